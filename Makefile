@@ -1,0 +1,91 @@
+# dpbench - build, run and test. `make help` lists the targets.
+#
+#   make deps      installs what is missing (Debian packages; oneDNN from PyPI), saying first what
+#   make           builds build/dpbench and its plugins, which run from there
+#   make run       deps, build, quickstart
+#   make check     all tests that fit in 10 minutes
+#
+# Variables: V=1 (show commands), DEPS=no (install nothing), WHEELS=DIR (oneDNN's wheels offline),
+# CPU=auto|yes|no (the oneDNN device), BUILD=DIR, PREFIX, DESTDIR.
+
+BUILD   ?= build
+CC      ?= gcc
+CPU     ?= auto
+V       ?= 0
+Q       := $(if $(filter 1,$(V)),,@)
+SANITIZE ?=
+
+PKGS    := inih jansson hwloc zlib
+CFLAGS  ?= -O2 -g
+WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
+DEFS    := -D_GNU_SOURCE -DDPB_VERSION='"$(shell cat VERSION)"'
+COMMON  := -std=c11 $(WARN) $(DEFS) -fno-math-errno -MMD -MP $(SANITIZE)
+CORE_CFLAGS   = $(COMMON) -Wconversion -Icore/include -Icore $(shell pkg-config --cflags $(PKGS))
+PLUGIN_CFLAGS = $(COMMON) -Icore/include -fPIC -fvisibility=hidden
+CORE_LIBS     = $(shell pkg-config --libs $(PKGS)) -lm -ldl -lpthread
+
+# ---------------------------------------------------------------- what there is, found by its place
+CORE_SRC   := $(sort $(wildcard core/*/*.c))
+CORE_OBJ   := $(CORE_SRC:%.c=$(BUILD)/obj/%.o)
+MAIN_OBJ   := $(BUILD)/obj/core/cli/main.o
+LIB_OBJ    := $(filter-out $(MAIN_OBJ),$(CORE_OBJ))
+
+# A plugin is plugins/KINDS/NAME.c or plugins/KINDS/NAME/*.c and becomes KIND_NAME.so.
+KINDS      := devices models data comm
+kind        = $(patsubst devices,device,$(patsubst models,model,$(1)))
+plugin_names = $(sort $(basename $(notdir $(wildcard plugins/$(1)/*.c))) \
+                      $(notdir $(patsubst %/,%,$(dir $(wildcard plugins/$(1)/*/*.c)))))
+plugin_src   = $(wildcard plugins/$(1)/$(2).c plugins/$(1)/$(2)/*.c)
+
+ONEDNN     := $(BUILD)/deps/onednn
+include mk/onednn.mk
+
+SKIPPED    :=
+ifneq ($(HAVE_CPU),yes)
+SKIPPED    += devices/cpu
+endif
+
+define plugin_rule
+ifeq ($(filter $(1)/$(2),$(SKIPPED)),)
+PLUGINS += $(BUILD)/plugins/$(call kind,$(1))_$(2).so
+$(BUILD)/plugins/$(call kind,$(1))_$(2).so: $(patsubst %.c,$(BUILD)/obj/%.o,$(call plugin_src,$(1),$(2)))
+endif
+endef
+$(foreach k,$(KINDS),$(foreach n,$(call plugin_names,$(k)),$(eval $(call plugin_rule,$(k),$(n)))))
+
+.PHONY: all core plugins
+all: $(BUILD)/dpbench plugins
+	$(Q)tools/summary $(BUILD) "$(HAVE_CPU)" "$(CPU_REASON)"
+core: $(BUILD)/dpbench
+plugins: $(PLUGINS)
+
+$(BUILD)/dpbench: $(MAIN_OBJ) $(BUILD)/libcore.a
+	@echo "  LD    $@"
+	$(Q)$(CC) $(SANITIZE) -o $@ $^ $(CORE_LIBS)
+
+$(BUILD)/libcore.a: $(LIB_OBJ)
+	@echo "  AR    $@"
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(BUILD)/plugins/%.so:
+	@echo "  LD    $@"
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(SANITIZE) -shared -Wl,-z,defs -Wl,-rpath,'$$ORIGIN' -o $@ $(filter %.o,$^) $(LDLIBS) -lm -lpthread
+
+$(BUILD)/obj/core/%.o: core/%.c
+	@echo "  CC    $<"
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(CORE_CFLAGS) -c -o $@ $<
+
+$(BUILD)/obj/plugins/%.o: plugins/%.c
+	@echo "  CC    $<"
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(PLUGIN_CFLAGS) $(EXTRA_CFLAGS) -c -o $@ $<
+
+# Arithmetic that the compiler should vectorise, and code for one instruction set, by file.
+$(BUILD)/obj/core/base/vec.o $(BUILD)/obj/core/train/optimizer.o: CFLAGS += -O3
+
+include mk/deps.mk
+include mk/test.mk
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -1,0 +1,64 @@
+/*
+ * data.h - a data plugin: where samples come from.
+ *
+ * A source is a set of numbered samples in two splits. Core shuffles, shards by rank, calls `fetch`
+ * ahead of time from helper threads into staging memory, and hands batches to the device. A sample
+ * is a pure function of its index, the epoch and the seed: never of the rank, thread or order.
+ */
+#ifndef DPBENCH_DATA_H
+#define DPBENCH_DATA_H
+
+#include "status.h"
+#include "types.h"
+
+typedef enum dpb_split { DPB_TRAIN, DPB_TEST } dpb_split;
+typedef enum dpb_sample_order { DPB_CHW, DPB_HWC } dpb_sample_order;
+
+/* How a sample lies in memory. The device computes value * scale[c] + offset[c]. */
+struct dpb_sample_format {
+    struct dpb_shape shape;
+    dpb_dtype type; /* DPB_UINT8 or DPB_FP32 */
+    dpb_sample_order order;
+    float scale[DPB_MAX_CHANNELS], offset[DPB_MAX_CHANNELS];
+};
+
+static inline size_t dpb_sample_bytes(const struct dpb_sample_format *format)
+{
+    return (size_t)dpb_shape_elements(format->shape) * dpb_dtype_size(format->type);
+}
+
+/* What the run asks of a source when it is opened. */
+struct dpb_data_request {
+    struct dpb_shape shape; /* the model's input: for sources that can make any */
+    uint32_t nclass;        /* the model's, likewise */
+    bool fixed_shape;       /* the model takes no other height and width */
+    uint64_t seed;
+};
+
+struct dpb_data_info {
+    struct dpb_sample_format format;
+    uint32_t nclass;
+    uint64_t n_samples[2]; /* by dpb_split; 0: no such split */
+};
+
+/* A batch as the device gets it. All memory is @borrowed until the pass that uses it ends. */
+struct dpb_batch {
+    const struct dpb_sample_format *format;
+    const void *samples;   /* n samples, one after the other */
+    const int32_t *labels; /* n labels in [0, nclass) */
+    uint32_t n;
+};
+
+struct dpb_data_ops {
+    /* Opens, decodes and checks all that can be checked; bad data is refused here (DPB_DATA) with
+     * file and offset. Sets *source (@owned until close) and *info on success only. */
+    dpb_status (*open)(const void *options, const struct dpb_data_request *request, void **source,
+                       struct dpb_data_info *info);
+    /* Writes `n` samples, those of `indices`, to `samples` (tight, in the format of info) and their
+     * labels. Called by several threads at once; may block on input; must not allocate by habit. */
+    dpb_status (*fetch)(void *source, dpb_split split, uint64_t epoch, const uint64_t *indices,
+                        uint32_t n, void *samples, int32_t *labels);
+    void (*close)(void *source); /* accepts NULL */
+};
+
+#endif

@@ -1,0 +1,104 @@
+/*
+ * device.h - a device plugin: compiles a graph for a batch size and a precision, and runs it.
+ *
+ * The arenas are core's: weights (fp32, or fp64 under fp64), gradients (the same type), batch-norm
+ * state and batch statistics. A device keeps what else it needs (activations, packed or rounded
+ * copies of the weights) and may fuse, choose layouts and plan memory as it likes.
+ *
+ * How right is right: each op, fed the reference's activations and incoming gradients rounded to
+ * the precision, errs by at most 1e-5 (fp32) or 2^-7 (bf16) of the sum of the magnitudes of its
+ * terms; the loss of a whole model by 1e-4 or 5e-2.
+ */
+#ifndef DPBENCH_DEVICE_H
+#define DPBENCH_DEVICE_H
+
+#include "data.h"
+#include "graph.h"
+#include "status.h"
+
+struct dpb_event; /* host.h */
+
+typedef enum dpb_precision { DPB_PRECISION_FP32, DPB_PRECISION_BF16, DPB_PRECISION_FP64,
+                             DPB_PRECISIONS } dpb_precision;
+
+/* Capabilities of a device plugin (dpb_plugin.capabilities): the precisions it computes in. */
+#define DPB_DEVICE_FP32 (UINT64_C(1) << DPB_PRECISION_FP32)
+#define DPB_DEVICE_BF16 (UINT64_C(1) << DPB_PRECISION_BF16)
+#define DPB_DEVICE_FP64 (UINT64_C(1) << DPB_PRECISION_FP64)
+
+struct dpb_device_args {
+    uint32_t rank;
+    uint32_t threads; /* compute threads, one a core; the process is already bound to its cores */
+    uint64_t seed;
+};
+
+struct dpb_compile_args {
+    const struct dpb_graph *graph; /* @borrowed as long as the program lives */
+    uint32_t batch;
+    dpb_precision precision;
+    bool training; /* false: forward only, no memory for backward */
+    const struct dpb_sample_format *format; /* of the samples; @borrowed likewise */
+};
+
+/* Where the program finds and leaves things; @borrowed as long as the program lives. Element types:
+ * fp64 under DPB_PRECISION_FP64, else fp32. Within a tensor the order is canonical. */
+struct dpb_device_memory {
+    const void *weights; /* graph->n_elements; changed by others between passes */
+    void *gradients;     /* graph->n_elements; NULL unless training. Backward assigns, it never adds */
+    const void *state;   /* graph->n_state_elements: running mean and variance, read in evaluation */
+    void *statistics;    /* graph->n_state_elements: forward in training writes this batch's mean and
+                            unbiased variance (biased where the batch has one value a channel) */
+};
+
+/* One pass over one micro-batch. */
+struct dpb_pass {
+    bool training;        /* batch-norm by the batch's statistics, dropout on */
+    bool weights_changed; /* since the last forward: packed copies are out of date */
+    uint64_t step;
+    uint32_t first_sample; /* number of this batch's first sample in the global batch (dropout) */
+    uint32_t valid; /* samples that count, from the first: the last batch of a test set has fewer.
+                       In training it is the batch */
+};
+
+struct dpb_outcome {
+    double loss;      /* mean over the valid samples */
+    uint32_t correct; /* valid samples whose largest logit (the first of equals) is the label's */
+};
+
+/* What the device calls back, on the thread that called forward or backward. */
+struct dpb_hooks {
+    void *context;
+    /* The gradient elements [0, frontier) are final once `event` (NULL: at once) fires, and neither
+     * they nor the weights in that range are read or written again by this pass. Frontiers rise;
+     * the last call of a backward has frontier = graph->n_elements. A status other than DPB_OK ends
+     * the pass, which returns it. */
+    dpb_status (*final)(void *context, uint64_t frontier, struct dpb_event *event);
+    /* To be called between ops, every millisecond or so: lets strategies without a thread of their
+     * own move on. */
+    dpb_status (*progress)(void *context);
+};
+
+struct dpb_device_ops {
+    /* Sets *device (@owned until close) on success only. */
+    dpb_status (*open)(const void *options, const struct dpb_device_args *args, void **device);
+    /* Bytes that a program would take beside core's arenas; a good estimate, without allocating. */
+    uint64_t (*memory_needed)(const void *options, const struct dpb_compile_args *args);
+    /* Compiles; refuses (DPB_UNSUPPORTED) by name what it cannot do. Sets *program on success only. */
+    dpb_status (*compile)(void *device, const struct dpb_compile_args *args,
+                          const struct dpb_device_memory *memory, void **program);
+    /* Forward over `batch` (batch->n = the compiled batch; content beyond `valid` is arbitrary but
+     * readable, with labels in range). hooks->progress may be called. */
+    dpb_status (*forward)(void *program, const struct dpb_pass *pass, const struct dpb_batch *batch,
+                          const struct dpb_hooks *hooks, struct dpb_outcome *outcome);
+    /* Backward of the last forward, which was a training pass; gradients are of the mean loss. */
+    dpb_status (*backward)(void *program, const struct dpb_pass *pass, const struct dpb_hooks *hooks);
+    /* For tests: the activation of a node in the last forward, and the gradient of the loss by that
+     * activation in the last backward (NULL: not asked), as fp64 in NCHW order, batch * elements of
+     * the node's shape. A device that fuses a node away or reuses its memory returns
+     * DPB_UNSUPPORTED for it unless compiled with its own option for inspection. */
+    dpb_status (*inspect)(void *program, uint32_t node, double *activation, double *gradient);
+    void (*release)(void *program); /* accepts NULL */
+    void (*close)(void *device);    /* accepts NULL */
+};
+
+#endif

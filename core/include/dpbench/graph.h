@@ -1,0 +1,164 @@
+/*
+ * graph.h - the network: how a model plugin describes it, and what a device plugin compiles.
+ *
+ * A graph is a list of nodes in forward order; a node's inputs come before it. Core infers shapes,
+ * counts parameters and multiply-accumulates, names the tensors and lays them out in the arena in
+ * the order in which backward finishes their gradients: last node first, and within a node weight,
+ * then bias. Every tensor starts at a multiple of DPB_TENSOR_ALIGN elements; the gap before the
+ * next holds zeros.
+ *
+ * Shapes are those of one sample, {c, h, w}; the batch is the device's outermost dimension.
+ */
+#ifndef DPBENCH_GRAPH_H
+#define DPBENCH_GRAPH_H
+
+#include "types.h"
+
+enum { DPB_TENSOR_ALIGN = 16 /* elements */, DPB_MAX_INPUTS = 128 /* of a node */ };
+#define DPB_NONE UINT32_MAX /* no such node, tensor or state */
+
+typedef enum dpb_op {
+    DPB_OP_INPUT,
+    DPB_OP_CONV,         /* weight OIHW, optional bias O; cross-correlation, as everyone means it */
+    DPB_OP_BATCH_NORM,   /* over N, H, W; weight is gamma (may be DPB_NONE: 1), bias is beta */
+    DPB_OP_RELU,
+    DPB_OP_MAX_POOL,     /* padding never wins; the first maximum in row order gets the gradient */
+    DPB_OP_MEAN_POOL,    /* padding is not counted in the mean */
+    DPB_OP_DENSE,        /* weight OI over the CHW-flattened input, optional bias O */
+    DPB_OP_ADD,          /* of two nodes of one shape */
+    DPB_OP_CONCAT,       /* of channels, in the order of the inputs */
+    DPB_OP_DROPOUT,      /* mask: dpb_dropout_keeps() of random.h; identity in evaluation */
+    DPB_OP_LRN,          /* across channels: x / (k + alpha * sum over c-radius..c+radius of x^2)^beta */
+    DPB_OP_SHORTCUT,     /* every stride-th pixel from the first, then zero channels appended */
+    DPB_OP_SOFTMAX_LOSS, /* mean over the batch of the cross-entropy with the label; the last node */
+    DPB_OPS
+} dpb_op;
+
+struct dpb_window {
+    uint32_t kernel_h, kernel_w, stride_h, stride_w;
+    uint32_t pad_top, pad_bottom, pad_left, pad_right;
+};
+
+struct dpb_node {
+    dpb_op op;
+    const char *name; /* unique in the graph; tensors are NAME.weight, NAME.bias, ... */
+    uint32_t n_inputs;
+    const uint32_t *inputs; /* node indices */
+    struct dpb_shape shape; /* of the output */
+    uint32_t weight, bias;  /* indices into tensors[] or DPB_NONE */
+    uint32_t mean, variance; /* batch-norm: indices into states[] or DPB_NONE */
+    struct dpb_window window; /* conv, pools; shortcut: its strides */
+    double epsilon;           /* batch-norm */
+    double keep_average;      /* batch-norm: running = keep * running + (1 - keep) * batch's */
+    double rate;              /* dropout: share of elements set to zero */
+    uint32_t lrn_radius;
+    double lrn_k, lrn_alpha, lrn_beta;
+    uint64_t macs; /* multiply-accumulates of the forward pass of one sample (conv and dense) */
+};
+
+/* A trainable tensor: a contiguous part of the weight arena and of the gradient arena. */
+struct dpb_tensor {
+    const char *name; /* "conv1.weight"; canonical order OIHW, OI or O */
+    uint32_t node;
+    uint32_t n_dims, dims[4];
+    uint64_t n_elements;
+    uint64_t offset;    /* of its first element in the arena */
+    bool decays;        /* weight decay applies: weights of convolutions and dense layers */
+    double init_stddev; /* standard deviation of the initial normal values; 0: init_value */
+    double init_value;
+};
+
+/* Batch-norm's running mean or variance (unbiased): state, never gradient. n_elements = channels. */
+struct dpb_state {
+    const char *name; /* "bn1.running_mean" */
+    uint32_t node;
+    uint64_t n_elements, offset; /* in the state arena */
+    double init_value;
+    double keep_average;
+};
+
+struct dpb_graph {
+    const char *name; /* the model's */
+    uint32_t nclass;
+    uint32_t n_nodes, n_tensors, n_states;
+    const struct dpb_node *nodes;     /* [0] is the input, the last is the loss */
+    const struct dpb_tensor *tensors; /* in arena order */
+    const struct dpb_state *states;   /* in forward order */
+    uint64_t n_elements;       /* of the weight arena, gaps included; a multiple of the alignment */
+    uint64_t n_state_elements; /* of the state arena, likewise */
+    uint64_t n_parameters;     /* trainable ones, without the gaps */
+    uint64_t macs;             /* forward multiply-accumulates of one sample */
+};
+
+/* ------------------------------------------------------------------------ building a graph */
+
+typedef enum dpb_padding {
+    DPB_PAD_SAME,    /* output = ceil(input / stride); the odd one goes after */
+    DPB_PAD_VALID,   /* none */
+    DPB_PAD_EXPLICIT /* `before` and `after` on both axes */
+} dpb_padding;
+
+/* Zero means the default: kernel_w = kernel_h, stride = 1. */
+struct dpb_conv_args {
+    uint32_t channels, kernel_h, kernel_w, stride;
+    dpb_padding padding;
+    uint32_t before, after;
+    bool bias;
+};
+
+struct dpb_pool_args {
+    uint32_t kernel, stride;
+    dpb_padding padding;
+    uint32_t before, after;
+};
+
+struct dpb_batch_norm_args {
+    double epsilon;      /* 0: 1e-5 */
+    double keep_average; /* 0: 0.9 */
+    bool no_gamma;
+};
+
+struct dpb_lrn_args {
+    uint32_t radius;
+    double k, alpha, beta;
+};
+
+struct dpb_graph_builder; /* core's; lives for one call of a model's `build` */
+
+/*
+ * The calls of a model. Each adds a node called `name` (copied; unique) and returns its index.
+ * A mistake (a shape that cannot be, a name used twice) makes the call return DPB_NONE and is
+ * remembered with the node's name; calls with DPB_NONE as input return DPB_NONE; `build` may ignore
+ * all that: core refuses the graph afterwards with the first message. Single-threaded.
+ */
+struct dpb_graph_ops {
+    uint32_t (*input)(struct dpb_graph_builder *builder); /* the node of the samples */
+    uint32_t (*conv)(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                     const struct dpb_conv_args *args);
+    uint32_t (*batch_norm)(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                           const struct dpb_batch_norm_args *args);
+    uint32_t (*relu)(struct dpb_graph_builder *builder, const char *name, uint32_t input);
+    uint32_t (*max_pool)(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                         const struct dpb_pool_args *args);
+    uint32_t (*mean_pool)(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                          const struct dpb_pool_args *args);
+    /* Mean over height and width: output {c, 1, 1}. */
+    uint32_t (*global_mean)(struct dpb_graph_builder *builder, const char *name, uint32_t input);
+    /* Output {features, 1, 1}. */
+    uint32_t (*dense)(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                      uint32_t features, bool bias);
+    uint32_t (*add)(struct dpb_graph_builder *builder, const char *name, uint32_t a, uint32_t b);
+    uint32_t (*concat)(struct dpb_graph_builder *builder, const char *name, const uint32_t *inputs,
+                       uint32_t n_inputs);
+    uint32_t (*dropout)(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                        double rate);
+    uint32_t (*lrn)(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                    const struct dpb_lrn_args *args);
+    uint32_t (*shortcut)(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                         uint32_t channels, uint32_t stride);
+    /* Ends the graph; `input` has one feature a class. */
+    uint32_t (*softmax_loss)(struct dpb_graph_builder *builder, const char *name, uint32_t input);
+    struct dpb_shape (*shape)(const struct dpb_graph_builder *builder, uint32_t node);
+};
+
+#endif

@@ -1,0 +1,141 @@
+/*
+ * host.h - what core does for a plugin: one table of functions, handed to dpb_plugin_entry().
+ *
+ * The table lives as long as the process. Plugins never link to core. Unless a line says otherwise
+ * a function may be called from any thread, does not block and does not allocate.
+ */
+#ifndef DPBENCH_HOST_H
+#define DPBENCH_HOST_H
+
+#include "comm.h"
+#include "graph.h"
+#include "status.h"
+#include "types.h"
+
+#if defined(__GNUC__)
+#define DPB_PRINTF(text, first) __attribute__((format(printf, text, first)))
+#else
+#define DPB_PRINTF(text, first)
+#endif
+
+typedef enum dpb_log_level { DPB_LOG_ERROR, DPB_LOG_WARNING, DPB_LOG_INFO, DPB_LOG_DEBUG } dpb_log_level;
+
+/* ---- vec: arithmetic on ranges of host memory, in any element type but uint8 ----------------- */
+
+/* Sums of bf16 are made in fp32 and rounded once, sums of fp32 in fp32, in the order of the sources;
+ * so equal inputs give equal bits on every rank. Pointers need the alignment of their type only. */
+struct dpb_vec_ops {
+    /* dst[i] = sources[0][i] + ... + sources[k - 1][i]; dst may be one of the sources. */
+    void (*sum)(dpb_dtype type, void *dst, const void *const *sources, uint32_t k, uint64_t n);
+    /* y[i] = a * x[i] + b * y[i] */
+    void (*axpby)(dpb_dtype type, double a, const void *x, double b, void *y, uint64_t n);
+    /* Between fp64, fp32 and bf16, round to nearest even; equal types copy. No overlap. */
+    void (*cast)(dpb_dtype to, void *dst, dpb_dtype from, const void *src, uint64_t n);
+    void (*copy)(dpb_dtype type, void *dst, const void *src, uint64_t n);
+    bool (*finite)(dpb_dtype type, const void *x, uint64_t n);
+    /* Of the bits, with their order; equal arrays have equal checksums. */
+    uint64_t (*checksum)(dpb_dtype type, const void *x, uint64_t n);
+};
+
+/* ---- optimizer: the update of any range, on any side (worker, server, shard) ----------------- */
+
+/*
+ * Core makes it after `plan`, with state for the rank's owned ranges only. `update` applies one step
+ * to the elements [range.begin, range.end), which lie within owned ranges; `weights` and `gradients`
+ * point at the element range.begin. Weight decay follows the tensors of the layout. Its time is
+ * reported as phase UPDATE and taken out of the communicator's. Disjoint ranges may be updated by
+ * several threads at once.
+ */
+struct dpb_optimizer_ops {
+    void (*update)(struct dpb_optimizer *optimizer, struct dpb_range range, void *weights,
+                   const void *gradients, uint64_t bucket, const struct dpb_step *step);
+    void (*reset)(struct dpb_optimizer *optimizer); /* state back to zero */
+};
+
+/* ---- flag: a counter in shared memory that one rank raises and others wait for --------------- */
+
+/* Lies in shared (or private) memory that started as zeros; a cache line, so that flags of
+ * different writers never share one. Touch it only through the functions. Values compare modulo
+ * 2^32: `a` has reached `b` if (int32_t)(a - b) >= 0. */
+struct dpb_flag {
+    uint32_t value, waiters;
+    uint8_t unused[DPB_CACHE_LINE - 8];
+};
+
+/* What a wait is for: the message when its deadline passes. */
+struct dpb_wait {
+    int64_t timeout_ns; /* 0: run.timeout_s; DPB_FOREVER: none (idle servers) */
+    uint64_t step, bucket, bytes;
+    uint32_t peer;       /* rank waited for */
+    const char *purpose; /* "gradients of the peer" */
+};
+
+struct dpb_flag_ops {
+    /* Everything written before is seen by who sees the value. One writer a flag. Wakes waiters. */
+    void (*set)(struct dpb_flag *flag, uint32_t value);
+    uint32_t (*get)(const struct dpb_flag *flag);
+    bool (*reached)(const struct dpb_flag *flag, uint32_t value);
+    /* Blocks: spins for a moment where the core is its own, then sleeps. Returns DPB_TIMEOUT with the
+     * message, or DPB_PEER when the job is ending. */
+    dpb_status (*wait)(struct dpb_flag *flag, uint32_t value, const struct dpb_wait *what);
+};
+
+/* ---- event: something that happens once in a step --------------------------------------------- */
+
+struct dpb_event_ops {
+    struct dpb_event *(*create)(void); /* not fired; NULL: out of memory (message written) */
+    void (*destroy)(struct dpb_event *event); /* accepts NULL */
+    void (*reset)(struct dpb_event *event);
+    void (*signal)(struct dpb_event *event);
+    bool (*poll)(struct dpb_event *event);
+    /* Blocks; timeout_ns as in struct dpb_wait. */
+    dpb_status (*wait)(struct dpb_event *event, const struct dpb_wait *what);
+};
+
+/* ---- store: key and value between the ranks of a job, for setting up, not for steps ----------- */
+
+struct dpb_store_ops {
+    /* Keys are job-wide; a second put of a key is an error. Both block. */
+    dpb_status (*put)(const char *key, const void *value, size_t bytes);
+    /* Waits until the key is there. *bytes: capacity in, length out; too long is an error. */
+    dpb_status (*get)(const char *key, void *value, size_t *bytes, int64_t timeout_ns);
+    /* All ranks (servers too) come with the same name, each name once. Blocks. */
+    dpb_status (*barrier)(const char *name, int64_t timeout_ns);
+};
+
+/* ----------------------------------------------------------------------------------------------- */
+
+struct dpb_host {
+    uint32_t struct_size;
+    uint16_t abi_major, abi_minor;
+
+    /* Writes the message of an error, once, where it is detected: what, where (file and line, rank,
+     * step), and what to do about it. Returns `status`. The first of a process is kept: the job's
+     * cause. Not on the hot path. */
+    dpb_status (*fail)(dpb_status status, const char *format, ...) DPB_PRINTF(2, 3);
+    /* A warning that stays beside the result: warnings[].{code,text}. `code` is a snake_case word. */
+    void (*warn)(const char *code, const char *format, ...) DPB_PRINTF(2, 3);
+    void (*log)(dpb_log_level level, const char *format, ...) DPB_PRINTF(2, 3);
+
+    int64_t (*now_ns)(void); /* CLOCK_MONOTONIC: comparable between processes of a machine */
+
+    /* Zeroed, aligned to a cache line, large ones in huge pages where the system has them. NULL: out
+     * of memory (message written). Release with the same size. */
+    void *(*alloc)(size_t bytes);
+    void (*release)(void *memory, size_t bytes); /* accepts NULL */
+
+    /* Reports a span of communication of the current step into a preallocated ring. */
+    void (*span)(uint32_t learner, uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_t end_ns);
+    /* Payload bytes that this rank sent, or read out of another rank's memory. */
+    void (*count_bytes)(uint64_t bytes);
+    /* What this rank is about to do, for the status page: shown when it hangs or dies. */
+    void (*note)(const char *phase, uint64_t bucket, uint32_t peer);
+
+    const struct dpb_vec_ops *vec;
+    const struct dpb_optimizer_ops *optimizer;
+    const struct dpb_flag_ops *flag;
+    const struct dpb_event_ops *event;
+    const struct dpb_store_ops *store;
+};
+
+#endif

@@ -1,0 +1,27 @@
+/*
+ * model.h - a model plugin: a network as a description, independent of any device.
+ */
+#ifndef DPBENCH_MODEL_H
+#define DPBENCH_MODEL_H
+
+#include "graph.h"
+#include "status.h"
+
+struct dpb_model_info {
+    struct dpb_shape input;  /* the samples it is published for */
+    uint32_t nclass;         /* when neither the data nor the user says */
+    uint32_t batch;          /* per worker, the field's default */
+    bool any_image;          /* height and width may be others (dense sizes follow) */
+    bool any_channels;       /* channels of the samples may be another number */
+};
+
+/* All hooks are called on one thread, before any device exists. */
+struct dpb_model_ops {
+    /* `options` is the parsed options struct. Fills *info. */
+    void (*describe)(const void *options, struct dpb_model_info *info);
+    /* Adds the nodes, from graph->input() to graph->softmax_loss(). */
+    dpb_status (*build)(const void *options, const struct dpb_graph_ops *graph,
+                        struct dpb_graph_builder *builder, uint32_t nclass);
+};
+
+#endif

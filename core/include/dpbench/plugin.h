@@ -1,0 +1,81 @@
+/*
+ * plugin.h - the entry of every plugin, and the struct that it returns.
+ *
+ * A plugin is a shared object KIND_NAME.so (device_cpu.so, comm_shm.so) with one exported function,
+ * dpb_plugin_entry. Core loads it with RTLD_NOW | RTLD_LOCAL, never unloads it, and refuses what
+ * does not match with a message that names the field and both values. A shared object may hold
+ * several plugins of one kind, linked by `next`.
+ */
+#ifndef DPBENCH_PLUGIN_H
+#define DPBENCH_PLUGIN_H
+
+#include "comm.h"
+#include "data.h"
+#include "device.h"
+#include "host.h"
+#include "model.h"
+#include "option.h"
+
+#define DPB_PLUGIN_MAGIC UINT64_C(0x3147554c50425044) /* "DPBPLUG1" in little endian */
+#define DPB_ABI_MAJOR 1 /* changes when a plugin built before would misbehave */
+#define DPB_ABI_MINOR 0 /* rises when something is added at the end of a struct */
+
+typedef enum dpb_plugin_kind {
+    DPB_PLUGIN_MODEL,
+    DPB_PLUGIN_DATA,
+    DPB_PLUGIN_DEVICE,
+    DPB_PLUGIN_COMM,
+    DPB_PLUGIN_KINDS
+} dpb_plugin_kind;
+
+/* A library that a plugin uses: the version it was built against and the one it runs with. */
+struct dpb_library {
+    const char *name, *built, *loaded;
+};
+
+struct dpb_plugin {
+    /* This prefix is frozen: it never changes in any version of the ABI. */
+    uint64_t magic;
+    uint32_t struct_size; /* sizeof(struct dpb_plugin) */
+    uint16_t abi_major, abi_minor;
+    uint32_t kind; /* dpb_plugin_kind */
+    uint32_t ops_size; /* sizeof of the kind's ops */
+    uint64_t capabilities; /* DPB_DEVICE_*, DPB_COMM_* */
+    const char *name;      /* [a-z0-9_]+, as in `comm.name = NAME` */
+    const char *version, *summary;
+    const struct dpb_option *options; /* NULL: none */
+    size_t options_size;              /* sizeof of the options struct */
+    const void *ops; /* struct dpb_{model,data,device,comm}_ops; hooks not said to be optional are set */
+    /* End of the frozen prefix. */
+    const struct dpb_plugin *next; /* another plugin of the same kind in this shared object, or NULL */
+    const struct dpb_library *libraries; /* ended by name = NULL; or NULL */
+    /* Environment variables that must hold the number of compute threads of a worker before the
+     * plugin is loaded (OMP_NUM_THREADS); ended by NULL; or NULL. Core sets them in the workers. */
+    const char *const *thread_variables;
+};
+
+/* The prefix of every plugin struct: DPB_PLUGIN(COMM, struct dpb_comm_ops, shm_ops). */
+#define DPB_PLUGIN_HEAD(KIND, OPS)                                                                 \
+    .magic = DPB_PLUGIN_MAGIC, .struct_size = sizeof(struct dpb_plugin),                           \
+    .abi_major = DPB_ABI_MAJOR, .abi_minor = DPB_ABI_MINOR, .kind = DPB_PLUGIN_##KIND,             \
+    .ops_size = sizeof(OPS), .ops = &(OPS)
+
+#if defined(__GNUC__)
+#define DPB_EXPORT __attribute__((visibility("default")))
+#else
+#define DPB_EXPORT
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Called once, on one thread, before any hook. Returns NULL after host->fail when the plugin cannot
+ * work here. The struct and all that it points to live as long as the process. */
+DPB_EXPORT const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

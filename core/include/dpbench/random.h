@@ -1,0 +1,81 @@
+/*
+ * random.h - counter-based random numbers: Philox4x32-10.
+ *
+ * A number is a pure function of seed, stream and a counter of four words, so it does not depend on
+ * how the work is split over ranks, threads or micro-batches.
+ *
+ * Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3. SC 2011.
+ */
+#ifndef DPBENCH_RANDOM_H
+#define DPBENCH_RANDOM_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What the numbers are for; a stream never shares numbers with another. The counter's words:
+ *   INIT       tensor, element / 4, 0, 0
+ *   DROPOUT    node, element of the sample / 4, sample in the global batch, step
+ *   SHUFFLE    position, epoch, 0, 0
+ *   SYNTHETIC  sample, element / 4, 0, 0
+ *   AUGMENT    sample, epoch, what, 0
+ *   EXCHANGE   rank, element / 4, step, 0 */
+enum dpb_stream {
+    DPB_STREAM_INIT = 1,
+    DPB_STREAM_DROPOUT,
+    DPB_STREAM_SHUFFLE,
+    DPB_STREAM_SYNTHETIC,
+    DPB_STREAM_AUGMENT,
+    DPB_STREAM_EXCHANGE
+};
+
+struct dpb_random4 {
+    uint32_t v[4];
+};
+
+static inline struct dpb_random4 dpb_random(uint64_t seed, enum dpb_stream stream, uint32_t c0,
+                                            uint32_t c1, uint32_t c2, uint32_t c3)
+{
+    uint32_t k0 = (uint32_t)seed;
+    uint32_t k1 = (uint32_t)(seed >> 32) ^ ((uint32_t)stream << 24);
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        c1 = (uint32_t)p1;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c3 = (uint32_t)p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    struct dpb_random4 result = {{c0, c1, c2, c3}};
+    return result;
+}
+
+/* Uniform in [0, 1), 24 bits: exact in fp32. */
+static inline float dpb_random_uniform(uint32_t bits)
+{
+    return (float)(bits >> 8) * 0x1p-24f;
+}
+
+/* Two independent standard normal numbers from two words (Box and Muller). */
+static inline void dpb_random_normal(uint32_t a, uint32_t b, double out[2])
+{
+    double u = ((double)a + 1.0) * 0x1p-32, v = (double)b * 0x1p-32;
+    double r = sqrt(-2.0 * log(u)), angle = 6.283185307179586 * v;
+    out[0] = r * cos(angle);
+    out[1] = r * sin(angle);
+}
+
+/*
+ * Whether dropout keeps an element in training. Kept elements are scaled by 1 / (1 - rate).
+ * `element` counts within the sample in canonical CHW order, `sample` within the global batch.
+ */
+static inline bool dpb_dropout_keeps(uint64_t seed, uint64_t step, uint32_t sample, uint32_t node,
+                                     uint32_t element, double rate)
+{
+    struct dpb_random4 r = dpb_random(seed, DPB_STREAM_DROPOUT, node, element / 4, sample,
+                                      (uint32_t)step);
+    return (double)dpb_random_uniform(r.v[element % 4]) >= rate;
+}
+
+#endif

@@ -1,0 +1,61 @@
+/*
+ * types.h - element types, shapes and ranges: the small words that all other headers share.
+ */
+#ifndef DPBENCH_TYPES_H
+#define DPBENCH_TYPES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { DPB_MAX_CHANNELS = 4 /* of an input sample */, DPB_CACHE_LINE = 64 };
+
+typedef enum dpb_dtype { DPB_FP64, DPB_FP32, DPB_BF16, DPB_UINT8, DPB_DTYPES } dpb_dtype;
+
+static inline size_t dpb_dtype_size(dpb_dtype type)
+{
+    static const uint8_t size[DPB_DTYPES] = {8, 4, 2, 1};
+    return size[type];
+}
+
+static inline const char *dpb_dtype_name(dpb_dtype type)
+{
+    static const char *const name[DPB_DTYPES] = {"fp64", "fp32", "bf16", "uint8"};
+    return name[type];
+}
+
+/* bfloat16 is the upper half of an IEEE single; rounding is to nearest, ties to even; NaN stays NaN. */
+static inline float dpb_bf16_to_fp32(uint16_t value)
+{
+    uint32_t bits = (uint32_t)value << 16;
+    float result;
+    memcpy(&result, &bits, sizeof result);
+    return result;
+}
+
+static inline uint16_t dpb_bf16_from_fp32(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    uint32_t quiet = (bits >> 16) | 0x40u;
+    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+}
+
+/* Shape of one sample's activation: channels, height, width. Dense activations are {features, 1, 1}. */
+struct dpb_shape {
+    uint32_t c, h, w;
+};
+
+static inline uint64_t dpb_shape_elements(struct dpb_shape shape)
+{
+    return (uint64_t)shape.c * shape.h * shape.w;
+}
+
+/* Elements [begin, end) of an arena. */
+struct dpb_range {
+    uint64_t begin, end;
+};
+
+#endif

@@ -1,0 +1,3 @@
+.PHONY: deps
+deps:
+	$(Q)tools/deps "$(BUILD)" "$(ONEDNN)"

@@ -1,0 +1,34 @@
+# Finds oneDNN 3.x: the system's own, else what `make deps` put into $(ONEDNN) from PyPI.
+
+ONEDNN_SYSTEM := $(shell pkg-config --exists 'dnnl >= 3' 2>/dev/null && echo yes)
+ifeq ($(ONEDNN_SYSTEM),yes)
+ONEDNN_CFLAGS := $(shell pkg-config --cflags dnnl)
+ONEDNN_LIBS   := $(shell pkg-config --libs dnnl)
+HAVE_CPU      := yes
+else ifneq ($(wildcard $(ONEDNN)/include/dnnl.h),)
+ONEDNN_CFLAGS := -isystem $(ONEDNN)/include
+ONEDNN_LIBS   := -L$(ONEDNN)/lib -ldnnl
+ONEDNN_BRING  := $(BUILD)/plugins/libdnnl.so.3
+HAVE_CPU      := yes
+else
+HAVE_CPU      := no
+CPU_REASON    := oneDNN 3.x was not found; `make deps` brings it from PyPI
+endif
+ifeq ($(CPU),no)
+HAVE_CPU      := no
+CPU_REASON    := CPU=no
+endif
+ifeq ($(CPU)-$(HAVE_CPU),yes-no)
+ifeq ($(filter deps run help clean,$(MAKECMDGOALS)),)
+$(error CPU=yes, but $(CPU_REASON))
+endif
+endif
+
+$(BUILD)/obj/plugins/devices/cpu/%.o: EXTRA_CFLAGS = $(ONEDNN_CFLAGS) -fopenmp
+$(BUILD)/plugins/device_cpu.so: LDLIBS = $(ONEDNN_LIBS) -fopenmp
+$(BUILD)/plugins/device_cpu.so: $(ONEDNN_BRING)
+
+# A library that we bring lies beside the plugins.
+$(BUILD)/plugins/libdnnl.so.3: $(ONEDNN)/lib/libdnnl.so.3
+	@mkdir -p $(@D)
+	$(Q)cp -f $< $@
