@@ -1,0 +1,49 @@
+/*
+ * options.h - option tables at work: from a dpb_config into structs, and back out for help and results.
+ */
+#ifndef DPB_CORE_BASE_OPTIONS_H
+#define DPB_CORE_BASE_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "base/config.h"
+#include "dpbench/option.h"
+
+/* Rows of one owner for one section; a section may have several (core's and the plugin's). */
+struct dpb_option_table {
+    const char *section;
+    const char *owner; /* for messages: "comm 'shm'", or NULL for core's own */
+    const struct dpb_option *rows;
+    void *values; /* struct to be filled; large enough for every row's offset */
+};
+
+/*
+ * Fills the values of all tables from the configuration or the defaults. Refuses (DPB_USAGE), with
+ * the origin of the setting: an unknown section or key ("did you mean 'bucket'?"), a value that does
+ * not parse, an unknown unit, a value out of range or not among the choices. Strings in the values
+ * are @borrowed from `config` or from the table.
+ */
+dpb_status dpb_options_parse(const struct dpb_option_table *tables, size_t n_tables,
+                             const struct dpb_config *config);
+/* One table alone, without looking for unknown keys: to learn plugin names before their tables. */
+dpb_status dpb_options_parse_known(const struct dpb_option_table *table,
+                                   const struct dpb_config *config);
+
+/* config.SECTION.KEY.{value,origin} of every row: typed values, sizes in bytes, times in seconds,
+ * origin "default" where nothing was given, value null where there is no default either. @owned. */
+json_t *dpb_options_effective(const struct dpb_option_table *tables, size_t n_tables,
+                              const struct dpb_config *config);
+
+/* The rows of a table as help text: name, type or choices, default, range, help. */
+void dpb_options_print(const char *section, const struct dpb_option *rows, FILE *out);
+
+/* Parsing of one value, as the tables do it; false (and nothing written) when it is malformed. */
+bool dpb_parse_size(const char *text, uint64_t *bytes);
+bool dpb_parse_time(const char *text, const char *bare_unit, int64_t *ns);
+bool dpb_parse_bool(const char *text, bool *value);
+
+/* The nearest of NULL-terminated `names` to `word` by edit distance, or NULL if none is near. */
+const char *dpb_did_you_mean(const char *word, const char *const *names);
+
+#endif

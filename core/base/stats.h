@@ -1,0 +1,50 @@
+/*
+ * stats.h - statistics of step times, and the gate that says when they are steady.
+ *
+ * Rates come from times: the mean rate is samples / mean(t), never the mean of samples / t.
+ */
+#ifndef DPB_CORE_BASE_STATS_H
+#define DPB_CORE_BASE_STATS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct dpb_stats {
+    size_t n;
+    double mean, stddev; /* of the sample, n - 1 */
+    double min, p10, median, p90, p99, max; /* linear interpolation between order statistics */
+    double jitter;      /* 1.4826 * median |x - median| */
+    double uncertainty; /* stddev / sqrt(n) */
+    double ci95[2];     /* of the median: percentile bootstrap, 1000 resamples, Philox, fixed seed */
+};
+
+/* Values of an empty or (where it matters) single-element series are NaN. May allocate; on failure
+ * everything is NaN. `x` is not changed. */
+void dpb_stats_of(const double *x, size_t n, struct dpb_stats *stats);
+
+/* samples/s from step times. mean = samples / mean(t); median, p10, p90 and ci95 from the rates'
+ * distribution (monotonic in t: p10 of the rate is that of the slow steps); jitter and uncertainty
+ * in samples/s, of the rates. */
+void dpb_rate_of(const int64_t *step_ns, size_t n, double samples_per_step, struct dpb_stats *rate);
+
+/*
+ * The steady-state gate. Windows of `window` steps; a window is steady when its drift (|slope of the
+ * least-squares line| * window / mean) and its spread (p90 - p10 over the median) are within limits,
+ * and its median within the drift limit of the previous window's; the gate opens after `in_a_row`
+ * steady windows. (See docs/measuring.md for why.)
+ */
+struct dpb_gate_limits {
+    uint32_t window, in_a_row; /* 20, 3 */
+    double drift, spread;      /* 0.01, 0.05 */
+};
+
+struct dpb_gate; /* opaque; preallocated: adding neither allocates nor makes a system call */
+struct dpb_gate *dpb_gate_create(const struct dpb_gate_limits *limits);
+void dpb_gate_destroy(struct dpb_gate *gate); /* accepts NULL */
+/* Adds a step's time; true once the gate is open. */
+bool dpb_gate_add(struct dpb_gate *gate, int64_t step_ns);
+/* The drift of a whole series afterwards, as a share of its mean (same formula); 0 for n < 2. */
+double dpb_drift_of(const int64_t *step_ns, size_t n);
+
+#endif

@@ -1,0 +1,58 @@
+/*
+ * board.h - memory that the launcher and all ranks of a machine share: the status page of each rank,
+ * the control block of the job, and each rank's journal (what it measured).
+ *
+ * It outlives a rank that dies: the launcher reads from it what the rank was doing and what was
+ * measured until then. A memfd, handed down by inheritance: nothing is left behind by a crash.
+ */
+#ifndef DPB_CORE_WORLD_BOARD_H
+#define DPB_CORE_WORLD_BOARD_H
+
+#include "dpbench/comm.h"
+#include "dpbench/host.h"
+
+enum { DPB_BOARD_TEXT = 1024, DPB_BOARD_WARNINGS = 16, DPB_BOARD_CONTROL_BYTES = 64 * 1024 };
+
+/* Written by its rank alone, without locks; read by the launcher and by others for messages. */
+struct dpb_status_page {
+    int32_t pid;
+    uint32_t role;     /* dpb_role */
+    uint64_t step;     /* of the loop */
+    uint64_t n_steps;  /* planned, 0: open; rank 0's is shown as progress */
+    char phase[32];    /* "forward", "wait_peer", ...; see dpb_board_note */
+    uint64_t bucket;   /* UINT64_MAX: none */
+    uint32_t peer;     /* UINT32_MAX: none */
+    int64_t since_ns;
+    uint32_t status;   /* dpb_status of the first error */
+    int64_t failed_ns; /* when; 0: not failed */
+    char error[DPB_BOARD_TEXT];
+    uint32_t n_warnings; /* may exceed DPB_BOARD_WARNINGS: the rest was dropped */
+    struct {
+        char code[32], text[256];
+    } warnings[DPB_BOARD_WARNINGS];
+};
+
+struct dpb_board;
+
+/* The launcher's. Sparse memory: a journal takes only the pages that are written. */
+dpb_status dpb_board_create(uint32_t n_ranks, size_t journal_bytes, struct dpb_board **board);
+int dpb_board_fd(const struct dpb_board *board); /* @borrowed */
+/* A rank's, from the inherited descriptor, which it takes over. */
+dpb_status dpb_board_open(int fd, struct dpb_board **board);
+void dpb_board_destroy(struct dpb_board *board); /* unmaps; accepts NULL */
+
+uint32_t dpb_board_ranks(const struct dpb_board *board);
+struct dpb_status_page *dpb_board_page(struct dpb_board *board, uint32_t rank);
+void *dpb_board_journal(struct dpb_board *board, uint32_t rank, size_t *bytes);
+/* Zeroed memory for train/control.h; core's own layout. */
+void *dpb_board_control(struct dpb_board *board);
+
+/* The job is ending: set by the launcher when a process died or at a second signal; every blocking
+ * wait of every rank returns DPB_PEER soon after. */
+void dpb_board_end_job(struct dpb_board *board);
+bool dpb_board_job_ended(const struct dpb_board *board);
+/* SIGINT or SIGTERM came (its number, 0: none): rank 0 proposes the stop at a step's start. */
+void dpb_board_interrupt(struct dpb_board *board, int signal_number);
+int dpb_board_interrupted(const struct dpb_board *board);
+
+#endif

@@ -1,0 +1,31 @@
+/*
+ * cores.h - which cores there are for this process, within affinity and cgroup limits, by hwloc; and
+ * their division among the ranks of a job.
+ */
+#ifndef DPB_CORE_WORLD_CORES_H
+#define DPB_CORE_WORLD_CORES_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "dpbench/status.h"
+
+/* Physical cores usable here: affinity mask, cpuset, and the cgroup's CPU quota (rounded down, at
+ * least 1) bound it. One hardware thread a core is counted and used. */
+dpb_status dpb_cores_available(uint32_t *n_cores);
+
+/*
+ * Binds the process to its share: workers get disjoint sets of `threads + comm_cores` cores in rank
+ * order, servers one core each after the workers'. When there are not enough, nobody is bound and
+ * *oversubscribed is true. threads = 0 means: an even share of what there is, at least one. *threads
+ * is what this rank may compute with.
+ */
+dpb_status dpb_cores_bind(uint32_t rank, uint32_t n_workers, uint32_t n_servers,
+                          uint32_t comm_cores, uint32_t *threads, bool *oversubscribed);
+
+/* result.machine: processor's name, cores, threads, NUMA nodes, caches, memory, cgroup limits,
+ * governor and clocks where the system tells, kernel, host name. @owned. */
+json_t *dpb_machine_describe(void);
+
+#endif

@@ -1,0 +1,69 @@
+/*
+ * world.h - the job as one of its ranks sees it: who am I, who are the others, how do we find each
+ * other. The local launcher makes it today; PMIx can make the same thing.
+ *
+ * One world a process: dpb_world is set by dpb_world_open and read everywhere.
+ */
+#ifndef DPB_CORE_WORLD_WORLD_H
+#define DPB_CORE_WORLD_WORLD_H
+
+#include "dpbench/comm.h"
+#include "dpbench/host.h"
+#include "world/board.h"
+
+struct dpb_world {
+    uint32_t rank, n_workers, n_servers, n_ranks;
+    dpb_role role;
+    char host[64];
+    const char *launcher; /* "local" */
+    char *config;         /* the job's configuration, as the launcher handed it over: JSON text */
+    struct dpb_board *board;
+    int64_t timeout_ns; /* run.timeout_s: the default deadline of every wait; set by the session */
+    bool may_spin;      /* no more processes than cores: short waits may spin */
+};
+
+extern struct dpb_world dpb_world;
+
+/* True when this process was started by dpb_launch as a rank. */
+bool dpb_world_is_rank(void);
+/* Takes over what the launcher left in environment and descriptors: fills dpb_world, connects the
+ * store, sets the log's prefix and hooks. The process ends when the launcher dies. */
+dpb_status dpb_world_open(void);
+void dpb_world_close(void);
+
+extern const struct dpb_store_ops dpb_store; /* host.h */
+extern const struct dpb_flag_ops dpb_flags;
+extern const struct dpb_event_ops dpb_events;
+
+/* Writes phase, bucket and peer into the own status page; the host's `note`. Step by the loop. */
+void dpb_world_note(const char *phase, uint64_t bucket, uint32_t peer);
+
+/* ---- memory shared by the ranks of a machine --------------------------------------------------- */
+
+/* A mapping of `bytes` (may be 0): a memfd called `name`, zeroed, advised for huge pages when large. */
+struct dpb_mapping {
+    void *memory;
+    size_t bytes;
+    int fd; /* -1: anonymous, or closed after sharing */
+};
+
+/* /proc/PID/maps shows "/memfd:dpbench-NAME": tests read it. */
+dpb_status dpb_mapping_create(const char *name, size_t bytes, struct dpb_mapping *mapping);
+void dpb_mapping_destroy(struct dpb_mapping *mapping); /* accepts zeroed ones; zeroes it */
+
+/*
+ * Collective over all ranks of the job: each offers n mappings (those with bytes = 0 are none; the
+ * same n everywhere) and maps all those of the others. peers[rank * n + i] is filled; own entries
+ * are a copy of `mine` and not to be destroyed. Descriptors travel over abstract Unix sockets whose
+ * peers prove the same user and the job's secret. `name` is used once a job.
+ */
+dpb_status dpb_world_share(const char *name, const struct dpb_mapping *mine, uint32_t n,
+                           struct dpb_mapping *peers);
+
+/*
+ * Collective: every rank says `value` for `what`; all must be equal, else every rank fails with a
+ * message that names the first two ranks that differ and both values.
+ */
+dpb_status dpb_world_agree(const char *what, const char *value);
+
+#endif
