@@ -5,6 +5,7 @@
 #define DPB_CORE_BASE_OPTIONS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "base/config.h"
