@@ -1,0 +1,60 @@
+/*
+ * experiment.h - a configuration made sense of: the settings, the four plugins with their options,
+ * and every number that follows. The launcher makes one to refuse what cannot work, each rank makes
+ * one to do the work; nothing of a device or of other ranks is touched here.
+ */
+#ifndef DPB_CORE_TRAIN_EXPERIMENT_H
+#define DPB_CORE_TRAIN_EXPERIMENT_H
+
+#include "base/config.h"
+#include "base/options.h"
+#include "dpbench/plugin.h"
+#include "train/settings.h"
+
+enum { DPB_MAX_TABLES = 16 };
+
+struct dpb_experiment {
+    struct dpb_config *config; /* @owned copy, with derived settings added */
+    struct dpb_settings settings;
+    /* By dpb_plugin_kind. */
+    const struct dpb_plugin *plugins[DPB_PLUGIN_KINDS];
+    void *options[DPB_PLUGIN_KINDS]; /* @owned parsed options structs; NULL where there are none */
+    struct dpb_option_table tables[DPB_MAX_TABLES];
+    size_t n_tables;
+
+    uint32_t n_workers, n_servers, accumulate;
+    uint32_t batch;        /* per worker and micro-batch */
+    uint64_t global_batch; /* batch * accumulate * workers */
+    dpb_dtype weight_type, gradient_type;
+    struct dpb_model_info model_info;
+
+    /* From dpb_experiment_build. */
+    void *data; /* the open source */
+    struct dpb_data_info data_info;
+    struct dpb_graph *graph;
+    uint64_t steps_per_epoch;
+};
+
+extern const struct dpb_host dpb_host; /* what every plugin gets */
+
+/* Parses, loads plugins, checks every combination by name (DPB_USAGE, DPB_UNSUPPORTED). *experiment
+ * is @owned. */
+dpb_status dpb_experiment_create(const struct dpb_config *config,
+                                 struct dpb_experiment **experiment);
+/* Opens the data and builds the graph: what needs more than the configuration. */
+dpb_status dpb_experiment_build(struct dpb_experiment *experiment);
+void dpb_experiment_destroy(struct dpb_experiment *experiment); /* accepts NULL */
+
+/* config.SECTION.KEY.{value,origin} of all tables. @owned. */
+json_t *dpb_experiment_effective(const struct dpb_experiment *experiment);
+/* Bytes a rank's process needs, its arenas, activations and data staging (an estimate). Built
+ * experiments only. */
+uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t rank);
+/* Bytes of journal that the longest run of these settings may need; sparse memory. */
+size_t dpb_experiment_journal_bytes(const struct dpb_experiment *experiment);
+/* Environment of the ranks (thread variables of plugins): NULL-terminated, @owned: one free() frees
+ * all. `threads` is a worker's. */
+const char *const *dpb_experiment_environment(const struct dpb_experiment *experiment,
+                                              uint32_t threads);
+
+#endif

@@ -1,0 +1,59 @@
+/*
+ * journal.h - what a rank measured, in memory that it shares with the launcher: so a result can be
+ * made of it by rank 0, or by the launcher when rank 0 is no more. Times are nanoseconds.
+ */
+#ifndef DPB_CORE_TRAIN_JOURNAL_H
+#define DPB_CORE_TRAIN_JOURNAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { DPB_JOURNAL_EVALS = 4096 };
+
+/* One step of one rank. data_wait + forward + backward + optimizer + comm_exposed = step. */
+struct dpb_record {
+    int64_t begin_ns; /* CLOCK_MONOTONIC */
+    int64_t step_ns;  /* to the begin of the next step, or to the end of the last */
+    int64_t data_wait_ns, forward_ns, backward_ns, optimizer_ns;
+    int64_t comm_exposed_ns, comm_hidden_ns, comm_wait_peer_ns;
+    uint64_t comm_bytes;
+    double loss; /* mean of this rank's samples */
+    double learning_rate;
+};
+
+struct dpb_eval {
+    uint64_t step; /* steps of training done before it */
+    int64_t at_ns; /* since the first step began, evaluations left out */
+    double loss;   /* mean over all samples of the test set */
+    uint64_t correct, samples;
+};
+
+typedef enum dpb_verdict {
+    DPB_VERDICT_SKIPPED,
+    DPB_VERDICT_PASS,
+    DPB_VERDICT_FAIL,
+    DPB_VERDICT_NOT_APPLICABLE
+} dpb_verdict;
+
+/* The rank writes; n_records and n_evals are raised (release) after what they count is complete. */
+struct dpb_journal {
+    uint64_t capacity;  /* of records[] */
+    uint64_t n_records; /* complete ones, from step 0: warm-up included */
+    uint64_t timed_from; /* first timed step; UINT64_MAX while in warm-up */
+    bool steady;        /* the gate opened before its limit */
+    bool gated;         /* the gate was asked at all */
+    uint32_t verdict_pattern, verdict_exchange, verdict_replicas; /* dpb_verdict */
+    uint64_t checksum;  /* of the published weights at the end */
+    uint64_t parameters, macs_per_sample, steps_per_epoch, dropped_samples;
+    uint64_t dropped_spans;
+    uint32_t threads;   /* compute threads of this rank */
+    bool oversubscribed;
+    uint64_t peak_memory_bytes;
+    int64_t start_ns;   /* process start to first step */
+    uint64_t n_evals;
+    struct dpb_eval evals[DPB_JOURNAL_EVALS];
+    struct dpb_record records[];
+};
+
+#endif

@@ -1,0 +1,78 @@
+/*
+ * settings.h - core's own options, section by section, as typed values. The tables in settings.c are
+ * the only list of them. Plugins' options live in their plugins.
+ */
+#ifndef DPB_CORE_TRAIN_SETTINGS_H
+#define DPB_CORE_TRAIN_SETTINGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "dpbench/option.h"
+
+typedef enum dpb_mode { DPB_MODE_TRAIN, DPB_MODE_FORWARD } dpb_mode;
+typedef enum dpb_optimizer_kind { DPB_SGD, DPB_ADAGRAD } dpb_optimizer_kind;
+typedef enum dpb_schedule_kind { DPB_CONSTANT, DPB_STEPWISE, DPB_COSINE } dpb_schedule_kind;
+
+struct dpb_run_settings {
+    const char *name, *results;
+    int64_t workers, servers, batch, global_batch, accumulate;
+    int64_t steps, epochs, seconds_ns; /* exactly one is not 0 */
+    int64_t warmup_steps, seed, comm_cores, timeout_ns;
+    int64_t steady_window, steady_windows, steady_limit_ns;
+    double steady_drift, steady_spread;
+    int mode, precision; /* dpb_mode, dpb_precision */
+    bool prove, require_steady;
+};
+
+struct dpb_optimizer_settings {
+    int kind;
+    double learning_rate, momentum, weight_decay, epsilon;
+    bool nesterov;
+    int schedule;
+    double decay_factor;     /* stepwise: rate *= factor at each of decay_at */
+    const char *decay_at;    /* epochs, commas */
+    double warmup_epochs;    /* linearly from the rate of one worker up to the full rate */
+    bool linear_scaling;     /* rate *= global batch / linear_base */
+    int64_t linear_base;
+};
+
+struct dpb_settings {
+    struct dpb_run_settings run;
+    struct {
+        const char *name;
+        int64_t nclass, image;
+    } model;
+    struct {
+        const char *name;
+        bool shuffle;
+        int64_t threads;
+    } data;
+    struct {
+        const char *name;
+        int64_t threads;
+    } device;
+    struct {
+        const char *name;
+        uint64_t bucket;
+        int gradient; /* 0: as the precision says; else dpb_dtype + 1 */
+    } comm;
+    struct dpb_optimizer_settings optimizer;
+    struct {
+        int64_t every; /* steps; 0: never */
+        bool final;
+    } eval;
+    struct {
+        const char *load, *save;
+    } checkpoint;
+};
+
+/* Section names and their rows, in the order in which help shows them; offsets into dpb_settings. */
+struct dpb_settings_section {
+    const char *name, *summary;
+    const struct dpb_option *rows;
+};
+extern const struct dpb_settings_section dpb_settings_sections[];
+extern const size_t dpb_settings_n_sections;
+
+#endif
