@@ -1,17 +1,21 @@
 /*
  * result.h - the result of one run: one JSON document, schema dpbench.result/1, made from the
  * journals of its ranks; and the files it is kept in.
+ *
+ * Under the local launcher it is the launcher that makes it, from memory that it shares with the
+ * ranks: so a run whose ranks died has a result too.
  */
 #ifndef DPB_CORE_STUDY_RESULT_H
 #define DPB_CORE_STUDY_RESULT_H
 
 #include <jansson.h>
+#include <stdio.h>
 
 #include "train/experiment.h"
 #include "world/board.h"
 
-/* status: DPB_OK, DPB_INTERRUPTED, or what failed, with `error` (NULL: none). @owned; never NULL but
- * for lack of memory. Works on incomplete journals. */
+/* status: DPB_OK, DPB_INTERRUPTED, or what failed, with `error` (NULL: none). @owned; NULL only for
+ * lack of memory. Works on incomplete journals; the experiment need not be built. */
 json_t *dpb_result_make(const struct dpb_experiment *experiment, struct dpb_board *board,
                         dpb_status status, const char *error);
 

@@ -7,12 +7,10 @@
 #include "train/experiment.h"
 
 /*
- * Runs this process's part of the job (dpb_world is open). On rank 0 `report` is called once, after
- * the last step and the checks and before teardown, when every rank's journal is complete; its status
- * is passed on. A run whose verification failed returns DPB_VERIFICATION after the report; one that
- * SIGINT or SIGTERM ended returns DPB_INTERRUPTED after it.
+ * Runs this process's part of the job (dpb_world is open; `experiment` is created, not yet built).
+ * What it measured is in its journal on the board. A failed verification is DPB_VERIFICATION, a run
+ * that a signal ended DPB_INTERRUPTED; both after everything measured is in the journal.
  */
-dpb_status dpb_rank_run(struct dpb_experiment *experiment,
-                        dpb_status (*report)(void *context, dpb_status status), void *context);
+dpb_status dpb_rank_run(struct dpb_experiment *experiment);
 
 #endif
