@@ -1,0 +1,62 @@
+/*
+ * alloc.c - memory for arenas: zeroed, aligned to a cache line, large ones in huge pages.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/log.h"
+
+#define HUGE_PAGE_BYTES ((size_t)2 << 20)
+
+/* Address sanitizer sees past the end of the heap's memory, not of a mapping. */
+#if defined(__SANITIZE_ADDRESS__)
+#define MAPPED_FROM_BYTES SIZE_MAX
+#else
+#define MAPPED_FROM_BYTES HUGE_PAGE_BYTES
+#endif
+
+static void *map_huge(size_t bytes)
+{
+    /* Over-allocated by one huge page, then trimmed, since mmap aligns to small pages only. */
+    size_t rounded = (bytes + 4095) & ~(size_t)4095;
+    size_t reserved = rounded + HUGE_PAGE_BYTES;
+    char *base = mmap(NULL, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED)
+        return NULL;
+    size_t before = (HUGE_PAGE_BYTES - (uintptr_t)base % HUGE_PAGE_BYTES) % HUGE_PAGE_BYTES;
+    if (before > 0)
+        munmap(base, before);
+    munmap(base + before + rounded, HUGE_PAGE_BYTES - before);
+    madvise(base + before, rounded, MADV_HUGEPAGE); /* a wish: small pages do as well */
+    return base + before;
+}
+
+void *dpb_alloc(size_t bytes)
+{
+    void *memory = NULL;
+    if (bytes <= SIZE_MAX - 2 * HUGE_PAGE_BYTES) {
+        if (bytes >= MAPPED_FROM_BYTES) {
+            memory = map_huge(bytes);
+        } else {
+            size_t line = DPB_CACHE_LINE;
+            size_t rounded = bytes == 0 ? line : (bytes + line - 1) / line * line;
+            memory = aligned_alloc(line, rounded);
+            if (memory)
+                memset(memory, 0, rounded);
+        }
+    }
+    if (!memory)
+        dpb_fail(DPB_NO_MEMORY, "out of memory: %zu bytes are not to be had", bytes);
+    return memory;
+}
+
+void dpb_release(void *memory, size_t bytes)
+{
+    if (!memory)
+        return;
+    if (bytes >= MAPPED_FROM_BYTES)
+        munmap(memory, (bytes + 4095) & ~(size_t)4095);
+    else
+        free(memory);
+}

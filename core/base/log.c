@@ -1,0 +1,261 @@
+/*
+ * log.c - messages: the first error, the warnings, and lines to stderr.
+ *
+ * The path of an error needs no memory but what stands here, so that it works when there is none.
+ * Each message reaches stderr in one write(2): lines of several processes do not mix.
+ */
+#include "base/log.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TEXT_BYTES = 4096, PREFIX_BYTES = 128, OUTPUT_BYTES = 2 * TEXT_BYTES, MAX_WARNINGS = 256 };
+
+struct warning {
+    char *code, *text;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows but the level */
+static atomic_int level_limit = DPB_LOG_INFO;
+static char line_prefix[PREFIX_BYTES];
+static char output[OUTPUT_BYTES];
+static struct dpb_log_hooks log_hooks;
+static dpb_status first_status;
+static char first_text[TEXT_BYTES];
+static struct warning warning_list[MAX_WARNINGS];
+static size_t n_warnings;
+
+const char *dpb_status_name(dpb_status status)
+{
+    static const char *const name[] = {
+#define STATUS_NAME(name, exit_code, text) #name,
+        DPB_STATUS_LIST(STATUS_NAME)
+#undef STATUS_NAME
+    };
+    return (size_t)status < sizeof name / sizeof *name ? name[status] : "UNKNOWN";
+}
+
+int dpb_status_exit_code(dpb_status status)
+{
+    static const int code[] = {
+#define STATUS_CODE(name, exit_code, text) exit_code,
+        DPB_STATUS_LIST(STATUS_CODE)
+#undef STATUS_CODE
+    };
+    return (size_t)status < sizeof code / sizeof *code ? code[status] : 1;
+}
+
+/* Formats into `text`; a message that does not fit says so by its end. */
+DPB_PRINTF(2, 0)
+static void format_text(char text[TEXT_BYTES], const char *format, va_list arguments)
+{
+    int length = vsnprintf(text, TEXT_BYTES, format, arguments);
+    if (length < 0)
+        snprintf(text, TEXT_BYTES, "(message cannot be formatted: %s)", format);
+    else if (length >= TEXT_BYTES)
+        memcpy(text + TEXT_BYTES - 4, "...", 4);
+}
+
+static size_t append(size_t used, const char *text, size_t length)
+{
+    size_t room = OUTPUT_BYTES - 1 - used; /* the last byte is the final newline's */
+    if (length > room)
+        length = room;
+    memcpy(output + used, text, length);
+    return used + length;
+}
+
+/* Each line of `text` gets the prefix; the first one also `kind`. The lock is held. */
+static void write_text(const char *kind, const char *text)
+{
+    size_t used = append(0, line_prefix, strlen(line_prefix));
+    used = append(used, kind, strlen(kind));
+    for (;;) {
+        size_t length = strcspn(text, "\n");
+        used = append(used, text, length);
+        if (text[length] == '\0' || text[length + 1] == '\0')
+            break;
+        text += length + 1;
+        used = append(used, "\n", 1);
+        used = append(used, line_prefix, strlen(line_prefix));
+    }
+    output[used++] = '\n';
+    for (size_t done = 0; done < used;) {
+        ssize_t n = write(STDERR_FILENO, output + done, used - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break; /* nowhere left to complain */
+        done += (size_t)n;
+    }
+}
+
+dpb_status dpb_failv(dpb_status status, const char *format, va_list arguments)
+{
+    assert(status != DPB_OK);
+    int saved_errno = errno;
+    char text[TEXT_BYTES];
+    format_text(text, format, arguments);
+
+    pthread_mutex_lock(&lock);
+    bool first = first_status == DPB_OK;
+    struct dpb_log_hooks hooks = log_hooks;
+    if (first) {
+        first_status = status;
+        memcpy(first_text, text, sizeof first_text);
+        if (!hooks.silent)
+            write_text("error: ", text);
+    } else if (atomic_load(&level_limit) >= DPB_LOG_DEBUG) {
+        write_text("debug: later error: ", text);
+    }
+    pthread_mutex_unlock(&lock);
+
+    if (first && hooks.error)
+        hooks.error(hooks.context, status, text);
+    errno = saved_errno;
+    return status;
+}
+
+dpb_status dpb_fail(dpb_status status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    dpb_failv(status, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+const char *dpb_first_error(dpb_status *status)
+{
+    pthread_mutex_lock(&lock);
+    if (status)
+        *status = first_status;
+    pthread_mutex_unlock(&lock);
+    return first_text;
+}
+
+void dpb_first_error_clear(void)
+{
+    pthread_mutex_lock(&lock);
+    first_status = DPB_OK;
+    first_text[0] = '\0';
+    pthread_mutex_unlock(&lock);
+}
+
+/* Whether the pair is new. It is kept as far as there is room: the last place says that more came.
+ * The lock is held. */
+static bool warning_keep(const char *code, const char *text)
+{
+    for (size_t i = 0; i < n_warnings; i++)
+        if (strcmp(warning_list[i].code, code) == 0 && strcmp(warning_list[i].text, text) == 0)
+            return false;
+    if (n_warnings == MAX_WARNINGS)
+        return true;
+    if (n_warnings == MAX_WARNINGS - 1) {
+        code = "too_many_warnings";
+        text = "further warnings were printed but not kept";
+    }
+    struct warning warning = {strdup(code), strdup(text)};
+    if (!warning.code || !warning.text) {
+        free(warning.code);
+        free(warning.text);
+        return true;
+    }
+    warning_list[n_warnings++] = warning;
+    return true;
+}
+
+void dpb_warn(const char *code, const char *format, ...)
+{
+    int saved_errno = errno;
+    char text[TEXT_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    format_text(text, format, arguments);
+    va_end(arguments);
+
+    pthread_mutex_lock(&lock);
+    bool fresh = warning_keep(code, text);
+    struct dpb_log_hooks hooks = log_hooks;
+    if (fresh && !hooks.silent && atomic_load(&level_limit) >= DPB_LOG_WARNING)
+        write_text("warning: ", text);
+    pthread_mutex_unlock(&lock);
+
+    if (fresh && hooks.warning)
+        hooks.warning(hooks.context, code, text);
+    errno = saved_errno;
+}
+
+bool dpb_warning_at(size_t i, const char **code, const char **text)
+{
+    pthread_mutex_lock(&lock);
+    bool there = i < n_warnings;
+    if (there) {
+        *code = warning_list[i].code;
+        *text = warning_list[i].text;
+    }
+    pthread_mutex_unlock(&lock);
+    return there;
+}
+
+void dpb_warnings_clear(void)
+{
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < n_warnings; i++) {
+        free(warning_list[i].code);
+        free(warning_list[i].text);
+    }
+    n_warnings = 0;
+    pthread_mutex_unlock(&lock);
+}
+
+void dpb_log(dpb_log_level level, const char *format, ...)
+{
+    static const char *const kind[] = {"error: ", "warning: ", "", "debug: "};
+    if ((int)level > atomic_load_explicit(&level_limit, memory_order_relaxed))
+        return;
+    int saved_errno = errno;
+    char text[TEXT_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    format_text(text, format, arguments);
+    va_end(arguments);
+    pthread_mutex_lock(&lock);
+    write_text((size_t)level < sizeof kind / sizeof *kind ? kind[level] : "", text);
+    pthread_mutex_unlock(&lock);
+    errno = saved_errno;
+}
+
+void dpb_log_set_level(dpb_log_level level)
+{
+    atomic_store(&level_limit, (int)level);
+}
+
+void dpb_log_set_prefix(const char *prefix)
+{
+    pthread_mutex_lock(&lock);
+    snprintf(line_prefix, sizeof line_prefix, "%s", prefix ? prefix : "");
+    pthread_mutex_unlock(&lock);
+}
+
+void dpb_log_set_hooks(const struct dpb_log_hooks *hooks)
+{
+    static const struct dpb_log_hooks none;
+    pthread_mutex_lock(&lock);
+    log_hooks = hooks ? *hooks : none;
+    pthread_mutex_unlock(&lock);
+}
+
+int64_t dpb_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
