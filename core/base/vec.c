@@ -1,0 +1,231 @@
+/*
+ * vec.c - arithmetic on ranges of host memory: the inner loops of every exchange on the host.
+ *
+ * Plain loops that the compiler vectorises (the Makefile gives this file -O3), compiled for several
+ * instruction sets of which one is chosen when the program starts. All give the same bits: elements
+ * do not meet each other, a sum has the order of its sources, and products are never fused with
+ * sums (contraction is off in ISO C mode).
+ *
+ * Sums go from left to right in the type of arithmetic (fp32 for bf16), whatever the number of
+ * sources, and are rounded to the type of the elements once. So for fp32 and fp64, summing the
+ * first sources and adding the others later gives the bits of one call; for bf16 it rounds once
+ * more.
+ */
+#include "base/vec.h"
+
+#include <assert.h>
+
+/* Not under sanitizers: the functions that choose a clone run before the sanitizer has started. */
+#if defined(__x86_64__) && defined(__GNUC__) && __GNUC__ >= 12 && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define CLONES
+#endif
+
+/* Iterations are independent: dst is a source itself or apart from it, never shifted against it. */
+#if defined(__clang__)
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+enum { BLOCK = 1024 /* elements: accumulators and sources of a block fit the first cache */ };
+
+/* ---- conversions of one element -----------------------------------------------------------------
+ */
+
+#define AS_IS(x) (x)
+
+static inline uint16_t fp64_to_bf16(double x)
+{
+    /* By way of fp32 rounded to odd: it keeps apart what the second rounding has to tell apart.
+     * Boldo, Melquiond: Emulation of a FMA and correctly rounded sums. IEEE Trans. Comp. 57, 2008.
+     */
+    float nearest = (float)x;
+    double back = (double)nearest;
+    uint32_t bits;
+    memcpy(&bits, &nearest, sizeof bits);
+    bool outwards = x > 0 ? back > x : back < x;
+    bits -= outwards ? 1u : 0u;
+    bits |= back != x ? 1u : 0u;
+    memcpy(&nearest, &bits, sizeof bits);
+    return dpb_bf16_from_fp32(nearest);
+}
+
+static inline double bf16_to_fp64(uint16_t x)
+{
+    return (double)dpb_bf16_to_fp32(x);
+}
+
+/* ---- loops by type ------------------------------------------------------------------------------
+ */
+
+#define T double
+#define A double
+#define NAME(verb) verb##_fp64
+#define LOAD AS_IS
+#define STORE AS_IS
+#define BITS uint64_t
+#define EXPONENT_MASK UINT64_C(0x7ff0000000000000)
+#include "base/vec_typed.h"
+
+#define T float
+#define A float
+#define NAME(verb) verb##_fp32
+#define LOAD AS_IS
+#define STORE AS_IS
+#define BITS uint32_t
+#define EXPONENT_MASK 0x7f800000u
+#include "base/vec_typed.h"
+
+#define T uint16_t
+#define A float
+#define NAME(verb) verb##_bf16
+#define LOAD dpb_bf16_to_fp32
+#define STORE dpb_bf16_from_fp32
+#define BITS uint16_t
+#define EXPONENT_MASK 0x7f80u
+#include "base/vec_typed.h"
+
+#define DEFINE_CAST(name, to_type, from_type, convert)              \
+    CLONES static void name(void *to, const void *from, uint64_t n) \
+    {                                                               \
+        to_type *restrict dst = to;                                 \
+        const from_type *restrict src = from;                       \
+        for (uint64_t i = 0; i < n; i++)                            \
+            dst[i] = convert(src[i]);                               \
+    }
+
+DEFINE_CAST(cast_fp64_fp32, float, double, (float))
+DEFINE_CAST(cast_fp64_bf16, uint16_t, double, fp64_to_bf16)
+DEFINE_CAST(cast_fp32_fp64, double, float, (double))
+DEFINE_CAST(cast_fp32_bf16, uint16_t, float, dpb_bf16_from_fp32)
+DEFINE_CAST(cast_bf16_fp64, double, uint16_t, bf16_to_fp64)
+DEFINE_CAST(cast_bf16_fp32, float, uint16_t, dpb_bf16_to_fp32)
+
+/* ---- checksum: XXH64 with seed 0 (Collet, xxHash fast digest algorithm, version 0.1.1) ----------
+ */
+
+static const uint64_t prime[6] = {0,
+                                  UINT64_C(0x9E3779B185EBCA87),
+                                  UINT64_C(0xC2B2AE3D27D4EB4F),
+                                  UINT64_C(0x165667B19E3779F9),
+                                  UINT64_C(0x85EBCA77C2B2AE63),
+                                  UINT64_C(0x27D4EB2F165667C5)};
+
+static inline uint64_t rotate(uint64_t x, int by)
+{
+    return x << by | x >> (64 - by);
+}
+
+static inline uint64_t read_u64(const uint8_t *at)
+{
+    uint64_t x;
+    memcpy(&x, at, sizeof x);
+    return x;
+}
+
+static inline uint32_t read_u32(const uint8_t *at)
+{
+    uint32_t x;
+    memcpy(&x, at, sizeof x);
+    return x;
+}
+
+static inline uint64_t mix(uint64_t lane, uint64_t input)
+{
+    return rotate(lane + input * prime[2], 31) * prime[1];
+}
+
+static uint64_t checksum_bytes(const uint8_t *at, uint64_t bytes)
+{
+    const uint8_t *end = at + bytes;
+    uint64_t sum = prime[5];
+    if (bytes >= 32) {
+        uint64_t lane[4] = {prime[1] + prime[2], prime[2], 0, 0 - prime[1]};
+        for (; end - at >= 32; at += 32)
+            for (int i = 0; i < 4; i++)
+                lane[i] = mix(lane[i], read_u64(at + 8 * i));
+        sum = rotate(lane[0], 1) + rotate(lane[1], 7) + rotate(lane[2], 12) + rotate(lane[3], 18);
+        for (int i = 0; i < 4; i++)
+            sum = (sum ^ mix(0, lane[i])) * prime[1] + prime[4];
+    }
+    sum += bytes;
+    for (; end - at >= 8; at += 8)
+        sum = rotate(sum ^ mix(0, read_u64(at)), 27) * prime[1] + prime[4];
+    for (; end - at >= 4; at += 4)
+        sum = rotate(sum ^ read_u32(at) * prime[1], 23) * prime[2] + prime[3];
+    for (; at < end; at++)
+        sum = rotate(sum ^ *at * prime[5], 11) * prime[1];
+    sum = (sum ^ sum >> 33) * prime[2];
+    sum = (sum ^ sum >> 29) * prime[3];
+    return sum ^ sum >> 32;
+}
+
+/* ---- the table ----------------------------------------------------------------------------------
+ */
+
+static void vec_sum(dpb_dtype type, void *dst, const void *const *sources, uint32_t k, uint64_t n)
+{
+    assert(type == DPB_FP64 || type == DPB_FP32 || type == DPB_BF16);
+    if (type == DPB_FP64)
+        sum_fp64(dst, sources, k, n);
+    else if (type == DPB_FP32)
+        sum_fp32(dst, sources, k, n);
+    else
+        sum_bf16(dst, sources, k, n);
+}
+
+static void vec_axpby(dpb_dtype type, double a, const void *x, double b, void *y, uint64_t n)
+{
+    assert(type == DPB_FP64 || type == DPB_FP32 || type == DPB_BF16);
+    if (type == DPB_FP64)
+        axpby_fp64(a, x, b, y, n);
+    else if (type == DPB_FP32)
+        axpby_fp32((float)a, x, (float)b, y, n);
+    else
+        axpby_bf16((float)a, x, (float)b, y, n);
+}
+
+static void vec_copy(dpb_dtype type, void *dst, const void *src, uint64_t n)
+{
+    memmove(dst, src, n * dpb_dtype_size(type));
+}
+
+static void vec_cast(dpb_dtype to, void *dst, dpb_dtype from, const void *src, uint64_t n)
+{
+    static void (*const cast[3][3])(void *, const void *, uint64_t) = {
+        [DPB_FP64] = {[DPB_FP32] = cast_fp64_fp32, [DPB_BF16] = cast_fp64_bf16},
+        [DPB_FP32] = {[DPB_FP64] = cast_fp32_fp64, [DPB_BF16] = cast_fp32_bf16},
+        [DPB_BF16] = {[DPB_FP64] = cast_bf16_fp64, [DPB_FP32] = cast_bf16_fp32}};
+    assert(to == from || (to <= DPB_BF16 && from <= DPB_BF16));
+    if (to == from)
+        vec_copy(to, dst, src, n);
+    else
+        cast[from][to](dst, src, n);
+}
+
+static bool vec_finite(dpb_dtype type, const void *x, uint64_t n)
+{
+    assert(type == DPB_FP64 || type == DPB_FP32 || type == DPB_BF16);
+    if (type == DPB_FP64)
+        return finite_fp64(x, n);
+    if (type == DPB_FP32)
+        return finite_fp32(x, n);
+    return finite_bf16(x, n);
+}
+
+static uint64_t vec_checksum(dpb_dtype type, const void *x, uint64_t n)
+{
+    return checksum_bytes(x, n * dpb_dtype_size(type));
+}
+
+const struct dpb_vec_ops dpb_vec = {
+    .sum = vec_sum,
+    .axpby = vec_axpby,
+    .cast = vec_cast,
+    .copy = vec_copy,
+    .finite = vec_finite,
+    .checksum = vec_checksum,
+};
