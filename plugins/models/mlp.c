@@ -1,0 +1,45 @@
+/*
+ * mlp.c - a multilayer perceptron with two wide hidden layers: nothing but matrix products, and
+ * many weights for little computation. It stresses the exchange more than any convolutional
+ * network.
+ *
+ * Rumelhart, Hinton, Williams: Learning representations by back-propagating errors. Nature 323,
+ * 1986.
+ */
+#include "dpbench/plugin.h"
+
+static void describe(const void *options, struct dpb_model_info *info)
+{
+    (void)options;
+    *info = (struct dpb_model_info){
+        .input = {1, 1, 1000}, .nclass = 10, .batch = 128, .any_image = true, .any_channels = true};
+}
+
+static dpb_status build(const void *options, const struct dpb_graph_ops *g,
+                        struct dpb_graph_builder *b, uint32_t nclass)
+{
+    (void)options;
+    uint32_t x = g->input(b); /* 1000 features */
+    x = g->dense(b, "fc1", x, 4096, true);
+    x = g->relu(b, "relu1", x);
+    x = g->dense(b, "fc2", x, 4096, true);
+    x = g->relu(b, "relu2", x);
+    x = g->dense(b, "fc3", x, nclass, true);
+    g->softmax_loss(b, "loss", x);
+    return DPB_OK;
+}
+
+static const struct dpb_model_ops ops = {.describe = describe, .build = build};
+
+static const struct dpb_plugin plugin = {
+    DPB_PLUGIN_HEAD(MODEL, ops),
+    .name = "mlp",
+    .version = DPB_VERSION,
+    .summary = "perceptron with two hidden layers of 4096",
+};
+
+const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
+{
+    (void)host;
+    return &plugin;
+}

@@ -1,0 +1,86 @@
+/*
+ * residual.h - what the residual networks share: their layers with names made of a block's prefix.
+ *
+ * Names are those of torchvision, so that its checkpoints fit: "layer1.0.conv2", "layer1.0.bn2".
+ */
+#ifndef RESIDUAL_H
+#define RESIDUAL_H
+
+#include <stdio.h>
+
+#include "dpbench/plugin.h"
+
+/* A network that is being described. */
+struct net {
+    const struct dpb_graph_ops *g;
+    struct dpb_graph_builder *b;
+    dpb_padding padding; /* of convolutions: DPB_PAD_SAME, or DPB_PAD_EXPLICIT for kernel / 2 */
+};
+
+/* A layer's name: PREFIX (of a block, or ""), kind, number. */
+struct name {
+    char text[48];
+};
+
+static inline struct name layer_name(const char *prefix, const char *kind, int number)
+{
+    struct name name;
+    snprintf(name.text, sizeof name.text, "%s%s%d", prefix, kind, number);
+    return name;
+}
+
+/* A convolution without bias: in a residual network batch-norm comes somewhere after each. */
+static inline uint32_t conv(const struct net *net, struct name name, uint32_t x, uint32_t channels,
+                            uint32_t kernel, uint32_t stride)
+{
+    uint32_t pad = net->padding == DPB_PAD_EXPLICIT ? kernel / 2 : 0;
+    const struct dpb_conv_args args = {.channels = channels,
+                                       .kernel_h = kernel,
+                                       .stride = stride,
+                                       .padding = net->padding,
+                                       .before = pad,
+                                       .after = pad};
+    return net->g->conv(net->b, name.text, x, &args);
+}
+
+static inline uint32_t batch_norm(const struct net *net, struct name name, uint32_t x)
+{
+    const struct dpb_batch_norm_args gamma_and_beta = {0};
+    return net->g->batch_norm(net->b, name.text, x, &gamma_and_beta);
+}
+
+static inline uint32_t relu(const struct net *net, struct name name, uint32_t x)
+{
+    return net->g->relu(net->b, name.text, x);
+}
+
+static inline uint32_t add(const struct net *net, struct name name, uint32_t x, uint32_t y)
+{
+    return net->g->add(net->b, name.text, x, y);
+}
+
+/* PREFIXconvI and PREFIXbnI. */
+static inline uint32_t conv_bn(const struct net *net, const char *prefix, int i, uint32_t x,
+                               uint32_t channels, uint32_t kernel, uint32_t stride)
+{
+    x = conv(net, layer_name(prefix, "conv", i), x, channels, kernel, stride);
+    return batch_norm(net, layer_name(prefix, "bn", i), x);
+}
+
+/* PREFIXconvI, PREFIXbnI and PREFIXreluI. */
+static inline uint32_t conv_bn_relu(const struct net *net, const char *prefix, int i, uint32_t x,
+                                    uint32_t channels, uint32_t kernel, uint32_t stride)
+{
+    x = conv_bn(net, prefix, i, x, channels, kernel, stride);
+    return relu(net, layer_name(prefix, "relu", i), x);
+}
+
+/* The end of every residual network: mean over the pixels, dense layer, loss. */
+static inline void classify(const struct net *net, uint32_t x, uint32_t nclass)
+{
+    x = net->g->global_mean(net->b, "mean", x);
+    x = net->g->dense(net->b, "fc", x, nclass, true);
+    net->g->softmax_loss(net->b, "loss", x);
+}
+
+#endif

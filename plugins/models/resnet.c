@@ -1,0 +1,140 @@
+/*
+ * resnet.c - ResNet-50, 101 and 152 for ImageNet, in three versions.
+ *
+ *   v1    as published: a stage's first block strides in its first 1x1 convolution
+ *   v1.5  strides in the 3x3 convolution instead, as PyTorch and most published results do
+ *   v2    pre-activation: batch-norm and ReLU come before the convolutions, strides as in v1
+ *
+ * He, Zhang, Ren, Sun: Deep residual learning for image recognition. CVPR 2016.
+ * He, Zhang, Ren, Sun: Identity mappings in deep residual networks. ECCV 2016.
+ */
+#include "residual.h"
+
+enum version { V1, V1_5, V2 };
+
+struct options {
+    int version;
+};
+
+static const char *const versions[] = {"v1", "v1.5", "v2", NULL};
+
+static const struct dpb_option option_table[] = {
+    {.name = "version",
+     .type = DPB_OPT_CHOICE,
+     .def = "v1.5",
+     .choices = versions,
+     .offset = offsetof(struct options, version),
+     .help = "v1 strides in the first 1x1 convolution of a stage, v1.5 in the 3x3; v2 is "
+             "pre-activation."},
+    {.name = NULL},
+};
+
+static void describe(const void *options, struct dpb_model_info *info)
+{
+    (void)options;
+    *info = (struct dpb_model_info){
+        .input = {3, 224, 224}, .nclass = 1000, .batch = 64, .any_image = true};
+}
+
+/* Blocks of a stage: `width` channels in the middle, four times as many at the end. */
+struct block {
+    enum version version;
+    bool first; /* of its stage: the shortcut is a projection */
+    uint32_t width, stride;
+};
+
+static uint32_t bottleneck(const struct net *net, const char *prefix, uint32_t x,
+                           struct block block)
+{
+    uint32_t stride_1x1 = block.version == V1 ? block.stride : 1;
+    uint32_t y = conv_bn_relu(net, prefix, 1, x, block.width, 1, stride_1x1);
+    y = conv_bn_relu(net, prefix, 2, y, block.width, 3, block.stride / stride_1x1);
+    y = conv_bn(net, prefix, 3, y, 4 * block.width, 1, 1);
+    if (block.first) {
+        x = conv(net, layer_name(prefix, "downsample.", 0), x, 4 * block.width, 1, block.stride);
+        x = batch_norm(net, layer_name(prefix, "downsample.", 1), x);
+    }
+    x = add(net, layer_name(prefix, "add", 1), x, y);
+    return relu(net, layer_name(prefix, "relu", 3), x);
+}
+
+static uint32_t bottleneck_v2(const struct net *net, const char *prefix, uint32_t x,
+                              struct block block)
+{
+    uint32_t y = batch_norm(net, layer_name(prefix, "bn", 0), x);
+    y = relu(net, layer_name(prefix, "relu", 0), y);
+    if (block.first)
+        x = conv(net, layer_name(prefix, "downsample.", 0), y, 4 * block.width, 1, block.stride);
+    y = conv_bn_relu(net, prefix, 1, y, block.width, 1, block.stride);
+    y = conv_bn_relu(net, prefix, 2, y, block.width, 3, 1);
+    y = conv(net, layer_name(prefix, "conv", 3), y, 4 * block.width, 1, 1);
+    return add(net, layer_name(prefix, "add", 1), x, y);
+}
+
+static uint32_t stage(const struct net *net, int number, int n_blocks, enum version version,
+                      uint32_t x)
+{
+    for (int i = 0; i < n_blocks; i++) {
+        char prefix[24];
+        snprintf(prefix, sizeof prefix, "layer%d.%d.", number, i);
+        struct block block = {.version = version,
+                              .first = i == 0,
+                              .width = 32u << number,
+                              .stride = number > 1 && i == 0 ? 2 : 1};
+        x = version == V2 ? bottleneck_v2(net, prefix, x, block)
+                          : bottleneck(net, prefix, x, block);
+    }
+    return x;
+}
+
+static dpb_status build(const void *options, const struct dpb_graph_ops *g,
+                        struct dpb_graph_builder *b, const int n_blocks[4], uint32_t nclass)
+{
+    const struct options *o = options;
+    enum version version = (enum version)o->version;
+    const struct net net = {g, b, DPB_PAD_EXPLICIT};
+    const struct dpb_pool_args pool = {
+        .kernel = 3, .stride = 2, .padding = DPB_PAD_EXPLICIT, .before = 1, .after = 1};
+
+    uint32_t x = g->input(b);                    /* 3 x 224 x 224 */
+    x = conv_bn_relu(&net, "", 1, x, 64, 7, 2);  /* 64 x 112 x 112 */
+    x = g->max_pool(b, "maxpool", x, &pool);     /* 64 x 56 x 56 */
+    x = stage(&net, 1, n_blocks[0], version, x); /* 256 x 56 x 56 */
+    x = stage(&net, 2, n_blocks[1], version, x); /* 512 x 28 x 28 */
+    x = stage(&net, 3, n_blocks[2], version, x); /* 1024 x 14 x 14 */
+    x = stage(&net, 4, n_blocks[3], version, x); /* 2048 x 7 x 7 */
+    if (version == V2) {
+        x = batch_norm(&net, layer_name("", "bn", 5), x);
+        x = relu(&net, layer_name("", "relu", 5), x);
+    }
+    classify(&net, x, nclass);
+    return DPB_OK;
+}
+
+#define RESNET(DEPTH, N1, N2, N3, N4, NEXT)                                             \
+    static dpb_status build_##DEPTH(const void *options, const struct dpb_graph_ops *g, \
+                                    struct dpb_graph_builder *b, uint32_t nclass)       \
+    {                                                                                   \
+        return build(options, g, b, (const int[4]){N1, N2, N3, N4}, nclass);            \
+    }                                                                                   \
+    static const struct dpb_model_ops ops_##DEPTH = {.describe = describe,              \
+                                                     .build = build_##DEPTH};           \
+    static const struct dpb_plugin resnet##DEPTH = {                                    \
+        DPB_PLUGIN_HEAD(MODEL, ops_##DEPTH),                                            \
+        .name = "resnet" #DEPTH,                                                        \
+        .version = DPB_VERSION,                                                         \
+        .summary = "ResNet-" #DEPTH " for ImageNet: bottleneck blocks; v1, v1.5 or v2", \
+        .options = option_table,                                                        \
+        .options_size = sizeof(struct options),                                         \
+        .next = NEXT,                                                                   \
+    };
+
+RESNET(152, 3, 8, 36, 3, NULL)
+RESNET(101, 3, 4, 23, 3, &resnet152)
+RESNET(50, 3, 4, 6, 3, &resnet101)
+
+const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
+{
+    (void)host;
+    return &resnet50;
+}
