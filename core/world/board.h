@@ -19,7 +19,7 @@ struct dpb_status_page {
     uint32_t role;     /* dpb_role */
     uint64_t step;     /* of the loop */
     uint64_t n_steps;  /* planned, 0: open; rank 0's is shown as progress */
-    char phase[32];    /* "forward", "wait_peer", ...; see dpb_board_note */
+    char phase[32];    /* "forward", "wait_peer", ...; see dpb_world_note */
     uint64_t bucket;   /* UINT64_MAX: none */
     uint32_t peer;     /* UINT32_MAX: none */
     int64_t since_ns;

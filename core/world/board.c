@@ -1,0 +1,206 @@
+/*
+ * board.c - one memfd: a header, the control block, a status page a rank, a journal a rank. Every
+ * part starts on a page of its own, so that no two writers share a cache line.
+ */
+#include "world/board.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+#define BOARD_MAGIC UINT64_C(0x314452414f425044) /* "DPBOARD1" */
+
+enum { BOARD_PAGE = 4096, BOARD_MAX_RANKS = 4096 };
+
+struct board_header {
+    uint64_t magic;
+    uint64_t total_bytes, journal_bytes, journal_stride;
+    uint32_t n_ranks;
+    uint32_t ended;
+    int32_t signal_number;
+};
+
+struct dpb_board {
+    int fd;
+    uint8_t *memory;
+    size_t bytes;
+};
+
+static size_t whole_pages(size_t bytes)
+{
+    return (bytes + BOARD_PAGE - 1) / BOARD_PAGE * BOARD_PAGE;
+}
+
+static const size_t control_offset = BOARD_PAGE;
+
+static size_t status_stride(void)
+{
+    return whole_pages(sizeof(struct dpb_status_page));
+}
+
+static size_t status_offset(uint32_t rank)
+{
+    return control_offset + whole_pages(DPB_BOARD_CONTROL_BYTES) + rank * status_stride();
+}
+
+static struct board_header *header_of(const struct dpb_board *board)
+{
+    return (struct board_header *)(void *)board->memory;
+}
+
+/* Maps all of board->fd; the caller has checked its size. */
+static dpb_status map_board(struct dpb_board *board)
+{
+    void *memory =
+        mmap(NULL, board->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, board->fd, 0);
+    if (memory == MAP_FAILED)
+        return dpb_fail(DPB_NO_MEMORY, "cannot map the job's shared memory of %zu bytes: %s",
+                        board->bytes, strerror(errno));
+    board->memory = memory;
+    return DPB_OK;
+}
+
+/* A descriptor of that size that nobody can shrink under its readers. */
+static dpb_status create_memory(size_t bytes, int *fd)
+{
+    int made = memfd_create("dpbench-board", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (made < 0)
+        return dpb_fail(DPB_FAILED, "memfd_create: %s", strerror(errno));
+    if (ftruncate(made, (off_t)bytes) != 0 ||
+        fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        int error = errno;
+        close(made);
+        return dpb_fail(DPB_NO_MEMORY, "cannot size the job's shared memory to %zu bytes: %s",
+                        bytes, strerror(error));
+    }
+    *fd = made;
+    return DPB_OK;
+}
+
+dpb_status dpb_board_create(uint32_t n_ranks, size_t journal_bytes, struct dpb_board **board)
+{
+    size_t stride = whole_pages(journal_bytes), total;
+    if (n_ranks == 0 || n_ranks > BOARD_MAX_RANKS)
+        return dpb_fail(DPB_USAGE, "a job has 1 to %d processes, not %u", BOARD_MAX_RANKS, n_ranks);
+    if (stride < journal_bytes || __builtin_mul_overflow(stride, n_ranks, &total) ||
+        __builtin_add_overflow(total, status_offset(n_ranks), &total) || total > INT64_MAX)
+        return dpb_fail(DPB_USAGE, "a journal of %zu bytes for each of %u processes is too large",
+                        journal_bytes, n_ranks);
+    struct dpb_board *made = calloc(1, sizeof *made);
+    if (made == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    made->fd = -1;
+    made->bytes = total;
+    dpb_status status = create_memory(total, &made->fd);
+    if (status == DPB_OK)
+        status = map_board(made);
+    if (status != DPB_OK) {
+        dpb_board_destroy(made);
+        return status;
+    }
+    *header_of(made) = (struct board_header){.magic = BOARD_MAGIC,
+                                             .total_bytes = total,
+                                             .journal_bytes = journal_bytes,
+                                             .journal_stride = stride,
+                                             .n_ranks = n_ranks};
+    for (uint32_t rank = 0; rank < n_ranks; rank++) {
+        struct dpb_status_page *page = dpb_board_page(made, rank);
+        page->bucket = UINT64_MAX;
+        page->peer = UINT32_MAX;
+    }
+    *board = made;
+    return DPB_OK;
+}
+
+int dpb_board_fd(const struct dpb_board *board)
+{
+    return board->fd;
+}
+
+dpb_status dpb_board_open(int fd, struct dpb_board **board)
+{
+    struct stat info;
+    struct dpb_board *made = calloc(1, sizeof *made);
+    if (made == NULL) {
+        close(fd);
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    }
+    made->fd = fd;
+    dpb_status status = DPB_OK;
+    if (fstat(fd, &info) != 0 || info.st_size < (off_t)status_offset(0))
+        status = dpb_fail(DPB_FAILED, "descriptor %d is not the job's shared memory", fd);
+    if (status == DPB_OK) {
+        made->bytes = (size_t)info.st_size;
+        status = map_board(made);
+    }
+    if (status == DPB_OK &&
+        (header_of(made)->magic != BOARD_MAGIC || header_of(made)->total_bytes != made->bytes))
+        status = dpb_fail(DPB_FAILED, "descriptor %d is not the shared memory of this version", fd);
+    if (status != DPB_OK) {
+        dpb_board_destroy(made);
+        return status;
+    }
+    close(fd); /* the mapping is all that a rank needs */
+    made->fd = -1;
+    *board = made;
+    return DPB_OK;
+}
+
+void dpb_board_destroy(struct dpb_board *board)
+{
+    if (board == NULL)
+        return;
+    if (board->memory != NULL)
+        munmap(board->memory, board->bytes);
+    if (board->fd >= 0)
+        close(board->fd);
+    free(board);
+}
+
+uint32_t dpb_board_ranks(const struct dpb_board *board)
+{
+    return header_of(board)->n_ranks;
+}
+
+struct dpb_status_page *dpb_board_page(struct dpb_board *board, uint32_t rank)
+{
+    return (struct dpb_status_page *)(void *)(board->memory + status_offset(rank));
+}
+
+void *dpb_board_journal(struct dpb_board *board, uint32_t rank, size_t *bytes)
+{
+    const struct board_header *header = header_of(board);
+    *bytes = header->journal_bytes;
+    return board->memory + status_offset(header->n_ranks) + rank * header->journal_stride;
+}
+
+void *dpb_board_control(struct dpb_board *board)
+{
+    return board->memory + control_offset;
+}
+
+void dpb_board_end_job(struct dpb_board *board)
+{
+    __atomic_store_n(&header_of(board)->ended, 1, __ATOMIC_RELEASE);
+}
+
+bool dpb_board_job_ended(const struct dpb_board *board)
+{
+    return __atomic_load_n(&header_of(board)->ended, __ATOMIC_ACQUIRE) != 0;
+}
+
+void dpb_board_interrupt(struct dpb_board *board, int signal_number)
+{
+    __atomic_store_n(&header_of(board)->signal_number, signal_number, __ATOMIC_RELEASE);
+}
+
+int dpb_board_interrupted(const struct dpb_board *board)
+{
+    return __atomic_load_n(&header_of(board)->signal_number, __ATOMIC_ACQUIRE);
+}

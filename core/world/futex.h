@@ -1,0 +1,28 @@
+/*
+ * futex.h - sleeping on a word of memory: the core that flags (between processes) and events
+ * (within one) share.
+ */
+#ifndef DPB_CORE_WORLD_FUTEX_H
+#define DPB_CORE_WORLD_FUTEX_H
+
+#include "dpbench/host.h"
+
+typedef enum dpb_futex_scope { DPB_FUTEX_SHARED, DPB_FUTEX_PRIVATE } dpb_futex_scope;
+
+/* Release; a system call only when somebody sleeps. */
+void dpb_futex_set(struct dpb_flag *flag, uint32_t value, dpb_futex_scope scope);
+/* Acquire. */
+bool dpb_futex_reached(const struct dpb_flag *flag, uint32_t value);
+/* As dpb_flag_ops.wait. */
+dpb_status dpb_futex_wait(struct dpb_flag *flag, uint32_t value, dpb_futex_scope scope,
+                          const struct dpb_wait *what);
+
+/* A timeout as the waits take it (0: run.timeout_s) in nanoseconds; DPB_FOREVER stays what it is.
+ */
+int64_t dpb_timeout_of(int64_t timeout_ns);
+
+/* What a rank does now according to its status page and the system: "rank 1 (pid 812) is in phase
+ * 'forward' of step 6 for 3.2 s". For messages. */
+void dpb_peer_describe(uint32_t rank, char *text, size_t size);
+
+#endif
