@@ -1,0 +1,70 @@
+/*
+ * feed.h - hands batches to the loop: decoded ahead of time by helper threads into a ring of slots,
+ * in the order of order.h. It knows samples only as bytes; where they come from is a data plugin's.
+ *
+ * One thread (the loop's) calls next; helpers fill whole slots, any of them any batch, so what
+ * comes out does not depend on their number. All memory is taken at creation. Waits sleep.
+ */
+#ifndef DPB_CORE_TRAIN_FEED_H
+#define DPB_CORE_TRAIN_FEED_H
+
+#include "dpbench/data.h"
+#include "train/order.h"
+
+struct dpb_board; /* world/board.h */
+struct dpb_feed;
+
+struct dpb_feed_args {
+    const struct dpb_data_ops *ops;
+    void *source;              /* @borrowed until destroy */
+    const char *name;          /* of the data plugin, for messages; @borrowed likewise */
+    struct dpb_data_info info; /* as the source's open gave it */
+    dpb_split split;
+    uint32_t batch; /* per worker and micro-batch */
+    uint32_t rank, n_workers;
+    uint32_t threads;   /* helpers; 0: `next` fetches itself, on the loop's thread */
+    int64_t timeout_ns; /* of a wait in `next`; DPB_FOREVER: none. An own fetch has no deadline */
+    struct dpb_board *board; /* its job's end ends waits; NULL: none */
+    /* Training only. */
+    uint32_t accumulate;
+    bool shuffle;
+    uint64_t seed;
+    uint64_t first_step; /* 0, or where a checkpoint goes on */
+};
+
+/* What `next` gives. Memory is @borrowed until the following `next`. */
+struct dpb_feed_batch {
+    struct dpb_batch batch;
+    uint32_t valid; /* samples that count, from the first: batch.n in training; 0: the end of
+                       an evaluation. The rest is readable, with labels in range */
+    struct dpb_place place; /* training; of an evaluation's batch only `position` is set */
+};
+
+/* Endless batches for training; helpers begin at once. DPB_USAGE when the global batch is larger
+ * than the split, DPB_NO_MEMORY. *feed is @owned. */
+dpb_status dpb_feed_create(const struct dpb_feed_args *args, struct dpb_feed **feed);
+
+/* The rank's contiguous share of a split in sample order, once through for every
+ * dpb_feed_eval_begin. Over all ranks each sample comes exactly once; the share of a rank may be
+ * empty. Helpers sleep between the passes. DPB_USAGE when the split is empty. *feed is @owned. */
+dpb_status dpb_feed_eval_create(const struct dpb_feed_args *args, struct dpb_feed **feed);
+/* Starts a pass. The one before was read to its end (valid = 0). */
+void dpb_feed_eval_begin(struct dpb_feed *feed);
+
+/*
+ * The next batch of the rank. Blocks while it is not ready: DPB_TIMEOUT or DPB_PEER with a message
+ * when the deadline passes or the job ends. A batch that failed in the source's fetch returns that
+ * status in its place, and so does every later call.
+ */
+dpb_status dpb_feed_next(struct dpb_feed *feed, struct dpb_feed_batch *batch);
+
+/* How the epochs of a training feed are split. @borrowed until destroy. */
+const struct dpb_shards *dpb_feed_shards(const struct dpb_feed *feed);
+
+/* Bytes of staging memory that a feed takes. */
+uint64_t dpb_feed_bytes(const struct dpb_feed_args *args);
+
+/* Joins the helpers, each after the fetch that it is in. Accepts NULL. */
+void dpb_feed_destroy(struct dpb_feed *feed);
+
+#endif

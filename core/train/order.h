@@ -1,0 +1,65 @@
+/*
+ * order.h - which sample comes when: the order of an epoch, and its split into steps, workers and
+ * micro-batches. Pure functions: no state, no memory, any thread, any position at once; so helper
+ * threads need no table between them and a run can begin at any step.
+ */
+#ifndef DPB_CORE_TRAIN_ORDER_H
+#define DPB_CORE_TRAIN_ORDER_H
+
+#include "dpbench/status.h"
+#include "dpbench/types.h"
+
+/* The order in which an epoch goes through the samples [0, n). */
+struct dpb_order {
+    uint64_t n, seed;
+    bool shuffle; /* false: 0, 1, 2, ... in every epoch */
+};
+
+/*
+ * The sample at a position in [0, n) of an epoch: for every (seed, epoch) a permutation. Of the
+ * epoch the lower 32 bits count.
+ *
+ * A Feistel network over the smallest 2^k >= n, its round function Philox, applied again until the
+ * result falls below n (less than twice on average; a set smaller than 2^8 is walked as one of
+ * 2^8).
+ *
+ * Luby, Rackoff: How to construct pseudorandom permutations. SIAM J. Comput. 17(2), 1988.
+ * Black, Rogaway: Ciphers with arbitrary finite domains. CT-RSA 2002 (cycle walking).
+ */
+uint64_t dpb_order_at(const struct dpb_order *order, uint64_t epoch, uint64_t position);
+
+/*
+ * How an epoch is split. Micro-batch m covers the positions [m * batch, (m + 1) * batch); step s
+ * consists of the micro-batches s * W * A + r * A + a, of rank r in [0, W), a in [0, A). So W
+ * workers go through the same samples in the same order as one with accumulate = W * A. The last
+ * global batch of an epoch is dropped where it is incomplete.
+ */
+struct dpb_shards {
+    uint64_t n_samples;
+    uint32_t batch, n_workers, accumulate; /* batch: per worker and micro-batch */
+    uint64_t global_batch;                 /* batch * accumulate * n_workers */
+    uint64_t steps_per_epoch, dropped;     /* dropped: samples of each epoch */
+};
+
+/* DPB_USAGE when the global batch is larger than the set; `data` names the source in the message.
+ * No argument is 0 but n_samples perhaps. */
+dpb_status dpb_shards_init(const char *data, uint64_t n_samples, uint32_t batch, uint32_t n_workers,
+                           uint32_t accumulate, struct dpb_shards *shards);
+
+/* Where a micro-batch stands in the run. */
+struct dpb_place {
+    uint64_t step;         /* since the start of training */
+    uint64_t epoch;        /* from 0 */
+    uint64_t epoch_step;   /* in [0, steps_per_epoch) */
+    uint32_t micro;        /* in [0, accumulate): the rank's own micro-batch of the step */
+    uint64_t first_sample; /* number of its first sample in the global batch */
+    uint64_t position;     /* of its first sample in the epoch */
+};
+
+/* The place of the rank's micro-batch `number`, counted from 0 since the start of training. */
+struct dpb_place dpb_shards_place(const struct dpb_shards *shards, uint32_t rank, uint64_t number);
+
+/* The part of [0, n) that rank of n_workers evaluates: contiguous, sizes differ by 1 at most. */
+struct dpb_range dpb_shards_evaluate(uint64_t n, uint32_t rank, uint32_t n_workers);
+
+#endif
