@@ -8,12 +8,15 @@
 #define DPB_CORE_BASE_CONFIG_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 #include "dpbench/status.h"
 
 struct dpb_setting {
     char *section, *key, *value;
     char *origin; /* "conf/x.ini:12", "command line", "derived", "launcher" */
+    /* A number out of a result's JSON: bytes or seconds, whatever a bare number means to its option. */
+    bool base_units;
 };
 
 struct dpb_config {
@@ -27,7 +30,8 @@ void dpb_config_destroy(struct dpb_config *config); /* accepts NULL */
 
 /* Reads an .ini file by inih (UTF-8, sections, `;` and `#` comments). Refused with FILE:LINE: a key
  * outside a section, a key given twice, a line inih would cut off (over 199 bytes), a line without
- * `=`, NUL bytes, a file that cannot be read. No multi-line values. */
+ * `=`, NUL bytes, a file that cannot be read. No multi-line values: an indented line stands for
+ * itself. When something is refused, `config` stays as it was. */
 dpb_status dpb_config_read(struct dpb_config *config, const char *path);
 /* "SECTION.KEY=VALUE"; replaces what a file said. The section ends at the first dot. */
 dpb_status dpb_config_assign(struct dpb_config *config, const char *assignment, const char *origin);

@@ -1,0 +1,419 @@
+/*
+ * config.c - settings from .ini files, from the command line and from JSON.
+ *
+ * inih does the parsing, fed line by line. As distributions build it, it cuts long lines, does not
+ * say where a line stands, takes an indented line for more of the value before, and drops what
+ * follows a section's bracket: so each line is checked before inih sees it, and none is indented.
+ */
+#include "base/config.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <ini.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+
+enum { SECTION_BYTES = 49 /* inih cuts the name of a section after these */ };
+
+static const char blanks[] = " \t\v\f\r";
+
+/* ---- the container ------------------------------------------------------------------------------
+ */
+
+struct dpb_config *dpb_config_create(void)
+{
+    struct dpb_config *config = calloc(1, sizeof *config);
+    if (!config)
+        dpb_fail(DPB_NO_MEMORY, "out of memory for the configuration");
+    return config;
+}
+
+static void setting_clear(struct dpb_setting *setting)
+{
+    free(setting->section);
+    free(setting->key);
+    free(setting->value);
+    free(setting->origin);
+}
+
+void dpb_config_destroy(struct dpb_config *config)
+{
+    if (!config)
+        return;
+    for (size_t i = 0; i < config->n_settings; i++)
+        setting_clear(&config->settings[i]);
+    free(config->settings);
+    free(config);
+}
+
+static struct dpb_setting *find(const struct dpb_config *config, const char *section,
+                                const char *key)
+{
+    for (size_t i = 0; i < config->n_settings; i++) {
+        struct dpb_setting *setting = &config->settings[i];
+        if (strcmp(setting->section, section) == 0 && strcmp(setting->key, key) == 0)
+            return setting;
+    }
+    return NULL;
+}
+
+const struct dpb_setting *dpb_config_get(const struct dpb_config *config, const char *section,
+                                         const char *key)
+{
+    return find(config, section, key);
+}
+
+static bool is_utf8(const char *text)
+{
+    json_t *json = json_string(text);
+    json_decref(json);
+    return json != NULL;
+}
+
+/* Copies all strings before anything is freed: the caller's may be those of the old setting. */
+static dpb_status put(struct dpb_config *config, struct dpb_setting setting)
+{
+    if (!is_utf8(setting.section) || !is_utf8(setting.key) || !is_utf8(setting.value))
+        return dpb_fail(DPB_USAGE, "%s: the text is not UTF-8", setting.origin);
+    if (!is_utf8(setting.origin))
+        return dpb_fail(DPB_USAGE, "the path of a configuration is not UTF-8: %s", setting.origin);
+    struct dpb_setting *old = find(config, setting.section, setting.key);
+    setting.section = strdup(setting.section);
+    setting.key = strdup(setting.key);
+    setting.value = strdup(setting.value);
+    setting.origin = strdup(setting.origin);
+    if (!setting.section || !setting.key || !setting.value || !setting.origin)
+        goto err_strings;
+    if (old) {
+        setting_clear(old);
+        *old = setting;
+        return DPB_OK;
+    }
+    struct dpb_setting *grown =
+        realloc(config->settings, (config->n_settings + 1) * sizeof *config->settings);
+    if (!grown)
+        goto err_strings;
+    config->settings = grown;
+    config->settings[config->n_settings++] = setting;
+    return DPB_OK;
+
+err_strings:
+    setting_clear(&setting);
+    return dpb_fail(DPB_NO_MEMORY, "out of memory for the configuration");
+}
+
+dpb_status dpb_config_set(struct dpb_config *config, const char *section, const char *key,
+                          const char *value, const char *origin)
+{
+    /* put() copies before it writes, so dropping const is safe. */
+    struct dpb_setting setting = {(char *)section, (char *)key, (char *)value, (char *)origin,
+                                  false};
+    return put(config, setting);
+}
+
+void dpb_config_remove(struct dpb_config *config, const char *section, const char *key)
+{
+    struct dpb_setting *setting = find(config, section, key);
+    if (!setting)
+        return;
+    setting_clear(setting);
+    size_t after = config->n_settings - 1 - (size_t)(setting - config->settings);
+    memmove(setting, setting + 1, after * sizeof *setting);
+    config->n_settings--;
+}
+
+static dpb_status put_all(struct dpb_config *config, const struct dpb_config *from)
+{
+    for (size_t i = 0; i < from->n_settings; i++)
+        DPB_TRY(put(config, from->settings[i]));
+    return DPB_OK;
+}
+
+struct dpb_config *dpb_config_copy(const struct dpb_config *config)
+{
+    struct dpb_config *copy = dpb_config_create();
+    if (copy && put_all(copy, config) != DPB_OK) {
+        dpb_config_destroy(copy);
+        return NULL;
+    }
+    return copy;
+}
+
+/* ---- .ini files ---------------------------------------------------------------------------------
+ */
+
+struct reader {
+    FILE *file;
+    const char *path;
+    int line;
+    bool in_section;
+    dpb_status status;
+    struct dpb_config *found;
+};
+
+DPB_PRINTF(2, 3) static void refuse(struct reader *reader, const char *format, ...)
+{
+    char reason[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(reason, sizeof reason, format, arguments);
+    va_end(arguments);
+    reader->status = dpb_fail(DPB_USAGE, "%s:%d: %s", reader->path, reader->line, reason);
+}
+
+/* Reads a line without its end, its indentation and a byte order mark into `text`, by bytes, so
+ * that neither a NUL nor a line without end gets through. False at the end of the file and on
+ * errors. */
+static bool read_text(struct reader *reader, char *text, size_t capacity)
+{
+    size_t length = 0;
+    int c = getc(reader->file);
+    if (c == EOF)
+        return false;
+    reader->line++;
+    for (; c != EOF && c != '\n'; c = getc(reader->file)) {
+        if (c == '\0') {
+            refuse(reader, "a NUL byte: this is not a text file");
+            return false;
+        }
+        if (length == 0 && strchr(blanks, c))
+            continue;
+        if (length + 1 == capacity) {
+            if (strchr(blanks, c))
+                continue;
+            refuse(reader, "the line is longer than %zu bytes", capacity - 1);
+            return false;
+        }
+        text[length++] = (char)c;
+        if (length == 3 && reader->line == 1 && memcmp(text, "\xEF\xBB\xBF", 3) == 0)
+            length = 0;
+    }
+    while (length > 0 && strchr(blanks, text[length - 1]))
+        length--;
+    text[length] = '\0';
+    return true;
+}
+
+static void check_section(struct reader *reader, const char *text)
+{
+    size_t length = strcspn(text + 1, "]");
+    const char *close = text + 1 + length;
+    const char *rest = close + (*close ? 1 + strspn(close + 1, blanks) : 0);
+    if (*close != ']' || memchr(text, ';', length + 1))
+        refuse(reader, "a section's name without its ']'");
+    else if (length == 0)
+        refuse(reader, "a section without a name");
+    else if (length > SECTION_BYTES)
+        refuse(reader, "the section's name is longer than %d bytes", SECTION_BYTES);
+    else if (!strchr(";#", *rest))
+        refuse(reader, "'%s' after the section's name: a setting takes a line of its own", rest);
+    reader->in_section = true;
+}
+
+static void check_key(struct reader *reader, const char *text)
+{
+    size_t length = strcspn(text, "=:");
+    if (text[length] != '=' || memchr(text, ';', length))
+        refuse(reader, "'%s' is not KEY = VALUE (a value does not go on in the next line)", text);
+    else if (length == 0)
+        refuse(reader, "a value without a key");
+    else if (!reader->in_section)
+        refuse(reader, "'%.*s' stands before the first [section]", (int)length, text);
+}
+
+/* What inih calls for each line in the place of fgets. */
+static char *read_line(char *text, int capacity, void *context)
+{
+    struct reader *reader = context;
+    if (reader->status != DPB_OK || !read_text(reader, text, (size_t)capacity))
+        return NULL;
+    if (*text == '[')
+        check_section(reader, text);
+    else if (!strchr(";#", *text))
+        check_key(reader, text);
+    return reader->status == DPB_OK ? text : NULL;
+}
+
+/* What inih calls for each setting: 1 to go on. */
+static int take_setting(void *context, const char *section, const char *key, const char *value)
+{
+    struct reader *reader = context;
+    const struct dpb_setting *before = find(reader->found, section, key);
+    if (before) {
+        refuse(reader, "'%s' of [%s] was given before: %s", key, section, before->origin);
+        return 0;
+    }
+    char *origin;
+    if (asprintf(&origin, "%s:%d", reader->path, reader->line) < 0) {
+        reader->status = dpb_fail(DPB_NO_MEMORY, "out of memory for the configuration");
+        return 0;
+    }
+    reader->status = dpb_config_set(reader->found, section, key, value, origin);
+    free(origin);
+    return reader->status == DPB_OK;
+}
+
+static dpb_status read_file(struct reader *reader)
+{
+    errno = 0;
+    int bad_line = ini_parse_stream(read_line, reader, take_setting, reader);
+    DPB_TRY(reader->status);
+    if (ferror(reader->file))
+        return dpb_fail(DPB_USAGE, "%s: cannot be read: %s", reader->path, strerror(errno));
+    if (bad_line != 0) /* the checks above should have found it */
+        return dpb_fail(DPB_USAGE, "%s:%d: not an .ini file's line", reader->path, bad_line);
+    return DPB_OK;
+}
+
+dpb_status dpb_config_read(struct dpb_config *config, const char *path)
+{
+    struct reader reader = {.path = path, .file = fopen(path, "re")};
+    if (!reader.file)
+        return dpb_fail(DPB_USAGE, "%s: cannot be read: %s", path, strerror(errno));
+    dpb_status status = DPB_NO_MEMORY;
+    reader.found = dpb_config_create();
+    if (reader.found)
+        status = read_file(&reader);
+    if (status == DPB_OK)
+        status = put_all(config, reader.found);
+    dpb_config_destroy(reader.found);
+    fclose(reader.file);
+    return status;
+}
+
+/* ---- the command line ---------------------------------------------------------------------------
+ */
+
+/* Cuts blanks off both ends of [begin, end), in place. */
+static char *trim(char *begin, char *end)
+{
+    while (end > begin && strchr(blanks, end[-1]))
+        end--;
+    *end = '\0';
+    return begin + strspn(begin, blanks);
+}
+
+dpb_status dpb_config_assign(struct dpb_config *config, const char *assignment, const char *origin)
+{
+    const char *equals = strchr(assignment, '=');
+    const char *dot = equals ? memchr(assignment, '.', (size_t)(equals - assignment)) : NULL;
+    if (!dot)
+        return dpb_fail(DPB_USAGE, "%s: '%s' is not SECTION.KEY=VALUE", origin, assignment);
+    char *copy = strdup(assignment);
+    if (!copy)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory for the configuration");
+    char *key_end = copy + (equals - assignment), *section_end = copy + (dot - assignment);
+    char *value = trim(key_end + 1, copy + strlen(copy));
+    char *key = trim(section_end + 1, key_end);
+    char *section = trim(copy, section_end);
+    dpb_status status;
+    if (*section == '\0' || *key == '\0')
+        status = dpb_fail(DPB_USAGE, "%s: '%s' is not SECTION.KEY=VALUE", origin, assignment);
+    else
+        status = dpb_config_set(config, section, key, value, origin);
+    free(copy);
+    return status;
+}
+
+/* ---- JSON ---------------------------------------------------------------------------------------
+ */
+
+json_t *dpb_config_to_json(const struct dpb_config *config)
+{
+    json_t *root = json_object();
+    for (size_t i = 0; root && i < config->n_settings; i++) {
+        const struct dpb_setting *setting = &config->settings[i];
+        json_t *section = json_object_get(root, setting->section);
+        if (!section) {
+            json_object_set_new(root, setting->section, json_object());
+            section = json_object_get(root, setting->section);
+        }
+        json_t *value = setting->base_units ? json_loads(setting->value, JSON_DECODE_ANY, NULL)
+                                            : json_string(setting->value);
+        json_t *entry = json_pack("{s:o,s:s}", "value", value, "origin", setting->origin);
+        if (json_object_set_new(section, setting->key, entry) != 0) {
+            json_decref(root);
+            root = NULL;
+        }
+    }
+    if (!root)
+        dpb_fail(DPB_NO_MEMORY, "out of memory for the configuration");
+    return root;
+}
+
+/* The text of a scalar, or NULL. Numbers take as few digits as give back the same number. */
+static const char *scalar_text(const json_t *value, char *buffer, size_t capacity)
+{
+    if (json_is_string(value))
+        return strlen(json_string_value(value)) == json_string_length(value)
+                   ? json_string_value(value)
+                   : NULL;
+    if (json_is_boolean(value))
+        return json_is_true(value) ? "true" : "false";
+    if (json_is_integer(value)) {
+        snprintf(buffer, capacity, "%lld", (long long)json_integer_value(value));
+        return buffer;
+    }
+    if (!json_is_real(value))
+        return NULL;
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(buffer, capacity, "%.*g", digits, json_real_value(value));
+        if (strtod(buffer, NULL) == json_real_value(value))
+            break;
+    }
+    return buffer;
+}
+
+static dpb_status put_json(struct dpb_config *config, const char *section, const char *key,
+                           json_t *entry, const char *what)
+{
+    char buffer[64];
+    json_t *value = json_object_get(entry, "value");
+    const char *origin = json_string_value(json_object_get(entry, "origin"));
+    if (!origin)
+        origin = what;
+    if (strcmp(origin, "default") == 0 || strcmp(origin, "derived") == 0 || json_is_null(value))
+        return DPB_OK;
+    const char *text = scalar_text(value, buffer, sizeof buffer);
+    if (!text)
+        return dpb_fail(DPB_USAGE, "%s: %s.%s has no value that is a text, a number or a boolean",
+                        what, section, key);
+    struct dpb_setting setting = {(char *)section, (char *)key, (char *)text, (char *)origin,
+                                  json_is_number(value)};
+    return put(config, setting);
+}
+
+static dpb_status read_json(struct dpb_config *config, json_t *root, const char *what)
+{
+    const char *section, *key;
+    json_t *entries, *entry;
+    if (!json_is_object(root))
+        return dpb_fail(DPB_USAGE, "%s: the configuration is not a JSON object", what);
+    json_object_foreach(root, section, entries)
+    {
+        if (!json_is_object(entries))
+            return dpb_fail(DPB_USAGE, "%s: section '%s' is not a JSON object", what, section);
+        json_object_foreach(entries, key, entry)
+        {
+            DPB_TRY(put_json(config, section, key, entry, what));
+        }
+    }
+    return DPB_OK;
+}
+
+dpb_status dpb_config_from_json(struct dpb_config *config, const json_t *json, const char *what)
+{
+    struct dpb_config *found = dpb_config_create();
+    if (!found)
+        return DPB_NO_MEMORY;
+    /* jansson's iterators take no const; nothing is changed. */
+    dpb_status status = read_json(found, (json_t *)json, what);
+    if (status == DPB_OK)
+        status = put_all(config, found);
+    dpb_config_destroy(found);
+    return status;
+}

@@ -1,0 +1,405 @@
+/*
+ * options.c - option tables at work. A row says all there is to say about an option; this file is
+ * where rows become values, refusals, help and the configuration of a result.
+ */
+#include "base/options.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/parse.h"
+
+/* A value of any type, in base units. */
+union value {
+    bool truth;
+    int64_t integer; /* DPB_OPT_INT, DPB_OPT_TIME */
+    double real;
+    uint64_t size;
+    const char *string;
+    int choice;
+};
+
+enum { NUMBER_BYTES = 48, LIST_BYTES = 512 };
+
+/* ---- text to value ------------------------------------------------------------------------------
+ */
+
+static dpb_parsed parse_choice(const char *const *choices, const char *text, int *choice)
+{
+    for (int i = 0; choices[i]; i++)
+        if (strcmp(choices[i], text) == 0) {
+            *choice = i;
+            return DPB_PARSED;
+        }
+    return DPB_PARSED_MALFORMED;
+}
+
+static dpb_parsed parse_time(const struct dpb_option *row, const char *text, bool base_units,
+                             int64_t *ns)
+{
+    if (base_units)
+        return dpb_parse_seconds(text, ns);
+    uint64_t value = 0;
+    dpb_parsed parsed = dpb_parse_quantity(text, dpb_time_units, row->unit, &value);
+    *ns = (int64_t)value;
+    return parsed;
+}
+
+static dpb_parsed parse_value(const struct dpb_option *row, const char *text, bool base_units,
+                              union value *value)
+{
+    memset(value, 0, sizeof *value);
+    switch (row->type) {
+    case DPB_OPT_BOOL:
+        return dpb_parse_bool(text, &value->truth) ? DPB_PARSED : DPB_PARSED_MALFORMED;
+    case DPB_OPT_INT:
+        return dpb_parse_int(text, &value->integer);
+    case DPB_OPT_REAL:
+        return dpb_parse_real(text, &value->real);
+    case DPB_OPT_SIZE:
+        return dpb_parse_quantity(text, dpb_size_units, "B", &value->size);
+    case DPB_OPT_TIME:
+        return parse_time(row, text, base_units, &value->integer);
+    case DPB_OPT_STRING:
+        value->string = text;
+        return DPB_PARSED;
+    case DPB_OPT_CHOICE:
+        return parse_choice(row->choices, text, &value->choice);
+    }
+    assert(!"option type");
+    return DPB_PARSED_MALFORMED;
+}
+
+static bool in_range(const struct dpb_option *row, const union value *value)
+{
+    double number;
+    if (row->type == DPB_OPT_INT || row->type == DPB_OPT_TIME)
+        number = (double)value->integer;
+    else if (row->type == DPB_OPT_SIZE)
+        number = (double)value->size;
+    else if (row->type == DPB_OPT_REAL)
+        number = value->real;
+    else
+        return true;
+    /* Equal bounds: none. */
+    return !(row->min < row->max) || (number >= row->min && number <= row->max);
+}
+
+static void store_value(const struct dpb_option *row, const union value *value, void *values)
+{
+    static const size_t size[] = {
+        [DPB_OPT_BOOL] = sizeof(bool),    [DPB_OPT_INT] = sizeof(int64_t),
+        [DPB_OPT_REAL] = sizeof(double),  [DPB_OPT_SIZE] = sizeof(uint64_t),
+        [DPB_OPT_TIME] = sizeof(int64_t), [DPB_OPT_STRING] = sizeof(const char *),
+        [DPB_OPT_CHOICE] = sizeof(int)};
+    memcpy((char *)values + row->offset, value, size[row->type]);
+}
+
+/* ---- value to text ------------------------------------------------------------------------------
+ */
+
+/* A bound in the largest unit that divides it, so that it reads as a user would write it. */
+static void print_bound(const struct dpb_option *row, double bound, char text[NUMBER_BYTES])
+{
+    const struct dpb_unit *units = row->type == DPB_OPT_SIZE   ? dpb_size_units
+                                   : row->type == DPB_OPT_TIME ? dpb_time_units
+                                                               : NULL;
+    const struct dpb_unit *best = units;
+    for (const struct dpb_unit *unit = units; unit && unit->name && bound != 0; unit++)
+        if (fmod(bound, (double)unit->factor) == 0)
+            best = unit;
+    if (best)
+        snprintf(text, NUMBER_BYTES, "%.15g %s", bound / (double)best->factor, best->name);
+    else
+        snprintf(text, NUMBER_BYTES, "%.15g", bound);
+}
+
+/* "1 to 512", "at least 1", "at most 1", or "" without bounds. */
+static void print_range(const struct dpb_option *row, char text[LIST_BYTES])
+{
+    /* Beyond what the types hold, a bound is none. */
+    const double limit = row->type == DPB_OPT_REAL ? 1e300 : 0x1p62;
+    bool least = row->min < row->max && row->min > -limit;
+    bool most = row->min < row->max && row->max < limit;
+    char min[NUMBER_BYTES], max[NUMBER_BYTES];
+    print_bound(row, row->min, min);
+    print_bound(row, row->max, max);
+    *text = '\0';
+    if (least && most)
+        snprintf(text, LIST_BYTES, "%s to %s", min, max);
+    else if (least)
+        snprintf(text, LIST_BYTES, "at least %s", min);
+    else if (most)
+        snprintf(text, LIST_BYTES, "at most %s", max);
+}
+
+static void print_list(const char *const *words, const char *separator, char text[LIST_BYTES])
+{
+    size_t used = 0;
+    *text = '\0';
+    for (size_t i = 0; words[i] && used < LIST_BYTES; i++)
+        used += (size_t)snprintf(text + used, LIST_BYTES - used, "%s%s", i > 0 ? separator : "",
+                                 words[i]);
+}
+
+/* ---- refusals -----------------------------------------------------------------------------------
+ */
+
+struct place {
+    const char *origin, *section;
+    const struct dpb_option *row;
+    const char *text;
+};
+
+static dpb_status refuse_malformed(const struct place *at)
+{
+    static const char *const wanted[] = {[DPB_OPT_BOOL] = "yes or no",
+                                         [DPB_OPT_INT] = "a number",
+                                         [DPB_OPT_REAL] = "a number",
+                                         [DPB_OPT_SIZE] = "a size, such as 64 KiB",
+                                         [DPB_OPT_TIME] = "a time, such as 2 s"};
+    const char *hint = "";
+    double real;
+    if (at->row->type == DPB_OPT_INT && dpb_parse_real(at->text, &real) == DPB_PARSED)
+        return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s' is not a whole number", at->origin, at->section,
+                        at->row->name, at->text);
+    if (at->row->type != DPB_OPT_CHOICE)
+        return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s' is not %s", at->origin, at->section,
+                        at->row->name, at->text, wanted[at->row->type]);
+    char choices[LIST_BYTES];
+    print_list(at->row->choices, ", ", choices);
+    hint = dpb_did_you_mean(at->text, at->row->choices);
+    return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s' is not one of %s%s%s%s", at->origin, at->section,
+                    at->row->name, at->text, choices, hint ? "; did you mean '" : "",
+                    hint ? hint : "", hint ? "'?" : "");
+}
+
+static dpb_status refuse_range(const struct place *at)
+{
+    char range[LIST_BYTES];
+    print_range(at->row, range);
+    if (*range == '\0')
+        snprintf(range, sizeof range, "too large");
+    return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s' is out of range: %s", at->origin, at->section,
+                    at->row->name, at->text, range);
+}
+
+static dpb_status refuse_value(const struct place *at, dpb_parsed why)
+{
+    char units[LIST_BYTES] = "";
+    if (at->row->type == DPB_OPT_SIZE || at->row->type == DPB_OPT_TIME)
+        dpb_unit_names(at->row->type == DPB_OPT_SIZE ? dpb_size_units : dpb_time_units, units,
+                       sizeof units);
+    switch (why) {
+    case DPB_PARSED_OVERFLOW:
+        return refuse_range(at);
+    case DPB_PARSED_NO_UNIT:
+        return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s' has no unit; units are %s", at->origin,
+                        at->section, at->row->name, at->text, units);
+    case DPB_PARSED_BAD_UNIT:
+        return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s' has an unknown unit; units are %s", at->origin,
+                        at->section, at->row->name, at->text, units);
+    case DPB_PARSED_NOT_INTEGRAL:
+        return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s' is not a whole number of %s", at->origin,
+                        at->section, at->row->name, at->text,
+                        at->row->type == DPB_OPT_SIZE ? "bytes" : "nanoseconds");
+    default:
+        return refuse_malformed(at);
+    }
+}
+
+/* The owner that a message about `section` names: the plugin's, where there is one. */
+static const char *owner_of(const struct dpb_option_table *tables, size_t n_tables,
+                            const char *section)
+{
+    for (size_t t = 0; t < n_tables; t++)
+        if (strcmp(tables[t].section, section) == 0 && tables[t].owner)
+            return tables[t].owner;
+    return NULL;
+}
+
+static dpb_status refuse_section(const struct dpb_option_table *tables, size_t n_tables,
+                                 const struct dpb_setting *setting)
+{
+    struct dpb_nearest nearest = {.word = setting->section};
+    for (size_t t = 0; t < n_tables; t++)
+        dpb_nearest_offer(&nearest, tables[t].section);
+    return dpb_fail(DPB_USAGE, "%s: unknown section '%s'%s%s%s", setting->origin, setting->section,
+                    nearest.found ? "; did you mean '" : "", nearest.found ? nearest.found : "",
+                    nearest.found ? "'?" : "; `dpbench help` lists the sections");
+}
+
+static dpb_status refuse_key(const struct dpb_option_table *tables, size_t n_tables,
+                             const struct dpb_setting *setting)
+{
+    struct dpb_nearest nearest = {.word = setting->key};
+    const char *elsewhere = NULL;
+    for (size_t t = 0; t < n_tables; t++)
+        for (const struct dpb_option *row = tables[t].rows; row && row->name; row++) {
+            if (strcmp(tables[t].section, setting->section) == 0)
+                dpb_nearest_offer(&nearest, row->name);
+            else if (strcmp(row->name, setting->key) == 0)
+                elsewhere = tables[t].section;
+        }
+    char place[128];
+    const char *owner = owner_of(tables, n_tables, setting->section);
+    snprintf(place, sizeof place, owner ? "for %s" : "in [%s]", owner ? owner : setting->section);
+    if (nearest.found)
+        return dpb_fail(DPB_USAGE, "%s: unknown option '%s' %s; did you mean '%s'?",
+                        setting->origin, setting->key, place, nearest.found);
+    if (elsewhere)
+        return dpb_fail(DPB_USAGE, "%s: unknown option '%s' %s; it belongs to [%s]",
+                        setting->origin, setting->key, place, elsewhere);
+    return dpb_fail(DPB_USAGE, "%s: unknown option '%s' %s; `dpbench help` lists the options",
+                    setting->origin, setting->key, place);
+}
+
+/* ---- tables -------------------------------------------------------------------------------------
+ */
+
+static const struct dpb_option *find_row(const struct dpb_option_table *table, const char *key)
+{
+    for (const struct dpb_option *row = table->rows; row && row->name; row++)
+        if (strcmp(row->name, key) == 0)
+            return row;
+    return NULL;
+}
+
+static dpb_status check_known(const struct dpb_option_table *tables, size_t n_tables,
+                              const struct dpb_setting *setting)
+{
+    bool section_known = false;
+    for (size_t t = 0; t < n_tables; t++) {
+        if (strcmp(tables[t].section, setting->section) != 0)
+            continue;
+        section_known = true;
+        if (find_row(&tables[t], setting->key))
+            return DPB_OK;
+    }
+    return section_known ? refuse_key(tables, n_tables, setting)
+                         : refuse_section(tables, n_tables, setting);
+}
+
+static dpb_status parse_row(const struct dpb_option_table *table, const struct dpb_option *row,
+                            const struct dpb_config *config)
+{
+    const struct dpb_setting *setting = dpb_config_get(config, table->section, row->name);
+    union value value;
+    memset(&value, 0, sizeof value);
+    if (!setting && !row->def) {
+        if (row->type == DPB_OPT_STRING)
+            value.string = "";
+        store_value(row, &value, table->values);
+        return DPB_OK;
+    }
+    struct place at = {setting ? setting->origin : "default", table->section, row,
+                       setting ? setting->value : row->def};
+    dpb_parsed parsed = parse_value(row, at.text, setting && setting->base_units, &value);
+    if (parsed != DPB_PARSED)
+        return refuse_value(&at, parsed);
+    if (!in_range(row, &value))
+        return refuse_range(&at);
+    store_value(row, &value, table->values);
+    return DPB_OK;
+}
+
+dpb_status dpb_options_parse_known(const struct dpb_option_table *table,
+                                   const struct dpb_config *config)
+{
+    for (const struct dpb_option *row = table->rows; row && row->name; row++)
+        DPB_TRY(parse_row(table, row, config));
+    return DPB_OK;
+}
+
+dpb_status dpb_options_parse(const struct dpb_option_table *tables, size_t n_tables,
+                             const struct dpb_config *config)
+{
+    for (size_t i = 0; i < config->n_settings; i++)
+        DPB_TRY(check_known(tables, n_tables, &config->settings[i]));
+    for (size_t t = 0; t < n_tables; t++)
+        DPB_TRY(dpb_options_parse_known(&tables[t], config));
+    return DPB_OK;
+}
+
+/* ---- results and help ---------------------------------------------------------------------------
+ */
+
+static json_t *value_to_json(const struct dpb_option *row, const struct dpb_setting *setting)
+{
+    const char *text = setting ? setting->value : row->def;
+    union value value;
+    if (!text)
+        return json_null();
+    if (parse_value(row, text, setting && setting->base_units, &value) != DPB_PARSED)
+        return json_string(text); /* refused by dpb_options_parse; still shown as it was given */
+    switch (row->type) {
+    case DPB_OPT_BOOL:
+        return json_boolean(value.truth);
+    case DPB_OPT_INT:
+        return json_integer(value.integer);
+    case DPB_OPT_REAL:
+        return json_real(value.real);
+    case DPB_OPT_SIZE:
+        return json_integer((json_int_t)value.size);
+    case DPB_OPT_TIME:
+        return json_real((double)value.integer * 1e-9);
+    default:
+        return json_string(text);
+    }
+}
+
+json_t *dpb_options_effective(const struct dpb_option_table *tables, size_t n_tables,
+                              const struct dpb_config *config)
+{
+    json_t *root = json_object();
+    for (size_t t = 0; t < n_tables; t++) {
+        const char *name = tables[t].section;
+        if (!json_object_get(root, name))
+            json_object_set_new(root, name, json_object());
+        json_t *section = json_object_get(root, name);
+        for (const struct dpb_option *row = tables[t].rows; row && row->name; row++) {
+            const struct dpb_setting *setting = dpb_config_get(config, name, row->name);
+            json_t *entry = json_pack("{s:o,s:s}", "value", value_to_json(row, setting), "origin",
+                                      setting ? setting->origin : "default");
+            if (json_object_set_new(section, row->name, entry) != 0)
+                goto err_root;
+        }
+    }
+    if (root)
+        return root;
+
+err_root:
+    json_decref(root);
+    dpb_fail(DPB_NO_MEMORY, "out of memory for the configuration");
+    return NULL;
+}
+
+static void print_type(const struct dpb_option *row, char text[LIST_BYTES])
+{
+    static const char *const name[] = {
+        [DPB_OPT_BOOL] = "yes|no", [DPB_OPT_INT] = "integer", [DPB_OPT_REAL] = "number",
+        [DPB_OPT_SIZE] = "size",   [DPB_OPT_TIME] = "time",   [DPB_OPT_STRING] = "text"};
+    if (row->type == DPB_OPT_CHOICE)
+        print_list(row->choices, "|", text);
+    else
+        snprintf(text, LIST_BYTES, "%s%s%s%s", name[row->type], row->unit ? " (" : "",
+                 row->unit ? row->unit : "", row->unit ? ")" : "");
+}
+
+void dpb_options_print(const char *section, const struct dpb_option *rows, FILE *out)
+{
+    for (const struct dpb_option *row = rows; row && row->name; row++) {
+        char type[LIST_BYTES], range[LIST_BYTES];
+        print_type(row, type);
+        print_range(row, range);
+        fprintf(out, "  %s.%s = %s", section, row->name, type);
+        if (*range)
+            fprintf(out, ", %s", range);
+        if (row->def && *row->def)
+            fprintf(out, "; default %s", row->def);
+        fprintf(out, "\n      %s\n", row->help ? row->help : "");
+    }
+}

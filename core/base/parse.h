@@ -1,0 +1,54 @@
+/*
+ * parse.h - one value out of its text: booleans, numbers, numbers with a unit; and the nearest word
+ * to a misspelt one. No messages here: options.c knows for whom they are.
+ */
+#ifndef DPB_CORE_BASE_PARSE_H
+#define DPB_CORE_BASE_PARSE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum dpb_parsed {
+    DPB_PARSED,
+    DPB_PARSED_MALFORMED,   /* not a number (a boolean), or something follows it */
+    DPB_PARSED_OVERFLOW,    /* more than the type holds */
+    DPB_PARSED_NO_UNIT,     /* a bare number where a unit is needed */
+    DPB_PARSED_BAD_UNIT,    /* a unit that is not in the list; units differ by case */
+    DPB_PARSED_NOT_INTEGRAL /* half a byte, a third of a nanosecond */
+} dpb_parsed;
+
+struct dpb_unit {
+    const char *name;
+    uint64_t factor;
+};
+
+/* Ended by name = NULL, from small to large. */
+extern const struct dpb_unit dpb_size_units[], dpb_time_units[];
+/* "B, kB, KiB, ..." */
+void dpb_unit_names(const struct dpb_unit *units, char *names, size_t capacity);
+
+/* All write *value only on DPB_PARSED. The whole text must be the value; decimal; no NaN, no inf.
+ */
+dpb_parsed dpb_parse_int(const char *text, int64_t *value);
+dpb_parsed dpb_parse_real(const char *text, double *value);
+/* A number, with decimals if it likes, blanks, a unit; exact, or it is refused. A bare number is in
+ * `bare_unit` (NULL: it is refused). Values above INT64_MAX overflow. */
+dpb_parsed dpb_parse_quantity(const char *text, const struct dpb_unit *units, const char *bare_unit,
+                              uint64_t *value);
+/* Seconds as a real number in any notation, to the nearest nanosecond. */
+dpb_parsed dpb_parse_seconds(const char *text, int64_t *ns);
+
+/* The search for the nearest of many words; start with {.word = ...}. */
+struct dpb_nearest {
+    const char *word, *found; /* found: NULL while none is near; @borrowed from the offers */
+    size_t distance;
+};
+
+/* Near: no more edits (insert, delete, replace, swap neighbours; case is free) than a third of the
+ * longer word's letters. The first of equals stays.
+ * Damerau: A technique for computer detection and correction of spelling errors. CACM 7(3), 1964.
+ */
+void dpb_nearest_offer(struct dpb_nearest *nearest, const char *candidate);
+
+#endif
