@@ -1,0 +1,511 @@
+/*
+ * test_checkpoint.c - safetensors files: what is written, what comes back, what is refused, and
+ * that an old file survives a failure to write the new one.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <dirent.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "base/log.h"
+#include "graph/checkpoint.h"
+#include "graph/graph.h"
+
+/* -------------------------------------------------------------------------------------- fixtures
+ */
+
+static dpb_status build_net(const void *options, const struct dpb_graph_ops *g,
+                            struct dpb_graph_builder *b, uint32_t nclass)
+{
+    (void)options;
+    const struct dpb_conv_args conv = {.channels = 5, .kernel_h = 3, .kernel_w = 1};
+    const struct dpb_batch_norm_args bn = {0};
+    uint32_t x = g->conv(b, "conv", g->input(b), &conv);
+    x = g->batch_norm(b, "bn", x, &bn);
+    x = g->dense(b, "fc", x, nclass, true);
+    g->softmax_loss(b, "loss", x);
+    return DPB_OK;
+}
+
+static const struct dpb_model_ops net = {.build = build_net};
+
+/* A graph with weights and state of one type, and a directory for files. */
+struct fixture {
+    char directory[64], path[96];
+    struct dpb_graph *graph;
+    dpb_dtype type;
+    void *weights, *state;
+};
+
+static void fixture_fill(struct fixture *f, uint64_t seed)
+{
+    dpb_graph_initialise(f->graph, seed, f->type, f->weights);
+    dpb_graph_initialise_state(f->graph, f->type, f->state);
+    for (uint32_t i = 0; i < f->graph->n_states; i++) {
+        const struct dpb_state *state = &f->graph->states[i];
+        for (uint64_t k = state->offset; k < state->offset + state->n_elements; k++) {
+            double value = (double)(seed + k) / 3.0;
+            if (f->type == DPB_FP64)
+                ((double *)f->state)[k] = value;
+            else
+                ((float *)f->state)[k] = (float)value;
+        }
+    }
+}
+
+static void fixture_open(struct fixture *f, dpb_dtype type)
+{
+    *f = (struct fixture){.directory = "/tmp/dpb_checkpoint_XXXXXX", .type = type};
+    assert_non_null(mkdtemp(f->directory));
+    snprintf(f->path, sizeof f->path, "%s/net.safetensors", f->directory);
+    const struct dpb_shape input = {3, 3, 3};
+    assert_int_equal(dpb_graph_build("net", &net, NULL, input, 7, &f->graph), DPB_OK);
+    f->weights = malloc(f->graph->n_elements * dpb_dtype_size(type));
+    f->state = malloc(f->graph->n_state_elements * dpb_dtype_size(type));
+    assert_true(f->weights && f->state);
+    fixture_fill(f, 1);
+    dpb_first_error_clear();
+    dpb_warnings_clear();
+}
+
+/* Names in the directory but "." and ".."; removes them when `clean`. */
+static int count_files(const struct fixture *f, bool clean)
+{
+    int n = 0;
+    DIR *directory = opendir(f->directory);
+    assert_non_null(directory);
+    for (struct dirent *entry; (entry = readdir(directory));) {
+        if (entry->d_name[0] == '.')
+            continue;
+        char path[512];
+        snprintf(path, sizeof path, "%s/%s", f->directory, entry->d_name);
+        if (clean)
+            remove(path);
+        n++;
+    }
+    closedir(directory);
+    return n;
+}
+
+static void fixture_close(struct fixture *f)
+{
+    count_files(f, true);
+    rmdir(f->directory);
+    dpb_graph_destroy(f->graph);
+    free(f->weights);
+    free(f->state);
+}
+
+static void save(const struct fixture *f, const char *const *metadata)
+{
+    if (dpb_checkpoint_save(f->path, f->graph, f->type, f->weights, f->state, metadata) != DPB_OK)
+        fail_msg("%s", dpb_first_error(NULL));
+}
+
+static char *read_file(const char *path, size_t *size)
+{
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    char *bytes = malloc(1 << 20);
+    assert_non_null(bytes);
+    *size = fread(bytes, 1, 1 << 20, file);
+    fclose(file);
+    return bytes;
+}
+
+static void write_file(const char *path, const void *bytes, size_t size)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, size, file), size);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void write_checkpoint(const char *path, const char *header, const void *data, size_t n)
+{
+    uint64_t length = strlen(header);
+    char *bytes = malloc(8 + length + n);
+    assert_non_null(bytes);
+    memcpy(bytes, &length, 8);
+    memcpy(bytes + 8, header, length);
+    memcpy(bytes + 8 + length, data, n);
+    write_file(path, bytes, 8 + length + n);
+    free(bytes);
+}
+
+/* ------------------------------------------------------------------------------------ round trips
+ */
+
+/* Loads into arenas full of garbage and compares everything, gaps included. */
+static void check_load(const struct fixture *f)
+{
+    size_t weight_bytes = f->graph->n_elements * dpb_dtype_size(f->type);
+    size_t state_bytes = f->graph->n_state_elements * dpb_dtype_size(f->type);
+    void *weights = malloc(weight_bytes), *state = malloc(state_bytes);
+    assert_true(weights && state);
+    memset(weights, 0x5a, weight_bytes);
+    memset(state, 0x5a, state_bytes);
+    if (dpb_checkpoint_load(f->path, f->graph, f->type, weights, state) != DPB_OK)
+        fail_msg("%s", dpb_first_error(NULL));
+    assert_memory_equal(weights, f->weights, weight_bytes);
+    assert_memory_equal(state, f->state, state_bytes);
+    free(weights);
+    free(state);
+}
+
+static void test_round_trip(void **unused)
+{
+    (void)unused;
+    for (dpb_dtype type = DPB_FP64; type <= DPB_FP32; type++) {
+        struct fixture f;
+        fixture_open(&f, type);
+        save(&f, NULL);
+        check_load(&f);
+        fixture_fill(&f, 2); /* over an old file */
+        save(&f, NULL);
+        check_load(&f);
+        assert_int_equal(count_files(&f, false), 1);
+        fixture_close(&f);
+    }
+}
+
+/* F32 read as fp64 is exact, and back; F64 is rounded. */
+static void test_conversion(void **unused)
+{
+    (void)unused;
+    struct fixture single, twice;
+    fixture_open(&single, DPB_FP32);
+    fixture_open(&twice, DPB_FP64);
+    const struct dpb_graph *graph = twice.graph;
+
+    save(&single, NULL);
+    assert_int_equal(dpb_checkpoint_load(single.path, graph, DPB_FP64, twice.weights, twice.state),
+                     DPB_OK);
+    for (uint64_t i = 0; i < graph->n_elements; i++)
+        assert_true(((double *)twice.weights)[i] == (double)((float *)single.weights)[i]);
+
+    fixture_fill(&twice, 3);
+    save(&twice, NULL);
+    assert_int_equal(dpb_checkpoint_load(twice.path, graph, DPB_FP32, single.weights, single.state),
+                     DPB_OK);
+    for (uint64_t i = 0; i < graph->n_elements; i++)
+        assert_true(((float *)single.weights)[i] == (float)((double *)twice.weights)[i]);
+    for (uint64_t i = 0; i < graph->n_state_elements; i++)
+        assert_true(((float *)single.state)[i] == (float)((double *)twice.state)[i]);
+    fixture_close(&single);
+    fixture_close(&twice);
+}
+
+/* The file against the format's description, read with nothing of ours. */
+static void test_format(void **unused)
+{
+    static const char *const metadata[] = {"step", "12", "model", "n\"et", NULL};
+    static const char *const names[] = {"__metadata__", "conv.weight",     "bn.weight",
+                                        "bn.bias",      "bn.running_mean", "bn.running_var",
+                                        "fc.weight",    "fc.bias"};
+    (void)unused;
+    struct fixture f;
+    fixture_open(&f, DPB_FP32);
+    save(&f, metadata);
+    size_t size, n = 0;
+    char *bytes = read_file(f.path, &size);
+    uint64_t length = 0;
+    for (int i = 7; i >= 0; i--)
+        length = length << 8 | (unsigned char)bytes[i];
+    assert_int_equal(length % 8, 0);
+    assert_int_equal(bytes[8], '{');
+    size_t elements = 5 * 3 * 3 * 1 + 4 * 5 + 7 * 45 + 7;
+    assert_int_equal(size, 8 + length + elements * sizeof(float));
+
+    json_t *header = json_loadb(bytes + 8, length, 0, NULL);
+    assert_non_null(header);
+    const char *name;
+    json_t *value;
+    json_object_foreach(header, name, value)
+    {
+        assert_true(n < sizeof names / sizeof *names);
+        assert_string_equal(name, names[n++]);
+    }
+    assert_int_equal(n, sizeof names / sizeof *names);
+    assert_string_equal(
+        json_string_value(json_object_get(json_object_get(header, "__metadata__"), "model")),
+        "n\"et");
+
+    const char *dtype;
+    json_int_t dims[4], begin, end;
+    assert_int_equal(json_unpack(json_object_get(header, "conv.weight"),
+                                 "{s:s, s:[I,I,I,I!], s:[I,I!]!}", "dtype", &dtype, "shape",
+                                 &dims[0], &dims[1], &dims[2], &dims[3], "data_offsets", &begin,
+                                 &end),
+                     0);
+    assert_string_equal(dtype, "F32");
+    assert_true(dims[0] == 5 && dims[1] == 3 && dims[2] == 3 && dims[3] == 1);
+    assert_true(begin == 0 && end == 45 * 4);
+    const struct dpb_tensor *conv = &f.graph->tensors[f.graph->n_tensors - 1];
+    assert_string_equal(conv->name, "conv.weight");
+    assert_memory_equal(bytes + 8 + length, (const float *)f.weights + conv->offset, 45 * 4);
+    json_decref(header);
+    free(bytes);
+    fixture_close(&f);
+}
+
+/* --------------------------------------------------------------------------------------- refusals
+ */
+
+/* Loading `f->path` fails with the file's name and `reason`, and leaves the arenas alone. */
+static void check_refused(const struct fixture *f, const char *reason)
+{
+    size_t bytes = f->graph->n_elements * dpb_dtype_size(f->type);
+    char *weights = malloc(bytes), *expected = malloc(bytes);
+    void *state = malloc(f->graph->n_state_elements * dpb_dtype_size(f->type));
+    assert_true(weights && expected && state);
+    memset(weights, 0x5a, bytes);
+    memset(expected, 0x5a, bytes);
+    dpb_first_error_clear();
+    dpb_status status = dpb_checkpoint_load(f->path, f->graph, f->type, weights, state);
+    const char *message = dpb_first_error(NULL);
+    if (status != DPB_DATA || !strstr(message, f->path) || !strstr(message, reason))
+        fail_msg("expected '%s', got status %d: %s", reason, (int)status, message);
+    assert_memory_equal(weights, expected, bytes);
+    free(weights);
+    free(expected);
+    free(state);
+}
+
+static void test_refuses_damaged_files(void **unused)
+{
+    (void)unused;
+    struct fixture f;
+    fixture_open(&f, DPB_FP32);
+    check_refused(&f, "No such file");
+    save(&f, NULL);
+    size_t size;
+    char *bytes = read_file(f.path, &size);
+
+    write_file(f.path, bytes, 0);
+    check_refused(&f, "0 bytes");
+    write_file(f.path, bytes, 7);
+    check_refused(&f, "7 bytes");
+    write_file(f.path, bytes, 100);
+    check_refused(&f, "a header of");
+    write_file(f.path, bytes, size - 1);
+    check_refused(&f, "cut off");
+
+    char *longer = calloc(1, size + 4);
+    assert_non_null(longer);
+    memcpy(longer, bytes, size);
+    write_file(f.path, longer, size + 4);
+    check_refused(&f, "tensors end at byte");
+    memset(longer, 0xff, 8);
+    write_file(f.path, longer, size);
+    check_refused(&f, "a header of 18446744073709551615 bytes");
+    free(longer);
+
+    bytes[20] = '\0';
+    write_file(f.path, bytes, size);
+    check_refused(&f, "not JSON");
+    write_checkpoint(f.path, "", "", 0);
+    check_refused(&f, "not JSON");
+    write_checkpoint(f.path, "[]", "", 0);
+    check_refused(&f, "not a JSON object");
+    write_checkpoint(f.path, "{\"a\":1,\"a\":1}", "", 0);
+    check_refused(&f, "not JSON");
+    write_checkpoint(f.path, "{}", "", 0);
+    check_refused(&f, "no tensor 'conv.weight'");
+    free(bytes);
+
+    assert_int_equal(remove(f.path), 0);
+    assert_int_equal(mkdir(f.path, 0700), 0);
+    check_refused(&f, "not a file");
+    assert_int_equal(remove(f.path), 0);
+    assert_int_equal(mkfifo(f.path, 0600), 0);
+    check_refused(&f, "not a file");
+    fixture_close(&f);
+}
+
+/* Right files but for one value: `member` of tensor `name` becomes `value` (NULL: goes). */
+static void test_refuses_wrong_headers(void **unused)
+{
+    static const struct {
+        const char *name, *member, *value, *reason;
+    } rows[] = {
+        {"fc.bias", NULL, NULL, "of data"}, /* its bytes are left over */
+        {"bn.running_var", NULL, NULL, "but the one before it ends at"},
+        {"conv.weight", "shape", "[5,3,1,3]", "has shape [5,3,1,3], the model's has [5,3,3,1]"},
+        {"conv.weight", "shape", "[45]", "has shape [45]"},
+        {"conv.weight", "shape", "[5,3,3,1.0]", "has shape"},
+        {"conv.weight", "shape", "[]", "has shape []"},
+        {"conv.weight", "shape", NULL, "has shape ?"},
+        {"bn.bias", "dtype", "\"BF16\"", "type 'BF16'"},
+        {"bn.bias", "dtype", "\"F64\"", "has 20 bytes; its shape and type need 40"},
+        {"bn.bias", "dtype", "7", "type ''"},
+        {"bn.bias", "data_offsets", "[0,20]", "but the one before it ends at"},
+        {"bn.bias", "data_offsets", "[200,216]", "but the one before it ends at"},
+        {"bn.bias", "data_offsets", "[204,216]", "but the one before it ends at"},
+        {"bn.bias", "data_offsets", "[220,200]", "lies at bytes 220 to 200"},
+        {"bn.bias", "data_offsets", "[-20,0]", "lies at bytes -20 to 0"},
+        {"fc.bias", "data_offsets", "[1520,9223372036854775807]", "lies at bytes"},
+        {"fc.bias", "data_offsets", "[1520,9223372036854775808]", "not JSON"},
+        {"fc.bias", "data_offsets", "[1520]", "no data_offsets"},
+        {"fc.bias", "data_offsets", "[1520,1548,1548]", "no data_offsets"},
+        {"fc.bias", "data_offsets", "\"all\"", "no data_offsets"},
+        {"fc.bias", "data_offsets", NULL, "no data_offsets"},
+    };
+    (void)unused;
+    struct fixture f;
+    fixture_open(&f, DPB_FP32);
+    save(&f, NULL);
+    size_t size;
+    char *bytes = read_file(f.path, &size);
+    uint64_t length;
+    memcpy(&length, bytes, 8);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        json_t *header = json_loadb(bytes + 8, length, 0, NULL);
+        json_t *tensor = json_object_get(header, rows[i].name);
+        char placeholder[] = "REPLACE";
+        if (!rows[i].member)
+            json_object_del(header, rows[i].name);
+        else if (!rows[i].value)
+            json_object_del(tensor, rows[i].member);
+        else
+            json_object_set_new(tensor, rows[i].member, json_string(placeholder));
+        char *text = json_dumps(header, JSON_COMPACT), *at = strstr(text, "\"REPLACE\"");
+        char edited[2048];
+        if (at)
+            snprintf(edited, sizeof edited, "%.*s%s%s", (int)(at - text), text, rows[i].value,
+                     at + strlen("\"REPLACE\""));
+        else
+            snprintf(edited, sizeof edited, "%s", text);
+        write_checkpoint(f.path, edited, bytes + 8 + length, size - 8 - length);
+        check_refused(&f, rows[i].reason);
+        free(text);
+        json_decref(header);
+    }
+    free(bytes);
+    fixture_close(&f);
+}
+
+/* Tensors of others are left out with a warning; PyTorch's counters without one. */
+static void test_other_tensors(void **unused)
+{
+    (void)unused;
+    struct fixture f;
+    fixture_open(&f, DPB_FP32);
+    save(&f, NULL);
+    size_t size;
+    char *bytes = read_file(f.path, &size);
+    uint64_t length, data;
+    memcpy(&length, bytes, 8);
+    data = size - 8 - length;
+    for (int i = 0; i < 2; i++) {
+        json_t *header = json_loadb(bytes + 8, length, 0, NULL);
+        json_object_set_new(header, i ? "head.weight" : "bn.num_batches_tracked",
+                            json_pack("{s:s, s:[], s:[I,I]}", "dtype", "I64", "shape",
+                                      "data_offsets", (json_int_t)data, (json_int_t)data + 8));
+        char *text = json_dumps(header, 0);
+        char *longer = calloc(1, data + 8);
+        assert_non_null(longer);
+        memcpy(longer, bytes + 8 + length, data);
+        write_checkpoint(f.path, text, longer, data + 8);
+        check_load(&f);
+        const char *code, *warning;
+        assert_true(dpb_warning_at(0, &code, &warning) == (i == 1));
+        if (i == 1)
+            assert_non_null(strstr(warning, "'head.weight'"));
+        free(longer);
+        free(text);
+        json_decref(header);
+    }
+    free(bytes);
+    fixture_close(&f);
+}
+
+/* ------------------------------------------------------------------------------- failing to write
+ */
+
+static void check_save_fails(const struct fixture *f, const char *path, const char *reason)
+{
+    dpb_first_error_clear();
+    dpb_status status = dpb_checkpoint_save(path, f->graph, f->type, f->weights, f->state, NULL);
+    const char *message = dpb_first_error(NULL);
+    if (status != DPB_IO || !strstr(message, path) || !strstr(message, reason))
+        fail_msg("expected '%s', got status %d: %s", reason, (int)status, message);
+}
+
+static void test_keeps_the_old_file(void **unused)
+{
+    (void)unused;
+    struct fixture f;
+    fixture_open(&f, DPB_FP32);
+    save(&f, NULL);
+
+    fixture_fill(&f, 2);
+    struct rlimit limit, small;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    small = (struct rlimit){.rlim_cur = 1000, .rlim_max = limit.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    check_save_fails(&f, f.path, "File too large; an older file is unchanged");
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    assert_int_equal(count_files(&f, false), 1);
+
+    fixture_fill(&f, 1);
+    check_load(&f);
+    fixture_close(&f);
+}
+
+static void test_names_where_it_cannot_write(void **unused)
+{
+    (void)unused;
+    struct fixture f;
+    fixture_open(&f, DPB_FP32);
+    save(&f, NULL);
+    char path[160];
+    snprintf(path, sizeof path, "%s/missing/net.safetensors", f.directory);
+    check_save_fails(&f, path, "No such file or directory");
+    snprintf(path, sizeof path, "%s/below", f.path);
+    check_save_fails(&f, path, "Not a directory");
+    if (geteuid() != 0) { /* root may write anywhere */
+        assert_int_equal(chmod(f.directory, 0500), 0);
+        fixture_fill(&f, 2);
+        check_save_fails(&f, f.path, "Permission denied");
+        assert_int_equal(chmod(f.directory, 0700), 0);
+        fixture_fill(&f, 1);
+    }
+    check_load(&f);
+    snprintf(path, sizeof path, "%s/directory", f.directory);
+    assert_int_equal(mkdir(path, 0700), 0);
+    check_save_fails(&f, path, "Is a directory");
+    assert_int_equal(count_files(&f, false), 2);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true});
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_conversion),
+        cmocka_unit_test(test_format),
+        cmocka_unit_test(test_refuses_damaged_files),
+        cmocka_unit_test(test_refuses_wrong_headers),
+        cmocka_unit_test(test_other_tensors),
+        cmocka_unit_test(test_keeps_the_old_file),
+        cmocka_unit_test(test_names_where_it_cannot_write),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
