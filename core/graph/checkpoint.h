@@ -16,7 +16,9 @@
 dpb_status dpb_checkpoint_save(const char *path, const struct dpb_graph *graph, dpb_dtype type,
                                const void *weights, const void *state,
                                const char *const *metadata);
-/* Every tensor and state of the graph must be there with its shape; F32 and F64 are converted. */
+/* Every tensor and state of the graph must be there with its shape; F32 and F64 are converted. What
+ * is not the model's is left out with a warning (PyTorch's num_batches_tracked without). A file that
+ * is damaged or of another model is refused (DPB_DATA) before the arenas are touched. */
 dpb_status dpb_checkpoint_load(const char *path, const struct dpb_graph *graph, dpb_dtype type,
                                void *weights, void *state);
 
