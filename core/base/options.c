@@ -345,7 +345,7 @@ static json_t *value_to_json(const struct dpb_option *row, const struct dpb_sett
     case DPB_OPT_SIZE:
         return json_integer((json_int_t)value.size);
     case DPB_OPT_TIME:
-        return json_real((double)value.integer * 1e-9);
+        return json_real((double)value.integer / 1e9);
     default:
         return json_string(text);
     }

@@ -16,16 +16,21 @@ struct dpb_stats {
     double min, p10, median, p90, p99, max; /* linear interpolation between order statistics */
     double jitter;      /* 1.4826 * median |x - median| */
     double uncertainty; /* stddev / sqrt(n) */
-    double ci95[2];     /* of the median: percentile bootstrap, 1000 resamples, Philox, fixed seed */
+    double ci95[2];     /* of the median: percentile bootstrap, 1000 resamples, Philox, fixed seed;
+                           the order statistics are drawn directly, so its time hardly grows with n */
 };
 
-/* Values of an empty or (where it matters) single-element series are NaN. May allocate; on failure
- * everything is NaN. `x` is not changed. */
+/* Everything is NaN for an empty series, one with a value that is not finite, and for lack of memory;
+ * stddev, jitter, uncertainty and ci95 for a single element. Allocates. `x` is not changed. */
 void dpb_stats_of(const double *x, size_t n, struct dpb_stats *stats);
+
+/* Of a rising series, n > 0: linear between the order statistics around (n - 1) p (type 7 of Hyndman
+ * and Fan). */
+double dpb_quantile_of_sorted(const double *sorted, size_t n, double p);
 
 /* samples/s from step times. mean = samples / mean(t); median, p10, p90 and ci95 from the rates'
  * distribution (monotonic in t: p10 of the rate is that of the slow steps); jitter and uncertainty
- * in samples/s, of the rates. */
+ * in samples/s, of the rates. A step that took no time makes everything NaN. */
 void dpb_rate_of(const int64_t *step_ns, size_t n, double samples_per_step, struct dpb_stats *rate);
 
 /*
@@ -39,6 +44,7 @@ struct dpb_gate_limits {
     double drift, spread;      /* 0.01, 0.05 */
 };
 
+/* window >= 2, in_a_row >= 1. Windows follow each other without overlap; the first has no previous. */
 struct dpb_gate; /* opaque; preallocated: adding neither allocates nor makes a system call */
 struct dpb_gate *dpb_gate_create(const struct dpb_gate_limits *limits);
 void dpb_gate_destroy(struct dpb_gate *gate); /* accepts NULL */

@@ -1,0 +1,107 @@
+/*
+ * gate.c - the steady-state gate: window after window, each judged by its drift, its spread and its
+ * distance from the one before.
+ */
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/stats.h"
+
+struct dpb_gate {
+    struct dpb_gate_limits limits;
+    uint32_t filled;      /* steps in the current window */
+    uint32_t steady;      /* windows in a row */
+    double median_before; /* of the window before; NAN: there is none */
+    bool open;
+    int64_t *steps; /* of the current window, in order of time */
+    double *sorted; /* the same, in order of size */
+};
+
+struct dpb_gate *dpb_gate_create(const struct dpb_gate_limits *limits)
+{
+    assert(limits->window >= 2 && limits->in_a_row >= 1);
+    struct dpb_gate *gate = calloc(1, sizeof *gate);
+    if (!gate)
+        goto err_none;
+    gate->limits = *limits;
+    gate->median_before = NAN;
+    gate->steps = calloc(limits->window, sizeof *gate->steps);
+    gate->sorted = calloc(limits->window, sizeof *gate->sorted);
+    if (gate->steps && gate->sorted)
+        return gate;
+    dpb_gate_destroy(gate);
+
+err_none:
+    dpb_fail(DPB_NO_MEMORY, "out of memory for the steady-state gate");
+    return NULL;
+}
+
+void dpb_gate_destroy(struct dpb_gate *gate)
+{
+    if (!gate)
+        return;
+    free(gate->steps);
+    free(gate->sorted);
+    free(gate);
+}
+
+/* Into its place among the sorted ones: sorting in one go would make the window's last step dear.
+ */
+static void insert_sorted(double *sorted, uint32_t n, double value)
+{
+    uint32_t low = 0, high = n;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (sorted[middle] <= value)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    memmove(sorted + low + 1, sorted + low, (n - low) * sizeof *sorted);
+    sorted[low] = value;
+}
+
+static bool window_is_steady(const struct dpb_gate *gate, double median)
+{
+    const struct dpb_gate_limits *limits = &gate->limits;
+    uint32_t n = limits->window;
+    double spread = dpb_quantile_of_sorted(gate->sorted, n, 0.90) -
+                    dpb_quantile_of_sorted(gate->sorted, n, 0.10);
+    if (!(spread <= limits->spread * median) || dpb_drift_of(gate->steps, n) > limits->drift)
+        return false;
+    return isnan(gate->median_before) ||
+           fabs(median - gate->median_before) <= limits->drift * gate->median_before;
+}
+
+bool dpb_gate_add(struct dpb_gate *gate, int64_t step_ns)
+{
+    if (gate->open)
+        return true;
+    insert_sorted(gate->sorted, gate->filled, (double)step_ns);
+    gate->steps[gate->filled++] = step_ns;
+    if (gate->filled < gate->limits.window)
+        return false;
+    double median = dpb_quantile_of_sorted(gate->sorted, gate->filled, 0.50);
+    gate->steady = window_is_steady(gate, median) ? gate->steady + 1 : 0;
+    gate->median_before = median;
+    gate->filled = 0;
+    gate->open = gate->steady >= gate->limits.in_a_row;
+    return gate->open;
+}
+
+double dpb_drift_of(const int64_t *step_ns, size_t n)
+{
+    if (n < 2)
+        return 0;
+    double mean = 0, slope = 0, middle = (double)(n - 1) / 2;
+    for (size_t i = 0; i < n; i++)
+        mean += (double)step_ns[i] / (double)n;
+    for (size_t i = 0; i < n; i++)
+        slope += ((double)i - middle) * ((double)step_ns[i] - mean);
+    double count = (double)n;
+    slope /= count * (count * count - 1) / 12;
+    return mean > 0 ? fabs(slope) * count / mean : 0;
+}
