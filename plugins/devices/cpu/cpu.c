@@ -1,0 +1,101 @@
+/*
+ * cpu.c - the CPU device: training on oneDNN 3, fp32 or bf16 (fp32 master weights, gradients and
+ * accumulation; bf16 activations and their gradients).
+ *
+ * This file is the plugin: opening, closing, versions. How a graph becomes a program is told by
+ * cpu.h; docs/devices-cpu.md says what the device does and what its limits are.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cpu.h"
+
+const struct dpb_host *cpu_host;
+
+static dpb_status open_device(const void *options, const struct dpb_device_args *args,
+                              void **device)
+{
+    (void)options;
+    struct device *d = calloc(1, sizeof *d);
+    if (!d)
+        return cpu_host->fail(DPB_NO_MEMORY, "device cpu: out of memory");
+    d->threads = args->threads;
+    d->seed = args->seed;
+    cpu_use_threads(d->threads);
+    dnnl_status_t status = dnnl_engine_create(&d->engine, dnnl_cpu, 0);
+    if (status != dnnl_success)
+        goto err_device;
+    status = dnnl_stream_create(&d->stream, d->engine, dnnl_stream_default_flags);
+    if (status != dnnl_success)
+        goto err_engine;
+    *device = d;
+    return DPB_OK;
+
+err_engine:
+    dnnl_engine_destroy(d->engine);
+err_device:
+    free(d);
+    return cpu_host->fail(DPB_FAILED, "device cpu: oneDNN reports %s on opening the processor",
+                          dnnl_status2str(status));
+}
+
+static void close_device(void *device)
+{
+    struct device *d = device;
+    if (!d)
+        return;
+    dnnl_stream_destroy(d->stream);
+    dnnl_engine_destroy(d->engine);
+    free(d);
+}
+
+static const struct dpb_device_ops ops = {
+    .open = open_device,
+    .memory_needed = cpu_memory_needed,
+    .compile = cpu_compile,
+    .forward = cpu_forward,
+    .backward = cpu_backward,
+    .inspect = cpu_inspect,
+    .release = cpu_release,
+    .close = close_device,
+};
+
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+#define BUILT_VERSION \
+    TEXT(DNNL_VERSION_MAJOR) "." TEXT(DNNL_VERSION_MINOR) "." TEXT(DNNL_VERSION_PATCH)
+
+static char loaded_version[32];
+
+static const struct dpb_library libraries[] = {
+    {.name = "oneDNN", .built = BUILT_VERSION, .loaded = loaded_version},
+    {.name = NULL},
+};
+
+static const char *const thread_variables[] = {"OMP_NUM_THREADS", NULL};
+
+static const struct dpb_plugin plugin = {
+    DPB_PLUGIN_HEAD(DEVICE, ops),
+    .capabilities = DPB_DEVICE_FP32 | DPB_DEVICE_BF16,
+    .name = "cpu",
+    .version = DPB_VERSION,
+    .summary = "processor cores, by oneDNN: fp32 and bf16",
+    .libraries = libraries,
+    .thread_variables = thread_variables,
+};
+
+const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
+{
+    cpu_host = host;
+    const dnnl_version_t *version = dnnl_version();
+    snprintf(loaded_version, sizeof loaded_version, "%d.%d.%d", version->major, version->minor,
+             version->patch);
+    if (version->major != DNNL_VERSION_MAJOR) {
+        host->fail(DPB_FAILED,
+                   "device cpu: built for oneDNN %s, but oneDNN %s was loaded; rebuild it or mend "
+                   "LD_LIBRARY_PATH",
+                   BUILT_VERSION, loaded_version);
+        return NULL;
+    }
+    return &plugin;
+}

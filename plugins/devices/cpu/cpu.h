@@ -1,0 +1,296 @@
+/*
+ * cpu.h - the CPU device's own types: a program is planned once, as flat lists of steps over
+ * tensors in one arena; a pass walks a list and allocates nothing.
+ *
+ * Life of a program: *plan* (program.c asks every op of the graph, by the table of ops.c, for its
+ * steps; tensors get places in an arena that does not exist yet), *bind* (the arena is allocated,
+ * oneDNN's primitives are made), passes (pass.c), release. memory_needed() plans and goes no
+ * further.
+ *
+ * Functions that return dpb_status have written the message when it is not DPB_OK.
+ */
+#ifndef DPB_CPU_H
+#define DPB_CPU_H
+
+#include <dnnl.h>
+#include <dnnl_debug.h>
+
+#include "dpbench/plugin.h"
+
+enum { ARENA_ALIGN = 64 /* bytes: a cache line, and the widest vector */ };
+
+struct device {
+    uint32_t threads;
+    uint64_t seed;
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+};
+
+/* What a step reads or writes: a description and a place. */
+struct tensor {
+    const_dnnl_memory_desc_t desc; /* @borrowed from the program */
+    dnnl_memory_t memory;
+    void *data;                /* NULL until the program is bound */
+    const struct tensor *base; /* a view of that tensor's bytes; NULL: a place of its own */
+    size_t offset, bytes;      /* of that place in the arena; bytes = 0: core's arena, in `data` */
+    struct tensor *next;       /* of the program's list */
+};
+
+/* In which passes a step runs: all bits of a pass are in its mask, and a step needs one of them. */
+enum when {
+    WHEN_TRAINING = 1,
+    WHEN_EVALUATION = 2,
+    WHEN_REPACKING = 4, /* the weights have changed */
+    WHEN_ALWAYS = WHEN_TRAINING | WHEN_EVALUATION
+};
+
+struct program;
+struct step;
+typedef void step_loop(const struct program *program, const struct step *step);
+
+/* One prepared execution: a primitive of oneDNN, or a loop of our own. */
+struct step {
+    const struct dpb_node *node;
+    const char *what; /* "backward weights": for messages */
+    enum when when;
+    uint64_t frontier; /* gradients below are final after this step; 0: says nothing */
+    const_dnnl_primitive_desc_t desc; /* @borrowed from the program; NULL: a loop */
+    dnnl_primitive_t primitive;
+    dnnl_exec_arg_t *args;
+    int n_args;
+    step_loop *loop;
+    const struct tensor *from, *to, *aux;
+};
+
+struct step_list {
+    struct step *steps;
+    size_t n;
+};
+
+/* What one consumer of a node adds to the node's gradient. */
+struct part {
+    struct tensor *tensor;
+    bool shared; /* bytes of the consumer's: not to be written */
+};
+
+/* What planning knows of a node. */
+struct node_plan {
+    struct tensor *activation;
+    struct tensor *gradient; /* NULL: not computed */
+    uint32_t n_parts;
+    struct part *parts; /* room for one a consumer */
+    /* From forward to backward, as the op needs it. */
+    const_dnnl_primitive_desc_t forward;
+    struct tensor *weights, *workspace, *mean, *variance;
+};
+
+struct program {
+    uint32_t threads;
+    uint64_t seed;
+    dnnl_engine_t engine;
+    dnnl_stream_t stream; /* NULL when only planned */
+    const struct dpb_graph *graph;
+    struct dpb_compile_args args;
+    struct dpb_device_memory core; /* core's arenas; all NULL when only planned */
+    dnnl_data_type_t type;         /* of activations and their gradients */
+
+    struct node_plan *nodes;
+    struct step_list forward, backward;
+    void *arena;
+    size_t arena_bytes;
+    struct tensor scratch; /* the arena's tail: the scratchpad of every step */
+
+    /* The cursor of planning: where cpu_step appends, and for which node. */
+    struct step_list *list;
+    const struct dpb_node *node;
+
+    /* @owned: what steps and tensors refer to. */
+    struct tensor *tensors;
+    struct part *parts; /* of all nodes */
+    dnnl_memory_desc_t *descs;
+    dnnl_primitive_desc_t *primitive_descs;
+    size_t n_descs, n_primitive_descs;
+    dnnl_primitive_attr_t attributes; /* user scratchpad, strict fp32 */
+
+    /* The loss: per sample, and what backward needs of the last forward. */
+    struct tensor *sample_loss; /* double */
+    struct tensor *log_sum;     /* double: log of the sum of the exponentials */
+    struct tensor *labels;      /* int32_t */
+    struct tensor *correct;     /* uint8_t */
+
+    /* The pass in progress; @borrowed. */
+    const struct dpb_pass *pass;
+    const struct dpb_batch *batch;
+    bool trained; /* the last forward was a training pass: backward may follow */
+    bool forward_packed, backward_packed; /* the packed weights of each are up to date */
+};
+
+extern const struct dpb_host *cpu_host;
+
+/* ---- ops.c: the ops ----------------------------------------------------------------------------
+ */
+
+/* Append the steps of p->node. backward: the node's gradient is complete (p->nodes[].gradient);
+ * contributions to its inputs' gradients go where cpu_input_gradient() says. */
+struct op {
+    const char *name;
+    dpb_status (*forward)(struct program *p, const struct dpb_node *node);
+    dpb_status (*backward)(struct program *p, const struct dpb_node *node);
+};
+
+extern const struct op cpu_ops[DPB_OPS];
+
+dpb_status cpu_conv_forward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_conv_backward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_dense_forward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_dense_backward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_batch_norm_forward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_batch_norm_backward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_lrn_forward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_lrn_backward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_pool_forward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_pool_backward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_relu_forward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_relu_backward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_add_forward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_add_backward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_concat_forward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_concat_backward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_dropout_forward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_dropout_backward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_shortcut_forward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_shortcut_backward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_input_forward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_input_backward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_loss_forward(struct program *p, const struct dpb_node *node);
+dpb_status cpu_loss_backward(struct program *p, const struct dpb_node *node);
+
+/* ---- plan.c: what an op is planned with --------------------------------------------------------
+ */
+
+static inline uint32_t cpu_index(const struct program *p, const struct dpb_node *node)
+{
+    return (uint32_t)(node - p->graph->nodes);
+}
+
+static inline struct node_plan *cpu_plan(const struct program *p, const struct dpb_node *node)
+{
+    return &p->nodes[cpu_index(p, node)];
+}
+
+static inline const struct dpb_node *cpu_input(const struct program *p, const struct dpb_node *node,
+                                               uint32_t slot)
+{
+    return &p->graph->nodes[node->inputs[slot]];
+}
+
+/* DPB_OK, or the message that p->node cannot do `what`. */
+dpb_status cpu_check(const struct program *p, const char *what, dnnl_status_t status);
+
+/* Descriptions live as long as the program. */
+dpb_status cpu_desc(struct program *p, int n_dims, const dnnl_dim_t *dims, dnnl_data_type_t type,
+                    dnnl_format_tag_t tag, const_dnnl_memory_desc_t *desc);
+/* Of an activation: {n, c, h, w} of the batch in nhwc order. */
+dpb_status cpu_activation_desc(struct program *p, struct dpb_shape shape, dnnl_data_type_t type,
+                               const_dnnl_memory_desc_t *desc);
+/* Likewise as a matrix {n, columns}. */
+dpb_status cpu_matrix_desc(struct program *p, uint64_t columns, dnnl_data_type_t type,
+                           const_dnnl_memory_desc_t *desc);
+
+/* A part of `whole` that begins at `offsets`. */
+dpb_status cpu_part_desc(struct program *p, const_dnnl_memory_desc_t whole, const dnnl_dim_t *dims,
+                         const dnnl_dim_t *offsets, const_dnnl_memory_desc_t *desc);
+
+/* A tensor with a place of its own in the arena. */
+dpb_status cpu_tensor(struct program *p, const_dnnl_memory_desc_t desc, struct tensor **tensor);
+/* `bytes` of the arena, without further description. */
+dpb_status cpu_buffer(struct program *p, size_t bytes, struct tensor **tensor);
+/* The bytes of another tensor, described otherwise. */
+dpb_status cpu_view(struct program *p, const struct tensor *base, const_dnnl_memory_desc_t desc,
+                    struct tensor **tensor);
+/* Elements of one of core's fp32 arenas. */
+dpb_status cpu_core_tensor(struct program *p, const void *arena, uint64_t offset,
+                           const_dnnl_memory_desc_t desc, struct tensor **tensor);
+/* A vector (bias, gamma, ...) of the weight or the gradient arena; NULL for DPB_NONE. */
+dpb_status cpu_core_vector(struct program *p, const void *arena, uint32_t index,
+                           struct tensor **tensor);
+
+/* Takes over the primitive description that a dnnl_..._create() made, or writes its error. */
+dpb_status cpu_own(struct program *p, const char *what, dnnl_status_t status,
+                   dnnl_primitive_desc_t created, const_dnnl_primitive_desc_t *desc);
+
+/* The workspace that a forward primitive fills for its backward; NULL where it has none. */
+dpb_status cpu_workspace(struct program *p, const_dnnl_primitive_desc_t forward,
+                         struct tensor **tensor);
+
+struct arg {
+    int name;                    /* DNNL_ARG_*; 0 ends a list */
+    const struct tensor *tensor; /* NULL: left out */
+};
+#define ARGS(...)        \
+    (const struct arg[]) \
+    {                    \
+        __VA_ARGS__,     \
+        {                \
+            0, NULL      \
+        }                \
+    }
+
+/* Appends a step to the current list. */
+dpb_status cpu_step(struct program *p, enum when when, const char *what,
+                    const_dnnl_primitive_desc_t desc, const struct arg *args);
+dpb_status cpu_loop(struct program *p, enum when when, const char *what, step_loop *loop,
+                    const struct tensor *from, const struct tensor *to, const struct tensor *aux);
+dpb_status cpu_reorder(struct program *p, enum when when, const char *what,
+                       const struct tensor *from, const struct tensor *to);
+
+/*
+ * Weights in the format that a primitive wants. `canonical` describes them as core has them. Where
+ * that is what is wanted, core's arena itself is used; else they are repacked when they have
+ * changed.
+ */
+dpb_status cpu_packed_weights(struct program *p, uint32_t index, const_dnnl_memory_desc_t canonical,
+                              const_dnnl_memory_desc_t wanted, struct tensor **tensor);
+/* Where a primitive that writes `format` puts a weight's gradient: core's arena, or a tensor that
+ * cpu_unpack_gradient(), called after the step, brings there. */
+dpb_status cpu_weight_gradient(struct program *p, uint32_t index,
+                               const_dnnl_memory_desc_t canonical, const_dnnl_memory_desc_t format,
+                               struct tensor **tensor);
+dpb_status cpu_unpack_gradient(struct program *p, uint32_t index,
+                               const_dnnl_memory_desc_t canonical, const struct tensor *tensor);
+
+/* Makes p->nodes[].activation of the node, in the layout and type of all activations. */
+dpb_status cpu_activation(struct program *p, const struct dpb_node *node, struct tensor **tensor);
+/* Where the node's backward writes its part of the gradient of input `slot`: a dense tensor like
+ * the input's activation. NULL: nobody needs it (the input node). */
+dpb_status cpu_input_gradient(struct program *p, const struct dpb_node *node, uint32_t slot,
+                              struct tensor **tensor);
+/* For ops whose part is bytes that are there already: `part` will not be written by others. */
+void cpu_share_input_gradient(struct program *p, const struct dpb_node *node, uint32_t slot,
+                              struct tensor *part);
+/* Adds up what the consumers of a node gave: sets p->nodes[].gradient. */
+dpb_status cpu_join_gradient(struct program *p, const struct dpb_node *node);
+
+/* ---- loss.c -------------------------------------------------------------------------------------
+ */
+
+void cpu_loss_outcome(const struct program *p, uint32_t valid, struct dpb_outcome *outcome);
+/* inspect() of the loss node: each sample's loss, and the gradient of the mean by it. */
+dpb_status cpu_inspect_loss(const struct program *p, double *activation, double *gradient);
+
+/* ---- program.c, pass.c: the hooks of dpb_device_ops ---------------------------------------------
+ */
+
+/* Compute threads of the calling thread: OpenMP keeps the number for each. */
+void cpu_use_threads(uint32_t threads);
+
+uint64_t cpu_memory_needed(const void *options, const struct dpb_compile_args *args);
+dpb_status cpu_compile(void *device, const struct dpb_compile_args *args,
+                       const struct dpb_device_memory *memory, void **program);
+void cpu_release(void *program);
+dpb_status cpu_forward(void *program, const struct dpb_pass *pass, const struct dpb_batch *batch,
+                       const struct dpb_hooks *hooks, struct dpb_outcome *outcome);
+dpb_status cpu_backward(void *program, const struct dpb_pass *pass, const struct dpb_hooks *hooks);
+dpb_status cpu_inspect(void *program, uint32_t node, double *activation, double *gradient);
+
+#endif

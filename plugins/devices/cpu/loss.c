@@ -1,0 +1,110 @@
+/*
+ * loss.c - softmax with cross-entropy, its mean over the samples, and how many were right. In fp64:
+ * the logits are few.
+ */
+#include <math.h>
+
+#include "cpu.h"
+
+static inline double read_logit(const struct program *p, const struct tensor *logits, size_t i)
+{
+    return p->type == dnnl_bf16 ? (double)dpb_bf16_to_fp32(((const uint16_t *)logits->data)[i])
+                                : (double)((const float *)logits->data)[i];
+}
+
+/* Labels are copied: the batch is the caller's again when backward runs. */
+static void forward_loss(const struct program *p, const struct step *step)
+{
+    const struct tensor *logits = step->from;
+    const uint32_t nclass = p->graph->nclass, n = p->args.batch;
+    double *sample_loss = p->sample_loss->data, *log_sum = p->log_sum->data;
+    int32_t *labels = p->labels->data;
+    uint8_t *correct = p->correct->data;
+#pragma omp parallel for
+    for (uint32_t i = 0; i < n; i++) {
+        size_t row = (size_t)i * nclass;
+        uint32_t best = 0;
+        double largest = read_logit(p, logits, row), sum = 0.0;
+        for (uint32_t c = 1; c < nclass; c++) {
+            double logit = read_logit(p, logits, row + c);
+            if (logit > largest) {
+                largest = logit;
+                best = c;
+            }
+        }
+        for (uint32_t c = 0; c < nclass; c++)
+            sum += exp(read_logit(p, logits, row + c) - largest);
+        labels[i] = p->batch->labels[i];
+        log_sum[i] = largest + log(sum);
+        sample_loss[i] = log_sum[i] - read_logit(p, logits, row + (size_t)labels[i]);
+        correct[i] = best == (uint32_t)labels[i];
+    }
+}
+
+static void backward_loss(const struct program *p, const struct step *step)
+{
+    const struct tensor *logits = step->from;
+    const uint32_t nclass = p->graph->nclass, n = p->args.batch;
+    const double *log_sum = p->log_sum->data;
+    const int32_t *labels = p->labels->data;
+    float *fp32 = step->to->data;
+    uint16_t *bf16 = step->to->data;
+#pragma omp parallel for
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t c = 0; c < nclass; c++) {
+            size_t at = (size_t)i * nclass + c;
+            double target = c == (uint32_t)labels[i] ? 1.0 : 0.0;
+            double value = (exp(read_logit(p, logits, at) - log_sum[i]) - target) / n;
+            if (p->type == dnnl_bf16)
+                bf16[at] = dpb_bf16_from_fp32((float)value);
+            else
+                fp32[at] = (float)value;
+        }
+    }
+}
+
+dpb_status cpu_loss_forward(struct program *p, const struct dpb_node *node)
+{
+    const size_t n = p->args.batch;
+    DPB_TRY(cpu_buffer(p, n * sizeof(double), &p->sample_loss));
+    DPB_TRY(cpu_buffer(p, n * sizeof(double), &p->log_sum));
+    DPB_TRY(cpu_buffer(p, n * sizeof(int32_t), &p->labels));
+    DPB_TRY(cpu_buffer(p, n * sizeof(uint8_t), &p->correct));
+    return cpu_loop(p, WHEN_ALWAYS, "forward", forward_loss,
+                    cpu_plan(p, cpu_input(p, node, 0))->activation, NULL, NULL);
+}
+
+dpb_status cpu_loss_backward(struct program *p, const struct dpb_node *node)
+{
+    struct tensor *diff_src;
+    DPB_TRY(cpu_input_gradient(p, node, 0, &diff_src));
+    if (!diff_src)
+        return DPB_OK;
+    return cpu_loop(p, WHEN_ALWAYS, "backward", backward_loss,
+                    cpu_plan(p, cpu_input(p, node, 0))->activation, diff_src, NULL);
+}
+
+void cpu_loss_outcome(const struct program *p, uint32_t valid, struct dpb_outcome *outcome)
+{
+    const double *sample_loss = p->sample_loss->data;
+    const uint8_t *correct = p->correct->data;
+    double sum = 0.0;
+    uint32_t n_correct = 0;
+    for (uint32_t i = 0; i < valid; i++) {
+        sum += sample_loss[i];
+        n_correct += correct[i];
+    }
+    *outcome = (struct dpb_outcome){.loss = sum / valid, .correct = n_correct};
+}
+
+dpb_status cpu_inspect_loss(const struct program *p, double *activation, double *gradient)
+{
+    const double *sample_loss = p->sample_loss->data;
+    for (uint32_t i = 0; i < p->args.batch; i++) {
+        if (activation)
+            activation[i] = sample_loss[i];
+        if (gradient)
+            gradient[i] = 1.0 / p->args.batch;
+    }
+    return DPB_OK;
+}

@@ -1,0 +1,111 @@
+/*
+ * ops_conv.c - convolution: weights are repacked from core's OIHW into the formats that oneDNN
+ * picks for forward and for backward data; their gradient is asked for in fp32 whatever the
+ * precision.
+ */
+#include "cpu.h"
+
+/* What the three primitives of a convolution share. */
+struct conv {
+    const_dnnl_memory_desc_t src, dst;  /* nhwc, also of the gradients */
+    const_dnnl_memory_desc_t canonical; /* core's weights: fp32, oihw */
+    const_dnnl_memory_desc_t bias;      /* NULL: none */
+    dnnl_dims_t weight_dims, strides, dilates, padding_before, padding_after;
+};
+
+static dpb_status describe(struct program *p, const struct dpb_node *node, struct conv *conv)
+{
+    const struct dpb_window *w = &node->window;
+    const struct dpb_node *input = cpu_input(p, node, 0);
+    *conv = (struct conv){
+        .src = cpu_plan(p, input)->activation->desc,
+        .weight_dims = {node->shape.c, input->shape.c, w->kernel_h, w->kernel_w},
+        .strides = {w->stride_h, w->stride_w},
+        .padding_before = {w->pad_top, w->pad_left},
+        .padding_after = {w->pad_bottom, w->pad_right},
+    };
+    if (node->bias != DPB_NONE)
+        DPB_TRY(cpu_desc(p, 1, conv->weight_dims, dnnl_f32, dnnl_a, &conv->bias));
+    DPB_TRY(cpu_activation_desc(p, node->shape, p->type, &conv->dst));
+    return cpu_desc(p, 4, conv->weight_dims, dnnl_f32, dnnl_oihw, &conv->canonical);
+}
+
+dpb_status cpu_conv_forward(struct program *p, const struct dpb_node *node)
+{
+    struct conv c;
+    const_dnnl_memory_desc_t weights_any;
+    DPB_TRY(describe(p, node, &c));
+    DPB_TRY(cpu_desc(p, 4, c.weight_dims, p->type, dnnl_format_tag_any, &weights_any));
+    dnnl_prop_kind_t kind = p->args.training ? dnnl_forward_training : dnnl_forward_inference;
+    dnnl_primitive_desc_t created = NULL;
+    dnnl_status_t status = dnnl_convolution_forward_primitive_desc_create(
+        &created, p->engine, kind, dnnl_convolution_direct, c.src, weights_any, c.bias, c.dst,
+        c.strides, c.dilates, c.padding_before, c.padding_after, p->attributes);
+    struct node_plan *plan = cpu_plan(p, node);
+    DPB_TRY(cpu_own(p, "forward", status, created, &plan->forward));
+
+    struct tensor *bias, *dst;
+    DPB_TRY(cpu_packed_weights(
+        p, node->weight, c.canonical,
+        dnnl_primitive_desc_query_md(plan->forward, dnnl_query_weights_md, 0), &plan->weights));
+    DPB_TRY(cpu_core_vector(p, p->core.weights, node->bias, &bias));
+    DPB_TRY(cpu_activation(p, node, &dst));
+    return cpu_step(p, WHEN_ALWAYS, "forward", plan->forward,
+                    ARGS({DNNL_ARG_SRC, cpu_plan(p, cpu_input(p, node, 0))->activation},
+                         {DNNL_ARG_WEIGHTS, plan->weights}, {DNNL_ARG_BIAS, bias},
+                         {DNNL_ARG_DST, dst}));
+}
+
+static dpb_status backward_weights(struct program *p, const struct dpb_node *node,
+                                   const struct conv *c)
+{
+    const char *what = "backward weights";
+    const struct node_plan *plan = cpu_plan(p, node);
+    const_dnnl_memory_desc_t diff_any;
+    DPB_TRY(cpu_desc(p, 4, c->weight_dims, dnnl_f32, dnnl_format_tag_any, &diff_any));
+    dnnl_primitive_desc_t created = NULL;
+    dnnl_status_t status = dnnl_convolution_backward_weights_primitive_desc_create(
+        &created, p->engine, dnnl_convolution_direct, c->src, diff_any, c->bias, c->dst, c->strides,
+        c->dilates, c->padding_before, c->padding_after, plan->forward, p->attributes);
+    const_dnnl_primitive_desc_t desc;
+    DPB_TRY(cpu_own(p, what, status, created, &desc));
+
+    struct tensor *diff, *bias;
+    DPB_TRY(cpu_weight_gradient(p, node->weight, c->canonical,
+                                dnnl_primitive_desc_query_md(desc, dnnl_query_diff_weights_md, 0),
+                                &diff));
+    DPB_TRY(cpu_core_vector(p, p->core.gradients, node->bias, &bias));
+    DPB_TRY(cpu_step(p, WHEN_ALWAYS, what, desc,
+                     ARGS({DNNL_ARG_SRC, cpu_plan(p, cpu_input(p, node, 0))->activation},
+                          {DNNL_ARG_DIFF_DST, plan->gradient}, {DNNL_ARG_DIFF_WEIGHTS, diff},
+                          {DNNL_ARG_DIFF_BIAS, bias})));
+    return cpu_unpack_gradient(p, node->weight, c->canonical, diff);
+}
+
+dpb_status cpu_conv_backward(struct program *p, const struct dpb_node *node)
+{
+    const char *what = "backward data";
+    struct conv c;
+    DPB_TRY(describe(p, node, &c));
+    DPB_TRY(backward_weights(p, node, &c));
+    struct tensor *diff_src, *weights;
+    DPB_TRY(cpu_input_gradient(p, node, 0, &diff_src));
+    if (!diff_src)
+        return DPB_OK;
+
+    const struct node_plan *plan = cpu_plan(p, node);
+    const_dnnl_memory_desc_t weights_any;
+    DPB_TRY(cpu_desc(p, 4, c.weight_dims, p->type, dnnl_format_tag_any, &weights_any));
+    dnnl_primitive_desc_t created = NULL;
+    dnnl_status_t status = dnnl_convolution_backward_data_primitive_desc_create(
+        &created, p->engine, dnnl_convolution_direct, c.src, weights_any, c.dst, c.strides,
+        c.dilates, c.padding_before, c.padding_after, plan->forward, p->attributes);
+    const_dnnl_primitive_desc_t desc;
+    DPB_TRY(cpu_own(p, what, status, created, &desc));
+    DPB_TRY(cpu_packed_weights(p, node->weight, c.canonical,
+                               dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 0),
+                               &weights));
+    return cpu_step(p, WHEN_ALWAYS, what, desc,
+                    ARGS({DNNL_ARG_DIFF_DST, plan->gradient}, {DNNL_ARG_WEIGHTS, weights},
+                         {DNNL_ARG_DIFF_SRC, diff_src}));
+}

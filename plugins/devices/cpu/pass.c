@@ -1,0 +1,101 @@
+/*
+ * pass.c - forward and backward: walks a list of steps, telling the hooks between them how far the
+ * pass has come.
+ */
+#include <omp.h>
+
+#include "cpu.h"
+
+void cpu_use_threads(uint32_t threads)
+{
+    omp_set_num_threads((int)threads);
+}
+
+static dpb_status run_step(const struct program *p, const struct step *step)
+{
+    if (!step->desc) {
+        step->loop(p, step);
+        return DPB_OK;
+    }
+    dnnl_status_t status =
+        dnnl_primitive_execute(step->primitive, p->stream, step->n_args, step->args);
+    if (status == dnnl_success)
+        return DPB_OK;
+    return cpu_host->fail(DPB_FAILED, "device cpu: node '%s' (%s): %s: oneDNN reports %s",
+                          step->node->name, cpu_ops[step->node->op].name, step->what,
+                          dnnl_status2str(status));
+}
+
+/* Runs the steps of a list that `when` (bits of enum when) asks for. */
+static dpb_status run_steps(const struct program *p, const struct step_list *list, unsigned when,
+                            const struct dpb_hooks *hooks)
+{
+    uint64_t frontier = 0;
+    cpu_use_threads(p->threads); /* a setting of the calling thread, which need not be open's */
+    for (size_t i = 0; i < list->n; i++) {
+        const struct step *step = &list->steps[i];
+        if (!(step->when & when))
+            continue;
+        DPB_TRY(run_step(p, step));
+        if (step->frontier > frontier) {
+            frontier = step->frontier;
+            DPB_TRY(hooks->final(hooks->context, frontier, NULL));
+        }
+        DPB_TRY(hooks->progress(hooks->context));
+    }
+    return DPB_OK;
+}
+
+static dpb_status check_pass(const struct program *p, const struct dpb_pass *pass,
+                             const struct dpb_batch *batch)
+{
+    if (pass->training && !p->args.training)
+        return cpu_host->fail(DPB_USAGE, "device cpu: training pass of a program that was compiled "
+                                         "for forward only");
+    if (batch->n != p->args.batch || pass->valid == 0 || pass->valid > batch->n)
+        return cpu_host->fail(DPB_USAGE,
+                              "device cpu: step %llu: %u valid samples in a batch of %u, but the "
+                              "program was compiled for %u",
+                              (unsigned long long)pass->step, pass->valid, batch->n, p->args.batch);
+    return DPB_OK;
+}
+
+dpb_status cpu_forward(void *program, const struct dpb_pass *pass, const struct dpb_batch *batch,
+                       const struct dpb_hooks *hooks, struct dpb_outcome *outcome)
+{
+    struct program *p = program;
+    DPB_TRY(check_pass(p, pass, batch));
+    unsigned when = pass->training ? WHEN_TRAINING : WHEN_EVALUATION;
+    if (pass->weights_changed || !p->forward_packed)
+        when |= WHEN_REPACKING;
+    if (pass->weights_changed)
+        p->backward_packed = false;
+    p->trained = false;
+    p->forward_packed = false;
+    p->pass = pass;
+    p->batch = batch;
+    dpb_status status = run_steps(p, &p->forward, when, hooks);
+    p->pass = NULL;
+    p->batch = NULL;
+    if (status != DPB_OK)
+        return status;
+    p->forward_packed = true;
+    p->trained = pass->training;
+    cpu_loss_outcome(p, pass->valid, outcome);
+    return DPB_OK;
+}
+
+dpb_status cpu_backward(void *program, const struct dpb_pass *pass, const struct dpb_hooks *hooks)
+{
+    struct program *p = program;
+    if (!p->trained)
+        return cpu_host->fail(DPB_USAGE, "device cpu: backward without a training pass forward");
+    unsigned when = WHEN_TRAINING | (p->backward_packed ? 0 : WHEN_REPACKING);
+    p->backward_packed = false;
+    p->pass = pass;
+    dpb_status status = run_steps(p, &p->backward, when, hooks);
+    p->pass = NULL;
+    if (status == DPB_OK)
+        p->backward_packed = true;
+    return status;
+}

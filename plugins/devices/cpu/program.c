@@ -1,0 +1,277 @@
+/*
+ * program.c - a program from plan to release: walks the graph forwards and backwards for its steps,
+ * allocates the arena once, makes oneDNN's primitives, and answers inspect().
+ */
+#include <stdlib.h>
+
+#include "cpu.h"
+
+/* ------------------------------------------------------------------------------------------ plan
+ */
+
+/* Room for the parts of every node's gradient: one a consumer. */
+static dpb_status allocate_plans(struct program *p)
+{
+    const struct dpb_graph *graph = p->graph;
+    size_t n_parts = 0;
+    p->nodes = calloc(graph->n_nodes, sizeof *p->nodes);
+    for (uint32_t i = 0; i < graph->n_nodes; i++)
+        n_parts += graph->nodes[i].n_inputs;
+    p->parts = calloc(n_parts + 1, sizeof *p->parts);
+    if (!p->nodes || !p->parts)
+        return cpu_host->fail(DPB_NO_MEMORY, "device cpu: out of memory for a model of %u nodes",
+                              graph->n_nodes);
+    for (uint32_t i = 0; i < graph->n_nodes; i++) {
+        for (uint32_t k = 0; k < graph->nodes[i].n_inputs; k++)
+            p->nodes[graph->nodes[i].inputs[k]].n_parts++;
+    }
+    struct part *next = p->parts;
+    for (uint32_t i = 0; i < graph->n_nodes; i++) {
+        p->nodes[i].parts = next;
+        next += p->nodes[i].n_parts;
+        p->nodes[i].n_parts = 0;
+    }
+    return DPB_OK;
+}
+
+/* The end of the tensors whose gradients are complete after the backward of node `index`. */
+static uint64_t frontier_after(const struct dpb_graph *graph, uint32_t index)
+{
+    for (uint32_t i = 0; i < graph->n_tensors; i++) {
+        if (graph->tensors[i].node < index)
+            return graph->tensors[i].offset;
+    }
+    return graph->n_elements;
+}
+
+static dpb_status plan_forward(struct program *p)
+{
+    p->list = &p->forward;
+    for (uint32_t i = 0; i < p->graph->n_nodes; i++) {
+        p->node = &p->graph->nodes[i];
+        DPB_TRY(cpu_ops[p->node->op].forward(p, p->node));
+    }
+    return DPB_OK;
+}
+
+static dpb_status plan_backward(struct program *p)
+{
+    p->list = &p->backward;
+    for (uint32_t i = p->graph->n_nodes; i-- > 0;) {
+        p->node = &p->graph->nodes[i];
+        DPB_TRY(cpu_join_gradient(p, p->node));
+        size_t before = p->list->n;
+        DPB_TRY(cpu_ops[p->node->op].backward(p, p->node));
+        if (p->list->n > before)
+            p->list->steps[p->list->n - 1].frontier = frontier_after(p->graph, i);
+    }
+    return DPB_OK;
+}
+
+/* Scratchpads are the plan's, and fp32 means fp32 whatever the environment says. */
+static dpb_status make_attributes(struct program *p)
+{
+    dnnl_status_t status = dnnl_primitive_attr_create(&p->attributes);
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_scratchpad_mode(p->attributes, dnnl_scratchpad_mode_user);
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_fpmath_mode(p->attributes, dnnl_fpmath_mode_strict);
+    if (status != dnnl_success)
+        return cpu_host->fail(DPB_FAILED, "device cpu: primitive attributes: oneDNN reports %s",
+                              dnnl_status2str(status));
+    return DPB_OK;
+}
+
+static dpb_status check_args(const struct dpb_compile_args *args)
+{
+    const struct dpb_shape have = args->format->shape, want = args->graph->nodes[0].shape;
+    if (args->precision != DPB_PRECISION_FP32 && args->precision != DPB_PRECISION_BF16)
+        return cpu_host->fail(DPB_UNSUPPORTED,
+                              "device cpu computes in fp32 and bf16 only; for fp64 "
+                              "use device.name = reference");
+    if (args->batch == 0)
+        return cpu_host->fail(DPB_USAGE, "device cpu: a batch has at least one sample");
+    if (have.c != want.c || have.h != want.h || have.w != want.w || have.c > DPB_MAX_CHANNELS)
+        return cpu_host->fail(DPB_USAGE,
+                              "device cpu: samples are %ux%ux%u, but the input of model '%s' is "
+                              "%ux%ux%u",
+                              have.c, have.h, have.w, args->graph->name, want.c, want.h, want.w);
+    if (args->format->type != DPB_UINT8 && args->format->type != DPB_FP32)
+        return cpu_host->fail(DPB_UNSUPPORTED,
+                              "device cpu: samples of type %s; uint8 and fp32 are "
+                              "possible",
+                              dpb_dtype_name(args->format->type));
+    return DPB_OK;
+}
+
+static dpb_status plan_program(struct program *p)
+{
+    DPB_TRY(check_args(&p->args));
+    p->type = p->args.precision == DPB_PRECISION_BF16 ? dnnl_bf16 : dnnl_f32;
+    DPB_TRY(make_attributes(p));
+    DPB_TRY(allocate_plans(p));
+    DPB_TRY(plan_forward(p));
+    if (p->args.training)
+        DPB_TRY(plan_backward(p));
+    p->scratch.offset = p->arena_bytes;
+    p->arena_bytes += p->scratch.bytes;
+    return DPB_OK;
+}
+
+/* ------------------------------------------------------------------------------------------ bind
+ */
+
+static dpb_status make_primitives(struct program *p, struct step_list *list)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        struct step *step = &list->steps[i];
+        p->node = step->node;
+        if (step->desc)
+            DPB_TRY(cpu_check(p, step->what, dnnl_primitive_create(&step->primitive, step->desc)));
+    }
+    return DPB_OK;
+}
+
+static dpb_status bind_tensor(const struct program *p, struct tensor *tensor)
+{
+    const struct tensor *root = tensor;
+    while (root->base)
+        root = root->base;
+    tensor->data = root->bytes ? (char *)p->arena + root->offset : root->data;
+    if (!tensor->memory)
+        return DPB_OK;
+    return cpu_check(p, "memory", dnnl_memory_set_data_handle(tensor->memory, tensor->data));
+}
+
+static dpb_status bind_program(struct program *p)
+{
+    p->arena = cpu_host->alloc(p->arena_bytes);
+    if (!p->arena)
+        return DPB_NO_MEMORY;
+    for (struct tensor *tensor = p->tensors; tensor; tensor = tensor->next)
+        DPB_TRY(bind_tensor(p, tensor));
+    DPB_TRY(make_primitives(p, &p->forward));
+    return make_primitives(p, &p->backward);
+}
+
+static void release_steps(struct step_list *list)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        dnnl_primitive_destroy(list->steps[i].primitive);
+        free(list->steps[i].args);
+    }
+    free(list->steps);
+}
+
+/* What planning and binding made, whether or not they came to their end. */
+static void release_parts(struct program *p)
+{
+    release_steps(&p->forward);
+    release_steps(&p->backward);
+    while (p->tensors) {
+        struct tensor *next = p->tensors->next;
+        dnnl_memory_destroy(p->tensors->memory);
+        free(p->tensors);
+        p->tensors = next;
+    }
+    for (size_t i = 0; i < p->n_primitive_descs; i++)
+        dnnl_primitive_desc_destroy(p->primitive_descs[i]);
+    for (size_t i = 0; i < p->n_descs; i++)
+        dnnl_memory_desc_destroy(p->descs[i]);
+    free(p->primitive_descs);
+    free(p->descs);
+    dnnl_primitive_attr_destroy(p->attributes);
+    free(p->nodes);
+    free(p->parts);
+    cpu_host->release(p->arena, p->arena_bytes);
+}
+
+/* ----------------------------------------------------------------------------------------- hooks
+ */
+
+uint64_t cpu_memory_needed(const void *options, const struct dpb_compile_args *args)
+{
+    (void)options;
+    struct program p = {.graph = args->graph, .args = *args};
+    dnnl_status_t status = dnnl_engine_create(&p.engine, dnnl_cpu, 0);
+    if (status != dnnl_success) {
+        cpu_host->fail(DPB_FAILED, "device cpu: engine: oneDNN reports %s",
+                       dnnl_status2str(status));
+        return 0;
+    }
+    uint64_t bytes = plan_program(&p) == DPB_OK ? p.arena_bytes : 0;
+    release_parts(&p);
+    dnnl_engine_destroy(p.engine);
+    return bytes;
+}
+
+dpb_status cpu_compile(void *device, const struct dpb_compile_args *args,
+                       const struct dpb_device_memory *memory, void **program)
+{
+    const struct device *d = device;
+    struct program *p = calloc(1, sizeof *p);
+    if (!p)
+        return cpu_host->fail(DPB_NO_MEMORY, "device cpu: out of memory for a program");
+    p->threads = d->threads;
+    p->seed = d->seed;
+    p->engine = d->engine;
+    p->stream = d->stream;
+    p->graph = args->graph;
+    p->args = *args;
+    p->core = *memory;
+    cpu_use_threads(p->threads);
+    dpb_status status = plan_program(p);
+    if (status == DPB_OK)
+        status = bind_program(p);
+    if (status != DPB_OK) {
+        cpu_release(p);
+        return status;
+    }
+    *program = p;
+    return DPB_OK;
+}
+
+void cpu_release(void *program)
+{
+    if (!program)
+        return;
+    release_parts(program);
+    free(program);
+}
+
+static void copy_to_nchw(const struct program *p, struct dpb_shape shape, const void *data,
+                         double *out)
+{
+    const float *fp32 = data;
+    const uint16_t *bf16 = data;
+    size_t pixels = (size_t)shape.h * shape.w;
+    for (size_t n = 0; n < p->args.batch; n++) {
+        for (size_t pixel = 0; pixel < pixels; pixel++) {
+            for (size_t c = 0; c < shape.c; c++) {
+                size_t i = (n * pixels + pixel) * shape.c + c;
+                out[(n * shape.c + c) * pixels + pixel] =
+                    p->type == dnnl_bf16 ? dpb_bf16_to_fp32(bf16[i]) : fp32[i];
+            }
+        }
+    }
+}
+
+dpb_status cpu_inspect(void *program, uint32_t node, double *activation, double *gradient)
+{
+    const struct program *p = program;
+    if (node >= p->graph->n_nodes)
+        return cpu_host->fail(DPB_USAGE, "device cpu: no node %u in model '%s'", node,
+                              p->graph->name);
+    const struct dpb_node *what = &p->graph->nodes[node];
+    const struct node_plan *plan = &p->nodes[node];
+    if (what->op == DPB_OP_SOFTMAX_LOSS)
+        return cpu_inspect_loss(p, activation, gradient);
+    if (activation)
+        copy_to_nchw(p, what->shape, plan->activation->data, activation);
+    if (gradient && !plan->gradient)
+        return cpu_host->fail(DPB_UNSUPPORTED,
+                              "device cpu: the gradient by node '%s' is not computed", what->name);
+    if (gradient)
+        copy_to_nchw(p, what->shape, plan->gradient->data, gradient);
+    return DPB_OK;
+}
