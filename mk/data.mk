@@ -1,0 +1,1 @@
+$(BUILD)/plugins/data_idx.so: LDLIBS = $(shell pkg-config --libs zlib)

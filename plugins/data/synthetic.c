@@ -1,0 +1,245 @@
+/*
+ * synthetic - samples made by a formula: whatever shape and number of classes the model asks for.
+ *
+ * With p the class's own pattern, one bit for each channel and each cell of an 8 x 8 grid laid over
+ * the image, and u a uniform random number of the element, an element is
+ *
+ *     p + 3 u - 2        in [-2, 2), mean 0, standard deviation 1
+ *
+ * so that a network can learn the classes and training can be seen to work. uint8 samples hold it
+ * in steps of 1/64. Numbers come from Philox by sample and element (random.h): they depend on the
+ * seed alone. Only `distinct` samples of each split are generated, in open; further ones repeat
+ * them, so that fetch is a copy.
+ */
+#include <inttypes.h>
+
+#include "dpbench/plugin.h"
+#include "dpbench/random.h"
+
+/* Sample numbers of the counter: training samples from 0, test samples from TEST_BASE, patterns of
+ * classes from the top down. A label takes a number of an element that no sample has. */
+#define TEST_BASE UINT32_C(0x80000000)
+#define CLASS_TOP UINT32_MAX
+#define LABEL_ELEMENT UINT32_MAX
+
+enum { GRID = 8, MAX_CLASSES = 1 << 30 };
+enum { DEFAULT_TRAIN_BYTES = 48 << 20, DEFAULT_TEST_BYTES = 16 << 20 };
+
+static const struct dpb_host *host;
+
+/* ---- options -------------------------------------------------------------------------------- */
+
+struct options {
+    int64_t samples, test_samples, distinct;
+    int type;
+};
+
+static const char *const types[] = {"uint8", "fp32", NULL};
+
+static const struct dpb_option option_table[] = {
+    {"samples", DPB_OPT_INT, NULL, "50000", 1, 1 << 30, NULL, offsetof(struct options, samples),
+     "Samples of the training set: the length of an epoch."},
+    {"test_samples", DPB_OPT_INT, NULL, "10000", 0, 1 << 30, NULL,
+     offsetof(struct options, test_samples), "Samples of the test set."},
+    {"distinct", DPB_OPT_INT, NULL, "0", 0, 1 << 30, NULL, offsetof(struct options, distinct),
+     "Different samples of each set that are kept in memory, the rest repeats them; 0: as many as "
+     "48 MiB (training) and 16 MiB (test) hold."},
+    {"type", DPB_OPT_CHOICE, NULL, "uint8", 0, 0, types, offsetof(struct options, type),
+     "Type of an element in memory; both are normalised by the device."},
+    {NULL, DPB_OPT_INT, NULL, NULL, 0, 0, NULL, 0, NULL}};
+
+/* ---- state ---------------------------------------------------------------------------------- */
+
+struct pool {
+    uint8_t *samples;
+    int32_t *labels;
+    uint64_t n; /* distinct ones */
+};
+
+struct synthetic {
+    struct dpb_data_info info;
+    size_t sample_bytes;
+    uint64_t seed;
+    struct pool pools[2]; /* by dpb_split */
+};
+
+/* ---- generation ----------------------------------------------------------------------------- */
+
+/* The pattern's bits of one channel: bit y * GRID + x is cell (x, y). */
+static uint64_t class_pattern(uint64_t seed, int32_t label, uint32_t channel)
+{
+    struct dpb_random4 r =
+        dpb_random(seed, DPB_STREAM_SYNTHETIC, CLASS_TOP - (uint32_t)label, channel, 0, 0);
+    return (uint64_t)r.v[1] << 32 | r.v[0];
+}
+
+static int32_t label_of(uint64_t seed, uint32_t number, uint32_t nclass)
+{
+    struct dpb_random4 r = dpb_random(seed, DPB_STREAM_SYNTHETIC, number, LABEL_ELEMENT, 0, 0);
+    return (int32_t)((uint64_t)r.v[0] * nclass >> 32);
+}
+
+/* One sample in CHW order into `u8` or `f32`, the other NULL. */
+static void generate(const struct synthetic *source, uint32_t number, int32_t label, uint8_t *u8,
+                     float *f32)
+{
+    struct dpb_shape shape = source->info.format.shape;
+    struct dpb_random4 r = {{0}};
+    uint32_t element = 0;
+    for (uint32_t c = 0; c < shape.c; c++) {
+        uint64_t pattern = class_pattern(source->seed, label, c);
+        for (uint32_t y = 0; y < shape.h; y++) {
+            uint64_t row = pattern >> ((uint64_t)y * GRID / shape.h * GRID);
+            for (uint32_t x = 0; x < shape.w; x++, element++) {
+                if (element % 4 == 0)
+                    r = dpb_random(source->seed, DPB_STREAM_SYNTHETIC, number, element / 4, 0, 0);
+                uint32_t bit = row >> ((uint64_t)x * GRID / shape.w) & 1;
+                if (u8)
+                    u8[element] = (uint8_t)(64 * bit + ((uint64_t)r.v[element % 4] * 192 >> 32));
+                else
+                    f32[element] = (float)bit + 3.0f * dpb_random_uniform(r.v[element % 4]) - 2.0f;
+            }
+        }
+    }
+}
+
+static dpb_status fill_pool(struct synthetic *source, struct pool *pool, uint32_t first)
+{
+    uint64_t bytes;
+    if (__builtin_mul_overflow(pool->n, (uint64_t)source->sample_bytes, &bytes) ||
+        bytes > SIZE_MAX / 2)
+        return host->fail(DPB_USAGE,
+                          "data.distinct: %" PRIu64 " samples of %zu bytes do not fit in any "
+                          "memory: make it smaller",
+                          pool->n, source->sample_bytes);
+    pool->samples = host->alloc((size_t)bytes);
+    pool->labels = host->alloc((size_t)pool->n * sizeof *pool->labels);
+    if (!pool->samples || !pool->labels)
+        return DPB_NO_MEMORY;
+    for (uint64_t i = 0; i < pool->n; i++) {
+        uint8_t *sample = pool->samples + i * source->sample_bytes;
+        bool bytes_only = source->info.format.type == DPB_UINT8;
+        uint32_t number = first + (uint32_t)i;
+        pool->labels[i] = label_of(source->seed, number, source->info.nclass);
+        generate(source, number, pool->labels[i], bytes_only ? sample : NULL,
+                 bytes_only ? NULL : (void *)sample);
+    }
+    return DPB_OK;
+}
+
+/* ---- hooks ---------------------------------------------------------------------------------- */
+
+static void synthetic_close(void *handle)
+{
+    struct synthetic *source = handle;
+    if (!source)
+        return;
+    for (int split = 0; split < 2; split++) {
+        struct pool *pool = &source->pools[split];
+        host->release(pool->samples, (size_t)pool->n * source->sample_bytes);
+        host->release(pool->labels, (size_t)pool->n * sizeof *pool->labels);
+    }
+    host->release(source, sizeof *source);
+}
+
+static dpb_status check_request(const struct dpb_data_request *request)
+{
+    struct dpb_shape shape = request->shape;
+    uint64_t plane = (uint64_t)shape.h * shape.w;
+    if (shape.c == 0 || shape.c > DPB_MAX_CHANNELS || plane == 0 || plane > UINT32_MAX / 16)
+        return host->fail(DPB_UNSUPPORTED,
+                          "data 'synthetic' makes images of 1 to %d channels and up to %" PRIu32
+                          " pixels; the model asks for %" PRIu32 " x %" PRIu32 " x %" PRIu32
+                          " (channels x height x width)",
+                          DPB_MAX_CHANNELS, UINT32_MAX / 16, shape.c, shape.h, shape.w);
+    if (request->nclass == 0 || request->nclass > MAX_CLASSES)
+        return host->fail(DPB_UNSUPPORTED,
+                          "data 'synthetic' makes 1 to %d classes; the model asks for %" PRIu32,
+                          MAX_CLASSES, request->nclass);
+    return DPB_OK;
+}
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* How many distinct samples a split of n gets. */
+static uint64_t distinct_of(const struct options *options, uint64_t n, size_t sample_bytes,
+                            uint64_t default_bytes)
+{
+    uint64_t fit = default_bytes / sample_bytes;
+    return smaller(n, options->distinct ? (uint64_t)options->distinct : fit ? fit : 1);
+}
+
+static dpb_status synthetic_open(const void *given, const struct dpb_data_request *request,
+                                 void **handle, struct dpb_data_info *info)
+{
+    const struct options *options = given;
+    DPB_TRY(check_request(request));
+    struct synthetic *source = host->alloc(sizeof *source);
+    if (!source)
+        return DPB_NO_MEMORY;
+    bool u8 = options->type == 0;
+    source->seed = request->seed;
+    source->info.nclass = request->nclass;
+    source->info.n_samples[DPB_TRAIN] = (uint64_t)options->samples;
+    source->info.n_samples[DPB_TEST] = (uint64_t)options->test_samples;
+    source->info.format = (struct dpb_sample_format){
+        .shape = request->shape, .type = u8 ? DPB_UINT8 : DPB_FP32, .order = DPB_CHW};
+    for (uint32_t c = 0; c < DPB_MAX_CHANNELS; c++) {
+        /* A byte stands for the middle of its step. */
+        source->info.format.scale[c] = u8 ? 1.0f / 64 : 1.0f;
+        source->info.format.offset[c] = u8 ? -2.0f + 0.5f / 64 : 0.0f;
+    }
+    source->sample_bytes = dpb_sample_bytes(&source->info.format);
+    source->pools[DPB_TRAIN].n =
+        distinct_of(options, (uint64_t)options->samples, source->sample_bytes, DEFAULT_TRAIN_BYTES);
+    source->pools[DPB_TEST].n = distinct_of(options, (uint64_t)options->test_samples,
+                                            source->sample_bytes, DEFAULT_TEST_BYTES);
+    dpb_status status = fill_pool(source, &source->pools[DPB_TRAIN], 0);
+    if (status == DPB_OK)
+        status = fill_pool(source, &source->pools[DPB_TEST], TEST_BASE);
+    if (status != DPB_OK) {
+        synthetic_close(source);
+        return status;
+    }
+    *handle = source;
+    *info = source->info;
+    return DPB_OK;
+}
+
+static dpb_status synthetic_fetch(void *handle, dpb_split split, uint64_t epoch,
+                                  const uint64_t *indices, uint32_t n, void *samples,
+                                  int32_t *labels)
+{
+    (void)epoch;
+    const struct synthetic *source = handle;
+    const struct pool *pool = &source->pools[split];
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t number = indices[i] % pool->n;
+        memcpy((uint8_t *)samples + i * source->sample_bytes,
+               pool->samples + number * source->sample_bytes, source->sample_bytes);
+        labels[i] = pool->labels[number];
+    }
+    return DPB_OK;
+}
+
+/* ---- entry ---------------------------------------------------------------------------------- */
+
+static const struct dpb_data_ops synthetic_ops = {
+    .open = synthetic_open, .fetch = synthetic_fetch, .close = synthetic_close};
+
+static const struct dpb_plugin synthetic_plugin = {
+    DPB_PLUGIN_HEAD(DATA, synthetic_ops),
+    .name = "synthetic",
+    .version = "1",
+    .summary = "samples made by a formula, in the model's shape: no input, learnable classes",
+    .options = option_table,
+    .options_size = sizeof(struct options)};
+
+const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
+{
+    host = given;
+    return &synthetic_plugin;
+}
