@@ -410,7 +410,7 @@ static const struct dpb_plugin reference_plugin = {
     DPB_PLUGIN_HEAD(DEVICE, reference_ops),
     .capabilities = DPB_DEVICE_FP64 | DPB_DEVICE_FP32,
     .name = "reference",
-    .version = "1.0",
+    .version = DPB_VERSION,
     .summary = "plain C in fp64 or fp32 on one thread: the oracle of the tests",
 };
 
