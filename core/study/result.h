@@ -19,12 +19,22 @@
 json_t *dpb_result_make(const struct dpb_experiment *experiment, struct dpb_board *board,
                         dpb_status status, const char *error);
 
+/* The result of a job that was refused before it had ranks: the configuration as it was written,
+ * and why. @owned; NULL for lack of memory. */
+json_t *dpb_result_refused(const struct dpb_config *config, dpb_status status, const char *error);
+
+/* result.versions: dpbench, the experiment's plugins and their libraries, core's libraries (built
+ * against and loaded), compiler, C library, kernel. @owned. */
+json_t *dpb_result_versions(const struct dpb_experiment *experiment);
+
 /* Writes `document` to `path` (or, NULL, to a new file in directory `results` named after the run,
- * its strategy, its workers and the time): beside it, synced, renamed; never over another run's file
- * in `results`. The name is copied to `written` (capacity PATH_MAX). */
+ * its strategy, its workers and the time): beside it, synced, renamed. In
+ * `results` never over another run's file; a file that `path` names is replaced, and stays whole
+ * until then. `results` = "": nothing is written. The name is copied to `written` (capacity
+ * PATH_MAX). */
 dpb_status dpb_result_write(const json_t *document, const char *path, const char *results,
                             const char *run_name, char *written);
-/* At start: the directory can be made and written, or DPB_USAGE. */
+/* At start: the directory can be made and written, or DPB_USAGE. Leaves nothing behind. */
 dpb_status dpb_result_probe(const char *path, const char *results);
 
 /* For people: a table of the run, closed by `SamplesPerSec: 1234.5 +- 6.7 (jitter 8.9)`. */

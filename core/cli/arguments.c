@@ -1,0 +1,153 @@
+/* arguments.c - the command line of run, check and rerun: see cli.h. */
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cli/cli.h"
+
+#define COMMAND_LINE "command line"
+
+dpb_status dpb_usage_error(const struct dpb_command *command, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    dpb_status status = dpb_failv(DPB_USAGE, format, list);
+    va_end(list);
+    fprintf(stderr, "usage: %s\n       `dpbench help` says more\n", command->usage);
+    return status;
+}
+
+int dpb_exit_code_first(int a, int b)
+{
+    static const int order[] = {130, 143, 2, 1, 3, 5, 4};
+    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
+        if (a == order[i] || b == order[i])
+            return order[i];
+    return a != 0 ? a : b;
+}
+
+/* The argument of an option that stands at argv[*i]. */
+static dpb_status take_value(const struct dpb_command *command, int argc, char **argv, int *i,
+                             const char **value)
+{
+    const char *option = argv[*i];
+    if (*value != NULL)
+        return dpb_usage_error(command, "%s is given twice", option);
+    if (*i + 1 >= argc)
+        return dpb_usage_error(command, "%s needs a file", option);
+    *value = argv[++*i];
+    if ((*value)[0] == '\0')
+        return dpb_usage_error(command, "%s needs a file, not an empty name", option);
+    return DPB_OK;
+}
+
+static dpb_status take_option(const struct dpb_command *command, unsigned accepts, int argc,
+                              char **argv, int *i, struct dpb_arguments *arguments)
+{
+    const char *option = argv[*i];
+    if (strcmp(option, "-c") == 0 && (accepts & DPB_ACCEPTS_CONFIG))
+        return take_value(command, argc, argv, i, &arguments->file);
+    if (strcmp(option, "--output") == 0 && (accepts & DPB_ACCEPTS_OUTPUT)) {
+        DPB_TRY(take_value(command, argc, argv, i, &arguments->output));
+        if (strcmp(arguments->output, "-") == 0)
+            return dpb_usage_error(command, "--output takes a file; the document goes to standard "
+                                            "output with --json");
+        return DPB_OK;
+    }
+    if (strcmp(option, "--json") == 0 && (accepts & DPB_ACCEPTS_OUTPUT)) {
+        arguments->json = true;
+        return DPB_OK;
+    }
+    return dpb_usage_error(command, "unknown option '%s'", option);
+}
+
+static bool is_duration(const char *section, const char *key)
+{
+    return strcmp(section, "run") == 0 &&
+           (strcmp(key, "steps") == 0 || strcmp(key, "seconds") == 0 || strcmp(key, "epochs") == 0);
+}
+
+/* One of run.steps, run.seconds, run.epochs on the command line replaces the file's. */
+static void settle_duration(struct dpb_config *config)
+{
+    bool given = false;
+    for (size_t i = 0; i < config->n_settings; i++)
+        given |= is_duration(config->settings[i].section, config->settings[i].key) &&
+                 strcmp(config->settings[i].origin, COMMAND_LINE) == 0;
+    static const char *const keys[] = {"steps", "seconds", "epochs"};
+    for (size_t i = 0; given && i < sizeof keys / sizeof keys[0]; i++) {
+        const struct dpb_setting *setting = dpb_config_get(config, "run", keys[i]);
+        if (setting != NULL && strcmp(setting->origin, COMMAND_LINE) != 0)
+            dpb_config_remove(config, "run", keys[i]);
+    }
+}
+
+static dpb_status read_result(const char *path, struct dpb_arguments *arguments)
+{
+    json_error_t error;
+    arguments->document = json_load_file(path, 0, &error);
+    if (arguments->document == NULL)
+        return dpb_fail(DPB_USAGE, "%s: %s%s", path, error.text,
+                        error.line > 0 ? " (is it a result of dpbench?)" : "");
+    const char *schema = json_string_value(json_object_get(arguments->document, "schema"));
+    if (schema == NULL ||
+        (strcmp(schema, "dpbench.result/1") != 0 && strcmp(schema, "dpbench.sweep/1") != 0))
+        return dpb_fail(DPB_USAGE,
+                        "%s: schema is %s, wanted dpbench.result/1 or dpbench.sweep/1; give a "
+                        "file that dpbench wrote",
+                        path, schema ? schema : "missing");
+    const json_t *config = json_object_get(arguments->document, "config");
+    return dpb_config_from_json(arguments->config, config, path);
+}
+
+static dpb_status parse(const struct dpb_command *command, unsigned accepts, int argc, char **argv,
+                        const char **assignments, struct dpb_arguments *arguments)
+{
+    size_t n = 0;
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] == '-')
+            DPB_TRY(take_option(command, accepts, argc, argv, &i, arguments));
+        else if ((accepts & DPB_ACCEPTS_RESULT) && arguments->file == NULL)
+            arguments->file = argv[i];
+        else if (strchr(argv[i], '=') != NULL)
+            assignments[n++] = argv[i];
+        else
+            return dpb_usage_error(command, "'%s' is no setting: write SECTION.KEY=VALUE", argv[i]);
+    }
+    if (arguments->file == NULL)
+        return dpb_usage_error(command, "%s",
+                               accepts & DPB_ACCEPTS_RESULT ? "which result? give its file"
+                                                            : "which experiment? give -c FILE.ini");
+    DPB_TRY(accepts & DPB_ACCEPTS_RESULT ? read_result(arguments->file, arguments)
+                                         : dpb_config_read(arguments->config, arguments->file));
+    for (size_t i = 0; i < n; i++)
+        DPB_TRY(dpb_config_assign(arguments->config, assignments[i], COMMAND_LINE));
+    settle_duration(arguments->config);
+    return DPB_OK;
+}
+
+dpb_status dpb_arguments_parse(const struct dpb_command *command, unsigned accepts, int argc,
+                               char **argv, struct dpb_arguments *arguments)
+{
+    struct dpb_arguments result = {.config = dpb_config_create()};
+    const char **assignments = calloc((size_t)argc + 1, sizeof *assignments);
+    dpb_status status;
+    if (result.config == NULL || assignments == NULL)
+        status = dpb_fail(DPB_NO_MEMORY, "out of memory");
+    else
+        status = parse(command, accepts, argc, argv, assignments, &result);
+    free(assignments);
+    if (status != DPB_OK)
+        dpb_arguments_release(&result);
+    else
+        *arguments = result;
+    return status;
+}
+
+void dpb_arguments_release(struct dpb_arguments *arguments)
+{
+    dpb_config_destroy(arguments->config);
+    json_decref(arguments->document);
+    *arguments = (struct dpb_arguments){0};
+}

@@ -1,0 +1,82 @@
+/*
+ * cli.h - what the commands of dpbench share: their table, their arguments, and the way from an
+ * experiment to its result. Only main calls exit; a command returns the exit code.
+ */
+#ifndef DPB_CORE_CLI_CLI_H
+#define DPB_CORE_CLI_CLI_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/config.h"
+#include "train/experiment.h"
+
+struct dpb_command {
+    const char *name, *usage, *summary;
+    int (*run)(const struct dpb_command *self, int argc, char **argv); /* argv[0]: the name */
+};
+extern const struct dpb_command dpb_commands[];
+extern const size_t dpb_n_commands;
+
+int dpb_command_run(const struct dpb_command *self, int argc, char **argv);
+int dpb_command_rerun(const struct dpb_command *self, int argc, char **argv);
+int dpb_command_check(const struct dpb_command *self, int argc, char **argv);
+int dpb_command_plugins(const struct dpb_command *self, int argc, char **argv);
+int dpb_command_help(const struct dpb_command *self, int argc, char **argv);
+
+/* Writes the message and one line of usage; returns DPB_USAGE. */
+dpb_status dpb_usage_error(const struct dpb_command *command, const char *format, ...)
+    DPB_PRINTF(2, 3);
+
+/* The exit code that stands where both hold: signals, then 2, 1, 3, 5, 4, 0. */
+int dpb_exit_code_first(int a, int b);
+
+/* ---- arguments: -c FILE.ini [SECTION.KEY=VALUE ...] [--json] [--output FILE] -------------------
+ */
+
+enum dpb_accepts {                         /* beside SECTION.KEY=VALUE */
+                   DPB_ACCEPTS_CONFIG = 1, /* -c FILE, required */
+                   DPB_ACCEPTS_RESULT = 2, /* RESULT.json, required */
+                   DPB_ACCEPTS_OUTPUT = 4  /* --json, --output FILE */
+};
+
+struct dpb_arguments {
+    struct dpb_config *config; /* @owned: the file's settings with the command line's over them */
+    const char *file;          /* -c FILE or RESULT.json */
+    const char *output;        /* NULL: a new file in run.results */
+    bool json;
+    json_t *document; /* @owned: RESULT.json */
+};
+
+dpb_status dpb_arguments_parse(const struct dpb_command *command, unsigned accepts, int argc,
+                               char **argv, struct dpb_arguments *arguments);
+void dpb_arguments_release(struct dpb_arguments *arguments);
+
+/* ---- running -----------------------------------------------------------------------------------
+ */
+
+struct dpb_execution {
+    dpb_status status;
+    int exit_code;
+    json_t *result; /* @owned; NULL when the job could not be started */
+};
+
+/* One job, from its experiment to its result; `label` is shown with the progress. Errors are in
+ * `execution`: nothing is left to report. */
+void dpb_execute(const struct dpb_experiment *experiment, const char *label,
+                 struct dpb_execution *execution);
+
+/* Runs what the arguments describe, a run or a sweep; writes and prints its document. */
+int dpb_run_arguments(const struct dpb_arguments *arguments);
+
+/* Writes the document to `output` or into `results`, and prints it: a table or JSON. Returns the
+ * exit code of doing so. */
+int dpb_document_deliver(const json_t *document, const struct dpb_arguments *arguments,
+                         const char *results, const char *run_name,
+                         void (*print)(const json_t *document, FILE *out));
+
+/* cmd_sweep.c: the [sweep] of a configuration. */
+int dpb_sweep_arguments(const struct dpb_arguments *arguments);
+
+#endif

@@ -1,0 +1,106 @@
+/* cmd_check.c - `dpbench check -c FILE.ini`: everything that can be refused before a run is refused
+ * here, every cell of a sweep too; and how much memory it would take. Runs nothing. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "cli/cli.h"
+#include "study/result.h"
+#include "study/sweep.h"
+
+static const double mib = 1024.0 * 1024.0;
+
+static double machine_bytes(void)
+{
+    return (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+}
+
+static void print_memory(const struct dpb_experiment *experiment)
+{
+    uint32_t n_ranks = experiment->n_workers + experiment->n_servers;
+    double total = 0;
+    for (uint32_t rank = 0; rank < n_ranks; rank++)
+        total += (double)dpb_experiment_memory(experiment, rank);
+    printf("  memory: %.1f MiB a worker", (double)dpb_experiment_memory(experiment, 0) / mib);
+    if (experiment->n_servers > 0)
+        printf(", %.1f MiB a server",
+               (double)dpb_experiment_memory(experiment, experiment->n_workers) / mib);
+    printf(", %.1f MiB in all, of %.1f MiB here\n", total / mib, machine_bytes() / mib);
+    if (total > machine_bytes())
+        dpb_warn("memory",
+                 "this needs %.1f MiB and the machine has %.1f MiB: take a smaller batch "
+                 "or fewer workers",
+                 total / mib, machine_bytes() / mib);
+}
+
+/* `label`: which cell; NULL for a run of its own. */
+static dpb_status check_config(const struct dpb_config *config, const char *label,
+                               const char *output)
+{
+    struct dpb_experiment *experiment = NULL;
+    DPB_TRY(dpb_experiment_create(config, &experiment));
+    dpb_status status = dpb_experiment_build(experiment);
+    if (status == DPB_OK)
+        status = dpb_result_probe(output, experiment->settings.run.results);
+    if (status == DPB_OK) {
+        printf("%s: %s on %s, %s, %s; %u worker%s, %u server%s; batch %u a worker, %llu in all\n",
+               label ? label : experiment->settings.run.name,
+               experiment->plugins[DPB_PLUGIN_MODEL]->name,
+               experiment->plugins[DPB_PLUGIN_DATA]->name,
+               experiment->plugins[DPB_PLUGIN_DEVICE]->name,
+               experiment->plugins[DPB_PLUGIN_COMM]->name, experiment->n_workers,
+               experiment->n_workers == 1 ? "" : "s", experiment->n_servers,
+               experiment->n_servers == 1 ? "" : "s", experiment->batch,
+               (unsigned long long)experiment->global_batch);
+        printf("  %llu parameters, %llu multiply-accumulates a sample, %llu steps an epoch\n",
+               (unsigned long long)experiment->graph->n_parameters,
+               (unsigned long long)experiment->graph->macs,
+               (unsigned long long)experiment->steps_per_epoch);
+        print_memory(experiment);
+    }
+    dpb_experiment_destroy(experiment);
+    return status;
+}
+
+/* Every cell is checked, also behind one that is refused. */
+static int check_sweep(const struct dpb_config *config)
+{
+    struct dpb_sweep *sweep = NULL;
+    dpb_status status = dpb_sweep_create(config, &sweep);
+    int code = dpb_status_exit_code(status);
+    size_t per_cell = status == DPB_OK && sweep->accuracy > 0 ? 2 : 1;
+    for (size_t i = 0; status == DPB_OK && i < per_cell * sweep->n_cells; i++) {
+        struct dpb_sweep_job job = {.cell = i / per_cell, .accuracy = i % per_cell == 1};
+        char label[256];
+        dpb_sweep_label(sweep, &job, label, sizeof label);
+        struct dpb_config *cell = NULL;
+        dpb_status refused = dpb_sweep_config(sweep, &job, &cell);
+        if (refused == DPB_OK && job.accuracy) {
+            struct dpb_experiment *experiment = NULL;
+            refused = dpb_experiment_create(cell, &experiment);
+            dpb_experiment_destroy(experiment);
+        } else if (refused == DPB_OK) {
+            refused = check_config(cell, label, NULL);
+        }
+        dpb_config_destroy(cell);
+        if (refused != DPB_OK)
+            printf("%s: refused: %s\n", label, dpb_first_error(NULL));
+        dpb_first_error_clear();
+        code = dpb_exit_code_first(code, dpb_status_exit_code(refused));
+    }
+    dpb_sweep_destroy(sweep);
+    return code;
+}
+
+int dpb_command_check(const struct dpb_command *self, int argc, char **argv)
+{
+    struct dpb_arguments arguments;
+    dpb_status status = dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG, argc, argv, &arguments);
+    if (status != DPB_OK)
+        return dpb_status_exit_code(status);
+    int code = dpb_sweep_wanted(arguments.config)
+                   ? check_sweep(arguments.config)
+                   : dpb_status_exit_code(check_config(arguments.config, NULL, NULL));
+    dpb_arguments_release(&arguments);
+    return code;
+}

@@ -1,0 +1,209 @@
+/* cmd_help.c - `dpbench help`: everything it says comes from the tables of commands, sections and
+ * plugins. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cli/cli.h"
+#include "study/sweep.h"
+#include "world/plugins.h"
+
+/* What can be asked for, and whether the question was answered. */
+struct help {
+    struct dpb_plugin_row *plugins;
+    size_t n_plugins;
+    bool answered;
+};
+
+static const char *const kind_lists[DPB_PLUGIN_KINDS] = {"models", "data", "devices", "comm"};
+
+static void title(struct help *help, const char *what, const char *name, const char *summary)
+{
+    printf("%s%s %s: %s\n", help->answered ? "\n" : "", what, name, summary);
+    help->answered = true;
+}
+
+static void print_plugins(const struct help *help, dpb_plugin_kind kind)
+{
+    for (size_t i = 0; i < help->n_plugins; i++) {
+        const struct dpb_plugin_row *row = &help->plugins[i];
+        if (row->kind == kind && row->plugin != NULL)
+            printf("  %-18s %s\n", row->plugin->name, row->plugin->summary);
+        else if (row->kind == kind)
+            printf("  %s: not usable: %s\n", row->path, row->reason);
+    }
+}
+
+static void help_overview(const struct help *help)
+{
+    printf("dpbench %s: which way of updating the variables of data-parallel training is fastest, "
+           "and why\n\n",
+           DPB_VERSION);
+    for (size_t i = 0; i < dpb_n_commands; i++)
+        printf("  %s\n      %s\n", dpb_commands[i].usage, dpb_commands[i].summary);
+    printf("  dpbench --version\n\nsections of FILE.ini (`dpbench help SECTION`):\n");
+    for (size_t i = 0; i < dpb_settings_n_sections; i++)
+        printf("  %-12s %s\n", dpb_settings_sections[i].name, dpb_settings_sections[i].summary);
+    printf("  %-12s %s\n", "sweep", DPB_SWEEP_SUMMARY);
+    printf("\nplugins (`dpbench help PLUGIN`):\n");
+    for (size_t kind = 0; kind < DPB_PLUGIN_KINDS; kind++) {
+        printf("  %-12s", kind_lists[kind]);
+        for (size_t i = 0; i < help->n_plugins; i++)
+            if (help->plugins[i].kind == kind && help->plugins[i].plugin != NULL)
+                printf(" %s", help->plugins[i].plugin->name);
+        putchar('\n');
+    }
+}
+
+static void help_command(struct help *help, const char *word)
+{
+    for (size_t i = 0; i < dpb_n_commands; i++) {
+        if (strcmp(dpb_commands[i].name, word) != 0)
+            continue;
+        title(help, "command", word, dpb_commands[i].summary);
+        printf("  %s\n", dpb_commands[i].usage);
+    }
+}
+
+static void help_section(struct help *help, const char *word)
+{
+    for (size_t i = 0; i < dpb_settings_n_sections; i++) {
+        if (strcmp(dpb_settings_sections[i].name, word) != 0)
+            continue;
+        title(help, "section", word, dpb_settings_sections[i].summary);
+        dpb_options_print(word, dpb_settings_sections[i].rows, stdout);
+    }
+    if (strcmp(word, "sweep") == 0) {
+        title(help, "section", word, DPB_SWEEP_SUMMARY);
+        dpb_options_print(word, dpb_sweep_rows, stdout);
+    }
+}
+
+static void help_kind(struct help *help, const char *word)
+{
+    for (size_t kind = 0; kind < DPB_PLUGIN_KINDS; kind++) {
+        const char *name = dpb_plugin_kind_name[kind];
+        if (strcmp(kind_lists[kind], word) != 0 && strcmp(name, word) != 0)
+            continue;
+        printf("%s%s.name may be (their options: `dpbench help NAME`):\n",
+               help->answered ? "\n" : "", name);
+        print_plugins(help, (dpb_plugin_kind)kind);
+        help->answered = true;
+    }
+}
+
+static void help_plugin(struct help *help, const char *word)
+{
+    for (size_t i = 0; i < help->n_plugins; i++) {
+        const struct dpb_plugin *plugin = help->plugins[i].plugin;
+        if (plugin == NULL || strcmp(plugin->name, word) != 0)
+            continue;
+        const char *kind = dpb_plugin_kind_name[help->plugins[i].kind];
+        title(help, kind, word, plugin->summary);
+        printf("  version %s, %s\n", plugin->version, help->plugins[i].path);
+        if (plugin->options != NULL && plugin->options[0].name != NULL)
+            dpb_options_print(kind, plugin->options, stdout);
+        else
+            printf("  no options of its own\n");
+    }
+}
+
+static void help_row(struct help *help, const char *what, const char *name, const char *section,
+                     const struct dpb_option *rows, const char *key)
+{
+    for (; rows != NULL && rows->name != NULL; rows++) {
+        if (strcmp(rows->name, key) != 0)
+            continue;
+        const struct dpb_option one[2] = {*rows, {0}};
+        printf("%s%s %s:\n", help->answered ? "\n" : "", what, name);
+        dpb_options_print(section, one, stdout);
+        help->answered = true;
+    }
+}
+
+/* SECTION.KEY: core's row of that name, and that of every plugin that has one. */
+static void help_key(struct help *help, const char *word)
+{
+    const char *dot = strchr(word, '.');
+    if (dot == NULL)
+        return;
+    char *section = strndup(word, (size_t)(dot - word));
+    if (section == NULL)
+        return;
+    for (size_t i = 0; i < dpb_settings_n_sections; i++)
+        if (strcmp(dpb_settings_sections[i].name, section) == 0)
+            help_row(help, "section", section, section, dpb_settings_sections[i].rows, dot + 1);
+    if (strcmp(section, "sweep") == 0)
+        help_row(help, "section", section, section, dpb_sweep_rows, dot + 1);
+    for (size_t i = 0; i < help->n_plugins; i++) {
+        const struct dpb_plugin_row *row = &help->plugins[i];
+        if (row->plugin != NULL && strcmp(dpb_plugin_kind_name[row->kind], section) == 0)
+            help_row(help, section, row->plugin->name, section, row->plugin->options, dot + 1);
+    }
+    free(section);
+}
+
+/* Nothing was found: the nearest word that would have been. */
+static dpb_status help_unknown(const struct dpb_command *self, const struct help *help,
+                               const char *word)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < dpb_settings_n_sections; i++)
+        for (const struct dpb_option *row = dpb_settings_sections[i].rows; row->name; row++)
+            n++;
+    size_t capacity =
+        n + dpb_n_commands + dpb_settings_n_sections + DPB_PLUGIN_KINDS + help->n_plugins + 1;
+    const char **names = calloc(capacity, sizeof *names);
+    char(*keys)[128] = calloc(n + 1, sizeof *keys);
+    if (names == NULL || keys == NULL) {
+        free(names);
+        free(keys);
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    }
+    size_t k = 0, at = 0;
+    for (size_t i = 0; i < dpb_settings_n_sections; i++) {
+        names[k++] = dpb_settings_sections[i].name;
+        for (const struct dpb_option *row = dpb_settings_sections[i].rows; row->name; row++) {
+            snprintf(keys[at], sizeof keys[at], "%s.%s", dpb_settings_sections[i].name, row->name);
+            names[k++] = keys[at++];
+        }
+    }
+    for (size_t i = 0; i < dpb_n_commands; i++)
+        names[k++] = dpb_commands[i].name;
+    for (size_t i = 0; i < DPB_PLUGIN_KINDS; i++)
+        names[k++] = kind_lists[i];
+    for (size_t i = 0; i < help->n_plugins; i++)
+        if (help->plugins[i].plugin != NULL)
+            names[k++] = help->plugins[i].plugin->name;
+    const char *near = dpb_did_you_mean(word, names);
+    dpb_status status =
+        dpb_usage_error(self, "no command, section, option or plugin is called '%s'%s%s%s", word,
+                        near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    free(names);
+    free(keys);
+    return status;
+}
+
+int dpb_command_help(const struct dpb_command *self, int argc, char **argv)
+{
+    if (argc > 2) {
+        dpb_usage_error(self, "one word at a time");
+        return dpb_status_exit_code(DPB_USAGE);
+    }
+    struct help help = {0};
+    dpb_status status = dpb_plugin_list(&dpb_host, &help.plugins, &help.n_plugins);
+    if (status == DPB_OK && argc == 1) {
+        help_overview(&help);
+    } else if (status == DPB_OK) {
+        help_command(&help, argv[1]);
+        help_section(&help, argv[1]);
+        help_kind(&help, argv[1]);
+        help_plugin(&help, argv[1]);
+        help_key(&help, argv[1]);
+        if (!help.answered)
+            status = help_unknown(self, &help, argv[1]);
+    }
+    free(help.plugins);
+    return dpb_status_exit_code(status);
+}

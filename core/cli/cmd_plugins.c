@@ -1,0 +1,85 @@
+/* cmd_plugins.c - `dpbench plugins`: what can be loaded, and what cannot and why. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cli/cli.h"
+#include "world/plugins.h"
+
+static json_t *libraries_to_json(const struct dpb_library *library)
+{
+    json_t *list = json_array();
+    for (; library != NULL && library->name != NULL; library++)
+        json_array_append_new(list, json_pack("{s:s, s:s?, s:s?}", "name", library->name, "built",
+                                              library->built, "loaded", library->loaded));
+    return list;
+}
+
+static json_t *rows_to_json(const struct dpb_plugin_row *rows, size_t n)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++) {
+        const struct dpb_plugin *plugin = rows[i].plugin;
+        json_t *row = json_pack("{s:s, s:s, s:b}", "kind", dpb_plugin_kind_name[rows[i].kind],
+                                "path", rows[i].path, "usable", plugin != NULL);
+        if (plugin == NULL)
+            json_object_set_new(row, "reason", json_string(rows[i].reason));
+        else
+            json_object_update_new(row,
+                                   json_pack("{s:s, s:s, s:s, s:I, s:o}", "name", plugin->name,
+                                             "version", plugin->version, "summary", plugin->summary,
+                                             "capabilities", (json_int_t)plugin->capabilities,
+                                             "libraries", libraries_to_json(plugin->libraries)));
+        json_array_append_new(list, row);
+    }
+    return json_pack("{s:s, s:o}", "schema", "dpbench.plugins/1", "plugins", list);
+}
+
+static void print_rows(const struct dpb_plugin_row *rows, size_t n)
+{
+    size_t n_refused = 0;
+    printf("%-8s %-18s %-8s %s\n", "kind", "name", "version", "summary");
+    for (size_t i = 0; i < n; i++) {
+        const struct dpb_plugin *plugin = rows[i].plugin;
+        if (plugin == NULL) {
+            n_refused++;
+            continue;
+        }
+        printf("%-8s %-18s %-8s %s\n", dpb_plugin_kind_name[rows[i].kind], plugin->name,
+               plugin->version, plugin->summary);
+        for (const struct dpb_library *l = plugin->libraries; l != NULL && l->name != NULL; l++)
+            printf("%-8s %-18s %-8s with %s %s (built against %s)\n", "", "", "", l->name,
+                   l->loaded ? l->loaded : "?", l->built ? l->built : "?");
+    }
+    if (n_refused > 0)
+        printf("\nthere, but not usable:\n");
+    for (size_t i = 0; i < n; i++)
+        if (rows[i].plugin == NULL)
+            printf("%-8s %s\n         %s\n", dpb_plugin_kind_name[rows[i].kind], rows[i].path,
+                   rows[i].reason);
+}
+
+int dpb_command_plugins(const struct dpb_command *self, int argc, char **argv)
+{
+    bool json = argc == 2 && strcmp(argv[1], "--json") == 0;
+    if (argc > 1 && !json) {
+        dpb_usage_error(self, "unknown argument '%s'", argv[argc > 2 ? 2 : 1]);
+        return dpb_status_exit_code(DPB_USAGE);
+    }
+    struct dpb_plugin_row *rows = NULL;
+    size_t n = 0;
+    dpb_status status = dpb_plugin_list(&dpb_host, &rows, &n);
+    if (status != DPB_OK)
+        return dpb_status_exit_code(status);
+    if (json) {
+        json_t *document = rows_to_json(rows, n);
+        json_dumpf(document, stdout, JSON_INDENT(2));
+        putchar('\n');
+        json_decref(document);
+    } else {
+        print_rows(rows, n);
+    }
+    free(rows);
+    return 0;
+}

@@ -1,0 +1,193 @@
+/* cmd_sweep.c - a sweep at work: every cell is checked first, then each job runs in processes of
+ * its own; a job that fails is a row with its reason. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cli/cli.h"
+#include "study/result.h"
+#include "study/sweep.h"
+
+/* A signal that comes between two jobs, while no launcher listens. */
+static volatile sig_atomic_t signal_between_jobs;
+
+static void note_signal(int number)
+{
+    signal_between_jobs = number;
+}
+
+struct listening {
+    struct sigaction interrupt, terminate;
+};
+
+static void listen_begin(struct listening *old)
+{
+    struct sigaction action = {.sa_handler = note_signal};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, &old->interrupt);
+    sigaction(SIGTERM, &action, &old->terminate);
+}
+
+static void listen_end(const struct listening *old)
+{
+    sigaction(SIGINT, &old->interrupt, NULL);
+    sigaction(SIGTERM, &old->terminate, NULL);
+}
+
+/* What all jobs share, from the first cell that can be run. */
+struct plan {
+    char *results, *name;
+    uint64_t seed;
+};
+
+/* What is wrong by itself (an unknown option, a value out of range) ends the sweep before its first
+ * job; a combination that cannot work is a row with its reason. */
+static dpb_status check_cells(const struct dpb_sweep *sweep, struct plan *plan)
+{
+    dpb_status first_refused = DPB_OK;
+    for (size_t cell = 0; cell < sweep->n_cells; cell++) {
+        struct dpb_sweep_job job = {.cell = cell};
+        struct dpb_config *config = NULL;
+        struct dpb_experiment *experiment = NULL;
+        DPB_TRY(dpb_sweep_config(sweep, &job, &config));
+        dpb_status status = dpb_experiment_create(config, &experiment);
+        if (status == DPB_OK && plan->results == NULL) {
+            plan->results = strdup(experiment->settings.run.results);
+            plan->name = strdup(experiment->settings.run.name);
+            plan->seed = (uint64_t)experiment->settings.run.seed;
+        }
+        dpb_experiment_destroy(experiment);
+        dpb_config_destroy(config);
+        if (status != DPB_OK && status != DPB_UNSUPPORTED)
+            return status;
+        if (status != DPB_OK && first_refused == DPB_OK)
+            first_refused = status;
+        dpb_first_error_clear();
+    }
+    if (plan->results == NULL || plan->name == NULL)
+        return first_refused != DPB_OK ? first_refused : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    return DPB_OK;
+}
+
+/* Timing jobs in their order, then one for the accuracy of each strategy. */
+static struct dpb_sweep_job *plan_jobs(const struct dpb_sweep *sweep, uint64_t seed, size_t *n_jobs)
+{
+    size_t n_timing = sweep->n_cells * (size_t)sweep->repeats;
+    struct dpb_sweep_job *jobs = calloc(n_timing + sweep->n_cells, sizeof *jobs);
+    if (jobs == NULL) {
+        dpb_fail(DPB_NO_MEMORY, "out of memory");
+        return NULL;
+    }
+    dpb_sweep_order(sweep, seed, jobs);
+    *n_jobs = n_timing + dpb_sweep_accuracy_jobs(sweep, jobs + n_timing);
+    return jobs;
+}
+
+static void report_job(size_t i, size_t n_jobs, const char *label,
+                       const struct dpb_execution *execution)
+{
+    const json_t *rate =
+        json_object_get(json_object_get(execution->result, "timing"), "samples_per_s");
+    const json_t *mean = json_object_get(rate, "mean");
+    if (execution->status == DPB_OK && json_is_number(mean))
+        dpb_log(DPB_LOG_INFO, "[%zu/%zu] %s: %.1f samples/s", i + 1, n_jobs, label,
+                json_number_value(mean));
+    else
+        dpb_log(DPB_LOG_INFO, "[%zu/%zu] %s: %s", i + 1, n_jobs, label,
+                execution->status == DPB_OK ? "done" : dpb_status_name(execution->status));
+}
+
+static dpb_status run_job(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job, size_t i,
+                          size_t n_jobs, struct dpb_execution *execution)
+{
+    struct dpb_config *config = NULL;
+    struct dpb_experiment *experiment = NULL;
+    char label[256], progress[320];
+    DPB_TRY(dpb_sweep_config(sweep, job, &config));
+    dpb_sweep_label(sweep, job, label, sizeof label);
+    snprintf(progress, sizeof progress, "[%zu/%zu] %s", i + 1, n_jobs, label);
+    dpb_first_error_clear();
+    dpb_warnings_clear();
+    dpb_status status = dpb_experiment_create(config, &experiment);
+    if (status == DPB_OK)
+        dpb_execute(experiment, progress, execution);
+    else
+        *execution = (struct dpb_execution){status, dpb_status_exit_code(status), NULL};
+    if (execution->result == NULL)
+        execution->result = dpb_result_refused(config, execution->status, dpb_first_error(NULL));
+    report_job(i, n_jobs, label, execution);
+    dpb_experiment_destroy(experiment);
+    dpb_config_destroy(config);
+    return execution->result == NULL ? dpb_fail(DPB_NO_MEMORY, "out of memory") : DPB_OK;
+}
+
+/* Runs all jobs into the document; returns the exit code. */
+static int run_jobs(const struct dpb_sweep *sweep, const struct dpb_sweep_job *jobs, size_t n_jobs,
+                    json_t *document)
+{
+    int code = 0;
+    dpb_status status = DPB_OK;
+    struct listening old;
+    signal_between_jobs = 0;
+    listen_begin(&old);
+    for (size_t i = 0; i < n_jobs && status != DPB_INTERRUPTED; i++) {
+        struct dpb_execution execution = {0};
+        if (run_job(sweep, &jobs[i], i, n_jobs, &execution) != DPB_OK) {
+            code = dpb_exit_code_first(code, dpb_status_exit_code(DPB_NO_MEMORY));
+            status = DPB_FAILED;
+            break;
+        }
+        dpb_sweep_add(sweep, &jobs[i], execution.result, document);
+        /* A cell whose combination or data is refused is a failed cell of a sweep that ran. */
+        bool refused = execution.exit_code == dpb_status_exit_code(DPB_USAGE);
+        code = dpb_exit_code_first(code, refused ? dpb_status_exit_code(DPB_FAILED)
+                                                 : execution.exit_code);
+        if (execution.status != DPB_OK && status == DPB_OK)
+            status = DPB_FAILED;
+        if (execution.status == DPB_INTERRUPTED)
+            status = DPB_INTERRUPTED;
+        if (signal_between_jobs != 0) {
+            status = DPB_INTERRUPTED;
+            code = dpb_exit_code_first(code, 128 + signal_between_jobs);
+        }
+    }
+    listen_end(&old);
+    dpb_sweep_finish(sweep, status, document);
+    return code;
+}
+
+int dpb_sweep_arguments(const struct dpb_arguments *arguments)
+{
+    struct dpb_sweep *sweep = NULL;
+    struct dpb_sweep_job *jobs = NULL;
+    json_t *document = NULL;
+    struct plan plan = {0};
+    size_t n_jobs = 0;
+    int code = 0;
+    dpb_status status = dpb_sweep_create(arguments->config, &sweep);
+    if (status == DPB_OK)
+        status = check_cells(sweep, &plan);
+    if (status == DPB_OK)
+        status = dpb_result_probe(arguments->output, plan.results);
+    if (status == DPB_OK) {
+        jobs = plan_jobs(sweep, plan.seed, &n_jobs);
+        document = dpb_sweep_document(sweep, arguments->config);
+        if (jobs == NULL || document == NULL)
+            status = dpb_fail(DPB_NO_MEMORY, "out of memory");
+    }
+    code = dpb_status_exit_code(status);
+    if (status == DPB_OK) {
+        code = run_jobs(sweep, jobs, n_jobs, document);
+        code = dpb_exit_code_first(code, dpb_document_deliver(document, arguments, plan.results,
+                                                              plan.name, dpb_sweep_print));
+    }
+    json_decref(document);
+    free(jobs);
+    free(plan.results);
+    free(plan.name);
+    dpb_sweep_destroy(sweep);
+    return code;
+}

@@ -1,0 +1,118 @@
+/* execute.c - one job, from its experiment to its result, and the result to where it belongs. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "cli/cli.h"
+#include "study/result.h"
+#include "train/journal.h"
+#include "world/cores.h"
+#include "world/launch.h"
+
+/* Compute threads of a worker, for the environment that its plugins ask for. */
+static dpb_status worker_threads(const struct dpb_experiment *experiment, uint32_t *threads)
+{
+    if (experiment->settings.device.threads > 0) {
+        *threads = (uint32_t)experiment->settings.device.threads;
+        return DPB_OK;
+    }
+    uint32_t n_cores = 0;
+    DPB_TRY(dpb_cores_available(&n_cores));
+    uint32_t comm_cores = (uint32_t)experiment->settings.run.comm_cores;
+    uint32_t for_workers = n_cores > experiment->n_servers ? n_cores - experiment->n_servers : 1;
+    uint32_t share = for_workers / experiment->n_workers;
+    *threads = share > comm_cores ? share - comm_cores : 1;
+    return DPB_OK;
+}
+
+static dpb_status launch(const struct dpb_experiment *experiment, const char *label,
+                         struct dpb_job_outcome *outcome)
+{
+    uint32_t threads = 1;
+    DPB_TRY(worker_threads(experiment, &threads));
+    json_t *json = dpb_config_to_json(experiment->config);
+    char *text = json == NULL ? NULL : json_dumps(json, JSON_COMPACT);
+    const char *const *environment = dpb_experiment_environment(experiment, threads);
+    dpb_status status;
+    if (text == NULL || environment == NULL) {
+        status = dpb_fail(DPB_NO_MEMORY, "out of memory");
+    } else {
+        struct dpb_job job = {
+            .n_workers = experiment->n_workers,
+            .n_servers = experiment->n_servers,
+            .config = text,
+            .journal_bytes = dpb_experiment_journal_bytes(experiment),
+            .environment = environment,
+            .timeout_ns = experiment->settings.run.timeout_ns,
+            .progress = isatty(STDERR_FILENO) != 0,
+            .label = label,
+        };
+        status = dpb_launch(&job, outcome);
+    }
+    free((void *)(uintptr_t)environment);
+    free(text);
+    json_decref(json);
+    return status;
+}
+
+/* run.require_steady, once the job itself went well. */
+static dpb_status check_steady(const struct dpb_experiment *experiment, struct dpb_board *board,
+                               char *error, size_t capacity)
+{
+    size_t bytes = 0;
+    const struct dpb_journal *journal = dpb_board_journal(board, 0, &bytes);
+    if (!experiment->settings.run.require_steady || journal->steady)
+        return DPB_OK;
+    snprintf(error, capacity,
+             journal->gated
+                 ? "step times were not steady within run.steady_limit_s = %g s; quieten the "
+                   "machine, or widen run.steady_drift and run.steady_spread"
+                 : "run.require_steady needs the steady-state gate, and run.steady_limit_s = %g "
+                   "switches it off",
+             (double)experiment->settings.run.steady_limit_ns / 1e9);
+    return dpb_fail(DPB_NOT_STEADY, "%s", error);
+}
+
+void dpb_execute(const struct dpb_experiment *experiment, const char *label,
+                 struct dpb_execution *execution)
+{
+    struct dpb_job_outcome outcome = {0};
+    dpb_status status = launch(experiment, label, &outcome);
+    if (status != DPB_OK) {
+        *execution = (struct dpb_execution){status, dpb_status_exit_code(status), NULL};
+        return;
+    }
+    status = outcome.status;
+    int exit_code = status == DPB_INTERRUPTED ? outcome.exit_code : dpb_status_exit_code(status);
+    if (status == DPB_OK) {
+        status = check_steady(experiment, outcome.board, outcome.cause, sizeof outcome.cause);
+        exit_code = dpb_status_exit_code(status);
+    }
+    json_t *result = dpb_result_make(experiment, outcome.board, status,
+                                     outcome.cause[0] != '\0' ? outcome.cause : NULL);
+    if (result == NULL) {
+        status = dpb_fail(DPB_NO_MEMORY, "out of memory: the result of the run is lost");
+        exit_code = dpb_exit_code_first(exit_code, dpb_status_exit_code(status));
+    }
+    dpb_board_destroy(outcome.board);
+    *execution = (struct dpb_execution){status, exit_code, result};
+}
+
+int dpb_document_deliver(const json_t *document, const struct dpb_arguments *arguments,
+                         const char *results, const char *run_name,
+                         void (*print)(const json_t *document, FILE *out))
+{
+    char written[PATH_MAX] = "";
+    dpb_status status = dpb_result_write(document, arguments->output, results, run_name, written);
+    if (status == DPB_OK && written[0] != '\0')
+        dpb_log(DPB_LOG_INFO, "result: %s", written);
+    if (arguments->json) {
+        json_dumpf(document, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(15));
+        putchar('\n');
+    } else {
+        print(document, stdout);
+    }
+    return dpb_status_exit_code(status);
+}

@@ -1,0 +1,103 @@
+/*
+ * main.c - where every process of dpbench begins: a command of the user's, or a rank of a job that
+ * another dpbench started. The only place that exits.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cli/cli.h"
+#include "train/rank.h"
+#include "world/world.h"
+
+const struct dpb_command dpb_commands[] = {
+    {"run", "dpbench [run] -c FILE.ini [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
+     "run an experiment, or a sweep where the file has [sweep]", dpb_command_run},
+    {"check", "dpbench check -c FILE.ini [SECTION.KEY=VALUE ...]",
+     "validate everything and say how much memory it needs; run nothing", dpb_command_check},
+    {"rerun", "dpbench rerun RESULT.json [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
+     "run again what a result was made by", dpb_command_rerun},
+    {"plugins", "dpbench plugins [--json]", "list what can be loaded, and what cannot and why",
+     dpb_command_plugins},
+    {"help",
+     "dpbench help [COMMAND | SECTION | SECTION.KEY | PLUGIN | models | data | devices | comm]",
+     "explain commands, options and plugins", dpb_command_help},
+};
+const size_t dpb_n_commands = sizeof dpb_commands / sizeof dpb_commands[0];
+
+static const struct dpb_command *find_command(const char *name)
+{
+    for (size_t i = 0; i < dpb_n_commands; i++)
+        if (strcmp(dpb_commands[i].name, name) == 0)
+            return &dpb_commands[i];
+    return NULL;
+}
+
+static dpb_status rank_config(struct dpb_config *config)
+{
+    json_error_t error;
+    json_t *json = json_loads(dpb_world.config, 0, &error);
+    if (json == NULL)
+        return dpb_fail(DPB_FAILED, "the launcher's configuration cannot be read: %s", error.text);
+    dpb_status status = dpb_config_from_json(config, json, "the launcher's configuration");
+    json_decref(json);
+    return status;
+}
+
+static int rank_main(void)
+{
+    dpb_status status = dpb_world_open();
+    if (status != DPB_OK)
+        return dpb_status_exit_code(status);
+    struct dpb_experiment *experiment = NULL;
+    struct dpb_config *config = dpb_config_create();
+    status = config == NULL ? DPB_NO_MEMORY : rank_config(config);
+    if (status == DPB_OK)
+        status = dpb_experiment_create(config, &experiment);
+    if (status == DPB_OK)
+        status = dpb_rank_run(experiment);
+    dpb_experiment_destroy(experiment);
+    dpb_config_destroy(config);
+    dpb_world_close();
+    return dpb_status_exit_code(status);
+}
+
+static int user_main(int argc, char **argv)
+{
+    const struct dpb_command *run = find_command("run"), *help = find_command("help");
+    if (argc < 2) {
+        dpb_usage_error(run, "nothing to do: give an experiment or a command");
+        return dpb_status_exit_code(DPB_USAGE);
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("dpbench %s\n", DPB_VERSION);
+        return 0;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+        return help->run(help, 1, argv);
+    if (argv[1][0] == '-')
+        return run->run(run, argc, argv);
+
+    const struct dpb_command *command = find_command(argv[1]);
+    if (command != NULL)
+        return command->run(command, argc - 1, argv + 1);
+
+    const char *names[sizeof dpb_commands / sizeof dpb_commands[0] + 1] = {NULL};
+    for (size_t i = 0; i < dpb_n_commands; i++)
+        names[i] = dpb_commands[i].name;
+    const char *near = dpb_did_you_mean(argv[1], names);
+    dpb_usage_error(run, "unknown command '%s'%s%s%s", argv[1], near ? "; did you mean '" : "",
+                    near ? near : "", near ? "'?" : "");
+    return dpb_status_exit_code(DPB_USAGE);
+}
+
+int main(int argc, char **argv)
+{
+    int code = dpb_world_is_rank() ? rank_main() : user_main(argc, argv);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        dpb_fail(DPB_IO, "standard output cannot be written: %m");
+        code = dpb_exit_code_first(code, dpb_status_exit_code(DPB_IO));
+    }
+    exit(code);
+}

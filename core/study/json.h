@@ -1,0 +1,21 @@
+/*
+ * json.h - small words for reading and making the documents of results.
+ */
+#ifndef DPB_CORE_STUDY_JSON_H
+#define DPB_CORE_STUDY_JSON_H
+
+#include <jansson.h>
+
+/* What stands at "timing.samples_per_s.mean"; NULL when nothing does. @borrowed. */
+const json_t *dpb_json_at(const json_t *document, const char *path);
+/* The number there; NaN where there is none, or null. */
+double dpb_json_number(const json_t *document, const char *path);
+/* The string there, or `otherwise`. @borrowed. */
+const char *dpb_json_text(const json_t *document, const char *path, const char *otherwise);
+
+/* A real; null where it is not finite. @owned. */
+json_t *dpb_json_real(double value);
+/* A string; bytes that are no UTF-8 (a message cut off, a file's name) become `?`. @owned. */
+json_t *dpb_json_string(const char *text);
+
+#endif

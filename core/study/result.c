@@ -1,0 +1,342 @@
+/*
+ * result.c - the document of one run. Its numbers come from summary.c, its names are those that
+ * scripts count on: see docs/ and tests/unit/test_result.c, which walks the list.
+ */
+#include "study/result.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "study/json.h"
+#include "study/summary.h"
+#include "study/warnings.h"
+#include "world/cores.h"
+
+enum { MAX_RANKS = 4096 };
+
+/* A document being made. */
+struct maker {
+    const struct dpb_experiment *experiment;
+    struct dpb_board *board; /* NULL: no rank was ever started */
+    const struct dpb_journal *journals[MAX_RANKS];
+    uint32_t n_workers, n_ranks;
+    struct dpb_summary summary;
+    uint64_t n_not_finite;
+    char first_not_finite[64];
+    json_t *document;
+};
+
+/* ---- parts -------------------------------------------------------------------------------------
+ */
+
+/* A real that should be finite; one that is not becomes null and is counted for the warning. */
+static json_t *real(struct maker *maker, double value, const char *name)
+{
+    if (!isfinite(value) && maker->n_not_finite++ == 0)
+        snprintf(maker->first_not_finite, sizeof maker->first_not_finite, "%s", name);
+    return dpb_json_real(value);
+}
+
+static json_t *breakdown_to_json(struct maker *maker, const struct dpb_breakdown *part)
+{
+    const struct {
+        const char *name;
+        double value;
+    } parts[] = {
+        {"data_wait", part->data_wait},
+        {"forward", part->forward},
+        {"backward", part->backward},
+        {"optimizer", part->optimizer},
+        {"comm_exposed", part->comm_exposed},
+        {"comm_hidden", part->comm_hidden},
+        {"comm_wait_peer", part->comm_wait_peer},
+    };
+    json_t *json = json_object();
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        json_object_set_new(json, parts[i].name, real(maker, parts[i].value, "breakdown_ns"));
+    return json;
+}
+
+static json_t *rate_to_json(struct maker *maker, const struct dpb_stats *rate)
+{
+    static const char name[] = "timing.samples_per_s";
+    return json_pack("{s:o, s:o, s:o, s:o, s:[o, o], s:o, s:o}",                                 //
+                     "mean", real(maker, rate->mean, name),                                      //
+                     "median", real(maker, rate->median, name),                                  //
+                     "p10", real(maker, rate->p10, name),                                        //
+                     "p90", real(maker, rate->p90, name),                                        //
+                     "ci95", real(maker, rate->ci95[0], name), real(maker, rate->ci95[1], name), //
+                     "jitter", real(maker, rate->jitter, name),                                  //
+                     "uncertainty", real(maker, rate->uncertainty, name));
+}
+
+/* Of times in nanoseconds. */
+static json_t *times_to_json(struct maker *maker, const struct dpb_stats *times, const char *name)
+{
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}",      //
+                     "mean", real(maker, times->mean, name),     //
+                     "stddev", real(maker, times->stddev, name), //
+                     "p10", real(maker, times->p10, name),       //
+                     "median", real(maker, times->median, name), //
+                     "p90", real(maker, times->p90, name),       //
+                     "p99", real(maker, times->p99, name),       //
+                     "max", real(maker, times->max, name));
+}
+
+static json_t *timing_to_json(struct maker *maker)
+{
+    const struct dpb_summary *summary = &maker->summary;
+    json_t *step_ns = json_array();
+    for (uint64_t k = 0; k < summary->n_steps; k++)
+        json_array_append_new(step_ns, json_integer((json_int_t)summary->step_ns[k]));
+    return json_pack("{s:I, s:I, s:b, s:b, s:I, s:o, s:o, s:o, s:o}",   //
+                     "warmup_steps", (json_int_t)summary->warmup_steps, //
+                     "steps", (json_int_t)summary->n_steps,             //
+                     "steady", summary->steady,                         //
+                     "gated", summary->gated,                           //
+                     "elapsed_ns", (json_int_t)summary->elapsed_ns,     //
+                     "drift",
+                     real(maker, dpb_drift_of(summary->step_ns, summary->n_steps), "drift"),
+                     "samples_per_s", rate_to_json(maker, &summary->rate),          //
+                     "breakdown_ns", breakdown_to_json(maker, &summary->breakdown), //
+                     "step_ns", step_ns);
+}
+
+static json_t *loss_to_json(struct maker *maker)
+{
+    json_t *list = json_array();
+    for (uint64_t k = 0; k < maker->summary.n_losses; k++) {
+        char name[48];
+        snprintf(name, sizeof name, "loss[%llu]", (unsigned long long)k);
+        json_array_append_new(list, real(maker, maker->summary.loss[k], name));
+    }
+    return list;
+}
+
+static json_t *eval_to_json(struct maker *maker)
+{
+    json_t *list = json_array();
+    const struct dpb_journal *journal = maker->journals[0];
+    uint64_t n = journal ? __atomic_load_n(&journal->n_evals, __ATOMIC_ACQUIRE) : 0;
+    for (uint64_t i = 0; i < n && i < DPB_JOURNAL_EVALS; i++) {
+        const struct dpb_eval *eval = &journal->evals[i];
+        double accuracy = eval->samples > 0 ? (double)eval->correct / (double)eval->samples : NAN;
+        json_array_append_new(
+            list,
+            json_pack("{s:I, s:o, s:o, s:I, s:I, s:o}",                     //
+                      "step", (json_int_t)eval->step,                       //
+                      "accuracy", real(maker, accuracy, "eval[].accuracy"), //
+                      "loss", real(maker, eval->loss, "eval[].loss"),       //
+                      "correct", (json_int_t)eval->correct,                 //
+                      "samples", (json_int_t)eval->samples,                 //
+                      "trained_s", real(maker, (double)eval->at_ns / 1e9, "eval[].trained_s")));
+    }
+    return list;
+}
+
+static json_t *verification_to_json(const struct dpb_summary *summary)
+{
+    static const char *const names[] = {
+        [DPB_VERDICT_SKIPPED] = "skipped",
+        [DPB_VERDICT_PASS] = "pass",
+        [DPB_VERDICT_FAIL] = "fail",
+        [DPB_VERDICT_NOT_APPLICABLE] = "not_applicable",
+    };
+    return json_pack("{s:s, s:s, s:s}", "pattern", names[summary->pattern], "exchange",
+                     names[summary->exchange], "replicas", names[summary->replicas]);
+}
+
+static json_t *model_to_json(const struct maker *maker)
+{
+    const struct dpb_journal *journal = maker->journals[0];
+    bool known = journal != NULL && journal->parameters > 0;
+    return json_pack(
+        "{s:s, s:o, s:o}", "name", maker->experiment->plugins[DPB_PLUGIN_MODEL]->name, "parameters",
+        known ? json_integer((json_int_t)journal->parameters) : json_null(), "macs_per_sample",
+        known ? json_integer((json_int_t)journal->macs_per_sample) : json_null());
+}
+
+static json_t *strategy_to_json(const struct dpb_experiment *experiment)
+{
+    const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
+    const char *consistency = comm->capabilities & DPB_COMM_LOCAL  ? "none"
+                              : comm->capabilities & DPB_COMM_SYNC ? "synchronous"
+                                                                   : "asynchronous";
+    return json_pack("{s:s, s:s}", "name", comm->name, "consistency", consistency);
+}
+
+/* ---- ranks -------------------------------------------------------------------------------------
+ */
+
+static json_t *rank_to_json(struct maker *maker, uint32_t rank)
+{
+    const struct dpb_journal *journal = maker->journals[rank];
+    const struct dpb_status_page *page = dpb_board_page(maker->board, rank);
+    char host[64] = "", checksum[24], error[DPB_BOARD_TEXT];
+    gethostname(host, sizeof host - 1);
+    snprintf(checksum, sizeof checksum, "0x%016llx", (unsigned long long)journal->checksum);
+    json_t *json = json_pack("{s:I, s:s, s:s, s:I, s:I, s:I, s:s, s:I, s:I}",             //
+                             "rank", (json_int_t)rank,                                    //
+                             "role", page->role == DPB_SERVER ? "server" : "worker",      //
+                             "host", host,                                                //
+                             "pid", (json_int_t)page->pid,                                //
+                             "threads", (json_int_t)journal->threads,                     //
+                             "peak_memory_bytes", (json_int_t)journal->peak_memory_bytes, //
+                             "checksum", checksum,                                        //
+                             "dropped_samples", (json_int_t)journal->dropped_samples,     //
+                             "dropped_spans", (json_int_t)journal->dropped_spans);
+    uint64_t n = dpb_journal_records(journal);
+    uint64_t from = maker->summary.warmup_steps;
+    json_object_set_new(json, "steps", json_integer((json_int_t)(n > from ? n - from : 0)));
+    json_object_set_new(json, "start_s", json_real((double)journal->start_ns / 1e9));
+    if (n > from) { /* a server that keeps no records has no times */
+        struct dpb_stats times;
+        struct dpb_breakdown breakdown;
+        dpb_summary_of_rank(journal, from, &times, &breakdown);
+        json_object_set_new(json, "step_ns", times_to_json(maker, &times, "ranks[].step_ns"));
+        json_object_set_new(json, "breakdown_ns", breakdown_to_json(maker, &breakdown));
+    }
+    if (page->failed_ns != 0) {
+        snprintf(error, sizeof error, "%.*s", (int)strnlen(page->error, sizeof page->error),
+                 page->error);
+        json_object_set_new(json, "error", dpb_json_string(error));
+    }
+    return json;
+}
+
+static json_t *ranks_to_json(struct maker *maker)
+{
+    json_t *list = json_array();
+    for (uint32_t rank = 0; rank < maker->n_ranks; rank++)
+        if (maker->journals[rank] != NULL)
+            json_array_append_new(list, rank_to_json(maker, rank));
+    return list;
+}
+
+/* ---- the whole ---------------------------------------------------------------------------------
+ */
+
+/* When the job began by the clock on the wall: a label, no part of any measurement. */
+static json_t *started_to_json(const struct maker *maker)
+{
+    const struct dpb_journal *journal = maker->journals[0];
+    time_t when = time(NULL);
+    if (dpb_journal_records(journal) > 0)
+        when -= (time_t)((dpb_now_ns() - journal->records[0].begin_ns + journal->start_ns) /
+                         INT64_C(1000000000));
+    struct tm utc;
+    char text[32];
+    gmtime_r(&when, &utc);
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    return json_string(text);
+}
+
+static const char *status_text(dpb_status status)
+{
+    return status == DPB_OK ? "ok" : status == DPB_INTERRUPTED ? "interrupted" : "failed";
+}
+
+/* What only the finished numbers show. */
+static void warn_of_numbers(struct maker *maker, json_t *warnings)
+{
+    const struct dpb_summary *summary = &maker->summary;
+    const struct dpb_run_settings *run = &maker->experiment->settings.run;
+    double drift = dpb_drift_of(summary->step_ns, summary->n_steps);
+    if (summary->no_common_window)
+        dpb_warnings_add(warnings, "no_common_window",
+                         "the workers have no timed steps in common: give the run more steps");
+    if (summary->gated && summary->n_steps > 0 && fabs(drift) > run->steady_drift)
+        dpb_warnings_add(warnings, "drift",
+                         "the timed steps drift by %.1f %% from first to last, more than "
+                         "run.steady_drift = %.1f %%",
+                         100 * drift, 100 * run->steady_drift);
+    if (maker->n_not_finite > 0)
+        dpb_warnings_add(warnings, "not_finite",
+                         "%llu numbers are not finite and stand as null; the first is %s",
+                         (unsigned long long)maker->n_not_finite, maker->first_not_finite);
+}
+
+static void find_journals(struct maker *maker)
+{
+    maker->n_workers = maker->experiment->n_workers;
+    maker->n_ranks = maker->n_workers + maker->experiment->n_servers;
+    uint32_t on_board = maker->board != NULL ? dpb_board_ranks(maker->board) : 0;
+    for (uint32_t rank = 0; rank < maker->n_ranks && rank < on_board; rank++) {
+        size_t bytes = 0;
+        maker->journals[rank] = dpb_board_journal(maker->board, rank, &bytes);
+    }
+}
+
+static json_t *make_document(struct maker *maker, dpb_status status, const char *error)
+{
+    const struct dpb_experiment *experiment = maker->experiment;
+    json_t *warnings = dpb_warnings_collect(maker->board);
+    json_t *world = json_pack("{s:I, s:I, s:i, s:s, s:b}", "workers", (json_int_t)maker->n_workers,
+                              "servers", (json_int_t)experiment->n_servers, "learners", 1,
+                              "launcher", "local", "oversubscribed", maker->summary.oversubscribed);
+    json_t *batch = json_pack("{s:I, s:I, s:I}", "per_worker", (json_int_t)experiment->batch,
+                              "global", (json_int_t)experiment->global_batch, "accumulate",
+                              (json_int_t)experiment->accumulate);
+    json_t *comm = json_pack("{s:o}", "bytes_per_step",
+                             real(maker, maker->summary.bytes_per_step, "comm.bytes_per_step"));
+    json_t *document = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+                                 "s:o, s:o, s:o, s:o, s:o, s:o}",
+                                 "schema", "dpbench.result/1",                          //
+                                 "status", status_text(status),                         //
+                                 "name", experiment->settings.run.name,                 //
+                                 "started", started_to_json(maker),                     //
+                                 "error", error ? dpb_json_string(error) : json_null(), //
+                                 "world", world,                                        //
+                                 "model", model_to_json(maker),                         //
+                                 "strategy", strategy_to_json(experiment),              //
+                                 "batch", batch,                                        //
+                                 "timing", timing_to_json(maker),                       //
+                                 "comm", comm,                                          //
+                                 "loss", loss_to_json(maker),                           //
+                                 "eval", eval_to_json(maker),                           //
+                                 "verification", verification_to_json(&maker->summary), //
+                                 "ranks", ranks_to_json(maker),                         //
+                                 "config", dpb_experiment_effective(experiment),        //
+                                 "versions", dpb_result_versions(experiment),           //
+                                 "machine", dpb_machine_describe());
+    warn_of_numbers(maker, warnings); /* last: it counts what is not finite */
+    if (document == NULL) {
+        json_decref(warnings);
+        return NULL;
+    }
+    json_object_set_new(document, "warnings", warnings);
+    return document;
+}
+
+json_t *dpb_result_make(const struct dpb_experiment *experiment, struct dpb_board *board,
+                        dpb_status status, const char *error)
+{
+    struct maker maker = {.experiment = experiment, .board = board};
+    if (experiment->n_workers + experiment->n_servers > MAX_RANKS)
+        return NULL;
+    find_journals(&maker);
+    const struct dpb_summary_args args = {
+        .journals = maker.journals,
+        .n_workers = maker.n_workers,
+        .n_servers = experiment->n_servers,
+        .global_batch = experiment->global_batch,
+        .local = (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_LOCAL) != 0,
+    };
+    if (dpb_summary_make(&args, &maker.summary) != DPB_OK)
+        return NULL;
+    json_t *document = make_document(&maker, status, error);
+    dpb_summary_release(&maker.summary);
+    return document;
+}
+
+json_t *dpb_result_refused(const struct dpb_config *config, dpb_status status, const char *error)
+{
+    return json_pack("{s:s, s:s, s:o, s:o, s:o}", "schema", "dpbench.result/1", "status",
+                     status_text(status), "error", dpb_json_string(error ? error : ""), "warnings",
+                     dpb_warnings_collect(NULL), "config", dpb_config_to_json(config));
+}

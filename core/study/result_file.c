@@ -1,0 +1,250 @@
+/*
+ * result_file.c - the files that results are kept in. A file is complete or not there: it is
+ * written under another name beside its place, synced, and only then gets its name.
+ */
+#include "study/result.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "study/json.h"
+
+enum { MAX_SAME_SECOND = 1000 }; /* results of one name made in the same second */
+
+/* ---- directories -------------------------------------------------------------------------------
+ */
+
+/* Makes `path` and what leads to it; *made gets the length of its first part that was not there
+ * (0: all was). errno on failure. */
+static bool make_directories(const char *path, size_t *made)
+{
+    char part[PATH_MAX];
+    size_t length = strlen(path);
+    *made = 0;
+    if (length >= sizeof part) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    memcpy(part, path, length + 1);
+    for (size_t i = 1; i <= length; i++) {
+        if (part[i] != '/' && part[i] != '\0')
+            continue;
+        char kept = part[i];
+        part[i] = '\0';
+        if (mkdir(part, 0777) == 0)
+            *made = *made == 0 ? i : *made;
+        else if (errno != EEXIST)
+            return false;
+        part[i] = kept;
+    }
+    return true;
+}
+
+/* Takes back what make_directories made. */
+static void remove_directories(const char *path, size_t made)
+{
+    char part[PATH_MAX];
+    snprintf(part, sizeof part, "%s", path);
+    for (size_t length = strlen(part); made > 0 && length >= made; length--)
+        if (part[length] == '/' || part[length] == '\0') {
+            part[length] = '\0';
+            rmdir(part);
+        }
+}
+
+static void directory_of(const char *path, char directory[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    size_t length = slash == NULL ? 0 : slash == path ? 1 : (size_t)(slash - path);
+    snprintf(directory, PATH_MAX, "%.*s", length == 0 ? 1 : (int)length, length == 0 ? "." : path);
+}
+
+dpb_status dpb_result_probe(const char *path, const char *results)
+{
+    char directory[PATH_MAX], probe[PATH_MAX];
+    struct stat info;
+    if (path == NULL && results[0] == '\0')
+        return DPB_OK;
+    if (path != NULL && stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        return dpb_fail(DPB_USAGE, "--output %s is a directory: name a file in it", path);
+    if (path != NULL)
+        directory_of(path, directory);
+    else if (snprintf(directory, sizeof directory, "%s", results) >= (int)sizeof directory)
+        return dpb_fail(DPB_USAGE, "run.results: the name of the directory is too long");
+
+    size_t made = 0;
+    int fd = -1;
+    bool possible = make_directories(directory, &made);
+    if (possible && snprintf(probe, sizeof probe, "%s/.dpbench-probe-%ld", directory,
+                             (long)getpid()) < (int)sizeof probe)
+        fd = open(probe, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int error = errno;
+    if (fd >= 0) {
+        close(fd);
+        unlink(probe);
+    }
+    remove_directories(directory, made);
+    if (fd >= 0)
+        return DPB_OK;
+    return dpb_fail(DPB_USAGE,
+                    "results cannot be written to %s: %s; choose a directory by run.results=DIR "
+                    "or a file by --output FILE",
+                    directory, strerror(error));
+}
+
+/* ---- writing -----------------------------------------------------------------------------------
+ */
+
+static bool write_all(int fd, const char *text, size_t length)
+{
+    while (length > 0) {
+        ssize_t n = write(fd, text, length);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return false;
+        text += n;
+        length -= (size_t)n;
+    }
+    return true;
+}
+
+static void sync_directory(const char *path)
+{
+    char directory[PATH_MAX];
+    directory_of(path, directory);
+    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    (void)fsync(fd); /* some file systems cannot; the file itself is safe */
+    close(fd);
+}
+
+/* The document in a file of its own beside `path`. */
+static dpb_status write_temporary(const json_t *document, const char *path, char name[PATH_MAX])
+{
+    if (snprintf(name, PATH_MAX, "%s.tmp-%ld", path, (long)getpid()) >= PATH_MAX)
+        return dpb_fail(DPB_IO, "%s: the name is too long", path);
+    char *text = json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(15));
+    if (text == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory: the result cannot be written to %s", path);
+    int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    bool good =
+        fd >= 0 && write_all(fd, text, strlen(text)) && write_all(fd, "\n", 1) && fsync(fd) == 0;
+    int error = errno;
+    free(text);
+    if (fd >= 0 && close(fd) != 0 && good) {
+        good = false;
+        error = errno;
+    }
+    if (good)
+        return DPB_OK;
+    if (fd >= 0)
+        unlink(name);
+    return dpb_fail(DPB_IO, "%s: the result cannot be written: %s", path, strerror(error));
+}
+
+/* Gives the file its name if that is free. 0, or errno. */
+static int name_if_free(const char *temporary, const char *path)
+{
+    if (renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_NOREPLACE) == 0)
+        return 0;
+    if (errno != EINVAL && errno != ENOSYS)
+        return errno;
+    if (link(temporary, path) != 0) /* a file system that cannot do the former */
+        return errno;
+    unlink(temporary);
+    return 0;
+}
+
+/* A part of a file's name: what a shell would trip over becomes `_`. */
+static void append_word(char *name, size_t capacity, const char *word)
+{
+    size_t length = strlen(name);
+    for (; *word != '\0' && length + 1 < capacity; word++)
+        name[length++] = isalnum((unsigned char)*word) || strchr("._-", *word) ? *word : '_';
+    name[length] = '\0';
+}
+
+static void file_stem(const json_t *document, const char *results, const char *run_name, char *stem,
+                      size_t capacity)
+{
+    char workers[32] = "", stamp[32];
+    time_t now = time(NULL);
+    struct tm utc;
+    gmtime_r(&now, &utc);
+    strftime(stamp, sizeof stamp, "%Y%m%dT%H%M%SZ", &utc);
+    const json_t *n = dpb_json_at(document, "world.workers");
+    if (n != NULL)
+        snprintf(workers, sizeof workers, "-w%lld", (long long)json_integer_value(n));
+    snprintf(stem, capacity, "%s/", results);
+    append_word(stem, capacity, run_name);
+    append_word(stem, capacity, "-");
+    append_word(stem, capacity, dpb_json_text(document, "strategy.name", "sweep"));
+    append_word(stem, capacity, workers);
+    append_word(stem, capacity, "-");
+    append_word(stem, capacity, stamp);
+}
+
+static dpb_status write_new(const json_t *document, const char *results, const char *run_name,
+                            char *written)
+{
+    char stem[PATH_MAX - 64], temporary[PATH_MAX];
+    file_stem(document, results, run_name, stem, sizeof stem);
+    DPB_TRY(write_temporary(document, stem, temporary));
+    int error = EEXIST;
+    for (int i = 1; i <= MAX_SAME_SECOND && error == EEXIST; i++) {
+        if (i == 1)
+            snprintf(written, PATH_MAX, "%s.json", stem);
+        else
+            snprintf(written, PATH_MAX, "%s-%d.json", stem, i);
+        error = name_if_free(temporary, written);
+    }
+    if (error == 0)
+        return DPB_OK;
+    unlink(temporary);
+    return dpb_fail(DPB_IO, "%s: the result cannot be put in its place: %s", written,
+                    strerror(error));
+}
+
+static dpb_status write_to(const json_t *document, const char *path, char *written)
+{
+    char temporary[PATH_MAX];
+    if (snprintf(written, PATH_MAX, "%s", path) >= PATH_MAX)
+        return dpb_fail(DPB_IO, "--output: the name is too long");
+    DPB_TRY(write_temporary(document, path, temporary));
+    if (rename(temporary, path) == 0)
+        return DPB_OK;
+    int error = errno;
+    unlink(temporary);
+    return dpb_fail(DPB_IO, "%s: the result cannot be put in its place: %s", path, strerror(error));
+}
+
+dpb_status dpb_result_write(const json_t *document, const char *path, const char *results,
+                            const char *run_name, char *written)
+{
+    char directory[PATH_MAX], name[PATH_MAX] = "";
+    size_t made;
+    written[0] = '\0';
+    if (path == NULL && results[0] == '\0')
+        return DPB_OK;
+    if (path != NULL)
+        directory_of(path, directory);
+    else
+        snprintf(directory, sizeof directory, "%s", results);
+    if (!make_directories(directory, &made))
+        return dpb_fail(DPB_IO, "%s: the directory cannot be made: %s", directory, strerror(errno));
+    DPB_TRY(path != NULL ? write_to(document, path, name)
+                         : write_new(document, results, run_name, name));
+    sync_directory(name);
+    memcpy(written, name, sizeof name);
+    return DPB_OK;
+}

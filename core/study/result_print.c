@@ -1,0 +1,150 @@
+/* result_print.c - one result as a table for people; read from the document alone. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "study/json.h"
+#include "study/result.h"
+
+static double number(const json_t *document, const char *path)
+{
+    return dpb_json_number(document, path);
+}
+
+static const char *plural(double n)
+{
+    return n == 1 ? "" : "s";
+}
+
+static void print_head(const json_t *document, FILE *out)
+{
+    double workers = number(document, "world.workers"), servers = number(document, "world.servers");
+    double threads = json_number_value(
+        dpb_json_at(json_array_get(json_object_get(document, "ranks"), 0), "threads"));
+    fprintf(out, "%s: %s on %s, %s\n", dpb_json_text(document, "name", "run"),
+            dpb_json_text(document, "model.name", "?"),
+            dpb_json_text(document, "config.data.name.value", "?"),
+            dpb_json_text(document, "config.run.precision.value", "?"));
+    fprintf(out, "  %-13s %s, consistency: %s\n", "strategy",
+            dpb_json_text(document, "strategy.name", "?"),
+            dpb_json_text(document, "strategy.consistency", "?"));
+    fprintf(out, "  %-13s %.0f worker%s of %.0f thread%s on %s", "processes", workers,
+            plural(workers), threads, plural(threads),
+            dpb_json_text(document, "config.device.name.value", "?"));
+    if (servers > 0)
+        fprintf(out, ", %.0f server%s", servers, plural(servers));
+    if (json_is_true(dpb_json_at(document, "world.oversubscribed")))
+        fputs("; OVERSUBSCRIBED: more processes than cores", out);
+    fprintf(out, "\n  %-13s %.0f a worker, %.0f in all", "batch",
+            number(document, "batch.per_worker"), number(document, "batch.global"));
+    if (number(document, "batch.accumulate") > 1)
+        fprintf(out, ", %.0f micro-batches a step", number(document, "batch.accumulate"));
+    fputc('\n', out);
+}
+
+static double mean_step_ns(const json_t *document)
+{
+    return number(document, "timing.elapsed_ns") / number(document, "timing.steps");
+}
+
+static void print_timing(const json_t *document, FILE *out)
+{
+    bool gated = json_is_true(dpb_json_at(document, "timing.gated"));
+    bool steady = json_is_true(dpb_json_at(document, "timing.steady"));
+    fprintf(out, "  %-13s %.0f timed after %.0f of warm-up, %s\n", "steps",
+            number(document, "timing.steps"), number(document, "timing.warmup_steps"),
+            steady  ? "steady"
+            : gated ? "NOT STEADY"
+                    : "no steady-state gate");
+    fprintf(out, "  %-13s median %.1f, p10 %.1f, p90 %.1f; 95 %% interval of the median ",
+            "samples/s", number(document, "timing.samples_per_s.median"),
+            number(document, "timing.samples_per_s.p10"),
+            number(document, "timing.samples_per_s.p90"));
+    const json_t *interval = dpb_json_at(document, "timing.samples_per_s.ci95");
+    fprintf(out, "%.1f .. %.1f\n", json_number_value(json_array_get(interval, 0)),
+            json_number_value(json_array_get(interval, 1)));
+}
+
+static void print_breakdown(const json_t *document, FILE *out)
+{
+    static const struct {
+        const char *name, *path, *meaning;
+    } parts[] = {
+        {"data_wait", "timing.breakdown_ns.data_wait", "waiting for the batch"},
+        {"forward", "timing.breakdown_ns.forward", ""},
+        {"backward", "timing.breakdown_ns.backward", ""},
+        {"optimizer", "timing.breakdown_ns.optimizer", "the worker's own updates"},
+        {"comm_exposed", "timing.breakdown_ns.comm_exposed",
+         "communication that computing waits for"},
+        {"comm_hidden", "timing.breakdown_ns.comm_hidden",
+         "communication behind computing; not in the sum"},
+        {"wait_peer", "timing.breakdown_ns.comm_wait_peer", "of both: a late peer"},
+    };
+    double step = mean_step_ns(document);
+    fprintf(out, "  %-13s %10.3f ms\n", "step", step / 1e6);
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        double value = number(document, parts[i].path);
+        fprintf(out, "    %-12s %9.3f ms %5.1f %%  %s\n", parts[i].name, value / 1e6,
+                100 * value / step, parts[i].meaning);
+    }
+    fprintf(out, "  %-13s %.3f MB a step, over all processes\n", "payload",
+            number(document, "comm.bytes_per_step") / 1e6);
+}
+
+static void print_training(const json_t *document, FILE *out)
+{
+    const json_t *loss = json_object_get(document, "loss");
+    const json_t *evals = json_object_get(document, "eval");
+    size_t n = json_array_size(loss), n_evals = json_array_size(evals);
+    fprintf(out, "  %-13s pattern %s, exchange %s, replicas %s\n", "verification",
+            dpb_json_text(document, "verification.pattern", "?"),
+            dpb_json_text(document, "verification.exchange", "?"),
+            dpb_json_text(document, "verification.replicas", "?"));
+    if (n > 0) {
+        const json_t *first = json_array_get(loss, 0), *last = json_array_get(loss, n - 1);
+        fprintf(out, "  %-13s %.4f at the first step, %.4f at the last (%zu)\n", "loss",
+                json_is_number(first) ? json_number_value(first) : NAN,
+                json_is_number(last) ? json_number_value(last) : NAN, n);
+    }
+    if (n_evals > 0) {
+        const json_t *last = json_array_get(evals, n_evals - 1);
+        fprintf(out, "  %-13s %.2f %% of the test set after %.0f steps\n", "accuracy",
+                100 * dpb_json_number(last, "accuracy"), dpb_json_number(last, "step"));
+    }
+}
+
+static void print_warnings(const json_t *document, FILE *out)
+{
+    size_t i;
+    const json_t *entry;
+    json_array_foreach(json_object_get(document, "warnings"), i, entry)
+    {
+        double count = dpb_json_number(entry, "count");
+        fprintf(out, "  warning       %s: %s", dpb_json_text(entry, "code", "?"),
+                dpb_json_text(entry, "text", "?"));
+        if (count > 1)
+            fprintf(out, " (%.0f times)", count);
+        fputc('\n', out);
+    }
+}
+
+void dpb_result_print(const json_t *document, FILE *out)
+{
+    const char *status = dpb_json_text(document, "status", "?");
+    print_head(document, out);
+    bool measured = number(document, "timing.steps") > 0;
+    if (measured) {
+        print_timing(document, out);
+        print_breakdown(document, out);
+    }
+    print_training(document, out);
+    print_warnings(document, out);
+    if (strcmp(status, "ok") != 0)
+        fprintf(out, "  %-13s %s: %s\n", "status", status,
+                dpb_json_text(document, "error", "no reason given"));
+    if (measured)
+        fprintf(out, "SamplesPerSec: %.1f +- %.1f (jitter %.1f)\n",
+                number(document, "timing.samples_per_s.mean"),
+                number(document, "timing.samples_per_s.uncertainty"),
+                number(document, "timing.samples_per_s.jitter"));
+}

@@ -1,0 +1,321 @@
+/* sweep.c - from [sweep] to jobs and their order: see sweep.h. */
+#include "study/sweep.h"
+
+#include <ctype.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/options.h"
+#include "dpbench/random.h"
+
+#define COMMAND_LINE "command line"
+
+enum { MAX_JOBS = 100000 };
+
+const struct dpb_option dpb_sweep_rows[] = {
+    {"repeats", DPB_OPT_INT, NULL, "3", 1, 1000, NULL, offsetof(struct dpb_sweep, repeats),
+     "how often every cell is timed, in interleaved random order"},
+    {"accuracy", DPB_OPT_INT, "steps", "0", 0, 1e9, NULL, offsetof(struct dpb_sweep, accuracy),
+     "length of one more run for each strategy, for its test accuracy; 0: none"},
+    {0},
+};
+
+static const char *const durations[] = {"steps", "seconds", "epochs"};
+enum { N_DURATIONS = sizeof durations / sizeof durations[0] };
+
+static bool is_duration(const char *section, const char *key)
+{
+    bool found = false;
+    for (size_t i = 0; i < N_DURATIONS; i++)
+        found |= strcmp(section, "run") == 0 && strcmp(key, durations[i]) == 0;
+    return found;
+}
+
+static bool is_own_key(const char *key)
+{
+    return strcmp(key, "repeats") == 0 || strcmp(key, "accuracy") == 0;
+}
+
+bool dpb_sweep_wanted(const struct dpb_config *config)
+{
+    for (size_t i = 0; i < config->n_settings; i++)
+        if (strcmp(config->settings[i].section, "sweep") == 0)
+            return true;
+    return false;
+}
+
+/* ---- axes --------------------------------------------------------------------------------------
+ */
+
+static void axis_release(struct dpb_sweep_axis *axis)
+{
+    for (size_t i = 0; i < axis->n_values; i++)
+        free(axis->values[i]);
+    free(axis->values);
+    free(axis->section);
+    free(axis->key);
+    free(axis->origin);
+    *axis = (struct dpb_sweep_axis){0};
+}
+
+/* The next item of a list, without the white space around it; NULL for lack of memory. */
+static char *next_item(const char **list)
+{
+    const char *begin = *list, *end = begin + strcspn(begin, ",");
+    *list = *end == ',' ? end + 1 : NULL;
+    while (begin < end && isspace((unsigned char)*begin))
+        begin++;
+    while (end > begin && isspace((unsigned char)end[-1]))
+        end--;
+    return strndup(begin, (size_t)(end - begin));
+}
+
+static dpb_status axis_values(struct dpb_sweep_axis *axis, const char *list)
+{
+    size_t capacity = 1;
+    for (const char *c = list; *c != '\0'; c++)
+        capacity += *c == ',';
+    axis->values = calloc(capacity, sizeof *axis->values);
+    if (axis->values == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    while (list != NULL) {
+        char *value = next_item(&list);
+        if (value == NULL)
+            return dpb_fail(DPB_NO_MEMORY, "out of memory");
+        axis->values[axis->n_values++] = value;
+        if (value[0] == '\0')
+            return dpb_fail(DPB_USAGE, "%s: sweep.%s.%s has an empty value in its list",
+                            axis->origin, axis->section, axis->key);
+        for (size_t i = 0; i + 1 < axis->n_values; i++)
+            if (strcmp(axis->values[i], value) == 0)
+                return dpb_fail(DPB_USAGE,
+                                "%s: sweep.%s.%s has '%s' twice; to repeat measurements set "
+                                "sweep.repeats",
+                                axis->origin, axis->section, axis->key, value);
+    }
+    return DPB_OK;
+}
+
+static dpb_status axis_create(const struct dpb_setting *setting, struct dpb_sweep_axis *axis)
+{
+    const char *dot = strchr(setting->key, '.');
+    if (dot == NULL || dot == setting->key || dot[1] == '\0')
+        return dpb_fail(DPB_USAGE,
+                        "%s: '%s' is no axis of a sweep: write SECTION.KEY = LIST, repeats = N or "
+                        "accuracy = STEPS",
+                        setting->origin, setting->key);
+    axis->section = strndup(setting->key, (size_t)(dot - setting->key));
+    axis->key = strdup(dot + 1);
+    axis->origin = strdup(setting->origin);
+    if (axis->section == NULL || axis->key == NULL || axis->origin == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    if (strcmp(axis->section, "sweep") == 0)
+        return dpb_fail(DPB_USAGE, "%s: a sweep cannot sweep '%s'", axis->origin, setting->key);
+    return axis_values(axis, setting->value);
+}
+
+/* Whether the command line says otherwise than the file's axis: then it holds, for all cells. */
+static dpb_status overridden(const struct dpb_config *config, const struct dpb_sweep_axis *axis,
+                             bool *yes)
+{
+    bool axis_is_late = strcmp(axis->origin, COMMAND_LINE) == 0;
+    *yes = false;
+    for (size_t i = 0; i < config->n_settings; i++) {
+        const struct dpb_setting *s = &config->settings[i];
+        bool same = strcmp(s->section, axis->section) == 0 && strcmp(s->key, axis->key) == 0;
+        bool instead = is_duration(s->section, s->key) && is_duration(axis->section, axis->key);
+        if (strcmp(s->origin, COMMAND_LINE) != 0 || (!same && !instead))
+            continue;
+        if (axis_is_late)
+            return dpb_fail(DPB_USAGE,
+                            "command line: %s.%s and sweep.%s.%s are both given; leave one out",
+                            s->section, s->key, axis->section, axis->key);
+        *yes = true;
+    }
+    return DPB_OK;
+}
+
+static dpb_status create_axes(const struct dpb_config *config, struct dpb_sweep *sweep)
+{
+    sweep->axes = calloc(config->n_settings + 1, sizeof *sweep->axes);
+    if (sweep->axes == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    sweep->n_cells = 1;
+    for (size_t i = 0; i < config->n_settings; i++) {
+        const struct dpb_setting *setting = &config->settings[i];
+        if (strcmp(setting->section, "sweep") != 0 || is_own_key(setting->key))
+            continue;
+        struct dpb_sweep_axis *axis = &sweep->axes[sweep->n_axes++];
+        bool leave_out = false;
+        DPB_TRY(axis_create(setting, axis));
+        DPB_TRY(overridden(config, axis, &leave_out));
+        if (leave_out) {
+            axis_release(axis);
+            sweep->n_axes--;
+            continue;
+        }
+        if (axis->n_values > MAX_JOBS / sweep->n_cells)
+            return dpb_fail(DPB_USAGE, "%s: the sweep has more than %d cells", axis->origin,
+                            MAX_JOBS);
+        sweep->n_cells *= axis->n_values;
+    }
+    if (sweep->n_cells > (size_t)(MAX_JOBS / sweep->repeats))
+        return dpb_fail(DPB_USAGE, "the sweep has %zu cells and %lld repeats: more than %d runs",
+                        sweep->n_cells, (long long)sweep->repeats, MAX_JOBS);
+    return DPB_OK;
+}
+
+static dpb_status fill(const struct dpb_config *config, struct dpb_sweep *sweep)
+{
+    const struct dpb_option_table table = {"sweep", NULL, dpb_sweep_rows, sweep};
+    DPB_TRY(dpb_options_parse_known(&table, config));
+    DPB_TRY(create_axes(config, sweep));
+    sweep->base = dpb_config_copy(config);
+    if (sweep->base == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    for (size_t i = 0; i < config->n_settings; i++)
+        if (strcmp(config->settings[i].section, "sweep") == 0)
+            dpb_config_remove(sweep->base, "sweep", config->settings[i].key);
+    return DPB_OK;
+}
+
+dpb_status dpb_sweep_create(const struct dpb_config *config, struct dpb_sweep **sweep)
+{
+    struct dpb_sweep *result = calloc(1, sizeof *result);
+    if (result == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    dpb_status status = fill(config, result);
+    if (status != DPB_OK)
+        dpb_sweep_destroy(result);
+    else
+        *sweep = result;
+    return status;
+}
+
+void dpb_sweep_destroy(struct dpb_sweep *sweep)
+{
+    if (sweep == NULL)
+        return;
+    for (size_t i = 0; i < sweep->n_axes; i++)
+        axis_release(&sweep->axes[i]);
+    free(sweep->axes);
+    dpb_config_destroy(sweep->base);
+    free(sweep);
+}
+
+/* ---- jobs --------------------------------------------------------------------------------------
+ */
+
+const char *dpb_sweep_value(const struct dpb_sweep *sweep, size_t cell, size_t axis)
+{
+    for (size_t i = sweep->n_axes - 1; i > axis; i--)
+        cell /= sweep->axes[i].n_values;
+    return sweep->axes[axis].values[cell % sweep->axes[axis].n_values];
+}
+
+static dpb_status set(struct dpb_config *config, const char *section, const char *key,
+                      const char *value, const char *origin)
+{
+    for (size_t i = 0; i < N_DURATIONS && is_duration(section, key); i++)
+        dpb_config_remove(config, "run", durations[i]);
+    return dpb_config_set(config, section, key, value, origin);
+}
+
+/* An accuracy job is as long as sweep.accuracy says, evaluates at its end, and nobody looks at its
+ * times; then the timing jobs need no evaluation. */
+static dpb_status set_purpose(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
+                              struct dpb_config *config)
+{
+    if (sweep->accuracy == 0)
+        return DPB_OK;
+    dpb_config_remove(config, "eval", "every");
+    if (!job->accuracy) {
+        dpb_config_remove(config, "eval", "final");
+        return DPB_OK;
+    }
+    char steps[32];
+    snprintf(steps, sizeof steps, "%lld", (long long)sweep->accuracy);
+    DPB_TRY(set(config, "run", "steps", steps, "sweep.accuracy"));
+    DPB_TRY(set(config, "run", "steady_limit_s", "0", "sweep.accuracy"));
+    DPB_TRY(set(config, "run", "require_steady", "no", "sweep.accuracy"));
+    return set(config, "eval", "final", "yes", "sweep.accuracy");
+}
+
+dpb_status dpb_sweep_config(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
+                            struct dpb_config **config)
+{
+    struct dpb_config *result = dpb_config_copy(sweep->base);
+    dpb_status status = result == NULL ? dpb_fail(DPB_NO_MEMORY, "out of memory") : DPB_OK;
+    for (size_t i = 0; i < sweep->n_axes && status == DPB_OK; i++)
+        status = set(result, sweep->axes[i].section, sweep->axes[i].key,
+                     dpb_sweep_value(sweep, job->cell, i), sweep->axes[i].origin);
+    if (status == DPB_OK)
+        status = set_purpose(sweep, job, result);
+    if (status != DPB_OK)
+        dpb_config_destroy(result);
+    else
+        *config = result;
+    return status;
+}
+
+void dpb_sweep_label(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job, char *text,
+                     size_t capacity)
+{
+    size_t at = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < sweep->n_axes && at < capacity; i++) {
+        int n = snprintf(text + at, capacity - at, "%s%s.%s=%s", at > 0 ? " " : "",
+                         sweep->axes[i].section, sweep->axes[i].key,
+                         dpb_sweep_value(sweep, job->cell, i));
+        at += n > 0 ? (size_t)n : 0;
+    }
+    if (job->accuracy && at < capacity)
+        snprintf(text + at, capacity - at, "%saccuracy", at > 0 ? ", " : "");
+}
+
+void dpb_sweep_order(const struct dpb_sweep *sweep, uint64_t seed, struct dpb_sweep_job *jobs)
+{
+    for (uint32_t repeat = 0; repeat < sweep->repeats; repeat++) {
+        struct dpb_sweep_job *block = jobs + repeat * sweep->n_cells;
+        for (size_t cell = 0; cell < sweep->n_cells; cell++)
+            block[cell] = (struct dpb_sweep_job){.cell = cell, .repeat = repeat};
+        for (size_t i = sweep->n_cells; i > 1; i--) { /* Fisher and Yates */
+            /* The third word keeps these numbers apart from those that shuffle samples. */
+            struct dpb_random4 r = dpb_random(seed, DPB_STREAM_SHUFFLE, (uint32_t)i, repeat, 1, 0);
+            size_t j = (((uint64_t)r.v[0] << 32) | r.v[1]) % i;
+            struct dpb_sweep_job swapped = block[i - 1];
+            block[i - 1] = block[j];
+            block[j] = swapped;
+        }
+    }
+}
+
+/* What a cell has for SECTION.KEY, on an axis or in the base; "" when it is left to its default. */
+static const char *cell_setting(const struct dpb_sweep *sweep, size_t cell, const char *section,
+                                const char *key)
+{
+    for (size_t i = 0; i < sweep->n_axes; i++)
+        if (strcmp(sweep->axes[i].section, section) == 0 && strcmp(sweep->axes[i].key, key) == 0)
+            return dpb_sweep_value(sweep, cell, i);
+    const struct dpb_setting *setting = dpb_config_get(sweep->base, section, key);
+    return setting != NULL ? setting->value : "";
+}
+
+size_t dpb_sweep_accuracy_jobs(const struct dpb_sweep *sweep, struct dpb_sweep_job *jobs)
+{
+    size_t n = 0;
+    for (size_t cell = 0; cell < sweep->n_cells && sweep->accuracy > 0; cell++) {
+        const char *strategy = cell_setting(sweep, cell, "comm", "name");
+        size_t i = 0;
+        while (i < n && strcmp(cell_setting(sweep, jobs[i].cell, "comm", "name"), strategy) != 0)
+            i++;
+        long workers = strtol(cell_setting(sweep, cell, "run", "workers"), NULL, 10);
+        if (i == n)
+            jobs[n++] = (struct dpb_sweep_job){.cell = cell, .accuracy = true};
+        else if (workers > strtol(cell_setting(sweep, jobs[i].cell, "run", "workers"), NULL, 10))
+            jobs[i].cell = cell;
+    }
+    return n;
+}

@@ -1,0 +1,83 @@
+/*
+ * sweep.h - a Cartesian product of settings, run in interleaved random order with repeats, and the
+ * table that compares its cells.
+ *
+ *     [sweep]
+ *     comm.name = independent, shm      an axis: SECTION.KEY = list
+ *     run.workers = 1, 2
+ *     repeats = 3                       how often every cell is timed
+ *     accuracy = 500                    steps of one more run a strategy, for its test accuracy
+ *
+ * On the command line an axis is `sweep.SECTION.KEY=a,b`; a plain SECTION.KEY=VALUE there takes the
+ * place of the file's axis of that name. Not here: how a cell is run (a callback) and where.
+ */
+#ifndef DPB_CORE_STUDY_SWEEP_H
+#define DPB_CORE_STUDY_SWEEP_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/config.h"
+#include "dpbench/option.h"
+
+#define DPB_SWEEP_SUMMARY "a product of settings, each cell a job: SECTION.KEY = a, b"
+
+extern const struct dpb_option dpb_sweep_rows[]; /* repeats and accuracy; the rest are axes */
+
+struct dpb_sweep_axis {
+    char *section, *key, *origin;
+    char **values;
+    size_t n_values;
+};
+
+/* One job of a sweep. */
+struct dpb_sweep_job {
+    size_t cell;
+    uint32_t repeat;
+    bool accuracy; /* trains for sweep.accuracy steps and evaluates; its times are not compared */
+};
+
+struct dpb_sweep {
+    struct dpb_config *base; /* @owned: without [sweep] */
+    struct dpb_sweep_axis *axes;
+    size_t n_axes, n_cells;
+    int64_t repeats, accuracy;
+};
+
+/* Whether the configuration has a [sweep]. */
+bool dpb_sweep_wanted(const struct dpb_config *config);
+/* Refuses (DPB_USAGE) with the origin: an empty or repeated value, a key that is no SECTION.KEY. */
+dpb_status dpb_sweep_create(const struct dpb_config *config, struct dpb_sweep **sweep);
+void dpb_sweep_destroy(struct dpb_sweep *sweep); /* accepts NULL */
+
+/* The value that a cell has on an axis. Cells count with the last axis fastest. @borrowed. */
+const char *dpb_sweep_value(const struct dpb_sweep *sweep, size_t cell, size_t axis);
+/* The configuration of one job. *config is @owned. */
+dpb_status dpb_sweep_config(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
+                            struct dpb_config **config);
+/* "comm.name=shm run.workers=2": for people. */
+void dpb_sweep_label(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job, char *text,
+                     size_t capacity);
+/* The order of the timing jobs, repeats * n_cells of them: within each repeat every cell once, in
+ * an order of its own drawn by `seed`. So a slow change of the machine touches all cells alike. */
+void dpb_sweep_order(const struct dpb_sweep *sweep, uint64_t seed, struct dpb_sweep_job *jobs);
+/* The accuracy jobs (none where sweep.accuracy is 0): one for each comm.name, with the most
+ * workers. At most n_cells of them; returns how many. */
+size_t dpb_sweep_accuracy_jobs(const struct dpb_sweep *sweep, struct dpb_sweep_job *jobs);
+
+/* ---- the document (dpbench.sweep/1) ------------------------------------------------------------
+ */
+
+/* A new document, with no runs yet. @owned; NULL: out of memory. */
+json_t *dpb_sweep_document(const struct dpb_sweep *sweep, const struct dpb_config *config);
+/* Appends a job's result (stolen) with its cell and repeat. */
+void dpb_sweep_add(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job, json_t *result,
+                   json_t *document);
+/* Makes rows[] from runs[], the warnings, and the status (DPB_OK, DPB_INTERRUPTED or a failure). */
+void dpb_sweep_finish(const struct dpb_sweep *sweep, dpb_status status, json_t *document);
+/* The table for people, at most 100 columns, and how to read it. */
+void dpb_sweep_print(const json_t *document, FILE *out);
+
+#endif

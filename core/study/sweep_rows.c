@@ -1,0 +1,500 @@
+/*
+ * sweep_rows.c - the document of a sweep: its runs, and one row a cell made from them.
+ *
+ * A row's rate is the median over the repeats of their mean rates, and its interval goes from the
+ * slowest to the fastest repeat: steps of one process share its luck with memory and cores, so only
+ * repeats are independent of each other. With one repeat it is that run's bootstrap interval.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "study/json.h"
+#include "study/sweep.h"
+#include "study/warnings.h"
+
+json_t *dpb_sweep_document(const struct dpb_sweep *sweep, const struct dpb_config *config)
+{
+    json_t *axes = json_object();
+    for (size_t i = 0; i < sweep->n_axes; i++) {
+        char key[256];
+        json_t *values = json_array();
+        for (size_t v = 0; v < sweep->axes[i].n_values; v++)
+            json_array_append_new(values, dpb_json_string(sweep->axes[i].values[v]));
+        snprintf(key, sizeof key, "%s.%s", sweep->axes[i].section, sweep->axes[i].key);
+        json_object_set_new(axes, key, values);
+    }
+    time_t now = time(NULL);
+    struct tm utc;
+    char started[32];
+    gmtime_r(&now, &utc);
+    strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    const struct dpb_setting *name = dpb_config_get(sweep->base, "run", "name");
+    return json_pack("{s:s, s:s, s:o, s:o, s:s, s:o, s:I, s:I, s:o, s:[], s:[]}", //
+                     "schema", "dpbench.sweep/1",                                 //
+                     "status", "interrupted",                                     //
+                     "error", json_null(),                                        //
+                     "name", dpb_json_string(name ? name->value : "run"),         //
+                     "started", started,                                          //
+                     "axes", axes,                                                //
+                     "repeats", (json_int_t)sweep->repeats,                       //
+                     "accuracy_steps", (json_int_t)sweep->accuracy,               //
+                     "config", dpb_config_to_json(config), "rows", "runs");
+}
+
+static json_t *cell_to_json(const struct dpb_sweep *sweep, size_t cell)
+{
+    json_t *json = json_object();
+    for (size_t i = 0; i < sweep->n_axes; i++) {
+        char key[256];
+        snprintf(key, sizeof key, "%s.%s", sweep->axes[i].section, sweep->axes[i].key);
+        json_object_set_new(json, key, dpb_json_string(dpb_sweep_value(sweep, cell, i)));
+    }
+    return json;
+}
+
+void dpb_sweep_add(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job, json_t *result,
+                   json_t *document)
+{
+    json_object_set_new(result, "cell", cell_to_json(sweep, job->cell));
+    json_object_set_new(result, "cell_index", json_integer((json_int_t)job->cell));
+    json_object_set_new(result, "repeat", json_integer((json_int_t)job->repeat));
+    json_object_set_new(result, "purpose", json_string(job->accuracy ? "accuracy" : "timing"));
+    json_array_append_new(json_object_get(document, "runs"), result);
+}
+
+/* ---- the runs of a cell ------------------------------------------------------------------------
+ */
+
+static bool is_ok(const json_t *run)
+{
+    return strcmp(dpb_json_text(run, "status", ""), "ok") == 0;
+}
+
+static bool is_timing(const json_t *run)
+{
+    return strcmp(dpb_json_text(run, "purpose", ""), "timing") == 0;
+}
+
+/* The timing runs of one cell; @borrowed. */
+struct cell_runs {
+    const json_t **ok;
+    size_t n_ok, n_failed, n_interrupted;
+    const json_t *any;  /* one of them, a good one if there is: for what all have in common */
+    const char *reason; /* why the first failed one failed */
+};
+
+static bool cell_runs_find(const json_t *document, size_t cell, struct cell_runs *found)
+{
+    const json_t *runs = json_object_get(document, "runs"), *run;
+    size_t i;
+    *found = (struct cell_runs){.ok = calloc(json_array_size(runs) + 1, sizeof *found->ok)};
+    if (found->ok == NULL)
+        return false;
+    json_array_foreach(runs, i, run)
+    {
+        if (!is_timing(run) || (size_t)dpb_json_number(run, "cell_index") != cell)
+            continue;
+        if (is_ok(run)) {
+            found->ok[found->n_ok++] = run;
+        } else if (strcmp(dpb_json_text(run, "status", ""), "interrupted") == 0) {
+            found->n_interrupted++;
+        } else {
+            if (found->n_failed++ == 0)
+                found->reason = dpb_json_text(run, "error", "no reason given");
+        }
+        if (found->any == NULL || (is_ok(run) && !is_ok(found->any)))
+            found->any = run;
+    }
+    return true;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* A number of every good run: its median, least and greatest; NaN where there is none. */
+struct spread {
+    double median, low, high;
+};
+
+static struct spread spread_over(const struct cell_runs *runs, double (*of)(const json_t *run))
+{
+    struct spread spread = {NAN, NAN, NAN};
+    double *values = calloc(runs->n_ok + 1, sizeof *values);
+    size_t n = 0;
+    for (size_t i = 0; values != NULL && i < runs->n_ok; i++) {
+        values[n] = of(runs->ok[i]);
+        n += isfinite(values[n]) ? 1 : 0;
+    }
+    if (n > 0) {
+        qsort(values, n, sizeof *values, by_value);
+        spread.median = (values[(n - 1) / 2] + values[n / 2]) / 2;
+        spread.low = values[0];
+        spread.high = values[n - 1];
+    }
+    free(values);
+    return spread;
+}
+
+static double rate_of_run(const json_t *run)
+{
+    return dpb_json_number(run, "timing.samples_per_s.mean");
+}
+
+static double step_of_run(const json_t *run)
+{
+    return dpb_json_number(run, "timing.elapsed_ns") / dpb_json_number(run, "timing.steps");
+}
+
+static double exposed_of_run(const json_t *run)
+{
+    return dpb_json_number(run, "timing.breakdown_ns.comm_exposed") / step_of_run(run);
+}
+
+static double hidden_of_run(const json_t *run)
+{
+    return dpb_json_number(run, "timing.breakdown_ns.comm_hidden") / step_of_run(run);
+}
+
+static double bytes_of_run(const json_t *run)
+{
+    return dpb_json_number(run, "comm.bytes_per_step");
+}
+
+static double accuracy_of_run(const json_t *run)
+{
+    const json_t *evals = json_object_get(run, "eval");
+    size_t n = json_array_size(evals);
+    return n > 0 ? dpb_json_number(json_array_get(evals, n - 1), "accuracy") : NAN;
+}
+
+static double threads_of_run(const json_t *run)
+{
+    return dpb_json_number(json_array_get(json_object_get(run, "ranks"), 0), "threads");
+}
+
+/* ---- loss at the same number of samples --------------------------------------------------------
+ */
+
+static bool is_training(const json_t *run)
+{
+    return strcmp(dpb_json_text(run, "config.run.mode.value", "train"), "train") == 0;
+}
+
+/* The largest number of samples that every training run reached; 0: none. */
+static double common_samples(const json_t *document)
+{
+    const json_t *run;
+    size_t i;
+    double common = INFINITY;
+    json_array_foreach(json_object_get(document, "runs"), i, run)
+    {
+        if (is_timing(run) && is_ok(run) && is_training(run))
+            common = fmin(common, (double)json_array_size(json_object_get(run, "loss")) *
+                                      dpb_json_number(run, "batch.global"));
+    }
+    return isfinite(common) ? common : 0;
+}
+
+/* Mean loss of the steps that end within the last tenth of the first `samples`: as many samples for
+ * every strategy and number of workers. */
+static double loss_at(const json_t *run, double samples)
+{
+    const json_t *loss = json_object_get(run, "loss");
+    double global_batch = dpb_json_number(run, "batch.global");
+    if (!is_training(run) || !(samples >= global_batch))
+        return NAN;
+    size_t end = (size_t)(samples / global_batch);
+    size_t begin = (size_t)ceil(0.9 * samples / global_batch);
+    begin = begin < end ? begin : end - 1;
+    double sum = 0;
+    for (size_t k = begin; k < end; k++) {
+        const json_t *value = json_array_get(loss, k);
+        sum += json_is_number(value) ? json_number_value(value) : NAN;
+    }
+    return sum / (double)(end - begin);
+}
+
+static double mean_loss_at(const struct cell_runs *runs, double samples)
+{
+    double sum = 0;
+    for (size_t i = 0; i < runs->n_ok; i++)
+        sum += loss_at(runs->ok[i], samples);
+    return runs->n_ok > 0 ? sum / (double)runs->n_ok : NAN;
+}
+
+/* ---- verdicts ----------------------------------------------------------------------------------
+ */
+
+static bool verdict_is(const json_t *run, const char *path, const char *verdict)
+{
+    return strcmp(dpb_json_text(run, path, "skipped"), verdict) == 0;
+}
+
+/* true, false, or null where there is nothing to verify (no exchange). */
+static json_t *verified(const struct cell_runs *runs)
+{
+    bool all = runs->n_ok > 0, applicable = false;
+    for (size_t i = 0; i < runs->n_ok; i++) {
+        const json_t *run = runs->ok[i];
+        bool pattern = verdict_is(run, "verification.pattern", "pass");
+        bool no_pattern = verdict_is(run, "verification.pattern", "not_applicable");
+        bool replicas = verdict_is(run, "verification.replicas", "pass");
+        bool no_replicas = verdict_is(run, "verification.replicas", "not_applicable");
+        applicable |= !no_pattern || !no_replicas;
+        all &= (pattern || no_pattern) && (replicas || no_replicas);
+    }
+    return all && !applicable ? json_null() : json_boolean(all);
+}
+
+static bool proved(const struct cell_runs *runs)
+{
+    bool all = runs->n_ok > 0;
+    for (size_t i = 0; i < runs->n_ok; i++)
+        all &= verdict_is(runs->ok[i], "verification.exchange", "pass");
+    return all;
+}
+
+/* ---- rows --------------------------------------------------------------------------------------
+ */
+
+static json_t *rate_to_json(const struct cell_runs *runs)
+{
+    struct spread rate = spread_over(runs, rate_of_run);
+    const char *interval = "min..max of the repeats";
+    if (runs->n_ok == 1) {
+        const json_t *ci95 = dpb_json_at(runs->ok[0], "timing.samples_per_s.ci95");
+        const json_t *low = json_array_get(ci95, 0), *high = json_array_get(ci95, 1);
+        interval = "95 % bootstrap interval of the median step";
+        rate.low = json_is_number(low) ? json_number_value(low) : NAN;
+        rate.high = json_is_number(high) ? json_number_value(high) : NAN;
+    }
+    return json_pack("{s:o, s:o, s:o, s:s}", "median", dpb_json_real(rate.median), "low",
+                     dpb_json_real(rate.low), "high", dpb_json_real(rate.high), "interval",
+                     interval);
+}
+
+static bool any_true(const struct cell_runs *runs, const char *path, bool value)
+{
+    bool any = false;
+    for (size_t i = 0; i < runs->n_ok; i++)
+        any |= json_is_true(dpb_json_at(runs->ok[i], path)) == value;
+    return any;
+}
+
+static const char *text_of_any(const json_t *run, const char *path, const char *in_config)
+{
+    return dpb_json_text(run, path, dpb_json_text(run, in_config, "?"));
+}
+
+static json_t *row_to_json(const struct dpb_sweep *sweep, size_t cell, double samples,
+                           const struct cell_runs *runs)
+{
+    const char *status = runs->n_failed > 0 ? "failed" : runs->n_ok > 0 ? "ok" : "interrupted";
+    const json_t *workers = dpb_json_at(runs->any, "world.workers");
+    double accuracy = spread_over(runs, accuracy_of_run).median;
+    bool gated = any_true(runs, "timing.gated", true);
+    json_t *row =
+        json_pack("{s:I, s:o, s:s, s:s, s:s, s:O?, s:s?, s:I, s:I}",                             //
+                  "cell_index", (json_int_t)cell,                                                //
+                  "cell", cell_to_json(sweep, cell),                                             //
+                  "status", status,                                                              //
+                  "strategy", text_of_any(runs->any, "strategy.name", "config.comm.name.value"), //
+                  "consistency", dpb_json_text(runs->any, "strategy.consistency", "?"),          //
+                  "workers", workers,                                                            //
+                  "error", runs->reason,                                                         //
+                  "runs", (json_int_t)runs->n_ok,                                                //
+                  "failed_runs", (json_int_t)runs->n_failed);
+    json_t *numbers = json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b}",          //
+        "samples_per_s", rate_to_json(runs),                                               //
+        "step_ns", dpb_json_real(spread_over(runs, step_of_run).median),                   //
+        "comm_exposed_share", dpb_json_real(spread_over(runs, exposed_of_run).median),     //
+        "comm_hidden_share", dpb_json_real(spread_over(runs, hidden_of_run).median),       //
+        "bytes_per_step", dpb_json_real(spread_over(runs, bytes_of_run).median),           //
+        "threads", dpb_json_real(spread_over(runs, threads_of_run).median),                //
+        "batch_per_worker", dpb_json_real(dpb_json_number(runs->any, "batch.per_worker")), //
+        "batch_global", dpb_json_real(dpb_json_number(runs->any, "batch.global")),         //
+        "loss", dpb_json_real(mean_loss_at(runs, samples)),                                //
+        "accuracy", dpb_json_real(accuracy),                                               //
+        "verified", verified(runs),                                                        //
+        "proved", proved(runs),                                                            //
+        "oversubscribed", any_true(runs, "world.oversubscribed", true),                    //
+        "steady", runs->n_ok > 0 && (!gated || !any_true(runs, "timing.steady", false)));
+    json_object_update(row, numbers);
+    json_decref(numbers);
+    return row;
+}
+
+static void add_rows(const struct dpb_sweep *sweep, json_t *document)
+{
+    double samples = common_samples(document);
+    json_object_set_new(document, "loss_samples", json_integer((json_int_t)samples));
+    for (size_t cell = 0; cell < sweep->n_cells; cell++) {
+        struct cell_runs runs;
+        if (cell_runs_find(document, cell, &runs) && runs.any != NULL)
+            json_array_append_new(json_object_get(document, "rows"),
+                                  row_to_json(sweep, cell, samples, &runs));
+        free(runs.ok);
+    }
+}
+
+/* The accuracy runs speak for all rows of their strategy. */
+static void add_accuracy(json_t *document)
+{
+    const json_t *run;
+    json_t *row;
+    size_t i, k;
+    json_array_foreach(json_object_get(document, "runs"), i, run)
+    {
+        if (is_timing(run))
+            continue;
+        const char *strategy = text_of_any(run, "strategy.name", "config.comm.name.value");
+        const json_t *workers = dpb_json_at(run, "world.workers");
+        if (is_ok(run) && workers != NULL)
+            json_object_set(document, "accuracy_workers", (json_t *)(uintptr_t)workers);
+        json_array_foreach(json_object_get(document, "rows"), k, row)
+        {
+            if (strcmp(dpb_json_text(row, "strategy", ""), strategy) != 0)
+                continue;
+            json_object_set_new(row, "accuracy",
+                                dpb_json_real(is_ok(run) ? accuracy_of_run(run) : NAN));
+            if (!is_ok(run) && json_is_null(json_object_get(row, "error")))
+                json_object_set(row, "error", json_object_get(run, "error"));
+        }
+    }
+}
+
+/* ---- speedup -----------------------------------------------------------------------------------
+ */
+
+/* Settings in which a row may differ from the one it is compared with. */
+static bool may_differ(const char *key, bool other_strategy)
+{
+    return strcmp(key, "run.workers") == 0 || strcmp(key, "run.servers") == 0 ||
+           (other_strategy && strncmp(key, "comm.", 5) == 0);
+}
+
+/* Same cores of a worker, same batch (of a worker, or of the job), same in all else. */
+static bool comparable(const json_t *row, const json_t *other, bool other_strategy)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(json_object_get(row, "cell"), key, value)
+    {
+        if (!may_differ(key, other_strategy) &&
+            !json_equal(value, json_object_get(json_object_get(other, "cell"), key)))
+            return false;
+    }
+    bool same_batch =
+        dpb_json_number(row, "batch_per_worker") == dpb_json_number(other, "batch_per_worker") ||
+        dpb_json_number(row, "batch_global") == dpb_json_number(other, "batch_global");
+    return same_batch && dpb_json_number(row, "threads") == dpb_json_number(other, "threads");
+}
+
+/* The one-worker row to compare with; NULL: the sweep has none. */
+static const json_t *find_baseline(const json_t *rows, const json_t *row, bool independent)
+{
+    const char *strategy = dpb_json_text(row, "strategy", "");
+    const json_t *other;
+    size_t i;
+    json_array_foreach(rows, i, other)
+    {
+        const char *name = dpb_json_text(other, "strategy", "?");
+        if (strcmp(name, independent ? "independent" : strategy) == 0 &&
+            dpb_json_number(other, "workers") == 1 &&
+            isfinite(dpb_json_number(other, "samples_per_s.median")) &&
+            comparable(row, other, independent))
+            return other;
+    }
+    return NULL;
+}
+
+static void add_speedups(json_t *document)
+{
+    json_t *rows = json_object_get(document, "rows"), *row;
+    size_t i;
+    json_array_foreach(rows, i, row)
+    {
+        const json_t *independent = find_baseline(rows, row, true);
+        const json_t *same = find_baseline(rows, row, false);
+        const json_t *baseline = independent != NULL ? independent : same;
+        double rate = dpb_json_number(row, "samples_per_s.median");
+        double speedup = rate / dpb_json_number(baseline, "samples_per_s.median");
+        double speedup_same = rate / dpb_json_number(same, "samples_per_s.median");
+        const char *text = independent != NULL ? "independent, 1 worker"
+                           : same != NULL      ? "same strategy, 1 worker"
+                                               : NULL;
+        json_object_set_new(row, "speedup", dpb_json_real(speedup));
+        json_object_set_new(row, "efficiency",
+                            dpb_json_real(speedup / dpb_json_number(row, "workers")));
+        json_object_set_new(row, "speedup_over", text ? json_string(text) : json_null());
+        json_object_set_new(row, "speedup_over_same_strategy", dpb_json_real(speedup_same));
+    }
+}
+
+/* ---- the whole ---------------------------------------------------------------------------------
+ */
+
+/* Rows by workers compare only where a worker has the same cores in all of them. */
+static void warn_of_cores(const struct dpb_sweep *sweep, json_t *document, json_t *warnings)
+{
+    for (size_t i = 0; i < sweep->n_axes; i++)
+        if (strcmp(sweep->axes[i].section, "device") == 0 &&
+            strcmp(sweep->axes[i].key, "threads") == 0)
+            return; /* asked for */
+    double least = INFINITY, most = 0;
+    const json_t *row;
+    size_t i;
+    json_array_foreach(json_object_get(document, "rows"), i, row)
+    {
+        double threads = dpb_json_number(row, "threads");
+        least = fmin(least, threads);
+        most = fmax(most, threads);
+    }
+    if (least < most)
+        dpb_warnings_add(
+            warnings, "cores_differ",
+            "workers compute with %.0f to %.0f threads: their rows do not compare; set "
+            "device.threads",
+            least, most);
+}
+
+static void set_status(dpb_status status, json_t *document)
+{
+    const json_t *runs = json_object_get(document, "runs"), *run;
+    size_t i, n_bad = 0;
+    const char *first = NULL;
+    json_array_foreach(runs, i, run)
+    {
+        if (is_ok(run))
+            continue;
+        n_bad++;
+        first = first != NULL ? first : dpb_json_text(run, "error", "no reason given");
+    }
+    const char *text = status == DPB_INTERRUPTED       ? "interrupted"
+                       : status != DPB_OK || n_bad > 0 ? "failed"
+                                                       : "ok";
+    json_object_set_new(document, "status", json_string(text));
+    if (n_bad > 0)
+        json_object_set_new(document, "error",
+                            json_sprintf("%zu of %zu runs are not ok; the first: %s", n_bad,
+                                         json_array_size(runs), first));
+}
+
+void dpb_sweep_finish(const struct dpb_sweep *sweep, dpb_status status, json_t *document)
+{
+    json_t *warnings = json_array();
+    add_rows(sweep, document);
+    add_accuracy(document);
+    add_speedups(document);
+    warn_of_cores(sweep, document, warnings);
+    json_object_set_new(document, "warnings", warnings);
+    set_status(status, document);
+}

@@ -1,0 +1,51 @@
+/* versions.c - result.versions: what a run was made with, built against and loaded. */
+#include <gnu/libc-version.h>
+#include <hwloc.h>
+#include <stdio.h>
+#include <sys/utsname.h>
+
+#include "study/result.h"
+#include "world/plugins.h"
+
+static json_t *library(const char *built, const char *loaded)
+{
+    return json_pack("{s:s?, s:s?}", "built", built, "loaded", loaded);
+}
+
+static json_t *plugin_to_json(const struct dpb_plugin *plugin)
+{
+    json_t *libraries = json_object();
+    for (const struct dpb_library *l = plugin->libraries; l != NULL && l->name != NULL; l++)
+        json_object_set_new(libraries, l->name, library(l->built, l->loaded));
+    return json_pack("{s:s, s:s, s:o}", "name", plugin->name, "version", plugin->version,
+                     "libraries", libraries);
+}
+
+/* hwloc counts 0x00020900 for 2.9. */
+static void hwloc_text(unsigned version, char *text, size_t capacity)
+{
+    snprintf(text, capacity, "%u.%u.%u", version >> 16, (version >> 8) & 0xff, version & 0xff);
+}
+
+json_t *dpb_result_versions(const struct dpb_experiment *experiment)
+{
+    struct utsname kernel = {0};
+    char hwloc_built[32], hwloc_loaded[32], kernel_text[160];
+    uname(&kernel);
+    snprintf(kernel_text, sizeof kernel_text, "%s %s", kernel.sysname, kernel.release);
+    hwloc_text(HWLOC_API_VERSION, hwloc_built, sizeof hwloc_built);
+    hwloc_text(hwloc_get_api_version(), hwloc_loaded, sizeof hwloc_loaded);
+    json_t *plugins = json_object();
+    for (size_t kind = 0; kind < DPB_PLUGIN_KINDS; kind++)
+        if (experiment->plugins[kind] != NULL)
+            json_object_set_new(plugins, dpb_plugin_kind_name[kind],
+                                plugin_to_json(experiment->plugins[kind]));
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o}",                      //
+                     "dpbench", DPB_VERSION,                                     //
+                     "compiler", __VERSION__,                                    //
+                     "libc", gnu_get_libc_version(),                             //
+                     "kernel", kernel_text,                                      //
+                     "jansson", library(JANSSON_VERSION, jansson_version_str()), //
+                     "hwloc", library(hwloc_built, hwloc_loaded),                //
+                     "plugins", plugins);
+}
