@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Writes stats_oracle.h: series and their statistics by Python's own library and exact fractions.
+
+    tests/unit/stats_oracle.py > tests/unit/stats_oracle.h
+
+The interval of the median is that of the ideal bootstrap (infinitely many resamples): for odd n the
+median of a resample is at most the j-th smallest value with the probability that a binomial(n, j / n)
+number reaches (n + 1) / 2. The table has the values between which each end must lie, for 1,000
+resamples: the ideal quantiles four standard errors to either side.
+"""
+import math
+import random
+import statistics
+from fractions import Fraction
+
+
+def quantile(x, p):
+    x = sorted(x)
+    position = (len(x) - 1) * Fraction(p).limit_denominator(1000)
+    below = math.floor(position)
+    above = min(below + 1, len(x) - 1)
+    return float(Fraction(x[below]) + (position - below) * (Fraction(x[above]) - Fraction(x[below])))
+
+
+def log_choose(n, k):
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+
+
+def at_most(n, j):
+    """Probability that the median of a resample is at most the j-th smallest of n values, n odd."""
+    if j <= 0 or j >= n:
+        return float(j >= n)
+    p = j / n
+    return math.fsum(math.exp(log_choose(n, k) + k * math.log(p) + (n - k) * math.log1p(-p))
+                     for k in range((n + 1) // 2, n + 1))
+
+
+def bootstrap_bounds(x):
+    """Bounds of either end: (low_min, low_max, high_min, high_max)."""
+    x, n = sorted(x), len(x)
+    error = 4 * math.sqrt(0.025 * 0.975 / 1000)
+    bounds = []
+    for p in (0.025 - error, 0.025 + error, 0.975 - error, 0.975 + error):
+        bounds.append(x[next((j for j in range(1, n + 1) if at_most(n, j) >= p), n) - 1])
+    return bounds
+
+
+def cases():
+    rng = random.Random(20240229)
+    yield "two", [3.0, 1.0]
+    yield "constant", [7.25] * 9
+    yield "small", [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]
+    yield "signs", [-3.5, 0.0, 12.0, -1e-3, 2.5]
+    yield "offset", [1e9 + v for v in (4.0, 7.0, 13.0, 16.0)]
+    yield "normal", [rng.gauss(100, 5) for _ in range(101)]
+    yield "skewed", [math.exp(rng.gauss(0, 1)) for _ in range(151)]
+    yield "outlier", [10 + rng.random() for _ in range(40)] + [1000.0]
+    yield "even", [rng.uniform(1, 2) for _ in range(64)]
+
+
+def main():
+    print("/* Made by stats_oracle.py; not to be edited. */")
+    print("struct oracle_case {\n    const char *name;\n    size_t n;\n    double x[160];")
+    print("    double mean, stddev, min, p10, median, p90, p99, max, jitter, uncertainty;")
+    print("    double ci95_bounds[4]; /* all 0: not known */\n};\n")
+    print("static const struct oracle_case oracle_cases[] = {")
+    for name, x in cases():
+        exact = [Fraction(v) for v in x]
+        mean = sum(exact) / len(exact)
+        median = statistics.median(exact)
+        stddev = math.sqrt(statistics.variance(exact))
+        jitter = 1.4826 * float(statistics.median([abs(v - median) for v in exact]))
+        bounds = bootstrap_bounds(x) if len(x) % 2 == 1 and len(x) > 100 else [0.0] * 4
+        values = [float(mean), stddev, min(x), quantile(x, 0.1), float(median), quantile(x, 0.9),
+                  quantile(x, 0.99), max(x), jitter, stddev / math.sqrt(len(x))]
+        series = ",\n      ".join(", ".join(map(repr, x[i:i + 4])) for i in range(0, len(x), 4))
+        print(f'    {{"{name}", {len(x)},\n     {{{series}}},')
+        print("     " + ",\n     ".join(map(repr, values)) + ",")
+        print("     {" + ", ".join(map(repr, bounds)) + "}},")
+    print("};")
+
+
+main()

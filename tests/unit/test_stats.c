@@ -1,0 +1,286 @@
+/*
+ * Statistics against stats_oracle.h (made by Python's library and exact fractions), and the gate on
+ * series whose verdict is known.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/stats.h"
+#include "dpbench/random.h"
+#include "stats_oracle.h"
+
+enum { N_CASES = sizeof oracle_cases / sizeof *oracle_cases };
+
+static void assert_near(const char *name, const char *what, double is, double should)
+{
+    double error = fabs(is - should);
+    if (!(error <= 1e-12 * fabs(should)))
+        fail_msg("%s of '%s' is %.17g, should be %.17g", what, name, is, should);
+}
+
+static void test_oracle(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_CASES; i++) {
+        const struct oracle_case *c = &oracle_cases[i];
+        struct dpb_stats s;
+        dpb_stats_of(c->x, c->n, &s);
+        assert_int_equal(s.n, c->n);
+        assert_near(c->name, "mean", s.mean, c->mean);
+        assert_near(c->name, "stddev", s.stddev, c->stddev);
+        assert_near(c->name, "min", s.min, c->min);
+        assert_near(c->name, "p10", s.p10, c->p10);
+        assert_near(c->name, "median", s.median, c->median);
+        assert_near(c->name, "p90", s.p90, c->p90);
+        assert_near(c->name, "p99", s.p99, c->p99);
+        assert_near(c->name, "max", s.max, c->max);
+        assert_near(c->name, "jitter", s.jitter, c->jitter);
+        assert_near(c->name, "uncertainty", s.uncertainty, c->uncertainty);
+    }
+}
+
+static void test_bootstrap_oracle(void **state)
+{
+    (void)state;
+    int checked = 0;
+    for (size_t i = 0; i < N_CASES; i++) {
+        const struct oracle_case *c = &oracle_cases[i];
+        const double *bounds = c->ci95_bounds;
+        if (bounds[3] == 0)
+            continue;
+        struct dpb_stats s;
+        dpb_stats_of(c->x, c->n, &s);
+        if (!(s.ci95[0] >= bounds[0] && s.ci95[0] <= bounds[1] && s.ci95[1] >= bounds[2] &&
+              s.ci95[1] <= bounds[3]))
+            fail_msg("ci95 of '%s' is %.17g to %.17g", c->name, s.ci95[0], s.ci95[1]);
+        checked++;
+    }
+    assert_int_equal(checked, 2);
+}
+
+/* Medians of plain resamples, drawn element by element, for an even length (where two order
+ * statistics meet): the quantiles of both ways agree. */
+static void test_bootstrap_even(void **state)
+{
+    (void)state;
+    enum { N = 20, RESAMPLES = 20000 };
+    static double medians[RESAMPLES];
+    double x[N], picked[N];
+    for (int i = 0; i < N; i++)
+        x[i] = i;
+    for (uint32_t r = 0; r < RESAMPLES; r++) {
+        double sorted[N] = {0};
+        for (uint32_t i = 0; i < N; i++)
+            picked[i] = x[(size_t)(N * dpb_random_uniform(
+                                           dpb_random(5, DPB_STREAM_SHUFFLE, r, i, 0, 0).v[0]))];
+        for (int i = 0; i < N; i++) { /* insertion: the oracle shares no code with what it checks */
+            int j = i;
+            for (; j > 0 && sorted[j - 1] > picked[i]; j--)
+                sorted[j] = sorted[j - 1];
+            sorted[j] = picked[i];
+        }
+        medians[r] = (sorted[N / 2 - 1] + sorted[N / 2]) / 2;
+    }
+    struct dpb_stats direct;
+    dpb_stats_of(x, N, &direct);
+    size_t below[2] = {0, 0};
+    for (int r = 0; r < RESAMPLES; r++) {
+        below[0] += medians[r] <= direct.ci95[0];
+        below[1] += medians[r] <= direct.ci95[1];
+    }
+    /* Medians are multiples of 0.5 here: each carries a few per cent of the resamples. */
+    assert_in_range(below[0], RESAMPLES * 12 / 1000, RESAMPLES * 48 / 1000);
+    assert_in_range(below[1], RESAMPLES * 960 / 1000, RESAMPLES * 988 / 1000);
+}
+
+static void test_bootstrap_repeats(void **state)
+{
+    (void)state;
+    enum { N = 100000 };
+    double *x = malloc(N * sizeof *x);
+    for (uint32_t i = 0; i < N; i++)
+        x[i] = dpb_random_uniform(dpb_random(1, DPB_STREAM_SHUFFLE, i, 0, 0, 0).v[0]);
+    struct dpb_stats a, b;
+    dpb_stats_of(x, N, &a);
+    dpb_stats_of(x, N, &b);
+    assert_memory_equal(&a, &b, sizeof a);
+    /* Of the uniform distribution: 1.96 / (2 sqrt(n)) to either side. */
+    assert_true(a.ci95[0] < a.median && a.median < a.ci95[1]);
+    double width = a.ci95[1] - a.ci95[0], expected = 1.96 / sqrt(N);
+    assert_true(width > 0.85 * expected && width < 1.15 * expected);
+    free(x);
+}
+
+static void test_degenerate(void **state)
+{
+    (void)state;
+    struct dpb_stats s;
+    dpb_stats_of(NULL, 0, &s);
+    assert_int_equal(s.n, 0);
+    assert_true(isnan(s.mean) && isnan(s.median) && isnan(s.max) && isnan(s.ci95[1]));
+    double one = 3;
+    dpb_stats_of(&one, 1, &s);
+    assert_true(s.mean == 3 && s.median == 3 && s.p99 == 3 && s.min == 3 && s.max == 3);
+    assert_true(isnan(s.stddev) && isnan(s.uncertainty) && isnan(s.jitter) && isnan(s.ci95[0]));
+    double bad[3] = {1, NAN, 2};
+    dpb_stats_of(bad, 3, &s);
+    assert_true(isnan(s.mean) && isnan(s.min));
+    bad[1] = INFINITY;
+    dpb_stats_of(bad, 3, &s);
+    assert_true(isnan(s.mean) && isnan(s.min));
+}
+
+static void test_rate(void **state)
+{
+    (void)state;
+    const int64_t step_ns[4] = {1000000000, 2000000000, 1000000000, 4000000000};
+    struct dpb_stats rate;
+    dpb_rate_of(step_ns, 4, 100, &rate);
+    assert_near("rate", "mean", rate.mean, 400.0 / 8); /* not the mean of the rates, 68.75 */
+    assert_near("rate", "median", rate.median, 75);
+    assert_near("rate", "min", rate.min, 25);
+    assert_near("rate", "max", rate.max, 100);
+    assert_near("rate", "p10", rate.p10, 32.5);
+    assert_near("rate", "jitter", rate.jitter, 1.4826 * 25);
+    const int64_t stopped[2] = {1000, 0};
+    dpb_rate_of(stopped, 2, 100, &rate);
+    assert_true(isnan(rate.mean) && isnan(rate.max));
+}
+
+/* ---- the gate -----------------------------------------------------------------------------------
+ */
+
+static const struct dpb_gate_limits usual = {20, 3, 0.01, 0.05};
+
+typedef double series(int step);
+
+/* Uniform in [-1, 1), a function of the step. */
+static double noise(int step)
+{
+    return 2.0 * (double)dpb_random_uniform(
+                     dpb_random(9, DPB_STREAM_SHUFFLE, (uint32_t)step, 0, 0, 0).v[0]) -
+           1.0;
+}
+
+static double steady(int step)
+{
+    return 1e6 * (1 + 0.004 * noise(step));
+}
+
+static double rising(int step) /* 2 % a window */
+{
+    return 1e6 * (1 + 0.001 * step + 0.002 * noise(step));
+}
+
+static double falling(int step) /* 2 % a window, for ever */
+{
+    return 1e9 * exp(-0.001 * step);
+}
+
+static double staircase(int step) /* flat within each window, 3 % from one to the next */
+{
+    return 1e6 * pow(1.03, step / 20);
+}
+
+static double bimodal(int step) /* two speeds, half of the steps each, 20 % apart */
+{
+    return step % 2 ? 1.0e6 : 1.2e6;
+}
+
+static double noisy(int step) /* 30 % to either side */
+{
+    return 1e6 * (1 + 0.3 * noise(step));
+}
+
+static double outlier(int step)
+{
+    return step == 30 ? 1e7 : steady(step);
+}
+
+static double warm_up(int step) /* ten times slower, settling by step 50 */
+{
+    return steady(step) * (1 + 9 * exp(-step / 7.0));
+}
+
+static double
+one_slow_step_in_20(int step) /* p90 does not see it; nor would a user wait for less */
+{
+    return step % 20 == 10 ? 1.05e6 : steady(step);
+}
+
+/* The first step after which the gate is open; -1: never. */
+static int opens_at(series *of, int steps)
+{
+    struct dpb_gate *gate = dpb_gate_create(&usual);
+    int at = -1;
+    for (int step = 0; step < steps; step++) {
+        bool open = dpb_gate_add(gate, (int64_t)of(step));
+        if (at >= 0)
+            assert_true(open); /* once open, open */
+        if (open && at < 0)
+            at = step + 1;
+    }
+    dpb_gate_destroy(gate);
+    return at;
+}
+
+static void test_gate(void **state)
+{
+    (void)state;
+    assert_int_equal(opens_at(steady, 1000), 60);
+    assert_int_equal(opens_at(one_slow_step_in_20, 1000), 60);
+    assert_int_equal(opens_at(outlier, 1000),
+                     100); /* the window of steps 20 to 39 starts it anew */
+    int warm = opens_at(warm_up, 1000);
+    assert_in_range(warm, 100, 140);
+    assert_int_equal(warm % 20, 0);
+    assert_int_equal(opens_at(rising, 500), -1);
+    assert_int_equal(opens_at(falling, 3000), -1);
+    assert_int_equal(opens_at(staircase, 1000), -1);
+    assert_int_equal(opens_at(bimodal, 1000), -1);
+    assert_int_equal(opens_at(noisy, 1000), -1);
+}
+
+static void test_gate_limits(void **state)
+{
+    (void)state;
+    struct dpb_gate_limits limits = {2, 1, 0.01, 0.05};
+    struct dpb_gate *gate = dpb_gate_create(&limits);
+    assert_false(dpb_gate_add(gate, 100));
+    assert_true(dpb_gate_add(gate, 100));
+    dpb_gate_destroy(gate);
+    dpb_gate_destroy(NULL);
+}
+
+static void test_drift(void **state)
+{
+    (void)state;
+    int64_t ramp[101];
+    for (int i = 0; i <= 100; i++)
+        ramp[i] = 1000 + 2 * i; /* slope 2, mean 1100 */
+    assert_near("ramp", "drift", dpb_drift_of(ramp, 101), 2.0 * 101 / 1100);
+    for (int i = 0; i <= 100; i++)
+        ramp[i] = 1200 - 2 * i;
+    assert_near("falling ramp", "drift", dpb_drift_of(ramp, 101), 2.0 * 101 / 1100);
+    const int64_t flat[3] = {5, 5, 5}, zero[3] = {0, 0, 0};
+    assert_true(dpb_drift_of(flat, 3) == 0 && dpb_drift_of(zero, 3) == 0);
+    assert_true(dpb_drift_of(ramp, 1) == 0 && dpb_drift_of(NULL, 0) == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_oracle),         cmocka_unit_test(test_bootstrap_oracle),
+        cmocka_unit_test(test_bootstrap_even), cmocka_unit_test(test_bootstrap_repeats),
+        cmocka_unit_test(test_degenerate),     cmocka_unit_test(test_rate),
+        cmocka_unit_test(test_gate),           cmocka_unit_test(test_gate_limits),
+        cmocka_unit_test(test_drift),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
