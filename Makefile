@@ -21,7 +21,7 @@ WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
 DEFS    := -D_GNU_SOURCE -DDPB_VERSION='"$(shell cat VERSION)"'
 COMMON  := -std=c11 $(WARN) $(DEFS) -fno-math-errno -MMD -MP $(SANITIZE)
 CORE_CFLAGS   = $(COMMON) -Wconversion -Icore/include -Icore $(shell pkg-config --cflags $(PKGS))
-PLUGIN_CFLAGS = $(COMMON) -Icore/include -fPIC -fvisibility=hidden
+PLUGIN_CFLAGS = $(COMMON) -Icore/include -Iplugins -fPIC -fvisibility=hidden
 CORE_LIBS     = $(shell pkg-config --libs $(PKGS)) -lm -ldl -lpthread
 
 # ---------------------------------------------------------------- what there is, found by its place
@@ -45,10 +45,13 @@ ifneq ($(HAVE_CPU),yes)
 SKIPPED    += devices/cpu
 endif
 
+# Code that several plugins of a kind share is linked into each.
+lib_comm   := $(wildcard plugins/lib/*.c)
+
 define plugin_rule
 ifeq ($(filter $(1)/$(2),$(SKIPPED)),)
 PLUGINS += $(BUILD)/plugins/$(call kind,$(1))_$(2).so
-$(BUILD)/plugins/$(call kind,$(1))_$(2).so: $(patsubst %.c,$(BUILD)/obj/%.o,$(call plugin_src,$(1),$(2)))
+$(BUILD)/plugins/$(call kind,$(1))_$(2).so: $(patsubst %.c,$(BUILD)/obj/%.o,$(call plugin_src,$(1),$(2)) $(lib_$(1)))
 endif
 endef
 $(foreach k,$(KINDS),$(foreach n,$(call plugin_names,$(k)),$(eval $(call plugin_rule,$(k),$(n)))))
@@ -85,7 +88,6 @@ $(BUILD)/obj/plugins/%.o: plugins/%.c
 # Arithmetic that the compiler should vectorise, and code for one instruction set, by file.
 $(BUILD)/obj/core/base/vec.o $(BUILD)/obj/core/train/optimizer.o: CFLAGS += -O3
 
-include mk/deps.mk
-include mk/test.mk
+include $(filter-out mk/onednn.mk,$(sort $(wildcard mk/*.mk)))
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

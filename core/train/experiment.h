@@ -53,7 +53,7 @@ uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t
 /* Bytes of journal that the longest run of these settings may need; sparse memory. */
 size_t dpb_experiment_journal_bytes(const struct dpb_experiment *experiment);
 /* Environment of the ranks (thread variables of plugins): NULL-terminated, @owned: one free() frees
- * all. `threads` is a worker's. */
+ * all. `threads` is a worker's; 0: as the options and the machine's cores say. */
 const char *const *dpb_experiment_environment(const struct dpb_experiment *experiment,
                                               uint32_t threads);
 

@@ -6,10 +6,8 @@
 #include "base/log.h"
 #include "dpbench/random.h"
 
-/* Halves of fewer than four bits do not mix, however many rounds they get. With these numbers all
- * permutations of 2 to 6 samples are equally frequent (test_feed); without the minimum they are
- * not.
- */
+/* Halves of fewer than four bits do not mix, however many rounds they get: with this minimum all
+ * permutations of 2 to 5 samples are equally frequent, without it they are not (test_feed). */
 enum { ROUNDS = 8, MIN_BITS = 8 };
 
 static uint32_t low_mask(uint32_t bits)

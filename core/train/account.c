@@ -1,0 +1,226 @@
+/* account.c - interval arithmetic on the spans of a step: see account.h. */
+#include "train/account.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+
+struct interval {
+    int64_t begin, end;
+};
+
+/* Intervals of one kind. Several threads append; the loop's thread reads at the end of the step, when
+ * all that belongs to it has been reported. */
+struct series {
+    struct interval *at;
+    uint64_t n; /* may exceed the capacity: the rest was dropped */
+};
+
+enum { EXPOSED, UPDATE, COMM, WAIT, N_SERIES };
+
+static struct {
+    struct dpb_journal *journal;
+    struct series series[N_SERIES];
+    uint64_t capacity;
+    uint64_t bytes;
+    bool running;
+    int64_t marked_ns;  /* end of the last part */
+    int64_t exposed_ns; /* since then */
+    struct dpb_record record;
+} account;
+
+dpb_status dpb_account_open(struct dpb_journal *journal, size_t capacity)
+{
+    account.journal = journal;
+    account.capacity = capacity;
+    for (int s = 0; s < N_SERIES; s++) {
+        account.series[s].at = dpb_alloc(capacity * sizeof(struct interval));
+        if (!account.series[s].at)
+            return DPB_NO_MEMORY;
+    }
+    return DPB_OK;
+}
+
+void dpb_account_close(void)
+{
+    for (int s = 0; s < N_SERIES; s++)
+        dpb_release(account.series[s].at, account.capacity * sizeof(struct interval));
+    memset(&account, 0, sizeof account);
+}
+
+static void append(struct series *series, int64_t begin_ns, int64_t end_ns)
+{
+    uint64_t i = __atomic_fetch_add(&series->n, 1, __ATOMIC_ACQ_REL);
+    if (i < account.capacity)
+        series->at[i] = (struct interval){begin_ns, end_ns};
+}
+
+/* ---- sets of disjoint rising intervals --------------------------------------------------------- */
+
+/* Insertion sort: spans come nearly in order, and this neither allocates nor recurses. */
+static void sort(struct interval *at, uint64_t n)
+{
+    for (uint64_t i = 1; i < n; i++) {
+        struct interval moving = at[i];
+        uint64_t j = i;
+        for (; j > 0 && at[j - 1].begin > moving.begin; j--)
+            at[j] = at[j - 1];
+        at[j] = moving;
+    }
+}
+
+/* Sorts a series, clips it to the step and joins what touches; the number of intervals left. */
+static uint64_t make_union(struct series *series, struct interval step)
+{
+    uint64_t n = series->n < account.capacity ? series->n : account.capacity, kept = 0;
+    if (series->n > n)
+        account.journal->dropped_spans += series->n - n;
+    sort(series->at, n);
+    for (uint64_t i = 0; i < n; i++) {
+        struct interval one = series->at[i];
+        one.begin = one.begin > step.begin ? one.begin : step.begin;
+        one.end = one.end < step.end ? one.end : step.end;
+        if (one.end <= one.begin)
+            continue;
+        if (kept > 0 && one.begin <= series->at[kept - 1].end) {
+            if (one.end > series->at[kept - 1].end)
+                series->at[kept - 1].end = one.end;
+        } else {
+            series->at[kept++] = one;
+        }
+    }
+    series->n = 0;
+    return kept;
+}
+
+static int64_t length(const struct interval *at, uint64_t n)
+{
+    int64_t sum = 0;
+    for (uint64_t i = 0; i < n; i++)
+        sum += at[i].end - at[i].begin;
+    return sum;
+}
+
+static int64_t intersection(const struct interval *a, uint64_t n_a, const struct interval *b,
+                            uint64_t n_b)
+{
+    int64_t sum = 0;
+    for (uint64_t i = 0, j = 0; i < n_a && j < n_b;) {
+        int64_t begin = a[i].begin > b[j].begin ? a[i].begin : b[j].begin;
+        int64_t end = a[i].end < b[j].end ? a[i].end : b[j].end;
+        if (end > begin)
+            sum += end - begin;
+        if (a[i].end < b[j].end)
+            i++;
+        else
+            j++;
+    }
+    return sum;
+}
+
+/* ---- a step ------------------------------------------------------------------------------------ */
+
+static void end_step(int64_t now)
+{
+    struct series *series = account.series;
+    struct dpb_record *record = &account.record;
+    struct interval step = {record->begin_ns, now};
+    uint64_t n_exposed = make_union(&series[EXPOSED], step);
+    uint64_t n_update = make_union(&series[UPDATE], step);
+    uint64_t n_comm = make_union(&series[COMM], step);
+    uint64_t n_wait = make_union(&series[WAIT], step);
+    int64_t exposed_ns = length(series[EXPOSED].at, n_exposed);
+
+    record->step_ns = now - record->begin_ns;
+    record->optimizer_ns =
+        intersection(series[EXPOSED].at, n_exposed, series[UPDATE].at, n_update);
+    record->comm_exposed_ns = exposed_ns - record->optimizer_ns;
+    record->comm_hidden_ns =
+        length(series[COMM].at, n_comm) -
+        intersection(series[COMM].at, n_comm, series[EXPOSED].at, n_exposed);
+    record->comm_wait_peer_ns = length(series[WAIT].at, n_wait);
+    /* What the loop itself did after the last mark (statistics, control) counts as backward. */
+    record->backward_ns +=
+        now - record->begin_ns - exposed_ns - record->data_wait_ns - record->forward_ns -
+        record->backward_ns;
+    record->comm_bytes = __atomic_exchange_n(&account.bytes, 0, __ATOMIC_ACQ_REL);
+
+    struct dpb_journal *journal = account.journal;
+    if (journal->n_records < journal->capacity) {
+        journal->records[journal->n_records] = *record;
+        __atomic_store_n(&journal->n_records, journal->n_records + 1, __ATOMIC_RELEASE);
+    }
+    account.running = false;
+}
+
+void dpb_account_end(void)
+{
+    if (account.running)
+        end_step(dpb_now_ns());
+}
+
+void dpb_account_begin(double learning_rate)
+{
+    int64_t now = dpb_now_ns();
+    if (account.running)
+        end_step(now);
+    memset(&account.record, 0, sizeof account.record);
+    account.record.begin_ns = now;
+    account.record.learning_rate = learning_rate;
+    account.marked_ns = now;
+    account.exposed_ns = 0;
+    account.running = true;
+}
+
+void dpb_account_mark(dpb_part part)
+{
+    int64_t now = dpb_now_ns();
+    int64_t *const parts[DPB_PARTS] = {&account.record.data_wait_ns, &account.record.forward_ns,
+                                       &account.record.backward_ns};
+    *parts[part] += now - account.marked_ns - account.exposed_ns;
+    account.marked_ns = now;
+    account.exposed_ns = 0;
+}
+
+int64_t dpb_account_enter(void)
+{
+    return dpb_now_ns();
+}
+
+void dpb_account_leave(int64_t entered_ns)
+{
+    int64_t now = dpb_now_ns();
+    account.exposed_ns += now - entered_ns;
+    append(&account.series[EXPOSED], entered_ns, now);
+}
+
+void dpb_account_loss(double loss)
+{
+    account.record.loss = loss;
+}
+
+void dpb_account_span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_t end_ns)
+{
+    (void)bucket; /* for a trace, later */
+    switch (phase) {
+    case DPB_PHASE_WAIT_PEER:
+        append(&account.series[WAIT], begin_ns, end_ns);
+        append(&account.series[COMM], begin_ns, end_ns);
+        break;
+    case DPB_PHASE_TRANSFER:
+    case DPB_PHASE_REDUCE:
+        append(&account.series[COMM], begin_ns, end_ns);
+        break;
+    case DPB_PHASE_UPDATE:
+        append(&account.series[UPDATE], begin_ns, end_ns);
+        break;
+    default: /* a bucket in a queue costs nothing by itself */
+        break;
+    }
+}
+
+void dpb_account_bytes(uint64_t bytes)
+{
+    __atomic_fetch_add(&account.bytes, bytes, __ATOMIC_RELAXED);
+}

@@ -1,0 +1,42 @@
+/*
+ * account.h - where the time of a step goes.
+ *
+ * The loop's thread marks the end of each part of a step; intervals in which it runs or waits for
+ * communicator code are taken out of the part they fall into (exposed); any thread reports spans of
+ * communication and of optimizer work. At the step's end interval arithmetic makes a record:
+ *
+ *     optimizer     = |exposed intersected with the update spans|
+ *     comm_exposed  = |exposed| - optimizer
+ *     comm_hidden   = |union of wait_peer, transfer and reduce spans, less exposed|
+ *     comm_wait_peer = |union of wait_peer spans|
+ *
+ * so data_wait + forward + backward + optimizer + comm_exposed is the step, to the nanosecond. One
+ * account a process. Nothing is allocated after dpb_account_open; spans beyond the capacity are
+ * counted and dropped.
+ */
+#ifndef DPB_CORE_TRAIN_ACCOUNT_H
+#define DPB_CORE_TRAIN_ACCOUNT_H
+
+#include "dpbench/comm.h"
+#include "train/journal.h"
+
+typedef enum dpb_part { DPB_PART_DATA, DPB_PART_FORWARD, DPB_PART_BACKWARD, DPB_PARTS } dpb_part;
+
+/* `journal` receives the records; @borrowed until close. `capacity`: spans of one kind a step. */
+dpb_status dpb_account_open(struct dpb_journal *journal, size_t capacity);
+void dpb_account_close(void);
+
+/* The loop's thread. Begins a step at this moment, which also ends the one before if
+ * dpb_account_end has not. */
+void dpb_account_begin(double learning_rate);
+void dpb_account_mark(dpb_part part);   /* what was since the last mark belongs to `part` */
+int64_t dpb_account_enter(void);        /* into communicator code; the time */
+void dpb_account_leave(int64_t entered_ns);
+void dpb_account_loss(double loss);     /* of the step; once before its end */
+void dpb_account_end(void);             /* ends the step and writes its record; twice is harmless */
+
+/* Any thread: the host's `span` and `count_bytes`. */
+void dpb_account_span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_t end_ns);
+void dpb_account_bytes(uint64_t bytes);
+
+#endif

@@ -1,0 +1,98 @@
+/* control.c - see control.h. */
+#include "train/control.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "world/world.h"
+
+_Static_assert(sizeof(struct dpb_control_block) <= DPB_BOARD_CONTROL_BYTES, "fits the board");
+
+void dpb_control_init(struct dpb_control *control, struct dpb_control_block *block, uint32_t rank,
+                      uint32_t n_ranks)
+{
+    memset(control, 0, sizeof *control);
+    control->block = block;
+    control->rank = rank;
+    control->n_ranks = n_ranks;
+}
+
+void dpb_control_propose(struct dpb_control *control, uint32_t actions)
+{
+    control->wanted |= actions;
+}
+
+static void acknowledge(struct dpb_control *control, uint64_t sequence, uint64_t step)
+{
+    struct dpb_control_block *block = control->block;
+    control->acked = sequence;
+    control->acked_step = step;
+    __atomic_store_n(&block->acks[control->rank].step, step, __ATOMIC_RELAXED);
+    __atomic_store_n(&block->acks[control->rank].sequence, sequence, __ATOMIC_RELEASE);
+}
+
+/* Rank 0: commits once every rank has acknowledged. */
+static void commit_if_all_acked(struct dpb_control *control)
+{
+    struct dpb_control_block *block = control->block;
+    uint64_t highest = 0;
+    for (uint32_t rank = 0; rank < control->n_ranks; rank++) {
+        if (__atomic_load_n(&block->acks[rank].sequence, __ATOMIC_ACQUIRE) != control->acked)
+            return;
+        uint64_t step = __atomic_load_n(&block->acks[rank].step, __ATOMIC_RELAXED);
+        highest = step > highest ? step : highest;
+    }
+    __atomic_store_n(&block->commit_step, highest + 2, __ATOMIC_RELAXED);
+    __atomic_store_n(&block->commit, control->acked << 32 | control->proposed, __ATOMIC_RELEASE);
+    control->proposed = 0;
+}
+
+bool dpb_control_try(struct dpb_control *control, uint64_t step, uint32_t *actions)
+{
+    struct dpb_control_block *block = control->block;
+    *actions = 0;
+    if (control->rank == 0 && control->acked == 0 && control->wanted != 0) {
+        control->proposed = control->wanted;
+        control->wanted = 0;
+        __atomic_store_n(&block->proposal, control->done + 1, __ATOMIC_RELEASE);
+    }
+    if (control->acked == 0) {
+        uint64_t proposal = __atomic_load_n(&block->proposal, __ATOMIC_ACQUIRE);
+        if (proposal == control->done)
+            return true;
+        acknowledge(control, proposal, step);
+    }
+    if (control->rank == 0 && control->proposed != 0)
+        commit_if_all_acked(control);
+
+    uint64_t commit = __atomic_load_n(&block->commit, __ATOMIC_ACQUIRE);
+    if (commit >> 32 != control->acked)
+        return step < control->acked_step + 2;
+    if (step < __atomic_load_n(&block->commit_step, __ATOMIC_RELAXED))
+        return true;
+    *actions = (uint32_t)commit;
+    control->done = control->acked;
+    control->acked = 0;
+    return true;
+}
+
+dpb_status dpb_control_look(struct dpb_control *control, uint64_t step, uint32_t *actions)
+{
+    if (dpb_control_try(control, step, actions))
+        return DPB_OK;
+    dpb_world_note("control", UINT64_MAX, UINT32_MAX);
+    int64_t deadline_ns = dpb_now_ns() + dpb_world.timeout_ns;
+    while (!dpb_control_try(control, step, actions)) {
+        const struct timespec nap = {.tv_nsec = 50000};
+        nanosleep(&nap, NULL);
+        if (dpb_board_job_ended(dpb_world.board))
+            return DPB_PEER;
+        if (dpb_now_ns() > deadline_ns)
+            return dpb_fail(DPB_TIMEOUT,
+                            "step %llu: the other workers did not come to the same step within %.0f s "
+                            "of a change of phase; give run.timeout_s more if they are only slow",
+                            (unsigned long long)step, (double)dpb_world.timeout_ns * 1e-9);
+    }
+    return DPB_OK;
+}

@@ -1,0 +1,142 @@
+/*
+ * evaluate.c - accuracy and loss on the test set. Each worker takes its share of the samples; the sums
+ * meet in rank 0's journal. Strategies whose workers do not exchange report rank 0's model alone: its
+ * whole test set is then rank 0's share (open_feeds in setup.c).
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/vec.h"
+#include "train/trainer.h"
+
+/* What a worker found in its share. */
+struct share {
+    double loss; /* sum over its samples */
+    uint64_t correct, samples;
+};
+
+dpb_status dpb_average_state(struct dpb_trainer *trainer, const char *name, void *average)
+{
+    const struct dpb_experiment *x = trainer->experiment;
+    uint64_t n = x->graph->n_state_elements;
+    dpb_dtype type = trainer->layout.weight_type;
+    size_t size = n * dpb_dtype_size(type);
+    memcpy(average, trainer->state, size);
+    if (n == 0 || trainer->replicas == 1)
+        return DPB_OK;
+    char key[96];
+    void *other = malloc(size);
+    if (!other)
+        return dpb_fail(DPB_NO_MEMORY, "no memory to average batch-norm's statistics");
+    snprintf(key, sizeof key, "%s/state/%u", name, dpb_world.rank);
+    dpb_status status = dpb_store.put(key, trainer->state, size);
+    memset(average, 0, size);
+    for (uint32_t rank = 0; rank < x->n_workers && status == DPB_OK; rank++) {
+        size_t bytes = size;
+        snprintf(key, sizeof key, "%s/state/%u", name, rank);
+        status = dpb_store.get(key, other, &bytes, 0);
+        dpb_vec.axpby(type, 1.0 / x->n_workers, other, 1.0, average, n);
+    }
+    free(other);
+    return status;
+}
+
+static dpb_status run_share(struct dpb_trainer *trainer, struct share *share)
+{
+    const struct dpb_hooks none = dpb_trainer_hooks(trainer);
+    memset(share, 0, sizeof *share);
+    dpb_feed_eval_begin(trainer->eval_feed);
+    for (;;) {
+        struct dpb_feed_batch input;
+        struct dpb_outcome outcome;
+        DPB_TRY(dpb_feed_next(trainer->eval_feed, &input));
+        if (input.valid == 0)
+            return DPB_OK;
+        const struct dpb_pass pass = {.training = false,
+                                      .weights_changed = trainer->weights_changed,
+                                      .step = trainer->step,
+                                      .valid = input.valid};
+        DPB_TRY(trainer->device_ops->forward(trainer->program, &pass, &input.batch, &none,
+                                             &outcome));
+        trainer->weights_changed = false;
+        share->loss += outcome.loss * input.valid;
+        share->correct += outcome.correct;
+        share->samples += input.valid;
+    }
+}
+
+/* Rank 0 adds up the shares; the others wait until it has, so that they end a run together. */
+static dpb_status gather(struct dpb_trainer *trainer, const char *name, const struct share *mine)
+{
+    struct dpb_journal *journal = trainer->journal;
+    struct share total = {0};
+    char key[96];
+    snprintf(key, sizeof key, "%s/%u", name, dpb_world.rank);
+    DPB_TRY(dpb_store.put(key, mine, sizeof *mine));
+    if (dpb_world.rank != 0)
+        return DPB_OK;
+    for (uint32_t rank = 0; rank < trainer->replicas; rank++) {
+        struct share one;
+        size_t bytes = sizeof one;
+        snprintf(key, sizeof key, "%s/%u", name, rank);
+        DPB_TRY(dpb_store.get(key, &one, &bytes, 0));
+        total.loss += one.loss;
+        total.correct += one.correct;
+        total.samples += one.samples;
+    }
+    if (journal->n_evals == DPB_JOURNAL_EVALS)
+        return dpb_fail(DPB_USAGE, "more than %d evaluations in a run; make eval.every larger",
+                        DPB_JOURNAL_EVALS);
+    int64_t first_ns = journal->n_records ? journal->records[0].begin_ns : dpb_now_ns();
+    journal->evals[journal->n_evals] = (struct dpb_eval){
+        .step = trainer->step,
+        .at_ns = dpb_now_ns() - first_ns - trainer->evaluating_ns,
+        .loss = total.samples ? total.loss / (double)total.samples : 0.0,
+        .correct = total.correct,
+        .samples = total.samples};
+    __atomic_store_n(&journal->n_evals, journal->n_evals + 1, __ATOMIC_RELEASE);
+    return DPB_OK;
+}
+
+/* With the averaged batch-norm statistics in place of the own ones. */
+static dpb_status evaluate(struct dpb_trainer *trainer, const char *name, void *own_state)
+{
+    struct dpb_view view;
+    struct share share;
+    size_t bytes = trainer->experiment->graph->n_state_elements *
+                   dpb_dtype_size(trainer->layout.weight_type);
+    DPB_TRY(trainer->comm_ops->publish(trainer->comm, &view));
+    if (view.weights != trainer->arenas.weights)
+        return dpb_fail(DPB_UNSUPPORTED, "comm '%s' publishes weights that are not those of its "
+                        "workers; evaluation cannot use them yet",
+                        trainer->experiment->settings.comm.name);
+    memcpy(own_state, trainer->state, bytes);
+    DPB_TRY(dpb_average_state(trainer, name, trainer->state));
+    dpb_status status = run_share(trainer, &share);
+    memcpy(trainer->state, own_state, bytes);
+    DPB_TRY(status);
+    return gather(trainer, name, &share);
+}
+
+dpb_status dpb_evaluate(struct dpb_trainer *trainer)
+{
+    char name[64];
+    int64_t began_ns = dpb_now_ns();
+    size_t bytes = trainer->experiment->graph->n_state_elements *
+                   dpb_dtype_size(trainer->layout.weight_type);
+    if (!trainer->eval_feed)
+        return DPB_OK; /* rank 0 tests its model alone */
+    void *own_state = malloc(bytes + 1);
+    if (!own_state)
+        return dpb_fail(DPB_NO_MEMORY, "no memory to keep batch-norm's statistics");
+    dpb_world_note("evaluate", UINT64_MAX, UINT32_MAX);
+    snprintf(name, sizeof name, "eval/%llu", (unsigned long long)trainer->step);
+    dpb_status status = evaluate(trainer, name, own_state);
+    free(own_state);
+    trainer->evaluated_at = trainer->step;
+    int64_t took_ns = dpb_now_ns() - began_ns;
+    trainer->paused_ns += took_ns;
+    trainer->evaluating_ns += took_ns;
+    return status;
+}

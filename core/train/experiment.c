@@ -1,0 +1,375 @@
+/* experiment.c - from a configuration to everything that follows from it: see experiment.h. */
+#include "train/experiment.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "graph/graph.h"
+#include "train/journal.h"
+#include "world/cores.h"
+#include "world/plugins.h"
+
+/* ---- plugins and options ----------------------------------------------------------------------- */
+
+/* Core's rows of every section; values go into the settings. */
+static void add_core_tables(struct dpb_experiment *experiment)
+{
+    for (size_t i = 0; i < dpb_settings_n_sections; i++)
+        experiment->tables[experiment->n_tables++] =
+            (struct dpb_option_table){.section = dpb_settings_sections[i].name,
+                                      .rows = dpb_settings_sections[i].rows,
+                                      .values = &experiment->settings};
+}
+
+static dpb_status load_plugin(struct dpb_experiment *experiment, dpb_plugin_kind kind,
+                              const char *name)
+{
+    const struct dpb_plugin *plugin;
+    DPB_TRY(dpb_plugin_load(kind, name, &dpb_host, &plugin));
+    experiment->plugins[kind] = plugin;
+    if (!plugin->options)
+        return DPB_OK;
+    size_t owner_bytes = strlen(plugin->name) + 32;
+    /* The owner's name for messages lies behind the options. */
+    char *memory = calloc(1, plugin->options_size + owner_bytes);
+    if (!memory)
+        return dpb_fail(DPB_NO_MEMORY, "no memory for the options of %s", plugin->name);
+    char *owner = memory + plugin->options_size;
+    snprintf(owner, owner_bytes, "%s '%s'", dpb_plugin_kind_name[kind], plugin->name);
+    experiment->options[kind] = memory;
+    experiment->tables[experiment->n_tables++] =
+        (struct dpb_option_table){.section = dpb_plugin_kind_name[kind],
+                                  .owner = owner,
+                                  .rows = plugin->options,
+                                  .values = memory};
+    return DPB_OK;
+}
+
+static dpb_status load_all(struct dpb_experiment *experiment)
+{
+    struct dpb_settings *settings = &experiment->settings;
+    const char *const names[DPB_PLUGIN_KINDS] = {settings->model.name, settings->data.name,
+                                                 settings->device.name, settings->comm.name};
+    for (int kind = 0; kind < DPB_PLUGIN_KINDS; kind++)
+        DPB_TRY(load_plugin(experiment, (dpb_plugin_kind)kind, names[kind]));
+    return DPB_OK;
+}
+
+/* ---- what cannot be ---------------------------------------------------------------------------- */
+
+static const char *origin(const struct dpb_experiment *experiment, const char *section,
+                          const char *key)
+{
+    const struct dpb_setting *setting = dpb_config_get(experiment->config, section, key);
+    return setting ? setting->origin : "default";
+}
+
+static bool given(const struct dpb_experiment *experiment, const char *section, const char *key)
+{
+    return dpb_config_get(experiment->config, section, key) != NULL;
+}
+
+static dpb_status check_length(const struct dpb_experiment *experiment)
+{
+    static const char *const keys[] = {"steps", "seconds", "epochs"};
+    const char *first = NULL;
+    for (int i = 0; i < 3; i++) {
+        if (!given(experiment, "run", keys[i]))
+            continue;
+        if (first)
+            return dpb_fail(DPB_USAGE,
+                            "%s: run.%s is given beside run.%s (%s); a run has exactly one of "
+                            "run.steps, run.seconds and run.epochs",
+                            origin(experiment, "run", keys[i]), keys[i], first,
+                            origin(experiment, "run", first));
+        first = keys[i];
+    }
+    return first ? DPB_OK
+                 : dpb_fail(DPB_USAGE, "how long is the run? Give one of run.steps, run.seconds and "
+                                       "run.epochs");
+}
+
+static dpb_status check_optimizer(const struct dpb_experiment *experiment)
+{
+    const struct dpb_optimizer_settings *optimizer = &experiment->settings.optimizer;
+    if (optimizer->kind == DPB_ADAGRAD && (optimizer->nesterov || given(experiment, "optimizer", "momentum")))
+        return dpb_fail(DPB_USAGE, "%s: optimizer 'adagrad' has no momentum; leave optimizer.momentum "
+                                   "and optimizer.nesterov out, or use sgd",
+                        origin(experiment, "optimizer", optimizer->nesterov ? "nesterov" : "momentum"));
+    if (optimizer->nesterov && optimizer->momentum == 0.0)
+        return dpb_fail(DPB_USAGE, "%s: optimizer.nesterov = yes with optimizer.momentum = 0 is plain "
+                                   "sgd; give a momentum or leave nesterov out",
+                        origin(experiment, "optimizer", "nesterov"));
+    return DPB_OK;
+}
+
+static dpb_status check_forward_mode(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    if (settings->run.mode != DPB_MODE_FORWARD)
+        return DPB_OK;
+    if (!(experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_LOCAL))
+        return dpb_fail(DPB_UNSUPPORTED, "run.mode = forward exchanges nothing: comm '%s' cannot be "
+                                         "used with it; leave comm.name out or say independent",
+                        settings->comm.name);
+    if (settings->run.accumulate > 1 || settings->run.prove || settings->eval.every > 0 ||
+        settings->eval.final || settings->checkpoint.save[0])
+        return dpb_fail(DPB_UNSUPPORTED, "run.mode = forward trains nothing: run.accumulate, run.prove, "
+                                         "[eval] and checkpoint.save have no meaning in it");
+    return DPB_OK;
+}
+
+static dpb_status check_precision(struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const struct dpb_plugin *device = experiment->plugins[DPB_PLUGIN_DEVICE];
+    static const char *const names[DPB_PRECISIONS] = {"fp32", "bf16", "fp64"};
+    int precision = settings->run.precision;
+    if (!(device->capabilities & (UINT64_C(1) << precision)))
+        return dpb_fail(DPB_UNSUPPORTED, "device '%s' does not compute in %s (it has%s%s%s)",
+                        device->name, names[precision],
+                        device->capabilities & DPB_DEVICE_FP32 ? " fp32" : "",
+                        device->capabilities & DPB_DEVICE_BF16 ? " bf16" : "",
+                        device->capabilities & DPB_DEVICE_FP64 ? " fp64" : "");
+    bool fp64 = precision == DPB_PRECISION_FP64;
+    experiment->weight_type = fp64 ? DPB_FP64 : DPB_FP32;
+    experiment->gradient_type = settings->comm.gradient == 0 ? experiment->weight_type
+                                                             : (dpb_dtype)(settings->comm.gradient - 1);
+    if (fp64 != (experiment->gradient_type == DPB_FP64))
+        return dpb_fail(DPB_UNSUPPORTED, "comm.gradient = %s cannot be used with run.precision = %s",
+                        dpb_dtype_name(experiment->gradient_type), names[precision]);
+    return DPB_OK;
+}
+
+static dpb_status check_comm(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
+    if (settings->run.servers > 0 && !(comm->capabilities & DPB_COMM_SERVERS))
+        return dpb_fail(DPB_UNSUPPORTED, "%s: comm '%s' has no servers; leave run.servers out",
+                        origin(experiment, "run", "servers"), comm->name);
+    if (settings->run.comm_cores > 0 && !(comm->capabilities & DPB_COMM_OVERLAP))
+        return dpb_fail(DPB_UNSUPPORTED, "%s: comm '%s' has no work for communication cores; leave "
+                                         "run.comm_cores out",
+                        origin(experiment, "run", "comm_cores"), comm->name);
+    if ((comm->capabilities & DPB_COMM_LOCAL) && settings->run.prove)
+        return dpb_fail(DPB_UNSUPPORTED, "run.prove: comm '%s' exchanges nothing that could be proved",
+                        comm->name);
+    return DPB_OK;
+}
+
+/* batch, global_batch and what follows from them. */
+static dpb_status derive_batch(struct dpb_experiment *experiment)
+{
+    const struct dpb_run_settings *run = &experiment->settings.run;
+    uint64_t shares = (uint64_t)run->workers * (uint64_t)run->accumulate;
+    uint64_t batch = (uint64_t)run->batch;
+    if (run->batch && run->global_batch)
+        return dpb_fail(DPB_USAGE, "%s: run.global_batch is given beside run.batch (%s); give one",
+                        origin(experiment, "run", "global_batch"), origin(experiment, "run", "batch"));
+    if (run->global_batch) {
+        if ((uint64_t)run->global_batch % shares != 0)
+            return dpb_fail(DPB_USAGE, "%s: run.global_batch = %lld does not divide by %lld workers "
+                                       "times %lld micro-batches",
+                            origin(experiment, "run", "global_batch"), (long long)run->global_batch,
+                            (long long)run->workers, (long long)run->accumulate);
+        batch = (uint64_t)run->global_batch / shares;
+    }
+    if (batch == 0)
+        batch = experiment->model_info.batch;
+    experiment->n_workers = (uint32_t)run->workers;
+    experiment->n_servers = (uint32_t)run->servers;
+    experiment->accumulate = (uint32_t)run->accumulate;
+    experiment->batch = (uint32_t)batch;
+    experiment->global_batch = batch * shares;
+    return DPB_OK;
+}
+
+static dpb_status check_image(const struct dpb_experiment *experiment)
+{
+    const struct dpb_model_info *info = &experiment->model_info;
+    int64_t image = experiment->settings.model.image;
+    if (image && !info->any_image && (image != info->input.h || image != info->input.w))
+        return dpb_fail(DPB_UNSUPPORTED, "%s: model '%s' takes images of %u x %u only",
+                        origin(experiment, "model", "image"), experiment->settings.model.name,
+                        info->input.h, info->input.w);
+    return DPB_OK;
+}
+
+dpb_status dpb_experiment_create(const struct dpb_config *config, struct dpb_experiment **experiment)
+{
+    struct dpb_experiment *made = calloc(1, sizeof *made);
+    if (!made || !(made->config = dpb_config_copy(config))) {
+        free(made);
+        return dpb_fail(DPB_NO_MEMORY, "no memory for the configuration");
+    }
+    add_core_tables(made);
+    dpb_status status = DPB_OK;
+    for (size_t i = 0; i < made->n_tables && status == DPB_OK; i++)
+        status = dpb_options_parse_known(&made->tables[i], made->config);
+    if (status == DPB_OK)
+        status = load_all(made);
+    if (status == DPB_OK)
+        status = dpb_options_parse(made->tables, made->n_tables, made->config);
+    if (status == DPB_OK) {
+        const struct dpb_plugin *model = made->plugins[DPB_PLUGIN_MODEL];
+        ((const struct dpb_model_ops *)model->ops)
+            ->describe(made->options[DPB_PLUGIN_MODEL], &made->model_info);
+        status = derive_batch(made);
+    }
+    dpb_status (*const checks[])(const struct dpb_experiment *) = {
+        check_length, check_optimizer, check_forward_mode, check_comm, check_image};
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0] && status == DPB_OK; i++)
+        status = checks[i](made);
+    if (status == DPB_OK)
+        status = check_precision(made);
+    if (status != DPB_OK) {
+        dpb_experiment_destroy(made);
+        return status;
+    }
+    *experiment = made;
+    return DPB_OK;
+}
+
+void dpb_experiment_destroy(struct dpb_experiment *experiment)
+{
+    if (!experiment)
+        return;
+    if (experiment->data)
+        ((const struct dpb_data_ops *)experiment->plugins[DPB_PLUGIN_DATA]->ops)
+            ->close(experiment->data);
+    dpb_graph_destroy(experiment->graph);
+    for (int kind = 0; kind < DPB_PLUGIN_KINDS; kind++)
+        free(experiment->options[kind]);
+    dpb_config_destroy(experiment->config);
+    free(experiment);
+}
+
+/* ---- data and graph ---------------------------------------------------------------------------- */
+
+static dpb_status check_data(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const struct dpb_model_info *model = &experiment->model_info;
+    const struct dpb_data_info *data = &experiment->data_info;
+    struct dpb_shape shape = data->format.shape;
+    if (settings->model.nclass && (uint64_t)settings->model.nclass != data->nclass)
+        return dpb_fail(DPB_USAGE, "%s: model.nclass = %lld, but data '%s' has %u classes; leave "
+                                   "model.nclass out",
+                        origin(experiment, "model", "nclass"), (long long)settings->model.nclass,
+                        settings->data.name, data->nclass);
+    if ((!model->any_image && (shape.h != model->input.h || shape.w != model->input.w)) ||
+        (!model->any_channels && shape.c != model->input.c))
+        return dpb_fail(DPB_USAGE, "model '%s' takes samples of %u x %u x %u, data '%s' has %u x %u x %u",
+                        settings->model.name, model->input.c, model->input.h, model->input.w,
+                        settings->data.name, shape.c, shape.h, shape.w);
+    if (data->n_samples[DPB_TRAIN] < experiment->global_batch)
+        return dpb_fail(DPB_USAGE,
+                        "a global batch of %llu samples (%u x %u workers x %u micro-batches) is larger "
+                        "than the training set of data '%s' with %llu; make run.batch smaller",
+                        (unsigned long long)experiment->global_batch, experiment->batch,
+                        experiment->n_workers, experiment->accumulate, settings->data.name,
+                        (unsigned long long)data->n_samples[DPB_TRAIN]);
+    if ((settings->eval.every > 0 || settings->eval.final) && data->n_samples[DPB_TEST] == 0)
+        return dpb_fail(DPB_USAGE, "[eval]: data '%s' has no test set", settings->data.name);
+    return DPB_OK;
+}
+
+dpb_status dpb_experiment_build(struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const struct dpb_model_info *model = &experiment->model_info;
+    const struct dpb_data_ops *data_ops = experiment->plugins[DPB_PLUGIN_DATA]->ops;
+    struct dpb_data_request request = {
+        .shape = model->input,
+        .nclass = settings->model.nclass ? (uint32_t)settings->model.nclass : model->nclass,
+        .fixed_shape = !model->any_image,
+        .seed = (uint64_t)settings->run.seed};
+    if (settings->model.image)
+        request.shape.h = request.shape.w = (uint32_t)settings->model.image;
+    DPB_TRY(data_ops->open(experiment->options[DPB_PLUGIN_DATA], &request, &experiment->data,
+                           &experiment->data_info));
+    DPB_TRY(check_data(experiment));
+    experiment->steps_per_epoch =
+        experiment->data_info.n_samples[DPB_TRAIN] / experiment->global_batch;
+    return dpb_graph_build(settings->model.name, experiment->plugins[DPB_PLUGIN_MODEL]->ops,
+                           experiment->options[DPB_PLUGIN_MODEL],
+                           experiment->data_info.format.shape, experiment->data_info.nclass,
+                           &experiment->graph);
+}
+
+/* ---- what others ask --------------------------------------------------------------------------- */
+
+json_t *dpb_experiment_effective(const struct dpb_experiment *experiment)
+{
+    return dpb_options_effective(experiment->tables, experiment->n_tables, experiment->config);
+}
+
+uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t rank)
+{
+    const struct dpb_graph *graph = experiment->graph;
+    const struct dpb_settings *settings = &experiment->settings;
+    uint64_t arena = graph->n_elements * dpb_dtype_size(experiment->weight_type);
+    bool stateful = settings->optimizer.kind == DPB_ADAGRAD || settings->optimizer.momentum != 0.0;
+    uint64_t total = arena * (stateful ? 2 : 1);
+    if (rank >= experiment->n_workers)
+        return total;
+    const struct dpb_compile_args compile = {.graph = graph,
+                                             .batch = experiment->batch,
+                                             .precision = (dpb_precision)settings->run.precision,
+                                             .training = settings->run.mode == DPB_MODE_TRAIN,
+                                             .format = &experiment->data_info.format};
+    const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
+    total += arena * (experiment->accumulate > 1 ? 2 : 1);
+    total += device->memory_needed(experiment->options[DPB_PLUGIN_DEVICE], &compile);
+    return total + 4 * (uint64_t)experiment->batch * dpb_sample_bytes(&experiment->data_info.format);
+}
+
+size_t dpb_experiment_journal_bytes(const struct dpb_experiment *experiment)
+{
+    /* The gate may take a while, a run by the clock may be quick: the memory is sparse, what is not
+     * written costs nothing. */
+    const struct dpb_run_settings *run = &experiment->settings.run;
+    const uint64_t shortest_step_ns = 10000;
+    uint64_t records = 4096 + (uint64_t)run->warmup_steps + (uint64_t)run->steps +
+                       (uint64_t)(run->seconds_ns + run->steady_limit_ns) / shortest_step_ns;
+    if (run->epochs)
+        records += (uint64_t)run->epochs * (UINT64_C(1) << 21) / experiment->global_batch + 4096;
+    if (records > UINT64_C(1) << 26)
+        records = UINT64_C(1) << 26;
+    return sizeof(struct dpb_journal) + records * sizeof(struct dpb_record);
+}
+
+static uint32_t default_threads(const struct dpb_experiment *experiment)
+{
+    uint32_t cores = 1;
+    if (experiment->settings.device.threads)
+        return (uint32_t)experiment->settings.device.threads;
+    if (dpb_cores_available(&cores) != DPB_OK)
+        cores = 1;
+    uint32_t share = cores / experiment->n_workers;
+    uint32_t comm_cores = (uint32_t)experiment->settings.run.comm_cores;
+    return share > comm_cores + 1 ? share - comm_cores : 1;
+}
+
+const char *const *dpb_experiment_environment(const struct dpb_experiment *experiment,
+                                              uint32_t threads)
+{
+    enum { SLOTS = 16, TEXT = 64 };
+    if (threads == 0)
+        threads = default_threads(experiment);
+    char **names = calloc(1, (SLOTS + 1) * sizeof(char *) + SLOTS * TEXT);
+    if (!names)
+        return NULL;
+    char *text = (char *)(names + SLOTS + 1);
+    size_t n = 0;
+    for (int kind = 0; kind < DPB_PLUGIN_KINDS; kind++) {
+        const char *const *variable = experiment->plugins[kind]->thread_variables;
+        for (; variable && *variable && n < SLOTS; variable++, n++) {
+            names[n] = text + n * TEXT;
+            snprintf(names[n], TEXT, "%s=%u", *variable, threads);
+        }
+    }
+    return (const char *const *)names;
+}

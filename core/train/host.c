@@ -1,0 +1,35 @@
+/* host.c - the one table of functions that every plugin gets: see dpbench/host.h. */
+#include "base/log.h"
+#include "base/vec.h"
+#include "dpbench/plugin.h"
+#include "train/account.h"
+#include "train/experiment.h"
+#include "train/optimizer.h"
+#include "world/world.h"
+
+static void span(uint32_t learner, uint64_t bucket, dpb_phase phase, int64_t begin_ns,
+                 int64_t end_ns)
+{
+    (void)learner; /* one learner a process */
+    dpb_account_span(bucket, phase, begin_ns, end_ns);
+}
+
+const struct dpb_host dpb_host = {
+    .struct_size = sizeof(struct dpb_host),
+    .abi_major = DPB_ABI_MAJOR,
+    .abi_minor = DPB_ABI_MINOR,
+    .fail = dpb_fail,
+    .warn = dpb_warn,
+    .log = dpb_log,
+    .now_ns = dpb_now_ns,
+    .alloc = dpb_alloc,
+    .release = dpb_release,
+    .span = span,
+    .count_bytes = dpb_account_bytes,
+    .note = dpb_world_note,
+    .vec = &dpb_vec,
+    .optimizer = &dpb_optimizers,
+    .flag = &dpb_flags,
+    .event = &dpb_events,
+    .store = &dpb_store,
+};

@@ -1,0 +1,160 @@
+/*
+ * loop.c - the training loop: the one function through which every strategy, model and device runs.
+ *
+ * A step's data flow in order: a batch from the feed, forward, backward (which hands each bucket to
+ * the communicator as its gradients become final), then the wait for new weights. Nothing here
+ * allocates, logs or makes a system call of its own.
+ */
+#include <math.h>
+
+#include "base/log.h"
+#include "base/vec.h"
+#include "train/trainer.h"
+
+/* ---- what surrounds a step --------------------------------------------------------------------- */
+
+/* Running statistics move once a step, by the mean over its micro-batches. */
+static void gather_statistics(struct dpb_trainer *t)
+{
+    const struct dpb_graph *graph = t->experiment->graph;
+    dpb_dtype type = t->layout.weight_type;
+    size_t size = dpb_dtype_size(type);
+    double share = 1.0 / t->experiment->accumulate;
+    dpb_vec.axpby(type, share, t->statistics, t->micro_batch == 0 ? 0.0 : 1.0,
+                  t->summed_statistics, graph->n_state_elements);
+    if (t->micro_batch + 1 < t->experiment->accumulate)
+        return;
+    for (uint32_t s = 0; s < graph->n_states; s++) {
+        size_t at = graph->states[s].offset * size;
+        double keep = graph->states[s].keep_average;
+        dpb_vec.axpby(type, 1.0 - keep, (char *)t->summed_statistics + at, keep,
+                      (char *)t->state + at, graph->states[s].n_elements);
+    }
+}
+
+/* Rank 0: whether warm-up is over, by count and by the gate. Nothing once it has been proposed. */
+static void watch_warm_up(struct dpb_trainer *t)
+{
+    const struct dpb_run_settings *run = &t->experiment->settings.run;
+    const struct dpb_journal *journal = t->journal;
+    if (t->control.rank != 0 || !t->gate || t->step <= (uint64_t)run->warmup_steps)
+        return;
+    int64_t now = dpb_now_ns();
+    if (t->warm_at_ns == 0)
+        t->warm_at_ns = now;
+    bool open = dpb_gate_add(t->gate, journal->records[journal->n_records - 1].step_ns);
+    bool late = now - t->warm_at_ns > run->steady_limit_ns;
+    if (open || late) {
+        dpb_control_propose(&t->control, DPB_ACTION_TIMED | (open ? 0 : DPB_ACTION_UNSTEADY));
+        dpb_gate_destroy(t->gate);
+        t->gate = NULL;
+    }
+}
+
+/* Rank 0: reasons to stop that only show while running. */
+static void watch_for_stop(struct dpb_trainer *t)
+{
+    const struct dpb_run_settings *run = &t->experiment->settings.run;
+    const struct dpb_journal *journal = t->journal;
+    if (t->control.rank != 0 || t->stopping)
+        return;
+    uint32_t actions = 0;
+    if (run->seconds_ns && journal->timed_from < journal->n_records &&
+        dpb_now_ns() - journal->records[journal->timed_from].begin_ns - t->paused_ns >=
+            run->seconds_ns)
+        actions = DPB_ACTION_STOP;
+    if (dpb_board_interrupted(dpb_world.board))
+        actions = DPB_ACTION_STOP | DPB_ACTION_INTERRUPTED;
+    if (actions)
+        dpb_control_propose(&t->control, actions);
+    t->stopping = actions != 0;
+}
+
+/* The first timed step is known: from it follows the end of a run that counts steps. */
+static void begin_timing(struct dpb_trainer *t, bool steady)
+{
+    const struct dpb_run_settings *run = &t->experiment->settings.run;
+    t->journal->steady = steady;
+    t->journal->timed_from = t->step;
+    t->paused_ns = 0;
+    if (run->steps)
+        t->stop_at = t->step + (uint64_t)run->steps;
+    dpb_board_page(dpb_world.board, dpb_world.rank)->n_steps =
+        t->stop_at == UINT64_MAX ? 0 : t->stop_at;
+}
+
+/* Before each step: acts on what the ranks agreed on. *stop: this step is not begun. */
+static dpb_status between_steps(struct dpb_trainer *t, bool *stop)
+{
+    const struct dpb_run_settings *run = &t->experiment->settings.run;
+    int64_t every = t->experiment->settings.eval.every;
+    dpb_board_page(dpb_world.board, dpb_world.rank)->step = t->step;
+    watch_for_stop(t);
+    DPB_TRY(dpb_control_look(&t->control, t->step, &t->last_actions));
+    if (!t->gated && t->step == (uint64_t)run->warmup_steps)
+        begin_timing(t, false);
+    if (t->last_actions & DPB_ACTION_TIMED)
+        begin_timing(t, !(t->last_actions & DPB_ACTION_UNSTEADY));
+    *stop = t->step >= t->stop_at || (t->last_actions & DPB_ACTION_STOP);
+    if (every > 0 && t->step > 0 && t->step % (uint64_t)every == 0) {
+        dpb_account_end();
+        DPB_TRY(dpb_evaluate(t));
+    }
+    return DPB_OK;
+}
+
+/* ---- the loop ---------------------------------------------------------------------------------- */
+
+dpb_status dpb_train(struct dpb_trainer *t)
+{
+    const struct dpb_experiment *x = t->experiment;
+    const struct dpb_hooks hooks = dpb_trainer_hooks(t);
+    const bool training = x->settings.run.mode == DPB_MODE_TRAIN;
+    const double scale = 1.0 / ((double)t->replicas * x->accumulate);
+
+    for (t->step = 0;; t->step++) {
+        bool stop;
+        DPB_TRY(between_steps(t, &stop));
+        if (stop)
+            break;
+
+        double rate = dpb_schedule_rate(&t->schedule, t->step), loss = 0.0;
+        dpb_account_begin(rate);
+        watch_warm_up(t);
+        if (training)
+            DPB_TRY(dpb_exchange_begin(t, rate, scale, false));
+
+        for (t->micro_batch = 0; t->micro_batch < x->accumulate; t->micro_batch++) {
+            uint32_t micro_batch = dpb_world.rank * x->accumulate + t->micro_batch;
+            struct dpb_pass pass = {.training = training,
+                                    .weights_changed = t->weights_changed,
+                                    .step = t->step,
+                                    .first_sample = micro_batch * x->batch,
+                                    .valid = x->batch};
+            struct dpb_feed_batch input;
+            struct dpb_outcome outcome;
+            DPB_TRY(dpb_feed_next(t->feed, &input));
+            dpb_account_mark(DPB_PART_DATA);
+
+            DPB_TRY(t->device_ops->forward(t->program, &pass, &input.batch, &hooks, &outcome));
+            dpb_account_mark(DPB_PART_FORWARD);
+            t->weights_changed = false;
+            loss += outcome.loss / x->accumulate;
+            if (!training)
+                continue;
+
+            t->staged = 0;
+            DPB_TRY(t->device_ops->backward(t->program, &pass, &hooks));
+            gather_statistics(t);
+            dpb_account_mark(DPB_PART_BACKWARD);
+        }
+        dpb_account_loss(loss);
+        if (training)
+            DPB_TRY(dpb_exchange_finish(t));
+        if (!isfinite(loss))
+            return dpb_fail(DPB_FAILED, "step %llu: the loss is not finite; try a smaller "
+                            "optimizer.learning_rate", (unsigned long long)t->step);
+    }
+    dpb_account_end();
+    return t->last_actions & DPB_ACTION_INTERRUPTED ? DPB_INTERRUPTED : DPB_OK;
+}

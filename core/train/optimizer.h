@@ -1,0 +1,31 @@
+/*
+ * optimizer.h - the update rules, on any owned range: the service behind dpb_optimizer_ops.
+ *
+ * SGD in PyTorch's form: g = scale * gradient + decay * w; v = momentum * v + g; w -= rate * v
+ * (Nesterov: w -= rate * (g + momentum * v)). Adagrad (Duchi et al. 2011): s += g^2;
+ * w -= rate * g / (sqrt(s) + epsilon). The arithmetic is done in the weights' type.
+ */
+#ifndef DPB_CORE_TRAIN_OPTIMIZER_H
+#define DPB_CORE_TRAIN_OPTIMIZER_H
+
+#include "dpbench/host.h"
+#include "train/settings.h"
+#include "world/world.h"
+
+struct dpb_optimizer_args {
+    const struct dpb_graph *graph; /* which ranges decay; @borrowed as long as it lives */
+    const struct dpb_optimizer_settings *settings;
+    dpb_dtype weight_type, gradient_type;
+    const struct dpb_range *owned; /* rising, disjoint; copied */
+    uint64_t n_owned;
+};
+
+/* Allocates state for the owned ranges only, as a mapping named "optimizer". Nothing is allocated
+ * when nothing is owned: *optimizer is then NULL. */
+dpb_status dpb_optimizer_create(const struct dpb_optimizer_args *args,
+                                struct dpb_optimizer **optimizer);
+void dpb_optimizer_destroy(struct dpb_optimizer *optimizer); /* accepts NULL */
+
+extern const struct dpb_optimizer_ops dpb_optimizers;
+
+#endif

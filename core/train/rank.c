@@ -1,0 +1,109 @@
+/* rank.c - see rank.h. */
+#include "train/rank.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/log.h"
+#include "graph/checkpoint.h"
+#include "graph/graph.h"
+#include "train/trainer.h"
+
+/* The same initial weights on every worker; then the strategy takes them as the model. */
+static dpb_status load_model(struct dpb_trainer *t)
+{
+    const struct dpb_experiment *x = t->experiment;
+    const char *path = x->settings.checkpoint.load;
+    void *weights = t->arenas.weights;
+    if (path[0])
+        DPB_TRY(dpb_checkpoint_load(path, x->graph, x->weight_type, weights, t->state));
+    else
+        dpb_graph_initialise(x->graph, (uint64_t)x->settings.run.seed, x->weight_type, weights);
+    if (!path[0])
+        dpb_graph_initialise_state(x->graph, x->weight_type, t->state);
+    if (t->optimizer)
+        dpb_optimizers.reset(t->optimizer);
+    t->weights_changed = true;
+    return t->comm_ops->load(t->comm);
+}
+
+static dpb_status save_model(struct dpb_trainer *t)
+{
+    const struct dpb_experiment *x = t->experiment;
+    const char *path = x->settings.checkpoint.save;
+    struct dpb_view view;
+    if (!path[0])
+        return DPB_OK;
+    dpb_world_note("checkpoint", UINT64_MAX, UINT32_MAX);
+    DPB_TRY(t->comm_ops->publish(t->comm, &view));
+    void *average = malloc(x->graph->n_state_elements * dpb_dtype_size(x->weight_type) + 1);
+    if (!average)
+        return dpb_fail(DPB_NO_MEMORY, "no memory for the checkpoint's statistics");
+    dpb_status status = dpb_average_state(t, "checkpoint", average);
+    if (status == DPB_OK && dpb_world.rank == 0)
+        status = dpb_checkpoint_save(path, x->graph, x->weight_type, view.weights, average, NULL);
+    free(average);
+    return status;
+}
+
+/* A run that ended before its gate opened is timed from the end of the counted warm-up. */
+static void settle_timing(struct dpb_trainer *t)
+{
+    uint64_t warm = (uint64_t)t->experiment->settings.run.warmup_steps;
+    if (t->journal->timed_from > t->journal->n_records)
+        t->journal->timed_from = warm < t->journal->n_records ? warm : t->journal->n_records;
+}
+
+static dpb_status work(struct dpb_trainer *t)
+{
+    const struct dpb_settings *settings = &t->experiment->settings;
+    if (settings->run.mode == DPB_MODE_TRAIN) {
+        DPB_TRY(dpb_store.barrier("bound", 0)); /* the servers are about to serve */
+        DPB_TRY(dpb_verify_pattern(t));
+        if (settings->run.prove)
+            DPB_TRY(dpb_verify_exchange(t));
+    } else {
+        t->journal->verdict_pattern = DPB_VERDICT_NOT_APPLICABLE;
+    }
+    DPB_TRY(dpb_workers_meet(t));
+    DPB_TRY(load_model(t));
+    DPB_TRY(dpb_workers_meet(t));
+    dpb_status trained = dpb_train(t);
+    settle_timing(t);
+    if (trained != DPB_OK && trained != DPB_INTERRUPTED)
+        return trained;
+    if (settings->run.mode == DPB_MODE_TRAIN)
+        DPB_TRY(dpb_verify_replicas(t));
+    if (settings->eval.final && t->evaluated_at != t->step && trained == DPB_OK)
+        DPB_TRY(dpb_evaluate(t));
+    DPB_TRY(save_model(t));
+    return trained;
+}
+
+static dpb_status serve(struct dpb_trainer *t)
+{
+    dpb_world_note("serve", UINT64_MAX, UINT32_MAX);
+    DPB_TRY(dpb_store.barrier("bound", 0));
+    return t->comm_ops->serve(t->comm);
+}
+
+dpb_status dpb_rank_run(struct dpb_experiment *experiment)
+{
+    struct dpb_trainer trainer;
+    dpb_world.timeout_ns = experiment->settings.run.timeout_ns;
+    dpb_status status = dpb_trainer_open(experiment, &trainer);
+    if (status == DPB_OK)
+        status = dpb_world.role == DPB_SERVER ? serve(&trainer) : work(&trainer);
+    dpb_world_note("teardown", UINT64_MAX, UINT32_MAX);
+    struct rusage usage;
+    if (trainer.journal && getrusage(RUSAGE_SELF, &usage) == 0)
+        trainer.journal->peak_memory_bytes = (uint64_t)usage.ru_maxrss * 1024;
+    if (status == DPB_OK || status == DPB_INTERRUPTED) {
+        dpb_trainer_leave(&trainer);
+        if (dpb_store.barrier("end", 0) != DPB_OK) /* all leave together, or one has failed */
+            status = DPB_PEER;
+    }
+    dpb_trainer_close(&trainer);
+    return status;
+}

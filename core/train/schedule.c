@@ -1,0 +1,68 @@
+/* schedule.c - see schedule.h. */
+#include "train/schedule.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+
+static dpb_status parse_decays(const char *text, double steps_per_epoch,
+                               struct dpb_schedule *schedule)
+{
+    double last = 0.0;
+    for (const char *at = text; *at;) {
+        char *end;
+        double epoch = strtod(at, &end);
+        while (*end == ' ')
+            end++;
+        if (end == at || (*end != ',' && *end != '\0') || !(epoch > last) || isinf(epoch))
+            return dpb_fail(DPB_USAGE,
+                            "optimizer.decay_at: '%s' is not a rising list of epochs, as in 30,60,80",
+                            text);
+        if (schedule->n_decays == DPB_SCHEDULE_DECAYS)
+            return dpb_fail(DPB_USAGE, "optimizer.decay_at: more than %d epochs",
+                            DPB_SCHEDULE_DECAYS);
+        schedule->decay_steps[schedule->n_decays++] = epoch * steps_per_epoch;
+        last = epoch;
+        at = *end == ',' ? end + 1 : end;
+    }
+    return DPB_OK;
+}
+
+dpb_status dpb_schedule_make(const struct dpb_optimizer_settings *settings, uint64_t global_batch,
+                             uint64_t steps_per_epoch, uint64_t total_steps,
+                             struct dpb_schedule *schedule)
+{
+    memset(schedule, 0, sizeof *schedule);
+    schedule->kind = (dpb_schedule_kind)settings->schedule;
+    schedule->start = settings->learning_rate;
+    schedule->full = settings->learning_rate;
+    if (settings->linear_scaling)
+        schedule->full *= (double)global_batch / (double)settings->linear_base;
+    schedule->warmup_steps = settings->warmup_epochs * (double)steps_per_epoch;
+    schedule->decay_factor = settings->decay_factor;
+    schedule->total_steps = (double)total_steps;
+    if (schedule->kind == DPB_COSINE && total_steps == 0)
+        return dpb_fail(DPB_USAGE, "optimizer.schedule = cosine needs a run whose length is known: "
+                                   "give run.epochs, or run.steps with run.steady_limit_s = 0");
+    if (schedule->kind == DPB_STEPWISE)
+        return parse_decays(settings->decay_at, (double)steps_per_epoch, schedule);
+    return DPB_OK;
+}
+
+double dpb_schedule_rate(const struct dpb_schedule *schedule, uint64_t step)
+{
+    double at = (double)step;
+    if (at < schedule->warmup_steps)
+        return schedule->start +
+               (schedule->full - schedule->start) * (at + 1.0) / ceil(schedule->warmup_steps);
+    double rate = schedule->full;
+    if (schedule->kind == DPB_COSINE) {
+        double share = (at - schedule->warmup_steps) / (schedule->total_steps - schedule->warmup_steps);
+        rate *= 0.5 * (1.0 + cos(3.14159265358979323846 * fmin(share, 1.0)));
+    }
+    for (uint32_t i = 0; i < schedule->n_decays && at >= schedule->decay_steps[i]; i++)
+        rate *= schedule->decay_factor;
+    return rate;
+}

@@ -1,0 +1,148 @@
+/* settings.c - the tables of core's own options: see settings.h. */
+#include "train/settings.h"
+
+#include <stddef.h>
+
+#define AT(member) offsetof(struct dpb_settings, member)
+#define MANY 9e15 /* an upper bound that is none, yet exact in a double */
+
+static const char *const modes[] = {"train", "forward", NULL};
+static const char *const precisions[] = {"fp32", "bf16", "fp64", NULL};
+static const char *const gradients[] = {"auto", "fp64", "fp32", "bf16", NULL};
+static const char *const optimizers[] = {"sgd", "adagrad", NULL};
+static const char *const schedules[] = {"constant", "step", "cosine", NULL};
+
+static const struct dpb_option run_rows[] = {
+    {"name", DPB_OPT_STRING, NULL, "run", 0, 0, NULL, AT(run.name), "label of the result"},
+    {"workers", DPB_OPT_INT, NULL, "1", 1, 1024, NULL, AT(run.workers), "worker processes"},
+    {"servers", DPB_OPT_INT, NULL, "0", 0, 1024, NULL, AT(run.servers),
+     "parameter server processes; 0: shards in the workers"},
+    {"mode", DPB_OPT_CHOICE, NULL, "train", 0, 0, modes, AT(run.mode),
+     "train, or the forward pass alone"},
+    {"batch", DPB_OPT_INT, "samples", NULL, 1, 1 << 20, NULL, AT(run.batch),
+     "per worker and micro-batch; default: the model's"},
+    {"global_batch", DPB_OPT_INT, "samples", NULL, 1, 1 << 30, NULL, AT(run.global_batch),
+     "over all workers and micro-batches; instead of run.batch"},
+    {"accumulate", DPB_OPT_INT, NULL, "1", 1, 65536, NULL, AT(run.accumulate),
+     "micro-batches a worker goes through in a step"},
+    {"steps", DPB_OPT_INT, NULL, NULL, 1, 1e9, NULL, AT(run.steps), "timed steps, after warm-up"},
+    {"seconds", DPB_OPT_TIME, "s", NULL, 1e6, 1e15, NULL, AT(run.seconds_ns),
+     "timed seconds, after warm-up"},
+    {"epochs", DPB_OPT_INT, NULL, NULL, 1, 1e6, NULL, AT(run.epochs),
+     "passes over the training set, warm-up included"},
+    {"warmup_steps", DPB_OPT_INT, NULL, "10", 0, 1e6, NULL, AT(run.warmup_steps),
+     "first steps, not timed"},
+    {"steady_window", DPB_OPT_INT, "steps", "20", 4, 10000, NULL, AT(run.steady_window),
+     "window of the steady-state gate"},
+    {"steady_windows", DPB_OPT_INT, NULL, "3", 1, 1000, NULL, AT(run.steady_windows),
+     "steady windows in a row that open the gate"},
+    {"steady_drift", DPB_OPT_REAL, NULL, "0.01", 1e-6, 1, NULL, AT(run.steady_drift),
+     "largest drift of a steady window, as a share of its mean"},
+    {"steady_spread", DPB_OPT_REAL, NULL, "0.05", 1e-6, 10, NULL, AT(run.steady_spread),
+     "largest spread (p90 - p10) of a steady window, as a share of its median"},
+    {"steady_limit_s", DPB_OPT_TIME, "s", "60", 0, 1e15, NULL, AT(run.steady_limit_ns),
+     "after this the run is timed though not steady; 0: no gate"},
+    {"require_steady", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(run.require_steady),
+     "a run that is not steady exits with 5"},
+    {"precision", DPB_OPT_CHOICE, NULL, "fp32", 0, 0, precisions, AT(run.precision),
+     "of the computation; bf16 keeps fp32 master weights"},
+    {"seed", DPB_OPT_INT, NULL, "1", 0, MANY, NULL, AT(run.seed), "of all random numbers"},
+    {"comm_cores", DPB_OPT_INT, NULL, "0", 0, 1, NULL, AT(run.comm_cores),
+     "cores a worker gives to communication"},
+    {"results", DPB_OPT_STRING, NULL, "results", 0, 0, NULL, AT(run.results),
+     "directory of the result files"},
+    {"prove", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(run.prove),
+     "check an exchange of random gradients against its float64 sum before timing"},
+    {"timeout_s", DPB_OPT_TIME, "s", "60", 1e6, 1e15, NULL, AT(run.timeout_ns),
+     "deadline of every wait for another process"},
+    {0},
+};
+
+static const struct dpb_option model_rows[] = {
+    {"name", DPB_OPT_STRING, NULL, "lenet", 0, 0, NULL, AT(model.name), "plugin: the network"},
+    {"nclass", DPB_OPT_INT, NULL, NULL, 2, 1 << 24, NULL, AT(model.nclass),
+     "classes; default: the data's, else the model's"},
+    {"image", DPB_OPT_INT, "pixels", NULL, 1, 65535, NULL, AT(model.image),
+     "height and width of the samples, where model and data can have others"},
+    {0},
+};
+
+static const struct dpb_option data_rows[] = {
+    {"name", DPB_OPT_STRING, NULL, "synthetic", 0, 0, NULL, AT(data.name),
+     "plugin: where samples come from"},
+    {"shuffle", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL, AT(data.shuffle),
+     "a new order every epoch"},
+    {"threads", DPB_OPT_INT, NULL, "1", 0, 256, NULL, AT(data.threads),
+     "helper threads that decode ahead; 0: none, the loop does it"},
+    {0},
+};
+
+static const struct dpb_option device_rows[] = {
+    {"name", DPB_OPT_STRING, NULL, "cpu", 0, 0, NULL, AT(device.name), "plugin: what computes"},
+    {"threads", DPB_OPT_INT, NULL, "0", 0, 4096, NULL, AT(device.threads),
+     "compute threads a worker; 0: an even share of the cores"},
+    {0},
+};
+
+static const struct dpb_option comm_rows[] = {
+    {"name", DPB_OPT_STRING, NULL, "independent", 0, 0, NULL, AT(comm.name),
+     "plugin: the variable-update strategy"},
+    {"bucket", DPB_OPT_SIZE, "bytes", "4 MiB", 1, MANY, NULL, AT(comm.bucket),
+     "gradients travel in pieces of this size"},
+    {"gradient", DPB_OPT_CHOICE, NULL, "auto", 0, 0, gradients, AT(comm.gradient),
+     "element type of the exchange; auto: fp64 under fp64, else fp32"},
+    {0},
+};
+
+static const struct dpb_option optimizer_rows[] = {
+    {"name", DPB_OPT_CHOICE, NULL, "sgd", 0, 0, optimizers, AT(optimizer.kind), "update rule"},
+    {"learning_rate", DPB_OPT_REAL, NULL, "0.01", 0, 1e6, NULL, AT(optimizer.learning_rate),
+     "at the schedule's start (after warm-up)"},
+    {"momentum", DPB_OPT_REAL, NULL, "0.9", 0, 1, NULL, AT(optimizer.momentum), "of sgd"},
+    {"nesterov", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(optimizer.nesterov),
+     "Nesterov's momentum"},
+    {"weight_decay", DPB_OPT_REAL, NULL, "0", 0, 1, NULL, AT(optimizer.weight_decay),
+     "added to the gradient of convolution and dense weights, times the weight"},
+    {"epsilon", DPB_OPT_REAL, NULL, "1e-10", 0, 1, NULL, AT(optimizer.epsilon), "of adagrad"},
+    {"schedule", DPB_OPT_CHOICE, NULL, "constant", 0, 0, schedules, AT(optimizer.schedule),
+     "of the learning rate"},
+    {"decay_at", DPB_OPT_STRING, "epochs", "30,60,80", 0, 0, NULL, AT(optimizer.decay_at),
+     "schedule = step: where the rate falls"},
+    {"decay_factor", DPB_OPT_REAL, NULL, "0.1", 0, 1, NULL, AT(optimizer.decay_factor),
+     "schedule = step: what it is multiplied by"},
+    {"warmup_epochs", DPB_OPT_REAL, "epochs", "0", 0, 1e6, NULL, AT(optimizer.warmup_epochs),
+     "the rate rises linearly, from its value before linear scaling"},
+    {"linear_scaling", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(optimizer.linear_scaling),
+     "rate times global batch / linear_base (Goyal et al. 2017)"},
+    {"linear_base", DPB_OPT_INT, "samples", "256", 1, 1 << 30, NULL, AT(optimizer.linear_base),
+     "batch for which learning_rate is meant"},
+    {0},
+};
+
+static const struct dpb_option eval_rows[] = {
+    {"every", DPB_OPT_INT, "steps", "0", 0, 1e9, NULL, AT(eval.every),
+     "evaluate on the test set every so many steps; 0: never"},
+    {"final", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(eval.final), "evaluate after the last step"},
+    {0},
+};
+
+static const struct dpb_option checkpoint_rows[] = {
+    {"load", DPB_OPT_STRING, "file", "", 0, 0, NULL, AT(checkpoint.load),
+     "safetensors file to take the weights from"},
+    {"save", DPB_OPT_STRING, "file", "", 0, 0, NULL, AT(checkpoint.save),
+     "safetensors file for the weights after the last step"},
+    {0},
+};
+
+const struct dpb_settings_section dpb_settings_sections[] = {
+    {"run", "the job: processes, batch, length, warm-up", run_rows},
+    {"model", "the network", model_rows},
+    {"data", "where samples come from", data_rows},
+    {"device", "what computes", device_rows},
+    {"comm", "the variable-update strategy", comm_rows},
+    {"optimizer", "the update rule and the learning rate", optimizer_rows},
+    {"eval", "evaluation on the test set", eval_rows},
+    {"checkpoint", "weights from and to files", checkpoint_rows},
+};
+const size_t dpb_settings_n_sections =
+    sizeof dpb_settings_sections / sizeof dpb_settings_sections[0];

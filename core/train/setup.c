@@ -1,0 +1,329 @@
+/*
+ * setup.c - opens what a rank works with. The communicator plans before anything is allocated; then
+ * arenas are made, shared and bound, and the device compiles onto them.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "graph/checkpoint.h"
+#include "graph/graph.h"
+#include "train/trainer.h"
+#include "world/cores.h"
+
+enum { MAX_BUCKETS = 1 << 20, SPANS_A_STEP = 1 << 16 };
+
+/* ---- agreement --------------------------------------------------------------------------------- */
+
+static dpb_status agree_on(const char *what, const char *format, ...) DPB_PRINTF(2, 3);
+static dpb_status agree_on(const char *what, const char *format, ...)
+{
+    char value[256];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(value, sizeof value, format, arguments);
+    va_end(arguments);
+    return dpb_world_agree(what, value);
+}
+
+static dpb_status agree_on_layout(const struct dpb_trainer *trainer)
+{
+    const struct dpb_experiment *x = trainer->experiment;
+    const struct dpb_plugin *comm = x->plugins[DPB_PLUGIN_COMM];
+    DPB_TRY(agree_on("comm plugin", "%s %s", comm->name, comm->version));
+    DPB_TRY(agree_on("layout of model and arenas", "%s, %llu elements, %s, hash %016llx",
+                     x->graph->name, (unsigned long long)trainer->layout.n_elements,
+                     dpb_dtype_name(trainer->layout.weight_type),
+                     (unsigned long long)trainer->layout.hash));
+    return agree_on("buckets", "%llu elements of %s",
+                    (unsigned long long)trainer->plan.bucket_elements,
+                    dpb_dtype_name(trainer->layout.gradient_type));
+}
+
+/* ---- the strategy and its arenas --------------------------------------------------------------- */
+
+static dpb_status plan(struct dpb_trainer *trainer)
+{
+    const struct dpb_experiment *x = trainer->experiment;
+    uint64_t bucket_bytes = x->settings.comm.bucket;
+    const struct dpb_comm_args args = {.rank = dpb_world.rank,
+                                       .n_workers = x->n_workers,
+                                       .n_servers = x->n_servers,
+                                       .role = dpb_world.role,
+                                       .bucket_bytes = bucket_bytes,
+                                       .comm_cores = (uint32_t)x->settings.run.comm_cores};
+    DPB_TRY(trainer->comm_ops->open(x->options[DPB_PLUGIN_COMM], &args, &trainer->comm));
+
+    size_t element = dpb_dtype_size(x->gradient_type);
+    trainer->layout = (struct dpb_layout){.n_elements = x->graph->n_elements,
+                                          .weight_type = x->weight_type,
+                                          .gradient_type = x->gradient_type,
+                                          .hash = dpb_graph_hash(x->graph)};
+    trainer->plan.bucket_elements = bucket_bytes < element ? 1 : bucket_bytes / element;
+    DPB_TRY(trainer->comm_ops->plan(trainer->comm, &trainer->layout, &trainer->plan));
+
+    uint64_t n_buckets = (trainer->layout.n_elements + trainer->plan.bucket_elements - 1) /
+                         trainer->plan.bucket_elements;
+    if (n_buckets > MAX_BUCKETS)
+        return dpb_fail(DPB_USAGE, "comm.bucket = %llu bytes makes %llu buckets of this model; more "
+                        "than %d are refused", (unsigned long long)bucket_bytes,
+                        (unsigned long long)n_buckets, MAX_BUCKETS);
+    trainer->arenas.n_buckets = n_buckets;
+    trainer->arenas.bucket_elements = trainer->plan.bucket_elements;
+    trainer->arenas.layout = trainer->layout;
+    return agree_on_layout(trainer);
+}
+
+/* Makes the own arenas and maps those that the others share. */
+static dpb_status make_arenas(struct dpb_trainer *trainer)
+{
+    static const char *const names[DPB_ARENA_KINDS] = {"weights", "gradients", "scratch"};
+    const struct dpb_comm_plan *want = &trainer->plan;
+    const dpb_memory memory[DPB_ARENA_KINDS] = {want->weights, want->gradients, want->scratch};
+    const struct dpb_layout *layout = &trainer->layout;
+    const uint64_t bytes[DPB_ARENA_KINDS] = {
+        layout->n_elements * dpb_dtype_size(layout->weight_type),
+        layout->n_elements * dpb_dtype_size(layout->gradient_type), want->scratch_bytes};
+    struct dpb_mapping offered[DPB_ARENA_KINDS];
+    uint32_t n_ranks = dpb_world.n_ranks;
+
+    for (int kind = 0; kind < DPB_ARENA_KINDS; kind++) {
+        offered[kind] = (struct dpb_mapping){.fd = -1};
+        if (memory[kind] == DPB_MEMORY_NONE || bytes[kind] == 0)
+            continue;
+        DPB_TRY(dpb_mapping_create(names[kind], bytes[kind], &trainer->own[kind]));
+        if (memory[kind] == DPB_MEMORY_SHARED)
+            offered[kind] = trainer->own[kind];
+    }
+    trainer->peers = calloc((size_t)n_ranks * DPB_ARENA_KINDS, sizeof *trainer->peers);
+    trainer->views = calloc((size_t)n_ranks * DPB_ARENA_KINDS, sizeof *trainer->views);
+    if (!trainer->peers || !trainer->views)
+        return dpb_fail(DPB_NO_MEMORY, "no memory for the views of %u ranks", n_ranks);
+    DPB_TRY(dpb_world_share("arenas", offered, DPB_ARENA_KINDS, trainer->peers));
+    for (uint32_t rank = 0; rank < n_ranks; rank++)
+        for (uint32_t kind = 0; kind < DPB_ARENA_KINDS; kind++)
+            trainer->views[kind * n_ranks + rank] =
+                rank == dpb_world.rank ? trainer->own[kind].memory
+                                       : trainer->peers[rank * DPB_ARENA_KINDS + kind].memory;
+    return DPB_OK;
+}
+
+static dpb_status bind_arenas(struct dpb_trainer *trainer)
+{
+    const struct dpb_experiment *x = trainer->experiment;
+    const struct dpb_optimizer_args args = {.graph = x->graph,
+                                            .settings = &x->settings.optimizer,
+                                            .weight_type = x->weight_type,
+                                            .gradient_type = x->gradient_type,
+                                            .owned = trainer->plan.owned,
+                                            .n_owned = trainer->plan.n_owned};
+    struct dpb_arenas *arenas = &trainer->arenas;
+    uint32_t n_ranks = dpb_world.n_ranks;
+    DPB_TRY(make_arenas(trainer));
+    DPB_TRY(dpb_optimizer_create(&args, &trainer->optimizer));
+    arenas->weights = trainer->own[DPB_ARENA_WEIGHTS].memory;
+    arenas->gradients = trainer->own[DPB_ARENA_GRADIENTS].memory;
+    arenas->scratch = trainer->own[DPB_ARENA_SCRATCH].memory;
+    arenas->peer_weights = trainer->views + DPB_ARENA_WEIGHTS * n_ranks;
+    arenas->peer_gradients = trainer->views + DPB_ARENA_GRADIENTS * n_ranks;
+    arenas->peer_scratch = trainer->views + DPB_ARENA_SCRATCH * n_ranks;
+    arenas->optimizer = trainer->optimizer;
+    return trainer->comm_ops->bind(trainer->comm, arenas);
+}
+
+/* ---- the device -------------------------------------------------------------------------------- */
+
+static dpb_status alloc_into(size_t bytes, void **memory)
+{
+    *memory = dpb_alloc(bytes);
+    return *memory ? DPB_OK : DPB_NO_MEMORY;
+}
+
+/* Arenas that are core's own: batch-norm's, and those that gradients pass through. */
+static dpb_status make_own_arenas(struct dpb_trainer *trainer)
+{
+    const struct dpb_experiment *x = trainer->experiment;
+    size_t element = dpb_dtype_size(x->weight_type);
+    size_t state_bytes = x->graph->n_state_elements * element;
+    size_t gradient_bytes = x->graph->n_elements * element;
+    DPB_TRY(alloc_into(state_bytes, &trainer->state));
+    DPB_TRY(alloc_into(state_bytes, &trainer->statistics));
+    DPB_TRY(alloc_into(state_bytes, &trainer->summed_statistics));
+    trainer->summed_gradients = trainer->arenas.gradients;
+    if (x->settings.run.mode != DPB_MODE_TRAIN)
+        return DPB_OK;
+    if (x->gradient_type != x->weight_type)
+        DPB_TRY(alloc_into(gradient_bytes, &trainer->summed_gradients));
+    trainer->device_gradients = trainer->summed_gradients;
+    if (x->accumulate > 1)
+        DPB_TRY(alloc_into(gradient_bytes, &trainer->device_gradients));
+    return DPB_OK;
+}
+
+static dpb_status open_device(struct dpb_trainer *trainer)
+{
+    const struct dpb_experiment *x = trainer->experiment;
+    const struct dpb_device_args args = {.rank = dpb_world.rank,
+                                         .threads = trainer->threads,
+                                         .seed = (uint64_t)x->settings.run.seed};
+    trainer->device_ops = x->plugins[DPB_PLUGIN_DEVICE]->ops;
+    DPB_TRY(trainer->device_ops->open(x->options[DPB_PLUGIN_DEVICE], &args, &trainer->device));
+    DPB_TRY(make_own_arenas(trainer));
+    const struct dpb_compile_args compile = {.graph = x->graph,
+                                             .batch = x->batch,
+                                             .precision = (dpb_precision)x->settings.run.precision,
+                                             .training = x->settings.run.mode == DPB_MODE_TRAIN,
+                                             .format = &x->data_info.format};
+    const struct dpb_device_memory memory = {.weights = trainer->arenas.weights,
+                                             .gradients = trainer->device_gradients,
+                                             .state = trainer->state,
+                                             .statistics = trainer->statistics};
+    return trainer->device_ops->compile(trainer->device, &compile, &memory, &trainer->program);
+}
+
+/* ---- what the loop needs ----------------------------------------------------------------------- */
+
+static dpb_status open_feeds(struct dpb_trainer *trainer)
+{
+    const struct dpb_experiment *x = trainer->experiment;
+    struct dpb_feed_args args = {.ops = x->plugins[DPB_PLUGIN_DATA]->ops,
+                                 .source = x->data,
+                                 .name = x->settings.data.name,
+                                 .info = x->data_info,
+                                 .split = DPB_TRAIN,
+                                 .batch = x->batch,
+                                 .rank = dpb_world.rank,
+                                 .n_workers = x->n_workers,
+                                 .threads = (uint32_t)x->settings.data.threads,
+                                 .timeout_ns = dpb_world.timeout_ns,
+                                 .board = dpb_world.board,
+                                 .accumulate = x->accumulate,
+                                 .shuffle = x->settings.data.shuffle,
+                                 .seed = (uint64_t)x->settings.run.seed};
+    DPB_TRY(dpb_feed_create(&args, &trainer->feed));
+    if (x->settings.eval.every == 0 && !x->settings.eval.final)
+        return DPB_OK;
+    args.split = DPB_TEST;
+    if (trainer->replicas == 1) { /* rank 0's model alone is tested */
+        if (dpb_world.rank != 0)
+            return DPB_OK;
+        args.n_workers = 1;
+    }
+    return dpb_feed_eval_create(&args, &trainer->eval_feed);
+}
+
+static dpb_status open_control(struct dpb_trainer *trainer)
+{
+    const struct dpb_experiment *x = trainer->experiment;
+    const struct dpb_run_settings *run = &x->settings.run;
+    uint64_t total = run->epochs ? (uint64_t)run->epochs * x->steps_per_epoch : 0;
+    trainer->gated = run->steady_limit_ns > 0;
+    trainer->stop_at = total ? total : UINT64_MAX;
+    trainer->evaluated_at = UINT64_MAX;
+    if (!trainer->gated && run->steps)
+        total = (uint64_t)(run->warmup_steps + run->steps);
+    dpb_control_init(&trainer->control, dpb_board_control(dpb_world.board), dpb_world.rank,
+                     x->n_workers);
+    if (trainer->gated && dpb_world.rank == 0) {
+        const struct dpb_gate_limits limits = {.window = (uint32_t)run->steady_window,
+                                               .in_a_row = (uint32_t)run->steady_windows,
+                                               .drift = run->steady_drift,
+                                               .spread = run->steady_spread};
+        trainer->gate = dpb_gate_create(&limits);
+        if (!trainer->gate)
+            return DPB_NO_MEMORY;
+    }
+    return dpb_schedule_make(&x->settings.optimizer, x->global_batch, x->steps_per_epoch, total,
+                             &trainer->schedule);
+}
+
+static dpb_status open_journal(struct dpb_trainer *trainer)
+{
+    const struct dpb_experiment *x = trainer->experiment;
+    size_t bytes;
+    struct dpb_journal *journal = dpb_board_journal(dpb_world.board, dpb_world.rank, &bytes);
+    journal->capacity = (bytes - sizeof *journal) / sizeof journal->records[0];
+    journal->timed_from = UINT64_MAX;
+    journal->gated = x->settings.run.steady_limit_ns > 0;
+    journal->parameters = x->graph->n_parameters;
+    journal->macs_per_sample = x->graph->macs;
+    journal->steps_per_epoch = x->steps_per_epoch;
+    journal->dropped_samples = x->data_info.n_samples[DPB_TRAIN] % x->global_batch;
+    journal->threads = trainer->threads;
+    trainer->journal = journal;
+    return dpb_account_open(journal, SPANS_A_STEP);
+}
+
+dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_trainer *trainer)
+{
+    bool oversubscribed;
+    bool local = experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_LOCAL;
+    memset(trainer, 0, sizeof *trainer);
+    trainer->experiment = experiment;
+    trainer->replicas = local ? 1 : experiment->n_workers;
+    trainer->comm_ops = experiment->plugins[DPB_PLUGIN_COMM]->ops;
+    trainer->threads = (uint32_t)experiment->settings.device.threads;
+    for (int kind = 0; kind < DPB_ARENA_KINDS; kind++)
+        trainer->own[kind].fd = -1;
+    DPB_TRY(dpb_cores_bind(dpb_world.rank, experiment->n_workers, experiment->n_servers,
+                           (uint32_t)experiment->settings.run.comm_cores, &trainer->threads,
+                           &oversubscribed));
+    dpb_world.may_spin = !oversubscribed;
+    dpb_world_note("open", UINT64_MAX, UINT32_MAX);
+    DPB_TRY(dpb_experiment_build(experiment));
+    DPB_TRY(open_journal(trainer));
+    trainer->journal->oversubscribed = oversubscribed;
+    dpb_world_note("plan", UINT64_MAX, UINT32_MAX);
+    DPB_TRY(plan(trainer));
+    dpb_world_note("bind", UINT64_MAX, UINT32_MAX);
+    DPB_TRY(bind_arenas(trainer));
+    if (dpb_world.role == DPB_SERVER)
+        return DPB_OK;
+    dpb_world_note("compile", UINT64_MAX, UINT32_MAX);
+    DPB_TRY(open_device(trainer));
+    DPB_TRY(open_feeds(trainer));
+    DPB_TRY(open_control(trainer));
+    return dpb_pump_start(trainer);
+}
+
+void dpb_trainer_leave(struct dpb_trainer *trainer)
+{
+    dpb_pump_stop(trainer);
+    trainer->comm_ops->close(trainer->comm);
+    trainer->comm = NULL;
+}
+
+void dpb_trainer_close(struct dpb_trainer *trainer)
+{
+    const struct dpb_experiment *x = trainer->experiment;
+    size_t element = dpb_dtype_size(x->weight_type);
+    dpb_feed_destroy(trainer->eval_feed);
+    dpb_feed_destroy(trainer->feed);
+    dpb_gate_destroy(trainer->gate);
+    if (trainer->device_ops) {
+        trainer->device_ops->release(trainer->program);
+        trainer->device_ops->close(trainer->device);
+    }
+    dpb_trainer_leave(trainer);
+    dpb_optimizer_destroy(trainer->optimizer);
+    if (x->graph) {
+        size_t state_bytes = x->graph->n_state_elements * element;
+        size_t gradient_bytes = x->graph->n_elements * element;
+        dpb_release(trainer->state, state_bytes);
+        dpb_release(trainer->statistics, state_bytes);
+        dpb_release(trainer->summed_statistics, state_bytes);
+        if (trainer->device_gradients != trainer->summed_gradients)
+            dpb_release(trainer->device_gradients, gradient_bytes);
+        if (trainer->summed_gradients != trainer->arenas.gradients)
+            dpb_release(trainer->summed_gradients, gradient_bytes);
+    }
+    for (uint32_t i = 0; trainer->peers && i < dpb_world.n_ranks * DPB_ARENA_KINDS; i++)
+        if (i / DPB_ARENA_KINDS != dpb_world.rank)
+            dpb_mapping_destroy(&trainer->peers[i]);
+    for (int kind = 0; kind < DPB_ARENA_KINDS; kind++)
+        dpb_mapping_destroy(&trainer->own[kind]);
+    dpb_release(trainer->plan.owned, trainer->plan.n_owned * sizeof *trainer->plan.owned);
+    free(trainer->peers);
+    free(trainer->views);
+    dpb_account_close();
+}

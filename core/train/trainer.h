@@ -1,0 +1,131 @@
+/*
+ * trainer.h - all that a worker's loop works with, opened and connected; and the mechanics of a step
+ * that the loop's one page calls.
+ *
+ * setup.c opens and closes it, exchange.c is what happens between the device and the communicator,
+ * verify.c proves, evaluate.c tests, loop.c trains. Servers use the parts that the plan gives them.
+ */
+#ifndef DPB_CORE_TRAIN_TRAINER_H
+#define DPB_CORE_TRAIN_TRAINER_H
+
+#include <pthread.h>
+
+#include "base/stats.h"
+#include "train/account.h"
+#include "train/control.h"
+#include "train/experiment.h"
+#include "train/feed.h"
+#include "train/journal.h"
+#include "train/optimizer.h"
+#include "train/schedule.h"
+#include "world/world.h"
+
+enum { DPB_ARENA_WEIGHTS, DPB_ARENA_GRADIENTS, DPB_ARENA_SCRATCH, DPB_ARENA_KINDS };
+
+/* Progress on a core of its own (run.comm_cores): see exchange.c. */
+struct dpb_pump {
+    pthread_t thread;
+    bool running;
+    struct dpb_event *kick; /* a step began */
+    struct dpb_event *idle; /* its exchange is over */
+    struct dpb_event *done; /* the communicator's, once `end` gave it */
+    uint32_t stop;
+    dpb_status status;
+};
+
+struct dpb_trainer {
+    struct dpb_experiment *experiment;
+    struct dpb_journal *journal;
+    uint32_t threads;
+
+    /* The strategy and its arenas. */
+    const struct dpb_comm_ops *comm_ops;
+    void *comm;
+    struct dpb_layout layout;
+    struct dpb_comm_plan plan;
+    struct dpb_mapping own[DPB_ARENA_KINDS];
+    struct dpb_mapping *peers; /* [rank * DPB_ARENA_KINDS + kind] */
+    void **views;              /* [kind * ranks + rank]: what struct dpb_arenas points into */
+    struct dpb_arenas arenas;
+    struct dpb_optimizer *optimizer;
+    struct dpb_pump pump;
+    uint64_t exchanges; /* begin was called so often: struct dpb_step.step */
+    uint32_t replicas;  /* workers whose gradients are averaged: 1 where they do not exchange */
+    uint32_t meetings;
+
+    /* The device. Arenas are in the weights' type. Where gradients need adding up (accumulate) or
+     * another type (comm.gradient) they pass through arenas of core's own: device_gradients ->
+     * summed_gradients -> the communicator's. Otherwise all three are the same memory. */
+    const struct dpb_device_ops *device_ops;
+    void *device, *program;
+    void *device_gradients, *summed_gradients;
+    void *state, *statistics, *summed_statistics;
+    bool weights_changed;
+
+    /* The loop's. */
+    struct dpb_feed *feed, *eval_feed;
+    struct dpb_schedule schedule;
+    struct dpb_control control;
+    struct dpb_gate *gate; /* rank 0's, until it has spoken */
+    bool gated;            /* there is one, on rank 0 */
+    bool stopping;         /* rank 0 has proposed to stop */
+    uint64_t step;         /* the training step under way */
+    uint64_t stop_at;      /* UINT64_MAX: not known yet */
+    int64_t warm_at_ns;    /* when the counted warm-up was over */
+    int64_t paused_ns;     /* evaluations since the first timed step */
+    int64_t evaluating_ns; /* all evaluations */
+    uint64_t evaluated_at; /* step of the last evaluation; UINT64_MAX: none */
+    uint32_t micro_batch; /* of the step: 0 .. accumulate - 1 */
+    uint64_t staged;      /* gradient elements of this micro-batch that went on to the communicator */
+    uint64_t next_bucket;
+    uint32_t last_actions;
+};
+
+/* ---- setup.c ----------------------------------------------------------------------------------- */
+
+/* Opens device, communicator, arenas and data of this rank, in that order; collective. */
+dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_trainer *trainer);
+/* Closes the communicator: servers learn by it that there is no more to serve. Twice is harmless. */
+void dpb_trainer_leave(struct dpb_trainer *trainer);
+void dpb_trainer_close(struct dpb_trainer *trainer); /* also what was opened by half */
+
+/* ---- exchange.c -------------------------------------------------------------------------------- */
+
+/* What the device calls back during a pass. */
+struct dpb_hooks dpb_trainer_hooks(struct dpb_trainer *trainer);
+/* Tells the communicator that an exchange with these parameters begins. */
+dpb_status dpb_exchange_begin(struct dpb_trainer *trainer, double learning_rate, double scale,
+                              bool plain);
+/* All buckets that end within the first `frontier` elements are ready. */
+dpb_status dpb_exchange_ready(struct dpb_trainer *trainer, uint64_t frontier);
+/* Waits until the weights are those of the next forward. */
+dpb_status dpb_exchange_finish(struct dpb_trainer *trainer);
+
+dpb_status dpb_pump_start(struct dpb_trainer *trainer);
+void dpb_pump_stop(struct dpb_trainer *trainer);
+
+/* ---- verify.c ---------------------------------------------------------------------------------- */
+
+/* All workers (not the servers) have come here. For setting up, not for steps. */
+dpb_status dpb_workers_meet(struct dpb_trainer *trainer);
+
+/* Before training, on arenas that hold nothing yet. Verdicts go into the journal; a failure is
+ * DPB_VERIFICATION with the first wrong element. */
+dpb_status dpb_verify_pattern(struct dpb_trainer *trainer);
+dpb_status dpb_verify_exchange(struct dpb_trainer *trainer);
+/* After training: replicas that promise to be equal bit for bit are. Collective. */
+dpb_status dpb_verify_replicas(struct dpb_trainer *trainer);
+
+/* ---- evaluate.c -------------------------------------------------------------------------------- */
+
+/* The test set, shared among the workers, with the published weights and the batch-norm statistics
+ * averaged over the workers; the sums stand in rank 0's journal. Collective; not timed. */
+dpb_status dpb_evaluate(struct dpb_trainer *trainer);
+/* Batch-norm state averaged over the workers into `average` (n_state_elements). Collective. */
+dpb_status dpb_average_state(struct dpb_trainer *trainer, const char *name, void *average);
+
+/* ---- loop.c ------------------------------------------------------------------------------------ */
+
+dpb_status dpb_train(struct dpb_trainer *trainer);
+
+#endif

@@ -1,0 +1,86 @@
+/* pipeline.c - see pipeline.h. */
+#include "pipeline.h"
+
+dpb_status pipeline_open(struct pipeline *pipeline, const struct dpb_host *host, void *strategy,
+                         const struct stage *stages, uint32_t n_stages,
+                         const struct dpb_arenas *arenas)
+{
+    *pipeline = (struct pipeline){.host = host,
+                                  .strategy = strategy,
+                                  .stages = stages,
+                                  .n_stages = n_stages,
+                                  .n_buckets = arenas->n_buckets,
+                                  .bucket_elements = arenas->bucket_elements,
+                                  .n_elements = arenas->layout.n_elements,
+                                  .done = host->event->create()};
+    return pipeline->done ? DPB_OK : DPB_NO_MEMORY;
+}
+
+void pipeline_close(struct pipeline *pipeline)
+{
+    if (pipeline->host)
+        pipeline->host->event->destroy(pipeline->done);
+}
+
+void pipeline_begin(struct pipeline *pipeline)
+{
+    pipeline->host->event->reset(pipeline->done);
+    for (uint32_t s = 0; s < pipeline->n_stages; s++)
+        pipeline->next[s] = pipeline->at[s] = 0;
+}
+
+uint64_t pipeline_bucket_length(const struct pipeline *pipeline, uint64_t bucket)
+{
+    uint64_t begin = bucket * pipeline->bucket_elements;
+    uint64_t rest = pipeline->n_elements - begin;
+    return rest < pipeline->bucket_elements ? rest : pipeline->bucket_elements;
+}
+
+/* A bucket reaches a stage when it has left the one before. */
+static bool has_bucket(const struct pipeline *pipeline, uint32_t s)
+{
+    uint64_t limit = s == 0 ? pipeline->n_buckets : pipeline->next[s - 1];
+    return pipeline->next[s] < limit;
+}
+
+/* Does a piece of whatever is due; false: nothing is. */
+static bool work_on_something(struct pipeline *pipeline, int64_t until_ns)
+{
+    for (uint32_t s = 0; s < pipeline->n_stages; s++) {
+        uint64_t bucket = pipeline->next[s];
+        if (!has_bucket(pipeline, s) || !pipeline->stages[s].due(pipeline->strategy, bucket))
+            continue;
+        uint64_t length = pipeline_bucket_length(pipeline, bucket);
+        pipeline->stages[s].work(pipeline->strategy, bucket, length, &pipeline->at[s], until_ns);
+        if (pipeline->at[s] == length) {
+            pipeline->at[s] = 0;
+            pipeline->next[s]++;
+        }
+        return true;
+    }
+    return false;
+}
+
+static dpb_status wait_for_something(struct pipeline *pipeline)
+{
+    for (uint32_t s = pipeline->n_stages; s-- > 0;)
+        if (has_bucket(pipeline, s))
+            return pipeline->stages[s].wait(pipeline->strategy, pipeline->next[s]);
+    return DPB_OK;
+}
+
+dpb_status pipeline_progress(struct pipeline *pipeline, int64_t budget_ns)
+{
+    uint64_t *last = &pipeline->next[pipeline->n_stages - 1];
+    int64_t until_ns = budget_ns == DPB_FOREVER ? INT64_MAX : pipeline->host->now_ns() + budget_ns;
+    if (*last == pipeline->n_buckets)
+        return DPB_OK;
+    while (work_on_something(pipeline, until_ns))
+        if (*last == pipeline->n_buckets) {
+            pipeline->host->event->signal(pipeline->done);
+            return DPB_OK;
+        } else if (budget_ns != DPB_FOREVER && pipeline->host->now_ns() >= until_ns) {
+            return DPB_OK;
+        }
+    return budget_ns == DPB_FOREVER ? wait_for_something(pipeline) : DPB_OK;
+}

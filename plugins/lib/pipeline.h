@@ -1,0 +1,46 @@
+/*
+ * pipeline.h - a strategy as a row of stages through which every bucket goes in order.
+ *
+ * A stage says when a bucket is due (all that it needs is there), does its work on it piece by piece,
+ * and can wait for what is missing. The pipeline does whatever is due, earlier stages first (others
+ * wait for their results), and, when it may block, waits where the furthest bucket is stuck.
+ */
+#ifndef DPB_PLUGINS_LIB_PIPELINE_H
+#define DPB_PLUGINS_LIB_PIPELINE_H
+
+#include "dpbench/host.h"
+
+enum { PIPELINE_STAGES = 4 };
+
+struct stage {
+    bool (*due)(void *strategy, uint64_t bucket);
+    /* Works on elements [*at, length) of the bucket until it is through or `until_ns` has passed;
+     * moves *at. Called once more with *at == length is never. */
+    void (*work)(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
+    /* Blocks until `due` may have become true. */
+    dpb_status (*wait)(void *strategy, uint64_t bucket);
+};
+
+struct pipeline {
+    const struct dpb_host *host;
+    void *strategy;
+    const struct stage *stages;
+    uint32_t n_stages;
+    uint64_t n_buckets, bucket_elements, n_elements;
+    struct dpb_event *done; /* fires when the last stage has done the last bucket */
+    uint64_t next[PIPELINE_STAGES], at[PIPELINE_STAGES];
+};
+
+/* Sets up for the arenas; the event is @owned: pipeline_close. */
+dpb_status pipeline_open(struct pipeline *pipeline, const struct dpb_host *host, void *strategy,
+                         const struct stage *stages, uint32_t n_stages,
+                         const struct dpb_arenas *arenas);
+void pipeline_close(struct pipeline *pipeline);
+
+void pipeline_begin(struct pipeline *pipeline); /* a new exchange: no bucket has begun */
+/* The `progress` hook. */
+dpb_status pipeline_progress(struct pipeline *pipeline, int64_t budget_ns);
+
+uint64_t pipeline_bucket_length(const struct pipeline *pipeline, uint64_t bucket);
+
+#endif

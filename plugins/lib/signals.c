@@ -1,0 +1,72 @@
+/* signals.c - see signals.h. */
+#include "signals.h"
+
+size_t signals_bytes(uint64_t n_buckets)
+{
+    return sizeof(struct signal_page) + N_SIGNALS * n_buckets * sizeof(int64_t);
+}
+
+static uint32_t count_of(const struct signals *signals, uint64_t bucket)
+{
+    return (uint32_t)(signals->exchange * signals->n_buckets + bucket + 1);
+}
+
+/* The time is written before the flag that publishes it; atomically, for readers of the next round. */
+void signals_raise(const struct signals *signals, enum signal_kind kind, uint64_t bucket)
+{
+    struct signal_page *page = signals->pages[signals->rank];
+    __atomic_store_n(&page->times_ns[kind * signals->n_buckets + bucket], signals->host->now_ns(),
+                     __ATOMIC_RELAXED);
+    signals->host->flag->set(&page->flags[kind], count_of(signals, bucket));
+}
+
+bool signals_reached(const struct signals *signals, enum signal_kind kind, struct rank_set ranks,
+                     uint64_t bucket)
+{
+    uint32_t count = count_of(signals, bucket);
+    for (uint32_t rank = ranks.first; rank < ranks.first + ranks.n; rank++)
+        if (!signals->host->flag->reached(&signals->pages[rank]->flags[kind], count))
+            return false;
+    return true;
+}
+
+dpb_status signals_wait(const struct signals *signals, enum signal_kind kind, struct rank_set ranks,
+                        uint64_t bucket, int64_t timeout_ns, uint64_t bytes, const char *purpose)
+{
+    uint32_t count = count_of(signals, bucket);
+    for (uint32_t rank = ranks.first; rank < ranks.first + ranks.n; rank++) {
+        struct dpb_flag *flag = &signals->pages[rank]->flags[kind];
+        const struct dpb_wait what = {.timeout_ns = timeout_ns,
+                                      .step = signals->exchange,
+                                      .bucket = bucket,
+                                      .bytes = bytes,
+                                      .peer = rank,
+                                      .purpose = purpose};
+        if (signals->host->flag->reached(flag, count))
+            continue;
+        signals->host->note("wait_peer", bucket, rank);
+        return signals->host->flag->wait(flag, count, &what);
+    }
+    return DPB_OK;
+}
+
+int64_t signals_latest_ns(const struct signals *signals, enum signal_kind kind,
+                          struct rank_set ranks, uint64_t bucket)
+{
+    int64_t latest = INT64_MIN;
+    for (uint32_t rank = ranks.first; rank < ranks.first + ranks.n; rank++) {
+        const int64_t *at = &signals->pages[rank]->times_ns[kind * signals->n_buckets + bucket];
+        int64_t time = __atomic_load_n(at, __ATOMIC_RELAXED);
+        latest = time > latest ? time : latest;
+    }
+    return latest;
+}
+
+void signals_span_late_peer(const struct signals *signals, struct rank_set ranks, uint64_t bucket)
+{
+    struct rank_set self = {signals->rank, 1};
+    int64_t here = signals_latest_ns(signals, SIGNAL_READY, self, bucket);
+    int64_t last = signals_latest_ns(signals, SIGNAL_READY, ranks, bucket);
+    if (last > here)
+        signals->host->span(0, bucket, DPB_PHASE_WAIT_PEER, here, last);
+}

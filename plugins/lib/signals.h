@@ -1,0 +1,54 @@
+/*
+ * signals.h - how ranks that share memory tell each other how far they are: a page a rank, with one
+ * counter for each thing that can have happened to a bucket, and when it happened last.
+ *
+ * Buckets are counted over all steps (modulo 2^32): bucket b of the n-th exchange has the count
+ * n * n_buckets + b + 1. Each rank raises the counters of its own page only.
+ */
+#ifndef DPB_PLUGINS_LIB_SIGNALS_H
+#define DPB_PLUGINS_LIB_SIGNALS_H
+
+#include "dpbench/host.h"
+
+enum signal_kind {
+    SIGNAL_READY,   /* the rank's gradients of the bucket are final */
+    SIGNAL_REDUCED, /* its share of the bucket is summed (and, where it owns weights, updated) */
+    SIGNAL_TAKEN,   /* it has read what it needs of the others' */
+    N_SIGNALS
+};
+
+struct signal_page {
+    struct dpb_flag flags[N_SIGNALS];
+    int64_t times_ns[]; /* [kind * n_buckets + bucket] */
+};
+
+struct signals {
+    const struct dpb_host *host;
+    uint32_t rank;
+    uint64_t n_buckets, exchange; /* the exchange under way, from 0 */
+    struct signal_page *const *pages; /* by rank; at the start of each rank's scratch */
+};
+
+/* A set of neighbouring ranks. */
+struct rank_set {
+    uint32_t first, n;
+};
+
+size_t signals_bytes(uint64_t n_buckets);
+
+/* Raises the own counter to `bucket` of this exchange, at this moment. */
+void signals_raise(const struct signals *signals, enum signal_kind kind, uint64_t bucket);
+/* Whether all of `ranks` have got there. */
+bool signals_reached(const struct signals *signals, enum signal_kind kind, struct rank_set ranks,
+                     uint64_t bucket);
+/* Blocks for the first of `ranks` that has not; timeout_ns as in struct dpb_wait. */
+dpb_status signals_wait(const struct signals *signals, enum signal_kind kind, struct rank_set ranks,
+                        uint64_t bucket, int64_t timeout_ns, uint64_t bytes, const char *purpose);
+/* When the last of `ranks` got there; they all have. */
+int64_t signals_latest_ns(const struct signals *signals, enum signal_kind kind,
+                          struct rank_set ranks, uint64_t bucket);
+
+/* Reports how long this rank's bucket waited for gradients of `ranks` that came later. */
+void signals_span_late_peer(const struct signals *signals, struct rank_set ranks, uint64_t bucket);
+
+#endif

@@ -1,0 +1,172 @@
+/* strategy.c - see strategy.h. */
+#include "lib/strategy.h"
+
+#include <stdlib.h>
+
+enum { MAX_WORKERS = 1024 };
+
+dpb_status strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
+                         size_t bytes, void **comm)
+{
+    struct strategy *made = calloc(1, bytes);
+    if (!made)
+        return host->fail(DPB_NO_MEMORY, "no memory for the communicator");
+    made->host = host;
+    made->args = *args;
+    if (args->n_workers > MAX_WORKERS) {
+        free(made);
+        return host->fail(DPB_UNSUPPORTED, "run.workers = %u: at most %d workers share memory",
+                          args->n_workers, MAX_WORKERS);
+    }
+    *comm = made;
+    return DPB_OK;
+}
+
+dpb_status strategy_bind(struct strategy *strategy, const struct dpb_arenas *arenas,
+                         const struct stage *stages, uint32_t n_stages)
+{
+    strategy->arenas = *arenas;
+    strategy->signals = (struct signals){.host = strategy->host,
+                                         .rank = strategy->args.rank,
+                                         .n_buckets = arenas->n_buckets,
+                                         .exchange = UINT64_MAX, /* the first begin makes it 0 */
+                                         .pages = (struct signal_page *const *)arenas->peer_scratch};
+    return pipeline_open(&strategy->pipeline, strategy->host, strategy, stages, n_stages, arenas);
+}
+
+/* ---- hooks ------------------------------------------------------------------------------------- */
+
+dpb_status strategy_load(void *comm)
+{
+    (void)comm; /* every worker holds the model already */
+    return DPB_OK;
+}
+
+dpb_status strategy_begin(void *comm, uint32_t learner, const struct dpb_step *step)
+{
+    struct strategy *strategy = comm;
+    (void)learner;
+    strategy->step = *step;
+    strategy->signals.exchange++;
+    pipeline_begin(&strategy->pipeline);
+    return DPB_OK;
+}
+
+dpb_status strategy_ready(void *comm, uint32_t learner, uint64_t bucket, struct dpb_event *event)
+{
+    struct strategy *strategy = comm;
+    (void)learner;
+    (void)event; /* host gradients are final when they are announced */
+    signals_raise(&strategy->signals, SIGNAL_READY, bucket);
+    return DPB_OK;
+}
+
+dpb_status strategy_progress(void *comm, int64_t budget_ns)
+{
+    return pipeline_progress(&((struct strategy *)comm)->pipeline, budget_ns);
+}
+
+dpb_status strategy_end(void *comm, uint32_t learner, struct dpb_event **done)
+{
+    (void)learner;
+    *done = ((struct strategy *)comm)->pipeline.done;
+    return DPB_OK;
+}
+
+dpb_status strategy_publish(void *comm, struct dpb_view *view)
+{
+    view->weights = ((struct strategy *)comm)->arenas.weights;
+    return DPB_OK;
+}
+
+void strategy_close(void *comm)
+{
+    if (comm)
+        pipeline_close(&((struct strategy *)comm)->pipeline);
+    free(comm);
+}
+
+/* ---- for stages -------------------------------------------------------------------------------- */
+
+struct rank_set strategy_self(const struct strategy *strategy)
+{
+    return (struct rank_set){strategy->args.rank, 1};
+}
+
+struct rank_set strategy_workers(const struct strategy *strategy)
+{
+    return (struct rank_set){0, strategy->args.n_workers};
+}
+
+uint64_t strategy_count_buckets(const struct dpb_layout *layout, const struct dpb_comm_plan *want)
+{
+    return (layout->n_elements + want->bucket_elements - 1) / want->bucket_elements;
+}
+
+dpb_status strategy_own_everything(const struct strategy *strategy, const struct dpb_layout *layout,
+                                   struct dpb_comm_plan *want)
+{
+    want->owned = strategy->host->alloc(sizeof *want->owned);
+    if (!want->owned)
+        return DPB_NO_MEMORY;
+    want->owned[0] = (struct dpb_range){0, layout->n_elements};
+    want->n_owned = 1;
+    return DPB_OK;
+}
+
+struct piece strategy_piece(const struct strategy *strategy, uint64_t bucket, uint64_t length,
+                            uint64_t at, dpb_dtype type)
+{
+    uint64_t chunk = CHUNK_BYTES / dpb_dtype_size(type), rest = length - at;
+    return (struct piece){bucket * strategy->arenas.bucket_elements + at,
+                          rest < chunk ? rest : chunk};
+}
+
+void *strategy_weights(const struct strategy *strategy, uint32_t rank, uint64_t at)
+{
+    return (char *)strategy->arenas.peer_weights[rank] +
+           at * dpb_dtype_size(strategy->arenas.layout.weight_type);
+}
+
+void *strategy_gradients(const struct strategy *strategy, uint32_t rank, uint64_t at)
+{
+    return (char *)strategy->arenas.peer_gradients[rank] +
+           at * dpb_dtype_size(strategy->arenas.layout.gradient_type);
+}
+
+void strategy_sum(const struct strategy *strategy, uint64_t bucket, struct piece piece, void *dst)
+{
+    const struct dpb_host *host = strategy->host;
+    const struct dpb_comm_args *args = &strategy->args;
+    dpb_dtype type = strategy->arenas.layout.gradient_type;
+    const void *sources[MAX_WORKERS];
+    uint32_t n_others = args->n_workers - (args->role == DPB_WORKER ? 1 : 0);
+    int64_t began_ns = host->now_ns();
+    for (uint32_t rank = 0; rank < args->n_workers; rank++)
+        sources[rank] = strategy_gradients(strategy, rank, piece.begin);
+    host->vec->sum(type, dst, sources, args->n_workers, piece.n);
+    host->count_bytes(n_others * piece.n * dpb_dtype_size(type));
+    host->span(0, bucket, DPB_PHASE_REDUCE, began_ns, host->now_ns());
+}
+
+void strategy_update(const struct strategy *strategy, uint64_t bucket, struct piece piece,
+                     const void *gradients)
+{
+    strategy->host->optimizer->update(
+        strategy->arenas.optimizer, (struct dpb_range){piece.begin, piece.begin + piece.n},
+        strategy_weights(strategy, strategy->args.rank, piece.begin), gradients, bucket,
+        &strategy->step);
+}
+
+void strategy_update_bucket(void *strategy_, uint64_t bucket, uint64_t length, uint64_t *at,
+                            int64_t until_ns)
+{
+    const struct strategy *strategy = strategy_;
+    dpb_dtype type = strategy->arenas.layout.weight_type;
+    do {
+        struct piece piece = strategy_piece(strategy, bucket, length, *at, type);
+        strategy_update(strategy, bucket, piece,
+                        strategy_gradients(strategy, strategy->args.rank, piece.begin));
+        *at += piece.n;
+    } while (*at < length && strategy->host->now_ns() < until_ns);
+}

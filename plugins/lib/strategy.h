@@ -1,0 +1,71 @@
+/*
+ * strategy.h - what the strategies over shared memory have in common: who takes part, the arenas, the
+ * signals and the pipeline; and the hooks that are the same for all. A strategy's own struct begins
+ * with a struct strategy, and its file holds its plan and its stages.
+ */
+#ifndef DPB_PLUGINS_LIB_STRATEGY_H
+#define DPB_PLUGINS_LIB_STRATEGY_H
+
+#include "lib/pipeline.h"
+#include "lib/signals.h"
+
+enum { CHUNK_BYTES = 128 * 1024 }; /* a piece of work: what several sources of it fit into a cache */
+
+struct strategy {
+    const struct dpb_host *host;
+    struct dpb_comm_args args;
+    struct dpb_arenas arenas;
+    struct dpb_step step;
+    struct signals signals;
+    struct pipeline pipeline;
+};
+
+/* Elements of the arena: bucket `bucket` from `at` on, as much as a piece of work. */
+struct piece {
+    uint64_t begin, n;
+};
+
+/* `open`: a zeroed struct of `bytes` that begins with a struct strategy. */
+dpb_status strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
+                         size_t bytes, void **comm);
+/* The part of `bind` that is the same; the rank's scratch begins with its signal page. */
+dpb_status strategy_bind(struct strategy *strategy, const struct dpb_arenas *arenas,
+                         const struct stage *stages, uint32_t n_stages);
+
+/* Hooks. */
+dpb_status strategy_load(void *comm);
+dpb_status strategy_begin(void *comm, uint32_t learner, const struct dpb_step *step);
+dpb_status strategy_ready(void *comm, uint32_t learner, uint64_t bucket, struct dpb_event *event);
+dpb_status strategy_progress(void *comm, int64_t budget_ns);
+dpb_status strategy_end(void *comm, uint32_t learner, struct dpb_event **done);
+dpb_status strategy_publish(void *comm, struct dpb_view *view);
+void strategy_close(void *comm);
+
+/* ---- for stages ---------------------------------------------------------------------------------*/
+
+struct rank_set strategy_self(const struct strategy *strategy);
+struct rank_set strategy_workers(const struct strategy *strategy);
+
+/* All of the layout as one owned range. */
+dpb_status strategy_own_everything(const struct strategy *strategy, const struct dpb_layout *layout,
+                                   struct dpb_comm_plan *want);
+uint64_t strategy_count_buckets(const struct dpb_layout *layout, const struct dpb_comm_plan *want);
+
+struct piece strategy_piece(const struct strategy *strategy, uint64_t bucket, uint64_t length,
+                            uint64_t at, dpb_dtype type);
+/* A rank's weights or gradients from arena element `at` on. */
+void *strategy_weights(const struct strategy *strategy, uint32_t rank, uint64_t at);
+void *strategy_gradients(const struct strategy *strategy, uint32_t rank, uint64_t at);
+
+/* Sums the workers' gradients of a piece into `dst`, reports the span, and counts what was read out
+ * of other ranks' memory. */
+void strategy_sum(const struct strategy *strategy, uint64_t bucket, struct piece piece, void *dst);
+/* Updates [begin, begin + n) of the own weights from `gradients`, which points at element begin. */
+void strategy_update(const struct strategy *strategy, uint64_t bucket, struct piece piece,
+                     const void *gradients);
+
+/* The stage that ends most strategies: the whole bucket updated from the own, now summed, gradients. */
+void strategy_update_bucket(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
+                            int64_t until_ns);
+
+#endif
