@@ -61,7 +61,7 @@ struct reader {
     char path[PATH_BYTES];
     int fd;
     bool gzipped;
-    bool between;        /* gzipped: no member has begun, or one is over */
+    bool member_over;    /* gzipped: at least one member was read to its end */
     uint64_t file_bytes; /* its size */
     uint64_t read_bytes; /* of the file, so far */
     uint64_t offset;     /* of the content, so far */
@@ -117,24 +117,23 @@ static dpb_status inflate_some(struct reader *reader)
     z_stream *zlib = &reader->zlib;
     while (zlib->avail_out > 0) {
         DPB_TRY(refill(reader));
-        if (reader->between && zlib->avail_in == 0)
+        if (zlib->avail_in == 0 && zlib->total_in == 0 && reader->member_over)
             return DPB_OK;
-        bool begins = reader->between;
-        reader->between = false;
         int result = inflate(zlib, Z_NO_FLUSH);
         if (result == Z_STREAM_END) {
-            inflateReset(zlib);
-            reader->between = true;
+            inflateReset(zlib); /* total_in, total_out = 0 */
+            reader->member_over = true;
         } else if (result != Z_OK) {
-            uint64_t at = reader->read_bytes - zlib->avail_in;
             const char *found = result == Z_BUF_ERROR ? "the end of the file"
                                 : zlib->msg           ? zlib->msg
                                                       : zError(result);
             return host->fail(DPB_DATA,
                               "%s: byte %" PRIu64 " of the gzip file: expected %s, found: %s; the "
                               "file is damaged, get it again",
-                              reader->path, at,
-                              begins ? "another gzip member or the end" : "more compressed data",
+                              reader->path, reader->read_bytes - zlib->avail_in,
+                              reader->member_over && zlib->total_out == 0
+                                  ? "the end or another gzip member"
+                                  : "more compressed data",
                               found);
         }
     }
@@ -195,7 +194,7 @@ static dpb_status reader_expect_end(struct reader *reader)
 static dpb_status reader_open(struct reader *reader, const char *directory, const char *name)
 {
     static const char *const suffix[] = {"", ".gz"};
-    *reader = (struct reader){.fd = -1, .between = true};
+    *reader = (struct reader){.fd = -1};
     for (int i = 0; i < 2 && reader->fd < 0; i++) {
         int length = snprintf(reader->path, PATH_BYTES, "%s/%s%s", directory, name, suffix[i]);
         if (length >= PATH_BYTES)

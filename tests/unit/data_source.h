@@ -1,0 +1,100 @@
+/*
+ * data_source.h - for tests: loads a data plugin from $DPB_BUILD/plugins (default: build/plugins)
+ * and opens it with options as a user would write them. Counts what the plugin allocates.
+ */
+#ifndef DPB_TESTS_DATA_SOURCE_H
+#define DPB_TESTS_DATA_SOURCE_H
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "dpbench/plugin.h"
+
+struct source {
+    const struct dpb_data_ops *ops;
+    void *handle;
+    struct dpb_data_info info;
+    struct dpb_config *config; /* owns the options' strings */
+};
+
+static size_t allocated_bytes; /* and not yet released */
+static size_t largest_bytes;   /* ever asked for at once */
+
+static void *counting_alloc(size_t bytes)
+{
+    allocated_bytes += bytes;
+    largest_bytes = bytes > largest_bytes ? bytes : largest_bytes;
+    return dpb_alloc(bytes);
+}
+
+static void counting_release(void *memory, size_t bytes)
+{
+    allocated_bytes -= memory ? bytes : 0;
+    dpb_release(memory, bytes);
+}
+
+static const struct dpb_plugin *load_data(const char *name)
+{
+    static const struct dpb_host host = {.struct_size = sizeof host,
+                                         .abi_major = DPB_ABI_MAJOR,
+                                         .abi_minor = DPB_ABI_MINOR,
+                                         .fail = dpb_fail,
+                                         .warn = dpb_warn,
+                                         .log = dpb_log,
+                                         .now_ns = dpb_now_ns,
+                                         .alloc = counting_alloc,
+                                         .release = counting_release};
+    const char *build = getenv("DPB_BUILD");
+    char path[512];
+    snprintf(path, sizeof path, "%s/plugins/data_%s.so", build ? build : "build", name);
+    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!object)
+        fail_msg("%s", dlerror());
+    const struct dpb_plugin *(*entry)(const struct dpb_host *);
+    void *symbol = dlsym(object, "dpb_plugin_entry");
+    assert_non_null(symbol);
+    memcpy(&entry, &symbol, sizeof entry);
+    const struct dpb_plugin *plugin = entry(&host);
+    assert_non_null(plugin);
+    assert_true(plugin->magic == DPB_PLUGIN_MAGIC);
+    assert_int_equal(plugin->kind, DPB_PLUGIN_DATA);
+    assert_string_equal(plugin->name, name);
+    return plugin;
+}
+
+/* `assignments`: "data.KEY=VALUE", ended by NULL. */
+static dpb_status source_open(const char *name, const struct dpb_data_request *request,
+                              const char *const *assignments, struct source *source)
+{
+    const struct dpb_plugin *plugin = load_data(name);
+    _Alignas(16) char options[64] = {0};
+    assert_true(plugin->options_size <= sizeof options);
+    *source = (struct source){.ops = plugin->ops, .config = dpb_config_create()};
+    assert_non_null(source->config);
+    for (size_t i = 0; assignments[i]; i++)
+        assert_int_equal(dpb_config_assign(source->config, assignments[i], "test"), DPB_OK);
+    struct dpb_option_table table = {.section = "data", .rows = plugin->options, .values = options};
+    assert_int_equal(dpb_options_parse_known(&table, source->config), DPB_OK);
+    dpb_first_error_clear();
+    dpb_status status = source->ops->open(options, request, &source->handle, &source->info);
+    if (status != DPB_OK)
+        assert_null(source->handle);
+    return status;
+}
+
+static void source_close(struct source *source)
+{
+    source->ops->close(source->handle);
+    dpb_config_destroy(source->config);
+}
+
+#endif

@@ -1,0 +1,646 @@
+/*
+ * test_feed.c - the order of an epoch, its split over ranks and micro-batches, and the feed: the
+ * same batches whatever the number of helpers, waiting, failures, evaluation.
+ */
+#include <dirent.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "train/feed.h"
+#include "world/board.h"
+
+#define MS INT64_C(1000000)
+
+/* ---- a source whose samples say what they are ----------------------------------------------- */
+
+enum { CLASSES = 7 };
+
+struct sample {
+    uint64_t index, epoch;
+};
+
+struct fake {
+    int64_t fetch_ns;   /* how long a fetch sleeps */
+    uint64_t bad_index; /* a fetch with this sample fails; UINT64_MAX: none */
+    int32_t bad_label;  /* what its label is then instead, if not 0 */
+    atomic_int fetches;
+};
+
+static void sleep_ns(int64_t ns)
+{
+    struct timespec time = {.tv_sec = ns / (1000 * MS), .tv_nsec = ns % (1000 * MS)};
+    nanosleep(&time, NULL);
+}
+
+static dpb_status fake_fetch(void *handle, dpb_split split, uint64_t epoch, const uint64_t *indices,
+                             uint32_t n, void *samples, int32_t *labels)
+{
+    (void)split;
+    struct fake *fake = handle;
+    atomic_fetch_add(&fake->fetches, 1);
+    if (fake->fetch_ns > 0)
+        sleep_ns(fake->fetch_ns);
+    for (uint32_t i = 0; i < n; i++) {
+        bool bad = indices[i] == fake->bad_index;
+        if (bad && fake->bad_label == 0)
+            return dpb_fail(DPB_IO, "sample %d is gone", (int)indices[i]);
+        ((struct sample *)samples)[i] = (struct sample){indices[i], epoch};
+        labels[i] = bad ? fake->bad_label : (int32_t)(indices[i] % CLASSES);
+    }
+    return DPB_OK;
+}
+
+static const struct dpb_data_ops fake_ops = {.fetch = fake_fetch};
+
+static struct dpb_feed_args args_of(struct fake *fake, uint64_t n_samples, uint32_t batch)
+{
+    return (struct dpb_feed_args){
+        .ops = &fake_ops,
+        .source = fake,
+        .name = "fake",
+        .info = {.format = {.shape = {1, 1, sizeof(struct sample)}, .type = DPB_UINT8},
+                 .nclass = CLASSES,
+                 .n_samples = {n_samples, n_samples}},
+        .split = DPB_TRAIN,
+        .batch = batch,
+        .n_workers = 1,
+        .accumulate = 1,
+        .shuffle = true,
+        .seed = 3,
+        .timeout_ns = 20 * 1000 * MS};
+}
+
+static struct fake healthy(void)
+{
+    return (struct fake){.bad_index = UINT64_MAX};
+}
+
+static struct dpb_feed *create(const struct dpb_feed_args *args)
+{
+    struct dpb_feed *feed = NULL;
+    assert_int_equal(dpb_feed_create(args, &feed), DPB_OK);
+    return feed;
+}
+
+/* The next batch, checked against itself. */
+static struct dpb_feed_batch next(struct dpb_feed *feed)
+{
+    struct dpb_feed_batch batch;
+    assert_int_equal(dpb_feed_next(feed, &batch), DPB_OK);
+    const struct sample *samples = batch.batch.samples;
+    assert_int_equal((uintptr_t)samples % DPB_CACHE_LINE, 0);
+    for (uint32_t i = 0; i < batch.valid; i++) {
+        assert_int_equal(batch.batch.labels[i], samples[i].index % CLASSES);
+        assert_int_equal(samples[i].epoch, batch.place.epoch);
+    }
+    return batch;
+}
+
+static void assert_message(const char *part)
+{
+    if (!strstr(dpb_first_error(NULL), part))
+        fail_msg("'%s' is not in '%s'", part, dpb_first_error(NULL));
+}
+
+/* ---- order ---------------------------------------------------------------------------------- */
+
+static void assert_bijective(uint64_t n, uint64_t seed, uint64_t epoch)
+{
+    struct dpb_order order = {.n = n, .seed = seed, .shuffle = true};
+    uint8_t *seen = calloc(n, 1);
+    assert_non_null(seen);
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t sample = dpb_order_at(&order, epoch, i);
+        assert_true(sample < n);
+        assert_int_equal(seen[sample]++, 0);
+    }
+    free(seen);
+}
+
+static void test_order_is_a_permutation(void **state)
+{
+    (void)state;
+    for (uint64_t n = 1; n <= 300; n++)
+        assert_bijective(n, 1, n);
+    const uint64_t sizes[] = {1023, 1024, 1025, 60000, 65537};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        assert_bijective(sizes[i], UINT64_MAX, UINT32_MAX);
+}
+
+static void test_order_differs_by_epoch_and_seed(void **state)
+{
+    (void)state;
+    enum { N = 60000 };
+    struct dpb_order order = {.n = N, .seed = 1, .shuffle = true}, other = order, plain = order;
+    other.seed = 1 + (UINT64_C(1) << 32);
+    plain.shuffle = false;
+    int same_epoch = 0, same_seed = 0, in_place = 0;
+    for (uint64_t i = 0; i < N; i++) {
+        uint64_t sample = dpb_order_at(&order, 0, i);
+        same_epoch += sample == dpb_order_at(&order, 1, i);
+        same_seed += sample == dpb_order_at(&other, 0, i);
+        in_place += sample == i;
+        assert_int_equal(dpb_order_at(&plain, 5, i), i);
+    }
+    /* Each is Poisson with mean 1. */
+    assert_true(same_epoch < 10 && same_seed < 10 && in_place < 10);
+}
+
+/* An upper bound of chi-square that chance passes in 1 of 10,000 (Wilson and Hilferty). */
+static double chi_square_limit(double freedom)
+{
+    double k = 2 / (9 * freedom);
+    return freedom * pow(1 - k + 3.719 * sqrt(k), 3);
+}
+
+static double chi_square(const int *count, int n, double expected)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += (count[i] - expected) * (count[i] - expected) / expected;
+    return sum;
+}
+
+/* The number of a permutation of n among the n! (Lehmer code). */
+static int number_of(const uint64_t *permutation, int n)
+{
+    int number = 0;
+    for (int i = 0; i < n; i++) {
+        int smaller = 0;
+        for (int j = i + 1; j < n; j++)
+            smaller += permutation[j] < permutation[i];
+        number = number * (n - i) + smaller;
+    }
+    return number;
+}
+
+static void test_small_permutations_are_equally_frequent(void **state)
+{
+    (void)state;
+    enum { EACH = 200 };
+    int factorial = 1;
+    for (int n = 2; n <= 5; n++) {
+        factorial *= n;
+        int count[120] = {0};
+        struct dpb_order order = {.n = (uint64_t)n, .seed = 11, .shuffle = true};
+        for (uint64_t epoch = 0; epoch < (uint64_t)factorial * EACH; epoch++) {
+            uint64_t permutation[5];
+            for (int i = 0; i < n; i++)
+                permutation[i] = dpb_order_at(&order, epoch, (uint64_t)i);
+            count[number_of(permutation, n)]++;
+        }
+        double found = chi_square(count, factorial, EACH);
+        if (found > chi_square_limit(factorial - 1))
+            fail_msg("n = %d: chi-square %g with %d degrees of freedom", n, found, factorial - 1);
+    }
+}
+
+static void test_large_permutations_are_uniform(void **state)
+{
+    (void)state;
+    enum { N = 60000, CELLS = 20 };
+    int at[CELLS * CELLS] = {0}, step[CELLS] = {0};
+    struct dpb_order order = {.n = N, .seed = 12, .shuffle = true};
+    uint64_t last = 0;
+    for (uint64_t i = 0; i < N; i++) {
+        uint64_t sample = dpb_order_at(&order, 2, i);
+        at[i * CELLS / N * CELLS + sample * CELLS / N]++;
+        step[(sample + N - last) % N * CELLS / N]++; /* from neighbour to neighbour */
+        last = sample;
+    }
+    assert_true(chi_square(at, CELLS * CELLS, N / (CELLS * CELLS)) <
+                chi_square_limit(CELLS * CELLS - 1));
+    assert_true(chi_square(step, CELLS, N / CELLS) < chi_square_limit(CELLS - 1));
+}
+
+/* ---- split ---------------------------------------------------------------------------------- */
+
+static void test_workers_together_are_one_that_accumulates(void **state)
+{
+    (void)state;
+    enum { N = 100, BATCH = 3, STEPS = 40 };
+    struct fake fake = healthy();
+    for (uint32_t workers = 1; workers <= 5; workers++) {
+        for (uint32_t accumulate = 1; accumulate <= 3; accumulate++) {
+            struct dpb_feed_args args = args_of(&fake, N, BATCH);
+            args.accumulate = workers * accumulate;
+            struct dpb_feed *one = create(&args), *ranks[5];
+            args.n_workers = workers;
+            args.accumulate = accumulate;
+            for (args.rank = 0; args.rank < workers; args.rank++)
+                ranks[args.rank] = create(&args);
+            for (uint64_t step = 0; step < STEPS; step++) {
+                for (uint32_t m = 0; m < workers * accumulate; m++) {
+                    struct dpb_feed_batch a = next(one), b = next(ranks[m / accumulate]);
+                    assert_memory_equal(a.batch.samples, b.batch.samples,
+                                        BATCH * sizeof(struct sample));
+                    assert_int_equal(b.place.step, step);
+                    assert_int_equal(b.place.micro, m % accumulate);
+                    assert_int_equal(b.place.first_sample, m * BATCH);
+                    assert_int_equal(b.place.position, a.place.position);
+                }
+            }
+            for (uint32_t rank = 0; rank < workers; rank++)
+                dpb_feed_destroy(ranks[rank]);
+            dpb_feed_destroy(one);
+        }
+    }
+}
+
+static void test_an_epoch_takes_each_sample_once_and_drops_the_rest(void **state)
+{
+    (void)state;
+    enum { N = 103, BATCH = 4, ACCUMULATE = 2, WORKERS = 3 };
+    struct fake fake = healthy();
+    struct dpb_feed_args args = args_of(&fake, N, BATCH);
+    args.accumulate = ACCUMULATE;
+    args.n_workers = WORKERS;
+    int seen[3][N] = {{0}};
+    for (args.rank = 0; args.rank < WORKERS; args.rank++) {
+        struct dpb_feed *feed = create(&args);
+        const struct dpb_shards *shards = dpb_feed_shards(feed);
+        assert_int_equal(shards->global_batch, 24);
+        assert_int_equal(shards->steps_per_epoch, 4);
+        assert_int_equal(shards->dropped, 7);
+        for (uint64_t step = 0; step < 12; step++) {
+            for (uint32_t micro = 0; micro < ACCUMULATE; micro++) {
+                struct dpb_feed_batch batch = next(feed);
+                assert_int_equal(batch.place.step, step);
+                assert_int_equal(batch.place.epoch, step / 4);
+                assert_int_equal(batch.place.epoch_step, step % 4);
+                assert_int_equal(batch.valid, BATCH);
+                const struct sample *samples = batch.batch.samples;
+                for (uint32_t i = 0; i < BATCH; i++)
+                    seen[batch.place.epoch][samples[i].index]++;
+            }
+        }
+        dpb_feed_destroy(feed);
+    }
+    for (int epoch = 0; epoch < 3; epoch++) {
+        int taken = 0;
+        for (int i = 0; i < N; i++) {
+            assert_in_range(seen[epoch][i], 0, 1);
+            taken += seen[epoch][i];
+        }
+        assert_int_equal(taken, 96);
+    }
+}
+
+static void test_a_global_batch_larger_than_the_data_is_refused(void **state)
+{
+    (void)state;
+    struct fake fake = healthy();
+    struct dpb_feed_args args = args_of(&fake, 95, 4);
+    args.accumulate = 2;
+    args.n_workers = 12;
+    struct dpb_feed *feed = NULL;
+    dpb_first_error_clear();
+    assert_int_equal(dpb_feed_create(&args, &feed), DPB_USAGE);
+    assert_null(feed);
+    assert_message("'fake' has 95 training samples");
+    assert_message("batch 4 x accumulate 2 x 12 workers");
+    args.info.n_samples[DPB_TRAIN] = 96;
+    dpb_feed_destroy(create(&args));
+}
+
+/* ---- helpers -------------------------------------------------------------------------------- */
+
+static void test_the_same_batches_with_any_number_of_helpers(void **state)
+{
+    (void)state;
+    enum { BATCH = 8, BATCHES = 100 };
+    struct fake fake = healthy();
+    struct dpb_feed_args args = args_of(&fake, 203, BATCH);
+    static struct sample expected[BATCHES][BATCH];
+    for (args.threads = 0; args.threads <= 4; args.threads++) {
+        struct dpb_feed *feed = create(&args);
+        for (int i = 0; i < BATCHES; i++) {
+            struct dpb_feed_batch batch = next(feed);
+            if (args.threads == 0)
+                memcpy(expected[i], batch.batch.samples, sizeof expected[i]);
+            else if (i % 7 == 0)
+                sleep_ns(MS / 5); /* what was handed out stays as it was */
+            assert_memory_equal(expected[i], batch.batch.samples, sizeof expected[i]);
+            assert_int_equal(batch.place.step, i);
+        }
+        dpb_feed_destroy(feed);
+
+        args.first_step = 37;
+        feed = create(&args);
+        assert_memory_equal(expected[37], next(feed).batch.samples, sizeof expected[37]);
+        assert_int_equal(next(feed).place.step, 38);
+        dpb_feed_destroy(feed);
+        args.first_step = 0;
+    }
+}
+
+static int64_t cpu_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return time.tv_sec * 1000 * MS + time.tv_nsec;
+}
+
+/* Time spent in `batches` calls of next, the loop computing for compute_ns before each. */
+static int64_t waited_ns(struct dpb_feed *feed, int batches, int64_t compute_ns)
+{
+    int64_t waited = 0;
+    for (int i = 0; i < batches; i++) {
+        sleep_ns(compute_ns);
+        int64_t begin = dpb_now_ns();
+        next(feed);
+        waited += dpb_now_ns() - begin;
+    }
+    return waited;
+}
+
+static void test_a_slow_source_is_waited_for_asleep(void **state)
+{
+    (void)state;
+    struct fake fake = healthy();
+    fake.fetch_ns = 30 * MS;
+    struct dpb_feed_args args = args_of(&fake, 1000, 4);
+    args.threads = 1;
+    struct dpb_feed *feed = create(&args);
+    int64_t cpu_begin = cpu_ns();
+    int64_t waited = waited_ns(feed, 10, 0);
+    assert_true(waited >= 295 * MS && waited < 900 * MS);
+    assert_true(cpu_ns() - cpu_begin < 60 * MS);
+    dpb_feed_destroy(feed);
+
+    args.threads = 4; /* four fetches at once */
+    feed = create(&args);
+    assert_true(waited_ns(feed, 20, 0) < 20 * 30 * MS * 2 / 3);
+    dpb_feed_destroy(feed);
+}
+
+static void test_a_fast_source_is_not_waited_for(void **state)
+{
+    (void)state;
+    struct fake fake = healthy();
+    fake.fetch_ns = 10 * MS;
+    struct dpb_feed_args args = args_of(&fake, 1000, 4);
+    args.threads = 1;
+    struct dpb_feed *feed = create(&args);
+    assert_true(waited_ns(feed, 10, 30 * MS) < 50 * MS); /* 100 ms of fetches */
+    dpb_feed_destroy(feed);
+
+    args.threads = 0;
+    feed = create(&args);
+    assert_true(waited_ns(feed, 10, 0) >= 100 * MS);
+    dpb_feed_destroy(feed);
+}
+
+static void test_the_ring_is_bounded(void **state)
+{
+    (void)state;
+    struct fake fake = healthy();
+    struct dpb_feed_args args = args_of(&fake, 1000, 4);
+    args.threads = 3;
+    assert_int_equal(dpb_feed_bytes(&args), 5 * (64 + 64 + 64));
+    struct dpb_feed *feed = create(&args);
+    sleep_ns(50 * MS);
+    assert_int_equal(atomic_load(&fake.fetches), 5);
+    next(feed); /* held: its slot is not free */
+    sleep_ns(50 * MS);
+    assert_int_equal(atomic_load(&fake.fetches), 5);
+    next(feed);
+    sleep_ns(50 * MS);
+    assert_int_equal(atomic_load(&fake.fetches), 6);
+    dpb_feed_destroy(feed);
+}
+
+static int threads_named(const char *prefix)
+{
+    int found = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    assert_non_null(tasks);
+    for (struct dirent *task; (task = readdir(tasks));) {
+        char path[300], name[32] = "";
+        snprintf(path, sizeof path, "/proc/self/task/%s/comm", task->d_name);
+        FILE *stream = fopen(path, "r");
+        if (stream && fgets(name, sizeof name, stream))
+            found += strncmp(name, prefix, strlen(prefix)) == 0;
+        if (stream)
+            fclose(stream);
+    }
+    closedir(tasks);
+    return found;
+}
+
+static void test_destroy_joins_helpers_in_a_fetch(void **state)
+{
+    (void)state;
+    struct fake fake = healthy();
+    fake.fetch_ns = 100 * MS;
+    struct dpb_feed_args args = args_of(&fake, 1000, 4);
+    args.threads = 2;
+    struct dpb_feed *feed = create(&args);
+    sleep_ns(20 * MS);
+    assert_int_equal(threads_named("dpb-feed0"), 1);
+    assert_int_equal(threads_named("dpb-feed"), 2);
+    int64_t begin = dpb_now_ns();
+    dpb_feed_destroy(feed);
+    assert_true(dpb_now_ns() - begin < 190 * MS);
+    assert_int_equal(threads_named("dpb-feed"), 0);
+    assert_int_equal(atomic_load(&fake.fetches), 2);
+    dpb_feed_destroy(NULL);
+}
+
+/* ---- failures ------------------------------------------------------------------------------- */
+
+static void test_a_failing_fetch_comes_at_its_batch(void **state)
+{
+    (void)state;
+    struct fake fake = healthy();
+    struct dpb_feed_args args = args_of(&fake, 1000, 4);
+    args.shuffle = false;
+    fake.bad_index = 5 * 4 + 2;
+    for (args.threads = 0; args.threads <= 3; args.threads++) {
+        dpb_first_error_clear();
+        struct dpb_feed *feed = create(&args);
+        struct dpb_feed_batch batch;
+        for (int i = 0; i < 5; i++)
+            next(feed);
+        assert_int_equal(dpb_feed_next(feed, &batch), DPB_IO);
+        assert_message("sample 22 is gone");
+        assert_int_equal(dpb_feed_next(feed, &batch), DPB_IO);
+        dpb_feed_destroy(feed);
+    }
+}
+
+static void test_a_label_out_of_range_is_refused(void **state)
+{
+    (void)state;
+    const int32_t labels[] = {-1, CLASSES};
+    for (int i = 0; i < 2; i++) {
+        struct fake fake = {.bad_index = 3, .bad_label = labels[i]};
+        struct dpb_feed_args args = args_of(&fake, 1000, 4);
+        args.shuffle = false;
+        dpb_first_error_clear();
+        struct dpb_feed *feed = create(&args);
+        struct dpb_feed_batch batch;
+        assert_int_equal(dpb_feed_next(feed, &batch), DPB_DATA);
+        assert_message("sample 3 has label");
+        assert_message("classes are 0 to 6");
+        dpb_feed_destroy(feed);
+    }
+}
+
+static void test_a_deadline_says_what_was_waited_for(void **state)
+{
+    (void)state;
+    struct fake fake = healthy();
+    struct dpb_feed_args args = args_of(&fake, 1000, 4);
+    args.accumulate = 2;
+    args.threads = 1;
+    args.timeout_ns = 60 * MS;
+    args.first_step = 251;
+    fake.fetch_ns = 300 * MS;
+    struct dpb_feed *feed = create(&args);
+    struct dpb_feed_batch batch;
+    dpb_first_error_clear();
+    int64_t begin = dpb_now_ns();
+    assert_int_equal(dpb_feed_next(feed, &batch), DPB_TIMEOUT);
+    assert_true(dpb_now_ns() - begin >= 60 * MS && dpb_now_ns() - begin < 200 * MS);
+    assert_message("step 251, micro-batch 0, epoch 2: the batch from position 8 of data 'fake'");
+    assert_message("0.06 s from 1 threads");
+    dpb_feed_destroy(feed);
+}
+
+static void test_the_end_of_the_job_ends_a_wait(void **state)
+{
+    (void)state;
+    struct fake fake = healthy();
+    fake.fetch_ns = 400 * MS;
+    struct dpb_feed_args args = args_of(&fake, 1000, 4);
+    args.threads = 1;
+    assert_int_equal(dpb_board_create(1, 4096, &args.board), DPB_OK);
+    struct dpb_feed *feed = create(&args);
+    struct dpb_feed_batch batch;
+    dpb_board_end_job(args.board);
+    dpb_first_error_clear();
+    assert_int_equal(dpb_feed_next(feed, &batch), DPB_PEER);
+    assert_message("job ended");
+    dpb_feed_destroy(feed);
+    dpb_board_destroy(args.board);
+}
+
+/* ---- evaluation ----------------------------------------------------------------------------- */
+
+/* One pass of a rank: raises seen[] of each sample that counts. Returns the number of batches. */
+static int evaluate(struct dpb_feed *feed, uint32_t batch_size, int *seen)
+{
+    int batches = 0;
+    uint64_t position = 0;
+    dpb_feed_eval_begin(feed);
+    for (;;) {
+        struct dpb_feed_batch batch = next(feed);
+        if (batch.valid == 0)
+            break;
+        const struct sample *samples = batch.batch.samples;
+        assert_int_equal(batch.batch.n, batch_size);
+        if (batches > 0)
+            assert_int_equal(batch.place.position, position);
+        for (uint32_t i = 0; i < batch.valid; i++) {
+            assert_int_equal(samples[i].index, batch.place.position + i);
+            seen[samples[i].index]++;
+        }
+        for (uint32_t i = 0; i < batch_size; i++)
+            assert_in_range(batch.batch.labels[i], 0, CLASSES - 1);
+        position = batch.place.position + batch.valid;
+        batches++;
+    }
+    return batches;
+}
+
+static void test_evaluation_takes_each_sample_once(void **state)
+{
+    (void)state;
+    const uint64_t sizes[] = {1, 2, 4, 7, 64, 103};
+    struct fake fake = healthy();
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        for (uint32_t workers = 1; workers <= 5; workers++) {
+            int seen[103] = {0};
+            for (uint32_t rank = 0; rank < workers; rank++) {
+                struct dpb_feed_args args = args_of(&fake, 0, 8);
+                args.info.n_samples[DPB_TEST] = sizes[s];
+                args.split = DPB_TEST;
+                args.rank = rank;
+                args.n_workers = workers;
+                args.threads = rank;
+                struct dpb_feed *feed = NULL;
+                assert_int_equal(dpb_feed_eval_create(&args, &feed), DPB_OK);
+                assert_int_equal(next(feed).valid, 0); /* before the first pass */
+                uint64_t share = sizes[s] / workers + (rank < sizes[s] % workers);
+                assert_int_equal(evaluate(feed, 8, seen), (share + 7) / 8);
+                assert_int_equal(evaluate(feed, 8, seen), (share + 7) / 8);
+                dpb_feed_destroy(feed);
+            }
+            for (uint64_t i = 0; i < sizes[s]; i++)
+                assert_int_equal(seen[i], 2);
+        }
+    }
+}
+
+static void test_evaluation_reads_only_when_asked(void **state)
+{
+    (void)state;
+    struct fake fake = healthy();
+    struct dpb_feed_args args = args_of(&fake, 20, 8);
+    args.threads = 2;
+    struct dpb_feed *feed = NULL;
+    assert_int_equal(dpb_feed_eval_create(&args, &feed), DPB_OK);
+    sleep_ns(20 * MS);
+    assert_int_equal(atomic_load(&fake.fetches), 0);
+    int seen[20] = {0};
+    assert_int_equal(evaluate(feed, 8, seen), 3);
+    sleep_ns(20 * MS);
+    assert_int_equal(atomic_load(&fake.fetches), 3);
+    dpb_feed_destroy(feed);
+
+    args.split = DPB_TEST;
+    args.info.n_samples[DPB_TEST] = 0;
+    dpb_first_error_clear();
+    feed = NULL;
+    assert_int_equal(dpb_feed_eval_create(&args, &feed), DPB_USAGE);
+    assert_null(feed);
+    assert_message("'fake' has no test samples");
+}
+
+int main(void)
+{
+    dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true}); /* failures are what is wanted */
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_order_is_a_permutation),
+        cmocka_unit_test(test_order_differs_by_epoch_and_seed),
+        cmocka_unit_test(test_small_permutations_are_equally_frequent),
+        cmocka_unit_test(test_large_permutations_are_uniform),
+        cmocka_unit_test(test_workers_together_are_one_that_accumulates),
+        cmocka_unit_test(test_an_epoch_takes_each_sample_once_and_drops_the_rest),
+        cmocka_unit_test(test_a_global_batch_larger_than_the_data_is_refused),
+        cmocka_unit_test(test_the_same_batches_with_any_number_of_helpers),
+        cmocka_unit_test(test_a_slow_source_is_waited_for_asleep),
+        cmocka_unit_test(test_a_fast_source_is_not_waited_for),
+        cmocka_unit_test(test_the_ring_is_bounded),
+        cmocka_unit_test(test_destroy_joins_helpers_in_a_fetch),
+        cmocka_unit_test(test_a_failing_fetch_comes_at_its_batch),
+        cmocka_unit_test(test_a_label_out_of_range_is_refused),
+        cmocka_unit_test(test_a_deadline_says_what_was_waited_for),
+        cmocka_unit_test(test_the_end_of_the_job_ends_a_wait),
+        cmocka_unit_test(test_evaluation_takes_each_sample_once),
+        cmocka_unit_test(test_evaluation_reads_only_when_asked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,224 @@
+/*
+ * test_synthetic.c - the synthetic data plugin: the same numbers whatever the order of access, mean
+ * and deviation as promised, classes that can be learned, memory within its limit.
+ */
+#include <math.h>
+
+#include "data_source.h"
+
+static const struct dpb_data_request digits = {.shape = {1, 28, 28}, .nclass = 10, .seed = 5};
+static const struct dpb_data_request photos = {.shape = {3, 224, 224}, .nclass = 1000, .seed = 5};
+
+static struct source open_with(const struct dpb_data_request *request, const char *first,
+                               const char *second)
+{
+    const char *const assignments[] = {first, first ? second : NULL, NULL};
+    struct source source;
+    assert_int_equal(source_open("synthetic", request, assignments, &source), DPB_OK);
+    return source;
+}
+
+/* Sample `index` as the device sees it: normalised. @owned. */
+static float *sample_of(const struct source *source, dpb_split split, uint64_t index,
+                        int32_t *label)
+{
+    const struct dpb_sample_format *format = &source->info.format;
+    uint64_t n = dpb_shape_elements(format->shape), plane = n / format->shape.c;
+    void *raw = calloc(1, dpb_sample_bytes(format));
+    float *values = calloc(n, sizeof *values);
+    assert_true(raw && values);
+    assert_int_equal(source->ops->fetch(source->handle, split, 0, &index, 1, raw, label), DPB_OK);
+    for (uint64_t i = 0; i < n; i++) {
+        float value = format->type == DPB_UINT8 ? ((uint8_t *)raw)[i] : ((float *)raw)[i];
+        values[i] = value * format->scale[i / plane] + format->offset[i / plane];
+    }
+    free(raw);
+    return values;
+}
+
+static bool equal(const struct source *a, dpb_split split_a, uint64_t index_a,
+                  const struct source *b, dpb_split split_b, uint64_t index_b)
+{
+    int32_t label_a, label_b;
+    float *x = sample_of(a, split_a, index_a, &label_a);
+    float *y = sample_of(b, split_b, index_b, &label_b);
+    size_t bytes = dpb_shape_elements(a->info.format.shape) * sizeof *x;
+    bool result = label_a == label_b && memcmp(x, y, bytes) == 0;
+    free(x);
+    free(y);
+    return result;
+}
+
+static void test_shape_and_classes_of_the_model(void **state)
+{
+    (void)state;
+    const struct dpb_data_request *const requests[] = {&digits, &photos};
+    for (size_t i = 0; i < 2; i++) {
+        struct source source = open_with(requests[i], "data.samples=2000", "data.test_samples=300");
+        assert_memory_equal(&source.info.format.shape, &requests[i]->shape,
+                            sizeof(struct dpb_shape));
+        assert_int_equal(source.info.nclass, requests[i]->nclass);
+        assert_int_equal(source.info.n_samples[DPB_TRAIN], 2000);
+        assert_int_equal(source.info.n_samples[DPB_TEST], 300);
+        assert_int_equal(source.info.format.type, DPB_UINT8);
+        for (uint64_t k = 0; k < 300; k++) {
+            uint8_t sample[3 * 224 * 224];
+            int32_t label;
+            source.ops->fetch(source.handle, DPB_TEST, 0, &k, 1, sample, &label);
+            assert_in_range(label, 0, requests[i]->nclass - 1);
+        }
+        source_close(&source);
+    }
+}
+
+static void test_a_pure_function_of_seed_and_sample(void **state)
+{
+    (void)state;
+    struct dpb_data_request other_seed = digits;
+    other_seed.seed = 6;
+    struct source a = open_with(&digits, "data.distinct=50", NULL);
+    struct source b = open_with(&digits, "data.distinct=70", "data.samples=90");
+    struct source c = open_with(&other_seed, "data.distinct=50", NULL);
+    for (uint64_t i = 50; i-- > 0;) {
+        assert_true(equal(&a, DPB_TRAIN, i, &b, DPB_TRAIN, i));
+        assert_true(equal(&a, DPB_TEST, i, &b, DPB_TEST, i));
+        assert_false(equal(&a, DPB_TRAIN, i, &c, DPB_TRAIN, i));
+        assert_false(equal(&a, DPB_TRAIN, i, &a, DPB_TEST, i));
+        assert_false(equal(&a, DPB_TRAIN, i, &a, DPB_TRAIN, (i + 1) % 50));
+        assert_true(equal(&a, DPB_TRAIN, i, &a, DPB_TRAIN, i + 50));
+        assert_true(equal(&a, DPB_TRAIN, i, &a, DPB_TRAIN, i + 50 * 900));
+    }
+
+    /* All at once, backwards, is the same as one by one. */
+    uint64_t indices[20];
+    uint8_t batch[20][28 * 28], sample[28 * 28];
+    int32_t labels[20], label;
+    for (uint64_t i = 0; i < 20; i++)
+        indices[i] = 40 - 2 * i;
+    a.ops->fetch(a.handle, DPB_TRAIN, 3, indices, 20, batch, labels);
+    for (uint64_t i = 0; i < 20; i++) {
+        a.ops->fetch(a.handle, DPB_TRAIN, 0, &indices[i], 1, sample, &label);
+        assert_memory_equal(batch[i], sample, sizeof sample);
+        assert_int_equal(labels[i], label);
+    }
+    source_close(&a);
+    source_close(&b);
+    source_close(&c);
+}
+
+static void test_normalised_in_both_types(void **state)
+{
+    (void)state;
+    struct source u8 = open_with(&digits, "data.distinct=400", "data.type=uint8");
+    struct source f32 = open_with(&digits, "data.distinct=400", "data.type=fp32");
+    assert_int_equal(u8.info.format.type, DPB_UINT8);
+    assert_int_equal(f32.info.format.type, DPB_FP32);
+    double sum = 0, squares = 0, n = 400 * 28 * 28;
+    for (uint64_t i = 0; i < 400; i++) {
+        int32_t label_u8, label_f32;
+        float *x = sample_of(&u8, DPB_TRAIN, i, &label_u8);
+        float *y = sample_of(&f32, DPB_TRAIN, i, &label_f32);
+        assert_int_equal(label_u8, label_f32);
+        for (int k = 0; k < 28 * 28; k++) {
+            assert_true(fabsf(x[k] - y[k]) <= 1.0f / 128 + 1e-5f);
+            assert_true(y[k] >= -2 && y[k] < 2);
+            sum += x[k];
+            squares += (double)x[k] * x[k];
+        }
+        free(x);
+        free(y);
+    }
+    assert_true(fabs(sum / n) < 0.03); /* ten patterns of 64 fair bits: 0.02 */
+    assert_true(fabs(sqrt(squares / n) - 1) < 0.02);
+    source_close(&u8);
+    source_close(&f32);
+}
+
+/* Means of the classes over training samples classify test samples. */
+static void test_classes_can_be_learned(void **state)
+{
+    (void)state;
+    enum { N = 28 * 28, TRAIN = 500, TEST = 200 };
+    static double mean[10][N];
+    int count[10] = {0}, correct = 0;
+    struct source source = open_with(&digits, "data.distinct=500", NULL);
+    for (uint64_t i = 0; i < TRAIN; i++) {
+        int32_t label;
+        float *x = sample_of(&source, DPB_TRAIN, i, &label);
+        count[label]++;
+        for (int k = 0; k < N; k++)
+            mean[label][k] += x[k];
+        free(x);
+    }
+    for (uint64_t i = 0; i < TEST; i++) {
+        int32_t label, best = 0;
+        double least = INFINITY;
+        float *x = sample_of(&source, DPB_TEST, i, &label);
+        for (int32_t c = 0; c < 10; c++) {
+            double distance = 0;
+            for (int k = 0; k < N; k++)
+                distance += pow(x[k] - mean[c][k] / count[c], 2);
+            if (distance < least) {
+                least = distance;
+                best = c;
+            }
+        }
+        correct += best == label;
+        free(x);
+    }
+    for (int c = 0; c < 10; c++)
+        assert_in_range(count[c], 25, 80); /* 50 expected */
+    assert_true(correct > TEST * 95 / 100);
+    source_close(&source);
+}
+
+static void test_memory_stays_small(void **state)
+{
+    (void)state;
+    const char *const types[] = {"data.type=uint8", "data.type=fp32"};
+    for (int i = 0; i < 2; i++) {
+        size_t before = allocated_bytes;
+        struct source source = open_with(&photos, "data.samples=1281167", types[i]);
+        assert_true(allocated_bytes - before > 32u << 20);
+        assert_true(allocated_bytes - before < 65u << 20);
+        source_close(&source);
+        assert_int_equal(allocated_bytes, before);
+    }
+}
+
+static void test_what_cannot_be_made_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        struct dpb_data_request request;
+        const char *message;
+    } cases[] = {
+        {{.shape = {5, 8, 8}, .nclass = 10}, "asks for 5 x 8 x 8"},
+        {{.shape = {1, 0, 8}, .nclass = 10}, "asks for 1 x 0 x 8"},
+        {{.shape = {1, UINT32_MAX, UINT32_MAX}, .nclass = 10}, "4294967295 x 4294967295"},
+        {{.shape = {1, 8, 8}, .nclass = 0}, "classes; the model asks for 0"},
+    };
+    const char *const none[] = {NULL};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct source source;
+        assert_int_equal(source_open("synthetic", &cases[i].request, none, &source),
+                         DPB_UNSUPPORTED);
+        if (!strstr(dpb_first_error(NULL), cases[i].message))
+            fail_msg("'%s' is not in '%s'", cases[i].message, dpb_first_error(NULL));
+        source_close(&source);
+    }
+}
+
+int main(void)
+{
+    dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true}); /* refusals are what is wanted */
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shape_and_classes_of_the_model),
+        cmocka_unit_test(test_a_pure_function_of_seed_and_sample),
+        cmocka_unit_test(test_normalised_in_both_types),
+        cmocka_unit_test(test_classes_can_be_learned),
+        cmocka_unit_test(test_memory_stays_small),
+        cmocka_unit_test(test_what_cannot_be_made_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
