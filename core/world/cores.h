@@ -24,6 +24,11 @@ dpb_status dpb_cores_available(uint32_t *n_cores);
 dpb_status dpb_cores_bind(uint32_t rank, uint32_t n_workers, uint32_t n_servers,
                           uint32_t comm_cores, uint32_t *threads, bool *oversubscribed);
 
+/* The arithmetic of dpb_cores_bind: the rank's share is cores [*first, *first + *n) of n_cores; when
+ * there are not enough *n is 0. `threads` in and out as above. */
+void dpb_cores_place(uint32_t n_cores, uint32_t rank, uint32_t n_workers, uint32_t n_servers,
+                     uint32_t comm_cores, uint32_t *threads, uint32_t *first, uint32_t *n);
+
 /* result.machine: processor's name, cores, threads, NUMA nodes, caches, memory, cgroup limits,
  * governor and clocks where the system tells, kernel, host name. @owned. */
 json_t *dpb_machine_describe(void);

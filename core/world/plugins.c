@@ -36,43 +36,32 @@ struct object {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct object *objects; /* all that this process has loaded, the lock held */
 
-/* ---- the checks ---------------------------------------------------------------------------------
- */
+/* ---- the checks ---- */
 
 struct hook {
     const char *name;
     size_t offset;
 };
 
-#define HOOK(OPS, NAME)                   \
-    {                                     \
-#NAME, offsetof(struct OPS, NAME) \
-    }
+#define HOOK(OPS, NAME) #NAME, offsetof(struct OPS, NAME)
 
+/* clang-format off */
 static const struct hook model_hooks[] = {
-    HOOK(dpb_model_ops, describe), HOOK(dpb_model_ops, build), {NULL, 0}};
+    {HOOK(dpb_model_ops, describe)}, {HOOK(dpb_model_ops, build)}, {NULL, 0}};
 static const struct hook data_hooks[] = {
-    HOOK(dpb_data_ops, open), HOOK(dpb_data_ops, fetch), HOOK(dpb_data_ops, close), {NULL, 0}};
-static const struct hook device_hooks[] = {HOOK(dpb_device_ops, open),
-                                           HOOK(dpb_device_ops, memory_needed),
-                                           HOOK(dpb_device_ops, compile),
-                                           HOOK(dpb_device_ops, forward),
-                                           HOOK(dpb_device_ops, backward),
-                                           HOOK(dpb_device_ops, inspect),
-                                           HOOK(dpb_device_ops, release),
-                                           HOOK(dpb_device_ops, close),
-                                           {NULL, 0}};
-static const struct hook comm_hooks[] = {HOOK(dpb_comm_ops, open),
-                                         HOOK(dpb_comm_ops, plan),
-                                         HOOK(dpb_comm_ops, bind),
-                                         HOOK(dpb_comm_ops, load),
-                                         HOOK(dpb_comm_ops, begin),
-                                         HOOK(dpb_comm_ops, ready),
-                                         HOOK(dpb_comm_ops, progress),
-                                         HOOK(dpb_comm_ops, end),
-                                         HOOK(dpb_comm_ops, publish),
-                                         HOOK(dpb_comm_ops, close),
-                                         {NULL, 0}};
+    {HOOK(dpb_data_ops, open)}, {HOOK(dpb_data_ops, fetch)}, {HOOK(dpb_data_ops, close)}, {NULL, 0}};
+static const struct hook device_hooks[] = {
+    {HOOK(dpb_device_ops, open)},     {HOOK(dpb_device_ops, memory_needed)},
+    {HOOK(dpb_device_ops, compile)},  {HOOK(dpb_device_ops, forward)},
+    {HOOK(dpb_device_ops, backward)}, {HOOK(dpb_device_ops, inspect)},
+    {HOOK(dpb_device_ops, release)},  {HOOK(dpb_device_ops, close)},
+    {NULL, 0}};
+static const struct hook comm_hooks[] = {
+    {HOOK(dpb_comm_ops, open)},    {HOOK(dpb_comm_ops, plan)},     {HOOK(dpb_comm_ops, bind)},
+    {HOOK(dpb_comm_ops, load)},    {HOOK(dpb_comm_ops, begin)},    {HOOK(dpb_comm_ops, ready)},
+    {HOOK(dpb_comm_ops, progress)}, {HOOK(dpb_comm_ops, end)},     {HOOK(dpb_comm_ops, publish)},
+    {HOOK(dpb_comm_ops, close)},   {NULL, 0}};
+/* clang-format on */
 
 static const struct {
     const struct hook *hooks;
@@ -164,8 +153,7 @@ static bool check_plugin(const struct dpb_plugin *plugin, dpb_plugin_kind kind, 
     return true;
 }
 
-/* ---- loading ------------------------------------------------------------------------------------
- */
+/* ---- loading ---- */
 
 /*
  * The host table that entries get. Its `fail` keeps the message of a refusal while an entry runs:
@@ -266,8 +254,7 @@ static const struct dpb_plugin *find_in(const struct object *object, const char 
     return NULL;
 }
 
-/* ---- searching ----------------------------------------------------------------------------------
- */
+/* ---- searching ---- */
 
 struct search {
     char *directories[MAX_DIRECTORIES]; /* as the user wrote them, each place once */
@@ -362,8 +349,7 @@ static void search_visit(const struct search *search, dpb_plugin_kind kind,
     }
 }
 
-/* ---- one plugin by its name ---------------------------------------------------------------------
- */
+/* ---- one plugin by its name ---- */
 
 /* What a search has met: the message of its failure. */
 struct lookup {
@@ -466,8 +452,7 @@ dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const struct 
     return status;
 }
 
-/* ---- all of them --------------------------------------------------------------------------------
- */
+/* ---- all of them ---- */
 
 struct listing {
     dpb_plugin_kind kind;

@@ -4,13 +4,25 @@
  */
 #include "world/world.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/log.h"
+#include "world/cores.h"
 #include "world/futex.h"
+#include "world/store.h"
 
 struct dpb_world dpb_world;
+
+enum { MAX_CONFIG_BYTES = 64 << 20, AGREE_BYTES = 4096 };
+
+/* ---- the status page ---- */
 
 /* Readers may look at any moment, and several threads of a rank may note: whole words, relaxed. */
 typedef uint64_t __attribute__((may_alias)) phase_word;
@@ -76,4 +88,197 @@ void dpb_peer_describe(uint32_t rank, char *text, size_t size)
              (unsigned long long)__atomic_load_n(&page->step, __ATOMIC_RELAXED),
              (double)(dpb_now_ns() - since) * 1e-9,
              state == 'T' || state == 't' ? " and is stopped (SIGSTOP)" : "");
+}
+
+static void page_error(void *context, dpb_status status, const char *text)
+{
+    struct dpb_status_page *page = context;
+    snprintf(page->error, sizeof page->error, "%s", text);
+    page->status = (uint32_t)status;
+    __atomic_store_n(&page->failed_ns, dpb_now_ns(), __ATOMIC_RELEASE); /* last: all is there */
+}
+
+static void page_warning(void *context, const char *code, const char *text)
+{
+    struct dpb_status_page *page = context;
+    uint32_t i = __atomic_load_n(&page->n_warnings, __ATOMIC_RELAXED);
+    if (i < DPB_BOARD_WARNINGS) {
+        snprintf(page->warnings[i].code, sizeof page->warnings[i].code, "%s", code);
+        snprintf(page->warnings[i].text, sizeof page->warnings[i].text, "%s", text);
+    }
+    __atomic_store_n(&page->n_warnings, i + 1, __ATOMIC_RELEASE);
+}
+
+/* ---- opening and closing ---- */
+
+bool dpb_world_is_rank(void)
+{
+    static bool was;
+    was = was || getenv(DPB_JOB_VARIABLE) != NULL;
+    return was;
+}
+
+/* The descriptor that the launcher left. Children of this process get neither it nor its number. */
+static dpb_status inherited_socket(int *fd)
+{
+    const char *text = getenv(DPB_JOB_VARIABLE);
+    char *end = NULL;
+    long number = text != NULL ? strtol(text, &end, 10) : -1;
+    if (end == NULL || end == text || *end != '\0' || number < 0 || number > INT32_MAX ||
+        fcntl((int)number, F_SETFD, FD_CLOEXEC) != 0)
+        return dpb_fail(DPB_USAGE,
+                        "%s is '%s', no descriptor from dpbench: unset it, dpbench sets it "
+                        "itself",
+                        DPB_JOB_VARIABLE, text != NULL ? text : "");
+    unsetenv(DPB_JOB_VARIABLE);
+    *fd = (int)number;
+    return DPB_OK;
+}
+
+/* The launcher's hello, the board and the configuration. */
+static dpb_status receive_hello(int fd, struct dpb_hello *hello, int fds[2])
+{
+    union {
+        char bytes[CMSG_SPACE(2 * sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    struct iovec part = {.iov_base = hello, .iov_len = sizeof *hello};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof control.bytes};
+    ssize_t n;
+    do
+        n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL);
+    while (n < 0 && errno == EINTR);
+    struct cmsghdr *header = n > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    if (n != (ssize_t)sizeof *hello || hello->magic != DPB_HELLO_MAGIC || header == NULL ||
+        header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(2 * sizeof(int)))
+        return dpb_fail(DPB_USAGE,
+                        "descriptor %d is not that of a dpbench launcher of this version", fd);
+    memcpy(fds, CMSG_DATA(header), 2 * sizeof(int));
+    return DPB_OK;
+}
+
+/* Reads the whole configuration; @owned. The descriptor is closed. */
+static dpb_status read_config(int fd, char **config)
+{
+    struct stat info;
+    size_t used = 0;
+    char *text = NULL;
+    if (fstat(fd, &info) == 0 && info.st_size <= MAX_CONFIG_BYTES)
+        text = calloc(1, (size_t)info.st_size + 1);
+    while (text != NULL && used < (size_t)info.st_size) {
+        ssize_t n = pread(fd, text + used, (size_t)info.st_size - used, (off_t)used);
+        if (n <= 0)
+            break;
+        used += (size_t)n;
+    }
+    close(fd);
+    if (text == NULL || used < (size_t)info.st_size) {
+        free(text);
+        return dpb_fail(DPB_IO, "cannot read the configuration that the launcher left");
+    }
+    *config = text;
+    return DPB_OK;
+}
+
+static void fill_world(const struct dpb_hello *hello)
+{
+    dpb_world.rank = hello->rank;
+    dpb_world.n_workers = hello->n_workers;
+    dpb_world.n_servers = hello->n_servers;
+    dpb_world.n_ranks = hello->n_workers + hello->n_servers;
+    dpb_world.role = hello->rank < hello->n_workers ? DPB_WORKER : DPB_SERVER;
+    dpb_world.launcher = "local";
+    dpb_world.timeout_ns = hello->timeout_ns;
+    if (gethostname(dpb_world.host, sizeof dpb_world.host - 1) != 0)
+        snprintf(dpb_world.host, sizeof dpb_world.host, "localhost");
+}
+
+static void open_page(void)
+{
+    struct dpb_status_page *page = dpb_board_page(dpb_world.board, dpb_world.rank);
+    page->role = dpb_world.role;
+    __atomic_store_n(&page->pid, (int32_t)getpid(), __ATOMIC_RELAXED);
+    dpb_world_note("start", UINT64_MAX, UINT32_MAX);
+    struct dpb_log_hooks hooks = {
+        .error = page_error, .warning = page_warning, .context = page, .silent = true};
+    dpb_log_set_hooks(&hooks);
+    char prefix[96];
+    snprintf(prefix, sizeof prefix, "[%u %s] ", dpb_world.rank, dpb_world.host);
+    dpb_log_set_prefix(dpb_world.n_ranks > 1 ? prefix : NULL);
+}
+
+dpb_status dpb_world_open(void)
+{
+    int fd = -1, fds[2];
+    struct dpb_hello hello;
+    DPB_TRY(inherited_socket(&fd));
+    dpb_status status = receive_hello(fd, &hello, fds);
+    if (status != DPB_OK) {
+        close(fd);
+        return status;
+    }
+    fill_world(&hello);
+    status = dpb_board_open(fds[0], &dpb_world.board);
+    if (status == DPB_OK)
+        open_page();
+    dpb_status config_status = read_config(fds[1], &dpb_world.config);
+    if (status == DPB_OK)
+        status = config_status;
+    if (status == DPB_OK && getppid() != hello.launcher_pid)
+        status = dpb_fail(DPB_PEER, "the launcher has ended");
+    if (status == DPB_OK)
+        status = dpb_store_connect(fd);
+    else
+        close(fd);
+    uint32_t n_cores = 0;
+    if (status == DPB_OK)
+        status = dpb_cores_available(&n_cores);
+    dpb_world.may_spin = dpb_world.n_ranks <= n_cores;
+    dpb_share_set_secret(hello.secret);
+    explicit_bzero(&hello, sizeof hello);
+    if (status != DPB_OK)
+        dpb_world_close();
+    return status;
+}
+
+void dpb_world_close(void)
+{
+    static const uint8_t no_secret[DPB_SECRET_BYTES];
+    dpb_store_disconnect();
+    dpb_share_set_secret(no_secret);
+    dpb_log_set_hooks(NULL);
+    dpb_log_set_prefix(NULL);
+    dpb_board_destroy(dpb_world.board);
+    free(dpb_world.config);
+    dpb_world = (struct dpb_world){0};
+}
+
+/* ---- agreement ---- */
+
+dpb_status dpb_world_agree(const char *what, const char *value)
+{
+    static uint32_t n_agreements; /* the same on all ranks: the calls are collective */
+    uint32_t number = __atomic_fetch_add(&n_agreements, 1, __ATOMIC_RELAXED);
+    char key[DPB_STORE_KEY_BYTES + 1], first[AGREE_BYTES], other[AGREE_BYTES];
+    size_t bytes = strlen(value) + 1;
+    if (bytes > sizeof first)
+        return dpb_fail(DPB_FAILED,
+                        "agreement on %s: a value of %zu bytes, at most %d are possible", what,
+                        bytes, AGREE_BYTES);
+    snprintf(key, sizeof key, "agree/%u/%s/rank %u", number, what, dpb_world.rank);
+    DPB_TRY(dpb_store.put(key, value, bytes));
+    for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++) {
+        char *into = rank == 0 ? first : other;
+        bytes = sizeof first;
+        snprintf(key, sizeof key, "agree/%u/%s/rank %u", number, what, rank);
+        DPB_TRY(dpb_store.get(key, into, &bytes, 0));
+        into[sizeof first - 1] = '\0';
+        if (rank > 0 && strcmp(first, other) != 0)
+            return dpb_fail(DPB_FAILED, "the ranks differ in %s: rank 0 has '%s', rank %u has '%s'",
+                            what, first, rank, other);
+    }
+    return DPB_OK;
 }

@@ -1,0 +1,18 @@
+/*
+ * cgroup.h - the limits that a container or a batch system sets by control groups, of version 2
+ * or 1.
+ */
+#ifndef DPB_CORE_WORLD_CGROUP_H
+#define DPB_CORE_WORLD_CGROUP_H
+
+#include <stdint.h>
+
+/*
+ * The tightest limit on the way from this process's group to the root; INFINITY or UINT64_MAX when
+ * there is none or the system does not tell. `mount` is "/sys/fs/cgroup" and `membership`
+ * "/proc/self/cgroup", but for tests.
+ */
+double dpb_cgroup_cpus(const char *mount, const char *membership);
+uint64_t dpb_cgroup_memory(const char *mount, const char *membership);
+
+#endif

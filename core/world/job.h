@@ -1,0 +1,58 @@
+/*
+ * job.h - a running job, private to the launcher: its loop (launch.c), and what is said of it
+ * (job.c): the progress line, the ranks' warnings, the first cause of its end.
+ */
+#ifndef DPB_CORE_WORLD_JOB_H
+#define DPB_CORE_WORLD_JOB_H
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/types.h>
+
+#include "world/launch.h"
+#include "world/store.h"
+
+struct process {
+    pid_t pid;
+    bool running, killed /* by us */, bye;
+    int wait_status;
+    int64_t ended_ns, fault_ns;
+    char fault[256];
+    uint32_t n_warnings_shown;
+};
+
+struct job_run {
+    const struct dpb_job *job;
+    uint32_t n_ranks, n_running;
+    char host[64];
+    struct dpb_board *board;
+    struct dpb_store_server *server;
+    struct process *processes;
+    struct pollfd *fds;
+    int signal_fd;
+    sigset_t old_mask;
+    struct sigaction old_child_action;
+    bool ending;
+    int interrupt; /* the first signal's number */
+    uint32_t n_interrupts;
+    int64_t kill_at_ns, give_up_ns;
+    struct {
+        bool drawn;
+        int64_t at_ns, last_ns; /* of the last drawing, of the last rate */
+        uint64_t last_step;
+        double steps_per_s;
+    } progress;
+};
+
+/* Whether a rank that has ended did so as it should: exit 0 after its goodbye, or the exit code of
+ * an interruption that was asked for. */
+bool job_ended_well(const struct job_run *run, uint32_t rank);
+/* The outcome of a job whose processes are gone; prints the first cause of a failure. The board
+ * goes over to the outcome. */
+void job_conclude(const struct job_run *run, struct dpb_job_outcome *outcome);
+
+/* New warnings, and the progress line where it is wanted. */
+void job_show(struct job_run *run, int64_t now_ns);
+void job_show_end(struct job_run *run);
+
+#endif

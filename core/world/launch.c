@@ -1,0 +1,285 @@
+/*
+ * launch.c - the local launcher: one thread, one poll loop, over the signals that came (children's
+ * ends among them) and the ranks' sockets.
+ */
+#include "world/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "world/job.h"
+#include "world/spawn.h"
+
+#define GRACE_NS INT64_C(2000000000) /* from the first death to SIGKILL */
+#define GIVE_UP_NS                                                                \
+    INT64_C(10000000000) /* for a killed process that the system does not let die \
+                          */
+#define TICK_NS INT64_C(250000000)
+
+enum { MAX_RANKS = 1024 };
+
+/* ---- beginning and end ---- */
+
+static dpb_status create_config(const char *text, int *fd)
+{
+    size_t bytes = strlen(text), used = 0;
+    int made = memfd_create("dpbench-config", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    while (made >= 0 && used < bytes) {
+        ssize_t n = write(made, text + used, bytes - used);
+        if (n < 0 && errno != EINTR)
+            break;
+        used += n > 0 ? (size_t)n : 0;
+    }
+    if (made < 0 || used < bytes ||
+        fcntl(made, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        int error = errno;
+        if (made >= 0)
+            close(made);
+        return dpb_fail(DPB_FAILED, "cannot hand the configuration over: %s", strerror(error));
+    }
+    *fd = made;
+    return DPB_OK;
+}
+
+/* Signals are taken from a descriptor while the job runs. */
+static dpb_status take_signals(struct job_run *run)
+{
+    sigset_t set;
+    struct sigaction usual = {.sa_handler = SIG_DFL};
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGCHLD);
+    run->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (run->signal_fd < 0)
+        return dpb_fail(DPB_FAILED, "cannot take signals: %s", strerror(errno));
+    /* Children of a process that ignores SIGCHLD leave no status behind. */
+    sigaction(SIGCHLD, &usual, &run->old_child_action);
+    sigprocmask(SIG_BLOCK, &set, &run->old_mask);
+    return DPB_OK;
+}
+
+static void run_destroy(struct job_run *run)
+{
+    dpb_store_server_destroy(run->server);
+    free(run->processes);
+    free(run->fds);
+    if (run->signal_fd >= 0) {
+        close(run->signal_fd);
+        sigaction(SIGCHLD, &run->old_child_action, NULL);
+        sigprocmask(SIG_SETMASK, &run->old_mask, NULL);
+    }
+}
+
+static dpb_status run_create(struct job_run *run, const struct dpb_job *job)
+{
+    *run = (struct job_run){.job = job, .signal_fd = -1, .kill_at_ns = INT64_MAX};
+    if (job->n_workers == 0 || job->n_workers > MAX_RANKS || job->n_servers > MAX_RANKS)
+        return dpb_fail(DPB_USAGE,
+                        "a local job has 1 to %d workers and at most %d servers, not %u "
+                        "and %u",
+                        MAX_RANKS, MAX_RANKS, job->n_workers, job->n_servers);
+    run->n_ranks = job->n_workers + job->n_servers;
+    run->processes = calloc(run->n_ranks, sizeof *run->processes);
+    run->fds = calloc(run->n_ranks + 1, sizeof *run->fds);
+    if (run->processes == NULL || run->fds == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    if (gethostname(run->host, sizeof run->host - 1) != 0)
+        snprintf(run->host, sizeof run->host, "localhost");
+    DPB_TRY(dpb_board_create(run->n_ranks, job->journal_bytes, &run->board));
+    DPB_TRY(dpb_store_server_create(run->n_ranks, &run->server));
+    return take_signals(run);
+}
+
+static dpb_status start_ranks(struct job_run *run)
+{
+    struct dpb_spawn spawn = {.board_fd = dpb_board_fd(run->board), .config_fd = -1};
+    spawn.hello = (struct dpb_hello){.magic = DPB_HELLO_MAGIC,
+                                     .n_workers = run->job->n_workers,
+                                     .n_servers = run->job->n_servers,
+                                     .launcher_pid = (int32_t)getpid(),
+                                     .timeout_ns = run->job->timeout_ns};
+    dpb_status status = create_config(run->job->config, &spawn.config_fd);
+    spawn.null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    spawn.environment = dpb_spawn_environment(run->job->environment);
+    if (status == DPB_OK && spawn.null_fd < 0)
+        status = dpb_fail(DPB_IO, "/dev/null: %s", strerror(errno));
+    if (status == DPB_OK && spawn.environment == NULL)
+        status = dpb_fail(DPB_NO_MEMORY, "out of memory");
+    if (status == DPB_OK && getrandom(spawn.hello.secret, DPB_SECRET_BYTES, 0) != DPB_SECRET_BYTES)
+        status =
+            dpb_fail(DPB_FAILED, "no random numbers for the job's secret: %s", strerror(errno));
+    for (uint32_t rank = 0; status == DPB_OK && rank < run->n_ranks; rank++) {
+        int socket;
+        spawn.hello.rank = rank;
+        status = dpb_spawn_rank(&spawn, &run->processes[rank].pid, &socket);
+        if (status == DPB_OK) {
+            dpb_store_server_attach(run->server, rank, socket);
+            run->processes[rank].running = true;
+            run->n_running++;
+        }
+    }
+    explicit_bzero(&spawn.hello, sizeof spawn.hello);
+    free(spawn.environment);
+    if (spawn.null_fd >= 0)
+        close(spawn.null_fd);
+    if (spawn.config_fd >= 0)
+        close(spawn.config_fd);
+    return status;
+}
+
+/* ---- ending it ---- */
+
+static void kill_rank(struct job_run *run, uint32_t rank)
+{
+    struct process *process = &run->processes[rank];
+    if (!process->running)
+        return;
+    process->killed = true;
+    kill(process->pid, SIGKILL);
+    kill(-process->pid, SIGKILL); /* and what it has started */
+}
+
+static void kill_all(struct job_run *run)
+{
+    for (uint32_t rank = 0; rank < run->n_ranks; rank++)
+        kill_rank(run, rank);
+    run->kill_at_ns = INT64_MAX;
+    run->give_up_ns = dpb_now_ns() + GIVE_UP_NS;
+}
+
+static void end_job(struct job_run *run)
+{
+    dpb_board_end_job(run->board);
+    if (run->ending)
+        return;
+    run->ending = true;
+    run->kill_at_ns = dpb_now_ns() + GRACE_NS;
+}
+
+static void on_interrupt(struct job_run *run, int signal_number)
+{
+    run->n_interrupts++;
+    if (run->n_interrupts == 1) {
+        run->interrupt = signal_number;
+        dpb_board_interrupt(run->board, signal_number);
+    } else if (run->n_interrupts == 2) {
+        dpb_board_end_job(run->board);
+        run->ending = true;
+        kill_all(run);
+    }
+}
+
+/* ---- watching ---- */
+
+static void reap(struct job_run *run)
+{
+    for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
+        struct process *process = &run->processes[rank];
+        siginfo_t info = {0};
+        if (!process->running ||
+            waitid(P_PID, (id_t)process->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+            info.si_pid == 0)
+            continue;
+        /* Until it is reaped its number is its own: what is left of its group can be ended safely.
+         */
+        kill(-process->pid, SIGKILL);
+        waitpid(process->pid, &process->wait_status, 0);
+        process->running = false;
+        process->ended_ns = dpb_now_ns();
+        run->n_running--;
+        dpb_store_server_detach(run->server, rank);
+        process->bye = dpb_store_server_said_bye(run->server, rank);
+        if (!job_ended_well(run, rank))
+            end_job(run);
+    }
+}
+
+static void take_signal_input(struct job_run *run)
+{
+    struct signalfd_siginfo info;
+    while (read(run->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
+        if (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM)
+            on_interrupt(run, (int)info.ssi_signo);
+}
+
+/* A rank that sends what no rank should is ended: what else it does cannot be trusted either. */
+static void check_fault(struct job_run *run, uint32_t rank)
+{
+    struct process *process = &run->processes[rank];
+    const char *fault = dpb_store_server_fault(run->server, rank);
+    if (fault == NULL || process->fault_ns != 0)
+        return;
+    process->fault_ns = dpb_now_ns();
+    snprintf(process->fault, sizeof process->fault, "malformed request to the store: %s", fault);
+    kill_rank(run, rank);
+    end_job(run);
+}
+
+static int wait_ms(const struct job_run *run, int64_t store_deadline_ns)
+{
+    int64_t now = dpb_now_ns(), until = now + TICK_NS;
+    if (store_deadline_ns < until)
+        until = store_deadline_ns;
+    if (run->kill_at_ns < until)
+        until = run->kill_at_ns;
+    return until > now ? (int)((until - now + 999999) / 1000000) : 0;
+}
+
+static void watch(struct job_run *run)
+{
+    int64_t store_deadline_ns = INT64_MAX;
+    while (run->n_running > 0) {
+        dpb_store_server_watch(run->server, run->fds);
+        run->fds[run->n_ranks] = (struct pollfd){.fd = run->signal_fd, .events = POLLIN};
+        int n = poll(run->fds, run->n_ranks + 1, wait_ms(run, store_deadline_ns));
+        for (uint32_t rank = 0; n > 0 && rank < run->n_ranks; rank++)
+            dpb_store_server_serve(run->server, rank, run->fds[rank].revents);
+        for (uint32_t rank = 0; rank < run->n_ranks; rank++)
+            check_fault(run, rank);
+        take_signal_input(run);
+        reap(run);
+        int64_t now = dpb_now_ns();
+        store_deadline_ns = dpb_store_server_expire(run->server, now);
+        if (now >= run->kill_at_ns)
+            kill_all(run);
+        if (run->give_up_ns != 0 && now >= run->give_up_ns) {
+            dpb_warn("rank_not_ended",
+                     "%u processes of the job were killed but do not end; the "
+                     "system holds them (see their state in /proc)",
+                     run->n_running);
+            break;
+        }
+        job_show(run, now);
+    }
+    take_signal_input(run);
+    job_show_end(run);
+}
+
+dpb_status dpb_launch(const struct dpb_job *job, struct dpb_job_outcome *outcome)
+{
+    struct job_run run;
+    dpb_status status = run_create(&run, job);
+    if (status == DPB_OK) {
+        status = start_ranks(&run);
+        if (status != DPB_OK)
+            kill_all(&run);
+        watch(&run);
+    }
+    if (status == DPB_OK)
+        job_conclude(&run, outcome);
+    else
+        dpb_board_destroy(run.board);
+    run_destroy(&run);
+    return status;
+}

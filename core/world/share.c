@@ -1,0 +1,432 @@
+/*
+ * share.c - memory that the ranks of a machine share.
+ *
+ * Each rank listens on an abstract Unix socket whose name the kernel chooses, and tells it by the
+ * store; of two ranks the higher connects. Both say hello: rank, the job's secret, sizes, and their
+ * descriptors with it. All sockets are served by one loop that never blocks in one of them, so the
+ * order in which ranks come does not matter. Sockets of this kind vanish with their processes.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "world/futex.h"
+#include "world/store.h"
+#include "world/world.h"
+
+enum { MAX_MAPPINGS = 16, SLICE_MS = 50, RETRY_MS = 2, HUGE_BYTES = 4 << 20, MAX_STRANGERS = 16 };
+
+#define HELLO_MAGIC UINT64_C(0x3145524148535044) /* "DPSHARE1" */
+
+static uint8_t job_secret[DPB_SECRET_BYTES];
+
+void dpb_share_set_secret(const uint8_t secret[DPB_SECRET_BYTES])
+{
+    memcpy(job_secret, secret, DPB_SECRET_BYTES);
+}
+
+/* ---- mappings ---- */
+
+static dpb_status map_memory(int fd, size_t bytes, const char *what, void **memory)
+{
+    void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (mapped == MAP_FAILED)
+        return dpb_fail(DPB_NO_MEMORY, "cannot map %zu bytes of shared memory for %s: %s", bytes,
+                        what, strerror(errno));
+    if (bytes >= HUGE_BYTES)
+        madvise(mapped, bytes, MADV_HUGEPAGE); /* an advice: without it pages are small */
+    *memory = mapped;
+    return DPB_OK;
+}
+
+dpb_status dpb_mapping_create(const char *name, size_t bytes, struct dpb_mapping *mapping)
+{
+    char full[128];
+    void *memory;
+    if (bytes == 0) {
+        *mapping = (struct dpb_mapping){.fd = -1};
+        return DPB_OK;
+    }
+    snprintf(full, sizeof full, "dpbench-%s", name);
+    int fd = memfd_create(full, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return dpb_fail(DPB_FAILED, "memfd_create for %s: %s", name, strerror(errno));
+    /* Sealed, so that no peer can take pages away from under another. */
+    if (bytes > INT64_MAX || ftruncate(fd, (off_t)bytes) != 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        int error = errno;
+        close(fd);
+        return dpb_fail(DPB_NO_MEMORY, "cannot make %zu bytes of shared memory for %s: %s", bytes,
+                        name, strerror(error));
+    }
+    dpb_status status = map_memory(fd, bytes, name, &memory);
+    if (status != DPB_OK) {
+        close(fd);
+        return status;
+    }
+    *mapping = (struct dpb_mapping){.memory = memory, .bytes = bytes, .fd = fd};
+    return DPB_OK;
+}
+
+void dpb_mapping_destroy(struct dpb_mapping *mapping)
+{
+    if (mapping->memory != NULL) {
+        munmap(mapping->memory, mapping->bytes);
+        if (mapping->fd >= 0)
+            close(mapping->fd);
+    }
+    *mapping = (struct dpb_mapping){0};
+}
+
+/* ---- hellos ---- */
+
+struct hello {
+    uint64_t magic;
+    uint32_t rank, n;
+    uint8_t secret[DPB_SECRET_BYTES];
+    uint64_t bytes[MAX_MAPPINGS];
+};
+
+/* One connection. Outgoing ones know their rank from the start, incoming ones by the hello. */
+struct link {
+    int fd;        /* -1: free */
+    uint32_t rank; /* UINT32_MAX: not known yet */
+    bool sent, received;
+};
+
+struct exchange {
+    const char *name;
+    const struct dpb_mapping *mine;
+    struct dpb_mapping *peers;
+    uint32_t n;
+    int listener;
+    struct link *links; /* n_links: a place for each peer, and some for strangers */
+    uint32_t n_links, n_done;
+    bool *met; /* by rank: an incoming peer that has proven itself */
+};
+
+/* Without a branch that depends on the bytes: the time tells nothing about the secret. */
+static bool same_secret(const uint8_t *a, const uint8_t *b)
+{
+    uint8_t difference = 0;
+    for (size_t i = 0; i < DPB_SECRET_BYTES; i++)
+        difference = (uint8_t)(difference | (a[i] ^ b[i]));
+    return difference == 0;
+}
+
+static bool same_user(int fd)
+{
+    struct ucred credentials;
+    socklen_t size = sizeof credentials;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 &&
+           credentials.uid == geteuid();
+}
+
+union control {
+    char bytes[CMSG_SPACE(sizeof(int) * MAX_MAPPINGS)];
+    struct cmsghdr align;
+};
+
+/* Leaves link->sent as it is when it cannot be said right now: a full socket, or too many
+ * descriptors of this user on their way. */
+static dpb_status send_hello(const struct exchange *exchange, struct link *link)
+{
+    struct hello hello = {.magic = HELLO_MAGIC, .rank = dpb_world.rank, .n = exchange->n};
+    int fds[MAX_MAPPINGS];
+    uint32_t n_fds = 0;
+    memcpy(hello.secret, job_secret, sizeof hello.secret);
+    for (uint32_t i = 0; i < exchange->n; i++) {
+        hello.bytes[i] = exchange->mine[i].bytes;
+        if (exchange->mine[i].bytes > 0)
+            fds[n_fds++] = exchange->mine[i].fd;
+    }
+    union control control = {{0}};
+    struct iovec part = {.iov_base = &hello, .iov_len = sizeof hello};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (n_fds > 0) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
+        memcpy(CMSG_DATA(header), fds, n_fds * sizeof(int));
+    }
+    if (sendmsg(link->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof hello)
+        link->sent = true;
+    else if (errno != EAGAIN && errno != EINTR && errno != ETOOMANYREFS)
+        return dpb_fail(DPB_PEER, "sharing of %s: cannot reach rank %u: %s", exchange->name,
+                        link->rank, strerror(errno));
+    return DPB_OK;
+}
+
+/* The number of descriptors that came with the message; all are in `fds` and the caller's to close.
+ */
+static uint32_t take_descriptors(struct msghdr *message, int fds[MAX_MAPPINGS])
+{
+    uint32_t n = 0;
+    for (struct cmsghdr *h = CMSG_FIRSTHDR(message); h != NULL; h = CMSG_NXTHDR(message, h)) {
+        if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t count = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < count && n < MAX_MAPPINGS; i++)
+            memcpy(&fds[n++], CMSG_DATA(h) + i * sizeof(int), sizeof(int));
+    }
+    return n;
+}
+
+static dpb_status map_peer(struct exchange *exchange, const struct hello *hello, const int *fds,
+                           uint32_t n_fds)
+{
+    uint32_t used = 0;
+    char what[160];
+    snprintf(what, sizeof what, "%s of rank %u", exchange->name, hello->rank);
+    if (hello->n != exchange->n)
+        return dpb_fail(DPB_FAILED, "sharing of %s: rank %u offers %u mappings, rank %u %u",
+                        exchange->name, hello->rank, hello->n, dpb_world.rank, exchange->n);
+    for (uint32_t i = 0; i < exchange->n; i++) {
+        struct dpb_mapping *peer = &exchange->peers[hello->rank * exchange->n + i];
+        struct stat info;
+        if (hello->bytes[i] == 0)
+            continue;
+        if (used == n_fds)
+            return dpb_fail(DPB_FAILED, "sharing of %s: a descriptor was lost (raise ulimit -n)",
+                            what);
+        int fd = fds[used++], seals = fcntl(fd, F_GET_SEALS);
+        if (fstat(fd, &info) != 0 || (uint64_t)info.st_size < hello->bytes[i] || seals < 0 ||
+            (seals & F_SEAL_SHRINK) == 0)
+            return dpb_fail(
+                DPB_FAILED,
+                "sharing of %s: descriptor %u has %lld bytes (seals %d), %llu were said", what, i,
+                (long long)info.st_size, seals, (unsigned long long)hello->bytes[i]);
+        DPB_TRY(map_memory(fd, (size_t)hello->bytes[i], what, &peer->memory));
+        peer->bytes = (size_t)hello->bytes[i];
+        peer->fd = -1;
+    }
+    return DPB_OK;
+}
+
+static void link_close(struct link *link)
+{
+    close(link->fd);
+    *link = (struct link){.fd = -1, .rank = UINT32_MAX};
+}
+
+/* Whether a hello is that of a peer that may be at the other end of this link. */
+static bool is_peer(const struct exchange *exchange, const struct link *link,
+                    const struct hello *hello, ssize_t bytes)
+{
+    if (bytes != (ssize_t)sizeof *hello || hello->magic != HELLO_MAGIC ||
+        !same_secret(hello->secret, job_secret) || hello->n > MAX_MAPPINGS)
+        return false;
+    if (link->rank != UINT32_MAX)
+        return hello->rank == link->rank;
+    return hello->rank > dpb_world.rank && hello->rank < dpb_world.n_ranks &&
+           !exchange->met[hello->rank];
+}
+
+static dpb_status receive_hello(struct exchange *exchange, struct link *link)
+{
+    struct hello hello;
+    union control control;
+    int fds[MAX_MAPPINGS];
+    struct iovec part = {.iov_base = &hello, .iov_len = sizeof hello};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof control.bytes};
+    ssize_t bytes = recvmsg(link->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
+        return DPB_OK;
+    uint32_t n_fds = bytes >= 0 ? take_descriptors(&message, fds) : 0;
+    dpb_status status = DPB_OK;
+    if (is_peer(exchange, link, &hello, bytes)) {
+        link->rank = hello.rank;
+        link->received = true;
+        exchange->met[hello.rank] = true;
+        status = map_peer(exchange, &hello, fds, n_fds);
+    } else if (link->rank != UINT32_MAX) {
+        status = dpb_fail(DPB_PEER,
+                          "sharing of %s: rank %u closed the connection or is not the one "
+                          "that the store names",
+                          exchange->name, link->rank);
+    } else {
+        dpb_warn("share_stranger", "sharing of %s: refused a connection without the job's secret",
+                 exchange->name);
+        link_close(link);
+    }
+    for (uint32_t i = 0; i < n_fds; i++)
+        close(fds[i]);
+    return status;
+}
+
+/* ---- the exchange ---- */
+
+static dpb_status open_listener(struct exchange *exchange)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    socklen_t size = sizeof address;
+    char key[DPB_STORE_KEY_BYTES + 1];
+    exchange->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    /* The family alone: the kernel chooses a free abstract name. */
+    if (exchange->listener < 0 ||
+        bind(exchange->listener, (struct sockaddr *)&address, sizeof address.sun_family) != 0 ||
+        listen(exchange->listener, (int)dpb_world.n_ranks + MAX_STRANGERS) != 0 ||
+        getsockname(exchange->listener, (struct sockaddr *)&address, &size) != 0)
+        return dpb_fail(DPB_FAILED, "sharing of %s: cannot open a Unix socket: %s", exchange->name,
+                        strerror(errno));
+    snprintf(key, sizeof key, "share/%s/%u", exchange->name, dpb_world.rank);
+    return dpb_store.put(key, &address, size);
+}
+
+static dpb_status connect_to(struct exchange *exchange, uint32_t rank, struct link *link)
+{
+    struct sockaddr_un address;
+    size_t size = sizeof address;
+    char key[DPB_STORE_KEY_BYTES + 1];
+    snprintf(key, sizeof key, "share/%s/%u", exchange->name, rank);
+    DPB_TRY(dpb_store.get(key, &address, &size, 0));
+    link->rank = rank;
+    link->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (link->fd < 0)
+        return dpb_fail(DPB_FAILED, "sharing of %s: cannot open a Unix socket: %s", exchange->name,
+                        strerror(errno));
+    /* A Unix socket connects at once: the backlog has room for every rank. */
+    int result = connect(link->fd, (struct sockaddr *)&address, (socklen_t)size);
+    for (int tries = 0; result != 0 && (errno == EAGAIN || errno == EINTR) && tries < 1000;
+         tries++) {
+        poll(NULL, 0, RETRY_MS);
+        result = connect(link->fd, (struct sockaddr *)&address, (socklen_t)size);
+    }
+    if (result != 0)
+        return dpb_fail(DPB_PEER, "sharing of %s: cannot reach rank %u: %s", exchange->name, rank,
+                        strerror(errno));
+    if (!same_user(link->fd))
+        return dpb_fail(DPB_FAILED, "sharing of %s: the socket of rank %u belongs to another user",
+                        exchange->name, rank);
+    return send_hello(exchange, link);
+}
+
+static void accept_links(struct exchange *exchange)
+{
+    for (uint32_t i = 0; i < exchange->n_links; i++) {
+        struct link *link = &exchange->links[i];
+        if (link->fd >= 0 || link->received)
+            continue;
+        int fd = accept4(exchange->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0)
+            return;
+        *link = (struct link){.fd = fd, .rank = UINT32_MAX};
+        if (!same_user(fd)) {
+            dpb_warn("share_stranger", "sharing of %s: refused a connection of another user",
+                     exchange->name);
+            link_close(link);
+        }
+    }
+}
+
+/* One round over all links: what can be read is read, what has to be said is said. */
+static dpb_status exchange_round(struct exchange *exchange, struct pollfd *fds)
+{
+    int timeout_ms = SLICE_MS;
+    for (uint32_t i = 0; i < exchange->n_links; i++) {
+        const struct link *link = &exchange->links[i];
+        fds[i] = (struct pollfd){.fd = link->received ? -1 : link->fd, .events = POLLIN};
+        if (link->fd >= 0 && link->rank != UINT32_MAX && !link->sent)
+            timeout_ms = RETRY_MS; /* what hindered it has no event to wait for */
+    }
+    fds[exchange->n_links] = (struct pollfd){.fd = exchange->listener, .events = POLLIN};
+    poll(fds, exchange->n_links + 1, timeout_ms);
+    accept_links(exchange);
+    for (uint32_t i = 0; i < exchange->n_links; i++) {
+        struct link *link = &exchange->links[i];
+        if (link->fd < 0)
+            continue;
+        if (!link->received)
+            DPB_TRY(receive_hello(exchange, link));
+        if (link->fd >= 0 && link->rank != UINT32_MAX && !link->sent)
+            DPB_TRY(send_hello(exchange, link));
+        if (link->fd >= 0 && link->sent && link->received) {
+            close(link->fd);
+            link->fd = -1; /* `received` keeps the place taken */
+            exchange->n_done++;
+        }
+    }
+    return DPB_OK;
+}
+
+static dpb_status exchange_all(struct exchange *exchange)
+{
+    struct pollfd *fds = calloc(exchange->n_links + 1, sizeof *fds);
+    if (fds == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    int64_t begin = dpb_now_ns(), timeout = dpb_timeout_of(0);
+    dpb_status status = DPB_OK;
+    while (status == DPB_OK && exchange->n_done < dpb_world.n_ranks - 1) {
+        status = exchange_round(exchange, fds);
+        if (status == DPB_OK && dpb_board_job_ended(dpb_world.board))
+            status = dpb_fail(DPB_PEER, "stopped sharing %s: the job is ending", exchange->name);
+        if (status == DPB_OK && timeout >= 0 && dpb_now_ns() - begin > timeout) {
+            uint32_t rank = 0;
+            char peer[512];
+            while (rank == dpb_world.rank || exchange->met[rank])
+                rank++;
+            dpb_peer_describe(rank, peer, sizeof peer);
+            status = dpb_fail(DPB_TIMEOUT, "waited %.1f s to share %s: %s", (double)timeout * 1e-9,
+                              exchange->name, peer);
+        }
+    }
+    free(fds);
+    return status;
+}
+
+static dpb_status exchange_open(struct exchange *exchange)
+{
+    exchange->n_links = dpb_world.n_ranks - 1 + MAX_STRANGERS;
+    exchange->links = calloc(exchange->n_links, sizeof *exchange->links);
+    exchange->met = calloc(dpb_world.n_ranks, sizeof *exchange->met);
+    if (exchange->links == NULL || exchange->met == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    for (uint32_t i = 0; i < exchange->n_links; i++)
+        exchange->links[i] = (struct link){.fd = -1, .rank = UINT32_MAX};
+    DPB_TRY(open_listener(exchange));
+    for (uint32_t rank = 0; rank < dpb_world.rank; rank++)
+        DPB_TRY(connect_to(exchange, rank, &exchange->links[rank]));
+    return DPB_OK;
+}
+
+dpb_status dpb_world_share(const char *name, const struct dpb_mapping *mine, uint32_t n,
+                           struct dpb_mapping *peers)
+{
+    struct exchange exchange = {.name = name, .mine = mine, .peers = peers, .n = n, .listener = -1};
+    if (n > MAX_MAPPINGS)
+        return dpb_fail(DPB_FAILED, "sharing of %s: %u mappings, at most %d are possible", name, n,
+                        MAX_MAPPINGS);
+    memset(peers, 0, sizeof *peers * n * dpb_world.n_ranks);
+    dpb_status status = exchange_open(&exchange);
+    if (status == DPB_OK)
+        status = exchange_all(&exchange);
+    for (uint32_t i = 0; exchange.links != NULL && i < exchange.n_links; i++)
+        if (exchange.links[i].fd >= 0)
+            close(exchange.links[i].fd);
+    if (exchange.listener >= 0)
+        close(exchange.listener);
+    free(exchange.links);
+    free(exchange.met);
+    if (status != DPB_OK) {
+        for (uint32_t i = 0; i < n * dpb_world.n_ranks; i++)
+            dpb_mapping_destroy(&peers[i]);
+        return status;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        peers[dpb_world.rank * n + i] = mine[i];
+    return DPB_OK;
+}

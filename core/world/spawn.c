@@ -1,0 +1,166 @@
+/*
+ * spawn.c - starts one rank of a local job.
+ *
+ * fork and exec rather than posix_spawn: the child has to ask for a signal at its parent's death.
+ * Between the two only calls that are safe in a signal handler.
+ */
+#include "world/spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+extern char **environ;
+
+enum { RANK_FD = 3 };
+#define RANK_MARK DPB_JOB_VARIABLE "=3"
+
+static size_t name_length(const char *variable)
+{
+    return strcspn(variable, "=");
+}
+
+static bool same_variable(const char *a, const char *b)
+{
+    size_t n = name_length(a);
+    return n == name_length(b) && strncmp(a, b, n) == 0;
+}
+
+char **dpb_spawn_environment(const char *const *additions)
+{
+    size_t n_own = 0, n_added = 0, n = 0;
+    while (environ != NULL && environ[n_own] != NULL)
+        n_own++;
+    while (additions != NULL && additions[n_added] != NULL)
+        n_added++;
+    char **variables = calloc(n_own + n_added + 2, sizeof *variables);
+    if (variables == NULL)
+        return NULL;
+    for (size_t i = 0; i < n_own; i++) {
+        bool replaced = same_variable(environ[i], RANK_MARK);
+        for (size_t j = 0; j < n_added && !replaced; j++)
+            replaced = same_variable(environ[i], additions[j]);
+        if (!replaced)
+            variables[n++] = environ[i];
+    }
+    for (size_t j = 0; j < n_added; j++)
+        variables[n++] =
+            (char *)(uintptr_t)additions[j]; /* execve takes but does not change them */
+    variables[n] = (char *)(uintptr_t)RANK_MARK;
+    return variables;
+}
+
+static dpb_status send_hello(const struct dpb_spawn *spawn, int fd)
+{
+    struct dpb_hello hello = spawn->hello;
+    int fds[2] = {spawn->board_fd, spawn->config_fd};
+    union {
+        char bytes[CMSG_SPACE(sizeof fds)];
+        struct cmsghdr align;
+    } control = {{0}};
+    struct iovec part = {.iov_base = &hello, .iov_len = sizeof hello};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof control.bytes};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof fds);
+    memcpy(CMSG_DATA(header), fds, sizeof fds);
+    ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL);
+    explicit_bzero(&hello, sizeof hello);
+    if (n != (ssize_t)sizeof hello)
+        return dpb_fail(DPB_FAILED, "cannot hand the job over to rank %u: %s", spawn->hello.rank,
+                        strerror(errno));
+    return DPB_OK;
+}
+
+/* A descriptor that the new program keeps, at a place of its own. */
+static bool place(int fd, int number)
+{
+    if (fd == number)
+        return fcntl(fd, F_SETFD, 0) == 0;
+    return dup2(fd, number) == number;
+}
+
+static void run_child(const struct dpb_spawn *spawn, int socket, int report)
+{
+    static char name[] = "dpbench";
+    char *arguments[] = {name, NULL};
+    sigset_t none;
+    sigemptyset(&none);
+    for (int signal_number = 1; signal_number < NSIG; signal_number++)
+        signal(signal_number, SIG_DFL); /* ignored ones would stay so */
+    /* A group of its own: the terminal's ^C is for the launcher, and what a rank starts ends with
+     * it. As it is then in the background, writing to the terminal must not stop it. */
+    setpgid(0, 0);
+    signal(SIGTTOU, SIG_IGN);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != spawn->hello.launcher_pid)
+        _exit(1); /* it ended before the request was in place */
+    /* Out of the way of the places to be filled. */
+    int high = fcntl(report, F_DUPFD_CLOEXEC, RANK_FD + 1);
+    if (high >= 0 && place(socket, RANK_FD) && place(spawn->null_fd, STDIN_FILENO))
+        execve("/proc/self/exe", arguments, spawn->environment);
+    int error = errno;
+    ssize_t ignored = write(high >= 0 ? high : report, &error, sizeof error);
+    (void)ignored;
+    _exit(127);
+}
+
+/* Starts the child; the pipe says why its program could not be executed. */
+static dpb_status start_child(const struct dpb_spawn *spawn, int socket, pid_t *pid)
+{
+    int report[2], error = 0;
+    if (pipe2(report, O_CLOEXEC) != 0)
+        return dpb_fail(DPB_FAILED, "cannot open a pipe: %s", strerror(errno));
+    pid_t child = fork();
+    if (child == 0)
+        run_child(spawn, socket, report[1]);
+    int fork_error = errno;
+    close(report[1]);
+    ssize_t n = 0;
+    if (child > 0)
+        do
+            n = read(report[0], &error, sizeof error);
+        while (n < 0 && errno == EINTR);
+    close(report[0]);
+    if (child < 0)
+        return dpb_fail(DPB_FAILED, "cannot start rank %u: %s (is a limit on processes reached?)",
+                        spawn->hello.rank, strerror(fork_error));
+    if (n != 0) {
+        waitpid(child, NULL, 0);
+        return dpb_fail(DPB_FAILED, "cannot start rank %u: executing /proc/self/exe: %s",
+                        spawn->hello.rank, strerror(error));
+    }
+    *pid = child;
+    return DPB_OK;
+}
+
+dpb_status dpb_spawn_rank(const struct dpb_spawn *spawn, pid_t *pid, int *socket)
+{
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+        return dpb_fail(DPB_FAILED, "cannot open a socket for rank %u: %s", spawn->hello.rank,
+                        strerror(errno));
+    dpb_status status = send_hello(spawn, ends[0]);
+    if (status == DPB_OK)
+        status = start_child(spawn, ends[1], pid);
+    close(ends[1]);
+    if (status != DPB_OK) {
+        close(ends[0]);
+        return status;
+    }
+    *socket = ends[0];
+    return DPB_OK;
+}

@@ -1,0 +1,107 @@
+/*
+ * store.h - the key-value store of a local job: the wire, the launcher's side and the ranks' side.
+ *
+ * A rank and the launcher share one stream socket. A request is a frame (header, key, value) and is
+ * answered by a frame with its serial; `get` and `barrier` are answered when they can be, or when
+ * their deadline passes. Every length has a hard limit: a frame beyond it is a fault of the rank.
+ */
+#ifndef DPB_CORE_WORLD_STORE_H
+#define DPB_CORE_WORLD_STORE_H
+
+#include <poll.h>
+
+#include "dpbench/host.h"
+
+enum {
+    DPB_STORE_KEY_BYTES = 255,
+    DPB_STORE_VALUE_BYTES = 1 << 20,
+    DPB_STORE_TOTAL_BYTES = 256 << 20, /* of all values of a job */
+    DPB_STORE_WAITING = 64,            /* unanswered requests of one rank */
+    DPB_SECRET_BYTES = 32
+};
+
+#define DPB_STORE_MAGIC UINT32_C(0x53425044)         /* "DPBS" */
+#define DPB_HELLO_MAGIC UINT64_C(0x314f4c4c45485044) /* "DPHELLO1" */
+#define DPB_JOB_VARIABLE "DPBENCH_JOB" /* a rank's environment: the number of its descriptor */
+
+/* The first thing on a rank's socket; the board and the configuration come with it (SCM_RIGHTS). */
+struct dpb_hello {
+    uint64_t magic;
+    uint32_t rank, n_workers, n_servers;
+    int32_t launcher_pid;
+    int64_t timeout_ns;
+    uint8_t secret[DPB_SECRET_BYTES];
+};
+
+typedef enum dpb_store_op {
+    DPB_STORE_PUT = 1,
+    DPB_STORE_GET,
+    DPB_STORE_BARRIER,
+    DPB_STORE_BYE, /* the rank leaves in order; not answered */
+    DPB_STORE_ANSWER
+} dpb_store_op;
+
+struct dpb_frame {
+    uint32_t magic;
+    uint16_t op, key_bytes;
+    uint32_t serial, value_bytes;
+    int32_t status;     /* dpb_status of an answer; its value is then the message */
+    uint32_t peer;      /* the rank that an answer is about; UINT32_MAX: none */
+    int64_t timeout_ns; /* of a request */
+};
+
+/* ---- frames ---- */
+
+struct dpb_buffer {
+    uint8_t *data;
+    size_t begin, end, capacity; /* what is in it: [begin, end) */
+};
+
+typedef enum dpb_frame_state {
+    DPB_FRAME_WHOLE,
+    DPB_FRAME_PARTIAL,
+    DPB_FRAME_MALFORMED
+} dpb_frame_state;
+
+void dpb_buffer_free(struct dpb_buffer *buffer);
+/* False: out of memory. */
+bool dpb_buffer_add_frame(struct dpb_buffer *buffer, const struct dpb_frame *frame, const void *key,
+                          const void *value);
+/* The first frame of the buffer. `key` and `value` are @borrowed until it is dropped. A malformed
+ * one leaves its reason in `why`. */
+dpb_frame_state dpb_buffer_frame(const struct dpb_buffer *buffer, struct dpb_frame *frame,
+                                 const char **key, const void **value, char why[128]);
+void dpb_buffer_drop_frame(struct dpb_buffer *buffer, const struct dpb_frame *frame);
+/* Without blocking. The bytes moved; 0: the other side has closed; -1: errno, EAGAIN for "later".
+ */
+ssize_t dpb_buffer_receive(struct dpb_buffer *buffer, int fd);
+ssize_t dpb_buffer_send(struct dpb_buffer *buffer, int fd);
+
+/* ---- the launcher's side: one thread, never blocks ---- */
+
+struct dpb_store_server;
+
+dpb_status dpb_store_server_create(uint32_t n_ranks, struct dpb_store_server **server);
+void dpb_store_server_destroy(struct dpb_store_server *server); /* accepts NULL; closes all */
+void dpb_store_server_attach(struct dpb_store_server *server, uint32_t rank,
+                             int fd); /* takes over */
+/* Fills one entry a rank, for poll. */
+void dpb_store_server_watch(const struct dpb_store_server *server, struct pollfd *fds);
+void dpb_store_server_serve(struct dpb_store_server *server, uint32_t rank, short events);
+/* Answers what has waited too long; the nearest deadline left, INT64_MAX: none. */
+int64_t dpb_store_server_expire(struct dpb_store_server *server, int64_t now_ns);
+/* The process of `rank` has ended: takes in what it still said and tells those who wait for it. */
+void dpb_store_server_detach(struct dpb_store_server *server, uint32_t rank);
+bool dpb_store_server_said_bye(const struct dpb_store_server *server, uint32_t rank);
+/* What was wrong with a request of `rank`; NULL: nothing. */
+const char *dpb_store_server_fault(const struct dpb_store_server *server, uint32_t rank);
+
+/* ---- the ranks' side ---- */
+
+dpb_status dpb_store_connect(int fd); /* takes over */
+void dpb_store_disconnect(void);      /* says goodbye */
+
+/* share.c: what peers have to prove. */
+void dpb_share_set_secret(const uint8_t secret[DPB_SECRET_BYTES]);
+
+#endif

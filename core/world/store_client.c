@@ -1,0 +1,255 @@
+/*
+ * store_client.c - a rank's side of the key-value store.
+ *
+ * Any number of threads may have a request under way. Whoever finds nobody reading the socket reads
+ * it, for all; the others sleep until their answer is there or the reader has found his own.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "world/futex.h"
+#include "world/store.h"
+#include "world/world.h"
+
+#define SLICE_NS INT64_C(50000000) /* how soon the job's end is seen */
+#define MARGIN_NS \
+    INT64_C(5000000000) /* the launcher keeps the deadlines; this is for its own hang */
+
+/* A request of one thread. */
+struct call {
+    struct call *next;
+    const char *what; /* "get", ...; for messages */
+    const char *key;
+    uint32_t serial, peer;
+    bool answered;
+    dpb_status status;
+    void *value; /* where the answer goes; NULL: nowhere */
+    size_t capacity, bytes;
+    char text[512]; /* why not */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows */
+static pthread_cond_t changed;
+static int store_fd = -1;
+static bool reading; /* a thread reads the socket, without the lock; `input` is its own */
+static struct dpb_buffer input;
+static struct call *calls;
+static uint32_t last_serial;
+
+dpb_status dpb_store_connect(int fd)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_mutex_lock(&lock);
+    pthread_cond_init(&changed, &attributes);
+    store_fd = fd;
+    pthread_mutex_unlock(&lock);
+    pthread_condattr_destroy(&attributes);
+    return DPB_OK;
+}
+
+/* Sends all of a frame; the launcher always reads, so this waits for no other rank. */
+static dpb_status send_frame(const struct dpb_frame *frame, const char *key, const void *value)
+{
+    struct dpb_buffer output = {0};
+    dpb_status status = DPB_OK;
+    if (!dpb_buffer_add_frame(&output, frame, key, value))
+        return dpb_fail(DPB_NO_MEMORY, "out of memory for a request to the store");
+    int64_t deadline = dpb_now_ns() + MARGIN_NS;
+    while (status == DPB_OK && output.end > output.begin) {
+        struct pollfd ready = {.fd = store_fd, .events = POLLOUT};
+        if (dpb_buffer_send(&output, store_fd) >= 0)
+            continue;
+        if (errno != EAGAIN)
+            status = dpb_fail(DPB_PEER, "the launcher has closed the job's store");
+        else if (dpb_now_ns() > deadline)
+            status =
+                dpb_fail(DPB_TIMEOUT, "the launcher does not read requests to the store; is it "
+                                      "stopped?");
+        else
+            poll(&ready, 1, (int)(SLICE_NS / 1000000));
+    }
+    dpb_buffer_free(&output);
+    return status;
+}
+
+void dpb_store_disconnect(void)
+{
+    struct dpb_frame frame = {.magic = DPB_STORE_MAGIC, .op = DPB_STORE_BYE};
+    pthread_mutex_lock(&lock);
+    if (store_fd >= 0) {
+        struct dpb_buffer output = {0};
+        if (dpb_buffer_add_frame(&output, &frame, NULL, NULL))
+            dpb_buffer_send(&output, store_fd);
+        dpb_buffer_free(&output);
+        close(store_fd);
+        store_fd = -1;
+        dpb_buffer_free(&input);
+        pthread_cond_destroy(&changed);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* Gives an answer to the call that waits for it; one whose caller has given up is dropped. */
+static void dispatch(const struct dpb_frame *frame, const void *value)
+{
+    struct call *call = calls;
+    while (call != NULL && call->serial != frame->serial)
+        call = call->next;
+    if (call == NULL)
+        return;
+    call->status = (dpb_status)frame->status;
+    call->peer = frame->peer;
+    call->bytes = frame->value_bytes;
+    if (call->status != DPB_OK)
+        snprintf(call->text, sizeof call->text, "%.*s", (int)frame->value_bytes,
+                 (const char *)value);
+    else if (call->value != NULL && frame->value_bytes <= call->capacity)
+        memcpy(call->value, value, frame->value_bytes);
+    call->answered = true;
+}
+
+/* The reader's turn: waits for input until `until_ns` at the most and hands out what came. Called
+ * with the lock, which is let go meanwhile. */
+static dpb_status read_turn(int64_t until_ns)
+{
+    reading = true;
+    pthread_mutex_unlock(&lock);
+    struct pollfd ready = {.fd = store_fd, .events = POLLIN};
+    int64_t wait_ns = until_ns - dpb_now_ns();
+    poll(&ready, 1, wait_ns > 0 ? (int)((wait_ns + 999999) / 1000000) : 0);
+    ssize_t n = dpb_buffer_receive(&input, store_fd);
+    int error = errno;
+    pthread_mutex_lock(&lock);
+    reading = false;
+    struct dpb_frame frame;
+    const char *key;
+    const void *value;
+    char why[128];
+    dpb_frame_state state;
+    while ((state = dpb_buffer_frame(&input, &frame, &key, &value, why)) == DPB_FRAME_WHOLE) {
+        dispatch(&frame, value);
+        dpb_buffer_drop_frame(&input, &frame);
+    }
+    pthread_cond_broadcast(&changed);
+    if (state == DPB_FRAME_MALFORMED)
+        return dpb_fail(DPB_FAILED, "malformed answer of the launcher: %s", why);
+    if (n == 0 || (n < 0 && error != EAGAIN))
+        return dpb_fail(DPB_PEER, "the launcher has ended, or ends the job");
+    return DPB_OK;
+}
+
+static void sleep_turn(int64_t until_ns)
+{
+    struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
+    pthread_cond_timedwait(&changed, &lock, &until);
+}
+
+/* Until the call is answered. Called with the lock. */
+static dpb_status wait_answer(struct call *call, int64_t timeout_ns)
+{
+    int64_t begin = dpb_now_ns();
+    dpb_status status = DPB_OK;
+    while (status == DPB_OK && !call->answered) {
+        int64_t now = dpb_now_ns();
+        if (dpb_world.board != NULL && dpb_board_job_ended(dpb_world.board))
+            return dpb_fail(DPB_PEER, "stopped waiting for %s '%s': the job is ending", call->what,
+                            call->key);
+        if (timeout_ns >= 0 && now - begin - MARGIN_NS > timeout_ns)
+            return dpb_fail(DPB_TIMEOUT,
+                            "the launcher has not answered %s '%s' for %.1f s; is it stopped?",
+                            call->what, call->key, (double)(now - begin) * 1e-9);
+        if (reading)
+            sleep_turn(now + SLICE_NS);
+        else
+            status = read_turn(now + SLICE_NS);
+    }
+    return call->answered ? DPB_OK : status;
+}
+
+static dpb_status explain(const struct call *call, int64_t timeout_ns)
+{
+    char peer[512] = "";
+    if (call->status != DPB_TIMEOUT)
+        return dpb_fail(call->status, "store: %s", call->text);
+    if (call->peer != UINT32_MAX)
+        dpb_peer_describe(call->peer, peer, sizeof peer);
+    return dpb_fail(DPB_TIMEOUT,
+                    "waited %.1f s: %s%s%s; if it is only slow, set a larger "
+                    "run.timeout_s",
+                    (double)timeout_ns * 1e-9, call->text, peer[0] != '\0' ? "; " : "", peer);
+}
+
+static dpb_status perform(dpb_store_op op, struct call *call, const void *value, size_t bytes,
+                          int64_t timeout)
+{
+    int64_t timeout_ns = dpb_timeout_of(timeout);
+    size_t key_bytes = strlen(call->key);
+    if (key_bytes == 0 || key_bytes > DPB_STORE_KEY_BYTES)
+        return dpb_fail(DPB_FAILED, "store: %s of a key of %zu bytes; it has 1 to %d", call->what,
+                        key_bytes, DPB_STORE_KEY_BYTES);
+    if (bytes > DPB_STORE_VALUE_BYTES)
+        return dpb_fail(DPB_FAILED, "store: value of '%s' has %zu bytes, at most %d are allowed",
+                        call->key, bytes, DPB_STORE_VALUE_BYTES);
+    pthread_mutex_lock(&lock);
+    if (store_fd < 0) {
+        pthread_mutex_unlock(&lock);
+        return dpb_fail(DPB_FAILED, "store: %s '%s' outside of a job", call->what, call->key);
+    }
+    call->serial = ++last_serial;
+    call->next = calls;
+    calls = call;
+    struct dpb_frame frame = {.magic = DPB_STORE_MAGIC,
+                              .op = (uint16_t)op,
+                              .key_bytes = (uint16_t)key_bytes,
+                              .serial = call->serial,
+                              .value_bytes = (uint32_t)bytes,
+                              .timeout_ns = timeout_ns};
+    dpb_status status = send_frame(&frame, call->key, value);
+    if (status == DPB_OK)
+        status = wait_answer(call, timeout_ns);
+    struct call **link = &calls;
+    while (*link != call)
+        link = &(*link)->next;
+    *link = call->next;
+    pthread_mutex_unlock(&lock);
+    if (status == DPB_OK && call->status != DPB_OK)
+        status = explain(call, timeout_ns);
+    return status;
+}
+
+static dpb_status store_put(const char *key, const void *value, size_t bytes)
+{
+    struct call call = {.what = "put", .key = key};
+    return perform(DPB_STORE_PUT, &call, value, bytes, 0);
+}
+
+static dpb_status store_get(const char *key, void *value, size_t *bytes, int64_t timeout_ns)
+{
+    struct call call = {.what = "get", .key = key, .value = value, .capacity = *bytes};
+    DPB_TRY(perform(DPB_STORE_GET, &call, NULL, 0, timeout_ns));
+    if (call.bytes > call.capacity)
+        return dpb_fail(DPB_FAILED, "store: value of '%s' has %zu bytes, there is space for %zu",
+                        key, call.bytes, call.capacity);
+    *bytes = call.bytes;
+    return DPB_OK;
+}
+
+static dpb_status store_barrier(const char *name, int64_t timeout_ns)
+{
+    struct call call = {.what = "barrier", .key = name};
+    return perform(DPB_STORE_BARRIER, &call, NULL, 0, timeout_ns);
+}
+
+const struct dpb_store_ops dpb_store = {
+    .put = store_put,
+    .get = store_get,
+    .barrier = store_barrier,
+};

@@ -1,0 +1,455 @@
+/*
+ * store_server.c - the launcher's side of the key-value store. One thread, sockets that never
+ * block; a request that cannot be answered yet waits in a list.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "world/store.h"
+
+enum { CHAINS = 4096, TEXT_BYTES = 512, MAX_OUTPUT = 64 << 20 };
+
+/* A value that was put, or a barrier: the two have names of their own. */
+struct entry {
+    struct entry *next;
+    bool is_barrier;
+    char key[DPB_STORE_KEY_BYTES + 1];
+    uint32_t rank; /* that put it */
+    void *value;
+    uint32_t bytes;
+    uint8_t *arrived; /* by rank */
+    uint32_t n_arrived;
+};
+
+struct waiter {
+    uint16_t op;
+    uint32_t rank, serial;
+    int64_t deadline_ns; /* INT64_MAX: none */
+    char key[DPB_STORE_KEY_BYTES + 1];
+};
+
+struct connection {
+    int fd; /* -1: not yet or no more */
+    bool gone, bye;
+    struct dpb_buffer in, out;
+    uint32_t n_waiting;
+    char fault[192];
+};
+
+struct dpb_store_server {
+    uint32_t n_ranks;
+    struct connection *connections;
+    struct entry *chains[CHAINS];
+    size_t total_bytes;
+    struct waiter *waiters;
+    size_t n_waiters, capacity;
+};
+
+dpb_status dpb_store_server_create(uint32_t n_ranks, struct dpb_store_server **server)
+{
+    struct dpb_store_server *made = calloc(1, sizeof *made);
+    if (made != NULL)
+        made->connections = calloc(n_ranks, sizeof *made->connections);
+    if (made == NULL || made->connections == NULL) {
+        free(made);
+        return dpb_fail(DPB_NO_MEMORY, "out of memory for the job's store");
+    }
+    made->n_ranks = n_ranks;
+    for (uint32_t rank = 0; rank < n_ranks; rank++)
+        made->connections[rank].fd = -1;
+    *server = made;
+    return DPB_OK;
+}
+
+static void connection_close(struct connection *connection)
+{
+    if (connection->fd >= 0)
+        close(connection->fd);
+    connection->fd = -1;
+    dpb_buffer_free(&connection->in);
+    dpb_buffer_free(&connection->out);
+}
+
+void dpb_store_server_destroy(struct dpb_store_server *server)
+{
+    if (server == NULL)
+        return;
+    for (uint32_t rank = 0; rank < server->n_ranks; rank++)
+        connection_close(&server->connections[rank]);
+    for (size_t chain = 0; chain < CHAINS; chain++) {
+        while (server->chains[chain] != NULL) {
+            struct entry *entry = server->chains[chain];
+            server->chains[chain] = entry->next;
+            free(entry->value);
+            free(entry->arrived);
+            free(entry);
+        }
+    }
+    free(server->connections);
+    free(server->waiters);
+    free(server);
+}
+
+void dpb_store_server_attach(struct dpb_store_server *server, uint32_t rank, int fd)
+{
+    server->connections[rank].fd = fd;
+}
+
+void dpb_store_server_watch(const struct dpb_store_server *server, struct pollfd *fds)
+{
+    for (uint32_t rank = 0; rank < server->n_ranks; rank++) {
+        const struct connection *connection = &server->connections[rank];
+        bool output = connection->out.end > connection->out.begin;
+        fds[rank] = (struct pollfd){.fd = connection->fd,
+                                    .events = (short)(POLLIN | (output ? POLLOUT : 0))};
+    }
+}
+
+bool dpb_store_server_said_bye(const struct dpb_store_server *server, uint32_t rank)
+{
+    return server->connections[rank].bye;
+}
+
+const char *dpb_store_server_fault(const struct dpb_store_server *server, uint32_t rank)
+{
+    const char *fault = server->connections[rank].fault;
+    return fault[0] != '\0' ? fault : NULL;
+}
+
+/* ---- entries and waiters ---- */
+
+static struct entry **chain_of(struct dpb_store_server *server, const char *key)
+{
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    for (const char *c = key; *c != '\0'; c++)
+        hash = (hash ^ (uint8_t)*c) * 16777619u;
+    return &server->chains[hash % CHAINS];
+}
+
+static struct entry *entry_find(struct dpb_store_server *server, const char *key, bool is_barrier)
+{
+    struct entry *entry = *chain_of(server, key);
+    while (entry != NULL && (entry->is_barrier != is_barrier || strcmp(entry->key, key) != 0))
+        entry = entry->next;
+    return entry;
+}
+
+/* NULL: out of memory. */
+static struct entry *entry_create(struct dpb_store_server *server, const char *key, bool is_barrier,
+                                  const void *value, uint32_t bytes)
+{
+    struct entry *entry = calloc(1, sizeof *entry);
+    if (entry == NULL)
+        return NULL;
+    entry->value = malloc(bytes > 0 ? bytes : 1);
+    entry->arrived = is_barrier ? calloc(server->n_ranks, 1) : NULL;
+    if (entry->value == NULL || (is_barrier && entry->arrived == NULL)) {
+        free(entry->value);
+        free(entry->arrived);
+        free(entry);
+        return NULL;
+    }
+    entry->is_barrier = is_barrier;
+    memcpy(entry->key, key, strlen(key) + 1);
+    if (bytes > 0)
+        memcpy(entry->value, value, bytes);
+    entry->bytes = bytes;
+    struct entry **chain = chain_of(server, key);
+    entry->next = *chain;
+    *chain = entry;
+    return entry;
+}
+
+static void set_fault(struct connection *connection, const char *why)
+{
+    if (connection->fault[0] == '\0')
+        snprintf(connection->fault, sizeof connection->fault, "%s", why);
+}
+
+static void answer_about(struct dpb_store_server *server, uint32_t rank, uint32_t serial,
+                         dpb_status status, uint32_t peer, const void *value, uint32_t bytes)
+{
+    struct connection *connection = &server->connections[rank];
+    struct dpb_frame frame = {.magic = DPB_STORE_MAGIC,
+                              .op = DPB_STORE_ANSWER,
+                              .serial = serial,
+                              .value_bytes = bytes,
+                              .status = (int32_t)status,
+                              .peer = peer};
+    if (connection->fd < 0)
+        return;
+    if (!dpb_buffer_add_frame(&connection->out, &frame, NULL, value))
+        set_fault(connection, "the launcher is out of memory for its answers");
+    else if (connection->out.end - connection->out.begin > MAX_OUTPUT)
+        set_fault(connection, "it asks for values and does not read them");
+    else if (dpb_buffer_send(&connection->out, connection->fd) < 0 && errno != EAGAIN)
+        connection_close(connection); /* it has died; its end is found by the launcher */
+}
+
+static void answer(struct dpb_store_server *server, uint32_t rank, uint32_t serial,
+                   dpb_status status, const void *value, uint32_t bytes)
+{
+    answer_about(server, rank, serial, status, UINT32_MAX, value, bytes);
+}
+
+DPB_PRINTF(5, 6)
+static void answer_text(struct dpb_store_server *server, uint32_t rank, uint32_t serial,
+                        dpb_status status, const char *format, ...)
+{
+    char text[TEXT_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    answer(server, rank, serial, status, text, (uint32_t)strlen(text));
+}
+
+static void wait_for(struct dpb_store_server *server, uint32_t rank, const struct dpb_frame *frame,
+                     const char *key)
+{
+    struct connection *connection = &server->connections[rank];
+    if (connection->n_waiting == DPB_STORE_WAITING) {
+        set_fault(connection, "more than 64 unanswered requests");
+        return;
+    }
+    if (server->n_waiters == server->capacity) {
+        size_t capacity = server->capacity != 0 ? 2 * server->capacity : 64;
+        struct waiter *waiters = realloc(server->waiters, capacity * sizeof *waiters);
+        if (waiters == NULL) {
+            answer_text(server, rank, frame->serial, DPB_NO_MEMORY,
+                        "the launcher is out of memory");
+            return;
+        }
+        server->waiters = waiters;
+        server->capacity = capacity;
+    }
+    struct waiter *waiter = &server->waiters[server->n_waiters++];
+    int64_t now = dpb_now_ns();
+    *waiter = (struct waiter){.op = frame->op, .rank = rank, .serial = frame->serial};
+    waiter->deadline_ns = frame->timeout_ns < 0 || frame->timeout_ns > INT64_MAX - now
+                              ? INT64_MAX
+                              : now + frame->timeout_ns;
+    memcpy(waiter->key, key, strlen(key) + 1);
+    connection->n_waiting++;
+}
+
+/* Takes the i-th waiter out; the last one takes its place. */
+static struct waiter take_waiter(struct dpb_store_server *server, size_t i)
+{
+    struct waiter waiter = server->waiters[i];
+    server->waiters[i] = server->waiters[--server->n_waiters];
+    server->connections[waiter.rank].n_waiting--;
+    return waiter;
+}
+
+static void answer_waiters(struct dpb_store_server *server, uint16_t op, const struct entry *entry)
+{
+    for (size_t i = server->n_waiters; i-- > 0;) {
+        if (server->waiters[i].op != op || strcmp(server->waiters[i].key, entry->key) != 0)
+            continue;
+        struct waiter waiter = take_waiter(server, i);
+        answer(server, waiter.rank, waiter.serial, DPB_OK, entry->value, entry->bytes);
+    }
+}
+
+/* ---- requests ---- */
+
+static void request_put(struct dpb_store_server *server, uint32_t rank,
+                        const struct dpb_frame *frame, const char *key, const void *value)
+{
+    struct entry *entry = entry_find(server, key, false);
+    if (entry != NULL) {
+        answer_text(server, rank, frame->serial, DPB_FAILED,
+                    "key '%s' was put before, by rank %u: a key is put once a job", key,
+                    entry->rank);
+        return;
+    }
+    if (server->total_bytes + frame->value_bytes > DPB_STORE_TOTAL_BYTES) {
+        answer_text(server, rank, frame->serial, DPB_FAILED,
+                    "key '%s': the store holds at most %d bytes a job", key, DPB_STORE_TOTAL_BYTES);
+        return;
+    }
+    entry = entry_create(server, key, false, value, frame->value_bytes);
+    if (entry == NULL) {
+        answer_text(server, rank, frame->serial, DPB_NO_MEMORY, "the launcher is out of memory");
+        return;
+    }
+    entry->rank = rank;
+    server->total_bytes += frame->value_bytes;
+    answer(server, rank, frame->serial, DPB_OK, NULL, 0);
+    answer_waiters(server, DPB_STORE_GET, entry);
+}
+
+static void request_get(struct dpb_store_server *server, uint32_t rank,
+                        const struct dpb_frame *frame, const char *key)
+{
+    const struct entry *entry = entry_find(server, key, false);
+    if (entry != NULL)
+        answer(server, rank, frame->serial, DPB_OK, entry->value, entry->bytes);
+    else
+        wait_for(server, rank, frame, key);
+}
+
+/* The first rank that left the job without coming to the barrier, UINT32_MAX: none. */
+static uint32_t barrier_gone(const struct dpb_store_server *server, const struct entry *entry)
+{
+    for (uint32_t rank = 0; rank < server->n_ranks; rank++)
+        if (!entry->arrived[rank] && server->connections[rank].gone)
+            return rank;
+    return UINT32_MAX;
+}
+
+static void request_barrier(struct dpb_store_server *server, uint32_t rank,
+                            const struct dpb_frame *frame, const char *key)
+{
+    struct entry *entry = entry_find(server, key, true);
+    if (entry == NULL)
+        entry = entry_create(server, key, true, NULL, 0);
+    if (entry == NULL) {
+        answer_text(server, rank, frame->serial, DPB_NO_MEMORY, "the launcher is out of memory");
+        return;
+    }
+    if (entry->arrived[rank]) {
+        answer_text(server, rank, frame->serial, DPB_FAILED,
+                    "this rank came to barrier '%s' before: a name is used once a job", key);
+        return;
+    }
+    entry->arrived[rank] = 1;
+    entry->n_arrived++;
+    uint32_t gone = barrier_gone(server, entry);
+    if (entry->n_arrived == server->n_ranks) {
+        answer(server, rank, frame->serial, DPB_OK, NULL, 0);
+        answer_waiters(server, DPB_STORE_BARRIER, entry);
+    } else if (gone != UINT32_MAX) {
+        answer_text(server, rank, frame->serial, DPB_FAILED,
+                    "barrier '%s': rank %u left the job before it came", key, gone);
+    } else {
+        wait_for(server, rank, frame, key);
+    }
+}
+
+static void handle(struct dpb_store_server *server, uint32_t rank, const struct dpb_frame *frame,
+                   const char *raw_key, const void *value)
+{
+    struct connection *connection = &server->connections[rank];
+    char key[DPB_STORE_KEY_BYTES + 1];
+    memcpy(key, raw_key, frame->key_bytes);
+    key[frame->key_bytes] = '\0';
+    bool named = frame->key_bytes > 0 && strlen(key) == frame->key_bytes;
+    if (frame->op == DPB_STORE_BYE)
+        connection->bye = true;
+    else if (frame->op == DPB_STORE_ANSWER)
+        set_fault(connection, "an answer where requests are expected");
+    else if (!named)
+        set_fault(connection, "a key that is empty or has a NUL in it");
+    else if (frame->op == DPB_STORE_PUT)
+        request_put(server, rank, frame, key, value);
+    else if (frame->value_bytes > 0)
+        set_fault(connection, "a value in a request that takes none");
+    else if (frame->op == DPB_STORE_GET)
+        request_get(server, rank, frame, key);
+    else
+        request_barrier(server, rank, frame, key);
+}
+
+/* Reads and handles all that is there; false once nothing more will come. */
+static bool take_input(struct dpb_store_server *server, uint32_t rank)
+{
+    struct connection *connection = &server->connections[rank];
+    while (connection->fd >= 0 && connection->fault[0] == '\0') {
+        struct dpb_frame frame;
+        const char *key;
+        const void *value;
+        char why[128];
+        dpb_frame_state state = dpb_buffer_frame(&connection->in, &frame, &key, &value, why);
+        if (state == DPB_FRAME_MALFORMED) {
+            set_fault(connection, why);
+        } else if (state == DPB_FRAME_WHOLE) {
+            handle(server, rank, &frame, key, value);
+            if (connection->fd >= 0)
+                dpb_buffer_drop_frame(&connection->in, &frame);
+        } else {
+            ssize_t n = dpb_buffer_receive(&connection->in, connection->fd);
+            if (n < 0 && errno == EAGAIN)
+                return true;
+            if (n <= 0)
+                return false;
+        }
+    }
+    return false;
+}
+
+void dpb_store_server_serve(struct dpb_store_server *server, uint32_t rank, short events)
+{
+    struct connection *connection = &server->connections[rank];
+    if (connection->fd < 0)
+        return;
+    if ((events & POLLOUT) != 0 && dpb_buffer_send(&connection->out, connection->fd) < 0 &&
+        errno != EAGAIN) {
+        connection_close(connection);
+        return;
+    }
+    if ((events & (POLLIN | POLLHUP | POLLERR)) != 0 && !take_input(server, rank))
+        connection_close(connection);
+}
+
+/* ---- deadlines and ends ---- */
+
+static void expire_waiter(struct dpb_store_server *server, const struct waiter *waiter)
+{
+    char text[TEXT_BYTES];
+    uint32_t first = UINT32_MAX;
+    size_t used =
+        (size_t)snprintf(text, sizeof text,
+                         waiter->op == DPB_STORE_GET ? "no rank has put key '%s'"
+                                                     : "barrier '%s': not there yet: rank",
+                         waiter->key);
+    for (uint32_t rank = 0; waiter->op == DPB_STORE_BARRIER && rank < server->n_ranks; rank++) {
+        if (entry_find(server, waiter->key, true)->arrived[rank])
+            continue;
+        if (used + 16 < sizeof text)
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s %u",
+                                     first == UINT32_MAX ? "" : ",", rank);
+        if (first == UINT32_MAX)
+            first = rank;
+    }
+    answer_about(server, waiter->rank, waiter->serial, DPB_TIMEOUT, first, text, (uint32_t)used);
+}
+
+int64_t dpb_store_server_expire(struct dpb_store_server *server, int64_t now_ns)
+{
+    int64_t nearest = INT64_MAX;
+    for (size_t i = server->n_waiters; i-- > 0;) {
+        if (server->waiters[i].deadline_ns <= now_ns) {
+            struct waiter waiter = take_waiter(server, i);
+            expire_waiter(server, &waiter);
+        } else if (server->waiters[i].deadline_ns < nearest) {
+            nearest = server->waiters[i].deadline_ns;
+        }
+    }
+    return nearest;
+}
+
+void dpb_store_server_detach(struct dpb_store_server *server, uint32_t rank)
+{
+    struct connection *connection = &server->connections[rank];
+    take_input(server, rank);
+    connection_close(connection);
+    connection->gone = true;
+    for (size_t i = server->n_waiters; i-- > 0;) {
+        const struct waiter *waiter = &server->waiters[i];
+        bool own = waiter->rank == rank;
+        bool hopeless = waiter->op == DPB_STORE_BARRIER &&
+                        !entry_find(server, waiter->key, true)->arrived[rank];
+        if (!own && !hopeless)
+            continue;
+        struct waiter taken = take_waiter(server, i);
+        if (!own)
+            answer_text(server, taken.rank, taken.serial, DPB_FAILED,
+                        "barrier '%s': rank %u left the job before it came", taken.key, rank);
+    }
+}
