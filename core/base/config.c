@@ -217,7 +217,10 @@ static void check_section(struct reader *reader, const char *text)
 static void check_key(struct reader *reader, const char *text)
 {
     size_t length = strcspn(text, "=:");
-    if (text[length] != '=' || memchr(text, ';', length))
+    bool assigns = text[length] == '=';
+    while (length > 0 && strchr(blanks, text[length - 1]))
+        length--;
+    if (!assigns || memchr(text, ';', length))
         refuse(reader, "'%s' is not KEY = VALUE (a value does not go on in the next line)", text);
     else if (length == 0)
         refuse(reader, "a value without a key");

@@ -182,7 +182,8 @@ static dpb_status refuse_range(const struct place *at)
     char range[LIST_BYTES];
     print_range(at->row, range);
     if (*range == '\0')
-        snprintf(range, sizeof range, "too large");
+        return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s' is too large", at->origin, at->section,
+                        at->row->name, at->text);
     return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s' is out of range: %s", at->origin, at->section,
                     at->row->name, at->text, range);
 }

@@ -1,0 +1,281 @@
+/*
+ * Messages as they reach stderr and the hooks, from one thread and from many; memory.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/log.h"
+
+enum { CAPTURE_BYTES = 1 << 20 };
+
+static int saved_stderr = -1;
+static FILE *captured;
+
+static void capture_begin(void)
+{
+    captured = tmpfile();
+    assert_non_null(captured);
+    saved_stderr = dup(STDERR_FILENO);
+    dup2(fileno(captured), STDERR_FILENO);
+}
+
+/* What was written since; @borrowed until the next call. */
+static const char *capture_end(void)
+{
+    static char text[CAPTURE_BYTES];
+    dup2(saved_stderr, STDERR_FILENO);
+    close(saved_stderr);
+    rewind(captured);
+    text[fread(text, 1, sizeof text - 1, captured)] = '\0';
+    fclose(captured);
+    return text;
+}
+
+static int reset(void **state)
+{
+    (void)state;
+    dpb_first_error_clear();
+    dpb_warnings_clear();
+    dpb_log_set_hooks(NULL);
+    dpb_log_set_prefix(NULL);
+    dpb_log_set_level(DPB_LOG_INFO);
+    return 0;
+}
+
+static void test_first_error(void **state)
+{
+    (void)state;
+    dpb_status status = DPB_FAILED;
+    assert_string_equal(dpb_first_error(&status), "");
+    assert_int_equal(status, DPB_OK);
+    capture_begin();
+    errno = ENOSPC;
+    assert_int_equal(dpb_fail(DPB_IO, "disk %d is full", 3), DPB_IO);
+    int errno_after = errno;
+    assert_int_equal(dpb_fail(DPB_PEER, "and then this"), DPB_PEER);
+    dpb_log_set_level(DPB_LOG_DEBUG);
+    dpb_fail(DPB_PEER, "and that");
+    assert_string_equal(capture_end(), "error: disk 3 is full\ndebug: later error: and that\n");
+    assert_int_equal(errno_after, ENOSPC);
+    assert_string_equal(dpb_first_error(&status), "disk 3 is full");
+    assert_int_equal(status, DPB_IO);
+    dpb_first_error_clear();
+    assert_string_equal(dpb_first_error(&status), "");
+    assert_int_equal(status, DPB_OK);
+}
+
+static void test_lines(void **state)
+{
+    (void)state;
+    capture_begin();
+    dpb_log_set_prefix("[1 host] ");
+    dpb_log(DPB_LOG_INFO, "plain");
+    dpb_log(DPB_LOG_DEBUG, "not shown");
+    dpb_log(DPB_LOG_WARNING, "two\nlines\n");
+    dpb_log_set_level(DPB_LOG_ERROR);
+    dpb_log(DPB_LOG_INFO, "not shown");
+    dpb_warn("kept", "not shown");
+    assert_string_equal(capture_end(), "[1 host] plain\n[1 host] warning: two\n[1 host] lines\n");
+}
+
+static void test_long_message(void **state)
+{
+    (void)state;
+    static char text[20000];
+    memset(text, '\n', sizeof text - 1); /* the prefix before each line makes it longer still */
+    memset(text, 'x', 100);
+    dpb_log_set_prefix("[12 a-host-with-a-name] ");
+    capture_begin();
+    dpb_fail(DPB_FAILED, "%s", text);
+    const char *written = capture_end();
+    size_t length = strlen(written);
+    assert_true(length > 4000 && length < 20000);
+    assert_int_equal(written[length - 1], '\n');
+    const char *kept = dpb_first_error(NULL);
+    assert_string_equal(kept + strlen(kept) - 3, "...");
+}
+
+struct seen {
+    int errors, warnings;
+    dpb_status status;
+    char text[64], code[32];
+};
+
+static void see_error(void *context, dpb_status status, const char *text)
+{
+    struct seen *seen = context;
+    seen->errors++;
+    seen->status = status;
+    snprintf(seen->text, sizeof seen->text, "%s", text);
+    dpb_log(DPB_LOG_INFO, "a hook may log");
+}
+
+static void see_warning(void *context, const char *code, const char *text)
+{
+    struct seen *seen = context;
+    seen->warnings++;
+    snprintf(seen->code, sizeof seen->code, "%s", code);
+    snprintf(seen->text, sizeof seen->text, "%s", text);
+}
+
+static void test_hooks(void **state)
+{
+    (void)state;
+    struct seen seen = {0};
+    struct dpb_log_hooks hooks = {see_error, see_warning, &seen, true};
+    dpb_log_set_hooks(&hooks);
+    capture_begin();
+    dpb_fail(DPB_TIMEOUT, "late");
+    dpb_fail(DPB_TIMEOUT, "later");
+    assert_int_equal(seen.errors, 1);
+    assert_int_equal(seen.status, DPB_TIMEOUT);
+    assert_string_equal(seen.text, "late");
+    dpb_warn("slow", "by %d", 3);
+    dpb_warn("slow", "by %d", 3);
+    assert_string_equal(capture_end(), "a hook may log\n");
+    assert_int_equal(seen.warnings, 1);
+    assert_string_equal(seen.code, "slow");
+    assert_string_equal(seen.text, "by 3");
+}
+
+static void test_warnings(void **state)
+{
+    (void)state;
+    const char *code, *text;
+    assert_false(dpb_warning_at(0, &code, &text));
+    capture_begin();
+    dpb_warn("b", "one");
+    dpb_warn("a", "two");
+    dpb_warn("b", "one");
+    dpb_warn("b", "two");
+    assert_string_equal(capture_end(), "warning: one\nwarning: two\nwarning: two\n");
+    assert_true(dpb_warning_at(0, &code, &text));
+    assert_string_equal(code, "b");
+    assert_string_equal(text, "one");
+    assert_true(dpb_warning_at(1, &code, &text));
+    assert_string_equal(code, "a");
+    assert_true(dpb_warning_at(2, &code, &text));
+    assert_false(dpb_warning_at(3, &code, &text));
+    capture_begin();
+    for (int i = 0; i < 1000; i++)
+        dpb_warn("many", "number %d", i);
+    capture_end();
+    size_t n = 0;
+    while (dpb_warning_at(n, &code, &text))
+        n++;
+    assert_in_range(n, 100, 999);
+    assert_string_equal(code, "too_many_warnings");
+    dpb_warnings_clear();
+    assert_false(dpb_warning_at(0, &code, &text));
+}
+
+enum { THREADS = 4, LINES = 200 };
+
+static void *talk(void *context)
+{
+    int thread = *(int *)context;
+    for (int i = 0; i < LINES; i++) {
+        dpb_log(DPB_LOG_INFO, "thread %d says %d and means it", thread, i);
+        dpb_warn("talk", "warning %d", i % 10);
+        dpb_fail(DPB_FAILED, "thread %d failed", thread);
+    }
+    return NULL;
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    pthread_t thread[THREADS];
+    int number[THREADS], next[THREADS] = {0}, others = 0;
+    capture_begin();
+    for (int i = 0; i < THREADS; i++) {
+        number[i] = i;
+        assert_int_equal(pthread_create(&thread[i], NULL, talk, &number[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(thread[i], NULL);
+    const char *line = capture_end();
+    for (; *line; line = strchr(line, '\n') + 1) {
+        int from, i, end = 0;
+        if (sscanf(line, "thread %d says %d and means it%n", &from, &i, &end) == 2 && end > 0)
+            assert_int_equal(i, next[from]++);
+        else
+            others++;
+    }
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(next[i], LINES);
+    assert_int_equal(others, 10 + 1); /* each warning once, one error */
+    const char *code, *text;
+    assert_true(dpb_warning_at(9, &code, &text));
+    assert_false(dpb_warning_at(10, &code, &text));
+}
+
+static void test_status(void **state)
+{
+    (void)state;
+    assert_string_equal(dpb_status_name(DPB_NOT_STEADY), "NOT_STEADY");
+    assert_string_equal(dpb_status_name((dpb_status)99), "UNKNOWN");
+    assert_int_equal(dpb_status_exit_code(DPB_OK), 0);
+    assert_int_equal(dpb_status_exit_code(DPB_USAGE), 2);
+    assert_int_equal(dpb_status_exit_code(DPB_INTERRUPTED), 130);
+    assert_int_equal(dpb_status_exit_code((dpb_status)99), 1);
+}
+
+static void test_alloc(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {
+        0, 1, 63, 64, 65, 4097, (2u << 20) - 1, 2u << 20, (6u << 20) + 5};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        uint8_t *memory = dpb_alloc(sizes[i]);
+        assert_non_null(memory);
+        assert_int_equal((uintptr_t)memory % 64, 0);
+        for (size_t j = 0; j < sizes[i]; j++)
+            if (memory[j] != 0)
+                fail_msg("byte %zu of %zu is not zero", j, sizes[i]);
+        memset(memory, 0xff, sizes[i]); /* the next one must not see it */
+        dpb_release(memory, sizes[i]);
+    }
+    dpb_release(NULL, 100);
+    capture_begin();
+    assert_null(dpb_alloc(SIZE_MAX));
+    assert_null(dpb_alloc(SIZE_MAX / 2));
+    capture_end();
+    dpb_status status;
+    dpb_first_error(&status);
+    assert_int_equal(status, DPB_NO_MEMORY);
+}
+
+static void test_clock(void **state)
+{
+    (void)state;
+    int64_t before = dpb_now_ns();
+    usleep(2000);
+    int64_t passed = dpb_now_ns() - before;
+    assert_true(passed >= 2000000 && passed < INT64_C(10000000000));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_first_error, reset),
+        cmocka_unit_test_setup(test_lines, reset),
+        cmocka_unit_test_setup(test_long_message, reset),
+        cmocka_unit_test_setup(test_hooks, reset),
+        cmocka_unit_test_setup(test_warnings, reset),
+        cmocka_unit_test_setup(test_threads, reset),
+        cmocka_unit_test_setup(test_status, reset),
+        cmocka_unit_test_setup(test_alloc, reset),
+        cmocka_unit_test_setup(test_clock, reset),
+    };
+    return cmocka_run_group_tests(tests, NULL, reset);
+}
