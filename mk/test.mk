@@ -1,0 +1,75 @@
+# Tests. A unit test is tests/unit/test_NAME.c, a system test (which runs dpbench itself) is
+# tests/system/test_NAME.c; both are cmocka programs. tests/plugins/KIND_NAME.c are plugins that only
+# tests use: $(BUILD)/tests/plugins/KIND_NAME.so.
+
+TEST_CFLAGS := $(COMMON) -Icore/include -Icore -Iplugins -I. -Itests -Itests/unit
+TEST_LIBS   := -lcmocka $(CORE_LIBS)
+
+UNIT_TESTS   := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/unit/test_*.c)))
+SYSTEM_TESTS := $(patsubst tests/system/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/system/test_*.c)))
+LONG_TESTS   := $(patsubst tests/long/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/long/test_*.c)))
+TEST_LIB_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/lib/*.c))
+TEST_PLUGINS := $(patsubst tests/plugins/%.c,$(BUILD)/tests/plugins/%.so,$(wildcard tests/plugins/*.c))
+REFERENCE_OPS := $(BUILD)/obj/plugins/devices/reference/ops.o $(BUILD)/obj/plugins/devices/reference/magnitudes.o
+
+ifneq ($(HAVE_CPU),yes)
+UNIT_TESTS := $(filter-out $(BUILD)/tests/test_cpu,$(UNIT_TESTS))
+endif
+
+.PHONY: tests check check-unit check-long mutants asan ubsan
+tests: all $(UNIT_TESTS) $(SYSTEM_TESTS) $(LONG_TESTS) $(TEST_PLUGINS)
+
+check: tests
+	$(Q)BUILD=$(BUILD) tools/run-tests $(UNIT_TESTS) $(SYSTEM_TESTS)
+check-unit: tests
+	$(Q)BUILD=$(BUILD) tools/run-tests $(UNIT_TESTS)
+# One test program: make check-feed
+check-%: tests
+	$(Q)BUILD=$(BUILD) tools/run-tests $(BUILD)/tests/test_$*
+
+# What takes longer than `make check` may: other strategies' accuracy, PyTorch in its own venv.
+check-long: tests
+	$(Q)BUILD=$(BUILD) TEST_TIMEOUT_S=1800 tools/run-tests $(LONG_TESTS) tests/pytorch/run
+
+# Every check must catch what it is there for: each mutant of each strategy.
+mutants: tests
+	$(Q)BUILD=$(BUILD) DPB_ALL_MUTANTS=1 tools/run-tests $(BUILD)/tests/test_mutants
+
+# The same suite under a sanitizer, in a build directory of its own. oneDNN's and libgomp's threads
+# keep what they allocate until the end of the process.
+asan:
+	$(Q)ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS=suppressions=tests/lsan.supp \
+	$(MAKE) check BUILD=$(BUILD)/asan ONEDNN=$(ONEDNN) CFLAGS="-O1 -g -fno-omit-frame-pointer" \
+		SANITIZE=-fsanitize=address
+ubsan:
+	$(Q)UBSAN_OPTIONS=print_stacktrace=1 \
+	$(MAKE) check BUILD=$(BUILD)/ubsan ONEDNN=$(ONEDNN) CFLAGS="-O1 -g" \
+		SANITIZE="-fsanitize=undefined -fno-sanitize-recover=undefined"
+
+$(BUILD)/tests/test_cpu: $(REFERENCE_OPS)
+
+$(BUILD)/tests/test_%: tests/unit/test_%.c $(TEST_LIB_OBJ) $(BUILD)/libcore.a
+	@echo "  TEST  $@"
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(TEST_CFLAGS) -MF $@.d -o $@ $(filter %.c %.o %.a,$^) $(TEST_LIBS)
+$(BUILD)/tests/test_%: tests/system/test_%.c $(TEST_LIB_OBJ) $(BUILD)/libcore.a
+	@echo "  TEST  $@"
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(TEST_CFLAGS) -MF $@.d -o $@ $(filter %.c %.o %.a,$^) $(TEST_LIBS)
+$(BUILD)/tests/test_%: tests/long/test_%.c $(TEST_LIB_OBJ) $(BUILD)/libcore.a
+	@echo "  TEST  $@"
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(TEST_CFLAGS) -MF $@.d -o $@ $(filter %.c %.o %.a,$^) $(TEST_LIBS)
+
+$(BUILD)/obj/tests/%.o: tests/%.c
+	@echo "  CC    $<"
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(TEST_CFLAGS) -fPIC -c -o $@ $<
+
+# A strategy among them may use the library of the strategies.
+$(BUILD)/tests/plugins/%.so: tests/plugins/%.c $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_comm))
+	@echo "  LD    $@"
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(PLUGIN_CFLAGS) -MF $@.d -shared -o $@ $(filter %.c %.o,$^) -lm -lpthread
+
+-include $(wildcard $(BUILD)/tests/*.d $(BUILD)/tests/plugins/*.d)

@@ -1,0 +1,201 @@
+/* command.c - see command.h. */
+#include "lib/command.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static void must(bool ok, const char *what)
+{
+    if (ok)
+        return;
+    perror(what);
+    abort();
+}
+
+double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+const char *build_directory(void)
+{
+    const char *build = getenv("DPB_BUILD");
+    return build && *build ? build : "build";
+}
+
+/* ---- processes --------------------------------------------------------------------------------- */
+
+void command_start(struct started *started, const char *const *arguments,
+                   const char *const *environment)
+{
+    int out[2], err[2];
+    must(pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0, "pipe");
+    started->began_s = now_s();
+    started->pid = fork();
+    must(started->pid >= 0, "fork");
+    if (started->pid == 0) {
+        setpgid(0, 0);
+        dup2(open("/dev/null", O_RDONLY), 0);
+        dup2(out[1], 1);
+        dup2(err[1], 2);
+        for (; environment && *environment; environment++)
+            putenv((char *)*environment);
+        execv(arguments[0], (char *const *)arguments);
+        perror(arguments[0]);
+        _exit(127);
+    }
+    setpgid(started->pid, started->pid);
+    close(out[1]);
+    close(err[1]);
+    started->out = out[0];
+    started->err = err[0];
+}
+
+struct text {
+    char *bytes;
+    size_t n;
+};
+
+/* False at the end of the stream. */
+static bool read_more(int fd, struct text *text)
+{
+    char buffer[4096];
+    ssize_t n = read(fd, buffer, sizeof buffer);
+    if (n <= 0)
+        return false;
+    text->bytes = realloc(text->bytes, text->n + (size_t)n + 1);
+    must(text->bytes != NULL, "realloc");
+    memcpy(text->bytes + text->n, buffer, (size_t)n);
+    text->n += (size_t)n;
+    text->bytes[text->n] = '\0';
+    return true;
+}
+
+/* Until both streams end, or the deadline. */
+static bool collect(struct started *started, struct text *out, struct text *err, double deadline_s)
+{
+    struct pollfd fds[2] = {{started->out, POLLIN, 0}, {started->err, POLLIN, 0}};
+    struct text *const texts[2] = {out, err};
+    while (fds[0].fd >= 0 || fds[1].fd >= 0) {
+        double left_s = started->began_s + deadline_s - now_s();
+        if (left_s <= 0 || poll(fds, 2, (int)(left_s * 1e3) + 1) == 0)
+            return false;
+        for (int i = 0; i < 2; i++)
+            if (fds[i].fd >= 0 && fds[i].revents && !read_more(fds[i].fd, texts[i]))
+                fds[i].fd = -1;
+    }
+    return true;
+}
+
+void command_finish(struct started *started, struct command *command, double deadline_s)
+{
+    struct text out = {calloc(1, 1), 0}, err = {calloc(1, 1), 0};
+    int status;
+    memset(command, 0, sizeof *command);
+    command->late = !collect(started, &out, &err, deadline_s);
+    if (command->late)
+        kill(-started->pid, SIGKILL);
+    must(waitpid(started->pid, &status, 0) == started->pid, "waitpid");
+    command->seconds = now_s() - started->began_s;
+    close(started->out);
+    close(started->err);
+    command->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    command->signal_number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    command->out = out.bytes;
+    command->err = err.bytes;
+    command->json = json_loads(command->out, 0, NULL);
+}
+
+void command_run(struct command *command, double deadline_s, const char *const *arguments,
+                 const char *const *environment)
+{
+    struct started started;
+    command_start(&started, arguments, environment);
+    command_finish(&started, command, deadline_s);
+}
+
+void dpbench(struct command *command, double deadline_s, const char *format, ...)
+{
+    enum { MOST = 64 };
+    char program[256], line[4096];
+    const char *arguments[MOST + 2] = {program};
+    size_t n = 1;
+    va_list list;
+    va_start(list, format);
+    must(vsnprintf(line, sizeof line, format, list) < (int)sizeof line, "a line of arguments");
+    va_end(list);
+    snprintf(program, sizeof program, "%s/dpbench", build_directory());
+    for (char *word = strtok(line, " "); word && n <= MOST; word = strtok(NULL, " "))
+        arguments[n++] = word;
+    command_run(command, deadline_s, arguments, NULL);
+}
+
+void command_free(struct command *command)
+{
+    json_decref(command->json);
+    free(command->out);
+    free(command->err);
+    memset(command, 0, sizeof *command);
+}
+
+/* ---- documents ----------------------------------------------------------------------------------*/
+
+json_t *json_at(const json_t *document, const char *path)
+{
+    char copy[256];
+    json_t *at = (json_t *)document;
+    snprintf(copy, sizeof copy, "%s", path);
+    for (char *key = strtok(copy, "."); key && at; key = strtok(NULL, "."))
+        at = json_is_array(at) ? json_array_get(at, (size_t)atol(key)) : json_object_get(at, key);
+    return at;
+}
+
+double json_number_at(const json_t *document, const char *path)
+{
+    const json_t *value = json_at(document, path);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+const char *json_text_at(const json_t *document, const char *path)
+{
+    const char *text = json_string_value(json_at(document, path));
+    return text ? text : "";
+}
+
+/* ---- files -------------------------------------------------------------------------------------- */
+
+void temporary_directory(char path[64])
+{
+    const char *root = getenv("TMPDIR");
+    snprintf(path, 64, "%s/dpbench-test-XXXXXX", root && strlen(root) < 40 ? root : "/tmp");
+    must(mkdtemp(path) != NULL, path);
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *place)
+{
+    (void)info, (void)kind, (void)place;
+    return remove(path);
+}
+
+void remove_directory(const char *path)
+{
+    nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+void write_file(const char *path, const void *bytes, size_t length)
+{
+    FILE *file = fopen(path, "wb");
+    must(file && fwrite(bytes, 1, length, file) == length && fclose(file) == 0, path);
+}
