@@ -81,7 +81,7 @@ struct node_plan {
     struct part *parts; /* room for one a consumer */
     /* From forward to backward, as the op needs it. */
     const_dnnl_primitive_desc_t forward;
-    struct tensor *weights, *workspace, *mean, *variance;
+    struct tensor *weights, *workspace, *mean, *variance, *input_fp32;
 };
 
 struct program {
@@ -243,6 +243,17 @@ dpb_status cpu_loop(struct program *p, enum when when, const char *what, step_lo
                     const struct tensor *from, const struct tensor *to, const struct tensor *aux);
 dpb_status cpu_reorder(struct program *p, enum when when, const char *what,
                        const struct tensor *from, const struct tensor *to);
+
+/*
+ * For ops that oneDNN does not do, or does wrong, in bf16: the fp32 copy of an activation (or of a
+ * gradient like one), and a tensor to be written in fp32 and copied to `tensor` by the second call.
+ * In an fp32 program they are `tensor` itself and no copy.
+ */
+dpb_status cpu_read_fp32(struct program *p, struct tensor *tensor, struct dpb_shape shape,
+                         struct tensor **fp32);
+dpb_status cpu_write_fp32(struct program *p, struct tensor *tensor, struct dpb_shape shape,
+                          struct tensor **fp32);
+dpb_status cpu_round_fp32(struct program *p, const struct tensor *fp32, struct tensor *tensor);
 
 /*
  * Weights in the format that a primitive wants. `canonical` describes them as core has them. Where

@@ -21,6 +21,15 @@ static struct pool describe(const struct dpb_node *node)
     };
 }
 
+/* Then backward adds gradients up, which oneDNN does in the type of its output: too coarse in bf16.
+ */
+static bool windows_overlap(const struct dpb_node *node)
+{
+    const struct dpb_window *w = &node->window;
+    return (node->shape.h > 1 && w->stride_h < w->kernel_h) ||
+           (node->shape.w > 1 && w->stride_w < w->kernel_w);
+}
+
 dpb_status cpu_pool_forward(struct program *p, const struct dpb_node *node)
 {
     const struct pool pool = describe(node);
@@ -44,18 +53,23 @@ dpb_status cpu_pool_backward(struct program *p, const struct dpb_node *node)
 {
     const struct pool pool = describe(node);
     const struct node_plan *plan = cpu_plan(p, node);
-    struct tensor *diff_src;
-    DPB_TRY(cpu_input_gradient(p, node, 0, &diff_src));
-    if (!diff_src)
+    struct tensor *part, *diff_dst = plan->gradient, *diff_src;
+    DPB_TRY(cpu_input_gradient(p, node, 0, &part));
+    if (!part)
         return DPB_OK;
+    diff_src = part;
+    if (windows_overlap(node)) {
+        DPB_TRY(cpu_read_fp32(p, plan->gradient, node->shape, &diff_dst));
+        DPB_TRY(cpu_write_fp32(p, part, cpu_input(p, node, 0)->shape, &diff_src));
+    }
     dnnl_primitive_desc_t created = NULL;
     dnnl_status_t status = dnnl_pooling_backward_primitive_desc_create(
-        &created, p->engine, pool.kind, diff_src->desc, plan->activation->desc, pool.strides,
-        pool.kernel, pool.dilation, pool.padding_before, pool.padding_after, plan->forward,
-        p->attributes);
+        &created, p->engine, pool.kind, diff_src->desc, diff_dst->desc, pool.strides, pool.kernel,
+        pool.dilation, pool.padding_before, pool.padding_after, plan->forward, p->attributes);
     const_dnnl_primitive_desc_t desc;
     DPB_TRY(cpu_own(p, "backward", status, created, &desc));
-    return cpu_step(p, WHEN_ALWAYS, "backward", desc,
-                    ARGS({DNNL_ARG_DIFF_DST, plan->gradient}, {DNNL_ARG_WORKSPACE, plan->workspace},
-                         {DNNL_ARG_DIFF_SRC, diff_src}));
+    DPB_TRY(cpu_step(p, WHEN_ALWAYS, "backward", desc,
+                     ARGS({DNNL_ARG_DIFF_DST, diff_dst}, {DNNL_ARG_WORKSPACE, plan->workspace},
+                          {DNNL_ARG_DIFF_SRC, diff_src})));
+    return cpu_round_fp32(p, diff_src, part);
 }

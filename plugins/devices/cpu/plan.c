@@ -270,6 +270,35 @@ dpb_status cpu_reorder(struct program *p, enum when when, const char *what,
     return cpu_step(p, when, what, desc, ARGS({DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}));
 }
 
+/* ------------------------------------------------------------------------- fp32 within bf16 */
+
+dpb_status cpu_write_fp32(struct program *p, struct tensor *tensor, struct dpb_shape shape,
+                          struct tensor **fp32)
+{
+    *fp32 = tensor;
+    if (p->type == dnnl_f32)
+        return DPB_OK;
+    const_dnnl_memory_desc_t desc;
+    DPB_TRY(cpu_activation_desc(p, shape, dnnl_f32, &desc));
+    return cpu_tensor(p, desc, fp32);
+}
+
+dpb_status cpu_read_fp32(struct program *p, struct tensor *tensor, struct dpb_shape shape,
+                         struct tensor **fp32)
+{
+    DPB_TRY(cpu_write_fp32(p, tensor, shape, fp32));
+    if (*fp32 == tensor)
+        return DPB_OK;
+    return cpu_reorder(p, WHEN_ALWAYS, "conversion to fp32", tensor, *fp32);
+}
+
+dpb_status cpu_round_fp32(struct program *p, const struct tensor *fp32, struct tensor *tensor)
+{
+    if (fp32 == tensor)
+        return DPB_OK;
+    return cpu_reorder(p, WHEN_ALWAYS, "rounding to bf16", fp32, tensor);
+}
+
 /* -------------------------------------------------------------------------------------- weights */
 
 dpb_status cpu_packed_weights(struct program *p, uint32_t index, const_dnnl_memory_desc_t canonical,
