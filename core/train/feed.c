@@ -145,9 +145,9 @@ static dpb_status fill(const struct dpb_feed *feed, uint64_t number, struct slot
     choose(feed, number, slot);
     DPB_TRY(args->ops->fetch(args->source, args->split, slot->place.epoch, slot->indices,
                              slot->valid, slot->samples, slot->labels));
-    /* A device uses labels as indices. */
+    /* A device uses labels as indices. Negative ones are large here. */
     for (uint32_t i = 0; i < slot->valid; i++) {
-        if (slot->labels[i] < 0 || (uint32_t)slot->labels[i] >= args->info.nclass)
+        if ((uint32_t)slot->labels[i] >= args->info.nclass)
             return dpb_fail(DPB_DATA,
                             "data '%s': sample %" PRIu64 " has label %" PRId32
                             ", but the classes are 0 to %" PRIu32,
