@@ -11,7 +11,7 @@
 
 /* Address sanitizer sees past the end of the heap's memory, not of a mapping. */
 #if defined(__SANITIZE_ADDRESS__)
-#define MAPPED_FROM_BYTES SIZE_MAX
+#define MAPPED_FROM_BYTES ((size_t)1 << 36)
 #else
 #define MAPPED_FROM_BYTES HUGE_PAGE_BYTES
 #endif

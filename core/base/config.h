@@ -15,7 +15,7 @@
 struct dpb_setting {
     char *section, *key, *value;
     char *origin; /* "conf/x.ini:12", "command line", "derived", "launcher" */
-    /* A number out of a result's JSON: bytes or seconds, whatever a bare number means to its option. */
+    /* A number out of a result's JSON: in bytes or seconds, whatever the option's own unit is. */
     bool base_units;
 };
 

@@ -40,8 +40,8 @@ struct dpb_log_hooks {
 };
 void dpb_log_set_hooks(const struct dpb_log_hooks *hooks); /* NULL: none. Copied */
 
-int64_t dpb_now_ns(void);               /* CLOCK_MONOTONIC */
-void *dpb_alloc(size_t bytes);          /* see dpb_host.alloc */
+int64_t dpb_now_ns(void);      /* CLOCK_MONOTONIC */
+void *dpb_alloc(size_t bytes); /* see dpb_host.alloc */
 void dpb_release(void *memory, size_t bytes);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * options.h - option tables at work: from a dpb_config into structs, and back out for help and results.
+ * options.h - option tables at work: from a dpb_config into structs, and back out for help and
+ * results.
  */
 #ifndef DPB_CORE_BASE_OPTIONS_H
 #define DPB_CORE_BASE_OPTIONS_H
@@ -21,9 +22,9 @@ struct dpb_option_table {
 
 /*
  * Fills the values of all tables from the configuration or the defaults. Refuses (DPB_USAGE), with
- * the origin of the setting: an unknown section or key ("did you mean 'bucket'?"), a value that does
- * not parse, an unknown unit, a value out of range or not among the choices. Strings in the values
- * are @borrowed from `config` or from the table.
+ * the origin of the setting: an unknown section or key ("did you mean 'bucket'?"), a value that
+ * does not parse, an unknown unit, a value out of range or not among the choices. Strings in the
+ * values are @borrowed from `config` or from the table.
  */
 dpb_status dpb_options_parse(const struct dpb_option_table *tables, size_t n_tables,
                              const struct dpb_config *config);

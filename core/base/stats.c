@@ -10,7 +10,7 @@
 #include "dpbench/random.h"
 
 enum {
-    RESAMPLES = 1000,
+    RESAMPLES = 10000,
     STREAM_BOOTSTRAP = 0xB0 /* apart from enum dpb_stream: the seed is fixed, nobody shares it */
 };
 

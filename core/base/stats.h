@@ -12,20 +12,20 @@
 
 struct dpb_stats {
     size_t n;
-    double mean, stddev; /* of the sample, n - 1 */
+    double mean, stddev;                    /* of the sample, n - 1 */
     double min, p10, median, p90, p99, max; /* linear interpolation between order statistics */
-    double jitter;      /* 1.4826 * median |x - median| */
-    double uncertainty; /* stddev / sqrt(n) */
-    double ci95[2];     /* of the median: percentile bootstrap, 1000 resamples, Philox, fixed seed;
-                           the order statistics are drawn directly, so its time hardly grows with n */
+    double jitter;                          /* 1.4826 * median |x - median| */
+    double uncertainty;                     /* stddev / sqrt(n) */
+    double ci95[2]; /* of the median: percentile bootstrap, 10000 resamples, Philox, fixed seed;
+                       the order statistics are drawn directly, so its time hardly grows with n */
 };
 
-/* Everything is NaN for an empty series, one with a value that is not finite, and for lack of memory;
- * stddev, jitter, uncertainty and ci95 for a single element. Allocates. `x` is not changed. */
+/* Everything is NaN for an empty series, one with a value that is not finite, and for lack of
+ * memory; stddev, jitter, uncertainty and ci95 are for a single element. Allocates. */
 void dpb_stats_of(const double *x, size_t n, struct dpb_stats *stats);
 
-/* Of a rising series, n > 0: linear between the order statistics around (n - 1) p (type 7 of Hyndman
- * and Fan). */
+/* Of a rising series, n > 0: linear between the order statistics around (n - 1) p (type 7 of
+ * Hyndman and Fan). */
 double dpb_quantile_of_sorted(const double *sorted, size_t n, double p);
 
 /* samples/s from step times. mean = samples / mean(t); median, p10, p90 and ci95 from the rates'
@@ -34,17 +34,17 @@ double dpb_quantile_of_sorted(const double *sorted, size_t n, double p);
 void dpb_rate_of(const int64_t *step_ns, size_t n, double samples_per_step, struct dpb_stats *rate);
 
 /*
- * The steady-state gate. Windows of `window` steps; a window is steady when its drift (|slope of the
- * least-squares line| * window / mean) and its spread (p90 - p10 over the median) are within limits,
- * and its median within the drift limit of the previous window's; the gate opens after `in_a_row`
- * steady windows. (See docs/measuring.md for why.)
+ * The steady-state gate. Windows of `window` steps; a window is steady when its drift (|slope of
+ * the least-squares line| * window / mean) and its spread (p90 - p10 over the median) are within
+ * limits, and its median within the drift limit of the previous window's; the gate opens after
+ * `in_a_row` steady windows. (See docs/measuring.md for why.)
  */
 struct dpb_gate_limits {
     uint32_t window, in_a_row; /* 20, 3 */
     double drift, spread;      /* 0.01, 0.05 */
 };
 
-/* window >= 2, in_a_row >= 1. Windows follow each other without overlap; the first has no previous. */
+/* window >= 2, in_a_row >= 1. Windows do not overlap; the first has no previous one. */
 struct dpb_gate; /* opaque; preallocated: adding neither allocates nor makes a system call */
 struct dpb_gate *dpb_gate_create(const struct dpb_gate_limits *limits);
 void dpb_gate_destroy(struct dpb_gate *gate); /* accepts NULL */

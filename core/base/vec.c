@@ -68,7 +68,7 @@ static inline double bf16_to_fp64(uint16_t x)
 #define STORE AS_IS
 #define BITS uint64_t
 #define EXPONENT_MASK UINT64_C(0x7ff0000000000000)
-#include "base/vec_typed.h"
+#include "base/vec_typed.inc"
 
 #define T float
 #define A float
@@ -77,7 +77,7 @@ static inline double bf16_to_fp64(uint16_t x)
 #define STORE AS_IS
 #define BITS uint32_t
 #define EXPONENT_MASK 0x7f800000u
-#include "base/vec_typed.h"
+#include "base/vec_typed.inc"
 
 #define T uint16_t
 #define A float
@@ -86,7 +86,7 @@ static inline double bf16_to_fp64(uint16_t x)
 #define STORE dpb_bf16_from_fp32
 #define BITS uint16_t
 #define EXPONENT_MASK 0x7f80u
-#include "base/vec_typed.h"
+#include "base/vec_typed.inc"
 
 #define DEFINE_CAST(name, to_type, from_type, convert)              \
     CLONES static void name(void *to, const void *from, uint64_t n) \

@@ -3,10 +3,10 @@
 
     tests/unit/stats_oracle.py > tests/unit/stats_oracle.h
 
-The interval of the median is that of the ideal bootstrap (infinitely many resamples): for odd n the
-median of a resample is at most the j-th smallest value with the probability that a binomial(n, j / n)
-number reaches (n + 1) / 2. The table has the values between which each end must lie, for 1,000
-resamples: the ideal quantiles four standard errors to either side.
+The interval of the median is that of the ideal bootstrap (infinitely many resamples): for odd n
+the median of a resample is at most the j-th smallest value with the probability that a
+binomial(n, j / n) number reaches (n + 1) / 2. The table has the values between which each end
+must lie, for 10,000 resamples: the ideal quantiles 2.5 standard errors to either side.
 """
 import math
 import random
@@ -19,7 +19,8 @@ def quantile(x, p):
     position = (len(x) - 1) * Fraction(p).limit_denominator(1000)
     below = math.floor(position)
     above = min(below + 1, len(x) - 1)
-    return float(Fraction(x[below]) + (position - below) * (Fraction(x[above]) - Fraction(x[below])))
+    low, high = Fraction(x[below]), Fraction(x[above])
+    return float(low + (position - below) * (high - low))
 
 
 def log_choose(n, k):
@@ -38,7 +39,7 @@ def at_most(n, j):
 def bootstrap_bounds(x):
     """Bounds of either end: (low_min, low_max, high_min, high_max)."""
     x, n = sorted(x), len(x)
-    error = 4 * math.sqrt(0.025 * 0.975 / 1000)
+    error = 2.5 * math.sqrt(0.025 * 0.975 / 10000)
     bounds = []
     for p in (0.025 - error, 0.025 + error, 0.975 - error, 0.975 + error):
         bounds.append(x[next((j for j in range(1, n + 1) if at_most(n, j) >= p), n) - 1])

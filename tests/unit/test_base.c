@@ -117,6 +117,7 @@ static void see_error(void *context, dpb_status status, const char *text)
     seen->status = status;
     snprintf(seen->text, sizeof seen->text, "%s", text);
     dpb_log(DPB_LOG_INFO, "a hook may log");
+    errno = EBADF;
 }
 
 static void see_warning(void *context, const char *code, const char *text)
@@ -134,7 +135,9 @@ static void test_hooks(void **state)
     struct dpb_log_hooks hooks = {see_error, see_warning, &seen, true};
     dpb_log_set_hooks(&hooks);
     capture_begin();
+    errno = 0;
     dpb_fail(DPB_TIMEOUT, "late");
+    assert_int_equal(errno, 0);
     dpb_fail(DPB_TIMEOUT, "later");
     assert_int_equal(seen.errors, 1);
     assert_int_equal(seen.status, DPB_TIMEOUT);

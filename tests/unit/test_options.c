@@ -92,6 +92,8 @@ static void test_values(void **state)
     struct values v;
     assert_int_equal(parse("run.batch=65536", &v), DPB_OK);
     assert_int_equal(v.batch, 65536);
+    assert_int_equal(parse("run.batch=1", &v), DPB_OK);
+    assert_int_equal(v.batch, 1);
     assert_int_equal(parse("run.any=-9223372036854775808", &v), DPB_OK);
     assert_int_equal(v.any, INT64_MIN);
     assert_int_equal(parse("run.rate=2.5e-1", &v), DPB_OK);
@@ -214,6 +216,8 @@ static void test_parsers(void **state)
     assert_false(dpb_parse_size("18446744073709551617", &bytes));
     assert_false(dpb_parse_size("8589934592 GiB", &bytes));
     assert_false(dpb_parse_size("1.0000000000000000001 kB", &bytes));
+    /* 20 decimals, chosen to be whole if their scale wrapped around at 2^64. */
+    assert_false(dpb_parse_size("1.00776627963145224192 kB", &bytes));
     assert_false(dpb_parse_size("", &bytes));
     assert_int_equal(bytes, 77);
     assert_true(dpb_parse_time("2", "min", &ns) && ns == INT64_C(120000000000));

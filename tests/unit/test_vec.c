@@ -275,7 +275,7 @@ static void test_finite(void **state)
     (void)state;
     const double bad[] = {INFINITY, -INFINITY, NAN};
     for (size_t t = 0; t < 3; t++)
-        for (uint64_t n = 1; n <= 1100; n += n < 67 ? 1 : 129)
+        for (uint64_t n = 1; n <= 2200; n += n < 67 ? 1 : 211)
             for (uint64_t where = 0; where < n; where += 1 + n / 9) {
                 fill(types[t]);
                 void *x = at(types[t], 0, n % 3);
