@@ -191,7 +191,10 @@ static void load_object(struct object *object, const struct dpb_host *host)
 {
     void *handle = dlopen(object->path, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL) {
-        refuse(object, dlerror());
+        const char *why = dlerror();
+        size_t n = strlen(object->path);
+        bool named = strncmp(why, object->path, n) == 0 && strncmp(why + n, ": ", 2) == 0;
+        refuse(object, named ? why + n + 2 : why); /* messages begin with the path anyway */
         return;
     }
     const struct dpb_plugin *(*entry)(const struct dpb_host *);

@@ -1,0 +1,250 @@
+/*
+ * test_cores.c - which cores a process may use, how ranks divide them, and the limits of control
+ * groups.
+ */
+#include <limits.h>
+#include <math.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "world/cgroup.h"
+#include "world/cores.h"
+
+/* ---- the division ---- */
+
+/* Over all ranks: either nobody has cores, or the sets are disjoint, inside, and of the right size.
+ */
+static void check_division(uint32_t n_cores, uint32_t n_workers, uint32_t n_servers,
+                           uint32_t comm_cores, uint32_t threads, uint32_t expected_threads,
+                           bool expected_enough)
+{
+    uint8_t taken[256] = {0};
+    for (uint32_t rank = 0; rank < n_workers + n_servers; rank++) {
+        uint32_t mine = threads, first, n;
+        dpb_cores_place(n_cores, rank, n_workers, n_servers, comm_cores, &mine, &first, &n);
+        assert_int_equal(mine, rank < n_workers ? expected_threads : 1);
+        assert_int_equal(n > 0, expected_enough);
+        if (n == 0)
+            continue;
+        assert_int_equal(n, rank < n_workers ? mine + comm_cores : 1);
+        assert_true(first + n <= n_cores);
+        for (uint32_t i = first; i < first + n; i++)
+            assert_int_equal(taken[i]++, 0);
+    }
+}
+
+static void test_division(void **state)
+{
+    (void)state;
+    /*             cores workers servers comm threads | threads enough */
+    check_division(8, 1, 0, 0, 0, 8, true);
+    check_division(8, 2, 0, 0, 0, 4, true);
+    check_division(8, 3, 0, 0, 0, 2, true);
+    check_division(8, 3, 0, 0, 3, 3, false);
+    check_division(8, 2, 2, 0, 0, 3, true);
+    check_division(8, 2, 0, 1, 0, 3, true);
+    check_division(8, 4, 0, 1, 1, 1, true);
+    check_division(8, 4, 1, 1, 1, 1, false);
+    check_division(8, 8, 0, 0, 0, 1, true);
+    check_division(8, 9, 0, 0, 0, 1, false);
+    check_division(8, 8, 1, 0, 0, 1, false);
+    check_division(1, 1, 0, 0, 0, 1, true);
+    check_division(1, 1, 0, 1, 0, 1, false);
+    check_division(1, 1, 2, 0, 0, 1, false);
+    check_division(256, 64, 16, 1, 0, 2, true);
+    check_division(4, 2, 0, 0, UINT32_MAX, UINT32_MAX, false);
+}
+
+/* ---- binding, each rank in a process of its own ---- */
+
+#define ANY_CPU SIZE_MAX
+
+struct bound {
+    cpu_set_t before, after;
+    uint32_t threads, n_cores;
+    bool oversubscribed;
+    dpb_status status;
+};
+
+static struct bound bind_in_child(uint32_t rank, uint32_t n_workers, uint32_t threads,
+                                  size_t only_cpu)
+{
+    struct bound result = {.threads = threads};
+    int ends[2], wait_status;
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        if (only_cpu != ANY_CPU) {
+            CPU_ZERO(&result.before);
+            CPU_SET(only_cpu, &result.before);
+            sched_setaffinity(0, sizeof result.before, &result.before);
+        }
+        sched_getaffinity(0, sizeof result.before, &result.before);
+        result.status =
+            dpb_cores_bind(rank, n_workers, 0, 0, &result.threads, &result.oversubscribed);
+        sched_getaffinity(0, sizeof result.after, &result.after);
+        if (dpb_cores_available(&result.n_cores) != DPB_OK)
+            _exit(1);
+        _exit(write(ends[1], &result, sizeof result) != (ssize_t)sizeof result);
+    }
+    assert_int_equal(read(ends[0], &result, sizeof result), sizeof result);
+    close(ends[0]);
+    close(ends[1]);
+    assert_int_equal(waitpid(child, &wait_status, 0), child);
+    assert_int_equal(result.status, DPB_OK);
+    return result;
+}
+
+static void test_bind(void **state)
+{
+    cpu_set_t all, both;
+    (void)state;
+    struct bound one = bind_in_child(0, 1, 0, ANY_CPU);
+    uint32_t n_cores = one.n_cores;
+    assert_int_equal(one.threads, n_cores);
+    assert_int_equal(CPU_COUNT(&one.after), (int)n_cores);
+    CPU_ZERO(&all);
+    for (uint32_t rank = 0; rank < n_cores; rank++) {
+        struct bound mine = bind_in_child(rank, n_cores, 1, ANY_CPU);
+        assert_false(mine.oversubscribed);
+        assert_int_equal(mine.n_cores, n_cores); /* the machine did not shrink by binding */
+        assert_int_equal(CPU_COUNT(&mine.after), 1);
+        CPU_AND(&both, &all, &mine.after);
+        assert_int_equal(CPU_COUNT(&both), 0);
+        CPU_OR(&all, &all, &mine.after);
+    }
+    struct bound many = bind_in_child(0, n_cores + 1, 1, ANY_CPU);
+    assert_true(many.oversubscribed);
+    assert_true(CPU_EQUAL(&many.before, &many.after));
+}
+
+static void test_affinity(void **state)
+{
+    cpu_set_t allowed;
+    (void)state;
+    sched_getaffinity(0, sizeof allowed, &allowed);
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &allowed))
+            continue;
+        struct bound mine = bind_in_child(0, 1, 0, cpu);
+        assert_int_equal(mine.n_cores, 1);
+        assert_true(CPU_ISSET(cpu, &mine.after));
+    }
+}
+
+/* ---- control groups: trees as kernels show them ---- */
+
+static char root[] = "/tmp/dpbench-test-cores-XXXXXX";
+
+static void write_file(const char *name, const char *text)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
+        *slash = '\0';
+        mkdir(path, 0700);
+        *slash = '/';
+    }
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static double cpus_of(const char *mount)
+{
+    char directory[PATH_MAX], self[PATH_MAX];
+    snprintf(directory, sizeof directory, "%s/%s", root, mount);
+    snprintf(self, sizeof self, "%s/%s/self", root, mount);
+    return dpb_cgroup_cpus(directory, self);
+}
+
+static uint64_t memory_of(const char *mount)
+{
+    char directory[PATH_MAX], self[PATH_MAX];
+    snprintf(directory, sizeof directory, "%s/%s", root, mount);
+    snprintf(self, sizeof self, "%s/%s/self", root, mount);
+    return dpb_cgroup_memory(directory, self);
+}
+
+static void test_cgroups(void **state)
+{
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    /* Version 2: the group above is tighter. */
+    write_file("v2/self", "0::/job.slice/step\n");
+    write_file("v2/job.slice/cpu.max", "150000 100000\n");
+    write_file("v2/job.slice/memory.max", "max\n");
+    write_file("v2/job.slice/step/cpu.max", "400000 100000\n");
+    write_file("v2/job.slice/step/memory.max", "1073741824\n");
+    assert_true(cpus_of("v2") == 1.5);
+    assert_true(memory_of("v2") == UINT64_C(1) << 30);
+    write_file("v2/job.slice/cpu.max", "max 100000\n");
+    assert_true(cpus_of("v2") == 4);
+    /* Version 1: a directory a controller, -1 and a huge number for none. */
+    write_file("v1/self", "5:memory:/a\n4:cpu,cpuacct:/a\n1:name=systemd:/x\n");
+    write_file("v1/cpu,cpuacct/a/cpu.cfs_quota_us", "250000\n");
+    write_file("v1/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n");
+    write_file("v1/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    write_file("v1/memory/a/memory.limit_in_bytes", "536870912\n");
+    assert_true(cpus_of("v1") == 2.5);
+    assert_true(memory_of("v1") == UINT64_C(1) << 29);
+    write_file("v1/cpu,cpuacct/a/cpu.cfs_quota_us", "-1\n");
+    assert_true(isinf(cpus_of("v1")));
+    /* A container: the path is the host's, the mount is the container's own group. */
+    write_file("container/self", "0::/kubepods/pod7/c\n");
+    write_file("container/cpu.max", "200000 100000\n");
+    assert_true(cpus_of("container") == 2);
+    /* Nothing there, or nonsense. */
+    assert_true(isinf(cpus_of("nowhere")));
+    assert_true(memory_of("nowhere") == UINT64_MAX);
+    write_file("odd/self", "nonsense\n0::\n::\n");
+    write_file("odd/cpu.max", "\n");
+    write_file("odd/memory.max", "lots\n");
+    assert_true(isinf(cpus_of("odd")));
+    assert_true(memory_of("odd") == UINT64_MAX);
+    char command[PATH_MAX];
+    snprintf(command, sizeof command, "rm -r '%s'", root);
+    assert_int_equal(system(command), 0);
+}
+
+/* ---- the machine ---- */
+
+static void test_machine(void **state)
+{
+    static const char *const keys[] = {"host",         "kernel",       "processor", "cores",
+                                       "threads",      "caches",       "cgroup",    "governor",
+                                       "memory_bytes", "usable_cores", "numa_nodes"};
+    uint32_t n_cores;
+    (void)state;
+    json_t *machine = dpb_machine_describe();
+    assert_non_null(machine);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        assert_non_null(json_object_get(machine, keys[i]));
+    assert_int_equal(dpb_cores_available(&n_cores), DPB_OK);
+    assert_int_equal(json_integer_value(json_object_get(machine, "usable_cores")), n_cores);
+    assert_true(n_cores >= 1);
+    assert_true(json_integer_value(json_object_get(machine, "memory_bytes")) > 1 << 20);
+    json_decref(machine);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_division), cmocka_unit_test(test_bind),
+        cmocka_unit_test(test_affinity), cmocka_unit_test(test_cgroups),
+        cmocka_unit_test(test_machine),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,274 @@
+/*
+ * test_flags.c - flags between processes, events within one.
+ */
+#include <pthread.h>
+
+#include "tests/unit/trial.h"
+
+enum { ROUNDS = 100000, STRESS_MS = 3000 };
+
+/* ---- what ranks do ---- */
+
+/* A flag of each rank, shared by all; rank r's is flags[r]. */
+static dpb_status share_flags(struct dpb_flag **flags)
+{
+    static struct dpb_mapping mine, peers[TRIAL_RANKS];
+    DPB_TRY(dpb_mapping_create("flags", sizeof(struct dpb_flag), &mine));
+    DPB_TRY(dpb_world_share("flags", &mine, 1, peers));
+    for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++)
+        flags[rank] = peers[rank].memory;
+    return DPB_OK;
+}
+
+static const struct dpb_wait plain = {
+    .bucket = UINT64_MAX, .peer = UINT32_MAX, .purpose = "a turn"};
+
+/* Two ranks in turns, each write followed by the flag: what was written before is seen. */
+static dpb_status play(struct trial_scratch *scratch, uint32_t from, uint32_t n)
+{
+    struct dpb_flag *flags[2];
+    uint32_t me = dpb_world.rank;
+    uint64_t *ball = &scratch->numbers[0];
+    DPB_TRY(share_flags(flags));
+    if (from != 0) {
+        dpb_flags.set(flags[me], from);
+        DPB_TRY(dpb_store.barrier("both begin late", 0));
+    }
+    for (uint32_t i = 1; i <= n; i++) {
+        if (me == 1)
+            DPB_TRY(dpb_flags.wait(flags[0], from + i, &plain));
+        RANK_CHECK(*(volatile uint64_t *)ball == 2 * (i - 1) + me);
+        *(volatile uint64_t *)ball = 2 * (i - 1) + me + 1;
+        dpb_flags.set(flags[me], from + i);
+        if (me == 0)
+            DPB_TRY(dpb_flags.wait(flags[1], from + i, &plain));
+    }
+    return DPB_OK;
+}
+
+static dpb_status ping_pong_asleep(struct trial_scratch *scratch)
+{
+    dpb_world.may_spin = false;
+    return play(scratch, 0, ROUNDS);
+}
+
+static dpb_status ping_pong_spinning(struct trial_scratch *scratch)
+{
+    dpb_world.may_spin = true;
+    return play(scratch, 0, ROUNDS);
+}
+
+static dpb_status wraps_around(struct trial_scratch *scratch)
+{
+    return play(scratch, UINT32_MAX - 500, 1000);
+}
+
+/*
+ * A wake-up that is lost costs a slice of 50 ms, no more: so count the waits that took so long.
+ * Each rank raises its flag at odd moments and waits for all others, which keeps both sides at the
+ * edge between looking and sleeping.
+ */
+static dpb_status stress(struct trial_scratch *scratch)
+{
+    struct dpb_flag *flags[TRIAL_RANKS];
+    uint32_t me = dpb_world.rank, round = 0, seed = 12345 + me, slow = 0;
+    DPB_TRY(share_flags(flags));
+    DPB_TRY(dpb_store.barrier("start", 0));
+    int64_t end = dpb_now_ns() + STRESS_MS * INT64_C(1000000);
+    while (__atomic_load_n(&scratch->numbers[1], __ATOMIC_SEQ_CST) == 0) {
+        seed = seed * 1664525 + 1013904223;
+        for (volatile uint32_t i = 0; i < seed >> 21; i++)
+            ;
+        round++;
+        if (me == 0 && dpb_now_ns() > end)
+            __atomic_store_n(&scratch->numbers[1], 1, __ATOMIC_SEQ_CST); /* all see it this round */
+        dpb_flags.set(flags[me], round);
+        for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++) {
+            int64_t begin = dpb_now_ns();
+            DPB_TRY(dpb_flags.wait(flags[rank], round, &plain));
+            slow += dpb_now_ns() - begin >= 49000000;
+        }
+    }
+    /* The last round is the same for all or one apart: let everyone go. */
+    dpb_flags.set(flags[me], round + 1);
+    scratch->numbers[10 + 2 * me] = round;
+    scratch->numbers[11 + 2 * me] = slow;
+    return DPB_OK;
+}
+
+static dpb_status stress_asleep(struct trial_scratch *scratch)
+{
+    dpb_world.may_spin = false;
+    return stress(scratch);
+}
+
+static dpb_status deadline(struct trial_scratch *scratch)
+{
+    struct dpb_flag *flags[2];
+    struct dpb_wait what = {.timeout_ns = 300000000,
+                            .step = 7,
+                            .bucket = 3,
+                            .bytes = 4194304,
+                            .peer = 1,
+                            .purpose = "gradients of the peer"};
+    DPB_TRY(share_flags(flags));
+    if (dpb_world.rank == 1) {
+        dpb_board_page(dpb_world.board, 1)->step = 6;
+        dpb_world_note("forward", UINT64_MAX, UINT32_MAX);
+        return dpb_store.barrier("passed", 0);
+    }
+    dpb_flags.set(flags[0], 11);
+    int64_t begin = dpb_now_ns();
+    RANK_FAILS(scratch, DPB_TIMEOUT, dpb_flags.wait(flags[1], 12, &what));
+    scratch->numbers[0] = (uint64_t)(dpb_now_ns() - begin);
+    return dpb_store.barrier("passed", 0);
+}
+
+/* Rank 0 dies; how long until the others' waits return? */
+static dpb_status ended(struct trial_scratch *scratch)
+{
+    struct dpb_flag *flags[TRIAL_RANKS];
+    struct dpb_wait what = plain;
+    DPB_TRY(share_flags(flags));
+    DPB_TRY(dpb_store.barrier("shared", 0));
+    if (dpb_world.rank == 0) {
+        trial_sleep_ms(200);
+        __atomic_store_n(&scratch->numbers[0], (uint64_t)dpb_now_ns(), __ATOMIC_SEQ_CST);
+        kill(getpid(), SIGKILL);
+    }
+    what.timeout_ns = dpb_world.rank == 1 ? DPB_FOREVER : 0;
+    dpb_status status = dpb_flags.wait(flags[0], 1, &what);
+    scratch->numbers[dpb_world.rank] = (uint64_t)dpb_now_ns();
+    RANK_CHECK(status == DPB_PEER);
+    return status;
+}
+
+static const struct trial_case cases[] = {
+    {"ping_pong_asleep", ping_pong_asleep},
+    {"ping_pong_spinning", ping_pong_spinning},
+    {"wraps_around", wraps_around},
+    {"stress_asleep", stress_asleep},
+    {"deadline", deadline},
+    {"ended", ended},
+    {NULL, NULL},
+};
+
+/* ---- tests ---- */
+
+static void test_turns(void **state)
+{
+    (void)state;
+    trial_passes("ping_pong_asleep", 2, 0);
+    trial_passes("ping_pong_spinning", 2, 0);
+    trial_passes("wraps_around", 2, 0);
+}
+
+static void test_no_wake_up_is_lost(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= 4; n += 2) {
+        struct trial trial = {.name = "stress_asleep", .n_workers = n, .timeout_s = 20};
+        trial_run(&trial);
+        if (trial.at->status != DPB_OK)
+            fail_msg("%s", trial.at->cause);
+        for (uint32_t rank = 0; rank < n; rank++) {
+            uint64_t rounds = trial.at->numbers[10 + 2 * rank];
+            uint64_t slow = trial.at->numbers[11 + 2 * rank];
+            /* A busy machine may hold a process up for so long now and then. */
+            if (rounds < 1000 || slow > 3)
+                fail_msg("rank %u of %u: %llu of %llu rounds took a whole slice", rank, n,
+                         (unsigned long long)slow, (unsigned long long)rounds);
+        }
+        trial_done(&trial);
+    }
+}
+
+static void test_deadline(void **state)
+{
+    static const char *const parts[] = {
+        "waited 0.3 s", "gradients of the peer",     "step 7",    "bucket 3",     "4194304 bytes",
+        "rank 1 (pid",  "phase 'forward' of step 6", "wanted 12", "run.timeout_s"};
+    struct trial trial = {.name = "deadline", .n_workers = 2, .timeout_s = 20};
+    (void)state;
+    trial_run(&trial);
+    if (trial.at->status != DPB_OK)
+        fail_msg("%s", trial.at->cause);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        assert_contains(trial.at->text[0], parts[i]);
+    assert_true(trial.at->numbers[0] >= 300000000 && trial.at->numbers[0] < 800000000);
+    trial_done(&trial);
+}
+
+static void test_job_end(void **state)
+{
+    struct trial trial = {.name = "ended", .n_workers = 4, .timeout_s = 20};
+    (void)state;
+    trial_run(&trial);
+    assert_int_equal(trial.at->status, DPB_FAILED);
+    assert_int_equal(trial.at->culprit, 0);
+    for (uint32_t rank = 1; rank < 4; rank++) {
+        int64_t took = (int64_t)(trial.at->numbers[rank] - trial.at->numbers[0]);
+        if (took < 0 || took > 200000000)
+            fail_msg("rank %u: woken after %.0f ms", rank, (double)took * 1e-6);
+    }
+    trial_done(&trial);
+}
+
+static void *signal_later(void *event)
+{
+    trial_sleep_ms(50);
+    dpb_events.signal(event);
+    return NULL;
+}
+
+static void test_events(void **state)
+{
+    struct dpb_wait what = plain;
+    struct dpb_event *event = dpb_events.create();
+    dpb_status first;
+    (void)state;
+    assert_non_null(event);
+    for (int i = 0; i < 3; i++) {
+        pthread_t thread;
+        assert_false(dpb_events.poll(event));
+        assert_int_equal(pthread_create(&thread, NULL, signal_later, event), 0);
+        assert_int_equal(dpb_events.wait(event, &what), DPB_OK);
+        assert_true(dpb_events.poll(event));
+        assert_int_equal(dpb_events.wait(event, &what), DPB_OK); /* it stays fired */
+        pthread_join(thread, NULL);
+        dpb_events.reset(event);
+    }
+    what.timeout_ns = 10000000;
+    assert_int_equal(dpb_events.wait(event, &what), DPB_TIMEOUT);
+    assert_contains(dpb_first_error(&first), "a turn");
+    dpb_first_error_clear();
+    dpb_events.destroy(event);
+    dpb_events.destroy(NULL);
+}
+
+static void test_comparison(void **state)
+{
+    struct dpb_flag flag = {0};
+    (void)state;
+    assert_true(dpb_flags.reached(&flag, 0));
+    assert_false(dpb_flags.reached(&flag, 1));
+    assert_true(dpb_flags.reached(&flag, UINT32_MAX));
+    dpb_flags.set(&flag, UINT32_MAX);
+    assert_int_equal(dpb_flags.get(&flag), UINT32_MAX);
+    assert_true(dpb_flags.reached(&flag, UINT32_MAX - 5));
+    assert_false(dpb_flags.reached(&flag, 3));
+    dpb_flags.set(&flag, 3);
+    assert_true(dpb_flags.reached(&flag, UINT32_MAX));
+}
+
+int main(void)
+{
+    if (dpb_world_is_rank())
+        return trial_rank_main(cases);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_comparison), cmocka_unit_test(test_events),
+        cmocka_unit_test(test_turns),      cmocka_unit_test(test_no_wake_up_is_lost),
+        cmocka_unit_test(test_deadline),   cmocka_unit_test(test_job_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,229 @@
+/*
+ * test_plugins.c - where plugins are looked for, and what is said of those that do not fit.
+ */
+#include <dlfcn.h>
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "world/plugins.h"
+
+static const struct dpb_host host = {.struct_size = sizeof(struct dpb_host),
+                                     .abi_major = DPB_ABI_MAJOR,
+                                     .abi_minor = DPB_ABI_MINOR,
+                                     .fail = dpb_fail};
+
+static char directory[PATH_MAX]; /* of the test's plugins */
+static char scratch[PATH_MAX];   /* a directory of this run's own */
+
+static void assert_contains(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL)
+        fail_msg("'%s' is not in '%s'", part, text);
+}
+
+/* The message of a load that fails as it should. @borrowed until the next. */
+static const char *refusal(const char *name, dpb_status expected)
+{
+    static char text[4096];
+    const struct dpb_plugin *plugin = NULL;
+    dpb_first_error_clear();
+    assert_int_equal(dpb_plugin_load(DPB_PLUGIN_COMM, name, &host, &plugin), expected);
+    assert_null(plugin);
+    dpb_status status;
+    snprintf(text, sizeof text, "%s", dpb_first_error(&status));
+    assert_int_equal(status, expected);
+    dpb_first_error_clear();
+    return text;
+}
+
+static void test_refusals(void **state)
+{
+    static const struct {
+        const char *name, *parts[3];
+    } expected[] = {
+        {"bad_magic", {"magic is 0x1234", "0x3147554c50425044", "no dpbench plugin"}},
+        {"bad_abi_major", {"abi_major is 2", "here it is 1", "rebuild"}},
+        {"bad_kind", {"kind is 1 (data)", "should be 3 (comm)", "data_NAME.so"}},
+        {"bad_name", {"name is 'other_name'", "'bad_name'", "file name"}},
+        {"bad_characters", {"name is 'Bad-Name'", "[a-z0-9_]+", ""}},
+        {"bad_version", {"version of 'bad_version' is NULL", "", ""}},
+        {"bad_hook", {"hook publish", "'bad_hook'", "missing"}},
+        {"bad_serve", {"hook serve", "DPB_COMM_SERVERS", "missing"}},
+        {"bad_null", {"no adapter number 7: plug one in", "", ""}},
+        {"bad_silent", {"returned NULL", "no reason", ""}},
+        {"bad_entry", {"exports no dpb_plugin_entry", "", ""}},
+        {"bad_circle", {"circle", "", ""}},
+    };
+    char path[PATH_MAX + 64], sizes[128];
+    (void)state;
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        const char *text = refusal(expected[i].name, DPB_UNSUPPORTED);
+        snprintf(path, sizeof path, "%s/comm_%s.so", directory, expected[i].name);
+        assert_contains(text, path);
+        for (size_t j = 0; j < 3; j++)
+            assert_contains(text, expected[i].parts[j]);
+    }
+    snprintf(sizes, sizeof sizes, "struct_size is %zu, here it is %zu",
+             sizeof(struct dpb_plugin) + 8, sizeof(struct dpb_plugin));
+    assert_contains(refusal("bad_struct_size", DPB_UNSUPPORTED), sizes);
+    snprintf(sizes, sizeof sizes, "ops_size is %zu, here it is %zu",
+             sizeof(struct dpb_comm_ops) - 8, sizeof(struct dpb_comm_ops));
+    assert_contains(refusal("bad_ops_size", DPB_UNSUPPORTED), sizes);
+}
+
+static void test_load(void **state)
+{
+    const struct dpb_plugin *good, *again, *second;
+    void *comm;
+    dpb_status status;
+    (void)state;
+    assert_int_equal(dpb_plugin_load(DPB_PLUGIN_COMM, "good", &host, &good), DPB_OK);
+    assert_int_equal(dpb_plugin_load(DPB_PLUGIN_COMM, "good", &host, &again), DPB_OK);
+    assert_ptr_equal(good, again);
+    assert_string_equal(good->name, "good");
+    /* One that lives in another's shared object; those that are refused on the way are no error. */
+    dpb_first_error_clear();
+    assert_int_equal(dpb_plugin_load(DPB_PLUGIN_COMM, "good_second", &host, &second), DPB_OK);
+    assert_ptr_equal(second, good->next);
+    assert_string_equal(dpb_first_error(&status), "");
+    /* After the entry, the host's `fail` is the process's. */
+    const struct dpb_comm_ops *ops = good->ops;
+    assert_int_equal(ops->open(NULL, NULL, &comm), DPB_IO);
+    assert_string_equal(dpb_first_error(&status), "failed in open");
+    dpb_first_error_clear();
+}
+
+static void test_unknown(void **state)
+{
+    char part[PATH_MAX + 64], exe[PATH_MAX];
+    (void)state;
+    const char *text = refusal("goood", DPB_USAGE);
+    assert_contains(text, "unknown comm 'goood'; did you mean 'good'?");
+    /* Every place in its order, each with its own reason. */
+    snprintf(part, sizeof part, "%s/comm_goood.so: No such file", directory);
+    assert_contains(text, part);
+    const char *first = strstr(text, part);
+    ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    assert_true(length > 0);
+    exe[length] = '\0';
+    *strrchr(exe, '/') = '\0';
+    snprintf(part, sizeof part, "%s/plugins/comm_goood.so", exe);
+    const char *second = strstr(text, part);
+    snprintf(part, sizeof part, "%s/../lib/dpbench/comm_goood.so", exe);
+    const char *third = strstr(text, part);
+    assert_true(first != NULL && second > first && third > second);
+    assert_contains(text, "comm_bad_magic.so: magic is 0x1234");
+    assert_contains(refusal("../evil", DPB_USAGE), "[a-z0-9_]+");
+    assert_contains(refusal("", DPB_USAGE), "[a-z0-9_]+");
+}
+
+static void copy_file(const char *from, const char *to)
+{
+    char bytes[4096];
+    size_t n;
+    FILE *source = fopen(from, "rb"), *target = fopen(to, "wb");
+    assert_true(source != NULL && target != NULL);
+    while ((n = fread(bytes, 1, sizeof bytes, source)) > 0)
+        assert_int_equal(fwrite(bytes, 1, n, target), n);
+    fclose(source);
+    assert_int_equal(fclose(target), 0);
+}
+
+/* The first directory of the path wins; a broken file there is refused, not passed over. */
+static void test_order(void **state)
+{
+    char from[PATH_MAX + 64], to[PATH_MAX + 64], path[3 * PATH_MAX + 64];
+    const struct dpb_plugin *plugin;
+    Dl_info info;
+    (void)state;
+    snprintf(from, sizeof from, "%s/comm_good.so", directory);
+    snprintf(to, sizeof to, "%s/comm_good.so", scratch);
+    copy_file(from, to);
+    snprintf(path, sizeof path, "/does/not/exist:%s:%s:%s", scratch, scratch, directory);
+    setenv("DPBENCH_PLUGIN_PATH", path, 1);
+    assert_int_equal(dpb_plugin_load(DPB_PLUGIN_COMM, "good", &host, &plugin), DPB_OK);
+    assert_true(dladdr(plugin, &info) != 0);
+    assert_string_equal(info.dli_fname, to);
+    snprintf(to, sizeof to, "%s/comm_bad_file.so", scratch);
+    FILE *file = fopen(to, "wb");
+    assert_non_null(file);
+    fputs("this is no shared object", file);
+    fclose(file);
+    const char *text = refusal("bad_file", DPB_UNSUPPORTED);
+    assert_contains(text, to);
+    assert_contains(text, ".so: file too short");
+}
+
+static void test_list(void **state)
+{
+    struct dpb_plugin_row *rows;
+    size_t n, n_good = 0, n_hidden = 0, n_null = 0;
+    dpb_status status;
+    (void)state;
+    dpb_first_error_clear();
+    assert_int_equal(dpb_plugin_list(&host, &rows, &n), DPB_OK);
+    for (size_t i = 0; i < n; i++) {
+        assert_non_null(rows[i].path);
+        assert_true((rows[i].plugin == NULL) == (rows[i].reason != NULL));
+        if (rows[i].plugin != NULL && strcmp(rows[i].plugin->name, "good") == 0) {
+            assert_contains(rows[i].path, scratch);
+            n_good++;
+        }
+        if (strstr(rows[i].path, "comm_bad_null.so") != NULL) {
+            assert_string_equal(rows[i].reason, "no adapter number 7: plug one in");
+            n_null++;
+        }
+        if (rows[i].reason != NULL && strstr(rows[i].reason, "is found first in") != NULL)
+            n_hidden++;
+        if (i > 0)
+            assert_true(rows[i - 1].kind <= rows[i].kind);
+    }
+    assert_int_equal(n_good, 1);
+    assert_int_equal(n_null, 1);
+    assert_int_equal(n_hidden, 2); /* both plugins of the second comm_good.so */
+    assert_string_equal(dpb_first_error(&status), "");
+    free(rows);
+}
+
+static int set_up(void **state)
+{
+    const char *build = getenv("DPB_BUILD");
+    char relative[PATH_MAX];
+    (void)state;
+    snprintf(relative, sizeof relative, "%s/tests/plugins", build != NULL ? build : "build");
+    snprintf(scratch, sizeof scratch, "/tmp/dpbench-test-plugins-XXXXXX");
+    if (realpath(relative, directory) == NULL || mkdtemp(scratch) == NULL)
+        return -1;
+    return setenv("DPBENCH_PLUGIN_PATH", directory, 1);
+}
+
+static int tear_down(void **state)
+{
+    static const char *const files[] = {"comm_good.so", "comm_bad_file.so"};
+    char path[PATH_MAX + 64];
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(path, sizeof path, "%s/%s", scratch, files[i]);
+        unlink(path);
+    }
+    return rmdir(scratch);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_load),
+        cmocka_unit_test(test_unknown),  cmocka_unit_test(test_order),
+        cmocka_unit_test(test_list),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

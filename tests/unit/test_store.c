@@ -1,0 +1,344 @@
+/*
+ * test_store.c - the key-value store between ranks and launcher.
+ */
+#include <pthread.h>
+
+#include "tests/unit/trial.h"
+#include "world/store.h"
+
+/* ---- what ranks do ---- */
+
+static dpb_status all_to_all(struct trial_scratch *scratch)
+{
+    char key[32];
+    (void)scratch;
+    for (uint32_t round = 0; round < 3; round++) {
+        uint64_t mine = round * 1000 + dpb_world.rank;
+        snprintf(key, sizeof key, "value/%u/%u", round, dpb_world.rank);
+        DPB_TRY(dpb_store.put(key, &mine, sizeof mine));
+        for (uint32_t rank = dpb_world.n_ranks; rank-- > 0;) {
+            uint64_t other = 0;
+            size_t bytes = sizeof other;
+            snprintf(key, sizeof key, "value/%u/%u", round, rank);
+            DPB_TRY(dpb_store.get(key, &other, &bytes, 0));
+            RANK_CHECK(bytes == sizeof other && other == round * 1000 + rank);
+        }
+        snprintf(key, sizeof key, "round %u", round);
+        DPB_TRY(dpb_store.barrier(key, 0));
+    }
+    return DPB_OK;
+}
+
+/* No rank leaves a barrier before the last one has come. */
+static dpb_status barrier_holds(struct trial_scratch *scratch)
+{
+    char name[32];
+    for (uint32_t round = 0; round < 20; round++) {
+        if (round % dpb_world.n_ranks == dpb_world.rank)
+            trial_sleep_ms(10);
+        __atomic_fetch_add(&scratch->numbers[round], 1, __ATOMIC_SEQ_CST);
+        snprintf(name, sizeof name, "barrier %u", round);
+        DPB_TRY(dpb_store.barrier(name, 0));
+        RANK_CHECK(__atomic_load_n(&scratch->numbers[round], __ATOMIC_SEQ_CST) ==
+                   dpb_world.n_ranks);
+    }
+    return DPB_OK;
+}
+
+static dpb_status waiting_get(struct trial_scratch *scratch)
+{
+    (void)scratch;
+    char value[8] = "";
+    size_t bytes = sizeof value;
+    int64_t begin = dpb_now_ns();
+    if (dpb_world.rank == 1) {
+        trial_sleep_ms(300);
+        return dpb_store.put("late", "abc", 3);
+    }
+    DPB_TRY(dpb_store.get("late", value, &bytes, 0));
+    RANK_CHECK(bytes == 3 && memcmp(value, "abc", 3) == 0);
+    RANK_CHECK(dpb_now_ns() - begin > 100000000);
+    return DPB_OK;
+}
+
+static dpb_status deadline_get(struct trial_scratch *scratch)
+{
+    char value[8];
+    size_t bytes = sizeof value;
+    int64_t begin = dpb_now_ns();
+    RANK_FAILS(scratch, DPB_TIMEOUT, dpb_store.get("nobody's", value, &bytes, 200000000));
+    int64_t took = dpb_now_ns() - begin;
+    RANK_CHECK(took > 150000000 && took < 2000000000);
+    return dpb_store.put("the store still works", NULL, 0);
+}
+
+static dpb_status deadline_barrier(struct trial_scratch *scratch)
+{
+    if (dpb_world.rank == 2) {
+        dpb_world_note("asleep", UINT64_MAX, UINT32_MAX);
+        trial_sleep_ms(600);
+    } else {
+        RANK_FAILS(scratch, DPB_TIMEOUT, dpb_store.barrier("here", 200000000));
+    }
+    return DPB_OK;
+}
+
+static dpb_status sizes(struct trial_scratch *scratch)
+{
+    static uint8_t large[DPB_STORE_VALUE_BYTES + 1], back[DPB_STORE_VALUE_BYTES];
+    size_t bytes = sizeof back;
+    char key[DPB_STORE_KEY_BYTES + 2];
+    large[0] = 1;
+    large[DPB_STORE_VALUE_BYTES - 1] = 2;
+    DPB_TRY(dpb_store.put("largest", large, DPB_STORE_VALUE_BYTES));
+    DPB_TRY(dpb_store.get("largest", back, &bytes, 0));
+    RANK_CHECK(bytes == sizeof back && memcmp(large, back, bytes) == 0);
+    DPB_TRY(dpb_store.put("empty", NULL, 0));
+    DPB_TRY(dpb_store.get("empty", back, &bytes, 0));
+    RANK_CHECK(bytes == 0);
+    memset(key, 'k', sizeof key);
+    key[DPB_STORE_KEY_BYTES] = '\0';
+    DPB_TRY(dpb_store.put(key, "x", 1));
+    key[DPB_STORE_KEY_BYTES] = 'k';
+    key[DPB_STORE_KEY_BYTES + 1] = '\0';
+    RANK_FAILS(scratch, DPB_FAILED, dpb_store.put(key, "x", 1));
+    RANK_FAILS(scratch, DPB_FAILED, dpb_store.put("", "x", 1));
+    bytes = 10;
+    RANK_FAILS(scratch, DPB_FAILED, dpb_store.get("largest", back, &bytes, 0));
+    RANK_FAILS(scratch, DPB_FAILED, dpb_store.put("too large", large, sizeof large));
+    return DPB_OK;
+}
+
+static dpb_status duplicates(struct trial_scratch *scratch)
+{
+    if (dpb_world.rank == 0)
+        DPB_TRY(dpb_store.put("mine", "a", 1));
+    DPB_TRY(dpb_store.barrier("put", 0));
+    RANK_FAILS(scratch, DPB_FAILED, dpb_store.put("mine", "b", 1));
+    char value;
+    size_t bytes = 1;
+    DPB_TRY(dpb_store.get("mine", &value, &bytes, 0));
+    RANK_CHECK(value == 'a');
+    return DPB_OK;
+}
+
+static dpb_status barrier_twice(struct trial_scratch *scratch)
+{
+    DPB_TRY(dpb_store.barrier("once", 0));
+    RANK_FAILS(scratch, DPB_FAILED, dpb_store.barrier("once", 0));
+    return DPB_OK;
+}
+
+static void *get_from_thread(void *result)
+{
+    char value;
+    size_t bytes = 1;
+    *(dpb_status *)result = dpb_store.get("from a sister thread", &value, &bytes, 0);
+    return NULL;
+}
+
+/* A thread that waits does not keep the others of its process from the store. */
+static dpb_status threads(struct trial_scratch *scratch)
+{
+    enum { N = 8 };
+    pthread_t thread[N];
+    dpb_status results[N];
+    char key[32];
+    (void)scratch;
+    for (int i = 0; i < N; i++)
+        RANK_CHECK(pthread_create(&thread[i], NULL, get_from_thread, &results[i]) == 0);
+    trial_sleep_ms(100);
+    for (int i = 0; i < 200; i++) {
+        snprintf(key, sizeof key, "key %d", i);
+        DPB_TRY(dpb_store.put(key, key, sizeof key));
+    }
+    DPB_TRY(dpb_store.put("from a sister thread", "x", 1));
+    for (int i = 0; i < N; i++) {
+        pthread_join(thread[i], NULL);
+        RANK_CHECK(results[i] == DPB_OK);
+    }
+    return DPB_OK;
+}
+
+static dpb_status leaves_early(struct trial_scratch *scratch)
+{
+    if (dpb_world.rank == 1)
+        return DPB_OK;
+    RANK_FAILS(scratch, DPB_FAILED, dpb_store.barrier("all", 0));
+    return DPB_OK;
+}
+
+/* Bytes on rank 1's socket, past the client; rank 0 waits for what never comes. */
+static dpb_status raw(const void *bytes, size_t n)
+{
+    if (dpb_world.rank == 1 && write(3, bytes, n) != (ssize_t)n)
+        return dpb_fail(DPB_FAILED, "descriptor 3 is not the store's");
+    return dpb_store.barrier("never", 0);
+}
+
+static struct dpb_frame frame_of(dpb_store_op op)
+{
+    return (struct dpb_frame){.magic = DPB_STORE_MAGIC, .op = (uint16_t)op, .serial = 9};
+}
+
+static dpb_status raw_garbage(struct trial_scratch *scratch)
+{
+    char bytes[64];
+    (void)scratch;
+    memset(bytes, 'x', sizeof bytes);
+    return raw(bytes, sizeof bytes);
+}
+
+static dpb_status raw_long_key(struct trial_scratch *scratch)
+{
+    struct dpb_frame frame = frame_of(DPB_STORE_PUT);
+    (void)scratch;
+    frame.key_bytes = 60000;
+    return raw(&frame, sizeof frame);
+}
+
+static dpb_status raw_long_value(struct trial_scratch *scratch)
+{
+    struct dpb_frame frame = frame_of(DPB_STORE_PUT);
+    (void)scratch;
+    frame.key_bytes = 1;
+    frame.value_bytes = UINT32_MAX;
+    return raw(&frame, sizeof frame);
+}
+
+static dpb_status raw_empty_key(struct trial_scratch *scratch)
+{
+    struct dpb_frame frame = frame_of(DPB_STORE_GET);
+    (void)scratch;
+    return raw(&frame, sizeof frame);
+}
+
+static dpb_status raw_answer(struct trial_scratch *scratch)
+{
+    struct dpb_frame frame = frame_of(DPB_STORE_ANSWER);
+    (void)scratch;
+    return raw(&frame, sizeof frame);
+}
+
+static dpb_status raw_operation(struct trial_scratch *scratch)
+{
+    struct dpb_frame frame = frame_of((dpb_store_op)77);
+    (void)scratch;
+    return raw(&frame, sizeof frame);
+}
+
+static dpb_status raw_flood(struct trial_scratch *scratch)
+{
+    struct {
+        struct dpb_frame frame;
+        char key;
+    } request = {frame_of(DPB_STORE_GET), 'k'};
+    char bytes[100 * (sizeof(struct dpb_frame) + 1)];
+    (void)scratch;
+    request.frame.key_bytes = 1;
+    request.frame.timeout_ns = DPB_FOREVER;
+    for (size_t i = 0; i < 100; i++)
+        memcpy(bytes + i * (sizeof(struct dpb_frame) + 1), &request, sizeof(struct dpb_frame) + 1);
+    return raw(bytes, sizeof bytes);
+}
+
+static const struct trial_case cases[] = {
+    {"all_to_all", all_to_all},
+    {"barrier_holds", barrier_holds},
+    {"waiting_get", waiting_get},
+    {"deadline_get", deadline_get},
+    {"deadline_barrier", deadline_barrier},
+    {"sizes", sizes},
+    {"duplicates", duplicates},
+    {"barrier_twice", barrier_twice},
+    {"threads", threads},
+    {"leaves_early", leaves_early},
+    {"raw_garbage", raw_garbage},
+    {"raw_long_key", raw_long_key},
+    {"raw_long_value", raw_long_value},
+    {"raw_empty_key", raw_empty_key},
+    {"raw_answer", raw_answer},
+    {"raw_operation", raw_operation},
+    {"raw_flood", raw_flood},
+    {NULL, NULL},
+};
+
+/* ---- tests ---- */
+
+static void test_exchange(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 16; n *= 2)
+        trial_passes("all_to_all", n, 0);
+    trial_passes("all_to_all", 3, 2);
+    trial_passes("barrier_holds", 1, 0);
+    trial_passes("barrier_holds", 5, 0);
+    trial_passes("waiting_get", 2, 0);
+    trial_passes("threads", 1, 0);
+}
+
+static void test_messages(void **state)
+{
+    static const struct {
+        const char *name;
+        uint32_t n_ranks, rank;
+        const char *parts[3];
+    } expected[] = {
+        {"deadline_get", 1, 0, {"waited 0.2 s", "'nobody's'", "run.timeout_s"}},
+        {"deadline_barrier", 3, 0, {"barrier 'here'", "not there yet: rank 2", "phase 'asleep'"}},
+        {"sizes", 1, 0, {"'too large'", "1048577", "1048576"}},
+        {"duplicates", 2, 1, {"'mine'", "put before", "rank 0"}},
+        {"barrier_twice", 2, 0, {"'once'", "came", "before"}},
+        {"leaves_early", 3, 2, {"'all'", "rank 1", "left"}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        struct trial trial = {
+            .name = expected[i].name, .n_workers = expected[i].n_ranks, .timeout_s = 20};
+        trial_run(&trial);
+        if (trial.at->status != DPB_OK)
+            fail_msg("%s: %s", trial.name, trial.at->cause);
+        for (size_t j = 0; j < 3; j++)
+            assert_contains(trial.at->text[expected[i].rank], expected[i].parts[j]);
+        trial_done(&trial);
+    }
+}
+
+static void test_malformed(void **state)
+{
+    static const struct {
+        const char *name, *part;
+    } expected[] = {
+        {"raw_garbage", "begins with 0x78787878"},
+        {"raw_long_key", "a key of 60000 bytes, at most 255"},
+        {"raw_long_value", "a value of 4294967295 bytes, at most 1048576"},
+        {"raw_empty_key", "a key that is empty"},
+        {"raw_answer", "an answer where requests are expected"},
+        {"raw_operation", "unknown operation 77"},
+        {"raw_flood", "more than 64 unanswered"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        struct trial trial = {.name = expected[i].name, .n_workers = 3, .timeout_s = 20};
+        trial_run(&trial);
+        assert_int_equal(trial.at->launch_status, DPB_OK);
+        assert_int_equal(trial.at->status, DPB_FAILED);
+        assert_int_equal(trial.at->culprit, 1);
+        assert_contains(trial.at->cause, "malformed request");
+        assert_contains(trial.at->cause, expected[i].part);
+        assert_true(trial.at->seconds < 5);
+        trial_done(&trial);
+    }
+}
+
+int main(void)
+{
+    if (dpb_world_is_rank())
+        return trial_rank_main(cases);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_exchange),
+        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_malformed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

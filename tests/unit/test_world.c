@@ -1,0 +1,556 @@
+/*
+ * test_world.c - a job from its start to its end, and all the ways in which it may end.
+ */
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "tests/unit/trial.h"
+
+/* ---- what ranks do ---- */
+
+static dpb_status fields(struct trial_scratch *scratch)
+{
+    char path[64], line[64] = "";
+    (void)scratch;
+    RANK_CHECK(dpb_world.rank < dpb_world.n_ranks && dpb_world.n_ranks == 4);
+    RANK_CHECK(dpb_world.n_workers == 3 && dpb_world.n_servers == 1);
+    RANK_CHECK(dpb_world.role == (dpb_world.rank < 3 ? DPB_WORKER : DPB_SERVER));
+    RANK_CHECK(dpb_world.timeout_ns == 20000000000 && strcmp(dpb_world.launcher, "local") == 0);
+    RANK_CHECK(dpb_world.host[0] != '\0' && dpb_board_ranks(dpb_world.board) == 4);
+    RANK_CHECK(dpb_board_page(dpb_world.board, dpb_world.rank)->pid == getpid());
+    RANK_CHECK(getenv("DPBENCH_JOB") == NULL); /* programs that a rank starts are no ranks */
+    RANK_CHECK(dpb_world_is_rank());
+    RANK_CHECK(strcmp(getenv("TRIAL_ADDED"), "new") == 0);
+    RANK_CHECK(strcmp(getenv("TRIAL_REPLACED"), "new") == 0);
+    RANK_CHECK(strcmp(getenv("TRIAL_KEPT"), "old") == 0);
+    RANK_CHECK(fcntl(3, F_GETFD) == FD_CLOEXEC);
+    RANK_CHECK(read(STDIN_FILENO, line, 1) == 0);
+    sigset_t mask;
+    sigprocmask(SIG_SETMASK, NULL, &mask);
+    for (int i = 1; i < 32; i++)
+        RANK_CHECK(!sigismember(&mask, i));
+    snprintf(path, sizeof path, "/proc/%d/cmdline", (int)getpid());
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    RANK_CHECK(read(fd, line, sizeof line) == 8 && strcmp(line, "dpbench") == 0);
+    close(fd);
+    size_t bytes;
+    memset(dpb_board_journal(dpb_world.board, dpb_world.rank, &bytes), 7, 1 << 16);
+    RANK_CHECK(bytes == 1 << 16);
+    return dpb_store.barrier("done", 0);
+}
+
+static dpb_status agreement(struct trial_scratch *scratch)
+{
+    char value[32] = "layout 7";
+    DPB_TRY(dpb_world_agree("the first", value));
+    DPB_TRY(dpb_world_agree("the first", value)); /* the same word again is another agreement */
+    if (dpb_world.rank >= 2)
+        snprintf(value, sizeof value, "layout %u", dpb_world.rank);
+    RANK_FAILS(scratch, DPB_FAILED, dpb_world_agree("the layout", value));
+    return dpb_store.barrier("said", 0);
+}
+
+/* Each rank writes what all others read; then each writes into its neighbour's. */
+static dpb_status sharing(struct trial_scratch *scratch)
+{
+    enum { N = 3 };
+    static const size_t bytes[N] = {64, 5 << 20, 0};
+    static struct dpb_mapping peers[TRIAL_RANKS * N];
+    struct dpb_mapping mine[N];
+    uint32_t n = dpb_world.n_ranks, me = dpb_world.rank;
+    (void)scratch;
+    for (size_t i = 0; i < N; i++)
+        DPB_TRY(dpb_mapping_create("trial", bytes[i], &mine[i]));
+    RANK_CHECK(mine[2].memory == NULL);
+    uint32_t *last = (uint32_t *)((char *)mine[1].memory + bytes[1]) - 1;
+    RANK_CHECK(*last == 0);
+    *last = 1000 + me;
+    trial_sleep_ms(me % 3 * 20);
+    DPB_TRY(dpb_world_share("trial", mine, N, peers));
+    RANK_CHECK(peers[me * N].memory == mine[0].memory);
+    for (uint32_t rank = 0; rank < n; rank++) {
+        const struct dpb_mapping *his = &peers[rank * N];
+        RANK_CHECK(his[0].bytes == 64 && his[1].bytes == 5 << 20 && his[2].memory == NULL);
+        RANK_CHECK(((uint32_t *)((char *)his[1].memory + bytes[1]))[-1] == 1000 + rank);
+    }
+    *(uint32_t *)peers[(me + 1) % n * N].memory = 77 + me;
+    DPB_TRY(dpb_store.barrier("written", 0));
+    RANK_CHECK(*(uint32_t *)mine[0].memory == 77 + (me + n - 1) % n);
+    for (uint32_t i = 0; i < n * N; i++)
+        if (i / N != me)
+            dpb_mapping_destroy(&peers[i]);
+    for (size_t i = 0; i < N; i++)
+        dpb_mapping_destroy(&mine[i]);
+    int fd = dup(0);
+    RANK_CHECK(fd == 4); /* nothing stayed open */
+    return DPB_OK;
+}
+
+static bool maps_has(const char *text)
+{
+    char line[512];
+    bool found = false;
+    FILE *file = fopen("/proc/self/maps", "re");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        found = found || strstr(line, text) != NULL;
+    if (file != NULL)
+        fclose(file);
+    return found;
+}
+
+static dpb_status mapping(struct trial_scratch *scratch)
+{
+    struct dpb_mapping made;
+    (void)scratch;
+    DPB_TRY(dpb_mapping_create("weights", 8192, &made));
+    RANK_CHECK(maps_has("/memfd:dpbench-weights"));
+    RANK_CHECK(ftruncate(made.fd, 0) != 0); /* sealed: nobody takes it away from under us */
+    dpb_mapping_destroy(&made);
+    RANK_CHECK(!maps_has("/memfd:dpbench-weights") && made.memory == NULL);
+    dpb_mapping_destroy(&made);
+    return DPB_OK;
+}
+
+/* Rank 1 knocks at rank 0's socket as one who does not know the secret, with a descriptor; then
+ * takes part as it should. */
+static dpb_status stranger(struct trial_scratch *scratch)
+{
+    struct dpb_mapping mine, peers[2];
+    (void)scratch;
+    DPB_TRY(dpb_mapping_create("arena", 4096, &mine));
+    *(uint32_t *)mine.memory = dpb_world.rank + 5;
+    if (dpb_world.rank == 1) {
+        struct sockaddr_un address;
+        size_t bytes = sizeof address;
+        char hello[176], byte;
+        DPB_TRY(dpb_store.get("share/arena/0", &address, &bytes, 0));
+        for (int form = 0; form < 3; form++) {
+            int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+            RANK_CHECK(connect(fd, (struct sockaddr *)&address, (socklen_t)bytes) == 0);
+            /* 0: the right form but the secret; 1: short; 2: silent until closed */
+            memset(hello, 0, sizeof hello);
+            memcpy(hello, "DPSHARE1", 8);
+            hello[8] = 1;  /* rank */
+            hello[12] = 1; /* mappings */
+            if (form < 2)
+                RANK_CHECK(send(fd, hello, form == 0 ? sizeof hello : 5, 0) > 0);
+            if (form < 2)
+                RANK_CHECK(recv(fd, &byte, 1, 0) <= 0); /* hung up, nothing was said */
+            close(fd);
+        }
+    }
+    DPB_TRY(dpb_world_share("arena", &mine, 1, peers));
+    RANK_CHECK(*(uint32_t *)peers[1 - dpb_world.rank].memory == 6 - dpb_world.rank);
+    dpb_mapping_destroy(&mine);
+    dpb_mapping_destroy(&peers[1 - dpb_world.rank]);
+    return DPB_OK;
+}
+
+static dpb_status counts_differ(struct trial_scratch *scratch)
+{
+    struct dpb_mapping mine[2], peers[6];
+    (void)scratch;
+    DPB_TRY(dpb_mapping_create("arena", 4096, &mine[0]));
+    DPB_TRY(dpb_mapping_create("arena", 4096, &mine[1]));
+    return dpb_world_share("arena", mine, dpb_world.rank == 0 ? 1 : 2, peers);
+}
+
+static dpb_status in_barrier(struct trial_scratch *scratch)
+{
+    (void)scratch;
+    if (dpb_world.rank == 1) {
+        dpb_world_note("thinking", 3, 0);
+        dpb_board_page(dpb_world.board, 1)->step = 12;
+        pause();
+    }
+    return dpb_store.barrier("never", 0);
+}
+
+static dpb_status in_get(struct trial_scratch *scratch)
+{
+    char value;
+    size_t bytes = 1;
+    (void)scratch;
+    if (dpb_world.rank == 1)
+        return dpb_store.barrier("never", 0);
+    return dpb_store.get("never", &value, &bytes, 0);
+}
+
+static dpb_status in_share(struct trial_scratch *scratch)
+{
+    struct dpb_mapping mine, peers[TRIAL_RANKS];
+    (void)scratch;
+    DPB_TRY(dpb_mapping_create("arena", 4096, &mine));
+    if (dpb_world.rank == 1)
+        pause();
+    return dpb_world_share("arena", &mine, 1, peers);
+}
+
+static dpb_status in_flag(struct trial_scratch *scratch)
+{
+    static struct dpb_flag flag;
+    struct dpb_wait what = {.bucket = 1, .peer = 1, .purpose = "gradients of the peer"};
+    (void)scratch;
+    if (dpb_world.rank == 1)
+        pause();
+    return dpb_flags.wait(&flag, 1, &what);
+}
+
+/* Does not notice the job's end at all. */
+static dpb_status in_loop(struct trial_scratch *scratch)
+{
+    (void)scratch;
+    for (;;)
+        trial_sleep_ms(1000);
+    return DPB_OK;
+}
+
+static dpb_status exits_early(struct trial_scratch *scratch)
+{
+    (void)scratch;
+    if (dpb_world.rank == 1)
+        _exit(0);
+    return dpb_store.barrier("never", 0);
+}
+
+static dpb_status fails(struct trial_scratch *scratch)
+{
+    (void)scratch;
+    if (dpb_world.rank == 1)
+        return dpb_fail(DPB_DATA, "x.png: not an image");
+    return dpb_store.barrier("never", 0);
+}
+
+static dpb_status verification(struct trial_scratch *scratch)
+{
+    (void)scratch;
+    return dpb_fail(DPB_VERIFICATION, "replicas differ");
+}
+
+/* The others see rank 1's end before the launcher does, and say so. */
+static dpb_status blames_peer(struct trial_scratch *scratch)
+{
+    (void)scratch;
+    if (dpb_world.rank == 1) {
+        kill(getpid(), SIGSEGV);
+        pause();
+    }
+    while (trial_alive(scratch->pids[1]))
+        ;
+    return dpb_fail(DPB_IO, "connection to rank 1 lost");
+}
+
+static dpb_status crashes(struct trial_scratch *scratch)
+{
+    (void)scratch;
+    if (dpb_world.rank == 2)
+        abort();
+    return dpb_store.barrier("never", 0);
+}
+
+static dpb_status warns(struct trial_scratch *scratch)
+{
+    (void)scratch;
+    dpb_warn("few_cores", "there are few cores");
+    if (dpb_world.rank == 1)
+        dpb_warn("other", "a word of rank 1");
+    return DPB_OK;
+}
+
+/* A program that a rank has started is part of the job. */
+static dpb_status starts_another(struct trial_scratch *scratch)
+{
+    if (dpb_world.rank == 0) {
+        pid_t child = fork();
+        if (child == 0) {
+            trial_sleep_ms(100000);
+            _exit(0);
+        }
+        scratch->extra_pid = (int32_t)child;
+    }
+    return DPB_OK;
+}
+
+/* Works until the interruption, then ends as a rank should. */
+static dpb_status until_interrupted(struct trial_scratch *scratch)
+{
+    (void)scratch;
+    while (dpb_board_interrupted(dpb_world.board) == 0)
+        trial_sleep_ms(5);
+    DPB_TRY(dpb_store.barrier("interrupted", 0));
+    return DPB_INTERRUPTED;
+}
+
+static const struct trial_case cases[] = {
+    {"fields", fields},
+    {"agreement", agreement},
+    {"sharing", sharing},
+    {"mapping", mapping},
+    {"stranger", stranger},
+    {"counts_differ", counts_differ},
+    {"in_barrier", in_barrier},
+    {"in_get", in_get},
+    {"in_share", in_share},
+    {"in_flag", in_flag},
+    {"in_loop", in_loop},
+    {"exits_early", exits_early},
+    {"fails", fails},
+    {"verification", verification},
+    {"blames_peer", blames_peer},
+    {"crashes", crashes},
+    {"warns", warns},
+    {"starts_another", starts_another},
+    {"until_interrupted", until_interrupted},
+    {NULL, NULL},
+};
+
+/* ---- jobs that end well ---- */
+
+static void test_fields(void **state)
+{
+    static const char *const environment[] = {"TRIAL_ADDED=new", "TRIAL_REPLACED=new", NULL};
+    struct trial trial = {.name = "fields",
+                          .n_workers = 3,
+                          .n_servers = 1,
+                          .timeout_s = 20,
+                          .environment = environment,
+                          .n_jobs = 3};
+    (void)state;
+    setenv("TRIAL_REPLACED", "old", 1);
+    setenv("TRIAL_KEPT", "old", 1);
+    trial_run(&trial);
+    if (trial.at->status != DPB_OK)
+        fail_msg("%s", trial.at->cause);
+    assert_int_equal(trial.at->n_ready, 12); /* 3 jobs of 4 */
+    trial_done(&trial);
+}
+
+static void test_agree(void **state)
+{
+    struct trial trial = {.name = "agreement", .n_workers = 4, .timeout_s = 20};
+    (void)state;
+    trial_run(&trial);
+    if (trial.at->status != DPB_OK)
+        fail_msg("%s", trial.at->cause);
+    for (uint32_t rank = 0; rank < 4; rank++)
+        assert_contains(trial.at->text[rank], "the ranks differ in the layout: rank 0 has "
+                                              "'layout 7', rank 2 has 'layout 2'");
+    trial_done(&trial);
+}
+
+static void test_share(void **state)
+{
+    (void)state;
+    trial_passes("mapping", 1, 0);
+    trial_passes("sharing", 1, 0);
+    trial_passes("sharing", 2, 0);
+    trial_passes("sharing", 3, 2);
+    trial_passes("sharing", 16, 0);
+}
+
+static void test_stranger(void **state)
+{
+    struct trial trial = {.name = "stranger", .n_workers = 2, .timeout_s = 20};
+    (void)state;
+    trial_run(&trial);
+    if (trial.at->status != DPB_OK)
+        fail_msg("%s", trial.at->cause);
+    assert_contains(trial.errors, "refused a connection without the job's secret");
+    trial_done(&trial);
+}
+
+static void test_warnings_once(void **state)
+{
+    struct trial trial = {.name = "warns", .n_workers = 4, .timeout_s = 20};
+    (void)state;
+    trial_run(&trial);
+    assert_int_equal(trial.at->status, DPB_OK);
+    const char *first = strstr(trial.errors, "few cores");
+    assert_non_null(first);
+    assert_null(strstr(first + 1, "few cores"));
+    assert_contains(trial.errors, "[1 ");
+    assert_contains(trial.errors, "a word of rank 1");
+    trial_done(&trial);
+}
+
+static void test_nothing_survives(void **state)
+{
+    struct trial trial = {.name = "starts_another", .n_workers = 2, .timeout_s = 20};
+    (void)state;
+    trial_run(&trial);
+    assert_int_equal(trial.at->status, DPB_OK);
+    assert_true(trial.at->extra_pid > 0);
+    assert_true(trial_gone_within(trial.at->extra_pid, 1000));
+    trial_done(&trial);
+}
+
+/* ---- jobs that one rank ends ---- */
+
+static void kill_rank_1(struct trial *trial)
+{
+    trial_sleep_ms(100);
+    kill(trial->at->pids[1], SIGKILL);
+}
+
+static void stop_rank_1(struct trial *trial)
+{
+    kill(trial->at->pids[1], SIGSTOP);
+}
+
+static void test_first_cause(void **state)
+{
+    static const struct {
+        const char *name;
+        void (*act)(struct trial *trial);
+        dpb_status status;
+        uint32_t culprit;
+        const char *parts[2];
+        double seconds; /* at most */
+    } expected[] = {
+        {"in_barrier",
+         kill_rank_1,
+         DPB_FAILED,
+         1,
+         {"killed by signal 9", "in phase 'thinking' of step 12, bucket 3"},
+         1.5},
+        {"in_get", kill_rank_1, DPB_FAILED, 1, {"killed by signal 9", "rank 1"}, 1.5},
+        {"in_share", kill_rank_1, DPB_FAILED, 1, {"killed by signal 9", "rank 1"}, 1.5},
+        {"in_flag", kill_rank_1, DPB_FAILED, 1, {"killed by signal 9", "rank 1"}, 1.5},
+        {"in_loop", kill_rank_1, DPB_FAILED, 1, {"killed by signal 9", "rank 1"}, 4},
+        {"exits_early", NULL, DPB_FAILED, 1, {"before the job was over", "no reason"}, 1.5},
+        {"fails", NULL, DPB_DATA, 1, {"x.png: not an image", "rank 1"}, 1.5},
+        {"verification", NULL, DPB_VERIFICATION, UINT32_MAX, {"replicas differ", "rank"}, 1.5},
+        {"blames_peer", NULL, DPB_FAILED, 1, {"killed by signal 11", "rank 1"}, 1.5},
+        {"crashes", NULL, DPB_FAILED, 2, {"killed by signal 6", "rank 2"}, 2.5},
+        {"counts_differ", NULL, DPB_FAILED, UINT32_MAX, {"sharing of arena", "mappings"}, 1.5},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        struct trial trial = {
+            .name = expected[i].name, .n_workers = 3, .timeout_s = 20, .act = expected[i].act};
+        trial_run(&trial);
+        if (trial.at->launch_status != DPB_OK || trial.at->status != expected[i].status ||
+            trial.at->exit_code != dpb_status_exit_code(expected[i].status))
+            fail_msg("%s: status %s: %s", trial.name, dpb_status_name(trial.at->status),
+                     trial.at->cause);
+        if (expected[i].culprit != UINT32_MAX)
+            assert_int_equal(trial.at->culprit, expected[i].culprit);
+        for (size_t j = 0; j < 2; j++)
+            assert_contains(trial.at->cause, expected[i].parts[j]);
+        assert_contains(trial.errors, trial.at->cause);
+        const char *once = strstr(trial.errors, "error: ");
+        assert_true(once != NULL && strstr(once + 1, "error: ") == NULL);
+        if (trial.at->seconds > expected[i].seconds)
+            fail_msg("%s took %.2f s", trial.name, trial.at->seconds);
+        trial_done(&trial);
+    }
+}
+
+/* Nobody dies: the deadline of those who wait ends the job and names the one who is stopped. */
+static void test_stopped(void **state)
+{
+    static const char *const names[] = {"in_flag", "in_share", "in_barrier"};
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        struct trial trial = {.name = names[i], .n_workers = 2, .timeout_s = 1, .act = stop_rank_1};
+        trial_run(&trial);
+        assert_int_equal(trial.at->status, DPB_TIMEOUT);
+        assert_int_equal(trial.at->culprit, 0);
+        assert_contains(trial.at->cause, "waited 1.0 s");
+        assert_contains(trial.at->cause, "rank 1 (pid");
+        assert_contains(trial.at->cause, "is stopped (SIGSTOP)");
+        assert_true(trial.at->seconds < 5);
+        trial_done(&trial);
+    }
+}
+
+/* ---- jobs that somebody else ends ---- */
+
+static void kill_launcher(struct trial *trial)
+{
+    kill(trial->launcher, SIGKILL);
+}
+
+static void test_launcher_killed(void **state)
+{
+    static const char *const names[] = {"in_barrier", "in_loop", "in_flag"};
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        struct trial trial = {
+            .name = names[i], .n_workers = 3, .timeout_s = 20, .act = kill_launcher};
+        trial_run(&trial); /* checks that the ranks are gone within 2 s */
+        assert_true(WIFSIGNALED(trial.wait_status));
+        trial_done(&trial);
+    }
+}
+
+static void interrupt_launcher(struct trial *trial)
+{
+    kill(trial->launcher, SIGINT);
+}
+
+static void terminate_launcher(struct trial *trial)
+{
+    kill(trial->launcher, SIGTERM);
+}
+
+static void interrupt_twice(struct trial *trial)
+{
+    kill(trial->launcher, SIGINT);
+    trial_sleep_ms(200);
+    assert_true(trial_alive(trial->at->pids[0])); /* the first one is only passed on */
+    kill(trial->launcher, SIGINT);
+}
+
+static void test_interrupted(void **state)
+{
+    static const struct {
+        const char *name;
+        void (*act)(struct trial *trial);
+        int exit_code;
+        const char *part;
+    } expected[] = {
+        {"until_interrupted", interrupt_launcher, 130, "interrupted by signal 2"},
+        {"until_interrupted", terminate_launcher, 143, "interrupted by signal 15"},
+        {"in_loop", interrupt_twice, 130, "a second one ended the job"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        struct trial trial = {
+            .name = expected[i].name, .n_workers = 2, .timeout_s = 20, .act = expected[i].act};
+        trial_run(&trial);
+        assert_int_equal(trial.at->status, DPB_INTERRUPTED);
+        assert_int_equal(trial.at->exit_code, expected[i].exit_code);
+        assert_true(WIFEXITED(trial.wait_status));
+        assert_int_equal(WEXITSTATUS(trial.wait_status), expected[i].exit_code);
+        assert_contains(trial.at->cause, expected[i].part);
+        assert_true(trial.at->seconds < 2);
+        trial_done(&trial);
+    }
+}
+
+static void test_refused(void **state)
+{
+    struct dpb_job job = {.n_workers = 0, .config = ""};
+    struct dpb_job_outcome outcome;
+    dpb_status status;
+    (void)state;
+    assert_int_equal(dpb_launch(&job, &outcome), DPB_USAGE);
+    assert_contains(dpb_first_error(&status), "1 to 1024 workers");
+    dpb_first_error_clear();
+}
+
+int main(void)
+{
+    if (dpb_world_is_rank())
+        return trial_rank_main(cases);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fields),          cmocka_unit_test(test_agree),
+        cmocka_unit_test(test_share),           cmocka_unit_test(test_stranger),
+        cmocka_unit_test(test_warnings_once),   cmocka_unit_test(test_nothing_survives),
+        cmocka_unit_test(test_first_cause),     cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_launcher_killed), cmocka_unit_test(test_interrupted),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
