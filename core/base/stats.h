@@ -21,7 +21,7 @@ struct dpb_stats {
 };
 
 /* Everything is NaN for an empty series, one with a value that is not finite, and for lack of
- * memory; stddev, jitter, uncertainty and ci95 are for a single element. Allocates. */
+ * memory; for a single element stddev, jitter, uncertainty and ci95 are. Allocates. */
 void dpb_stats_of(const double *x, size_t n, struct dpb_stats *stats);
 
 /* Of a rising series, n > 0: linear between the order statistics around (n - 1) p (type 7 of
