@@ -68,7 +68,7 @@ static const char *verified_text(const json_t *row)
 
 static void fill_line(const json_t *row, struct line *line)
 {
-    char low[CELL / 2], high[CELL / 2];
+    char low[CELL / 2 - 2], high[CELL / 2 - 2];
     double speedup = number(row, "speedup");
     bool own_baseline = has_text(row, "speedup_over", "same strategy, 1 worker");
     line->row = row;

@@ -1,0 +1,630 @@
+/* test_result.c - results from made-up journals: the numbers, the names that scripts count on, and
+ * the files. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "study/json.h"
+#include "study/result.h"
+#include "study/summary.h"
+
+enum { CAPACITY = 64, MS = 1000000 };
+
+static void assert_near(double is, double should, double within)
+{
+    if (!(fabs(is - should) <= within)) /* NaN is never near */
+        fail_msg("%.17g should be %.17g", is, should);
+}
+
+static struct dpb_journal *make_journal(void)
+{
+    struct dpb_journal *journal = calloc(1, sizeof *journal + CAPACITY * sizeof(struct dpb_record));
+    assert_non_null(journal);
+    journal->capacity = CAPACITY;
+    journal->timed_from = UINT64_MAX;
+    return journal;
+}
+
+/* Appends a step that begins where the last one ended (the first: at `begin_ms`). Its parts are 5
+ * %, 20 %, 50 %, 10 %, 15 % of it; hidden and wait_peer 30 % and 2 %. */
+static struct dpb_record *add_step(struct dpb_journal *journal, int64_t begin_ms, int64_t ms)
+{
+    uint64_t k = journal->n_records++;
+    struct dpb_record *record = &journal->records[k];
+    int64_t begin = k == 0 ? begin_ms * MS : record[-1].begin_ns + record[-1].step_ns;
+    *record = (struct dpb_record){
+        .begin_ns = begin,
+        .step_ns = ms * MS,
+        .data_wait_ns = ms * MS / 100 * 5,
+        .forward_ns = ms * MS / 100 * 20,
+        .backward_ns = ms * MS / 100 * 50,
+        .optimizer_ns = ms * MS / 100 * 10,
+        .comm_exposed_ns = ms * MS / 100 * 15,
+        .comm_hidden_ns = ms * MS / 100 * 30,
+        .comm_wait_peer_ns = ms * MS / 100 * 2,
+        .comm_bytes = 100,
+        .loss = 1.0,
+    };
+    return record;
+}
+
+static double sum_of_parts(const struct dpb_breakdown *b)
+{
+    return b->data_wait + b->forward + b->backward + b->optimizer + b->comm_exposed;
+}
+
+/* ---- summary -----------------------------------------------------------------------------------
+ */
+
+static void synchronous_takes_the_slowest(void **state)
+{
+    (void)state;
+    /* Steps 0 and 1 are warm-up; the slowest of 2, 3, 4 are workers 1, 0, 2. */
+    static const int64_t ms[3][5] = {
+        {50, 50, 10, 30, 11}, {50, 50, 20, 12, 12}, {50, 50, 10, 10, 40}};
+    const struct dpb_journal *journals[3];
+    for (int w = 0; w < 3; w++) {
+        struct dpb_journal *journal = make_journal();
+        journal->timed_from = 2;
+        journal->steady = journal->gated = true;
+        for (int k = 0; k < 5; k++) {
+            struct dpb_record *record = add_step(journal, 0, ms[w][k]);
+            record->loss = 10 * k + w;
+            record->comm_bytes = (uint64_t)(1000 * (w + 1));
+        }
+        journals[w] = journal;
+    }
+    const struct dpb_summary_args args = {journals, 3, 0, 96, false};
+    struct dpb_summary s;
+    assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
+    assert_int_equal(s.warmup_steps, 2);
+    assert_int_equal(s.n_steps, 3);
+    assert_int_equal(s.step_ns[0], 20 * MS);
+    assert_int_equal(s.step_ns[1], 30 * MS);
+    assert_int_equal(s.step_ns[2], 40 * MS);
+    assert_int_equal(s.elapsed_ns, 90 * MS);
+    assert_near(s.rate.mean, 96 / 0.030, 1e-6);
+    assert_near(s.rate.median, 96 / 0.030, 1e-6);
+    assert_near(sum_of_parts(&s.breakdown), 30 * MS, 1e-3);
+    assert_near(s.breakdown.comm_exposed, 4.5 * MS, 1e-3);
+    assert_near(s.breakdown.comm_hidden, 9.0 * MS, 1e-3);
+    assert_near(s.breakdown.comm_wait_peer, 0.6 * MS, 1e-3);
+    assert_near(s.bytes_per_step, 6000, 1e-9);
+    assert_int_equal(s.n_losses, 5);
+    assert_near(s.loss[0], 1.0, 1e-12);
+    assert_near(s.loss[4], 41.0, 1e-12);
+    assert_true(s.steady);
+    dpb_summary_release(&s);
+    for (int w = 0; w < 3; w++)
+        free((void *)(uintptr_t)journals[w]);
+}
+
+/* The breakdown of a step is that of its slowest worker, not a mean over the workers. */
+static void breakdown_follows_the_slowest(void **state)
+{
+    (void)state;
+    struct dpb_journal *fast = make_journal(), *slow = make_journal();
+    fast->timed_from = slow->timed_from = 0;
+    struct dpb_record *waits = add_step(fast, 0, 100), *computes = add_step(slow, 0, 101);
+    waits->forward_ns = 0;
+    waits->comm_exposed_ns = 35 * MS;
+    computes->comm_exposed_ns = 0;
+    computes->backward_ns += computes->step_ns / 100 * 15;
+    const struct dpb_journal *journals[] = {fast, slow};
+    const struct dpb_summary_args args = {journals, 2, 0, 64, false};
+    struct dpb_summary s;
+    assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
+    assert_near(s.breakdown.comm_exposed, 0, 1e-9);
+    assert_near(sum_of_parts(&s.breakdown), 101 * MS, 1e-3);
+    dpb_summary_release(&s);
+    free(fast);
+    free(slow);
+}
+
+static void local_rates_add_up_in_the_common_window(void **state)
+{
+    (void)state;
+    /* A runs from 0 to 100 ms in steps of 10 ms, but its first takes 20 and its last 40; B from 15
+     * to 75 ms in steps of 20 ms. Within 15..75 A has whole steps from 20 to 60 ms: 4 of 10 ms. */
+    struct dpb_journal *a = make_journal(), *b = make_journal();
+    a->timed_from = b->timed_from = 0;
+    static const int64_t ms[] = {20, 10, 10, 10, 10, 40};
+    for (size_t k = 0; k < sizeof ms / sizeof ms[0]; k++)
+        add_step(a, 0, ms[k]);
+    for (int k = 0; k < 3; k++)
+        add_step(b, 15, 20);
+    const struct dpb_journal *journals[] = {a, b};
+    const struct dpb_summary_args args = {journals, 2, 0, 64, true};
+    struct dpb_summary s;
+    assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
+    assert_false(s.no_common_window);
+    assert_near(s.rate.mean, 32 / 0.010 + 32 / 0.020, 1e-6);
+    assert_int_equal(s.n_steps, 3);
+    /* Both together: 64 samples at 4,800 samples/s. */
+    assert_int_equal(s.step_ns[0], 13333333);
+    assert_near(s.rate.median, 4800, 1e-3);
+    dpb_summary_release(&s);
+
+    /* Alone, a worker's rate is the plain one. */
+    const struct dpb_summary_args alone = {journals, 1, 0, 32, true};
+    assert_int_equal(dpb_summary_make(&alone, &s), DPB_OK);
+    assert_int_equal(s.n_steps, 6);
+    assert_near(s.rate.mean, 6 * 32 / 0.100, 1e-6);
+    dpb_summary_release(&s);
+    free(a);
+    free(b);
+}
+
+static void local_without_common_window_says_so(void **state)
+{
+    (void)state;
+    struct dpb_journal *a = make_journal(), *b = make_journal();
+    a->timed_from = b->timed_from = 0;
+    add_step(a, 0, 10);
+    add_step(b, 500, 10);
+    const struct dpb_journal *journals[] = {a, b};
+    const struct dpb_summary_args args = {journals, 2, 0, 64, true};
+    struct dpb_summary s;
+    assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
+    assert_true(s.no_common_window);
+    assert_true(isnan(s.rate.mean));
+    dpb_summary_release(&s);
+    free(a);
+    free(b);
+}
+
+static void incomplete_journals_give_what_there_is(void **state)
+{
+    (void)state;
+    struct dpb_journal *a = make_journal(), *b = make_journal();
+    for (int k = 0; k < 5; k++)
+        add_step(a, 0, 10);
+    for (int k = 0; k < 4; k++) /* died in its fifth step */
+        add_step(b, 0, 10);
+    a->timed_from = b->timed_from = 2;
+    const struct dpb_journal *journals[] = {a, b};
+    const struct dpb_summary_args args = {journals, 2, 0, 64, false};
+    struct dpb_summary s;
+    assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
+    assert_int_equal(s.n_steps, 2);
+    assert_int_equal(s.n_losses, 4);
+    dpb_summary_release(&s);
+
+    a->timed_from = UINT64_MAX; /* still in warm-up */
+    assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
+    assert_int_equal(s.n_steps, 0);
+    assert_int_equal(s.n_losses, 4);
+    assert_true(isnan(s.rate.mean));
+    assert_true(isnan(s.breakdown.forward));
+    dpb_summary_release(&s);
+
+    journals[1] = NULL; /* never came up */
+    assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
+    assert_int_equal(s.n_losses, 0);
+    dpb_summary_release(&s);
+    free(a);
+    free(b);
+}
+
+static void worst_verdict_stands(void **state)
+{
+    (void)state;
+    struct dpb_journal *a = make_journal(), *b = make_journal();
+    a->verdict_pattern = DPB_VERDICT_PASS;
+    b->verdict_pattern = DPB_VERDICT_FAIL;
+    a->verdict_exchange = DPB_VERDICT_PASS;
+    b->verdict_exchange = DPB_VERDICT_SKIPPED;
+    a->verdict_replicas = b->verdict_replicas = DPB_VERDICT_NOT_APPLICABLE;
+    const struct dpb_journal *journals[] = {a, b};
+    const struct dpb_summary_args args = {journals, 2, 0, 64, false};
+    struct dpb_summary s;
+    assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
+    assert_int_equal(s.pattern, DPB_VERDICT_FAIL);
+    assert_int_equal(s.exchange, DPB_VERDICT_SKIPPED);
+    assert_int_equal(s.replicas, DPB_VERDICT_NOT_APPLICABLE);
+    dpb_summary_release(&s);
+    free(a);
+    free(b);
+}
+
+/* ---- the document ------------------------------------------------------------------------------
+ */
+
+/* An experiment that was never loaded from plugins, and the board of its 2 workers and a server. */
+struct bench {
+    struct dpb_experiment experiment;
+    struct dpb_plugin plugins[DPB_PLUGIN_KINDS];
+    struct dpb_board *board;
+};
+
+static struct dpb_journal *journal_of(struct bench *bench, uint32_t rank)
+{
+    size_t bytes;
+    return dpb_board_journal(bench->board, rank, &bytes);
+}
+
+static int bench_create(void **state)
+{
+    static const char *const names[] = {"lenet", "idx", "cpu", "shm"};
+    static const struct dpb_library libraries[] = {{"oneDNN", "3.2", "3.2.1"}, {0}};
+    struct bench *bench = calloc(1, sizeof *bench);
+    struct dpb_experiment *e = &bench->experiment;
+    size_t bytes = sizeof(struct dpb_journal) + CAPACITY * sizeof(struct dpb_record);
+    *state = bench;
+    dpb_warnings_clear();
+    dpb_first_error_clear();
+    for (size_t kind = 0; kind < DPB_PLUGIN_KINDS; kind++) {
+        bench->plugins[kind] = (struct dpb_plugin){.name = names[kind], .version = "1.2.3"};
+        e->plugins[kind] = &bench->plugins[kind];
+    }
+    bench->plugins[DPB_PLUGIN_COMM].capabilities = DPB_COMM_SYNC | DPB_COMM_BITWISE;
+    bench->plugins[DPB_PLUGIN_DEVICE].libraries = libraries;
+    e->config = dpb_config_create();
+    e->n_workers = 2;
+    e->n_servers = 1;
+    e->accumulate = 1;
+    e->batch = 32;
+    e->global_batch = 64;
+    for (size_t i = 0; i < dpb_settings_n_sections; i++)
+        e->tables[e->n_tables++] = (struct dpb_option_table){
+            dpb_settings_sections[i].name, NULL, dpb_settings_sections[i].rows, &e->settings};
+    if (dpb_config_assign(e->config, "run.workers=2", "x.ini:3") != DPB_OK ||
+        dpb_options_parse(e->tables, e->n_tables, e->config) != DPB_OK ||
+        dpb_board_create(3, bytes, &bench->board) != DPB_OK)
+        return -1;
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        struct dpb_journal *journal = journal_of(bench, rank);
+        struct dpb_status_page *page = dpb_board_page(bench->board, rank);
+        page->role = rank == 2 ? DPB_SERVER : DPB_WORKER;
+        page->pid = 1000 + (int32_t)rank;
+        journal->capacity = CAPACITY;
+        journal->timed_from = 2;
+        journal->threads = 1;
+        journal->checksum = 0xabc;
+        journal->parameters = 61706;
+        journal->macs_per_sample = 416520;
+        for (int k = 0; k < 6 && rank < 2; k++)
+            add_step(journal, 0, 10 + (int64_t)rank);
+    }
+    struct dpb_journal *first = journal_of(bench, 0);
+    first->n_evals = 1;
+    first->evals[0] = (struct dpb_eval){.step = 6, .loss = 0.5, .correct = 890, .samples = 1000};
+    return 0;
+}
+
+static int bench_destroy(void **state)
+{
+    struct bench *bench = *state;
+    dpb_board_destroy(bench->board);
+    dpb_config_destroy(bench->experiment.config);
+    free(bench);
+    return 0;
+}
+
+static bool has_warning(const json_t *document, const char *code)
+{
+    size_t i;
+    const json_t *entry;
+    json_array_foreach(json_object_get(document, "warnings"), i, entry)
+    {
+        if (strcmp(dpb_json_text(entry, "code", ""), code) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void document_has_every_name(void **state)
+{
+    static const char *const paths[] = {
+        "schema",
+        "status",
+        "error",
+        "started",
+        "warnings",
+        "config.run.workers.value",
+        "config.run.workers.origin",
+        "config.comm.bucket.value",
+        "world.workers",
+        "world.servers",
+        "world.learners",
+        "world.launcher",
+        "world.oversubscribed",
+        "model.name",
+        "model.parameters",
+        "model.macs_per_sample",
+        "strategy.name",
+        "strategy.consistency",
+        "batch.per_worker",
+        "batch.global",
+        "timing.warmup_steps",
+        "timing.steps",
+        "timing.steady",
+        "timing.step_ns",
+        "timing.samples_per_s.mean",
+        "timing.samples_per_s.median",
+        "timing.samples_per_s.p10",
+        "timing.samples_per_s.p90",
+        "timing.samples_per_s.ci95",
+        "timing.samples_per_s.jitter",
+        "timing.samples_per_s.uncertainty",
+        "timing.breakdown_ns.data_wait",
+        "timing.breakdown_ns.forward",
+        "timing.breakdown_ns.backward",
+        "timing.breakdown_ns.optimizer",
+        "timing.breakdown_ns.comm_exposed",
+        "timing.breakdown_ns.comm_hidden",
+        "timing.breakdown_ns.comm_wait_peer",
+        "comm.bytes_per_step",
+        "loss",
+        "eval",
+        "verification.pattern",
+        "verification.exchange",
+        "verification.replicas",
+        "machine",
+        "versions.dpbench",
+        "versions.compiler",
+        "versions.kernel",
+        "versions.hwloc.built",
+        "versions.jansson.loaded",
+        "versions.plugins.comm.version",
+        "versions.plugins.device.libraries.oneDNN.loaded",
+        "ranks",
+    };
+    struct bench *bench = *state;
+    json_t *document = dpb_result_make(&bench->experiment, bench->board, DPB_OK, NULL);
+    assert_non_null(document);
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+        if (dpb_json_at(document, paths[i]) == NULL)
+            fail_msg("the result has no %s", paths[i]);
+    assert_string_equal(dpb_json_text(document, "schema", ""), "dpbench.result/1");
+    assert_string_equal(dpb_json_text(document, "status", ""), "ok");
+    assert_true(json_is_null(dpb_json_at(document, "error")));
+    assert_string_equal(dpb_json_text(document, "strategy.consistency", ""), "synchronous");
+    assert_string_equal(dpb_json_text(document, "config.run.workers.origin", ""), "x.ini:3");
+    assert_near(dpb_json_number(document, "config.comm.bucket.value"), 4 << 20, 0);
+    assert_near(dpb_json_number(document, "timing.samples_per_s.mean"), 64 / 0.011, 1e-6);
+    assert_int_equal(json_array_size(dpb_json_at(document, "timing.step_ns")), 4);
+    assert_int_equal(json_array_size(dpb_json_at(document, "timing.samples_per_s.ci95")), 2);
+    assert_int_equal(json_array_size(json_object_get(document, "loss")), 6);
+    const json_t *eval = json_array_get(json_object_get(document, "eval"), 0);
+    assert_near(dpb_json_number(eval, "accuracy"), 0.89, 1e-12);
+    assert_near(dpb_json_number(eval, "step"), 6, 0);
+    const json_t *ranks = json_object_get(document, "ranks");
+    assert_int_equal(json_array_size(ranks), 3);
+    assert_string_equal(dpb_json_text(json_array_get(ranks, 2), "role", ""), "server");
+    assert_string_equal(dpb_json_text(json_array_get(ranks, 1), "checksum", ""),
+                        "0x0000000000000abc");
+    assert_near(dpb_json_number(json_array_get(ranks, 1), "step_ns.median"), 11 * MS, 1e-3);
+    assert_false(has_warning(document, "not_finite"));
+    json_decref(document);
+}
+
+static void not_finite_is_null_and_warned_of(void **state)
+{
+    struct bench *bench = *state;
+    journal_of(bench, 1)->records[3].loss = NAN;
+    json_t *document = dpb_result_make(&bench->experiment, bench->board, DPB_OK, NULL);
+    const json_t *loss = json_object_get(document, "loss");
+    assert_true(json_is_null(json_array_get(loss, 3)));
+    assert_true(json_is_real(json_array_get(loss, 2)));
+    assert_true(has_warning(document, "not_finite"));
+    json_decref(document);
+}
+
+static void statuses_are_named(void **state)
+{
+    struct bench *bench = *state;
+    bench->plugins[DPB_PLUGIN_COMM].capabilities = DPB_COMM_LOCAL;
+    json_t *document =
+        dpb_result_make(&bench->experiment, bench->board, DPB_INTERRUPTED, "stopped");
+    assert_string_equal(dpb_json_text(document, "status", ""), "interrupted");
+    assert_string_equal(dpb_json_text(document, "error", ""), "stopped");
+    assert_string_equal(dpb_json_text(document, "strategy.consistency", ""), "none");
+    json_decref(document);
+    document = dpb_result_make(&bench->experiment, NULL, DPB_PEER, "rank 1 died \xff");
+    assert_string_equal(dpb_json_text(document, "status", ""), "failed");
+    assert_string_equal(dpb_json_text(document, "error", ""), "rank 1 died ?");
+    assert_true(json_is_null(dpb_json_at(document, "timing.samples_per_s.mean")));
+    json_decref(document);
+}
+
+static void warnings_are_counted_once(void **state)
+{
+    struct bench *bench = *state;
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        struct dpb_status_page *page = dpb_board_page(bench->board, rank);
+        page->n_warnings = 1;
+        strcpy(page->warnings[0].code, "clock");
+        memset(page->warnings[0].text, 'x', sizeof page->warnings[0].text); /* no end */
+    }
+    json_t *document = dpb_result_make(&bench->experiment, bench->board, DPB_OK, NULL);
+    const json_t *warnings = json_object_get(document, "warnings");
+    assert_int_equal(json_array_size(warnings), 1);
+    assert_near(dpb_json_number(json_array_get(warnings, 0), "count"), 2, 0);
+    assert_int_equal(strlen(dpb_json_text(json_array_get(warnings, 0), "text", "")), 256);
+    json_decref(document);
+}
+
+static char *printed(const json_t *document)
+{
+    char *text = NULL;
+    size_t length;
+    FILE *out = open_memstream(&text, &length);
+    dpb_result_print(document, out);
+    fclose(out);
+    return text;
+}
+
+static void table_closes_with_the_rate(void **state)
+{
+    struct bench *bench = *state;
+    json_t *document = dpb_result_make(&bench->experiment, bench->board, DPB_OK, NULL);
+    char *text = printed(document), *last = strstr(text, "SamplesPerSec:");
+    assert_non_null(last);
+    assert_string_equal(last, "SamplesPerSec: 5818.2 +- 0.0 (jitter 0.0)\n");
+    assert_non_null(strstr(text, "shm, consistency: synchronous"));
+    assert_non_null(strstr(text, "89.00 % of the test set after 6 steps"));
+    assert_non_null(strstr(text, "comm_exposed     1.650 ms  15.0 %"));
+    free(text);
+    json_decref(document);
+    document = dpb_result_make(&bench->experiment, NULL, DPB_PEER, "rank 1 died");
+    text = printed(document);
+    assert_null(strstr(text, "SamplesPerSec:"));
+    assert_non_null(strstr(text, "failed: rank 1 died"));
+    free(text);
+    json_decref(document);
+}
+
+/* ---- files -------------------------------------------------------------------------------------
+ */
+
+static size_t count_files(const char *directory)
+{
+    size_t n = 0;
+    DIR *dir = opendir(directory);
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
+        n += entry->d_name[0] != '.';
+    closedir(dir);
+    return n;
+}
+
+struct place {
+    char root[64], results[128], file[128];
+};
+
+static int place_create(void **state)
+{
+    struct place *place = calloc(1, sizeof *place);
+    strcpy(place->root, "/tmp/dpbench-test-XXXXXX");
+    if (mkdtemp(place->root) == NULL)
+        return -1;
+    snprintf(place->results, sizeof place->results, "%s/a/b", place->root);
+    snprintf(place->file, sizeof place->file, "%s/out.json", place->root);
+    *state = place;
+    dpb_first_error_clear();
+    return 0;
+}
+
+static int place_destroy(void **state)
+{
+    struct place *place = *state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", place->root);
+    int rc = system(command);
+    free(place);
+    return rc;
+}
+
+static void never_over_another_runs_file(void **state)
+{
+    struct place *place = *state;
+    char name[PATH_MAX];
+    json_t *document =
+        json_pack("{s:{s:s}, s:{s:i}}", "strategy", "name", "shm", "world", "workers", 2);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(dpb_result_write(document, NULL, place->results, "my run/1", name),
+                         DPB_OK);
+        assert_int_equal(count_files(place->results), i + 1);
+        json_t *read = json_load_file(name, 0, NULL);
+        assert_true(json_equal(read, document));
+        json_decref(read);
+    }
+    assert_non_null(strstr(name, "/a/b/my_run_1-shm-w2-"));
+    json_decref(document);
+}
+
+static void named_file_is_replaced_whole(void **state)
+{
+    struct place *place = *state;
+    char name[PATH_MAX];
+    json_t *old = json_pack("{s:i}", "old", 1), *new = json_object();
+    for (int i = 0; i < 1000; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "key%d", i);
+        json_object_set_new(new, key, json_integer(i));
+    }
+    assert_int_equal(dpb_result_write(old, place->file, "unused", "run", name), DPB_OK);
+    assert_string_equal(name, place->file);
+
+    /* A disk that is full after 4 KiB. */
+    struct rlimit kept, small = {4096, RLIM_INFINITY};
+    getrlimit(RLIMIT_FSIZE, &kept);
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small);
+    dpb_status status = dpb_result_write(new, place->file, "unused", "run", name);
+    setrlimit(RLIMIT_FSIZE, &kept);
+    assert_int_equal(status, DPB_IO);
+    assert_non_null(strstr(dpb_first_error(NULL), place->file));
+    assert_int_equal(count_files(place->root), 1);
+    json_t *read = json_load_file(place->file, 0, NULL);
+    assert_true(json_equal(read, old));
+    json_decref(read);
+
+    assert_int_equal(dpb_result_write(new, place->file, "unused", "run", name), DPB_OK);
+    read = json_load_file(place->file, 0, NULL);
+    assert_true(json_equal(read, new));
+    assert_int_equal(count_files(place->root), 1);
+    json_decref(read);
+    json_decref(old);
+    json_decref(new);
+}
+
+static void probe_refuses_and_leaves_nothing(void **state)
+{
+    struct place *place = *state;
+    char below[160];
+    assert_int_equal(dpb_result_probe(NULL, place->results), DPB_OK);
+    assert_int_equal(count_files(place->root), 0);
+    assert_int_equal(dpb_result_probe(NULL, ""), DPB_OK);
+
+    int fd = open(place->file, O_CREAT | O_WRONLY | O_CLOEXEC, 0666);
+    close(fd);
+    snprintf(below, sizeof below, "%s/sub", place->file);
+    assert_int_equal(dpb_result_probe(NULL, below), DPB_USAGE);
+    assert_non_null(strstr(dpb_first_error(NULL), "--output FILE"));
+    assert_int_equal(dpb_result_probe(NULL, place->file), DPB_USAGE);
+    assert_int_equal(dpb_result_probe(below, "unused"), DPB_USAGE);
+    assert_int_equal(dpb_result_probe(place->root, "unused"), DPB_USAGE);
+    assert_int_equal(dpb_result_probe(place->file, "unused"), DPB_OK);
+    assert_int_equal(count_files(place->root), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(synchronous_takes_the_slowest),
+        cmocka_unit_test(breakdown_follows_the_slowest),
+        cmocka_unit_test(local_rates_add_up_in_the_common_window),
+        cmocka_unit_test(local_without_common_window_says_so),
+        cmocka_unit_test(incomplete_journals_give_what_there_is),
+        cmocka_unit_test(worst_verdict_stands),
+        cmocka_unit_test_setup_teardown(document_has_every_name, bench_create, bench_destroy),
+        cmocka_unit_test_setup_teardown(not_finite_is_null_and_warned_of, bench_create,
+                                        bench_destroy),
+        cmocka_unit_test_setup_teardown(statuses_are_named, bench_create, bench_destroy),
+        cmocka_unit_test_setup_teardown(warnings_are_counted_once, bench_create, bench_destroy),
+        cmocka_unit_test_setup_teardown(table_closes_with_the_rate, bench_create, bench_destroy),
+        cmocka_unit_test_setup_teardown(never_over_another_runs_file, place_create, place_destroy),
+        cmocka_unit_test_setup_teardown(named_file_is_replaced_whole, place_create, place_destroy),
+        cmocka_unit_test_setup_teardown(probe_refuses_and_leaves_nothing, place_create,
+                                        place_destroy),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
