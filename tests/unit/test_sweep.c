@@ -1,0 +1,569 @@
+/* test_sweep.c - sweeps: the product and its order, rows against numbers made by hand, the table.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "study/json.h"
+#include "study/sweep.h"
+
+#define FILE_LINE "x.ini:9"
+
+static void assert_near(double is, double should)
+{
+    if (!(fabs(is - should) <= 1e-9 * fmax(1, fabs(should)))) /* NaN is never near */
+        fail_msg("%.17g should be %.17g", is, should);
+}
+
+/* A configuration of "SECTION.KEY=VALUE" texts, ended by NULL; from a file, but those that begin
+ * with `!` from the command line. */
+static struct dpb_config *configure(const char *const *settings)
+{
+    struct dpb_config *config = dpb_config_create();
+    assert_non_null(config);
+    dpb_first_error_clear();
+    for (; *settings != NULL; settings++) {
+        bool late = (*settings)[0] == '!';
+        assert_int_equal(
+            dpb_config_assign(config, *settings + late, late ? "command line" : FILE_LINE), DPB_OK);
+    }
+    return config;
+}
+
+#define CONFIGURE(...) configure((const char *const[]){__VA_ARGS__, NULL})
+
+static struct dpb_sweep *sweep_of(struct dpb_config *config)
+{
+    struct dpb_sweep *sweep = NULL;
+    assert_true(dpb_sweep_wanted(config));
+    assert_int_equal(dpb_sweep_create(config, &sweep), DPB_OK);
+    return sweep;
+}
+
+static const char *value_of(const struct dpb_config *config, const char *section, const char *key)
+{
+    const struct dpb_setting *setting = dpb_config_get(config, section, key);
+    return setting == NULL ? NULL : setting->value;
+}
+
+/* ---- the product -------------------------------------------------------------------------------
+ */
+
+static void axes_multiply(void **state)
+{
+    (void)state;
+    struct dpb_config *config =
+        CONFIGURE("run.batch=32", "run.workers=7", "sweep.comm.name= a ,b,\tc",
+                  "sweep.run.workers=1,2", "sweep.repeats=4");
+    struct dpb_sweep *sweep = sweep_of(config);
+    assert_int_equal(sweep->n_axes, 2);
+    assert_int_equal(sweep->n_cells, 6);
+    assert_int_equal(sweep->repeats, 4);
+    assert_int_equal(sweep->accuracy, 0);
+    bool seen[3][2] = {{false}};
+    for (size_t cell = 0; cell < 6; cell++) {
+        struct dpb_sweep_job job = {.cell = cell};
+        struct dpb_config *made = NULL;
+        assert_int_equal(dpb_sweep_config(sweep, &job, &made), DPB_OK);
+        const char *name = value_of(made, "comm", "name"), *n = value_of(made, "run", "workers");
+        assert_int_equal(strlen(name), 1);
+        assert_false(seen[name[0] - 'a'][n[0] - '1']);
+        seen[name[0] - 'a'][n[0] - '1'] = true;
+        assert_string_equal(value_of(made, "run", "batch"), "32");
+        assert_string_equal(dpb_config_get(made, "comm", "name")->origin, FILE_LINE);
+        assert_false(dpb_sweep_wanted(made));
+        dpb_config_destroy(made);
+    }
+    char label[64];
+    dpb_sweep_label(sweep, &(struct dpb_sweep_job){.cell = 1}, label, sizeof label);
+    assert_string_equal(label, "comm.name=a run.workers=2");
+    dpb_sweep_destroy(sweep);
+    dpb_config_destroy(config);
+}
+
+static void one_duration_stands(void **state)
+{
+    (void)state;
+    struct dpb_config *config = CONFIGURE("run.epochs=3", "sweep.run.steps=10,20");
+    struct dpb_sweep *sweep = sweep_of(config);
+    struct dpb_config *made = NULL;
+    assert_int_equal(dpb_sweep_config(sweep, &(struct dpb_sweep_job){.cell = 1}, &made), DPB_OK);
+    assert_null(value_of(made, "run", "epochs"));
+    assert_string_equal(value_of(made, "run", "steps"), "20");
+    dpb_config_destroy(made);
+    dpb_sweep_destroy(sweep);
+    dpb_config_destroy(config);
+}
+
+static void command_line_takes_an_axis_place(void **state)
+{
+    (void)state;
+    struct dpb_config *config = CONFIGURE("!comm.name=b", "!run.seconds=2", "sweep.comm.name=a,b",
+                                          "sweep.run.steps=10,20", "sweep.run.workers=1,2");
+    struct dpb_sweep *sweep = sweep_of(config);
+    assert_int_equal(sweep->n_cells, 2);
+    struct dpb_config *made = NULL;
+    assert_int_equal(dpb_sweep_config(sweep, &(struct dpb_sweep_job){.cell = 0}, &made), DPB_OK);
+    assert_string_equal(value_of(made, "comm", "name"), "b");
+    assert_string_equal(value_of(made, "run", "seconds"), "2");
+    assert_null(value_of(made, "run", "steps"));
+    dpb_config_destroy(made);
+    dpb_sweep_destroy(sweep);
+    dpb_config_destroy(config);
+}
+
+static void bad_sweeps_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *settings[3], *message;
+    } cases[] = {
+        {{"sweep.comm.name=a,,b"}, FILE_LINE ": sweep.comm.name has an empty value"},
+        {{"sweep.comm.name="}, FILE_LINE ": sweep.comm.name has an empty value"},
+        {{"sweep.comm.name=a,b, a"}, "has 'a' twice; to repeat measurements set sweep.repeats"},
+        {{"sweep.repeat=3"}, "'repeat' is no axis of a sweep: write SECTION.KEY = LIST"},
+        {{"sweep.run.=3"}, "is no axis"},
+        {{"sweep.sweep.repeats=1,2"}, "cannot sweep"},
+        {{"sweep.repeats=0"}, "repeats"},
+        {{"sweep.repeats=three"}, "repeats"},
+        {{"!sweep.comm.name=a,b", "!comm.name=a"}, "are both given; leave one out"},
+        {{"sweep.repeats=1000", "sweep.run.seed=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,"
+                                "21,22,23,24,25,26,27,28,29,30,31,32,33,34,35,36,37,38,39,40,41,42,"
+                                "43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63,64,"
+                                "65,66,67,68,69,70,71,72,73,74,75,76,77,78,79,80,81,82,83,84,85,86,"
+                                "87,88,89,90,91,92,93,94,95,96,97,98,99,100,101"},
+         "101 cells and 1000 repeats"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dpb_config *config = configure(cases[i].settings);
+        struct dpb_sweep *sweep = NULL;
+        assert_int_equal(dpb_sweep_create(config, &sweep), DPB_USAGE);
+        if (strstr(dpb_first_error(NULL), cases[i].message) == NULL)
+            fail_msg("'%s' should say '%s'", dpb_first_error(NULL), cases[i].message);
+        assert_null(sweep);
+        dpb_config_destroy(config);
+    }
+}
+
+static void order_is_interleaved_and_seeded(void **state)
+{
+    (void)state;
+    enum { CELLS = 12, REPEATS = 5 };
+    struct dpb_config *config =
+        CONFIGURE("sweep.comm.name=a,b,c,d,e,f", "sweep.run.workers=1,2", "sweep.repeats=5");
+    struct dpb_sweep *sweep = sweep_of(config);
+    struct dpb_sweep_job jobs[CELLS * REPEATS], again[CELLS * REPEATS], other[CELLS * REPEATS];
+    dpb_sweep_order(sweep, 1, jobs);
+    dpb_sweep_order(sweep, 1, again);
+    dpb_sweep_order(sweep, 2, other);
+    size_t n_moved = 0, n_as_before = 0, n_as_other = 0;
+    for (uint32_t repeat = 0; repeat < REPEATS; repeat++) {
+        unsigned seen = 0;
+        for (size_t i = 0; i < CELLS; i++) {
+            const struct dpb_sweep_job *job = &jobs[repeat * CELLS + i];
+            assert_int_equal(job->repeat, repeat);
+            assert_false(job->accuracy);
+            assert_true(job->cell < CELLS);
+            seen |= 1u << job->cell;
+            n_moved += job->cell != i;
+            n_as_before += repeat > 0 && job->cell == job[-CELLS].cell;
+            n_as_other += job->cell == other[repeat * CELLS + i].cell;
+            assert_int_equal(job->cell, again[repeat * CELLS + i].cell);
+        }
+        assert_int_equal(seen, (1u << CELLS) - 1); /* every cell once in each repeat */
+    }
+    assert_true(n_moved > CELLS * REPEATS / 2);
+    assert_true(n_as_before < CELLS * (REPEATS - 1) / 2);
+    assert_true(n_as_other < CELLS * REPEATS / 2);
+    dpb_sweep_destroy(sweep);
+    dpb_config_destroy(config);
+}
+
+static void accuracy_is_a_job_of_each_strategy(void **state)
+{
+    (void)state;
+    struct dpb_config *config =
+        CONFIGURE("run.seconds=1", "eval.final=yes", "run.require_steady=yes", "sweep.accuracy=500",
+                  "sweep.comm.name=a,b", "sweep.run.workers=1,4,2", "sweep.run.batch=8,16");
+    struct dpb_sweep *sweep = sweep_of(config);
+    struct dpb_sweep_job jobs[12];
+    assert_int_equal(dpb_sweep_accuracy_jobs(sweep, jobs), 2);
+    for (size_t i = 0; i < 2; i++) {
+        struct dpb_config *made = NULL;
+        assert_true(jobs[i].accuracy);
+        assert_int_equal(dpb_sweep_config(sweep, &jobs[i], &made), DPB_OK);
+        assert_string_equal(value_of(made, "comm", "name"), i == 0 ? "a" : "b");
+        assert_string_equal(value_of(made, "run", "workers"), "4");
+        assert_string_equal(value_of(made, "run", "steps"), "500");
+        assert_null(value_of(made, "run", "seconds"));
+        assert_string_equal(value_of(made, "eval", "final"), "yes");
+        assert_string_equal(value_of(made, "run", "require_steady"), "no");
+        dpb_config_destroy(made);
+    }
+    struct dpb_config *timing = NULL;
+    assert_int_equal(dpb_sweep_config(sweep, &(struct dpb_sweep_job){.cell = 0}, &timing), DPB_OK);
+    assert_null(value_of(timing, "eval", "final"));
+    assert_string_equal(value_of(timing, "run", "seconds"), "1");
+    dpb_config_destroy(timing);
+    dpb_sweep_destroy(sweep);
+    dpb_config_destroy(config);
+}
+
+/* ---- rows --------------------------------------------------------------------------------------
+ */
+
+struct made_run {
+    const char *strategy;
+    int workers, threads;
+    double rate, exposed_share;
+    size_t n_steps;
+    const char *pattern;
+};
+
+/* A result as a job would give it: 10 samples a worker and step, loss falling by 1 a 100 samples.
+ */
+static json_t *make_result(const struct made_run *run)
+{
+    int global_batch = 10 * run->workers;
+    json_t *loss = json_array();
+    for (size_t k = 0; k < run->n_steps; k++)
+        json_array_append_new(loss, json_real(9 - (double)(k + 1) * global_batch / 100.0));
+    double step_ns = 1e9 * global_batch / run->rate;
+    json_t *result = json_pack("{s:s, s:s, s:n, s:{s:s, s:s}, s:{s:i, s:i, s:b}, s:{s:i, s:i}}", //
+                               "schema", "dpbench.result/1", "status", "ok", "error",            //
+                               "strategy", "name", run->strategy, "consistency",                 //
+                               strcmp(run->strategy, "independent") == 0 ? "none" : "synchronous",
+                               "world", "workers", run->workers, "servers", 0, "oversubscribed", 0,
+                               "batch", "per_worker", 10, "global", global_batch);
+    json_t *timing = json_pack(
+        "{s:I, s:f, s:b, s:b, s:{s:f, s:[f, f]}, s:{s:f, s:f}}", //
+        "steps", (json_int_t)run->n_steps, "elapsed_ns", step_ns * (double)run->n_steps, "steady",
+        1, "gated", 1, "samples_per_s", "mean", run->rate, "ci95", run->rate - 1, run->rate + 2,
+        "breakdown_ns", "comm_exposed", run->exposed_share * step_ns, "comm_hidden", 0.0);
+    assert_non_null(result);
+    assert_non_null(timing);
+    json_object_set_new(result, "timing", timing);
+    json_object_set_new(result, "comm", json_pack("{s:f}", "bytes_per_step", 1e6));
+    json_object_set_new(result, "loss", loss);
+    json_object_set_new(result, "eval", json_array());
+    json_object_set_new(result, "verification",
+                        json_pack("{s:s, s:s, s:s}", "pattern", run->pattern, "exchange", "skipped",
+                                  "replicas", run->pattern));
+    json_object_set_new(result, "ranks", json_pack("[{s:i}]", "threads", run->threads));
+    return result;
+}
+
+static void add_run(const struct dpb_sweep *sweep, size_t cell, uint32_t repeat, json_t *document,
+                    struct made_run run)
+{
+    const struct dpb_sweep_job job = {.cell = cell, .repeat = repeat};
+    run.threads = run.threads ? run.threads : 1;
+    run.pattern = run.pattern ? run.pattern : "pass";
+    dpb_sweep_add(sweep, &job, make_result(&run), document);
+}
+
+static void add_accuracy_run(const struct dpb_sweep *sweep, size_t cell, double accuracy,
+                             json_t *document, struct made_run run)
+{
+    const struct dpb_sweep_job job = {.cell = cell, .accuracy = true};
+    run.threads = 1;
+    run.pattern = "pass";
+    json_t *result = make_result(&run);
+    json_object_set_new(result, "eval",
+                        json_pack("[{s:i, s:f}]", "step", 500, "accuracy", accuracy));
+    dpb_sweep_add(sweep, &job, result, document);
+}
+
+/* independent and shm with 1 and 2 workers; 2 repeats. */
+struct study {
+    struct dpb_config *config;
+    struct dpb_sweep *sweep;
+    json_t *document;
+};
+
+static struct study study_of(struct dpb_config *config)
+{
+    struct study study = {.config = config, .sweep = sweep_of(config)};
+    study.document = dpb_sweep_document(study.sweep, config);
+    assert_non_null(study.document);
+    return study;
+}
+
+static void study_end(struct study *study)
+{
+    json_decref(study->document);
+    dpb_sweep_destroy(study->sweep);
+    dpb_config_destroy(study->config);
+}
+
+static struct study make_study(void)
+{
+    struct study s = study_of(CONFIGURE("sweep.comm.name=independent,shm", "sweep.run.workers=1,2",
+                                        "sweep.repeats=2", "sweep.accuracy=500"));
+    static const struct made_run runs[4] = {{"independent", 1, 1, 1000, 0.0, 40, "not_applicable"},
+                                            {"independent", 2, 1, 1900, 0.0, 40, "not_applicable"},
+                                            {"shm", 1, 1, 980, 0.01, 40, "pass"},
+                                            {"shm", 2, 1, 1600, 0.15, 40, "pass"}};
+    for (uint32_t repeat = 0; repeat < 2; repeat++)
+        for (size_t cell = 0; cell < 4; cell++) {
+            struct made_run run = runs[cell];
+            run.rate += repeat == 0 ? -20 : 20;
+            add_run(s.sweep, cell, repeat, s.document, run);
+        }
+    add_accuracy_run(s.sweep, 1, 0.8125, s.document, runs[1]);
+    add_accuracy_run(s.sweep, 3, 0.875, s.document, runs[3]);
+    return s;
+}
+
+static const json_t *row_at(const struct study *s, size_t i)
+{
+    const json_t *row = json_array_get(json_object_get(s->document, "rows"), i);
+    assert_non_null(row);
+    return row;
+}
+
+static void rows_compare_with_independent(void **state)
+{
+    (void)state;
+    struct study s = make_study();
+    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    assert_string_equal(dpb_json_text(s.document, "status", ""), "ok");
+    assert_int_equal(json_array_size(json_object_get(s.document, "runs")), 10);
+    assert_int_equal(json_array_size(json_object_get(s.document, "rows")), 4);
+    const json_t *row = row_at(&s, 3); /* shm, 2 workers */
+    assert_string_equal(dpb_json_text(row, "strategy", ""), "shm");
+    assert_near(dpb_json_number(row, "samples_per_s.median"), 1600);
+    assert_near(dpb_json_number(row, "samples_per_s.low"), 1580);
+    assert_near(dpb_json_number(row, "samples_per_s.high"), 1620);
+    assert_string_equal(dpb_json_text(row, "samples_per_s.interval", ""),
+                        "min..max of the repeats");
+    assert_near(dpb_json_number(row, "speedup"), 1.6);
+    assert_near(dpb_json_number(row, "efficiency"), 0.8);
+    assert_string_equal(dpb_json_text(row, "speedup_over", ""), "independent, 1 worker");
+    assert_near(dpb_json_number(row, "speedup_over_same_strategy"), 1600.0 / 980);
+    assert_near(dpb_json_number(row, "comm_exposed_share"), 0.15);
+    assert_near(dpb_json_number(row, "accuracy"), 0.875);
+    assert_true(json_is_true(json_object_get(row, "verified")));
+    assert_true(json_is_false(json_object_get(row, "proved")));
+    /* All reached 400 samples: its last tenth ends with steps at 370, 380, 390, 400 of one worker
+     * and at 380, 400 of two. */
+    assert_near(dpb_json_number(s.document, "loss_samples"), 400);
+    assert_near(dpb_json_number(row_at(&s, 2), "loss"), 9 - 3.85);
+    assert_near(dpb_json_number(row, "loss"), 9 - 3.90);
+    assert_true(json_is_null(json_object_get(row_at(&s, 1), "verified")));
+    assert_near(dpb_json_number(row_at(&s, 0), "accuracy"), 0.8125);
+    assert_int_equal(json_array_size(json_object_get(s.document, "warnings")), 0);
+    study_end(&s);
+}
+
+static void rows_fall_back_to_the_same_strategy(void **state)
+{
+    (void)state;
+    struct study s =
+        study_of(CONFIGURE("sweep.comm.name=shm", "sweep.run.workers=1,4", "sweep.repeats=1"));
+    add_run(s.sweep, 0, 0, s.document, (struct made_run){"shm", 1, 0, 500, 0, 10, NULL});
+    add_run(s.sweep, 1, 0, s.document, (struct made_run){"shm", 4, 0, 1000, 0, 10, NULL});
+    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    const json_t *row = row_at(&s, 1);
+    assert_near(dpb_json_number(row, "speedup"), 2);
+    assert_near(dpb_json_number(row, "efficiency"), 0.5);
+    assert_string_equal(dpb_json_text(row, "speedup_over", ""), "same strategy, 1 worker");
+    assert_near(dpb_json_number(row, "samples_per_s.low"), 999); /* one repeat: the run's own */
+    assert_near(dpb_json_number(row, "samples_per_s.high"), 1002);
+    study_end(&s);
+}
+
+/* Another batch or other cores are no baseline, and other cores are warned of. */
+static void unlike_cells_do_not_compare(void **state)
+{
+    (void)state;
+    struct study s = study_of(
+        CONFIGURE("sweep.comm.name=independent,shm", "sweep.run.workers=1,2", "sweep.repeats=1"));
+    add_run(s.sweep, 0, 0, s.document, (struct made_run){"independent", 1, 2, 500, 0, 10, NULL});
+    add_run(s.sweep, 3, 0, s.document, (struct made_run){"shm", 2, 1, 1000, 0, 10, NULL});
+    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    const json_t *row = row_at(&s, 1);
+    assert_true(json_is_null(json_object_get(row, "speedup")));
+    assert_true(json_is_null(json_object_get(row, "speedup_over")));
+    const json_t *warnings = json_object_get(s.document, "warnings");
+    assert_int_equal(json_array_size(warnings), 1);
+    assert_string_equal(dpb_json_text(json_array_get(warnings, 0), "code", ""), "cores_differ");
+    study_end(&s);
+
+    s = study_of(
+        CONFIGURE("sweep.comm.name=independent,shm", "sweep.run.batch=10,20", "sweep.repeats=1"));
+    add_run(s.sweep, 0, 0, s.document, (struct made_run){"independent", 1, 1, 500, 0, 10, NULL});
+    add_run(s.sweep, 3, 0, s.document, (struct made_run){"shm", 2, 1, 1000, 0, 10, NULL});
+    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    assert_true(json_is_null(json_object_get(row_at(&s, 1), "speedup")));
+    study_end(&s);
+}
+
+static json_t *refused(const char *error)
+{
+    return json_pack("{s:s, s:s, s:s, s:{s:{s:{s:s}}}}", "schema", "dpbench.result/1", "status",
+                     "failed", "error", error, "config", "comm", "name", "value", "shm");
+}
+
+static char *printed(const json_t *document)
+{
+    char *text = NULL;
+    size_t length;
+    FILE *out = open_memstream(&text, &length);
+    dpb_sweep_print(document, out);
+    fclose(out);
+    return text;
+}
+
+static void failed_cells_are_rows(void **state)
+{
+    (void)state;
+    struct study s = study_of(CONFIGURE("sweep.comm.name=independent,shm", "sweep.repeats=1"));
+    add_run(s.sweep, 0, 0, s.document,
+            (struct made_run){"independent", 1, 1, 500, 0, 10, "not_applicable"});
+    const struct dpb_sweep_job job = {.cell = 1};
+    dpb_sweep_add(s.sweep, &job, refused("comm 'shm' cannot do that"), s.document);
+    dpb_sweep_finish(s.sweep, DPB_FAILED, s.document);
+    assert_string_equal(dpb_json_text(s.document, "status", ""), "failed");
+    assert_string_equal(dpb_json_text(s.document, "error", ""),
+                        "1 of 2 runs are not ok; the first: comm 'shm' cannot do that");
+    const json_t *row = row_at(&s, 1);
+    assert_string_equal(dpb_json_text(row, "status", ""), "failed");
+    assert_string_equal(dpb_json_text(row, "strategy", ""), "shm");
+    assert_string_equal(dpb_json_text(row, "error", ""), "comm 'shm' cannot do that");
+    char *text = printed(s.document);
+    assert_non_null(strstr(text, "failed: comm 'shm' cannot do that"));
+    free(text);
+    study_end(&s);
+}
+
+static void interrupted_sweep_keeps_what_there_is(void **state)
+{
+    (void)state;
+    struct study s = study_of(CONFIGURE("sweep.comm.name=independent,shm", "sweep.repeats=3"));
+    add_run(s.sweep, 1, 0, s.document, (struct made_run){"shm", 1, 1, 500, 0, 10, NULL});
+    dpb_sweep_finish(s.sweep, DPB_INTERRUPTED, s.document);
+    assert_string_equal(dpb_json_text(s.document, "status", ""), "interrupted");
+    assert_int_equal(json_array_size(json_object_get(s.document, "rows")), 1);
+    char *text = printed(s.document);
+    assert_non_null(strstr(text, "\ninterrupted: "));
+    free(text);
+    study_end(&s);
+}
+
+static void worst_verification_of_the_repeats_stands(void **state)
+{
+    (void)state;
+    struct study s = study_of(CONFIGURE("sweep.comm.name=shm", "sweep.repeats=2"));
+    add_run(s.sweep, 0, 0, s.document, (struct made_run){"shm", 2, 1, 500, 0, 10, "pass"});
+    add_run(s.sweep, 0, 1, s.document, (struct made_run){"shm", 2, 1, 500, 0, 10, "skipped"});
+    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    assert_true(json_is_false(json_object_get(row_at(&s, 0), "verified")));
+    study_end(&s);
+}
+
+/* ---- the table ---------------------------------------------------------------------------------
+ */
+
+static void assert_lines_fit(const char *text)
+{
+    for (const char *line = text; *line != '\0';) {
+        size_t length = strcspn(line, "\n");
+        if (length > 100)
+            fail_msg("%zu columns: %.*s", length, (int)length, line);
+        line += length + (line[length] == '\n');
+    }
+}
+
+static void table_says_who_was_fastest(void **state)
+{
+    (void)state;
+    struct study s = make_study();
+    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    char *text = printed(s.document);
+    assert_lines_fit(text);
+    assert_non_null(strstr(
+        text, "strategy     workers  samples/s    interval  speedup  effic.  exposed    loss  "
+              "accuracy  verified\n"
+              "independent        1       1000   980..1020     1.00   100 %    0.0 %  5.1500   "
+              "81.25 %       n/a\n"));
+    assert_non_null(strstr(
+        text, "\nshm                2       1600  1580..1620     1.60    80 %   15.0 %  5.1000   "
+              "87.50 %       yes\n"));
+    assert_non_null(strstr(text, "- 2 workers: shm is fastest; that is 84 % of the rate without "
+                                 "any exchange.\n"));
+    assert_non_null(strstr(text, "median of 2 repeats"));
+    assert_non_null(strstr(text, "speedup: over independent"));
+    assert_null(strstr(text, "warning"));
+    free(text);
+    study_end(&s);
+}
+
+static void overlapping_intervals_show_no_winner(void **state)
+{
+    (void)state;
+    static const double rates[2][2] = {{1000, 1010}, {1005, 1030}};
+    struct study s = study_of(CONFIGURE("sweep.comm.name=replicated,shm", "sweep.repeats=2"));
+    for (uint32_t repeat = 0; repeat < 2; repeat++)
+        for (size_t cell = 0; cell < 2; cell++)
+            add_run(s.sweep, cell, repeat, s.document,
+                    (struct made_run){cell == 0 ? "replicated" : "shm", 2, 1, rates[cell][repeat],
+                                      0, 10, NULL});
+    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    char *text = printed(s.document);
+    assert_non_null(strstr(text, "- 2 workers: shm is fastest, 1.01 times the next, replicated "
+                                 "(their intervals overlap: no"));
+    free(text);
+    study_end(&s);
+}
+
+static void other_axes_head_their_rows(void **state)
+{
+    (void)state;
+    struct study s = study_of(CONFIGURE("sweep.comm.name=independent,shm",
+                                        "sweep.run.precision=fp32,bf16", "sweep.repeats=1"));
+    for (size_t cell = 0; cell < 4; cell++)
+        add_run(s.sweep, cell, 0, s.document,
+                (struct made_run){cell < 2 ? "independent" : "shm", 1, 1, 1000 + 100 * (double)cell,
+                                  0, 10, NULL});
+    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    assert_near(dpb_json_number(row_at(&s, 3), "speedup"),
+                1300.0 / 1100); /* of its own precision */
+    char *text = printed(s.document), *bf16 = strstr(text, "\nrun.precision = bf16:\nindependent ");
+    assert_non_null(strstr(text, "\nrun.precision = fp32:\nindependent "));
+    assert_non_null(bf16);
+    assert_non_null(strstr(bf16, "\nshm "));
+    assert_lines_fit(text);
+    free(text);
+    study_end(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(axes_multiply),
+        cmocka_unit_test(one_duration_stands),
+        cmocka_unit_test(command_line_takes_an_axis_place),
+        cmocka_unit_test(bad_sweeps_are_refused),
+        cmocka_unit_test(order_is_interleaved_and_seeded),
+        cmocka_unit_test(accuracy_is_a_job_of_each_strategy),
+        cmocka_unit_test(rows_compare_with_independent),
+        cmocka_unit_test(rows_fall_back_to_the_same_strategy),
+        cmocka_unit_test(unlike_cells_do_not_compare),
+        cmocka_unit_test(failed_cells_are_rows),
+        cmocka_unit_test(interrupted_sweep_keeps_what_there_is),
+        cmocka_unit_test(worst_verification_of_the_repeats_stands),
+        cmocka_unit_test(table_says_who_was_fastest),
+        cmocka_unit_test(overlapping_intervals_show_no_winner),
+        cmocka_unit_test(other_axes_head_their_rows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
