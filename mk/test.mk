@@ -51,15 +51,15 @@ $(BUILD)/tests/test_cpu: $(REFERENCE_OPS)
 $(BUILD)/tests/test_%: tests/unit/test_%.c $(TEST_LIB_OBJ) $(BUILD)/libcore.a
 	@echo "  TEST  $@"
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(TEST_CFLAGS) -MF $@.d -o $@ $(filter %.c %.o %.a,$^) $(TEST_LIBS)
+	$(Q)$(CC) $(CFLAGS) $(TEST_CFLAGS) -MF $@.d -o $@ $< $(filter %.o %.a,$^) $(TEST_LIBS)
 $(BUILD)/tests/test_%: tests/system/test_%.c $(TEST_LIB_OBJ) $(BUILD)/libcore.a
 	@echo "  TEST  $@"
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(TEST_CFLAGS) -MF $@.d -o $@ $(filter %.c %.o %.a,$^) $(TEST_LIBS)
+	$(Q)$(CC) $(CFLAGS) $(TEST_CFLAGS) -MF $@.d -o $@ $< $(filter %.o %.a,$^) $(TEST_LIBS)
 $(BUILD)/tests/test_%: tests/long/test_%.c $(TEST_LIB_OBJ) $(BUILD)/libcore.a
 	@echo "  TEST  $@"
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(TEST_CFLAGS) -MF $@.d -o $@ $(filter %.c %.o %.a,$^) $(TEST_LIBS)
+	$(Q)$(CC) $(CFLAGS) $(TEST_CFLAGS) -MF $@.d -o $@ $< $(filter %.o %.a,$^) $(TEST_LIBS)
 
 $(BUILD)/obj/tests/%.o: tests/%.c
 	@echo "  CC    $<"
@@ -70,6 +70,6 @@ $(BUILD)/obj/tests/%.o: tests/%.c
 $(BUILD)/tests/plugins/%.so: tests/plugins/%.c $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_comm))
 	@echo "  LD    $@"
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(PLUGIN_CFLAGS) -MF $@.d -shared -o $@ $(filter %.c %.o,$^) -lm -lpthread
+	$(Q)$(CC) $(CFLAGS) $(PLUGIN_CFLAGS) -MF $@.d -shared -o $@ $< $(filter %.o,$^) -lm -lpthread
 
 -include $(wildcard $(BUILD)/tests/*.d $(BUILD)/tests/plugins/*.d)

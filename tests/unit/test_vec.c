@@ -42,14 +42,15 @@ static double get(dpb_dtype type, const void *x, uint64_t i)
     return (double)dpb_bf16_to_fp32(((const uint16_t *)x)[i]);
 }
 
+/* By memcpy: callers put into words of another type too. */
 static void put(dpb_dtype type, void *x, uint64_t i, double value)
 {
-    if (type == DPB_FP64)
-        ((double *)x)[i] = value;
-    else if (type == DPB_FP32)
-        ((float *)x)[i] = (float)value;
-    else
-        ((uint16_t *)x)[i] = dpb_bf16_from_fp32((float)value);
+    float single = (float)value;
+    uint16_t half = dpb_bf16_from_fp32(single);
+    const void *bits = type == DPB_FP64 ? (const void *)&value
+                       : type == DPB_FP32 ? (const void *)&single
+                                          : (const void *)&half;
+    memcpy((char *)x + i * dpb_dtype_size(type), bits, dpb_dtype_size(type));
 }
 
 /* Values whose sums round differently in another order. */
