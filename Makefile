@@ -56,7 +56,7 @@ endif
 endef
 $(foreach k,$(KINDS),$(foreach n,$(call plugin_names,$(k)),$(eval $(call plugin_rule,$(k),$(n)))))
 
-.PHONY: all core plugins
+.PHONY: all core plugins run help clean
 all: $(BUILD)/dpbench plugins
 	$(Q)tools/summary $(BUILD) "$(HAVE_CPU)" "$(CPU_REASON)"
 core: $(BUILD)/dpbench
@@ -87,6 +87,18 @@ $(BUILD)/obj/plugins/%.o: plugins/%.c
 
 # Arithmetic that the compiler should vectorise, and code for one instruction set, by file.
 $(BUILD)/obj/core/base/vec.o $(BUILD)/obj/core/train/optimizer.o: CFLAGS += -O3
+
+# Two commands do all the set-up: this is one. A second make looks again at what deps brought.
+run: deps
+	$(Q)$(MAKE) all
+	$(Q)$(BUILD)/dpbench -c conf/quickstart.ini run.results=$(BUILD)/results
+
+clean:
+	rm -rf $(filter-out $(BUILD)/deps $(BUILD)/venv,$(wildcard $(BUILD)/*))
+
+help:
+	@sed -n '/^$$/q; s/^# \{0,1\}//p' Makefile
+	@echo "Targets: all run deps check check-unit check-NAME check-long mutants asan ubsan clean"
 
 include $(filter-out mk/onednn.mk,$(sort $(wildcard mk/*.mk)))
 

@@ -20,7 +20,7 @@ endif
 tests: all $(UNIT_TESTS) $(SYSTEM_TESTS) $(LONG_TESTS) $(TEST_PLUGINS)
 
 check: tests
-	$(Q)BUILD=$(BUILD) tools/run-tests $(UNIT_TESTS) $(SYSTEM_TESTS)
+	$(Q)BUILD=$(BUILD) tools/run-tests $(UNIT_TESTS) tests/system/layers.sh $(SYSTEM_TESTS)
 check-unit: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(UNIT_TESTS)
 # One test program: make check-feed

@@ -16,7 +16,7 @@
 /* What the numbers are for; a stream never shares numbers with another. The counter's words:
  *   INIT       tensor, element / 4, 0, 0
  *   DROPOUT    node, element of the sample / 4, sample in the global batch, step
- *   SHUFFLE    position, epoch, 0, 0
+ *   SHUFFLE    half of a Feistel round, epoch, round, 0
  *   SYNTHETIC  sample, element / 4, 0, 0
  *   AUGMENT    sample, epoch, what, 0
  *   EXCHANGE   rank, element / 4, step, 0 */

@@ -1,0 +1,48 @@
+#!/bin/sh
+# Dependencies flow one way: cli -> study -> train -> graph, world -> base; public headers include each
+# other alone; plugins include public headers, the libraries beside them and nothing of core's; and a
+# plugin exports its entry and nothing else. Run from the top of the tree; BUILD=build.
+build=${DPB_BUILD:-build}
+passed=0 failed=0
+
+verdict() { # TEXT OFFENDERS: passes when there are none
+    if [ -z "$2" ]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "$1:"
+        echo "$2" | sed 's/^/    /'
+    fi
+}
+
+includes() { # of the files in "$@": FILE:LINE:#include "X"
+    grep -nE '^#include "' "$@" /dev/null
+}
+
+layer() { # NAME MAY-INCLUDE...: what else its files include from core
+    name=$1
+    allowed=$(echo "dpbench $*" | tr ' ' '|')
+    verdict "core/$name includes more than $allowed" \
+        "$(includes core/"$name"/*.[ch]* | grep -vE "#include \"($allowed)/" | grep -vE '#include "[^/]*"')"
+}
+
+layer base
+layer graph base
+layer world base
+layer train base graph world
+layer study base graph world train
+layer cli base graph world train study
+
+verdict "public headers include private ones" \
+    "$(includes core/include/dpbench/*.h | grep -vE '#include "[a-z]+\.h"')"
+verdict "plugins include core's private headers" \
+    "$(find plugins -name '*.[ch]' -exec grep -nHE '^#include "(base|graph|world|train|study|cli)/|\.\./core' {} +)"
+verdict "core knows a library of a plugin" \
+    "$(grep -rnE '#include <(dnnl|oneapi|cuda|mpi|infiniband|nccl)' core)"
+
+for plugin in "$build"/plugins/*_*.so; do
+    verdict "$plugin exports more than its entry" \
+        "$(nm -D --defined-only "$plugin" | grep -vE ' (dpb_plugin_entry|_init|_fini|__bss_start|_edata|_end|__asan.*|__odr_asan.*|__ubsan.*)$')"
+done
+echo "$passed passed, $failed failed, 0 skipped"
+[ "$failed" -eq 0 ]
