@@ -1,6 +1,6 @@
 /* cmd_sweep.c - a sweep at work: every cell is checked first, then each job runs in processes of
  * its own; a job that fails is a row with its reason. */
-#include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "cli/cli.h"
+#include "study/json.h"
 #include "study/result.h"
 #include "study/sweep.h"
 
@@ -41,35 +42,77 @@ static void listen_end(const struct listening *old)
 struct plan {
     char *results, *name;
     uint64_t seed;
+    char built[256];    /* model and data that were last opened */
+    char refusal[1024]; /* of the first cell whose combination cannot work */
+    dpb_status refused;
 };
+
+/* Opens data and builds the network where they are others than those of the cell before: a missing
+ * file is found here and not by every job. */
+static dpb_status build_cell(const struct dpb_sweep *sweep, size_t cell,
+                             struct dpb_experiment *experiment, struct plan *plan)
+{
+    char wanted[sizeof plan->built] = "";
+    for (size_t i = 0; i < sweep->n_axes; i++) {
+        const struct dpb_sweep_axis *axis = &sweep->axes[i];
+        size_t at = strlen(wanted);
+        if (strcmp(axis->section, "data") == 0 || strcmp(axis->section, "model") == 0)
+            snprintf(wanted + at, sizeof wanted - at, " %s", dpb_sweep_value(sweep, cell, i));
+    }
+    if (plan->results != NULL && strcmp(wanted, plan->built) == 0)
+        return DPB_OK;
+    memcpy(plan->built, wanted, sizeof wanted);
+    return dpb_experiment_build(experiment);
+}
+
+static dpb_status check_cell(const struct dpb_sweep *sweep, size_t cell, struct plan *plan)
+{
+    const struct dpb_sweep_job job = {.cell = cell};
+    struct dpb_config *config = NULL;
+    struct dpb_experiment *experiment = NULL;
+    DPB_TRY(dpb_sweep_config(sweep, &job, &config));
+    dpb_status status = dpb_experiment_create(config, &experiment);
+    if (status == DPB_OK)
+        status = build_cell(sweep, cell, experiment, plan);
+    if (status == DPB_OK && plan->results == NULL) {
+        plan->results = strdup(experiment->settings.run.results);
+        plan->name = strdup(experiment->settings.run.name);
+        plan->seed = (uint64_t)experiment->settings.run.seed;
+        if (plan->results == NULL || plan->name == NULL)
+            status = dpb_fail(DPB_NO_MEMORY, "out of memory");
+    }
+    dpb_experiment_destroy(experiment);
+    dpb_config_destroy(config);
+    return status;
+}
 
 /* What is wrong by itself (an unknown option, a value out of range) ends the sweep before its first
  * job; a combination that cannot work is a row with its reason. */
-static dpb_status check_cells(const struct dpb_sweep *sweep, struct plan *plan)
+static dpb_status check_each_cell(const struct dpb_sweep *sweep, struct plan *plan)
 {
-    dpb_status first_refused = DPB_OK;
     for (size_t cell = 0; cell < sweep->n_cells; cell++) {
-        struct dpb_sweep_job job = {.cell = cell};
-        struct dpb_config *config = NULL;
-        struct dpb_experiment *experiment = NULL;
-        DPB_TRY(dpb_sweep_config(sweep, &job, &config));
-        dpb_status status = dpb_experiment_create(config, &experiment);
-        if (status == DPB_OK && plan->results == NULL) {
-            plan->results = strdup(experiment->settings.run.results);
-            plan->name = strdup(experiment->settings.run.name);
-            plan->seed = (uint64_t)experiment->settings.run.seed;
-        }
-        dpb_experiment_destroy(experiment);
-        dpb_config_destroy(config);
+        dpb_status status = check_cell(sweep, cell, plan);
         if (status != DPB_OK && status != DPB_UNSUPPORTED)
             return status;
-        if (status != DPB_OK && first_refused == DPB_OK)
-            first_refused = status;
+        if (status != DPB_OK && plan->refused == DPB_OK) {
+            plan->refused = status;
+            snprintf(plan->refusal, sizeof plan->refusal, "%s", dpb_first_error(NULL));
+        }
         dpb_first_error_clear();
     }
-    if (plan->results == NULL || plan->name == NULL)
-        return first_refused != DPB_OK ? first_refused : dpb_fail(DPB_NO_MEMORY, "out of memory");
-    return DPB_OK;
+    return plan->results != NULL ? DPB_OK : dpb_fail(plan->refused, "%s", plan->refusal);
+}
+
+/* Without messages of cells that will say the same when their turn comes. */
+static dpb_status check_cells(const struct dpb_sweep *sweep, struct plan *plan)
+{
+    const struct dpb_log_hooks silent = {.silent = true};
+    dpb_log_set_hooks(&silent);
+    dpb_status status = check_each_cell(sweep, plan);
+    dpb_log_set_hooks(NULL);
+    if (status != DPB_OK)
+        dpb_log(DPB_LOG_ERROR, "%s", dpb_first_error(NULL));
+    return status;
 }
 
 /* Timing jobs in their order, then one for the accuracy of each strategy. */
@@ -89,15 +132,12 @@ static struct dpb_sweep_job *plan_jobs(const struct dpb_sweep *sweep, uint64_t s
 static void report_job(size_t i, size_t n_jobs, const char *label,
                        const struct dpb_execution *execution)
 {
-    const json_t *rate =
-        json_object_get(json_object_get(execution->result, "timing"), "samples_per_s");
-    const json_t *mean = json_object_get(rate, "mean");
-    if (execution->status == DPB_OK && json_is_number(mean))
-        dpb_log(DPB_LOG_INFO, "[%zu/%zu] %s: %.1f samples/s", i + 1, n_jobs, label,
-                json_number_value(mean));
+    double rate = dpb_json_number(execution->result, "timing.samples_per_s.mean");
+    if (execution->status == DPB_OK && isfinite(rate))
+        dpb_log(DPB_LOG_INFO, "[%zu/%zu] %s: %.1f samples/s", i + 1, n_jobs, label, rate);
     else
         dpb_log(DPB_LOG_INFO, "[%zu/%zu] %s: %s", i + 1, n_jobs, label,
-                execution->status == DPB_OK ? "done" : dpb_status_name(execution->status));
+                dpb_json_text(execution->result, "status", "failed"));
 }
 
 static dpb_status run_job(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job, size_t i,

@@ -26,6 +26,7 @@ struct maker {
     const struct dpb_journal *journals[MAX_RANKS];
     uint32_t n_workers, n_ranks;
     struct dpb_summary summary;
+    bool counting; /* numbers that are not finite: off where nothing was timed */
     uint64_t n_not_finite;
     char first_not_finite[64];
     json_t *document;
@@ -37,7 +38,7 @@ struct maker {
 /* A real that should be finite; one that is not becomes null and is counted for the warning. */
 static json_t *real(struct maker *maker, double value, const char *name)
 {
-    if (!isfinite(value) && maker->n_not_finite++ == 0)
+    if (!isfinite(value) && maker->counting && maker->n_not_finite++ == 0)
         snprintf(maker->first_not_finite, sizeof maker->first_not_finite, "%s", name);
     return dpb_json_real(value);
 }
@@ -253,8 +254,10 @@ static void warn_of_numbers(struct maker *maker, json_t *warnings)
     if (summary->gated && summary->n_steps > 0 && fabs(drift) > run->steady_drift)
         dpb_warnings_add(warnings, "drift",
                          "the timed steps drift by %.1f %% from first to last, more than "
-                         "run.steady_drift = %.1f %%",
+                         "run.steady_drift = %.2g %%",
                          100 * drift, 100 * run->steady_drift);
+    if (summary->n_steps == 0 && !summary->no_common_window)
+        dpb_warnings_add(warnings, "nothing_timed", "the run ended before its first timed step");
     if (maker->n_not_finite > 0)
         dpb_warnings_add(warnings, "not_finite",
                          "%llu numbers are not finite and stand as null; the first is %s",
@@ -282,6 +285,8 @@ static json_t *make_document(struct maker *maker, dpb_status status, const char 
     json_t *batch = json_pack("{s:I, s:I, s:I}", "per_worker", (json_int_t)experiment->batch,
                               "global", (json_int_t)experiment->global_batch, "accumulate",
                               (json_int_t)experiment->accumulate);
+    maker->counting = maker->summary.n_steps > 0;
+    json_t *timing = timing_to_json(maker);
     json_t *comm = json_pack("{s:o}", "bytes_per_step",
                              real(maker, maker->summary.bytes_per_step, "comm.bytes_per_step"));
     json_t *document = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
@@ -295,7 +300,7 @@ static json_t *make_document(struct maker *maker, dpb_status status, const char 
                                  "model", model_to_json(maker),                         //
                                  "strategy", strategy_to_json(experiment),              //
                                  "batch", batch,                                        //
-                                 "timing", timing_to_json(maker),                       //
+                                 "timing", timing,                                      //
                                  "comm", comm,                                          //
                                  "loss", loss_to_json(maker),                           //
                                  "eval", eval_to_json(maker),                           //

@@ -81,11 +81,13 @@ static void print_breakdown(const json_t *document, FILE *out)
         {"wait_peer", "timing.breakdown_ns.comm_wait_peer", "of both: a late peer"},
     };
     double step = mean_step_ns(document);
-    fprintf(out, "  %-13s %10.3f ms\n", "step", step / 1e6);
+    double unit_ns = step < 1e6 ? 1e3 : 1e6;
+    const char *unit = step < 1e6 ? "us" : "ms";
+    fprintf(out, "  %-13s %10.3f %s\n", "step", step / unit_ns, unit);
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         double value = number(document, parts[i].path);
-        fprintf(out, "    %-12s %9.3f ms %5.1f %%  %s\n", parts[i].name, value / 1e6,
-                100 * value / step, parts[i].meaning);
+        fprintf(out, "    %-12s %9.3f %s %5.1f %%%s%s\n", parts[i].name, value / unit_ns, unit,
+                100 * value / step, parts[i].meaning[0] ? "  " : "", parts[i].meaning);
     }
     fprintf(out, "  %-13s %.3f MB a step, over all processes\n", "payload",
             number(document, "comm.bytes_per_step") / 1e6);

@@ -292,9 +292,8 @@ void dpb_sweep_order(const struct dpb_sweep *sweep, uint64_t seed, struct dpb_sw
     }
 }
 
-/* What a cell has for SECTION.KEY, on an axis or in the base; "" when it is left to its default. */
-static const char *cell_setting(const struct dpb_sweep *sweep, size_t cell, const char *section,
-                                const char *key)
+const char *dpb_sweep_setting(const struct dpb_sweep *sweep, size_t cell, const char *section,
+                              const char *key)
 {
     for (size_t i = 0; i < sweep->n_axes; i++)
         if (strcmp(sweep->axes[i].section, section) == 0 && strcmp(sweep->axes[i].key, key) == 0)
@@ -307,14 +306,16 @@ size_t dpb_sweep_accuracy_jobs(const struct dpb_sweep *sweep, struct dpb_sweep_j
 {
     size_t n = 0;
     for (size_t cell = 0; cell < sweep->n_cells && sweep->accuracy > 0; cell++) {
-        const char *strategy = cell_setting(sweep, cell, "comm", "name");
+        const char *strategy = dpb_sweep_setting(sweep, cell, "comm", "name");
         size_t i = 0;
-        while (i < n && strcmp(cell_setting(sweep, jobs[i].cell, "comm", "name"), strategy) != 0)
+        while (i < n &&
+               strcmp(dpb_sweep_setting(sweep, jobs[i].cell, "comm", "name"), strategy) != 0)
             i++;
-        long workers = strtol(cell_setting(sweep, cell, "run", "workers"), NULL, 10);
+        long workers = strtol(dpb_sweep_setting(sweep, cell, "run", "workers"), NULL, 10);
         if (i == n)
             jobs[n++] = (struct dpb_sweep_job){.cell = cell, .accuracy = true};
-        else if (workers > strtol(cell_setting(sweep, jobs[i].cell, "run", "workers"), NULL, 10))
+        else if (workers >
+                 strtol(dpb_sweep_setting(sweep, jobs[i].cell, "run", "workers"), NULL, 10))
             jobs[i].cell = cell;
     }
     return n;

@@ -54,6 +54,9 @@ void dpb_sweep_destroy(struct dpb_sweep *sweep); /* accepts NULL */
 
 /* The value that a cell has on an axis. Cells count with the last axis fastest. @borrowed. */
 const char *dpb_sweep_value(const struct dpb_sweep *sweep, size_t cell, size_t axis);
+/* What it has for SECTION.KEY, on an axis or in the base; "" where that is left to the default. */
+const char *dpb_sweep_setting(const struct dpb_sweep *sweep, size_t cell, const char *section,
+                              const char *key);
 /* The configuration of one job. *config is @owned. */
 dpb_status dpb_sweep_config(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
                             struct dpb_config **config);

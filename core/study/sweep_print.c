@@ -287,18 +287,23 @@ static bool any_line(const struct line *lines, size_t n, size_t column, char mar
 static void note_meanings(const json_t *document, const struct line *lines, size_t n, FILE *out)
 {
     double repeats = number(document, "repeats"), steps = number(document, "accuracy_steps");
-    bool independent = false;
-    for (size_t i = 0; i < n; i++)
+    bool independent = false, repeated = false, single = false;
+    for (size_t i = 0; i < n; i++) {
+        repeated |= number(lines[i].row, "runs") > 1;
+        single |= number(lines[i].row, "runs") == 1;
         independent |= has_text(lines[i].row, "speedup_over", "independent, 1 worker");
+    }
     print_note(out,
                "- samples/s: median of %.0f repeat%s, interval: %s; speedup: over %s with one "
                "worker, same cores a worker and batch%s; effic. = speedup / workers.",
                repeats, repeats == 1 ? "" : "s",
-               repeats > 1 ? "slowest .. fastest repeat" : "95 % of the median step (bootstrap)",
+               !repeated ? "95 % of the run's mean"
+               : single  ? "slowest .. fastest repeat (of one: 95 % of its mean)"
+                         : "slowest .. fastest repeat",
                independent ? "independent" : "the same strategy",
                independent && any_line(lines, n, 4, '*') ? " (*: over the same strategy)" : "");
     char accuracy[128] = "";
-    if (steps > 0)
+    if (steps > 0 && isfinite(number(document, "accuracy_workers")))
         snprintf(accuracy, sizeof accuracy,
                  "; accuracy: of the test set after %.0f steps with %.0f workers", steps,
                  number(document, "accuracy_workers"));

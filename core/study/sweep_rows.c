@@ -3,7 +3,8 @@
  *
  * A row's rate is the median over the repeats of their mean rates, and its interval goes from the
  * slowest to the fastest repeat: steps of one process share its luck with memory and cores, so only
- * repeats are independent of each other. With one repeat it is that run's bootstrap interval.
+ * repeats are independent of each other. With one repeat it is the 95 % interval of that run's
+ * mean.
  */
 #include <math.h>
 #include <stdio.h>
@@ -269,11 +270,10 @@ static json_t *rate_to_json(const struct cell_runs *runs)
     struct spread rate = spread_over(runs, rate_of_run);
     const char *interval = "min..max of the repeats";
     if (runs->n_ok == 1) {
-        const json_t *ci95 = dpb_json_at(runs->ok[0], "timing.samples_per_s.ci95");
-        const json_t *low = json_array_get(ci95, 0), *high = json_array_get(ci95, 1);
-        interval = "95 % bootstrap interval of the median step";
-        rate.low = json_is_number(low) ? json_number_value(low) : NAN;
-        rate.high = json_is_number(high) ? json_number_value(high) : NAN;
+        double uncertainty = dpb_json_number(runs->ok[0], "timing.samples_per_s.uncertainty");
+        interval = "95 % of the run's mean";
+        rate.low = rate.median - 1.96 * uncertainty;
+        rate.high = rate.median + 1.96 * uncertainty;
     }
     return json_pack("{s:o, s:o, s:o, s:s}", "median", dpb_json_real(rate.median), "low",
                      dpb_json_real(rate.low), "high", dpb_json_real(rate.high), "interval",
@@ -293,22 +293,39 @@ static const char *text_of_any(const json_t *run, const char *path, const char *
     return dpb_json_text(run, path, dpb_json_text(run, in_config, "?"));
 }
 
+/* A job that was refused never had a world; its configuration says how many it would have had. */
+static json_t *workers_to_json(const struct dpb_sweep *sweep, size_t cell, const json_t *run)
+{
+    const json_t *workers = dpb_json_at(run, "world.workers");
+    if (workers != NULL)
+        return json_incref((json_t *)(uintptr_t)workers);
+    const char *text = dpb_sweep_setting(sweep, cell, "run", "workers");
+    long n = strtol(text, NULL, 10);
+    return n > 0 ? json_integer(n) : json_null();
+}
+
 static json_t *row_to_json(const struct dpb_sweep *sweep, size_t cell, double samples,
                            const struct cell_runs *runs)
 {
-    const char *status = runs->n_failed > 0 ? "failed" : runs->n_ok > 0 ? "ok" : "interrupted";
-    const json_t *workers = dpb_json_at(runs->any, "world.workers");
+    bool timed = isfinite(spread_over(runs, rate_of_run).median);
+    const char *status = runs->n_failed > 0 ? "failed"
+                         : timed            ? "ok"
+                         : runs->n_ok > 0   ? "not timed"
+                                            : "interrupted";
+    const char *error = runs->n_ok > 0 && !timed
+                            ? "no timed steps that all workers ran at once; give it more steps"
+                            : runs->reason;
     double accuracy = spread_over(runs, accuracy_of_run).median;
     bool gated = any_true(runs, "timing.gated", true);
     json_t *row =
-        json_pack("{s:I, s:o, s:s, s:s, s:s, s:O?, s:s?, s:I, s:I}",                             //
+        json_pack("{s:I, s:o, s:s, s:s, s:s, s:o, s:s?, s:I, s:I}",                              //
                   "cell_index", (json_int_t)cell,                                                //
                   "cell", cell_to_json(sweep, cell),                                             //
                   "status", status,                                                              //
                   "strategy", text_of_any(runs->any, "strategy.name", "config.comm.name.value"), //
                   "consistency", dpb_json_text(runs->any, "strategy.consistency", "?"),          //
-                  "workers", workers,                                                            //
-                  "error", runs->reason,                                                         //
+                  "workers", workers_to_json(sweep, cell, runs->any),                            //
+                  "error", error,                                                                //
                   "runs", (json_int_t)runs->n_ok,                                                //
                   "failed_runs", (json_int_t)runs->n_failed);
     json_t *numbers = json_pack(

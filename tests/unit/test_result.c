@@ -226,7 +226,7 @@ static void worst_verdict_stands(void **state)
 {
     (void)state;
     struct dpb_journal *a = make_journal(), *b = make_journal();
-    a->verdict_pattern = DPB_VERDICT_PASS;
+    a->verdict_pattern = DPB_VERDICT_SKIPPED;
     b->verdict_pattern = DPB_VERDICT_FAIL;
     a->verdict_exchange = DPB_VERDICT_PASS;
     b->verdict_exchange = DPB_VERDICT_SKIPPED;
@@ -427,6 +427,21 @@ static void not_finite_is_null_and_warned_of(void **state)
     json_decref(document);
 }
 
+static void untimed_run_says_so_once(void **state)
+{
+    struct bench *bench = *state;
+    for (uint32_t rank = 0; rank < 2; rank++)
+        journal_of(bench, rank)->timed_from = UINT64_MAX;
+    json_t *document =
+        dpb_result_make(&bench->experiment, bench->board, DPB_INTERRUPTED, "stopped");
+    assert_true(json_is_null(dpb_json_at(document, "timing.samples_per_s.mean")));
+    assert_true(json_is_null(dpb_json_at(document, "comm.bytes_per_step")));
+    assert_true(has_warning(document, "nothing_timed"));
+    assert_false(has_warning(document, "not_finite"));
+    assert_int_equal(json_array_size(json_object_get(document, "loss")), 6);
+    json_decref(document);
+}
+
 static void statuses_are_named(void **state)
 {
     struct bench *bench = *state;
@@ -618,6 +633,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(document_has_every_name, bench_create, bench_destroy),
         cmocka_unit_test_setup_teardown(not_finite_is_null_and_warned_of, bench_create,
                                         bench_destroy),
+        cmocka_unit_test_setup_teardown(untimed_run_says_so_once, bench_create, bench_destroy),
         cmocka_unit_test_setup_teardown(statuses_are_named, bench_create, bench_destroy),
         cmocka_unit_test_setup_teardown(warnings_are_counted_once, bench_create, bench_destroy),
         cmocka_unit_test_setup_teardown(table_closes_with_the_rate, bench_create, bench_destroy),

@@ -226,30 +226,36 @@ struct made_run {
     double rate, exposed_share;
     size_t n_steps;
     const char *pattern;
+    int batch; /* of a worker; 0: 10 */
 };
 
-/* A result as a job would give it: 10 samples a worker and step, loss falling by 1 a 100 samples.
+/* A result as a job would give it: loss falling by 1 a 100 samples.
  */
 static json_t *make_result(const struct made_run *run)
 {
-    int global_batch = 10 * run->workers;
+    int batch = run->batch > 0 ? run->batch : 10, global_batch = batch * run->workers;
     json_t *loss = json_array();
     for (size_t k = 0; k < run->n_steps; k++)
         json_array_append_new(loss, json_real(9 - (double)(k + 1) * global_batch / 100.0));
-    double step_ns = 1e9 * global_batch / run->rate;
+    bool timed = isfinite(run->rate);
+    double step_ns = timed ? 1e9 * global_batch / run->rate : 1;
     json_t *result = json_pack("{s:s, s:s, s:n, s:{s:s, s:s}, s:{s:i, s:i, s:b}, s:{s:i, s:i}}", //
                                "schema", "dpbench.result/1", "status", "ok", "error",            //
                                "strategy", "name", run->strategy, "consistency",                 //
                                strcmp(run->strategy, "independent") == 0 ? "none" : "synchronous",
                                "world", "workers", run->workers, "servers", 0, "oversubscribed", 0,
-                               "batch", "per_worker", 10, "global", global_batch);
-    json_t *timing = json_pack(
-        "{s:I, s:f, s:b, s:b, s:{s:f, s:[f, f]}, s:{s:f, s:f}}", //
-        "steps", (json_int_t)run->n_steps, "elapsed_ns", step_ns * (double)run->n_steps, "steady",
-        1, "gated", 1, "samples_per_s", "mean", run->rate, "ci95", run->rate - 1, run->rate + 2,
-        "breakdown_ns", "comm_exposed", run->exposed_share * step_ns, "comm_hidden", 0.0);
+                               "batch", "per_worker", batch, "global", global_batch);
+    json_t *timing =
+        json_pack("{s:I, s:f, s:b, s:b, s:{s:f, s:f}, s:{s:f, s:f}}",                   //
+                  "steps", (json_int_t)run->n_steps,                                    //
+                  "elapsed_ns", step_ns * (double)run->n_steps,                         //
+                  "steady", 1, "gated", 1,                                              //
+                  "samples_per_s", "mean", timed ? run->rate : 0.0, "uncertainty", 5.0, //
+                  "breakdown_ns", "comm_exposed", run->exposed_share * step_ns, "comm_hidden", 0.0);
     assert_non_null(result);
     assert_non_null(timing);
+    if (!timed)
+        json_object_del(timing, "samples_per_s");
     json_object_set_new(result, "timing", timing);
     json_object_set_new(result, "comm", json_pack("{s:f}", "bytes_per_step", 1e6));
     json_object_set_new(result, "loss", loss);
@@ -308,10 +314,11 @@ static struct study make_study(void)
 {
     struct study s = study_of(CONFIGURE("sweep.comm.name=independent,shm", "sweep.run.workers=1,2",
                                         "sweep.repeats=2", "sweep.accuracy=500"));
-    static const struct made_run runs[4] = {{"independent", 1, 1, 1000, 0.0, 40, "not_applicable"},
-                                            {"independent", 2, 1, 1900, 0.0, 40, "not_applicable"},
-                                            {"shm", 1, 1, 980, 0.01, 40, "pass"},
-                                            {"shm", 2, 1, 1600, 0.15, 40, "pass"}};
+    static const struct made_run runs[4] = {
+        {"independent", 1, 1, 1000, 0.0, 40, "not_applicable", 0},
+        {"independent", 2, 1, 1900, 0.0, 40, "not_applicable", 0},
+        {"shm", 1, 1, 980, 0.01, 40, "pass", 0},
+        {"shm", 2, 1, 1600, 0.15, 40, "pass", 0}};
     for (uint32_t repeat = 0; repeat < 2; repeat++)
         for (size_t cell = 0; cell < 4; cell++) {
             struct made_run run = runs[cell];
@@ -369,15 +376,15 @@ static void rows_fall_back_to_the_same_strategy(void **state)
     (void)state;
     struct study s =
         study_of(CONFIGURE("sweep.comm.name=shm", "sweep.run.workers=1,4", "sweep.repeats=1"));
-    add_run(s.sweep, 0, 0, s.document, (struct made_run){"shm", 1, 0, 500, 0, 10, NULL});
-    add_run(s.sweep, 1, 0, s.document, (struct made_run){"shm", 4, 0, 1000, 0, 10, NULL});
+    add_run(s.sweep, 0, 0, s.document, (struct made_run){"shm", 1, 0, 500, 0, 10, NULL, 0});
+    add_run(s.sweep, 1, 0, s.document, (struct made_run){"shm", 4, 0, 1000, 0, 10, NULL, 0});
     dpb_sweep_finish(s.sweep, DPB_OK, s.document);
     const json_t *row = row_at(&s, 1);
     assert_near(dpb_json_number(row, "speedup"), 2);
     assert_near(dpb_json_number(row, "efficiency"), 0.5);
     assert_string_equal(dpb_json_text(row, "speedup_over", ""), "same strategy, 1 worker");
-    assert_near(dpb_json_number(row, "samples_per_s.low"), 999); /* one repeat: the run's own */
-    assert_near(dpb_json_number(row, "samples_per_s.high"), 1002);
+    assert_near(dpb_json_number(row, "samples_per_s.low"), 1000 - 1.96 * 5); /* of one run */
+    assert_near(dpb_json_number(row, "samples_per_s.high"), 1000 + 1.96 * 5);
     study_end(&s);
 }
 
@@ -387,8 +394,8 @@ static void unlike_cells_do_not_compare(void **state)
     (void)state;
     struct study s = study_of(
         CONFIGURE("sweep.comm.name=independent,shm", "sweep.run.workers=1,2", "sweep.repeats=1"));
-    add_run(s.sweep, 0, 0, s.document, (struct made_run){"independent", 1, 2, 500, 0, 10, NULL});
-    add_run(s.sweep, 3, 0, s.document, (struct made_run){"shm", 2, 1, 1000, 0, 10, NULL});
+    add_run(s.sweep, 0, 0, s.document, (struct made_run){"independent", 1, 2, 500, 0, 10, NULL, 0});
+    add_run(s.sweep, 3, 0, s.document, (struct made_run){"shm", 2, 1, 1000, 0, 10, NULL, 0});
     dpb_sweep_finish(s.sweep, DPB_OK, s.document);
     const json_t *row = row_at(&s, 1);
     assert_true(json_is_null(json_object_get(row, "speedup")));
@@ -400,10 +407,51 @@ static void unlike_cells_do_not_compare(void **state)
 
     s = study_of(
         CONFIGURE("sweep.comm.name=independent,shm", "sweep.run.batch=10,20", "sweep.repeats=1"));
-    add_run(s.sweep, 0, 0, s.document, (struct made_run){"independent", 1, 1, 500, 0, 10, NULL});
-    add_run(s.sweep, 3, 0, s.document, (struct made_run){"shm", 2, 1, 1000, 0, 10, NULL});
+    add_run(s.sweep, 0, 0, s.document, (struct made_run){"independent", 1, 1, 500, 0, 10, NULL, 0});
+    add_run(s.sweep, 3, 0, s.document, (struct made_run){"shm", 2, 1, 1000, 0, 10, NULL, 0});
     dpb_sweep_finish(s.sweep, DPB_OK, s.document);
     assert_true(json_is_null(json_object_get(row_at(&s, 1), "speedup")));
+    study_end(&s);
+}
+
+/* The batch may differ without an axis that says so: each model has its own default. */
+static void other_batches_do_not_compare(void **state)
+{
+    (void)state;
+    struct study s = study_of(CONFIGURE("sweep.comm.name=independent,shm", "sweep.repeats=1"));
+    add_run(s.sweep, 0, 0, s.document,
+            (struct made_run){"independent", 1, 1, 500, 0, 10, NULL, 16});
+    add_run(s.sweep, 1, 0, s.document, (struct made_run){"shm", 2, 1, 1000, 0, 10, NULL, 12});
+    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    assert_true(json_is_null(json_object_get(row_at(&s, 1), "speedup")));
+    study_end(&s);
+
+    /* Strong scaling: the same global batch compares. */
+    s = study_of(CONFIGURE("sweep.comm.name=independent,shm", "sweep.repeats=1"));
+    add_run(s.sweep, 0, 0, s.document,
+            (struct made_run){"independent", 1, 1, 500, 0, 10, NULL, 24});
+    add_run(s.sweep, 1, 0, s.document, (struct made_run){"shm", 2, 1, 900, 0, 10, NULL, 12});
+    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    assert_near(dpb_json_number(row_at(&s, 1), "speedup"), 1.8);
+    study_end(&s);
+}
+
+/* Without accuracy runs a row has the accuracy of its own runs, if they evaluate. */
+static void timing_runs_may_evaluate(void **state)
+{
+    (void)state;
+    struct study s = study_of(CONFIGURE("sweep.run.workers=1,2", "sweep.repeats=1"));
+    for (size_t cell = 0; cell < 2; cell++) {
+        struct made_run run = {"shm", (int)cell + 1, 1, 500, 0, 10, "pass", 0};
+        json_t *result = make_result(&run);
+        json_object_set_new(
+            result, "eval",
+            json_pack("[{s:i, s:f}]", "step", 10, "accuracy", 0.5 + 0.25 * (double)cell));
+        dpb_sweep_add(s.sweep, &(struct dpb_sweep_job){.cell = cell}, result, s.document);
+    }
+    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    assert_near(dpb_json_number(row_at(&s, 0), "accuracy"), 0.5);
+    assert_near(dpb_json_number(row_at(&s, 1), "accuracy"), 0.75);
     study_end(&s);
 }
 
@@ -428,7 +476,7 @@ static void failed_cells_are_rows(void **state)
     (void)state;
     struct study s = study_of(CONFIGURE("sweep.comm.name=independent,shm", "sweep.repeats=1"));
     add_run(s.sweep, 0, 0, s.document,
-            (struct made_run){"independent", 1, 1, 500, 0, 10, "not_applicable"});
+            (struct made_run){"independent", 1, 1, 500, 0, 10, "not_applicable", 0});
     const struct dpb_sweep_job job = {.cell = 1};
     dpb_sweep_add(s.sweep, &job, refused("comm 'shm' cannot do that"), s.document);
     dpb_sweep_finish(s.sweep, DPB_FAILED, s.document);
@@ -445,11 +493,24 @@ static void failed_cells_are_rows(void **state)
     study_end(&s);
 }
 
+static void untimed_cells_say_why(void **state)
+{
+    (void)state;
+    struct study s = study_of(CONFIGURE("sweep.comm.name=independent", "sweep.repeats=1"));
+    add_run(s.sweep, 0, 0, s.document, (struct made_run){"independent", 2, 1, NAN, 0, 10, NULL, 0});
+    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    assert_string_equal(dpb_json_text(row_at(&s, 0), "status", ""), "not timed");
+    char *text = printed(s.document);
+    assert_non_null(strstr(text, "independent  2  not timed: no timed steps that all workers ran"));
+    free(text);
+    study_end(&s);
+}
+
 static void interrupted_sweep_keeps_what_there_is(void **state)
 {
     (void)state;
     struct study s = study_of(CONFIGURE("sweep.comm.name=independent,shm", "sweep.repeats=3"));
-    add_run(s.sweep, 1, 0, s.document, (struct made_run){"shm", 1, 1, 500, 0, 10, NULL});
+    add_run(s.sweep, 1, 0, s.document, (struct made_run){"shm", 1, 1, 500, 0, 10, NULL, 0});
     dpb_sweep_finish(s.sweep, DPB_INTERRUPTED, s.document);
     assert_string_equal(dpb_json_text(s.document, "status", ""), "interrupted");
     assert_int_equal(json_array_size(json_object_get(s.document, "rows")), 1);
@@ -463,8 +524,8 @@ static void worst_verification_of_the_repeats_stands(void **state)
 {
     (void)state;
     struct study s = study_of(CONFIGURE("sweep.comm.name=shm", "sweep.repeats=2"));
-    add_run(s.sweep, 0, 0, s.document, (struct made_run){"shm", 2, 1, 500, 0, 10, "pass"});
-    add_run(s.sweep, 0, 1, s.document, (struct made_run){"shm", 2, 1, 500, 0, 10, "skipped"});
+    add_run(s.sweep, 0, 0, s.document, (struct made_run){"shm", 2, 1, 500, 0, 10, "pass", 0});
+    add_run(s.sweep, 0, 1, s.document, (struct made_run){"shm", 2, 1, 500, 0, 10, "skipped", 0});
     dpb_sweep_finish(s.sweep, DPB_OK, s.document);
     assert_true(json_is_false(json_object_get(row_at(&s, 0), "verified")));
     study_end(&s);
@@ -516,7 +577,7 @@ static void overlapping_intervals_show_no_winner(void **state)
         for (size_t cell = 0; cell < 2; cell++)
             add_run(s.sweep, cell, repeat, s.document,
                     (struct made_run){cell == 0 ? "replicated" : "shm", 2, 1, rates[cell][repeat],
-                                      0, 10, NULL});
+                                      0, 10, NULL, 0});
     dpb_sweep_finish(s.sweep, DPB_OK, s.document);
     char *text = printed(s.document);
     assert_non_null(strstr(text, "- 2 workers: shm is fastest, 1.01 times the next, replicated "
@@ -533,7 +594,7 @@ static void other_axes_head_their_rows(void **state)
     for (size_t cell = 0; cell < 4; cell++)
         add_run(s.sweep, cell, 0, s.document,
                 (struct made_run){cell < 2 ? "independent" : "shm", 1, 1, 1000 + 100 * (double)cell,
-                                  0, 10, NULL});
+                                  0, 10, NULL, 0});
     dpb_sweep_finish(s.sweep, DPB_OK, s.document);
     assert_near(dpb_json_number(row_at(&s, 3), "speedup"),
                 1300.0 / 1100); /* of its own precision */
@@ -558,7 +619,10 @@ int main(void)
         cmocka_unit_test(rows_compare_with_independent),
         cmocka_unit_test(rows_fall_back_to_the_same_strategy),
         cmocka_unit_test(unlike_cells_do_not_compare),
+        cmocka_unit_test(other_batches_do_not_compare),
+        cmocka_unit_test(timing_runs_may_evaluate),
         cmocka_unit_test(failed_cells_are_rows),
+        cmocka_unit_test(untimed_cells_say_why),
         cmocka_unit_test(interrupted_sweep_keeps_what_there_is),
         cmocka_unit_test(worst_verification_of_the_repeats_stands),
         cmocka_unit_test(table_says_who_was_fastest),
