@@ -2,6 +2,7 @@
  * main.c - where every process of dpbench begins: a command of the user's, or a rank of a job that
  * another dpbench started. The only place that exits.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,6 +95,9 @@ static int user_main(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    /* A full disk, a file-size limit or a closed pipe is an error to be reported, not an end. */
+    signal(SIGXFSZ, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
     int code = dpb_world_is_rank() ? rank_main() : user_main(argc, argv);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         dpb_fail(DPB_IO, "standard output cannot be written: %m");

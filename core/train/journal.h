@@ -50,7 +50,7 @@ struct dpb_journal {
     uint32_t threads;   /* compute threads of this rank */
     bool oversubscribed;
     uint64_t peak_memory_bytes;
-    int64_t start_ns;   /* process start to first step */
+    int64_t start_ns;   /* opening, proving and loading: until the first step */
     uint64_t n_evals;
     struct dpb_eval evals[DPB_JOURNAL_EVALS];
     struct dpb_record records[];

@@ -69,6 +69,7 @@ static dpb_status work(struct dpb_trainer *t)
     DPB_TRY(dpb_workers_meet(t));
     DPB_TRY(load_model(t));
     DPB_TRY(dpb_workers_meet(t));
+    t->journal->start_ns = dpb_now_ns() - t->opened_ns;
     dpb_status trained = dpb_train(t);
     settle_timing(t);
     if (trained != DPB_OK && trained != DPB_INTERRUPTED)
@@ -91,8 +92,10 @@ static dpb_status serve(struct dpb_trainer *t)
 dpb_status dpb_rank_run(struct dpb_experiment *experiment)
 {
     struct dpb_trainer trainer;
+    int64_t opened_ns = dpb_now_ns();
     dpb_world.timeout_ns = experiment->settings.run.timeout_ns;
     dpb_status status = dpb_trainer_open(experiment, &trainer);
+    trainer.opened_ns = opened_ns;
     if (status == DPB_OK)
         status = dpb_world.role == DPB_SERVER ? serve(&trainer) : work(&trainer);
     dpb_world_note("teardown", UINT64_MAX, UINT32_MAX);

@@ -79,6 +79,7 @@ struct dpb_trainer {
     uint64_t staged;      /* gradient elements of this micro-batch that went on to the communicator */
     uint64_t next_bucket;
     uint32_t last_actions;
+    int64_t opened_ns;
 };
 
 /* ---- setup.c ----------------------------------------------------------------------------------- */
