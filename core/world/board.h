@@ -1,6 +1,6 @@
 /*
- * board.h - memory that the launcher and all ranks of a machine share: the status page of each rank,
- * the control block of the job, and each rank's journal (what it measured).
+ * board.h - memory that the launcher and all ranks of a machine share: the status page of each
+ * rank, the control block of the job, and each rank's journal (what it measured).
  *
  * It outlives a rank that dies: the launcher reads from it what the rank was doing and what was
  * measured until then. A memfd, handed down by inheritance: nothing is left behind by a crash.
@@ -16,12 +16,12 @@ enum { DPB_BOARD_TEXT = 1024, DPB_BOARD_WARNINGS = 16, DPB_BOARD_CONTROL_BYTES =
 /* Written by its rank alone, without locks; read by the launcher and by others for messages. */
 struct dpb_status_page {
     int32_t pid;
-    uint32_t role;     /* dpb_role */
-    uint64_t step;     /* of the loop */
-    uint64_t n_steps;  /* planned, 0: open; rank 0's is shown as progress */
-    char phase[32];    /* "forward", "wait_peer", ...; see dpb_world_note */
-    uint64_t bucket;   /* UINT64_MAX: none */
-    uint32_t peer;     /* UINT32_MAX: none */
+    uint32_t role;    /* dpb_role */
+    uint64_t step;    /* of the loop */
+    uint64_t n_steps; /* planned, 0: open; rank 0's is shown as progress */
+    char phase[32];   /* "forward", "wait_peer", ...; see dpb_world_note */
+    uint64_t bucket;  /* UINT64_MAX: none */
+    uint32_t peer;    /* UINT32_MAX: none */
     int64_t since_ns;
     uint32_t status;   /* dpb_status of the first error */
     int64_t failed_ns; /* when; 0: not failed */

@@ -1,6 +1,6 @@
 /*
- * cores.h - which cores there are for this process, within affinity and cgroup limits, by hwloc; and
- * their division among the ranks of a job.
+ * cores.h - which cores there are for this process, within affinity and cgroup limits, by hwloc;
+ * and their division among the ranks of a job.
  */
 #ifndef DPB_CORE_WORLD_CORES_H
 #define DPB_CORE_WORLD_CORES_H
@@ -18,14 +18,14 @@ dpb_status dpb_cores_available(uint32_t *n_cores);
 /*
  * Binds the process to its share: workers get disjoint sets of `threads + comm_cores` cores in rank
  * order, servers one core each after the workers'. When there are not enough, nobody is bound and
- * *oversubscribed is true. threads = 0 means: an even share of what there is, at least one. *threads
- * is what this rank may compute with.
+ * *oversubscribed is true. threads = 0 means: an even share of what there is, at least one.
+ * *threads is what this rank may compute with.
  */
 dpb_status dpb_cores_bind(uint32_t rank, uint32_t n_workers, uint32_t n_servers,
                           uint32_t comm_cores, uint32_t *threads, bool *oversubscribed);
 
-/* The arithmetic of dpb_cores_bind: the rank's share is cores [*first, *first + *n) of n_cores; when
- * there are not enough *n is 0. `threads` in and out as above. */
+/* The arithmetic of dpb_cores_bind: the rank's share is cores [*first, *first + *n) of n_cores;
+ * when there are not enough *n is 0. `threads` in and out as above. */
 void dpb_cores_place(uint32_t n_cores, uint32_t rank, uint32_t n_workers, uint32_t n_servers,
                      uint32_t comm_cores, uint32_t *threads, uint32_t *first, uint32_t *n);
 

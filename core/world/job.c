@@ -159,10 +159,9 @@ static int64_t blame_time(const struct job_run *run, uint32_t rank)
     int64_t message_ns = message_time(run, rank);
     if (message_ns != INT64_MAX || process->killed)
         return message_ns;
-    if (WIFSIGNALED(process->wait_status))
-        return process->ended_ns - NOTICE_NS;
     /* A victim says so; one that says nothing is a cause. */
-    return page_of(run, rank)->failed_ns != 0 ? INT64_MAX : process->ended_ns;
+    bool silent = WIFSIGNALED(process->wait_status) || page_of(run, rank)->failed_ns == 0;
+    return silent ? process->ended_ns - NOTICE_NS : INT64_MAX;
 }
 
 /* " in phase 'forward' of step 12, bucket 3" */

@@ -1,6 +1,6 @@
 /*
- * launch.h - the local launcher: starts the ranks of a job as processes of this machine, serves their
- * key-value store, watches over them, and ends them all when one dies.
+ * launch.h - the local launcher: starts the ranks of a job as processes of this machine, serves
+ * their key-value store, watches over them, and ends them all when one dies.
  */
 #ifndef DPB_CORE_WORLD_LAUNCH_H
 #define DPB_CORE_WORLD_LAUNCH_H
@@ -9,28 +9,29 @@
 
 struct dpb_job {
     uint32_t n_workers, n_servers;
-    const char *config;        /* JSON text handed to every rank */
-    size_t journal_bytes;      /* a rank */
+    const char *config;             /* JSON text handed to every rank */
+    size_t journal_bytes;           /* a rank */
     const char *const *environment; /* NAME=VALUE to add, ended by NULL; may be NULL */
-    int64_t timeout_ns;        /* run.timeout_s */
-    bool progress;             /* show a progress line on stderr where it is a terminal */
-    const char *label;         /* of the progress line */
+    int64_t timeout_ns;             /* run.timeout_s */
+    bool progress;                  /* show a progress line on stderr where it is a terminal */
+    const char *label;              /* of the progress line */
 };
 
 struct dpb_job_outcome {
-    dpb_status status;    /* of the job: the first cause's, DPB_OK or DPB_INTERRUPTED */
-    int exit_code;        /* for the shell: 130 and 143 after signals */
-    uint32_t culprit;     /* rank of the first cause; UINT32_MAX: none */
-    char cause[2 * DPB_BOARD_TEXT]; /* "rank 1 (host) was killed by signal 9 in phase ... at step ..." */
-    struct dpb_board *board; /* @owned by the caller: dpb_board_destroy */
+    dpb_status status;              /* of the job: the first cause's, DPB_OK or DPB_INTERRUPTED */
+    int exit_code;                  /* for the shell: 130 and 143 after signals */
+    uint32_t culprit;               /* rank of the first cause; UINT32_MAX: none */
+    char cause[2 * DPB_BOARD_TEXT]; /* "rank 1 (host, pid 7) was killed by signal 9 ..." */
+    struct dpb_board *board;        /* @owned by the caller: dpb_board_destroy */
 };
 
 /*
- * Runs the job to its end. Ranks are processes of /proc/self/exe; dpb_world_is_rank() is true there.
- * When a rank dies or fails the others are told (board), given a grace of a second or two to write
- * what they have, then killed; all are reaped when this returns. SIGINT and SIGTERM are passed on as
- * an interruption; a second one ends the job at once. Errors of ranks are printed once: the first
- * cause. The outcome is filled whenever the status is DPB_OK; a launch that fails reports itself.
+ * Runs the job to its end. Ranks are processes of /proc/self/exe; dpb_world_is_rank() is true
+ * there. When a rank dies or fails the others are told (board), given a grace of a second or two to
+ * write what they have, then killed; all are reaped when this returns. SIGINT and SIGTERM are
+ * passed on as an interruption; a second one ends the job at once. Errors of ranks are printed
+ * once: the first cause. The outcome is filled whenever the status is DPB_OK; a launch that fails
+ * reports itself.
  */
 dpb_status dpb_launch(const struct dpb_job *job, struct dpb_job_outcome *outcome);
 

@@ -49,7 +49,8 @@ struct hook {
 static const struct hook model_hooks[] = {
     {HOOK(dpb_model_ops, describe)}, {HOOK(dpb_model_ops, build)}, {NULL, 0}};
 static const struct hook data_hooks[] = {
-    {HOOK(dpb_data_ops, open)}, {HOOK(dpb_data_ops, fetch)}, {HOOK(dpb_data_ops, close)}, {NULL, 0}};
+    {HOOK(dpb_data_ops, open)}, {HOOK(dpb_data_ops, fetch)}, {HOOK(dpb_data_ops, close)},
+    {NULL, 0}};
 static const struct hook device_hooks[] = {
     {HOOK(dpb_device_ops, open)},     {HOOK(dpb_device_ops, memory_needed)},
     {HOOK(dpb_device_ops, compile)},  {HOOK(dpb_device_ops, forward)},

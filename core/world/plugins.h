@@ -6,14 +6,16 @@
 
 #include "dpbench/plugin.h"
 
-extern const char *const dpb_plugin_kind_name[DPB_PLUGIN_KINDS]; /* "model", "data", "device", "comm" */
+/* "model", "data", "device", "comm" */
+extern const char *const dpb_plugin_kind_name[DPB_PLUGIN_KINDS];
 
 /*
- * The plugin `name` of a kind: KIND_NAME.so in the directories of DPBENCH_PLUGIN_PATH (colons), then
- * EXE/plugins, then EXE/../lib/dpbench; then, for names that live in another's shared object, every
- * other KIND_*.so there. Loaded once a process, never unloaded. Refused with the path and the reason:
- * what dlopen says, no entry, wrong magic, ABI major, struct size, kind, ops size, a missing hook.
- * Not found: every path tried with its own reason, and a "did you mean". `host` is handed to entries.
+ * The plugin `name` of a kind: KIND_NAME.so in the directories of DPBENCH_PLUGIN_PATH (colons),
+ * then EXE/plugins, then EXE/../lib/dpbench; then, for names that live in another's shared object,
+ * every other KIND_*.so there. Loaded once a process, never unloaded. Refused with the path and the
+ * reason: what dlopen says, no entry, wrong magic, ABI major, struct size, kind, ops size, a
+ * missing hook. Not found: every path tried with its own reason, and a "did you mean". `host` is
+ * handed to entries.
  */
 dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const struct dpb_host *host,
                            const struct dpb_plugin **plugin);
@@ -26,6 +28,7 @@ struct dpb_plugin_row {
     const char *reason;              /* when refused */
 };
 /* Sorted by kind and name. *rows is @owned: free(). Strings live as long as the process. */
-dpb_status dpb_plugin_list(const struct dpb_host *host, struct dpb_plugin_row **rows, size_t *n_rows);
+dpb_status dpb_plugin_list(const struct dpb_host *host, struct dpb_plugin_row **rows,
+                           size_t *n_rows);
 
 #endif

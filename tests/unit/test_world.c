@@ -232,12 +232,22 @@ static dpb_status blames_peer(struct trial_scratch *scratch)
 {
     (void)scratch;
     if (dpb_world.rank == 1) {
-        kill(getpid(), SIGSEGV);
-        pause();
+        kill(getpid(), SIGKILL);
     }
     while (trial_alive(scratch->pids[1]))
         ;
     return dpb_fail(DPB_IO, "connection to rank 1 lost");
+}
+
+/* A victim that speaks, and ends, before the one that is to blame. */
+static dpb_status victim_first(struct trial_scratch *scratch)
+{
+    (void)scratch;
+    if (dpb_world.rank == 1) {
+        trial_sleep_ms(300);
+        return dpb_fail(DPB_IO, "the disk is full");
+    }
+    return dpb_fail(DPB_PEER, "rank 1 has hung up");
 }
 
 static dpb_status crashes(struct trial_scratch *scratch)
@@ -297,6 +307,7 @@ static const struct trial_case cases[] = {
     {"fails", fails},
     {"verification", verification},
     {"blames_peer", blames_peer},
+    {"victim_first", victim_first},
     {"crashes", crashes},
     {"warns", warns},
     {"starts_another", starts_another},
@@ -420,7 +431,8 @@ static void test_first_cause(void **state)
         {"exits_early", NULL, DPB_FAILED, 1, {"before the job was over", "no reason"}, 1.5},
         {"fails", NULL, DPB_DATA, 1, {"x.png: not an image", "rank 1"}, 1.5},
         {"verification", NULL, DPB_VERIFICATION, UINT32_MAX, {"replicas differ", "rank"}, 1.5},
-        {"blames_peer", NULL, DPB_FAILED, 1, {"killed by signal 11", "rank 1"}, 1.5},
+        {"blames_peer", NULL, DPB_FAILED, 1, {"killed by signal 9", "rank 1"}, 1.5},
+        {"victim_first", NULL, DPB_IO, 1, {"the disk is full", "rank 1"}, 1.5},
         {"crashes", NULL, DPB_FAILED, 2, {"killed by signal 6", "rank 2"}, 2.5},
         {"counts_differ", NULL, DPB_FAILED, UINT32_MAX, {"sharing of arena", "mappings"}, 1.5},
     };

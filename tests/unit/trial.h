@@ -73,13 +73,14 @@ static inline void trial_sleep_ms(int64_t ms)
         ;
 }
 
-static inline int trial_count_entries(const char *path)
+/* Those whose name begins with `prefix`. */
+static inline int trial_count_entries(const char *path, const char *prefix)
 {
     int n = 0;
     DIR *directory = opendir(path);
     assert_non_null(directory);
-    while (readdir(directory) != NULL)
-        n++;
+    for (const struct dirent *entry; (entry = readdir(directory)) != NULL;)
+        n += strncmp(entry->d_name, prefix, strlen(prefix)) == 0;
     closedir(directory);
     return n;
 }
@@ -144,7 +145,7 @@ static inline void trial_launch(struct trial *trial, int scratch_fd)
                           .environment = trial->environment,
                           .timeout_ns = (int64_t)(trial->timeout_s * 1e9)};
     struct trial_scratch *at = trial->at;
-    at->n_fds_before = trial_count_entries("/proc/self/fd");
+    at->n_fds_before = trial_count_entries("/proc/self/fd", "");
     int64_t begin = dpb_now_ns();
     for (uint32_t i = 0; i < (trial->n_jobs != 0 ? trial->n_jobs : 1); i++) {
         struct dpb_job_outcome outcome = {0};
@@ -156,7 +157,7 @@ static inline void trial_launch(struct trial *trial, int scratch_fd)
         dpb_board_destroy(outcome.board);
     }
     at->seconds = (double)(dpb_now_ns() - begin) * 1e-9;
-    at->n_fds_after = trial_count_entries("/proc/self/fd");
+    at->n_fds_after = trial_count_entries("/proc/self/fd", "");
     at->children_left = waitpid(-1, NULL, WNOHANG) != -1 || errno != ECHILD;
 }
 
@@ -181,7 +182,7 @@ static inline void trial_run(struct trial *trial)
     close(memory);
     trial->at = mmap(NULL, sizeof *trial->at, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     assert_true(trial->at != MAP_FAILED);
-    int n_shm = trial_count_entries("/dev/shm");
+    int n_shm = trial_count_entries("/dev/shm", "dpb");
     fflush(NULL);
     trial->launcher = fork();
     assert_true(trial->launcher >= 0);
@@ -219,7 +220,7 @@ static inline void trial_run(struct trial *trial)
         assert_int_equal(trial->at->n_fds_after, trial->at->n_fds_before);
         assert_false(trial->at->children_left);
     }
-    assert_int_equal(trial_count_entries("/dev/shm"), n_shm);
+    assert_int_equal(trial_count_entries("/dev/shm", "dpb"), n_shm);
 }
 
 static inline void trial_done(struct trial *trial)
