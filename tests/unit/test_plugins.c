@@ -102,25 +102,37 @@ static void test_load(void **state)
     dpb_first_error_clear();
 }
 
+/* Where in the text this directory's file is said to be missing. */
+static const char *find_missing(const char *text, const char *where)
+{
+    char part[PATH_MAX + 64];
+    snprintf(part, sizeof part, "%s/comm_goood.so: No such file", where);
+    assert_contains(text, part);
+    return strstr(text, part);
+}
+
 static void test_unknown(void **state)
 {
-    char part[PATH_MAX + 64], exe[PATH_MAX];
+    char path[2 * PATH_MAX], exe[PATH_MAX - 32], own[PATH_MAX], installed[PATH_MAX], real[PATH_MAX];
     (void)state;
-    const char *text = refusal("goood", DPB_USAGE);
-    assert_contains(text, "unknown comm 'goood'; did you mean 'good'?");
-    /* Every place in its order, each with its own reason. */
-    snprintf(part, sizeof part, "%s/comm_goood.so: No such file", directory);
-    assert_contains(text, part);
-    const char *first = strstr(text, part);
     ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
     assert_true(length > 0);
     exe[length] = '\0';
     *strrchr(exe, '/') = '\0';
-    snprintf(part, sizeof part, "%s/plugins/comm_goood.so", exe);
-    const char *second = strstr(text, part);
-    snprintf(part, sizeof part, "%s/../lib/dpbench/comm_goood.so", exe);
-    const char *third = strstr(text, part);
-    assert_true(first != NULL && second > first && third > second);
+    snprintf(own, sizeof own, "%s/plugins", exe);
+    snprintf(installed, sizeof installed, "%s/../lib/dpbench", exe);
+    snprintf(path, sizeof path, "%s:%s", scratch, directory);
+    setenv("DPBENCH_PLUGIN_PATH", path, 1);
+    const char *text = refusal("goood", DPB_USAGE);
+    assert_contains(text, "unknown comm 'goood'; did you mean 'good'?");
+    /* Every place in its order, each with its own reason. */
+    assert_true(find_missing(text, scratch) < find_missing(text, directory));
+    assert_true(find_missing(text, directory) < find_missing(text, installed));
+    /* A place that is there already is not looked at again. */
+    if (realpath(own, real) == NULL || strcmp(real, directory) != 0) {
+        assert_true(find_missing(text, directory) < find_missing(text, own));
+        assert_true(find_missing(text, own) < find_missing(text, installed));
+    }
     assert_contains(text, "comm_bad_magic.so: magic is 0x1234");
     assert_contains(refusal("../evil", DPB_USAGE), "[a-z0-9_]+");
     assert_contains(refusal("", DPB_USAGE), "[a-z0-9_]+");
