@@ -1,0 +1,148 @@
+/* training.c - see training.h. */
+#include "lib/training.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <cmocka.h>
+
+enum { MAX_ARGUMENTS = 96, LINE_BYTES = 4096 };
+static const double deadline_s = 120.0;
+
+const struct strategy_form strategy_forms[] = {
+    {"shm", 0, "shm"},
+    {"replicated", 0, "replicated"},
+    {"ps_cpu", 0, "ps_cpu, shards in the workers"},
+    {"ps_cpu", 1, "ps_cpu, 1 server"},
+    {"ps_cpu", 2, "ps_cpu, 2 servers"},
+    {"ps_cpu", 3, "ps_cpu, 3 servers"},
+    {0},
+};
+
+static const char shared[] =
+    "run.steady_limit_s=0 run.warmup_steps=0 run.precision=fp64 run.batch=2 run.steps=5 "
+    "data.name=synthetic data.samples=640 device.name=reference device.threads=1 "
+    "optimizer.learning_rate=0.1 ";
+
+static char directory[64];
+
+int training_setup(void **state)
+{
+    char path[128];
+    (void)state;
+    temporary_directory(directory);
+    snprintf(path, sizeof path, "%s/empty.ini", directory);
+    write_file(path, "", 0);
+    return 0;
+}
+
+int training_teardown(void **state)
+{
+    (void)state;
+    remove_directory(directory);
+    return 0;
+}
+
+const char *training_directory(void)
+{
+    return directory;
+}
+
+static void run(struct training *training)
+{
+    char program[256], ini[128], results[128], save[128], line[LINE_BYTES];
+    const char *arguments[MAX_ARGUMENTS + 1] = {program, "-c", ini, "--json", results, save};
+    static int n_runs;
+    size_t n = 6;
+    snprintf(program, sizeof program, "%s/dpbench", build_directory());
+    snprintf(ini, sizeof ini, "%s/empty.ini", directory);
+    snprintf(results, sizeof results, "run.results=%s/results", directory);
+    snprintf(save, sizeof save, "checkpoint.save=%s/%d.safetensors", directory, n_runs++);
+    snprintf(line, sizeof line, "%s%s", shared, training->settings);
+    for (char *word = strtok(line, " "); word && n < MAX_ARGUMENTS; word = strtok(NULL, " "))
+        arguments[n++] = word;
+    arguments[n] = NULL;
+    command_run(&training->command, deadline_s, arguments, NULL);
+    const char *checkpoint = strchr(save, '=') + 1;
+    if (training->command.exit_code == 0) {
+        weights_read(&training->weights, checkpoint);
+        unlink(checkpoint); /* it stays mapped */
+    }
+}
+
+static void start(struct training *training, const char *settings, va_list list)
+{
+    memset(training, 0, sizeof *training);
+    if (vasprintf(&training->settings, settings, list) < 0)
+        fail_msg("out of memory");
+    run(training);
+}
+
+void train_anyway(struct training *training, const char *settings, ...)
+{
+    va_list list;
+    va_start(list, settings);
+    start(training, settings, list);
+    va_end(list);
+}
+
+void train(struct training *training, const char *settings, ...)
+{
+    va_list list;
+    va_start(list, settings);
+    start(training, settings, list);
+    va_end(list);
+    if (training->command.exit_code != 0)
+        fail_msg("%s\nexit code %d, signal %d%s: %s", training->settings,
+                 training->command.exit_code, training->command.signal_number,
+                 training->command.late ? ", killed at the deadline" : "", training->command.err);
+}
+
+void training_free(struct training *training)
+{
+    free(training->settings);
+    command_free(&training->command);
+    weights_free(&training->weights);
+    memset(training, 0, sizeof *training);
+}
+
+/* ---- comparing ----------------------------------------------------------------------------------
+ */
+
+void expect_same_weights(const struct training *a, const struct training *b,
+                         const struct training *start_, double bound)
+{
+    struct weights_difference worst;
+    if (weights_agree(&a->weights, &b->weights, start_ ? &start_->weights : NULL, bound, &worst))
+        return;
+    fail_msg("%s[%llu] is %.17g after\n    %s\nand %.17g after\n    %s\n"
+             "they differ by %.3g; allowed is %.3g",
+             worst.tensor, (unsigned long long)worst.element, worst.a, a->settings, worst.b,
+             b->settings, fabs(worst.a - worst.b), worst.allowed);
+}
+
+void expect_same_losses(const struct training *a, const struct training *b, double bound)
+{
+    const json_t *x = json_at(a->command.json, "loss"), *y = json_at(b->command.json, "loss");
+    assert_true(json_array_size(x) > 0);
+    assert_int_equal(json_array_size(x), json_array_size(y));
+    for (size_t i = 0; i < json_array_size(x); i++) {
+        double p = json_number_value(json_array_get(x, i));
+        double q = json_number_value(json_array_get(y, i));
+        if (!(fabs(p - q) <= bound * fabs(q)))
+            fail_msg("the loss of step %zu is %.17g in\n    %s\nand %.17g in\n    %s", i, p,
+                     a->settings, q, b->settings);
+    }
+}
+
+bool have_cpu_device(void)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/plugins/device_cpu.so", build_directory());
+    return access(path, R_OK) == 0;
+}

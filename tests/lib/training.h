@@ -1,0 +1,53 @@
+/*
+ * training.h - short trainings by dpbench, kept with their result and their weights; and the
+ * strategies that tests go through.
+ */
+#ifndef DPB_TESTS_LIB_TRAINING_H
+#define DPB_TESTS_LIB_TRAINING_H
+
+#include "lib/command.h"
+#include "lib/weights.h"
+
+/* A synchronous strategy in one of its forms. */
+struct strategy_form {
+    const char *name;
+    int servers;
+    const char *label; /* for tests' names and messages */
+};
+
+extern const struct strategy_form strategy_forms[]; /* ended by name = NULL */
+
+struct training {
+    char *settings; /* as given, for messages */
+    struct command command;
+    struct weights weights; /* empty unless the run ended well */
+};
+
+/* A directory for the runs of a test program, and its removal: cmocka's group fixtures. */
+int training_setup(void **state);
+int training_teardown(void **state);
+/* That directory. */
+const char *training_directory(void);
+
+/*
+ * Runs dpbench with `settings` (printf-like, SECTION.KEY=VALUE, cut at blanks) beside those that
+ * all tests share: synthetic data, the reference device in float64, one thread, no warm-up, no
+ * gate. Later settings win. `train` fails the test with the run's messages unless the run ends
+ * well; `train_anyway` leaves that to the caller.
+ */
+void train(struct training *training, const char *settings, ...)
+    __attribute__((format(printf, 2, 3)));
+void train_anyway(struct training *training, const char *settings, ...)
+    __attribute__((format(printf, 2, 3)));
+void training_free(struct training *training);
+
+/* Fails the test, naming both trainings, tensor, element and values, unless weights_agree. */
+void expect_same_weights(const struct training *a, const struct training *b,
+                         const struct training *start, double bound);
+/* Fails the test unless the losses of all steps are within `bound` of each other, relatively. */
+void expect_same_losses(const struct training *a, const struct training *b, double bound);
+
+/* Whether the cpu device was built. */
+bool have_cpu_device(void);
+
+#endif

@@ -1,0 +1,314 @@
+/*
+ * test_identity.c - W workers with a strategy are one worker that goes through W micro-batches.
+ *
+ * In float64 the two trainings may differ by rounding only, so the bound is tight enough for any
+ * mistake in meaning to show: per tensor 1e-8 of how far 5 steps moved it. In fp32, where the order
+ * of summation alone moves weights, one step of every model and 5 steps of nets without batch-norm.
+ */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "lib/training.h"
+
+enum { MOST_WORKERS = 5 };
+
+static const double meaning_bound = 1e-8, loss_bound = 1e-9;
+
+/* What 5 steps of training are made of, for the float64 part: every term of the update counts. */
+#define TERMS "optimizer.weight_decay=0.1 optimizer.momentum=0.9 "
+
+/* ---- float64: the whole matrix on small nets ----------------------------------------------------
+ */
+
+static const char *const small_models[] = {"tiny", "tiny_dense", "tiny_bn"};
+enum { N_SMALL = sizeof small_models / sizeof small_models[0] };
+
+/* One element; a prime number of elements; more than any model has. */
+static const char *const buckets[] = {"8", "296", "1GiB"};
+
+/* What the matrix is compared with, made when it is first needed. */
+static struct training starts[N_SMALL], alone[N_SMALL][MOST_WORKERS + 1];
+
+static const struct training *start_of(int model)
+{
+    if (!starts[model].settings)
+        train(&starts[model], "model.name=%s run.steps=1 optimizer.learning_rate=0",
+              small_models[model]);
+    return &starts[model];
+}
+
+static const struct training *alone_with(int model, int micro_batches)
+{
+    struct training *one = &alone[model][micro_batches];
+    if (!one->settings)
+        train(one, "model.name=%s run.accumulate=%d " TERMS, small_models[model], micro_batches);
+    return one;
+}
+
+static int free_references(void **state)
+{
+    for (int model = 0; model < N_SMALL; model++) {
+        training_free(&starts[model]);
+        for (int n = 0; n <= MOST_WORKERS; n++)
+            training_free(&alone[model][n]);
+    }
+    return training_teardown(state);
+}
+
+static void expect_same(const struct training *together, const struct training *reference,
+                        const struct training *start)
+{
+    expect_same_weights(together, reference, start, meaning_bound);
+    expect_same_losses(together, reference, loss_bound);
+}
+
+static void test_small_model(void **state)
+{
+    const struct strategy_form *form = *state;
+    for (int model = 0; model < N_SMALL; model++)
+        for (int workers = 1; workers <= MOST_WORKERS; workers++)
+            for (size_t b = 0; b < sizeof buckets / sizeof buckets[0]; b++) {
+                struct training together;
+                train(&together,
+                      "model.name=%s comm.name=%s run.servers=%d run.workers=%d "
+                      "comm.bucket=%s " TERMS,
+                      small_models[model], form->name, form->servers, workers, buckets[b]);
+                expect_same(&together, alone_with(model, workers), start_of(model));
+                training_free(&together);
+            }
+}
+
+/* ---- float64: other ways to the same training
+ * ----------------------------------------------------- */
+
+/* Both sides get `both`; the strategy gets `together` on W workers, the other side W times
+ * `batches` micro-batches. */
+struct variation {
+    const char *both, *together;
+    int workers, batches;
+};
+
+static const struct variation variations[] = {
+    {TERMS, "run.accumulate=2", 3, 2},
+    {TERMS, "run.accumulate=3 comm.bucket=104", 2, 3},
+    {TERMS, "run.comm_cores=1", 2, 1},
+    {TERMS, "run.comm_cores=1 comm.bucket=8", 3, 1},
+    {TERMS, "run.comm_cores=1 run.accumulate=2 comm.bucket=296", 4, 2},
+    {TERMS "optimizer.nesterov=yes", "comm.bucket=296", 3, 1},
+    {"optimizer.name=adagrad optimizer.learning_rate=0.01 optimizer.weight_decay=0.1",
+     "comm.bucket=296", 3, 1},
+    {"optimizer.momentum=0 optimizer.weight_decay=0.1", "comm.bucket=296", 5, 1},
+    {TERMS "optimizer.schedule=cosine", "comm.bucket=104", 2, 1},
+    {TERMS "data.shuffle=no run.batch=3 run.seed=7", "comm.bucket=136", 3, 1},
+    {TERMS "data.samples=12", "comm.bucket=136", 2, 1}, /* several epochs */
+};
+
+static void test_variations(void **state)
+{
+    const struct strategy_form *form = *state;
+    for (size_t v = 0; v < sizeof variations / sizeof variations[0]; v++) {
+        const struct variation *one = &variations[v];
+        struct training start, reference, together;
+        train(&start, "model.name=tiny %s run.steps=1 optimizer.learning_rate=0", one->both);
+        train(&reference, "model.name=tiny %s run.accumulate=%d", one->both,
+              one->workers * one->batches);
+        train(&together, "model.name=tiny %s comm.name=%s run.servers=%d run.workers=%d %s",
+              one->both, form->name, form->servers, one->workers, one->together);
+        expect_same(&together, &reference, &start);
+        training_free(&start);
+        training_free(&reference);
+        training_free(&together);
+    }
+}
+
+/* ---- float64: real models
+ * ------------------------------------------------------------------------- */
+
+/* A model with the strategy and the number of workers that its cells have. */
+struct real_model {
+    const char *settings, *strategy;
+    int workers;
+    int steps; /* of the fp32 part */
+};
+
+static const struct real_model fp64_models[] = {
+    {"model.name=lenet", "comm.name=shm", 3, 0},
+    {"model.name=lenet", "comm.name=ps_cpu run.servers=2", 2, 0},
+    {"model.name=alexnet_cifar10", "comm.name=replicated", 2, 0},
+    {"model.name=alexnet_cifar10", "comm.name=ps_cpu", 2, 0},
+    {"model.name=resnet20", "comm.name=ps_cpu run.servers=1", 2, 0},
+    {"model.name=resnet20", "comm.name=shm", 2, 0},
+};
+
+static void test_real_model(void **state)
+{
+    const struct real_model *real = *state;
+    struct training start, reference, together;
+    train(&start, "%s run.steps=1 optimizer.learning_rate=0", real->settings);
+    train(&reference, "%s run.accumulate=%d " TERMS, real->settings, real->workers);
+    train(&together, "%s %s run.workers=%d comm.bucket=100kB " TERMS, real->settings,
+          real->strategy, real->workers);
+    expect_same(&together, &reference, &start);
+    training_free(&start);
+    training_free(&reference);
+    training_free(&together);
+}
+
+/* ---- fp32
+ * ------------------------------------------------------------------------------------------ */
+
+#define CPU "device.name=cpu run.precision=fp32 "
+
+static const struct real_model fp32_models[] = {
+    {CPU "model.name=tiny", "comm.name=shm", 5, 1},
+    {CPU "model.name=tiny_bn", "comm.name=ps_cpu run.servers=3", 3, 1},
+    {CPU "model.name=tiny_dense", "comm.name=replicated", 4, 5},
+    {CPU "model.name=lenet", "comm.name=shm", 3, 5},
+    {CPU "model.name=alexnet_cifar10", "comm.name=ps_cpu", 2, 5},
+    {CPU "model.name=mlp", "comm.name=replicated", 2, 1},
+    {CPU "model.name=resnet20", "comm.name=ps_cpu run.servers=2", 3, 1},
+    {CPU "model.name=resnet32", "comm.name=shm", 2, 1},
+    {CPU "model.name=resnet44", "comm.name=replicated", 2, 1},
+    {CPU "model.name=resnet56", "comm.name=ps_cpu", 2, 1},
+    {CPU "model.name=resnet110", "comm.name=ps_cpu run.servers=1", 2, 1},
+    {CPU "model.name=resnet50 model.version=v1 model.image=64", "comm.name=shm", 2, 1},
+    {CPU "model.name=resnet50 model.version=v1.5 model.image=64", "comm.name=replicated", 2, 1},
+    {CPU "model.name=resnet50 model.version=v2 model.image=64", "comm.name=ps_cpu", 2, 1},
+    {"run.precision=fp32 model.name=tiny", "comm.name=replicated", 5, 1},
+    {"run.precision=fp32 model.name=tiny_dense", "comm.name=ps_cpu run.servers=2", 5, 5},
+};
+
+static void test_fp32(void **state)
+{
+    const struct real_model *real = *state;
+    struct training reference, together;
+    if (strstr(real->settings, CPU) && !have_cpu_device())
+        skip();
+    train(&reference, "%s run.steps=%d run.accumulate=%d " TERMS, real->settings, real->steps,
+          real->workers);
+    train(&together, "%s run.steps=%d run.workers=%d %s " TERMS, real->settings, real->steps,
+          real->workers, real->strategy);
+    expect_same_weights(&together, &reference, NULL, real->steps == 1 ? 1e-6 : 1e-5);
+    expect_same_losses(&together, &reference, 1e-5);
+    training_free(&reference);
+    training_free(&together);
+}
+
+/* ---- what the strategies owe each other
+ * ------------------------------------------------------------- */
+
+/* Sums run over the workers in the same order everywhere, so strategies agree bit for bit, in types
+ * too in which one worker cannot follow them: a bf16 gradient is rounded on each worker. */
+static void test_strategies_agree(void **state)
+{
+    static const char *const kinds[] = {"run.precision=fp64", "run.precision=fp32",
+                                        "run.precision=fp32 comm.gradient=bf16"};
+    (void)state;
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        struct training first;
+        train(&first, "model.name=tiny %s comm.name=shm run.workers=3 comm.bucket=200 " TERMS,
+              kinds[k]);
+        for (const struct strategy_form *form = strategy_forms + 1; form->name; form++) {
+            struct training other;
+            train(&other,
+                  "model.name=tiny %s comm.name=%s run.servers=%d run.workers=3 "
+                  "comm.bucket=120 " TERMS,
+                  kinds[k], form->name, form->servers);
+            expect_same_weights(&other, &first, NULL, 0.0);
+            expect_same_losses(&other, &first, 0.0);
+            training_free(&other);
+        }
+        training_free(&first);
+    }
+}
+
+/* One step with gradients rounded to bf16 is off by what rounding each of them and their sum costs.
+ */
+static void test_bf16_gradients(void **state)
+{
+    const struct strategy_form *form = *state;
+    const char *settings = "model.name=tiny run.precision=fp32 run.steps=1";
+    struct training start, reference, together;
+    train(&start, "%s optimizer.learning_rate=0", settings);
+    train(&reference, "%s run.accumulate=3", settings);
+    train(&together,
+          "%s comm.gradient=bf16 comm.name=%s run.servers=%d run.workers=3 "
+          "comm.bucket=74",
+          settings, form->name, form->servers);
+    expect_same_weights(&together, &reference, &start, 4 * 0x1p-8);
+    training_free(&start);
+    training_free(&reference);
+    training_free(&together);
+}
+
+/* ---- the comparison itself can fail
+ * ------------------------------------------------------------------ */
+
+static void test_differences_show(void **state)
+{
+    static const char *const others[] = {
+        "run.accumulate=3",
+        "run.batch=3",
+        "optimizer.weight_decay=0.1000001",
+        "optimizer.momentum=0.8999",
+        "run.steps=4",
+        "optimizer.learning_rate=0.10000001",
+        "run.seed=2",
+        "data.shuffle=no",
+    };
+    struct weights_difference worst;
+    (void)state;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        struct training other;
+        train(&other, "model.name=tiny run.accumulate=2 " TERMS "%s", others[i]);
+        if (weights_agree(&other.weights, &alone_with(0, 2)->weights, &start_of(0)->weights,
+                          meaning_bound, &worst))
+            fail_msg("%s makes no difference", others[i]);
+        training_free(&other);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------
+ */
+
+enum { MOST_TESTS = 64 };
+static struct CMUnitTest tests[MOST_TESTS];
+static size_t n_tests;
+
+static void add(CMUnitTestFunction function, const void *state, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void add(CMUnitTestFunction function, const void *state, const char *format, ...)
+{
+    char *name;
+    va_list list;
+    va_start(list, format);
+    if (n_tests == MOST_TESTS || vasprintf(&name, format, list) < 0)
+        abort();
+    va_end(list);
+    tests[n_tests++] = (struct CMUnitTest){
+        .name = name, .test_func = function, .initial_state = (void *)(uintptr_t)state};
+}
+
+int main(void)
+{
+    for (const struct strategy_form *form = strategy_forms; form->name; form++) {
+        add(test_small_model, form, "fp64, small nets, %s", form->label);
+        add(test_variations, form, "fp64, variations, %s", form->label);
+        add(test_bf16_gradients, form, "bf16 gradients, %s", form->label);
+    }
+    for (size_t i = 0; i < sizeof fp64_models / sizeof fp64_models[0]; i++)
+        add(test_real_model, &fp64_models[i], "fp64, %s %s", fp64_models[i].settings,
+            fp64_models[i].strategy);
+    for (size_t i = 0; i < sizeof fp32_models / sizeof fp32_models[0]; i++)
+        add(test_fp32, &fp32_models[i], "fp32, %s %s", fp32_models[i].settings,
+            fp32_models[i].strategy);
+    add(test_strategies_agree, NULL, "strategies agree bit for bit");
+    add(test_differences_show, NULL, "differences show");
+    return _cmocka_run_group_tests("identity", tests, n_tests, training_setup, free_references);
+}
