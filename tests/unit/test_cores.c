@@ -206,6 +206,9 @@ static void test_cgroups(void **state)
     write_file("container/self", "0::/kubepods/pod7/c\n");
     write_file("container/cpu.max", "200000 100000\n");
     assert_true(cpus_of("container") == 2);
+    /* No membership to be read: the root still counts. */
+    write_file("bare/cpu.max", "300000 100000\n");
+    assert_true(cpus_of("bare") == 3);
     /* Nothing there, or nonsense. */
     assert_true(isinf(cpus_of("nowhere")));
     assert_true(memory_of("nowhere") == UINT64_MAX);
