@@ -12,6 +12,7 @@ BUILD   ?= build
 CC      ?= gcc
 CPU     ?= auto
 V       ?= 0
+MAKEFLAGS += --no-print-directory
 Q       := $(if $(filter 1,$(V)),,@)
 SANITIZE ?=
 
