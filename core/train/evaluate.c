@@ -67,7 +67,8 @@ static dpb_status run_share(struct dpb_trainer *trainer, struct share *share)
 }
 
 /* Rank 0 adds up the shares; the others wait until it has, so that they end a run together. */
-static dpb_status gather(struct dpb_trainer *trainer, const char *name, const struct share *mine)
+static dpb_status gather(struct dpb_trainer *trainer, const char *name, int64_t began_ns,
+                         const struct share *mine)
 {
     struct dpb_journal *journal = trainer->journal;
     struct share total = {0};
@@ -88,10 +89,10 @@ static dpb_status gather(struct dpb_trainer *trainer, const char *name, const st
     if (journal->n_evals == DPB_JOURNAL_EVALS)
         return dpb_fail(DPB_USAGE, "more than %d evaluations in a run; make eval.every larger",
                         DPB_JOURNAL_EVALS);
-    int64_t first_ns = journal->n_records ? journal->records[0].begin_ns : dpb_now_ns();
+    int64_t first_ns = journal->n_records ? journal->records[0].begin_ns : began_ns;
     journal->evals[journal->n_evals] = (struct dpb_eval){
         .step = trainer->step,
-        .at_ns = dpb_now_ns() - first_ns - trainer->evaluating_ns,
+        .at_ns = began_ns - first_ns - trainer->evaluating_ns,
         .loss = total.samples ? total.loss / (double)total.samples : 0.0,
         .correct = total.correct,
         .samples = total.samples};
@@ -100,7 +101,8 @@ static dpb_status gather(struct dpb_trainer *trainer, const char *name, const st
 }
 
 /* With the averaged batch-norm statistics in place of the own ones. */
-static dpb_status evaluate(struct dpb_trainer *trainer, const char *name, void *own_state)
+static dpb_status evaluate(struct dpb_trainer *trainer, const char *name, int64_t began_ns,
+                           void *own_state)
 {
     struct dpb_view view;
     struct share share;
@@ -116,7 +118,7 @@ static dpb_status evaluate(struct dpb_trainer *trainer, const char *name, void *
     dpb_status status = run_share(trainer, &share);
     memcpy(trainer->state, own_state, bytes);
     DPB_TRY(status);
-    return gather(trainer, name, &share);
+    return gather(trainer, name, began_ns, &share);
 }
 
 dpb_status dpb_evaluate(struct dpb_trainer *trainer)
@@ -132,7 +134,7 @@ dpb_status dpb_evaluate(struct dpb_trainer *trainer)
         return dpb_fail(DPB_NO_MEMORY, "no memory to keep batch-norm's statistics");
     dpb_world_note("evaluate", UINT64_MAX, UINT32_MAX);
     snprintf(name, sizeof name, "eval/%llu", (unsigned long long)trainer->step);
-    dpb_status status = evaluate(trainer, name, own_state);
+    dpb_status status = evaluate(trainer, name, began_ns, own_state);
     free(own_state);
     trainer->evaluated_at = trainer->step;
     int64_t took_ns = dpb_now_ns() - began_ns;
