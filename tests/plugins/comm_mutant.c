@@ -1,0 +1,414 @@
+/*
+ * comm_mutant.c - strategies with a mistake: mutant_shm, mutant_replicated and mutant_ps_cpu are
+ * the real ones, loaded from beside dpbench, with this plugin between them and core. It changes
+ * what core tells them (begin), what the host's functions do for them (sum, copy, update), and
+ * nothing of theirs. Every check of sameness has to catch what it is there for.
+ *
+ * A mutation is at work in the exchanges [from, until): 0 is the pattern's, 1 that of run.prove,
+ * training comes after. Servers learn the exchange from worker 0, in the tail of its scratch.
+ */
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dpbench/plugin.h"
+
+enum mutation {
+    NONE,             /* the control: nothing is wrong */
+    WRONG_SCALE,      /* the sum instead of the mean */
+    BUCKET_LEFT_OUT,  /* the last worker's gradients of one bucket are not summed */
+    SLICES_SWAPPED,   /* the halves of what is summed change places */
+    ELEMENT_WRONG,    /* 0.5 too much in one element */
+    UPDATED_TWICE,    /* the first element of each update */
+    STALE_WEIGHTS,    /* the last worker does not take over the new weights of one bucket */
+    LATE_WEIGHTS,     /* forward computes one bucket's part with the weights of a step before */
+    DECAY_DROPPED,    /* no weight decay */
+    MOMENTUM_DROPPED, /* momentum starts at zero in every step */
+    REPLICA_DIVERGES  /* the last worker's new weights are off by one part in a million */
+};
+
+static const char *const mutations[] = {
+    "none",          "wrong_scale",      "bucket_left_out",  "slices_swapped",
+    "element_wrong", "updated_twice",    "stale_weights",    "late_weights",
+    "decay_dropped", "momentum_dropped", "replica_diverges", NULL};
+
+struct options {
+    int mutation;
+    int64_t from, until, bucket, element;
+};
+
+#define AT(member) offsetof(struct options, member)
+static const struct dpb_option option_rows[] = {
+    {"mutation", DPB_OPT_CHOICE, NULL, "none", 0, 0, mutations, AT(mutation), "the mistake"},
+    {"from", DPB_OPT_INT, "exchange", "0", 0, 1e9, NULL, AT(from), "first exchange with it"},
+    {"until", DPB_OPT_INT, "exchange", "1000000000", 0, 1e9, NULL, AT(until),
+     "first exchange without it"},
+    {"mutant_bucket", DPB_OPT_INT, NULL, "1", 0, 1e9, NULL, AT(bucket), "where one is meant"},
+    {"element", DPB_OPT_INT, NULL, "0", 0, 1e12, NULL, AT(element), "of the arena, likewise"},
+    {0},
+};
+
+/* What worker 0 tells the servers. */
+struct notice {
+    uint64_t exchange;
+};
+
+/* A process has one communicator, so there is one mutant. */
+static struct {
+    const struct dpb_host *host; /* core's */
+    struct dpb_host told;        /* what the strategy gets */
+    struct dpb_vec_ops vec;
+    struct dpb_optimizer_ops optimizer;
+    const struct dpb_comm_ops *inner;
+    bool pulls; /* the strategy's workers copy weights instead of updating them */
+    struct options options;
+    struct dpb_comm_args args;
+    struct dpb_arenas arenas;
+    uint64_t notice_at;
+    uint64_t exchange;      /* that a worker is in */
+    char *before, *current; /* LATE_WEIGHTS: the weights of a step before and of this one */
+    bool has_before, swapped;
+} m;
+
+/* ---- where and when
+ * ------------------------------------------------------------------------------ */
+
+static struct notice *notice(void)
+{
+    return (struct notice *)((char *)m.arenas.peer_scratch[0] + m.notice_at);
+}
+
+static bool active(enum mutation mutation)
+{
+    const uint64_t *now = m.args.role == DPB_SERVER ? &notice()->exchange : &m.exchange;
+    int64_t exchange = (int64_t)__atomic_load_n(now, __ATOMIC_RELAXED);
+    return m.options.mutation == (int)mutation && exchange >= m.options.from &&
+           exchange < m.options.until;
+}
+
+static bool is_last_worker(void)
+{
+    return m.args.rank + 1 == m.args.n_workers;
+}
+
+static size_t weight_size(void)
+{
+    return dpb_dtype_size(m.arenas.layout.weight_type);
+}
+
+/* The one bucket that is meant; the last where there are fewer. */
+static struct dpb_range meant_bucket(void)
+{
+    uint64_t last = m.arenas.n_buckets - 1, length = m.arenas.bucket_elements;
+    uint64_t bucket = (uint64_t)m.options.bucket < last ? (uint64_t)m.options.bucket : last;
+    uint64_t end = (bucket + 1) * length, all = m.arenas.layout.n_elements;
+    return (struct dpb_range){bucket * length, end < all ? end : all};
+}
+
+/* Whether `at` points into the arena that begins at `arena`; *element: where. */
+static bool within(const void *arena, const void *at, dpb_dtype type, uint64_t *element)
+{
+    const char *begin = arena, *p = at;
+    size_t size = dpb_dtype_size(type);
+    if (!begin || p < begin || p >= begin + m.arenas.layout.n_elements * size)
+        return false;
+    *element = (uint64_t)(p - begin) / size;
+    return true;
+}
+
+static double value_of(dpb_dtype type, const void *at)
+{
+    if (type == DPB_FP64)
+        return *(const double *)at;
+    return type == DPB_FP32 ? (double)*(const float *)at
+                            : (double)dpb_bf16_to_fp32(*(const uint16_t *)at);
+}
+
+static void set_value(dpb_dtype type, void *at, double value)
+{
+    if (type == DPB_FP64)
+        *(double *)at = value;
+    else if (type == DPB_FP32)
+        *(float *)at = (float)value;
+    else
+        *(uint16_t *)at = dpb_bf16_from_fp32((float)value);
+}
+
+/* ---- the host's functions, as the strategy gets them
+ * ------------------------------------------------ */
+
+static void swap_halves(char *at, size_t size, uint64_t n)
+{
+    size_t half = (size_t)(n / 2) * size;
+    char *second = at + (size_t)((n + 1) / 2) * size;
+    for (size_t i = 0; i < half; i++) {
+        char byte = at[i];
+        at[i] = second[i];
+        second[i] = byte;
+    }
+}
+
+static void mutant_sum(dpb_dtype type, void *dst, const void *const *sources, uint32_t k,
+                       uint64_t n)
+{
+    struct dpb_range bucket = meant_bucket();
+    size_t size = dpb_dtype_size(type);
+    uint64_t at = UINT64_MAX, element = (uint64_t)m.options.element;
+    within(m.arenas.peer_gradients[0], sources[0], type, &at);
+    bool left_out = active(BUCKET_LEFT_OUT) && at >= bucket.begin && at < bucket.end;
+    m.host->vec->sum(type, dst, sources, left_out ? k - 1 : k, n);
+    if (active(SLICES_SWAPPED))
+        swap_halves(dst, size, n);
+    if (active(ELEMENT_WRONG) && element >= at && element < at + n) {
+        char *wrong = (char *)dst + (element - at) * size;
+        set_value(type, wrong, value_of(type, wrong) + 0.5);
+    }
+}
+
+/* New weights have come to this worker's arena, at this address. */
+static void perturb(void *weights)
+{
+    dpb_dtype type = m.arenas.layout.weight_type;
+    if (is_last_worker() && active(REPLICA_DIVERGES))
+        set_value(type, weights, value_of(type, weights) * (1.0 + 1e-6));
+}
+
+static bool is_stale(uint64_t at)
+{
+    struct dpb_range bucket = meant_bucket();
+    return is_last_worker() && at >= bucket.begin && at < bucket.end && active(STALE_WEIGHTS);
+}
+
+static void mutant_copy(dpb_dtype type, void *dst, const void *src, uint64_t n)
+{
+    uint64_t at;
+    bool pull = m.pulls && m.args.role == DPB_WORKER &&
+                within(m.arenas.weights, dst, m.arenas.layout.weight_type, &at);
+    if (pull && n > 0 && is_stale(at))
+        return;
+    m.host->vec->copy(type, dst, src, n);
+    if (pull && n > 0)
+        perturb(dst);
+}
+
+/* SGD is linear in the weights: from zeros, its step is the same but for the decay. */
+static void update_without_decay(struct dpb_optimizer *optimizer, struct dpb_range range,
+                                 void *weights, const void *gradients, uint64_t bucket,
+                                 const struct dpb_step *step)
+{
+    uint64_t n = range.end - range.begin;
+    void *zeros = m.host->alloc(n * weight_size());
+    if (!zeros)
+        abort();
+    m.host->optimizer->update(optimizer, range, zeros, gradients, bucket, step);
+    m.host->vec->axpby(m.arenas.layout.weight_type, 1.0, zeros, 1.0, weights, n);
+    m.host->release(zeros, n * weight_size());
+}
+
+static void mutant_update(struct dpb_optimizer *optimizer, struct dpb_range range, void *weights,
+                          const void *gradients, uint64_t bucket, const struct dpb_step *step)
+{
+    if (range.begin == range.end || (!m.pulls && is_stale(range.begin)))
+        return;
+    if (active(MOMENTUM_DROPPED))
+        m.host->optimizer->reset(optimizer);
+    if (active(DECAY_DROPPED))
+        update_without_decay(optimizer, range, weights, gradients, bucket, step);
+    else
+        m.host->optimizer->update(optimizer, range, weights, gradients, bucket, step);
+    if (active(UPDATED_TWICE))
+        m.host->optimizer->update(optimizer, (struct dpb_range){range.begin, range.begin + 1},
+                                  weights, gradients, bucket, step);
+    if (!m.pulls)
+        perturb(weights);
+}
+
+/* ---- hooks: the inner strategy's, with a word before or after
+ * ---------------------------------------- */
+
+static dpb_status mutant_plan(void *comm, const struct dpb_layout *layout,
+                              struct dpb_comm_plan *want)
+{
+    DPB_TRY(m.inner->plan(comm, layout, want));
+    if (want->scratch != DPB_MEMORY_SHARED)
+        return m.host->fail(DPB_UNSUPPORTED, "a mutant needs shared scratch memory");
+    m.notice_at = (want->scratch_bytes + DPB_CACHE_LINE - 1) / DPB_CACHE_LINE * DPB_CACHE_LINE;
+    want->scratch_bytes = m.notice_at + sizeof(struct notice);
+    return DPB_OK;
+}
+
+static dpb_status mutant_bind(void *comm, const struct dpb_arenas *arenas)
+{
+    size_t bytes = arenas->layout.n_elements * dpb_dtype_size(arenas->layout.weight_type);
+    m.arenas = *arenas;
+    m.before = m.host->alloc(bytes);
+    m.current = m.host->alloc(bytes);
+    if (!m.before || !m.current)
+        return DPB_NO_MEMORY;
+    return m.inner->bind(comm, arenas);
+}
+
+/* Forward comes after begin. Until a bucket is ready the strategy leaves its weights alone. */
+static void make_late(void)
+{
+    size_t bytes = m.arenas.layout.n_elements * weight_size();
+    struct dpb_range bucket = meant_bucket();
+    size_t at = bucket.begin * weight_size(), n = (bucket.end - bucket.begin) * weight_size();
+    char *weights = m.arenas.weights;
+    memcpy(m.current, weights, bytes);
+    m.swapped = m.has_before && is_last_worker();
+    if (m.swapped)
+        memcpy(weights + at, m.before + at, n);
+    memcpy(m.before, m.current, bytes);
+    m.has_before = true;
+}
+
+static dpb_status mutant_begin(void *comm, uint32_t learner, const struct dpb_step *step)
+{
+    struct dpb_step changed = *step;
+    __atomic_store_n(&m.exchange, step->step, __ATOMIC_RELAXED);
+    if (m.args.rank == 0)
+        __atomic_store_n(&notice()->exchange, step->step, __ATOMIC_RELAXED);
+    if (active(WRONG_SCALE))
+        changed.scale *= m.args.n_workers;
+    if (active(LATE_WEIGHTS))
+        make_late();
+    return m.inner->begin(comm, learner, &changed);
+}
+
+static dpb_status mutant_ready(void *comm, uint32_t learner, uint64_t bucket,
+                               struct dpb_event *event)
+{
+    struct dpb_range meant = meant_bucket();
+    size_t at = meant.begin * weight_size();
+    if (m.swapped && bucket * m.arenas.bucket_elements == meant.begin) {
+        memcpy((char *)m.arenas.weights + at, m.current + at,
+               (meant.end - meant.begin) * weight_size());
+        m.swapped = false;
+    }
+    return m.inner->ready(comm, learner, bucket, event);
+}
+
+static dpb_status mutant_load(void *comm)
+{
+    m.has_before = false;
+    return m.inner->load(comm);
+}
+
+static dpb_status mutant_progress(void *comm, int64_t budget_ns)
+{
+    return m.inner->progress(comm, budget_ns);
+}
+
+static dpb_status mutant_end(void *comm, uint32_t learner, struct dpb_event **done)
+{
+    return m.inner->end(comm, learner, done);
+}
+
+static dpb_status mutant_publish(void *comm, struct dpb_view *view)
+{
+    return m.inner->publish(comm, view);
+}
+
+static dpb_status mutant_serve(void *comm)
+{
+    return m.inner->serve(comm);
+}
+
+static void mutant_close(void *comm)
+{
+    size_t bytes = m.arenas.layout.n_elements * weight_size();
+    if (!comm)
+        return;
+    m.inner->close(comm);
+    m.host->release(m.before, bytes);
+    m.host->release(m.current, bytes);
+    m.before = m.current = NULL;
+}
+
+/* ---- the three mutants
+ * -------------------------------------------------------------------------------- */
+
+/* The strategy as its shared object gives it, with our table for core's. */
+static const struct dpb_plugin *load_inner(const char *name)
+{
+    char path[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 64);
+    const struct dpb_plugin *(*entry)(const struct dpb_host *) = NULL;
+    if (length <= 0)
+        return NULL;
+    path[length] = '\0';
+    snprintf(strrchr(path, '/'), 64, "/plugins/comm_%s.so", name);
+    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (object)
+        *(void **)&entry = dlsym(object, "dpb_plugin_entry");
+    const struct dpb_plugin *plugin = entry ? entry(&m.told) : NULL;
+    if (!plugin)
+        m.host->fail(DPB_FAILED, "%s: cannot be mutated: %s", path, dlerror());
+    return plugin;
+}
+
+static dpb_status mutant_open(const struct dpb_plugin *inner, const void *options,
+                              const struct dpb_comm_args *args, void **comm)
+{
+    m.options = *(const struct options *)options;
+    m.inner = inner->ops;
+    m.pulls = inner->capabilities & DPB_COMM_SERVERS;
+    m.args = *args;
+    return m.inner->open(NULL, args, comm);
+}
+
+#define MUTANTS(X) X(shm) X(replicated) X(ps_cpu)
+
+#define MUTANT_OPS(NAME)                                                                       \
+    static const struct dpb_plugin *inner_##NAME;                                              \
+    static dpb_status open_##NAME(const void *options, const struct dpb_comm_args *args,       \
+                                  void **comm)                                                 \
+    {                                                                                          \
+        return mutant_open(inner_##NAME, options, args, comm);                                 \
+    }                                                                                          \
+    static const struct dpb_comm_ops ops_##NAME = {.open = open_##NAME,                        \
+                                                   .plan = mutant_plan,                        \
+                                                   .bind = mutant_bind,                        \
+                                                   .load = mutant_load,                        \
+                                                   .begin = mutant_begin,                      \
+                                                   .ready = mutant_ready,                      \
+                                                   .progress = mutant_progress,                \
+                                                   .end = mutant_end,                          \
+                                                   .publish = mutant_publish,                  \
+                                                   .serve = mutant_serve,                      \
+                                                   .close = mutant_close};                     \
+    static struct dpb_plugin plugin_##NAME = {DPB_PLUGIN_HEAD(COMM, ops_##NAME),               \
+                                              .name = "mutant_" #NAME,                         \
+                                              .version = "1",                                  \
+                                              .summary = "a test's: " #NAME " with a mistake", \
+                                              .options = option_rows,                          \
+                                              .options_size = sizeof(struct options)};
+MUTANTS(MUTANT_OPS)
+
+#define MUTANT_LOAD(NAME)                                    \
+    inner_##NAME = load_inner(#NAME);                        \
+    if (!inner_##NAME)                                       \
+        return NULL;                                         \
+    plugin_##NAME.capabilities = inner_##NAME->capabilities; \
+    plugin_##NAME.next = first;                              \
+    first = &plugin_##NAME;
+
+const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
+{
+    const struct dpb_plugin *first = NULL;
+    m.host = host;
+    m.vec = *host->vec;
+    m.vec.sum = mutant_sum;
+    m.vec.copy = mutant_copy;
+    m.optimizer = *host->optimizer;
+    m.optimizer.update = mutant_update;
+    m.told = *host;
+    m.told.vec = &m.vec;
+    m.told.optimizer = &m.optimizer;
+    MUTANTS(MUTANT_LOAD)
+    return first;
+}

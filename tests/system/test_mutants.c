@@ -1,0 +1,195 @@
+/*
+ * test_mutants.c - every check of sameness catches what it is there for.
+ *
+ * A mutant is a strategy with one mistake (tests/plugins/comm_mutant.c), at work from the pattern's
+ * exchange on, from that of run.prove on, or in training only. For each the table says which check
+ * catches it; where that is the comparison with one worker, it may also say which other training
+ * the mistake turns this one into, so that mutants do what their names say and no more.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "lib/training.h"
+
+enum { WORKERS = 3, EXIT_VERIFICATION = 3 };
+
+static const double meaning_bound = 1e-8;
+
+/* From which exchange on a mutant is at work. */
+enum { IN_PATTERN, IN_PROOF, IN_TRAINING };
+
+enum catcher { NOTHING, PATTERN, EXCHANGE, REPLICAS, MEANING };
+static const char *const catcher_names[] = {"nothing", "pattern", "exchange", "replicas",
+                                            "meaning"};
+
+struct mutant {
+    const char *mutation;
+    int from;
+    enum catcher caught_by;
+    const char *same_as; /* settings of a right training that the mutant's is */
+};
+
+static const struct mutant mutants[] = {
+    {"none", IN_PATTERN, NOTHING, ""},
+    {"wrong_scale", IN_PATTERN, PATTERN, NULL},
+    {"wrong_scale", IN_PROOF, EXCHANGE, NULL},
+    {"wrong_scale", IN_TRAINING, MEANING, NULL},
+    {"bucket_left_out", IN_PATTERN, PATTERN, NULL},
+    {"bucket_left_out", IN_PROOF, EXCHANGE, NULL},
+    {"bucket_left_out", IN_TRAINING, MEANING, NULL},
+    {"slices_swapped", IN_PATTERN, PATTERN, NULL},
+    {"slices_swapped", IN_PROOF, EXCHANGE, NULL},
+    {"slices_swapped", IN_TRAINING, MEANING, NULL},
+    {"element_wrong comm.until=1", IN_PATTERN, PATTERN, NULL},
+    {"element_wrong comm.until=2", IN_PROOF, EXCHANGE, NULL},
+    {"element_wrong comm.until=3", IN_TRAINING, MEANING, NULL},
+    {"updated_twice", IN_PATTERN, PATTERN, NULL},
+    {"updated_twice", IN_PROOF, EXCHANGE, NULL},
+    {"updated_twice", IN_TRAINING, MEANING, NULL},
+    {"stale_weights", IN_PATTERN, PATTERN, NULL},
+    {"stale_weights", IN_PROOF, EXCHANGE, NULL},
+    {"stale_weights", IN_TRAINING, REPLICAS, NULL},
+    {"replica_diverges", IN_PATTERN, PATTERN, NULL},
+    {"replica_diverges", IN_PROOF, EXCHANGE, NULL},
+    {"replica_diverges", IN_TRAINING, REPLICAS, NULL},
+    {"late_weights", IN_PATTERN, MEANING, NULL},
+    {"decay_dropped", IN_PATTERN, MEANING, "optimizer.weight_decay=0"},
+    {"momentum_dropped", IN_PATTERN, MEANING, "optimizer.momentum=0"},
+    {"momentum_dropped comm.until=4", IN_PATTERN, MEANING, NULL},
+};
+
+/* ---- the trainings that mutants are compared with
+ * ------------------------------------------------ */
+
+#define TERMS "model.name=tiny run.prove=no optimizer.weight_decay=0.1 optimizer.momentum=0.9 "
+
+static struct training start, right;
+
+static int setup(void **state)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/tests/plugins:%s/plugins", build_directory(),
+             build_directory());
+    setenv("DPBENCH_PLUGIN_PATH", path, 1);
+    training_setup(state);
+    train(&start, TERMS "run.steps=1 optimizer.learning_rate=0");
+    train(&right, TERMS "run.accumulate=%d", WORKERS);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    training_free(&start);
+    training_free(&right);
+    return training_teardown(state);
+}
+
+/* ---- one mutant
+ * ----------------------------------------------------------------------------------- */
+
+static bool failed(const struct training *training, const char *check)
+{
+    char path[64];
+    snprintf(path, sizeof path, "verification.%s", check);
+    return strcmp(json_text_at(training->command.json, path), "fail") == 0;
+}
+
+/* Which check spoke against this run; fails the test when it ended in any other way. */
+static enum catcher caught_by(const struct training *training)
+{
+    struct weights_difference worst;
+    const struct command *command = &training->command;
+    if (command->exit_code == 0)
+        return weights_agree(&training->weights, &right.weights, &start.weights, meaning_bound,
+                             &worst)
+                   ? NOTHING
+                   : MEANING;
+    for (enum catcher check = PATTERN; check <= REPLICAS; check++)
+        if (command->exit_code == EXIT_VERIFICATION && failed(training, catcher_names[check]))
+            return check;
+    fail_msg("%s\nexit code %d, but no check has failed: %s", training->settings,
+             command->exit_code, command->err);
+    return NOTHING;
+}
+
+/* A message says what is wrong: the check, the strategy, and where. */
+static void expect_message(const struct training *training, enum catcher check)
+{
+    static const char *const words[][3] = {
+        [PATTERN] = {"pattern check of comm 'mutant_", "element ", "bucket "},
+        [EXCHANGE] = {"exchange check of comm 'mutant_", "element ", "bucket "},
+        [REPLICAS] = {"replicas differ after step ", "rank ", "comm 'mutant_"},
+    };
+    for (int i = 0; i < 3; i++)
+        if (!strstr(json_text_at(training->command.json, "error"), words[check][i]) &&
+            !strstr(training->command.err, words[check][i]))
+            fail_msg("%s\nnothing says '%s': %s", training->settings, words[check][i],
+                     training->command.err);
+}
+
+static void expect_same_as(const struct training *training, const char *settings)
+{
+    struct training other;
+    train(&other, TERMS "run.accumulate=%d %s", WORKERS, settings);
+    expect_same_weights(training, &other, &start, meaning_bound);
+    training_free(&other);
+}
+
+static void expect_caught(const struct mutant *mutant, const struct strategy_form *form,
+                          const char *others)
+{
+    struct training training;
+    train_anyway(&training,
+                 TERMS "comm.name=mutant_%s run.servers=%d run.workers=%d run.prove=yes "
+                       "comm.mutation=%s comm.from=%d %s",
+                 form->name, form->servers, WORKERS, mutant->mutation, mutant->from, others);
+    enum catcher check = caught_by(&training);
+    if (check != mutant->caught_by)
+        fail_msg("%s\nis to be caught by: %s; was caught by: %s\n%s", training.settings,
+                 catcher_names[mutant->caught_by], catcher_names[check], training.command.err);
+    if (check == PATTERN || check == EXCHANGE || check == REPLICAS)
+        expect_message(&training, check);
+    if (mutant->same_as)
+        expect_same_as(&training, mutant->same_as);
+    training_free(&training);
+}
+
+/* Odd buckets; one of them has an element or two a slice. In `make mutants` other places too. */
+static const char *const places[] = {
+    "comm.bucket=296",
+    "comm.bucket=296 comm.mutant_bucket=40 comm.element=101",
+    "comm.bucket=56 comm.mutant_bucket=20 comm.element=200",
+    "comm.bucket=1GiB",
+    "comm.bucket=1000 run.comm_cores=1",
+};
+
+static void test_mutant(void **state)
+{
+    const struct mutant *mutant = *state;
+    size_t n_places = getenv("DPB_ALL_MUTANTS") ? sizeof places / sizeof places[0] : 1;
+    for (size_t place = 0; place < n_places; place++)
+        for (const struct strategy_form *form = strategy_forms; form->name; form++)
+            expect_caught(mutant, form, places[place]);
+}
+
+int main(void)
+{
+    enum { N = sizeof mutants / sizeof mutants[0] };
+    struct CMUnitTest tests[N];
+    char names[N][96];
+    for (size_t i = 0; i < N; i++) {
+        static const char *const when[] = {"from the pattern on", "from the proof on",
+                                           "in training"};
+        snprintf(names[i], sizeof names[i], "%s, %s: %s", mutants[i].mutation,
+                 when[mutants[i].from], catcher_names[mutants[i].caught_by]);
+        tests[i] = (struct CMUnitTest){.name = names[i],
+                                       .test_func = test_mutant,
+                                       .initial_state = (void *)(uintptr_t)&mutants[i]};
+    }
+    return _cmocka_run_group_tests("mutants", tests, N, setup, teardown);
+}
