@@ -1,6 +1,6 @@
 # Tests. A unit test is tests/unit/test_NAME.c, a system test (which runs dpbench itself) is
 # tests/system/test_NAME.c; both are cmocka programs. tests/plugins/KIND_NAME.c are plugins that only
-# tests use: $(BUILD)/tests/plugins/KIND_NAME.so.
+# tests use: $(BUILD)/tests/plugins/KIND_NAME.so. tests/preload/NAME.c are for LD_PRELOAD.
 
 TEST_CFLAGS := $(COMMON) -Icore/include -Icore -Iplugins -I. -Itests -Itests/unit
 TEST_LIBS   := -lcmocka $(CORE_LIBS)
@@ -10,6 +10,7 @@ SYSTEM_TESTS := $(patsubst tests/system/%.c,$(BUILD)/tests/%,$(sort $(wildcard t
 LONG_TESTS   := $(patsubst tests/long/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/long/test_*.c)))
 TEST_LIB_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/lib/*.c))
 TEST_PLUGINS := $(patsubst tests/plugins/%.c,$(BUILD)/tests/plugins/%.so,$(wildcard tests/plugins/*.c))
+TEST_PRELOADS := $(patsubst tests/preload/%.c,$(BUILD)/tests/preload/%.so,$(wildcard tests/preload/*.c))
 REFERENCE_OPS := $(BUILD)/obj/plugins/devices/reference/ops.o $(BUILD)/obj/plugins/devices/reference/magnitudes.o
 
 ifneq ($(HAVE_CPU),yes)
@@ -17,7 +18,7 @@ UNIT_TESTS := $(filter-out $(BUILD)/tests/test_cpu,$(UNIT_TESTS))
 endif
 
 .PHONY: tests check check-unit check-long mutants asan ubsan
-tests: all $(UNIT_TESTS) $(SYSTEM_TESTS) $(LONG_TESTS) $(TEST_PLUGINS)
+tests: all $(UNIT_TESTS) $(SYSTEM_TESTS) $(LONG_TESTS) $(TEST_PLUGINS) $(TEST_PRELOADS)
 
 check: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(UNIT_TESTS) tests/system/layers.sh $(SYSTEM_TESTS)
@@ -71,5 +72,11 @@ $(BUILD)/tests/plugins/%.so: tests/plugins/%.c $(patsubst %.c,$(BUILD)/obj/%.o,$
 	@echo "  LD    $@"
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(PLUGIN_CFLAGS) -MF $@.d -shared -o $@ $< $(filter %.o,$^) -lm -lpthread
+
+# For LD_PRELOAD into dpbench.
+$(BUILD)/tests/preload/%.so: tests/preload/%.c
+	@echo "  LD    $@"
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(TEST_CFLAGS) -fPIC -MF $@.d -shared -o $@ $<
 
 -include $(wildcard $(BUILD)/tests/*.d $(BUILD)/tests/plugins/*.d)

@@ -1,0 +1,195 @@
+/* timed.c - see timed.h. */
+#include "lib/timed.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { TRIES = 4 };
+
+static const char configuration[] = "[run]\nresults =\nwarmup_steps = 1\nsteady_limit_s = 0\n"
+                                    "[model]\nname = timed\n"
+                                    "[data]\nname = timed\n"
+                                    "[device]\nname = timed\nthreads = 1\n";
+
+static char directory[64];
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+int timed_setup(void **state)
+{
+    char path[128];
+    (void)state;
+    snprintf(path, sizeof path, "%s/tests/plugins", build_directory());
+    setenv("DPBENCH_PLUGIN_PATH", path, 1);
+    temporary_directory(directory);
+    snprintf(path, sizeof path, "%s/timed.ini", directory);
+    write_file(path, configuration, strlen(configuration));
+    return 0;
+}
+
+int timed_teardown(void **state)
+{
+    (void)state;
+    remove_directory(directory);
+    return 0;
+}
+
+/* Unless the options give the run another length. */
+static const char *default_length(const char *options)
+{
+    return strstr(options, "run.steps=") || strstr(options, "run.seconds=") ? "" : "run.steps=6";
+}
+
+void timed_run(struct command *command, int exit_code, const char *format, ...)
+{
+    char options[2048];
+    va_list list;
+    va_start(list, format);
+    assert_true(vsnprintf(options, sizeof options, format, list) < (int)sizeof options);
+    va_end(list);
+    dpbench(command, TIMED_DEADLINE_S, "-c %s/timed.ini --json device.trace=%s/trace %s %s",
+            directory, directory, default_length(options), options);
+    if (command->exit_code != exit_code || !command->json)
+        fail_msg("dpbench %s: exit %d (signal %d%s)\n%s", options, command->exit_code,
+                 command->signal_number, command->late ? ", late" : "", command->err);
+}
+
+/* ---- what the device saw --------------------------------------------------------------------- */
+
+static bool read_stretch(FILE *file, struct timed_stretch *one)
+{
+    return fscanf(file, "%" SCNd64 " %" SCNd64 " %" SCNd64, &one->begin, &one->deadline,
+                  &one->end) == 3;
+}
+
+size_t timed_trace(uint32_t rank, struct timed_pass passes[TIMED_PASSES])
+{
+    char path[128];
+    size_t n = 0;
+    snprintf(path, sizeof path, "%s/trace.%" PRIu32, directory, rank);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    for (struct timed_pass one; n < TIMED_PASSES && fscanf(file, "%" SCNu64, &one.step) == 1 &&
+                                read_stretch(file, &one.forward) &&
+                                read_stretch(file, &one.backward);)
+        passes[n++] = one;
+    fclose(file);
+    return n;
+}
+
+double timed_late_ms(const json_t *document, double step_ms)
+{
+    static struct timed_pass passes[TIMED_PASSES];
+    uint64_t warm = (uint64_t)json_number_at(document, "timing.warmup_steps");
+    uint32_t n_workers = (uint32_t)json_number_at(document, "world.workers");
+    double late = 0.0;
+    for (uint32_t rank = 0; rank < n_workers; rank++) {
+        size_t n = timed_trace(rank, passes), first = 0;
+        while (first < n && passes[first].step < warm)
+            first++;
+        if (n < first + 2)
+            continue;
+        size_t last = n - 1; /* the first pass of the last step */
+        while (last > first && passes[last - 1].step == passes[n - 1].step)
+            last--;
+        double sum = 0.0;
+        for (size_t i = first; i < n; i++)
+            sum += (double)(passes[i].forward.end - passes[i].forward.deadline +
+                            passes[i].backward.end - passes[i].backward.deadline);
+        double steps = (double)(passes[last].step - passes[first].step);
+        double wall = (double)(passes[last].forward.begin - passes[first].forward.begin);
+        late += (sum / (steps + 1) + fabs(wall / steps - step_ms * 1e6)) / 1e6;
+    }
+    return late;
+}
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+double timed_bound_ms(double ms)
+{
+    return fmax(0.01 * ms, 0.3);
+}
+
+/* What is in the step, and nothing else. */
+static void check_sum(const char *name, const json_t *breakdown, double step_ns)
+{
+    static const char *const parts[] = {"data_wait", "forward", "backward", "optimizer",
+                                        "comm_exposed"};
+    double sum = 0.0;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        sum += json_number_at(breakdown, parts[i]);
+    if (!(fabs(sum - step_ns) < 0.01))
+        fail_msg("%s: the parts sum to %.3f ns, the step is %.3f ns", name, sum, step_ns);
+}
+
+static void check_sums(const char *name, const json_t *document)
+{
+    size_t i;
+    const json_t *rank;
+    double steps = json_number_at(document, "timing.steps"), elapsed = 0.0;
+    json_array_foreach(json_at(document, "timing.step_ns"), i, rank) elapsed +=
+        json_number_value(rank);
+    check_sum(name, json_at(document, "timing.breakdown_ns"), elapsed / steps);
+    json_array_foreach(json_at(document, "ranks"), i, rank) if (json_at(rank, "breakdown_ns"))
+        check_sum(name, json_at(rank, "breakdown_ns"), json_number_at(rank, "step_ns.mean"));
+}
+
+/* The rate over all steps is the batch by the mean of the steps. */
+static void check_rate(const char *name, const json_t *document)
+{
+    double rate = json_number_at(document, "timing.samples_per_s.mean");
+    double expected = json_number_at(document, "batch.global") *
+                      json_number_at(document, "timing.steps") * 1e9 /
+                      json_number_at(document, "timing.elapsed_ns");
+    if (!(fabs(rate - expected) <= 1e-9 * expected))
+        fail_msg("%s: %.6f samples/s, not %.6f", name, rate, expected);
+}
+
+/* The largest error beyond its bound, in ms, and a text on it; <= 0: all are right. */
+static double largest_excess(const struct timed_case *one, const json_t *document, char text[256])
+{
+    struct timed_field step = {"timing.elapsed_ns", one->step_ms};
+    double worst = -INFINITY;
+    for (const struct timed_field *field = &step; field->path;
+         field = field == &step ? one->fields : field + 1) {
+        double ms = json_number_at(document, field->path) / 1e6;
+        if (field == &step)
+            ms /= json_number_at(document, "timing.steps");
+        double excess = fabs(ms - field->ms) - timed_bound_ms(field->ms);
+        if (!(excess <= worst)) {
+            worst = isnan(excess) ? INFINITY : excess;
+            snprintf(text, 256, "%s: %s is %.3f ms, not %.3f", one->name, field->path, ms,
+                     field->ms);
+        }
+    }
+    return worst;
+}
+
+void timed_check(const struct timed_case *one)
+{
+    char text[256] = "";
+    bool explained = false;
+    for (int i = 0; i < TRIES; i++) {
+        struct command command;
+        timed_run(&command, 0, "%s", one->options);
+        check_sums(one->name, command.json);
+        check_rate(one->name, command.json);
+        double excess = largest_excess(one, command.json, text);
+        double late = timed_late_ms(command.json, one->step_ms);
+        command_free(&command);
+        if (excess <= 0)
+            return;
+        explained |= excess <= late;
+        print_message("try %d: %s; the machine was %.3f ms late\n", i + 1, text, late);
+    }
+    if (!explained)
+        fail_msg("%s, and so in each of %d tries", text, TRIES);
+}

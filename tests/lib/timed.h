@@ -1,0 +1,62 @@
+/*
+ * timed.h - runs dpbench on the plugins `timed` of tests/plugins (device, model, data, strategy)
+ * and compares what it measured with the times that it was given.
+ */
+#ifndef DPB_TESTS_LIB_TIMED_H
+#define DPB_TESTS_LIB_TIMED_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/command.h"
+
+enum { TIMED_FIELDS = 16, TIMED_PASSES = 4096, TIMED_DEADLINE_S = 100 };
+
+/* A time in the result: by path, in nanoseconds there, and what it has to be. */
+struct timed_field {
+    const char *path;
+    double ms;
+};
+
+struct timed_case {
+    const char *name;
+    const char *options; /* SECTION.KEY=VALUE, separated by blanks */
+    double step_ms;
+    struct timed_field fields[TIMED_FIELDS];
+};
+
+/* A training pass by the device's own look at the clock; nanoseconds. */
+struct timed_stretch {
+    int64_t begin, deadline, end;
+};
+struct timed_pass {
+    uint64_t step;
+    struct timed_stretch forward, backward;
+};
+
+/* Before the first run and after the last: for cmocka's group. */
+int timed_setup(void **state);
+int timed_teardown(void **state);
+
+/* One run: printf-like options after those that are the same for all (6 timed steps after 1, no
+ * gate, one compute thread, no result file). The test fails unless it ends with `exit_code`. */
+void timed_run(struct command *command, int exit_code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The passes of a rank in the last run; their number. */
+size_t timed_trace(uint32_t rank, struct timed_pass passes[TIMED_PASSES]);
+/* By how much the machine made the last run's timed steps of `step_ms` longer, or shifted time
+ * within them; the mean of a step over all ranks together. No part of what dpbench measured. */
+double timed_late_ms(const json_t *document, double step_ms);
+
+/* What a measured time may be off: 1 % or 0.3 ms. */
+double timed_bound_ms(double ms);
+
+/*
+ * Runs a case. In every run the parts sum to the step exactly and the rate is the batch by the mean
+ * step. Each field and the step have to be right within their bound in one run of four. A machine
+ * that is busy prolongs sleeps, so that none may be: then one has to be right within the bound
+ * and what the device's own clock shows the machine to have been late.
+ */
+void timed_check(const struct timed_case *one);
+
+#endif

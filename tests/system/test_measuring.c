@@ -1,0 +1,292 @@
+/*
+ * test_measuring.c - the truth of the measuring: runs whose times are known, because device, data
+ * and strategy sleep for them, must come out as they are.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+
+#include "lib/timed.h"
+
+#define PART(name) "timing.breakdown_ns." name
+#define PART_OF(rank, name) "ranks." #rank ".breakdown_ns." name
+#define COMM "comm.name=timed comm.bucket=4096 device.forward=20 device.backward=160 "
+#define SHM "comm.name=shm run.workers=2 device.forward=30 device.backward=80 device.late_rank=1 "
+
+/* ---- fields of the breakdown ----------------------------------------------------------------- */
+
+/* Layers of the model: 4, of 4096 bytes each. */
+static const struct timed_case cases[] = {
+    {"a step of forward and backward",
+     "device.forward=30 device.backward=60",
+     90,
+     {{PART("data_wait"), 0},
+      {PART("forward"), 30},
+      {PART("backward"), 60},
+      {PART("optimizer"), 0},
+      {PART("comm_exposed"), 0},
+      {PART("comm_hidden"), 0},
+      {PART("comm_wait_peer"), 0}}},
+    {"forward alone",
+     "run.mode=forward device.evaluate=25",
+     25,
+     {{PART("forward"), 25}, {PART("backward"), 0}}},
+    {"two micro-batches",
+     "run.accumulate=2 device.forward=20 device.backward=30",
+     100,
+     {{PART("forward"), 40}, {PART("backward"), 60}}},
+    {"data fetched by the loop",
+     "data.fetch=40 data.threads=0 device.forward=20 device.backward=20",
+     80,
+     {{PART("data_wait"), 40}, {PART("forward"), 20}, {PART("backward"), 20}}},
+    {"a helper slower than computing",
+     "data.fetch=90 data.threads=1 device.forward=20 device.backward=40",
+     90,
+     {{PART("data_wait"), 30}, {PART("forward"), 20}, {PART("backward"), 40}}},
+    {"two helpers faster than computing",
+     "data.fetch=90 data.threads=2 device.forward=20 device.backward=40",
+     60,
+     {{PART("data_wait"), 0}}},
+    {"communication behind backward",
+     COMM "comm.exchange=25",
+     205,
+     {{PART("backward"), 160},
+      {PART("comm_exposed"), 25},
+      {PART("comm_hidden"), 75},
+      {PART("comm_wait_peer"), 0}}},
+    {"communication longer than backward",
+     COMM "comm.exchange=70",
+     340,
+     {{PART("backward"), 160}, {PART("comm_exposed"), 160}, {PART("comm_hidden"), 120}}},
+    {"a late peer in every bucket",
+     COMM "comm.exchange=30 comm.late_peer=20",
+     210,
+     {{PART("comm_wait_peer"), 80}, {PART("comm_exposed"), 30}, {PART("comm_hidden"), 90}}},
+    {"work of the optimizer",
+     COMM "comm.exchange=30 comm.update=25",
+     235,
+     {{PART("optimizer"), 25}, {PART("comm_exposed"), 30}}},
+    {"communication on the computing thread is exposed",
+     COMM "comm.exchange=25 comm.worker=yes run.comm_cores=0",
+     205,
+     {{PART("backward"), 85}, {PART("comm_exposed"), 100}, {PART("comm_hidden"), 0}}},
+    {"communication on a core of its own is hidden",
+     COMM "comm.exchange=25 comm.worker=yes run.comm_cores=1",
+     205,
+     {{PART("backward"), 160}, {PART("comm_exposed"), 25}, {PART("comm_hidden"), 75}}},
+    {"a straggler in forward",
+     SHM "device.late=40 device.late_in=forward",
+     150,
+     {{PART_OF(0, "forward"), 30},
+      {PART_OF(1, "forward"), 70},
+      {PART_OF(0, "comm_exposed"), 40},
+      {PART_OF(0, "comm_wait_peer"), 40},
+      {PART_OF(1, "comm_exposed"), 0},
+      {PART_OF(1, "comm_wait_peer"), 0}}},
+    {"a straggler in backward",
+     SHM "device.late=25 device.late_in=backward device.late_layer=2",
+     135,
+     {{PART_OF(0, "backward"), 80},
+      {PART_OF(1, "backward"), 105},
+      {PART_OF(0, "comm_wait_peer"), 25},
+      {PART_OF(1, "comm_wait_peer"), 0}}},
+};
+
+static void test_case(void **state)
+{
+    timed_check(*state);
+}
+
+/* ---- warm-up --------------------------------------------------------------------------------- */
+
+/* Of rank 0, in the last run. */
+static struct timed_pass passes[TIMED_PASSES];
+
+static double step_ns(const json_t *document, size_t i)
+{
+    return json_number_value(json_array_get(json_at(document, "timing.step_ns"), i));
+}
+
+/* Each timed step is as long as the device's clock says, the first of them being number `first`;
+ * the last step's end is nobody's begin. */
+static void check_steps(const json_t *document, size_t first)
+{
+    size_t n = timed_trace(0, passes), n_off = 0;
+    size_t n_timed = json_array_size(json_at(document, "timing.step_ns"));
+    assert_int_equal(json_number_at(document, "timing.warmup_steps"), first);
+    assert_int_equal(n, first + n_timed);
+    for (size_t i = 0; i + 1 < n_timed; i++) {
+        const struct timed_pass *pass = &passes[first + i];
+        double length = (double)(pass[1].forward.begin - pass[0].forward.begin);
+        n_off += fabs(step_ns(document, i) - length) > 0.3e6;
+    }
+    /* A process that is put aside between two looks at the clock is off in two steps. */
+    assert_in_range(n_off, 0, n_timed / 5);
+}
+
+/* The first six steps are 60, 50, ... 10 ms longer than 20: timing begins where it should. */
+static void test_warm_up_by_count(void **state)
+{
+    static const char warm_up[] = "device.warmup_steps=6 device.warmup_extra=60 device.forward=15";
+    struct command command;
+    (void)state;
+    timed_run(&command, 0, "%s run.warmup_steps=6 run.steps=12", warm_up);
+    check_steps(command.json, 6);
+    assert_true(passes[6].forward.deadline - passes[6].forward.begin == 15000000);
+    command_free(&command);
+
+    timed_run(&command, 0, "%s run.warmup_steps=4 run.steps=12", warm_up);
+    check_steps(command.json, 4);
+    assert_true(passes[4].forward.deadline - passes[4].forward.begin == 35000000);
+    assert_true(step_ns(command.json, 0) >= 39.7e6 && step_ns(command.json, 1) >= 29.7e6);
+    command_free(&command);
+}
+
+/* 40 steps of falling times: the gate opens after them, in windows of ten from step 5 on. */
+static void test_warm_up_by_gate(void **state)
+{
+    static const char gate[] = "device.warmup_steps=40 device.warmup_extra=20 run.warmup_steps=5 "
+                               "run.steady_window=10 run.steady_windows=2 run.steady_drift=0.05 "
+                               "run.steady_spread=0.2";
+    struct command command;
+    (void)state;
+    timed_run(&command, 0, "%s run.steady_limit_s=30 run.steps=20", gate);
+    assert_true(json_is_true(json_at(command.json, "timing.steady")));
+    assert_int_equal(json_number_at(command.json, "timing.steps"), 20);
+    assert_true(json_number_at(command.json, "timing.warmup_steps") >= 55);
+    command_free(&command);
+
+    /* The limit passes first: timed, and said. */
+    timed_run(&command, 5, "%s run.steady_limit_s=0.2 run.steps=5 run.require_steady=yes", gate);
+    assert_true(json_is_false(json_at(command.json, "timing.steady")));
+    assert_true(json_number_at(command.json, "timing.warmup_steps") < 40);
+    command_free(&command);
+}
+
+/* ---- the clock on the wall ------------------------------------------------------------------- */
+
+/* From the first timed step to the last: the sum of the steps against the device's own clock, and
+ * the whole run against the test's. */
+static void test_steps_add_up(void **state)
+{
+    enum { STEPS = 40, WARM = 3 };
+    struct command command;
+    double sum = 0.0;
+    (void)state;
+    timed_run(&command, 0,
+              "run.steps=%d run.warmup_steps=%d device.forward=5 device.backward=12 comm.name=shm "
+              "run.workers=2 data.fetch=3",
+              STEPS, WARM);
+    assert_int_equal(timed_trace(0, passes), STEPS + WARM);
+    for (size_t i = 0; i + 1 < STEPS; i++)
+        sum += step_ns(command.json, i);
+    double wall = (double)(passes[STEPS + WARM - 1].forward.begin - passes[WARM].forward.begin);
+    /* A step lasts as long as its slowest rank, so their sum may be more by what the ranks differ.
+     */
+    if (!(sum >= wall - 0.3e6 && sum <= 1.05 * wall))
+        fail_msg("%d steps sum to %.3f ms, the clock says %.3f", STEPS - 1, sum / 1e6, wall / 1e6);
+    double elapsed_s = json_number_at(command.json, "timing.elapsed_ns") / 1e9;
+    assert_true(elapsed_s >= STEPS * 0.017 && elapsed_s <= command.seconds);
+    command_free(&command);
+
+    /* One worker differs from nobody. */
+    timed_run(&command, 0, "run.steps=%d device.forward=5 data.fetch=12 data.threads=0", STEPS);
+    check_steps(command.json, 1);
+    assert_int_equal(timed_trace(0, passes), STEPS + 1);
+    sum = 0.0;
+    for (size_t i = 0; i + 1 < STEPS; i++)
+        sum += step_ns(command.json, i);
+    wall = (double)(passes[STEPS].forward.begin - passes[1].forward.begin);
+    if (!(fabs(sum - wall) <= 0.001 * wall))
+        fail_msg("%d steps sum to %.3f ms, the clock says %.3f", STEPS - 1, sum / 1e6, wall / 1e6);
+    command_free(&command);
+}
+
+/* The same numbers under a clock that jumps by hours five times a second. */
+static void test_clock_jumps(void **state)
+{
+    static const struct timed_case jumping = {
+        "a clock that jumps",
+        "comm.name=shm run.workers=2 data.fetch=60 device.forward=20 device.backward=30 "
+        "run.steps=20",
+        60,
+        {{PART("data_wait"), 10}, {PART("forward"), 20}, {PART("backward"), 30}}};
+    const char *old = getenv("ASAN_OPTIONS");
+    char preload[256], options[512];
+    struct command command;
+    (void)state;
+    snprintf(preload, sizeof preload, "%s/tests/preload/jump_clock.so", build_directory());
+    snprintf(options, sizeof options, "%s:verify_asan_link_order=0", old ? old : "");
+    setenv("ASAN_OPTIONS", options, 1);
+    setenv("LD_PRELOAD", preload, 1);
+    timed_check(&jumping);
+    timed_run(&command, 0, "run.seconds=1");
+    unsetenv("LD_PRELOAD");
+
+    /* The clock was wrong indeed: the result's label of when it began says so. */
+    struct tm began = {0};
+    const char *end = strptime(json_text_at(command.json, "started"), "%Y-%m-%dT%H:%M:%SZ", &began);
+    assert_non_null(end);
+    assert_true(labs((long)(timegm(&began) - time(NULL))) > 1800);
+    double elapsed_s = json_number_at(command.json, "timing.elapsed_ns") / 1e9;
+    assert_true(elapsed_s >= 1.0 && elapsed_s < 1.5);
+    command_free(&command);
+}
+
+/* ---- how long a run lasts -------------------------------------------------------------------- */
+
+/* A second of steps of 20 ms; the stop is agreed on two steps ahead. Evaluations of 300 ms, every
+ * 16 steps, neither count as time of the run nor stand in a step. */
+static void test_seconds_and_evaluation(void **state)
+{
+    struct command command;
+    double longest_s = 0.0;
+    (void)state;
+    timed_run(&command, 0,
+              "run.seconds=1 run.warmup_steps=0 run.workers=2 run.batch=4 comm.name=shm "
+              "device.forward=10 device.backward=10 device.evaluate=150 data.test_samples=16 "
+              "eval.every=16");
+    size_t n = json_array_size(json_at(command.json, "timing.step_ns"));
+    size_t n_evals = json_array_size(json_at(command.json, "eval"));
+    for (size_t i = 0; i < n; i++)
+        longest_s = fmax(longest_s, step_ns(command.json, i) / 1e9);
+    assert_true(longest_s < 0.15);
+    double elapsed_s = json_number_at(command.json, "timing.elapsed_ns") / 1e9;
+    if (!(elapsed_s >= 1.0 && elapsed_s < 1.0 + 5 * longest_s))
+        fail_msg("run.seconds=1 timed %.3f s", elapsed_s);
+    assert_true(n_evals >= 2 && command.seconds > elapsed_s + 0.3 * (double)n_evals);
+    double trained_s = 0.0;
+    for (size_t e = 0; e < n_evals; e++) {
+        const json_t *one = json_array_get(json_at(command.json, "eval"), e);
+        assert_int_equal(json_number_at(one, "step"), 16 * (e + 1));
+        assert_int_equal(json_number_at(one, "samples"), 16);
+        for (size_t i = 16 * e; i < 16 * (e + 1); i++)
+            trained_s += step_ns(command.json, i) / 1e9;
+        if (!(fabs(json_number_at(one, "trained_s") - trained_s) < 0.05))
+            fail_msg("evaluation %zu came after %.3f s of training, not %.3f", e,
+                     json_number_at(one, "trained_s"), trained_s);
+    }
+    command_free(&command);
+}
+
+int main(void)
+{
+    enum { N_CASES = sizeof cases / sizeof cases[0] };
+    static const struct CMUnitTest others[] = {
+        cmocka_unit_test(test_warm_up_by_count), cmocka_unit_test(test_warm_up_by_gate),
+        cmocka_unit_test(test_steps_add_up), cmocka_unit_test(test_clock_jumps),
+        cmocka_unit_test(test_seconds_and_evaluation)};
+    enum { N_OTHERS = sizeof others / sizeof others[0] };
+    struct CMUnitTest tests[N_CASES + N_OTHERS];
+    for (size_t i = 0; i < N_CASES; i++)
+        tests[i] = (struct CMUnitTest){cases[i].name, test_case, NULL, NULL, (void *)&cases[i]};
+    memcpy(tests + N_CASES, others, sizeof others);
+    return cmocka_run_group_tests_name("measuring", tests, timed_setup, timed_teardown);
+}
