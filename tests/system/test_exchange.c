@@ -1,0 +1,182 @@
+/*
+ * test_exchange.c - the reduced gradients are right, element by element: the pattern and run.prove,
+ * for every strategy, number of workers, size of buckets and type of gradients; once for each
+ * model.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "lib/training.h"
+
+enum { MOST_WORKERS = 5 };
+
+static void expect_verdict(const struct training *training, const char *check)
+{
+    char path[64];
+    snprintf(path, sizeof path, "verification.%s", check);
+    const char *verdict = json_text_at(training->command.json, path);
+    if (strcmp(verdict, "pass") != 0)
+        fail_msg("%s\n%s is '%s'", training->settings, check, verdict);
+}
+
+static void expect_passes(const struct training *training)
+{
+    expect_verdict(training, "pattern");
+    expect_verdict(training, "exchange");
+    expect_verdict(training, "replicas");
+}
+
+/* ---- small nets
+ * ------------------------------------------------------------------------------------ */
+
+/* Types of the gradients, with buckets of one element, a prime number of them, and all. */
+struct gradients {
+    const char *settings, *buckets[3];
+};
+
+static const struct gradients gradients[] = {
+    {"run.precision=fp64", {"8", "424", "1GiB"}},
+    {"run.precision=fp32", {"4", "212", "1GiB"}},
+    {"run.precision=fp32 comm.gradient=bf16", {"2", "106", "1GiB"}},
+};
+
+static void test_small_model(void **state)
+{
+    const struct strategy_form *form = *state;
+    for (size_t g = 0; g < sizeof gradients / sizeof gradients[0]; g++)
+        for (int workers = 1; workers <= MOST_WORKERS; workers++)
+            for (int b = 0; b < 3; b++) {
+                struct training training;
+                train(&training,
+                      "model.name=tiny_bn run.steps=1 run.prove=yes %s comm.name=%s run.servers=%d "
+                      "run.workers=%d comm.bucket=%s",
+                      gradients[g].settings, form->name, form->servers, workers,
+                      gradients[g].buckets[b]);
+                expect_passes(&training);
+                training_free(&training);
+            }
+}
+
+static void test_communication_core(void **state)
+{
+    const struct strategy_form *form = *state;
+    for (int workers = 1; workers <= 3; workers++) {
+        struct training training;
+        train(&training,
+              "model.name=tiny run.prove=yes run.comm_cores=1 comm.name=%s run.servers=%d "
+              "run.workers=%d comm.bucket=424",
+              form->name, form->servers, workers);
+        expect_passes(&training);
+        training_free(&training);
+    }
+}
+
+/* More workers than cores; their sums use most of the bits that bf16 has. */
+static void test_many_workers(void **state)
+{
+    static const char *const settings[] = {"comm.name=shm", "comm.name=replicated",
+                                           "comm.name=ps_cpu", "comm.name=ps_cpu run.servers=2"};
+    (void)state;
+    for (size_t s = 0; s < sizeof settings / sizeof settings[0]; s++) {
+        struct training training;
+        train(&training,
+              "model.name=tiny_dense run.precision=fp32 comm.gradient=bf16 run.steps=1 "
+              "run.prove=yes run.batch=1 run.workers=16 comm.bucket=106 %s",
+              settings[s]);
+        expect_passes(&training);
+        training_free(&training);
+    }
+}
+
+/* ---- real models
+ * ----------------------------------------------------------------------------------- */
+
+#define CPU "device.name=cpu run.precision=fp32 "
+
+struct cell {
+    const char *settings;
+    bool small; /* all strategies; else the one that is named */
+};
+
+static const struct cell cells[] = {
+    {CPU "model.name=lenet", true},
+    {CPU "model.name=alexnet_cifar10", true},
+    {CPU "model.name=resnet20", true},
+    {CPU "model.name=resnet32", true},
+    {CPU "model.name=resnet44", true},
+    {CPU "model.name=resnet56", true},
+    {CPU "model.name=resnet110", true},
+    {CPU "model.name=mlp comm.name=ps_cpu run.servers=1", false},
+    {CPU "model.name=resnet50 model.version=v1 model.image=32 comm.name=ps_cpu", false},
+    {CPU "model.name=resnet50 model.version=v1.5 model.image=32 comm.name=shm", false},
+    {CPU "model.name=resnet50 model.version=v2 model.image=32 comm.name=replicated", false},
+};
+
+static void expect_model_passes(const char *model, const char *strategy)
+{
+    struct training training;
+    train(&training, "run.steps=1 run.prove=yes run.workers=2 comm.bucket=1000003 %s %s", model,
+          strategy);
+    expect_passes(&training);
+    training_free(&training);
+}
+
+static void test_model(void **state)
+{
+    static const char *const strategies[] = {"comm.name=shm", "comm.name=replicated",
+                                             "comm.name=ps_cpu", "comm.name=ps_cpu run.servers=2"};
+    const struct cell *cell = *state;
+    if (!have_cpu_device())
+        skip();
+    if (!cell->small)
+        expect_model_passes(cell->settings, "");
+    for (size_t s = 0; cell->small && s < sizeof strategies / sizeof strategies[0]; s++)
+        expect_model_passes(cell->settings, strategies[s]);
+}
+
+/* ---- where there is nothing to prove
+ * ----------------------------------------------------------------- */
+
+static void test_independent(void **state)
+{
+    struct training training;
+    (void)state;
+    train(&training, "model.name=tiny comm.name=independent run.workers=2");
+    assert_string_equal(json_text_at(training.command.json, "verification.pattern"),
+                        "not_applicable");
+    assert_string_equal(json_text_at(training.command.json, "verification.exchange"), "skipped");
+    assert_string_equal(json_text_at(training.command.json, "verification.replicas"),
+                        "not_applicable");
+    training_free(&training);
+    train_anyway(&training, "model.name=tiny comm.name=independent run.workers=2 run.prove=yes");
+    assert_int_equal(training.command.exit_code, 2);
+    assert_non_null(strstr(training.command.err, "run.prove"));
+    training_free(&training);
+}
+
+int main(void)
+{
+    enum { MOST = 64 };
+    static struct CMUnitTest tests[MOST];
+    static char names[MOST][128];
+    size_t n = 0;
+    for (const struct strategy_form *form = strategy_forms; form->name; form++) {
+        snprintf(names[n], sizeof names[n], "small net, %s", form->label);
+        tests[n] = (struct CMUnitTest){names[n], test_small_model, NULL, NULL, (void *)form};
+        n++;
+        snprintf(names[n], sizeof names[n], "communication core, %s", form->label);
+        tests[n] = (struct CMUnitTest){names[n], test_communication_core, NULL, NULL, (void *)form};
+        n++;
+    }
+    for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++, n++)
+        tests[n] =
+            (struct CMUnitTest){cells[i].settings, test_model, NULL, NULL, (void *)&cells[i]};
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_many_workers);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_independent);
+    return _cmocka_run_group_tests("exchange", tests, n, training_setup, training_teardown);
+}
