@@ -10,8 +10,8 @@ struct interval {
     int64_t begin, end;
 };
 
-/* Intervals of one kind. Several threads append; the loop's thread reads at the end of the step, when
- * all that belongs to it has been reported. */
+/* Intervals of one kind. Several threads append; the loop's thread reads at the end of the step,
+ * when all that belongs to it has been reported. */
 struct series {
     struct interval *at;
     uint64_t n; /* may exceed the capacity: the rest was dropped */
@@ -56,7 +56,8 @@ static void append(struct series *series, int64_t begin_ns, int64_t end_ns)
         series->at[i] = (struct interval){begin_ns, end_ns};
 }
 
-/* ---- sets of disjoint rising intervals --------------------------------------------------------- */
+/* ---- sets of disjoint rising intervals ---------------------------------------------------------
+ */
 
 /* Insertion sort: spans come nearly in order, and this neither allocates nor recurses. */
 static void sort(struct interval *at, uint64_t n)
@@ -119,7 +120,8 @@ static int64_t intersection(const struct interval *a, uint64_t n_a, const struct
     return sum;
 }
 
-/* ---- a step ------------------------------------------------------------------------------------ */
+/* ---- a step ------------------------------------------------------------------------------------
+ */
 
 static void end_step(int64_t now)
 {
@@ -133,17 +135,14 @@ static void end_step(int64_t now)
     int64_t exposed_ns = length(series[EXPOSED].at, n_exposed);
 
     record->step_ns = now - record->begin_ns;
-    record->optimizer_ns =
-        intersection(series[EXPOSED].at, n_exposed, series[UPDATE].at, n_update);
+    record->optimizer_ns = intersection(series[EXPOSED].at, n_exposed, series[UPDATE].at, n_update);
     record->comm_exposed_ns = exposed_ns - record->optimizer_ns;
-    record->comm_hidden_ns =
-        length(series[COMM].at, n_comm) -
-        intersection(series[COMM].at, n_comm, series[EXPOSED].at, n_exposed);
+    record->comm_hidden_ns = length(series[COMM].at, n_comm) -
+                             intersection(series[COMM].at, n_comm, series[EXPOSED].at, n_exposed);
     record->comm_wait_peer_ns = length(series[WAIT].at, n_wait);
     /* What the loop itself did after the last mark (statistics, control) counts as backward. */
-    record->backward_ns +=
-        now - record->begin_ns - exposed_ns - record->data_wait_ns - record->forward_ns -
-        record->backward_ns;
+    record->backward_ns += now - record->begin_ns - exposed_ns - record->data_wait_ns -
+                           record->forward_ns - record->backward_ns;
     record->comm_bytes = __atomic_exchange_n(&account.bytes, 0, __ATOMIC_ACQ_REL);
 
     struct dpb_journal *journal = account.journal;
@@ -152,6 +151,14 @@ static void end_step(int64_t now)
         __atomic_store_n(&journal->n_records, journal->n_records + 1, __ATOMIC_RELEASE);
     }
     account.running = false;
+}
+
+/* What verification exchanged before the first step, or an evaluation between two, is no step's. */
+static void forget(void)
+{
+    for (int s = 0; s < N_SERIES; s++)
+        account.series[s].n = 0;
+    __atomic_store_n(&account.bytes, 0, __ATOMIC_RELEASE);
 }
 
 void dpb_account_end(void)
@@ -165,6 +172,8 @@ void dpb_account_begin(double learning_rate)
     int64_t now = dpb_now_ns();
     if (account.running)
         end_step(now);
+    else
+        forget();
     memset(&account.record, 0, sizeof account.record);
     account.record.begin_ns = now;
     account.record.learning_rate = learning_rate;
