@@ -1,0 +1,134 @@
+/*
+ * test_overlap.c - strategies that promise overlap keep it: with a backward of ten buckets 20 ms
+ * apart and exchanges of about 10 ms, what is left to wait for is one exchange, not ten; and a late
+ * rank delays what depends on it, nothing else.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "lib/timed.h"
+
+enum { BUCKETS = 10, SPACING_MS = 20, FORWARD_MS = 5, TRIES = 3 };
+enum { FIRST_PARAMETERS = 1 << 21, MOST_PARAMETERS = 6 << 20, GRANULE = 64 };
+
+static const char *const strategies[] = {"comm.name=shm", "comm.name=replicated",
+                                         "comm.name=ps_cpu", "comm.name=ps_cpu run.servers=1"};
+enum { STRATEGIES = sizeof strategies / sizeof strategies[0] };
+
+/* ---- ten exchanges behind backward ----------------------------------------------------------- */
+
+/* The median step, less the forward pass. Elements of 8 bytes and a rule that divides make an
+ * exchange long for its memory. Each of the `layers` has `parameters`. */
+static double backward_to_weights_ms(const char *strategy, int layers, uint64_t parameters,
+                                     int backward_ms, uint64_t bucket)
+{
+    struct command command;
+    timed_run(&command, 0,
+              "%s run.workers=2 run.precision=fp64 optimizer.name=adagrad device.forward=%d "
+              "device.backward=%d model.layers=%d model.parameters=%llu comm.bucket=%llu",
+              strategy, FORWARD_MS, backward_ms, layers, (unsigned long long)parameters,
+              (unsigned long long)bucket * 8);
+    double median_ms = json_number_at(command.json, "ranks.0.step_ns.median") / 1e6;
+    command_free(&command);
+    return median_ms - FORWARD_MS;
+}
+
+/* One bucket of `parameters`, when backward is over: nothing to hide behind. */
+static double exchange_alone_ms(const char *strategy, uint64_t parameters)
+{
+    return backward_to_weights_ms(strategy, 2, parameters / 2, SPACING_MS, parameters) - SPACING_MS;
+}
+
+/* The bucket whose exchange takes 10 ms, as far as one run of another size can tell. */
+static uint64_t choose_parameters(const char *strategy)
+{
+    double scale = 10.0 / exchange_alone_ms(strategy, FIRST_PARAMETERS);
+    double wanted = fmin(scale * FIRST_PARAMETERS, MOST_PARAMETERS);
+    return (uint64_t)fmax(wanted, GRANULE) / GRANULE * GRANULE;
+}
+
+static void test_overlap(void **state)
+{
+    const char *strategy = *state;
+    double limit_ms = 0.0, step_ms = 0.0;
+    uint64_t parameters = choose_parameters(strategy);
+    /* Ten exchanges that are not hidden are 100 ms: repeating cannot make them one. */
+    for (int i = 0; i < TRIES; i++) {
+        double alone_ms = exchange_alone_ms(strategy, parameters);
+        limit_ms = BUCKETS * SPACING_MS + 1.5 * alone_ms;
+        step_ms =
+            backward_to_weights_ms(strategy, BUCKETS, parameters, BUCKETS * SPACING_MS, parameters);
+        print_message("%s: buckets of %.1f MB, an exchange %.1f ms, backward to weights %.1f ms\n",
+                      strategy, (double)parameters * 8e-6, alone_ms, step_ms);
+        if (alone_ms > 0 && step_ms <= limit_ms)
+            return;
+    }
+    fail_msg("%s: from backward's begin to new weights %.1f ms, more than %.1f", strategy, step_ms,
+             limit_ms);
+}
+
+/* ---- a late rank ----------------------------------------------------------------------------- */
+
+/* Rank 1 is 50 ms late with bucket 6 and all that follow. The others' passes take as long as ever;
+ * they wait for it from their own bucket 6 on (at 120 + 20 ms) until its last comes (at 250). */
+#define LATE                                                                                  \
+    " device.forward=20 device.backward=200 model.layers=10 comm.bucket=4096 device.late=50 " \
+    "device.late_rank=1 device.late_in=backward device.late_layer=6 run.steps=4 run.workers="
+#define OF(rank, name) "ranks." #rank ".breakdown_ns." name
+#define PUNCTUAL(rank)                                                                      \
+    {OF(rank, "forward"), 20}, {OF(rank, "backward"), 200}, {OF(rank, "comm_exposed"), 50}, \
+    {                                                                                       \
+        OF(rank, "comm_wait_peer"), 110                                                     \
+    }
+#define LATE_ONE                                                                  \
+    {OF(1, "forward"), 20}, {OF(1, "backward"), 250}, {OF(1, "comm_exposed"), 0}, \
+    {                                                                             \
+        OF(1, "comm_wait_peer"), 0                                                \
+    }
+
+static const struct timed_case late_cases[] = {
+    {"shm", "comm.name=shm" LATE "3", 270, {PUNCTUAL(0), LATE_ONE, PUNCTUAL(2)}},
+    {"replicated", "comm.name=replicated" LATE "3", 270, {PUNCTUAL(0), LATE_ONE, PUNCTUAL(2)}},
+    {"ps_cpu", "comm.name=ps_cpu" LATE "3", 270, {PUNCTUAL(0), LATE_ONE, PUNCTUAL(2)}},
+    {"ps_cpu, a server", "comm.name=ps_cpu run.servers=1" LATE "2", 270, {PUNCTUAL(0), LATE_ONE}},
+};
+enum { LATE_CASES = sizeof late_cases / sizeof late_cases[0] };
+
+static void test_late_rank(void **state)
+{
+    timed_check(*state);
+}
+
+/* Nothing depends on it. */
+static void test_late_and_independent(void **state)
+{
+    struct command command;
+    (void)state;
+    timed_run(&command, 0, "comm.name=independent" LATE "2");
+    double punctual_ms = json_number_at(command.json, "ranks.0.step_ns.median") / 1e6;
+    double late_ms = json_number_at(command.json, "ranks.1.step_ns.median") / 1e6;
+    if (!(punctual_ms < 230 && late_ms >= 270))
+        fail_msg("steps of %.1f and %.1f ms, not 220 and 270", punctual_ms, late_ms);
+    assert_true(json_number_at(command.json, "ranks.0.breakdown_ns.comm_wait_peer") == 0.0);
+    command_free(&command);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[STRATEGIES + LATE_CASES + 1] = {
+        cmocka_unit_test(test_late_and_independent)};
+    for (size_t i = 0; i < STRATEGIES; i++)
+        tests[1 + i] =
+            (struct CMUnitTest){strategies[i], test_overlap, NULL, NULL, (void *)strategies[i]};
+    for (size_t i = 0; i < LATE_CASES; i++)
+        tests[1 + STRATEGIES + i] = (struct CMUnitTest){late_cases[i].name, test_late_rank, NULL,
+                                                        NULL, (void *)&late_cases[i]};
+    return cmocka_run_group_tests_name("overlap", tests, timed_setup, timed_teardown);
+}
