@@ -1,5 +1,6 @@
 /*
- * graph.h - core's side of the network: making a graph from a model plugin, and what follows from it.
+ * graph.h - core's side of the network: making a graph from a model plugin, and what follows from
+ * it.
  *
  * Not here: anything about devices, ranks or time.
  */
@@ -28,8 +29,8 @@ void dpb_graph_initialise_state(const struct dpb_graph *graph, dpb_dtype type, v
 /* Over all that two ranks must agree on: nodes, shapes, tensor names, offsets, nclass. */
 uint64_t dpb_graph_hash(const struct dpb_graph *graph);
 
-/* The index into tensors[] of the tensor that holds arena element `offset`, or of the one before the
- * gap that does. For walking a range tensor by tensor. */
+/* The index into tensors[] of the tensor that holds arena element `offset`, or of the one before
+ * the gap that does. For walking a range tensor by tensor. */
 uint32_t dpb_graph_tensor_at(const struct dpb_graph *graph, uint64_t offset);
 
 #endif

@@ -29,11 +29,11 @@ void dpb_account_close(void);
 /* The loop's thread. Begins a step at this moment, which also ends the one before if
  * dpb_account_end has not. */
 void dpb_account_begin(double learning_rate);
-void dpb_account_mark(dpb_part part);   /* what was since the last mark belongs to `part` */
-int64_t dpb_account_enter(void);        /* into communicator code; the time */
+void dpb_account_mark(dpb_part part); /* what was since the last mark belongs to `part` */
+int64_t dpb_account_enter(void);      /* into communicator code; the time */
 void dpb_account_leave(int64_t entered_ns);
-void dpb_account_loss(double loss);     /* of the step; once before its end */
-void dpb_account_end(void);             /* ends the step and writes its record; twice is harmless */
+void dpb_account_loss(double loss); /* of the step; once before its end */
+void dpb_account_end(void);         /* ends the step and writes its record; twice is harmless */
 
 /* Any thread: the host's `span` and `count_bytes`. */
 void dpb_account_span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_t end_ns);

@@ -1,11 +1,12 @@
 /*
  * control.h - how the ranks agree on a change of phase: warm-up is over, evaluate now, stop.
  *
- * Rank 0 proposes; each rank acknowledges at the start of a step, with that step; rank 0 commits for
- * the step two past the highest acknowledged; everyone acts at the start of that step. A rank that has
- * acknowledged at step a does not begin step a + 2 before it has seen the commit: so nobody can be
- * past the committed step, however far apart the ranks run. One proposal is under way at a time;
- * actions proposed meanwhile go into the next. It never travels on the strategy's own path.
+ * Rank 0 proposes; each rank acknowledges at the start of a step, with that step; rank 0 commits
+ * for the step two past the highest acknowledged; everyone acts at the start of that step. A rank
+ * that has acknowledged at step a does not begin step a + 2 before it has seen the commit: so
+ * nobody can be past the committed step, however far apart the ranks run. One proposal is under way
+ * at a time; actions proposed meanwhile go into the next. It never travels on the strategy's own
+ * path.
  */
 #ifndef DPB_CORE_TRAIN_CONTROL_H
 #define DPB_CORE_TRAIN_CONTROL_H
@@ -14,9 +15,9 @@
 #include "dpbench/types.h"
 
 enum {
-    DPB_ACTION_TIMED = 1,   /* warm-up is over: this is the first timed step */
-    DPB_ACTION_UNSTEADY = 2, /* with TIMED: the gate's limit passed */
-    DPB_ACTION_STOP = 4,    /* do not begin this step */
+    DPB_ACTION_TIMED = 1,       /* warm-up is over: this is the first timed step */
+    DPB_ACTION_UNSTEADY = 2,    /* with TIMED: the gate's limit passed */
+    DPB_ACTION_STOP = 4,        /* do not begin this step */
     DPB_ACTION_INTERRUPTED = 8, /* with STOP: a signal came */
     DPB_ACTION_NOT_FINITE = 16, /* with STOP: a loss was not finite */
     DPB_CONTROL_MAX_RANKS = 1000
@@ -49,8 +50,8 @@ void dpb_control_init(struct dpb_control *control, struct dpb_control_block *blo
                       uint32_t n_ranks);
 /* Rank 0, at any time between two looks. */
 void dpb_control_propose(struct dpb_control *control, uint32_t actions);
-/* At the start of `step`, before it begins. True: *actions (0: none) are to be done now and the step
- * may begin. False: the commit is due and not there; look again. */
+/* At the start of `step`, before it begins. True: *actions (0: none) are to be done now and the
+ * step may begin. False: the commit is due and not there; look again. */
 bool dpb_control_try(struct dpb_control *control, uint64_t step, uint32_t *actions);
 /* The same, waiting (in short sleeps) up to the run's deadline. */
 dpb_status dpb_control_look(struct dpb_control *control, uint64_t step, uint32_t *actions);

@@ -1,7 +1,7 @@
 /*
- * evaluate.c - accuracy and loss on the test set. Each worker takes its share of the samples; the sums
- * meet in rank 0's journal. Strategies whose workers do not exchange report rank 0's model alone: its
- * whole test set is then rank 0's share (open_feeds in setup.c).
+ * evaluate.c - accuracy and loss on the test set. Each worker takes its share of the samples; the
+ * sums meet in rank 0's journal. Strategies whose workers do not exchange report rank 0's model
+ * alone: its whole test set is then rank 0's share (open_feeds in setup.c).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -57,8 +57,8 @@ static dpb_status run_share(struct dpb_trainer *trainer, struct share *share)
                                       .weights_changed = trainer->weights_changed,
                                       .step = trainer->step,
                                       .valid = input.valid};
-        DPB_TRY(trainer->device_ops->forward(trainer->program, &pass, &input.batch, &none,
-                                             &outcome));
+        DPB_TRY(
+            trainer->device_ops->forward(trainer->program, &pass, &input.batch, &none, &outcome));
         trainer->weights_changed = false;
         share->loss += outcome.loss * input.valid;
         share->correct += outcome.correct;
@@ -90,12 +90,12 @@ static dpb_status gather(struct dpb_trainer *trainer, const char *name, int64_t 
         return dpb_fail(DPB_USAGE, "more than %d evaluations in a run; make eval.every larger",
                         DPB_JOURNAL_EVALS);
     int64_t first_ns = journal->n_records ? journal->records[0].begin_ns : began_ns;
-    journal->evals[journal->n_evals] = (struct dpb_eval){
-        .step = trainer->step,
-        .at_ns = began_ns - first_ns - trainer->evaluating_ns,
-        .loss = total.samples ? total.loss / (double)total.samples : 0.0,
-        .correct = total.correct,
-        .samples = total.samples};
+    journal->evals[journal->n_evals] =
+        (struct dpb_eval){.step = trainer->step,
+                          .at_ns = began_ns - first_ns - trainer->evaluating_ns,
+                          .loss = total.samples ? total.loss / (double)total.samples : 0.0,
+                          .correct = total.correct,
+                          .samples = total.samples};
     __atomic_store_n(&journal->n_evals, journal->n_evals + 1, __ATOMIC_RELEASE);
     return DPB_OK;
 }
@@ -106,11 +106,12 @@ static dpb_status evaluate(struct dpb_trainer *trainer, const char *name, int64_
 {
     struct dpb_view view;
     struct share share;
-    size_t bytes = trainer->experiment->graph->n_state_elements *
-                   dpb_dtype_size(trainer->layout.weight_type);
+    size_t bytes =
+        trainer->experiment->graph->n_state_elements * dpb_dtype_size(trainer->layout.weight_type);
     DPB_TRY(trainer->comm_ops->publish(trainer->comm, &view));
     if (view.weights != trainer->arenas.weights)
-        return dpb_fail(DPB_UNSUPPORTED, "comm '%s' publishes weights that are not those of its "
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "comm '%s' publishes weights that are not those of its "
                         "workers; evaluation cannot use them yet",
                         trainer->experiment->settings.comm.name);
     memcpy(own_state, trainer->state, bytes);
@@ -125,8 +126,8 @@ dpb_status dpb_evaluate(struct dpb_trainer *trainer)
 {
     char name[64];
     int64_t began_ns = dpb_now_ns();
-    size_t bytes = trainer->experiment->graph->n_state_elements *
-                   dpb_dtype_size(trainer->layout.weight_type);
+    size_t bytes =
+        trainer->experiment->graph->n_state_elements * dpb_dtype_size(trainer->layout.weight_type);
     if (!trainer->eval_feed)
         return DPB_OK; /* rank 0 tests its model alone */
     void *own_state = malloc(bytes + 1);

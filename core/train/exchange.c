@@ -1,7 +1,7 @@
 /*
  * exchange.c - between the device and the communicator: gradients become ready, buckets are handed
- * over, the communicator moves on, the weights are waited for. All of it on the loop's thread but the
- * pump, which moves the communicator on when it has a core of its own.
+ * over, the communicator moves on, the weights are waited for. All of it on the loop's thread but
+ * the pump, which moves the communicator on when it has a core of its own.
  */
 #include <unistd.h>
 
@@ -17,7 +17,8 @@ static uint64_t minimum(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* ---- the pump ---------------------------------------------------------------------------------- */
+/* ---- the pump ----------------------------------------------------------------------------------
+ */
 
 static dpb_status pump_one_step(struct dpb_trainer *trainer)
 {
@@ -76,7 +77,8 @@ void dpb_pump_stop(struct dpb_trainer *trainer)
     *pump = (struct dpb_pump){.running = false};
 }
 
-/* ---- an exchange ------------------------------------------------------------------------------- */
+/* ---- an exchange -------------------------------------------------------------------------------
+ */
 
 dpb_status dpb_exchange_begin(struct dpb_trainer *trainer, double learning_rate, double scale,
                               bool plain)
@@ -144,10 +146,12 @@ dpb_status dpb_exchange_finish(struct dpb_trainer *trainer)
     return status;
 }
 
-/* ---- the device's hooks ------------------------------------------------------------------------ */
+/* ---- the device's hooks ------------------------------------------------------------------------
+ */
 
-/* Elements [begin, end) of this micro-batch's gradient are final: adds them up over the micro-batches
- * and, in the last one, converts them to the communicator's type; each only where it is needed. */
+/* Elements [begin, end) of this micro-batch's gradient are final: adds them up over the
+ * micro-batches and, in the last one, converts them to the communicator's type; each only where it
+ * is needed. */
 static void stage(struct dpb_trainer *trainer, uint64_t begin, uint64_t end, bool last)
 {
     dpb_dtype type = trainer->layout.weight_type, comm_type = trainer->layout.gradient_type;
@@ -193,6 +197,5 @@ static dpb_status on_progress(void *context)
 
 struct dpb_hooks dpb_trainer_hooks(struct dpb_trainer *trainer)
 {
-    return (struct dpb_hooks){
-        .context = trainer, .final = on_final, .progress = on_progress};
+    return (struct dpb_hooks){.context = trainer, .final = on_final, .progress = on_progress};
 }

@@ -38,19 +38,19 @@ typedef enum dpb_verdict {
 
 /* The rank writes; n_records and n_evals are raised (release) after what they count is complete. */
 struct dpb_journal {
-    uint64_t capacity;  /* of records[] */
-    uint64_t n_records; /* complete ones, from step 0: warm-up included */
+    uint64_t capacity;   /* of records[] */
+    uint64_t n_records;  /* complete ones, from step 0: warm-up included */
     uint64_t timed_from; /* first timed step; UINT64_MAX while in warm-up */
-    bool steady;        /* the gate opened before its limit */
-    bool gated;         /* the gate was asked at all */
+    bool steady;         /* the gate opened before its limit */
+    bool gated;          /* the gate was asked at all */
     uint32_t verdict_pattern, verdict_exchange, verdict_replicas; /* dpb_verdict */
-    uint64_t checksum;  /* of the published weights at the end */
+    uint64_t checksum; /* of the published weights at the end */
     uint64_t parameters, macs_per_sample, steps_per_epoch, dropped_samples;
     uint64_t dropped_spans;
-    uint32_t threads;   /* compute threads of this rank */
+    uint32_t threads; /* compute threads of this rank */
     bool oversubscribed;
     uint64_t peak_memory_bytes;
-    int64_t start_ns;   /* opening, proving and loading: until the first step */
+    int64_t start_ns; /* opening, proving and loading: until the first step */
     uint64_t n_evals;
     struct dpb_eval evals[DPB_JOURNAL_EVALS];
     struct dpb_record records[];

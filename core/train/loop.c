@@ -11,7 +11,8 @@
 #include "base/vec.h"
 #include "train/trainer.h"
 
-/* ---- what surrounds a step --------------------------------------------------------------------- */
+/* ---- what surrounds a step ---------------------------------------------------------------------
+ */
 
 /* Running statistics move once a step, by the mean over its micro-batches. */
 static void gather_statistics(struct dpb_trainer *t)
@@ -20,8 +21,8 @@ static void gather_statistics(struct dpb_trainer *t)
     dpb_dtype type = t->layout.weight_type;
     size_t size = dpb_dtype_size(type);
     double share = 1.0 / t->experiment->accumulate;
-    dpb_vec.axpby(type, share, t->statistics, t->micro_batch == 0 ? 0.0 : 1.0,
-                  t->summed_statistics, graph->n_state_elements);
+    dpb_vec.axpby(type, share, t->statistics, t->micro_batch == 0 ? 0.0 : 1.0, t->summed_statistics,
+                  graph->n_state_elements);
     if (t->micro_batch + 1 < t->experiment->accumulate)
         return;
     for (uint32_t s = 0; s < graph->n_states; s++) {
@@ -103,7 +104,8 @@ static dpb_status between_steps(struct dpb_trainer *t, bool *stop)
     return DPB_OK;
 }
 
-/* ---- the loop ---------------------------------------------------------------------------------- */
+/* ---- the loop ----------------------------------------------------------------------------------
+ */
 
 dpb_status dpb_train(struct dpb_trainer *t)
 {
@@ -152,8 +154,10 @@ dpb_status dpb_train(struct dpb_trainer *t)
         if (training)
             DPB_TRY(dpb_exchange_finish(t));
         if (!isfinite(loss))
-            return dpb_fail(DPB_FAILED, "step %llu: the loss is not finite; try a smaller "
-                            "optimizer.learning_rate", (unsigned long long)t->step);
+            return dpb_fail(DPB_FAILED,
+                            "step %llu: the loss is not finite; try a smaller "
+                            "optimizer.learning_rate",
+                            (unsigned long long)t->step);
     }
     dpb_account_end();
     return t->last_actions & DPB_ACTION_INTERRUPTED ? DPB_INTERRUPTED : DPB_OK;

@@ -80,7 +80,8 @@ static void reset(struct dpb_optimizer *optimizer)
         memset(optimizer->state.memory, 0, optimizer->state.bytes);
 }
 
-/* ---- the rules, once for each weight type ----------------------------------------------------- */
+/* ---- the rules, once for each weight type -----------------------------------------------------
+ */
 
 struct rule {
     double rate, scale, decay, momentum, epsilon;
@@ -164,8 +165,8 @@ static void apply_converted(const struct dpb_optimizer *optimizer, const struct 
         uint64_t piece = n - at < PIECE ? n - at : PIECE;
         dpb_vec.cast(optimizer->weight_type, buffer, optimizer->gradient_type, g + at * g_size,
                      piece);
-        apply(optimizer, rule, plain, w + at * w_size, buffer,
-              state ? state + at * w_size : NULL, piece);
+        apply(optimizer, rule, plain, w + at * w_size, buffer, state ? state + at * w_size : NULL,
+              piece);
     }
 }
 
@@ -186,8 +187,8 @@ static char *state_of(const struct dpb_optimizer *optimizer, uint64_t at)
     return (char *)optimizer->state.memory + element * dpb_dtype_size(optimizer->weight_type);
 }
 
-/* Tensor by tensor, because decay is a tensor's matter; the gaps behind them hold zeros and stay so.
- * A range lies within one owned range or within several that are adjacent in the state too. */
+/* Tensor by tensor, because decay is a tensor's matter; the gaps behind them hold zeros and stay
+ * so. A range lies within one owned range or within several that are adjacent in the state too. */
 static void update(struct dpb_optimizer *optimizer, struct dpb_range range, void *weights,
                    const void *gradients, uint64_t bucket, const struct dpb_step *step)
 {

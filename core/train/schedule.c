@@ -17,9 +17,9 @@ static dpb_status parse_decays(const char *text, double steps_per_epoch,
         while (*end == ' ')
             end++;
         if (end == at || (*end != ',' && *end != '\0') || !(epoch > last) || isinf(epoch))
-            return dpb_fail(DPB_USAGE,
-                            "optimizer.decay_at: '%s' is not a rising list of epochs, as in 30,60,80",
-                            text);
+            return dpb_fail(
+                DPB_USAGE,
+                "optimizer.decay_at: '%s' is not a rising list of epochs, as in 30,60,80", text);
         if (schedule->n_decays == DPB_SCHEDULE_DECAYS)
             return dpb_fail(DPB_USAGE, "optimizer.decay_at: more than %d epochs",
                             DPB_SCHEDULE_DECAYS);
@@ -59,7 +59,8 @@ double dpb_schedule_rate(const struct dpb_schedule *schedule, uint64_t step)
                (schedule->full - schedule->start) * (at + 1.0) / ceil(schedule->warmup_steps);
     double rate = schedule->full;
     if (schedule->kind == DPB_COSINE) {
-        double share = (at - schedule->warmup_steps) / (schedule->total_steps - schedule->warmup_steps);
+        double share =
+            (at - schedule->warmup_steps) / (schedule->total_steps - schedule->warmup_steps);
         rate *= 0.5 * (1.0 + cos(3.14159265358979323846 * fmin(share, 1.0)));
     }
     for (uint32_t i = 0; i < schedule->n_decays && at >= schedule->decay_steps[i]; i++)

@@ -3,8 +3,8 @@
  *
  * constant; step: times decay_factor at each epoch of decay_at; cosine: half a cosine from the full
  * rate to 0 over the run (Loshchilov, Hutter 2017). Linear scaling multiplies the rate by global
- * batch / linear_base, and gradual warm-up rises to it linearly, step by step, from the unscaled rate
- * over the first warmup_epochs (Goyal et al. 2017).
+ * batch / linear_base, and gradual warm-up rises to it linearly, step by step, from the unscaled
+ * rate over the first warmup_epochs (Goyal et al. 2017).
  */
 #ifndef DPB_CORE_TRAIN_SCHEDULE_H
 #define DPB_CORE_TRAIN_SCHEDULE_H

@@ -1,6 +1,6 @@
 /*
- * settings.h - core's own options, section by section, as typed values. The tables in settings.c are
- * the only list of them. Plugins' options live in their plugins.
+ * settings.h - core's own options, section by section, as typed values. The tables in settings.c
+ * are the only list of them. Plugins' options live in their plugins.
  */
 #ifndef DPB_CORE_TRAIN_SETTINGS_H
 #define DPB_CORE_TRAIN_SETTINGS_H
@@ -30,10 +30,10 @@ struct dpb_optimizer_settings {
     double learning_rate, momentum, weight_decay, epsilon;
     bool nesterov;
     int schedule;
-    double decay_factor;     /* stepwise: rate *= factor at each of decay_at */
-    const char *decay_at;    /* epochs, commas */
-    double warmup_epochs;    /* linearly from the rate of one worker up to the full rate */
-    bool linear_scaling;     /* rate *= global batch / linear_base */
+    double decay_factor;  /* stepwise: rate *= factor at each of decay_at */
+    const char *decay_at; /* epochs, commas */
+    double warmup_epochs; /* linearly from the rate of one worker up to the full rate */
+    bool linear_scaling;  /* rate *= global batch / linear_base */
     int64_t linear_base;
 };
 
@@ -67,7 +67,8 @@ struct dpb_settings {
     } checkpoint;
 };
 
-/* Section names and their rows, in the order in which help shows them; offsets into dpb_settings. */
+/* Section names and their rows, in the order in which help shows them; offsets into dpb_settings.
+ */
 struct dpb_settings_section {
     const char *name, *summary;
     const struct dpb_option *rows;

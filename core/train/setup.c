@@ -13,7 +13,8 @@
 
 enum { MAX_BUCKETS = 1 << 20, SPANS_A_STEP = 1 << 16 };
 
-/* ---- agreement --------------------------------------------------------------------------------- */
+/* ---- agreement ---------------------------------------------------------------------------------
+ */
 
 static dpb_status agree_on(const char *what, const char *format, ...) DPB_PRINTF(2, 3);
 static dpb_status agree_on(const char *what, const char *format, ...)
@@ -40,7 +41,8 @@ static dpb_status agree_on_layout(const struct dpb_trainer *trainer)
                     dpb_dtype_name(trainer->layout.gradient_type));
 }
 
-/* ---- the strategy and its arenas --------------------------------------------------------------- */
+/* ---- the strategy and its arenas ---------------------------------------------------------------
+ */
 
 static dpb_status plan(struct dpb_trainer *trainer)
 {
@@ -65,9 +67,11 @@ static dpb_status plan(struct dpb_trainer *trainer)
     uint64_t n_buckets = (trainer->layout.n_elements + trainer->plan.bucket_elements - 1) /
                          trainer->plan.bucket_elements;
     if (n_buckets > MAX_BUCKETS)
-        return dpb_fail(DPB_USAGE, "comm.bucket = %llu bytes makes %llu buckets of this model; more "
-                        "than %d are refused", (unsigned long long)bucket_bytes,
-                        (unsigned long long)n_buckets, MAX_BUCKETS);
+        return dpb_fail(DPB_USAGE,
+                        "comm.bucket = %llu bytes makes %llu buckets of this model; more "
+                        "than %d are refused",
+                        (unsigned long long)bucket_bytes, (unsigned long long)n_buckets,
+                        MAX_BUCKETS);
     trainer->arenas.n_buckets = n_buckets;
     trainer->arenas.bucket_elements = trainer->plan.bucket_elements;
     trainer->arenas.layout = trainer->layout;
@@ -131,7 +135,8 @@ static dpb_status bind_arenas(struct dpb_trainer *trainer)
     return trainer->comm_ops->bind(trainer->comm, arenas);
 }
 
-/* ---- the device -------------------------------------------------------------------------------- */
+/* ---- the device --------------------------------------------------------------------------------
+ */
 
 static dpb_status alloc_into(size_t bytes, void **memory)
 {
@@ -181,7 +186,8 @@ static dpb_status open_device(struct dpb_trainer *trainer)
     return trainer->device_ops->compile(trainer->device, &compile, &memory, &trainer->program);
 }
 
-/* ---- what the loop needs ----------------------------------------------------------------------- */
+/* ---- what the loop needs -----------------------------------------------------------------------
+ */
 
 static dpb_status open_feeds(struct dpb_trainer *trainer)
 {

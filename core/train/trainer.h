@@ -1,6 +1,6 @@
 /*
- * trainer.h - all that a worker's loop works with, opened and connected; and the mechanics of a step
- * that the loop's one page calls.
+ * trainer.h - all that a worker's loop works with, opened and connected; and the mechanics of a
+ * step that the loop's one page calls.
  *
  * setup.c opens and closes it, exchange.c is what happens between the device and the communicator,
  * verify.c proves, evaluate.c tests, loop.c trains. Servers use the parts that the plan gives them.
@@ -75,22 +75,25 @@ struct dpb_trainer {
     int64_t paused_ns;     /* evaluations since the first timed step */
     int64_t evaluating_ns; /* all evaluations */
     uint64_t evaluated_at; /* step of the last evaluation; UINT64_MAX: none */
-    uint32_t micro_batch; /* of the step: 0 .. accumulate - 1 */
-    uint64_t staged;      /* gradient elements of this micro-batch that went on to the communicator */
+    uint32_t micro_batch;  /* of the step: 0 .. accumulate - 1 */
+    uint64_t staged; /* gradient elements of this micro-batch that went on to the communicator */
     uint64_t next_bucket;
     uint32_t last_actions;
     int64_t opened_ns;
 };
 
-/* ---- setup.c ----------------------------------------------------------------------------------- */
+/* ---- setup.c -----------------------------------------------------------------------------------
+ */
 
 /* Opens device, communicator, arenas and data of this rank, in that order; collective. */
 dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_trainer *trainer);
-/* Closes the communicator: servers learn by it that there is no more to serve. Twice is harmless. */
+/* Closes the communicator: servers learn by it that there is no more to serve. Twice is harmless.
+ */
 void dpb_trainer_leave(struct dpb_trainer *trainer);
 void dpb_trainer_close(struct dpb_trainer *trainer); /* also what was opened by half */
 
-/* ---- exchange.c -------------------------------------------------------------------------------- */
+/* ---- exchange.c --------------------------------------------------------------------------------
+ */
 
 /* What the device calls back during a pass. */
 struct dpb_hooks dpb_trainer_hooks(struct dpb_trainer *trainer);
@@ -105,7 +108,8 @@ dpb_status dpb_exchange_finish(struct dpb_trainer *trainer);
 dpb_status dpb_pump_start(struct dpb_trainer *trainer);
 void dpb_pump_stop(struct dpb_trainer *trainer);
 
-/* ---- verify.c ---------------------------------------------------------------------------------- */
+/* ---- verify.c ----------------------------------------------------------------------------------
+ */
 
 /* All workers (not the servers) have come here. For setting up, not for steps. */
 dpb_status dpb_workers_meet(struct dpb_trainer *trainer);
@@ -117,7 +121,8 @@ dpb_status dpb_verify_exchange(struct dpb_trainer *trainer);
 /* After training: replicas that promise to be equal bit for bit are. Collective. */
 dpb_status dpb_verify_replicas(struct dpb_trainer *trainer);
 
-/* ---- evaluate.c -------------------------------------------------------------------------------- */
+/* ---- evaluate.c --------------------------------------------------------------------------------
+ */
 
 /* The test set, shared among the workers, with the published weights and the batch-norm statistics
  * averaged over the workers; the sums stand in rank 0's journal. Collective; not timed. */
@@ -125,7 +130,8 @@ dpb_status dpb_evaluate(struct dpb_trainer *trainer);
 /* Batch-norm state averaged over the workers into `average` (n_state_elements). Collective. */
 dpb_status dpb_average_state(struct dpb_trainer *trainer, const char *name, void *average);
 
-/* ---- loop.c ------------------------------------------------------------------------------------ */
+/* ---- loop.c ------------------------------------------------------------------------------------
+ */
 
 dpb_status dpb_train(struct dpb_trainer *trainer);
 

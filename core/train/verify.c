@@ -5,8 +5,8 @@
  * representable in every gradient type and differs from element to element, so misplacement shows;
  * one plain step at rate 1 must leave minus the mean, bit for bit.
  *
- * Exchange: the same with random gradients of a wide range of magnitudes; each new weight against the
- * float64 sum within (W + 1) u sum|g|, u the unit roundoff of the gradient type.
+ * Exchange: the same with random gradients of a wide range of magnitudes; each new weight against
+ * the float64 sum within (W + 1) u sum|g|, u the unit roundoff of the gradient type.
  *
  * Both need no hook that returns a sum, and every rank can compute every other's gradient.
  */
@@ -21,12 +21,13 @@
 /* Gradient of `rank` at element i, for a check. */
 typedef double (*generator)(const struct dpb_trainer *trainer, uint32_t rank, uint64_t i);
 
-/* Integers in [-8, 8] but 0 never, mixed by element and rank: with up to 32 ranks the sum fits bf16's
- * 8 bits. */
+/* Integers in [-8, 8] but 0 never, mixed by element and rank: with up to 32 ranks the sum fits
+ * bf16's 8 bits. */
 static double pattern(const struct dpb_trainer *trainer, uint32_t rank, uint64_t i)
 {
     (void)trainer;
-    uint64_t mixed = (i + 1) * UINT64_C(0x9E3779B97F4A7C15) + (rank + 1) * UINT64_C(0xD1B54A32D192ED03);
+    uint64_t mixed =
+        (i + 1) * UINT64_C(0x9E3779B97F4A7C15) + (rank + 1) * UINT64_C(0xD1B54A32D192ED03);
     int value = (int)(mixed >> 60) - 8;
     return value >= 0 ? value + 1 : value;
 }
@@ -35,8 +36,8 @@ static double pattern(const struct dpb_trainer *trainer, uint32_t rank, uint64_t
 static double noise(const struct dpb_trainer *trainer, uint32_t rank, uint64_t i)
 {
     uint64_t seed = (uint64_t)trainer->experiment->settings.run.seed;
-    struct dpb_random4 r = dpb_random(seed, DPB_STREAM_EXCHANGE, rank, (uint32_t)(i / 4),
-                                      (uint32_t)(i >> 34), 0);
+    struct dpb_random4 r =
+        dpb_random(seed, DPB_STREAM_EXCHANGE, rank, (uint32_t)(i / 4), (uint32_t)(i >> 34), 0);
     double normal[2];
     uint32_t word = r.v[i % 4];
     dpb_random_normal(word, word * 2654435761u + 1u, normal);
@@ -100,12 +101,13 @@ static dpb_status exchange(struct dpb_trainer *trainer, generator generate)
 static dpb_status wrong(const struct dpb_trainer *trainer, const char *check, uint64_t i,
                         double expected, double bound)
 {
-    return dpb_fail(DPB_VERIFICATION,
-                    "%s check of comm '%s': element %llu (bucket %llu) is %.9g after the exchange, not "
-                    "%.9g (within %.3g); the strategy does not compute the mean gradient",
-                    check, trainer->experiment->settings.comm.name, (unsigned long long)i,
-                    (unsigned long long)(i / trainer->arenas.bucket_elements),
-                    weight_at(trainer, i), expected, bound);
+    return dpb_fail(
+        DPB_VERIFICATION,
+        "%s check of comm '%s': element %llu (bucket %llu) is %.9g after the exchange, not "
+        "%.9g (within %.3g); the strategy does not compute the mean gradient",
+        check, trainer->experiment->settings.comm.name, (unsigned long long)i,
+        (unsigned long long)(i / trainer->arenas.bucket_elements), weight_at(trainer, i), expected,
+        bound);
 }
 
 dpb_status dpb_verify_pattern(struct dpb_trainer *trainer)
@@ -155,7 +157,8 @@ dpb_status dpb_verify_exchange(struct dpb_trainer *trainer)
     return DPB_OK;
 }
 
-/* ---- replicas ---------------------------------------------------------------------------------- */
+/* ---- replicas ----------------------------------------------------------------------------------
+ */
 
 dpb_status dpb_verify_replicas(struct dpb_trainer *trainer)
 {
@@ -183,11 +186,12 @@ dpb_status dpb_verify_replicas(struct dpb_trainer *trainer)
         if (checksum == first)
             continue;
         journal->verdict_replicas = DPB_VERDICT_FAIL;
-        return dpb_fail(DPB_VERIFICATION,
-                        "replicas differ after step %llu: the weights of rank 0 have checksum %016llx, "
-                        "those of rank %u %016llx; comm '%s' promises equal bits",
-                        (unsigned long long)trainer->step, (unsigned long long)first, rank,
-                        (unsigned long long)checksum, x->settings.comm.name);
+        return dpb_fail(
+            DPB_VERIFICATION,
+            "replicas differ after step %llu: the weights of rank 0 have checksum %016llx, "
+            "those of rank %u %016llx; comm '%s' promises equal bits",
+            (unsigned long long)trainer->step, (unsigned long long)first, rank,
+            (unsigned long long)checksum, x->settings.comm.name);
     }
     journal->verdict_replicas = DPB_VERDICT_PASS;
     return DPB_OK;

@@ -1,6 +1,6 @@
 /*
- * independent - no exchange at all: every worker trains a replica of its own. The upper bound that the
- * other strategies are measured against.
+ * independent - no exchange at all: every worker trains a replica of its own. The upper bound that
+ * the other strategies are measured against.
  *
  * Bytes moved per step: none. Consistency: none.
  */
@@ -9,7 +9,8 @@
 
 static const struct dpb_host *host;
 
-/* ---- stage: update, once the own gradients are final -------------------------------------------- */
+/* ---- stage: update, once the own gradients are final --------------------------------------------
+ */
 
 static bool update_due(void *strategy, uint64_t bucket)
 {
@@ -20,13 +21,13 @@ static bool update_due(void *strategy, uint64_t bucket)
 static dpb_status update_wait(void *strategy, uint64_t bucket)
 {
     const struct strategy *comm = strategy;
-    return signals_wait(&comm->signals, SIGNAL_READY, strategy_self(comm), bucket, DPB_FOREVER, 0,
-                        "its own gradients");
+    return strategy_wait_ready(comm, strategy_self(comm), bucket);
 }
 
 static const struct stage stages[] = {{update_due, strategy_update_bucket, update_wait}};
 
-/* ---- hooks --------------------------------------------------------------------------------------- */
+/* ---- hooks
+ * --------------------------------------------------------------------------------------- */
 
 static dpb_status independent_open(const void *options, const struct dpb_comm_args *args,
                                    void **comm)
@@ -38,9 +39,7 @@ static dpb_status independent_open(const void *options, const struct dpb_comm_ar
 static dpb_status independent_plan(void *comm, const struct dpb_layout *layout,
                                    struct dpb_comm_plan *want)
 {
-    want->weights = want->gradients = want->scratch = DPB_MEMORY_PRIVATE;
-    want->scratch_bytes = signals_bytes(strategy_count_buckets(layout, want));
-    return strategy_own_everything(comm, layout, want);
+    return strategy_plan_replica(comm, layout, DPB_MEMORY_PRIVATE, want);
 }
 
 static dpb_status independent_bind(void *comm, const struct dpb_arenas *arenas)
@@ -53,10 +52,7 @@ static const struct dpb_comm_ops independent_ops = {.open = independent_open,
                                                     .bind = independent_bind,
                                                     .load = strategy_load,
                                                     .begin = strategy_begin,
-                                                    .ready = strategy_ready,
-                                                    .progress = strategy_progress,
-                                                    .end = strategy_end,
-                                                    .publish = strategy_publish,
+                                                    STRATEGY_HOOKS,
                                                     .close = strategy_close};
 
 static const struct dpb_plugin independent = {

@@ -1,19 +1,20 @@
 /*
  * ps_cpu - parameter servers in host memory: the variables and the optimizer's state live on the
- * servers. A worker pushes its gradients, the servers sum them, update the variables and the workers
- * pull the new weights.
+ * servers. A worker pushes its gradients, the servers sum them, update the variables and the
+ * workers pull the new weights.
  *
- * With run.servers = k, k server processes; with 0, every worker is a server of its own shard. Every
- * bucket is cut into equal slices, one a shard, so that shards are even in bytes and a big tensor is
- * split; the first slice goes to another shard from bucket to bucket. In shared memory a push is the
- * server's reading of the workers' gradients, a pull the worker's copy out of the server's weights.
+ * With run.servers = k, k server processes; with 0, every worker is a server of its own shard.
+ * Every bucket is cut into equal slices, one a shard, so that shards are even in bytes and a big
+ * tensor is split; the first slice goes to another shard from bucket to bucket. In shared memory a
+ * push is the server's reading of the workers' gradients, a pull the worker's copy out of the
+ * server's weights.
  *
  * Bytes moved per step, W workers, M bytes of the model: W M pushed and W M pulled with server
  * processes, (W - 1) M each with shards in the workers.
  *
- * Fences: a slice is summed when every worker has announced its bucket (READY); it is pulled, and the
- * gradients under it may be written again, when its shard has updated it (REDUCED); weights of a shard
- * change again only after READY of every worker for the next step, when its pulls are over.
+ * Fences: a slice is summed when every worker has announced its bucket (READY); it is pulled, and
+ * the gradients under it may be written again, when its shard has updated it (REDUCED); weights of
+ * a shard change again only after READY of every worker for the next step, when its pulls are over.
  *
  * Dean et al.: Large scale distributed deep networks. NIPS 2012 (the synchronous form).
  */
@@ -38,7 +39,8 @@ struct ps {
 
 static const struct dpb_host *host;
 
-/* ---- shards ---------------------------------------------------------------------------------------- */
+/* ---- shards
+ * ---------------------------------------------------------------------------------------- */
 
 static struct rank_set shards(const struct dpb_comm_args *args)
 {
@@ -53,7 +55,8 @@ static struct dpb_range slice_of(uint64_t bucket, uint64_t length, uint32_t s, u
     return (struct dpb_range){length * turn / n, length * (turn + 1) / n};
 }
 
-static struct dpb_range own_slice(const struct dpb_comm_args *args, uint64_t bucket, uint64_t length)
+static struct dpb_range own_slice(const struct dpb_comm_args *args, uint64_t bucket,
+                                  uint64_t length)
 {
     struct rank_set all = shards(args);
     return slice_of(bucket, length, args->rank - all.first, all.n);
@@ -69,7 +72,8 @@ static struct notice *notice_of(const struct ps *ps, uint32_t rank)
     return (struct notice *)((char *)ps->base.arenas.peer_scratch[rank] + ps->notice_at);
 }
 
-/* ---- stage: serve the own shard ----------------------------------------------------------------------*/
+/* ---- stage: serve the own shard
+ * ----------------------------------------------------------------------*/
 
 static bool serve_due(void *strategy, uint64_t bucket)
 {
@@ -80,16 +84,7 @@ static bool serve_due(void *strategy, uint64_t bucket)
 static dpb_status serve_wait(void *strategy, uint64_t bucket)
 {
     const struct strategy *comm = strategy;
-    bool own_missing =
-        comm->args.role == DPB_WORKER &&
-        !signals_reached(&comm->signals, SIGNAL_READY, strategy_self(comm), bucket);
-    if (own_missing)
-        return signals_wait(&comm->signals, SIGNAL_READY, strategy_self(comm), bucket, DPB_FOREVER, 0,
-                            "its own gradients");
-    return signals_wait(&comm->signals, SIGNAL_READY, strategy_workers(comm), bucket, 0,
-                        pipeline_bucket_length(&comm->pipeline, bucket) *
-                            dpb_dtype_size(comm->arenas.layout.gradient_type),
-                        "gradients of the peer");
+    return strategy_wait_ready(comm, strategy_workers(comm), bucket);
 }
 
 static void serve(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
@@ -103,8 +98,8 @@ static void serve(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at
         *at = slice.begin;
     }
     while (*at < slice.end && host->now_ns() < until_ns) {
-        struct piece piece = strategy_piece(comm, bucket, slice.end, *at,
-                                            comm->arenas.layout.gradient_type);
+        struct piece piece =
+            strategy_piece(comm, bucket, slice.end, *at, comm->arenas.layout.gradient_type);
         strategy_sum(comm, bucket, piece, ps->sum);
         strategy_update(comm, bucket, piece, ps->sum);
         *at += piece.n;
@@ -115,7 +110,8 @@ static void serve(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at
     *at = length;
 }
 
-/* ---- stage: pull the new weights -----------------------------------------------------------------------*/
+/* ---- stage: pull the new weights
+ * -----------------------------------------------------------------------*/
 
 static bool pull_due(void *strategy, uint64_t bucket)
 {
@@ -128,18 +124,16 @@ static dpb_status pull_wait(void *strategy, uint64_t bucket)
 {
     const struct strategy *comm = strategy;
     if (!signals_reached(&comm->signals, SIGNAL_READY, strategy_self(comm), bucket))
-        return signals_wait(&comm->signals, SIGNAL_READY, strategy_self(comm), bucket, DPB_FOREVER, 0,
-                            "its own gradients");
-    return signals_wait(&comm->signals, SIGNAL_REDUCED, shards(&comm->args), bucket, 0,
-                        pipeline_bucket_length(&comm->pipeline, bucket) *
-                            dpb_dtype_size(comm->arenas.layout.weight_type),
-                        "weights from the server");
+        return strategy_wait_ready(comm, strategy_self(comm), bucket);
+    return strategy_wait(comm, SIGNAL_REDUCED, shards(&comm->args), bucket,
+                         comm->arenas.layout.weight_type, "weights from the server");
 }
 
 /* Until the last worker came it was a late peer's time, from then on the servers'. */
 static void report_servers(const struct strategy *comm, uint64_t bucket)
 {
-    int64_t pushed = signals_latest_ns(&comm->signals, SIGNAL_READY, strategy_workers(comm), bucket);
+    int64_t pushed =
+        signals_latest_ns(&comm->signals, SIGNAL_READY, strategy_workers(comm), bucket);
     int64_t served = signals_latest_ns(&comm->signals, SIGNAL_REDUCED, shards(&comm->args), bucket);
     signals_span_late_peer(&comm->signals, strategy_workers(comm), bucket);
     host->span(0, bucket, DPB_PHASE_TRANSFER, pushed, served);
@@ -173,7 +167,8 @@ static void pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
 static const struct stage both_stages[] = {{serve_due, serve, serve_wait},
                                            {pull_due, pull, pull_wait}};
 
-/* ---- hooks --------------------------------------------------------------------------------------- */
+/* ---- hooks
+ * --------------------------------------------------------------------------------------- */
 
 static dpb_status ps_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {
@@ -299,10 +294,7 @@ static const struct dpb_comm_ops ps_ops = {.open = ps_open,
                                            .bind = ps_bind,
                                            .load = ps_load,
                                            .begin = ps_begin,
-                                           .ready = strategy_ready,
-                                           .progress = strategy_progress,
-                                           .end = strategy_end,
-                                           .publish = strategy_publish,
+                                           STRATEGY_HOOKS,
                                            .serve = ps_serve,
                                            .close = ps_close};
 

@@ -8,8 +8,9 @@
  * Bytes moved per step, M bytes of gradients: the owners read (W - 1) M in all, the copies move
  * (W - 1) M: as much as an all-reduce, but a bucket passes through one rank.
  *
- * Fences: a bucket is summed when all have announced it (READY), copied when its owner has summed it
- * (REDUCED), and the owner's step ends when all have copied (TAKEN): then nobody reads its arena.
+ * Fences: a bucket is summed when all have announced it (READY), copied when its owner has summed
+ * it (REDUCED), and the owner's step ends when all have copied (TAKEN): then nobody reads its
+ * arena.
  */
 #include "dpbench/plugin.h"
 #include "lib/strategy.h"
@@ -26,13 +27,8 @@ static bool owns(const struct strategy *comm, uint64_t bucket)
     return owner_of(comm, bucket) == comm->args.rank;
 }
 
-static uint64_t bucket_bytes(const struct strategy *comm, uint64_t bucket)
-{
-    return pipeline_bucket_length(&comm->pipeline, bucket) *
-           dpb_dtype_size(comm->arenas.layout.gradient_type);
-}
-
-/* ---- stage: reduce, on the owner ------------------------------------------------------------------ */
+/* ---- stage: reduce, on the owner
+ * ------------------------------------------------------------------ */
 
 /* Others pass the stage as soon as their own gradients are final. */
 static struct rank_set reduce_needs(const struct strategy *comm, uint64_t bucket)
@@ -49,11 +45,7 @@ static bool reduce_due(void *strategy, uint64_t bucket)
 static dpb_status reduce_wait(void *strategy, uint64_t bucket)
 {
     const struct strategy *comm = strategy;
-    if (!signals_reached(&comm->signals, SIGNAL_READY, strategy_self(comm), bucket))
-        return signals_wait(&comm->signals, SIGNAL_READY, strategy_self(comm), bucket, DPB_FOREVER, 0,
-                            "its own gradients");
-    return signals_wait(&comm->signals, SIGNAL_READY, reduce_needs(comm, bucket), bucket, 0,
-                        bucket_bytes(comm, bucket), "gradients of the peer");
+    return strategy_wait_ready(comm, reduce_needs(comm, bucket), bucket);
 }
 
 static void reduce(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
@@ -68,15 +60,15 @@ static void reduce(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
         signals_span_late_peer(&comm->signals, strategy_workers(comm), bucket);
     do {
         struct piece piece = strategy_piece(comm, bucket, length, *at, type);
-        strategy_sum(comm, bucket, piece,
-                     strategy_gradients(comm, comm->args.rank, piece.begin));
+        strategy_sum(comm, bucket, piece, strategy_gradients(comm, comm->args.rank, piece.begin));
         *at += piece.n;
     } while (*at < length && host->now_ns() < until_ns);
     if (*at == length)
         signals_raise(&comm->signals, SIGNAL_REDUCED, bucket);
 }
 
-/* ---- stage: take the sum from the owner ------------------------------------------------------------ */
+/* ---- stage: take the sum from the owner
+ * ------------------------------------------------------------ */
 
 static bool take_due(void *strategy, uint64_t bucket)
 {
@@ -89,8 +81,8 @@ static dpb_status take_wait(void *strategy, uint64_t bucket)
 {
     const struct strategy *comm = strategy;
     struct rank_set owner = {owner_of(comm, bucket), 1};
-    return signals_wait(&comm->signals, SIGNAL_REDUCED, owner, bucket, 0,
-                        bucket_bytes(comm, bucket), "the sum from the bucket's owner");
+    return strategy_wait(comm, SIGNAL_REDUCED, owner, bucket, comm->arenas.layout.gradient_type,
+                         "the sum from the bucket's owner");
 }
 
 static void copy_piece(const struct strategy *comm, uint64_t bucket, struct piece piece)
@@ -121,8 +113,8 @@ static void take(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
     else if (*at == 0)
         report_owner(comm, bucket);
     while (*at < length && host->now_ns() < until_ns) {
-        struct piece piece = strategy_piece(comm, bucket, length, *at,
-                                            comm->arenas.layout.gradient_type);
+        struct piece piece =
+            strategy_piece(comm, bucket, length, *at, comm->arenas.layout.gradient_type);
         copy_piece(comm, bucket, piece);
         *at += piece.n;
     }
@@ -130,7 +122,8 @@ static void take(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
         signals_raise(&comm->signals, SIGNAL_TAKEN, bucket);
 }
 
-/* ---- stage: update, and let go of the bucket when all have taken it ----------------------------------*/
+/* ---- stage: update, and let go of the bucket when all have taken it
+ * ----------------------------------*/
 
 static bool update_due(void *strategy, uint64_t bucket)
 {
@@ -142,17 +135,19 @@ static bool update_due(void *strategy, uint64_t bucket)
 static dpb_status update_wait(void *strategy, uint64_t bucket)
 {
     const struct strategy *comm = strategy;
-    return signals_wait(&comm->signals, SIGNAL_TAKEN, strategy_workers(comm), bucket, 0,
-                        bucket_bytes(comm, bucket), "the peer to take the sum");
+    return strategy_wait(comm, SIGNAL_TAKEN, strategy_workers(comm), bucket,
+                         comm->arenas.layout.gradient_type, "the peer to take the sum");
 }
 
 static const struct stage stages[] = {{reduce_due, reduce, reduce_wait},
                                       {take_due, take, take_wait},
                                       {update_due, strategy_update_bucket, update_wait}};
 
-/* ---- hooks --------------------------------------------------------------------------------------- */
+/* ---- hooks
+ * --------------------------------------------------------------------------------------- */
 
-static dpb_status replicated_open(const void *options, const struct dpb_comm_args *args, void **comm)
+static dpb_status replicated_open(const void *options, const struct dpb_comm_args *args,
+                                  void **comm)
 {
     (void)options;
     return strategy_open(host, args, sizeof(struct strategy), comm);
@@ -161,10 +156,7 @@ static dpb_status replicated_open(const void *options, const struct dpb_comm_arg
 static dpb_status replicated_plan(void *comm, const struct dpb_layout *layout,
                                   struct dpb_comm_plan *want)
 {
-    want->weights = DPB_MEMORY_PRIVATE;
-    want->gradients = want->scratch = DPB_MEMORY_SHARED;
-    want->scratch_bytes = signals_bytes(strategy_count_buckets(layout, want));
-    return strategy_own_everything(comm, layout, want);
+    return strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want);
 }
 
 static dpb_status replicated_bind(void *comm, const struct dpb_arenas *arenas)
@@ -177,10 +169,7 @@ static const struct dpb_comm_ops replicated_ops = {.open = replicated_open,
                                                    .bind = replicated_bind,
                                                    .load = strategy_load,
                                                    .begin = strategy_begin,
-                                                   .ready = strategy_ready,
-                                                   .progress = strategy_progress,
-                                                   .end = strategy_end,
-                                                   .publish = strategy_publish,
+                                                   STRATEGY_HOOKS,
                                                    .close = strategy_close};
 
 static const struct dpb_plugin replicated = {

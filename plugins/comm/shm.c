@@ -1,19 +1,20 @@
 /*
  * shm - replicated training on one machine, exchanged through shared memory.
  *
- * Every worker keeps weights and optimizer state. Of every bucket rank r owns the r-th of W slices: it
- * sums the slice straight out of all W gradient arenas and writes the sum back into all of them; then
- * every rank updates its weights from its own, now summed, gradients.
+ * Every worker keeps weights and optimizer state. Of every bucket rank r owns the r-th of W slices:
+ * it sums the slice straight out of all W gradient arenas and writes the sum back into all of them;
+ * then every rank updates its weights from its own, now summed, gradients.
  *
- * Bytes moved per step and rank, M bytes of gradients: (W - 1)/W M read out of other ranks' arenas and
- * (W - 1)/W M written into them: what a ring all-reduce sends, in two passes instead of 2 (W - 1).
+ * Bytes moved per step and rank, M bytes of gradients: (W - 1)/W M read out of other ranks' arenas
+ * and (W - 1)/W M written into them: what a ring all-reduce sends, in two passes instead of 2 (W -
+ * 1).
  *
  * Three fences keep it right:
  *   1. a slice is read when every rank has announced its bucket (READY);
  *   2. a bucket is used when every rank has written its slice into all arenas (REDUCED);
  *   3. a gradient arena is written again when all reads of it are over. The only other rank that
- *      touches a slice of an arena is the slice's owner, before it raises REDUCED, and a rank begins no
- *      step before it has seen REDUCED of every rank for every bucket: fence 2 gives fence 3.
+ *      touches a slice of an arena is the slice's owner, before it raises REDUCED, and a rank
+ * begins no step before it has seen REDUCED of every rank for every bucket: fence 2 gives fence 3.
  */
 #include "dpbench/plugin.h"
 #include "lib/strategy.h"
@@ -27,7 +28,8 @@ static struct dpb_range own_slice(const struct strategy *comm, uint64_t length)
     return (struct dpb_range){length * rank / n, length * (rank + 1) / n};
 }
 
-/* ---- stage: reduce the own slice ----------------------------------------------------------------- */
+/* ---- stage: reduce the own slice
+ * ----------------------------------------------------------------- */
 
 static bool reduce_due(void *strategy, uint64_t bucket)
 {
@@ -38,14 +40,7 @@ static bool reduce_due(void *strategy, uint64_t bucket)
 static dpb_status reduce_wait(void *strategy, uint64_t bucket)
 {
     const struct strategy *comm = strategy;
-    uint64_t length = pipeline_bucket_length(&comm->pipeline, bucket);
-    /* The own gradients come when they come (progress on a core of its own waits for them too). */
-    if (!signals_reached(&comm->signals, SIGNAL_READY, strategy_self(comm), bucket))
-        return signals_wait(&comm->signals, SIGNAL_READY, strategy_self(comm), bucket, DPB_FOREVER, 0,
-                            "its own gradients");
-    return signals_wait(&comm->signals, SIGNAL_READY, strategy_workers(comm), bucket, 0,
-                        length * dpb_dtype_size(comm->arenas.layout.gradient_type),
-                        "gradients of the peer");
+    return strategy_wait_ready(comm, strategy_workers(comm), bucket);
 }
 
 /* Writes the summed piece into the arenas of all others. */
@@ -73,8 +68,7 @@ static void reduce(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
     }
     while (*at < slice.end && host->now_ns() < until_ns) {
         struct piece piece = strategy_piece(comm, bucket, slice.end, *at, type);
-        strategy_sum(comm, bucket, piece,
-                     strategy_gradients(comm, comm->args.rank, piece.begin));
+        strategy_sum(comm, bucket, piece, strategy_gradients(comm, comm->args.rank, piece.begin));
         write_back(comm, bucket, piece);
         *at += piece.n;
     }
@@ -84,7 +78,8 @@ static void reduce(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
     *at = length;
 }
 
-/* ---- stage: update all of the bucket --------------------------------------------------------------*/
+/* ---- stage: update all of the bucket
+ * --------------------------------------------------------------*/
 
 static bool update_due(void *strategy, uint64_t bucket)
 {
@@ -95,10 +90,8 @@ static bool update_due(void *strategy, uint64_t bucket)
 static dpb_status update_wait(void *strategy, uint64_t bucket)
 {
     const struct strategy *comm = strategy;
-    uint64_t length = pipeline_bucket_length(&comm->pipeline, bucket);
-    return signals_wait(&comm->signals, SIGNAL_REDUCED, strategy_workers(comm), bucket, 0,
-                        length * dpb_dtype_size(comm->arenas.layout.gradient_type),
-                        "the peer's slice of the sum");
+    return strategy_wait(comm, SIGNAL_REDUCED, strategy_workers(comm), bucket,
+                         comm->arenas.layout.gradient_type, "the peer's slice of the sum");
 }
 
 /* Between the own slice and the last of the others', others worked for this rank. */
@@ -106,7 +99,8 @@ static void update(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
 {
     const struct strategy *comm = strategy;
     if (*at == 0) {
-        int64_t own = signals_latest_ns(&comm->signals, SIGNAL_REDUCED, strategy_self(comm), bucket);
+        int64_t own =
+            signals_latest_ns(&comm->signals, SIGNAL_REDUCED, strategy_self(comm), bucket);
         int64_t last =
             signals_latest_ns(&comm->signals, SIGNAL_REDUCED, strategy_workers(comm), bucket);
         if (last > own)
@@ -118,9 +112,10 @@ static void update(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
 static const struct stage stages[] = {{reduce_due, reduce, reduce_wait},
                                       {update_due, update, update_wait}};
 
-/* ---- hooks --------------------------------------------------------------------------------------- */
+/* ---- hooks
+ * --------------------------------------------------------------------------------------- */
 
-static dpb_status shm_open_(const void *options, const struct dpb_comm_args *args, void **comm)
+static dpb_status shm_comm_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {
     (void)options;
     return strategy_open(host, args, sizeof(struct strategy), comm);
@@ -128,10 +123,7 @@ static dpb_status shm_open_(const void *options, const struct dpb_comm_args *arg
 
 static dpb_status shm_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
 {
-    want->weights = DPB_MEMORY_PRIVATE;
-    want->gradients = want->scratch = DPB_MEMORY_SHARED;
-    want->scratch_bytes = signals_bytes(strategy_count_buckets(layout, want));
-    return strategy_own_everything(comm, layout, want);
+    return strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want);
 }
 
 static dpb_status shm_bind(void *comm, const struct dpb_arenas *arenas)
@@ -139,15 +131,12 @@ static dpb_status shm_bind(void *comm, const struct dpb_arenas *arenas)
     return strategy_bind(comm, arenas, stages, 2);
 }
 
-static const struct dpb_comm_ops shm_ops = {.open = shm_open_,
+static const struct dpb_comm_ops shm_ops = {.open = shm_comm_open,
                                             .plan = shm_plan,
                                             .bind = shm_bind,
                                             .load = strategy_load,
                                             .begin = strategy_begin,
-                                            .ready = strategy_ready,
-                                            .progress = strategy_progress,
-                                            .end = strategy_end,
-                                            .publish = strategy_publish,
+                                            STRATEGY_HOOKS,
                                             .close = strategy_close};
 
 static const struct dpb_plugin shm = {

@@ -1,9 +1,10 @@
 /*
  * pipeline.h - a strategy as a row of stages through which every bucket goes in order.
  *
- * A stage says when a bucket is due (all that it needs is there), does its work on it piece by piece,
- * and can wait for what is missing. The pipeline does whatever is due, earlier stages first (others
- * wait for their results), and, when it may block, waits where the furthest bucket is stuck.
+ * A stage says when a bucket is due (all that it needs is there), does its work on it piece by
+ * piece, and can wait for what is missing. The pipeline does whatever is due, earlier stages first
+ * (others wait for their results), and, when it may block, waits where the furthest bucket is
+ * stuck.
  */
 #ifndef DPB_PLUGINS_LIB_PIPELINE_H
 #define DPB_PLUGINS_LIB_PIPELINE_H

@@ -11,7 +11,8 @@ static uint32_t count_of(const struct signals *signals, uint64_t bucket)
     return (uint32_t)(signals->exchange * signals->n_buckets + bucket + 1);
 }
 
-/* The time is written before the flag that publishes it; atomically, for readers of the next round. */
+/* The time is written before the flag that publishes it; atomically, for readers of the next round.
+ */
 void signals_raise(const struct signals *signals, enum signal_kind kind, uint64_t bucket)
 {
     struct signal_page *page = signals->pages[signals->rank];

@@ -25,7 +25,7 @@ struct signal_page {
 struct signals {
     const struct dpb_host *host;
     uint32_t rank;
-    uint64_t n_buckets, exchange; /* the exchange under way, from 0 */
+    uint64_t n_buckets, exchange;     /* the exchange under way, from 0 */
     struct signal_page *const *pages; /* by rank; at the start of each rank's scratch */
 };
 

@@ -26,15 +26,31 @@ dpb_status strategy_bind(struct strategy *strategy, const struct dpb_arenas *are
                          const struct stage *stages, uint32_t n_stages)
 {
     strategy->arenas = *arenas;
-    strategy->signals = (struct signals){.host = strategy->host,
-                                         .rank = strategy->args.rank,
-                                         .n_buckets = arenas->n_buckets,
-                                         .exchange = UINT64_MAX, /* the first begin makes it 0 */
-                                         .pages = (struct signal_page *const *)arenas->peer_scratch};
+    strategy->signals =
+        (struct signals){.host = strategy->host,
+                         .rank = strategy->args.rank,
+                         .n_buckets = arenas->n_buckets,
+                         .exchange = UINT64_MAX, /* the first begin makes it 0 */
+                         .pages = (struct signal_page *const *)arenas->peer_scratch};
     return pipeline_open(&strategy->pipeline, strategy->host, strategy, stages, n_stages, arenas);
 }
 
-/* ---- hooks ------------------------------------------------------------------------------------- */
+dpb_status strategy_plan_replica(struct strategy *strategy, const struct dpb_layout *layout,
+                                 dpb_memory shared, struct dpb_comm_plan *want)
+{
+    want->weights = DPB_MEMORY_PRIVATE;
+    want->gradients = want->scratch = shared;
+    want->scratch_bytes = signals_bytes(strategy_count_buckets(layout, want));
+    want->owned = strategy->host->alloc(sizeof *want->owned);
+    if (!want->owned)
+        return DPB_NO_MEMORY;
+    want->owned[0] = (struct dpb_range){0, layout->n_elements};
+    want->n_owned = 1;
+    return DPB_OK;
+}
+
+/* ---- hooks -------------------------------------------------------------------------------------
+ */
 
 dpb_status strategy_load(void *comm)
 {
@@ -86,7 +102,8 @@ void strategy_close(void *comm)
     free(comm);
 }
 
-/* ---- for stages -------------------------------------------------------------------------------- */
+/* ---- for stages --------------------------------------------------------------------------------
+ */
 
 struct rank_set strategy_self(const struct strategy *strategy)
 {
@@ -103,15 +120,24 @@ uint64_t strategy_count_buckets(const struct dpb_layout *layout, const struct dp
     return (layout->n_elements + want->bucket_elements - 1) / want->bucket_elements;
 }
 
-dpb_status strategy_own_everything(const struct strategy *strategy, const struct dpb_layout *layout,
-                                   struct dpb_comm_plan *want)
+dpb_status strategy_wait(const struct strategy *strategy, enum signal_kind kind,
+                         struct rank_set ranks, uint64_t bucket, dpb_dtype type,
+                         const char *purpose)
 {
-    want->owned = strategy->host->alloc(sizeof *want->owned);
-    if (!want->owned)
-        return DPB_NO_MEMORY;
-    want->owned[0] = (struct dpb_range){0, layout->n_elements};
-    want->n_owned = 1;
-    return DPB_OK;
+    uint64_t bytes = pipeline_bucket_length(&strategy->pipeline, bucket) * dpb_dtype_size(type);
+    return signals_wait(&strategy->signals, kind, ranks, bucket, 0, bytes, purpose);
+}
+
+dpb_status strategy_wait_ready(const struct strategy *strategy, struct rank_set ranks,
+                               uint64_t bucket)
+{
+    struct rank_set self = strategy_self(strategy);
+    if (strategy->args.role == DPB_WORKER &&
+        !signals_reached(&strategy->signals, SIGNAL_READY, self, bucket))
+        return signals_wait(&strategy->signals, SIGNAL_READY, self, bucket, DPB_FOREVER, 0,
+                            "its own gradients");
+    return strategy_wait(strategy, SIGNAL_READY, ranks, bucket,
+                         strategy->arenas.layout.gradient_type, "gradients of the peer");
 }
 
 struct piece strategy_piece(const struct strategy *strategy, uint64_t bucket, uint64_t length,
@@ -152,10 +178,10 @@ void strategy_sum(const struct strategy *strategy, uint64_t bucket, struct piece
 void strategy_update(const struct strategy *strategy, uint64_t bucket, struct piece piece,
                      const void *gradients)
 {
-    strategy->host->optimizer->update(
-        strategy->arenas.optimizer, (struct dpb_range){piece.begin, piece.begin + piece.n},
-        strategy_weights(strategy, strategy->args.rank, piece.begin), gradients, bucket,
-        &strategy->step);
+    strategy->host->optimizer->update(strategy->arenas.optimizer,
+                                      (struct dpb_range){piece.begin, piece.begin + piece.n},
+                                      strategy_weights(strategy, strategy->args.rank, piece.begin),
+                                      gradients, bucket, &strategy->step);
 }
 
 void strategy_update_bucket(void *strategy_, uint64_t bucket, uint64_t length, uint64_t *at,

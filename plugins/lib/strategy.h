@@ -1,7 +1,7 @@
 /*
- * strategy.h - what the strategies over shared memory have in common: who takes part, the arenas, the
- * signals and the pipeline; and the hooks that are the same for all. A strategy's own struct begins
- * with a struct strategy, and its file holds its plan and its stages.
+ * strategy.h - what the strategies over shared memory have in common: who takes part, the arenas,
+ * the signals and the pipeline; and the hooks that are the same for all. A strategy's own struct
+ * begins with a struct strategy, and its file holds its plan and its stages.
  */
 #ifndef DPB_PLUGINS_LIB_STRATEGY_H
 #define DPB_PLUGINS_LIB_STRATEGY_H
@@ -9,7 +9,9 @@
 #include "lib/pipeline.h"
 #include "lib/signals.h"
 
-enum { CHUNK_BYTES = 128 * 1024 }; /* a piece of work: what several sources of it fit into a cache */
+enum {
+    CHUNK_BYTES = 128 * 1024
+}; /* a piece of work: what several sources of it fit into a cache */
 
 struct strategy {
     const struct dpb_host *host;
@@ -32,6 +34,11 @@ dpb_status strategy_open(const struct dpb_host *host, const struct dpb_comm_args
 dpb_status strategy_bind(struct strategy *strategy, const struct dpb_arenas *arenas,
                          const struct stage *stages, uint32_t n_stages);
 
+/* The `plan` of a strategy whose workers keep weights and optimizer state: gradients and signals are in
+ * memory of kind `shared`. */
+dpb_status strategy_plan_replica(struct strategy *strategy, const struct dpb_layout *layout,
+                                 dpb_memory shared, struct dpb_comm_plan *want);
+
 /* Hooks. */
 dpb_status strategy_load(void *comm);
 dpb_status strategy_begin(void *comm, uint32_t learner, const struct dpb_step *step);
@@ -41,14 +48,17 @@ dpb_status strategy_end(void *comm, uint32_t learner, struct dpb_event **done);
 dpb_status strategy_publish(void *comm, struct dpb_view *view);
 void strategy_close(void *comm);
 
-/* ---- for stages ---------------------------------------------------------------------------------*/
+/* The hooks that no strategy has to change, for its table of ops. */
+#define STRATEGY_HOOKS                                                           \
+    .ready = strategy_ready, .progress = strategy_progress, .end = strategy_end, \
+    .publish = strategy_publish
+
+/* ---- for stages
+ * ---------------------------------------------------------------------------------*/
 
 struct rank_set strategy_self(const struct strategy *strategy);
 struct rank_set strategy_workers(const struct strategy *strategy);
 
-/* All of the layout as one owned range. */
-dpb_status strategy_own_everything(const struct strategy *strategy, const struct dpb_layout *layout,
-                                   struct dpb_comm_plan *want);
 uint64_t strategy_count_buckets(const struct dpb_layout *layout, const struct dpb_comm_plan *want);
 
 struct piece strategy_piece(const struct strategy *strategy, uint64_t bucket, uint64_t length,
@@ -57,6 +67,15 @@ struct piece strategy_piece(const struct strategy *strategy, uint64_t bucket, ui
 void *strategy_weights(const struct strategy *strategy, uint32_t rank, uint64_t at);
 void *strategy_gradients(const struct strategy *strategy, uint32_t rank, uint64_t at);
 
+/* Waits for READY of a bucket: the own without a deadline (it comes when this rank's backward gets
+ * there), then that of `ranks`. */
+dpb_status strategy_wait_ready(const struct strategy *strategy, struct rank_set ranks,
+                               uint64_t bucket);
+/* Waits for another signal of `ranks`, for a bucket of elements of `type`. */
+dpb_status strategy_wait(const struct strategy *strategy, enum signal_kind kind,
+                         struct rank_set ranks, uint64_t bucket, dpb_dtype type,
+                         const char *purpose);
+
 /* Sums the workers' gradients of a piece into `dst`, reports the span, and counts what was read out
  * of other ranks' memory. */
 void strategy_sum(const struct strategy *strategy, uint64_t bucket, struct piece piece, void *dst);
@@ -64,7 +83,8 @@ void strategy_sum(const struct strategy *strategy, uint64_t bucket, struct piece
 void strategy_update(const struct strategy *strategy, uint64_t bucket, struct piece piece,
                      const void *gradients);
 
-/* The stage that ends most strategies: the whole bucket updated from the own, now summed, gradients. */
+/* The stage that ends most strategies: the whole bucket updated from the own, now summed,
+ * gradients. */
 void strategy_update_bucket(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
                             int64_t until_ns);
 

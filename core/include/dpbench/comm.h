@@ -52,10 +52,10 @@ struct dpb_comm_args {
 
 /* The weight arena and the gradient arena, before they exist. */
 struct dpb_layout {
-    uint64_t n_elements;      /* of either, gaps between tensors included */
-    dpb_dtype weight_type;    /* fp32 or fp64: master weights */
-    dpb_dtype gradient_type;  /* as comm.gradient says */
-    uint64_t hash;            /* of all that two ranks must share */
+    uint64_t n_elements;     /* of either, gaps between tensors included */
+    dpb_dtype weight_type;   /* fp32 or fp64: master weights */
+    dpb_dtype gradient_type; /* as comm.gradient says */
+    uint64_t hash;           /* of all that two ranks must share */
 };
 
 typedef enum dpb_memory {
@@ -66,12 +66,12 @@ typedef enum dpb_memory {
 
 /* What a communicator wants; zeroed by core before `plan`. */
 struct dpb_comm_plan {
-    uint64_t bucket_elements; /* buckets are [i, i + 1) * this; the last may be shorter. Core has put
-                                 comm.bucket here; the same on all ranks */
+    uint64_t bucket_elements; /* buckets are [i, i + 1) * this; the last may be shorter. Core has
+                                 put comm.bucket here; the same on all ranks */
     dpb_memory weights, gradients, scratch;
     uint64_t scratch_bytes;
-    /* The ranges whose optimizer state (and update) belong to this rank, rising, disjoint. NULL with
-     * n_owned = 0: none. Written to memory from host->alloc; core frees it. */
+    /* The ranges whose optimizer state (and update) belong to this rank, rising, disjoint. NULL
+     * with n_owned = 0: none. Written to memory from host->alloc; core frees it. */
     struct dpb_range *owned;
     uint64_t n_owned;
 };
@@ -115,7 +115,8 @@ struct dpb_comm_ops {
     dpb_status (*load)(void *comm);
     dpb_status (*begin)(void *comm, uint32_t learner, const struct dpb_step *step);
     /* In bucket order, the same on every rank. The bucket is final once `event` (NULL: at once)
-     * fires; neither it nor its weights are used by the device again in this step. Returns promptly.*/
+     * fires; neither it nor its weights are used by the device again in this step. Returns
+     * promptly.*/
     dpb_status (*ready)(void *comm, uint32_t learner, uint64_t bucket, struct dpb_event *event);
     /* Does what can be done now and returns after about `budget_ns`; with DPB_FOREVER it may block
      * in host->flag->wait until something could be done, then returns. One thread at a time. */

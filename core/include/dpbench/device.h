@@ -18,8 +18,12 @@
 
 struct dpb_event; /* host.h */
 
-typedef enum dpb_precision { DPB_PRECISION_FP32, DPB_PRECISION_BF16, DPB_PRECISION_FP64,
-                             DPB_PRECISIONS } dpb_precision;
+typedef enum dpb_precision {
+    DPB_PRECISION_FP32,
+    DPB_PRECISION_BF16,
+    DPB_PRECISION_FP64,
+    DPB_PRECISIONS
+} dpb_precision;
 
 /* Capabilities of a device plugin (dpb_plugin.capabilities): the precisions it computes in. */
 #define DPB_DEVICE_FP32 (UINT64_C(1) << DPB_PRECISION_FP32)
@@ -36,7 +40,7 @@ struct dpb_compile_args {
     const struct dpb_graph *graph; /* @borrowed as long as the program lives */
     uint32_t batch;
     dpb_precision precision;
-    bool training; /* false: forward only, no memory for backward */
+    bool training;                          /* false: forward only, no memory for backward */
     const struct dpb_sample_format *format; /* of the samples; @borrowed likewise */
 };
 
@@ -44,10 +48,10 @@ struct dpb_compile_args {
  * fp64 under DPB_PRECISION_FP64, else fp32. Within a tensor the order is canonical. */
 struct dpb_device_memory {
     const void *weights; /* graph->n_elements; changed by others between passes */
-    void *gradients;     /* graph->n_elements; NULL unless training. Backward assigns, it never adds */
-    const void *state;   /* graph->n_state_elements: running mean and variance, read in evaluation */
-    void *statistics;    /* graph->n_state_elements: forward in training writes this batch's mean and
-                            unbiased variance (biased where the batch has one value a channel) */
+    void *gradients; /* graph->n_elements; NULL unless training. Backward assigns, it never adds */
+    const void *state; /* graph->n_state_elements: running mean and variance, read in evaluation */
+    void *statistics;  /* graph->n_state_elements: forward in training writes this batch's mean and
+                          unbiased variance (biased where the batch has one value a channel) */
 };
 
 /* One pass over one micro-batch. */
@@ -83,7 +87,8 @@ struct dpb_device_ops {
     dpb_status (*open)(const void *options, const struct dpb_device_args *args, void **device);
     /* Bytes that a program would take beside core's arenas; a good estimate, without allocating. */
     uint64_t (*memory_needed)(const void *options, const struct dpb_compile_args *args);
-    /* Compiles; refuses (DPB_UNSUPPORTED) by name what it cannot do. Sets *program on success only. */
+    /* Compiles; refuses (DPB_UNSUPPORTED) by name what it cannot do. Sets *program on success only.
+     */
     dpb_status (*compile)(void *device, const struct dpb_compile_args *args,
                           const struct dpb_device_memory *memory, void **program);
     /* Forward over `batch` (batch->n = the compiled batch; content beyond `valid` is arbitrary but
@@ -91,7 +96,8 @@ struct dpb_device_ops {
     dpb_status (*forward)(void *program, const struct dpb_pass *pass, const struct dpb_batch *batch,
                           const struct dpb_hooks *hooks, struct dpb_outcome *outcome);
     /* Backward of the last forward, which was a training pass; gradients are of the mean loss. */
-    dpb_status (*backward)(void *program, const struct dpb_pass *pass, const struct dpb_hooks *hooks);
+    dpb_status (*backward)(void *program, const struct dpb_pass *pass,
+                           const struct dpb_hooks *hooks);
     /* For tests: the activation of a node in the last forward, and the gradient of the loss by that
      * activation in the last backward (NULL: not asked), as fp64 in NCHW order, batch * elements of
      * the node's shape. A device that fuses a node away or reuses its memory returns

@@ -19,18 +19,19 @@ enum { DPB_TENSOR_ALIGN = 16 /* elements */, DPB_MAX_INPUTS = 128 /* of a node *
 
 typedef enum dpb_op {
     DPB_OP_INPUT,
-    DPB_OP_CONV,         /* weight OIHW, optional bias O; cross-correlation, as everyone means it */
-    DPB_OP_BATCH_NORM,   /* over N, H, W; weight is gamma (may be DPB_NONE: 1), bias is beta */
+    DPB_OP_CONV,       /* weight OIHW, optional bias O; cross-correlation, as everyone means it */
+    DPB_OP_BATCH_NORM, /* over N, H, W; weight is gamma (may be DPB_NONE: 1), bias is beta */
     DPB_OP_RELU,
-    DPB_OP_MAX_POOL,     /* padding never wins; the first maximum in row order gets the gradient */
-    DPB_OP_MEAN_POOL,    /* padding is not counted in the mean */
-    DPB_OP_DENSE,        /* weight OI over the CHW-flattened input, optional bias O */
-    DPB_OP_ADD,          /* of two nodes of one shape */
-    DPB_OP_CONCAT,       /* of channels, in the order of the inputs */
-    DPB_OP_DROPOUT,      /* mask: dpb_dropout_keeps() of random.h; identity in evaluation */
-    DPB_OP_LRN,          /* across channels: x / (k + alpha * sum over c-radius..c+radius of x^2)^beta */
+    DPB_OP_MAX_POOL,  /* padding never wins; the first maximum in row order gets the gradient */
+    DPB_OP_MEAN_POOL, /* padding is not counted in the mean */
+    DPB_OP_DENSE,     /* weight OI over the CHW-flattened input, optional bias O */
+    DPB_OP_ADD,       /* of two nodes of one shape */
+    DPB_OP_CONCAT,    /* of channels, in the order of the inputs */
+    DPB_OP_DROPOUT,   /* mask: dpb_dropout_keeps() of random.h; identity in evaluation */
+    DPB_OP_LRN, /* across channels: x / (k + alpha * sum over c-radius..c+radius of x^2)^beta */
     DPB_OP_SHORTCUT,     /* every stride-th pixel from the first, then zero channels appended */
-    DPB_OP_SOFTMAX_LOSS, /* mean over the batch of the cross-entropy with the label; the last node */
+    DPB_OP_SOFTMAX_LOSS, /* mean over the batch of the cross-entropy with the label; the last node
+                          */
     DPB_OPS
 } dpb_op;
 
@@ -43,10 +44,10 @@ struct dpb_node {
     dpb_op op;
     const char *name; /* unique in the graph; tensors are NAME.weight, NAME.bias, ... */
     uint32_t n_inputs;
-    const uint32_t *inputs; /* node indices */
-    struct dpb_shape shape; /* of the output */
-    uint32_t weight, bias;  /* indices into tensors[] or DPB_NONE */
-    uint32_t mean, variance; /* batch-norm: indices into states[] or DPB_NONE */
+    const uint32_t *inputs;   /* node indices */
+    struct dpb_shape shape;   /* of the output */
+    uint32_t weight, bias;    /* indices into tensors[] or DPB_NONE */
+    uint32_t mean, variance;  /* batch-norm: indices into states[] or DPB_NONE */
     struct dpb_window window; /* conv, pools; shortcut: its strides */
     double epsilon;           /* batch-norm */
     double keep_average;      /* batch-norm: running = keep * running + (1 - keep) * batch's */
@@ -68,7 +69,8 @@ struct dpb_tensor {
     double init_value;
 };
 
-/* Batch-norm's running mean or variance (unbiased): state, never gradient. n_elements = channels. */
+/* Batch-norm's running mean or variance (unbiased): state, never gradient. n_elements = channels.
+ */
 struct dpb_state {
     const char *name; /* "bn1.running_mean" */
     uint32_t node;

@@ -18,12 +18,18 @@
 #define DPB_PRINTF(text, first)
 #endif
 
-typedef enum dpb_log_level { DPB_LOG_ERROR, DPB_LOG_WARNING, DPB_LOG_INFO, DPB_LOG_DEBUG } dpb_log_level;
+typedef enum dpb_log_level {
+    DPB_LOG_ERROR,
+    DPB_LOG_WARNING,
+    DPB_LOG_INFO,
+    DPB_LOG_DEBUG
+} dpb_log_level;
 
 /* ---- vec: arithmetic on ranges of host memory, in any element type but uint8 ----------------- */
 
-/* Sums of bf16 are made in fp32 and rounded once, sums of fp32 in fp32, in the order of the sources;
- * so equal inputs give equal bits on every rank. Pointers need the alignment of their type only. */
+/* Sums of bf16 are made in fp32 and rounded once, sums of fp32 in fp32, in the order of the
+ * sources; so equal inputs give equal bits on every rank. Pointers need the alignment of their type
+ * only. */
 struct dpb_vec_ops {
     /* dst[i] = sources[0][i] + ... + sources[k - 1][i]; dst may be one of the sources. */
     void (*sum)(dpb_dtype type, void *dst, const void *const *sources, uint32_t k, uint64_t n);
@@ -40,11 +46,11 @@ struct dpb_vec_ops {
 /* ---- optimizer: the update of any range, on any side (worker, server, shard) ----------------- */
 
 /*
- * Core makes it after `plan`, with state for the rank's owned ranges only. `update` applies one step
- * to the elements [range.begin, range.end), which lie within owned ranges; `weights` and `gradients`
- * point at the element range.begin. Weight decay follows the tensors of the layout. Its time is
- * reported as phase UPDATE and taken out of the communicator's. Disjoint ranges may be updated by
- * several threads at once.
+ * Core makes it after `plan`, with state for the rank's owned ranges only. `update` applies one
+ * step to the elements [range.begin, range.end), which lie within owned ranges; `weights` and
+ * `gradients` point at the element range.begin. Weight decay follows the tensors of the layout. Its
+ * time is reported as phase UPDATE and taken out of the communicator's. Disjoint ranges may be
+ * updated by several threads at once.
  */
 struct dpb_optimizer_ops {
     void (*update)(struct dpb_optimizer *optimizer, struct dpb_range range, void *weights,
@@ -75,15 +81,16 @@ struct dpb_flag_ops {
     void (*set)(struct dpb_flag *flag, uint32_t value);
     uint32_t (*get)(const struct dpb_flag *flag);
     bool (*reached)(const struct dpb_flag *flag, uint32_t value);
-    /* Blocks: spins for a moment where the core is its own, then sleeps. Returns DPB_TIMEOUT with the
-     * message, or DPB_PEER when the job is ending. */
+    /* Blocks: spins for a moment where the core is its own, then sleeps. Returns DPB_TIMEOUT with
+     * the message, or DPB_PEER when the job is ending. */
     dpb_status (*wait)(struct dpb_flag *flag, uint32_t value, const struct dpb_wait *what);
 };
 
-/* ---- event: something that happens once in a step --------------------------------------------- */
+/* ---- event: something that happens once in a step ---------------------------------------------
+ */
 
 struct dpb_event_ops {
-    struct dpb_event *(*create)(void); /* not fired; NULL: out of memory (message written) */
+    struct dpb_event *(*create)(void);        /* not fired; NULL: out of memory (message written) */
     void (*destroy)(struct dpb_event *event); /* accepts NULL */
     void (*reset)(struct dpb_event *event);
     void (*signal)(struct dpb_event *event);
@@ -92,7 +99,8 @@ struct dpb_event_ops {
     dpb_status (*wait)(struct dpb_event *event, const struct dpb_wait *what);
 };
 
-/* ---- store: key and value between the ranks of a job, for setting up, not for steps ----------- */
+/* ---- store: key and value between the ranks of a job, for setting up, not for steps -----------
+ */
 
 struct dpb_store_ops {
     /* Keys are job-wide; a second put of a key is an error. Both block. */
@@ -103,7 +111,8 @@ struct dpb_store_ops {
     dpb_status (*barrier)(const char *name, int64_t timeout_ns);
 };
 
-/* ----------------------------------------------------------------------------------------------- */
+/* -----------------------------------------------------------------------------------------------
+ */
 
 struct dpb_host {
     uint32_t struct_size;
@@ -113,19 +122,21 @@ struct dpb_host {
      * step), and what to do about it. Returns `status`. The first of a process is kept: the job's
      * cause. Not on the hot path. */
     dpb_status (*fail)(dpb_status status, const char *format, ...) DPB_PRINTF(2, 3);
-    /* A warning that stays beside the result: warnings[].{code,text}. `code` is a snake_case word. */
+    /* A warning that stays beside the result: warnings[].{code,text}. `code` is a snake_case word.
+     */
     void (*warn)(const char *code, const char *format, ...) DPB_PRINTF(2, 3);
     void (*log)(dpb_log_level level, const char *format, ...) DPB_PRINTF(2, 3);
 
     int64_t (*now_ns)(void); /* CLOCK_MONOTONIC: comparable between processes of a machine */
 
-    /* Zeroed, aligned to a cache line, large ones in huge pages where the system has them. NULL: out
-     * of memory (message written). Release with the same size. */
+    /* Zeroed, aligned to a cache line, large ones in huge pages where the system has them. NULL:
+     * out of memory (message written). Release with the same size. */
     void *(*alloc)(size_t bytes);
     void (*release)(void *memory, size_t bytes); /* accepts NULL */
 
     /* Reports a span of communication of the current step into a preallocated ring. */
-    void (*span)(uint32_t learner, uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_t end_ns);
+    void (*span)(uint32_t learner, uint64_t bucket, dpb_phase phase, int64_t begin_ns,
+                 int64_t end_ns);
     /* Payload bytes that this rank sent, or read out of another rank's memory. */
     void (*count_bytes)(uint64_t bytes);
     /* What this rank is about to do, for the status page: shown when it hangs or dies. */

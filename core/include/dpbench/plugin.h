@@ -38,16 +38,18 @@ struct dpb_plugin {
     uint64_t magic;
     uint32_t struct_size; /* sizeof(struct dpb_plugin) */
     uint16_t abi_major, abi_minor;
-    uint32_t kind; /* dpb_plugin_kind */
-    uint32_t ops_size; /* sizeof of the kind's ops */
+    uint32_t kind;         /* dpb_plugin_kind */
+    uint32_t ops_size;     /* sizeof of the kind's ops */
     uint64_t capabilities; /* DPB_DEVICE_*, DPB_COMM_* */
     const char *name;      /* [a-z0-9_]+, as in `comm.name = NAME` */
     const char *version, *summary;
     const struct dpb_option *options; /* NULL: none */
     size_t options_size;              /* sizeof of the options struct */
-    const void *ops; /* struct dpb_{model,data,device,comm}_ops; hooks not said to be optional are set */
+    const void
+        *ops; /* struct dpb_{model,data,device,comm}_ops; hooks not said to be optional are set */
     /* End of the frozen prefix. */
-    const struct dpb_plugin *next; /* another plugin of the same kind in this shared object, or NULL */
+    const struct dpb_plugin
+        *next; /* another plugin of the same kind in this shared object, or NULL */
     const struct dpb_library *libraries; /* ended by name = NULL; or NULL */
     /* Environment variables that must hold the number of compute threads of a worker before the
      * plugin is loaded (OMP_NUM_THREADS); ended by NULL; or NULL. Core sets them in the workers. */
@@ -55,9 +57,9 @@ struct dpb_plugin {
 };
 
 /* The prefix of every plugin struct: DPB_PLUGIN(COMM, struct dpb_comm_ops, shm_ops). */
-#define DPB_PLUGIN_HEAD(KIND, OPS)                                                                 \
-    .magic = DPB_PLUGIN_MAGIC, .struct_size = sizeof(struct dpb_plugin),                           \
-    .abi_major = DPB_ABI_MAJOR, .abi_minor = DPB_ABI_MINOR, .kind = DPB_PLUGIN_##KIND,             \
+#define DPB_PLUGIN_HEAD(KIND, OPS)                                                     \
+    .magic = DPB_PLUGIN_MAGIC, .struct_size = sizeof(struct dpb_plugin),               \
+    .abi_major = DPB_ABI_MAJOR, .abi_minor = DPB_ABI_MINOR, .kind = DPB_PLUGIN_##KIND, \
     .ops_size = sizeof(OPS), .ops = &(OPS)
 
 #if defined(__GNUC__)

@@ -73,8 +73,8 @@ static inline void dpb_random_normal(uint32_t a, uint32_t b, double out[2])
 static inline bool dpb_dropout_keeps(uint64_t seed, uint64_t step, uint32_t sample, uint32_t node,
                                      uint32_t element, double rate)
 {
-    struct dpb_random4 r = dpb_random(seed, DPB_STREAM_DROPOUT, node, element / 4, sample,
-                                      (uint32_t)step);
+    struct dpb_random4 r =
+        dpb_random(seed, DPB_STREAM_DROPOUT, node, element / 4, sample, (uint32_t)step);
     return (double)dpb_random_uniform(r.v[element % 4]) >= rate;
 }
 

@@ -9,19 +9,19 @@
 #define DPBENCH_STATUS_H
 
 /* X(NAME, exit code of a process that ends for this reason, meaning) */
-#define DPB_STATUS_LIST(X)                                                                         \
-    X(OK, 0, "success")                                                                            \
-    X(FAILED, 1, "failure at run time")                                                            \
-    X(USAGE, 2, "wrong usage or configuration")                                                    \
-    X(UNSUPPORTED, 2, "combination not supported")                                                 \
-    X(DATA, 2, "bad input data")                                                                   \
-    X(VERIFICATION, 3, "verification failed")                                                      \
-    X(REGRESSION, 4, "regression or threshold")                                                    \
-    X(NOT_STEADY, 5, "not steady")                                                                 \
-    X(TIMEOUT, 1, "deadline passed")                                                               \
-    X(NO_MEMORY, 1, "out of memory")                                                               \
-    X(IO, 1, "input or output failed")                                                             \
-    X(PEER, 1, "another process of the job ended")                                                 \
+#define DPB_STATUS_LIST(X)                         \
+    X(OK, 0, "success")                            \
+    X(FAILED, 1, "failure at run time")            \
+    X(USAGE, 2, "wrong usage or configuration")    \
+    X(UNSUPPORTED, 2, "combination not supported") \
+    X(DATA, 2, "bad input data")                   \
+    X(VERIFICATION, 3, "verification failed")      \
+    X(REGRESSION, 4, "regression or threshold")    \
+    X(NOT_STEADY, 5, "not steady")                 \
+    X(TIMEOUT, 1, "deadline passed")               \
+    X(NO_MEMORY, 1, "out of memory")               \
+    X(IO, 1, "input or output failed")             \
+    X(PEER, 1, "another process of the job ended") \
     X(INTERRUPTED, 130, "interrupted")
 
 typedef enum dpb_status {
@@ -30,12 +30,13 @@ typedef enum dpb_status {
 #undef DPB_STATUS_ENUM
 } dpb_status;
 
-/* Passes a status other than DPB_OK on to the caller. Not for functions that have to undo things. */
-#define DPB_TRY(expression)                                                                        \
-    do {                                                                                           \
-        dpb_status dpb_try_status_ = (expression);                                                 \
-        if (dpb_try_status_ != DPB_OK)                                                             \
-            return dpb_try_status_;                                                                \
+/* Passes a status other than DPB_OK on to the caller. Not for functions that have to undo things.
+ */
+#define DPB_TRY(expression)                        \
+    do {                                           \
+        dpb_status dpb_try_status_ = (expression); \
+        if (dpb_try_status_ != DPB_OK)             \
+            return dpb_try_status_;                \
     } while (0)
 
 #endif

@@ -25,7 +25,8 @@ static inline const char *dpb_dtype_name(dpb_dtype type)
     return name[type];
 }
 
-/* bfloat16 is the upper half of an IEEE single; rounding is to nearest, ties to even; NaN stays NaN. */
+/* bfloat16 is the upper half of an IEEE single; rounding is to nearest, ties to even; NaN stays
+ * NaN. */
 static inline float dpb_bf16_to_fp32(uint16_t value)
 {
     uint32_t bits = (uint32_t)value << 16;
@@ -43,7 +44,8 @@ static inline uint16_t dpb_bf16_from_fp32(float value)
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
 
-/* Shape of one sample's activation: channels, height, width. Dense activations are {features, 1, 1}. */
+/* Shape of one sample's activation: channels, height, width. Dense activations are {features, 1,
+ * 1}. */
 struct dpb_shape {
     uint32_t c, h, w;
 };
