@@ -15,6 +15,7 @@
 #include <dnnl.h>
 #include <dnnl_debug.h>
 
+#include "columns.h"
 #include "dpbench/plugin.h"
 
 enum { ARENA_ALIGN = 64 /* bytes: a cache line, and the widest vector */ };
@@ -81,7 +82,7 @@ struct node_plan {
     struct part *parts; /* room for one a consumer */
     /* From forward to backward, as the op needs it. */
     const_dnnl_primitive_desc_t forward;
-    struct tensor *weights, *workspace, *mean, *variance, *input_fp32;
+    struct tensor *weights, *workspace, *input_fp32;
 };
 
 struct program {
@@ -205,6 +206,8 @@ dpb_status cpu_part_desc(struct program *p, const_dnnl_memory_desc_t whole, cons
 dpb_status cpu_tensor(struct program *p, const_dnnl_memory_desc_t desc, struct tensor **tensor);
 /* `bytes` of the arena, without further description. */
 dpb_status cpu_buffer(struct program *p, size_t bytes, struct tensor **tensor);
+/* `bytes` that hold nothing from one step to the next. */
+dpb_status cpu_scratch(struct program *p, size_t bytes, struct tensor **tensor);
 /* The bytes of another tensor, described otherwise. */
 dpb_status cpu_view(struct program *p, const struct tensor *base, const_dnnl_memory_desc_t desc,
                     struct tensor **tensor);
@@ -222,6 +225,11 @@ dpb_status cpu_own(struct program *p, const char *what, dnnl_status_t status,
 /* The workspace that a forward primitive fills for its backward; NULL where it has none. */
 dpb_status cpu_workspace(struct program *p, const_dnnl_primitive_desc_t forward,
                          struct tensor **tensor);
+
+/* A node's activation, or a tensor like it, for columns.h; and scratch for its partial sums. */
+struct matrix cpu_matrix(const struct program *p, const struct dpb_node *node,
+                         const struct tensor *tensor);
+dpb_status cpu_partials(struct program *p, const struct dpb_node *node, struct tensor **tensor);
 
 struct arg {
     int name;                    /* DNNL_ARG_*; 0 ends a list */

@@ -9,7 +9,7 @@
 struct conv {
     const_dnnl_memory_desc_t src, dst;  /* nhwc, also of the gradients */
     const_dnnl_memory_desc_t canonical; /* core's weights: fp32, oihw */
-    const_dnnl_memory_desc_t bias;      /* NULL: none */
+    const_dnnl_memory_desc_t bias;      /* NULL: none; its gradient is no matter of oneDNN's */
     dnnl_dims_t weight_dims, strides, dilates, padding_before, padding_after;
 };
 
@@ -65,21 +65,40 @@ static dpb_status backward_weights(struct program *p, const struct dpb_node *nod
     DPB_TRY(cpu_desc(p, 4, c->weight_dims, dnnl_f32, dnnl_format_tag_any, &diff_any));
     dnnl_primitive_desc_t created = NULL;
     dnnl_status_t status = dnnl_convolution_backward_weights_primitive_desc_create(
-        &created, p->engine, dnnl_convolution_direct, c->src, diff_any, c->bias, c->dst, c->strides,
+        &created, p->engine, dnnl_convolution_direct, c->src, diff_any, NULL, c->dst, c->strides,
         c->dilates, c->padding_before, c->padding_after, plan->forward, p->attributes);
     const_dnnl_primitive_desc_t desc;
     DPB_TRY(cpu_own(p, what, status, created, &desc));
 
-    struct tensor *diff, *bias;
+    struct tensor *diff;
     DPB_TRY(cpu_weight_gradient(p, node->weight, c->canonical,
                                 dnnl_primitive_desc_query_md(desc, dnnl_query_diff_weights_md, 0),
                                 &diff));
-    DPB_TRY(cpu_core_vector(p, p->core.gradients, node->bias, &bias));
     DPB_TRY(cpu_step(p, WHEN_ALWAYS, what, desc,
                      ARGS({DNNL_ARG_SRC, cpu_plan(p, cpu_input(p, node, 0))->activation},
-                          {DNNL_ARG_DIFF_DST, plan->gradient}, {DNNL_ARG_DIFF_WEIGHTS, diff},
-                          {DNNL_ARG_DIFF_BIAS, bias})));
+                          {DNNL_ARG_DIFF_DST, plan->gradient}, {DNNL_ARG_DIFF_WEIGHTS, diff})));
     return cpu_unpack_gradient(p, node->weight, c->canonical, diff);
+}
+
+static void sum_bias(const struct program *p, const struct step *step)
+{
+    const struct dpb_node *node = step->node;
+    const struct matrix dy = cpu_matrix(p, node, step->from);
+    double *sum = step->aux->data;
+    float *bias = (float *)p->core.gradients + p->graph->tensors[node->bias].offset;
+    cpu_column_sums(&dy, NULL, NULL, sum + dy.columns, sum, NULL);
+    for (size_t c = 0; c < dy.columns; c++)
+        bias[c] = (float)sum[c];
+}
+
+static dpb_status backward_bias(struct program *p, const struct dpb_node *node)
+{
+    const struct tensor *gradient = cpu_plan(p, node)->gradient;
+    const struct matrix dy = cpu_matrix(p, node, gradient);
+    size_t n = dy.columns + cpu_column_partials(dy.rows, dy.columns);
+    struct tensor *sums;
+    DPB_TRY(cpu_scratch(p, n * sizeof(double), &sums));
+    return cpu_loop(p, WHEN_ALWAYS, "backward bias", sum_bias, gradient, NULL, sums);
 }
 
 dpb_status cpu_conv_backward(struct program *p, const struct dpb_node *node)
@@ -88,6 +107,8 @@ dpb_status cpu_conv_backward(struct program *p, const struct dpb_node *node)
     struct conv c;
     DPB_TRY(describe(p, node, &c));
     DPB_TRY(backward_weights(p, node, &c));
+    if (node->bias != DPB_NONE)
+        DPB_TRY(backward_bias(p, node));
     struct tensor *diff_src, *weights;
     DPB_TRY(cpu_input_gradient(p, node, 0, &diff_src));
     if (!diff_src)

@@ -1,192 +1,154 @@
 /*
- * ops_norm.c - batch-norm and local response normalisation.
+ * ops_norm.c - batch-norm: training normalises by the batch's mean and biased variance, and hands
+ * the mean and the unbiased variance to core; evaluation normalises by core's running averages.
  *
- * Batch-norm: training normalises by the batch's mean and biased variance, and hands the mean and
- * the unbiased variance to core; evaluation is a primitive of its own that reads core's running
- * averages.
+ * With x^ = (x - mean) / sqrt(variance + epsilon): y = gamma x^ + beta, and
+ * dx = gamma / sqrt(variance + epsilon) * (dy - mean(dy) - x^ mean(dy x^)).
  */
+#include <math.h>
+
+#include "columns.h"
 #include "cpu.h"
 
-/* ----------------------------------------------------------------------------------- batch-norm */
+/* What a node keeps from forward to backward, and works with: an array of channels each. */
+struct channels {
+    float *mean, *inverse;  /* 1 / sqrt(variance + epsilon) */
+    float *scale, *shift;   /* gamma * inverse and beta */
+    float *offset, *slope;  /* backward: of columns.h */
+    double *first, *second; /* moments or sums in fp64 */
+};
 
-static unsigned norm_flags(const struct dpb_node *node)
+static size_t channels_bytes(size_t n)
 {
-    return (node->weight != DPB_NONE ? dnnl_use_scale : 0u) |
-           (node->bias != DPB_NONE ? dnnl_use_shift : 0u);
+    return n * (6 * sizeof(float) + 2 * sizeof(double));
 }
 
-/* The number of values that each channel's statistics are taken of. */
-static uint64_t values_a_channel(const struct program *p, const struct dpb_node *node)
+static struct channels channels_of(const struct program *p, const struct dpb_node *node)
 {
-    return (uint64_t)p->args.batch * node->shape.h * node->shape.w;
+    const size_t n = node->shape.c;
+    double *first = cpu_plan(p, node)->workspace->data;
+    float *rest = (float *)(first + 2 * n);
+    return (struct channels){.first = first,
+                             .second = first + n,
+                             .mean = rest,
+                             .inverse = rest + n,
+                             .scale = rest + 2 * n,
+                             .shift = rest + 3 * n,
+                             .offset = rest + 4 * n,
+                             .slope = rest + 5 * n};
 }
 
-static void write_statistics(const struct program *p, const struct step *step)
+static const float *weights_of(const struct program *p, uint32_t tensor)
+{
+    return tensor == DPB_NONE ? NULL
+                              : (const float *)p->core.weights + p->graph->tensors[tensor].offset;
+}
+
+static float *gradient_of(const struct program *p, uint32_t tensor)
+{
+    return tensor == DPB_NONE ? NULL
+                              : (float *)p->core.gradients + p->graph->tensors[tensor].offset;
+}
+
+/* mean[c] and variance[c] become what the node normalises by. */
+static void set_channel(const struct program *p, const struct dpb_node *node, uint32_t c,
+                        double mean, double variance)
+{
+    const struct channels to = channels_of(p, node);
+    const float *gamma = weights_of(p, node->weight), *beta = weights_of(p, node->bias);
+    double inverse = 1.0 / sqrt(variance + node->epsilon);
+    to.mean[c] = (float)mean;
+    to.inverse[c] = (float)inverse;
+    to.scale[c] = (float)(gamma ? gamma[c] * inverse : inverse);
+    to.shift[c] = beta ? beta[c] : 0.0f;
+}
+
+static void take_batch_moments(const struct program *p, const struct step *step)
 {
     const struct dpb_node *node = step->node;
-    const float *mean = step->from->data, *variance = step->aux->data;
-    float *mean_out = (float *)p->core.statistics + p->graph->states[node->mean].offset;
-    float *variance_out = (float *)p->core.statistics + p->graph->states[node->variance].offset;
-    double n = (double)values_a_channel(p, node);
-    double unbiased = n > 1.0 ? n / (n - 1.0) : 1.0;
+    const struct channels by = channels_of(p, node);
+    const struct matrix x = cpu_matrix(p, node, step->from);
+    float *mean = (float *)p->core.statistics + p->graph->states[node->mean].offset;
+    float *variance = (float *)p->core.statistics + p->graph->states[node->variance].offset;
+    double unbiased = x.rows > 1 ? (double)x.rows / (double)(x.rows - 1) : 1.0;
+    cpu_column_moments(&x, step->aux->data, by.first, by.second);
     for (uint32_t c = 0; c < node->shape.c; c++) {
-        mean_out[c] = mean[c];
-        variance_out[c] = (float)(variance[c] * unbiased);
+        set_channel(p, node, c, by.first[c], by.second[c]);
+        mean[c] = (float)by.first[c];
+        variance[c] = (float)(by.second[c] * unbiased);
     }
 }
 
-/* Gamma and beta in an arena of core's, and what goes with them in every batch-norm primitive. */
-struct norm {
-    const_dnnl_memory_desc_t data, channels;
-    struct tensor *scale, *shift; /* NULL: none */
-    unsigned flags;
-};
-
-static dpb_status describe_norm(struct program *p, const struct dpb_node *node, const void *arena,
-                                struct norm *norm)
+static void take_running_averages(const struct program *p, const struct step *step)
 {
-    const dnnl_dims_t dims = {node->shape.c};
-    norm->flags = norm_flags(node);
-    DPB_TRY(cpu_activation_desc(p, node->shape, p->type, &norm->data));
-    DPB_TRY(cpu_desc(p, 1, dims, dnnl_f32, dnnl_a, &norm->channels));
-    DPB_TRY(cpu_core_vector(p, arena, node->weight, &norm->scale));
-    return cpu_core_vector(p, arena, node->bias, &norm->shift);
+    const struct dpb_node *node = step->node;
+    const float *mean = (const float *)p->core.state + p->graph->states[node->mean].offset;
+    const float *variance = (const float *)p->core.state + p->graph->states[node->variance].offset;
+    for (uint32_t c = 0; c < node->shape.c; c++)
+        set_channel(p, node, c, mean[c], variance[c]);
 }
 
-static dpb_status forward_by_batch(struct program *p, const struct dpb_node *node,
-                                   const struct norm *norm)
+static void normalise(const struct program *p, const struct step *step)
 {
-    const char *what = "forward by the batch's statistics";
-    struct node_plan *plan = cpu_plan(p, node);
-    dnnl_primitive_desc_t created = NULL;
-    dnnl_status_t status = dnnl_batch_normalization_forward_primitive_desc_create(
-        &created, p->engine, dnnl_forward_training, norm->data, norm->data, (float)node->epsilon,
-        norm->flags, p->attributes);
-    DPB_TRY(cpu_own(p, what, status, created, &plan->forward));
-    DPB_TRY(cpu_tensor(p, norm->channels, &plan->mean));
-    DPB_TRY(cpu_tensor(p, norm->channels, &plan->variance));
-    DPB_TRY(cpu_step(p, WHEN_TRAINING, what, plan->forward,
-                     ARGS({DNNL_ARG_SRC, cpu_plan(p, cpu_input(p, node, 0))->activation},
-                          {DNNL_ARG_SCALE, norm->scale}, {DNNL_ARG_SHIFT, norm->shift},
-                          {DNNL_ARG_MEAN, plan->mean}, {DNNL_ARG_VARIANCE, plan->variance},
-                          {DNNL_ARG_DST, plan->activation})));
-    return cpu_loop(p, WHEN_TRAINING, "statistics", write_statistics, plan->mean, NULL,
-                    plan->variance);
+    const struct channels by = channels_of(p, step->node);
+    const struct matrix x = cpu_matrix(p, step->node, step->from);
+    const struct matrix y = cpu_matrix(p, step->node, step->to);
+    cpu_column_normalise(&x, by.mean, by.scale, by.shift, &y);
 }
 
-static dpb_status forward_by_average(struct program *p, const struct dpb_node *node,
-                                     const struct norm *norm)
+static void sum_gradients(const struct program *p, const struct step *step)
 {
-    const char *what = "forward by running averages";
-    const struct dpb_state *states = p->graph->states;
-    dnnl_primitive_desc_t created = NULL;
-    dnnl_status_t status = dnnl_batch_normalization_forward_primitive_desc_create(
-        &created, p->engine, dnnl_forward_inference, norm->data, norm->data, (float)node->epsilon,
-        norm->flags | dnnl_use_global_stats, p->attributes);
-    const_dnnl_primitive_desc_t desc;
-    DPB_TRY(cpu_own(p, what, status, created, &desc));
-    struct tensor *mean, *variance;
-    DPB_TRY(cpu_core_tensor(p, p->core.state, states[node->mean].offset, norm->channels, &mean));
-    DPB_TRY(cpu_core_tensor(p, p->core.state, states[node->variance].offset, norm->channels,
-                            &variance));
-    return cpu_step(p, WHEN_EVALUATION, what, desc,
-                    ARGS({DNNL_ARG_SRC, cpu_plan(p, cpu_input(p, node, 0))->activation},
-                         {DNNL_ARG_SCALE, norm->scale}, {DNNL_ARG_SHIFT, norm->shift},
-                         {DNNL_ARG_MEAN, mean}, {DNNL_ARG_VARIANCE, variance},
-                         {DNNL_ARG_DST, cpu_plan(p, node)->activation}));
+    const struct dpb_node *node = step->node;
+    const struct channels by = channels_of(p, node);
+    const struct matrix dy = cpu_matrix(p, node, cpu_plan(p, node)->gradient);
+    const struct matrix x = cpu_matrix(p, node, step->from);
+    float *dgamma = gradient_of(p, node->weight), *dbeta = gradient_of(p, node->bias);
+    double n = (double)x.rows;
+    cpu_column_sums(&dy, &x, by.mean, step->aux->data, by.first, by.second);
+    for (uint32_t c = 0; c < node->shape.c; c++) {
+        double inverse = by.inverse[c];
+        if (dgamma)
+            dgamma[c] = (float)(by.second[c] * inverse);
+        if (dbeta)
+            dbeta[c] = (float)by.first[c];
+        by.offset[c] = (float)(by.first[c] / n);
+        by.slope[c] = (float)(by.second[c] * inverse * inverse / n);
+    }
+}
+
+static void normalise_backward(const struct program *p, const struct step *step)
+{
+    const struct channels by = channels_of(p, step->node);
+    const struct matrix dy = cpu_matrix(p, step->node, cpu_plan(p, step->node)->gradient);
+    const struct matrix x = cpu_matrix(p, step->node, step->from);
+    const struct matrix dx = cpu_matrix(p, step->node, step->to);
+    cpu_column_normalise_backward(&dy, &x, by.mean, by.scale, by.offset, by.slope, &dx);
 }
 
 dpb_status cpu_batch_norm_forward(struct program *p, const struct dpb_node *node)
 {
-    struct norm norm;
-    struct tensor *dst;
-    DPB_TRY(describe_norm(p, node, p->core.weights, &norm));
+    const struct tensor *src = cpu_plan(p, cpu_input(p, node, 0))->activation;
+    struct tensor *dst, *partials;
     DPB_TRY(cpu_activation(p, node, &dst));
-    if (p->args.training)
-        DPB_TRY(forward_by_batch(p, node, &norm));
-    return forward_by_average(p, node, &norm);
+    DPB_TRY(cpu_buffer(p, channels_bytes(node->shape.c), &cpu_plan(p, node)->workspace));
+    if (p->args.training) {
+        DPB_TRY(cpu_partials(p, node, &partials));
+        DPB_TRY(cpu_loop(p, WHEN_TRAINING, "moments of the batch", take_batch_moments, src, NULL,
+                         partials));
+    }
+    DPB_TRY(
+        cpu_loop(p, WHEN_EVALUATION, "running averages", take_running_averages, NULL, NULL, NULL));
+    return cpu_loop(p, WHEN_ALWAYS, "forward", normalise, src, dst, NULL);
 }
 
 dpb_status cpu_batch_norm_backward(struct program *p, const struct dpb_node *node)
 {
-    const struct node_plan *plan = cpu_plan(p, node);
-    struct norm diff;
-    struct tensor *scale, *diff_src;
-    DPB_TRY(describe_norm(p, node, p->core.gradients, &diff));
-    DPB_TRY(cpu_core_vector(p, p->core.weights, node->weight, &scale));
+    const struct tensor *src = cpu_plan(p, cpu_input(p, node, 0))->activation;
+    struct tensor *partials, *diff_src;
+    DPB_TRY(cpu_partials(p, node, &partials));
+    DPB_TRY(cpu_loop(p, WHEN_ALWAYS, "backward sums", sum_gradients, src, NULL, partials));
     DPB_TRY(cpu_input_gradient(p, node, 0, &diff_src));
-    if (!diff_src) /* of the samples themselves; the primitive writes it all the same */
-        DPB_TRY(cpu_tensor(p, diff.data, &diff_src));
-    dnnl_primitive_desc_t created = NULL;
-    dnnl_status_t status = dnnl_batch_normalization_backward_primitive_desc_create(
-        &created, p->engine, diff.flags ? dnnl_backward : dnnl_backward_data, diff.data, diff.data,
-        diff.data, (float)node->epsilon, diff.flags, plan->forward, p->attributes);
-    const_dnnl_primitive_desc_t desc;
-    DPB_TRY(cpu_own(p, "backward", status, created, &desc));
-    return cpu_step(p, WHEN_ALWAYS, "backward", desc,
-                    ARGS({DNNL_ARG_SRC, cpu_plan(p, cpu_input(p, node, 0))->activation},
-                         {DNNL_ARG_MEAN, plan->mean}, {DNNL_ARG_VARIANCE, plan->variance},
-                         {DNNL_ARG_DIFF_DST, plan->gradient}, {DNNL_ARG_SCALE, scale},
-                         {DNNL_ARG_DIFF_SRC, diff_src}, {DNNL_ARG_DIFF_SCALE, diff.scale},
-                         {DNNL_ARG_DIFF_SHIFT, diff.shift}));
-}
-
-/* ------------------------------------------------------------------------------------------ lrn */
-
-/*
- * In fp32 whatever the precision: oneDNN 3.2's bf16 backward on AVX-512 gives wrong values for more
- * than one block of 16 channels in nhwc. oneDNN divides alpha by the size of the window; graph.h
- * does not.
- */
-static dnnl_dim_t lrn_size(const struct dpb_node *node)
-{
-    return 2 * (dnnl_dim_t)node->lrn_radius + 1;
-}
-
-static float lrn_alpha(const struct dpb_node *node)
-{
-    return (float)(node->lrn_alpha * (double)lrn_size(node));
-}
-
-dpb_status cpu_lrn_forward(struct program *p, const struct dpb_node *node)
-{
-    struct node_plan *plan = cpu_plan(p, node);
-    struct tensor *activation, *dst;
-    DPB_TRY(cpu_activation(p, node, &activation));
-    DPB_TRY(cpu_read_fp32(p, cpu_plan(p, cpu_input(p, node, 0))->activation, node->shape,
-                          &plan->input_fp32));
-    DPB_TRY(cpu_write_fp32(p, activation, node->shape, &dst));
-    dnnl_prop_kind_t kind = p->args.training ? dnnl_forward_training : dnnl_forward_inference;
-    dnnl_primitive_desc_t created = NULL;
-    dnnl_status_t status = dnnl_lrn_forward_primitive_desc_create(
-        &created, p->engine, kind, dnnl_lrn_across_channels, dst->desc, dst->desc, lrn_size(node),
-        lrn_alpha(node), (float)node->lrn_beta, (float)node->lrn_k, p->attributes);
-    DPB_TRY(cpu_own(p, "forward", status, created, &plan->forward));
-    DPB_TRY(cpu_workspace(p, plan->forward, &plan->workspace));
-    DPB_TRY(cpu_step(p, WHEN_ALWAYS, "forward", plan->forward,
-                     ARGS({DNNL_ARG_SRC, plan->input_fp32}, {DNNL_ARG_DST, dst},
-                          {DNNL_ARG_WORKSPACE, plan->workspace})));
-    return cpu_round_fp32(p, dst, activation);
-}
-
-dpb_status cpu_lrn_backward(struct program *p, const struct dpb_node *node)
-{
-    const struct node_plan *plan = cpu_plan(p, node);
-    struct tensor *part, *diff_dst, *diff_src;
-    DPB_TRY(cpu_input_gradient(p, node, 0, &part));
-    if (!part)
+    if (!diff_src)
         return DPB_OK;
-    DPB_TRY(cpu_read_fp32(p, plan->gradient, node->shape, &diff_dst));
-    DPB_TRY(cpu_write_fp32(p, part, node->shape, &diff_src));
-    dnnl_primitive_desc_t created = NULL;
-    dnnl_status_t status = dnnl_lrn_backward_primitive_desc_create(
-        &created, p->engine, dnnl_lrn_across_channels, diff_src->desc, diff_src->desc,
-        diff_src->desc, lrn_size(node), lrn_alpha(node), (float)node->lrn_beta, (float)node->lrn_k,
-        plan->forward, p->attributes);
-    const_dnnl_primitive_desc_t desc;
-    DPB_TRY(cpu_own(p, "backward", status, created, &desc));
-    DPB_TRY(cpu_step(p, WHEN_ALWAYS, "backward", desc,
-                     ARGS({DNNL_ARG_SRC, plan->input_fp32}, {DNNL_ARG_DIFF_DST, diff_dst},
-                          {DNNL_ARG_WORKSPACE, plan->workspace}, {DNNL_ARG_DIFF_SRC, diff_src})));
-    return cpu_round_fp32(p, diff_src, part);
+    return cpu_loop(p, WHEN_ALWAYS, "backward", normalise_backward, src, diff_src, NULL);
 }

@@ -204,6 +204,28 @@ static dpb_status append_step(struct program *p, enum when when, const char *wha
     return DPB_OK;
 }
 
+dpb_status cpu_scratch(struct program *p, size_t bytes, struct tensor **tensor)
+{
+    if (p->scratch.bytes < bytes)
+        p->scratch.bytes = bytes;
+    return cpu_view(p, &p->scratch, NULL, tensor);
+}
+
+struct matrix cpu_matrix(const struct program *p, const struct dpb_node *node,
+                         const struct tensor *tensor)
+{
+    return (struct matrix){.data = tensor->data,
+                           .bf16 = p->type == dnnl_bf16,
+                           .rows = (size_t)p->args.batch * node->shape.h * node->shape.w,
+                           .columns = node->shape.c};
+}
+
+dpb_status cpu_partials(struct program *p, const struct dpb_node *node, struct tensor **tensor)
+{
+    const struct matrix m = cpu_matrix(p, node, cpu_plan(p, node)->activation);
+    return cpu_scratch(p, cpu_column_partials(m.rows, m.columns) * sizeof(double), tensor);
+}
+
 /* A tensor for the primitive's scratchpad, or NULL where it needs none. */
 static dpb_status scratchpad(struct program *p, const_dnnl_primitive_desc_t desc,
                              struct tensor **tensor)
