@@ -726,6 +726,9 @@ static void test_tiny(void **unused)
     check_subject(&(struct subject){"tiny", "tiny", NULL, 0, 4, DPB_UINT8, DPB_CHW}, ALL);
     check_subject(&(struct subject){"tiny", "tiny_dense", NULL, 0, 3, DPB_FP32, DPB_HWC}, ALL);
     check_subject(&(struct subject){"tiny", "tiny_bn", NULL, 0, 4, DPB_UINT8, DPB_HWC}, ALL);
+    /* 165,888 values a channel: summed in fp32 alone they would be off by more than is allowed. */
+    check_in(DPB_PRECISION_FP32,
+             &(struct subject){"tiny", "tiny_bn", NULL, 144, 8, DPB_UINT8, DPB_CHW}, OPS);
 }
 
 static void test_odd(void **unused)
