@@ -10,7 +10,24 @@
 #include "world/cores.h"
 #include "world/plugins.h"
 
-/* ---- plugins and options ----------------------------------------------------------------------- */
+/* ---- where settings come from ------------------------------------------------------------------
+ */
+
+static bool given(const struct dpb_experiment *experiment, const char *section, const char *key)
+{
+    return dpb_config_get(experiment->config, section, key) != NULL;
+}
+
+/* "FILE:LINE", "command line" or "default". */
+static const char *origin(const struct dpb_experiment *experiment, const char *section,
+                          const char *key)
+{
+    const struct dpb_setting *setting = dpb_config_get(experiment->config, section, key);
+    return setting ? setting->origin : "default";
+}
+
+/* ---- plugins and options -----------------------------------------------------------------------
+ */
 
 /* Core's rows of every section; values go into the settings. */
 static void add_core_tables(struct dpb_experiment *experiment)
@@ -26,7 +43,8 @@ static dpb_status load_plugin(struct dpb_experiment *experiment, dpb_plugin_kind
                               const char *name)
 {
     const struct dpb_plugin *plugin;
-    DPB_TRY(dpb_plugin_load(kind, name, &dpb_host, &plugin));
+    const char *where = origin(experiment, dpb_plugin_kind_name[kind], "name");
+    DPB_TRY(dpb_plugin_load(kind, name, where, &dpb_host, &plugin));
     experiment->plugins[kind] = plugin;
     if (!plugin->options)
         return DPB_OK;
@@ -56,19 +74,8 @@ static dpb_status load_all(struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
-/* ---- what cannot be ---------------------------------------------------------------------------- */
-
-static const char *origin(const struct dpb_experiment *experiment, const char *section,
-                          const char *key)
-{
-    const struct dpb_setting *setting = dpb_config_get(experiment->config, section, key);
-    return setting ? setting->origin : "default";
-}
-
-static bool given(const struct dpb_experiment *experiment, const char *section, const char *key)
-{
-    return dpb_config_get(experiment->config, section, key) != NULL;
-}
+/* ---- what cannot be ----------------------------------------------------------------------------
+ */
 
 static dpb_status check_length(const struct dpb_experiment *experiment)
 {
@@ -85,21 +92,26 @@ static dpb_status check_length(const struct dpb_experiment *experiment)
                             origin(experiment, "run", first));
         first = keys[i];
     }
-    return first ? DPB_OK
-                 : dpb_fail(DPB_USAGE, "how long is the run? Give one of run.steps, run.seconds and "
-                                       "run.epochs");
+    return first
+               ? DPB_OK
+               : dpb_fail(DPB_USAGE, "how long is the run? Give one of run.steps, run.seconds and "
+                                     "run.epochs");
 }
 
 static dpb_status check_optimizer(const struct dpb_experiment *experiment)
 {
     const struct dpb_optimizer_settings *optimizer = &experiment->settings.optimizer;
-    if (optimizer->kind == DPB_ADAGRAD && (optimizer->nesterov || given(experiment, "optimizer", "momentum")))
-        return dpb_fail(DPB_USAGE, "%s: optimizer 'adagrad' has no momentum; leave optimizer.momentum "
-                                   "and optimizer.nesterov out, or use sgd",
-                        origin(experiment, "optimizer", optimizer->nesterov ? "nesterov" : "momentum"));
+    if (optimizer->kind == DPB_ADAGRAD &&
+        (optimizer->nesterov || given(experiment, "optimizer", "momentum")))
+        return dpb_fail(
+            DPB_USAGE,
+            "%s: optimizer 'adagrad' has no momentum; leave optimizer.momentum "
+            "and optimizer.nesterov out, or use sgd",
+            origin(experiment, "optimizer", optimizer->nesterov ? "nesterov" : "momentum"));
     if (optimizer->nesterov && optimizer->momentum == 0.0)
-        return dpb_fail(DPB_USAGE, "%s: optimizer.nesterov = yes with optimizer.momentum = 0 is plain "
-                                   "sgd; give a momentum or leave nesterov out",
+        return dpb_fail(DPB_USAGE,
+                        "%s: optimizer.nesterov = yes with optimizer.momentum = 0 is plain "
+                        "sgd; give a momentum or leave nesterov out",
                         origin(experiment, "optimizer", "nesterov"));
     return DPB_OK;
 }
@@ -110,13 +122,19 @@ static dpb_status check_forward_mode(const struct dpb_experiment *experiment)
     if (settings->run.mode != DPB_MODE_FORWARD)
         return DPB_OK;
     if (!(experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_LOCAL))
-        return dpb_fail(DPB_UNSUPPORTED, "run.mode = forward exchanges nothing: comm '%s' cannot be "
-                                         "used with it; leave comm.name out or say independent",
-                        settings->comm.name);
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: run.mode = forward exchanges nothing: comm '%s' (%s) "
+                        "cannot be used with it; leave comm.name out or say "
+                        "independent",
+                        origin(experiment, "run", "mode"), settings->comm.name,
+                        origin(experiment, "comm", "name"));
     if (settings->run.accumulate > 1 || settings->run.prove || settings->eval.every > 0 ||
         settings->eval.final || settings->checkpoint.save[0])
-        return dpb_fail(DPB_UNSUPPORTED, "run.mode = forward trains nothing: run.accumulate, run.prove, "
-                                         "[eval] and checkpoint.save have no meaning in it");
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: run.mode = forward trains nothing: run.accumulate, "
+                        "run.prove, [eval] and checkpoint.save have no meaning in "
+                        "it; leave them out",
+                        origin(experiment, "run", "mode"));
     return DPB_OK;
 }
 
@@ -127,17 +145,23 @@ static dpb_status check_precision(struct dpb_experiment *experiment)
     static const char *const names[DPB_PRECISIONS] = {"fp32", "bf16", "fp64"};
     int precision = settings->run.precision;
     if (!(device->capabilities & (UINT64_C(1) << precision)))
-        return dpb_fail(DPB_UNSUPPORTED, "device '%s' does not compute in %s (it has%s%s%s)",
-                        device->name, names[precision],
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: device '%s' does not compute in %s; set run.precision "
+                        "to one that it has:%s%s%s",
+                        origin(experiment, "run", "precision"), device->name, names[precision],
                         device->capabilities & DPB_DEVICE_FP32 ? " fp32" : "",
                         device->capabilities & DPB_DEVICE_BF16 ? " bf16" : "",
                         device->capabilities & DPB_DEVICE_FP64 ? " fp64" : "");
     bool fp64 = precision == DPB_PRECISION_FP64;
     experiment->weight_type = fp64 ? DPB_FP64 : DPB_FP32;
-    experiment->gradient_type = settings->comm.gradient == 0 ? experiment->weight_type
-                                                             : (dpb_dtype)(settings->comm.gradient - 1);
+    experiment->gradient_type = settings->comm.gradient == 0
+                                    ? experiment->weight_type
+                                    : (dpb_dtype)(settings->comm.gradient - 1);
     if (fp64 != (experiment->gradient_type == DPB_FP64))
-        return dpb_fail(DPB_UNSUPPORTED, "comm.gradient = %s cannot be used with run.precision = %s",
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm.gradient = %s cannot be used with run.precision = "
+                        "%s; leave comm.gradient out",
+                        origin(experiment, "comm", "gradient"),
                         dpb_dtype_name(experiment->gradient_type), names[precision]);
     return DPB_OK;
 }
@@ -150,12 +174,15 @@ static dpb_status check_comm(const struct dpb_experiment *experiment)
         return dpb_fail(DPB_UNSUPPORTED, "%s: comm '%s' has no servers; leave run.servers out",
                         origin(experiment, "run", "servers"), comm->name);
     if (settings->run.comm_cores > 0 && !(comm->capabilities & DPB_COMM_OVERLAP))
-        return dpb_fail(DPB_UNSUPPORTED, "%s: comm '%s' has no work for communication cores; leave "
-                                         "run.comm_cores out",
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm '%s' has no work for communication cores; leave "
+                        "run.comm_cores out",
                         origin(experiment, "run", "comm_cores"), comm->name);
     if ((comm->capabilities & DPB_COMM_LOCAL) && settings->run.prove)
-        return dpb_fail(DPB_UNSUPPORTED, "run.prove: comm '%s' exchanges nothing that could be proved",
-                        comm->name);
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm '%s' exchanges nothing that could be proved; leave "
+                        "run.prove out",
+                        origin(experiment, "run", "prove"), comm->name);
     return DPB_OK;
 }
 
@@ -167,11 +194,13 @@ static dpb_status derive_batch(struct dpb_experiment *experiment)
     uint64_t batch = (uint64_t)run->batch;
     if (run->batch && run->global_batch)
         return dpb_fail(DPB_USAGE, "%s: run.global_batch is given beside run.batch (%s); give one",
-                        origin(experiment, "run", "global_batch"), origin(experiment, "run", "batch"));
+                        origin(experiment, "run", "global_batch"),
+                        origin(experiment, "run", "batch"));
     if (run->global_batch) {
         if ((uint64_t)run->global_batch % shares != 0)
-            return dpb_fail(DPB_USAGE, "%s: run.global_batch = %lld does not divide by %lld workers "
-                                       "times %lld micro-batches",
+            return dpb_fail(DPB_USAGE,
+                            "%s: run.global_batch = %lld does not divide by %lld workers "
+                            "times %lld micro-batches; take a multiple of that",
                             origin(experiment, "run", "global_batch"), (long long)run->global_batch,
                             (long long)run->workers, (long long)run->accumulate);
         batch = (uint64_t)run->global_batch / shares;
@@ -191,13 +220,16 @@ static dpb_status check_image(const struct dpb_experiment *experiment)
     const struct dpb_model_info *info = &experiment->model_info;
     int64_t image = experiment->settings.model.image;
     if (image && !info->any_image && (image != info->input.h || image != info->input.w))
-        return dpb_fail(DPB_UNSUPPORTED, "%s: model '%s' takes images of %u x %u only",
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: model '%s' takes images of %u x %u only; leave model.image "
+                        "out",
                         origin(experiment, "model", "image"), experiment->settings.model.name,
                         info->input.h, info->input.w);
     return DPB_OK;
 }
 
-dpb_status dpb_experiment_create(const struct dpb_config *config, struct dpb_experiment **experiment)
+dpb_status dpb_experiment_create(const struct dpb_config *config,
+                                 struct dpb_experiment **experiment)
 {
     struct dpb_experiment *made = calloc(1, sizeof *made);
     if (!made || !(made->config = dpb_config_copy(config))) {
@@ -246,7 +278,8 @@ void dpb_experiment_destroy(struct dpb_experiment *experiment)
     free(experiment);
 }
 
-/* ---- data and graph ---------------------------------------------------------------------------- */
+/* ---- data and graph ----------------------------------------------------------------------------
+ */
 
 static dpb_status check_data(const struct dpb_experiment *experiment)
 {
@@ -255,24 +288,35 @@ static dpb_status check_data(const struct dpb_experiment *experiment)
     const struct dpb_data_info *data = &experiment->data_info;
     struct dpb_shape shape = data->format.shape;
     if (settings->model.nclass && (uint64_t)settings->model.nclass != data->nclass)
-        return dpb_fail(DPB_USAGE, "%s: model.nclass = %lld, but data '%s' has %u classes; leave "
-                                   "model.nclass out",
+        return dpb_fail(DPB_USAGE,
+                        "%s: model.nclass = %lld, but data '%s' has %u classes; leave "
+                        "model.nclass out",
                         origin(experiment, "model", "nclass"), (long long)settings->model.nclass,
                         settings->data.name, data->nclass);
     if ((!model->any_image && (shape.h != model->input.h || shape.w != model->input.w)) ||
         (!model->any_channels && shape.c != model->input.c))
-        return dpb_fail(DPB_USAGE, "model '%s' takes samples of %u x %u x %u, data '%s' has %u x %u x %u",
-                        settings->model.name, model->input.c, model->input.h, model->input.w,
-                        settings->data.name, shape.c, shape.h, shape.w);
-    if (data->n_samples[DPB_TRAIN] < experiment->global_batch)
         return dpb_fail(DPB_USAGE,
-                        "a global batch of %llu samples (%u x %u workers x %u micro-batches) is larger "
-                        "than the training set of data '%s' with %llu; make run.batch smaller",
-                        (unsigned long long)experiment->global_batch, experiment->batch,
-                        experiment->n_workers, experiment->accumulate, settings->data.name,
-                        (unsigned long long)data->n_samples[DPB_TRAIN]);
+                        "%s: model '%s' takes samples of %u x %u x %u, data '%s' has %u x "
+                        "%u x %u; take another model or other data",
+                        origin(experiment, "model", "name"), settings->model.name, model->input.c,
+                        model->input.h, model->input.w, settings->data.name, shape.c, shape.h,
+                        shape.w);
+    if (data->n_samples[DPB_TRAIN] < experiment->global_batch)
+        return dpb_fail(
+            DPB_USAGE,
+            "%s: a global batch of %llu samples (%u x %u workers x %u micro-batches) is "
+            "larger than the training set of data '%s' with %llu; make run.batch smaller",
+            origin(experiment, "run",
+                   given(experiment, "run", "global_batch") ? "global_batch" : "batch"),
+            (unsigned long long)experiment->global_batch, experiment->batch, experiment->n_workers,
+            experiment->accumulate, settings->data.name,
+            (unsigned long long)data->n_samples[DPB_TRAIN]);
     if ((settings->eval.every > 0 || settings->eval.final) && data->n_samples[DPB_TEST] == 0)
-        return dpb_fail(DPB_USAGE, "[eval]: data '%s' has no test set", settings->data.name);
+        return dpb_fail(DPB_USAGE,
+                        "%s: data '%s' has no test set to evaluate on; leave eval.every "
+                        "and eval.final out, or take other data",
+                        origin(experiment, "eval", settings->eval.final ? "final" : "every"),
+                        settings->data.name);
     return DPB_OK;
 }
 
@@ -299,7 +343,8 @@ dpb_status dpb_experiment_build(struct dpb_experiment *experiment)
                            &experiment->graph);
 }
 
-/* ---- what others ask --------------------------------------------------------------------------- */
+/* ---- what others ask ---------------------------------------------------------------------------
+ */
 
 json_t *dpb_experiment_effective(const struct dpb_experiment *experiment)
 {
@@ -323,7 +368,8 @@ uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t
     const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
     total += arena * (experiment->accumulate > 1 ? 2 : 1);
     total += device->memory_needed(experiment->options[DPB_PLUGIN_DEVICE], &compile);
-    return total + 4 * (uint64_t)experiment->batch * dpb_sample_bytes(&experiment->data_info.format);
+    return total +
+           4 * (uint64_t)experiment->batch * dpb_sample_bytes(&experiment->data_info.format);
 }
 
 size_t dpb_experiment_journal_bytes(const struct dpb_experiment *experiment)

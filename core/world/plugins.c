@@ -359,6 +359,7 @@ static void search_visit(const struct search *search, dpb_plugin_kind kind,
 struct lookup {
     dpb_plugin_kind kind;
     const char *name;
+    char at[512]; /* "FILE:LINE: " of the name, or "" */
     const struct dpb_host *host;
     const struct dpb_plugin *found;
     char tried[MESSAGE_BYTES];
@@ -412,23 +413,25 @@ static dpb_status lookup_own_file(struct lookup *lookup, const struct search *se
         if (object == NULL)
             return dpb_fail(DPB_NO_MEMORY, "out of memory");
         if (object->first == NULL)
-            return dpb_fail(object->status, "%s '%s' cannot be used: %s: %s", kind, lookup->name,
-                            path, object->reason != NULL ? object->reason : "out of memory");
+            return dpb_fail(object->status, "%s%s '%s' cannot be used: %s: %s", lookup->at, kind,
+                            lookup->name, path,
+                            object->reason != NULL ? object->reason : "out of memory");
         lookup->found = find_in(object, lookup->name);
         if (lookup->found == NULL)
             return dpb_fail(DPB_UNSUPPORTED,
-                            "%s '%s' cannot be used: %s: name is '%s', by its file name it should "
-                            "be '%s'",
-                            kind, lookup->name, path, object->first->name, lookup->name);
+                            "%s%s '%s' cannot be used: %s: name is '%s', by its file name it "
+                            "should be '%s'",
+                            lookup->at, kind, lookup->name, path, object->first->name, lookup->name);
     }
     return DPB_OK;
 }
 
-dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const struct dpb_host *host,
-                           const struct dpb_plugin **plugin)
+dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const char *where,
+                           const struct dpb_host *host, const struct dpb_plugin **plugin)
 {
     if (!valid_name(name))
-        return dpb_fail(DPB_USAGE, "'%s' is no name of a %s plugin: names match [a-z0-9_]+", name,
+        return dpb_fail(DPB_USAGE, "%s%s'%s' is no name of a %s plugin: names match [a-z0-9_]+",
+                        where != NULL ? where : "", where != NULL ? ": " : "", name,
                         dpb_plugin_kind_name[kind]);
     struct search search;
     struct lookup *lookup = calloc(1, sizeof *lookup);
@@ -436,6 +439,8 @@ dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const struct 
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     lookup->kind = kind;
     lookup->name = name;
+    if (where != NULL)
+        snprintf(lookup->at, sizeof lookup->at, "%s: ", where);
     lookup->host = host;
     pthread_mutex_lock(&lock);
     search_create(&search);
@@ -445,8 +450,8 @@ dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const struct 
     pthread_mutex_unlock(&lock);
     if (status == DPB_OK && lookup->found == NULL) {
         const char *near = dpb_did_you_mean(name, lookup->names);
-        status = dpb_fail(DPB_USAGE, "unknown %s '%s'%s%s%s; tried:%s", dpb_plugin_kind_name[kind],
-                          name, near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+        status = dpb_fail(DPB_USAGE, "%sunknown %s '%s'%s%s%s; tried:%s", lookup->at,
+                          dpb_plugin_kind_name[kind], name, near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
                           near != NULL ? "'?" : "", lookup->tried);
     }
     if (status == DPB_OK)

@@ -14,11 +14,11 @@ extern const char *const dpb_plugin_kind_name[DPB_PLUGIN_KINDS];
  * then EXE/plugins, then EXE/../lib/dpbench; then, for names that live in another's shared object,
  * every other KIND_*.so there. Loaded once a process, never unloaded. Refused with the path and the
  * reason: what dlopen says, no entry, wrong magic, ABI major, struct size, kind, ops size, a
- * missing hook. Not found: every path tried with its own reason, and a "did you mean". `host` is
- * handed to entries.
+ * missing hook. Not found: every path tried with its own reason, and a "did you mean". `where`:
+ * the place that the name comes from, for messages; may be NULL. `host` is handed to entries.
  */
-dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const struct dpb_host *host,
-                           const struct dpb_plugin **plugin);
+dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const char *where,
+                           const struct dpb_host *host, const struct dpb_plugin **plugin);
 
 /* One row of `dpbench plugins`: what is there, and what is there but cannot be loaded, and why. */
 struct dpb_plugin_row {

@@ -177,7 +177,7 @@ static dpb_status on_progress(void *context)
 static dpb_status compute(struct pass *pass)
 {
     const struct dpb_plugin *plugin;
-    DPB_TRY(dpb_plugin_load(DPB_PLUGIN_DEVICE, "reference", &dpb_host, &plugin));
+    DPB_TRY(dpb_plugin_load(DPB_PLUGIN_DEVICE, "reference", NULL, &dpb_host, &plugin));
     pass->device = plugin->ops;
     const struct dpb_device_args device_args = {.threads = 1, .seed = SEED};
     const struct dpb_compile_args args = {.graph = pass->graph,
@@ -256,7 +256,7 @@ static dpb_status write_pass(const struct pass *pass, const char *directory)
 static dpb_status build_graph(char **arguments, struct dpb_graph **graph)
 {
     const struct dpb_plugin *plugin;
-    DPB_TRY(dpb_plugin_load(DPB_PLUGIN_MODEL, arguments[1], &dpb_host, &plugin));
+    DPB_TRY(dpb_plugin_load(DPB_PLUGIN_MODEL, arguments[1], NULL, &dpb_host, &plugin));
     struct dpb_config *config = dpb_config_create();
     if (!config)
         return DPB_NO_MEMORY;

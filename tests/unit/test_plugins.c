@@ -14,12 +14,8 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "train/experiment.h"
 #include "world/plugins.h"
-
-static const struct dpb_host host = {.struct_size = sizeof(struct dpb_host),
-                                     .abi_major = DPB_ABI_MAJOR,
-                                     .abi_minor = DPB_ABI_MINOR,
-                                     .fail = dpb_fail};
 
 static char directory[PATH_MAX]; /* of the test's plugins */
 static char scratch[PATH_MAX];   /* a directory of this run's own */
@@ -30,13 +26,15 @@ static void assert_contains(const char *text, const char *part)
         fail_msg("'%s' is not in '%s'", part, text);
 }
 
-/* The message of a load that fails as it should. @borrowed until the next. */
+/* The message of a load that fails as it should: of a name from "x.ini:7". @borrowed until the
+ * next. */
 static const char *refusal(const char *name, dpb_status expected)
 {
     static char text[4096];
     const struct dpb_plugin *plugin = NULL;
     dpb_first_error_clear();
-    assert_int_equal(dpb_plugin_load(DPB_PLUGIN_COMM, name, &host, &plugin), expected);
+    assert_int_equal(dpb_plugin_load(DPB_PLUGIN_COMM, name, "x.ini:7", &dpb_host, &plugin),
+                     expected);
     assert_null(plugin);
     dpb_status status;
     snprintf(text, sizeof text, "%s", dpb_first_error(&status));
@@ -86,13 +84,14 @@ static void test_load(void **state)
     void *comm;
     dpb_status status;
     (void)state;
-    assert_int_equal(dpb_plugin_load(DPB_PLUGIN_COMM, "good", &host, &good), DPB_OK);
-    assert_int_equal(dpb_plugin_load(DPB_PLUGIN_COMM, "good", &host, &again), DPB_OK);
+    assert_int_equal(dpb_plugin_load(DPB_PLUGIN_COMM, "good", NULL, &dpb_host, &good), DPB_OK);
+    assert_int_equal(dpb_plugin_load(DPB_PLUGIN_COMM, "good", NULL, &dpb_host, &again), DPB_OK);
     assert_ptr_equal(good, again);
     assert_string_equal(good->name, "good");
     /* One that lives in another's shared object; those that are refused on the way are no error. */
     dpb_first_error_clear();
-    assert_int_equal(dpb_plugin_load(DPB_PLUGIN_COMM, "good_second", &host, &second), DPB_OK);
+    assert_int_equal(dpb_plugin_load(DPB_PLUGIN_COMM, "good_second", NULL, &dpb_host, &second),
+                     DPB_OK);
     assert_ptr_equal(second, good->next);
     assert_string_equal(dpb_first_error(&status), "");
     /* After the entry, the host's `fail` is the process's. */
@@ -124,7 +123,7 @@ static void test_unknown(void **state)
     snprintf(path, sizeof path, "%s:%s", scratch, directory);
     setenv("DPBENCH_PLUGIN_PATH", path, 1);
     const char *text = refusal("goood", DPB_USAGE);
-    assert_contains(text, "unknown comm 'goood'; did you mean 'good'?");
+    assert_contains(text, "x.ini:7: unknown comm 'goood'; did you mean 'good'?");
     /* Every place in its order, each with its own reason. */
     assert_true(find_missing(text, scratch) < find_missing(text, directory));
     assert_true(find_missing(text, directory) < find_missing(text, installed));
@@ -162,7 +161,7 @@ static void test_order(void **state)
     copy_file(from, to);
     snprintf(path, sizeof path, "/does/not/exist:%s:%s:%s", scratch, scratch, directory);
     setenv("DPBENCH_PLUGIN_PATH", path, 1);
-    assert_int_equal(dpb_plugin_load(DPB_PLUGIN_COMM, "good", &host, &plugin), DPB_OK);
+    assert_int_equal(dpb_plugin_load(DPB_PLUGIN_COMM, "good", NULL, &dpb_host, &plugin), DPB_OK);
     assert_true(dladdr(plugin, &info) != 0);
     assert_string_equal(info.dli_fname, to);
     snprintf(to, sizeof to, "%s/comm_bad_file.so", scratch);
@@ -182,7 +181,7 @@ static void test_list(void **state)
     dpb_status status;
     (void)state;
     dpb_first_error_clear();
-    assert_int_equal(dpb_plugin_list(&host, &rows, &n), DPB_OK);
+    assert_int_equal(dpb_plugin_list(&dpb_host, &rows, &n), DPB_OK);
     for (size_t i = 0; i < n; i++) {
         assert_non_null(rows[i].path);
         assert_true((rows[i].plugin == NULL) == (rows[i].reason != NULL));
