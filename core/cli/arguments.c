@@ -56,6 +56,8 @@ static dpb_status take_option(const struct dpb_command *command, unsigned accept
         return DPB_OK;
     }
     if (strcmp(option, "--json") == 0 && (accepts & DPB_ACCEPTS_OUTPUT)) {
+        if (arguments->json)
+            return dpb_usage_error(command, "--json is given twice");
         arguments->json = true;
         return DPB_OK;
     }
