@@ -41,6 +41,15 @@ int training_setup(void **state)
     return 0;
 }
 
+int training_setup_mutants(void **state)
+{
+    char path[512];
+    const char *build = build_directory();
+    snprintf(path, sizeof path, "%s/tests/plugins:%s/plugins", build, build);
+    setenv("DPBENCH_PLUGIN_PATH", path, 1);
+    return training_setup(state);
+}
+
 int training_teardown(void **state)
 {
     (void)state;
@@ -48,27 +57,30 @@ int training_teardown(void **state)
     return 0;
 }
 
-const char *training_directory(void)
+void training_start(struct started *started, const char *settings)
 {
-    return directory;
+    char program[256], ini[128], results[128], line[LINE_BYTES];
+    const char *arguments[MAX_ARGUMENTS + 1] = {program, "-c", ini, "--json", results};
+    size_t n = 5;
+    snprintf(program, sizeof program, "%s/dpbench", build_directory());
+    snprintf(ini, sizeof ini, "%s/empty.ini", directory);
+    snprintf(results, sizeof results, "run.results=%s/results", directory);
+    if (snprintf(line, sizeof line, "%s%s", shared, settings) >= (int)sizeof line)
+        fail_msg("more settings than a line takes: %s", settings);
+    for (char *word = strtok(line, " "); word && n < MAX_ARGUMENTS; word = strtok(NULL, " "))
+        arguments[n++] = word;
+    command_start(started, arguments, NULL);
 }
 
 static void run(struct training *training)
 {
-    char program[256], ini[128], results[128], save[128], line[LINE_BYTES];
-    const char *arguments[MAX_ARGUMENTS + 1] = {program, "-c", ini, "--json", results, save};
     static int n_runs;
-    size_t n = 6;
-    snprintf(program, sizeof program, "%s/dpbench", build_directory());
-    snprintf(ini, sizeof ini, "%s/empty.ini", directory);
-    snprintf(results, sizeof results, "run.results=%s/results", directory);
-    snprintf(save, sizeof save, "checkpoint.save=%s/%d.safetensors", directory, n_runs++);
-    snprintf(line, sizeof line, "%s%s", shared, training->settings);
-    for (char *word = strtok(line, " "); word && n < MAX_ARGUMENTS; word = strtok(NULL, " "))
-        arguments[n++] = word;
-    arguments[n] = NULL;
-    command_run(&training->command, deadline_s, arguments, NULL);
-    const char *checkpoint = strchr(save, '=') + 1;
+    char checkpoint[128], line[LINE_BYTES];
+    struct started started;
+    snprintf(checkpoint, sizeof checkpoint, "%s/%d.safetensors", directory, n_runs++);
+    snprintf(line, sizeof line, "%s checkpoint.save=%s", training->settings, checkpoint);
+    training_start(&started, line);
+    command_finish(&started, &training->command, deadline_s);
     if (training->command.exit_code == 0) {
         weights_read(&training->weights, checkpoint);
         unlink(checkpoint); /* it stays mapped */

@@ -26,8 +26,8 @@ struct training {
 /* A directory for the runs of a test program, and its removal: cmocka's group fixtures. */
 int training_setup(void **state);
 int training_teardown(void **state);
-/* That directory. */
-const char *training_directory(void);
+/* The same, for tests that use plugins of tests/plugins (comm_mutant.c). */
+int training_setup_mutants(void **state);
 
 /*
  * Runs dpbench with `settings` (printf-like, SECTION.KEY=VALUE, cut at blanks) beside those that
@@ -40,6 +40,9 @@ void train(struct training *training, const char *settings, ...)
 void train_anyway(struct training *training, const char *settings, ...)
     __attribute__((format(printf, 2, 3)));
 void training_free(struct training *training);
+
+/* Starts such a run without waiting and without keeping its weights: command_finish collects it. */
+void training_start(struct started *started, const char *settings);
 
 /* Fails the test, naming both trainings, tensor, element and values, unless weights_agree. */
 void expect_same_weights(const struct training *a, const struct training *b,

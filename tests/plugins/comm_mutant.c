@@ -27,13 +27,23 @@ enum mutation {
     LATE_WEIGHTS,     /* forward computes one bucket's part with the weights of a step before */
     DECAY_DROPPED,    /* no weight decay */
     MOMENTUM_DROPPED, /* momentum starts at zero in every step */
-    REPLICA_DIVERGES  /* the last worker's new weights are off by one part in a million */
+    REPLICA_DIVERGES, /* the last worker's new weights are off by one part in a million */
+    AUDITED           /* nothing is wrong; what is touched of others' memory is counted */
 };
 
-static const char *const mutations[] = {
-    "none",          "wrong_scale",      "bucket_left_out",  "slices_swapped",
-    "element_wrong", "updated_twice",    "stale_weights",    "late_weights",
-    "decay_dropped", "momentum_dropped", "replica_diverges", NULL};
+static const char *const mutations[] = {"none",
+                                        "wrong_scale",
+                                        "bucket_left_out",
+                                        "slices_swapped",
+                                        "element_wrong",
+                                        "updated_twice",
+                                        "stale_weights",
+                                        "late_weights",
+                                        "decay_dropped",
+                                        "momentum_dropped",
+                                        "replica_diverges",
+                                        "audited",
+                                        NULL};
 
 struct options {
     int mutation;
@@ -71,6 +81,8 @@ static struct {
     uint64_t exchange;      /* that a worker is in */
     char *before, *current; /* LATE_WEIGHTS: the weights of a step before and of this one */
     bool has_before, swapped;
+    /* AUDITED: elements summed here; bytes read from others, written to others, and reported. */
+    uint64_t summed, read, wrote, reported;
 } m;
 
 /* ---- where and when
@@ -137,6 +149,35 @@ static void set_value(dpb_dtype type, void *at, double value)
         *(uint16_t *)at = dpb_bf16_from_fp32((float)value);
 }
 
+/* Whether `at` points into an arena of another rank. */
+static bool is_foreign(const void *at)
+{
+    const struct dpb_layout *layout = &m.arenas.layout;
+    uint64_t element;
+    for (uint32_t rank = 0; rank < m.args.n_workers + m.args.n_servers; rank++)
+        if (rank != m.args.rank &&
+            (within(m.arenas.peer_gradients[rank], at, layout->gradient_type, &element) ||
+             within(m.arenas.peer_weights[rank], at, layout->weight_type, &element)))
+            return true;
+    return false;
+}
+
+static void audit(const void *dst, const void *const *sources, uint32_t k, uint64_t bytes)
+{
+    if (!active(AUDITED))
+        return;
+    for (uint32_t i = 0; i < k; i++)
+        m.read += is_foreign(sources[i]) ? bytes : 0;
+    m.wrote += is_foreign(dst) ? bytes : 0;
+}
+
+static void mutant_count_bytes(uint64_t bytes)
+{
+    if (active(AUDITED))
+        m.reported += bytes;
+    m.host->count_bytes(bytes);
+}
+
 /* ---- the host's functions, as the strategy gets them
  * ------------------------------------------------ */
 
@@ -158,6 +199,8 @@ static void mutant_sum(dpb_dtype type, void *dst, const void *const *sources, ui
     size_t size = dpb_dtype_size(type);
     uint64_t at = UINT64_MAX, element = (uint64_t)m.options.element;
     within(m.arenas.peer_gradients[0], sources[0], type, &at);
+    audit(dst, sources, k, n * size);
+    m.summed += active(AUDITED) ? n : 0;
     bool left_out = active(BUCKET_LEFT_OUT) && at >= bucket.begin && at < bucket.end;
     m.host->vec->sum(type, dst, sources, left_out ? k - 1 : k, n);
     if (active(SLICES_SWAPPED))
@@ -189,6 +232,7 @@ static void mutant_copy(dpb_dtype type, void *dst, const void *src, uint64_t n)
                 within(m.arenas.weights, dst, m.arenas.layout.weight_type, &at);
     if (pull && n > 0 && is_stale(at))
         return;
+    audit(dst, &src, 1, n * dpb_dtype_size(type));
     m.host->vec->copy(type, dst, src, n);
     if (pull && n > 0)
         perturb(dst);
@@ -323,6 +367,11 @@ static void mutant_close(void *comm)
     size_t bytes = m.arenas.layout.n_elements * weight_size();
     if (!comm)
         return;
+    if (m.options.mutation == AUDITED)
+        m.host->log(DPB_LOG_INFO,
+                    "audit of rank %u: summed %llu, read %llu, wrote %llu, reported %llu",
+                    m.args.rank, (unsigned long long)m.summed, (unsigned long long)m.read,
+                    (unsigned long long)m.wrote, (unsigned long long)m.reported);
     m.inner->close(comm);
     m.host->release(m.before, bytes);
     m.host->release(m.current, bytes);
@@ -408,6 +457,7 @@ const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
     m.optimizer.update = mutant_update;
     m.told = *host;
     m.told.vec = &m.vec;
+    m.told.count_bytes = mutant_count_bytes;
     m.told.optimizer = &m.optimizer;
     MUTANTS(MUTANT_LOAD)
     return first;

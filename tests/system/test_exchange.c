@@ -3,14 +3,11 @@
  * for every strategy, number of workers, size of buckets and type of gradients; once for each
  * model.
  */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <setjmp.h>
-#include <cmocka.h>
-
+#include "lib/cases.h"
 #include "lib/training.h"
 
 enum { MOST_WORKERS = 5 };
@@ -161,22 +158,13 @@ static void test_independent(void **state)
 
 int main(void)
 {
-    enum { MOST = 64 };
-    static struct CMUnitTest tests[MOST];
-    static char names[MOST][128];
-    size_t n = 0;
     for (const struct strategy_form *form = strategy_forms; form->name; form++) {
-        snprintf(names[n], sizeof names[n], "small net, %s", form->label);
-        tests[n] = (struct CMUnitTest){names[n], test_small_model, NULL, NULL, (void *)form};
-        n++;
-        snprintf(names[n], sizeof names[n], "communication core, %s", form->label);
-        tests[n] = (struct CMUnitTest){names[n], test_communication_core, NULL, NULL, (void *)form};
-        n++;
+        add_case(test_small_model, form, "small net, %s", form->label);
+        add_case(test_communication_core, form, "communication core, %s", form->label);
     }
-    for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++, n++)
-        tests[n] =
-            (struct CMUnitTest){cells[i].settings, test_model, NULL, NULL, (void *)&cells[i]};
-    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_many_workers);
-    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_independent);
-    return _cmocka_run_group_tests("exchange", tests, n, training_setup, training_teardown);
+    for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++)
+        add_case(test_model, &cells[i], "%s", cells[i].settings);
+    add_case(test_many_workers, NULL, "16 workers");
+    add_case(test_independent, NULL, "independent");
+    return run_cases("exchange", training_setup, training_teardown);
 }

@@ -6,14 +6,11 @@
  * of summation alone moves weights, one step of every model and 5 steps of nets without batch-norm.
  */
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <setjmp.h>
-#include <cmocka.h>
-
+#include "lib/cases.h"
 #include "lib/training.h"
 
 enum { MOST_WORKERS = 5 };
@@ -277,38 +274,20 @@ static void test_differences_show(void **state)
 /* ------------------------------------------------------------------------------------------------------
  */
 
-enum { MOST_TESTS = 64 };
-static struct CMUnitTest tests[MOST_TESTS];
-static size_t n_tests;
-
-static void add(CMUnitTestFunction function, const void *state, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static void add(CMUnitTestFunction function, const void *state, const char *format, ...)
-{
-    char *name;
-    va_list list;
-    va_start(list, format);
-    if (n_tests == MOST_TESTS || vasprintf(&name, format, list) < 0)
-        abort();
-    va_end(list);
-    tests[n_tests++] = (struct CMUnitTest){
-        .name = name, .test_func = function, .initial_state = (void *)(uintptr_t)state};
-}
-
 int main(void)
 {
     for (const struct strategy_form *form = strategy_forms; form->name; form++) {
-        add(test_small_model, form, "fp64, small nets, %s", form->label);
-        add(test_variations, form, "fp64, variations, %s", form->label);
-        add(test_bf16_gradients, form, "bf16 gradients, %s", form->label);
+        add_case(test_small_model, form, "fp64, small nets, %s", form->label);
+        add_case(test_variations, form, "fp64, variations, %s", form->label);
+        add_case(test_bf16_gradients, form, "bf16 gradients, %s", form->label);
     }
     for (size_t i = 0; i < sizeof fp64_models / sizeof fp64_models[0]; i++)
-        add(test_real_model, &fp64_models[i], "fp64, %s %s", fp64_models[i].settings,
-            fp64_models[i].strategy);
+        add_case(test_real_model, &fp64_models[i], "fp64, %s %s", fp64_models[i].settings,
+                 fp64_models[i].strategy);
     for (size_t i = 0; i < sizeof fp32_models / sizeof fp32_models[0]; i++)
-        add(test_fp32, &fp32_models[i], "fp32, %s %s", fp32_models[i].settings,
-            fp32_models[i].strategy);
-    add(test_strategies_agree, NULL, "strategies agree bit for bit");
-    add(test_differences_show, NULL, "differences show");
-    return _cmocka_run_group_tests("identity", tests, n_tests, training_setup, free_references);
+        add_case(test_fp32, &fp32_models[i], "fp32, %s %s", fp32_models[i].settings,
+                 fp32_models[i].strategy);
+    add_case(test_strategies_agree, NULL, "strategies agree bit for bit");
+    add_case(test_differences_show, NULL, "differences show");
+    return run_cases("identity", training_setup, free_references);
 }

@@ -6,14 +6,11 @@
  * catches it; where that is the comparison with one worker, it may also say which other training
  * the mistake turns this one into, so that mutants do what their names say and no more.
  */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <setjmp.h>
-#include <cmocka.h>
-
+#include "lib/cases.h"
 #include "lib/training.h"
 
 enum { WORKERS = 3, EXIT_VERIFICATION = 3 };
@@ -61,6 +58,7 @@ static const struct mutant mutants[] = {
     {"decay_dropped", IN_PATTERN, MEANING, "optimizer.weight_decay=0"},
     {"momentum_dropped", IN_PATTERN, MEANING, "optimizer.momentum=0"},
     {"momentum_dropped comm.until=4", IN_PATTERN, MEANING, NULL},
+    {0},
 };
 
 /* ---- the trainings that mutants are compared with
@@ -72,11 +70,7 @@ static struct training start, right;
 
 static int setup(void **state)
 {
-    char path[512];
-    snprintf(path, sizeof path, "%s/tests/plugins:%s/plugins", build_directory(),
-             build_directory());
-    setenv("DPBENCH_PLUGIN_PATH", path, 1);
-    training_setup(state);
+    training_setup_mutants(state);
     train(&start, TERMS "run.steps=1 optimizer.learning_rate=0");
     train(&right, TERMS "run.accumulate=%d", WORKERS);
     return 0;
@@ -179,17 +173,9 @@ static void test_mutant(void **state)
 
 int main(void)
 {
-    enum { N = sizeof mutants / sizeof mutants[0] };
-    struct CMUnitTest tests[N];
-    char names[N][96];
-    for (size_t i = 0; i < N; i++) {
-        static const char *const when[] = {"from the pattern on", "from the proof on",
-                                           "in training"};
-        snprintf(names[i], sizeof names[i], "%s, %s: %s", mutants[i].mutation,
-                 when[mutants[i].from], catcher_names[mutants[i].caught_by]);
-        tests[i] = (struct CMUnitTest){.name = names[i],
-                                       .test_func = test_mutant,
-                                       .initial_state = (void *)(uintptr_t)&mutants[i]};
-    }
-    return _cmocka_run_group_tests("mutants", tests, N, setup, teardown);
+    static const char *const when[] = {"from the pattern on", "from the proof on", "in training"};
+    for (const struct mutant *mutant = mutants; mutant->mutation; mutant++)
+        add_case(test_mutant, mutant, "%s, %s: %s", mutant->mutation, when[mutant->from],
+                 catcher_names[mutant->caught_by]);
+    return run_cases("mutants", setup, teardown);
 }

@@ -1,0 +1,237 @@
+/*
+ * test_ps_cpu.c - ps_cpu is a parameter server: the optimizer's state is mapped on the shards and
+ * nowhere else, and nothing goes on without a server.
+ */
+#include <dirent.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "lib/cases.h"
+#include "lib/training.h"
+
+enum { MOST_RANKS = 16, PAGE = 4096 };
+
+/* ---- the processes of a job, as /proc shows them
+ * -------------------------------------------------- */
+
+struct process {
+    pid_t pid;
+    uint64_t optimizer_bytes; /* mapped: the most that was seen */
+    double cpu_s;
+};
+
+struct job {
+    struct process processes[MOST_RANKS];
+    int n;
+};
+
+static bool read_stat(pid_t pid, pid_t *parent, double *cpu_s)
+{
+    char path[64], line[1024];
+    unsigned long user, system;
+    int ppid;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "r");
+    size_t n = file ? fread(line, 1, sizeof line - 1, file) : 0;
+    if (file)
+        fclose(file);
+    line[n] = '\0';
+    const char *rest = strrchr(line, ')'); /* the name before it may hold anything */
+    if (!rest || sscanf(rest, ") %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &ppid, &user,
+                        &system) != 3)
+        return false;
+    *parent = (pid_t)ppid;
+    *cpu_s = (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+    return true;
+}
+
+/* Bytes of the process's mappings of the optimizer's state. */
+static uint64_t optimizer_bytes(pid_t pid)
+{
+    char path[64], line[1024];
+    uint64_t bytes = 0;
+    snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file)) {
+        unsigned long long begin, end;
+        if (strstr(line, "dpbench-optimizer") && sscanf(line, "%llx-%llx", &begin, &end) == 2)
+            bytes += end - begin;
+    }
+    if (file)
+        fclose(file);
+    return bytes;
+}
+
+static struct process *process_of(struct job *job, pid_t pid)
+{
+    for (int i = 0; i < job->n; i++)
+        if (job->processes[i].pid == pid)
+            return &job->processes[i];
+    if (job->n == MOST_RANKS)
+        fail_msg("a job of more than %d processes", MOST_RANKS);
+    job->processes[job->n] = (struct process){.pid = pid};
+    return &job->processes[job->n++];
+}
+
+/* Whether the launcher has not ended yet; it is not collected here. */
+static bool is_running(pid_t launcher)
+{
+    siginfo_t info = {.si_pid = 0};
+    return waitid(P_PID, (id_t)launcher, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid == 0;
+}
+
+/* Looks at the children of `launcher` once more. */
+static void look(struct job *job, pid_t launcher)
+{
+    DIR *proc = opendir("/proc");
+    assert_non_null(proc);
+    for (struct dirent *entry = readdir(proc); entry; entry = readdir(proc)) {
+        pid_t pid = (pid_t)atol(entry->d_name), parent;
+        double cpu_s;
+        if (pid <= 0 || !read_stat(pid, &parent, &cpu_s) || parent != launcher)
+            continue;
+        struct process *process = process_of(job, pid);
+        uint64_t bytes = optimizer_bytes(pid);
+        process->optimizer_bytes =
+            bytes > process->optimizer_bytes ? bytes : process->optimizer_bytes;
+        process->cpu_s = cpu_s;
+    }
+    closedir(proc);
+}
+
+/* ---- where the optimizer's state is
+ * ------------------------------------------------------------------ */
+
+/* The share of the state that each worker and each server has to have, of `shares`. */
+struct residence {
+    const char *settings;
+    int workers, servers;
+    double worker, server;
+};
+
+static const struct residence residences[] = {
+    {"comm.name=ps_cpu run.servers=1 run.workers=2", 2, 1, 0.0, 1.0},
+    {"comm.name=ps_cpu run.servers=2 run.workers=2", 2, 2, 0.0, 1.0 / 2},
+    {"comm.name=ps_cpu run.servers=3 run.workers=1", 1, 3, 0.0, 1.0 / 3},
+    {"comm.name=ps_cpu run.workers=2", 2, 0, 1.0 / 2, 0.0},
+    {"comm.name=ps_cpu run.workers=3 optimizer.name=adagrad", 3, 0, 1.0 / 3, 0.0},
+    /* The look itself: where every worker keeps all of it, it is seen. */
+    {"comm.name=shm run.workers=2", 2, 0, 1.0, 0.0},
+    {"comm.name=replicated run.workers=2", 2, 0, 1.0, 0.0},
+};
+
+static uint64_t state_bytes(void)
+{
+    struct training training;
+    train(&training, "model.name=lenet run.steps=1 run.batch=1");
+    uint64_t bytes = weights_arena_elements(&training.weights) * sizeof(double);
+    training_free(&training);
+    return bytes;
+}
+
+static void expect_residence(const struct residence *residence, struct job *job,
+                             const json_t *result, double state)
+{
+    for (int rank = 0; rank < residence->workers + residence->servers; rank++) {
+        char path[32];
+        snprintf(path, sizeof path, "ranks.%d.pid", rank);
+        pid_t pid = (pid_t)json_number_at(result, path);
+        double share = rank < residence->workers ? residence->worker : residence->server;
+        double seen = (double)process_of(job, pid)->optimizer_bytes;
+        /* Slices are rounded to elements in each bucket, mappings to pages. */
+        double slack = share > 0.0 ? 2.0 * PAGE : 0.0;
+        if (seen < share * state - slack || seen > share * state + slack)
+            fail_msg("%s\nrank %d maps %.0f bytes of optimizer state, not %.0f",
+                     residence->settings, rank, seen, share * state);
+    }
+    assert_int_equal(job->n, residence->workers + residence->servers);
+}
+
+static void test_residence(void **state)
+{
+    const struct residence *residence = *state;
+    char settings[512];
+    struct started started;
+    struct command command;
+    struct job job = {.n = 0};
+    snprintf(settings, sizeof settings,
+             "model.name=lenet run.steps=4 run.batch=1 comm.bucket=1MB %s", residence->settings);
+    double all = (double)state_bytes();
+    training_start(&started, settings);
+    for (; is_running(started.pid); usleep(10000))
+        look(&job, started.pid);
+    command_finish(&started, &command, 60);
+    if (command.exit_code != 0)
+        fail_msg("%s\nexit code %d: %s", settings, command.exit_code, command.err);
+    expect_residence(residence, &job, command.json, all);
+    command_free(&command);
+}
+
+/* ---- a server that stops
+ * --------------------------------------------------------------------------- */
+
+/* Once it trains, all of them compute. */
+static void await_training(struct job *job, pid_t launcher, int n)
+{
+    int busy = 0;
+    for (; busy < n && is_running(launcher); usleep(20000)) {
+        look(job, launcher);
+        busy = 0;
+        for (int i = 0; i < job->n; i++)
+            busy += job->processes[i].cpu_s >= 0.3;
+    }
+    if (busy < n)
+        fail_msg("the job ended before it could be stopped");
+}
+
+static void test_stopped_server(void **state)
+{
+    const struct residence *residence = *state;
+    int workers = residence->workers, n = workers + residence->servers;
+    char settings[512], name[32];
+    struct started started;
+    struct command command;
+    struct job job = {.n = 0};
+    snprintf(settings, sizeof settings,
+             "model.name=tiny run.steps=10000000 run.timeout_s=1 comm.bucket=4kB %s",
+             residence->settings);
+    training_start(&started, settings);
+    await_training(&job, started.pid, n);
+    pid_t server =
+        0; /* the last rank: the last that was started, so the highest of those with state */
+    for (int i = 0; i < n; i++)
+        if (job.processes[i].optimizer_bytes > 0 && job.processes[i].pid > server)
+            server = job.processes[i].pid;
+    assert_true(server > 0 && kill(server, SIGSTOP) == 0);
+    double stopped_s = now_s();
+    command_finish(&started, &command, 60);
+    snprintf(name, sizeof name, "rank %d", n - 1);
+    if (command.exit_code != 1 || now_s() - stopped_s > 6.0 || !strstr(command.err, name) ||
+        !strstr(command.err, "weights from the server"))
+        fail_msg("%s\nexit code %d after %.1f s: %s", settings, command.exit_code,
+                 now_s() - stopped_s, command.err);
+    for (int i = 0; i < n; i++)
+        if (kill(job.processes[i].pid, 0) == 0)
+            fail_msg("%s\nprocess %d is left", settings, (int)job.processes[i].pid);
+    command_free(&command);
+}
+
+static const struct residence stops[] = {
+    {"comm.name=ps_cpu run.servers=1 run.workers=2", 2, 1, 0.0, 1.0},
+    {"comm.name=ps_cpu run.servers=2 run.workers=1", 1, 2, 0.0, 0.5},
+};
+
+int main(void)
+{
+    for (size_t i = 0; i < sizeof residences / sizeof residences[0]; i++)
+        add_case(test_residence, &residences[i], "state, %s", residences[i].settings);
+    for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++)
+        add_case(test_stopped_server, &stops[i], "stopped server, %s", stops[i].settings);
+    return run_cases("ps_cpu", training_setup, training_teardown);
+}

@@ -1,0 +1,157 @@
+/*
+ * test_traffic.c - strategies read and write what their definitions say.
+ *
+ * Counted twice: by what they report (comm.bytes_per_step), and by a plugin between them and core
+ * that looks at the addresses they sum and copy (tests/plugins/comm_mutant.c, `audited`).
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/cases.h"
+#include "lib/training.h"
+
+enum { MOST_WORKERS = 4, STEPS = 5, BUCKET = 37 /* elements */ };
+
+static void expect_equal(const struct training *training, const char *what, double actual,
+                         double expected)
+{
+    if (actual != expected)
+        fail_msg("%s\n%s: %.17g, not %.17g", training->settings, what, actual, expected);
+}
+
+/* ---- bytes of a step
+ * --------------------------------------------------------------------------------- */
+
+/* Of all processes together: the gradients of all elements have g bytes, the weights w. */
+static double bytes_of_step(const struct strategy_form *form, int workers, double g, double w)
+{
+    if (strcmp(form->name, "ps_cpu") != 0)
+        return 2.0 * (workers - 1) * g;
+    return form->servers > 0 ? workers * (g + w) : (workers - 1) * (g + w);
+}
+
+static void test_bytes_reported(void **state)
+{
+    static const struct {
+        const char *settings;
+        int gradient_bytes, weight_bytes;
+    } types[] = {
+        {"run.precision=fp64", 8, 8},
+        {"run.precision=fp32", 4, 4},
+        {"run.precision=fp32 comm.gradient=bf16", 2, 4},
+    };
+    const struct strategy_form *form = *state;
+    for (size_t t = 0; t < sizeof types / sizeof types[0]; t++)
+        for (int workers = 1; workers <= MOST_WORKERS; workers++) {
+            struct training training;
+            train(&training,
+                  "model.name=tiny %s comm.name=%s run.servers=%d run.workers=%d comm.bucket=%d",
+                  types[t].settings, form->name, form->servers, workers,
+                  BUCKET * types[t].gradient_bytes);
+            double elements = (double)weights_arena_elements(&training.weights);
+            expect_equal(&training, "comm.bytes_per_step",
+                         json_number_at(training.command.json, "comm.bytes_per_step"),
+                         bytes_of_step(form, workers, elements * types[t].gradient_bytes,
+                                       elements * types[t].weight_bytes));
+            training_free(&training);
+        }
+}
+
+static void test_independent_moves_nothing(void **state)
+{
+    struct training training;
+    (void)state;
+    train(&training, "model.name=tiny run.workers=3 comm.name=independent run.steps=2000");
+    expect_equal(&training, "comm.bytes_per_step",
+                 json_number_at(training.command.json, "comm.bytes_per_step"), 0.0);
+    training_free(&training);
+}
+
+/* ---- who does what
+ * ------------------------------------------------------------------------------------ */
+
+struct audit {
+    unsigned long long summed, read, wrote, reported; /* of all steps */
+};
+
+static struct audit audit_of(const struct training *training, int rank)
+{
+    char head[64];
+    struct audit audit;
+    snprintf(head, sizeof head, "audit of rank %d: ", rank);
+    const char *line = strstr(training->command.err, head);
+    if (!line || sscanf(line + strlen(head), "summed %llu, read %llu, wrote %llu, reported %llu",
+                        &audit.summed, &audit.read, &audit.wrote, &audit.reported) != 4)
+        fail_msg("%s\nno audit of rank %d: %s", training->settings, rank, training->command.err);
+    return audit;
+}
+
+/* The part of a bucket that is summed on `rank`: as the strategies' definitions have it. */
+static uint64_t share_of(const struct strategy_form *form, int workers, uint64_t bucket,
+                         uint64_t length, int rank)
+{
+    uint64_t n = form->servers > 0 ? (uint64_t)form->servers : (uint64_t)workers;
+    uint64_t shard = (uint64_t)(form->servers > 0 ? rank - workers : rank);
+    if (form->servers > 0 && rank < workers)
+        return 0;
+    if (strcmp(form->name, "replicated") == 0)
+        return bucket % n == shard ? length : 0;
+    if (strcmp(form->name, "ps_cpu") == 0)
+        shard = (shard + bucket) % n;
+    return length * (shard + 1) / n - length * shard / n;
+}
+
+static void expect_audit(const struct training *training, const struct strategy_form *form,
+                         int workers, int rank)
+{
+    uint64_t all = weights_arena_elements(&training->weights), own = 0;
+    for (uint64_t at = 0; at < all; at += BUCKET)
+        own += share_of(form, workers, at / BUCKET, all - at < BUCKET ? all - at : BUCKET, rank);
+    bool shm = strcmp(form->name, "shm") == 0, server = rank >= workers;
+    uint64_t sources = (uint64_t)(server ? workers : workers - 1);
+    uint64_t fetched = shm || server ? 0 : all - own; /* sums or weights from where they are made */
+    uint64_t given = shm ? sources * own : 0;
+    struct audit audit = audit_of(training, rank);
+    char what[64];
+    snprintf(what, sizeof what, "elements summed on rank %d", rank);
+    expect_equal(training, what, (double)audit.summed, (double)(STEPS * own));
+    snprintf(what, sizeof what, "bytes read by rank %d", rank);
+    expect_equal(training, what, (double)audit.read,
+                 (double)(STEPS * 8 * (sources * own + fetched)));
+    snprintf(what, sizeof what, "bytes written by rank %d", rank);
+    expect_equal(training, what, (double)audit.wrote, (double)(STEPS * 8 * given));
+}
+
+static void test_audit(void **state)
+{
+    const struct strategy_form *form = *state;
+    for (int workers = 1; workers <= MOST_WORKERS; workers++) {
+        struct training training;
+        double touched = 0.0, reported = 0.0;
+        train(&training,
+              "model.name=tiny comm.name=mutant_%s run.servers=%d run.workers=%d comm.bucket=%d "
+              "run.steps=%d comm.mutation=audited comm.from=1",
+              form->name, form->servers, workers, BUCKET * 8, STEPS);
+        for (int rank = 0; rank < workers + form->servers; rank++) {
+            struct audit audit = audit_of(&training, rank);
+            expect_audit(&training, form, workers, rank);
+            touched += (double)(audit.read + audit.wrote);
+            reported += rank < workers ? (double)audit.reported : 0.0;
+        }
+        expect_equal(&training, "bytes reported, of bytes touched", reported, touched);
+        expect_equal(&training, "comm.bytes_per_step, of bytes touched",
+                     json_number_at(training.command.json, "comm.bytes_per_step"), touched / STEPS);
+        training_free(&training);
+    }
+}
+
+int main(void)
+{
+    for (const struct strategy_form *form = strategy_forms; form->name; form++) {
+        add_case(test_bytes_reported, form, "bytes reported, %s", form->label);
+        add_case(test_audit, form, "who reads and writes what, %s", form->label);
+    }
+    add_case(test_independent_moves_nothing, NULL, "independent moves nothing");
+    return run_cases("traffic", training_setup_mutants, training_teardown);
+}
