@@ -260,6 +260,17 @@ static dpb_status open_journal(struct dpb_trainer *trainer)
     return dpb_account_open(journal, SPANS_A_STEP);
 }
 
+static void warn_oversubscribed(const struct dpb_trainer *trainer)
+{
+    const struct dpb_experiment *x = trainer->experiment;
+    uint32_t n_cores = 0;
+    if (dpb_cores_available(&n_cores) == DPB_OK)
+        dpb_warn("oversubscribed",
+                 "more processes than cores: %u workers of %u threads and %u servers take turns on "
+                 "%u cores, so the rate says little of the strategy; take fewer workers",
+                 x->n_workers, trainer->threads, x->n_servers, n_cores);
+}
+
 dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_trainer *trainer)
 {
     bool oversubscribed;
@@ -275,6 +286,8 @@ dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_traine
                            (uint32_t)experiment->settings.run.comm_cores, &trainer->threads,
                            &oversubscribed));
     dpb_world.may_spin = !oversubscribed;
+    if (oversubscribed && dpb_world.rank == 0)
+        warn_oversubscribed(trainer);
     dpb_world_note("open", UINT64_MAX, UINT32_MAX);
     DPB_TRY(dpb_experiment_build(experiment));
     DPB_TRY(open_journal(trainer));
