@@ -1,0 +1,28 @@
+/*
+ * traces.h - what a run of dpbench could leave behind on the machine: processes, files in the
+ * directory of the test, entries of /dev/shm, sockets with abstract names.
+ */
+#ifndef DPB_TESTS_LIB_TRACES_H
+#define DPB_TESTS_LIB_TRACES_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* Orphans of what the test starts become its children: none of them can hide. Once a program. */
+void traces_adopt_orphans(void);
+
+/* What is there now. `directory` is looked through with all below it. @owned: traces_free. */
+struct traces {
+    const char *directory;
+    char **names;
+    size_t n;
+};
+void traces_take(struct traces *before, const char *directory);
+void traces_free(struct traces *traces);
+
+/* Fails the test, naming what and `title`, if a process is left of what it started within `gone_s`,
+ * or anything else that was not there before. Others on the machine come and go: what is of the
+ * machine gets a moment to vanish. */
+void traces_expect_none(const struct traces *before, const char *title, double gone_s);
+
+#endif

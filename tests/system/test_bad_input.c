@@ -1,0 +1,448 @@
+/*
+ * test_bad_input.c - whatever is wrong with what the user gives is refused with exit code 2, by a
+ * message that says where it stands and what to do, and leaves nothing behind.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <cmocka.h>
+
+#include "lib/command.h"
+#include "lib/traces.h"
+
+static const double deadline_s = 60.0;
+static char directory[64];
+
+/* What is refused: the arguments after `dpbench`, and words that the message must have. */
+struct row {
+    const char *arguments;
+    const char *parts[4];
+};
+
+/* ---- files that the rows name ---------------------------------------------------------------- */
+
+static const char base_ini[] = "[run]\nresults = results\nsteps = 2\nwarmup_steps = 1\n"
+                               "steady_limit_s = 0\nbatch = 2\n"
+                               "[model]\nname = tiny\n"
+                               "[device]\nname = reference\nthreads = 1\n";
+
+/* Files of their own for what a command line cannot say. */
+static const struct {
+    const char *name, *text;
+} ini_files[] = {
+    {"section.ini", "[run]\nsteps = 2\n[optimiser]\nmomentum = 0\n"},
+    {"key.ini", "[run]\nsteps = 2\n\n[comm]\nname = shm\nbukcet = 4 MiB\n"},
+    {"other_section.ini", "[run]\nsteps = 2\nmomentum = 0.9\n"},
+    {"plugin_key.ini", "[run]\nsteps = 2\n[data]\nname = synthetic\nsampels = 64\n"},
+    {"unit.ini", "[run]\nsteps = 2\n[comm]\nbucket = 4 MX\n"},
+    {"number.ini", "[run]\nsteps = 2\nworkers = two\n"},
+    {"range.ini", "[run]\nsteps = 2\nworkers = 0\n"},
+    {"choice.ini", "[run]\nsteps = 2\nprecision = fp23\n"},
+    {"twice.ini", "[run]\nsteps = 2\nbatch = 4\n[model]\nname = tiny\n[run]\nbatch = 8\n"},
+    {"no_value.ini", "[run]\nsteps = 2\nbatch\n"},
+    {"no_section.ini", "steps = 2\n"},
+    {"model.ini", "[run]\nsteps = 2\n[model]\nname = tinny\n"},
+    {"lengths.ini", "[run]\nsteps = 2\nepochs = 1\n"},
+    {"no_length.ini", "[run]\nbatch = 2\n"},
+    {"sweep.ini", "[run]\nsteps = 2\n[model]\nname = tiny\n[sweep]\nrun.wrokers = 1, 2\n"},
+    {"batches.ini", "[run]\nsteps = 2\nbatch = 2\nglobal_batch = 4\n"},
+    {"divide.ini", "[run]\nsteps = 2\nworkers = 2\nglobal_batch = 7\n"},
+};
+
+/* A line that inih would cut off; a file that has no end of line; bytes that are no text. */
+static void write_odd_files(void)
+{
+    static const char head[] = "[run]\nsteps = 2\nname = ";
+    char text[4096];
+    size_t length = strlen(head);
+    memcpy(text, head, length);
+    memset(text + length, 'x', sizeof text - length);
+    text[length + 4000] = '\n';
+    write_file("long.ini", text, length + 4001);
+    write_file("zero.ini", "[run]\nsteps = 2\0\n", 17);
+    write_file("latin.ini", "[run]\nsteps = 2\nname = caf\xe9\n", 28);
+    write_file("file", "", 0);
+    write_file("no_result.json", "{\"schema\": \"dpbench.result/9\"}", 30);
+    write_file("cut_result.json", "{\"schema\": ", 11);
+    mkdir("folder", 0777);
+}
+
+/* An idx set of 12 training and 4 test images of 9 x 9 in 5 classes. */
+enum { TRAIN_IMAGES = 12, TEST_IMAGES = 4, IMAGE_BYTES = 81, N_CLASSES = 5 };
+
+struct content {
+    uint8_t bytes[16 + TRAIN_IMAGES * IMAGE_BYTES];
+    size_t n;
+};
+
+static void set_dimension(struct content *content, size_t at, uint32_t value)
+{
+    for (size_t i = 0; i < 4; i++)
+        content->bytes[at + i] = (uint8_t)(value >> (24 - 8 * i));
+}
+
+static struct content idx_content(bool images, uint32_t n)
+{
+    struct content content = {.n = images ? 16 + n * IMAGE_BYTES : 8 + n};
+    set_dimension(&content, 0, images ? 0x803 : 0x801);
+    set_dimension(&content, 4, n);
+    if (images) {
+        set_dimension(&content, 8, 9);
+        set_dimension(&content, 12, 9);
+    }
+    for (size_t i = images ? 16 : 8; i < content.n; i++)
+        content.bytes[i] = (uint8_t)(images ? 7 * i : (i - 8) % N_CLASSES);
+    return content;
+}
+
+/* Each of these sets has one file that is wrong in one thing. */
+static const struct damage {
+    const char *set, *file;
+    long add;           /* bytes at the end; negative: cut */
+    uint32_t at, value; /* a dimension (at > 0) */
+    long gzip_add;      /* gzipped; bytes of the compressed file cut (negative) or kept (1) */
+} damages[] = {
+    {"good", "", 0, 0, 0, 0},
+    {"cut", "train-images-idx3-ubyte", -5, 0, 0, 0},
+    {"long", "train-labels-idx1-ubyte", 3, 0, 0, 0},
+    {"counts", "train-labels-idx1-ubyte", -1, 4, TRAIN_IMAGES - 1, 0},
+    {"magic", "t10k-images-idx3-ubyte", 0, 0 + 1, 0, 0},
+    {"sizes", "t10k-images-idx3-ubyte", -(long)TEST_IMAGES * 9, 8, 8, 0},
+    {"hostile", "train-images-idx3-ubyte", 0, 4, UINT32_MAX, 0},
+    {"gzip_cut", "train-images-idx3-ubyte", 0, 0, 0, -9},
+    {"gzip_inside", "train-images-idx3-ubyte", -5, 0, 0, 1},
+};
+
+static void write_gzip(const char *path, const struct content *content, long cut)
+{
+    char bytes[sizeof content->bytes + 1024];
+    gzFile gzip = gzopen(path, "wb");
+    assert_int_equal(gzwrite(gzip, content->bytes, (unsigned)content->n), (int)content->n);
+    assert_int_equal(gzclose(gzip), Z_OK);
+    FILE *file = fopen(path, "rb");
+    size_t n = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    write_file(path, bytes, cut < 0 ? n - (size_t)-cut : n);
+}
+
+static void write_idx_set(const struct damage *damage)
+{
+    static const struct {
+        const char *name;
+        bool images;
+        uint32_t n;
+    } files[] = {{"train-images-idx3-ubyte", true, TRAIN_IMAGES},
+                 {"train-labels-idx1-ubyte", false, TRAIN_IMAGES},
+                 {"t10k-images-idx3-ubyte", true, TEST_IMAGES},
+                 {"t10k-labels-idx1-ubyte", false, TEST_IMAGES}};
+    char path[128];
+    assert_int_equal(mkdir(damage->set, 0777), 0);
+    for (size_t i = 0; i < 4; i++) {
+        bool damaged = strcmp(files[i].name, damage->file) == 0;
+        struct content content = idx_content(files[i].images, files[i].n);
+        if (damaged && damage->at > 0)
+            set_dimension(&content, damage->at & ~3u, damage->value);
+        if (damaged)
+            content.n = (size_t)((long)content.n + damage->add);
+        snprintf(path, sizeof path, "%s/%s%s", damage->set, files[i].name,
+                 damaged && damage->gzip_add ? ".gz" : "");
+        if (damaged && damage->gzip_add)
+            write_gzip(path, &content, damage->gzip_add);
+        else
+            write_file(path, content.bytes, content.n);
+    }
+}
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+static void expect_refused(const struct row *row)
+{
+    struct command command;
+    struct traces before;
+    traces_take(&before, ".");
+    dpbench(&command, deadline_s, "%s", row->arguments);
+    if (command.exit_code != 2 || command.out[0])
+        fail_msg("dpbench %s: exit %d%s\n%s%s", row->arguments, command.exit_code,
+                 command.late ? " (late)" : "", command.out, command.err);
+    for (size_t i = 0; i < 4 && row->parts[i]; i++)
+        if (!strstr(command.err, row->parts[i]))
+            fail_msg("dpbench %s: '%s' is not in '%s'", row->arguments, row->parts[i], command.err);
+    const char *error = strstr(command.err, "error: ");
+    if (!error || strstr(error + 1, "error: "))
+        fail_msg("dpbench %s: not one message: %s", row->arguments, command.err);
+    traces_expect_none(&before, row->arguments, 1.0);
+    traces_free(&before);
+    command_free(&command);
+}
+
+static void expect_all_refused(const struct row *rows)
+{
+    for (; rows->arguments; rows++)
+        expect_refused(rows);
+}
+
+/* ---- the rows -------------------------------------------------------------------------------- */
+
+/* clang-format off */
+static const struct row file_rows[] = {
+    {"-c section.ini", {"section.ini:4: unknown section 'optimiser'", "did you mean 'optimizer'?"}},
+    {"-c key.ini", {"key.ini:6: unknown option 'bukcet'", "did you mean 'bucket'?"}},
+    {"-c other_section.ini", {"other_section.ini:3: unknown option 'momentum' in [run]",
+                              "it belongs to [optimizer]"}},
+    {"-c plugin_key.ini", {"plugin_key.ini:5: unknown option 'sampels' for data 'synthetic'",
+                           "did you mean 'samples'?"}},
+    {"-c unit.ini", {"unit.ini:4: comm.bucket: '4 MX' has an unknown unit", "KiB, MB, MiB"}},
+    {"-c number.ini", {"number.ini:3: run.workers: 'two' is not a number"}},
+    {"-c range.ini", {"range.ini:3: run.workers: '0' is out of range: 1 to 1024"}},
+    {"-c choice.ini", {"choice.ini:3: run.precision: 'fp23' is not one of fp32, bf16, fp64"}},
+    {"-c twice.ini", {"twice.ini:7: ", "batch", "twice.ini:3"}},
+    {"-c long.ini", {"long.ini:3: ", "199"}},
+    {"-c no_value.ini", {"no_value.ini:3: "}},
+    {"-c no_section.ini", {"no_section.ini:1: ", "section"}},
+    {"-c zero.ini", {"zero.ini:2: "}},
+    {"-c latin.ini", {"latin.ini:3: ", "UTF-8"}},
+    {"-c missing.ini", {"missing.ini: cannot be read: No such file"}},
+    {"-c folder", {"folder: cannot be read: Is a directory"}},
+    {"-c model.ini", {"model.ini:4: unknown model 'tinny'; did you mean 'tiny'?"}},
+    {"-c lengths.ini", {"lengths.ini:3: run.epochs", "run.steps (lengths.ini:2)", "exactly one"}},
+    {"-c no_length.ini", {"run.steps", "run.seconds", "run.epochs"}},
+    {"-c batches.ini", {"batches.ini:4: run.global_batch", "run.batch (batches.ini:3)"}},
+    {"-c divide.ini", {"divide.ini:4: run.global_batch = 7", "2 workers", "multiple"}},
+    {"-c sweep.ini", {"sweep.ini:6: ", "wrokers", "did you mean 'workers'?"}},
+    {"rerun missing.json", {"missing.json", "No such file"}},
+    {"rerun no_result.json", {"no_result.json: schema is dpbench.result/9", "dpbench.result/1"}},
+    {"rerun cut_result.json", {"cut_result.json", "is it a result of dpbench?"}},
+    {0}};
+
+static const struct row plugin_rows[] = {
+    {"-c base.ini model.name=tinny", {"command line: unknown model 'tinny'", "did you mean 'tiny'?",
+                                      "plugins/model_tinny.so: No such file",
+                                      "lib/dpbench/model_tinny.so: No such file"}},
+    {"-c base.ini data.name=sinthetic", {"unknown data 'sinthetic'", "did you mean 'synthetic'?",
+                                         "plugins/data_sinthetic.so: No such file"}},
+    {"-c base.ini device.name=referense", {"unknown device 'referense'", "did you mean 'reference'?",
+                                           "plugins/device_referense.so: No such file"}},
+    {"-c base.ini comm.name=replikated", {"unknown comm 'replikated'", "did you mean 'replicated'?",
+                                          "plugins/comm_replikated.so: No such file"}},
+    {"-c base.ini comm.name=../comm_shm", {"'../comm_shm' is no name", "[a-z0-9_]+"}},
+    {0}};
+
+static const struct row value_rows[] = {
+    {"-c base.ini run.workers=1025", {"command line: run.workers", "1 to 1024"}},
+    {"-c base.ini run.workers=2.5", {"'2.5' is not a whole number"}},
+    {"-c base.ini run.workers=99999999999999999999", {"run.workers", "1 to 1024"}},
+    {"-c base.ini run.batch=", {"run.batch: '' is not a number"}},
+    {"-c base.ini run.timeout_s=3parsec", {"run.timeout_s: '3parsec' has an unknown unit", "min"}},
+    {"-c base.ini optimizer.learning_rate=nan", {"optimizer.learning_rate: 'nan' is not a number"}},
+    {"-c base.ini run.prove=maybe", {"run.prove: 'maybe' is not yes or no"}},
+    {"-c base.ini run", {"'run' is no setting", "SECTION.KEY=VALUE", "usage: "}},
+    {"-c base.ini run=3", {"'run=3' is not SECTION.KEY=VALUE"}},
+    {"-c base.ini sweep.run.stps=1,2", {"unknown option 'stps'", "did you mean 'steps'?"}},
+    {"-c base.ini sweep.run.steps=1,,2", {"sweep.run.steps has an empty value"}},
+    {"-c base.ini sweep.run.steps=1,1", {"has '1' twice", "sweep.repeats"}},
+    {"-c base.ini sweep.repeats=0", {"sweep.repeats", "out of range"}},
+    {0}};
+
+static const struct row combination_rows[] = {
+    {"-c base.ini run.precision=bf16", {"command line: device 'reference' does not compute in bf16",
+                                        "set run.precision", "fp32", "fp64"}},
+    {"-c base.ini comm.name=shm run.servers=1", {"comm 'shm' has no servers",
+                                                 "leave run.servers out"}},
+    {"-c base.ini comm.name=independent run.comm_cores=1",
+     {"comm 'independent' has no work for communication cores", "leave run.comm_cores out"}},
+    {"-c base.ini comm.name=shm run.mode=forward", {"run.mode = forward", "comm 'shm'",
+                                                    "leave comm.name out"}},
+    {"-c base.ini run.mode=forward eval.final=yes", {"run.mode = forward", "[eval]"}},
+    {"-c base.ini run.prove=yes", {"comm 'independent' exchanges nothing", "leave run.prove out"}},
+    {"-c base.ini optimizer.nesterov=yes optimizer.momentum=0",
+     {"optimizer.nesterov", "optimizer.momentum = 0", "give a momentum"}},
+    {"-c base.ini optimizer.name=adagrad optimizer.momentum=0.5",
+     {"'adagrad' has no momentum", "leave optimizer.momentum"}},
+    {"-c base.ini run.precision=fp64 comm.gradient=bf16",
+     {"comm.gradient = bf16 cannot be used with run.precision = fp64", "leave comm.gradient out"}},
+    {"-c base.ini run.workers=3 run.batch=30000",
+     {"a global batch of 90000 samples", "data 'synthetic' with 50000", "make run.batch smaller"}},
+    {"-c base.ini data.test_samples=0 eval.final=yes", {"no test set", "leave eval.every"}},
+    {"-c base.ini comm.bucket=1 model.name=mlp", {"comm.bucket = 1", "buckets", "1048576"}},
+    {0}};
+
+static const struct row data_rows[] = {
+    {"-c idx.ini data.path=missing", {"missing: there is no such directory", "apt-get install"}},
+    {"-c idx.ini data.path=file", {"file"}},
+    {"-c idx.ini data.path=cut", {"cut/train-images-idx3-ubyte: byte 983: expected 5 more bytes", "truncated"}},
+    {"-c idx.ini data.path=long", {"long/train-labels-idx1-ubyte: byte 20: expected the end"}},
+    {"-c idx.ini data.path=counts",
+     {"counts/train-labels-idx1-ubyte: byte 4: expected 12 labels", "found 11"}},
+    {"-c idx.ini data.path=magic",
+     {"magic/t10k-images-idx3-ubyte: byte 0: expected magic number 0x00000803"}},
+    {"-c idx.ini data.path=sizes",
+     {"sizes/t10k-images-idx3-ubyte: byte 8: expected images of 9 x 9", "found 8 x 9"}},
+    {"-c idx.ini data.path=hostile", {"hostile/train-images-idx3-ubyte: byte 4", "4294967295"}},
+    {"-c idx.ini data.path=gzip_cut",
+     {"gzip_cut/train-images-idx3-ubyte.gz: byte ", "of the gzip file"}},
+    {"-c idx.ini data.path=gzip_inside",
+     {"gzip_inside/train-images-idx3-ubyte.gz: byte ", "of the uncompressed content"}},
+    {"-c idx.ini run.batch=13", {"a global batch of 13 samples", "data 'idx' with 12"}},
+    {"-c idx.ini run.workers=2 run.batch=7", {"a global batch of 14 samples", "run.batch smaller"}},
+    {"-c idx.ini model.nclass=11", {"model.nclass = 11, but data 'idx' has 5 classes",
+                                    "leave model.nclass out"}},
+    {"-c idx.ini data.samples=10", {"unknown option 'samples' for data 'idx'"}},
+    {0}};
+
+static const struct row place_rows[] = {
+    {"-c base.ini run.results=file", {"results cannot be written to file", "run.results=DIR"}},
+    {"-c base.ini run.results=file/deeper", {"file/deeper", "Not a directory", "--output"}},
+    {"-c base.ini --output file/x.json", {"results cannot be written to file", "--output FILE"}},
+    {"-c base.ini --output folder", {"folder is a directory", "name a file in it"}},
+    {"-c base.ini --output", {"--output needs a file", "usage: "}},
+    {"-c base.ini --output a --output b", {"--output is given twice", "usage: "}},
+    {"-c base.ini --json --json", {"--json is given twice", "usage: "}},
+    {"-c base.ini -c base.ini", {"-c is given twice", "usage: "}},
+    {"-c base.ini --jsn", {"unknown option '--jsn'", "usage: "}},
+    {"-c", {"-c needs a file", "usage: "}},
+    {"run", {"give -c FILE.ini", "usage: "}},
+    {"", {"nothing to do", "usage: "}},
+    {"chek -c base.ini", {"unknown command 'chek'", "did you mean 'check'?", "usage: "}},
+    {"check -c base.ini --json", {"unknown option '--json'", "usage: "}},
+    {"plugins --jsn", {"unknown argument '--jsn'", "usage: "}},
+    {"help run comm", {"one word at a time", "usage: "}},
+    {"rerun", {"which result", "usage: "}},
+    {0}};
+/* clang-format on */
+
+static void test_files(void **state)
+{
+    (void)state;
+    expect_all_refused(file_rows);
+}
+
+static void test_plugins(void **state)
+{
+    (void)state;
+    expect_all_refused(plugin_rows);
+}
+
+static void test_values(void **state)
+{
+    (void)state;
+    expect_all_refused(value_rows);
+}
+
+static void test_combinations(void **state)
+{
+    (void)state;
+    expect_all_refused(combination_rows);
+}
+
+static void test_data(void **state)
+{
+    (void)state;
+    expect_all_refused(data_rows);
+}
+
+static void test_places_and_usage(void **state)
+{
+    (void)state;
+    expect_all_refused(place_rows);
+}
+
+/* `check` refuses the same without starting anything. */
+static void test_check_refuses_too(void **state)
+{
+    static const struct row rows[] = {
+        {"check -c key.ini", {"key.ini:6: unknown option 'bukcet'"}},
+        {"check -c idx.ini data.path=cut", {"cut/train-images-idx3-ubyte: byte 983"}},
+        {"check -c base.ini run.workers=3 run.batch=30000", {"a global batch of 90000"}},
+        {"check -c base.ini run.results=file", {"results cannot be written to file"}},
+        {0}};
+    (void)state;
+    expect_all_refused(rows);
+}
+
+/* No mistake, but a number that must not pass for one of a machine with that many cores. */
+static void test_more_workers_than_cores(void **state)
+{
+    struct command command;
+    long workers = sysconf(_SC_NPROCESSORS_ONLN) + 1;
+    (void)state;
+    dpbench(&command, deadline_s, "-c base.ini comm.name=shm run.workers=%ld --output over.json",
+            workers);
+    assert_int_equal(command.exit_code, 0);
+    assert_non_null(strstr(command.out, "OVERSUBSCRIBED"));
+    assert_non_null(strstr(command.out, "warning       oversubscribed: "));
+    assert_non_null(strstr(command.err, "warning: "));
+    command_free(&command);
+
+    json_t *result = json_load_file("over.json", 0, NULL);
+    bool warned = false;
+    size_t i;
+    const json_t *warning;
+    assert_true(json_is_true(json_at(result, "world.oversubscribed")));
+    json_array_foreach(json_at(result, "warnings"), i, warning) warned |=
+        strcmp(json_text_at(warning, "code"), "oversubscribed") == 0 &&
+        strstr(json_text_at(warning, "text"), "cores") != NULL;
+    assert_true(warned);
+    json_decref(result);
+    unlink("over.json");
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
+static int set_up(void **state)
+{
+    char build[4096];
+    static const char idx_ini[] = "[data]\nname = idx\npath = good\n";
+    char text[sizeof base_ini + sizeof idx_ini];
+    (void)state;
+    if (!realpath(build_directory(), build))
+        return -1;
+    setenv("DPB_BUILD", build, 1);
+    unsetenv("DPBENCH_PLUGIN_PATH");
+    temporary_directory(directory);
+    if (chdir(directory) != 0)
+        return -1;
+    traces_adopt_orphans();
+    write_file("base.ini", base_ini, strlen(base_ini));
+    snprintf(text, sizeof text, "%s%s", base_ini, idx_ini);
+    write_file("idx.ini", text, strlen(text));
+    for (size_t i = 0; i < sizeof ini_files / sizeof *ini_files; i++) {
+        snprintf(text, sizeof text, "%s[device]\nname = reference\n", ini_files[i].text);
+        write_file(ini_files[i].name, text, strlen(text));
+    }
+    write_odd_files();
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++)
+        write_idx_set(&damages[i]);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    if (chdir("/") != 0)
+        return -1;
+    remove_directory(directory);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_plugins),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_combinations),
+        cmocka_unit_test(test_data),
+        cmocka_unit_test(test_places_and_usage),
+        cmocka_unit_test(test_check_refuses_too),
+        cmocka_unit_test(test_more_workers_than_cores),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
