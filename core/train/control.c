@@ -32,14 +32,36 @@ static void acknowledge(struct dpb_control *control, uint64_t sequence, uint64_t
     __atomic_store_n(&block->acks[control->rank].sequence, sequence, __ATOMIC_RELEASE);
 }
 
-/* Rank 0: commits once every rank has acknowledged. */
+static bool has_left(const struct dpb_control *control, uint32_t rank)
+{
+    return __atomic_load_n(&control->block->acks[rank].left, __ATOMIC_ACQUIRE) != 0;
+}
+
+/* Rank 0: begins a round, if none is under way and something is wanted. */
+static void begin_round(struct dpb_control *control)
+{
+    if (control->acked != 0 || control->wanted == 0)
+        return;
+    control->proposed = control->wanted;
+    control->wanted = 0;
+    __atomic_store_n(&control->block->proposal, control->done + 1, __ATOMIC_RELEASE);
+}
+
+/* Rank 0: commits once every rank has acknowledged or left. One that did both counts: where steps
+ * are exchanged the others are about to leave at the same step, and must not act there without it.
+ */
 static void commit_if_all_acked(struct dpb_control *control)
 {
     struct dpb_control_block *block = control->block;
     uint64_t highest = 0;
     for (uint32_t rank = 0; rank < control->n_ranks; rank++) {
-        if (__atomic_load_n(&block->acks[rank].sequence, __ATOMIC_ACQUIRE) != control->acked)
+        bool left =
+            has_left(control, rank); /* before the sequence: what it acknowledged is there */
+        if (__atomic_load_n(&block->acks[rank].sequence, __ATOMIC_ACQUIRE) != control->acked) {
+            if (left)
+                continue;
             return;
+        }
         uint64_t step = __atomic_load_n(&block->acks[rank].step, __ATOMIC_RELAXED);
         highest = step > highest ? step : highest;
     }
@@ -52,11 +74,8 @@ bool dpb_control_try(struct dpb_control *control, uint64_t step, uint32_t *actio
 {
     struct dpb_control_block *block = control->block;
     *actions = 0;
-    if (control->rank == 0 && control->acked == 0 && control->wanted != 0) {
-        control->proposed = control->wanted;
-        control->wanted = 0;
-        __atomic_store_n(&block->proposal, control->done + 1, __ATOMIC_RELEASE);
-    }
+    if (control->rank == 0)
+        begin_round(control);
     if (control->acked == 0) {
         uint64_t proposal = __atomic_load_n(&block->proposal, __ATOMIC_ACQUIRE);
         if (proposal == control->done)
@@ -75,6 +94,30 @@ bool dpb_control_try(struct dpb_control *control, uint64_t step, uint32_t *actio
     control->done = control->acked;
     control->acked = 0;
     return true;
+}
+
+void dpb_control_leave(struct dpb_control *control)
+{
+    __atomic_store_n(&control->block->acks[control->rank].left, 1, __ATOMIC_RELEASE);
+}
+
+bool dpb_control_all_left(struct dpb_control *control)
+{
+    bool all = true;
+    for (uint32_t rank = 0; rank < control->n_ranks; rank++)
+        all = all && has_left(control, rank);
+    if (all || control->rank != 0)
+        return all;
+    begin_round(control);
+    if (control->proposed != 0) {
+        control->acked = __atomic_load_n(&control->block->proposal, __ATOMIC_RELAXED);
+        commit_if_all_acked(control);
+    }
+    if (control->acked != 0 && control->proposed == 0) { /* committed: no act of its own follows */
+        control->done = control->acked;
+        control->acked = 0;
+    }
+    return false;
 }
 
 dpb_status dpb_control_look(struct dpb_control *control, uint64_t step, uint32_t *actions)

@@ -7,6 +7,10 @@
  * nobody can be past the committed step, however far apart the ranks run. One proposal is under way
  * at a time; actions proposed meanwhile go into the next. It never travels on the strategy's own
  * path.
+ *
+ * Ranks that do not exchange may end far apart. One that begins no further step leaves: nobody
+ * waits for its acknowledgement any more. Rank 0 goes on committing for the others until all have
+ * left.
  */
 #ifndef DPB_CORE_TRAIN_CONTROL_H
 #define DPB_CORE_TRAIN_CONTROL_H
@@ -33,6 +37,7 @@ struct dpb_control_block {
     struct {
         uint64_t step; /* written before the sequence */
         uint64_t sequence;
+        uint64_t left; /* 1: begins no further step */
     } acks[DPB_CONTROL_MAX_RANKS];
 };
 
@@ -53,7 +58,12 @@ void dpb_control_propose(struct dpb_control *control, uint32_t actions);
 /* At the start of `step`, before it begins. True: *actions (0: none) are to be done now and the
  * step may begin. False: the commit is due and not there; look again. */
 bool dpb_control_try(struct dpb_control *control, uint64_t step, uint32_t *actions);
-/* The same, waiting (in short sleeps) up to the run's deadline. */
+/* Instead of a further look: this rank begins no step any more. */
+void dpb_control_leave(struct dpb_control *control);
+/* Once left: whether all have. Rank 0 serves the others by this call, so it is made again and again
+ * until it says so. */
+bool dpb_control_all_left(struct dpb_control *control);
+/* dpb_control_try, waiting (in short sleeps) up to the run's deadline. */
 dpb_status dpb_control_look(struct dpb_control *control, uint64_t step, uint32_t *actions);
 
 #endif

@@ -6,6 +6,7 @@
  * allocates, logs or makes a system call of its own.
  */
 #include <math.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/vec.h"
@@ -104,6 +105,42 @@ static dpb_status between_steps(struct dpb_trainer *t, bool *stop)
     return DPB_OK;
 }
 
+/* Steps that the workers have begun, all together. */
+static uint64_t count_steps(const struct dpb_trainer *t)
+{
+    uint64_t sum = 0;
+    for (uint32_t rank = 0; rank < t->experiment->n_workers; rank++)
+        sum += dpb_board_page(dpb_world.board, rank)->step;
+    return sum;
+}
+
+/* No rank goes on before all have trained to their end: one that is still at it may have to be told
+ * to stop, and can be any number of steps behind where workers do not exchange. So the deadline is
+ * one for its next step. */
+static dpb_status leave_together(struct dpb_trainer *t)
+{
+    uint64_t steps = count_steps(t);
+    int64_t deadline_ns = dpb_now_ns() + dpb_world.timeout_ns;
+    dpb_control_leave(&t->control);
+    while (!dpb_control_all_left(&t->control)) {
+        watch_for_stop(t);
+        if (dpb_board_job_ended(dpb_world.board))
+            return DPB_PEER;
+        usleep(200);
+        if (dpb_now_ns() < deadline_ns)
+            continue;
+        if (count_steps(t) == steps)
+            return dpb_fail(
+                DPB_TIMEOUT,
+                "step %llu: this worker has done all its steps, and the others none within "
+                "%.0f s; give run.timeout_s more if they are only slow",
+                (unsigned long long)t->step, (double)dpb_world.timeout_ns * 1e-9);
+        steps = count_steps(t);
+        deadline_ns = dpb_now_ns() + dpb_world.timeout_ns;
+    }
+    return DPB_OK;
+}
+
 /* ---- the loop ----------------------------------------------------------------------------------
  */
 
@@ -160,5 +197,6 @@ dpb_status dpb_train(struct dpb_trainer *t)
                             (unsigned long long)t->step);
     }
     dpb_account_end();
+    DPB_TRY(leave_together(t));
     return t->last_actions & DPB_ACTION_INTERRUPTED ? DPB_INTERRUPTED : DPB_OK;
 }

@@ -1,0 +1,401 @@
+/*
+ * test_control.c - the control word: ranks that look at it in any order and at any speed do the
+ * same things at the same steps.
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "dpbench/random.h"
+#include "train/control.h"
+#include "world/world.h"
+
+enum { MAX_RANKS = 6, SEEDS = 1000, THREAD_SEEDS = 200, MAX_TAKEN = 64, PATIENCE = 2000000 };
+
+/* ---- a made-up job --------------------------------------------------------------------------- */
+
+struct taken {
+    uint64_t step;
+    uint32_t actions;
+};
+
+struct rank {
+    struct dpb_control control;
+    uint64_t step;   /* the next to begin: so many were begun */
+    uint32_t weight; /* its speed */
+    bool ended;      /* begins no further step */
+    struct taken taken[MAX_TAKEN];
+    size_t n_taken;
+};
+
+struct job {
+    struct dpb_control_block block;
+    struct rank ranks[MAX_RANKS];
+    uint32_t n_ranks, seed;
+    bool together;    /* a step is exchanged: nobody begins a step before all have begun the last */
+    uint64_t length;  /* steps of the run; UINT64_MAX: until it is stopped */
+    uint32_t drawn;   /* random numbers so far */
+    uint32_t planned; /* proposals to come, the stop last */
+    uint32_t all_proposed;
+    bool stop_proposed;
+};
+
+static uint32_t draw(struct job *job, uint32_t below)
+{
+    return dpb_random(job->seed, DPB_STREAM_SHUFFLE, job->drawn++, 7, 0, 0).v[0] % below;
+}
+
+static void job_make(struct job *job, uint32_t seed)
+{
+    memset(job, 0, sizeof *job);
+    job->seed = seed;
+    job->n_ranks = 1 + draw(job, MAX_RANKS);
+    job->together = draw(job, 2);
+    job->length = draw(job, 2) ? 1 + draw(job, 60) : UINT64_MAX;
+    job->planned = 1 + draw(job, 5);
+    for (uint32_t r = 0; r < job->n_ranks; r++) {
+        dpb_control_init(&job->ranks[r].control, &job->block, r, job->n_ranks);
+        job->ranks[r].weight = draw(job, 3) == 0 ? 1 : 1 + draw(job, 12);
+    }
+}
+
+/* Rank 0 now and then wants something; at last, that all stop. */
+static void maybe_propose(struct job *job)
+{
+    static const uint32_t some[] = {DPB_ACTION_TIMED, DPB_ACTION_TIMED | DPB_ACTION_UNSTEADY,
+                                    DPB_ACTION_UNSTEADY, DPB_ACTION_NOT_FINITE};
+    if (job->planned == 0 || draw(job, 4) != 0)
+        return;
+    uint32_t actions = some[draw(job, 4)];
+    if (--job->planned == 0)
+        actions = DPB_ACTION_STOP | (draw(job, 2) ? DPB_ACTION_INTERRUPTED : 0);
+    job->stop_proposed |= (actions & DPB_ACTION_STOP) != 0;
+    job->all_proposed |= actions;
+    dpb_control_propose(&job->ranks[0].control, actions);
+}
+
+/* What a rank does after a look that let it go on: what dpb_train does. */
+static void act(struct job *job, struct rank *rank, uint32_t actions)
+{
+    if (actions != 0) {
+        assert_true(rank->n_taken < MAX_TAKEN);
+        rank->taken[rank->n_taken++] = (struct taken){rank->step, actions};
+    }
+    if (rank->step >= job->length || (actions & DPB_ACTION_STOP)) {
+        rank->ended = true;
+        dpb_control_leave(&rank->control);
+    } else {
+        rank->step++;
+    }
+}
+
+/* Ranks have taken the same; and all that was proposed, unless the run was over before. */
+static void check_taken(const struct job *job)
+{
+    const struct rank *most = &job->ranks[0];
+    for (uint32_t r = 1; r < job->n_ranks; r++)
+        if (job->ranks[r].n_taken > most->n_taken)
+            most = &job->ranks[r];
+    for (uint32_t r = 0; r < job->n_ranks; r++) {
+        const struct rank *rank = &job->ranks[r];
+        if (memcmp(rank->taken, most->taken, rank->n_taken * sizeof rank->taken[0]) != 0)
+            fail_msg("seed %u: rank %u did other things than its peers", job->seed, r);
+        /* Only a rank that had done the whole run may miss what its peers did, and only where they
+         * can be apart. */
+        bool done = rank->step == job->length;
+        if (rank->n_taken < most->n_taken && (job->together || !done))
+            fail_msg("seed %u: rank %u, at step %llu, missed the action of step %llu", job->seed, r,
+                     (unsigned long long)rank->step,
+                     (unsigned long long)most->taken[rank->n_taken].step);
+    }
+    uint32_t all = 0;
+    for (size_t i = 0; i < most->n_taken; i++)
+        all |= most->taken[i].actions;
+    assert_int_equal(all & ~job->all_proposed, 0);
+    if (job->length == UINT64_MAX)
+        assert_int_equal(all, job->all_proposed);
+}
+
+/* ---- interleavings --------------------------------------------------------------------------- */
+
+/* Nobody has begun the step that a commit is for. */
+static void check_commit(const struct job *job, uint64_t commit_before)
+{
+    if (job->block.commit == commit_before)
+        return;
+    for (uint32_t r = 0; r < job->n_ranks; r++)
+        if (!job->ranks[r].ended && job->ranks[r].step > job->block.commit_step)
+            fail_msg("seed %u: step %llu is committed, rank %u has begun it", job->seed,
+                     (unsigned long long)job->block.commit_step, r);
+}
+
+static bool may_look(const struct job *job, const struct rank *rank)
+{
+    for (uint32_t r = 0; job->together && r < job->n_ranks; r++)
+        if (job->ranks[r].step < rank->step)
+            return false; /* still in the exchange of the step before */
+    return true;
+}
+
+static struct rank *choose(struct job *job)
+{
+    uint32_t sum = 0;
+    for (uint32_t r = 0; r < job->n_ranks; r++)
+        sum += job->ranks[r].weight;
+    uint32_t at = draw(job, sum), r = 0;
+    for (; at >= job->ranks[r].weight; r++)
+        at -= job->ranks[r].weight;
+    return &job->ranks[r];
+}
+
+/* One move of one rank; true once all have left. */
+static bool move(struct job *job)
+{
+    struct rank *rank = choose(job);
+    uint64_t commit = job->block.commit;
+    uint32_t actions = 0;
+    bool all_left = false, may_begin_step = false;
+    if (rank == &job->ranks[0])
+        maybe_propose(job);
+    if (rank->ended)
+        all_left = dpb_control_all_left(&rank->control);
+    else if (may_look(job, rank))
+        may_begin_step = dpb_control_try(&rank->control, rank->step, &actions);
+    check_commit(job, commit);
+    if (may_begin_step)
+        act(job, rank, actions);
+    return all_left;
+}
+
+static void test_interleavings(void **state)
+{
+    (void)state;
+    uint64_t n_taken = 0, n_unequal = 0;
+    for (uint32_t seed = 0; seed < SEEDS; seed++) {
+        struct job job;
+        uint32_t moves = 0;
+        job_make(&job, seed);
+        while (!move(&job))
+            if (++moves == PATIENCE)
+                fail_msg("seed %u: deadlock", seed);
+        for (uint32_t r = 0; r < job.n_ranks; r++) {
+            assert_true(job.ranks[r].ended);
+            assert_true(dpb_control_all_left(&job.ranks[r].control));
+            n_unequal += job.ranks[r].n_taken != job.ranks[0].n_taken;
+            n_taken += job.ranks[r].n_taken;
+        }
+        check_taken(&job);
+    }
+    /* The jobs were worth it: things happened, and ranks ended apart. */
+    assert_true(n_taken > 4 * SEEDS);
+    assert_true(n_unequal > 0);
+}
+
+/* ---- the same with real concurrency ---------------------------------------------------------- */
+
+struct thread_argument {
+    struct job *job;
+    struct rank *rank;
+    uint32_t seed;
+};
+
+static void pause_at_random(uint32_t *seed)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    if (*seed >> 28 == 0)
+        usleep(*seed >> 22 & 127);
+    else if (*seed >> 31)
+        sched_yield();
+}
+
+static bool may_begin(struct job *job, const struct rank *rank)
+{
+    for (uint32_t r = 0; job->together && r < job->n_ranks; r++)
+        if (__atomic_load_n(&job->ranks[r].step, __ATOMIC_ACQUIRE) < rank->step)
+            return false;
+    return true;
+}
+
+static void *run_rank(void *argument)
+{
+    struct thread_argument *a = argument;
+    struct rank *rank = a->rank;
+    uint32_t actions;
+    for (uint64_t moves = 0; !rank->ended && moves < PATIENCE; moves++) {
+        pause_at_random(&a->seed);
+        if (rank->control.rank == 0)
+            maybe_propose(a->job);
+        if (!may_begin(a->job, rank) || !dpb_control_try(&rank->control, rank->step, &actions))
+            continue;
+        uint64_t step = rank->step;
+        if (actions != 0)
+            rank->taken[rank->n_taken++] = (struct taken){step, actions};
+        rank->ended = step >= a->job->length || (actions & DPB_ACTION_STOP);
+        if (rank->ended)
+            dpb_control_leave(&rank->control);
+        else
+            __atomic_store_n(&rank->step, step + 1, __ATOMIC_RELEASE);
+    }
+    for (uint64_t moves = 0; moves < PATIENCE && !dpb_control_all_left(&rank->control); moves++)
+        pause_at_random(&a->seed);
+    return NULL;
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 0; seed < THREAD_SEEDS; seed++) {
+        struct job job;
+        pthread_t threads[MAX_RANKS];
+        struct thread_argument arguments[MAX_RANKS];
+        job_make(&job, 5000 + seed);
+        for (uint32_t r = 0; r < job.n_ranks; r++) {
+            arguments[r] = (struct thread_argument){&job, &job.ranks[r], seed * 64 + r};
+            assert_int_equal(pthread_create(&threads[r], NULL, run_rank, &arguments[r]), 0);
+        }
+        for (uint32_t r = 0; r < job.n_ranks; r++)
+            pthread_join(threads[r], NULL);
+        for (uint32_t r = 0; r < job.n_ranks; r++)
+            if (!job.ranks[r].ended)
+                fail_msg("seed %u: rank %u did not come to its end", seed, r);
+        check_taken(&job);
+    }
+}
+
+/* ---- by hand --------------------------------------------------------------------------------- */
+
+static struct dpb_control_block block;
+static struct dpb_control pair[2];
+
+static int make_pair(void **state)
+{
+    (void)state;
+    memset(&block, 0, sizeof block);
+    for (uint32_t r = 0; r < 2; r++)
+        dpb_control_init(&pair[r], &block, r, 2);
+    return 0;
+}
+
+/* The look of a rank: -1: has to wait; else the actions. */
+static int look(uint32_t rank, uint64_t step)
+{
+    uint32_t actions;
+    return dpb_control_try(&pair[rank], step, &actions) ? (int)actions : -1;
+}
+
+/* Rank 1 is at step 7 when rank 0 proposes at 3: both act at 9; what was proposed meanwhile, later.
+ */
+static void test_two_past_the_highest(void **state)
+{
+    (void)state;
+    assert_int_equal(look(0, 2), 0);
+    assert_int_equal(look(1, 6), 0);
+    dpb_control_propose(&pair[0], DPB_ACTION_TIMED);
+    assert_int_equal(look(0, 3), 0);
+    assert_int_equal(look(0, 4), 0);
+    assert_int_equal(look(0, 5), -1); /* two past its own acknowledgement, and no commit */
+    dpb_control_propose(&pair[0], DPB_ACTION_STOP);
+    assert_int_equal(look(1, 7), 0);
+    assert_int_equal(look(0, 5), 0); /* commits for 9 */
+    assert_int_equal(look(1, 8), 0);
+    assert_int_equal(look(1, 9), DPB_ACTION_TIMED);
+    for (uint64_t step = 6; step < 9; step++)
+        assert_int_equal(look(0, step), 0);
+    assert_int_equal(look(0, 9), DPB_ACTION_TIMED);
+    assert_int_equal(look(0, 10), 0); /* the stop is proposed */
+    assert_int_equal(look(1, 10), 0);
+    assert_int_equal(look(0, 11), 0); /* and committed for 12 */
+    assert_int_equal(look(1, 11), 0);
+    assert_int_equal(look(1, 12), DPB_ACTION_STOP);
+    assert_int_equal(look(0, 12), DPB_ACTION_STOP);
+}
+
+/* A rank that has done its steps is not waited for, whichever of the two it is. */
+static void test_one_has_left(void **state)
+{
+    (void)state;
+    assert_int_equal(look(1, 0), 0);
+    dpb_control_leave(&pair[1]);
+    assert_false(dpb_control_all_left(&pair[1]));
+    dpb_control_propose(&pair[0], DPB_ACTION_STOP);
+    assert_int_equal(look(0, 1), 0);
+    assert_int_equal(look(0, 2), 0);
+    assert_int_equal(look(0, 3), DPB_ACTION_STOP);
+
+    make_pair(NULL);
+    dpb_control_propose(&pair[0], DPB_ACTION_TIMED);
+    assert_int_equal(look(0, 9), 0);
+    dpb_control_leave(&pair[0]); /* with a round under way */
+    assert_int_equal(look(1, 3), 0);
+    assert_int_equal(look(1, 4), 0);
+    assert_int_equal(look(1, 5), -1);
+    assert_false(dpb_control_all_left(&pair[0])); /* commits */
+    for (uint64_t step = 5; step < 11; step++)
+        assert_int_equal(look(1, step), 0);
+    assert_int_equal(look(1, 11), DPB_ACTION_TIMED); /* rank 0 had acknowledged at 9 */
+    dpb_control_propose(&pair[0], DPB_ACTION_STOP);  /* and another */
+    assert_false(dpb_control_all_left(&pair[0]));
+    assert_int_equal(look(1, 12), 0);
+    assert_false(dpb_control_all_left(&pair[0]));
+    assert_int_equal(look(1, 13), 0);
+    assert_int_equal(look(1, 14), DPB_ACTION_STOP); /* rank 0 had left before */
+    dpb_control_leave(&pair[1]);
+    assert_true(dpb_control_all_left(&pair[0]) && dpb_control_all_left(&pair[1]));
+}
+
+/* A run of five steps in which gradients are exchanged: rank 1 has acknowledged and left at its
+ * end, so rank 0 must not act at its own end, where rank 1 did not. */
+static void test_last_steps(void **state)
+{
+    (void)state;
+    dpb_control_propose(&pair[0], DPB_ACTION_STOP | DPB_ACTION_INTERRUPTED);
+    assert_int_equal(look(1, 3), 0);
+    assert_int_equal(look(0, 3), 0);
+    assert_int_equal(look(1, 4), 0);
+    assert_int_equal(look(1, 5), 0);
+    dpb_control_leave(&pair[1]);
+    assert_int_equal(look(0, 4), 0);
+    assert_int_equal(look(0, 5), 0);
+}
+
+/* A peer that never comes ends the wait at the deadline, with a message. */
+static void test_deadline(void **state)
+{
+    uint32_t actions;
+    dpb_status status;
+    (void)state;
+    assert_int_equal(dpb_board_create(2, 4096, &dpb_world.board), DPB_OK);
+    dpb_world.timeout_ns = 50000000;
+    dpb_control_propose(&pair[0], DPB_ACTION_STOP);
+    assert_int_equal(dpb_control_look(&pair[0], 4, &actions), DPB_OK);
+    assert_int_equal(dpb_control_look(&pair[0], 5, &actions), DPB_OK);
+    assert_int_equal(dpb_control_look(&pair[0], 6, &actions), DPB_TIMEOUT);
+    assert_non_null(strstr(dpb_first_error(&status), "step 6"));
+    dpb_first_error_clear();
+    dpb_board_end_job(dpb_world.board);
+    assert_int_equal(dpb_control_look(&pair[0], 6, &actions), DPB_PEER);
+    dpb_board_destroy(dpb_world.board);
+    dpb_world.board = NULL;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_interleavings),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test_setup(test_two_past_the_highest, make_pair),
+        cmocka_unit_test_setup(test_one_has_left, make_pair),
+        cmocka_unit_test_setup(test_last_steps, make_pair),
+        cmocka_unit_test_setup(test_deadline, make_pair),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
