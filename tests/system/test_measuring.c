@@ -182,7 +182,7 @@ static void test_steps_add_up(void **state)
     (void)state;
     timed_run(&command, 0,
               "run.steps=%d run.warmup_steps=%d device.forward=5 device.backward=12 comm.name=shm "
-              "run.workers=2 data.fetch=3",
+              "run.workers=2",
               STEPS, WARM);
     assert_int_equal(timed_trace(0, passes), STEPS + WARM);
     for (size_t i = 0; i + 1 < STEPS; i++)
@@ -190,7 +190,7 @@ static void test_steps_add_up(void **state)
     double wall = (double)(passes[STEPS + WARM - 1].forward.begin - passes[WARM].forward.begin);
     /* A step lasts as long as its slowest rank, so their sum may be more by what the ranks differ.
      */
-    if (!(sum >= wall - 0.3e6 && sum <= 1.05 * wall))
+    if (!(sum >= 0.99 * wall && sum <= 1.05 * wall))
         fail_msg("%d steps sum to %.3f ms, the clock says %.3f", STEPS - 1, sum / 1e6, wall / 1e6);
     double elapsed_s = json_number_at(command.json, "timing.elapsed_ns") / 1e9;
     assert_true(elapsed_s >= STEPS * 0.017 && elapsed_s <= command.seconds);
@@ -204,7 +204,7 @@ static void test_steps_add_up(void **state)
     for (size_t i = 0; i + 1 < STEPS; i++)
         sum += step_ns(command.json, i);
     wall = (double)(passes[STEPS].forward.begin - passes[1].forward.begin);
-    if (!(fabs(sum - wall) <= 0.001 * wall))
+    if (!(fabs(sum - wall) <= 0.01 * wall))
         fail_msg("%d steps sum to %.3f ms, the clock says %.3f", STEPS - 1, sum / 1e6, wall / 1e6);
     command_free(&command);
 }
@@ -276,13 +276,26 @@ static void test_seconds_and_evaluation(void **state)
     command_free(&command);
 }
 
+/* Workers that do not exchange end apart, by more than the deadline of a wait. */
+static void test_ends_apart(void **state)
+{
+    struct command command;
+    (void)state;
+    timed_run(&command, 0,
+              "comm.name=independent run.workers=2 run.timeout_s=1 run.steps=30 device.late_rank=1 "
+              "device.late=60");
+    assert_int_equal(json_number_at(command.json, "ranks.0.steps"), 30);
+    assert_int_equal(json_number_at(command.json, "ranks.1.steps"), 30);
+    command_free(&command);
+}
+
 int main(void)
 {
     enum { N_CASES = sizeof cases / sizeof cases[0] };
     static const struct CMUnitTest others[] = {
-        cmocka_unit_test(test_warm_up_by_count), cmocka_unit_test(test_warm_up_by_gate),
-        cmocka_unit_test(test_steps_add_up), cmocka_unit_test(test_clock_jumps),
-        cmocka_unit_test(test_seconds_and_evaluation)};
+        cmocka_unit_test(test_warm_up_by_count),       cmocka_unit_test(test_warm_up_by_gate),
+        cmocka_unit_test(test_steps_add_up),           cmocka_unit_test(test_clock_jumps),
+        cmocka_unit_test(test_seconds_and_evaluation), cmocka_unit_test(test_ends_apart)};
     enum { N_OTHERS = sizeof others / sizeof others[0] };
     struct CMUnitTest tests[N_CASES + N_OTHERS];
     for (size_t i = 0; i < N_CASES; i++)
