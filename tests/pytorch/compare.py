@@ -165,6 +165,17 @@ CASES = [
     ("resnet50", ["version=v2"], 2, (3, 64, 64), lambda n: ResNet50(n, "v2")),
     ("resnet101", [], 2, (3, 64, 64), None),
     ("resnet152", [], 2, (3, 64, 64), None),
+    ("alexnet", [], 2, (3, 99, 99), None),
+    ("vgg11", [], 2, (3, 64, 64), None),
+    ("vgg16", [], 2, (3, 64, 64), None),
+    ("vgg19", [], 2, (3, 64, 64), None),
+    ("googlenet", [], 2, (3, 64, 64), None),
+    ("inception3", [], 2, (3, 107, 107), None),
+    ("overfeat", [], 2, (3, 103, 103), None),
+    ("densenet40_k12", [], 2, (3, 32, 32), None),
+    ("densenet100_k12", [], 2, (3, 16, 16), None),
+    ("densenet100_k24", [], 2, (3, 16, 16), None),
+    ("cifar_cnn", [], 4, (3, 32, 32), None),
 ]
 
 # ------------------------------------------------------------------------- networks from a graph

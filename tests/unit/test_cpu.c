@@ -786,6 +786,41 @@ static void test_resnet50(void **unused)
     check_in(DPB_PRECISION_FP32, &subject, LOSS);
 }
 
+/* ImageNet's networks on the smallest images that their windows take. Their dense layers take
+ * seconds and are alike: not each in each precision. */
+static void test_imagenet_chains(void **unused)
+{
+    (void)unused;
+    const struct subject alexnet = {"alexnet", "alexnet", NULL, 67, 2, DPB_UINT8, DPB_CHW};
+    const struct subject vgg11 = {"vgg", "vgg11", NULL, 32, 2, DPB_UINT8, DPB_HWC};
+    const struct subject overfeat = {"overfeat", "overfeat", NULL, 71, 2, DPB_FP32, DPB_CHW};
+    check_subject(&alexnet, OPS);
+    check_in(DPB_PRECISION_FP32, &vgg11, OPS);
+    check_in(DPB_PRECISION_BF16, &overfeat, OPS);
+}
+
+static void test_inception(void **unused)
+{
+    (void)unused;
+    check_subject(&(struct subject){"googlenet", "googlenet", NULL, 33, 2, DPB_UINT8, DPB_HWC},
+                  ALL - EVALUATION);
+    check_subject(&(struct subject){"inception3", "inception3", NULL, 75, 2, DPB_UINT8, DPB_CHW},
+                  OPS | REPEAT);
+}
+
+static void test_densenet(void **unused)
+{
+    (void)unused;
+    check_subject(&(struct subject){"densenet", "densenet40_k12", NULL, 8, 2, DPB_UINT8, DPB_CHW},
+                  OPS | REPEAT);
+}
+
+static void test_cifar_cnn(void **unused)
+{
+    (void)unused;
+    check_subject(&(struct subject){"cifar_cnn", "cifar_cnn", NULL, 0, 2, DPB_UINT8, DPB_HWC}, ALL);
+}
+
 /* A program compiled without training: less memory, the same numbers, and no backward. */
 static void test_forward_only(void **unused)
 {
@@ -851,11 +886,13 @@ static void test_refusals(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tiny),     cmocka_unit_test(test_odd),
-        cmocka_unit_test(test_lenet),    cmocka_unit_test(test_alexnet_cifar10),
-        cmocka_unit_test(test_mlp),      cmocka_unit_test(test_resnet_cifar),
-        cmocka_unit_test(test_resnet50), cmocka_unit_test(test_forward_only),
-        cmocka_unit_test(test_ties),     cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_tiny),      cmocka_unit_test(test_odd),
+        cmocka_unit_test(test_lenet),     cmocka_unit_test(test_alexnet_cifar10),
+        cmocka_unit_test(test_mlp),       cmocka_unit_test(test_resnet_cifar),
+        cmocka_unit_test(test_resnet50),  cmocka_unit_test(test_imagenet_chains),
+        cmocka_unit_test(test_inception), cmocka_unit_test(test_densenet),
+        cmocka_unit_test(test_cifar_cnn), cmocka_unit_test(test_forward_only),
+        cmocka_unit_test(test_ties),      cmocka_unit_test(test_refusals),
     };
     /* Tests share the cores with others: threads that spin for one another would wait for long. */
     setenv("OMP_WAIT_POLICY", "passive", 1);

@@ -123,6 +123,18 @@ static void test_parameters(void **unused)
         {"lenet", "lenet", NULL, 10, 1663370},
         {"alexnet_cifar10", "alexnet_cifar10", NULL, 11, 1756619},
         {"mlp", "mlp", NULL, 10, 20922378},
+        {"alexnet", "alexnet", NULL, 1001, 61842345},
+        {"vgg", "vgg11", NULL, 1001, 132867433},
+        {"vgg", "vgg16", NULL, 1001, 138361641},
+        {"vgg", "vgg19", NULL, 1001, 143671337},
+        {"vgg", "vgg16", NULL, 1000, 138357544}, /* torchvision's */
+        {"googlenet", "googlenet", NULL, 1001, 6999577},
+        {"inception3", "inception3", NULL, 1001, 23819401},
+        {"overfeat", "overfeat", NULL, 1001, 145924969},
+        {"densenet", "densenet40_k12", NULL, 10, 1019722},
+        {"densenet", "densenet100_k12", NULL, 10, 6979642},
+        {"densenet", "densenet100_k24", NULL, 10, 27249082},
+        {"cifar_cnn", "cifar_cnn", NULL, 10, 1250858},
         {"resnet_cifar", "resnet20", NULL, 11, 269787},
         {"resnet_cifar", "resnet32", NULL, 11, 464219},
         {"resnet_cifar", "resnet44", NULL, 11, 658651},
@@ -215,6 +227,135 @@ static void test_macs_of_resnet50(void **unused)
     dpb_graph_destroy(graph);
 }
 
+static void assert_macs(const char *file, const char *name, uint32_t nclass, uint64_t macs)
+{
+    struct dpb_graph *graph = build(file, name, NULL, nclass);
+    if (graph->macs != macs)
+        fail_msg("%s: %llu multiply-accumulates, by hand %llu", name,
+                 (unsigned long long)graph->macs, (unsigned long long)macs);
+    dpb_graph_destroy(graph);
+}
+
+/* Networks that are one chain: output pixels x output channels x (kernel x input channels). */
+static void test_macs_of_chains(void **unused)
+{
+    (void)unused;
+    assert_macs("alexnet", "alexnet", 1001,
+                55 * 55 * 64 * (11 * 11 * 3) + 27 * 27 * 192 * (5 * 5 * 64) +
+                    13 * 13 * 384 * (3 * 3 * 192) + 13 * 13 * 384 * (3 * 3 * 384) +
+                    13 * 13 * 256 * (3 * 3 * 384) + 4096 * (6 * 6 * 256) + 4096 * 4096 +
+                    1001 * 4096);
+    assert_macs("overfeat", "overfeat", 1001,
+                UINT64_C(56) * 56 * 96 * (11 * 11 * 3) + 24 * 24 * 256 * (5 * 5 * 96) +
+                    12 * 12 * 512 * (3 * 3 * 256) + 12 * 12 * 1024 * (3 * 3 * 512) +
+                    12 * 12 * 1024 * (3 * 3 * 1024) + 3072 * (6 * 6 * 1024) + 4096 * 3072 +
+                    1001 * 4096);
+    assert_macs("cifar_cnn", "cifar_cnn", 10,
+                32 * 32 * 32 * (3 * 3 * 3) + 30 * 30 * 32 * (3 * 3 * 32) +
+                    15 * 15 * 64 * (3 * 3 * 32) + 13 * 13 * 64 * (3 * 3 * 64) + 512 * (6 * 6 * 64) +
+                    10 * 512);
+    uint64_t first = UINT64_C(224) * 224 * 64 * (3 * 3 * 3) + 112 * 112 * 128 * (3 * 3 * 64) +
+                     56 * 56 * 256 * (3 * 3 * 128) + 28 * 28 * 512 * (3 * 3 * 256) +
+                     14 * 14 * 512 * (3 * 3 * 512); /* the first of each group */
+    uint64_t square64 = UINT64_C(224) * 224 * 64 * (3 * 3 * 64);
+    uint64_t square128 = UINT64_C(112) * 112 * 128 * (3 * 3 * 128);
+    uint64_t square256 = UINT64_C(56) * 56 * 256 * (3 * 3 * 256);
+    uint64_t square512 = UINT64_C(28) * 28 * 512 * (3 * 3 * 512);
+    uint64_t last512 = UINT64_C(14) * 14 * 512 * (3 * 3 * 512);
+    uint64_t dense = 4096 * (7 * 7 * 512) + 4096 * 4096 + 1001 * 4096;
+    assert_macs("vgg", "vgg11", 1001, first + square256 + square512 + last512 + dense);
+    assert_macs("vgg", "vgg16", 1001,
+                first + square64 + square128 + 2 * (square256 + square512 + last512) + dense);
+    assert_macs("vgg", "vgg19", 1001,
+                first + square64 + square128 + 3 * (square256 + square512 + last512) + dense);
+}
+
+/* A dense block: layer i reads `in` + i x growth channels. */
+static uint64_t dense_block_macs(uint64_t pixels, uint64_t in, uint64_t n_layers, uint64_t growth)
+{
+    return pixels * growth * 3 * 3 * (n_layers * in + growth * (n_layers * (n_layers - 1) / 2));
+}
+
+static uint64_t densenet_macs(uint64_t n_layers, uint64_t growth)
+{
+    uint64_t c1 = 16 + n_layers * growth, c2 = c1 + n_layers * growth, c3 = c2 + n_layers * growth;
+    uint64_t stem = 32 * 32 * 16 * (3 * 3 * 3);
+    uint64_t transitions = 32 * 32 * c1 * c1 + 16 * 16 * c2 * c2; /* before their pools */
+    return stem + dense_block_macs(32 * 32, 16, n_layers, growth) +
+           dense_block_macs(16 * 16, c1, n_layers, growth) +
+           dense_block_macs(8 * 8, c2, n_layers, growth) + transitions + 10 * c3;
+}
+
+static void test_macs_of_densenet(void **unused)
+{
+    (void)unused;
+    assert_macs("densenet", "densenet40_k12", 10, densenet_macs(12, 12));
+    assert_macs("densenet", "densenet100_k12", 10, densenet_macs(32, 12));
+    assert_macs("densenet", "densenet100_k24", 10, densenet_macs(32, 24));
+}
+
+/* Multiply-accumulates a pixel of a GoogLeNet block: everything in it is of stride 1. */
+static uint64_t inception_macs(uint64_t in, uint64_t c1, uint64_t reduce3, uint64_t c3,
+                               uint64_t reduce5, uint64_t c5, uint64_t pool)
+{
+    return in * (c1 + reduce3 + reduce5 + pool) + 3 * 3 * reduce3 * c3 + 5 * 5 * reduce5 * c5;
+}
+
+static void test_macs_of_googlenet(void **unused)
+{
+    (void)unused;
+    uint64_t stem =
+        UINT64_C(112) * 112 * 64 * (7 * 7 * 3) + 56 * 56 * 64 * 64 + 56 * 56 * 192 * (3 * 3 * 64);
+    uint64_t blocks28 = inception_macs(192, 64, 96, 128, 16, 32, 32) +
+                        inception_macs(256, 128, 128, 192, 32, 96, 64);
+    uint64_t blocks14 = inception_macs(480, 192, 96, 208, 16, 48, 64) +
+                        inception_macs(512, 160, 112, 224, 24, 64, 64) +
+                        inception_macs(512, 128, 128, 256, 24, 64, 64) +
+                        inception_macs(512, 112, 144, 288, 32, 64, 64) +
+                        inception_macs(528, 256, 160, 320, 32, 128, 128);
+    uint64_t blocks7 = inception_macs(832, 256, 160, 320, 32, 128, 128) +
+                       inception_macs(832, 384, 192, 384, 48, 128, 128);
+    assert_macs("googlenet", "googlenet", 1001,
+                stem + 28 * 28 * blocks28 + 14 * 14 * blocks14 + 7 * 7 * blocks7 + 1001 * 1024);
+}
+
+/* Blocks of Inception v3, a pixel. */
+static uint64_t inception_a_macs(uint64_t in, uint64_t pool)
+{
+    return in * (64 + 48 + 64 + pool) + 5 * 5 * 48 * 64 + 3 * 3 * (64 * 96 + 96 * 96);
+}
+
+static uint64_t inception_b_macs(uint64_t width)
+{
+    uint64_t single = 7 * width * width + 7 * width * 192;
+    uint64_t twice = 3 * 7 * width * width + 7 * width * 192;
+    return 768 * (192 + width + width + 192) + single + twice;
+}
+
+static uint64_t inception_c_macs(uint64_t in)
+{
+    return in * (320 + 384 + 448 + 192) + 2 * 3 * 384 * 384 + 3 * 3 * 448 * 384 + 2 * 3 * 384 * 384;
+}
+
+static void test_macs_of_inception3(void **unused)
+{
+    (void)unused;
+    uint64_t stem = 149 * 149 * 32 * (3 * 3 * 3) + UINT64_C(147) * 147 * 32 * (3 * 3 * 32) +
+                    UINT64_C(147) * 147 * 64 * (3 * 3 * 32) + 73 * 73 * 80 * 64 +
+                    UINT64_C(71) * 71 * 192 * (3 * 3 * 80);
+    uint64_t blocks35 =
+        inception_a_macs(192, 32) + inception_a_macs(256, 64) + inception_a_macs(288, 64);
+    uint64_t reduction35 = 35 * 35 * (288 * 64 + 64 * 96 * (3 * 3)) +
+                           UINT64_C(17) * 17 * (3 * 3) * (288 * 384 + 96 * 96);
+    uint64_t blocks17 = inception_b_macs(128) + 2 * inception_b_macs(160) + inception_b_macs(192);
+    uint64_t reduction17 = UINT64_C(17) * 17 * (768 * 192 * 2 + 2 * 7 * 192 * 192) +
+                           8 * 8 * (3 * 3) * (192 * 320 + 192 * 192);
+    uint64_t blocks8 = inception_c_macs(1280) + inception_c_macs(2048);
+    assert_macs("inception3", "inception3", 1001,
+                stem + 35 * 35 * blocks35 + reduction35 + 17 * 17 * blocks17 + reduction17 +
+                    8 * 8 * blocks8 + 1001 * 2048);
+}
+
 /* --------------------------------------------------------------------------------------- shapes */
 
 static void assert_shape(const struct dpb_graph *graph, const char *name, uint32_t c, uint32_t h,
@@ -274,6 +415,105 @@ static void test_shapes(void **unused)
     assert_int_equal(node_of(resnet50, "layer2.0.conv1")->window.stride_h, 2);
     assert_int_equal(node_of(resnet50, "layer2.0.conv2")->window.stride_h, 1);
     dpb_graph_destroy(resnet50);
+}
+
+static void test_shapes_of_chains(void **unused)
+{
+    (void)unused;
+    struct dpb_graph *alexnet = build("alexnet", "alexnet", NULL, 1000);
+    assert_shape(alexnet, "conv1", 64, 55, 55);
+    assert_shape(alexnet, "pool1", 64, 27, 27);
+    assert_shape(alexnet, "pool2", 192, 13, 13);
+    assert_shape(alexnet, "pool5", 256, 6, 6);
+    assert_padding(alexnet, "conv1", 0, 0);
+    assert_padding(alexnet, "conv2", 2, 2);
+    assert_padding(alexnet, "pool5", 0, 0);
+    assert_true(node_of(alexnet, "dropout_fc2")->rate == 0.5);
+    dpb_graph_destroy(alexnet);
+
+    struct dpb_graph *overfeat = build("overfeat", "overfeat", NULL, 1000);
+    assert_shape(overfeat, "conv1", 96, 56, 56);
+    assert_shape(overfeat, "conv2", 256, 24, 24);
+    assert_shape(overfeat, "pool5", 1024, 6, 6);
+    assert_padding(overfeat, "conv2", 0, 0);
+    assert_padding(overfeat, "conv3", 1, 1);
+    dpb_graph_destroy(overfeat);
+
+    struct dpb_graph *vgg11 = build("vgg", "vgg11", NULL, 1000);
+    assert_shape(vgg11, "pool1", 64, 112, 112);
+    assert_shape(vgg11, "pool4", 512, 14, 14);
+    assert_shape(vgg11, "pool5", 512, 7, 7);
+    assert_padding(vgg11, "conv5_2", 1, 1);
+    assert_true(node_of(vgg11, "dropout_fc1")->rate == 0.5);
+    dpb_graph_destroy(vgg11);
+    const struct dpb_shape small = {3, 32, 32};
+    vgg11 = build_as(load_model("vgg", "vgg11"), NULL, small, 10);
+    assert_shape(vgg11, "pool5", 512, 1, 1);
+    dpb_graph_destroy(vgg11);
+
+    struct dpb_graph *cifar_cnn = build("cifar_cnn", "cifar_cnn", NULL, 10);
+    assert_shape(cifar_cnn, "conv1", 32, 32, 32);
+    assert_shape(cifar_cnn, "dropout2", 32, 15, 15);
+    assert_shape(cifar_cnn, "dropout4", 64, 6, 6);
+    assert_padding(cifar_cnn, "conv3", 1, 1);
+    assert_padding(cifar_cnn, "conv4", 0, 0);
+    assert_true(node_of(cifar_cnn, "dropout2")->rate == 0.25);
+    assert_true(node_of(cifar_cnn, "dropout4")->rate == 0.25);
+    assert_true(node_of(cifar_cnn, "dropout_fc1")->rate == 0.5);
+    dpb_graph_destroy(cifar_cnn);
+}
+
+static void test_shapes_of_blocks(void **unused)
+{
+    (void)unused;
+    struct dpb_graph *googlenet = build("googlenet", "googlenet", NULL, 1000);
+    assert_shape(googlenet, "pool2", 192, 28, 28);
+    assert_shape(googlenet, "inception3a.concat", 256, 28, 28);
+    assert_shape(googlenet, "inception3b.concat", 480, 28, 28);
+    assert_shape(googlenet, "pool3", 480, 14, 14);
+    assert_shape(googlenet, "inception4e.concat", 832, 14, 14);
+    assert_shape(googlenet, "pool4", 832, 7, 7);
+    assert_shape(googlenet, "inception5b.concat", 1024, 7, 7);
+    assert_padding(googlenet, "conv1", 2, 3);
+    assert_padding(googlenet, "pool1", 0, 1);
+    assert_padding(googlenet, "inception3a.pool", 1, 1);
+    assert_true(node_of(googlenet, "dropout")->rate == 0.4);
+    dpb_graph_destroy(googlenet);
+
+    struct dpb_graph *inception3 = build("inception3", "inception3", NULL, 1000);
+    assert_shape(inception3, "conv2b", 64, 147, 147);
+    assert_shape(inception3, "pool5a", 192, 35, 35);
+    assert_shape(inception3, "mixed5b.concat", 256, 35, 35);
+    assert_shape(inception3, "mixed5d.concat", 288, 35, 35);
+    assert_shape(inception3, "mixed6a.concat", 768, 17, 17);
+    assert_shape(inception3, "mixed6e.concat", 768, 17, 17);
+    assert_shape(inception3, "mixed7a.concat", 1280, 8, 8);
+    assert_shape(inception3, "mixed7b.concat", 2048, 8, 8);
+    assert_shape(inception3, "mixed7c.concat", 2048, 8, 8);
+    assert_padding(inception3, "conv1a", 0, 0);
+    assert_padding(inception3, "conv2b", 1, 1);
+    assert_padding(inception3, "mixed5b.pool", 1, 1);
+    assert_padding(inception3, "mixed6a.conv3x3", 0, 0);
+    assert_int_equal(node_of(inception3, "mixed7c.pool")->op, DPB_OP_MEAN_POOL);
+    const struct dpb_window *window = &node_of(inception3, "mixed6b.conv7x7_2")->window;
+    assert_true(window->kernel_h == 1 && window->kernel_w == 7);
+    assert_true(window->pad_top == 0 && window->pad_left == 3 && window->pad_right == 3);
+    window = &node_of(inception3, "mixed6b.conv7x7dbl_2")->window;
+    assert_true(window->kernel_h == 7 && window->kernel_w == 1);
+    assert_true(node_of(inception3, "bn1a")->epsilon == 1e-3);
+    assert_true(node_of(inception3, "bn1a")->weight == DPB_NONE);
+    assert_true(node_of(inception3, "dropout")->rate == 0.2);
+    dpb_graph_destroy(inception3);
+
+    struct dpb_graph *densenet = build("densenet", "densenet40_k12", NULL, 10);
+    assert_shape(densenet, "block1.concat12", 160, 32, 32);
+    assert_shape(densenet, "transition.pool1", 160, 16, 16);
+    assert_shape(densenet, "block2.concat12", 304, 16, 16);
+    assert_shape(densenet, "block3.concat12", 448, 8, 8);
+    assert_shape(densenet, "relu1", 448, 8, 8);
+    assert_int_equal(node_of(densenet, "block3.conv12")->bias, DPB_NONE);
+    assert_padding(densenet, "block1.conv1", 1, 1);
+    dpb_graph_destroy(densenet);
 }
 
 static void test_tiny_has_every_op(void **unused)
@@ -402,9 +642,17 @@ static void check_states(const struct dpb_graph *graph)
 
 static void test_layout(void **unused)
 {
-    static const char *const models[][2] = {
-        {"tiny", "tiny"},   {"tiny", "tiny_dense"},       {"tiny", "tiny_bn"},
-        {"lenet", "lenet"}, {"resnet_cifar", "resnet20"}, {"resnet", "resnet50"}};
+    static const char *const models[][2] = {{"tiny", "tiny"},
+                                            {"tiny", "tiny_dense"},
+                                            {"tiny", "tiny_bn"},
+                                            {"lenet", "lenet"},
+                                            {"resnet_cifar", "resnet20"},
+                                            {"resnet", "resnet50"},
+                                            {"vgg", "vgg19"},
+                                            {"googlenet", "googlenet"},
+                                            {"inception3", "inception3"},
+                                            {"densenet", "densenet100_k24"},
+                                            {"cifar_cnn", "cifar_cnn"}};
     (void)unused;
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         struct dpb_graph *graph = build(models[i][0], models[i][1], NULL, 7);
@@ -759,7 +1007,13 @@ int main(void)
         cmocka_unit_test(test_parameters),
         cmocka_unit_test(test_macs_of_small_models),
         cmocka_unit_test(test_macs_of_resnet50),
+        cmocka_unit_test(test_macs_of_chains),
+        cmocka_unit_test(test_macs_of_densenet),
+        cmocka_unit_test(test_macs_of_googlenet),
+        cmocka_unit_test(test_macs_of_inception3),
         cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_shapes_of_chains),
+        cmocka_unit_test(test_shapes_of_blocks),
         cmocka_unit_test(test_tiny_has_every_op),
         cmocka_unit_test(test_same_padding),
         cmocka_unit_test(test_layout),

@@ -1,0 +1,96 @@
+/*
+ * densenet.c - DenseNet for CIFAR-10: depth 40 with growth rate 12, depth 100 with 12 and 24.
+ *
+ * The basic form: no bottlenecks, transitions that keep all channels. Three dense blocks of (depth
+ * - 4) / 3 layers each; a layer reads all that its block has so far and adds `growth` channels.
+ *
+ * Huang, Liu, van der Maaten, Weinberger: Densely connected convolutional networks. CVPR 2017.
+ */
+#include "residual.h"
+
+static void describe(const void *options, struct dpb_model_info *info)
+{
+    (void)options;
+    *info =
+        (struct dpb_model_info){.input = {3, 32, 32}, .nclass = 10, .batch = 64, .any_image = true};
+}
+
+static uint32_t bn_relu(const struct net *net, const char *prefix, int number, uint32_t x)
+{
+    x = batch_norm(net, layer_name(prefix, "bn", number), x);
+    return relu(net, layer_name(prefix, "relu", number), x);
+}
+
+static uint32_t bn_relu_conv(const struct net *net, const char *prefix, int number, uint32_t x,
+                             uint32_t channels, uint32_t kernel)
+{
+    x = bn_relu(net, prefix, number, x);
+    return conv(net, layer_name(prefix, "conv", number), x, channels, kernel, 1);
+}
+
+static uint32_t dense_block(const struct net *net, int number, int n_layers, uint32_t growth,
+                            uint32_t x)
+{
+    char prefix[24];
+    snprintf(prefix, sizeof prefix, "block%d.", number);
+    for (int i = 1; i <= n_layers; i++) {
+        uint32_t y = bn_relu_conv(net, prefix, i, x, growth, 3);
+        struct name name = layer_name(prefix, "concat", i);
+        x = net->g->concat(net->b, name.text, (const uint32_t[]){x, y}, 2);
+    }
+    return x;
+}
+
+static uint32_t transition(const struct net *net, int number, uint32_t x)
+{
+    const struct dpb_pool_args halve = {.kernel = 2, .stride = 2, .padding = DPB_PAD_VALID};
+    const char *prefix = "transition.";
+    uint32_t channels = net->g->shape(net->b, x).c;
+    x = bn_relu_conv(net, prefix, number, x, channels, 1);
+    return net->g->mean_pool(net->b, layer_name(prefix, "pool", number).text, x, &halve);
+}
+
+static dpb_status build(const struct dpb_graph_ops *g, struct dpb_graph_builder *b, int depth,
+                        uint32_t growth, uint32_t nclass)
+{
+    const struct net net = {g, b, DPB_PAD_SAME};
+    int n_layers = (depth - 4) / 3;
+    uint32_t x = g->input(b);                               /* 3 x 32 x 32 */
+    x = conv(&net, layer_name("", "conv", 1), x, 16, 3, 1); /* 16 x 32 x 32 */
+    x = dense_block(&net, 1, n_layers, growth, x); /* 160 x 32 x 32 at depth 40, growth 12 */
+    x = transition(&net, 1, x);                    /* 160 x 16 x 16 */
+    x = dense_block(&net, 2, n_layers, growth, x); /* 304 x 16 x 16 */
+    x = transition(&net, 2, x);                    /* 304 x 8 x 8 */
+    x = dense_block(&net, 3, n_layers, growth, x); /* 448 x 8 x 8 */
+    x = bn_relu(&net, "", 1, x);
+    classify(&net, x, nclass);
+    return DPB_OK;
+}
+
+#define DENSENET(DEPTH, GROWTH, NEXT)                                                         \
+    static dpb_status build_##DEPTH##_k##GROWTH(const void *options,                          \
+                                                const struct dpb_graph_ops *g,                \
+                                                struct dpb_graph_builder *b, uint32_t nclass) \
+    {                                                                                         \
+        (void)options;                                                                        \
+        return build(g, b, DEPTH, GROWTH, nclass);                                            \
+    }                                                                                         \
+    static const struct dpb_model_ops ops_##DEPTH##_k##GROWTH = {                             \
+        .describe = describe, .build = build_##DEPTH##_k##GROWTH};                            \
+    static const struct dpb_plugin densenet##DEPTH##_k##GROWTH = {                            \
+        DPB_PLUGIN_HEAD(MODEL, ops_##DEPTH##_k##GROWTH),                                      \
+        .name = "densenet" #DEPTH "_k" #GROWTH,                                               \
+        .version = DPB_VERSION,                                                               \
+        .summary = "DenseNet-" #DEPTH " for 32x32 images: growth rate " #GROWTH,              \
+        .next = NEXT,                                                                         \
+    };
+
+DENSENET(100, 24, NULL)
+DENSENET(100, 12, &densenet100_k24)
+DENSENET(40, 12, &densenet100_k12)
+
+const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
+{
+    (void)host;
+    return &densenet40_k12;
+}

@@ -1,0 +1,49 @@
+/*
+ * overfeat.c - OverFeat's fast model for ImageNet. Of small images the last pool needs 71x71.
+ *
+ * Sermanet, Eigen, Zhang, Mathieu, Fergus, LeCun: OverFeat: integrated recognition, localization
+ * and detection using convolutional networks. ICLR 2014.
+ */
+#include "layers.h"
+
+static void describe(const void *options, struct dpb_model_info *info)
+{
+    (void)options;
+    *info = (struct dpb_model_info){
+        .input = {3, 231, 231}, .nclass = 1000, .batch = 32, .any_image = true};
+}
+
+static dpb_status build(const void *options, const struct dpb_graph_ops *g,
+                        struct dpb_graph_builder *b, uint32_t nclass)
+{
+    (void)options;
+    const struct net net = {g, b, ""};
+    uint32_t x = g->input(b);                                     /* 3 x 231 x 231 */
+    x = conv_relu_window(&net, "1", x, 96, 11, 4, DPB_PAD_VALID); /* 96 x 56 x 56 */
+    x = max_pool(&net, "1", x, 2, 2, DPB_PAD_VALID);              /* 96 x 28 x 28 */
+    x = conv_relu_window(&net, "2", x, 256, 5, 1, DPB_PAD_VALID); /* 256 x 24 x 24 */
+    x = max_pool(&net, "2", x, 2, 2, DPB_PAD_VALID);              /* 256 x 12 x 12 */
+    x = conv_relu(&net, "3", x, 512, 3);
+    x = conv_relu(&net, "4", x, 1024, 3);
+    x = conv_relu(&net, "5", x, 1024, 3);
+    x = max_pool(&net, "5", x, 2, 2, DPB_PAD_VALID); /* 1024 x 6 x 6 */
+    x = hidden(&net, "1", x, 3072, 0.5);
+    x = hidden(&net, "2", x, 4096, 0.5);
+    classify(&net, "3", x, nclass);
+    return DPB_OK;
+}
+
+static const struct dpb_model_ops ops = {.describe = describe, .build = build};
+
+static const struct dpb_plugin plugin = {
+    DPB_PLUGIN_HEAD(MODEL, ops),
+    .name = "overfeat",
+    .version = DPB_VERSION,
+    .summary = "OverFeat (fast) for ImageNet: 5 convolutions, 3 wide dense layers",
+};
+
+const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
+{
+    (void)host;
+    return &plugin;
+}
