@@ -55,8 +55,7 @@ static void commit_if_all_acked(struct dpb_control *control)
     struct dpb_control_block *block = control->block;
     uint64_t highest = 0;
     for (uint32_t rank = 0; rank < control->n_ranks; rank++) {
-        bool left =
-            has_left(control, rank); /* before the sequence: what it acknowledged is there */
+        bool left = has_left(control, rank); /* looked at first: then all its words are there */
         if (__atomic_load_n(&block->acks[rank].sequence, __ATOMIC_ACQUIRE) != control->acked) {
             if (left)
                 continue;
