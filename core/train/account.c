@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "world/world.h"
 
 struct interval {
     int64_t begin, end;
@@ -180,6 +181,7 @@ void dpb_account_begin(double learning_rate)
     account.marked_ns = now;
     account.exposed_ns = 0;
     account.running = true;
+    dpb_world_note("data", UINT64_MAX, UINT32_MAX);
 }
 
 void dpb_account_mark(dpb_part part)
@@ -187,6 +189,9 @@ void dpb_account_mark(dpb_part part)
     int64_t now = dpb_now_ns();
     int64_t *const parts[DPB_PARTS] = {&account.record.data_wait_ns, &account.record.forward_ns,
                                        &account.record.backward_ns};
+    /* What follows, for the status page. */
+    static const char *const next[DPB_PARTS] = {"forward", "backward", "data"};
+    dpb_world_note(next[part], UINT64_MAX, UINT32_MAX);
     *parts[part] += now - account.marked_ns - account.exposed_ns;
     account.marked_ns = now;
     account.exposed_ns = 0;

@@ -29,7 +29,9 @@ void dpb_account_close(void);
 /* The loop's thread. Begins a step at this moment, which also ends the one before if
  * dpb_account_end has not. */
 void dpb_account_begin(double learning_rate);
-void dpb_account_mark(dpb_part part); /* what was since the last mark belongs to `part` */
+/* What was since the last mark belongs to `part`. Like begin, it notes what comes next as the phase
+ * on the status page. */
+void dpb_account_mark(dpb_part part);
 int64_t dpb_account_enter(void);      /* into communicator code; the time */
 void dpb_account_leave(int64_t entered_ns);
 void dpb_account_loss(double loss); /* of the step; once before its end */

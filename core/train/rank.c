@@ -16,6 +16,7 @@ static dpb_status load_model(struct dpb_trainer *t)
     const struct dpb_experiment *x = t->experiment;
     const char *path = x->settings.checkpoint.load;
     void *weights = t->arenas.weights;
+    dpb_world_note("load", UINT64_MAX, UINT32_MAX);
     if (path[0])
         DPB_TRY(dpb_checkpoint_load(path, x->graph, x->weight_type, weights, t->state));
     else
@@ -98,11 +99,11 @@ dpb_status dpb_rank_run(struct dpb_experiment *experiment)
     trainer.opened_ns = opened_ns;
     if (status == DPB_OK)
         status = dpb_world.role == DPB_SERVER ? serve(&trainer) : work(&trainer);
-    dpb_world_note("teardown", UINT64_MAX, UINT32_MAX);
     struct rusage usage;
     if (trainer.journal && getrusage(RUSAGE_SELF, &usage) == 0)
         trainer.journal->peak_memory_bytes = (uint64_t)usage.ru_maxrss * 1024;
-    if (status == DPB_OK || status == DPB_INTERRUPTED) {
+    if (status == DPB_OK || status == DPB_INTERRUPTED) { /* else the page keeps where it failed */
+        dpb_world_note("teardown", UINT64_MAX, UINT32_MAX);
         dpb_trainer_leave(&trainer);
         if (dpb_store.barrier("end", 0) != DPB_OK) /* all leave together, or one has failed */
             status = DPB_PEER;

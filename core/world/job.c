@@ -164,15 +164,26 @@ static int64_t blame_time(const struct job_run *run, uint32_t rank)
     return silent ? process->ended_ns - NOTICE_NS : INT64_MAX;
 }
 
-/* " in phase 'forward' of step 12, bucket 3" */
-static void describe_place(const struct dpb_status_page *page, char *text, size_t size)
+/* A server has no steps of its own: it is in the one that the workers have got to. */
+static uint64_t step_of(const struct job_run *run, uint32_t rank)
 {
+    uint64_t step = page_of(run, rank)->step;
+    for (uint32_t worker = 0; rank >= run->job->n_workers && worker < run->job->n_workers; worker++)
+        if (page_of(run, worker)->step > step)
+            step = page_of(run, worker)->step;
+    return step;
+}
+
+/* "in phase 'forward' of step 12, bucket 3" */
+static void describe_place(const struct job_run *run, uint32_t rank, char *text, size_t size)
+{
+    const struct dpb_status_page *page = page_of(run, rank);
     char bucket[48] = "";
     if (page->bucket != UINT64_MAX)
         snprintf(bucket, sizeof bucket, ", bucket %llu", (unsigned long long)page->bucket);
     snprintf(text, size, "in phase '%.*s' of step %llu%s", (int)sizeof page->phase - 1,
-             page->phase[0] != '\0' ? page->phase : "start", (unsigned long long)page->step,
-             bucket);
+             page->phase[0] != '\0' ? page->phase : "start",
+             (unsigned long long)step_of(run, rank), bucket);
 }
 
 static dpb_status status_of_code(int code)
@@ -188,7 +199,7 @@ static void blame(const struct job_run *run, uint32_t rank, struct dpb_job_outco
     const struct process *process = &run->processes[rank];
     const struct dpb_status_page *page = page_of(run, rank);
     char place[160], who[160];
-    describe_place(page, place, sizeof place);
+    describe_place(run, rank, place, sizeof place);
     snprintf(who, sizeof who, "rank %u (%s, pid %d)", rank, run->host, (int)process->pid);
     char *cause = outcome->cause;
     size_t size = sizeof outcome->cause;
