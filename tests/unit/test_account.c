@@ -1,0 +1,246 @@
+/*
+ * test_account.c - interval arithmetic of a step against a bitmap of its nanoseconds, under a clock
+ * that the test sets.
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "dpbench/random.h"
+
+static int64_t clock_ns;
+
+static int64_t made_up_now_ns(void)
+{
+    return clock_ns;
+}
+
+#define dpb_now_ns made_up_now_ns
+#include "train/account.c"
+
+enum { STEPS = 2000, LONGEST = 600 /* ns */, CAPACITY = 256, RECORDS = STEPS + 10 };
+
+static struct dpb_journal *journal;
+
+static int open_account(void **state)
+{
+    (void)state;
+    journal = calloc(1, sizeof *journal + RECORDS * sizeof journal->records[0]);
+    assert_non_null(journal);
+    journal->capacity = RECORDS;
+    clock_ns = INT64_C(1000000000000000);
+    return dpb_account_open(journal, CAPACITY) == DPB_OK ? 0 : -1;
+}
+
+static int close_account(void **state)
+{
+    (void)state;
+    dpb_account_close();
+    free(journal);
+    return 0;
+}
+
+static const struct dpb_record *last_record(void)
+{
+    assert_true(journal->n_records > 0);
+    return &journal->records[journal->n_records - 1];
+}
+
+/* ---- the oracle ------------------------------------------------------------------------------ */
+
+/* What each nanosecond of a step is; sets of intervals are as simple as that. */
+struct bitmap {
+    int64_t begin_ns;
+    bool exposed[LONGEST], update[LONGEST], comm[LONGEST], wait[LONGEST];
+    dpb_part part[LONGEST];
+};
+
+static uint32_t drawn;
+
+static int64_t draw(int64_t below)
+{
+    return dpb_random(1, DPB_STREAM_SHUFFLE, drawn++, 3, 0, 0).v[0] % below;
+}
+
+static void mark_bits(const struct bitmap *map, bool bits[LONGEST], int64_t begin, int64_t end)
+{
+    for (int64_t t = begin - map->begin_ns; t < end - map->begin_ns; t++)
+        if (t >= 0 && t < LONGEST)
+            bits[t] = true;
+}
+
+/* A span of any kind anywhere around the step, as a helper thread might report it. */
+static void report_span(struct bitmap *map)
+{
+    dpb_phase phase = (dpb_phase)draw(DPB_PHASES);
+    int64_t begin = map->begin_ns - 50 + draw(LONGEST), end = begin + draw(80);
+    dpb_account_span(0, phase, begin, end);
+    if (phase == DPB_PHASE_WAIT_PEER)
+        mark_bits(map, map->wait, begin, end);
+    if (phase == DPB_PHASE_UPDATE)
+        mark_bits(map, map->update, begin, end);
+    else if (phase != DPB_PHASE_QUEUE)
+        mark_bits(map, map->comm, begin, end);
+}
+
+static void expose(struct bitmap *map)
+{
+    int64_t entered_ns = dpb_account_enter();
+    clock_ns += draw(20);
+    dpb_account_leave(entered_ns);
+    mark_bits(map, map->exposed, entered_ns, clock_ns);
+}
+
+/* The rest of a step that has begun: of random length, parts and spans; what is after the last mark
+ * is backward's. */
+static void random_step(struct bitmap *map)
+{
+    int64_t marked_ns;
+    memset(map, 0, sizeof *map);
+    map->begin_ns = marked_ns = clock_ns;
+    for (int part = DPB_PART_DATA; part <= DPB_PARTS; part++) {
+        for (int64_t i = draw(6); i > 0; i--) {
+            clock_ns += draw(12);
+            if (draw(2))
+                expose(map);
+            if (draw(2))
+                report_span(map);
+        }
+        dpb_part of = part == DPB_PARTS ? DPB_PART_BACKWARD : (dpb_part)part;
+        for (; marked_ns < clock_ns; marked_ns++)
+            map->part[marked_ns - map->begin_ns] = of;
+        if (part < DPB_PARTS)
+            dpb_account_mark(of);
+    }
+}
+
+static void check_record(const struct bitmap *map, const struct dpb_record *record)
+{
+    struct dpb_record expected = {.begin_ns = map->begin_ns, .step_ns = clock_ns - map->begin_ns};
+    int64_t *const parts[DPB_PARTS] = {&expected.data_wait_ns, &expected.forward_ns,
+                                       &expected.backward_ns};
+    for (int64_t t = 0; t < expected.step_ns; t++) {
+        expected.optimizer_ns += map->exposed[t] && map->update[t];
+        expected.comm_exposed_ns += map->exposed[t] && !map->update[t];
+        expected.comm_hidden_ns += map->comm[t] && !map->exposed[t];
+        expected.comm_wait_peer_ns += map->wait[t];
+        *parts[map->part[t]] += !map->exposed[t];
+    }
+    assert_int_equal(record->begin_ns, expected.begin_ns);
+    assert_int_equal(record->step_ns, expected.step_ns);
+    assert_int_equal(record->data_wait_ns, expected.data_wait_ns);
+    assert_int_equal(record->forward_ns, expected.forward_ns);
+    assert_int_equal(record->backward_ns, expected.backward_ns);
+    assert_int_equal(record->optimizer_ns, expected.optimizer_ns);
+    assert_int_equal(record->comm_exposed_ns, expected.comm_exposed_ns);
+    assert_int_equal(record->comm_hidden_ns, expected.comm_hidden_ns);
+    assert_int_equal(record->comm_wait_peer_ns, expected.comm_wait_peer_ns);
+    assert_int_equal(record->data_wait_ns + record->forward_ns + record->backward_ns +
+                         record->optimizer_ns + record->comm_exposed_ns,
+                     record->step_ns);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void test_random_steps(void **state)
+{
+    (void)state;
+    struct bitmap map;
+    int64_t first_ns = clock_ns, sum = 0;
+    dpb_account_begin(0.5);
+    for (int i = 0; i < STEPS; i++) {
+        random_step(&map);
+        if (i % 3 == 0) /* else the next begin ends it */
+            dpb_account_end();
+        dpb_account_begin(0.5);
+        check_record(&map, last_record());
+        sum += last_record()->step_ns;
+    }
+    assert_int_equal(journal->n_records, STEPS);
+    assert_int_equal(journal->dropped_spans, 0);
+    assert_int_equal(sum, clock_ns - first_ns); /* steps add up to the clock */
+}
+
+/* More spans than there is room for: the first count, the rest is said; the next step has room. */
+static void test_too_many_spans(void **state)
+{
+    (void)state;
+    for (int step = 0; step < 2; step++) {
+        int64_t n = step == 0 ? CAPACITY + 100 : CAPACITY;
+        dpb_account_begin(0.5);
+        for (int64_t i = 0; i < n; i++)
+            dpb_account_span(0, DPB_PHASE_TRANSFER, clock_ns + 2 * i, clock_ns + 2 * i + 1);
+        clock_ns += 10000;
+        dpb_account_end();
+        assert_int_equal(last_record()->comm_hidden_ns, CAPACITY);
+        assert_int_equal(journal->dropped_spans, 100);
+    }
+}
+
+/* Records beyond the journal's capacity are not written; an end without a step is none. */
+static void test_full_journal(void **state)
+{
+    (void)state;
+    journal->capacity = 2;
+    for (int i = 0; i < 4; i++) {
+        dpb_account_begin(0.25 * i);
+        dpb_account_loss(i);
+        dpb_account_bytes(100 + (uint64_t)i);
+        clock_ns += 7 + i;
+        dpb_account_end();
+        dpb_account_end();
+    }
+    assert_int_equal(journal->n_records, 2);
+    assert_int_equal(journal->records[1].step_ns, 8);
+    assert_int_equal(journal->records[1].comm_bytes, 101);
+    assert_true(journal->records[1].loss == 1.0 && journal->records[1].learning_rate == 0.25);
+    assert_int_equal(journal->records[2].begin_ns, 0);
+}
+
+enum { THREADS = 4, SPANS = CAPACITY / THREADS };
+
+static void *report_many(void *argument)
+{
+    int64_t thread = (int64_t)(intptr_t)argument;
+    for (int64_t i = 0; i < SPANS; i++) {
+        int64_t begin = clock_ns + 10 * (THREADS * i + thread);
+        dpb_account_span(0, DPB_PHASE_REDUCE, begin, begin + 3);
+        dpb_account_bytes(5);
+    }
+    return NULL;
+}
+
+static void test_threads(void **state)
+{
+    pthread_t threads[THREADS];
+    (void)state;
+    for (int round = 0; round < 50; round++) {
+        dpb_account_begin(0.5);
+        for (intptr_t t = 0; t < THREADS; t++)
+            assert_int_equal(pthread_create(&threads[t], NULL, report_many, (void *)t), 0);
+        for (int t = 0; t < THREADS; t++)
+            pthread_join(threads[t], NULL);
+        clock_ns += 10 * CAPACITY;
+        dpb_account_end();
+        assert_int_equal(last_record()->comm_hidden_ns, 3 * CAPACITY);
+        assert_int_equal(last_record()->comm_bytes, 5 * CAPACITY);
+    }
+    assert_int_equal(journal->dropped_spans, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_random_steps, open_account, close_account),
+        cmocka_unit_test_setup_teardown(test_too_many_spans, open_account, close_account),
+        cmocka_unit_test_setup_teardown(test_full_journal, open_account, close_account),
+        cmocka_unit_test_setup_teardown(test_threads, open_account, close_account),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,292 @@
+/*
+ * test_optimizer.c - the update rules against their formulas in double, on ranges of every kind.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/vec.h"
+#include "dpbench/random.h"
+#include "train/optimizer.h"
+
+enum { ELEMENTS = 5008, STEPS = 5, MAX_RANGES = 16, PLAIN_STEP = 2 };
+
+/* Tensors of odd sizes with gaps behind them; every other one decays. */
+static const struct dpb_tensor tensors[] = {
+    {.n_elements = 1, .offset = 0, .decays = true},
+    {.n_elements = 33, .offset = 16, .decays = false},
+    {.n_elements = 4000, .offset = 64, .decays = true},
+    {.n_elements = 16, .offset = 4064, .decays = false},
+    {.n_elements = 917, .offset = 4080, .decays = true},
+};
+enum { TENSORS = sizeof tensors / sizeof tensors[0] };
+static const struct dpb_graph graph = {
+    .n_tensors = TENSORS, .tensors = tensors, .n_elements = ELEMENTS};
+
+/* What a rank owns: all, packed slices across tensors' borders, neighbours that touch. */
+struct ownership {
+    const char *name;
+    uint64_t n;
+    struct dpb_range ranges[MAX_RANGES];
+};
+static const struct ownership ownerships[] = {
+    {"all", 1, {{0, ELEMENTS}}},
+    {"slices", 4, {{3, 40}, {100, 1201}, {3000, 4075}, {5000, ELEMENTS}}},
+    {"neighbours", 3, {{10, 70}, {70, 2500}, {2500, 4500}}},
+    {"one element", 1, {{4063, 4064}}},
+};
+enum { OWNERSHIPS = sizeof ownerships / sizeof ownerships[0] };
+
+struct rule_case {
+    const char *name;
+    dpb_dtype weights, gradients;
+    struct dpb_optimizer_settings settings;
+    double tolerance; /* relative to the magnitudes that are added up */
+};
+static const struct rule_case rules[] = {
+    {"sgd, fp64", DPB_FP64, DPB_FP64, {.kind = DPB_SGD}, 1e-14},
+    {"sgd with decay, fp64", DPB_FP64, DPB_FP64, {.kind = DPB_SGD, .weight_decay = 0.1}, 1e-14},
+    {"momentum, fp64",
+     DPB_FP64,
+     DPB_FP64,
+     {.kind = DPB_SGD, .momentum = 0.9, .weight_decay = 0.1},
+     1e-14},
+    {"nesterov, fp64",
+     DPB_FP64,
+     DPB_FP64,
+     {.kind = DPB_SGD, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true},
+     1e-14},
+    {"adagrad, fp64",
+     DPB_FP64,
+     DPB_FP64,
+     {.kind = DPB_ADAGRAD, .weight_decay = 0.1, .epsilon = 1e-3},
+     1e-14},
+    {"sgd, fp32", DPB_FP32, DPB_FP32, {.kind = DPB_SGD, .weight_decay = 0.1}, 2e-6},
+    {"momentum, fp32",
+     DPB_FP32,
+     DPB_FP32,
+     {.kind = DPB_SGD, .momentum = 0.9, .weight_decay = 0.1},
+     2e-6},
+    {"nesterov, bf16 gradients",
+     DPB_FP32,
+     DPB_BF16,
+     {.kind = DPB_SGD, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true},
+     2e-6},
+    {"adagrad, bf16 gradients", DPB_FP32, DPB_BF16, {.kind = DPB_ADAGRAD, .epsilon = 1e-10}, 2e-6},
+};
+enum { RULES = sizeof rules / sizeof rules[0] };
+
+/* ---- the oracle ------------------------------------------------------------------------------ */
+
+/* All of the arena, in double; state by arena element, not packed. */
+static struct {
+    double weights[ELEMENTS], state[ELEMENTS], magnitude[ELEMENTS];
+} oracle;
+
+static const struct dpb_tensor *tensor_of(uint64_t i)
+{
+    for (int t = TENSORS - 1; t > 0; t--)
+        if (i >= tensors[t].offset)
+            return &tensors[t];
+    return &tensors[0];
+}
+
+static bool in_gap(uint64_t i)
+{
+    return i >= tensor_of(i)->offset + tensor_of(i)->n_elements;
+}
+
+static void oracle_update(const struct dpb_optimizer_settings *settings, uint64_t i,
+                          double gradient, const struct dpb_step *step)
+{
+    double *w = &oracle.weights[i], *state = &oracle.state[i], change;
+    double decay = tensor_of(i)->decays && !step->plain ? settings->weight_decay : 0.0;
+    double g = step->scale * gradient + decay * *w;
+    if (step->plain || (settings->kind == DPB_SGD && settings->momentum == 0.0)) {
+        change = g;
+    } else if (settings->kind == DPB_ADAGRAD) {
+        *state += g * g;
+        change = in_gap(i) ? 0.0 : g / (sqrt(*state) + settings->epsilon);
+    } else {
+        *state = settings->momentum * *state + g;
+        change = settings->nesterov ? g + settings->momentum * *state : *state;
+    }
+    *w -= step->learning_rate * change;
+    oracle.magnitude[i] += fabs(*w) + fabs(change);
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+static union {
+    double fp64[ELEMENTS];
+    float fp32[ELEMENTS];
+    uint16_t bf16[ELEMENTS];
+    char bytes[ELEMENTS * sizeof(double)];
+} weights, gradients;
+
+static uint32_t drawn;
+
+static double draw_normal(void)
+{
+    struct dpb_random4 r = dpb_random(3, DPB_STREAM_SYNTHETIC, drawn++, 0, 0, 0);
+    double normal[2];
+    dpb_random_normal(r.v[0], r.v[1], normal);
+    return normal[0];
+}
+
+static double get(dpb_dtype type, const void *arena, uint64_t i)
+{
+    if (type == DPB_FP64)
+        return ((const double *)arena)[i];
+    return type == DPB_FP32 ? (double)((const float *)arena)[i]
+                            : (double)dpb_bf16_to_fp32(((const uint16_t *)arena)[i]);
+}
+
+/* Normal values in the tensors, zeros in the gaps; the oracle's copy is what the type holds. */
+static void fill(dpb_dtype type, void *arena)
+{
+    static double values[ELEMENTS];
+    for (uint64_t i = 0; i < ELEMENTS; i++)
+        values[i] = in_gap(i) ? 0.0 : draw_normal();
+    dpb_vec.cast(type, arena, DPB_FP64, values, ELEMENTS);
+}
+
+/* An owned range, in pieces of random sizes; each tensor's border falls into some of them. */
+static void update_range(struct dpb_optimizer *optimizer, const struct rule_case *rule,
+                         struct dpb_range range, const struct dpb_step *step)
+{
+    while (range.begin < range.end) {
+        uint64_t n = 1 + dpb_random(3, DPB_STREAM_SHUFFLE, drawn++, 0, 0, 0).v[0] % 1500;
+        uint64_t end = n < range.end - range.begin ? range.begin + n : range.end;
+        dpb_optimizers.update(optimizer, (struct dpb_range){range.begin, end},
+                              weights.bytes + range.begin * dpb_dtype_size(rule->weights),
+                              gradients.bytes + range.begin * dpb_dtype_size(rule->gradients), 0,
+                              step);
+        range.begin = end;
+    }
+}
+
+static void step_once(struct dpb_optimizer *optimizer, const struct rule_case *rule,
+                      const struct ownership *owned, uint64_t number)
+{
+    const struct dpb_step step = {.step = number,
+                                  .learning_rate = 0.1 / (double)(number + 1),
+                                  .scale = 0.25,
+                                  .plain = number == PLAIN_STEP};
+    fill(rule->gradients, gradients.bytes);
+    for (uint64_t r = 0; r < owned->n; r++)
+        for (uint64_t i = owned->ranges[r].begin; i < owned->ranges[r].end; i++)
+            oracle_update(&rule->settings, i, get(rule->gradients, gradients.bytes, i), &step);
+    /* Neighbours as one range, as a bucket that lies across them would be. */
+    if (owned->ranges[0].end == owned->ranges[1].begin && owned->n > 1)
+        update_range(optimizer, rule,
+                     (struct dpb_range){owned->ranges[0].begin, owned->ranges[owned->n - 1].end},
+                     &step);
+    else
+        for (uint64_t r = owned->n; r-- > 0;)
+            update_range(optimizer, rule, owned->ranges[r], &step);
+}
+
+static void check_weights(const struct rule_case *rule, const struct ownership *owned)
+{
+    for (uint64_t i = 0; i < ELEMENTS; i++) {
+        double is = get(rule->weights, weights.bytes, i);
+        double bound = in_gap(i) ? 0.0 : rule->tolerance * oracle.magnitude[i];
+        if (!(fabs(is - oracle.weights[i]) <= bound))
+            fail_msg("%s, owning %s: weight %llu is %.17g, not %.17g (within %.3g)", rule->name,
+                     owned->name, (unsigned long long)i, is, oracle.weights[i], bound);
+    }
+}
+
+static struct dpb_optimizer *make(const struct rule_case *rule, const struct ownership *owned)
+{
+    struct dpb_optimizer *optimizer;
+    const struct dpb_optimizer_args args = {.graph = &graph,
+                                            .settings = &rule->settings,
+                                            .weight_type = rule->weights,
+                                            .gradient_type = rule->gradients,
+                                            .owned = owned->ranges,
+                                            .n_owned = owned->n};
+    assert_int_equal(dpb_optimizer_create(&args, &optimizer), DPB_OK);
+    assert_non_null(optimizer);
+    return optimizer;
+}
+
+/* From new weights, all steps; elements that are not owned stay as they are, bit for bit. */
+static void run_steps(struct dpb_optimizer *optimizer, const struct rule_case *rule,
+                      const struct ownership *owned)
+{
+    memset(&oracle, 0, sizeof oracle);
+    fill(rule->weights, weights.bytes);
+    for (uint64_t i = 0; i < ELEMENTS; i++)
+        oracle.weights[i] = get(rule->weights, weights.bytes, i);
+    for (uint64_t step = 0; step < STEPS; step++) {
+        step_once(optimizer, rule, owned, step);
+        check_weights(rule, owned);
+    }
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+/* Twice, with a reset between: then the state is as new. */
+static void test_rule(void **state)
+{
+    const struct rule_case *rule = *state;
+    for (size_t o = 0; o < OWNERSHIPS; o++) {
+        struct dpb_optimizer *optimizer = make(rule, &ownerships[o]);
+        run_steps(optimizer, rule, &ownerships[o]);
+        dpb_optimizers.reset(optimizer);
+        run_steps(optimizer, rule, &ownerships[o]);
+        dpb_optimizer_destroy(optimizer);
+    }
+}
+
+/* A mapping by name in /proc/self/maps; its bytes, 0: none. */
+static size_t mapped_bytes(const char *name)
+{
+    char line[512];
+    size_t begin, end, sum = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    assert_non_null(maps);
+    while (fgets(line, sizeof line, maps))
+        if (strstr(line, name) && sscanf(line, "%zx-%zx", &begin, &end) == 2)
+            sum += end - begin;
+    fclose(maps);
+    return sum;
+}
+
+/* State exists for what is owned, where the rule has one, and nowhere else. */
+static void test_state_is_for_the_owned(void **state)
+{
+    static const struct ownership large = {"large", 1, {{0, 1 << 20}}};
+    struct rule_case rule = rules[0];
+    struct dpb_optimizer *optimizer;
+    (void)state;
+    const struct dpb_optimizer_args nothing = {.graph = &graph, .settings = &rule.settings};
+    assert_int_equal(dpb_optimizer_create(&nothing, &optimizer), DPB_OK);
+    assert_null(optimizer);
+    dpb_optimizer_destroy(NULL);
+
+    optimizer = make(&rule, &large);
+    assert_int_equal(mapped_bytes("dpbench-optimizer"), 0); /* plain sgd */
+    dpb_optimizer_destroy(optimizer);
+    rule.settings.momentum = 0.9;
+    optimizer = make(&rule, &large);
+    assert_in_range(mapped_bytes("dpbench-optimizer"), 8 << 20, 10 << 20);
+    dpb_optimizer_destroy(optimizer);
+    assert_int_equal(mapped_bytes("dpbench-optimizer"), 0);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[RULES + 1] = {cmocka_unit_test(test_state_is_for_the_owned)};
+    for (size_t i = 0; i < RULES; i++)
+        tests[1 + i] = (struct CMUnitTest){rules[i].name, test_rule, NULL, NULL, (void *)&rules[i]};
+    return cmocka_run_group_tests_name("optimizer", tests, NULL, NULL);
+}

@@ -1,0 +1,163 @@
+/*
+ * test_schedule.c - the learning rate of a step: values worked out by hand, and what is refused.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "train/schedule.h"
+
+enum { POINTS = 8 };
+
+struct schedule_case {
+    const char *name;
+    struct dpb_optimizer_settings settings;
+    uint64_t global_batch, steps_per_epoch, total_steps;
+    struct {
+        uint64_t step;
+        double rate;
+    } points[POINTS]; /* a rate of NaN ends them */
+};
+
+#define END    \
+    {          \
+        0, NAN \
+    }
+
+static const struct schedule_case cases[] = {
+    {"constant",
+     {.schedule = DPB_CONSTANT, .learning_rate = 0.1},
+     64,
+     10,
+     0,
+     {{0, 0.1}, {7, 0.1}, {1000000, 0.1}, END}},
+    {"step",
+     {.schedule = DPB_STEPWISE, .learning_rate = 2, .decay_factor = 0.1, .decay_at = "2, 4.5,6"},
+     64,
+     10,
+     0,
+     {{0, 2}, {19, 2}, {20, 0.2}, {44, 0.2}, {45, 0.02}, {59, 0.02}, {60, 0.002}, END}},
+    {"cosine",
+     {.schedule = DPB_COSINE, .learning_rate = 0.2},
+     64,
+     10,
+     100,
+     {{0, 0.2},
+      {25, 0.17071067811865476},
+      {50, 0.1},
+      {75, 0.029289321881345254},
+      {100, 0},
+      {150, 0},
+      END}},
+    {"linear scaling",
+     {.schedule = DPB_CONSTANT, .learning_rate = 0.1, .linear_scaling = true, .linear_base = 256},
+     1024,
+     10,
+     0,
+     {{0, 0.4}, {99, 0.4}, END}},
+    {"gradual warm-up over 5 epochs",
+     {.schedule = DPB_CONSTANT,
+      .learning_rate = 0.1,
+      .linear_scaling = true,
+      .linear_base = 256,
+      .warmup_epochs = 5},
+     1024,
+     10,
+     0,
+     {{0, 0.106}, {1, 0.112}, {24, 0.25}, {49, 0.4}, {50, 0.4}, {51, 0.4}, END}},
+    {"warm-up of two and a half steps takes three",
+     {.schedule = DPB_CONSTANT,
+      .learning_rate = 1,
+      .linear_scaling = true,
+      .linear_base = 16,
+      .warmup_epochs = 0.25},
+     64,
+     10,
+     0,
+     {{0, 2}, {1, 3}, {2, 4}, {3, 4}, END}},
+    {"the cosine begins where warm-up ends",
+     {.schedule = DPB_COSINE,
+      .learning_rate = 0.1,
+      .linear_scaling = true,
+      .linear_base = 32,
+      .warmup_epochs = 1},
+     64,
+     10,
+     110,
+     {{0, 0.11}, {9, 0.2}, {10, 0.2}, {60, 0.1}, {110, 0}, END}},
+    {"steps are counted from the first, warm-up or not",
+     {.schedule = DPB_STEPWISE,
+      .learning_rate = 1,
+      .decay_factor = 0.5,
+      .decay_at = "2",
+      .warmup_epochs = 1},
+     64,
+     10,
+     0,
+     {{0, 1}, {19, 1}, {20, 0.5}, END}},
+};
+
+static void test_values(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct schedule_case *c = &cases[i];
+        struct dpb_schedule schedule;
+        assert_int_equal(dpb_schedule_make(&c->settings, c->global_batch, c->steps_per_epoch,
+                                           c->total_steps, &schedule),
+                         DPB_OK);
+        for (size_t k = 0; k < POINTS && !isnan(c->points[k].rate); k++) {
+            double rate = dpb_schedule_rate(&schedule, c->points[k].step);
+            if (!(fabs(rate - c->points[k].rate) <= 1e-12))
+                fail_msg("%s: step %llu has rate %.17g, not %.17g", c->name,
+                         (unsigned long long)c->points[k].step, rate, c->points[k].rate);
+        }
+    }
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+static void test_refusals(void **state)
+{
+    static const struct {
+        int schedule;
+        const char *decay_at, *message;
+    } refused[] = {
+        {DPB_STEPWISE, "30,x", "'30,x' is not a rising list"},
+        {DPB_STEPWISE, "30,,60", "not a rising list"},
+        {DPB_STEPWISE, "60,30", "not a rising list"},
+        {DPB_STEPWISE, "30,30", "not a rising list"},
+        {DPB_STEPWISE, "0", "not a rising list"},
+        {DPB_STEPWISE, "-5", "not a rising list"},
+        {DPB_STEPWISE, "nan", "not a rising list"},
+        {DPB_STEPWISE, "1,inf", "not a rising list"},
+        {DPB_STEPWISE, "30 60", "not a rising list"},
+        {DPB_STEPWISE, "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", "more than 16"},
+        {DPB_COSINE, "", "needs a run whose length is known"},
+    };
+    dpb_status status;
+    (void)state;
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        struct dpb_schedule schedule;
+        const struct dpb_optimizer_settings settings = {.schedule = refused[i].schedule,
+                                                        .learning_rate = 1,
+                                                        .decay_factor = 0.1,
+                                                        .decay_at = refused[i].decay_at};
+        assert_int_equal(dpb_schedule_make(&settings, 64, 10, 0, &schedule), DPB_USAGE);
+        if (!strstr(dpb_first_error(&status), refused[i].message))
+            fail_msg("'%s': the message is '%s'", refused[i].decay_at, dpb_first_error(&status));
+        dpb_first_error_clear();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values),
+                                       cmocka_unit_test(test_refusals)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
