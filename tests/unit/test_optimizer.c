@@ -283,10 +283,28 @@ static void test_state_is_for_the_owned(void **state)
     assert_int_equal(mapped_bytes("dpbench-optimizer"), 0);
 }
 
+/* The smallest epsilon that the options take keeps gaps, where 0 is divided by it, at zero. */
+static void test_smallest_epsilon(void **state)
+{
+    const struct dpb_option *row = NULL;
+    (void)state;
+    for (size_t s = 0; s < dpb_settings_n_sections; s++)
+        for (const struct dpb_option *one = dpb_settings_sections[s].rows; one->name; one++)
+            if (strcmp(one->name, "epsilon") == 0)
+                row = one;
+    assert_non_null(row);
+    struct rule_case rule = rules[RULES - 1];
+    rule.settings.epsilon = row->min;
+    struct dpb_optimizer *optimizer = make(&rule, &ownerships[0]);
+    run_steps(optimizer, &rule, &ownerships[0]);
+    dpb_optimizer_destroy(optimizer);
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[RULES + 1] = {cmocka_unit_test(test_state_is_for_the_owned)};
+    struct CMUnitTest tests[RULES + 2] = {cmocka_unit_test(test_state_is_for_the_owned),
+                                          cmocka_unit_test(test_smallest_epsilon)};
     for (size_t i = 0; i < RULES; i++)
-        tests[1 + i] = (struct CMUnitTest){rules[i].name, test_rule, NULL, NULL, (void *)&rules[i]};
+        tests[2 + i] = (struct CMUnitTest){rules[i].name, test_rule, NULL, NULL, (void *)&rules[i]};
     return cmocka_run_group_tests_name("optimizer", tests, NULL, NULL);
 }
