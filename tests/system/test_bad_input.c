@@ -16,10 +16,10 @@
 #include <cmocka.h>
 
 #include "lib/command.h"
+#include "lib/sandbox.h"
 #include "lib/traces.h"
 
 static const double deadline_s = 60.0;
-static char directory[64];
 
 /* What is refused: the arguments after `dpbench`, and words that the message must have. */
 struct row {
@@ -398,38 +398,16 @@ static void test_more_workers_than_cores(void **state)
 
 static int set_up(void **state)
 {
-    char build[4096];
-    static const char idx_ini[] = "[data]\nname = idx\npath = good\n";
-    char text[sizeof base_ini + sizeof idx_ini];
-    (void)state;
-    if (!realpath(build_directory(), build))
-        return -1;
-    setenv("DPB_BUILD", build, 1);
+    int result = sandbox_setup(state);
     unsetenv("DPBENCH_PLUGIN_PATH");
-    temporary_directory(directory);
-    if (chdir(directory) != 0)
-        return -1;
-    traces_adopt_orphans();
-    write_file("base.ini", base_ini, strlen(base_ini));
-    snprintf(text, sizeof text, "%s%s", base_ini, idx_ini);
-    write_file("idx.ini", text, strlen(text));
-    for (size_t i = 0; i < sizeof ini_files / sizeof *ini_files; i++) {
-        snprintf(text, sizeof text, "%s[device]\nname = reference\n", ini_files[i].text);
-        write_file(ini_files[i].name, text, strlen(text));
-    }
+    sandbox_write("base.ini", "%s", base_ini);
+    sandbox_write("idx.ini", "%s[data]\nname = idx\npath = good\n", base_ini);
+    for (size_t i = 0; i < sizeof ini_files / sizeof *ini_files; i++)
+        sandbox_write(ini_files[i].name, "%s[device]\nname = reference\n", ini_files[i].text);
     write_odd_files();
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++)
         write_idx_set(&damages[i]);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    if (chdir("/") != 0)
-        return -1;
-    remove_directory(directory);
-    return 0;
+    return result;
 }
 
 int main(void)
@@ -444,5 +422,5 @@ int main(void)
         cmocka_unit_test(test_check_refuses_too),
         cmocka_unit_test(test_more_workers_than_cores),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, sandbox_teardown);
 }

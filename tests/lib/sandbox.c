@@ -1,0 +1,53 @@
+/* sandbox.c - see sandbox.h. */
+#include "lib/sandbox.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/command.h"
+#include "lib/traces.h"
+
+static char directory[64];
+
+int sandbox_setup(void **state)
+{
+    char *build = realpath(build_directory(), NULL), *plugins = NULL;
+    (void)state;
+    if (!build || asprintf(&plugins, "%s/tests/plugins", build) < 0)
+        return -1;
+    setenv("DPB_BUILD", build, 1);
+    setenv("DPBENCH_PLUGIN_PATH", plugins, 1);
+    free(build);
+    free(plugins);
+    temporary_directory(directory);
+    traces_adopt_orphans();
+    return chdir(directory);
+}
+
+int sandbox_teardown(void **state)
+{
+    (void)state;
+    if (chdir("/") != 0)
+        return -1;
+    remove_directory(directory);
+    return 0;
+}
+
+void sandbox_write(const char *path, const char *format, ...)
+{
+    char *text;
+    va_list list;
+    va_start(list, format);
+    assert_true(vasprintf(&text, format, list) >= 0);
+    va_end(list);
+    write_file(path, text, strlen(text));
+    free(text);
+}

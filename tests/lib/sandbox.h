@@ -1,0 +1,16 @@
+/*
+ * sandbox.h - a directory of its own for a test program that runs dpbench: it is the working
+ * directory, so that messages name short paths, and it goes when the program ends.
+ */
+#ifndef DPB_TESTS_LIB_SANDBOX_H
+#define DPB_TESTS_LIB_SANDBOX_H
+
+/* cmocka's group fixtures. The build directory becomes absolute, DPBENCH_PLUGIN_PATH that of the
+ * tests' plugins, and orphans of what is started the program's own (traces.h). */
+int sandbox_setup(void **state);
+int sandbox_teardown(void **state);
+
+/* A text file in it: printf-like. */
+void sandbox_write(const char *path, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,141 @@
+/*
+ * comm_fault.c - a real strategy (comm.inner) that misbehaves when it is told; see fault.h.
+ */
+#include "fault.h"
+
+#define HOOKS(X) \
+    X(open)      \
+    X(plan) X(bind) X(load) X(begin) X(ready) X(progress) X(end) X(publish) X(serve) X(close)
+enum {
+#define HOOK_NUMBER(name) HOOK_##name,
+    HOOKS(HOOK_NUMBER)
+};
+#define HOOK_NAME(name) #name,
+static const char *const hooks[] = {HOOKS(HOOK_NAME) NULL};
+static const char *const inner_names[] = {"shm", "replicated", "ps_cpu", NULL};
+
+struct options {
+    struct fault_options fault;
+    int inner;
+};
+
+static const struct dpb_option option_rows[] = {
+    FAULT_ROWS(struct options, fault, hooks),
+    {"inner", DPB_OPT_CHOICE, NULL, "shm", 0, 0, inner_names, offsetof(struct options, inner),
+     "the strategy that does the work"},
+    {0},
+};
+
+/* A process has one communicator. */
+static const struct dpb_host *host;
+static const struct dpb_comm_ops *inner;
+static struct fault_options fault;
+static uint32_t own_rank;
+
+#define FAULT_HERE(hook) DPB_TRY(fault_here(host, &fault, own_rank, HOOK_##hook))
+
+static dpb_status fault_open(const void *given, const struct dpb_comm_args *args, void **comm)
+{
+    const struct options *options = given;
+    char file[64];
+    fault = options->fault;
+    own_rank = args->rank;
+    FAULT_HERE(open);
+    snprintf(file, sizeof file, "comm_%s", inner_names[options->inner]);
+    const struct dpb_plugin *plugin = fault_inner(host, file);
+    if (!plugin)
+        return DPB_FAILED;
+    inner = plugin->ops;
+    return inner->open(NULL, args, comm);
+}
+
+static dpb_status fault_plan(void *comm, const struct dpb_layout *layout,
+                             struct dpb_comm_plan *want)
+{
+    FAULT_HERE(plan);
+    return inner->plan(comm, layout, want);
+}
+
+static dpb_status fault_bind(void *comm, const struct dpb_arenas *arenas)
+{
+    FAULT_HERE(bind);
+    return inner->bind(comm, arenas);
+}
+
+static dpb_status fault_load(void *comm)
+{
+    FAULT_HERE(load);
+    return inner->load(comm);
+}
+
+static dpb_status fault_begin(void *comm, uint32_t learner, const struct dpb_step *step)
+{
+    FAULT_HERE(begin);
+    return inner->begin(comm, learner, step);
+}
+
+static dpb_status fault_ready(void *comm, uint32_t learner, uint64_t bucket,
+                              struct dpb_event *event)
+{
+    FAULT_HERE(ready);
+    return inner->ready(comm, learner, bucket, event);
+}
+
+static dpb_status fault_progress(void *comm, int64_t budget_ns)
+{
+    FAULT_HERE(progress);
+    return inner->progress(comm, budget_ns);
+}
+
+static dpb_status fault_end(void *comm, uint32_t learner, struct dpb_event **done)
+{
+    FAULT_HERE(end);
+    return inner->end(comm, learner, done);
+}
+
+static dpb_status fault_publish(void *comm, struct dpb_view *view)
+{
+    FAULT_HERE(publish);
+    return inner->publish(comm, view);
+}
+
+static dpb_status fault_serve(void *comm)
+{
+    FAULT_HERE(serve);
+    return inner->serve(comm);
+}
+
+static void fault_close(void *comm)
+{
+    fault_here(host, &fault, own_rank, HOOK_close);
+    if (inner)
+        inner->close(comm);
+}
+
+static const struct dpb_comm_ops fault_ops = {.open = fault_open,
+                                              .plan = fault_plan,
+                                              .bind = fault_bind,
+                                              .load = fault_load,
+                                              .begin = fault_begin,
+                                              .ready = fault_ready,
+                                              .progress = fault_progress,
+                                              .end = fault_end,
+                                              .publish = fault_publish,
+                                              .serve = fault_serve,
+                                              .close = fault_close};
+
+static const struct dpb_plugin plugin_fault = {
+    DPB_PLUGIN_HEAD(COMM, fault_ops),
+    .capabilities = DPB_COMM_SYNC | DPB_COMM_BITWISE | DPB_COMM_OVERLAP | DPB_COMM_SERVERS,
+    .name = "fault",
+    .version = "1",
+    .summary = "for tests: a strategy that misbehaves when it is told",
+    .options = option_rows,
+    .options_size = sizeof(struct options),
+};
+
+const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
+{
+    host = given;
+    return &plugin_fault;
+}

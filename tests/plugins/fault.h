@@ -1,0 +1,103 @@
+/*
+ * fault.h - for plugins that stand between core and a real plugin and misbehave when they are told:
+ * in one rank, at the n-th call of one hook.
+ */
+#ifndef DPB_TESTS_PLUGINS_FAULT_H
+#define DPB_TESTS_PLUGINS_FAULT_H
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dpbench/plugin.h"
+
+enum fault {
+    FAULT_NONE,
+    FAULT_KILL,   /* SIGKILL: nothing is cleaned up */
+    FAULT_EXIT_0, /* the process ends, as if all were done */
+    FAULT_EXIT_7,
+    FAULT_ERROR, /* the hook returns an error */
+    FAULT_STOP,  /* SIGSTOP: there, but does nothing */
+    FAULT_HANG   /* the hook does not return */
+};
+static const char *const fault_names[] = {"none",  "kill", "exit_0", "exit_7",
+                                          "error", "stop", "hang",   NULL};
+
+struct fault_options {
+    int fault, hook;
+    int64_t rank, call;
+};
+
+/* The rows of a table of options; `hooks`: names of the hooks, ended by NULL. */
+#define FAULT_ROWS(STRUCT, MEMBER, hooks)                                                         \
+    {                                                                                             \
+        "fault",                                                                                  \
+        DPB_OPT_CHOICE,                                                                           \
+        NULL,                                                                                     \
+        "none",                                                                                   \
+        0,                                                                                        \
+        0,                                                                                        \
+        fault_names,                                                                              \
+        offsetof(STRUCT, MEMBER.fault),                                                           \
+        "what happens"},                                                                          \
+        {"hook", DPB_OPT_CHOICE, NULL, hooks[0], 0, 0, hooks, offsetof(STRUCT, MEMBER.hook),      \
+         "where"},                                                                                \
+        {"rank", DPB_OPT_INT, NULL, "0", 0, 1e6, NULL, offsetof(STRUCT, MEMBER.rank), "to whom"}, \
+    {                                                                                             \
+        "call", DPB_OPT_INT, NULL, "1", 1, 1e9, NULL, offsetof(STRUCT, MEMBER.call), "when"       \
+    }
+
+/* At the beginning of each hook. */
+static inline dpb_status fault_here(const struct dpb_host *host,
+                                    const struct fault_options *options, uint32_t rank, int hook)
+{
+    static int64_t calls;
+    if (hook != options->hook || rank != (uint32_t)options->rank ||
+        __atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED) != options->call)
+        return DPB_OK;
+    switch ((enum fault)options->fault) {
+    case FAULT_KILL:
+        kill(getpid(), SIGKILL);
+        break;
+    case FAULT_EXIT_0:
+        _exit(0);
+    case FAULT_EXIT_7:
+        _exit(7);
+    case FAULT_ERROR:
+        return host->fail(DPB_FAILED, "the fault that was asked for");
+    case FAULT_STOP:
+        kill(getpid(), SIGSTOP);
+        break;
+    case FAULT_HANG:
+        for (;;)
+            pause();
+    case FAULT_NONE:
+        break;
+    }
+    return DPB_OK;
+}
+
+/* The real plugin, from beside dpbench: "comm_shm". NULL: message written. */
+static inline const struct dpb_plugin *fault_inner(const struct dpb_host *host, const char *file)
+{
+    char path[PATH_MAX];
+    const struct dpb_plugin *(*entry)(const struct dpb_host *) = NULL;
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 64);
+    path[length > 0 ? length : 0] = '\0';
+    char *slash = strrchr(path, '/');
+    if (slash)
+        snprintf(slash, 64, "/plugins/%s.so", file);
+    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (object)
+        *(void **)&entry = dlsym(object, "dpb_plugin_entry");
+    const struct dpb_plugin *plugin = entry ? entry(host) : NULL;
+    if (!plugin)
+        host->fail(DPB_FAILED, "%s: cannot be loaded: %s", path, dlerror());
+    return plugin;
+}
+
+#endif

@@ -1,0 +1,398 @@
+/*
+ * test_faults.c - a process of a job that is killed, ends, fails, stops or hangs, in every phase:
+ * the job ends soon everywhere, says who, where and in which step, and leaves nothing behind.
+ */
+#include <dirent.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/command.h"
+#include "lib/sandbox.h"
+#include "lib/traces.h"
+
+static const double most_s = 5.0;      /* from the fault to the end of the job */
+static const double start_s = 20.0;    /* for a loaded machine to get to the fault */
+static const double gone_s = 2.0;      /* ranks whose launcher was killed */
+static const double deadline_s = 40.0; /* a job that hangs is a failure of the test */
+
+#define BASE "-c base.ini --json "
+#define COMM "device.name=reference comm.name=fault "
+#define DEVICE "device.name=fault comm.name=shm "
+
+static int set_up(void **state)
+{
+    int result = sandbox_setup(state);
+    sandbox_write("base.ini", "[run]\nresults =\nworkers = 2\nbatch = 2\nsteps = 20\n"
+                              "warmup_steps = 3\nsteady_limit_s = 0\n"
+                              "[model]\nname = tiny\n"
+                              "[data]\nsamples = 64\ntest_samples = 16\n"
+                              "[device]\nname = reference\nthreads = 1\n"
+                              "[comm]\nname = shm\n[eval]\nevery = 5\n");
+    return result;
+}
+
+/* The line of the error; fails unless there is exactly one. */
+static const char *only_error(const char *title, const struct command *command)
+{
+    const char *error = strstr(command->err, "error: ");
+    if (!error || strstr(error + 1, "error: "))
+        fail_msg("%s: not one error: %s", title, command->err);
+    return error;
+}
+
+static void expect_words(const char *title, const char *text, const char *const *words)
+{
+    for (; *words; words++)
+        if (!strstr(text, *words))
+            fail_msg("%s: '%s' is not in '%s'", title, *words, text);
+}
+
+/* A document that says that the run failed, why, and what was measured until then. */
+static void expect_failed_result(const char *title, const struct command *command, double n_losses)
+{
+    const json_t *result = command->json;
+    const char *error = json_text_at(result, "error");
+    if (!result || strcmp(json_text_at(result, "status"), "failed") != 0 || !error[0] ||
+        !strstr(command->err, error))
+        fail_msg("%s: the result does not say what failed: %s", title, command->out);
+    size_t n = json_array_size(json_at(result, "loss"));
+    if ((double)n != n_losses)
+        fail_msg("%s: %zu steps in the result, not %g", title, n, n_losses);
+}
+
+/* ---- from within, at every hook ---------------------------------------------------------------
+ */
+
+struct row {
+    const char *title, *arguments;
+    int rank;
+    const char *words[4]; /* of the message; ended by NULL */
+    int n_losses;         /* steps that the result must have; a rank counts what all completed */
+};
+
+#define KILLED "was killed by signal 9 (Killed)"
+
+/* clang-format off */
+static const struct row kills[] = {
+    {"open", COMM "comm.fault=kill comm.hook=open", 0,
+     {KILLED, "in phase 'plan' of step 0"}, 0},
+    {"plan", COMM "comm.fault=kill comm.hook=plan comm.rank=1", 1,
+     {KILLED, "in phase 'plan' of step 0"}, 0},
+    {"bind", COMM "comm.fault=kill comm.hook=bind comm.rank=1", 1,
+     {KILLED, "in phase 'bind' of step 0"}, 0},
+    {"opening the device", DEVICE "device.fault=kill device.hook=open", 0,
+     {KILLED, "in phase 'compile' of step 0"}, 0},
+    {"compile", DEVICE "device.fault=kill device.hook=compile device.rank=1", 1,
+     {KILLED, "in phase 'compile' of step 0"}, 0},
+    {"pattern, zero weights", COMM "comm.fault=kill comm.hook=load", 0,
+     {KILLED, "in phase 'pattern' of step 0"}, 0},
+    {"pattern, exchange", COMM "comm.fault=kill comm.hook=ready comm.rank=1", 1,
+     {KILLED, "in phase 'pattern' of step 0"}, 0},
+    {"proof", COMM "run.prove=yes comm.fault=kill comm.hook=begin comm.call=2", 0,
+     {KILLED, "in phase 'exchange check' of step 0"}, 0},
+    {"load", COMM "comm.fault=kill comm.hook=load comm.rank=1 comm.call=2", 1,
+     {KILLED, "in phase 'load' of step 0"}, 0},
+    {"first step", COMM "comm.fault=kill comm.hook=begin comm.call=2", 0,
+     {KILLED, "in phase 'data' of step 0"}, 0},
+    {"warm-up, forward", DEVICE "device.fault=kill device.hook=forward device.rank=1 device.call=2",
+     1, {KILLED, "in phase 'forward' of step 1"}, 1},
+    {"timed step, backward", DEVICE "device.fault=kill device.hook=backward device.call=5", 0,
+     {KILLED, "in phase 'backward' of step 4"}, 4},
+    {"timed step, ready", COMM "comm.fault=kill comm.hook=ready comm.rank=1 comm.call=6", 1,
+     {KILLED, "in phase 'backward' of step 4"}, 4},
+    {"timed step, end", COMM "comm.fault=kill comm.hook=end comm.rank=1 comm.call=9", 1,
+     {KILLED, "in phase 'exchange' of step 7"}, 7},
+    {"evaluation, publish", COMM "comm.fault=kill comm.hook=publish", 0,
+     {KILLED, "in phase 'evaluate' of step 5"}, 5},
+    {"evaluation, forward",
+     DEVICE "device.fault=kill device.hook=forward device.rank=1 device.call=7", 1,
+     {KILLED, "in phase 'evaluate' of step 5"}, 5},
+    {"replicas", COMM "eval.every=0 comm.fault=kill comm.hook=publish comm.rank=1", 1,
+     {KILLED, "in phase 'replicas' of step 23"}, 23},
+    {"teardown", COMM "comm.fault=kill comm.hook=close comm.rank=1", 1,
+     {KILLED, "in phase 'teardown' of step 23"}, 23},
+    {"teardown of the device", DEVICE "device.fault=kill device.hook=release", 0,
+     {KILLED, "in phase 'teardown' of step 23"}, 23},
+    {"server, bind",
+     COMM "run.servers=1 comm.inner=ps_cpu comm.fault=kill comm.hook=bind comm.rank=2", 2,
+     {KILLED, "in phase 'bind' of step 0"}, 0},
+    {"server, serve",
+     COMM "run.servers=2 comm.inner=ps_cpu comm.fault=kill comm.hook=serve comm.rank=3", 3,
+     {KILLED, "in phase 'serve' of step 0"}, 0},
+    {"server, teardown",
+     COMM "run.servers=1 comm.inner=ps_cpu comm.fault=kill comm.hook=close comm.rank=2", 2,
+     {KILLED, "in phase 'teardown' of step 23"}, 23},
+    {"worker of a server",
+     COMM "run.servers=1 comm.inner=ps_cpu comm.fault=kill comm.hook=end comm.rank=1 comm.call=9",
+     1, {KILLED, "in phase 'exchange' of step 7"}, 7},
+    {"replicated",
+     COMM "comm.inner=replicated comm.fault=kill comm.hook=end comm.rank=1 comm.call=9", 1,
+     {KILLED, "in phase 'exchange' of step 7"}, 7},
+    {"a core for communication", COMM "run.comm_cores=1 comm.fault=kill comm.hook=progress "
+                                      "comm.rank=1 comm.call=9", 1,
+     {KILLED}, -1},
+    {0}};
+
+static const struct row others[] = {
+    {"ends by itself", COMM "comm.fault=exit_0 comm.hook=end comm.rank=1 comm.call=9", 1,
+     {"ended in phase 'exchange' of step 7", "before the job was over"}, 7},
+    {"ends while it starts", COMM "comm.fault=exit_0 comm.hook=bind comm.rank=1", 1,
+     {"ended in phase 'bind' of step 0", "before the job was over"}, 0},
+    {"ends with a code", COMM "comm.fault=exit_7 comm.hook=ready comm.call=6", 0,
+     {"ended with exit code 7 in phase 'backward' of step 4"}, 4},
+    {"error while it starts", COMM "comm.fault=error comm.hook=plan comm.rank=1", 1,
+     {"in phase 'plan' of step 0: the fault that was asked for"}, 0},
+    {"error in a step", DEVICE "device.fault=error device.hook=forward device.rank=1 device.call=4",
+     1, {"in phase 'forward' of step 3: the fault that was asked for"}, 3},
+    {"error of a server",
+     COMM "run.servers=1 comm.inner=ps_cpu comm.fault=error comm.hook=serve comm.rank=2", 2,
+     {"in phase 'serve' of step 0: the fault that was asked for"}, 0},
+    {0}};
+/* clang-format on */
+
+static void run_row(const struct row *row)
+{
+    struct command command;
+    struct traces before;
+    char who[32];
+    traces_take(&before, ".");
+    dpbench(&command, deadline_s, BASE "%s", row->arguments);
+    if (command.exit_code != 1)
+        fail_msg("%s: exit %d%s\n%s", row->title, command.exit_code, command.late ? " (late)" : "",
+                 command.err);
+    const char *error = only_error(row->title, &command);
+    snprintf(who, sizeof who, "error: rank %d (", row->rank);
+    expect_words(row->title, error, (const char *const[]){who, NULL});
+    expect_words(row->title, error, row->words);
+    if (row->n_losses >= 0)
+        expect_failed_result(row->title, &command, row->n_losses);
+    /* Nothing in these jobs takes long: all that would is waiting for the one that is gone. */
+    if (command.seconds > most_s)
+        fail_msg("%s: the job took %.1f s", row->title, command.seconds);
+    traces_expect_none(&before, row->title, 0.5);
+    traces_free(&before);
+    command_free(&command);
+}
+
+static void test_killed_at_every_hook(void **state)
+{
+    (void)state;
+    for (const struct row *row = kills; row->title; row++)
+        run_row(row);
+}
+
+static void test_ended_or_failed(void **state)
+{
+    (void)state;
+    for (const struct row *row = others; row->title; row++)
+        run_row(row);
+}
+
+/* The others' deadline ends the job, and names who did not come. */
+static void test_stopped_or_hanging(void **state)
+{
+    static const struct row rows[] = {
+        {"stopped in a step",
+         COMM "comm.fault=stop comm.hook=end comm.rank=1 comm.call=9",
+         0,
+         {"waited 1", "rank 1 (pid", "is stopped (SIGSTOP)"},
+         7},
+        {"stopped while it starts",
+         COMM "comm.fault=stop comm.hook=bind comm.rank=1",
+         0,
+         {"waited 1", "rank 1", "is stopped (SIGSTOP)"},
+         0},
+        {"hangs in a step",
+         COMM "comm.fault=hang comm.hook=end comm.rank=1 comm.call=9",
+         0,
+         {"waited 1", "rank 1 (pid", "phase 'exchange' of step 7"},
+         7},
+        {"a server is stopped",
+         COMM "run.servers=1 comm.inner=ps_cpu comm.fault=stop comm.hook=serve comm.rank=2",
+         -1,
+         {"waited 1", "rank 2 (pid", "is stopped (SIGSTOP)"},
+         0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        struct traces before;
+        traces_take(&before, ".");
+        dpbench(&command, deadline_s, BASE "%s run.timeout_s=1", rows[i].arguments);
+        if (command.exit_code != 1)
+            fail_msg("%s: exit %d\n%s", rows[i].title, command.exit_code, command.err);
+        expect_words(rows[i].title, only_error(rows[i].title, &command), rows[i].words);
+        expect_failed_result(rows[i].title, &command, rows[i].n_losses);
+        assert_true(command.seconds >= 1.0);
+        if (command.seconds > 1.0 + most_s)
+            fail_msg("%s: the job took %.1f s", rows[i].title, command.seconds);
+        traces_expect_none(&before, rows[i].title, 0.5);
+        traces_free(&before);
+        command_free(&command);
+    }
+}
+
+/* ---- from outside -----------------------------------------------------------------------------
+ */
+
+/* `n` processes whose parent is `parent`; how many there are. */
+static size_t children_of(pid_t parent, pid_t *pids, size_t n)
+{
+    size_t found = 0;
+    DIR *proc = opendir("/proc");
+    assert_non_null(proc);
+    for (struct dirent *entry; (entry = readdir(proc)) && found < n;) {
+        char path[300], line[512] = "";
+        snprintf(path, sizeof path, "/proc/%s/stat", entry->d_name);
+        FILE *file = strspn(entry->d_name, "0123456789") ? fopen(path, "re") : NULL;
+        if (!file)
+            continue;
+        const char *name_end = fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
+        fclose(file);
+        if (name_end && atoi(name_end + 4) == (int)parent)
+            pids[found++] = (pid_t)atoi(entry->d_name);
+    }
+    closedir(proc);
+    return found;
+}
+
+/* Starts a job that would last; `arguments` up to 16 words. */
+static void start_long(struct started *started, const char *arguments)
+{
+    char program[4200], line[1024];
+    const char *words[24] = {program};
+    size_t n = 1;
+    snprintf(program, sizeof program, "%s/dpbench", build_directory());
+    snprintf(line, sizeof line, BASE "run.seconds=60 %s", arguments);
+    for (char *word = strtok(line, " "); word && n < 23; word = strtok(NULL, " "))
+        words[n++] = word;
+    command_start(started, words, NULL);
+}
+
+/* Waits until the job has `n` ranks. */
+static void await_ranks(const struct started *started, pid_t *pids, size_t n)
+{
+    for (double until_s = now_s() + start_s; children_of(started->pid, pids, n) < n;) {
+        if (now_s() > until_s)
+            fail_msg("%zu ranks did not start", n);
+        usleep(500);
+    }
+}
+
+/* Kills any of the ranks at any time; then what must be, must be. */
+static void kill_at_random(unsigned *seed, const char *arguments, size_t n_ranks)
+{
+    struct started started;
+    struct command command;
+    struct traces before;
+    pid_t pids[8];
+    char title[128], victim[64];
+    traces_take(&before, ".");
+    start_long(&started, arguments);
+    size_t n = (size_t)rand_r(seed) % n_ranks + 1; /* as soon as so many are there, or later */
+    await_ranks(&started, pids, n);
+    unsigned delay_us = rand_r(seed) % 3 == 0 ? 0 : (unsigned)rand_r(seed) % 300000;
+    usleep(delay_us);
+    pid_t pid = pids[(size_t)rand_r(seed) % n];
+    kill(pid, SIGKILL);
+    double killed_s = now_s();
+    command_finish(&started, &command, killed_s - started.began_s + 2 * most_s);
+    double took_s = now_s() - killed_s;
+    snprintf(title, sizeof title, "%s, %zu ranks and %u us", arguments, n, delay_us);
+    snprintf(victim, sizeof victim, ", pid %d) " KILLED " in phase '", (int)pid);
+    if (command.exit_code != 1 || took_s > most_s)
+        fail_msg("%s: exit %d after %.1f s\n%s", title, command.exit_code, took_s, command.err);
+    expect_words(title, only_error(title, &command),
+                 (const char *const[]){"rank ", victim, " of step ", NULL});
+    assert_string_equal(json_text_at(command.json, "status"), "failed");
+    traces_expect_none(&before, title, 0.5);
+    traces_free(&before);
+    command_free(&command);
+}
+
+static void test_killed_at_random(void **state)
+{
+    static const struct {
+        const char *arguments;
+        size_t n_ranks;
+    } jobs[] = {{"comm.name=shm", 2},
+                {"comm.name=ps_cpu run.servers=1", 3},
+                {"comm.name=replicated", 2},
+                {"comm.name=ps_cpu", 2}};
+    unsigned seed = 20;
+    (void)state;
+    for (size_t i = 0; i < 20; i++)
+        kill_at_random(&seed, jobs[i % 4].arguments, jobs[i % 4].n_ranks);
+}
+
+/* Nobody is left to end the job: the system does it. */
+static void test_launcher_killed(void **state)
+{
+    static const unsigned delays_us[] = {0, 10000, 100000, 400000};
+    (void)state;
+    for (size_t i = 0; i < sizeof delays_us / sizeof *delays_us; i++) {
+        struct started started;
+        struct command command;
+        struct traces before;
+        pid_t pids[3];
+        traces_take(&before, ".");
+        start_long(&started, "comm.name=ps_cpu run.servers=1");
+        await_ranks(&started, pids, delays_us[i] ? 3 : 1);
+        usleep(delays_us[i]);
+        kill(started.pid, SIGKILL);
+        double killed_s = now_s();
+        command_finish(&started, &command, deadline_s);
+        assert_int_equal(command.signal_number, SIGKILL);
+        if (now_s() - killed_s > gone_s)
+            fail_msg("ranks wrote on for %.1f s", now_s() - killed_s);
+        traces_expect_none(&before, "the launcher killed", gone_s - (now_s() - killed_s));
+        traces_free(&before);
+        command_free(&command);
+    }
+}
+
+/* A job that cannot stop by itself ends at the second signal. */
+static void test_interrupted_twice(void **state)
+{
+    struct started started;
+    struct command command;
+    struct traces before;
+    pid_t pids[2];
+    (void)state;
+    traces_take(&before, ".");
+    start_long(&started, COMM "comm.fault=hang comm.hook=end comm.rank=1 comm.call=9");
+    await_ranks(&started, pids, 2);
+    usleep(500000);
+    kill(started.pid, SIGINT);
+    usleep(300000);
+    assert_int_equal(children_of(started.pid, pids, 2), 2); /* the first is only passed on */
+    kill(started.pid, SIGINT);
+    double second_s = now_s();
+    command_finish(&started, &command, deadline_s);
+    assert_true(now_s() - second_s < most_s);
+    assert_int_equal(command.exit_code, 130);
+    assert_string_equal(json_text_at(command.json, "status"), "interrupted");
+    assert_non_null(strstr(json_text_at(command.json, "error"), "a second one ended the job"));
+    traces_expect_none(&before, "interrupted twice", 0.5);
+    traces_free(&before);
+    command_free(&command);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_killed_at_every_hook), cmocka_unit_test(test_ended_or_failed),
+        cmocka_unit_test(test_stopped_or_hanging),   cmocka_unit_test(test_killed_at_random),
+        cmocka_unit_test(test_launcher_killed),      cmocka_unit_test(test_interrupted_twice),
+    };
+    return cmocka_run_group_tests(tests, set_up, sandbox_teardown);
+}
