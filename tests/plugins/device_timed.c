@@ -10,9 +10,9 @@
  * linearly less in each that follows; and one rank can be late in every step, in forward or before
  * a layer of backward.
  *
- * With `trace = PATH` each rank writes PATH.RANK when its program is released: a line a training
- * pass with its step, and begin, deadline and end of forward and of backward (CLOCK_MONOTONIC), so
- * that a test knows how late the machine woke it.
+ * With `trace = PATH` each rank writes PATH.RANK when its program is released: a line a pass (in
+ * training, evaluations left out) with its step, and begin, deadline and end of forward and of
+ * backward (CLOCK_MONOTONIC), so that a test knows how late the machine woke it.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -89,6 +89,7 @@ struct program {
     const struct device *device;
     const struct dpb_graph *graph;
     char *gradients;
+    bool training;  /* else there are only forward passes */
     size_t element; /* bytes */
     uint32_t n_layers;
     int64_t looked_ns; /* when the strategy last moved on */
@@ -202,6 +203,7 @@ static dpb_status timed_compile(void *device, const struct dpb_compile_args *arg
     made->device = device;
     made->graph = graph;
     made->gradients = memory->gradients;
+    made->training = args->training;
     made->element = dpb_dtype_size(args->precision == DPB_PRECISION_FP64 ? DPB_FP64 : DPB_FP32);
     for (uint32_t t = 0; t < graph->n_tensors; t++)
         made->n_layers += t == 0 || graph->tensors[t].node != graph->tensors[t - 1].node;
@@ -233,7 +235,7 @@ static dpb_status timed_forward(void *program_, const struct dpb_pass *pass,
     DPB_TRY(sleep_until(program, hooks, deadline_ns));
     *outcome =
         (struct dpb_outcome){.loss = 2.0 / (double)(1 + pass->step), .correct = pass->valid / 2};
-    if (pass->training && program->n_times < MAX_PASSES)
+    if (pass->training == program->training && program->n_times < MAX_PASSES)
         program->times[program->n_times++] =
             (struct times){.step = pass->step, .forward = {began_ns, deadline_ns, now_ns()}};
     return DPB_OK;
