@@ -1,0 +1,481 @@
+/*
+ * test_cli.c - what dpbench says and writes, as a user or a script reads it.
+ */
+#include <dirent.h>
+#include <regex.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/command.h"
+#include "lib/sandbox.h"
+#include "lib/traces.h"
+
+static const double deadline_s = 60.0;
+
+#define RUN "-c base.ini "
+
+static int set_up(void **state)
+{
+    int result = sandbox_setup(state);
+    unsetenv("DPBENCH_PLUGIN_PATH");
+    sandbox_write("base.ini", "[run]\nresults =\nworkers = 2\nbatch = 2\nsteps = 6\n"
+                              "warmup_steps = 2\nsteady_limit_s = 0\n"
+                              "[model]\nname = tiny\n"
+                              "[data]\nsamples = 64\ntest_samples = 16\n"
+                              "[device]\nname = reference\nthreads = 1\n"
+                              "[comm]\nname = shm\n");
+    return result;
+}
+
+/* ---- reading what it said ----------------------------------------------------------------------
+ */
+
+static void expect_words(const char *text, const char *const *words)
+{
+    for (; *words; words++)
+        if (!strstr(text, *words))
+            fail_msg("'%s' is not in '%s'", *words, text);
+}
+
+static bool matches(const char *text, const char *pattern)
+{
+    regex_t regex;
+    assert_int_equal(regcomp(&regex, pattern, REG_EXTENDED | REG_NEWLINE | REG_NOSUB), 0);
+    bool result = regexec(&regex, text, 0, NULL, 0) == 0;
+    regfree(&regex);
+    return result;
+}
+
+static const char *last_line(const char *text)
+{
+    const char *line = text;
+    for (const char *at = text; *at; at++)
+        if (*at == '\n' && at[1])
+            line = at + 1;
+    return line;
+}
+
+static void run(struct command *command, int exit_code, const char *arguments)
+{
+    dpbench(command, deadline_s, "%s", arguments);
+    if (command->exit_code != exit_code)
+        fail_msg("dpbench %s: exit %d, not %d%s\n%s", arguments, command->exit_code, exit_code,
+                 command->late ? " (late)" : "", command->err);
+}
+
+/* Number of files in a directory whose name ends in .json. */
+static size_t count_results(const char *directory)
+{
+    size_t n = 0;
+    DIR *entries = opendir(directory);
+    for (struct dirent *entry; entries && (entry = readdir(entries));)
+        n += strstr(entry->d_name, ".json") != NULL;
+    if (entries)
+        closedir(entries);
+    return n;
+}
+
+/* ---- commands that tell -------------------------------------------------------------------------
+ */
+
+/* The output of each command has these words; nothing goes to stderr. */
+static void test_answers(void **state)
+{
+    static const struct {
+        const char *arguments, *words[12];
+    } rows[] = {
+        {"--version", {"dpbench "}},
+        {"help",
+         {"dpbench [run] -c FILE.ini", "dpbench check", "dpbench rerun RESULT.json",
+          "dpbench plugins", "dpbench --version", "  optimizer ", "  checkpoint ", "  sweep ",
+          "models ", "devices ", "comm  "}},
+        {"--help", {"dpbench [run] -c FILE.ini"}},
+        {"help run",
+         {"run.workers = integer, 1 to 1024; default 1", "run.global_batch", "run.seconds",
+          "run.epochs", "run.precision = fp32|bf16|fp64; default fp32", "run.timeout_s",
+          "run.require_steady", "run.results"}},
+        {"help model", {"model.name", "model.nclass", "model.image"}},
+        {"help data", {"data.name", "data.shuffle", "data.threads", "synthetic", "idx"}},
+        {"help device", {"device.name", "device.threads", "reference"}},
+        {"help comm", {"comm.name", "comm.bucket", "default 4 MiB", "comm.gradient", "shm"}},
+        {"help optimizer", {"optimizer.momentum", "optimizer.schedule = constant|step|cosine"}},
+        {"help eval", {"eval.every", "eval.final"}},
+        {"help checkpoint", {"checkpoint.load", "checkpoint.save"}},
+        {"help sweep", {"sweep.repeats"}},
+        {"help models", {"model.name may be", "lenet", "resnet50", "tiny"}},
+        {"help devices", {"device.name may be", "reference"}},
+        {"help synthetic",
+         {"data synthetic: ", "data.samples = integer", "data.type = uint8|fp32"}},
+        {"help ps_cpu", {"comm ps_cpu: "}},
+        {"help comm.bucket", {"comm.bucket = size (bytes)"}},
+        {"help data.path", {"data.path", "Directory with"}},
+        {"help rerun", {"command rerun: "}},
+        {"plugins",
+         {"kind ", "summary", "comm     independent", "comm     ps_cpu", "comm     replicated",
+          "comm     shm", "data     idx", "data     synthetic", "device   reference",
+          "model    lenet"}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        run(&command, 0, rows[i].arguments);
+        expect_words(command.out, rows[i].words);
+        assert_string_equal(command.err, "");
+        command_free(&command);
+    }
+}
+
+static void test_help_unknown(void **state)
+{
+    static const struct {
+        const char *word, *near;
+    } rows[] = {{"shmm", "'shm'"},
+                {"optimiser", "'optimizer'"},
+                {"comm.bukcet", "'comm.bucket'"},
+                {"renun", "'rerun'"},
+                {"reference2", "'reference'"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        char arguments[64];
+        snprintf(arguments, sizeof arguments, "help %s", rows[i].word);
+        run(&command, 2, arguments);
+        assert_string_equal(command.out, "");
+        expect_words(command.err,
+                     (const char *const[]){rows[i].word, "did you mean ", rows[i].near, NULL});
+        command_free(&command);
+    }
+}
+
+/* One that is there but broken is not hidden. */
+static void test_broken_plugin_is_listed(void **state)
+{
+    struct command text, json;
+    const json_t *row;
+    size_t i, n = 0;
+    (void)state;
+    sandbox_write("comm_broken.so", "this is no shared object at all\n");
+    setenv("DPBENCH_PLUGIN_PATH", ".", 1);
+    run(&text, 0, "plugins");
+    run(&json, 0, "plugins --json");
+    expect_words(text.out, (const char *const[]){"there, but not usable:", "comm_broken.so\n",
+                                                 "too short", NULL});
+    assert_string_equal(json_text_at(json.json, "schema"), "dpbench.plugins/1");
+    json_array_foreach(json_at(json.json, "plugins"), i, row)
+    {
+        bool broken = strstr(json_text_at(row, "path"), "comm_broken.so") != NULL;
+        assert_true(json_is_true(json_at(row, "usable")) != broken);
+        if (broken)
+            expect_words(json_text_at(row, "reason"), (const char *const[]){"too short", NULL});
+        n += broken;
+    }
+    assert_int_equal(n, 1);
+    command_free(&text);
+    command_free(&json);
+    unsetenv("DPBENCH_PLUGIN_PATH");
+    unlink("comm_broken.so");
+}
+
+static void test_check_runs_nothing(void **state)
+{
+    struct command command;
+    struct traces before;
+    (void)state;
+    traces_take(&before, ".");
+    run(&command, 0, "check " RUN "run.results=res");
+    expect_words(command.out,
+                 (const char *const[]){"tiny on synthetic, reference, shm; 2 workers",
+                                       "batch 2 a worker, 4 in all", "1690 parameters",
+                                       "16 steps an epoch", "memory: ", "MiB a worker", NULL});
+    assert_null(strstr(command.out, "SamplesPerSec"));
+    command_free(&command);
+    /* Every cell, also behind one that is refused. */
+    run(&command, 2, "check " RUN "sweep.run.precision=fp32,bf16,fp64");
+    expect_words(command.out,
+                 (const char *const[]){"run.precision=fp32: tiny", "run.precision=bf16: refused: ",
+                                       "run.precision=fp64: tiny", NULL});
+    command_free(&command);
+    traces_expect_none(&before, "check", 0.5);
+    traces_free(&before);
+}
+
+/* ---- a run -------------------------------------------------------------------------------------
+ */
+
+static void test_table_for_people(void **state)
+{
+    struct command command;
+    (void)state;
+    run(&command, 0, RUN "eval.final=yes");
+    expect_words(command.out, (const char *const[]){
+                                  "strategy", "consistency: synchronous", "2 workers", "data_wait",
+                                  "comm_exposed", "verification  pattern pass", "accuracy", NULL});
+    if (!matches(last_line(command.out), "^SamplesPerSec: [0-9]+\\.[0-9]+ \\+- [0-9]+\\.[0-9]+ "
+                                         "\\(jitter [0-9]+\\.[0-9]+\\)$"))
+        fail_msg("the last line is '%s'", last_line(command.out));
+    command_free(&command);
+}
+
+/* clang-format off */
+/* Names that scripts count on, and the type of each: n(umber), s(tring), b(ool), a(rray), o(bject),
+ * 0 (null). */
+static const struct {
+    const char *path;
+    char type;
+} result_names[] = {
+    {"schema", 's'}, {"status", 's'}, {"error", '0'}, {"warnings", 'a'},
+    {"config.run.workers.value", 'n'}, {"config.run.workers.origin", 's'},
+    {"config.comm.bucket.value", 'n'}, {"config.run.prove.value", 'b'},
+    {"world.workers", 'n'}, {"world.servers", 'n'}, {"world.learners", 'n'},
+    {"world.launcher", 's'}, {"world.oversubscribed", 'b'},
+    {"model.name", 's'}, {"model.parameters", 'n'}, {"model.macs_per_sample", 'n'},
+    {"strategy.name", 's'}, {"strategy.consistency", 's'},
+    {"batch.per_worker", 'n'}, {"batch.global", 'n'},
+    {"timing.warmup_steps", 'n'}, {"timing.steps", 'n'}, {"timing.steady", 'b'},
+    {"timing.step_ns", 'a'}, {"timing.step_ns.5", 'n'},
+    {"timing.samples_per_s.mean", 'n'}, {"timing.samples_per_s.median", 'n'},
+    {"timing.samples_per_s.p10", 'n'}, {"timing.samples_per_s.p90", 'n'},
+    {"timing.samples_per_s.ci95.0", 'n'}, {"timing.samples_per_s.ci95.1", 'n'},
+    {"timing.samples_per_s.jitter", 'n'}, {"timing.samples_per_s.uncertainty", 'n'},
+    {"timing.breakdown_ns.data_wait", 'n'}, {"timing.breakdown_ns.forward", 'n'},
+    {"timing.breakdown_ns.backward", 'n'}, {"timing.breakdown_ns.optimizer", 'n'},
+    {"timing.breakdown_ns.comm_exposed", 'n'}, {"timing.breakdown_ns.comm_hidden", 'n'},
+    {"timing.breakdown_ns.comm_wait_peer", 'n'},
+    {"comm.bytes_per_step", 'n'}, {"loss.7", 'n'},
+    {"eval.0.step", 'n'}, {"eval.0.accuracy", 'n'}, {"eval.0.loss", 'n'},
+    {"verification.pattern", 's'}, {"verification.exchange", 's'}, {"verification.replicas", 's'},
+    {"machine", 'o'}, {"machine.usable_cores", 'n'}, {"versions", 'o'}, {"versions.dpbench", 's'},
+    {"ranks.0.pid", 'n'}, {"ranks.1.breakdown_ns", 'o'},
+};
+/* clang-format on */
+
+static char type_of(const json_t *value)
+{
+    return !value                   ? '-'
+           : json_is_number(value)  ? 'n'
+           : json_is_string(value)  ? 's'
+           : json_is_boolean(value) ? 'b'
+           : json_is_array(value)   ? 'a'
+           : json_is_object(value)  ? 'o'
+                                    : '0';
+}
+
+static void test_json_is_one_document(void **state)
+{
+    struct command command;
+    (void)state;
+    run(&command, 0, RUN "eval.final=yes run.prove=yes --json");
+    assert_non_null(command.json); /* of the whole of stdout: nothing else is there */
+    for (size_t i = 0; i < sizeof result_names / sizeof *result_names; i++) {
+        char type = type_of(json_at(command.json, result_names[i].path));
+        if (type != result_names[i].type)
+            fail_msg("%s is of type '%c', not '%c'", result_names[i].path, type,
+                     result_names[i].type);
+    }
+    assert_string_equal(json_text_at(command.json, "schema"), "dpbench.result/1");
+    assert_string_equal(json_text_at(command.json, "status"), "ok");
+    assert_string_equal(json_text_at(command.json, "verification.exchange"), "pass");
+    assert_int_equal(json_array_size(json_at(command.json, "loss")), 8);
+    assert_int_equal(json_number_at(command.json, "timing.steps"), 6);
+    assert_string_equal(command.err, ""); /* no results directory: nothing to say */
+    command_free(&command);
+}
+
+static void test_origins(void **state)
+{
+    static const struct {
+        const char *path, *origin;
+    } rows[] = {{"config.run.workers.origin", "base.ini:3"},
+                {"config.comm.name.origin", "base.ini:17"},
+                {"config.run.batch.origin", "command line"},
+                {"config.run.seconds.origin", "command line"},
+                {"config.data.samples.origin", "base.ini:11"},
+                {"config.data.distinct.origin", "default"},
+                {"config.optimizer.momentum.origin", "default"}};
+    struct command command;
+    (void)state;
+    /* run.seconds takes the place of the file's run.steps */
+    run(&command, 0, RUN "run.batch=4 comm.bucket=1kB run.seconds=50ms --json");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_string_equal(json_text_at(command.json, rows[i].path), rows[i].origin);
+    assert_true(json_is_null(json_at(command.json, "config.run.steps.value")));
+    assert_true(json_number_at(command.json, "config.run.seconds.value") == 0.05);
+    assert_int_equal(json_number_at(command.json, "config.comm.bucket.value"), 1000);
+    assert_int_equal(json_number_at(command.json, "batch.global"), 8);
+    command_free(&command);
+}
+
+/* Each run has a file of its own, also within a second; stderr says which. */
+static void test_results_are_kept(void **state)
+{
+    enum { N = 3 };
+    struct command command;
+    (void)state;
+    for (size_t i = 0; i < N; i++) {
+        run(&command, 0, RUN "run.results=kept/deep");
+        if (!matches(command.err, "^result: kept/deep/run-shm-w2-[0-9TZ]+(-[0-9]+)?\\.json$"))
+            fail_msg("'%s'", command.err);
+        assert_int_equal(count_results("kept/deep"), i + 1);
+        command_free(&command);
+    }
+    run(&command, 0, RUN "--output kept/named.json --json");
+    json_t *file = json_load_file("kept/named.json", 0, NULL);
+    assert_true(json_equal(file, command.json));
+    assert_int_equal(count_results("kept/deep"), N);
+    json_decref(file);
+    command_free(&command);
+}
+
+/* The result alone gives the same run: options, weights, losses, to the last bit. */
+static void test_rerun(void **state)
+{
+    struct command first, second, third;
+    (void)state;
+    run(&first, 0,
+        RUN "run.precision=fp64 comm.name=ps_cpu comm.bucket=512 optimizer.learning_rate=0.1 "
+            "run.seed=7 --json --output first.json");
+    run(&second, 0, "rerun first.json --json");
+    run(&third, 0, "rerun first.json run.seed=8 --json");
+    assert_true(json_equal(json_at(first.json, "loss"), json_at(second.json, "loss")));
+    assert_false(json_equal(json_at(first.json, "loss"), json_at(third.json, "loss")));
+    assert_string_equal(json_text_at(first.json, "ranks.0.checksum"),
+                        json_text_at(second.json, "ranks.0.checksum"));
+    const char *section, *key;
+    json_t *rows, *entry;
+    json_object_foreach(json_at(first.json, "config"), section, rows)
+    {
+        json_object_foreach(rows, key, entry)
+        {
+            const json_t *again =
+                json_object_get(json_object_get(json_at(second.json, "config"), section), key);
+            if (!json_equal(json_at(entry, "value"), json_at(again, "value")))
+                fail_msg("%s.%s is another one in the rerun", section, key);
+        }
+    }
+    command_free(&first);
+    command_free(&second);
+    command_free(&third);
+}
+
+/* ---- sweeps ------------------------------------------------------------------------------------
+ */
+
+static void test_sweep(void **state)
+{
+    struct command command;
+    (void)state;
+    run(&command, 0,
+        RUN "sweep.comm.name=shm,replicated sweep.run.workers=1,2 sweep.repeats=2 "
+            "--json");
+    assert_string_equal(json_text_at(command.json, "schema"), "dpbench.sweep/1");
+    assert_int_equal(json_array_size(json_at(command.json, "runs")), 8);
+    assert_int_equal(json_array_size(json_at(command.json, "rows")), 4);
+    assert_string_equal(json_text_at(command.json, "runs.7.schema"), "dpbench.result/1");
+    expect_words(command.err, (const char *const[]){"[1/8] ", "[8/8] ", "samples/s", NULL});
+    command_free(&command);
+}
+
+static void test_sweep_with_a_cell_that_fails(void **state)
+{
+    struct command command;
+    (void)state;
+    run(&command, 1, RUN "sweep.run.precision=fp32,bf16,fp64 sweep.repeats=1 --json");
+    assert_string_equal(json_text_at(command.json, "status"), "failed");
+    assert_int_equal(json_array_size(json_at(command.json, "rows")), 3);
+    assert_string_equal(json_text_at(command.json, "rows.0.status"), "ok");
+    assert_string_equal(json_text_at(command.json, "rows.1.status"), "failed");
+    assert_string_equal(json_text_at(command.json, "rows.2.status"), "ok");
+    expect_words(json_text_at(command.json, "rows.1.error"),
+                 (const char *const[]){"does not compute in bf16", NULL});
+    command_free(&command);
+}
+
+/* ---- signals -----------------------------------------------------------------------------------
+ */
+
+/* Sends a signal to a run (or a sweep) that would last. */
+static void interrupt(const char *arguments, int number, int exit_code, struct command *command)
+{
+    struct started started;
+    char program[4200], line[512];
+    const char *words[24] = {program};
+    size_t n = 1;
+    snprintf(program, sizeof program, "%s/dpbench", build_directory());
+    snprintf(line, sizeof line, RUN "--json run.seconds=60 %s", arguments);
+    for (char *word = strtok(line, " "); word && n < 23; word = strtok(NULL, " "))
+        words[n++] = word;
+    command_start(&started, words, NULL);
+    usleep(700000); /* a start takes a tenth of that: what comes after is steps */
+    kill(started.pid, number);
+    double sent_s = now_s();
+    command_finish(&started, command, deadline_s);
+    if (command->exit_code != exit_code || now_s() - sent_s > 10.0)
+        fail_msg("%s: exit %d, not %d, after %.1f s\n%s", arguments, command->exit_code, exit_code,
+                 now_s() - sent_s, command->err);
+    assert_string_equal(json_text_at(command->json, "status"), "interrupted");
+}
+
+static void test_interrupted(void **state)
+{
+    static const struct {
+        int number, exit_code;
+        const char *words;
+    } rows[] = {{SIGINT, 130, "interrupted by signal 2"}, {SIGTERM, 143, "by signal 15"}};
+    struct traces before;
+    (void)state;
+    traces_take(&before, ".");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        interrupt("", rows[i].number, rows[i].exit_code, &command);
+        expect_words(json_text_at(command.json, "error"),
+                     (const char *const[]){rows[i].words, NULL});
+        double steps = json_number_at(command.json, "timing.steps");
+        assert_true(steps > 0 &&
+                    json_array_size(json_at(command.json, "timing.step_ns")) == (size_t)steps);
+        assert_true(json_number_at(command.json, "timing.samples_per_s.mean") > 0);
+        assert_string_equal(json_text_at(command.json, "verification.replicas"), "pass");
+        command_free(&command);
+    }
+    traces_expect_none(&before, "interrupted", 0.5);
+    traces_free(&before);
+}
+
+static void test_interrupted_sweep(void **state)
+{
+    struct command command;
+    (void)state;
+    interrupt("sweep.comm.name=shm,replicated", SIGINT, 130, &command);
+    assert_string_equal(json_text_at(command.json, "schema"), "dpbench.sweep/1");
+    assert_int_equal(json_array_size(json_at(command.json, "runs")), 1);
+    assert_string_equal(json_text_at(command.json, "runs.0.status"), "interrupted");
+    command_free(&command);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_help_unknown),
+        cmocka_unit_test(test_broken_plugin_is_listed),
+        cmocka_unit_test(test_check_runs_nothing),
+        cmocka_unit_test(test_table_for_people),
+        cmocka_unit_test(test_json_is_one_document),
+        cmocka_unit_test(test_origins),
+        cmocka_unit_test(test_results_are_kept),
+        cmocka_unit_test(test_rerun),
+        cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_sweep_with_a_cell_that_fails),
+        cmocka_unit_test(test_interrupted),
+        cmocka_unit_test(test_interrupted_sweep),
+    };
+    return cmocka_run_group_tests(tests, set_up, sandbox_teardown);
+}
