@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <ftw.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,6 +104,19 @@ static const char *first_new(const struct traces *before, const struct traces *s
     return NULL;
 }
 
+/* What is left must not outlive the test's failure. */
+static void kill_children(void)
+{
+    char path[64];
+    int pid;
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    FILE *file = fopen(path, "re");
+    while (file && fscanf(file, "%d", &pid) == 1)
+        kill(pid, SIGKILL);
+    if (file)
+        fclose(file);
+}
+
 static void expect_no_process(const char *title, double gone_s)
 {
     double until_s = now_s() + gone_s;
@@ -110,8 +124,10 @@ static void expect_no_process(const char *title, double gone_s)
         pid_t pid = waitpid(-1, NULL, WNOHANG);
         if (pid < 0 && errno == ECHILD)
             return;
-        if (pid == 0 && now_s() > until_s)
+        if (pid == 0 && now_s() > until_s) {
+            kill_children();
             fail_msg("%s: a process is left after %g s", title, gone_s);
+        }
         if (pid == 0)
             usleep(2000);
     }
