@@ -39,7 +39,7 @@ mutants: tests
 # The same suite under a sanitizer, in a build directory of its own. oneDNN's and libgomp's threads
 # keep what they allocate until the end of the process.
 asan:
-	$(Q)ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS=suppressions=tests/lsan.supp \
+	$(Q)ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lsan.supp \
 	$(MAKE) check BUILD=$(BUILD)/asan ONEDNN=$(ONEDNN) CFLAGS="-O1 -g -fno-omit-frame-pointer" \
 		SANITIZE=-fsanitize=address
 ubsan:

@@ -21,8 +21,7 @@ enum { SECTION_BYTES = 49 /* inih cuts the name of a section after these */ };
 
 static const char blanks[] = " \t\v\f\r";
 
-/* ---- the container ------------------------------------------------------------------------------
- */
+/* ---- the container ------------------------------------------------------------------------- */
 
 struct dpb_config *dpb_config_create(void)
 {
@@ -143,8 +142,7 @@ struct dpb_config *dpb_config_copy(const struct dpb_config *config)
     return copy;
 }
 
-/* ---- .ini files ---------------------------------------------------------------------------------
- */
+/* ---- .ini files ---------------------------------------------------------------------------- */
 
 struct reader {
     FILE *file;
@@ -288,8 +286,7 @@ dpb_status dpb_config_read(struct dpb_config *config, const char *path)
     return status;
 }
 
-/* ---- the command line ---------------------------------------------------------------------------
- */
+/* ---- the command line ---------------------------------------------------------------------- */
 
 /* Cuts blanks off both ends of [begin, end), in place. */
 static char *trim(char *begin, char *end)
@@ -322,8 +319,7 @@ dpb_status dpb_config_assign(struct dpb_config *config, const char *assignment, 
     return status;
 }
 
-/* ---- JSON ---------------------------------------------------------------------------------------
- */
+/* ---- JSON ---------------------------------------------------------------------------------- */
 
 json_t *dpb_config_to_json(const struct dpb_config *config)
 {

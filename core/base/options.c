@@ -24,8 +24,7 @@ union value {
 
 enum { NUMBER_BYTES = 48, LIST_BYTES = 512 };
 
-/* ---- text to value ------------------------------------------------------------------------------
- */
+/* ---- text to value ------------------------------------------------------------------------- */
 
 static dpb_parsed parse_choice(const char *const *choices, const char *text, int *choice)
 {
@@ -98,8 +97,7 @@ static void store_value(const struct dpb_option *row, const union value *value, 
     memcpy((char *)values + row->offset, value, size[row->type]);
 }
 
-/* ---- value to text ------------------------------------------------------------------------------
- */
+/* ---- value to text ------------------------------------------------------------------------- */
 
 /* A bound in the largest unit that divides it, so that it reads as a user would write it. */
 static void print_bound(const struct dpb_option *row, double bound, char text[NUMBER_BYTES])
@@ -145,8 +143,7 @@ static void print_list(const char *const *words, const char *separator, char tex
                                  words[i]);
 }
 
-/* ---- refusals -----------------------------------------------------------------------------------
- */
+/* ---- refusals ------------------------------------------------------------------------------ */
 
 struct place {
     const char *origin, *section;
@@ -258,8 +255,7 @@ static dpb_status refuse_key(const struct dpb_option_table *tables, size_t n_tab
                     setting->origin, setting->key, place);
 }
 
-/* ---- tables -------------------------------------------------------------------------------------
- */
+/* ---- tables -------------------------------------------------------------------------------- */
 
 static const struct dpb_option *find_row(const struct dpb_option_table *table, const char *key)
 {
@@ -325,8 +321,7 @@ dpb_status dpb_options_parse(const struct dpb_option_table *tables, size_t n_tab
     return DPB_OK;
 }
 
-/* ---- results and help ---------------------------------------------------------------------------
- */
+/* ---- results and help ---------------------------------------------------------------------- */
 
 static json_t *value_to_json(const struct dpb_option *row, const struct dpb_setting *setting)
 {

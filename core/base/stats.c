@@ -32,8 +32,7 @@ double dpb_quantile_of_sorted(const double *sorted, size_t n, double p)
     return sorted[below] + part * (sorted[below + 1] - sorted[below]);
 }
 
-/* ---- bootstrap ----------------------------------------------------------------------------------
- */
+/* ---- bootstrap ----------------------------------------------------------------------------- */
 
 struct draws {
     uint32_t resample, next;
@@ -94,8 +93,7 @@ static void bootstrap_median(const double *sorted, size_t n, double ci95[2])
     ci95[1] = dpb_quantile_of_sorted(medians, RESAMPLES, 0.975);
 }
 
-/* ---- statistics ---------------------------------------------------------------------------------
- */
+/* ---- statistics ---------------------------------------------------------------------------- */
 
 static void mean_and_deviation(const double *x, size_t n, double *mean, double *stddev)
 {

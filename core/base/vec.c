@@ -32,8 +32,7 @@
 
 enum { BLOCK = 1024 /* elements: accumulators and sources of a block fit the first cache */ };
 
-/* ---- conversions of one element -----------------------------------------------------------------
- */
+/* ---- conversions of one element ------------------------------------------------------------ */
 
 #define AS_IS(x) (x)
 
@@ -58,8 +57,7 @@ static inline double bf16_to_fp64(uint16_t x)
     return (double)dpb_bf16_to_fp32(x);
 }
 
-/* ---- loops by type ------------------------------------------------------------------------------
- */
+/* ---- loops by type ------------------------------------------------------------------------- */
 
 #define T double
 #define A double
@@ -104,8 +102,7 @@ DEFINE_CAST(cast_fp32_bf16, uint16_t, float, dpb_bf16_from_fp32)
 DEFINE_CAST(cast_bf16_fp64, double, uint16_t, bf16_to_fp64)
 DEFINE_CAST(cast_bf16_fp32, float, uint16_t, dpb_bf16_to_fp32)
 
-/* ---- checksum: XXH64 with seed 0 (Collet, xxHash fast digest algorithm, version 0.1.1) ----------
- */
+/* ---- checksum: XXH64 with seed 0 (Collet, xxHash fast digest algorithm, version 0.1.1) ----- */
 
 static const uint64_t prime[6] = {0,
                                   UINT64_C(0x9E3779B185EBCA87),
@@ -163,8 +160,7 @@ static uint64_t checksum_bytes(const uint8_t *at, uint64_t bytes)
     return sum ^ sum >> 32;
 }
 
-/* ---- the table ----------------------------------------------------------------------------------
- */
+/* ---- the table ----------------------------------------------------------------------------- */
 
 static void vec_sum(dpb_dtype type, void *dst, const void *const *sources, uint32_t k, uint64_t n)
 {

@@ -32,8 +32,7 @@ dpb_status dpb_usage_error(const struct dpb_command *command, const char *format
 /* The exit code that stands where both hold: signals, then 2, 1, 3, 5, 4, 0. */
 int dpb_exit_code_first(int a, int b);
 
-/* ---- arguments: -c FILE.ini [SECTION.KEY=VALUE ...] [--json] [--output FILE] -------------------
- */
+/* ---- arguments: -c FILE.ini [SECTION.KEY=VALUE ...] [--json] [--output FILE] --------------- */
 
 enum dpb_accepts {                         /* beside SECTION.KEY=VALUE */
                    DPB_ACCEPTS_CONFIG = 1, /* -c FILE, required */
@@ -53,8 +52,7 @@ dpb_status dpb_arguments_parse(const struct dpb_command *command, unsigned accep
                                char **argv, struct dpb_arguments *arguments);
 void dpb_arguments_release(struct dpb_arguments *arguments);
 
-/* ---- running -----------------------------------------------------------------------------------
- */
+/* ---- running ------------------------------------------------------------------------------- */
 
 struct dpb_execution {
     dpb_status status;

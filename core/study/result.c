@@ -32,8 +32,7 @@ struct maker {
     json_t *document;
 };
 
-/* ---- parts -------------------------------------------------------------------------------------
- */
+/* ---- parts --------------------------------------------------------------------------------- */
 
 /* A real that should be finite; one that is not becomes null and is counted for the warning. */
 static json_t *real(struct maker *maker, double value, const char *name)
@@ -171,8 +170,7 @@ static json_t *strategy_to_json(const struct dpb_experiment *experiment)
     return json_pack("{s:s, s:s}", "name", comm->name, "consistency", consistency);
 }
 
-/* ---- ranks -------------------------------------------------------------------------------------
- */
+/* ---- ranks --------------------------------------------------------------------------------- */
 
 static json_t *rank_to_json(struct maker *maker, uint32_t rank)
 {
@@ -219,8 +217,7 @@ static json_t *ranks_to_json(struct maker *maker)
     return list;
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------
- */
+/* ---- the whole ----------------------------------------------------------------------------- */
 
 /* When the job began by the clock on the wall: a label, no part of any measurement. */
 static json_t *started_to_json(const struct maker *maker)

@@ -19,8 +19,7 @@
 
 enum { MAX_SAME_SECOND = 1000 }; /* results of one name made in the same second */
 
-/* ---- directories -------------------------------------------------------------------------------
- */
+/* ---- directories --------------------------------------------------------------------------- */
 
 /* Makes `path` and what leads to it; *made gets the length of its first part that was not there
  * (0: all was). errno on failure. */
@@ -100,8 +99,7 @@ dpb_status dpb_result_probe(const char *path, const char *results)
                     directory, strerror(error));
 }
 
-/* ---- writing -----------------------------------------------------------------------------------
- */
+/* ---- writing ------------------------------------------------------------------------------- */
 
 static bool write_all(int fd, const char *text, size_t length)
 {

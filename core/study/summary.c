@@ -41,8 +41,7 @@ static void breakdown_divide(struct dpb_breakdown *sum, uint64_t n)
         *parts[i] = n > 0 ? *parts[i] / (double)n : NAN;
 }
 
-/* ---- synchronous -------------------------------------------------------------------------------
- */
+/* ---- synchronous --------------------------------------------------------------------------- */
 
 static void summarise_synchronous(const struct dpb_summary_args *args, uint64_t first,
                                   struct dpb_summary *summary)
@@ -62,8 +61,7 @@ static void summarise_synchronous(const struct dpb_summary_args *args, uint64_t 
     dpb_rate_of(summary->step_ns, summary->n_steps, (double)args->global_batch, &summary->rate);
 }
 
-/* ---- workers that do not wait for each other ---------------------------------------------------
- */
+/* ---- workers that do not wait for each other ----------------------------------------------- */
 
 /* The whole steps [begin, end) of a worker within a window of time. */
 struct within {
@@ -146,8 +144,7 @@ static dpb_status summarise_local(const struct dpb_summary_args *args, uint64_t 
     return DPB_OK;
 }
 
-/* ---- both --------------------------------------------------------------------------------------
- */
+/* ---- both ---------------------------------------------------------------------------------- */
 
 static void summarise_losses(const struct dpb_summary_args *args, struct dpb_summary *summary)
 {

@@ -46,8 +46,7 @@ bool dpb_sweep_wanted(const struct dpb_config *config)
     return false;
 }
 
-/* ---- axes --------------------------------------------------------------------------------------
- */
+/* ---- axes ---------------------------------------------------------------------------------- */
 
 static void axis_release(struct dpb_sweep_axis *axis)
 {
@@ -205,8 +204,7 @@ void dpb_sweep_destroy(struct dpb_sweep *sweep)
     free(sweep);
 }
 
-/* ---- jobs --------------------------------------------------------------------------------------
- */
+/* ---- jobs ---------------------------------------------------------------------------------- */
 
 const char *dpb_sweep_value(const struct dpb_sweep *sweep, size_t cell, size_t axis)
 {

@@ -70,8 +70,7 @@ void dpb_sweep_order(const struct dpb_sweep *sweep, uint64_t seed, struct dpb_sw
  * workers. At most n_cells of them; returns how many. */
 size_t dpb_sweep_accuracy_jobs(const struct dpb_sweep *sweep, struct dpb_sweep_job *jobs);
 
-/* ---- the document (dpbench.sweep/1) ------------------------------------------------------------
- */
+/* ---- the document (dpbench.sweep/1) -------------------------------------------------------- */
 
 /* A new document, with no runs yet. @owned; NULL: out of memory. */
 json_t *dpb_sweep_document(const struct dpb_sweep *sweep, const struct dpb_config *config);

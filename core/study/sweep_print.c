@@ -37,8 +37,7 @@ static bool is_failed(const json_t *row)
     return !isfinite(number(row, "samples_per_s.median"));
 }
 
-/* ---- cells -------------------------------------------------------------------------------------
- */
+/* ---- cells --------------------------------------------------------------------------------- */
 
 static void print_rate(char *text, double rate)
 {
@@ -91,8 +90,7 @@ static void fill_line(const json_t *row, struct line *line)
     snprintf(line->text[9], CELL, "%s", verified_text(row));
 }
 
-/* ---- groups: what a row has beside strategy and workers ----------------------------------------
- */
+/* ---- groups: what a row has beside strategy and workers ------------------------------------ */
 
 static void group_of(const json_t *row, char group[GROUP])
 {
@@ -130,8 +128,7 @@ static size_t order_rows(const json_t *rows, const json_t **ordered)
     return n_ordered;
 }
 
-/* ---- the table ---------------------------------------------------------------------------------
- */
+/* ---- the table ----------------------------------------------------------------------------- */
 
 static void print_line(const struct line *line, const size_t width[COLUMNS], const char *gap,
                        FILE *out)
@@ -181,8 +178,7 @@ static void print_table(const struct line *lines, size_t n, FILE *out)
     }
 }
 
-/* ---- how to read it ----------------------------------------------------------------------------
- */
+/* ---- how to read it ------------------------------------------------------------------------ */
 
 /* A paragraph, broken at white space. */
 DPB_PRINTF(2, 3) static void print_note(FILE *out, const char *format, ...)

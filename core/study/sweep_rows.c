@@ -67,8 +67,7 @@ void dpb_sweep_add(const struct dpb_sweep *sweep, const struct dpb_sweep_job *jo
     json_array_append_new(json_object_get(document, "runs"), result);
 }
 
-/* ---- the runs of a cell ------------------------------------------------------------------------
- */
+/* ---- the runs of a cell -------------------------------------------------------------------- */
 
 static bool is_ok(const json_t *run)
 {
@@ -180,8 +179,7 @@ static double threads_of_run(const json_t *run)
     return dpb_json_number(json_array_get(json_object_get(run, "ranks"), 0), "threads");
 }
 
-/* ---- loss at the same number of samples --------------------------------------------------------
- */
+/* ---- loss at the same number of samples ---------------------------------------------------- */
 
 static bool is_training(const json_t *run)
 {
@@ -230,8 +228,7 @@ static double mean_loss_at(const struct cell_runs *runs, double samples)
     return runs->n_ok > 0 ? sum / (double)runs->n_ok : NAN;
 }
 
-/* ---- verdicts ----------------------------------------------------------------------------------
- */
+/* ---- verdicts ------------------------------------------------------------------------------ */
 
 static bool verdict_is(const json_t *run, const char *path, const char *verdict)
 {
@@ -262,8 +259,7 @@ static bool proved(const struct cell_runs *runs)
     return all;
 }
 
-/* ---- rows --------------------------------------------------------------------------------------
- */
+/* ---- rows ---------------------------------------------------------------------------------- */
 
 static json_t *rate_to_json(const struct cell_runs *runs)
 {
@@ -388,8 +384,7 @@ static void add_accuracy(json_t *document)
     }
 }
 
-/* ---- speedup -----------------------------------------------------------------------------------
- */
+/* ---- speedup ------------------------------------------------------------------------------- */
 
 /* Settings in which a row may differ from the one it is compared with. */
 static bool may_differ(const char *key, bool other_strategy)
@@ -456,8 +451,7 @@ static void add_speedups(json_t *document)
     }
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------
- */
+/* ---- the whole ----------------------------------------------------------------------------- */
 
 /* Rows by workers compare only where a worker has the same cores in all of them. */
 static void warn_of_cores(const struct dpb_sweep *sweep, json_t *document, json_t *warnings)

@@ -57,8 +57,7 @@ static void append(struct series *series, int64_t begin_ns, int64_t end_ns)
         series->at[i] = (struct interval){begin_ns, end_ns};
 }
 
-/* ---- sets of disjoint rising intervals ---------------------------------------------------------
- */
+/* ---- sets of disjoint rising intervals ----------------------------------------------------- */
 
 /* Insertion sort: spans come nearly in order, and this neither allocates nor recurses. */
 static void sort(struct interval *at, uint64_t n)
@@ -121,8 +120,7 @@ static int64_t intersection(const struct interval *a, uint64_t n_a, const struct
     return sum;
 }
 
-/* ---- a step ------------------------------------------------------------------------------------
- */
+/* ---- a step -------------------------------------------------------------------------------- */
 
 static void end_step(int64_t now)
 {

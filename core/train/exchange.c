@@ -17,8 +17,7 @@ static uint64_t minimum(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* ---- the pump ----------------------------------------------------------------------------------
- */
+/* ---- the pump ------------------------------------------------------------------------------ */
 
 static dpb_status pump_one_step(struct dpb_trainer *trainer)
 {
@@ -77,8 +76,7 @@ void dpb_pump_stop(struct dpb_trainer *trainer)
     *pump = (struct dpb_pump){.running = false};
 }
 
-/* ---- an exchange -------------------------------------------------------------------------------
- */
+/* ---- an exchange --------------------------------------------------------------------------- */
 
 dpb_status dpb_exchange_begin(struct dpb_trainer *trainer, double learning_rate, double scale,
                               bool plain)
@@ -146,8 +144,7 @@ dpb_status dpb_exchange_finish(struct dpb_trainer *trainer)
     return status;
 }
 
-/* ---- the device's hooks ------------------------------------------------------------------------
- */
+/* ---- the device's hooks -------------------------------------------------------------------- */
 
 /* Elements [begin, end) of this micro-batch's gradient are final: adds them up over the
  * micro-batches and, in the last one, converts them to the communicator's type; each only where it

@@ -10,8 +10,7 @@
 #include "world/cores.h"
 #include "world/plugins.h"
 
-/* ---- where settings come from ------------------------------------------------------------------
- */
+/* ---- where settings come from -------------------------------------------------------------- */
 
 static bool given(const struct dpb_experiment *experiment, const char *section, const char *key)
 {
@@ -26,8 +25,7 @@ static const char *origin(const struct dpb_experiment *experiment, const char *s
     return setting ? setting->origin : "default";
 }
 
-/* ---- plugins and options -----------------------------------------------------------------------
- */
+/* ---- plugins and options ------------------------------------------------------------------- */
 
 /* Core's rows of every section; values go into the settings. */
 static void add_core_tables(struct dpb_experiment *experiment)
@@ -74,8 +72,7 @@ static dpb_status load_all(struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
-/* ---- what cannot be ----------------------------------------------------------------------------
- */
+/* ---- what cannot be ------------------------------------------------------------------------ */
 
 static dpb_status check_length(const struct dpb_experiment *experiment)
 {
@@ -278,8 +275,7 @@ void dpb_experiment_destroy(struct dpb_experiment *experiment)
     free(experiment);
 }
 
-/* ---- data and graph ----------------------------------------------------------------------------
- */
+/* ---- data and graph ------------------------------------------------------------------------ */
 
 static dpb_status check_data(const struct dpb_experiment *experiment)
 {
@@ -343,8 +339,7 @@ dpb_status dpb_experiment_build(struct dpb_experiment *experiment)
                            &experiment->graph);
 }
 
-/* ---- what others ask ---------------------------------------------------------------------------
- */
+/* ---- what others ask ----------------------------------------------------------------------- */
 
 json_t *dpb_experiment_effective(const struct dpb_experiment *experiment)
 {

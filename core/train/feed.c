@@ -62,7 +62,7 @@ struct dpb_feed {
     bool failed, stop;
 };
 
-/* ---- memory --------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------- */
 
 static uint32_t slots_of(const struct dpb_feed_args *args)
 {
@@ -116,7 +116,7 @@ static dpb_status create_ring(struct dpb_feed *feed)
     return DPB_OK;
 }
 
-/* ---- filling -------------------------------------------------------------------------------- */
+/* ---- filling ------------------------------------------------------------------------------- */
 
 /* Which samples batch `number` is made of. */
 static void choose(const struct dpb_feed *feed, uint64_t number, struct slot *slot)
@@ -227,7 +227,7 @@ static dpb_status start_helpers(struct dpb_feed *feed)
     return DPB_OK;
 }
 
-/* ---- handing out ---------------------------------------------------------------------------- */
+/* ---- handing out --------------------------------------------------------------------------- */
 
 static dpb_status report_late(const struct dpb_feed *feed)
 {
@@ -329,7 +329,7 @@ const struct dpb_shards *dpb_feed_shards(const struct dpb_feed *feed)
     return &feed->shards;
 }
 
-/* ---- create and destroy --------------------------------------------------------------------- */
+/* ---- create and destroy -------------------------------------------------------------------- */
 
 static void init_locks(struct dpb_feed *feed)
 {

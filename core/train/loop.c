@@ -12,8 +12,7 @@
 #include "base/vec.h"
 #include "train/trainer.h"
 
-/* ---- what surrounds a step ---------------------------------------------------------------------
- */
+/* ---- what surrounds a step ----------------------------------------------------------------- */
 
 /* Running statistics move once a step, by the mean over its micro-batches. */
 static void gather_statistics(struct dpb_trainer *t)
@@ -141,8 +140,7 @@ static dpb_status leave_together(struct dpb_trainer *t)
     return DPB_OK;
 }
 
-/* ---- the loop ----------------------------------------------------------------------------------
- */
+/* ---- the loop ------------------------------------------------------------------------------ */
 
 dpb_status dpb_train(struct dpb_trainer *t)
 {

@@ -80,8 +80,7 @@ static void reset(struct dpb_optimizer *optimizer)
         memset(optimizer->state.memory, 0, optimizer->state.bytes);
 }
 
-/* ---- the rules, once for each weight type -----------------------------------------------------
- */
+/* ---- the rules, once for each weight type -------------------------------------------------- */
 
 struct rule {
     double rate, scale, decay, momentum, epsilon;

@@ -16,7 +16,9 @@ static dpb_status parse_decays(const char *text, double steps_per_epoch,
         double epoch = strtod(at, &end);
         while (*end == ' ')
             end++;
-        if (end == at || (*end != ',' && *end != '\0') || !(epoch > last) || isinf(epoch))
+        bool dangling = *end == ',' && end[1] == '\0';
+        if (end == at || dangling || (*end != ',' && *end != '\0') || !(epoch > last) ||
+            isinf(epoch))
             return dpb_fail(
                 DPB_USAGE,
                 "optimizer.decay_at: '%s' is not a rising list of epochs, as in 30,60,80", text);

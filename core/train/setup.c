@@ -13,8 +13,7 @@
 
 enum { MAX_BUCKETS = 1 << 20, SPANS_A_STEP = 1 << 16 };
 
-/* ---- agreement ---------------------------------------------------------------------------------
- */
+/* ---- agreement ----------------------------------------------------------------------------- */
 
 static dpb_status agree_on(const char *what, const char *format, ...) DPB_PRINTF(2, 3);
 static dpb_status agree_on(const char *what, const char *format, ...)
@@ -41,8 +40,7 @@ static dpb_status agree_on_layout(const struct dpb_trainer *trainer)
                     dpb_dtype_name(trainer->layout.gradient_type));
 }
 
-/* ---- the strategy and its arenas ---------------------------------------------------------------
- */
+/* ---- the strategy and its arenas ----------------------------------------------------------- */
 
 static dpb_status plan(struct dpb_trainer *trainer)
 {
@@ -135,8 +133,7 @@ static dpb_status bind_arenas(struct dpb_trainer *trainer)
     return trainer->comm_ops->bind(trainer->comm, arenas);
 }
 
-/* ---- the device --------------------------------------------------------------------------------
- */
+/* ---- the device ---------------------------------------------------------------------------- */
 
 static dpb_status alloc_into(size_t bytes, void **memory)
 {
@@ -186,8 +183,7 @@ static dpb_status open_device(struct dpb_trainer *trainer)
     return trainer->device_ops->compile(trainer->device, &compile, &memory, &trainer->program);
 }
 
-/* ---- what the loop needs -----------------------------------------------------------------------
- */
+/* ---- what the loop needs ------------------------------------------------------------------- */
 
 static dpb_status open_feeds(struct dpb_trainer *trainer)
 {

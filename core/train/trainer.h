@@ -82,8 +82,7 @@ struct dpb_trainer {
     int64_t opened_ns;
 };
 
-/* ---- setup.c -----------------------------------------------------------------------------------
- */
+/* ---- setup.c ------------------------------------------------------------------------------- */
 
 /* Opens device, communicator, arenas and data of this rank, in that order; collective. */
 dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_trainer *trainer);
@@ -92,8 +91,7 @@ dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_traine
 void dpb_trainer_leave(struct dpb_trainer *trainer);
 void dpb_trainer_close(struct dpb_trainer *trainer); /* also what was opened by half */
 
-/* ---- exchange.c --------------------------------------------------------------------------------
- */
+/* ---- exchange.c ---------------------------------------------------------------------------- */
 
 /* What the device calls back during a pass. */
 struct dpb_hooks dpb_trainer_hooks(struct dpb_trainer *trainer);
@@ -108,8 +106,7 @@ dpb_status dpb_exchange_finish(struct dpb_trainer *trainer);
 dpb_status dpb_pump_start(struct dpb_trainer *trainer);
 void dpb_pump_stop(struct dpb_trainer *trainer);
 
-/* ---- verify.c ----------------------------------------------------------------------------------
- */
+/* ---- verify.c ------------------------------------------------------------------------------ */
 
 /* All workers (not the servers) have come here. For setting up, not for steps. */
 dpb_status dpb_workers_meet(struct dpb_trainer *trainer);
@@ -121,8 +118,7 @@ dpb_status dpb_verify_exchange(struct dpb_trainer *trainer);
 /* After training: replicas that promise to be equal bit for bit are. Collective. */
 dpb_status dpb_verify_replicas(struct dpb_trainer *trainer);
 
-/* ---- evaluate.c --------------------------------------------------------------------------------
- */
+/* ---- evaluate.c ---------------------------------------------------------------------------- */
 
 /* The test set, shared among the workers, with the published weights and the batch-norm statistics
  * averaged over the workers; the sums stand in rank 0's journal. Collective; not timed. */
@@ -130,8 +126,7 @@ dpb_status dpb_evaluate(struct dpb_trainer *trainer);
 /* Batch-norm state averaged over the workers into `average` (n_state_elements). Collective. */
 dpb_status dpb_average_state(struct dpb_trainer *trainer, const char *name, void *average);
 
-/* ---- loop.c ------------------------------------------------------------------------------------
- */
+/* ---- loop.c -------------------------------------------------------------------------------- */
 
 dpb_status dpb_train(struct dpb_trainer *trainer);
 

@@ -157,8 +157,7 @@ dpb_status dpb_verify_exchange(struct dpb_trainer *trainer)
     return DPB_OK;
 }
 
-/* ---- replicas ----------------------------------------------------------------------------------
- */
+/* ---- replicas ------------------------------------------------------------------------------ */
 
 dpb_status dpb_verify_replicas(struct dpb_trainer *trainer)
 {

@@ -133,7 +133,7 @@ dpb_status dpb_cores_bind(uint32_t rank, uint32_t n_workers, uint32_t n_servers,
     return DPB_OK;
 }
 
-/* ---- the machine ---- */
+/* ---- the machine --------------------------------------------------------------------------- */
 
 /* The first line of a file without its end; NULL (JSON null) when the system does not tell. */
 static json_t *line_of(const char *path)

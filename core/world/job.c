@@ -19,7 +19,7 @@ static struct dpb_status_page *page_of(const struct job_run *run, uint32_t rank)
     return dpb_board_page(run->board, rank);
 }
 
-/* ---- progress ---- */
+/* ---- progress ------------------------------------------------------------------------------ */
 
 static void erase_progress(struct job_run *run)
 {
@@ -76,7 +76,7 @@ static void draw_progress(struct job_run *run, int64_t now_ns)
     run->progress.at_ns = now_ns;
 }
 
-/* ---- warnings ---- */
+/* ---- warnings ------------------------------------------------------------------------------ */
 
 /* Whether another rank has said the same before. */
 static bool warning_known(const struct job_run *run, uint32_t rank, uint32_t i)
@@ -124,7 +124,7 @@ void job_show_end(struct job_run *run)
     erase_progress(run);
 }
 
-/* ---- the cause ---- */
+/* ---- the cause ----------------------------------------------------------------------------- */
 
 bool job_ended_well(const struct job_run *run, uint32_t rank)
 {

@@ -28,7 +28,7 @@
 
 enum { MAX_RANKS = 1024 };
 
-/* ---- beginning and end ---- */
+/* ---- beginning and end --------------------------------------------------------------------- */
 
 static dpb_status create_config(const char *text, int *fd)
 {
@@ -138,7 +138,7 @@ static dpb_status start_ranks(struct job_run *run)
     return status;
 }
 
-/* ---- ending it ---- */
+/* ---- ending it ----------------------------------------------------------------------------- */
 
 static void kill_rank(struct job_run *run, uint32_t rank)
 {
@@ -180,7 +180,7 @@ static void on_interrupt(struct job_run *run, int signal_number)
     }
 }
 
-/* ---- watching ---- */
+/* ---- watching ------------------------------------------------------------------------------ */
 
 static void reap(struct job_run *run)
 {

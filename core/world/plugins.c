@@ -36,7 +36,7 @@ struct object {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct object *objects; /* all that this process has loaded, the lock held */
 
-/* ---- the checks ---- */
+/* ---- the checks ---------------------------------------------------------------------------- */
 
 struct hook {
     const char *name;
@@ -154,7 +154,7 @@ static bool check_plugin(const struct dpb_plugin *plugin, dpb_plugin_kind kind, 
     return true;
 }
 
-/* ---- loading ---- */
+/* ---- loading ------------------------------------------------------------------------------- */
 
 /*
  * The host table that entries get. Its `fail` keeps the message of a refusal while an entry runs:
@@ -258,7 +258,7 @@ static const struct dpb_plugin *find_in(const struct object *object, const char 
     return NULL;
 }
 
-/* ---- searching ---- */
+/* ---- searching ----------------------------------------------------------------------------- */
 
 struct search {
     char *directories[MAX_DIRECTORIES]; /* as the user wrote them, each place once */
@@ -353,7 +353,7 @@ static void search_visit(const struct search *search, dpb_plugin_kind kind,
     }
 }
 
-/* ---- one plugin by its name ---- */
+/* ---- one plugin by its name ---------------------------------------------------------------- */
 
 /* What a search has met: the message of its failure. */
 struct lookup {
@@ -421,7 +421,8 @@ static dpb_status lookup_own_file(struct lookup *lookup, const struct search *se
             return dpb_fail(DPB_UNSUPPORTED,
                             "%s%s '%s' cannot be used: %s: name is '%s', by its file name it "
                             "should be '%s'",
-                            lookup->at, kind, lookup->name, path, object->first->name, lookup->name);
+                            lookup->at, kind, lookup->name, path, object->first->name,
+                            lookup->name);
     }
     return DPB_OK;
 }
@@ -451,8 +452,8 @@ dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const char *w
     if (status == DPB_OK && lookup->found == NULL) {
         const char *near = dpb_did_you_mean(name, lookup->names);
         status = dpb_fail(DPB_USAGE, "%sunknown %s '%s'%s%s%s; tried:%s", lookup->at,
-                          dpb_plugin_kind_name[kind], name, near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-                          near != NULL ? "'?" : "", lookup->tried);
+                          dpb_plugin_kind_name[kind], name, near != NULL ? "; did you mean '" : "",
+                          near != NULL ? near : "", near != NULL ? "'?" : "", lookup->tried);
     }
     if (status == DPB_OK)
         *plugin = lookup->found;
@@ -461,7 +462,7 @@ dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const char *w
     return status;
 }
 
-/* ---- all of them ---- */
+/* ---- all of them --------------------------------------------------------------------------- */
 
 struct listing {
     dpb_plugin_kind kind;

@@ -33,7 +33,7 @@ void dpb_share_set_secret(const uint8_t secret[DPB_SECRET_BYTES])
     memcpy(job_secret, secret, DPB_SECRET_BYTES);
 }
 
-/* ---- mappings ---- */
+/* ---- mappings ------------------------------------------------------------------------------ */
 
 static dpb_status map_memory(int fd, size_t bytes, const char *what, void **memory)
 {
@@ -86,7 +86,7 @@ void dpb_mapping_destroy(struct dpb_mapping *mapping)
     *mapping = (struct dpb_mapping){0};
 }
 
-/* ---- hellos ---- */
+/* ---- hellos -------------------------------------------------------------------------------- */
 
 struct hello {
     uint64_t magic;
@@ -268,7 +268,7 @@ static dpb_status receive_hello(struct exchange *exchange, struct link *link)
     return status;
 }
 
-/* ---- the exchange ---- */
+/* ---- the exchange -------------------------------------------------------------------------- */
 
 static dpb_status open_listener(struct exchange *exchange)
 {

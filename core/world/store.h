@@ -50,7 +50,7 @@ struct dpb_frame {
     int64_t timeout_ns; /* of a request */
 };
 
-/* ---- frames ---- */
+/* ---- frames -------------------------------------------------------------------------------- */
 
 struct dpb_buffer {
     uint8_t *data;
@@ -77,7 +77,7 @@ void dpb_buffer_drop_frame(struct dpb_buffer *buffer, const struct dpb_frame *fr
 ssize_t dpb_buffer_receive(struct dpb_buffer *buffer, int fd);
 ssize_t dpb_buffer_send(struct dpb_buffer *buffer, int fd);
 
-/* ---- the launcher's side: one thread, never blocks ---- */
+/* ---- the launcher's side: one thread, never blocks ----------------------------------------- */
 
 struct dpb_store_server;
 
@@ -96,7 +96,7 @@ bool dpb_store_server_said_bye(const struct dpb_store_server *server, uint32_t r
 /* What was wrong with a request of `rank`; NULL: nothing. */
 const char *dpb_store_server_fault(const struct dpb_store_server *server, uint32_t rank);
 
-/* ---- the ranks' side ---- */
+/* ---- the ranks' side ----------------------------------------------------------------------- */
 
 dpb_status dpb_store_connect(int fd); /* takes over */
 void dpb_store_disconnect(void);      /* says goodbye */

@@ -120,7 +120,7 @@ const char *dpb_store_server_fault(const struct dpb_store_server *server, uint32
     return fault[0] != '\0' ? fault : NULL;
 }
 
-/* ---- entries and waiters ---- */
+/* ---- entries and waiters ------------------------------------------------------------------- */
 
 static struct entry **chain_of(struct dpb_store_server *server, const char *key)
 {
@@ -256,7 +256,7 @@ static void answer_waiters(struct dpb_store_server *server, uint16_t op, const s
     }
 }
 
-/* ---- requests ---- */
+/* ---- requests ------------------------------------------------------------------------------ */
 
 static void request_put(struct dpb_store_server *server, uint32_t rank,
                         const struct dpb_frame *frame, const char *key, const void *value)
@@ -397,7 +397,7 @@ void dpb_store_server_serve(struct dpb_store_server *server, uint32_t rank, shor
         connection_close(connection);
 }
 
-/* ---- deadlines and ends ---- */
+/* ---- deadlines and ends -------------------------------------------------------------------- */
 
 static void expire_waiter(struct dpb_store_server *server, const struct waiter *waiter)
 {

@@ -22,7 +22,7 @@ struct dpb_world dpb_world;
 
 enum { MAX_CONFIG_BYTES = 64 << 20, AGREE_BYTES = 4096 };
 
-/* ---- the status page ---- */
+/* ---- the status page ----------------------------------------------------------------------- */
 
 /* Readers may look at any moment, and several threads of a rank may note: whole words, relaxed. */
 typedef uint64_t __attribute__((may_alias)) phase_word;
@@ -109,7 +109,7 @@ static void page_warning(void *context, const char *code, const char *text)
     __atomic_store_n(&page->n_warnings, i + 1, __ATOMIC_RELEASE);
 }
 
-/* ---- opening and closing ---- */
+/* ---- opening and closing ------------------------------------------------------------------- */
 
 bool dpb_world_is_rank(void)
 {
@@ -256,7 +256,7 @@ void dpb_world_close(void)
     dpb_world = (struct dpb_world){0};
 }
 
-/* ---- agreement ---- */
+/* ---- agreement ----------------------------------------------------------------------------- */
 
 dpb_status dpb_world_agree(const char *what, const char *value)
 {

@@ -38,8 +38,7 @@ extern const struct dpb_event_ops dpb_events;
 /* Writes phase, bucket and peer into the own status page; the host's `note`. Step by the loop. */
 void dpb_world_note(const char *phase, uint64_t bucket, uint32_t peer);
 
-/* ---- memory shared by the ranks of a machine ---------------------------------------------------
- */
+/* ---- memory shared by the ranks of a machine ----------------------------------------------- */
 
 /* A mapping of `bytes` (may be 0): a memfd called `name`, zeroed, advised for huge pages when
  * large. */

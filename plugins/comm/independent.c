@@ -9,8 +9,7 @@
 
 static const struct dpb_host *host;
 
-/* ---- stage: update, once the own gradients are final --------------------------------------------
- */
+/* ---- stage: update, once the own gradients are final --------------------------------------- */
 
 static bool update_due(void *strategy, uint64_t bucket)
 {
@@ -26,8 +25,7 @@ static dpb_status update_wait(void *strategy, uint64_t bucket)
 
 static const struct stage stages[] = {{update_due, strategy_update_bucket, update_wait}};
 
-/* ---- hooks
- * --------------------------------------------------------------------------------------- */
+/* ---- hooks --------------------------------------------------------------------------------- */
 
 static dpb_status independent_open(const void *options, const struct dpb_comm_args *args,
                                    void **comm)

@@ -39,8 +39,7 @@ struct ps {
 
 static const struct dpb_host *host;
 
-/* ---- shards
- * ---------------------------------------------------------------------------------------- */
+/* ---- shards -------------------------------------------------------------------------------- */
 
 static struct rank_set shards(const struct dpb_comm_args *args)
 {
@@ -72,8 +71,7 @@ static struct notice *notice_of(const struct ps *ps, uint32_t rank)
     return (struct notice *)((char *)ps->base.arenas.peer_scratch[rank] + ps->notice_at);
 }
 
-/* ---- stage: serve the own shard
- * ----------------------------------------------------------------------*/
+/* ---- stage: serve the own shard ------------------------------------------------------------ */
 
 static bool serve_due(void *strategy, uint64_t bucket)
 {
@@ -110,8 +108,7 @@ static void serve(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at
     *at = length;
 }
 
-/* ---- stage: pull the new weights
- * -----------------------------------------------------------------------*/
+/* ---- stage: pull the new weights ----------------------------------------------------------- */
 
 static bool pull_due(void *strategy, uint64_t bucket)
 {
@@ -167,8 +164,7 @@ static void pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
 static const struct stage both_stages[] = {{serve_due, serve, serve_wait},
                                            {pull_due, pull, pull_wait}};
 
-/* ---- hooks
- * --------------------------------------------------------------------------------------- */
+/* ---- hooks --------------------------------------------------------------------------------- */
 
 static dpb_status ps_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {

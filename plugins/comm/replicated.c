@@ -27,8 +27,7 @@ static bool owns(const struct strategy *comm, uint64_t bucket)
     return owner_of(comm, bucket) == comm->args.rank;
 }
 
-/* ---- stage: reduce, on the owner
- * ------------------------------------------------------------------ */
+/* ---- stage: reduce, on the owner ----------------------------------------------------------- */
 
 /* Others pass the stage as soon as their own gradients are final. */
 static struct rank_set reduce_needs(const struct strategy *comm, uint64_t bucket)
@@ -67,8 +66,7 @@ static void reduce(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
         signals_raise(&comm->signals, SIGNAL_REDUCED, bucket);
 }
 
-/* ---- stage: take the sum from the owner
- * ------------------------------------------------------------ */
+/* ---- stage: take the sum from the owner ---------------------------------------------------- */
 
 static bool take_due(void *strategy, uint64_t bucket)
 {
@@ -122,8 +120,7 @@ static void take(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
         signals_raise(&comm->signals, SIGNAL_TAKEN, bucket);
 }
 
-/* ---- stage: update, and let go of the bucket when all have taken it
- * ----------------------------------*/
+/* ---- stage: update, and let go of the bucket when all have taken it ------------------------ */
 
 static bool update_due(void *strategy, uint64_t bucket)
 {
@@ -143,8 +140,7 @@ static const struct stage stages[] = {{reduce_due, reduce, reduce_wait},
                                       {take_due, take, take_wait},
                                       {update_due, strategy_update_bucket, update_wait}};
 
-/* ---- hooks
- * --------------------------------------------------------------------------------------- */
+/* ---- hooks --------------------------------------------------------------------------------- */
 
 static dpb_status replicated_open(const void *options, const struct dpb_comm_args *args,
                                   void **comm)

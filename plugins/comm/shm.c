@@ -28,8 +28,7 @@ static struct dpb_range own_slice(const struct strategy *comm, uint64_t length)
     return (struct dpb_range){length * rank / n, length * (rank + 1) / n};
 }
 
-/* ---- stage: reduce the own slice
- * ----------------------------------------------------------------- */
+/* ---- stage: reduce the own slice ----------------------------------------------------------- */
 
 static bool reduce_due(void *strategy, uint64_t bucket)
 {
@@ -78,8 +77,7 @@ static void reduce(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
     *at = length;
 }
 
-/* ---- stage: update all of the bucket
- * --------------------------------------------------------------*/
+/* ---- stage: update all of the bucket ------------------------------------------------------- */
 
 static bool update_due(void *strategy, uint64_t bucket)
 {
@@ -112,8 +110,7 @@ static void update(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
 static const struct stage stages[] = {{reduce_due, reduce, reduce_wait},
                                       {update_due, update, update_wait}};
 
-/* ---- hooks
- * --------------------------------------------------------------------------------------- */
+/* ---- hooks --------------------------------------------------------------------------------- */
 
 static dpb_status shm_comm_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {

@@ -23,7 +23,7 @@
 
 static const struct dpb_host *host;
 
-/* ---- options -------------------------------------------------------------------------------- */
+/* ---- options ------------------------------------------------------------------------------- */
 
 #define DEFAULT_PATH "/usr/share/datasets/fashion-mnist"
 #define DEFAULT_PACKAGE "dataset-fashion-mnist"
@@ -37,7 +37,7 @@ static const struct dpb_option option_table[] = {
      "Directory with {train,t10k}-{images-idx3,labels-idx1}-ubyte, each with .gz or without."},
     {NULL, DPB_OPT_STRING, NULL, NULL, 0, 0, NULL, 0, NULL}};
 
-/* ---- state ---------------------------------------------------------------------------------- */
+/* ---- state --------------------------------------------------------------------------------- */
 
 struct set {
     uint8_t *images, *labels; /* n * image_bytes, n */
@@ -50,7 +50,7 @@ struct idx {
     size_t image_bytes; /* the same in both */
 };
 
-/* ---- reader: the content of one file, inflated where it is gzipped -------------------------- */
+/* ---- reader: the content of one file, inflated where it is gzipped ------------------------- */
 
 enum { INPUT_BYTES = 1 << 16, PATH_BYTES = 4096 };
 
@@ -229,7 +229,7 @@ static dpb_status reader_open(struct reader *reader, const char *directory, cons
     return DPB_OK;
 }
 
-/* ---- decoding ------------------------------------------------------------------------------- */
+/* ---- decoding ------------------------------------------------------------------------------ */
 
 enum { MAX_DIMENSIONS = 3 };
 
@@ -369,7 +369,7 @@ static dpb_status normalise(const char *directory, const struct set *train, floa
     return DPB_OK;
 }
 
-/* ---- hooks ---------------------------------------------------------------------------------- */
+/* ---- hooks --------------------------------------------------------------------------------- */
 
 static void idx_close(void *handle)
 {
@@ -444,7 +444,7 @@ static dpb_status idx_fetch(void *handle, dpb_split split, uint64_t epoch, const
     return DPB_OK;
 }
 
-/* ---- entry ---------------------------------------------------------------------------------- */
+/* ---- entry --------------------------------------------------------------------------------- */
 
 static const struct dpb_data_ops idx_ops = {
     .open = idx_open, .fetch = idx_fetch, .close = idx_close};

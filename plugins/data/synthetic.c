@@ -27,7 +27,7 @@ enum { DEFAULT_TRAIN_BYTES = 48 << 20, DEFAULT_TEST_BYTES = 16 << 20 };
 
 static const struct dpb_host *host;
 
-/* ---- options -------------------------------------------------------------------------------- */
+/* ---- options ------------------------------------------------------------------------------- */
 
 struct options {
     int64_t samples, test_samples, distinct;
@@ -48,7 +48,7 @@ static const struct dpb_option option_table[] = {
      "Type of an element in memory; both are normalised by the device."},
     {NULL, DPB_OPT_INT, NULL, NULL, 0, 0, NULL, 0, NULL}};
 
-/* ---- state ---------------------------------------------------------------------------------- */
+/* ---- state --------------------------------------------------------------------------------- */
 
 struct pool {
     uint8_t *samples;
@@ -63,7 +63,7 @@ struct synthetic {
     struct pool pools[2]; /* by dpb_split */
 };
 
-/* ---- generation ----------------------------------------------------------------------------- */
+/* ---- generation ---------------------------------------------------------------------------- */
 
 /* The pattern's bits of one channel: bit y * GRID + x is cell (x, y). */
 static uint64_t class_pattern(uint64_t seed, int32_t label, uint32_t channel)
@@ -127,7 +127,7 @@ static dpb_status fill_pool(struct synthetic *source, struct pool *pool, uint32_
     return DPB_OK;
 }
 
-/* ---- hooks ---------------------------------------------------------------------------------- */
+/* ---- hooks --------------------------------------------------------------------------------- */
 
 static void synthetic_close(void *handle)
 {
@@ -225,7 +225,7 @@ static dpb_status synthetic_fetch(void *handle, dpb_split split, uint64_t epoch,
     return DPB_OK;
 }
 
-/* ---- entry ---------------------------------------------------------------------------------- */
+/* ---- entry --------------------------------------------------------------------------------- */
 
 static const struct dpb_data_ops synthetic_ops = {
     .open = synthetic_open, .fetch = synthetic_fetch, .close = synthetic_close};

@@ -49,8 +49,7 @@ dpb_status strategy_plan_replica(struct strategy *strategy, const struct dpb_lay
     return DPB_OK;
 }
 
-/* ---- hooks -------------------------------------------------------------------------------------
- */
+/* ---- hooks --------------------------------------------------------------------------------- */
 
 dpb_status strategy_load(void *comm)
 {
@@ -102,8 +101,7 @@ void strategy_close(void *comm)
     free(comm);
 }
 
-/* ---- for stages --------------------------------------------------------------------------------
- */
+/* ---- for stages ---------------------------------------------------------------------------- */
 
 struct rank_set strategy_self(const struct strategy *strategy)
 {

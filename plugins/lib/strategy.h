@@ -34,8 +34,8 @@ dpb_status strategy_open(const struct dpb_host *host, const struct dpb_comm_args
 dpb_status strategy_bind(struct strategy *strategy, const struct dpb_arenas *arenas,
                          const struct stage *stages, uint32_t n_stages);
 
-/* The `plan` of a strategy whose workers keep weights and optimizer state: gradients and signals are in
- * memory of kind `shared`. */
+/* The `plan` of a strategy whose workers keep weights and optimizer state: gradients and signals are
+ * in memory of kind `shared`. */
 dpb_status strategy_plan_replica(struct strategy *strategy, const struct dpb_layout *layout,
                                  dpb_memory shared, struct dpb_comm_plan *want);
 
@@ -53,8 +53,7 @@ void strategy_close(void *comm);
     .ready = strategy_ready, .progress = strategy_progress, .end = strategy_end, \
     .publish = strategy_publish
 
-/* ---- for stages
- * ---------------------------------------------------------------------------------*/
+/* ---- for stages ---------------------------------------------------------------------------- */
 
 struct rank_set strategy_self(const struct strategy *strategy);
 struct rank_set strategy_workers(const struct strategy *strategy);

@@ -35,7 +35,7 @@ const char *build_directory(void)
     return build && *build ? build : "build";
 }
 
-/* ---- processes --------------------------------------------------------------------------------- */
+/* ---- processes ----------------------------------------------------------------------------- */
 
 void command_start(struct started *started, const char *const *arguments,
                    const char *const *environment)
@@ -150,7 +150,7 @@ void command_free(struct command *command)
     memset(command, 0, sizeof *command);
 }
 
-/* ---- documents ----------------------------------------------------------------------------------*/
+/* ---- documents ----------------------------------------------------------------------------- */
 
 json_t *json_at(const json_t *document, const char *path)
 {
@@ -174,7 +174,7 @@ const char *json_text_at(const json_t *document, const char *path)
     return text ? text : "";
 }
 
-/* ---- files -------------------------------------------------------------------------------------- */
+/* ---- files --------------------------------------------------------------------------------- */
 
 void temporary_directory(char path[64])
 {

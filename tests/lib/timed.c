@@ -21,7 +21,7 @@ static const char configuration[] = "[run]\nresults =\nwarmup_steps = 1\nsteady_
 
 static char directory[64];
 
-/* ---- runs ------------------------------------------------------------------------------------ */
+/* ---- runs ---------------------------------------------------------------------------------- */
 
 int timed_setup(void **state)
 {
@@ -62,7 +62,7 @@ void timed_run(struct command *command, int exit_code, const char *format, ...)
                  command->signal_number, command->late ? ", late" : "", command->err);
 }
 
-/* ---- what the device saw --------------------------------------------------------------------- */
+/* ---- what the device saw ------------------------------------------------------------------- */
 
 static bool read_stretch(FILE *file, struct timed_stretch *one)
 {
@@ -111,7 +111,7 @@ double timed_late_ms(const json_t *document, double step_ms)
     return late;
 }
 
-/* ---- checks ---------------------------------------------------------------------------------- */
+/* ---- checks -------------------------------------------------------------------------------- */
 
 double timed_bound_ms(double ms)
 {

@@ -123,8 +123,7 @@ void training_free(struct training *training)
     memset(training, 0, sizeof *training);
 }
 
-/* ---- comparing ----------------------------------------------------------------------------------
- */
+/* ---- comparing ----------------------------------------------------------------------------- */
 
 void expect_same_weights(const struct training *a, const struct training *b,
                          const struct training *start_, double bound)

@@ -17,8 +17,7 @@
 
 enum { LENGTH_BYTES = 8, TENSOR_ALIGN = 16 };
 
-/* ---- reading ------------------------------------------------------------------------------------
- */
+/* ---- reading ------------------------------------------------------------------------------- */
 
 static void map_file(struct weights *weights, const char *path)
 {
@@ -96,8 +95,7 @@ uint64_t weights_arena_elements(const struct weights *weights)
     return elements;
 }
 
-/* ---- comparing ----------------------------------------------------------------------------------
- */
+/* ---- comparing ----------------------------------------------------------------------------- */
 
 static void expect_same_tensors(const struct weights *a, const struct weights *b)
 {

@@ -85,8 +85,7 @@ static struct {
     uint64_t summed, read, wrote, reported;
 } m;
 
-/* ---- where and when
- * ------------------------------------------------------------------------------ */
+/* ---- where and when ------------------------------------------------------------------------ */
 
 static struct notice *notice(void)
 {
@@ -178,8 +177,7 @@ static void mutant_count_bytes(uint64_t bytes)
     m.host->count_bytes(bytes);
 }
 
-/* ---- the host's functions, as the strategy gets them
- * ------------------------------------------------ */
+/* ---- the host's functions, as the strategy gets them --------------------------------------- */
 
 static void swap_halves(char *at, size_t size, uint64_t n)
 {
@@ -270,8 +268,7 @@ static void mutant_update(struct dpb_optimizer *optimizer, struct dpb_range rang
         perturb(weights);
 }
 
-/* ---- hooks: the inner strategy's, with a word before or after
- * ---------------------------------------- */
+/* ---- hooks: the inner strategy's, with a word before or after ------------------------------ */
 
 static dpb_status mutant_plan(void *comm, const struct dpb_layout *layout,
                               struct dpb_comm_plan *want)
@@ -378,8 +375,7 @@ static void mutant_close(void *comm)
     m.before = m.current = NULL;
 }
 
-/* ---- the three mutants
- * -------------------------------------------------------------------------------- */
+/* ---- the three mutants --------------------------------------------------------------------- */
 
 /* The strategy as its shared object gives it, with our table for core's. */
 static const struct dpb_plugin *load_inner(const char *name)

@@ -15,7 +15,7 @@
 
 static const struct dpb_host *host;
 
-/* ---- options --------------------------------------------------------------------------------- */
+/* ---- options ------------------------------------------------------------------------------- */
 
 struct options {
     int64_t exchange_ns, late_peer_ns, update_ns;
@@ -35,7 +35,7 @@ static const struct dpb_option option_table[] = {
      "whether progress does the work, or only looks"},
     {0}};
 
-/* ---- state ----------------------------------------------------------------------------------- */
+/* ---- state --------------------------------------------------------------------------------- */
 
 struct comm {
     struct options options;
@@ -49,7 +49,7 @@ struct comm {
     bool finished;
 };
 
-/* ---- work ------------------------------------------------------------------------------------ */
+/* ---- work ---------------------------------------------------------------------------------- */
 
 static void nap_until(int64_t at_ns)
 {
@@ -105,7 +105,7 @@ static void update(struct comm *comm)
     host->event->signal(comm->done);
 }
 
-/* ---- hooks ----------------------------------------------------------------------------------- */
+/* ---- hooks --------------------------------------------------------------------------------- */
 
 static dpb_status timed_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {
@@ -228,7 +228,7 @@ static const struct dpb_comm_ops timed_ops = {.open = timed_open,
                                               .publish = timed_publish,
                                               .close = timed_close};
 
-/* ---- entry ----------------------------------------------------------------------------------- */
+/* ---- entry --------------------------------------------------------------------------------- */
 
 static const struct dpb_plugin timed = {DPB_PLUGIN_HEAD(COMM, timed_ops),
                                         .capabilities =

@@ -30,7 +30,7 @@ static const int64_t worked_ns = 100000; /* a look that took so long may have le
 
 static const struct dpb_host *host;
 
-/* ---- options --------------------------------------------------------------------------------- */
+/* ---- options ------------------------------------------------------------------------------- */
 
 enum { LATE_IN_FORWARD, LATE_IN_BACKWARD };
 
@@ -69,7 +69,7 @@ static const struct dpb_option option_table[] = {
      "file for the times of the passes; .RANK is appended"},
     {0}};
 
-/* ---- state ----------------------------------------------------------------------------------- */
+/* ---- state --------------------------------------------------------------------------------- */
 
 struct device {
     struct options options;
@@ -98,7 +98,7 @@ struct program {
     char constant[FILL_ELEMENTS * sizeof(double)]; /* what gradients are copied from */
 };
 
-/* ---- sleeping -------------------------------------------------------------------------------- */
+/* ---- sleeping ------------------------------------------------------------------------------ */
 
 /* Its own look at the clock, not the host's: a trace has to be independent of core. */
 static int64_t now_ns(void)
@@ -136,7 +136,7 @@ static dpb_status sleep_until(struct program *program, const struct dpb_hooks *h
     return DPB_OK;
 }
 
-/* ---- gradients ------------------------------------------------------------------------------- */
+/* ---- gradients ----------------------------------------------------------------------------- */
 
 /* The same for all elements, another for each step and micro-batch. */
 static void choose_gradient(struct program *program, const struct dpb_pass *pass)
@@ -167,7 +167,7 @@ static dpb_status write_tensor(struct program *program, const struct dpb_hooks *
     return DPB_OK;
 }
 
-/* ---- hooks ----------------------------------------------------------------------------------- */
+/* ---- hooks --------------------------------------------------------------------------------- */
 
 static dpb_status timed_open(const void *options, const struct dpb_device_args *args, void **device)
 {
@@ -327,7 +327,7 @@ static const struct dpb_device_ops timed_ops = {.open = timed_open,
                                                 .release = timed_release,
                                                 .close = timed_close};
 
-/* ---- entry ----------------------------------------------------------------------------------- */
+/* ---- entry --------------------------------------------------------------------------------- */
 
 static const struct dpb_plugin timed = {DPB_PLUGIN_HEAD(DEVICE, timed_ops),
                                         .capabilities = DPB_DEVICE_FP32 | DPB_DEVICE_FP64,

@@ -34,8 +34,7 @@ static void *sum_of(const struct comm *comm)
     return (char *)comm->arenas.scratch + sizeof(struct dpb_flag);
 }
 
-/* ---- hooks, in the order in which they are called
- * ------------------------------------------------- */
+/* ---- hooks, in the order in which they are called ------------------------------------------ */
 
 static dpb_status open_comm(const void *options, const struct dpb_comm_args *args, void **comm)
 {
@@ -178,8 +177,7 @@ static void close_comm(void *comm)
     host->release(c, sizeof *c);
 }
 
-/* ---- entry
- * ---------------------------------------------------------------------------------------- */
+/* ---- entry --------------------------------------------------------------------------------- */
 
 static const struct dpb_comm_ops ops = {
     .open = open_comm,

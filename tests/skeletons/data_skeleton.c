@@ -39,8 +39,7 @@ struct source {
     uint32_t shift;
 };
 
-/* ---- hooks ------------------------------------------------------------------------------------
- */
+/* ---- hooks --------------------------------------------------------------------------------- */
 
 /* A real source opens its files here, checks them, and refuses bad ones by
  * `return host->fail(DPB_DATA, "%s: byte %llu: expected ...", ...)`. */
@@ -87,8 +86,7 @@ static void close_source(void *source)
     host->release(source, sizeof(struct source));
 }
 
-/* ---- entry ------------------------------------------------------------------------------------
- */
+/* ---- entry --------------------------------------------------------------------------------- */
 
 static const struct dpb_data_ops ops = {
     .open = open_source,

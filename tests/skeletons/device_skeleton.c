@@ -19,8 +19,7 @@ struct program {
     uint32_t n;
 };
 
-/* ---- open and compile ---------------------------------------------------------------------------
- */
+/* ---- open and compile ---------------------------------------------------------------------- */
 
 static dpb_status open_device(const void *options, const struct dpb_device_args *args,
                               void **device)
@@ -69,8 +68,7 @@ static dpb_status compile(void *device, const struct dpb_compile_args *args,
     return DPB_OK;
 }
 
-/* ---- passes -------------------------------------------------------------------------------------
- */
+/* ---- passes -------------------------------------------------------------------------------- */
 
 /* The tensor's place in an arena of core's; float64 is all that this device declares. */
 static double *tensor(const struct program *p, const void *arena, uint32_t index)
@@ -165,8 +163,7 @@ static void close_device(void *device)
     (void)device;
 }
 
-/* ---- entry --------------------------------------------------------------------------------------
- */
+/* ---- entry --------------------------------------------------------------------------------- */
 
 static const struct dpb_device_ops ops = {
     .open = open_device,

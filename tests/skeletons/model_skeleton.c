@@ -9,8 +9,7 @@
  */
 #include "dpbench/plugin.h"
 
-/* ---- options: a struct, and a row for each member; `dpbench help` prints the rows -------------
- */
+/* ---- options: a struct, and a row for each member; `dpbench help` prints the rows ---------- */
 
 struct options {
     int64_t hidden;
@@ -27,8 +26,7 @@ static const struct dpb_option option_rows[] = {
     {.name = NULL}, /* the end of the table */
 };
 
-/* ---- hooks ------------------------------------------------------------------------------------
- */
+/* ---- hooks --------------------------------------------------------------------------------- */
 
 /* What core has to know before it opens the data. */
 static void describe(const void *options, struct dpb_model_info *info)
@@ -56,8 +54,7 @@ static dpb_status build(const void *options, const struct dpb_graph_ops *graph,
     return DPB_OK;
 }
 
-/* ---- entry: the one symbol of a plugin ----------------------------------------------------------
- */
+/* ---- entry: the one symbol of a plugin ----------------------------------------------------- */
 
 static const struct dpb_model_ops ops = {
     .describe = describe,

@@ -27,7 +27,7 @@ struct row {
     const char *parts[4];
 };
 
-/* ---- files that the rows name ---------------------------------------------------------------- */
+/* ---- files that the rows name -------------------------------------------------------------- */
 
 static const char base_ini[] = "[run]\nresults = results\nsteps = 2\nwarmup_steps = 1\n"
                                "steady_limit_s = 0\nbatch = 2\n"
@@ -161,7 +161,7 @@ static void write_idx_set(const struct damage *damage)
     }
 }
 
-/* ---- checks ---------------------------------------------------------------------------------- */
+/* ---- checks -------------------------------------------------------------------------------- */
 
 static void expect_refused(const struct row *row)
 {
@@ -189,7 +189,7 @@ static void expect_all_refused(const struct row *rows)
         expect_refused(rows);
 }
 
-/* ---- the rows -------------------------------------------------------------------------------- */
+/* ---- the rows ------------------------------------------------------------------------------ */
 
 /* clang-format off */
 static const struct row file_rows[] = {
@@ -394,7 +394,7 @@ static void test_more_workers_than_cores(void **state)
     unlink("over.json");
 }
 
-/* ---------------------------------------------------------------------------------------------- */
+/* ----  -------------------------------------------------------------------------------------- */
 
 static int set_up(void **state)
 {

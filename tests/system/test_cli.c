@@ -36,8 +36,7 @@ static int set_up(void **state)
     return result;
 }
 
-/* ---- reading what it said ----------------------------------------------------------------------
- */
+/* ---- reading what it said ------------------------------------------------------------------ */
 
 static void expect_words(const char *text, const char *const *words)
 {
@@ -84,8 +83,7 @@ static size_t count_results(const char *directory)
     return n;
 }
 
-/* ---- commands that tell -------------------------------------------------------------------------
- */
+/* ---- commands that tell -------------------------------------------------------------------- */
 
 /* The output of each command has these words; nothing goes to stderr. */
 static void test_answers(void **state)
@@ -208,8 +206,7 @@ static void test_check_runs_nothing(void **state)
     traces_free(&before);
 }
 
-/* ---- a run -------------------------------------------------------------------------------------
- */
+/* ---- a run --------------------------------------------------------------------------------- */
 
 static void test_table_for_people(void **state)
 {
@@ -366,8 +363,7 @@ static void test_rerun(void **state)
     command_free(&third);
 }
 
-/* ---- sweeps ------------------------------------------------------------------------------------
- */
+/* ---- sweeps -------------------------------------------------------------------------------- */
 
 static void test_sweep(void **state)
 {
@@ -399,8 +395,7 @@ static void test_sweep_with_a_cell_that_fails(void **state)
     command_free(&command);
 }
 
-/* ---- signals -----------------------------------------------------------------------------------
- */
+/* ---- signals ------------------------------------------------------------------------------- */
 
 /* Sends a signal to a run (or a sweep) that would last. */
 static void interrupt(const char *arguments, int number, int exit_code, struct command *command)

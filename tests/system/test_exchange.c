@@ -28,8 +28,7 @@ static void expect_passes(const struct training *training)
     expect_verdict(training, "replicas");
 }
 
-/* ---- small nets
- * ------------------------------------------------------------------------------------ */
+/* ---- small nets ---------------------------------------------------------------------------- */
 
 /* Types of the gradients, with buckets of one element, a prime number of them, and all. */
 struct gradients {
@@ -90,8 +89,7 @@ static void test_many_workers(void **state)
     }
 }
 
-/* ---- real models
- * ----------------------------------------------------------------------------------- */
+/* ---- real models --------------------------------------------------------------------------- */
 
 #define CPU "device.name=cpu run.precision=fp32 "
 
@@ -136,8 +134,7 @@ static void test_model(void **state)
         expect_model_passes(cell->settings, strategies[s]);
 }
 
-/* ---- where there is nothing to prove
- * ----------------------------------------------------------------- */
+/* ---- where there is nothing to prove ------------------------------------------------------- */
 
 static void test_independent(void **state)
 {

@@ -69,8 +69,7 @@ static void expect_failed_result(const char *title, const struct command *comman
         fail_msg("%s: %zu steps in the result, not %g", title, n, n_losses);
 }
 
-/* ---- from within, at every hook ---------------------------------------------------------------
- */
+/* ---- from within, at every hook ------------------------------------------------------------ */
 
 struct row {
     const char *title, *arguments;
@@ -241,8 +240,7 @@ static void test_stopped_or_hanging(void **state)
     }
 }
 
-/* ---- from outside -----------------------------------------------------------------------------
- */
+/* ---- from outside -------------------------------------------------------------------------- */
 
 /* `n` processes whose parent is `parent`; how many there are. */
 static size_t children_of(pid_t parent, pid_t *pids, size_t n)

@@ -20,8 +20,7 @@ static const double meaning_bound = 1e-8, loss_bound = 1e-9;
 /* What 5 steps of training are made of, for the float64 part: every term of the update counts. */
 #define TERMS "optimizer.weight_decay=0.1 optimizer.momentum=0.9 "
 
-/* ---- float64: the whole matrix on small nets ----------------------------------------------------
- */
+/* ---- float64: the whole matrix on small nets ----------------------------------------------- */
 
 static const char *const small_models[] = {"tiny", "tiny_dense", "tiny_bn"};
 enum { N_SMALL = sizeof small_models / sizeof small_models[0] };
@@ -81,8 +80,7 @@ static void test_small_model(void **state)
             }
 }
 
-/* ---- float64: other ways to the same training
- * ----------------------------------------------------- */
+/* ---- float64: other ways to the same training ---------------------------------------------- */
 
 /* Both sides get `both`; the strategy gets `together` on W workers, the other side W times
  * `batches` micro-batches. */
@@ -124,8 +122,7 @@ static void test_variations(void **state)
     }
 }
 
-/* ---- float64: real models
- * ------------------------------------------------------------------------- */
+/* ---- float64: real models ------------------------------------------------------------------ */
 
 /* A model with the strategy and the number of workers that its cells have. */
 struct real_model {
@@ -157,8 +154,7 @@ static void test_real_model(void **state)
     training_free(&together);
 }
 
-/* ---- fp32
- * ------------------------------------------------------------------------------------------ */
+/* ---- fp32 ---------------------------------------------------------------------------------- */
 
 #define CPU "device.name=cpu run.precision=fp32 "
 
@@ -197,8 +193,7 @@ static void test_fp32(void **state)
     training_free(&together);
 }
 
-/* ---- what the strategies owe each other
- * ------------------------------------------------------------- */
+/* ---- what the strategies owe each other ---------------------------------------------------- */
 
 /* Sums run over the workers in the same order everywhere, so strategies agree bit for bit, in types
  * too in which one worker cannot follow them: a bf16 gradient is rounded on each worker. */
@@ -244,8 +239,7 @@ static void test_bf16_gradients(void **state)
     training_free(&together);
 }
 
-/* ---- the comparison itself can fail
- * ------------------------------------------------------------------ */
+/* ---- the comparison itself can fail -------------------------------------------------------- */
 
 static void test_differences_show(void **state)
 {
@@ -271,8 +265,7 @@ static void test_differences_show(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------
- */
+/* ----  -------------------------------------------------------------------------------------- */
 
 int main(void)
 {

@@ -20,7 +20,7 @@
 #define COMM "comm.name=timed comm.bucket=4096 device.forward=20 device.backward=160 "
 #define SHM "comm.name=shm run.workers=2 device.forward=30 device.backward=80 device.late_rank=1 "
 
-/* ---- fields of the breakdown ----------------------------------------------------------------- */
+/* ---- fields of the breakdown --------------------------------------------------------------- */
 
 /* Layers of the model: 4, of 4096 bytes each. */
 static const struct timed_case cases[] = {
@@ -104,7 +104,7 @@ static void test_case(void **state)
     timed_check(*state);
 }
 
-/* ---- warm-up --------------------------------------------------------------------------------- */
+/* ---- warm-up ------------------------------------------------------------------------------- */
 
 /* Of rank 0, in the last run. */
 static struct timed_pass passes[TIMED_PASSES];
@@ -170,7 +170,7 @@ static void test_warm_up_by_gate(void **state)
     command_free(&command);
 }
 
-/* ---- the clock on the wall ------------------------------------------------------------------- */
+/* ---- the clock on the wall ----------------------------------------------------------------- */
 
 /* From the first timed step to the last: the sum of the steps against the device's own clock, and
  * the whole run against the test's. */
@@ -243,7 +243,7 @@ static int forget_preload(void **state)
     return unsetenv("LD_PRELOAD");
 }
 
-/* ---- how long a run lasts -------------------------------------------------------------------- */
+/* ---- how long a run lasts ------------------------------------------------------------------ */
 
 /* A second of steps of 20 ms; the stop is agreed on two steps ahead. Evaluations of 300 ms, every
  * 16 steps, neither count as time of the run nor stand in a step. */

@@ -61,8 +61,7 @@ static const struct mutant mutants[] = {
     {0},
 };
 
-/* ---- the trainings that mutants are compared with
- * ------------------------------------------------ */
+/* ---- the trainings that mutants are compared with ------------------------------------------ */
 
 #define TERMS "model.name=tiny run.prove=no optimizer.weight_decay=0.1 optimizer.momentum=0.9 "
 
@@ -83,8 +82,7 @@ static int teardown(void **state)
     return training_teardown(state);
 }
 
-/* ---- one mutant
- * ----------------------------------------------------------------------------------- */
+/* ---- one mutant ---------------------------------------------------------------------------- */
 
 static bool failed(const struct training *training, const char *check)
 {

@@ -22,7 +22,7 @@ static const char *const strategies[] = {"comm.name=shm", "comm.name=replicated"
                                          "comm.name=ps_cpu", "comm.name=ps_cpu run.servers=1"};
 enum { STRATEGIES = sizeof strategies / sizeof strategies[0] };
 
-/* ---- ten exchanges behind backward ----------------------------------------------------------- */
+/* ---- ten exchanges behind backward --------------------------------------------------------- */
 
 /* The median step, less the forward pass. Elements of 8 bytes and a rule that divides make an
  * exchange long for its memory. Each of the `layers` has `parameters`. */
@@ -74,7 +74,7 @@ static void test_overlap(void **state)
              limit_ms);
 }
 
-/* ---- a late rank ----------------------------------------------------------------------------- */
+/* ---- a late rank --------------------------------------------------------------------------- */
 
 /* Rank 1 is 50 ms late with bucket 6 and all that follow. The others' passes take as long as ever;
  * they wait for it from their own bucket 6 on (at 120 + 20 ms) until its last comes (at 250). */

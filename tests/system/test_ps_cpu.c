@@ -16,8 +16,7 @@
 
 enum { MOST_RANKS = 16, PAGE = 4096 };
 
-/* ---- the processes of a job, as /proc shows them
- * -------------------------------------------------- */
+/* ---- the processes of a job, as /proc shows them ------------------------------------------- */
 
 struct process {
     pid_t pid;
@@ -105,8 +104,7 @@ static void look(struct job *job, pid_t launcher)
     closedir(proc);
 }
 
-/* ---- where the optimizer's state is
- * ------------------------------------------------------------------ */
+/* ---- where the optimizer's state is -------------------------------------------------------- */
 
 /* The share of the state that each worker and each server has to have, of `shares`. */
 struct residence {
@@ -173,8 +171,7 @@ static void test_residence(void **state)
     command_free(&command);
 }
 
-/* ---- a server that stops
- * --------------------------------------------------------------------------- */
+/* ---- a server that stops ------------------------------------------------------------------- */
 
 /* Once it trains, all of them compute. */
 static void await_training(struct job *job, pid_t launcher, int n)

@@ -25,8 +25,7 @@ static const double deadline_s = 60.0;
 static const char *const kinds[] = {"model", "data", "device", "comm"};
 enum { KINDS = 4 };
 
-/* ---- files and compiling -----------------------------------------------------------------------
- */
+/* ---- files and compiling ------------------------------------------------------------------- */
 
 static char *read_text(const char *path)
 {
@@ -88,8 +87,7 @@ static int set_up(void **state)
     return result;
 }
 
-/* ---- runs --------------------------------------------------------------------------------------
- */
+/* ---- runs ---------------------------------------------------------------------------------- */
 
 static void train(struct command *command, const char *arguments)
 {
@@ -126,8 +124,7 @@ static bool same_losses(const struct command *a, const struct command *b)
     return true;
 }
 
-/* ---- tests -------------------------------------------------------------------------------------
- */
+/* ---- tests --------------------------------------------------------------------------------- */
 
 /* A header includes all that it needs, and C++ can read it. */
 static void test_headers_stand_alone(void **state)
@@ -240,8 +237,7 @@ static void test_refuse_what_they_cannot(void **state)
                    (const char *const[]){"comm 'skeleton' has no servers", NULL});
 }
 
-/* ---- plugins that do not fit -------------------------------------------------------------------
- */
+/* ---- plugins that do not fit --------------------------------------------------------------- */
 
 /* `text` with the first `from` replaced. @owned. */
 static char *replaced(const char *text, const char *from, const char *to)

@@ -20,8 +20,7 @@ static void expect_equal(const struct training *training, const char *what, doub
         fail_msg("%s\n%s: %.17g, not %.17g", training->settings, what, actual, expected);
 }
 
-/* ---- bytes of a step
- * --------------------------------------------------------------------------------- */
+/* ---- bytes of a step ----------------------------------------------------------------------- */
 
 /* Of all processes together: the gradients of all elements have g bytes, the weights w. */
 static double bytes_of_step(const struct strategy_form *form, int workers, double g, double w)
@@ -68,8 +67,7 @@ static void test_independent_moves_nothing(void **state)
     training_free(&training);
 }
 
-/* ---- who does what
- * ------------------------------------------------------------------------------------ */
+/* ---- who does what ------------------------------------------------------------------------- */
 
 struct audit {
     unsigned long long summed, read, wrote, reported; /* of all steps */

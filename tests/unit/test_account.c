@@ -52,7 +52,7 @@ static const struct dpb_record *last_record(void)
     return &journal->records[journal->n_records - 1];
 }
 
-/* ---- the oracle ------------------------------------------------------------------------------ */
+/* ---- the oracle ---------------------------------------------------------------------------- */
 
 /* What each nanosecond of a step is; sets of intervals are as simple as that. */
 struct bitmap {
@@ -146,7 +146,7 @@ static void check_record(const struct bitmap *map, const struct dpb_record *reco
                      record->step_ns);
 }
 
-/* ---- tests ----------------------------------------------------------------------------------- */
+/* ---- tests --------------------------------------------------------------------------------- */
 
 static void test_random_steps(void **state)
 {

@@ -21,7 +21,7 @@
 
 enum { MAX_RANKS = 6, SEEDS = 1000, THREAD_SEEDS = 200, MAX_TAKEN = 64, PATIENCE = 2000000 };
 
-/* ---- a made-up job --------------------------------------------------------------------------- */
+/* ---- a made-up job ------------------------------------------------------------------------- */
 
 struct taken {
     uint64_t step;
@@ -125,7 +125,7 @@ static void check_taken(const struct job *job)
         assert_int_equal(all, job->all_proposed);
 }
 
-/* ---- interleavings --------------------------------------------------------------------------- */
+/* ---- interleavings ------------------------------------------------------------------------- */
 
 /* Nobody has begun the step that a commit is for. */
 static void check_commit(const struct job *job, uint64_t commit_before)
@@ -200,7 +200,7 @@ static void test_interleavings(void **state)
     assert_true(n_unequal > 0);
 }
 
-/* ---- the same with real concurrency ---------------------------------------------------------- */
+/* ---- the same with real concurrency -------------------------------------------------------- */
 
 struct thread_argument {
     struct job *job;
@@ -271,7 +271,7 @@ static void test_threads(void **state)
     }
 }
 
-/* ---- by hand --------------------------------------------------------------------------------- */
+/* ---- by hand ------------------------------------------------------------------------------- */
 
 static struct dpb_control_block block;
 static struct dpb_control pair[2];

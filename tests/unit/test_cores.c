@@ -20,7 +20,7 @@
 #include "world/cgroup.h"
 #include "world/cores.h"
 
-/* ---- the division ---- */
+/* ---- the division -------------------------------------------------------------------------- */
 
 /* Over all ranks: either nobody has cores, or the sets are disjoint, inside, and of the right size.
  */
@@ -65,7 +65,7 @@ static void test_division(void **state)
     check_division(4, 2, 0, 0, UINT32_MAX, UINT32_MAX, false);
 }
 
-/* ---- binding, each rank in a process of its own ---- */
+/* ---- binding, each rank in a process of its own -------------------------------------------- */
 
 #define ANY_CPU SIZE_MAX
 
@@ -143,7 +143,7 @@ static void test_affinity(void **state)
     }
 }
 
-/* ---- control groups: trees as kernels show them ---- */
+/* ---- control groups: trees as kernels show them -------------------------------------------- */
 
 static char root[] = "/tmp/dpbench-test-cores-XXXXXX";
 
@@ -222,7 +222,7 @@ static void test_cgroups(void **state)
     assert_int_equal(system(command), 0);
 }
 
-/* ---- the machine ---- */
+/* ---- the machine --------------------------------------------------------------------------- */
 
 static void test_machine(void **state)
 {

@@ -99,8 +99,7 @@ static const struct dpb_plugin *load_plugin(const char *kind, const char *file, 
     return NULL;
 }
 
-/* ---- a model of what the others do not have ----------------------------------------------------
- */
+/* ---- a model of what the others do not have ------------------------------------------------ */
 
 static void describe_odd(const void *options, struct dpb_model_info *info)
 {

@@ -22,7 +22,7 @@
 
 #define MS INT64_C(1000000)
 
-/* ---- a source whose samples say what they are ----------------------------------------------- */
+/* ---- a source whose samples say what they are ---------------------------------------------- */
 
 enum { CLASSES = 7 };
 
@@ -113,7 +113,7 @@ static void assert_message(const char *part)
         fail_msg("'%s' is not in '%s'", part, dpb_first_error(NULL));
 }
 
-/* ---- order ---------------------------------------------------------------------------------- */
+/* ---- order --------------------------------------------------------------------------------- */
 
 static void assert_bijective(uint64_t n, uint64_t seed, uint64_t epoch)
 {
@@ -224,7 +224,7 @@ static void test_large_permutations_are_uniform(void **state)
     assert_true(chi_square(step, CELLS, N / CELLS) < chi_square_limit(CELLS - 1));
 }
 
-/* ---- split ---------------------------------------------------------------------------------- */
+/* ---- split --------------------------------------------------------------------------------- */
 
 static void test_workers_together_are_one_that_accumulates(void **state)
 {
@@ -314,7 +314,7 @@ static void test_a_global_batch_larger_than_the_data_is_refused(void **state)
     dpb_feed_destroy(create(&args));
 }
 
-/* ---- helpers -------------------------------------------------------------------------------- */
+/* ---- helpers ------------------------------------------------------------------------------- */
 
 static void test_the_same_batches_with_any_number_of_helpers(void **state)
 {
@@ -458,7 +458,7 @@ static void test_destroy_joins_helpers_in_a_fetch(void **state)
     dpb_feed_destroy(NULL);
 }
 
-/* ---- failures ------------------------------------------------------------------------------- */
+/* ---- failures ------------------------------------------------------------------------------ */
 
 static void test_a_failing_fetch_comes_at_its_batch(void **state)
 {
@@ -537,7 +537,7 @@ static void test_the_end_of_the_job_ends_a_wait(void **state)
     dpb_board_destroy(args.board);
 }
 
-/* ---- evaluation ----------------------------------------------------------------------------- */
+/* ---- evaluation ---------------------------------------------------------------------------- */
 
 /* One pass of a rank: raises seen[] of each sample that counts. Returns the number of batches. */
 static int evaluate(struct dpb_feed *feed, uint32_t batch_size, int *seen)

@@ -8,7 +8,7 @@
 
 enum { ROUNDS = 100000, STRESS_MS = 3000, LAST_ROUND = 1 << 30 };
 
-/* ---- what ranks do ---- */
+/* ---- what ranks do ------------------------------------------------------------------------- */
 
 /* A flag of each rank, shared by all; rank r's is flags[r]. */
 static dpb_status share_flags(struct dpb_flag **flags)
@@ -153,7 +153,7 @@ static const struct trial_case cases[] = {
     {NULL, NULL},
 };
 
-/* ---- tests ---- */
+/* ---- tests --------------------------------------------------------------------------------- */
 
 static void test_turns(void **state)
 {

@@ -17,7 +17,7 @@ static const char *const names[FILES] = {"train-images-idx3-ubyte", "train-label
                                          "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
 static char directory[256];
 
-/* ---- making files --------------------------------------------------------------------------- */
+/* ---- making files -------------------------------------------------------------------------- */
 
 struct blob {
     uint8_t bytes[8192];
@@ -121,7 +121,7 @@ static void assert_refused(const char *path, const char *title, const char *cons
     assert_int_equal(allocated_bytes, before);
 }
 
-/* ---- good files ----------------------------------------------------------------------------- */
+/* ---- good files ---------------------------------------------------------------------------- */
 
 static void assert_good(void)
 {
@@ -181,7 +181,7 @@ static void test_gzip_of_several_members(void **state)
     assert_good();
 }
 
-/* ---- damaged files -------------------------------------------------------------------------- */
+/* ---- damaged files ------------------------------------------------------------------------- */
 
 enum operation {
     SET,    /* 32 bits at `at` to value */
@@ -342,7 +342,7 @@ static void test_missing_files(void **state)
     assert_refused(path, "missing directory", nowhere);
 }
 
-/* ---- the real thing ------------------------------------------------------------------------- */
+/* ---- the real thing ------------------------------------------------------------------------ */
 
 static void check_split(const struct source *source, dpb_split split, uint64_t each, bool unit)
 {

@@ -82,7 +82,7 @@ static const struct rule_case rules[] = {
 };
 enum { RULES = sizeof rules / sizeof rules[0] };
 
-/* ---- the oracle ------------------------------------------------------------------------------ */
+/* ---- the oracle ---------------------------------------------------------------------------- */
 
 /* All of the arena, in double; state by arena element, not packed. */
 static struct {
@@ -121,7 +121,7 @@ static void oracle_update(const struct dpb_optimizer_settings *settings, uint64_
     oracle.magnitude[i] += fabs(*w) + fabs(change);
 }
 
-/* ---- runs ------------------------------------------------------------------------------------ */
+/* ---- runs ---------------------------------------------------------------------------------- */
 
 static union {
     double fp64[ELEMENTS];
@@ -232,7 +232,7 @@ static void run_steps(struct dpb_optimizer *optimizer, const struct rule_case *r
     }
 }
 
-/* ---- tests ----------------------------------------------------------------------------------- */
+/* ---- tests --------------------------------------------------------------------------------- */
 
 /* Twice, with a reset between: then the state is as new. */
 static void test_rule(void **state)

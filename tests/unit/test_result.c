@@ -69,8 +69,7 @@ static double sum_of_parts(const struct dpb_breakdown *b)
     return b->data_wait + b->forward + b->backward + b->optimizer + b->comm_exposed;
 }
 
-/* ---- summary -----------------------------------------------------------------------------------
- */
+/* ---- summary ------------------------------------------------------------------------------- */
 
 static void synchronous_takes_the_slowest(void **state)
 {
@@ -243,8 +242,7 @@ static void worst_verdict_stands(void **state)
     free(b);
 }
 
-/* ---- the document ------------------------------------------------------------------------------
- */
+/* ---- the document -------------------------------------------------------------------------- */
 
 /* An experiment that was never loaded from plugins, and the board of its 2 workers and a server. */
 struct bench {
@@ -506,8 +504,7 @@ static void table_closes_with_the_rate(void **state)
     json_decref(document);
 }
 
-/* ---- files -------------------------------------------------------------------------------------
- */
+/* ---- files --------------------------------------------------------------------------------- */
 
 static size_t count_files(const char *directory)
 {

@@ -134,8 +134,7 @@ static void test_rate(void **state)
     assert_true(isnan(rate.mean) && isnan(rate.max));
 }
 
-/* ---- the gate -----------------------------------------------------------------------------------
- */
+/* ---- the gate ------------------------------------------------------------------------------ */
 
 static const struct dpb_gate_limits usual = {20, 3, 0.01, 0.05};
 

@@ -6,7 +6,7 @@
 #include "tests/unit/trial.h"
 #include "world/store.h"
 
-/* ---- what ranks do ---- */
+/* ---- what ranks do ------------------------------------------------------------------------- */
 
 static dpb_status all_to_all(struct trial_scratch *scratch)
 {
@@ -263,7 +263,7 @@ static const struct trial_case cases[] = {
     {NULL, NULL},
 };
 
-/* ---- tests ---- */
+/* ---- tests --------------------------------------------------------------------------------- */
 
 static void test_exchange(void **state)
 {

@@ -54,8 +54,7 @@ static const char *value_of(const struct dpb_config *config, const char *section
     return setting == NULL ? NULL : setting->value;
 }
 
-/* ---- the product -------------------------------------------------------------------------------
- */
+/* ---- the product --------------------------------------------------------------------------- */
 
 static void axes_multiply(void **state)
 {
@@ -217,8 +216,7 @@ static void accuracy_is_a_job_of_each_strategy(void **state)
     dpb_config_destroy(config);
 }
 
-/* ---- rows --------------------------------------------------------------------------------------
- */
+/* ---- rows ---------------------------------------------------------------------------------- */
 
 struct made_run {
     const char *strategy;
@@ -531,8 +529,7 @@ static void worst_verification_of_the_repeats_stands(void **state)
     study_end(&s);
 }
 
-/* ---- the table ---------------------------------------------------------------------------------
- */
+/* ---- the table ----------------------------------------------------------------------------- */
 
 static void assert_lines_fit(const char *text)
 {

@@ -6,7 +6,7 @@
 
 #include "tests/unit/trial.h"
 
-/* ---- what ranks do ---- */
+/* ---- what ranks do ------------------------------------------------------------------------- */
 
 static dpb_status fields(struct trial_scratch *scratch)
 {
@@ -315,7 +315,7 @@ static const struct trial_case cases[] = {
     {NULL, NULL},
 };
 
-/* ---- jobs that end well ---- */
+/* ---- jobs that end well -------------------------------------------------------------------- */
 
 static void test_fields(void **state)
 {
@@ -395,7 +395,7 @@ static void test_nothing_survives(void **state)
     trial_done(&trial);
 }
 
-/* ---- jobs that one rank ends ---- */
+/* ---- jobs that one rank ends --------------------------------------------------------------- */
 
 static void kill_rank_1(struct trial *trial)
 {
@@ -476,7 +476,7 @@ static void test_stopped(void **state)
     }
 }
 
-/* ---- jobs that somebody else ends ---- */
+/* ---- jobs that somebody else ends ---------------------------------------------------------- */
 
 static void kill_launcher(struct trial *trial)
 {

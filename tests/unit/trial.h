@@ -105,7 +105,7 @@ static inline bool trial_gone_within(pid_t pid, int64_t ms)
     return !trial_alive(pid);
 }
 
-/* ---- a rank ---- */
+/* ---- a rank -------------------------------------------------------------------------------- */
 
 static inline int trial_rank_main(const struct trial_case *cases)
 {
@@ -132,7 +132,7 @@ static inline int trial_rank_main(const struct trial_case *cases)
     return dpb_status_exit_code(status);
 }
 
-/* ---- the launcher ---- */
+/* ---- the launcher -------------------------------------------------------------------------- */
 
 static inline void trial_launch(struct trial *trial, int scratch_fd)
 {

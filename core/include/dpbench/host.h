@@ -25,7 +25,7 @@ typedef enum dpb_log_level {
     DPB_LOG_DEBUG
 } dpb_log_level;
 
-/* ---- vec: arithmetic on ranges of host memory, in any element type but uint8 ----------------- */
+/* ---- vec: arithmetic on ranges of host memory, in any element type but uint8 --------------- */
 
 /* Sums of bf16 are made in fp32 and rounded once, sums of fp32 in fp32, in the order of the
  * sources; so equal inputs give equal bits on every rank. Pointers need the alignment of their type
@@ -43,7 +43,7 @@ struct dpb_vec_ops {
     uint64_t (*checksum)(dpb_dtype type, const void *x, uint64_t n);
 };
 
-/* ---- optimizer: the update of any range, on any side (worker, server, shard) ----------------- */
+/* ---- optimizer: the update of any range, on any side (worker, server, shard) --------------- */
 
 /*
  * Core makes it after `plan`, with state for the rank's owned ranges only. `update` applies one
@@ -58,7 +58,7 @@ struct dpb_optimizer_ops {
     void (*reset)(struct dpb_optimizer *optimizer); /* state back to zero */
 };
 
-/* ---- flag: a counter in shared memory that one rank raises and others wait for --------------- */
+/* ---- flag: a counter in shared memory that one rank raises and others wait for ------------- */
 
 /* Lies in shared (or private) memory that started as zeros; a cache line, so that flags of
  * different writers never share one. Touch it only through the functions. Values compare modulo
@@ -86,8 +86,7 @@ struct dpb_flag_ops {
     dpb_status (*wait)(struct dpb_flag *flag, uint32_t value, const struct dpb_wait *what);
 };
 
-/* ---- event: something that happens once in a step ---------------------------------------------
- */
+/* ---- event: something that happens once in a step ------------------------------------------ */
 
 struct dpb_event_ops {
     struct dpb_event *(*create)(void);        /* not fired; NULL: out of memory (message written) */
@@ -99,8 +98,7 @@ struct dpb_event_ops {
     dpb_status (*wait)(struct dpb_event *event, const struct dpb_wait *what);
 };
 
-/* ---- store: key and value between the ranks of a job, for setting up, not for steps -----------
- */
+/* ---- store: key and value between the ranks of a job, for setting up, not for steps -------- */
 
 struct dpb_store_ops {
     /* Keys are job-wide; a second put of a key is an error. Both block. */
@@ -111,8 +109,7 @@ struct dpb_store_ops {
     dpb_status (*barrier)(const char *name, int64_t timeout_ns);
 };
 
-/* -----------------------------------------------------------------------------------------------
- */
+/* ----  -------------------------------------------------------------------------------------- */
 
 struct dpb_host {
     uint32_t struct_size;

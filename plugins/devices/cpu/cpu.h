@@ -128,8 +128,7 @@ struct program {
 
 extern const struct dpb_host *cpu_host;
 
-/* ---- ops.c: the ops ----------------------------------------------------------------------------
- */
+/* ---- ops.c: the ops ------------------------------------------------------------------------ */
 
 /* Append the steps of p->node. backward: the node's gradient is complete (p->nodes[].gradient);
  * contributions to its inputs' gradients go where cpu_input_gradient() says. */
@@ -166,8 +165,7 @@ dpb_status cpu_input_backward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_loss_forward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_loss_backward(struct program *p, const struct dpb_node *node);
 
-/* ---- plan.c: what an op is planned with --------------------------------------------------------
- */
+/* ---- plan.c: what an op is planned with ---------------------------------------------------- */
 
 static inline uint32_t cpu_index(const struct program *p, const struct dpb_node *node)
 {
@@ -290,15 +288,13 @@ void cpu_share_input_gradient(struct program *p, const struct dpb_node *node, ui
 /* Adds up what the consumers of a node gave: sets p->nodes[].gradient. */
 dpb_status cpu_join_gradient(struct program *p, const struct dpb_node *node);
 
-/* ---- loss.c -------------------------------------------------------------------------------------
- */
+/* ---- loss.c -------------------------------------------------------------------------------- */
 
 void cpu_loss_outcome(const struct program *p, uint32_t valid, struct dpb_outcome *outcome);
 /* inspect() of the loss node: each sample's loss, and the gradient of the mean by it. */
 dpb_status cpu_inspect_loss(const struct program *p, double *activation, double *gradient);
 
-/* ---- program.c, pass.c: the hooks of dpb_device_ops ---------------------------------------------
- */
+/* ---- program.c, pass.c: the hooks of dpb_device_ops ---------------------------------------- */
 
 /* Compute threads of the calling thread: OpenMP keeps the number for each. */
 void cpu_use_threads(uint32_t threads);
