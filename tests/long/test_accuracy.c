@@ -1,0 +1,19 @@
+/* test_accuracy.c - the strategies that tests/system/test_learning.c leaves out train LeNet as well. */
+#include "lib/accuracy.h"
+#include "lib/cases.h"
+
+static const char *const strategies[] = {"comm.name=replicated", "comm.name=ps_cpu",
+                                         "comm.name=ps_cpu run.servers=1",
+                                         "comm.name=ps_cpu run.servers=2"};
+
+static void test_strategy(void **state)
+{
+    expect_lenet_learns(*state);
+}
+
+int main(void)
+{
+    for (size_t i = 0; i < sizeof strategies / sizeof strategies[0]; i++)
+        add_case(test_strategy, strategies[i], "LeNet on Fashion-MNIST, %s", strategies[i]);
+    return run_cases("accuracy", NULL, NULL);
+}

@@ -1,0 +1,15 @@
+/* test_learning.c - shm trains LeNet on real data; tests/long/test_accuracy.c has the others. */
+#include "lib/accuracy.h"
+#include "lib/cases.h"
+
+static void test_shm(void **state)
+{
+    (void)state;
+    expect_lenet_learns("comm.name=shm");
+}
+
+int main(void)
+{
+    add_case(test_shm, NULL, "LeNet on Fashion-MNIST, shm");
+    return run_cases("learning", NULL, NULL);
+}
