@@ -109,7 +109,7 @@ int dpb_document_deliver(const json_t *document, const struct dpb_arguments *arg
     if (status == DPB_OK && written[0] != '\0')
         dpb_log(DPB_LOG_INFO, "result: %s", written);
     if (arguments->json) {
-        json_dumpf(document, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(15));
+        json_dumpf(document, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
         putchar('\n');
     } else {
         print(document, stdout);

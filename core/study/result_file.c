@@ -131,7 +131,7 @@ static dpb_status write_temporary(const json_t *document, const char *path, char
 {
     if (snprintf(name, PATH_MAX, "%s.tmp-%ld", path, (long)getpid()) >= PATH_MAX)
         return dpb_fail(DPB_IO, "%s: the name is too long", path);
-    char *text = json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(15));
+    char *text = json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
     if (text == NULL)
         return dpb_fail(DPB_NO_MEMORY, "out of memory: the result cannot be written to %s", path);
     int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
