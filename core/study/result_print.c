@@ -56,13 +56,16 @@ static void print_timing(const json_t *document, FILE *out)
             steady  ? "steady"
             : gated ? "NOT STEADY"
                     : "no steady-state gate");
-    fprintf(out, "  %-13s median %.1f, p10 %.1f, p90 %.1f; 95 %% interval of the median ",
-            "samples/s", number(document, "timing.samples_per_s.median"),
+    fprintf(out, "  %-13s median %.1f, p10 %.1f, p90 %.1f", "samples/s",
+            number(document, "timing.samples_per_s.median"),
             number(document, "timing.samples_per_s.p10"),
             number(document, "timing.samples_per_s.p90"));
     const json_t *interval = dpb_json_at(document, "timing.samples_per_s.ci95");
-    fprintf(out, "%.1f .. %.1f\n", json_number_value(json_array_get(interval, 0)),
-            json_number_value(json_array_get(interval, 1)));
+    if (json_is_number(json_array_get(interval, 0))) /* one step has none */
+        fprintf(out, "; 95 %% interval of the median %.1f .. %.1f",
+                json_number_value(json_array_get(interval, 0)),
+                json_number_value(json_array_get(interval, 1)));
+    fputc('\n', out);
 }
 
 static void print_breakdown(const json_t *document, FILE *out)
