@@ -133,11 +133,8 @@ struct real_model {
 
 static const struct real_model fp64_models[] = {
     {"model.name=lenet", "comm.name=shm", 3, 0},
-    {"model.name=lenet", "comm.name=ps_cpu run.servers=2", 2, 0},
     {"model.name=alexnet_cifar10", "comm.name=replicated", 2, 0},
-    {"model.name=alexnet_cifar10", "comm.name=ps_cpu", 2, 0},
     {"model.name=resnet20", "comm.name=ps_cpu run.servers=1", 2, 0},
-    {"model.name=resnet20", "comm.name=shm", 2, 0},
 };
 
 static void test_real_model(void **state)
@@ -170,9 +167,9 @@ static const struct real_model fp32_models[] = {
     {CPU "model.name=resnet44", "comm.name=replicated", 2, 1},
     {CPU "model.name=resnet56", "comm.name=ps_cpu", 2, 1},
     {CPU "model.name=resnet110", "comm.name=ps_cpu run.servers=1", 2, 1},
-    {CPU "model.name=resnet50 model.version=v1 model.image=64", "comm.name=shm", 2, 1},
-    {CPU "model.name=resnet50 model.version=v1.5 model.image=64", "comm.name=replicated", 2, 1},
-    {CPU "model.name=resnet50 model.version=v2 model.image=64", "comm.name=ps_cpu", 2, 1},
+    {CPU "model.name=resnet50 model.version=v1 model.image=32", "comm.name=shm", 2, 1},
+    {CPU "model.name=resnet50 model.version=v1.5 model.image=32", "comm.name=replicated", 2, 1},
+    {CPU "model.name=resnet50 model.version=v2 model.image=32", "comm.name=ps_cpu", 2, 1},
     {"run.precision=fp32 model.name=tiny", "comm.name=replicated", 5, 1},
     {"run.precision=fp32 model.name=tiny_dense", "comm.name=ps_cpu run.servers=2", 5, 5},
 };
