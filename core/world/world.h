@@ -18,7 +18,7 @@ struct dpb_world {
     const char *launcher; /* "local" */
     char *config;         /* the job's configuration, as the launcher handed it over: JSON text */
     struct dpb_board *board;
-    int64_t timeout_ns; /* run.timeout_s: the default deadline of every wait; set by the session */
+    int64_t timeout_ns; /* run.timeout_s: the default deadline of every wait; set by dpb_rank_run */
     bool may_spin;      /* no more processes than cores: short waits may spin */
 };
 
