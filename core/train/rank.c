@@ -17,12 +17,12 @@ static dpb_status load_model(struct dpb_trainer *t)
     const char *path = x->settings.checkpoint.load;
     void *weights = t->arenas.weights;
     dpb_world_note("load", UINT64_MAX, UINT32_MAX);
-    if (path[0])
+    if (path[0]) {
         DPB_TRY(dpb_checkpoint_load(path, x->graph, x->weight_type, weights, t->state));
-    else
+    } else {
         dpb_graph_initialise(x->graph, (uint64_t)x->settings.run.seed, x->weight_type, weights);
-    if (!path[0])
         dpb_graph_initialise_state(x->graph, x->weight_type, t->state);
+    }
     if (t->optimizer)
         dpb_optimizers.reset(t->optimizer);
     t->weights_changed = true;

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "graph/checkpoint.h"
 #include "graph/graph.h"
 #include "train/trainer.h"
 #include "world/cores.h"
