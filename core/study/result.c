@@ -193,6 +193,13 @@ static json_t *rank_to_json(struct maker *maker, uint32_t rank)
     uint64_t from = maker->summary.warmup_steps;
     json_object_set_new(json, "steps", json_integer((json_int_t)(n > from ? n - from : 0)));
     json_object_set_new(json, "start_s", json_real((double)journal->start_ns / 1e9));
+    const struct dpb_data_counts *data = &journal->data;
+    if (data->bytes_read > 0)
+        json_object_set_new(json, "data",
+                            json_pack("{s:I, s:I, s:I}",                                //
+                                      "bytes_read", (json_int_t)data->bytes_read,       //
+                                      "bytes_decoded", (json_int_t)data->bytes_decoded, //
+                                      "skipped_samples", (json_int_t)data->skipped));
     if (n > from) { /* a server that keeps no records has no times */
         struct dpb_stats times;
         struct dpb_breakdown breakdown;

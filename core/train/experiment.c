@@ -316,7 +316,7 @@ static dpb_status check_data(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
-dpb_status dpb_experiment_build(struct dpb_experiment *experiment)
+dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank)
 {
     const struct dpb_settings *settings = &experiment->settings;
     const struct dpb_model_info *model = &experiment->model_info;
@@ -325,7 +325,11 @@ dpb_status dpb_experiment_build(struct dpb_experiment *experiment)
         .shape = model->input,
         .nclass = settings->model.nclass ? (uint32_t)settings->model.nclass : model->nclass,
         .fixed_shape = !model->any_image,
-        .seed = (uint64_t)settings->run.seed};
+        .seed = (uint64_t)settings->run.seed,
+        .rank = rank,
+        .n_workers = experiment->n_workers,
+        .sharded = settings->data.shard,
+        .info_only = rank >= experiment->n_workers};
     if (settings->model.image)
         request.shape.h = request.shape.w = (uint32_t)settings->model.image;
     DPB_TRY(data_ops->open(experiment->options[DPB_PLUGIN_DATA], &request, &experiment->data,

@@ -41,8 +41,9 @@ extern const struct dpb_host dpb_host; /* what every plugin gets */
  * is @owned. */
 dpb_status dpb_experiment_create(const struct dpb_config *config,
                                  struct dpb_experiment **experiment);
-/* Opens the data and builds the graph: what needs more than the configuration. */
-dpb_status dpb_experiment_build(struct dpb_experiment *experiment);
+/* Opens the data, as rank `rank` will use it (servers use none), and builds the graph: what needs
+ * more than the configuration. */
+dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank);
 void dpb_experiment_destroy(struct dpb_experiment *experiment); /* accepts NULL */
 
 /* config.SECTION.KEY.{value,origin} of all tables. @owned. */

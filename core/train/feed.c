@@ -369,8 +369,15 @@ dpb_status dpb_feed_create(const struct dpb_feed_args *args, struct dpb_feed **f
         .args = *args,
         .order = {.n = n_samples, .seed = args->seed, .shuffle = args->shuffle},
         .end = UINT64_MAX};
-    DPB_TRY(dpb_shards_init(args->name, n_samples, args->batch, args->n_workers, args->accumulate,
-                            &prepared.shards));
+    if (args->sharded) { /* each rank goes through its own samples as one worker does through all */
+        prepared.order.n = n_samples / args->n_workers;
+        prepared.order.shard = args->rank;
+        prepared.order.n_shards = args->n_workers;
+        prepared.args.rank = 0;
+        prepared.args.n_workers = 1;
+    }
+    DPB_TRY(dpb_shards_init(args->name, prepared.order.n, args->batch, prepared.args.n_workers,
+                            args->accumulate, &prepared.shards));
     prepared.released = prepared.next = prepared.claimed = args->first_step * args->accumulate;
     return create(&prepared, feed);
 }

@@ -28,6 +28,7 @@ struct dpb_feed_args {
     /* Training only. */
     uint32_t accumulate;
     bool shuffle;
+    bool sharded; /* the rank goes through samples of its own: see struct dpb_data_request */
     uint64_t seed;
     uint64_t first_step; /* 0, or where a checkpoint goes on */
 };

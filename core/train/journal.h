@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "dpbench/data.h"
+
 enum { DPB_JOURNAL_EVALS = 4096 };
 
 /* One step of one rank. data_wait + forward + backward + optimizer + comm_exposed = step. */
@@ -50,6 +52,7 @@ struct dpb_journal {
     uint32_t threads; /* compute threads of this rank */
     bool oversubscribed;
     uint64_t peak_memory_bytes;
+    struct dpb_data_counts data; /* of the rank's source, at the end */
     int64_t start_ns; /* opening, proving and loading: until the first step */
     uint64_t n_evals;
     struct dpb_eval evals[DPB_JOURNAL_EVALS];

@@ -17,22 +17,22 @@ static uint32_t low_mask(uint32_t bits)
 
 /* One pass of the network over [0, 2^bits): a permutation, since each round xors one half with a
  * function of the other. */
-static uint64_t scramble(uint64_t seed, uint32_t epoch, uint32_t bits, uint64_t x)
+static uint64_t scramble(const struct dpb_order *order, uint32_t epoch, uint32_t bits, uint64_t x)
 {
     uint32_t low_bits = bits / 2;
     uint32_t half[2] = {(uint32_t)x & low_mask(low_bits), (uint32_t)(x >> low_bits)};
     uint32_t mask[2] = {low_mask(low_bits), low_mask(bits - low_bits)};
     for (uint32_t round = 0; round < ROUNDS; round++) {
         uint32_t to = (round + 1) % 2, from = round % 2;
-        struct dpb_random4 r = dpb_random(seed, DPB_STREAM_SHUFFLE, half[from], epoch, round, 0);
+        struct dpb_random4 r =
+            dpb_random(order->seed, DPB_STREAM_SHUFFLE, half[from], epoch, round, order->shard);
         half[to] ^= r.v[0] & mask[to];
     }
     return (uint64_t)half[1] << low_bits | half[0];
 }
 
-uint64_t dpb_order_at(const struct dpb_order *order, uint64_t epoch, uint64_t position)
+static uint64_t permute(const struct dpb_order *order, uint64_t epoch, uint64_t position)
 {
-    assert(position < order->n);
     if (!order->shuffle || order->n == 1)
         return position;
     uint32_t bits = 64 - (uint32_t)__builtin_clzll(order->n - 1);
@@ -40,9 +40,16 @@ uint64_t dpb_order_at(const struct dpb_order *order, uint64_t epoch, uint64_t po
         bits = MIN_BITS;
     uint64_t x = position;
     do {
-        x = scramble(order->seed, (uint32_t)epoch, bits, x);
+        x = scramble(order, (uint32_t)epoch, bits, x);
     } while (x >= order->n);
     return x;
+}
+
+uint64_t dpb_order_at(const struct dpb_order *order, uint64_t epoch, uint64_t position)
+{
+    assert(position < order->n);
+    uint64_t at = permute(order, epoch, position);
+    return order->n_shards > 1 ? at * order->n_shards + order->shard : at;
 }
 
 dpb_status dpb_shards_init(const char *data, uint64_t n_samples, uint32_t batch, uint32_t n_workers,

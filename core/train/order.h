@@ -9,15 +9,17 @@
 #include "dpbench/status.h"
 #include "dpbench/types.h"
 
-/* The order in which an epoch goes through the samples [0, n). */
+/* The order in which an epoch goes through the samples [0, n), or through n samples of a larger set
+ * that is dealt out to n_shards: shard, shard + n_shards, shard + 2 n_shards, ... */
 struct dpb_order {
     uint64_t n, seed;
-    bool shuffle; /* false: 0, 1, 2, ... in every epoch */
+    bool shuffle;             /* false: rising, in every epoch */
+    uint32_t shard, n_shards; /* n_shards = 0 or 1: not dealt out */
 };
 
 /*
- * The sample at a position in [0, n) of an epoch: for every (seed, epoch) a permutation. Of the
- * epoch the lower 32 bits count.
+ * The sample at a position in [0, n) of an epoch: for every (seed, shard, epoch) a permutation. Of
+ * the epoch the lower 32 bits count.
  *
  * A Feistel network over the smallest 2^k >= n, its round function Philox, applied again until the
  * result falls below n (less than twice on average; a set smaller than 2^8 is walked as one of

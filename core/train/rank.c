@@ -90,6 +90,20 @@ static dpb_status serve(struct dpb_trainer *t)
     return t->comm_ops->serve(t->comm);
 }
 
+static void note_usage(struct dpb_trainer *t)
+{
+    const struct dpb_data_ops *data = t->experiment->plugins[DPB_PLUGIN_DATA]->ops;
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage) == 0)
+        t->journal->peak_memory_bytes = (uint64_t)usage.ru_maxrss * 1024;
+    if (data->count)
+        data->count(t->experiment->data, &t->journal->data);
+    if (t->journal->data.skipped > 0)
+        dpb_warn("skipped_samples",
+                 "%llu samples of data '%s' were unreadable; others took their place",
+                 (unsigned long long)t->journal->data.skipped, t->experiment->settings.data.name);
+}
+
 dpb_status dpb_rank_run(struct dpb_experiment *experiment)
 {
     struct dpb_trainer trainer;
@@ -99,9 +113,8 @@ dpb_status dpb_rank_run(struct dpb_experiment *experiment)
     trainer.opened_ns = opened_ns;
     if (status == DPB_OK)
         status = dpb_world.role == DPB_SERVER ? serve(&trainer) : work(&trainer);
-    struct rusage usage;
-    if (trainer.journal && getrusage(RUSAGE_SELF, &usage) == 0)
-        trainer.journal->peak_memory_bytes = (uint64_t)usage.ru_maxrss * 1024;
+    if (trainer.journal)
+        note_usage(&trainer);
     if (status == DPB_OK || status == DPB_INTERRUPTED) { /* else the page keeps where it failed */
         dpb_world_note("teardown", UINT64_MAX, UINT32_MAX);
         dpb_trainer_leave(&trainer);

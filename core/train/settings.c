@@ -71,6 +71,10 @@ static const struct dpb_option data_rows[] = {
     {"name", DPB_OPT_STRING, NULL, "synthetic", 0, 0, NULL, AT(data.name),
      "plugin: where samples come from"},
     {"shuffle", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL, AT(data.shuffle), "a new order every epoch"},
+    {"shard", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(data.shard),
+     "worker r of W trains on samples r, r + W, r + 2 W, ... only: disjoint reading, at the price "
+     "of "
+     "an order that depends on W"},
     {"threads", DPB_OPT_INT, NULL, "1", 0, 256, NULL, AT(data.threads),
      "helper threads that decode ahead; 0: none, the loop does it"},
     {0},

@@ -45,7 +45,7 @@ struct dpb_settings {
     } model;
     struct {
         const char *name;
-        bool shuffle;
+        bool shuffle, shard;
         int64_t threads;
     } data;
     struct {

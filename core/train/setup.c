@@ -200,6 +200,7 @@ static dpb_status open_feeds(struct dpb_trainer *trainer)
                                  .board = dpb_world.board,
                                  .accumulate = x->accumulate,
                                  .shuffle = x->settings.data.shuffle,
+                                 .sharded = x->settings.data.shard,
                                  .seed = (uint64_t)x->settings.run.seed};
     DPB_TRY(dpb_feed_create(&args, &trainer->feed));
     if (x->settings.eval.every == 0 && !x->settings.eval.final)
@@ -284,7 +285,7 @@ dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_traine
     if (oversubscribed && dpb_world.rank == 0)
         warn_oversubscribed(trainer);
     dpb_world_note("open", UINT64_MAX, UINT32_MAX);
-    DPB_TRY(dpb_experiment_build(experiment));
+    DPB_TRY(dpb_experiment_build(experiment, dpb_world.rank));
     DPB_TRY(open_journal(trainer));
     trainer->journal->oversubscribed = oversubscribed;
     dpb_world_note("plan", UINT64_MAX, UINT32_MAX);

@@ -297,6 +297,36 @@ static void test_an_epoch_takes_each_sample_once_and_drops_the_rest(void **state
     }
 }
 
+static void test_sharded_ranks_read_disjoint_samples(void **state)
+{
+    (void)state;
+    enum { N = 103, BATCH = 4, RANKS = 3, STEPS = 8 /* 34 / 4 */ };
+    struct fake fake = healthy();
+    struct dpb_feed_args args = args_of(&fake, N, BATCH);
+    args.n_workers = RANKS;
+    args.sharded = args.shuffle = true;
+    uint64_t order[RANKS][2][STEPS * BATCH]; /* in the rank's own numbers */
+    for (args.rank = 0; args.rank < RANKS; args.rank++) {
+        int seen[2][N] = {{0}};
+        struct dpb_feed *feed = create(&args);
+        for (uint64_t step = 0; step < 2 * STEPS; step++) {
+            struct dpb_feed_batch batch = next(feed);
+            assert_int_equal(batch.place.epoch, step / STEPS);
+            const struct sample *samples = batch.batch.samples;
+            for (uint32_t i = 0; i < BATCH; i++) {
+                assert_int_equal(samples[i].index % RANKS, args.rank);
+                assert_int_equal(seen[batch.place.epoch][samples[i].index]++, 0);
+                order[args.rank][step / STEPS][step % STEPS * BATCH + i] = samples[i].index / RANKS;
+            }
+        }
+        assert_memory_not_equal(order[args.rank][0], order[args.rank][1], sizeof order[0][0]);
+        /* Neighbours in the set do not come side by side on all ranks. */
+        if (args.rank > 0)
+            assert_memory_not_equal(order[0][0], order[args.rank][0], sizeof order[0][0]);
+        dpb_feed_destroy(feed);
+    }
+}
+
 static void test_a_global_batch_larger_than_the_data_is_refused(void **state)
 {
     (void)state;
@@ -629,6 +659,7 @@ int main(void)
         cmocka_unit_test(test_large_permutations_are_uniform),
         cmocka_unit_test(test_workers_together_are_one_that_accumulates),
         cmocka_unit_test(test_an_epoch_takes_each_sample_once_and_drops_the_rest),
+        cmocka_unit_test(test_sharded_ranks_read_disjoint_samples),
         cmocka_unit_test(test_a_global_batch_larger_than_the_data_is_refused),
         cmocka_unit_test(test_the_same_batches_with_any_number_of_helpers),
         cmocka_unit_test(test_a_slow_source_is_waited_for_asleep),

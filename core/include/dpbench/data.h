@@ -3,7 +3,8 @@
  *
  * A source is a set of numbered samples in two splits. Core shuffles, shards by rank, calls `fetch`
  * ahead of time from helper threads into staging memory, and hands batches to the device. A sample
- * is a pure function of its index, the epoch and the seed: never of the rank, thread or order.
+ * is a pure function of its index, the epoch and the seed: never of the rank, thread or order. So
+ * what a source varies at random (crops, flips) it draws by dpb_random from these three.
  */
 #ifndef DPBENCH_DATA_H
 #define DPBENCH_DATA_H
@@ -33,6 +34,12 @@ struct dpb_data_request {
     uint32_t nclass;        /* the model's, likewise */
     bool fixed_shape;       /* the model takes no other height and width */
     uint64_t seed;
+    /* This worker, of so many. Where `sharded`, it is asked for the training samples i with
+     * i % n_workers == rank only (any test sample still): a source that keeps what it has read need
+     * keep no others. */
+    uint32_t rank, n_workers;
+    bool sharded;
+    bool info_only; /* nothing will be fetched (a parameter server): *info is all that is needed */
 };
 
 struct dpb_data_info {
@@ -49,6 +56,13 @@ struct dpb_batch {
     uint32_t n;
 };
 
+/* What a source has done since it was opened. */
+struct dpb_data_counts {
+    uint64_t bytes_read;    /* of files, as they lie there */
+    uint64_t bytes_decoded; /* that came out of decoding, before crops and scaling */
+    uint64_t skipped;       /* samples that were unreadable and replaced by others; each once */
+};
+
 struct dpb_data_ops {
     /* Opens, decodes and checks all that can be checked; bad data is refused here (DPB_DATA) with
      * file and offset. Sets *source (@owned until close) and *info on success only. */
@@ -59,6 +73,8 @@ struct dpb_data_ops {
     dpb_status (*fetch)(void *source, dpb_split split, uint64_t epoch, const uint64_t *indices,
                         uint32_t n, void *samples, int32_t *labels);
     void (*close)(void *source); /* accepts NULL */
+    /* Optional, as all below. While others fetch, too. */
+    void (*count)(void *source, struct dpb_data_counts *counts);
 };
 
 #endif
