@@ -15,6 +15,8 @@ V       ?= 0
 MAKEFLAGS += --no-print-directory
 Q       := $(if $(filter 1,$(V)),,@)
 SANITIZE ?=
+# The files included below have rules of their own.
+.DEFAULT_GOAL := all
 
 PKGS    := inih jansson hwloc zlib
 CFLAGS  ?= -O2 -g
