@@ -11,6 +11,7 @@
 
 #include "base/config.h"
 #include "train/experiment.h"
+#include "world/plugins.h"
 
 struct dpb_command {
     const char *name, *usage, *summary;
@@ -24,6 +25,10 @@ int dpb_command_rerun(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_check(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_plugins(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_help(const struct dpb_command *self, int argc, char **argv);
+
+/* help_models.c: the model plugins among `rows` as a table, each by its own graph: input, size, and
+ * memory on the device that is the default (where that cannot be loaded: on the first that can). */
+void dpb_help_models(const struct dpb_plugin_row *rows, size_t n_rows);
 
 /* Writes the message and one line of usage; returns DPB_USAGE. */
 dpb_status dpb_usage_error(const struct dpb_command *command, const char *format, ...)

@@ -88,7 +88,10 @@ static void help_kind(struct help *help, const char *word)
             continue;
         printf("%s%s.name may be (their options: `dpbench help NAME`):\n",
                help->answered ? "\n" : "", name);
-        print_plugins(help, (dpb_plugin_kind)kind);
+        if (kind == DPB_PLUGIN_MODEL)
+            dpb_help_models(help->plugins, help->n_plugins);
+        else
+            print_plugins(help, (dpb_plugin_kind)kind);
         help->answered = true;
     }
 }

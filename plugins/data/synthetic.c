@@ -193,13 +193,16 @@ static dpb_status synthetic_open(const void *given, const struct dpb_data_reques
         source->info.format.offset[c] = u8 ? -2.0f + 0.5f / 64 : 0.0f;
     }
     source->sample_bytes = dpb_sample_bytes(&source->info.format);
-    source->pools[DPB_TRAIN].n =
-        distinct_of(options, (uint64_t)options->samples, source->sample_bytes, DEFAULT_TRAIN_BYTES);
-    source->pools[DPB_TEST].n = distinct_of(options, (uint64_t)options->test_samples,
-                                            source->sample_bytes, DEFAULT_TEST_BYTES);
-    dpb_status status = fill_pool(source, &source->pools[DPB_TRAIN], 0);
-    if (status == DPB_OK)
-        status = fill_pool(source, &source->pools[DPB_TEST], TEST_BASE);
+    dpb_status status = DPB_OK;
+    if (!request->info_only) {
+        source->pools[DPB_TRAIN].n = distinct_of(options, (uint64_t)options->samples,
+                                                 source->sample_bytes, DEFAULT_TRAIN_BYTES);
+        source->pools[DPB_TEST].n = distinct_of(options, (uint64_t)options->test_samples,
+                                                source->sample_bytes, DEFAULT_TEST_BYTES);
+        status = fill_pool(source, &source->pools[DPB_TRAIN], 0);
+        if (status == DPB_OK)
+            status = fill_pool(source, &source->pools[DPB_TEST], TEST_BASE);
+    }
     if (status != DPB_OK) {
         synthetic_close(source);
         return status;

@@ -9,8 +9,8 @@
 static void describe(const void *options, struct dpb_model_info *info)
 {
     (void)options;
-    *info =
-        (struct dpb_model_info){.input = {3, 32, 32}, .nclass = 10, .batch = 32, .any_image = true};
+    *info = (struct dpb_model_info){
+        .input = {3, 32, 32}, .nclass = 10, .batch = 128, .any_image = true};
 }
 
 static dpb_status build(const void *options, const struct dpb_graph_ops *g,

@@ -29,13 +29,6 @@ static const struct dpb_option option_table[] = {
     {.name = NULL},
 };
 
-static void describe(const void *options, struct dpb_model_info *info)
-{
-    (void)options;
-    *info = (struct dpb_model_info){
-        .input = {3, 224, 224}, .nclass = 1000, .batch = 64, .any_image = true};
-}
-
 /* Blocks of a stage: `width` channels in the middle, four times as many at the end. */
 struct block {
     enum version version;
@@ -111,13 +104,19 @@ static dpb_status build(const void *options, const struct dpb_graph_ops *g,
     return DPB_OK;
 }
 
-#define RESNET(DEPTH, N1, N2, N3, N4, NEXT)                                             \
+#define RESNET(DEPTH, BATCH, N1, N2, N3, N4, NEXT)                                      \
+    static void describe_##DEPTH(const void *options, struct dpb_model_info *info)      \
+    {                                                                                   \
+        (void)options;                                                                  \
+        *info = (struct dpb_model_info){                                                \
+            .input = {3, 224, 224}, .nclass = 1000, .batch = BATCH, .any_image = true}; \
+    }                                                                                   \
     static dpb_status build_##DEPTH(const void *options, const struct dpb_graph_ops *g, \
                                     struct dpb_graph_builder *b, uint32_t nclass)       \
     {                                                                                   \
         return build(options, g, b, (const int[4]){N1, N2, N3, N4}, nclass);            \
     }                                                                                   \
-    static const struct dpb_model_ops ops_##DEPTH = {.describe = describe,              \
+    static const struct dpb_model_ops ops_##DEPTH = {.describe = describe_##DEPTH,      \
                                                      .build = build_##DEPTH};           \
     static const struct dpb_plugin resnet##DEPTH = {                                    \
         DPB_PLUGIN_HEAD(MODEL, ops_##DEPTH),                                            \
@@ -129,9 +128,9 @@ static dpb_status build(const void *options, const struct dpb_graph_ops *g,
         .next = NEXT,                                                                   \
     };
 
-RESNET(152, 3, 8, 36, 3, NULL)
-RESNET(101, 3, 4, 23, 3, &resnet152)
-RESNET(50, 3, 4, 6, 3, &resnet101)
+RESNET(152, 32, 3, 8, 36, 3, NULL)
+RESNET(101, 32, 3, 4, 23, 3, &resnet152)
+RESNET(50, 64, 3, 4, 6, 3, &resnet101)
 
 const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
 {

@@ -132,6 +132,66 @@ static void test_answers(void **state)
     }
 }
 
+/* clang-format off */
+/* Input and counts of docs/models.md at the default number of classes, the field's batches. */
+static const struct {
+    const char *name, *input, *parameters, *gmac, *batch;
+} models[] = {
+    {"alexnet", "3x227x227", "61838248", "0.839", "512"},
+    {"alexnet_cifar10", "3x32x32", "1756426", "0.033", "128"},
+    {"cifar_cnn", "3x32x32", "1250858", "0.021", "128"},
+    {"densenet100_k12", "3x32x32", "6979642", "1.770", "64"},
+    {"densenet100_k24", "3x32x32", "27249082", "6.889", "64"},
+    {"densenet40_k12", "3x32x32", "1019722", "0.265", "64"},
+    {"googlenet", "3x224x224", "6998552", "1.583", "32"},
+    {"inception3", "3x299x299", "23817352", "5.713", "32"},
+    {"lenet", "1x28x28", "1663370", "0.012", "32"},
+    {"mlp", "1x1x1000", "20922378", "0.021", "128"},
+    {"overfeat", "3x231x231", "145920872", "2.801", "32"},
+    {"resnet101", "3x224x224", "44549160", "7.801", "32"},
+    {"resnet110", "3x32x32", "1727962", "0.253", "128"},
+    {"resnet152", "3x224x224", "60192808", "11.514", "32"},
+    {"resnet20", "3x32x32", "269722", "0.041", "128"},
+    {"resnet32", "3x32x32", "464154", "0.069", "128"},
+    {"resnet44", "3x32x32", "658586", "0.097", "128"},
+    {"resnet50", "3x224x224", "25557032", "4.089", "64"},
+    {"resnet56", "3x32x32", "853018", "0.125", "128"},
+    {"vgg11", "3x224x224", "132863336", "7.609", "64"},
+    {"vgg16", "3x224x224", "138357544", "15.470", "64"},
+    {"vgg19", "3x224x224", "143667240", "19.632", "64"},
+};
+/* clang-format on */
+
+/* Every model has a row; its memory is what `check` says of it. */
+static void test_help_models(void **state)
+{
+    struct command help, check;
+    (void)state;
+    sandbox_write("defaults.ini", "[run]\nsteps = 1\n");
+    run(&help, 0, "help models");
+    assert_string_equal(help.err, "");
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        char row[256], arguments[128], device[64] = "";
+        double mib = 0;
+        snprintf(row, sizeof row, "^  %s +%s +%s +%s +%s +[0-9]+\\.[0-9] ", models[i].name,
+                 models[i].input, models[i].parameters, models[i].gmac, models[i].batch);
+        if (!matches(help.out, row))
+            fail_msg("'%s' is not in '%s'", row, help.out);
+        if (strcmp(models[i].name, "lenet") != 0 && strcmp(models[i].name, "resnet20") != 0)
+            continue;
+        snprintf(row, sizeof row, "\n  %s ", models[i].name);
+        assert_int_equal(sscanf(strstr(help.out, row), "%*s %*s %*s %*s %*s %lf", &mib), 1);
+        assert_int_equal(sscanf(strstr(help.out, "on device '"), "on device '%63[^']", device), 1);
+        snprintf(arguments, sizeof arguments, "check -c defaults.ini model.name=%s device.name=%s",
+                 models[i].name, device);
+        run(&check, 0, arguments);
+        snprintf(row, sizeof row, "memory: %.1f MiB a worker,", mib);
+        expect_words(check.out, (const char *const[]){row, NULL});
+        command_free(&check);
+    }
+    command_free(&help);
+}
+
 static void test_help_unknown(void **state)
 {
     static const struct {
@@ -459,6 +519,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_help_models),
         cmocka_unit_test(test_help_unknown),
         cmocka_unit_test(test_broken_plugin_is_listed),
         cmocka_unit_test(test_check_runs_nothing),

@@ -184,6 +184,14 @@ static void test_memory_stays_small(void **state)
         source_close(&source);
         assert_int_equal(allocated_bytes, before);
     }
+    /* One that only wants to know makes no samples. */
+    struct dpb_data_request info_only = photos;
+    info_only.info_only = true;
+    struct source source = open_with(&info_only, "data.samples=1281167", NULL);
+    assert_int_equal(source.info.n_samples[DPB_TRAIN], 1281167);
+    assert_int_equal(source.info.format.shape.h, 224);
+    assert_true(allocated_bytes < 1u << 20);
+    source_close(&source);
 }
 
 static void test_what_cannot_be_made_is_refused(void **state)
