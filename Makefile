@@ -41,7 +41,6 @@ plugin_names = $(sort $(basename $(notdir $(wildcard plugins/$(1)/*.c))) \
 plugin_src   = $(wildcard plugins/$(1)/$(2).c plugins/$(1)/$(2)/*.c)
 
 ONEDNN     := $(BUILD)/deps/onednn
-.DEFAULT_GOAL := all
 include mk/onednn.mk
 
 SKIPPED    :=
