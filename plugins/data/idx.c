@@ -13,13 +13,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include "dpbench/plugin.h"
+#include "moments.h"
 
 static const struct dpb_host *host;
 
@@ -352,20 +352,13 @@ static dpb_status decode_split(const char *directory, const char *prefix, struct
 static dpb_status normalise(const char *directory, const struct set *train, float *scale,
                             float *offset)
 {
-    uint64_t n = train->n * train->h * train->w, sum = 0, squares = 0;
-    for (uint64_t i = 0; i < n; i++) {
-        sum += train->images[i];
-        squares += (uint32_t)train->images[i] * train->images[i];
-    }
-    double mean = (double)sum / (double)n;
-    double deviation = sqrt((double)squares / (double)n - mean * mean);
-    if (!(deviation > 0))
+    struct moments moments = {0};
+    moments_add(&moments, train->images, train->n * train->h * train->w);
+    if (!moments_normalise(&moments, scale, offset))
         return host->fail(DPB_DATA,
                           "%s: train-images-idx3-ubyte: expected different pixels, found %u in "
                           "all from byte 16 on: there is nothing to learn",
                           directory, train->images[0]);
-    *scale = (float)(1 / deviation);
-    *offset = (float)(-mean / deviation);
     return DPB_OK;
 }
 
