@@ -23,6 +23,7 @@ extern const size_t dpb_n_commands;
 int dpb_command_run(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_rerun(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_check(const struct dpb_command *self, int argc, char **argv);
+int dpb_command_data(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_plugins(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_help(const struct dpb_command *self, int argc, char **argv);
 

@@ -1,7 +1,9 @@
 /*
- * timed - a data source that takes exactly `fetch` for a batch, and gives zeros.
+ * timed - a data source that takes exactly `fetch` for a batch, and gives zeros. It says that it read
+ * 1000 bytes and decoded 2000 for each sample, and skipped one in each batch.
  */
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
@@ -11,7 +13,7 @@
 static const struct dpb_host *host;
 
 struct options {
-    int64_t fetch_ns, samples, test_samples;
+    int64_t fetch_ns, samples, test_samples, fail_at;
 };
 
 static const struct dpb_option option_table[] = {
@@ -21,11 +23,14 @@ static const struct dpb_option option_table[] = {
      "of the training set"},
     {"test_samples", DPB_OPT_INT, NULL, "0", 0, 1e9, NULL, offsetof(struct options, test_samples),
      "of the test set"},
+    {"fail_at", DPB_OPT_INT, NULL, "0", 0, 1e9, NULL, offsetof(struct options, fail_at),
+     "this batch, counted from 1, cannot be read; 0: none"},
     {0}};
 
 struct source {
-    int64_t fetch_ns;
+    int64_t fetch_ns, fail_at;
     size_t sample_bytes;
+    _Atomic int64_t n_batches, n_samples;
 };
 
 static dpb_status timed_open(const void *options_, const struct dpb_data_request *request,
@@ -40,6 +45,7 @@ static dpb_status timed_open(const void *options_, const struct dpb_data_request
         .nclass = request->nclass,
         .n_samples = {(uint64_t)options->samples, (uint64_t)options->test_samples}};
     source->fetch_ns = options->fetch_ns;
+    source->fail_at = options->fail_at;
     source->sample_bytes = dpb_sample_bytes(&info->format);
     *handle = source;
     return DPB_OK;
@@ -48,13 +54,17 @@ static dpb_status timed_open(const void *options_, const struct dpb_data_request
 static dpb_status timed_fetch(void *handle, dpb_split split, uint64_t epoch,
                               const uint64_t *indices, uint32_t n, void *samples, int32_t *labels)
 {
-    const struct source *source = handle;
+    struct source *source = handle;
     int64_t until_ns = host->now_ns() + source->fetch_ns;
     const struct timespec until = {.tv_sec = until_ns / INT64_C(1000000000),
                                    .tv_nsec = until_ns % INT64_C(1000000000)};
     (void)split;
     (void)epoch;
     (void)indices;
+    source->n_samples += n;
+    if (++source->n_batches == source->fail_at)
+        return host->fail(DPB_IO, "batch %lld cannot be read: it was told so",
+                          (long long)source->fail_at);
     memset(samples, 0, n * source->sample_bytes);
     memset(labels, 0, n * sizeof *labels);
     prctl(PR_SET_TIMERSLACK, 1000); /* of the calling thread */
@@ -69,8 +79,16 @@ static void timed_close(void *handle)
     host->release(handle, sizeof(struct source));
 }
 
+static void timed_count(void *handle, struct dpb_data_counts *counts)
+{
+    struct source *source = handle;
+    counts->bytes_read = 1000 * (uint64_t)source->n_samples;
+    counts->bytes_decoded = 2000 * (uint64_t)source->n_samples;
+    counts->skipped = (uint64_t)source->n_batches;
+}
+
 static const struct dpb_data_ops timed_ops = {
-    .open = timed_open, .fetch = timed_fetch, .close = timed_close};
+    .open = timed_open, .fetch = timed_fetch, .close = timed_close, .count = timed_count};
 
 static const struct dpb_plugin timed = {DPB_PLUGIN_HEAD(DATA, timed_ops),
                                         .name = "timed",

@@ -1,0 +1,145 @@
+/* cmd_data.c - `dpbench data -c FILE.ini`: how fast an experiment's data come, by threads, without
+ * training on them. */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cli/cli.h"
+#include "study/loader_report.h"
+#include "study/result.h"
+#include "study/sweep.h"
+
+#define WINDOW_SECONDS "0.6"
+
+static volatile sig_atomic_t stop_signal;
+
+static void on_signal(int number)
+{
+    stop_signal = number;
+}
+
+/* The second signal of a kind ends the process: a source may be stuck. */
+static void take_signals(void (*handler)(int))
+{
+    const struct sigaction action = {.sa_handler = handler, .sa_flags = (int)SA_RESETHAND};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* ---- what to measure ----------------------------------------------------------------------- */
+
+/* A sweep changes strategies and the like; its first cell stands for all, unless it changes what is
+ * measured here. */
+static dpb_status first_cell(const struct dpb_config *config, struct dpb_config **cell)
+{
+    const struct dpb_sweep_job first = {0};
+    struct dpb_sweep *sweep = NULL;
+    DPB_TRY(dpb_sweep_create(config, &sweep));
+    dpb_status status = DPB_OK;
+    for (size_t i = 0; i < sweep->n_axes && status == DPB_OK; i++) {
+        const struct dpb_sweep_axis *axis = &sweep->axes[i];
+        bool batch = strcmp(axis->section, "run") == 0 && strstr(axis->key, "batch") != NULL;
+        if (batch || strcmp(axis->section, "data") == 0 || strcmp(axis->section, "model") == 0)
+            status = dpb_fail(DPB_USAGE,
+                              "%s: `dpbench data` measures one source: sweep.%s.%s makes several; "
+                              "choose one by %s.%s=%s",
+                              axis->origin, axis->section, axis->key, axis->section, axis->key,
+                              axis->values[0]);
+    }
+    if (status == DPB_OK)
+        status = dpb_sweep_config(sweep, &first, cell);
+    dpb_sweep_destroy(sweep);
+    return status;
+}
+
+/* The length of a training is none of a window: only the command line's counts. */
+static dpb_status settle_length(struct dpb_config *config)
+{
+    static const char *const keys[] = {"steps", "seconds", "epochs"};
+    bool given = false;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const struct dpb_setting *setting = dpb_config_get(config, "run", keys[i]);
+        if (setting != NULL && strcmp(setting->origin, "command line") == 0)
+            given = true;
+        else if (setting != NULL)
+            dpb_config_remove(config, "run", keys[i]);
+    }
+    return given ? DPB_OK : dpb_config_set(config, "run", "seconds", WINDOW_SECONDS, "derived");
+}
+
+static dpb_status make_experiment(const struct dpb_config *given,
+                                  struct dpb_experiment **experiment)
+{
+    struct dpb_config *config = NULL;
+    if (dpb_sweep_wanted(given)) {
+        DPB_TRY(first_cell(given, &config));
+    } else {
+        config = dpb_config_copy(given);
+        if (config == NULL)
+            return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    }
+    dpb_status status = settle_length(config);
+    if (status == DPB_OK)
+        status = dpb_experiment_create(config, experiment);
+    dpb_config_destroy(config);
+    return status;
+}
+
+/* ---- measuring ----------------------------------------------------------------------------- */
+
+static int deliver(const struct dpb_loader *loader, int64_t open_ns, dpb_status status, int code,
+                   const struct dpb_arguments *arguments)
+{
+    char reason[64];
+    const char *error = status == DPB_OK ? NULL : dpb_first_error(NULL);
+    if (status == DPB_INTERRUPTED) {
+        snprintf(reason, sizeof reason, "by signal %d (%s)", (int)stop_signal,
+                 strsignal((int)stop_signal));
+        error = reason;
+    }
+    json_t *document = dpb_loader_report_make(loader, open_ns, status, error);
+    if (document == NULL) {
+        status = dpb_fail(DPB_NO_MEMORY, "out of memory: what was measured is lost");
+        return dpb_exit_code_first(code, dpb_status_exit_code(status));
+    }
+    code = dpb_exit_code_first(
+        code, dpb_document_deliver(document, arguments, "", "data", dpb_loader_report_print));
+    json_decref(document);
+    return code;
+}
+
+static int measure(struct dpb_experiment *experiment, const struct dpb_arguments *arguments)
+{
+    struct dpb_loader loader;
+    int64_t begin_ns = dpb_now_ns();
+    dpb_status status = dpb_experiment_build(experiment, 0);
+    int64_t open_ns = dpb_now_ns() - begin_ns;
+    if (status == DPB_OK)
+        status = dpb_loader_init(experiment, &stop_signal, &loader);
+    if (status != DPB_OK)
+        return dpb_status_exit_code(status);
+    take_signals(on_signal);
+    status = dpb_loader_measure(&loader);
+    int code = status == DPB_INTERRUPTED ? 128 + (int)stop_signal : dpb_status_exit_code(status);
+    if (code != dpb_status_exit_code(DPB_USAGE)) /* wrong input leaves nothing behind */
+        code = deliver(&loader, open_ns, status, code, arguments);
+    return code;
+}
+
+int dpb_command_data(const struct dpb_command *self, int argc, char **argv)
+{
+    struct dpb_arguments arguments;
+    struct dpb_experiment *experiment = NULL;
+    dpb_status status =
+        dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, argc, argv, &arguments);
+    if (status != DPB_OK)
+        return dpb_status_exit_code(status);
+    status = make_experiment(arguments.config, &experiment);
+    if (status == DPB_OK)
+        status = dpb_result_probe(arguments.output, "");
+    int code = status == DPB_OK ? measure(experiment, &arguments) : dpb_status_exit_code(status);
+    dpb_experiment_destroy(experiment);
+    dpb_arguments_release(&arguments);
+    return code;
+}

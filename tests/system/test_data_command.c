@@ -1,0 +1,361 @@
+/*
+ * test_data_command.c - `dpbench data`: the rates of a source whose rate is known, its document and
+ * its table, which threads it measures and for how long, what it refuses, how it ends.
+ */
+#include <dirent.h>
+#include <math.h>
+#include <regex.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/command.h"
+#include "lib/sandbox.h"
+#include "lib/traces.h"
+
+static const double deadline_s = 60.0;
+
+enum { CIFAR_RECORD = 3073 };
+
+/* idx and CIFAR-10 files of a few samples. */
+static void write_sets(void)
+{
+    uint8_t images[16 + 8 * 81], labels[8 + 8] = {0, 0, 8, 1, 0, 0, 0, 8};
+    static uint8_t records[8 * CIFAR_RECORD];
+    const uint8_t head[16] = {0, 0, 8, 3, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0, 9};
+    memcpy(images, head, sizeof head);
+    for (size_t i = 0; i < 8 * 81; i++)
+        images[16 + i] = (uint8_t)(i * 7);
+    for (size_t i = 0; i < 8; i++)
+        labels[8 + i] = (uint8_t)(i % 5);
+    for (size_t i = 0; i < sizeof records; i++)
+        records[i] = (uint8_t)(i % CIFAR_RECORD == 0 ? i / CIFAR_RECORD : i * 13);
+    mkdir("idx", 0777);
+    mkdir("cifar", 0777);
+    write_file("idx/train-images-idx3-ubyte", images, sizeof images);
+    write_file("idx/train-labels-idx1-ubyte", labels, sizeof labels);
+    write_file("idx/t10k-images-idx3-ubyte", images, sizeof images);
+    write_file("idx/t10k-labels-idx1-ubyte", labels, sizeof labels);
+    write_file("cifar/data_batch_1.bin", records, sizeof records);
+    write_file("cifar/test_batch.bin", records, sizeof records);
+}
+
+static int set_up(void **state)
+{
+    int result = sandbox_setup(state);
+    write_sets();
+    sandbox_write("x.ini", "[run]\nname = thing\nbatch = 4\nepochs = 1000\n[model]\nname = tiny\n"
+                           "[device]\nname = reference\n");
+    sandbox_write("sweep.ini", "[run]\nbatch = 4\nsteps = 1000\n[model]\nname = tiny\n"
+                               "[device]\nname = reference\n[sweep]\ncomm.name = shm, replicated\n"
+                               "run.workers = 1, 2\n");
+    return result;
+}
+
+static void run(struct command *command, int exit_code, const char *arguments)
+{
+    dpbench(command, deadline_s, "data %s", arguments);
+    if (command->exit_code != exit_code)
+        fail_msg("dpbench data %s: exit %d, not %d%s\n%s", arguments, command->exit_code, exit_code,
+                 command->late ? " (late)" : "", command->err);
+}
+
+static double number(const struct command *command, const char *path)
+{
+    double value = json_number_at(command->json, path);
+    if (isnan(value))
+        fail_msg("%s is no number\n%s", path, command->out);
+    return value;
+}
+
+/* ---- what it measures ---------------------------------------------------------------------- */
+
+/* A source that sleeps 5 ms for a batch of 4 gives 800 samples/s from each thread. The machine can
+ * only make it slower; the upper bounds leave room for a wake-up at a window's edge. */
+static void test_rate_is_that_of_the_source(void **state)
+{
+    static const int threads[] = {0, 1, 4};
+    (void)state;
+    for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
+        struct command command;
+        char arguments[160];
+        snprintf(arguments, sizeof arguments,
+                 "-c x.ini --json data.name=timed data.fetch=5ms run.steps=20 data.threads=%d",
+                 threads[i]);
+        run(&command, 0, arguments);
+        double rate = number(&command, "points.0.samples_per_s.median");
+        double full = 800.0 * (threads[i] > 0 ? threads[i] : 1);
+        if (rate > 1.25 * full || rate < 0.2 * full)
+            fail_msg("%d threads: %.1f samples/s, not %.0f", threads[i], rate, full);
+        assert_int_equal(json_array_size(json_at(command.json, "points")), 1);
+        assert_int_equal(number(&command, "points.0.threads"), threads[i]);
+        assert_int_equal(json_array_size(json_at(command.json, "points.0.windows")), 5);
+        for (int w = 0; w < 5; w++) {
+            char path[64];
+            snprintf(path, sizeof path, "points.0.windows.%d.batches", w);
+            assert_int_equal(number(&command, path), 20);
+            snprintf(path, sizeof path, "points.0.windows.%d.samples", w);
+            assert_int_equal(number(&command, path), 80);
+        }
+        command_free(&command);
+    }
+}
+
+/* By what the source says of itself: as many bytes a sample as it counts, up to the batches that
+ * are on their way at the edges of a window. */
+static void test_bytes_are_those_that_the_source_counts(void **state)
+{
+    struct command command;
+    (void)state;
+    run(&command, 0, "-c x.ini --json data.name=timed data.fetch=1ms run.steps=100 data.threads=2");
+    double rate = number(&command, "points.0.samples_per_s.median");
+    double read = number(&command, "points.0.bytes_read_per_s");
+    double window = number(&command, "points.0.windows.1.bytes_read");
+    assert_true(fabs(window - 400 * 1000) <= 4 * 4 * 1000); /* ring of 4 batches of 4 samples */
+    assert_true(read > 500 * rate && read < 2000 * rate);
+    assert_true(number(&command, "points.0.bytes_decoded_per_s") == 2 * read);
+    assert_true(fabs(number(&command, "points.0.skipped_samples") - 500) <= 5 * 4);
+    command_free(&command);
+}
+
+/* Without data.threads: 1, 2, 4, ... and all cores. */
+static void test_threads(void **state)
+{
+    struct command command;
+    (void)state;
+    run(&command, 0, "-c x.ini --json run.steps=2");
+    double cores = number(&command, "machine.usable_cores"), wanted = 1;
+    const json_t *points = json_at(command.json, "points");
+    for (size_t i = 0; i < json_array_size(points); i++) {
+        const json_t *point = json_array_get(points, i);
+        assert_true(json_number_at(point, "threads") == fmin(wanted, cores));
+        assert_true(json_is_number(json_at(point, "speedup")));
+        wanted *= 2;
+    }
+    assert_true(wanted >= 2 * cores || json_array_size(points) == 1);
+    assert_true(json_number_at(json_array_get(points, 0), "speedup") == 1);
+    command_free(&command);
+}
+
+/* Only the command line says how long a window is; the file's length is that of the training. */
+static void test_lengths(void **state)
+{
+    struct command command;
+    (void)state;
+    run(&command, 0, "-c x.ini --json data.threads=1 data.samples=40 run.epochs=3");
+    assert_int_equal(number(&command, "points.0.windows.4.samples"), 3 * 40);
+    command_free(&command);
+    run(&command, 0, "-c x.ini --json data.threads=1 run.seconds=20ms");
+    for (int w = 0; w < 5; w++) {
+        char path[64];
+        snprintf(path, sizeof path, "points.0.windows.%d.ns", w);
+        assert_true(number(&command, path) >= 20e6);
+    }
+    assert_true(json_is_null(json_at(command.json, "config.run.epochs.value")));
+    command_free(&command);
+    run(&command, 0, "-c x.ini --json data.threads=1");
+    assert_true(number(&command, "config.run.seconds.value") == 0.6);
+    assert_string_equal(json_text_at(command.json, "config.run.seconds.origin"), "derived");
+    assert_true(number(&command, "points.0.windows.0.ns") >= 0.6e9);
+    command_free(&command);
+}
+
+/* ---- what it says -------------------------------------------------------------------------- */
+
+static void test_document(void **state)
+{
+    static const char *const objects[] = {"config", "versions", "machine", "data",
+                                          "points.0.samples_per_s"};
+    struct command command;
+    (void)state;
+    run(&command, 0,
+        "-c x.ini data.name=idx data.path=idx run.steps=3 data.threads=1 --json --output o.json");
+    assert_non_null(command.json); /* of the whole of stdout: nothing else is there */
+    assert_string_equal(command.err, "result: o.json\n");
+    assert_string_equal(json_text_at(command.json, "schema"), "dpbench.data/1");
+    assert_string_equal(json_text_at(command.json, "status"), "ok");
+    assert_string_equal(json_text_at(command.json, "name"), "thing");
+    assert_true(json_is_null(json_at(command.json, "error")));
+    assert_true(json_is_array(json_at(command.json, "warnings")));
+    for (size_t i = 0; i < sizeof objects / sizeof *objects; i++)
+        assert_true(json_is_object(json_at(command.json, objects[i])));
+    assert_string_equal(json_text_at(command.json, "data.name"), "idx");
+    assert_string_equal(json_text_at(command.json, "versions.plugins.data.name"), "idx");
+    assert_string_equal(json_text_at(command.json, "config.run.batch.origin"), "x.ini:3");
+    assert_int_equal(number(&command, "data.train_samples"), 8);
+    assert_int_equal(number(&command, "data.shape.1"), 9);
+    assert_int_equal(number(&command, "batch"), 4);
+    assert_true(number(&command, "data.open_s") > 0);
+    /* A source that does not count. */
+    assert_true(json_is_null(json_at(command.json, "points.0.bytes_read_per_s")));
+    assert_null(json_at(command.json, "points.0.windows.0.bytes_read"));
+    double least = number(&command, "points.0.samples_per_s.min");
+    double middle = number(&command, "points.0.samples_per_s.median");
+    assert_true(least <= middle && middle <= number(&command, "points.0.samples_per_s.max"));
+    json_t *file = json_load_file("o.json", 0, NULL);
+    assert_true(json_equal(file, command.json));
+    json_decref(file);
+    unlink("o.json");
+    command_free(&command);
+}
+
+static void expect_line(const char *text, const char *pattern)
+{
+    regex_t regex;
+    assert_int_equal(regcomp(&regex, pattern, REG_EXTENDED | REG_NEWLINE | REG_NOSUB), 0);
+    int result = regexec(&regex, text, 0, NULL, 0);
+    regfree(&regex);
+    if (result != 0)
+        fail_msg("no line is like '%s':\n%s", pattern, text);
+}
+
+static void test_table(void **state)
+{
+    struct command command;
+    struct traces before;
+    (void)state;
+    traces_take(&before, ".");
+    run(&command, 0,
+        "-c x.ini data.name=cifar10 data.path=cifar data.augment=crop_flip run.steps=4");
+    expect_line(command.out, "^thing: data cifar10, 8 training samples of 3 x 32 x 32 uint8, batch "
+                             "4, opened in [0-9.]+ s$");
+    expect_line(command.out, "^ +threads +samples/s +slowest .. fastest +speedup +read MB/s");
+    expect_line(command.out, "^ +1 +[0-9]+ +[0-9]+ \\.\\. [0-9]+ +1\\.00 +- +- +-$");
+    command_free(&command);
+    run(&command, 0, "-c x.ini data.name=timed run.steps=40 data.threads=2");
+    expect_line(command.out, "^ +2 +[0-9]+ +[0-9]+ \\.\\. [0-9]+ +- +[0-9.]+ +[0-9.]+ +[0-9]+$");
+    command_free(&command);
+    /* A sweep over what does not matter here. */
+    run(&command, 0, "-c sweep.ini run.steps=2");
+    expect_line(command.out, "^ +1 +[0-9]+ ");
+    command_free(&command);
+    run(&command, 0, "-c sweep.ini data.shard=yes run.servers=0 run.steps=2");
+    command_free(&command);
+    traces_expect_none(&before, "dpbench data", 0.5);
+    traces_free(&before);
+}
+
+/* ---- how it ends --------------------------------------------------------------------------- */
+
+static void test_refusals(void **state)
+{
+    static const struct {
+        const char *arguments, *words[3];
+    } rows[] = {
+        {"", {"which experiment?", "usage: dpbench data -c FILE.ini"}},
+        {"-c nowhere.ini", {"nowhere.ini"}},
+        {"-c x.ini data.nmae=idx", {"'nmae'", "did you mean"}},
+        {"-c x.ini data.name=idx data.path=nowhere", {"nowhere: there is no such directory"}},
+        {"-c x.ini data.name=cifar10", {"needs data.path", "cifar-10-binary.tar.gz"}},
+        {"-c x.ini data.name=idx data.path=cifar", {"train-images-idx3-ubyte"}},
+        {"-c x.ini data.samples=40 run.batch=41", {"larger than the training set", "run.batch"}},
+        {"-c x.ini model.name=overfeat data.name=idx data.path=idx", {"takes samples of"}},
+        {"-c x.ini run.steps=2 run.seconds=1", {"run.seconds", "exactly one"}},
+        {"-c x.ini --output .", {"--output . is a directory"}},
+        {"-c x.ini --jsn", {"unknown option '--jsn'", "usage: dpbench data"}},
+        {"-c sweep.ini sweep.data.name=idx,synthetic",
+         {"sweep.data.name", "measures one source", "data.name=idx"}},
+        {"-c sweep.ini sweep.run.batch=4,8", {"sweep.run.batch", "run.batch=4"}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        run(&command, 2, rows[i].arguments);
+        assert_string_equal(command.out, "");
+        for (size_t k = 0; k < 3 && rows[i].words[k]; k++)
+            if (!strstr(command.err, rows[i].words[k]))
+                fail_msg("%s: '%s' is not in '%s'", rows[i].arguments, rows[i].words[k],
+                         command.err);
+        command_free(&command);
+    }
+}
+
+/* What was measured before a failure is not lost. */
+static void test_failure_in_a_fetch(void **state)
+{
+    struct command command;
+    (void)state;
+    run(&command, 1, "-c x.ini --json data.name=timed data.fail_at=40 run.steps=10 data.threads=1");
+    assert_string_equal(json_text_at(command.json, "status"), "failed");
+    assert_non_null(strstr(json_text_at(command.json, "error"), "batch 40 cannot be read"));
+    assert_non_null(strstr(command.err, "batch 40 cannot be read"));
+    size_t n = json_array_size(json_at(command.json, "points.0.windows"));
+    assert_in_range(n, 1, 3); /* 11 batches each, and those on their way */
+    command_free(&command);
+    run(&command, 1, "-c x.ini data.name=timed data.fail_at=1 data.threads=0");
+    expect_line(command.out, "^ +0 +- +- +- ");
+    expect_line(command.out, "^failed: batch 1 cannot be read");
+    command_free(&command);
+}
+
+static int count_threads(pid_t pid)
+{
+    char path[64];
+    int n = 0;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *directory = opendir(path);
+    for (const struct dirent *entry; directory && (entry = readdir(directory));)
+        n += entry->d_name[0] != '.';
+    if (directory)
+        closedir(directory);
+    return n;
+}
+
+static void test_interrupts(void **state)
+{
+    static const int signals[] = {SIGINT, SIGTERM};
+    char program[300];
+    const char *const arguments[] = {program,
+                                     "data",
+                                     "-c",
+                                     "x.ini",
+                                     "--json",
+                                     "data.name=timed",
+                                     "data.fetch=5ms",
+                                     "data.threads=1",
+                                     "run.seconds=600",
+                                     NULL};
+    (void)state;
+    snprintf(program, sizeof program, "%s/dpbench", build_directory());
+    for (size_t i = 0; i < 2; i++) {
+        struct started started;
+        struct command command;
+        command_start(&started, arguments, NULL);
+        double began_s = now_s();
+        while (count_threads(started.pid) < 2 && now_s() < began_s + 30) /* it measures */
+            nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+        kill(started.pid, signals[i]);
+        command_finish(&started, &command, deadline_s);
+        assert_int_equal(command.exit_code, 128 + signals[i]);
+        assert_string_equal(json_text_at(command.json, "status"), "interrupted");
+        assert_non_null(strstr(json_text_at(command.json, "error"), "signal"));
+        assert_int_equal(json_array_size(json_at(command.json, "points")), 1);
+        assert_string_equal(command.err, "");
+        command_free(&command);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rate_is_that_of_the_source),
+        cmocka_unit_test(test_bytes_are_those_that_the_source_counts),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_document),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_failure_in_a_fetch),
+        cmocka_unit_test(test_interrupts),
+    };
+    return cmocka_run_group_tests(tests, set_up, sandbox_teardown);
+}
