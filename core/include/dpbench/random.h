@@ -19,7 +19,7 @@
  *   SHUFFLE    half of a Feistel round, epoch, round, 0
  *   SYNTHETIC  sample, element / 4, 0, 0
  *   AUGMENT    sample, epoch, what, 0
- *   EXCHANGE   rank, element / 4, step, 0 */
+ *   EXCHANGE   rank, element, element / 2^32, 0 */
 enum dpb_stream {
     DPB_STREAM_INIT = 1,
     DPB_STREAM_DROPOUT,
