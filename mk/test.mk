@@ -11,10 +11,12 @@ LONG_TESTS   := $(patsubst tests/long/%.c,$(BUILD)/tests/%,$(sort $(wildcard tes
 TEST_LIB_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/lib/*.c))
 TEST_PLUGINS := $(patsubst tests/plugins/%.c,$(BUILD)/tests/plugins/%.so,$(wildcard tests/plugins/*.c))
 TEST_PRELOADS := $(patsubst tests/preload/%.c,$(BUILD)/tests/preload/%.so,$(wildcard tests/preload/*.c))
-REFERENCE_OPS := $(BUILD)/obj/plugins/devices/reference/ops.o $(BUILD)/obj/plugins/devices/reference/magnitudes.o
+# The oracle of tests/lib/opcheck.c.
+TEST_LIB_OBJ += $(BUILD)/obj/plugins/devices/reference/ops.o $(BUILD)/obj/plugins/devices/reference/magnitudes.o
 
+CPU_TESTS    := $(filter $(BUILD)/tests/test_cpu%,$(UNIT_TESTS))
 ifneq ($(HAVE_CPU),yes)
-UNIT_TESTS := $(filter-out $(BUILD)/tests/test_cpu,$(UNIT_TESTS))
+UNIT_TESTS := $(filter-out $(CPU_TESTS),$(UNIT_TESTS))
 endif
 
 .PHONY: tests check check-unit check-untimed check-leaks check-long mutants asan ubsan
@@ -28,7 +30,7 @@ check-untimed: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests tests/system/layers.sh \
 		$(filter-out $(TIMED_TESTS),$(SYSTEM_TESTS))
 check-leaks: tests
-	$(Q)BUILD=$(BUILD) tools/run-tests $(filter-out %/test_cpu,$(UNIT_TESTS))
+	$(Q)BUILD=$(BUILD) tools/run-tests $(filter-out $(CPU_TESTS),$(UNIT_TESTS))
 check-unit: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(UNIT_TESTS)
 # One test program: make check-feed
@@ -51,15 +53,13 @@ ASAN := BUILD=$(BUILD)/asan ONEDNN=$(ONEDNN) CFLAGS="-O1 -g -fno-omit-frame-poin
 asan:
 	$(Q)ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lsan.supp \
 	$(MAKE) check-leaks $(ASAN)
-	$(Q)ASAN_OPTIONS=detect_leaks=0 $(MAKE) check-untimed $(if $(filter yes,$(HAVE_CPU)),check-cpu) $(ASAN)
+	$(Q)ASAN_OPTIONS=detect_leaks=0 $(MAKE) check-untimed $(if $(filter yes,$(HAVE_CPU)),check-cpu check-cpu_models) $(ASAN)
 
 UBSAN := BUILD=$(BUILD)/ubsan ONEDNN=$(ONEDNN) CFLAGS="-O1 -g" \
 	SANITIZE="-fsanitize=undefined -fno-sanitize-recover=undefined"
 ubsan:
 	$(Q)UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) check-unit $(UBSAN)
 	$(Q)UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) check-untimed $(UBSAN)
-
-$(BUILD)/tests/test_cpu: $(REFERENCE_OPS)
 
 $(BUILD)/tests/test_%: tests/unit/test_%.c $(TEST_LIB_OBJ) $(BUILD)/libcore.a
 	@echo "  TEST  $@"

@@ -5,7 +5,6 @@
 #ifndef DPB_TESTS_DATA_SOURCE_H
 #define DPB_TESTS_DATA_SOURCE_H
 
-#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,7 +16,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/options.h"
-#include "dpbench/plugin.h"
+#include "lib/plugin.h"
 
 struct source {
     const struct dpb_data_ops *ops;
@@ -44,29 +43,11 @@ static void counting_release(void *memory, size_t bytes)
 
 static const struct dpb_plugin *load_data(const char *name)
 {
-    static const struct dpb_host host = {.struct_size = sizeof host,
-                                         .abi_major = DPB_ABI_MAJOR,
-                                         .abi_minor = DPB_ABI_MINOR,
-                                         .fail = dpb_fail,
-                                         .warn = dpb_warn,
-                                         .log = dpb_log,
-                                         .now_ns = dpb_now_ns,
-                                         .alloc = counting_alloc,
-                                         .release = counting_release};
-    const char *build = getenv("DPB_BUILD");
-    char path[512];
-    snprintf(path, sizeof path, "%s/plugins/data_%s.so", build ? build : "build", name);
-    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!object)
-        fail_msg("%s", dlerror());
-    const struct dpb_plugin *(*entry)(const struct dpb_host *);
-    void *symbol = dlsym(object, "dpb_plugin_entry");
-    assert_non_null(symbol);
-    memcpy(&entry, &symbol, sizeof entry);
-    const struct dpb_plugin *plugin = entry(&host);
-    assert_non_null(plugin);
-    assert_true(plugin->magic == DPB_PLUGIN_MAGIC);
-    assert_int_equal(plugin->kind, DPB_PLUGIN_DATA);
+    static struct dpb_host host;
+    host = plugin_host;
+    host.alloc = counting_alloc;
+    host.release = counting_release;
+    const struct dpb_plugin *plugin = plugin_load(DPB_PLUGIN_DATA, name, &host);
     assert_string_equal(plugin->name, name);
     return plugin;
 }

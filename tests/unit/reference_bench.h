@@ -5,7 +5,6 @@
 #ifndef REFERENCE_BENCH_H
 #define REFERENCE_BENCH_H
 
-#include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,10 +16,9 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "base/vec.h"
-#include "dpbench/plugin.h"
 #include "dpbench/random.h"
 #include "graph/graph.h"
+#include "lib/plugin.h"
 
 enum { SEED = 7, STEP = 3, FIRST_SAMPLE = 5, GAP = -77 };
 
@@ -32,27 +30,7 @@ static const struct dpb_plugin *plugin;
 static inline int load_plugin(void **state)
 {
     (void)state;
-    static const struct dpb_host host = {.struct_size = sizeof host,
-                                         .abi_major = DPB_ABI_MAJOR,
-                                         .abi_minor = DPB_ABI_MINOR,
-                                         .fail = dpb_fail,
-                                         .warn = dpb_warn,
-                                         .log = dpb_log,
-                                         .now_ns = dpb_now_ns,
-                                         .alloc = dpb_alloc,
-                                         .release = dpb_release,
-                                         .vec = &dpb_vec};
-    const char *build = getenv("DPB_BUILD");
-    char path[512];
-    snprintf(path, sizeof path, "%s/plugins/device_reference.so", build ? build : "build");
-    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!object) {
-        print_error("%s\n", dlerror());
-        return -1;
-    }
-    const struct dpb_plugin *(*entry)(const struct dpb_host *);
-    *(void **)&entry = dlsym(object, "dpb_plugin_entry");
-    plugin = entry(&host);
+    plugin = plugin_load(DPB_PLUGIN_DEVICE, "reference", &plugin_host);
     device_ops = plugin->ops;
     return 0;
 }

@@ -5,8 +5,7 @@
  */
 #include "reference_bench.h"
 
-/* The magnitudes are not part of what the plugin exports. */
-#include "plugins/devices/reference/magnitudes.c"
+#include "plugins/devices/reference/ops.h"
 
 NET(conv_strided)
 {

@@ -1,0 +1,28 @@
+/*
+ * opcheck.h - the cpu device held to the reference's fp64 ops, op by op.
+ *
+ * Each node is computed again in fp64 from what the device itself fed it (activations of its
+ * inputs, gradient by its output), so that errors neither hide nor pile up; the bound is that of
+ * device.h, relative to the sum of the magnitudes of the terms. Then whole models: the loss,
+ * evaluation, repeated passes, and the promises that backward makes about its frontier.
+ */
+#ifndef DPB_TESTS_LIB_OPCHECK_H
+#define DPB_TESTS_LIB_OPCHECK_H
+
+#include "lib/session.h"
+
+/* Every op of the last pass: activations, statistics and, after a training pass, all gradients. */
+void check_ops(const struct session *session);
+/* The last pass's loss against the reference device's in fp64. */
+void check_loss(const struct session *session);
+
+enum { OPS = 1, LOSS = 2, REPEAT = 4, EVALUATION = 8, ALL = 15 };
+
+/* A training pass of the subject and what of the above `what` asks for. REPEAT: again, with the
+ * same bits, though weights vanish as soon as backward has let them go. EVALUATION: with running
+ * averages, no dropout, and samples that do not count; then training with other weights. */
+void check_in(dpb_precision precision, const struct subject *subject, int what);
+/* In fp32 and in bf16. */
+void check_subject(const struct subject *subject, int what);
+
+#endif

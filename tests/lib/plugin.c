@@ -1,0 +1,56 @@
+/* plugin.c - see plugin.h. */
+#include "lib/plugin.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/vec.h"
+#include "lib/command.h"
+
+const struct dpb_host plugin_host = {
+    .struct_size = sizeof plugin_host,
+    .abi_major = DPB_ABI_MAJOR,
+    .abi_minor = DPB_ABI_MINOR,
+    .fail = dpb_fail,
+    .warn = dpb_warn,
+    .log = dpb_log,
+    .now_ns = dpb_now_ns,
+    .alloc = dpb_alloc,
+    .release = dpb_release,
+    .vec = &dpb_vec,
+};
+
+const struct dpb_plugin *plugin_load(dpb_plugin_kind kind, const char *file,
+                                     const struct dpb_host *host)
+{
+    static const char *const kinds[DPB_PLUGIN_KINDS] = {
+        [DPB_PLUGIN_MODEL] = "model",
+        [DPB_PLUGIN_DATA] = "data",
+        [DPB_PLUGIN_DEVICE] = "device",
+        [DPB_PLUGIN_COMM] = "comm",
+    };
+    char path[512];
+    snprintf(path, sizeof path, "%s/plugins/%s_%s.so", build_directory(), kinds[kind], file);
+    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!object)
+        fail_msg("%s", dlerror());
+    const struct dpb_plugin *(*entry)(const struct dpb_host *);
+    void *symbol = dlsym(object, "dpb_plugin_entry");
+    assert_non_null(symbol);
+    memcpy(&entry, &symbol, sizeof entry);
+    const struct dpb_plugin *first = entry(host);
+    assert_non_null(first);
+    for (const struct dpb_plugin *plugin = first; plugin; plugin = plugin->next) {
+        assert_true(plugin->magic == DPB_PLUGIN_MAGIC);
+        assert_int_equal(plugin->kind, kind);
+    }
+    return first;
+}

@@ -1,0 +1,62 @@
+/*
+ * session.h - a network compiled on the cpu device, with arenas, a batch and hooks that hold the
+ * device to its promises: for tests that look into a training pass.
+ */
+#ifndef DPB_TESTS_LIB_SESSION_H
+#define DPB_TESTS_LIB_SESSION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "dpbench/plugin.h"
+#include "graph/graph.h"
+
+enum { SEED = 7, STEP = 3, FIRST_SAMPLE = 5 };
+
+/* What is trained: a model and how its samples come. */
+struct subject {
+    const char *model, *version; /* a model plugin's name, and its option (NULL: the default) */
+    uint32_t image;              /* height and width; 0: the model's own */
+    uint32_t batch;
+    dpb_dtype type;
+    dpb_sample_order order;
+    const struct dpb_plugin *own; /* a model of the test's own instead of `model`; NULL: none */
+};
+
+/* Arenas, samples and a program. */
+struct session {
+    const struct dpb_device_ops *ops;
+    void *device, *program;
+    struct dpb_graph *graph;
+    dpb_precision precision;
+    struct dpb_sample_format format;
+    struct dpb_batch batch;
+    struct dpb_pass pass;
+    struct dpb_hooks hooks;
+    float *weights, *gradients, *state, *statistics;
+    struct dpb_outcome outcome;
+    uint64_t frontier;  /* what backward has said so far */
+    float *at_frontier; /* gradients as they were then */
+    bool spoil;         /* overwrite weights that backward has let go */
+    uint64_t n_progress;
+};
+
+/* Compiles the subject, of 10 classes, on two threads. Weights are initial, but no bias is 0 and no
+ * gamma 1. Fails the test with the device's message. session_close frees all. */
+void session_open(const struct subject *subject, dpb_precision precision, bool training,
+                  struct session *session);
+void session_close(struct session *session);
+
+/* One pass by session.pass; outcome and gradients stay in the session. Each fails the test when the
+ * device does, calls a hook too seldom, or changes a gradient that it has announced as final;
+ * backward also when it leaves a gradient unassigned. */
+void session_forward(struct session *session);
+void session_backward(struct session *session);
+
+/* Zeroed and aligned to a cache line, with a line behind it; ends the test where there is none.
+ * @owned: free(). */
+void *allocate(size_t n, size_t size);
+/* Fails the test with core's message unless it is DPB_OK. */
+void expect_ok(dpb_status status);
+
+#endif
