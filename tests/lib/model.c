@@ -101,18 +101,18 @@ struct dpb_graph *model_graph(const struct dpb_plugin *model, const char *versio
     return graph;
 }
 
-struct dpb_shape model_input(const struct dpb_plugin *model)
+struct dpb_model_info model_info(const struct dpb_plugin *model)
 {
     struct options options = choose_version(model, NULL);
     struct dpb_model_info info;
     ((const struct dpb_model_ops *)model->ops)->describe(options.bytes, &info);
-    return info.input;
+    return info;
 }
 
 struct dpb_graph *model_build(const char *name, const char *version, uint32_t nclass)
 {
     const struct dpb_plugin *model = model_find(name);
-    return model_graph(model, version, model_input(model), nclass);
+    return model_graph(model, version, model_info(model).input, nclass);
 }
 
 /* ---- parts --------------------------------------------------------------------------------- */

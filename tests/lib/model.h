@@ -19,7 +19,7 @@ const struct dpb_plugin *model_at(size_t index);
 struct dpb_graph *model_graph(const struct dpb_plugin *model, const char *version,
                               struct dpb_shape input, uint32_t nclass);
 /* What a model is published for. */
-struct dpb_shape model_input(const struct dpb_plugin *model);
+struct dpb_model_info model_info(const struct dpb_plugin *model);
 /* The network of model `name` for the samples it is published for. @owned */
 struct dpb_graph *model_build(const char *name, const char *version, uint32_t nclass);
 

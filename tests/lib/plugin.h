@@ -7,12 +7,13 @@
 
 #include "dpbench/plugin.h"
 
-/* What core hands to devices, models and data, but nothing of a world: a copy with another hook is
- * a test's own host, which must outlive the plugins loaded with it. */
+/* What core hands to devices, models and data, but nothing of a world. A copy with another hook is
+ * a test's own host; it must outlive the plugins loaded with it. */
 extern const struct dpb_host plugin_host;
 
-/* All plugins of KIND_FILE.so in the build directory's plugins, linked by `next`. Fails the test when
- * it is not there. Never unloaded; loaded again with another host, it gives that host to both. */
+/* All plugins of KIND_FILE.so in the build directory's plugins, linked by `next`. Fails the test
+ * when it is not there. Never unloaded; loaded again with another host, it gives that host to both.
+ */
 const struct dpb_plugin *plugin_load(dpb_plugin_kind kind, const char *file,
                                      const struct dpb_host *host);
 

@@ -32,7 +32,7 @@ void expect_ok(dpb_status status)
 static struct dpb_graph *build_graph(const struct subject *subject)
 {
     const struct dpb_plugin *model = subject->own ? subject->own : model_find(subject->model);
-    struct dpb_shape input = model_input(model);
+    struct dpb_shape input = model_info(model).input;
     if (subject->image)
         input.h = input.w = subject->image;
     return model_graph(model, subject->version, input, 10);

@@ -125,6 +125,22 @@ void training_free(struct training *training)
 
 /* ---- comparing ----------------------------------------------------------------------------- */
 
+static void expect_verdict(const struct training *training, const char *check)
+{
+    char path[64];
+    snprintf(path, sizeof path, "verification.%s", check);
+    const char *verdict = json_text_at(training->command.json, path);
+    if (strcmp(verdict, "pass") != 0)
+        fail_msg("%s\n%s is '%s'", training->settings, check, verdict);
+}
+
+void expect_verified(const struct training *training)
+{
+    expect_verdict(training, "pattern");
+    expect_verdict(training, "exchange");
+    expect_verdict(training, "replicas");
+}
+
 void expect_same_weights(const struct training *a, const struct training *b,
                          const struct training *start_, double bound)
 {

@@ -44,6 +44,9 @@ void training_free(struct training *training);
 /* Starts such a run without waiting and without keeping its weights: command_finish collects it. */
 void training_start(struct started *started, const char *settings);
 
+/* Fails the test unless the pattern, run.prove and the comparison of the replicas passed. */
+void expect_verified(const struct training *training);
+
 /* Fails the test, naming both trainings, tensor, element and values, unless weights_agree. */
 void expect_same_weights(const struct training *a, const struct training *b,
                          const struct training *start, double bound);

@@ -1,7 +1,7 @@
 /*
  * test_exchange.c - the reduced gradients are right, element by element: the pattern and run.prove,
- * for every strategy, number of workers, size of buckets and type of gradients; once for each
- * model.
+ * for every strategy, number of workers, size of buckets and type of gradients; once for each of
+ * the smaller models (all: tests/long/test_models.c).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,22 +11,6 @@
 #include "lib/training.h"
 
 enum { MOST_WORKERS = 5 };
-
-static void expect_verdict(const struct training *training, const char *check)
-{
-    char path[64];
-    snprintf(path, sizeof path, "verification.%s", check);
-    const char *verdict = json_text_at(training->command.json, path);
-    if (strcmp(verdict, "pass") != 0)
-        fail_msg("%s\n%s is '%s'", training->settings, check, verdict);
-}
-
-static void expect_passes(const struct training *training)
-{
-    expect_verdict(training, "pattern");
-    expect_verdict(training, "exchange");
-    expect_verdict(training, "replicas");
-}
 
 /* ---- small nets ---------------------------------------------------------------------------- */
 
@@ -53,7 +37,7 @@ static void test_small_model(void **state)
                       "run.workers=%d comm.bucket=%s",
                       gradients[g].settings, form->name, form->servers, workers,
                       gradients[g].buckets[b]);
-                expect_passes(&training);
+                expect_verified(&training);
                 training_free(&training);
             }
 }
@@ -67,7 +51,7 @@ static void test_communication_core(void **state)
               "model.name=tiny run.prove=yes run.comm_cores=1 comm.name=%s run.servers=%d "
               "run.workers=%d comm.bucket=424",
               form->name, form->servers, workers);
-        expect_passes(&training);
+        expect_verified(&training);
         training_free(&training);
     }
 }
@@ -84,7 +68,7 @@ static void test_many_workers(void **state)
               "model.name=tiny_dense run.precision=fp32 comm.gradient=bf16 run.steps=1 "
               "run.prove=yes run.batch=1 run.workers=16 comm.bucket=106 %s",
               settings[s]);
-        expect_passes(&training);
+        expect_verified(&training);
         training_free(&training);
     }
 }
@@ -107,6 +91,9 @@ static const struct cell cells[] = {
     {CPU "model.name=resnet56", true},
     {CPU "model.name=resnet110", true},
     {CPU "model.name=mlp comm.name=ps_cpu run.servers=1", false},
+    {CPU "model.name=cifar_cnn comm.name=replicated", false},
+    {CPU "model.name=densenet40_k12 model.image=8 comm.name=shm", false},
+    {CPU "model.name=googlenet model.image=32 comm.name=ps_cpu", false},
     {CPU "model.name=resnet50 model.version=v1 model.image=32 comm.name=ps_cpu", false},
     {CPU "model.name=resnet50 model.version=v1.5 model.image=32 comm.name=shm", false},
     {CPU "model.name=resnet50 model.version=v2 model.image=32 comm.name=replicated", false},
@@ -117,7 +104,7 @@ static void expect_model_passes(const char *model, const char *strategy)
     struct training training;
     train(&training, "run.steps=1 run.prove=yes run.workers=2 comm.bucket=1000003 %s %s", model,
           strategy);
-    expect_passes(&training);
+    expect_verified(&training);
     training_free(&training);
 }
 

@@ -142,7 +142,7 @@ static void check_states(const struct dpb_graph *graph)
 
 static void check_layout(const struct dpb_plugin *model, const char *version)
 {
-    struct dpb_graph *graph = model_graph(model, version, model_input(model), 7);
+    struct dpb_graph *graph = model_graph(model, version, model_info(model).input, 7);
     check_tensors(graph);
     check_states(graph);
     dpb_graph_destroy(graph);

@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -219,9 +221,9 @@ static uint64_t tiny_bn_macs(uint64_t nclass, uint64_t a, uint64_t b)
 
 /* ---- the table ----------------------------------------------------------------------------- */
 
-/* ResNet v2 has a batch-norm on a block's input instead of the last one, and none on the projection:
- * in a stage's first block that is one of `in` channels instead of two of 4 x width; in the others
- * it is the same. And one more at the end. */
+/* ResNet v2 has a batch-norm on a block's input instead of the last one, and none on the
+ * projection: in a stage's first block that is one of `in` channels instead of two of 4 x width; in
+ * the others it is the same. And one more at the end. */
 enum { V1_LESS_V2 = 2 * (2 * 4 * (64 + 128 + 256 + 512) - (64 + 256 + 512 + 1024) - 2048) };
 
 struct counts {
@@ -310,6 +312,55 @@ static void test_published_macs_of_resnet50(void **unused)
     assert_int_equal((resnet_macs(1001, 50, STRIDE_IN_3X3) + 500000) / 1000000, 4089);
 }
 
+/* "12,273,152" */
+static const char *grouped(uint64_t value, char text[32])
+{
+    char digits[24];
+    int n = snprintf(digits, sizeof digits, "%llu", (unsigned long long)value), at = 0;
+    for (int i = 0; i < n; i++) {
+        if (i > 0 && (n - i) % 3 == 0)
+            text[at++] = ',';
+        text[at++] = digits[i];
+    }
+    text[at] = '\0';
+    return text;
+}
+
+static char *read_text(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    if (!file)
+        fail_msg("%s: cannot be read; tests run from the top of the tree", path);
+    char *text = calloc(1, 1 << 20);
+    assert_non_null(text);
+    assert_true(fread(text, 1, (1 << 20) - 1, file) > 0);
+    fclose(file);
+    return text;
+}
+
+/* The table of docs/models.md, word by word. */
+static void test_documented(void **unused)
+{
+    (void)unused;
+    char *text = read_text("docs/models.md");
+    for (size_t m = 0; model_at(m); m++) {
+        char line[256], parameters[32], macs[32];
+        const struct dpb_plugin *model = model_at(m);
+        struct dpb_model_info info = model_info(model);
+        if (strncmp(model->name, "tiny", 4) == 0)
+            continue;
+        struct dpb_graph *graph = model_build(model->name, NULL, info.nclass);
+        snprintf(line, sizeof line, "\n| %s%s | %ux%ux%u | %u | %u | %s | %s |\n", model->name,
+                 model->options ? " (v1.5)" : "", info.input.c, info.input.h, info.input.w,
+                 info.nclass, info.batch, grouped(graph->n_parameters, parameters),
+                 grouped(graph->macs, macs));
+        if (!strstr(text, line))
+            fail_msg("docs/models.md: its table has no line%s", line);
+        dpb_graph_destroy(graph);
+    }
+    free(text);
+}
+
 /* A new model needs a row. */
 static void test_every_model_is_in_the_table(void **unused)
 {
@@ -329,6 +380,7 @@ int main(void)
         cmocka_unit_test(test_counts),
         cmocka_unit_test(test_colour),
         cmocka_unit_test(test_published_macs_of_resnet50),
+        cmocka_unit_test(test_documented),
         cmocka_unit_test(test_every_model_is_in_the_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

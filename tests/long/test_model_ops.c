@@ -1,0 +1,75 @@
+/*
+ * test_model_ops.c - the cpu device held to the reference, op by op, on every model, in fp32 and
+ * bf16.
+ *
+ * Images are the smallest that a model's windows take: the reference is plain C, a multiply-add at
+ * a time. `make check` goes through one model of each family (tests/unit/test_cpu_models.c).
+ */
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/cases.h"
+#include "lib/model.h"
+#include "lib/opcheck.h"
+#include "lib/training.h"
+
+static const struct subject subjects[] = {
+    {"tiny", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL},
+    {"tiny_dense", NULL, 0, 3, DPB_FP32, DPB_HWC, NULL},
+    {"tiny_bn", NULL, 0, 4, DPB_UINT8, DPB_HWC, NULL},
+    {"lenet", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL},
+    {"mlp", NULL, 0, 2, DPB_FP32, DPB_CHW, NULL},
+    {"cifar_cnn", NULL, 0, 2, DPB_UINT8, DPB_HWC, NULL},
+    {"alexnet_cifar10", NULL, 0, 2, DPB_FP32, DPB_CHW, NULL},
+    {"resnet20", NULL, 0, 3, DPB_UINT8, DPB_HWC, NULL},
+    {"resnet32", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL},
+    {"resnet44", NULL, 16, 3, DPB_UINT8, DPB_HWC, NULL},
+    {"resnet56", NULL, 16, 3, DPB_UINT8, DPB_CHW, NULL},
+    {"resnet110", NULL, 16, 2, DPB_UINT8, DPB_HWC, NULL},
+    {"densenet40_k12", NULL, 16, 2, DPB_UINT8, DPB_CHW, NULL},
+    {"densenet100_k12", NULL, 8, 2, DPB_UINT8, DPB_HWC, NULL},
+    {"densenet100_k24", NULL, 8, 2, DPB_UINT8, DPB_CHW, NULL},
+    {"alexnet", NULL, 67, 2, DPB_UINT8, DPB_CHW, NULL},
+    {"overfeat", NULL, 71, 2, DPB_FP32, DPB_CHW, NULL},
+    {"vgg11", NULL, 32, 2, DPB_UINT8, DPB_HWC, NULL},
+    {"vgg16", NULL, 32, 2, DPB_UINT8, DPB_CHW, NULL},
+    {"vgg19", NULL, 32, 2, DPB_FP32, DPB_HWC, NULL},
+    {"googlenet", NULL, 33, 2, DPB_UINT8, DPB_HWC, NULL},
+    {"inception3", NULL, 75, 2, DPB_UINT8, DPB_CHW, NULL},
+    {"resnet50", "v1", 32, 2, DPB_UINT8, DPB_CHW, NULL},
+    {"resnet50", "v1.5", 32, 2, DPB_UINT8, DPB_HWC, NULL},
+    {"resnet50", "v2", 32, 2, DPB_UINT8, DPB_CHW, NULL},
+    {"resnet101", NULL, 32, 2, DPB_UINT8, DPB_HWC, NULL},
+    {"resnet152", NULL, 32, 2, DPB_UINT8, DPB_CHW, NULL},
+};
+enum { N_SUBJECTS = sizeof subjects / sizeof subjects[0] };
+
+static void test_ops(void **state)
+{
+    if (!have_cpu_device())
+        skip();
+    check_subject(*state, OPS);
+}
+
+static void test_every_model_has_a_row(void **state)
+{
+    (void)state;
+    for (size_t m = 0; model_at(m); m++) {
+        bool found = false;
+        for (size_t i = 0; i < N_SUBJECTS; i++)
+            found |= strcmp(subjects[i].model, model_at(m)->name) == 0;
+        if (!found)
+            fail_msg("model '%s' has no row", model_at(m)->name);
+    }
+}
+
+int main(void)
+{
+    for (size_t i = 0; i < N_SUBJECTS; i++)
+        add_case(test_ops, &subjects[i], "%s %s", subjects[i].model,
+                 subjects[i].version ? subjects[i].version : "");
+    add_case(test_every_model_has_a_row, NULL, "every model has a row");
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+    return run_cases("model ops", NULL, NULL);
+}

@@ -1,0 +1,98 @@
+/*
+ * test_models.c - every model with every strategy: the exchange is proven on the model's own layout
+ * (pattern and run.prove), and two workers' fp32 step is one worker's with two micro-batches.
+ *
+ * Images are the smallest that a model's windows take: a strategy sees tensors and buckets, not
+ * pixels. Small models also go through `make check`, in test_exchange.c and test_identity.c.
+ */
+#include <stdbool.h>
+#include <string.h>
+
+#include "lib/cases.h"
+#include "lib/model.h"
+#include "lib/training.h"
+
+/* What all runs share: every term of the update counts. */
+#define SHARED                                                                   \
+    "device.name=cpu run.precision=fp32 run.steps=1 optimizer.weight_decay=0.1 " \
+    "optimizer.momentum=0.9 "
+
+static const double bound = 1e-6, loss_bound = 1e-5;
+
+struct row {
+    const char *name, *settings;
+};
+
+static const struct row rows[] = {
+    {"tiny", ""},
+    {"tiny_dense", ""},
+    {"tiny_bn", ""},
+    {"lenet", ""},
+    {"mlp", ""},
+    {"cifar_cnn", ""},
+    {"alexnet_cifar10", ""},
+    {"resnet20", ""},
+    {"resnet32", ""},
+    {"resnet44", ""},
+    {"resnet56", ""},
+    {"resnet110", ""},
+    {"densenet40_k12", "model.image=8"},
+    {"densenet100_k12", "model.image=8"},
+    {"densenet100_k24", "model.image=8"},
+    {"alexnet", "model.image=67"},
+    {"overfeat", "model.image=71"},
+    {"vgg11", "model.image=32"},
+    {"vgg16", "model.image=32"},
+    {"vgg19", "model.image=32"},
+    {"googlenet", "model.image=32"},
+    {"inception3", "model.image=75"},
+    {"resnet50", "model.image=32 model.version=v1"},
+    {"resnet50", "model.image=32"},
+    {"resnet50", "model.image=32 model.version=v2"},
+    {"resnet101", "model.image=32"},
+    {"resnet152", "model.image=32"},
+};
+enum { N_ROWS = sizeof rows / sizeof rows[0] };
+
+static const char *const strategies[] = {"comm.name=shm", "comm.name=replicated",
+                                         "comm.name=ps_cpu", "comm.name=ps_cpu run.servers=1"};
+
+static void test_model(void **state)
+{
+    const struct row *row = *state;
+    struct training alone;
+    if (!have_cpu_device())
+        skip();
+    train(&alone, SHARED "model.name=%s %s run.accumulate=2", row->name, row->settings);
+    for (size_t s = 0; s < sizeof strategies / sizeof strategies[0]; s++) {
+        struct training together;
+        train(&together,
+              SHARED "model.name=%s %s %s run.workers=2 run.prove=yes comm.bucket=1000003",
+              row->name, row->settings, strategies[s]);
+        expect_verified(&together);
+        expect_same_weights(&together, &alone, NULL, bound);
+        expect_same_losses(&together, &alone, loss_bound);
+        training_free(&together);
+    }
+    training_free(&alone);
+}
+
+static void test_every_model_has_a_row(void **state)
+{
+    (void)state;
+    for (size_t m = 0; model_at(m); m++) {
+        bool found = false;
+        for (size_t i = 0; i < N_ROWS; i++)
+            found |= strcmp(rows[i].name, model_at(m)->name) == 0;
+        if (!found)
+            fail_msg("model '%s' has no row", model_at(m)->name);
+    }
+}
+
+int main(void)
+{
+    for (size_t i = 0; i < N_ROWS; i++)
+        add_case(test_model, &rows[i], "%s %s", rows[i].name, rows[i].settings);
+    add_case(test_every_model_has_a_row, NULL, "every model has a row");
+    return run_cases("models", training_setup, training_teardown);
+}
