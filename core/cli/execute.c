@@ -57,13 +57,19 @@ static dpb_status launch(const struct dpb_experiment *experiment, const char *la
     return status;
 }
 
-/* run.require_steady, once the job itself went well. */
-static dpb_status check_steady(const struct dpb_experiment *experiment, struct dpb_board *board,
-                               char *error, size_t capacity)
+/* eval.require_target and run.require_steady, once the job itself went well. */
+static dpb_status check_demands(const struct dpb_experiment *experiment, struct dpb_board *board,
+                                char *error, size_t capacity)
 {
     size_t bytes = 0;
+    const struct dpb_settings *settings = &experiment->settings;
     const struct dpb_journal *journal = dpb_board_journal(board, 0, &bytes);
-    if (!experiment->settings.run.require_steady || journal->steady)
+    if (settings->eval.require_target && journal->target_met == 0) {
+        snprintf(error, capacity, "the accuracy did not reach eval.target = %.6g",
+                 settings->eval.target);
+        return dpb_fail(DPB_REGRESSION, "%s", error);
+    }
+    if (!settings->run.require_steady || journal->steady)
         return DPB_OK;
     snprintf(error, capacity,
              journal->gated
@@ -71,7 +77,7 @@ static dpb_status check_steady(const struct dpb_experiment *experiment, struct d
                    "machine, or widen run.steady_drift and run.steady_spread"
                  : "run.require_steady needs the steady-state gate, and run.steady_limit_s = %g "
                    "switches it off",
-             (double)experiment->settings.run.steady_limit_ns / 1e9);
+             (double)settings->run.steady_limit_ns / 1e9);
     return dpb_fail(DPB_NOT_STEADY, "%s", error);
 }
 
@@ -87,7 +93,7 @@ void dpb_execute(const struct dpb_experiment *experiment, const char *label,
     status = outcome.status;
     int exit_code = status == DPB_INTERRUPTED ? outcome.exit_code : dpb_status_exit_code(status);
     if (status == DPB_OK) {
-        status = check_steady(experiment, outcome.board, outcome.cause, sizeof outcome.cause);
+        status = check_demands(experiment, outcome.board, outcome.cause, sizeof outcome.cause);
         exit_code = dpb_status_exit_code(status);
     }
     json_t *result = dpb_result_make(experiment, outcome.board, status,

@@ -94,12 +94,15 @@ static json_t *timing_to_json(struct maker *maker)
     json_t *step_ns = json_array();
     for (uint64_t k = 0; k < summary->n_steps; k++)
         json_array_append_new(step_ns, json_integer((json_int_t)summary->step_ns[k]));
-    return json_pack("{s:I, s:I, s:b, s:b, s:I, s:o, s:o, s:o, s:o}",   //
-                     "warmup_steps", (json_int_t)summary->warmup_steps, //
-                     "steps", (json_int_t)summary->n_steps,             //
-                     "steady", summary->steady,                         //
-                     "gated", summary->gated,                           //
-                     "elapsed_ns", (json_int_t)summary->elapsed_ns,     //
+    const struct dpb_journal *journal = maker->journals[0];
+    json_int_t first_step = journal ? (json_int_t)journal->first_step : 0;
+    return json_pack("{s:I, s:I, s:I, s:b, s:b, s:I, s:o, s:o, s:o, s:o}", //
+                     "first_step", first_step,                             //
+                     "warmup_steps", (json_int_t)summary->warmup_steps,    //
+                     "steps", (json_int_t)summary->n_steps,                //
+                     "steady", summary->steady,                            //
+                     "gated", summary->gated,                              //
+                     "elapsed_ns", (json_int_t)summary->elapsed_ns,        //
                      "drift",
                      real(maker, dpb_drift_of(summary->step_ns, summary->n_steps), "drift"),
                      "samples_per_s", rate_to_json(maker, &summary->rate),          //
@@ -118,25 +121,50 @@ static json_t *loss_to_json(struct maker *maker)
     return list;
 }
 
+static uint64_t n_evals_of(const struct dpb_journal *journal)
+{
+    uint64_t n = journal ? __atomic_load_n(&journal->n_evals, __ATOMIC_ACQUIRE) : 0;
+    return n < DPB_JOURNAL_EVALS ? n : DPB_JOURNAL_EVALS;
+}
+
+static json_t *one_eval_to_json(struct maker *maker, const struct dpb_eval *eval)
+{
+    double accuracy = eval->samples > 0 ? (double)eval->correct / (double)eval->samples : NAN;
+    return json_pack("{s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:I}",           //
+                     "step", (json_int_t)eval->step,                       //
+                     "epoch", (json_int_t)eval->epoch,                     //
+                     "trained_samples", (json_int_t)eval->trained_samples, //
+                     "trained_s", real(maker, (double)eval->trained_ns / 1e9, "eval[].trained_s"),
+                     "accuracy", real(maker, accuracy, "eval[].accuracy"), //
+                     "loss", real(maker, eval->loss, "eval[].loss"),       //
+                     "correct", (json_int_t)eval->correct,                 //
+                     "samples", (json_int_t)eval->samples);
+}
+
 static json_t *eval_to_json(struct maker *maker)
 {
     json_t *list = json_array();
     const struct dpb_journal *journal = maker->journals[0];
-    uint64_t n = journal ? __atomic_load_n(&journal->n_evals, __ATOMIC_ACQUIRE) : 0;
-    for (uint64_t i = 0; i < n && i < DPB_JOURNAL_EVALS; i++) {
-        const struct dpb_eval *eval = &journal->evals[i];
-        double accuracy = eval->samples > 0 ? (double)eval->correct / (double)eval->samples : NAN;
-        json_array_append_new(
-            list,
-            json_pack("{s:I, s:o, s:o, s:I, s:I, s:o}",                     //
-                      "step", (json_int_t)eval->step,                       //
-                      "accuracy", real(maker, accuracy, "eval[].accuracy"), //
-                      "loss", real(maker, eval->loss, "eval[].loss"),       //
-                      "correct", (json_int_t)eval->correct,                 //
-                      "samples", (json_int_t)eval->samples,                 //
-                      "trained_s", real(maker, (double)eval->at_ns / 1e9, "eval[].trained_s")));
-    }
+    for (uint64_t i = 0; i < n_evals_of(journal); i++)
+        json_array_append_new(list, one_eval_to_json(maker, &journal->evals[i]));
     return list;
+}
+
+/* When the accuracy asked for was reached; null where none was asked for. */
+static json_t *target_to_json(struct maker *maker)
+{
+    static const char *const criteria[] = {[DPB_LAST] = "last", [DPB_MEDIAN5] = "median5"};
+    const struct dpb_settings *settings = &maker->experiment->settings;
+    const struct dpb_journal *journal = maker->journals[0];
+    if (settings->eval.target == 0)
+        return json_null();
+    bool met = journal && journal->target_met > 0;
+    json_t *json = json_pack("{s:f, s:s, s:b}", "accuracy", settings->eval.target, "criterion",
+                             criteria[settings->eval.criterion], "met", met);
+    if (met)
+        json_object_set_new(json, "at",
+                            one_eval_to_json(maker, &journal->evals[journal->target_met - 1]));
+    return json;
 }
 
 static json_t *verification_to_json(const struct dpb_summary *summary)
@@ -262,6 +290,11 @@ static void warn_of_numbers(struct maker *maker, json_t *warnings)
                          100 * drift, 100 * run->steady_drift);
     if (summary->n_steps == 0 && !summary->no_common_window)
         dpb_warnings_add(warnings, "nothing_timed", "the run ended before its first timed step");
+    const struct dpb_settings *settings = &maker->experiment->settings;
+    if (settings->eval.target > 0 && maker->journals[0] && maker->journals[0]->target_met == 0)
+        dpb_warnings_add(warnings, "target_not_met",
+                         "the run ended before its accuracy reached eval.target = %.6g",
+                         settings->eval.target);
     if (maker->n_not_finite > 0)
         dpb_warnings_add(warnings, "not_finite",
                          "%llu numbers are not finite and stand as null; the first is %s",
@@ -294,7 +327,7 @@ static json_t *make_document(struct maker *maker, dpb_status status, const char 
     json_t *comm = json_pack("{s:o}", "bytes_per_step",
                              real(maker, maker->summary.bytes_per_step, "comm.bytes_per_step"));
     json_t *document = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-                                 "s:o, s:o, s:o, s:o, s:o, s:o}",
+                                 "s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
                                  "schema", "dpbench.result/1",                          //
                                  "status", status_text(status),                         //
                                  "name", experiment->settings.run.name,                 //
@@ -308,6 +341,7 @@ static json_t *make_document(struct maker *maker, dpb_status status, const char 
                                  "comm", comm,                                          //
                                  "loss", loss_to_json(maker),                           //
                                  "eval", eval_to_json(maker),                           //
+                                 "target", target_to_json(maker),                       //
                                  "verification", verification_to_json(&maker->summary), //
                                  "ranks", ranks_to_json(maker),                         //
                                  "config", dpb_experiment_effective(experiment),        //

@@ -116,6 +116,12 @@ static void print_training(const json_t *document, FILE *out)
         fprintf(out, "  %-13s %.2f %% of the test set after %.0f steps\n", "accuracy",
                 100 * dpb_json_number(last, "accuracy"), dpb_json_number(last, "step"));
     }
+    const json_t *met = dpb_json_at(document, "target.at");
+    if (json_is_object(met))
+        fprintf(out,
+                "  %-13s %.2f %% reached at step %.0f, after %.0f samples, %.1f s of training\n",
+                "target", 100 * number(document, "target.accuracy"), dpb_json_number(met, "step"),
+                dpb_json_number(met, "trained_samples"), dpb_json_number(met, "trained_s"));
 }
 
 static void print_warnings(const json_t *document, FILE *out)

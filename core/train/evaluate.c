@@ -66,9 +66,53 @@ static dpb_status run_share(struct dpb_trainer *trainer, struct share *share)
     }
 }
 
+int64_t dpb_trained_ns(const struct dpb_trainer *trainer)
+{
+    const struct dpb_journal *journal = trainer->journal;
+    int64_t before_ns = trainer->experiment->start.trained_ns;
+    if (journal->n_records == 0)
+        return before_ns;
+    const struct dpb_record *first = &journal->records[0];
+    const struct dpb_record *last = &journal->records[journal->n_records - 1];
+    return before_ns + last->begin_ns + last->step_ns - first->begin_ns - trainer->all_paused_ns;
+}
+
+static int compare_accuracies(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+    return (left > right) - (left < right);
+}
+
+/* What eval.criterion says of the evaluations so far; -1 while there are too few. */
+static double judged_accuracy(const struct dpb_journal *journal, dpb_criterion criterion)
+{
+    double last[5];
+    uint64_t n = criterion == DPB_MEDIAN5 ? 5 : 1;
+    if (journal->n_evals < n)
+        return -1.0;
+    for (uint64_t i = 0; i < n; i++) {
+        const struct dpb_eval *eval = &journal->evals[journal->n_evals - n + i];
+        last[i] = eval->samples ? (double)eval->correct / (double)eval->samples : 0.0;
+    }
+    qsort(last, n, sizeof last[0], compare_accuracies);
+    return last[n / 2];
+}
+
+/* Rank 0: the target is met, the run ends, two steps on. */
+static void watch_target(struct dpb_trainer *trainer)
+{
+    const struct dpb_settings *settings = &trainer->experiment->settings;
+    struct dpb_journal *journal = trainer->journal;
+    if (settings->eval.target == 0 || journal->target_met > 0 ||
+        judged_accuracy(journal, (dpb_criterion)settings->eval.criterion) < settings->eval.target)
+        return;
+    journal->target_met = journal->n_evals;
+    dpb_control_propose(&trainer->control, DPB_ACTION_STOP);
+    trainer->stopping = true;
+}
+
 /* Rank 0 adds up the shares; the others wait until it has, so that they end a run together. */
-static dpb_status gather(struct dpb_trainer *trainer, const char *name, int64_t began_ns,
-                         const struct share *mine)
+static dpb_status gather(struct dpb_trainer *trainer, const char *name, const struct share *mine)
 {
     struct dpb_journal *journal = trainer->journal;
     struct share total = {0};
@@ -89,20 +133,22 @@ static dpb_status gather(struct dpb_trainer *trainer, const char *name, int64_t 
     if (journal->n_evals == DPB_JOURNAL_EVALS)
         return dpb_fail(DPB_USAGE, "more than %d evaluations in a run; make eval.every larger",
                         DPB_JOURNAL_EVALS);
-    int64_t first_ns = journal->n_records ? journal->records[0].begin_ns : began_ns;
+    struct dpb_progress progress = dpb_feed_progress(trainer->feed, trainer->step);
     journal->evals[journal->n_evals] =
         (struct dpb_eval){.step = trainer->step,
-                          .at_ns = began_ns - first_ns - trainer->evaluating_ns,
+                          .epoch = progress.epoch,
+                          .trained_samples = progress.samples,
+                          .trained_ns = dpb_trained_ns(trainer),
                           .loss = total.samples ? total.loss / (double)total.samples : 0.0,
                           .correct = total.correct,
                           .samples = total.samples};
     __atomic_store_n(&journal->n_evals, journal->n_evals + 1, __ATOMIC_RELEASE);
+    watch_target(trainer);
     return DPB_OK;
 }
 
 /* With the averaged batch-norm statistics in place of the own ones. */
-static dpb_status evaluate(struct dpb_trainer *trainer, const char *name, int64_t began_ns,
-                           void *own_state)
+static dpb_status evaluate(struct dpb_trainer *trainer, const char *name, void *own_state)
 {
     struct dpb_view view;
     struct share share;
@@ -119,13 +165,12 @@ static dpb_status evaluate(struct dpb_trainer *trainer, const char *name, int64_
     dpb_status status = run_share(trainer, &share);
     memcpy(trainer->state, own_state, bytes);
     DPB_TRY(status);
-    return gather(trainer, name, began_ns, &share);
+    return gather(trainer, name, &share);
 }
 
 dpb_status dpb_evaluate(struct dpb_trainer *trainer)
 {
     char name[64];
-    int64_t began_ns = dpb_now_ns();
     size_t bytes =
         trainer->experiment->graph->n_state_elements * dpb_dtype_size(trainer->layout.weight_type);
     if (!trainer->eval_feed)
@@ -135,11 +180,8 @@ dpb_status dpb_evaluate(struct dpb_trainer *trainer)
         return dpb_fail(DPB_NO_MEMORY, "no memory to keep batch-norm's statistics");
     dpb_world_note("evaluate", UINT64_MAX, UINT32_MAX);
     snprintf(name, sizeof name, "eval/%llu", (unsigned long long)trainer->step);
-    dpb_status status = evaluate(trainer, name, began_ns, own_state);
+    dpb_status status = evaluate(trainer, name, own_state);
     free(own_state);
     trainer->evaluated_at = trainer->step;
-    int64_t took_ns = dpb_now_ns() - began_ns;
-    trainer->paused_ns += took_ns;
-    trainer->evaluating_ns += took_ns;
     return status;
 }

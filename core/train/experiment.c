@@ -1,12 +1,16 @@
 /* experiment.c - from a configuration to everything that follows from it: see experiment.h. */
 #include "train/experiment.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "graph/graph.h"
 #include "train/journal.h"
+#include "train/optimizer.h"
 #include "world/cores.h"
 #include "world/plugins.h"
 
@@ -212,6 +216,35 @@ static dpb_status derive_batch(struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+static dpb_status check_checkpoint(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const char *key = settings->checkpoint.at[0] ? "at" : "every";
+    char path[PATH_MAX];
+    if (!settings->checkpoint.save[0] && (settings->checkpoint.at[0] || settings->checkpoint.every))
+        return dpb_fail(DPB_USAGE,
+                        "%s: checkpoint.%s without checkpoint.save: give the file that the "
+                        "checkpoints are named after",
+                        origin(experiment, "checkpoint", key), key);
+    if (!dpb_snapshot_path(settings->checkpoint.save, UINT64_MAX, path, sizeof path))
+        return dpb_fail(DPB_USAGE, "%s: checkpoint.save: the path is too long",
+                        origin(experiment, "checkpoint", "save"));
+    return DPB_OK;
+}
+
+static dpb_status check_target(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    if (settings->eval.target > 0 && settings->eval.every == 0)
+        return dpb_fail(DPB_USAGE,
+                        "%s: eval.target is looked at after each evaluation: give eval.every, too",
+                        origin(experiment, "eval", "target"));
+    if (settings->eval.target == 0 && settings->eval.require_target)
+        return dpb_fail(DPB_USAGE, "%s: eval.require_target without eval.target: give one",
+                        origin(experiment, "eval", "require_target"));
+    return DPB_OK;
+}
+
 static dpb_status check_image(const struct dpb_experiment *experiment)
 {
     const struct dpb_model_info *info = &experiment->model_info;
@@ -248,11 +281,15 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
         status = derive_batch(made);
     }
     dpb_status (*const checks[])(const struct dpb_experiment *) = {
-        check_length, check_optimizer, check_forward_mode, check_comm, check_image};
+        check_length, check_optimizer,  check_forward_mode, check_comm,
+        check_image,  check_checkpoint, check_target};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0] && status == DPB_OK; i++)
         status = checks[i](made);
     if (status == DPB_OK)
         status = check_precision(made);
+    if (status == DPB_OK)
+        status = dpb_save_points_make(&made->settings, origin(made, "checkpoint", "at"),
+                                      &made->save_points);
     if (status != DPB_OK) {
         dpb_experiment_destroy(made);
         return status;
@@ -316,6 +353,21 @@ static dpb_status check_data(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+/* A training of hours must not end on a directory that is not there. */
+static dpb_status probe_checkpoint(const struct dpb_experiment *experiment)
+{
+    const char *save = experiment->settings.checkpoint.save, *slash = strrchr(save, '/');
+    char directory[PATH_MAX];
+    if (!save[0])
+        return DPB_OK;
+    snprintf(directory, sizeof directory, "%.*s",
+             slash ? (int)(slash == save ? 1 : slash - save) : 1, slash ? save : ".");
+    if (access(directory, W_OK | X_OK) != 0)
+        return dpb_fail(DPB_USAGE, "%s: checkpoint.save = %s: %s cannot be written to: %s",
+                        origin(experiment, "checkpoint", "save"), save, directory, strerror(errno));
+    return DPB_OK;
+}
+
 dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank)
 {
     const struct dpb_settings *settings = &experiment->settings;
@@ -337,10 +389,13 @@ dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank
     DPB_TRY(check_data(experiment));
     experiment->steps_per_epoch =
         experiment->data_info.n_samples[DPB_TRAIN] / experiment->global_batch;
-    return dpb_graph_build(settings->model.name, experiment->plugins[DPB_PLUGIN_MODEL]->ops,
-                           experiment->options[DPB_PLUGIN_MODEL],
-                           experiment->data_info.format.shape, experiment->data_info.nclass,
-                           &experiment->graph);
+    DPB_TRY(dpb_graph_build(settings->model.name, experiment->plugins[DPB_PLUGIN_MODEL]->ops,
+                            experiment->options[DPB_PLUGIN_MODEL],
+                            experiment->data_info.format.shape, experiment->data_info.nclass,
+                            &experiment->graph));
+    if (rank == 0)
+        DPB_TRY(probe_checkpoint(experiment));
+    return dpb_snapshot_check(experiment, &experiment->start);
 }
 
 /* ---- what others ask ----------------------------------------------------------------------- */
@@ -355,8 +410,7 @@ uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t
     const struct dpb_graph *graph = experiment->graph;
     const struct dpb_settings *settings = &experiment->settings;
     uint64_t arena = graph->n_elements * dpb_dtype_size(experiment->weight_type);
-    bool stateful = settings->optimizer.kind == DPB_ADAGRAD || settings->optimizer.momentum != 0.0;
-    uint64_t total = arena * (stateful ? 2 : 1);
+    uint64_t total = arena * (dpb_optimizer_state_name(&settings->optimizer) ? 2 : 1);
     if (rank >= experiment->n_workers)
         return total;
     const struct dpb_compile_args compile = {.graph = graph,

@@ -9,7 +9,9 @@
 #include "base/config.h"
 #include "base/options.h"
 #include "dpbench/plugin.h"
+#include "graph/checkpoint.h"
 #include "train/settings.h"
+#include "train/snapshot.h"
 
 enum { DPB_MAX_TABLES = 16 };
 
@@ -27,12 +29,14 @@ struct dpb_experiment {
     uint64_t global_batch; /* batch * accumulate * workers */
     dpb_dtype weight_type, gradient_type;
     struct dpb_model_info model_info;
+    struct dpb_save_points save_points;
 
     /* From dpb_experiment_build. */
     void *data; /* the open source */
     struct dpb_data_info data_info;
     struct dpb_graph *graph;
     uint64_t steps_per_epoch;
+    struct dpb_progress start; /* of the training that checkpoint.load continues; else all zero */
 };
 
 extern const struct dpb_host dpb_host; /* what every plugin gets */

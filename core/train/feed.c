@@ -45,6 +45,7 @@ struct dpb_feed {
     bool evaluates;
     struct dpb_shards shards; /* training */
     struct dpb_order order;   /* training */
+    uint32_t dealt_to;        /* training: ranks that have samples of their own; else 1 */
     struct dpb_range share;   /* evaluation */
     uint64_t pass_begin;      /* evaluation: number of the pass's first batch */
 
@@ -329,6 +330,16 @@ const struct dpb_shards *dpb_feed_shards(const struct dpb_feed *feed)
     return &feed->shards;
 }
 
+struct dpb_progress dpb_feed_progress(const struct dpb_feed *feed, uint64_t step)
+{
+    assert(!feed->evaluates);
+    struct dpb_progress progress = dpb_shards_progress(&feed->shards, step);
+    uint64_t own = progress.samples - feed->shards.start.samples;
+    progress.samples += own * (feed->dealt_to - 1);
+    progress.position *= feed->dealt_to;
+    return progress;
+}
+
 /* ---- create and destroy -------------------------------------------------------------------- */
 
 static void init_locks(struct dpb_feed *feed)
@@ -368,17 +379,19 @@ dpb_status dpb_feed_create(const struct dpb_feed_args *args, struct dpb_feed **f
     struct dpb_feed prepared = {
         .args = *args,
         .order = {.n = n_samples, .seed = args->seed, .shuffle = args->shuffle},
+        .dealt_to = 1,
         .end = UINT64_MAX};
     if (args->sharded) { /* each rank goes through its own samples as one worker does through all */
         prepared.order.n = n_samples / args->n_workers;
         prepared.order.shard = args->rank;
         prepared.order.n_shards = args->n_workers;
+        prepared.dealt_to = args->n_workers;
         prepared.args.rank = 0;
         prepared.args.n_workers = 1;
+        prepared.args.start.position /= args->n_workers;
     }
     DPB_TRY(dpb_shards_init(args->name, prepared.order.n, args->batch, prepared.args.n_workers,
-                            args->accumulate, &prepared.shards));
-    prepared.released = prepared.next = prepared.claimed = args->first_step * args->accumulate;
+                            args->accumulate, &prepared.args.start, &prepared.shards));
     return create(&prepared, feed);
 }
 

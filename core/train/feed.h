@@ -30,7 +30,7 @@ struct dpb_feed_args {
     bool shuffle;
     bool sharded; /* the rank goes through samples of its own: see struct dpb_data_request */
     uint64_t seed;
-    uint64_t first_step; /* 0, or where a checkpoint goes on */
+    struct dpb_progress start; /* all zero, or where a checkpoint goes on */
 };
 
 /* What `next` gives. Memory is @borrowed until the following `next`. */
@@ -59,8 +59,11 @@ void dpb_feed_eval_begin(struct dpb_feed *feed);
  */
 dpb_status dpb_feed_next(struct dpb_feed *feed, struct dpb_feed_batch *batch);
 
-/* How the epochs of a training feed are split. @borrowed until destroy. */
+/* How the epochs of a training feed are split; of the own samples where they are sharded. @borrowed
+ * until destroy. */
 const struct dpb_shards *dpb_feed_shards(const struct dpb_feed *feed);
+/* How far the training, of all workers, has come at the begin of `step`; without times. */
+struct dpb_progress dpb_feed_progress(const struct dpb_feed *feed, uint64_t step);
 
 /* Bytes of staging memory that a feed takes. */
 uint64_t dpb_feed_bytes(const struct dpb_feed_args *args);

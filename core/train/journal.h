@@ -25,9 +25,11 @@ struct dpb_record {
 };
 
 struct dpb_eval {
-    uint64_t step; /* steps of training done before it */
-    int64_t at_ns; /* since the first step began, evaluations left out */
-    double loss;   /* mean over all samples of the test set */
+    uint64_t step;            /* steps of training done before it */
+    uint64_t epoch;           /* epochs begun */
+    uint64_t trained_samples; /* over all workers */
+    int64_t trained_ns;       /* evaluations and checkpoints left out */
+    double loss;              /* mean over all samples of the test set */
     uint64_t correct, samples;
 };
 
@@ -41,8 +43,9 @@ typedef enum dpb_verdict {
 /* The rank writes; n_records and n_evals are raised (release) after what they count is complete. */
 struct dpb_journal {
     uint64_t capacity;   /* of records[] */
-    uint64_t n_records;  /* complete ones, from step 0: warm-up included */
-    uint64_t timed_from; /* first timed step; UINT64_MAX while in warm-up */
+    uint64_t n_records;  /* complete ones, from first_step: warm-up included */
+    uint64_t first_step; /* of this run; not 0 where it continues a training */
+    uint64_t timed_from; /* first timed record; UINT64_MAX while in warm-up */
     bool steady;         /* the gate opened before its limit */
     bool gated;          /* the gate was asked at all */
     uint32_t verdict_pattern, verdict_exchange, verdict_replicas; /* dpb_verdict */
@@ -53,8 +56,9 @@ struct dpb_journal {
     bool oversubscribed;
     uint64_t peak_memory_bytes;
     struct dpb_data_counts data; /* of the rank's source, at the end */
-    int64_t start_ns; /* opening, proving and loading: until the first step */
+    int64_t start_ns;            /* opening, proving and loading: until the first step */
     uint64_t n_evals;
+    uint64_t target_met; /* number of the evaluation that met eval.target, from 1; 0: none has */
     struct dpb_eval evals[DPB_JOURNAL_EVALS];
     struct dpb_record records[];
 };

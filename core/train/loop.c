@@ -38,7 +38,7 @@ static void watch_warm_up(struct dpb_trainer *t)
 {
     const struct dpb_run_settings *run = &t->experiment->settings.run;
     const struct dpb_journal *journal = t->journal;
-    if (t->control.rank != 0 || !t->gate || t->step <= (uint64_t)run->warmup_steps)
+    if (t->control.rank != 0 || !t->gate || t->step - t->first_step <= (uint64_t)run->warmup_steps)
         return;
     int64_t now = dpb_now_ns();
     if (t->warm_at_ns == 0)
@@ -76,7 +76,7 @@ static void begin_timing(struct dpb_trainer *t, bool steady)
 {
     const struct dpb_run_settings *run = &t->experiment->settings.run;
     t->journal->steady = steady;
-    t->journal->timed_from = t->step;
+    t->journal->timed_from = t->step - t->first_step;
     t->paused_ns = 0;
     if (run->steps)
         t->stop_at = t->step + (uint64_t)run->steps;
@@ -84,24 +84,40 @@ static void begin_timing(struct dpb_trainer *t, bool steady)
         t->stop_at == UINT64_MAX ? 0 : t->stop_at;
 }
 
+/* Evaluation and checkpoint, where this step begins with one. */
+static dpb_status pause_training(struct dpb_trainer *t)
+{
+    const struct dpb_experiment *x = t->experiment;
+    uint64_t every = (uint64_t)x->settings.eval.every;
+    bool evaluates = every > 0 && t->step % every == 0;
+    bool saves = dpb_save_points_due(&x->save_points, t->step);
+    if (t->step == t->first_step || (!evaluates && !saves))
+        return DPB_OK;
+    dpb_account_end();
+    int64_t began_ns = dpb_now_ns();
+    if (evaluates)
+        DPB_TRY(dpb_evaluate(t));
+    if (saves)
+        DPB_TRY(dpb_snapshot_save_step(t));
+    int64_t took_ns = dpb_now_ns() - began_ns;
+    t->paused_ns += took_ns;
+    t->all_paused_ns += took_ns;
+    return DPB_OK;
+}
+
 /* Before each step: acts on what the ranks agreed on. *stop: this step is not begun. */
 static dpb_status between_steps(struct dpb_trainer *t, bool *stop)
 {
     const struct dpb_run_settings *run = &t->experiment->settings.run;
-    int64_t every = t->experiment->settings.eval.every;
     dpb_board_page(dpb_world.board, dpb_world.rank)->step = t->step;
     watch_for_stop(t);
     DPB_TRY(dpb_control_look(&t->control, t->step, &t->last_actions));
-    if (!t->gated && t->step == (uint64_t)run->warmup_steps)
+    if (!t->gated && t->step - t->first_step == (uint64_t)run->warmup_steps)
         begin_timing(t, false);
     if (t->last_actions & DPB_ACTION_TIMED)
         begin_timing(t, !(t->last_actions & DPB_ACTION_UNSTEADY));
     *stop = t->step >= t->stop_at || (t->last_actions & DPB_ACTION_STOP);
-    if (every > 0 && t->step > 0 && t->step % (uint64_t)every == 0) {
-        dpb_account_end();
-        DPB_TRY(dpb_evaluate(t));
-    }
-    return DPB_OK;
+    return pause_training(t);
 }
 
 /* Steps that the workers have begun, all together. */
@@ -149,13 +165,14 @@ dpb_status dpb_train(struct dpb_trainer *t)
     const bool training = x->settings.run.mode == DPB_MODE_TRAIN;
     const double scale = 1.0 / ((double)t->replicas * x->accumulate);
 
-    for (t->step = 0;; t->step++) {
+    for (t->step = t->first_step;; t->step++) {
         bool stop;
         DPB_TRY(between_steps(t, &stop));
         if (stop)
             break;
 
-        double rate = dpb_schedule_rate(&t->schedule, t->step), loss = 0.0;
+        double rate = dpb_schedule_rate(&t->schedule, t->step + (uint64_t)t->rate_shift),
+               loss = 0.0;
         dpb_account_begin(rate);
         watch_warm_up(t);
         if (training)

@@ -20,9 +20,11 @@ struct dpb_optimizer {
     struct dpb_mapping state; /* momentum or sum of squares; zero bytes: none needed */
 };
 
-static bool needs_state(const struct dpb_optimizer_settings *settings)
+const char *dpb_optimizer_state_name(const struct dpb_optimizer_settings *settings)
 {
-    return settings->kind == DPB_ADAGRAD || settings->momentum != 0.0;
+    if (settings->kind == DPB_ADAGRAD)
+        return "sum";
+    return settings->momentum != 0.0 ? "momentum_buffer" : NULL;
 }
 
 dpb_status dpb_optimizer_create(const struct dpb_optimizer_args *args,
@@ -52,7 +54,7 @@ dpb_status dpb_optimizer_create(const struct dpb_optimizer_args *args,
         made->state_at[i] = made->n_state;
         made->n_state += made->owned[i].end - made->owned[i].begin;
     }
-    if (needs_state(&made->settings)) {
+    if (dpb_optimizer_state_name(&made->settings)) {
         size_t bytes = (size_t)made->n_state * dpb_dtype_size(made->weight_type);
         dpb_status status = dpb_mapping_create("optimizer", bytes, &made->state);
         if (status != DPB_OK) {
@@ -72,6 +74,22 @@ void dpb_optimizer_destroy(struct dpb_optimizer *optimizer)
     free(optimizer->owned);
     free(optimizer->state_at);
     free(optimizer);
+}
+
+struct dpb_mapping dpb_optimizer_mapping(const struct dpb_optimizer *optimizer)
+{
+    return optimizer ? optimizer->state : (struct dpb_mapping){.fd = -1};
+}
+
+void dpb_optimizer_load(struct dpb_optimizer *optimizer, const void *arena)
+{
+    size_t element = dpb_dtype_size(optimizer->weight_type);
+    char *state = optimizer->state.memory;
+    for (uint64_t i = 0; state && i < optimizer->n_owned; i++) {
+        const struct dpb_range *owned = &optimizer->owned[i];
+        memcpy(state + optimizer->state_at[i] * element,
+               (const char *)arena + owned->begin * element, (owned->end - owned->begin) * element);
+    }
 }
 
 static void reset(struct dpb_optimizer *optimizer)

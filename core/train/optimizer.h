@@ -26,6 +26,14 @@ dpb_status dpb_optimizer_create(const struct dpb_optimizer_args *args,
                                 struct dpb_optimizer **optimizer);
 void dpb_optimizer_destroy(struct dpb_optimizer *optimizer); /* accepts NULL */
 
+/* What the state of these settings is, in PyTorch's words: "momentum_buffer", "sum"; NULL: none. */
+const char *dpb_optimizer_state_name(const struct dpb_optimizer_settings *settings);
+/* The memory of the state: one owned range after the other, in the weights' type. Zeroed where there is
+ * none; the optimizer's (may be NULL), @borrowed until destroy. */
+struct dpb_mapping dpb_optimizer_mapping(const struct dpb_optimizer *optimizer);
+/* Takes the state of the owned ranges out of an arena that is laid out like the weights. */
+void dpb_optimizer_load(struct dpb_optimizer *optimizer, const void *arena);
+
 extern const struct dpb_optimizer_ops dpb_optimizers;
 
 #endif

@@ -53,7 +53,8 @@ uint64_t dpb_order_at(const struct dpb_order *order, uint64_t epoch, uint64_t po
 }
 
 dpb_status dpb_shards_init(const char *data, uint64_t n_samples, uint32_t batch, uint32_t n_workers,
-                           uint32_t accumulate, struct dpb_shards *shards)
+                           uint32_t accumulate, const struct dpb_progress *start,
+                           struct dpb_shards *shards)
 {
     assert(batch > 0 && n_workers > 0 && accumulate > 0);
     uint64_t global_batch;
@@ -64,27 +65,66 @@ dpb_status dpb_shards_init(const char *data, uint64_t n_samples, uint32_t batch,
                         "(batch %" PRIu32 " x accumulate %" PRIu32 " x %" PRIu32 " workers): make "
                         "run.batch, run.accumulate or run.workers smaller, or take more data",
                         data, n_samples, batch, accumulate, n_workers);
+    if (start->position > n_samples)
+        return dpb_fail(DPB_USAGE,
+                        "the checkpoint is of a training that has taken %" PRIu64
+                        " samples of its epoch, but data '%s' has %" PRIu64
+                        " only: take the data it was trained on, or its weights alone by "
+                        "checkpoint.resume=no",
+                        start->position, data, n_samples);
     *shards = (struct dpb_shards){.n_samples = n_samples,
                                   .batch = batch,
                                   .n_workers = n_workers,
                                   .accumulate = accumulate,
                                   .global_batch = global_batch,
                                   .steps_per_epoch = n_samples / global_batch,
-                                  .dropped = n_samples % global_batch};
+                                  .dropped = n_samples % global_batch,
+                                  .start = *start,
+                                  .first_steps = (n_samples - start->position) / global_batch};
     return DPB_OK;
+}
+
+/* Epoch and position at the begin of the step that comes `n` steps after the start. */
+static void find_step(const struct dpb_shards *shards, uint64_t n, uint64_t *epoch,
+                      uint64_t *position)
+{
+    *epoch = shards->start.epoch;
+    if (n < shards->first_steps) {
+        *position = shards->start.position + n * shards->global_batch;
+        return;
+    }
+    n -= shards->first_steps;
+    *epoch += 1 + n / shards->steps_per_epoch;
+    *position = n % shards->steps_per_epoch * shards->global_batch;
 }
 
 struct dpb_place dpb_shards_place(const struct dpb_shards *shards, uint32_t rank, uint64_t number)
 {
-    struct dpb_place place = {
-        .step = number / shards->accumulate,
-        .micro = (uint32_t)(number % shards->accumulate),
-    };
-    place.epoch = place.step / shards->steps_per_epoch;
-    place.epoch_step = place.step % shards->steps_per_epoch;
+    uint64_t n = number / shards->accumulate;
+    struct dpb_place place = {.step = shards->start.step + n,
+                              .micro = (uint32_t)(number % shards->accumulate)};
+    find_step(shards, n, &place.epoch, &place.position);
     place.first_sample = ((uint64_t)rank * shards->accumulate + place.micro) * shards->batch;
-    place.position = place.epoch_step * shards->global_batch + place.first_sample;
+    place.position += place.first_sample;
     return place;
+}
+
+struct dpb_progress dpb_shards_progress(const struct dpb_shards *shards, uint64_t step)
+{
+    uint64_t n = step - shards->start.step;
+    struct dpb_progress progress = {.step = step,
+                                    .samples = shards->start.samples + n * shards->global_batch};
+    find_step(shards, n, &progress.epoch, &progress.position);
+    return progress;
+}
+
+uint64_t dpb_shards_epochs_end(const struct dpb_shards *shards, uint64_t epochs)
+{
+    const struct dpb_progress *start = &shards->start;
+    if (epochs <= start->epoch)
+        return start->step;
+    return start->step + shards->first_steps +
+           (epochs - start->epoch - 1) * shards->steps_per_epoch;
 }
 
 struct dpb_range dpb_shards_evaluate(uint64_t n, uint32_t rank, uint32_t n_workers)

@@ -1,51 +1,17 @@
 /* rank.c - see rank.h. */
 #include "train/rank.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 
 #include "base/log.h"
-#include "graph/checkpoint.h"
-#include "graph/graph.h"
 #include "train/trainer.h"
 
-/* The same initial weights on every worker; then the strategy takes them as the model. */
+/* The same weights on every worker; then the strategy takes them as the model. */
 static dpb_status load_model(struct dpb_trainer *t)
 {
-    const struct dpb_experiment *x = t->experiment;
-    const char *path = x->settings.checkpoint.load;
-    void *weights = t->arenas.weights;
-    dpb_world_note("load", UINT64_MAX, UINT32_MAX);
-    if (path[0]) {
-        DPB_TRY(dpb_checkpoint_load(path, x->graph, x->weight_type, weights, t->state));
-    } else {
-        dpb_graph_initialise(x->graph, (uint64_t)x->settings.run.seed, x->weight_type, weights);
-        dpb_graph_initialise_state(x->graph, x->weight_type, t->state);
-    }
-    if (t->optimizer)
-        dpb_optimizers.reset(t->optimizer);
+    DPB_TRY(dpb_snapshot_load(t));
     t->weights_changed = true;
     return t->comm_ops->load(t->comm);
-}
-
-static dpb_status save_model(struct dpb_trainer *t)
-{
-    const struct dpb_experiment *x = t->experiment;
-    const char *path = x->settings.checkpoint.save;
-    struct dpb_view view;
-    if (!path[0])
-        return DPB_OK;
-    dpb_world_note("checkpoint", UINT64_MAX, UINT32_MAX);
-    DPB_TRY(t->comm_ops->publish(t->comm, &view));
-    void *average = malloc(x->graph->n_state_elements * dpb_dtype_size(x->weight_type) + 1);
-    if (!average)
-        return dpb_fail(DPB_NO_MEMORY, "no memory for the checkpoint's statistics");
-    dpb_status status = dpb_average_state(t, "checkpoint", average);
-    if (status == DPB_OK && dpb_world.rank == 0)
-        status = dpb_checkpoint_save(path, x->graph, x->weight_type, view.weights, average, NULL);
-    free(average);
-    return status;
 }
 
 /* A run that ended before its gate opened is timed from the end of the counted warm-up. */
@@ -79,12 +45,13 @@ static dpb_status work(struct dpb_trainer *t)
         DPB_TRY(dpb_verify_replicas(t));
     if (settings->eval.final && t->evaluated_at != t->step && trained == DPB_OK)
         DPB_TRY(dpb_evaluate(t));
-    DPB_TRY(save_model(t));
+    DPB_TRY(dpb_snapshot_save(t));
     return trained;
 }
 
 static dpb_status serve(struct dpb_trainer *t)
 {
+    DPB_TRY(dpb_snapshot_load(t)); /* proving an exchange leaves it as it is */
     dpb_world_note("serve", UINT64_MAX, UINT32_MAX);
     DPB_TRY(dpb_store.barrier("bound", 0));
     return t->comm_ops->serve(t->comm);

@@ -10,6 +10,7 @@ static const char *const modes[] = {"train", "forward", NULL};
 static const char *const precisions[] = {"fp32", "bf16", "fp64", NULL};
 static const char *const gradients[] = {"auto", "fp64", "fp32", "bf16", NULL};
 static const char *const optimizers[] = {"sgd", "adagrad", NULL};
+static const char *const criteria[] = {"last", "median5", NULL};
 static const char *const schedules[] = {"constant", "step", "cosine", NULL};
 
 static const struct dpb_option run_rows[] = {
@@ -127,14 +128,28 @@ static const struct dpb_option eval_rows[] = {
     {"every", DPB_OPT_INT, "steps", "0", 0, 1e9, NULL, AT(eval.every),
      "evaluate on the test set every so many steps; 0: never"},
     {"final", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(eval.final), "evaluate after the last step"},
+    {"target", DPB_OPT_REAL, NULL, "0", 0, 1, NULL, AT(eval.target),
+     "accuracy, as a share, at which the run ends; 0: none"},
+    {"criterion", DPB_OPT_CHOICE, NULL, "last", 0, 0, criteria, AT(eval.criterion),
+     "what must reach the target: the last evaluation, or the median of the last 5"},
+    {"require_target", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(eval.require_target),
+     "a run that ends without the target exits with 4"},
     {0},
 };
 
 static const struct dpb_option checkpoint_rows[] = {
     {"load", DPB_OPT_STRING, "file", "", 0, 0, NULL, AT(checkpoint.load),
-     "safetensors file to take the weights from"},
+     "safetensors file to begin with"},
+    {"resume", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL, AT(checkpoint.resume),
+     "continue the training that the loaded file is of (optimizer's state, step, place in the "
+     "data); "
+     "no: take its weights and statistics, and begin anew"},
     {"save", DPB_OPT_STRING, "file", "", 0, 0, NULL, AT(checkpoint.save),
-     "safetensors file for the weights after the last step"},
+     "safetensors file for the training after the last step"},
+    {"at", DPB_OPT_STRING, "steps", "", 0, 0, NULL, AT(checkpoint.at),
+     "save after these steps, too, as in 100,200; the file's name gets the step"},
+    {"every", DPB_OPT_INT, "steps", "0", 0, 1e9, NULL, AT(checkpoint.every),
+     "save every so many steps, too; 0: never"},
     {0},
 };
 
@@ -146,7 +161,7 @@ const struct dpb_settings_section dpb_settings_sections[] = {
     {"comm", "the variable-update strategy", comm_rows},
     {"optimizer", "the update rule and the learning rate", optimizer_rows},
     {"eval", "evaluation on the test set", eval_rows},
-    {"checkpoint", "weights from and to files", checkpoint_rows},
+    {"checkpoint", "the training from and to files", checkpoint_rows},
 };
 const size_t dpb_settings_n_sections =
     sizeof dpb_settings_sections / sizeof dpb_settings_sections[0];

@@ -14,6 +14,9 @@ typedef enum dpb_mode { DPB_MODE_TRAIN, DPB_MODE_FORWARD } dpb_mode;
 typedef enum dpb_optimizer_kind { DPB_SGD, DPB_ADAGRAD } dpb_optimizer_kind;
 typedef enum dpb_schedule_kind { DPB_CONSTANT, DPB_STEPWISE, DPB_COSINE } dpb_schedule_kind;
 
+/* Which accuracy must reach eval.target. */
+typedef enum dpb_criterion { DPB_LAST, DPB_MEDIAN5 } dpb_criterion;
+
 struct dpb_run_settings {
     const char *name, *results;
     int64_t workers, servers, batch, global_batch, accumulate;
@@ -61,9 +64,14 @@ struct dpb_settings {
     struct {
         int64_t every; /* steps; 0: never */
         bool final;
+        double target; /* accuracy; 0: none */
+        int criterion; /* dpb_criterion */
+        bool require_target;
     } eval;
     struct {
-        const char *load, *save;
+        const char *load, *save, *at;
+        int64_t every; /* steps; 0: never */
+        bool resume;
     } checkpoint;
 };
 

@@ -129,6 +129,7 @@ static dpb_status bind_arenas(struct dpb_trainer *trainer)
     arenas->peer_gradients = trainer->views + DPB_ARENA_GRADIENTS * n_ranks;
     arenas->peer_scratch = trainer->views + DPB_ARENA_SCRATCH * n_ranks;
     arenas->optimizer = trainer->optimizer;
+    DPB_TRY(dpb_snapshot_share(trainer));
     return trainer->comm_ops->bind(trainer->comm, arenas);
 }
 
@@ -201,7 +202,8 @@ static dpb_status open_feeds(struct dpb_trainer *trainer)
                                  .accumulate = x->accumulate,
                                  .shuffle = x->settings.data.shuffle,
                                  .sharded = x->settings.data.shard,
-                                 .seed = (uint64_t)x->settings.run.seed};
+                                 .seed = (uint64_t)x->settings.run.seed,
+                                 .start = x->start};
     DPB_TRY(dpb_feed_create(&args, &trainer->feed));
     if (x->settings.eval.every == 0 && !x->settings.eval.final)
         return DPB_OK;
@@ -218,12 +220,18 @@ static dpb_status open_control(struct dpb_trainer *trainer)
 {
     const struct dpb_experiment *x = trainer->experiment;
     const struct dpb_run_settings *run = &x->settings.run;
+    /* The schedule goes by samples: by the steps that a training of this batch would have done. */
+    uint64_t done = x->start.epoch * x->steps_per_epoch + x->start.position / x->global_batch;
     uint64_t total = run->epochs ? (uint64_t)run->epochs * x->steps_per_epoch : 0;
     trainer->gated = run->steady_limit_ns > 0;
-    trainer->stop_at = total ? total : UINT64_MAX;
+    trainer->first_step = trainer->step = x->start.step;
+    trainer->rate_shift = (int64_t)done - (int64_t)x->start.step;
+    trainer->stop_at =
+        run->epochs ? dpb_shards_epochs_end(dpb_feed_shards(trainer->feed), (uint64_t)run->epochs)
+                    : UINT64_MAX;
     trainer->evaluated_at = UINT64_MAX;
     if (!trainer->gated && run->steps)
-        total = (uint64_t)(run->warmup_steps + run->steps);
+        total = done + (uint64_t)(run->warmup_steps + run->steps);
     dpb_control_init(&trainer->control, dpb_board_control(dpb_world.board), dpb_world.rank,
                      x->n_workers);
     if (trainer->gated && dpb_world.rank == 0) {
@@ -252,6 +260,7 @@ static dpb_status open_journal(struct dpb_trainer *trainer)
     journal->steps_per_epoch = x->steps_per_epoch;
     journal->dropped_samples = x->data_info.n_samples[DPB_TRAIN] % x->global_batch;
     journal->threads = trainer->threads;
+    journal->first_step = x->start.step;
     trainer->journal = journal;
     return dpb_account_open(journal, SPANS_A_STEP);
 }
@@ -320,6 +329,7 @@ void dpb_trainer_close(struct dpb_trainer *trainer)
         trainer->device_ops->close(trainer->device);
     }
     dpb_trainer_leave(trainer);
+    dpb_snapshot_unshare(trainer);
     dpb_optimizer_destroy(trainer->optimizer);
     if (x->graph) {
         size_t state_bytes = x->graph->n_state_elements * element;

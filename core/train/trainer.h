@@ -18,6 +18,7 @@
 #include "train/journal.h"
 #include "train/optimizer.h"
 #include "train/schedule.h"
+#include "train/snapshot.h"
 #include "world/world.h"
 
 enum { DPB_ARENA_WEIGHTS, DPB_ARENA_GRADIENTS, DPB_ARENA_SCRATCH, DPB_ARENA_KINDS };
@@ -48,10 +49,12 @@ struct dpb_trainer {
     void **views;              /* [kind * ranks + rank]: what struct dpb_arenas points into */
     struct dpb_arenas arenas;
     struct dpb_optimizer *optimizer;
+    struct dpb_mapping owned;       /* snapshot.c: the ranges that this rank owns, and ... */
+    struct dpb_mapping *optimizers; /* ... all ranks' states and ranges; NULL: not shared */
     struct dpb_pump pump;
     uint64_t exchanges; /* begin was called so often: struct dpb_step.step */
     uint32_t replicas;  /* workers whose gradients are averaged: 1 where they do not exchange */
-    uint32_t meetings;
+    uint32_t meetings, snapshots;
 
     /* The device. Arenas are in the weights' type. Where gradients need adding up (accumulate) or
      * another type (comm.gradient) they pass through arenas of core's own: device_gradients ->
@@ -69,11 +72,13 @@ struct dpb_trainer {
     struct dpb_gate *gate; /* rank 0's, until it has spoken */
     bool gated;            /* there is one, on rank 0 */
     bool stopping;         /* rank 0 has proposed to stop */
-    uint64_t step;         /* the training step under way */
+    uint64_t step;         /* the training step under way, counted from the training's begin */
+    uint64_t first_step;   /* this run's: not 0 where it continues a training */
+    int64_t rate_shift;    /* step + rate_shift: by the samples trained on, for the schedule */
     uint64_t stop_at;      /* UINT64_MAX: not known yet */
     int64_t warm_at_ns;    /* when the counted warm-up was over */
-    int64_t paused_ns;     /* evaluations since the first timed step */
-    int64_t evaluating_ns; /* all evaluations */
+    int64_t paused_ns;     /* evaluations and checkpoints since the first timed step */
+    int64_t all_paused_ns; /* all of them */
     uint64_t evaluated_at; /* step of the last evaluation; UINT64_MAX: none */
     uint32_t micro_batch;  /* of the step: 0 .. accumulate - 1 */
     uint64_t staged; /* gradient elements of this micro-batch that went on to the communicator */
@@ -125,6 +130,10 @@ dpb_status dpb_verify_replicas(struct dpb_trainer *trainer);
 dpb_status dpb_evaluate(struct dpb_trainer *trainer);
 /* Batch-norm state averaged over the workers into `average` (n_state_elements). Collective. */
 dpb_status dpb_average_state(struct dpb_trainer *trainer, const char *name, void *average);
+
+/* Time spent training until the end of the last step, evaluations and checkpoints left out; with that
+ * of the training which this run continues. */
+int64_t dpb_trained_ns(const struct dpb_trainer *trainer);
 
 /* ---- loop.c -------------------------------------------------------------------------------- */
 

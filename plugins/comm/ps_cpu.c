@@ -26,15 +26,13 @@
 /* What the servers read of worker 0, and of each worker at the end; behind its signal page. */
 struct notice {
     struct dpb_step step; /* worker 0: of the exchange that its READY announces */
-    uint64_t loads;       /* worker 0: models loaded so far; a server clears its state for each */
     uint32_t closed;      /* written before a last READY */
 };
 
 struct ps {
     struct strategy base;
     uint64_t notice_at; /* offset in the scratch */
-    uint64_t loads;
-    void *sum; /* of a piece */
+    void *sum;          /* of a piece */
 };
 
 static const struct dpb_host *host;
@@ -222,7 +220,6 @@ static dpb_status ps_load(void *comm)
     for (uint32_t rank = args->n_workers; rank < args->n_workers + args->n_servers; rank++)
         host->vec->copy(arenas->layout.weight_type, arenas->peer_weights[rank], arenas->weights,
                         arenas->layout.n_elements);
-    notice_of(ps, 0)->loads++;
     return DPB_OK;
 }
 
@@ -248,12 +245,7 @@ static dpb_status await_exchange(struct ps *ps, bool *closed)
         if (*closed)
             return DPB_OK;
     }
-    const struct notice *notice = notice_of(ps, 0);
-    if (notice->loads != ps->loads) {
-        ps->loads = notice->loads;
-        host->optimizer->reset(comm->arenas.optimizer);
-    }
-    return strategy_begin(comm, 0, &notice->step);
+    return strategy_begin(comm, 0, &notice_of(ps, 0)->step);
 }
 
 static dpb_status ps_serve(void *comm_)

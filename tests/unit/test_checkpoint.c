@@ -110,10 +110,24 @@ static void fixture_close(struct fixture *f)
     free(f->state);
 }
 
+static struct dpb_checkpoint checkpoint_of(const struct fixture *f, void *weights, void *state)
+{
+    return (struct dpb_checkpoint){
+        .graph = f->graph, .type = f->type, .weights = weights, .state = state};
+}
+
 static void save(const struct fixture *f, const char *const *metadata)
 {
-    if (dpb_checkpoint_save(f->path, f->graph, f->type, f->weights, f->state, metadata) != DPB_OK)
+    const struct dpb_checkpoint checkpoint = checkpoint_of(f, f->weights, f->state);
+    const struct dpb_progress begin = {0};
+    if (dpb_checkpoint_save(f->path, &checkpoint, &begin, metadata) != DPB_OK)
         fail_msg("%s", dpb_first_error(NULL));
+}
+
+static dpb_status load(const struct fixture *f, void *weights, void *state)
+{
+    const struct dpb_checkpoint checkpoint = checkpoint_of(f, weights, state);
+    return dpb_checkpoint_load(f->path, &checkpoint);
 }
 
 static char *read_file(const char *path, size_t *size)
@@ -159,7 +173,7 @@ static void check_load(const struct fixture *f)
     assert_true(weights && state);
     memset(weights, 0x5a, weight_bytes);
     memset(state, 0x5a, state_bytes);
-    if (dpb_checkpoint_load(f->path, f->graph, f->type, weights, state) != DPB_OK)
+    if (load(f, weights, state) != DPB_OK)
         fail_msg("%s", dpb_first_error(NULL));
     assert_memory_equal(weights, f->weights, weight_bytes);
     assert_memory_equal(state, f->state, state_bytes);
@@ -193,15 +207,15 @@ static void test_conversion(void **unused)
     const struct dpb_graph *graph = twice.graph;
 
     save(&single, NULL);
-    assert_int_equal(dpb_checkpoint_load(single.path, graph, DPB_FP64, twice.weights, twice.state),
-                     DPB_OK);
+    struct dpb_checkpoint into = checkpoint_of(&twice, twice.weights, twice.state);
+    assert_int_equal(dpb_checkpoint_load(single.path, &into), DPB_OK);
     for (uint64_t i = 0; i < graph->n_elements; i++)
         assert_true(((double *)twice.weights)[i] == (double)((float *)single.weights)[i]);
 
     fixture_fill(&twice, 3);
     save(&twice, NULL);
-    assert_int_equal(dpb_checkpoint_load(twice.path, graph, DPB_FP32, single.weights, single.state),
-                     DPB_OK);
+    into = checkpoint_of(&single, single.weights, single.state);
+    assert_int_equal(dpb_checkpoint_load(twice.path, &into), DPB_OK);
     for (uint64_t i = 0; i < graph->n_elements; i++)
         assert_true(((float *)single.weights)[i] == (float)((double *)twice.weights)[i]);
     for (uint64_t i = 0; i < graph->n_state_elements; i++)
@@ -276,7 +290,7 @@ static void check_refused(const struct fixture *f, const char *reason)
     memset(weights, 0x5a, bytes);
     memset(expected, 0x5a, bytes);
     dpb_first_error_clear();
-    dpb_status status = dpb_checkpoint_load(f->path, f->graph, f->type, weights, state);
+    dpb_status status = load(f, weights, state);
     const char *message = dpb_first_error(NULL);
     if (status != DPB_DATA || !strstr(message, f->path) || !strstr(message, reason))
         fail_msg("expected '%s', got status %d: %s", reason, (int)status, message);
@@ -399,6 +413,106 @@ static void test_refuses_wrong_headers(void **unused)
     fixture_close(&f);
 }
 
+/* ---- a training under way ------------------------------------------------------------------ */
+
+static const struct dpb_progress under_way = {
+    .step = 123456789012, .samples = 1ull << 61, .epoch = 7, .position = 640, .trained_ns = 5};
+
+/* Saves the fixture with an optimizer's state of 1000 + the index of each element. */
+static void save_training(struct fixture *f, const char *name, float *optimizer)
+{
+    struct dpb_checkpoint checkpoint = checkpoint_of(f, f->weights, f->state);
+    for (uint64_t i = 0; i < f->graph->n_elements; i++)
+        optimizer[i] = 1000.0f + (float)i;
+    checkpoint.optimizer = optimizer;
+    checkpoint.optimizer_name = name;
+    if (dpb_checkpoint_save(f->path, &checkpoint, &under_way, NULL) != DPB_OK)
+        fail_msg("%s", dpb_first_error(NULL));
+}
+
+static void test_a_training_comes_back(void **unused)
+{
+    (void)unused;
+    struct fixture f;
+    fixture_open(&f, DPB_FP32);
+    size_t bytes = f.graph->n_elements * sizeof(float);
+    float *saved = malloc(bytes), *loaded = malloc(bytes);
+    assert_true(saved && loaded);
+    save_training(&f, "momentum_buffer", saved);
+    check_load(&f); /* the weights alone */
+    assert_false(dpb_warning_at(0, &(const char *){0}, &(const char *){0}));
+
+    struct dpb_checkpoint checkpoint = checkpoint_of(&f, NULL, NULL);
+    struct dpb_progress progress;
+    checkpoint.optimizer_name = "momentum_buffer";
+    assert_int_equal(dpb_checkpoint_check(f.path, &checkpoint, &progress), DPB_OK);
+    assert_memory_equal(&progress, &under_way, sizeof progress);
+
+    checkpoint.optimizer = loaded;
+    memset(loaded, 0x5a, bytes);
+    assert_int_equal(dpb_checkpoint_load(f.path, &checkpoint), DPB_OK);
+    for (uint32_t t = 0; t < f.graph->n_tensors; t++) {
+        const struct dpb_tensor *tensor = &f.graph->tensors[t];
+        assert_memory_equal(loaded + tensor->offset, saved + tensor->offset,
+                            tensor->n_elements * sizeof(float));
+    }
+    /* Weights alone begin with a state of zero. */
+    save(&f, NULL);
+    memset(loaded, 0x5a, bytes);
+    assert_int_equal(dpb_checkpoint_load(f.path, &checkpoint), DPB_OK);
+    for (uint64_t i = 0; i < f.graph->n_elements; i++)
+        assert_true(loaded[i] == 0.0f);
+    free(saved);
+    free(loaded);
+    fixture_close(&f);
+}
+
+static void check_training_refused(const struct fixture *f, const char *optimizer,
+                                   const char *reason)
+{
+    struct dpb_checkpoint checkpoint = checkpoint_of(f, NULL, NULL);
+    struct dpb_progress progress = {.step = 77};
+    checkpoint.optimizer_name = optimizer;
+    dpb_first_error_clear();
+    dpb_status status = dpb_checkpoint_check(f->path, &checkpoint, &progress);
+    const char *message = dpb_first_error(NULL);
+    if (status != DPB_DATA || !strstr(message, f->path) || !strstr(message, reason))
+        fail_msg("expected '%s', got status %d: %s", reason, (int)status, message);
+    assert_int_equal(progress.step, 77);
+}
+
+static void test_refuses_another_training(void **unused)
+{
+    (void)unused;
+    struct fixture f;
+    fixture_open(&f, DPB_FP32);
+    float *state = malloc(f.graph->n_elements * sizeof(float));
+    assert_non_null(state);
+    save_training(&f, "momentum_buffer", state);
+    check_training_refused(&f, "sum",
+                           "has no 'optimizer.sum.conv.weight': it had another optimizer");
+
+    /* Half an optimizer. */
+    size_t size;
+    char *bytes = read_file(f.path, &size);
+    char *name = memmem(bytes, size, "optimizer.momentum_buffer.fc.bias", 33);
+    assert_non_null(name);
+    name[32] = 'X';
+    write_file(f.path, bytes, size);
+    check_training_refused(&f, "momentum_buffer", "'optimizer.momentum_buffer.fc.bias'");
+    free(bytes);
+
+    static const char *const numbers[] = {
+        "-1", "", "1e3", " 1", "12x", "18446744073709551616", "9223372036854775808"};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        const char *const metadata[] = {"dpbench.position", numbers[i], NULL};
+        save(&f, metadata);
+        check_training_refused(&f, NULL, "dpbench.position");
+    }
+    free(state);
+    fixture_close(&f);
+}
+
 /* Tensors of others are left out with a warning; PyTorch's counters without one. */
 static void test_other_tensors(void **unused)
 {
@@ -440,7 +554,9 @@ static void test_other_tensors(void **unused)
 static void check_save_fails(const struct fixture *f, const char *path, const char *reason)
 {
     dpb_first_error_clear();
-    dpb_status status = dpb_checkpoint_save(path, f->graph, f->type, f->weights, f->state, NULL);
+    const struct dpb_checkpoint checkpoint = checkpoint_of(f, f->weights, f->state);
+    const struct dpb_progress begin = {0};
+    dpb_status status = dpb_checkpoint_save(path, &checkpoint, &begin, NULL);
     const char *message = dpb_first_error(NULL);
     if (status != DPB_IO || !strstr(message, path) || !strstr(message, reason))
         fail_msg("expected '%s', got status %d: %s", reason, (int)status, message);
@@ -504,6 +620,8 @@ int main(void)
         cmocka_unit_test(test_refuses_damaged_files),
         cmocka_unit_test(test_refuses_wrong_headers),
         cmocka_unit_test(test_other_tensors),
+        cmocka_unit_test(test_a_training_comes_back),
+        cmocka_unit_test(test_refuses_another_training),
         cmocka_unit_test(test_keeps_the_old_file),
         cmocka_unit_test(test_names_where_it_cannot_write),
     };

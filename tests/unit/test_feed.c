@@ -86,6 +86,17 @@ static struct fake healthy(void)
     return (struct fake){.bad_index = UINT64_MAX};
 }
 
+/* How far a training with these batches is at the begin of `step`. */
+static struct dpb_progress progress_of(const struct dpb_feed_args *args, uint64_t step)
+{
+    const struct dpb_progress begin = {0};
+    struct dpb_shards shards;
+    assert_int_equal(dpb_shards_init("fake", args->info.n_samples[args->split], args->batch,
+                                     args->n_workers, args->accumulate, &begin, &shards),
+                     DPB_OK);
+    return dpb_shards_progress(&shards, step);
+}
+
 static struct dpb_feed *create(const struct dpb_feed_args *args)
 {
     struct dpb_feed *feed = NULL;
@@ -278,7 +289,6 @@ static void test_an_epoch_takes_each_sample_once_and_drops_the_rest(void **state
                 struct dpb_feed_batch batch = next(feed);
                 assert_int_equal(batch.place.step, step);
                 assert_int_equal(batch.place.epoch, step / 4);
-                assert_int_equal(batch.place.epoch_step, step % 4);
                 assert_int_equal(batch.valid, BATCH);
                 const struct sample *samples = batch.batch.samples;
                 for (uint32_t i = 0; i < BATCH; i++)
@@ -344,6 +354,90 @@ static void test_a_global_batch_larger_than_the_data_is_refused(void **state)
     dpb_feed_destroy(create(&args));
 }
 
+/* ---- going on ------------------------------------------------------------------------------ */
+
+/* The positions of `steps` steps that begin at `start`. */
+static struct dpb_progress positions(struct dpb_feed_args *args, struct dpb_progress start,
+                                     uint64_t steps, uint64_t *at)
+{
+    args->start = start;
+    struct dpb_feed *feed = create(args);
+    struct dpb_progress end = dpb_feed_progress(feed, start.step + steps);
+    for (uint64_t i = 0; i < steps; i++) {
+        struct dpb_feed_batch batch = next(feed);
+        assert_int_equal(batch.place.step, start.step + i);
+        at[i] = batch.place.epoch * 1000 + batch.place.position;
+    }
+    dpb_feed_destroy(feed);
+    return end;
+}
+
+static void test_a_training_goes_on_where_it_stopped(void **state)
+{
+    (void)state;
+    enum { N = 103, BATCH = 4, STEPS = 80 }; /* 25 steps an epoch, 3 samples left over */
+    struct fake fake = healthy();
+    struct dpb_feed_args args = args_of(&fake, N, BATCH);
+    uint64_t whole[STEPS], parts[STEPS];
+    positions(&args, (struct dpb_progress){0}, STEPS, whole);
+    for (uint64_t stop = 0; stop <= 60; stop += 5) { /* at the ends of epochs, too */
+        struct dpb_progress half = positions(&args, (struct dpb_progress){0}, stop, parts);
+        assert_int_equal(half.step, stop);
+        assert_int_equal(half.samples, stop * BATCH);
+        assert_int_equal(half.epoch, stop / 25);
+        assert_int_equal(half.position, stop % 25 * BATCH);
+        positions(&args, half, STEPS - stop, parts + stop);
+        assert_memory_equal(whole, parts, sizeof whole);
+    }
+}
+
+/* With another global batch no sample of the epoch comes twice or is left out, but at its end. */
+static void test_a_training_goes_on_with_another_batch(void **state)
+{
+    (void)state;
+    enum { N = 103 };
+    struct fake fake = healthy();
+    struct dpb_feed_args args = args_of(&fake, N, 4);
+    uint64_t at[64];
+    struct dpb_progress half = positions(&args, (struct dpb_progress){0}, 7, at);
+    args.batch = 10;
+    struct dpb_progress end = positions(&args, half, 8, at);
+    assert_int_equal(at[0], 28);
+    assert_int_equal(at[6], 88); /* 98 .. 102 do not fill a batch */
+    assert_int_equal(at[7], 1000);
+    assert_true(end.step == 15 && end.samples == 28 + 80);
+    assert_true(end.epoch == 1 && end.position == 10);
+
+    /* So few left of the epoch that the next one begins. */
+    args.batch = 80;
+    end = positions(&args, half, 1, at);
+    assert_int_equal(at[0], 1000);
+    assert_true(end.epoch == 2 && end.position == 0);
+
+    args.n_workers = 3;
+    args.batch = 1;
+    args.sharded = true;
+    half.position = 30;
+    end = positions(&args, half, 2, at);
+    assert_int_equal(at[0], 10); /* of the rank's own 34 */
+    assert_true(end.position == 36 && end.samples == half.samples + 6);
+}
+
+static void test_how_many_steps_are_left_of_the_epochs(void **state)
+{
+    (void)state;
+    struct dpb_shards shards;
+    struct dpb_progress start = {.step = 1000, .epoch = 2, .position = 28};
+    assert_int_equal(dpb_shards_init("fake", 103, 10, 1, 1, &start, &shards), DPB_OK);
+    assert_int_equal(dpb_shards_epochs_end(&shards, 2), 1000);
+    assert_int_equal(dpb_shards_epochs_end(&shards, 3), 1007);
+    assert_int_equal(dpb_shards_epochs_end(&shards, 5), 1027);
+    start.position = 104;
+    dpb_first_error_clear();
+    assert_int_equal(dpb_shards_init("fake", 103, 10, 1, 1, &start, &shards), DPB_USAGE);
+    assert_message("has taken 104 samples of its epoch, but data 'fake' has 103 only");
+}
+
 /* ---- helpers ------------------------------------------------------------------------------- */
 
 static void test_the_same_batches_with_any_number_of_helpers(void **state)
@@ -366,12 +460,12 @@ static void test_the_same_batches_with_any_number_of_helpers(void **state)
         }
         dpb_feed_destroy(feed);
 
-        args.first_step = 37;
+        args.start = progress_of(&args, 37);
         feed = create(&args);
         assert_memory_equal(expected[37], next(feed).batch.samples, sizeof expected[37]);
         assert_int_equal(next(feed).place.step, 38);
         dpb_feed_destroy(feed);
-        args.first_step = 0;
+        args.start = (struct dpb_progress){0};
     }
 }
 
@@ -536,7 +630,7 @@ static void test_a_deadline_says_what_was_waited_for(void **state)
     args.accumulate = 2;
     args.threads = 1;
     args.timeout_ns = 60 * MS;
-    args.first_step = 251;
+    args.start = progress_of(&args, 251);
     fake.fetch_ns = 300 * MS;
     struct dpb_feed *feed = create(&args);
     struct dpb_feed_batch batch;
@@ -661,6 +755,9 @@ int main(void)
         cmocka_unit_test(test_an_epoch_takes_each_sample_once_and_drops_the_rest),
         cmocka_unit_test(test_sharded_ranks_read_disjoint_samples),
         cmocka_unit_test(test_a_global_batch_larger_than_the_data_is_refused),
+        cmocka_unit_test(test_a_training_goes_on_where_it_stopped),
+        cmocka_unit_test(test_a_training_goes_on_with_another_batch),
+        cmocka_unit_test(test_how_many_steps_are_left_of_the_epochs),
         cmocka_unit_test(test_the_same_batches_with_any_number_of_helpers),
         cmocka_unit_test(test_a_slow_source_is_waited_for_asleep),
         cmocka_unit_test(test_a_fast_source_is_not_waited_for),

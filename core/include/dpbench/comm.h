@@ -110,8 +110,7 @@ struct dpb_comm_ops {
     /* The arenas exist on all ranks. */
     dpb_status (*bind)(void *comm, const struct dpb_arenas *arenas);
     /* Collective over the workers: the weights in their arenas (the same on all) become the model,
-     * wherever this strategy keeps it. May block. Optimizer state is core's matter, except on
-     * servers, which clear theirs here (host->optimizer->reset). */
+     * wherever this strategy keeps it. May block. Optimizer state is core's matter. */
     dpb_status (*load)(void *comm);
     dpb_status (*begin)(void *comm, uint32_t learner, const struct dpb_step *step);
     /* In bucket order, the same on every rank. The bucket is final once `event` (NULL: at once)

@@ -1,0 +1,463 @@
+/* safetensors.c - see safetensors.h. */
+#include "graph/safetensors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "base/log.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors are written as they lie");
+_Static_assert(sizeof(off_t) == 8, "files are larger than 2 GiB");
+
+enum { LENGTH_BYTES = 8, MAX_HEADER = 100 * 1000 * 1000 /* the format's own limit */ };
+
+static const char *type_name(dpb_dtype type)
+{
+    return type == DPB_FP64 ? "F64" : "F32";
+}
+
+static bool is_metadata(const char *name)
+{
+    return strcmp(name, "__metadata__") == 0;
+}
+
+static uint64_t elements_of(const struct dpb_safetensor *tensor)
+{
+    uint64_t n = 1;
+    for (uint32_t k = 0; k < tensor->n_dims; k++)
+        n *= tensor->dims[k];
+    return n;
+}
+
+static uint64_t bytes_of(const struct dpb_safetensor *tensor)
+{
+    return elements_of(tensor) * dpb_dtype_size(tensor->type);
+}
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+static json_t *metadata_to_json(const char *const *metadata)
+{
+    json_t *object = json_object();
+    for (; metadata && metadata[0]; metadata += 2)
+        json_object_set_new(object, metadata[0], json_string(metadata[1]));
+    return object;
+}
+
+/* The header as text, padded with spaces so that the tensors begin at a multiple of 8 bytes. */
+static dpb_status make_header(const char *path, const struct dpb_safetensor *tensors, uint32_t n,
+                              const char *const *metadata, char **header)
+{
+    json_t *root = json_object();
+    if (metadata)
+        json_object_set_new(root, "__metadata__", metadata_to_json(metadata));
+    uint64_t offset = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct dpb_safetensor *tensor = &tensors[i];
+        uint64_t end = offset + bytes_of(tensor);
+        json_t *shape = json_array();
+        for (uint32_t k = 0; k < tensor->n_dims; k++)
+            json_array_append_new(shape, json_integer((json_int_t)tensor->dims[k]));
+        json_object_set_new(root, tensor->name,
+                            json_pack("{s:s, s:o, s:[I, I]}", "dtype", type_name(tensor->type),
+                                      "shape", shape, "data_offsets", (json_int_t)offset,
+                                      (json_int_t)end));
+        offset = end;
+    }
+    char *compact = json_dumps(root, JSON_COMPACT);
+    size_t expected = n + (metadata ? 1u : 0u);
+    bool complete = compact && json_object_size(root) == expected;
+    json_decref(root);
+    size_t length = complete ? (strlen(compact) + 7) / 8 * 8 : 0;
+    char *text = complete ? malloc(length + 1) : NULL;
+    if (!text) {
+        free(compact);
+        return dpb_fail(DPB_FAILED,
+                        "%s: its header cannot be made: out of memory, or metadata "
+                        "that is not UTF-8",
+                        path);
+    }
+    snprintf(text, length + 1, "%-*s", (int)length, compact);
+    free(compact);
+    *header = text;
+    return DPB_OK;
+}
+
+static bool write_all(int file, const void *bytes, size_t n)
+{
+    const char *next = bytes;
+    while (n > 0) {
+        ssize_t written = write(file, next, n);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0)
+            return false;
+        next += written;
+        n -= (size_t)written;
+    }
+    return true;
+}
+
+static bool write_file(int file, const char *header, const struct dpb_safetensor *tensors,
+                       uint32_t n)
+{
+    uint64_t length = strlen(header);
+    if (!write_all(file, &length, LENGTH_BYTES) || !write_all(file, header, length))
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        if (!write_all(file, tensors[i].memory, bytes_of(&tensors[i])))
+            return false;
+    return fsync(file) == 0;
+}
+
+/* The rename is on disk only once the directory is. */
+static bool sync_directory_of(const char *path)
+{
+    char *directory = strdup(path);
+    if (!directory)
+        return false;
+    char *slash = strrchr(directory, '/');
+    if (slash)
+        slash[slash == directory ? 1 : 0] = '\0';
+    int file = open(slash ? directory : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    free(directory);
+    if (file < 0)
+        return false;
+    bool synced = fsync(file) == 0 || errno == EINVAL; /* EINVAL: nothing to sync there */
+    close(file);
+    return synced;
+}
+
+/* Writes the whole file under another name and puts it in place; an old file stays until then. */
+static dpb_status replace_file(const char *path, const char *header,
+                               const struct dpb_safetensor *tensors, uint32_t n)
+{
+    char temporary[PATH_MAX];
+    int length = snprintf(temporary, sizeof temporary, "%s.%ld.tmp", path, (long)getpid());
+    if (length < 0 || (size_t)length >= sizeof temporary)
+        return dpb_fail(DPB_IO, "%s: the path is too long", path);
+    int file = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (file < 0)
+        return dpb_fail(DPB_IO, "%s: cannot be written: %s; choose another checkpoint.save",
+                        temporary, strerror(errno));
+    bool written = write_file(file, header, tensors, n);
+    int error = errno;
+    if (close(file) != 0 && written) {
+        written = false;
+        error = errno;
+    }
+    if (written && rename(temporary, path) != 0) {
+        written = false;
+        error = errno;
+    }
+    if (!written) {
+        unlink(temporary);
+        return dpb_fail(DPB_IO, "%s: writing the checkpoint failed: %s; an older file is unchanged",
+                        path, strerror(error));
+    }
+    if (!sync_directory_of(path))
+        return dpb_fail(DPB_IO, "%s: is in place, but its directory cannot be synced: %s", path,
+                        strerror(errno));
+    return DPB_OK;
+}
+
+dpb_status dpb_safetensors_write(const char *path, const struct dpb_safetensor *tensors, uint32_t n,
+                                 const char *const *metadata)
+{
+    char *header = NULL;
+    DPB_TRY(make_header(path, tensors, n, metadata, &header));
+    dpb_status status = replace_file(path, header, tensors, n);
+    free(header);
+    return status;
+}
+
+/* ---- opening ------------------------------------------------------------------------------- */
+
+struct dpb_safetensors {
+    const char *path;
+    int fd;
+    uint64_t data, data_bytes; /* where the tensors begin, and their length */
+    json_t *header;
+};
+
+static dpb_status read_at(const struct dpb_safetensors *file, void *bytes, uint64_t n,
+                          uint64_t offset)
+{
+    char *next = bytes;
+    while (n > 0) {
+        size_t part = n < SSIZE_MAX ? (size_t)n : SSIZE_MAX;
+        ssize_t got = pread(file->fd, next, part, (off_t)offset);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return dpb_fail(DPB_IO, "%s: reading at byte %" PRIu64 " failed: %s", file->path,
+                            offset, strerror(errno));
+        if (got == 0)
+            return dpb_fail(DPB_DATA, "%s: ends at byte %" PRIu64 ", while it is read", file->path,
+                            offset);
+        next += got;
+        offset += (uint64_t)got;
+        n -= (uint64_t)got;
+    }
+    return DPB_OK;
+}
+
+static dpb_status parse_header(struct dpb_safetensors *file, uint64_t length)
+{
+    char *text = malloc(length + 1);
+    if (!text)
+        return dpb_fail(DPB_NO_MEMORY, "%s: out of memory", file->path);
+    dpb_status status = read_at(file, text, length, LENGTH_BYTES);
+    if (status == DPB_OK) {
+        json_error_t error = {.text = ""};
+        file->header = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+        if (!file->header)
+            status = dpb_fail(DPB_DATA, "%s: byte %d: its header is not JSON: %s", file->path,
+                              LENGTH_BYTES + error.position, error.text);
+        else if (!json_is_object(file->header))
+            status = dpb_fail(DPB_DATA, "%s: its header is not a JSON object", file->path);
+    }
+    free(text);
+    return status;
+}
+
+static dpb_status read_header(struct dpb_safetensors *file)
+{
+    const char *path = file->path;
+    file->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe must not hold us up */
+    struct stat info;
+    if (file->fd < 0 || fstat(file->fd, &info) != 0)
+        return dpb_fail(DPB_DATA, "%s: the checkpoint cannot be read: %s", path, strerror(errno));
+    if (!S_ISREG(info.st_mode))
+        return dpb_fail(DPB_DATA, "%s: is not a file", path);
+    uint64_t size = (uint64_t)info.st_size, length;
+    if (size < LENGTH_BYTES)
+        return dpb_fail(DPB_DATA, "%s: has %" PRIu64 " bytes; no safetensors file is that short",
+                        path, size);
+    DPB_TRY(read_at(file, &length, LENGTH_BYTES, 0));
+    if (length > size - LENGTH_BYTES || length > MAX_HEADER)
+        return dpb_fail(DPB_DATA,
+                        "%s: byte 0: a header of %" PRIu64 " bytes in a file of %" PRIu64
+                        " bytes; this is no safetensors file, or a part of one",
+                        path, length, size);
+    file->data = LENGTH_BYTES + length;
+    file->data_bytes = size - file->data;
+    return parse_header(file, length);
+}
+
+/* Where a tensor of the file lies, from the beginning of the data. */
+struct extent {
+    uint64_t begin, end;
+    const char *name;
+};
+
+static dpb_status read_extent(const struct dpb_safetensors *file, const char *name,
+                              const json_t *value, struct extent *extent)
+{
+    const json_t *offsets = json_object_get(value, "data_offsets");
+    const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
+    if (!json_is_integer(begin) || !json_is_integer(end) || json_array_size(offsets) != 2)
+        return dpb_fail(DPB_DATA, "%s: tensor '%s' has no data_offsets of two whole numbers",
+                        file->path, name);
+    json_int_t first = json_integer_value(begin), last = json_integer_value(end);
+    if (first < 0 || last < first || (uint64_t)last > file->data_bytes)
+        return dpb_fail(DPB_DATA,
+                        "%s: tensor '%s' lies at bytes %" JSON_INTEGER_FORMAT
+                        " to %" JSON_INTEGER_FORMAT " of %" PRIu64
+                        " bytes of data; the file is cut off or damaged",
+                        file->path, name, first, last, file->data_bytes);
+    *extent = (struct extent){(uint64_t)first, (uint64_t)last, name};
+    return DPB_OK;
+}
+
+static int compare_extents(const void *a, const void *b)
+{
+    const struct extent *left = a, *right = b;
+    if (left->begin != right->begin)
+        return left->begin < right->begin ? -1 : 1;
+    return (left->end > right->end) - (left->end < right->end);
+}
+
+/* The tensors cover the data without gap or overlap, as the format demands. */
+static dpb_status check_cover(const struct dpb_safetensors *file, const struct extent *extents,
+                              size_t n)
+{
+    uint64_t end = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (extents[i].begin != end)
+            return dpb_fail(DPB_DATA,
+                            "%s: tensor '%s' begins at byte %" PRIu64
+                            " of the data, but the one before it ends at %" PRIu64,
+                            file->path, extents[i].name, extents[i].begin, end);
+        end = extents[i].end;
+    }
+    if (end != file->data_bytes)
+        return dpb_fail(DPB_DATA,
+                        "%s: its tensors end at byte %" PRIu64 " of %" PRIu64 " bytes of data",
+                        file->path, end, file->data_bytes);
+    return DPB_OK;
+}
+
+static dpb_status check_extents(const struct dpb_safetensors *file)
+{
+    struct extent *extents = calloc(json_object_size(file->header) + 1, sizeof *extents);
+    if (!extents)
+        return dpb_fail(DPB_NO_MEMORY, "%s: out of memory", file->path);
+    dpb_status status = DPB_OK;
+    size_t n = 0;
+    const char *name;
+    json_t *value;
+    json_object_foreach(file->header, name, value)
+    {
+        if (status == DPB_OK && !is_metadata(name))
+            status = read_extent(file, name, value, &extents[n++]);
+    }
+    if (status == DPB_OK) {
+        qsort(extents, n, sizeof *extents, compare_extents);
+        status = check_cover(file, extents, n);
+    }
+    free(extents);
+    return status;
+}
+
+dpb_status dpb_safetensors_open(const char *path, struct dpb_safetensors **file)
+{
+    struct dpb_safetensors *made = malloc(sizeof *made);
+    if (!made)
+        return dpb_fail(DPB_NO_MEMORY, "%s: out of memory", path);
+    *made = (struct dpb_safetensors){.path = path, .fd = -1};
+    dpb_status status = read_header(made);
+    if (status == DPB_OK)
+        status = check_extents(made);
+    if (status != DPB_OK) {
+        dpb_safetensors_close(made);
+        return status;
+    }
+    *file = made;
+    return DPB_OK;
+}
+
+void dpb_safetensors_close(struct dpb_safetensors *file)
+{
+    if (!file)
+        return;
+    json_decref(file->header);
+    if (file->fd >= 0)
+        close(file->fd);
+    free(file);
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+const char *dpb_safetensors_metadata(const struct dpb_safetensors *file, const char *key)
+{
+    return json_string_value(json_object_get(json_object_get(file->header, "__metadata__"), key));
+}
+
+bool dpb_safetensors_has(const struct dpb_safetensors *file, const char *name)
+{
+    return json_object_get(file->header, name) && !is_metadata(name);
+}
+
+void dpb_safetensors_visit(const struct dpb_safetensors *file,
+                           void (*visit)(void *context, const char *name), void *context)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(file->header, name, value)
+    {
+        if (!is_metadata(name))
+            visit(context, name);
+    }
+}
+
+/* Type and place of a tensor that is wanted, once all about it is right. */
+static dpb_status find(const struct dpb_safetensors *file, const struct dpb_safetensor *tensor,
+                       dpb_dtype *type, struct extent *extent)
+{
+    const char *path = file->path, *name = tensor->name;
+    const json_t *value = json_object_get(file->header, name);
+    if (!value)
+        return dpb_fail(DPB_DATA, "%s: has no tensor '%s'; is it of another model?", path, name);
+    const char *dtype = json_string_value(json_object_get(value, "dtype"));
+    if (!dtype || (strcmp(dtype, "F32") != 0 && strcmp(dtype, "F64") != 0))
+        return dpb_fail(DPB_DATA, "%s: tensor '%s' is of type '%.20s'; F32 and F64 are read", path,
+                        name, dtype ? dtype : "");
+    *type = strcmp(dtype, "F64") == 0 ? DPB_FP64 : DPB_FP32;
+
+    const json_t *shape = json_object_get(value, "shape");
+    bool equal = json_is_array(shape) && json_array_size(shape) == tensor->n_dims;
+    for (uint32_t k = 0; equal && k < tensor->n_dims; k++) {
+        const json_t *dim = json_array_get(shape, k);
+        equal = json_is_integer(dim) && json_integer_value(dim) == (json_int_t)tensor->dims[k];
+    }
+    if (!equal) {
+        char *found = json_dumps(shape, JSON_COMPACT | JSON_ENCODE_ANY);
+        char wanted[64] = "";
+        for (uint32_t k = 0, used = 0; k < tensor->n_dims; k++)
+            used += (uint32_t)snprintf(wanted + used, sizeof wanted - used, k ? ",%u" : "%u",
+                                       tensor->dims[k]);
+        dpb_fail(DPB_DATA,
+                 "%s: tensor '%s' has shape %.60s, the model's has [%s]; are the "
+                 "model's options and classes the same?",
+                 path, name, found ? found : "?", wanted);
+        free(found);
+        return DPB_DATA;
+    }
+    DPB_TRY(read_extent(file, name, value, extent));
+    uint64_t bytes = elements_of(tensor) * dpb_dtype_size(*type);
+    if (extent->end - extent->begin != bytes)
+        return dpb_fail(DPB_DATA,
+                        "%s: tensor '%s' has %" PRIu64 " bytes; its shape and type need %" PRIu64,
+                        path, name, extent->end - extent->begin, bytes);
+    return DPB_OK;
+}
+
+static void convert(dpb_dtype to, void *into, dpb_dtype from, const void *bytes, size_t n)
+{
+    if (to == from)
+        memcpy(into, bytes, n * dpb_dtype_size(to));
+    else if (to == DPB_FP32)
+        for (size_t i = 0; i < n; i++)
+            ((float *)into)[i] = (float)((const double *)bytes)[i];
+    else
+        for (size_t i = 0; i < n; i++)
+            ((double *)into)[i] = (double)((const float *)bytes)[i];
+}
+
+dpb_status dpb_safetensors_check(const struct dpb_safetensors *file,
+                                 const struct dpb_safetensor *tensor)
+{
+    dpb_dtype type;
+    struct extent extent;
+    return find(file, tensor, &type, &extent);
+}
+
+dpb_status dpb_safetensors_read(const struct dpb_safetensors *file,
+                                const struct dpb_safetensor *tensor)
+{
+    enum { CHUNK = 4096 }; /* elements */
+    double chunk[CHUNK];
+    dpb_dtype type = tensor->type, from = type;
+    uint64_t n_elements = elements_of(tensor);
+    struct extent extent;
+    DPB_TRY(find(file, tensor, &from, &extent));
+    uint64_t offset = file->data + extent.begin;
+    if (from == type)
+        return read_at(file, tensor->memory, extent.end - extent.begin, offset);
+    for (uint64_t i = 0; i < n_elements; i += CHUNK) {
+        uint64_t n = n_elements - i < CHUNK ? n_elements - i : CHUNK;
+        DPB_TRY(read_at(file, chunk, n * dpb_dtype_size(from), offset + i * dpb_dtype_size(from)));
+        convert(type, (char *)tensor->memory + i * dpb_dtype_size(type), from, chunk, n);
+    }
+    return DPB_OK;
+}

@@ -1,0 +1,50 @@
+/*
+ * safetensors.h - reading and writing files of named tensors: 8 bytes with the length of a header, the
+ * header in JSON, the tensors one after the other, little endian.
+ *
+ * A file is written beside its place, synced and renamed; one that is read is checked whole (lengths,
+ * offsets, that the tensors cover the data) before any tensor is. Nothing is believed: a length that
+ * does not fit into the file takes no memory.
+ *
+ * Format: github.com/huggingface/safetensors, "Format".
+ */
+#ifndef DPB_CORE_GRAPH_SAFETENSORS_H
+#define DPB_CORE_GRAPH_SAFETENSORS_H
+
+#include "dpbench/status.h"
+#include "dpbench/types.h"
+
+enum { DPB_SAFETENSORS_DIMS = 4 };
+
+/* A tensor and where it lies in memory. */
+struct dpb_safetensor {
+    const char *name;
+    dpb_dtype type; /* DPB_FP32 or DPB_FP64 */
+    uint32_t n_dims, dims[DPB_SAFETENSORS_DIMS];
+    void *memory;
+};
+
+/* `metadata`: pairs of strings for the header's __metadata__, ended by NULL; may be NULL. */
+dpb_status dpb_safetensors_write(const char *path, const struct dpb_safetensor *tensors, uint32_t n,
+                                 const char *const *metadata);
+
+struct dpb_safetensors; /* a file that is open for reading */
+
+/* DPB_DATA with file and byte for what is damaged. *file is @owned; `path` @borrowed until close. */
+dpb_status dpb_safetensors_open(const char *path, struct dpb_safetensors **file);
+void dpb_safetensors_close(struct dpb_safetensors *file); /* accepts NULL */
+
+/* NULL: not there. @borrowed until close. */
+const char *dpb_safetensors_metadata(const struct dpb_safetensors *file, const char *key);
+bool dpb_safetensors_has(const struct dpb_safetensors *file, const char *name);
+/* Calls `visit` with the name of each tensor. */
+void dpb_safetensors_visit(const struct dpb_safetensors *file,
+                           void (*visit)(void *context, const char *name), void *context);
+/* The tensor is there, in F32 or F64, with this shape; else DPB_DATA. */
+dpb_status dpb_safetensors_check(const struct dpb_safetensors *file,
+                                 const struct dpb_safetensor *tensor);
+/* Checks and reads it, converted to the tensor's type. */
+dpb_status dpb_safetensors_read(const struct dpb_safetensors *file,
+                                const struct dpb_safetensor *tensor);
+
+#endif

@@ -1,0 +1,256 @@
+/* snapshot.c - see snapshot.h. */
+#include "train/snapshot.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "graph/checkpoint.h"
+#include "graph/graph.h"
+#include "train/trainer.h"
+
+/* ---- when, and under which name ------------------------------------------------------------ */
+
+dpb_status dpb_save_points_make(const struct dpb_settings *settings, const char *origin,
+                                struct dpb_save_points *points)
+{
+    *points = (struct dpb_save_points){.every = (uint64_t)settings->checkpoint.every};
+    uint64_t last = 0;
+    for (const char *at = settings->checkpoint.at; *at;) {
+        char *end;
+        unsigned long long step = strtoull(at, &end, 10);
+        end += strspn(end, " ");
+        bool dangling = *end == ',' && end[1] == '\0';
+        if (at[strspn(at, " ")] == '-' || dangling || (*end != ',' && *end != '\0') ||
+            step <= last || step > INT64_MAX)
+            return dpb_fail(DPB_USAGE,
+                            "%s: checkpoint.at: '%s' is not a rising list of steps, as in 100,200",
+                            origin, settings->checkpoint.at);
+        if (points->n == DPB_SAVE_POINTS)
+            return dpb_fail(DPB_USAGE,
+                            "%s: checkpoint.at: more than %d steps; try checkpoint.every", origin,
+                            DPB_SAVE_POINTS);
+        points->at[points->n++] = last = step;
+        at = *end == ',' ? end + 1 : end;
+    }
+    return DPB_OK;
+}
+
+bool dpb_save_points_due(const struct dpb_save_points *points, uint64_t step)
+{
+    bool due = points->every > 0 && step % points->every == 0;
+    for (uint32_t i = 0; i < points->n && !due; i++)
+        due = points->at[i] == step;
+    return due;
+}
+
+bool dpb_snapshot_path(const char *save, uint64_t step, char *path, size_t capacity)
+{
+    static const char extension[] = ".safetensors";
+    size_t length = strlen(save), tail = sizeof extension - 1;
+    bool has = length > tail && strcmp(save + length - tail, extension) == 0;
+    int stem = (int)(has ? length - tail : length);
+    int written =
+        snprintf(path, capacity, "%.*s-step%" PRIu64 "%s", stem, save, step, has ? extension : "");
+    return written >= 0 && (size_t)written < capacity;
+}
+
+/* ---- the optimizer's state of all ranks ---------------------------------------------------- */
+
+enum { SHARED_STATE, SHARED_OWNED, SHARED };
+
+dpb_status dpb_snapshot_share(struct dpb_trainer *t)
+{
+    const struct dpb_experiment *x = t->experiment;
+    if (!x->settings.checkpoint.save[0] || !dpb_optimizer_state_name(&x->settings.optimizer))
+        return DPB_OK;
+    size_t bytes = t->plan.n_owned * sizeof *t->plan.owned;
+    DPB_TRY(dpb_mapping_create("owned", bytes, &t->owned));
+    if (bytes > 0)
+        memcpy(t->owned.memory, t->plan.owned, bytes);
+    t->optimizers = calloc((size_t)dpb_world.n_ranks * SHARED, sizeof *t->optimizers);
+    if (!t->optimizers)
+        return dpb_fail(DPB_NO_MEMORY, "no memory for the views of %u ranks", dpb_world.n_ranks);
+    const struct dpb_mapping mine[SHARED] = {
+        [SHARED_STATE] = dpb_optimizer_mapping(t->optimizer), [SHARED_OWNED] = t->owned};
+    return dpb_world_share("optimizers", mine, SHARED, t->optimizers);
+}
+
+void dpb_snapshot_unshare(struct dpb_trainer *t)
+{
+    for (uint32_t i = 0; t->optimizers && i < dpb_world.n_ranks * SHARED; i++)
+        if (i / SHARED != dpb_world.rank)
+            dpb_mapping_destroy(&t->optimizers[i]);
+    free(t->optimizers);
+    dpb_mapping_destroy(&t->owned);
+}
+
+/* Copies one rank's part to where it belongs; the number of its elements. */
+static uint64_t collect_rank(const struct dpb_trainer *t, uint32_t rank, char *arena)
+{
+    const struct dpb_mapping *one = &t->optimizers[rank * SHARED];
+    const struct dpb_range *owned = one[SHARED_OWNED].memory;
+    const char *from = one[SHARED_STATE].memory;
+    size_t element = dpb_dtype_size(t->layout.weight_type);
+    uint64_t n = 0;
+    for (size_t i = 0; from && i < one[SHARED_OWNED].bytes / sizeof *owned; i++) {
+        uint64_t length = owned[i].end - owned[i].begin;
+        memcpy(arena + owned[i].begin * element, from + n * element, length * element);
+        n += length;
+    }
+    return n;
+}
+
+/* Replicas own all of it each, shards a part. */
+static dpb_status collect(const struct dpb_trainer *t, void *arena)
+{
+    uint64_t n = 0, all = t->layout.n_elements;
+    for (uint32_t rank = 0; rank < dpb_world.n_ranks && n < all; rank++)
+        n += collect_rank(t, rank, arena);
+    if (n != all)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "comm '%s': its ranks own %" PRIu64 " elements of optimizer state out of "
+                        "%" PRIu64 "; no checkpoint can be made of that",
+                        t->experiment->settings.comm.name, n, all);
+    return DPB_OK;
+}
+
+/* ---- loading ------------------------------------------------------------------------------- */
+
+/* Of a training that is continued; another optimizer's state has no name here. */
+static const char *resumed_state(const struct dpb_settings *settings)
+{
+    bool resumes = settings->checkpoint.resume && settings->run.mode == DPB_MODE_TRAIN;
+    return resumes ? dpb_optimizer_state_name(&settings->optimizer) : NULL;
+}
+
+dpb_status dpb_snapshot_check(const struct dpb_experiment *x, struct dpb_progress *start)
+{
+    const struct dpb_settings *settings = &x->settings;
+    const struct dpb_checkpoint checkpoint = {
+        .graph = x->graph, .type = x->weight_type, .optimizer_name = resumed_state(settings)};
+    struct dpb_progress found;
+    memset(start, 0, sizeof *start);
+    if (!settings->checkpoint.load[0])
+        return DPB_OK;
+    DPB_TRY(dpb_checkpoint_check(settings->checkpoint.load, &checkpoint, &found));
+    if (!settings->checkpoint.resume || settings->run.mode != DPB_MODE_TRAIN)
+        return DPB_OK;
+    if (settings->run.epochs && found.epoch >= (uint64_t)settings->run.epochs)
+        return dpb_fail(DPB_USAGE,
+                        "%s: its training has gone through %" PRIu64
+                        " epochs already, and run.epochs = %lld: give more, or begin anew with its "
+                        "weights by checkpoint.resume=no",
+                        settings->checkpoint.load, found.epoch, (long long)settings->run.epochs);
+    *start = found;
+    return DPB_OK;
+}
+
+/* A server reads the optimizer's state that it owns; its weights come by the communicator's `load`. */
+static dpb_status load_file(struct dpb_trainer *t)
+{
+    const struct dpb_experiment *x = t->experiment;
+    bool worker = dpb_world.role == DPB_WORKER;
+    size_t bytes = x->graph->n_elements * dpb_dtype_size(x->weight_type);
+    struct dpb_checkpoint checkpoint = {.graph = x->graph,
+                                        .type = x->weight_type,
+                                        .weights = worker ? t->arenas.weights : NULL,
+                                        .state = worker ? t->state : NULL,
+                                        .optimizer_name = resumed_state(&x->settings)};
+    if (checkpoint.optimizer_name && t->optimizer) {
+        checkpoint.optimizer = dpb_alloc(bytes);
+        if (!checkpoint.optimizer)
+            return DPB_NO_MEMORY;
+    }
+    dpb_status status = dpb_checkpoint_load(x->settings.checkpoint.load, &checkpoint);
+    if (status == DPB_OK && checkpoint.optimizer)
+        dpb_optimizer_load(t->optimizer, checkpoint.optimizer);
+    dpb_release(checkpoint.optimizer, bytes);
+    return status;
+}
+
+dpb_status dpb_snapshot_load(struct dpb_trainer *t)
+{
+    const struct dpb_experiment *x = t->experiment;
+    dpb_world_note("load", UINT64_MAX, UINT32_MAX);
+    if (x->settings.checkpoint.load[0])
+        return load_file(t);
+    if (dpb_world.role == DPB_WORKER) {
+        dpb_graph_initialise(x->graph, (uint64_t)x->settings.run.seed, x->weight_type,
+                             t->arenas.weights);
+        dpb_graph_initialise_state(x->graph, x->weight_type, t->state);
+    }
+    return DPB_OK;
+}
+
+/* ---- saving -------------------------------------------------------------------------------- */
+
+/* Rank 0, with the mean statistics and the published weights. */
+static dpb_status write_snapshot(struct dpb_trainer *t, const char *path, const void *weights,
+                                 void *state)
+{
+    const struct dpb_experiment *x = t->experiment;
+    size_t bytes = x->graph->n_elements * dpb_dtype_size(x->weight_type);
+    char seed[24];
+    snprintf(seed, sizeof seed, "%lld", (long long)x->settings.run.seed);
+    const char *const metadata[] = {"dpbench.version",
+                                    DPB_VERSION,
+                                    "dpbench.model",
+                                    x->graph->name,
+                                    "dpbench.seed",
+                                    seed,
+                                    NULL};
+    struct dpb_checkpoint checkpoint = {.graph = x->graph,
+                                        .type = x->weight_type,
+                                        .weights = (void *)(uintptr_t)weights,
+                                        .state = state,
+                                        .optimizer_name =
+                                            dpb_optimizer_state_name(&x->settings.optimizer)};
+    struct dpb_progress progress = dpb_feed_progress(t->feed, t->step);
+    progress.trained_ns = dpb_trained_ns(t);
+    dpb_status status = DPB_OK;
+    if (checkpoint.optimizer_name) {
+        checkpoint.optimizer = dpb_alloc(bytes);
+        status = checkpoint.optimizer ? collect(t, checkpoint.optimizer) : DPB_NO_MEMORY;
+    }
+    if (status == DPB_OK)
+        status = dpb_checkpoint_save(path, &checkpoint, &progress, metadata);
+    dpb_release(checkpoint.optimizer, bytes);
+    return status;
+}
+
+static dpb_status save(struct dpb_trainer *t, const char *path)
+{
+    const struct dpb_experiment *x = t->experiment;
+    struct dpb_view view;
+    char name[48];
+    dpb_world_note("checkpoint", UINT64_MAX, UINT32_MAX);
+    DPB_TRY(t->comm_ops->publish(t->comm, &view));
+    void *average = malloc(x->graph->n_state_elements * dpb_dtype_size(x->weight_type) + 1);
+    if (!average)
+        return dpb_fail(DPB_NO_MEMORY, "no memory for the checkpoint's statistics");
+    snprintf(name, sizeof name, "checkpoint/%u", t->snapshots++);
+    dpb_status status = dpb_average_state(t, name, average);
+    if (status == DPB_OK && dpb_world.rank == 0)
+        status = write_snapshot(t, path, view.weights, average);
+    free(average);
+    /* The others read what rank 0 collects; workers that do not exchange have nothing to wait for. */
+    if (status == DPB_OK && t->replicas > 1)
+        status = dpb_workers_meet(t);
+    return status;
+}
+
+dpb_status dpb_snapshot_save(struct dpb_trainer *t)
+{
+    const char *path = t->experiment->settings.checkpoint.save;
+    return path[0] ? save(t, path) : DPB_OK;
+}
+
+dpb_status dpb_snapshot_save_step(struct dpb_trainer *t)
+{
+    char path[PATH_MAX];
+    dpb_snapshot_path(t->experiment->settings.checkpoint.save, t->step, path, sizeof path);
+    return save(t, path);
+}
