@@ -98,7 +98,7 @@ static double judged_accuracy(const struct dpb_journal *journal, dpb_criterion c
     return last[n / 2];
 }
 
-/* Rank 0: the target is met, the run ends, two steps on. */
+/* Rank 0: where the target is met the run ends, a few steps on. */
 static void watch_target(struct dpb_trainer *trainer)
 {
     const struct dpb_settings *settings = &trainer->experiment->settings;

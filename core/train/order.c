@@ -65,13 +65,7 @@ dpb_status dpb_shards_init(const char *data, uint64_t n_samples, uint32_t batch,
                         "(batch %" PRIu32 " x accumulate %" PRIu32 " x %" PRIu32 " workers): make "
                         "run.batch, run.accumulate or run.workers smaller, or take more data",
                         data, n_samples, batch, accumulate, n_workers);
-    if (start->position > n_samples)
-        return dpb_fail(DPB_USAGE,
-                        "the checkpoint is of a training that has taken %" PRIu64
-                        " samples of its epoch, but data '%s' has %" PRIu64
-                        " only: take the data it was trained on, or its weights alone by "
-                        "checkpoint.resume=no",
-                        start->position, data, n_samples);
+    assert(start->position <= n_samples);
     *shards = (struct dpb_shards){.n_samples = n_samples,
                                   .batch = batch,
                                   .n_workers = n_workers,

@@ -49,8 +49,8 @@ struct dpb_shards {
     uint64_t first_steps;                  /* left of the epoch it begins in; may be 0 */
 };
 
-/* DPB_USAGE when the global batch is larger than the set, or the start beyond it; `data` names the
- * source in the message. Neither batch, n_workers nor accumulate is 0. */
+/* DPB_USAGE when the global batch is larger than the set; `data` names the source in the message. The
+ * start lies within the set. Neither batch, n_workers nor accumulate is 0. */
 dpb_status dpb_shards_init(const char *data, uint64_t n_samples, uint32_t batch, uint32_t n_workers,
                            uint32_t accumulate, const struct dpb_progress *start,
                            struct dpb_shards *shards);

@@ -144,6 +144,14 @@ dpb_status dpb_snapshot_check(const struct dpb_experiment *x, struct dpb_progres
                         " epochs already, and run.epochs = %lld: give more, or begin anew with its "
                         "weights by checkpoint.resume=no",
                         settings->checkpoint.load, found.epoch, (long long)settings->run.epochs);
+    if (found.position > x->data_info.n_samples[DPB_TRAIN])
+        return dpb_fail(DPB_USAGE,
+                        "%s: its training has taken %" PRIu64
+                        " samples of its epoch, but data '%s' has %" PRIu64
+                        " only: take the data it was trained on, or its weights alone by "
+                        "checkpoint.resume=no",
+                        settings->checkpoint.load, found.position, settings->data.name,
+                        x->data_info.n_samples[DPB_TRAIN]);
     *start = found;
     return DPB_OK;
 }

@@ -89,7 +89,8 @@ uint64_t weights_arena_elements(const struct weights *weights)
 {
     uint64_t elements = 0;
     for (size_t i = 0; i < weights->n_tensors; i++)
-        if (!strstr(weights->tensors[i].name, ".running_"))
+        if (!strstr(weights->tensors[i].name, ".running_") &&
+            strncmp(weights->tensors[i].name, "optimizer.", 10) != 0)
             elements +=
                 (weights->tensors[i].n_elements + TENSOR_ALIGN - 1) / TENSOR_ALIGN * TENSOR_ALIGN;
     return elements;

@@ -432,10 +432,6 @@ static void test_how_many_steps_are_left_of_the_epochs(void **state)
     assert_int_equal(dpb_shards_epochs_end(&shards, 2), 1000);
     assert_int_equal(dpb_shards_epochs_end(&shards, 3), 1007);
     assert_int_equal(dpb_shards_epochs_end(&shards, 5), 1027);
-    start.position = 104;
-    dpb_first_error_clear();
-    assert_int_equal(dpb_shards_init("fake", 103, 10, 1, 1, &start, &shards), DPB_USAGE);
-    assert_message("has taken 104 samples of its epoch, but data 'fake' has 103 only");
 }
 
 /* ---- helpers ------------------------------------------------------------------------------- */

@@ -1,0 +1,359 @@
+/*
+ * test_continue.c - a training that is saved and continued is the one that never stopped: with the same
+ * setup bit for bit, with other workers, strategies, precisions and devices but for rounding.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/cases.h"
+#include "lib/sandbox.h"
+#include "lib/training.h"
+
+enum { STEPS = 9, STOP = 4 };
+
+/* The dropout of the tiny net needs the step, its batch-norm statistics; 11 samples of 2 make epochs of
+ * a few steps with some left over. */
+static const char base[] = "-c empty.ini --json run.results=results run.steady_limit_s=0 "
+                           "run.warmup_steps=0 run.batch=2 data.name=synthetic device.threads=1 "
+                           "model.name=tiny data.samples=27 data.test_samples=16 "
+                           "optimizer.learning_rate=0.1 optimizer.weight_decay=0.01 ";
+
+/* Runs and expects success. */
+static void run(struct command *command, const char *settings)
+{
+    dpbench(command, 120, "%s%s", base, settings);
+    if (command->exit_code != 0)
+        fail_msg("%s\nexit code %d: %s", settings, command->exit_code, command->err);
+}
+
+/* The data of two checkpoints; their headers tell the time. */
+static void expect_same_tensors(const char *a, const char *b, bool statistics)
+{
+    struct weights left, right;
+    weights_read(&left, a);
+    weights_read(&right, b);
+    assert_int_equal(left.n_tensors, right.n_tensors);
+    for (size_t i = 0; i < left.n_tensors; i++) {
+        const struct weight_tensor *x = &left.tensors[i], *y = &right.tensors[i];
+        if (!statistics && strstr(x->name, ".running_"))
+            continue;
+        if (memcmp(x->values, y->values, x->n_elements * (x->fp64 ? 8 : 4)) != 0)
+            fail_msg("%s and %s differ in %s", a, b, x->name);
+    }
+    weights_free(&left);
+    weights_free(&right);
+}
+
+static void expect_losses(const json_t *whole, size_t from, const json_t *part, double bound,
+                          const char *what)
+{
+    const json_t *a = json_at(whole, "loss"), *b = json_at(part, "loss");
+    assert_int_equal(json_array_size(a), from + json_array_size(b));
+    for (size_t i = 0; i < json_array_size(b); i++) {
+        double expected = json_number_value(json_array_get(a, from + i));
+        double found = json_number_value(json_array_get(b, i));
+        if (!(fabs(found - expected) <= bound * fabs(expected)))
+            fail_msg("%s: step %zu has loss %.17g, not %.17g", what, from + i, found, expected);
+    }
+}
+
+/* ---- the same setup ------------------------------------------------------------------------ */
+
+struct setup {
+    const char *name, *settings;
+    bool statistics; /* of one worker: equal bits; a mean over workers rounds */
+};
+
+static const struct setup setups[] = {
+    {"one worker, momentum", "comm.name=independent run.precision=fp64 device.name=reference",
+     true},
+    {"one worker, adagrad",
+     "comm.name=independent run.precision=fp64 device.name=reference optimizer.name=adagrad", true},
+    {"one worker, nesterov, accumulate",
+     "comm.name=independent run.precision=fp64 device.name=reference optimizer.nesterov=yes "
+     "run.accumulate=2",
+     true},
+    {"no optimizer state",
+     "comm.name=shm run.workers=2 run.precision=fp64 device.name=reference optimizer.momentum=0",
+     false},
+    {"shm", "comm.name=shm run.workers=2 run.precision=fp64 device.name=reference", false},
+    {"replicated", "comm.name=replicated run.workers=3 run.precision=fp64 device.name=reference",
+     false},
+    {"ps_cpu, shards in the workers",
+     "comm.name=ps_cpu run.workers=2 comm.bucket=1kB run.precision=fp64 device.name=reference",
+     false},
+    {"ps_cpu, 2 servers",
+     "comm.name=ps_cpu run.workers=2 run.servers=2 comm.bucket=1kB run.precision=fp64 "
+     "device.name=reference",
+     false},
+    {"cosine", /* by steps: its length is the whole training's */
+     "comm.name=independent run.precision=fp64 device.name=reference optimizer.schedule=cosine",
+     true},
+    {"sharded data",
+     "comm.name=shm run.workers=2 data.shard=yes run.precision=fp64 "
+     "device.name=reference",
+     false},
+};
+
+static const struct setup cpu_setups[] = {
+    {"cpu, fp32", "comm.name=shm run.workers=2 device.name=cpu", false},
+    {"cpu, bf16",
+     "comm.name=shm run.workers=2 device.name=cpu run.precision=bf16 comm.gradient=bf16", false},
+};
+
+static void test_same_setup(void **state)
+{
+    const struct setup *setup = *state;
+    struct command whole, part;
+    char settings[1024];
+    snprintf(settings, sizeof settings,
+             "%s run.steps=%d checkpoint.save=whole.safetensors checkpoint.at=%d,%d",
+             setup->settings, STEPS, STOP, STEPS);
+    run(&whole, settings);
+    snprintf(settings, sizeof settings,
+             "%s run.steps=%d checkpoint.load=whole-step%d.safetensors "
+             "checkpoint.save=part.safetensors",
+             setup->settings, STEPS - STOP, STOP);
+    run(&part, settings);
+    assert_int_equal(json_number_at(part.json, "timing.first_step"), STOP);
+    expect_losses(whole.json, STOP, part.json, 0.0, setup->name);
+    expect_same_tensors("whole.safetensors", "part.safetensors", setup->statistics);
+    expect_same_tensors("whole.safetensors", "whole-step9.safetensors", true);
+    command_free(&whole);
+    command_free(&part);
+}
+
+/* ---- other setups -------------------------------------------------------------------------- */
+
+struct change {
+    const char *name, *before, *after;
+    double bound;
+};
+
+#define FP64 "run.precision=fp64 device.name=reference "
+
+static const struct change changes[] = {
+    {"2 workers to 1", FP64 "comm.name=shm run.workers=2",
+     FP64 "comm.name=independent run.workers=1 run.accumulate=2", 1e-12},
+    {"1 worker to 3", FP64 "comm.name=independent run.accumulate=3",
+     FP64 "comm.name=replicated run.workers=3", 1e-12},
+    {"shm to servers", FP64 "comm.name=shm run.workers=2",
+     FP64 "comm.name=ps_cpu run.workers=2 run.servers=2 comm.bucket=1kB", 1e-12},
+    {"servers to shards", FP64 "comm.name=ps_cpu run.workers=2 run.servers=1",
+     FP64 "comm.name=ps_cpu run.workers=2 comm.bucket=2kB", 1e-12},
+    {"shards to replicas", FP64 "comm.name=ps_cpu run.workers=2 comm.bucket=1kB",
+     FP64 "comm.name=replicated run.workers=2", 1e-12},
+};
+
+static const struct change cpu_changes[] = {
+    {"reference in fp64 to cpu in fp32", FP64 "comm.name=shm run.workers=2",
+     "device.name=cpu comm.name=shm run.workers=2", 1e-4},
+    {"cpu in fp32 to reference in fp64", "device.name=cpu comm.name=shm run.workers=2",
+     FP64 "comm.name=shm run.workers=2", 1e-4},
+};
+
+static void test_other_setup(void **state)
+{
+    const struct change *change = *state;
+    struct command whole, part;
+    char settings[1024];
+    snprintf(settings, sizeof settings,
+             "%s run.steps=%d checkpoint.save=other.safetensors checkpoint.every=%d",
+             change->before, STEPS, STOP);
+    run(&whole, settings);
+    assert_int_equal(access("other-step8.safetensors", F_OK), 0);
+    snprintf(settings, sizeof settings, "%s run.steps=%d checkpoint.load=other-step%d.safetensors",
+             change->after, STEPS - STOP, STOP);
+    run(&part, settings);
+    expect_losses(whole.json, STOP, part.json, change->bound, change->name);
+    command_free(&whole);
+    command_free(&part);
+}
+
+/* ---- epochs, evaluations, another batch ---------------------------------------------------- */
+
+/* run.epochs counts those of the training, the schedule goes by them, evaluations go on. */
+static void test_epochs(void **state)
+{
+    (void)state;
+    static const char settings[] =
+        FP64 "comm.name=shm run.workers=2 run.epochs=3 optimizer.schedule=cosine eval.every=4 ";
+    struct command whole, part;
+    char line[1024];
+    snprintf(line, sizeof line, "%s checkpoint.save=e.safetensors checkpoint.at=8", settings);
+    run(&whole, line);
+    snprintf(line, sizeof line, "%s checkpoint.load=e-step8.safetensors", settings);
+    run(&part, line);
+    assert_int_equal(json_array_size(json_at(whole.json, "loss")), 18); /* 27 / 4 a epoch */
+    expect_losses(whole.json, 8, part.json, 0.0, "epochs");
+    const json_t *evals = json_at(part.json, "eval");
+    assert_int_equal(json_array_size(evals), 2);
+    assert_int_equal(json_number_at(part.json, "eval.0.step"), 12);
+    assert_int_equal(json_number_at(part.json, "eval.0.trained_samples"), 48);
+    assert_int_equal(json_number_at(part.json, "eval.0.epoch"), 2);
+    assert_true(json_number_at(whole.json, "eval.2.loss") !=
+                json_number_at(whole.json, "eval.3.loss"));
+    assert_true(
+        fabs(json_number_at(whole.json, "eval.2.loss") / json_number_at(part.json, "eval.0.loss") -
+             1) < 1e-12);
+    assert_true(json_number_at(part.json, "eval.0.trained_s") >
+                json_number_at(whole.json, "eval.0.trained_s"));
+    command_free(&part);
+    snprintf(line, sizeof line, "%s checkpoint.load=e-step8.safetensors run.batch=5", settings);
+    run(&part, line); /* 11 samples left of epoch 1, one step; 2 in the last */
+    assert_int_equal(json_array_size(json_at(part.json, "loss")), 3);
+    command_free(&part);
+    dpbench(&part, 60, "%s%s checkpoint.load=e.safetensors", base, settings);
+    assert_int_equal(part.exit_code, 2);
+    assert_non_null(strstr(part.err, "has gone through 3 epochs already, and run.epochs = 3"));
+    command_free(&part);
+    command_free(&whole);
+}
+
+/* ---- weights alone ------------------------------------------------------------------------- */
+
+static void test_weights_alone(void **state)
+{
+    (void)state;
+    struct command first, second;
+    run(&first, FP64 "comm.name=independent run.steps=3 checkpoint.save=w.safetensors");
+    command_free(&first);
+    run(&first, FP64 "comm.name=independent run.steps=2 optimizer.name=adagrad "
+                     "checkpoint.load=w.safetensors checkpoint.resume=no");
+    assert_int_equal(json_number_at(first.json, "timing.first_step"), 0);
+    run(&second, FP64 "comm.name=independent run.steps=2 optimizer.name=adagrad "
+                      "run.mode=forward checkpoint.load=w.safetensors");
+    /* The same first batch, but for the statistics: both begin at the begin of the data. */
+    assert_int_equal(json_number_at(second.json, "timing.first_step"), 0);
+    command_free(&first);
+    command_free(&second);
+}
+
+/* ---- refusals ------------------------------------------------------------------------------ */
+
+struct refusal {
+    const char *settings, *message;
+    int exit_code;
+};
+
+static const struct refusal refusals[] = {
+    {"checkpoint.at=3", "command line: checkpoint.at without checkpoint.save", 2},
+    {"checkpoint.every=3", "command line: checkpoint.every without checkpoint.save", 2},
+    {"checkpoint.save=x checkpoint.at=3,2", "'3,2' is not a rising list of steps", 2},
+    {"checkpoint.save=x checkpoint.at=-3", "is not a rising list of steps", 2},
+    {"checkpoint.save=x checkpoint.at=3,", "is not a rising list of steps", 2},
+    {"checkpoint.save=x checkpoint.at=99999999999999999999", "is not a rising list of steps", 2},
+    {"checkpoint.save=gone/x.safetensors",
+     "command line: checkpoint.save = gone/x.safetensors: gone cannot be written to: No such file",
+     2},
+    {"checkpoint.load=gone.safetensors", "gone.safetensors: the checkpoint cannot be read", 2},
+    {"checkpoint.load=w.safetensors optimizer.name=adagrad",
+     "it had another optimizer. Take that one, or only the weights: checkpoint.resume=no", 2},
+    {"checkpoint.load=w.safetensors model.name=mlp",
+     "tensor 'fc1.weight' has shape [11,90], the model's has", 2},
+    {"checkpoint.load=w.safetensors data.samples=4 run.batch=1",
+     "has taken 6 samples of its epoch, but data 'synthetic' has 4 only", 2},
+    {"eval.target=0.5", "eval.target is looked at after each evaluation: give eval.every", 2},
+    {"eval.require_target=yes", "eval.require_target without eval.target", 2},
+};
+
+static void test_refused(void **state)
+{
+    const struct refusal *refusal = *state;
+    struct command command;
+    dpbench(&command, 60, "%s" FP64 "comm.name=independent run.steps=3 %s", base,
+            refusal->settings);
+    if (command.exit_code != refusal->exit_code || !strstr(command.err, refusal->message))
+        fail_msg("%s: exit code %d, not %d with '%s': %s", refusal->settings, command.exit_code,
+                 refusal->exit_code, refusal->message, command.err);
+    command_free(&command);
+    dpbench(&command, 60,
+            "check -c empty.ini run.results=results " FP64
+            "data.name=synthetic data.samples=27 run.batch=2 "
+            "model.name=tiny run.steps=3 %s",
+            refusal->settings);
+    assert_int_equal(command.exit_code, refusal->exit_code);
+    command_free(&command);
+}
+
+/* ---- target -------------------------------------------------------------------------------- */
+
+static const char easy[] =
+    FP64 "comm.name=shm run.workers=2 data.samples=64 data.test_samples=64 model.nclass=2 "
+         "run.batch=8 run.steps=400 eval.every=5 optimizer.learning_rate=0.02 ";
+
+static double accuracy_at(const json_t *result, size_t i)
+{
+    char path[48];
+    snprintf(path, sizeof path, "eval.%zu.accuracy", i);
+    return json_number_at(result, path);
+}
+
+static void test_target(void **state)
+{
+    (void)state;
+    struct command last, median, missed;
+    dpbench(&last, 120, "%s%s eval.target=0.93", base, easy);
+    assert_int_equal(last.exit_code, 0);
+    size_t n = json_array_size(json_at(last.json, "eval"));
+    assert_true(n > 0 && n < 80);
+    for (size_t i = 0; i + 1 < n; i++)
+        assert_true(accuracy_at(last.json, i) < 0.93);
+    assert_true(accuracy_at(last.json, n - 1) >= 0.93);
+    assert_true(json_is_true(json_at(last.json, "target.met")));
+    assert_true(json_number_at(last.json, "target.at.step") == 5.0 * (double)n);
+    assert_true(json_number_at(last.json, "target.at.trained_samples") == 80.0 * (double)n);
+    assert_true(json_number_at(last.json, "target.at.trained_s") > 0);
+    assert_in_range(json_array_size(json_at(last.json, "loss")), 5 * n + 1, 5 * n + 4);
+
+    dpbench(&median, 120, "%s%s eval.target=0.93 eval.criterion=median5", base, easy);
+    assert_int_equal(median.exit_code, 0);
+    size_t m = json_array_size(json_at(median.json, "eval"));
+    int above = 0;
+    for (size_t i = m - 5; i < m; i++)
+        above += accuracy_at(median.json, i) >= 0.93;
+    assert_true(m >= 5 && m >= n && above >= 3);
+    above = 0;
+    for (size_t i = m < 6 ? m : m - 6; i + 1 < m; i++)
+        above += accuracy_at(median.json, i) >= 0.93;
+    assert_true(above < 3); /* not one evaluation earlier */
+
+    dpbench(&missed, 120, "%s%s run.steps=6 eval.target=1 eval.require_target=yes", base, easy);
+    assert_int_equal(missed.exit_code, 4);
+    assert_true(json_is_false(json_at(missed.json, "target.met")));
+    assert_string_equal(json_text_at(missed.json, "status"), "failed");
+    assert_non_null(strstr(json_text_at(missed.json, "error"), "did not reach eval.target = 1"));
+    command_free(&last);
+    command_free(&median);
+    command_free(&missed);
+}
+
+static int setup(void **state)
+{
+    int code = sandbox_setup(state);
+    sandbox_write("empty.ini", "%s", "");
+    return code;
+}
+
+int main(void)
+{
+    for (size_t i = 0; i < sizeof setups / sizeof *setups; i++)
+        add_case(test_same_setup, &setups[i], "same setup: %s", setups[i].name);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
+        add_case(test_other_setup, &changes[i], "other setup: %s", changes[i].name);
+    if (have_cpu_device()) {
+        for (size_t i = 0; i < sizeof cpu_setups / sizeof *cpu_setups; i++)
+            add_case(test_same_setup, &cpu_setups[i], "same setup: %s", cpu_setups[i].name);
+        for (size_t i = 0; i < sizeof cpu_changes / sizeof *cpu_changes; i++)
+            add_case(test_other_setup, &cpu_changes[i], "other setup: %s", cpu_changes[i].name);
+    }
+    add_case(test_epochs, NULL, "epochs, schedule and evaluations go on");
+    add_case(test_weights_alone, NULL, "weights alone");
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
+        add_case(test_refused, &refusals[i], "refused: %s", refusals[i].settings);
+    add_case(test_target, NULL, "a target ends the training");
+    return run_cases("continue", setup, sandbox_teardown);
+}
