@@ -81,7 +81,9 @@ static dpb_status measure_window(struct dpb_loader *loader, struct dpb_feed *fee
     timed.counts.bytes_read = after.bytes_read - before.bytes_read;
     timed.counts.bytes_decoded = after.bytes_decoded - before.bytes_decoded;
     timed.counts.skipped = after.skipped - before.skipped;
-    loader->step += (warm.batches + timed.batches + x->accumulate - 1) / x->accumulate;
+    loader->place = dpb_feed_progress(
+        feed,
+        loader->place.step + (warm.batches + timed.batches + x->accumulate - 1) / x->accumulate);
     *window = timed;
     return DPB_OK;
 }
@@ -103,7 +105,7 @@ static dpb_status measure_point(struct dpb_loader *loader, struct dpb_loader_poi
                                        .shuffle = x->settings.data.shuffle,
                                        .sharded = x->settings.data.shard,
                                        .seed = (uint64_t)x->settings.run.seed,
-                                       .first_step = loader->step};
+                                       .start = loader->place};
     struct dpb_feed *feed;
     DPB_TRY(dpb_feed_create(&args, &feed));
     dpb_status status =

@@ -28,7 +28,7 @@ struct dpb_loader_point {
 struct dpb_loader {
     const struct dpb_experiment *experiment; /* built as rank 0; @borrowed */
     const volatile sig_atomic_t *stop;       /* not 0: end soon, with DPB_INTERRUPTED */
-    uint64_t step; /* where the next window goes on, so that it meets other samples; from 0 */
+    struct dpb_progress place; /* where the next window goes on, so that it meets other samples */
     uint32_t n_points;
     struct dpb_loader_point points[DPB_LOADER_POINTS];
 };
