@@ -4,9 +4,10 @@
 #   make           builds build/dpbench and its plugins, which run from there
 #   make run       deps, build, quickstart
 #   make check     all tests that fit in 10 minutes
+#   make install   to PREFIX (/usr/local), under DESTDIR; make uninstall takes it away again
 #
 # Variables: V=1 (show commands), DEPS=no (install nothing), WHEELS=DIR (oneDNN's wheels offline),
-# CPU=auto|yes|no (the oneDNN device), BUILD=DIR, PREFIX, DESTDIR.
+# CPU=auto|yes|no (the oneDNN device), BUILD=DIR, PREFIX=DIR, DESTDIR=DIR.
 
 BUILD   ?= build
 CC      ?= gcc
@@ -101,7 +102,7 @@ clean:
 
 help:
 	@sed -n '/^$$/q; s/^# \{0,1\}//p' Makefile
-	@echo "Targets: all run deps check check-unit check-NAME check-long mutants asan ubsan clean"
+	@echo "Targets: all run deps install uninstall check check-unit check-NAME check-install check-long mutants asan ubsan clean"
 
 include $(filter-out mk/onednn.mk,$(sort $(wildcard mk/*.mk)))
 

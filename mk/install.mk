@@ -1,0 +1,48 @@
+# Installing what has been built: nothing is compiled, nothing is taken but what the build names. The
+# program looks for plugins in ../lib/dpbench and they for libraries beside them ($ORIGIN), so the tree
+# may be moved.
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+INSTALL_ROOT = $(DESTDIR)$(PREFIX)
+
+INSTALL_DIRS := bin lib/dpbench include/dpbench share/dpbench/conf share/doc/dpbench \
+	share/doc/dpbench/docs
+IN_bin                    := $(BUILD)/dpbench
+IN_lib/dpbench            := $(PLUGINS)
+IN_include/dpbench        := $(sort $(wildcard core/include/dpbench/*.h))
+IN_share/dpbench/conf     := $(sort $(wildcard conf/*.ini))
+IN_share/doc/dpbench      := README.md CONTRIBUTING.md LICENSE
+IN_share/doc/dpbench/docs := $(sort $(wildcard docs/*.md))
+
+# A library that we bring, and its licence.
+ifeq ($(HAVE_CPU),yes)
+ifneq ($(ONEDNN_BRING),)
+INSTALL_DIRS += share/doc/dpbench/onednn
+IN_lib/dpbench += $(ONEDNN_BRING)
+IN_share/doc/dpbench/onednn := $(sort $(wildcard $(ONEDNN)/share/doc/onednn/*))
+endif
+endif
+
+# $(call install_into,DIRECTORY): its files
+install_into = install -d '$(INSTALL_ROOT)/$(1)' && install -m $(if $(filter bin,$(1)),755,644) $(IN_$(1)) '$(INSTALL_ROOT)/$(1)'
+define newline
+
+
+endef
+
+.PHONY: install uninstall
+install: $(BUILD)/dpbench plugins
+	$(foreach d,$(INSTALL_DIRS),$(Q)$(call install_into,$(d))$(newline)	)
+	$(Q)install -d '$(INSTALL_ROOT)/lib/pkgconfig'
+	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$(cat VERSION)|" mk/dpbench.pc.in | \
+		install -m 644 /dev/stdin '$(INSTALL_ROOT)/lib/pkgconfig/dpbench.pc'
+	@echo "installed $(INSTALL_ROOT)/bin/dpbench"
+
+# Directories that are dpbench's alone go when nobody else has left anything in them.
+uninstall:
+	$(Q)rm -f '$(INSTALL_ROOT)/lib/pkgconfig/dpbench.pc' \
+		$(foreach d,$(INSTALL_DIRS),$(foreach f,$(IN_$(d)),'$(INSTALL_ROOT)/$(d)/$(notdir $(f))'))
+	$(Q)find $(foreach d,lib include share share/doc,'$(INSTALL_ROOT)/$(d)/dpbench') \
+		-depth -type d -empty -delete 2>/dev/null || true
+	@echo "uninstalled $(INSTALL_ROOT)/bin/dpbench"
