@@ -1,5 +1,6 @@
 # Tests. A unit test is tests/unit/test_NAME.c, a system test (which runs dpbench itself) is
-# tests/system/test_NAME.c; both are cmocka programs. tests/plugins/KIND_NAME.c are plugins that only
+# tests/system/test_NAME.c; both are cmocka programs. A script that counts
+# may be one, too: tests/system/NAME.sh. tests/plugins/KIND_NAME.c are plugins that only
 # tests use: $(BUILD)/tests/plugins/KIND_NAME.so. tests/preload/NAME.c are for LD_PRELOAD.
 
 TEST_CFLAGS := $(COMMON) -Icore/include -Icore -Iplugins -I. -Itests -Itests/unit
@@ -7,6 +8,7 @@ TEST_LIBS   := -lcmocka $(CORE_LIBS)
 
 UNIT_TESTS   := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/unit/test_*.c)))
 SYSTEM_TESTS := $(patsubst tests/system/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/system/test_*.c)))
+SYSTEM_SCRIPTS := $(sort $(wildcard tests/system/*.sh))
 LONG_TESTS   := $(patsubst tests/long/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/long/test_*.c)))
 TEST_LIB_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/lib/*.c))
 TEST_PLUGINS := $(patsubst tests/plugins/%.c,$(BUILD)/tests/plugins/%.so,$(wildcard tests/plugins/*.c))
@@ -19,15 +21,15 @@ ifneq ($(HAVE_CPU),yes)
 UNIT_TESTS := $(filter-out $(CPU_TESTS),$(UNIT_TESTS))
 endif
 
-.PHONY: tests check check-unit check-untimed check-leaks check-long mutants asan ubsan
+.PHONY: tests check check-unit check-untimed check-leaks check-install check-long mutants asan ubsan
 tests: all $(UNIT_TESTS) $(SYSTEM_TESTS) $(LONG_TESTS) $(TEST_PLUGINS) $(TEST_PRELOADS)
 
 check: tests
-	$(Q)BUILD=$(BUILD) tools/run-tests $(UNIT_TESTS) tests/system/layers.sh $(SYSTEM_TESTS)
+	$(Q)BUILD=$(BUILD) tools/run-tests $(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS)
 # What a sanitizer slows down is no test of times, nor of two epochs' learning.
 TIMED_TESTS := $(addprefix $(BUILD)/tests/test_,measuring overlap learning)
 check-untimed: tests
-	$(Q)BUILD=$(BUILD) tools/run-tests tests/system/layers.sh \
+	$(Q)BUILD=$(BUILD) tools/run-tests $(SYSTEM_SCRIPTS) \
 		$(filter-out $(TIMED_TESTS),$(SYSTEM_TESTS))
 check-leaks: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(filter-out $(CPU_TESTS),$(UNIT_TESTS))
@@ -36,6 +38,10 @@ check-unit: tests
 # One test program: make check-feed
 check-%: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(BUILD)/tests/test_$*
+
+# The documents' commands on a bare Debian that is made for it (as root or by sudo), with dpbench installed.
+check-install: all
+	$(Q)BUILD=$(BUILD) TEST_TIMEOUT_S=1800 tools/run-tests tests/install/bare-root
 
 # What takes longer than `make check` may: other strategies' accuracy, PyTorch in its own venv.
 check-long: tests

@@ -1,0 +1,63 @@
+#!/bin/sh
+# `make install` and `make uninstall`, and what an author of plugins does with the result: the commands of
+# docs/writing-plugins.md as they are written, on a copy that is installed into a directory of its own.
+# tests/install/bare-root does the same on a system that has nothing else. Run from the top of the tree.
+set -u
+build=${DPB_BUILD:-build}
+passed=0 failed=0 work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM
+root=$PWD prefix=$work/usr
+
+verdict() { # STATUS TEXT: counts; on failure shows $work/log
+    if [ "$1" -eq 0 ]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "$2:"
+        tail -n 30 "$work/log" | sed 's/^/    /'
+    fi
+}
+
+# The environment holds the installed program, the compiler, and nothing of the tree.
+outside() {
+    mkdir -p "$work/outside" && cd "$work/outside" &&
+        env -i HOME="$work/outside" TMPDIR="$work" LC_ALL=C ASAN_OPTIONS="${ASAN_OPTIONS:-}" \
+            UBSAN_OPTIONS="${UBSAN_OPTIONS:-}" LSAN_OPTIONS="${LSAN_OPTIONS:-}" \
+            PATH="$prefix/bin:/usr/bin:/bin" PKG_CONFIG_PATH="$prefix/lib/pkgconfig" "$@"
+}
+
+make install BUILD="$build" PREFIX="$prefix" DESTDIR= V=0 >"$work/log" 2>&1
+verdict $? "make install"
+! grep -E '^  (CC|LD|AR) ' "$work/log" >/dev/null
+verdict $? "make install built something"
+
+(outside dpbench plugins --json) >"$work/log" 2>&1 &&
+    ! grep -E "\"usable\": false|\"path\": \"(/[^\"]*)?$build/plugins" "$work/log" >/dev/null &&
+    [ "$(grep -c '"usable": true' "$work/log")" -ge "$(find "$prefix/lib/dpbench" -name '*_*.so' | wc -l)" ]
+verdict $? "what is installed can be used"
+
+(for conf in "$prefix"/share/dpbench/conf/*.ini; do
+    outside dpbench check -c "$conf" || exit 1
+    cd "$root" || exit 1
+done) >"$work/log" 2>&1
+verdict $? "the installed experiments can be run"
+
+# What it counts is counted here.
+(outside "$root/tests/document/run" "$prefix/share/doc/dpbench/docs/writing-plugins.md") >"$work/log" 2>&1
+[ $? -eq 0 ] || sed 's/^/    /' "$work/log"
+counted=$(tail -n 1 "$work/log")
+n=${counted%% passed*}
+passed=$((passed + ${n:-0}))
+case $counted in *" passed, 0 failed, 0 skipped") ;; *) failed=$((failed + 1)) ;; esac
+
+# A file of somebody else's stays.
+touch "$prefix/lib/dpbench/comm_mine.so"
+make uninstall BUILD="$build" PREFIX="$prefix" DESTDIR= V=0 >"$work/log" 2>&1
+verdict $? "make uninstall"
+(cd "$prefix" && find . ! -type d -o -name dpbench) | sort >"$work/log"
+[ "$(tr '\n' ' ' <"$work/log")" = "./lib/dpbench ./lib/dpbench/comm_mine.so " ]
+verdict $? "make uninstall left"
+
+echo "$passed passed, $failed failed, 0 skipped"
+[ "$failed" -eq 0 ]

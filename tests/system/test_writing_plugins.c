@@ -1,0 +1,346 @@
+/*
+ * test_writing_plugins.c - plugins from outside the tree, those of docs/writing-plugins.md: built from
+ * the public headers alone, by no more than a compiler, they load, train and change what is
+ * computed. One that does not fit is refused.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/command.h"
+#include "lib/sandbox.h"
+
+#define BUILD_PLUGIN "cc -std=c11 -Wall -Wextra -Werror -shared -fPIC -Iinclude"
+
+static const double deadline_s = 60.0;
+/* The document's plugins: files KIND_NAME.c. */
+static const struct own {
+    const char *kind, *name;
+} own[] = {{"model", "perceptron"}, {"data", "csv"}, {"device", "one_layer"}, {"comm", "sum_all"}};
+enum { KINDS = sizeof own / sizeof *own };
+
+/* ---- files and compiling ------------------------------------------------------------------- */
+
+static char *read_text(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    size_t n = 0, capacity = 1 << 20;
+    char *text = calloc(1, capacity);
+    if (!file || !text)
+        fail_msg("%s cannot be read", path);
+    n = fread(text, 1, capacity - 1, file);
+    fclose(file);
+    assert_true(n < capacity - 1);
+    return text;
+}
+
+/* `text` with the first `from` replaced. @owned. */
+static char *replaced(const char *text, const char *from, const char *to)
+{
+    char *result;
+    const char *at = strstr(text, from);
+    if (!at)
+        fail_msg("'%s' is not in the file", from);
+    assert_true(asprintf(&result, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from)) > 0);
+    return result;
+}
+
+static void shell(struct command *command, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void shell(struct command *command, const char *format, ...)
+{
+    char line[2048];
+    va_list list;
+    va_start(list, format);
+    assert_true(vsnprintf(line, sizeof line, format, list) < (int)sizeof line);
+    va_end(list);
+    command_run(command, deadline_s, (const char *const[]){"/bin/sh", "-c", line, NULL}, NULL);
+}
+
+/* DIRECTORY/KIND_NAME.so, without a word of the compiler's. */
+static void build_plugin(const struct own *plugin, const char *directory, const char *flags)
+{
+    struct command command;
+    shell(&command, BUILD_PLUGIN " %s -o %s/%s_%s.so %s_%s.c -lm", flags, directory, plugin->kind,
+          plugin->name, plugin->kind, plugin->name);
+    if (command.exit_code != 0 || command.out[0] || command.err[0])
+        fail_msg("%s_%s.c: exit %d\n%s%s", plugin->kind, plugin->name, command.exit_code,
+                 command.out, command.err);
+    command_free(&command);
+}
+
+/* Rows for data csv: 4 x 4 pixels, of which one row is brighter; the class is the row's number plus
+ * `shift`. Three lines of four are training samples. */
+static void write_rows(const char *path, unsigned shift)
+{
+    FILE *file = fopen(path, "w");
+    uint32_t random = 1;
+    assert_non_null(file);
+    for (unsigned line = 0; line < 128; line++) {
+        unsigned row = line % 3;
+        fprintf(file, "%u", (row + shift) % 3);
+        for (unsigned p = 0; p < 16; p++) {
+            random = random * 1664525u + 1013904223u;
+            fprintf(file, ",%.3f", (random >> 8) / 16777216.0 - 0.5 + (p / 4 == row));
+        }
+        fputc('\n', file);
+    }
+    assert_int_equal(fclose(file), 0);
+}
+
+/* The headers and the document's files lie here, and nothing else of dpbench. */
+static int set_up(void **state)
+{
+    char *root = realpath(".", NULL);
+    int result = sandbox_setup(state);
+    struct command command;
+    shell(&command,
+          "mkdir include && cp -R '%s/core/include/dpbench' include/ && "
+          "'%s/tests/document/run' '%s/docs/writing-plugins.md' files",
+          root, root, root);
+    if (command.exit_code != 0)
+        fail_msg("exit %d\n%s%s", command.exit_code, command.out, command.err);
+    command_free(&command);
+    free(root);
+    for (size_t i = 0; i < KINDS; i++)
+        build_plugin(&own[i], ".", "");
+    setenv("DPBENCH_PLUGIN_PATH", ".", 1);
+    write_rows("rows.csv", 0);
+    write_rows("shifted.csv", 1);
+    sandbox_write("base.ini", "[run]\nresults =\nsteps = 8\nwarmup_steps = 1\nsteady_limit_s = 0\n"
+                              "batch = 8\nprecision = fp64\n"
+                              "[model]\nname = perceptron\n[data]\nname = csv\npath = rows.csv\n"
+                              "[device]\nname = reference\nthreads = 1\n"
+                              "[optimizer]\nlearning_rate = 0.02\n[eval]\nfinal = yes\n");
+    return result;
+}
+
+/* ---- runs ---------------------------------------------------------------------------------- */
+
+static void train(struct command *command, const char *arguments)
+{
+    dpbench(command, deadline_s, "-c base.ini --json %s", arguments);
+    if (command->exit_code != 0 || !command->json)
+        fail_msg("%s: exit %d: %s", arguments, command->exit_code, command->err);
+}
+
+static void expect_refused(const char *arguments, const char *const *words)
+{
+    struct command command;
+    dpbench(&command, deadline_s, "-c base.ini %s", arguments);
+    if (command.exit_code != 2)
+        fail_msg("%s: exit %d: %s", arguments, command.exit_code, command.err);
+    for (; *words; words++)
+        if (!strstr(command.err, *words))
+            fail_msg("%s: '%s' is not in '%s'", arguments, *words, command.err);
+    command_free(&command);
+}
+
+static double loss_at(const struct command *command, size_t step)
+{
+    return json_number_value(json_array_get(json_at(command->json, "loss"), step));
+}
+
+/* Whether the losses of all steps agree, but for the order of sums. */
+static bool same_losses(const struct command *a, const struct command *b)
+{
+    size_t n = json_array_size(json_at(a->json, "loss"));
+    assert_int_equal(n, 9);
+    for (size_t step = 0; step < n; step++)
+        if (!(fabs(loss_at(a, step) - loss_at(b, step)) <= 1e-12 * fabs(loss_at(a, step))))
+            return false;
+    return true;
+}
+
+/* ---- tests --------------------------------------------------------------------------------- */
+
+static void test_listed(void **state)
+{
+    struct command command;
+    size_t n = 0, i;
+    const json_t *row;
+    (void)state;
+    dpbench(&command, deadline_s, "plugins --json");
+    json_array_foreach(json_at(command.json, "plugins"), i, row)
+    {
+        for (size_t k = 0; k < KINDS; k++) {
+            if (strcmp(json_text_at(row, "name"), own[k].name) != 0)
+                continue;
+            assert_true(json_is_true(json_at(row, "usable")));
+            assert_string_equal(json_text_at(row, "kind"), own[k].kind);
+            n++;
+        }
+    }
+    assert_int_equal(n, KINDS);
+    command_free(&command);
+}
+
+/* All four at once, with any number of workers, are the training that the real ones do. */
+static void test_all_train(void **state)
+{
+    (void)state;
+    for (int workers = 1; workers <= 4; workers++) {
+        struct command own_run, real;
+        char arguments[256];
+        snprintf(arguments, sizeof arguments,
+                 "run.workers=%d run.batch=6 run.prove=yes comm.bucket=64 comm.name=sum_all "
+                 "device.name=one_layer",
+                 workers);
+        train(&own_run, arguments);
+        snprintf(arguments, sizeof arguments, "run.workers=%d run.batch=6 comm.name=shm", workers);
+        train(&real, arguments);
+        assert_true(same_losses(&own_run, &real));
+        assert_true(loss_at(&own_run, 8) < loss_at(&own_run, 0));
+        assert_string_equal(json_text_at(own_run.json, "strategy.consistency"), "synchronous");
+        assert_string_equal(json_text_at(own_run.json, "verification.pattern"), "pass");
+        assert_string_equal(json_text_at(own_run.json, "verification.exchange"), "pass");
+        assert_string_equal(json_text_at(own_run.json, "verification.replicas"), "pass");
+        assert_int_equal(json_number_at(own_run.json, "model.parameters"), 16 * 3 + 3);
+        assert_int_equal(json_number_at(own_run.json, "model.macs_per_sample"), 16 * 3);
+        /* Every worker reads the others' gradients: 48 weights, 3 biases and what aligns them. */
+        assert_int_equal(json_number_at(own_run.json, "comm.bytes_per_step"),
+                         workers * (workers - 1) * 64 * 8);
+        command_free(&own_run);
+        command_free(&real);
+    }
+}
+
+static void test_change_what_is_computed(void **state)
+{
+    struct command plain, shifted, hidden;
+    (void)state;
+    train(&plain, "");
+    train(&shifted, "data.path=shifted.csv");
+    train(&hidden, "model.hidden=5");
+    assert_false(same_losses(&plain, &shifted));
+    assert_false(same_losses(&plain, &hidden));
+    assert_int_equal(json_number_at(hidden.json, "model.parameters"), 16 * 5 + 5 + 5 * 3 + 3);
+    assert_int_equal(json_number_at(plain.json, "eval.0.samples"), 32);
+    assert_string_equal(json_text_at(hidden.json, "config.model.hidden.origin"), "command line");
+    assert_string_equal(json_text_at(plain.json, "config.model.hidden.origin"), "default");
+    command_free(&plain);
+    command_free(&shifted);
+    command_free(&hidden);
+}
+
+/* A model that takes images of one size only. */
+static void test_fixed_image(void **state)
+{
+    static const struct own fixed = {"model", "fixed"};
+    char *any = read_text("model_perceptron.c");
+    char *named = replaced(any, ".name = \"perceptron\"", ".name = \"fixed\"");
+    char *text = replaced(named, "any_image = true", "any_image = false");
+    (void)state;
+    write_file("model_fixed.c", text, strlen(text));
+    build_plugin(&fixed, ".", "");
+    expect_refused(
+        "model.name=fixed model.image=5",
+        (const char *const[]){"takes images of 28 x 28 only", "leave model.image out", NULL});
+    free(any);
+    free(named);
+    free(text);
+}
+
+static void test_refuse_what_they_cannot(void **state)
+{
+    (void)state;
+    sandbox_write("word.csv", "1,2,3,4,5\n0,1,2,x,4\n");
+    expect_refused("device.name=one_layer model.hidden=5",
+                   (const char *const[]){"device 'one_layer' computes one dense layer",
+                                         "model 'perceptron'", "device.name = reference", NULL});
+    expect_refused("device.name=one_layer run.precision=fp32",
+                   (const char *const[]){"'one_layer' does not compute in fp32", "fp64", NULL});
+    expect_refused("model.hidden=-1", (const char *const[]){"model.hidden", "0 to 4096", NULL});
+    expect_refused("model.nclass=4",
+                   (const char *const[]){"model.nclass = 4, but data 'csv' has 3", NULL});
+    expect_refused("data.side=2 data.path=word.csv",
+                   (const char *const[]){"word.csv:2:", "number 3", "data.side", NULL});
+    expect_refused("data.side=3", (const char *const[]){"rows.csv:1:", "more than 9", NULL});
+    expect_refused("data.path=none.csv", (const char *const[]){"none.csv", "No such file", NULL});
+    expect_refused("comm.name=sum_all run.servers=1 run.workers=2",
+                   (const char *const[]){"comm 'sum_all' has no servers", NULL});
+}
+
+/* ---- plugins that do not fit --------------------------------------------------------------- */
+
+/* A plugin or a header with one thing changed gives a plugin that is refused by what it is. */
+static const struct misfit {
+    size_t plugin;    /* of own */
+    const char *file; /* what is changed; NULL: the plugin's */
+    const char *from, *to;
+    const char *words[3];
+} misfits[] = {
+    {0, NULL, ".build = build,", "", {"hook build", "'perceptron'", "missing"}},
+    {1, NULL, ".fetch = fetch,", "", {"hook fetch", "'csv'", "missing"}},
+    {2, NULL, ".forward = forward,", "", {"hook forward", "'one_layer'", "missing"}},
+    {3, NULL, ".end = end,", "", {"hook end", "'sum_all'", "missing"}},
+    {3, NULL, "HEAD(COMM", "HEAD(DATA", {"kind is 1 (data)", "3 (comm)"}},
+    {0,
+     "include/dpbench/plugin.h",
+     "ABI_MAJOR 1",
+     "ABI_MAJOR 2",
+     {"abi_major is 2, here it is 1", "rebuild"}},
+    {1,
+     "include/dpbench/plugin.h",
+     "0x3147554c50425044",
+     "0x3147554c50425045",
+     {"magic is 0x3147554c50425045", "no dpbench plugin"}},
+    {2,
+     "include/dpbench/plugin.h",
+     "const char *const *thread_variables;",
+     "const char *const *thread_variables; int more[4];",
+     {"struct_size is ", "here it is ", "rebuild"}},
+    {3,
+     "include/dpbench/comm.h",
+     "dpb_status (*serve)(void *comm);",
+     "dpb_status (*serve)(void *comm); void (*more)(void);",
+     {"ops_size is ", "here it is ", "rebuild"}},
+};
+
+static void test_misfits_are_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir("misfit", 0777), 0);
+    setenv("DPBENCH_PLUGIN_PATH", "misfit:.", 1);
+    for (size_t i = 0; i < sizeof misfits / sizeof *misfits; i++) {
+        const struct misfit *m = &misfits[i];
+        const struct own *plugin = &own[m->plugin];
+        char source[64], line[64];
+        snprintf(source, sizeof source, "%s_%s.c", plugin->kind, plugin->name);
+        const char *file = m->file ? m->file : source;
+        char *good = read_text(file), *bad = replaced(good, m->from, m->to);
+        write_file(file, bad, strlen(bad));
+        build_plugin(plugin, "misfit", "-Wno-unused-function");
+        write_file(file, good, strlen(good));
+        snprintf(line, sizeof line, "misfit/%s_%s.so: ", plugin->kind, plugin->name);
+        expect_refused("comm.name=sum_all device.name=one_layer",
+                       (const char *const[]){line, m->words[0], m->words[1], m->words[2], NULL});
+        line[strlen(line) - 2] = '\0';
+        unlink(line);
+        free(good);
+        free(bad);
+    }
+    setenv("DPBENCH_PLUGIN_PATH", ".", 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_listed),
+        cmocka_unit_test(test_all_train),
+        cmocka_unit_test(test_change_what_is_computed),
+        cmocka_unit_test(test_fixed_image),
+        cmocka_unit_test(test_refuse_what_they_cannot),
+        cmocka_unit_test(test_misfits_are_refused),
+    };
+    return cmocka_run_group_tests(tests, set_up, sandbox_teardown);
+}
