@@ -7,11 +7,13 @@
 #   make install   to PREFIX (/usr/local), under DESTDIR; make uninstall takes it away again
 #
 # Variables: V=1 (show commands), DEPS=no (install nothing), WHEELS=DIR (oneDNN's wheels offline),
-# CPU=auto|yes|no (the oneDNN device), BUILD=DIR, PREFIX=DIR, DESTDIR=DIR.
+# CPU=auto|yes|no (the oneDNN device), JPEG=auto|yes|no (data image_folder), BUILD=DIR, PREFIX=DIR,
+# DESTDIR=DIR.
 
 BUILD   ?= build
 CC      ?= gcc
 CPU     ?= auto
+JPEG    ?= auto
 V       ?= 0
 MAKEFLAGS += --no-print-directory
 Q       := $(if $(filter 1,$(V)),,@)
@@ -42,11 +44,14 @@ plugin_names = $(sort $(basename $(notdir $(wildcard plugins/$(1)/*.c))) \
 plugin_src   = $(wildcard plugins/$(1)/$(2).c plugins/$(1)/$(2)/*.c)
 
 ONEDNN     := $(BUILD)/deps/onednn
-include mk/onednn.mk
+include mk/onednn.mk mk/jpeg.mk
 
 SKIPPED    :=
 ifneq ($(HAVE_CPU),yes)
 SKIPPED    += devices/cpu
+endif
+ifneq ($(HAVE_JPEG),yes)
+SKIPPED    += data/image_folder
 endif
 
 # Code that several plugins of a kind share is linked into each.
@@ -62,7 +67,7 @@ $(foreach k,$(KINDS),$(foreach n,$(call plugin_names,$(k)),$(eval $(call plugin_
 
 .PHONY: all core plugins run help clean
 all: $(BUILD)/dpbench plugins
-	$(Q)tools/summary $(BUILD) "$(HAVE_CPU)" "$(CPU_REASON)"
+	$(Q)tools/summary $(BUILD) "$(HAVE_CPU)" "$(CPU_REASON)" "$(JPEG_REASON)"
 core: $(BUILD)/dpbench
 plugins: $(PLUGINS)
 
@@ -91,6 +96,7 @@ $(BUILD)/obj/plugins/%.o: plugins/%.c
 
 # Arithmetic that the compiler should vectorise, and code for one instruction set, by file.
 $(BUILD)/obj/core/base/vec.o $(BUILD)/obj/core/train/optimizer.o: CFLAGS += -O3
+$(BUILD)/obj/plugins/data/image_folder/resize.o: CFLAGS += -O3
 
 # Two commands do all the set-up: this is one. A second make looks again at what deps brought.
 run: deps
@@ -104,6 +110,6 @@ help:
 	@sed -n '/^$$/q; s/^# \{0,1\}//p' Makefile
 	@echo "Targets: all run deps install uninstall check check-unit check-NAME check-install check-long mutants asan ubsan clean"
 
-include $(filter-out mk/onednn.mk,$(sort $(wildcard mk/*.mk)))
+include $(filter-out mk/onednn.mk mk/jpeg.mk,$(sort $(wildcard mk/*.mk)))
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

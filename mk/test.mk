@@ -20,6 +20,14 @@ CPU_TESTS    := $(filter $(BUILD)/tests/test_cpu%,$(UNIT_TESTS))
 ifneq ($(HAVE_CPU),yes)
 UNIT_TESTS := $(filter-out $(CPU_TESTS),$(UNIT_TESTS))
 endif
+# These write their images by libjpeg.
+IMAGE_TESTS := $(addprefix $(BUILD)/tests/test_image_,folder damage training)
+ifeq ($(HAVE_JPEG),yes)
+$(IMAGE_TESTS): TEST_LIBS += $(JPEG_LIBS)
+else
+UNIT_TESTS   := $(filter-out $(IMAGE_TESTS),$(UNIT_TESTS))
+SYSTEM_TESTS := $(filter-out $(IMAGE_TESTS),$(SYSTEM_TESTS))
+endif
 
 .PHONY: tests check check-unit check-untimed check-leaks check-install check-long mutants asan ubsan
 tests: all $(UNIT_TESTS) $(SYSTEM_TESTS) $(LONG_TESTS) $(TEST_PLUGINS) $(TEST_PRELOADS)

@@ -39,7 +39,7 @@ static dpb_status check_config(const struct dpb_config *config, const char *labe
 {
     struct dpb_experiment *experiment = NULL;
     DPB_TRY(dpb_experiment_create(config, &experiment));
-    dpb_status status = dpb_experiment_build(experiment, 0);
+    dpb_status status = dpb_experiment_build(experiment, experiment->n_workers);
     if (status == DPB_OK)
         status = dpb_result_probe(output, experiment->settings.run.results);
     if (status == DPB_OK) {

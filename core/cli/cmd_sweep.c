@@ -62,7 +62,7 @@ static dpb_status build_cell(const struct dpb_sweep *sweep, size_t cell,
     if (plan->results != NULL && strcmp(wanted, plan->built) == 0)
         return DPB_OK;
     memcpy(plan->built, wanted, sizeof wanted);
-    return dpb_experiment_build(experiment, 0);
+    return dpb_experiment_build(experiment, experiment->n_workers);
 }
 
 static dpb_status check_cell(const struct dpb_sweep *sweep, size_t cell, struct plan *plan)

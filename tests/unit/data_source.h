@@ -57,7 +57,7 @@ static dpb_status source_open(const char *name, const struct dpb_data_request *r
                               const char *const *assignments, struct source *source)
 {
     const struct dpb_plugin *plugin = load_data(name);
-    _Alignas(16) char options[64] = {0};
+    _Alignas(16) char options[512] = {0};
     assert_true(plugin->options_size <= sizeof options);
     *source = (struct source){.ops = plugin->ops, .config = dpb_config_create()};
     assert_non_null(source->config);

@@ -1,0 +1,323 @@
+/*
+ * pack.c - all files of a listing in one, so that a sample is one read instead of a search through
+ * directories, an open and a close. Nothing in a pack depends on the number of workers: ranks read
+ * the parts of theirs. It is made once, by the first process that finds none: into NAME.part, under
+ * a lock, renamed when it is whole; others wait for it.
+ *
+ *     struct header; struct entry for each training, then each test sample; the files' bytes
+ *
+ * in the machine's byte order. An entry holds name, size and time of its file as they were: a pack of
+ * another state of the files is refused, naming the first that differs.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "image_folder.h"
+
+#define MAGIC UINT64_C(0x314b434150425044) /* "DPBPACK1" in little endian */
+
+struct header {
+    uint64_t magic;
+    uint64_t n_samples[2]; /* by dpb_split */
+    uint64_t file_bytes;   /* of the whole pack */
+    uint64_t checksum;     /* of the entries */
+    uint64_t max_bytes;    /* larger files were left out */
+    uint64_t unused[2];
+};
+
+struct entry {
+    uint64_t name;            /* hash of SPLIT/CLASS/FILE */
+    uint64_t bytes, modified; /* of the file, ns; UINT64_MAX: it could not be looked at */
+    uint64_t offset, stored;  /* in the pack; PLACE_UNREADABLE: nothing is stored */
+};
+
+struct pack {
+    const char *path;
+    const struct listing *listing;
+    struct entry *entries; /* of all samples */
+    uint64_t n;
+    struct header header;
+};
+
+/* ---- the files as they are now ------------------------------------------------------------- */
+
+/* Fowler, Noll, Vo: FNV-1a. */
+static uint64_t hash(const void *bytes, size_t n)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ ((const uint8_t *)bytes)[i]) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+static dpb_split split_of(const struct pack *pack, uint64_t i, uint64_t *sample)
+{
+    uint64_t n_train = pack->listing->splits[DPB_TRAIN].n;
+    *sample = i < n_train ? i : i - n_train;
+    return i < n_train ? DPB_TRAIN : DPB_TEST;
+}
+
+static struct entry look_at(const struct pack *pack, uint64_t i)
+{
+    char text[PATH_BYTES];
+    uint64_t sample;
+    struct stat status;
+    dpb_split split = split_of(pack, i, &sample);
+    listing_name(pack->listing, split, sample, text);
+    struct entry entry = {.name = hash(text, strlen(text)),
+                          .bytes = UINT64_MAX,
+                          .modified = UINT64_MAX,
+                          .offset = PLACE_UNREADABLE};
+    listing_path(pack->listing, split, sample, text);
+    if (stat(text, &status) == 0) {
+        entry.bytes = (uint64_t)status.st_size;
+        entry.modified =
+            (uint64_t)status.st_mtim.tv_sec * 1000000000 + (uint64_t)status.st_mtim.tv_nsec;
+    }
+    return entry;
+}
+
+static size_t entries_bytes(const struct pack *pack)
+{
+    return (size_t)pack->n * sizeof *pack->entries;
+}
+
+/* ---- making one ---------------------------------------------------------------------------- */
+
+static dpb_status write_all(const struct pack *pack, int fd, const void *bytes, size_t n,
+                            uint64_t at)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t wrote = pwrite(fd, (const uint8_t *)bytes + done, n - done, (off_t)(at + done));
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote <= 0)
+            return folder_host->fail(DPB_IO, "%s.part: cannot be written: %s", pack->path,
+                                     wrote < 0 ? strerror(errno) : "no room");
+        done += (size_t)wrote;
+    }
+    return DPB_OK;
+}
+
+static dpb_status pack_file(struct pack *pack, uint64_t i, int fd, uint64_t max_bytes,
+                            struct buffer *buffer)
+{
+    char path[PATH_BYTES], text[PATH_BYTES], reason[REASON_BYTES];
+    struct entry *entry = &pack->entries[i];
+    uint64_t sample;
+    size_t n = 0;
+    dpb_split split = split_of(pack, i, &sample);
+    *entry = look_at(pack, i);
+    listing_path(pack->listing, split, sample, path);
+    verdict result = read_image_file(path, max_bytes, buffer, &n, reason);
+    if (result == BROKEN)
+        return DPB_IO;
+    if (result == BAD)
+        return DPB_OK; /* in the pack as what it is */
+    if (n != entry->bytes)
+        return folder_host->fail(DPB_DATA, "%s: changed while it was packed into %s: run again",
+                                 printable(path, text), pack->path);
+    entry->offset = pack->header.file_bytes;
+    entry->stored = n;
+    pack->header.file_bytes += n;
+    return write_all(pack, fd, buffer->bytes, n, entry->offset);
+}
+
+static dpb_status write_pack(struct pack *pack, int fd, uint64_t max_bytes)
+{
+    struct buffer buffer = {.bytes = NULL};
+    dpb_status status = DPB_OK;
+    pack->header = (struct header){.magic = MAGIC,
+                                   .max_bytes = max_bytes,
+                                   .file_bytes = sizeof pack->header + entries_bytes(pack)};
+    for (int split = 0; split < 2; split++)
+        pack->header.n_samples[split] = pack->listing->splits[split].n;
+    for (uint64_t i = 0; i < pack->n && status == DPB_OK; i++)
+        status = pack_file(pack, i, fd, max_bytes, &buffer);
+    buffer_release(&buffer);
+    if (status != DPB_OK)
+        return status;
+    pack->header.checksum = hash(pack->entries, entries_bytes(pack));
+    DPB_TRY(write_all(pack, fd, pack->entries, entries_bytes(pack), sizeof pack->header));
+    DPB_TRY(write_all(pack, fd, &pack->header, sizeof pack->header, 0));
+    if (fsync(fd) == 0)
+        return DPB_OK;
+    return folder_host->fail(DPB_IO, "%s.part: cannot be written: %s", pack->path, strerror(errno));
+}
+
+/* `fd` is the locked NAME.part. */
+static dpb_status make_pack(struct pack *pack, const char *part, int fd, uint64_t max_bytes)
+{
+    folder_host->log(DPB_LOG_INFO, "data.shard_file: packing %" PRIu64 " images into %s", pack->n,
+                     pack->path);
+    if (ftruncate(fd, 0) != 0)
+        return folder_host->fail(DPB_IO, "%s: cannot be emptied: %s", part, strerror(errno));
+    dpb_status status = write_pack(pack, fd, max_bytes);
+    if (status == DPB_OK && rename(part, pack->path) != 0)
+        status = folder_host->fail(DPB_IO, "%s: cannot be renamed to %s: %s", part, pack->path,
+                                   strerror(errno));
+    if (status != DPB_OK)
+        unlink(part);
+    return status;
+}
+
+/* Whether `fd` still is what `path` names: another process may have renamed it before we got the
+ * lock. */
+static bool is_current(int fd, const char *path)
+{
+    struct stat ours, theirs;
+    return fstat(fd, &ours) == 0 && stat(path, &theirs) == 0 && ours.st_dev == theirs.st_dev &&
+           ours.st_ino == theirs.st_ino;
+}
+
+/* Comes back when there is a pack, made by this process or by another. */
+static dpb_status provide_pack(struct pack *pack, uint64_t max_bytes)
+{
+    char part[PATH_BYTES];
+    if (snprintf(part, sizeof part, "%s.part", pack->path) >= PATH_BYTES)
+        return folder_host->fail(DPB_USAGE, "data.shard_file is longer than %d bytes",
+                                 PATH_BYTES - 6);
+    int fd = open(part, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return folder_host->fail(DPB_IO, "%s: cannot be made: %s", part, strerror(errno));
+    int locked;
+    do {
+        locked = flock(fd, LOCK_EX); /* gone when its holder is gone */
+    } while (locked != 0 && errno == EINTR);
+    dpb_status status = DPB_OK;
+    if (locked != 0)
+        status = folder_host->fail(DPB_IO, "%s: cannot be locked: %s", part, strerror(errno));
+    else if (is_current(fd, part) && access(pack->path, F_OK) == 0)
+        unlink(part); /* made by the one before us, who took his own away */
+    else if (is_current(fd, part))
+        status = make_pack(pack, part, fd, max_bytes);
+    close(fd);
+    return status;
+}
+
+/* ---- reading one --------------------------------------------------------------------------- */
+
+static dpb_status refuse(const struct pack *pack, const char *what)
+{
+    return folder_host->fail(DPB_DATA, "%s: %s; remove the file, and the next run makes it anew",
+                             pack->path, what);
+}
+
+static dpb_status read_part(const struct pack *pack, int fd, void *to, size_t n, uint64_t at)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t got = pread(fd, (uint8_t *)to + done, n - done, (off_t)(at + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return folder_host->fail(DPB_IO, "%s: cannot be read: %s", pack->path, strerror(errno));
+        if (got == 0)
+            return refuse(pack, "this is no pack, or it was cut");
+        done += (size_t)got;
+    }
+    return DPB_OK;
+}
+
+static dpb_status read_index(struct pack *pack, uint64_t max_bytes, int fd)
+{
+    struct stat status;
+    const struct header *header = &pack->header;
+    DPB_TRY(read_part(pack, fd, &pack->header, sizeof pack->header, 0));
+    if (fstat(fd, &status) != 0 || header->magic != MAGIC)
+        return refuse(pack, "this is no pack of images of this version and byte order");
+    if ((uint64_t)status.st_size != header->file_bytes)
+        return refuse(pack, "the pack is damaged: its length is not what it says");
+    if (header->max_bytes < max_bytes)
+        return refuse(pack, "it was packed with a smaller data.max_pixels");
+    for (int split = 0; split < 2; split++) {
+        const struct split_list *list = &pack->listing->splits[split];
+        char text[200];
+        snprintf(text, sizeof text,
+                 "it was packed from another state of the files: %" PRIu64
+                 " images in '%.80s', which now has %" PRIu64,
+                 header->n_samples[split], list->directory, list->n);
+        if (header->n_samples[split] != list->n)
+            return refuse(pack, text);
+    }
+    DPB_TRY(read_part(pack, fd, pack->entries, entries_bytes(pack), sizeof pack->header));
+    if (hash(pack->entries, entries_bytes(pack)) != header->checksum)
+        return refuse(pack, "the pack is damaged: its index has another checksum");
+    return DPB_OK;
+}
+
+static dpb_status refuse_stale(const struct pack *pack, uint64_t i, const struct entry *now)
+{
+    const struct entry *then = &pack->entries[i];
+    char name[PATH_BYTES], text[PATH_BYTES], message[PATH_BYTES];
+    uint64_t sample;
+    dpb_split split = split_of(pack, i, &sample);
+    listing_name(pack->listing, split, sample, name);
+    snprintf(message, sizeof message, "it was packed from another state of the files: %.3000s %s",
+             printable(name, text),
+             then->name != now->name     ? "was not at this place"
+             : then->bytes != now->bytes ? "had another size"
+                                         : "has been modified since");
+    return refuse(pack, message);
+}
+
+static dpb_status check_entries(const struct pack *pack, struct store *store)
+{
+    for (uint64_t i = 0; i < pack->n; i++) {
+        struct entry now = look_at(pack, i);
+        const struct entry *then = &pack->entries[i];
+        if (then->name != now.name || then->bytes != now.bytes || then->modified != now.modified)
+            return refuse_stale(pack, i, &now);
+        bool stored = then->offset != PLACE_UNREADABLE;
+        if (stored && (then->offset > pack->header.file_bytes ||
+                       then->stored > pack->header.file_bytes - then->offset))
+            return refuse(pack, "the pack is damaged: an image lies beyond its end");
+        uint64_t sample;
+        dpb_split split = split_of(pack, i, &sample);
+        store->places[split][sample] = (struct place){then->offset, then->stored};
+    }
+    return DPB_OK;
+}
+
+static dpb_status open_existing(struct pack *pack, struct store *store, bool *found)
+{
+    int fd = open(pack->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    *found = fd >= 0;
+    if (fd < 0 && errno == ENOENT)
+        return DPB_OK;
+    if (fd < 0)
+        return folder_host->fail(DPB_IO, "%s: cannot be opened: %s", pack->path, strerror(errno));
+    dpb_status status = read_index(pack, store->max_bytes, fd);
+    if (status == DPB_OK)
+        status = check_entries(pack, store);
+    if (status != DPB_OK) {
+        close(fd);
+        return status;
+    }
+    store->pack = fd;
+    return DPB_OK;
+}
+
+dpb_status pack_open(const char *path, bool make, struct store *store)
+{
+    const struct listing *listing = store->listing;
+    struct pack pack = {.path = path,
+                        .listing = listing,
+                        .n = listing->splits[DPB_TRAIN].n + listing->splits[DPB_TEST].n};
+    pack.entries = folder_host->alloc(entries_bytes(&pack));
+    if (!pack.entries)
+        return DPB_NO_MEMORY;
+    bool found = false;
+    dpb_status status = open_existing(&pack, store, &found);
+    while (status == DPB_OK && !found && make) {
+        status = provide_pack(&pack, store->max_bytes);
+        if (status == DPB_OK)
+            status = open_existing(&pack, store, &found);
+    }
+    folder_host->release(pack.entries, entries_bytes(&pack));
+    return status;
+}

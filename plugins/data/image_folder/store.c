@@ -1,0 +1,268 @@
+/*
+ * store.c - the bytes of a file: read from where it lies, or kept since the source was opened, in
+ * memory or in a pack.
+ *
+ * Files are read, not mapped: one that is cut while it is mapped ends the process.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "image_folder.h"
+
+bool buffer_reserve(struct buffer *buffer, size_t bytes)
+{
+    if (bytes <= buffer->capacity)
+        return true;
+    size_t capacity = bytes + bytes / 2; /* files differ: few of them shall be the largest so far */
+    buffer_release(buffer);
+    buffer->bytes = folder_host->alloc(capacity);
+    buffer->capacity = buffer->bytes ? capacity : 0;
+    return buffer->bytes;
+}
+
+void buffer_release(struct buffer *buffer)
+{
+    folder_host->release(buffer->bytes, buffer->capacity);
+    *buffer = (struct buffer){.bytes = NULL};
+}
+
+/* ---- one file ------------------------------------------------------------------------------ */
+
+/* Whether the machine is out of something, rather than the file unreadable. */
+static bool is_shortage(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOMEM;
+}
+
+static verdict blame(const char *path, const char *what, int error, char reason[REASON_BYTES])
+{
+    char text[PATH_BYTES];
+    snprintf(reason, REASON_BYTES, "%s: %s", what, strerror(error));
+    if (!is_shortage(error))
+        return BAD;
+    folder_host->fail(DPB_IO, "%s: %s", printable(path, text), reason);
+    return BROKEN;
+}
+
+/* Up to n bytes; less at the end of the file only. Negative: errno. */
+static ssize_t read_all(int fd, uint8_t *to, size_t n)
+{
+    size_t done = 0;
+    while (done < n) {
+        ssize_t got = read(fd, to + done, n - done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return -1;
+        if (got == 0)
+            break;
+        done += (size_t)got;
+    }
+    return (ssize_t)done;
+}
+
+static verdict read_open_file(int fd, const char *path, uint64_t max_bytes, struct buffer *buffer,
+                              size_t *n, char reason[REASON_BYTES])
+{
+    struct stat status;
+    if (fstat(fd, &status) != 0)
+        return blame(path, "cannot be looked at", errno, reason);
+    if (!S_ISREG(status.st_mode)) {
+        snprintf(reason, REASON_BYTES, "not a regular file");
+        return BAD;
+    }
+    if ((uint64_t)status.st_size > max_bytes) {
+        snprintf(reason, REASON_BYTES, "%" PRIu64 " bytes are more than data.max_pixels make",
+                 (uint64_t)status.st_size);
+        return BAD;
+    }
+    if (!buffer_reserve(buffer, (size_t)status.st_size + 1))
+        return BROKEN;
+    ssize_t got = read_all(fd, buffer->bytes, (size_t)status.st_size);
+    if (got < 0)
+        return blame(path, "cannot be read", errno, reason);
+    *n = (size_t)got;
+    return GOOD;
+}
+
+verdict read_image_file(const char *path, uint64_t max_bytes, struct buffer *buffer, size_t *n,
+                        char reason[REASON_BYTES])
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block */
+    if (fd < 0)
+        return blame(path, "cannot be opened", errno, reason);
+    verdict result = read_open_file(fd, path, max_bytes, buffer, n, reason);
+    close(fd);
+    return result;
+}
+
+/* ---- in memory ----------------------------------------------------------------------------- */
+
+static bool is_wanted(const struct dpb_data_request *request, int split, uint64_t sample)
+{
+    return split == DPB_TEST || !request->sharded || sample % request->n_workers == request->rank;
+}
+
+/* Fills in places of the wanted files, as many bytes as they have now. */
+static void measure(struct store *store, const struct dpb_data_request *request, int split)
+{
+    struct place *places = store->places[split];
+    for (uint64_t i = 0; i < store->listing->splits[split].n; i++) {
+        char path[PATH_BYTES];
+        struct stat status;
+        places[i].offset = PLACE_NONE;
+        if (!is_wanted(request, split, i))
+            continue;
+        listing_path(store->listing, split, i, path);
+        if (stat(path, &status) != 0 || !S_ISREG(status.st_mode) ||
+            (uint64_t)status.st_size > store->max_bytes)
+            continue; /* whoever wants it finds out why */
+        places[i] = (struct place){store->memory_bytes, (uint64_t)status.st_size};
+        store->memory_bytes += (uint64_t)status.st_size;
+    }
+}
+
+static dpb_status load_split(struct store *store, int split, struct buffer *buffer)
+{
+    struct place *places = store->places[split];
+    for (uint64_t i = 0; i < store->listing->splits[split].n; i++) {
+        char path[PATH_BYTES], reason[REASON_BYTES];
+        size_t n = 0;
+        if (places[i].offset == PLACE_NONE)
+            continue;
+        listing_path(store->listing, split, i, path);
+        verdict result = read_image_file(path, store->max_bytes, buffer, &n, reason);
+        if (result == BROKEN)
+            return DPB_IO;
+        if (result == GOOD && n <= places[i].bytes) {
+            memcpy(store->memory + places[i].offset, buffer->bytes, n);
+            places[i].bytes = n;
+            atomic_fetch_add(&store->bytes_read, n);
+        } else {
+            places[i].offset = PLACE_NONE; /* gone or grown in between */
+        }
+    }
+    return DPB_OK;
+}
+
+static dpb_status load_into_memory(struct store *store, const struct dpb_data_request *request)
+{
+    struct buffer buffer = {.bytes = NULL};
+    for (int split = 0; split < 2; split++)
+        measure(store, request, split);
+    store->memory = folder_host->alloc((size_t)store->memory_bytes);
+    if (!store->memory)
+        return DPB_NO_MEMORY;
+    dpb_status status = load_split(store, DPB_TRAIN, &buffer);
+    if (status == DPB_OK)
+        status = load_split(store, DPB_TEST, &buffer);
+    buffer_release(&buffer);
+    folder_host->log(DPB_LOG_DEBUG, "data.preload: %" PRIu64 " bytes of files are in memory",
+                     atomic_load(&store->bytes_read));
+    return status;
+}
+
+/* ---- all ----------------------------------------------------------------------------------- */
+
+static size_t places_bytes(const struct store *store, int split)
+{
+    return (size_t)store->listing->splits[split].n * sizeof *store->places[split];
+}
+
+void store_close(struct store *store)
+{
+    if (!store->listing)
+        return;
+    for (int split = 0; split < 2; split++)
+        folder_host->release(store->places[split], places_bytes(store, split));
+    folder_host->release(store->memory, (size_t)store->memory_bytes);
+    if (store->pack >= 0)
+        close(store->pack);
+}
+
+static dpb_status fill_store(struct store *store, const struct store_args *args)
+{
+    bool keeps_nothing = args->request->info_only; /* still, a pack must be good */
+    if (store->preload == PRELOAD_NONE || (keeps_nothing && store->preload == PRELOAD_MEMORY))
+        return DPB_OK;
+    for (int split = 0; split < 2; split++) {
+        store->places[split] = folder_host->alloc(places_bytes(store, split));
+        if (!store->places[split])
+            return DPB_NO_MEMORY;
+    }
+    return store->preload == PRELOAD_MEMORY ? load_into_memory(store, args->request)
+                                            : pack_open(args->shard_file, !keeps_nothing, store);
+}
+
+dpb_status store_open(const struct store_args *args, struct store *store)
+{
+    *store = (struct store){.listing = args->listing,
+                            .preload = args->preload,
+                            .max_bytes = args->max_bytes,
+                            .pack = -1};
+    dpb_status status = fill_store(store, args);
+    if (status != DPB_OK) {
+        store_close(store);
+        *store = (struct store){.listing = NULL};
+    }
+    return status;
+}
+
+static verdict read_pack(struct store *store, const struct place *place, struct buffer *buffer,
+                         char reason[REASON_BYTES])
+{
+    if (place->bytes > store->max_bytes) {
+        snprintf(reason, REASON_BYTES, "%" PRIu64 " bytes are more than data.max_pixels make",
+                 place->bytes);
+        return BAD;
+    }
+    if (!buffer_reserve(buffer, (size_t)place->bytes + 1))
+        return BROKEN;
+    for (size_t done = 0; done < place->bytes;) {
+        ssize_t got = pread(store->pack, buffer->bytes + done, place->bytes - done,
+                            (off_t)(place->offset + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0) {
+            folder_host->fail(DPB_IO, "data.shard_file: byte %" PRIu64 " cannot be read: %s",
+                              place->offset + done,
+                              got < 0 ? strerror(errno) : "the file has been cut");
+            return BROKEN;
+        }
+        done += (size_t)got;
+    }
+    return GOOD;
+}
+
+verdict store_read(struct store *store, dpb_split split, uint64_t sample, struct buffer *buffer,
+                   const uint8_t **bytes, size_t *n, char reason[REASON_BYTES])
+{
+    struct place place = {.offset = PLACE_NONE};
+    verdict result = GOOD;
+    if (store->places[split])
+        place = store->places[split][sample];
+    if (place.offset == PLACE_UNREADABLE) {
+        snprintf(reason, REASON_BYTES, "could not be read when it was packed");
+        return BAD;
+    }
+    *n = (size_t)place.bytes;
+    if (store->preload == PRELOAD_MEMORY && place.offset != PLACE_NONE) {
+        *bytes = store->memory + place.offset;
+        return GOOD;
+    }
+    if (place.offset == PLACE_NONE) {
+        char path[PATH_BYTES];
+        listing_path(store->listing, split, sample, path);
+        result = read_image_file(path, store->max_bytes, buffer, n, reason);
+    } else {
+        result = read_pack(store, &place, buffer, reason);
+    }
+    if (result == GOOD)
+        atomic_fetch_add(&store->bytes_read, *n);
+    *bytes = buffer->bytes;
+    return result;
+}
