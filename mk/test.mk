@@ -8,7 +8,7 @@ TEST_LIBS   := -lcmocka $(CORE_LIBS)
 
 UNIT_TESTS   := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/unit/test_*.c)))
 SYSTEM_TESTS := $(patsubst tests/system/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/system/test_*.c)))
-SYSTEM_SCRIPTS := $(sort $(wildcard tests/system/*.sh))
+SYSTEM_SCRIPTS := $(sort $(wildcard tests/system/*.sh tests/system/*.py))
 LONG_TESTS   := $(patsubst tests/long/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/long/test_*.c)))
 TEST_LIB_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/lib/*.c))
 TEST_PLUGINS := $(patsubst tests/plugins/%.c,$(BUILD)/tests/plugins/%.so,$(wildcard tests/plugins/*.c))

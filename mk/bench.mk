@@ -1,0 +1,24 @@
+# dpbench beside its peers: docs/benchmarks.md.
+#
+#   make bench-deps            what the peers need, from Debian and PyPI into $(BUILD)
+#   make bench [BENCH=PART...] every row of bench/parts, or of those parts; ROUNDS=5
+
+BENCH  ?=
+ROUNDS ?= 5
+BENCH_PROGRAMS := $(patsubst bench/peers/%.c,$(BUILD)/bench/%,$(wildcard bench/peers/*.c))
+
+.PHONY: bench bench-deps
+bench-deps:
+	$(Q)bench/deps "$(BUILD)"
+
+# A peer that cannot be built here is a row that says so.
+bench: all
+	$(Q)$(MAKE) -k $(BENCH_PROGRAMS) || true
+	$(Q)bench/bench --build "$(BUILD)" --rounds $(ROUNDS) $(BENCH)
+
+$(BUILD)/bench/%: bench/peers/%.c
+	@echo "  PEER  $@"
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=c11 $(CFLAGS) $(WARN) -o $@ $< $(PEER_LIBS) -lpthread
+
+$(BUILD)/bench/jpeg_decode: PEER_LIBS = -ljpeg
