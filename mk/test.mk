@@ -1,6 +1,6 @@
 # Tests. A unit test is tests/unit/test_NAME.c, a system test (which runs dpbench itself) is
 # tests/system/test_NAME.c; both are cmocka programs. A script that counts
-# may be one, too: tests/system/NAME.sh. tests/plugins/KIND_NAME.c are plugins that only
+# may be one, too: tests/system/NAME.sh or NAME.py. tests/plugins/KIND_NAME.c are plugins that only
 # tests use: $(BUILD)/tests/plugins/KIND_NAME.so. tests/preload/NAME.c are for LD_PRELOAD.
 
 TEST_CFLAGS := $(COMMON) -Icore/include -Icore -Iplugins -I. -Itests -Itests/unit
