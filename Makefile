@@ -108,7 +108,8 @@ clean:
 
 help:
 	@sed -n '/^$$/q; s/^# \{0,1\}//p' Makefile
-	@echo "Targets: all run deps install uninstall check check-unit check-NAME check-install check-long mutants asan ubsan bench bench-deps clean"
+	@echo "Targets: all run deps install uninstall check check-unit check-NAME check-install check-long" \
+		"mutants asan ubsan bench bench-deps clean"
 
 include $(filter-out mk/onednn.mk mk/jpeg.mk,$(sort $(wildcard mk/*.mk)))
 

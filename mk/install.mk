@@ -1,6 +1,6 @@
-# Installing what has been built: nothing is compiled, nothing is taken but what the build names. The
-# program looks for plugins in ../lib/dpbench and they for libraries beside them ($ORIGIN), so the tree
-# may be moved.
+# Installing what has been built: nothing is compiled, nothing is taken but what the build names.
+# The program looks for plugins in ../lib/dpbench and they for libraries beside them ($ORIGIN), so
+# the tree may be moved.
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
@@ -25,7 +25,8 @@ endif
 endif
 
 # $(call install_into,DIRECTORY): its files
-install_into = install -d '$(INSTALL_ROOT)/$(1)' && install -m $(if $(filter bin,$(1)),755,644) $(IN_$(1)) '$(INSTALL_ROOT)/$(1)'
+install_into = install -d '$(INSTALL_ROOT)/$(1)' && \
+	install -m $(if $(filter bin,$(1)),755,644) $(IN_$(1)) '$(INSTALL_ROOT)/$(1)'
 define newline
 
 

@@ -47,7 +47,7 @@ check-unit: tests
 check-%: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(BUILD)/tests/test_$*
 
-# The documents' commands on a bare Debian that is made for it (as root or by sudo), with dpbench installed.
+# The documents' commands on a bare Debian that is made for it, as root or by sudo.
 check-install: all
 	$(Q)BUILD=$(BUILD) TEST_TIMEOUT_S=1800 tools/run-tests tests/install/bare-root
 

@@ -1,5 +1,5 @@
-# printed.awk - whether the lines of the first file are among those of the second, in their order; any
-# number stands for any other, and so do blanks, units of time, and the host of a process.
+# printed.awk - whether the lines of the first file are among those of the second, in their order;
+# any number stands for any other, and so do blanks, units of time, and the host of a process.
 
 function plain(line) {
     gsub(/[0-9]+([.][0-9]+)?/, "N", line)

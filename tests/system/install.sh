@@ -1,7 +1,8 @@
 #!/bin/sh
-# `make install` and `make uninstall`, and what an author of plugins does with the result: the commands of
-# docs/writing-plugins.md as they are written, on a copy that is installed into a directory of its own.
-# tests/install/bare-root does the same on a system that has nothing else. Run from the top of the tree.
+# `make install` and `make uninstall`, and what an author of plugins does with the result: the
+# commands of docs/writing-plugins.md as they are written, on a copy that is installed into a
+# directory of its own. tests/install/bare-root does the same on a system that has nothing else. Run
+# from the top of the tree.
 set -u
 build=${DPB_BUILD:-build}
 passed=0 failed=0 work=$(mktemp -d)
