@@ -162,15 +162,40 @@ static uint64_t checksum_bytes(const uint8_t *at, uint64_t bytes)
 
 /* ---- the table ----------------------------------------------------------------------------- */
 
-static void vec_sum(dpb_dtype type, void *dst, const void *const *sources, uint32_t k, uint64_t n)
+static void sum_one(dpb_dtype type, void *dst, const void *const *sources, uint32_t k, uint64_t n)
 {
-    assert(type == DPB_FP64 || type == DPB_FP32 || type == DPB_BF16);
     if (type == DPB_FP64)
         sum_fp64(dst, sources, k, n);
     else if (type == DPB_FP32)
         sum_fp32(dst, sources, k, n);
     else
         sum_bf16(dst, sources, k, n);
+}
+
+static void vec_sum(dpb_dtype type, void *const *dst, uint32_t n_dst, const void *const *sources,
+                    uint32_t k, uint64_t n)
+{
+    enum {
+        MOST = 64
+    }; /* sources of a block that are found at once; more are summed without blocks */
+    const void *at[MOST];
+    size_t size = dpb_dtype_size(type);
+    assert(type == DPB_FP64 || type == DPB_FP32 || type == DPB_BF16);
+    if (n_dst == 1 || k > MOST) {
+        sum_one(type, dst[0], sources, k, n);
+        for (uint32_t d = 1; d < n_dst; d++)
+            memcpy(dst[d], dst[0], n * size);
+        return;
+    }
+    for (uint64_t begin = 0; begin < n; begin += BLOCK) {
+        uint64_t m = n - begin < BLOCK ? n - begin : BLOCK;
+        void *first = (char *)dst[0] + begin * size;
+        for (uint32_t j = 0; j < k; j++)
+            at[j] = (const char *)sources[j] + begin * size;
+        sum_one(type, first, at, k, m);
+        for (uint32_t d = 1; d < n_dst; d++)
+            memcpy((char *)dst[d] + begin * size, first, m * size);
+    }
 }
 
 static void vec_axpby(dpb_dtype type, double a, const void *x, double b, void *y, uint64_t n)

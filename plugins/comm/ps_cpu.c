@@ -96,7 +96,7 @@ static void serve(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at
     while (*at < slice.end && host->now_ns() < until_ns) {
         struct piece piece =
             strategy_piece(comm, bucket, slice.end, *at, comm->arenas.layout.gradient_type);
-        strategy_sum(comm, bucket, piece, ps->sum);
+        strategy_sum(comm, bucket, piece, &ps->sum, 1);
         strategy_update(comm, bucket, piece, ps->sum);
         *at += piece.n;
     }

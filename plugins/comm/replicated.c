@@ -59,7 +59,8 @@ static void reduce(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
         signals_span_late_peer(&comm->signals, strategy_workers(comm), bucket);
     do {
         struct piece piece = strategy_piece(comm, bucket, length, *at, type);
-        strategy_sum(comm, bucket, piece, strategy_gradients(comm, comm->args.rank, piece.begin));
+        void *own = strategy_gradients(comm, comm->args.rank, piece.begin);
+        strategy_sum(comm, bucket, piece, &own, 1);
         *at += piece.n;
     } while (*at < length && host->now_ns() < until_ns);
     if (*at == length)

@@ -42,20 +42,6 @@ static dpb_status reduce_wait(void *strategy, uint64_t bucket)
     return strategy_wait_ready(comm, strategy_workers(comm), bucket);
 }
 
-/* Writes the summed piece into the arenas of all others. */
-static void write_back(const struct strategy *comm, uint64_t bucket, struct piece piece)
-{
-    dpb_dtype type = comm->arenas.layout.gradient_type;
-    uint32_t self = comm->args.rank;
-    const void *summed = strategy_gradients(comm, self, piece.begin);
-    int64_t began_ns = host->now_ns();
-    for (uint32_t rank = 0; rank < comm->args.n_workers; rank++)
-        if (rank != self)
-            host->vec->copy(type, strategy_gradients(comm, rank, piece.begin), summed, piece.n);
-    host->count_bytes((comm->args.n_workers - 1) * piece.n * dpb_dtype_size(type));
-    host->span(0, bucket, DPB_PHASE_TRANSFER, began_ns, host->now_ns());
-}
-
 static void reduce(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
 {
     const struct strategy *comm = strategy;
@@ -67,8 +53,7 @@ static void reduce(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
     }
     while (*at < slice.end && host->now_ns() < until_ns) {
         struct piece piece = strategy_piece(comm, bucket, slice.end, *at, type);
-        strategy_sum(comm, bucket, piece, strategy_gradients(comm, comm->args.rank, piece.begin));
-        write_back(comm, bucket, piece);
+        strategy_sum_everywhere(comm, bucket, piece);
         *at += piece.n;
     }
     if (*at < slice.end)

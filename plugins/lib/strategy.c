@@ -158,7 +158,8 @@ void *strategy_gradients(const struct strategy *strategy, uint32_t rank, uint64_
            at * dpb_dtype_size(strategy->arenas.layout.gradient_type);
 }
 
-void strategy_sum(const struct strategy *strategy, uint64_t bucket, struct piece piece, void *dst)
+void strategy_sum(const struct strategy *strategy, uint64_t bucket, struct piece piece,
+                  void *const *dst, uint32_t n_dst)
 {
     const struct dpb_host *host = strategy->host;
     const struct dpb_comm_args *args = &strategy->args;
@@ -168,9 +169,20 @@ void strategy_sum(const struct strategy *strategy, uint64_t bucket, struct piece
     int64_t began_ns = host->now_ns();
     for (uint32_t rank = 0; rank < args->n_workers; rank++)
         sources[rank] = strategy_gradients(strategy, rank, piece.begin);
-    host->vec->sum(type, dst, sources, args->n_workers, piece.n);
+    host->vec->sum(type, dst, n_dst, sources, args->n_workers, piece.n);
     host->count_bytes(n_others * piece.n * dpb_dtype_size(type));
     host->span(0, bucket, DPB_PHASE_REDUCE, began_ns, host->now_ns());
+}
+
+void strategy_sum_everywhere(const struct strategy *strategy, uint64_t bucket, struct piece piece)
+{
+    const struct dpb_comm_args *args = &strategy->args;
+    void *all[MAX_WORKERS];
+    for (uint32_t rank = 0; rank < args->n_workers; rank++)
+        all[rank] = strategy_gradients(strategy, rank, piece.begin);
+    strategy_sum(strategy, bucket, piece, all, args->n_workers);
+    strategy->host->count_bytes((args->n_workers - 1) * piece.n *
+                                dpb_dtype_size(strategy->arenas.layout.gradient_type));
 }
 
 void strategy_update(const struct strategy *strategy, uint64_t bucket, struct piece piece,

@@ -75,9 +75,12 @@ dpb_status strategy_wait(const struct strategy *strategy, enum signal_kind kind,
                          struct rank_set ranks, uint64_t bucket, dpb_dtype type,
                          const char *purpose);
 
-/* Sums the workers' gradients of a piece into `dst`, reports the span, and counts what was read out
+/* Sums the workers' gradients of a piece into each `dst`, reports the span, and counts what was read out
  * of other ranks' memory. */
-void strategy_sum(const struct strategy *strategy, uint64_t bucket, struct piece piece, void *dst);
+void strategy_sum(const struct strategy *strategy, uint64_t bucket, struct piece piece,
+                  void *const *dst, uint32_t n_dst);
+/* The same, into the gradients of all workers; counts what was written there, too. */
+void strategy_sum_everywhere(const struct strategy *strategy, uint64_t bucket, struct piece piece);
 /* Updates [begin, begin + n) of the own weights from `gradients`, which points at element begin. */
 void strategy_update(const struct strategy *strategy, uint64_t bucket, struct piece piece,
                      const void *gradients);

@@ -161,13 +161,15 @@ static bool is_foreign(const void *at)
     return false;
 }
 
-static void audit(const void *dst, const void *const *sources, uint32_t k, uint64_t bytes)
+static void audit(void *const *dst, uint32_t n_dst, const void *const *sources, uint32_t k,
+                  uint64_t bytes)
 {
     if (!active(AUDITED))
         return;
     for (uint32_t i = 0; i < k; i++)
         m.read += is_foreign(sources[i]) ? bytes : 0;
-    m.wrote += is_foreign(dst) ? bytes : 0;
+    for (uint32_t i = 0; i < n_dst; i++)
+        m.wrote += is_foreign(dst[i]) ? bytes : 0;
 }
 
 static void mutant_count_bytes(uint64_t bytes)
@@ -190,22 +192,24 @@ static void swap_halves(char *at, size_t size, uint64_t n)
     }
 }
 
-static void mutant_sum(dpb_dtype type, void *dst, const void *const *sources, uint32_t k,
-                       uint64_t n)
+static void mutant_sum(dpb_dtype type, void *const *dst, uint32_t n_dst, const void *const *sources,
+                       uint32_t k, uint64_t n)
 {
     struct dpb_range bucket = meant_bucket();
     size_t size = dpb_dtype_size(type);
     uint64_t at = UINT64_MAX, element = (uint64_t)m.options.element;
     within(m.arenas.peer_gradients[0], sources[0], type, &at);
-    audit(dst, sources, k, n * size);
+    audit(dst, n_dst, sources, k, n * size);
     m.summed += active(AUDITED) ? n : 0;
     bool left_out = active(BUCKET_LEFT_OUT) && at >= bucket.begin && at < bucket.end;
-    m.host->vec->sum(type, dst, sources, left_out ? k - 1 : k, n);
-    if (active(SLICES_SWAPPED))
-        swap_halves(dst, size, n);
-    if (active(ELEMENT_WRONG) && element >= at && element < at + n) {
-        char *wrong = (char *)dst + (element - at) * size;
-        set_value(type, wrong, value_of(type, wrong) + 0.5);
+    m.host->vec->sum(type, dst, n_dst, sources, left_out ? k - 1 : k, n);
+    for (uint32_t d = 0; d < n_dst; d++) {
+        if (active(SLICES_SWAPPED))
+            swap_halves(dst[d], size, n);
+        if (active(ELEMENT_WRONG) && element >= at && element < at + n) {
+            char *wrong = (char *)dst[d] + (element - at) * size;
+            set_value(type, wrong, value_of(type, wrong) + 0.5);
+        }
     }
 }
 
@@ -230,7 +234,7 @@ static void mutant_copy(dpb_dtype type, void *dst, const void *src, uint64_t n)
                 within(m.arenas.weights, dst, m.arenas.layout.weight_type, &at);
     if (pull && n > 0 && is_stale(at))
         return;
-    audit(dst, &src, 1, n * dpb_dtype_size(type));
+    audit(&dst, 1, &src, 1, n * dpb_dtype_size(type));
     m.host->vec->copy(type, dst, src, n);
     if (pull && n > 0)
         perturb(dst);

@@ -47,7 +47,7 @@ static void put(dpb_dtype type, void *x, uint64_t i, double value)
 {
     float single = (float)value;
     uint16_t half = dpb_bf16_from_fp32(single);
-    const void *bits = type == DPB_FP64 ? (const void *)&value
+    const void *bits = type == DPB_FP64   ? (const void *)&value
                        : type == DPB_FP32 ? (const void *)&single
                                           : (const void *)&half;
     memcpy((char *)x + i * dpb_dtype_size(type), bits, dpb_dtype_size(type));
@@ -89,6 +89,42 @@ static double sum_at(dpb_dtype type, const void *const *sources, uint32_t k, uin
     return (double)sum;
 }
 
+static void sum(dpb_dtype type, void *dst, const void *const *sources, uint32_t k, uint64_t n)
+{
+    dpb_vec.sum(type, &dst, 1, sources, k, n);
+}
+
+/* Into all of the sources and one more. */
+static void check_sum_everywhere(dpb_dtype type, uint32_t k, uint64_t n)
+{
+    const void *sources[MAX_K];
+    void *dst[MAX_K + 1];
+    size_t size = dpb_dtype_size(type), begin = GUARD * size, end = begin + n * size;
+    static uint8_t expected[MAX_N * 8], old[MAX_K + 1][sizeof before];
+    fill(type);
+    memcpy(old, memory, sizeof old);
+    for (uint32_t j = 0; j <= MAX_K; j++)
+        dst[j] = at(type, (int)j, GUARD);
+    memcpy(sources, dst, sizeof sources);
+    for (uint64_t i = 0; i < n; i++)
+        put(type, expected, i, sum_at(type, sources, k, i));
+    dpb_vec.sum(type, dst, k + 1, sources, k, n);
+    for (uint32_t j = 0; j <= k; j++) {
+        assert_memory_equal(memory[j].bytes + begin, expected, n * size);
+        assert_memory_equal(memory[j].bytes, old[j], begin);
+        assert_memory_equal(memory[j].bytes + end, old[j] + end, sizeof before - end);
+    }
+}
+
+static void test_sum_everywhere(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < 3; t++)
+        for (uint32_t k = 1; k < MAX_K; k++)
+            for (size_t s = 0; s < sizeof long_sizes / sizeof *long_sizes; s++)
+                check_sum_everywhere(types[t], k, long_sizes[s]);
+}
+
 /* dst is buffer `dst` (one of the sources or MAX_K); all buffers begin at element `offset`. */
 static void check_sum(dpb_dtype type, uint32_t k, uint64_t n, uint64_t offset, int dst)
 {
@@ -101,7 +137,7 @@ static void check_sum(dpb_dtype type, uint32_t k, uint64_t n, uint64_t offset, i
     for (uint64_t i = 0; i < n; i++)
         put(type, expected, i, sum_at(type, sources, k, i));
     before = memory[dst];
-    dpb_vec.sum(type, at(type, dst, GUARD + offset), sources, k, n);
+    sum(type, at(type, dst, GUARD + offset), sources, k, n);
     size_t begin = (GUARD + offset) * size, end = begin + n * size;
     assert_memory_equal(memory[dst].bytes + begin, expected, n * size);
     assert_memory_equal(memory[dst].bytes, before.bytes, begin);
@@ -143,12 +179,12 @@ static void test_sum_groups(void **state)
         static double whole[N], parts[N];
         for (int j = 0; j < MAX_K; j++)
             sources[j] = at(type, j, 1);
-        dpb_vec.sum(type, whole, sources, MAX_K, N);
+        sum(type, whole, sources, MAX_K, N);
         for (uint32_t first = 1; first < MAX_K; first++) {
             const void *rest[MAX_K] = {parts};
-            dpb_vec.sum(type, parts, sources, first, N);
+            sum(type, parts, sources, first, N);
             memcpy(rest + 1, sources + first, (MAX_K - first) * sizeof *rest);
-            dpb_vec.sum(type, parts, rest, MAX_K - first + 1, N);
+            sum(type, parts, rest, MAX_K - first + 1, N);
             assert_memory_equal(whole, parts, N * dpb_dtype_size(type));
         }
     }
@@ -158,7 +194,7 @@ static void test_sum_of_nothing(void **state)
 {
     (void)state;
     float x[3] = {1, 2, 3};
-    dpb_vec.sum(DPB_FP32, x, NULL, 0, 2);
+    sum(DPB_FP32, x, NULL, 0, 2);
     assert_true(x[0] == 0 && x[1] == 0 && x[2] == 3);
 }
 
@@ -362,17 +398,12 @@ static void test_copy(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sum_sizes),
-        cmocka_unit_test(test_sum_long_and_aliased),
-        cmocka_unit_test(test_sum_groups),
-        cmocka_unit_test(test_sum_of_nothing),
-        cmocka_unit_test(test_axpby),
-        cmocka_unit_test(test_bf16_rounding),
-        cmocka_unit_test(test_bf16_from_fp64),
-        cmocka_unit_test(test_cast),
-        cmocka_unit_test(test_finite),
-        cmocka_unit_test(test_checksum_known),
-        cmocka_unit_test(test_checksum_changes),
+        cmocka_unit_test(test_sum_sizes),      cmocka_unit_test(test_sum_long_and_aliased),
+        cmocka_unit_test(test_sum_everywhere), cmocka_unit_test(test_sum_groups),
+        cmocka_unit_test(test_sum_of_nothing), cmocka_unit_test(test_axpby),
+        cmocka_unit_test(test_bf16_rounding),  cmocka_unit_test(test_bf16_from_fp64),
+        cmocka_unit_test(test_cast),           cmocka_unit_test(test_finite),
+        cmocka_unit_test(test_checksum_known), cmocka_unit_test(test_checksum_changes),
         cmocka_unit_test(test_copy),
     };
     return cmocka_run_group_tests(tests, make_values, NULL);

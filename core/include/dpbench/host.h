@@ -31,8 +31,10 @@ typedef enum dpb_log_level {
  * sources; so equal inputs give equal bits on every rank. Pointers need the alignment of their type
  * only. */
 struct dpb_vec_ops {
-    /* dst[i] = sources[0][i] + ... + sources[k - 1][i]; dst may be one of the sources. */
-    void (*sum)(dpb_dtype type, void *dst, const void *const *sources, uint32_t k, uint64_t n);
+    /* dst[0 .. n_dst)[i] = sources[0][i] + ... + sources[k - 1][i]. Each dst may be one of the
+     * sources. Blocks are written while they are in the first cache: memory is gone over once. */
+    void (*sum)(dpb_dtype type, void *const *dst, uint32_t n_dst, const void *const *sources,
+                uint32_t k, uint64_t n);
     /* y[i] = a * x[i] + b * y[i] */
     void (*axpby)(dpb_dtype type, double a, const void *x, double b, void *y, uint64_t n);
     /* Between fp64, fp32 and bf16, round to nearest even; equal types copy. No overlap. */
