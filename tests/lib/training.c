@@ -82,7 +82,7 @@ static void run(struct training *training)
     training_start(&started, line);
     command_finish(&started, &training->command, deadline_s);
     if (training->command.exit_code == 0) {
-        weights_read(&training->weights, checkpoint);
+        weights_read(&training->weights, checkpoint, false);
         unlink(checkpoint); /* it stays mapped */
     }
 }

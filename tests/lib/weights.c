@@ -50,7 +50,12 @@ static void read_tensor(struct weights *weights, const char *path, const char *n
                                .fp64 = fp64};
 }
 
-void weights_read(struct weights *weights, const char *path)
+static bool is_wanted(const char *name, bool optimizer)
+{
+    return strcmp(name, "__metadata__") != 0 && (optimizer || strncmp(name, "optimizer.", 10) != 0);
+}
+
+void weights_read(struct weights *weights, const char *path, bool optimizer)
 {
     uint64_t length;
     const char *name;
@@ -64,7 +69,7 @@ void weights_read(struct weights *weights, const char *path)
         fail_msg("%s: its header is no JSON object", path);
     weights->n_tensors = 0;
     weights->tensors = calloc(json_object_size(header), sizeof *weights->tensors);
-    json_object_foreach(header, name, entry) if (strcmp(name, "__metadata__") != 0)
+    json_object_foreach(header, name, entry) if (is_wanted(name, optimizer))
         read_tensor(weights, path, name, entry, LENGTH_BYTES + length);
     json_decref(header);
 }
@@ -89,8 +94,7 @@ uint64_t weights_arena_elements(const struct weights *weights)
 {
     uint64_t elements = 0;
     for (size_t i = 0; i < weights->n_tensors; i++)
-        if (!strstr(weights->tensors[i].name, ".running_") &&
-            strncmp(weights->tensors[i].name, "optimizer.", 10) != 0)
+        if (!strstr(weights->tensors[i].name, ".running_"))
             elements +=
                 (weights->tensors[i].n_elements + TENSOR_ALIGN - 1) / TENSOR_ALIGN * TENSOR_ALIGN;
     return elements;

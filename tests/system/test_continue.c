@@ -33,8 +33,8 @@ static void run(struct command *command, const char *settings)
 static void expect_same_tensors(const char *a, const char *b, bool statistics)
 {
     struct weights left, right;
-    weights_read(&left, a);
-    weights_read(&right, b);
+    weights_read(&left, a, true);
+    weights_read(&right, b, true);
     assert_int_equal(left.n_tensors, right.n_tensors);
     for (size_t i = 0; i < left.n_tensors; i++) {
         const struct weight_tensor *x = &left.tensors[i], *y = &right.tensors[i];
