@@ -9,6 +9,8 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "dpbench/random.h"
+#include "train/experiment.h"
+#include "world/plugins.h"
 
 #define COMMAND_LINE "command line"
 
@@ -241,11 +243,68 @@ static dpb_status set_purpose(const struct dpb_sweep *sweep, const struct dpb_sw
     return set(config, "eval", "final", "yes", "sweep.accuracy");
 }
 
+static bool has_row(const struct dpb_option *rows, const char *key)
+{
+    for (; rows != NULL && rows->name != NULL; rows++)
+        if (strcmp(rows->name, key) == 0)
+            return true;
+    return false;
+}
+
+static bool is_core_row(const char *section, const char *key)
+{
+    for (size_t i = 0; i < dpb_settings_n_sections; i++)
+        if (strcmp(dpb_settings_sections[i].name, section) == 0)
+            return has_row(dpb_settings_sections[i].rows, key);
+    return false;
+}
+
+/* Whether the plugin of a section's kind has an option. */
+static bool has_option(const struct dpb_plugin_row *plugins, size_t n_plugins, const char *section,
+                       const char *name, const char *key)
+{
+    for (size_t i = 0; i < n_plugins; i++) {
+        const struct dpb_plugin *plugin = plugins[i].plugin;
+        if (plugin != NULL && strcmp(dpb_plugin_kind_name[plugins[i].kind], section) == 0 &&
+            strcmp(plugin->name, name) == 0)
+            return has_row(plugin->options, key);
+    }
+    return false;
+}
+
+/* Where an axis goes through plugins, an option of one of them is for its own cells: the others
+ * would refuse it. What none of them has stays, and is refused. */
+static dpb_status leave_to_others(const struct dpb_sweep *sweep, const struct dpb_sweep_axis *axis,
+                                  const char *plugin, struct dpb_config *config)
+{
+    struct dpb_plugin_row *plugins = NULL;
+    size_t n_plugins = 0;
+    if (strcmp(axis->key, "name") != 0)
+        return DPB_OK;
+    for (size_t i = 0; i < sweep->base->n_settings; i++) {
+        const struct dpb_setting *s = &sweep->base->settings[i];
+        if (strcmp(s->section, axis->section) != 0 || is_core_row(s->section, s->key))
+            continue;
+        if (plugins == NULL)
+            DPB_TRY(dpb_plugin_list(&dpb_host, &plugins, &n_plugins));
+        bool others = false;
+        for (size_t v = 0; v < axis->n_values; v++)
+            others |= has_option(plugins, n_plugins, s->section, axis->values[v], s->key);
+        if (others && !has_option(plugins, n_plugins, s->section, plugin, s->key))
+            dpb_config_remove(config, s->section, s->key);
+    }
+    free(plugins);
+    return DPB_OK;
+}
+
 dpb_status dpb_sweep_config(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
                             struct dpb_config **config)
 {
     struct dpb_config *result = dpb_config_copy(sweep->base);
     dpb_status status = result == NULL ? dpb_fail(DPB_NO_MEMORY, "out of memory") : DPB_OK;
+    for (size_t i = 0; i < sweep->n_axes && status == DPB_OK; i++)
+        status =
+            leave_to_others(sweep, &sweep->axes[i], dpb_sweep_value(sweep, job->cell, i), result);
     for (size_t i = 0; i < sweep->n_axes && status == DPB_OK; i++)
         status = set(result, sweep->axes[i].section, sweep->axes[i].key,
                      dpb_sweep_value(sweep, job->cell, i), sweep->axes[i].origin);

@@ -9,7 +9,9 @@
  *     accuracy = 500                    steps of one more run a strategy, for its test accuracy
  *
  * On the command line an axis is `sweep.SECTION.KEY=a,b`; a plain SECTION.KEY=VALUE there takes the
- * place of the file's axis of that name. Not here: how a cell is run (a callback) and where.
+ * place of the file's axis of that name. Where an axis goes through plugins (comm.name, data.name),
+ * an option that only some of them have is given to those. Not here: how a cell is run (a callback)
+ * and where.
  */
 #ifndef DPB_CORE_STUDY_SWEEP_H
 #define DPB_CORE_STUDY_SWEEP_H

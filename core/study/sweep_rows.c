@@ -235,12 +235,14 @@ static bool verdict_is(const json_t *run, const char *path, const char *verdict)
     return strcmp(dpb_json_text(run, path, "skipped"), verdict) == 0;
 }
 
-/* true, false, or null where there is nothing to verify (no exchange). */
+/* true, false, or null where there is nothing to verify (no exchange, no training). */
 static json_t *verified(const struct cell_runs *runs)
 {
     bool all = runs->n_ok > 0, applicable = false;
     for (size_t i = 0; i < runs->n_ok; i++) {
         const json_t *run = runs->ok[i];
+        if (!is_training(run))
+            continue;
         bool pattern = verdict_is(run, "verification.pattern", "pass");
         bool no_pattern = verdict_is(run, "verification.pattern", "not_applicable");
         bool replicas = verdict_is(run, "verification.replicas", "pass");

@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "lib/command.h"
+#include "lib/datasets.h"
 #include "lib/sandbox.h"
 #include "lib/traces.h"
 
@@ -441,6 +442,34 @@ static void test_sweep(void **state)
     command_free(&command);
 }
 
+/* An option that only one of the plugins has does not hinder the cells of the other; one that none
+ * has hinders all. */
+static void test_sweep_over_plugins_with_options(void **state)
+{
+    struct command command;
+    (void)state;
+    sandbox_write("plugins.ini", "[run]\nresults =\nbatch = 2\nsteps = 2\nwarmup_steps = 0\n"
+                                 "steady_limit_s = 0\n[model]\nname = tiny\n"
+                                 "[device]\nname = reference\nthreads = 1\n"
+                                 "[data]\nsamples = 64\npath = idx\n"
+                                 "[sweep]\ndata.name = synthetic, idx\nrepeats = 1\n");
+    dataset_idx("idx", 32, 8);
+    run(&command, 0, "-c plugins.ini --json");
+    assert_int_equal(json_number_at(command.json, "runs.0.config.data.samples.value") == 64 ||
+                         json_number_at(command.json, "runs.1.config.data.samples.value") == 64,
+                     true);
+    assert_int_equal(json_array_size(json_at(command.json, "rows")), 2);
+    command_free(&command);
+    run(&command, 2, "check -c plugins.ini data.pth=idx");
+    expect_words(command.out,
+                 (const char *const[]){"synthetic: refused: command line: unknown option 'pth'",
+                                       "idx: refused: command line: unknown option 'pth'", NULL});
+    command_free(&command);
+    run(&command, 2, "check -c plugins.ini data.name=idx"); /* no axis any more */
+    expect_words(command.err, (const char *const[]){"unknown option 'samples'", NULL});
+    command_free(&command);
+}
+
 static void test_sweep_with_a_cell_that_fails(void **state)
 {
     struct command command;
@@ -530,6 +559,7 @@ int main(void)
         cmocka_unit_test(test_results_are_kept),
         cmocka_unit_test(test_rerun),
         cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_sweep_over_plugins_with_options),
         cmocka_unit_test(test_sweep_with_a_cell_that_fails),
         cmocka_unit_test(test_interrupted),
         cmocka_unit_test(test_interrupted_sweep),

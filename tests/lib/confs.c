@@ -1,0 +1,362 @@
+/* confs.c - see confs.h. */
+#include "lib/confs.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/config.h"
+#include "lib/command.h"
+#include "lib/datasets.h"
+#include "lib/sandbox.h"
+#include "lib/training.h"
+
+enum { MAX_CONFS = 128, LARGE_IMAGE = 200, SMALLER_IMAGE = 96 };
+
+static const double deadline_s = 600.0, heavy_gmac = 0.5;
+
+struct conf {
+    char name[128]; /* of the file, without .ini */
+    bool full;
+    struct dpb_config *config;
+    char data[512]; /* settings: small data, in the place of some that the machine may lack */
+    bool real_data;
+};
+
+static char *directory; /* conf/, absolute */
+static char *table;     /* what `help models` prints */
+
+/* ---- what a file says ---------------------------------------------------------------------- */
+
+/* The value of a setting, or the list of the axis that goes through it; "": not there. */
+static const char *value_of(const struct conf *conf, const char *section, const char *key)
+{
+    char axis[128];
+    snprintf(axis, sizeof axis, "%s.%s", section, key);
+    const struct dpb_setting *plain = dpb_config_get(conf->config, section, key);
+    const struct dpb_setting *list = dpb_config_get(conf->config, "sweep", axis);
+    return list ? list->value : plain ? plain->value : "";
+}
+
+static bool is_given(const struct conf *conf, const char *section, const char *key)
+{
+    return value_of(conf, section, key)[0] != '\0';
+}
+
+/* Whether a list has a word. */
+static bool has_word(const char *list, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *at = list; (at = strstr(at, word)) != NULL; at += n)
+        if ((at == list || strchr(", ", at[-1])) && (at[n] == '\0' || strchr(", ", at[n])))
+            return true;
+    return false;
+}
+
+static bool is_sweep(const struct conf *conf)
+{
+    for (size_t i = 0; i < conf->config->n_settings; i++)
+        if (strcmp(conf->config->settings[i].section, "sweep") == 0)
+            return true;
+    return false;
+}
+
+/* What its networks are like. */
+struct networks {
+    bool large_images, heavy; /* one of them takes or is */
+    char lightest[64];
+};
+
+static struct networks networks_of(const struct conf *conf)
+{
+    const char *names = value_of(conf, "model", "name");
+    struct networks networks = {0};
+    double least = INFINITY;
+    for (const char *line = table; line != NULL; line = strchr(line + 1, '\n')) {
+        char name[64];
+        unsigned c, h, w;
+        double gmac;
+        if (sscanf(line, " %63s %ux%ux%u %*u %lf", name, &c, &h, &w, &gmac) != 5 ||
+            !has_word(names, name))
+            continue;
+        networks.large_images |= h >= LARGE_IMAGE;
+        networks.heavy |= gmac > heavy_gmac;
+        if (gmac < least)
+            strcpy(networks.lightest, name);
+        least = gmac < least ? gmac : least;
+    }
+    if (!isfinite(least))
+        fail_msg("%s.ini: model.name = %s is no network of `dpbench help models`", conf->name,
+                 names);
+    return networks;
+}
+
+/* Appends printf-like to what is in `text`. */
+__attribute__((format(printf, 3, 4))) static void append(char *text, size_t capacity,
+                                                         const char *format, ...)
+{
+    va_list list;
+    size_t at = strlen(text);
+    va_start(list, format);
+    vsnprintf(text + at, capacity - at, format, list);
+    va_end(list);
+}
+
+/* ---- its comment --------------------------------------------------------------------------- */
+
+/* One of the commands in the comment, up to where two blanks begin the words about it. */
+static void expect_command_works(const struct conf *conf, char *line)
+{
+    struct command command;
+    char own[256];
+    char *end = strstr(line, "  ");
+    if (end != NULL)
+        *end = '\0';
+    snprintf(own, sizeof own, "conf/%s.ini", conf->name);
+    if (strstr(line, own) == NULL)
+        fail_msg("%s.ini: the command '%s' is of another file", conf->name, line);
+    char *settings = strstr(line, own) + strlen(own);
+    dpbench(&command, deadline_s, "check -c %s/%s.ini%s run.results= %s", directory, conf->name,
+            settings, conf->data);
+    if (command.exit_code != 0 || command.out[0] == '\0')
+        fail_msg("'%s' does not work: %s", line, command.err);
+    command_free(&command);
+}
+
+static void test_comment(const struct conf *conf)
+{
+    char path[512], line[512];
+    bool question = false, reading = false;
+    size_t n_commands = 0;
+    snprintf(path, sizeof path, "%s/%s.ini", directory, conf->name);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    for (bool first = true; fgets(line, sizeof line, file) && line[0] == ';'; first = false) {
+        line[strcspn(line, "\n")] = '\0';
+        if (strlen(line) > 110)
+            fail_msg("%s.ini: a line is too long: '%s'", conf->name, line);
+        question |= first && isalpha((unsigned char)line[2]);
+        reading |= strncmp(line, "; How to read it: ", 18) == 0;
+        char *command = strstr(line, "     build/dpbench ");
+        if (command == NULL)
+            continue;
+        expect_command_works(conf, command + 5);
+        n_commands++;
+    }
+    fclose(file);
+    if (!question || !reading || n_commands == 0)
+        fail_msg("%s.ini: its comment has no %s", conf->name,
+                 !question  ? "question in its first line"
+                 : !reading ? "'How to read it: '"
+                            : "command");
+}
+
+/* ---- what dpbench says of it --------------------------------------------------------------- */
+
+/* As it stands, or it says what is missing: the data that it is about. */
+static void test_check(const struct conf *conf)
+{
+    struct command command;
+    dpbench(&command, deadline_s, "check -c %s/%s.ini", directory, conf->name);
+    bool names_data = strstr(command.err, "data.path") != NULL;
+    if (command.exit_code != 0 && (command.exit_code != 2 || !names_data))
+        fail_msg("check %s.ini: exit %d: %s", conf->name, command.exit_code, command.err);
+    command_free(&command);
+}
+
+static bool exchanges(const char *strategy, const char *mode)
+{
+    return strcmp(strategy, "independent") != 0 && strcmp(mode, "forward") != 0;
+}
+
+static void expect_row(const struct conf *conf, const json_t *row)
+{
+    json_t *cell = json_object_get(row, "cell");
+    const char *mode = json_string_value(json_object_get(cell, "run.mode"));
+    const json_t *verified = json_at(row, "verified");
+    bool good = exchanges(json_text_at(row, "strategy"), mode ? mode : "train")
+                    ? json_is_true(verified)
+                    : json_is_null(verified);
+    bool proved = json_is_true(json_at(row, "proved"));
+    /* Workers that never wait for each other may have no step in common, of two. */
+    bool ran = strcmp(json_text_at(row, "status"), "ok") == 0 ||
+               (strcmp(json_text_at(row, "strategy"), "independent") == 0 &&
+                strcmp(json_text_at(row, "status"), "not timed") == 0);
+    if (ran && good && proved == is_given(conf, "run", "prove"))
+        return;
+    char *text = json_dumps(row, 0);
+    fail_msg("%s.ini: this row is not as it should be: %s", conf->name, text);
+}
+
+static void expect_verdicts(const struct conf *conf, const json_t *result)
+{
+    static const char *const checks[] = {"verification.pattern", "verification.replicas"};
+    bool wanted = exchanges(json_text_at(result, "strategy.name"),
+                            json_text_at(result, "config.run.mode.value"));
+    assert_string_equal(json_text_at(result, "status"), "ok");
+    for (size_t i = 0; i < 2; i++)
+        if (strcmp(json_text_at(result, checks[i]), wanted ? "pass" : "not_applicable") != 0)
+            fail_msg("%s.ini: %s is %s", conf->name, checks[i], json_text_at(result, checks[i]));
+}
+
+/* One cell of a sweep: the last value of an axis, of the networks the lightest; all of the data. */
+static void choose_cell(const struct conf *conf, const char *lightest, char *settings,
+                        size_t capacity)
+{
+    for (size_t i = 0; i < conf->config->n_settings; i++) {
+        const struct dpb_setting *axis = &conf->config->settings[i];
+        if (strcmp(axis->section, "sweep") != 0 || strchr(axis->key, '.') == NULL ||
+            strcmp(axis->key, "data.name") == 0) /* each of these wants settings of its own */
+            continue;
+        const char *comma = strrchr(axis->value, ','), *last = comma ? comma + 1 : axis->value;
+        append(settings, capacity, " %s=", axis->key);
+        if (strcmp(axis->key, "model.name") == 0)
+            last = lightest;
+        for (; *last != '\0'; last++) /* "1 GiB" is one word of a command */
+            if (*last != ' ')
+                append(settings, capacity, "%c", *last);
+    }
+}
+
+/* Two steps with few samples, all cells once. Where that would take long, one of the cells. */
+static void test_run(const struct conf *conf, const struct networks *networks)
+{
+    struct command command;
+    char settings[1024] = "run.results= run.steps=2 run.warmup_steps=0";
+    bool sweep = is_sweep(conf), all_samples = is_given(conf, "run", "global_batch");
+    append(settings, sizeof settings, " %s %s", all_samples ? "run.global_batch=16" : "run.batch=2",
+           conf->data);
+    if (is_given(conf, "eval", "every"))
+        append(settings, sizeof settings, " eval.every=1");
+    if (is_given(conf, "eval", "require_target")) /* two steps do not get there */
+        append(settings, sizeof settings, " eval.require_target=no");
+    if (sweep)
+        append(settings, sizeof settings, " sweep.repeats=1");
+    if (is_given(conf, "sweep", "accuracy"))
+        append(settings, sizeof settings, " sweep.accuracy=2");
+    if (!conf->full && networks->large_images)
+        append(settings, sizeof settings, " model.image=%d", SMALLER_IMAGE);
+    if (!conf->full && networks->heavy)
+        choose_cell(conf, networks->lightest, settings, sizeof settings);
+    dpbench(&command, deadline_s, "-c %s/%s.ini --json %s", directory, conf->name, settings);
+    if (command.exit_code != 0 || command.json == NULL)
+        fail_msg("%s.ini %s: exit %d: %s", conf->name, settings, command.exit_code, command.err);
+    size_t i;
+    const json_t *row;
+    json_array_foreach(json_at(command.json, "rows"), i, row)
+    {
+        expect_row(conf, row);
+    }
+    if (!sweep)
+        expect_verdicts(conf, command.json);
+    else if (i == 0)
+        fail_msg("%s.ini: the sweep has no rows", conf->name);
+    command_free(&command);
+}
+
+static void set_data(struct conf *conf)
+{
+    static const char *const sources[] = {"idx", "cifar10", "image_folder"};
+    const char *names = value_of(conf, "data", "name");
+    size_t at = 0;
+    if (names[0] == '\0' || has_word(names, "synthetic"))
+        at = (size_t)snprintf(conf->data, sizeof conf->data, "data.distinct=2 ");
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++)
+        if (has_word(names, sources[i])) {
+            snprintf(conf->data + at, sizeof conf->data - at, "data.path=%s", sources[i]);
+            conf->real_data = true;
+        }
+}
+
+static void test_conf(void **state)
+{
+    struct conf *conf = *state;
+    char path[512];
+    if (!have_cpu_device()) {
+        print_message("needs the cpu device\n");
+        skip();
+    }
+    snprintf(path, sizeof path, "%s/%s.ini", directory, conf->name);
+    conf->config = dpb_config_create();
+    assert_non_null(conf->config);
+    assert_int_equal(dpb_config_read(conf->config, path), 0);
+    set_data(conf);
+    const struct networks networks = networks_of(conf);
+    if (!conf->full || networks.heavy)
+        test_run(conf, &networks);
+    if (!conf->full && conf->real_data)
+        test_check(conf);
+    if (!conf->full)
+        test_comment(conf); /* the last: its commands may go on from what the run has saved */
+    dpb_config_destroy(conf->config);
+}
+
+/* ---- all of them --------------------------------------------------------------------------- */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct conf *)a)->name, ((const struct conf *)b)->name);
+}
+
+static size_t list_confs(struct conf confs[MAX_CONFS], bool full)
+{
+    size_t n = 0;
+    DIR *entries = opendir(directory);
+    for (struct dirent *entry; entries && n < MAX_CONFS && (entry = readdir(entries));) {
+        size_t length = strlen(entry->d_name);
+        if (length <= 4 || strcmp(entry->d_name + length - 4, ".ini") != 0)
+            continue;
+        confs[n].full = full;
+        snprintf(confs[n++].name, sizeof confs->name, "%.*s", (int)length - 4, entry->d_name);
+    }
+    if (entries)
+        closedir(entries);
+    qsort(confs, n, sizeof *confs, by_name);
+    return n;
+}
+
+static int set_up(void **state)
+{
+    struct command command;
+    int result = sandbox_setup(state);
+    unsetenv("DPBENCH_PLUGIN_PATH");
+    dataset_idx("idx", 1100, 16);
+    dataset_cifar10("cifar10", 30, 16);
+    dataset_image_folder("image_folder", 150, 8);
+    dpbench(&command, deadline_s, "help models");
+    table = strdup(command.out);
+    command_free(&command);
+    return result;
+}
+
+static int tear_down(void **state)
+{
+    free(table);
+    free(directory);
+    return sandbox_teardown(state);
+}
+
+int confs_test(bool full)
+{
+    static struct conf confs[MAX_CONFS];
+    static struct CMUnitTest tests[MAX_CONFS];
+    directory = realpath("conf", NULL);
+    size_t n = directory ? list_confs(confs, full) : 0;
+    if (n == 0) {
+        fprintf(stderr, "conf/ has no experiments: run this from the repository's root\n");
+        return 1;
+    }
+    for (size_t i = 0; i < n; i++)
+        tests[i] = (struct CMUnitTest){
+            .name = confs[i].name, .test_func = test_conf, .initial_state = &confs[i]};
+    return _cmocka_run_group_tests("conf", tests, n, set_up, tear_down);
+}

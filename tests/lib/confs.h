@@ -1,0 +1,16 @@
+/*
+ * confs.h - the experiments of conf/, each put to the test: its comment and the commands in it, what
+ * `dpbench check` says of it, and two steps of it. A file that is put there is tested without being
+ * named anywhere. Data that the machine may lack are replaced by small ones of the same format.
+ */
+#ifndef DPB_TESTS_LIB_CONFS_H
+#define DPB_TESTS_LIB_CONFS_H
+
+#include <stdbool.h>
+
+/* Runs a cmocka test a file, from the repository's root. `full`: only the experiments with heavy
+ * networks, all cells, with images as large as published. Else all of them, but of those one cell,
+ * with smaller images. Returns what cmocka does. */
+int confs_test(bool full);
+
+#endif
