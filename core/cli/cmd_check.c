@@ -42,6 +42,8 @@ static dpb_status check_config(const struct dpb_config *config, const char *labe
     dpb_status status = dpb_experiment_build(experiment, experiment->n_workers);
     if (status == DPB_OK)
         status = dpb_result_probe(output, experiment->settings.run.results);
+    if (status == DPB_OK)
+        status = dpb_experiment_probe(experiment);
     if (status == DPB_OK) {
         printf("%s: %s on %s, %s, %s; %u worker%s, %u server%s; batch %u a worker, %llu in all\n",
                label ? label : experiment->settings.run.name,

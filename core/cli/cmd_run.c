@@ -14,6 +14,8 @@ static int run_single(const struct dpb_arguments *arguments)
         return dpb_status_exit_code(status);
     const struct dpb_run_settings *run = &experiment->settings.run;
     status = dpb_result_probe(arguments->output, run->results);
+    if (status == DPB_OK)
+        status = dpb_experiment_probe(experiment);
     int code = dpb_status_exit_code(status);
     if (status == DPB_OK) {
         char label[128];

@@ -354,7 +354,7 @@ static dpb_status check_data(const struct dpb_experiment *experiment)
 }
 
 /* A training of hours must not end on a directory that is not there. */
-static dpb_status probe_checkpoint(const struct dpb_experiment *experiment)
+dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment)
 {
     const char *save = experiment->settings.checkpoint.save, *slash = strrchr(save, '/');
     char directory[PATH_MAX];
@@ -393,8 +393,6 @@ dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank
                             experiment->options[DPB_PLUGIN_MODEL],
                             experiment->data_info.format.shape, experiment->data_info.nclass,
                             &experiment->graph));
-    if (rank == 0)
-        DPB_TRY(probe_checkpoint(experiment));
     return dpb_snapshot_check(experiment, &experiment->start);
 }
 

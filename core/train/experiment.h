@@ -48,6 +48,8 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
 /* Opens the data, as rank `rank` will use it (servers use none), and builds the graph: what needs
  * more than the configuration. */
 dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank);
+/* Whether the files that the run will write at its end, the result aside, can be written: DPB_USAGE. */
+dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment);
 void dpb_experiment_destroy(struct dpb_experiment *experiment); /* accepts NULL */
 
 /* config.SECTION.KEY.{value,origin} of all tables. @owned. */
