@@ -1,6 +1,6 @@
 /*
- * test_image_training.c - training on directories of JPEG files: the same losses whatever the number
- * of threads and the way files are kept, and damage reported in the result.
+ * test_image_training.c - training on directories of JPEG files: the same losses whatever the
+ * number of threads and the way files are kept, and damage reported in the result.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /*
- * crop.c - which part of a picture becomes the sample. In training a part of random area and aspect,
- * ten tries, then a central one; in evaluation the centre of the picture at a fixed size. Both as
- * torchvision's RandomResizedCrop and Resize with CenterCrop have them.
+ * crop.c - which part of a picture becomes the sample. In training a part of random area and
+ * aspect, ten tries, then a central one; in evaluation the centre of the picture at a fixed size.
+ * Both as torchvision's RandomResizedCrop and Resize with CenterCrop have them.
  *
  * Szegedy et al.: Going deeper with convolutions. CVPR 2015.
  */

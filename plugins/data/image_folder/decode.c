@@ -1,9 +1,9 @@
 /*
  * decode.c - rows of a part of a JPEG file, by libjpeg-turbo.
  *
- * Before a file is decoded its markers are walked to the end of the image: a truncated file is known
- * by that, whichever part of it is wanted, and one with more scans than any real file is refused
- * before the work is done (a few bytes can ask for a pass over all of a large picture).
+ * Before a file is decoded its markers are walked to the end of the image: a truncated file is
+ * known by that, whichever part of it is wanted, and one with more scans than any real file is
+ * refused before the work is done (a few bytes can ask for a pass over all of a large picture).
  *
  * What libjpeg only warns of is an error here when it means that a part of the picture is lost.
  */
@@ -204,8 +204,8 @@ static void start(struct jpeg_decompress_struct *jpeg, uint32_t scale)
 }
 
 /* Makes rows shorter where their ends are not needed: by whole blocks, and not by the block beside
- * the region, for the colours of its last pixels are interpolated from there. Returns the pixel that
- * rows then begin with. */
+ * the region, for the colours of its last pixels are interpolated from there. Returns the pixel
+ * that rows then begin with. */
 static uint32_t crop_rows(struct jpeg_decompress_struct *jpeg, const struct region *region)
 {
     JDIMENSION x = region->x0 > 2 ? region->x0 - 2 : 0;

@@ -4,9 +4,10 @@
  *     PATH/train/CLASS/NAME.jpg    PATH/val/CLASS/NAME.jpg
  *
  * A training sample is a random part of its picture, flipped or not; a test sample its centre. Both
- * are red, green and blue of one byte each, row by row, in the size that the model takes; the device
- * normalises them by ImageNet's means and deviations. A sample depends on its file, the seed, the
- * sample's number and the epoch alone, so it is the same for any number of workers and threads.
+ * are red, green and blue of one byte each, row by row, in the size that the model takes; the
+ * device normalises them by ImageNet's means and deviations. A sample depends on its file, the
+ * seed, the sample's number and the epoch alone, so it is the same for any number of workers and
+ * threads.
  *
  * An unreadable file is not the end of a run: the next readable one takes its place (damage.c).
  */

@@ -42,8 +42,8 @@ struct listing {
     uint64_t text_bytes, text_capacity;
 };
 
-/* `directories`, by dpb_split; an empty name for DPB_TEST: no such split. Releases what it took when
- * it fails. */
+/* `directories`, by dpb_split; an empty name for DPB_TEST: no such split. Releases what it took
+ * when it fails. */
 dpb_status listing_create(const char *path, const char *const directories[2],
                           struct listing *listing);
 void listing_destroy(struct listing *listing);
@@ -112,8 +112,8 @@ verdict store_read(struct store *store, dpb_split split, uint64_t sample, struct
 verdict read_image_file(const char *path, uint64_t max_bytes, struct buffer *buffer, size_t *n,
                         char reason[REASON_BYTES]);
 
-/* Opens the pack of a listing; with `make`, makes it when there is none; refuses one of another state
- * of the files. Sets the store's pack and places. */
+/* Opens the pack of a listing; with `make`, makes it when there is none; refuses one of another
+ * state of the files. Sets the store's pack and places. */
 dpb_status pack_open(const char *path, bool make, struct store *store);
 
 /* ---- crop.c -------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /*
- * list.c - which files there are. A listing is names in one piece of memory and one number for each,
- * so that a million files cost their names and 8 bytes more, and no look at the files themselves:
- * what a directory says of its entries is enough, but for symbolic links.
+ * list.c - which files there are. A listing is names in one piece of memory and one number for
+ * each, so that a million files cost their names and 8 bytes more, and no look at the files
+ * themselves: what a directory says of its entries is enough, but for symbolic links.
  */
 #include <dirent.h>
 #include <errno.h>

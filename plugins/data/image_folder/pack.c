@@ -6,8 +6,8 @@
  *
  *     struct header; struct entry for each training, then each test sample; the files' bytes
  *
- * in the machine's byte order. An entry holds name, size and time of its file as they were: a pack of
- * another state of the files is refused, naming the first that differs.
+ * in the machine's byte order. An entry holds name, size and time of its file as they were: a pack
+ * of another state of the files is refused, naming the first that differs.
  */
 #include <errno.h>
 #include <fcntl.h>

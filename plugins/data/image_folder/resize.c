@@ -192,7 +192,7 @@ void resizer_take(void *handle, const uint8_t *row)
         make_row(resizer);
 }
 
-/* Along one axis, of a picture that had `whole` pixels there and has whole * scale / 8, rounded up. */
+/* Along one axis; of `whole` pixels there, whole * scale / 8 are left, rounded up. */
 static struct stretch scaled(double inner, double inner_length, double outer, double outer_length,
                              uint32_t scale, uint32_t whole)
 {
