@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "cli/cli.h"
+#include "study/result.h"
 
 #define COMMAND_LINE "command line"
 
@@ -100,7 +101,8 @@ static dpb_status read_result(const char *path, struct dpb_arguments *arguments)
                         "file that dpbench wrote",
                         path, schema ? schema : "missing");
     const json_t *config = json_object_get(arguments->document, "config");
-    return dpb_config_from_json(arguments->config, config, path);
+    DPB_TRY(dpb_config_from_json(arguments->config, config, path));
+    return dpb_result_locate(arguments->document, arguments->config);
 }
 
 static dpb_status parse(const struct dpb_command *command, unsigned accepts, int argc, char **argv,

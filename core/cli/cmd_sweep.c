@@ -215,6 +215,7 @@ int dpb_sweep_arguments(const struct dpb_arguments *arguments)
     if (status == DPB_OK) {
         jobs = plan_jobs(sweep, plan.seed, &n_jobs);
         document = dpb_sweep_document(sweep, arguments->config);
+        json_object_set_new(document, "invocation", dpb_result_invocation());
         if (jobs == NULL || document == NULL)
             status = dpb_fail(DPB_NO_MEMORY, "out of memory");
     }

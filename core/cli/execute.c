@@ -85,8 +85,10 @@ void dpb_execute(const struct dpb_experiment *experiment, const char *label,
                  struct dpb_execution *execution)
 {
     struct dpb_job_outcome outcome = {0};
+    json_t *inputs = dpb_result_inputs(experiment); /* before the run may write to them */
     dpb_status status = launch(experiment, label, &outcome);
     if (status != DPB_OK) {
+        json_decref(inputs);
         *execution = (struct dpb_execution){status, dpb_status_exit_code(status), NULL};
         return;
     }
@@ -102,6 +104,8 @@ void dpb_execute(const struct dpb_experiment *experiment, const char *label,
         status = dpb_fail(DPB_NO_MEMORY, "out of memory: the result of the run is lost");
         exit_code = dpb_exit_code_first(exit_code, dpb_status_exit_code(status));
     }
+    json_object_set_new(result, "inputs", inputs);
+    json_object_set_new(result, "invocation", dpb_result_invocation());
     dpb_board_destroy(outcome.board);
     *execution = (struct dpb_execution){status, exit_code, result};
 }

@@ -217,6 +217,11 @@ static json_t *rank_to_json(struct maker *maker, uint32_t rank)
                              "checksum", checksum,                                        //
                              "dropped_samples", (json_int_t)journal->dropped_samples,     //
                              "dropped_spans", (json_int_t)journal->dropped_spans);
+    const struct dpb_settings *settings = &maker->experiment->settings;
+    json_object_set_new(json, "cores",
+                        dpb_cores_of(rank, maker->n_workers, maker->experiment->n_servers,
+                                     (uint32_t)settings->run.comm_cores,
+                                     (uint32_t)settings->device.threads));
     uint64_t n = dpb_journal_records(journal);
     uint64_t from = maker->summary.warmup_steps;
     json_object_set_new(json, "steps", json_integer((json_int_t)(n > from ? n - from : 0)));

@@ -23,9 +23,19 @@ json_t *dpb_result_make(const struct dpb_experiment *experiment, struct dpb_boar
  * and why. @owned; NULL for lack of memory. */
 json_t *dpb_result_refused(const struct dpb_config *config, dpb_status status, const char *error);
 
-/* result.versions: dpbench, the experiment's plugins and their libraries, core's libraries (built
- * against and loaded), compiler, C library, kernel. @owned. */
+/* result.versions: dpbench and its build, the experiment's plugins, their files and libraries, core's
+ * libraries (built against and loaded), compiler, C library, kernel. @owned. */
 json_t *dpb_result_versions(const struct dpb_experiment *experiment);
+/* result.invocation: this process's command line, directory, and those variables of its environment
+ * that change what is measured. @owned. */
+json_t *dpb_result_invocation(void);
+/* result.inputs: what the files are that the experiment reads (data.path, checkpoint.load): place,
+ * number, bytes, fingerprint; null where one is not given. To be called before they may change.
+ * @owned. */
+json_t *dpb_result_inputs(const struct dpb_experiment *experiment);
+/* A relative path of those settings (in `config` of a result) becomes one from the directory that the
+ * result was made in, where this is another. */
+dpb_status dpb_result_locate(const json_t *document, struct dpb_config *config);
 
 /* Writes `document` to `path` (or, NULL, to a new file in directory `results` named after the run,
  * its strategy, its workers and the time): beside it, synced, renamed. In

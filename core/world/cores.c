@@ -133,6 +133,22 @@ dpb_status dpb_cores_bind(uint32_t rank, uint32_t n_workers, uint32_t n_servers,
     return DPB_OK;
 }
 
+json_t *dpb_cores_of(uint32_t rank, uint32_t n_workers, uint32_t n_servers, uint32_t comm_cores,
+                     uint32_t threads)
+{
+    uint32_t first, n;
+    if (find_cores() != DPB_OK)
+        return json_null();
+    dpb_cores_place(n_usable, rank, n_workers, n_servers, comm_cores, &threads, &first, &n);
+    json_t *cores = json_array();
+    for (uint32_t i = 0; i < n; i++)
+        json_array_append_new(cores, json_integer(usable[first + i]));
+    if (n > 0)
+        return cores;
+    json_decref(cores);
+    return json_null();
+}
+
 /* ---- the machine --------------------------------------------------------------------------- */
 
 /* The first line of a file without its end; NULL (JSON null) when the system does not tell. */
@@ -199,6 +215,25 @@ static json_t *describe_instructions(void)
     return found;
 }
 
+/* What the processor is beside its name. */
+static void set_processor(json_t *machine)
+{
+    static const struct {
+        const char *name, *field;
+    } fields[] = {{"vendor", "vendor_id"},
+                  {"family", "cpu family"},
+                  {"model", "model"},
+                  {"stepping", "stepping"},
+                  {"microcode", "microcode"}};
+    json_object_set_new(machine, "processor", field_of("/proc/cpuinfo", "model name"));
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+        json_object_set_new(machine, fields[i].name, field_of("/proc/cpuinfo", fields[i].field));
+    json_object_set_new(machine, "instructions", describe_instructions());
+    json_object_set_new(machine, "smt", line_of("/sys/devices/system/cpu/smt/active"));
+    json_object_set_new(machine, "isolated_cpus", line_of("/sys/devices/system/cpu/isolated"));
+    json_object_set_new(machine, "numa_balancing", line_of("/proc/sys/kernel/numa_balancing"));
+}
+
 /* One row a kind of cache: level, bytes, how many of them, how many hardware threads share one. */
 static json_t *describe_caches(void)
 {
@@ -246,8 +281,7 @@ json_t *dpb_machine_describe(void)
         json_object_set_new(machine, "kernel", json_string(system.release));
         json_object_set_new(machine, "architecture", json_string(system.machine));
     }
-    json_object_set_new(machine, "processor", field_of("/proc/cpuinfo", "model name"));
-    json_object_set_new(machine, "instructions", describe_instructions());
+    set_processor(machine);
     if (find_cores() == DPB_OK)
         set_topology(machine);
     double quota = dpb_cgroup_cpus(CGROUP_MOUNT, CGROUP_SELF);

@@ -29,7 +29,12 @@ dpb_status dpb_cores_bind(uint32_t rank, uint32_t n_workers, uint32_t n_servers,
 void dpb_cores_place(uint32_t n_cores, uint32_t rank, uint32_t n_workers, uint32_t n_servers,
                      uint32_t comm_cores, uint32_t *threads, uint32_t *first, uint32_t *n);
 
-/* result.machine: processor's name, cores, threads, NUMA nodes, caches, memory, cgroup limits,
+/* The hardware threads (as the system numbers them) that dpb_cores_bind gives a rank here; null where
+ * there are not enough. @owned. */
+json_t *dpb_cores_of(uint32_t rank, uint32_t n_workers, uint32_t n_servers, uint32_t comm_cores,
+                     uint32_t threads);
+
+/* result.machine: processor's name, family, microcode, virtual or not, SMT, cores, threads, NUMA nodes, caches, memory, cgroup limits,
  * governor and clocks where the system tells, kernel, host name. @owned. */
 json_t *dpb_machine_describe(void);
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -277,6 +278,14 @@ static void set_data(struct conf *conf)
         }
 }
 
+/* Built where libjpeg is. */
+static bool have_image_folder(void)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/plugins/data_image_folder.so", build_directory());
+    return access(path, R_OK) == 0;
+}
+
 static void test_conf(void **state)
 {
     struct conf *conf = *state;
@@ -290,6 +299,11 @@ static void test_conf(void **state)
     assert_non_null(conf->config);
     assert_int_equal(dpb_config_read(conf->config, path), 0);
     set_data(conf);
+    if (strstr(conf->data, "image_folder") != NULL && !have_image_folder()) {
+        print_message("needs the data plugin image_folder\n");
+        dpb_config_destroy(conf->config);
+        skip();
+    }
     const struct networks networks = networks_of(conf);
     if (!conf->full || networks.heavy)
         test_run(conf, &networks);

@@ -2,6 +2,7 @@
  * test_cli.c - what dpbench says and writes, as a user or a script reads it.
  */
 #include <dirent.h>
+#include <limits.h>
 #include <regex.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -312,7 +314,12 @@ static const struct {
     {"comm.bytes_per_step", 'n'}, {"loss.7", 'n'},
     {"eval.0.step", 'n'}, {"eval.0.accuracy", 'n'}, {"eval.0.loss", 'n'},
     {"verification.pattern", 's'}, {"verification.exchange", 's'}, {"verification.replicas", 's'},
-    {"machine", 'o'}, {"machine.usable_cores", 'n'}, {"versions", 'o'}, {"versions.dpbench", 's'},
+    {"machine", 'o'}, {"machine.usable_cores", 'n'}, {"machine.instructions", 'a'},
+    {"versions", 'o'}, {"versions.dpbench", 's'}, {"versions.build.flags", 's'},
+    {"versions.build.crc32", 's'}, {"versions.plugins.comm.file.path", 's'},
+    {"versions.plugins.comm.file.crc32", 's'}, {"versions.zlib.loaded", 's'},
+    {"invocation.command.1", 's'}, {"invocation.directory", 's'}, {"invocation.environment", 'o'},
+    {"inputs", 'o'},
     {"ranks.0.pid", 'n'}, {"ranks.1.breakdown_ns", 'o'},
 };
 /* clang-format on */
@@ -425,6 +432,108 @@ static void test_rerun(void **state)
     command_free(&third);
 }
 
+/* Runs dpbench in another directory, as `cd DIRECTORY; dpbench ...` does. */
+static void run_in(const char *directory, struct command *command, int exit_code,
+                   const char *arguments)
+{
+    char here[PATH_MAX];
+    assert_non_null(getcwd(here, sizeof here));
+    assert_int_equal(chdir(directory), 0);
+    run(command, exit_code, arguments);
+    assert_int_equal(chdir(here), 0);
+}
+
+/* Files that a relative path names are found from anywhere, and those that changed are named. */
+static void test_rerun_elsewhere(void **state)
+{
+    struct command first, again, changed;
+    (void)state;
+    sandbox_write("idx.ini", "[run]\nresults =\nbatch = 2\nsteps = 4\nwarmup_steps = 0\n"
+                             "steady_limit_s = 0\n[model]\nname = tiny\n"
+                             "[data]\nname = idx\npath = small\n"
+                             "[device]\nname = reference\nthreads = 1\n");
+    dataset_idx("small", 32, 8);
+    assert_int_equal(mkdir("elsewhere", 0777), 0);
+    run(&first, 0, "-c idx.ini run.seed=3 --json --output idx.json");
+    assert_int_equal(
+        json_number_at(json_object_get(json_at(first.json, "inputs"), "data.path"), "files"), 4);
+    run_in("elsewhere", &again, 0, "rerun ../idx.json --json");
+    assert_true(json_equal(json_at(first.json, "loss"), json_at(again.json, "loss")));
+    expect_words(again.err, (const char *const[]){"data.path = small is taken from ", NULL});
+    assert_null(strstr(again.err, "differs"));
+    assert_null(strstr(again.err, "warning"));
+    write_file("small/extra", "x", 1);
+    run_in("elsewhere", &changed, 0, "rerun ../idx.json --json --output new.json");
+    expect_words(changed.err,
+                 (const char *const[]){"inputs.data.path.files was 4 in the result, here it is 5",
+                                       "inputs.data.path.fingerprint was ", NULL});
+    assert_int_equal(access("elsewhere/new.json", R_OK), 0);
+    command_free(&first);
+    command_free(&again);
+    command_free(&changed);
+}
+
+/* What a result says of its machine, build and environment is compared before it is run again. */
+static void test_rerun_names_what_differs(void **state)
+{
+    struct command command;
+    (void)state;
+    run(&command, 0, RUN "--json --output here.json");
+    json_t *document = json_deep_copy(command.json);
+    command_free(&command);
+    json_object_set_new(json_at(document, "machine"), "processor", json_string("Z80"));
+    json_object_set_new(json_at(document, "machine"), "microcode", json_null());
+    json_object_set_new(json_at(document, "versions.build"), "crc32", json_string("0x0"));
+    json_object_set_new(json_at(document, "versions.plugins.comm"), "version", json_string("0.0"));
+    json_object_set_new(json_at(document, "invocation.environment"), "OMP_WAIT_POLICY",
+                        json_string("active"));
+    assert_int_equal(json_dump_file(document, "other.json", 0), 0);
+    json_decref(document);
+    setenv("MALLOC_ARENA_MAX", "2", 1);
+    run(&command, 0, "rerun other.json --json");
+    unsetenv("MALLOC_ARENA_MAX");
+    expect_words(command.err,
+                 (const char *const[]){"machine.processor was \"Z80\" in the result, here it is ",
+                                       "versions.build.crc32 was \"0x0\"",
+                                       "versions.plugins.comm.version was \"0.0\"",
+                                       "environment.OMP_WAIT_POLICY was \"active\"", "missing",
+                                       "MALLOC_ARENA_MAX is 2 here and was not set", NULL});
+    assert_true(json_array_size(json_at(command.json, "warnings")) >= 5); /* and they are kept */
+    command_free(&command);
+}
+
+/* A plugin that only DPBENCH_PLUGIN_PATH led to: without it the rerun says what it was. */
+static void test_rerun_without_the_plugin_path(void **state)
+{
+    struct command command;
+    char path[PATH_MAX];
+    (void)state;
+    snprintf(path, sizeof path, "%s/tests/plugins", build_directory());
+    setenv("DPBENCH_PLUGIN_PATH", path, 1);
+    run(&command, 0, RUN "comm.name=fault --output fault.json");
+    command_free(&command);
+    run(&command, 0, "rerun fault.json --json");
+    command_free(&command);
+    unsetenv("DPBENCH_PLUGIN_PATH");
+    run(&command, 2, "rerun fault.json");
+    expect_words(command.err, (const char *const[]){"environment.DPBENCH_PLUGIN_PATH was ",
+                                                    "unknown comm 'fault'", NULL});
+    command_free(&command);
+}
+
+static void test_rerun_refuses(void **state)
+{
+    struct command command;
+    (void)state;
+    sandbox_write("future.json", "{\"schema\": \"dpbench.result/9\", \"config\": {}}");
+    run(&command, 2, "rerun future.json");
+    expect_words(command.err, (const char *const[]){
+                                  "schema is dpbench.result/9, wanted dpbench.result/1", NULL});
+    command_free(&command);
+    run(&command, 2, "rerun base.ini");
+    command_free(&command);
+}
+
 /* ---- sweeps -------------------------------------------------------------------------------- */
 
 static void test_sweep(void **state)
@@ -483,6 +592,24 @@ static void test_sweep_with_a_cell_that_fails(void **state)
     expect_words(json_text_at(command.json, "rows.1.error"),
                  (const char *const[]){"does not compute in bf16", NULL});
     command_free(&command);
+}
+
+static void test_rerun_of_a_sweep(void **state)
+{
+    struct command first, again;
+    (void)state;
+    run(&first, 0, RUN "sweep.comm.name=shm,replicated sweep.repeats=1 --json --output sweep.json");
+    run(&again, 0, "rerun sweep.json run.seed=1 --json");
+    assert_string_equal(json_text_at(again.json, "schema"), "dpbench.sweep/1");
+    assert_int_equal(json_array_size(json_at(again.json, "rows")), 2);
+    for (int i = 0; i < 2; i++) { /* in the same order: it is drawn by the seed */
+        char path[32];
+        snprintf(path, sizeof path, "runs.%d.loss", i);
+        assert_true(json_equal(json_at(first.json, path), json_at(again.json, path)));
+    }
+    assert_null(strstr(again.err, "in the result, here it is"));
+    command_free(&first);
+    command_free(&again);
 }
 
 /* ---- signals ------------------------------------------------------------------------------- */
@@ -558,6 +685,11 @@ int main(void)
         cmocka_unit_test(test_origins),
         cmocka_unit_test(test_results_are_kept),
         cmocka_unit_test(test_rerun),
+        cmocka_unit_test(test_rerun_elsewhere),
+        cmocka_unit_test(test_rerun_names_what_differs),
+        cmocka_unit_test(test_rerun_without_the_plugin_path),
+        cmocka_unit_test(test_rerun_refuses),
+        cmocka_unit_test(test_rerun_of_a_sweep),
         cmocka_unit_test(test_sweep),
         cmocka_unit_test(test_sweep_over_plugins_with_options),
         cmocka_unit_test(test_sweep_with_a_cell_that_fails),
