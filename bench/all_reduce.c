@@ -83,8 +83,9 @@ static void pin(uint32_t rank)
     CPU_ZERO(&one);
     if (sched_getaffinity(0, sizeof all, &all) != 0)
         fail("sched_getaffinity");
-    for (int cpu = 0, n = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &all) && n++ == (int)rank)
+    uint32_t n = 0;
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &all) && n++ == rank)
             CPU_SET(cpu, &one);
     if (CPU_COUNT(&one) == 0)
         fail("fewer cores than ranks");

@@ -5,7 +5,8 @@
 
 BENCH  ?=
 ROUNDS ?= 5
-BENCH_PROGRAMS := $(patsubst bench/peers/%.c,$(BUILD)/bench/%,$(wildcard bench/peers/*.c))
+BENCH_PROGRAMS := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c)) \
+                  $(patsubst bench/peers/%.c,$(BUILD)/bench/%,$(wildcard bench/peers/*.c))
 
 .PHONY: bench bench-deps
 bench-deps:
@@ -22,3 +23,12 @@ $(BUILD)/bench/%: bench/peers/%.c
 	$(Q)$(CC) -std=c11 $(CFLAGS) $(WARN) -o $@ $< $(PEER_LIBS) -lpthread
 
 $(BUILD)/bench/jpeg_decode: PEER_LIBS = -ljpeg
+$(BUILD)/bench/mpi_all_reduce: CC = mpicc
+
+# Our own parts by themselves: linked with core.
+$(BUILD)/bench/%: bench/%.c $(BUILD)/libcore.a
+	@echo "  BENCH $@"
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) -O3 $(CORE_CFLAGS) -MF $@.d -o $@ $< $(BUILD)/libcore.a $(CORE_LIBS)
+
+-include $(wildcard $(BUILD)/bench/*.d)

@@ -172,6 +172,16 @@ static void sum_one(dpb_dtype type, void *dst, const void *const *sources, uint3
         sum_bf16(dst, sources, k, n);
 }
 
+static void sum2_into2(dpb_dtype type, void *const *dst, const void *const *sources, uint64_t n)
+{
+    if (type == DPB_FP64)
+        sum2_into2_fp64(dst[0], dst[1], sources[0], sources[1], n);
+    else if (type == DPB_FP32)
+        sum2_into2_fp32(dst[0], dst[1], sources[0], sources[1], n);
+    else
+        sum2_into2_bf16(dst[0], dst[1], sources[0], sources[1], n);
+}
+
 static void vec_sum(dpb_dtype type, void *const *dst, uint32_t n_dst, const void *const *sources,
                     uint32_t k, uint64_t n)
 {
@@ -181,6 +191,10 @@ static void vec_sum(dpb_dtype type, void *const *dst, uint32_t n_dst, const void
     const void *at[MOST];
     size_t size = dpb_dtype_size(type);
     assert(type == DPB_FP64 || type == DPB_FP32 || type == DPB_BF16);
+    if (n_dst == 2 && k == 2) {
+        sum2_into2(type, dst, sources, n);
+        return;
+    }
     if (n_dst == 1 || k > MOST) {
         sum_one(type, dst[0], sources, k, n);
         for (uint32_t d = 1; d < n_dst; d++)
