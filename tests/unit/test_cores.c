@@ -226,9 +226,9 @@ static void test_cgroups(void **state)
 
 static void test_machine(void **state)
 {
-    static const char *const keys[] = {"host",         "kernel",       "processor", "cores",
-                                       "threads",      "caches",       "cgroup",    "governor",
-                                       "memory_bytes", "usable_cores", "numa_nodes"};
+    static const char *const keys[] = {
+        "host",     "kernel",       "processor",    "cores",      "threads",   "caches", "cgroup",
+        "governor", "memory_bytes", "usable_cores", "numa_nodes", "microcode", "smt",    "vendor"};
     uint32_t n_cores;
     (void)state;
     json_t *machine = dpb_machine_describe();
@@ -242,12 +242,48 @@ static void test_machine(void **state)
     json_decref(machine);
 }
 
+/* What a result says of a rank's cores is what binding gives it. */
+static void test_cores_of(void **state)
+{
+    uint32_t n_cores = 0;
+    (void)state;
+    assert_int_equal(dpb_cores_available(&n_cores), DPB_OK);
+    json_t *none = dpb_cores_of(0, n_cores + 1, 0, 0, 1);
+    assert_true(json_is_null(none));
+    json_decref(none);
+    uint64_t seen[16] = {0};
+    for (uint32_t rank = 0; rank < n_cores; rank++) {
+        json_t *cores = dpb_cores_of(rank, n_cores, 0, 0, 1);
+        assert_int_equal(json_array_size(cores), 1);
+        json_int_t core = json_integer_value(json_array_get(cores, 0));
+        assert_in_range(core, 0, 1023);
+        assert_int_equal(seen[core / 64] >> core % 64 & 1, 0);
+        seen[core / 64] |= UINT64_C(1) << core % 64;
+        json_decref(cores);
+    }
+    if (fork() == 0) { /* bound for good */
+        cpu_set_t set;
+        uint32_t threads = 1;
+        bool oversubscribed = false;
+        json_t *cores = dpb_cores_of(n_cores - 1, n_cores, 0, 0, 1);
+        int core = (int)json_integer_value(json_array_get(cores, 0));
+        bool same =
+            dpb_cores_bind(n_cores - 1, n_cores, 0, 0, &threads, &oversubscribed) == DPB_OK &&
+            sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) == 1 &&
+            CPU_ISSET(core, &set);
+        _exit(same ? 0 : 1);
+    }
+    int status = 0;
+    assert_true(wait(&status) > 0);
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_division), cmocka_unit_test(test_bind),
         cmocka_unit_test(test_affinity), cmocka_unit_test(test_cgroups),
-        cmocka_unit_test(test_machine),
+        cmocka_unit_test(test_machine),  cmocka_unit_test(test_cores_of),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
