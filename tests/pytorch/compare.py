@@ -1,4 +1,5 @@
-"""Compares the reference device with PyTorch in float64, model by model.
+"""Compares the reference device with PyTorch in float64, model by model; then what both make of
+each other's checkpoints (continuation.py).
 
 Each model runs one training pass on the device (dump.c). Then the same pass runs in PyTorch, twice:
 from the graph that core built, which checks the device; and, for some models, from a module written
@@ -11,141 +12,15 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import warnings
 
-warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-
-import torch  # noqa: E402
-import torch.nn.functional as F  # noqa: E402
-from torch import nn  # noqa: E402
+import continuation
+import torch
+import torch.nn.functional as F
+from networks import LeNet, ResNet20, ResNet50
+from safetensors import SafetensorError
+from worst import Worst
 
 TOLERANCE = 1e-9  # of the largest element of each tensor
-
-# ------------------------------------------------------------------------------ networks by hand
-
-
-class LeNet(nn.Module):
-    def __init__(self, nclass):
-        super().__init__()
-        self.conv1 = nn.Conv2d(1, 32, 5, padding=2)
-        self.conv2 = nn.Conv2d(32, 64, 5, padding=2)
-        self.fc1 = nn.Linear(7 * 7 * 64, 512)
-        self.fc2 = nn.Linear(512, nclass)
-
-    def forward(self, x):
-        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
-        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
-        return self.fc2(F.relu(self.fc1(x.flatten(1))))
-
-
-class BasicBlock(nn.Module):
-    """ResNet for CIFAR: shortcuts without parameters, `same` padding (0,1) where it strides."""
-
-    def __init__(self, channels_in, channels, stride):
-        super().__init__()
-        self.stride, self.new_channels = stride, channels - channels_in
-        self.conv1 = nn.Conv2d(channels_in, channels, 3, stride, bias=False)
-        self.bn1 = nn.BatchNorm2d(channels)
-        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(channels)
-
-    def forward(self, x):
-        padding = (1, 1, 1, 1) if self.stride == 1 else (0, 1, 0, 1)
-        y = F.relu(self.bn1(self.conv1(F.pad(x, padding))))
-        y = self.bn2(self.conv2(y))
-        x = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.new_channels))
-        return F.relu(x + y)
-
-
-class ResNet20(nn.Module):
-    def __init__(self, nclass):
-        super().__init__()
-        self.conv1 = nn.Conv2d(3, 16, 3, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(16)
-        self.layer1 = nn.Sequential(*[BasicBlock(16, 16, 1) for _ in range(3)])
-        self.layer2 = nn.Sequential(BasicBlock(16, 32, 2), *[BasicBlock(32, 32, 1) for _ in "12"])
-        self.layer3 = nn.Sequential(BasicBlock(32, 64, 2), *[BasicBlock(64, 64, 1) for _ in "12"])
-        self.fc = nn.Linear(64, nclass)
-
-    def forward(self, x):
-        x = F.relu(self.bn1(self.conv1(x)))
-        x = self.layer3(self.layer2(self.layer1(x)))
-        return self.fc(x.mean((2, 3)))
-
-
-class Bottleneck(nn.Module):
-    def __init__(self, channels_in, width, stride, version):
-        super().__init__()
-        first, second = (stride, 1) if version == "v1" else (1, stride)
-        self.conv1 = nn.Conv2d(channels_in, width, 1, first, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, second, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.conv3 = nn.Conv2d(width, 4 * width, 1, bias=False)
-        self.bn3 = nn.BatchNorm2d(4 * width)
-        if stride != 1 or channels_in != 4 * width:
-            projection = nn.Conv2d(channels_in, 4 * width, 1, stride, bias=False)
-            self.downsample = nn.Sequential(projection, nn.BatchNorm2d(4 * width))
-        else:
-            self.downsample = nn.Identity()
-
-    def forward(self, x):
-        y = F.relu(self.bn1(self.conv1(x)))
-        y = F.relu(self.bn2(self.conv2(y)))
-        return F.relu(self.downsample(x) + self.bn3(self.conv3(y)))
-
-
-class PreactivationBottleneck(nn.Module):
-    """ResNet v2: the projection reads the block's input after batch-norm and ReLU."""
-
-    def __init__(self, channels_in, width, stride):
-        super().__init__()
-        self.bn0 = nn.BatchNorm2d(channels_in)
-        self.conv1 = nn.Conv2d(channels_in, width, 1, stride, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.conv3 = nn.Conv2d(width, 4 * width, 1, bias=False)
-        self.downsample = None
-        if stride != 1 or channels_in != 4 * width:
-            projection = nn.Conv2d(channels_in, 4 * width, 1, stride, bias=False)
-            self.downsample = nn.Sequential(projection)
-
-    def forward(self, x):
-        y = F.relu(self.bn0(x))
-        x = self.downsample(y) if self.downsample else x
-        y = F.relu(self.bn1(self.conv1(y)))
-        y = F.relu(self.bn2(self.conv2(y)))
-        return x + self.conv3(y)
-
-
-class ResNet50(nn.Module):
-    def __init__(self, nclass, version):
-        super().__init__()
-        self.version = version
-        self.conv1 = nn.Conv2d(3, 64, 7, 2, padding=3, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
-        self.layer1 = self.stage(64, 64, 3, 1)
-        self.layer2 = self.stage(256, 128, 4, 2)
-        self.layer3 = self.stage(512, 256, 6, 2)
-        self.layer4 = self.stage(1024, 512, 3, 2)
-        self.bn5 = nn.BatchNorm2d(2048) if version == "v2" else None
-        self.fc = nn.Linear(2048, nclass)
-
-    def stage(self, channels_in, width, n_blocks, stride):
-        blocks = []
-        for i in range(n_blocks):
-            args = (channels_in if i == 0 else 4 * width, width, stride if i == 0 else 1)
-            v2 = self.version == "v2"
-            blocks.append(PreactivationBottleneck(*args) if v2 else Bottleneck(*args, self.version))
-        return nn.Sequential(*blocks)
-
-    def forward(self, x):
-        x = F.max_pool2d(F.relu(self.bn1(self.conv1(x))), 3, 2, padding=1)
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        x = F.relu(self.bn5(x)) if self.bn5 else x
-        return self.fc(x.mean((2, 3)))
-
 
 # Model, its options, batch, (channels, height, width), module by hand or None.
 CASES = [
@@ -290,27 +165,9 @@ def run_graph(dump):
 # ------------------------------------------------------------------------------------ comparison
 
 
-class Worst:
-    """The largest error, relative to the largest element of its tensor, and where it is."""
-
-    def __init__(self):
-        self.error, self.where = 0.0, "nothing"
-
-    def see(self, where, ours, theirs):
-        scale = theirs.abs().max().item()
-        error = (ours - theirs).abs().max().item() / scale if scale else ours.abs().max().item()
-        if not error <= self.error:  # a NaN is the worst
-            self.error, self.where = error, where
-
-    def check(self):
-        if not self.error <= TOLERANCE:
-            raise ValueError(f"{self.where}: off by {self.error:.2e}, allowed {TOLERANCE:.0e}")
-        return f"{self.error:.1e} ({self.where})"
-
-
 def compare_graph(dump):
     loss, gradients, statistics = run_graph(dump)
-    worst = Worst()
+    worst = Worst(TOLERANCE)
     worst.see("loss", torch.tensor(dump.loss, dtype=torch.double), loss)
     for tensor, ours, theirs in zip(dump.tensors, dump.gradients, gradients, strict=True):
         worst.see(f"gradient of {tensor['name']}", ours, theirs)
@@ -332,7 +189,7 @@ def compare_module(dump, make):
         parameters = dict(module.named_parameters())
         for tensor, weight in zip(dump.tensors, dump.weights, strict=True):
             parameters[tensor["name"]].copy_(weight)
-    worst = Worst()
+    worst = Worst(TOLERANCE)
     worst.see("logits", dump.logits, module(dump.input).detach())
     return worst.check()
 
@@ -351,28 +208,53 @@ def run_case(dump_program, work, model, options, batch, shape, make):
     shutil.rmtree(directory)
 
 
+class Count:
+    """Runs comparisons, prints a line each and counts how they end."""
+
+    def __init__(self):
+        self.passed = self.failed = self.skipped = 0
+
+    def fail(self, label, why):
+        print(f"{label}: FAILED: {why}", flush=True)
+        self.failed += 1
+
+    def skip(self, label, why):
+        print(f"{label}: skipped: {why}", flush=True)
+        self.skipped += 1
+
+    def run(self, label, comparisons):
+        try:
+            for what, compare in comparisons:
+                print(f"{label}, {what}: {compare()}", flush=True)
+                self.passed += 1
+        except (ValueError, KeyError, OSError, RuntimeError, SafetensorError,
+                subprocess.CalledProcessError) as error:
+            self.fail(label, error)
+
+
 def main():
-    dump_program, work, wanted = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3:]
+    build, wanted = pathlib.Path(sys.argv[1]), sys.argv[2:]
+    work, dump_program = build / "pytorch", build / "pytorch" / "dump"
     listed = subprocess.run([dump_program, "--list"], check=True, capture_output=True, text=True)
     there = listed.stdout.split()
     known = {case[0] for case in CASES}
-    passed = failed = 0
+    count = Count()
     for model in sorted(set(there) - known) + sorted(set(wanted) - known):
-        print(f"{model}: FAILED: no case in tests/pytorch/compare.py")
-        failed += 1
+        count.fail(model, "no case in tests/pytorch/compare.py")
     for case in CASES:
-        if wanted and case[0] not in wanted:
+        if not wanted or case[0] in wanted:
+            count.run(" ".join([case[0]] + case[1]), run_case(dump_program, work, *case))
+    for case in continuation.CASES:
+        device = continuation.DEVICES[case.precision]
+        if wanted and case.model not in wanted:
             continue
-        label = " ".join([case[0]] + case[1])
-        try:
-            for what, compare in run_case(dump_program, work, *case):
-                print(f"{label}, {what}: {compare()}", flush=True)
-                passed += 1
-        except (ValueError, OSError, RuntimeError, subprocess.CalledProcessError) as error:
-            print(f"{label}: FAILED: {error}", flush=True)
-            failed += 1
-    print(f"{passed} passed, {failed} failed, 0 skipped")
-    return 1 if failed else 0
+        if not (build / "plugins" / f"device_{device}.so").exists():
+            count.skip(case.label(), f"this build has no device '{device}'")
+        else:
+            count.run(case.label(), continuation.run_case(build, case))
+    print(f"{count.passed} passed, {count.failed} failed, {count.skipped} skipped")
+    return 1 if count.failed else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())
