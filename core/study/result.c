@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "study/json.h"
+#include "study/profile.h"
 #include "study/summary.h"
 #include "study/warnings.h"
 #include "world/cores.h"
@@ -358,6 +359,8 @@ static json_t *make_document(struct maker *maker, dpb_status status, const char 
         return NULL;
     }
     json_object_set_new(document, "warnings", warnings);
+    if (experiment->settings.run.profile && maker->journals[0])
+        json_object_set_new(document, "profile", dpb_profile_to_json(maker->journals[0]));
     return document;
 }
 

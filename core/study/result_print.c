@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "study/json.h"
+#include "study/profile.h"
 #include "study/result.h"
 
 static double number(const json_t *document, const char *path)
@@ -148,6 +149,8 @@ void dpb_result_print(const json_t *document, FILE *out)
         print_timing(document, out);
         print_breakdown(document, out);
     }
+    if (json_object_get(document, "profile"))
+        dpb_profile_print(json_object_get(document, "profile"), out);
     print_training(document, out);
     print_warnings(document, out);
     if (strcmp(status, "ok") != 0)

@@ -216,6 +216,16 @@ static dpb_status derive_batch(struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+static dpb_status check_profile(const struct dpb_experiment *experiment)
+{
+    const struct dpb_plugin *device = experiment->plugins[DPB_PLUGIN_DEVICE];
+    if (experiment->settings.run.profile && !((const struct dpb_device_ops *)device->ops)->profile)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: device '%s' keeps no account of its ops; leave run.profile out",
+                        origin(experiment, "run", "profile"), device->name);
+    return DPB_OK;
+}
+
 static dpb_status check_checkpoint(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
@@ -282,7 +292,7 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
     }
     dpb_status (*const checks[])(const struct dpb_experiment *) = {
         check_length, check_optimizer,  check_forward_mode, check_comm,
-        check_image,  check_checkpoint, check_target};
+        check_image,  check_checkpoint, check_target,       check_profile};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0] && status == DPB_OK; i++)
         status = checks[i](made);
     if (status == DPB_OK)

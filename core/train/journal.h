@@ -10,8 +10,9 @@
 #include <stdint.h>
 
 #include "dpbench/data.h"
+#include "dpbench/device.h"
 
-enum { DPB_JOURNAL_EVALS = 4096 };
+enum { DPB_JOURNAL_EVALS = 4096, DPB_JOURNAL_PROFILE = 8192 };
 
 /* One step of one rank. data_wait + forward + backward + optimizer + comm_exposed = step. */
 struct dpb_record {
@@ -31,6 +32,15 @@ struct dpb_eval {
     int64_t trained_ns;       /* evaluations and checkpoints left out */
     double loss;              /* mean over all samples of the test set */
     uint64_t correct, samples;
+};
+
+/* A row of run.profile; names are cut off where they are longer. */
+struct dpb_profile_entry {
+    char layer[64], op[32], what[48];
+    bool backward;
+    uint64_t calls;
+    int64_t ns;
+    double flops, bytes;
 };
 
 typedef enum dpb_verdict {
@@ -60,6 +70,9 @@ struct dpb_journal {
     uint64_t n_evals;
     uint64_t target_met; /* number of the evaluation that met eval.target, from 1; 0: none has */
     struct dpb_eval evals[DPB_JOURNAL_EVALS];
+    struct dpb_profile_limits limits; /* run.profile */
+    uint64_t n_profile;               /* rows of it; not more than there is room for */
+    struct dpb_profile_entry profile[DPB_JOURNAL_PROFILE];
     struct dpb_record records[];
 };
 

@@ -72,7 +72,7 @@ static void watch_for_stop(struct dpb_trainer *t)
 }
 
 /* The first timed step is known: from it follows the end of a run that counts steps. */
-static void begin_timing(struct dpb_trainer *t, bool steady)
+static dpb_status begin_timing(struct dpb_trainer *t, bool steady)
 {
     const struct dpb_run_settings *run = &t->experiment->settings.run;
     t->journal->steady = steady;
@@ -82,6 +82,7 @@ static void begin_timing(struct dpb_trainer *t, bool steady)
         t->stop_at = t->step + (uint64_t)run->steps;
     dpb_board_page(dpb_world.board, dpb_world.rank)->n_steps =
         t->stop_at == UINT64_MAX ? 0 : t->stop_at;
+    return t->experiment->settings.run.profile ? t->device_ops->profile(t->program, NULL) : DPB_OK;
 }
 
 /* Evaluation and checkpoint, where this step begins with one. */
@@ -113,9 +114,9 @@ static dpb_status between_steps(struct dpb_trainer *t, bool *stop)
     watch_for_stop(t);
     DPB_TRY(dpb_control_look(&t->control, t->step, &t->last_actions));
     if (!t->gated && t->step - t->first_step == (uint64_t)run->warmup_steps)
-        begin_timing(t, false);
+        DPB_TRY(begin_timing(t, false));
     if (t->last_actions & DPB_ACTION_TIMED)
-        begin_timing(t, !(t->last_actions & DPB_ACTION_UNSTEADY));
+        DPB_TRY(begin_timing(t, !(t->last_actions & DPB_ACTION_UNSTEADY)));
     *stop = t->step >= t->stop_at || (t->last_actions & DPB_ACTION_STOP);
     return pause_training(t);
 }

@@ -1,6 +1,7 @@
 /* rank.c - see rank.h. */
 #include "train/rank.h"
 
+#include <stdio.h>
 #include <sys/resource.h>
 
 #include "base/log.h"
@@ -22,6 +23,38 @@ static void settle_timing(struct dpb_trainer *t)
         t->journal->timed_from = warm < t->journal->n_records ? warm : t->journal->n_records;
 }
 
+/* Of rank 0, while the others wait for it: the limits are those of a machine at rest. */
+static dpb_status take_profile(struct dpb_trainer *t)
+{
+    struct dpb_profile profile;
+    struct dpb_journal *journal = t->journal;
+    DPB_TRY(dpb_workers_meet(t));
+    if (dpb_world.rank == 0) {
+        DPB_TRY(t->device_ops->profile(t->program, &profile));
+        journal->limits = profile.limits;
+        for (uint64_t i = 0; i < profile.n_rows && i < DPB_JOURNAL_PROFILE; i++) {
+            const struct dpb_profile_row *row = &profile.rows[i];
+            struct dpb_profile_entry *entry = &journal->profile[i];
+            *entry = (struct dpb_profile_entry){.backward = row->backward,
+                                                .calls = row->calls,
+                                                .ns = row->ns,
+                                                .flops = row->flops,
+                                                .bytes = row->bytes};
+            snprintf(entry->layer, sizeof entry->layer, "%s",
+                     t->experiment->graph->nodes[row->node].name);
+            snprintf(entry->op, sizeof entry->op, "%s", row->op);
+            snprintf(entry->what, sizeof entry->what, "%s", row->what);
+        }
+        journal->n_profile =
+            profile.n_rows < DPB_JOURNAL_PROFILE ? profile.n_rows : DPB_JOURNAL_PROFILE;
+        if (profile.n_rows > DPB_JOURNAL_PROFILE)
+            dpb_warn("profile_cut", "run.profile: %llu of %llu rows are left out",
+                     (unsigned long long)(profile.n_rows - DPB_JOURNAL_PROFILE),
+                     (unsigned long long)profile.n_rows);
+    }
+    return dpb_workers_meet(t);
+}
+
 static dpb_status work(struct dpb_trainer *t)
 {
     const struct dpb_settings *settings = &t->experiment->settings;
@@ -41,6 +74,8 @@ static dpb_status work(struct dpb_trainer *t)
     settle_timing(t);
     if (trained != DPB_OK && trained != DPB_INTERRUPTED)
         return trained;
+    if (settings->run.profile)
+        DPB_TRY(take_profile(t));
     if (settings->run.mode == DPB_MODE_TRAIN)
         DPB_TRY(dpb_verify_replicas(t));
     if (settings->eval.final && t->evaluated_at != t->step && trained == DPB_OK)

@@ -54,6 +54,8 @@ static const struct dpb_option run_rows[] = {
      "directory of the result files"},
     {"prove", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(run.prove),
      "check an exchange of random gradients against its float64 sum before timing"},
+    {"profile", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(run.profile),
+     "times every op of the timed steps, beside the machine's limits"},
     {"timeout_s", DPB_OPT_TIME, "s", "60", 1e6, 1e15, NULL, AT(run.timeout_ns),
      "deadline of every wait for another process"},
     {0},

@@ -25,7 +25,7 @@ struct dpb_run_settings {
     int64_t steady_window, steady_windows, steady_limit_ns;
     double steady_drift, steady_spread;
     int mode, precision; /* dpb_mode, dpb_precision */
-    bool prove, require_steady;
+    bool prove, require_steady, profile;
 };
 
 struct dpb_optimizer_settings {

@@ -175,7 +175,8 @@ static dpb_status open_device(struct dpb_trainer *trainer)
                                              .batch = x->batch,
                                              .precision = (dpb_precision)x->settings.run.precision,
                                              .training = x->settings.run.mode == DPB_MODE_TRAIN,
-                                             .format = &x->data_info.format};
+                                             .format = &x->data_info.format,
+                                             .profile = x->settings.run.profile};
     const struct dpb_device_memory memory = {.weights = trainer->arenas.weights,
                                              .gradients = trainer->device_gradients,
                                              .state = trainer->state,

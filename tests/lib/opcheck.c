@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/log.h"
 #include "base/vec.h"
 #include "lib/plugin.h"
 #include "plugins/devices/reference/ops.h"
@@ -22,6 +23,9 @@ struct oracle {
     double *y[MAX_NODES], *dy[MAX_NODES];          /* the device's own */
     double *sum[MAX_NODES], *magnitude[MAX_NODES]; /* what dy should be, by the consumers */
     double *weights;                               /* as the device uses them */
+    /* Fused away: y, or dy, is the reference's own, not rounded, from what the device did show. */
+    bool no_y[MAX_NODES], no_dy[MAX_NODES];
+    double *y_magnitude[MAX_NODES]; /* of such a y */
 };
 
 static uint64_t elements(const struct session *s, uint32_t node)
@@ -88,6 +92,62 @@ static double *used_weights(const struct session *s)
     return weights;
 }
 
+/* The one consumer of a node; NULL where there are several. */
+static const struct dpb_node *sole_consumer(const struct session *s, uint32_t node)
+{
+    const struct dpb_node *consumer = NULL;
+    for (uint32_t i = node + 1; i < s->graph->n_nodes; i++) {
+        for (uint32_t k = 0; k < s->graph->nodes[i].n_inputs; k++) {
+            if (s->graph->nodes[i].inputs[k] != node)
+                continue;
+            if (consumer)
+                return NULL;
+            consumer = &s->graph->nodes[i];
+        }
+    }
+    return consumer;
+}
+
+/* A device may fuse a contraction or a batch-norm, an addition, and a ReLU; nothing else may hide
+ * from the test. */
+static bool may_be_fused(const struct session *s, uint32_t node)
+{
+    const struct dpb_node *consumer = sole_consumer(s, node);
+    dpb_op op = s->graph->nodes[node].op;
+    if (!consumer ||
+        (op != DPB_OP_CONV && op != DPB_OP_DENSE && op != DPB_OP_BATCH_NORM && op != DPB_OP_ADD))
+        return false;
+    if (consumer->op == DPB_OP_ADD && op != DPB_OP_ADD)
+        consumer = sole_consumer(s, (uint32_t)(consumer - s->graph->nodes));
+    return consumer && consumer->op == DPB_OP_RELU;
+}
+
+static bool inspected(const struct session *s, uint32_t node, double *y, double *dy)
+{
+    dpb_status status = s->ops->inspect(s->program, node, y, dy);
+    if (status == DPB_UNSUPPORTED)
+        dpb_first_error_clear();
+    else
+        expect_ok(status);
+    return status == DPB_OK;
+}
+
+static void inspect(struct oracle *o, uint32_t i)
+{
+    const struct session *s = o->s;
+    o->no_y[i] = !inspected(s, i, o->y[i], NULL);
+    if (o->no_y[i] && !may_be_fused(s, i))
+        fail_msg("%s: node %u '%s' does not show its activation", s->graph->name, i,
+                 s->graph->nodes[i].name);
+    if (!s->pass.training || i == 0)
+        return;
+    o->no_dy[i] = !inspected(s, i, NULL, o->dy[i]);
+    bool relu = s->graph->nodes[i].op == DPB_OP_RELU && o->no_y[s->graph->nodes[i].inputs[0]];
+    if (o->no_dy[i] && !o->no_y[i] && !(relu && !sole_consumer(s, i)))
+        fail_msg("%s: node %u '%s' does not show its gradient", s->graph->name, i,
+                 s->graph->nodes[i].name);
+}
+
 static void open_oracle(const struct session *s, struct oracle *o)
 {
     assert_true(s->graph->n_nodes <= MAX_NODES);
@@ -98,9 +158,8 @@ static void open_oracle(const struct session *s, struct oracle *o)
         o->dy[i] = allocate(n, sizeof(double));
         o->sum[i] = allocate(n, sizeof(double));
         o->magnitude[i] = allocate(n, sizeof(double));
-        expect_ok(s->ops->inspect(s->program, i, o->y[i], NULL));
-        if (s->pass.training && i != 0)
-            expect_ok(s->ops->inspect(s->program, i, NULL, o->dy[i]));
+        o->y_magnitude[i] = allocate(n, sizeof(double));
+        inspect(o, i);
     }
 }
 
@@ -111,6 +170,7 @@ static void close_oracle(struct oracle *o)
         free(o->dy[i]);
         free(o->sum[i]);
         free(o->magnitude[i]);
+        free(o->y_magnitude[i]);
     }
     free(o->weights);
 }
@@ -157,7 +217,39 @@ static void check_statistics(const struct session *s, uint32_t index, const doub
                  s->statistics + states[node->variance].offset, node->shape.c);
 }
 
-static void check_forward(const struct oracle *o, uint32_t index)
+/* The magnitude of what hangs on inputs that were fused away is theirs. */
+static void widen_magnitude(const struct oracle *o, const struct dpb_node *node, double *magnitude,
+                            uint64_t n)
+{
+    if (node->op != DPB_OP_RELU && node->op != DPB_OP_ADD)
+        return;
+    for (uint64_t i = 0; i < n; i++) {
+        double sum = 0.0;
+        for (uint32_t k = 0; k < node->n_inputs; k++) {
+            uint32_t input = node->inputs[k];
+            sum += o->no_y[input] ? o->y_magnitude[input][i] : fabs(o->y[input][i]);
+        }
+        magnitude[i] = o->no_y[node->inputs[0]] || node->op == DPB_OP_ADD ? sum : magnitude[i];
+    }
+}
+
+/* What was fused away is known now; where rounding decides whether it is positive, the device does,
+ * for backward's sake. */
+static void keep_fused(struct oracle *o, uint32_t index, const double *y, const double *magnitude)
+{
+    const struct dpb_node *node = &o->s->graph->nodes[index];
+    uint64_t n = elements(o->s, index);
+    if (o->no_y[index]) {
+        memcpy(o->y[index], y, n * sizeof *y);
+        memcpy(o->y_magnitude[index], magnitude, n * sizeof *magnitude);
+    }
+    if (node->op != DPB_OP_RELU || !o->no_y[node->inputs[0]])
+        return;
+    for (uint64_t i = 0; i < n; i++)
+        o->y[node->inputs[0]][i] = o->y[index][i] > 0 ? 1 : -1;
+}
+
+static void check_forward(struct oracle *o, uint32_t index)
 {
     const struct session *s = o->s;
     const struct dpb_node *node = &s->graph->nodes[index];
@@ -185,7 +277,10 @@ static void check_forward(const struct oracle *o, uint32_t index)
     call.variance = moments + 3 * node->shape.c;
     ref_forward_magnitude(&call);
     bool rounded = s->precision == DPB_PRECISION_BF16 && node->op != DPB_OP_SOFTMAX_LOSS;
-    compare(s, index, "activation", rounded ? ONCE : NONE, y, magnitude, o->y[index], n);
+    widen_magnitude(o, node, magnitude, n);
+    if (!o->no_y[index])
+        compare(s, index, "activation", rounded ? ONCE : NONE, y, magnitude, o->y[index], n);
+    keep_fused(o, index, y, magnitude);
     if (norm && s->pass.training)
         check_statistics(s, index, moments, moments + node->shape.c, moments + 2 * node->shape.c,
                          moments + 3 * node->shape.c);
@@ -204,9 +299,13 @@ static void check_tensor(const struct session *s, uint32_t index, uint32_t tenso
     compare_fp32(s, index, t->name, want, magnitude, s->gradients + t->offset, t->n_elements);
 }
 
-static enum rounding gradient_rounding(const struct session *s, uint32_t index)
+static enum rounding gradient_rounding(const struct oracle *o, uint32_t index)
 {
+    const struct session *s = o->s;
+    const struct dpb_node *consumer = sole_consumer(s, index);
     uint32_t consumers = 0;
+    if (consumer && o->no_dy[consumer - s->graph->nodes]) /* its parts come with their rounding */
+        return gradient_rounding(o, (uint32_t)(consumer - s->graph->nodes));
     for (uint32_t i = index + 1; i < s->graph->n_nodes; i++) {
         for (uint32_t k = 0; k < s->graph->nodes[i].n_inputs; k++)
             consumers += s->graph->nodes[i].inputs[k] == index;
@@ -218,13 +317,15 @@ static enum rounding gradient_rounding(const struct session *s, uint32_t index)
 
 /* Checks the gradient by the node's output, which its consumers have summed up by now, then adds
  * the node's part to those of its inputs and checks its weights' gradients. */
-static void check_backward(const struct oracle *o, uint32_t index)
+static void check_backward(struct oracle *o, uint32_t index)
 {
     const struct session *s = o->s;
     const struct dpb_graph *graph = s->graph;
     const struct dpb_node *node = &graph->nodes[index];
-    if (index + 1 < graph->n_nodes)
-        compare(s, index, "gradient", gradient_rounding(s, index), o->sum[index],
+    if (o->no_dy[index])
+        memcpy(o->dy[index], o->sum[index], elements(s, index) * sizeof(double));
+    else if (index + 1 < graph->n_nodes)
+        compare(s, index, "gradient", gradient_rounding(o, index), o->sum[index],
                 o->magnitude[index], o->dy[index], elements(s, index));
     const double *x[DPB_MAX_INPUTS];
     double *dx[DPB_MAX_INPUTS];
@@ -239,6 +340,8 @@ static void check_backward(const struct oracle *o, uint32_t index)
     call.dbias = n_bias ? want + n_weight : NULL;
     ref_backward(&call);
     call = prepare(o, index, o->magnitude, x, dx, in);
+    if (o->no_dy[index])
+        call.dy = o->magnitude[index];
     call.dweight = n_weight ? magnitude : NULL;
     call.dbias = n_bias ? magnitude + n_weight : NULL;
     ref_backward_magnitude(&call);
@@ -345,6 +448,48 @@ static void check_repeat(struct session *s)
     free(weights);
 }
 
+/* Training's own programs keep nothing for a test: tensors share memory, dz is written over dy. The
+ * same kernels, so the same bits. */
+static void check_shared_memory(struct session *s)
+{
+    const struct dpb_graph *graph = s->graph;
+    struct dpb_compile_args args = {.graph = graph,
+                                    .batch = s->batch.n,
+                                    .precision = s->precision,
+                                    .training = true,
+                                    .format = &s->format};
+    const struct dpb_device_memory memory = {s->weights, s->gradients, s->state, s->statistics};
+    size_t bytes = graph->n_elements * sizeof(float);
+    size_t state_bytes = graph->n_state_elements * sizeof(float);
+    struct dpb_outcome first = s->outcome;
+    float *gradients = allocate(graph->n_elements, sizeof(float));
+    float *statistics = allocate(graph->n_state_elements, sizeof(float));
+    double *shown = allocate(elements(s, 1), sizeof(double));
+    void *inspected = s->program;
+    memcpy(gradients, s->gradients, bytes);
+    memcpy(statistics, s->statistics, state_bytes);
+    memset(s->statistics, 0, state_bytes);
+    uint64_t shared = s->ops->memory_needed(NULL, &args);
+    expect_ok(s->ops->compile(s->device, &args, &memory, &s->program));
+    args.inspect = true;
+    assert_true(shared < s->ops->memory_needed(NULL, &args));
+    assert_int_equal(s->ops->inspect(s->program, 1, shown, NULL), DPB_UNSUPPORTED);
+    s->pass.weights_changed = true;
+    session_forward(s);
+    session_backward(s);
+    assert_memory_equal(&first, &s->outcome, sizeof first);
+    assert_memory_equal(gradients, s->gradients, bytes);
+    assert_memory_equal(statistics, s->statistics, state_bytes);
+    session_forward(s); /* again, on memory that is full of the pass before */
+    session_backward(s);
+    assert_memory_equal(gradients, s->gradients, bytes);
+    s->ops->release(s->program);
+    s->program = inspected;
+    free(gradients);
+    free(statistics);
+    free(shown);
+}
+
 /* Running averages, no dropout, and samples that do not count; then other weights, which training
  * passes must not miss when an evaluation saw them first. */
 static void check_evaluation(struct session *s)
@@ -382,8 +527,10 @@ void check_in(dpb_precision precision, const struct subject *subject, int what)
         check_ops(&s);
     if (what & LOSS)
         check_loss(&s);
-    if (what & REPEAT)
+    if (what & REPEAT) {
         check_repeat(&s);
+        check_shared_memory(&s);
+    }
     if (what & EVALUATION)
         check_evaluation(&s);
     session_close(&s);

@@ -19,7 +19,8 @@ void check_loss(const struct session *session);
 enum { OPS = 1, LOSS = 2, REPEAT = 4, EVALUATION = 8, ALL = 15 };
 
 /* A training pass of the subject and what of the above `what` asks for. REPEAT: again, with the
- * same bits, though weights vanish as soon as backward has let them go. EVALUATION: with running
+ * same bits, though weights vanish as soon as backward has let them go; and by a program that was
+ * not compiled for inspection. EVALUATION: with running
  * averages, no dropout, and samples that do not count; then training with other weights. */
 void check_in(dpb_precision precision, const struct subject *subject, int what);
 /* In fp32 and in bf16. */

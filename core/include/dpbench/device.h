@@ -42,6 +42,38 @@ struct dpb_compile_args {
     dpb_precision precision;
     bool training;                          /* false: forward only, no memory for backward */
     const struct dpb_sample_format *format; /* of the samples; @borrowed likewise */
+    bool profile;                           /* keep account of every op's time, for `profile` */
+    bool inspect; /* for tests: keep what `inspect` asks for, which else may give way to other
+                     tensors. The kernels are the same */
+};
+
+/* One step of a pass (an op, a part of one, or several that the device fused), summed over all
+ * passes since compile or since the account began anew. */
+struct dpb_profile_row {
+    uint32_t node;    /* of the graph; of fused ones one that does the most */
+    const char *op;   /* kind of op: "convolution"; @borrowed as long as the program lives */
+    const char *what; /* which part of it: "backward weights"; likewise */
+    bool backward;    /* the pass that it belongs to */
+    uint64_t calls;
+    int64_t ns;
+    double flops; /* of all calls: multiplications and additions of the op's definition, where the
+                     op is a sum of products; else 0 */
+    double bytes; /* of all calls: of the tensors read and written, each once */
+};
+
+/* What the device's hardware can do at most, measured with as many threads as the program has. 0:
+ * not known. */
+struct dpb_profile_limits {
+    double fp32_flops_per_s, bf16_flops_per_s; /* multiply-adds in registers count as two */
+    double read_bytes_per_s,
+        copy_bytes_per_s; /* of memory; a copy counts what is read and written */
+};
+
+struct dpb_profile {
+    const struct dpb_profile_row
+        *rows; /* in the order of the passes; @borrowed until the next pass */
+    uint64_t n_rows;
+    struct dpb_profile_limits limits;
 };
 
 /* Where the program finds and leaves things; @borrowed as long as the program lives. Element types:
@@ -100,11 +132,15 @@ struct dpb_device_ops {
                            const struct dpb_hooks *hooks);
     /* For tests: the activation of a node in the last forward, and the gradient of the loss by that
      * activation in the last backward (NULL: not asked), as fp64 in NCHW order, batch * elements of
-     * the node's shape. A device that fuses a node away or reuses its memory returns
-     * DPB_UNSUPPORTED for it unless compiled with its own option for inspection. */
+     * the node's shape. DPB_UNSUPPORTED for what a device has fused away, and for all of a program
+     * that was not compiled with `inspect`. */
     dpb_status (*inspect)(void *program, uint32_t node, double *activation, double *gradient);
     void (*release)(void *program); /* accepts NULL */
     void (*close)(void *device);    /* accepts NULL */
+    /* May be NULL: the device keeps no account. Of a program compiled with `profile`, between
+     * passes: the account so far, and the limits, which are measured now (for a second or so).
+     * `profile` NULL: begins the account anew. */
+    dpb_status (*profile)(void *program, struct dpb_profile *profile);
 };
 
 #endif

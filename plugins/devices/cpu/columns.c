@@ -1,170 +1,226 @@
 /*
- * columns.c - see columns.h. Kernels work on blocks of fp32 that lie in the L1 cache: a block of
- * bf16 is widened first, and narrowed when it has been written.
+ * columns.c - see columns.h. Kernels take a few rows of a tile of columns; bf16 is widened and
+ * rounded in registers. A matrix of few columns is folded first: several rows become one, so that
+ * vectors are full and sums of different rows do not wait for one another.
  */
 #include "columns.h"
+
+#include <assert.h>
 
 #include "dpbench/types.h"
 
 /* Compiled for several instruction sets, chosen when the plugin is loaded. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define KERNEL __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#define KERNEL __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) static
 #else
-#define KERNEL
+#define KERNEL static
 #endif
+#define INLINE static inline __attribute__((always_inline))
+
+/* A block of rows and columns; elements are counted from the matrix's first. */
+struct range {
+    size_t row, rows, column, n, stride;
+};
+
+/* What a kernel works on; arrays by column begin at the matrix's first column. */
+struct work {
+    struct matrix x, y, part[2], out; /* out: y forward, dz or dx backward */
+    struct norm by;
+};
 
 /* -------------------------------------------------------------------------------------- kernels */
 
-KERNEL static void widen(size_t n, const uint16_t *from, float *to)
+INLINE float get(const void *data, size_t i, bool bf16)
 {
-#pragma omp simd
-    for (size_t i = 0; i < n; i++)
-        to[i] = dpb_bf16_to_fp32(from[i]);
+    return bf16 ? dpb_bf16_to_fp32(((const uint16_t *)data)[i]) : ((const float *)data)[i];
 }
 
-KERNEL static void narrow(size_t n, const float *from, uint16_t *to)
+/* Returns the value as it is stored. */
+INLINE float put(void *data, size_t i, float value, bool bf16)
 {
-#pragma omp simd
-    for (size_t i = 0; i < n; i++)
-        to[i] = dpb_bf16_from_fp32(from[i]);
+    if (!bf16)
+        return ((float *)data)[i] = value;
+    uint16_t rounded = dpb_bf16_from_fp32(value);
+    ((uint16_t *)data)[i] = rounded;
+    return dpb_bf16_to_fp32(rounded);
 }
 
-/* Rows of a block and the distance between them. */
-struct block {
-    float *data;
-    size_t stride;
-};
-
-/* sum[c] and the sum of squared distances from the block's own mean. */
-KERNEL static void block_moments(size_t rows, size_t n, struct block x, float *sum, float *squares)
+/* Sums of x - mean, a mean that is only near, and of its squares. */
+INLINE void moments(const struct work *w, const struct range *range, float *restrict sum,
+                    float *restrict squares, bool bf16)
 {
+    const void *x = w->x.data;
+    const float *restrict mean = w->by.mean + range->column;
+    const size_t n = range->n, stride = range->stride;
+    size_t at = range->row * stride + range->column, r = 0;
     for (size_t c = 0; c < n; c++)
         sum[c] = squares[c] = 0.0f;
-    for (size_t r = 0; r < rows; r++) {
-        const float *row = x.data + r * x.stride;
-#pragma omp simd
-        for (size_t c = 0; c < n; c++)
-            sum[c] += row[c];
-    }
-    float share = 1.0f / (float)rows;
-    for (size_t r = 0; r < rows; r++) {
-        const float *row = x.data + r * x.stride;
+    for (; r + 4 <= range->rows; r += 4, at += 4 * stride) {
 #pragma omp simd
         for (size_t c = 0; c < n; c++) {
-            float distance = row[c] - sum[c] * share;
-            squares[c] += distance * distance;
+            float a = get(x, at + c, bf16) - mean[c], b = get(x, at + stride + c, bf16) - mean[c];
+            float d = get(x, at + 2 * stride + c, bf16) - mean[c];
+            float e = get(x, at + 3 * stride + c, bf16) - mean[c];
+            sum[c] += (a + b) + (d + e);
+            squares[c] += (a * a + b * b) + (d * d + e * e);
+        }
+    }
+    for (; r < range->rows; r++, at += stride) {
+#pragma omp simd
+        for (size_t c = 0; c < n; c++) {
+            float a = get(x, at + c, bf16) - mean[c];
+            sum[c] += a;
+            squares[c] += a * a;
         }
     }
 }
 
-KERNEL static void block_sums(size_t rows, size_t n, struct block dy, float *sum)
+INLINE void normalise(const struct work *w, const struct range *range, bool bf16, bool residual,
+                      bool relu)
 {
+    const void *x = w->x.data, *added = w->part[0].data;
+    void *y = w->out.data;
+    const float *restrict mean = w->by.mean + range->column;
+    const float *restrict scale = w->by.scale + range->column;
+    const float *restrict shift = w->by.shift + range->column;
+    const size_t n = range->n;
+    size_t at = range->row * range->stride + range->column;
+    for (size_t r = 0; r < range->rows; r++, at += range->stride) {
+#pragma omp simd
+        for (size_t c = 0; c < n; c++) {
+            float z = (get(x, at + c, bf16) - mean[c]) * scale[c] + shift[c];
+            if (residual)
+                z += get(added, at + c, bf16);
+            if (relu)
+                z = z < 0.0f ? 0.0f : z; /* NaN stays */
+            put(y, at + c, z, bf16);
+        }
+    }
+}
+
+/* dz at element i of column c, d being x - mean there. */
+INLINE float masked(const struct work *w, size_t i, float d, float scale, float shift, bool bf16,
+                    int parts, enum mask mask)
+{
+    float dz = get(w->part[0].data, i, bf16);
+    if (parts == 2)
+        dz += get(w->part[1].data, i, bf16);
+    if (mask == MASK_OUTPUT)
+        dz = get(w->y.data, i, bf16) > 0.0f ? dz : 0.0f;
+    if (mask == MASK_INPUT)
+        dz = d * scale + shift > 0.0f ? dz : 0.0f;
+    return dz;
+}
+
+INLINE void sums(const struct work *w, const struct range *range, float *restrict sum,
+                 float *restrict product, bool bf16, bool with_x, int parts, enum mask mask,
+                 bool write)
+{
+    const struct work by = *w;
+    const float *restrict mean = with_x ? by.by.mean + range->column : NULL;
+    const float *restrict scale = with_x ? by.by.scale + range->column : NULL;
+    const float *restrict shift = with_x ? by.by.shift + range->column : NULL;
+    const size_t n = range->n;
+    size_t at = range->row * range->stride + range->column;
     for (size_t c = 0; c < n; c++)
-        sum[c] = 0.0f;
-    for (size_t r = 0; r < rows; r++) {
-        const float *row = dy.data + r * dy.stride;
+        sum[c] = product[c] = 0.0f;
+    for (size_t r = 0; r < range->rows; r++, at += range->stride) {
 #pragma omp simd
-        for (size_t c = 0; c < n; c++)
-            sum[c] += row[c];
+        for (size_t c = 0; c < n; c++) {
+            float d = with_x ? get(by.x.data, at + c, bf16) - mean[c] : 0.0f;
+            float dz = masked(&by, at + c, d, mask == MASK_INPUT ? scale[c] : 0.0f,
+                              mask == MASK_INPUT ? shift[c] : 0.0f, bf16, parts, mask);
+            if (write)
+                dz = put(by.out.data, at + c, dz, bf16);
+            sum[c] += dz;
+            if (with_x)
+                product[c] += dz * d;
+        }
     }
 }
 
-KERNEL static void block_products(size_t rows, size_t n, struct block dy, struct block x,
-                                  const float *mean, float *product)
+INLINE void normalise_backward(const struct work *w, const struct range *range, bool bf16,
+                               enum mask mask)
 {
-    for (size_t c = 0; c < n; c++)
-        product[c] = 0.0f;
-    for (size_t r = 0; r < rows; r++) {
-        const float *dy_row = dy.data + r * dy.stride, *x_row = x.data + r * x.stride;
+    const struct work by = *w;
+    const float *restrict mean = by.by.mean + range->column;
+    const float *restrict scale = by.by.scale + range->column;
+    const float *restrict shift = by.by.shift + range->column;
+    const float *restrict offset = by.by.offset + range->column;
+    const float *restrict slope = by.by.slope + range->column;
+    const size_t n = range->n;
+    size_t at = range->row * range->stride + range->column;
+    for (size_t r = 0; r < range->rows; r++, at += range->stride) {
 #pragma omp simd
-        for (size_t c = 0; c < n; c++)
-            product[c] += dy_row[c] * (x_row[c] - mean[c]);
+        for (size_t c = 0; c < n; c++) {
+            float d = get(by.x.data, at + c, bf16) - mean[c];
+            float dz = masked(&by, at + c, d, scale[c], shift[c], bf16, 1, mask);
+            put(by.out.data, at + c, scale[c] * (dz - offset[c] - d * slope[c]), bf16);
+        }
     }
 }
 
-KERNEL static void block_normalise(size_t rows, size_t n, struct block x, const float *mean,
-                                   const float *scale, const float *shift, struct block y)
-{
-    for (size_t r = 0; r < rows; r++) {
-        const float *x_row = x.data + r * x.stride;
-        float *y_row = y.data + r * y.stride;
-#pragma omp simd
-        for (size_t c = 0; c < n; c++)
-            y_row[c] = (x_row[c] - mean[c]) * scale[c] + shift[c];
-    }
-}
+/* What a kernel of each kind looks like to those that call it: fp32 and bf16. */
+typedef void sums_kernel(const struct work *w, const struct range *range, float *first,
+                         float *second);
+typedef void map_kernel(const struct work *w, const struct range *range);
 
-/* The coefficients of a channel in cpu_column_normalise_backward(). */
-struct backward {
-    const float *mean, *scale, *offset, *slope;
-};
-
-KERNEL static void block_normalise_backward(size_t rows, size_t n, struct block dy, struct block x,
-                                            const struct backward *by, struct block dx)
-{
-    const float *mean = by->mean, *scale = by->scale, *offset = by->offset, *slope = by->slope;
-    for (size_t r = 0; r < rows; r++) {
-        const float *dy_row = dy.data + r * dy.stride, *x_row = x.data + r * x.stride;
-        float *dx_row = dx.data + r * dx.stride;
-#pragma omp simd
-        for (size_t c = 0; c < n; c++)
-            dx_row[c] = scale[c] * (dy_row[c] - offset[c] - (x_row[c] - mean[c]) * slope[c]);
+#define SUMS_KERNEL(name, body, ...)                                                       \
+    KERNEL void name##_fp32(const struct work *w, const struct range *range, float *first, \
+                            float *second)                                                 \
+    {                                                                                      \
+        body(w, range, first, second, false __VA_ARGS__);                                  \
+    }                                                                                      \
+    KERNEL void name##_bf16(const struct work *w, const struct range *range, float *first, \
+                            float *second)                                                 \
+    {                                                                                      \
+        body(w, range, first, second, true __VA_ARGS__);                                   \
     }
-}
+#define MAP_KERNEL(name, body, ...)                                          \
+    KERNEL void name##_fp32(const struct work *w, const struct range *range) \
+    {                                                                        \
+        body(w, range, false, __VA_ARGS__);                                  \
+    }                                                                        \
+    KERNEL void name##_bf16(const struct work *w, const struct range *range) \
+    {                                                                        \
+        body(w, range, true, __VA_ARGS__);                                   \
+    }
+
+SUMS_KERNEL(moments_kernel, moments, )
+/* name: what is summed, parts of dy, mask; those with two parts or the output's mask write dz. */
+SUMS_KERNEL(sum_1, sums, , false, 1, MASK_NONE, false)
+SUMS_KERNEL(sum_1_output, sums, , false, 1, MASK_OUTPUT, true)
+SUMS_KERNEL(sum_2_output, sums, , false, 2, MASK_OUTPUT, true)
+SUMS_KERNEL(product_1, sums, , true, 1, MASK_NONE, false)
+SUMS_KERNEL(product_2, sums, , true, 2, MASK_NONE, true)
+SUMS_KERNEL(product_1_input, sums, , true, 1, MASK_INPUT, false)
+SUMS_KERNEL(product_2_input, sums, , true, 2, MASK_INPUT, true)
+SUMS_KERNEL(product_1_output, sums, , true, 1, MASK_OUTPUT, true)
+SUMS_KERNEL(product_2_output, sums, , true, 2, MASK_OUTPUT, true)
+
+MAP_KERNEL(normalise_alone, normalise, false, false)
+MAP_KERNEL(normalise_relu, normalise, false, true)
+MAP_KERNEL(normalise_add, normalise, true, false)
+MAP_KERNEL(normalise_add_relu, normalise, true, true)
+MAP_KERNEL(backward_alone, normalise_backward, MASK_NONE)
+MAP_KERNEL(backward_relu, normalise_backward, MASK_INPUT)
 
 /* ------------------------------------------------------------------------------ blocks and chunks
  */
-
-/* A block of a matrix: `rows` rows from `row`, `n` columns from `column`. */
-struct range {
-    size_t row, rows, column, n;
-};
 
 static size_t smaller(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
-static size_t element(const struct matrix *m, size_t row, size_t column)
+/* How many rows become one. */
+static size_t fold_of(size_t rows, size_t columns)
 {
-    return row * m->columns + column;
-}
-
-/* The block as fp32: in place, or in `buffer`, filled when it is going to be read. */
-static struct block open_block(const struct matrix *m, const struct range *range, float *buffer,
-                               bool read)
-{
-    if (!m->bf16)
-        return (struct block){(float *)m->data + element(m, range->row, range->column), m->columns};
-    for (size_t r = 0; read && r < range->rows; r++)
-        widen(range->n, (const uint16_t *)m->data + element(m, range->row + r, range->column),
-              buffer + r * COLUMN_TILE);
-    return (struct block){buffer, COLUMN_TILE};
-}
-
-/* Brings a block that has been written to where it belongs. */
-static void close_block(const struct matrix *m, const struct range *range, struct block block)
-{
-    for (size_t r = 0; m->bf16 && r < range->rows; r++)
-        narrow(range->n, block.data + r * block.stride,
-               (uint16_t *)m->data + element(m, range->row + r, range->column));
-}
-
-/* The first block of a chunk's rows, or the one after: tile by tile, each from top to bottom. */
-static bool next_block(const struct matrix *m, size_t begin, size_t end, struct range *range)
-{
-    if (range->rows == 0) {
-        range->row = begin;
-    } else {
-        range->row += range->rows;
-        if (range->row >= end) {
-            range->row = begin;
-            range->column += range->n;
-        }
-    }
-    range->rows = smaller(COLUMN_ROWS, end - range->row);
-    range->n = smaller(COLUMN_TILE, m->columns - range->column);
-    return range->n > 0;
+    enum { WIDE = 128, MOST = 16 };
+    size_t fold = 1;
+    while (fold < MOST && 2 * fold * columns <= WIDE && rows % (2 * fold) == 0)
+        fold *= 2;
+    return fold;
 }
 
 /* Chunks are work for threads: enough of them, but not smaller than two blocks. */
@@ -176,139 +232,189 @@ static size_t chunk_rows(size_t rows)
     return size > LEAST ? size : LEAST;
 }
 
-static size_t n_chunks(size_t rows)
+/* A matrix cut into chunks, folded. */
+struct cut {
+    size_t rows, columns, fold, step, chunks;
+};
+
+static struct cut cut_of(size_t rows, size_t columns)
 {
-    return (rows + chunk_rows(rows) - 1) / chunk_rows(rows);
+    size_t fold = fold_of(rows, columns), step = chunk_rows(rows / fold);
+    return (struct cut){.rows = rows / fold,
+                        .columns = columns * fold,
+                        .fold = fold,
+                        .step = step,
+                        .chunks = (rows / fold + step - 1) / step};
 }
 
 size_t cpu_column_partials(size_t rows, size_t columns)
 {
-    return n_chunks(rows) * 2 * columns;
+    const struct cut cut = cut_of(rows, columns);
+    return cut.chunks * 2 * cut.columns;
+}
+
+/* Coefficients for folded columns: each as often as rows were folded. */
+struct folded {
+    float values[5][128];
+};
+
+static struct norm fold_norm(const struct norm *by, const struct cut *cut, struct folded *folded)
+{
+    const float *const from[5] = {by->mean, by->scale, by->shift, by->offset, by->slope};
+    if (cut->fold == 1)
+        return *by;
+    for (int k = 0; k < 5; k++) {
+        for (size_t c = 0; from[k] && c < cut->columns; c++)
+            folded->values[k][c] = from[k][c % (cut->columns / cut->fold)];
+    }
+    return (struct norm){folded->values[0], folded->values[1], folded->values[2], folded->values[3],
+                         folded->values[4]};
+}
+
+/* The first block of a chunk, or the one after: all tiles of some rows, then the next rows. */
+static bool next_block(const struct cut *cut, size_t chunk, struct range *range)
+{
+    const size_t end = smaller((chunk + 1) * cut->step, cut->rows);
+    if (range->n == 0)
+        *range = (struct range){.row = chunk * cut->step, .stride = cut->columns};
+    else if ((range->column += range->n) == cut->columns) {
+        range->column = 0;
+        range->row += range->rows;
+    }
+    if (range->row >= end)
+        return false;
+    range->rows = smaller(COLUMN_ROWS, end - range->row);
+    range->n = smaller(COLUMN_TILE, cut->columns - range->column);
+    return true;
+}
+
+static void map_chunks(const struct work *w, const struct cut *cut, map_kernel *kernel)
+{
+    const size_t chunks = cut->chunks;
+#pragma omp parallel for
+    for (size_t k = 0; k < chunks; k++) {
+        for (struct range range = {0}; next_block(cut, k, &range);)
+            kernel(w, &range);
+    }
+}
+
+/* Blocks are summed in fp32, chunks and the whole in fp64. */
+static void sum_chunks(const struct work *w, const struct cut *cut, sums_kernel *kernel,
+                       double *partials, double *first, double *second)
+{
+    const size_t chunks = cut->chunks, columns = cut->columns, n = columns / cut->fold;
+#pragma omp parallel for
+    for (size_t k = 0; k < chunks; k++) {
+        float block[2][COLUMN_TILE];
+        double *sum = partials + 2 * k * columns, *other = sum + columns;
+        for (size_t c = 0; c < columns; c++)
+            sum[c] = other[c] = 0.0;
+        for (struct range range = {0}; next_block(cut, k, &range);) {
+            kernel(w, &range, block[0], block[1]);
+#pragma omp simd
+            for (size_t c = 0; c < range.n; c++) {
+                sum[range.column + c] += (double)block[0][c];
+                other[range.column + c] += (double)block[1][c];
+            }
+        }
+    }
+    for (size_t c = 0; c < n; c++)
+        first[c] = second[c] = 0.0;
+    for (size_t k = 0; k < chunks * cut->fold; k++) {
+        const double *sum = partials + 2 * (k / cut->fold) * columns + k % cut->fold * n;
+#pragma omp simd
+        for (size_t c = 0; c < n; c++) {
+            first[c] += sum[c];
+            second[c] += sum[columns + c];
+        }
+    }
 }
 
 /* ------------------------------------------------------------------------------------- functions
  */
 
-/* Adds a set of values to a larger one: counts, means, sums of squared distances from the mean.
- * Chan, Golub, LeVeque: Algorithms for computing the sample variance. Am. Statistician 37(3), 1983.
- */
-static void merge(double count, double *mean, double *squares, double more, double more_mean,
-                  double more_squares)
+/* Means of some rows that are spread over the matrix: near enough to subtract before squaring. */
+static void near_means(const struct matrix *x, float *mean)
 {
-    double delta = more_mean - *mean, total = count + more;
-    *mean += delta * more / total;
-    *squares += more_squares + delta * delta * count * more / total;
-}
-
-static void chunk_moments(const struct matrix *x, size_t begin, size_t end, double *mean,
-                          double *squares)
-{
-    float buffer[COLUMN_ROWS * COLUMN_TILE], sum[COLUMN_TILE], distances[COLUMN_TILE];
+    const size_t samples = smaller(COLUMN_ROWS, x->rows);
     for (size_t c = 0; c < x->columns; c++)
-        mean[c] = squares[c] = 0.0;
-    for (struct range range = {0}; next_block(x, begin, end, &range);) {
-        block_moments(range.rows, range.n, open_block(x, &range, buffer, true), sum, distances);
-        for (size_t c = 0; c < range.n; c++)
-            merge((double)(range.row - begin), &mean[range.column + c], &squares[range.column + c],
-                  (double)range.rows, (double)sum[c] / (double)range.rows, distances[c]);
+        mean[c] = 0.0f;
+    for (size_t s = 0; s < samples; s++) {
+        const size_t at = s * (x->rows / samples) * x->columns;
+        for (size_t c = 0; c < x->columns; c++)
+            mean[c] += get(x->data, at + c, x->bf16);
     }
+    for (size_t c = 0; c < x->columns; c++)
+        mean[c] /= (float)samples;
 }
 
-void cpu_column_moments(const struct matrix *x, double *partials, double *mean, double *variance)
+void cpu_column_moments(const struct matrix *x, float *near, double *partials, double *mean,
+                        double *variance)
 {
-    const size_t columns = x->columns, chunks = n_chunks(x->rows), step = chunk_rows(x->rows);
-#pragma omp parallel for
-    for (size_t k = 0; k < chunks; k++)
-        chunk_moments(x, k * step, smaller((k + 1) * step, x->rows), partials + 2 * k * columns,
-                      partials + (2 * k + 1) * columns);
-#pragma omp parallel for
-    for (size_t c = 0; c < columns; c++) {
-        mean[c] = variance[c] = 0.0;
-        for (size_t k = 0; k < chunks; k++)
-            merge((double)(k * step), &mean[c], &variance[c],
-                  (double)(smaller((k + 1) * step, x->rows) - k * step),
-                  partials[2 * k * columns + c], partials[(2 * k + 1) * columns + c]);
-        variance[c] /= (double)x->rows;
+    const struct cut cut = cut_of(x->rows, x->columns);
+    const struct norm by = {.mean = near};
+    struct folded folded;
+    near_means(x, near);
+    const struct work w = {.x = *x, .by = fold_norm(&by, &cut, &folded)};
+    sum_chunks(&w, &cut, x->bf16 ? moments_kernel_bf16 : moments_kernel_fp32, partials, mean,
+               variance);
+    for (size_t c = 0; c < x->columns; c++) {
+        double distance = mean[c] / (double)x->rows; /* of the mean from the near one */
+        double squares = variance[c] / (double)x->rows - distance * distance;
+        mean[c] = (double)near[c] + distance;
+        variance[c] = squares > 0.0 ? squares : 0.0;
     }
 }
 
-static void chunk_sums(const struct matrix *dy, const struct matrix *x, const float *mean,
-                       size_t begin, size_t end, double *sum, double *product)
+void cpu_column_normalise(const struct matrix *x, const struct matrix *residual, bool relu,
+                          const struct norm *by, const struct matrix *y)
 {
-    float dy_buffer[COLUMN_ROWS * COLUMN_TILE], x_buffer[COLUMN_ROWS * COLUMN_TILE];
-    float block_sum[COLUMN_TILE], block_product[COLUMN_TILE];
-    for (size_t c = 0; c < dy->columns; c++)
-        sum[c] = product[c] = 0.0;
-    for (struct range range = {0}; next_block(dy, begin, end, &range);) {
-        struct block dy_block = open_block(dy, &range, dy_buffer, true);
-        block_sums(range.rows, range.n, dy_block, block_sum);
-        for (size_t c = 0; c < range.n; c++)
-            sum[range.column + c] += block_sum[c];
-        if (!x)
-            continue;
-        block_products(range.rows, range.n, dy_block, open_block(x, &range, x_buffer, true),
-                       mean + range.column, block_product);
-        for (size_t c = 0; c < range.n; c++)
-            product[range.column + c] += block_product[c];
-    }
+    map_kernel *const kernels[2][2][2] = {
+        {{normalise_alone_fp32, normalise_alone_bf16}, {normalise_relu_fp32, normalise_relu_bf16}},
+        {{normalise_add_fp32, normalise_add_bf16},
+         {normalise_add_relu_fp32, normalise_add_relu_bf16}}};
+    const struct cut cut = cut_of(x->rows, x->columns);
+    struct folded folded;
+    const struct work w = {
+        .x = *x, .part = {*residual}, .out = *y, .by = fold_norm(by, &cut, &folded)};
+    map_chunks(&w, &cut, kernels[residual->data != NULL][relu][x->bf16]);
 }
 
-void cpu_column_sums(const struct matrix *dy, const struct matrix *x, const float *mean,
+void cpu_column_sums(const struct gradient *gradient, const struct matrix *x, const struct norm *by,
                      double *partials, double *sum, double *product)
 {
-    const size_t columns = dy->columns, chunks = n_chunks(dy->rows), step = chunk_rows(dy->rows);
-#pragma omp parallel for
-    for (size_t k = 0; k < chunks; k++)
-        chunk_sums(dy, x, mean, k * step, smaller((k + 1) * step, dy->rows),
-                   partials + 2 * k * columns, partials + (2 * k + 1) * columns);
-#pragma omp parallel for
-    for (size_t c = 0; c < columns; c++) {
-        double total = 0.0, total_product = 0.0;
-        for (size_t k = 0; k < chunks; k++) {
-            total += partials[2 * k * columns + c];
-            total_product += partials[(2 * k + 1) * columns + c];
-        }
-        sum[c] = total;
-        if (x)
-            product[c] = total_product;
-    }
+    sums_kernel *const without_x[3][2][2] = {
+        [MASK_NONE] = {{sum_1_fp32, sum_1_bf16}},
+        [MASK_OUTPUT] = {{sum_1_output_fp32, sum_1_output_bf16},
+                         {sum_2_output_fp32, sum_2_output_bf16}}};
+    sums_kernel *const with_x[3][2][2] = {
+        [MASK_NONE] = {{product_1_fp32, product_1_bf16}, {product_2_fp32, product_2_bf16}},
+        [MASK_OUTPUT] = {{product_1_output_fp32, product_1_output_bf16},
+                         {product_2_output_fp32, product_2_output_bf16}},
+        [MASK_INPUT] = {{product_1_input_fp32, product_1_input_bf16},
+                        {product_2_input_fp32, product_2_input_bf16}}};
+    const struct matrix *dy = &gradient->part[0];
+    const bool two = gradient->part[1].data != NULL;
+    const struct cut cut = cut_of(dy->rows, dy->columns);
+    struct folded folded;
+    const struct work w = {.x = *x,
+                           .y = gradient->y,
+                           .part = {*dy, gradient->part[1]},
+                           .out = gradient->dz,
+                           .by = fold_norm(by, &cut, &folded)};
+    sums_kernel *kernel = (x->data ? with_x : without_x)[gradient->mask][two][dy->bf16];
+    assert(kernel);
+    assert((gradient->dz.data != NULL) == (two || gradient->mask == MASK_OUTPUT));
+    sum_chunks(&w, &cut, kernel, partials, sum, product);
 }
 
-void cpu_column_normalise(const struct matrix *x, const float *mean, const float *scale,
-                          const float *shift, const struct matrix *y)
+void cpu_column_normalise_backward(const struct matrix *dy, enum mask mask, const struct matrix *x,
+                                   const struct norm *by, const struct matrix *dx)
 {
-    const size_t chunks = n_chunks(x->rows), step = chunk_rows(x->rows);
-#pragma omp parallel for
-    for (size_t k = 0; k < chunks; k++) {
-        float x_buffer[COLUMN_ROWS * COLUMN_TILE], y_buffer[COLUMN_ROWS * COLUMN_TILE];
-        const size_t end = smaller((k + 1) * step, x->rows);
-        for (struct range range = {0}; next_block(x, k * step, end, &range);) {
-            const size_t c = range.column;
-            struct block out = open_block(y, &range, y_buffer, false);
-            block_normalise(range.rows, range.n, open_block(x, &range, x_buffer, true), mean + c,
-                            scale + c, shift + c, out);
-            close_block(y, &range, out);
-        }
-    }
-}
-
-void cpu_column_normalise_backward(const struct matrix *dy, const struct matrix *x,
-                                   const float *mean, const float *scale, const float *offset,
-                                   const float *slope, const struct matrix *dx)
-{
-    const size_t chunks = n_chunks(x->rows), step = chunk_rows(x->rows);
-#pragma omp parallel for
-    for (size_t k = 0; k < chunks; k++) {
-        float dy_buffer[COLUMN_ROWS * COLUMN_TILE], x_buffer[COLUMN_ROWS * COLUMN_TILE];
-        float dx_buffer[COLUMN_ROWS * COLUMN_TILE];
-        const size_t end = smaller((k + 1) * step, x->rows);
-        for (struct range range = {0}; next_block(x, k * step, end, &range);) {
-            const size_t c = range.column;
-            const struct backward by = {mean + c, scale + c, offset + c, slope + c};
-            struct block out = open_block(dx, &range, dx_buffer, false);
-            block_normalise_backward(range.rows, range.n, open_block(dy, &range, dy_buffer, true),
-                                     open_block(x, &range, x_buffer, true), &by, out);
-            close_block(dx, &range, out);
-        }
-    }
+    map_kernel *const kernels[2][2] = {{backward_alone_fp32, backward_alone_bf16},
+                                       {backward_relu_fp32, backward_relu_bf16}};
+    const struct cut cut = cut_of(x->rows, x->columns);
+    struct folded folded;
+    const struct work w = {.x = *x, .part = {*dy}, .out = *dx, .by = fold_norm(by, &cut, &folded)};
+    map_chunks(&w, &cut, kernels[mask == MASK_INPUT][x->bf16]);
 }

@@ -58,6 +58,7 @@ static const struct dpb_device_ops ops = {
     .inspect = cpu_inspect,
     .release = cpu_release,
     .close = close_device,
+    .profile = cpu_profile,
 };
 
 #define TEXT_OF(x) #x

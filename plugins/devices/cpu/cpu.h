@@ -35,6 +35,10 @@ struct tensor {
     const struct tensor *base; /* a view of that tensor's bytes; NULL: a place of its own */
     size_t offset, bytes;      /* of that place in the arena; bytes = 0: core's arena, in `data` */
     struct tensor *next;       /* of the program's list */
+    /* Of a place in the arena: the first and the last step that uses it, counted over forward and
+     * backward. Tensors that are never alive together may share bytes. */
+    size_t first, last;
+    bool kept; /* its content outlives the steps that use it: the bytes are its own */
 };
 
 /* In which passes a step runs: all bits of a pass are in its mask, and a step needs one of them. */
@@ -49,6 +53,9 @@ struct program;
 struct step;
 typedef void step_loop(const struct program *program, const struct step *step);
 
+/* What a loop on a gradient works with besides: struct gradient of columns.h. */
+enum use { USE_PART, USE_SECOND_PART, USE_OUTPUT, USE_DZ, USES };
+
 /* One prepared execution: a primitive of oneDNN, or a loop of our own. */
 struct step {
     const struct dpb_node *node;
@@ -61,6 +68,8 @@ struct step {
     int n_args;
     step_loop *loop;
     const struct tensor *from, *to, *aux;
+    const struct tensor *also[USES]; /* of a loop: see enum use */
+    double bytes, flops;             /* for struct dpb_profile_row */
 };
 
 struct step_list {
@@ -83,6 +92,11 @@ struct node_plan {
     /* From forward to backward, as the op needs it. */
     const_dnnl_primitive_desc_t forward;
     struct tensor *weights, *workspace, *input_fp32;
+    /* fuse.c */
+    uint32_t n_consumers;
+    const struct dpb_node *into;     /* the ReLU that ends what this node was fused into, or NULL */
+    const struct dpb_node *from;     /* of such a ReLU: the node that begins it, or NULL */
+    const struct dpb_node *residual; /* of such a ReLU: what is added before it, or NULL */
 };
 
 struct program {
@@ -97,6 +111,10 @@ struct program {
 
     struct node_plan *nodes;
     struct step_list forward, backward;
+    size_t n_steps;   /* of both */
+    int64_t *step_ns; /* @owned: for each step, with run.profile; else NULL */
+    uint64_t *step_calls;
+    struct dpb_profile_row *rows;
     void *arena;
     size_t arena_bytes;
     struct tensor scratch; /* the arena's tail: the scratchpad of every step */
@@ -112,6 +130,7 @@ struct program {
     dnnl_primitive_desc_t *primitive_descs;
     size_t n_descs, n_primitive_descs;
     dnnl_primitive_attr_t attributes; /* user scratchpad, strict fp32 */
+    dnnl_primitive_attr_t with_relu;  /* the same, and a ReLU after it */
 
     /* The loss: per sample, and what backward needs of the last forward. */
     struct tensor *sample_loss; /* double */
@@ -146,6 +165,9 @@ dpb_status cpu_dense_forward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_dense_backward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_batch_norm_forward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_batch_norm_backward(struct program *p, const struct dpb_node *node);
+/* Of a ReLU that a batch-norm was fused into. */
+dpb_status cpu_fused_norm_forward(struct program *p, const struct dpb_node *relu);
+dpb_status cpu_fused_norm_backward(struct program *p, const struct dpb_node *relu);
 dpb_status cpu_lrn_forward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_lrn_backward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_pool_forward(struct program *p, const struct dpb_node *node);
@@ -225,6 +247,7 @@ dpb_status cpu_workspace(struct program *p, const_dnnl_primitive_desc_t forward,
                          struct tensor **tensor);
 
 /* A node's activation, or a tensor like it, for columns.h; and scratch for its partial sums. */
+/* tensor NULL: a matrix without data. cpu_partials: behind two sums a channel. */
 struct matrix cpu_matrix(const struct program *p, const struct dpb_node *node,
                          const struct tensor *tensor);
 dpb_status cpu_partials(struct program *p, const struct dpb_node *node, struct tensor **tensor);
@@ -247,6 +270,12 @@ dpb_status cpu_step(struct program *p, enum when when, const char *what,
                     const_dnnl_primitive_desc_t desc, const struct arg *args);
 dpb_status cpu_loop(struct program *p, enum when when, const char *what, step_loop *loop,
                     const struct tensor *from, const struct tensor *to, const struct tensor *aux);
+/* A further tensor of the loop that was appended last; NULL: none. */
+void cpu_also(struct program *p, enum use use, const struct tensor *tensor);
+/* What the step that was appended last computes: the forward pass of `node`, or as much. */
+void cpu_count_macs(struct program *p, const struct dpb_node *node);
+/* The tensor is read by others than steps, or by a later pass. */
+void cpu_keep(struct tensor *tensor);
 dpb_status cpu_reorder(struct program *p, enum when when, const char *what,
                        const struct tensor *from, const struct tensor *to);
 
@@ -288,11 +317,46 @@ void cpu_share_input_gradient(struct program *p, const struct dpb_node *node, ui
 /* Adds up what the consumers of a node gave: sets p->nodes[].gradient. */
 dpb_status cpu_join_gradient(struct program *p, const struct dpb_node *node);
 
+/* ---- memory.c ------------------------------------------------------------------------------ */
+
+/* Gives every tensor its place, so that those that are alive together lie apart. */
+dpb_status cpu_place_tensors(struct program *p);
+
+/* ---- fuse.c: nodes that are carried out together ------------------------------------------- */
+
+/* Decides which; before planning. */
+void cpu_fuse(struct program *p);
+/* Where the result of a node goes: its own activation, or that of the ReLU it was fused with. */
+static inline const struct dpb_node *cpu_result(const struct program *p,
+                                                const struct dpb_node *node)
+{
+    return cpu_plan(p, node)->into ? cpu_plan(p, node)->into : node;
+}
+/* The gradient by a fused ReLU's input, for the convolution or dense layer before it, whose bias
+ * gradient is summed on the way where `bias` is asked for. */
+dpb_status cpu_masked_gradient(struct program *p, const struct dpb_node *relu, bool bias);
+/* Parts of a node's gradient as columns.h takes them: one or two, and a place for dz where it is
+ * written. */
+struct gradient_plan {
+    const struct tensor *part[2];
+    struct tensor *dz; /* NULL: not written */
+};
+dpb_status cpu_plan_gradient(struct program *p, const struct dpb_node *node, bool write,
+                             struct gradient_plan *plan);
+void cpu_use_gradient(struct program *p, const struct gradient_plan *plan,
+                      const struct tensor *output);
+struct gradient cpu_gradient(const struct program *p, const struct step *step, enum mask mask);
+
 /* ---- loss.c -------------------------------------------------------------------------------- */
 
 void cpu_loss_outcome(const struct program *p, uint32_t valid, struct dpb_outcome *outcome);
 /* inspect() of the loss node: each sample's loss, and the gradient of the mean by it. */
 dpb_status cpu_inspect_loss(const struct program *p, double *activation, double *gradient);
+
+/* ---- profile.c, limits.c ------------------------------------------------------------------- */
+
+dpb_status cpu_profile(void *program, struct dpb_profile *profile);
+dpb_status cpu_measure_limits(uint32_t threads, struct dpb_profile_limits *limits);
 
 /* ---- program.c, pass.c: the hooks of dpb_device_ops ---------------------------------------- */
 

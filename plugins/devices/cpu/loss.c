@@ -70,6 +70,9 @@ dpb_status cpu_loss_forward(struct program *p, const struct dpb_node *node)
     DPB_TRY(cpu_buffer(p, n * sizeof(double), &p->log_sum));
     DPB_TRY(cpu_buffer(p, n * sizeof(int32_t), &p->labels));
     DPB_TRY(cpu_buffer(p, n * sizeof(uint8_t), &p->correct));
+    struct tensor *const kept[] = {p->sample_loss, p->log_sum, p->labels, p->correct};
+    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++)
+        cpu_keep(kept[i]);
     return cpu_loop(p, WHEN_ALWAYS, "forward", forward_loss,
                     cpu_plan(p, cpu_input(p, node, 0))->activation, NULL, NULL);
 }

@@ -40,7 +40,8 @@ dpb_status cpu_conv_forward(struct program *p, const struct dpb_node *node)
     dnnl_primitive_desc_t created = NULL;
     dnnl_status_t status = dnnl_convolution_forward_primitive_desc_create(
         &created, p->engine, kind, dnnl_convolution_direct, c.src, weights_any, c.bias, c.dst,
-        c.strides, c.dilates, c.padding_before, c.padding_after, p->attributes);
+        c.strides, c.dilates, c.padding_before, c.padding_after,
+        cpu_plan(p, node)->into ? p->with_relu : p->attributes);
     struct node_plan *plan = cpu_plan(p, node);
     DPB_TRY(cpu_own(p, "forward", status, created, &plan->forward));
 
@@ -49,11 +50,13 @@ dpb_status cpu_conv_forward(struct program *p, const struct dpb_node *node)
         p, node->weight, c.canonical,
         dnnl_primitive_desc_query_md(plan->forward, dnnl_query_weights_md, 0), &plan->weights));
     DPB_TRY(cpu_core_vector(p, p->core.weights, node->bias, &bias));
-    DPB_TRY(cpu_activation(p, node, &dst));
-    return cpu_step(p, WHEN_ALWAYS, "forward", plan->forward,
-                    ARGS({DNNL_ARG_SRC, cpu_plan(p, cpu_input(p, node, 0))->activation},
-                         {DNNL_ARG_WEIGHTS, plan->weights}, {DNNL_ARG_BIAS, bias},
-                         {DNNL_ARG_DST, dst}));
+    DPB_TRY(cpu_activation(p, cpu_result(p, node), &dst));
+    DPB_TRY(cpu_step(
+        p, WHEN_ALWAYS, cpu_plan(p, node)->into ? "forward, ReLU" : "forward", plan->forward,
+        ARGS({DNNL_ARG_SRC, cpu_plan(p, cpu_input(p, node, 0))->activation},
+             {DNNL_ARG_WEIGHTS, plan->weights}, {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, dst})));
+    cpu_count_macs(p, node);
+    return DPB_OK;
 }
 
 static dpb_status backward_weights(struct program *p, const struct dpb_node *node,
@@ -77,28 +80,31 @@ static dpb_status backward_weights(struct program *p, const struct dpb_node *nod
     DPB_TRY(cpu_step(p, WHEN_ALWAYS, what, desc,
                      ARGS({DNNL_ARG_SRC, cpu_plan(p, cpu_input(p, node, 0))->activation},
                           {DNNL_ARG_DIFF_DST, plan->gradient}, {DNNL_ARG_DIFF_WEIGHTS, diff})));
+    cpu_count_macs(p, node);
     return cpu_unpack_gradient(p, node->weight, c->canonical, diff);
 }
 
 static void sum_bias(const struct program *p, const struct step *step)
 {
-    const struct dpb_node *node = step->node;
-    const struct matrix dy = cpu_matrix(p, node, step->from);
-    double *sum = step->aux->data;
-    float *bias = (float *)p->core.gradients + p->graph->tensors[node->bias].offset;
-    cpu_column_sums(&dy, NULL, NULL, sum + dy.columns, sum, NULL);
-    for (size_t c = 0; c < dy.columns; c++)
+    const struct gradient gradient = cpu_gradient(p, step, MASK_NONE);
+    const struct matrix none = {0};
+    const struct norm by = {0};
+    const size_t n = step->node->shape.c;
+    double *sum = step->aux->data, *product = sum + n;
+    float *bias = step->to->data;
+    cpu_column_sums(&gradient, &none, &by, product + n, sum, product);
+    for (size_t c = 0; c < n; c++)
         bias[c] = (float)sum[c];
 }
 
 static dpb_status backward_bias(struct program *p, const struct dpb_node *node)
 {
-    const struct tensor *gradient = cpu_plan(p, node)->gradient;
-    const struct matrix dy = cpu_matrix(p, node, gradient);
-    size_t n = dy.columns + cpu_column_partials(dy.rows, dy.columns);
-    struct tensor *sums;
-    DPB_TRY(cpu_scratch(p, n * sizeof(double), &sums));
-    return cpu_loop(p, WHEN_ALWAYS, "backward bias", sum_bias, gradient, NULL, sums);
+    struct tensor *sums, *bias;
+    DPB_TRY(cpu_partials(p, node, &sums));
+    DPB_TRY(cpu_core_vector(p, p->core.gradients, node->bias, &bias));
+    DPB_TRY(cpu_loop(p, WHEN_ALWAYS, "backward bias", sum_bias, NULL, bias, sums));
+    cpu_also(p, USE_PART, cpu_plan(p, node)->gradient);
+    return DPB_OK;
 }
 
 dpb_status cpu_conv_backward(struct program *p, const struct dpb_node *node)
@@ -107,7 +113,7 @@ dpb_status cpu_conv_backward(struct program *p, const struct dpb_node *node)
     struct conv c;
     DPB_TRY(describe(p, node, &c));
     DPB_TRY(backward_weights(p, node, &c));
-    if (node->bias != DPB_NONE)
+    if (node->bias != DPB_NONE && !cpu_plan(p, node)->into) /* else the ReLU's pass has done it */
         DPB_TRY(backward_bias(p, node));
     struct tensor *diff_src, *weights;
     DPB_TRY(cpu_input_gradient(p, node, 0, &diff_src));
@@ -126,7 +132,9 @@ dpb_status cpu_conv_backward(struct program *p, const struct dpb_node *node)
     DPB_TRY(cpu_packed_weights(p, node->weight, c.canonical,
                                dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 0),
                                &weights));
-    return cpu_step(p, WHEN_ALWAYS, what, desc,
-                    ARGS({DNNL_ARG_DIFF_DST, plan->gradient}, {DNNL_ARG_WEIGHTS, weights},
-                         {DNNL_ARG_DIFF_SRC, diff_src}));
+    DPB_TRY(cpu_step(p, WHEN_ALWAYS, what, desc,
+                     ARGS({DNNL_ARG_DIFF_DST, plan->gradient}, {DNNL_ARG_WEIGHTS, weights},
+                          {DNNL_ARG_DIFF_SRC, diff_src})));
+    cpu_count_macs(p, node);
+    return DPB_OK;
 }

@@ -41,7 +41,8 @@ dpb_status cpu_dense_forward(struct program *p, const struct dpb_node *node)
     dnnl_prop_kind_t kind = p->args.training ? dnnl_forward_training : dnnl_forward_inference;
     dnnl_primitive_desc_t created = NULL;
     dnnl_status_t status = dnnl_inner_product_forward_primitive_desc_create(
-        &created, p->engine, kind, d.src, weights_any, d.bias, d.dst, p->attributes);
+        &created, p->engine, kind, d.src, weights_any, d.bias, d.dst,
+        cpu_plan(p, node)->into ? p->with_relu : p->attributes);
     struct node_plan *plan = cpu_plan(p, node);
     DPB_TRY(cpu_own(p, "forward", status, created, &plan->forward));
 
@@ -50,12 +51,15 @@ dpb_status cpu_dense_forward(struct program *p, const struct dpb_node *node)
         p, node->weight, d.canonical,
         dnnl_primitive_desc_query_md(plan->forward, dnnl_query_weights_md, 0), &plan->weights));
     DPB_TRY(cpu_core_vector(p, p->core.weights, node->bias, &bias));
-    DPB_TRY(cpu_activation(p, node, &activation));
+    DPB_TRY(cpu_activation(p, cpu_result(p, node), &activation));
     DPB_TRY(cpu_view(p, activation, d.dst, &dst));
     DPB_TRY(cpu_view(p, cpu_plan(p, cpu_input(p, node, 0))->activation, d.src, &src));
-    return cpu_step(p, WHEN_ALWAYS, "forward", plan->forward,
-                    ARGS({DNNL_ARG_SRC, src}, {DNNL_ARG_WEIGHTS, plan->weights},
-                         {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, dst}));
+    DPB_TRY(cpu_step(p, WHEN_ALWAYS, cpu_plan(p, node)->into ? "forward, ReLU" : "forward",
+                     plan->forward,
+                     ARGS({DNNL_ARG_SRC, src}, {DNNL_ARG_WEIGHTS, plan->weights},
+                          {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, dst})));
+    cpu_count_macs(p, node);
+    return DPB_OK;
 }
 
 static dpb_status backward_weights(struct program *p, const struct dpb_node *node,
@@ -80,6 +84,7 @@ static dpb_status backward_weights(struct program *p, const struct dpb_node *nod
     DPB_TRY(cpu_step(p, WHEN_ALWAYS, what, desc,
                      ARGS({DNNL_ARG_SRC, src}, {DNNL_ARG_DIFF_DST, diff_dst},
                           {DNNL_ARG_DIFF_WEIGHTS, diff}, {DNNL_ARG_DIFF_BIAS, bias})));
+    cpu_count_macs(p, node);
     return cpu_unpack_gradient(p, node->weight, d->canonical, diff);
 }
 
@@ -107,7 +112,9 @@ dpb_status cpu_dense_backward(struct program *p, const struct dpb_node *node)
                                dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 0),
                                &weights));
     DPB_TRY(cpu_view(p, part, d.src, &diff_src));
-    return cpu_step(p, WHEN_ALWAYS, what, desc,
-                    ARGS({DNNL_ARG_DIFF_DST, diff_dst}, {DNNL_ARG_WEIGHTS, weights},
-                         {DNNL_ARG_DIFF_SRC, diff_src}));
+    DPB_TRY(cpu_step(p, WHEN_ALWAYS, what, desc,
+                     ARGS({DNNL_ARG_DIFF_DST, diff_dst}, {DNNL_ARG_WEIGHTS, weights},
+                          {DNNL_ARG_DIFF_SRC, diff_src})));
+    cpu_count_macs(p, node);
+    return DPB_OK;
 }

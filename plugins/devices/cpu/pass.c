@@ -26,17 +26,27 @@ static dpb_status run_step(const struct program *p, const struct step *step)
                           dnnl_status2str(status));
 }
 
+static dpb_status run_timed(struct program *p, const struct step *step, size_t number)
+{
+    int64_t began_ns = cpu_host->now_ns();
+    dpb_status status = run_step(p, step);
+    p->step_ns[number] += cpu_host->now_ns() - began_ns;
+    p->step_calls[number]++;
+    return status;
+}
+
 /* Runs the steps of a list that `when` (bits of enum when) asks for. */
-static dpb_status run_steps(const struct program *p, const struct step_list *list, unsigned when,
+static dpb_status run_steps(struct program *p, const struct step_list *list, unsigned when,
                             const struct dpb_hooks *hooks)
 {
+    const size_t first = list == &p->backward ? p->forward.n : 0; /* for p->step_ns */
     uint64_t frontier = 0;
     cpu_use_threads(p->threads); /* a setting of the calling thread, which need not be open's */
     for (size_t i = 0; i < list->n; i++) {
         const struct step *step = &list->steps[i];
         if (!(step->when & when))
             continue;
-        DPB_TRY(run_step(p, step));
+        DPB_TRY(p->step_ns ? run_timed(p, step, first + i) : run_step(p, step));
         if (step->frontier > frontier) {
             frontier = step->frontier;
             DPB_TRY(hooks->final(hooks->context, frontier, NULL));

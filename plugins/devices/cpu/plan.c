@@ -2,7 +2,7 @@
  * plan.c - what the ops are planned with: descriptions, tensors, steps, packed weights, and the sum
  * of what a node's consumers give to its gradient.
  *
- * Nothing here touches data: places in the arena are handed out one after the other.
+ * Nothing here touches data. Each step notes what it uses: from that memory.c gives out places.
  */
 #include <stdlib.h>
 
@@ -106,6 +106,7 @@ static dpb_status new_tensor(struct program *p, const_dnnl_memory_desc_t desc,
     created->next = p->tensors;
     p->tensors = created;
     created->desc = desc;
+    created->first = SIZE_MAX;
     if (desc)
         DPB_TRY(cpu_check(p, "memory",
                           dnnl_memory_create(&created->memory, desc, p->engine, DNNL_MEMORY_NONE)));
@@ -113,24 +114,22 @@ static dpb_status new_tensor(struct program *p, const_dnnl_memory_desc_t desc,
     return DPB_OK;
 }
 
-static void place(struct program *p, struct tensor *tensor, size_t bytes)
+static void size(struct tensor *tensor, size_t bytes)
 {
     tensor->bytes = (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-    tensor->offset = p->arena_bytes;
-    p->arena_bytes += tensor->bytes;
 }
 
 dpb_status cpu_tensor(struct program *p, const_dnnl_memory_desc_t desc, struct tensor **tensor)
 {
     DPB_TRY(new_tensor(p, desc, tensor));
-    place(p, *tensor, dnnl_memory_desc_get_size(desc));
+    size(*tensor, dnnl_memory_desc_get_size(desc));
     return DPB_OK;
 }
 
 dpb_status cpu_buffer(struct program *p, size_t bytes, struct tensor **tensor)
 {
     DPB_TRY(new_tensor(p, NULL, tensor));
-    place(p, *tensor, bytes);
+    size(*tensor, bytes);
     return DPB_OK;
 }
 
@@ -193,6 +192,39 @@ dpb_status cpu_workspace(struct program *p, const_dnnl_primitive_desc_t forward,
     return cpu_tensor(p, desc, tensor);
 }
 
+static double bytes_of(const struct tensor *tensor)
+{
+    return (double)(tensor->desc ? dnnl_memory_desc_get_size(tensor->desc) : tensor->bytes);
+}
+
+/* The step that was appended last uses the tensor: its place is taken from the first use to the
+ * last. Weights that are packed only when they have changed must outlive the pass. */
+static void use(struct program *p, struct step *step, const struct tensor *tensor)
+{
+    if (!tensor)
+        return;
+    struct tensor *root = (struct tensor *)(uintptr_t)tensor;
+    while (root->base)
+        root = (struct tensor *)(uintptr_t)root->base;
+    if (root == &p->scratch)
+        return;
+    size_t now = p->n_steps - 1;
+    root->first = root->first < now ? root->first : now;
+    root->last = now;
+    root->kept = root->kept || step->when == WHEN_REPACKING;
+    step->bytes += bytes_of(tensor);
+}
+
+void cpu_keep(struct tensor *tensor)
+{
+    tensor->kept = true;
+}
+
+void cpu_count_macs(struct program *p, const struct dpb_node *node)
+{
+    p->list->steps[p->list->n - 1].flops = 2.0 * (double)node->macs * p->args.batch;
+}
+
 static dpb_status append_step(struct program *p, enum when when, const char *what,
                               struct step **step)
 {
@@ -200,6 +232,7 @@ static dpb_status append_step(struct program *p, enum when when, const char *wha
     DPB_TRY(grow(p, &array, p->list->n, sizeof *p->list->steps));
     p->list->steps = array;
     *step = &p->list->steps[p->list->n++];
+    p->n_steps++;
     **step = (struct step){.node = p->node, .what = what, .when = when};
     return DPB_OK;
 }
@@ -214,7 +247,7 @@ dpb_status cpu_scratch(struct program *p, size_t bytes, struct tensor **tensor)
 struct matrix cpu_matrix(const struct program *p, const struct dpb_node *node,
                          const struct tensor *tensor)
 {
-    return (struct matrix){.data = tensor->data,
+    return (struct matrix){.data = tensor ? tensor->data : NULL,
                            .bf16 = p->type == dnnl_bf16,
                            .rows = (size_t)p->args.batch * node->shape.h * node->shape.w,
                            .columns = node->shape.c};
@@ -222,8 +255,9 @@ struct matrix cpu_matrix(const struct program *p, const struct dpb_node *node,
 
 dpb_status cpu_partials(struct program *p, const struct dpb_node *node, struct tensor **tensor)
 {
-    const struct matrix m = cpu_matrix(p, node, cpu_plan(p, node)->activation);
-    return cpu_scratch(p, cpu_column_partials(m.rows, m.columns) * sizeof(double), tensor);
+    const struct matrix m = cpu_matrix(p, node, NULL);
+    size_t n = 2 * m.columns + cpu_column_partials(m.rows, m.columns);
+    return cpu_scratch(p, n * sizeof(double), tensor);
 }
 
 /* A tensor for the primitive's scratchpad, or NULL where it needs none. */
@@ -263,6 +297,7 @@ dpb_status cpu_step(struct program *p, enum when when, const char *what,
     for (size_t i = 0; i < n; i++) {
         if (args[i].tensor)
             own[step->n_args++] = (dnnl_exec_arg_t){args[i].name, args[i].tensor->memory};
+        use(p, step, args[i].tensor);
     }
     if (scratch)
         own[step->n_args++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, scratch->memory};
@@ -278,7 +313,17 @@ dpb_status cpu_loop(struct program *p, enum when when, const char *what, step_lo
     step->from = from;
     step->to = to;
     step->aux = aux;
+    use(p, step, from);
+    use(p, step, to);
+    use(p, step, aux);
     return DPB_OK;
+}
+
+void cpu_also(struct program *p, enum use slot, const struct tensor *tensor)
+{
+    struct step *step = &p->list->steps[p->list->n - 1];
+    step->also[slot] = tensor;
+    use(p, step, tensor);
 }
 
 dpb_status cpu_reorder(struct program *p, enum when when, const char *what,

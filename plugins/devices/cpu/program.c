@@ -47,6 +47,7 @@ static uint64_t frontier_after(const struct dpb_graph *graph, uint32_t index)
 static dpb_status plan_forward(struct program *p)
 {
     p->list = &p->forward;
+    cpu_fuse(p);
     for (uint32_t i = 0; i < p->graph->n_nodes; i++) {
         p->node = &p->graph->nodes[i];
         DPB_TRY(cpu_ops[p->node->op].forward(p, p->node));
@@ -59,7 +60,9 @@ static dpb_status plan_backward(struct program *p)
     p->list = &p->backward;
     for (uint32_t i = p->graph->n_nodes; i-- > 0;) {
         p->node = &p->graph->nodes[i];
-        DPB_TRY(cpu_join_gradient(p, p->node));
+        const struct node_plan *plan = &p->nodes[i];
+        if (!plan->from && p->node->op != DPB_OP_BATCH_NORM) /* these take parts as they are */
+            DPB_TRY(cpu_join_gradient(p, p->node));
         size_t before = p->list->n;
         DPB_TRY(cpu_ops[p->node->op].backward(p, p->node));
         if (p->list->n > before)
@@ -76,6 +79,16 @@ static dpb_status make_attributes(struct program *p)
         status = dnnl_primitive_attr_set_scratchpad_mode(p->attributes, dnnl_scratchpad_mode_user);
     if (status == dnnl_success)
         status = dnnl_primitive_attr_set_fpmath_mode(p->attributes, dnnl_fpmath_mode_strict);
+    dnnl_post_ops_t relu = NULL;
+    if (status == dnnl_success)
+        status = dnnl_post_ops_create(&relu);
+    if (status == dnnl_success)
+        status = dnnl_post_ops_append_eltwise(relu, dnnl_eltwise_relu, 0.0f, 0.0f);
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_clone(&p->with_relu, p->attributes);
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_post_ops(p->with_relu, relu);
+    dnnl_post_ops_destroy(relu);
     if (status != dnnl_success)
         return cpu_host->fail(DPB_FAILED, "device cpu: primitive attributes: oneDNN reports %s",
                               dnnl_status2str(status));
@@ -113,6 +126,7 @@ static dpb_status plan_program(struct program *p)
     DPB_TRY(plan_forward(p));
     if (p->args.training)
         DPB_TRY(plan_backward(p));
+    DPB_TRY(cpu_place_tensors(p));
     p->scratch.offset = p->arena_bytes;
     p->arena_bytes += p->scratch.bytes;
     return DPB_OK;
@@ -143,8 +157,21 @@ static dpb_status bind_tensor(const struct program *p, struct tensor *tensor)
     return cpu_check(p, "memory", dnnl_memory_set_data_handle(tensor->memory, tensor->data));
 }
 
+static dpb_status open_account(struct program *p)
+{
+    p->step_ns = calloc(p->n_steps, sizeof *p->step_ns);
+    p->step_calls = calloc(p->n_steps, sizeof *p->step_calls);
+    p->rows = calloc(p->n_steps, sizeof *p->rows);
+    if (p->step_ns && p->step_calls && p->rows)
+        return DPB_OK;
+    return cpu_host->fail(DPB_NO_MEMORY, "device cpu: out of memory for the account of %zu steps",
+                          p->n_steps);
+}
+
 static dpb_status bind_program(struct program *p)
 {
+    if (p->args.profile)
+        DPB_TRY(open_account(p));
     p->arena = cpu_host->alloc(p->arena_bytes);
     if (!p->arena)
         return DPB_NO_MEMORY;
@@ -181,6 +208,10 @@ static void release_parts(struct program *p)
     free(p->primitive_descs);
     free(p->descs);
     dnnl_primitive_attr_destroy(p->attributes);
+    dnnl_primitive_attr_destroy(p->with_relu);
+    free(p->step_ns);
+    free(p->step_calls);
+    free(p->rows);
     free(p->nodes);
     free(p->parts);
     cpu_host->release(p->arena, p->arena_bytes);
@@ -264,8 +295,14 @@ dpb_status cpu_inspect(void *program, uint32_t node, double *activation, double 
                               p->graph->name);
     const struct dpb_node *what = &p->graph->nodes[node];
     const struct node_plan *plan = &p->nodes[node];
-    if (what->op == DPB_OP_SOFTMAX_LOSS)
+    if (what->op == DPB_OP_SOFTMAX_LOSS && p->args.inspect)
         return cpu_inspect_loss(p, activation, gradient);
+    if (!p->args.inspect)
+        return cpu_host->fail(DPB_UNSUPPORTED,
+                              "device cpu: the program was compiled without inspection");
+    if (activation && !plan->activation)
+        return cpu_host->fail(DPB_UNSUPPORTED, "device cpu: node '%s' was fused with another",
+                              what->name);
     if (activation)
         copy_to_nchw(p, what->shape, plan->activation->data, activation);
     if (gradient && !plan->gradient)

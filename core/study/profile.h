@@ -1,0 +1,21 @@
+/*
+ * profile.h - run.profile: where rank 0's device spent the timed steps, op by op, beside what the
+ * hardware can do at most.
+ */
+#ifndef DPB_CORE_STUDY_PROFILE_H
+#define DPB_CORE_STUDY_PROFILE_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "train/journal.h"
+
+/* result.profile: {limits: {fp32_flops_per_s, ...}, rows: [{layer, op, what, pass, calls, ns,
+ * flops, bytes}]}; sums over all calls. @owned. */
+json_t *dpb_profile_to_json(const struct dpb_journal *journal);
+
+/* For people: a line a row (mean of a call, share of all, rates), sums by kind of op, and the
+ * limits. */
+void dpb_profile_print(const json_t *profile, FILE *out);
+
+#endif

@@ -1,0 +1,156 @@
+/*
+ * fuse.c - nodes that are carried out together, and the gradient that enters such a group.
+ *
+ * Each group ends in a ReLU and is known by it. Forward, it is one primitive or loop that writes
+ * the ReLU's activation; backward, ReLU's mask is applied on the way through whatever reads the
+ * gradient next. What lies between has no activation, and a gradient only where a convolution or a
+ * shortcut takes it.
+ */
+#include "cpu.h"
+
+/* The groups: an op, for some an addition, ReLU. The inner ones have no other consumer. */
+static const struct rule {
+    dpb_op begin;
+    bool added; /* with an addition, whose other input may be anything */
+} rules[] = {
+    {DPB_OP_CONV, false},
+    {DPB_OP_DENSE, false},
+    {DPB_OP_BATCH_NORM, false},
+    {DPB_OP_BATCH_NORM, true},
+};
+
+static bool begins(const struct program *p, const struct dpb_node *node, bool added)
+{
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        if (node->op == rules[i].begin && added == rules[i].added)
+            return cpu_plan(p, node)->n_consumers == 1;
+    }
+    return false;
+}
+
+static void group(struct program *p, const struct dpb_node *relu)
+{
+    const struct dpb_node *before = cpu_input(p, relu, 0);
+    struct node_plan *plan = cpu_plan(p, relu);
+    if (begins(p, before, false)) {
+        plan->from = before;
+    } else if (before->op == DPB_OP_ADD && cpu_plan(p, before)->n_consumers == 1) {
+        for (uint32_t slot = 0; slot < 2 && !plan->from; slot++) {
+            if (begins(p, cpu_input(p, before, slot), true)) {
+                plan->from = cpu_input(p, before, slot);
+                plan->residual = cpu_input(p, before, 1 - slot);
+            }
+        }
+        if (plan->from)
+            cpu_plan(p, before)->into = relu;
+    }
+    if (plan->from)
+        cpu_plan(p, plan->from)->into = relu;
+}
+
+void cpu_fuse(struct program *p)
+{
+    const struct dpb_graph *graph = p->graph;
+    for (uint32_t i = 0; i < graph->n_nodes; i++) {
+        for (uint32_t k = 0; k < graph->nodes[i].n_inputs; k++)
+            p->nodes[graph->nodes[i].inputs[k]].n_consumers++;
+    }
+    for (uint32_t i = 0; i < graph->n_nodes; i++) {
+        if (graph->nodes[i].op == DPB_OP_RELU)
+            group(p, &graph->nodes[i]);
+    }
+}
+
+/* ------------------------------------------------------------------------------ its gradient */
+
+/* The place of dz: a part that is the node's own, where `inspect` need not see it, or a new one. */
+static dpb_status place_dz(struct program *p, const struct dpb_node *node, uint32_t n,
+                           struct gradient_plan *plan)
+{
+    const struct node_plan *of = cpu_plan(p, node);
+    for (uint32_t i = 0; i < n && !p->args.inspect; i++) {
+        if (!of->parts[i].shared) {
+            plan->dz = of->parts[i].tensor;
+            return DPB_OK;
+        }
+    }
+    return cpu_tensor(p, of->activation->desc, &plan->dz);
+}
+
+dpb_status cpu_plan_gradient(struct program *p, const struct dpb_node *node, bool write,
+                             struct gradient_plan *plan)
+{
+    struct node_plan *of = cpu_plan(p, node);
+    const_dnnl_memory_desc_t dense = of->activation->desc;
+    uint32_t n = of->n_parts;
+    *plan = (struct gradient_plan){{NULL, NULL}, NULL};
+    bool direct = n <= 2;
+    for (uint32_t i = 0; i < n && direct; i++)
+        direct = dnnl_memory_desc_equal(of->parts[i].tensor->desc, dense);
+    if (!direct) {
+        DPB_TRY(cpu_join_gradient(p, node));
+        of->parts[0] = (struct part){of->gradient, false};
+        n = of->n_parts = 1;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        plan->part[i] = of->parts[i].tensor;
+    if (n == 1)
+        of->gradient = of->parts[0].tensor;
+    return write || n == 2 ? place_dz(p, node, n, plan) : DPB_OK;
+}
+
+void cpu_use_gradient(struct program *p, const struct gradient_plan *plan,
+                      const struct tensor *output)
+{
+    cpu_also(p, USE_PART, plan->part[0]);
+    cpu_also(p, USE_SECOND_PART, plan->part[1]);
+    cpu_also(p, USE_OUTPUT, output);
+    cpu_also(p, USE_DZ, plan->dz);
+}
+
+struct gradient cpu_gradient(const struct program *p, const struct step *step, enum mask mask)
+{
+    return (struct gradient){
+        .part = {cpu_matrix(p, step->node, step->also[USE_PART]),
+                 cpu_matrix(p, step->node, step->also[USE_SECOND_PART])},
+        .mask = mask,
+        .y = cpu_matrix(p, step->node, step->also[USE_OUTPUT]),
+        .dz = cpu_matrix(p, step->node, step->also[USE_DZ]),
+    };
+}
+
+/* ------------------------------------------------------------- after a convolution or dense layer
+ */
+
+static void mask_gradient(const struct program *p, const struct step *step)
+{
+    const struct dpb_node *node = step->node;
+    const struct gradient gradient = cpu_gradient(p, step, MASK_OUTPUT);
+    const size_t n = node->shape.c;
+    const struct matrix none = {0};
+    const struct norm by = {0};
+    double *sum = step->aux->data, *product = sum + n;
+    cpu_column_sums(&gradient, &none, &by, product + n, sum, product);
+    if (!step->to)
+        return;
+    float *bias = step->to->data;
+    for (size_t c = 0; c < n; c++)
+        bias[c] = (float)sum[c];
+}
+
+dpb_status cpu_masked_gradient(struct program *p, const struct dpb_node *relu, bool bias)
+{
+    const struct dpb_node *node = cpu_plan(p, relu)->from;
+    struct gradient_plan plan;
+    struct tensor *sums, *diff_bias = NULL;
+    p->node = node;
+    DPB_TRY(cpu_plan_gradient(p, relu, true, &plan));
+    cpu_plan(p, node)->gradient = plan.dz;
+    DPB_TRY(cpu_partials(p, node, &sums));
+    if (bias)
+        DPB_TRY(cpu_core_vector(p, p->core.gradients, node->bias, &diff_bias));
+    DPB_TRY(cpu_loop(p, WHEN_ALWAYS, diff_bias ? "backward ReLU, bias" : "backward ReLU",
+                     mask_gradient, NULL, diff_bias, sums));
+    cpu_use_gradient(p, &plan, cpu_plan(p, relu)->activation);
+    return DPB_OK;
+}
