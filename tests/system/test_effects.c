@@ -1,0 +1,261 @@
+/*
+ * test_effects.c - no option is only echoed: for each one, two runs that differ in it alone differ in
+ * what is observed: losses, numbers of ranks, steps and bytes, files, exit codes. A row for every option
+ * of core and of the plugins that are always there: one without a row fails the test.
+ */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/cases.h"
+#include "lib/sandbox.h"
+#include "lib/training.h"
+
+/* Where the difference is looked for, beside paths into the result. */
+#define EXIT_CODE "exit code"
+#define FILES "files" /* in the directory `out` */
+
+struct effect {
+    const char *option;
+    const char *settings; /* of both runs */
+    const char *a, *b;    /* values; "": left out */
+    const char *seen;
+};
+
+/* Runs that are quick: what the rows say comes later and wins. */
+static const char base[] =
+    "-c empty.ini --json run.results=results run.steady_limit_s=0 run.warmup_steps=0 run.batch=2 "
+    "data.name=synthetic data.samples=24 data.test_samples=6 model.name=tiny device.name=reference "
+    "device.threads=1 run.precision=fp64 optimizer.learning_rate=0.1";
+
+#define STEPS "run.steps=4 "
+#define GATE                                                                                     \
+    STEPS "run.steady_limit_s=0.2s run.steady_window=4 run.steady_windows=1 run.steady_drift=1 " \
+          "run.steady_spread=10 "
+#define TWO "run.workers=2 comm.name=shm "
+
+static const struct effect effects[] = {
+    {"run.name", STEPS, "left", "right", "name"},
+    {"run.workers", STEPS, "1", "2", "ranks"},
+    {"run.servers", STEPS "comm.name=ps_cpu", "1", "2", "ranks"},
+    {"run.mode", STEPS, "train", "forward", "loss"},
+    {"run.batch", STEPS, "2", "3", "loss"},
+    {"run.accumulate", STEPS, "1", "2", "loss"},
+    {"run.steps", "", "2", "3", "loss"},
+    {"run.seconds", "", "0.05s", "0.4s", "loss"},
+    {"run.epochs", "", "1", "2", "loss"},
+    {"run.warmup_steps", STEPS, "0", "3", "loss"},
+    {"run.steady_window", GATE, "4", "9", "timing.warmup_steps"},
+    {"run.steady_windows", GATE, "1", "3", "timing.warmup_steps"},
+    {"run.steady_drift", GATE "run.steps=400", "1", "1e-6", "timing.steady"},
+    {"run.steady_spread", GATE "run.steps=400", "10", "1e-6", "timing.steady"},
+    {"run.steady_limit_s", GATE, "0.2s", "0", "timing.gated"},
+    {"run.require_steady", GATE "run.steady_spread=1e-6", "no", "yes", EXIT_CODE},
+    {"run.precision", STEPS, "fp64", "fp32", "loss"},
+    {"run.seed", STEPS, "1", "2", "loss"},
+    {"run.results", STEPS, "results", "out", FILES},
+    {"run.prove", STEPS TWO, "no", "yes", "verification.exchange"},
+    {"model.name", STEPS, "tiny", "tiny_bn", "model.parameters"},
+    {"model.nclass", STEPS, "4", "5", "model.parameters"},
+    {"model.image", STEPS, "9", "11", "model.macs_per_sample"},
+    {"data.shuffle", STEPS, "yes", "no", "loss"},
+    {"data.shard", STEPS TWO, "no", "yes", "loss"},
+    {"data.samples", "run.epochs=1", "24", "12", "loss"},
+    {"data.test_samples", STEPS "eval.final=yes", "6", "5", "eval.0.samples"},
+    {"data.distinct", STEPS, "0", "2", "loss"},
+    {"data.type", STEPS, "uint8", "fp32", "loss"},
+    {"device.name", STEPS "run.precision=fp32", "reference", "cpu", "loss"},
+    {"device.threads", STEPS, "1", "2", "ranks.0.threads"},
+    {"comm.name", STEPS TWO, "shm", "independent", "loss"},
+    {"comm.gradient", STEPS TWO "run.precision=fp32", "fp32", "bf16", "comm.bytes_per_step"},
+    {"optimizer.name", STEPS "optimizer.learning_rate=0.01", "sgd", "adagrad", "loss"},
+    {"optimizer.learning_rate", STEPS, "0.1", "0.2", "loss"},
+    {"optimizer.momentum", STEPS, "0.9", "0.5", "loss"},
+    {"optimizer.nesterov", STEPS, "no", "yes", "loss"},
+    {"optimizer.weight_decay", STEPS, "0", "0.1", "loss"},
+    {"optimizer.epsilon", STEPS "optimizer.name=adagrad", "1e-10", "1", "loss"},
+    {"optimizer.schedule", STEPS, "constant", "cosine", "loss"},
+    {"optimizer.decay_at", "run.epochs=2 optimizer.schedule=step", "1", "1.5", "loss"},
+    {"optimizer.decay_factor", "run.epochs=2 optimizer.schedule=step optimizer.decay_at=0.2", "0.1",
+     "0.5", "loss"},
+    {"optimizer.warmup_epochs", STEPS "optimizer.linear_scaling=yes", "0", "1", "loss"},
+    {"optimizer.linear_scaling", STEPS, "no", "yes", "loss"},
+    {"optimizer.linear_base", STEPS "optimizer.linear_scaling=yes", "256", "4", "loss"},
+    {"eval.every", STEPS, "0", "2", "eval"},
+    {"eval.final", STEPS, "no", "yes", "eval"},
+    {"eval.target", "run.steps=40 eval.every=1", "0", "1e-9", "loss"},
+    {"eval.require_target", STEPS "eval.every=4 eval.target=1", "no", "yes", EXIT_CODE},
+    {"checkpoint.load", STEPS, "", "begun.safetensors", "loss"},
+    {"checkpoint.resume", STEPS "checkpoint.load=begun.safetensors", "yes", "no",
+     "timing.first_step"},
+    {"checkpoint.save", STEPS, "", "out/a.safetensors", FILES},
+    {"checkpoint.at", STEPS "checkpoint.save=out/a.safetensors", "2", "3", FILES},
+    {"checkpoint.every", STEPS "checkpoint.save=out/a.safetensors", "0", "3", FILES},
+    {"model.version", "run.steps=1 run.mode=forward model.name=resnet50 model.image=32 run.batch=1",
+     "v1", "v1.5", "model.macs_per_sample"},
+};
+
+/* Options that show where something is slow, wrong or damaged, and the tests that see to that. */
+static const struct {
+    const char *option, *test;
+} elsewhere[] = {
+    {"comm.bucket", "test_overlap"},
+    {"data.name", "test_learning"},
+    {"data.path", "test_idx, test_cifar10, test_image_folder"},
+    {"data.threads", "test_data_command"},
+    {"eval.criterion", "test_continue"},
+    {"run.comm_cores", "test_overlap"},
+    {"run.global_batch", "test_bad_input"},
+    {"run.timeout_s", "test_faults"},
+};
+
+enum {
+    N_EFFECTS = sizeof effects / sizeof *effects,
+    N_ELSEWHERE = sizeof elsewhere / sizeof *elsewhere
+};
+
+/* ---- observing ----------------------------------------------------------------------------- */
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+/* The names in `out`, which is empty again afterwards; times of day in them do not count. */
+static char *take_files(void)
+{
+    enum { MOST = 16, LENGTH = 256 };
+    static char text[MOST * LENGTH];
+    char names[MOST][LENGTH];
+    size_t n = 0;
+    DIR *directory = opendir("out");
+    if (!directory)
+        fail_msg("there is no directory `out`");
+    for (struct dirent *entry; (entry = readdir(directory)) && n < MOST;)
+        if (entry->d_name[0] != '.')
+            snprintf(names[n++], LENGTH, "%s", entry->d_name);
+    qsort(names, n, LENGTH, compare_names);
+    text[0] = '\0';
+    for (size_t i = 0; i < n; i++) {
+        unlinkat(dirfd(directory), names[i], 0);
+        strcat(strcat(text, names[i]), " ");
+    }
+    closedir(directory);
+    return strdup(text);
+}
+
+/* What a run with the option so set shows. @owned. */
+static char *observe(const struct effect *effect, const char *setting)
+{
+    struct command command;
+    char *seen;
+    dpbench(&command, 60, "%s %s %s%s%s", base, effect->settings, setting[0] ? effect->option : "",
+            setting[0] ? "=" : "", setting);
+    bool may_fail = strcmp(effect->seen, EXIT_CODE) == 0;
+    if (command.exit_code != 0 && !may_fail)
+        fail_msg("%s = '%s': exit code %d: %s", effect->option, setting, command.exit_code,
+                 command.err);
+    if (may_fail) {
+        assert_true(asprintf(&seen, "%d", command.exit_code) > 0);
+    } else if (strcmp(effect->seen, FILES) == 0) {
+        seen = take_files();
+    } else {
+        const json_t *value = json_at(command.json, effect->seen);
+        if (!value)
+            fail_msg("%s = '%s': the result has no %s", effect->option, setting, effect->seen);
+        /* Of ranks it is their number that counts: they have times in them. */
+        seen = strcmp(effect->seen, "ranks") == 0
+                   ? (asprintf(&seen, "%zu", json_array_size(value)) > 0 ? seen : NULL)
+                   : json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+    }
+    command_free(&command);
+    assert_non_null(seen);
+    return seen;
+}
+
+static void test_effect(void **state)
+{
+    const struct effect *effect = *state;
+    char *a = observe(effect, effect->a), *again = observe(effect, effect->a),
+         *b = observe(effect, effect->b);
+    if (strcmp(a, b) == 0)
+        fail_msg("%s = '%s' and '%s' show the same %s: %s", effect->option, effect->a, effect->b,
+                 effect->seen, a);
+    /* And nothing but the option makes the difference; by the clock steps are as many as they are. */
+    if (strcmp(a, again) != 0 && strcmp(effect->option, "run.seconds") != 0 &&
+        strcmp(effect->option, "run.results") != 0 &&
+        strcmp(effect->seen, "timing.warmup_steps") != 0)
+        fail_msg("%s = '%s' twice shows %s: %s and %s", effect->option, effect->a, effect->seen, a,
+                 again);
+    free(a);
+    free(again);
+    free(b);
+}
+
+/* ---- no option is forgotten ---------------------------------------------------------------- */
+
+static bool has_row(const char *option)
+{
+    for (size_t i = 0; i < N_EFFECTS; i++)
+        if (strcmp(effects[i].option, option) == 0)
+            return true;
+    for (size_t i = 0; i < N_ELSEWHERE; i++)
+        if (strcmp(elsewhere[i].option, option) == 0)
+            return true;
+    return false;
+}
+
+/* All that `help SECTION` and `help PLUGIN` list, as "  section.key = ...". */
+static void expect_rows(const char *topic)
+{
+    struct command command;
+    dpbench(&command, 60, "help %s", topic);
+    assert_int_equal(command.exit_code, 0);
+    int n = 0;
+    for (char *line = strtok(command.out, "\n"); line; line = strtok(NULL, "\n")) {
+        char option[64];
+        if (sscanf(line, "  %63[a-z0-9_.] = ", option) != 1 || !strchr(option, '.') ||
+            !strstr(line, " = "))
+            continue;
+        n++;
+        if (!has_row(option))
+            fail_msg("option %s has no row in tests/system/test_effects.c", option);
+    }
+    if (n == 0)
+        fail_msg("`help %s` lists no option", topic);
+    command_free(&command);
+}
+
+static void test_complete(void **state)
+{
+    (void)state;
+    static const char *const topics[] = {"run",       "model", "data",       "device",
+                                         "comm",      "eval",  "checkpoint", "optimizer",
+                                         "synthetic", "idx",   "resnet50"};
+    for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
+        expect_rows(topics[i]);
+}
+
+static int setup(void **state)
+{
+    int code = sandbox_setup(state);
+    struct command command;
+    sandbox_write("empty.ini", "%s", "");
+    mkdir("out", 0777);
+    dpbench(&command, 60, "%s run.steps=3 checkpoint.save=begun.safetensors", base);
+    code = code ? code : command.exit_code;
+    command_free(&command);
+    return code;
+}
+
+int main(void)
+{
+    add_case(test_complete, NULL, "every option has a row");
+    for (size_t i = 0; i < N_EFFECTS; i++)
+        if (strcmp(effects[i].b, "cpu") != 0 || have_cpu_device())
+            add_case(test_effect, &effects[i], "%s", effects[i].option);
+    return run_cases("effects", setup, sandbox_teardown);
+}
