@@ -38,9 +38,12 @@ verdict $? "make install built something"
     [ "$(grep -c '"usable": true' "$work/log")" -ge "$(find "$prefix/lib/dpbench" -name '*_*.so' | wc -l)" ]
 verdict $? "what is installed can be used"
 
-(for conf in "$prefix"/share/dpbench/conf/*.ini; do
-    outside dpbench check -c "$conf" || exit 1
-    cd "$root" || exit 1
+# All but those whose data no machine has by itself.
+(cd "$root" && for conf in "$prefix"/share/dpbench/conf/*.ini; do
+    said=$(outside dpbench check -c "$conf" 2>&1) && continue
+    case $said in *"needs data.path"*) continue ;; esac
+    echo "$conf: $said"
+    exit 1
 done) >"$work/log" 2>&1
 verdict $? "the installed experiments can be run"
 
