@@ -211,6 +211,10 @@ dpb_status cpu_check(const struct program *p, const char *what, dnnl_status_t st
 /* Descriptions live as long as the program. */
 dpb_status cpu_desc(struct program *p, int n_dims, const dnnl_dim_t *dims, dnnl_data_type_t type,
                     dnnl_format_tag_t tag, const_dnnl_memory_desc_t *desc);
+/* With the distance in elements between neighbours in each dimension. */
+dpb_status cpu_strided_desc(struct program *p, int n_dims, const dnnl_dim_t *dims,
+                            const dnnl_dim_t *strides, dnnl_data_type_t type,
+                            const_dnnl_memory_desc_t *desc);
 /* Of an activation: {n, c, h, w} of the batch in nhwc order. */
 dpb_status cpu_activation_desc(struct program *p, struct dpb_shape shape, dnnl_data_type_t type,
                                const_dnnl_memory_desc_t *desc);

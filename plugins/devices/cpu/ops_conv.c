@@ -59,6 +59,46 @@ dpb_status cpu_conv_forward(struct program *p, const struct dpb_node *node)
     return DPB_OK;
 }
 
+/* A 1x1 convolution that takes every pixel is a product of matrices. */
+static bool is_matrix_product(const struct dpb_node *node)
+{
+    const struct dpb_window *w = &node->window;
+    return w->kernel_h == 1 && w->kernel_w == 1 && w->stride_h == 1 && w->stride_w == 1 &&
+           !w->pad_top && !w->pad_bottom && !w->pad_left && !w->pad_right;
+}
+
+/* dW = dY' X over all pixels of the batch, straight into core's arena. On 14x14 and 7x7 pixels it
+ * takes half the time of oneDNN's convolution, and nowhere clearly more; and its sums over pixels
+ * are made in pieces, so that their error does not grow with the batch. */
+static dpb_status multiply_weights(struct program *p, const struct dpb_node *node)
+{
+    const char *what = "backward weights";
+    const struct node_plan *plan = cpu_plan(p, node);
+    struct tensor *input = cpu_plan(p, cpu_input(p, node, 0))->activation;
+    const dnnl_dim_t pixels = (dnnl_dim_t)p->args.batch * node->shape.h * node->shape.w;
+    const dnnl_dim_t from = cpu_input(p, node, 0)->shape.c, to = node->shape.c;
+    const dnnl_dims_t dy_dims = {to, pixels}, x_dims = {pixels, from}, dw_dims = {to, from};
+    const dnnl_dims_t transposed = {1, to}, by_pixel = {from, 1};
+    const_dnnl_memory_desc_t dy_desc, x_desc, dw_desc;
+    const_dnnl_primitive_desc_t desc;
+    DPB_TRY(cpu_strided_desc(p, 2, dy_dims, transposed, p->type, &dy_desc));
+    DPB_TRY(cpu_strided_desc(p, 2, x_dims, by_pixel, p->type, &x_desc));
+    DPB_TRY(cpu_strided_desc(p, 2, dw_dims, by_pixel, dnnl_f32, &dw_desc));
+    dnnl_primitive_desc_t created = NULL;
+    dnnl_status_t status = dnnl_matmul_primitive_desc_create(&created, p->engine, dy_desc, x_desc,
+                                                             NULL, dw_desc, p->attributes);
+    DPB_TRY(cpu_own(p, what, status, created, &desc));
+    struct tensor *dy, *x, *dw;
+    DPB_TRY(cpu_view(p, plan->gradient, dy_desc, &dy));
+    DPB_TRY(cpu_view(p, input, x_desc, &x));
+    DPB_TRY(cpu_core_tensor(p, p->core.gradients, p->graph->tensors[node->weight].offset, dw_desc,
+                            &dw));
+    DPB_TRY(cpu_step(p, WHEN_ALWAYS, what, desc,
+                     ARGS({DNNL_ARG_SRC, dy}, {DNNL_ARG_WEIGHTS, x}, {DNNL_ARG_DST, dw})));
+    cpu_count_macs(p, node);
+    return DPB_OK;
+}
+
 static dpb_status backward_weights(struct program *p, const struct dpb_node *node,
                                    const struct conv *c)
 {
@@ -112,7 +152,7 @@ dpb_status cpu_conv_backward(struct program *p, const struct dpb_node *node)
     const char *what = "backward data";
     struct conv c;
     DPB_TRY(describe(p, node, &c));
-    DPB_TRY(backward_weights(p, node, &c));
+    DPB_TRY(is_matrix_product(node) ? multiply_weights(p, node) : backward_weights(p, node, &c));
     if (node->bias != DPB_NONE && !cpu_plan(p, node)->into) /* else the ReLU's pass has done it */
         DPB_TRY(backward_bias(p, node));
     struct tensor *diff_src, *weights;

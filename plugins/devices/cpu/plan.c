@@ -75,6 +75,16 @@ dpb_status cpu_desc(struct program *p, int n_dims, const dnnl_dim_t *dims, dnnl_
     return own_desc(p, status, created, desc);
 }
 
+dpb_status cpu_strided_desc(struct program *p, int n_dims, const dnnl_dim_t *dims,
+                            const dnnl_dim_t *strides, dnnl_data_type_t type,
+                            const_dnnl_memory_desc_t *desc)
+{
+    dnnl_memory_desc_t created = NULL;
+    dnnl_status_t status =
+        dnnl_memory_desc_create_with_strides(&created, n_dims, dims, type, strides);
+    return own_desc(p, status, created, desc);
+}
+
 dpb_status cpu_part_desc(struct program *p, const_dnnl_memory_desc_t whole, const dnnl_dim_t *dims,
                          const dnnl_dim_t *offsets, const_dnnl_memory_desc_t *desc)
 {
