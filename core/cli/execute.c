@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "study/result.h"
 #include "train/journal.h"
+#include "train/snapshot.h"
 #include "world/cores.h"
 #include "world/launch.h"
 
@@ -46,6 +47,7 @@ static dpb_status launch(const struct dpb_experiment *experiment, const char *la
             .journal_bytes = dpb_experiment_journal_bytes(experiment),
             .environment = environment,
             .timeout_ns = experiment->settings.run.timeout_ns,
+            .stall_warning_ns = experiment->settings.run.stall_warning_ns,
             .progress = isatty(STDERR_FILENO) != 0,
             .label = label,
         };
@@ -81,6 +83,17 @@ static dpb_status check_demands(const struct dpb_experiment *experiment, struct 
     return dpb_fail(DPB_NOT_STEADY, "%s", error);
 }
 
+static void sweep_checkpoint(const struct dpb_experiment *experiment, struct dpb_board *board)
+{
+    uint32_t n = dpb_board_ranks(board);
+    int32_t *pids = calloc(n, sizeof *pids);
+    for (uint32_t rank = 0; pids != NULL && rank < n; rank++)
+        pids[rank] = dpb_board_page(board, rank)->pid;
+    if (pids != NULL)
+        dpb_snapshot_sweep(experiment->settings.checkpoint.save, pids, n);
+    free(pids);
+}
+
 void dpb_execute(const struct dpb_experiment *experiment, const char *label,
                  struct dpb_execution *execution)
 {
@@ -93,6 +106,8 @@ void dpb_execute(const struct dpb_experiment *experiment, const char *label,
         return;
     }
     status = outcome.status;
+    if (status != DPB_OK)
+        sweep_checkpoint(experiment, outcome.board);
     int exit_code = status == DPB_INTERRUPTED ? outcome.exit_code : dpb_status_exit_code(status);
     if (status == DPB_OK) {
         status = check_demands(experiment, outcome.board, outcome.cause, sizeof outcome.cause);

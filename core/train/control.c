@@ -124,13 +124,13 @@ dpb_status dpb_control_look(struct dpb_control *control, uint64_t step, uint32_t
     if (dpb_control_try(control, step, actions))
         return DPB_OK;
     dpb_world_note("control", UINT64_MAX, UINT32_MAX);
-    int64_t deadline_ns = dpb_now_ns() + dpb_world.timeout_ns;
+    int64_t deadline_ns = dpb_world_now_ns() + dpb_world.timeout_ns;
     while (!dpb_control_try(control, step, actions)) {
         const struct timespec nap = {.tv_nsec = 50000};
         nanosleep(&nap, NULL);
         if (dpb_board_job_ended(dpb_world.board))
             return DPB_PEER;
-        if (dpb_now_ns() > deadline_ns)
+        if (dpb_world_now_ns() > deadline_ns)
             return dpb_fail(
                 DPB_TIMEOUT,
                 "step %llu: the other workers did not come to the same step within %.0f s "

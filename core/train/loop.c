@@ -136,14 +136,15 @@ static uint64_t count_steps(const struct dpb_trainer *t)
 static dpb_status leave_together(struct dpb_trainer *t)
 {
     uint64_t steps = count_steps(t);
-    int64_t deadline_ns = dpb_now_ns() + dpb_world.timeout_ns;
+    int64_t deadline_ns = dpb_world_now_ns() + dpb_world.timeout_ns;
+    dpb_world_note("wait_end", UINT64_MAX, UINT32_MAX);
     dpb_control_leave(&t->control);
     while (!dpb_control_all_left(&t->control)) {
         watch_for_stop(t);
         if (dpb_board_job_ended(dpb_world.board))
             return DPB_PEER;
         usleep(200);
-        if (dpb_now_ns() < deadline_ns)
+        if (dpb_world_now_ns() < deadline_ns)
             continue;
         if (count_steps(t) == steps)
             return dpb_fail(
@@ -152,8 +153,24 @@ static dpb_status leave_together(struct dpb_trainer *t)
                 "%.0f s; give run.timeout_s more if they are only slow",
                 (unsigned long long)t->step, (double)dpb_world.timeout_ns * 1e-9);
         steps = count_steps(t);
-        deadline_ns = dpb_now_ns() + dpb_world.timeout_ns;
+        deadline_ns = dpb_world_now_ns() + dpb_world.timeout_ns;
     }
+    return DPB_OK;
+}
+
+/* run.nan: the run ends, or goes on after saying so at the first such step. */
+static dpb_status meet_nan(struct dpb_trainer *t)
+{
+    if (t->experiment->settings.run.nan == DPB_NAN_STOP)
+        return dpb_fail(DPB_FAILED,
+                        "step %llu: the loss is not finite; try a smaller "
+                        "optimizer.learning_rate, or run.nan = continue to train on",
+                        (unsigned long long)t->step);
+    if (!t->nan_seen)
+        dpb_warn("nan",
+                 "step %llu: the loss is not finite, and the run goes on (run.nan = continue)",
+                 (unsigned long long)t->step);
+    t->nan_seen = true;
     return DPB_OK;
 }
 
@@ -207,10 +224,7 @@ dpb_status dpb_train(struct dpb_trainer *t)
         if (training)
             DPB_TRY(dpb_exchange_finish(t));
         if (!isfinite(loss))
-            return dpb_fail(DPB_FAILED,
-                            "step %llu: the loss is not finite; try a smaller "
-                            "optimizer.learning_rate",
-                            (unsigned long long)t->step);
+            DPB_TRY(meet_nan(t));
     }
     dpb_account_end();
     DPB_TRY(leave_together(t));

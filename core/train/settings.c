@@ -7,6 +7,7 @@
 #define MANY 9e15 /* an upper bound that is none, yet exact in a double */
 
 static const char *const modes[] = {"train", "forward", NULL};
+static const char *const nans[] = {"stop", "continue", NULL};
 static const char *const precisions[] = {"fp32", "bf16", "fp64", NULL};
 static const char *const gradients[] = {"auto", "fp64", "fp32", "bf16", NULL};
 static const char *const optimizers[] = {"sgd", "adagrad", NULL};
@@ -57,7 +58,11 @@ static const struct dpb_option run_rows[] = {
     {"profile", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(run.profile),
      "times every op of the timed steps, beside the machine's limits"},
     {"timeout_s", DPB_OPT_TIME, "s", "60", 1e6, 1e15, NULL, AT(run.timeout_ns),
-     "deadline of every wait for another process"},
+     "deadline of every wait for another process, and of a worker that does nothing"},
+    {"stall_warning_s", DPB_OPT_TIME, "s", "10", 0, 1e15, NULL, AT(run.stall_warning_ns),
+     "without progress for so long, say once who is late and where all are; 0: never"},
+    {"nan", DPB_OPT_CHOICE, NULL, "stop", 0, 0, nans, AT(run.nan),
+     "a loss that is not finite ends the run at its step, or is only reported"},
     {0},
 };
 

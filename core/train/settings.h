@@ -11,6 +11,7 @@
 #include "dpbench/option.h"
 
 typedef enum dpb_mode { DPB_MODE_TRAIN, DPB_MODE_FORWARD } dpb_mode;
+typedef enum dpb_nan { DPB_NAN_STOP, DPB_NAN_CONTINUE } dpb_nan;
 typedef enum dpb_optimizer_kind { DPB_SGD, DPB_ADAGRAD } dpb_optimizer_kind;
 typedef enum dpb_schedule_kind { DPB_CONSTANT, DPB_STEPWISE, DPB_COSINE } dpb_schedule_kind;
 
@@ -21,10 +22,10 @@ struct dpb_run_settings {
     const char *name, *results;
     int64_t workers, servers, batch, global_batch, accumulate;
     int64_t steps, epochs, seconds_ns; /* exactly one is not 0 */
-    int64_t warmup_steps, seed, comm_cores, timeout_ns;
+    int64_t warmup_steps, seed, comm_cores, timeout_ns, stall_warning_ns;
     int64_t steady_window, steady_windows, steady_limit_ns;
     double steady_drift, steady_spread;
-    int mode, precision; /* dpb_mode, dpb_precision */
+    int mode, precision, nan; /* dpb_mode, dpb_precision, dpb_nan */
     bool prove, require_steady, profile;
 };
 

@@ -1,10 +1,12 @@
 /* snapshot.c - see snapshot.h. */
 #include "train/snapshot.h"
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "graph/checkpoint.h"
@@ -261,4 +263,40 @@ dpb_status dpb_snapshot_save_step(struct dpb_trainer *t)
     char path[PATH_MAX];
     dpb_snapshot_path(t->experiment->settings.checkpoint.save, t->step, path, sizeof path);
     return save(t, path);
+}
+
+/* ---- after a death ------------------------------------------------------------------------- */
+
+/* "net-step100.safetensors.4711.tmp" of "net.safetensors": as graph/safetensors.c names it. */
+static bool is_temporary_of(const char *name, const char *stem, const int32_t *pids, uint32_t n)
+{
+    size_t length = strlen(name);
+    if (strncmp(name, stem, strlen(stem)) != 0)
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        char tail[32];
+        size_t bytes = (size_t)snprintf(tail, sizeof tail, ".%" PRId32 ".tmp", pids[i]);
+        if (pids[i] > 0 && length > bytes && strcmp(name + length - bytes, tail) == 0)
+            return true;
+    }
+    return false;
+}
+
+void dpb_snapshot_sweep(const char *save, const int32_t *pids, uint32_t n)
+{
+    char directory[PATH_MAX], stem[PATH_MAX];
+    const char *slash = strrchr(save, '/');
+    if (save[0] == '\0' || snprintf(stem, sizeof stem, "%s", slash ? slash + 1 : save) >= PATH_MAX)
+        return;
+    char *dot = strstr(stem, ".safetensors");
+    if (dot)
+        *dot = '\0';
+    snprintf(directory, sizeof directory, "%.*s", slash ? (int)(slash - save + 1) : 1,
+             slash ? save : ".");
+    DIR *entries = opendir(directory);
+    for (struct dirent *entry; entries && (entry = readdir(entries));)
+        if (is_temporary_of(entry->d_name, stem, pids, n))
+            unlinkat(dirfd(entries), entry->d_name, 0);
+    if (entries)
+        closedir(entries);
 }

@@ -50,5 +50,8 @@ dpb_status dpb_snapshot_load(struct dpb_trainer *trainer);
 dpb_status dpb_snapshot_save(struct dpb_trainer *trainer);
 /* The same, with the step in the file's name. */
 dpb_status dpb_snapshot_save_step(struct dpb_trainer *trainer);
+/* The launcher, once all processes have ended: removes what one that died while it wrote a checkpoint has
+ * left beside the file's place. */
+void dpb_snapshot_sweep(const char *save, const int32_t *pids, uint32_t n);
 
 #endif

@@ -71,6 +71,7 @@ struct dpb_trainer {
     struct dpb_control control;
     struct dpb_gate *gate; /* rank 0's, until it has spoken */
     bool gated;            /* there is one, on rank 0 */
+    bool nan_seen;         /* and said */
     bool stopping;         /* rank 0 has proposed to stop */
     uint64_t step;         /* the training step under way, counted from the training's begin */
     uint64_t first_step;   /* this run's: not 0 where it continues a training */

@@ -114,9 +114,9 @@ dpb_status dpb_futex_wait(struct dpb_flag *flag, uint32_t value, dpb_futex_scope
 {
     if (dpb_futex_reached(flag, value) || (dpb_world.may_spin && spin(flag, value)))
         return DPB_OK;
-    int64_t begin = dpb_now_ns(), timeout = dpb_timeout_of(what->timeout_ns);
+    int64_t begin = dpb_world_now_ns(), timeout = dpb_timeout_of(what->timeout_ns);
     for (;;) {
-        int64_t waited = dpb_now_ns() - begin, slice = SLICE_NS;
+        int64_t waited = dpb_world_now_ns() - begin, slice = SLICE_NS;
         if (timeout >= 0 && timeout - waited < slice)
             slice = timeout - waited;
         if (slice > 0)

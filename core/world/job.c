@@ -21,7 +21,7 @@ static struct dpb_status_page *page_of(const struct job_run *run, uint32_t rank)
 
 /* ---- progress ------------------------------------------------------------------------------ */
 
-static void erase_progress(struct job_run *run)
+void job_erase_progress(struct job_run *run)
 {
     if (!run->progress.drawn)
         return;
@@ -102,7 +102,7 @@ static void show_warnings(struct job_run *run)
         for (uint32_t *i = &run->processes[rank].n_warnings_shown; *i < n; ++*i) {
             if (warning_known(run, rank, *i))
                 continue;
-            erase_progress(run);
+            job_erase_progress(run);
             if (run->n_ranks > 1)
                 dpb_log(DPB_LOG_WARNING, "[%u %s] %s", rank, run->host, page->warnings[*i].text);
             else
@@ -121,7 +121,7 @@ void job_show(struct job_run *run, int64_t now_ns)
 void job_show_end(struct job_run *run)
 {
     show_warnings(run);
-    erase_progress(run);
+    job_erase_progress(run);
 }
 
 /* ---- the cause ----------------------------------------------------------------------------- */
@@ -182,8 +182,8 @@ static void describe_place(const struct job_run *run, uint32_t rank, char *text,
     if (page->bucket != UINT64_MAX)
         snprintf(bucket, sizeof bucket, ", bucket %llu", (unsigned long long)page->bucket);
     snprintf(text, size, "in phase '%.*s' of step %llu%s", (int)sizeof page->phase - 1,
-             page->phase[0] != '\0' ? page->phase : "start",
-             (unsigned long long)step_of(run, rank), bucket);
+             page->phase[0] != '\0' ? page->phase : "start", (unsigned long long)step_of(run, rank),
+             bucket);
 }
 
 static dpb_status status_of_code(int code)
@@ -206,13 +206,17 @@ static void blame(const struct job_run *run, uint32_t rank, struct dpb_job_outco
     outcome->culprit = rank;
     outcome->status = DPB_FAILED;
     if (process->fault_ns != 0) {
+        outcome->status = process->stuck ? DPB_TIMEOUT : DPB_FAILED;
         snprintf(cause, size, "%s %s: %s", who, place, process->fault);
     } else if (message_time(run, rank) != INT64_MAX) {
+        bool timed_out = page->status == DPB_TIMEOUT;
         outcome->status = (dpb_status)page->status;
         if (run->n_ranks == 1)
             snprintf(cause, size, "%s", page->error);
         else
-            snprintf(cause, size, "%s %s: %s", who, place, page->error);
+            snprintf(cause, size, "%s %s: %s%s%s", who, place, page->error,
+                     timed_out && run->stalls.late[0] != '\0' ? "; " : "",
+                     timed_out ? run->stalls.late : "");
     } else if (WIFSIGNALED(process->wait_status)) {
         int number = WTERMSIG(process->wait_status);
         snprintf(cause, size, "%s was killed by signal %d (%s) %s%s", who, number,
@@ -222,7 +226,9 @@ static void blame(const struct job_run *run, uint32_t rank, struct dpb_job_outco
         snprintf(cause, size, "%s ended %s, before the job was over, and gave no reason", who,
                  place);
     } else {
-        outcome->status = status_of_code(WEXITSTATUS(process->wait_status));
+        /* A code alone says nothing: 3, say, is a library's own as often as a failed check. */
+        outcome->status =
+            page->error[0] != '\0' ? status_of_code(WEXITSTATUS(process->wait_status)) : DPB_FAILED;
         snprintf(cause, size, "%s ended with exit code %d %s%s%s", who,
                  WEXITSTATUS(process->wait_status), place, page->error[0] != '\0' ? ": " : "",
                  page->error[0] != '\0' ? page->error : " and gave no reason");
@@ -258,6 +264,8 @@ void job_conclude(const struct job_run *run, struct dpb_job_outcome *outcome)
     if (culprit != UINT32_MAX) {
         blame(run, culprit, outcome);
         dpb_log(DPB_LOG_ERROR, "%s", outcome->cause);
+        if (run->n_ranks > 1 && outcome->status == DPB_TIMEOUT)
+            dpb_log(DPB_LOG_INFO, "where the ranks were:\n%s", run->stalls.picture);
     } else if (run->interrupt != 0) {
         outcome->status = DPB_INTERRUPTED;
         outcome->exit_code = 128 + run->interrupt;

@@ -10,15 +10,17 @@
 #include <sys/types.h>
 
 #include "world/launch.h"
+#include "world/stall.h"
 #include "world/store.h"
 
 struct process {
     pid_t pid;
-    bool running, killed /* by us */, bye;
+    bool running, killed /* by us */, bye, stuck;
     int wait_status;
     int64_t ended_ns, fault_ns;
     char fault[256];
     uint32_t n_warnings_shown;
+    struct stall_sign sign;
 };
 
 struct job_run {
@@ -36,6 +38,7 @@ struct job_run {
     int interrupt; /* the first signal's number */
     uint32_t n_interrupts;
     int64_t kill_at_ns, give_up_ns;
+    struct stall_watch stalls;
     struct {
         bool drawn;
         int64_t at_ns, last_ns; /* of the last drawing, of the last rate */
@@ -54,5 +57,7 @@ void job_conclude(const struct job_run *run, struct dpb_job_outcome *outcome);
 /* New warnings, and the progress line where it is wanted. */
 void job_show(struct job_run *run, int64_t now_ns);
 void job_show_end(struct job_run *run);
+/* Before anything else is written to stderr. */
+void job_erase_progress(struct job_run *run);
 
 #endif

@@ -21,7 +21,7 @@
 #include "world/spawn.h"
 
 #define GRACE_NS INT64_C(2000000000) /* from the first death to SIGKILL */
-#define GIVE_UP_NS                                                                \
+#define GIVE_UP_NS \
     INT64_C(10000000000) /* for a killed process that the system does not let die \
                           */
 #define TICK_NS INT64_C(250000000)
@@ -60,6 +60,7 @@ static dpb_status take_signals(struct job_run *run)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGTSTP);
     run->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (run->signal_fd < 0)
         return dpb_fail(DPB_FAILED, "cannot take signals: %s", strerror(errno));
@@ -160,11 +161,12 @@ static void kill_all(struct job_run *run)
 
 static void end_job(struct job_run *run)
 {
-    dpb_board_end_job(run->board);
     if (run->ending)
         return;
+    stall_keep_picture(run, dpb_now_ns());
     run->ending = true;
     run->kill_at_ns = dpb_now_ns() + GRACE_NS;
+    dpb_board_end_job(run->board);
 }
 
 static void on_interrupt(struct job_run *run, int signal_number)
@@ -178,6 +180,38 @@ static void on_interrupt(struct job_run *run, int signal_number)
         run->ending = true;
         kill_all(run);
     }
+}
+
+static void signal_all(const struct job_run *run, int signal_number)
+{
+    for (uint32_t rank = 0; rank < run->n_ranks; rank++)
+        if (run->processes[rank].running)
+            kill(-run->processes[rank].pid, signal_number);
+}
+
+/* The terminal's ^Z: the ranks, in groups of their own, did not get it. Comes back when continued. */
+static void suspend(struct job_run *run)
+{
+    sigset_t suspension;
+    if (run->ending)
+        return;
+    job_erase_progress(run);
+    int64_t began_ns = dpb_now_ns();
+    signal_all(run, SIGSTOP);
+    sigemptyset(&suspension);
+    sigaddset(&suspension, SIGTSTP);
+    raise(SIGTSTP);
+    sigprocmask(SIG_UNBLOCK, &suspension, NULL); /* here it stops */
+    sigprocmask(SIG_BLOCK, &suspension, NULL);
+    int64_t took_ns = dpb_now_ns() - began_ns;
+    dpb_board_suspended(run->board, took_ns);
+    dpb_store_server_delay(run->server, took_ns);
+    stall_forgive(run, took_ns);
+    signal_all(run, SIGCONT);
+    dpb_warn("suspended",
+             "the job was suspended (SIGTSTP) for %.1f s; the step that it fell into is longer by "
+             "that",
+             (double)took_ns * 1e-9);
 }
 
 /* ---- watching ------------------------------------------------------------------------------ */
@@ -202,6 +236,8 @@ static void reap(struct job_run *run)
         process->bye = dpb_store_server_said_bye(run->server, rank);
         if (!job_ended_well(run, rank))
             end_job(run);
+        else if (run->stalls.first_left_ns == 0)
+            run->stalls.first_left_ns = process->ended_ns;
     }
 }
 
@@ -211,6 +247,8 @@ static void take_signal_input(struct job_run *run)
     while (read(run->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
         if (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM)
             on_interrupt(run, (int)info.ssi_signo);
+        else if (info.ssi_signo == SIGTSTP)
+            suspend(run);
 }
 
 /* A rank that sends what no rank should is ended: what else it does cannot be trusted either. */
@@ -224,6 +262,18 @@ static void check_fault(struct job_run *run, uint32_t rank)
     snprintf(process->fault, sizeof process->fault, "malformed request to the store: %s", fault);
     kill_rank(run, rank);
     end_job(run);
+}
+
+/* A rank that does nothing and waits for nobody, where nobody else's deadline ended the job. */
+static void check_stalls(struct job_run *run, int64_t now_ns)
+{
+    uint32_t stuck = stall_look(run, now_ns);
+    if (stuck == UINT32_MAX)
+        return;
+    run->processes[stuck].fault_ns = now_ns;
+    run->processes[stuck].stuck = true;
+    end_job(run); /* before: it looks at where all of them are */
+    kill_rank(run, stuck);
 }
 
 static int wait_ms(const struct job_run *run, int64_t store_deadline_ns)
@@ -260,6 +310,7 @@ static void watch(struct job_run *run)
                      run->n_running);
             break;
         }
+        check_stalls(run, now);
         job_show(run, now);
     }
     take_signal_input(run);

@@ -13,6 +13,7 @@ struct dpb_job {
     size_t journal_bytes;           /* a rank */
     const char *const *environment; /* NAME=VALUE to add, ended by NULL; may be NULL */
     int64_t timeout_ns;             /* run.timeout_s */
+    int64_t stall_warning_ns;       /* run.stall_warning_s; 0: never */
     bool progress;                  /* show a progress line on stderr where it is a terminal */
     const char *label;              /* of the progress line */
 };
@@ -29,7 +30,8 @@ struct dpb_job_outcome {
  * Runs the job to its end. Ranks are processes of /proc/self/exe; dpb_world_is_rank() is true
  * there. When a rank dies or fails the others are told (board), given a grace of a second or two to
  * write what they have, then killed; all are reaped when this returns. SIGINT and SIGTERM are
- * passed on as an interruption; a second one ends the job at once. Errors of ranks are printed
+ * passed on as an interruption; a second one ends the job at once. SIGTSTP (^Z) stops the ranks with
+ * the launcher, and SIGCONT continues all; no deadline counts that time. Errors of ranks are printed
  * once: the first cause. The outcome is filled whenever the status is DPB_OK; a launch that fails
  * reports itself.
  */

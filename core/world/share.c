@@ -368,13 +368,13 @@ static dpb_status exchange_all(struct exchange *exchange)
     struct pollfd *fds = calloc(exchange->n_links + 1, sizeof *fds);
     if (fds == NULL)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
-    int64_t begin = dpb_now_ns(), timeout = dpb_timeout_of(0);
+    int64_t begin = dpb_world_now_ns(), timeout = dpb_timeout_of(0);
     dpb_status status = DPB_OK;
     while (status == DPB_OK && exchange->n_done < dpb_world.n_ranks - 1) {
         status = exchange_round(exchange, fds);
         if (status == DPB_OK && dpb_board_job_ended(dpb_world.board))
             status = dpb_fail(DPB_PEER, "stopped sharing %s: the job is ending", exchange->name);
-        if (status == DPB_OK && timeout >= 0 && dpb_now_ns() - begin > timeout) {
+        if (status == DPB_OK && timeout >= 0 && dpb_world_now_ns() - begin > timeout) {
             uint32_t rank = 0;
             char peer[512];
             while (rank == dpb_world.rank || exchange->met[rank])

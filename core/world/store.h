@@ -93,6 +93,10 @@ int64_t dpb_store_server_expire(struct dpb_store_server *server, int64_t now_ns)
 /* The process of `rank` has ended: takes in what it still said and tells those who wait for it. */
 void dpb_store_server_detach(struct dpb_store_server *server, uint32_t rank);
 bool dpb_store_server_said_bye(const struct dpb_store_server *server, uint32_t rank);
+/* Whether `rank` waits for an answer: for a key or at a barrier. */
+bool dpb_store_server_waits(const struct dpb_store_server *server, uint32_t rank);
+/* The job was suspended for so long: all deadlines are later by it. */
+void dpb_store_server_delay(struct dpb_store_server *server, int64_t by_ns);
 /* What was wrong with a request of `rank`; NULL: nothing. */
 const char *dpb_store_server_fault(const struct dpb_store_server *server, uint32_t rank);
 

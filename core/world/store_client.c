@@ -62,14 +62,14 @@ static dpb_status send_frame(const struct dpb_frame *frame, const char *key, con
     dpb_status status = DPB_OK;
     if (!dpb_buffer_add_frame(&output, frame, key, value))
         return dpb_fail(DPB_NO_MEMORY, "out of memory for a request to the store");
-    int64_t deadline = dpb_now_ns() + MARGIN_NS;
+    int64_t deadline = dpb_world_now_ns() + MARGIN_NS;
     while (status == DPB_OK && output.end > output.begin) {
         struct pollfd ready = {.fd = store_fd, .events = POLLOUT};
         if (dpb_buffer_send(&output, store_fd) >= 0)
             continue;
         if (errno != EAGAIN)
             status = dpb_fail(DPB_PEER, "the launcher has closed the job's store");
-        else if (dpb_now_ns() > deadline)
+        else if (dpb_world_now_ns() > deadline)
             status =
                 dpb_fail(DPB_TIMEOUT, "the launcher does not read requests to the store; is it "
                                       "stopped?");
@@ -155,17 +155,17 @@ static void sleep_turn(int64_t until_ns)
 /* Until the call is answered. Called with the lock. */
 static dpb_status wait_answer(struct call *call, int64_t timeout_ns)
 {
-    int64_t begin = dpb_now_ns();
+    int64_t begin = dpb_world_now_ns();
     dpb_status status = DPB_OK;
     while (status == DPB_OK && !call->answered) {
-        int64_t now = dpb_now_ns();
+        int64_t now = dpb_now_ns(), waited = dpb_world_now_ns() - begin;
         if (dpb_world.board != NULL && dpb_board_job_ended(dpb_world.board))
             return dpb_fail(DPB_PEER, "stopped waiting for %s '%s': the job is ending", call->what,
                             call->key);
-        if (timeout_ns >= 0 && now - begin - MARGIN_NS > timeout_ns)
+        if (timeout_ns >= 0 && waited - MARGIN_NS > timeout_ns)
             return dpb_fail(DPB_TIMEOUT,
                             "the launcher has not answered %s '%s' for %.1f s; is it stopped?",
-                            call->what, call->key, (double)(now - begin) * 1e-9);
+                            call->what, call->key, (double)waited * 1e-9);
         if (reading)
             sleep_turn(now + SLICE_NS);
         else

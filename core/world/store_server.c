@@ -434,6 +434,18 @@ int64_t dpb_store_server_expire(struct dpb_store_server *server, int64_t now_ns)
     return nearest;
 }
 
+bool dpb_store_server_waits(const struct dpb_store_server *server, uint32_t rank)
+{
+    return server->connections[rank].n_waiting > 0;
+}
+
+void dpb_store_server_delay(struct dpb_store_server *server, int64_t by_ns)
+{
+    for (size_t i = 0; i < server->n_waiters; i++)
+        if (server->waiters[i].deadline_ns < INT64_MAX - by_ns)
+            server->waiters[i].deadline_ns += by_ns;
+}
+
 void dpb_store_server_detach(struct dpb_store_server *server, uint32_t rank)
 {
     struct connection *connection = &server->connections[rank];

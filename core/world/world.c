@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "world/cores.h"
 #include "world/futex.h"
+#include "world/proc.h"
 #include "world/store.h"
 
 struct dpb_world dpb_world;
@@ -51,17 +52,10 @@ void dpb_world_note(const char *phase, uint64_t bucket, uint32_t peer)
     __atomic_store_n(&page->since_ns, dpb_now_ns(), __ATOMIC_RELAXED);
 }
 
-/* The state letter of /proc/PID/stat, '\0' when there is no such process. */
-static char process_state(int32_t pid)
+int64_t dpb_world_now_ns(void)
 {
-    char path[64], line[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *file = fopen(path, "re");
-    if (file == NULL)
-        return '\0';
-    const char *name_end = fgets(line, sizeof line, file) != NULL ? strrchr(line, ')') : NULL;
-    fclose(file);
-    return name_end != NULL && name_end[1] == ' ' ? name_end[2] : '\0';
+    int64_t now = dpb_now_ns();
+    return dpb_world.board != NULL ? now - dpb_board_suspended_ns(dpb_world.board) : now;
 }
 
 void dpb_peer_describe(uint32_t rank, char *text, size_t size)
@@ -77,8 +71,9 @@ void dpb_peer_describe(uint32_t rank, char *text, size_t size)
         snprintf(text, size, "rank %u has not started yet", rank);
         return;
     }
-    char state = process_state(pid);
-    if (state == '\0' || state == 'Z' || state == 'X') {
+    struct dpb_proc proc;
+    bool there = dpb_proc_read("", pid, &proc);
+    if (!there || proc.state == 'Z' || proc.state == 'X') {
         snprintf(text, size, "rank %u (pid %d) has ended", rank, pid);
         return;
     }
@@ -87,7 +82,7 @@ void dpb_peer_describe(uint32_t rank, char *text, size_t size)
              (int)sizeof page->phase - 1, page->phase[0] != '\0' ? page->phase : "start",
              (unsigned long long)__atomic_load_n(&page->step, __ATOMIC_RELAXED),
              (double)(dpb_now_ns() - since) * 1e-9,
-             state == 'T' || state == 't' ? " and is stopped (SIGSTOP)" : "");
+             proc.state == 'T' || proc.state == 't' ? " and is stopped (SIGSTOP)" : "");
 }
 
 static void page_error(void *context, dpb_status status, const char *text)

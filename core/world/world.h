@@ -35,6 +35,9 @@ extern const struct dpb_store_ops dpb_store; /* host.h */
 extern const struct dpb_flag_ops dpb_flags;
 extern const struct dpb_event_ops dpb_events;
 
+/* The clock of deadlines: stands still while the job is suspended. */
+int64_t dpb_world_now_ns(void);
+
 /* Writes phase, bucket and peer into the own status page; the host's `note`. Step by the loop. */
 void dpb_world_note(const char *phase, uint64_t bucket, uint32_t peer);
 

@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "dpbench/plugin.h"
@@ -20,12 +22,18 @@ enum fault {
     FAULT_KILL,   /* SIGKILL: nothing is cleaned up */
     FAULT_EXIT_0, /* the process ends, as if all were done */
     FAULT_EXIT_7,
-    FAULT_ERROR, /* the hook returns an error */
-    FAULT_STOP,  /* SIGSTOP: there, but does nothing */
-    FAULT_HANG   /* the hook does not return */
+    FAULT_ERROR,  /* the hook returns an error */
+    FAULT_STOP,   /* SIGSTOP: there, but does nothing */
+    FAULT_HANG,   /* the hook does not return */
+    FAULT_SPIN,   /* nor does it sleep */
+    FAULT_EXIT_3, /* by exit(), with all that it calls */
+    FAULT_ABORT,
+    FAULT_MEMORY, /* from now on there is no more than there is */
+    FAULT_BUSY    /* computes for two seconds, and goes on */
 };
-static const char *const fault_names[] = {"none",  "kill", "exit_0", "exit_7",
-                                          "error", "stop", "hang",   NULL};
+static const char *const fault_names[] = {"none",   "kill", "exit_0", "exit_7", "error",
+                                          "stop",   "hang", "spin",   "exit_3", "abort",
+                                          "memory", "busy", NULL};
 
 struct fault_options {
     int fault, hook;
@@ -51,6 +59,30 @@ struct fault_options {
         "call", DPB_OPT_INT, NULL, "1", 1, 1e9, NULL, offsetof(STRUCT, MEMBER.call), "when"       \
     }
 
+/* No address space beyond what the process has, and nothing free in it. */
+static inline void fault_take_memory(void)
+{
+    unsigned long pages = 0;
+    struct rlimit limit;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file && fscanf(file, "%lu", &pages) == 1 && getrlimit(RLIMIT_AS, &limit) == 0) {
+        limit.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
+        setrlimit(RLIMIT_AS, &limit);
+    }
+    if (file)
+        fclose(file);
+    for (size_t bytes = 1 << 20; bytes >= 16; bytes /= 2)
+        while (malloc(bytes))
+            ;
+}
+
+static inline void fault_compute(double seconds)
+{
+    clock_t until = clock() + (clock_t)(seconds * CLOCKS_PER_SEC);
+    while (seconds < 0 || clock() < until)
+        ;
+}
+
 /* At the beginning of each hook. */
 static inline dpb_status fault_here(const struct dpb_host *host,
                                     const struct fault_options *options, uint32_t rank, int hook)
@@ -75,6 +107,19 @@ static inline dpb_status fault_here(const struct dpb_host *host,
     case FAULT_HANG:
         for (;;)
             pause();
+    case FAULT_SPIN:
+        fault_compute(-1);
+        break;
+    case FAULT_EXIT_3:
+        exit(3);
+    case FAULT_ABORT:
+        abort();
+    case FAULT_MEMORY:
+        fault_take_memory();
+        break;
+    case FAULT_BUSY:
+        fault_compute(2);
+        break;
     case FAULT_NONE:
         break;
     }

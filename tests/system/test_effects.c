@@ -59,6 +59,9 @@ static const struct effect effects[] = {
     {"run.seed", STEPS, "1", "2", "loss"},
     {"run.results", STEPS, "results", "out", FILES},
     {"run.prove", STEPS TWO, "no", "yes", "verification.exchange"},
+    {"run.nan",
+     "run.steps=40 run.precision=fp32 optimizer.learning_rate=1e6 optimizer.momentum=0", "stop",
+     "continue", EXIT_CODE},
     {"run.profile", STEPS "run.precision=fp32 device.name=cpu", "no", "yes", PROFILE},
     {"model.name", STEPS, "tiny", "tiny_bn", "model.parameters"},
     {"model.nclass", STEPS, "4", "5", "model.parameters"},
@@ -111,6 +114,7 @@ static const struct {
     {"eval.criterion", "test_continue"},
     {"run.comm_cores", "test_overlap"},
     {"run.global_batch", "test_bad_input"},
+    {"run.stall_warning_s", "test_stall"},
     {"run.timeout_s", "test_faults"},
 };
 

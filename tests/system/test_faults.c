@@ -2,7 +2,6 @@
  * test_faults.c - a process of a job that is killed, ends, fails, stops or hangs, in every phase:
  * the job ends soon everywhere, says who, where and in which step, and leaves nothing behind.
  */
-#include <dirent.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -15,55 +14,22 @@
 
 #include <cmocka.h>
 
-#include "lib/command.h"
+#include "lib/faults.h"
 #include "lib/sandbox.h"
 #include "lib/traces.h"
 
 static const double most_s = 5.0;      /* from the fault to the end of the job */
-static const double start_s = 20.0;    /* for a loaded machine to get to the fault */
 static const double gone_s = 2.0;      /* ranks whose launcher was killed */
 static const double deadline_s = 40.0; /* a job that hangs is a failure of the test */
 
-#define BASE "-c base.ini --json "
-#define COMM "device.name=reference comm.name=fault "
-#define DEVICE "device.name=fault comm.name=shm "
-
-static int set_up(void **state)
-{
-    int result = sandbox_setup(state);
-    sandbox_write("base.ini", "[run]\nresults =\nworkers = 2\nbatch = 2\nsteps = 20\n"
-                              "warmup_steps = 3\nsteady_limit_s = 0\n"
-                              "[model]\nname = tiny\n"
-                              "[data]\nsamples = 64\ntest_samples = 16\n"
-                              "[device]\nname = reference\nthreads = 1\n"
-                              "[comm]\nname = shm\n[eval]\nevery = 5\n");
-    return result;
-}
-
-/* The line of the error; fails unless there is exactly one. */
-static const char *only_error(const char *title, const struct command *command)
-{
-    const char *error = strstr(command->err, "error: ");
-    if (!error || strstr(error + 1, "error: "))
-        fail_msg("%s: not one error: %s", title, command->err);
-    return error;
-}
-
-static void expect_words(const char *title, const char *text, const char *const *words)
-{
-    for (; *words; words++)
-        if (!strstr(text, *words))
-            fail_msg("%s: '%s' is not in '%s'", title, *words, text);
-}
+#define COMM FAULTS_COMM
+#define DEVICE FAULTS_DEVICE
 
 /* A document that says that the run failed, why, and what was measured until then. */
 static void expect_failed_result(const char *title, const struct command *command, double n_losses)
 {
     const json_t *result = command->json;
-    const char *error = json_text_at(result, "error");
-    if (!result || strcmp(json_text_at(result, "status"), "failed") != 0 || !error[0] ||
-        !strstr(command->err, error))
-        fail_msg("%s: the result does not say what failed: %s", title, command->out);
+    faults_expect_failed(title, command);
     size_t n = json_array_size(json_at(result, "loss"));
     if ((double)n != n_losses)
         fail_msg("%s: %zu steps in the result, not %g", title, n, n_losses);
@@ -115,6 +81,10 @@ static const struct row kills[] = {
     {"evaluation, forward",
      DEVICE "device.fault=kill device.hook=forward device.rank=1 device.call=7", 1,
      {KILLED, "in phase 'evaluate' of step 5"}, 5},
+    {"checkpoint",
+     COMM "eval.every=0 checkpoint.save=x.safetensors comm.fault=kill comm.hook=publish "
+          "comm.rank=1 comm.call=2",
+     1, {KILLED, "in phase 'checkpoint' of step 23"}, 23},
     {"replicas", COMM "eval.every=0 comm.fault=kill comm.hook=publish comm.rank=1", 1,
      {KILLED, "in phase 'replicas' of step 23"}, 23},
     {"teardown", COMM "comm.fault=kill comm.hook=close comm.rank=1", 1,
@@ -148,6 +118,13 @@ static const struct row others[] = {
      {"ended in phase 'bind' of step 0", "before the job was over"}, 0},
     {"ends with a code", COMM "comm.fault=exit_7 comm.hook=ready comm.call=6", 0,
      {"ended with exit code 7 in phase 'backward' of step 4"}, 4},
+    {"ends by exit(3), the code of a failed check",
+     COMM "comm.fault=exit_3 comm.hook=end comm.rank=1 comm.call=9", 1,
+     {"ended with exit code 3 in phase 'exchange' of step 7"}, 7},
+    {"aborts", DEVICE "device.fault=abort device.hook=backward device.call=5", 0,
+     {"was killed by signal 6 (Aborted) in phase 'backward' of step 4"}, 4},
+    {"out of memory while it starts", DEVICE "data.threads=0 device.fault=memory device.hook=open device.rank=1", 1,
+     {"in phase 'compile' of step 0: ", "memory"}, 0},
     {"error while it starts", COMM "comm.fault=error comm.hook=plan comm.rank=1", 1,
      {"in phase 'plan' of step 0: the fault that was asked for"}, 0},
     {"error in a step", DEVICE "device.fault=error device.hook=forward device.rank=1 device.call=4",
@@ -164,14 +141,14 @@ static void run_row(const struct row *row)
     struct traces before;
     char who[32];
     traces_take(&before, ".");
-    dpbench(&command, deadline_s, BASE "%s", row->arguments);
+    dpbench(&command, deadline_s, FAULTS_BASE "%s", row->arguments);
     if (command.exit_code != 1)
         fail_msg("%s: exit %d%s\n%s", row->title, command.exit_code, command.late ? " (late)" : "",
                  command.err);
-    const char *error = only_error(row->title, &command);
+    const char *error = faults_only_error(row->title, &command);
     snprintf(who, sizeof who, "error: rank %d (", row->rank);
-    expect_words(row->title, error, (const char *const[]){who, NULL});
-    expect_words(row->title, error, row->words);
+    faults_expect_words(row->title, error, (const char *const[]){who, NULL});
+    faults_expect_words(row->title, error, row->words);
     if (row->n_losses >= 0)
         expect_failed_result(row->title, &command, row->n_losses);
     /* Nothing in these jobs takes long: all that would is waiting for the one that is gone. */
@@ -215,6 +192,16 @@ static void test_stopped_or_hanging(void **state)
          0,
          {"waited 1", "rank 1 (pid", "phase 'exchange' of step 7"},
          7},
+        {"nobody waits for it",
+         COMM "run.workers=1 comm.fault=hang comm.hook=end comm.call=9",
+         0,
+         {"stuck: for ", "in phase 'exchange' of step 7", "run.timeout_s"},
+         7},
+        {"stuck after all have left",
+         DEVICE "device.fault=spin device.hook=close device.rank=1",
+         1,
+         {"stuck: it has not ended within ", "in phase 'teardown' of step 23"},
+         23},
         {"a server is stopped",
          COMM "run.servers=1 comm.inner=ps_cpu comm.fault=stop comm.hook=serve comm.rank=2",
          -1,
@@ -226,10 +213,11 @@ static void test_stopped_or_hanging(void **state)
         struct command command;
         struct traces before;
         traces_take(&before, ".");
-        dpbench(&command, deadline_s, BASE "%s run.timeout_s=1", rows[i].arguments);
+        dpbench(&command, deadline_s, FAULTS_BASE "%s run.timeout_s=1", rows[i].arguments);
         if (command.exit_code != 1)
             fail_msg("%s: exit %d\n%s", rows[i].title, command.exit_code, command.err);
-        expect_words(rows[i].title, only_error(rows[i].title, &command), rows[i].words);
+        faults_expect_words(rows[i].title, faults_only_error(rows[i].title, &command),
+                            rows[i].words);
         expect_failed_result(rows[i].title, &command, rows[i].n_losses);
         assert_true(command.seconds >= 1.0);
         if (command.seconds > 1.0 + most_s)
@@ -242,50 +230,6 @@ static void test_stopped_or_hanging(void **state)
 
 /* ---- from outside -------------------------------------------------------------------------- */
 
-/* `n` processes whose parent is `parent`; how many there are. */
-static size_t children_of(pid_t parent, pid_t *pids, size_t n)
-{
-    size_t found = 0;
-    DIR *proc = opendir("/proc");
-    assert_non_null(proc);
-    for (struct dirent *entry; (entry = readdir(proc)) && found < n;) {
-        char path[300], line[512] = "";
-        snprintf(path, sizeof path, "/proc/%s/stat", entry->d_name);
-        FILE *file = strspn(entry->d_name, "0123456789") ? fopen(path, "re") : NULL;
-        if (!file)
-            continue;
-        const char *name_end = fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
-        fclose(file);
-        if (name_end && atoi(name_end + 4) == (int)parent)
-            pids[found++] = (pid_t)atoi(entry->d_name);
-    }
-    closedir(proc);
-    return found;
-}
-
-/* Starts a job that would last; `arguments` up to 16 words. */
-static void start_long(struct started *started, const char *arguments)
-{
-    char program[4200], line[1024];
-    const char *words[24] = {program};
-    size_t n = 1;
-    snprintf(program, sizeof program, "%s/dpbench", build_directory());
-    snprintf(line, sizeof line, BASE "run.seconds=60 %s", arguments);
-    for (char *word = strtok(line, " "); word && n < 23; word = strtok(NULL, " "))
-        words[n++] = word;
-    command_start(started, words, NULL);
-}
-
-/* Waits until the job has `n` ranks. */
-static void await_ranks(const struct started *started, pid_t *pids, size_t n)
-{
-    for (double until_s = now_s() + start_s; children_of(started->pid, pids, n) < n;) {
-        if (now_s() > until_s)
-            fail_msg("%zu ranks did not start", n);
-        usleep(500);
-    }
-}
-
 /* Kills any of the ranks at any time; then what must be, must be. */
 static void kill_at_random(unsigned *seed, const char *arguments, size_t n_ranks)
 {
@@ -295,9 +239,9 @@ static void kill_at_random(unsigned *seed, const char *arguments, size_t n_ranks
     pid_t pids[8];
     char title[128], victim[64];
     traces_take(&before, ".");
-    start_long(&started, arguments);
+    faults_start_long(&started, arguments);
     size_t n = (size_t)rand_r(seed) % n_ranks + 1; /* as soon as so many are there, or later */
-    await_ranks(&started, pids, n);
+    faults_await_ranks(&started, pids, n);
     unsigned delay_us = rand_r(seed) % 3 == 0 ? 0 : (unsigned)rand_r(seed) % 300000;
     usleep(delay_us);
     pid_t pid = pids[(size_t)rand_r(seed) % n];
@@ -309,8 +253,8 @@ static void kill_at_random(unsigned *seed, const char *arguments, size_t n_ranks
     snprintf(victim, sizeof victim, ", pid %d) " KILLED " in phase '", (int)pid);
     if (command.exit_code != 1 || took_s > most_s)
         fail_msg("%s: exit %d after %.1f s\n%s", title, command.exit_code, took_s, command.err);
-    expect_words(title, only_error(title, &command),
-                 (const char *const[]){"rank ", victim, " of step ", NULL});
+    faults_expect_words(title, faults_only_error(title, &command),
+                        (const char *const[]){"rank ", victim, " of step ", NULL});
     assert_string_equal(json_text_at(command.json, "status"), "failed");
     traces_expect_none(&before, title, 0.5);
     traces_free(&before);
@@ -352,8 +296,8 @@ static void test_launcher_killed(void **state)
         struct traces before;
         pid_t pids[3];
         traces_take(&before, ".");
-        start_long(&started, rows[i].arguments);
-        await_ranks(&started, pids, rows[i].n_ranks);
+        faults_start_long(&started, rows[i].arguments);
+        faults_await_ranks(&started, pids, rows[i].n_ranks);
         usleep(rows[i].delay_us);
         kill(started.pid, SIGKILL);
         double killed_s = now_s();
@@ -374,12 +318,12 @@ static void test_interrupted_twice(void **state)
     pid_t pids[2];
     (void)state;
     traces_take(&before, ".");
-    start_long(&started, HANGING);
-    await_ranks(&started, pids, 2);
+    faults_start_long(&started, HANGING);
+    faults_await_ranks(&started, pids, 2);
     usleep(500000);
     kill(started.pid, SIGINT);
     usleep(300000);
-    assert_int_equal(children_of(started.pid, pids, 2), 2); /* the first is only passed on */
+    assert_int_equal(faults_children_of(started.pid, pids, 2), 2); /* the first is only passed on */
     kill(started.pid, SIGINT);
     double second_s = now_s();
     command_finish(&started, &command, deadline_s);
@@ -399,5 +343,5 @@ int main(void)
         cmocka_unit_test(test_stopped_or_hanging),   cmocka_unit_test(test_killed_at_random),
         cmocka_unit_test(test_launcher_killed),      cmocka_unit_test(test_interrupted_twice),
     };
-    return cmocka_run_group_tests(tests, set_up, sandbox_teardown);
+    return cmocka_run_group_tests(tests, faults_setup, sandbox_teardown);
 }

@@ -1,0 +1,98 @@
+/* faults.c - see faults.h. */
+#include "lib/faults.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/sandbox.h"
+
+static const double start_s = 20.0; /* for a loaded machine to start ranks */
+
+int faults_setup(void **state)
+{
+    const struct rlimit none = {0};
+    int result = sandbox_setup(state);
+    setrlimit(RLIMIT_CORE, &none);
+    sandbox_write("base.ini", "[run]\nresults =\nworkers = 2\nbatch = 2\nsteps = 20\n"
+                              "warmup_steps = 3\nsteady_limit_s = 0\n"
+                              "[model]\nname = tiny\n"
+                              "[data]\nsamples = 64\ntest_samples = 16\n"
+                              "[device]\nname = reference\nthreads = 1\n"
+                              "[comm]\nname = shm\n[eval]\nevery = 5\n");
+    return result;
+}
+
+const char *faults_only_error(const char *title, const struct command *command)
+{
+    const char *error = strstr(command->err, "error: ");
+    if (!error || strstr(error + 1, "error: "))
+        fail_msg("%s: not one error: %s", title, command->err);
+    return error;
+}
+
+void faults_expect_words(const char *title, const char *text, const char *const *words)
+{
+    for (; *words; words++)
+        if (!strstr(text, *words))
+            fail_msg("%s: '%s' is not in '%s'", title, *words, text);
+}
+
+void faults_expect_failed(const char *title, const struct command *command)
+{
+    const char *error = json_text_at(command->json, "error");
+    if (strcmp(json_text_at(command->json, "status"), "failed") != 0 || !error[0] ||
+        !strstr(command->err, error))
+        fail_msg("%s: the result does not say what failed: %s", title, command->out);
+}
+
+/* ---- processes ----------------------------------------------------------------------------- */
+
+size_t faults_children_of(pid_t parent, pid_t *pids, size_t n)
+{
+    size_t found = 0;
+    DIR *proc = opendir("/proc");
+    assert_non_null(proc);
+    for (struct dirent *entry; (entry = readdir(proc)) && found < n;) {
+        char path[300], line[512] = "";
+        snprintf(path, sizeof path, "/proc/%s/stat", entry->d_name);
+        FILE *file = strspn(entry->d_name, "0123456789") ? fopen(path, "re") : NULL;
+        if (!file)
+            continue;
+        const char *name_end = fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
+        fclose(file);
+        if (name_end && atoi(name_end + 4) == (int)parent)
+            pids[found++] = (pid_t)atoi(entry->d_name);
+    }
+    closedir(proc);
+    return found;
+}
+
+void faults_start_long(struct started *started, const char *arguments)
+{
+    char program[4200], line[1024];
+    const char *words[24] = {program};
+    size_t n = 1;
+    snprintf(program, sizeof program, "%s/dpbench", build_directory());
+    snprintf(line, sizeof line, FAULTS_BASE "run.seconds=60 %s", arguments);
+    for (char *word = strtok(line, " "); word && n < 23; word = strtok(NULL, " "))
+        words[n++] = word;
+    command_start(started, words, NULL);
+}
+
+void faults_await_ranks(const struct started *started, pid_t *pids, size_t n)
+{
+    for (double until_s = now_s() + start_s; faults_children_of(started->pid, pids, n) < n;) {
+        if (now_s() > until_s)
+            fail_msg("%zu ranks did not start", n);
+        usleep(500);
+    }
+}

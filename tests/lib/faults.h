@@ -1,0 +1,32 @@
+/*
+ * faults.h - what tests of faults share: the small job that they disturb, and what must be of it
+ * afterwards.
+ */
+#ifndef DPB_TESTS_LIB_FAULTS_H
+#define DPB_TESTS_LIB_FAULTS_H
+
+#include "lib/command.h"
+
+#define FAULTS_BASE "-c base.ini --json "
+#define FAULTS_COMM "device.name=reference comm.name=fault "
+#define FAULTS_DEVICE "device.name=fault comm.name=shm "
+
+/* cmocka's group fixture (sandbox_teardown is the other): a sandbox with base.ini, 2 workers, 3 + 20
+ * steps, an evaluation every 5; no core files. */
+int faults_setup(void **state);
+
+/* The line of the error; fails the test unless there is exactly one. */
+const char *faults_only_error(const char *title, const struct command *command);
+/* Fails unless all words (ended by NULL) are in the text. */
+void faults_expect_words(const char *title, const char *text, const char *const *words);
+/* Fails unless the result says that the run failed and why, as the messages do. */
+void faults_expect_failed(const char *title, const struct command *command);
+
+/* Starts a job that would last, `arguments` of up to 16 words; command_finish collects it. */
+void faults_start_long(struct started *started, const char *arguments);
+/* Waits until the job has `n` ranks. */
+void faults_await_ranks(const struct started *started, pid_t *pids, size_t n);
+/* At most `n` processes whose parent is `parent`; how many there are. */
+size_t faults_children_of(pid_t parent, pid_t *pids, size_t n);
+
+#endif

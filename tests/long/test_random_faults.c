@@ -1,0 +1,127 @@
+/*
+ * test_random_faults.c - faults of any kind, in any process, at any hook and time: the job ends,
+ * names one cause, keeps what was measured, and leaves nothing behind.
+ *
+ * DPB_FAULTS=N: so many instead of 200; DPB_FAULTS_SEED=S: others. A failure names the command that
+ * repeats it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "lib/faults.h"
+#include "lib/sandbox.h"
+#include "lib/traces.h"
+
+static const double most_s = 5.0; /* to end, beyond the deadline of who waits */
+static const double timeout_s = 1.0, deadline_s = 40.0;
+
+#define PICK(list) list[(size_t)rand_r(seed) % (sizeof list / sizeof *list)]
+
+static const char *const faults[] = {"kill",  "kill",   "exit_0", "exit_7", "exit_3", "abort",
+                                     "error", "memory", "stop",   "hang",   "spin"};
+
+static const struct {
+    const char *settings;
+    int n_workers, n_servers;
+} strategies[] = {{"comm.inner=shm", 2, 0},
+                  {"comm.inner=shm run.comm_cores=1", 2, 0},
+                  {"comm.inner=replicated", 3, 0},
+                  {"comm.inner=ps_cpu", 2, 0},
+                  {"comm.inner=ps_cpu run.servers=1", 2, 1},
+                  {"comm.inner=ps_cpu run.servers=2", 2, 2}};
+
+static const char *const comm_hooks[] = {"open", "plan",     "bind",  "load",    "begin", "ready",
+                                         "end",  "progress", "serve", "publish", "close"};
+static const char *const device_hooks[] = {"open",     "compile", "forward",
+                                           "backward", "release", "close"};
+
+static bool waits_for_deadline(const char *fault)
+{
+    return strcmp(fault, "stop") == 0 || strcmp(fault, "hang") == 0 || strcmp(fault, "spin") == 0;
+}
+
+static void make_arguments(unsigned *seed, const char *fault, char *text, size_t size)
+{
+    size_t s = (size_t)rand_r(seed) % (sizeof strategies / sizeof *strategies);
+    int n_ranks = strategies[s].n_workers + strategies[s].n_servers;
+    bool device = rand_r(seed) % 3 == 0;
+    const char *kind = device ? "device" : "comm";
+    int rank = rand_r(seed) % (device ? strategies[s].n_workers : n_ranks);
+    /* Most often early: the later the call, the fewer the hooks that ever see it. */
+    int call = rand_r(seed) % 2 ? 1 : 1 + rand_r(seed) % 12;
+    snprintf(text, size,
+             "run.workers=%d comm.name=fault device.name=%s %s run.timeout_s=%g "
+             "run.stall_warning_s=0.5 checkpoint.save=x.safetensors checkpoint.every=4 %s "
+             "%s.fault=%s %s.hook=%s %s.rank=%d %s.call=%d",
+             strategies[s].n_workers, device ? "fault" : "reference", strategies[s].settings,
+             timeout_s, rand_r(seed) % 3 == 0 ? "run.prove=yes" : "", kind, fault, kind,
+             device ? PICK(device_hooks) : PICK(comm_hooks), kind, rank, kind, call);
+}
+
+static int remove_checkpoints(void)
+{
+    return system("rm -f x*.safetensors");
+}
+
+/* Whether the fault came to pass. */
+static bool run_one(unsigned *seed)
+{
+    char arguments[1024];
+    struct command command;
+    struct traces before;
+    const char *fault = PICK(faults);
+    make_arguments(seed, fault, arguments, sizeof arguments);
+    traces_take(&before, ".");
+    dpbench(&command, deadline_s, FAULTS_BASE "%s", arguments);
+    const char *status = json_text_at(command.json, "status");
+    double bound_s = most_s + (waits_for_deadline(fault) ? timeout_s + 2 : 0);
+    if (command.late || command.signal_number || command.seconds > bound_s)
+        fail_msg("%s: %.1f s, signal %d\n%s", arguments, command.seconds, command.signal_number,
+                 command.err);
+    bool failed = command.exit_code == 1;
+    if (failed) {
+        const char *error = faults_only_error(arguments, &command);
+        faults_expect_words(arguments, error, (const char *const[]){"rank ", "in phase '", NULL});
+        faults_expect_failed(arguments, &command);
+    } else if (command.exit_code != 0 || strcmp(status, "ok") != 0) {
+        fail_msg("%s: exit %d, status '%s'\n%s", arguments, command.exit_code, status, command.err);
+    }
+    assert_int_equal(remove_checkpoints(), 0); /* whole ones: what else there is is a leftover */
+    traces_expect_none(&before, arguments, 0.5);
+    traces_free(&before);
+    command_free(&command);
+    return failed;
+}
+
+static unsigned number_of(const char *variable, unsigned otherwise)
+{
+    const char *text = getenv(variable);
+    return text ? (unsigned)strtoul(text, NULL, 10) : otherwise;
+}
+
+static void test_random_faults(void **state)
+{
+    unsigned n = number_of("DPB_FAULTS", 200), seed = number_of("DPB_FAULTS_SEED", 6);
+    unsigned n_failed = 0;
+    (void)state;
+    for (unsigned i = 0; i < n; i++) {
+        /* Each by a seed of its own, so that one can be looked at alone. */
+        unsigned own = seed + i * 2654435761u;
+        n_failed += run_one(&own);
+    }
+    print_message("%u of %u faults came to pass\n", n_failed, n);
+    assert_true(n_failed * 2 > n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_faults)};
+    return cmocka_run_group_tests(tests, faults_setup, sandbox_teardown);
+}

@@ -1,0 +1,150 @@
+/*
+ * test_full_disk.c - a disk that fills up, and a process that is killed, while a result or a
+ * checkpoint is written: the file that was there stays whole, and no part of a new one is left.
+ */
+#include <dirent.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/faults.h"
+#include "lib/sandbox.h"
+
+static const double deadline_s = 40.0;
+
+/* What comes of `command` in a shell of its own: for what must be set up before dpbench. */
+static void shell(struct command *command, const char *script)
+{
+    const char *const arguments[] = {"/bin/sh", "-c", script, NULL};
+    command_run(command, deadline_s, arguments, NULL);
+}
+
+/* Whether this process may mount: then it is done in a namespace that ends with the shell. */
+static bool can_mount(void)
+{
+    struct command command;
+    shell(&command, "mkdir -p probe && unshare -m mount -t tmpfs -o size=64k none probe");
+    bool can = command.exit_code == 0;
+    command_free(&command);
+    return can;
+}
+
+struct row {
+    const char *title, *arguments, *words[3];
+};
+
+static const struct row rows[] = {
+    {"result",
+     "run.steps=6000 --output small/old",
+     {"small/old", "the result cannot be written", "No space"}},
+    {"checkpoint",
+     "model.name=lenet run.steps=1 run.warmup_steps=0 checkpoint.save=small/old",
+     {"small/old", "writing the checkpoint failed: No space", "an older file is unchanged"}},
+};
+
+/* A file system of 64 KiB with a file on it. Where nobody may mount, test_result and test_checkpoint do the
+ * like by a limit on the size of files. */
+static void test_full(void **state)
+{
+    (void)state;
+    if (!can_mount())
+        skip();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        char script[1024];
+        snprintf(
+            script, sizeof script,
+            "mkdir -p small && exec unshare -m sh -c 'mount -t tmpfs -o size=64k none small && "
+            "echo whole >small/old && $DPB_BUILD/dpbench -c base.ini %s; "
+            "echo code $? in \"$(cat small/old)\" \"$(ls -A small | wc -l)\" file'",
+            rows[i].arguments);
+        shell(&command, script);
+        if (!strstr(command.out, "code 1 in whole 1 file"))
+            fail_msg("%s: %s\n%s", rows[i].title, command.out, command.err);
+        faults_expect_words(
+            rows[i].title, faults_only_error(rows[i].title, &command),
+            (const char *const[]){rows[i].words[0], rows[i].words[1], rows[i].words[2], NULL});
+        command_free(&command);
+    }
+}
+
+/* ---- killed while it writes ---------------------------------------------------------------- */
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* A file in `saved` whose name ends so; false: none. */
+static bool find(const char *end, char name[256])
+{
+    DIR *entries = opendir("saved");
+    bool found = false;
+    for (struct dirent *entry; entries && !found && (entry = readdir(entries));) {
+        found = ends_with(entry->d_name, end);
+        if (found)
+            snprintf(name, 256, "%s", entry->d_name);
+    }
+    if (entries)
+        closedir(entries);
+    return found;
+}
+
+/* Kills the writer as soon as it has begun the first file after one that is whole. */
+static void kill_writer(const struct started *started)
+{
+    char name[256];
+    for (double until_s = now_s() + deadline_s; now_s() < until_s;)
+        if (find(".safetensors", name) && find(".tmp", name)) {
+            const char *dot = strstr(name, ".safetensors.");
+            assert_non_null(dot);
+            kill((pid_t)atoi(dot + strlen(".safetensors.")), SIGKILL);
+            return;
+        }
+    kill(-started->pid, SIGKILL);
+    fail_msg("no checkpoint was written within %g s", deadline_s);
+}
+
+static void test_killed_writer(void **state)
+{
+    struct started started;
+    struct command command;
+    char name[256];
+    (void)state;
+    assert_int_equal(system("mkdir saved"), 0);
+    faults_start_long(&started, "model.name=lenet comm.name=shm eval.every=0 run.warmup_steps=0 "
+                                "checkpoint.save=saved/net.safetensors checkpoint.every=1");
+    kill_writer(&started);
+    command_finish(&started, &command, deadline_s);
+    assert_int_equal(command.exit_code, 1);
+    faults_expect_failed("killed writer", &command);
+    if (find(".tmp", name))
+        fail_msg("%s is left", name);
+    command_free(&command);
+    /* What bears its name is whole. */
+    assert_true(find("-step1.safetensors", name));
+    dpbench(&command, deadline_s,
+            "check -c base.ini model.name=lenet checkpoint.load=saved/net-step1.safetensors");
+    if (command.exit_code != 0)
+        fail_msg("%s", command.err);
+    command_free(&command);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_full),
+        cmocka_unit_test(test_killed_writer),
+    };
+    return cmocka_run_group_tests(tests, faults_setup, sandbox_teardown);
+}
