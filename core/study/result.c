@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "study/json.h"
+#include "study/load_report.h"
 #include "study/profile.h"
 #include "study/summary.h"
 #include "study/warnings.h"
@@ -280,6 +281,12 @@ static const char *status_text(dpb_status status)
     return status == DPB_OK ? "ok" : status == DPB_INTERRUPTED ? "interrupted" : "failed";
 }
 
+static const struct dpb_load *load_of(const struct maker *maker)
+{
+    const struct dpb_journal *journal = maker->journals[0];
+    return journal != NULL && journal->load.known ? &journal->load : NULL;
+}
+
 /* What only the finished numbers show. */
 static void warn_of_numbers(struct maker *maker, json_t *warnings)
 {
@@ -294,6 +301,13 @@ static void warn_of_numbers(struct maker *maker, json_t *warnings)
                          "the timed steps drift by %.1f %% from first to last, more than "
                          "run.steady_drift = %.2g %%",
                          100 * drift, 100 * run->steady_drift);
+    if (summary->gated && summary->n_steps > 0 && !summary->steady)
+        dpb_warnings_add(
+            warnings, "not_steady",
+            "step times were not steady within run.steady_limit_s = %g s and were timed "
+            "all the same",
+            (double)run->steady_limit_ns / 1e9);
+    dpb_load_warn(load_of(maker), warnings);
     if (summary->n_steps == 0 && !summary->no_common_window)
         dpb_warnings_add(warnings, "nothing_timed", "the run ended before its first timed step");
     const struct dpb_settings *settings = &maker->experiment->settings;
@@ -333,7 +347,7 @@ static json_t *make_document(struct maker *maker, dpb_status status, const char 
     json_t *comm = json_pack("{s:o}", "bytes_per_step",
                              real(maker, maker->summary.bytes_per_step, "comm.bytes_per_step"));
     json_t *document = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-                                 "s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+                                 "s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
                                  "schema", "dpbench.result/1",                          //
                                  "status", status_text(status),                         //
                                  "name", experiment->settings.run.name,                 //
@@ -349,6 +363,7 @@ static json_t *make_document(struct maker *maker, dpb_status status, const char 
                                  "eval", eval_to_json(maker),                           //
                                  "target", target_to_json(maker),                       //
                                  "verification", verification_to_json(&maker->summary), //
+                                 "load", dpb_load_to_json(load_of(maker)),              //
                                  "ranks", ranks_to_json(maker),                         //
                                  "config", dpb_experiment_effective(experiment),        //
                                  "versions", dpb_result_versions(experiment),           //

@@ -11,6 +11,7 @@
 
 #include "dpbench/data.h"
 #include "dpbench/device.h"
+#include "world/load.h"
 
 enum { DPB_JOURNAL_EVALS = 4096, DPB_JOURNAL_PROFILE = 8192 };
 
@@ -65,6 +66,7 @@ struct dpb_journal {
     uint32_t threads; /* compute threads of this rank */
     bool oversubscribed;
     uint64_t peak_memory_bytes;
+    struct dpb_load load;        /* rank 0: around the timed steps */
     struct dpb_data_counts data; /* of the rank's source, at the end */
     int64_t start_ns;            /* opening, proving and loading: until the first step */
     uint64_t n_evals;

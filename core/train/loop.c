@@ -78,6 +78,8 @@ static dpb_status begin_timing(struct dpb_trainer *t, bool steady)
     t->journal->steady = steady;
     t->journal->timed_from = t->step - t->first_step;
     t->paused_ns = 0;
+    if (t->control.rank == 0)
+        dpb_load_begin(t->n_cores);
     if (run->steps)
         t->stop_at = t->step + (uint64_t)run->steps;
     dpb_board_page(dpb_world.board, dpb_world.rank)->n_steps =
@@ -227,6 +229,8 @@ dpb_status dpb_train(struct dpb_trainer *t)
             DPB_TRY(meet_nan(t));
     }
     dpb_account_end();
+    if (t->control.rank == 0)
+        dpb_load_end(&t->journal->load);
     DPB_TRY(leave_together(t));
     return t->last_actions & DPB_ACTION_INTERRUPTED ? DPB_INTERRUPTED : DPB_OK;
 }

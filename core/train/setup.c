@@ -292,6 +292,10 @@ dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_traine
                            (uint32_t)experiment->settings.run.comm_cores, &trainer->threads,
                            &oversubscribed));
     dpb_world.may_spin = !oversubscribed;
+    if (!oversubscribed) {
+        uint32_t each = trainer->threads + (uint32_t)experiment->settings.run.comm_cores;
+        trainer->n_cores = each * experiment->n_workers + experiment->n_servers;
+    }
     if (oversubscribed && dpb_world.rank == 0)
         warn_oversubscribed(trainer);
     dpb_world_note("open", UINT64_MAX, UINT32_MAX);

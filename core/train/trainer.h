@@ -38,6 +38,7 @@ struct dpb_trainer {
     struct dpb_experiment *experiment;
     struct dpb_journal *journal;
     uint32_t threads;
+    uint32_t n_cores; /* that all ranks are bound to, together; 0: they are not bound */
 
     /* The strategy and its arenas. */
     const struct dpb_comm_ops *comm_ops;

@@ -110,6 +110,41 @@ static double limit_of(const char *mount, const char *membership, const char *co
     return result;
 }
 
+/* The counter of that name in cpu.stat; 0 where there is none. */
+static double counter_of(const char *directory, const char *name)
+{
+    char path[PATH_MAX + 64], line[128], found[64];
+    unsigned long long value;
+    double result = 0;
+    snprintf(path, sizeof path, "%s/cpu.stat", directory);
+    FILE *file = fopen(path, "re");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        if (sscanf(line, "%63s %llu", found, &value) == 2 && strcmp(found, name) == 0)
+            result = (double)value;
+    if (file != NULL)
+        fclose(file);
+    return result;
+}
+
+/* Negative, for limit_of takes the least: the group that was held back most. */
+static double times_of(const char *directory)
+{
+    return -counter_of(directory, "nr_throttled");
+}
+
+/* Version 2 counts microseconds, version 1 nanoseconds. */
+static double held_ns_of(const char *directory)
+{
+    return -fmax(1e3 * counter_of(directory, "throttled_usec"),
+                 counter_of(directory, "throttled_time"));
+}
+
+void dpb_cgroup_throttled(const char *mount, const char *membership, uint64_t *times, int64_t *ns)
+{
+    *times = (uint64_t)-limit_of(mount, membership, "cpu", times_of);
+    *ns = (int64_t)-limit_of(mount, membership, "cpu", held_ns_of);
+}
+
 double dpb_cgroup_cpus(const char *mount, const char *membership)
 {
     return limit_of(mount, membership, "cpu", cpus_of);

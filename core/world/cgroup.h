@@ -14,5 +14,8 @@
  */
 double dpb_cgroup_cpus(const char *mount, const char *membership);
 uint64_t dpb_cgroup_memory(const char *mount, const char *membership);
+/* How often a CPU quota on that way held the processes of its group back, and for how long in all;
+ * of the group where it was most. 0: never, or the system does not tell. */
+void dpb_cgroup_throttled(const char *mount, const char *membership, uint64_t *times, int64_t *ns);
 
 #endif

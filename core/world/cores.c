@@ -15,6 +15,7 @@
 
 #include "base/log.h"
 #include "world/cgroup.h"
+#include "world/load.h"
 
 #define CGROUP_MOUNT "/sys/fs/cgroup"
 #define CGROUP_SELF "/proc/self/cgroup"
@@ -147,6 +148,26 @@ json_t *dpb_cores_of(uint32_t rank, uint32_t n_workers, uint32_t n_servers, uint
         return cores;
     json_decref(cores);
     return json_null();
+}
+
+void dpb_cores_kinds(uint32_t n_cores, uint8_t *kinds, size_t n)
+{
+    memset(kinds, DPB_CPU_OTHER, n);
+    if (find_cores() != DPB_OK)
+        return;
+    uint32_t n_used = n_cores > 0 && n_cores < n_usable ? n_cores : n_usable;
+    for (uint32_t i = 0; i < n_used; i++) {
+        hwloc_obj_t thread = hwloc_get_pu_obj_by_os_index(topology, usable[i]);
+        hwloc_obj_t core = thread != NULL
+                               ? hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_CORE, thread)
+                               : NULL;
+        for (int cpu = core != NULL ? hwloc_bitmap_first(core->cpuset) : -1; cpu >= 0;
+             cpu = hwloc_bitmap_next(core->cpuset, cpu))
+            if ((size_t)cpu < n)
+                kinds[cpu] = n_cores > 0 ? DPB_CPU_SIBLING : DPB_CPU_USED;
+        if (usable[i] < n)
+            kinds[usable[i]] = DPB_CPU_USED;
+    }
 }
 
 /* ---- the machine --------------------------------------------------------------------------- */

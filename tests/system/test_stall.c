@@ -1,0 +1,271 @@
+/*
+ * test_stall.c - a job without progress says who is late and where all are; one that only takes long
+ * says nothing; a job that is suspended goes on; a loss that is no number is reported at its step; a
+ * machine that does other things meanwhile stands beside the rate.
+ */
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/faults.h"
+#include "lib/sandbox.h"
+#include "lib/traces.h"
+
+static const double deadline_s = 60.0;
+
+/* The entry of that code in the result's warnings; NULL: none. */
+static const json_t *warning_of(const struct command *command, const char *code)
+{
+    size_t i;
+    const json_t *entry;
+    json_array_foreach(json_at(command->json, "warnings"), i, entry)
+    {
+        if (strcmp(json_text_at(entry, "code"), code) == 0)
+            return entry;
+    }
+    return NULL;
+}
+
+static size_t count_of(const char *text, const char *what)
+{
+    size_t n = 0;
+    for (; (text = strstr(text, what)); text++)
+        n++;
+    return n;
+}
+
+#define STUCK                                                                                    \
+    FAULTS_COMM "comm.fault=hang comm.hook=end comm.rank=1 comm.call=9 run.stall_warning_s=0.3 " \
+                "run.timeout_s=1.2 "
+
+static const char *const where[] = {"rank 0 (worker, pid ",
+                                    "phase 'wait_peer' of step ",
+                                    ", bucket 0, ",
+                                    "for rank 1, since ",
+                                    "rank 1 (worker, pid ",
+                                    "phase 'exchange' of step 7, since ",
+                                    NULL};
+
+/* Once, though it lasts; and again, as it was, when the deadline passes. */
+static void test_stall_is_said_once(void **state)
+{
+    struct command command;
+    (void)state;
+    dpbench(&command, deadline_s, FAULTS_BASE STUCK);
+    assert_int_equal(command.exit_code, 1);
+    assert_int_equal(count_of(command.err, "warning: no progress for "), 1);
+    const char *error = faults_only_error("stuck", &command);
+    faults_expect_words("the warning's picture", command.err, where);
+    faults_expect_words("the error's picture", error, where);
+    faults_expect_words(
+        "the error", error,
+        (const char *const[]){"; rank 1 is late: phase 'exchange' of step 7", NULL});
+    const json_t *warning = warning_of(&command, "stall");
+    assert_non_null(warning);
+    faults_expect_words("the warning", json_text_at(warning, "text"),
+                        (const char *const[]){"no progress for 0.", "rank 1 (",
+                                              " is late: ", "phase 'exchange' of step 7", NULL});
+    command_free(&command);
+}
+
+/* Behind a server: who is late is not the one who is waited for, but whom that one waits for. */
+static void test_late_behind_a_server(void **state)
+{
+    struct command command;
+    (void)state;
+    dpbench(&command, deadline_s,
+            FAULTS_BASE STUCK
+            "comm.inner=ps_cpu run.servers=1 run.timeout_s=1 run.stall_warning_s=0");
+    assert_int_equal(command.exit_code, 1);
+    faults_expect_words("server", faults_only_error("server", &command),
+                        (const char *const[]){"; rank 1 is late: phase 'exchange' of step 7",
+                                              "rank 2 (server, pid ", NULL});
+    assert_null(warning_of(&command, "stall")); /* switched off */
+    command_free(&command);
+}
+
+/* Both compute for two seconds in a hook: four times as long as the warning's time. */
+static void test_work_is_no_stall(void **state)
+{
+    struct command command;
+    (void)state;
+    dpbench(&command, deadline_s,
+            FAULTS_BASE "comm.name=independent device.name=fault device.fault=busy "
+                        "device.hook=forward run.workers=1 run.stall_warning_s=0.5 "
+                        "run.timeout_s=0.5");
+    assert_int_equal(command.exit_code, 0);
+    assert_null(warning_of(&command, "stall"));
+    command_free(&command);
+}
+
+/* ---- suspended ----------------------------------------------------------------------------- */
+
+static char state_of(pid_t pid)
+{
+    char path[64], line[512] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "re");
+    const char *name_end = file && fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
+    if (file)
+        fclose(file);
+    return name_end ? name_end[2] : '\0';
+}
+
+static void await_state(pid_t pid, char wanted)
+{
+    for (double until_s = now_s() + 20; state_of(pid) != wanted; usleep(2000))
+        if (now_s() > until_s)
+            fail_msg("process %d is in state '%c', not '%c'", (int)pid, state_of(pid), wanted);
+}
+
+/* ^Z, for longer than any deadline of the job; then fg. */
+static void test_suspended(void **state)
+{
+    struct started started;
+    struct command command;
+    struct traces before;
+    pid_t pids[3];
+    (void)state;
+    traces_take(&before, ".");
+    faults_start_long(&started, "comm.name=ps_cpu run.servers=1 run.seconds=2 run.timeout_s=1 "
+                                "run.stall_warning_s=0.5");
+    faults_await_ranks(&started, pids, 3);
+    usleep(700000);
+    kill(started.pid, SIGTSTP);
+    await_state(started.pid, 'T');
+    for (int i = 0; i < 3; i++)
+        await_state(pids[i], 'T');
+    usleep(1700000);
+    kill(started.pid, SIGCONT);
+    command_finish(&started, &command, deadline_s);
+    if (command.exit_code != 0)
+        fail_msg("exit %d\n%s", command.exit_code, command.err);
+    assert_non_null(warning_of(&command, "suspended"));
+    assert_null(warning_of(&command, "stall"));
+    traces_expect_none(&before, "suspended", 0.5);
+    traces_free(&before);
+    command_free(&command);
+}
+
+/* Killed while it stands still: nothing of it is left. */
+static void test_killed_while_suspended(void **state)
+{
+    struct started started;
+    struct command command;
+    struct traces before;
+    pid_t pids[2];
+    (void)state;
+    traces_take(&before, ".");
+    faults_start_long(&started, "comm.name=shm");
+    faults_await_ranks(&started, pids, 2);
+    kill(started.pid, SIGTSTP);
+    await_state(started.pid, 'T');
+    kill(started.pid, SIGKILL);
+    command_finish(&started, &command, deadline_s);
+    assert_int_equal(command.signal_number, SIGKILL);
+    traces_expect_none(&before, "killed while suspended", 2);
+    traces_free(&before);
+    command_free(&command);
+}
+
+/* ---- numbers ------------------------------------------------------------------------------- */
+
+#define DIVERGES                                                                   \
+    "comm.name=shm optimizer.learning_rate=1e6 optimizer.momentum=0 eval.every=0 " \
+    "run.warmup_steps=0 run.steps=40 "
+
+static void test_nan(void **state)
+{
+    struct command command;
+    char text[64];
+    (void)state;
+    dpbench(&command, deadline_s, FAULTS_BASE DIVERGES);
+    assert_int_equal(command.exit_code, 1);
+    const char *error = faults_only_error("nan", &command);
+    faults_expect_failed("nan", &command);
+    const char *at = strstr(error, ": step ");
+    assert_non_null(at);
+    unsigned long step = strtoul(at + strlen(": step "), NULL, 10);
+    snprintf(text, sizeof text, ": step %lu: the loss is not finite", step);
+    faults_expect_words("nan", error, (const char *const[]){text, "run.nan", NULL});
+    size_t n = json_array_size(json_at(command.json, "loss"));
+    assert_in_range(n, step, step + 1); /* what came before it is kept */
+    command_free(&command);
+
+    dpbench(&command, deadline_s, FAULTS_BASE DIVERGES "run.nan=continue");
+    assert_int_equal(command.exit_code, 0);
+    assert_int_equal(json_array_size(json_at(command.json, "loss")), 40);
+    const json_t *warning = warning_of(&command, "nan");
+    assert_non_null(warning);
+    snprintf(text, sizeof text, "step %lu: the loss is not finite", step);
+    assert_non_null(strstr(json_text_at(warning, "text"), text));
+    json_t *loss = json_array_get(json_at(command.json, "loss"), step);
+    assert_true(json_is_null(loss));
+    assert_true(json_is_number(json_array_get(json_at(command.json, "loss"), step - 1)));
+    command_free(&command);
+}
+
+/* A process that computes on the first core that there is: the one of a job that needs one. */
+static pid_t start_other(void)
+{
+    pid_t pid = fork();
+    cpu_set_t mine, first;
+    if (pid != 0)
+        return pid;
+    sched_getaffinity(0, sizeof mine, &mine);
+    CPU_ZERO(&first);
+    for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&first) == 0; cpu++)
+        if (CPU_ISSET(cpu, &mine))
+            CPU_SET(cpu, &first);
+    sched_setaffinity(0, sizeof first, &first);
+    alarm((unsigned)deadline_s);
+    for (;;)
+        ;
+}
+
+static void test_busy_machine(void **state)
+{
+    struct command command;
+    (void)state;
+    pid_t other = start_other();
+    dpbench(&command, deadline_s,
+            FAULTS_BASE "comm.name=shm run.seconds=1 run.workers=1 device.threads=1 eval.every=0");
+    kill(other, SIGKILL);
+    waitpid(other, NULL, 0);
+    assert_int_equal(command.exit_code, 0);
+    assert_true(json_number_at(command.json, "load.seconds") > 0.9);
+    assert_true(json_number_at(command.json, "load.cpus") == 1);
+    /* Nobody can have more than there is; a tick is 10 ms. */
+    double own = json_number_at(command.json, "load.own_share");
+    double others = json_number_at(command.json, "load.others_share");
+    assert_true(own > 0.05);
+    assert_true(others > 0.1);
+    assert_true(own + others < 1.15);
+    assert_non_null(warning_of(&command, "busy_machine"));
+    command_free(&command);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stall_is_said_once),
+
+        cmocka_unit_test(test_late_behind_a_server),
+        cmocka_unit_test(test_work_is_no_stall),
+        cmocka_unit_test(test_suspended),
+        cmocka_unit_test(test_killed_while_suspended),
+        cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_busy_machine),
+    };
+    return cmocka_run_group_tests(tests, faults_setup, sandbox_teardown);
+}

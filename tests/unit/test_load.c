@@ -1,0 +1,301 @@
+/*
+ * test_load.c - what else the machine did: counters of made-up systems, their differences, and the
+ * warnings that a result gets of them.
+ */
+#include <limits.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "study/json.h"
+#include "study/load_report.h"
+#include "world/cores.h"
+#include "world/load.h"
+#include "world/proc.h"
+
+static char root[] = "/tmp/dpbench-test-load-XXXXXX";
+
+static void write_file(const char *name, const char *format, ...)
+{
+    char path[PATH_MAX];
+    va_list list;
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
+        *slash = '\0';
+        mkdir(path, 0700);
+        *slash = '/';
+    }
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    va_start(list, format);
+    vfprintf(file, format, list);
+    va_end(list);
+    fclose(file);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    return mkdtemp(root) != NULL ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    char command[PATH_MAX];
+    (void)state;
+    snprintf(command, sizeof command, "rm -r '%s'", root);
+    return system(command);
+}
+
+/* A machine of 4 hardware threads; the job has 0 and 1, whose siblings are 2 and 3. */
+static const uint8_t cpus[4] = {DPB_CPU_USED, DPB_CPU_USED, DPB_CPU_SIBLING, DPB_CPU_SIBLING};
+static const int32_t pids[] = {11, 12};
+
+/* Ticks since the start: user, nice and system of each thread, stolen of the first; the job's own. */
+struct machine {
+    unsigned user[4], nice[4], system[4], stolen, own_user[2], own_system[2];
+    unsigned throttled, throttled_us, hot;
+};
+
+static void make_machine(const struct machine *machine)
+{
+    char text[2048];
+    int used = snprintf(text, sizeof text, "cpu  1 2 3 4 5 6 7 8 9 10\n");
+    for (int cpu = 0; cpu < 4; cpu++)
+        used += snprintf(text + used, sizeof text - (size_t)used,
+                         "cpu%d %u %u %u 70000 50 60 70 %u 9 10\n", cpu, machine->user[cpu],
+                         machine->nice[cpu], machine->system[cpu], cpu == 0 ? machine->stolen : 0);
+    write_file("proc/stat", "%sintr 1 2 3\nctxt 4\n", text);
+    for (int i = 0; i < 2; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "proc/%d/stat", (int)pids[i]);
+        write_file(name, "%d (a ) 3 (name) R 1 1 1 0 -1 4194304 9 9 9 9 %u %u 77 77 20 0 1 0 5\n",
+                   (int)pids[i], machine->own_user[i], machine->own_system[i]);
+        snprintf(name, sizeof name, "proc/%d/io", (int)pids[i]);
+        write_file(name, "rchar: 100\nwchar: 20\nsyscr: 3\n");
+    }
+    write_file("proc/self/cgroup", "0::/job\n");
+    write_file("sys/fs/cgroup/job/cpu.stat",
+               "usage_usec 5\nnr_periods 9\nnr_throttled %u\nthrottled_usec %u\n",
+               machine->throttled, machine->throttled_us);
+    write_file("sys/devices/system/cpu/cpu1/thermal_throttle/core_throttle_count", "%u\n",
+               machine->hot);
+    write_file("sys/devices/system/cpu/cpu2/thermal_throttle/core_throttle_count", "%u\n",
+               1000 * machine->hot);
+}
+
+/* Both machines, `seconds` apart. */
+static struct dpb_load load_between(const struct machine *from, const struct machine *to,
+                                    double seconds)
+{
+    struct dpb_load_sample begin, end;
+    struct dpb_load load;
+    make_machine(from);
+    dpb_load_sample(root, cpus, 4, pids, 2, &begin);
+    make_machine(to);
+    dpb_load_sample(root, cpus, 4, pids, 2, &end);
+    begin.at_ns = 5;
+    end.at_ns = 5 + (int64_t)(seconds * 1e9);
+    dpb_load_between(&begin, &end, &load);
+    return load;
+}
+
+static const struct machine start = {
+    {100, 200, 300, 400}, {10, 20, 30, 40}, {1, 2, 3, 4}, 7, {50, 60}, {5, 6}, 3, 2000000, 2};
+
+static struct machine later(void)
+{
+    struct machine machine =
+        start; /* ten seconds on which the job had its two threads for itself */
+    for (int i = 0; i < 2; i++) {
+        double ticks_s = 1e9 / (double)dpb_proc_tick_ns();
+        machine.own_user[i] += (unsigned)(9 * ticks_s);
+        machine.own_system[i] += (unsigned)(1 * ticks_s);
+        machine.user[i] += (unsigned)(9 * ticks_s);
+        machine.system[i] += (unsigned)(1 * ticks_s);
+    }
+    return machine;
+}
+
+/* Of the only code that warns; "" for none, "many" for several. */
+static const char *code_of(const struct dpb_load *load)
+{
+    static char code[64];
+    json_t *warnings = json_array();
+    dpb_load_warn(load, warnings);
+    snprintf(code, sizeof code, "%s",
+             json_array_size(warnings) > 1
+                 ? "many"
+                 : dpb_json_text(json_array_get(warnings, 0), "code", ""));
+    json_decref(warnings);
+    return code;
+}
+
+static void near(double is, double should)
+{
+    if (!(fabs(is - should) < 1e-9))
+        fail_msg("%.17g should be %.17g", is, should);
+}
+
+static void test_quiet(void **state)
+{
+    (void)state;
+    struct machine end = later();
+    struct dpb_load load = load_between(&start, &end, 10);
+    assert_true(load.known);
+    assert_int_equal(load.cpus, 2);
+    near(load.seconds, 10);
+    near(load.own_share, 1);
+    near(load.others_share, 0);
+    near(load.siblings_share, 0);
+    near(load.stolen_share, 0);
+    assert_int_equal(load.throttled, 0);
+    assert_int_equal(load.hot, 0);
+    assert_string_equal(code_of(&load), "");
+    assert_string_equal(code_of(NULL), "");
+}
+
+static void test_each_disturbance(void **state)
+{
+    unsigned second = (unsigned)(1000000000 / dpb_proc_tick_ns());
+    (void)state;
+    struct machine end = later();
+    end.nice[1] += 4 * second; /* of 20 */
+    struct dpb_load load = load_between(&start, &end, 10);
+    near(load.others_share, 0.2);
+    assert_string_equal(code_of(&load), "busy_machine");
+
+    end = later();
+    end.system[3] += 5 * second;
+    load = load_between(&start, &end, 10);
+    near(load.siblings_share, 0.25);
+    near(load.others_share, 0);
+    assert_string_equal(code_of(&load), "busy_siblings");
+
+    end = later();
+    end.stolen += 2 * second;
+    load = load_between(&start, &end, 10);
+    near(load.stolen_share, 0.1);
+    assert_string_equal(code_of(&load), "stolen_time");
+
+    end = later();
+    end.throttled += 4;
+    end.throttled_us += 1500000;
+    load = load_between(&start, &end, 10);
+    assert_int_equal(load.throttled, 4);
+    near(load.throttled_s, 1.5);
+    assert_string_equal(code_of(&load), "throttled");
+
+    end = later();
+    end.hot += 1; /* and a thousand times on a thread that is not the job's */
+    load = load_between(&start, &end, 10);
+    assert_int_equal(load.hot, 1);
+    assert_string_equal(code_of(&load), "hot");
+}
+
+/* A few ticks of a short run, and the system's daemons, are no load. */
+static void test_bounds(void **state)
+{
+    struct dpb_load load = {.known = true, .seconds = 10, .cpus = 2, .siblings_share = NAN};
+    (void)state;
+    load.others_share = 0.049;
+    assert_string_equal(code_of(&load), "");
+    load.others_share = 0.051;
+    assert_string_equal(code_of(&load), "busy_machine");
+    load.seconds = 0.1;
+    load.others_share = 0.2; /* 40 ms */
+    assert_string_equal(code_of(&load), "");
+    load.others_share = 0.3; /* 60 ms */
+    assert_string_equal(code_of(&load), "busy_machine");
+    load.others_share = NAN;
+    assert_string_equal(code_of(&load), "");
+}
+
+/* What is not known is null, never 0. */
+static void test_nothing_known(void **state)
+{
+    struct dpb_load_sample begin, end;
+    struct dpb_load load;
+    (void)state;
+    dpb_load_sample("/nowhere", cpus, 4, pids, 2, &begin);
+    end = begin;
+    end.at_ns += 1000000000;
+    dpb_load_between(&begin, &end, &load);
+    json_t *json = dpb_load_to_json(&load);
+    assert_true(json_is_null(json_object_get(json, "others_share")));
+    assert_true(json_is_null(json_object_get(json, "own_share")));
+    assert_true(json_is_null(json_object_get(json, "siblings_share")));
+    assert_string_equal(code_of(&load), "");
+    json_decref(json);
+    json = dpb_load_to_json(NULL);
+    assert_true(json_is_null(json));
+    json_decref(json);
+}
+
+/* Version 1 counts nanoseconds in a directory of the controller's. */
+static void test_old_cgroup(void **state)
+{
+    struct dpb_load_sample sample;
+    (void)state;
+    make_machine(&start);
+    write_file("proc/self/cgroup", "4:cpu,cpuacct:/a\n0::/\n");
+    write_file("sys/fs/cgroup/cpu,cpuacct/a/cpu.stat",
+               "nr_periods 9\nnr_throttled 8\nthrottled_time 2500000000\n");
+    dpb_load_sample(root, cpus, 4, pids, 2, &sample);
+    assert_int_equal(sample.throttled, 8);
+    assert_int_equal(sample.throttled_ns, 2500000000);
+}
+
+static void test_proc(void **state)
+{
+    struct dpb_proc proc;
+    (void)state;
+    make_machine(&start);
+    assert_true(dpb_proc_read(root, 11, &proc));
+    assert_int_equal(proc.state, 'R');
+    assert_int_equal(proc.cpu_ns, 55 * dpb_proc_tick_ns());
+    assert_int_equal(proc.io_bytes, 120);
+    assert_false(dpb_proc_read(root, 13, &proc));
+    assert_true(dpb_proc_read("", getpid(), &proc));
+    write_file("proc/14/stat", "14 (cut");
+    assert_false(dpb_proc_read(root, 14, &proc));
+}
+
+static void test_kinds(void **state)
+{
+    enum { MANY = 1024 };
+    uint8_t all[MANY], one[MANY];
+    uint32_t n_cores = 0, n_all = 0, n_one = 0;
+    (void)state;
+    assert_int_equal(dpb_cores_available(&n_cores), DPB_OK);
+    dpb_cores_kinds(0, all, MANY);
+    dpb_cores_kinds(1, one, MANY);
+    for (int cpu = 0; cpu < MANY; cpu++) {
+        n_all += all[cpu] == DPB_CPU_USED;
+        n_one += one[cpu] == DPB_CPU_USED;
+        assert_true(all[cpu] != DPB_CPU_SIBLING); /* unbound: any may be used */
+        assert_true(one[cpu] == DPB_CPU_OTHER || all[cpu] == DPB_CPU_USED);
+    }
+    assert_int_equal(n_one, 1);
+    assert_true(n_all >= n_cores);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_quiet),  cmocka_unit_test(test_each_disturbance),
+        cmocka_unit_test(test_bounds), cmocka_unit_test(test_nothing_known),
+        cmocka_unit_test(test_proc),   cmocka_unit_test(test_old_cgroup),
+        cmocka_unit_test(test_kinds),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
