@@ -8,11 +8,20 @@
  * of them are no load. */
 static const double others_matter = 0.05, ticks_s = 0.05;
 
+/* False for NaN. */
+static bool matters(double share, const struct dpb_load *load)
+{
+    return share > others_matter && share * load->seconds * load->cpus > ticks_s;
+}
+
 json_t *dpb_load_to_json(const struct dpb_load *load)
 {
     if (load == NULL)
         return json_null();
-    return json_pack("{s:f, s:I, s:o, s:o, s:o, s:o, s:I, s:f, s:I}",       //
+    bool disturbed = matters(load->others_share, load) || matters(load->siblings_share, load) ||
+                     matters(load->stolen_share, load) || load->throttled > 0 || load->hot > 0;
+    return json_pack("{s:b, s:f, s:I, s:o, s:o, s:o, s:o, s:I, s:f, s:I}", "disturbed",
+                     disturbed,                                             //
                      "seconds", load->seconds,                              //
                      "cpus", (json_int_t)load->cpus,                        //
                      "own_share", dpb_json_real(load->own_share),           //
@@ -22,12 +31,6 @@ json_t *dpb_load_to_json(const struct dpb_load *load)
                      "throttled", (json_int_t)load->throttled,              //
                      "throttled_s", load->throttled_s,                      //
                      "hot", (json_int_t)load->hot);
-}
-
-/* False for NaN. */
-static bool matters(double share, const struct dpb_load *load)
-{
-    return share > others_matter && share * load->seconds * load->cpus > ticks_s;
 }
 
 void dpb_load_warn(const struct dpb_load *load, json_t *warnings)

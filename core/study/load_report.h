@@ -9,7 +9,7 @@
 
 #include "world/load.h"
 
-/* null where there is none (NULL). @owned. */
+/* null where there is none (NULL); `disturbed` where any of the warnings holds. @owned. */
 json_t *dpb_load_to_json(const struct dpb_load *load);
 /* Appends busy_machine, busy_siblings, stolen_time, throttled, hot where they hold. */
 void dpb_load_warn(const struct dpb_load *load, json_t *warnings);

@@ -79,8 +79,9 @@ static void fill_line(const json_t *row, struct line *line)
              number(row, "samples_per_s.low"));
     snprintf(high, sizeof high, number(row, "samples_per_s.high") < 1000 ? "%.1f" : "%.0f",
              number(row, "samples_per_s.high"));
-    snprintf(line->text[3], CELL, "%s..%s%s", low, high,
-             json_is_true(json_object_get(row, "steady")) ? "" : "~");
+    snprintf(line->text[3], CELL, "%s..%s%s%s", low, high,
+             json_is_true(json_object_get(row, "steady")) ? "" : "~",
+             json_is_true(json_object_get(row, "disturbed")) ? "?" : "");
     print_if(line->text[4], speedup, "%.2f%s", speedup, own_baseline ? "*" : "");
     print_if(line->text[5], number(row, "efficiency"), "%.0f %%", 100 * number(row, "efficiency"));
     print_if(line->text[6], number(row, "comm_exposed_share"), "%.1f %%",
@@ -313,6 +314,10 @@ static void note_meanings(const json_t *document, const struct line *lines, size
         print_note(out, "- !: more processes than cores; these rates say little.");
     if (any_line(lines, n, 3, '~'))
         print_note(out, "- ~: some runs were timed before their steps were steady.");
+    if (any_line(lines, n, 3, '?'))
+        print_note(out,
+                   "- ?: other processes, a quota or heat took a part of the job's cores during "
+                   "some runs; their warnings[] say how much.");
 }
 
 static void print_warnings(const json_t *document, FILE *out)

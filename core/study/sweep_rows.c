@@ -327,7 +327,7 @@ static json_t *row_to_json(const struct dpb_sweep *sweep, size_t cell, double sa
                   "runs", (json_int_t)runs->n_ok,                                                //
                   "failed_runs", (json_int_t)runs->n_failed);
     json_t *numbers = json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b}",          //
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:b}",     //
         "samples_per_s", rate_to_json(runs),                                               //
         "step_ns", dpb_json_real(spread_over(runs, step_of_run).median),                   //
         "comm_exposed_share", dpb_json_real(spread_over(runs, exposed_of_run).median),     //
@@ -341,6 +341,7 @@ static json_t *row_to_json(const struct dpb_sweep *sweep, size_t cell, double sa
         "verified", verified(runs),                                                        //
         "proved", proved(runs),                                                            //
         "oversubscribed", any_true(runs, "world.oversubscribed", true),                    //
+        "disturbed", any_true(runs, "load.disturbed", true),                               //
         "steady", runs->n_ok > 0 && (!gated || !any_true(runs, "timing.steady", false)));
     json_object_update(row, numbers);
     json_decref(numbers);

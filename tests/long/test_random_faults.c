@@ -6,12 +6,14 @@
  * repeats it.
  */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -100,6 +102,35 @@ static bool run_one(unsigned *seed)
     return failed;
 }
 
+/* SIGINT or SIGTERM at any time from the first rank on. */
+static void interrupt_one(unsigned *seed)
+{
+    const struct {
+        const char *settings;
+        int number, exit_code;
+    } kinds[] = {{"comm.name=shm", SIGINT, 130}, {"comm.name=ps_cpu run.servers=1", SIGTERM, 143}},
+      *kind = &PICK(kinds);
+    struct started started;
+    struct command command;
+    struct traces before;
+    pid_t pids[1];
+    traces_take(&before, ".");
+    faults_start_long(&started, kind->settings);
+    faults_await_ranks(&started, pids, 1);
+    unsigned delay_us = (unsigned)rand_r(seed) % 300000;
+    usleep(delay_us);
+    double sent_s = now_s();
+    kill(started.pid, kind->number);
+    command_finish(&started, &command, sent_s - started.began_s + 2 * most_s);
+    if (command.exit_code != kind->exit_code || now_s() - sent_s > most_s ||
+        strcmp(json_text_at(command.json, "status"), "interrupted") != 0)
+        fail_msg("%s, signal %d after %u us: exit %d after %.1f s\n%s", kind->settings,
+                 kind->number, delay_us, command.exit_code, now_s() - sent_s, command.err);
+    traces_expect_none(&before, kind->settings, 0.5);
+    traces_free(&before);
+    command_free(&command);
+}
+
 static unsigned number_of(const char *variable, unsigned otherwise)
 {
     const char *text = getenv(variable);
@@ -120,8 +151,17 @@ static void test_random_faults(void **state)
     assert_true(n_failed * 2 > n);
 }
 
+static void test_random_interrupts(void **state)
+{
+    unsigned n = number_of("DPB_FAULTS", 200) / 5, seed = number_of("DPB_FAULTS_SEED", 6);
+    (void)state;
+    for (unsigned i = 0; i < n; i++)
+        interrupt_one(&seed);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_faults)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_faults),
+                                       cmocka_unit_test(test_random_interrupts)};
     return cmocka_run_group_tests(tests, faults_setup, sandbox_teardown);
 }

@@ -132,6 +132,10 @@ static const char *code_of(const struct dpb_load *load)
     static char code[64];
     json_t *warnings = json_array();
     dpb_load_warn(load, warnings);
+    json_t *json = dpb_load_to_json(load);
+    assert_true(json_is_true(json_object_get(json, "disturbed")) ==
+                (json_array_size(warnings) > 0));
+    json_decref(json);
     snprintf(code, sizeof code, "%s",
              json_array_size(warnings) > 1
                  ? "many"

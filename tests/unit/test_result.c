@@ -375,6 +375,7 @@ static void document_has_every_name(void **state)
         "verification.exchange",
         "verification.replicas",
         "machine",
+        "load",
         "versions.dpbench",
         "versions.compiler",
         "versions.kernel",
@@ -423,6 +424,31 @@ static void not_finite_is_null_and_warned_of(void **state)
     assert_true(json_is_real(json_array_get(loss, 2)));
     assert_true(has_warning(document, "not_finite"));
     json_decref(document);
+}
+
+static void unquiet_run_says_so(void **state)
+{
+    static const char *const codes[] = {"not_steady", "drift", "busy_machine", "throttled"};
+    struct bench *bench = *state;
+    json_t *document;
+    for (int unquiet = 0; unquiet < 2; unquiet++) {
+        for (uint32_t rank = 0; rank < 2 && unquiet; rank++) {
+            struct dpb_journal *journal = journal_of(bench, rank);
+            journal->gated = true;
+            journal->steady = false;
+            for (uint64_t k = 0; k < journal->n_records; k++)
+                journal->records[k].step_ns += (int64_t)k * MS;
+        }
+        if (unquiet)
+            journal_of(bench, 0)->load = (struct dpb_load){
+                .known = true, .seconds = 10, .cpus = 2, .others_share = 0.5, .throttled = 3};
+        document = dpb_result_make(&bench->experiment, bench->board, DPB_OK, NULL);
+        for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+            if (has_warning(document, codes[i]) != (unquiet == 1))
+                fail_msg("%s: %d", codes[i], unquiet);
+        assert_true(json_is_true(dpb_json_at(document, "load.disturbed")) == (unquiet == 1));
+        json_decref(document);
+    }
 }
 
 static void untimed_run_says_so_once(void **state)
@@ -632,6 +658,7 @@ int main(void)
                                         bench_destroy),
         cmocka_unit_test_setup_teardown(untimed_run_says_so_once, bench_create, bench_destroy),
         cmocka_unit_test_setup_teardown(statuses_are_named, bench_create, bench_destroy),
+        cmocka_unit_test_setup_teardown(unquiet_run_says_so, bench_create, bench_destroy),
         cmocka_unit_test_setup_teardown(warnings_are_counted_once, bench_create, bench_destroy),
         cmocka_unit_test_setup_teardown(table_closes_with_the_rate, bench_create, bench_destroy),
         cmocka_unit_test_setup_teardown(never_over_another_runs_file, place_create, place_destroy),
