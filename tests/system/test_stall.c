@@ -157,6 +157,33 @@ static void test_suspended(void **state)
     command_free(&command);
 }
 
+/* One that hangs anyway: the time for which it was suspended is no stall. */
+static void test_suspension_is_no_stall(void **state)
+{
+    struct started started;
+    struct command command;
+    pid_t pids[2];
+    (void)state;
+    faults_start_long(&started, FAULTS_COMM "comm.fault=hang comm.hook=bind run.timeout_s=20 "
+                                            "run.stall_warning_s=1.5");
+    faults_await_ranks(&started, pids, 2);
+    usleep(300000);
+    kill(started.pid, SIGTSTP);
+    await_state(started.pid, 'T');
+    usleep(1500000);
+    kill(started.pid, SIGCONT);
+    await_state(pids[0], 'S');
+    usleep(300000); /* it looks four times a second */
+    kill(started.pid, SIGINT);
+    usleep(20000);
+    kill(started.pid, SIGINT);
+    command_finish(&started, &command, deadline_s);
+    assert_int_equal(command.exit_code, 130);
+    assert_non_null(warning_of(&command, "suspended"));
+    assert_null(warning_of(&command, "stall"));
+    command_free(&command);
+}
+
 /* Killed while it stands still: nothing of it is left. */
 static void test_killed_while_suspended(void **state)
 {
@@ -264,6 +291,7 @@ int main(void)
         cmocka_unit_test(test_work_is_no_stall),
         cmocka_unit_test(test_suspended),
         cmocka_unit_test(test_killed_while_suspended),
+        cmocka_unit_test(test_suspension_is_no_stall),
         cmocka_unit_test(test_nan),
         cmocka_unit_test(test_busy_machine),
     };
