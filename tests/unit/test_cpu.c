@@ -86,6 +86,59 @@ static void test_odd(void **unused)
     check_subject(&subject, OPS);
 }
 
+/* VGG's first layer: sums of 802,816 terms, which most have one sign. */
+static dpb_status build_large(const void *options, const struct dpb_graph_ops *g,
+                              struct dpb_graph_builder *b, uint32_t nclass)
+{
+    (void)options;
+    const struct dpb_conv_args conv = {.channels = 17, .kernel_h = 3, .bias = true};
+    uint32_t x = g->relu(b, "relu", g->conv(b, "conv", g->input(b), &conv));
+    x = g->global_mean(b, "mean", x);
+    g->softmax_loss(b, "loss", g->dense(b, "fc", x, nclass, true));
+    return DPB_OK;
+}
+
+static void describe_large(const void *options, struct dpb_model_info *info)
+{
+    (void)options;
+    *info = (struct dpb_model_info){.input = {3, 224, 224}, .nclass = 10, .batch = 16};
+}
+
+static const struct dpb_model_ops large_ops = {.describe = describe_large, .build = build_large};
+static const struct dpb_plugin large = {.name = "large", .ops = &large_ops};
+
+/* The same code where nothing is round: a window off the image on one side, full and partial
+ * vectors of channels, taps that are no multiple of three. */
+static dpb_status build_uneven(const void *options, const struct dpb_graph_ops *g,
+                               struct dpb_graph_builder *b, uint32_t nclass)
+{
+    (void)options;
+    const struct dpb_conv_args conv = {
+        .channels = 70, .kernel_h = 2, .kernel_w = 5, .padding = DPB_PAD_EXPLICIT, .before = 1};
+    uint32_t x = g->max_pool(b, "pool", g->conv(b, "conv", g->input(b), &conv),
+                             &(struct dpb_pool_args){.kernel = 5, .stride = 5});
+    g->softmax_loss(b, "loss", g->dense(b, "fc", x, nclass, true));
+    return DPB_OK;
+}
+
+static void describe_uneven(const void *options, struct dpb_model_info *info)
+{
+    (void)options;
+    *info = (struct dpb_model_info){.input = {2, 64, 70}, .nclass = 10, .batch = 4};
+}
+
+static const struct dpb_model_ops uneven_ops = {.describe = describe_uneven, .build = build_uneven};
+static const struct dpb_plugin uneven = {.name = "uneven", .ops = &uneven_ops};
+
+static void test_large_images(void **unused)
+{
+    (void)unused;
+    check_subject(&(struct subject){"uneven", NULL, 0, 4, DPB_FP32, DPB_HWC, &uneven},
+                  OPS | REPEAT);
+    check_in(DPB_PRECISION_FP32,
+             &(struct subject){"large", NULL, 0, 16, DPB_UINT8, DPB_CHW, &large}, OPS);
+}
+
 /* A program compiled without training: less memory, the same numbers, and no backward. */
 static void test_forward_only(void **unused)
 {
@@ -151,8 +204,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tiny),         cmocka_unit_test(test_odd),
-        cmocka_unit_test(test_forward_only), cmocka_unit_test(test_ties),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_large_images), cmocka_unit_test(test_forward_only),
+        cmocka_unit_test(test_ties),         cmocka_unit_test(test_refusals),
     };
     /* Tests share the cores with others: threads that spin for one another would wait for long. */
     setenv("OMP_WAIT_POLICY", "passive", 1);

@@ -351,6 +351,13 @@ void cpu_use_gradient(struct program *p, const struct gradient_plan *plan,
                       const struct tensor *output);
 struct gradient cpu_gradient(const struct program *p, const struct step *step, enum mask mask);
 
+/* ---- image_conv.c: a convolution of the images themselves ---------------------------------- */
+
+bool cpu_reads_images(const struct program *p, const struct dpb_node *node);
+/* Appends the step that computes its weights' gradient. */
+dpb_status cpu_image_weights(struct program *p, const struct dpb_node *node,
+                             const_dnnl_memory_desc_t canonical);
+
 /* ---- loss.c -------------------------------------------------------------------------------- */
 
 void cpu_loss_outcome(const struct program *p, uint32_t valid, struct dpb_outcome *outcome);

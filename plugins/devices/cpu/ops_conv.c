@@ -99,7 +99,7 @@ static dpb_status multiply_weights(struct program *p, const struct dpb_node *nod
     return DPB_OK;
 }
 
-static dpb_status backward_weights(struct program *p, const struct dpb_node *node,
+static dpb_status convolve_weights(struct program *p, const struct dpb_node *node,
                                    const struct conv *c)
 {
     const char *what = "backward weights";
@@ -122,6 +122,14 @@ static dpb_status backward_weights(struct program *p, const struct dpb_node *nod
                           {DNNL_ARG_DIFF_DST, plan->gradient}, {DNNL_ARG_DIFF_WEIGHTS, diff})));
     cpu_count_macs(p, node);
     return cpu_unpack_gradient(p, node->weight, c->canonical, diff);
+}
+
+static dpb_status backward_weights(struct program *p, const struct dpb_node *node,
+                                   const struct conv *c)
+{
+    if (cpu_reads_images(p, node))
+        return cpu_image_weights(p, node, c->canonical);
+    return is_matrix_product(node) ? multiply_weights(p, node) : convolve_weights(p, node, c);
 }
 
 static void sum_bias(const struct program *p, const struct step *step)
@@ -152,7 +160,7 @@ dpb_status cpu_conv_backward(struct program *p, const struct dpb_node *node)
     const char *what = "backward data";
     struct conv c;
     DPB_TRY(describe(p, node, &c));
-    DPB_TRY(is_matrix_product(node) ? multiply_weights(p, node) : backward_weights(p, node, &c));
+    DPB_TRY(backward_weights(p, node, &c));
     if (node->bias != DPB_NONE && !cpu_plan(p, node)->into) /* else the ReLU's pass has done it */
         DPB_TRY(backward_bias(p, node));
     struct tensor *diff_src, *weights;
