@@ -17,9 +17,11 @@ import compare  # noqa: E402
 
 PART = """
 import os, sys
-from compare import Program, Row
+from compare import LESS, POINTS, Best, Bound, Efficiency, Program, Row
 
-def program(name, *rates, code=0, text=None, needs=None):
+RATE = "a.0.rate"
+
+def program(name, *rates, code=0, text=None, needs=None, **more):
     \"\"\"Prints its rates one a call, and notes each call in the file `calls`.\"\"\"
     script = (
         "import sys, json\\n"
@@ -31,7 +33,8 @@ def program(name, *rates, code=0, text=None, needs=None):
         "print(text if text is not None else json.dumps("
         "{'a': [{'rate': rates[(n - 1) % len(rates)]}], 'v': {'thing': '1.2'}}))\\n"
         f"sys.exit({code})\\n")
-    return Program(name, [sys.executable, "-ISc", script], "a.0.rate", "v", needs or {})
+    more = {"rate": RATE, "versions": "v", **more}
+    return Program(name, [sys.executable, "-ISc", script], needs=needs or {}, **more)
 
 def rows(context):
     return [ROWS]
@@ -75,10 +78,8 @@ class Statistics(unittest.TestCase):
         self.assertAlmostEqual(compare.quantile([1, 2, 3, 4, 5], 0.9), 4.6)
         self.assertEqual(compare.quantile([7], 0.9), 7)
 
-    def test_ratio_is_that_of_each_round(self):
-        """A machine that slows down to a third does not move it."""
-        ratio = compare.ratio_of([90, 30, 60], [100, 40, 60])
-        self.assertEqual(ratio["values"], [0.9, 0.75, 1.0])
+    def test_summary(self):
+        ratio = compare.summary_of([0.9, 0.75, 1.0])
         self.assertEqual(ratio["median"], 0.9)
         self.assertAlmostEqual(ratio["p10"], 0.78)
         self.assertAlmostEqual(ratio["p90"], 0.98)
@@ -91,6 +92,7 @@ class Statistics(unittest.TestCase):
 
 class Driver(Sandbox):
     def test_turns_and_document(self):
+        """A ratio is that of a round: a machine that slows down to a third does not move it."""
         code, text, document = self.bench(
             "Row('first', 'things/s', program('a', 90, 30, 60), program('b', 100, 40, 60), 0.95),"
             "Row('second', 'things/s', program('c', 5), program('d', 4), 1.2),"
@@ -104,12 +106,88 @@ class Driver(Sandbox):
         self.assertEqual(first["part"], "part")
         self.assertEqual(first["ours"]["rates"], [90, 30, 60])
         self.assertEqual(first["peer"]["rates"], [100, 40, 60])
-        self.assertEqual(first["peer"]["versions"], {"thing": "1.2"})
+        self.assertEqual(first["peer"]["programs"][0]["versions"], {"thing": "1.2"})
+        self.assertEqual(first["ratio"]["values"], [0.9, 0.75, 1.0])
         self.assertEqual(first["ratio"]["median"], 0.9)
         self.assertGreater(document["machine"]["cores"], 0)
         self.assertRegex(text, r"first +60\.0 +60\.0 +0\.90 +0\.78 \.\. 0\.98 +>= 0\.95 +missed\n")
-        self.assertRegex(text, r"second +5\.0 +4\.0 +1\.25 +1\.25 \.\. 1\.25 +>= 1\.20 +met\n")
+        self.assertRegex(text, r"second +5\.00 +4\.00 +1\.25 +1\.25 \.\. 1\.25 +>= 1\.20 +met\n")
         self.assertIn("peers: thing 1.2\n", text)
+
+    def test_best_of_several_ways(self):
+        """All are run, each round has its own best; of times and bytes it is the least."""
+        ways = "Best('b', [program('b1', 4, 2), program('b2', 1, 8)])"
+        code, text, document = self.bench(
+            f"Row('rate', 'x/s', program('a', 8), {ways}, 1.5),"
+            f"Row('time', 's', program('c', 8), {ways}, 1.0, by=LESS)", rounds=2)
+        self.assertEqual(code, 0, text)
+        self.assertEqual(self.calls(), ["a", "b1", "b2"] * 2 + ["c", "b1", "b2"] * 2)
+        rate, time = document["rows"]
+        self.assertEqual(rate["peer"]["rates"], [4, 8])
+        self.assertEqual([way["rates"] for way in rate["peer"]["programs"]], [[4, 2], [1, 8]])
+        self.assertEqual(rate["ratio"]["values"], [2, 1])
+        self.assertEqual(time["peer"]["rates"], [1, 2])
+        self.assertEqual(time["ratio"]["values"], [1 / 8, 2 / 8])
+        self.assertEqual([rate["verdict"], time["verdict"]], ["met", "missed"])
+
+    def test_best_lacks_a_way(self):
+        _, text, document = self.bench(
+            "Row('x', 'x/s', program('a', 1), Best('b', [program('b1', 1),"
+            "    program('b2', 1, needs={'/no/such': 'get it'})]))")
+        self.assertEqual(document["rows"][0]["verdict"], "missing")
+        self.assertRegex(text, r"x +missing: b2: /no/such is not there; get it\n")
+
+    def test_efficiencies_in_points(self):
+        side = "Efficiency('{0}', program('{0}2', {1}), program('{0}1', {2}), 2)"
+        code, text, document = self.bench(
+            f"Row('met', '%', {side.format('a', 19, 10)}, {side.format('b', 9, 5)}, 5, by=POINTS),"
+            f"Row('not', '%', {side.format('c', 9, 5)}, {side.format('d', 9, 5)}, 5, by=POINTS)",
+            rounds=1)
+        self.assertEqual(code, 0, text)
+        self.assertEqual(self.calls(), ["a1", "a2", "b1", "b2", "c1", "c2", "d1", "d2"])
+        row = document["rows"][0]
+        self.assertEqual([row["ours"]["rates"], row["peer"]["rates"]], [[95], [90]])
+        self.assertEqual([row["ratio"], row["difference"]["values"]], [None, [5]])
+        self.assertRegex(text, r"met +95\.0 +90\.0 +\+5\.0 +\+5\.0 \.\. \+5\.0 +>= \+5\.0 +met\n")
+        self.assertEqual(document["rows"][1]["verdict"], "missed")
+
+    def test_bound(self):
+        code, text, document = self.bench(
+            "Row('rate', 'x/s', program('a', 8), Bound('4 x/s', 4), 1.0),"
+            "Row('time', 's', program('b', 1, rate='wall_s'), Bound('1 h', 3600), 1.0, by=LESS)",
+            rounds=1)
+        self.assertEqual(code, 0, text)
+        self.assertEqual(document["rows"][0]["ratio"]["values"], [2])
+        self.assertEqual(document["rows"][0]["peer"]["programs"], [])
+        self.assertEqual(document["rows"][1]["verdict"], "met")
+        self.assertGreater(document["rows"][1]["ours"]["rates"][0], 0)
+
+    def test_rows_that_take_turns_together(self):
+        """What they share runs once a round, other figures of one run included; one of them that
+        breaks does not stop the others; of long programs there are fewer rounds."""
+        code, text, document = self.bench(
+            "[Row('first', 'x/s', program('a', 8, 16), program('b', 4)),"
+            " Row('other', 'x', program('a', 8, 16, rate='v.thing'), program('b', 4)),"
+            " Row('third', 'x/s', program('b', 4), program('c', 1, code=1)),"
+            " Row('once', 'x/s', program('a', 8, 16), program('d', 2), rounds=1)]", rounds=2)
+        self.assertEqual(code, 1, text)
+        self.assertEqual(self.calls(), ["a", "b", "c", "d", "a", "b"])
+        rows = document["rows"]
+        self.assertEqual([row["verdict"] for row in rows], ["no goal"] * 2 + ["broken", "no goal"])
+        self.assertEqual(rows[0]["ratio"]["values"], [2, 4])
+        self.assertEqual(rows[1]["ratio"]["values"], [0.3, 0.3])
+        self.assertEqual(rows[3]["ratio"]["values"], [4])
+
+    def test_work_has_to_be_the_same(self):
+        code, text, document = self.bench(
+            "Row('alike', 'x/s', program('a', 8, same=RATE), program('b', 8, same=RATE)),"
+            "Row('other', 'x/s', program('c', 8, same=RATE), program('d', 9, same=RATE)),"
+            "Row('silent', 'x/s', program('e', 8, same='size'), program('f', 9))", rounds=1)
+        self.assertEqual(code, 1, text)
+        self.assertEqual([row["verdict"] for row in document["rows"]],
+                         ["no goal", "broken", "broken"])
+        self.assertRegex(text, r"other +broken: d: a\.0\.rate is 9, that of c 8\n")
+        self.assertRegex(text, r"silent +broken: e: no 'size' in what it prints\n")
 
     def test_missing_peer(self):
         code, text, document = self.bench(

@@ -1,0 +1,74 @@
+"""What workers cost each other: strategies between two one-core workers against no exchange at all and
+against PyTorch's DDP; the loop against the bare device; how soon many workers are ready."""
+
+import os
+
+from compare import LESS, POINTS, Bound, Efficiency, Program, Row
+from programs import dpbench, pytorch
+
+ROUNDS = 3
+SECONDS = 5  # timed, of each program
+BATCH = 16   # of each worker
+
+# What it is called, dpbench's name, least share of the rate of two workers that do not exchange.
+NETWORKS = [("ResNet-50", "resnet50", 0.99), ("VGG-11", "vgg11", 0.97), ("AlexNet", "alexnet", 0.94)]
+ABOVE_DDP = 5  # points
+
+
+def workers(context, n, model, strategy):
+    """n of them with a core each."""
+    return dpbench(context, f"model.name={model}", f"run.batch={BATCH}", "run.precision=bf16",
+                   f"run.seconds={SECONDS}", f"run.workers={n}", "device.threads=1",
+                   f"comm.name={strategy}", name=f"dpbench {strategy}, {n}")
+
+
+def processes(context, n, model):
+    return pytorch(context, "torch_ddp.py", model, BATCH, "bf16", n, SECONDS,
+                   name=f"PyTorch DDP, {n}")
+
+
+def network_rows(context, title, model, share):
+    """They share the runs of shm."""
+    shm, free = workers(context, 2, model, "shm"), workers(context, 2, model, "independent")
+    ours = Efficiency("dpbench shm", shm, workers(context, 1, model, "independent"), 2)
+    peer = Efficiency("PyTorch DDP", processes(context, 2, model), processes(context, 1, model), 2)
+    result = [
+        Row(f"{title}, shm / independent", "images/s", shm, free, share, rounds=ROUNDS),
+        Row(f"{title}, of twice one alone", "%", ours, peer, ABOVE_DDP, by=POINTS, rounds=ROUNDS)]
+    if model == "alexnet":
+        result.append(Row(f"{title}, ps_cpu / shm", "images/s",
+                          workers(context, 2, model, "ps_cpu"), shm, 0.85, rounds=ROUNDS))
+    return result
+
+
+def loop_row(context, title, model, batch, precision, share):
+    """The loop's own time: the same settings, with it and without."""
+    settings = [f"model.name={model}", f"run.batch={batch}", f"run.precision={precision}",
+                f"run.seconds={SECONDS}"]
+    program = os.path.join(context.bench, "device_alone")
+    alone = Program(
+        name="device alone",
+        command=[program, os.path.join(context.here, "training.ini"), *settings],
+        rate="samples_per_s",
+        needs={program: "`make bench` builds it"},
+        environment={"DPBENCH_PLUGIN_PATH": os.path.join(context.build, "plugins")},
+        same="parameters")
+    return Row(f"{title}, the loop / the device alone", "images/s", dpbench(context, *settings),
+               alone, share)
+
+
+def start_row(context):
+    """From the command to its end, with one step of one sample: more than being ready takes."""
+    ours = dpbench(context, "model.name=lenet", "run.workers=8", "device.threads=1",
+                   "comm.name=shm", "run.batch=1", "run.steps=1", "run.warmup_steps=0",
+                   rate="wall_s", name="dpbench, 8 workers")
+    return Row("8 workers start LeNet, a step, and end", "s", ours, Bound("1 s", 1.0), 1.0, by=LESS)
+
+
+def rows(context):
+    result = []
+    if context.cores >= 2:
+        result += [network_rows(context, *network) for network in NETWORKS]
+    return result + [loop_row(context, "ResNet-50 b16", "resnet50", 16, "bf16", 0.99),
+                     loop_row(context, "LeNet b32", "lenet", 32, "fp32", 0.97),
+                     start_row(context)]
