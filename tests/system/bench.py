@@ -31,7 +31,8 @@ def program(name, *rates, code=0, text=None, needs=None, **more):
         f"    n = calls.read().split('\\\\n').count({name!r})\\n"
         f"rates, text = {rates!r}, {text!r}\\n"
         "print(text if text is not None else json.dumps("
-        "{'a': [{'rate': rates[(n - 1) % len(rates)]}], 'v': {'thing': '1.2'}}))\\n"
+        "{'a': [{'rate': rates[(n - 1) % len(rates)]}], 'v': {'thing': '1.2'},"
+        " 'w': {'other': {'built': '3.4', 'loaded': '3.5'}}}))\\n"
         f"sys.exit({code})\\n")
     more = {"rate": RATE, "versions": "v", **more}
     return Program(name, [sys.executable, "-ISc", script], needs=needs or {}, **more)
@@ -169,7 +170,7 @@ class Driver(Sandbox):
             "[Row('first', 'x/s', program('a', 8, 16), program('b', 4)),"
             " Row('other', 'x', program('a', 8, 16, rate='v.thing'), program('b', 4)),"
             " Row('third', 'x/s', program('b', 4), program('c', 1, code=1)),"
-            " Row('once', 'x/s', program('a', 8, 16), program('d', 2), rounds=1)]", rounds=2)
+            " Row('once', 'x/s', program('a', 8, 16), program('d', 2, versions='w'), rounds=1)]", rounds=2)
         self.assertEqual(code, 1, text)
         self.assertEqual(self.calls(), ["a", "b", "c", "d", "a", "b"])
         rows = document["rows"]
@@ -177,6 +178,7 @@ class Driver(Sandbox):
         self.assertEqual(rows[0]["ratio"]["values"], [2, 4])
         self.assertEqual(rows[1]["ratio"]["values"], [0.3, 0.3])
         self.assertEqual(rows[3]["ratio"]["values"], [4])
+        self.assertIn("peers: other 3.5, thing 1.2\n", text)
 
     def test_work_has_to_be_the_same(self):
         code, text, document = self.bench(
