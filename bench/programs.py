@@ -28,7 +28,8 @@ def pytorch(context, script, *arguments, rate="samples_per_s", name="PyTorch", n
         command=[context.python, os.path.join(context.peers, script), *map(str, arguments)],
         rate=rate,
         versions="versions",
-        needs={os.path.join(context.build, "venv", "requirements-peers.txt"): DEPS, **(needs or {})},
+        needs={os.path.join(context.build, "venv", "requirements-peers.txt"): DEPS,
+               **(needs or {})},
         environment={"TORCHINDUCTOR_CACHE_DIR": os.path.abspath(
             os.path.join(context.bench, "inductor"))},
         same="parameters")

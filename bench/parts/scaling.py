@@ -1,5 +1,5 @@
-"""What workers cost each other: strategies between two one-core workers against no exchange at all and
-against PyTorch's DDP; the loop against the bare device; how soon many workers are ready."""
+"""What workers cost each other: strategies between two one-core workers against no exchange at all
+and against PyTorch's DDP; the loop against the bare device; how soon many workers are ready."""
 
 import os
 
@@ -11,7 +11,11 @@ SECONDS = 5  # timed, of each program
 BATCH = 16   # of each worker
 
 # What it is called, dpbench's name, least share of the rate of two workers that do not exchange.
-NETWORKS = [("ResNet-50", "resnet50", 0.99), ("VGG-11", "vgg11", 0.97), ("AlexNet", "alexnet", 0.94)]
+NETWORKS = [
+    ("ResNet-50", "resnet50", 0.99),
+    ("VGG-11", "vgg11", 0.97),
+    ("AlexNet", "alexnet", 0.94),
+]
 ABOVE_DDP = 5  # points
 
 

@@ -6,8 +6,8 @@ from programs import compiler_needs, dpbench, pytorch
 ROUNDS = 3
 SECONDS = 5  # timed, of each program, and three steps at least
 
-# What it is called, dpbench's name, batch, precision, least ratio to PyTorch's rate. Batches: so that
-# a step of PyTorch's takes a few seconds on two cores, and its memory a few GiB.
+# What it is called, dpbench's name, batch, precision, least ratio to PyTorch's rate. Batches: so
+# that a step of PyTorch's takes a few seconds on two cores, and its memory a few GiB.
 NETWORKS = [
     ("ResNet-50", "resnet50", 32, "bf16", 2.5),
     ("ResNet-50", "resnet50", 32, "fp32", 1.4),

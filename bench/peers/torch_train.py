@@ -1,5 +1,5 @@
-"""Training as PyTorch does it best on a CPU: channels_last, autocast to bf16, fused SGD with momentum;
-one process, data in memory, eager or through torch.compile.
+"""Training as PyTorch does it best on a CPU: channels_last, autocast to bf16, fused SGD with
+momentum; one process, data in memory, eager or through torch.compile.
 
     torch_train.py MODEL BATCH fp32|bf16 THREADS SECONDS eager|compiled
 

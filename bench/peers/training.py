@@ -1,8 +1,8 @@
 """What torch_train.py and torch_ddp.py share: dpbench's networks in PyTorch, a training step as
 PyTorch's guides for CPUs recommend it, and its time.
 
-A network has exactly as many parameters as dpbench's of that name (`make bench` compares), shapes of
-every layer and dropout are the same. Data are one batch of random numbers in memory.
+A network has exactly as many parameters as dpbench's of that name (`make bench` compares), shapes
+of every layer and dropout are the same. Data are one batch of random numbers in memory.
 """
 
 import json

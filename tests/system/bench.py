@@ -170,7 +170,8 @@ class Driver(Sandbox):
             "[Row('first', 'x/s', program('a', 8, 16), program('b', 4)),"
             " Row('other', 'x', program('a', 8, 16, rate='v.thing'), program('b', 4)),"
             " Row('third', 'x/s', program('b', 4), program('c', 1, code=1)),"
-            " Row('once', 'x/s', program('a', 8, 16), program('d', 2, versions='w'), rounds=1)]", rounds=2)
+            " Row('once', 'x/s', program('a', 8, 16), program('d', 2, versions='w'), rounds=1)]",
+            rounds=2)
         self.assertEqual(code, 1, text)
         self.assertEqual(self.calls(), ["a", "b", "c", "d", "a", "b"])
         rows = document["rows"]
