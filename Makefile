@@ -4,11 +4,12 @@
 #   make           builds build/dpbench and its plugins, which run from there
 #   make run       deps, build, quickstart
 #   make check     all tests that fit in 10 minutes
+#   make lint      static checks; make fuzz FUZZ_S=60: hostile input; make asan|ubsan|tsan: sanitizers
 #   make install   to PREFIX (/usr/local), under DESTDIR; make uninstall takes it away again
 #
 # Variables: V=1 (show commands), DEPS=no (install nothing), WHEELS=DIR (oneDNN's wheels offline),
 # CPU=auto|yes|no (the oneDNN device), JPEG=auto|yes|no (data image_folder), BUILD=DIR, PREFIX=DIR,
-# DESTDIR=DIR.
+# DESTDIR=DIR, WERROR=-Werror, SANITIZE=FLAGS, HARDEN=FLAGS.
 
 BUILD   ?= build
 CC      ?= gcc
@@ -18,6 +19,7 @@ V       ?= 0
 MAKEFLAGS += --no-print-directory
 Q       := $(if $(filter 1,$(V)),,@)
 SANITIZE ?=
+WERROR  ?=
 # The files included below have rules of their own.
 .DEFAULT_GOAL := all
 
@@ -25,8 +27,12 @@ PKGS    := inih jansson hwloc zlib
 CFLAGS  ?= -O2 -g
 WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
 DEFS    := -D_GNU_SOURCE -DDPB_VERSION='"$(shell cat VERSION)"'
-COMMON  := -std=c11 $(WARN) $(DEFS) -fno-math-errno -MMD -MP $(SANITIZE)
-CORE_CFLAGS   = $(COMMON) -Wconversion -Icore/include -Icore $(shell pkg-config --cflags $(PKGS))
+# What makes mistakes harder to use. Sanitizers have checks of their own in its place.
+HARDEN  ?= $(if $(SANITIZE),,-fstack-protector-strong \
+	$(if $(filter -O1 -O2 -O3 -Os,$(CFLAGS)),-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2))
+HARDEN_LINK ?= -Wl,-z,relro,-z,now
+COMMON  := -std=c11 $(WARN) $(WERROR) $(DEFS) -fno-math-errno -MMD -MP $(HARDEN) $(SANITIZE)
+CORE_CFLAGS   = $(COMMON) -fPIE -Wconversion -Icore/include -Icore $(shell pkg-config --cflags $(PKGS))
 PLUGIN_CFLAGS = $(COMMON) -Icore/include -Iplugins -fPIC -fvisibility=hidden
 CORE_LIBS     = $(shell pkg-config --libs $(PKGS)) -lm -ldl -lpthread
 
@@ -73,7 +79,7 @@ plugins: $(PLUGINS)
 
 $(BUILD)/dpbench: $(MAIN_OBJ) $(BUILD)/libcore.a
 	@echo "  LD    $@"
-	$(Q)$(CC) $(SANITIZE) -o $@ $^ $(CORE_LIBS)
+	$(Q)$(CC) $(SANITIZE) -pie $(HARDEN_LINK) -o $@ $^ $(CORE_LIBS)
 
 $(BUILD)/libcore.a: $(LIB_OBJ)
 	@echo "  AR    $@"
@@ -82,7 +88,7 @@ $(BUILD)/libcore.a: $(LIB_OBJ)
 $(BUILD)/plugins/%.so:
 	@echo "  LD    $@"
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(SANITIZE) -shared -Wl,-z,defs -Wl,-rpath,'$$ORIGIN' -o $@ $(filter %.o,$^) $(LDLIBS) -lm -lpthread
+	$(Q)$(CC) $(SANITIZE) -shared -Wl,-z,defs $(HARDEN_LINK) -Wl,-rpath,'$$ORIGIN' -o $@ $(filter %.o,$^) $(LDLIBS) -lm -lpthread
 
 $(BUILD)/obj/core/%.o: core/%.c
 	@echo "  CC    $<"
@@ -98,6 +104,11 @@ $(BUILD)/obj/plugins/%.o: plugins/%.c
 $(BUILD)/obj/core/base/vec.o $(BUILD)/obj/core/train/optimizer.o: CFLAGS += -O3
 $(BUILD)/obj/plugins/data/image_folder/resize.o: CFLAGS += -O3
 
+# The hot loops are the code that they would be without.
+UNHARDEN := -fno-stack-protector -U_FORTIFY_SOURCE
+$(BUILD)/obj/core/base/vec.o $(BUILD)/obj/core/train/optimizer.o: CORE_CFLAGS += $(UNHARDEN)
+$(BUILD)/obj/plugins/devices/%.o $(BUILD)/obj/plugins/data/image_folder/resize.o: PLUGIN_CFLAGS += $(UNHARDEN)
+
 # Two commands do all the set-up: this is one. A second make looks again at what deps brought.
 run: deps
 	$(Q)$(MAKE) all
@@ -109,7 +120,7 @@ clean:
 help:
 	@sed -n '/^$$/q; s/^# \{0,1\}//p' Makefile
 	@echo "Targets: all run deps install uninstall check check-unit check-NAME check-install check-long" \
-		"mutants asan ubsan bench bench-deps clean"
+		"mutants asan ubsan tsan fuzz fuzz-seeds lint bench bench-deps clean"
 
 include $(filter-out mk/onednn.mk mk/jpeg.mk,$(sort $(wildcard mk/*.mk)))
 

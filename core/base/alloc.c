@@ -10,7 +10,12 @@
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
 
 /* Address sanitizer sees past the end of the heap's memory, not of a mapping. */
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__has_feature)
+#define HAS_FEATURE(name) __has_feature(name)
+#else
+#define HAS_FEATURE(name) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || HAS_FEATURE(address_sanitizer)
 #define MAPPED_FROM_BYTES ((size_t)1 << 36)
 #else
 #define MAPPED_FROM_BYTES HUGE_PAGE_BYTES

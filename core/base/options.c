@@ -68,7 +68,7 @@ static dpb_parsed parse_value(const struct dpb_option *row, const char *text, bo
     case DPB_OPT_CHOICE:
         return parse_choice(row->choices, text, &value->choice);
     }
-    assert(!"option type");
+    assert(false); /* no such type: dpb_plugin_check refuses it */
     return DPB_PARSED_MALFORMED;
 }
 
@@ -87,14 +87,19 @@ static bool in_range(const struct dpb_option *row, const union value *value)
     return !(row->min < row->max) || (number >= row->min && number <= row->max);
 }
 
-static void store_value(const struct dpb_option *row, const union value *value, void *values)
+size_t dpb_option_bytes(dpb_option_type type)
 {
     static const size_t size[] = {
         [DPB_OPT_BOOL] = sizeof(bool),    [DPB_OPT_INT] = sizeof(int64_t),
         [DPB_OPT_REAL] = sizeof(double),  [DPB_OPT_SIZE] = sizeof(uint64_t),
         [DPB_OPT_TIME] = sizeof(int64_t), [DPB_OPT_STRING] = sizeof(const char *),
         [DPB_OPT_CHOICE] = sizeof(int)};
-    memcpy((char *)values + row->offset, value, size[row->type]);
+    return (size_t)type < sizeof size / sizeof size[0] ? size[type] : 0;
+}
+
+static void store_value(const struct dpb_option *row, const union value *value, void *values)
+{
+    memcpy((char *)values + row->offset, value, dpb_option_bytes(row->type));
 }
 
 /* ---- value to text ------------------------------------------------------------------------- */

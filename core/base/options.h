@@ -40,6 +40,9 @@ json_t *dpb_options_effective(const struct dpb_option_table *tables, size_t n_ta
 /* The rows of a table as help text: name, type or choices, default, range, help. */
 void dpb_options_print(const char *section, const struct dpb_option *rows, FILE *out);
 
+/* Of the member that a row of this type fills; 0: no such type. */
+size_t dpb_option_bytes(dpb_option_type type);
+
 /* Parsing of one value, as the tables do it; false (and nothing written) when it is malformed. */
 bool dpb_parse_size(const char *text, uint64_t *bytes);
 bool dpb_parse_time(const char *text, const char *bare_unit, int64_t *ns);

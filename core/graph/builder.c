@@ -180,7 +180,8 @@ static bool append_weights(struct dpb_graph_builder *builder, uint32_t n_dims, c
     if (!weight)
         return false;
     weight->decays = true;
-    weight->init_stddev = sqrt(2.0 / (double)(weight->n_elements / dims[0])); /* He: 2 / fan-in */
+    uint64_t fan_in = weight->n_elements / dims[0];
+    weight->init_stddev = sqrt(2.0 / (double)fan_in); /* He */
     builder->nodes[graph->n_nodes - 1].weight = graph->n_tensors - 1;
     if (bias) {
         if (!append_tensor(builder, "bias", 1, dims))

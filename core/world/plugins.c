@@ -21,7 +21,7 @@
 
 const char *const dpb_plugin_kind_name[DPB_PLUGIN_KINDS] = {"model", "data", "device", "comm"};
 
-enum { MAX_DIRECTORIES = 32, MAX_CHAIN = 256, REASON_BYTES = 1024, MESSAGE_BYTES = 4096 };
+enum { MAX_DIRECTORIES = 32, MESSAGE_BYTES = 4096 };
 
 /* A shared object and what came of loading it: a chain of plugins or the reason against it. */
 struct object {
@@ -35,124 +35,6 @@ struct object {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct object *objects; /* all that this process has loaded, the lock held */
-
-/* ---- the checks ---------------------------------------------------------------------------- */
-
-struct hook {
-    const char *name;
-    size_t offset;
-};
-
-#define HOOK(OPS, NAME) #NAME, offsetof(struct OPS, NAME)
-
-/* clang-format off */
-static const struct hook model_hooks[] = {
-    {HOOK(dpb_model_ops, describe)}, {HOOK(dpb_model_ops, build)}, {NULL, 0}};
-static const struct hook data_hooks[] = {
-    {HOOK(dpb_data_ops, open)}, {HOOK(dpb_data_ops, fetch)}, {HOOK(dpb_data_ops, close)},
-    {NULL, 0}};
-static const struct hook device_hooks[] = {
-    {HOOK(dpb_device_ops, open)},     {HOOK(dpb_device_ops, memory_needed)},
-    {HOOK(dpb_device_ops, compile)},  {HOOK(dpb_device_ops, forward)},
-    {HOOK(dpb_device_ops, backward)}, {HOOK(dpb_device_ops, inspect)},
-    {HOOK(dpb_device_ops, release)},  {HOOK(dpb_device_ops, close)},
-    {NULL, 0}};
-static const struct hook comm_hooks[] = {
-    {HOOK(dpb_comm_ops, open)},    {HOOK(dpb_comm_ops, plan)},     {HOOK(dpb_comm_ops, bind)},
-    {HOOK(dpb_comm_ops, load)},    {HOOK(dpb_comm_ops, begin)},    {HOOK(dpb_comm_ops, ready)},
-    {HOOK(dpb_comm_ops, progress)}, {HOOK(dpb_comm_ops, end)},     {HOOK(dpb_comm_ops, publish)},
-    {HOOK(dpb_comm_ops, close)},   {NULL, 0}};
-/* clang-format on */
-
-static const struct {
-    const struct hook *hooks;
-    size_t ops_size;
-} kinds[DPB_PLUGIN_KINDS] = {
-    [DPB_PLUGIN_MODEL] = {model_hooks, sizeof(struct dpb_model_ops)},
-    [DPB_PLUGIN_DATA] = {data_hooks, sizeof(struct dpb_data_ops)},
-    [DPB_PLUGIN_DEVICE] = {device_hooks, sizeof(struct dpb_device_ops)},
-    [DPB_PLUGIN_COMM] = {comm_hooks, sizeof(struct dpb_comm_ops)},
-};
-
-static bool is_set(const void *ops, size_t offset)
-{
-    void (*hook)(void);
-    memcpy(&hook, (const char *)ops + offset, sizeof hook);
-    return hook != NULL;
-}
-
-static bool valid_name(const char *name)
-{
-    return name != NULL && name[0] != '\0' &&
-           strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") == strlen(name);
-}
-
-static const char *kind_text(uint32_t kind)
-{
-    return kind < DPB_PLUGIN_KINDS ? dpb_plugin_kind_name[kind] : "unknown";
-}
-
-/* What speaks against the frozen prefix, in this order: a later field means what it says only if
- * all fields before it do. */
-static bool check_prefix(const struct dpb_plugin *plugin, dpb_plugin_kind kind, char *reason)
-{
-    const char *rebuild = "rebuild the plugin with this dpbench's headers";
-    if (plugin->magic != DPB_PLUGIN_MAGIC)
-        snprintf(reason, REASON_BYTES, "magic is 0x%llx, not 0x%llx: this is no dpbench plugin",
-                 (unsigned long long)plugin->magic, (unsigned long long)DPB_PLUGIN_MAGIC);
-    else if (plugin->struct_size != sizeof *plugin)
-        snprintf(reason, REASON_BYTES, "struct_size is %u, here it is %zu: %s", plugin->struct_size,
-                 sizeof *plugin, rebuild);
-    else if (plugin->abi_major != DPB_ABI_MAJOR)
-        snprintf(reason, REASON_BYTES, "abi_major is %u, here it is %u: %s", plugin->abi_major,
-                 (unsigned)DPB_ABI_MAJOR, rebuild);
-    else if (plugin->kind != (uint32_t)kind)
-        snprintf(reason, REASON_BYTES,
-                 "kind is %u (%s), by its file name it should be %u (%s): name it %s_NAME.so",
-                 plugin->kind, kind_text(plugin->kind), (unsigned)kind, kind_text(kind),
-                 kind_text(plugin->kind));
-    else if (plugin->ops_size != kinds[kind].ops_size)
-        snprintf(reason, REASON_BYTES, "ops_size is %u, here it is %zu: %s", plugin->ops_size,
-                 kinds[kind].ops_size, rebuild);
-    else
-        return true;
-    return false;
-}
-
-static bool check_plugin(const struct dpb_plugin *plugin, dpb_plugin_kind kind, char *reason)
-{
-    if (!check_prefix(plugin, kind, reason))
-        return false;
-    if (!valid_name(plugin->name)) {
-        snprintf(reason, REASON_BYTES, "name is '%s', it should match [a-z0-9_]+",
-                 plugin->name != NULL ? plugin->name : "(NULL)");
-        return false;
-    }
-    if (plugin->version == NULL || plugin->summary == NULL) {
-        snprintf(reason, REASON_BYTES, "%s of '%s' is NULL: set it",
-                 plugin->version == NULL ? "version" : "summary", plugin->name);
-        return false;
-    }
-    if (plugin->ops == NULL) {
-        snprintf(reason, REASON_BYTES, "ops of '%s' is NULL: set it", plugin->name);
-        return false;
-    }
-    for (const struct hook *hook = kinds[kind].hooks; hook->name != NULL; hook++) {
-        if (!is_set(plugin->ops, hook->offset)) {
-            snprintf(reason, REASON_BYTES, "hook %s of '%s' is missing (NULL): every %s sets it",
-                     hook->name, plugin->name, dpb_plugin_kind_name[kind]);
-            return false;
-        }
-    }
-    if (kind == DPB_PLUGIN_COMM && (plugin->capabilities & DPB_COMM_SERVERS) != 0 &&
-        !is_set(plugin->ops, offsetof(struct dpb_comm_ops, serve))) {
-        snprintf(reason, REASON_BYTES,
-                 "hook serve of '%s' is missing (NULL), its capabilities have DPB_COMM_SERVERS",
-                 plugin->name);
-        return false;
-    }
-    return true;
-}
 
 /* ---- loading ------------------------------------------------------------------------------- */
 
@@ -171,7 +53,7 @@ static dpb_status entry_fail(dpb_status status, const char *format, ...)
     if (entering == NULL) {
         dpb_failv(status, format, arguments);
     } else if (entering->reason == NULL) {
-        char text[REASON_BYTES];
+        char text[DPB_REASON_BYTES];
         vsnprintf(text, sizeof text, format, arguments);
         entering->reason = strdup(text);
         entering->status = status;
@@ -214,17 +96,10 @@ static void load_object(struct object *object, const struct dpb_host *host)
             refuse(object, "its entry returned NULL and gave no reason");
         return;
     }
-    char reason[REASON_BYTES];
-    uint32_t n = 0;
-    for (const struct dpb_plugin *p = first; p != NULL; p = p->next) {
-        if (!check_plugin(p, object->kind, reason)) {
-            refuse(object, reason);
-            return;
-        }
-        if (++n > MAX_CHAIN) {
-            refuse(object, "`next` leads through more than 256 plugins: does it form a circle?");
-            return;
-        }
+    char reason[DPB_REASON_BYTES];
+    if (!dpb_plugin_check(first, object->kind, reason)) {
+        refuse(object, reason);
+        return;
     }
     object->first = first;
 }
@@ -364,7 +239,7 @@ struct lookup {
     const struct dpb_plugin *found;
     char tried[MESSAGE_BYTES];
     size_t used;
-    const char *names[MAX_CHAIN + 1]; /* of the plugins that were there; ended by NULL */
+    const char *names[DPB_PLUGIN_CHAIN + 1]; /* of the plugins that were there; ended by NULL */
     size_t n_names;
 };
 
@@ -391,7 +266,7 @@ static bool lookup_visit(void *context, const char *path)
         return true;
     }
     for (const struct dpb_plugin *p = object->first; p != NULL; p = p->next)
-        if (lookup->n_names < MAX_CHAIN)
+        if (lookup->n_names < DPB_PLUGIN_CHAIN)
             lookup->names[lookup->n_names++] = p->name;
     lookup->found = find_in(object, lookup->name);
     return lookup->found == NULL;
@@ -430,7 +305,7 @@ static dpb_status lookup_own_file(struct lookup *lookup, const struct search *se
 dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const char *where,
                            const struct dpb_host *host, const struct dpb_plugin **plugin)
 {
-    if (!valid_name(name))
+    if (!dpb_plugin_name_valid(name))
         return dpb_fail(DPB_USAGE, "%s%s'%s' is no name of a %s plugin: names match [a-z0-9_]+",
                         where != NULL ? where : "", where != NULL ? ": " : "", name,
                         dpb_plugin_kind_name[kind]);
@@ -503,7 +378,7 @@ static bool listing_add(struct listing *listing, const struct dpb_plugin_row *ro
 /* Kept in the list of objects: it has to live as long as the process. */
 static const char *hidden_reason(struct object *object, const struct dpb_plugin_row *by)
 {
-    char text[REASON_BYTES];
+    char text[DPB_REASON_BYTES];
     snprintf(text, sizeof text, "not used: '%s' is found first in %s", by->plugin->name, by->path);
     if (object->reason == NULL)
         object->reason = strdup(text);

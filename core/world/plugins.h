@@ -9,6 +9,15 @@
 /* "model", "data", "device", "comm" */
 extern const char *const dpb_plugin_kind_name[DPB_PLUGIN_KINDS];
 
+enum { DPB_PLUGIN_CHAIN = 256 /* plugins of a shared object */, DPB_REASON_BYTES = 1024 };
+
+/* [a-z0-9_]+ */
+bool dpb_plugin_name_valid(const char *name);
+/* Whether the plugins from `first` on are of `kind`, for this ABI, complete, and their options lie
+ * within their structs; else `reason` names the field. No hook is called. */
+bool dpb_plugin_check(const struct dpb_plugin *first, dpb_plugin_kind kind,
+                      char reason[DPB_REASON_BYTES]);
+
 /*
  * The plugin `name` of a kind: KIND_NAME.so in the directories of DPBENCH_PLUGIN_PATH (colons),
  * then EXE/plugins, then EXE/../lib/dpbench; then, for names that live in another's shared object,

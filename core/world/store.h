@@ -72,8 +72,8 @@ bool dpb_buffer_add_frame(struct dpb_buffer *buffer, const struct dpb_frame *fra
 dpb_frame_state dpb_buffer_frame(const struct dpb_buffer *buffer, struct dpb_frame *frame,
                                  const char **key, const void **value, char why[128]);
 void dpb_buffer_drop_frame(struct dpb_buffer *buffer, const struct dpb_frame *frame);
-/* Without blocking. The bytes moved; 0: the other side has closed; -1: errno, EAGAIN for "later".
- */
+/* Without blocking. The bytes moved; 0: the other side has closed (nothing was to be sent); -1: errno,
+ * EAGAIN for "later". */
 ssize_t dpb_buffer_receive(struct dpb_buffer *buffer, int fd);
 ssize_t dpb_buffer_send(struct dpb_buffer *buffer, int fd);
 

@@ -109,6 +109,8 @@ ssize_t dpb_buffer_receive(struct dpb_buffer *buffer, int fd)
 ssize_t dpb_buffer_send(struct dpb_buffer *buffer, int fd)
 {
     ssize_t n;
+    if (buffer->begin == buffer->end)
+        return 0;
     do
         n = send(fd, buffer->data + buffer->begin, buffer->end - buffer->begin,
                  MSG_DONTWAIT | MSG_NOSIGNAL);

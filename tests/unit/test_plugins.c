@@ -60,6 +60,7 @@ static void test_refusals(void **state)
         {"bad_silent", {"returned NULL", "no reason", ""}},
         {"bad_entry", {"exports no dpb_plugin_entry", "", ""}},
         {"bad_circle", {"circle", "", ""}},
+        {"bad_option", {"option 'behind' of 'bad_option'", "bytes 8 to 16", "options_size = 8"}},
     };
     char path[PATH_MAX + 64], sizes[128];
     (void)state;

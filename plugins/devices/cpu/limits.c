@@ -9,6 +9,7 @@
 #include "cpu.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
+#include <cpuid.h>
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -89,7 +90,10 @@ __attribute__((target("avx512f,avx512vl,avx512bf16"))) static double peak_bf16(s
 static bool may_use_tiles(void)
 {
     enum { REQUEST = 0x1023 /* ARCH_REQ_XCOMP_PERM */, TILE_DATA = 18 };
-    return __builtin_cpu_supports("amx-bf16") && syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
+    enum { LEAF = 7, AMX_BF16 = 1 << 22 /* of edx; clang 14's __builtin_cpu_supports lacks it */ };
+    unsigned a, b, c, d;
+    return __get_cpuid_count(LEAF, 0, &a, &b, &c, &d) && (d & AMX_BF16) != 0 &&
+           syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
 }
 
 __attribute__((target("amx-tile,amx-bf16"))) static double peak_tiles(size_t rounds, float *result)
@@ -110,7 +114,8 @@ __attribute__((target("amx-tile,amx-bf16"))) static double peak_tiles(size_t rou
     _tile_zero(3);
     _tile_zero(6);
     _tile_zero(7);
-    for (size_t i = 0; i < rounds / 16; i++) {
+    size_t turns = rounds / 16;
+    for (size_t i = 0; i < turns; i++) {
         _tile_dpbf16ps(0, 6, 7);
         _tile_dpbf16ps(1, 6, 7);
         _tile_dpbf16ps(2, 6, 7);
@@ -120,7 +125,7 @@ __attribute__((target("amx-tile,amx-bf16"))) static double peak_tiles(size_t rou
     _tile_stored(0, sums, 64);
     _tile_release();
     *result += sums[0];
-    return 2.0 * 4 * 16 * 16 * 32 * (double)(rounds / 16);
+    return 2.0 * 4 * 16 * 16 * 32 * (double)turns;
 }
 #endif
 

@@ -1,0 +1,32 @@
+# Static checks: `make lint` builds all with gcc and with clang, warnings as errors, then clang-tidy
+# (.clang-tidy) and cppcheck (tools/lint/cppcheck.txt) on core and plugins, shellcheck on scripts and
+# a look at the Python. Nothing of it goes into $(BUILD)/dpbench.
+
+# A loop that was not vectorised is slow, not wrong.
+LINT_BUILD  = $(MAKE) all WERROR="-Werror -Wno-error=pass-failed" ONEDNN=$(ONEDNN)
+LINT_SHELL := $(shell grep -lE '^\#!/bin/sh' -r tools bench tests .ci 2>/dev/null) .ci/run
+LINT_PYTHON := $(shell grep -lE '^\#!/usr/bin/env python3' -r tools bench tests 2>/dev/null) \
+	$(wildcard bench/*.py bench/*/*.py tests/*/*.py)
+
+.PHONY: lint lint-deps lint-gcc lint-clang lint-tidy lint-cppcheck lint-scripts
+lint: lint-deps lint-gcc lint-clang lint-tidy lint-cppcheck lint-scripts
+lint-deps:
+	$(Q)tools/packages clang clang-tidy cppcheck shellcheck
+lint-gcc:
+	$(Q)$(LINT_BUILD) BUILD=$(BUILD)/lint/gcc CC=gcc WERROR=-Werror >$(BUILD)/lint.log || { cat $(BUILD)/lint.log; exit 1; }
+	@echo "  LINT  gcc"
+lint-clang:
+	$(Q)$(LINT_BUILD) BUILD=$(BUILD)/lint/clang CC=clang >$(BUILD)/lint.log || { cat $(BUILD)/lint.log; exit 1; }
+	@echo "  LINT  clang"
+lint-tidy: $(BUILD_INFO)
+	$(Q)tools/lint/tidy $(BUILD) $(filter-out $(SKIPPED:%=plugins/%/%),$(wildcard core/*/*.c plugins/*/*.c plugins/*/*/*.c))
+	@echo "  LINT  clang-tidy"
+lint-cppcheck:
+	$(Q)cppcheck -q -j 2 --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 \
+		--suppressions-list=tools/lint/cppcheck.txt --library=tools/lint/jansson.cfg \
+		-D__GNUC__ -Icore/include -Icore -Iplugins core plugins
+	@echo "  LINT  cppcheck"
+lint-scripts:
+	$(Q)shellcheck -S warning -e SC1007 $(sort $(LINT_SHELL))
+	$(Q)PYTHONPYCACHEPREFIX=$(BUILD)/lint/pycache python3 -m py_compile $(sort $(LINT_PYTHON))
+	@echo "  LINT  scripts"

@@ -1,0 +1,81 @@
+/* fuzz_safetensors.c - a checkpoint: every tensor in it, and all of a small network. */
+#include "graph/checkpoint.h"
+#include "graph/graph.h"
+#include "graph/safetensors.h"
+#include "tests/fuzz/fuzz.h"
+
+static dpb_status build_net(const void *options, const struct dpb_graph_ops *g,
+                            struct dpb_graph_builder *b, uint32_t nclass)
+{
+    (void)options;
+    const struct dpb_batch_norm_args bn = {0};
+    uint32_t x = g->batch_norm(b, "bn", g->input(b), &bn);
+    x = g->dense(b, "fc", x, nclass, true);
+    g->softmax_loss(b, "loss", x);
+    return DPB_OK;
+}
+
+static const struct dpb_graph *network(void)
+{
+    static const struct dpb_model_ops net = {.build = build_net};
+    static struct dpb_graph *graph;
+    if (!graph)
+        FUZZ_CHECK(dpb_graph_build("net", &net, NULL, (struct dpb_shape){2, 1, 1}, 2, &graph) ==
+                   DPB_OK);
+    return graph;
+}
+
+static void visit(void *context, const char *name)
+{
+    static const struct {
+        uint32_t n_dims, dims[2];
+    } shapes[] = {{0, {0}}, {1, {2}}, {2, {2, 2}}};
+    const struct dpb_safetensors *file = context;
+    FUZZ_CHECK(dpb_safetensors_has(file, name));
+    for (size_t i = 0; i < 6; i++) {
+        struct dpb_safetensor tensor = {
+            .name = name, .type = i < 3 ? DPB_FP32 : DPB_FP64, .n_dims = shapes[i % 3].n_dims};
+        memcpy(tensor.dims, shapes[i % 3].dims, sizeof shapes[0].dims);
+        size_t elements = i % 3 == 0 ? 1 : i % 3 == 1 ? 2 : 4;
+        tensor.memory = malloc(elements * dpb_dtype_size(tensor.type));
+        FUZZ_CHECK(tensor.memory != NULL);
+        bool fits = dpb_safetensors_check(file, &tensor) == DPB_OK;
+        FUZZ_CHECK((dpb_safetensors_read(file, &tensor) == DPB_OK) == fits);
+        free(tensor.memory);
+    }
+}
+
+static void load(const char *path, dpb_dtype type, const char *optimizer)
+{
+    const struct dpb_graph *graph = network();
+    size_t size = dpb_dtype_size(type);
+    struct dpb_checkpoint checkpoint = {.graph = graph,
+                                        .type = type,
+                                        .weights = malloc(graph->n_elements * size),
+                                        .state = malloc(graph->n_state_elements * size),
+                                        .optimizer = malloc(graph->n_elements * size),
+                                        .optimizer_name = optimizer};
+    struct dpb_progress progress;
+    bool good = dpb_checkpoint_check(path, &checkpoint, &progress) == DPB_OK;
+    FUZZ_CHECK((dpb_checkpoint_load(path, &checkpoint) == DPB_OK) == good);
+    free(checkpoint.weights);
+    free(checkpoint.state);
+    free(checkpoint.optimizer);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct dpb_safetensors *file = NULL;
+    fuzz_begin();
+    const char *path = fuzz_file(data, size);
+    if (dpb_safetensors_open(path, &file) == DPB_OK) {
+        dpb_safetensors_visit(file, visit, file);
+        dpb_safetensors_close(file);
+        load(path, DPB_FP32, "momentum_buffer");
+        load(path, DPB_FP64, NULL);
+    } else {
+        FUZZ_CHECK(file == NULL && dpb_first_error(NULL)[0] != '\0');
+    }
+    fuzz_close();
+    return 0;
+}

@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""Makes the files that fuzzing begins with: small ones that are good, and a few that are nearly so.
+
+    seeds.py DIRECTORY      DIRECTORY/NAME/seed-*, in the form that fuzz_NAME.c says
+"""
+import gzip
+import json
+import os
+import struct
+import sys
+
+MASK = (1 << 64) - 1
+
+
+def part(data):
+    return struct.pack("<H", len(data)) + data
+
+
+# ---- text ----------------------------------------------------------------------------------------
+
+def ini():
+    every = """; a comment\n# another\n[run]\nworkers = 2\nsteps = 100\ntimeout_s = 1.5 min
+results = /tmp/x\nprove = yes\nprecision = fp32\nsteady_drift = 1e-2\n[comm]\nname = shm\nbucket = 4 MiB
+[optimizer]\nkind = sgd\ndecay_at = 1, 2\nmomentum=.9 ; behind\n[model]\nname = resnet20\n"""
+    return {
+        "every": every.encode(),
+        "mark": b"\xef\xbb\xbf[run]\r\n  steps =  7\r\n",
+        "wrong": b"[run]\nstep = 1\n[com]\nbucket = 3 mib\n",
+        "numbers": b"[run]\nsteps = 99999999999999999999\ntimeout_s = 1e300\nsteady_spread = 1e999\n"
+                   b"[comm]\nbucket = 9223372036854775807.5 GiB\n",
+        "utf8": b"[run]\nname = \xc3\xa4\xff\n",
+        "line": b"[run]\nname = " + b"x" * 300 + b"\n",
+    }
+
+
+def sweep():
+    return {
+        "two": b"[run]\nsteps = 10\n[comm]\nname = shm\nbucket = 1 MiB\n[sweep]\ncomm.name = independent, shm\n"
+               b"run.workers = 1, 2, 4\nrepeats = 3\naccuracy = 50\n",
+        "wide": b"[sweep]\nrun.seed = " + b",".join(b"%d" % i for i in range(40)) + b"\nrepeats=1000\n",
+        "wrong": b"[sweep]\ncomm.name = a,,b\nsweep.x = 1\n",
+        "length": b"[sweep]\nrun.steps = 1, 2\nrun.epochs = 1\n",
+    }
+
+
+def result():
+    setting = {"value": "shm", "origin": "x.ini:3"}
+    config = {"comm": {"name": setting, "bucket": {"value": 4194304, "origin": "x.ini:4"}},
+              "run": {"steps": {"value": 100, "origin": "command line"},
+                      "prove": {"value": True, "origin": "x.ini"},
+                      "timeout_s": {"value": 60.5, "origin": "x.ini"},
+                      "seed": {"value": None, "origin": "default"}},
+              "data": {"path": {"value": "some/where", "origin": "x.ini:9"}}}
+    one = {"schema": "dpbench.result/1", "config": config,
+           "invocation": {"directory": "/home/user", "environment": {"OMP_NUM_THREADS": "2"}},
+           "machine": {"cpu": "other", "memory": {"bytes": 1.0, "deep": {"er": [1, 2]}}},
+           "versions": {"dpbench": "0.1"}, "inputs": {}}
+    several = {"schema": "dpbench.sweep/1", "runs": [{}, {"machine": {"cpu": "x"}}],
+               "config": {"sweep": {"comm.name": {"value": "shm, independent", "origin": "x.ini:1"}}}}
+    deep = dict(one, machine={"a" * 120: {"b" * 120: {"c" * 120: 1}}})
+    return {
+        "one": json.dumps(one).encode(),
+        "sweep": json.dumps(several).encode(),
+        "deep": json.dumps(deep).encode(),
+        "types": b'{"schema": "dpbench.result/1", "config": [1], "invocation": 3}',
+        "cut": json.dumps(one).encode()[:150],
+    }
+
+
+# ---- data ----------------------------------------------------------------------------------------
+
+def idx_file(dimensions, content):
+    return bytes([0, 0, 8, len(dimensions)]) + b"".join(struct.pack(">I", d) for d in dimensions) + content
+
+
+def idx():
+    train = [idx_file([3, 2, 2], bytes(range(12))), idx_file([3], bytes([0, 1, 2]))]
+    test = [idx_file([2, 2, 2], bytes(range(8))), idx_file([2], bytes([2, 0]))]
+    files = train + test
+    zipped = [gzip.compress(f, mtime=0) for f in files]
+    flat = [idx_file([3, 2, 2], bytes(12))] + files[1:]
+    huge = [idx_file([0xffffffff] * 3, b"")] + files[1:]
+    members = [gzip.compress(files[0][:7], mtime=0) + gzip.compress(files[0][7:], mtime=0)] + zipped[1:]
+    cut = [zipped[0][:-6]] + files[1:]
+    sets = {"plain": files, "gzip": zipped, "flat": flat, "huge": huge, "members": members, "cut": cut,
+            "zeros": [gzip.compress(bytes(100000), mtime=0)] + files[1:]}
+    return {name: b"".join(map(part, fs)) for name, fs in sets.items()}
+
+
+def cifar10():
+    return {
+        "two": bytes([1, 0, 0, 0, 0, 1, 0]) + bytes([3, 10, 200, 4, 5]),
+        "crops": bytes([2, 1, 0, 0, 3, 1, 1]) + bytes(range(10)),
+        "long": bytes([0x11, 0, 0, 0, 0, 1, 0, 1]),
+        "label": bytes([1, 0, 0, 0, 0, 1, 0, 10]),
+        "missing": bytes([1, 0, 0, 0, 0, 0, 0, 1]),
+        "empty": b"",
+    }
+
+
+def tensors(entries, data, metadata=None, pad=0):
+    header = {} if metadata is None else {"__metadata__": metadata}
+    header.update(entries)
+    text = json.dumps(header).encode() + b" " * pad
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def tensor(dtype, shape, begin, end):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+def network(dtype, size, optimizer=False):
+    shapes = {"bn.weight": [2], "bn.bias": [2], "fc.weight": [2, 2], "fc.bias": [2],
+              "bn.running_mean": [2], "bn.running_var": [2]}
+    if optimizer:
+        shapes.update({"optimizer.momentum_buffer." + n: s for n, s in list(shapes.items())[:4]})
+    entries, at = {}, 0
+    for name, shape in shapes.items():
+        bytes_ = size * (4 if len(shape) == 2 else 2)
+        entries[name] = tensor(dtype, shape, at, at + bytes_)
+        at += bytes_
+    return entries, bytes(at)
+
+
+def safetensors():
+    step = {"dpbench.step": "12", "dpbench.epoch": "1", "dpbench.samples": "1200"}
+    return {
+        "weights": tensors(*network("F32", 4)),
+        "double": tensors(*network("F64", 8)),
+        "training": tensors(*network("F32", 4, True), step),
+        "progress": tensors(*network("F32", 4, True), {"dpbench.step": "-99999999999999999999"}),
+        "scalar": tensors({"x": tensor("F32", [], 0, 4), "y": tensor("BF16", [2], 4, 8)}, bytes(8)),
+        "overlap": tensors({"x": tensor("F32", [2], 0, 8), "y": tensor("F32", [2], 4, 12)}, bytes(12)),
+        "huge": struct.pack("<Q", MASK) + b"{}",
+        "number": tensors({"x": tensor("F32", [2], 0, 1 << 62), "": 3, "z": []}, bytes(8)),
+    }
+
+
+def hashed(name):
+    h = 0xcbf29ce484222325
+    for byte in name.encode():
+        h = (h ^ byte) * 0x100000001b3 & MASK
+    return h
+
+
+def pack():
+    entries, at = b"", 64 + 3 * 40
+    for name in ("train/a/0.jpg", "train/b/1.jpg", "val/a/2.jpg"):
+        entries += struct.pack("<5Q", hashed(name), 13, 1000 * 10**9, at, 13)
+        at += 13
+    header = struct.pack("<8Q", 0, 2, 1, 0, 0, 1 << 40, 0, 0)
+    good = header + entries + b"not a picture" * 3
+    far = header + struct.pack("<5Q", hashed("train/a/0.jpg"), 13, 1000 * 10**9, MASK - 5, MASK - 5)
+    return {"good": b"\1" + good, "raw": b"\0" + good, "cut": b"\1" + good[:100], "empty": b"\0",
+            "far": b"\1" + far + entries[40:] + b"not a picture" * 3,
+            "unreadable": b"\1" + header + entries[:24] + struct.pack("<2Q", MASK - 1, 0) + entries[40:]}
+
+
+# ---- pictures: baseline JPEG of one block a component, every coefficient but the first zero --------
+
+def segment(marker, data):
+    return bytes([0xff, marker]) + struct.pack(">H", len(data) + 2) + data
+
+
+def picture(w, h, components, frame=0xc0, extra=b"", scan=b"\x2b\xff\x00\x2b"):
+    one_code = bytes([0, 2] + [0] * 14)
+    out = b"\xff\xd8" + extra + segment(0xdb, b"\0" + bytes([1] * 64))
+    out += segment(frame, struct.pack(">BHHB", 8, h, w, components)
+                   + b"".join(bytes([c + 1, 0x11, 0]) for c in range(components)))
+    out += segment(0xc4, b"\x00" + one_code + bytes([0, 4])) + segment(0xc4, b"\x10" + one_code + bytes([0, 1]))
+    last = 0 if frame == 0xc2 else 63
+    out += segment(0xda, bytes([components]) + b"".join(bytes([c + 1, 0]) for c in range(components))
+                   + bytes([0, last, 0]))
+    return out + scan + b"\xff\xd9"
+
+
+def jpeg():
+    adobe = segment(0xee, b"Adobe\0\x64\0\0\0\0\2")
+    jfif = segment(0xe0, b"JFIF\0\1\2\0\0\1\0\1\0\0")
+    return {
+        "grey": b"\0" + picture(8, 8, 1),
+        "grey-partial": b"\x0b" + picture(40, 24, 1, scan=bytes(24)),
+        "colour": b"\x06" + picture(16, 8, 3, extra=jfif, scan=bytes(12)),
+        "cmyk": b"\x0d" + picture(16, 16, 4, extra=adobe, scan=bytes(32)),
+        "progressive": b"\x02" + picture(16, 16, 3, frame=0xc2, scan=bytes(16)),
+        "wide": b"\x0f" + picture(500, 1, 1, scan=bytes(40)),
+        "huge": b"\0" + picture(65500, 65500, 1),
+        "cut": b"\0" + picture(8, 8, 1)[:-2],
+        "png": b"\0\x89PNG\r\n\x1a\n",
+    }
+
+
+# ---- structs -------------------------------------------------------------------------------------
+
+def text(word):
+    return bytes([len(word)]) + word
+
+
+def plugin(kind, rows=(), wrong=0, size=16):
+    out = bytes([kind]) + struct.pack("<IB", 0, wrong) + b"\0"
+    out += text(b"good") + text(b"1") + text(b"sum")
+    out += bytes([size, len(rows)]) if not wrong & 64 else b"\1\0\0\0" + bytes([len(rows)])
+    return out + b"".join(rows)
+
+
+def row(name, kind, default, offset, choice=0):
+    return bytes([kind]) + text(name) + text(default) + b"\1" + struct.pack("<IB", offset, 0) + bytes([choice, 0, 0])
+
+
+def plugins():
+    rows = [row(b"a", 1, b"5", 0), row(b"b", 6, b"two", 8, 1), row(b"c", 5, b"text", 8)]
+    return {
+        "comm": b"\3\0" + plugin(3, rows),
+        "three": b"\1\2" + plugin(1) + plugin(1, rows[:1]) + plugin(1),
+        "kind": b"\3\0" + plugin(2),
+        "behind": b"\3\0" + plugin(3, [row(b"a", 1, b"5", 9)]),
+        "nothing": b"\3\0" + plugin(3, [row(b"a", 6, b"x", 0)]),
+        "type": b"\3\0" + plugin(3, [row(b"a", 77, b"x", 0)]),
+        "circle": b"\3\0" + plugin(3, wrong=16),
+        "magic": b"\3\0" + plugin(3, wrong=1),
+        "empty": b"",
+    }
+
+
+def frame(rank, op, key=0, form=0, rest=b""):
+    return bytes([rank << 4 | 4, form | key, op, 7]) + rest
+
+
+def store():
+    put, get, barrier, bye, answer = 1, 2, 3, 4, 5
+    meet = b"".join(frame(r, barrier) for r in range(3))
+    value = struct.pack("<I", 40)
+    raw = struct.pack("<IHHIIiIq", 0x53425044, 1, 4, 1, 3, 0, 0, 0) + b"key0abc"
+    return {
+        "meet": meet + b"".join(frame(r, bye) for r in range(3)),
+        "values": frame(0, get) + frame(1, put, form=32, rest=value) + frame(2, get) + frame(2, put) + b"\3\x13\x23",
+        "late": frame(0, barrier, form=64, rest=b"\1\0\0\0") + b"\1\xff\xff\xff\x7f" + b"\3",
+        "dead": frame(0, barrier) + b"\x12" + frame(2, barrier) + b"\x22\2",
+        "raw": b"\0" + part(raw) + b"\0" + part(raw[:10]) + b"\3",
+        "long": frame(0, put, form=128, rest=b"\xff\xff\xff\xff") + frame(1, answer) + frame(1, 6),
+        "many": b"".join(frame(0, get, key=i % 4) for i in range(70)) + b"\1\xff\xff\xff\x7f",
+    }
+
+
+ALL = {"ini": ini, "sweep": sweep, "result": result, "idx": idx, "cifar10": cifar10, "safetensors": safetensors,
+       "pack": pack, "jpeg": jpeg, "plugin": plugins, "store": store}
+
+
+def main():
+    for name, make in ALL.items():
+        directory = os.path.join(sys.argv[1], name)
+        os.makedirs(directory, exist_ok=True)
+        for seed, data in make().items():
+            with open(os.path.join(directory, "seed-" + seed), "wb") as f:
+                f.write(data)
+
+
+main()

@@ -1,0 +1,294 @@
+/*
+ * test_ranks.c - every strategy with its ranks as threads of one process: their fences are what a
+ * thread sanitizer can see here, and between processes could not (`make tsan`). Right after `done`
+ * each rank writes its gradients again, and reads its weights.
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "lib/plugin.h"
+#include "world/world.h"
+
+enum { MAX_RANKS = 5, STEPS = 24, ELEMENTS = 1003, BUCKET = 100, ARENAS = 3 };
+
+struct trial {
+    const char *strategy;
+    uint32_t n_workers, n_servers;
+    bool pumped; /* progress on a thread of its own, as with run.comm_cores */
+    const struct dpb_comm_ops *ops;
+    void *arenas[ARENAS][MAX_RANKS]; /* weights, gradients, scratch */
+    pthread_barrier_t barrier;
+};
+
+struct rank {
+    struct trial *trial;
+    uint32_t rank;
+    pthread_t thread;
+    void *comm;
+    struct dpb_comm_plan plan;
+    struct dpb_arenas bound;
+    struct dpb_event *done; /* for the pump; atomically */
+    float expected[ELEMENTS];
+    uint32_t wrong;
+    dpb_status status;
+};
+
+/* ---- what strategies get ------------------------------------------------------------------- */
+
+static void update(struct dpb_optimizer *optimizer, struct dpb_range range, void *weights,
+                   const void *gradients, uint64_t bucket, const struct dpb_step *step)
+{
+    (void)optimizer, (void)bucket;
+    for (uint64_t i = 0; i < range.end - range.begin; i++)
+        ((float *)weights)[i] -=
+            (float)(step->learning_rate * step->scale) * ((const float *)gradients)[i];
+}
+
+static void span(uint32_t learner, uint64_t bucket, dpb_phase phase, int64_t begin_ns,
+                 int64_t end_ns)
+{
+    (void)learner, (void)bucket, (void)phase, (void)begin_ns, (void)end_ns;
+}
+
+static void count_bytes(uint64_t bytes)
+{
+    (void)bytes;
+}
+
+static void note(const char *phase, uint64_t bucket, uint32_t peer)
+{
+    (void)phase, (void)bucket, (void)peer;
+}
+
+/* Without what there is one of in a process: accounts and status pages. */
+static const struct dpb_host *rank_host(void)
+{
+    static const struct dpb_optimizer_ops optimizer = {.update = update};
+    static struct dpb_host host;
+    host = plugin_host;
+    host.span = span;
+    host.count_bytes = count_bytes;
+    host.note = note;
+    host.optimizer = &optimizer;
+    host.flag = &dpb_flags;
+    host.event = &dpb_events;
+    return &host;
+}
+
+/* ---- a rank -------------------------------------------------------------------------------- */
+
+static float gradient(uint32_t rank, uint64_t step, uint64_t i)
+{
+    return (float)((i * 7 + rank * 3 + step) % 101);
+}
+
+static void *arena(struct rank *self, int kind, dpb_memory memory, size_t bytes)
+{
+    if (memory != DPB_MEMORY_NONE)
+        self->trial->arenas[kind][self->rank] = dpb_alloc(bytes);
+    return self->trial->arenas[kind][self->rank];
+}
+
+static dpb_status open_rank(struct rank *self)
+{
+    struct trial *trial = self->trial;
+    struct dpb_arenas *bound = &self->bound;
+    const struct dpb_comm_args args = {.rank = self->rank,
+                                       .n_workers = trial->n_workers,
+                                       .n_servers = trial->n_servers,
+                                       .role =
+                                           self->rank < trial->n_workers ? DPB_WORKER : DPB_SERVER,
+                                       .bucket_bytes = BUCKET * sizeof(float),
+                                       .comm_cores = trial->pumped};
+    self->plan.bucket_elements = BUCKET;
+    bound->layout = (struct dpb_layout){
+        .n_elements = ELEMENTS, .weight_type = DPB_FP32, .gradient_type = DPB_FP32};
+    DPB_TRY(trial->ops->open(NULL, &args, &self->comm));
+    DPB_TRY(trial->ops->plan(self->comm, &bound->layout, &self->plan));
+    bound->weights = arena(self, 0, self->plan.weights, ELEMENTS * sizeof(float));
+    bound->gradients = arena(self, 1, self->plan.gradients, ELEMENTS * sizeof(float));
+    bound->scratch = arena(self, 2, self->plan.scratch, self->plan.scratch_bytes);
+    pthread_barrier_wait(&trial->barrier);
+    bound->peer_weights = trial->arenas[0];
+    bound->peer_gradients = trial->arenas[1];
+    bound->peer_scratch = trial->arenas[2];
+    bound->bucket_elements = self->plan.bucket_elements;
+    bound->n_buckets = (ELEMENTS + bound->bucket_elements - 1) / bound->bucket_elements;
+    DPB_TRY(trial->ops->bind(self->comm, bound));
+    pthread_barrier_wait(&trial->barrier);
+    DPB_TRY(self->rank < trial->n_workers ? trial->ops->load(self->comm) : DPB_OK);
+    pthread_barrier_wait(&trial->barrier);
+    return DPB_OK;
+}
+
+/* As exchange.c's pump does it. */
+static void *pump(void *argument)
+{
+    struct rank *self = argument;
+    for (;;) {
+        self->status = self->trial->ops->progress(self->comm, DPB_FOREVER);
+        struct dpb_event *done = __atomic_load_n(&self->done, __ATOMIC_ACQUIRE);
+        if (self->status != DPB_OK || (done && dpb_events.poll(done)))
+            return NULL;
+        if (!done)
+            usleep(20);
+    }
+}
+
+static dpb_status exchange(struct rank *self, uint64_t number)
+{
+    const struct dpb_comm_ops *ops = self->trial->ops;
+    const struct dpb_step step = {.step = number, .learning_rate = 1.0, .scale = 1.0};
+    struct dpb_event *done;
+    float *gradients = self->bound.gradients;
+    self->done = NULL;
+    DPB_TRY(ops->begin(self->comm, 0, &step));
+    if (self->trial->pumped && pthread_create(&self->thread, NULL, pump, self) != 0)
+        return DPB_FAILED;
+    for (uint64_t bucket = 0; bucket < self->bound.n_buckets; bucket++) {
+        for (uint64_t i = bucket * BUCKET; i < (bucket + 1) * BUCKET && i < ELEMENTS; i++)
+            gradients[i] = gradient(self->rank, number, i);
+        DPB_TRY(ops->ready(self->comm, 0, bucket, NULL));
+        if (!self->trial->pumped)
+            DPB_TRY(ops->progress(self->comm, 1000));
+    }
+    DPB_TRY(ops->end(self->comm, 0, &done));
+    if (self->trial->pumped) {
+        __atomic_store_n(&self->done, done, __ATOMIC_RELEASE);
+        pthread_join(self->thread, NULL);
+        return self->status;
+    }
+    while (!dpb_events.poll(done))
+        DPB_TRY(ops->progress(self->comm, DPB_FOREVER));
+    return DPB_OK;
+}
+
+static void compare(struct rank *self, uint64_t step, const float *weights)
+{
+    bool alone = strcmp(self->trial->strategy, "independent") == 0;
+    for (uint64_t i = 0; i < ELEMENTS; i++) {
+        for (uint32_t r = 0; r < self->trial->n_workers; r++)
+            if (!alone || r == self->rank)
+                self->expected[i] -= gradient(r, step, i);
+        self->wrong += weights[i] != self->expected[i];
+    }
+}
+
+static dpb_status work(struct rank *self)
+{
+    struct dpb_view view;
+    for (uint64_t step = 0; step < STEPS; step++) {
+        DPB_TRY(exchange(self, step));
+        compare(self, step, self->bound.weights);
+    }
+    DPB_TRY(self->trial->ops->publish(self->comm, &view));
+    self->wrong += memcmp(view.weights, self->expected, sizeof self->expected) != 0;
+    return DPB_OK;
+}
+
+static void *run_rank(void *argument)
+{
+    struct rank *self = argument;
+    struct trial *trial = self->trial;
+    dpb_status status = open_rank(self);
+    if (status == DPB_OK)
+        status = self->rank < trial->n_workers ? work(self) : trial->ops->serve(self->comm);
+    trial->ops->close(self->comm);
+    pthread_barrier_wait(&trial->barrier); /* nobody's arena goes before */
+    for (int kind = 0; kind < ARENAS; kind++)
+        dpb_release(trial->arenas[kind][self->rank],
+                    kind == 2 ? self->plan.scratch_bytes : ELEMENTS * sizeof(float));
+    dpb_release(self->plan.owned, self->plan.n_owned * sizeof *self->plan.owned);
+    self->status = status;
+    return NULL;
+}
+
+/* ---- trials -------------------------------------------------------------------------------- */
+
+static void run_trial(struct trial *trial)
+{
+    struct rank *ranks = calloc(MAX_RANKS, sizeof *ranks);
+    pthread_t threads[MAX_RANKS];
+    uint32_t n = trial->n_workers + trial->n_servers;
+    assert_non_null(ranks);
+    trial->ops = plugin_load(DPB_PLUGIN_COMM, trial->strategy, rank_host())->ops;
+    assert_int_equal(pthread_barrier_init(&trial->barrier, NULL, n), 0);
+    for (uint32_t r = 0; r < n; r++) {
+        ranks[r].trial = trial;
+        ranks[r].rank = r;
+        assert_int_equal(pthread_create(&threads[r], NULL, run_rank, &ranks[r]), 0);
+    }
+    for (uint32_t r = 0; r < n; r++)
+        pthread_join(threads[r], NULL);
+    for (uint32_t r = 0; r < n; r++)
+        if (ranks[r].status != DPB_OK || ranks[r].wrong != 0)
+            fail_msg("%s, %u workers, %u servers%s: rank %u: status %d, %u elements are wrong",
+                     trial->strategy, trial->n_workers, trial->n_servers,
+                     trial->pumped ? ", pumped" : "", r, ranks[r].status, ranks[r].wrong);
+    pthread_barrier_destroy(&trial->barrier);
+    free(ranks);
+}
+
+static void run_strategy(const char *strategy, uint32_t n_servers)
+{
+    static const uint32_t workers[] = {1, 2, 3};
+    for (size_t i = 0; i < sizeof workers / sizeof workers[0]; i++)
+        for (int pumped = 0; pumped < 2; pumped++) {
+            struct trial trial = {.strategy = strategy,
+                                  .n_workers = workers[i],
+                                  .n_servers = n_servers,
+                                  .pumped = pumped == 1};
+            run_trial(&trial);
+        }
+}
+
+static void test_independent(void **state)
+{
+    (void)state;
+    run_strategy("independent", 0);
+}
+
+static void test_shm(void **state)
+{
+    (void)state;
+    run_strategy("shm", 0);
+}
+
+static void test_replicated(void **state)
+{
+    (void)state;
+    run_strategy("replicated", 0);
+}
+
+static void test_ps_cpu_in_workers(void **state)
+{
+    (void)state;
+    run_strategy("ps_cpu", 0);
+}
+
+static void test_ps_cpu_with_servers(void **state)
+{
+    (void)state;
+    run_strategy("ps_cpu", 1);
+    run_strategy("ps_cpu", 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_independent),         cmocka_unit_test(test_shm),
+        cmocka_unit_test(test_replicated),          cmocka_unit_test(test_ps_cpu_in_workers),
+        cmocka_unit_test(test_ps_cpu_with_servers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
