@@ -1,6 +1,6 @@
 /*
- * test_cpu_models.c - the cpu device held to the reference, op by op, on every family of models;
- * every model: tests/long/test_model_ops.c.
+ * test_cpu_models.c - the cpu device held to the reference, op by op, on the families of models; every
+ * model, and those whose dense layers take long (AlexNet, VGG, OverFeat): tests/long/test_model_ops.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -55,19 +55,6 @@ static void test_resnet50(void **unused)
     check_in(DPB_PRECISION_FP32, &subject, LOSS);
 }
 
-/* ImageNet's networks on the smallest images that their windows take. Their dense layers take
- * seconds and are alike: not each in each precision. */
-static void test_imagenet_chains(void **unused)
-{
-    (void)unused;
-    const struct subject alexnet = {"alexnet", NULL, 67, 2, DPB_UINT8, DPB_CHW, NULL};
-    const struct subject vgg11 = {"vgg11", NULL, 32, 2, DPB_UINT8, DPB_HWC, NULL};
-    const struct subject overfeat = {"overfeat", NULL, 71, 2, DPB_FP32, DPB_CHW, NULL};
-    check_subject(&alexnet, OPS);
-    check_in(DPB_PRECISION_FP32, &vgg11, OPS);
-    check_in(DPB_PRECISION_BF16, &overfeat, OPS);
-}
-
 static void test_inception(void **unused)
 {
     (void)unused;
@@ -93,11 +80,10 @@ static void test_cifar_cnn(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lenet),     cmocka_unit_test(test_alexnet_cifar10),
-        cmocka_unit_test(test_mlp),       cmocka_unit_test(test_resnet_cifar),
-        cmocka_unit_test(test_resnet50),  cmocka_unit_test(test_imagenet_chains),
-        cmocka_unit_test(test_inception), cmocka_unit_test(test_densenet),
-        cmocka_unit_test(test_cifar_cnn),
+        cmocka_unit_test(test_lenet),    cmocka_unit_test(test_alexnet_cifar10),
+        cmocka_unit_test(test_mlp),      cmocka_unit_test(test_resnet_cifar),
+        cmocka_unit_test(test_resnet50), cmocka_unit_test(test_inception),
+        cmocka_unit_test(test_densenet), cmocka_unit_test(test_cifar_cnn),
     };
     /* Tests share the cores with others: threads that spin for one another would wait for long. */
     setenv("OMP_WAIT_POLICY", "passive", 1);
