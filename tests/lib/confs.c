@@ -82,7 +82,7 @@ static struct networks networks_of(const struct conf *conf)
     const char *names = value_of(conf, "model", "name");
     struct networks networks = {0};
     double least = INFINITY;
-    for (const char *line = table; line != NULL; line = strchr(line + 1, '\n')) {
+    for (const char *line = table; line && *line; line = strchr(line + 1, '\n')) {
         char name[64];
         unsigned c, h, w;
         double gmac;
