@@ -44,9 +44,11 @@ check-untimed: tests
 		$(filter-out $(TIMED_TESTS),$(SYSTEM_TESTS))
 check-leaks: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(filter-out $(CPU_TESTS),$(UNIT_TESTS))
-# What has threads. The rest of the suite has one, or takes hours of it.
-THREAD_TESTS := $(filter $(patsubst %,$(BUILD)/tests/test_%,base checkpoint control feed flags image_damage \
-	image_folder ranks store synthetic vec),$(UNIT_TESTS))
+# Under a thread sanitizer test_cores finds 2 cores where its child bound itself to 1: left out.
+# THREAD_SYSTEM= leaves out those that run jobs of all strategies, too: they take minutes.
+THREAD_SYSTEM ?= exchange ps_cpu traffic
+THREAD_TESTS = $(filter-out $(BUILD)/tests/test_cores,$(UNIT_TESTS)) \
+	$(addprefix $(BUILD)/tests/test_,$(THREAD_SYSTEM))
 check-threads: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(THREAD_TESTS) tests/threads/run
 check-unit: tests
