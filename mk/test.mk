@@ -37,8 +37,9 @@ tests: all $(UNIT_TESTS) $(SYSTEM_TESTS) $(LONG_TESTS) $(TEST_PLUGINS) $(TEST_PR
 
 check: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS)
-# What a sanitizer slows down is no test of times, nor of two epochs' learning.
-TIMED_TESTS := $(addprefix $(BUILD)/tests/test_,measuring overlap learning)
+# What a sanitizer slows down is no test of times, nor of two epochs' learning; and what goes the ways
+# of other tests on larger networks (conf, identity) or by mutants takes too long under one.
+TIMED_TESTS := $(addprefix $(BUILD)/tests/test_,measuring overlap learning conf identity mutants)
 check-untimed: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(SYSTEM_SCRIPTS) \
 		$(filter-out $(TIMED_TESTS),$(SYSTEM_TESTS))
@@ -62,8 +63,11 @@ check-install: all
 	$(Q)BUILD=$(BUILD) TEST_TIMEOUT_S=1800 tools/run-tests tests/install/bare-root
 
 # What takes longer than `make check` may: other strategies' accuracy, PyTorch in its own venv.
+# LONG="models random_faults": of tests/long only these.
+LONG ?= $(patsubst $(BUILD)/tests/test_%,%,$(LONG_TESTS))
 check-long: tests
-	$(Q)BUILD=$(BUILD) TEST_TIMEOUT_S=1800 tools/run-tests $(LONG_TESTS) tests/pytorch/run
+	$(Q)BUILD=$(BUILD) TEST_TIMEOUT_S=1800 tools/run-tests \
+		$(addprefix $(BUILD)/tests/test_,$(LONG)) tests/pytorch/run
 	$(Q)$(MAKE) fuzz FUZZ_S=6
 
 # Every check must catch what it is there for: each mutant of each strategy.
