@@ -112,16 +112,9 @@ static dpb_status open_device(struct alone *a)
 static dpb_status open_batch(struct alone *a)
 {
     const struct dpb_experiment *x = a->x;
-    const struct dpb_feed_args args = {.ops = x->plugins[DPB_PLUGIN_DATA]->ops,
-                                       .source = x->data,
-                                       .name = x->settings.data.name,
-                                       .info = x->data_info,
-                                       .split = DPB_TRAIN,
-                                       .batch = x->batch,
-                                       .n_workers = 1,
-                                       .timeout_ns = DPB_FOREVER,
-                                       .accumulate = 1,
-                                       .seed = (uint64_t)x->settings.run.seed};
+    struct dpb_feed_args args = dpb_experiment_feed(x);
+    args.n_workers = args.accumulate = 1;
+    args.threads = 0;
     struct dpb_feed_batch input;
     DPB_TRY(dpb_feed_create(&args, &a->feed));
     DPB_TRY(dpb_feed_next(a->feed, &input));

@@ -406,6 +406,25 @@ dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank
     return dpb_snapshot_check(experiment, &experiment->start);
 }
 
+struct dpb_feed_args dpb_experiment_feed(const struct dpb_experiment *x)
+{
+    const struct dpb_settings *settings = &x->settings;
+    return (struct dpb_feed_args){.ops = x->plugins[DPB_PLUGIN_DATA]->ops,
+                                  .source = x->data,
+                                  .name = settings->data.name,
+                                  .info = x->data_info,
+                                  .split = DPB_TRAIN,
+                                  .batch = x->batch,
+                                  .n_workers = x->n_workers,
+                                  .threads = (uint32_t)settings->data.threads,
+                                  .timeout_ns = settings->run.timeout_ns,
+                                  .accumulate = x->accumulate,
+                                  .shuffle = settings->data.shuffle,
+                                  .sharded = settings->data.shard,
+                                  .seed = (uint64_t)settings->run.seed,
+                                  .start = x->start};
+}
+
 /* ---- what others ask ----------------------------------------------------------------------- */
 
 json_t *dpb_experiment_effective(const struct dpb_experiment *experiment)

@@ -10,6 +10,7 @@
 #include "base/options.h"
 #include "dpbench/plugin.h"
 #include "graph/checkpoint.h"
+#include "train/feed.h"
 #include "train/settings.h"
 #include "train/snapshot.h"
 
@@ -50,6 +51,9 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
 dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank);
 /* Whether the files that the run will write at its end, the result aside, can be written: DPB_USAGE. */
 dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment);
+/* How rank 0 is fed with the training set from the experiment's start on, by helper threads as data.threads
+ * says; built experiments only. What it points to is @borrowed from the experiment. */
+struct dpb_feed_args dpb_experiment_feed(const struct dpb_experiment *experiment);
 void dpb_experiment_destroy(struct dpb_experiment *experiment); /* accepts NULL */
 
 /* config.SECTION.KEY.{value,origin} of all tables. @owned. */

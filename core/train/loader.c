@@ -91,21 +91,9 @@ static dpb_status measure_window(struct dpb_loader *loader, struct dpb_feed *fee
 static dpb_status measure_point(struct dpb_loader *loader, struct dpb_loader_point *point)
 {
     const struct dpb_experiment *x = loader->experiment;
-    const struct dpb_feed_args args = {.ops = x->plugins[DPB_PLUGIN_DATA]->ops,
-                                       .source = x->data,
-                                       .name = x->settings.data.name,
-                                       .info = x->data_info,
-                                       .split = DPB_TRAIN,
-                                       .batch = x->batch,
-                                       .rank = 0,
-                                       .n_workers = x->n_workers,
-                                       .threads = point->threads,
-                                       .timeout_ns = x->settings.run.timeout_ns,
-                                       .accumulate = x->accumulate,
-                                       .shuffle = x->settings.data.shuffle,
-                                       .sharded = x->settings.data.shard,
-                                       .seed = (uint64_t)x->settings.run.seed,
-                                       .start = loader->place};
+    struct dpb_feed_args args = dpb_experiment_feed(x);
+    args.threads = point->threads;
+    args.start = loader->place;
     struct dpb_feed *feed;
     DPB_TRY(dpb_feed_create(&args, &feed));
     dpb_status status =

@@ -189,22 +189,9 @@ static dpb_status open_device(struct dpb_trainer *trainer)
 static dpb_status open_feeds(struct dpb_trainer *trainer)
 {
     const struct dpb_experiment *x = trainer->experiment;
-    struct dpb_feed_args args = {.ops = x->plugins[DPB_PLUGIN_DATA]->ops,
-                                 .source = x->data,
-                                 .name = x->settings.data.name,
-                                 .info = x->data_info,
-                                 .split = DPB_TRAIN,
-                                 .batch = x->batch,
-                                 .rank = dpb_world.rank,
-                                 .n_workers = x->n_workers,
-                                 .threads = (uint32_t)x->settings.data.threads,
-                                 .timeout_ns = dpb_world.timeout_ns,
-                                 .board = dpb_world.board,
-                                 .accumulate = x->accumulate,
-                                 .shuffle = x->settings.data.shuffle,
-                                 .sharded = x->settings.data.shard,
-                                 .seed = (uint64_t)x->settings.run.seed,
-                                 .start = x->start};
+    struct dpb_feed_args args = dpb_experiment_feed(x);
+    args.rank = dpb_world.rank;
+    args.board = dpb_world.board;
     DPB_TRY(dpb_feed_create(&args, &trainer->feed));
     if (x->settings.eval.every == 0 && !x->settings.eval.final)
         return DPB_OK;

@@ -67,17 +67,10 @@ static dpb_status write_batches(const struct output *output, const struct dpb_ex
         return dpb_fail(DPB_UNSUPPORTED, "batches: CHW samples only, and data.shard=no");
     /* One worker goes through what all of them do. */
     uint32_t micro_batches = x->n_workers * x->accumulate;
-    const struct dpb_feed_args args = {.ops = x->plugins[DPB_PLUGIN_DATA]->ops,
-                                       .source = x->data,
-                                       .name = x->settings.data.name,
-                                       .info = x->data_info,
-                                       .split = DPB_TRAIN,
-                                       .batch = x->batch,
-                                       .n_workers = 1,
-                                       .accumulate = micro_batches,
-                                       .timeout_ns = DPB_FOREVER,
-                                       .shuffle = x->settings.data.shuffle,
-                                       .seed = (uint64_t)x->settings.run.seed};
+    struct dpb_feed_args args = dpb_experiment_feed(x);
+    args.n_workers = 1;
+    args.accumulate = micro_batches;
+    args.threads = 0;
     struct dpb_feed *feed;
     struct dpb_feed_batch batch;
     DPB_TRY(dpb_feed_create(&args, &feed));
