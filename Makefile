@@ -102,7 +102,7 @@ $(BUILD)/obj/plugins/%.o: plugins/%.c
 
 # Arithmetic that the compiler should vectorise, and code for one instruction set, by file.
 $(BUILD)/obj/core/base/vec.o $(BUILD)/obj/core/train/optimizer.o: CFLAGS += -O3
-$(BUILD)/obj/plugins/data/image_folder/resize.o: CFLAGS += -O3
+$(BUILD)/obj/plugins/data/image_folder/resize.o $(BUILD)/obj/plugins/data/synthetic.o: CFLAGS += -O3
 
 # The hot loops are the code that they would be without.
 UNHARDEN := -fno-stack-protector -U_FORTIFY_SOURCE

@@ -15,14 +15,6 @@
 
 #include <assert.h>
 
-/* Not under sanitizers: the functions that choose a clone run before the sanitizer has started. */
-#if defined(__x86_64__) && defined(__GNUC__) && __GNUC__ >= 12 && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define CLONES
-#endif
-
 /* Iterations are independent: dst is a source itself or apart from it, never shifted against it. */
 #if defined(__clang__)
 #define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
@@ -86,13 +78,13 @@ static inline double bf16_to_fp64(uint16_t x)
 #define EXPONENT_MASK 0x7f80u
 #include "base/vec_typed.inc"
 
-#define DEFINE_CAST(name, to_type, from_type, convert)              \
-    CLONES static void name(void *to, const void *from, uint64_t n) \
-    {                                                               \
-        to_type *restrict dst = to;                                 \
-        const from_type *restrict src = from;                       \
-        for (uint64_t i = 0; i < n; i++)                            \
-            dst[i] = convert(src[i]);                               \
+#define DEFINE_CAST(name, to_type, from_type, convert)                  \
+    DPB_CLONES static void name(void *to, const void *from, uint64_t n) \
+    {                                                                   \
+        to_type *restrict dst = to;                                     \
+        const from_type *restrict src = from;                           \
+        for (uint64_t i = 0; i < n; i++)                                \
+            dst[i] = convert(src[i]);                                   \
     }
 
 DEFINE_CAST(cast_fp64_fp32, float, double, (float))

@@ -8,10 +8,12 @@
  *
  * so that a network can learn the classes and training can be seen to work. uint8 samples hold it
  * in steps of 1/64. Numbers come from Philox by sample and element (random.h): they depend on the
- * seed alone. Only `distinct` samples of each split are generated, in open; further ones repeat
- * them, so that fetch is a copy.
+ * seed alone. Only `distinct` samples of each split are generated; further ones repeat them, so that
+ * fetch is a copy. The training set's are made in open, the test set's when it is first asked for one:
+ * most runs never do, and many workers are ready the sooner.
  */
 #include <inttypes.h>
+#include <pthread.h>
 
 #include "dpbench/plugin.h"
 #include "dpbench/random.h"
@@ -51,7 +53,7 @@ static const struct dpb_option option_table[] = {
 /* ---- state --------------------------------------------------------------------------------- */
 
 struct pool {
-    uint8_t *samples;
+    uint8_t *samples; /* NULL: not made yet */
     int32_t *labels;
     uint64_t n; /* distinct ones */
 };
@@ -61,6 +63,7 @@ struct synthetic {
     size_t sample_bytes;
     uint64_t seed;
     struct pool pools[2]; /* by dpb_split */
+    pthread_mutex_t making;
 };
 
 /* ---- generation ---------------------------------------------------------------------------- */
@@ -79,31 +82,67 @@ static int32_t label_of(uint64_t seed, uint32_t number, uint32_t nclass)
     return (int32_t)((uint64_t)r.v[0] * nclass >> 32);
 }
 
-/* One sample in CHW order into `u8` or `f32`, the other NULL. */
-static void generate(const struct synthetic *source, uint32_t number, int32_t label, uint8_t *u8,
-                     float *f32)
+enum { BLOCK = 256 }; /* elements that are made at once */
+
+/* The random words of BLOCK elements of a sample, from element `first` (a multiple of 4) on. */
+DPB_CLONES static void random_block(uint64_t seed, uint32_t number, uint32_t first,
+                                    uint32_t words[BLOCK])
 {
-    struct dpb_shape shape = source->info.format.shape;
-    struct dpb_random4 r = {{0}};
-    uint32_t element = 0;
-    for (uint32_t c = 0; c < shape.c; c++) {
-        uint64_t pattern = class_pattern(source->seed, label, c);
-        for (uint32_t y = 0; y < shape.h; y++) {
-            uint64_t row = pattern >> ((uint64_t)y * GRID / shape.h * GRID);
-            for (uint32_t x = 0; x < shape.w; x++, element++) {
-                if (element % 4 == 0)
-                    r = dpb_random(source->seed, DPB_STREAM_SYNTHETIC, number, element / 4, 0, 0);
-                uint32_t bit = row >> ((uint64_t)x * GRID / shape.w) & 1;
-                if (u8)
-                    u8[element] = (uint8_t)(64 * bit + ((uint64_t)r.v[element % 4] * 192 >> 32));
-                else
-                    f32[element] = (float)bit + 3.0f * dpb_random_uniform(r.v[element % 4]) - 2.0f;
-            }
-        }
+    for (uint32_t i = 0; i < BLOCK / 4; i++) {
+        struct dpb_random4 r = dpb_random(seed, DPB_STREAM_SYNTHETIC, number, first / 4 + i, 0, 0);
+        for (uint32_t j = 0; j < 4; j++)
+            words[4 * i + j] = r.v[j];
     }
 }
 
-static dpb_status fill_pool(struct synthetic *source, struct pool *pool, uint32_t first)
+DPB_CLONES static void bytes_of(const uint32_t *words, const uint8_t *bits, uint32_t n,
+                                uint8_t *out)
+{
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = (uint8_t)(64 * bits[i] + ((uint64_t)words[i] * 192 >> 32));
+}
+
+DPB_CLONES static void floats_of(const uint32_t *words, const uint8_t *bits, uint32_t n, float *out)
+{
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = (float)bits[i] + 3.0f * dpb_random_uniform(words[i]) - 2.0f;
+}
+
+/* The pattern's bit of every pixel of one channel. */
+static void draw_pattern(uint64_t pattern, struct dpb_shape shape, uint8_t *bits)
+{
+    uint64_t drawn = GRID; /* row of the grid that the last row of pixels shows: none yet */
+    for (uint32_t y = 0; y < shape.h; y++, bits += shape.w) {
+        uint64_t cell = (uint64_t)y * GRID / shape.h;
+        if (cell == drawn) {
+            memcpy(bits, bits - shape.w, shape.w);
+            continue;
+        }
+        for (uint32_t x = 0; x < shape.w; x++)
+            bits[x] = pattern >> (cell * GRID + (uint64_t)x * GRID / shape.w) & 1;
+        drawn = cell;
+    }
+}
+
+/* One sample, in CHW order. `bits` is room for its elements. */
+static void generate(const struct synthetic *source, uint32_t number, int32_t label, uint8_t *bits,
+                     void *sample)
+{
+    struct dpb_shape shape = source->info.format.shape;
+    uint32_t plane = shape.h * shape.w, n = shape.c * plane, words[BLOCK];
+    for (uint32_t c = 0; c < shape.c; c++)
+        draw_pattern(class_pattern(source->seed, label, c), shape, bits + (size_t)c * plane);
+    for (uint32_t at = 0; at < n; at += BLOCK) {
+        uint32_t length = n - at < BLOCK ? n - at : BLOCK;
+        random_block(source->seed, number, at, words);
+        if (source->info.format.type == DPB_UINT8)
+            bytes_of(words, bits + at, length, (uint8_t *)sample + at);
+        else
+            floats_of(words, bits + at, length, (float *)sample + at);
+    }
+}
+
+static dpb_status fill_pool(const struct synthetic *source, struct pool *pool, uint32_t first)
 {
     uint64_t bytes;
     if (__builtin_mul_overflow(pool->n, (uint64_t)source->sample_bytes, &bytes) ||
@@ -112,19 +151,39 @@ static dpb_status fill_pool(struct synthetic *source, struct pool *pool, uint32_
                           "data.distinct: %" PRIu64 " samples of %zu bytes do not fit in any "
                           "memory: make it smaller",
                           pool->n, source->sample_bytes);
-    pool->samples = host->alloc((size_t)bytes);
-    pool->labels = host->alloc((size_t)pool->n * sizeof *pool->labels);
-    if (!pool->samples || !pool->labels)
-        return DPB_NO_MEMORY;
-    for (uint64_t i = 0; i < pool->n; i++) {
-        uint8_t *sample = pool->samples + i * source->sample_bytes;
-        bool bytes_only = source->info.format.type == DPB_UINT8;
+    size_t label_bytes = (size_t)pool->n * sizeof *pool->labels;
+    uint8_t *samples = host->alloc((size_t)bytes), *bits = host->alloc(source->sample_bytes);
+    int32_t *labels = host->alloc(label_bytes);
+    bool made = samples && bits && labels;
+    for (uint64_t i = 0; i < pool->n && made; i++) {
         uint32_t number = first + (uint32_t)i;
-        pool->labels[i] = label_of(source->seed, number, source->info.nclass);
-        generate(source, number, pool->labels[i], bytes_only ? sample : NULL,
-                 bytes_only ? NULL : (void *)sample);
+        labels[i] = label_of(source->seed, number, source->info.nclass);
+        generate(source, number, labels[i], bits, samples + i * source->sample_bytes);
     }
+    host->release(bits, source->sample_bytes);
+    if (!made) {
+        host->release(samples, (size_t)bytes);
+        host->release(labels, label_bytes);
+        return DPB_NO_MEMORY;
+    }
+    pool->labels = labels;
+    __atomic_store_n(&pool->samples, samples, __ATOMIC_RELEASE);
     return DPB_OK;
+}
+
+/* The samples of a split, made by the first thread that comes. */
+static dpb_status need_pool(struct synthetic *source, dpb_split split)
+{
+    static const uint32_t firsts[2] = {[DPB_TRAIN] = 0, [DPB_TEST] = TEST_BASE};
+    struct pool *pool = &source->pools[split];
+    dpb_status status = DPB_OK;
+    if (__atomic_load_n(&pool->samples, __ATOMIC_ACQUIRE))
+        return DPB_OK;
+    pthread_mutex_lock(&source->making);
+    if (!pool->samples)
+        status = fill_pool(source, pool, firsts[split]);
+    pthread_mutex_unlock(&source->making);
+    return status;
 }
 
 /* ---- hooks --------------------------------------------------------------------------------- */
@@ -139,6 +198,7 @@ static void synthetic_close(void *handle)
         host->release(pool->samples, (size_t)pool->n * source->sample_bytes);
         host->release(pool->labels, (size_t)pool->n * sizeof *pool->labels);
     }
+    pthread_mutex_destroy(&source->making);
     host->release(source, sizeof *source);
 }
 
@@ -180,6 +240,7 @@ static dpb_status synthetic_open(const void *given, const struct dpb_data_reques
     struct synthetic *source = host->alloc(sizeof *source);
     if (!source)
         return DPB_NO_MEMORY;
+    pthread_mutex_init(&source->making, NULL);
     bool u8 = options->type == 0;
     source->seed = request->seed;
     source->info.nclass = request->nclass;
@@ -199,9 +260,7 @@ static dpb_status synthetic_open(const void *given, const struct dpb_data_reques
                                                  source->sample_bytes, DEFAULT_TRAIN_BYTES);
         source->pools[DPB_TEST].n = distinct_of(options, (uint64_t)options->test_samples,
                                                 source->sample_bytes, DEFAULT_TEST_BYTES);
-        status = fill_pool(source, &source->pools[DPB_TRAIN], 0);
-        if (status == DPB_OK)
-            status = fill_pool(source, &source->pools[DPB_TEST], TEST_BASE);
+        status = need_pool(source, DPB_TRAIN);
     }
     if (status != DPB_OK) {
         synthetic_close(source);
@@ -217,8 +276,9 @@ static dpb_status synthetic_fetch(void *handle, dpb_split split, uint64_t epoch,
                                   int32_t *labels)
 {
     (void)epoch;
-    const struct synthetic *source = handle;
+    struct synthetic *source = handle;
     const struct pool *pool = &source->pools[split];
+    DPB_TRY(need_pool(source, split));
     for (uint32_t i = 0; i < n; i++) {
         uint64_t number = indices[i] % pool->n;
         memcpy((uint8_t *)samples + i * source->sample_bytes,

@@ -9,6 +9,16 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Before a function whose loops the compiler vectorises: it is compiled for several instruction sets,
+ * of which the best that the processor has is taken. Not under sanitizers: what chooses runs before
+ * they have started. */
+#if defined(__x86_64__) && defined(__GNUC__) && __GNUC__ >= 12 && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define DPB_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define DPB_CLONES
+#endif
+
 enum { DPB_MAX_CHANNELS = 4 /* of an input sample */, DPB_CACHE_LINE = 64 };
 
 typedef enum dpb_dtype { DPB_FP64, DPB_FP32, DPB_BF16, DPB_UINT8, DPB_DTYPES } dpb_dtype;

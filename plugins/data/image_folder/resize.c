@@ -11,14 +11,6 @@
 
 #include "image_folder.h"
 
-/* Not under sanitizers: the functions that choose a clone run before the sanitizer has started. */
-#if defined(__x86_64__) && defined(__GNUC__) && __GNUC__ >= 12 && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define CLONES
-#endif
-
 /* Bits after the point: of a weight, of what lies between the passes (above a byte's own 8). */
 enum { WEIGHT_BITS = 14, BETWEEN_BITS = 6 };
 enum { SUM_SHIFT = WEIGHT_BITS - BETWEEN_BITS, OUT_SHIFT = WEIGHT_BITS + BETWEEN_BITS };
@@ -109,8 +101,9 @@ static dpb_status prepare_axis(struct axis *axis, const struct stretch *stretch)
 /* ---- passes -------------------------------------------------------------------------------- */
 
 /* sum += weighted rows, TAPS_AT_ONCE of them: the sum goes through memory once for all. */
-CLONES static void add_rows(const uint8_t *const rows[TAPS_AT_ONCE],
-                            const int32_t weights[TAPS_AT_ONCE], int32_t *restrict sum, size_t n)
+DPB_CLONES static void add_rows(const uint8_t *const rows[TAPS_AT_ONCE],
+                                const int32_t weights[TAPS_AT_ONCE], int32_t *restrict sum,
+                                size_t n)
 {
     const uint8_t *restrict a = rows[0], *restrict b = rows[1];
     const uint8_t *restrict c = rows[2], *restrict d = rows[3];
@@ -119,13 +112,13 @@ CLONES static void add_rows(const uint8_t *const rows[TAPS_AT_ONCE],
         sum[i] += wa * a[i] + wb * b[i] + wc * c[i] + wd * d[i];
 }
 
-CLONES static void set_sum(int32_t *restrict sum, size_t n)
+DPB_CLONES static void set_sum(int32_t *restrict sum, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         sum[i] = 1 << (SUM_SHIFT - 1);
 }
 
-CLONES static void shift_sum(int32_t *restrict sum, size_t n)
+DPB_CLONES static void shift_sum(int32_t *restrict sum, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         sum[i] >>= SUM_SHIFT;
@@ -151,8 +144,8 @@ static void sum_rows(struct resizer *resizer, uint32_t i)
 }
 
 /* A row of the sample from the sum. */
-CLONES static void stretch_row(const struct axis *axis, bool flip, const pixel *sum,
-                               uint8_t *restrict out)
+DPB_CLONES static void stretch_row(const struct axis *axis, bool flip, const pixel *sum,
+                                   uint8_t *restrict out)
 {
     size_t taps = axis->taps;
     for (uint32_t i = 0; i < axis->to; i++) {
