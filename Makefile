@@ -23,7 +23,7 @@ WERROR  ?=
 # The files included below have rules of their own.
 .DEFAULT_GOAL := all
 
-PKGS    := inih jansson hwloc zlib
+PKGS    := inih jansson hwloc zlib libsodium
 CFLAGS  ?= -O2 -g
 WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
 DEFS    := -D_GNU_SOURCE -DDPB_VERSION='"$(shell cat VERSION)"'

@@ -43,6 +43,7 @@ static dpb_status launch(const struct dpb_experiment *experiment, const char *la
         struct dpb_job job = {
             .n_workers = experiment->n_workers,
             .n_servers = experiment->n_servers,
+            .machines = experiment->machines,
             .config = text,
             .journal_bytes = dpb_experiment_journal_bytes(experiment),
             .environment = environment,

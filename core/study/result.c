@@ -209,8 +209,9 @@ static json_t *rank_to_json(struct maker *maker, uint32_t rank)
     char host[64] = "", checksum[24], error[DPB_BOARD_TEXT];
     gethostname(host, sizeof host - 1);
     snprintf(checksum, sizeof checksum, "0x%016llx", (unsigned long long)journal->checksum);
-    json_t *json = json_pack("{s:I, s:s, s:s, s:I, s:I, s:I, s:s, s:I, s:I}",             //
+    json_t *json = json_pack("{s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:s, s:I, s:I}",        //
                              "rank", (json_int_t)rank,                                    //
+                             "machine", (json_int_t)page->machine,                        //
                              "role", page->role == DPB_SERVER ? "server" : "worker",      //
                              "host", host,                                                //
                              "pid", (json_int_t)page->pid,                                //
@@ -336,9 +337,11 @@ static json_t *make_document(struct maker *maker, dpb_status status, const char 
 {
     const struct dpb_experiment *experiment = maker->experiment;
     json_t *warnings = dpb_warnings_collect(maker->board);
-    json_t *world = json_pack("{s:I, s:I, s:i, s:s, s:b}", "workers", (json_int_t)maker->n_workers,
-                              "servers", (json_int_t)experiment->n_servers, "learners", 1,
-                              "launcher", "local", "oversubscribed", maker->summary.oversubscribed);
+    json_t *world =
+        json_pack("{s:I, s:I, s:i, s:I, s:s, s:b}", "workers", (json_int_t)maker->n_workers,
+                  "servers", (json_int_t)experiment->n_servers, "learners", 1, "machines",
+                  (json_int_t)experiment->n_machines, "launcher", "local", "oversubscribed",
+                  maker->summary.oversubscribed);
     json_t *batch = json_pack("{s:I, s:I, s:I}", "per_worker", (json_int_t)experiment->batch,
                               "global", (json_int_t)experiment->global_batch, "accumulate",
                               (json_int_t)experiment->accumulate);

@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <gnu/libc-version.h>
 #include <hwloc.h>
+#include <sodium/version.h>
 #include <stdio.h>
 #include <sys/utsname.h>
 #include <zlib.h>
@@ -73,14 +74,15 @@ json_t *dpb_result_versions(const struct dpb_experiment *experiment)
                                 plugin_to_json(experiment->plugins[kind]));
     json_t *build = json_pack("{s:s?, s:s, s:o}", "git", DPB_BUILD_GIT, "flags", DPB_BUILD_FLAGS,
                               "crc32", checksum_of("/proc/self/exe"));
-    return json_pack("{s:s, s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o}",            //
-                     "dpbench", DPB_VERSION,                                     //
-                     "build", build,                                             //
-                     "compiler", __VERSION__,                                    //
-                     "libc", gnu_get_libc_version(),                             //
-                     "kernel", kernel_text,                                      //
-                     "jansson", library(JANSSON_VERSION, jansson_version_str()), //
-                     "hwloc", library(hwloc_built, hwloc_loaded),                //
-                     "zlib", library(ZLIB_VERSION, zlibVersion()),               //
+    return json_pack("{s:s, s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o}",                 //
+                     "dpbench", DPB_VERSION,                                               //
+                     "build", build,                                                       //
+                     "compiler", __VERSION__,                                              //
+                     "libc", gnu_get_libc_version(),                                       //
+                     "kernel", kernel_text,                                                //
+                     "jansson", library(JANSSON_VERSION, jansson_version_str()),           //
+                     "hwloc", library(hwloc_built, hwloc_loaded),                          //
+                     "libsodium", library(SODIUM_VERSION_STRING, sodium_version_string()), //
+                     "zlib", library(ZLIB_VERSION, zlibVersion()),                         //
                      "plugins", plugins);
 }

@@ -12,6 +12,7 @@
 #include "train/journal.h"
 #include "train/optimizer.h"
 #include "world/cores.h"
+#include "world/machines.h"
 #include "world/plugins.h"
 
 /* ---- where settings come from -------------------------------------------------------------- */
@@ -216,6 +217,33 @@ static dpb_status derive_batch(struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+static dpb_status derive_machines(struct dpb_experiment *experiment)
+{
+    const char *hosts = experiment->settings.comm.hosts;
+    uint32_t n_ranks = experiment->n_workers + experiment->n_servers;
+    char why[128];
+    experiment->machines = calloc(n_ranks, sizeof *experiment->machines);
+    if (!experiment->machines)
+        return dpb_fail(DPB_NO_MEMORY, "no memory for the machines of %u ranks", n_ranks);
+    if (!dpb_machines_parse(hosts, n_ranks, experiment->machines, &experiment->n_machines, why))
+        return dpb_fail(DPB_USAGE, "%s: comm.hosts = %s: %s", origin(experiment, "comm", "hosts"),
+                        hosts, why);
+    return DPB_OK;
+}
+
+static dpb_status check_machines(const struct dpb_experiment *experiment)
+{
+    const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
+    if (experiment->n_machines > 1 && !(comm->capabilities & DPB_COMM_MULTI_NODE))
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm '%s' works within one machine, and comm.hosts = %s (%s) makes "
+                        "%u; take a strategy that goes across",
+                        origin(experiment, "comm", "name"), comm->name,
+                        experiment->settings.comm.hosts, origin(experiment, "comm", "hosts"),
+                        experiment->n_machines);
+    return DPB_OK;
+}
+
 static dpb_status check_profile(const struct dpb_experiment *experiment)
 {
     const struct dpb_plugin *device = experiment->plugins[DPB_PLUGIN_DEVICE];
@@ -290,9 +318,11 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
             ->describe(made->options[DPB_PLUGIN_MODEL], &made->model_info);
         status = derive_batch(made);
     }
+    if (status == DPB_OK)
+        status = derive_machines(made);
     dpb_status (*const checks[])(const struct dpb_experiment *) = {
-        check_length, check_optimizer,  check_forward_mode, check_comm,
-        check_image,  check_checkpoint, check_target,       check_profile};
+        check_length,     check_optimizer, check_forward_mode, check_comm,    check_image,
+        check_checkpoint, check_target,    check_profile,      check_machines};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0] && status == DPB_OK; i++)
         status = checks[i](made);
     if (status == DPB_OK)
@@ -319,6 +349,7 @@ void dpb_experiment_destroy(struct dpb_experiment *experiment)
     for (int kind = 0; kind < DPB_PLUGIN_KINDS; kind++)
         free(experiment->options[kind]);
     dpb_config_destroy(experiment->config);
+    free(experiment->machines);
     free(experiment);
 }
 

@@ -26,6 +26,8 @@ struct dpb_experiment {
     size_t n_tables;
 
     uint32_t n_workers, n_servers, accumulate;
+    uint32_t *machines; /* of each rank, workers first */
+    uint32_t n_machines;
     uint32_t batch;        /* per worker and micro-batch */
     uint64_t global_batch; /* batch * accumulate * workers */
     dpb_dtype weight_type, gradient_type;

@@ -1,5 +1,6 @@
 /* host.c - the one table of functions that every plugin gets: see dpbench/host.h. */
 #include "base/log.h"
+#include "base/secret.h"
 #include "base/vec.h"
 #include "dpbench/plugin.h"
 #include "train/account.h"
@@ -13,6 +14,9 @@ static void span(uint32_t learner, uint64_t bucket, dpb_phase phase, int64_t beg
     (void)learner; /* one learner a process */
     dpb_account_span(bucket, phase, begin_ns, end_ns);
 }
+
+static const struct dpb_secret_ops secrets = {
+    .mac = dpb_mac, .random = dpb_random_bytes, .same = dpb_same_bytes};
 
 const struct dpb_host dpb_host = {
     .struct_size = sizeof(struct dpb_host),
@@ -32,4 +36,5 @@ const struct dpb_host dpb_host = {
     .flag = &dpb_flags,
     .event = &dpb_events,
     .store = &dpb_store,
+    .secret = &secrets,
 };

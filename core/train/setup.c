@@ -50,7 +50,9 @@ static dpb_status plan(struct dpb_trainer *trainer)
                                        .n_servers = x->n_servers,
                                        .role = dpb_world.role,
                                        .bucket_bytes = bucket_bytes,
-                                       .comm_cores = (uint32_t)x->settings.run.comm_cores};
+                                       .comm_cores = (uint32_t)x->settings.run.comm_cores,
+                                       .machines = x->machines,
+                                       .n_machines = x->n_machines};
     DPB_TRY(trainer->comm_ops->open(x->options[DPB_PLUGIN_COMM], &args, &trainer->comm));
 
     size_t element = dpb_dtype_size(x->gradient_type);

@@ -63,6 +63,25 @@ bool dpb_snapshot_path(const char *save, uint64_t step, char *path, size_t capac
 
 enum { SHARED_STATE, SHARED_OWNED, SHARED };
 
+/* Rank 0 can collect what there is on its own machine. */
+static dpb_status check_reach(const struct dpb_trainer *t)
+{
+    uint64_t n = 0;
+    for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++) {
+        const struct dpb_mapping *owned = &t->optimizers[rank * SHARED + SHARED_OWNED];
+        const struct dpb_range *ranges = owned->memory;
+        for (size_t i = 0; i < owned->bytes / sizeof *ranges; i++)
+            n += ranges[i].end - ranges[i].begin;
+    }
+    if (dpb_world.rank != 0 || n >= t->layout.n_elements)
+        return DPB_OK;
+    return dpb_fail(DPB_UNSUPPORTED,
+                    "checkpoint.save: comm '%s' keeps optimizer state on other machines than rank "
+                    "0's, where the checkpoint is written; leave checkpoint.save out, or put the "
+                    "ranks that keep it on the first machine",
+                    t->experiment->settings.comm.name);
+}
+
 dpb_status dpb_snapshot_share(struct dpb_trainer *t)
 {
     const struct dpb_experiment *x = t->experiment;
@@ -77,7 +96,8 @@ dpb_status dpb_snapshot_share(struct dpb_trainer *t)
         return dpb_fail(DPB_NO_MEMORY, "no memory for the views of %u ranks", dpb_world.n_ranks);
     const struct dpb_mapping mine[SHARED] = {
         [SHARED_STATE] = dpb_optimizer_mapping(t->optimizer), [SHARED_OWNED] = t->owned};
-    return dpb_world_share("optimizers", mine, SHARED, t->optimizers);
+    DPB_TRY(dpb_world_share("optimizers", mine, SHARED, t->optimizers));
+    return check_reach(t);
 }
 
 void dpb_snapshot_unshare(struct dpb_trainer *t)

@@ -4,7 +4,8 @@
  *
  * Weights are those that the strategy publishes, batch-norm statistics the mean over the workers, the
  * optimizer's state is collected from the ranks that own it: rank 0 maps their memory. So a file does
- * not know by how many workers or by which strategy it was made.
+ * not know by how many workers or by which strategy it was made. State that is on other machines alone
+ * cannot be saved: refused when the run begins.
  */
 #ifndef DPB_CORE_TRAIN_SNAPSHOT_H
 #define DPB_CORE_TRAIN_SNAPSHOT_H

@@ -13,8 +13,10 @@
 
 enum { DPB_BOARD_TEXT = 1024, DPB_BOARD_WARNINGS = 16, DPB_BOARD_CONTROL_BYTES = 64 * 1024 };
 
-/* Written by its rank alone, without locks; read by the launcher and by others for messages. */
+/* Written by its rank alone, without locks, but for what the launcher writes before any rank is there;
+ * read by the launcher and by others for messages. */
 struct dpb_status_page {
+    uint32_t machine; /* the launcher's: see world/machines.h */
     int32_t pid;
     uint32_t role;    /* dpb_role */
     uint64_t step;    /* of the loop */

@@ -11,12 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/secret.h"
 #include "world/job.h"
 #include "world/spawn.h"
 
@@ -98,6 +98,8 @@ static dpb_status run_create(struct job_run *run, const struct dpb_job *job)
     if (gethostname(run->host, sizeof run->host - 1) != 0)
         snprintf(run->host, sizeof run->host, "localhost");
     DPB_TRY(dpb_board_create(run->n_ranks, job->journal_bytes, &run->board));
+    for (uint32_t rank = 0; job->machines != NULL && rank < run->n_ranks; rank++)
+        dpb_board_page(run->board, rank)->machine = job->machines[rank];
     DPB_TRY(dpb_store_server_create(run->n_ranks, &run->server));
     return take_signals(run);
 }
@@ -117,9 +119,7 @@ static dpb_status start_ranks(struct job_run *run)
         status = dpb_fail(DPB_IO, "/dev/null: %s", strerror(errno));
     if (status == DPB_OK && spawn.environment == NULL)
         status = dpb_fail(DPB_NO_MEMORY, "out of memory");
-    if (status == DPB_OK && getrandom(spawn.hello.secret, DPB_SECRET_BYTES, 0) != DPB_SECRET_BYTES)
-        status =
-            dpb_fail(DPB_FAILED, "no random numbers for the job's secret: %s", strerror(errno));
+    dpb_random_bytes(spawn.hello.secret, DPB_SECRET_BYTES);
     for (uint32_t rank = 0; status == DPB_OK && rank < run->n_ranks; rank++) {
         int socket;
         spawn.hello.rank = rank;

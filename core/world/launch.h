@@ -9,6 +9,7 @@
 
 struct dpb_job {
     uint32_t n_workers, n_servers;
+    const uint32_t *machines;       /* by rank: world/machines.h; NULL: all are on one */
     const char *config;             /* JSON text handed to every rank */
     size_t journal_bytes;           /* a rank */
     const char *const *environment; /* NAME=VALUE to add, ended by NULL; may be NULL */

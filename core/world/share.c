@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/secret.h"
 #include "world/futex.h"
 #include "world/store.h"
 #include "world/world.h"
@@ -112,15 +113,6 @@ struct exchange {
     uint32_t n_links, n_done;
     bool *met; /* by rank: an incoming peer that has proven itself */
 };
-
-/* Without a branch that depends on the bytes: the time tells nothing about the secret. */
-static bool same_secret(const uint8_t *a, const uint8_t *b)
-{
-    uint8_t difference = 0;
-    for (size_t i = 0; i < DPB_SECRET_BYTES; i++)
-        difference = (uint8_t)(difference | (a[i] ^ b[i]));
-    return difference == 0;
-}
 
 static bool same_user(int fd)
 {
@@ -225,12 +217,12 @@ static bool is_peer(const struct exchange *exchange, const struct link *link,
                     const struct hello *hello, ssize_t bytes)
 {
     if (bytes != (ssize_t)sizeof *hello || hello->magic != HELLO_MAGIC ||
-        !same_secret(hello->secret, job_secret) || hello->n > MAX_MAPPINGS)
+        !dpb_same_bytes(hello->secret, job_secret, DPB_SECRET_BYTES) || hello->n > MAX_MAPPINGS)
         return false;
     if (link->rank != UINT32_MAX)
         return hello->rank == link->rank;
     return hello->rank > dpb_world.rank && hello->rank < dpb_world.n_ranks &&
-           !exchange->met[hello->rank];
+           dpb_world_is_local(hello->rank) && !exchange->met[hello->rank];
 }
 
 static dpb_status receive_hello(struct exchange *exchange, struct link *link)
@@ -279,7 +271,7 @@ static dpb_status open_listener(struct exchange *exchange)
     /* The family alone: the kernel chooses a free abstract name. */
     if (exchange->listener < 0 ||
         bind(exchange->listener, (struct sockaddr *)&address, sizeof address.sun_family) != 0 ||
-        listen(exchange->listener, (int)dpb_world.n_ranks + MAX_STRANGERS) != 0 ||
+        listen(exchange->listener, (int)dpb_world.n_local + MAX_STRANGERS) != 0 ||
         getsockname(exchange->listener, (struct sockaddr *)&address, &size) != 0)
         return dpb_fail(DPB_FAILED, "sharing of %s: cannot open a Unix socket: %s", exchange->name,
                         strerror(errno));
@@ -370,14 +362,14 @@ static dpb_status exchange_all(struct exchange *exchange)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     int64_t begin = dpb_world_now_ns(), timeout = dpb_timeout_of(0);
     dpb_status status = DPB_OK;
-    while (status == DPB_OK && exchange->n_done < dpb_world.n_ranks - 1) {
+    while (status == DPB_OK && exchange->n_done < dpb_world.n_local - 1) {
         status = exchange_round(exchange, fds);
         if (status == DPB_OK && dpb_board_job_ended(dpb_world.board))
             status = dpb_fail(DPB_PEER, "stopped sharing %s: the job is ending", exchange->name);
         if (status == DPB_OK && timeout >= 0 && dpb_world_now_ns() - begin > timeout) {
             uint32_t rank = 0;
             char peer[512];
-            while (rank == dpb_world.rank || exchange->met[rank])
+            while (rank == dpb_world.rank || !dpb_world_is_local(rank) || exchange->met[rank])
                 rank++;
             dpb_peer_describe(rank, peer, sizeof peer);
             status = dpb_fail(DPB_TIMEOUT, "waited %.1f s to share %s: %s", (double)timeout * 1e-9,
@@ -390,7 +382,7 @@ static dpb_status exchange_all(struct exchange *exchange)
 
 static dpb_status exchange_open(struct exchange *exchange)
 {
-    exchange->n_links = dpb_world.n_ranks - 1 + MAX_STRANGERS;
+    exchange->n_links = dpb_world.n_local - 1 + MAX_STRANGERS;
     exchange->links = calloc(exchange->n_links, sizeof *exchange->links);
     exchange->met = calloc(dpb_world.n_ranks, sizeof *exchange->met);
     if (exchange->links == NULL || exchange->met == NULL)
@@ -398,8 +390,9 @@ static dpb_status exchange_open(struct exchange *exchange)
     for (uint32_t i = 0; i < exchange->n_links; i++)
         exchange->links[i] = (struct link){.fd = -1, .rank = UINT32_MAX};
     DPB_TRY(open_listener(exchange));
-    for (uint32_t rank = 0; rank < dpb_world.rank; rank++)
-        DPB_TRY(connect_to(exchange, rank, &exchange->links[rank]));
+    for (uint32_t rank = 0, i = 0; rank < dpb_world.rank; rank++)
+        if (dpb_world_is_local(rank))
+            DPB_TRY(connect_to(exchange, rank, &exchange->links[i++]));
     return DPB_OK;
 }
 

@@ -16,8 +16,7 @@ enum {
     DPB_STORE_KEY_BYTES = 255,
     DPB_STORE_VALUE_BYTES = 1 << 20,
     DPB_STORE_TOTAL_BYTES = 256 << 20, /* of all values of a job */
-    DPB_STORE_WAITING = 64,            /* unanswered requests of one rank */
-    DPB_SECRET_BYTES = 32
+    DPB_STORE_WAITING = 64             /* unanswered requests of one rank */
 };
 
 #define DPB_STORE_MAGIC UINT32_C(0x53425044)         /* "DPBS" */

@@ -178,6 +178,28 @@ static dpb_status read_config(int fd, char **config)
     return DPB_OK;
 }
 
+bool dpb_world_is_local(uint32_t rank)
+{
+    return dpb_world.machines[rank] == dpb_world.machines[dpb_world.rank];
+}
+
+/* The launcher left the machine of each rank on the board. */
+static dpb_status fill_machines(void)
+{
+    dpb_world.machines = calloc(dpb_world.n_ranks, sizeof *dpb_world.machines);
+    if (dpb_world.machines == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++) {
+        uint32_t machine = dpb_board_page(dpb_world.board, rank)->machine;
+        dpb_world.machines[rank] = machine;
+        if (machine >= dpb_world.n_machines)
+            dpb_world.n_machines = machine + 1;
+    }
+    for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++)
+        dpb_world.n_local += dpb_world_is_local(rank);
+    return DPB_OK;
+}
+
 static void fill_world(const struct dpb_hello *hello)
 {
     dpb_world.rank = hello->rank;
@@ -219,6 +241,8 @@ dpb_status dpb_world_open(void)
     status = dpb_board_open(fds[0], &dpb_world.board);
     if (status == DPB_OK)
         open_page();
+    if (status == DPB_OK)
+        status = fill_machines();
     dpb_status config_status = read_config(fds[1], &dpb_world.config);
     if (status == DPB_OK)
         status = config_status;
@@ -248,6 +272,7 @@ void dpb_world_close(void)
     dpb_log_set_prefix(NULL);
     dpb_board_destroy(dpb_world.board);
     free(dpb_world.config);
+    free(dpb_world.machines);
     dpb_world = (struct dpb_world){0};
 }
 

@@ -13,6 +13,8 @@
 
 struct dpb_world {
     uint32_t rank, n_workers, n_servers, n_ranks;
+    uint32_t n_machines, n_local; /* machines of the job; ranks of this one */
+    uint32_t *machines;           /* of each rank; those of one machine share memory */
     dpb_role role;
     char host[64];
     const char *launcher; /* "local" */
@@ -26,6 +28,8 @@ extern struct dpb_world dpb_world;
 
 /* True when this process was started by dpb_launch as a rank. */
 bool dpb_world_is_rank(void);
+/* Whether `rank` shares memory with this one. */
+bool dpb_world_is_local(uint32_t rank);
 /* Takes over what the launcher left in environment and descriptors: fills dpb_world, connects the
  * store, sets the log's prefix and hooks. The process ends when the launcher dies. */
 dpb_status dpb_world_open(void);
@@ -57,8 +61,9 @@ void dpb_mapping_destroy(struct dpb_mapping *mapping); /* accepts zeroed ones; z
 
 /*
  * Collective over all ranks of the job: each offers n mappings (those with bytes = 0 are none; the
- * same n everywhere) and maps all those of the others. peers[rank * n + i] is filled; own entries
- * are a copy of `mine` and not to be destroyed. Descriptors travel over abstract Unix sockets whose
+ * same n everywhere) and maps all those of the others on its machine. peers[rank * n + i] is filled, by
+ * zeroes for ranks of other machines; own entries are a copy of `mine` and not to be destroyed.
+ * Descriptors travel over abstract Unix sockets whose
  * peers prove the same user and the job's secret. `name` is used once a job.
  */
 dpb_status dpb_world_share(const char *name, const struct dpb_mapping *mine, uint32_t n,

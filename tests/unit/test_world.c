@@ -86,6 +86,28 @@ static dpb_status sharing(struct trial_scratch *scratch)
     return DPB_OK;
 }
 
+/* Ranks 0 and 2 are on one machine, 1 and 3 on another. */
+static dpb_status sharing_apart(struct trial_scratch *scratch)
+{
+    struct dpb_mapping mine, peers[4];
+    (void)scratch;
+    RANK_CHECK(dpb_world.n_machines == 2 && dpb_world.n_local == 2);
+    DPB_TRY(dpb_mapping_create("trial", 64, &mine));
+    *(uint32_t *)mine.memory = 1000 + dpb_world.rank;
+    DPB_TRY(dpb_world_share("trial", &mine, 1, peers));
+    for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++) {
+        bool local = rank % 2 == dpb_world.rank % 2;
+        RANK_CHECK(dpb_world.machines[rank] == rank % 2 && dpb_world_is_local(rank) == local);
+        RANK_CHECK((peers[rank].memory != NULL) == local);
+        RANK_CHECK(!local || *(uint32_t *)peers[rank].memory == 1000 + rank);
+        if (rank != dpb_world.rank)
+            dpb_mapping_destroy(&peers[rank]);
+    }
+    DPB_TRY(dpb_store.barrier("read", 0));
+    dpb_mapping_destroy(&mine);
+    return DPB_OK;
+}
+
 static bool maps_has(const char *text)
 {
     char line[512];
@@ -295,6 +317,7 @@ static const struct trial_case cases[] = {
     {"fields", fields},
     {"agreement", agreement},
     {"sharing", sharing},
+    {"sharing_apart", sharing_apart},
     {"mapping", mapping},
     {"stranger", stranger},
     {"counts_differ", counts_differ},
@@ -357,6 +380,21 @@ static void test_share(void **state)
     trial_passes("sharing", 2, 0);
     trial_passes("sharing", 3, 2);
     trial_passes("sharing", 16, 0);
+}
+
+static void test_share_apart(void **state)
+{
+    static const uint32_t machines[] = {0, 1, 0, 1};
+    struct trial trial = {.name = "sharing_apart",
+                          .n_workers = 3,
+                          .n_servers = 1,
+                          .timeout_s = 20,
+                          .machines = machines};
+    (void)state;
+    trial_run(&trial);
+    if (trial.at->status != DPB_OK)
+        fail_msg("%s", trial.at->cause);
+    trial_done(&trial);
 }
 
 static void test_stranger(void **state)
@@ -562,7 +600,7 @@ int main(void)
         cmocka_unit_test(test_warnings_once),   cmocka_unit_test(test_nothing_survives),
         cmocka_unit_test(test_first_cause),     cmocka_unit_test(test_stopped),
         cmocka_unit_test(test_launcher_killed), cmocka_unit_test(test_interrupted),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused),         cmocka_unit_test(test_share_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

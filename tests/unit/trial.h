@@ -50,6 +50,7 @@ struct trial_scratch {
 struct trial {
     const char *name; /* of the rank's function */
     uint32_t n_workers, n_servers;
+    const uint32_t *machines; /* of each rank; NULL: one */
     double timeout_s;
     const char *const *environment;
     void (*act)(struct trial *trial); /* once all ranks are ready; NULL: nothing */
@@ -140,6 +141,7 @@ static inline void trial_launch(struct trial *trial, int scratch_fd)
     snprintf(config, sizeof config, "%s %d", trial->name, scratch_fd);
     struct dpb_job job = {.n_workers = trial->n_workers,
                           .n_servers = trial->n_servers,
+                          .machines = trial->machines,
                           .config = config,
                           .journal_bytes = 1 << 16,
                           .environment = trial->environment,

@@ -30,6 +30,9 @@ struct dpb_optimizer; /* host.h */
 #define DPB_COMM_OVERLAP UINT64_C(0x004) /* buckets are exchanged while backward goes on */
 #define DPB_COMM_SERVERS UINT64_C(0x008) /* can use processes of role server */
 #define DPB_COMM_LOCAL UINT64_C(0x010)   /* replicas do not exchange: consistency "none" */
+#define DPB_COMM_MULTI_NODE \
+    UINT64_C(0x020) /* ranks may be on several machines; without it a job on
+                                               several is refused */
 
 typedef enum dpb_role { DPB_WORKER, DPB_SERVER } dpb_role;
 
@@ -48,6 +51,11 @@ struct dpb_comm_args {
     dpb_role role;
     uint64_t bucket_bytes; /* comm.bucket */
     uint32_t comm_cores;   /* 0: progress runs on the loop's thread */
+    /* Since ABI 1.1: the machine of each rank, servers too. @borrowed until close. Machines are
+     * numbered from 0 in the order of their lowest ranks. Ranks of one machine, and no others, share
+     * memory and a clock. comm.hosts may say that they are apart though they are not (tests). */
+    const uint32_t *machines;
+    uint32_t n_machines; /* at least 1 */
 };
 
 /* The weight arena and the gradient arena, before they exist. */
@@ -77,7 +85,8 @@ struct dpb_comm_plan {
 };
 
 /* The arenas of this rank and, where they are shared, of the others. @borrowed until close.
- * Entries of peers that have no such shared arena are NULL; the own entry is the own arena. */
+ * Entries of peers that have no such shared arena, or are on another machine, are NULL; the own entry
+ * is the own arena. */
 struct dpb_arenas {
     void *weights, *gradients, *scratch;
     void *const *peer_weights, *const *peer_gradients, *const *peer_scratch; /* by rank */

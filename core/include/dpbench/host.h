@@ -111,6 +111,25 @@ struct dpb_store_ops {
     dpb_status (*barrier)(const char *name, int64_t timeout_ns);
 };
 
+/* ---- secrets: proving to a peer that one belongs to the job ------------------------------------ */
+
+enum { DPB_SECRET_BYTES = 32, DPB_MAC_BYTES = 32 };
+
+/*
+ * A secret is made by one rank (`random`) and handed out by the store, which only the job's ranks can
+ * read. Whoever connects from elsewhere is believed nothing before it has proven to know it: both sides
+ * send a nonce, then the code of who they are and of both nonces. The codes of the two sides must differ
+ * in something (which of them connected), or one could be sent back as the other.
+ */
+struct dpb_secret_ops {
+    /* Message authentication code: keyed BLAKE2b of 256 bits (RFC 7693). */
+    void (*mac)(const uint8_t key[DPB_SECRET_BYTES], const void *bytes, size_t n,
+                uint8_t mac[DPB_MAC_BYTES]);
+    void (*random)(void *bytes, size_t n); /* from the system's generator */
+    /* Takes as long whatever the bytes are: the time tells nothing about them. */
+    bool (*same)(const void *a, const void *b, size_t n);
+};
+
 /* ----  -------------------------------------------------------------------------------------- */
 
 struct dpb_host {
@@ -146,6 +165,7 @@ struct dpb_host {
     const struct dpb_flag_ops *flag;
     const struct dpb_event_ops *event;
     const struct dpb_store_ops *store;
+    const struct dpb_secret_ops *secret; /* since ABI 1.1 */
 };
 
 #endif
