@@ -6,7 +6,8 @@
 BENCH  ?=
 ROUNDS ?= 5
 BENCH_PROGRAMS := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c)) \
-                  $(patsubst bench/peers/%.c,$(BUILD)/bench/%,$(wildcard bench/peers/*.c))
+                  $(patsubst bench/peers/%.c,$(BUILD)/bench/%,$(wildcard bench/peers/*.c)) \
+                  $(patsubst bench/peers/%.cc,$(BUILD)/bench/%,$(wildcard bench/peers/*.cc))
 
 .PHONY: bench bench-deps
 bench-deps:
@@ -22,6 +23,12 @@ $(BUILD)/bench/%: bench/peers/%.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) -std=c11 $(CFLAGS) $(WARN) -o $@ $< $(PEER_LIBS) -lpthread
 
+$(BUILD)/bench/%: bench/peers/%.cc
+	@echo "  PEER  $@"
+	@mkdir -p $(@D)
+	$(Q)$(CXX) -std=c++17 $(CFLAGS) -O3 -Wall -Wextra -o $@ $< $(PEER_LIBS) -lpthread
+
+$(BUILD)/bench/gloo_all_reduce: PEER_LIBS = -lgloo
 $(BUILD)/bench/jpeg_decode: PEER_LIBS = -ljpeg
 $(BUILD)/bench/mpi_all_reduce: CC = mpicc
 
