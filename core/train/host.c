@@ -37,4 +37,5 @@ const struct dpb_host dpb_host = {
     .event = &dpb_events,
     .store = &dpb_store,
     .secret = &secrets,
+    .poll = dpb_world_poll,
 };

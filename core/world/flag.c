@@ -22,7 +22,6 @@
 #include "world/world.h"
 
 #define SPIN_NS INT64_C(20000)
-#define SLICE_NS INT64_C(50000000) /* how soon a sleeper sees the job's end and its deadline */
 #define DEFAULT_TIMEOUT_NS INT64_C(60000000000)
 
 _Static_assert(sizeof(struct dpb_flag) == DPB_CACHE_LINE, "a flag is a cache line");
@@ -83,8 +82,7 @@ static bool spin(const struct dpb_flag *flag, uint32_t value)
     return false;
 }
 
-static dpb_status deadline_passed(const struct dpb_flag *flag, uint32_t value,
-                                  const struct dpb_wait *what, int64_t waited_ns)
+dpb_status dpb_wait_expired(const struct dpb_wait *what, int64_t waited_ns, const char *detail)
 {
     char bucket[48] = "", bytes[48] = "", peer[512] = "";
     if (what->bucket != UINT64_MAX)
@@ -93,13 +91,27 @@ static dpb_status deadline_passed(const struct dpb_flag *flag, uint32_t value,
         snprintf(bytes, sizeof bytes, ", %llu bytes", (unsigned long long)what->bytes);
     if (what->peer != UINT32_MAX)
         dpb_peer_describe(what->peer, peer, sizeof peer);
-    return dpb_fail(
-        DPB_TIMEOUT,
-        "waited %.1f s for %s (step %llu%s%s; at %u, wanted %u)%s%s; if it is only slow, "
-        "set a larger run.timeout_s",
-        (double)waited_ns * 1e-9, what->purpose != NULL ? what->purpose : "a flag",
-        (unsigned long long)what->step, bucket, bytes,
-        __atomic_load_n(&flag->value, __ATOMIC_RELAXED), value, peer[0] != '\0' ? ": " : "", peer);
+    return dpb_fail(DPB_TIMEOUT,
+                    "waited %.1f s for %s (step %llu%s%s%s)%s%s; if it is only slow, set a larger "
+                    "run.timeout_s",
+                    (double)waited_ns * 1e-9, what->purpose != NULL ? what->purpose : "a flag",
+                    (unsigned long long)what->step, bucket, bytes, detail,
+                    peer[0] != '\0' ? ": " : "", peer);
+}
+
+dpb_status dpb_wait_cancelled(const struct dpb_wait *what)
+{
+    return dpb_fail(DPB_PEER, "stopped waiting for %s: the job is ending",
+                    what->purpose != NULL ? what->purpose : "a flag");
+}
+
+static dpb_status deadline_passed(const struct dpb_flag *flag, uint32_t value,
+                                  const struct dpb_wait *what, int64_t waited_ns)
+{
+    char detail[48];
+    snprintf(detail, sizeof detail, "; at %u, wanted %u",
+             __atomic_load_n(&flag->value, __ATOMIC_RELAXED), value);
+    return dpb_wait_expired(what, waited_ns, detail);
 }
 
 int64_t dpb_timeout_of(int64_t timeout_ns)
@@ -116,7 +128,7 @@ dpb_status dpb_futex_wait(struct dpb_flag *flag, uint32_t value, dpb_futex_scope
         return DPB_OK;
     int64_t begin = dpb_world_now_ns(), timeout = dpb_timeout_of(what->timeout_ns);
     for (;;) {
-        int64_t waited = dpb_world_now_ns() - begin, slice = SLICE_NS;
+        int64_t waited = dpb_world_now_ns() - begin, slice = DPB_WAIT_SLICE_NS;
         if (timeout >= 0 && timeout - waited < slice)
             slice = timeout - waited;
         if (slice > 0)
@@ -124,8 +136,7 @@ dpb_status dpb_futex_wait(struct dpb_flag *flag, uint32_t value, dpb_futex_scope
         if (dpb_futex_reached(flag, value))
             return DPB_OK;
         if (dpb_world.board != NULL && dpb_board_job_ended(dpb_world.board))
-            return dpb_fail(DPB_PEER, "stopped waiting for %s: the job is ending",
-                            what->purpose != NULL ? what->purpose : "a flag");
+            return dpb_wait_cancelled(what);
         if (slice <= 0)
             return deadline_passed(flag, value, what, waited);
     }

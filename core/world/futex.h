@@ -21,6 +21,13 @@ dpb_status dpb_futex_wait(struct dpb_flag *flag, uint32_t value, dpb_futex_scope
  */
 int64_t dpb_timeout_of(int64_t timeout_ns);
 
+/* How soon a sleeper sees the job's end and its deadline. */
+#define DPB_WAIT_SLICE_NS INT64_C(50000000)
+/* The message of a wait whose deadline has passed, and of one that the job's end cut short. `detail`
+ * follows what is known of it: "; at 3, wanted 4". */
+dpb_status dpb_wait_expired(const struct dpb_wait *what, int64_t waited_ns, const char *detail);
+dpb_status dpb_wait_cancelled(const struct dpb_wait *what);
+
 /* What a rank does now according to its status page and the system: "rank 1 (pid 812) is in phase
  * 'forward' of step 6 for 3.2 s". For messages. */
 void dpb_peer_describe(uint32_t rank, char *text, size_t size);

@@ -42,6 +42,10 @@ extern const struct dpb_event_ops dpb_events;
 /* The clock of deadlines: stands still while the job is suspended. */
 int64_t dpb_world_now_ns(void);
 
+/* The host's `poll`. */
+struct pollfd;
+dpb_status dpb_world_poll(struct pollfd *fds, uint32_t n, const struct dpb_wait *what);
+
 /* Writes phase, bucket and peer into the own status page; the host's `note`. Step by the loop. */
 void dpb_world_note(const char *phase, uint64_t bucket, uint32_t peer);
 

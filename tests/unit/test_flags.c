@@ -1,6 +1,7 @@
 /*
- * test_flags.c - flags between processes, events within one.
+ * test_flags.c - flags between processes, events within one, and waiting for descriptors.
  */
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 
@@ -137,7 +138,8 @@ static dpb_status ended(struct trial_scratch *scratch)
         kill(getpid(), SIGKILL);
     }
     what.timeout_ns = dpb_world.rank == 1 ? DPB_FOREVER : 0;
-    dpb_status status = dpb_flags.wait(flags[0], 1, &what);
+    dpb_status status =
+        dpb_world.rank == 3 ? dpb_world_poll(NULL, 0, &what) : dpb_flags.wait(flags[0], 1, &what);
     scratch->numbers[dpb_world.rank] = (uint64_t)dpb_now_ns();
     RANK_CHECK(status == DPB_PEER);
     return status;
@@ -246,6 +248,39 @@ static void test_events(void **state)
     dpb_events.destroy(NULL);
 }
 
+static void *write_later(void *fd)
+{
+    trial_sleep_ms(50);
+    assert_int_equal(write(*(int *)fd, "x", 1), 1);
+    return NULL;
+}
+
+static void test_descriptors(void **state)
+{
+    struct dpb_wait what = plain;
+    pthread_t thread;
+    dpb_status first;
+    int fds[2];
+    char byte;
+    (void)state;
+    assert_int_equal(pipe(fds), 0);
+    struct pollfd wanted[] = {{.fd = -1}, {.fd = fds[0], .events = POLLIN}};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pthread_create(&thread, NULL, write_later, &fds[1]), 0);
+        assert_int_equal(dpb_world_poll(wanted, 2, &what), DPB_OK);
+        assert_true(wanted[1].revents & POLLIN);
+        pthread_join(thread, NULL);
+        assert_int_equal(dpb_world_poll(wanted, 2, &what), DPB_OK); /* at once: it is still there */
+        assert_int_equal(read(fds[0], &byte, 1), 1);
+    }
+    what.timeout_ns = 10000000;
+    assert_int_equal(dpb_world_poll(wanted, 2, &what), DPB_TIMEOUT);
+    assert_contains(dpb_first_error(&first), "waited 0.0 s for a turn (step 0); if");
+    dpb_first_error_clear();
+    close(fds[0]);
+    close(fds[1]);
+}
+
 static void test_comparison(void **state)
 {
     struct dpb_flag flag = {0};
@@ -266,9 +301,10 @@ int main(void)
     if (dpb_world_is_rank())
         return trial_rank_main(cases);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_comparison), cmocka_unit_test(test_events),
-        cmocka_unit_test(test_turns),      cmocka_unit_test(test_no_wake_up_is_lost),
-        cmocka_unit_test(test_deadline),   cmocka_unit_test(test_job_end),
+        cmocka_unit_test(test_comparison),  cmocka_unit_test(test_events),
+        cmocka_unit_test(test_turns),       cmocka_unit_test(test_no_wake_up_is_lost),
+        cmocka_unit_test(test_deadline),    cmocka_unit_test(test_job_end),
+        cmocka_unit_test(test_descriptors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,6 +12,8 @@
 #include "status.h"
 #include "types.h"
 
+struct pollfd; /* poll.h */
+
 #if defined(__GNUC__)
 #define DPB_PRINTF(text, first) __attribute__((format(printf, text, first)))
 #else
@@ -166,6 +168,10 @@ struct dpb_host {
     const struct dpb_event_ops *event;
     const struct dpb_store_ops *store;
     const struct dpb_secret_ops *secret; /* since ABI 1.1 */
+
+    /* Since ABI 1.1. Blocks as flag->wait does, until one of the descriptors is ready as for
+     * poll(2), which fills in revents. */
+    dpb_status (*poll)(struct pollfd *fds, uint32_t n, const struct dpb_wait *what);
 };
 
 #endif

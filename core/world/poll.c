@@ -1,0 +1,53 @@
+/* poll.c - waiting for descriptors as flags are waited for: deadline, message, end of the job. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "world/futex.h"
+#include "world/world.h"
+
+#define SPIN_NS INT64_C(20000)
+
+/* 1: some are ready, 0: none within the time, -1: the call failed; a signal is none. */
+static int poll_for(struct pollfd *fds, uint32_t n, int64_t limit_ns)
+{
+    struct timespec limit = {.tv_sec = limit_ns / 1000000000, .tv_nsec = limit_ns % 1000000000};
+    int ready = ppoll(fds, n, &limit, NULL);
+    if (ready < 0)
+        return errno == EINTR ? 0 : -1;
+    return ready > 0;
+}
+
+static int spin(struct pollfd *fds, uint32_t n)
+{
+    int64_t until_ns = dpb_now_ns() + (dpb_world.may_spin ? SPIN_NS : 0);
+    int ready;
+    do
+        ready = poll_for(fds, n, 0);
+    while (ready == 0 && dpb_now_ns() < until_ns);
+    return ready;
+}
+
+dpb_status dpb_world_poll(struct pollfd *fds, uint32_t n, const struct dpb_wait *what)
+{
+    int ready = spin(fds, n);
+    int64_t begin_ns = dpb_world_now_ns(), timeout_ns = dpb_timeout_of(what->timeout_ns);
+    while (ready == 0) {
+        int64_t waited_ns = dpb_world_now_ns() - begin_ns, slice_ns = DPB_WAIT_SLICE_NS;
+        if (timeout_ns >= 0 && timeout_ns - waited_ns < slice_ns)
+            slice_ns = timeout_ns - waited_ns;
+        ready = poll_for(fds, n, slice_ns > 0 ? slice_ns : 0);
+        if (ready != 0)
+            break;
+        if (dpb_world.board != NULL && dpb_board_job_ended(dpb_world.board))
+            return dpb_wait_cancelled(what);
+        if (slice_ns <= 0)
+            return dpb_wait_expired(what, waited_ns, "");
+    }
+    if (ready < 0)
+        return dpb_fail(DPB_IO, "cannot wait for %u descriptors: %s", n, strerror(errno));
+    return DPB_OK;
+}
