@@ -31,6 +31,9 @@ UNIT_TESTS   := $(filter-out $(IMAGE_TESTS),$(UNIT_TESTS))
 SYSTEM_TESTS := $(filter-out $(IMAGE_TESTS),$(SYSTEM_TESTS))
 endif
 
+# These test a library of the plugins'.
+$(BUILD)/tests/test_interface: $(BUILD)/obj/plugins/lib/interface.o
+
 .PHONY: tests check check-unit check-untimed check-leaks check-threads check-install check-long \
 	mutants asan ubsan tsan
 tests: all $(UNIT_TESTS) $(SYSTEM_TESTS) $(LONG_TESTS) $(TEST_PLUGINS) $(TEST_PRELOADS)

@@ -1,0 +1,137 @@
+/*
+ * test_interface.c - comm.interface by name, address, network and default, in a network namespace of
+ * this test's own with interfaces that it makes.
+ */
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "plugins/lib/interface.h"
+#include "train/experiment.h"
+
+static void run(const char *command)
+{
+    if (system(command) != 0)
+        fail_msg("failed: %s", command);
+}
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "we");
+    if (!file || fputs(text, file) < 0 || fclose(file) != 0)
+        fail_msg("cannot write %s", path);
+}
+
+/* As root, or where the system lets users have namespaces: made so that it is gone with the process. */
+static int enter_namespace(void **state)
+{
+    char map[64];
+    unsigned user = getuid();
+    (void)state;
+    if (unshare(CLONE_NEWNET) == 0)
+        return 0;
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0)
+        fail_msg("this test needs a network namespace: be root, or allow users to make them");
+    snprintf(map, sizeof map, "0 %u 1", user);
+    write_text("/proc/self/uid_map", map);
+    return 0;
+}
+
+static void expect(const char *wanted, bool one_machine, const char *name, const char *address)
+{
+    struct interface found;
+    if (interface_find(&dpb_host, wanted, one_machine, &found) != DPB_OK)
+        fail_msg("'%s': %s", wanted, dpb_first_error(NULL));
+    if (strcmp(found.name, name) != 0 || strcmp(found.address, address) != 0)
+        fail_msg("'%s' is %s %s, not %s %s", wanted, found.name, found.address, name, address);
+    assert_int_equal(found.socket.any.sa_family, strchr(address, ':') ? AF_INET6 : AF_INET);
+    assert_int_equal(found.socket_bytes, strchr(address, ':') ? sizeof(struct sockaddr_in6)
+                                                              : sizeof(struct sockaddr_in));
+}
+
+static void expect_refused(const char *wanted, const char *word)
+{
+    struct interface found = {.name = "as it was"};
+    dpb_first_error_clear();
+    assert_int_equal(interface_find(&dpb_host, wanted, false, &found), DPB_USAGE);
+    assert_string_equal(found.name, "as it was");
+    if (!strstr(dpb_first_error(NULL), word))
+        fail_msg("'%s': '%s' is not in: %s", wanted, word, dpb_first_error(NULL));
+    dpb_first_error_clear();
+}
+
+/* They build on each other: interfaces come one by one. */
+static void test_none(void **state)
+{
+    (void)state;
+    expect_refused("", "there are: none");
+    expect_refused("lo", "there are: none"); /* it is there, and down */
+    run("ip link set lo up");
+    expect("", true, "lo", "127.0.0.1");
+    expect("lo", false, "lo", "127.0.0.1");
+    expect_refused("", "there are: lo 127.0.0.1, lo ::1");
+}
+
+static void test_only_one(void **state)
+{
+    (void)state;
+    run("ip link add a0 type veth peer name a1");
+    run("ip address add 10.9.0.3/24 dev a0");
+    expect_refused("a0", "there are: lo 127.0.0.1, lo ::1"); /* down */
+    run("ip link set a0 up");
+    expect("", false, "a0", "10.9.0.3");
+    expect("", true, "lo", "127.0.0.1");
+}
+
+static void test_several(void **state)
+{
+    (void)state;
+    run("ip address add 10.9.1.3/24 dev a1");
+    run("ip address add fd00:9::3/64 dev a1 nodad");
+    run("ip link set a1 up");
+    expect_refused("", "a1 10.9.1.3");
+    run("ip route add default via 10.9.1.1 metric 20");
+    run("ip route add default via 10.9.0.1 metric 30");
+    expect("", false, "a1", "10.9.1.3");
+    run("ip route add default via 10.9.0.1 metric 10");
+    expect("", false, "a0", "10.9.0.3");
+}
+
+static void test_given(void **state)
+{
+    (void)state;
+    expect("a1", false, "a1", "10.9.1.3");
+    expect("10.9.1.0/24", false, "a1", "10.9.1.3");
+    expect("10.9.0.3", false, "a0", "10.9.0.3");
+    expect("10.9.0.2/31", false, "a0", "10.9.0.3");
+    expect("10.8.0.0/15", false, "a1", "10.9.1.3");
+    expect("0.0.0.0/0", false, "lo", "127.0.0.1");
+    expect("fd00:9::/64", false, "a1", "fd00:9::3");
+    expect("fd00:9::3", false, "a1", "fd00:9::3");
+    run("ip address del 10.9.1.3/24 dev a1");
+    expect("a1", false, "a1", "fd00:9::3"); /* the link-local one is none that others reach */
+    static const char *const refused[] = {"10.9.0.0/31", "10.9.0.2",  "fd00:8::/64",
+                                          "10.9.0.3/33", "10.9.0.3/", "10.9.0.3/-1",
+                                          "eth7",        "10.9.0",    "a0 "};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        expect_refused(refused[i], "a0 10.9.0.3");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_none), cmocka_unit_test(test_only_one),
+                                       cmocka_unit_test(test_several),
+                                       cmocka_unit_test(test_given)};
+    const struct dpb_log_hooks silent = {.silent = true};
+    dpb_log_set_hooks(&silent);
+    return cmocka_run_group_tests(tests, enter_namespace, NULL);
+}
