@@ -6,10 +6,12 @@
  * allocates, logs or makes a system call of its own.
  */
 #include <math.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "base/vec.h"
+#include "graph/graph.h"
 #include "train/trainer.h"
 
 /* ---- what surrounds a step ----------------------------------------------------------------- */
@@ -161,18 +163,38 @@ static dpb_status leave_together(struct dpb_trainer *t)
 }
 
 /* run.nan: the run ends, or goes on after saying so at the first such step. */
-static dpb_status meet_nan(struct dpb_trainer *t)
+static dpb_status meet_nan(struct dpb_trainer *t, const char *what)
 {
     if (t->experiment->settings.run.nan == DPB_NAN_STOP)
         return dpb_fail(DPB_FAILED,
-                        "step %llu: the loss is not finite; try a smaller "
+                        "step %llu: %s is not finite; try a smaller "
                         "optimizer.learning_rate, or run.nan = continue to train on",
-                        (unsigned long long)t->step);
+                        (unsigned long long)t->step, what);
     if (!t->nan_seen)
-        dpb_warn("nan",
-                 "step %llu: the loss is not finite, and the run goes on (run.nan = continue)",
-                 (unsigned long long)t->step);
+        dpb_warn("nan", "step %llu: %s is not finite, and the run goes on (run.nan = continue)",
+                 (unsigned long long)t->step, what);
     t->nan_seen = true;
+    return DPB_OK;
+}
+
+/* The loss, and the weights that this worker or a server has updated: devices may compute a finite
+ * loss from weights that are no numbers. */
+static dpb_status look_for_nan(struct dpb_trainer *t, double loss)
+{
+    const struct dpb_graph *graph = t->experiment->graph;
+    char what[128];
+    if (!isfinite(loss))
+        return meet_nan(t, "the loss");
+    for (uint32_t rank = dpb_world.rank; rank < dpb_world.n_ranks && !t->nan_seen;
+         rank = rank < dpb_world.n_workers ? dpb_world.n_workers : rank + 1) {
+        const struct dpb_status_page *page = dpb_board_page(dpb_world.board, rank);
+        uint64_t element = __atomic_load_n(&page->not_finite, __ATOMIC_RELAXED);
+        if (element == 0)
+            continue;
+        uint32_t tensor = dpb_graph_tensor_at(graph, element - 1);
+        snprintf(what, sizeof what, "an element of the new %s", graph->tensors[tensor].name);
+        return meet_nan(t, what);
+    }
     return DPB_OK;
 }
 
@@ -225,8 +247,7 @@ dpb_status dpb_train(struct dpb_trainer *t)
         dpb_account_loss(loss);
         if (training)
             DPB_TRY(dpb_exchange_finish(t));
-        if (!isfinite(loss))
-            DPB_TRY(meet_nan(t));
+        DPB_TRY(look_for_nan(t, loss));
     }
     dpb_account_end();
     if (t->control.rank == 0)

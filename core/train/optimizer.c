@@ -18,6 +18,7 @@ struct dpb_optimizer {
     uint64_t *state_at; /* where the state of each owned range begins, in elements */
     uint64_t n_owned, n_state;
     struct dpb_mapping state; /* momentum or sum of squares; zero bytes: none needed */
+    uint64_t *not_finite;
 };
 
 const char *dpb_optimizer_state_name(const struct dpb_optimizer_settings *settings)
@@ -49,6 +50,7 @@ dpb_status dpb_optimizer_create(const struct dpb_optimizer_args *args,
     made->weight_type = args->weight_type;
     made->gradient_type = args->gradient_type;
     made->n_owned = args->n_owned;
+    made->not_finite = args->not_finite;
     memcpy(made->owned, args->owned, ranges * sizeof *made->owned);
     for (uint64_t i = 0; i < made->n_owned; i++) {
         made->state_at[i] = made->n_state;
@@ -166,24 +168,45 @@ static void apply(const struct dpb_optimizer *optimizer, const struct rule *rule
         fp64 ? momentum_double(rule, w, g, state, n) : momentum_float(rule, w, g, state, n);
 }
 
-/* Gradients of another type than the weights' pass through a small buffer that stays in cache. */
-static void apply_converted(const struct dpb_optimizer *optimizer, const struct rule *rule,
-                            bool plain, char *w, const char *g, char *state, uint64_t n)
+/* A device may swallow a NaN (max(0, NaN) is 0): then no loss would ever show what is wrong. */
+static void look_at(const struct dpb_optimizer *optimizer, const char *w, uint64_t element,
+                    uint64_t n)
+{
+    size_t size = dpb_dtype_size(optimizer->weight_type);
+    uint64_t none = 0;
+    if (dpb_vec.finite(optimizer->weight_type, w, n))
+        return;
+    while (dpb_vec.finite(optimizer->weight_type, w, 1)) {
+        w += size;
+        element++;
+    }
+    __atomic_compare_exchange_n(optimizer->not_finite, &none, element + 1, false, __ATOMIC_RELAXED,
+                                __ATOMIC_RELAXED);
+}
+
+/* Elements from `element` of the arena on, of one decay flag. In pieces that stay in cache: gradients
+ * of another type than the weights' pass through a buffer, new weights are looked at. */
+static void apply_pieces(const struct dpb_optimizer *optimizer, const struct rule *rule, bool plain,
+                         char *w, const char *g, char *state, uint64_t element, uint64_t n)
 {
     enum { PIECE = 1024 };
     double buffer[PIECE];
-    size_t w_size = dpb_dtype_size(optimizer->weight_type);
-    size_t g_size = dpb_dtype_size(optimizer->gradient_type);
-    if (optimizer->weight_type == optimizer->gradient_type) {
-        apply(optimizer, rule, plain, w, g, state, n);
-        return;
-    }
+    dpb_dtype type = optimizer->weight_type, g_type = optimizer->gradient_type;
+    size_t w_size = dpb_dtype_size(type), g_size = dpb_dtype_size(g_type);
+    bool looks =
+        optimizer->not_finite && __atomic_load_n(optimizer->not_finite, __ATOMIC_RELAXED) == 0;
     for (uint64_t at = 0; at < n; at += PIECE) {
         uint64_t piece = n - at < PIECE ? n - at : PIECE;
-        dpb_vec.cast(optimizer->weight_type, buffer, optimizer->gradient_type, g + at * g_size,
-                     piece);
-        apply(optimizer, rule, plain, w + at * w_size, buffer, state ? state + at * w_size : NULL,
+        const void *gradients = g + at * g_size;
+        char *weights = w + at * w_size;
+        if (type != g_type) {
+            dpb_vec.cast(type, buffer, g_type, gradients, piece);
+            gradients = buffer;
+        }
+        apply(optimizer, rule, plain, weights, gradients, state ? state + at * w_size : NULL,
               piece);
+        if (looks)
+            look_at(optimizer, weights, element + at, piece);
     }
 }
 
@@ -223,10 +246,9 @@ static void update(struct dpb_optimizer *optimizer, struct dpb_range range, void
         uint64_t end = next < range.end ? next : range.end;
         bool decays = graph->tensors[t].decays && !step->plain;
         rule.decay = decays ? optimizer->settings.weight_decay : 0.0;
-        apply_converted(optimizer, &rule, step->plain,
-                        (char *)weights + (at - range.begin) * w_size,
-                        (const char *)gradients + (at - range.begin) * g_size,
-                        state_of(optimizer, at), end - at);
+        apply_pieces(optimizer, &rule, step->plain, (char *)weights + (at - range.begin) * w_size,
+                     (const char *)gradients + (at - range.begin) * g_size, state_of(optimizer, at),
+                     at, end - at);
         at = end;
     }
     dpb_account_span(bucket, DPB_PHASE_UPDATE, began_ns, dpb_now_ns());

@@ -18,6 +18,9 @@ struct dpb_optimizer_args {
     dpb_dtype weight_type, gradient_type;
     const struct dpb_range *owned; /* rising, disjoint; copied */
     uint64_t n_owned;
+    uint64_t
+        *not_finite; /* 0 until an update makes a weight infinite or NaN: then its arena element
+                           * + 1, of the first one seen. NULL: not looked for. @borrowed */
 };
 
 /* Allocates state for the owned ranges only, as a mapping named "optimizer". Nothing is allocated

@@ -2,6 +2,7 @@
 #include "train/rank.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 
 #include "base/log.h"
@@ -55,6 +56,15 @@ static dpb_status take_profile(struct dpb_trainer *t)
     return dpb_workers_meet(t);
 }
 
+/* The checks' gradients stand in the gaps between the tensors, too, where no device writes: each step
+ * would sum them up anew, and in the end to infinity. */
+static void clear_gradients(struct dpb_trainer *t)
+{
+    const struct dpb_layout *layout = &t->layout;
+    if (t->arenas.gradients)
+        memset(t->arenas.gradients, 0, layout->n_elements * dpb_dtype_size(layout->gradient_type));
+}
+
 static dpb_status work(struct dpb_trainer *t)
 {
     const struct dpb_settings *settings = &t->experiment->settings;
@@ -67,6 +77,7 @@ static dpb_status work(struct dpb_trainer *t)
         t->journal->verdict_pattern = DPB_VERDICT_NOT_APPLICABLE;
     }
     DPB_TRY(dpb_workers_meet(t));
+    clear_gradients(t);
     DPB_TRY(load_model(t));
     DPB_TRY(dpb_workers_meet(t));
     t->journal->start_ns = dpb_now_ns() - t->opened_ns;

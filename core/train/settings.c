@@ -62,7 +62,7 @@ static const struct dpb_option run_rows[] = {
     {"stall_warning_s", DPB_OPT_TIME, "s", "10", 0, 1e15, NULL, AT(run.stall_warning_ns),
      "without progress for so long, say once who is late and where all are; 0: never"},
     {"nan", DPB_OPT_CHOICE, NULL, "stop", 0, 0, nans, AT(run.nan),
-     "a loss that is not finite ends the run at its step, or is only reported"},
+     "a loss or a new weight that is not finite ends the run at its step, or is only reported"},
     {0},
 };
 

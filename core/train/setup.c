@@ -114,12 +114,14 @@ static dpb_status make_arenas(struct dpb_trainer *trainer)
 static dpb_status bind_arenas(struct dpb_trainer *trainer)
 {
     const struct dpb_experiment *x = trainer->experiment;
-    const struct dpb_optimizer_args args = {.graph = x->graph,
-                                            .settings = &x->settings.optimizer,
-                                            .weight_type = x->weight_type,
-                                            .gradient_type = x->gradient_type,
-                                            .owned = trainer->plan.owned,
-                                            .n_owned = trainer->plan.n_owned};
+    const struct dpb_optimizer_args args = {
+        .graph = x->graph,
+        .settings = &x->settings.optimizer,
+        .weight_type = x->weight_type,
+        .gradient_type = x->gradient_type,
+        .owned = trainer->plan.owned,
+        .n_owned = trainer->plan.n_owned,
+        .not_finite = &dpb_board_page(dpb_world.board, dpb_world.rank)->not_finite};
     struct dpb_arenas *arenas = &trainer->arenas;
     uint32_t n_ranks = dpb_world.n_ranks;
     DPB_TRY(make_arenas(trainer));

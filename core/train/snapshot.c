@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/vec.h"
 #include "graph/checkpoint.h"
 #include "graph/graph.h"
 #include "train/trainer.h"
@@ -178,6 +179,24 @@ dpb_status dpb_snapshot_check(const struct dpb_experiment *x, struct dpb_progres
     return DPB_OK;
 }
 
+/* A device may compute a finite loss from weights that are none. */
+static dpb_status check_finite(const struct dpb_experiment *x,
+                               const struct dpb_checkpoint *checkpoint)
+{
+    const struct dpb_graph *graph = x->graph;
+    const char *weights = checkpoint->weights;
+    size_t size = dpb_dtype_size(x->weight_type);
+    for (uint32_t i = 0; weights && i < graph->n_tensors; i++) {
+        const struct dpb_tensor *tensor = &graph->tensors[i];
+        if (!dpb_vec.finite(x->weight_type, weights + tensor->offset * size, tensor->n_elements))
+            return dpb_fail(DPB_DATA,
+                            "%s: '%s' has elements that are infinite or no numbers: take a "
+                            "checkpoint from before, or run.nan = continue to go on from this one",
+                            x->settings.checkpoint.load, tensor->name);
+    }
+    return DPB_OK;
+}
+
 /* A server reads the optimizer's state that it owns; its weights come by the communicator's `load`. */
 static dpb_status load_file(struct dpb_trainer *t)
 {
@@ -195,6 +214,8 @@ static dpb_status load_file(struct dpb_trainer *t)
             return DPB_NO_MEMORY;
     }
     dpb_status status = dpb_checkpoint_load(x->settings.checkpoint.load, &checkpoint);
+    if (status == DPB_OK && x->settings.run.nan == DPB_NAN_STOP)
+        status = check_finite(x, &checkpoint);
     if (status == DPB_OK && checkpoint.optimizer)
         dpb_optimizer_load(t->optimizer, checkpoint.optimizer);
     dpb_release(checkpoint.optimizer, bytes);

@@ -28,6 +28,7 @@ struct dpb_status_page {
     uint32_t status;   /* dpb_status of the first error */
     int64_t failed_ns; /* when; 0: not failed */
     char error[DPB_BOARD_TEXT];
+    uint64_t not_finite; /* element of the arena + 1 that an update here made no number; 0: none */
     uint32_t n_warnings; /* may exceed DPB_BOARD_WARNINGS: the rest was dropped */
     struct {
         char code[32], text[256];

@@ -9,6 +9,7 @@
  */
 #include <dlfcn.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,9 @@ enum mutation {
     BUCKET_LEFT_OUT,  /* the last worker's gradients of one bucket are not summed */
     SLICES_SWAPPED,   /* the halves of what is summed change places */
     ELEMENT_WRONG,    /* 0.5 too much in one element */
+    ELEMENT_NAN,      /* one element is no number */
     UPDATED_TWICE,    /* the first element of each update */
+    UPDATE_SKIPPED,   /* of one bucket, by every rank */
     STALE_WEIGHTS,    /* the last worker does not take over the new weights of one bucket */
     LATE_WEIGHTS,     /* forward computes one bucket's part with the weights of a step before */
     DECAY_DROPPED,    /* no weight decay */
@@ -31,19 +34,10 @@ enum mutation {
     AUDITED           /* nothing is wrong; what is touched of others' memory is counted */
 };
 
-static const char *const mutations[] = {"none",
-                                        "wrong_scale",
-                                        "bucket_left_out",
-                                        "slices_swapped",
-                                        "element_wrong",
-                                        "updated_twice",
-                                        "stale_weights",
-                                        "late_weights",
-                                        "decay_dropped",
-                                        "momentum_dropped",
-                                        "replica_diverges",
-                                        "audited",
-                                        NULL};
+static const char *const mutations[] = {
+    "none",          "wrong_scale",      "bucket_left_out",  "slices_swapped", "element_wrong",
+    "element_nan",   "updated_twice",    "update_skipped",   "stale_weights",  "late_weights",
+    "decay_dropped", "momentum_dropped", "replica_diverges", "audited",        NULL};
 
 struct options {
     int mutation;
@@ -206,10 +200,13 @@ static void mutant_sum(dpb_dtype type, void *const *dst, uint32_t n_dst, const v
     for (uint32_t d = 0; d < n_dst; d++) {
         if (active(SLICES_SWAPPED))
             swap_halves(dst[d], size, n);
-        if (active(ELEMENT_WRONG) && element >= at && element < at + n) {
-            char *wrong = (char *)dst[d] + (element - at) * size;
+        if (element < at || element >= at + n)
+            continue;
+        char *wrong = (char *)dst[d] + (element - at) * size;
+        if (active(ELEMENT_WRONG))
             set_value(type, wrong, value_of(type, wrong) + 0.5);
-        }
+        if (active(ELEMENT_NAN))
+            set_value(type, wrong, NAN);
     }
 }
 
@@ -257,7 +254,9 @@ static void update_without_decay(struct dpb_optimizer *optimizer, struct dpb_ran
 static void mutant_update(struct dpb_optimizer *optimizer, struct dpb_range range, void *weights,
                           const void *gradients, uint64_t bucket, const struct dpb_step *step)
 {
-    if (range.begin == range.end || (!m.pulls && is_stale(range.begin)))
+    struct dpb_range meant = meant_bucket();
+    bool skipped = active(UPDATE_SKIPPED) && range.begin >= meant.begin && range.begin < meant.end;
+    if (range.begin == range.end || skipped || (!m.pulls && is_stale(range.begin)))
         return;
     if (active(MOMENTUM_DROPPED))
         m.host->optimizer->reset(optimizer);

@@ -1,7 +1,7 @@
 /*
  * test_stall.c - a job without progress says who is late and where all are; one that only takes long
- * says nothing; a job that is suspended goes on; a loss that is no number is reported at its step; a
- * machine that does other things meanwhile stands beside the rate.
+ * says nothing; a job that is suspended goes on; a machine that does other things meanwhile stands
+ * beside the rate.
  */
 #include <sched.h>
 #include <setjmp.h>
@@ -207,41 +207,6 @@ static void test_killed_while_suspended(void **state)
 
 /* ---- numbers ------------------------------------------------------------------------------- */
 
-#define DIVERGES                                                                   \
-    "comm.name=shm optimizer.learning_rate=1e6 optimizer.momentum=0 eval.every=0 " \
-    "run.warmup_steps=0 run.steps=40 "
-
-static void test_nan(void **state)
-{
-    struct command command;
-    char text[64];
-    (void)state;
-    dpbench(&command, deadline_s, FAULTS_BASE DIVERGES);
-    assert_int_equal(command.exit_code, 1);
-    const char *error = faults_only_error("nan", &command);
-    faults_expect_failed("nan", &command);
-    const char *at = strstr(error, ": step ");
-    assert_non_null(at);
-    unsigned long step = strtoul(at + strlen(": step "), NULL, 10);
-    snprintf(text, sizeof text, ": step %lu: the loss is not finite", step);
-    faults_expect_words("nan", error, (const char *const[]){text, "run.nan", NULL});
-    size_t n = json_array_size(json_at(command.json, "loss"));
-    assert_in_range(n, step, step + 1); /* what came before it is kept */
-    command_free(&command);
-
-    dpbench(&command, deadline_s, FAULTS_BASE DIVERGES "run.nan=continue");
-    assert_int_equal(command.exit_code, 0);
-    assert_int_equal(json_array_size(json_at(command.json, "loss")), 40);
-    const json_t *warning = warning_of(&command, "nan");
-    assert_non_null(warning);
-    snprintf(text, sizeof text, "step %lu: the loss is not finite", step);
-    assert_non_null(strstr(json_text_at(warning, "text"), text));
-    json_t *loss = json_array_get(json_at(command.json, "loss"), step);
-    assert_true(json_is_null(loss));
-    assert_true(json_is_number(json_array_get(json_at(command.json, "loss"), step - 1)));
-    command_free(&command);
-}
-
 /* A process that computes on the first core that there is: the one of a job that needs one. */
 static pid_t start_other(void)
 {
@@ -286,13 +251,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stall_is_said_once),
-
         cmocka_unit_test(test_late_behind_a_server),
         cmocka_unit_test(test_work_is_no_stall),
         cmocka_unit_test(test_suspended),
         cmocka_unit_test(test_killed_while_suspended),
         cmocka_unit_test(test_suspension_is_no_stall),
-        cmocka_unit_test(test_nan),
         cmocka_unit_test(test_busy_machine),
     };
     return cmocka_run_group_tests(tests, faults_setup, sandbox_teardown);

@@ -300,11 +300,53 @@ static void test_smallest_epsilon(void **state)
     dpb_optimizer_destroy(optimizer);
 }
 
+static uint64_t bad_of(uint64_t at, double value)
+{
+    uint64_t found = 0;
+    const struct dpb_step step = {.learning_rate = 0.1, .scale = 1.0, .plain = true};
+    const struct dpb_optimizer_args args = {.graph = &graph,
+                                            .settings = &rules[5].settings,
+                                            .weight_type = DPB_FP32,
+                                            .gradient_type = DPB_FP32,
+                                            .owned = ownerships[0].ranges,
+                                            .n_owned = 1,
+                                            .not_finite = &found};
+    struct dpb_optimizer *optimizer;
+    float *w = calloc(ELEMENTS, sizeof *w), *g = calloc(ELEMENTS, sizeof *g);
+    assert_true(w && g && dpb_optimizer_create(&args, &optimizer) == DPB_OK);
+    /* Two more behind it: the first counts. */
+    for (uint64_t i = at; i < at + 3 && i < ELEMENTS; i++)
+        g[i] = (float)value;
+    dpb_optimizers.update(optimizer, (struct dpb_range){7, ELEMENTS}, w + 7, g + 7, 0, &step);
+    uint64_t first = found;
+    memset(g, 0, ELEMENTS * sizeof *g);
+    g[8] = NAN; /* later than the first */
+    dpb_optimizers.update(optimizer, (struct dpb_range){7, ELEMENTS}, w + 7, g + 7, 0, &step);
+    assert_int_equal(found, first ? first : 9);
+    dpb_optimizer_destroy(optimizer);
+    free(w);
+    free(g);
+    return first;
+}
+
+/* The first element of the arena that is no number afterwards, wherever it lies, is named. */
+static void test_not_finite(void **state)
+{
+    static const uint64_t places[] = {7, 33, 64, 1087, 1088, 1089, 4063, 4096, ELEMENTS - 1};
+    (void)state;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        assert_int_equal(bad_of(places[i], NAN), places[i] + 1);
+        assert_int_equal(bad_of(places[i], INFINITY), places[i] + 1);
+        assert_int_equal(bad_of(places[i], 3e38), 0); /* large is not infinite */
+    }
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[RULES + 2] = {cmocka_unit_test(test_state_is_for_the_owned),
-                                          cmocka_unit_test(test_smallest_epsilon)};
+    struct CMUnitTest tests[RULES + 3] = {cmocka_unit_test(test_state_is_for_the_owned),
+                                          cmocka_unit_test(test_smallest_epsilon),
+                                          cmocka_unit_test(test_not_finite)};
     for (size_t i = 0; i < RULES; i++)
-        tests[2 + i] = (struct CMUnitTest){rules[i].name, test_rule, NULL, NULL, (void *)&rules[i]};
+        tests[3 + i] = (struct CMUnitTest){rules[i].name, test_rule, NULL, NULL, (void *)&rules[i]};
     return cmocka_run_group_tests_name("optimizer", tests, NULL, NULL);
 }

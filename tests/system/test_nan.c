@@ -1,0 +1,170 @@
+/*
+ * test_nan.c - a number that is none is reported at its step: in the loss, and in weights from which a
+ * device still computes a finite loss, because max(0, NaN) is 0 to it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "lib/faults.h"
+#include "lib/sandbox.h"
+#include "lib/training.h"
+
+static const double deadline_s = 60.0;
+
+/* The text of the warning `nan` in the result. */
+static const char *warning(const struct command *command)
+{
+    size_t i;
+    const json_t *entry;
+    json_array_foreach(json_at(command->json, "warnings"), i, entry)
+    {
+        if (strcmp(json_text_at(entry, "code"), "nan") == 0)
+            return json_text_at(entry, "text");
+    }
+    fail_msg("no warning 'nan': %s", command->out);
+    return "";
+}
+
+/* ---- in the loss --------------------------------------------------------------------------- */
+
+#define DIVERGES                                                                   \
+    "comm.name=shm optimizer.learning_rate=1e6 optimizer.momentum=0 eval.every=0 " \
+    "run.warmup_steps=0 run.steps=40 "
+
+static void test_loss(void **state)
+{
+    struct command command;
+    char text[64];
+    (void)state;
+    dpbench(&command, deadline_s, FAULTS_BASE DIVERGES);
+    assert_int_equal(command.exit_code, 1);
+    const char *error = faults_only_error("loss", &command);
+    faults_expect_failed("loss", &command);
+    const char *at = strstr(error, ": step ");
+    assert_non_null(at);
+    unsigned long step = strtoul(at + strlen(": step "), NULL, 10);
+    snprintf(text, sizeof text, ": step %lu: the loss is not finite", step);
+    faults_expect_words("loss", error, (const char *const[]){text, "run.nan", NULL});
+    size_t n = json_array_size(json_at(command.json, "loss"));
+    assert_in_range(n, step, step + 1); /* what came before it is kept */
+    command_free(&command);
+
+    dpbench(&command, deadline_s, FAULTS_BASE DIVERGES "run.nan=continue");
+    assert_int_equal(command.exit_code, 0);
+    assert_int_equal(json_array_size(json_at(command.json, "loss")), 40);
+    snprintf(text, sizeof text, "step %lu: the loss is not finite", step);
+    assert_non_null(strstr(warning(&command), text));
+    json_t *loss = json_array_get(json_at(command.json, "loss"), step);
+    assert_true(json_is_null(loss));
+    assert_true(json_is_number(json_array_get(json_at(command.json, "loss"), step - 1)));
+    command_free(&command);
+}
+
+/* ---- in the weights alone ------------------------------------------------------------------ */
+
+/* fc1 of tiny_dense: ReLU comes after it, and the last of its elements are the last of the arena. */
+#define MUTANT                                                                       \
+    "model.name=tiny_dense eval.every=0 run.warmup_steps=0 run.steps=8 comm.from=3 " \
+    "comm.mutation=element_nan comm.element=700 comm.bucket=1000 "
+
+/* From the pattern (exchange 0) on, training's steps 0 and 1 are right. */
+static const char in_step_2[] = ": step 2: an element of the new fc1.weight is not finite";
+
+static void expect_caught(const char *settings)
+{
+    struct command command;
+    dpbench(&command, deadline_s, FAULTS_BASE MUTANT "%s", settings);
+    if (command.exit_code != 1)
+        fail_msg("%s: exit code %d: %s", settings, command.exit_code, command.err);
+    faults_expect_words(settings, faults_only_error(settings, &command),
+                        (const char *const[]){in_step_2, "run.nan", NULL});
+    faults_expect_failed(settings, &command);
+    assert_int_equal(json_array_size(json_at(command.json, "loss")), 2);
+    command_free(&command);
+}
+
+/* On the cpu device no loss shows it; on every device, in every strategy, the update does. */
+static void test_weights(void **state)
+{
+    static const char *const devices[] = {
+        "device.name=reference run.precision=fp64", "device.name=reference run.precision=fp32",
+        "device.name=cpu run.precision=fp32", "device.name=cpu run.precision=bf16",
+        "device.name=cpu run.precision=fp32 comm.gradient=bf16"};
+    static const char *const others[] = {"run.comm_cores=1", "optimizer.nesterov=yes",
+                                         "optimizer.name=adagrad", "optimizer.momentum=0"};
+    const char *device = have_cpu_device() ? devices[2] : devices[1];
+    char settings[256];
+    (void)state;
+    for (size_t i = 0; i < (have_cpu_device() ? 5 : 2); i++) {
+        snprintf(settings, sizeof settings, "comm.name=mutant_shm %s", devices[i]);
+        expect_caught(settings);
+    }
+    for (const struct strategy_form *form = strategy_forms; form->name; form++) {
+        snprintf(settings, sizeof settings, "%s comm.name=mutant_%s run.servers=%d", device,
+                 form->name, form->servers);
+        expect_caught(settings);
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        snprintf(settings, sizeof settings, "%s comm.name=mutant_shm %s", device, others[i]);
+        expect_caught(settings);
+    }
+}
+
+/* Said once, though it stays; and in the next training, which loads it. */
+static void test_weights_continue(void **state)
+{
+    struct command command;
+    const char *device = have_cpu_device() ? "device.name=cpu" : "device.name=reference";
+    (void)state;
+    dpbench(&command, deadline_s,
+            FAULTS_BASE MUTANT "comm.name=mutant_shm %s run.nan=continue "
+                               "checkpoint.save=nan.safetensors",
+            device);
+    assert_int_equal(command.exit_code, 0);
+    assert_non_null(strstr(warning(&command), in_step_2 + 2));
+    assert_int_equal(json_array_size(json_at(command.json, "loss")), 8);
+    if (have_cpu_device()) /* else this test shows nothing that test_loss does not */
+        assert_true(json_is_number(json_array_get(json_at(command.json, "loss"), 7)));
+    command_free(&command);
+
+    dpbench(&command, deadline_s,
+            FAULTS_BASE "model.name=tiny_dense %s checkpoint.load=nan.safetensors", device);
+    assert_int_equal(command.exit_code, 2);
+    faults_expect_words("load", faults_only_error("load", &command),
+                        (const char *const[]){"nan.safetensors: 'fc1.weight' has elements",
+                                              "run.nan = continue", NULL});
+    command_free(&command);
+}
+
+/* What lies between the tensors stays zero, in a training as long as it may be. */
+static void test_gaps(void **state)
+{
+    struct command command;
+    (void)state;
+    for (const struct strategy_form *form = strategy_forms; form->name; form++) {
+        dpbench(&command, deadline_s,
+                FAULTS_BASE "eval.every=0 run.steps=300 run.prove=yes comm.name=%s run.servers=%d",
+                form->name, form->servers);
+        if (command.exit_code != 0)
+            fail_msg("%s: exit code %d: %s", form->label, command.exit_code, command.err);
+        command_free(&command);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_loss),
+        cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_weights_continue),
+        cmocka_unit_test(test_gaps),
+    };
+    return cmocka_run_group_tests(tests, faults_setup, sandbox_teardown);
+}
