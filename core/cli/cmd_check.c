@@ -1,36 +1,29 @@
 /* cmd_check.c - `dpbench check -c FILE.ini`: everything that can be refused before a run is refused
  * here, every cell of a sweep too; and how much memory it would take. Runs nothing. */
 #include <stdio.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "cli/cli.h"
 #include "study/result.h"
 #include "study/sweep.h"
+#include "train/fit.h"
 
 static const double mib = 1024.0 * 1024.0;
 
-static double machine_bytes(void)
+static dpb_status check_memory(const struct dpb_experiment *experiment)
 {
-    return (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-}
-
-static void print_memory(const struct dpb_experiment *experiment)
-{
-    uint32_t n_ranks = experiment->n_workers + experiment->n_servers;
-    double total = 0;
-    for (uint32_t rank = 0; rank < n_ranks; rank++)
-        total += (double)dpb_experiment_memory(experiment, rank);
-    printf("  memory: %.1f MiB a worker", (double)dpb_experiment_memory(experiment, 0) / mib);
+    struct dpb_machine_memory memory;
+    struct dpb_fit fit;
+    dpb_fit_of(experiment, UINT32_MAX, &fit);
+    dpb_memory_look("", &memory);
+    printf("  memory: %.1f MiB a worker", (double)fit.worker_bytes / mib);
     if (experiment->n_servers > 0)
-        printf(", %.1f MiB a server",
-               (double)dpb_experiment_memory(experiment, experiment->n_workers) / mib);
-    printf(", %.1f MiB in all, of %.1f MiB here\n", total / mib, machine_bytes() / mib);
-    if (total > machine_bytes())
-        dpb_warn("memory",
-                 "this needs %.1f MiB and the machine has %.1f MiB: take a smaller batch "
-                 "or fewer workers",
-                 total / mib, machine_bytes() / mib);
+        printf(", %.1f MiB a server", (double)fit.server_bytes / mib);
+    printf(", %.1f MiB in all", (double)fit.all_bytes / mib);
+    if (memory.total_bytes != UINT64_MAX)
+        printf(", of %.1f MiB here", (double)memory.total_bytes / mib);
+    putchar('\n');
+    return dpb_fit_check(experiment, &fit, &memory);
 }
 
 /* `label`: which cell; NULL for a run of its own. */
@@ -58,7 +51,7 @@ static dpb_status check_config(const struct dpb_config *config, const char *labe
                (unsigned long long)experiment->graph->n_parameters,
                (unsigned long long)experiment->graph->macs,
                (unsigned long long)experiment->steps_per_epoch);
-        print_memory(experiment);
+        status = check_memory(experiment);
     }
     dpb_experiment_destroy(experiment);
     return status;

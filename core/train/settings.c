@@ -7,6 +7,7 @@
 #define MANY 9e15 /* an upper bound that is none, yet exact in a double */
 
 static const char *const modes[] = {"train", "forward", NULL};
+static const char *const memories[] = {"refuse", "warn", NULL};
 static const char *const nans[] = {"stop", "continue", NULL};
 static const char *const precisions[] = {"fp32", "bf16", "fp64", NULL};
 static const char *const gradients[] = {"auto", "fp64", "fp32", "bf16", NULL};
@@ -61,6 +62,8 @@ static const struct dpb_option run_rows[] = {
      "deadline of every wait for another process, and of a worker that does nothing"},
     {"stall_warning_s", DPB_OPT_TIME, "s", "10", 0, 1e15, NULL, AT(run.stall_warning_ns),
      "without progress for so long, say once who is late and where all are; 0: never"},
+    {"memory", DPB_OPT_CHOICE, NULL, "refuse", 0, 0, memories, AT(run.memory),
+     "a run that needs more memory than there is: is refused, or only warned about"},
     {"nan", DPB_OPT_CHOICE, NULL, "stop", 0, 0, nans, AT(run.nan),
      "a loss or a new weight that is not finite ends the run at its step, or is only reported"},
     {0},

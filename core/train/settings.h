@@ -11,6 +11,7 @@
 #include "dpbench/option.h"
 
 typedef enum dpb_mode { DPB_MODE_TRAIN, DPB_MODE_FORWARD } dpb_mode;
+typedef enum dpb_too_large { DPB_TOO_LARGE_REFUSE, DPB_TOO_LARGE_WARN } dpb_too_large;
 typedef enum dpb_nan { DPB_NAN_STOP, DPB_NAN_CONTINUE } dpb_nan;
 typedef enum dpb_optimizer_kind { DPB_SGD, DPB_ADAGRAD } dpb_optimizer_kind;
 typedef enum dpb_schedule_kind { DPB_CONSTANT, DPB_STEPWISE, DPB_COSINE } dpb_schedule_kind;
@@ -25,7 +26,7 @@ struct dpb_run_settings {
     int64_t warmup_steps, seed, comm_cores, timeout_ns, stall_warning_ns;
     int64_t steady_window, steady_windows, steady_limit_ns;
     double steady_drift, steady_spread;
-    int mode, precision, nan; /* dpb_mode, dpb_precision, dpb_nan */
+    int mode, precision, memory, nan; /* dpb_mode, dpb_precision, dpb_too_large, dpb_nan */
     bool prove, require_steady, profile;
 };
 

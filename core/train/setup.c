@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "graph/graph.h"
+#include "train/fit.h"
 #include "train/trainer.h"
 #include "world/cores.h"
 
@@ -268,6 +269,20 @@ static void warn_oversubscribed(const struct dpb_trainer *trainer)
                  x->n_workers, trainer->threads, x->n_servers, n_cores);
 }
 
+/* Once a machine, by the first rank there, before anybody takes memory for the run. */
+static dpb_status check_memory(const struct dpb_experiment *x)
+{
+    uint32_t machine = x->machines[dpb_world.rank];
+    struct dpb_machine_memory memory;
+    struct dpb_fit fit;
+    for (uint32_t rank = 0; rank < dpb_world.rank; rank++)
+        if (x->machines[rank] == machine)
+            return DPB_OK;
+    dpb_fit_of(x, machine, &fit);
+    dpb_memory_look("", &memory);
+    return dpb_fit_check(x, &fit, &memory);
+}
+
 dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_trainer *trainer)
 {
     bool oversubscribed;
@@ -291,6 +306,7 @@ dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_traine
         warn_oversubscribed(trainer);
     dpb_world_note("open", UINT64_MAX, UINT32_MAX);
     DPB_TRY(dpb_experiment_build(experiment, dpb_world.rank));
+    DPB_TRY(check_memory(experiment));
     DPB_TRY(open_journal(trainer));
     trainer->journal->oversubscribed = oversubscribed;
     dpb_world_note("plan", UINT64_MAX, UINT32_MAX);

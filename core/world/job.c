@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "world/memory.h"
 
 #define REFRESH_NS INT64_C(500000000)
 /* Others notice a broken connection before the launcher has reaped who broke it. */
@@ -194,6 +195,17 @@ static dpb_status status_of_code(int code)
     return DPB_FAILED;
 }
 
+/* The system's own SIGKILL is like anybody's, but it counts them. */
+static const char *why_killed(const struct job_run *run)
+{
+    uint64_t kills = dpb_memory_kills("");
+    if (kills == UINT64_MAX || run->memory_kills == UINT64_MAX)
+        return "; if nobody sent it, memory ran out (see dmesg)";
+    return kills > run->memory_kills ? "; memory ran out: the system ended processes while the job "
+                                       "ran; take a smaller run.batch or fewer workers"
+                                     : "";
+}
+
 static void blame(const struct job_run *run, uint32_t rank, struct dpb_job_outcome *outcome)
 {
     const struct process *process = &run->processes[rank];
@@ -220,8 +232,7 @@ static void blame(const struct job_run *run, uint32_t rank, struct dpb_job_outco
     } else if (WIFSIGNALED(process->wait_status)) {
         int number = WTERMSIG(process->wait_status);
         snprintf(cause, size, "%s was killed by signal %d (%s) %s%s", who, number,
-                 strsignal(number), place,
-                 number == SIGKILL ? "; if nobody sent it, memory ran out (see dmesg)" : "");
+                 strsignal(number), place, number == SIGKILL ? why_killed(run) : "");
     } else if (WEXITSTATUS(process->wait_status) == 0) {
         snprintf(cause, size, "%s ended %s, before the job was over, and gave no reason", who,
                  place);

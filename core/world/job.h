@@ -35,7 +35,8 @@ struct job_run {
     sigset_t old_mask;
     struct sigaction old_child_action;
     bool ending;
-    int interrupt; /* the first signal's number */
+    uint64_t memory_kills; /* dpb_memory_kills when it began */
+    int interrupt;         /* the first signal's number */
     uint32_t n_interrupts;
     int64_t kill_at_ns, give_up_ns;
     struct stall_watch stalls;

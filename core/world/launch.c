@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/secret.h"
 #include "world/job.h"
+#include "world/memory.h"
 #include "world/spawn.h"
 
 #define GRACE_NS INT64_C(2000000000) /* from the first death to SIGKILL */
@@ -84,7 +85,8 @@ static void run_destroy(struct job_run *run)
 
 static dpb_status run_create(struct job_run *run, const struct dpb_job *job)
 {
-    *run = (struct job_run){.job = job, .signal_fd = -1, .kill_at_ns = INT64_MAX};
+    *run = (struct job_run){
+        .job = job, .signal_fd = -1, .memory_kills = dpb_memory_kills(""), .kill_at_ns = INT64_MAX};
     if (job->n_workers == 0 || job->n_workers > MAX_RANKS || job->n_servers > MAX_RANKS)
         return dpb_fail(DPB_USAGE,
                         "a local job has 1 to %d workers and at most %d servers, not %u "

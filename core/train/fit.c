@@ -1,0 +1,41 @@
+/* fit.c - see fit.h. */
+#include "train/fit.h"
+
+#include <stdio.h>
+
+#include "base/log.h"
+
+static const double mib = 1024.0 * 1024.0;
+
+void dpb_fit_of(const struct dpb_experiment *x, uint32_t machine, struct dpb_fit *fit)
+{
+    uint32_t n_ranks = x->n_workers + x->n_servers;
+    *fit = (struct dpb_fit){.worker_bytes = dpb_experiment_memory(x, 0)};
+    if (x->n_servers > 0)
+        fit->server_bytes = dpb_experiment_memory(x, x->n_workers);
+    for (uint32_t rank = 0; rank < n_ranks; rank++)
+        if (machine == UINT32_MAX || x->machines[rank] == machine)
+            fit->all_bytes += rank < x->n_workers ? fit->worker_bytes : fit->server_bytes;
+}
+
+dpb_status dpb_fit_check(const struct dpb_experiment *x, const struct dpb_fit *fit,
+                         const struct dpb_machine_memory *memory)
+{
+    const char *whose = memory->limited ? "its control group may have" : "the machine has";
+    if (fit->all_bytes > memory->total_bytes && x->settings.run.memory == DPB_TOO_LARGE_REFUSE)
+        return dpb_fail(
+            DPB_UNSUPPORTED,
+            "this run needs %.1f MiB of memory, %.1f MiB a worker, and %s %.1f MiB: take "
+            "a smaller run.batch or fewer workers, or run.memory = warn to try it",
+            (double)fit->all_bytes / mib, (double)fit->worker_bytes / mib, whose,
+            (double)memory->total_bytes / mib);
+    if (fit->all_bytes > memory->total_bytes)
+        dpb_warn("memory", "this run needs %.1f MiB of memory and %s %.1f MiB",
+                 (double)fit->all_bytes / mib, whose, (double)memory->total_bytes / mib);
+    else if (fit->all_bytes > memory->available_bytes)
+        dpb_warn("memory",
+                 "this run needs %.1f MiB of memory, of which %.1f MiB are free now: others hold "
+                 "the rest",
+                 (double)fit->all_bytes / mib, (double)memory->available_bytes / mib);
+    return DPB_OK;
+}

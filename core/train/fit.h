@@ -1,0 +1,25 @@
+/*
+ * fit.h - does a run fit into the memory of the machine that it is to run on? What it needs is what
+ * core and the device plan to take; what strategies, data and libraries take beside that is not counted.
+ */
+#ifndef DPB_CORE_TRAIN_FIT_H
+#define DPB_CORE_TRAIN_FIT_H
+
+#include "train/experiment.h"
+#include "world/memory.h"
+
+struct dpb_fit {
+    uint64_t worker_bytes, server_bytes; /* of one */
+    uint64_t all_bytes;                  /* of all ranks on one machine */
+};
+
+/* A built experiment's; `machine` as in x->machines, UINT32_MAX: all of them are one. Plans the
+ * device's program: some tenths of a second for large networks. */
+void dpb_fit_of(const struct dpb_experiment *x, uint32_t machine, struct dpb_fit *fit);
+
+/* run.memory = refuse: DPB_UNSUPPORTED where it cannot fit; warn: `memory`. A warning, too, where others
+ * hold what it needs. */
+dpb_status dpb_fit_check(const struct dpb_experiment *x, const struct dpb_fit *fit,
+                         const struct dpb_machine_memory *memory);
+
+#endif

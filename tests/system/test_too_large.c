@@ -1,0 +1,123 @@
+/*
+ * test_too_large.c - a run that needs more memory than there is: refused by name before it takes any,
+ * or warned about and, where the system ends it for that, told so.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/faults.h"
+#include "lib/sandbox.h"
+#include "lib/traces.h"
+
+static const double deadline_s = 60.0;
+
+/* Terabytes of activations; a sample of the data is one of two. */
+#define HUGE_RUN                                                                          \
+    "model.name=resnet50 run.batch=8192 data.samples=20000 data.distinct=2 eval.every=0 " \
+    "comm.name=shm run.workers=2 "
+
+static void test_refused(void **state)
+{
+    static const char *const commands[] = {"", "check "};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct command command;
+        struct traces before;
+        traces_take(&before, ".");
+        dpbench(&command, deadline_s, "%s-c base.ini " HUGE_RUN, commands[i]);
+        if (command.exit_code != 2 || command.seconds > 20)
+            fail_msg("exit %d after %.1f s: %s", command.exit_code, command.seconds, command.err);
+        faults_expect_words(commands[i], faults_only_error(commands[i], &command),
+                            (const char *const[]){"this run needs ", " a worker, and ",
+                                                  " MiB: take", "run.batch", "run.memory = warn",
+                                                  NULL});
+        traces_expect_none(&before, "refused", 0.5);
+        traces_free(&before);
+        command_free(&command);
+    }
+}
+
+static void test_warned(void **state)
+{
+    struct command command;
+    (void)state;
+    dpbench(&command, deadline_s, "check -c base.ini " HUGE_RUN "run.memory=warn");
+    assert_int_equal(command.exit_code, 0);
+    faults_expect_words("check", command.err,
+                        (const char *const[]){"warning: this run needs ", NULL});
+    command_free(&command);
+}
+
+/* ---- in a control group -------------------------------------------------------------------- */
+
+/* A group of 128 MiB that ends with the shell; $A: the run's arguments. */
+static const char in_group[] =
+    "g=/sys/fs/cgroup/memory/dpbench-test-$$ l=memory.limit_in_bytes\n"
+    "[ -d /sys/fs/cgroup/memory ] || { g=/sys/fs/cgroup/dpbench-test-$$ l=memory.max; }\n"
+    "mkdir $g 2>/dev/null || exit 77\n"
+    "[ ! -e $g/memory.swap.max ] || echo 0 >$g/memory.swap.max\n"
+    "echo 134217728 >$g/$l && sh -c 'echo $$ >$0/cgroup.procs && exec $DPB_BUILD/dpbench $A' $g\n"
+    "code=$?\n"
+    "for i in 1 2 3 4 5 6 7 8 9; do rmdir $g 2>/dev/null && break; sleep 0.1; done\n"
+    "[ ! -d $g ] || exit 76\n"
+    "exit $code\n";
+
+/* False: nobody lets this process make groups. */
+static bool run_in_group(struct command *command, const char *arguments)
+{
+    const char *const words[] = {"/bin/sh", "-c", in_group, NULL};
+    char line[1024];
+    snprintf(line, sizeof line, "A=%s", arguments);
+    command_run(command, deadline_s, words, (const char *const[]){line, NULL});
+    if (command->exit_code != 77)
+        return true;
+    command_free(command);
+    return false;
+}
+
+#define LARGE_RUN                                                                    \
+    "-c base.ini --json model.name=alexnet_cifar10 run.batch=512 data.samples=1024 " \
+    "eval.every=0 run.workers=1 run.steps=3 "
+
+/* The limit is what counts, not the machine; without the check the system ends the worker. */
+static void test_control_group(void **state)
+{
+    struct command command;
+    (void)state;
+    if (!run_in_group(&command, LARGE_RUN))
+        skip();
+    if (command.exit_code != 2)
+        fail_msg("exit %d: %s", command.exit_code, command.err);
+    faults_expect_words("group", faults_only_error("group", &command),
+                        (const char *const[]){"its control group may have 128.0 MiB", NULL});
+    command_free(&command);
+
+    assert_true(run_in_group(&command, LARGE_RUN "run.memory=warn"));
+    if (command.exit_code != 1)
+        fail_msg("exit %d: %s", command.exit_code, command.err);
+    faults_expect_words("killed", faults_only_error("killed", &command),
+                        (const char *const[]){"rank 0 (",
+                                              "was killed by signal 9 (Killed) in phase ",
+                                              "memory ran out: the system ended processes", NULL});
+    faults_expect_failed("killed", &command);
+    command_free(&command);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_warned),
+        cmocka_unit_test(test_control_group),
+    };
+    return cmocka_run_group_tests(tests, faults_setup, sandbox_teardown);
+}

@@ -1,0 +1,95 @@
+/* test_memory.c - how much memory there is: made-up systems, and this one. */
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/command.h"
+#include "world/memory.h"
+
+static char root[64];
+
+static void write_text(const char *name, const char *text)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
+        *slash = '\0';
+        mkdir(path, 0700);
+        *slash = '/';
+    }
+    write_file(path, text, strlen(text));
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    temporary_directory(root);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    remove_directory(root);
+    return 0;
+}
+
+static void expect(uint64_t total, uint64_t available, bool limited)
+{
+    struct dpb_machine_memory memory;
+    dpb_memory_look(root, &memory);
+    assert_int_equal(memory.total_bytes, total);
+    assert_int_equal(memory.available_bytes, available);
+    assert_int_equal(memory.limited, limited);
+}
+
+static void test_limits(void **state)
+{
+    (void)state;
+    expect(UINT64_MAX, UINT64_MAX, false); /* a system that tells nothing */
+    write_text("proc/meminfo", "MemTotal:       1000 kB\nMemFree:         100 kB\n"
+                               "MemAvailable:    300 kB\nSwapTotal:      9000 kB\n");
+    expect(1000 * 1024, 300 * 1024, false);
+    write_text("proc/self/cgroup", "0::/job/step\n");
+    write_text("sys/fs/cgroup/job/memory.max", "409600\n");
+    write_text("sys/fs/cgroup/job/step/memory.max", "max\n");
+    expect(400 * 1024, 300 * 1024, true);
+    write_text("sys/fs/cgroup/job/memory.max", "204800\n");
+    expect(200 * 1024, 200 * 1024, true);
+    write_text("sys/fs/cgroup/job/memory.max", "99999999999\n");
+    expect(1000 * 1024, 300 * 1024, false);
+}
+
+static void test_kills(void **state)
+{
+    (void)state;
+    assert_true(dpb_memory_kills("/nowhere") == UINT64_MAX);
+    write_text("proc/vmstat", "nr_free_pages 12\noom_kill_other 8\noom_kill 3\npgfault 4\n");
+    assert_int_equal(dpb_memory_kills(root), 3);
+}
+
+static void test_here(void **state)
+{
+    struct dpb_machine_memory memory;
+    (void)state;
+    dpb_memory_look("", &memory);
+    uint64_t bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    assert_true(memory.total_bytes > 0 && memory.total_bytes <= bytes);
+    assert_true(memory.available_bytes <= memory.total_bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_limits), cmocka_unit_test(test_kills),
+                                       cmocka_unit_test(test_here)};
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
