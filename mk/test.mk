@@ -31,6 +31,9 @@ UNIT_TESTS   := $(filter-out $(IMAGE_TESTS),$(UNIT_TESTS))
 SYSTEM_TESTS := $(filter-out $(IMAGE_TESTS),$(SYSTEM_TESTS))
 endif
 
+ifneq ($(HAVE_GLOO),yes)
+SYSTEM_TESTS := $(filter-out $(BUILD)/tests/test_gloo,$(SYSTEM_TESTS))
+endif
 # These test a library of the plugins'.
 $(BUILD)/tests/test_interface: $(BUILD)/obj/plugins/lib/interface.o
 

@@ -74,6 +74,8 @@ static const struct effect effects[] = {
     {"device.name", STEPS "run.precision=fp32", "reference", "cpu", "loss"},
     {"device.threads", STEPS, "1", "2", "ranks.0.threads"},
     {"comm.name", STEPS TWO, "shm", "independent", "loss"},
+    {"comm.transport", STEPS TWO "comm.name=gloo", "tcp", "ibverbs", EXIT_CODE},
+    {"comm.interface", STEPS TWO "comm.name=gloo", "lo", "no_such", EXIT_CODE},
     {"comm.gradient", STEPS TWO "run.precision=fp32", "fp32", "bf16", "comm.bytes_per_step"},
     {"comm.hosts", STEPS "run.workers=2", "2", "1+1", "ranks.1.machine"},
     {"optimizer.name", STEPS "optimizer.learning_rate=0.01", "sgd", "adagrad", "loss"},
@@ -107,6 +109,7 @@ static const struct effect effects[] = {
 static const struct {
     const char *option, *test;
 } elsewhere[] = {
+    {"comm.algorithm", "test_gloo"},
     {"comm.bucket", "test_overlap"},
     {"data.name", "test_learning"},
     {"data.path", "test_idx, test_cifar10, test_image_folder"},
@@ -246,6 +249,8 @@ static void test_complete(void **state)
                                          "synthetic", "idx",   "resnet50"};
     for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
         expect_rows(topics[i]);
+    if (have_plugin("comm_gloo"))
+        expect_rows("gloo");
 }
 
 static int setup(void **state)
@@ -264,8 +269,9 @@ int main(void)
 {
     add_case(test_complete, NULL, "every option has a row");
     for (size_t i = 0; i < N_EFFECTS; i++)
-        if (have_cpu_device() ||
-            (strcmp(effects[i].b, "cpu") != 0 && !strstr(effects[i].settings, "=cpu")))
+        if ((have_cpu_device() ||
+             (strcmp(effects[i].b, "cpu") != 0 && !strstr(effects[i].settings, "=cpu"))) &&
+            (have_plugin("comm_gloo") || !strstr(effects[i].settings, "=gloo")))
             add_case(test_effect, &effects[i], "%s", effects[i].option);
     return run_cases("effects", setup, sandbox_teardown);
 }
