@@ -111,6 +111,14 @@ static const struct {
 } elsewhere[] = {
     {"comm.algorithm", "test_gloo"},
     {"comm.bucket", "test_overlap"},
+    {"comm_test.barrier", "test_comm_command"},
+    {"comm_test.iterations", "test_comm_command"},
+    {"comm_test.max_bytes", "test_comm_command"},
+    {"comm_test.min_bytes", "test_comm_command"},
+    {"comm_test.seconds", "test_comm_command"},
+    {"comm_test.sizes", "test_comm_command"},
+    {"comm_test.step_factor", "test_comm_command"},
+    {"comm_test.warmup_iterations", "test_comm_command"},
     {"data.name", "test_learning"},
     {"data.path", "test_idx, test_cifar10, test_image_folder"},
     {"data.threads", "test_data_command"},
@@ -246,7 +254,7 @@ static void test_complete(void **state)
     (void)state;
     static const char *const topics[] = {"run",       "model", "data",       "device",
                                          "comm",      "eval",  "checkpoint", "optimizer",
-                                         "synthetic", "idx",   "resnet50"};
+                                         "synthetic", "idx",   "resnet50",   "comm_test"};
     for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
         expect_rows(topics[i]);
     if (have_plugin("comm_gloo"))
