@@ -31,23 +31,27 @@ static int spin(struct pollfd *fds, uint32_t n)
     return ready;
 }
 
-dpb_status dpb_world_poll(struct pollfd *fds, uint32_t n, const struct dpb_wait *what)
+dpb_status dpb_world_poll(struct pollfd *fds, uint32_t n, const struct dpb_wait *what,
+                          int64_t *waited_ns)
 {
     int ready = spin(fds, n);
-    int64_t begin_ns = dpb_world_now_ns(), timeout_ns = dpb_timeout_of(what->timeout_ns);
-    while (ready == 0) {
-        int64_t waited_ns = dpb_world_now_ns() - begin_ns, slice_ns = DPB_WAIT_SLICE_NS;
-        if (timeout_ns >= 0 && timeout_ns - waited_ns < slice_ns)
-            slice_ns = timeout_ns - waited_ns;
+    int64_t timeout_ns = dpb_timeout_of(what->timeout_ns);
+    int64_t begin_ns = dpb_world_now_ns() - (waited_ns != NULL ? *waited_ns : 0);
+    for (bool again = true; ready == 0 && again; again = waited_ns == NULL) {
+        int64_t passed_ns = dpb_world_now_ns() - begin_ns, slice_ns = DPB_WAIT_SLICE_NS;
+        if (timeout_ns >= 0 && timeout_ns - passed_ns < slice_ns)
+            slice_ns = timeout_ns - passed_ns;
         ready = poll_for(fds, n, slice_ns > 0 ? slice_ns : 0);
         if (ready != 0)
             break;
         if (dpb_world.board != NULL && dpb_board_job_ended(dpb_world.board))
             return dpb_wait_cancelled(what);
         if (slice_ns <= 0)
-            return dpb_wait_expired(what, waited_ns, "");
+            return dpb_wait_expired(what, passed_ns, "");
     }
     if (ready < 0)
         return dpb_fail(DPB_IO, "cannot wait for %u descriptors: %s", n, strerror(errno));
+    if (waited_ns != NULL)
+        *waited_ns = dpb_world_now_ns() - begin_ns;
     return DPB_OK;
 }

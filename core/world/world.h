@@ -36,10 +36,6 @@ dpb_status dpb_world_open(void);
 void dpb_world_close(void);
 
 extern const struct dpb_store_ops dpb_store; /* host.h */
-/* From now on keys and barriers are those of `name` ("": of none, as at first), up to 30 characters:
- * what is opened again may use the same ones. All ranks change it between the same calls of the
- * store, and none has a call under way then. */
-void dpb_store_scope(const char *name);
 extern const struct dpb_flag_ops dpb_flags;
 extern const struct dpb_event_ops dpb_events;
 
@@ -48,7 +44,8 @@ int64_t dpb_world_now_ns(void);
 
 /* The host's `poll`. */
 struct pollfd;
-dpb_status dpb_world_poll(struct pollfd *fds, uint32_t n, const struct dpb_wait *what);
+dpb_status dpb_world_poll(struct pollfd *fds, uint32_t n, const struct dpb_wait *what,
+                          int64_t *waited_ns);
 
 /* Writes phase, bucket and peer into the own status page; the host's `note`. Step by the loop. */
 void dpb_world_note(const char *phase, uint64_t bucket, uint32_t peer);

@@ -138,8 +138,8 @@ static dpb_status ended(struct trial_scratch *scratch)
         kill(getpid(), SIGKILL);
     }
     what.timeout_ns = dpb_world.rank == 1 ? DPB_FOREVER : 0;
-    dpb_status status =
-        dpb_world.rank == 3 ? dpb_world_poll(NULL, 0, &what) : dpb_flags.wait(flags[0], 1, &what);
+    dpb_status status = dpb_world.rank == 3 ? dpb_world_poll(NULL, 0, &what, NULL)
+                                            : dpb_flags.wait(flags[0], 1, &what);
     scratch->numbers[dpb_world.rank] = (uint64_t)dpb_now_ns();
     RANK_CHECK(status == DPB_PEER);
     return status;
@@ -267,14 +267,27 @@ static void test_descriptors(void **state)
     struct pollfd wanted[] = {{.fd = -1}, {.fd = fds[0], .events = POLLIN}};
     for (int i = 0; i < 2; i++) {
         assert_int_equal(pthread_create(&thread, NULL, write_later, &fds[1]), 0);
-        assert_int_equal(dpb_world_poll(wanted, 2, &what), DPB_OK);
+        assert_int_equal(dpb_world_poll(wanted, 2, &what, NULL), DPB_OK);
         assert_true(wanted[1].revents & POLLIN);
         pthread_join(thread, NULL);
-        assert_int_equal(dpb_world_poll(wanted, 2, &what), DPB_OK); /* at once: it is still there */
+        assert_int_equal(dpb_world_poll(wanted, 2, &what, NULL),
+                         DPB_OK); /* at once: it is still there */
         assert_int_equal(read(fds[0], &byte, 1), 1);
     }
+    /* In turns: each is short, and all of them together have the deadline. */
+    int64_t waited_ns = 0;
+    int turns = 0;
+    dpb_status status;
+    what.timeout_ns = 120000000;
+    while ((status = dpb_world_poll(wanted, 2, &what, &waited_ns)) == DPB_OK) {
+        assert_int_equal(wanted[1].revents, 0);
+        turns++;
+    }
+    assert_int_equal(status, DPB_TIMEOUT);
+    assert_true(turns == 2 && waited_ns >= 100000000);
+    dpb_first_error_clear();
     what.timeout_ns = 10000000;
-    assert_int_equal(dpb_world_poll(wanted, 2, &what), DPB_TIMEOUT);
+    assert_int_equal(dpb_world_poll(wanted, 2, &what, NULL), DPB_TIMEOUT);
     assert_contains(dpb_first_error(&first), "waited 0.0 s for a turn (step 0); if");
     dpb_first_error_clear();
     close(fds[0]);

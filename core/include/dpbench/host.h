@@ -169,9 +169,12 @@ struct dpb_host {
     const struct dpb_store_ops *store;
     const struct dpb_secret_ops *secret; /* since ABI 1.1 */
 
-    /* Since ABI 1.1. Blocks as flag->wait does, until one of the descriptors is ready as for
-     * poll(2), which fills in revents. */
-    dpb_status (*poll)(struct pollfd *fds, uint32_t n, const struct dpb_wait *what);
+    /* Since ABI 1.1. Blocks as flag->wait does, until one of the descriptors is ready as for poll(2),
+     * which fills in revents. waited_ns: NULL; or for a wait in turns, between which there is
+     * something else to look at: *waited_ns, 0 before the first turn, is added up and the deadline
+     * goes by it; a turn ends after 50 ms at the latest, also when nothing is ready. */
+    dpb_status (*poll)(struct pollfd *fds, uint32_t n, const struct dpb_wait *what,
+                       int64_t *waited_ns);
 };
 
 #endif
