@@ -31,11 +31,12 @@ UNIT_TESTS   := $(filter-out $(IMAGE_TESTS),$(UNIT_TESTS))
 SYSTEM_TESTS := $(filter-out $(IMAGE_TESTS),$(SYSTEM_TESTS))
 endif
 
-ifneq ($(HAVE_GLOO),yes)
-SYSTEM_TESTS := $(filter-out $(BUILD)/tests/test_gloo,$(SYSTEM_TESTS))
-endif
 # These test a library of the plugins'.
-$(BUILD)/tests/test_interface: $(BUILD)/obj/plugins/lib/interface.o
+LIB_TESTS := $(addprefix $(BUILD)/tests/test_,interface ring ring_tcp)
+$(LIB_TESTS): $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_comm))
+
+# It measures by a program of bench.
+$(BUILD)/tests/test_network_speed: | $(BUILD)/bench/all_reduce
 
 .PHONY: tests check check-unit check-untimed check-leaks check-threads check-install check-long \
 	mutants asan ubsan tsan

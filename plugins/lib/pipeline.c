@@ -69,18 +69,31 @@ static dpb_status wait_for_something(struct pipeline *pipeline)
     return DPB_OK;
 }
 
+/* A piece of what goes on beside the stages, and of what is due in them. */
+static dpb_status work_on_all(struct pipeline *pipeline, int64_t until_ns, bool *worked)
+{
+    bool moved = false;
+    if (pipeline->move)
+        DPB_TRY(pipeline->move(pipeline->strategy, until_ns, &moved));
+    *worked = work_on_something(pipeline, until_ns) || moved;
+    return DPB_OK;
+}
+
 dpb_status pipeline_progress(struct pipeline *pipeline, int64_t budget_ns)
 {
     uint64_t *last = &pipeline->next[pipeline->n_stages - 1];
     int64_t until_ns = budget_ns == DPB_FOREVER ? INT64_MAX : pipeline->host->now_ns() + budget_ns;
+    bool worked = true;
     if (*last == pipeline->n_buckets)
         return DPB_OK;
-    while (work_on_something(pipeline, until_ns))
+    while (worked) {
+        DPB_TRY(work_on_all(pipeline, until_ns, &worked));
         if (*last == pipeline->n_buckets) {
             pipeline->host->event->signal(pipeline->done);
             return DPB_OK;
-        } else if (budget_ns != DPB_FOREVER && pipeline->host->now_ns() >= until_ns) {
-            return DPB_OK;
         }
+        if (budget_ns != DPB_FOREVER && pipeline->host->now_ns() >= until_ns)
+            return DPB_OK;
+    }
     return budget_ns == DPB_FOREVER ? wait_for_something(pipeline) : DPB_OK;
 }

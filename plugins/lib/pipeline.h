@@ -30,6 +30,10 @@ struct pipeline {
     uint64_t n_buckets, bucket_elements, n_elements;
     struct dpb_event *done; /* fires when the last stage has done the last bucket */
     uint64_t next[PIPELINE_STAGES], at[PIPELINE_STAGES];
+    /* What goes on beside the stages, as a network does, or NULL; set after pipeline_open. Called
+     * with the strategy again and again while the pipeline works: does a piece of what can be done
+     * now, without waiting. *moved: something was, so that a stage may be due. */
+    dpb_status (*move)(void *strategy, int64_t until_ns, bool *moved);
 };
 
 /* Sets up for the arenas; the event is @owned: pipeline_close. */

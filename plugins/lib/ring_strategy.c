@@ -1,0 +1,186 @@
+/* ring_strategy.c - see ring_strategy.h. */
+#include "lib/ring_strategy.h"
+
+#include <stdlib.h>
+
+/* ---- stages: onto the ring, round it, into the weights -------------------------------------- */
+
+static bool post_due(void *strategy, uint64_t bucket)
+{
+    const struct ring_strategy *comm = strategy;
+    return signals_reached(&comm->base.signals, SIGNAL_READY, strategy_self(&comm->base), bucket) &&
+           ring_has_place(comm->ring);
+}
+
+static void post(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    const struct ring_strategy *comm = strategy;
+    (void)until_ns;
+    ring_post(comm->ring, bucket * comm->base.arenas.bucket_elements, length);
+    *at = length;
+}
+
+/* Nothing is on the ring: the next bucket comes when this rank's backward gets there. */
+static dpb_status post_wait(void *strategy, uint64_t bucket)
+{
+    const struct ring_strategy *comm = strategy;
+    return strategy_wait_ready(&comm->base, strategy_self(&comm->base), bucket);
+}
+
+static bool reduce_due(void *strategy, uint64_t bucket)
+{
+    const struct ring_strategy *comm = strategy;
+    return ring_finished(comm->ring, bucket);
+}
+
+static void pass(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    (void)strategy, (void)bucket, (void)until_ns;
+    *at = length;
+}
+
+static dpb_status reduce_wait(void *strategy, uint64_t bucket)
+{
+    const struct ring_strategy *comm = strategy;
+    (void)bucket;
+    return ring_wait(comm->ring);
+}
+
+static bool update_due(void *strategy, uint64_t bucket)
+{
+    (void)strategy, (void)bucket;
+    return true;
+}
+
+static dpb_status update_wait(void *strategy, uint64_t bucket)
+{
+    (void)strategy, (void)bucket;
+    return DPB_OK;
+}
+
+static const struct stage stages[] = {{post_due, post, post_wait},
+                                      {reduce_due, pass, reduce_wait},
+                                      {update_due, strategy_update_bucket, update_wait}};
+
+static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
+{
+    return ring_move(((struct ring_strategy *)strategy)->ring, until_ns, moved);
+}
+
+/* ---- hooks --------------------------------------------------------------------------------- */
+
+/* Workers, machine by machine. */
+static dpb_status order_members(struct ring_strategy *comm)
+{
+    const struct dpb_comm_args *args = &comm->base.args;
+    uint32_t n = 0;
+    comm->order = calloc(args->n_workers, sizeof *comm->order);
+    if (!comm->order)
+        return comm->base.host->fail(DPB_NO_MEMORY, "no memory for a ring of %u ranks",
+                                     args->n_workers);
+    for (uint32_t machine = 0; machine < args->n_machines; machine++)
+        for (uint32_t rank = 0; rank < args->n_workers; rank++)
+            if (args->machines[rank] == machine) {
+                if (rank == args->rank)
+                    comm->position = n;
+                comm->order[n++] = rank;
+            }
+    return DPB_OK;
+}
+
+dpb_status ring_strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
+                              const struct ring_options *options, struct transport *transport,
+                              void **made)
+{
+    struct ring_strategy *comm = NULL;
+    dpb_status status = strategy_open(host, args, sizeof *comm, made);
+    if (status != DPB_OK) {
+        transport->ops->close(transport);
+        return status;
+    }
+    comm = *made;
+    comm->options = *options;
+    comm->transport = transport;
+    status = order_members(comm);
+    if (status != DPB_OK) {
+        ring_strategy_close(comm);
+        *made = NULL;
+    }
+    return status;
+}
+
+static uint64_t round_up(uint64_t value, uint64_t unit)
+{
+    return (value + unit - 1) / unit * unit;
+}
+
+dpb_status ring_strategy_plan(void *comm_, const struct dpb_layout *layout,
+                              struct dpb_comm_plan *want)
+{
+    struct ring_strategy *comm = comm_;
+    comm->slot_bytes = round_up(comm->options.chunk, DPB_CACHE_LINE);
+    uint64_t n_slots = comm->options.inbox / comm->slot_bytes;
+    if (n_slots < 4)
+        return comm->base.host->fail(
+            DPB_USAGE, "comm.inbox = %llu bytes: at least 4 chunks (comm.chunk = %llu) must fit",
+            (unsigned long long)comm->options.inbox, (unsigned long long)comm->options.chunk);
+    comm->n_slots = (uint32_t)n_slots;
+    DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_PRIVATE, want));
+    comm->inbox_at = round_up(want->scratch_bytes, DPB_CACHE_LINE);
+    want->scratch_bytes = comm->inbox_at + comm->n_slots * comm->slot_bytes;
+    return DPB_OK;
+}
+
+dpb_status ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
+{
+    struct ring_strategy *comm = comm_;
+    dpb_dtype type = arenas->layout.gradient_type;
+    const struct ring_args args = {
+        .host = comm->base.host,
+        .transport = comm->transport,
+        .members = {.name = "ring",
+                    .members = comm->order,
+                    .n_members = comm->base.args.n_workers,
+                    .position = comm->position},
+        .memory = {.arena = arenas->gradients,
+                   .arena_bytes = arenas->layout.n_elements * dpb_dtype_size(type),
+                   .inbox = (char *)arenas->scratch + comm->inbox_at,
+                   .n_slots = comm->n_slots,
+                   .slot_bytes = comm->slot_bytes},
+        .type = type,
+        .n_buckets = arenas->n_buckets,
+        .bucket_elements = arenas->bucket_elements};
+    DPB_TRY(strategy_bind(&comm->base, arenas, stages, sizeof stages / sizeof stages[0]));
+    comm->base.pipeline.move = move;
+    comm->transport = NULL; /* the ring's from here on */
+    return ring_create(&args, &comm->ring);
+}
+
+dpb_status ring_strategy_begin(void *comm_, uint32_t learner, const struct dpb_step *step)
+{
+    struct ring_strategy *comm = comm_;
+    ring_begin(comm->ring, step->step);
+    return strategy_begin(comm_, learner, step);
+}
+
+dpb_status ring_strategy_ready(void *comm_, uint32_t learner, uint64_t bucket,
+                               struct dpb_event *event)
+{
+    struct ring_strategy *comm = comm_;
+    DPB_TRY(strategy_ready(comm_, learner, bucket, event));
+    if (comm->base.args.comm_cores > 0)
+        ring_wake(comm->ring); /* the helper thread may wait for the network */
+    return DPB_OK;
+}
+
+void ring_strategy_close(void *comm_)
+{
+    struct ring_strategy *comm = comm_;
+    if (!comm)
+        return;
+    if (comm->transport)
+        comm->transport->ops->close(comm->transport);
+    ring_destroy(comm->ring);
+    free(comm->order);
+    strategy_close(comm);
+}

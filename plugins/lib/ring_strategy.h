@@ -1,0 +1,73 @@
+/*
+ * ring_strategy.h - replicated training over a ring all-reduce: what ring_tcp and ring_verbs have in
+ * common, which is all but the transport. Every worker keeps weights and optimizer state; a bucket
+ * goes round the ring (ring.h), then every rank updates its weights from the sum.
+ *
+ * Bytes moved per step and rank, W workers, M bytes of gradients: 2 (W - 1)/W M sent.
+ *
+ * The members stand in the ring machine by machine, so that a machine is entered and left once.
+ */
+#ifndef DPB_PLUGINS_LIB_RING_STRATEGY_H
+#define DPB_PLUGINS_LIB_RING_STRATEGY_H
+
+#include <stddef.h>
+
+#include "dpbench/option.h"
+#include "lib/ring.h"
+#include "lib/strategy.h"
+
+/* Options that every ring has: the first member of a plugin's options. */
+struct ring_options {
+    uint64_t chunk; /* bytes */
+    uint64_t inbox; /* bytes */
+};
+
+/* Their rows, for a struct whose member `ring` they are. */
+#define RING_OPTION_ROWS(STRUCT)                                                                   \
+    {"chunk",                                                                                      \
+     DPB_OPT_SIZE,                                                                                 \
+     "bytes",                                                                                      \
+     "256KiB",                                                                                     \
+     DPB_CACHE_LINE,                                                                                         \
+     64 << 20,                                                                                     \
+     NULL,                                                                                         \
+     offsetof(STRUCT, ring.chunk),                                                                 \
+     "what travels at once: smaller ones overlap better, larger ones cost less each"},             \
+    {                                                                                              \
+        "inbox", DPB_OPT_SIZE, "bytes", "4MiB", 4 * DPB_CACHE_LINE, 1 << 30, NULL,                 \
+            offsetof(STRUCT, ring.inbox), "memory for partial sums that arrive; at least 4 chunks" \
+    }
+
+struct ring_strategy {
+    struct strategy base;
+    struct ring_options options;
+    struct transport *transport; /* the ring's, once there is one */
+    struct ring *ring;
+    uint32_t *order; /* of the members */
+    uint32_t position;
+    uint64_t inbox_at, slot_bytes; /* of the scratch */
+    uint32_t n_slots;
+};
+
+/* `open`: a struct ring_strategy; the transport is @owned by it, also when this fails. */
+dpb_status ring_strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
+                              const struct ring_options *options, struct transport *transport,
+                              void **comm);
+dpb_status ring_strategy_plan(void *comm, const struct dpb_layout *layout,
+                              struct dpb_comm_plan *want);
+dpb_status ring_strategy_bind(void *comm, const struct dpb_arenas *arenas);
+dpb_status ring_strategy_begin(void *comm, uint32_t learner, const struct dpb_step *step);
+dpb_status ring_strategy_ready(void *comm, uint32_t learner, uint64_t bucket,
+                               struct dpb_event *event);
+void ring_strategy_close(void *comm);
+
+/* All hooks but `open`, for a plugin's table. */
+#define RING_STRATEGY_HOOKS                                                                    \
+    .plan = ring_strategy_plan, .bind = ring_strategy_bind, .load = strategy_load,             \
+    .begin = ring_strategy_begin, .ready = ring_strategy_ready, .progress = strategy_progress, \
+    .end = strategy_end, .publish = strategy_publish, .close = ring_strategy_close
+
+#define RING_STRATEGY_CAPABILITIES \
+    (DPB_COMM_SYNC | DPB_COMM_BITWISE | DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE)
+
+#endif
