@@ -242,8 +242,34 @@ def store():
     }
 
 
+def ring():
+    def chunk(bucket, round_, form=0, rest=b""):
+        return bytes([4, bucket | round_ << 2 | form]) + rest
+
+    post, credit, close = b"\3", b"\1", b"\x42"
+    whole = b"".join(chunk(0, r) for r in range(4))
+    raw = struct.pack("<IIQIIIIQQ", 0x46425044, 0, 0, 0, 0, 0, 0, 0, 40) + bytes(40)
+    return {
+        "whole": post + whole,
+        "buckets": post * 3 + b"".join(chunk(b, r) for r in range(4) for b in range(3)) + post,
+        "steps": post * 3 + b"".join(chunk(b, r) for b in range(3) for r in range(4)) + post + credit + b"\2" + whole,
+        "early": chunk(0, 0) + chunk(1, 0) + chunk(0, 1) + post * 2 + chunk(0, 2),
+        "full": b"".join(chunk(b, 0) for b in range(3)) + chunk(0, 1) + chunk(1, 1),
+        "twice": post + chunk(0, 0) * 2,
+        "long": post + chunk(0, 0, 32, b"\0\0\0\x80\x20"),
+        "far": post + chunk(0, 0, 64, b"\xff\xff\xff\xff\x20"),
+        "next": post + chunk(0, 0, 16, b"\1"),
+        "other": post + chunk(0, 0, 128, b"\7\7\1"),
+        "arena": chunk(0, 2),
+        "credits": post + credit + b"\1" + credit + b"\xff",
+        "gone": post + chunk(0, 0) + close,
+        "raw": post + b"\x08" + part(raw[:30]) + b"\x08" + part(raw[30:]),
+        "half": post + b"\x08" + part(raw[:60]) + b"\x4a",
+    }
+
+
 ALL = {"ini": ini, "sweep": sweep, "result": result, "idx": idx, "cifar10": cifar10, "safetensors": safetensors,
-       "pack": pack, "jpeg": jpeg, "plugin": plugins, "store": store}
+       "pack": pack, "jpeg": jpeg, "plugin": plugins, "store": store, "ring": ring}
 
 
 def main():

@@ -1,0 +1,50 @@
+/*
+ * ring_tcp - replicated training, exchanged by a ring all-reduce over TCP.
+ *
+ * Every worker keeps weights and optimizer state. Gradients go round a ring of the workers, chunk by
+ * chunk: scatter-reduce, then all-gather (lib/ring.h); then every rank updates its weights. The way of
+ * a chunk from a gradient arena to the next one's is the kernel's copy out and the kernel's copy in.
+ *
+ * Bytes moved per step and rank, W workers, M bytes of gradients: 2 (W - 1)/W M sent.
+ *
+ * Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations. JPDC 2009.
+ */
+#include "dpbench/plugin.h"
+#include "lib/ring_strategy.h"
+#include "lib/tcp.h"
+
+static const struct dpb_host *host;
+
+struct ring_tcp_options {
+    struct ring_options ring;
+    struct tcp_options tcp;
+};
+
+static const struct dpb_option options[] = {
+    RING_OPTION_ROWS(struct ring_tcp_options), TCP_OPTION_ROWS(struct ring_tcp_options), {0}};
+
+static dpb_status ring_tcp_open(const void *options_, const struct dpb_comm_args *args, void **comm)
+{
+    const struct ring_tcp_options *given = options_;
+    struct transport *transport;
+    DPB_TRY(tcp_create(host, &given->tcp, args->n_machines == 1, &transport));
+    return ring_strategy_open(host, args, &given->ring, transport, comm);
+}
+
+static const struct dpb_comm_ops ring_tcp_ops = {.open = ring_tcp_open, RING_STRATEGY_HOOKS};
+
+static const struct dpb_plugin ring_tcp = {
+    DPB_PLUGIN_HEAD(COMM, ring_tcp_ops),
+    .capabilities = RING_STRATEGY_CAPABILITIES,
+    .name = "ring_tcp",
+    .version = DPB_VERSION,
+    .summary = "replicated, ring all-reduce over TCP: scatter-reduce, then all-gather",
+    .options = options,
+    .options_size = sizeof(struct ring_tcp_options),
+};
+
+const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
+{
+    host = given;
+    return &ring_tcp;
+}

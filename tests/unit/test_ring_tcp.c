@@ -1,0 +1,545 @@
+/*
+ * test_ring_tcp.c - the TCP transport of a ring: jobs whose ranks connect and reduce, strangers that
+ * knock at their ports, peers that send what they should not, close, or say nothing.
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/socket.h>
+
+#include "tests/unit/trial.h"
+
+#include "lib/ring.h"
+#include "lib/tcp.h"
+#include "train/experiment.h"
+
+enum { N = 100000, BUCKET = 30000, SLOTS = 8, SLOT_BYTES = 4096, PORT = 23171 };
+
+static float arena[N];
+static char inbox[SLOTS * SLOT_BYTES] __attribute__((aligned(64)));
+
+/* ---- a ring of all ranks of a job ---------------------------------------------------------- */
+
+static struct tcp_options options = {.streams = 3, .interface = "127.0.0.1"};
+static const struct dpb_host *host = &dpb_host;
+
+static dpb_status open_ring(const char *name, struct ring **ring)
+{
+    static uint32_t members[TRIAL_RANKS];
+    struct transport *transport;
+    for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++)
+        members[rank] = rank;
+    DPB_TRY(tcp_create(host, &options, true, &transport));
+    const struct ring_args args = {.host = host,
+                                   .transport = transport,
+                                   .members = {.name = name,
+                                               .members = members,
+                                               .n_members = dpb_world.n_ranks,
+                                               .position = dpb_world.rank},
+                                   .memory = {.arena = arena,
+                                              .arena_bytes = sizeof arena,
+                                              .inbox = inbox,
+                                              .n_slots = SLOTS,
+                                              .slot_bytes = SLOT_BYTES},
+                                   .type = DPB_FP32,
+                                   .n_buckets = (N + BUCKET - 1) / BUCKET,
+                                   .bucket_elements = BUCKET};
+    return ring_create(&args, ring);
+}
+
+/* Integers, so that the sum does not depend on its order. */
+static dpb_status reduce(struct ring *ring, uint64_t step)
+{
+    uint32_t n = dpb_world.n_ranks;
+    uint64_t n_buckets = (N + BUCKET - 1) / BUCKET;
+    for (uint64_t i = 0; i < N; i++)
+        arena[i] = (float)((i * 7 + step + dpb_world.rank * 3) % 101);
+    ring_begin(ring, step);
+    for (uint64_t b = 0; b < n_buckets; b++)
+        ring_post(ring, b * BUCKET, b + 1 < n_buckets ? BUCKET : N - b * BUCKET);
+    while (!ring_finished(ring, n_buckets - 1)) {
+        bool moved;
+        DPB_TRY(ring_move(ring, INT64_MAX, &moved));
+        if (!moved && !ring_finished(ring, n_buckets - 1))
+            DPB_TRY(ring_wait(ring));
+    }
+    for (uint64_t i = 0; i < N; i++) {
+        float sum = 0.0f;
+        for (uint32_t rank = 0; rank < n; rank++)
+            sum += (float)((i * 7 + step + rank * 3) % 101);
+        RANK_CHECK(arena[i] == sum);
+    }
+    return DPB_OK;
+}
+
+static int count_fds(void)
+{
+    return trial_count_entries("/proc/self/fd", "");
+}
+
+/* Twice in a row: each opening has a secret of its own, and leaves no descriptor behind. */
+static dpb_status meets(struct trial_scratch *scratch)
+{
+    int before = count_fds();
+    (void)scratch;
+    for (int opening = 0; opening < 2; opening++) {
+        struct ring *ring;
+        DPB_TRY(open_ring(opening == 0 ? "first" : "second", &ring));
+        /* To the next, from the one before, and one to be woken by. */
+        RANK_CHECK(count_fds() == before + 2 * options.streams + 1);
+        for (uint64_t step = 0; step < 20; step++)
+            DPB_TRY(reduce(ring, step));
+        DPB_TRY(dpb_store.barrier(opening == 0 ? "over" : "all over", 0));
+        ring_destroy(ring);
+        RANK_CHECK(count_fds() == before);
+    }
+    return DPB_OK;
+}
+
+static dpb_status meets_by_one(struct trial_scratch *scratch)
+{
+    options.streams = 1;
+    return meets(scratch);
+}
+
+static dpb_status meets_by_ip6(struct trial_scratch *scratch)
+{
+    options.interface = "::1";
+    return meets(scratch);
+}
+
+static dpb_status meets_at_a_port(struct trial_scratch *scratch)
+{
+    options.port = PORT;
+    return meets(scratch);
+}
+
+/* ---- strangers ----------------------------------------------------------------------------- */
+
+static int knock(uint32_t rank)
+{
+    const struct sockaddr_in address = {.sin_family = AF_INET,
+                                        .sin_port = htons((uint16_t)(PORT + rank)),
+                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    for (int i = 0; i < 500; i++, trial_sleep_ms(2)) {
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (connect(fd, (const struct sockaddr *)&address, sizeof address) == 0)
+            return fd;
+        close(fd);
+    }
+    return -1;
+}
+
+/* All that a stranger may try at rank 0, whose secret it does not know. */
+static void *annoy(void *unused)
+{
+    char rubbish[500];
+    uint8_t hello[TCP_HELLO_BYTES], answer[TCP_ANSWER_BYTES], proof[TCP_PROOF_BYTES] = {1};
+    struct tcp_identity identity = {.dialler = 1, .acceptor = 0};
+    (void)unused;
+    memset(rubbish, 'x', sizeof rubbish);
+    for (int i = 0; i < 30; i++)
+        knock(0); /* and says nothing */
+    (void)!write(knock(0), rubbish, sizeof rubbish);
+    close(knock(0));
+    tcp_write_hello(hello, &identity);
+    (void)!write(knock(0), hello, 20); /* and stops in the middle */
+    identity.stream = UINT32_MAX;
+    tcp_write_hello(hello, &identity);
+    (void)!write(knock(0), hello, sizeof hello);
+    identity.stream = 0;
+    tcp_write_hello(hello, &identity);
+    (void)!write(knock(0), hello, sizeof hello); /* and does not prove it */
+    int fd = knock(0);
+    if (write(fd, hello, sizeof hello) == sizeof hello &&
+        recv(fd, answer, sizeof answer, MSG_WAITALL) == sizeof answer)
+        (void)!write(fd, proof, sizeof proof);
+    memcpy(proof, answer + TCP_NONCE_BYTES, sizeof proof); /* what the rank itself has said */
+    fd = knock(0);
+    if (write(fd, hello, sizeof hello) == sizeof hello &&
+        recv(fd, answer, sizeof answer, MSG_WAITALL) == sizeof answer)
+        (void)!write(fd, proof, sizeof proof);
+    return NULL;
+}
+
+/* They are there before the ranks of the job are. */
+static dpb_status strangers(struct trial_scratch *scratch)
+{
+    pthread_t thread;
+    struct ring *ring;
+    options.port = PORT;
+    if (dpb_world.rank == 0)
+        RANK_CHECK(pthread_create(&thread, NULL, annoy, NULL) == 0);
+    else
+        trial_sleep_ms(300);
+    int64_t begin_ns = dpb_now_ns();
+    DPB_TRY(open_ring("ring", &ring));
+    scratch->numbers[dpb_world.rank] = (uint64_t)(dpb_now_ns() - begin_ns);
+    DPB_TRY(reduce(ring, 0));
+    DPB_TRY(dpb_store.barrier("over", 0));
+    ring_destroy(ring);
+    if (dpb_world.rank == 0)
+        pthread_join(thread, NULL);
+    return DPB_OK;
+}
+
+/* ---- what ends a job ----------------------------------------------------------------------- */
+
+static dpb_status get_another_secret(const char *key, void *value, size_t *bytes,
+                                     int64_t timeout_ns)
+{
+    DPB_TRY(dpb_store.get(key, value, bytes, timeout_ns));
+    if (strstr(key, ".secret"))
+        ((uint8_t *)value)[7] ^= 1;
+    return DPB_OK;
+}
+
+static dpb_status wrong_secret(struct trial_scratch *scratch)
+{
+    static struct dpb_store_ops store;
+    static struct dpb_host liar;
+    struct ring *ring;
+    (void)scratch;
+    store = dpb_store;
+    store.get = get_another_secret;
+    liar = dpb_host;
+    liar.store = &store;
+    host = &liar; /* rank 0 makes the secret, so rank 1 has another one */
+    return open_ring("ring", &ring);
+}
+
+static dpb_status other_streams(struct trial_scratch *scratch)
+{
+    struct ring *ring;
+    (void)scratch;
+    options.streams = 1 + dpb_world.rank;
+    return open_ring("ring", &ring);
+}
+
+static dpb_status port_taken(struct trial_scratch *scratch)
+{
+    struct ring *ring;
+    const struct sockaddr_in address = {.sin_family = AF_INET,
+                                        .sin_port = htons(PORT + 1),
+                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+    (void)scratch;
+    if (dpb_world.rank == 0) {
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+        RANK_CHECK(bind(fd, (const struct sockaddr *)&address, sizeof address) == 0);
+        RANK_CHECK(listen(fd, 1) == 0);
+    }
+    DPB_TRY(dpb_store.barrier("taken", 0));
+    options.port = PORT;
+    return open_ring("ring", &ring);
+}
+
+/* Rank 1 never comes; its address is told, so that rank 0 dials. */
+static dpb_status absent(struct trial_scratch *scratch)
+{
+    struct ring *ring;
+    (void)scratch;
+    if (dpb_world.rank == 0)
+        return open_ring("ring", &ring);
+    const char shape[] =
+        "comm.streams = 3, chunks of 4096 bytes, 8 of them in the inbox, 400000 bytes "
+        "of gradients";
+    DPB_TRY(dpb_store.put("ring.shape.1", shape, sizeof shape));
+    DPB_TRY(dpb_store.put("ring.address.1", "127.0.0.1:1", 12));
+    trial_sleep_ms(20000);
+    return DPB_OK;
+}
+
+static const struct trial_case cases[] = {
+    {"meets", meets},
+    {"meets_by_one", meets_by_one},
+    {"meets_by_ip6", meets_by_ip6},
+    {"meets_at_a_port", meets_at_a_port},
+    {"strangers", strangers},
+    {"wrong_secret", wrong_secret},
+    {"other_streams", other_streams},
+    {"port_taken", port_taken},
+    {"absent", absent},
+    {NULL, NULL},
+};
+
+/* ---- tests of jobs ------------------------------------------------------------------------- */
+
+static void test_meets(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= 5; n++)
+        trial_passes("meets", n, 0);
+    trial_passes("meets_by_one", 2, 0);
+    trial_passes("meets_by_ip6", 3, 0);
+    trial_passes("meets_at_a_port", 3, 0);
+}
+
+static void test_strangers(void **state)
+{
+    static const char *const said[] = {"it said nothing", "no hello of the rank before",
+                                       "does not know the job's secret",
+                                       "dropped a connection from 127.0.0.1:"};
+    struct trial trial = {.name = "strangers", .n_workers = 2, .timeout_s = 20};
+    (void)state;
+    trial_run(&trial);
+    if (trial.at->status != DPB_OK)
+        fail_msg("%s\n%s", trial.at->cause, trial.errors);
+    for (size_t i = 0; i < sizeof said / sizeof said[0]; i++)
+        assert_contains(trial.errors, said[i]);
+    /* Rank 1 finds rank 0 besieged: the silent ones would take 3 s. */
+    if (trial.at->numbers[1] > 1000000000)
+        fail_msg("strangers cost %.1f s", (double)trial.at->numbers[1] * 1e-9);
+    trial_done(&trial);
+}
+
+struct end {
+    const char *name, *words[4];
+    dpb_status status;
+};
+
+static const struct end ends[] = {
+    {"wrong_secret",
+     {"who answers at 127.0.0.1:", "where rank ", "does not know the job's secret"},
+     DPB_FAILED},
+    {"other_streams", {"rank 0 has comm.streams = 1", "rank 1 has comm.streams = 2"}, DPB_USAGE},
+    {"port_taken", {"rank 1", "cannot listen at 127.0.0.1:23172", "comm.port"}, DPB_IO},
+    {"absent",
+     {"the connections of the ring: to rank 1 at 127.0.0.1:1, Connection refused"},
+     DPB_TIMEOUT},
+};
+
+static void test_ends(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        struct trial trial = {.name = ends[i].name, .n_workers = 2, .timeout_s = 1};
+        trial_run(&trial);
+        if (trial.at->status != ends[i].status || trial.at->seconds > 6)
+            fail_msg("%s: status %d after %.1f s: %s\n%s", ends[i].name, trial.at->status,
+                     trial.at->seconds, trial.at->cause, trial.errors);
+        for (size_t word = 0; word < 4 && ends[i].words[word]; word++)
+            if (!strstr(trial.at->cause, ends[i].words[word]))
+                fail_msg("%s: no '%s' in: %s", ends[i].name, ends[i].words[word], trial.at->cause);
+        trial_done(&trial);
+    }
+}
+
+/* ---- a peer that the test plays ------------------------------------------------------------ */
+
+/* Rank 0 of two, at step 5 with one bucket of two chunks a slice under way. */
+struct duel {
+    struct ring *ring;
+    struct transport *transport;
+    int previous, next; /* the test's ends */
+};
+
+static void duel_begin(struct duel *duel)
+{
+    static const uint32_t members[] = {0, 1};
+    int in[2], out[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, out), 0);
+    duel->previous = in[1];
+    duel->next = out[1];
+    assert_int_equal(tcp_create_connected(&dpb_host, 1, &out[0], &in[0], &duel->transport), DPB_OK);
+    const struct ring_args args = {.host = &dpb_host,
+                                   .transport = duel->transport,
+                                   .members = {.name = "duel", .members = members, .n_members = 2},
+                                   .memory = {.arena = arena,
+                                              .arena_bytes = 16384,
+                                              .inbox = inbox,
+                                              .n_slots = SLOTS,
+                                              .slot_bytes = SLOT_BYTES},
+                                   .type = DPB_FP32,
+                                   .n_buckets = 1,
+                                   .bucket_elements = 4096};
+    assert_int_equal(ring_create(&args, &duel->ring), DPB_OK);
+    dpb_first_error_clear();
+    ring_begin(duel->ring, 5);
+    ring_post(duel->ring, 0, 4096);
+}
+
+static void duel_end(struct duel *duel)
+{
+    ring_destroy(duel->ring);
+    close(duel->previous);
+    close(duel->next);
+    dpb_first_error_clear();
+}
+
+/* Moves the ring until it comes to rest; its status. */
+static dpb_status duel_move(struct duel *duel)
+{
+    dpb_status status = DPB_OK;
+    for (bool moved = true; moved && status == DPB_OK;)
+        status = ring_move(duel->ring, INT64_MAX, &moved);
+    return status;
+}
+
+static void expect_refused(struct duel *duel, dpb_status status, const char *words)
+{
+    dpb_status first;
+    assert_int_equal(duel_move(duel), status);
+    assert_contains(dpb_first_error(&first), words);
+    duel_end(duel);
+}
+
+static void test_frames(void **state)
+{
+    const struct transport_label good = {5, 0, 0, 0, TRANSPORT_INBOX, 8192, 4096};
+    struct {
+        struct transport_label label;
+        const char *words;
+    } bad[] = {
+        {{5, 0, 0, 0, TRANSPORT_INBOX, 8192, UINT64_C(1) << 63},
+         "its length: step 5, bucket 0, "
+         "round 0, chunk 0, 9223372036854775808 bytes"},
+        {{5, 0, 0, 0, TRANSPORT_INBOX, 8192, 0}, "wrong in its length"},
+        {{5, 0, 0, 0, TRANSPORT_INBOX, 8192, 4097}, "wrong in its length"},
+        {{5, 0, 0, 0, TRANSPORT_INBOX, UINT64_MAX - 10, 4096}, "wrong in its place"},
+        {{5, 0, 0, 0, TRANSPORT_INBOX, 16384 - 4095, 4096}, "wrong in its place"},
+        {{5, 0, 0, 0, 2, 8192, 4096}, "wrong in its landing"},
+        {{6, 0, 0, 0, TRANSPORT_ARENA, 8192, 4096}, "rank 1 sent step 6"},
+        {{5, 0, 1, 0, TRANSPORT_ARENA, 4096, 4096}, "rank 0 expected 4096 bytes for the arena"},
+    };
+    uint8_t frame[TCP_FRAME_BYTES];
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct duel duel;
+        duel_begin(&duel);
+        tcp_write_frame(frame, &bad[i].label);
+        assert_int_equal(write(duel.previous, frame, sizeof frame), sizeof frame);
+        expect_refused(&duel, DPB_FAILED, bad[i].words);
+    }
+    for (size_t byte = 0; byte < 4; byte++) {
+        struct duel duel;
+        duel_begin(&duel);
+        tcp_write_frame(frame, &good);
+        frame[byte] ^= 0x10;
+        assert_int_equal(write(duel.previous, frame, sizeof frame), sizeof frame);
+        expect_refused(&duel, DPB_FAILED, "no frame of this version");
+    }
+}
+
+/* Early ones fill the inbox; one more would need a slot that there is not. */
+static void test_full_inbox(void **state)
+{
+    struct transport_label early = {6, 0, 0, 0, TRANSPORT_INBOX, 8192, 64};
+    uint8_t frame[TCP_FRAME_BYTES + 64] = {0};
+    struct duel duel;
+    (void)state;
+    duel_begin(&duel);
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        tcp_write_frame(frame, &early);
+        assert_int_equal(write(duel.previous, frame, sizeof frame), sizeof frame);
+    }
+    assert_int_equal(duel_move(&duel), DPB_OK);
+    assert_int_equal(write(duel.previous, frame, sizeof frame), sizeof frame);
+    expect_refused(&duel, DPB_FAILED, "the inbox is full");
+}
+
+/* Of 8 slots two are in use. */
+static void test_credits(void **state)
+{
+    uint8_t credit[TCP_CREDIT_BYTES];
+    (void)state;
+    for (uint32_t n = 1; n <= 4; n++) {
+        struct duel duel;
+        duel_begin(&duel);
+        assert_int_equal(duel_move(&duel), DPB_OK);
+        assert_int_equal(duel.transport->ops->room(duel.transport), SLOTS - 2);
+        tcp_write_credit(credit, n);
+        credit[0] ^= n == 4; /* no credits at all */
+        assert_int_equal(write(duel.next, credit, sizeof credit), sizeof credit);
+        const struct dpb_wait what = {.bucket = UINT64_MAX, .peer = 1, .purpose = "credits"};
+        assert_int_equal(duel.transport->ops->wait(duel.transport, &what), DPB_OK);
+        if (n > 2) {
+            expect_refused(&duel, DPB_FAILED, "credits");
+            continue;
+        }
+        assert_int_equal(duel_move(&duel), DPB_OK);
+        assert_int_equal(duel.transport->ops->room(duel.transport), SLOTS - 2 + n);
+        duel_end(&duel);
+    }
+}
+
+/* Between frames, in a header, in a payload; the one before and the next one. */
+static void test_early_close(void **state)
+{
+    const struct transport_label good = {5, 0, 0, 0, TRANSPORT_INBOX, 8192, 4096};
+    static const size_t sent[] = {0, 20, TCP_FRAME_BYTES, TCP_FRAME_BYTES + 1000};
+    uint8_t frame[TCP_FRAME_BYTES + 4096] = {0};
+    struct duel duel;
+    (void)state;
+    tcp_write_frame(frame, &good);
+    for (size_t i = 0; i < sizeof sent / sizeof sent[0]; i++) {
+        duel_begin(&duel);
+        assert_int_equal(write(duel.previous, frame, sent[i]), sent[i]);
+        shutdown(duel.previous, SHUT_WR);
+        expect_refused(&duel, DPB_PEER, "receiving from rank 1: it closed the connection");
+    }
+    duel_begin(&duel);
+    assert_int_equal(duel_move(&duel), DPB_OK);
+    shutdown(duel.next, SHUT_RDWR);
+    assert_int_equal(ring_wait(duel.ring), DPB_OK);
+    expect_refused(&duel, DPB_PEER, "sending to rank 1: it closed the connection");
+}
+
+static void *wake_later(void *ring)
+{
+    trial_sleep_ms(50);
+    ring_wake(ring);
+    return NULL;
+}
+
+static void test_wake(void **state)
+{
+    struct duel duel;
+    pthread_t thread;
+    (void)state;
+    duel_begin(&duel);
+    assert_int_equal(duel_move(&duel), DPB_OK);
+    for (int i = 0; i < 3; i++) {
+        int64_t begin_ns = dpb_now_ns();
+        assert_int_equal(pthread_create(&thread, NULL, wake_later, duel.ring), 0);
+        assert_int_equal(ring_wait(duel.ring), DPB_OK);
+        assert_true(dpb_now_ns() - begin_ns < 1000000000);
+        pthread_join(thread, NULL);
+        ring_wake(duel.ring); /* before the wait: it does not begin */
+        assert_int_equal(ring_wait(duel.ring), DPB_OK);
+    }
+    duel_end(&duel);
+}
+
+static void test_deadline(void **state)
+{
+    struct duel duel;
+    dpb_status first;
+    (void)state;
+    dpb_world.timeout_ns = 50000000;
+    duel_begin(&duel);
+    assert_int_equal(duel_move(&duel), DPB_OK);
+    assert_int_equal(ring_wait(duel.ring), DPB_TIMEOUT);
+    assert_contains(
+        dpb_first_error(&first),
+        "partial sums (scatter-reduce) from the rank before in the ring (step 5, bucket "
+        "0, 16384 bytes): rank 1");
+    duel_end(&duel);
+    dpb_world.timeout_ns = 0;
+}
+
+int main(void)
+{
+    if (dpb_world_is_rank())
+        return trial_rank_main(cases);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_frames),  cmocka_unit_test(test_full_inbox),
+        cmocka_unit_test(test_credits), cmocka_unit_test(test_early_close),
+        cmocka_unit_test(test_wake),    cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_meets),   cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
