@@ -13,17 +13,12 @@ struct strategy_form {
     const char *name;
     int servers;
     const char *label; /* for tests' names and messages */
-    bool network;      /* it exchanges over the network: sums in an order of its own, touches no
-                          memory of other ranks, and takes long for many small buckets */
+    /* Sends messages, and sums along the ring of the workers: others read each other's memory and sum
+     * in the order of the ranks, which for two is the same. */
+    bool ring;
 };
 
-/* Those whose plugins were built: the first, after NULL; the next; NULL after the last. */
-const struct strategy_form *strategy_form_after(const struct strategy_form *form);
-/* Whether plugins/KIND_NAME.so was built. */
-bool have_plugin(const char *kind_name);
-/* Whether these workers and elements a bucket are a cell for the strategy: over the network not all of
- * them are, for the time that they take. */
-bool is_cell(const struct strategy_form *form, int workers, bool small_buckets);
+extern const struct strategy_form strategy_forms[]; /* ended by name = NULL */
 
 struct training {
     char *settings; /* as given, for messages */

@@ -3,6 +3,9 @@
  */
 #include "fault.h"
 
+#include "lib/ring_strategy.h"
+#include "lib/tcp.h"
+
 #define HOOKS(X) \
     X(open)      \
     X(plan) X(bind) X(load) X(begin) X(ready) X(progress) X(end) X(publish) X(serve) X(close)
@@ -12,17 +15,21 @@ enum {
 };
 #define HOOK_NAME(name) #name,
 static const char *const hooks[] = {HOOKS(HOOK_NAME) NULL};
-static const char *const inner_names[] = {"shm", "replicated", "ps_cpu", "gloo", NULL};
+static const char *const inner_names[] = {"shm", "replicated", "ps_cpu", "ring_tcp", NULL};
 
 struct options {
     struct fault_options fault;
     int inner;
+    struct ring_options ring; /* these two are those of ring_tcp, as it has them */
+    struct tcp_options tcp;
 };
 
 static const struct dpb_option option_rows[] = {
     FAULT_ROWS(struct options, fault, hooks),
     {"inner", DPB_OPT_CHOICE, NULL, "shm", 0, 0, inner_names, offsetof(struct options, inner),
      "the strategy that does the work"},
+    RING_OPTION_ROWS(struct options),
+    TCP_OPTION_ROWS(struct options),
     {0},
 };
 
@@ -46,7 +53,7 @@ static dpb_status fault_open(const void *given, const struct dpb_comm_args *args
     if (!plugin)
         return DPB_FAILED;
     inner = plugin->ops;
-    return inner->open(NULL, args, comm);
+    return inner->open(&options->ring, args, comm);
 }
 
 static dpb_status fault_plan(void *comm, const struct dpb_layout *layout,

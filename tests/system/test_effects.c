@@ -37,6 +37,7 @@ static const char base[] =
     STEPS "run.steady_limit_s=0.2s run.steady_window=4 run.steady_windows=1 run.steady_drift=1 " \
           "run.steady_spread=10 "
 #define TWO "run.workers=2 comm.name=shm "
+#define RING "run.workers=2 comm.name=ring_tcp "
 
 static const struct effect effects[] = {
     {"run.name", STEPS, "left", "right", "name"},
@@ -74,10 +75,12 @@ static const struct effect effects[] = {
     {"device.name", STEPS "run.precision=fp32", "reference", "cpu", "loss"},
     {"device.threads", STEPS, "1", "2", "ranks.0.threads"},
     {"comm.name", STEPS TWO, "shm", "independent", "loss"},
-    {"comm.transport", STEPS TWO "comm.name=gloo", "tcp", "ibverbs", EXIT_CODE},
-    {"comm.interface", STEPS TWO "comm.name=gloo", "lo", "no_such", EXIT_CODE},
     {"comm.gradient", STEPS TWO "run.precision=fp32", "fp32", "bf16", "comm.bytes_per_step"},
     {"comm.hosts", STEPS "run.workers=2", "2", "1+1", "ranks.1.machine"},
+    {"comm.chunk", STEPS RING "comm.inbox=64KiB", "16KiB", "17KiB", EXIT_CODE},
+    {"comm.inbox", STEPS RING "comm.chunk=16KiB", "64KiB", "63KiB", EXIT_CODE},
+    {"comm.interface", STEPS RING, "lo", "127.0.0.2", EXIT_CODE},
+    {"comm.port", STEPS RING, "0", "65535", EXIT_CODE},
     {"optimizer.name", STEPS "optimizer.learning_rate=0.01", "sgd", "adagrad", "loss"},
     {"optimizer.learning_rate", STEPS, "0.1", "0.2", "loss"},
     {"optimizer.momentum", STEPS, "0.9", "0.5", "loss"},
@@ -109,16 +112,8 @@ static const struct effect effects[] = {
 static const struct {
     const char *option, *test;
 } elsewhere[] = {
-    {"comm.algorithm", "test_gloo"},
     {"comm.bucket", "test_overlap"},
-    {"comm_test.barrier", "test_comm_command"},
-    {"comm_test.iterations", "test_comm_command"},
-    {"comm_test.max_bytes", "test_comm_command"},
-    {"comm_test.min_bytes", "test_comm_command"},
-    {"comm_test.seconds", "test_comm_command"},
-    {"comm_test.sizes", "test_comm_command"},
-    {"comm_test.step_factor", "test_comm_command"},
-    {"comm_test.warmup_iterations", "test_comm_command"},
+    {"comm.streams", "test_ring_tcp"},
     {"data.name", "test_learning"},
     {"data.path", "test_idx, test_cifar10, test_image_folder"},
     {"data.threads", "test_data_command"},
@@ -254,11 +249,9 @@ static void test_complete(void **state)
     (void)state;
     static const char *const topics[] = {"run",       "model", "data",       "device",
                                          "comm",      "eval",  "checkpoint", "optimizer",
-                                         "synthetic", "idx",   "resnet50",   "comm_test"};
+                                         "synthetic", "idx",   "resnet50"};
     for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
         expect_rows(topics[i]);
-    if (have_plugin("comm_gloo"))
-        expect_rows("gloo");
 }
 
 static int setup(void **state)
@@ -277,9 +270,8 @@ int main(void)
 {
     add_case(test_complete, NULL, "every option has a row");
     for (size_t i = 0; i < N_EFFECTS; i++)
-        if ((have_cpu_device() ||
-             (strcmp(effects[i].b, "cpu") != 0 && !strstr(effects[i].settings, "=cpu"))) &&
-            (have_plugin("comm_gloo") || !strstr(effects[i].settings, "=gloo")))
+        if (have_cpu_device() ||
+            (strcmp(effects[i].b, "cpu") != 0 && !strstr(effects[i].settings, "=cpu")))
             add_case(test_effect, &effects[i], "%s", effects[i].option);
     return run_cases("effects", setup, sandbox_teardown);
 }

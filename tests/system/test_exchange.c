@@ -32,8 +32,6 @@ static void test_small_model(void **state)
         for (int workers = 1; workers <= MOST_WORKERS; workers++)
             for (int b = 0; b < 3; b++) {
                 struct training training;
-                if (!is_cell(form, workers, b == 0))
-                    continue;
                 train(&training,
                       "model.name=tiny_bn run.steps=1 run.prove=yes %s comm.name=%s run.servers=%d "
                       "run.workers=%d comm.bucket=%s",
@@ -62,7 +60,8 @@ static void test_communication_core(void **state)
 static void test_many_workers(void **state)
 {
     static const char *const settings[] = {"comm.name=shm", "comm.name=replicated",
-                                           "comm.name=ps_cpu", "comm.name=ps_cpu run.servers=2"};
+                                           "comm.name=ps_cpu", "comm.name=ps_cpu run.servers=2",
+                                           "comm.name=ring_tcp comm.chunk=64 comm.inbox=256"};
     (void)state;
     for (size_t s = 0; s < sizeof settings / sizeof settings[0]; s++) {
         struct training training;
@@ -113,7 +112,8 @@ static void expect_model_passes(const char *model, const char *strategy)
 static void test_model(void **state)
 {
     static const char *const strategies[] = {"comm.name=shm", "comm.name=replicated",
-                                             "comm.name=ps_cpu", "comm.name=ps_cpu run.servers=2"};
+                                             "comm.name=ps_cpu", "comm.name=ps_cpu run.servers=2",
+                                             "comm.name=ring_tcp comm.streams=2"};
     const struct cell *cell = *state;
     if (!have_cpu_device())
         skip();
@@ -144,7 +144,7 @@ static void test_independent(void **state)
 
 int main(void)
 {
-    for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));) {
+    for (const struct strategy_form *form = strategy_forms; form->name; form++) {
         add_case(test_small_model, form, "small net, %s", form->label);
         add_case(test_communication_core, form, "communication core, %s", form->label);
     }

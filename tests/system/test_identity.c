@@ -71,8 +71,6 @@ static void test_small_model(void **state)
         for (int workers = 1; workers <= MOST_WORKERS; workers++)
             for (size_t b = 0; b < sizeof buckets / sizeof buckets[0]; b++) {
                 struct training together;
-                if (!is_cell(form, workers, b == 0))
-                    continue;
                 train(&together,
                       "model.name=%s comm.name=%s run.servers=%d run.workers=%d "
                       "comm.bucket=%s " TERMS,
@@ -197,33 +195,38 @@ static void test_fp32(void **state)
 
 /* ---- what the strategies owe each other ---------------------------------------------------- */
 
+static void train_several_buckets(struct training *training, const char *kind, const char *strategy,
+                                  int servers, int workers, int bucket)
+{
+    train(training,
+          "model.name=tiny %s comm.name=%s run.servers=%d run.workers=%d comm.bucket=%d " TERMS,
+          kind, strategy, servers, workers, bucket);
+}
+
 /* Sums run over the workers in the same order everywhere, so strategies agree bit for bit, in types
- * too in which one worker cannot follow them: a bf16 gradient is rounded on each worker. Over the
- * network orders are others; of two there is but one. */
+ * too in which one worker cannot follow them: a bf16 gradient is rounded on each worker. A ring's
+ * order is another one for each slice, which shows from three workers on. */
 static void test_strategies_agree(void **state)
 {
     static const char *const kinds[] = {"run.precision=fp64", "run.precision=fp32",
                                         "run.precision=fp32 comm.gradient=bf16"};
     (void)state;
-    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
-        for (int workers = 2; workers <= 3; workers++) {
-            struct training first;
-            train(&first, "model.name=tiny %s comm.name=shm run.workers=%d comm.bucket=200 " TERMS,
-                  kinds[k], workers);
-            for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));) {
-                struct training other;
-                if (form->network != (workers == 2))
-                    continue;
-                train(&other,
-                      "model.name=tiny %s comm.name=%s run.servers=%d run.workers=%d "
-                      "comm.bucket=120 " TERMS,
-                      kinds[k], form->name, form->servers, workers);
-                expect_same_weights(&other, &first, NULL, 0.0);
-                expect_same_losses(&other, &first, 0.0);
-                training_free(&other);
-            }
-            training_free(&first);
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        struct training first[2]; /* of 2 workers, of 3 */
+        train_several_buckets(&first[0], kinds[k], "shm", 0, 2, 200);
+        train_several_buckets(&first[1], kinds[k], "shm", 0, 3, 200);
+        for (const struct strategy_form *form = strategy_forms + 1; form->name; form++) {
+            const struct training *same = &first[form->ring ? 0 : 1];
+            struct training other;
+            train_several_buckets(&other, kinds[k], form->name, form->servers, form->ring ? 2 : 3,
+                                  120);
+            expect_same_weights(&other, same, NULL, 0.0);
+            expect_same_losses(&other, same, 0.0);
+            training_free(&other);
         }
+        training_free(&first[0]);
+        training_free(&first[1]);
+    }
 }
 
 /* One step with gradients rounded to bf16 is off by what rounding each of them and their sum costs.
@@ -275,7 +278,7 @@ static void test_differences_show(void **state)
 
 int main(void)
 {
-    for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));) {
+    for (const struct strategy_form *form = strategy_forms; form->name; form++) {
         add_case(test_small_model, form, "fp64, small nets, %s", form->label);
         add_case(test_variations, form, "fp64, variations, %s", form->label);
         add_case(test_bf16_gradients, form, "bf16 gradients, %s", form->label);

@@ -19,7 +19,8 @@ enum { BUCKETS = 10, SPACING_MS = 20, FORWARD_MS = 5, TRIES = 3 };
 enum { FIRST_PARAMETERS = 1 << 21, MOST_PARAMETERS = 6 << 20, GRANULE = 64 };
 
 static const char *const strategies[] = {"comm.name=shm", "comm.name=replicated",
-                                         "comm.name=ps_cpu", "comm.name=ps_cpu run.servers=1"};
+                                         "comm.name=ps_cpu", "comm.name=ps_cpu run.servers=1",
+                                         "comm.name=ring_tcp"};
 enum { STRATEGIES = sizeof strategies / sizeof strategies[0] };
 
 /* ---- ten exchanges behind backward --------------------------------------------------------- */
@@ -54,6 +55,13 @@ static uint64_t choose_parameters(const char *strategy)
     return (uint64_t)fmax(wanted, GRANULE) / GRANULE * GRANULE;
 }
 
+/* What may be left of the exchanges, in exchanges. Messages wait for the peer's next look at its
+ * connections, and a bucket alone stays in caches that ten do not fit into. */
+static double last_ones(const char *strategy)
+{
+    return strstr(strategy, "ring") ? 3.0 : 1.5;
+}
+
 static void test_overlap(void **state)
 {
     const char *strategy = *state;
@@ -62,7 +70,7 @@ static void test_overlap(void **state)
     /* Ten exchanges that are not hidden are 100 ms: repeating cannot make them one. */
     for (int i = 0; i < TRIES; i++) {
         double alone_ms = exchange_alone_ms(strategy, parameters);
-        limit_ms = BUCKETS * SPACING_MS + 1.5 * alone_ms;
+        limit_ms = BUCKETS * SPACING_MS + last_ones(strategy) * alone_ms;
         step_ms =
             backward_to_weights_ms(strategy, BUCKETS, parameters, BUCKETS * SPACING_MS, parameters);
         print_message("%s: buckets of %.1f MB, an exchange %.1f ms, backward to weights %.1f ms\n",
@@ -98,6 +106,7 @@ static const struct timed_case late_cases[] = {
     {"replicated", "comm.name=replicated" LATE "3", 270, {PUNCTUAL(0), LATE_ONE, PUNCTUAL(2)}},
     {"ps_cpu", "comm.name=ps_cpu" LATE "3", 270, {PUNCTUAL(0), LATE_ONE, PUNCTUAL(2)}},
     {"ps_cpu, a server", "comm.name=ps_cpu run.servers=1" LATE "2", 270, {PUNCTUAL(0), LATE_ONE}},
+    {"ring_tcp", "comm.name=ring_tcp" LATE "3", 270, {PUNCTUAL(0), LATE_ONE, PUNCTUAL(2)}},
 };
 enum { LATE_CASES = sizeof late_cases / sizeof late_cases[0] };
 
