@@ -1,10 +1,11 @@
 /*
- * all_reduce.c - how long a strategy of one machine takes from "the gradients are ready" to "their sum
+ * all_reduce.c - how long a strategy takes on one machine from "the gradients are ready" to "their sum
  * is in every rank's arena", alone: no device, no loop, and an optimizer that does nothing.
  *
- *     all_reduce STRATEGY|direct RANKS BYTES SECONDS
+ *     all_reduce STRATEGY|direct RANKS BYTES SECONDS [KEY=VALUE ...]
  *
- * Ranks are processes pinned to a core each, arenas are made as core makes them. `direct` is the bound
+ * KEY=VALUE are options of the strategy. Ranks are processes, pinned to a core each where there are as
+ * many (else they run where the system puts them); arenas are made as core makes them. `direct` is the bound
  * that memory sets: each rank sums its share straight out of all arenas and writes it to all, between
  * two barriers. A repetition takes from the last rank's beginning to the last one's end. Prints one
  * JSON object: the median in microseconds, and by it the bus bandwidth, S/t * 2 (n - 1)/n.
@@ -17,7 +18,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/config.h"
 #include "base/log.h"
+#include "base/options.h"
 #include "base/stats.h"
 #include "base/vec.h"
 #include "train/experiment.h"
@@ -25,6 +28,7 @@
 #include "world/world.h"
 
 enum { MAX_RANKS = 16, MAX_REPETITIONS = 200000, CACHE_LINE = 64 };
+enum { MAX_KEYS = 256, KEY_BYTES = 64, VALUE_BYTES = 192 };
 
 static const uint64_t bucket_bytes = 4 << 20; /* comm.bucket's default */
 
@@ -36,6 +40,12 @@ struct shared {
     } arrived[MAX_RANKS];
     uint64_t n_repetitions;
     uint32_t wrong;
+    struct { /* what strategies tell each other when they connect */
+        uint32_t there;
+        char key[KEY_BYTES], value[VALUE_BYTES];
+        size_t bytes;
+    } store[MAX_KEYS];
+    uint32_t n_keys;
     struct {
         int64_t begin_ns[MAX_REPETITIONS], end_ns[MAX_REPETITIONS];
     } times[MAX_RANKS];
@@ -48,9 +58,11 @@ struct bench {
     double seconds;
     struct shared *shared;
     uint64_t barriers;
+    bool crowded;               /* more ranks than cores */
     void *arenas[3][MAX_RANKS]; /* weights, gradients, scratch */
+    const struct dpb_plugin *plugin;
     const struct dpb_comm_ops *ops;
-    void *comm;
+    void *options, *comm;
     struct dpb_arenas bound;
 };
 
@@ -74,23 +86,56 @@ static void barrier(struct bench *b)
     __atomic_store_n(&b->shared->arrived[b->rank].value, round, __ATOMIC_RELEASE);
     for (uint32_t rank = 0; rank < b->n_ranks; rank++)
         while (__atomic_load_n(&b->shared->arrived[rank].value, __ATOMIC_ACQUIRE) < round)
-            ;
+            if (b->crowded)
+                sched_yield();
 }
 
-static void pin(uint32_t rank)
+static void pin(const struct bench *b)
 {
     cpu_set_t all, one;
     CPU_ZERO(&one);
-    if (sched_getaffinity(0, sizeof all, &all) != 0)
-        fail("sched_getaffinity");
+    if (b->crowded || sched_getaffinity(0, sizeof all, &all) != 0)
+        return;
     uint32_t n = 0;
     for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &all) && n++ == rank)
+        if (CPU_ISSET(cpu, &all) && n++ == b->rank)
             CPU_SET(cpu, &one);
-    if (CPU_COUNT(&one) == 0)
-        fail("fewer cores than ranks");
     sched_setaffinity(0, sizeof one, &one);
 }
+
+/* ---- a store in shared memory ---------------------------------------------------------------- */
+
+static struct shared *shared_store;
+
+static dpb_status store_put(const char *key, const void *value, size_t bytes)
+{
+    uint32_t i = __atomic_fetch_add(&shared_store->n_keys, 1, __ATOMIC_RELAXED);
+    if (i >= MAX_KEYS || strlen(key) >= KEY_BYTES || bytes > VALUE_BYTES)
+        fail("the store is full");
+    strcpy(shared_store->store[i].key, key);
+    memcpy(shared_store->store[i].value, value, bytes);
+    shared_store->store[i].bytes = bytes;
+    __atomic_store_n(&shared_store->store[i].there, 1, __ATOMIC_RELEASE);
+    return DPB_OK;
+}
+
+static dpb_status store_get(const char *key, void *value, size_t *bytes, int64_t timeout_ns)
+{
+    (void)timeout_ns;
+    for (;; usleep(100))
+        for (uint32_t i = 0; i < MAX_KEYS; i++) {
+            if (!__atomic_load_n(&shared_store->store[i].there, __ATOMIC_ACQUIRE) ||
+                strcmp(shared_store->store[i].key, key) != 0)
+                continue;
+            if (shared_store->store[i].bytes > *bytes)
+                fail("a value is longer than expected");
+            *bytes = shared_store->store[i].bytes;
+            memcpy(value, shared_store->store[i].value, *bytes);
+            return DPB_OK;
+        }
+}
+
+static const struct dpb_store_ops store = {.put = store_put, .get = store_get};
 
 /* ---- the strategy --------------------------------------------------------------------------- */
 
@@ -119,22 +164,44 @@ static void *shared_memory(const char *name, size_t bytes)
 static void open_strategy(struct bench *b)
 {
     static struct dpb_host host;
-    const struct dpb_plugin *plugin;
     host = dpb_host;
     host.optimizer = &no_optimizer;
-    check(dpb_plugin_load(DPB_PLUGIN_COMM, b->strategy, "command line", &host, &plugin));
-    b->ops = plugin->ops;
+    host.store = &store;
+    shared_store = b->shared;
+    check(dpb_plugin_load(DPB_PLUGIN_COMM, b->strategy, "command line", &host, &b->plugin));
+    b->ops = b->plugin->ops;
+}
+
+static void parse_options(struct bench *b, char **settings)
+{
+    struct dpb_config *config = dpb_config_create();
+    char text[256];
+    if (!config)
+        fail("out of memory");
+    for (; *settings; settings++) {
+        snprintf(text, sizeof text, "comm.%s", *settings);
+        check(dpb_config_assign(config, text, "command line"));
+    }
+    b->options = calloc(1, b->plugin->options_size + 1);
+    const struct dpb_option_table table = {
+        .section = "comm", .rows = b->plugin->options, .values = b->options};
+    if (b->plugin->options)
+        check(dpb_options_parse(&table, 1, config));
 }
 
 static void bind_strategy(struct bench *b)
 {
-    const struct dpb_comm_args args = {
-        .rank = b->rank, .n_workers = b->n_ranks, .bucket_bytes = bucket_bytes};
+    static const uint32_t machines[MAX_RANKS];
+    const struct dpb_comm_args args = {.rank = b->rank,
+                                       .n_workers = b->n_ranks,
+                                       .bucket_bytes = bucket_bytes,
+                                       .machines = machines,
+                                       .n_machines = 1};
     struct dpb_layout *layout = &b->bound.layout;
     struct dpb_comm_plan plan = {.bucket_elements = bucket_bytes / sizeof(float)};
     *layout = (struct dpb_layout){
         .n_elements = b->n_elements, .weight_type = DPB_FP32, .gradient_type = DPB_FP32};
-    check(b->ops->open(NULL, &args, &b->comm));
+    check(b->ops->open(b->options, &args, &b->comm));
     check(b->ops->plan(b->comm, layout, &plan));
     b->bound.weights = b->arenas[0][b->rank];
     b->bound.gradients = b->arenas[1][b->rank];
@@ -218,7 +285,7 @@ static void check_sum(struct bench *b)
 static void run_rank(struct bench *b)
 {
     uint64_t n = 0, warm = 20;
-    pin(b->rank);
+    pin(b);
     dpb_world.rank = b->rank;
     if (b->strategy)
         bind_strategy(b);
@@ -296,23 +363,26 @@ static void run_all(struct bench *b)
 
 int main(int argc, char **argv)
 {
-    struct bench b = {.seconds = argc == 5 ? atof(argv[4]) : 0};
-    if (argc == 5) {
+    struct bench b = {.seconds = argc >= 5 ? atof(argv[4]) : 0};
+    if (argc >= 5) {
         b.strategy = strcmp(argv[1], "direct") == 0 ? NULL : argv[1];
         b.n_ranks = (uint32_t)atoi(argv[2]);
         b.n_elements = strtoull(argv[3], NULL, 10) / sizeof(float);
     }
     if (b.n_ranks < 2 || b.n_ranks > MAX_RANKS || b.n_elements == 0 || b.seconds <= 0)
-        fail("usage: all_reduce STRATEGY|direct RANKS(2..16) BYTES SECONDS");
+        fail("usage: all_reduce STRATEGY|direct RANKS(2..16) BYTES SECONDS [KEY=VALUE ...]");
+    b.crowded = b.n_ranks > (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
     b.shared = shared_memory("bench", sizeof *b.shared);
     dpb_world.n_workers = dpb_world.n_ranks = b.n_ranks;
-    dpb_world.may_spin = true;
+    dpb_world.may_spin = !b.crowded;
     check(dpb_board_create(b.n_ranks, 4096, &dpb_world.board));
-    if (b.strategy)
+    if (b.strategy) {
         open_strategy(&b);
+        parse_options(&b, argv + 5);
+    }
     for (uint32_t kind = 0; kind < 3; kind++)
         for (uint32_t rank = 0; rank < b.n_ranks; rank++)
-            b.arenas[kind][rank] = shared_memory("arena", b.n_elements * sizeof(float) + (1 << 20));
+            b.arenas[kind][rank] = shared_memory("arena", b.n_elements * sizeof(float) + (8 << 20));
     run_all(&b);
     print_result(&b);
     return 0;

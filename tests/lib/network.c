@@ -1,0 +1,138 @@
+/* network.c - see network.h. */
+#include "lib/network.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/command.h"
+
+/* ip or tc, here or in a host's namespace. */
+static void configure(const char *format, ...)
+{
+    char line[512];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(line, sizeof line, format, list);
+    va_end(list);
+    int status = system(line);
+    if (status != 0)
+        fail_msg("'%s' ended with %d", line, status);
+}
+
+static void path_of(pid_t keeper, char path[64])
+{
+    snprintf(path, 64, "/proc/%d/ns/net", (int)keeper);
+}
+
+/* A process that holds a namespace and does nothing else. */
+static pid_t start_keeper(void)
+{
+    int ready[2];
+    char byte;
+    assert_int_equal(pipe(ready), 0);
+    pid_t parent = getpid(), pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent || unshare(CLONE_NEWNET) != 0 || write(ready[1], "x", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(ready[1]);
+    ssize_t n = read(ready[0], &byte, 1);
+    close(ready[0]);
+    if (n != 1)
+        fail_msg("cannot make a network namespace");
+    return pid;
+}
+
+bool network_possible(void)
+{
+    pid_t pid = fork();
+    int status = 1;
+    if (pid == 0)
+        _exit(unshare(CLONE_NEWNET) != 0);
+    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+void network_up(struct network *network, int n, const char *rate)
+{
+    network->n = n;
+    assert_true(n <= NETWORK_HOSTS);
+    assert_int_equal(unshare(CLONE_NEWNET), 0);
+    configure("ip link add switch type bridge && ip link set switch up");
+    for (int host = 0; host < n; host++) {
+        pid_t keeper = network->keepers[host] = start_keeper();
+        configure("ip link add cable%d type veth peer name eth0 netns %d", host, (int)keeper);
+        configure("ip link set cable%d master switch up", host);
+        configure("nsenter --net=/proc/%d/ns/net sh -c 'ip addr add 10.9.0.%d/24 dev eth0 && "
+                  "ip link set lo up && ip link set eth0 up'",
+                  (int)keeper, host + 1);
+        if (rate)
+            configure("nsenter --net=/proc/%d/ns/net tc qdisc replace dev eth0 root tbf rate %s "
+                      "burst 256k latency 50ms",
+                      (int)keeper, rate);
+    }
+}
+
+void network_down(struct network *network)
+{
+    for (int host = 0; host < network->n; host++) {
+        kill(network->keepers[host], SIGKILL);
+        waitpid(network->keepers[host], NULL, 0);
+    }
+    network->n = 0;
+}
+
+void network_plug(const struct network *network, int host, bool in)
+{
+    assert_true(host < network->n);
+    configure("ip link set cable%d %s", host, in ? "up" : "down");
+}
+
+bool network_fork(const struct network *network, int host, pid_t *pid)
+{
+    char path[64];
+    *pid = fork();
+    assert_true(*pid >= 0);
+    if (*pid != 0)
+        return false;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    path_of(network->keepers[host], path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || setns(fd, CLONE_NEWNET) != 0)
+        _exit(127);
+    close(fd);
+    return true;
+}
+
+const char *const *network_environment(struct network *network, const int *hosts, int n_ranks)
+{
+    static const char *list[NETWORK_ENVIRONMENT];
+    char(*variables)[512] = network->variables;
+    size_t used = (size_t)snprintf(variables[1], sizeof variables[1], "DPB_TEST_NAMESPACES=");
+    for (int rank = 0; rank < n_ranks; rank++)
+        used += (size_t)snprintf(variables[1] + used, sizeof variables[1] - used, "%s%d",
+                                 rank > 0 ? ":" : "", (int)network->keepers[hosts[rank]]);
+    assert_true(used < sizeof variables[1]);
+    snprintf(variables[0], sizeof variables[0], "LD_PRELOAD=%s/tests/preload/enter_host.so",
+             build_directory());
+    list[0] = variables[0];
+    list[1] = variables[1];
+    list[2] = NULL;
+    return list;
+}

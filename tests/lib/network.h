@@ -1,0 +1,41 @@
+/*
+ * network.h - a network of hosts within the test: each a network namespace of its own, joined by a
+ * switch, links shaped to a rate. Namespaces have no names: they belong to processes that die with
+ * the test, so nothing is left of them however it ends. Needs root.
+ *
+ * dpbench's local launcher can be told to start each rank on one of the hosts: network_settings.
+ */
+#ifndef DPB_TESTS_LIB_NETWORK_H
+#define DPB_TESTS_LIB_NETWORK_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+enum { NETWORK_HOSTS = 8, NETWORK_ENVIRONMENT = 3 };
+
+struct network {
+    int n;
+    pid_t keepers[NETWORK_HOSTS]; /* whose namespaces the hosts are */
+    char variables[NETWORK_ENVIRONMENT][512];
+};
+
+/* Host h (from 0) has the address 10.9.0.h+1/24 on eth0. `rate` as for tc ("1gbit"); NULL: not
+ * shaped. The test program itself moves into a namespace of its own, where the switch is: it sees
+ * the machine's interfaces no more. Once a program. */
+void network_up(struct network *network, int n, const char *rate);
+void network_down(struct network *network);
+
+/* Whether this process may: root, and not in a container that forbids it. */
+bool network_possible(void);
+
+/* Takes the cable of a host out, or puts it in. */
+void network_plug(const struct network *network, int host, bool in);
+
+/* A child on a host: true in the child, with its pid in the parent. */
+bool network_fork(const struct network *network, int host, pid_t *pid);
+
+/* What dpbench needs in its environment for rank r to be on host hosts[r]; ended by NULL. Run it with
+ * comm.interface=10.9.0.0/24 and comm.hosts saying the same. @borrowed until the next call. */
+const char *const *network_environment(struct network *network, const int *hosts, int n_ranks);
+
+#endif

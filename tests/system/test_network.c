@@ -1,0 +1,165 @@
+/*
+ * test_network.c - strategies that leave a machine, between hosts with a network of their own: they
+ * train the same, and a link that goes down in the middle of a bucket ends the job in time.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/faults.h"
+#include "lib/network.h"
+#include "lib/sandbox.h"
+
+enum { HOSTS = 3, WORDS = 40 };
+
+static struct network network;
+
+static int setup(void **state)
+{
+    if (sandbox_setup(state) != 0)
+        return -1;
+    sandbox_write("empty.ini", "; settings are on the command line\n");
+    if (network_possible())
+        network_up(&network, HOSTS, "200mbit");
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    network_down(&network);
+    return sandbox_teardown(state);
+}
+
+/* dpbench with rank r on hosts[r]; without a network the test is skipped, and says so. */
+static void start(struct started *started, const int *hosts, int n_ranks, const char *arguments)
+{
+    char program[4200], line[1024];
+    const char *words[WORDS + 1] = {program};
+    size_t n = 1;
+    if (network.n == 0) {
+        print_message("no network namespaces here (root?)\n");
+        skip();
+    }
+    snprintf(program, sizeof program, "%s/dpbench", build_directory());
+    snprintf(line, sizeof line,
+             "-c empty.ini --json run.results= run.steady_limit_s=0 device.threads=1 "
+             "comm.name=ring_tcp comm.interface=10.9.0.0/24 %s",
+             arguments);
+    for (char *word = strtok(line, " "); word && n < WORDS; word = strtok(NULL, " "))
+        words[n++] = word;
+    command_start(started, words, network_environment(&network, hosts, n_ranks));
+}
+
+/* ---- training ------------------------------------------------------------------------------ */
+
+struct layout {
+    const char *title, *settings;
+    int n_ranks, hosts[4];
+};
+
+static const struct layout layouts[] = {
+    {"a rank a host", "run.workers=3 comm.hosts=1+1+1", 3, {0, 1, 2}},
+    {"2 x 2, several streams", "run.workers=4 comm.hosts=2x2 comm.streams=3", 4, {0, 0, 1, 1}},
+    {"2 x 2, in turns", "run.workers=4 comm.hosts=0,1,0,1 comm.chunk=128", 4, {0, 1, 0, 1}},
+};
+
+static void test_training(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        struct started started;
+        struct command command;
+        char line[512];
+        snprintf(line, sizeof line,
+                 "run.steps=5 run.warmup_steps=0 run.batch=2 run.prove=yes run.precision=fp64 "
+                 "model.name=tiny data.name=synthetic data.samples=64 device.name=reference "
+                 "comm.bucket=1000 %s",
+                 layouts[i].settings);
+        start(&started, layouts[i].hosts, layouts[i].n_ranks, line);
+        command_finish(&started, &command, 60);
+        if (command.exit_code != 0)
+            fail_msg("%s: exit code %d: %s", layouts[i].title, command.exit_code, command.err);
+        assert_string_equal(json_text_at(command.json, "verification.exchange"), "pass");
+        assert_string_equal(json_text_at(command.json, "verification.replicas"), "pass");
+        command_free(&command);
+    }
+}
+
+/* ---- a link that goes down ----------------------------------------------------------------- */
+
+/* Bytes that the switch has passed on to a host: the test's own end of its cable. */
+static double bytes_to_host(int host)
+{
+    char path[96];
+    double bytes = 0;
+    snprintf(path, sizeof path, "ip -s -j link show cable%d > traffic.json", host);
+    assert_int_equal(system(path), 0);
+    json_t *links = json_load_file("traffic.json", 0, NULL);
+    bytes = json_number_at(json_array_get(links, 0), "stats64.tx.bytes");
+    json_decref(links);
+    return bytes;
+}
+
+/* 32 MB of gradients in buckets of 8 MB, which take 0.3 s each: the cable is out in one of them. */
+static void test_link_down(void **state)
+{
+    static const char *const words[] = {"waited 2.0 s for", "(step ", "bucket ", " bytes)", "rank ",
+                                        "run.timeout_s",    NULL};
+    static const int hosts[] = {0, 1};
+    struct started started;
+    struct command command;
+    (void)state;
+    start(&started, hosts, 2,
+          "run.workers=2 comm.hosts=1+1 run.timeout_s=2 run.seconds=60 comm.bucket=8MB "
+          "device.name=timed model.name=timed data.name=timed device.forward=5 device.backward=20 "
+          "model.layers=4 model.parameters=2000000");
+    for (double until_s = now_s() + 30; bytes_to_host(1) < 60e6; usleep(10000))
+        if (now_s() > until_s)
+            fail_msg("no traffic between the hosts");
+    network_plug(&network, 1, false);
+    double out_s = now_s();
+    command_finish(&started, &command, 40);
+    network_plug(&network, 1, true);
+    if (command.exit_code != 1 || now_s() - out_s > 2 + 5)
+        fail_msg("exit code %d, %.1f s after the link went down: %s", command.exit_code,
+                 now_s() - out_s, command.err);
+    faults_expect_words("link down", faults_only_error("link down", &command), words);
+    if (!strstr(command.err, "(scatter-reduce)") && !strstr(command.err, "(all-gather)"))
+        fail_msg("no phase: %s", command.err);
+    faults_expect_failed("link down", &command);
+    command_free(&command);
+}
+
+/* Both ends are asked for an address in a network that is there on one of them only. */
+static void test_no_interface(void **state)
+{
+    static const char *const words[] = {"comm.interface = 10.8.0.0/16", "eth0", "10.9.0.", NULL};
+    static const int hosts[] = {0, 1};
+    struct started started;
+    struct command command;
+    (void)state;
+    start(&started, hosts, 2,
+          "run.workers=2 comm.hosts=1+1 run.steps=2 model.name=tiny data.name=synthetic "
+          "device.name=reference comm.interface=10.8.0.0/16");
+    command_finish(&started, &command, 30);
+    assert_int_equal(command.exit_code, 2);
+    faults_expect_words("no interface", faults_only_error("no interface", &command), words);
+    command_free(&command);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_training),
+        cmocka_unit_test(test_link_down),
+        cmocka_unit_test(test_no_interface),
+    };
+    return cmocka_run_group_tests_name("network", tests, setup, teardown);
+}
