@@ -8,13 +8,14 @@
 #   make install   to PREFIX (/usr/local), under DESTDIR; make uninstall takes it away again
 #
 # Variables: V=1 (show commands), DEPS=no (install nothing), WHEELS=DIR (oneDNN's wheels offline),
-# CPU=auto|yes|no (the oneDNN device), JPEG=auto|yes|no (data image_folder), BUILD=DIR, PREFIX=DIR,
-# DESTDIR=DIR, WERROR=-Werror, SANITIZE=FLAGS, HARDEN=FLAGS.
+# CPU=auto|yes|no (the oneDNN device), JPEG=auto|yes|no (data image_folder), GLOO=auto|yes|no (comm
+# gloo), BUILD=DIR, PREFIX=DIR, DESTDIR=DIR, WERROR=-Werror, SANITIZE=FLAGS, HARDEN=FLAGS.
 
 BUILD   ?= build
 CC      ?= gcc
 CPU     ?= auto
 JPEG    ?= auto
+GLOO    ?= auto
 V       ?= 0
 MAKEFLAGS += --no-print-directory
 Q       := $(if $(filter 1,$(V)),,@)
@@ -34,6 +35,8 @@ HARDEN_LINK ?= -Wl,-z,relro,-z,now
 COMMON  := -std=c11 $(WARN) $(WERROR) $(DEFS) -fno-math-errno -MMD -MP $(HARDEN) $(SANITIZE)
 CORE_CFLAGS   = $(COMMON) -fPIE -Wconversion -Icore/include -Icore $(shell pkg-config --cflags $(PKGS))
 PLUGIN_CFLAGS = $(COMMON) -Icore/include -Iplugins -fPIC -fvisibility=hidden
+# Of C++ there are shims alone, between a library of that language and a plugin.
+PLUGIN_CXXFLAGS = -std=c++17 $(filter-out -std=c11 -Wstrict-prototypes -Wmissing-prototypes,$(PLUGIN_CFLAGS))
 CORE_LIBS     = $(shell pkg-config --libs $(PKGS)) -lm -ldl -lpthread
 
 # ---------------------------------------------------------------- what there is, found by its place
@@ -47,10 +50,11 @@ KINDS      := devices models data comm
 kind        = $(patsubst devices,device,$(patsubst models,model,$(1)))
 plugin_names = $(sort $(basename $(notdir $(wildcard plugins/$(1)/*.c))) \
                       $(notdir $(patsubst %/,%,$(dir $(wildcard plugins/$(1)/*/*.c)))))
-plugin_src   = $(wildcard plugins/$(1)/$(2).c plugins/$(1)/$(2)/*.c)
+plugin_src   = $(wildcard plugins/$(1)/$(2).c plugins/$(1)/$(2)/*.c plugins/$(1)/$(2)/*.cc)
+plugin_obj   = $(patsubst %,$(BUILD)/obj/%.o,$(basename $(plugin_src)))
 
 ONEDNN     := $(BUILD)/deps/onednn
-include mk/onednn.mk mk/jpeg.mk
+include mk/onednn.mk mk/jpeg.mk mk/gloo.mk
 
 SKIPPED    :=
 ifneq ($(HAVE_CPU),yes)
@@ -59,6 +63,9 @@ endif
 ifneq ($(HAVE_JPEG),yes)
 SKIPPED    += data/image_folder
 endif
+ifneq ($(HAVE_GLOO),yes)
+SKIPPED    += comm/gloo
+endif
 
 # Code that several plugins of a kind share is linked into each.
 lib_comm   := $(wildcard plugins/lib/*.c)
@@ -66,14 +73,14 @@ lib_comm   := $(wildcard plugins/lib/*.c)
 define plugin_rule
 ifeq ($(filter $(1)/$(2),$(SKIPPED)),)
 PLUGINS += $(BUILD)/plugins/$(call kind,$(1))_$(2).so
-$(BUILD)/plugins/$(call kind,$(1))_$(2).so: $(patsubst %.c,$(BUILD)/obj/%.o,$(call plugin_src,$(1),$(2)) $(lib_$(1)))
+$(BUILD)/plugins/$(call kind,$(1))_$(2).so: $(call plugin_obj,$(1),$(2)) $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_$(1)))
 endif
 endef
 $(foreach k,$(KINDS),$(foreach n,$(call plugin_names,$(k)),$(eval $(call plugin_rule,$(k),$(n)))))
 
 .PHONY: all core plugins run help clean
 all: $(BUILD)/dpbench plugins
-	$(Q)tools/summary $(BUILD) "$(HAVE_CPU)" "$(CPU_REASON)" "$(JPEG_REASON)"
+	$(Q)tools/summary $(BUILD) "$(HAVE_CPU)" "$(CPU_REASON)" "$(JPEG_REASON)" "$(GLOO_REASON)"
 core: $(BUILD)/dpbench
 plugins: $(PLUGINS)
 
@@ -100,13 +107,18 @@ $(BUILD)/obj/plugins/%.o: plugins/%.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(PLUGIN_CFLAGS) $(EXTRA_CFLAGS) -c -o $@ $<
 
+$(BUILD)/obj/plugins/%.o: plugins/%.cc
+	@echo "  CXX   $<"
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(CFLAGS) $(PLUGIN_CXXFLAGS) -c -o $@ $<
+
 # Arithmetic that the compiler should vectorise, and code for one instruction set, by file.
-$(BUILD)/obj/core/base/vec.o $(BUILD)/obj/core/train/optimizer.o: CFLAGS += -O3
+$(BUILD)/obj/core/base/vec.o $(BUILD)/obj/core/train/optimizer.o $(BUILD)/obj/core/train/pattern.o: CFLAGS += -O3
 $(BUILD)/obj/plugins/data/image_folder/resize.o $(BUILD)/obj/plugins/data/synthetic.o: CFLAGS += -O3
 
 # The hot loops are the code that they would be without.
 UNHARDEN := -fno-stack-protector -U_FORTIFY_SOURCE
-$(BUILD)/obj/core/base/vec.o $(BUILD)/obj/core/train/optimizer.o: CORE_CFLAGS += $(UNHARDEN)
+$(BUILD)/obj/core/base/vec.o $(BUILD)/obj/core/train/optimizer.o $(BUILD)/obj/core/train/pattern.o: CORE_CFLAGS += $(UNHARDEN)
 $(BUILD)/obj/plugins/devices/%.o $(BUILD)/obj/plugins/data/image_folder/resize.o: PLUGIN_CFLAGS += $(UNHARDEN)
 
 # Two commands do all the set-up: this is one. A second make looks again at what deps brought.
@@ -122,6 +134,6 @@ help:
 	@echo "Targets: all run deps install uninstall check check-unit check-NAME check-install check-long" \
 		"mutants asan ubsan tsan fuzz fuzz-seeds lint bench bench-deps clean"
 
-include $(filter-out mk/onednn.mk mk/jpeg.mk,$(sort $(wildcard mk/*.mk)))
+include $(filter-out mk/onednn.mk mk/jpeg.mk mk/gloo.mk,$(sort $(wildcard mk/*.mk)))
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

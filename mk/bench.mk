@@ -2,9 +2,11 @@
 #
 #   make bench-deps            what the peers need, from Debian and PyPI into $(BUILD)
 #   make bench [BENCH=PART...] every row of bench/parts, or of those parts; ROUNDS=5
+#              [ROWS=TEXT]     of them those with TEXT in their names
 
 BENCH  ?=
 ROUNDS ?= 5
+ROWS   ?=
 BENCH_PROGRAMS := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c)) \
                   $(patsubst bench/peers/%.c,$(BUILD)/bench/%,$(wildcard bench/peers/*.c)) \
                   $(patsubst bench/peers/%.cc,$(BUILD)/bench/%,$(wildcard bench/peers/*.cc))
@@ -16,7 +18,7 @@ bench-deps:
 # A peer that cannot be built here is a row that says so.
 bench: all
 	$(Q)$(MAKE) -k $(BENCH_PROGRAMS) || true
-	$(Q)bench/bench --build "$(BUILD)" --rounds $(ROUNDS) $(BENCH)
+	$(Q)bench/bench --build "$(BUILD)" --rounds $(ROUNDS) --rows "$(ROWS)" $(BENCH)
 
 $(BUILD)/bench/%: bench/peers/%.c
 	@echo "  PEER  $@"

@@ -31,6 +31,9 @@ UNIT_TESTS   := $(filter-out $(IMAGE_TESTS),$(UNIT_TESTS))
 SYSTEM_TESTS := $(filter-out $(IMAGE_TESTS),$(SYSTEM_TESTS))
 endif
 
+ifneq ($(HAVE_GLOO),yes)
+SYSTEM_TESTS := $(filter-out $(BUILD)/tests/test_gloo,$(SYSTEM_TESTS))
+endif
 # These test a library of the plugins'.
 LIB_TESTS := $(addprefix $(BUILD)/tests/test_,interface ring ring_tcp)
 $(LIB_TESTS): $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_comm))

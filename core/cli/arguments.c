@@ -65,25 +65,28 @@ static dpb_status take_option(const struct dpb_command *command, unsigned accept
     return dpb_usage_error(command, "unknown option '%s'", option);
 }
 
-static bool is_duration(const char *section, const char *key)
+static bool on_command_line(const struct dpb_setting *setting)
 {
-    return strcmp(section, "run") == 0 &&
-           (strcmp(key, "steps") == 0 || strcmp(key, "seconds") == 0 || strcmp(key, "epochs") == 0);
+    return setting != NULL && strcmp(setting->origin, COMMAND_LINE) == 0;
 }
 
-/* One of run.steps, run.seconds, run.epochs on the command line replaces the file's. */
-static void settle_duration(struct dpb_config *config)
+/* Of settings that exclude each other (ended by NULL) one on the command line replaces the file's. */
+static void settle_one_of(struct dpb_config *config, const char *section, const char *const *keys)
 {
     bool given = false;
-    for (size_t i = 0; i < config->n_settings; i++)
-        given |= is_duration(config->settings[i].section, config->settings[i].key) &&
-                 strcmp(config->settings[i].origin, COMMAND_LINE) == 0;
-    static const char *const keys[] = {"steps", "seconds", "epochs"};
-    for (size_t i = 0; given && i < sizeof keys / sizeof keys[0]; i++) {
-        const struct dpb_setting *setting = dpb_config_get(config, "run", keys[i]);
-        if (setting != NULL && strcmp(setting->origin, COMMAND_LINE) != 0)
-            dpb_config_remove(config, "run", keys[i]);
-    }
+    for (size_t i = 0; keys[i] != NULL; i++)
+        given |= on_command_line(dpb_config_get(config, section, keys[i]));
+    for (size_t i = 0; given && keys[i] != NULL; i++)
+        if (!on_command_line(dpb_config_get(config, section, keys[i])))
+            dpb_config_remove(config, section, keys[i]);
+}
+
+static void settle_lengths(struct dpb_config *config)
+{
+    static const char *const run[] = {"steps", "seconds", "epochs", NULL};
+    static const char *const comm_test[] = {"iterations", "seconds", NULL};
+    settle_one_of(config, "run", run);
+    settle_one_of(config, "comm_test", comm_test);
 }
 
 static dpb_status read_result(const char *path, struct dpb_arguments *arguments)
@@ -127,7 +130,7 @@ static dpb_status parse(const struct dpb_command *command, unsigned accepts, int
                                          : dpb_config_read(arguments->config, arguments->file));
     for (size_t i = 0; i < n; i++)
         DPB_TRY(dpb_config_assign(arguments->config, assignments[i], COMMAND_LINE));
-    settle_duration(arguments->config);
+    settle_lengths(arguments->config);
     return DPB_OK;
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/config.h"
 #include "train/experiment.h"
+#include "world/launch.h"
 #include "world/plugins.h"
 
 struct dpb_command {
@@ -24,6 +25,7 @@ int dpb_command_run(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_rerun(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_check(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_data(const struct dpb_command *self, int argc, char **argv);
+int dpb_command_comm(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_plugins(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_help(const struct dpb_command *self, int argc, char **argv);
 
@@ -66,6 +68,9 @@ struct dpb_execution {
     json_t *result; /* @owned; NULL when the job could not be started */
 };
 
+/* Runs the experiment's ranks to their end; see dpb_launch for the outcome. */
+dpb_status dpb_execute_job(const struct dpb_experiment *experiment, const char *label,
+                           struct dpb_job_outcome *outcome);
 /* One job, from its experiment to its result; `label` is shown with the progress. Errors are in
  * `execution`: nothing is left to report. */
 void dpb_execute(const struct dpb_experiment *experiment, const char *label,

@@ -28,8 +28,8 @@ static dpb_status worker_threads(const struct dpb_experiment *experiment, uint32
     return DPB_OK;
 }
 
-static dpb_status launch(const struct dpb_experiment *experiment, const char *label,
-                         struct dpb_job_outcome *outcome)
+dpb_status dpb_execute_job(const struct dpb_experiment *experiment, const char *label,
+                           struct dpb_job_outcome *outcome)
 {
     uint32_t threads = 1;
     DPB_TRY(worker_threads(experiment, &threads));
@@ -100,7 +100,7 @@ void dpb_execute(const struct dpb_experiment *experiment, const char *label,
 {
     struct dpb_job_outcome outcome = {0};
     json_t *inputs = dpb_result_inputs(experiment); /* before the run may write to them */
-    dpb_status status = launch(experiment, label, &outcome);
+    dpb_status status = dpb_execute_job(experiment, label, &outcome);
     if (status != DPB_OK) {
         json_decref(inputs);
         *execution = (struct dpb_execution){status, dpb_status_exit_code(status), NULL};

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "cli/cli.h"
+#include "train/comm_test.h"
 #include "train/rank.h"
 #include "world/world.h"
 
@@ -22,6 +23,10 @@ const struct dpb_command dpb_commands[] = {
     {"data", "dpbench data -c FILE.ini [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
      "measure how fast the data of an experiment come, by data.threads; train nothing",
      dpb_command_data},
+    {"comm", "dpbench comm -c FILE.ini [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
+     "measure an experiment's communicator alone, by size and by the model's buckets; train "
+     "nothing",
+     dpb_command_comm},
     {"plugins", "dpbench plugins [--json]", "list what can be loaded, and what cannot and why",
      dpb_command_plugins},
     {"help",
@@ -60,7 +65,8 @@ static int rank_main(void)
     if (status == DPB_OK)
         status = dpb_experiment_create(config, &experiment);
     if (status == DPB_OK)
-        status = dpb_rank_run(experiment);
+        status = experiment->settings.run.mode == DPB_MODE_COMM ? dpb_comm_test_run(experiment)
+                                                                : dpb_rank_run(experiment);
     dpb_experiment_destroy(experiment);
     dpb_config_destroy(config);
     dpb_world_close();

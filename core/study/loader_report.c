@@ -100,9 +100,6 @@ json_t *dpb_loader_report_make(const struct dpb_loader *loader, int64_t open_ns,
 {
     const struct dpb_experiment *x = loader->experiment;
     bool counted = ((const struct dpb_data_ops *)x->plugins[DPB_PLUGIN_DATA]->ops)->count != NULL;
-    const char *text = status == DPB_OK            ? "ok"
-                       : status == DPB_INTERRUPTED ? "interrupted"
-                                                   : "failed";
     uint32_t n_cores = 0;
     json_t *points = json_array();
     for (uint32_t i = 0; i < loader->n_points; i++)
@@ -111,7 +108,7 @@ json_t *dpb_loader_report_make(const struct dpb_loader *loader, int64_t open_ns,
         n_cores = 0;
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o}", //
                      "schema", "dpbench.data/1",                                     //
-                     "status", text,                                                 //
+                     "status", dpb_result_status(status),                            //
                      "name", x->settings.run.name,                                   //
                      "error", error ? dpb_json_string(error) : json_null(),          //
                      "warnings", dpb_warnings_collect(NULL),                         //

@@ -191,7 +191,7 @@ static json_t *model_to_json(const struct maker *maker)
         known ? json_integer((json_int_t)journal->macs_per_sample) : json_null());
 }
 
-static json_t *strategy_to_json(const struct dpb_experiment *experiment)
+json_t *dpb_result_strategy(const struct dpb_experiment *experiment)
 {
     const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
     const char *consistency = comm->capabilities & DPB_COMM_LOCAL  ? "none"
@@ -277,7 +277,15 @@ static json_t *started_to_json(const struct maker *maker)
     return json_string(text);
 }
 
-static const char *status_text(dpb_status status)
+json_t *dpb_result_world(const struct dpb_experiment *experiment, bool oversubscribed)
+{
+    return json_pack("{s:I, s:I, s:i, s:I, s:s, s:b}", "workers", (json_int_t)experiment->n_workers,
+                     "servers", (json_int_t)experiment->n_servers, "learners", 1, "machines",
+                     (json_int_t)experiment->n_machines, "launcher", "local", "oversubscribed",
+                     oversubscribed);
+}
+
+const char *dpb_result_status(dpb_status status)
 {
     return status == DPB_OK ? "ok" : status == DPB_INTERRUPTED ? "interrupted" : "failed";
 }
@@ -337,11 +345,7 @@ static json_t *make_document(struct maker *maker, dpb_status status, const char 
 {
     const struct dpb_experiment *experiment = maker->experiment;
     json_t *warnings = dpb_warnings_collect(maker->board);
-    json_t *world =
-        json_pack("{s:I, s:I, s:i, s:I, s:s, s:b}", "workers", (json_int_t)maker->n_workers,
-                  "servers", (json_int_t)experiment->n_servers, "learners", 1, "machines",
-                  (json_int_t)experiment->n_machines, "launcher", "local", "oversubscribed",
-                  maker->summary.oversubscribed);
+    json_t *world = dpb_result_world(experiment, maker->summary.oversubscribed);
     json_t *batch = json_pack("{s:I, s:I, s:I}", "per_worker", (json_int_t)experiment->batch,
                               "global", (json_int_t)experiment->global_batch, "accumulate",
                               (json_int_t)experiment->accumulate);
@@ -352,13 +356,13 @@ static json_t *make_document(struct maker *maker, dpb_status status, const char 
     json_t *document = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
                                  "s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
                                  "schema", "dpbench.result/1",                          //
-                                 "status", status_text(status),                         //
+                                 "status", dpb_result_status(status),                   //
                                  "name", experiment->settings.run.name,                 //
                                  "started", started_to_json(maker),                     //
                                  "error", error ? dpb_json_string(error) : json_null(), //
                                  "world", world,                                        //
                                  "model", model_to_json(maker),                         //
-                                 "strategy", strategy_to_json(experiment),              //
+                                 "strategy", dpb_result_strategy(experiment),           //
                                  "batch", batch,                                        //
                                  "timing", timing,                                      //
                                  "comm", comm,                                          //
@@ -406,6 +410,6 @@ json_t *dpb_result_make(const struct dpb_experiment *experiment, struct dpb_boar
 json_t *dpb_result_refused(const struct dpb_config *config, dpb_status status, const char *error)
 {
     return json_pack("{s:s, s:s, s:o, s:o, s:o}", "schema", "dpbench.result/1", "status",
-                     status_text(status), "error", dpb_json_string(error ? error : ""), "warnings",
-                     dpb_warnings_collect(NULL), "config", dpb_config_to_json(config));
+                     dpb_result_status(status), "error", dpb_json_string(error ? error : ""),
+                     "warnings", dpb_warnings_collect(NULL), "config", dpb_config_to_json(config));
 }

@@ -23,6 +23,12 @@ json_t *dpb_result_make(const struct dpb_experiment *experiment, struct dpb_boar
  * and why. @owned; NULL for lack of memory. */
 json_t *dpb_result_refused(const struct dpb_config *config, dpb_status status, const char *error);
 
+/* result.world: who took part. @owned. */
+json_t *dpb_result_world(const struct dpb_experiment *experiment, bool oversubscribed);
+/* result.strategy: {name, consistency}. @owned. */
+json_t *dpb_result_strategy(const struct dpb_experiment *experiment);
+/* result.status, of how a job ended. */
+const char *dpb_result_status(dpb_status status);
 /* result.versions: dpbench and its build, the experiment's plugins, their files and libraries, core's
  * libraries (built against and loaded), compiler, C library, kernel. @owned. */
 json_t *dpb_result_versions(const struct dpb_experiment *experiment);

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "graph/graph.h"
+#include "train/comm_test.h"
 #include "train/journal.h"
 #include "train/optimizer.h"
 #include "world/cores.h"
@@ -47,7 +48,8 @@ static dpb_status load_plugin(struct dpb_experiment *experiment, dpb_plugin_kind
 {
     const struct dpb_plugin *plugin;
     const char *where = origin(experiment, dpb_plugin_kind_name[kind], "name");
-    DPB_TRY(dpb_plugin_load(kind, name, where, &dpb_host, &plugin));
+    bool alone = kind == DPB_PLUGIN_COMM && experiment->settings.run.mode == DPB_MODE_COMM;
+    DPB_TRY(dpb_plugin_load(kind, name, where, alone ? dpb_comm_host() : &dpb_host, &plugin));
     experiment->plugins[kind] = plugin;
     if (!plugin->options)
         return DPB_OK;
@@ -83,6 +85,8 @@ static dpb_status check_length(const struct dpb_experiment *experiment)
 {
     static const char *const keys[] = {"steps", "seconds", "epochs"};
     const char *first = NULL;
+    if (experiment->settings.run.mode == DPB_MODE_COMM)
+        return DPB_OK; /* of sizes, not of the run */
     for (int i = 0; i < 3; i++) {
         if (!given(experiment, "run", keys[i]))
             continue;
@@ -137,6 +141,29 @@ static dpb_status check_forward_mode(const struct dpb_experiment *experiment)
                         "run.prove, [eval] and checkpoint.save have no meaning in "
                         "it; leave them out",
                         origin(experiment, "run", "mode"));
+    return DPB_OK;
+}
+
+static dpb_status check_comm_mode(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    if (settings->run.mode != DPB_MODE_COMM)
+        return DPB_OK;
+    if (strcmp(origin(experiment, "run", "mode"), DPB_COMM_ORIGIN) != 0)
+        return dpb_fail(DPB_USAGE,
+                        "%s: run.mode = comm is no way to run an experiment; say `dpbench comm` to "
+                        "measure its communicator alone",
+                        origin(experiment, "run", "mode"));
+    if (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_LOCAL)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm '%s' exchanges nothing that could be measured; take another by "
+                        "comm.name=NAME (`dpbench help comm` lists them)",
+                        origin(experiment, "comm", "name"), settings->comm.name);
+    if (given(experiment, "comm_test", "iterations") && given(experiment, "comm_test", "seconds"))
+        return dpb_fail(DPB_USAGE,
+                        "%s: comm_test.iterations is given beside comm_test.seconds (%s); give one",
+                        origin(experiment, "comm_test", "iterations"),
+                        origin(experiment, "comm_test", "seconds"));
     return DPB_OK;
 }
 
@@ -321,8 +348,8 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
     if (status == DPB_OK)
         status = derive_machines(made);
     dpb_status (*const checks[])(const struct dpb_experiment *) = {
-        check_length,     check_optimizer, check_forward_mode, check_comm,    check_image,
-        check_checkpoint, check_target,    check_profile,      check_machines};
+        check_length,     check_optimizer, check_forward_mode, check_comm,     check_image,
+        check_checkpoint, check_target,    check_profile,      check_machines, check_comm_mode};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0] && status == DPB_OK; i++)
         status = checks[i](made);
     if (status == DPB_OK)
@@ -409,6 +436,14 @@ dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+static dpb_status build_graph(struct dpb_experiment *experiment, struct dpb_shape input,
+                              uint32_t nclass)
+{
+    return dpb_graph_build(
+        experiment->settings.model.name, experiment->plugins[DPB_PLUGIN_MODEL]->ops,
+        experiment->options[DPB_PLUGIN_MODEL], input, nclass, &experiment->graph);
+}
+
 dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank)
 {
     const struct dpb_settings *settings = &experiment->settings;
@@ -425,15 +460,15 @@ dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank
         .info_only = rank >= experiment->n_workers};
     if (settings->model.image)
         request.shape.h = request.shape.w = (uint32_t)settings->model.image;
+    if (settings->run.mode == DPB_MODE_COMM) /* no data: the model as it is by itself */
+        return build_graph(experiment, request.shape, request.nclass);
     DPB_TRY(data_ops->open(experiment->options[DPB_PLUGIN_DATA], &request, &experiment->data,
                            &experiment->data_info));
     DPB_TRY(check_data(experiment));
     experiment->steps_per_epoch =
         experiment->data_info.n_samples[DPB_TRAIN] / experiment->global_batch;
-    DPB_TRY(dpb_graph_build(settings->model.name, experiment->plugins[DPB_PLUGIN_MODEL]->ops,
-                            experiment->options[DPB_PLUGIN_MODEL],
-                            experiment->data_info.format.shape, experiment->data_info.nclass,
-                            &experiment->graph));
+    DPB_TRY(
+        build_graph(experiment, experiment->data_info.format.shape, experiment->data_info.nclass));
     return dpb_snapshot_check(experiment, &experiment->start);
 }
 
@@ -467,6 +502,8 @@ uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t
 {
     const struct dpb_graph *graph = experiment->graph;
     const struct dpb_settings *settings = &experiment->settings;
+    if (settings->run.mode == DPB_MODE_COMM)
+        return dpb_comm_memory(experiment, rank);
     uint64_t arena = graph->n_elements * dpb_dtype_size(experiment->weight_type);
     uint64_t total = arena * (dpb_optimizer_state_name(&settings->optimizer) ? 2 : 1);
     if (rank >= experiment->n_workers)
@@ -487,6 +524,8 @@ size_t dpb_experiment_journal_bytes(const struct dpb_experiment *experiment)
 {
     /* The gate may take a while, a run by the clock may be quick: the memory is sparse, what is not
      * written costs nothing. */
+    if (experiment->settings.run.mode == DPB_MODE_COMM)
+        return dpb_comm_journal_bytes(experiment);
     const struct dpb_run_settings *run = &experiment->settings.run;
     const uint64_t shortest_step_ns = 10000;
     uint64_t records = 4096 + (uint64_t)run->warmup_steps + (uint64_t)run->steps +

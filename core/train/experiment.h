@@ -16,6 +16,9 @@
 
 enum { DPB_MAX_TABLES = 16 };
 
+/* Where run.mode = comm comes from: no user sets it. */
+#define DPB_COMM_ORIGIN "dpbench comm"
+
 struct dpb_experiment {
     struct dpb_config *config; /* @owned copy, with derived settings added */
     struct dpb_settings settings;
@@ -49,7 +52,7 @@ extern const struct dpb_host dpb_host; /* what every plugin gets */
 dpb_status dpb_experiment_create(const struct dpb_config *config,
                                  struct dpb_experiment **experiment);
 /* Opens the data, as rank `rank` will use it (servers use none), and builds the graph: what needs
- * more than the configuration. */
+ * more than the configuration. In run.mode = comm without data: samples and classes are the model's. */
 dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank);
 /* Whether the files that the run will write at its end, the result aside, can be written: DPB_USAGE. */
 dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment);

@@ -26,9 +26,10 @@ dpb_status dpb_fit_check(const struct dpb_experiment *x, const struct dpb_fit *f
         return dpb_fail(
             DPB_UNSUPPORTED,
             "this run needs %.1f MiB of memory, %.1f MiB a worker, and %s %.1f MiB: take "
-            "a smaller run.batch or fewer workers, or run.memory = warn to try it",
+            "a smaller %s or fewer workers, or run.memory = warn to try it",
             (double)fit->all_bytes / mib, (double)fit->worker_bytes / mib, whose,
-            (double)memory->total_bytes / mib);
+            (double)memory->total_bytes / mib,
+            x->settings.run.mode == DPB_MODE_COMM ? "comm_test.max_bytes" : "run.batch");
     if (fit->all_bytes > memory->total_bytes)
         dpb_warn("memory", "this run needs %.1f MiB of memory and %s %.1f MiB",
                  (double)fit->all_bytes / mib, whose, (double)memory->total_bytes / mib);

@@ -6,8 +6,9 @@
 #define AT(member) offsetof(struct dpb_settings, member)
 #define MANY 9e15 /* an upper bound that is none, yet exact in a double */
 
-static const char *const modes[] = {"train", "forward", NULL};
+static const char *const modes[] = {"train", "forward", "comm", NULL};
 static const char *const memories[] = {"refuse", "warn", NULL};
+static const char *const barriers[] = {"auto", "memory", "exchange", NULL};
 static const char *const nans[] = {"stop", "continue", NULL};
 static const char *const precisions[] = {"fp32", "bf16", "fp64", NULL};
 static const char *const gradients[] = {"auto", "fp64", "fp32", "bf16", NULL};
@@ -21,7 +22,7 @@ static const struct dpb_option run_rows[] = {
     {"servers", DPB_OPT_INT, NULL, "0", 0, 1024, NULL, AT(run.servers),
      "parameter server processes; 0: shards in the workers"},
     {"mode", DPB_OPT_CHOICE, NULL, "train", 0, 0, modes, AT(run.mode),
-     "train, or the forward pass alone"},
+     "train, or the forward pass alone; comm: what `dpbench comm` sets"},
     {"batch", DPB_OPT_INT, "samples", NULL, 1, 1 << 20, NULL, AT(run.batch),
      "per worker and micro-batch; default: the model's"},
     {"global_batch", DPB_OPT_INT, "samples", NULL, 1, 1 << 30, NULL, AT(run.global_batch),
@@ -167,6 +168,27 @@ static const struct dpb_option checkpoint_rows[] = {
     {0},
 };
 
+static const struct dpb_option comm_test_rows[] = {
+    {"sizes", DPB_OPT_STRING, "bytes", "", 0, 0, NULL, AT(comm_test.sizes),
+     "as in 4 KiB,1 MiB, instead of a range; none: only the layout of model.name"},
+    {"min_bytes", DPB_OPT_SIZE, "bytes", "8 B", 1, MANY, NULL, AT(comm_test.min_bytes),
+     "smallest size; sizes are in whole elements, at least one"},
+    {"max_bytes", DPB_OPT_SIZE, "bytes", "256 MiB", 1, MANY, NULL, AT(comm_test.max_bytes),
+     "largest size"},
+    {"step_factor", DPB_OPT_INT, NULL, "2", 2, 1e9, NULL, AT(comm_test.step_factor),
+     "from one size to the next"},
+    {"iterations", DPB_OPT_INT, NULL, NULL, 1, 131072, NULL, AT(comm_test.iterations),
+     "timed exchanges of a size; instead of seconds"},
+    {"seconds", DPB_OPT_TIME, "s", "0.2", 1e6, 1e15, NULL, AT(comm_test.seconds_ns),
+     "of the wall clock for a size, checks included; at least 5 exchanges are timed"},
+    {"warmup_iterations", DPB_OPT_INT, NULL, "5", 0, 1e6, NULL, AT(comm_test.warmup_iterations),
+     "first exchanges of a size, checked but not timed"},
+    {"barrier", DPB_OPT_CHOICE, NULL, "auto", 0, 0, barriers, AT(comm_test.barrier),
+     "before a timed exchange: flags in shared memory, or an exchange; auto: memory within a "
+     "machine"},
+    {0},
+};
+
 const struct dpb_settings_section dpb_settings_sections[] = {
     {"run", "the job: processes, batch, length, warm-up", run_rows},
     {"model", "the network", model_rows},
@@ -176,6 +198,7 @@ const struct dpb_settings_section dpb_settings_sections[] = {
     {"optimizer", "the update rule and the learning rate", optimizer_rows},
     {"eval", "evaluation on the test set", eval_rows},
     {"checkpoint", "the training from and to files", checkpoint_rows},
+    {"comm_test", "`dpbench comm`: a communicator alone, over sizes", comm_test_rows},
 };
 const size_t dpb_settings_n_sections =
     sizeof dpb_settings_sections / sizeof dpb_settings_sections[0];

@@ -10,11 +10,14 @@
 
 #include "dpbench/option.h"
 
-typedef enum dpb_mode { DPB_MODE_TRAIN, DPB_MODE_FORWARD } dpb_mode;
+typedef enum dpb_mode { DPB_MODE_TRAIN, DPB_MODE_FORWARD, DPB_MODE_COMM } dpb_mode;
 typedef enum dpb_too_large { DPB_TOO_LARGE_REFUSE, DPB_TOO_LARGE_WARN } dpb_too_large;
 typedef enum dpb_nan { DPB_NAN_STOP, DPB_NAN_CONTINUE } dpb_nan;
 typedef enum dpb_optimizer_kind { DPB_SGD, DPB_ADAGRAD } dpb_optimizer_kind;
 typedef enum dpb_schedule_kind { DPB_CONSTANT, DPB_STEPWISE, DPB_COSINE } dpb_schedule_kind;
+
+/* What the workers meet by before an exchange is timed. */
+typedef enum dpb_barrier { DPB_BARRIER_AUTO, DPB_BARRIER_MEMORY, DPB_BARRIER_EXCHANGE } dpb_barrier;
 
 /* Which accuracy must reach eval.target. */
 typedef enum dpb_criterion { DPB_LAST, DPB_MEDIAN5 } dpb_criterion;
@@ -76,6 +79,12 @@ struct dpb_settings {
         int64_t every; /* steps; 0: never */
         bool resume;
     } checkpoint;
+    struct {
+        const char *sizes;
+        uint64_t min_bytes, max_bytes;
+        int64_t step_factor, iterations, warmup_iterations, seconds_ns;
+        int barrier; /* dpb_barrier */
+    } comm_test;
 };
 
 /* Section names and their rows, in the order in which help shows them; offsets into dpb_settings.

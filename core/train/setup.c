@@ -28,11 +28,10 @@ static dpb_status agree_on(const char *what, const char *format, ...)
 
 static dpb_status agree_on_layout(const struct dpb_trainer *trainer)
 {
-    const struct dpb_experiment *x = trainer->experiment;
-    const struct dpb_plugin *comm = x->plugins[DPB_PLUGIN_COMM];
+    const struct dpb_plugin *comm = trainer->experiment->plugins[DPB_PLUGIN_COMM];
     DPB_TRY(agree_on("comm plugin", "%s %s", comm->name, comm->version));
     DPB_TRY(agree_on("layout of model and arenas", "%s, %llu elements, %s, hash %016llx",
-                     x->graph->name, (unsigned long long)trainer->layout.n_elements,
+                     trainer->graph->name, (unsigned long long)trainer->layout.n_elements,
                      dpb_dtype_name(trainer->layout.weight_type),
                      (unsigned long long)trainer->layout.hash));
     return agree_on("buckets", "%llu elements of %s",
@@ -57,10 +56,10 @@ static dpb_status plan(struct dpb_trainer *trainer)
     DPB_TRY(trainer->comm_ops->open(x->options[DPB_PLUGIN_COMM], &args, &trainer->comm));
 
     size_t element = dpb_dtype_size(x->gradient_type);
-    trainer->layout = (struct dpb_layout){.n_elements = x->graph->n_elements,
+    trainer->layout = (struct dpb_layout){.n_elements = trainer->graph->n_elements,
                                           .weight_type = x->weight_type,
                                           .gradient_type = x->gradient_type,
-                                          .hash = dpb_graph_hash(x->graph)};
+                                          .hash = dpb_graph_hash(trainer->graph)};
     trainer->plan.bucket_elements = bucket_bytes < element ? 1 : bucket_bytes / element;
     DPB_TRY(trainer->comm_ops->plan(trainer->comm, &trainer->layout, &trainer->plan));
 
@@ -68,10 +67,10 @@ static dpb_status plan(struct dpb_trainer *trainer)
                          trainer->plan.bucket_elements;
     if (n_buckets > MAX_BUCKETS)
         return dpb_fail(DPB_USAGE,
-                        "comm.bucket = %llu bytes makes %llu buckets of this model; more "
-                        "than %d are refused",
+                        "comm.bucket = %llu bytes makes %llu buckets of %s; more than %d are "
+                        "refused",
                         (unsigned long long)bucket_bytes, (unsigned long long)n_buckets,
-                        MAX_BUCKETS);
+                        trainer->graph->name, MAX_BUCKETS);
     trainer->arenas.n_buckets = n_buckets;
     trainer->arenas.bucket_elements = trainer->plan.bucket_elements;
     trainer->arenas.layout = trainer->layout;
@@ -112,21 +111,30 @@ static dpb_status make_arenas(struct dpb_trainer *trainer)
     return DPB_OK;
 }
 
-static dpb_status bind_arenas(struct dpb_trainer *trainer)
+/* Of the owned ranges; a communicator alone has none. */
+static dpb_status make_optimizer(struct dpb_trainer *trainer)
 {
     const struct dpb_experiment *x = trainer->experiment;
     const struct dpb_optimizer_args args = {
-        .graph = x->graph,
+        .graph = trainer->graph,
         .settings = &x->settings.optimizer,
         .weight_type = x->weight_type,
         .gradient_type = x->gradient_type,
         .owned = trainer->plan.owned,
         .n_owned = trainer->plan.n_owned,
         .not_finite = &dpb_board_page(dpb_world.board, dpb_world.rank)->not_finite};
+    if (x->settings.run.mode == DPB_MODE_COMM)
+        return DPB_OK;
+    DPB_TRY(dpb_optimizer_create(&args, &trainer->optimizer));
+    return dpb_snapshot_share(trainer);
+}
+
+static dpb_status bind_arenas(struct dpb_trainer *trainer)
+{
     struct dpb_arenas *arenas = &trainer->arenas;
     uint32_t n_ranks = dpb_world.n_ranks;
     DPB_TRY(make_arenas(trainer));
-    DPB_TRY(dpb_optimizer_create(&args, &trainer->optimizer));
+    DPB_TRY(make_optimizer(trainer));
     arenas->weights = trainer->own[DPB_ARENA_WEIGHTS].memory;
     arenas->gradients = trainer->own[DPB_ARENA_GRADIENTS].memory;
     arenas->scratch = trainer->own[DPB_ARENA_SCRATCH].memory;
@@ -134,8 +142,36 @@ static dpb_status bind_arenas(struct dpb_trainer *trainer)
     arenas->peer_gradients = trainer->views + DPB_ARENA_GRADIENTS * n_ranks;
     arenas->peer_scratch = trainer->views + DPB_ARENA_SCRATCH * n_ranks;
     arenas->optimizer = trainer->optimizer;
-    DPB_TRY(dpb_snapshot_share(trainer));
     return trainer->comm_ops->bind(trainer->comm, arenas);
+}
+
+dpb_status dpb_trainer_connect(struct dpb_trainer *trainer, const struct dpb_graph *graph)
+{
+    trainer->graph = graph;
+    dpb_world_note("plan", UINT64_MAX, UINT32_MAX);
+    DPB_TRY(plan(trainer));
+    dpb_world_note("bind", UINT64_MAX, UINT32_MAX);
+    return bind_arenas(trainer);
+}
+
+void dpb_trainer_disconnect(struct dpb_trainer *trainer)
+{
+    dpb_trainer_leave(trainer);
+    dpb_snapshot_unshare(trainer);
+    dpb_optimizer_destroy(trainer->optimizer);
+    trainer->optimizer = NULL;
+    for (uint32_t i = 0; trainer->peers && i < dpb_world.n_ranks * DPB_ARENA_KINDS; i++)
+        if (i / DPB_ARENA_KINDS != dpb_world.rank)
+            dpb_mapping_destroy(&trainer->peers[i]);
+    for (int kind = 0; kind < DPB_ARENA_KINDS; kind++)
+        dpb_mapping_destroy(&trainer->own[kind]);
+    dpb_release(trainer->plan.owned, trainer->plan.n_owned * sizeof *trainer->plan.owned);
+    free(trainer->peers);
+    free(trainer->views);
+    trainer->peers = NULL;
+    trainer->views = NULL;
+    trainer->plan = (struct dpb_comm_plan){0};
+    trainer->arenas = (struct dpb_arenas){0};
 }
 
 /* ---- the device ---------------------------------------------------------------------------- */
@@ -269,8 +305,8 @@ static void warn_oversubscribed(const struct dpb_trainer *trainer)
                  x->n_workers, trainer->threads, x->n_servers, n_cores);
 }
 
-/* Once a machine, by the first rank there, before anybody takes memory for the run. */
-static dpb_status check_memory(const struct dpb_experiment *x)
+/* Once a machine, by the first rank there. */
+dpb_status dpb_trainer_check_memory(const struct dpb_experiment *x)
 {
     uint32_t machine = x->machines[dpb_world.rank];
     struct dpb_machine_memory memory;
@@ -283,9 +319,9 @@ static dpb_status check_memory(const struct dpb_experiment *x)
     return dpb_fit_check(x, &fit, &memory);
 }
 
-dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_trainer *trainer)
+dpb_status dpb_trainer_settle(struct dpb_experiment *experiment, struct dpb_trainer *trainer,
+                              bool *oversubscribed)
 {
-    bool oversubscribed;
     bool local = experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_LOCAL;
     memset(trainer, 0, sizeof *trainer);
     trainer->experiment = experiment;
@@ -296,23 +332,27 @@ dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_traine
         trainer->own[kind].fd = -1;
     DPB_TRY(dpb_cores_bind(dpb_world.rank, experiment->n_workers, experiment->n_servers,
                            (uint32_t)experiment->settings.run.comm_cores, &trainer->threads,
-                           &oversubscribed));
-    dpb_world.may_spin = !oversubscribed;
-    if (!oversubscribed) {
+                           oversubscribed));
+    dpb_world.may_spin = !*oversubscribed;
+    if (!*oversubscribed) {
         uint32_t each = trainer->threads + (uint32_t)experiment->settings.run.comm_cores;
         trainer->n_cores = each * experiment->n_workers + experiment->n_servers;
     }
-    if (oversubscribed && dpb_world.rank == 0)
+    if (*oversubscribed && dpb_world.rank == 0)
         warn_oversubscribed(trainer);
+    return DPB_OK;
+}
+
+dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_trainer *trainer)
+{
+    bool oversubscribed;
+    DPB_TRY(dpb_trainer_settle(experiment, trainer, &oversubscribed));
     dpb_world_note("open", UINT64_MAX, UINT32_MAX);
     DPB_TRY(dpb_experiment_build(experiment, dpb_world.rank));
-    DPB_TRY(check_memory(experiment));
+    DPB_TRY(dpb_trainer_check_memory(experiment));
     DPB_TRY(open_journal(trainer));
     trainer->journal->oversubscribed = oversubscribed;
-    dpb_world_note("plan", UINT64_MAX, UINT32_MAX);
-    DPB_TRY(plan(trainer));
-    dpb_world_note("bind", UINT64_MAX, UINT32_MAX);
-    DPB_TRY(bind_arenas(trainer));
+    DPB_TRY(dpb_trainer_connect(trainer, experiment->graph));
     if (dpb_world.role == DPB_SERVER)
         return DPB_OK;
     dpb_world_note("compile", UINT64_MAX, UINT32_MAX);
@@ -341,8 +381,6 @@ void dpb_trainer_close(struct dpb_trainer *trainer)
         trainer->device_ops->close(trainer->device);
     }
     dpb_trainer_leave(trainer);
-    dpb_snapshot_unshare(trainer);
-    dpb_optimizer_destroy(trainer->optimizer);
     if (x->graph) {
         size_t state_bytes = x->graph->n_state_elements * element;
         size_t gradient_bytes = x->graph->n_elements * element;
@@ -354,13 +392,6 @@ void dpb_trainer_close(struct dpb_trainer *trainer)
         if (trainer->summed_gradients != trainer->arenas.gradients)
             dpb_release(trainer->summed_gradients, gradient_bytes);
     }
-    for (uint32_t i = 0; trainer->peers && i < dpb_world.n_ranks * DPB_ARENA_KINDS; i++)
-        if (i / DPB_ARENA_KINDS != dpb_world.rank)
-            dpb_mapping_destroy(&trainer->peers[i]);
-    for (int kind = 0; kind < DPB_ARENA_KINDS; kind++)
-        dpb_mapping_destroy(&trainer->own[kind]);
-    dpb_release(trainer->plan.owned, trainer->plan.n_owned * sizeof *trainer->plan.owned);
-    free(trainer->peers);
-    free(trainer->views);
+    dpb_trainer_disconnect(trainer);
     dpb_account_close();
 }

@@ -107,6 +107,7 @@ void dpb_snapshot_unshare(struct dpb_trainer *t)
         if (i / SHARED != dpb_world.rank)
             dpb_mapping_destroy(&t->optimizers[i]);
     free(t->optimizers);
+    t->optimizers = NULL;
     dpb_mapping_destroy(&t->owned);
 }
 

@@ -41,6 +41,7 @@ struct dpb_trainer {
     uint32_t n_cores; /* that all ranks are bound to, together; 0: they are not bound */
 
     /* The strategy and its arenas. */
+    const struct dpb_graph *graph; /* whose layout is exchanged: the experiment's, but alone */
     const struct dpb_comm_ops *comm_ops;
     void *comm;
     struct dpb_layout layout;
@@ -93,6 +94,16 @@ struct dpb_trainer {
 
 /* Opens device, communicator, arenas and data of this rank, in that order; collective. */
 dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_trainer *trainer);
+/* The first part of it: the experiment's numbers, the rank's cores. For `dpbench comm` as well, which
+ * goes on by connect and disconnect, as often as it likes. */
+dpb_status dpb_trainer_settle(struct dpb_experiment *experiment, struct dpb_trainer *trainer,
+                              bool *oversubscribed);
+/* Whether the built experiment fits into this machine: before anybody takes memory for it. */
+dpb_status dpb_trainer_check_memory(const struct dpb_experiment *experiment);
+/* Opens the communicator on a layout, with its arenas; collective. `graph` is @borrowed until
+ * disconnect, which also takes away what was connected by half, and accepts nothing. */
+dpb_status dpb_trainer_connect(struct dpb_trainer *trainer, const struct dpb_graph *graph);
+void dpb_trainer_disconnect(struct dpb_trainer *trainer);
 /* Closes the communicator: servers learn by it that there is no more to serve. Twice is harmless.
  */
 void dpb_trainer_leave(struct dpb_trainer *trainer);

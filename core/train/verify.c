@@ -16,20 +16,16 @@
 #include "base/log.h"
 #include "base/vec.h"
 #include "dpbench/random.h"
+#include "train/pattern.h"
 #include "train/trainer.h"
 
 /* Gradient of `rank` at element i, for a check. */
 typedef double (*generator)(const struct dpb_trainer *trainer, uint32_t rank, uint64_t i);
 
-/* Integers in [-8, 8] but 0 never, mixed by element and rank: with up to 32 ranks the sum fits
- * bf16's 8 bits. */
 static double pattern(const struct dpb_trainer *trainer, uint32_t rank, uint64_t i)
 {
     (void)trainer;
-    uint64_t mixed =
-        (i + 1) * UINT64_C(0x9E3779B97F4A7C15) + (rank + 1) * UINT64_C(0xD1B54A32D192ED03);
-    int value = (int)(mixed >> 60) - 8;
-    return value >= 0 ? value + 1 : value;
+    return dpb_pattern(rank, i, 0, DPB_PATTERN_LARGEST);
 }
 
 /* Uniform in [-1, 1), times a power of two between 2^-12 and 2^3. Made three times for each element,

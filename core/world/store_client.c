@@ -41,6 +41,7 @@ static bool reading; /* a thread reads the socket, without the lock; `input` is 
 static struct dpb_buffer input;
 static struct call *calls;
 static uint32_t last_serial;
+static char scope[32]; /* before every key; "": none */
 
 dpb_status dpb_store_connect(int fd)
 {
@@ -187,17 +188,25 @@ static dpb_status explain(const struct call *call, int64_t timeout_ns)
                     (double)timeout_ns * 1e-9, call->text, peer[0] != '\0' ? "; " : "", peer);
 }
 
+void dpb_store_scope(const char *name)
+{
+    snprintf(scope, sizeof scope, "%s%s", name, name[0] != '\0' ? "/" : "");
+}
+
 static dpb_status perform(dpb_store_op op, struct call *call, const void *value, size_t bytes,
                           int64_t timeout)
 {
+    char key[DPB_STORE_KEY_BYTES + sizeof scope + 1];
     int64_t timeout_ns = dpb_timeout_of(timeout);
-    size_t key_bytes = strlen(call->key);
+    int printed = snprintf(key, sizeof key, "%s%s", scope, call->key);
+    size_t key_bytes = call->key[0] != '\0' ? (size_t)printed : 0;
     if (key_bytes == 0 || key_bytes > DPB_STORE_KEY_BYTES)
         return dpb_fail(DPB_FAILED, "store: %s of a key of %zu bytes; it has 1 to %d", call->what,
                         key_bytes, DPB_STORE_KEY_BYTES);
     if (bytes > DPB_STORE_VALUE_BYTES)
         return dpb_fail(DPB_FAILED, "store: value of '%s' has %zu bytes, at most %d are allowed",
                         call->key, bytes, DPB_STORE_VALUE_BYTES);
+    call->key = key;
     pthread_mutex_lock(&lock);
     if (store_fd < 0) {
         pthread_mutex_unlock(&lock);

@@ -36,6 +36,10 @@ dpb_status dpb_world_open(void);
 void dpb_world_close(void);
 
 extern const struct dpb_store_ops dpb_store; /* host.h */
+/* From now on keys and barriers are those of `name` ("": of none, as at first), up to 30 characters:
+ * what is opened again may use the same ones. All ranks change it between the same calls of the
+ * store, and none has a call under way then. */
+void dpb_store_scope(const char *name);
 extern const struct dpb_flag_ops dpb_flags;
 extern const struct dpb_event_ops dpb_events;
 

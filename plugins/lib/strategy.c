@@ -185,6 +185,15 @@ void strategy_sum_everywhere(const struct strategy *strategy, uint64_t bucket, s
                                 dpb_dtype_size(strategy->arenas.layout.gradient_type));
 }
 
+void strategy_count_all_reduce(const struct strategy *strategy, uint64_t bucket)
+{
+    uint64_t n = pipeline_bucket_length(&strategy->pipeline, bucket);
+    uint64_t rank = strategy->args.rank, workers = strategy->args.n_workers;
+    uint64_t share = n * (rank + 1) / workers - n * rank / workers;
+    strategy->host->count_bytes(2 * (workers - 1) * share *
+                                dpb_dtype_size(strategy->arenas.layout.gradient_type));
+}
+
 void strategy_update(const struct strategy *strategy, uint64_t bucket, struct piece piece,
                      const void *gradients)
 {

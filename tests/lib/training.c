@@ -14,16 +14,34 @@
 enum { MAX_ARGUMENTS = 96, LINE_BYTES = 4096 };
 static const double deadline_s = 120.0;
 
-const struct strategy_form strategy_forms[] = {
-    {"shm", 0, "shm", false},
-    {"replicated", 0, "replicated", false},
-    {"ps_cpu", 0, "ps_cpu, shards in the workers", false},
-    {"ps_cpu", 1, "ps_cpu, 1 server", false},
-    {"ps_cpu", 2, "ps_cpu, 2 servers", false},
-    {"ps_cpu", 3, "ps_cpu, 3 servers", false},
-    {"ring_tcp", 0, "ring_tcp", true},
+static const struct strategy_form strategy_forms[] = {
+    {"shm", 0, "shm", false, false},
+    {"replicated", 0, "replicated", false, false},
+    {"ps_cpu", 0, "ps_cpu, shards in the workers", false, false},
+    {"ps_cpu", 1, "ps_cpu, 1 server", false, false},
+    {"ps_cpu", 2, "ps_cpu, 2 servers", false, false},
+    {"ps_cpu", 3, "ps_cpu, 3 servers", false, false},
+    {"ring_tcp", 0, "ring_tcp", true, true},
+    {"gloo", 0, "gloo", true, false},
     {0},
 };
+
+const struct strategy_form *strategy_form_after(const struct strategy_form *form)
+{
+    char plugin[64];
+    for (form = form ? form + 1 : strategy_forms; form->name; form++) {
+        snprintf(plugin, sizeof plugin, "comm_%s", form->name);
+        if (have_plugin(plugin))
+            return form;
+    }
+    return NULL;
+}
+
+bool is_cell(const struct strategy_form *form, int workers, bool small_buckets)
+{
+    return !form->network || form->ring || (workers <= 3 && (workers == 2 || !small_buckets)) ||
+           (workers == 5 && !small_buckets);
+}
 
 static const char shared[] =
     "run.steady_limit_s=0 run.warmup_steps=0 run.precision=fp64 run.batch=2 run.steps=5 "
@@ -168,9 +186,14 @@ void expect_same_losses(const struct training *a, const struct training *b, doub
     }
 }
 
-bool have_cpu_device(void)
+bool have_plugin(const char *kind_name)
 {
     char path[256];
-    snprintf(path, sizeof path, "%s/plugins/device_cpu.so", build_directory());
+    snprintf(path, sizeof path, "%s/plugins/%s.so", build_directory(), kind_name);
     return access(path, R_OK) == 0;
+}
+
+bool have_cpu_device(void)
+{
+    return have_plugin("device_cpu");
 }

@@ -13,12 +13,19 @@ struct strategy_form {
     const char *name;
     int servers;
     const char *label; /* for tests' names and messages */
-    /* Sends messages, and sums along the ring of the workers: others read each other's memory and sum
-     * in the order of the ranks, which for two is the same. */
-    bool ring;
+    /* It sends messages and sums in an order of its own, not that of the ranks (which for two workers is
+     * the same): along the ring of the workers, or as a library does, which takes long for many small
+     * buckets. Others read each other's memory. */
+    bool network, ring;
 };
 
-extern const struct strategy_form strategy_forms[]; /* ended by name = NULL */
+/* Those whose plugins were built: the first, after NULL; the next; NULL after the last. */
+const struct strategy_form *strategy_form_after(const struct strategy_form *form);
+/* Whether plugins/KIND_NAME.so was built. */
+bool have_plugin(const char *kind_name);
+/* Whether these workers and elements a bucket are a cell for the strategy: with a library not all of
+ * them are, for the time that they take. */
+bool is_cell(const struct strategy_form *form, int workers, bool small_buckets);
 
 struct training {
     char *settings; /* as given, for messages */

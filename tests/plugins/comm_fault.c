@@ -15,7 +15,7 @@ enum {
 };
 #define HOOK_NAME(name) #name,
 static const char *const hooks[] = {HOOKS(HOOK_NAME) NULL};
-static const char *const inner_names[] = {"shm", "replicated", "ps_cpu", "ring_tcp", NULL};
+static const char *const inner_names[] = {"shm", "replicated", "ps_cpu", "ring_tcp", "gloo", NULL};
 
 struct options {
     struct fault_options fault;

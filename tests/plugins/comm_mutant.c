@@ -1,8 +1,13 @@
 /*
  * comm_mutant.c - strategies with a mistake: mutant_shm, mutant_replicated, mutant_ps_cpu and
- * mutant_ring_tcp are the real ones, with their options, loaded from beside dpbench, with this plugin between them and core. It changes
- * what core tells them (begin), what the host's functions do for them (sum, copy, update), and
- * nothing of theirs. Every check of sameness has to catch what it is there for.
+ * mutant_ring_tcp and mutant_gloo are the real ones, with their options, loaded from beside dpbench,
+ * with this plugin between them and core. It changes what core tells them (begin), what the host's
+ * functions do for them (sum, copy, update), and nothing of theirs. Every check of sameness has to
+ * catch what it is there for.
+ *
+ * Where the ranks share no memory a sum is made piece by piece on its way. Such a strategy's
+ * mistakes in sums are made where it begins and ends: in the gradients that a rank gives, and in
+ * those by which it updates.
  *
  * A mutation is at work in the exchanges [from, until): 0 is the pattern's, 1 that of run.prove,
  * training comes after. Servers learn the exchange from worker 0, in the tail of its scratch.
@@ -71,6 +76,7 @@ static struct {
     struct dpb_optimizer_ops optimizer;
     const struct dpb_comm_ops *inner;
     bool pulls; /* the strategy's workers copy weights instead of updating them */
+    bool apart; /* its ranks share no memory */
     struct options options;
     struct dpb_comm_args args;
     struct dpb_arenas arenas;
@@ -146,17 +152,6 @@ static void set_value(dpb_dtype type, void *at, double value)
         *(uint16_t *)at = dpb_bf16_from_fp32((float)value);
 }
 
-/* Where in the gradient arena a sum takes place: it is that of one of its sources. */
-static uint64_t place_of(dpb_dtype type, const void *const *sources, uint32_t k)
-{
-    uint64_t at = UINT64_MAX;
-    for (uint32_t i = 0; i < k; i++)
-        for (uint32_t rank = 0; rank < m.args.n_workers; rank++)
-            if (within(m.arenas.peer_gradients[rank], sources[i], type, &at))
-                return at;
-    return at;
-}
-
 /* Whether `at` points into an arena of another rank. */
 static bool is_foreign(const void *at)
 {
@@ -201,27 +196,38 @@ static void swap_halves(char *at, size_t size, uint64_t n)
     }
 }
 
+/* What is wrong with the sum of the `n` gradients from element `at` on. */
+static void spoil_sum(dpb_dtype type, void *sum, uint64_t at, uint64_t n)
+{
+    size_t size = dpb_dtype_size(type);
+    uint64_t element = (uint64_t)m.options.element;
+    if (active(SLICES_SWAPPED))
+        swap_halves(sum, size, n);
+    if (element < at || element >= at + n)
+        return;
+    char *wrong = (char *)sum + (element - at) * size;
+    if (active(ELEMENT_WRONG))
+        set_value(type, wrong, value_of(type, wrong) + 0.5);
+    if (active(ELEMENT_NAN))
+        set_value(type, wrong, NAN);
+}
+
 static void mutant_sum(dpb_dtype type, void *const *dst, uint32_t n_dst, const void *const *sources,
                        uint32_t k, uint64_t n)
 {
     struct dpb_range bucket = meant_bucket();
-    size_t size = dpb_dtype_size(type);
-    uint64_t at = place_of(type, sources, k), element = (uint64_t)m.options.element;
-    audit(dst, n_dst, sources, k, n * size);
+    uint64_t at = UINT64_MAX;
+    audit(dst, n_dst, sources, k, n * dpb_dtype_size(type));
     m.summed += active(AUDITED) ? n : 0;
+    if (m.apart) {
+        m.host->vec->sum(type, dst, n_dst, sources, k, n);
+        return;
+    }
+    within(m.arenas.peer_gradients[0], sources[0], type, &at);
     bool left_out = active(BUCKET_LEFT_OUT) && at >= bucket.begin && at < bucket.end;
     m.host->vec->sum(type, dst, n_dst, sources, left_out ? k - 1 : k, n);
-    for (uint32_t d = 0; d < n_dst; d++) {
-        if (active(SLICES_SWAPPED))
-            swap_halves(dst[d], size, n);
-        if (element < at || element >= at + n)
-            continue;
-        char *wrong = (char *)dst[d] + (element - at) * size;
-        if (active(ELEMENT_WRONG))
-            set_value(type, wrong, value_of(type, wrong) + 0.5);
-        if (active(ELEMENT_NAN))
-            set_value(type, wrong, NAN);
-    }
+    for (uint32_t d = 0; d < n_dst; d++)
+        spoil_sum(type, dst[d], at, n);
 }
 
 /* New weights have come to this worker's arena, at this address. */
@@ -272,6 +278,9 @@ static void mutant_update(struct dpb_optimizer *optimizer, struct dpb_range rang
     bool skipped = active(UPDATE_SKIPPED) && range.begin >= meant.begin && range.begin < meant.end;
     if (range.begin == range.end || skipped || (!m.pulls && is_stale(range.begin)))
         return;
+    if (m.apart) /* the sum is in this rank's own arena, and of no use to others any more */
+        spoil_sum(m.arenas.layout.gradient_type, (void *)(uintptr_t)gradients, range.begin,
+                  range.end - range.begin);
     if (active(MOMENTUM_DROPPED))
         m.host->optimizer->reset(optimizer);
     if (active(DECAY_DROPPED))
@@ -291,10 +300,9 @@ static dpb_status mutant_plan(void *comm, const struct dpb_layout *layout,
                               struct dpb_comm_plan *want)
 {
     DPB_TRY(m.inner->plan(comm, layout, want));
-    if (m.args.n_servers == 0)
+    m.apart = want->scratch != DPB_MEMORY_SHARED;
+    if (m.apart)
         return DPB_OK;
-    if (want->scratch != DPB_MEMORY_SHARED)
-        return m.host->fail(DPB_UNSUPPORTED, "a mutant's servers need shared scratch memory");
     m.notice_at = (want->scratch_bytes + DPB_CACHE_LINE - 1) / DPB_CACHE_LINE * DPB_CACHE_LINE;
     want->scratch_bytes = m.notice_at + sizeof(struct notice);
     return DPB_OK;
@@ -330,7 +338,7 @@ static dpb_status mutant_begin(void *comm, uint32_t learner, const struct dpb_st
 {
     struct dpb_step changed = *step;
     __atomic_store_n(&m.exchange, step->step, __ATOMIC_RELAXED);
-    if (m.args.rank == 0 && m.args.n_servers > 0)
+    if (m.args.rank == 0 && !m.apart)
         __atomic_store_n(&notice()->exchange, step->step, __ATOMIC_RELAXED);
     if (active(WRONG_SCALE))
         changed.scale *= m.args.n_workers;
@@ -348,6 +356,12 @@ static dpb_status mutant_ready(void *comm, uint32_t learner, uint64_t bucket,
         memcpy((char *)m.arenas.weights + at, m.current + at,
                (meant.end - meant.begin) * weight_size());
         m.swapped = false;
+    }
+    if (m.apart && is_last_worker() && active(BUCKET_LEFT_OUT) &&
+        bucket * m.arenas.bucket_elements == meant.begin) {
+        size_t size = dpb_dtype_size(m.arenas.layout.gradient_type);
+        memset((char *)m.arenas.gradients + meant.begin * size, 0,
+               (meant.end - meant.begin) * size);
     }
     return m.inner->ready(comm, learner, bucket, event);
 }
@@ -394,9 +408,9 @@ static void mutant_close(void *comm)
     m.before = m.current = NULL;
 }
 
-/* ---- the mutants --------------------------------------------------------------------- */
+/* ---- the mutants --------------------------------------------------------------------------- */
 
-/* The strategy as its shared object gives it, with our table for core's. */
+/* The strategy as its shared object gives it, with our table for core's. NULL: was not built. */
 static const struct dpb_plugin *load_inner(const char *name)
 {
     char path[PATH_MAX];
@@ -406,6 +420,8 @@ static const struct dpb_plugin *load_inner(const char *name)
         return NULL;
     path[length] = '\0';
     snprintf(strrchr(path, '/'), 64, "/plugins/comm_%s.so", name);
+    if (access(path, F_OK) != 0)
+        return NULL;
     void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (object)
         *(void **)&entry = dlsym(object, "dpb_plugin_entry");
@@ -443,7 +459,7 @@ static const struct dpb_option *join_rows(const struct dpb_option *inner)
     return rows;
 }
 
-#define MUTANTS(X) X(shm) X(replicated) X(ps_cpu) X(ring_tcp)
+#define MUTANTS(X) X(shm) X(replicated) X(ps_cpu) X(ring_tcp) X(gloo)
 
 #define MUTANT_OPS(NAME)                                                                 \
     static const struct dpb_plugin *inner_##NAME;                                        \
@@ -468,15 +484,15 @@ static const struct dpb_option *join_rows(const struct dpb_option *inner)
                                               .summary = "a test's: " #NAME " with a mistake"};
 MUTANTS(MUTANT_OPS)
 
-#define MUTANT_LOAD(NAME)                                               \
-    inner_##NAME = load_inner(#NAME);                                   \
-    if (!inner_##NAME)                                                  \
-        return NULL;                                                    \
-    plugin_##NAME.capabilities = inner_##NAME->capabilities;            \
-    plugin_##NAME.options = join_rows(inner_##NAME->options);           \
-    plugin_##NAME.options_size = INNER_AT + inner_##NAME->options_size; \
-    plugin_##NAME.next = first;                                         \
-    first = &plugin_##NAME;
+#define MUTANT_LOAD(NAME)                                                   \
+    inner_##NAME = load_inner(#NAME);                                       \
+    if (inner_##NAME) {                                                     \
+        plugin_##NAME.capabilities = inner_##NAME->capabilities;            \
+        plugin_##NAME.options = join_rows(inner_##NAME->options);           \
+        plugin_##NAME.options_size = INNER_AT + inner_##NAME->options_size; \
+        plugin_##NAME.next = first;                                         \
+        first = &plugin_##NAME;                                             \
+    }
 
 const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
 {

@@ -228,6 +228,17 @@ class Driver(Sandbox):
         self.assertIn("there is no part 'nothing'; there are: part", text)
         self.assertEqual(self.bench("", rounds=0)[0], 2)
 
+    def test_rows_by_name(self):
+        rows = ("[Row('Net A', 'x/s', program('a', 8), program('b', 4)),"
+                " Row('its memory', 'x', program('a', 8, rate='v.thing'), program('b', 4))],"
+                "Row('Net B', 'x/s', program('c', 1), program('d', 1))")
+        code, text, document = self.bench(rows, "--rows", "net a", rounds=1)
+        self.assertEqual(code, 0, text)
+        self.assertEqual([row["name"] for row in document["rows"]], ["Net A"])
+        self.assertEqual(self.calls(), ["a", "b"])
+        code, text, _ = self.bench(rows, "--rows", "net c")
+        self.assertEqual((code, text), (2, "bench: no row has 'net c' in its name; see --list\n"))
+
     def test_list_runs_nothing(self):
         code, text, document = self.bench(
             "Row('x', 'x/s', program('a', 1), program('b', 1, needs={'/no/such': 'get it'}), 0.5)",

@@ -32,7 +32,7 @@ enum axis {
     N_AXES
 };
 
-enum { MOST_VALUES = 5, MOST_ROWS = 256, TRIES = 4000 };
+enum { MOST_VALUES = 6, MOST_ROWS = 256, TRIES = 4000 };
 
 static const struct {
     const char *key;
@@ -40,7 +40,7 @@ static const struct {
 } axes[N_AXES] = {
     [DEVICE] = {"device.name", {"reference", "cpu"}},
     [PRECISION] = {"run.precision", {"fp64", "fp32", "bf16"}},
-    [STRATEGY] = {"comm.name", {"independent", "shm", "replicated", "ps_cpu", "ring_tcp"}},
+    [STRATEGY] = {"comm.name", {"independent", "shm", "replicated", "ps_cpu", "ring_tcp", "gloo"}},
     [SERVERS] = {"run.servers", {"0", "1", "2"}},
     [MODE] = {"run.mode", {"train", "forward"}},
     [WORKERS] = {"run.workers", {"1", "2"}},
@@ -157,6 +157,13 @@ static void expect_run(const struct command *command, const char *line, const st
         fail_msg("%s: bytes moved: %d", line, moves);
 }
 
+/* On this system, with what was built. */
+static bool is_there(const struct combination *c)
+{
+    return (!has(c, DEVICE, "cpu") || have_cpu_device()) &&
+           (!has(c, STRATEGY, "gloo") || have_plugin("comm_gloo"));
+}
+
 static void run_one(const struct combination *c)
 {
     struct command command;
@@ -184,7 +191,7 @@ static void test_all(void **state)
     (void)state;
     struct combination c = {{0}};
     for (bool more = true; more;) {
-        if (has(&c, DEVICE, "reference") || have_cpu_device())
+        if (is_there(&c))
             run_one(&c);
         more = false;
         for (enum axis axis = 0; axis < N_FIRST && !more; axis++) { /* counts up */
@@ -253,7 +260,7 @@ static void test_pairs(void **state)
                     if (covered[a][va][b][vb])
                         continue;
                     struct combination c = best_with(a, va, b, vb);
-                    if (has(&c, DEVICE, "cpu") && !have_cpu_device())
+                    if (!is_there(&c))
                         continue;
                     bool works = refused_for(&c) == 0;
                     run_one(&c);

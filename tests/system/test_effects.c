@@ -75,6 +75,8 @@ static const struct effect effects[] = {
     {"device.name", STEPS "run.precision=fp32", "reference", "cpu", "loss"},
     {"device.threads", STEPS, "1", "2", "ranks.0.threads"},
     {"comm.name", STEPS TWO, "shm", "independent", "loss"},
+    {"comm.transport", STEPS TWO "comm.name=gloo", "tcp", "ibverbs", EXIT_CODE},
+    {"comm.interface", STEPS TWO "comm.name=gloo", "lo", "no_such", EXIT_CODE},
     {"comm.gradient", STEPS TWO "run.precision=fp32", "fp32", "bf16", "comm.bytes_per_step"},
     {"comm.hosts", STEPS "run.workers=2", "2", "1+1", "ranks.1.machine"},
     {"comm.chunk", STEPS RING "comm.inbox=64KiB", "16KiB", "17KiB", EXIT_CODE},
@@ -112,8 +114,17 @@ static const struct effect effects[] = {
 static const struct {
     const char *option, *test;
 } elsewhere[] = {
+    {"comm.algorithm", "test_gloo"},
     {"comm.bucket", "test_overlap"},
     {"comm.streams", "test_ring_tcp"},
+    {"comm_test.barrier", "test_comm_command"},
+    {"comm_test.iterations", "test_comm_command"},
+    {"comm_test.max_bytes", "test_comm_command"},
+    {"comm_test.min_bytes", "test_comm_command"},
+    {"comm_test.seconds", "test_comm_command"},
+    {"comm_test.sizes", "test_comm_command"},
+    {"comm_test.step_factor", "test_comm_command"},
+    {"comm_test.warmup_iterations", "test_comm_command"},
     {"data.name", "test_learning"},
     {"data.path", "test_idx, test_cifar10, test_image_folder"},
     {"data.threads", "test_data_command"},
@@ -249,9 +260,11 @@ static void test_complete(void **state)
     (void)state;
     static const char *const topics[] = {"run",       "model", "data",       "device",
                                          "comm",      "eval",  "checkpoint", "optimizer",
-                                         "synthetic", "idx",   "resnet50"};
+                                         "synthetic", "idx",   "resnet50",   "comm_test"};
     for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
         expect_rows(topics[i]);
+    if (have_plugin("comm_gloo"))
+        expect_rows("gloo");
 }
 
 static int setup(void **state)
@@ -270,8 +283,9 @@ int main(void)
 {
     add_case(test_complete, NULL, "every option has a row");
     for (size_t i = 0; i < N_EFFECTS; i++)
-        if (have_cpu_device() ||
-            (strcmp(effects[i].b, "cpu") != 0 && !strstr(effects[i].settings, "=cpu")))
+        if ((have_cpu_device() ||
+             (strcmp(effects[i].b, "cpu") != 0 && !strstr(effects[i].settings, "=cpu"))) &&
+            (have_plugin("comm_gloo") || !strstr(effects[i].settings, "=gloo")))
             add_case(test_effect, &effects[i], "%s", effects[i].option);
     return run_cases("effects", setup, sandbox_teardown);
 }

@@ -168,7 +168,7 @@ static void test_mutant(void **state)
     const struct mutant *mutant = *state;
     size_t n_places = getenv("DPB_ALL_MUTANTS") ? sizeof places / sizeof places[0] : 1;
     for (size_t place = 0; place < n_places; place++)
-        for (const struct strategy_form *form = strategy_forms; form->name; form++)
+        for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));)
             expect_caught(mutant, form, places[place]);
 }
 

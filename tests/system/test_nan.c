@@ -106,7 +106,7 @@ static void test_weights(void **state)
         snprintf(settings, sizeof settings, "comm.name=mutant_shm %s", devices[i]);
         expect_caught(settings);
     }
-    for (const struct strategy_form *form = strategy_forms; form->name; form++) {
+    for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));) {
         snprintf(settings, sizeof settings, "%s comm.name=mutant_%s run.servers=%d", device,
                  form->name, form->servers);
         expect_caught(settings);
@@ -148,7 +148,7 @@ static void test_gaps(void **state)
 {
     struct command command;
     (void)state;
-    for (const struct strategy_form *form = strategy_forms; form->name; form++) {
+    for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));) {
         dpbench(&command, deadline_s,
                 FAULTS_BASE "eval.every=0 run.steps=300 run.prove=yes comm.name=%s run.servers=%d",
                 form->name, form->servers);

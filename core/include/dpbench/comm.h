@@ -7,6 +7,9 @@
  *
  *     begin -> ready(0) ... ready(n_buckets - 1) -> end -> [progress until *done fires]
  *
+ * After close a process may open again, with another layout (`dpbench comm` does for every size): keys in
+ * the store are then new ones, and nothing else of the strategy may be left.
+ *
  * A strategy is written as a state machine that `progress` moves on. Without communication cores
  * (run.comm_cores = 0) the loop's thread calls `progress` between the device's ops and, after
  * `end`, until `done` fires; with them a helper thread of core's calls it all the time, at the same

@@ -1,0 +1,76 @@
+/* cmd_comm.c - `dpbench comm -c FILE.ini`: an experiment's communicator alone, over sizes and on the
+ * layout of its model, without training. */
+#include <stdio.h>
+
+#include "base/log.h"
+#include "cli/cli.h"
+#include "study/comm_report.h"
+#include "study/result.h"
+#include "study/sweep.h"
+
+static dpb_status make_experiment(struct dpb_config *config, struct dpb_experiment **experiment)
+{
+    struct dpb_comm_point points[DPB_COMM_POINTS];
+    struct dpb_experiment *made = NULL;
+    uint32_t n, largest;
+    if (dpb_sweep_wanted(config))
+        return dpb_fail(DPB_USAGE,
+                        "`dpbench comm` measures one communicator, and [sweep] makes several "
+                        "experiments; leave it out, and give comm.name=NAME");
+    DPB_TRY(dpb_config_set(config, "run", "mode", "comm", DPB_COMM_ORIGIN));
+    DPB_TRY(dpb_experiment_create(config, &made));
+    dpb_status status = dpb_experiment_build(made, made->n_workers);
+    if (status == DPB_OK)
+        status = dpb_comm_points(made, points, &n);
+    if (status == DPB_OK) /* at the best: the ranks know better where they are */
+        status = dpb_comm_largest(made, made->settings.comm_test.barrier != DPB_BARRIER_EXCHANGE,
+                                  &largest);
+    if (status != DPB_OK)
+        dpb_experiment_destroy(made);
+    else
+        *experiment = made;
+    return status;
+}
+
+static int measure(const struct dpb_experiment *experiment, const struct dpb_arguments *arguments)
+{
+    struct dpb_job_outcome outcome = {0};
+    char label[128];
+    snprintf(label, sizeof label, "%s: comm %s, %u worker%s", experiment->settings.run.name,
+             experiment->plugins[DPB_PLUGIN_COMM]->name, experiment->n_workers,
+             experiment->n_workers == 1 ? "" : "s");
+    dpb_status status = dpb_execute_job(experiment, label, &outcome);
+    if (status != DPB_OK)
+        return dpb_status_exit_code(status);
+    status = outcome.status;
+    int code = status == DPB_INTERRUPTED ? outcome.exit_code : dpb_status_exit_code(status);
+    json_t *document = dpb_comm_report_make(experiment, outcome.board, status,
+                                            outcome.cause[0] != '\0' ? outcome.cause : NULL);
+    dpb_board_destroy(outcome.board);
+    if (document == NULL) {
+        status = dpb_fail(DPB_NO_MEMORY, "out of memory: what was measured is lost");
+        return dpb_exit_code_first(code, dpb_status_exit_code(status));
+    }
+    if (code != dpb_status_exit_code(DPB_USAGE)) /* wrong input leaves nothing behind */
+        code = dpb_exit_code_first(
+            code, dpb_document_deliver(document, arguments, "", "comm", dpb_comm_report_print));
+    json_decref(document);
+    return code;
+}
+
+int dpb_command_comm(const struct dpb_command *self, int argc, char **argv)
+{
+    struct dpb_arguments arguments;
+    struct dpb_experiment *experiment = NULL;
+    dpb_status status =
+        dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, argc, argv, &arguments);
+    if (status != DPB_OK)
+        return dpb_status_exit_code(status);
+    status = make_experiment(arguments.config, &experiment);
+    if (status == DPB_OK)
+        status = dpb_result_probe(arguments.output, "");
+    int code = status == DPB_OK ? measure(experiment, &arguments) : dpb_status_exit_code(status);
+    dpb_experiment_destroy(experiment);
+    dpb_arguments_release(&arguments);
+    return code;
+}

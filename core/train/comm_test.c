@@ -1,0 +1,402 @@
+/* comm_test.c - the ranks of `dpbench comm`: see comm_test.h. */
+#include "train/comm_test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/vec.h"
+#include "train/pattern.h"
+#include "train/trainer.h"
+
+struct comm_test {
+    struct dpb_trainer trainer;
+    struct dpb_comm_journal *journal;
+    struct dpb_comm_point points[DPB_COMM_POINTS];
+    uint32_t n_points, point;
+    struct dpb_pattern_sum pattern; /* of the exchange under way */
+
+    struct dpb_mapping flag, *flags; /* where the workers meet; flags[rank] */
+    uint32_t meeting;
+
+    bool stopping; /* rank 0 has proposed to end this point */
+    bool interrupted;
+    int64_t timed_from_ns; /* rank 0 */
+};
+
+/* ---- in the place of the optimizer ---------------------------------------------------------- */
+
+/* Of the communicator under test: a process has one. */
+static struct {
+    const struct dpb_trainer *trainer;
+    bool in_place;       /* settled: nothing is to be done any more */
+    uint64_t n_in_place; /* elements whose sum was in the own gradient arena */
+} reduced;
+
+static void assign(struct dpb_optimizer *optimizer, struct dpb_range range, void *weights,
+                   const void *gradients, uint64_t bucket, const struct dpb_step *step)
+{
+    const struct dpb_layout *layout = &reduced.trainer->layout;
+    const char *own = reduced.trainer->arenas.gradients;
+    (void)optimizer, (void)bucket, (void)step;
+    if (reduced.in_place)
+        return;
+    if (own && gradients == own + range.begin * dpb_dtype_size(layout->gradient_type))
+        __atomic_fetch_add(&reduced.n_in_place, range.end - range.begin, __ATOMIC_RELAXED);
+    dpb_vec.cast(layout->weight_type, weights, layout->gradient_type, gradients,
+                 range.end - range.begin);
+}
+
+static void assign_reset(struct dpb_optimizer *optimizer)
+{
+    (void)optimizer; /* there is no state */
+}
+
+const struct dpb_host *dpb_comm_host(void)
+{
+    static const struct dpb_optimizer_ops assignment = {.update = assign, .reset = assign_reset};
+    static struct dpb_host host;
+    host = dpb_host;
+    host.optimizer = &assignment;
+    return &host;
+}
+
+/* ---- the workers among themselves ----------------------------------------------------------- */
+
+static uint32_t n_workers_of(const struct comm_test *test)
+{
+    return test->trainer.experiment->n_workers;
+}
+
+/* The sum of a number over the workers. For setting up. */
+static dpb_status sum_up(const struct comm_test *test, const char *what, uint64_t mine,
+                         uint64_t *sum)
+{
+    char key[64];
+    snprintf(key, sizeof key, "%s/%u", what, dpb_world.rank);
+    DPB_TRY(dpb_store.put(key, &mine, sizeof mine));
+    *sum = 0;
+    for (uint32_t rank = 0; rank < n_workers_of(test); rank++) {
+        uint64_t one;
+        size_t bytes = sizeof one;
+        snprintf(key, sizeof key, "%s/%u", what, rank);
+        DPB_TRY(dpb_store.get(key, &one, &bytes, 0));
+        *sum += one;
+    }
+    return DPB_OK;
+}
+
+static struct dpb_flag *flag_of(const struct comm_test *test, uint32_t rank)
+{
+    return test->flags[rank].memory;
+}
+
+static dpb_status meet_once(struct comm_test *test)
+{
+    uint32_t round = ++test->meeting;
+    dpb_flags.set(flag_of(test, dpb_world.rank), round);
+    for (uint32_t rank = 0; rank < n_workers_of(test); rank++) {
+        struct dpb_flag *flag = flag_of(test, rank);
+        const struct dpb_wait wait = {.step = test->trainer.step,
+                                      .bucket = UINT64_MAX,
+                                      .peer = rank,
+                                      .purpose = "the peer's next exchange"};
+        if (dpb_flags.reached(flag, round))
+            continue;
+        dpb_world_note("wait_peer", UINT64_MAX, rank);
+        DPB_TRY(dpb_flags.wait(flag, round, &wait));
+    }
+    return DPB_OK;
+}
+
+/* Who had to wait long sleeps and wakes up late; after the second time they are together. */
+static dpb_status meet(struct comm_test *test)
+{
+    DPB_TRY(meet_once(test));
+    return meet_once(test);
+}
+
+/* ---- one exchange --------------------------------------------------------------------------- */
+
+static dpb_status exchange(struct comm_test *test, struct dpb_comm_sample *sample)
+{
+    struct dpb_trainer *t = &test->trainer;
+    sample->begin_ns = dpb_now_ns();
+    DPB_TRY(dpb_exchange_begin(t, 1.0, 1.0 / n_workers_of(test), true));
+    DPB_TRY(dpb_exchange_ready(t, t->layout.n_elements));
+    DPB_TRY(dpb_exchange_finish(t));
+    sample->end_ns = dpb_now_ns();
+    return DPB_OK;
+}
+
+static void name_point(const struct comm_test *test, char *text, size_t size)
+{
+    const struct dpb_comm_point *point = &test->points[test->point];
+    if (point->model)
+        snprintf(text, size, "the layout of model '%s'",
+                 test->trainer.experiment->settings.model.name);
+    else
+        snprintf(text, size, "%llu bytes", (unsigned long long)point->bytes);
+}
+
+/* Every element of what this worker now has; the first wrong one of all is the message. */
+static void check(struct comm_test *test)
+{
+    const struct dpb_trainer *t = &test->trainer;
+    struct dpb_comm_record *record = &test->journal->records[test->point];
+    struct dpb_pattern_wrong first = {0};
+    char what[128];
+    dpb_world_note("check", UINT64_MAX, UINT32_MAX);
+    uint64_t n_wrong =
+        dpb_pattern_check(record->in_place ? t->layout.gradient_type : t->layout.weight_type,
+                          record->in_place ? t->arenas.gradients : t->arenas.weights,
+                          t->layout.n_elements, &test->pattern, &first);
+    record->n_exchanges++;
+    if (n_wrong > 0 && record->n_wrong == 0) {
+        name_point(test, what, sizeof what);
+        dpb_fail(DPB_VERIFICATION,
+                 "comm '%s', %s, exchange %llu: element %llu (bucket %llu) is %.9g on rank %u, "
+                 "wanted %.9g; the strategy does not compute the sum",
+                 t->experiment->settings.comm.name, what, (unsigned long long)record->n_exchanges,
+                 (unsigned long long)first.element,
+                 (unsigned long long)(first.element / t->arenas.bucket_elements), first.got,
+                 dpb_world.rank, first.wanted);
+    }
+    record->n_wrong += n_wrong;
+}
+
+static void fill(struct comm_test *test)
+{
+    const struct dpb_trainer *t = &test->trainer;
+    dpb_world_note("fill", UINT64_MAX, UINT32_MAX);
+    test->pattern.repetition++;
+    dpb_pattern_fill(t->layout.gradient_type, t->arenas.gradients, t->layout.n_elements,
+                     dpb_world.rank, &test->pattern);
+}
+
+/* Across machines, where no flag is seen, an exchange of the strategy's own is where the workers meet;
+ * in place, the timed one then sums up sums that all have. */
+static dpb_status repeat(struct comm_test *test, struct dpb_comm_sample *sample)
+{
+    const struct dpb_comm_journal *journal = test->journal;
+    bool chained = !journal->by_memory && journal->records[test->point].in_place;
+    fill(test);
+    test->pattern.factor = chained ? n_workers_of(test) : 1.0;
+    DPB_TRY(journal->by_memory ? meet(test) : exchange(test, sample));
+    DPB_TRY(exchange(test, sample));
+    check(test);
+    return DPB_OK;
+}
+
+/* The first exchange tells where the sums are: in place only if all of them are, on all workers. */
+static dpb_status settle_place(struct comm_test *test)
+{
+    struct dpb_comm_record *record = &test->journal->records[test->point];
+    struct dpb_comm_sample untimed;
+    uint64_t n_in_place;
+    fill(test);
+    test->pattern.factor = 1.0;
+    DPB_TRY(exchange(test, &untimed));
+    check(test);
+    bool all = reduced.n_in_place == test->trainer.layout.n_elements;
+    DPB_TRY(sum_up(test, "in_place", all, &n_in_place));
+    record->in_place = reduced.in_place = n_in_place == n_workers_of(test);
+    return DPB_OK;
+}
+
+/* ---- one point ------------------------------------------------------------------------------ */
+
+/* Rank 0: whether this point has had its time. */
+static void watch(struct comm_test *test)
+{
+    struct dpb_trainer *t = &test->trainer;
+    const struct dpb_comm_record *record = &test->journal->records[test->point];
+    uint32_t actions = 0;
+    if (t->control.rank != 0 || test->stopping)
+        return;
+    if (record->n_samples == 1)
+        test->timed_from_ns = dpb_now_ns();
+    bool over = record->n_samples >= DPB_COMM_LEAST &&
+                dpb_now_ns() - test->timed_from_ns >= t->experiment->settings.comm_test.seconds_ns;
+    if (!t->experiment->settings.comm_test.iterations &&
+        (over || record->n_samples + 8 >= test->journal->capacity))
+        actions = DPB_ACTION_STOP;
+    if (dpb_board_interrupted(dpb_world.board))
+        actions = DPB_ACTION_STOP | DPB_ACTION_INTERRUPTED;
+    if (actions)
+        dpb_control_propose(&t->control, actions);
+    test->stopping = actions != 0;
+}
+
+static dpb_status measure(struct comm_test *test)
+{
+    struct dpb_trainer *t = &test->trainer;
+    struct dpb_comm_journal *journal = test->journal;
+    struct dpb_comm_record *record = &journal->records[test->point];
+    struct dpb_comm_sample *samples = journal->samples + test->point * journal->capacity;
+    uint64_t warm = (uint64_t)t->experiment->settings.comm_test.warmup_iterations;
+    uint64_t most = (uint64_t)t->experiment->settings.comm_test.iterations;
+    for (uint64_t n = 0;; n++, t->step++) {
+        struct dpb_comm_sample sample;
+        uint32_t actions;
+        dpb_board_page(dpb_world.board, dpb_world.rank)->step = t->step;
+        DPB_TRY(dpb_control_look(&t->control, t->step, &actions));
+        test->interrupted = actions & DPB_ACTION_INTERRUPTED;
+        if ((actions & DPB_ACTION_STOP) || (most && n == warm + most))
+            return DPB_OK;
+        DPB_TRY(repeat(test, &sample));
+        if (n >= warm && record->n_samples < journal->capacity) {
+            samples[record->n_samples] = sample;
+            __atomic_store_n(&record->n_samples, record->n_samples + 1, __ATOMIC_RELEASE);
+        }
+        watch(test);
+    }
+}
+
+/* From the communicator's opening on; the sums of all workers are known to be right, or who has found
+ * wrong ones ends with that, and the others as its victims. */
+static dpb_status work(struct comm_test *test)
+{
+    struct dpb_trainer *t = &test->trainer;
+    struct dpb_comm_record *record = &test->journal->records[test->point];
+    uint64_t n_wrong;
+    record->n_buckets = t->arenas.n_buckets;
+    test->stopping = false;
+    DPB_TRY(t->comm_ops->load(t->comm));
+    DPB_TRY(settle_place(test));
+    DPB_TRY(measure(test));
+    DPB_TRY(sum_up(test, "wrong", record->n_wrong, &n_wrong));
+    if (record->n_wrong > 0)
+        return DPB_VERIFICATION;
+    return n_wrong == 0 ? DPB_OK : dpb_fail(DPB_PEER, "another rank found wrong sums");
+}
+
+/* Rank 0 says whether another point follows; servers know it by this alone. */
+static dpb_status goes_on(const struct comm_test *test, bool *more)
+{
+    uint8_t answer = test->point + 1 < test->n_points && !test->interrupted;
+    size_t bytes = sizeof answer;
+    if (dpb_world.rank == 0)
+        DPB_TRY(dpb_store.put("more", &answer, bytes));
+    DPB_TRY(dpb_store.barrier("end", 0)); /* nobody uses the arenas any more */
+    DPB_TRY(dpb_store.get("more", &answer, &bytes, 0));
+    *more = answer != 0;
+    return DPB_OK;
+}
+
+static dpb_status run_point(struct comm_test *test, bool *more)
+{
+    struct dpb_trainer *t = &test->trainer;
+    const struct dpb_comm_point *point = &test->points[test->point];
+    struct dpb_graph bare = {.name = "bytes alone", .n_elements = point->n_elements};
+    char scope[16];
+    snprintf(scope, sizeof scope, "point %u", test->point);
+    dpb_store_scope(scope);
+    t->exchanges = t->next_bucket = 0;
+    reduced.trainer = t;
+    reduced.in_place = false;
+    reduced.n_in_place = 0;
+    DPB_TRY(dpb_trainer_connect(t, point->model ? t->experiment->graph : &bare));
+    if (dpb_world.role == DPB_WORKER)
+        DPB_TRY(dpb_pump_start(t));
+    if (dpb_world.role == DPB_SERVER)
+        dpb_world_note("serve", UINT64_MAX, UINT32_MAX);
+    DPB_TRY(dpb_store.barrier("bound", 0));
+    DPB_TRY(dpb_world.role == DPB_SERVER ? t->comm_ops->serve(t->comm) : work(test));
+    dpb_world_note("close", UINT64_MAX, UINT32_MAX);
+    dpb_trainer_leave(t);
+    DPB_TRY(goes_on(test, more));
+    dpb_trainer_disconnect(t);
+    dpb_store_scope("");
+    return DPB_OK;
+}
+
+/* ---- the rank ------------------------------------------------------------------------------- */
+
+/* The flags of all workers, if all of them can be seen here. */
+static dpb_status share_flags(struct comm_test *test)
+{
+    const struct dpb_experiment *x = test->trainer.experiment;
+    bool worker = dpb_world.role == DPB_WORKER, seen = true;
+    DPB_TRY(dpb_mapping_create("meeting", worker ? sizeof(struct dpb_flag) : 0, &test->flag));
+    test->flags = calloc(dpb_world.n_ranks, sizeof *test->flags);
+    if (!test->flags)
+        return dpb_fail(DPB_NO_MEMORY, "no memory for the flags of %u ranks", dpb_world.n_ranks);
+    DPB_TRY(dpb_world_share("meeting", &test->flag, 1, test->flags));
+    for (uint32_t rank = 0; rank < x->n_workers; rank++)
+        seen = seen && test->flags[rank].memory;
+    if (!seen && x->settings.comm_test.barrier == DPB_BARRIER_MEMORY)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "comm_test.barrier = memory: the workers are on several machines; leave it "
+                        "out");
+    test->journal->by_memory = seen && x->settings.comm_test.barrier != DPB_BARRIER_EXCHANGE;
+    return DPB_OK;
+}
+
+static dpb_status open_test(struct dpb_experiment *experiment, struct comm_test *test)
+{
+    struct dpb_trainer *t = &test->trainer;
+    bool oversubscribed;
+    size_t bytes;
+    DPB_TRY(dpb_trainer_settle(experiment, t, &oversubscribed));
+    dpb_world_note("open", UINT64_MAX, UINT32_MAX);
+    DPB_TRY(dpb_experiment_build(experiment, dpb_world.rank));
+    DPB_TRY(dpb_comm_points(experiment, test->points, &test->n_points));
+    DPB_TRY(dpb_trainer_check_memory(experiment));
+    test->journal = dpb_board_journal(dpb_world.board, dpb_world.rank, &bytes);
+    test->journal->capacity =
+        (bytes - sizeof *test->journal) / (DPB_COMM_POINTS * sizeof(struct dpb_comm_sample));
+    test->journal->oversubscribed = oversubscribed;
+    test->journal->threads = t->threads;
+    DPB_TRY(share_flags(test));
+    test->journal->opened = true;
+    if (dpb_world.role == DPB_SERVER)
+        return DPB_OK;
+    dpb_control_init(&t->control, dpb_board_control(dpb_world.board), dpb_world.rank,
+                     experiment->n_workers);
+    test->pattern.n_ranks = experiment->n_workers;
+    return dpb_comm_largest(experiment, test->journal->by_memory, &test->pattern.largest);
+}
+
+static void close_test(struct comm_test *test)
+{
+    dpb_trainer_disconnect(&test->trainer);
+    for (uint32_t rank = 0; test->flags && rank < dpb_world.n_ranks; rank++)
+        if (rank != dpb_world.rank)
+            dpb_mapping_destroy(&test->flags[rank]);
+    dpb_mapping_destroy(&test->flag);
+    free(test->flags);
+}
+
+static dpb_status run_points(struct comm_test *test)
+{
+    bool more = true;
+    if (dpb_world.rank == 0)
+        dpb_load_begin(test->trainer.n_cores);
+    for (; more; test->point++)
+        DPB_TRY(run_point(test, &more));
+    if (dpb_world.rank == 0)
+        dpb_load_end(&test->journal->load);
+    return DPB_OK;
+}
+
+dpb_status dpb_comm_test_run(struct dpb_experiment *experiment)
+{
+    struct comm_test *test = calloc(1, sizeof *test);
+    if (!test)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    test->flag.fd = -1;
+    dpb_world.timeout_ns = experiment->settings.run.timeout_ns;
+    dpb_status status = open_test(experiment, test);
+    if (status == DPB_OK)
+        status = run_points(test);
+    if (status == DPB_OK) { /* else the page keeps where it failed */
+        dpb_world_note("teardown", UINT64_MAX, UINT32_MAX);
+        status = dpb_store.barrier("end", 0);
+        if (status == DPB_OK && test->interrupted)
+            status = DPB_INTERRUPTED;
+    }
+    close_test(test);
+    free(test);
+    return status;
+}

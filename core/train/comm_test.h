@@ -1,0 +1,73 @@
+/*
+ * comm_test.h - `dpbench comm`: a communicator alone, exchange after exchange of one layout after the
+ * other, without device, data and optimizer. The launcher plans the layouts and reads the journals, the
+ * ranks do the rest.
+ *
+ * Before each exchange every worker writes a new pattern (pattern.h) into its gradients, and the workers
+ * meet; afterwards each checks all elements. Only what is between belongs to the time. What stands for the
+ * optimizer does nothing where the strategy reduces in place (the workers' own gradient arenas hold the
+ * sum), and else copies the sum to the weights: so what is timed ends when every worker has the sum.
+ */
+#ifndef DPB_CORE_TRAIN_COMM_TEST_H
+#define DPB_CORE_TRAIN_COMM_TEST_H
+
+#include "train/experiment.h"
+#include "world/load.h"
+
+enum {
+    DPB_COMM_POINTS = 128,      /* layouts */
+    DPB_COMM_LEAST = 5,         /* timed exchanges of a layout, whatever comm_test.seconds says */
+    DPB_COMM_SAMPLES = 1 << 17, /* at most so many */
+};
+
+/* A layout: so many elements of the exchange's type. */
+struct dpb_comm_point {
+    uint64_t n_elements, bytes;
+    bool model; /* that of model.name; else one of the sizes */
+};
+
+/* CLOCK_MONOTONIC of the rank: comparable within a machine. */
+struct dpb_comm_sample {
+    int64_t begin_ns, end_ns;
+};
+
+/* What a worker knows of a point. n_samples is raised (release) after what it counts is complete. */
+struct dpb_comm_record {
+    uint64_t n_samples, n_buckets;
+    uint64_t n_exchanges; /* warm-up included: all are checked */
+    uint64_t n_wrong;     /* elements, over all exchanges */
+    bool in_place;
+};
+
+/* The journal of a worker; sparse memory. */
+struct dpb_comm_journal {
+    uint64_t capacity; /* samples of a point */
+    bool opened;       /* the fields below hold */
+    bool by_memory;    /* the workers meet by flags: samples of all ranks have one clock */
+    bool oversubscribed;
+    uint32_t threads;
+    struct dpb_load load; /* rank 0 */
+    struct dpb_comm_record records[DPB_COMM_POINTS];
+    struct dpb_comm_sample samples[]; /* [point * capacity + i] */
+};
+
+/* The points of a built experiment: sizes, then the model's layout if model.name was given. DPB_USAGE
+ * for sizes that are none, for too many, and for what the pattern cannot check. */
+dpb_status dpb_comm_points(const struct dpb_experiment *experiment,
+                           struct dpb_comm_point points[DPB_COMM_POINTS], uint32_t *n);
+/* The largest number of the pattern (pattern.h) with which all sums and, where the workers meet by
+ * exchanges, sums of sums are exact; DPB_UNSUPPORTED where there is none. */
+dpb_status dpb_comm_largest(const struct dpb_experiment *experiment, bool by_memory,
+                            uint32_t *largest);
+/* Bytes of the arenas of a rank, on the largest layout. */
+uint64_t dpb_comm_memory(const struct dpb_experiment *experiment, uint32_t rank);
+size_t dpb_comm_journal_bytes(const struct dpb_experiment *experiment);
+
+/* The host table of communicators in run.mode = comm: its optimizer is what the paragraph above says. */
+const struct dpb_host *dpb_comm_host(void);
+
+/* The life of a rank of `dpbench comm`, instead of dpb_rank_run. A wrong element is DPB_VERIFICATION, on
+ * the rank that found it, after the point that it was found in; a signal is DPB_INTERRUPTED. */
+dpb_status dpb_comm_test_run(struct dpb_experiment *experiment);
+
+#endif

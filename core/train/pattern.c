@@ -1,0 +1,98 @@
+/* pattern.c - see pattern.h. Made block by block, in float, which holds these integers exactly. */
+#include "train/pattern.h"
+
+#include <string.h>
+
+#include "base/vec.h"
+
+enum { BLOCK = 1024 };
+
+/* What is the same for all elements of a block; blocks do not cross 2^32. */
+static uint32_t seed_of(uint32_t rank, uint64_t element, uint64_t repetition)
+{
+    uint64_t mixed = (rank + 1) * UINT64_C(0xD1B54A32D192ED03) +
+                     repetition * UINT64_C(0xABC98388FB8FAC03) +
+                     (element >> 32) * UINT64_C(0x9E3779B97F4A7C15);
+    return (uint32_t)(mixed ^ mixed >> 32);
+}
+
+/* Words that differ in any bit give unrelated values (multiplications and shifts: Wellons, Prospecting for
+ * hash functions, 2018); so arrays that are shifted against each other do not look alike. */
+static int32_t value_of(uint32_t seed, uint32_t element, uint32_t largest)
+{
+    uint32_t word = seed + element * UINT32_C(0x9E3779B9);
+    word = (word ^ word >> 16) * UINT32_C(0x7FEB352D);
+    word = (word ^ word >> 15) * UINT32_C(0x846CA68B);
+    int32_t value = (int32_t)((word >> 16) * (2 * largest) >> 16) - (int32_t)largest;
+    return value + (value >= 0);
+}
+
+double dpb_pattern(uint32_t rank, uint64_t element, uint64_t repetition, uint32_t largest)
+{
+    return value_of(seed_of(rank, element, repetition), (uint32_t)element, largest);
+}
+
+DPB_CLONES static void add_block(float *block, uint64_t n, uint32_t seed, uint32_t element,
+                                 uint32_t largest)
+{
+    for (uint64_t i = 0; i < n; i++)
+        block[i] += (float)value_of(seed, element + (uint32_t)i, largest);
+}
+
+void dpb_pattern_fill(dpb_dtype type, void *arena, uint64_t n, uint32_t rank,
+                      const struct dpb_pattern_sum *sum)
+{
+    float block[BLOCK];
+    size_t size = dpb_dtype_size(type);
+    for (uint64_t at = 0; at < n; at += BLOCK) {
+        uint64_t length = n - at < BLOCK ? n - at : BLOCK;
+        memset(block, 0, sizeof block);
+        add_block(block, length, seed_of(rank, at, sum->repetition), (uint32_t)at, sum->largest);
+        dpb_vec.cast(type, (char *)arena + at * size, DPB_FP32, block, length);
+    }
+}
+
+static double number_at(dpb_dtype type, const void *memory, uint64_t i)
+{
+    if (type == DPB_FP64)
+        return ((const double *)memory)[i];
+    return type == DPB_FP32 ? (double)((const float *)memory)[i]
+                            : (double)dpb_bf16_to_fp32(((const uint16_t *)memory)[i]);
+}
+
+static uint64_t compare_block(dpb_dtype type, const void *got, const void *wanted, uint64_t n,
+                              uint64_t at, uint64_t n_before, struct dpb_pattern_wrong *first)
+{
+    uint64_t n_wrong = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        double a = number_at(type, got, i), b = number_at(type, wanted, i);
+        if (a == b)
+            continue;
+        if (n_before + n_wrong++ == 0)
+            *first = (struct dpb_pattern_wrong){.element = at + i, .got = a, .wanted = b};
+    }
+    return n_wrong;
+}
+
+uint64_t dpb_pattern_check(dpb_dtype type, const void *arena, uint64_t n,
+                           const struct dpb_pattern_sum *sum, struct dpb_pattern_wrong *first)
+{
+    float block[BLOCK];
+    double wanted[BLOCK]; /* room for any type */
+    size_t size = dpb_dtype_size(type);
+    uint64_t n_wrong = 0;
+    for (uint64_t at = 0; at < n; at += BLOCK) {
+        const char *got = (const char *)arena + at * size;
+        uint64_t length = n - at < BLOCK ? n - at : BLOCK;
+        memset(block, 0, sizeof block);
+        for (uint32_t rank = 0; rank < sum->n_ranks; rank++)
+            add_block(block, length, seed_of(rank, at, sum->repetition), (uint32_t)at,
+                      sum->largest);
+        for (uint64_t i = 0; sum->factor != 1.0 && i < length; i++)
+            block[i] *= (float)sum->factor;
+        dpb_vec.cast(type, wanted, DPB_FP32, block, length);
+        if (memcmp(got, wanted, length * size) != 0)
+            n_wrong += compare_block(type, got, wanted, length, at, n_wrong, first);
+    }
+    return n_wrong;
+}

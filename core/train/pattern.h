@@ -1,0 +1,38 @@
+/*
+ * pattern.h - gradients whose sum over the ranks is known and exactly representable: small integers,
+ * never 0, mixed from rank, element and repetition, so that a value in another's place, of another
+ * rank or of an earlier exchange shows.
+ */
+#ifndef DPB_CORE_TRAIN_PATTERN_H
+#define DPB_CORE_TRAIN_PATTERN_H
+
+#include "dpbench/types.h"
+
+enum {
+    DPB_PATTERN_LARGEST = 8,
+    DPB_PATTERN_BF16 = 256 /* integers up to here are exact in bf16 */
+};
+
+/* In [-largest, largest] but 0, largest <= DPB_PATTERN_LARGEST. */
+double dpb_pattern(uint32_t rank, uint64_t element, uint64_t repetition, uint32_t largest);
+
+/* Of one exchange. */
+struct dpb_pattern_sum {
+    uint64_t repetition;
+    uint32_t largest, n_ranks;
+    double factor; /* what is expected is the sum over ranks [0, n_ranks) times this */
+};
+
+struct dpb_pattern_wrong {
+    uint64_t element;
+    double got, wanted;
+};
+
+/* arena[i] = pattern of element i, i < n. */
+void dpb_pattern_fill(dpb_dtype type, void *arena, uint64_t n, uint32_t rank,
+                      const struct dpb_pattern_sum *sum);
+/* How many of the n elements differ from what is expected; *first: the first of them. */
+uint64_t dpb_pattern_check(dpb_dtype type, const void *arena, uint64_t n,
+                           const struct dpb_pattern_sum *sum, struct dpb_pattern_wrong *first);
+
+#endif

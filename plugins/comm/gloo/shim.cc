@@ -1,0 +1,270 @@
+/* shim.cc - see shim.h. */
+#include "shim.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include <cstdio>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gloo/allreduce.h>
+#include <gloo/allreduce_halving_doubling.h>
+#include <gloo/allreduce_ring_chunked.h>
+#include <gloo/config.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/transport/tcp/device.h>
+#if GLOO_HAVE_TRANSPORT_IBVERBS && __has_include(<infiniband/verbs.h>)
+#include <gloo/transport/ibverbs/device.h>
+#define HAVE_IBVERBS 1
+#endif
+
+namespace
+{
+
+/* The caller keeps the deadlines, which know of suspended jobs; Gloo's own, after which nothing can
+ * go on, are far behind them. */
+constexpr auto far_away = std::chrono::hours(24 * 30);
+
+const dpb_vec_ops *vec;
+
+/* Of the job's store. Gloo waits in `get` for what is not there yet. */
+class Store : public gloo::rendezvous::Store
+{
+  public:
+    Store(const dpb_store_ops *store, size_t most_bytes) : store_(store), most_bytes_(most_bytes)
+    {
+    }
+    void set(const std::string &key, const std::vector<char> &data) override
+    {
+        check(store_->put(name(key).c_str(), data.data(), data.size()));
+    }
+    std::vector<char> get(const std::string &key) override
+    {
+        std::vector<char> data(most_bytes_);
+        size_t bytes = data.size();
+        check(store_->get(name(key).c_str(), data.data(), &bytes, 0));
+        data.resize(bytes);
+        return data;
+    }
+    void wait(const std::vector<std::string> &keys) override
+    {
+        for (const auto &key : keys)
+            get(key);
+    }
+    void wait(const std::vector<std::string> &keys, const std::chrono::milliseconds &) override
+    {
+        wait(keys);
+    }
+    dpb_status status = DPB_OK; /* not DPB_OK: the message is written */
+
+  private:
+    static std::string name(const std::string &key)
+    {
+        return "gloo/" + key;
+    }
+    void check(dpb_status now)
+    {
+        if (now == DPB_OK)
+            return;
+        status = now;
+        throw std::runtime_error("the store failed");
+    }
+    const dpb_store_ops *store_;
+    size_t most_bytes_;
+};
+
+/* What Gloo says, without the place in its source. */
+std::string text_of(const std::exception &error)
+{
+    std::string text = error.what();
+    size_t end = text.find("] ");
+    return !text.empty() && text[0] == '[' && end != std::string::npos ? text.substr(end + 2)
+                                                                       : text;
+}
+
+void say(char why[SHIM_TEXT_BYTES], const std::string &text)
+{
+    why[text.copy(why, SHIM_TEXT_BYTES - 1)] = '\0';
+}
+
+const char unknown[] = "an exception of no known type";
+
+/* ---- sums ---------------------------------------------------------------------------------- */
+
+template <dpb_dtype type> void sum_into(void *to, const void *one, const void *other, size_t n)
+{
+    void *const dst[] = {to};
+    const void *const sources[] = {one, other};
+    vec->sum(type, dst, 1, sources, 2, n);
+}
+
+template <typename T, dpb_dtype type> void add(T *to, const T *other, size_t n)
+{
+    sum_into<type>(to, to, other, n);
+}
+
+} // namespace
+
+struct shim {
+    shim_args args;
+    std::shared_ptr<gloo::transport::Device> device;
+    std::shared_ptr<gloo::rendezvous::Context> context;
+    std::vector<std::function<void()>> buckets;
+};
+
+namespace
+{
+
+template <typename T, dpb_dtype type>
+std::function<void()> make_bucket(const shim &shim, T *data, uint64_t n)
+{
+    static const gloo::ReductionFunction<T> sum(gloo::CUSTOM, &add<T, type>);
+    std::vector<T *> pointers{data};
+    if (shim.args.algorithm == SHIM_RING_CHUNKED) {
+        auto made = std::make_shared<gloo::AllreduceRingChunked<T>>(shim.context, pointers,
+                                                                    static_cast<int>(n), &sum);
+        return [made] { made->run(); };
+    }
+    if (shim.args.algorithm == SHIM_HALVING_DOUBLING) {
+        auto made = std::make_shared<gloo::AllreduceHalvingDoubling<T>>(shim.context, pointers,
+                                                                        static_cast<int>(n), &sum);
+        return [made] { made->run(); };
+    }
+    auto options = std::make_shared<gloo::AllreduceOptions>(shim.context);
+    options->setAlgorithm(shim.args.algorithm == SHIM_BCUBE
+                              ? gloo::detail::AllreduceOptionsImpl::BCUBE
+                              : gloo::detail::AllreduceOptionsImpl::RING);
+    options->setOutput(data, n);
+    options->setReduceFunction(sum_into<type>);
+    return [options] { gloo::allreduce(*options); };
+}
+
+std::shared_ptr<gloo::transport::Device> make_device(const shim_args &args)
+{
+    if (args.transport == SHIM_TCP)
+        return gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(args.address));
+#ifdef HAVE_IBVERBS
+    return gloo::transport::ibverbs::CreateDevice(
+        {args.verbs_name, args.verbs_port, args.verbs_index});
+#else
+    throw std::runtime_error("it was built without ibverbs");
+#endif
+}
+
+/* A pair that is broken throws whatever is asked of it. */
+std::string lost_ranks(const shim &shim)
+{
+    std::string list;
+    char byte;
+    for (int rank = 0; shim.args.transport == SHIM_TCP && rank < shim.context->size; rank++)
+        try {
+            if (rank != shim.context->rank)
+                shim.context->getPair(rank)->recv(shim.context->createUnboundBuffer(&byte, 1).get(),
+                                                  UINT64_MAX, 0, 1);
+        } catch (const std::exception &) {
+            list += (list.empty() ? "" : ", ") + std::to_string(rank);
+        }
+    return list;
+}
+
+} // namespace
+
+/* ---- what C calls -------------------------------------------------------------------------- */
+
+#define TEXT_OF(x) #x
+#define VALUE_OF(x) TEXT_OF(x)
+const char shim_version[] =
+    VALUE_OF(GLOO_VERSION_MAJOR) "." VALUE_OF(GLOO_VERSION_MINOR) "." VALUE_OF(GLOO_VERSION_PATCH);
+
+/* libgloo.so.0.5.0 */
+void shim_loaded_version(char *text, size_t size)
+{
+    void (*all_reduce)(const gloo::AllreduceOptions &) = gloo::allreduce;
+    Dl_info info;
+    char *path = dladdr(reinterpret_cast<void *>(all_reduce), &info) != 0
+                     ? realpath(info.dli_fname, nullptr)
+                     : nullptr;
+    const std::string name = path ? path : "", mark = "libgloo.so.";
+    size_t at = name.rfind(mark);
+    snprintf(text, size, "%s", at == std::string::npos ? "?" : name.c_str() + at + mark.size());
+    free(path);
+}
+
+dpb_status shim_open(const shim_args *args, shim **opened, char why[SHIM_TEXT_BYTES])
+{
+    size_t most_bytes = 256 + args->n_workers * gloo::transport::Address::kMaxByteSize;
+    Store store(args->host->store, most_bytes);
+    why[0] = '\0';
+    vec = args->host->vec;
+    try {
+        auto made = std::make_unique<shim>();
+        made->args = *args;
+        made->device = make_device(*args);
+        made->context = std::make_shared<gloo::rendezvous::Context>(
+            static_cast<int>(args->rank), static_cast<int>(args->n_workers));
+        made->context->setTimeout(far_away);
+        made->context->connectFullMesh(store, made->device);
+        made->buckets.resize(args->n_buckets);
+        *opened = made.release();
+        return DPB_OK;
+    } catch (const std::exception &error) {
+        if (store.status == DPB_OK)
+            say(why, text_of(error));
+        return store.status == DPB_OK ? DPB_PEER : store.status;
+    } catch (...) {
+        say(why, unknown);
+        return DPB_FAILED;
+    }
+}
+
+dpb_status shim_prepare(shim *shim, uint64_t bucket, void *data, uint64_t n,
+                        char why[SHIM_TEXT_BYTES])
+{
+    try {
+        auto &made = shim->buckets.at(bucket);
+        if (shim->args.type == DPB_FP64)
+            made = make_bucket<double, DPB_FP64>(*shim, static_cast<double *>(data), n);
+        else if (shim->args.type == DPB_FP32)
+            made = make_bucket<float, DPB_FP32>(*shim, static_cast<float *>(data), n);
+        else
+            made = make_bucket<uint16_t, DPB_BF16>(*shim, static_cast<uint16_t *>(data), n);
+        return DPB_OK;
+    } catch (const std::exception &error) {
+        say(why, text_of(error));
+        return DPB_FAILED;
+    }
+}
+
+dpb_status shim_all_reduce(shim *shim, uint64_t bucket, char why[SHIM_TEXT_BYTES])
+{
+    try {
+        shim->buckets[bucket]();
+        return DPB_OK;
+    } catch (const std::exception &error) {
+        std::string lost = lost_ranks(*shim);
+        say(why,
+            (lost.empty() ? "" : "lost the connection to rank " + lost + ": ") + text_of(error));
+    } catch (...) {
+        say(why, unknown);
+    }
+    return DPB_PEER;
+}
+
+void shim_break(shim *shim)
+{
+    try {
+        shim->context->closeConnections();
+    } catch (const std::exception &) { /* they are closed */
+    }
+}
+
+void shim_close(shim *shim)
+{
+    try {
+        delete shim;
+    } catch (const std::exception &) { /* it is of no use any more, whatever it was */
+    }
+}

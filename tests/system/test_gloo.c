@@ -1,0 +1,196 @@
+/*
+ * test_gloo.c - what is Gloo's own: every algorithm sums right in every type, buckets overlap
+ * backward with a core for communication and not without, what Gloo cannot is refused, and its
+ * waits end as all others do: with the culprit's name, and not for a job that is suspended.
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/faults.h"
+#include "lib/sandbox.h"
+#include "lib/traces.h"
+
+#define GLOO FAULTS_BASE "eval.every=0 comm.name=gloo "
+
+static const double deadline_s = 60.0, most_s = 5.0;
+
+static void expect_passes(const struct command *command, const char *what)
+{
+    static const char *const checks[] = {"pattern", "exchange", "replicas"};
+    char path[64];
+    if (command->exit_code != 0)
+        fail_msg("%s: exit code %d: %s", what, command->exit_code, command->err);
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "verification.%s", checks[i]);
+        if (strcmp(json_text_at(command->json, path), "pass") != 0)
+            fail_msg("%s: %s is '%s'", what, path, json_text_at(command->json, path));
+    }
+}
+
+/* Numbers of workers that are powers of 2 and that are not; odd buckets, shorter than a chunk. */
+static void test_algorithms(void **state)
+{
+    static const char *const algorithms[] = {"ring", "bcube", "ring_chunked", "halving_doubling"};
+    static const char *const types[] = {"run.precision=fp64 comm.bucket=424",
+                                        "run.precision=fp32 comm.bucket=1GiB",
+                                        "run.precision=fp32 comm.gradient=bf16 comm.bucket=106"};
+    (void)state;
+    for (int a = 0; a < 4; a++)
+        for (int type = 0; type < 3; type++) {
+            char settings[256];
+            struct command command;
+            snprintf(
+                settings, sizeof settings,
+                "run.prove=yes run.steps=1 comm.algorithm=%s run.workers=%d run.comm_cores=%d %s",
+                algorithms[a], 2 + (a + type) % 4, type % 2, types[type]);
+            dpbench(&command, deadline_s, GLOO "%s", settings);
+            expect_passes(&command, settings);
+            command_free(&command);
+        }
+}
+
+/* What is reported as hidden is what went on behind backward. */
+static void test_hides_with_a_core_alone(void **state)
+{
+    (void)state;
+    for (int cores = 0; cores < 2; cores++) {
+        struct command command;
+        dpbench(&command, deadline_s,
+                GLOO
+                "run.comm_cores=%d run.steps=50 comm.bucket=64 model.name=tiny_bn run.batch=16",
+                cores);
+        if (command.exit_code != 0)
+            fail_msg("exit code %d: %s", command.exit_code, command.err);
+        double hidden_ns = json_number_at(command.json, "timing.breakdown_ns.comm_hidden");
+        if ((hidden_ns > 0) != (cores > 0))
+            fail_msg("%.0f ns hidden with run.comm_cores = %d", hidden_ns, cores);
+        command_free(&command);
+    }
+}
+
+static void test_refused(void **state)
+{
+    static const struct {
+        const char *settings, *words[3];
+    } rows[] = {
+        {"comm.transport=ibverbs", {"comm.algorithm = ring", "ring_chunked or halving_doubling"}},
+        {"comm.transport=ibverbs comm.algorithm=bcube", {"comm.algorithm = bcube"}},
+        {"comm.interface=no_such", {"comm.interface = no_such", "there are: ", "lo 127.0.0.1"}},
+        {"comm.interface=127.0.0.0/33", {"comm.interface = 127.0.0.0/33"}},
+        {"comm.algorithm=tree", {"comm.algorithm", "halving_doubling"}},
+        {"run.servers=1", {"run.servers", "comm 'gloo' has no servers"}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        dpbench(&command, deadline_s, GLOO "%s", rows[i].settings);
+        if (command.exit_code != 2)
+            fail_msg("%s: exit code %d: %s", rows[i].settings, command.exit_code, command.err);
+        for (size_t w = 0; w < 3 && rows[i].words[w]; w++)
+            if (!strstr(command.err, rows[i].words[w]))
+                fail_msg("%s: '%s' is not in: %s", rows[i].settings, rows[i].words[w], command.err);
+        command_free(&command);
+    }
+}
+
+static void test_faults(void **state)
+{
+    static const struct {
+        const char *title, *settings;
+        int n_losses;         /* steps that the result must have */
+        const char *words[5]; /* ended by NULL */
+        double least_s;
+    } rows[] = {
+        {"killed",
+         "comm.fault=kill comm.hook=end",
+         7,
+         {"rank 1 (", "was killed by signal 9", "in phase 'exchange' of step 7"},
+         0},
+        {"killed, four workers",
+         "run.workers=4 comm.fault=kill comm.hook=end",
+         7,
+         {"rank 1 (", "was killed by signal 9", "in phase 'exchange' of step 7"},
+         0},
+        {"killed, a core for communication",
+         "run.comm_cores=1 comm.fault=kill comm.hook=end",
+         7,
+         {"rank 1 (", "was killed by signal 9"},
+         0},
+        {"killed before Gloo connects",
+         "comm.call=1 comm.fault=kill comm.hook=bind",
+         0,
+         {"rank 1 (", "was killed by signal 9", "in phase 'bind'"},
+         0},
+        {"stopped",
+         "run.timeout_s=1 comm.fault=stop comm.hook=end",
+         7,
+         {"rank 0 (", "waited 1", "Gloo's all-reduce", "rank 1 is late"},
+         1},
+        {"stopped before Gloo connects",
+         "run.timeout_s=1 comm.call=1 comm.fault=stop comm.hook=bind",
+         0,
+         {"rank 0 (", "waited 1", "rank 1"},
+         1},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        struct traces before;
+        traces_take(&before, ".");
+        dpbench(&command, deadline_s,
+                FAULTS_BASE "device.name=reference comm.name=fault comm.inner=gloo comm.rank=1 "
+                            "comm.call=9 %s",
+                rows[i].settings);
+        if (command.exit_code != 1)
+            fail_msg("%s: exit code %d: %s", rows[i].title, command.exit_code, command.err);
+        faults_expect_words(rows[i].title, faults_only_error(rows[i].title, &command),
+                            rows[i].words);
+        faults_expect_failed(rows[i].title, &command);
+        assert_int_equal(json_array_size(json_at(command.json, "loss")), rows[i].n_losses);
+        assert_true(command.seconds >= rows[i].least_s);
+        if (command.seconds > rows[i].least_s + most_s)
+            fail_msg("%s: the job took %.1f s", rows[i].title, command.seconds);
+        traces_expect_none(&before, rows[i].title, 0.5);
+        traces_free(&before);
+        command_free(&command);
+    }
+}
+
+/* For longer than the deadline, in the middle of exchanges. */
+static void test_suspended(void **state)
+{
+    struct started started;
+    struct command command;
+    pid_t pids[2];
+    (void)state;
+    faults_start_long(&started,
+                      "eval.every=0 comm.name=gloo run.seconds=1.5 run.timeout_s=1 comm.bucket=64");
+    faults_await_ranks(&started, pids, 2);
+    usleep(700000);
+    kill(started.pid, SIGTSTP);
+    usleep(2000000);
+    kill(started.pid, SIGCONT);
+    command_finish(&started, &command, deadline_s);
+    if (command.exit_code != 0 || !strstr(command.err, "was suspended"))
+        fail_msg("exit code %d: %s", command.exit_code, command.err);
+    command_free(&command);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_algorithms), cmocka_unit_test(test_hides_with_a_core_alone),
+        cmocka_unit_test(test_refused),    cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_suspended),
+    };
+    return cmocka_run_group_tests_name("gloo", tests, faults_setup, sandbox_teardown);
+}

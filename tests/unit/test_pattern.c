@@ -1,0 +1,124 @@
+/* test_pattern.c - gradients of known sums: exact in every type, never 0, told apart by rank, element and
+ * repetition; the check finds each wrong element and says where the first one is. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/vec.h"
+#include "train/pattern.h"
+
+enum { N = 2500 /* blocks of 1024, and a part */ };
+
+static const dpb_dtype types[] = {DPB_FP64, DPB_FP32, DPB_BF16};
+
+static double number_at(dpb_dtype type, const void *arena, uint64_t i)
+{
+    double value;
+    dpb_vec.cast(DPB_FP64, &value, type, (const char *)arena + i * dpb_dtype_size(type), 1);
+    return value;
+}
+
+/* As a strategy would: the ranks' gradients are summed in their type. */
+static void sum_up(dpb_dtype type, void *sum, const struct dpb_pattern_sum *pattern)
+{
+    double gradients[N];
+    void *const into[] = {sum};
+    for (uint32_t rank = 0; rank < pattern->n_ranks; rank++) {
+        const void *const both[] = {sum, gradients};
+        dpb_pattern_fill(type, rank == 0 ? sum : gradients, N, rank, pattern);
+        if (rank > 0)
+            dpb_vec.sum(type, into, 1, both, 2, N);
+    }
+}
+
+static void test_sums_are_exact(void **state)
+{
+    double arena[N];
+    (void)state;
+    for (size_t t = 0; t < 3; t++)
+        for (uint32_t largest = 1; largest <= DPB_PATTERN_LARGEST; largest++) {
+            struct dpb_pattern_wrong first;
+            const struct dpb_pattern_sum pattern = {
+                .repetition = largest,
+                .largest = largest,
+                .n_ranks = DPB_PATTERN_BF16 / largest < 40 ? DPB_PATTERN_BF16 / largest : 40,
+                .factor = 1.0};
+            sum_up(types[t], arena, &pattern);
+            assert_int_equal(dpb_pattern_check(types[t], arena, N, &pattern, &first), 0);
+            for (uint64_t i = 0; i < N; i += 131) {
+                double sum = 0;
+                for (uint32_t rank = 0; rank < pattern.n_ranks; rank++) {
+                    double one = dpb_pattern(rank, i, largest, largest);
+                    assert_true(one != 0 && one >= -(double)largest && one <= largest);
+                    sum += one;
+                }
+                assert_true(number_at(types[t], arena, i) == sum);
+            }
+        }
+}
+
+static void test_wrong_elements_are_found(void **state)
+{
+    static const uint64_t places[] = {0, 1023, 1024, 2047, N - 1};
+    const struct dpb_pattern_sum pattern = {
+        .repetition = 3, .largest = 8, .n_ranks = 5, .factor = 1.0};
+    float arena[N];
+    (void)state;
+    sum_up(DPB_FP32, arena, &pattern);
+    for (size_t i = sizeof places / sizeof *places; i-- > 0;) {
+        struct dpb_pattern_wrong first;
+        float right = arena[places[i]];
+        arena[places[i]] += 1.0f;
+        assert_int_equal(dpb_pattern_check(DPB_FP32, arena, N, &pattern, &first),
+                         sizeof places / sizeof *places - i);
+        assert_int_equal(first.element, places[i]);
+        assert_true(first.wanted == right && first.got == right + 1.0f);
+    }
+}
+
+static uint64_t count_wrong(const float *arena, uint64_t repetition, uint32_t n_ranks,
+                            double factor)
+{
+    struct dpb_pattern_wrong first;
+    const struct dpb_pattern_sum pattern = {
+        .repetition = repetition, .largest = 8, .n_ranks = n_ranks, .factor = factor};
+    return dpb_pattern_check(DPB_FP32, arena, N, &pattern, &first);
+}
+
+/* Of what could be mistaken for each other at least half of the elements differ. */
+static void test_misplacement_shows(void **state)
+{
+    const struct dpb_pattern_sum pattern = {
+        .repetition = 7, .largest = 8, .n_ranks = 3, .factor = 1.0};
+    struct dpb_pattern_wrong first;
+    float arena[N + 64];
+    (void)state;
+    sum_up(DPB_FP32, arena, &pattern);
+    assert_int_equal(count_wrong(arena, 7, 3, 1.0), 0);
+    assert_true(count_wrong(arena, 6, 3, 1.0) > N / 2); /* an exchange before */
+    assert_true(count_wrong(arena, 7, 2, 1.0) > N / 2); /* a rank left out */
+    assert_true(count_wrong(arena, 7, 3, 3.0) > N / 2); /* summed again */
+    for (uint64_t by = 1; by <= 2000; by++) {
+        float moved[N];
+        for (uint64_t i = 0; i < N; i++)
+            moved[i] = arena[(i + by) % N];
+        assert_true(dpb_pattern_check(DPB_FP32, moved, N, &pattern, &first) > N / 2);
+    }
+    for (uint64_t i = 0; i < N; i++)
+        arena[i] *= 3.0f;
+    assert_int_equal(count_wrong(arena, 7, 3, 3.0), 0); /* a sum of sums */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sums_are_exact),
+        cmocka_unit_test(test_wrong_elements_are_found),
+        cmocka_unit_test(test_misplacement_shows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
