@@ -55,11 +55,11 @@ check-untimed: tests
 		$(filter-out $(TIMED_TESTS),$(SYSTEM_TESTS))
 check-leaks: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(filter-out $(CPU_TESTS),$(UNIT_TESTS))
-# Under a thread sanitizer test_cores finds 2 cores where its child bound itself to 1: left out.
-# THREAD_SYSTEM= leaves out those that run jobs of all strategies, too: they take minutes.
-THREAD_SYSTEM ?= exchange ps_cpu traffic
-THREAD_TESTS = $(filter-out $(BUILD)/tests/test_cores,$(UNIT_TESTS)) \
-	$(addprefix $(BUILD)/tests/test_,$(THREAD_SYSTEM))
+# Of the system tests all that run jobs, but those of times. They take minutes: THREAD_SYSTEM="nan
+# continue" runs these alone.
+THREAD_SYSTEM ?= combinations continue effects exchange faults full_disk identity mutants nan ps_cpu \
+	stall traffic
+THREAD_TESTS = $(UNIT_TESTS) $(addprefix $(BUILD)/tests/test_,$(THREAD_SYSTEM))
 check-threads: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(THREAD_TESTS) tests/threads/run
 check-unit: tests
@@ -78,7 +78,7 @@ LONG ?= $(patsubst $(BUILD)/tests/test_%,%,$(LONG_TESTS))
 check-long: tests
 	$(Q)BUILD=$(BUILD) TEST_TIMEOUT_S=1800 tools/run-tests \
 		$(addprefix $(BUILD)/tests/test_,$(LONG)) tests/pytorch/run
-	$(Q)$(MAKE) fuzz FUZZ_S=6
+	$(Q)$(MAKE) fuzz
 
 # Every check must catch what it is there for: each mutant of each strategy.
 mutants: tests

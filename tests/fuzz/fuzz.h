@@ -39,6 +39,11 @@ uint32_t fuzz_word(struct fuzz_input *input); /* 4 bytes, little endian */
 /* Two bytes of length, and as many bytes as there are up to that. @borrowed of the input. */
 struct fuzz_input fuzz_part(struct fuzz_input *input);
 
+/* The input was good and has been used: replay demands it of the files good-*, so that a target does not
+ * end at its first check for ever. */
+void fuzz_used(void);
+bool fuzz_was_used(void); /* since fuzz_begin */
+
 /* Forgets the last input's errors and warnings; nothing is printed. First in each run. */
 void fuzz_begin(void);
 

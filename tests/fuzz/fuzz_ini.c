@@ -41,7 +41,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (dpb_config_read(config, fuzz_file(data, size)) == DPB_OK) {
         size_t n = tables_of(&settings, tables);
         check_round_trip(config);
-        dpb_options_parse(tables, n, config);
+        if (dpb_options_parse(tables, n, config) == DPB_OK)
+            fuzz_used();
         for (size_t i = 0; i < n; i++)
             dpb_options_parse_known(&tables[i], config);
         json_decref(dpb_options_effective(tables, n, config));

@@ -35,7 +35,9 @@ static void make_sample(const struct tools *tools, struct fuzz_input input, bool
     uint8_t *sample = malloc(dpb_shape_elements(shape));
     FUZZ_CHECK(sample != NULL);
     resizer_target(tools->resizer, sample);
-    decoder_rows(tools->decoder, &region, partial, resizer_take, tools->resizer, &decoded, reason);
+    if (decoder_rows(tools->decoder, &region, partial, resizer_take, tools->resizer, &decoded,
+                     reason) == GOOD)
+        fuzz_used();
     free(sample);
 }
 

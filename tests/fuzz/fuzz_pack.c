@@ -8,20 +8,23 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-enum { HEADER = 64, ENTRY = 40, FILES = 3 };
+enum { HEADER = 64, ENTRY = 40, FILES = 4, FILE_BYTES = 146 };
 
-static const char *const names[FILES] = {"train/a/0.jpg", "train/b/1.jpg", "val/a/2.jpg"};
+static const char *const names[FILES] = {"train/a/0.jpg", "train/b/1.jpg", "val/a/2.jpg",
+                                         "val/b/3.jpg"};
 
 static void set64(uint8_t *bytes, uint64_t value)
 {
     memcpy(bytes, &value, sizeof value);
 }
 
-/* The same times in every process: the pack's entries hold them. */
+/* The same sizes and times in every process: the pack's entries hold them. What is in the files is in the
+ * pack. */
 static void make_files(void)
 {
     static const char *const directories[] = {"train",   "val",   "train/a",
                                               "train/b", "val/a", "val/b"};
+    static const uint8_t content[FILE_BYTES];
     static bool made;
     char path[512];
     for (int i = 0; i < 6 && !made; i++) {
@@ -30,7 +33,7 @@ static void make_files(void)
     }
     for (int i = 0; i < FILES && !made; i++) {
         const struct timespec times[2] = {{1000, 0}, {1000, 0}};
-        fuzz_write(names[i], (const uint8_t *)"not a picture", 13);
+        fuzz_write(names[i], content, sizeof content);
         snprintf(path, sizeof path, "%s/%s", fuzz_directory(), names[i]);
         FUZZ_CHECK(utimensat(AT_FDCWD, path, times, 0) == 0);
     }

@@ -92,7 +92,8 @@ static void use_plugin(const struct dpb_plugin *plugin, const struct dpb_config 
     FILE *out = fopen("/dev/null", "we");
     FUZZ_CHECK(out != NULL && (values != NULL || plugin->options_size == 0));
     const struct dpb_option_table table = {"comm", plugin->name, plugin->options, values};
-    dpb_options_parse_known(&table, config);
+    if (dpb_options_parse_known(&table, config) == DPB_OK)
+        fuzz_used();
     dpb_options_print("comm", plugin->options, out);
     dpb_first_error_clear();
     fclose(out);

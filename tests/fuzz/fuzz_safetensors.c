@@ -58,6 +58,8 @@ static void load(const char *path, dpb_dtype type, const char *optimizer)
     struct dpb_progress progress;
     bool good = dpb_checkpoint_check(path, &checkpoint, &progress) == DPB_OK;
     FUZZ_CHECK((dpb_checkpoint_load(path, &checkpoint) == DPB_OK) == good);
+    if (good)
+        fuzz_used();
     free(checkpoint.weights);
     free(checkpoint.state);
     free(checkpoint.optimizer);

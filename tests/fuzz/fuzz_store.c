@@ -81,6 +81,8 @@ static void hear(struct job *job, uint32_t rank)
             return;
         FUZZ_CHECK(frame.op == DPB_STORE_ANSWER && frame.key_bytes == 0);
         FUZZ_CHECK(frame.peer == UINT32_MAX || frame.peer < RANKS);
+        if (frame.status == DPB_OK)
+            fuzz_used(); /* somebody got what it asked for */
         dpb_buffer_drop_frame(heard, &frame);
     }
 }

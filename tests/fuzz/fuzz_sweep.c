@@ -44,6 +44,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (dpb_config_read(config, fuzz_file(data, size)) == DPB_OK && dpb_sweep_wanted(config) &&
         dpb_sweep_create(config, &sweep) == DPB_OK)
         use_sweep(sweep, config);
+    if (sweep)
+        fuzz_used();
     dpb_sweep_destroy(sweep);
     dpb_config_destroy(config);
     fuzz_close();

@@ -12,6 +12,7 @@
 #define MOST_BYTES ((size_t)256 << 20)
 
 static int file = -1;
+static bool used;
 static char directory[256];
 
 /* ---- input --------------------------------------------------------------------------------- */
@@ -49,6 +50,17 @@ void fuzz_begin(void)
     dpb_log_set_level(DPB_LOG_ERROR);
     dpb_first_error_clear();
     dpb_warnings_clear();
+    used = false;
+}
+
+void fuzz_used(void)
+{
+    used = true;
+}
+
+bool fuzz_was_used(void)
+{
+    return used;
 }
 
 /* ---- files --------------------------------------------------------------------------------- */

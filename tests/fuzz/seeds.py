@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the files that fuzzing begins with: small ones that are good, and a few that are nearly so.
 
-    seeds.py DIRECTORY      DIRECTORY/NAME/seed-*, in the form that fuzz_NAME.c says
+    seeds.py DIRECTORY      DIRECTORY/NAME/good-* and seed-*, in the form that fuzz_NAME.c says
 """
 import gzip
 import json
@@ -21,7 +21,8 @@ def part(data):
 def ini():
     every = """; a comment\n# another\n[run]\nworkers = 2\nsteps = 100\ntimeout_s = 1.5 min
 results = /tmp/x\nprove = yes\nprecision = fp32\nsteady_drift = 1e-2\n[comm]\nname = shm\nbucket = 4 MiB
-[optimizer]\nkind = sgd\ndecay_at = 1, 2\nmomentum=.9 ; behind\n[model]\nname = resnet20\n"""
+[optimizer]\nname = sgd\ndecay_at = 1, 2\nmomentum=.9 ; behind\n[model]\nname = resnet20\n[device]
+threads = 2\n[checkpoint]\nat = 5,7\nsave = x.safetensors\n[eval]\nevery = 10\ntarget = 0.9\n[data]\nthreads=0\n"""
     return {
         "every": every.encode(),
         "mark": b"\xef\xbb\xbf[run]\r\n  steps =  7\r\n",
@@ -144,16 +145,22 @@ def hashed(name):
 
 
 def pack():
-    entries, at = b"", 64 + 3 * 40
-    for name in ("train/a/0.jpg", "train/b/1.jpg", "val/a/2.jpg"):
-        entries += struct.pack("<5Q", hashed(name), 13, 1000 * 10**9, at, 13)
-        at += 13
-    header = struct.pack("<8Q", 0, 2, 1, 0, 0, 1 << 40, 0, 0)
-    good = header + entries + b"not a picture" * 3
-    far = header + struct.pack("<5Q", hashed("train/a/0.jpg"), 13, 1000 * 10**9, MASK - 5, MASK - 5)
-    return {"good": b"\1" + good, "raw": b"\0" + good, "cut": b"\1" + good[:100], "empty": b"\0",
-            "far": b"\1" + far + entries[40:] + b"not a picture" * 3,
-            "unreadable": b"\1" + header + entries[:24] + struct.pack("<2Q", MASK - 1, 0) + entries[40:]}
+    image, names = picture(8, 8, 1), ("train/a/0.jpg", "train/b/1.jpg", "val/a/2.jpg", "val/b/3.jpg")
+    n, entries, at = len(image), b"", 64 + len(names) * 40
+    for name in names:
+        entries += struct.pack("<5Q", hashed(name), n, 1000 * 10**9, at, n)
+        at += n
+    header = struct.pack("<8Q", 0, 2, 2, 0, 0, 1 << 40, 0, 0)
+    good = header + entries + image * 4
+    first = header + entries[:24]
+    return {"plain": b"\1" + good, "raw": b"\0" + good, "cut": b"\1" + good[:100], "empty": b"\0",
+            "corrupt": b"\1" + header + entries + image[:-9] + bytes(9) + image * 3,
+            "unreadable": b"\1" + first + struct.pack("<2Q", MASK - 1, 0) + entries[40:] + image * 4,
+            "far": b"\1" + first + struct.pack("<2Q", MASK - 5, MASK - 5) + entries[40:] + image * 4,
+            "short": b"\1" + first + struct.pack("<2Q", 64, 3) + entries[40:] + image * 4,
+            "counts": b"\1" + struct.pack("<8Q", 0, 3, 1, 0, 0, 1 << 40, 0, 0) + entries + image * 4,
+            "small": b"\1" + struct.pack("<8Q", 0, 2, 2, 0, 0, 1, 0, 0) + entries + image * 4,
+            "stale": b"\1" + header + struct.pack("<5Q", hashed(names[0]), n, 7, 224, n) + entries[40:] + image * 4}
 
 
 # ---- pictures: baseline JPEG of one block a component, every coefficient but the first zero --------
@@ -162,7 +169,7 @@ def segment(marker, data):
     return bytes([0xff, marker]) + struct.pack(">H", len(data) + 2) + data
 
 
-def picture(w, h, components, frame=0xc0, extra=b"", scan=b"\x2b\xff\x00\x2b"):
+def picture(w, h, components, frame=0xc0, extra=b"", scan=bytes(4)):
     one_code = bytes([0, 2] + [0] * 14)
     out = b"\xff\xd8" + extra + segment(0xdb, b"\0" + bytes([1] * 64))
     out += segment(frame, struct.pack(">BHHB", 8, h, w, components)
@@ -185,6 +192,7 @@ def jpeg():
         "progressive": b"\x02" + picture(16, 16, 3, frame=0xc2, scan=bytes(16)),
         "wide": b"\x0f" + picture(500, 1, 1, scan=bytes(40)),
         "huge": b"\0" + picture(65500, 65500, 1),
+        "codes": b"\0" + picture(8, 8, 1, scan=b"\x2b\xff\x00\x2b"),
         "cut": b"\0" + picture(8, 8, 1)[:-2],
         "png": b"\0\x89PNG\r\n\x1a\n",
     }
@@ -272,12 +280,21 @@ ALL = {"ini": ini, "sweep": sweep, "result": result, "idx": idx, "cifar10": cifa
        "pack": pack, "jpeg": jpeg, "plugin": plugins, "store": store, "ring": ring}
 
 
+# Those that a target uses to its end; replay.c sees to it.
+GOOD = {"ini": ["every", "mark"], "sweep": ["two", "wide", "length"], "result": ["one", "deep", "sweep"],
+        "idx": ["plain", "gzip", "members"], "cifar10": ["two", "crops"],
+        "safetensors": ["weights", "double", "training"], "pack": ["plain", "corrupt", "unreadable"],
+        "jpeg": ["grey", "grey-partial", "colour", "cmyk", "progressive", "wide"], "plugin": ["comm", "three"],
+        "store": ["meet", "raw", "values"]}
+
+
 def main():
     for name, make in ALL.items():
         directory = os.path.join(sys.argv[1], name)
         os.makedirs(directory, exist_ok=True)
         for seed, data in make().items():
-            with open(os.path.join(directory, "seed-" + seed), "wb") as f:
+            file = ("good-" if seed in GOOD[name] else "seed-") + seed
+            with open(os.path.join(directory, file), "wb") as f:
                 f.write(data)
 
 

@@ -25,15 +25,20 @@ static void source_use(const char *const *assignments, const struct dpb_data_req
     if (ops->open(options, request, &source, &info) == DPB_OK) {
         void *sample = malloc(dpb_sample_bytes(&info.format)); /* no byte more */
         FUZZ_CHECK(sample != NULL);
+        bool good = true;
         for (int split = 0; split < 2; split++) {
             uint64_t ends[2] = {0, info.n_samples[split] - 1};
             for (int i = 0; i < 2 && info.n_samples[split] > 0; i++) {
                 int32_t label = -1;
                 if (ops->fetch(source, (dpb_split)split, 1, &ends[i], 1, sample, &label) == DPB_OK)
                     FUZZ_CHECK(label >= 0 && (uint32_t)label < info.nclass);
+                else
+                    good = false;
             }
         }
         free(sample);
+        if (good)
+            fuzz_used();
     } else {
         FUZZ_CHECK(source == NULL && dpb_first_error(NULL)[0] != '\0');
     }
