@@ -123,7 +123,7 @@ static const struct row others[] = {
      {"ended with exit code 3 in phase 'exchange' of step 7"}, 7},
     {"aborts", DEVICE "device.fault=abort device.hook=backward device.call=5", 0,
      {"was killed by signal 6 (Aborted) in phase 'backward' of step 4"}, 4},
-#ifndef __SANITIZE_ADDRESS__ /* it ends a process whose memory is at its end */
+#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ /* it ends a process whose memory is at its end */
     {"out of memory while it starts", DEVICE "data.threads=0 device.fault=memory device.hook=open device.rank=1", 1,
      {"in phase 'compile' of step 0: ", "memory"}, 0},
 #endif

@@ -2,6 +2,7 @@
  * test_cores.c - which cores a process may use, how ranks divide them, and the limits of control
  * groups.
  */
+#include <dirent.h>
 #include <limits.h>
 #include <math.h>
 #include <sched.h>
@@ -76,6 +77,17 @@ struct bound {
     dpb_status status;
 };
 
+/* Of all threads of this process: a sanitizer has one of its own, and what any may use is usable. */
+static void bind_all_threads(const cpu_set_t *set)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    for (struct dirent *entry; tasks && (entry = readdir(tasks));)
+        if (entry->d_name[0] != '.')
+            sched_setaffinity(atoi(entry->d_name), sizeof *set, set);
+    if (tasks)
+        closedir(tasks);
+}
+
 static struct bound bind_in_child(uint32_t rank, uint32_t n_workers, uint32_t threads,
                                   size_t only_cpu)
 {
@@ -88,7 +100,7 @@ static struct bound bind_in_child(uint32_t rank, uint32_t n_workers, uint32_t th
         if (only_cpu != ANY_CPU) {
             CPU_ZERO(&result.before);
             CPU_SET(only_cpu, &result.before);
-            sched_setaffinity(0, sizeof result.before, &result.before);
+            bind_all_threads(&result.before);
         }
         sched_getaffinity(0, sizeof result.before, &result.before);
         result.status =
