@@ -293,7 +293,7 @@ def main():
         directory = os.path.join(sys.argv[1], name)
         os.makedirs(directory, exist_ok=True)
         for seed, data in make().items():
-            file = ("good-" if seed in GOOD[name] else "seed-") + seed
+            file = ("good-" if seed in GOOD.get(name, ()) else "seed-") + seed
             with open(os.path.join(directory, file), "wb") as f:
                 f.write(data)
 
