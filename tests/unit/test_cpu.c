@@ -139,6 +139,47 @@ static void test_large_images(void **unused)
              &(struct subject){"large", NULL, 0, 16, DPB_UINT8, DPB_CHW, &large}, OPS);
 }
 
+/* Weights' gradients in bf16 where nothing is round: an odd number of pixels, more of them than are
+ * summed at once; channels of one lane and less, of several groups, panels that are not full; a window
+ * with a stride and padding on one side. */
+static dpb_status build_pairs(const void *options, const struct dpb_graph_ops *g,
+                              struct dpb_graph_builder *b, uint32_t nclass)
+{
+    (void)options;
+    const struct dpb_conv_args few = {.channels = 17, .kernel_h = 3};
+    const struct dpb_conv_args pointwise = {.channels = 75, .kernel_h = 1};
+    const struct dpb_conv_args narrow = {.channels = 7, .kernel_h = 1, .kernel_w = 2};
+    const struct dpb_conv_args back = {.channels = 37, .kernel_h = 1, .bias = true};
+    const struct dpb_conv_args strided = {.channels = 300, .kernel_h = 3, .stride = 2};
+    uint32_t input = g->conv(b, "conv1", g->input(b), &few);
+    uint32_t x = g->conv(b, "conv2", input, &pointwise);
+    x = g->conv(b, "conv3", x, &back);
+    uint32_t y = g->global_mean(b, "mean1", g->conv(b, "conv4", x, &narrow));
+    x = g->conv(b, "conv5", x, &strided);
+    x = g->global_mean(b, "mean2", g->conv(b, "conv6", x, &pointwise));
+    x = g->concat(b, "concat", (const uint32_t[]){x, y}, 2);
+    g->softmax_loss(b, "loss", g->dense(b, "fc", x, nclass, true));
+    return DPB_OK;
+}
+
+static void describe_pairs(const void *options, struct dpb_model_info *info)
+{
+    (void)options;
+    *info = (struct dpb_model_info){.input = {3, 37, 31}, .nclass = 10, .batch = 5};
+}
+
+static const struct dpb_model_ops pairs_ops = {.describe = describe_pairs, .build = build_pairs};
+static const struct dpb_plugin pairs = {.name = "pairs", .ops = &pairs_ops};
+
+static void test_pairs_of_pixels(void **unused)
+{
+    (void)unused;
+    struct subject subject = {"pairs", NULL, 0, 5, DPB_FP32, DPB_HWC, &pairs};
+    check_in(DPB_PRECISION_BF16, &subject, OPS | REPEAT);
+    subject.batch = 1;
+    check_in(DPB_PRECISION_BF16, &subject, OPS);
+}
+
 /* A program compiled without training: less memory, the same numbers, and no backward. */
 static void test_forward_only(void **unused)
 {
@@ -204,8 +245,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tiny),         cmocka_unit_test(test_odd),
-        cmocka_unit_test(test_large_images), cmocka_unit_test(test_forward_only),
-        cmocka_unit_test(test_ties),         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_large_images), cmocka_unit_test(test_pairs_of_pixels),
+        cmocka_unit_test(test_forward_only), cmocka_unit_test(test_ties),
+        cmocka_unit_test(test_refusals),
     };
     /* Tests share the cores with others: threads that spin for one another would wait for long. */
     setenv("OMP_WAIT_POLICY", "passive", 1);

@@ -358,6 +358,14 @@ bool cpu_reads_images(const struct program *p, const struct dpb_node *node);
 dpb_status cpu_image_weights(struct program *p, const struct dpb_node *node,
                              const_dnnl_memory_desc_t canonical);
 
+/* ---- weights_product.c: weights' gradients by own kernels -------------------------------------- */
+
+/* Whether this processor has the instructions, and they are the best that it has. */
+bool cpu_multiplies_weights(const struct program *p, const struct dpb_node *node);
+/* Appends the step that computes a convolution's weights' gradient. */
+dpb_status cpu_weights_product(struct program *p, const struct dpb_node *node,
+                               const_dnnl_memory_desc_t canonical);
+
 /* ---- loss.c -------------------------------------------------------------------------------- */
 
 void cpu_loss_outcome(const struct program *p, uint32_t valid, struct dpb_outcome *outcome);
@@ -367,6 +375,8 @@ dpb_status cpu_inspect_loss(const struct program *p, double *activation, double 
 /* ---- profile.c, limits.c ------------------------------------------------------------------- */
 
 dpb_status cpu_profile(void *program, struct dpb_profile *profile);
+/* Whether the processor multiplies matrices of bf16 (AMX). */
+bool cpu_has_tiles(void);
 dpb_status cpu_measure_limits(uint32_t threads, struct dpb_profile_limits *limits);
 
 /* ---- program.c, pass.c: the hooks of dpb_device_ops ---------------------------------------- */

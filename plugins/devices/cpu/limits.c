@@ -86,14 +86,18 @@ __attribute__((target("avx512f,avx512vl,avx512bf16"))) static double peak_bf16(s
     return 2.0 * 32 * CHAINS * (double)rounds;
 }
 
+bool cpu_has_tiles(void)
+{
+    enum { LEAF = 7, AMX_BF16 = 1 << 22 /* of edx; clang 14's __builtin_cpu_supports lacks it */ };
+    unsigned a, b, c, d;
+    return __get_cpuid_count(LEAF, 0, &a, &b, &c, &d) && (d & AMX_BF16) != 0;
+}
+
 /* Linux gives a process the tiles on request only. */
 static bool may_use_tiles(void)
 {
     enum { REQUEST = 0x1023 /* ARCH_REQ_XCOMP_PERM */, TILE_DATA = 18 };
-    enum { LEAF = 7, AMX_BF16 = 1 << 22 /* of edx; clang 14's __builtin_cpu_supports lacks it */ };
-    unsigned a, b, c, d;
-    return __get_cpuid_count(LEAF, 0, &a, &b, &c, &d) && (d & AMX_BF16) != 0 &&
-           syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
+    return cpu_has_tiles() && syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
 }
 
 __attribute__((target("amx-tile,amx-bf16"))) static double peak_tiles(size_t rounds, float *result)
@@ -126,6 +130,11 @@ __attribute__((target("amx-tile,amx-bf16"))) static double peak_tiles(size_t rou
     _tile_release();
     *result += sums[0];
     return 2.0 * 4 * 16 * 16 * 32 * (double)turns;
+}
+#else
+bool cpu_has_tiles(void)
+{
+    return false;
 }
 #endif
 

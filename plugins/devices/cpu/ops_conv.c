@@ -129,6 +129,8 @@ static dpb_status backward_weights(struct program *p, const struct dpb_node *nod
 {
     if (cpu_reads_images(p, node))
         return cpu_image_weights(p, node, c->canonical);
+    if (cpu_multiplies_weights(p, node))
+        return cpu_weights_product(p, node, c->canonical);
     return is_matrix_product(node) ? multiply_weights(p, node) : convolve_weights(p, node, c);
 }
 
