@@ -1,6 +1,7 @@
 /* poll.c - waiting for descriptors as flags are waited for: deadline, message, end of the job. */
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -10,6 +11,7 @@
 #include "world/world.h"
 
 #define SPIN_NS INT64_C(20000)
+enum { YIELDS = 2 };
 
 /* 1: some are ready, 0: none within the time, -1: the call failed; a signal is none. */
 static int poll_for(struct pollfd *fds, uint32_t n, int64_t limit_ns)
@@ -21,20 +23,25 @@ static int poll_for(struct pollfd *fds, uint32_t n, int64_t limit_ns)
     return ready > 0;
 }
 
-static int spin(struct pollfd *fds, uint32_t n)
+/* Looks for a moment before it sleeps. Where there are more processes than cores, whom this one waits
+ * for may be waiting for its core: that costs less to give away than to be woken up again. */
+static int look(struct pollfd *fds, uint32_t n)
 {
     int64_t until_ns = dpb_now_ns() + (dpb_world.may_spin ? SPIN_NS : 0);
-    int ready;
-    do
+    int ready = poll_for(fds, n, 0);
+    for (int turn = 0; ready == 0 && !dpb_world.may_spin && turn < YIELDS; turn++) {
+        sched_yield();
         ready = poll_for(fds, n, 0);
-    while (ready == 0 && dpb_now_ns() < until_ns);
+    }
+    while (ready == 0 && dpb_now_ns() < until_ns)
+        ready = poll_for(fds, n, 0);
     return ready;
 }
 
 dpb_status dpb_world_poll(struct pollfd *fds, uint32_t n, const struct dpb_wait *what,
                           int64_t *waited_ns)
 {
-    int ready = spin(fds, n);
+    int ready = look(fds, n);
     int64_t timeout_ns = dpb_timeout_of(what->timeout_ns);
     int64_t begin_ns = dpb_world_now_ns() - (waited_ns != NULL ? *waited_ns : 0);
     for (bool again = true; ready == 0 && again; again = waited_ns == NULL) {

@@ -10,7 +10,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { QUEUE = 16 /* chunks of a stream that the kernel has not taken yet */ };
+enum {
+    QUEUE = 16,           /* chunks of a stream that the kernel has not taken yet */
+    PASS_BYTES = 64 << 10 /* sent at once: as many frames as begin before that */
+};
 
 /* A frame on its way out. */
 struct outgoing {
@@ -146,33 +149,32 @@ static void note_sent(struct tcp *tcp, struct out_stream *out, uint64_t bytes)
     }
 }
 
-/* All frames that are queued, as far as the kernel takes them now. */
+/*
+ * Sends of what is queued, as far as the kernel takes it now. Not all at once: what the peer does not
+ * read soon falls out of the caches that it is in now. A pass over the connections sends as much as it
+ * receives, so as long as the peer is at work there is about a chunk between them.
+ */
 static dpb_status flush(struct tcp *tcp, struct out_stream *out, bool *moved)
 {
-    while (out->head != out->tail) {
-        struct iovec parts[2 * QUEUE];
-        struct msghdr message = {.msg_iov = parts};
-        uint64_t sent = out->sent_bytes;
-        int n = 0;
-        for (uint32_t i = out->head; i != out->tail; i++) {
-            const struct outgoing *one = &out->queue[i % QUEUE];
-            add_part(parts, &n, one->header, TCP_FRAME_BYTES, &sent);
-            add_part(parts, &n, (char *)tcp->memory.arena + one->label.at_bytes, one->label.bytes,
-                     &sent);
-        }
-        message.msg_iovlen = (size_t)n;
-        ssize_t done = sendmsg(out->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done < 0 && errno == EAGAIN)
-            return DPB_OK;
-        if (done < 0)
-            return broken(tcp, tcp->next, "sending to", errno);
+    struct iovec parts[2 * QUEUE];
+    uint64_t sent = out->sent_bytes, total = 0;
+    int n = 0;
+    for (uint32_t i = out->head; i != out->tail && total < PASS_BYTES; i++) {
+        const struct outgoing *one = &out->queue[i % QUEUE];
+        add_part(parts, &n, one->header, TCP_FRAME_BYTES, &sent);
+        add_part(parts, &n, (char *)tcp->memory.arena + one->label.at_bytes, one->label.bytes,
+                 &sent);
+        total += one->label.bytes;
+    }
+    if (n == 0)
+        return DPB_OK;
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)n};
+    ssize_t done = sendmsg(out->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (done < 0 && errno != EAGAIN && errno != EINTR)
+        return broken(tcp, tcp->next, "sending to", errno);
+    if (done > 0) {
         *moved = true;
-        bool all = (uint64_t)done == out->queued_bytes;
         note_sent(tcp, out, (uint64_t)done);
-        if (!all) /* the socket's buffer is full */
-            return DPB_OK;
     }
     return DPB_OK;
 }

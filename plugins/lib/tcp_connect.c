@@ -18,6 +18,7 @@
 #include "lib/interface.h"
 
 enum { MAX_VISITORS = 48, ADDRESS_BYTES = 80, SHAPE_BYTES = 160, WORDS_BYTES = 128 };
+enum { LOCAL_BUFFER_BYTES = 256 << 10 };
 
 #define VISIT_NS INT64_C(3000000000) /* to prove oneself */
 #define RETRY_NS INT64_C(50000000)
@@ -117,11 +118,22 @@ static dpb_status open_socket(const struct maker *maker, int *fd)
                     : maker->host->fail(DPB_IO, "cannot make a socket: %s", strerror(errno));
 }
 
-/* Buffers are left to the kernel: it lets them grow with the link, which a fixed size would stop. */
-static void set_options(int fd)
+static bool same_host(const union address *a, const union address *b)
 {
-    int on = 1;
+    if (a->any.sa_family == AF_INET)
+        return a->ip4.sin_addr.s_addr == b->ip4.sin_addr.s_addr;
+    return memcmp(&a->ip6.sin6_addr, &b->ip6.sin6_addr, sizeof a->ip6.sin6_addr) == 0;
+}
+
+/* On a network buffers are left to the kernel: it lets them grow with the link, which a fixed size would
+ * stop. Within a machine there is no link to be filled, and what waits in a buffer should still be in
+ * the cache when it is read. */
+static void set_options(int fd, bool same_machine)
+{
+    int on = 1, bytes = LOCAL_BUFFER_BYTES;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (same_machine)
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
 /* ---- the listener -------------------------------------------------------------------------- */
@@ -271,7 +283,7 @@ static dpb_status dial(struct maker *maker, struct meeting *meeting)
     union address from = maker->own;
     *port_of(&from) = 0;
     DPB_TRY(open_socket(maker, &meeting->fd));
-    set_options(meeting->fd);
+    set_options(meeting->fd, same_host(&maker->own, &maker->of_next));
     meeting->state = DIALLING;
     if (bind(meeting->fd, &from.any, maker->address_bytes) != 0)
         return maker->host->fail(DPB_IO, "cannot send from interface '%s': %s",
@@ -373,8 +385,8 @@ static void welcome(struct maker *maker)
 {
     int fd = accept4(maker->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0)
-        return; /* gone again, or out of descriptors: the deadline tells */
-    set_options(fd);
+        return;             /* gone again, or out of descriptors: the deadline tells */
+    set_options(fd, false); /* credits alone go this way */
     struct meeting *visitor = place_for_visitor(maker);
     *visitor = (struct meeting){
         .fd = fd, .state = AWAITS_HELLO, .until_ns = maker->host->now_ns() + VISIT_NS};

@@ -1,0 +1,77 @@
+"""The exchange over TCP on this machine's loopback interface: ring_tcp against Gloo and against Open MPI's
+TCP, by itself and in training."""
+
+import os
+
+from compare import Best, Program, Row
+from programs import DEPS, dpbench
+
+KIB, MIB = 1 << 10, 1 << 20
+SECONDS = 0.5
+TRAINING_S, ROUNDS = 5, 3
+
+SIZES = [64 * KIB, 1 * MIB, 4 * MIB, 64 * MIB]
+OVER_GLOO, OVER_MPI, OF_INDEPENDENT = 1.5, 1.0, 0.93
+
+
+def ring(context, ranks, size):
+    program = os.path.join(context.bench, "all_reduce")
+    return Program(
+        name="ring_tcp",
+        command=[program, "ring_tcp", str(ranks), str(size), str(SECONDS)],
+        rate="rate",
+        environment={"DPBENCH_PLUGIN_PATH": os.path.join(context.build, "plugins")},
+        needs={program: "`make bench` builds it",
+               os.path.join(context.build, "plugins", "comm_ring_tcp.so"): "`make` builds it"})
+
+
+def gloo(context, ranks, size):
+    program = os.path.join(context.bench, "gloo_all_reduce")
+
+    def way(algorithm, where):
+        return Program(
+            name=f"Gloo, {algorithm}, {where}",
+            command=[program, str(ranks), str(size), str(SECONDS), algorithm, where],
+            rate="rate",
+            versions="versions",
+            needs={program: DEPS})
+
+    return Best("Gloo", [way("ring", "free"), way("ring_chunked", "free")])
+
+
+def open_mpi(context, ranks, size):
+    program = os.path.join(context.bench, "mpi_all_reduce")
+    return Program(
+        name="Open MPI, TCP",
+        command=["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "pml", "ob1", "--mca", "btl",
+                 "tcp,self", "--mca", "btl_tcp_if_include", "lo", "-n", str(ranks), program, str(size),
+                 str(SECONDS)],
+        rate="rate",
+        versions="versions",
+        needs={program: "install libopenmpi-dev and openmpi-bin (`make bench-deps`)"})
+
+
+def text_of(size):
+    return f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB"
+
+
+def training(context, strategy):
+    return dpbench(context, "model.name=resnet50", "run.batch=32", "run.precision=bf16",
+                   f"run.seconds={TRAINING_S}", "run.workers=2", "device.threads=1",
+                   f"comm.name={strategy}", name=f"dpbench {strategy}, 2")
+
+
+def rows(context):
+    result = []
+    if context.cores < 2:
+        return result
+    for ranks in (2, 4):
+        for size in SIZES:
+            ours, what = ring(context, ranks, size), f"{ranks} ranks, {text_of(size)}"
+            result.append([
+                Row(f"ring_tcp / Gloo, {what}", "GB/s", ours, gloo(context, ranks, size), OVER_GLOO),
+                Row(f"ring_tcp / Open MPI's TCP, {what}", "GB/s", ours,
+                    open_mpi(context, ranks, size), OVER_MPI)])
+    result.append(Row("ResNet-50, ring_tcp / independent", "images/s", training(context, "ring_tcp"),
+                      training(context, "independent"), OF_INDEPENDENT, rounds=ROUNDS))
+    return result
