@@ -35,6 +35,8 @@ static const struct {
 } strategies[] = {{"comm.inner=shm", 2, 0},
                   {"comm.inner=shm run.comm_cores=1", 2, 0},
                   {"comm.inner=replicated", 3, 0},
+                  {"comm.inner=ring_tcp", 3, 0},
+                  {"comm.inner=ring_tcp run.comm_cores=1", 2, 0},
                   {"comm.inner=ps_cpu", 2, 0},
                   {"comm.inner=ps_cpu run.servers=1", 2, 1},
                   {"comm.inner=ps_cpu run.servers=2", 2, 2}};

@@ -284,7 +284,7 @@ static void test_descriptors(void **state)
         turns++;
     }
     assert_int_equal(status, DPB_TIMEOUT);
-    assert_true(turns == 2 && waited_ns >= 100000000);
+    assert_true(turns >= 2 && turns <= 4 && waited_ns >= 100000000);
     dpb_first_error_clear();
     what.timeout_ns = 10000000;
     assert_int_equal(dpb_world_poll(wanted, 2, &what, NULL), DPB_TIMEOUT);
