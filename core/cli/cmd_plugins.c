@@ -26,11 +26,11 @@ static json_t *rows_to_json(const struct dpb_plugin_row *rows, size_t n)
         if (plugin == NULL)
             json_object_set_new(row, "reason", json_string(rows[i].reason));
         else
-            json_object_update_new(row,
-                                   json_pack("{s:s, s:s, s:s, s:I, s:o}", "name", plugin->name,
-                                             "version", plugin->version, "summary", plugin->summary,
-                                             "capabilities", (json_int_t)plugin->capabilities,
-                                             "libraries", libraries_to_json(plugin->libraries)));
+            json_object_update_new(
+                row, json_pack("{s:s, s:s, s:s, s:I, s:s?, s:o}", "name", plugin->name, "version",
+                               plugin->version, "summary", plugin->summary, "capabilities",
+                               (json_int_t)plugin->capabilities, "missing", plugin->missing,
+                               "libraries", libraries_to_json(plugin->libraries)));
         json_array_append_new(list, row);
     }
     return json_pack("{s:s, s:o}", "schema", "dpbench.plugins/1", "plugins", list);
@@ -51,6 +51,8 @@ static void print_rows(const struct dpb_plugin_row *rows, size_t n)
         for (const struct dpb_library *l = plugin->libraries; l != NULL && l->name != NULL; l++)
             printf("%-8s %-18s %-8s with %s %s (built against %s)\n", "", "", "", l->name,
                    l->loaded ? l->loaded : "?", l->built ? l->built : "?");
+        if (plugin->missing != NULL)
+            printf("%-8s %-18s %-8s cannot run here: %s\n", "", "", "", plugin->missing);
     }
     if (n_refused > 0)
         printf("\nthere, but not usable:\n");
