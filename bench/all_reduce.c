@@ -28,7 +28,7 @@
 #include "world/world.h"
 
 enum { MAX_RANKS = 16, MAX_REPETITIONS = 200000, CACHE_LINE = 64 };
-enum { MAX_KEYS = 256, KEY_BYTES = 64, VALUE_BYTES = 192 };
+enum { MAX_KEYS = 256, KEY_BYTES = 64, VALUE_BYTES = 512 };
 
 static const uint64_t bucket_bytes = 4 << 20; /* comm.bucket's default */
 

@@ -14,6 +14,9 @@ LONG_TESTS   := $(patsubst tests/long/%.c,$(BUILD)/tests/%,$(sort $(wildcard tes
 TEST_LIB_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/lib/*.c))
 TEST_PLUGINS := $(patsubst tests/plugins/%.c,$(BUILD)/tests/plugins/%.so,$(wildcard tests/plugins/*.c))
 TEST_PRELOADS := $(patsubst tests/preload/%.c,$(BUILD)/tests/preload/%.so,$(wildcard tests/preload/*.c))
+ifneq ($(HAVE_VERBS),yes)
+TEST_PRELOADS := $(filter-out %/break_queue_pair.so,$(TEST_PRELOADS))
+endif
 # The oracle of tests/lib/opcheck.c.
 TEST_LIB_OBJ += $(BUILD)/obj/plugins/devices/reference/ops.o $(BUILD)/obj/plugins/devices/reference/magnitudes.o
 
@@ -34,6 +37,18 @@ endif
 ifneq ($(HAVE_GLOO),yes)
 SYSTEM_TESTS := $(filter-out $(BUILD)/tests/test_gloo,$(SYSTEM_TESTS))
 endif
+# Without libibverbs rdma_vm.sh fails, unless that is what was asked for.
+ifeq ($(HAVE_VERBS),yes)
+$(BUILD)/tests/test_rdma_failure: $(BUILD)/obj/plugins/comm/ring_verbs/failure.o
+$(BUILD)/tests/test_rdma_failure: TEST_LIBS += $(VERBS_LIBS)
+else
+UNIT_TESTS   := $(filter-out %/test_rdma_failure,$(UNIT_TESTS))
+SYSTEM_TESTS := $(filter-out %/test_verbs,$(SYSTEM_TESTS))
+endif
+ifeq ($(VERBS),no)
+SYSTEM_SCRIPTS := $(filter-out %/rdma_vm.sh,$(SYSTEM_SCRIPTS))
+endif
+
 # These test a library of the plugins'.
 LIB_TESTS := $(addprefix $(BUILD)/tests/test_,interface ring ring_tcp)
 $(LIB_TESTS): $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_comm))
@@ -47,11 +62,13 @@ tests: all $(UNIT_TESTS) $(SYSTEM_TESTS) $(LONG_TESTS) $(TEST_PLUGINS) $(TEST_PR
 
 check: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS)
+# A guest is slow enough without a sanitizer.
+GUEST_SCRIPTS := tests/system/rdma_vm.sh
 # What a sanitizer slows down is no test of times, nor of two epochs' learning; and what goes the ways
 # of other tests on larger networks (conf, identity) or by mutants takes too long under one.
 TIMED_TESTS := $(addprefix $(BUILD)/tests/test_,measuring overlap learning conf identity mutants)
 check-untimed: tests
-	$(Q)BUILD=$(BUILD) tools/run-tests $(SYSTEM_SCRIPTS) \
+	$(Q)BUILD=$(BUILD) tools/run-tests $(filter-out $(GUEST_SCRIPTS),$(SYSTEM_SCRIPTS)) \
 		$(filter-out $(TIMED_TESTS),$(SYSTEM_TESTS))
 check-leaks: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(filter-out $(CPU_TESTS),$(UNIT_TESTS))
@@ -75,9 +92,10 @@ check-install: all
 # What takes longer than `make check` may: other strategies' accuracy, PyTorch in its own venv.
 # LONG="models random_faults": of tests/long only these.
 LONG ?= $(patsubst $(BUILD)/tests/test_%,%,$(LONG_TESTS))
-check-long: tests
+check-long: tests $(BUILD)/bench/all_reduce
 	$(Q)BUILD=$(BUILD) TEST_TIMEOUT_S=1800 tools/run-tests \
-		$(addprefix $(BUILD)/tests/test_,$(LONG)) tests/pytorch/run
+		$(addprefix $(BUILD)/tests/test_,$(LONG)) tests/pytorch/run tests/long/rdma_vm.sh \
+		tests/long/rdma_speed.sh
 	$(Q)$(MAKE) fuzz
 
 # Every check must catch what it is there for: each mutant of each strategy.

@@ -114,8 +114,12 @@ static const struct effect effects[] = {
 static const struct {
     const char *option, *test;
 } elsewhere[] = {
+    {"comm.ack_timeout", "rdma_vm.sh"},
     {"comm.algorithm", "test_gloo"},
     {"comm.bucket", "test_overlap"},
+    {"comm.device", "rdma_vm.sh"},
+    {"comm.gid_index", "rdma_vm.sh"},
+    {"comm.poll", "rdma_vm.sh"},
     {"comm.streams", "test_ring_tcp"},
     {"comm_test.barrier", "test_comm_command"},
     {"comm_test.iterations", "test_comm_command"},

@@ -1,0 +1,24 @@
+/*
+ * failure.h - an error of verbs in words: what failed, where, and what to look at.
+ */
+#ifndef DPB_PLUGINS_RING_VERBS_FAILURE_H
+#define DPB_PLUGINS_RING_VERBS_FAILURE_H
+
+#include "lib/transport.h"
+#include "link.h"
+
+/* A completion that is none: of the chunk `label` (NULL: of a credit, or of something that was to
+ * be received) on the queue pair of `link`. DPB_PEER where it may be the news of a peer's end. */
+dpb_status failure_of_completion(const struct dpb_host *host, const struct link *link,
+                                 const struct ibv_wc *completion,
+                                 const struct transport_label *label);
+
+/* Memory that could not be registered; `error` is errno's. */
+dpb_status failure_of_registration(const struct dpb_host *host, const char *what, uint64_t bytes,
+                                   int error);
+
+/* An event of the device beside the completions. DPB_OK: it may pass, and is only logged. */
+dpb_status failure_of_event(const struct dpb_host *host, const struct port *port,
+                            const struct ibv_async_event *event);
+
+#endif

@@ -1,0 +1,112 @@
+/* link.c - see link.h. */
+#include "link.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+enum {
+    PSN_MASK = 0xffffff,
+    /* Of 7, which the specification takes for the most, soft-RoCE makes "for ever". */
+    RETRIES = 6,
+    RECEIVER_NOT_READY_RETRIES = 7, /* for ever: credits see to it, and deadlines */
+    RECEIVER_NOT_READY_TIMER = 12,  /* 0.64 ms */
+    HOP_LIMIT = 64
+};
+
+dpb_status link_create(const struct dpb_host *host, const struct port *port, struct ibv_pd *domain,
+                       struct ibv_cq *completions, uint32_t peer, const struct link_size *size,
+                       struct link *link)
+{
+    struct ibv_qp_init_attr wanted = {.send_cq = completions,
+                                      .recv_cq = completions,
+                                      .qp_type = IBV_QPT_RC,
+                                      .cap = {.max_send_wr = size->n_sends,
+                                              .max_recv_wr = size->n_receives,
+                                              .max_send_sge = 1,
+                                              .max_recv_sge = 1,
+                                              .max_inline_data = size->n_inline_bytes}};
+    struct ibv_qp_attr begun = {.qp_state = IBV_QPS_INIT,
+                                .port_num = port->number,
+                                .qp_access_flags =
+                                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE};
+    *link = (struct link){.port = port, .peer = peer};
+    link->queue = ibv_create_qp(domain, &wanted);
+    if (!link->queue && errno == EINVAL) { /* not as much inline */
+        wanted.cap.max_inline_data = 0;
+        link->queue = ibv_create_qp(domain, &wanted);
+    }
+    if (!link->queue)
+        return host->fail(DPB_IO, "cannot make a queue pair of %u sends and %u receives on %s: %s",
+                          size->n_sends, size->n_receives, port->name, strerror(errno));
+    link->max_inline = wanted.cap.max_inline_data;
+    host->secret->random(&link->begins, sizeof link->begins);
+    link->begins &= PSN_MASK;
+    int error = ibv_modify_qp(link->queue, &begun,
+                              IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    if (error != 0)
+        return host->fail(DPB_IO, "cannot set up queue pair %u of %s: %s", link->queue->qp_num,
+                          port->name, strerror(error));
+    return DPB_OK;
+}
+
+/* RoCE is routed by GIDs, InfiniBand within a subnet by LIDs. */
+static void set_path(const struct link *link, const struct link_card *card,
+                     struct ibv_ah_attr *path)
+{
+    *path = (struct ibv_ah_attr){.port_num = link->port->number, .dlid = (uint16_t)card->lid};
+    if (!port_is_ethernet(link->port))
+        return;
+    path->is_global = 1;
+    path->grh.sgid_index = (uint8_t)link->port->gid.gid_index;
+    path->grh.hop_limit = HOP_LIMIT;
+    memcpy(path->grh.dgid.raw, card->gid, sizeof card->gid);
+}
+
+static dpb_status cannot_connect(const struct dpb_host *host, const struct link *link, int error)
+{
+    return host->fail(DPB_IO,
+                      "cannot connect queue pair %u of %s (%s, GID index %u) to %u of rank %u's %s "
+                      "(%s, GID index %u): %s; the two addresses must be in one network: see "
+                      "comm.interface and comm.gid_index",
+                      link->queue->qp_num, link->port->name, link->port->address,
+                      link->port->gid.gid_index, link->peer_queue, link->peer, link->peer_port,
+                      link->peer_address, link->peer_gid_index, strerror(error));
+}
+
+dpb_status link_connect(const struct dpb_host *host, struct link *link,
+                        const struct link_card *card, uint32_t theirs, uint32_t theirs_begins,
+                        uint32_t ack_timeout)
+{
+    enum ibv_mtu own_mtu = link->port->attributes.active_mtu;
+    link->mtu = card->mtu < own_mtu ? (enum ibv_mtu)card->mtu : own_mtu;
+    link->peer_queue = theirs;
+    link->peer_gid_index = card->gid_index;
+    snprintf(link->peer_port, sizeof link->peer_port, "%s", card->device);
+    snprintf(link->peer_address, sizeof link->peer_address, "%s", card->address);
+    struct ibv_qp_attr receiving = {.qp_state = IBV_QPS_RTR,
+                                    .path_mtu = link->mtu,
+                                    .dest_qp_num = theirs,
+                                    .rq_psn = theirs_begins,
+                                    .min_rnr_timer = RECEIVER_NOT_READY_TIMER};
+    struct ibv_qp_attr sending = {.qp_state = IBV_QPS_RTS,
+                                  .timeout = (uint8_t)ack_timeout,
+                                  .retry_cnt = RETRIES,
+                                  .rnr_retry = RECEIVER_NOT_READY_RETRIES,
+                                  .sq_psn = link->begins};
+    set_path(link, card, &receiving.ah_attr);
+    int error = ibv_modify_qp(link->queue, &receiving,
+                              IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                  IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    if (error == 0)
+        error = ibv_modify_qp(link->queue, &sending,
+                              IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                                  IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+    return error == 0 ? DPB_OK : cannot_connect(host, link, error);
+}
+
+void link_close(struct link *link)
+{
+    if (link->queue)
+        ibv_destroy_qp(link->queue);
+    link->queue = NULL;
+}

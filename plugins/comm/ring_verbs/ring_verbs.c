@@ -1,0 +1,84 @@
+/*
+ * ring_verbs - replicated training, exchanged by a ring all-reduce over RDMA (InfiniBand or RoCE).
+ *
+ * Every worker keeps weights and optimizer state. Gradients go round a ring of the workers, chunk
+ * by chunk: scatter-reduce, then all-gather (lib/ring.h); then every rank updates its weights. The
+ * network card writes chunks out of one rank's gradient arena into the next one's memory: partial
+ * sums into an inbox, sums to where they belong (verbs.h). No processor copies them.
+ *
+ * Bytes moved per step and rank, W workers, M bytes of gradients: 2 (W - 1)/W M sent.
+ *
+ * Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations. JPDC 2009.
+ */
+#include "dpbench/plugin.h"
+#include "lib/ring_strategy.h"
+#include "port.h"
+#include "verbs.h"
+
+static const struct dpb_host *host;
+
+struct ring_verbs_options {
+    struct ring_options ring;
+    struct verbs_options verbs;
+};
+
+static const struct dpb_option options[] = {
+    RING_OPTION_ROWS(struct ring_verbs_options),
+    {"device", DPB_OPT_STRING, NULL, "", 0, 0, NULL,
+     offsetof(struct ring_verbs_options, verbs.device),
+     "RDMA device, NAME or NAME:PORT; the ranks of a machine take the entries of a list "
+     "(commas between) in turn; empty: the only one that fits"},
+    {"interface", DPB_OPT_STRING, NULL, "", 0, 0, NULL,
+     offsetof(struct ring_verbs_options, verbs.interface),
+     "network interface of the device: name, address or network as 10.9.0.0/24; a list as for "
+     "comm.device; empty: any"},
+    {"gid_index", DPB_OPT_INT, NULL, "-1", -1, 255, NULL,
+     offsetof(struct ring_verbs_options, verbs.gid_index),
+     "place of the own address in the port's table of GIDs; -1: that of the interface's address, "
+     "RoCE v2 before v1"},
+    {"poll", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, offsetof(struct ring_verbs_options, verbs.poll),
+     "look for completions all the time that is spent waiting, instead of sleeping until an event"},
+    {"ack_timeout", DPB_OPT_INT, NULL, "17", 1, 31, NULL,
+     offsetof(struct ring_verbs_options, verbs.ack_timeout),
+     "after 4.096 us times 2 to this a request that was not acknowledged is sent again, 6 times"},
+    {0}};
+
+/* Its place among the ranks of its machine. */
+static uint32_t local_rank(const struct dpb_comm_args *args)
+{
+    uint32_t n = 0;
+    for (uint32_t rank = 0; rank < args->rank; rank++)
+        n += args->machines[rank] == args->machines[args->rank];
+    return n;
+}
+
+static dpb_status ring_verbs_open(const void *options_, const struct dpb_comm_args *args,
+                                  void **comm)
+{
+    const struct ring_verbs_options *given = options_;
+    struct transport *transport;
+    DPB_TRY(verbs_create(host, &given->verbs, local_rank(args), &transport));
+    return ring_strategy_open(host, args, &given->ring, transport, comm);
+}
+
+static const struct dpb_comm_ops ring_verbs_ops = {.open = ring_verbs_open, RING_STRATEGY_HOOKS};
+
+static char missing[512];
+
+static struct dpb_plugin ring_verbs = {
+    DPB_PLUGIN_HEAD(COMM, ring_verbs_ops),
+    .capabilities = RING_STRATEGY_CAPABILITIES,
+    .name = "ring_verbs",
+    .version = DPB_VERSION,
+    .summary = "replicated, ring all-reduce over RDMA: scatter-reduce, then all-gather",
+    .options = options,
+    .options_size = sizeof(struct ring_verbs_options),
+};
+
+const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
+{
+    host = given;
+    if (port_missing(missing, sizeof missing))
+        ring_verbs.missing = missing;
+    return &ring_verbs;
+}

@@ -1,0 +1,709 @@
+/* verbs.c - see verbs.h. */
+#include "verbs.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "failure.h"
+#include "link.h"
+
+enum {
+    MOST_CHUNKS = 1024, /* under way to a member */
+    LEAST_CHUNKS = 64,
+    SPARE_CREDITS = 8, /* messages that bring no slot: one for a quarter of the chunks */
+    BATCH = 16,
+    SLOT_BITS = 20,
+    NO_SLOT = (1 << SLOT_BITS) - 1,
+    KEY_BYTES = 96
+};
+
+/* With comm.poll: a queue that was empty for so long is slept for. */
+#define POLL_NS INT64_C(10000000)
+
+/* What a request was; above its index in wr_id. A label completes by itself only when it fails. */
+enum kind { KIND_CHUNK, KIND_LABEL, KIND_CREDIT, KIND_CHUNK_IN, KIND_CREDIT_IN };
+
+/* A place in the ring of labels. */
+struct place {
+    struct transport_label label;
+    uint32_t slot;
+    uint8_t unused[DPB_CACHE_LINE - sizeof(struct transport_label) - sizeof(uint32_t)];
+};
+
+_Static_assert(sizeof(struct place) == DPB_CACHE_LINE, "a place is a cache line");
+
+struct verbs {
+    struct transport base;
+    const struct dpb_host *host;
+    struct verbs_options options;
+    struct transport_ring ring;
+    struct transport_memory memory;
+    struct transport_sink sink;
+
+    struct port port;
+    struct ibv_pd *domain;
+    struct ibv_comp_channel *channel;
+    struct ibv_cq *completions;
+    struct link next, previous;
+    struct place
+        *places; /* depth that chunks from the previous member fill, depth for the next's */
+    uint32_t depth;
+    struct ibv_mr *arena_region, *inbox_region, *places_region;
+
+    /* To the next member. Numbers of chunks only rise. */
+    struct remote its_arena, its_inbox, its_labels;
+    uint32_t window; /* places there */
+    uint64_t n_sent, n_completed, n_returned;
+    uint32_t *free_slots, n_free; /* of its inbox */
+
+    /* From the previous member. */
+    uint32_t window_in;
+    uint64_t n_received;
+    uint32_t n_untold;                       /* chunks taken that it does not know of */
+    uint32_t *released, n_released, n_given; /* slots to give back, n_slots places; only rise */
+    uint32_t n_credits;                      /* credits that may still be posted */
+    bool lost; /* the connection failed, for the reason `loss`: see fail_completion */
+    struct ibv_wc loss;
+
+    struct ibv_wc held[BATCH]; /* polled, not yet looked at */
+    int n_held, next_held;
+    dpb_status status; /* of what failed where none could be returned */
+    int wake_fd;
+    uint32_t waiting, woken; /* between threads: see verbs_wake */
+};
+
+static struct verbs *verbs_of(struct transport *transport)
+{
+    return (struct verbs *)(void *)transport;
+}
+
+static uint64_t request_id(enum kind kind, uint64_t index)
+{
+    return (uint64_t)kind << 32 | index;
+}
+
+static struct place *outgoing(const struct verbs *verbs, uint64_t number)
+{
+    return &verbs->places[verbs->depth + number % verbs->window];
+}
+
+/* ---- requests ------------------------------------------------------------------------------ */
+
+static dpb_status post_failed(const struct verbs *verbs, const struct link *link, int error)
+{
+    return verbs->host->fail(DPB_IO, "cannot post to queue pair %u of %s, to rank %u: %s",
+                             link->queue->qp_num, link->port->name, link->peer, strerror(error));
+}
+
+/* A place for what comes with immediate data; the data themselves go elsewhere. */
+static dpb_status post_receive(struct verbs *verbs, struct link *link, enum kind kind)
+{
+    struct ibv_recv_wr request = {.wr_id = request_id(kind, 0)}, *bad;
+    int error = ibv_post_recv(link->queue, &request, &bad);
+    return error == 0 ? DPB_OK : post_failed(verbs, link, error);
+}
+
+static unsigned inline_flag(const struct link *link, uint64_t bytes)
+{
+    return bytes <= link->max_inline ? IBV_SEND_INLINE : 0;
+}
+
+/* The chunk whose label and slot are in its place. */
+static dpb_status post_chunk(struct verbs *verbs, const struct place *place)
+{
+    const struct transport_label *label = &place->label;
+    const struct remote *target = &verbs->its_arena;
+    uint64_t offset = label->at_bytes, index = verbs->n_sent % verbs->window;
+    if (label->landing == TRANSPORT_INBOX) {
+        target = &verbs->its_inbox;
+        offset = place->slot * verbs->memory.slot_bytes;
+    }
+    struct ibv_sge bytes = {(uintptr_t)verbs->memory.arena + label->at_bytes,
+                            (uint32_t)label->bytes, verbs->arena_region->lkey};
+    struct ibv_sge words = {(uintptr_t)place, sizeof *place, verbs->places_region->lkey};
+    struct ibv_send_wr payload = {.wr_id = request_id(KIND_CHUNK, index),
+                                  .sg_list = &bytes,
+                                  .num_sge = 1,
+                                  .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+                                  .send_flags =
+                                      IBV_SEND_SIGNALED | inline_flag(&verbs->next, label->bytes),
+                                  .imm_data = htonl((uint32_t)verbs->n_sent),
+                                  .wr.rdma = {target->at + offset, target->key}};
+    struct ibv_send_wr first = {
+        .wr_id = request_id(KIND_LABEL, index),
+        .next = &payload,
+        .sg_list = &words,
+        .num_sge = 1,
+        .opcode = IBV_WR_RDMA_WRITE,
+        .send_flags = inline_flag(&verbs->next, sizeof *place),
+        .wr.rdma = {verbs->its_labels.at + index * sizeof *place, verbs->its_labels.key}};
+    struct ibv_send_wr *bad;
+    int error = ibv_post_send(verbs->next.queue, &first, &bad);
+    return error == 0 ? DPB_OK : post_failed(verbs, &verbs->next, error);
+}
+
+static dpb_status post_credit(struct verbs *verbs, uint32_t slot)
+{
+    struct ibv_send_wr request = {.wr_id = request_id(KIND_CREDIT, 0),
+                                  .opcode = IBV_WR_SEND_WITH_IMM,
+                                  .send_flags = IBV_SEND_SIGNALED,
+                                  .imm_data = htonl(verbs->n_untold << SLOT_BITS | slot)};
+    struct ibv_send_wr *bad;
+    int error = ibv_post_send(verbs->previous.queue, &request, &bad);
+    if (error != 0)
+        return post_failed(verbs, &verbs->previous, error);
+    verbs->n_credits--;
+    verbs->n_untold = 0;
+    return DPB_OK;
+}
+
+static dpb_status give_back(struct verbs *verbs)
+{
+    while (verbs->n_given != verbs->n_released && verbs->n_credits > 0 && !verbs->lost)
+        DPB_TRY(post_credit(verbs, verbs->released[verbs->n_given++ % verbs->memory.n_slots]));
+    if (verbs->n_untold >= verbs->window_in / 4 && verbs->n_credits > 0 && !verbs->lost)
+        return post_credit(verbs, NO_SLOT);
+    return DPB_OK;
+}
+
+/* ---- sending and releasing ----------------------------------------------------------------- */
+
+static uint32_t places_left(const struct verbs *verbs)
+{
+    uint64_t oldest =
+        verbs->n_completed < verbs->n_returned ? verbs->n_completed : verbs->n_returned;
+    return verbs->window - (uint32_t)(verbs->n_sent - oldest);
+}
+
+static uint32_t verbs_room(const struct transport *transport)
+{
+    const struct verbs *verbs = (const struct verbs *)(const void *)transport;
+    uint32_t left = places_left(verbs);
+    return left < verbs->n_free ? left : verbs->n_free;
+}
+
+static bool verbs_send(struct transport *transport, const struct transport_label *label)
+{
+    struct verbs *verbs = verbs_of(transport);
+    bool inbox = label->landing == TRANSPORT_INBOX;
+    if (places_left(verbs) == 0 || (inbox && verbs->n_free == 0) || verbs->status != DPB_OK)
+        return false;
+    struct place *place = outgoing(verbs, verbs->n_sent);
+    *place = (struct place){.label = *label, .slot = NO_SLOT};
+    if (inbox)
+        place->slot = verbs->free_slots[--verbs->n_free];
+    verbs->status = post_chunk(verbs, place);
+    if (verbs->status != DPB_OK)
+        return false;
+    verbs->n_sent++;
+    return true;
+}
+
+static void verbs_release(struct transport *transport, uint32_t slot)
+{
+    struct verbs *verbs = verbs_of(transport);
+    assert(verbs->n_released - verbs->n_given < verbs->memory.n_slots);
+    verbs->released[verbs->n_released++ % verbs->memory.n_slots] = slot;
+}
+
+/* ---- completions --------------------------------------------------------------------------- */
+
+static dpb_status refuse(const struct verbs *verbs, const struct link *link, const char *what,
+                         uint64_t number)
+{
+    return verbs->host->fail(DPB_FAILED,
+                             "rank %u sent %s (chunk number %llu of the connection), which cannot "
+                             "be: the two ranks do not run the same dpbench",
+                             link->peer, what, (unsigned long long)number);
+}
+
+static dpb_status take_chunk(struct verbs *verbs, const struct ibv_wc *completion)
+{
+    const struct transport_memory *memory = &verbs->memory;
+    uint64_t number = verbs->n_received++;
+    struct place place = verbs->places[number % verbs->window_in];
+    const struct transport_label *label = &place.label;
+    bool inbox = label->landing == TRANSPORT_INBOX;
+    uint64_t limit = inbox ? memory->slot_bytes : memory->arena_bytes;
+    if (ntohl(completion->imm_data) != (uint32_t)number)
+        return refuse(verbs, &verbs->previous, "another chunk's number", number);
+    if (label->bytes != completion->byte_len || label->bytes > limit ||
+        (inbox ? place.slot >= memory->n_slots : label->at_bytes > limit - label->bytes))
+        return refuse(verbs, &verbs->previous, "a label that does not fit its payload", number);
+    DPB_TRY(post_receive(verbs, &verbs->previous, KIND_CHUNK_IN));
+    verbs->n_untold++;
+    DPB_TRY(verbs->sink.begins(verbs->sink.ring, label));
+    if (!inbox)
+        return verbs->sink.arrived(verbs->sink.ring, label, (char *)memory->arena + label->at_bytes,
+                                   UINT32_MAX);
+    return verbs->sink.arrived(verbs->sink.ring, label,
+                               (char *)memory->inbox + place.slot * memory->slot_bytes, place.slot);
+}
+
+static dpb_status take_credit(struct verbs *verbs, const struct ibv_wc *completion)
+{
+    uint32_t words = ntohl(completion->imm_data), slot = words & NO_SLOT;
+    verbs->n_returned += words >> SLOT_BITS;
+    if (verbs->n_returned > verbs->n_sent ||
+        (slot != NO_SLOT &&
+         (slot >= verbs->memory.n_slots || verbs->n_free >= verbs->memory.n_slots)))
+        return refuse(verbs, &verbs->next, "a credit for what it was not sent", verbs->n_returned);
+    if (slot != NO_SLOT)
+        verbs->free_slots[verbs->n_free++] = slot;
+    return post_receive(verbs, &verbs->next, KIND_CREDIT_IN);
+}
+
+static void finish_chunk(struct verbs *verbs)
+{
+    struct transport_label label = outgoing(verbs, verbs->n_completed)->label;
+    verbs->n_completed++;
+    verbs->sink.sent(verbs->sink.ring, &label);
+}
+
+/*
+ * Where the connection to the next member fails, chunks do not get there: that is an error. Over
+ * the other one only credits are sent, and a member that has all it needs may close while they are
+ * under way: so its failure is none before something is expected of that member (verbs_wait).
+ */
+static dpb_status fail_completion(struct verbs *verbs, enum kind kind,
+                                  const struct ibv_wc *completion)
+{
+    if (kind == KIND_CREDIT || kind == KIND_CHUNK_IN) {
+        if (!verbs->lost)
+            verbs->loss = *completion;
+        verbs->lost = true;
+        return DPB_OK;
+    }
+    bool chunk = kind == KIND_CHUNK || kind == KIND_LABEL;
+    const struct place *place = &verbs->places[verbs->depth + (uint32_t)completion->wr_id];
+    return failure_of_completion(verbs->host, &verbs->next, completion,
+                                 chunk ? &place->label : NULL);
+}
+
+static dpb_status complete(struct verbs *verbs, const struct ibv_wc *completion)
+{
+    enum kind kind = (enum kind)(completion->wr_id >> 32);
+    if (completion->status != IBV_WC_SUCCESS)
+        return fail_completion(verbs, kind, completion);
+    switch (kind) {
+    case KIND_CHUNK:
+        finish_chunk(verbs);
+        return DPB_OK;
+    case KIND_CREDIT:
+        verbs->n_credits++;
+        return DPB_OK;
+    case KIND_CHUNK_IN:
+        return take_chunk(verbs, completion);
+    case KIND_CREDIT_IN:
+        return take_credit(verbs, completion);
+    default:
+        return DPB_OK;
+    }
+}
+
+/* Whether there are completions to look at. */
+static bool poll_completions(struct verbs *verbs)
+{
+    if (verbs->next_held < verbs->n_held)
+        return true;
+    verbs->next_held = 0;
+    verbs->n_held = ibv_poll_cq(verbs->completions, BATCH, verbs->held);
+    if (verbs->n_held >= 0)
+        return verbs->n_held > 0;
+    verbs->n_held = 0;
+    verbs->status =
+        verbs->host->fail(DPB_IO, "the completions of %s cannot be polled", verbs->port.name);
+    return true;
+}
+
+static dpb_status verbs_move(struct transport *transport, int64_t until_ns, bool *moved)
+{
+    struct verbs *verbs = verbs_of(transport);
+    while (verbs->status == DPB_OK && poll_completions(verbs) && verbs->status == DPB_OK) {
+        const struct ibv_wc *completion = &verbs->held[verbs->next_held++];
+        bool chunk = completion->wr_id >> 32 == KIND_CHUNK_IN;
+        verbs->status = complete(verbs, completion);
+        *moved = true;
+        if (chunk && verbs->host->now_ns() >= until_ns)
+            break;
+    }
+    if (verbs->status == DPB_OK)
+        verbs->status = give_back(verbs);
+    return verbs->status;
+}
+
+/* ---- waiting ------------------------------------------------------------------------------- */
+
+/* A waiter says that it waits and then looks whether it was woken; who wakes does it the other way
+ * round. In the one order of these four accesses one of the two sees the other. */
+static void verbs_wake(struct transport *transport)
+{
+    struct verbs *verbs = verbs_of(transport);
+    uint64_t one = 1;
+    __atomic_store_n(&verbs->woken, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&verbs->waiting, __ATOMIC_SEQ_CST) != 0)
+        (void)!write(verbs->wake_fd, &one, sizeof one);
+}
+
+static bool was_woken(const struct verbs *verbs)
+{
+    return __atomic_load_n(&verbs->woken, __ATOMIC_SEQ_CST) != 0;
+}
+
+static bool spin(struct verbs *verbs)
+{
+    int64_t until_ns = verbs->host->now_ns() + POLL_NS;
+    do
+        if (poll_completions(verbs) || was_woken(verbs))
+            return true;
+    while (verbs->host->now_ns() < until_ns);
+    return false;
+}
+
+static dpb_status take_device_event(struct verbs *verbs)
+{
+    struct ibv_async_event event;
+    if (ibv_get_async_event(verbs->port.context, &event) != 0)
+        return DPB_OK; /* there is none */
+    dpb_status status = failure_of_event(verbs->host, &verbs->port, &event);
+    ibv_ack_async_event(&event);
+    return status;
+}
+
+static dpb_status sleep_for_event(struct verbs *verbs, const struct dpb_wait *what)
+{
+    struct pollfd fds[] = {{.fd = verbs->channel->fd, .events = POLLIN},
+                           {.fd = verbs->port.context->async_fd, .events = POLLIN},
+                           {.fd = verbs->wake_fd, .events = POLLIN}};
+    struct ibv_cq *completions;
+    void *context;
+    uint64_t drained;
+    /* An event comes for what completes after the request: what did before has to be looked for. */
+    int error = ibv_req_notify_cq(verbs->completions, 0);
+    if (error != 0)
+        return verbs->host->fail(DPB_IO, "cannot ask %s for an event: %s", verbs->port.name,
+                                 strerror(error));
+    if (poll_completions(verbs))
+        return DPB_OK;
+    DPB_TRY(verbs->host->poll(fds, sizeof fds / sizeof fds[0], what, NULL));
+    if (ibv_get_cq_event(verbs->channel, &completions, &context) == 0)
+        ibv_ack_cq_events(completions, 1);
+    if (fds[2].revents != 0)
+        (void)!read(verbs->wake_fd, &drained, sizeof drained);
+    return fds[1].revents != 0 ? take_device_event(verbs) : DPB_OK;
+}
+
+static dpb_status verbs_wait(struct transport *transport, const struct dpb_wait *what)
+{
+    struct verbs *verbs = verbs_of(transport);
+    dpb_status status = DPB_OK;
+    if (verbs->next_held < verbs->n_held)
+        return DPB_OK;
+    if (verbs->lost && what->peer == verbs->previous.peer)
+        return failure_of_completion(verbs->host, &verbs->previous, &verbs->loss, NULL);
+    __atomic_store_n(&verbs->waiting, 1, __ATOMIC_SEQ_CST);
+    if (!was_woken(verbs) && !(verbs->options.poll && spin(verbs)))
+        status = sleep_for_event(verbs, what);
+    __atomic_store_n(&verbs->waiting, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&verbs->woken, 0, __ATOMIC_SEQ_CST);
+    return status;
+}
+
+/* ---- making -------------------------------------------------------------------------------- */
+
+/* How many chunks may be under way, within what the device can hold. */
+static dpb_status choose_depth(struct verbs *verbs, uint32_t *n_credits, uint32_t *n_completions)
+{
+    struct ibv_device_attr device;
+    uint32_t n_slots = verbs->memory.n_slots;
+    int error = ibv_query_device(verbs->port.context, &device);
+    if (error != 0)
+        return verbs->host->fail(DPB_IO, "%s does not tell its limits: %s", verbs->port.name,
+                                 strerror(error));
+    uint64_t depth = 2 * (uint64_t)n_slots;
+    depth = depth < LEAST_CHUNKS ? LEAST_CHUNKS : depth > MOST_CHUNKS ? MOST_CHUNKS : depth;
+    if (2 * depth > (uint64_t)device.max_qp_wr)
+        depth = (uint64_t)device.max_qp_wr / 2;
+    verbs->depth = (uint32_t)depth;
+    *n_credits = n_slots + SPARE_CREDITS;
+    /* Failed, all of a queue pair's requests complete. */
+    *n_completions = 3 * verbs->depth + 2 * *n_credits;
+    if (*n_credits > (uint32_t)device.max_qp_wr || *n_completions > (uint32_t)device.max_cqe)
+        return verbs->host->fail(DPB_USAGE,
+                                 "comm.inbox has place for %u chunks: queues of %s hold %d; set a "
+                                 "smaller comm.inbox, or a larger comm.chunk",
+                                 n_slots, verbs->port.name, device.max_qp_wr);
+    return DPB_OK;
+}
+
+static dpb_status set_nonblocking(const struct verbs *verbs, int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
+        return verbs->host->fail(DPB_IO, "cannot set up the events of %s: %s", verbs->port.name,
+                                 strerror(errno));
+    return DPB_OK;
+}
+
+static dpb_status make_queues(struct verbs *verbs)
+{
+    const struct dpb_host *host = verbs->host;
+    uint32_t n_credits = 0, n_completions = 0;
+    DPB_TRY(choose_depth(verbs, &n_credits, &n_completions));
+    verbs->n_credits = n_credits;
+    verbs->domain = ibv_alloc_pd(verbs->port.context);
+    verbs->channel = verbs->domain ? ibv_create_comp_channel(verbs->port.context) : NULL;
+    if (verbs->channel)
+        verbs->completions =
+            ibv_create_cq(verbs->port.context, (int)n_completions, NULL, verbs->channel, 0);
+    if (!verbs->completions)
+        return host->fail(DPB_IO, "cannot make a queue of %u completions on %s: %s", n_completions,
+                          verbs->port.name, strerror(errno));
+    DPB_TRY(set_nonblocking(verbs, verbs->channel->fd));
+    DPB_TRY(set_nonblocking(verbs, verbs->port.context->async_fd));
+    const struct link_size to_next = {2 * verbs->depth, n_credits, sizeof(struct place)};
+    const struct link_size to_previous = {n_credits, verbs->depth, 0};
+    DPB_TRY(link_create(host, &verbs->port, verbs->domain, verbs->completions,
+                        transport_next(&verbs->ring), &to_next, &verbs->next));
+    DPB_TRY(link_create(host, &verbs->port, verbs->domain, verbs->completions,
+                        transport_previous(&verbs->ring), &to_previous, &verbs->previous));
+    for (uint32_t i = 0; i < n_credits; i++)
+        DPB_TRY(post_receive(verbs, &verbs->next, KIND_CREDIT_IN));
+    for (uint32_t i = 0; i < verbs->depth; i++)
+        DPB_TRY(post_receive(verbs, &verbs->previous, KIND_CHUNK_IN));
+    return DPB_OK;
+}
+
+static dpb_status register_range(struct verbs *verbs, const char *what, void *memory,
+                                 uint64_t bytes, struct ibv_mr **region)
+{
+    *region =
+        ibv_reg_mr(verbs->domain, memory, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    return *region ? DPB_OK : failure_of_registration(verbs->host, what, bytes, errno);
+}
+
+static size_t places_bytes(const struct verbs *verbs)
+{
+    return 2 * (size_t)verbs->depth * sizeof *verbs->places;
+}
+
+static size_t slots_bytes(const struct verbs *verbs)
+{
+    return (size_t)verbs->memory.n_slots * sizeof *verbs->free_slots;
+}
+
+static dpb_status register_memory(struct verbs *verbs)
+{
+    const struct transport_memory *memory = &verbs->memory;
+    verbs->places = verbs->host->alloc(places_bytes(verbs));
+    verbs->free_slots = verbs->host->alloc(slots_bytes(verbs));
+    verbs->released = verbs->host->alloc(slots_bytes(verbs));
+    if (!verbs->places || !verbs->free_slots || !verbs->released)
+        return DPB_NO_MEMORY;
+    verbs->n_free = memory->n_slots;
+    for (uint32_t i = 0; i < memory->n_slots; i++)
+        verbs->free_slots[i] = memory->n_slots - 1 - i;
+    DPB_TRY(register_range(verbs, "the gradients", memory->arena, memory->arena_bytes,
+                           &verbs->arena_region));
+    DPB_TRY(register_range(verbs, "the inbox", memory->inbox, memory->n_slots * memory->slot_bytes,
+                           &verbs->inbox_region));
+    return register_range(verbs, "the labels", verbs->places, places_bytes(verbs),
+                          &verbs->places_region);
+}
+
+/* ---- connecting ---------------------------------------------------------------------------- */
+
+static void make_key(const struct verbs *verbs, const char *what, uint32_t rank,
+                     char key[KEY_BYTES])
+{
+    snprintf(key, KEY_BYTES, "%s.verbs.%s.%u", verbs->ring.name, what, rank);
+}
+
+static struct remote remote_of(const struct ibv_mr *region)
+{
+    return (struct remote){.at = (uintptr_t)region->addr, .key = region->rkey};
+}
+
+static dpb_status put_card(const struct verbs *verbs)
+{
+    const struct port *port = &verbs->port;
+    char key[KEY_BYTES];
+    struct link_card card = {.gid_index = port->gid.gid_index,
+                             .lid = port->attributes.lid,
+                             .mtu = port->attributes.active_mtu,
+                             .ethernet = port_is_ethernet(port),
+                             .to_next = verbs->next.queue->qp_num,
+                             .to_previous = verbs->previous.queue->qp_num,
+                             .to_next_begins = verbs->next.begins,
+                             .to_previous_begins = verbs->previous.begins,
+                             .arena = remote_of(verbs->arena_region),
+                             .inbox = remote_of(verbs->inbox_region),
+                             .labels = remote_of(verbs->places_region),
+                             .arena_bytes = verbs->memory.arena_bytes,
+                             .slot_bytes = verbs->memory.slot_bytes,
+                             .n_slots = verbs->memory.n_slots,
+                             .depth = verbs->depth};
+    memcpy(card.device, port->name, sizeof card.device);
+    memcpy(card.address, port->address, sizeof card.address);
+    memcpy(card.gid, port->gid.gid.raw, sizeof card.gid);
+    make_key(verbs, "card", verbs->ring.members[verbs->ring.position], key);
+    return verbs->host->store->put(key, &card, sizeof card);
+}
+
+static dpb_status get_card(const struct verbs *verbs, uint32_t rank, struct link_card *card)
+{
+    const struct dpb_host *host = verbs->host;
+    const struct transport_memory *memory = &verbs->memory;
+    uint32_t self = verbs->ring.members[verbs->ring.position];
+    size_t bytes = sizeof *card;
+    char key[KEY_BYTES];
+    make_key(verbs, "card", rank, key);
+    DPB_TRY(host->store->get(key, card, &bytes, 0));
+    if (bytes != sizeof *card)
+        return host->fail(DPB_USAGE, "rank %u and rank %u run different versions of ring_verbs",
+                          self, rank);
+    if (card->n_slots != memory->n_slots || card->slot_bytes != memory->slot_bytes ||
+        card->arena_bytes != memory->arena_bytes)
+        return host->fail(
+            DPB_USAGE,
+            "rank %u has chunks of %llu bytes, %u of them in the inbox, %llu bytes of gradients; "
+            "rank %u has chunks of %llu bytes, %u of them in the inbox, %llu bytes of gradients",
+            self, (unsigned long long)memory->slot_bytes, memory->n_slots,
+            (unsigned long long)memory->arena_bytes, rank, (unsigned long long)card->slot_bytes,
+            card->n_slots, (unsigned long long)card->arena_bytes);
+    if ((card->ethernet != 0) != port_is_ethernet(&verbs->port))
+        return host->fail(DPB_USAGE,
+                          "rank %u is at %s and rank %u at %s: one is RoCE, one InfiniBand; choose "
+                          "by comm.device",
+                          self, verbs->port.name, rank, card->device);
+    return DPB_OK;
+}
+
+/* A member that has said so can receive: what is sent to it before would have to be sent again. */
+static dpb_status meet(const struct verbs *verbs)
+{
+    char key[KEY_BYTES], byte = 1;
+    make_key(verbs, "ready", verbs->ring.members[verbs->ring.position], key);
+    DPB_TRY(verbs->host->store->put(key, &byte, sizeof byte));
+    const uint32_t peers[] = {verbs->next.peer, verbs->previous.peer};
+    for (size_t i = 0; i < sizeof peers / sizeof peers[0]; i++) {
+        size_t bytes = sizeof byte;
+        make_key(verbs, "ready", peers[i], key);
+        DPB_TRY(verbs->host->store->get(key, &byte, &bytes, 0));
+    }
+    return DPB_OK;
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static dpb_status connect_neighbours(struct verbs *verbs)
+{
+    struct link_card next, previous;
+    uint32_t ack_timeout = (uint32_t)verbs->options.ack_timeout;
+    DPB_TRY(put_card(verbs));
+    DPB_TRY(get_card(verbs, verbs->next.peer, &next));
+    DPB_TRY(get_card(verbs, verbs->previous.peer, &previous));
+    verbs->window = least(verbs->depth, next.depth);
+    verbs->window_in = least(verbs->depth, previous.depth);
+    verbs->its_arena = next.arena;
+    verbs->its_inbox = next.inbox;
+    verbs->its_labels = next.labels;
+    DPB_TRY(link_connect(verbs->host, &verbs->next, &next, next.to_previous,
+                         next.to_previous_begins, ack_timeout));
+    DPB_TRY(link_connect(verbs->host, &verbs->previous, &previous, previous.to_next,
+                         previous.to_next_begins, ack_timeout));
+    return meet(verbs);
+}
+
+static dpb_status verbs_connect(struct transport *transport, const struct transport_ring *ring,
+                                const struct transport_memory *memory,
+                                const struct transport_sink *sink)
+{
+    struct verbs *verbs = verbs_of(transport);
+    verbs->ring = *ring;
+    verbs->memory = *memory;
+    verbs->sink = *sink;
+    verbs->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (verbs->wake_fd < 0)
+        return verbs->host->fail(DPB_IO, "cannot make an eventfd: %s", strerror(errno));
+    DPB_TRY(make_queues(verbs));
+    DPB_TRY(register_memory(verbs));
+    return connect_neighbours(verbs);
+}
+
+/* ---- ending -------------------------------------------------------------------------------- */
+
+static void deregister(struct ibv_mr *region)
+{
+    if (region)
+        ibv_dereg_mr(region);
+}
+
+/* Queue pairs go before memory: with them goes all that could still write there. */
+static void verbs_close(struct transport *transport)
+{
+    struct verbs *verbs = verbs_of(transport);
+    if (!verbs)
+        return;
+    const struct dpb_host *host = verbs->host;
+    link_close(&verbs->next);
+    link_close(&verbs->previous);
+    deregister(verbs->arena_region);
+    deregister(verbs->inbox_region);
+    deregister(verbs->places_region);
+    if (verbs->completions)
+        ibv_destroy_cq(verbs->completions);
+    if (verbs->channel)
+        ibv_destroy_comp_channel(verbs->channel);
+    if (verbs->domain)
+        ibv_dealloc_pd(verbs->domain);
+    port_close(&verbs->port);
+    if (verbs->wake_fd >= 0)
+        close(verbs->wake_fd);
+    host->release(verbs->places, places_bytes(verbs));
+    host->release(verbs->free_slots, slots_bytes(verbs));
+    host->release(verbs->released, slots_bytes(verbs));
+    free(verbs);
+}
+
+static const struct transport_ops verbs_ops = {.connect = verbs_connect,
+                                               .room = verbs_room,
+                                               .send = verbs_send,
+                                               .move = verbs_move,
+                                               .release = verbs_release,
+                                               .wait = verbs_wait,
+                                               .wake = verbs_wake,
+                                               .close = verbs_close};
+
+dpb_status verbs_create(const struct dpb_host *host, const struct verbs_options *options,
+                        uint32_t local_rank, struct transport **transport)
+{
+    const struct port_wanted wanted = {.devices = options->device,
+                                       .interfaces = options->interface,
+                                       .gid_index = options->gid_index,
+                                       .local_rank = local_rank};
+    struct verbs *verbs = calloc(1, sizeof *verbs);
+    if (!verbs)
+        return host->fail(DPB_NO_MEMORY, "no memory for an RDMA transport");
+    verbs->base.ops = &verbs_ops;
+    verbs->host = host;
+    verbs->options = *options;
+    verbs->wake_fd = -1;
+    dpb_status status = port_open(host, &wanted, &verbs->port);
+    if (status != DPB_OK) {
+        free(verbs);
+        return status;
+    }
+    *transport = &verbs->base;
+    return DPB_OK;
+}

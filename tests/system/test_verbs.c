@@ -1,0 +1,95 @@
+/*
+ * test_verbs.c - ring_verbs on a machine without RDMA: what is missing is said by name, before
+ * anything is trained; experiments can be written and checked all the same. What it does where
+ * there are devices: tests/rdma-vm.
+ */
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/cases.h"
+#include "lib/training.h"
+
+static const char no_device[] =
+    "this machine has no RDMA device: it needs a card for InfiniBand or "
+    "RoCE and its kernel driver, or soft-RoCE";
+
+static void skip_with_devices(void)
+{
+    DIR *devices = opendir("/sys/class/infiniband");
+    if (!devices)
+        return;
+    closedir(devices);
+    print_message("needs a machine without RDMA\n");
+    skip();
+}
+
+static void test_plugins(void **state)
+{
+    struct command command;
+    (void)state;
+    skip_with_devices();
+    dpbench(&command, 60, "plugins");
+    assert_int_equal(command.exit_code, 0);
+    const char *line = strstr(command.out, "comm     ring_verbs ");
+    assert_non_null(line);
+    line = strchr(line, '\n') + 1;
+    assert_non_null(strstr(line, "cannot run here: "));
+    assert_memory_equal(strstr(line, "cannot run here: ") + 17, no_device, sizeof no_device - 1);
+    command_free(&command);
+    dpbench(&command, 60, "plugins --json");
+    size_t i;
+    const json_t *row;
+    bool found = false;
+    json_array_foreach(json_at(command.json, "plugins"), i, row)
+    {
+        bool own = strcmp(json_text_at(row, "name"), "ring_verbs") == 0;
+        found = found || own;
+        if (own)
+            assert_memory_equal(json_text_at(row, "missing"), no_device, sizeof no_device - 1);
+        else
+            assert_true(!json_at(row, "name") || json_is_null(json_at(row, "missing")));
+    }
+    assert_true(found);
+    command_free(&command);
+}
+
+static void test_run(void **state)
+{
+    struct training training;
+    (void)state;
+    skip_with_devices();
+    train_anyway(&training, "model.name=tiny run.workers=2 comm.name=ring_verbs");
+    assert_int_equal(training.command.exit_code, 2);
+    assert_non_null(strstr(training.command.err, "no RDMA here: "));
+    assert_non_null(strstr(training.command.err, no_device));
+    training_free(&training);
+}
+
+static void test_options(void **state)
+{
+    static const char text[] = "[comm]\nname = ring_verbs\npoll = perhaps\n";
+    struct command command;
+    char directory[64], path[80];
+    (void)state;
+    dpbench(&command, 60, "help ring_verbs");
+    assert_int_equal(command.exit_code, 0);
+    assert_non_null(strstr(command.out, "comm.gid_index = integer, -1 to 255; default -1"));
+    command_free(&command);
+    temporary_directory(directory);
+    snprintf(path, sizeof path, "%s/any.ini", directory);
+    write_file(path, text, sizeof text - 1);
+    dpbench(&command, 60, "check -c %s model.name=tiny", path);
+    assert_int_equal(command.exit_code, 2);
+    assert_non_null(strstr(command.err, "any.ini:3: "));
+    command_free(&command);
+    remove_directory(directory);
+}
+
+int main(void)
+{
+    add_case(test_plugins, NULL, "what a machine without RDMA lacks is listed");
+    add_case(test_run, NULL, "a run without RDMA is refused");
+    add_case(test_options, NULL, "options without RDMA");
+    return run_cases("verbs", training_setup, training_teardown);
+}
