@@ -369,6 +369,16 @@ static void test_ranges_are_the_users(void **state)
     }
     source_close(&source);
 
+    source = open_set("ranges", &request,
+                      (const char *const[4]){"data.area_min=0.25", "data.area_max=0.25",
+                                             "data.flip=0", "data.aspect_max=0.8"});
+    for (uint64_t epoch = 0; epoch < 100; epoch++) {
+        fetch(&source, DPB_TRAIN, epoch, 0, sample, &label);
+        struct found found = find_crop(sample, 32, 200, 100);
+        assert_true(!found.flip && found.aspect > 0.75 * 0.93 && found.aspect < 0.8 * 1.07);
+    }
+    source_close(&source);
+
     /* No tenth of this one is square enough: the middle, as wide as may be. */
     make_set_of("long", picture_gradient(900, 30), plain_form);
     source = open_set("long", &request, (const char *const[4]){"data.flip=0", "data.area_min=0.9"});
