@@ -53,7 +53,8 @@ static dpb_status fault_open(const void *given, const struct dpb_comm_args *args
     if (!plugin)
         return DPB_FAILED;
     inner = plugin->ops;
-    return inner->open(&options->ring, args, comm);
+    bool ring = strcmp(inner_names[options->inner], "ring_tcp") == 0;
+    return inner->open(ring ? &options->ring : NULL, args, comm); /* the others have defaults */
 }
 
 static dpb_status fault_plan(void *comm, const struct dpb_layout *layout,

@@ -1,5 +1,6 @@
 /*
- * gloo - replicated training whose buckets are all-reduced by Gloo, Meta's library of collectives.
+ * gloo - replicated training whose buckets are all-reduced by Gloo, Meta's library of
+ * collectives, over TCP.
  *
  * Every worker keeps weights and optimizer state. Gloo sums every bucket over the workers in place,
  * then each worker updates its weights from its own, now summed, gradients. The algorithms are
@@ -33,20 +34,13 @@ static const struct dpb_host *host;
 /* ---- options ------------------------------------------------------------------------------- */
 
 struct options {
-    int transport, algorithm; /* enum shim_transport, enum shim_algorithm */
+    int algorithm; /* enum shim_algorithm */
     const char *interface;
 };
 
-static const char *const transports[] = {"tcp", "ibverbs", NULL};
 static const char *const algorithms[] = {"ring", "bcube", "ring_chunked", "halving_doubling", NULL};
 
 static const struct dpb_option option_rows[] = {
-    {.name = "transport",
-     .type = DPB_OPT_CHOICE,
-     .def = "tcp",
-     .choices = transports,
-     .offset = offsetof(struct options, transport),
-     .help = "what Gloo sends by; ibverbs: RDMA, for ring_chunked and halving_doubling alone"},
     {.name = "algorithm",
      .type = DPB_OPT_CHOICE,
      .def = "ring",
@@ -106,7 +100,6 @@ static dpb_status connect_workers(struct gloo *gloo)
     const struct shim_args args = {.host = host,
                                    .rank = comm->args.rank,
                                    .n_workers = comm->args.n_workers,
-                                   .transport = (enum shim_transport)gloo->options.transport,
                                    .algorithm = (enum shim_algorithm)gloo->options.algorithm,
                                    .address = gloo->interface.address,
                                    .type = comm->arenas.layout.gradient_type,
@@ -117,9 +110,8 @@ static dpb_status connect_workers(struct gloo *gloo)
                               pipeline_bucket_length(&comm->pipeline, b), why);
     if (status == DPB_OK || why[0] == '\0')
         return status;
-    return host->fail(status, "Gloo cannot connect the workers over %s (%s, %s): %s",
-                      transports[gloo->options.transport], gloo->interface.name,
-                      gloo->interface.address, why);
+    return host->fail(status, "Gloo cannot connect the workers over %s (%s): %s",
+                      gloo->interface.name, gloo->interface.address, why);
 }
 
 static dpb_status exchange_bucket(struct gloo *gloo, uint64_t bucket)
@@ -190,15 +182,9 @@ static const struct stage stages[] = {{update_due, strategy_update_bucket, updat
 
 static dpb_status gloo_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {
-    static const struct options defaults = {SHIM_TCP, SHIM_RING, ""};
+    static const struct options defaults = {SHIM_RING, ""};
     const struct options *given = options ? options : &defaults;
     void *made;
-    if (given->transport == SHIM_IBVERBS &&
-        (given->algorithm == SHIM_RING || given->algorithm == SHIM_BCUBE))
-        return host->fail(DPB_UNSUPPORTED,
-                          "comm.algorithm = %s: Gloo has it for comm.transport = tcp alone; with "
-                          "ibverbs take ring_chunked or halving_doubling",
-                          algorithms[given->algorithm]);
     DPB_TRY(strategy_open(host, args, sizeof(struct gloo), &made));
     struct gloo *gloo = made;
     gloo->options = *given;
@@ -316,7 +302,8 @@ static const struct dpb_plugin gloo_plugin = {
     .capabilities = DPB_COMM_SYNC | DPB_COMM_BITWISE | DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE,
     .name = "gloo",
     .version = DPB_VERSION,
-    .summary = "replicated, all-reduced by Gloo; overlaps backward with run.comm_cores alone",
+    .summary =
+        "replicated, all-reduced by Gloo over TCP; overlaps backward with run.comm_cores alone",
     .options = option_rows,
     .options_size = sizeof(struct options),
     .libraries = libraries,

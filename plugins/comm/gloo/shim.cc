@@ -16,10 +16,6 @@
 #include <gloo/config.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/transport/tcp/device.h>
-#if GLOO_HAVE_TRANSPORT_IBVERBS && __has_include(<infiniband/verbs.h>)
-#include <gloo/transport/ibverbs/device.h>
-#define HAVE_IBVERBS 1
-#endif
 
 namespace
 {
@@ -142,24 +138,12 @@ std::function<void()> make_bucket(const shim &shim, T *data, uint64_t n)
     return [options] { gloo::allreduce(*options); };
 }
 
-std::shared_ptr<gloo::transport::Device> make_device(const shim_args &args)
-{
-    if (args.transport == SHIM_TCP)
-        return gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(args.address));
-#ifdef HAVE_IBVERBS
-    return gloo::transport::ibverbs::CreateDevice(
-        {args.verbs_name, args.verbs_port, args.verbs_index});
-#else
-    throw std::runtime_error("it was built without ibverbs");
-#endif
-}
-
 /* A pair that is broken throws whatever is asked of it. */
 std::string lost_ranks(const shim &shim)
 {
     std::string list;
     char byte;
-    for (int rank = 0; shim.args.transport == SHIM_TCP && rank < shim.context->size; rank++)
+    for (int rank = 0; rank < shim.context->size; rank++)
         try {
             if (rank != shim.context->rank)
                 shim.context->getPair(rank)->recv(shim.context->createUnboundBuffer(&byte, 1).get(),
@@ -202,7 +186,8 @@ dpb_status shim_open(const shim_args *args, shim **opened, char why[SHIM_TEXT_BY
     try {
         auto made = std::make_unique<shim>();
         made->args = *args;
-        made->device = make_device(*args);
+        made->device =
+            gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(args->address));
         made->context = std::make_shared<gloo::rendezvous::Context>(
             static_cast<int>(args->rank), static_cast<int>(args->n_workers));
         made->context->setTimeout(far_away);

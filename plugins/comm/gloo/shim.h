@@ -1,5 +1,5 @@
 /*
- * shim.h - Gloo, as C sees it: a context that connects all workers, and for each bucket an
+ * shim.h - Gloo over TCP, as C sees it: a context that connects all workers, and for each bucket an
  * all-reduce in place. Every exception ends here, as a text.
  *
  * Everything blocks, for as long as Gloo does, so one thread calls it; but for shim_break, which
@@ -16,19 +16,15 @@ extern "C" {
 
 /* `ring` and `bcube` are those of gloo::allreduce; the others are classes of their own. */
 enum shim_algorithm { SHIM_RING, SHIM_BCUBE, SHIM_RING_CHUNKED, SHIM_HALVING_DOUBLING };
-enum shim_transport { SHIM_TCP, SHIM_IBVERBS };
 
 enum { SHIM_TEXT_BYTES = 512 };
 
 struct shim_args {
     const struct dpb_host *host;
     uint32_t rank, n_workers;
-    enum shim_transport transport;
     enum shim_algorithm algorithm;
-    const char *address;    /* SHIM_TCP: of the interface */
-    const char *verbs_name; /* SHIM_IBVERBS: device, port and index of the GID */
-    int verbs_port, verbs_index;
-    dpb_dtype type; /* fp64, fp32, bf16 */
+    const char *address; /* of the interface */
+    dpb_dtype type;      /* fp64, fp32, bf16 */
     uint64_t n_buckets;
 };
 
