@@ -64,20 +64,19 @@ static void test_completions(void **state)
     static const struct {
         enum ibv_wc_status status;
         const char *name, *hint;
-        dpb_status result;
     } rows[] = {
-        {IBV_WC_RETRY_EXC_ERR, "IBV_WC_RETRY_EXC_ERR", "GID index 3 here (10.1.0.1)", DPB_PEER},
-        {IBV_WC_RETRY_EXC_ERR, "transport retry counter exceeded", "MTU of 1024", DPB_PEER},
-        {IBV_WC_WR_FLUSH_ERR, "IBV_WC_WR_FLUSH_ERR", "the error state", DPB_IO},
-        {IBV_WC_RNR_RETRY_EXC_ERR, "IBV_WC_RNR_RETRY_EXC_ERR", "no receive posted", DPB_IO},
-        {IBV_WC_REM_ACCESS_ERR, "IBV_WC_REM_ACCESS_ERR", "registered no more", DPB_IO},
-        {IBV_WC_REM_OP_ERR, "IBV_WC_REM_OP_ERR", "memlock", DPB_IO},
-        {IBV_WC_LOC_PROT_ERR, "IBV_WC_LOC_PROT_ERR", "memlock", DPB_IO},
-        {IBV_WC_LOC_ACCESS_ERR, "IBV_WC_LOC_ACCESS_ERR", "ulimit -l", DPB_IO},
-        {IBV_WC_LOC_LEN_ERR, "IBV_WC_LOC_LEN_ERR", "MTU 1024", DPB_IO},
-        {IBV_WC_REM_INV_REQ_ERR, "IBV_WC_REM_INV_REQ_ERR", "MTU 1024", DPB_IO},
-        {IBV_WC_LOC_QP_OP_ERR, "IBV_WC_LOC_QP_OP_ERR", "is the port of mlx5_0:2 up", DPB_IO},
-        {IBV_WC_FATAL_ERR, "another status", "dmesg", DPB_IO},
+        {IBV_WC_RETRY_EXC_ERR, "IBV_WC_RETRY_EXC_ERR", "GID index 3 here (10.1.0.1)"},
+        {IBV_WC_RETRY_EXC_ERR, "transport retry counter exceeded", "MTU of 1024"},
+        {IBV_WC_WR_FLUSH_ERR, "IBV_WC_WR_FLUSH_ERR", "the error state"},
+        {IBV_WC_RNR_RETRY_EXC_ERR, "IBV_WC_RNR_RETRY_EXC_ERR", "no receive posted"},
+        {IBV_WC_REM_ACCESS_ERR, "IBV_WC_REM_ACCESS_ERR", "registered no more"},
+        {IBV_WC_REM_OP_ERR, "IBV_WC_REM_OP_ERR", "memlock"},
+        {IBV_WC_LOC_PROT_ERR, "IBV_WC_LOC_PROT_ERR", "memlock"},
+        {IBV_WC_LOC_ACCESS_ERR, "IBV_WC_LOC_ACCESS_ERR", "ulimit -l"},
+        {IBV_WC_LOC_LEN_ERR, "IBV_WC_LOC_LEN_ERR", "MTU 1024"},
+        {IBV_WC_REM_INV_REQ_ERR, "IBV_WC_REM_INV_REQ_ERR", "MTU 1024"},
+        {IBV_WC_LOC_QP_OP_ERR, "IBV_WC_LOC_QP_OP_ERR", "is the port of mlx5_0:2 up"},
+        {IBV_WC_FATAL_ERR, "another status", "dmesg"},
     };
     const struct transport_label label = {
         .step = 12, .bucket = 4, .round = 1, .chunk = 6, .bytes = 4096};
@@ -91,11 +90,9 @@ static void test_completions(void **state)
                                      "queue pair 17 of mlx5_0:2 to 18 of mlx5_1",
                                      "step 12, bucket 4, round 1, chunk 6 (4096 bytes)",
                                      NULL};
-        assert_int_equal(failure_of_completion(&host, &link_to_5, &completion, &label),
-                         rows[i].result);
+        assert_int_equal(failure_of_completion(&host, &link_to_5, &completion, &label), DPB_IO);
         expect_said(words);
-        assert_int_equal(failure_of_completion(&host, &link_to_5, &completion, NULL),
-                         rows[i].result);
+        assert_int_equal(failure_of_completion(&host, &link_to_5, &completion, NULL), DPB_IO);
         assert_null(strstr(said, "bucket"));
     }
 }

@@ -84,7 +84,7 @@ dpb_status failure_of_completion(const struct dpb_host *host, const struct link 
         snprintf(where, sizeof where, ", step %llu, bucket %u, round %u, chunk %u (%llu bytes)",
                  (unsigned long long)label->step, label->bucket, label->round, label->chunk,
                  (unsigned long long)label->bytes);
-    return host->fail(completion->status == IBV_WC_RETRY_EXC_ERR ? DPB_PEER : DPB_IO,
+    return host->fail(DPB_IO,
                       "RDMA %s rank %u failed: %s (%s, vendor's code 0x%x), queue pair %u of %s to "
                       "%u of %s%s; %s",
                       label ? "write to" : "with", link->peer,

@@ -8,7 +8,8 @@
 #include "link.h"
 
 /* A completion that is none: of the chunk `label` (NULL: of a credit, or of something that was to
- * be received) on the queue pair of `link`. DPB_PEER where it may be the news of a peer's end. */
+ * be received) on the queue pair of `link`. It is a cause also where a peer is gone: one whose
+ * process ended was missed by the launcher long before a card gives up. */
 dpb_status failure_of_completion(const struct dpb_host *host, const struct link *link,
                                  const struct ibv_wc *completion,
                                  const struct transport_label *label);
