@@ -1,14 +1,15 @@
 /*
- * all_reduce.c - how long a strategy takes on one machine from "the gradients are ready" to "their sum
- * is in every rank's arena", alone: no device, no loop, and an optimizer that does nothing.
+ * all_reduce.c - how long a strategy takes on one machine from "the gradients are ready" to "their
+ * sum is in every rank's arena", alone: no device, no loop, and an optimizer that does nothing.
  *
  *     all_reduce STRATEGY|direct RANKS BYTES SECONDS [KEY=VALUE ...]
  *
- * KEY=VALUE are options of the strategy. Ranks are processes, pinned to a core each where there are as
- * many (else they run where the system puts them); arenas are made as core makes them. `direct` is the bound
- * that memory sets: each rank sums its share straight out of all arenas and writes it to all, between
- * two barriers. A repetition takes from the last rank's beginning to the last one's end. Prints one
- * JSON object: the median in microseconds, and by it the bus bandwidth, S/t * 2 (n - 1)/n.
+ * KEY=VALUE are options of the strategy. Ranks are processes, pinned to a core each where there are
+ * as many (else they run where the system puts them); arenas are made as core makes them. `direct`
+ * is the bound that memory sets: each rank sums its share straight out of all arenas and writes it
+ * to all, between two barriers. A repetition takes from the last rank's beginning to the last one's
+ * end. Prints one JSON object: the median in microseconds, and by it the bus bandwidth,
+ * S/t * 2 (n - 1)/n.
  */
 #include <sched.h>
 #include <signal.h>

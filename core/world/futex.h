@@ -23,8 +23,8 @@ int64_t dpb_timeout_of(int64_t timeout_ns);
 
 /* How soon a sleeper sees the job's end and its deadline. */
 #define DPB_WAIT_SLICE_NS INT64_C(50000000)
-/* The message of a wait whose deadline has passed, and of one that the job's end cut short. `detail`
- * follows what is known of it: "; at 3, wanted 4". */
+/* The message of a wait whose deadline has passed, and of one that the job's end cut short.
+ * `detail` follows what is known of it: "; at 3, wanted 4". */
 dpb_status dpb_wait_expired(const struct dpb_wait *what, int64_t waited_ns, const char *detail);
 dpb_status dpb_wait_cancelled(const struct dpb_wait *what);
 

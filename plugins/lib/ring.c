@@ -326,8 +326,8 @@ static void sent(void *ring_, const struct transport_label *label)
 
 /*
  * Hands over what may be sent of one bucket; false: the transport takes nothing more. Credits are
- * not for younger buckets alone: what they send may be early for the next member, and would keep its
- * slots until its backward gets there, while older buckets that could move on need them.
+ * not for younger buckets alone: what they send may be early for the next member, and would keep
+ * its slots until its backward gets there, while older buckets that could move on need them.
  */
 static bool hand_over(struct ring *ring, struct flight *flight, bool oldest, bool *moved)
 {

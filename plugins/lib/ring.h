@@ -1,23 +1,24 @@
 /*
  * ring.h - the ring all-reduce: scatter-reduce, then all-gather, chunked, over any transport.
  *
- * A bucket is cut into W slices, one a member. In round k the member at position p sends slice p - k
- * to the next one and receives slice p - 1 - k (modulo W) from the one before. For W - 1 rounds it
- * adds its own part to what it received; then it holds slice p + 1 summed over all, and for W - 1
- * rounds sums are passed on. A chunk that came in round k is the one to be sent in round k + 1, so
- * receiving, reducing and sending overlap within a bucket, and several buckets are under way at once.
+ * A bucket is cut into W slices, one a member. In round k the member at position p sends slice
+ * p - k to the next one and receives slice p - 1 - k (modulo W) from the one before. For W - 1
+ * rounds it adds its own part to what it received; then it holds slice p + 1 summed over all, and
+ * for W - 1 rounds sums are passed on. A chunk that came in round k is the one to be sent in round
+ * k + 1, so receiving, reducing and sending overlap within a bucket, and several buckets are under
+ * way at once.
  *
- * A member sends 2 (W - 1)/W of the bucket's bytes, whatever W is: the least that an all-reduce can.
- * The order in which a slice is summed is that of the ring from the slice's own position on: the same
- * bits on all members, whenever chunks arrive.
+ * A member sends 2 (W - 1)/W of the bucket's bytes, whatever W is: the least that an all-reduce
+ * can. The order in which a slice is summed is that of the ring from the slice's own position on:
+ * the same bits on all members, whenever chunks arrive.
  *
  * Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations. JPDC 2009.
  * Gibiansky: Bringing HPC techniques to deep learning. Baidu Research, 2017.
  *
- * Why sums may land in the arena unasked: what arrives in an all-gather round contains this member's
- * own part of that slice, so its gradients of the bucket are final; and it has sent that part, which
- * nobody will read here again. Gradients are written again only when the bucket is finished, and
- * finished are all sends and receives of it.
+ * Why sums may land in the arena unasked: what arrives in an all-gather round contains this
+ * member's own part of that slice, so its gradients of the bucket are final; and it has sent that
+ * part, which nobody will read here again. Gradients are written again only when the bucket is
+ * finished, and finished are all sends and receives of it.
  *
  * One thread at a time, but for ring_wake.
  */

@@ -1,7 +1,7 @@
 /*
- * ring_strategy.h - replicated training over a ring all-reduce: what ring_tcp and ring_verbs have in
- * common, which is all but the transport. Every worker keeps weights and optimizer state; a bucket
- * goes round the ring (ring.h), then every rank updates its weights from the sum.
+ * ring_strategy.h - replicated training over a ring all-reduce: what ring_tcp and ring_verbs have
+ * in common, which is all but the transport. Every worker keeps weights and optimizer state; a
+ * bucket goes round the ring (ring.h), then every rank updates its weights from the sum.
  *
  * Bytes moved per step and rank, W workers, M bytes of gradients: 2 (W - 1)/W M sent.
  *
@@ -28,7 +28,7 @@ struct ring_options {
      DPB_OPT_SIZE,                                                                                 \
      "bytes",                                                                                      \
      "256KiB",                                                                                     \
-     DPB_CACHE_LINE,                                                                                         \
+     DPB_CACHE_LINE,                                                                               \
      64 << 20,                                                                                     \
      NULL,                                                                                         \
      offsetof(STRUCT, ring.chunk),                                                                 \

@@ -150,9 +150,9 @@ static void note_sent(struct tcp *tcp, struct out_stream *out, uint64_t bytes)
 }
 
 /*
- * Sends of what is queued, as far as the kernel takes it now. Not all at once: what the peer does not
- * read soon falls out of the caches that it is in now. A pass over the connections sends as much as it
- * receives, so as long as the peer is at work there is about a chunk between them.
+ * Sends of what is queued, as far as the kernel takes it now. Not all at once: what the peer does
+ * not read soon falls out of the caches that it is in now. A pass over the connections sends as
+ * much as it receives, so as long as the peer is at work there is about a chunk between them.
  */
 static dpb_status flush(struct tcp *tcp, struct out_stream *out, bool *moved)
 {
@@ -403,8 +403,8 @@ static dpb_status tcp_open(struct transport *transport, const struct transport_r
     return open_connections(tcp);
 }
 
-/* What was taken on by the kernel goes on its way: but a socket that is closed with something unread
- * takes back what was not sent yet, so it is read first. */
+/* What was taken on by the kernel goes on its way: but a socket that is closed with something
+ * unread takes back what was not sent yet, so it is read first. */
 static void close_stream(int fd)
 {
     uint8_t rest[256];

@@ -1,8 +1,8 @@
 /*
  * tcp.h - the TCP transport of a ring (transport.h): `comm.streams` connections a neighbour, chunks
- * dealt out among them. Payload is copied by the kernel alone: sent from the gradient arena, received
- * into an inbox slot or the arena, several frames in one system call. Non-blocking throughout; it
- * blocks in `wait` only, for all connections at once.
+ * dealt out among them. Payload is copied by the kernel alone: sent from the gradient arena,
+ * received into an inbox slot or the arena, several frames in one system call. Non-blocking
+ * throughout; it blocks in `wait` only, for all connections at once.
  */
 #ifndef DPB_PLUGINS_LIB_TCP_H
 #define DPB_PLUGINS_LIB_TCP_H
@@ -46,8 +46,8 @@ struct tcp_options {
 dpb_status tcp_create(const struct dpb_host *host, const struct tcp_options *options,
                       bool one_machine, struct transport **transport);
 
-/* A transport between connections that are there already (tests): to the next member and from the one
- * before, as from tcp_connect. `connect` takes them over. */
+/* A transport between connections that are there already (tests): to the next member and from the
+ * one before, as from tcp_connect. `connect` takes them over. */
 dpb_status tcp_create_connected(const struct dpb_host *host, uint32_t n_streams, const int *to_next,
                                 const int *from_previous, struct transport **transport);
 

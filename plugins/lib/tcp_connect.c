@@ -125,9 +125,9 @@ static bool same_host(const union address *a, const union address *b)
     return memcmp(&a->ip6.sin6_addr, &b->ip6.sin6_addr, sizeof a->ip6.sin6_addr) == 0;
 }
 
-/* On a network buffers are left to the kernel: it lets them grow with the link, which a fixed size would
- * stop. Within a machine there is no link to be filled, and what waits in a buffer should still be in
- * the cache when it is read. */
+/* On a network buffers are left to the kernel: it lets them grow with the link, which a fixed size
+ * would stop. Within a machine there is no link to be filled, and what waits in a buffer should
+ * still be in the cache when it is read. */
 static void set_options(int fd, bool same_machine)
 {
     int on = 1, bytes = LOCAL_BUFFER_BYTES;

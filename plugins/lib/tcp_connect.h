@@ -1,10 +1,10 @@
 /*
- * tcp_connect.h - the TCP connections of a ring: to the next member, from the one before, each proven
- * to belong to the job before anything else that comes over it is looked at.
+ * tcp_connect.h - the TCP connections of a ring: to the next member, from the one before, each
+ * proven to belong to the job before anything else that comes over it is looked at.
  *
- * Each member listens at the address of comm.interface and tells it by the store. Whoever else finds
- * the port has a few seconds to prove that he knows the secret, beside which nothing waits: he is
- * dropped, and it is logged.
+ * Each member listens at the address of comm.interface and tells it by the store. Whoever else
+ * finds the port has a few seconds to prove that he knows the secret, beside which nothing waits:
+ * he is dropped, and it is logged.
  */
 #ifndef DPB_PLUGINS_LIB_TCP_CONNECT_H
 #define DPB_PLUGINS_LIB_TCP_CONNECT_H
@@ -22,8 +22,8 @@ struct tcp_args {
 };
 
 /* Collective over the ring's members; blocks up to run.timeout_s. The sockets are non-blocking and
- * @owned by the caller; all of them are closed when this fails. `memory` only for what must be equal
- * at both ends of a link. */
+ * @owned by the caller; all of them are closed when this fails. `memory` only for what must be
+ * equal at both ends of a link. */
 dpb_status tcp_connect(const struct tcp_args *args, const struct transport_ring *ring,
                        const struct transport_memory *memory, int to_next[TCP_MOST_STREAMS],
                        int from_previous[TCP_MOST_STREAMS]);

@@ -9,8 +9,8 @@
  *     acceptor -> dialler   welcome: a byte
  *
  * The code is host->secret->mac with the secret of this ring, so neither side's can be sent back as
- * the other's, nor be used for another connection. Until a proof has come, the acceptor has sent and
- * kept a few bytes for whoever it is.
+ * the other's, nor be used for another connection. Until a proof has come, the acceptor has sent
+ * and kept a few bytes for whoever it is.
  *
  *     dialler -> acceptor   data frames: a label (transport.h), then its payload
  *     acceptor -> dialler   credits: how many slots of the inbox are free again

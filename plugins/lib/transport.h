@@ -1,14 +1,14 @@
 /*
- * transport.h - what a ring (ring.h) asks of the network: chunks to the next member, chunks from the
- * one before. TCP and verbs implement it, and a queue in memory for the ring's tests.
+ * transport.h - what a ring (ring.h) asks of the network: chunks to the next member, chunks from
+ * the one before. TCP and verbs implement it, and a queue in memory for the ring's tests.
  *
  * A link leads from a member to the next one. Over it travel chunks: a label, which says what the
  * bytes are, and a range of the sender's gradient arena. Nothing is copied on the way but by the
  * kernel or the NIC: a transport reads the payload where it lies, and it lands in one of two places
  *
- *   - the inbox: `n_slots` slots of `slot_bytes` in the receiver's scratch. A sender takes a slot by
- *     a credit and gets it back when the receiver has released it, so an inbox chunk never waits in
- *     the network for memory, and none blocks another;
+ *   - the inbox: `n_slots` slots of `slot_bytes` in the receiver's scratch. A sender takes a slot
+ *     by a credit and gets it back when the receiver has released it, so an inbox chunk never waits
+ *     in the network for memory, and none blocks another;
  *   - the arena: the same offset in the receiver's gradient arena. The ring sends there only what
  *     the receiver is ready for (its own part of the sum lies behind it), so no credit is needed.
  *
@@ -41,7 +41,8 @@ struct transport_ring {
     uint32_t position;       /* of this rank */
 };
 
-/* Where chunks come from and land. @borrowed until close. The arena has the same size everywhere. */
+/* Where chunks come from and land. @borrowed until close. The arena has the same size everywhere.
+ * */
 struct transport_memory {
     void *arena;
     uint64_t arena_bytes;
@@ -50,7 +51,8 @@ struct transport_memory {
     uint64_t slot_bytes; /* of payload; a multiple of DPB_CACHE_LINE */
 };
 
-/* What a transport tells the ring. Errors of the callbacks have their message: `move` returns them. */
+/* What a transport tells the ring. Errors of the callbacks have their message: `move` returns them.
+ * */
 struct transport_sink {
     void *ring;
     /* A chunk begins to arrive. Refuses (host->fail, naming what came and what was expected) what

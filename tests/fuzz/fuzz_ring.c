@@ -1,7 +1,7 @@
 /*
- * fuzz_ring.c - a member of a ring over TCP whose neighbours say anything: frames that are right but for
- * what the input makes wrong, raw bytes, credits, closed connections, while buckets come and go. Also
- * the readers of what comes before a connection is proven.
+ * fuzz_ring.c - a member of a ring over TCP whose neighbours say anything: frames that are right
+ * but for what the input makes wrong, raw bytes, credits, closed connections, while buckets come
+ * and go. Also the readers of what comes before a connection is proven.
  */
 #include "lib/ring.h"
 #include "lib/tcp.h"

@@ -34,8 +34,8 @@ void network_plug(const struct network *network, int host, bool in);
 /* A child on a host: true in the child, with its pid in the parent. */
 bool network_fork(const struct network *network, int host, pid_t *pid);
 
-/* What dpbench needs in its environment for rank r to be on host hosts[r]; ended by NULL. Run it with
- * comm.interface=10.9.0.0/24 and comm.hosts saying the same. @borrowed until the next call. */
+/* What dpbench needs in its environment for rank r to be on host hosts[r]; ended by NULL. Run it
+ * with comm.interface=10.9.0.0/24 and comm.hosts saying the same. @borrowed until the next call. */
 const char *const *network_environment(struct network *network, const int *hosts, int n_ranks);
 
 #endif

@@ -1,7 +1,8 @@
 /*
- * enter_host.c - for LD_PRELOAD into dpbench: the n-th process that the launcher forks, which is rank n,
- * enters the network namespace of the n-th process of DPB_TEST_NAMESPACES (pids, colons) before it
- * becomes the rank. So a job of the local launcher runs on several hosts of tests/lib/network.h.
+ * enter_host.c - for LD_PRELOAD into dpbench: the n-th process that the launcher forks, which is
+ * rank n, enters the network namespace of the n-th process of DPB_TEST_NAMESPACES (pids, colons)
+ * before it becomes the rank. So a job of the local launcher runs on several hosts of
+ * tests/lib/network.h.
  */
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -248,7 +248,8 @@ static void fill(struct world *w, uint32_t m)
     memcpy(w->given[m], w->arenas[m], w->n_elements * dpb_dtype_size(w->type));
 }
 
-/* The sum of slice s begins with member s and follows the ring, each step in the gradients' type. */
+/* The sum of slice s begins with member s and follows the ring, each step in the gradients' type.
+ * */
 static void expect_sums(const struct world *w)
 {
     size_t size = dpb_dtype_size(w->type);
@@ -335,7 +336,8 @@ static void check_case(uint32_t n_members, dpb_dtype type, uint64_t n_elements,
 
 /* ---- tests --------------------------------------------------------------------------------- */
 
-/* Chunks of 16 elements (fp32): one more and one less than fit in each way, and fewer than members. */
+/* Chunks of 16 elements (fp32): one more and one less than fit in each way, and fewer than members.
+ * */
 static void test_sums(void **state)
 {
     static const uint64_t lengths[] = {1, 2, 3, 5, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 331};
@@ -424,7 +426,8 @@ static void test_refusals(void **state)
     dpb_first_error_clear();
 }
 
-/* The same chunk again; and one that came early and is seen to be wrong when its bucket is there. */
+/* The same chunk again; and one that came early and is seen to be wrong when its bucket is there.
+ * */
 static void test_late_refusals(void **state)
 {
     struct world w = {.n_members = 2, .type = DPB_FP32, .n_elements = 192, .bucket_elements = 64};

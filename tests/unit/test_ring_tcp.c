@@ -1,6 +1,6 @@
 /*
- * test_ring_tcp.c - the TCP transport of a ring: jobs whose ranks connect and reduce, strangers that
- * knock at their ports, peers that send what they should not, close, or say nothing.
+ * test_ring_tcp.c - the TCP transport of a ring: jobs whose ranks connect and reduce, strangers
+ * that knock at their ports, peers that send what they should not, close, or say nothing.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
