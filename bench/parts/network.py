@@ -1,5 +1,5 @@
-"""The exchange over TCP on this machine's loopback interface: ring_tcp against Gloo and against Open MPI's
-TCP, by itself and in training."""
+"""The exchange over TCP on the loopback interface: ring_tcp against Gloo and against Open MPI's TCP,
+by itself and in training."""
 
 import os
 
@@ -45,9 +45,9 @@ def open_mpi(context, ranks, size):
     program = os.path.join(context.bench, "mpi_all_reduce")
     return Program(
         name="Open MPI, TCP",
-        command=["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "pml", "ob1", "--mca", "btl",
-                 "tcp,self", "--mca", "btl_tcp_if_include", "lo", "-n", str(ranks), program, str(size),
-                 str(SECONDS)],
+        command=["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "pml", "ob1",
+                 "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo", "-n", str(ranks),
+                 program, str(size), str(SECONDS)],
         rate="rate",
         versions="versions",
         needs={program: "install libopenmpi-dev and openmpi-bin (`make bench-deps`)"})
@@ -77,6 +77,7 @@ def rows(context):
                 Row(f"gloo / the same called bare, {what}", "GB/s", through, bare[0], OF_BARE),
                 Row(f"ring_tcp / Open MPI's TCP, {what}", "GB/s", ring,
                     open_mpi(context, ranks, size), OVER_MPI)])
-    result.append(Row("ResNet-50, ring_tcp / independent", "images/s", training(context, "ring_tcp"),
-                      training(context, "independent"), OF_INDEPENDENT, rounds=ROUNDS))
+    result.append(Row("ResNet-50, ring_tcp / independent", "images/s",
+                      training(context, "ring_tcp"), training(context, "independent"),
+                      OF_INDEPENDENT, rounds=ROUNDS))
     return result

@@ -28,7 +28,7 @@ static int poll_for(struct pollfd *fds, uint32_t n, int64_t limit_ns)
 static int look(struct pollfd *fds, uint32_t n)
 {
     int64_t until_ns = dpb_now_ns() + (dpb_world.may_spin ? SPIN_NS : 0);
-    int ready = poll_for(fds, n, 0);
+    int ready = 0;
     for (int turn = 0; ready == 0 && !dpb_world.may_spin && turn < YIELDS; turn++) {
         sched_yield();
         ready = poll_for(fds, n, 0);

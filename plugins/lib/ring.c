@@ -429,9 +429,9 @@ dpb_status ring_move(struct ring *ring, int64_t until_ns, bool *moved)
         return DPB_OK;
     bool handed = false;
     hand_over_all(ring, &handed);
+    handed = false; /* those go out now */
     ring->status = transport->ops->move(transport, until_ns, moved);
-    if (*moved) /* what came may be sent on at once */
-        hand_over_all(ring, &handed);
+    hand_over_all(ring, &handed); /* what came may be sent on, and there may be room again */
     *moved = *moved || handed;
     return ring->status;
 }

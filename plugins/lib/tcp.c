@@ -149,6 +149,14 @@ static void note_sent(struct tcp *tcp, struct out_stream *out, uint64_t bytes)
     }
 }
 
+static uint64_t message_bytes(const struct iovec *parts, int n)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < n; i++)
+        bytes += parts[i].iov_len;
+    return bytes;
+}
+
 /*
  * Sends of what is queued, as far as the kernel takes it now. Not all at once: what the peer does
  * not read soon falls out of the caches that it is in now. A pass over the connections sends as
@@ -172,10 +180,11 @@ static dpb_status flush(struct tcp *tcp, struct out_stream *out, bool *moved)
     ssize_t done = sendmsg(out->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (done < 0 && errno != EAGAIN && errno != EINTR)
         return broken(tcp, tcp->next, "sending to", errno);
-    if (done > 0) {
-        *moved = true;
-        note_sent(tcp, out, (uint64_t)done);
-    }
+    if (done <= 0)
+        return DPB_OK;
+    bool all = (uint64_t)done == message_bytes(parts, n);
+    note_sent(tcp, out, (uint64_t)done);
+    *moved = *moved || (all && out->head != out->tail); /* else there is nothing to be sent now */
     return DPB_OK;
 }
 

@@ -82,7 +82,8 @@ struct transport_ops {
      * be tried again after a `move`. */
     bool (*send)(struct transport *transport, const struct transport_label *label);
     /* Does what can be done without waiting: sends, receives, calls the sink; returns after about
-     * until_ns (host->now_ns), at the earliest after one chunk. *moved: something was done. */
+     * until_ns (host->now_ns), at the earliest after one chunk. *moved: set where something came, or
+     * more could be sent right now. */
     dpb_status (*move)(struct transport *transport, int64_t until_ns, bool *moved);
     /* A received slot is free again; slots may be released in any order. */
     void (*release)(struct transport *transport, uint32_t slot);
