@@ -9,8 +9,8 @@
 #
 # Variables: V=1 (show commands), DEPS=no (install nothing), WHEELS=DIR (oneDNN's wheels offline),
 # CPU=auto|yes|no (the oneDNN device), JPEG=auto|yes|no (data image_folder), GLOO=auto|yes|no (comm
-# gloo), VERBS=auto|yes|no (comm ring_verbs), BUILD=DIR, PREFIX=DIR, DESTDIR=DIR, WERROR=-Werror,
-# SANITIZE=FLAGS, HARDEN=FLAGS.
+# gloo), VERBS=auto|yes|no (comm ring_verbs), PMIX=auto|yes|no (mpirun and srun), BUILD=DIR,
+# PREFIX=DIR, DESTDIR=DIR, WERROR=-Werror, SANITIZE=FLAGS, HARDEN=FLAGS.
 
 BUILD   ?= build
 CC      ?= gcc
@@ -18,6 +18,7 @@ CPU     ?= auto
 JPEG    ?= auto
 GLOO    ?= auto
 VERBS   ?= auto
+PMIX    ?= auto
 V       ?= 0
 MAKEFLAGS += --no-print-directory
 Q       := $(if $(filter 1,$(V)),,@)
@@ -56,7 +57,7 @@ plugin_src   = $(wildcard plugins/$(1)/$(2).c plugins/$(1)/$(2)/*.c plugins/$(1)
 plugin_obj   = $(patsubst %,$(BUILD)/obj/%.o,$(basename $(plugin_src)))
 
 ONEDNN     := $(BUILD)/deps/onednn
-include mk/onednn.mk mk/jpeg.mk mk/gloo.mk mk/verbs.mk
+include mk/onednn.mk mk/jpeg.mk mk/gloo.mk mk/verbs.mk mk/pmix.mk
 
 SKIPPED    :=
 ifneq ($(HAVE_CPU),yes)
@@ -85,7 +86,8 @@ $(foreach k,$(KINDS),$(foreach n,$(call plugin_names,$(k)),$(eval $(call plugin_
 
 .PHONY: all core plugins run help clean
 all: $(BUILD)/dpbench plugins
-	$(Q)tools/summary $(BUILD) "$(HAVE_CPU)" "$(CPU_REASON)" "$(JPEG_REASON)" "$(GLOO_REASON)" "$(VERBS_REASON)"
+	$(Q)tools/summary $(BUILD) "$(HAVE_CPU)" "$(CPU_REASON)" "$(JPEG_REASON)" "$(GLOO_REASON)" \
+		"$(VERBS_REASON)" "$(PMIX_REASON)"
 core: $(BUILD)/dpbench
 plugins: $(PLUGINS)
 
@@ -139,6 +141,6 @@ help:
 	@echo "Targets: all run deps install uninstall check check-unit check-NAME check-install check-long" \
 		"mutants asan ubsan tsan fuzz fuzz-seeds lint bench bench-deps clean"
 
-include $(filter-out mk/onednn.mk mk/jpeg.mk mk/gloo.mk mk/verbs.mk,$(sort $(wildcard mk/*.mk)))
+include $(filter-out mk/onednn.mk mk/jpeg.mk mk/gloo.mk mk/verbs.mk mk/pmix.mk,$(sort $(wildcard mk/*.mk)))
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

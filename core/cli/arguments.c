@@ -105,6 +105,10 @@ static dpb_status read_result(const char *path, struct dpb_arguments *arguments)
                         path, schema ? schema : "missing");
     const json_t *config = json_object_get(arguments->document, "config");
     DPB_TRY(dpb_config_from_json(arguments->config, config, path));
+    /* Where its ranks were is not where those of this run will be. */
+    const struct dpb_setting *hosts = dpb_config_get(arguments->config, "comm", "hosts");
+    if (hosts != NULL && strcmp(hosts->origin, "launcher") == 0)
+        dpb_config_remove(arguments->config, "comm", "hosts");
     return dpb_result_locate(arguments->document, arguments->config);
 }
 

@@ -12,6 +12,7 @@
 #include "base/config.h"
 #include "train/experiment.h"
 #include "world/launch.h"
+#include "world/party.h"
 #include "world/plugins.h"
 
 struct dpb_command {
@@ -53,12 +54,24 @@ struct dpb_arguments {
     const char *file;          /* -c FILE or RESULT.json */
     const char *output;        /* NULL: a new file in run.results */
     bool json;
-    json_t *document; /* @owned: RESULT.json */
+    json_t *document;        /* @owned: RESULT.json */
+    struct dpb_party *party; /* @borrowed; NULL: nobody but this process launches */
 };
 
 dpb_status dpb_arguments_parse(const struct dpb_command *command, unsigned accepts, int argc,
                                char **argv, struct dpb_arguments *arguments);
 void dpb_arguments_release(struct dpb_arguments *arguments);
+
+/* ---- under mpirun and srun: together.c -------------------------------------------------------- */
+
+/* Arguments of a command that starts jobs: where mpirun or srun started this process it joins the others
+ * first, and the numbers of workers and machines are theirs (origin `launcher`). What fails is agreed on. */
+int dpb_together(const struct dpb_command *self, unsigned accepts, int argc, char **argv,
+                 int (*run)(struct dpb_arguments *arguments));
+/* Whether the job begins: in all parts or in none. `status` is what this part has come to; `experiment`
+ * may be NULL when that is not DPB_OK. *exit_code: where it does not. */
+dpb_status dpb_together_agree(const struct dpb_arguments *arguments, dpb_status status,
+                              const struct dpb_experiment *experiment, int *exit_code);
 
 /* ---- running ------------------------------------------------------------------------------- */
 
@@ -69,15 +82,15 @@ struct dpb_execution {
 };
 
 /* Runs the experiment's ranks to their end; see dpb_launch for the outcome. */
-dpb_status dpb_execute_job(const struct dpb_experiment *experiment, const char *label,
-                           struct dpb_job_outcome *outcome);
+dpb_status dpb_execute_job(const struct dpb_experiment *experiment, struct dpb_party *party,
+                           const char *label, struct dpb_job_outcome *outcome);
 /* One job, from its experiment to its result; `label` is shown with the progress. Errors are in
  * `execution`: nothing is left to report. */
-void dpb_execute(const struct dpb_experiment *experiment, const char *label,
-                 struct dpb_execution *execution);
+void dpb_execute(const struct dpb_experiment *experiment, struct dpb_party *party,
+                 const char *label, struct dpb_execution *execution);
 
 /* Runs what the arguments describe, a run or a sweep; writes and prints its document. */
-int dpb_run_arguments(const struct dpb_arguments *arguments);
+int dpb_run_arguments(struct dpb_arguments *arguments);
 
 /* Writes the document to `output` or into `results`, and prints it: a table or JSON. Returns the
  * exit code of doing so. */

@@ -39,14 +39,17 @@ static int measure(const struct dpb_experiment *experiment, const struct dpb_arg
     snprintf(label, sizeof label, "%s: comm %s, %u worker%s", experiment->settings.run.name,
              experiment->plugins[DPB_PLUGIN_COMM]->name, experiment->n_workers,
              experiment->n_workers == 1 ? "" : "s");
-    dpb_status status = dpb_execute_job(experiment, label, &outcome);
-    if (status != DPB_OK)
-        return dpb_status_exit_code(status);
+    dpb_status status = dpb_execute_job(experiment, arguments->party, label, &outcome);
+    if (status != DPB_OK || outcome.board == NULL) /* no board: the head makes the document */
+        return status != DPB_OK ? dpb_status_exit_code(status) : outcome.exit_code;
     status = outcome.status;
     int code = status == DPB_INTERRUPTED ? outcome.exit_code : dpb_status_exit_code(status);
     json_t *document = dpb_comm_report_make(experiment, outcome.board, status,
                                             outcome.cause[0] != '\0' ? outcome.cause : NULL);
     dpb_board_destroy(outcome.board);
+    if (arguments->party != NULL)
+        json_object_set_new(json_object_get(document, "world"), "launcher",
+                            json_string(arguments->party->launcher));
     if (document == NULL) {
         status = dpb_fail(DPB_NO_MEMORY, "out of memory: what was measured is lost");
         return dpb_exit_code_first(code, dpb_status_exit_code(status));
@@ -58,19 +61,20 @@ static int measure(const struct dpb_experiment *experiment, const struct dpb_arg
     return code;
 }
 
+static int run(struct dpb_arguments *arguments)
+{
+    struct dpb_experiment *experiment = NULL;
+    dpb_status status = make_experiment(arguments->config, &experiment);
+    int code;
+    if (status == DPB_OK && (arguments->party == NULL || dpb_party_is_head(arguments->party)))
+        status = dpb_result_probe(arguments->output, "");
+    if (dpb_together_agree(arguments, status, experiment, &code) == DPB_OK)
+        code = measure(experiment, arguments);
+    dpb_experiment_destroy(experiment);
+    return code;
+}
+
 int dpb_command_comm(const struct dpb_command *self, int argc, char **argv)
 {
-    struct dpb_arguments arguments;
-    struct dpb_experiment *experiment = NULL;
-    dpb_status status =
-        dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, argc, argv, &arguments);
-    if (status != DPB_OK)
-        return dpb_status_exit_code(status);
-    status = make_experiment(arguments.config, &experiment);
-    if (status == DPB_OK)
-        status = dpb_result_probe(arguments.output, "");
-    int code = status == DPB_OK ? measure(experiment, &arguments) : dpb_status_exit_code(status);
-    dpb_experiment_destroy(experiment);
-    dpb_arguments_release(&arguments);
-    return code;
+    return dpb_together(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, argc, argv, run);
 }

@@ -112,15 +112,17 @@ static dpb_status compare_all(const struct dpb_arguments *arguments)
     return DPB_OK;
 }
 
+static int rerun(struct dpb_arguments *arguments)
+{
+    int code;
+    dpb_status status = compare_all(arguments);
+    if (status == DPB_OK)
+        return dpb_run_arguments(arguments);
+    dpb_together_agree(arguments, status, NULL, &code);
+    return code;
+}
+
 int dpb_command_rerun(const struct dpb_command *self, int argc, char **argv)
 {
-    struct dpb_arguments arguments;
-    dpb_status status =
-        dpb_arguments_parse(self, DPB_ACCEPTS_RESULT | DPB_ACCEPTS_OUTPUT, argc, argv, &arguments);
-    if (status != DPB_OK)
-        return dpb_status_exit_code(status);
-    status = compare_all(&arguments);
-    int code = status == DPB_OK ? dpb_run_arguments(&arguments) : dpb_status_exit_code(status);
-    dpb_arguments_release(&arguments);
-    return code;
+    return dpb_together(self, DPB_ACCEPTS_RESULT | DPB_ACCEPTS_OUTPUT, argc, argv, rerun);
 }

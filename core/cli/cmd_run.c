@@ -9,21 +9,22 @@
 static int run_single(const struct dpb_arguments *arguments)
 {
     struct dpb_experiment *experiment = NULL;
+    int code;
     dpb_status status = dpb_experiment_create(arguments->config, &experiment);
-    if (status != DPB_OK)
-        return dpb_status_exit_code(status);
-    const struct dpb_run_settings *run = &experiment->settings.run;
-    status = dpb_result_probe(arguments->output, run->results);
-    if (status == DPB_OK)
+    bool writes = arguments->party == NULL || dpb_party_is_head(arguments->party);
+    if (status == DPB_OK && writes)
+        status = dpb_result_probe(arguments->output, experiment->settings.run.results);
+    if (status == DPB_OK && writes)
         status = dpb_experiment_probe(experiment);
-    int code = dpb_status_exit_code(status);
+    status = dpb_together_agree(arguments, status, experiment, &code);
     if (status == DPB_OK) {
+        const struct dpb_run_settings *run = &experiment->settings.run;
         char label[128];
         snprintf(label, sizeof label, "%s: %s, %u worker%s", run->name,
                  experiment->plugins[DPB_PLUGIN_COMM]->name, experiment->n_workers,
                  experiment->n_workers == 1 ? "" : "s");
         struct dpb_execution execution;
-        dpb_execute(experiment, label, &execution);
+        dpb_execute(experiment, arguments->party, label, &execution);
         code = execution.exit_code;
         /* Wrong input leaves nothing behind. */
         if (execution.result != NULL && code != dpb_status_exit_code(DPB_USAGE))
@@ -36,7 +37,7 @@ static int run_single(const struct dpb_arguments *arguments)
     return code;
 }
 
-int dpb_run_arguments(const struct dpb_arguments *arguments)
+int dpb_run_arguments(struct dpb_arguments *arguments)
 {
     return dpb_sweep_wanted(arguments->config) ? dpb_sweep_arguments(arguments)
                                                : run_single(arguments);
@@ -44,12 +45,6 @@ int dpb_run_arguments(const struct dpb_arguments *arguments)
 
 int dpb_command_run(const struct dpb_command *self, int argc, char **argv)
 {
-    struct dpb_arguments arguments;
-    dpb_status status =
-        dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, argc, argv, &arguments);
-    if (status != DPB_OK)
-        return dpb_status_exit_code(status);
-    int code = dpb_run_arguments(&arguments);
-    dpb_arguments_release(&arguments);
-    return code;
+    return dpb_together(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, argc, argv,
+                        dpb_run_arguments);
 }

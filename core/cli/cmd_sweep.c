@@ -153,7 +153,7 @@ static dpb_status run_job(const struct dpb_sweep *sweep, const struct dpb_sweep_
     dpb_warnings_clear();
     dpb_status status = dpb_experiment_create(config, &experiment);
     if (status == DPB_OK)
-        dpb_execute(experiment, progress, execution);
+        dpb_execute(experiment, NULL, progress, execution);
     else
         *execution = (struct dpb_execution){status, dpb_status_exit_code(status), NULL};
     if (execution->result == NULL)

@@ -13,8 +13,11 @@
 #include "world/launch.h"
 
 /* Compute threads of a worker, for the environment that its plugins ask for. */
-static dpb_status worker_threads(const struct dpb_experiment *experiment, uint32_t *threads)
+static dpb_status worker_threads(const struct dpb_experiment *experiment,
+                                 const struct dpb_party *party, uint32_t *threads)
 {
+    uint32_t n_workers = party != NULL ? party->place.n_workers : experiment->n_workers;
+    uint32_t n_servers = party != NULL ? party->place.n_servers : experiment->n_servers;
     if (experiment->settings.device.threads > 0) {
         *threads = (uint32_t)experiment->settings.device.threads;
         return DPB_OK;
@@ -22,17 +25,17 @@ static dpb_status worker_threads(const struct dpb_experiment *experiment, uint32
     uint32_t n_cores = 0;
     DPB_TRY(dpb_cores_available(&n_cores));
     uint32_t comm_cores = (uint32_t)experiment->settings.run.comm_cores;
-    uint32_t for_workers = n_cores > experiment->n_servers ? n_cores - experiment->n_servers : 1;
-    uint32_t share = for_workers / experiment->n_workers;
+    uint32_t for_workers = n_cores > n_servers ? n_cores - n_servers : 1;
+    uint32_t share = n_workers > 0 ? for_workers / n_workers : 1;
     *threads = share > comm_cores ? share - comm_cores : 1;
     return DPB_OK;
 }
 
-dpb_status dpb_execute_job(const struct dpb_experiment *experiment, const char *label,
-                           struct dpb_job_outcome *outcome)
+dpb_status dpb_execute_job(const struct dpb_experiment *experiment, struct dpb_party *party,
+                           const char *label, struct dpb_job_outcome *outcome)
 {
     uint32_t threads = 1;
-    DPB_TRY(worker_threads(experiment, &threads));
+    DPB_TRY(worker_threads(experiment, party, &threads));
     json_t *json = dpb_config_to_json(experiment->config);
     char *text = json == NULL ? NULL : json_dumps(json, JSON_COMPACT);
     const char *const *environment = dpb_experiment_environment(experiment, threads);
@@ -49,6 +52,10 @@ dpb_status dpb_execute_job(const struct dpb_experiment *experiment, const char *
             .environment = environment,
             .timeout_ns = experiment->settings.run.timeout_ns,
             .stall_warning_ns = experiment->settings.run.stall_warning_ns,
+            .party = party,
+            .shape = dpb_experiment_journal_shape(experiment),
+            .keep_pmix =
+                (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_LAUNCHER) != 0,
             .progress = isatty(STDERR_FILENO) != 0,
             .label = label,
         };
@@ -95,15 +102,16 @@ static void sweep_checkpoint(const struct dpb_experiment *experiment, struct dpb
     free(pids);
 }
 
-void dpb_execute(const struct dpb_experiment *experiment, const char *label,
-                 struct dpb_execution *execution)
+void dpb_execute(const struct dpb_experiment *experiment, struct dpb_party *party,
+                 const char *label, struct dpb_execution *execution)
 {
     struct dpb_job_outcome outcome = {0};
     json_t *inputs = dpb_result_inputs(experiment); /* before the run may write to them */
-    dpb_status status = dpb_execute_job(experiment, label, &outcome);
-    if (status != DPB_OK) {
+    dpb_status status = dpb_execute_job(experiment, party, label, &outcome);
+    if (status != DPB_OK || outcome.board == NULL) { /* no board: the head makes the result */
         json_decref(inputs);
-        *execution = (struct dpb_execution){status, dpb_status_exit_code(status), NULL};
+        *execution = (struct dpb_execution){
+            status, status != DPB_OK ? dpb_status_exit_code(status) : outcome.exit_code, NULL};
         return;
     }
     status = outcome.status;
@@ -120,6 +128,9 @@ void dpb_execute(const struct dpb_experiment *experiment, const char *label,
         status = dpb_fail(DPB_NO_MEMORY, "out of memory: the result of the run is lost");
         exit_code = dpb_exit_code_first(exit_code, dpb_status_exit_code(status));
     }
+    if (party != NULL)
+        json_object_set_new(json_object_get(result, "world"), "launcher",
+                            json_string(party->launcher));
     json_object_set_new(result, "inputs", inputs);
     json_object_set_new(result, "invocation", dpb_result_invocation());
     dpb_board_destroy(outcome.board);

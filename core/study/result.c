@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "study/json.h"
@@ -202,29 +201,34 @@ json_t *dpb_result_strategy(const struct dpb_experiment *experiment)
 
 /* ---- ranks --------------------------------------------------------------------------------- */
 
+static json_t *cores_to_json(const struct dpb_journal *journal)
+{
+    if (journal->n_cores == 0)
+        return json_null();
+    json_t *cores = json_array();
+    for (uint32_t i = 0; i < journal->n_cores && i < DPB_JOURNAL_CORES; i++)
+        json_array_append_new(cores, json_integer(journal->cores[i]));
+    return cores;
+}
+
 static json_t *rank_to_json(struct maker *maker, uint32_t rank)
 {
     const struct dpb_journal *journal = maker->journals[rank];
     const struct dpb_status_page *page = dpb_board_page(maker->board, rank);
-    char host[64] = "", checksum[24], error[DPB_BOARD_TEXT];
-    gethostname(host, sizeof host - 1);
+    char checksum[24], error[DPB_BOARD_TEXT];
     snprintf(checksum, sizeof checksum, "0x%016llx", (unsigned long long)journal->checksum);
     json_t *json = json_pack("{s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:s, s:I, s:I}",        //
                              "rank", (json_int_t)rank,                                    //
                              "machine", (json_int_t)page->machine,                        //
                              "role", page->role == DPB_SERVER ? "server" : "worker",      //
-                             "host", host,                                                //
+                             "host", page->host,                                          //
                              "pid", (json_int_t)page->pid,                                //
                              "threads", (json_int_t)journal->threads,                     //
                              "peak_memory_bytes", (json_int_t)journal->peak_memory_bytes, //
                              "checksum", checksum,                                        //
                              "dropped_samples", (json_int_t)journal->dropped_samples,     //
                              "dropped_spans", (json_int_t)journal->dropped_spans);
-    const struct dpb_settings *settings = &maker->experiment->settings;
-    json_object_set_new(json, "cores",
-                        dpb_cores_of(rank, maker->n_workers, maker->experiment->n_servers,
-                                     (uint32_t)settings->run.comm_cores,
-                                     (uint32_t)settings->device.threads));
+    json_object_set_new(json, "cores", cores_to_json(journal));
     uint64_t n = dpb_journal_records(journal);
     uint64_t from = maker->summary.warmup_steps;
     json_object_set_new(json, "steps", json_integer((json_int_t)(n > from ? n - from : 0)));

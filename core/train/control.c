@@ -18,6 +18,22 @@ void dpb_control_init(struct dpb_control *control, struct dpb_control_block *blo
     control->n_ranks = n_ranks;
 }
 
+void dpb_control_connect(struct dpb_control *control, dpb_control_tell tell, void *context)
+{
+    control->tell = tell;
+    control->context = context;
+}
+
+/* A message that cannot be sent is the end of the job: the launcher has ended, and this rank with it. */
+static void tell(struct dpb_control *control, const struct dpb_post *post)
+{
+    if (control->tell != NULL)
+        (void)control->tell(control->context, post);
+}
+
+#define WORD_AT(control, word) \
+    (uint64_t)((const char *)&(control)->block->word - (const char *)(control)->block)
+
 void dpb_control_propose(struct dpb_control *control, uint32_t actions)
 {
     control->wanted |= actions;
@@ -30,6 +46,11 @@ static void acknowledge(struct dpb_control *control, uint64_t sequence, uint64_t
     control->acked_step = step;
     __atomic_store_n(&block->acks[control->rank].step, step, __ATOMIC_RELAXED);
     __atomic_store_n(&block->acks[control->rank].sequence, sequence, __ATOMIC_RELEASE);
+    tell(control,
+         &(struct dpb_post){.n_words = 2,
+                            .confirm_at = UINT64_MAX,
+                            .words = {{WORD_AT(control, acks[control->rank].step), step},
+                                      {WORD_AT(control, acks[control->rank].sequence), sequence}}});
 }
 
 static bool has_left(const struct dpb_control *control, uint32_t rank)
@@ -40,11 +61,25 @@ static bool has_left(const struct dpb_control *control, uint32_t rank)
 /* Rank 0: begins a round, if none is under way and something is wanted. */
 static void begin_round(struct dpb_control *control)
 {
-    if (control->acked != 0 || control->wanted == 0)
+    if (control->acked != 0 || control->proposed != 0 || control->wanted == 0)
         return;
     control->proposed = control->wanted;
     control->wanted = 0;
-    __atomic_store_n(&control->block->proposal, control->done + 1, __ATOMIC_RELEASE);
+    uint64_t sequence = control->done + 1;
+    __atomic_store_n(&control->block->proposal, sequence, __ATOMIC_RELEASE);
+    tell(control, &(struct dpb_post){.n_words = 1,
+                                     .all = true,
+                                     .confirm_at = WORD_AT(control, confirmed),
+                                     .confirm_value = sequence,
+                                     .words = {{WORD_AT(control, proposal), sequence}}});
+}
+
+/* Rank 0: whether every board has the proposal under way. */
+static bool is_confirmed(const struct dpb_control *control)
+{
+    return control->tell == NULL ||
+           __atomic_load_n(&control->block->confirmed, __ATOMIC_ACQUIRE) ==
+               __atomic_load_n(&control->block->proposal, __ATOMIC_RELAXED);
 }
 
 /* Rank 0: commits once every rank has acknowledged or left. One that did both counts: where steps
@@ -64,8 +99,14 @@ static void commit_if_all_acked(struct dpb_control *control)
         uint64_t step = __atomic_load_n(&block->acks[rank].step, __ATOMIC_RELAXED);
         highest = step > highest ? step : highest;
     }
+    uint64_t commit = control->acked << 32 | control->proposed;
     __atomic_store_n(&block->commit_step, highest + 2, __ATOMIC_RELAXED);
-    __atomic_store_n(&block->commit, control->acked << 32 | control->proposed, __ATOMIC_RELEASE);
+    __atomic_store_n(&block->commit, commit, __ATOMIC_RELEASE);
+    tell(control, &(struct dpb_post){.n_words = 2,
+                                     .all = true,
+                                     .confirm_at = UINT64_MAX,
+                                     .words = {{WORD_AT(control, commit_step), highest + 2},
+                                               {WORD_AT(control, commit), commit}}});
     control->proposed = 0;
 }
 
@@ -75,6 +116,8 @@ bool dpb_control_try(struct dpb_control *control, uint64_t step, uint32_t *actio
     *actions = 0;
     if (control->rank == 0)
         begin_round(control);
+    if (control->rank == 0 && !is_confirmed(control))
+        return false;
     if (control->acked == 0) {
         uint64_t proposal = __atomic_load_n(&block->proposal, __ATOMIC_ACQUIRE);
         if (proposal == control->done)
@@ -98,6 +141,10 @@ bool dpb_control_try(struct dpb_control *control, uint64_t step, uint32_t *actio
 void dpb_control_leave(struct dpb_control *control)
 {
     __atomic_store_n(&control->block->acks[control->rank].left, 1, __ATOMIC_RELEASE);
+    tell(control, &(struct dpb_post){.n_words = 1,
+                                     .all = true,
+                                     .confirm_at = UINT64_MAX,
+                                     .words = {{WORD_AT(control, acks[control->rank].left), 1}}});
 }
 
 bool dpb_control_all_left(struct dpb_control *control)

@@ -8,6 +8,14 @@
  * at a time; actions proposed meanwhile go into the next. It never travels on the strategy's own
  * path.
  *
+ * Where each rank has a board of its own (world/party.h) the words travel, each rank's in order, and are seen
+ * late. Only the proposal must not be: a rank that has acknowledged holds two steps later, in a step that
+ * another, which has not seen the proposal yet, may have begun and wait for it in. So rank 0, having
+ * proposed at its step s, begins s only once every board is confirmed to have the proposal. Nobody ends
+ * step s without rank 0, where steps are exchanged; so everyone acknowledges at s + 1 at the latest, and
+ * holds at s + 2 or before until the commit comes, of which nobody who acknowledged keeps another. Ranks that
+ * do not exchange wait for nobody in a step, so that a late word only makes them hold longer.
+ *
  * Ranks that do not exchange may end far apart. One that begins no further step leaves: nobody
  * waits for its acknowledgement any more. Rank 0 goes on committing for the others until all have
  * left.
@@ -17,6 +25,7 @@
 
 #include "dpbench/status.h"
 #include "dpbench/types.h"
+#include "world/board.h"
 
 enum {
     DPB_ACTION_TIMED = 1,       /* warm-up is over: this is the first timed step */
@@ -27,13 +36,14 @@ enum {
     DPB_CONTROL_MAX_RANKS = 1000
 };
 
-/* In memory shared by all workers, zeroed at first. Every word has one writer; an even 64-bit word
+/* In memory shared by all workers of a board, zeroed at first. Every word has one writer; an even 64-bit word
  * holds a sequence number in its upper half and what belongs to it in the lower: read at once. */
 struct dpb_control_block {
     uint64_t proposal; /* sequence */
     uint64_t commit;   /* sequence << 32 | actions; commit_step was written before */
     uint64_t commit_step;
-    uint64_t unused[5];
+    uint64_t confirmed; /* the last proposal that is on every board */
+    uint64_t unused[4];
     struct {
         uint64_t step; /* written before the sequence */
         uint64_t sequence;
@@ -41,9 +51,14 @@ struct dpb_control_block {
     } acks[DPB_CONTROL_MAX_RANKS];
 };
 
+/* Tells the other boards of what was written on this one: dpb_store_post, and in tests what delays it. */
+typedef dpb_status (*dpb_control_tell)(void *context, const struct dpb_post *post);
+
 /* A rank's view of it. */
 struct dpb_control {
     struct dpb_control_block *block;
+    dpb_control_tell tell; /* NULL: all ranks share one board */
+    void *context;
     uint32_t rank, n_ranks;
     uint64_t acked, acked_step; /* 0: nothing under way here */
     uint64_t done;              /* sequence of the last action taken */
@@ -53,6 +68,8 @@ struct dpb_control {
 
 void dpb_control_init(struct dpb_control *control, struct dpb_control_block *block, uint32_t rank,
                       uint32_t n_ranks);
+/* Once: there are several boards. */
+void dpb_control_connect(struct dpb_control *control, dpb_control_tell tell, void *context);
 /* Rank 0, at any time between two looks. */
 void dpb_control_propose(struct dpb_control *control, uint32_t actions);
 /* At the start of `step`, before it begins. True: *actions (0: none) are to be done now and the

@@ -15,6 +15,8 @@
 #include "world/cores.h"
 #include "world/machines.h"
 #include "world/plugins.h"
+#include "world/pmix.h"
+#include "world/world.h"
 
 /* ---- where settings come from -------------------------------------------------------------- */
 
@@ -271,6 +273,23 @@ static dpb_status check_machines(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+/* Neither a launcher of mpirun's or srun's nor a rank of one of theirs. */
+static bool started_locally(void)
+{
+    return dpb_world.board ? !dpb_world.parted : !dpb_pmix_is_here();
+}
+
+static dpb_status check_launcher(const struct dpb_experiment *experiment)
+{
+    const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
+    if ((comm->capabilities & DPB_COMM_LAUNCHER) && started_locally())
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm '%s' works under mpirun or srun only: start dpbench by one of "
+                        "them, or take another strategy",
+                        origin(experiment, "comm", "name"), comm->name);
+    return DPB_OK;
+}
+
 static dpb_status check_profile(const struct dpb_experiment *experiment)
 {
     const struct dpb_plugin *device = experiment->plugins[DPB_PLUGIN_DEVICE];
@@ -349,7 +368,8 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
         status = derive_machines(made);
     dpb_status (*const checks[])(const struct dpb_experiment *) = {
         check_length,     check_optimizer, check_forward_mode, check_comm,     check_image,
-        check_checkpoint, check_target,    check_profile,      check_machines, check_comm_mode};
+        check_checkpoint, check_target,    check_profile,      check_machines, check_comm_mode,
+        check_launcher};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0] && status == DPB_OK; i++)
         status = checks[i](made);
     if (status == DPB_OK)
@@ -518,6 +538,16 @@ uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t
     total += device->memory_needed(experiment->options[DPB_PLUGIN_DEVICE], &compile);
     return total +
            4 * (uint64_t)experiment->batch * dpb_sample_bytes(&experiment->data_info.format);
+}
+
+struct dpb_journal_shape dpb_experiment_journal_shape(const struct dpb_experiment *experiment)
+{
+    if (experiment->settings.run.mode == DPB_MODE_COMM)
+        return (struct dpb_journal_shape){0};
+    return (struct dpb_journal_shape){.head_bytes = offsetof(struct dpb_journal, records),
+                                      .count_at = offsetof(struct dpb_journal, n_records),
+                                      .record_bytes = sizeof(struct dpb_record),
+                                      .time_at = offsetof(struct dpb_record, begin_ns)};
 }
 
 size_t dpb_experiment_journal_bytes(const struct dpb_experiment *experiment)

@@ -13,6 +13,7 @@
 #include "train/feed.h"
 #include "train/settings.h"
 #include "train/snapshot.h"
+#include "world/launch.h"
 
 enum { DPB_MAX_TABLES = 16 };
 
@@ -66,6 +67,7 @@ json_t *dpb_experiment_effective(const struct dpb_experiment *experiment);
 /* Bytes a rank's process needs, its arenas, activations and data staging (an estimate). Built
  * experiments only. */
 uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t rank);
+struct dpb_journal_shape dpb_experiment_journal_shape(const struct dpb_experiment *experiment); /* world/launch.h */
 /* Bytes of journal that the longest run of these settings may need; sparse memory. */
 size_t dpb_experiment_journal_bytes(const struct dpb_experiment *experiment);
 /* Environment of the ranks (thread variables of plugins): NULL-terminated, @owned: one free() frees

@@ -13,7 +13,7 @@
 #include "dpbench/device.h"
 #include "world/load.h"
 
-enum { DPB_JOURNAL_EVALS = 4096, DPB_JOURNAL_PROFILE = 8192 };
+enum { DPB_JOURNAL_EVALS = 4096, DPB_JOURNAL_PROFILE = 8192, DPB_JOURNAL_CORES = 1024 };
 
 /* One step of one rank. data_wait + forward + backward + optimizer + comm_exposed = step. */
 struct dpb_record {
@@ -64,6 +64,8 @@ struct dpb_journal {
     uint64_t parameters, macs_per_sample, steps_per_epoch, dropped_samples;
     uint64_t dropped_spans;
     uint32_t threads; /* compute threads of this rank */
+    uint32_t n_cores; /* hardware threads that it is bound to; 0: it is not */
+    uint16_t cores[DPB_JOURNAL_CORES];
     bool oversubscribed;
     uint64_t peak_memory_bytes;
     struct dpb_load load;        /* rank 0: around the timed steps */

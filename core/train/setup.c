@@ -245,6 +245,12 @@ static dpb_status open_feeds(struct dpb_trainer *trainer)
     return dpb_feed_eval_create(&args, &trainer->eval_feed);
 }
 
+static dpb_status post(void *context, const struct dpb_post *words)
+{
+    (void)context;
+    return dpb_store_post(words, sizeof *words);
+}
+
 static dpb_status open_control(struct dpb_trainer *trainer)
 {
     const struct dpb_experiment *x = trainer->experiment;
@@ -263,6 +269,8 @@ static dpb_status open_control(struct dpb_trainer *trainer)
         total = done + (uint64_t)(run->warmup_steps + run->steps);
     dpb_control_init(&trainer->control, dpb_board_control(dpb_world.board), dpb_world.rank,
                      x->n_workers);
+    if (dpb_world.parted)
+        dpb_control_connect(&trainer->control, post, NULL);
     if (trainer->gated && dpb_world.rank == 0) {
         const struct dpb_gate_limits limits = {.window = (uint32_t)run->steady_window,
                                                .in_a_row = (uint32_t)run->steady_windows,
@@ -289,6 +297,10 @@ static dpb_status open_journal(struct dpb_trainer *trainer)
     journal->steps_per_epoch = x->steps_per_epoch;
     journal->dropped_samples = x->data_info.n_samples[DPB_TRAIN] % x->global_batch;
     journal->threads = trainer->threads;
+    journal->n_cores =
+        dpb_cores_of(dpb_world.place.index, dpb_world.place.n_workers, dpb_world.place.n_servers,
+                     (uint32_t)x->settings.run.comm_cores, (uint32_t)x->settings.device.threads,
+                     journal->cores, DPB_JOURNAL_CORES);
     journal->first_step = x->start.step;
     trainer->journal = journal;
     return dpb_account_open(journal, SPANS_A_STEP);
@@ -296,13 +308,12 @@ static dpb_status open_journal(struct dpb_trainer *trainer)
 
 static void warn_oversubscribed(const struct dpb_trainer *trainer)
 {
-    const struct dpb_experiment *x = trainer->experiment;
     uint32_t n_cores = 0;
     if (dpb_cores_available(&n_cores) == DPB_OK)
         dpb_warn("oversubscribed",
                  "more processes than cores: %u workers of %u threads and %u servers take turns on "
                  "%u cores, so the rate says little of the strategy; take fewer workers",
-                 x->n_workers, trainer->threads, x->n_servers, n_cores);
+                 dpb_world.place.n_workers, trainer->threads, dpb_world.place.n_servers, n_cores);
 }
 
 /* Once a machine, by the first rank there. */
@@ -330,15 +341,16 @@ dpb_status dpb_trainer_settle(struct dpb_experiment *experiment, struct dpb_trai
     trainer->threads = (uint32_t)experiment->settings.device.threads;
     for (int kind = 0; kind < DPB_ARENA_KINDS; kind++)
         trainer->own[kind].fd = -1;
-    DPB_TRY(dpb_cores_bind(dpb_world.rank, experiment->n_workers, experiment->n_servers,
+    const struct dpb_seat *place = &dpb_world.place;
+    DPB_TRY(dpb_cores_bind(place->index, place->n_workers, place->n_servers,
                            (uint32_t)experiment->settings.run.comm_cores, &trainer->threads,
                            oversubscribed));
     dpb_world.may_spin = !*oversubscribed;
     if (!*oversubscribed) {
         uint32_t each = trainer->threads + (uint32_t)experiment->settings.run.comm_cores;
-        trainer->n_cores = each * experiment->n_workers + experiment->n_servers;
+        trainer->n_cores = each * place->n_workers + place->n_servers;
     }
-    if (*oversubscribed && dpb_world.rank == 0)
+    if (*oversubscribed && place->index == 0)
         warn_oversubscribed(trainer);
     return DPB_OK;
 }

@@ -181,9 +181,41 @@ void *dpb_board_journal(struct dpb_board *board, uint32_t rank, size_t *bytes)
     return board->memory + status_offset(header->n_ranks) + rank * header->journal_stride;
 }
 
+bool dpb_board_written(const struct dpb_board *board, uint32_t rank, size_t from, size_t *begin,
+                       size_t *end)
+{
+    const struct board_header *header = header_of(board);
+    off_t start = (off_t)(status_offset(header->n_ranks) + rank * header->journal_stride);
+    off_t data = lseek(board->fd, start + (off_t)from, SEEK_DATA);
+    if (data < 0 || (size_t)(data - start) >= header->journal_bytes)
+        return false;
+    off_t hole = lseek(board->fd, data, SEEK_HOLE);
+    *begin = (size_t)(data - start);
+    *end = hole > data ? (size_t)(hole - start) : header->journal_bytes;
+    *end = *end < header->journal_bytes ? *end : header->journal_bytes;
+    return true;
+}
+
 void *dpb_board_control(struct dpb_board *board)
 {
     return board->memory + control_offset;
+}
+
+bool dpb_board_write(struct dpb_board *board, uint64_t offset, uint64_t value)
+{
+    if (offset % sizeof value != 0 || offset > DPB_BOARD_CONTROL_BYTES - sizeof value)
+        return false;
+    uint64_t *word = (uint64_t *)(void *)((uint8_t *)dpb_board_control(board) + offset);
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+    return true;
+}
+
+bool dpb_board_apply(struct dpb_board *board, const struct dpb_post *post)
+{
+    bool good = post->n_words <= DPB_POST_WORDS;
+    for (uint32_t i = 0; good && i < post->n_words; i++)
+        good = dpb_board_write(board, post->words[i].offset, post->words[i].value);
+    return good;
 }
 
 void dpb_board_end_job(struct dpb_board *board)

@@ -18,6 +18,7 @@ enum { DPB_BOARD_TEXT = 1024, DPB_BOARD_WARNINGS = 16, DPB_BOARD_CONTROL_BYTES =
 struct dpb_status_page {
     uint32_t machine; /* the launcher's: see world/machines.h */
     int32_t pid;
+    char host[64];
     uint32_t role;    /* dpb_role */
     uint64_t step;    /* of the loop */
     uint64_t n_steps; /* planned, 0: open; rank 0's is shown as progress */
@@ -37,6 +38,19 @@ struct dpb_status_page {
 
 struct dpb_board;
 
+/* Words of the control memory that a rank has written, for the boards of other parts (party.h): told by
+ * dpb_store_post, applied in order. */
+enum { DPB_POST_WORDS = 4 };
+struct dpb_post {
+    uint32_t n_words;
+    uint32_t all; /* for every board, else for rank 0's alone */
+    /* Once every board has them this word is written on rank 0's; UINT64_MAX: none. */
+    uint64_t confirm_at, confirm_value;
+    struct {
+        uint64_t offset, value; /* in the control memory, a multiple of 8 */
+    } words[DPB_POST_WORDS];
+};
+
 /* The launcher's. Sparse memory: a journal takes only the pages that are written. */
 dpb_status dpb_board_create(uint32_t n_ranks, size_t journal_bytes, struct dpb_board **board);
 int dpb_board_fd(const struct dpb_board *board); /* @borrowed */
@@ -47,8 +61,14 @@ void dpb_board_destroy(struct dpb_board *board); /* unmaps; accepts NULL */
 uint32_t dpb_board_ranks(const struct dpb_board *board);
 struct dpb_status_page *dpb_board_page(struct dpb_board *board, uint32_t rank);
 void *dpb_board_journal(struct dpb_board *board, uint32_t rank, size_t *bytes);
+/* The first written part of a rank's journal from `from` on: [*begin, *end); false: there is none. */
+bool dpb_board_written(const struct dpb_board *board, uint32_t rank, size_t from, size_t *begin,
+                       size_t *end);
 /* Zeroed memory for train/control.h; core's own layout. */
 void *dpb_board_control(struct dpb_board *board);
+/* Applies what came from another part; false: it cannot be meant. */
+bool dpb_board_apply(struct dpb_board *board, const struct dpb_post *post);
+bool dpb_board_write(struct dpb_board *board, uint64_t offset, uint64_t value);
 
 /* The job is ending: set by the launcher when a process died or at a second signal; every blocking
  * wait of every rank returns DPB_PEER soon after. */

@@ -134,20 +134,17 @@ dpb_status dpb_cores_bind(uint32_t rank, uint32_t n_workers, uint32_t n_servers,
     return DPB_OK;
 }
 
-json_t *dpb_cores_of(uint32_t rank, uint32_t n_workers, uint32_t n_servers, uint32_t comm_cores,
-                     uint32_t threads)
+uint32_t dpb_cores_of(uint32_t rank, uint32_t n_workers, uint32_t n_servers, uint32_t comm_cores,
+                      uint32_t threads, uint16_t *cores, uint32_t capacity)
 {
     uint32_t first, n;
     if (find_cores() != DPB_OK)
-        return json_null();
+        return 0;
     dpb_cores_place(n_usable, rank, n_workers, n_servers, comm_cores, &threads, &first, &n);
-    json_t *cores = json_array();
+    n = n < capacity ? n : capacity;
     for (uint32_t i = 0; i < n; i++)
-        json_array_append_new(cores, json_integer(usable[first + i]));
-    if (n > 0)
-        return cores;
-    json_decref(cores);
-    return json_null();
+        cores[i] = (uint16_t)usable[first + i];
+    return n;
 }
 
 void dpb_cores_kinds(uint32_t n_cores, uint8_t *kinds, size_t n)

@@ -30,10 +30,10 @@ dpb_status dpb_cores_bind(uint32_t rank, uint32_t n_workers, uint32_t n_servers,
 void dpb_cores_place(uint32_t n_cores, uint32_t rank, uint32_t n_workers, uint32_t n_servers,
                      uint32_t comm_cores, uint32_t *threads, uint32_t *first, uint32_t *n);
 
-/* The hardware threads (as the system numbers them) that dpb_cores_bind gives a rank here; null where
- * there are not enough. @owned. */
-json_t *dpb_cores_of(uint32_t rank, uint32_t n_workers, uint32_t n_servers, uint32_t comm_cores,
-                     uint32_t threads);
+/* The hardware threads (as the system numbers them) that dpb_cores_bind gives a rank here, at most
+ * `capacity` of them; their number, 0 where there are not enough. */
+uint32_t dpb_cores_of(uint32_t rank, uint32_t n_workers, uint32_t n_servers, uint32_t comm_cores,
+                      uint32_t threads, uint16_t *cores, uint32_t capacity);
 
 /* By the system's number of a hardware thread: what it is to a job that is bound to the first n_cores of
  * the usable cores, or to none of them (0: all may be used): DPB_CPU_* of load.h. */

@@ -20,6 +20,17 @@ static struct dpb_status_page *page_of(const struct job_run *run, uint32_t rank)
     return dpb_board_page(run->board, rank);
 }
 
+const char *job_host(const struct job_run *run, uint32_t rank)
+{
+    return run->job->party != NULL ? run->job->party->hosts[rank] : run->host;
+}
+
+int32_t job_pid(const struct job_run *run, uint32_t rank)
+{
+    return run->processes[rank].remote ? page_of(run, rank)->pid
+                                       : (int32_t)run->processes[rank].pid;
+}
+
 /* ---- progress ------------------------------------------------------------------------------ */
 
 void job_erase_progress(struct job_run *run)
@@ -105,7 +116,8 @@ static void show_warnings(struct job_run *run)
                 continue;
             job_erase_progress(run);
             if (run->n_ranks > 1)
-                dpb_log(DPB_LOG_WARNING, "[%u %s] %s", rank, run->host, page->warnings[*i].text);
+                dpb_log(DPB_LOG_WARNING, "[%u %s] %s", rank, job_host(run, rank),
+                        page->warnings[*i].text);
             else
                 dpb_log(DPB_LOG_WARNING, "%s", page->warnings[*i].text);
         }
@@ -195,10 +207,12 @@ static dpb_status status_of_code(int code)
     return DPB_FAILED;
 }
 
-/* The system's own SIGKILL is like anybody's, but it counts them. */
-static const char *why_killed(const struct job_run *run)
+/* The system's own SIGKILL is like anybody's, but it counts them: here, those of this machine. */
+static const char *why_killed(const struct job_run *run, uint32_t rank)
 {
-    uint64_t kills = dpb_memory_kills("");
+    const struct dpb_party *party = run->job->party;
+    bool elsewhere = party != NULL && party->machines[rank] != party->machines[party->rank];
+    uint64_t kills = elsewhere ? UINT64_MAX : dpb_memory_kills("");
     if (kills == UINT64_MAX || run->memory_kills == UINT64_MAX)
         return "; if nobody sent it, memory ran out (see dmesg)";
     return kills > run->memory_kills ? "; memory ran out: the system ended processes while the job "
@@ -212,7 +226,8 @@ static void blame(const struct job_run *run, uint32_t rank, struct dpb_job_outco
     const struct dpb_status_page *page = page_of(run, rank);
     char place[160], who[160];
     describe_place(run, rank, place, sizeof place);
-    snprintf(who, sizeof who, "rank %u (%s, pid %d)", rank, run->host, (int)process->pid);
+    snprintf(who, sizeof who, "rank %u (%s, pid %d)", rank, job_host(run, rank),
+             (int)job_pid(run, rank));
     char *cause = outcome->cause;
     size_t size = sizeof outcome->cause;
     outcome->culprit = rank;
@@ -232,7 +247,7 @@ static void blame(const struct job_run *run, uint32_t rank, struct dpb_job_outco
     } else if (WIFSIGNALED(process->wait_status)) {
         int number = WTERMSIG(process->wait_status);
         snprintf(cause, size, "%s was killed by signal %d (%s) %s%s", who, number,
-                 strsignal(number), place, number == SIGKILL ? why_killed(run) : "");
+                 strsignal(number), place, number == SIGKILL ? why_killed(run, rank) : "");
     } else if (WEXITSTATUS(process->wait_status) == 0) {
         snprintf(cause, size, "%s ended %s, before the job was over, and gave no reason", who,
                  place);
@@ -274,7 +289,8 @@ void job_conclude(const struct job_run *run, struct dpb_job_outcome *outcome)
     uint32_t culprit = forced ? UINT32_MAX : find_culprit(run);
     if (culprit != UINT32_MAX) {
         blame(run, culprit, outcome);
-        dpb_log(DPB_LOG_ERROR, "%s", outcome->cause);
+        if (!run->was_stopped)
+            dpb_log(DPB_LOG_ERROR, "%s", outcome->cause);
         if (run->n_ranks > 1 && outcome->status == DPB_TIMEOUT)
             dpb_log(DPB_LOG_INFO, "where the ranks were:\n%s", run->stalls.picture);
     } else if (run->interrupt != 0) {

@@ -10,11 +10,17 @@
 #include <sys/types.h>
 
 #include "world/launch.h"
+#include "world/party.h"
 #include "world/stall.h"
 #include "world/store.h"
 
 struct process {
-    pid_t pid;
+    pid_t pid;             /* another part's: as its page says */
+    bool remote;           /* of another part: what follows is what that one tells */
+    char state;            /* of its process, as in struct dpb_proc */
+    int64_t heard_ns;      /* when its part was heard last */
+    int64_t end_heard_ns;  /* that it has ended; its last words to the store may be on their way */
+    uint32_t n_interrupts; /* signals to its part */
     bool running, killed /* by us */, bye, stuck;
     int wait_status;
     int64_t ended_ns, fault_ns;
@@ -40,6 +46,13 @@ struct job_run {
     uint32_t n_interrupts;
     int64_t kill_at_ns, give_up_ns;
     struct stall_watch stalls;
+    struct { /* the head's: the post that is to be confirmed by all parts */
+        uint64_t at, value;
+        uint32_t serial, n_missing;
+    } confirm;
+    int64_t looked_ns; /* the head's: when its loop came round last */
+    bool was_stopped;  /* and the others have given it up meanwhile, and said so */
+    int64_t told_ns;   /* the head's: when it last told the others where the ranks are */
     struct {
         bool drawn;
         int64_t at_ns, last_ns; /* of the last drawing, of the last rate */
@@ -48,6 +61,9 @@ struct job_run {
     } progress;
 };
 
+/* Where and which process a rank is; 0: not known yet. */
+const char *job_host(const struct job_run *run, uint32_t rank);
+int32_t job_pid(const struct job_run *run, uint32_t rank);
 /* Whether a rank that has ended did so as it should: exit 0 after its goodbye, or the exit code of
  * an interruption that was asked for. */
 bool job_ended_well(const struct job_run *run, uint32_t rank);

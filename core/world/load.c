@@ -127,7 +127,9 @@ static void sample_job(struct dpb_load_sample *sample)
     int32_t *pids = calloc(dpb_world.n_ranks, sizeof *pids);
     uint32_t n = pids != NULL ? dpb_world.n_ranks : 0;
     for (uint32_t rank = 0; rank < n; rank++)
-        pids[rank] = __atomic_load_n(&dpb_board_page(dpb_world.board, rank)->pid, __ATOMIC_RELAXED);
+        if (!dpb_world.parted || dpb_world_is_local(rank))
+            pids[rank] =
+                __atomic_load_n(&dpb_board_page(dpb_world.board, rank)->pid, __ATOMIC_RELAXED);
     dpb_load_sample("", load_state.cpus, MAX_CPUS, pids, n, sample);
     if (n == 0)
         sample->used_ns = -1; /* nobody's own time is known */

@@ -22,6 +22,7 @@ extern char **environ;
 
 enum { RANK_FD = 3 };
 #define RANK_MARK DPB_JOB_VARIABLE "=3"
+#define JOIN_MARK DPB_JOB_VARIABLE "=3,join"
 
 static size_t name_length(const char *variable)
 {
@@ -34,7 +35,7 @@ static bool same_variable(const char *a, const char *b)
     return n == name_length(b) && strncmp(a, b, n) == 0;
 }
 
-char **dpb_spawn_environment(const char *const *additions)
+char **dpb_spawn_environment(const char *const *additions, bool joins)
 {
     size_t n_own = 0, n_added = 0, n = 0;
     while (environ != NULL && environ[n_own] != NULL)
@@ -54,14 +55,18 @@ char **dpb_spawn_environment(const char *const *additions)
     for (size_t j = 0; j < n_added; j++)
         variables[n++] =
             (char *)(uintptr_t)additions[j]; /* execve takes but does not change them */
-    variables[n] = (char *)(uintptr_t)RANK_MARK;
+    variables[n] = (char *)(uintptr_t)(joins ? JOIN_MARK : RANK_MARK);
     return variables;
 }
 
-static dpb_status send_hello(const struct dpb_spawn *spawn, int fd)
+dpb_status dpb_spawn_greet(const struct dpb_spawn *spawn, int socket)
 {
     struct dpb_hello hello = spawn->hello;
-    int fds[2] = {spawn->board_fd, spawn->config_fd};
+    int fds[DPB_HELLO_FDS];
+    size_t n_fds = 0;
+    for (size_t i = 0; i < DPB_HELLO_FDS; i++)
+        if (spawn->fds[i] >= 0)
+            fds[n_fds++] = spawn->fds[i];
     union {
         char bytes[CMSG_SPACE(sizeof fds)];
         struct cmsghdr align;
@@ -70,13 +75,13 @@ static dpb_status send_hello(const struct dpb_spawn *spawn, int fd)
     struct msghdr message = {.msg_iov = &part,
                              .msg_iovlen = 1,
                              .msg_control = control.bytes,
-                             .msg_controllen = sizeof control.bytes};
+                             .msg_controllen = CMSG_SPACE(n_fds * sizeof(int))};
     struct cmsghdr *header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof fds);
-    memcpy(CMSG_DATA(header), fds, sizeof fds);
-    ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL);
+    header->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
+    memcpy(CMSG_DATA(header), fds, n_fds * sizeof(int));
+    ssize_t n = sendmsg(socket, &message, MSG_NOSIGNAL);
     explicit_bzero(&hello, sizeof hello);
     if (n != (ssize_t)sizeof hello)
         return dpb_fail(DPB_FAILED, "cannot hand the job over to rank %u: %s", spawn->hello.rank,
@@ -147,13 +152,18 @@ static dpb_status start_child(const struct dpb_spawn *spawn, int socket, pid_t *
     return DPB_OK;
 }
 
-dpb_status dpb_spawn_rank(const struct dpb_spawn *spawn, pid_t *pid, int *socket)
+/* The socket pair; what is to be read first is in it before the child is there. */
+static dpb_status open_pair(const struct dpb_spawn *spawn, int ends[2])
 {
-    int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
         return dpb_fail(DPB_FAILED, "cannot open a socket for rank %u: %s", spawn->hello.rank,
                         strerror(errno));
-    dpb_status status = send_hello(spawn, ends[0]);
+    return DPB_OK;
+}
+
+static dpb_status start_on(const struct dpb_spawn *spawn, dpb_status status, const int ends[2],
+                           pid_t *pid, int *socket)
+{
     if (status == DPB_OK)
         status = start_child(spawn, ends[1], pid);
     close(ends[1]);
@@ -163,4 +173,23 @@ dpb_status dpb_spawn_rank(const struct dpb_spawn *spawn, pid_t *pid, int *socket
     }
     *socket = ends[0];
     return DPB_OK;
+}
+
+dpb_status dpb_spawn_rank(const struct dpb_spawn *spawn, pid_t *pid, int *socket)
+{
+    int ends[2];
+    DPB_TRY(open_pair(spawn, ends));
+    return start_on(spawn, dpb_spawn_greet(spawn, ends[0]), ends, pid, socket);
+}
+
+dpb_status dpb_spawn_join(const struct dpb_spawn *spawn, const struct dpb_join *join, pid_t *pid,
+                          int *socket)
+{
+    int ends[2];
+    dpb_status status = DPB_OK;
+    DPB_TRY(open_pair(spawn, ends));
+    if (send(ends[0], join, sizeof *join, MSG_NOSIGNAL) != (ssize_t)sizeof *join)
+        status = dpb_fail(DPB_FAILED, "cannot write to the socket of rank %u: %s",
+                          spawn->hello.rank, strerror(errno));
+    return start_on(spawn, status, ends, pid, socket);
 }

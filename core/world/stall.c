@@ -62,10 +62,14 @@ static bool at_work(struct stall_sign *sign, int32_t pid, int64_t now_ns)
     return works;
 }
 
-static void look_at(struct job_run *run, uint32_t rank, int64_t now_ns)
+void stall_look_at(struct job_run *run, uint32_t rank, int64_t now_ns)
 {
     struct stall_sign *sign = &run->processes[rank].sign;
     const struct dpb_status_page *page = page_of(run, rank);
+    if (run->processes[rank].remote) { /* head.c keeps it */
+        sign->sign_ns = sign->sign_ns != 0 ? sign->sign_ns : now_ns;
+        return;
+    }
     int64_t note_ns = __atomic_load_n(&page->since_ns, __ATOMIC_RELAXED);
     uint64_t step = __atomic_load_n(&page->step, __ATOMIC_RELAXED);
     if (sign->sign_ns == 0 || note_ns != sign->note_ns || step != sign->step)
@@ -116,14 +120,18 @@ static void describe(const struct job_run *run, uint32_t rank, int64_t now_ns, c
     const struct process *process = &run->processes[rank];
     const struct dpb_status_page *page = page_of(run, rank);
     char phase[32], bucket[48] = "", peer[32] = "";
-    struct dpb_proc proc;
+    struct dpb_proc proc = {0};
     int64_t since_ns = __atomic_load_n(&page->since_ns, __ATOMIC_RELAXED);
     phase_of(run, rank, phase);
     if (page->bucket != UINT64_MAX)
         snprintf(bucket, sizeof bucket, ", bucket %llu", (unsigned long long)page->bucket);
     if (page->peer != UINT32_MAX)
         snprintf(peer, sizeof peer, ", for rank %u", page->peer);
-    bool there = process->running && dpb_proc_read("", (int32_t)process->pid, &proc);
+    bool there = process->running;
+    if (process->remote)
+        proc.state = process->state;
+    else
+        there = there && dpb_proc_read("", (int32_t)process->pid, &proc);
     snprintf(text, size, "phase '%s' of step %llu%s%s, since %.1f s%s", phase,
              (unsigned long long)page->step, bucket, peer,
              since_ns != 0 ? (double)(now_ns - since_ns) * 1e-9 : 0.0,
@@ -145,7 +153,7 @@ static void draw_picture(const struct job_run *run, int64_t now_ns, char *text, 
         describe(run, rank, now_ns, where, sizeof where);
         used += (size_t)snprintf(
             text + used, size - used, "%s  rank %u (%s, pid %d): %s", rank > 0 ? "\n" : "", rank,
-            is_worker(run, rank) ? "worker" : "server", (int)run->processes[rank].pid, where);
+            is_worker(run, rank) ? "worker" : "server", (int)job_pid(run, rank), where);
     }
 }
 
@@ -190,8 +198,8 @@ static void say_stall(struct job_run *run, uint32_t rank, int64_t now_ns)
     draw_picture(run, now_ns, picture, sizeof picture);
     job_erase_progress(run);
     dpb_warn("stall", "no progress for %.1f s: rank %u (%s, pid %d) is late: %s",
-             (double)(now_ns - run->processes[rank].sign.sign_ns) * 1e-9, late, run->host,
-             (int)run->processes[late].pid, where);
+             (double)(now_ns - run->processes[rank].sign.sign_ns) * 1e-9, late, job_host(run, late),
+             (int)job_pid(run, late), where);
     if (run->n_ranks > 1)
         dpb_log(DPB_LOG_INFO, "%s", picture);
 }
@@ -211,7 +219,7 @@ static void check_left(struct job_run *run, uint32_t rank, int64_t now_ns)
 static void check_rank(struct job_run *run, uint32_t rank, int64_t now_ns)
 {
     struct process *process = &run->processes[rank];
-    look_at(run, rank, now_ns);
+    stall_look_at(run, rank, now_ns);
     int64_t silent_ns = now_ns - process->sign.sign_ns;
     if (run->job->stall_warning_ns > 0 && silent_ns >= run->job->stall_warning_ns)
         say_stall(run, rank, now_ns);

@@ -50,6 +50,8 @@ struct stall_sign {
 /* Called in the launcher's loop; looks at most four times a second. Warns. Returns a rank that is to be
  * ended, with the reason in its `fault`; UINT32_MAX: none. */
 uint32_t stall_look(struct job_run *run, int64_t now_ns);
+/* Of one rank: keeps its sign of life, sign_ns. */
+void stall_look_at(struct job_run *run, uint32_t rank, int64_t now_ns);
 /* The job was suspended for so long: nobody could give a sign. */
 void stall_forgive(struct job_run *run, int64_t suspended_ns);
 /* The job is about to be ended: keeps where each rank is and since when, and who is late. */

@@ -9,6 +9,7 @@
 #define DPB_CORE_WORLD_STORE_H
 
 #include <poll.h>
+#include <sys/types.h>
 
 #include "dpbench/host.h"
 
@@ -21,15 +22,46 @@ enum {
 
 #define DPB_STORE_MAGIC UINT32_C(0x53425044)         /* "DPBS" */
 #define DPB_HELLO_MAGIC UINT64_C(0x314f4c4c45485044) /* "DPHELLO1" */
-#define DPB_JOB_VARIABLE "DPBENCH_JOB" /* a rank's environment: the number of its descriptor */
+#define DPB_JOIN_MAGIC UINT64_C(0x31304e494f4a5044)  /* "DPJOIN01" */
+/* A rank's environment: the number of its descriptor; ",join" after it: a dpb_join comes first. */
+#define DPB_JOB_VARIABLE "DPBENCH_JOB"
 
-/* The first thing on a rank's socket; the board and the configuration come with it (SCM_RIGHTS). */
+/* What comes with a hello (SCM_RIGHTS), in this order; the last two only where it says so. */
+enum { DPB_FD_BOARD, DPB_FD_CONFIG, DPB_FD_ENVIRONMENT, DPB_FD_STORE, DPB_HELLO_FDS };
+
+/* Among which ranks the cores that this one may use are divided: `index` counts workers first. */
+struct dpb_seat {
+    uint32_t index, n_workers, n_servers;
+};
+
+/* What begins a job for a rank, on its socket. */
 struct dpb_hello {
     uint64_t magic;
     uint32_t rank, n_workers, n_servers;
     int32_t launcher_pid;
     int64_t timeout_ns;
     uint8_t secret[DPB_SECRET_BYTES];
+    struct dpb_seat place;
+    char launcher[16];
+    bool
+        parted; /* the job has a launcher, and a board, for each rank; FD_STORE is rank 0's then, and
+                       FD_ENVIRONMENT a block of NAME=VALUE, each ended by NUL */
+    bool has_store; /* FD_STORE comes, too: in all parts but rank 0's */
+    bool keep_pmix; /* until the end of the process: its strategy needs it */
+};
+
+/* Before that, where mpirun or srun started the launcher: the rank is to join by PMIx first. It answers
+ * by a dpb_join_answer and `n_ranks` names of hosts, of DPB_HOST_BYTES each. */
+struct dpb_join {
+    uint64_t magic;
+    int32_t launcher_pid;
+    char address[1024]; /* rank 0's */
+};
+struct dpb_join_answer {
+    uint64_t magic;
+    int32_t status; /* dpb_status; not DPB_OK: `text` says why */
+    uint32_t rank, n_ranks;
+    char text[1024]; /* else the address that rank 0 has published */
 };
 
 typedef enum dpb_store_op {
@@ -37,8 +69,9 @@ typedef enum dpb_store_op {
     DPB_STORE_GET,
     DPB_STORE_BARRIER,
     DPB_STORE_BYE, /* the rank leaves in order; not answered */
-    DPB_STORE_ANSWER
-} dpb_store_op;
+    DPB_STORE_ANSWER,
+    DPB_STORE_POST /* words for the launcher: see dpb_store_post; not answered */
+} dpb_store_op;    /* link.h has more, for the same frames */
 
 struct dpb_frame {
     uint32_t magic;
@@ -96,6 +129,12 @@ bool dpb_store_server_said_bye(const struct dpb_store_server *server, uint32_t r
 bool dpb_store_server_waits(const struct dpb_store_server *server, uint32_t rank);
 /* The job was suspended for so long: all deadlines are later by it. */
 void dpb_store_server_delay(struct dpb_store_server *server, int64_t by_ns);
+/* Called for each DPB_STORE_POST. */
+typedef void (*dpb_store_on_post)(void *context, uint32_t rank, const void *value, uint32_t bytes);
+void dpb_store_server_on_post(struct dpb_store_server *server, dpb_store_on_post call,
+                              void *context);
+/* Whether the rank's connection has come to its end: nothing more of it will be served. */
+bool dpb_store_server_closed(const struct dpb_store_server *server, uint32_t rank);
 /* What was wrong with a request of `rank`; NULL: nothing. */
 const char *dpb_store_server_fault(const struct dpb_store_server *server, uint32_t rank);
 
@@ -103,6 +142,8 @@ const char *dpb_store_server_fault(const struct dpb_store_server *server, uint32
 
 dpb_status dpb_store_connect(int fd); /* takes over */
 void dpb_store_disconnect(void);      /* says goodbye */
+/* Words for the launcher of rank 0, in order with the requests of this rank; waits for no answer. */
+dpb_status dpb_store_post(const void *value, size_t bytes);
 
 /* share.c: what peers have to prove. */
 void dpb_share_set_secret(const uint8_t secret[DPB_SECRET_BYTES]);

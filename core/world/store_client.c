@@ -81,6 +81,17 @@ static dpb_status send_frame(const struct dpb_frame *frame, const char *key, con
     return status;
 }
 
+dpb_status dpb_store_post(const void *value, size_t bytes)
+{
+    const struct dpb_frame frame = {
+        .magic = DPB_STORE_MAGIC, .op = DPB_STORE_POST, .value_bytes = (uint32_t)bytes};
+    pthread_mutex_lock(&lock);
+    dpb_status status = store_fd < 0 ? dpb_fail(DPB_FAILED, "a post outside of a job")
+                                     : send_frame(&frame, NULL, value);
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
 void dpb_store_disconnect(void)
 {
     struct dpb_frame frame = {.magic = DPB_STORE_MAGIC, .op = DPB_STORE_BYE};

@@ -47,6 +47,8 @@ struct dpb_store_server {
     size_t total_bytes;
     struct waiter *waiters;
     size_t n_waiters, capacity;
+    dpb_store_on_post on_post;
+    void *on_post_context;
 };
 
 dpb_status dpb_store_server_create(uint32_t n_ranks, struct dpb_store_server **server)
@@ -112,6 +114,18 @@ void dpb_store_server_watch(const struct dpb_store_server *server, struct pollfd
 bool dpb_store_server_said_bye(const struct dpb_store_server *server, uint32_t rank)
 {
     return server->connections[rank].bye;
+}
+
+void dpb_store_server_on_post(struct dpb_store_server *server, dpb_store_on_post call,
+                              void *context)
+{
+    server->on_post = call;
+    server->on_post_context = context;
+}
+
+bool dpb_store_server_closed(const struct dpb_store_server *server, uint32_t rank)
+{
+    return server->connections[rank].fd < 0;
 }
 
 const char *dpb_store_server_fault(const struct dpb_store_server *server, uint32_t rank)
@@ -344,6 +358,12 @@ static void handle(struct dpb_store_server *server, uint32_t rank, const struct 
         connection->bye = true;
     else if (frame->op == DPB_STORE_ANSWER)
         set_fault(connection, "an answer where requests are expected");
+    else if (frame->op > DPB_STORE_POST)
+        set_fault(connection, "an operation that is not one of ranks");
+    else if (frame->op == DPB_STORE_POST && server->on_post != NULL)
+        server->on_post(server->on_post_context, rank, value, frame->value_bytes);
+    else if (frame->op == DPB_STORE_POST)
+        set_fault(connection, "a post in a job of one launcher");
     else if (!named)
         set_fault(connection, "a key that is empty or has a NUL in it");
     else if (frame->op == DPB_STORE_PUT)

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "world/cores.h"
 #include "world/futex.h"
+#include "world/pmix.h"
 #include "world/proc.h"
 #include "world/store.h"
 
@@ -71,9 +72,9 @@ void dpb_peer_describe(uint32_t rank, char *text, size_t size)
         snprintf(text, size, "rank %u has not started yet", rank);
         return;
     }
-    struct dpb_proc proc;
-    bool there = dpb_proc_read("", pid, &proc);
-    if (!there || proc.state == 'Z' || proc.state == 'X') {
+    struct dpb_proc proc = {0};
+    bool here = !dpb_world.parted || dpb_world_is_local(rank);
+    if (here && (!dpb_proc_read("", pid, &proc) || proc.state == 'Z' || proc.state == 'X')) {
         snprintf(text, size, "rank %u (pid %d) has ended", rank, pid);
         return;
     }
@@ -113,14 +114,16 @@ bool dpb_world_is_rank(void)
     return was;
 }
 
-/* The descriptor that the launcher left. Children of this process get neither it nor its number. */
-static dpb_status inherited_socket(int *fd)
+/* The descriptor that the launcher left, and whether this rank is to join first. Children of this process
+ * get neither it nor its number. */
+static dpb_status inherited_socket(int *fd, bool *joins)
 {
     const char *text = getenv(DPB_JOB_VARIABLE);
     char *end = NULL;
     long number = text != NULL ? strtol(text, &end, 10) : -1;
-    if (end == NULL || end == text || *end != '\0' || number < 0 || number > INT32_MAX ||
-        fcntl((int)number, F_SETFD, FD_CLOEXEC) != 0)
+    *joins = end != NULL && strcmp(end, ",join") == 0;
+    if (end == NULL || end == text || (*end != '\0' && !*joins) || number < 0 ||
+        number > INT32_MAX || fcntl((int)number, F_SETFD, FD_CLOEXEC) != 0)
         return dpb_fail(DPB_USAGE,
                         "%s is '%s', no descriptor from dpbench: unset it, dpbench sets it "
                         "itself",
@@ -130,11 +133,51 @@ static dpb_status inherited_socket(int *fd)
     return DPB_OK;
 }
 
-/* The launcher's hello, the board and the configuration. */
-static dpb_status receive_hello(int fd, struct dpb_hello *hello, int fds[2])
+static bool send_all(int fd, const void *bytes, size_t n)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t sent = send(fd, (const char *)bytes + done, n - done, MSG_NOSIGNAL);
+        if (sent < 0 && errno != EINTR)
+            return false;
+        done += sent > 0 ? (size_t)sent : 0;
+    }
+    return true;
+}
+
+/* By PMIx, for the launcher of this part: it prints what goes wrong. */
+static dpb_status join(int fd)
+{
+    struct dpb_join asked;
+    struct dpb_joined joined = {0};
+    struct dpb_join_answer answer = {.magic = DPB_JOIN_MAGIC};
+    const struct dpb_log_hooks silent = {.silent = true};
+    if (recv(fd, &asked, sizeof asked, MSG_WAITALL) != (ssize_t)sizeof asked ||
+        asked.magic != DPB_JOIN_MAGIC)
+        return dpb_fail(DPB_USAGE, "descriptor %d is not that of a dpbench launcher", fd);
+    dpb_log_set_hooks(&silent);
+    dpb_status status = dpb_pmix_join(asked.address, &joined);
+    dpb_log_set_hooks(NULL);
+    answer.status = (int32_t)status;
+    answer.rank = joined.rank;
+    answer.n_ranks = joined.n_ranks;
+    snprintf(answer.text, sizeof answer.text, "%s",
+             status == DPB_OK ? joined.address : dpb_first_error(NULL));
+    bool sent = send_all(fd, &answer, sizeof answer) &&
+                send_all(fd, joined.hosts, joined.n_ranks * sizeof *joined.hosts);
+    free(joined.hosts);
+    explicit_bzero(&asked, sizeof asked);
+    explicit_bzero(&answer, sizeof answer);
+    explicit_bzero(joined.address, sizeof joined.address);
+    return status == DPB_OK && !sent ? DPB_PEER : status;
+}
+
+/* The launcher's hello, and what comes with it; fds that did not come are -1. DPB_PEER without a
+ * message: a rank that has joined gets no job. */
+static dpb_status receive_hello(int fd, bool joined, struct dpb_hello *hello,
+                                int fds[DPB_HELLO_FDS])
 {
     union {
-        char bytes[CMSG_SPACE(2 * sizeof(int))];
+        char bytes[CMSG_SPACE(DPB_HELLO_FDS * sizeof(int))];
         struct cmsghdr align;
     } control;
     struct iovec part = {.iov_base = hello, .iov_len = sizeof *hello};
@@ -146,17 +189,23 @@ static dpb_status receive_hello(int fd, struct dpb_hello *hello, int fds[2])
     do
         n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL);
     while (n < 0 && errno == EINTR);
+    if (n == 0 && joined)
+        return DPB_PEER;
     struct cmsghdr *header = n > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    size_t n_fds = 2u + (hello->parted ? 1 : 0) + (hello->has_store ? 1 : 0);
     if (n != (ssize_t)sizeof *hello || hello->magic != DPB_HELLO_MAGIC || header == NULL ||
-        header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(2 * sizeof(int)))
+        header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(n_fds * sizeof(int)))
         return dpb_fail(DPB_USAGE,
                         "descriptor %d is not that of a dpbench launcher of this version", fd);
-    memcpy(fds, CMSG_DATA(header), 2 * sizeof(int));
+    for (size_t i = 0; i < DPB_HELLO_FDS; i++)
+        fds[i] = -1;
+    memcpy(fds, CMSG_DATA(header), n_fds * sizeof(int));
+    hello->launcher[sizeof hello->launcher - 1] = '\0';
     return DPB_OK;
 }
 
-/* Reads the whole configuration; @owned. The descriptor is closed. */
-static dpb_status read_config(int fd, char **config)
+/* Reads all of a file of the launcher's; @owned, ended by NUL. The descriptor is closed. */
+static dpb_status read_file(int fd, char **content, size_t *bytes)
 {
     struct stat info;
     size_t used = 0;
@@ -174,7 +223,27 @@ static dpb_status read_config(int fd, char **config)
         free(text);
         return dpb_fail(DPB_IO, "cannot read the configuration that the launcher left");
     }
-    *config = text;
+    *content = text;
+    *bytes = used;
+    return DPB_OK;
+}
+
+/* What plugins need in their environment, before any of them is loaded. Where PMIx has a thread still, it
+ * waits for messages. */
+static dpb_status take_environment(int fd)
+{
+    char *block = NULL;
+    size_t bytes = 0;
+    DPB_TRY(read_file(fd, &block, &bytes));
+    for (char *at = block; at < block + bytes; at += strlen(at) + 1) {
+        char *equals = strchr(at, '=');
+        if (equals == NULL)
+            break;
+        *equals = '\0';
+        setenv(at, equals + 1, 1);
+        *equals = '=';
+    }
+    free(block);
     return DPB_OK;
 }
 
@@ -207,7 +276,9 @@ static void fill_world(const struct dpb_hello *hello)
     dpb_world.n_servers = hello->n_servers;
     dpb_world.n_ranks = hello->n_workers + hello->n_servers;
     dpb_world.role = hello->rank < hello->n_workers ? DPB_WORKER : DPB_SERVER;
-    dpb_world.launcher = "local";
+    snprintf(dpb_world.launcher, sizeof dpb_world.launcher, "%s", hello->launcher);
+    dpb_world.place = hello->place;
+    dpb_world.parted = hello->parted;
     dpb_world.timeout_ns = hello->timeout_ns;
     if (gethostname(dpb_world.host, sizeof dpb_world.host - 1) != 0)
         snprintf(dpb_world.host, sizeof dpb_world.host, "localhost");
@@ -217,6 +288,7 @@ static void open_page(void)
 {
     struct dpb_status_page *page = dpb_board_page(dpb_world.board, dpb_world.rank);
     page->role = dpb_world.role;
+    memcpy(page->host, dpb_world.host, sizeof page->host);
     __atomic_store_n(&page->pid, (int32_t)getpid(), __ATOMIC_RELAXED);
     dpb_world_note("start", UINT64_MAX, UINT32_MAX);
     struct dpb_log_hooks hooks = {
@@ -227,35 +299,55 @@ static void open_page(void)
     dpb_log_set_prefix(dpb_world.n_ranks > 1 ? prefix : NULL);
 }
 
-dpb_status dpb_world_open(void)
+/* What the launcher handed over; all descriptors are taken over or closed. */
+static dpb_status open_job(int socket, const struct dpb_hello *hello, const int fds[DPB_HELLO_FDS])
 {
-    int fd = -1, fds[2];
-    struct dpb_hello hello;
-    DPB_TRY(inherited_socket(&fd));
-    dpb_status status = receive_hello(fd, &hello, fds);
-    if (status != DPB_OK) {
-        close(fd);
-        return status;
-    }
-    fill_world(&hello);
-    status = dpb_board_open(fds[0], &dpb_world.board);
+    size_t config_bytes;
+    int store = hello->has_store ? fds[2 + hello->parted] : socket;
+    fill_world(hello);
+    dpb_status status = dpb_board_open(fds[DPB_FD_BOARD], &dpb_world.board);
     if (status == DPB_OK)
         open_page();
     if (status == DPB_OK)
         status = fill_machines();
-    dpb_status config_status = read_config(fds[1], &dpb_world.config);
+    dpb_status config_status = read_file(fds[DPB_FD_CONFIG], &dpb_world.config, &config_bytes);
     if (status == DPB_OK)
         status = config_status;
-    if (status == DPB_OK && getppid() != hello.launcher_pid)
+    if (hello->parted && status == DPB_OK)
+        status = take_environment(fds[DPB_FD_ENVIRONMENT]);
+    else if (hello->parted)
+        close(fds[DPB_FD_ENVIRONMENT]);
+    if (status == DPB_OK && getppid() != hello->launcher_pid)
         status = dpb_fail(DPB_PEER, "the launcher has ended");
     if (status == DPB_OK)
-        status = dpb_store_connect(fd);
+        status = dpb_store_connect(store);
     else
+        close(store);
+    if (store != socket)
+        close(socket);
+    return status;
+}
+
+dpb_status dpb_world_open(void)
+{
+    int fd = -1, fds[DPB_HELLO_FDS];
+    bool joins = false;
+    struct dpb_hello hello = {0};
+    DPB_TRY(inherited_socket(&fd, &joins));
+    dpb_status status = joins ? join(fd) : DPB_OK;
+    if (status == DPB_OK)
+        status = receive_hello(fd, joins, &hello, fds);
+    if (status != DPB_OK || !hello.keep_pmix)
+        dpb_pmix_leave(); /* the death of a client of PMIx is the end of a step of Slurm's */
+    if (status != DPB_OK) {
         close(fd);
+        return status;
+    }
+    status = open_job(fd, &hello, fds);
     uint32_t n_cores = 0;
     if (status == DPB_OK)
         status = dpb_cores_available(&n_cores);
-    dpb_world.may_spin = dpb_world.n_ranks <= n_cores;
+    dpb_world.may_spin = hello.place.n_workers + hello.place.n_servers <= n_cores;
     dpb_share_set_secret(hello.secret);
     explicit_bzero(&hello, sizeof hello);
     if (status != DPB_OK)
@@ -267,6 +359,7 @@ void dpb_world_close(void)
 {
     static const uint8_t no_secret[DPB_SECRET_BYTES];
     dpb_store_disconnect();
+    dpb_pmix_leave();
     dpb_share_set_secret(no_secret);
     dpb_log_set_hooks(NULL);
     dpb_log_set_prefix(NULL);

@@ -1,6 +1,6 @@
 /*
  * world.h - the job as one of its ranks sees it: who am I, who are the others, how do we find each
- * other. The local launcher makes it today; PMIx can make the same thing.
+ * other. The local launcher makes it, or mpirun or srun with the launchers of its parts (party.h).
  *
  * One world a process: dpb_world is set by dpb_world_open and read everywhere.
  */
@@ -10,6 +10,7 @@
 #include "dpbench/comm.h"
 #include "dpbench/host.h"
 #include "world/board.h"
+#include "world/store.h"
 
 struct dpb_world {
     uint32_t rank, n_workers, n_servers, n_ranks;
@@ -17,8 +18,10 @@ struct dpb_world {
     uint32_t *machines;           /* of each rank; those of one machine share memory */
     dpb_role role;
     char host[64];
-    const char *launcher; /* "local" */
-    char *config;         /* the job's configuration, as the launcher handed it over: JSON text */
+    char launcher[16];     /* "local", "mpirun", "srun", "pmix" */
+    struct dpb_seat place; /* among the ranks that this one's cores are divided among */
+    bool parted;           /* each rank has a launcher and a board of its own: world/party.h */
+    char *config;          /* the job's configuration, as the launcher handed it over: JSON text */
     struct dpb_board *board;
     int64_t timeout_ns; /* run.timeout_s: the default deadline of every wait; set by dpb_rank_run */
     bool may_spin;      /* no more processes than cores: short waits may spin */

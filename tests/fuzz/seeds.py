@@ -276,8 +276,21 @@ def ring():
     }
 
 
+def link():
+    greeting = struct.pack("<QII", 0x314b4e494c425044, 1, 1) + bytes(range(32))
+    page = struct.pack("<IHHIIiIq", 0x53425044, 34, 0, 0, 5, 0, 1, 0) + b"abcde"
+    return {
+        "greeting": b"\0" + part(greeting) + part(bytes(32)),
+        "halves": b"\0" + part(greeting[:20]) + part(greeting[20:]) + part(bytes(31)) + part(b"x"),
+        "rubbish": b"\0" + part(b"GET / HTTP/1.0\r\n\r\n" * 4),
+        "frames": b"\1" + part(page + page[:10]) + part(page[10:]),
+        "length": b"\1" + part(struct.pack("<IHHIIiIq", 0x53425044, 34, 0, 0, 0xffffffff, 0, 1, 0)),
+        "operation": b"\1" + part(struct.pack("<IHHIIiIq", 0x53425044, 2, 0, 0, 0, 0, 1, 0)),
+    }
+
+
 ALL = {"ini": ini, "sweep": sweep, "result": result, "idx": idx, "cifar10": cifar10, "safetensors": safetensors,
-       "pack": pack, "jpeg": jpeg, "plugin": plugins, "store": store, "ring": ring}
+       "pack": pack, "jpeg": jpeg, "plugin": plugins, "store": store, "ring": ring, "link": link}
 
 
 # Those that a target uses to its end; replay.c sees to it.

@@ -37,6 +37,8 @@ struct dpb_optimizer; /* host.h */
     UINT64_C(0x020) /* ranks may be on several machines; without it a job on
                                                several is refused */
 
+#define DPB_COMM_LAUNCHER UINT64_C(0x040)   /* needs the runtime of mpirun or srun, as MPI does */
+
 typedef enum dpb_role { DPB_WORKER, DPB_SERVER } dpb_role;
 
 /* A span of a bucket's way, for host->span(). */

@@ -1,0 +1,118 @@
+/* together.c - a command whose process is one of several that mpirun or srun started: see cli.h. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cli/cli.h"
+#include "study/sweep.h"
+#include "world/machines.h"
+
+#define LAUNCHER "launcher" /* the origin of what it says */
+
+/* As many workers as there are ranks beside the servers, where the file does not say. */
+static dpb_status adopt_workers(const struct dpb_party *party, struct dpb_config *config)
+{
+    const struct dpb_setting *servers = dpb_config_get(config, "run", "servers");
+    unsigned long n_servers = servers != NULL ? strtoul(servers->value, NULL, 10) : 0;
+    char text[24];
+    if (dpb_config_get(config, "run", "workers") != NULL || n_servers >= party->n_ranks)
+        return DPB_OK; /* dpb_together_agree compares them */
+    snprintf(text, sizeof text, "%lu", party->n_ranks - n_servers);
+    return dpb_config_set(config, "run", "workers", text, LAUNCHER);
+}
+
+static dpb_status adopt_machines(const struct dpb_party *party, struct dpb_config *config)
+{
+    enum { BYTES = 16 * 1024 };
+    char text[BYTES];
+    if (party->n_machines == 1 || dpb_config_get(config, "comm", "hosts") != NULL)
+        return DPB_OK;
+    if (!dpb_machines_format(party->machines, party->n_ranks, text, sizeof text))
+        return dpb_fail(DPB_UNSUPPORTED, "%u ranks on %u machines: more than fit into comm.hosts",
+                        party->n_ranks, party->n_machines);
+    return dpb_config_set(config, "comm", "hosts", text, LAUNCHER);
+}
+
+static dpb_status adopt(const struct dpb_party *party, struct dpb_config *config)
+{
+    if (dpb_sweep_wanted(config))
+        return dpb_fail(DPB_USAGE,
+                        "a sweep starts its own jobs, one after the other: run it without %s, or "
+                        "give %s one of its cells",
+                        party->launcher, party->launcher);
+    DPB_TRY(adopt_workers(party, config));
+    return adopt_machines(party, config);
+}
+
+/* comm.hosts may take apart what is together, not the other way round. */
+static dpb_status check_machines(const struct dpb_party *party,
+                                 const struct dpb_experiment *experiment)
+{
+    for (uint32_t a = 0; a < party->n_ranks; a++)
+        for (uint32_t b = 0; b < a; b++)
+            if (experiment->machines[a] == experiment->machines[b] &&
+                party->machines[a] != party->machines[b])
+                return dpb_fail(DPB_USAGE,
+                                "comm.hosts = %s puts ranks %u and %u on one machine, but they are "
+                                "on %s and %s; leave comm.hosts out",
+                                experiment->settings.comm.hosts, b, a, party->hosts[b],
+                                party->hosts[a]);
+    return DPB_OK;
+}
+
+static dpb_status check_ranks(const struct dpb_party *party,
+                              const struct dpb_experiment *experiment)
+{
+    uint32_t workers = experiment->n_workers, servers = experiment->n_servers;
+    const struct dpb_setting *given = dpb_config_get(experiment->config, "run", "workers");
+    if (workers + servers != party->n_ranks)
+        return dpb_fail(DPB_USAGE,
+                        "%s: run.workers = %u and run.servers = %u make %u ranks, but %s has "
+                        "started %u; leave run.workers out, or start as many",
+                        given != NULL ? given->origin : "default", workers, servers,
+                        workers + servers, party->launcher, party->n_ranks);
+    return check_machines(party, experiment);
+}
+
+dpb_status dpb_together_agree(const struct dpb_arguments *arguments, dpb_status status,
+                              const struct dpb_experiment *experiment, int *exit_code)
+{
+    struct dpb_party *party = arguments->party;
+    *exit_code = dpb_status_exit_code(status);
+    if (party == NULL)
+        return status;
+    if (status == DPB_OK)
+        status = check_ranks(party, experiment);
+    json_t *json = status == DPB_OK ? dpb_config_to_json(experiment->config) : NULL;
+    char *text = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
+    if (status == DPB_OK && text == NULL)
+        status = dpb_fail(DPB_NO_MEMORY, "out of memory");
+    status = dpb_party_agree(party, status, text, experiment != NULL ? experiment->n_workers : 0,
+                             exit_code);
+    free(text);
+    json_decref(json);
+    return status;
+}
+
+int dpb_together(const struct dpb_command *self, unsigned accepts, int argc, char **argv,
+                 int (*run)(struct dpb_arguments *arguments))
+{
+    struct dpb_arguments arguments = {0};
+    struct dpb_party *party = NULL;
+    dpb_status status = dpb_party_join(&party);
+    if (status != DPB_OK)
+        return dpb_status_exit_code(status);
+    status = dpb_arguments_parse(self, accepts, argc, argv, &arguments);
+    arguments.party = party;
+    if (status == DPB_OK && party != NULL)
+        status = adopt(party, arguments.config);
+    int code;
+    if (status == DPB_OK)
+        code = run(&arguments);
+    else
+        dpb_together_agree(&arguments, status, NULL, &code);
+    dpb_arguments_release(&arguments);
+    dpb_party_leave(party, code);
+    return code;
+}

@@ -1,0 +1,195 @@
+/* pmix.c - see pmix.h. */
+#include "world/pmix.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+
+bool dpb_pmix_is_here(void)
+{
+    return getenv("PMIX_NAMESPACE") != NULL && getenv("PMIX_RANK") != NULL;
+}
+
+uint32_t dpb_pmix_rank(void)
+{
+    const char *rank = getenv("PMIX_RANK");
+    return rank != NULL ? (uint32_t)strtoul(rank, NULL, 10) : 0;
+}
+
+const char *dpb_pmix_launcher(void)
+{
+    if (getenv("OMPI_COMM_WORLD_RANK") != NULL) /* within an allocation of Slurm, too */
+        return "mpirun";
+    return getenv("SLURM_STEP_ID") != NULL ? "srun" : "pmix";
+}
+
+#ifdef DPB_HAVE_PMIX
+
+#include <pmix.h>
+
+#define ADDRESS_KEY "dpbench.address"
+enum { FENCE_TIMEOUT_S = 60 };
+
+/* The functions of the library that are used. */
+static struct {
+    void *library;
+    __typeof__(PMIx_Init) *init;
+    __typeof__(PMIx_Finalize) *finalize;
+    __typeof__(PMIx_Get) *get;
+    __typeof__(PMIx_Put) *put;
+    __typeof__(PMIx_Commit) *commit;
+    __typeof__(PMIx_Fence) *fence;
+    __typeof__(PMIx_Error_string) *error_string;
+} pmix;
+static pmix_proc_t self;
+static bool is_open;
+
+static dpb_status load_library(void)
+{
+    /* Its components refer to it without saying so: its names have to be known to all. */
+    pmix.library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
+    const struct {
+        const char *name;
+        void *function;
+    } functions[] = {
+        {"PMIx_Init", &pmix.init},
+        {"PMIx_Finalize", &pmix.finalize},
+        {"PMIx_Get", &pmix.get},
+        {"PMIx_Put", &pmix.put},
+        {"PMIx_Commit", &pmix.commit},
+        {"PMIx_Fence", &pmix.fence},
+        {"PMIx_Error_string", &pmix.error_string},
+    };
+    for (size_t i = 0; pmix.library != NULL && i < sizeof functions / sizeof *functions; i++) {
+        void *found = dlsym(pmix.library, functions[i].name);
+        if (found == NULL)
+            pmix.library = NULL;
+        memcpy(functions[i].function, &found, sizeof found);
+    }
+    if (pmix.library == NULL)
+        return dpb_fail(DPB_FAILED,
+                        "a launcher with PMIx started this process, but its library cannot be "
+                        "loaded: %s (Debian: libpmix2)",
+                        dlerror());
+    return DPB_OK;
+}
+
+static dpb_status failed(const char *what, pmix_status_t status)
+{
+    return dpb_fail(DPB_FAILED, "PMIx: %s: %s", what, pmix.error_string(status));
+}
+
+/* The value of `key` of a rank of this job, of one of the two types. */
+static dpb_status get(pmix_rank_t rank, const char *key, uint32_t *number, char *text,
+                      size_t capacity)
+{
+    pmix_proc_t proc = self;
+    pmix_value_t *value = NULL;
+    proc.rank = rank;
+    pmix_status_t status = pmix.get(&proc, key, NULL, 0, &value);
+    if (status != PMIX_SUCCESS)
+        return failed(key, status);
+    bool good = false;
+    if (number != NULL && value->type == PMIX_UINT32) {
+        *number = value->data.uint32;
+        good = true;
+    } else if (text != NULL && value->type == PMIX_STRING && value->data.string != NULL) {
+        good = strlen(value->data.string) < capacity;
+        snprintf(text, capacity, "%s", value->data.string);
+        free(value->data.string);
+    }
+    free(value);
+    return good ? DPB_OK
+                : dpb_fail(DPB_FAILED, "PMIx: %s has another type or is longer than expected", key);
+}
+
+static dpb_status publish(const char *address)
+{
+    char text[LINK_ADDRESS_BYTES];
+    snprintf(text, sizeof text, "%s", address);
+    pmix_value_t value = {.type = PMIX_STRING, .data.string = text};
+    pmix_status_t status = pmix.put(PMIX_GLOBAL, ADDRESS_KEY, &value);
+    explicit_bzero(text, sizeof text);
+    return status == PMIX_SUCCESS ? DPB_OK : failed("put", status);
+}
+
+/* A fence that comes back has not met all where a rank has died: what is expected is asked for by
+ * name afterwards. */
+static dpb_status exchange(void)
+{
+    pmix_proc_t all = self;
+    pmix_info_t info[2];
+    all.rank = PMIX_RANK_WILDCARD;
+    memset(info, 0, sizeof info);
+    snprintf(info[0].key, sizeof info[0].key, "%s", PMIX_COLLECT_DATA);
+    info[0].value.type = PMIX_BOOL;
+    info[0].value.data.flag = true;
+    snprintf(info[1].key, sizeof info[1].key, "%s", PMIX_TIMEOUT);
+    info[1].value.type = PMIX_INT;
+    info[1].value.data.integer = FENCE_TIMEOUT_S;
+    pmix_status_t status = pmix.commit();
+    if (status == PMIX_SUCCESS)
+        status = pmix.fence(&all, 1, info, 2);
+    return status == PMIX_SUCCESS ? DPB_OK : failed("fence", status);
+}
+
+static dpb_status take_in(struct dpb_joined *joined)
+{
+    DPB_TRY(get(0, ADDRESS_KEY, NULL, joined->address, sizeof joined->address));
+    for (uint32_t rank = 0; rank < joined->n_ranks; rank++)
+        DPB_TRY(get(rank, PMIX_HOSTNAME, NULL, joined->hosts[rank], DPB_HOST_BYTES));
+    return DPB_OK;
+}
+
+dpb_status dpb_pmix_join(const char *address, struct dpb_joined *joined)
+{
+    struct dpb_joined made = {0};
+    DPB_TRY(load_library());
+    pmix_status_t status = pmix.init(&self, NULL, 0);
+    if (status != PMIX_SUCCESS)
+        return failed("init", status);
+    is_open = true;
+    made.rank = self.rank;
+    DPB_TRY(get(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE, &made.n_ranks, NULL, 0));
+    made.hosts = calloc(made.n_ranks, sizeof *made.hosts);
+    if (made.hosts == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    dpb_status result = made.rank == 0 ? publish(address) : DPB_OK;
+    if (result == DPB_OK)
+        result = exchange();
+    if (result == DPB_OK)
+        result = take_in(&made);
+    if (result != DPB_OK) {
+        free(made.hosts);
+        return result;
+    }
+    *joined = made;
+    return DPB_OK;
+}
+
+void dpb_pmix_leave(void)
+{
+    if (is_open)
+        pmix.finalize(NULL, 0);
+    is_open = false;
+}
+
+#else
+
+dpb_status dpb_pmix_join(const char *address, struct dpb_joined *joined)
+{
+    (void)address, (void)joined;
+    return dpb_fail(DPB_UNSUPPORTED,
+                    "%s started this process, and dpbench was built without PMIx: build it with "
+                    "libpmix-dev, or start it without %s",
+                    dpb_pmix_launcher(), dpb_pmix_launcher());
+}
+
+void dpb_pmix_leave(void)
+{
+}
+
+#endif

@@ -1,0 +1,38 @@
+/*
+ * pmix.h - which rank of what a process is that mpirun or srun started, by PMIx. Its library is loaded
+ * here and nowhere else, and only when such a launcher is there.
+ *
+ * A launcher knows one PMIx client a rank: a second one, or the same again after it has finalized, is not
+ * served properly (Open MPI 4 and Slurm 22 with PMIx 4.2). MPI_Init is one, too, unless PMIx is open in
+ * its process already. So it is the rank's own process that joins, and not the launcher of its part.
+ */
+#ifndef DPB_CORE_WORLD_PMIX_H
+#define DPB_CORE_WORLD_PMIX_H
+
+#include <stdbool.h>
+
+#include "dpbench/status.h"
+#include "world/link.h"
+
+enum { DPB_HOST_BYTES = 64 };
+
+/* What a rank is told when it joins. */
+struct dpb_joined {
+    uint32_t rank, n_ranks;
+    char (*hosts)[DPB_HOST_BYTES];    /* of each rank, as the launcher calls it; @owned: free() */
+    char address[LINK_ADDRESS_BYTES]; /* what rank 0 has published */
+};
+
+/* By the environment: whether a launcher with PMIx started this process, as which rank, and which one it
+ * is: "mpirun", "srun" or "pmix" (another). */
+bool dpb_pmix_is_here(void);
+uint32_t dpb_pmix_rank(void);
+const char *dpb_pmix_launcher(void);
+
+/* Collective over all ranks of the launcher's job: rank 0 publishes `address`, the others get it.
+ * Blocks, up to a minute. PMIx stays open. */
+dpb_status dpb_pmix_join(const char *address, struct dpb_joined *joined);
+/* Finalizes PMIx. Twice is harmless. */
+void dpb_pmix_leave(void);
+
+#endif

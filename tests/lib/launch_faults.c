@@ -1,0 +1,164 @@
+/* launch_faults.c - see launch_faults.h. */
+#include "lib/launch_faults.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/faults.h"
+#include "lib/traces.h"
+
+static const double most_s = 5.0; /* from a fault, or from the deadline that it takes, to the end */
+
+json_t *launch_take_result(void)
+{
+    json_t *result = json_load_file(LAUNCH_RESULT, 0, NULL);
+    unlink(LAUNCH_RESULT);
+    return result;
+}
+
+int launch_count_errors(const char *text)
+{
+    int n = 0;
+    for (const char *at = text; at; at = strchr(at, '\n')) {
+        at += *at == '\n';
+        n += strncmp(at, "error: ", 7) == 0;
+    }
+    return n;
+}
+
+struct fault {
+    const char *title, *arguments;
+    int rank;
+    bool part_launcher; /* of the rank, not the rank itself */
+    int signal_number;
+    double timeout_s;   /* run.timeout_s where that ends the job, else 0 */
+    const char *status; /* of the result; NULL: there need not be one */
+    const char *words[5];
+    bool quick; /* one of those that `make check` has time for */
+};
+
+#define KILLED "was killed by signal 9 (Killed) in phase '"
+
+static const struct fault faults[] = {
+    {.title = "rank 0 killed",
+     .signal_number = SIGKILL,
+     .status = "failed",
+     .words = {"error: rank 0 (", KILLED}},
+    {.title = "rank 2 killed",
+     .rank = 2,
+     .signal_number = SIGKILL,
+     .status = "failed",
+     .words = {"error: rank 2 (", KILLED},
+     .quick = true},
+    {.title = "server killed",
+     .arguments = "comm.name=ps_cpu run.servers=1 run.workers=2",
+     .rank = 2,
+     .signal_number = SIGKILL,
+     .status = "failed",
+     .words = {"error: rank 2 (", KILLED}},
+    {.title = "rank 1 stopped",
+     .rank = 1,
+     .signal_number = SIGSTOP,
+     .timeout_s = 1,
+     .status = "failed",
+     .words = {"waited 1", "rank 1", "is stopped (SIGSTOP)"}},
+    {.title = "launcher of rank 0 killed",
+     .part_launcher = true,
+     .signal_number = SIGKILL,
+     .words = {"error: the launcher of rank 0 (", "has ended"}},
+    {.title = "launcher of rank 1 killed",
+     .rank = 1,
+     .part_launcher = true,
+     .signal_number = SIGKILL,
+     .status = "failed",
+     .words = {"error: rank 1 (", "its launcher (", "has ended"},
+     .quick = true},
+    {.title = "launcher of rank 1 stopped",
+     .rank = 1,
+     .part_launcher = true,
+     .signal_number = SIGSTOP,
+     .timeout_s = 2,
+     .status = "failed",
+     .words = {"error: rank 1 (", "its launcher (", "has not been heard of for 3."}},
+    {.title = "launcher of rank 0 stopped",
+     .part_launcher = true,
+     .signal_number = SIGSTOP,
+     .timeout_s = 2,
+     .words = {"error: the launcher of rank 0 (", "has not been heard of"}},
+    {.title = "launcher of rank 0 interrupted",
+     .part_launcher = true,
+     .signal_number = SIGINT,
+     .status = "interrupted"},
+    {.title = "launcher of rank 1 terminated",
+     .rank = 1,
+     .part_launcher = true,
+     .signal_number = SIGTERM,
+     .status = "interrupted",
+     .quick = true},
+};
+
+static void expect_result(const char *title, const struct fault *fault,
+                          const struct command *command)
+{
+    json_t *result = launch_take_result();
+    if (!fault->status) {
+        if (result && strcmp(json_text_at(result, "status"), "failed") != 0)
+            fail_msg("%s: the result has status '%s'", title, json_text_at(result, "status"));
+        json_decref(result);
+        return;
+    }
+    if (!result || strcmp(json_text_at(result, "status"), fault->status) != 0 ||
+        json_array_size(json_at(result, "loss")) == 0)
+        fail_msg("%s: the result has status '%s' and %zu steps\n%s", title,
+                 json_text_at(result, "status"), json_array_size(json_at(result, "loss")),
+                 command->err);
+    json_decref(result);
+}
+
+static void run_fault(launcher by, const struct fault *fault)
+{
+    struct started started;
+    struct command command;
+    struct traces before;
+    char title[128];
+    snprintf(title, sizeof title, "%s, %s", launcher_names[by], fault->title);
+    traces_take(&before, ".");
+    launched_start(&started, by, 3, LAUNCH_BASE "run.seconds=60 run.workers=3 run.timeout_s=%g %s",
+                   fault->timeout_s > 0 ? fault->timeout_s : 20.0,
+                   fault->arguments ? fault->arguments : "");
+    launched_await_steps(3);
+    pid_t pid = launched_process(fault->rank, fault->part_launcher);
+    if (pid == 0)
+        fail_msg("%s: the process is not there", title);
+    kill(pid, fault->signal_number);
+    double began_s = now_s();
+    command_finish(&started, &command, began_s - started.began_s + fault->timeout_s + 3 * most_s);
+    double took_s = now_s() - began_s;
+    if (command.exit_code == 0 || command.late || took_s > fault->timeout_s + most_s)
+        fail_msg("%s: exit %d after %.1f s\n%s", title, command.exit_code, took_s, command.err);
+    expect_result(title, fault, &command);
+    int n_errors = launch_count_errors(command.err);
+    if (n_errors != (fault->words[0] ? 1 : 0))
+        fail_msg("%s: %d errors\n%s", title, n_errors, command.err);
+    faults_expect_words(title, command.err, fault->words);
+    launched_expect_none(title, 2.0);
+    traces_expect_none(&before, title, 2.0);
+    traces_free(&before);
+    command_free(&command);
+}
+
+void launch_faults_run(launcher by, bool all)
+{
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        if (all || faults[i].quick)
+            run_fault(by, &faults[i]);
+}

@@ -1,0 +1,188 @@
+/* launchers.c - see launchers.h. */
+#include "lib/launchers.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+const char *const launcher_names[N_LAUNCHERS] = {"mpirun", "srun"};
+
+static const double start_s = 30.0; /* for a loaded machine */
+static char slurm_directory[80], slurm_program[PATH_MAX];
+static char mark[64]; /* in the environment of the job that was started last */
+static unsigned n_started;
+
+static int slurm(const char *what)
+{
+    const char *const arguments[] = {slurm_program, what, slurm_directory, NULL};
+    struct command command;
+    command_run(&command, 60, arguments, NULL);
+    int code = command.exit_code;
+    if (code != 0)
+        print_error("%s %s: %s\n", slurm_program, what, command.err);
+    command_free(&command);
+    return code;
+}
+
+int launchers_start(void)
+{
+    char directory[64], conf[128];
+    if (access("/usr/bin/mpirun", X_OK) != 0 && system("command -v mpirun >/dev/null") != 0) {
+        print_error("mpirun is missing: make deps\n");
+        return 1;
+    }
+    if (!realpath("tests/lib/slurm", slurm_program))
+        return 1;
+    temporary_directory(directory);
+    snprintf(slurm_directory, sizeof slurm_directory, "%s", directory);
+    snprintf(conf, sizeof conf, "%s/slurm.conf", slurm_directory);
+    setenv("SLURM_CONF", conf, 1);
+    /* mpirun takes no root and counts cores; what Slurm says of an allocation around us is not ours. */
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    return slurm("start");
+}
+
+void launchers_stop(void)
+{
+    if (slurm_directory[0])
+        slurm("stop");
+}
+
+/* ---- starting -------------------------------------------------------------------------------- */
+
+const char *launched_mark(void)
+{
+    snprintf(mark, sizeof mark, "DPB_TEST_MARK=%d.%u", (int)getpid(), ++n_started);
+    return mark;
+}
+
+static void start(struct started *started, launcher by, int n, const char *format, va_list list)
+{
+    enum { MOST = 64 };
+    static const char *const prefixes[N_LAUNCHERS] = {
+        "mpirun --oversubscribe -np %d",
+        "srun --quiet --overcommit --kill-on-bad-exit=1 --mpi=pmix -n %d"};
+    char line[4096], program[PATH_MAX];
+    const char *arguments[MOST + 2] = {"/usr/bin/env"};
+    size_t used = (size_t)snprintf(line, sizeof line, prefixes[by], n), n_arguments = 1;
+    snprintf(program, sizeof program, " %s/dpbench ", build_directory());
+    used += (size_t)snprintf(line + used, sizeof line - used, "%s", program);
+    used += (size_t)vsnprintf(line + used, sizeof line - used, format, list);
+    assert_true(used < sizeof line);
+    for (char *word = strtok(line, " "); word && n_arguments <= MOST; word = strtok(NULL, " "))
+        arguments[n_arguments++] = word;
+    const char *const environment[] = {launched_mark(), NULL};
+    command_start(started, arguments, environment);
+}
+
+void launched_start(struct started *started, launcher by, int n, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    start(started, by, n, format, list);
+    va_end(list);
+}
+
+void launched(struct command *command, double deadline_s, launcher by, int n, const char *format,
+              ...)
+{
+    struct started started;
+    va_list list;
+    va_start(list, format);
+    start(&started, by, n, format, list);
+    va_end(list);
+    command_finish(&started, command, deadline_s);
+}
+
+/* ---- its processes --------------------------------------------------------------------------- */
+
+/* The environment that a process was started with, NULs for ends; its length. */
+static size_t read_environment(const char *pid, char *text, size_t capacity)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "/proc/%s/environ", pid);
+    FILE *file = fopen(path, "re");
+    size_t n = file ? fread(text, 1, capacity - 1, file) : 0;
+    if (file)
+        fclose(file);
+    text[n] = '\0';
+    return n;
+}
+
+static bool has_variable(const char *text, size_t n, const char *variable)
+{
+    for (const char *at = text; at < text + n; at += strlen(at) + 1)
+        if (strcmp(at, variable) == 0)
+            return true;
+    return false;
+}
+
+static bool is_dpbench(const char *pid)
+{
+    char path[PATH_MAX], exe[PATH_MAX] = "";
+    snprintf(path, sizeof path, "/proc/%s/exe", pid);
+    ssize_t n = readlink(path, exe, sizeof exe - 1);
+    return n > 8 && strcmp(exe + n - 8, "/dpbench") == 0;
+}
+
+/* The first process of the job of which `rank` and the other are true; rank < 0: any. */
+static pid_t find(int rank, bool part_launcher)
+{
+    static char text[1 << 18];
+    char rank_variable[32];
+    pid_t found = 0;
+    DIR *proc = opendir("/proc");
+    assert_non_null(proc);
+    snprintf(rank_variable, sizeof rank_variable, "PMIX_RANK=%d", rank);
+    for (struct dirent *entry; !found && (entry = readdir(proc));) {
+        if (!strspn(entry->d_name, "0123456789") || !is_dpbench(entry->d_name))
+            continue;
+        size_t n = read_environment(entry->d_name, text, sizeof text);
+        if (has_variable(text, n, mark) &&
+            (rank < 0 || (has_variable(text, n, rank_variable) &&
+                          has_variable(text, n, "DPBENCH_JOB=3,join") == !part_launcher)))
+            found = (pid_t)atoi(entry->d_name);
+    }
+    closedir(proc);
+    return found;
+}
+
+pid_t launched_process(int rank, bool part_launcher)
+{
+    return find(rank, part_launcher);
+}
+
+void launched_await_steps(int n)
+{
+    double until_s = now_s() + start_s;
+    for (int rank = 0; rank < n; rank++)
+        while (!find(rank, false)) {
+            if (now_s() > until_s)
+                fail_msg("rank %d did not start", rank);
+            usleep(2000);
+        }
+    /* The small job of these tests is in its steps then, and has told the head of some. */
+    usleep(1300000);
+}
+
+void launched_expect_none(const char *title, double gone_s)
+{
+    double until_s = now_s() + gone_s;
+    for (pid_t pid; (pid = find(-1, false)) != 0; usleep(5000)) {
+        if (now_s() < until_s)
+            continue;
+        kill(pid, SIGKILL);
+        fail_msg("%s: process %d is left after %g s", title, (int)pid, gone_s);
+    }
+}

@@ -1,0 +1,34 @@
+/*
+ * launchers.h - dpbench under mpirun and under srun, in a Slurm of one machine that the test program
+ * starts; and the processes of such a job.
+ */
+#ifndef DPB_TESTS_LIB_LAUNCHERS_H
+#define DPB_TESTS_LIB_LAUNCHERS_H
+
+#include "lib/command.h"
+
+typedef enum launcher { MPIRUN, SRUN, N_LAUNCHERS } launcher;
+extern const char *const launcher_names[N_LAUNCHERS];
+
+/* Before anything else of the program makes orphans its own (traces.h): Slurm's daemons are not to be
+ * among them. Fails with what is missing: 0 is success, as of cmocka's fixtures. */
+int launchers_start(void);
+void launchers_stop(void);
+
+/* dpbench with a line of arguments, by n processes: printf-like. */
+void launched(struct command *command, double deadline_s, launcher by, int n, const char *format,
+              ...) __attribute__((format(printf, 5, 6)));
+void launched_start(struct started *started, launcher by, int n, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* For jobs that are started in another way: NAME=VALUE for the environment of the next one. */
+const char *launched_mark(void);
+
+/* The process of a rank, or the launcher of its part, of the job that was started last; 0: not there. */
+pid_t launched_process(int rank, bool part_launcher);
+/* Waits until all ranks of it have come to their steps. */
+void launched_await_steps(int n);
+/* Fails the test if a process of it is left after `gone_s`. */
+void launched_expect_none(const char *title, double gone_s);
+
+#endif

@@ -1,0 +1,186 @@
+/*
+ * test_launcher_hosts.c - mpirun over several machines: hosts with a network and a name of their own.
+ * The ranks train one model, and a rank that dies, a part that dies with its machine's link, or options
+ * that differ end the job everywhere, named by host.
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/faults.h"
+#include "lib/launch_faults.h"
+#include "lib/network.h"
+#include "lib/sandbox.h"
+
+static const double most_s = 5.0, deadline_s = 60.0;
+static struct network network;
+
+/* "host2" is the second host: what mpirun calls in place of ssh goes there, and takes its name. */
+static int setup(void **state)
+{
+    if (faults_setup(state) != 0 || !network_possible())
+        return -1;
+    network_up(&network, 2, NULL);
+    sandbox_write("agent",
+                  "#!/bin/sh\n"
+                  "while [ \"${1#-}\" != \"$1\" ]; do shift; done\n"
+                  "case $1 in host1) pid=%d ;; *) pid=%d ;; esac\n"
+                  "h=$1; shift\n"
+                  "exec nsenter --net=/proc/$pid/ns/net unshare -u sh -c \"hostname $h; $*\"\n",
+                  (int)network.keepers[0], (int)network.keepers[1]);
+    return chmod("agent", 0755);
+}
+
+static int teardown(void **state)
+{
+    network_down(&network);
+    return sandbox_teardown(state);
+}
+
+/* By 4 processes, two on each host; the last is started with `last` as well. */
+static void start(struct started *started, const char *arguments, const char *last)
+{
+    char line[4096], directory[1024];
+    assert_non_null(getcwd(directory, sizeof directory));
+    const char *program = build_directory();
+    snprintf(line, sizeof line,
+             "hostname host1; exec mpirun --allow-run-as-root --oversubscribe --bind-to none "
+             "--mca plm_rsh_agent %s/agent --mca oob_tcp_if_include 10.9.0.0/24 "
+             "-H host1:2,host2:2 -np 3 %s/dpbench " LAUNCH_BASE "run.timeout_s=2 %s "
+             ": -np 1 %s/dpbench " LAUNCH_BASE "run.timeout_s=2 %s %s",
+             directory, program, arguments, program, arguments, last);
+    char network_path[64];
+    snprintf(network_path, sizeof network_path, "--net=/proc/%d/ns/net", (int)network.keepers[0]);
+    const char *const words[] = {
+        "/usr/bin/nsenter", network_path, "unshare", "-u", "sh", "-c", line, NULL};
+    const char *const environment[] = {launched_mark(), NULL};
+    command_start(started, words, environment);
+}
+
+#define TRAIN "run.workers=4 comm.name=ring_tcp comm.interface=10.9.0.0/24 "
+
+static void test_trains(void **state)
+{
+    struct started started;
+    struct command command;
+    (void)state;
+    start(&started, TRAIN "run.prove=yes eval.every=10", "");
+    command_finish(&started, &command, deadline_s);
+    json_t *result = launch_take_result();
+    if (command.exit_code != 0 || !result)
+        fail_msg("exit %d\n%s", command.exit_code, command.err);
+    assert_true(json_number_at(result, "world.machines") == 2);
+    assert_string_equal(json_text_at(result, "ranks.0.host"), "host1");
+    assert_string_equal(json_text_at(result, "ranks.3.host"), "host2");
+    assert_true(json_number_at(result, "ranks.1.machine") == 0);
+    assert_true(json_number_at(result, "ranks.2.machine") == 1);
+    assert_string_equal(json_text_at(result, "config.comm.hosts.value"), "2x2");
+    assert_string_equal(json_text_at(result, "config.comm.hosts.origin"), "launcher");
+    assert_string_equal(json_text_at(result, "verification.pattern"), "pass");
+    assert_string_equal(json_text_at(result, "verification.exchange"), "pass");
+    assert_string_equal(json_text_at(result, "verification.replicas"), "pass");
+    assert_int_equal(json_array_size(json_at(result, "loss")), 23);
+    json_decref(result);
+    command_free(&command);
+}
+
+static void test_refused(void **state)
+{
+    static const struct {
+        const char *arguments, *last, *words[4];
+    } rows[] = {
+        {"run.workers=4", "", {"comm 'shm' works within one machine", "comm.hosts = 2x2"}},
+        {TRAIN,
+         "run.batch=4",
+         {"started with different options: run.batch is '2' at rank 0 (host1)",
+          "'4' at rank 3 (host2)"}},
+        {TRAIN, "run.bogus=1", {"rank 3 (host2): ", "unknown option 'bogus'"}},
+        {TRAIN "comm.hosts=4", "", {"puts ranks 0 and 2 on one machine", "host1 and host2"}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct started started;
+        struct command command;
+        start(&started, rows[i].arguments, rows[i].last);
+        command_finish(&started, &command, deadline_s);
+        if (command.exit_code != 2 || launch_count_errors(command.err) != 1)
+            fail_msg("%s, %s: exit %d\n%s", rows[i].arguments, rows[i].last, command.exit_code,
+                     command.err);
+        faults_expect_words(rows[i].arguments, command.err, rows[i].words);
+        command_free(&command);
+    }
+}
+
+/* `fault` disturbs a job that would last; what it says and when it ends. */
+static void disturb(const char *title, void (*fault)(void), double timeout_s,
+                    const char *const *words)
+{
+    struct started started;
+    struct command command;
+    start(&started, TRAIN "run.seconds=60 eval.every=0", "");
+    launched_await_steps(4);
+    double began_s = now_s();
+    fault();
+    /* mpirun itself waits for its daemon at the other end of a link that is down; the result does not. */
+    while (access(LAUNCH_RESULT, F_OK) != 0 && now_s() < began_s + timeout_s + most_s)
+        usleep(10000);
+    double took_s = now_s() - began_s;
+    network_plug(&network, 1, true);
+    command_finish(&started, &command, began_s - started.began_s + timeout_s + 6 * most_s);
+    if (command.exit_code == 0 || command.late || took_s > timeout_s + most_s ||
+        launch_count_errors(command.err) != 1)
+        fail_msg("%s: exit %d after %.1f s\n%s", title, command.exit_code, took_s, command.err);
+    faults_expect_words(title, command.err, words);
+    json_t *result = launch_take_result();
+    if (strcmp(json_text_at(result, "status"), "failed") != 0 ||
+        json_array_size(json_at(result, "loss")) == 0)
+        fail_msg("%s: the result has status '%s' and %zu steps", title,
+                 json_text_at(result, "status"), json_array_size(json_at(result, "loss")));
+    json_decref(result);
+    launched_expect_none(title, 5.0);
+    command_free(&command);
+}
+
+static void kill_rank(void)
+{
+    kill(launched_process(3, false), SIGKILL);
+}
+
+static void kill_part(void)
+{
+    kill(launched_process(2, true), SIGKILL);
+}
+
+static void unplug(void)
+{
+    network_plug(&network, 1, false);
+}
+
+static void test_faults(void **state)
+{
+    (void)state;
+    disturb("a rank on the other host is killed", kill_rank, 0,
+            (const char *const[]){"error: rank 3 (host2, pid ", "was killed by signal 9", NULL});
+    disturb("a launcher on the other host is killed", kill_part, 0,
+            (const char *const[]){"error: rank 2 (host2", "its launcher (host2", NULL});
+    disturb("the link goes down", unplug, 2, (const char *const[]){"error: rank ", NULL});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_trains),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_faults),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

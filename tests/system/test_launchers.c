@@ -1,0 +1,150 @@
+/*
+ * test_launchers.c - the same experiment under mpirun and under srun: it runs, what cannot work is
+ * refused by one process alone, and a fault in any process of the job ends it soon, names its cause once,
+ * keeps what was measured, and leaves nothing behind.
+ */
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/faults.h"
+#include "lib/launch_faults.h"
+#include "lib/launchers.h"
+#include "lib/sandbox.h"
+
+static const double deadline_s = 60.0;
+
+#define RESULT LAUNCH_RESULT
+#define BASE LAUNCH_BASE
+
+static char lenet_ini[PATH_MAX];
+
+/* ---- it runs ---------------------------------------------------------------------------------- */
+
+static void expect_same_run(launcher by, const char *strategy, double servers)
+{
+    struct command command;
+    launched(&command, 120, by, 4,
+             "-c %s --output " RESULT " run.epochs=1 data.name=synthetic data.samples=1280 "
+             "data.test_samples=100 %s",
+             lenet_ini, strategy);
+    json_t *result = launch_take_result();
+    if (command.exit_code != 0 || !result)
+        fail_msg("%s, %s: exit %d\n%s", launcher_names[by], strategy, command.exit_code,
+                 command.err);
+    assert_string_equal(json_text_at(result, "status"), "ok");
+    assert_string_equal(json_text_at(result, "world.launcher"), launcher_names[by]);
+    assert_true(json_number_at(result, "world.workers") == 4 - servers);
+    assert_true(json_number_at(result, "world.servers") == servers);
+    assert_true(json_number_at(result, "world.machines") == 1);
+    assert_int_equal(json_array_size(json_at(result, "ranks")), 4);
+    assert_string_equal(json_text_at(result, "verification.pattern"), "pass");
+    assert_string_equal(json_text_at(result, "verification.replicas"), "pass");
+    assert_true(json_number_at(result, "eval.0.samples") == 100);
+    json_decref(result);
+    command_free(&command);
+}
+
+static void test_runs(void **state)
+{
+    (void)state;
+    for (launcher by = 0; by < N_LAUNCHERS; by++) {
+        expect_same_run(by, "run.workers=4", 0);
+        expect_same_run(by, "comm.name=ps_cpu run.workers=3 run.servers=1", 1);
+    }
+}
+
+/* As many workers as there are ranks beside the servers; and machines, as far as they can be. */
+static void test_adopts(void **state)
+{
+    (void)state;
+    for (launcher by = 0; by < N_LAUNCHERS; by++) {
+        struct command command;
+        launched(&command, deadline_s, by, 3, "-c free.ini --output " RESULT " comm.hosts=1+2");
+        json_t *result = launch_take_result();
+        if (command.exit_code != 0 || !result)
+            fail_msg("%s: exit %d\n%s", launcher_names[by], command.exit_code, command.err);
+        assert_true(json_number_at(result, "config.run.workers.value") == 3);
+        assert_string_equal(json_text_at(result, "config.run.workers.origin"), "launcher");
+        assert_true(json_number_at(result, "world.machines") == 2);
+        assert_true(json_number_at(result, "ranks.2.machine") == 1);
+        json_decref(result);
+        command_free(&command);
+    }
+}
+
+/* ---- it is refused ----------------------------------------------------------------------------- */
+
+static void test_refused(void **state)
+{
+    static const struct {
+        const char *arguments;
+        const char *words[3];
+    } rows[] = {
+        {BASE "run.workers=2", {"run.workers = 2 and run.servers = 0 make 2 ranks", "started 3"}},
+        {BASE "comm.name=ps_cpu run.workers=3 run.servers=1", {"make 4 ranks", "started 3"}},
+        {BASE "run.workers=3 sweep.run.batch=2,4", {"a sweep starts its own jobs"}},
+        {BASE "run.workers=3 run.bogus=1", {"unknown option 'bogus'"}},
+        {"-c nowhere.ini", {"nowhere.ini: cannot be read"}},
+        {BASE "run.workers=3 nothing", {"'nothing' is no setting"}},
+        {BASE "run.workers=3 comm.hosts=1+2", {"comm 'shm' works within one machine"}},
+    };
+    (void)state;
+    for (launcher by = 0; by < N_LAUNCHERS; by++)
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            struct command command;
+            launched(&command, deadline_s, by, 3, "%s", rows[i].arguments);
+            if (command.exit_code != 2 || launch_count_errors(command.err) != 1)
+                fail_msg("%s, %s: exit %d\n%s", launcher_names[by], rows[i].arguments,
+                         command.exit_code, command.err);
+            faults_expect_words(rows[i].arguments, command.err, rows[i].words);
+            assert_null(launch_take_result());
+            command_free(&command);
+        }
+}
+
+/* A few of the faults: all of them take long (tests/long/test_launcher_faults.c). */
+static void test_faults(void **state)
+{
+    (void)state;
+    for (launcher by = 0; by < N_LAUNCHERS; by++)
+        launch_faults_run(by, false);
+}
+
+/* ---- */
+
+static int setup(void **state)
+{
+    if (!realpath("conf/lenet_shm.ini", lenet_ini) || launchers_start() != 0)
+        return 1;
+    int code = faults_setup(state);
+    sandbox_write("free.ini", "[run]\nbatch = 2\nsteps = 8\nwarmup_steps = 1\nsteady_limit_s = 0\n"
+                              "[model]\nname = tiny\n[data]\nsamples = 64\n"
+                              "[device]\nname = reference\nthreads = 1\n");
+    return code;
+}
+
+static int teardown(void **state)
+{
+    launchers_stop();
+    return sandbox_teardown(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_adopts),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_faults),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,177 @@
+/*
+ * test_link.c - connections between the launchers of a job: they prove the job's secret, strangers are
+ * dropped and cost nothing, and frames go through whole.
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "world/link.h"
+
+static int listener = -1;
+static uint8_t secret[DPB_SECRET_BYTES];
+static char address[LINK_ADDRESS_BYTES];
+
+struct caller {
+    char address[LINK_ADDRESS_BYTES];
+    double seconds;
+    dpb_status status;
+    int fd;
+};
+
+static void *call(void *argument)
+{
+    struct caller *caller = argument;
+    int64_t deadline_ns = dpb_now_ns() + (int64_t)(caller->seconds * 1e9);
+    caller->status = link_connect(caller->address, true, 3, LINK_STORE, deadline_ns, &caller->fd);
+    return NULL;
+}
+
+/* A connection that says nothing, or what no part says. */
+static int knock(const void *bytes, size_t n)
+{
+    unsigned port = 0;
+    assert_int_equal(sscanf(address + 2 * DPB_SECRET_BYTES, " %u", &port), 1);
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    if (n > 0)
+        assert_int_equal(send(fd, bytes, n, MSG_NOSIGNAL), n);
+    return fd;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    return link_listen(&listener, secret, address) == DPB_OK ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    close(listener);
+    dpb_first_error_clear();
+    return 0;
+}
+
+/* A part comes through while strangers stall and send rubbish. */
+static void test_proven(void **state)
+{
+    struct caller caller = {.seconds = 10};
+    pthread_t thread;
+    struct link_pending *pending = link_pending_create(listener, secret, 0);
+    static const char rubbish[64] = "GET / HTTP/1.0\r\n\r\n";
+    int fd = -1, quiet = knock(NULL, 0), loud = knock(rubbish, sizeof rubbish);
+    uint32_t rank = 0;
+    link_purpose purpose = LINK_PART;
+    char byte;
+    (void)state;
+    memcpy(caller.address, address, sizeof address);
+    assert_int_equal(pthread_create(&thread, NULL, call, &caller), 0);
+    while (!link_pending_take(pending, 100, &fd, &rank, &purpose))
+        ;
+    pthread_join(thread, NULL);
+    assert_int_equal(caller.status, DPB_OK);
+    assert_true(rank == 3 && purpose == LINK_STORE);
+    assert_true(recv(loud, &byte, 1, 0) <= 0); /* dropped; the quiet one may still say something */
+    assert_int_equal(recv(quiet, &byte, 1, MSG_DONTWAIT), -1);
+    link_pending_destroy(pending);
+    close(fd);
+    close(caller.fd);
+    close(quiet);
+    close(loud);
+}
+
+/* With another secret neither side believes the other. */
+static void test_other_secret(void **state)
+{
+    struct caller caller = {.seconds = 0.5};
+    pthread_t thread;
+    struct link_pending *pending = link_pending_create(listener, secret, 0);
+    int fd;
+    uint32_t rank;
+    link_purpose purpose;
+    dpb_status status;
+    (void)state;
+    memcpy(caller.address, address, sizeof address);
+    caller.address[5] = caller.address[5] == '0' ? '1' : '0';
+    assert_int_equal(pthread_create(&thread, NULL, call, &caller), 0);
+    for (int64_t until_ns = dpb_now_ns() + 800000000; dpb_now_ns() < until_ns;)
+        assert_false(link_pending_take(pending, 20, &fd, &rank, &purpose));
+    pthread_join(thread, NULL);
+    assert_int_equal(caller.status, DPB_PEER);
+    assert_non_null(strstr(dpb_first_error(&status), "cannot reach rank 0's launcher: 127.0.0.1"));
+    link_pending_destroy(pending);
+}
+
+static void test_addresses(void **state)
+{
+    static const char *const bad[] = {"", "0123", "zz", "12345 10.0.0.1"};
+    char text[LINK_ADDRESS_BYTES];
+    int fd;
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(link_connect(bad[i], true, 1, LINK_PART, 0, &fd), DPB_FAILED);
+    memcpy(text, address, sizeof text);
+    snprintf(text + 2 * DPB_SECRET_BYTES, 64, " 99999 127.0.0.1");
+    assert_int_equal(link_connect(text, true, 1, LINK_PART, 0, &fd), DPB_FAILED);
+}
+
+static void test_frames(void **state)
+{
+    int pair[2];
+    uint8_t large[100000];
+    struct dpb_frame frame;
+    const void *value;
+    char why[128];
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+    struct link a = {.fd = pair[0]}, b = {.fd = pair[1]};
+    memset(large, 7, sizeof large);
+    for (uint32_t i = 0; i < 20; i++)
+        assert_true(link_say(&a, LINK_PAGE, i, large, sizeof large - i));
+    uint32_t n = 0;
+    while (n < 20) {
+        assert_true(link_flush(&a) && link_receive(&b));
+        while (link_next(&b, &frame, &value, why) > 0) {
+            assert_int_equal(frame.op, LINK_PAGE);
+            assert_int_equal(frame.peer, n);
+            assert_int_equal(frame.value_bytes, sizeof large - n);
+            assert_memory_equal(value, large, frame.value_bytes);
+            n++;
+        }
+    }
+    /* What ranks say to the store is nothing that launchers say to each other. */
+    const struct dpb_frame put = {.magic = DPB_STORE_MAGIC, .op = DPB_STORE_BARRIER};
+    assert_int_equal(send(pair[0], &put, sizeof put, 0), sizeof put);
+    assert_true(link_receive(&b));
+    assert_int_equal(link_next(&b, &frame, &value, why), -1);
+    link_close(&a);
+    assert_false(link_receive(&b));
+    link_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_proven, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_other_secret, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_addresses, setup, teardown),
+        cmocka_unit_test(test_frames),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
