@@ -60,8 +60,13 @@ $(BUILD)/tests/test_network_speed: | $(BUILD)/bench/all_reduce
 	mutants asan ubsan tsan
 tests: all $(UNIT_TESTS) $(SYSTEM_TESTS) $(LONG_TESTS) $(TEST_PLUGINS) $(TEST_PRELOADS)
 
+# Two of these run at a time: they compute and wait for no clock.
+PAIRED_TESTS := $(filter $(addprefix $(BUILD)/tests/test_,identity conf exchange learning cpu_models \
+	cpu traffic mutants combinations effects image_training reference_gradients) \
+	$(addprefix tests/system/,headers.sh layers.sh),$(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS))
 check: tests
-	$(Q)BUILD=$(BUILD) tools/run-tests $(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS)
+	$(Q)BUILD=$(BUILD) tools/run-tests $(PAIRED_TESTS) -- \
+		$(filter-out $(PAIRED_TESTS),$(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS))
 # A guest is slow enough without a sanitizer.
 GUEST_SCRIPTS := tests/system/rdma_vm.sh
 # What a sanitizer slows down is no test of times, nor of two epochs' learning; and what goes the ways
