@@ -352,8 +352,7 @@ static dpb_status open_test(struct dpb_experiment *experiment, struct comm_test 
     test->journal->opened = true;
     if (dpb_world.role == DPB_SERVER)
         return DPB_OK;
-    dpb_control_init(&t->control, dpb_board_control(dpb_world.board), dpb_world.rank,
-                     experiment->n_workers);
+    dpb_trainer_join_control(t);
     test->pattern.n_ranks = experiment->n_workers;
     return dpb_comm_largest(experiment, test->journal->by_memory, &test->pattern.largest);
 }

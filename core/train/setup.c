@@ -251,6 +251,14 @@ static dpb_status post(void *context, const struct dpb_post *words)
     return dpb_store_post(words, sizeof *words);
 }
 
+void dpb_trainer_join_control(struct dpb_trainer *trainer)
+{
+    dpb_control_init(&trainer->control, dpb_board_control(dpb_world.board), dpb_world.rank,
+                     trainer->experiment->n_workers);
+    if (dpb_world.parted)
+        dpb_control_connect(&trainer->control, post, NULL);
+}
+
 static dpb_status open_control(struct dpb_trainer *trainer)
 {
     const struct dpb_experiment *x = trainer->experiment;
@@ -267,10 +275,7 @@ static dpb_status open_control(struct dpb_trainer *trainer)
     trainer->evaluated_at = UINT64_MAX;
     if (!trainer->gated && run->steps)
         total = done + (uint64_t)(run->warmup_steps + run->steps);
-    dpb_control_init(&trainer->control, dpb_board_control(dpb_world.board), dpb_world.rank,
-                     x->n_workers);
-    if (dpb_world.parted)
-        dpb_control_connect(&trainer->control, post, NULL);
+    dpb_trainer_join_control(trainer);
     if (trainer->gated && dpb_world.rank == 0) {
         const struct dpb_gate_limits limits = {.window = (uint32_t)run->steady_window,
                                                .in_a_row = (uint32_t)run->steady_windows,

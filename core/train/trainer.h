@@ -94,6 +94,8 @@ struct dpb_trainer {
 
 /* Opens device, communicator, arenas and data of this rank, in that order; collective. */
 dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_trainer *trainer);
+/* A worker takes part in what the workers agree on (control.h), wherever their boards are. */
+void dpb_trainer_join_control(struct dpb_trainer *trainer);
 /* The first part of it: the experiment's numbers, the rank's cores. For `dpbench comm` as well, which
  * goes on by connect and disconnect, as often as it likes. */
 dpb_status dpb_trainer_settle(struct dpb_experiment *experiment, struct dpb_trainer *trainer,

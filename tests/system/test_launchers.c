@@ -81,6 +81,24 @@ static void test_adopts(void **state)
     }
 }
 
+/* Points that end by their time: the ranks agree on the end of each through the head. */
+static void test_comm(void **state)
+{
+    (void)state;
+    for (launcher by = 0; by < N_LAUNCHERS; by++) {
+        struct command command;
+        launched(&command, deadline_s, by, 2,
+                 "comm -c free.ini comm.name=shm comm_test.sizes=8,4KiB comm_test.seconds=0.1 "
+                 "--output " RESULT);
+        json_t *result = launch_take_result();
+        if (command.exit_code != 0 || !result)
+            fail_msg("%s: exit %d\n%s", launcher_names[by], command.exit_code, command.err);
+        assert_string_equal(json_text_at(result, "status"), "ok");
+        json_decref(result);
+        command_free(&command);
+    }
+}
+
 /* ---- it is refused ----------------------------------------------------------------------------- */
 
 static void test_refused(void **state)
@@ -143,6 +161,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_runs),
         cmocka_unit_test(test_adopts),
+        cmocka_unit_test(test_comm),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_faults),
     };
