@@ -9,8 +9,8 @@
 #
 # Variables: V=1 (show commands), DEPS=no (install nothing), WHEELS=DIR (oneDNN's wheels offline),
 # CPU=auto|yes|no (the oneDNN device), JPEG=auto|yes|no (data image_folder), GLOO=auto|yes|no (comm
-# gloo), VERBS=auto|yes|no (comm ring_verbs), PMIX=auto|yes|no (mpirun and srun), BUILD=DIR,
-# PREFIX=DIR, DESTDIR=DIR, WERROR=-Werror, SANITIZE=FLAGS, HARDEN=FLAGS.
+# gloo), VERBS=auto|yes|no (comm ring_verbs), MPI=auto|yes|no (comm mpi), PMIX=auto|yes|no (mpirun
+# and srun), BUILD=DIR, PREFIX=DIR, DESTDIR=DIR, WERROR=-Werror, SANITIZE=FLAGS, HARDEN=FLAGS.
 
 BUILD   ?= build
 CC      ?= gcc
@@ -18,6 +18,7 @@ CPU     ?= auto
 JPEG    ?= auto
 GLOO    ?= auto
 VERBS   ?= auto
+MPI     ?= auto
 PMIX    ?= auto
 V       ?= 0
 MAKEFLAGS += --no-print-directory
@@ -57,7 +58,7 @@ plugin_src   = $(wildcard plugins/$(1)/$(2).c plugins/$(1)/$(2)/*.c plugins/$(1)
 plugin_obj   = $(patsubst %,$(BUILD)/obj/%.o,$(basename $(plugin_src)))
 
 ONEDNN     := $(BUILD)/deps/onednn
-include mk/onednn.mk mk/jpeg.mk mk/gloo.mk mk/verbs.mk mk/pmix.mk
+include mk/onednn.mk mk/jpeg.mk mk/gloo.mk mk/verbs.mk mk/mpi.mk mk/pmix.mk
 
 SKIPPED    :=
 ifneq ($(HAVE_CPU),yes)
@@ -71,6 +72,9 @@ SKIPPED    += comm/gloo
 endif
 ifneq ($(HAVE_VERBS),yes)
 SKIPPED    += comm/ring_verbs
+endif
+ifneq ($(HAVE_MPI),yes)
+SKIPPED    += comm/mpi
 endif
 
 # Code that several plugins of a kind share is linked into each.
@@ -87,7 +91,7 @@ $(foreach k,$(KINDS),$(foreach n,$(call plugin_names,$(k)),$(eval $(call plugin_
 .PHONY: all core plugins run help clean
 all: $(BUILD)/dpbench plugins
 	$(Q)tools/summary $(BUILD) "$(HAVE_CPU)" "$(CPU_REASON)" "$(JPEG_REASON)" "$(GLOO_REASON)" \
-		"$(VERBS_REASON)" "$(PMIX_REASON)"
+		"$(VERBS_REASON)" "$(PMIX_REASON)" "$(MPI_REASON)"
 core: $(BUILD)/dpbench
 plugins: $(PLUGINS)
 
@@ -141,6 +145,6 @@ help:
 	@echo "Targets: all run deps install uninstall check check-unit check-NAME check-install check-long" \
 		"mutants asan ubsan tsan fuzz fuzz-seeds lint bench bench-deps clean"
 
-include $(filter-out mk/onednn.mk mk/jpeg.mk mk/gloo.mk mk/verbs.mk mk/pmix.mk,$(sort $(wildcard mk/*.mk)))
+include $(filter-out mk/onednn.mk mk/jpeg.mk mk/gloo.mk mk/verbs.mk mk/mpi.mk mk/pmix.mk,$(sort $(wildcard mk/*.mk)))
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -49,6 +49,9 @@ ifeq ($(VERBS),no)
 SYSTEM_SCRIPTS := $(filter-out %/rdma_vm.sh,$(SYSTEM_SCRIPTS))
 endif
 
+ifneq ($(HAVE_MPI)-$(HAVE_PMIX),yes-yes)
+SYSTEM_TESTS := $(filter-out $(BUILD)/tests/test_mpi,$(SYSTEM_TESTS))
+endif
 # These test a library of the plugins'.
 LIB_TESTS := $(addprefix $(BUILD)/tests/test_,interface ring ring_tcp)
 $(LIB_TESTS): $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_comm))

@@ -38,4 +38,5 @@ const struct dpb_host dpb_host = {
     .store = &dpb_store,
     .secret = &secrets,
     .poll = dpb_world_poll,
+    .patience = dpb_world_patience,
 };

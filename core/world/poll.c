@@ -38,6 +38,18 @@ static int look(struct pollfd *fds, uint32_t n)
     return ready;
 }
 
+dpb_status dpb_world_patience(const struct dpb_wait *what, int64_t *begin_ns)
+{
+    int64_t now_ns = dpb_world_now_ns(), timeout_ns = dpb_timeout_of(what->timeout_ns);
+    if (*begin_ns == 0)
+        *begin_ns = now_ns;
+    if (dpb_world.board != NULL && dpb_board_job_ended(dpb_world.board))
+        return dpb_wait_cancelled(what);
+    if (timeout_ns >= 0 && now_ns - *begin_ns >= timeout_ns)
+        return dpb_wait_expired(what, now_ns - *begin_ns, "");
+    return DPB_OK;
+}
+
 dpb_status dpb_world_poll(struct pollfd *fds, uint32_t n, const struct dpb_wait *what,
                           int64_t *waited_ns)
 {

@@ -53,6 +53,8 @@ int64_t dpb_world_now_ns(void);
 struct pollfd;
 dpb_status dpb_world_poll(struct pollfd *fds, uint32_t n, const struct dpb_wait *what,
                           int64_t *waited_ns);
+/* The host's `patience`. */
+dpb_status dpb_world_patience(const struct dpb_wait *what, int64_t *begin_ns);
 
 /* Writes phase, bucket and peer into the own status page; the host's `note`. Step by the loop. */
 void dpb_world_note(const char *phase, uint64_t bucket, uint32_t peer);

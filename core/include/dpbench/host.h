@@ -175,6 +175,11 @@ struct dpb_host {
      * goes by it; a turn ends after 50 ms at the latest, also when nothing is ready. */
     dpb_status (*poll)(struct pollfd *fds, uint32_t n, const struct dpb_wait *what,
                        int64_t *waited_ns);
+
+    /* Since ABI 1.1. For who can only look, time and again, whether something has happened: DPB_OK
+     * as long as it may go on; then DPB_TIMEOUT or DPB_PEER, as flag->wait. The deadline goes by
+     * *begin_ns, which the first call finds 0 and sets. */
+    dpb_status (*patience)(const struct dpb_wait *what, int64_t *begin_ns);
 };
 
 #endif

@@ -1,0 +1,192 @@
+/*
+ * test_mpi.c - the strategy `mpi` under mpirun: sums are right in every type and layout, the training
+ * is that of one worker, buckets go on while backward does, opening again works, and a rank that is
+ * killed or stopped ends the job with its name. Without a launcher it is refused.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/faults.h"
+#include "lib/launch_faults.h"
+#include "lib/sandbox.h"
+#include "lib/traces.h"
+
+#define MPI LAUNCH_BASE "eval.every=0 comm.name=mpi "
+
+static const double deadline_s = 60.0, most_s = 5.0;
+
+/* The result of a run that ended well. @owned. */
+static json_t *run(int workers, const char *settings)
+{
+    struct command command;
+    launched(&command, deadline_s, MPIRUN, workers, MPI "run.workers=%d %s", workers, settings);
+    json_t *result = launch_take_result();
+    if (command.exit_code != 0 || !result)
+        fail_msg("%d workers, %s: exit code %d: %s", workers, settings, command.exit_code,
+                 command.err);
+    command_free(&command);
+    return result;
+}
+
+static void expect_passes(const json_t *result, const char *settings)
+{
+    static const char *const checks[] = {"pattern", "exchange", "replicas"};
+    char path[64];
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "verification.%s", checks[i]);
+        if (strcmp(json_text_at(result, path), "pass") != 0)
+            fail_msg("%s: %s is '%s'", settings, path, json_text_at(result, path));
+    }
+}
+
+static void test_exchange(void **state)
+{
+    static const struct {
+        int workers;
+        const char *settings;
+    } rows[] = {
+        {1, "run.precision=fp64 comm.bucket=424"},
+        {2, "run.precision=fp64 comm.bucket=8"},
+        {2, "run.precision=fp32 comm.gradient=bf16 comm.bucket=106 run.comm_cores=1"},
+        {3, "run.precision=fp32 comm.bucket=1GiB"},
+        {3, "run.precision=fp32 comm.gradient=bf16 comm.bucket=2000"},
+        {4, "run.precision=fp32 comm.bucket=212"},
+        {5, "run.precision=fp64 comm.bucket=1GiB run.comm_cores=1"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char settings[256];
+        snprintf(settings, sizeof settings, "run.prove=yes run.steps=2 model.name=tiny_bn %s",
+                 rows[i].settings);
+        json_t *result = run(rows[i].workers, settings);
+        expect_passes(result, settings);
+        json_decref(result);
+    }
+}
+
+/* In float64, losses of all steps: they see every weight. */
+static void test_identity(void **state)
+{
+    static const char terms[] =
+        "run.precision=fp64 run.steps=5 run.warmup_steps=0 optimizer.learning_rate=0.1 "
+        "optimizer.weight_decay=0.1 optimizer.momentum=0.9 comm.bucket=296";
+    struct command alone;
+    (void)state;
+    json_t *together = run(3, terms);
+    dpbench(&alone, deadline_s,
+            FAULTS_BASE "eval.every=0 comm.name=independent run.workers=1 run.accumulate=3 %s",
+            terms);
+    const json_t *a = json_at(together, "loss"), *b = json_at(alone.json, "loss");
+    assert_int_equal(json_array_size(a), 5);
+    assert_int_equal(json_array_size(b), 5);
+    for (size_t i = 0; i < 5; i++) {
+        double x = json_number_value(json_array_get(a, i));
+        double y = json_number_value(json_array_get(b, i));
+        if (!(fabs(x - y) <= 1e-9 * fabs(y)))
+            fail_msg("the loss of step %zu is %.17g, and %.17g of one worker", i, x, y);
+    }
+    json_decref(together);
+    command_free(&alone);
+}
+
+static void test_what_is_reported(void **state)
+{
+    (void)state;
+    json_t *result = run(3, "run.precision=fp32 run.steps=50 comm.bucket=64 run.batch=16");
+    double bytes = json_number_at(result, "comm.bytes_per_step");
+    assert_true(bytes > 0 && fmod(bytes, 2 * 2 * 4) == 0);
+    if (!(json_number_at(result, "timing.breakdown_ns.comm_hidden") > 0))
+        fail_msg("nothing is hidden behind backward");
+    const json_t *libraries = json_at(result, "versions.plugins.comm.libraries");
+    assert_true(json_text_at(libraries, "MPI.built")[0] != '\0');
+    assert_true(json_text_at(libraries, "MPI.loaded")[0] != '\0');
+    assert_non_null(json_at(libraries, "CUDA-aware MPI.loaded"));
+    json_decref(result);
+}
+
+/* MPI is initialised once, the strategy opened for every size. */
+static void test_opened_again(void **state)
+{
+    struct command command;
+    (void)state;
+    sandbox_write("comm.ini", "[run]\nresults =\n[comm]\nname = mpi\n");
+    launched(&command, deadline_s, MPIRUN, 2,
+             "comm -c comm.ini --output " LAUNCH_RESULT
+             " comm_test.min_bytes=4 comm_test.max_bytes=64KiB comm_test.iterations=3");
+    json_t *result = launch_take_result();
+    if (command.exit_code != 0 || !result)
+        fail_msg("exit code %d: %s", command.exit_code, command.err);
+    assert_true(json_array_size(json_at(result, "comm_test.points")) > 5 ||
+                json_array_size(json_at(result, "points")) > 5);
+    json_decref(result);
+    command_free(&command);
+}
+
+static void test_refused(void **state)
+{
+    struct command command;
+    (void)state;
+    dpbench(&command, deadline_s, FAULTS_BASE "comm.name=mpi");
+    assert_int_equal(command.exit_code, 2);
+    assert_non_null(strstr(command.err, "comm 'mpi' works under mpirun or srun only"));
+    command_free(&command);
+}
+
+static void test_faults(void **state)
+{
+    static const struct {
+        int signal_number;
+        double timeout_s;
+        const char *words[5]; /* ended by NULL */
+    } rows[] = {
+        {SIGKILL, 0, {"error: rank 1 (", "was killed by signal 9 (Killed) in phase '"}},
+        {SIGSTOP, 1, {"waited 1", "MPI's all-reduce", "is stopped (SIGSTOP)"}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct started started;
+        struct command command;
+        launched_start(&started, MPIRUN, 3, MPI "run.workers=3 run.seconds=60 run.timeout_s=%g",
+                       rows[i].timeout_s > 0 ? rows[i].timeout_s : 20.0);
+        launched_await_steps(3);
+        kill(launched_process(1, false), rows[i].signal_number);
+        double began_s = now_s();
+        command_finish(&started, &command, began_s - started.began_s + deadline_s);
+        double took_s = now_s() - began_s;
+        if (command.exit_code == 0 || took_s > rows[i].timeout_s + most_s)
+            fail_msg("exit code %d after %.1f s: %s", command.exit_code, took_s, command.err);
+        faults_expect_words("mpi", command.err, rows[i].words);
+        assert_int_equal(launch_count_errors(command.err), 1);
+        json_t *result = launch_take_result();
+        assert_string_equal(json_text_at(result, "status"), "failed");
+        assert_true(json_array_size(json_at(result, "loss")) > 0);
+        json_decref(result);
+        launched_expect_none("mpi", 2.0);
+        command_free(&command);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_exchange),         cmocka_unit_test(test_identity),
+        cmocka_unit_test(test_what_is_reported), cmocka_unit_test(test_opened_again),
+        cmocka_unit_test(test_refused),          cmocka_unit_test(test_faults),
+    };
+    /* mpirun takes no root; ranks that share cores are to give them to each other. */
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 1);
+    setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
+    return cmocka_run_group_tests_name("mpi", tests, faults_setup, sandbox_teardown);
+}
