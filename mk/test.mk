@@ -65,8 +65,8 @@ tests: all $(UNIT_TESTS) $(SYSTEM_TESTS) $(LONG_TESTS) $(TEST_PLUGINS) $(TEST_PR
 
 # Two of these run at a time: they compute and wait for no clock.
 PAIRED_TESTS := $(filter $(addprefix $(BUILD)/tests/test_,identity conf exchange learning cpu_models \
-	cpu traffic mutants combinations effects image_training reference_gradients) \
-	$(addprefix tests/system/,headers.sh layers.sh),$(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS))
+	cpu traffic mutants combinations effects comm_command image_training reference_gradients) \
+	$(addprefix tests/system/,headers.sh install.sh layers.sh rdma_vm.sh),$(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS))
 check: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(PAIRED_TESTS) -- \
 		$(filter-out $(PAIRED_TESTS),$(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS))
