@@ -13,10 +13,10 @@ lint: lint-deps lint-gcc lint-clang lint-tidy lint-cppcheck lint-scripts
 lint-deps:
 	$(Q)tools/packages clang clang-tidy cppcheck shellcheck
 lint-gcc:
-	$(Q)$(LINT_BUILD) BUILD=$(BUILD)/lint/gcc CC=gcc WERROR=-Werror >$(BUILD)/lint.log || { cat $(BUILD)/lint.log; exit 1; }
+	$(Q)$(LINT_BUILD) BUILD=$(BUILD)/lint/gcc CC=gcc CXX=g++ WERROR=-Werror >$(BUILD)/lint.log || { cat $(BUILD)/lint.log; exit 1; }
 	@echo "  LINT  gcc"
 lint-clang:
-	$(Q)$(LINT_BUILD) BUILD=$(BUILD)/lint/clang CC=clang >$(BUILD)/lint.log || { cat $(BUILD)/lint.log; exit 1; }
+	$(Q)$(LINT_BUILD) BUILD=$(BUILD)/lint/clang CC=clang CXX=clang++ >$(BUILD)/lint.log || { cat $(BUILD)/lint.log; exit 1; }
 	@echo "  LINT  clang"
 lint-tidy: $(BUILD_INFO)
 	$(Q)tools/lint/tidy $(BUILD) $(filter-out $(SKIPPED:%=plugins/%/%),$(wildcard core/*/*.c plugins/*/*.c plugins/*/*/*.c))

@@ -58,5 +58,7 @@ double timed_bound_ms(double ms);
  * and what the device's own clock shows the machine to have been late.
  */
 void timed_check(const struct timed_case *one);
+/* The same with `slack_ms` besides the bound: what the strategy cannot tell apart. */
+void timed_check_within(const struct timed_case *one, double slack_ms);
 
 #endif
