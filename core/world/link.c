@@ -253,10 +253,9 @@ static int connect_one(const char *host, uint16_t port, int64_t deadline_ns)
     const struct sockaddr *to = is_six ? (struct sockaddr *)&six : (struct sockaddr *)&four;
     if (fd < 0)
         return -1;
-    if (connect(fd, to, is_six ? sizeof six : sizeof four) != 0 &&
-        (errno != EINPROGRESS || !wait_for(fd, POLLOUT, deadline_ns)))
-        error = errno;
-    else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0)
+    bool connected = connect(fd, to, is_six ? sizeof six : sizeof four) == 0 ||
+                     (errno == EINPROGRESS && wait_for(fd, POLLOUT, deadline_ns));
+    if (!connected || getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0)
         error = errno;
     if (error == 0)
         return fd;

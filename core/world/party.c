@@ -436,6 +436,7 @@ static dpb_status agree_as_part(struct dpb_party *party, dpb_status status, cons
     if (report == NULL)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     make_report(status, report);
+    /* NOLINTNEXTLINE(bugprone-not-null-terminated-result): its length goes with it */
     memcpy(report + 1, text, length);
     bool open = link_say(link, LINK_REPORT, party->rank, report, bytes);
     free(report);

@@ -62,7 +62,7 @@ char **dpb_spawn_environment(const char *const *additions, bool joins)
 dpb_status dpb_spawn_greet(const struct dpb_spawn *spawn, int socket)
 {
     struct dpb_hello hello = spawn->hello;
-    int fds[DPB_HELLO_FDS];
+    int fds[DPB_HELLO_FDS] = {0};
     size_t n_fds = 0;
     for (size_t i = 0; i < DPB_HELLO_FDS; i++)
         if (spawn->fds[i] >= 0)
