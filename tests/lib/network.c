@@ -131,8 +131,11 @@ const char *const *network_environment(struct network *network, const int *hosts
     assert_true(used < sizeof variables[1]);
     snprintf(variables[0], sizeof variables[0], "LD_PRELOAD=%s/tests/preload/enter_host.so",
              build_directory());
-    list[0] = variables[0];
-    list[1] = variables[1];
-    list[2] = NULL;
+    const char *old = getenv("ASAN_OPTIONS");
+    snprintf(variables[2], sizeof variables[2], "ASAN_OPTIONS=%s:verify_asan_link_order=0",
+             old ? old : "");
+    for (int i = 0; i < NETWORK_ENVIRONMENT - 1; i++)
+        list[i] = variables[i];
+    list[NETWORK_ENVIRONMENT - 1] = NULL;
     return list;
 }

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-enum { NETWORK_HOSTS = 8, NETWORK_ENVIRONMENT = 3 };
+enum { NETWORK_HOSTS = 8, NETWORK_ENVIRONMENT = 4 };
 
 struct network {
     int n;

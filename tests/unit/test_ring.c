@@ -437,18 +437,21 @@ static void test_late_refusals(void **state)
     bool moved;
     (void)state;
     open_world(&w, 4, 64);
-    const struct transport_sink *sink = &w.lines[0].sink;
+    struct line *line = &w.lines[0];
+    const struct transport_sink *sink = &line->sink;
     ring_begin(w.rings[0], 5);
     ring_post(w.rings[0], 0, 64);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(sink->begins(sink->ring, &once), DPB_OK);
-        assert_int_equal(sink->arrived(sink->ring, &once, w.inboxes[0], 0),
-                         i == 0 ? DPB_OK : DPB_FAILED);
+        assert_int_equal(
+            sink->arrived(sink->ring, &once, w.inboxes[0], line->free_slots[--line->n_free]),
+            i == 0 ? DPB_OK : DPB_FAILED);
     }
     assert_non_null(strstr(dpb_first_error(&first), "expected it once, and had it"));
     dpb_first_error_clear();
     assert_int_equal(sink->begins(sink->ring, &early), DPB_OK);
-    assert_int_equal(sink->arrived(sink->ring, &early, w.inboxes[0], 0), DPB_OK);
+    assert_int_equal(
+        sink->arrived(sink->ring, &early, w.inboxes[0], line->free_slots[--line->n_free]), DPB_OK);
     ring_post(w.rings[0], 64, 64);
     assert_int_equal(ring_move(w.rings[0], INT64_MAX, &moved), DPB_FAILED);
     assert_non_null(strstr(dpb_first_error(&first), "expected 64 bytes for the inbox at byte 384"));
@@ -463,7 +466,8 @@ static void test_waits(void **state)
     dpb_status first;
     (void)state;
     open_world(&w, 4, 64);
-    const struct transport_sink *sink = &w.lines[0].sink;
+    struct line *line = &w.lines[0];
+    const struct transport_sink *sink = &line->sink;
     ring_begin(w.rings[0], 5);
     ring_post(w.rings[0], 0, 64);
     assert_int_equal(ring_wait(w.rings[0]), DPB_TIMEOUT);
@@ -474,7 +478,9 @@ static void test_waits(void **state)
     for (uint32_t chunk = 0; chunk < 2; chunk++) {
         struct transport_label label = {5, 0, 0, chunk, TRANSPORT_INBOX, 128 + 64 * chunk, 64};
         assert_int_equal(sink->begins(sink->ring, &label), DPB_OK);
-        assert_int_equal(sink->arrived(sink->ring, &label, w.inboxes[0], 0), DPB_OK);
+        assert_int_equal(
+            sink->arrived(sink->ring, &label, w.inboxes[0], line->free_slots[--line->n_free]),
+            DPB_OK);
     }
     assert_int_equal(ring_wait(w.rings[0]), DPB_TIMEOUT);
     assert_non_null(strstr(dpb_first_error(&first), "sums (all-gather) from the rank before"));
