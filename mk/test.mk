@@ -63,10 +63,11 @@ $(BUILD)/tests/test_network_speed: | $(BUILD)/bench/all_reduce
 	mutants asan ubsan tsan
 tests: all $(UNIT_TESTS) $(SYSTEM_TESTS) $(LONG_TESTS) $(TEST_PLUGINS) $(TEST_PRELOADS)
 
-# Two of these run at a time: they compute and wait for no clock.
-PAIRED_TESTS := $(filter $(addprefix $(BUILD)/tests/test_,identity conf exchange learning cpu_models \
-	cpu traffic mutants combinations effects comm_command image_training reference_gradients) \
-	$(addprefix tests/system/,headers.sh install.sh layers.sh rdma_vm.sh),$(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS))
+# Two of these run at a time, the longest first: they compute and wait for no clock.
+PAIRED_TESTS := $(filter $(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS), \
+	$(addprefix $(BUILD)/tests/test_,identity learning exchange cpu_models conf mutants comm_command) \
+	$(addprefix tests/system/,rdma_vm.sh install.sh headers.sh layers.sh) \
+	$(addprefix $(BUILD)/tests/test_,traffic effects combinations cpu image_training reference_gradients))
 check: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(PAIRED_TESTS) -- \
 		$(filter-out $(PAIRED_TESTS),$(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS))
