@@ -14,6 +14,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <setjmp.h>
+#include <cmocka.h>
+
 static void must(bool ok, const char *what)
 {
     if (ok)
@@ -140,6 +143,23 @@ void dpbench(struct command *command, double deadline_s, const char *format, ...
     for (char *word = strtok(line, " "); word && n <= MOST; word = strtok(NULL, " "))
         arguments[n++] = word;
     command_run(command, deadline_s, arguments, NULL);
+}
+
+void dpbench_verb(struct command *command, double deadline_s, int exit_code, const char *verb,
+                  const char *arguments)
+{
+    dpbench(command, deadline_s, "%s %s", verb, arguments);
+    if (command->exit_code != exit_code)
+        fail_msg("dpbench %s %s: exit %d, not %d%s\n%s", verb, arguments, command->exit_code,
+                 exit_code, command->late ? " (late)" : "", command->err);
+}
+
+double expect_number(const struct command *command, const char *path)
+{
+    double value = json_number_at(command->json, path);
+    if (isnan(value))
+        fail_msg("%s is no number\n%s", path, command->out);
+    return value;
 }
 
 void command_free(struct command *command)

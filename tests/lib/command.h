@@ -29,7 +29,12 @@ void command_run(struct command *command, double deadline_s, const char *const *
  * is part of the arguments the caller gives. */
 void dpbench(struct command *command, double deadline_s, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* `dpbench VERB ARGUMENTS`: fails the test with what it said unless it ends with that exit code. */
+void dpbench_verb(struct command *command, double deadline_s, int exit_code, const char *verb,
+                  const char *arguments);
 void command_free(struct command *command);
+/* A number of its JSON document; fails the test where there is none. */
+double expect_number(const struct command *command, const char *path);
 
 /* Starts without waiting, in a process group of its own; command_finish collects it. */
 struct started {
@@ -43,7 +48,7 @@ void command_finish(struct started *started, struct command *command, double dea
 
 /* A value in a document by path: "timing.samples_per_s.mean", "runs.0.loss.3". NULL: not there. */
 json_t *json_at(const json_t *document, const char *path);
-double json_number_at(const json_t *document, const char *path); /* NaN: not there */
+double json_number_at(const json_t *document, const char *path);    /* NaN: not there */
 const char *json_text_at(const json_t *document, const char *path); /* "": not there */
 
 /* A new empty directory under $TMPDIR or /tmp, and its removal with all that is in it. */

@@ -32,18 +32,7 @@ static int set_up(void **state)
 
 static void run(struct command *command, int exit_code, const char *arguments)
 {
-    dpbench(command, deadline_s, "comm %s", arguments);
-    if (command->exit_code != exit_code)
-        fail_msg("dpbench comm %s: exit %d, not %d%s\n%s", arguments, command->exit_code, exit_code,
-                 command->late ? " (late)" : "", command->err);
-}
-
-static double number(const struct command *command, const char *path)
-{
-    double value = json_number_at(command->json, path);
-    if (isnan(value))
-        fail_msg("%s is no number\n%s", path, command->out);
-    return value;
+    dpbench_verb(command, deadline_s, exit_code, "comm", arguments);
 }
 
 static size_t count_points(const struct command *command)
@@ -92,8 +81,8 @@ static void test_strategy(void **state)
         expect_right(&command, 6, strcmp(form->name, "ps_cpu") != 0, arguments);
         assert_string_equal(json_text_at(command.json, "barrier"),
                             strstr(types[i], "barrier") ? "exchange" : "memory");
-        assert_int_equal(number(&command, "world.workers"), i % 3 + 1);
-        assert_int_equal(number(&command, "world.servers"), form->servers);
+        assert_int_equal(expect_number(&command, "world.workers"), i % 3 + 1);
+        assert_int_equal(expect_number(&command, "world.servers"), form->servers);
         command_free(&command);
     }
 }
@@ -107,9 +96,9 @@ static void test_models_layout(void **state)
         "comm_test.sizes=none");
     expect_right(&command, 1, true, "the layout of a model");
     assert_string_equal(json_text_at(command.json, "points.0.model"), "lenet");
-    double count = number(&command, "points.0.count");
-    assert_true(count > 1e6 && number(&command, "points.0.bytes") == 4 * count);
-    assert_true(number(&command, "points.0.buckets") == ceil(4 * count / (1 << 20)));
+    double count = expect_number(&command, "points.0.count");
+    assert_true(count > 1e6 && expect_number(&command, "points.0.bytes") == 4 * count);
+    assert_true(expect_number(&command, "points.0.buckets") == ceil(4 * count / (1 << 20)));
     command_free(&command);
     run(&command, 0,
         "-c x.ini --json " THRICE "model.name=tiny comm.name=ps_cpu run.servers=1 "
@@ -131,7 +120,7 @@ static void test_time_is_that_of_the_exchange(void **state)
     run(&command, 0,
         "-c x.ini --json run.workers=1 comm.name=timed comm.exchange=5ms "
         "comm.bucket=32MiB comm_test.sizes=64MiB comm_test.iterations=8");
-    double least_us = number(&command, "points.0.time_us.min");
+    double least_us = expect_number(&command, "points.0.time_us.min");
     if (least_us < 10000 || least_us > 12500)
         fail_msg("two buckets of 5 ms take %.1f us", least_us);
     assert_true(json_is_null(json_at(command.json, "points.0.bus_gb_per_s"))); /* of one worker */
@@ -154,12 +143,12 @@ static void test_bandwidths(void **state)
     for (size_t i = 0; i < sizeof rising / sizeof *rising; i++) {
         char path[64];
         snprintf(path, sizeof path, "points.0.time_us.%s", rising[i]);
-        assert_true(number(&command, path) >= before);
-        before = number(&command, path);
+        assert_true(expect_number(&command, path) >= before);
+        before = expect_number(&command, path);
     }
-    double algorithm = 30000 / number(&command, "points.0.time_us.p50") / 1e3;
-    expect_near(number(&command, "points.0.algorithm_gb_per_s"), algorithm);
-    expect_near(number(&command, "points.0.bus_gb_per_s"), algorithm * 4 / 3);
+    double algorithm = 30000 / expect_number(&command, "points.0.time_us.p50") / 1e3;
+    expect_near(expect_number(&command, "points.0.algorithm_gb_per_s"), algorithm);
+    expect_near(expect_number(&command, "points.0.bus_gb_per_s"), algorithm * 4 / 3);
     command_free(&command);
 }
 
@@ -175,7 +164,7 @@ static void expect_sizes(const char *arguments, const double *bytes, size_t n)
     for (size_t i = 0; i < n; i++) {
         char path[64];
         snprintf(path, sizeof path, "points.%zu.bytes", i);
-        assert_true(number(&command, path) == bytes[i]);
+        assert_true(expect_number(&command, path) == bytes[i]);
     }
     command_free(&command);
 }
@@ -197,7 +186,7 @@ static double iterations_with(const char *settings)
              "-c x.ini --json run.workers=1 comm.name=timed comm.exchange=1ms comm_test.sizes=4 %s",
              settings);
     run(&command, 0, line);
-    double n = number(&command, "points.0.iterations");
+    double n = expect_number(&command, "points.0.iterations");
     command_free(&command);
     return n;
 }
@@ -234,7 +223,7 @@ static void test_document(void **state)
     assert_string_equal(json_text_at(command.json, "versions.plugins.comm.name"), "shm");
     assert_string_equal(json_text_at(command.json, "config.run.workers.origin"), "x.ini:3");
     assert_string_equal(json_text_at(command.json, "points.1.type"), "fp32");
-    assert_int_equal(number(&command, "points.1.count"), 256);
+    assert_int_equal(expect_number(&command, "points.1.count"), 256);
     json_t *file = json_load_file("o.json", 0, NULL);
     assert_true(json_equal(file, command.json));
     json_decref(file);
@@ -324,7 +313,7 @@ static void test_mistake(void **state)
         if (!strstr(error, mistake->words[i]))
             fail_msg("%s: '%s' is not in '%s'", line, mistake->words[i], error);
     assert_int_equal(count_points(&command), 1);
-    assert_true(number(&command, "points.0.wrong") > 0);
+    assert_true(expect_number(&command, "points.0.wrong") > 0);
     assert_string_equal(json_text_at(command.json, "status"), "failed");
     traces_expect_none(&before, line, 0.5);
     traces_free(&before);
@@ -395,7 +384,7 @@ static void test_rank_lost(void **state)
     if (lost->signal_number == SIGKILL)
         faults_expect_words(settings, error, (const char *const[]){"killed by signal 9", NULL});
     faults_expect_failed(settings, &command);
-    assert_true(number(&command, "points.0.iterations") > 0);
+    assert_true(expect_number(&command, "points.0.iterations") > 0);
     traces_expect_none(&before, settings, 0.5);
     traces_free(&before);
     command_free(&command);
@@ -422,8 +411,8 @@ static void test_interrupts(void **state)
         assert_string_equal(json_text_at(command.json, "status"), "interrupted");
         assert_non_null(strstr(json_text_at(command.json, "error"), "signal"));
         assert_int_equal(count_points(&command), 1); /* of 600 s, and no other follows */
-        assert_true(number(&command, "points.0.iterations") > 0);
-        assert_true(number(&command, "points.0.time_us.p50") > 0);
+        assert_true(expect_number(&command, "points.0.iterations") > 0);
+        assert_true(expect_number(&command, "points.0.time_us.p50") > 0);
         traces_expect_none(&before, "interrupted", 0.5);
         traces_free(&before);
         command_free(&command);

@@ -63,18 +63,7 @@ static int set_up(void **state)
 
 static void run(struct command *command, int exit_code, const char *arguments)
 {
-    dpbench(command, deadline_s, "data %s", arguments);
-    if (command->exit_code != exit_code)
-        fail_msg("dpbench data %s: exit %d, not %d%s\n%s", arguments, command->exit_code, exit_code,
-                 command->late ? " (late)" : "", command->err);
-}
-
-static double number(const struct command *command, const char *path)
-{
-    double value = json_number_at(command->json, path);
-    if (isnan(value))
-        fail_msg("%s is no number\n%s", path, command->out);
-    return value;
+    dpbench_verb(command, deadline_s, exit_code, "data", arguments);
 }
 
 /* ---- what it measures ---------------------------------------------------------------------- */
@@ -92,19 +81,19 @@ static void test_rate_is_that_of_the_source(void **state)
                  "-c x.ini --json data.name=timed data.fetch=5ms run.steps=20 data.threads=%d",
                  threads[i]);
         run(&command, 0, arguments);
-        double rate = number(&command, "points.0.samples_per_s.median");
+        double rate = expect_number(&command, "points.0.samples_per_s.median");
         double full = 800.0 * (threads[i] > 0 ? threads[i] : 1);
         if (rate > 1.25 * full || rate < 0.2 * full)
             fail_msg("%d threads: %.1f samples/s, not %.0f", threads[i], rate, full);
         assert_int_equal(json_array_size(json_at(command.json, "points")), 1);
-        assert_int_equal(number(&command, "points.0.threads"), threads[i]);
+        assert_int_equal(expect_number(&command, "points.0.threads"), threads[i]);
         assert_int_equal(json_array_size(json_at(command.json, "points.0.windows")), 5);
         for (int w = 0; w < 5; w++) {
             char path[64];
             snprintf(path, sizeof path, "points.0.windows.%d.batches", w);
-            assert_int_equal(number(&command, path), 20);
+            assert_int_equal(expect_number(&command, path), 20);
             snprintf(path, sizeof path, "points.0.windows.%d.samples", w);
-            assert_int_equal(number(&command, path), 80);
+            assert_int_equal(expect_number(&command, path), 80);
         }
         command_free(&command);
     }
@@ -117,13 +106,13 @@ static void test_bytes_are_those_that_the_source_counts(void **state)
     struct command command;
     (void)state;
     run(&command, 0, "-c x.ini --json data.name=timed data.fetch=1ms run.steps=100 data.threads=2");
-    double rate = number(&command, "points.0.samples_per_s.median");
-    double read = number(&command, "points.0.bytes_read_per_s");
-    double window = number(&command, "points.0.windows.1.bytes_read");
+    double rate = expect_number(&command, "points.0.samples_per_s.median");
+    double read = expect_number(&command, "points.0.bytes_read_per_s");
+    double window = expect_number(&command, "points.0.windows.1.bytes_read");
     assert_true(fabs(window - 400 * 1000) <= 4 * 4 * 1000); /* ring of 4 batches of 4 samples */
     assert_true(read > 500 * rate && read < 2000 * rate);
-    assert_true(number(&command, "points.0.bytes_decoded_per_s") == 2 * read);
-    assert_true(fabs(number(&command, "points.0.skipped_samples") - 500) <= 5 * 4);
+    assert_true(expect_number(&command, "points.0.bytes_decoded_per_s") == 2 * read);
+    assert_true(fabs(expect_number(&command, "points.0.skipped_samples") - 500) <= 5 * 4);
     command_free(&command);
 }
 
@@ -133,7 +122,7 @@ static void test_threads(void **state)
     struct command command;
     (void)state;
     run(&command, 0, "-c x.ini --json run.steps=2");
-    double cores = number(&command, "machine.usable_cores"), wanted = 1;
+    double cores = expect_number(&command, "machine.usable_cores"), wanted = 1;
     const json_t *points = json_at(command.json, "points");
     for (size_t i = 0; i < json_array_size(points); i++) {
         const json_t *point = json_array_get(points, i);
@@ -152,20 +141,20 @@ static void test_lengths(void **state)
     struct command command;
     (void)state;
     run(&command, 0, "-c x.ini --json data.threads=1 data.samples=40 run.epochs=3");
-    assert_int_equal(number(&command, "points.0.windows.4.samples"), 3 * 40);
+    assert_int_equal(expect_number(&command, "points.0.windows.4.samples"), 3 * 40);
     command_free(&command);
     run(&command, 0, "-c x.ini --json data.threads=1 run.seconds=20ms");
     for (int w = 0; w < 5; w++) {
         char path[64];
         snprintf(path, sizeof path, "points.0.windows.%d.ns", w);
-        assert_true(number(&command, path) >= 20e6);
+        assert_true(expect_number(&command, path) >= 20e6);
     }
     assert_true(json_is_null(json_at(command.json, "config.run.epochs.value")));
     command_free(&command);
     run(&command, 0, "-c x.ini --json data.threads=1");
-    assert_true(number(&command, "config.run.seconds.value") == 0.6);
+    assert_true(expect_number(&command, "config.run.seconds.value") == 0.6);
     assert_string_equal(json_text_at(command.json, "config.run.seconds.origin"), "derived");
-    assert_true(number(&command, "points.0.windows.0.ns") >= 0.6e9);
+    assert_true(expect_number(&command, "points.0.windows.0.ns") >= 0.6e9);
     command_free(&command);
 }
 
@@ -191,16 +180,16 @@ static void test_document(void **state)
     assert_string_equal(json_text_at(command.json, "data.name"), "idx");
     assert_string_equal(json_text_at(command.json, "versions.plugins.data.name"), "idx");
     assert_string_equal(json_text_at(command.json, "config.run.batch.origin"), "x.ini:3");
-    assert_int_equal(number(&command, "data.train_samples"), 8);
-    assert_int_equal(number(&command, "data.shape.1"), 9);
-    assert_int_equal(number(&command, "batch"), 4);
-    assert_true(number(&command, "data.open_s") > 0);
+    assert_int_equal(expect_number(&command, "data.train_samples"), 8);
+    assert_int_equal(expect_number(&command, "data.shape.1"), 9);
+    assert_int_equal(expect_number(&command, "batch"), 4);
+    assert_true(expect_number(&command, "data.open_s") > 0);
     /* A source that does not count. */
     assert_true(json_is_null(json_at(command.json, "points.0.bytes_read_per_s")));
     assert_null(json_at(command.json, "points.0.windows.0.bytes_read"));
-    double least = number(&command, "points.0.samples_per_s.min");
-    double middle = number(&command, "points.0.samples_per_s.median");
-    assert_true(least <= middle && middle <= number(&command, "points.0.samples_per_s.max"));
+    double least = expect_number(&command, "points.0.samples_per_s.min");
+    double middle = expect_number(&command, "points.0.samples_per_s.median");
+    assert_true(least <= middle && middle <= expect_number(&command, "points.0.samples_per_s.max"));
     json_t *file = json_load_file("o.json", 0, NULL);
     assert_true(json_equal(file, command.json));
     json_decref(file);
