@@ -71,7 +71,7 @@ ifneq ($(HAVE_GLOO),yes)
 SKIPPED    += comm/gloo
 endif
 ifneq ($(HAVE_VERBS),yes)
-SKIPPED    += comm/ring_verbs
+SKIPPED    += comm/ring_verbs lib/verbs
 endif
 ifneq ($(HAVE_MPI),yes)
 SKIPPED    += comm/mpi

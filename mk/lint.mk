@@ -19,7 +19,7 @@ lint-clang:
 	$(Q)$(LINT_BUILD) BUILD=$(BUILD)/lint/clang CC=clang CXX=clang++ >$(BUILD)/lint.log || { cat $(BUILD)/lint.log; exit 1; }
 	@echo "  LINT  clang"
 lint-tidy: $(BUILD_INFO)
-	$(Q)tools/lint/tidy $(BUILD) $(filter-out $(SKIPPED:%=plugins/%/%),$(wildcard core/*/*.c plugins/*/*.c plugins/*/*/*.c))
+	$(Q)tools/lint/tidy $(BUILD) $(filter-out $(SKIPPED:%=plugins/%/%) $(SKIPPED:%=plugins/%.c),$(wildcard core/*/*.c plugins/*/*.c plugins/*/*/*.c))
 	@echo "  LINT  clang-tidy"
 lint-cppcheck:
 	$(Q)cppcheck -q -j 2 --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 \

@@ -39,7 +39,7 @@ SYSTEM_TESTS := $(filter-out $(BUILD)/tests/test_gloo,$(SYSTEM_TESTS))
 endif
 # Without libibverbs rdma_vm.sh fails, unless that is what was asked for.
 ifeq ($(HAVE_VERBS),yes)
-$(BUILD)/tests/test_rdma_failure: $(BUILD)/obj/plugins/comm/ring_verbs/failure.o
+$(BUILD)/tests/test_rdma_failure: $(BUILD)/obj/plugins/lib/verbs/failure.o
 $(BUILD)/tests/test_rdma_failure: TEST_LIBS += $(VERBS_LIBS)
 else
 UNIT_TESTS   := $(filter-out %/test_rdma_failure,$(UNIT_TESTS))

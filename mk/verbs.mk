@@ -1,4 +1,4 @@
-# Finds libibverbs, which nothing but plugins/comm/ring_verbs uses.
+# Finds libibverbs, which nothing but plugins/lib/verbs uses.
 
 ifeq ($(shell pkg-config --exists libibverbs 2>/dev/null && echo yes),yes)
 HAVE_VERBS   := yes
@@ -17,5 +17,13 @@ endif
 endif
 
 VERBS_LIBS = $(shell pkg-config --libs libibverbs)
-$(BUILD)/obj/plugins/comm/ring_verbs/%.o: EXTRA_CFLAGS = $(shell pkg-config --cflags libibverbs)
-$(BUILD)/plugins/comm_ring_verbs.so: LDLIBS = $(VERBS_LIBS)
+$(BUILD)/obj/plugins/lib/verbs/%.o: EXTRA_CFLAGS = $(shell pkg-config --cflags libibverbs)
+
+# The strategies that have this transport.
+VERBS_USERS := ring_verbs
+ifeq ($(HAVE_VERBS),yes)
+VERBS_PLUGINS := $(VERBS_USERS:%=$(BUILD)/plugins/comm_%.so)
+$(VERBS_PLUGINS): $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/lib/verbs/*.c))
+$(VERBS_PLUGINS): LDLIBS = $(VERBS_LIBS)
+$(VERBS_USERS:%=$(BUILD)/obj/plugins/comm/%.o): EXTRA_CFLAGS = -DDPB_HAVE_VERBS=1
+endif

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "plugins/comm/ring_verbs/failure.h"
+#include "lib/verbs/failure.h"
 
 static char said[2048];
 

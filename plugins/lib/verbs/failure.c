@@ -1,5 +1,5 @@
 /* failure.c - see failure.h. */
-#include "failure.h"
+#include "lib/verbs/failure.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,11 +1,11 @@
 /*
  * failure.h - an error of verbs in words: what failed, where, and what to look at.
  */
-#ifndef DPB_PLUGINS_RING_VERBS_FAILURE_H
-#define DPB_PLUGINS_RING_VERBS_FAILURE_H
+#ifndef DPB_PLUGINS_LIB_VERBS_FAILURE_H
+#define DPB_PLUGINS_LIB_VERBS_FAILURE_H
 
 #include "lib/transport.h"
-#include "link.h"
+#include "lib/verbs/link.h"
 
 /* A completion that is none: of the chunk `label` (NULL: of a credit, or of something that was to
  * be received) on the queue pair of `link`. It is a cause also where a peer is gone: one whose

@@ -1,5 +1,5 @@
 /* port.c - see port.h. */
-#include "port.h"
+#include "lib/verbs/port.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>

@@ -5,10 +5,10 @@
  * Every member has two: one to the next member, over which chunks go out and credits come in, and
  * one to the member before. Both complete into one queue.
  */
-#ifndef DPB_PLUGINS_RING_VERBS_LINK_H
-#define DPB_PLUGINS_RING_VERBS_LINK_H
+#ifndef DPB_PLUGINS_LIB_VERBS_LINK_H
+#define DPB_PLUGINS_LIB_VERBS_LINK_H
 
-#include "port.h"
+#include "lib/verbs/port.h"
 
 /* A range of memory of the peer's that may be written to. */
 struct remote {

@@ -1,5 +1,5 @@
 /* link.c - see link.h. */
-#include "link.h"
+#include "lib/verbs/link.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * Every worker keeps weights and optimizer state. Gradients go round a ring of the workers, chunk
  * by chunk: scatter-reduce, then all-gather (lib/ring.h); then every rank updates its weights. The
  * network card writes chunks out of one rank's gradient arena into the next one's memory: partial
- * sums into an inbox, sums to where they belong (verbs.h). No processor copies them.
+ * sums into an inbox, sums to where they belong (lib/verbs/verbs.h). No processor copies them.
  *
  * Bytes moved per step and rank, W workers, M bytes of gradients: 2 (W - 1)/W M sent.
  *
@@ -12,8 +12,7 @@
  */
 #include "dpbench/plugin.h"
 #include "lib/ring_strategy.h"
-#include "port.h"
-#include "verbs.h"
+#include "lib/verbs/verbs.h"
 
 static const struct dpb_host *host;
 
@@ -24,23 +23,11 @@ struct ring_verbs_options {
 
 static const struct dpb_option options[] = {
     RING_OPTION_ROWS(struct ring_verbs_options),
-    {"device", DPB_OPT_STRING, NULL, "", 0, 0, NULL,
-     offsetof(struct ring_verbs_options, verbs.device),
-     "RDMA device, NAME or NAME:PORT; the ranks of a machine take the entries of a list "
-     "(commas between) in turn; empty: the only one that fits"},
+    VERBS_OPTION_ROWS(struct ring_verbs_options),
     {"interface", DPB_OPT_STRING, NULL, "", 0, 0, NULL,
      offsetof(struct ring_verbs_options, verbs.interface),
      "network interface of the device: name, address or network as 10.9.0.0/24; a list as for "
      "comm.device; empty: any"},
-    {"gid_index", DPB_OPT_INT, NULL, "-1", -1, 255, NULL,
-     offsetof(struct ring_verbs_options, verbs.gid_index),
-     "place of the own address in the port's table of GIDs; -1: that of the interface's address, "
-     "RoCE v2 before v1"},
-    {"poll", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, offsetof(struct ring_verbs_options, verbs.poll),
-     "look for completions all the time that is spent waiting, instead of sleeping until an event"},
-    {"ack_timeout", DPB_OPT_INT, NULL, "17", 1, 31, NULL,
-     offsetof(struct ring_verbs_options, verbs.ack_timeout),
-     "after 4.096 us times 2 to this a request that was not acknowledged is sent again, 6 times"},
     {0}};
 
 /* Its place among the ranks of its machine. */
@@ -78,7 +65,7 @@ static struct dpb_plugin ring_verbs = {
 const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
 {
     host = given;
-    if (port_missing(missing, sizeof missing))
+    if (verbs_missing(missing, sizeof missing))
         ring_verbs.missing = missing;
     return &ring_verbs;
 }

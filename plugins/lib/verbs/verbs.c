@@ -1,5 +1,5 @@
 /* verbs.c - see verbs.h. */
-#include "verbs.h"
+#include "lib/verbs/verbs.h"
 
 #include <arpa/inet.h>
 #include <assert.h>
@@ -11,8 +11,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "failure.h"
-#include "link.h"
+#include "lib/verbs/failure.h"
+#include "lib/verbs/link.h"
+#include "lib/verbs/port.h"
 
 enum {
     MOST_CHUNKS = 1024, /* under way to a member */
@@ -706,4 +707,9 @@ dpb_status verbs_create(const struct dpb_host *host, const struct verbs_options 
     }
     *transport = &verbs->base;
     return DPB_OK;
+}
+
+bool verbs_missing(char *text, size_t bytes)
+{
+    return port_missing(text, bytes);
 }

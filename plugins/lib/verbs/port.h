@@ -4,8 +4,8 @@
  * Devices are told apart by name or by the address of their network interface, never by number, and
  * GIDs by address and type: their order is another one on every machine and after every reboot.
  */
-#ifndef DPB_PLUGINS_RING_VERBS_PORT_H
-#define DPB_PLUGINS_RING_VERBS_PORT_H
+#ifndef DPB_PLUGINS_LIB_VERBS_PORT_H
+#define DPB_PLUGINS_LIB_VERBS_PORT_H
 
 #include <infiniband/verbs.h>
 
