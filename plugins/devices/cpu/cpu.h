@@ -91,7 +91,7 @@ struct node_plan {
     struct part *parts; /* room for one a consumer */
     /* From forward to backward, as the op needs it. */
     const_dnnl_primitive_desc_t forward;
-    struct tensor *weights, *workspace, *input_fp32;
+    struct tensor *weights, *workspace, *input_fp32, *flattened;
     /* fuse.c */
     uint32_t n_consumers;
     const struct dpb_node *into;     /* the ReLU that ends what this node was fused into, or NULL */
@@ -337,8 +337,10 @@ static inline const struct dpb_node *cpu_result(const struct program *p,
     return cpu_plan(p, node)->into ? cpu_plan(p, node)->into : node;
 }
 /* The gradient by a fused ReLU's input, for the convolution or dense layer before it, whose bias
- * gradient is summed on the way where `bias` is asked for. */
-dpb_status cpu_masked_gradient(struct program *p, const struct dpb_node *relu, bool bias);
+ * gradient is summed on the way. */
+dpb_status cpu_masked_gradient(struct program *p, const struct dpb_node *relu);
+/* The bias gradient of a convolution or dense layer that has a bias and no such ReLU. */
+dpb_status cpu_bias_gradient(struct program *p, const struct dpb_node *node);
 /* Parts of a node's gradient as columns.h takes them: one or two, and a place for dz where it is
  * written. */
 struct gradient_plan {

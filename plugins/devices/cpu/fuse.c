@@ -122,35 +122,54 @@ struct gradient cpu_gradient(const struct program *p, const struct step *step, e
 /* ------------------------------------------------------------- after a convolution or dense layer
  */
 
-static void mask_gradient(const struct program *p, const struct step *step)
+/* The sums of the gradient's columns; on the way it is masked, where cpu_gradient() says so. */
+static void sum_columns(const struct program *p, const struct step *step, enum mask mask)
 {
-    const struct dpb_node *node = step->node;
-    const struct gradient gradient = cpu_gradient(p, step, MASK_OUTPUT);
-    const size_t n = node->shape.c;
+    const struct gradient gradient = cpu_gradient(p, step, mask);
     const struct matrix none = {0};
     const struct norm by = {0};
+    const size_t n = step->node->shape.c;
     double *sum = step->aux->data, *product = sum + n;
     cpu_column_sums(&gradient, &none, &by, product + n, sum, product);
-    if (!step->to)
-        return;
-    float *bias = step->to->data;
-    for (size_t c = 0; c < n; c++)
+    float *bias = step->to ? step->to->data : NULL;
+    for (size_t c = 0; bias && c < n; c++)
         bias[c] = (float)sum[c];
 }
 
-dpb_status cpu_masked_gradient(struct program *p, const struct dpb_node *relu, bool bias)
+static void mask_gradient(const struct program *p, const struct step *step)
+{
+    sum_columns(p, step, MASK_OUTPUT);
+}
+
+static void sum_gradient(const struct program *p, const struct step *step)
+{
+    sum_columns(p, step, MASK_NONE);
+}
+
+dpb_status cpu_masked_gradient(struct program *p, const struct dpb_node *relu)
 {
     const struct dpb_node *node = cpu_plan(p, relu)->from;
     struct gradient_plan plan;
-    struct tensor *sums, *diff_bias = NULL;
+    struct tensor *sums, *bias;
     p->node = node;
     DPB_TRY(cpu_plan_gradient(p, relu, true, &plan));
     cpu_plan(p, node)->gradient = plan.dz;
     DPB_TRY(cpu_partials(p, node, &sums));
-    if (bias)
-        DPB_TRY(cpu_core_vector(p, p->core.gradients, node->bias, &diff_bias));
-    DPB_TRY(cpu_loop(p, WHEN_ALWAYS, diff_bias ? "backward ReLU, bias" : "backward ReLU",
-                     mask_gradient, NULL, diff_bias, sums));
+    DPB_TRY(cpu_core_vector(p, p->core.gradients, node->bias, &bias));
+    DPB_TRY(cpu_loop(p, WHEN_ALWAYS, bias ? "backward ReLU, bias" : "backward ReLU", mask_gradient,
+                     NULL, bias, sums));
     cpu_use_gradient(p, &plan, cpu_plan(p, relu)->activation);
+    return DPB_OK;
+}
+
+dpb_status cpu_bias_gradient(struct program *p, const struct dpb_node *node)
+{
+    struct tensor *sums, *bias;
+    if (node->bias == DPB_NONE || cpu_plan(p, node)->into)
+        return DPB_OK;
+    DPB_TRY(cpu_partials(p, node, &sums));
+    DPB_TRY(cpu_core_vector(p, p->core.gradients, node->bias, &bias));
+    DPB_TRY(cpu_loop(p, WHEN_ALWAYS, "backward bias", sum_gradient, NULL, bias, sums));
+    cpu_also(p, USE_PART, cpu_plan(p, node)->gradient);
     return DPB_OK;
 }

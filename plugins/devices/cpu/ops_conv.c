@@ -134,37 +134,13 @@ static dpb_status backward_weights(struct program *p, const struct dpb_node *nod
     return is_matrix_product(node) ? multiply_weights(p, node) : convolve_weights(p, node, c);
 }
 
-static void sum_bias(const struct program *p, const struct step *step)
-{
-    const struct gradient gradient = cpu_gradient(p, step, MASK_NONE);
-    const struct matrix none = {0};
-    const struct norm by = {0};
-    const size_t n = step->node->shape.c;
-    double *sum = step->aux->data, *product = sum + n;
-    float *bias = step->to->data;
-    cpu_column_sums(&gradient, &none, &by, product + n, sum, product);
-    for (size_t c = 0; c < n; c++)
-        bias[c] = (float)sum[c];
-}
-
-static dpb_status backward_bias(struct program *p, const struct dpb_node *node)
-{
-    struct tensor *sums, *bias;
-    DPB_TRY(cpu_partials(p, node, &sums));
-    DPB_TRY(cpu_core_vector(p, p->core.gradients, node->bias, &bias));
-    DPB_TRY(cpu_loop(p, WHEN_ALWAYS, "backward bias", sum_bias, NULL, bias, sums));
-    cpu_also(p, USE_PART, cpu_plan(p, node)->gradient);
-    return DPB_OK;
-}
-
 dpb_status cpu_conv_backward(struct program *p, const struct dpb_node *node)
 {
     const char *what = "backward data";
     struct conv c;
     DPB_TRY(describe(p, node, &c));
     DPB_TRY(backward_weights(p, node, &c));
-    if (node->bias != DPB_NONE && !cpu_plan(p, node)->into) /* else the ReLU's pass has done it */
-        DPB_TRY(backward_bias(p, node));
+    DPB_TRY(cpu_bias_gradient(p, node));
     struct tensor *diff_src, *weights;
     DPB_TRY(cpu_input_gradient(p, node, 0, &diff_src));
     if (!diff_src)

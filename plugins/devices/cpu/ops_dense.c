@@ -1,120 +1,143 @@
 /*
- * ops_dense.c - dense layers by oneDNN's inner product.
+ * ops_dense.c - dense layers as products of matrices: Y = X W', dW = dY' X, dX = dY W.
  *
- * Core's weights are OI over the CHW-flattened input, which is OIHW with the input's height and
- * width as the kernel's: so described, oneDNN reads an nhwc input without a copy.
+ * Core's weights are O rows over the CHW-flattened input. oneDNN's matrix product reads and writes
+ * them as they lie: no weight and no gradient is ever repacked. What that takes is X in the same
+ * order: where the input has pixels, a copy of it is flattened, and dX unflattened. Both are small
+ * beside the weights.
  */
 #include "cpu.h"
 
+/* The matrices of a dense layer: as they lie and, where a product takes them so, transposed. */
 struct dense {
-    const_dnnl_memory_desc_t src, dst;
-    const_dnnl_memory_desc_t canonical; /* core's weights: fp32, oihw or oi */
-    const_dnnl_memory_desc_t bias;      /* NULL: none */
-    int n_dims;                         /* of src and weights: 4, or 2 where the input is flat */
-    dnnl_dims_t weight_dims;
+    const_dnnl_memory_desc_t x, y, y_transposed; /* batch x inputs; batch x outputs */
+    const_dnnl_memory_desc_t w, w_transposed;    /* outputs x inputs */
+    const_dnnl_memory_desc_t core_w;             /* the same in fp32 */
+    const_dnnl_memory_desc_t bias;               /* one row; NULL: none */
 };
 
 static dpb_status describe(struct program *p, const struct dpb_node *node, struct dense *dense)
 {
-    const struct dpb_node *input = cpu_input(p, node, 0);
-    const struct dpb_shape in = input->shape;
-    bool flat = in.h == 1 && in.w == 1;
-    *dense =
-        (struct dense){.n_dims = flat ? 2 : 4, .weight_dims = {node->shape.c, in.c, in.h, in.w}};
-    if (flat)
-        DPB_TRY(cpu_matrix_desc(p, in.c, p->type, &dense->src));
-    else
-        dense->src = cpu_plan(p, input)->activation->desc;
+    const struct dpb_shape in = cpu_input(p, node, 0)->shape;
+    const dnnl_dim_t n = p->args.batch, outputs = node->shape.c;
+    const dnnl_dim_t inputs = (dnnl_dim_t)in.c * in.h * in.w;
+    const dnnl_dims_t y_transposed = {outputs, n}, down = {1, outputs};
+    const dnnl_dims_t w = {outputs, inputs}, rows = {inputs, 1};
+    const dnnl_dims_t w_transposed = {inputs, outputs}, columns = {1, inputs};
+    const dnnl_dims_t bias = {1, outputs}, row = {outputs, 1};
+    *dense = (struct dense){0};
+    DPB_TRY(cpu_matrix_desc(p, (uint64_t)inputs, p->type, &dense->x));
+    DPB_TRY(cpu_matrix_desc(p, (uint64_t)outputs, p->type, &dense->y));
+    DPB_TRY(cpu_strided_desc(p, 2, y_transposed, down, p->type, &dense->y_transposed));
+    DPB_TRY(cpu_strided_desc(p, 2, w, rows, p->type, &dense->w));
+    DPB_TRY(cpu_strided_desc(p, 2, w_transposed, columns, p->type, &dense->w_transposed));
+    DPB_TRY(cpu_strided_desc(p, 2, w, rows, dnnl_f32, &dense->core_w));
     if (node->bias != DPB_NONE)
-        DPB_TRY(cpu_desc(p, 1, dense->weight_dims, dnnl_f32, dnnl_a, &dense->bias));
-    DPB_TRY(cpu_matrix_desc(p, node->shape.c, p->type, &dense->dst));
-    return cpu_desc(p, dense->n_dims, dense->weight_dims, dnnl_f32, flat ? dnnl_oi : dnnl_oihw,
-                    &dense->canonical);
+        DPB_TRY(cpu_strided_desc(p, 2, bias, row, dnnl_f32, &dense->bias));
+    return DPB_OK;
+}
+
+/* An activation (or a gradient like it) of a node that has pixels, in the order of the weights. */
+static dpb_status flattened_desc(struct program *p, const struct dpb_node *input,
+                                 const_dnnl_memory_desc_t *desc)
+{
+    const struct dpb_shape in = input->shape;
+    const dnnl_dims_t dims = {p->args.batch, in.c, in.h, in.w};
+    return cpu_desc(p, 4, dims, p->type, dnnl_nchw, desc);
+}
+
+static bool is_flat(const struct dpb_node *input)
+{
+    return input->shape.h == 1 && input->shape.w == 1;
+}
+
+static dpb_status multiply(struct program *p, const char *what, const struct tensor *left,
+                           const struct tensor *right, const struct tensor *bias,
+                           const struct tensor *product, const_dnnl_primitive_attr_t attributes)
+{
+    dnnl_primitive_desc_t created = NULL;
+    const_dnnl_primitive_desc_t desc;
+    dnnl_status_t status =
+        dnnl_matmul_primitive_desc_create(&created, p->engine, left->desc, right->desc,
+                                          bias ? bias->desc : NULL, product->desc, attributes);
+    DPB_TRY(cpu_own(p, what, status, created, &desc));
+    DPB_TRY(cpu_step(p, WHEN_ALWAYS, what, desc,
+                     ARGS({DNNL_ARG_SRC, left}, {DNNL_ARG_WEIGHTS, right}, {DNNL_ARG_BIAS, bias},
+                          {DNNL_ARG_DST, product})));
+    cpu_count_macs(p, p->node);
+    return DPB_OK;
+}
+
+/* X as backward will read it, too. */
+static dpb_status flatten(struct program *p, const struct dpb_node *node, const struct dense *d,
+                          struct tensor **x)
+{
+    const struct dpb_node *input = cpu_input(p, node, 0);
+    struct tensor *activation = cpu_plan(p, input)->activation;
+    if (is_flat(input))
+        return cpu_view(p, activation, d->x, x);
+    const_dnnl_memory_desc_t desc;
+    struct tensor *copy;
+    DPB_TRY(flattened_desc(p, input, &desc));
+    DPB_TRY(cpu_tensor(p, desc, &copy));
+    DPB_TRY(cpu_reorder(p, WHEN_ALWAYS, "flattening", activation, copy));
+    return cpu_view(p, copy, d->x, x);
 }
 
 dpb_status cpu_dense_forward(struct program *p, const struct dpb_node *node)
 {
-    struct dense d;
-    const_dnnl_memory_desc_t weights_any;
-    DPB_TRY(describe(p, node, &d));
-    DPB_TRY(cpu_desc(p, d.n_dims, d.weight_dims, p->type, dnnl_format_tag_any, &weights_any));
-    dnnl_prop_kind_t kind = p->args.training ? dnnl_forward_training : dnnl_forward_inference;
-    dnnl_primitive_desc_t created = NULL;
-    dnnl_status_t status = dnnl_inner_product_forward_primitive_desc_create(
-        &created, p->engine, kind, d.src, weights_any, d.bias, d.dst,
-        cpu_plan(p, node)->into ? p->with_relu : p->attributes);
     struct node_plan *plan = cpu_plan(p, node);
-    DPB_TRY(cpu_own(p, "forward", status, created, &plan->forward));
-
-    struct tensor *src, *bias, *activation, *dst;
-    DPB_TRY(cpu_packed_weights(
-        p, node->weight, d.canonical,
-        dnnl_primitive_desc_query_md(plan->forward, dnnl_query_weights_md, 0), &plan->weights));
-    DPB_TRY(cpu_core_vector(p, p->core.weights, node->bias, &bias));
+    struct dense d;
+    struct tensor *w, *bias = NULL, *activation, *y;
+    DPB_TRY(describe(p, node, &d));
+    DPB_TRY(flatten(p, node, &d, &plan->flattened));
+    DPB_TRY(cpu_packed_weights(p, node->weight, d.core_w, d.w, &plan->weights));
+    DPB_TRY(cpu_view(p, plan->weights, d.w_transposed, &w));
+    if (d.bias)
+        DPB_TRY(cpu_core_tensor(p, p->core.weights, p->graph->tensors[node->bias].offset, d.bias,
+                                &bias));
     DPB_TRY(cpu_activation(p, cpu_result(p, node), &activation));
-    DPB_TRY(cpu_view(p, activation, d.dst, &dst));
-    DPB_TRY(cpu_view(p, cpu_plan(p, cpu_input(p, node, 0))->activation, d.src, &src));
-    DPB_TRY(cpu_step(p, WHEN_ALWAYS, cpu_plan(p, node)->into ? "forward, ReLU" : "forward",
-                     plan->forward,
-                     ARGS({DNNL_ARG_SRC, src}, {DNNL_ARG_WEIGHTS, plan->weights},
-                          {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, dst})));
-    cpu_count_macs(p, node);
-    return DPB_OK;
+    DPB_TRY(cpu_view(p, activation, d.y, &y));
+    return multiply(p, plan->into ? "forward, ReLU" : "forward", plan->flattened, w, bias, y,
+                    plan->into ? p->with_relu : p->attributes);
 }
 
 static dpb_status backward_weights(struct program *p, const struct dpb_node *node,
-                                   const struct dense *d, const struct tensor *diff_dst)
+                                   const struct dense *d)
 {
-    const char *what = "backward weights";
-    const struct node_plan *plan = cpu_plan(p, node);
-    const_dnnl_memory_desc_t diff_any;
-    DPB_TRY(cpu_desc(p, d->n_dims, d->weight_dims, dnnl_f32, dnnl_format_tag_any, &diff_any));
-    dnnl_primitive_desc_t created = NULL;
-    dnnl_status_t status = dnnl_inner_product_backward_weights_primitive_desc_create(
-        &created, p->engine, d->src, diff_any, d->bias, d->dst, plan->forward, p->attributes);
-    const_dnnl_primitive_desc_t desc;
-    DPB_TRY(cpu_own(p, what, status, created, &desc));
+    struct tensor *dy, *dw;
+    DPB_TRY(cpu_view(p, cpu_plan(p, node)->gradient, d->y_transposed, &dy));
+    DPB_TRY(cpu_core_tensor(p, p->core.gradients, p->graph->tensors[node->weight].offset, d->core_w,
+                            &dw));
+    return multiply(p, "backward weights", dy, cpu_plan(p, node)->flattened, NULL, dw,
+                    p->attributes);
+}
 
-    struct tensor *src, *diff, *bias;
-    DPB_TRY(cpu_weight_gradient(p, node->weight, d->canonical,
-                                dnnl_primitive_desc_query_md(desc, dnnl_query_diff_weights_md, 0),
-                                &diff));
-    DPB_TRY(cpu_core_vector(p, p->core.gradients, node->bias, &bias));
-    DPB_TRY(cpu_view(p, cpu_plan(p, cpu_input(p, node, 0))->activation, d->src, &src));
-    DPB_TRY(cpu_step(p, WHEN_ALWAYS, what, desc,
-                     ARGS({DNNL_ARG_SRC, src}, {DNNL_ARG_DIFF_DST, diff_dst},
-                          {DNNL_ARG_DIFF_WEIGHTS, diff}, {DNNL_ARG_DIFF_BIAS, bias})));
-    cpu_count_macs(p, node);
-    return cpu_unpack_gradient(p, node->weight, d->canonical, diff);
+static dpb_status backward_data(struct program *p, const struct dpb_node *node,
+                                const struct dense *d)
+{
+    const struct dpb_node *input = cpu_input(p, node, 0);
+    struct tensor *dy, *part, *flat, *dx;
+    DPB_TRY(cpu_input_gradient(p, node, 0, &part));
+    if (!part)
+        return DPB_OK;
+    flat = part;
+    if (!is_flat(input)) {
+        const_dnnl_memory_desc_t desc;
+        DPB_TRY(flattened_desc(p, input, &desc));
+        DPB_TRY(cpu_tensor(p, desc, &flat));
+    }
+    DPB_TRY(cpu_view(p, cpu_plan(p, node)->gradient, d->y, &dy));
+    DPB_TRY(cpu_view(p, flat, d->x, &dx));
+    DPB_TRY(multiply(p, "backward data", dy, cpu_plan(p, node)->weights, NULL, dx, p->attributes));
+    return is_flat(input) ? DPB_OK : cpu_reorder(p, WHEN_ALWAYS, "unflattening", flat, part);
 }
 
 dpb_status cpu_dense_backward(struct program *p, const struct dpb_node *node)
 {
-    const char *what = "backward data";
-    const struct node_plan *plan = cpu_plan(p, node);
     struct dense d;
-    struct tensor *diff_dst, *part, *diff_src, *weights;
     DPB_TRY(describe(p, node, &d));
-    DPB_TRY(cpu_view(p, plan->gradient, d.dst, &diff_dst));
-    DPB_TRY(backward_weights(p, node, &d, diff_dst));
-    DPB_TRY(cpu_input_gradient(p, node, 0, &part));
-    if (!part)
-        return DPB_OK;
-
-    const_dnnl_memory_desc_t weights_any;
-    DPB_TRY(cpu_desc(p, d.n_dims, d.weight_dims, p->type, dnnl_format_tag_any, &weights_any));
-    dnnl_primitive_desc_t created = NULL;
-    dnnl_status_t status = dnnl_inner_product_backward_data_primitive_desc_create(
-        &created, p->engine, d.src, weights_any, d.dst, plan->forward, p->attributes);
-    const_dnnl_primitive_desc_t desc;
-    DPB_TRY(cpu_own(p, what, status, created, &desc));
-    DPB_TRY(cpu_packed_weights(p, node->weight, d.canonical,
-                               dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 0),
-                               &weights));
-    DPB_TRY(cpu_view(p, part, d.src, &diff_src));
-    DPB_TRY(cpu_step(p, WHEN_ALWAYS, what, desc,
-                     ARGS({DNNL_ARG_DIFF_DST, diff_dst}, {DNNL_ARG_WEIGHTS, weights},
-                          {DNNL_ARG_DIFF_SRC, diff_src})));
-    cpu_count_macs(p, node);
-    return DPB_OK;
+    DPB_TRY(backward_weights(p, node, &d));
+    DPB_TRY(cpu_bias_gradient(p, node));
+    return backward_data(p, node, &d);
 }

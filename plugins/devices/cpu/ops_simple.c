@@ -31,9 +31,8 @@ dpb_status cpu_relu_backward(struct program *p, const struct dpb_node *node)
     const struct node_plan *plan = cpu_plan(p, node);
     struct tensor *diff_src;
     if (plan->from)
-        return plan->from->op == DPB_OP_BATCH_NORM
-                   ? cpu_fused_norm_backward(p, node)
-                   : cpu_masked_gradient(p, node, plan->from->op == DPB_OP_CONV);
+        return plan->from->op == DPB_OP_BATCH_NORM ? cpu_fused_norm_backward(p, node)
+                                                   : cpu_masked_gradient(p, node);
     DPB_TRY(cpu_input_gradient(p, node, 0, &diff_src));
     if (!diff_src)
         return DPB_OK;
