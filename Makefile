@@ -10,7 +10,8 @@
 # Variables: V=1 (show commands), DEPS=no (install nothing), WHEELS=DIR (oneDNN's wheels offline),
 # CPU=auto|yes|no (the oneDNN device), JPEG=auto|yes|no (data image_folder), GLOO=auto|yes|no (comm
 # gloo), VERBS=auto|yes|no (comm ring_verbs), MPI=auto|yes|no (comm mpi), PMIX=auto|yes|no (mpirun
-# and srun), BUILD=DIR, PREFIX=DIR, DESTDIR=DIR, WERROR=-Werror, SANITIZE=FLAGS, HARDEN=FLAGS.
+# and srun), CUDA=auto|yes|no (NVIDIA GPUs; with yes, deps brings the toolkit from PyPI), BUILD=DIR,
+# PREFIX=DIR, DESTDIR=DIR, WERROR=-Werror, SANITIZE=FLAGS, HARDEN=FLAGS.
 
 BUILD   ?= build
 CC      ?= gcc
@@ -20,6 +21,7 @@ GLOO    ?= auto
 VERBS   ?= auto
 MPI     ?= auto
 PMIX    ?= auto
+CUDA    ?= auto
 V       ?= 0
 MAKEFLAGS += --no-print-directory
 Q       := $(if $(filter 1,$(V)),,@)
@@ -54,28 +56,22 @@ KINDS      := devices models data comm
 kind        = $(patsubst devices,device,$(patsubst models,model,$(1)))
 plugin_names = $(sort $(basename $(notdir $(wildcard plugins/$(1)/*.c))) \
                       $(notdir $(patsubst %/,%,$(dir $(wildcard plugins/$(1)/*/*.c)))))
-plugin_src   = $(wildcard plugins/$(1)/$(2).c plugins/$(1)/$(2)/*.c plugins/$(1)/$(2)/*.cc)
+plugin_src   = $(wildcard plugins/$(1)/$(2).c plugins/$(1)/$(2)/*.c plugins/$(1)/$(2)/*.cc plugins/$(1)/$(2)/*.cu)
 plugin_obj   = $(patsubst %,$(BUILD)/obj/%.o,$(basename $(plugin_src)))
 
 ONEDNN     := $(BUILD)/deps/onednn
-include mk/onednn.mk mk/jpeg.mk mk/gloo.mk mk/verbs.mk mk/mpi.mk mk/pmix.mk
+# What may be missing; each says why.
+FOUND_MK   := $(addprefix mk/,onednn.mk jpeg.mk gloo.mk verbs.mk mpi.mk pmix.mk cuda.mk)
+include $(FOUND_MK)
 
-SKIPPED    :=
-ifneq ($(HAVE_CPU),yes)
-SKIPPED    += devices/cpu
-endif
-ifneq ($(HAVE_JPEG),yes)
-SKIPPED    += data/image_folder
-endif
-ifneq ($(HAVE_GLOO),yes)
-SKIPPED    += comm/gloo
-endif
-ifneq ($(HAVE_VERBS),yes)
-SKIPPED    += comm/ring_verbs lib/verbs
-endif
-ifneq ($(HAVE_MPI),yes)
-SKIPPED    += comm/mpi
-endif
+SKIPPED    := $(CUDA_SKIPPED) $(if $(CPU_REASON),devices/cpu) $(if $(JPEG_REASON),data/image_folder) \
+	$(if $(GLOO_REASON),comm/gloo) $(if $(VERBS_REASON),comm/ring_verbs lib/verbs) $(if $(MPI_REASON),comm/mpi)
+# The same with the reasons, for tools/summary and tools/not-built.
+not_built   = $(if $(2),'$(1)' '$(2)')
+NOT_BUILT  := $(call not_built,device cpu,$(CPU_REASON)) $(call not_built,data image_folder,$(JPEG_REASON)) \
+	$(call not_built,comm gloo,$(GLOO_REASON)) $(call not_built,comm ring_verbs,$(VERBS_REASON)) \
+	$(call not_built,launching by mpirun and srun,$(PMIX_REASON)) $(call not_built,comm mpi,$(MPI_REASON)) \
+	$(foreach p,$(CUDA_SKIPPED),$(call not_built,$(subst /, ,$(p:devices/%=device/%)),$(call cuda_reason,$(p))))
 
 # Code that several plugins of a kind share is linked into each.
 lib_comm   := $(wildcard plugins/lib/*.c)
@@ -90,8 +86,7 @@ $(foreach k,$(KINDS),$(foreach n,$(call plugin_names,$(k)),$(eval $(call plugin_
 
 .PHONY: all core plugins run help clean
 all: $(BUILD)/dpbench plugins
-	$(Q)tools/summary $(BUILD) "$(HAVE_CPU)" "$(CPU_REASON)" "$(JPEG_REASON)" "$(GLOO_REASON)" \
-		"$(VERBS_REASON)" "$(PMIX_REASON)" "$(MPI_REASON)"
+	$(Q)tools/summary $(BUILD) $(NOT_BUILT)
 core: $(BUILD)/dpbench
 plugins: $(PLUGINS)
 
@@ -145,6 +140,6 @@ help:
 	@echo "Targets: all run deps install uninstall check check-unit check-NAME check-install check-long" \
 		"mutants asan ubsan tsan fuzz fuzz-seeds lint bench bench-deps clean"
 
-include $(filter-out mk/onednn.mk mk/jpeg.mk mk/gloo.mk mk/verbs.mk mk/mpi.mk mk/pmix.mk,$(sort $(wildcard mk/*.mk)))
+include $(filter-out $(FOUND_MK),$(sort $(wildcard mk/*.mk)))
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -12,3 +12,12 @@ $(BUILD_INFO): build-info
 	@if cmp -s $@.new $@; then rm -f $@.new; else mv -f $@.new $@; fi
 $(BUILD)/obj/core/study/versions.o: CORE_CFLAGS += -I$(BUILD)/obj
 $(BUILD)/obj/core/study/versions.o: $(BUILD_INFO)
+
+# Likewise what was not built and why, for `dpbench plugins`.
+NOT_BUILT_H := $(BUILD)/obj/not_built.h
+$(NOT_BUILT_H): build-info
+	@mkdir -p $(@D)
+	@tools/not-built $(NOT_BUILT) >$@.new
+	@if cmp -s $@.new $@; then rm -f $@.new; else mv -f $@.new $@; fi
+$(BUILD)/obj/core/world/not_built.o: CORE_CFLAGS += -I$(BUILD)/obj
+$(BUILD)/obj/core/world/not_built.o: $(NOT_BUILT_H)

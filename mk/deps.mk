@@ -1,3 +1,3 @@
 .PHONY: deps
 deps:
-	$(Q)tools/deps "$(BUILD)" "$(ONEDNN)"
+	$(Q)tools/deps "$(BUILD)" "$(ONEDNN)" "$(CUDA)" "$(CUDA_DEPS)"

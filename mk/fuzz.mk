@@ -9,7 +9,7 @@
 FUZZ_S  ?= 60
 FUZZ    ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
 FUZZ_CC ?= clang
-FUZZ_BUILD := BUILD=$(BUILD)/fuzz CC=$(FUZZ_CC) CPU=no CFLAGS="-O1 -g -fno-omit-frame-pointer -Wno-pass-failed" \
+FUZZ_BUILD := BUILD=$(BUILD)/fuzz CC=$(FUZZ_CC) CPU=no CUDA=no CFLAGS="-O1 -g -fno-omit-frame-pointer -Wno-pass-failed" \
 	SANITIZE="-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined"
 
 # What a target needs beside core.

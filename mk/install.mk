@@ -15,13 +15,19 @@ IN_share/dpbench/conf     := $(sort $(wildcard conf/*.ini))
 IN_share/doc/dpbench      := README.md CONTRIBUTING.md LICENSE
 IN_share/doc/dpbench/docs := $(sort $(wildcard docs/*.md))
 
-# A library that we bring, and its licence.
+# Libraries that we bring, and their licences.
 ifeq ($(HAVE_CPU),yes)
 ifneq ($(ONEDNN_BRING),)
 INSTALL_DIRS += share/doc/dpbench/onednn
 IN_lib/dpbench += $(ONEDNN_BRING)
 IN_share/doc/dpbench/onednn := $(sort $(wildcard $(ONEDNN)/share/doc/onednn/*))
 endif
+endif
+
+ifneq ($(CUDA_BRING),)
+IN_lib/dpbench += $(CUDA_BRING)
+INSTALL_DIRS += share/doc/dpbench/cuda
+IN_share/doc/dpbench/cuda := $(sort $(wildcard $(CUDA_DEPS)/share/doc/cuda/*))
 endif
 
 # $(call install_into,DIRECTORY): its files

@@ -3,7 +3,7 @@
 # a look at the Python. Nothing of it goes into $(BUILD)/dpbench.
 
 # A loop that was not vectorised is slow, not wrong.
-LINT_BUILD  = $(MAKE) all WERROR="-Werror -Wno-error=pass-failed" ONEDNN=$(ONEDNN)
+LINT_BUILD  = $(MAKE) all WERROR="-Werror -Wno-error=pass-failed" ONEDNN=$(ONEDNN) CUDA_DEPS=$(CUDA_DEPS)
 LINT_SHELL := $(shell grep -lE '^\#!/bin/sh' -r tools bench tests .ci 2>/dev/null) .ci/run
 LINT_PYTHON := $(shell grep -lE '^\#!/usr/bin/env python3' -r tools bench tests 2>/dev/null) \
 	$(wildcard bench/*.py bench/*/*.py tests/*/*.py)
@@ -18,8 +18,8 @@ lint-gcc:
 lint-clang:
 	$(Q)$(LINT_BUILD) BUILD=$(BUILD)/lint/clang CC=clang CXX=clang++ >$(BUILD)/lint.log || { cat $(BUILD)/lint.log; exit 1; }
 	@echo "  LINT  clang"
-lint-tidy: $(BUILD_INFO)
-	$(Q)tools/lint/tidy $(BUILD) $(filter-out $(SKIPPED:%=plugins/%/%) $(SKIPPED:%=plugins/%.c),$(wildcard core/*/*.c plugins/*/*.c plugins/*/*/*.c))
+lint-tidy: $(BUILD_INFO) $(NOT_BUILT_H)
+	$(Q)cuda="$(CUDA_CFLAGS)" tools/lint/tidy $(BUILD) $(filter-out $(SKIPPED:%=plugins/%/%) $(SKIPPED:%=plugins/%.c),$(wildcard core/*/*.c plugins/*/*.c plugins/*/*/*.c))
 	@echo "  LINT  clang-tidy"
 lint-cppcheck:
 	$(Q)cppcheck -q -j 2 --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 \

@@ -114,14 +114,14 @@ mutants: tests
 # The same suite under a sanitizer, in a build directory of its own. oneDNN's and libgomp's threads
 # keep what they allocate until the end of the process. Leaks are looked for where oneDNN is not loaded:
 # there LeakSanitizer's own tracer crashes now and then, which would fail a run that has no leak.
-ASAN := BUILD=$(BUILD)/asan ONEDNN=$(ONEDNN) CFLAGS="-O1 -g -fno-omit-frame-pointer" \
+ASAN := BUILD=$(BUILD)/asan ONEDNN=$(ONEDNN) CUDA=no CFLAGS="-O1 -g -fno-omit-frame-pointer" \
 	SANITIZE=-fsanitize=address
 asan:
 	$(Q)ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lsan.supp \
 	$(MAKE) check-leaks $(ASAN)
 	$(Q)ASAN_OPTIONS=detect_leaks=0 $(MAKE) check-untimed $(if $(filter yes,$(HAVE_CPU)),check-cpu check-cpu_models) $(ASAN)
 
-UBSAN := BUILD=$(BUILD)/ubsan ONEDNN=$(ONEDNN) CFLAGS="-O1 -g" \
+UBSAN := BUILD=$(BUILD)/ubsan ONEDNN=$(ONEDNN) CUDA=no CFLAGS="-O1 -g" \
 	SANITIZE="-fsanitize=undefined -fno-sanitize-recover=undefined"
 ubsan:
 	$(Q)UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) check-unit $(UBSAN)
@@ -129,7 +129,7 @@ ubsan:
 
 # Data races, on the reference device: libgomp gives false alarms. Between processes a race is not seen:
 # test_ranks has ranks as threads, tests/threads/run the threads of each rank.
-TSAN := BUILD=$(BUILD)/tsan CPU=no CFLAGS="-O1 -g" SANITIZE=-fsanitize=thread
+TSAN := BUILD=$(BUILD)/tsan CPU=no CUDA=no CFLAGS="-O1 -g" SANITIZE=-fsanitize=thread
 tsan:
 	$(Q)TSAN_OPTIONS="halt_on_error=1 exitcode=66 second_deadlock_stack=1" \
 	$(MAKE) check-threads $(TSAN)

@@ -1,4 +1,4 @@
-/* cmd_plugins.c - `dpbench plugins`: what can be loaded, and what cannot and why. */
+/* cmd_plugins.c - `dpbench plugins`: what can be loaded, what cannot and what was not built, and why. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +14,22 @@ static json_t *libraries_to_json(const struct dpb_library *library)
         json_array_append_new(list, json_pack("{s:s, s:s?, s:s?}", "name", library->name, "built",
                                               library->built, "loaded", library->loaded));
     return list;
+}
+
+/* The next after `row` (NULL: the first) of what was not built, which has not come from elsewhere; or
+ * NULL. */
+static const struct dpb_plugin_not_built *absent_from(const struct dpb_plugin_row *rows, size_t n,
+                                                      const struct dpb_plugin_not_built *row)
+{
+    for (row = row == NULL ? dpb_plugins_not_built : row + 1; row->name != NULL; row++) {
+        bool there = false;
+        for (size_t i = 0; i < n; i++)
+            there |= rows[i].plugin != NULL && rows[i].kind == row->kind &&
+                     strcmp(rows[i].plugin->name, row->name) == 0;
+        if (!there)
+            return row;
+    }
+    return NULL;
 }
 
 static json_t *rows_to_json(const struct dpb_plugin_row *rows, size_t n)
@@ -33,7 +49,14 @@ static json_t *rows_to_json(const struct dpb_plugin_row *rows, size_t n)
                                "libraries", libraries_to_json(plugin->libraries)));
         json_array_append_new(list, row);
     }
-    return json_pack("{s:s, s:o}", "schema", "dpbench.plugins/1", "plugins", list);
+    json_t *absent = json_array();
+    for (const struct dpb_plugin_not_built *row = absent_from(rows, n, NULL); row != NULL;
+         row = absent_from(rows, n, row))
+        json_array_append_new(absent,
+                              json_pack("{s:s, s:s, s:s}", "kind", dpb_plugin_kind_name[row->kind],
+                                        "name", row->name, "reason", row->reason));
+    return json_pack("{s:s, s:o, s:o}", "schema", "dpbench.plugins/1", "plugins", list, "not_built",
+                     absent);
 }
 
 static void print_rows(const struct dpb_plugin_row *rows, size_t n)
@@ -60,6 +83,11 @@ static void print_rows(const struct dpb_plugin_row *rows, size_t n)
         if (rows[i].plugin == NULL)
             printf("%-8s %s\n         %s\n", dpb_plugin_kind_name[rows[i].kind], rows[i].path,
                    rows[i].reason);
+    const struct dpb_plugin_not_built *row = absent_from(rows, n, NULL);
+    if (row != NULL)
+        printf("\nnot built:\n");
+    for (; row != NULL; row = absent_from(rows, n, row))
+        printf("%-8s %-18s %s\n", dpb_plugin_kind_name[row->kind], row->name, row->reason);
 }
 
 int dpb_command_plugins(const struct dpb_command *self, int argc, char **argv)

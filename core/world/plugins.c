@@ -23,6 +23,15 @@ const char *const dpb_plugin_kind_name[DPB_PLUGIN_KINDS] = {"model", "data", "de
 
 enum { MAX_DIRECTORIES = 32, MESSAGE_BYTES = 4096 };
 
+/* NULL: it was built, or is none of ours. */
+static const char *why_not_built(dpb_plugin_kind kind, const char *name)
+{
+    for (const struct dpb_plugin_not_built *row = dpb_plugins_not_built; row->name != NULL; row++)
+        if (row->kind == kind && strcmp(row->name, name) == 0)
+            return row->reason;
+    return NULL;
+}
+
 /* A shared object and what came of loading it: a chain of plugins or the reason against it. */
 struct object {
     struct object *next;
@@ -302,6 +311,19 @@ static dpb_status lookup_own_file(struct lookup *lookup, const struct search *se
     return DPB_OK;
 }
 
+static dpb_status lookup_fail(const struct lookup *lookup)
+{
+    const char *kind = dpb_plugin_kind_name[lookup->kind];
+    const char *reason = why_not_built(lookup->kind, lookup->name);
+    if (reason != NULL)
+        return dpb_fail(DPB_USAGE, "%s%s '%s' was not built: %s; tried:%s", lookup->at, kind,
+                        lookup->name, reason, lookup->tried);
+    const char *near = dpb_did_you_mean(lookup->name, lookup->names);
+    return dpb_fail(DPB_USAGE, "%sunknown %s '%s'%s%s%s; tried:%s", lookup->at, kind, lookup->name,
+                    near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+                    near != NULL ? "'?" : "", lookup->tried);
+}
+
 dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const char *where,
                            const struct dpb_host *host, const struct dpb_plugin **plugin)
 {
@@ -324,12 +346,8 @@ dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const char *w
     if (status == DPB_OK && lookup->found == NULL)
         search_visit(&search, kind, lookup_visit, lookup);
     pthread_mutex_unlock(&lock);
-    if (status == DPB_OK && lookup->found == NULL) {
-        const char *near = dpb_did_you_mean(name, lookup->names);
-        status = dpb_fail(DPB_USAGE, "%sunknown %s '%s'%s%s%s; tried:%s", lookup->at,
-                          dpb_plugin_kind_name[kind], name, near != NULL ? "; did you mean '" : "",
-                          near != NULL ? near : "", near != NULL ? "'?" : "", lookup->tried);
-    }
+    if (status == DPB_OK && lookup->found == NULL)
+        status = lookup_fail(lookup);
     if (status == DPB_OK)
         *plugin = lookup->found;
     search_destroy(&search);

@@ -40,4 +40,12 @@ struct dpb_plugin_row {
 dpb_status dpb_plugin_list(const struct dpb_host *host, struct dpb_plugin_row **rows,
                            size_t *n_rows);
 
+/* Plugins of ours that this program was built without. */
+struct dpb_plugin_not_built {
+    dpb_plugin_kind kind;
+    const char *name; /* NULL: the end of the list */
+    const char *reason;
+};
+extern const struct dpb_plugin_not_built dpb_plugins_not_built[];
+
 #endif
