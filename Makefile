@@ -15,13 +15,6 @@
 
 BUILD   ?= build
 CC      ?= gcc
-CPU     ?= auto
-JPEG    ?= auto
-GLOO    ?= auto
-VERBS   ?= auto
-MPI     ?= auto
-PMIX    ?= auto
-CUDA    ?= auto
 V       ?= 0
 MAKEFLAGS += --no-print-directory
 Q       := $(if $(filter 1,$(V)),,@)
@@ -61,17 +54,8 @@ plugin_obj   = $(patsubst %,$(BUILD)/obj/%.o,$(basename $(plugin_src)))
 
 ONEDNN     := $(BUILD)/deps/onednn
 # What may be missing; each says why.
-FOUND_MK   := $(addprefix mk/,onednn.mk jpeg.mk gloo.mk verbs.mk mpi.mk pmix.mk cuda.mk)
-include $(FOUND_MK)
-
-SKIPPED    := $(CUDA_SKIPPED) $(if $(CPU_REASON),devices/cpu) $(if $(JPEG_REASON),data/image_folder) \
-	$(if $(GLOO_REASON),comm/gloo) $(if $(VERBS_REASON),comm/ring_verbs lib/verbs) $(if $(MPI_REASON),comm/mpi)
-# The same with the reasons, for tools/summary and tools/not-built.
-not_built   = $(if $(2),'$(1)' '$(2)')
-NOT_BUILT  := $(call not_built,device cpu,$(CPU_REASON)) $(call not_built,data image_folder,$(JPEG_REASON)) \
-	$(call not_built,comm gloo,$(GLOO_REASON)) $(call not_built,comm ring_verbs,$(VERBS_REASON)) \
-	$(call not_built,launching by mpirun and srun,$(PMIX_REASON)) $(call not_built,comm mpi,$(MPI_REASON)) \
-	$(foreach p,$(CUDA_SKIPPED),$(call not_built,$(subst /, ,$(p:devices/%=device/%)),$(call cuda_reason,$(p))))
+OPTIONAL   := mk/optional.mk $(patsubst %,mk/%.mk,onednn jpeg gloo verbs mpi pmix cuda)
+include $(OPTIONAL)
 
 # Code that several plugins of a kind share is linked into each.
 lib_comm   := $(wildcard plugins/lib/*.c)
@@ -140,6 +124,6 @@ help:
 	@echo "Targets: all run deps install uninstall check check-unit check-NAME check-install check-long" \
 		"mutants asan ubsan tsan fuzz fuzz-seeds lint bench bench-deps clean"
 
-include $(filter-out $(FOUND_MK),$(sort $(wildcard mk/*.mk)))
+include $(filter-out $(OPTIONAL),$(sort $(wildcard mk/*.mk)))
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

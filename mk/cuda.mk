@@ -6,6 +6,7 @@
 # A plugin of $(CUDA_PLUGINS) may have kernels, plugins/KINDS/NAME/*.cu, each compiled for every
 # architecture of $(CUDA_ARCHS) and as PTX for what comes later: `make CUDA_ARCHS=90` for one GPU.
 
+CUDA         ?= auto
 CUDA_DEPS    ?= $(BUILD)/deps/cuda
 CUDA_PLUGINS := $(foreach p,devices/cuda comm/nccl comm/ps_gpu,$(if $(wildcard plugins/$(p) plugins/$(p).c),$(p)))
 CUDA_NEEDS_devices/cuda := CUDART CUDNN CUBLASLT
@@ -36,6 +37,8 @@ cuda_missing = $(strip $(foreach need,$(CUDA_NEEDS_$(1)),$(if $(CUDA_$(need)_SO)
 cuda_reason  = $(or $(CUDA_REASON),$(if $(call cuda_missing,$(1)),$(CUDA_NVCC) was there at build time but \
 not $(call cuda_names,$(call cuda_missing,$(1))); `make deps CUDA=yes` brings it from PyPI))
 CUDA_SKIPPED := $(strip $(foreach p,$(CUDA_PLUGINS),$(if $(call cuda_reason,$(p)),$(p))))
+SKIPPED      += $(CUDA_SKIPPED)
+$(foreach p,$(CUDA_SKIPPED),$(eval $(call not_built,$(subst /, ,$(p:devices/%=device/%)),$(call cuda_reason,$(p)))))
 ifeq ($(CUDA),yes)
 ifneq ($(CUDA_SKIPPED),)
 ifeq ($(filter deps run help clean,$(MAKECMDGOALS)),)

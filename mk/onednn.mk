@@ -1,27 +1,17 @@
 # Finds oneDNN 3.x: the system's own, else what `make deps` put into $(ONEDNN) from PyPI.
 
 ONEDNN_SYSTEM := $(shell pkg-config --exists 'dnnl >= 3' 2>/dev/null && echo yes)
+ONEDNN_OURS   := $(wildcard $(ONEDNN)/include/dnnl.h)
+$(eval $(call optional,CPU,$(ONEDNN_SYSTEM)$(ONEDNN_OURS),oneDNN 3.x was not found; `make deps` brings \
+	it from PyPI,devices/cpu,device cpu))
+
 ifeq ($(ONEDNN_SYSTEM),yes)
 ONEDNN_CFLAGS := $(shell pkg-config --cflags dnnl)
 ONEDNN_LIBS   := $(shell pkg-config --libs dnnl)
-HAVE_CPU      := yes
-else ifneq ($(wildcard $(ONEDNN)/include/dnnl.h),)
+else
 ONEDNN_CFLAGS := -isystem $(ONEDNN)/include
 ONEDNN_LIBS   := -L$(ONEDNN)/lib -ldnnl
-ONEDNN_BRING  := $(BUILD)/plugins/libdnnl.so.3
-HAVE_CPU      := yes
-else
-HAVE_CPU      := no
-CPU_REASON    := oneDNN 3.x was not found; `make deps` brings it from PyPI
-endif
-ifeq ($(CPU),no)
-HAVE_CPU      := no
-CPU_REASON    := CPU=no
-endif
-ifeq ($(CPU)-$(HAVE_CPU),yes-no)
-ifeq ($(filter deps run help clean,$(MAKECMDGOALS)),)
-$(error CPU=yes, but $(CPU_REASON))
-endif
+ONEDNN_BRING  := $(if $(ONEDNN_OURS),$(BUILD)/plugins/libdnnl.so.3)
 endif
 
 $(BUILD)/obj/plugins/devices/cpu/%.o: EXTRA_CFLAGS = $(ONEDNN_CFLAGS) -fopenmp

@@ -1,20 +1,8 @@
 # Finds libibverbs, which nothing but plugins/lib/verbs uses.
 
-ifeq ($(shell pkg-config --exists libibverbs 2>/dev/null && echo yes),yes)
-HAVE_VERBS   := yes
-else
-HAVE_VERBS   := no
-VERBS_REASON := libibverbs was not found; Debian's package libibverbs-dev brings it
-endif
-ifeq ($(VERBS),no)
-HAVE_VERBS   := no
-VERBS_REASON := VERBS=no
-endif
-ifeq ($(VERBS)-$(HAVE_VERBS),yes-no)
-ifeq ($(filter deps run help clean,$(MAKECMDGOALS)),)
-$(error VERBS=yes, but $(VERBS_REASON))
-endif
-endif
+VERBS_FOUND := $(shell pkg-config --exists libibverbs 2>/dev/null && echo yes)
+$(eval $(call optional,VERBS,$(VERBS_FOUND),libibverbs was not found; Debian's package libibverbs-dev \
+	brings it,comm/ring_verbs lib/verbs,comm ring_verbs))
 
 VERBS_LIBS = $(shell pkg-config --libs libibverbs)
 $(BUILD)/obj/plugins/lib/verbs/%.o: EXTRA_CFLAGS = $(shell pkg-config --cflags libibverbs)
