@@ -59,9 +59,12 @@ NVCC_FLAGS  := -std=c++17 -O3 -lineinfo -Icore/include -Iplugins $(CUDA_CFLAGS) 
 cuda_dirs  = $(filter-out /usr/lib%,$(sort $(foreach need,$(1),$(abspath $(dir $(CUDA_$(need)_SO))))))
 cuda_links = $(foreach need,$(1),$(CUDA_$(need)_SO)) $(addprefix -Wl$(cuda_comma)-rpath$(cuda_comma),$(cuda_dirs)) \
 	-lstdc++ -Wl,--version-script=mk/plugin.map
+# What the plugins for GPUs share.
+lib_cuda := $(wildcard plugins/lib/cuda/*.c)
 define cuda_plugin
 $(BUILD)/obj/plugins/$(1).o $(BUILD)/obj/plugins/$(1)/%.o: EXTRA_CFLAGS = $(CUDA_CFLAGS)
-$(BUILD)/plugins/$(call kind,$(patsubst %/,%,$(dir $(1))))_$(notdir $(1)).so: LDLIBS = $$(call cuda_links,$(CUDA_NEEDS_$(1)))
+$(BUILD)/plugins/$(call kind,$(patsubst %/,%,$(dir $(1))))_$(notdir $(1)).so: LDLIBS = $$(call cuda_links,$(CUDA_NEEDS_$(1))) -ldl
+$(BUILD)/plugins/$(call kind,$(patsubst %/,%,$(dir $(1))))_$(notdir $(1)).so: $(lib_cuda:%.c=$(BUILD)/obj/%.o)
 endef
 $(foreach p,$(CUDA_PLUGINS),$(eval $(call cuda_plugin,$(p))))
 

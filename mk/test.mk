@@ -1,7 +1,8 @@
 # Tests. A unit test is tests/unit/test_NAME.c, a system test (which runs dpbench itself) is
 # tests/system/test_NAME.c; both are cmocka programs. A script that counts
 # may be one, too: tests/system/NAME.sh or NAME.py. tests/plugins/KIND_NAME.c are plugins that only
-# tests use: $(BUILD)/tests/plugins/KIND_NAME.so. tests/preload/NAME.c are for LD_PRELOAD.
+# tests use: $(BUILD)/tests/plugins/KIND_NAME.so. tests/preload/NAME.c are for LD_PRELOAD,
+# tests/fakes/NAME.c stand in for a library NAME.so.1.
 
 TEST_CFLAGS := $(COMMON) -Icore/include -Icore -Iplugins -I. -Itests -Itests/unit
 TEST_LIBS   := -lcmocka $(CORE_LIBS)
@@ -14,6 +15,8 @@ LONG_TESTS   := $(patsubst tests/long/%.c,$(BUILD)/tests/%,$(sort $(wildcard tes
 TEST_LIB_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/lib/*.c))
 TEST_PLUGINS := $(patsubst tests/plugins/%.c,$(BUILD)/tests/plugins/%.so,$(wildcard tests/plugins/*.c))
 TEST_PRELOADS := $(patsubst tests/preload/%.c,$(BUILD)/tests/preload/%.so,$(wildcard tests/preload/*.c))
+# Libraries that stand in for NVIDIA's, each alone in a directory for LD_LIBRARY_PATH.
+TEST_FAKES := $(addprefix $(BUILD)/tests/fakes/,cuda/libcuda.so.1 cuda_without_init/libcuda.so.1)
 ifneq ($(HAVE_VERBS),yes)
 TEST_PRELOADS := $(filter-out %/break_queue_pair.so,$(TEST_PRELOADS))
 endif
@@ -56,12 +59,14 @@ endif
 LIB_TESTS := $(addprefix $(BUILD)/tests/test_,interface ring ring_tcp)
 $(LIB_TESTS): $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_comm))
 
+$(BUILD)/tests/test_cuda_driver: $(BUILD)/obj/plugins/lib/cuda/driver.o
+
 # It measures by a program of bench.
 $(BUILD)/tests/test_network_speed: | $(BUILD)/bench/all_reduce
 
 .PHONY: tests check check-unit check-untimed check-leaks check-threads check-install check-long \
 	mutants asan ubsan tsan
-tests: all $(UNIT_TESTS) $(SYSTEM_TESTS) $(LONG_TESTS) $(TEST_PLUGINS) $(TEST_PRELOADS)
+tests: all $(UNIT_TESTS) $(SYSTEM_TESTS) $(LONG_TESTS) $(TEST_PLUGINS) $(TEST_PRELOADS) $(TEST_FAKES)
 
 # Two of these run at a time, the longest first: they compute and wait for no clock.
 PAIRED_TESTS := $(filter $(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS), \
@@ -164,4 +169,10 @@ $(BUILD)/tests/preload/%.so: tests/preload/%.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(TEST_CFLAGS) -fPIC -MF $@.d -shared -o $@ $<
 
--include $(wildcard $(BUILD)/tests/*.d $(BUILD)/tests/plugins/*.d)
+$(BUILD)/tests/fakes/%: tests/fakes/$$(basename $$(basename $$(@F))).c
+	@echo "  LD    $@"
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(TEST_CFLAGS) $(FAKE_FLAGS) -fPIC -MF $@.d -shared -Wl,-soname,$(@F) -o $@ $<
+$(BUILD)/tests/fakes/cuda_without_init/%: FAKE_FLAGS = -DFAKE_WITHOUT_INIT
+
+-include $(wildcard $(BUILD)/tests/fakes/*/*.d $(BUILD)/tests/*.d $(BUILD)/tests/plugins/*.d)
