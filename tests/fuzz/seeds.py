@@ -289,8 +289,73 @@ def link():
     }
 
 
+def party():
+    config = b'{"run":{"workers":{"value":"3","origin":"x.ini:2"}},"comm":{"name":{"value":"shm","origin":"default"}}}'
+    other = config.replace(b"shm", b"replicated")
+
+    def report(form, text=config):
+        return bytes([form]) + part(text)
+
+    def head(a, b, own=config):
+        return b"\0" + part(own) + a + b
+
+    verdict = struct.pack("<iIII", 0, 1, 2, 1) + bytes(32)
+    return {
+        "agreed": head(report(0), report(0)),
+        "cores": head(report(8), report(0)),
+        "differ": head(report(0), report(0, other)),
+        "missing": head(report(0, b"{}"), report(0)),
+        "no-json": head(report(0, b"\xff{"), report(0, b"[1]")),
+        "no-object": head(report(0, b'{"run":1,"comm":{"name":2}}'), report(0), b'{"run":{"a":{}}}'),
+        "refused": head(report(2, b"x.ini:3: no"), report(0)),
+        "version": head(report(4), report(0)),
+        "short": head(report(1, b"abc"), report(17, b"abc")),
+        "other": head(report(16), report(0)),
+        "verdict": b"\1\0" + verdict,
+        "no": b"\1\0" + struct.pack("<i", 2) + verdict[4:],
+        "verdict-short": b"\1\0" + verdict[:-1],
+        "verdict-raw": b"\1\2" + verdict,
+        "joins": b"\2\1\2\0\0\0\0" + b"host1".ljust(256, b"\0") + b"host2",
+        "joins-alone": b"\2\0\1\0\0\0\0" + b"x" * 300,
+        "no-ranks": b"\2\0\0\0\0\0\0",
+        "many": b"\2\0\0\20\0\0\0",
+        "rank": b"\2\1\2\0\0\0\4",
+        "half": b"\2\1\2\0\0\0\20",
+        "failed": b"\2\1\2\0\0\0\12",
+    }
+
+
+def texts():
+    def hosts(n_ranks, text):
+        return bytes([2 | (n_ranks - 1) << 2]) + text
+
+    return {
+        "sizes": b"\0 8,4 KiB, 1 MiB,0.5kB",
+        "none": b"\0none",
+        "range": b"\0",
+        "sizes-wrong": b"\0 4 KiB,,-1,1e400 GB",
+        "sizes-many": b"\0" + b",".join(b"%d" % (4 * i) for i in range(1, 140)),
+        "loopback": b"\1lo",
+        "network": b"\1" b"127.0.0.0/8",
+        "address": b"\5" b"127.0.0.1",
+        "default": b"\5",
+        "network-wrong": b"\1" b"127.0.0.0/33",
+        "network-6": b"\1fd00::/64",
+        "name-long": b"\1" + b"x" * 100,
+        "hosts": hosts(4, b"2x2"),
+        "hosts-mixed": hosts(7, b"1+2x3"),
+        "hosts-list": hosts(4, b"0,1,0,1"),
+        "hosts-one": hosts(64, b"64"),
+        "hosts-order": hosts(3, b"0,2,1"),
+        "hosts-few": hosts(5, b"2x2"),
+        "hosts-large": hosts(9, b"9999x9999"),
+        "hosts-zero": hosts(2, b"0x2+2"),
+    }
+
+
 ALL = {"ini": ini, "sweep": sweep, "result": result, "idx": idx, "cifar10": cifar10, "safetensors": safetensors,
-       "pack": pack, "jpeg": jpeg, "plugin": plugins, "store": store, "ring": ring, "link": link}
+       "pack": pack, "jpeg": jpeg, "plugin": plugins, "store": store, "ring": ring, "link": link,
+       "party": party, "text": texts}
 
 
 # Those that a target uses to its end; replay.c sees to it.
@@ -298,7 +363,9 @@ GOOD = {"ini": ["every", "mark"], "sweep": ["two", "wide", "length"], "result": 
         "idx": ["plain", "gzip", "members"], "cifar10": ["two", "crops"],
         "safetensors": ["weights", "double", "training"], "pack": ["plain", "corrupt", "unreadable"],
         "jpeg": ["grey", "grey-partial", "colour", "cmyk", "progressive", "wide"], "plugin": ["comm", "three"],
-        "store": ["meet", "raw", "values"]}
+        "store": ["meet", "raw", "values"], "party": ["agreed", "cores", "verdict", "joins", "joins-alone"],
+        "text": ["sizes", "range", "loopback", "network", "address", "default", "hosts", "hosts-mixed",
+                 "hosts-list", "hosts-one"]}
 
 
 def main():

@@ -1,0 +1,172 @@
+/*
+ * fuzz_party.c - what the launchers of a job's parts say while they come together: reports of what each
+ * has read, and the verdict on them; and what a rank says when it joins. That they have proven the secret
+ * does not make it well formed: fuzz_link.c has what comes before.
+ */
+#include "world/party.c"
+
+#include "tests/fuzz/fuzz.h"
+
+enum { RANKS = 3 };
+
+static struct dpb_party *create(uint32_t rank)
+{
+    struct dpb_party *party = calloc(1, sizeof *party);
+    FUZZ_CHECK(party != NULL);
+    *party = (struct dpb_party){.rank = rank,
+                                .n_ranks = RANKS,
+                                .launcher = "fuzz",
+                                .socket = -1,
+                                .store_fd = -1,
+                                .quiet_fd = -1};
+    party->hosts = calloc(RANKS, sizeof *party->hosts);
+    party->machines = calloc(RANKS, sizeof *party->machines);
+    party->launcher_pids = calloc(RANKS, sizeof *party->launcher_pids);
+    party->links = calloc(RANKS, sizeof *party->links);
+    party->store_fds = calloc(RANKS, sizeof *party->store_fds);
+    FUZZ_CHECK(party->hosts && party->machines && party->launcher_pids && party->links &&
+               party->store_fds);
+    for (int i = 0; i < RANKS; i++)
+        party->links[i].fd = party->store_fds[i] = -1;
+    return party;
+}
+
+static void open_pair(int pair[2])
+{
+    FUZZ_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
+}
+
+/* Says it as a frame, or as it is, and nothing after it. The other end, to be closed. */
+static int link_said(struct link *own, link_op op, bool framed, const void *bytes, size_t n)
+{
+    int pair[2];
+    open_pair(pair);
+    struct link other = {.fd = pair[1]};
+    if (framed)
+        FUZZ_CHECK(link_say(&other, op, 1, bytes, n));
+    else if (n > 0)
+        (void)!send(pair[1], bytes, n, MSG_NOSIGNAL);
+    other.fd = -1;
+    link_close(&other);
+    FUZZ_CHECK(shutdown(pair[1], SHUT_WR) == 0);
+    *own = (struct link){.fd = pair[0]};
+    return pair[1];
+}
+
+/* A report that is right but for what the form says, and the input as its text; or the input alone. */
+static int say_report(struct link *link, struct fuzz_input *input)
+{
+    uint8_t form = fuzz_byte(input);
+    struct fuzz_input text = fuzz_part(input);
+    struct report report;
+    make_report(form & 2 ? DPB_USAGE : DPB_OK, &report);
+    if (form & 4)
+        memset(report.version, 'x', sizeof report.version);
+    if (form & 8)
+        report.affinity[0] ^= 255;
+    char *bytes = malloc(sizeof report + text.size);
+    FUZZ_CHECK(bytes != NULL);
+    memcpy(bytes, &report, sizeof report);
+    if (text.size > 0)
+        memcpy(bytes + sizeof report, text.data, text.size);
+    int other = form & 1 ? link_said(link, LINK_REPORT, (form & 16) == 0, text.data, text.size)
+                         : link_said(link, form & 16 ? LINK_PING : LINK_REPORT, true, bytes,
+                                     sizeof report + text.size);
+    free(bytes);
+    return other;
+}
+
+static void be_head(struct fuzz_input *input)
+{
+    struct dpb_party *party = create(0);
+    struct fuzz_input config = fuzz_part(input);
+    char *own = strndup((const char *)config.data, config.size);
+    int code = -1, others[RANKS] = {-1};
+    FUZZ_CHECK(own != NULL);
+    for (uint32_t rank = 1; rank < RANKS; rank++)
+        others[rank] = say_report(&party->links[rank], input);
+    dpb_status status = dpb_party_agree(party, DPB_OK, own, 2, &code);
+    FUZZ_CHECK(code == dpb_status_exit_code(status));
+    FUZZ_CHECK(status == DPB_OK || dpb_first_error(NULL)[0] != '\0');
+    if (status == DPB_OK) {
+        FUZZ_CHECK(party->place.index < party->place.n_workers);
+        fuzz_used();
+    }
+    free(own);
+    for (uint32_t rank = 1; rank < RANKS; rank++)
+        close(others[rank]);
+    destroy(party);
+}
+
+static void be_part(struct fuzz_input *input)
+{
+    struct dpb_party *party = create(1);
+    uint8_t form = fuzz_byte(input);
+    int code = -1;
+    int other = link_said(&party->links[0], form & 1 ? LINK_REPORT : LINK_VERDICT, (form & 2) == 0,
+                          input->data, input->size);
+    dpb_status status = dpb_party_agree(party, DPB_OK, "{}", 2, &code);
+    FUZZ_CHECK((status == DPB_OK) == (code == 0));
+    if (status == DPB_OK)
+        fuzz_used();
+    close(other);
+    destroy(party);
+}
+
+/* What is believed lies within what there is. */
+static void hear_join(struct fuzz_input *input)
+{
+    struct dpb_party *party = calloc(1, sizeof *party);
+    struct dpb_join_answer answer = {0}, given = {.magic = DPB_JOIN_MAGIC};
+    FUZZ_CHECK(party != NULL);
+    *party = (struct dpb_party){.rank = fuzz_byte(input) % RANKS,
+                                .launcher = "fuzz",
+                                .socket = -1,
+                                .store_fd = -1,
+                                .quiet_fd = -1};
+    given.rank = party->rank;
+    given.n_ranks = fuzz_word(input) % (2 * MAX_PARTS);
+    uint8_t form = fuzz_byte(input);
+    given.magic ^= form & 1;
+    given.status = form & 2 ? DPB_FAILED : DPB_OK;
+    given.rank += (form & 4) / 4;
+    memset(given.text, 'x', form & 8 ? sizeof given.text : 7);
+    size_t hosts = given.n_ranks > 0 && given.n_ranks <= RANKS ? given.n_ranks : RANKS;
+    size_t n = sizeof given + hosts * DPB_HOST_BYTES;
+    char *bytes = calloc(1, n);
+    FUZZ_CHECK(bytes != NULL);
+    memcpy(bytes, &given, sizeof given);
+    memcpy(bytes + sizeof given, input->data,
+           input->size < n - sizeof given ? input->size : n - sizeof given);
+    int pair[2];
+    open_pair(pair);
+    (void)!send(pair[1], bytes, form & 16 ? n / 2 : n, MSG_NOSIGNAL);
+    close(pair[1]);
+    party->socket = pair[0];
+    if (hear_rank(party, &answer) == DPB_OK) {
+        find_machines(party);
+        FUZZ_CHECK(party->n_machines >= 1 && party->n_machines <= party->n_ranks);
+        for (uint32_t rank = 0; rank < party->n_ranks; rank++)
+            FUZZ_CHECK(party->machines[rank] < party->n_machines);
+        fuzz_used();
+    } else {
+        FUZZ_CHECK(dpb_first_error(NULL)[0] != '\0');
+    }
+    close(party->socket);
+    free(bytes);
+    destroy(party);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct fuzz_input input = {data, size};
+    fuzz_begin();
+    uint8_t what = fuzz_byte(&input);
+    if (what % 3 == 0)
+        be_head(&input);
+    else if (what % 3 == 1)
+        be_part(&input);
+    else
+        hear_join(&input);
+    return 0;
+}
