@@ -6,4 +6,5 @@ $(eval $(call optional,JPEG,$(JPEG_FOUND),libjpeg-turbo was not found; Debian's 
 	libjpeg62-turbo-dev brings it,data/image_folder,data image_folder))
 
 $(BUILD)/obj/plugins/data/image_folder/%.o: EXTRA_CFLAGS = $(shell pkg-config --cflags libjpeg)
-$(BUILD)/plugins/data_image_folder.so: LDLIBS = $(shell pkg-config --libs libjpeg)
+JPEG_LIBS    = $(shell pkg-config --libs libjpeg)
+$(BUILD)/plugins/data_image_folder.so: LDLIBS = $(JPEG_LIBS)
