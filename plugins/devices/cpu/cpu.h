@@ -353,6 +353,13 @@ void cpu_use_gradient(struct program *p, const struct gradient_plan *plan,
                       const struct tensor *output);
 struct gradient cpu_gradient(const struct program *p, const struct step *step, enum mask mask);
 
+/* ---- ops_conv.c ---------------------------------------------------------------------------- */
+
+/* Appends a step of our own that computes a convolution's weights' gradient: from = its input, to = the
+ * gradient, also[USE_PART] = its output's gradient, aux = scratch of `bytes`. */
+dpb_status cpu_weights_loop(struct program *p, const struct dpb_node *node,
+                            const_dnnl_memory_desc_t canonical, size_t bytes, step_loop *loop);
+
 /* ---- image_conv.c: a convolution of the images themselves ---------------------------------- */
 
 bool cpu_reads_images(const struct program *p, const struct dpb_node *node);

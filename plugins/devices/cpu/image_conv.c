@@ -180,13 +180,5 @@ dpb_status cpu_image_weights(struct program *p, const struct dpb_node *node,
                              const_dnnl_memory_desc_t canonical)
 {
     const struct layout l = layout_of(p, node);
-    struct tensor *work, *gradient;
-    DPB_TRY(cpu_scratch(p, p->args.batch * l.image_bytes, &work));
-    DPB_TRY(cpu_core_tensor(p, p->core.gradients, p->graph->tensors[node->weight].offset, canonical,
-                            &gradient));
-    DPB_TRY(cpu_loop(p, WHEN_ALWAYS, "backward weights", sum_batch,
-                     cpu_plan(p, cpu_input(p, node, 0))->activation, gradient, work));
-    cpu_also(p, USE_PART, cpu_plan(p, node)->gradient);
-    cpu_count_macs(p, node);
-    return DPB_OK;
+    return cpu_weights_loop(p, node, canonical, p->args.batch * l.image_bytes, sum_batch);
 }

@@ -419,18 +419,9 @@ dpb_status cpu_weights_product(struct program *p, const struct dpb_node *node,
                                const_dnnl_memory_desc_t canonical)
 {
     const struct cut cut = cut_of(p, node);
-    struct tensor *work, *gradient;
-    DPB_TRY(cpu_scratch(p,
-                        sums_bytes(&cut) + ARENA_ALIGN + zeros_bytes(&cut) +
-                            p->threads * sizeof(struct workspace),
-                        &work));
-    DPB_TRY(cpu_core_tensor(p, p->core.gradients, p->graph->tensors[node->weight].offset, canonical,
-                            &gradient));
-    DPB_TRY(cpu_loop(p, WHEN_ALWAYS, "backward weights", sum_batch,
-                     cpu_plan(p, cpu_input(p, node, 0))->activation, gradient, work));
-    cpu_also(p, USE_PART, cpu_plan(p, node)->gradient);
-    cpu_count_macs(p, node);
-    return DPB_OK;
+    const size_t bytes =
+        sums_bytes(&cut) + ARENA_ALIGN + zeros_bytes(&cut) + p->threads * sizeof(struct workspace);
+    return cpu_weights_loop(p, node, canonical, bytes, sum_batch);
 }
 
 #else
