@@ -4,44 +4,27 @@
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
-enum {
-    QUEUE = 16,           /* chunks of a stream that the kernel has not taken yet */
-    PASS_BYTES = 64 << 10 /* sent at once: as many frames as begin before that */
-};
-
-/* A frame on its way out. */
-struct outgoing {
-    struct transport_label label;
-    uint8_t header[TCP_FRAME_BYTES];
-};
+#include "lib/tcp_frames.h"
 
 /* A connection to the next member: frames go out, credits come in. */
 struct out_stream {
-    int fd;
-    struct outgoing queue[QUEUE];
-    uint32_t head, tail;   /* they only rise */
-    uint64_t sent_bytes;   /* of the frame at the head */
-    uint64_t queued_bytes; /* of all of them, not yet taken by the kernel */
+    struct tcp_sender sender;
+    struct transport_label labels[TCP_QUEUE]; /* of the frames in the queue */
     uint8_t credit[TCP_CREDIT_BYTES];
     size_t n_credit;
 };
 
 /* A connection from the member before: frames come in. */
 struct in_stream {
-    int fd;
-    uint8_t header[TCP_FRAME_BYTES];
-    size_t n_header;
-    bool in_payload;
+    struct tcp_receiver receiver;
     struct transport_label label;
-    uint8_t *payload;
     uint32_t slot;
-    uint64_t n_payload;
 };
 
 struct tcp {
@@ -109,82 +92,30 @@ static bool tcp_send(struct transport *transport, const struct transport_label *
         return false;
     for (uint32_t s = 0; s < tcp->args.n_streams; s++) {
         struct out_stream *out = &tcp->out[s];
-        if (out->tail - out->head < QUEUE && (!best || out->queued_bytes < best->queued_bytes))
+        if (tcp_sender_room(&out->sender) > 0 &&
+            (!best || out->sender.queued_bytes < best->sender.queued_bytes))
             best = out;
     }
     if (!best)
         return false;
-    struct outgoing *outgoing = &best->queue[best->tail++ % QUEUE];
-    outgoing->label = *label;
-    tcp_write_frame(outgoing->header, label);
-    best->queued_bytes += TCP_FRAME_BYTES + label->bytes;
+    best->labels[best->sender.tail % TCP_QUEUE] = *label;
+    tcp_write_frame(
+        tcp_sender_add(&best->sender, (char *)tcp->memory.arena + label->at_bytes, label->bytes),
+        label);
     if (label->landing == TRANSPORT_INBOX)
         tcp->credits--;
     return true;
 }
 
-/* What of a buffer is left to send after `sent` bytes of what stands before and in it. */
-static void add_part(struct iovec *parts, int *n, const void *bytes, uint64_t size, uint64_t *sent)
-{
-    uint64_t skipped = *sent < size ? *sent : size;
-    *sent -= skipped;
-    if (skipped < size)
-        parts[(*n)++] = (struct iovec){.iov_base = (char *)(uintptr_t)bytes + skipped,
-                                       .iov_len = size - skipped};
-}
-
-static void note_sent(struct tcp *tcp, struct out_stream *out, uint64_t bytes)
-{
-    out->queued_bytes -= bytes;
-    out->sent_bytes += bytes;
-    while (out->head != out->tail) {
-        struct outgoing *first = &out->queue[out->head % QUEUE];
-        uint64_t whole = TCP_FRAME_BYTES + first->label.bytes;
-        if (out->sent_bytes < whole)
-            return;
-        out->sent_bytes -= whole;
-        struct transport_label label = first->label;
-        out->head++;
-        tcp->sink.sent(tcp->sink.ring, &label);
-    }
-}
-
-static uint64_t message_bytes(const struct iovec *parts, int n)
-{
-    uint64_t bytes = 0;
-    for (int i = 0; i < n; i++)
-        bytes += parts[i].iov_len;
-    return bytes;
-}
-
-/*
- * Sends of what is queued, as far as the kernel takes it now. Not all at once: what the peer does
- * not read soon falls out of the caches that it is in now. A pass over the connections sends as
- * much as it receives, so as long as the peer is at work there is about a chunk between them.
- */
+/* Sends of what is queued, as far as the kernel takes it now. */
 static dpb_status flush(struct tcp *tcp, struct out_stream *out, bool *moved)
 {
-    struct iovec parts[2 * QUEUE];
-    uint64_t sent = out->sent_bytes, total = 0;
-    int n = 0;
-    for (uint32_t i = out->head; i != out->tail && total < PASS_BYTES; i++) {
-        const struct outgoing *one = &out->queue[i % QUEUE];
-        add_part(parts, &n, one->header, TCP_FRAME_BYTES, &sent);
-        add_part(parts, &n, (char *)tcp->memory.arena + one->label.at_bytes, one->label.bytes,
-                 &sent);
-        total += one->label.bytes;
-    }
-    if (n == 0)
-        return DPB_OK;
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)n};
-    ssize_t done = sendmsg(out->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (done < 0 && errno != EAGAIN && errno != EINTR)
-        return broken(tcp, tcp->next, "sending to", errno);
-    if (done <= 0)
-        return DPB_OK;
-    bool all = (uint64_t)done == message_bytes(parts, n);
-    note_sent(tcp, out, (uint64_t)done);
-    *moved = *moved || (all && out->head != out->tail); /* else there is nothing to be sent now */
+    uint32_t n_sent;
+    int error = tcp_sender_flush(&out->sender, &n_sent, moved);
+    if (error != 0)
+        return broken(tcp, tcp->next, "sending to", error);
+    for (uint32_t i = out->sender.head - n_sent; i != out->sender.head; i++)
+        tcp->sink.sent(tcp->sink.ring, &out->labels[i % TCP_QUEUE]);
     return DPB_OK;
 }
 
@@ -208,7 +139,7 @@ static dpb_status return_credits(struct tcp *tcp)
         tcp->n_to_return = 0;
         tcp->credit_at = 0;
     }
-    ssize_t done = send(tcp->in[0].fd, tcp->credit + tcp->credit_at,
+    ssize_t done = send(tcp->in[0].receiver.fd, tcp->credit + tcp->credit_at,
                         TCP_CREDIT_BYTES - tcp->credit_at, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (done < 0 && errno != EAGAIN && errno != EINTR)
         return broken(tcp, tcp->previous, "sending credits to", errno);
@@ -221,8 +152,8 @@ static dpb_status return_credits(struct tcp *tcp)
 static dpb_status receive_credits(struct tcp *tcp, struct out_stream *out, bool *moved)
 {
     for (;;) {
-        ssize_t got = recv(out->fd, out->credit + out->n_credit, TCP_CREDIT_BYTES - out->n_credit,
-                           MSG_DONTWAIT);
+        ssize_t got = recv(out->sender.fd, out->credit + out->n_credit,
+                           TCP_CREDIT_BYTES - out->n_credit, MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             return DPB_OK;
         if (got <= 0)
@@ -248,63 +179,33 @@ static dpb_status receive_credits(struct tcp *tcp, struct out_stream *out, bool 
 
 static dpb_status begin_payload(struct tcp *tcp, struct in_stream *in)
 {
-    const char *problem = tcp_read_frame(in->header, &tcp->memory, &in->label);
+    const char *problem = tcp_read_frame(in->receiver.header, &tcp->memory, &in->label);
     if (problem)
         return refuse_frame(tcp, &in->label, problem);
     if (in->label.landing == TRANSPORT_INBOX && tcp->n_free == 0)
         return refuse_frame(tcp, &in->label, "that the inbox is full");
     DPB_TRY(tcp->sink.begins(tcp->sink.ring, &in->label));
-    in->in_payload = true;
-    in->n_header = 0;
-    in->n_payload = 0;
+    void *payload = (uint8_t *)tcp->memory.arena + in->label.at_bytes;
     in->slot = UINT32_MAX;
-    in->payload = (uint8_t *)tcp->memory.arena + in->label.at_bytes;
     if (in->label.landing == TRANSPORT_INBOX) {
         in->slot = tcp->free_slots[--tcp->n_free];
-        in->payload = (uint8_t *)tcp->memory.inbox + in->slot * tcp->memory.slot_bytes;
+        payload = (uint8_t *)tcp->memory.inbox + in->slot * tcp->memory.slot_bytes;
     }
+    tcp_receiver_begin(&in->receiver, payload, in->label.bytes);
     return DPB_OK;
-}
-
-/* Sorts out what one read has brought: the rest of a payload, then of the header after it. */
-static dpb_status take_bytes(struct tcp *tcp, struct in_stream *in, uint64_t bytes)
-{
-    if (in->in_payload) {
-        uint64_t rest = in->label.bytes - in->n_payload;
-        uint64_t mine = bytes < rest ? bytes : rest;
-        in->n_payload += mine;
-        bytes -= mine;
-        if (in->n_payload < in->label.bytes)
-            return DPB_OK;
-        in->in_payload = false;
-        DPB_TRY(tcp->sink.arrived(tcp->sink.ring, &in->label, in->payload, in->slot));
-    }
-    in->n_header += bytes;
-    return in->n_header == TCP_FRAME_BYTES ? begin_payload(tcp, in) : DPB_OK;
 }
 
 /* One read. *dry: there was nothing, or less than was asked for. */
 static dpb_status receive(struct tcp *tcp, struct in_stream *in, bool *dry, bool *moved)
 {
-    struct iovec parts[2];
-    int n = 0;
-    uint64_t wanted = TCP_FRAME_BYTES - in->n_header;
-    if (in->in_payload) {
-        uint64_t rest = in->label.bytes - in->n_payload;
-        parts[n++] = (struct iovec){.iov_base = in->payload + in->n_payload, .iov_len = rest};
-        wanted += rest;
-    }
-    parts[n++] = (struct iovec){.iov_base = in->header + in->n_header,
-                                .iov_len = TCP_FRAME_BYTES - in->n_header};
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)n};
-    ssize_t got = recvmsg(in->fd, &message, MSG_DONTWAIT);
-    *dry = got < (ssize_t)wanted;
-    if (got < 0 && (errno == EAGAIN || errno == EINTR))
-        return DPB_OK;
-    if (got <= 0)
-        return broken(tcp, tcp->previous, "receiving from", got == 0 ? 0 : errno);
-    *moved = true;
-    return take_bytes(tcp, in, (uint64_t)got);
+    struct tcp_news news = tcp_receiver_read(&in->receiver);
+    *dry = news.dry;
+    if (news.closed || news.error != 0)
+        return broken(tcp, tcp->previous, "receiving from", news.error);
+    *moved = *moved || news.bytes > 0;
+    if (news.payload_ends)
+        DPB_TRY(tcp->sink.arrived(tcp->sink.ring, &in->label, in->receiver.payload, in->slot));
+    return news.header_begins ? begin_payload(tcp, in) : DPB_OK;
 }
 
 /* ---- moving and waiting -------------------------------------------------------------------- */
@@ -347,12 +248,12 @@ static dpb_status poll_all(struct tcp *tcp, const struct dpb_wait *what)
     uint64_t drained;
     fds[n_fds++] = (struct pollfd){.fd = tcp->wake_fd, .events = POLLIN};
     for (uint32_t s = 0; s < n; s++) {
-        const struct out_stream *out = &tcp->out[s];
-        short events = POLLIN | (out->head != out->tail ? POLLOUT : 0);
+        const struct tcp_sender *out = &tcp->out[s].sender;
+        short events = POLLIN | (tcp_sender_idle(out) ? 0 : POLLOUT);
         fds[n_fds++] = (struct pollfd){.fd = out->fd, .events = events};
     }
     for (uint32_t s = 0; s < n; s++)
-        fds[n_fds++] = (struct pollfd){.fd = tcp->in[s].fd, .events = POLLIN};
+        fds[n_fds++] = (struct pollfd){.fd = tcp->in[s].receiver.fd, .events = POLLIN};
     if (tcp->credit_at < TCP_CREDIT_BYTES)
         fds[1 + n].events |= POLLOUT;
     DPB_TRY(tcp->args.host->poll(fds, n_fds, what, NULL));
@@ -377,15 +278,30 @@ static dpb_status tcp_wait(struct transport *transport, const struct dpb_wait *w
 
 /* ---- making and ending --------------------------------------------------------------------- */
 
+/* To the next member, which it dials, and from the one before: with two members the same rank. */
 static dpb_status open_connections(struct tcp *tcp)
 {
-    int to_next[TCP_MOST_STREAMS], from_previous[TCP_MOST_STREAMS];
+    const struct transport_memory *memory = &tcp->memory;
+    struct tcp_peer peers[] = {{.rank = tcp->next, .dialled = true}, {.rank = tcp->previous}};
+    char shape[160];
+    const struct tcp_party party = {.name = tcp->ring.name,
+                                    .what = "the ring",
+                                    .shape = shape,
+                                    .self = tcp->ring.members[tcp->ring.position],
+                                    .keeper = tcp->ring.members[0],
+                                    .peers = peers,
+                                    .n_peers = 2};
     if (tcp->given)
         return DPB_OK;
-    DPB_TRY(tcp_connect(&tcp->args, &tcp->ring, &tcp->memory, to_next, from_previous));
+    snprintf(shape, sizeof shape,
+             "comm.streams = %u, chunks of %llu bytes, %u of them in the inbox, "
+             "%llu bytes of gradients",
+             tcp->args.n_streams, (unsigned long long)memory->slot_bytes, memory->n_slots,
+             (unsigned long long)memory->arena_bytes);
+    DPB_TRY(tcp_connect(&tcp->args, &party));
     for (uint32_t s = 0; s < tcp->args.n_streams; s++) {
-        tcp->out[s].fd = to_next[s];
-        tcp->in[s].fd = from_previous[s];
+        tcp->out[s].sender.fd = peers[0].fds[s];
+        tcp->in[s].receiver.fd = peers[1].fds[s];
     }
     return DPB_OK;
 }
@@ -412,26 +328,14 @@ static dpb_status tcp_open(struct transport *transport, const struct transport_r
     return open_connections(tcp);
 }
 
-/* What was taken on by the kernel goes on its way: but a socket that is closed with something
- * unread takes back what was not sent yet, so it is read first. */
-static void close_stream(int fd)
-{
-    uint8_t rest[256];
-    if (fd < 0)
-        return;
-    while (recv(fd, rest, sizeof rest, MSG_DONTWAIT) > 0)
-        ;
-    close(fd);
-}
-
 static void tcp_close(struct transport *transport)
 {
     struct tcp *tcp = tcp_of(transport);
     if (!tcp)
         return;
     for (uint32_t s = 0; s < tcp->args.n_streams; s++) {
-        close_stream(tcp->out[s].fd);
-        close_stream(tcp->in[s].fd);
+        tcp_close_stream(tcp->out[s].sender.fd);
+        tcp_close_stream(tcp->in[s].receiver.fd);
     }
     if (tcp->wake_fd >= 0)
         close(tcp->wake_fd);
@@ -457,7 +361,7 @@ static dpb_status create(const struct tcp_args *args, struct tcp **made)
     tcp->args = *args;
     tcp->wake_fd = -1;
     for (uint32_t s = 0; s < TCP_MOST_STREAMS; s++)
-        tcp->out[s].fd = tcp->in[s].fd = -1;
+        tcp->out[s].sender.fd = tcp->in[s].receiver.fd = -1;
     *made = tcp;
     return DPB_OK;
 }
@@ -484,8 +388,8 @@ dpb_status tcp_create_connected(const struct dpb_host *host, uint32_t n_streams,
     DPB_TRY(create(&args, &tcp));
     tcp->given = true;
     for (uint32_t s = 0; s < n_streams; s++) {
-        tcp->out[s].fd = to_next[s];
-        tcp->in[s].fd = from_previous[s];
+        tcp->out[s].sender.fd = to_next[s];
+        tcp->in[s].receiver.fd = from_previous[s];
     }
     *transport = &tcp->base;
     return DPB_OK;

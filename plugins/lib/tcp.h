@@ -47,7 +47,7 @@ dpb_status tcp_create(const struct dpb_host *host, const struct tcp_options *opt
                       bool one_machine, struct transport **transport);
 
 /* A transport between connections that are there already (tests): to the next member and from the
- * one before, as from tcp_connect. `connect` takes them over. */
+ * one before. `connect` takes them over. */
 dpb_status tcp_create_connected(const struct dpb_host *host, uint32_t n_streams, const int *to_next,
                                 const int *from_previous, struct transport **transport);
 

@@ -1,6 +1,6 @@
 /*
  * tcp_connect.c - see tcp_connect.h. One loop serves the listener, all that came to it, and the own
- * connections to the next member; none of them can hold up another.
+ * connections to others; none of them can hold up another.
  */
 #include "lib/tcp_connect.h"
 
@@ -17,7 +17,7 @@
 
 #include "lib/interface.h"
 
-enum { MAX_VISITORS = 48, ADDRESS_BYTES = 80, SHAPE_BYTES = 160, WORDS_BYTES = 128 };
+enum { STRANGERS = 48, ADDRESS_BYTES = 80, SHAPE_BYTES = 160, WORDS_BYTES = 128 };
 enum { LOCAL_BUFFER_BYTES = 256 << 10 };
 
 #define VISIT_NS INT64_C(3000000000) /* to prove oneself */
@@ -44,24 +44,32 @@ struct meeting {
     int fd; /* -1: none */
     enum state state;
     int64_t until_ns; /* of a visitor; of one to dial: when again */
+    uint32_t callee;  /* of the own ones: place in `callees` */
     struct tcp_identity identity;
     uint8_t bytes[WORDS_BYTES]; /* of the message that is coming */
     size_t n_bytes;
 };
 
+/* A peer that is dialled. */
+struct callee {
+    struct tcp_peer *peer;
+    union address address;
+    char text[ADDRESS_BYTES];
+};
+
 struct maker {
     const struct tcp_args *args;
-    const struct transport_ring *ring;
+    const struct tcp_party *party;
     const struct dpb_host *host;
     uint8_t secret[DPB_SECRET_BYTES];
-    uint32_t self, next, previous; /* ranks */
     int listener;
-    union address own, of_next;
+    union address own;
     socklen_t address_bytes;
-    char next_text[ADDRESS_BYTES];
-    struct meeting diallers[TCP_MOST_STREAMS], visitors[MAX_VISITORS];
-    int came[TCP_MOST_STREAMS]; /* proven, by stream; -1: not yet */
-    uint32_t n_missing;
+    struct callee *callees;
+    struct meeting *diallers,
+        *visitors; /* n_streams a callee; all that are to come, and strangers */
+    struct pollfd *fds;
+    uint32_t n_callees, n_diallers, n_visitors, n_missing;
     char last_error[160]; /* of a dialling that is tried again */
 };
 
@@ -149,18 +157,18 @@ static dpb_status listen_at(struct maker *maker)
     maker->address_bytes = found.socket_bytes;
     DPB_TRY(open_socket(maker, &maker->listener));
     if (maker->args->port != 0) {
-        int64_t port = maker->args->port + maker->self;
+        int64_t port = maker->args->port + maker->party->self;
         if (port > UINT16_MAX)
             return host->fail(DPB_USAGE, "comm.port = %lld: rank %u would listen at %lld",
-                              (long long)maker->args->port, maker->self, (long long)port);
+                              (long long)maker->args->port, maker->party->self, (long long)port);
         *port_of(&maker->own) = htons((uint16_t)port);
         setsockopt(maker->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     }
     describe(&maker->own, text);
     if (bind(maker->listener, &maker->own.any, maker->address_bytes) != 0 ||
-        listen(maker->listener, MAX_VISITORS) != 0)
-        return host->fail(DPB_IO, "rank %u cannot listen at %s (interface %s): %s%s", maker->self,
-                          text, found.name, strerror(errno),
+        listen(maker->listener, (int)maker->n_visitors) != 0)
+        return host->fail(DPB_IO, "rank %u cannot listen at %s (interface %s): %s%s",
+                          maker->party->self, text, found.name, strerror(errno),
                           maker->args->port != 0 ? "; set another comm.port" : "");
     socklen_t bytes = sizeof maker->own;
     if (getsockname(maker->listener, &maker->own.any, &bytes) != 0)
@@ -168,12 +176,12 @@ static dpb_status listen_at(struct maker *maker)
     return DPB_OK;
 }
 
-/* ---- what the members tell each other by the store ----------------------------------------- */
+/* ---- what the ranks tell each other by the store ------------------------------------------- */
 
 static dpb_status put_text(const struct maker *maker, const char *what, const char *text)
 {
     char key[TCP_NAME_BYTES + 64];
-    snprintf(key, sizeof key, "%s.%s.%u", maker->ring->name, what, maker->self);
+    snprintf(key, sizeof key, "%s.%s.%u", maker->party->name, what, maker->party->self);
     return maker->host->store->put(key, text, strlen(text) + 1);
 }
 
@@ -181,38 +189,36 @@ static dpb_status get_text(const struct maker *maker, const char *what, uint32_t
                            size_t size)
 {
     char key[TCP_NAME_BYTES + 64];
-    snprintf(key, sizeof key, "%s.%s.%u", maker->ring->name, what, rank);
+    snprintf(key, sizeof key, "%s.%s.%u", maker->party->name, what, rank);
     memset(text, 0, size);
     size--;
     return maker->host->store->get(key, text, &size, 0);
 }
 
-/* The member at position 0 makes the secret of this ring. */
+/* One makes the secret of this party. */
 static dpb_status share_secret(struct maker *maker)
 {
     char key[TCP_NAME_BYTES + 16];
     size_t bytes = sizeof maker->secret;
-    snprintf(key, sizeof key, "%s.secret", maker->ring->name);
-    if (maker->ring->position != 0)
+    snprintf(key, sizeof key, "%s.secret", maker->party->name);
+    if (maker->party->self != maker->party->keeper)
         return maker->host->store->get(key, maker->secret, &bytes, 0);
     maker->host->secret->random(maker->secret, sizeof maker->secret);
     return maker->host->store->put(key, maker->secret, sizeof maker->secret);
 }
 
-/* What must be equal at both ends of a link. */
-static dpb_status compare_shapes(const struct maker *maker, const struct transport_memory *memory)
+static dpb_status compare_shapes(const struct maker *maker)
 {
-    char own[SHAPE_BYTES], theirs[SHAPE_BYTES];
-    snprintf(own, sizeof own,
-             "comm.streams = %u, chunks of %llu bytes, %u of them in the inbox, "
-             "%llu bytes of gradients",
-             maker->args->n_streams, (unsigned long long)memory->slot_bytes, memory->n_slots,
-             (unsigned long long)memory->arena_bytes);
+    const char *own = maker->party->shape;
     DPB_TRY(put_text(maker, "shape", own));
-    DPB_TRY(get_text(maker, "shape", maker->next, theirs, sizeof theirs));
-    if (strcmp(own, theirs) != 0)
-        return maker->host->fail(DPB_USAGE, "rank %u has %s; rank %u has %s", maker->self, own,
-                                 maker->next, theirs);
+    for (uint32_t i = 0; i < maker->n_callees; i++) {
+        char theirs[SHAPE_BYTES];
+        uint32_t rank = maker->callees[i].peer->rank;
+        DPB_TRY(get_text(maker, "shape", rank, theirs, sizeof theirs));
+        if (strcmp(own, theirs) != 0)
+            return maker->host->fail(DPB_USAGE, "rank %u has %s; rank %u has %s",
+                                     maker->party->self, own, rank, theirs);
+    }
     return DPB_OK;
 }
 
@@ -221,12 +227,17 @@ static dpb_status tell_addresses(struct maker *maker)
     char text[ADDRESS_BYTES];
     describe(&maker->own, text);
     DPB_TRY(put_text(maker, "address", text));
-    DPB_TRY(get_text(maker, "address", maker->next, maker->next_text, sizeof maker->next_text));
-    if (!parse_address(maker->next_text, maker->own.any.sa_family, &maker->of_next))
-        return maker->host->fail(DPB_USAGE,
-                                 "rank %u is at %s and rank %u at %s: both must be IPv4, or both "
-                                 "IPv6; choose by comm.interface",
-                                 maker->self, text, maker->next, maker->next_text);
+    for (uint32_t i = 0; i < maker->n_callees; i++) {
+        struct callee *callee = &maker->callees[i];
+        uint32_t rank = callee->peer->rank;
+        DPB_TRY(get_text(maker, "address", rank, callee->text, sizeof callee->text));
+        if (!parse_address(callee->text, maker->own.any.sa_family, &callee->address))
+            return maker->host->fail(
+                DPB_USAGE,
+                "rank %u is at %s and rank %u at %s: both must be IPv4, or both "
+                "IPv6; choose by comm.interface",
+                maker->party->self, text, rank, callee->text);
+    }
     return DPB_OK;
 }
 
@@ -264,10 +275,10 @@ static int hear(struct meeting *meeting, size_t n)
 static void code_of(const struct maker *maker, enum tcp_side side,
                     const struct tcp_identity *identity, uint8_t code[DPB_MAC_BYTES])
 {
-    tcp_code(maker->host, maker->secret, maker->ring->name, side, identity, code);
+    tcp_code(maker->host, maker->secret, maker->party->name, side, identity, code);
 }
 
-/* ---- the own connections, to the next member ----------------------------------------------- */
+/* ---- the own connections ------------------------------------------------------------------- */
 
 /* It may have been dropped for a stranger's sake, or not be there yet: once more, in a moment. */
 static void dial_again(struct maker *maker, struct meeting *meeting, const char *why)
@@ -280,15 +291,16 @@ static void dial_again(struct maker *maker, struct meeting *meeting, const char 
 
 static dpb_status dial(struct maker *maker, struct meeting *meeting)
 {
+    const struct callee *callee = &maker->callees[meeting->callee];
     union address from = maker->own;
     *port_of(&from) = 0;
     DPB_TRY(open_socket(maker, &meeting->fd));
-    set_options(meeting->fd, same_host(&maker->own, &maker->of_next));
+    set_options(meeting->fd, same_host(&maker->own, &callee->address));
     meeting->state = DIALLING;
     if (bind(meeting->fd, &from.any, maker->address_bytes) != 0)
         return maker->host->fail(DPB_IO, "cannot send from interface '%s': %s",
                                  maker->args->interface, strerror(errno));
-    if (connect(meeting->fd, &maker->of_next.any, maker->address_bytes) != 0 &&
+    if (connect(meeting->fd, &callee->address.any, maker->address_bytes) != 0 &&
         errno != EINPROGRESS)
         dial_again(maker, meeting, strerror(errno));
     return DPB_OK;
@@ -308,9 +320,10 @@ static void greet(struct maker *maker, struct meeting *meeting)
         meeting->state = AWAITS_ANSWER;
 }
 
-/* Who is there does not know the secret: that is not the next member. */
+/* Who is there and does not know the secret is somebody else. */
 static dpb_status hear_answer(struct maker *maker, struct meeting *meeting)
 {
+    const struct callee *callee = &maker->callees[meeting->callee];
     uint8_t code[DPB_MAC_BYTES];
     int heard = hear(meeting, TCP_ANSWER_BYTES);
     if (heard < 0)
@@ -323,7 +336,7 @@ static dpb_status hear_answer(struct maker *maker, struct meeting *meeting)
         return maker->host->fail(DPB_FAILED,
                                  "who answers at %s, where rank %u should be, does not know the "
                                  "job's secret",
-                                 maker->next_text, maker->next);
+                                 callee->text, callee->peer->rank);
     code_of(maker, TCP_PROOF, &meeting->identity, code);
     if (!say(meeting, code, sizeof code)) {
         dial_again(maker, meeting, strerror(errno));
@@ -370,7 +383,7 @@ static void drop(struct maker *maker, struct meeting *visitor, const char *why)
 static struct meeting *place_for_visitor(struct maker *maker)
 {
     struct meeting *oldest = &maker->visitors[0];
-    for (size_t i = 0; i < MAX_VISITORS; i++) {
+    for (uint32_t i = 0; i < maker->n_visitors; i++) {
         struct meeting *visitor = &maker->visitors[i];
         if (visitor->fd < 0)
             return visitor;
@@ -381,12 +394,24 @@ static struct meeting *place_for_visitor(struct maker *maker)
     return oldest;
 }
 
+/* The peer that is to dial with this identity; NULL: none is. */
+static struct tcp_peer *caller_of(const struct maker *maker, const struct tcp_identity *identity)
+{
+    const struct tcp_party *party = maker->party;
+    if (identity->acceptor != party->self || identity->stream >= maker->args->n_streams)
+        return NULL;
+    for (uint32_t i = 0; i < party->n_peers; i++)
+        if (!party->peers[i].dialled && party->peers[i].rank == identity->dialler)
+            return &party->peers[i];
+    return NULL;
+}
+
 static void welcome(struct maker *maker)
 {
     int fd = accept4(maker->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0)
-        return;             /* gone again, or out of descriptors: the deadline tells */
-    set_options(fd, false); /* credits alone go this way */
+        return; /* gone again, or out of descriptors: the deadline tells */
+    set_options(fd, false);
     struct meeting *visitor = place_for_visitor(maker);
     *visitor = (struct meeting){
         .fd = fd, .state = AWAITS_HELLO, .until_ns = maker->host->now_ns() + VISIT_NS};
@@ -401,9 +426,8 @@ static void hear_hello(struct maker *maker, struct meeting *visitor)
         drop(maker, visitor, "it said nothing");
     if (heard <= 0)
         return;
-    if (!tcp_read_hello(visitor->bytes, identity) || identity->dialler != maker->previous ||
-        identity->acceptor != maker->self || identity->stream >= maker->args->n_streams) {
-        drop(maker, visitor, "what it said is no hello of the rank before in the ring");
+    if (!tcp_read_hello(visitor->bytes, identity) || !caller_of(maker, identity)) {
+        drop(maker, visitor, "what it said is no hello of a rank that is to connect here");
         return;
     }
     maker->host->secret->random(identity->acceptor_nonce, TCP_NONCE_BYTES);
@@ -417,7 +441,6 @@ static void hear_hello(struct maker *maker, struct meeting *visitor)
 static void hear_proof(struct maker *maker, struct meeting *visitor)
 {
     uint8_t code[DPB_MAC_BYTES];
-    uint32_t stream = visitor->identity.stream;
     int heard = hear(visitor, TCP_PROOF_BYTES);
     if (heard < 0)
         drop(maker, visitor, "it left without proving that it knows the secret");
@@ -432,11 +455,12 @@ static void hear_proof(struct maker *maker, struct meeting *visitor)
         drop(maker, visitor, "it is gone");
         return;
     }
-    if (maker->came[stream] >= 0) { /* it dialled again: the one before is given up */
-        close(maker->came[stream]);
+    int *came = &caller_of(maker, &visitor->identity)->fds[visitor->identity.stream];
+    if (*came >= 0) { /* it dialled again: the one before is given up */
+        close(*came);
         maker->n_missing++;
     }
-    maker->came[stream] = visitor->fd;
+    *came = visitor->fd;
     visitor->fd = -1;
     maker->n_missing--;
 }
@@ -462,10 +486,10 @@ static struct pollfd wish(const struct meeting *meeting)
 static dpb_status serve_times(struct maker *maker)
 {
     int64_t now_ns = maker->host->now_ns();
-    for (uint32_t s = 0; s < maker->args->n_streams; s++)
-        if (maker->diallers[s].state == DIAL_LATER && maker->diallers[s].until_ns <= now_ns)
-            DPB_TRY(dial(maker, &maker->diallers[s]));
-    for (size_t i = 0; i < MAX_VISITORS; i++)
+    for (uint32_t i = 0; i < maker->n_diallers; i++)
+        if (maker->diallers[i].state == DIAL_LATER && maker->diallers[i].until_ns <= now_ns)
+            DPB_TRY(dial(maker, &maker->diallers[i]));
+    for (uint32_t i = 0; i < maker->n_visitors; i++)
         if (maker->visitors[i].fd >= 0 && maker->visitors[i].until_ns <= now_ns)
             drop(maker, &maker->visitors[i], "it took too long to prove itself");
     return DPB_OK;
@@ -477,26 +501,48 @@ static bool has_news(const struct pollfd *fd)
     return fd->fd >= 0 && fd->revents != 0;
 }
 
+/* The first that is not there yet: to be named if it does not come. */
+static uint32_t describe_missing(const struct maker *maker, char *text, size_t size)
+{
+    const struct tcp_party *party = maker->party;
+    for (uint32_t i = 0; i < maker->n_diallers; i++) {
+        const struct callee *callee = &maker->callees[maker->diallers[i].callee];
+        if (maker->diallers[i].state == PROVEN)
+            continue;
+        snprintf(text, size, "the connections of %s: to rank %u at %s%s%s", party->what,
+                 callee->peer->rank, callee->text, maker->last_error[0] ? ", " : "",
+                 maker->last_error);
+        return callee->peer->rank;
+    }
+    for (uint32_t i = 0; i < party->n_peers; i++)
+        for (uint32_t s = 0; s < maker->args->n_streams && !party->peers[i].dialled; s++)
+            if (party->peers[i].fds[s] < 0) {
+                snprintf(text, size, "the connections of %s: from rank %u", party->what,
+                         party->peers[i].rank);
+                return party->peers[i].rank;
+            }
+    return UINT32_MAX;
+}
+
 static dpb_status take_turn(struct maker *maker, int64_t *waited_ns)
 {
-    uint32_t n_streams = maker->args->n_streams, n = 1;
-    struct pollfd fds[1 + TCP_MOST_STREAMS + MAX_VISITORS] = {
-        {.fd = maker->listener, .events = POLLIN}};
+    struct pollfd *fds = maker->fds;
+    uint32_t n = 1, visitors_at = 1 + maker->n_diallers;
     char purpose[320];
-    snprintf(purpose, sizeof purpose, "the connections of the ring: to rank %u at %s%s%s, from %u",
-             maker->next, maker->next_text, maker->last_error[0] ? ", " : "", maker->last_error,
-             maker->previous);
-    const struct dpb_wait what = {.bucket = UINT64_MAX, .peer = maker->next, .purpose = purpose};
-    for (uint32_t s = 0; s < n_streams; s++)
-        fds[n++] = wish(&maker->diallers[s]);
-    for (uint32_t i = 0; i < MAX_VISITORS; i++)
+    const struct dpb_wait what = {.bucket = UINT64_MAX,
+                                  .peer = describe_missing(maker, purpose, sizeof purpose),
+                                  .purpose = purpose};
+    fds[0] = (struct pollfd){.fd = maker->listener, .events = POLLIN};
+    for (uint32_t i = 0; i < maker->n_diallers; i++)
+        fds[n++] = wish(&maker->diallers[i]);
+    for (uint32_t i = 0; i < maker->n_visitors; i++)
         fds[n++] = wish(&maker->visitors[i]);
     DPB_TRY(maker->host->poll(fds, n, &what, waited_ns));
-    for (uint32_t s = 0; s < n_streams; s++)
-        if (has_news(&fds[1 + s]))
-            DPB_TRY(serve_dialler(maker, &maker->diallers[s]));
-    for (uint32_t i = 0; i < MAX_VISITORS; i++)
-        if (has_news(&fds[1 + n_streams + i]))
+    for (uint32_t i = 0; i < maker->n_diallers; i++)
+        if (has_news(&fds[1 + i]))
+            DPB_TRY(serve_dialler(maker, &maker->diallers[i]));
+    for (uint32_t i = 0; i < maker->n_visitors; i++)
+        if (has_news(&fds[visitors_at + i]))
             serve_visitor(maker, &maker->visitors[i]);
     if (has_news(&fds[0]))
         welcome(maker);
@@ -506,71 +552,104 @@ static dpb_status take_turn(struct maker *maker, int64_t *waited_ns)
 static dpb_status meet(struct maker *maker)
 {
     int64_t waited_ns = 0;
-    maker->host->note("connect", UINT64_MAX, maker->next);
-    for (uint32_t s = 0; s < maker->args->n_streams; s++)
-        DPB_TRY(dial(maker, &maker->diallers[s]));
+    maker->host->note("connect", UINT64_MAX,
+                      maker->party->n_peers > 0 ? maker->party->peers[0].rank : UINT32_MAX);
+    for (uint32_t i = 0; i < maker->n_diallers; i++)
+        DPB_TRY(dial(maker, &maker->diallers[i]));
     while (maker->n_missing > 0)
         DPB_TRY(take_turn(maker, &waited_ns));
     return DPB_OK;
 }
 
-static void prepare(struct maker *maker)
+/* ---- making and ending --------------------------------------------------------------------- */
+
+static dpb_status prepare(struct maker *maker)
 {
-    const struct transport_ring *ring = maker->ring;
-    maker->self = ring->members[ring->position];
-    maker->next = transport_next(ring);
-    maker->previous = transport_previous(ring);
+    const struct tcp_party *party = maker->party;
+    uint32_t n_streams = maker->args->n_streams;
     maker->listener = -1;
-    maker->n_missing = 2 * maker->args->n_streams;
-    for (uint32_t s = 0; s < TCP_MOST_STREAMS; s++) {
-        maker->came[s] = -1;
-        maker->diallers[s] = (struct meeting){
-            .fd = -1, .identity = {.dialler = maker->self, .acceptor = maker->next, .stream = s}};
+    maker->n_missing = party->n_peers * n_streams;
+    maker->n_visitors = maker->n_missing + STRANGERS;
+    maker->callees = calloc(party->n_peers + 1, sizeof *maker->callees);
+    maker->diallers = calloc(maker->n_missing + 1, sizeof *maker->diallers);
+    maker->visitors = calloc(maker->n_visitors, sizeof *maker->visitors);
+    maker->fds = calloc(1 + maker->n_missing + maker->n_visitors, sizeof *maker->fds);
+    if (!maker->callees || !maker->diallers || !maker->visitors || !maker->fds)
+        return maker->host->fail(DPB_NO_MEMORY, "no memory to connect %s", party->what);
+    for (uint32_t i = 0; i < party->n_peers; i++) {
+        struct tcp_peer *peer = &party->peers[i];
+        if (!peer->dialled)
+            continue;
+        for (uint32_t s = 0; s < n_streams; s++)
+            maker->diallers[maker->n_diallers++] = (struct meeting){
+                .fd = -1,
+                .callee = maker->n_callees,
+                .identity = {.dialler = party->self, .acceptor = peer->rank, .stream = s}};
+        maker->callees[maker->n_callees++].peer = peer;
     }
-    for (size_t i = 0; i < MAX_VISITORS; i++)
+    for (uint32_t i = 0; i < maker->n_visitors; i++)
         maker->visitors[i].fd = -1;
+    return DPB_OK;
+}
+
+static void hand_over(struct maker *maker)
+{
+    for (uint32_t i = 0; i < maker->n_diallers; i++) {
+        struct meeting *meeting = &maker->diallers[i];
+        maker->callees[meeting->callee].peer->fds[meeting->identity.stream] = meeting->fd;
+        meeting->fd = -1;
+    }
+}
+
+static void close_peers(const struct maker *maker)
+{
+    for (uint32_t i = 0; i < maker->party->n_peers; i++)
+        for (uint32_t s = 0; s < maker->args->n_streams; s++) {
+            int *fd = &maker->party->peers[i].fds[s];
+            if (*fd >= 0)
+                close(*fd);
+            *fd = -1;
+        }
 }
 
 /* Closes all that is not handed on. */
-static void finish(struct maker *maker, bool made)
+static void finish(struct maker *maker)
 {
     if (maker->listener >= 0)
         close(maker->listener);
-    for (size_t i = 0; i < MAX_VISITORS; i++)
+    for (uint32_t i = 0; i < maker->n_visitors && maker->visitors; i++)
         meeting_close(&maker->visitors[i]);
-    for (uint32_t s = 0; s < TCP_MOST_STREAMS && !made; s++) {
-        meeting_close(&maker->diallers[s]);
-        if (maker->came[s] >= 0)
-            close(maker->came[s]);
-    }
+    for (uint32_t i = 0; i < maker->n_diallers; i++)
+        meeting_close(&maker->diallers[i]);
     memset(maker->secret, 0, sizeof maker->secret);
-    free(maker);
+    free(maker->callees);
+    free(maker->diallers);
+    free(maker->visitors);
+    free(maker->fds);
 }
 
-dpb_status tcp_connect(const struct tcp_args *args, const struct transport_ring *ring,
-                       const struct transport_memory *memory, int to_next[TCP_MOST_STREAMS],
-                       int from_previous[TCP_MOST_STREAMS])
+dpb_status tcp_connect(const struct tcp_args *args, const struct tcp_party *party)
 {
-    struct maker *maker = calloc(1, sizeof *maker);
-    if (!maker)
-        return args->host->fail(DPB_NO_MEMORY, "no memory to connect a ring");
-    maker->args = args;
-    maker->ring = ring;
-    maker->host = args->host;
-    prepare(maker);
-    dpb_status status = share_secret(maker);
+    struct maker maker = {.args = args, .party = party, .host = args->host};
+    for (uint32_t i = 0; i < party->n_peers; i++)
+        for (uint32_t s = 0; s < TCP_MOST_STREAMS; s++)
+            party->peers[i].fds[s] = -1;
+    dpb_status status = prepare(&maker);
     if (status == DPB_OK)
-        status = listen_at(maker);
-    if (status == DPB_OK)
-        status = compare_shapes(maker, memory);
-    if (status == DPB_OK)
-        status = tell_addresses(maker);
-    if (status == DPB_OK)
-        status = meet(maker);
-    for (uint32_t s = 0; s < args->n_streams && status == DPB_OK; s++) {
-        to_next[s] = maker->diallers[s].fd;
-        from_previous[s] = maker->came[s];
+        status = share_secret(&maker);
+    if (status == DPB_OK && party->n_peers > 0) {
+        status = listen_at(&maker);
+        if (status == DPB_OK)
+            status = compare_shapes(&maker);
+        if (status == DPB_OK)
+            status = tell_addresses(&maker);
+        if (status == DPB_OK)
+            status = meet(&maker);
     }
-    finish(maker, status == DPB_OK);
+    if (status == DPB_OK)
+        hand_over(&maker);
+    else
+        close_peers(&maker);
+    finish(&maker);
     return status;
 }

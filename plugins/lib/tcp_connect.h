@@ -1,8 +1,8 @@
 /*
- * tcp_connect.h - the TCP connections of a ring: to the next member, from the one before, each
- * proven to belong to the job before anything else that comes over it is looked at.
+ * tcp_connect.h - the TCP connections between a rank and those that it works with: dialled by one
+ * of the two, each proven to belong to the job before anything else that comes over it is looked at.
  *
- * Each member listens at the address of comm.interface and tells it by the store. Whoever else
+ * Each rank listens at the address of comm.interface and tells it by the store. Whoever else
  * finds the port has a few seconds to prove that he knows the secret, beside which nothing waits:
  * he is dropped, and it is logged.
  */
@@ -21,11 +21,25 @@ struct tcp_args {
     bool one_machine;
 };
 
-/* Collective over the ring's members; blocks up to run.timeout_s. The sockets are non-blocking and
- * @owned by the caller; all of them are closed when this fails. `memory` only for what must be
- * equal at both ends of a link. */
-dpb_status tcp_connect(const struct tcp_args *args, const struct transport_ring *ring,
-                       const struct transport_memory *memory, int to_next[TCP_MOST_STREAMS],
-                       int from_previous[TCP_MOST_STREAMS]);
+/* The other end of n_streams connections. A rank may be one's peer twice: dialled, and dialling. */
+struct tcp_peer {
+    uint32_t rank;
+    bool dialled;              /* by this rank; else it dials */
+    int fds[TCP_MOST_STREAMS]; /* set by tcp_connect: non-blocking, @owned by the caller */
+};
+
+/* What connects. Every peer's own description has this rank among its peers, the other way round. */
+struct tcp_party {
+    const char *name;  /* once a job: prefix of its keys in the store */
+    const char *what;  /* in messages: "the ring" */
+    const char *shape; /* what must be equal at both ends of a connection, as said in messages */
+    uint32_t self;     /* rank */
+    uint32_t keeper;   /* the rank that makes the party's secret; it connects, too */
+    struct tcp_peer *peers;
+    uint32_t n_peers;
+};
+
+/* Collective over the party; blocks up to run.timeout_s. No socket is left when this fails. */
+dpb_status tcp_connect(const struct tcp_args *args, const struct tcp_party *party);
 
 #endif

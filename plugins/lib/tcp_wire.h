@@ -18,6 +18,7 @@
 #ifndef DPB_PLUGINS_LIB_TCP_WIRE_H
 #define DPB_PLUGINS_LIB_TCP_WIRE_H
 
+#include "lib/tcp_frames.h"
 #include "lib/transport.h"
 
 enum {
@@ -25,7 +26,6 @@ enum {
     TCP_HELLO_BYTES = 8 + 3 * 4 + TCP_NONCE_BYTES,
     TCP_ANSWER_BYTES = TCP_NONCE_BYTES + DPB_MAC_BYTES,
     TCP_PROOF_BYTES = DPB_MAC_BYTES,
-    TCP_FRAME_BYTES = 48,
     TCP_CREDIT_BYTES = 8,
     TCP_NAME_BYTES = 64 /* of a ring's name, with its end */
 };

@@ -299,7 +299,7 @@ static void test_meets(void **state)
 
 static void test_strangers(void **state)
 {
-    static const char *const said[] = {"it said nothing", "no hello of the rank before",
+    static const char *const said[] = {"it said nothing", "no hello of a rank",
                                        "does not know the job's secret",
                                        "dropped a connection from 127.0.0.1:"};
     struct trial trial = {.name = "strangers", .n_workers = 2, .timeout_s = 20};
