@@ -11,14 +11,23 @@ static uint32_t count_of(const struct signals *signals, uint64_t bucket)
     return (uint32_t)(signals->exchange * signals->n_buckets + bucket + 1);
 }
 
-/* The time is written before the flag that publishes it; atomically, for readers of the next round.
- */
+/* Atomically, for readers of the next round. */
+void signals_note_time(const struct signals *signals, enum signal_kind kind, uint64_t bucket,
+                       int64_t time_ns)
+{
+    struct signal_page *page = signals->pages[signals->rank];
+    __atomic_store_n(&page->times_ns[kind * signals->n_buckets + bucket], time_ns,
+                     __ATOMIC_RELAXED);
+}
+
+/* The time is written before the flag that publishes it. */
 void signals_raise(const struct signals *signals, enum signal_kind kind, uint64_t bucket)
 {
     struct signal_page *page = signals->pages[signals->rank];
-    __atomic_store_n(&page->times_ns[kind * signals->n_buckets + bucket], signals->host->now_ns(),
-                     __ATOMIC_RELAXED);
+    signals_note_time(signals, kind, bucket, signals->host->now_ns());
     signals->host->flag->set(&page->flags[kind], count_of(signals, bucket));
+    if (signals->doorbell)
+        doorbell_ring(signals->doorbell);
 }
 
 bool signals_reached(const struct signals *signals, enum signal_kind kind, struct rank_set ranks,

@@ -8,18 +8,19 @@
 #ifndef DPB_PLUGINS_LIB_SIGNALS_H
 #define DPB_PLUGINS_LIB_SIGNALS_H
 
-#include "dpbench/host.h"
+#include "lib/doorbell.h"
 
 enum signal_kind {
     SIGNAL_READY,   /* the rank's gradients of the bucket are final */
     SIGNAL_REDUCED, /* its share of the bucket is summed (and, where it owns weights, updated) */
-    SIGNAL_TAKEN,   /* it has read what it needs of the others' */
+    SIGNAL_TAKEN,   /* it has what it needs of the others' */
     N_SIGNALS
 };
 
 struct signal_page {
     struct dpb_flag flags[N_SIGNALS];
-    int64_t times_ns[]; /* [kind * n_buckets + bucket] */
+    struct bell_page bell; /* of a rank that may wait for the network */
+    int64_t times_ns[];    /* [kind * n_buckets + bucket] */
 };
 
 struct signals {
@@ -27,6 +28,7 @@ struct signals {
     uint32_t rank;
     uint64_t n_buckets, exchange;     /* the exchange under way, from 0 */
     struct signal_page *const *pages; /* by rank; at the start of each rank's scratch */
+    const struct doorbell *doorbell;  /* rung with every signal; NULL: nobody waits in poll */
 };
 
 /* A set of neighbouring ranks. */
@@ -38,6 +40,10 @@ size_t signals_bytes(uint64_t n_buckets);
 
 /* Raises the own counter to `bucket` of this exchange, at this moment. */
 void signals_raise(const struct signals *signals, enum signal_kind kind, uint64_t bucket);
+/* Writes down for the others when something happened, without a signal: one that is raised later shows
+ * it. */
+void signals_note_time(const struct signals *signals, enum signal_kind kind, uint64_t bucket,
+                       int64_t time_ns);
 /* Whether all of `ranks` have got there. */
 bool signals_reached(const struct signals *signals, enum signal_kind kind, struct rank_set ranks,
                      uint64_t bucket);

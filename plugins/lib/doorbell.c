@@ -1,0 +1,142 @@
+/* doorbell.c - see doorbell.h. */
+#include "lib/doorbell.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { MOST_RINGS = 16 };
+
+_Static_assert(sizeof(struct bell_page) == DPB_CACHE_LINE, "a page is a cache line");
+
+/* Another rank of the machine, or this one. */
+struct neighbour {
+    struct bell_page *page;
+    struct sockaddr_un address;
+    socklen_t bytes;
+};
+
+struct doorbell {
+    const struct dpb_host *host;
+    struct bell_page *own;
+    int fd;
+    uint32_t n_neighbours;
+    struct neighbour neighbours[];
+};
+
+static void name_key(const struct doorbell_args *args, uint32_t rank, char key[96])
+{
+    snprintf(key, 96, "%s.doorbell.%u", args->name, rank);
+}
+
+static dpb_status open_socket(struct doorbell *doorbell, const struct doorbell_args *args)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    socklen_t bytes = sizeof address;
+    char key[96];
+    doorbell->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    /* Without a name given the kernel chooses an abstract one that is free. */
+    if (doorbell->fd < 0 ||
+        bind(doorbell->fd, (const struct sockaddr *)&address, sizeof address.sun_family) != 0 ||
+        getsockname(doorbell->fd, (struct sockaddr *)&address, &bytes) != 0)
+        return args->host->fail(DPB_IO, "cannot make a socket for the ranks of this machine: %s",
+                                strerror(errno));
+    name_key(args, args->comm->rank, key);
+    return args->host->store->put(key, &address, bytes);
+}
+
+static dpb_status meet(struct doorbell *doorbell, const struct doorbell_args *args, uint32_t rank)
+{
+    struct neighbour *neighbour = &doorbell->neighbours[doorbell->n_neighbours];
+    size_t bytes = sizeof neighbour->address;
+    char key[96];
+    name_key(args, rank, key);
+    DPB_TRY(args->host->store->get(key, &neighbour->address, &bytes, 0));
+    neighbour->bytes = (socklen_t)bytes;
+    neighbour->page = args->pages[rank];
+    doorbell->n_neighbours++;
+    return DPB_OK;
+}
+
+dpb_status doorbell_open(const struct doorbell_args *args, struct doorbell **made)
+{
+    const struct dpb_comm_args *comm = args->comm;
+    uint32_t n_ranks = comm->n_workers + comm->n_servers;
+    struct doorbell *doorbell =
+        calloc(1, sizeof *doorbell + n_ranks * sizeof doorbell->neighbours[0]);
+    if (!doorbell)
+        return args->host->fail(DPB_NO_MEMORY, "no memory for the ranks of this machine");
+    doorbell->host = args->host;
+    doorbell->own = args->pages[comm->rank];
+    dpb_status status = open_socket(doorbell, args);
+    for (uint32_t rank = 0; rank < n_ranks && status == DPB_OK; rank++)
+        if (comm->machines[rank] == comm->machines[comm->rank] &&
+            (rank != comm->rank || args->rings_itself))
+            status = meet(doorbell, args, rank);
+    if (status != DPB_OK) {
+        doorbell_close(doorbell);
+        return status;
+    }
+    *made = doorbell;
+    return DPB_OK;
+}
+
+/* A socket that takes no more has enough in it to wake its rank. */
+void doorbell_ring(const struct doorbell *doorbell)
+{
+    for (uint32_t i = 0; i < doorbell->n_neighbours; i++) {
+        const struct neighbour *neighbour = &doorbell->neighbours[i];
+        __atomic_store_n(&neighbour->page->rung, 1, __ATOMIC_SEQ_CST);
+        if (__atomic_load_n(&neighbour->page->waiting, __ATOMIC_SEQ_CST) != 0)
+            (void)!sendto(doorbell->fd, "r", 1, MSG_DONTWAIT | MSG_NOSIGNAL,
+                          (const struct sockaddr *)&neighbour->address, neighbour->bytes);
+    }
+}
+
+bool doorbell_arm(struct doorbell *doorbell)
+{
+    __atomic_store_n(&doorbell->own->waiting, 1, __ATOMIC_SEQ_CST);
+    return __atomic_load_n(&doorbell->own->rung, __ATOMIC_SEQ_CST) == 0;
+}
+
+int doorbell_fd(const struct doorbell *doorbell)
+{
+    return doorbell->fd;
+}
+
+/* A datagram may come after the ring that it is for was seen, so it is looked for each time. As many as
+ * fit into a socket at first: whoever sends more shall not keep this rank. */
+void doorbell_disarm(struct doorbell *doorbell)
+{
+    char ring[16];
+    __atomic_store_n(&doorbell->own->waiting, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&doorbell->own->rung, 0, __ATOMIC_SEQ_CST);
+    for (int i = 0; i < MOST_RINGS; i++)
+        if (recv(doorbell->fd, ring, sizeof ring, MSG_DONTWAIT) < 0)
+            break;
+}
+
+dpb_status doorbell_wait(struct doorbell *doorbell, struct pollfd *fds, uint32_t n,
+                         const struct dpb_wait *what)
+{
+    dpb_status status = DPB_OK;
+    fds[0] = (struct pollfd){.fd = doorbell->fd, .events = POLLIN};
+    if (doorbell_arm(doorbell))
+        status = doorbell->host->poll(fds, n, what, NULL);
+    doorbell_disarm(doorbell);
+    return status;
+}
+
+void doorbell_close(struct doorbell *doorbell)
+{
+    if (!doorbell)
+        return;
+    if (doorbell->fd >= 0)
+        close(doorbell->fd);
+    free(doorbell);
+}

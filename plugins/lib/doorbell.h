@@ -1,0 +1,57 @@
+/*
+ * doorbell.h - how a rank that waits for the network hears of a rank of its own machine. A signal
+ * (signals.h) wakes who sleeps on its flag; who sleeps in poll, because news may come by a socket as
+ * well, is woken by a datagram. Only then: a rank that works, or sleeps on a flag, is not disturbed.
+ *
+ * Each rank has an abstract Unix socket whose name the kernel chooses and the store tells. What is
+ * sent to it is never looked at: it says that there is something to look for in shared memory, and
+ * a stranger's datagram that there may be.
+ *
+ * A waiter says that it waits and then looks whether it was rung for; who rings does it the other
+ * way round; in the one order of these four accesses one of the two sees the other. What was rung
+ * for before the waiter looked through its shared memory the last time costs a wait that is none.
+ */
+#ifndef DPB_PLUGINS_LIB_DOORBELL_H
+#define DPB_PLUGINS_LIB_DOORBELL_H
+
+#include <poll.h>
+
+#include "dpbench/host.h"
+
+/* In shared memory that started as zeros, one a rank. */
+struct bell_page {
+    uint32_t waiting, rung;
+    uint8_t unused[DPB_CACHE_LINE - 8];
+};
+
+struct doorbell;
+
+struct doorbell_args {
+    const struct dpb_host *host;
+    const struct dpb_comm_args *comm; /* copied */
+    const char *name;                 /* prefix of the keys in the store, once a job */
+    /* By rank, of this rank's machine; those of others may be NULL. @borrowed until doorbell_open
+     * returns, what they point to until close. */
+    struct bell_page *const *pages;
+    /* A thread of this rank waits while another one rings. */
+    bool rings_itself;
+};
+
+/* Collective over the ranks of each machine; @owned: doorbell_close. */
+dpb_status doorbell_open(const struct doorbell_args *args, struct doorbell **doorbell);
+/* Something was written that another rank of this machine may wait for. Any thread. A system call
+ * for each rank that sleeps. */
+void doorbell_ring(const struct doorbell *doorbell);
+/* For who waits, one thread, in this order. `arm`: false: it was rung since the last disarm, so there
+ * is something to look at, and not to be waited. Then poll of `fd` and of others; then `disarm`, in
+ * either case, and after it a look at shared memory. */
+bool doorbell_arm(struct doorbell *doorbell);
+int doorbell_fd(
+    const struct doorbell *doorbell); /* readable when it was rung; never read by others */
+void doorbell_disarm(struct doorbell *doorbell);
+/* All of it, by host->poll: for fds[1 ..) or a ring; fds[0] is the doorbell's. */
+dpb_status doorbell_wait(struct doorbell *doorbell, struct pollfd *fds, uint32_t n,
+                         const struct dpb_wait *what);
+void doorbell_close(struct doorbell *doorbell); /* accepts NULL */
+
+#endif
