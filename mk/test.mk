@@ -16,7 +16,8 @@ TEST_LIB_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/lib/*.c))
 TEST_PLUGINS := $(patsubst tests/plugins/%.c,$(BUILD)/tests/plugins/%.so,$(wildcard tests/plugins/*.c))
 TEST_PRELOADS := $(patsubst tests/preload/%.c,$(BUILD)/tests/preload/%.so,$(wildcard tests/preload/*.c))
 # Libraries that stand in for NVIDIA's, each alone in a directory for LD_LIBRARY_PATH.
-TEST_FAKES := $(addprefix $(BUILD)/tests/fakes/,cuda/libcuda.so.1 cuda_without_init/libcuda.so.1)
+TEST_FAKES := $(addprefix $(BUILD)/tests/fakes/,cuda/libcuda.so.1 cuda_without_init/libcuda.so.1 \
+	nvml/libnvidia-ml.so.1 nvml_old/libnvidia-ml.so.1 nvml_without_energy/libnvidia-ml.so.1)
 ifneq ($(HAVE_VERBS),yes)
 TEST_PRELOADS := $(filter-out %/break_queue_pair.so,$(TEST_PRELOADS))
 endif
@@ -174,5 +175,7 @@ $(BUILD)/tests/fakes/%: tests/fakes/$$(basename $$(basename $$(@F))).c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(TEST_CFLAGS) $(FAKE_FLAGS) -fPIC -MF $@.d -shared -Wl,-soname,$(@F) -o $@ $<
 $(BUILD)/tests/fakes/cuda_without_init/%: FAKE_FLAGS = -DFAKE_WITHOUT_INIT
+$(BUILD)/tests/fakes/nvml_old/%: FAKE_FLAGS = -DFAKE_OLD
+$(BUILD)/tests/fakes/nvml_without_energy/%: FAKE_FLAGS = -DFAKE_WITHOUT_ENERGY
 
 -include $(wildcard $(BUILD)/tests/fakes/*/*.d $(BUILD)/tests/*.d $(BUILD)/tests/plugins/*.d)

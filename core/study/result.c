@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "study/json.h"
+#include "study/gpu_report.h"
 #include "study/load_report.h"
 #include "study/profile.h"
 #include "study/summary.h"
@@ -229,6 +230,7 @@ static json_t *rank_to_json(struct maker *maker, uint32_t rank)
                              "dropped_samples", (json_int_t)journal->dropped_samples,     //
                              "dropped_spans", (json_int_t)journal->dropped_spans);
     json_object_set_new(json, "cores", cores_to_json(journal));
+    json_object_set_new(json, "gpu", dpb_gpu_to_json(&journal->gpu));
     uint64_t n = dpb_journal_records(journal);
     uint64_t from = maker->summary.warmup_steps;
     json_object_set_new(json, "steps", json_integer((json_int_t)(n > from ? n - from : 0)));
@@ -253,6 +255,20 @@ static json_t *rank_to_json(struct maker *maker, uint32_t rank)
         json_object_set_new(json, "error", dpb_json_string(error));
     }
     return json;
+}
+
+/* Whether any rank's GPU was held back; null: none of them is on a GPU whose driver tells. */
+static json_t *throttled_to_json(const struct maker *maker)
+{
+    bool told = false, throttled = false;
+    for (uint32_t rank = 0; rank < maker->n_ranks; rank++) {
+        const struct dpb_journal *journal = maker->journals[rank];
+        if (journal == NULL || !journal->gpu.last.known)
+            continue;
+        told = true;
+        throttled |= dpb_gpu_throttled(&journal->gpu);
+    }
+    return told ? json_boolean(throttled) : json_null();
 }
 
 static json_t *ranks_to_json(struct maker *maker)
@@ -321,6 +337,9 @@ static void warn_of_numbers(struct maker *maker, json_t *warnings)
             "all the same",
             (double)run->steady_limit_ns / 1e9);
     dpb_load_warn(load_of(maker), warnings);
+    for (uint32_t rank = 0; rank < maker->n_ranks; rank++)
+        if (maker->journals[rank] != NULL)
+            dpb_gpu_warn(&maker->journals[rank]->gpu, rank, warnings);
     if (summary->n_steps == 0 && !summary->no_common_window)
         dpb_warnings_add(warnings, "nothing_timed", "the run ended before its first timed step");
     const struct dpb_settings *settings = &maker->experiment->settings;
@@ -358,7 +377,7 @@ static json_t *make_document(struct maker *maker, dpb_status status, const char 
     json_t *comm = json_pack("{s:o}", "bytes_per_step",
                              real(maker, maker->summary.bytes_per_step, "comm.bytes_per_step"));
     json_t *document = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-                                 "s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+                                 "s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
                                  "schema", "dpbench.result/1",                          //
                                  "status", dpb_result_status(status),                   //
                                  "name", experiment->settings.run.name,                 //
@@ -375,6 +394,7 @@ static json_t *make_document(struct maker *maker, dpb_status status, const char 
                                  "target", target_to_json(maker),                       //
                                  "verification", verification_to_json(&maker->summary), //
                                  "load", dpb_load_to_json(load_of(maker)),              //
+                                 "throttled", throttled_to_json(maker),                 //
                                  "ranks", ranks_to_json(maker),                         //
                                  "config", dpb_experiment_effective(experiment),        //
                                  "versions", dpb_result_versions(experiment),           //

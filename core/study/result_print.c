@@ -66,6 +66,8 @@ static void print_timing(const json_t *document, FILE *out)
         fprintf(out, "; 95 %% interval of the median %.1f .. %.1f",
                 json_number_value(json_array_get(interval, 0)),
                 json_number_value(json_array_get(interval, 1)));
+    if (json_is_true(dpb_json_at(document, "throttled")))
+        fputs("; THROTTLED: a GPU's clocks were held down", out);
     fputc('\n', out);
 }
 

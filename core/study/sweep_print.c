@@ -67,7 +67,7 @@ static const char *verified_text(const json_t *row)
 
 static void fill_line(const json_t *row, struct line *line)
 {
-    char low[CELL / 2 - 2], high[CELL / 2 - 2];
+    char low[CELL / 2 - 3], high[CELL / 2 - 3];
     double speedup = number(row, "speedup");
     bool own_baseline = has_text(row, "speedup_over", "same strategy, 1 worker");
     line->row = row;
@@ -79,9 +79,10 @@ static void fill_line(const json_t *row, struct line *line)
              number(row, "samples_per_s.low"));
     snprintf(high, sizeof high, number(row, "samples_per_s.high") < 1000 ? "%.1f" : "%.0f",
              number(row, "samples_per_s.high"));
-    snprintf(line->text[3], CELL, "%s..%s%s%s", low, high,
+    snprintf(line->text[3], CELL, "%s..%s%s%s%s", low, high,
              json_is_true(json_object_get(row, "steady")) ? "" : "~",
-             json_is_true(json_object_get(row, "disturbed")) ? "?" : "");
+             json_is_true(json_object_get(row, "disturbed")) ? "?" : "",
+             json_is_true(json_object_get(row, "throttled")) ? "^" : "");
     print_if(line->text[4], speedup, "%.2f%s", speedup, own_baseline ? "*" : "");
     print_if(line->text[5], number(row, "efficiency"), "%.0f %%", 100 * number(row, "efficiency"));
     print_if(line->text[6], number(row, "comm_exposed_share"), "%.1f %%",
@@ -318,6 +319,9 @@ static void note_meanings(const json_t *document, const struct line *lines, size
         print_note(out,
                    "- ?: other processes, a quota or heat took a part of the job's cores during "
                    "some runs; their warnings[] say how much.");
+    if (any_line(lines, n, 3, '^'))
+        print_note(out, "- ^: power, heat or the like held the clocks of a GPU down during some "
+                        "runs; their warnings[] say what and for how long.");
 }
 
 static void print_warnings(const json_t *document, FILE *out)

@@ -12,6 +12,7 @@
 #include "dpbench/data.h"
 #include "dpbench/device.h"
 #include "world/load.h"
+#include "world/nvml.h"
 
 enum { DPB_JOURNAL_EVALS = 4096, DPB_JOURNAL_PROFILE = 8192, DPB_JOURNAL_CORES = 1024 };
 
@@ -69,6 +70,7 @@ struct dpb_journal {
     bool oversubscribed;
     uint64_t peak_memory_bytes;
     struct dpb_load load;        /* rank 0: around the timed steps */
+    struct dpb_gpu_use gpu;      /* of the rank's device, around the timed steps */
     struct dpb_data_counts data; /* of the rank's source, at the end */
     int64_t start_ns;            /* opening, proving and loading: until the first step */
     uint64_t n_evals;

@@ -82,6 +82,7 @@ static dpb_status begin_timing(struct dpb_trainer *t, bool steady)
     t->paused_ns = 0;
     if (t->control.rank == 0)
         dpb_load_begin(t->n_cores);
+    dpb_gpu_begin(&t->journal->gpu);
     if (run->steps)
         t->stop_at = t->step + (uint64_t)run->steps;
     dpb_board_page(dpb_world.board, dpb_world.rank)->n_steps =
@@ -250,6 +251,7 @@ dpb_status dpb_train(struct dpb_trainer *t)
         DPB_TRY(look_for_nan(t, loss));
     }
     dpb_account_end();
+    dpb_gpu_end(&t->journal->gpu);
     if (t->control.rank == 0)
         dpb_load_end(&t->journal->load);
     DPB_TRY(leave_together(t));

@@ -211,6 +211,11 @@ static dpb_status open_device(struct dpb_trainer *trainer)
                                          .seed = (uint64_t)x->settings.run.seed};
     trainer->device_ops = x->plugins[DPB_PLUGIN_DEVICE]->ops;
     DPB_TRY(trainer->device_ops->open(x->options[DPB_PLUGIN_DEVICE], &args, &trainer->device));
+    const char *gpu = trainer->device_ops->pci_address != NULL
+                          ? trainer->device_ops->pci_address(trainer->device)
+                          : NULL;
+    if (gpu != NULL)
+        dpb_gpu_open(gpu, &trainer->journal->gpu);
     DPB_TRY(make_own_arenas(trainer));
     const struct dpb_compile_args compile = {.graph = x->graph,
                                              .batch = x->batch,

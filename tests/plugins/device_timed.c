@@ -39,7 +39,7 @@ struct options {
     int64_t warmup_steps, warmup_extra_ns;
     int64_t late_rank, late_ns, late_layer;
     int late_in;
-    const char *trace;
+    const char *trace, *gpu;
 };
 
 static const char *const late_places[] = {"forward", "backward", NULL};
@@ -67,6 +67,8 @@ static const struct dpb_option option_table[] = {
            "in backward: the layer before which it is, in backward's order"),
     {"trace", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct options, trace),
      "file for the times of the passes; .RANK is appended"},
+    {"gpu", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct options, gpu),
+     "PCI address that it gives for the GPU that it computes on; empty: the host"},
     {0}};
 
 /* ---- state --------------------------------------------------------------------------------- */
@@ -318,6 +320,12 @@ static void timed_close(void *device)
     host->release(device, sizeof(struct device));
 }
 
+static const char *timed_pci_address(void *device)
+{
+    const char *gpu = ((const struct device *)device)->options.gpu;
+    return gpu[0] != '\0' ? gpu : NULL;
+}
+
 static const struct dpb_device_ops timed_ops = {.open = timed_open,
                                                 .memory_needed = timed_memory_needed,
                                                 .compile = timed_compile,
@@ -325,7 +333,8 @@ static const struct dpb_device_ops timed_ops = {.open = timed_open,
                                                 .backward = timed_backward,
                                                 .inspect = timed_inspect,
                                                 .release = timed_release,
-                                                .close = timed_close};
+                                                .close = timed_close,
+                                                .pci_address = timed_pci_address};
 
 /* ---- entry --------------------------------------------------------------------------------- */
 

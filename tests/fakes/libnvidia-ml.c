@@ -1,0 +1,196 @@
+/*
+ * libnvidia-ml.c - stands in for the NVML of NVIDIA's driver, found by LD_LIBRARY_PATH: two GPUs, at
+ * 00000000:1B:00.0 and 00000000:3D:00.0. What it answers comes from the environment:
+ *
+ *   FAKE_NVML_INIT=9         the error of nvmlInit_v2
+ *   FAKE_NVML_ERROR=NAME:3   the error of the function NAME
+ *   FAKE_NVML_REASONS=0x4    what holds the clocks down, from the second call on
+ *   FAKE_NVML_HELD_NS=N      by which the first of the violations grows with each call
+ *   FAKE_NVML_LINKS=18       active NVLinks of each GPU, to the other; FAKE_NVML_SWITCH: to a switch
+ *   FAKE_NVML_LEVEL=40       of the GPUs' common ancestor
+ *
+ * With FAKE_OLD it has no nvmlInit_v2, with FAKE_WITHOUT_ENERGY no nvmlDeviceGetTotalEnergyConsumption.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define FAKE(type) __attribute__((visibility("default"))) type
+
+enum { N_GPUS = 2 };
+static const char *const addresses[N_GPUS] = {"00000000:1B:00.0", "00000000:3D:00.0"};
+static struct gpu {
+    unsigned n_reasons, n_energy, n_violations, n_clocks;
+} gpus[N_GPUS];
+static int opened; /* init less shutdown */
+
+struct pci {
+    char legacy[16];
+    unsigned domain, bus, device, device_id, subsystem_id;
+    char bus_id[32];
+};
+struct violation {
+    unsigned long long reference_us, held_ns;
+};
+
+static unsigned long long number(const char *name, unsigned long long otherwise)
+{
+    const char *value = getenv(name);
+    return value != NULL ? strtoull(value, NULL, 0) : otherwise;
+}
+
+/* Uninitialized before init, what FAKE_NVML_ERROR says of this function, or success. */
+static int error_of(const char *function)
+{
+    const char *wanted = getenv("FAKE_NVML_ERROR");
+    size_t n = strlen(function);
+    if (opened <= 0)
+        return 1;
+    return wanted != NULL && strncmp(wanted, function, n) == 0 && wanted[n] == ':'
+               ? atoi(wanted + n + 1)
+               : 0;
+}
+
+#define FUNCTION(name, ...)      \
+    FAKE(int) name(__VA_ARGS__); \
+    int name(__VA_ARGS__)
+
+FAKE(const char *) nvmlErrorString(int error);
+const char *nvmlErrorString(int error)
+{
+    return error == 1   ? "Uninitialized"
+           : error == 3 ? "Not Supported"
+           : error == 6 ? "Not Found"
+           : error == 9 ? "Driver Not Loaded"
+                        : "Unknown Error";
+}
+
+#ifndef FAKE_OLD
+FUNCTION(nvmlInit_v2, void)
+{
+    int error = (int)number("FAKE_NVML_INIT", 0);
+    opened += error == 0;
+    return error;
+}
+#endif
+
+FUNCTION(nvmlShutdown, void)
+{
+    opened--;
+    return 0;
+}
+
+FUNCTION(nvmlSystemGetDriverVersion, char *text, unsigned bytes)
+{
+    snprintf(text, bytes, "580.82.07");
+    return error_of(__func__);
+}
+
+FUNCTION(nvmlDeviceGetHandleByPciBusId_v2, const char *address, struct gpu **gpu)
+{
+    for (int i = 0; i < N_GPUS; i++)
+        if (strcasecmp(addresses[i], address) == 0) {
+            *gpu = &gpus[i];
+            return error_of(__func__);
+        }
+    return 6;
+}
+
+FUNCTION(nvmlDeviceGetName, struct gpu *gpu, char *text, unsigned bytes)
+{
+    snprintf(text, bytes, "NVIDIA Fake %d", (int)(gpu - gpus));
+    return error_of(__func__);
+}
+
+/* 1: multiprocessors, which slow down at each look; 2: memory. */
+FUNCTION(nvmlDeviceGetClockInfo, struct gpu *gpu, int type, unsigned *mhz)
+{
+    *mhz = type == 1 ? 1980 - 240 * gpu->n_clocks++ : 3201;
+    return error_of(__func__);
+}
+
+FUNCTION(nvmlDeviceGetMaxClockInfo, struct gpu *gpu, int type, unsigned *mhz)
+{
+    (void)gpu;
+    *mhz = type == 1 ? 1980 : 3202;
+    return error_of(__func__);
+}
+
+FUNCTION(nvmlDeviceGetApplicationsClock, struct gpu *gpu, int type, unsigned *mhz)
+{
+    (void)gpu;
+    *mhz = type == 1 ? 1830 : 3200;
+    return error_of(__func__);
+}
+
+FUNCTION(nvmlDeviceGetCurrentClocksThrottleReasons, struct gpu *gpu, unsigned long long *reasons)
+{
+    *reasons = gpu->n_reasons++ == 0 ? 0x1 : number("FAKE_NVML_REASONS", 0x2);
+    return error_of(__func__);
+}
+
+FUNCTION(nvmlDeviceGetTemperature, struct gpu *gpu, int sensor, unsigned *celsius)
+{
+    *celsius = sensor == 0 ? 40 + 21 * (gpu->n_clocks > 1) : 999;
+    return error_of(__func__);
+}
+
+FUNCTION(nvmlDeviceGetPowerUsage, struct gpu *gpu, unsigned *milliwatts)
+{
+    (void)gpu;
+    *milliwatts = 612500;
+    return error_of(__func__);
+}
+
+FUNCTION(nvmlDeviceGetEnforcedPowerLimit, struct gpu *gpu, unsigned *milliwatts)
+{
+    (void)gpu;
+    *milliwatts = 700000;
+    return error_of(__func__);
+}
+
+#ifndef FAKE_WITHOUT_ENERGY
+FUNCTION(nvmlDeviceGetTotalEnergyConsumption, struct gpu *gpu, unsigned long long *millijoules)
+{
+    *millijoules = 5000000 + 250500ULL * gpu->n_energy++;
+    return error_of(__func__);
+}
+#endif
+
+FUNCTION(nvmlDeviceGetViolationStatus, struct gpu *gpu, int type, struct violation *violation)
+{
+    *violation = (struct violation){.reference_us = 1};
+    if (type == 0)
+        violation->held_ns = 1000 + number("FAKE_NVML_HELD_NS", 0) * gpu->n_violations++;
+    return error_of(__func__);
+}
+
+FUNCTION(nvmlDeviceGetTopologyCommonAncestor, struct gpu *a, struct gpu *b, int *level)
+{
+    *level = a == b ? 0 : (int)number("FAKE_NVML_LEVEL", 50);
+    return error_of(__func__);
+}
+
+FUNCTION(nvmlDeviceGetNvLinkState, struct gpu *gpu, unsigned link, int *active)
+{
+    (void)gpu;
+    *active = link < number("FAKE_NVML_LINKS", 0);
+    return error_of(__func__);
+}
+
+FUNCTION(nvmlDeviceGetNvLinkRemotePciInfo_v2, struct gpu *gpu, unsigned link, struct pci *pci)
+{
+    (void)link;
+    memset(pci, 0, sizeof *pci);
+    snprintf(pci->bus_id, sizeof pci->bus_id, "%s", addresses[gpu == &gpus[0]]);
+    return error_of(__func__);
+}
+
+FUNCTION(nvmlDeviceGetNvLinkRemoteDeviceType, struct gpu *gpu, unsigned link, int *type)
+{
+    (void)gpu;
+    (void)link;
+    *type = getenv("FAKE_NVML_SWITCH") != NULL ? 2 : 0;
+    return error_of(__func__);
+}
