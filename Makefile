@@ -54,7 +54,7 @@ plugin_obj   = $(patsubst %,$(BUILD)/obj/%.o,$(basename $(plugin_src)))
 
 ONEDNN     := $(BUILD)/deps/onednn
 # What may be missing; each says why.
-OPTIONAL   := mk/optional.mk $(patsubst %,mk/%.mk,onednn jpeg gloo verbs mpi pmix cuda)
+OPTIONAL   := mk/optional.mk $(patsubst %,mk/%.mk,onednn jpeg gloo verbs pmix mpi cuda)
 include $(OPTIONAL)
 
 # Code that several plugins of a kind share is linked into each.

@@ -53,7 +53,7 @@ ifeq ($(VERBS),no)
 SYSTEM_SCRIPTS := $(filter-out %/rdma_vm.sh,$(SYSTEM_SCRIPTS))
 endif
 
-ifneq ($(HAVE_MPI)-$(HAVE_PMIX),yes-yes)
+ifneq ($(HAVE_MPI),yes)
 SYSTEM_TESTS := $(filter-out $(BUILD)/tests/test_mpi,$(SYSTEM_TESTS))
 endif
 # These test a library of the plugins'.

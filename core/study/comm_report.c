@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/stats.h"
+#include "study/facts.h"
 #include "study/json.h"
 #include "study/load_report.h"
 #include "study/result.h"
@@ -127,23 +128,24 @@ static json_t *make_document(const struct maker *maker, struct dpb_board *board,
     json_t *barrier =
         first->opened ? json_string(first->by_memory ? "memory" : "exchange") : json_null();
     dpb_load_warn(load, warnings);
-    return json_pack(
-        "{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", //
-        "schema", "dpbench.comm/1",                                                    //
-        "status", dpb_result_status(status),                                           //
-        "name", x->settings.run.name,                                                  //
-        "error", error ? dpb_json_string(error) : json_null(),                         //
-        "warnings", warnings,                                                          //
-        "world", dpb_result_world(x, first->oversubscribed),                           //
-        "strategy", dpb_result_strategy(x),                                            //
-        "bucket_bytes", (json_int_t)x->settings.comm.bucket,                           //
-        "barrier", barrier,                                                            //
-        "points", points_to_json(maker),                                               //
-        "load", dpb_load_to_json(load),                                                //
-        "config", dpb_experiment_effective(x),                                         //
-        "versions", dpb_result_versions(x),                                            //
-        "machine", dpb_machine_describe(),                                             //
-        "invocation", dpb_result_invocation());
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+                     "s:o}",                                                //
+                     "schema", "dpbench.comm/1",                            //
+                     "status", dpb_result_status(status),                   //
+                     "name", x->settings.run.name,                          //
+                     "error", error ? dpb_json_string(error) : json_null(), //
+                     "warnings", warnings,                                  //
+                     "world", dpb_result_world(x, first->oversubscribed),   //
+                     "strategy", dpb_result_strategy(x),                    //
+                     "bucket_bytes", (json_int_t)x->settings.comm.bucket,   //
+                     "barrier", barrier,                                    //
+                     "points", points_to_json(maker),                       //
+                     "ranks", dpb_facts_of_ranks(board),                    //
+                     "load", dpb_load_to_json(load),                        //
+                     "config", dpb_experiment_effective(x),                 //
+                     "versions", dpb_result_versions(x),                    //
+                     "machine", dpb_machine_describe(),                     //
+                     "invocation", dpb_result_invocation());
 }
 
 json_t *dpb_comm_report_make(const struct dpb_experiment *experiment, struct dpb_board *board,
@@ -209,6 +211,7 @@ void dpb_comm_report_print(const json_t *document, FILE *out)
     fprintf(out, "; buckets of %.0f bytes; barrier by %s%s\n",
             dpb_json_number(document, "bucket_bytes"), dpb_json_text(document, "barrier", "none"),
             json_is_true(dpb_json_at(document, "world.oversubscribed")) ? "; oversubscribed" : "");
+    dpb_facts_print(json_object_get(document, "ranks"), "", out);
     fprintf(out, "      bytes       count  type  buckets  iterations      min us      p50 us      "
                  "p99 us  algbw GB/s  busbw GB/s     wrong  in place\n");
     json_array_foreach(json_object_get(document, "points"), i, point) print_point(point, out);

@@ -11,8 +11,9 @@
 #include <time.h>
 
 #include "base/log.h"
-#include "study/json.h"
+#include "study/facts.h"
 #include "study/gpu_report.h"
+#include "study/json.h"
 #include "study/load_report.h"
 #include "study/profile.h"
 #include "study/summary.h"
@@ -231,6 +232,9 @@ static json_t *rank_to_json(struct maker *maker, uint32_t rank)
                              "dropped_spans", (json_int_t)journal->dropped_spans);
     json_object_set_new(json, "cores", cores_to_json(journal));
     json_object_set_new(json, "gpu", dpb_gpu_to_json(&journal->gpu));
+    json_t *facts = dpb_facts_to_json(page);
+    if (facts != NULL)
+        json_object_set_new(json, "comm", facts);
     uint64_t n = dpb_journal_records(journal);
     uint64_t from = maker->summary.warmup_steps;
     json_object_set_new(json, "steps", json_integer((json_int_t)(n > from ? n - from : 0)));

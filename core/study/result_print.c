@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "study/facts.h"
 #include "study/json.h"
 #include "study/profile.h"
 #include "study/result.h"
@@ -41,6 +42,7 @@ static void print_head(const json_t *document, FILE *out)
     if (number(document, "batch.accumulate") > 1)
         fprintf(out, ", %.0f micro-batches a step", number(document, "batch.accumulate"));
     fputc('\n', out);
+    dpb_facts_print(json_object_get(document, "ranks"), "  ", out);
 }
 
 static double mean_step_ns(const json_t *document)

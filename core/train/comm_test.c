@@ -121,6 +121,8 @@ static dpb_status meet(struct comm_test *test)
 static dpb_status exchange(struct comm_test *test, struct dpb_comm_sample *sample)
 {
     struct dpb_trainer *t = &test->trainer;
+    /* By the number that the strategy calls it, too: it begins anew with every size. */
+    dpb_board_page(dpb_world.board, dpb_world.rank)->step = t->exchanges;
     sample->begin_ns = dpb_now_ns();
     DPB_TRY(dpb_exchange_begin(t, 1.0, 1.0 / n_workers_of(test), true));
     DPB_TRY(dpb_exchange_ready(t, t->layout.n_elements));
@@ -157,7 +159,7 @@ static void check(struct comm_test *test)
         dpb_fail(DPB_VERIFICATION,
                  "comm '%s', %s, exchange %llu: element %llu (bucket %llu) is %.9g on rank %u, "
                  "wanted %.9g; the strategy does not compute the sum",
-                 t->experiment->settings.comm.name, what, (unsigned long long)record->n_exchanges,
+                 t->experiment->settings.comm.name, what, (unsigned long long)t->exchanges - 1,
                  (unsigned long long)first.element,
                  (unsigned long long)(first.element / t->arenas.bucket_elements), first.got,
                  dpb_world.rank, first.wanted);
@@ -239,7 +241,6 @@ static dpb_status measure(struct comm_test *test)
     for (uint64_t n = 0;; n++, t->step++) {
         struct dpb_comm_sample sample;
         uint32_t actions;
-        dpb_board_page(dpb_world.board, dpb_world.rank)->step = t->step;
         DPB_TRY(dpb_control_look(&t->control, t->step, &actions));
         test->interrupted = actions & DPB_ACTION_INTERRUPTED;
         if ((actions & DPB_ACTION_STOP) || (most && n == warm + most))

@@ -39,4 +39,5 @@ const struct dpb_host dpb_host = {
     .secret = &secrets,
     .poll = dpb_world_poll,
     .patience = dpb_world_patience,
+    .report = dpb_world_report,
 };

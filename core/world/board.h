@@ -11,7 +11,12 @@
 #include "dpbench/comm.h"
 #include "dpbench/host.h"
 
-enum { DPB_BOARD_TEXT = 1024, DPB_BOARD_WARNINGS = 16, DPB_BOARD_CONTROL_BYTES = 64 * 1024 };
+enum {
+    DPB_BOARD_TEXT = 1024,
+    DPB_BOARD_WARNINGS = 16,
+    DPB_BOARD_FACTS = 8,
+    DPB_BOARD_CONTROL_BYTES = 64 * 1024
+};
 
 /* Written by its rank alone, without locks, but for what the launcher writes before any rank is there;
  * read by the launcher and by others for messages. */
@@ -28,12 +33,20 @@ struct dpb_status_page {
     int64_t since_ns;
     uint32_t status;   /* dpb_status of the first error */
     int64_t failed_ns; /* when; 0: not failed */
+    struct {           /* where: a rank may go on after it */
+        char phase[32];
+        uint64_t step, bucket;
+    } failed;
     char error[DPB_BOARD_TEXT];
     uint64_t not_finite; /* element of the arena + 1 that an update here made no number; 0: none */
     uint32_t n_warnings; /* may exceed DPB_BOARD_WARNINGS: the rest was dropped */
     struct {
         char code[32], text[256];
     } warnings[DPB_BOARD_WARNINGS];
+    uint32_t n_facts;
+    struct dpb_fact {
+        char name[24], value[104];
+    } facts[DPB_BOARD_FACTS]; /* the host's `report` */
 };
 
 struct dpb_board;

@@ -66,9 +66,14 @@ static void on_page(struct job_run *run, uint32_t rank, const uint8_t *value, si
     memcpy((uint8_t *)page + KEPT, value + sizeof news + KEPT, bytes - sizeof news - KEPT);
     page->phase[sizeof page->phase - 1] = page->host[sizeof page->host - 1] = '\0';
     page->error[sizeof page->error - 1] = '\0';
+    page->failed.phase[sizeof page->failed.phase - 1] = '\0';
     for (uint32_t i = 0; i < DPB_BOARD_WARNINGS; i++) {
         page->warnings[i].code[sizeof page->warnings[i].code - 1] = '\0';
         page->warnings[i].text[sizeof page->warnings[i].text - 1] = '\0';
+    }
+    for (uint32_t i = 0; i < DPB_BOARD_FACTS; i++) {
+        page->facts[i].name[sizeof page->facts[i].name - 1] = '\0';
+        page->facts[i].value[sizeof page->facts[i].value - 1] = '\0';
     }
     if (news.silent_ns >= 0)
         process->sign.sign_ns = now_ns - news.silent_ns;

@@ -187,16 +187,20 @@ static uint64_t step_of(const struct job_run *run, uint32_t rank)
     return step;
 }
 
-/* "in phase 'forward' of step 12, bucket 3" */
+/* "in phase 'forward' of step 12, bucket 3": where it is, or was when it left its message. */
 static void describe_place(const struct job_run *run, uint32_t rank, char *text, size_t size)
 {
     const struct dpb_status_page *page = page_of(run, rank);
-    char bucket[48] = "";
-    if (page->bucket != UINT64_MAX)
-        snprintf(bucket, sizeof bucket, ", bucket %llu", (unsigned long long)page->bucket);
+    bool then = message_time(run, rank) != INT64_MAX;
+    bool worker = rank < run->job->n_workers;
+    const char *phase = then ? page->failed.phase : page->phase;
+    uint64_t step = then && worker ? page->failed.step : step_of(run, rank);
+    uint64_t bucket = then ? page->failed.bucket : page->bucket;
+    char in_bucket[48] = "";
+    if (bucket != UINT64_MAX)
+        snprintf(in_bucket, sizeof in_bucket, ", bucket %llu", (unsigned long long)bucket);
     snprintf(text, size, "in phase '%.*s' of step %llu%s", (int)sizeof page->phase - 1,
-             page->phase[0] != '\0' ? page->phase : "start", (unsigned long long)step_of(run, rank),
-             bucket);
+             phase[0] != '\0' ? phase : "start", (unsigned long long)step, in_bucket);
 }
 
 static dpb_status status_of_code(int code)

@@ -45,9 +45,11 @@ static void tell_page(struct part *part, int64_t now_ns, bool anyway)
     } said;
     struct dpb_proc proc = {0};
     uint32_t n_warnings = __atomic_load_n(&page->n_warnings, __ATOMIC_ACQUIRE);
+    uint32_t n_facts = __atomic_load_n(&page->n_facts, __ATOMIC_ACQUIRE);
     int64_t failed_ns = __atomic_load_n(&page->failed_ns, __ATOMIC_ACQUIRE);
     memcpy(&copy, page, sizeof copy); /* what is counted or marked as there is whole */
     copy.n_warnings = n_warnings;
+    copy.n_facts = n_facts;
     copy.failed_ns = head_time(part, failed_ns);
     copy.since_ns = head_time(part, copy.since_ns);
     stall_look_at(&part->run, part->rank, now_ns);
@@ -56,7 +58,8 @@ static void tell_page(struct part *part, int64_t now_ns, bool anyway)
     said.news =
         (struct page_news){.silent_ns = now_ns - process->sign.sign_ns, .state = proc.state};
     said.page = copy;
-    bool whole = copy.n_warnings != part->page.n_warnings || copy.failed_ns != part->page.failed_ns;
+    bool whole = copy.n_warnings != part->page.n_warnings || copy.n_facts != part->page.n_facts ||
+                 copy.failed_ns != part->page.failed_ns;
     part->page = copy;
     size_t bytes = sizeof said.news +
                    (whole || anyway ? sizeof copy : offsetof(struct dpb_status_page, status));

@@ -53,6 +53,31 @@ void dpb_world_note(const char *phase, uint64_t bucket, uint32_t peer)
     __atomic_store_n(&page->since_ns, dpb_now_ns(), __ATOMIC_RELAXED);
 }
 
+void dpb_world_report(const char *name, const char *format, ...)
+{
+    char value[sizeof((struct dpb_fact *)NULL)->value];
+    va_list arguments;
+    va_start(arguments, format);
+    int n = vsnprintf(value, sizeof value, format, arguments);
+    va_end(arguments);
+    if (dpb_world.board == NULL)
+        return;
+    struct dpb_status_page *page = dpb_board_page(dpb_world.board, dpb_world.rank);
+    uint32_t i = 0;
+    while (i < page->n_facts && strcmp(page->facts[i].name, name) != 0)
+        i++;
+    struct dpb_fact *fact = &page->facts[i];
+    if (i >= DPB_BOARD_FACTS || n < 0 || (size_t)n >= sizeof value ||
+        strlen(name) >= sizeof fact->name) {
+        dpb_warn("not_reported", "there is no room for '%s' in what this rank reports", name);
+        return;
+    }
+    strcpy(fact->name, name);
+    strcpy(fact->value, value);
+    if (i == page->n_facts)
+        __atomic_store_n(&page->n_facts, i + 1, __ATOMIC_RELEASE); /* last: it is whole */
+}
+
 int64_t dpb_world_now_ns(void)
 {
     int64_t now = dpb_now_ns();
@@ -91,6 +116,9 @@ static void page_error(void *context, dpb_status status, const char *text)
     struct dpb_status_page *page = context;
     snprintf(page->error, sizeof page->error, "%s", text);
     page->status = (uint32_t)status;
+    memcpy(page->failed.phase, page->phase, sizeof page->failed.phase);
+    page->failed.step = page->step;
+    page->failed.bucket = page->bucket;
     __atomic_store_n(&page->failed_ns, dpb_now_ns(), __ATOMIC_RELEASE); /* last: all is there */
 }
 

@@ -58,6 +58,8 @@ dpb_status dpb_world_patience(const struct dpb_wait *what, int64_t *begin_ns);
 
 /* Writes phase, bucket and peer into the own status page; the host's `note`. Step by the loop. */
 void dpb_world_note(const char *phase, uint64_t bucket, uint32_t peer);
+/* Writes a fact into it; the host's `report`. */
+void dpb_world_report(const char *name, const char *format, ...) DPB_PRINTF(2, 3);
 
 /* ---- memory shared by the ranks of a machine ----------------------------------------------- */
 

@@ -195,7 +195,8 @@ dpb_status interface_find(const struct dpb_host *host, const char *wanted, bool 
         list_interfaces(all, list, sizeof list);
     if (chosen) {
         take(chosen, found);
-        host->log(DPB_LOG_DEBUG, "comm.interface: %s, %s", found->name, found->address);
+        host->report("interface", "%s", found->name);
+        host->report("address", "%s", found->address);
     } else if (wanted[0] != '\0') {
         status = host->fail(DPB_USAGE,
                             "comm.interface = %s is no interface, address or network of this "

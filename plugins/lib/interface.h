@@ -31,7 +31,7 @@ struct interface {
     socklen_t socket_bytes;
 };
 
-/* `wanted` as above; never NULL. Blocks for system calls only. Logs what it chose. */
+/* `wanted` as above; never NULL. Blocks for system calls only. Reports what it chose. */
 dpb_status interface_find(const struct dpb_host *host, const char *wanted, bool one_machine,
                           struct interface *found);
 

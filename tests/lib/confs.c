@@ -18,6 +18,7 @@
 #include "base/config.h"
 #include "lib/command.h"
 #include "lib/datasets.h"
+#include "lib/launchers.h"
 #include "lib/sandbox.h"
 #include "lib/training.h"
 
@@ -112,13 +113,31 @@ __attribute__((format(printf, 3, 4))) static void append(char *text, size_t capa
     va_end(list);
 }
 
+/* ---- starting it --------------------------------------------------------------------------- */
+
+static bool needs_launcher(const struct conf *conf)
+{
+    return has_word(value_of(conf, "comm", "name"), "mpi");
+}
+
+/* dpbench with `arguments`, under mpirun as `n` processes where that is what the experiment is for. */
+static void start_conf(const struct conf *conf, struct command *command, int n,
+                       const char *arguments)
+{
+    if (needs_launcher(conf))
+        launched(command, deadline_s, MPIRUN, n, "%s", arguments);
+    else
+        dpbench(command, deadline_s, "%s", arguments);
+}
+
 /* ---- its comment --------------------------------------------------------------------------- */
 
-/* One of the commands in the comment, up to where two blanks begin the words about it. */
+/* One of the commands in the comment, up to where two blanks begin the words about it. By whichever
+ * launcher, its settings are checked. */
 static void expect_command_works(const struct conf *conf, char *line)
 {
     struct command command;
-    char own[256];
+    char own[256], arguments[1024];
     char *end = strstr(line, "  ");
     if (end != NULL)
         *end = '\0';
@@ -126,8 +145,9 @@ static void expect_command_works(const struct conf *conf, char *line)
     if (strstr(line, own) == NULL)
         fail_msg("%s.ini: the command '%s' is of another file", conf->name, line);
     char *settings = strstr(line, own) + strlen(own);
-    dpbench(&command, deadline_s, "check -c %s/%s.ini%s run.results= %s", directory, conf->name,
-            settings, conf->data);
+    snprintf(arguments, sizeof arguments, "check -c %s/%s.ini%s run.results= %s", directory,
+             conf->name, settings, conf->data);
+    start_conf(conf, &command, 1, arguments);
     if (command.exit_code != 0 || command.out[0] == '\0')
         fail_msg("'%s' does not work: %s", line, command.err);
     command_free(&command);
@@ -147,10 +167,9 @@ static void test_comment(const struct conf *conf)
             fail_msg("%s.ini: a line is too long: '%s'", conf->name, line);
         question |= first && isalpha((unsigned char)line[2]);
         reading |= strncmp(line, "; How to read it: ", 18) == 0;
-        char *command = strstr(line, "     build/dpbench ");
-        if (command == NULL)
+        if (strncmp(line, ";     ", 6) != 0 || strstr(line, "build/dpbench ") == NULL)
             continue;
-        expect_command_works(conf, command + 5);
+        expect_command_works(conf, line + 6);
         n_commands++;
     }
     fclose(file);
@@ -167,7 +186,9 @@ static void test_comment(const struct conf *conf)
 static void test_check(const struct conf *conf)
 {
     struct command command;
-    dpbench(&command, deadline_s, "check -c %s/%s.ini", directory, conf->name);
+    char arguments[1024];
+    snprintf(arguments, sizeof arguments, "check -c %s/%s.ini", directory, conf->name);
+    start_conf(conf, &command, 1, arguments);
     bool names_data = strstr(command.err, "data.path") != NULL;
     if (command.exit_code != 0 && (command.exit_code != 2 || !names_data))
         fail_msg("check %s.ini: exit %d: %s", conf->name, command.exit_code, command.err);
@@ -253,7 +274,10 @@ static void test_run(const struct conf *conf, const struct networks *networks)
         append(settings, sizeof settings, " model.image=%d", SMALLER_IMAGE);
     if (!conf->full && networks->heavy)
         choose_cell(conf, networks->lightest, settings, sizeof settings);
-    dpbench(&command, deadline_s, "-c %s/%s.ini --json %s", directory, conf->name, settings);
+    char arguments[2048];
+    snprintf(arguments, sizeof arguments, "-c %s/%s.ini --json %s", directory, conf->name,
+             settings);
+    start_conf(conf, &command, 2, arguments);
     if (needs_rdma(conf) && command.exit_code == 2 && strstr(command.err, "no RDMA here: ")) {
         command_free(&command); /* it says what the machine lacks */
         return;
@@ -290,9 +314,17 @@ static void set_data(struct conf *conf)
 /* A plugin that the experiment needs and that was not built; NULL: none. */
 static const char *lacks_plugin(const struct conf *conf)
 {
+    static const struct {
+        const char *name, *plugin;
+    } strategies[] = {
+        {"ring_verbs", "comm_ring_verbs"}, {"gloo", "comm_gloo"}, {"mpi", "comm_mpi"}};
     if (strstr(conf->data, "image_folder") != NULL && !have_plugin("data_image_folder"))
         return "data_image_folder";
-    return needs_rdma(conf) && !have_plugin("comm_ring_verbs") ? "comm_ring_verbs" : NULL;
+    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++)
+        if (has_word(value_of(conf, "comm", "name"), strategies[i].name) &&
+            !have_plugin(strategies[i].plugin))
+            return strategies[i].plugin;
+    return NULL;
 }
 
 static void test_conf(void **state)
@@ -352,6 +384,7 @@ static int set_up(void **state)
     struct command command;
     int result = sandbox_setup(state);
     unsetenv("DPBENCH_PLUGIN_PATH");
+    launchers_allow_root();
     dataset_idx("idx", 1100, 16);
     dataset_cifar10("cifar10", 30, 16);
     dataset_image_folder("image_folder", 150, 8);

@@ -14,6 +14,8 @@ extern const char *const launcher_names[N_LAUNCHERS];
  * among them. Fails with what is missing: 0 is success, as of cmocka's fixtures. */
 int launchers_start(void);
 void launchers_stop(void);
+/* For programs that use mpirun alone: it takes root. launchers_start does it, too. */
+void launchers_allow_root(void);
 
 /* dpbench with a line of arguments, by n processes: printf-like. */
 void launched(struct command *command, double deadline_s, launcher by, int n, const char *format,

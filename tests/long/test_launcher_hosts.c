@@ -85,6 +85,9 @@ static void test_trains(void **state)
     assert_true(json_number_at(result, "ranks.2.machine") == 1);
     assert_string_equal(json_text_at(result, "config.comm.hosts.value"), "2x2");
     assert_string_equal(json_text_at(result, "config.comm.hosts.origin"), "launcher");
+    assert_string_equal(json_text_at(result, "ranks.0.comm.address"), "10.9.0.1");
+    assert_string_equal(json_text_at(result, "ranks.3.comm.address"), "10.9.0.2");
+    assert_string_equal(json_text_at(result, "ranks.3.comm.interface"), "eth0");
     assert_string_equal(json_text_at(result, "verification.pattern"), "pass");
     assert_string_equal(json_text_at(result, "verification.exchange"), "pass");
     assert_string_equal(json_text_at(result, "verification.replicas"), "pass");

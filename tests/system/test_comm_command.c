@@ -288,7 +288,10 @@ static const struct mistake mistakes[] = {
     {"mutant_ps_cpu",
      "stale_weights comm.mutant_bucket=2",
      {"element 128 (bucket 2)", "on rank 1"}},
-    {"mutant_shm", "element_wrong comm.until=4 comm.element=5", {"exchange 4: element 5 "}},
+    /* All others of this size are right: it is this one that is named. */
+    {"mutant_shm",
+     "element_wrong comm.until=4 comm.element=5",
+     {"exchange 3: element 5 ", "in phase 'check' of step 3: "}},
 };
 
 /* From its third exchange on the strategy is wrong: seen in the fourth at the latest, counted, and the

@@ -77,6 +77,28 @@ static void test_hides_with_a_core_alone(void **state)
     }
 }
 
+/* In the document, and for people: what was given, or chosen where nothing was. */
+static void test_interface_is_reported(void **state)
+{
+    static const char *const given[] = {"", "comm.interface=lo", "comm.interface=127.0.0.0/8"};
+    struct command command;
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        dpbench(&command, deadline_s, GLOO "run.steps=1 %s", given[i]);
+        assert_string_equal(json_text_at(command.json, "ranks.1.comm.interface"), "lo");
+        assert_string_equal(json_text_at(command.json, "ranks.1.comm.address"), "127.0.0.1");
+        command_free(&command);
+    }
+    dpbench(&command, deadline_s, "-c base.ini comm.name=gloo run.steps=1");
+    assert_non_null(strstr(command.out, "\n  network       interface lo, address 127.0.0.1\n"));
+    command_free(&command);
+    sandbox_write("sizes.ini", "[run]\nresults =\nworkers = 2\n[comm]\nname = gloo\n");
+    dpbench(&command, deadline_s, "comm -c sizes.ini comm_test.sizes=8,64 comm_test.iterations=3");
+    if (command.exit_code != 0 || !strstr(command.out, "network       interface lo, address"))
+        fail_msg("exit code %d: %s%s", command.exit_code, command.out, command.err);
+    command_free(&command);
+}
+
 static void test_refused(void **state)
 {
     static const struct {
@@ -186,8 +208,11 @@ static void test_suspended(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_algorithms), cmocka_unit_test(test_hides_with_a_core_alone),
-        cmocka_unit_test(test_refused),    cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_algorithms),
+        cmocka_unit_test(test_hides_with_a_core_alone),
+        cmocka_unit_test(test_interface_is_reported),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_faults),
         cmocka_unit_test(test_suspended),
     };
     return cmocka_run_group_tests_name("gloo", tests, faults_setup, sandbox_teardown);

@@ -18,6 +18,7 @@
 
 #include "lib/faults.h"
 #include "lib/launch_faults.h"
+#include "lib/launchers.h"
 #include "lib/sandbox.h"
 #include "lib/traces.h"
 
@@ -184,9 +185,8 @@ int main(void)
         cmocka_unit_test(test_what_is_reported), cmocka_unit_test(test_opened_again),
         cmocka_unit_test(test_refused),          cmocka_unit_test(test_faults),
     };
-    /* mpirun takes no root; ranks that share cores are to give them to each other. */
-    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    launchers_allow_root();
+    /* Ranks that share cores are to give them to each other. */
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 1);
     setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
     return cmocka_run_group_tests_name("mpi", tests, faults_setup, sandbox_teardown);

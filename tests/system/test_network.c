@@ -70,6 +70,19 @@ static const struct layout layouts[] = {
     {"2 x 2, in turns", "run.workers=4 comm.hosts=0,1,0,1 comm.chunk=128", 4, {0, 1, 0, 1}},
 };
 
+/* Each rank reports what comm.interface, a network, came to on its host. */
+static void expect_interfaces(const struct command *command, const struct layout *layout)
+{
+    for (int rank = 0; rank < layout->n_ranks; rank++) {
+        char path[48], address[32];
+        snprintf(path, sizeof path, "ranks.%d.comm.interface", rank);
+        assert_string_equal(json_text_at(command->json, path), "eth0");
+        snprintf(path, sizeof path, "ranks.%d.comm.address", rank);
+        snprintf(address, sizeof address, "10.9.0.%d", layout->hosts[rank] + 1);
+        assert_string_equal(json_text_at(command->json, path), address);
+    }
+}
+
 static void test_training(void **state)
 {
     (void)state;
@@ -88,6 +101,7 @@ static void test_training(void **state)
             fail_msg("%s: exit code %d: %s", layouts[i].title, command.exit_code, command.err);
         assert_string_equal(json_text_at(command.json, "verification.exchange"), "pass");
         assert_string_equal(json_text_at(command.json, "verification.replicas"), "pass");
+        expect_interfaces(&command, &layouts[i]);
         command_free(&command);
     }
 }

@@ -180,6 +180,12 @@ struct dpb_host {
      * as long as it may go on; then DPB_TIMEOUT or DPB_PEER, as flag->wait. The deadline goes by
      * *begin_ns, which the first call finds 0 and sets. */
     dpb_status (*patience)(const struct dpb_wait *what, int64_t *begin_ns);
+
+    /* Since ABI 1.1. What an option that leaves something open has come to on this rank: which interface,
+     * which device. The result keeps it as ranks[].comm.NAME, the table shows it. `name` is a snake_case
+     * word of up to 23 bytes, the value of up to 103; said again it replaces what was said. A rank keeps 8;
+     * what does not fit is left out, with a warning. For setting up, by one thread. */
+    void (*report)(const char *name, const char *format, ...) DPB_PRINTF(2, 3);
 };
 
 #endif

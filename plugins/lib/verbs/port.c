@@ -276,6 +276,10 @@ dpb_status port_open(const struct dpb_host *host, const struct port_wanted *want
               : port->gid.gid_type == IBV_GID_TYPE_ROCE_V2 ? "RoCE v2"
                                                            : "RoCE v1",
               128 << port->attributes.active_mtu);
+    host->report("device", "%s", ibv_get_device_name(port->context->device));
+    host->report("port", "%u", port->number);
+    host->report("gid_index", "%u", port->gid.gid_index);
+    host->report("address", "%s", port->address);
     return DPB_OK;
 }
 

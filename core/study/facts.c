@@ -1,0 +1,79 @@
+/* facts.c - see facts.h. */
+#include "study/facts.h"
+
+#include <string.h>
+
+#include "study/json.h"
+
+enum { LINE_BYTES = 1200, MOST_LINES = 8 };
+
+json_t *dpb_facts_to_json(const struct dpb_status_page *page)
+{
+    uint32_t n = __atomic_load_n(&page->n_facts, __ATOMIC_ACQUIRE);
+    json_t *json = n > 0 ? json_object() : NULL;
+    for (uint32_t i = 0; i < n && i < DPB_BOARD_FACTS; i++)
+        json_object_set_new(json, page->facts[i].name, dpb_json_string(page->facts[i].value));
+    return json;
+}
+
+json_t *dpb_facts_of_ranks(struct dpb_board *board)
+{
+    json_t *list = json_array();
+    for (uint32_t rank = 0; rank < dpb_board_ranks(board); rank++) {
+        const struct dpb_status_page *page = dpb_board_page(board, rank);
+        json_t *facts = dpb_facts_to_json(page);
+        if (facts != NULL)
+            json_array_append_new(list, json_pack("{s:I, s:s, s:o}", "rank", (json_int_t)rank,
+                                                  "host", page->host, "comm", facts));
+    }
+    return list;
+}
+
+/* "interface lo, address 127.0.0.1"; "": nothing was reported. */
+static void describe(const json_t *rank, char line[LINE_BYTES])
+{
+    const char *name;
+    json_t *value;
+    size_t used = 0;
+    line[0] = '\0';
+    json_object_foreach(json_object_get(rank, "comm"), name, value)
+    {
+        int n = snprintf(line + used, LINE_BYTES - used, "%s%s %s", used > 0 ? ", " : "", name,
+                         json_string_value(value));
+        used += n > 0 && used + (size_t)n < LINE_BYTES ? (size_t)n : 0;
+    }
+}
+
+static void print_range(const json_t *ranks, size_t from, size_t to, const char *line, FILE *out)
+{
+    double first = dpb_json_number(json_array_get(ranks, from), "rank");
+    double last = dpb_json_number(json_array_get(ranks, to - 1), "rank");
+    if (from == 0 && to == json_array_size(ranks))
+        fprintf(out, "%s\n", line);
+    else if (first == last)
+        fprintf(out, "rank %.0f: %s\n", first, line);
+    else
+        fprintf(out, "ranks %.0f to %.0f: %s\n", first, last, line);
+}
+
+void dpb_facts_print(const json_t *ranks, const char *margin, FILE *out)
+{
+    char line[LINE_BYTES], other[LINE_BYTES];
+    size_t n = json_array_size(ranks), n_lines = 0;
+    for (size_t from = 0, to; from < n; from = to) {
+        describe(json_array_get(ranks, from), line);
+        for (to = from + 1; to < n; to++) {
+            describe(json_array_get(ranks, to), other);
+            if (strcmp(line, other) != 0)
+                break;
+        }
+        if (line[0] == '\0')
+            continue;
+        fprintf(out, "%s%-14s", margin, n_lines == 0 ? "network" : "");
+        if (n_lines++ == MOST_LINES) {
+            fputs("the other ranks' are in the result\n", out);
+            return;
+        }
+        print_range(ranks, from, to, line, out);
+    }
+}
