@@ -381,6 +381,11 @@ bool ring_finished(const struct ring *ring, uint64_t bucket)
     return bucket < ring->finished;
 }
 
+bool ring_idle(const struct ring *ring)
+{
+    return ring->posted == ring->finished;
+}
+
 /* What came early for a bucket that is now under way. */
 static dpb_status take_held(struct ring *ring, struct flight *flight)
 {

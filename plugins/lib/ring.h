@@ -55,6 +55,9 @@ void ring_post(struct ring *ring, uint64_t begin, uint64_t n);
 /* Whether a posted bucket is summed here and its memory is the caller's again. */
 bool ring_finished(const struct ring *ring, uint64_t bucket);
 
+/* Whether nothing is under way: all buckets that were posted are finished. */
+bool ring_idle(const struct ring *ring);
+
 /* Does what can be done now, a pass over all connections; *moved: anything was. */
 dpb_status ring_move(struct ring *ring, int64_t until_ns, bool *moved);
 /* Blocks until ring_move may do something, for the oldest bucket that is not finished. */

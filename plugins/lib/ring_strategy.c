@@ -114,42 +114,54 @@ static uint64_t round_up(uint64_t value, uint64_t unit)
     return (value + unit - 1) / unit * unit;
 }
 
+dpb_status ring_inbox_plan(const struct dpb_host *host, const struct ring_options *options,
+                           struct dpb_comm_plan *want, struct ring_inbox *inbox)
+{
+    uint64_t slot_bytes = round_up(options->chunk, DPB_CACHE_LINE);
+    uint64_t n_slots = options->inbox / slot_bytes;
+    if (n_slots < 4)
+        return host->fail(DPB_USAGE,
+                          "comm.inbox = %llu bytes: at least 4 chunks (comm.chunk = %llu) must fit",
+                          (unsigned long long)options->inbox, (unsigned long long)options->chunk);
+    *inbox = (struct ring_inbox){.at = round_up(want->scratch_bytes, DPB_CACHE_LINE),
+                                 .slot_bytes = slot_bytes,
+                                 .n_slots = (uint32_t)n_slots};
+    want->scratch_bytes = inbox->at + n_slots * slot_bytes;
+    return DPB_OK;
+}
+
+struct transport_memory ring_inbox_memory(const struct ring_inbox *inbox,
+                                          const struct dpb_arenas *arenas)
+{
+    return (struct transport_memory){.arena = arenas->gradients,
+                                     .arena_bytes = arenas->layout.n_elements *
+                                                    dpb_dtype_size(arenas->layout.gradient_type),
+                                     .inbox = (char *)arenas->scratch + inbox->at,
+                                     .n_slots = inbox->n_slots,
+                                     .slot_bytes = inbox->slot_bytes};
+}
+
 dpb_status ring_strategy_plan(void *comm_, const struct dpb_layout *layout,
                               struct dpb_comm_plan *want)
 {
     struct ring_strategy *comm = comm_;
-    comm->slot_bytes = round_up(comm->options.chunk, DPB_CACHE_LINE);
-    uint64_t n_slots = comm->options.inbox / comm->slot_bytes;
-    if (n_slots < 4)
-        return comm->base.host->fail(
-            DPB_USAGE, "comm.inbox = %llu bytes: at least 4 chunks (comm.chunk = %llu) must fit",
-            (unsigned long long)comm->options.inbox, (unsigned long long)comm->options.chunk);
-    comm->n_slots = (uint32_t)n_slots;
     DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_PRIVATE, want));
-    comm->inbox_at = round_up(want->scratch_bytes, DPB_CACHE_LINE);
-    want->scratch_bytes = comm->inbox_at + comm->n_slots * comm->slot_bytes;
-    return DPB_OK;
+    return ring_inbox_plan(comm->base.host, &comm->options, want, &comm->inbox);
 }
 
 dpb_status ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
 {
     struct ring_strategy *comm = comm_;
-    dpb_dtype type = arenas->layout.gradient_type;
-    const struct ring_args args = {
-        .host = comm->base.host,
-        .transport = comm->transport,
-        .members = {.name = "ring",
-                    .members = comm->order,
-                    .n_members = comm->base.args.n_workers,
-                    .position = comm->position},
-        .memory = {.arena = arenas->gradients,
-                   .arena_bytes = arenas->layout.n_elements * dpb_dtype_size(type),
-                   .inbox = (char *)arenas->scratch + comm->inbox_at,
-                   .n_slots = comm->n_slots,
-                   .slot_bytes = comm->slot_bytes},
-        .type = type,
-        .n_buckets = arenas->n_buckets,
-        .bucket_elements = arenas->bucket_elements};
+    const struct ring_args args = {.host = comm->base.host,
+                                   .transport = comm->transport,
+                                   .members = {.name = "ring",
+                                               .members = comm->order,
+                                               .n_members = comm->base.args.n_workers,
+                                               .position = comm->position},
+                                   .memory = ring_inbox_memory(&comm->inbox, arenas),
+                                   .type = arenas->layout.gradient_type,
+                                   .n_buckets = arenas->n_buckets,
+                                   .bucket_elements = arenas->bucket_elements};
     DPB_TRY(strategy_bind(&comm->base, arenas, stages, sizeof stages / sizeof stages[0]));
     comm->base.pipeline.move = move;
     comm->transport = NULL; /* the ring's from here on */

@@ -38,6 +38,19 @@ struct ring_options {
             offsetof(STRUCT, ring.inbox), "memory for partial sums that arrive; at least 4 chunks" \
     }
 
+/* Where a ring's inbox lies in the scratch. */
+struct ring_inbox {
+    uint64_t at, slot_bytes;
+    uint32_t n_slots;
+};
+
+/* Puts the inbox behind what `want` has for scratch. Refuses one that is too small. */
+dpb_status ring_inbox_plan(const struct dpb_host *host, const struct ring_options *options,
+                           struct dpb_comm_plan *want, struct ring_inbox *inbox);
+/* A ring's memory: the gradient arena, and this inbox. */
+struct transport_memory ring_inbox_memory(const struct ring_inbox *inbox,
+                                          const struct dpb_arenas *arenas);
+
 struct ring_strategy {
     struct strategy base;
     struct ring_options options;
@@ -45,8 +58,7 @@ struct ring_strategy {
     struct ring *ring;
     uint32_t *order; /* of the members */
     uint32_t position;
-    uint64_t inbox_at, slot_bytes; /* of the scratch */
-    uint32_t n_slots;
+    struct ring_inbox inbox;
 };
 
 /* `open`: a struct ring_strategy; the transport is @owned by it, also when this fails. */

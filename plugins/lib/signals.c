@@ -46,15 +46,16 @@ dpb_status signals_wait(const struct signals *signals, enum signal_kind kind, st
     uint32_t count = count_of(signals, bucket);
     for (uint32_t rank = ranks.first; rank < ranks.first + ranks.n; rank++) {
         struct dpb_flag *flag = &signals->pages[rank]->flags[kind];
+        uint32_t peer = signals->ranks ? signals->ranks[rank] : rank;
         const struct dpb_wait what = {.timeout_ns = timeout_ns,
                                       .step = signals->exchange,
                                       .bucket = bucket,
                                       .bytes = bytes,
-                                      .peer = rank,
+                                      .peer = peer,
                                       .purpose = purpose};
         if (signals->host->flag->reached(flag, count))
             continue;
-        signals->host->note("wait_peer", bucket, rank);
+        signals->host->note("wait_peer", bucket, peer);
         return signals->host->flag->wait(flag, count, &what);
     }
     return DPB_OK;

@@ -11,9 +11,10 @@
 #include "lib/doorbell.h"
 
 enum signal_kind {
-    SIGNAL_READY,   /* the rank's gradients of the bucket are final */
-    SIGNAL_REDUCED, /* its share of the bucket is summed (and, where it owns weights, updated) */
-    SIGNAL_TAKEN,   /* it has what it needs of the others' */
+    SIGNAL_READY,    /* the rank's gradients of the bucket are final */
+    SIGNAL_REDUCED,  /* its share of the bucket is summed (and, where it owns weights, updated) */
+    SIGNAL_TAKEN,    /* it has what it needs of the others' */
+    SIGNAL_GATHERED, /* its share of the sum over all machines is in all arenas of its own */
     N_SIGNALS
 };
 
@@ -29,6 +30,8 @@ struct signals {
     uint64_t n_buckets, exchange;     /* the exchange under way, from 0 */
     struct signal_page *const *pages; /* by rank; at the start of each rank's scratch */
     const struct doorbell *doorbell;  /* rung with every signal; NULL: nobody waits in poll */
+    /* NULL; or, where "ranks" are places in a machine, the rank in the job of each. */
+    const uint32_t *ranks;
 };
 
 /* A set of neighbouring ranks. */

@@ -203,6 +203,15 @@ void strategy_update(const struct strategy *strategy, uint64_t bucket, struct pi
                                       gradients, bucket, &strategy->step);
 }
 
+void strategy_span_others(const struct strategy *strategy, enum signal_kind own,
+                          enum signal_kind theirs, struct rank_set ranks, uint64_t bucket)
+{
+    int64_t here = signals_latest_ns(&strategy->signals, own, strategy_self(strategy), bucket);
+    int64_t last = signals_latest_ns(&strategy->signals, theirs, ranks, bucket);
+    if (last > here)
+        strategy->host->span(0, bucket, DPB_PHASE_TRANSFER, here, last);
+}
+
 void strategy_update_bucket(void *strategy_, uint64_t bucket, uint64_t length, uint64_t *at,
                             int64_t until_ns)
 {

@@ -88,6 +88,11 @@ void strategy_count_all_reduce(const struct strategy *strategy, uint64_t bucket)
 void strategy_update(const struct strategy *strategy, uint64_t bucket, struct piece piece,
                      const void *gradients);
 
+/* Reports that others worked for this rank, between its own signal `own` and the last `theirs` of
+ * `ranks`. */
+void strategy_span_others(const struct strategy *strategy, enum signal_kind own,
+                          enum signal_kind theirs, struct rank_set ranks, uint64_t bucket);
+
 /* The stage that ends most strategies: the whole bucket updated from the own, now summed,
  * gradients. */
 void strategy_update_bucket(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,

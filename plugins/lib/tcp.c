@@ -243,7 +243,7 @@ static void tcp_wake(struct transport *transport)
 
 static dpb_status poll_all(struct tcp *tcp, const struct dpb_wait *what)
 {
-    struct pollfd fds[1 + 2 * TCP_MOST_STREAMS];
+    struct pollfd fds[2 + 2 * TCP_MOST_STREAMS];
     uint32_t n = tcp->args.n_streams, n_fds = 0;
     uint64_t drained;
     fds[n_fds++] = (struct pollfd){.fd = tcp->wake_fd, .events = POLLIN};
@@ -256,6 +256,8 @@ static dpb_status poll_all(struct tcp *tcp, const struct dpb_wait *what)
         fds[n_fds++] = (struct pollfd){.fd = tcp->in[s].receiver.fd, .events = POLLIN};
     if (tcp->credit_at < TCP_CREDIT_BYTES)
         fds[1 + n].events |= POLLOUT;
+    if (tcp->ring.bell)
+        fds[n_fds++] = (struct pollfd){.fd = *tcp->ring.bell, .events = POLLIN};
     DPB_TRY(tcp->args.host->poll(fds, n_fds, what, NULL));
     for (uint32_t s = 0; s < n; s++)
         tcp->news_of_next = tcp->news_of_next || (fds[1 + s].revents & ~POLLOUT) != 0;

@@ -39,6 +39,9 @@ struct transport_ring {
     const uint32_t *members; /* ranks in the order of the ring; @borrowed until close */
     uint32_t n_members;      /* 2 or more */
     uint32_t position;       /* of this rank */
+    /* NULL; or a descriptor that ends a `wait` when it is readable, whatever it says: its owner reads
+     * it (doorbell.h). @borrowed until close. */
+    const int *bell;
 };
 
 /* Where chunks come from and land. @borrowed until close. The arena has the same size everywhere.

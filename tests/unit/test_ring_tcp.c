@@ -354,6 +354,7 @@ struct duel {
     struct ring *ring;
     struct transport *transport;
     int previous, next; /* the test's ends */
+    int bell[2];        /* a pipe, whose reading end is the bell */
 };
 
 static void duel_begin(struct duel *duel)
@@ -362,20 +363,22 @@ static void duel_begin(struct duel *duel)
     int in[2], out[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in), 0);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, out), 0);
+    assert_int_equal(pipe(duel->bell), 0);
     duel->previous = in[1];
     duel->next = out[1];
     assert_int_equal(tcp_create_connected(&dpb_host, 1, &out[0], &in[0], &duel->transport), DPB_OK);
-    const struct ring_args args = {.host = &dpb_host,
-                                   .transport = duel->transport,
-                                   .members = {.name = "duel", .members = members, .n_members = 2},
-                                   .memory = {.arena = arena,
-                                              .arena_bytes = 16384,
-                                              .inbox = inbox,
-                                              .n_slots = SLOTS,
-                                              .slot_bytes = SLOT_BYTES},
-                                   .type = DPB_FP32,
-                                   .n_buckets = 1,
-                                   .bucket_elements = 4096};
+    const struct ring_args args = {
+        .host = &dpb_host,
+        .transport = duel->transport,
+        .members = {.name = "duel", .members = members, .n_members = 2, .bell = &duel->bell[0]},
+        .memory = {.arena = arena,
+                   .arena_bytes = 16384,
+                   .inbox = inbox,
+                   .n_slots = SLOTS,
+                   .slot_bytes = SLOT_BYTES},
+        .type = DPB_FP32,
+        .n_buckets = 1,
+        .bucket_elements = 4096};
     assert_int_equal(ring_create(&args, &duel->ring), DPB_OK);
     dpb_first_error_clear();
     ring_begin(duel->ring, 5);
@@ -387,6 +390,8 @@ static void duel_end(struct duel *duel)
     ring_destroy(duel->ring);
     close(duel->previous);
     close(duel->next);
+    close(duel->bell[0]);
+    close(duel->bell[1]);
     dpb_first_error_clear();
 }
 
@@ -534,6 +539,24 @@ static void test_wake(void **state)
     duel_end(&duel);
 }
 
+/* It ends every wait until its owner has read what it says. */
+static void test_bell(void **state)
+{
+    struct duel duel;
+    char ring = 'r';
+    (void)state;
+    dpb_world.timeout_ns = 50000000;
+    duel_begin(&duel);
+    assert_int_equal(duel_move(&duel), DPB_OK);
+    assert_int_equal(write(duel.bell[1], &ring, 1), 1);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(ring_wait(duel.ring), DPB_OK);
+    assert_int_equal(read(duel.bell[0], &ring, 1), 1);
+    assert_int_equal(ring_wait(duel.ring), DPB_TIMEOUT);
+    duel_end(&duel);
+    dpb_world.timeout_ns = 0;
+}
+
 static void test_deadline(void **state)
 {
     struct duel duel;
@@ -556,11 +579,11 @@ int main(void)
     if (dpb_world_is_rank())
         return trial_rank_main(cases);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_frames),  cmocka_unit_test(test_full_inbox),
-        cmocka_unit_test(test_credits), cmocka_unit_test(test_early_close),
-        cmocka_unit_test(test_wake),    cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_meets),   cmocka_unit_test(test_strangers),
-        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_frames),    cmocka_unit_test(test_full_inbox),
+        cmocka_unit_test(test_credits),   cmocka_unit_test(test_early_close),
+        cmocka_unit_test(test_wake),      cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_bell),      cmocka_unit_test(test_meets),
+        cmocka_unit_test(test_strangers), cmocka_unit_test(test_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

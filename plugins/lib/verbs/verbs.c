@@ -358,11 +358,17 @@ static bool was_woken(const struct verbs *verbs)
     return __atomic_load_n(&verbs->woken, __ATOMIC_SEQ_CST) != 0;
 }
 
+static bool bell_rings(const struct verbs *verbs)
+{
+    struct pollfd bell = {.fd = verbs->ring.bell ? *verbs->ring.bell : -1, .events = POLLIN};
+    return verbs->ring.bell && poll(&bell, 1, 0) > 0;
+}
+
 static bool spin(struct verbs *verbs)
 {
     int64_t until_ns = verbs->host->now_ns() + POLL_NS;
     do
-        if (poll_completions(verbs) || was_woken(verbs))
+        if (poll_completions(verbs) || was_woken(verbs) || bell_rings(verbs))
             return true;
     while (verbs->host->now_ns() < until_ns);
     return false;
@@ -382,7 +388,8 @@ static dpb_status sleep_for_event(struct verbs *verbs, const struct dpb_wait *wh
 {
     struct pollfd fds[] = {{.fd = verbs->channel->fd, .events = POLLIN},
                            {.fd = verbs->port.context->async_fd, .events = POLLIN},
-                           {.fd = verbs->wake_fd, .events = POLLIN}};
+                           {.fd = verbs->wake_fd, .events = POLLIN},
+                           {.fd = verbs->ring.bell ? *verbs->ring.bell : -1, .events = POLLIN}};
     struct ibv_cq *completions;
     void *context;
     uint64_t drained;

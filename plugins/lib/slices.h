@@ -1,0 +1,26 @@
+/*
+ * slices.h - reducing within a machine by slices: of every bucket the rank at place p owns the p-th of
+ * L slices and sums it straight out of all L gradient arenas (struct strategy: within a machine ranks
+ * are places).
+ */
+#ifndef DPB_PLUGINS_LIB_SLICES_H
+#define DPB_PLUGINS_LIB_SLICES_H
+
+#include "lib/strategy.h"
+
+/* The i-th of n slices of `length` elements; all of them together are the whole. */
+static inline struct dpb_range slice_of(uint64_t length, uint64_t i, uint64_t n)
+{
+    return (struct dpb_range){length * i / n, length * (i + 1) / n};
+}
+
+/* A slice may be summed when all have announced its bucket. */
+bool slices_due(void *strategy, uint64_t bucket);
+dpb_status slices_wait(void *strategy, uint64_t bucket);
+
+/* The way of a bucket where nothing but these slices has to be done: summed, written back into all
+ * arenas, used for the update. */
+enum { SLICES_STAGES = 2 };
+extern const struct stage slices_stages[SLICES_STAGES];
+
+#endif
