@@ -15,14 +15,15 @@ enum { MAX_ARGUMENTS = 96, LINE_BYTES = 4096 };
 static const double deadline_s = 120.0;
 
 static const struct strategy_form strategy_forms[] = {
-    {"shm", 0, "shm", false, false},
-    {"replicated", 0, "replicated", false, false},
-    {"ps_cpu", 0, "ps_cpu, shards in the workers", false, false},
-    {"ps_cpu", 1, "ps_cpu, 1 server", false, false},
-    {"ps_cpu", 2, "ps_cpu, 2 servers", false, false},
-    {"ps_cpu", 3, "ps_cpu, 3 servers", false, false},
-    {"ring_tcp", 0, "ring_tcp", true, true},
-    {"gloo", 0, "gloo", true, false},
+    {"shm", 0, "shm", false, false, false},
+    {"replicated", 0, "replicated", false, false, false},
+    {"ps_cpu", 0, "ps_cpu, shards in the workers", false, false, false},
+    {"ps_cpu", 1, "ps_cpu, 1 server", false, false, false},
+    {"ps_cpu", 2, "ps_cpu, 2 servers", false, false, false},
+    {"ps_cpu", 3, "ps_cpu, 3 servers", false, false, false},
+    {"ring_tcp", 0, "ring_tcp", true, true, false},
+    {"hierarchical", 0, "hierarchical", true, true, true},
+    {"gloo", 0, "gloo", true, false, false},
     {0},
 };
 
@@ -37,8 +38,21 @@ const struct strategy_form *strategy_form_after(const struct strategy_form *form
     return NULL;
 }
 
+const char *form_settings(const struct strategy_form *form, const char *prefix, int workers)
+{
+    static char text[192];
+    int n = snprintf(text, sizeof text, "comm.name=%s%s run.servers=%d run.workers=%d", prefix,
+                     form->name, form->servers, workers);
+    if (form->machines && workers > 1)
+        snprintf(text + n, sizeof text - (size_t)n, " comm.hosts=%d+%d comm.interface=lo",
+                 workers / 2, workers - workers / 2);
+    return text;
+}
+
 bool is_cell(const struct strategy_form *form, int workers, bool small_buckets)
 {
+    if (form->machines)
+        return workers > 1 && (workers == 3 || !small_buckets);
     return !form->network || form->ring || (workers <= 3 && (workers == 2 || !small_buckets)) ||
            (workers == 5 && !small_buckets);
 }

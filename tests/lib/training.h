@@ -17,14 +17,18 @@ struct strategy_form {
      * the same): along the ring of the workers, or as a library does, which takes long for many small
      * buckets. Others read each other's memory. */
     bool network, ring;
+    bool machines; /* its workers are told that they are on two machines */
 };
 
 /* Those whose plugins were built: the first, after NULL; the next; NULL after the last. */
 const struct strategy_form *strategy_form_after(const struct strategy_form *form);
+/* "comm.name=... run.servers=... run.workers=...", and which worker is on which machine: half of them on
+ * the first. `prefix` of the name: "mutant_" or "". @borrowed until the next call. */
+const char *form_settings(const struct strategy_form *form, const char *prefix, int workers);
 /* Whether plugins/KIND_NAME.so was built. */
 bool have_plugin(const char *kind_name);
-/* Whether these workers and elements a bucket are a cell for the strategy: with a library not all of
- * them are, for the time that they take. */
+/* Whether these workers and elements a bucket are a cell for the strategy: with a library, or several
+ * machines, not all of them are, for the time that they take. */
 bool is_cell(const struct strategy_form *form, int workers, bool small_buckets);
 
 struct training {

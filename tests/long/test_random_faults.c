@@ -37,6 +37,7 @@ static const struct {
                   {"comm.inner=replicated", 3, 0},
                   {"comm.inner=ring_tcp", 3, 0},
                   {"comm.inner=ring_tcp run.comm_cores=1", 2, 0},
+                  {"comm.inner=hierarchical comm.hosts=2+1 comm.interface=lo", 3, 0},
                   {"comm.inner=ps_cpu", 2, 0},
                   {"comm.inner=ps_cpu run.servers=1", 2, 1},
                   {"comm.inner=ps_cpu run.servers=2", 2, 2}};

@@ -5,6 +5,7 @@
 
 #include "lib/ring_strategy.h"
 #include "lib/tcp.h"
+#include "lib/verbs/verbs.h"
 
 #define HOOKS(X) \
     X(open)      \
@@ -15,13 +16,22 @@ enum {
 };
 #define HOOK_NAME(name) #name,
 static const char *const hooks[] = {HOOKS(HOOK_NAME) NULL};
-static const char *const inner_names[] = {"shm", "replicated", "ps_cpu", "ring_tcp", "gloo", NULL};
+static const char *const inner_names[] = {"shm",          "replicated", "ps_cpu", "ring_tcp",
+                                          "hierarchical", "gloo",       NULL};
 
 struct options {
     struct fault_options fault;
     int inner;
     struct ring_options ring; /* these two are those of ring_tcp, as it has them */
     struct tcp_options tcp;
+};
+
+/* Those of hierarchical, as it has them. */
+struct hierarchical_options {
+    int transport;
+    struct ring_options ring;
+    struct tcp_options tcp;
+    struct verbs_options verbs;
 };
 
 static const struct dpb_option option_rows[] = {
@@ -53,7 +63,10 @@ static dpb_status fault_open(const void *given, const struct dpb_comm_args *args
     if (!plugin)
         return DPB_FAILED;
     inner = plugin->ops;
+    const struct hierarchical_options over_tcp = {.ring = options->ring, .tcp = options->tcp};
     bool ring = strcmp(inner_names[options->inner], "ring_tcp") == 0;
+    if (strcmp(inner_names[options->inner], "hierarchical") == 0)
+        return inner->open(&over_tcp, args, comm);
     return inner->open(ring ? &options->ring : NULL, args, comm); /* the others have defaults */
 }
 
@@ -134,7 +147,8 @@ static const struct dpb_comm_ops fault_ops = {.open = fault_open,
 
 static const struct dpb_plugin plugin_fault = {
     DPB_PLUGIN_HEAD(COMM, fault_ops),
-    .capabilities = DPB_COMM_SYNC | DPB_COMM_BITWISE | DPB_COMM_OVERLAP | DPB_COMM_SERVERS,
+    .capabilities = DPB_COMM_SYNC | DPB_COMM_BITWISE | DPB_COMM_OVERLAP | DPB_COMM_SERVERS |
+                    DPB_COMM_MULTI_NODE,
     .name = "fault",
     .version = "1",
     .summary = "for tests: a strategy that misbehaves when it is told",

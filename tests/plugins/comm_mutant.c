@@ -1,9 +1,9 @@
 /*
- * comm_mutant.c - strategies with a mistake: mutant_shm, mutant_replicated, mutant_ps_cpu and
- * mutant_ring_tcp and mutant_gloo are the real ones, with their options, loaded from beside dpbench,
- * with this plugin between them and core. It changes what core tells them (begin), what the host's
- * functions do for them (sum, copy, update), and nothing of theirs. Every check of sameness has to
- * catch what it is there for.
+ * comm_mutant.c - strategies with a mistake: mutant_shm, mutant_replicated, mutant_ps_cpu,
+ * mutant_ring_tcp, mutant_hierarchical and mutant_gloo are the real ones, with their options, loaded
+ * from beside dpbench, with this plugin between them and core. It changes what core tells them
+ * (begin), what the host's functions do for them (sum, copy, update), and nothing of theirs. Every
+ * check of sameness has to catch what it is there for.
  *
  * Where the ranks share no memory a sum is made piece by piece on its way. Such a strategy's
  * mistakes in sums are made where it begins and ends: in the gradients that a rank gives, and in
@@ -76,7 +76,7 @@ static struct {
     struct dpb_optimizer_ops optimizer;
     const struct dpb_comm_ops *inner;
     bool pulls; /* the strategy's workers copy weights instead of updating them */
-    bool apart; /* its ranks share no memory */
+    bool apart; /* its ranks, or some of them, share no memory */
     struct options options;
     struct dpb_comm_args args;
     struct dpb_arenas arenas;
@@ -300,7 +300,7 @@ static dpb_status mutant_plan(void *comm, const struct dpb_layout *layout,
                               struct dpb_comm_plan *want)
 {
     DPB_TRY(m.inner->plan(comm, layout, want));
-    m.apart = want->scratch != DPB_MEMORY_SHARED;
+    m.apart = want->scratch != DPB_MEMORY_SHARED || m.args.n_machines > 1;
     if (m.apart)
         return DPB_OK;
     m.notice_at = (want->scratch_bytes + DPB_CACHE_LINE - 1) / DPB_CACHE_LINE * DPB_CACHE_LINE;
@@ -459,7 +459,7 @@ static const struct dpb_option *join_rows(const struct dpb_option *inner)
     return rows;
 }
 
-#define MUTANTS(X) X(shm) X(replicated) X(ps_cpu) X(ring_tcp) X(gloo)
+#define MUTANTS(X) X(shm) X(replicated) X(ps_cpu) X(ring_tcp) X(hierarchical) X(gloo)
 
 #define MUTANT_OPS(NAME)                                                                 \
     static const struct dpb_plugin *inner_##NAME;                                        \

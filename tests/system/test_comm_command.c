@@ -74,13 +74,13 @@ static void test_strategy(void **state)
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         struct command command;
         char arguments[300];
-        snprintf(arguments, sizeof arguments,
-                 ODD_SIZES THRICE "comm.name=%s run.servers=%d run.workers=%zu %s", form->name,
-                 form->servers, i % 3 + 1, types[i]);
+        snprintf(arguments, sizeof arguments, ODD_SIZES THRICE "%s %s",
+                 form_settings(form, "", (int)i % 3 + 1), types[i]);
         run(&command, 0, arguments);
         expect_right(&command, 6, strcmp(form->name, "ps_cpu") != 0, arguments);
+        bool apart = form->machines && i % 3 > 0;
         assert_string_equal(json_text_at(command.json, "barrier"),
-                            strstr(types[i], "barrier") ? "exchange" : "memory");
+                            apart || strstr(types[i], "barrier") ? "exchange" : "memory");
         assert_int_equal(expect_number(&command, "world.workers"), i % 3 + 1);
         assert_int_equal(expect_number(&command, "world.servers"), form->servers);
         command_free(&command);

@@ -120,6 +120,7 @@ static const struct {
     {"comm.gid_index", "rdma_vm.sh"},
     {"comm.poll", "rdma_vm.sh"},
     {"comm.streams", "test_ring_tcp"},
+    {"comm.transport", "rdma_vm.sh"},
     {"comm_test.barrier", "test_comm_command"},
     {"comm_test.iterations", "test_comm_command"},
     {"comm_test.max_bytes", "test_comm_command"},

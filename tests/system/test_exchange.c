@@ -35,9 +35,8 @@ static void test_small_model(void **state)
                 if (!is_cell(form, workers, b == 0))
                     continue;
                 train(&training,
-                      "model.name=tiny_bn run.steps=1 run.prove=yes %s comm.name=%s run.servers=%d "
-                      "run.workers=%d comm.bucket=%s",
-                      gradients[g].settings, form->name, form->servers, workers,
+                      "model.name=tiny_bn run.steps=1 run.prove=yes %s %s comm.bucket=%s",
+                      gradients[g].settings, form_settings(form, "", workers),
                       gradients[g].buckets[b]);
                 expect_verified(&training);
                 training_free(&training);
@@ -49,10 +48,8 @@ static void test_communication_core(void **state)
     const struct strategy_form *form = *state;
     for (int workers = 1; workers <= 3; workers++) {
         struct training training;
-        train(&training,
-              "model.name=tiny run.prove=yes run.comm_cores=1 comm.name=%s run.servers=%d "
-              "run.workers=%d comm.bucket=424",
-              form->name, form->servers, workers);
+        train(&training, "model.name=tiny run.prove=yes run.comm_cores=1 %s comm.bucket=424",
+              form_settings(form, "", workers));
         expect_verified(&training);
         training_free(&training);
     }

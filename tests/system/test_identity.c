@@ -80,10 +80,8 @@ static void test_small_model(void **state)
                 struct training together;
                 if (!is_cell(form, workers, strcmp(buckets[b], "8") == 0))
                     continue;
-                train(&together,
-                      "model.name=%s comm.name=%s run.servers=%d run.workers=%d "
-                      "comm.bucket=%s " TERMS,
-                      small_models[model], form->name, form->servers, workers, buckets[b]);
+                train(&together, "model.name=%s %s comm.bucket=%s " TERMS, small_models[model],
+                      form_settings(form, "", workers), buckets[b]);
                 expect_same(&together, alone_with(model, workers), start_of(model));
                 training_free(&together);
             }
@@ -123,8 +121,8 @@ static void test_variations(void **state)
         train(&start, "model.name=tiny %s run.steps=1 optimizer.learning_rate=0", one->both);
         train(&reference, "model.name=tiny %s run.accumulate=%d", one->both,
               one->workers * one->batches);
-        train(&together, "model.name=tiny %s comm.name=%s run.servers=%d run.workers=%d %s",
-              one->both, form->name, form->servers, one->workers, one->together);
+        train(&together, "model.name=tiny %s %s %s", one->both,
+              form_settings(form, "", one->workers), one->together);
         expect_same(&together, &reference, &start);
         training_free(&start);
         training_free(&reference);
@@ -206,11 +204,9 @@ static void test_fp32(void **state)
 /* ---- what the strategies owe each other ---------------------------------------------------- */
 
 static void train_several_buckets(struct training *training, const char *kind, const char *strategy,
-                                  int servers, int workers, int bucket)
+                                  int bucket)
 {
-    train(training,
-          "model.name=tiny %s comm.name=%s run.servers=%d run.workers=%d comm.bucket=%d " TERMS,
-          kind, strategy, servers, workers, bucket);
+    train(training, "model.name=tiny %s %s comm.bucket=%d " TERMS, kind, strategy, bucket);
 }
 
 /* Sums run over the workers in the same order everywhere, so strategies agree bit for bit, in types
@@ -223,13 +219,13 @@ static void test_strategies_agree(void **state)
     (void)state;
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         struct training first[2]; /* of 2 workers, of 3 */
-        train_several_buckets(&first[0], kinds[k], "shm", 0, 2, 200);
-        train_several_buckets(&first[1], kinds[k], "shm", 0, 3, 200);
+        train_several_buckets(&first[0], kinds[k], "comm.name=shm run.workers=2", 200);
+        train_several_buckets(&first[1], kinds[k], "comm.name=shm run.workers=3", 200);
         for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));) {
             const struct training *same = &first[form->network ? 0 : 1];
             struct training other;
-            train_several_buckets(&other, kinds[k], form->name, form->servers,
-                                  form->network ? 2 : 3, 120);
+            train_several_buckets(&other, kinds[k], form_settings(form, "", form->network ? 2 : 3),
+                                  120);
             expect_same_weights(&other, same, NULL, 0.0);
             expect_same_losses(&other, same, 0.0);
             training_free(&other);
@@ -248,10 +244,8 @@ static void test_bf16_gradients(void **state)
     struct training start, reference, together;
     train(&start, "%s optimizer.learning_rate=0", settings);
     train(&reference, "%s run.accumulate=3", settings);
-    train(&together,
-          "%s comm.gradient=bf16 comm.name=%s run.servers=%d run.workers=3 "
-          "comm.bucket=74",
-          settings, form->name, form->servers);
+    train(&together, "%s comm.gradient=bf16 %s comm.bucket=74", settings,
+          form_settings(form, "", 3));
     expect_same_weights(&together, &reference, &start, 4 * 0x1p-8);
     training_free(&start);
     training_free(&reference);

@@ -139,10 +139,8 @@ static void expect_caught(const struct mutant *mutant, const struct strategy_for
                           const char *others)
 {
     struct training training;
-    train_anyway(&training,
-                 TERMS "comm.name=mutant_%s run.servers=%d run.workers=%d run.prove=yes "
-                       "comm.mutation=%s comm.from=%d %s",
-                 form->name, form->servers, WORKERS, mutant->mutation, mutant->from, others);
+    train_anyway(&training, TERMS "%s run.prove=yes comm.mutation=%s comm.from=%d %s",
+                 form_settings(form, "mutant_", WORKERS), mutant->mutation, mutant->from, others);
     enum catcher check = caught_by(&training);
     if (check != mutant->caught_by)
         fail_msg("%s\nis to be caught by: %s; was caught by: %s\n%s", training.settings,

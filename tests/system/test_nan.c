@@ -107,8 +107,7 @@ static void test_weights(void **state)
         expect_caught(settings);
     }
     for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));) {
-        snprintf(settings, sizeof settings, "%s comm.name=mutant_%s run.servers=%d", device,
-                 form->name, form->servers);
+        snprintf(settings, sizeof settings, "%s %s", device, form_settings(form, "mutant_", 2));
         expect_caught(settings);
     }
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
@@ -151,9 +150,8 @@ static void test_gaps(void **state)
     struct command command;
     (void)state;
     for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));) {
-        dpbench(&command, deadline_s,
-                FAULTS_BASE "eval.every=0 run.steps=300 run.prove=yes comm.name=%s run.servers=%d",
-                form->name, form->servers);
+        dpbench(&command, deadline_s, FAULTS_BASE "eval.every=0 run.steps=300 run.prove=yes %s",
+                form_settings(form, "", 2));
         if (command.exit_code != 0)
             fail_msg("%s: exit code %d: %s", form->label, command.exit_code, command.err);
         command_free(&command);

@@ -1,8 +1,10 @@
 /*
  * test_network.c - strategies that leave a machine, between hosts with a network of their own: they
- * train the same, and a link that goes down in the middle of a bucket ends the job in time.
+ * train the same, they move the bytes over it that their definitions say, and a link that goes down in
+ * the middle of a bucket, or a rank that is killed, ends the job in time.
  */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,7 +19,7 @@
 #include "lib/network.h"
 #include "lib/sandbox.h"
 
-enum { HOSTS = 3, WORDS = 40 };
+enum { HOSTS = 3, WORDS = 48 };
 
 static struct network network;
 
@@ -57,23 +59,32 @@ static void start(struct started *started, const int *hosts, int n_ranks, const 
     command_start(started, words, network_environment(&network, hosts, n_ranks));
 }
 
+#define HIERARCHICAL "comm.name=hierarchical "
+
 /* ---- training ------------------------------------------------------------------------------ */
 
 struct layout {
     const char *title, *settings;
     int n_ranks, hosts[4];
+    int n_apart; /* ranks, the last ones, that are not on the network */
 };
 
 static const struct layout layouts[] = {
-    {"a rank a host", "run.workers=3 comm.hosts=1+1+1", 3, {0, 1, 2}},
-    {"2 x 2, several streams", "run.workers=4 comm.hosts=2x2 comm.streams=3", 4, {0, 0, 1, 1}},
-    {"2 x 2, in turns", "run.workers=4 comm.hosts=0,1,0,1 comm.chunk=128", 4, {0, 1, 0, 1}},
+    {"a rank a host", "run.workers=3 comm.hosts=1+1+1", 3, {0, 1, 2}, 0},
+    {"2 x 2, several streams", "run.workers=4 comm.hosts=2x2 comm.streams=3", 4, {0, 0, 1, 1}, 0},
+    {"2 x 2, in turns", "run.workers=4 comm.hosts=0,1,0,1 comm.chunk=128", 4, {0, 1, 0, 1}, 0},
+    {"hierarchical, 2 x 2", HIERARCHICAL "run.workers=4 comm.hosts=2x2", 4, {0, 0, 1, 1}, 0},
+    {"hierarchical, unequal, in turns",
+     HIERARCHICAL "run.workers=4 comm.hosts=0,1,2,0 comm.chunk=128 comm.streams=2",
+     4,
+     {0, 1, 2, 0},
+     1},
 };
 
-/* Each rank reports what comm.interface, a network, came to on its host. */
+/* Each rank reports what comm.interface, a network, came to on its host, if it sends anything. */
 static void expect_interfaces(const struct command *command, const struct layout *layout)
 {
-    for (int rank = 0; rank < layout->n_ranks; rank++) {
+    for (int rank = 0; rank < layout->n_ranks - layout->n_apart; rank++) {
         char path[48], address[32];
         snprintf(path, sizeof path, "ranks.%d.comm.interface", rank);
         assert_string_equal(json_text_at(command->json, path), "eth0");
@@ -106,7 +117,7 @@ static void test_training(void **state)
     }
 }
 
-/* ---- a link that goes down ----------------------------------------------------------------- */
+/* ---- bytes on the wire --------------------------------------------------------------------- */
 
 /* Bytes that the switch has passed on to a host: the test's own end of its cable. */
 static double bytes_to_host(int host)
@@ -121,33 +132,122 @@ static double bytes_to_host(int host)
     return bytes;
 }
 
-/* 32 MB of gradients in buckets of 8 MB, which take 0.3 s each: the cable is out in one of them. */
-static void test_link_down(void **state)
+enum { LAYERS = 4, PARAMETERS = 1 << 16 };
+static const double gradient_bytes = LAYERS * PARAMETERS * 4.0;
+
+/* What crosses the network in a run of so many steps, between all hosts. */
+static double bytes_of_run(const char *settings, const int *hosts, int steps)
 {
-    static const char *const words[] = {"waited 2.", "(step ", "bucket ", " bytes)", "rank ",
-                                        "run.timeout_s",    NULL};
-    static const int hosts[] = {0, 1};
     struct started started;
     struct command command;
+    char line[512];
+    double before = bytes_to_host(0) + bytes_to_host(1);
+    snprintf(line, sizeof line,
+             "run.workers=4 run.warmup_steps=0 run.steps=%d comm.bucket=256KiB device.name=timed "
+             "model.name=timed data.name=timed device.forward=1 device.backward=4 model.layers=%d "
+             "model.parameters=%d %s",
+             steps, LAYERS, PARAMETERS, settings);
+    start(&started, hosts, 4, line);
+    command_finish(&started, &command, 60);
+    if (command.exit_code != 0)
+        fail_msg("%s: exit code %d: %s", settings, command.exit_code, command.err);
+    command_free(&command);
+    return bytes_to_host(0) + bytes_to_host(1) - before;
+}
+
+/* By a step, in sizes of the gradients; frames and acknowledgements are up to 10 % more. */
+static void expect_on_wire(const char *settings, const int *hosts, double expected)
+{
+    enum { FEW = 3, MANY = 9 };
+    double few = bytes_of_run(settings, hosts, FEW), many = bytes_of_run(settings, hosts, MANY);
+    double moved = (many - few) / (MANY - FEW) / gradient_bytes;
+    print_message("%s: %.3f times the gradients a step\n", settings, moved);
+    if (moved < expected || moved > 1.1 * expected)
+        fail_msg("%s: %.3f times the gradients cross the network in a step, not %.0f", settings,
+                 moved, expected);
+}
+
+/* The ring that is told of no machine in common has its ranks as they come: here each is on another
+ * machine than the one before. */
+static void test_bytes_on_wire(void **state)
+{
+    static const int together[] = {0, 0, 1, 1}, in_turns[] = {0, 1, 0, 1};
     (void)state;
-    start(&started, hosts, 2,
-          "run.workers=2 comm.hosts=1+1 run.timeout_s=2 run.seconds=60 comm.bucket=8MB "
-          "device.name=timed model.name=timed data.name=timed device.forward=5 device.backward=20 "
-          "model.layers=4 model.parameters=2000000");
-    for (double until_s = now_s() + 30; bytes_to_host(1) < 60e6; usleep(10000))
+    expect_on_wire(HIERARCHICAL "comm.hosts=2x2", together, 2);
+    expect_on_wire(HIERARCHICAL "comm.hosts=0,1,0,1", in_turns, 2);
+    expect_on_wire("comm.hosts=2x2", together, 3);
+    expect_on_wire("comm.hosts=4x1", in_turns, 6);
+}
+
+/* ---- faults -------------------------------------------------------------------------------- */
+
+/* 32 MB of gradients in buckets of 8 MB, which take 0.3 s each on a link. */
+#define LONG                                                                              \
+    " run.timeout_s=2 run.seconds=60 comm.bucket=8MB device.name=timed model.name=timed " \
+    "data.name=timed device.forward=5 device.backward=20 model.layers=4 model.parameters=2000000"
+
+static void await_traffic(double bytes)
+{
+    double until_s = now_s() + 30, begun = bytes_to_host(1);
+    while (bytes_to_host(1) - begun < bytes) {
         if (now_s() > until_s)
             fail_msg("no traffic between the hosts");
+        usleep(10000);
+    }
+}
+
+/* The first who waits says for what: for the network, or, in a machine, for who does. */
+static void expect_link_down(const char *title, const int *hosts, int n, const char *settings)
+{
+    static const char *const words[] = {"waited 2.0 s for", "(step ", "bucket ", " bytes", "rank ",
+                                        "run.timeout_s",    NULL};
+    struct started started;
+    struct command command;
+    start(&started, hosts, n, settings);
+    await_traffic(30e6);
     network_plug(&network, 1, false);
     double out_s = now_s();
     command_finish(&started, &command, 40);
     network_plug(&network, 1, true);
     if (command.exit_code != 1 || now_s() - out_s > 2 + 5)
-        fail_msg("exit code %d, %.1f s after the link went down: %s", command.exit_code,
+        fail_msg("%s: exit code %d, %.1f s after the link went down: %s", title, command.exit_code,
                  now_s() - out_s, command.err);
-    faults_expect_words("link down", faults_only_error("link down", &command), words);
-    if (!strstr(command.err, "(scatter-reduce)") && !strstr(command.err, "(all-gather)"))
-        fail_msg("no phase: %s", command.err);
-    faults_expect_failed("link down", &command);
+    faults_expect_words(title, faults_only_error(title, &command), words);
+    if (!strstr(command.err, "(scatter-reduce)") && !strstr(command.err, "(all-gather)") &&
+        !strstr(command.err, "the peer's slice of the sum over all machines"))
+        fail_msg("%s: no phase: %s", title, command.err);
+    faults_expect_failed(title, &command);
+    command_free(&command);
+}
+
+static void test_link_down(void **state)
+{
+    static const int apart[] = {0, 1}, together[] = {0, 0, 1, 1};
+    (void)state;
+    expect_link_down("ring_tcp", apart, 2, "run.workers=2 comm.hosts=1+1" LONG);
+    expect_link_down("hierarchical", together, 4, HIERARCHICAL "run.workers=4 comm.hosts=2x2" LONG);
+}
+
+/* One that others wait for by memory, and others by the network. */
+static void test_killed(void **state)
+{
+    static const int hosts[] = {0, 0, 1, 1};
+    static const char *const words[] = {"rank 1", "was killed by signal 9", NULL};
+    struct started started;
+    struct command command;
+    pid_t ranks[4];
+    (void)state;
+    start(&started, hosts, 4, HIERARCHICAL "run.workers=4 comm.hosts=2x2" LONG);
+    faults_await_ranks(&started, ranks, 4);
+    await_traffic(20e6);
+    kill(ranks[1], SIGKILL);
+    double killed_s = now_s();
+    command_finish(&started, &command, 40);
+    if (command.exit_code != 1 || now_s() - killed_s > 5)
+        fail_msg("exit code %d, %.1f s after a rank was killed: %s", command.exit_code,
+                 now_s() - killed_s, command.err);
+    faults_expect_words("killed", faults_only_error("killed", &command), words);
+    faults_expect_failed("killed", &command);
     command_free(&command);
 }
 
@@ -171,8 +271,8 @@ static void test_no_interface(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_training),
-        cmocka_unit_test(test_link_down),
+        cmocka_unit_test(test_training),     cmocka_unit_test(test_bytes_on_wire),
+        cmocka_unit_test(test_link_down),    cmocka_unit_test(test_killed),
         cmocka_unit_test(test_no_interface),
     };
     return cmocka_run_group_tests_name("network", tests, setup, teardown);

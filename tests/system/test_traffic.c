@@ -22,11 +22,34 @@ static void expect_equal(const struct training *training, const char *what, doub
 
 /* ---- bytes of a step ----------------------------------------------------------------------- */
 
-/* Of all processes together: the gradients of all elements have g bytes, the weights w. */
-static double bytes_of_step(const struct strategy_form *form, int workers, double g, double w)
+static uint64_t slice_size(uint64_t length, uint64_t i, uint64_t n)
 {
+    return length * (i + 1) / n - length * i / n;
+}
+
+/* Of hierarchical on two machines, one with a worker more: that one has no ring, and its part of a
+ * bucket is summed into the arenas of those who have. */
+static double handed_over(uint64_t elements, int workers)
+{
+    uint64_t n = (uint64_t)(workers - workers / 2), moved = 0;
+    for (uint64_t at = 0; at < elements && workers > 1 && workers % 2 == 1; at += BUCKET) {
+        uint64_t length = elements - at < BUCKET ? elements - at : BUCKET;
+        for (uint64_t place = 0; place < n; place++)
+            for (uint64_t e = length * place / n; e < length * (place + 1) / n; e++)
+                moved += place + 1 == n || e < length * place / (n - 1) ||
+                         e >= length * (place + 1) / (n - 1);
+    }
+    return (double)moved;
+}
+
+/* Of all processes together: an element's gradient has g bytes, its weight w. */
+static double bytes_of_step(const struct strategy_form *form, int workers, uint64_t elements,
+                            int gradient_bytes, int weight_bytes)
+{
+    double g = (double)elements * gradient_bytes, w = (double)elements * weight_bytes;
+    double extra = form->machines ? handed_over(elements, workers) * gradient_bytes : 0.0;
     if (strcmp(form->name, "ps_cpu") != 0)
-        return 2.0 * (workers - 1) * g;
+        return 2.0 * (workers - 1) * g + extra;
     return form->servers > 0 ? workers * (g + w) : (workers - 1) * (g + w);
 }
 
@@ -44,15 +67,12 @@ static void test_bytes_reported(void **state)
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++)
         for (int workers = 1; workers <= MOST_WORKERS; workers++) {
             struct training training;
-            train(&training,
-                  "model.name=tiny %s comm.name=%s run.servers=%d run.workers=%d comm.bucket=%d",
-                  types[t].settings, form->name, form->servers, workers,
-                  BUCKET * types[t].gradient_bytes);
-            double elements = (double)weights_arena_elements(&training.weights);
+            train(&training, "model.name=tiny %s %s comm.bucket=%d", types[t].settings,
+                  form_settings(form, "", workers), BUCKET * types[t].gradient_bytes);
             expect_equal(&training, "comm.bytes_per_step",
                          json_number_at(training.command.json, "comm.bytes_per_step"),
-                         bytes_of_step(form, workers, elements * types[t].gradient_bytes,
-                                       elements * types[t].weight_bytes));
+                         bytes_of_step(form, workers, weights_arena_elements(&training.weights),
+                                       types[t].gradient_bytes, types[t].weight_bytes));
             training_free(&training);
         }
 }
@@ -97,7 +117,7 @@ static uint64_t share_of(const struct strategy_form *form, int workers, uint64_t
         return bucket % n == shard ? length : 0;
     if (strcmp(form->name, "ps_cpu") == 0)
         shard = (shard + bucket) % n;
-    return length * (shard + 1) / n - length * shard / n;
+    return slice_size(length, shard, n);
 }
 
 /* The position in the ring is the rank. A rank adds its part to all slices but that which begins with
@@ -109,7 +129,7 @@ static void expect_ring_audit(const struct training *training, int workers, int 
     for (uint64_t at = 0; at < all && n > 1; at += BUCKET) {
         uint64_t length = all - at < BUCKET ? all - at : BUCKET, sizes[MOST_WORKERS];
         for (uint64_t slice = 0; slice < n; slice++)
-            sizes[slice] = length * (slice + 1) / n - length * slice / n;
+            sizes[slice] = slice_size(length, slice, n);
         summed += length - sizes[self];
         sent += length - sizes[(self + 1) % n] + length - sizes[(self + 2) % n];
     }
@@ -122,17 +142,49 @@ static void expect_ring_audit(const struct training *training, int workers, int 
                  0.0);
 }
 
+/* Two machines: a rank sums its part over its machine, adds its part of the ring's slice to what comes
+ * from the other (half of the slice), sends a slice in all, and writes it into the arenas of its machine.
+ * Where there is one worker more than places with a ring, all but the totals depends on the edges. */
+static void expect_machines_audit(const struct training *training, int workers, int rank)
+{
+    uint64_t all = weights_arena_elements(&training->weights), summed = 0, read = 0, own = 0;
+    uint64_t n = (uint64_t)workers / 2, self = (uint64_t)rank % n, others = n - 1;
+    struct audit audit = audit_of(training, rank);
+    if (workers % 2 == 1) {
+        expect_equal(training, "bytes reported, of those touched and sent", 1.0,
+                     audit.reported >= audit.read + audit.wrote);
+        return;
+    }
+    for (uint64_t at = 0; at < all; at += BUCKET) {
+        uint64_t slice = slice_size(all - at < BUCKET ? all - at : BUCKET, self, n);
+        summed += (n > 1 ? slice : 0) + slice_size(slice, (uint64_t)rank < n ? 1 : 0, 2);
+        read += others * slice;
+        own += slice;
+    }
+    expect_equal(training, "elements summed by a rank", (double)audit.summed,
+                 (double)(STEPS * summed));
+    expect_equal(training, "bytes read by a rank", (double)audit.read, (double)(STEPS * 8 * read));
+    expect_equal(training, "bytes written by a rank", (double)audit.wrote,
+                 (double)(STEPS * 8 * others * own));
+    expect_equal(training, "bytes sent by a rank",
+                 (double)(audit.reported - audit.read - audit.wrote), (double)(STEPS * 8 * own));
+}
+
 static void expect_audit(const struct training *training, const struct strategy_form *form,
                          int workers, int rank)
 {
-    if (form->ring) {
+    if (form->machines && workers > 1) {
+        expect_machines_audit(training, workers, rank);
+        return;
+    }
+    if (form->ring && !form->machines) {
         expect_ring_audit(training, workers, rank);
         return;
     }
     uint64_t all = weights_arena_elements(&training->weights), own = 0;
     for (uint64_t at = 0; at < all; at += BUCKET)
         own += share_of(form, workers, at / BUCKET, all - at < BUCKET ? all - at : BUCKET, rank);
-    bool shm = strcmp(form->name, "shm") == 0, server = rank >= workers;
+    bool shm = strcmp(form->name, "shm") == 0 || form->machines, server = rank >= workers;
     uint64_t sources = (uint64_t)(server ? workers : workers - 1);
     uint64_t fetched = shm || server ? 0 : all - own; /* sums or weights from where they are made */
     uint64_t given = shm ? sources * own : 0;
@@ -154,9 +206,8 @@ static void test_audit(void **state)
         struct training training;
         double touched = 0.0, reported = 0.0;
         train(&training,
-              "model.name=tiny comm.name=mutant_%s run.servers=%d run.workers=%d comm.bucket=%d "
-              "run.steps=%d comm.mutation=audited comm.from=1",
-              form->name, form->servers, workers, BUCKET * 8, STEPS);
+              "model.name=tiny %s comm.bucket=%d run.steps=%d comm.mutation=audited comm.from=1",
+              form_settings(form, "mutant_", workers), BUCKET * 8, STEPS);
         for (int rank = 0; rank < workers + form->servers; rank++) {
             struct audit audit = audit_of(&training, rank);
             expect_audit(&training, form, workers, rank);

@@ -1,0 +1,523 @@
+/*
+ * hierarchical - replicated training on several machines with several workers each: inside a
+ * machine through shared memory, across machines by rings over TCP or RDMA.
+ *
+ * Every worker keeps weights and optimizer state. With N places a machine, place l of each machine
+ * drives the l-th of N rings, which carries the l-th of N slices of every bucket. A bucket goes four
+ * ways:
+ *   reduce: each rank sums its part straight out of the arenas of its machine (lib/slices.h), into
+ *           the arena of the place that sends it;
+ *   post:   that place puts the slice on its ring, once all of it is summed, and the ring sums over
+ *           the machines (lib/ring.h): each place drives its own share of the network;
+ *   gather: it writes the sum into all arenas of its machine;
+ *   update: every rank updates its weights from its own, now summed, gradients.
+ * On machines with unequal numbers of workers N is the smallest: the others sum and update. On one
+ * machine there is no network to go by, and this is shm.
+ *
+ * Bytes moved per step, M bytes of gradients, H machines: 2 (H - 1) M over the network in all, where
+ * one ring of all W workers sends 2 (W - 1)/W M over each of the links between machines, which are H
+ * at best. Inside a machine, as shm does: (L - 1) M read and (L - 1) M written by its L ranks.
+ *
+ * Fences:
+ *   1. a slice is summed when all of the machine have announced its bucket (READY);
+ *   2. it goes onto the ring when all who sum a part of it have (REDUCED);
+ *   3. a bucket is used when all rings have brought it here and their places have written it into
+ *      all arenas (GATHERED);
+ *   4. a gradient arena is written again when all reads of it are over. The arena is read for sums
+ *      before REDUCED, and by its own ring and place before GATHERED, and written by others before
+ *      GATHERED: what a rank has seen of all places, for every bucket, before it ends its step.
+ *
+ * Jia et al.: Highly scalable deep learning training system with mixed-precision: training ImageNet
+ * in four minutes. 2018 (hierarchical all-reduce).
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "dpbench/plugin.h"
+#include "lib/doorbell.h"
+#include "lib/ring_strategy.h"
+#include "lib/slices.h"
+#include "lib/tcp.h"
+#include "lib/verbs/verbs.h"
+
+static const struct dpb_host *host;
+
+enum { OVER_TCP, OVER_VERBS };
+static const char *const transports[] = {"tcp", "verbs", NULL};
+
+struct hierarchical_options {
+    int transport;
+    struct ring_options ring;
+    struct tcp_options tcp;
+    struct verbs_options verbs; /* its interface is tcp.interface */
+};
+
+static const struct dpb_option options[] = {
+    {"transport", DPB_OPT_CHOICE, NULL, "tcp", 0, 0, transports,
+     offsetof(struct hierarchical_options, transport),
+     "between machines: tcp, or verbs (RDMA: InfiniBand or RoCE)"},
+    RING_OPTION_ROWS(struct hierarchical_options),
+    TCP_OPTION_ROWS(struct hierarchical_options),
+    VERBS_OPTION_ROWS(struct hierarchical_options),
+    {0}};
+
+/* Its base is the strategy within the machine, whose ranks are the places there. */
+struct hierarchical {
+    struct strategy base;
+    struct dpb_comm_args job; /* as core gave it: ranks are ranks */
+    struct ring_options options;
+    uint32_t machine;
+    uint32_t n_rings;            /* 0: there is one machine */
+    uint32_t *ranks;             /* of the machine's workers, by place */
+    uint32_t *members;           /* of this place's ring, by machine */
+    void **views;                /* of the machine's arenas, by kind and place */
+    struct bell_page **bells;    /* of the machine's workers, by rank of the job */
+    struct doorbell *doorbell;   /* NULL: nobody here waits for both */
+    int bell;                    /* its descriptor */
+    struct transport *transport; /* the ring's, once there is one */
+    struct ring *ring;           /* NULL: this place drives none */
+    struct ring_inbox inbox;
+    char name[32]; /* of the ring */
+};
+
+static bool drives(const struct hierarchical *comm)
+{
+    return comm->base.args.rank < comm->n_rings;
+}
+
+/* ---- stage: sum the own part over the machine ----------------------------------------------- */
+
+/* The place whose ring carries an element of a bucket. */
+static uint32_t ring_of(const struct hierarchical *comm, uint64_t length, uint64_t at)
+{
+    uint32_t place = 0;
+    while (slice_of(length, place, comm->n_rings).end <= at)
+        place++;
+    return place;
+}
+
+static void reduce_piece(const struct hierarchical *comm, uint64_t bucket, uint64_t length,
+                         uint64_t end, uint64_t *at)
+{
+    const struct strategy *base = &comm->base;
+    dpb_dtype type = base->arenas.layout.gradient_type;
+    uint32_t place = ring_of(comm, length, *at);
+    uint64_t carried = slice_of(length, place, comm->n_rings).end;
+    struct piece piece = strategy_piece(base, bucket, end < carried ? end : carried, *at, type);
+    void *sum = strategy_gradients(base, place, piece.begin);
+    if (base->args.n_workers > 1)
+        strategy_sum(base, bucket, piece, &sum, 1);
+    if (place != base->args.rank)
+        host->count_bytes(piece.n * dpb_dtype_size(type));
+    *at += piece.n;
+}
+
+static void reduce(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    const struct hierarchical *comm = strategy;
+    const struct strategy *base = &comm->base;
+    struct dpb_range slice = slice_of(length, base->args.rank, base->args.n_workers);
+    if (*at == 0) {
+        signals_span_late_peer(&base->signals, strategy_workers(base), bucket);
+        *at = slice.begin;
+    }
+    while (*at < slice.end && host->now_ns() < until_ns)
+        reduce_piece(comm, bucket, length, slice.end, at);
+    if (*at < slice.end)
+        return;
+    signals_raise(&base->signals, SIGNAL_REDUCED, bucket);
+    *at = length;
+}
+
+/* ---- stage: onto the ring ------------------------------------------------------------------- */
+
+/* Who sums parts of the slice that this place's ring carries. */
+static struct rank_set contributors(const struct hierarchical *comm, uint64_t bucket)
+{
+    uint64_t length = pipeline_bucket_length(&comm->base.pipeline, bucket);
+    uint32_t n = comm->base.args.n_workers;
+    struct dpb_range carried = slice_of(length, comm->base.args.rank, comm->n_rings);
+    struct rank_set set = {0, 0};
+    while (set.first < n && slice_of(length, set.first, n).end <= carried.begin)
+        set.first++;
+    while (set.first + set.n < n && slice_of(length, set.first + set.n, n).begin < carried.end)
+        set.n++;
+    return set;
+}
+
+static bool post_due(void *strategy, uint64_t bucket)
+{
+    const struct hierarchical *comm = strategy;
+    return !drives(comm) ||
+           (ring_has_place(comm->ring) && signals_reached(&comm->base.signals, SIGNAL_REDUCED,
+                                                          contributors(comm, bucket), bucket));
+}
+
+/* While it waits the ring is empty: it has place. */
+static dpb_status post_wait(void *strategy, uint64_t bucket)
+{
+    const struct hierarchical *comm = strategy;
+    return strategy_wait(&comm->base, SIGNAL_REDUCED, contributors(comm, bucket), bucket,
+                         comm->base.arenas.layout.gradient_type,
+                         "the peer's part of the machine's sum");
+}
+
+static void post(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    const struct hierarchical *comm = strategy;
+    (void)until_ns;
+    *at = length;
+    if (!drives(comm))
+        return;
+    struct dpb_range carried = slice_of(length, comm->base.args.rank, comm->n_rings);
+    struct rank_set from = contributors(comm, bucket);
+    if (from.n > 0)
+        strategy_span_others(&comm->base, SIGNAL_REDUCED, SIGNAL_REDUCED, from, bucket);
+    ring_post(comm->ring, bucket * comm->base.arenas.bucket_elements + carried.begin,
+              carried.end - carried.begin);
+}
+
+/* ---- stage: off the ring, to all of the machine --------------------------------------------- */
+
+static bool gather_due(void *strategy, uint64_t bucket)
+{
+    const struct hierarchical *comm = strategy;
+    return !drives(comm) || ring_finished(comm->ring, bucket);
+}
+
+/* For what comes by the ring, or from the machine: either may let a bucket move on. */
+static dpb_status wait_for_both(const struct hierarchical *comm)
+{
+    dpb_status status = DPB_OK;
+    if (!comm->doorbell)
+        return ring_wait(comm->ring);
+    if (doorbell_arm(comm->doorbell))
+        status = ring_wait(comm->ring);
+    doorbell_disarm(comm->doorbell);
+    return status;
+}
+
+static dpb_status gather_wait(void *strategy, uint64_t bucket)
+{
+    (void)bucket;
+    return wait_for_both(strategy);
+}
+
+static void copy_to_all(const struct strategy *base, uint64_t bucket, struct piece piece)
+{
+    dpb_dtype type = base->arenas.layout.gradient_type;
+    const void *sum = strategy_gradients(base, base->args.rank, piece.begin);
+    int64_t began_ns = host->now_ns();
+    for (uint32_t place = 0; place < base->args.n_workers; place++)
+        if (place != base->args.rank)
+            host->vec->copy(type, strategy_gradients(base, place, piece.begin), sum, piece.n);
+    host->count_bytes((base->args.n_workers - 1) * piece.n * dpb_dtype_size(type));
+    host->span(0, bucket, DPB_PHASE_TRANSFER, began_ns, host->now_ns());
+}
+
+static void gather(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    const struct hierarchical *comm = strategy;
+    const struct strategy *base = &comm->base;
+    struct dpb_range carried = {length, length};
+    if (drives(comm))
+        carried = slice_of(length, base->args.rank, comm->n_rings);
+    if (base->args.n_workers == 1)
+        carried.begin = carried.end; /* it is where it has to be */
+    *at = *at == 0 ? carried.begin : *at;
+    while (*at < carried.end && host->now_ns() < until_ns) {
+        struct piece piece =
+            strategy_piece(base, bucket, carried.end, *at, base->arenas.layout.gradient_type);
+        copy_to_all(base, bucket, piece);
+        *at += piece.n;
+    }
+    if (*at < carried.end)
+        return;
+    if (drives(comm))
+        signals_raise(&base->signals, SIGNAL_GATHERED, bucket);
+    *at = length;
+}
+
+/* ---- stage: update -------------------------------------------------------------------------- */
+
+static struct rank_set drivers(const struct hierarchical *comm)
+{
+    return (struct rank_set){0, comm->n_rings};
+}
+
+static bool update_due(void *strategy, uint64_t bucket)
+{
+    const struct hierarchical *comm = strategy;
+    return signals_reached(&comm->base.signals, SIGNAL_GATHERED, drivers(comm), bucket);
+}
+
+/* While later buckets are on the own ring, they are not to wait for this one. */
+static dpb_status update_wait(void *strategy, uint64_t bucket)
+{
+    const struct hierarchical *comm = strategy;
+    if (comm->ring && !ring_idle(comm->ring))
+        return wait_for_both(comm);
+    return strategy_wait(&comm->base, SIGNAL_GATHERED, drivers(comm), bucket,
+                         comm->base.arenas.layout.gradient_type,
+                         "the peer's slice of the sum over all machines");
+}
+
+static void update(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    const struct hierarchical *comm = strategy;
+    if (*at == 0)
+        strategy_span_others(&comm->base, drives(comm) ? SIGNAL_GATHERED : SIGNAL_REDUCED,
+                             SIGNAL_GATHERED, drivers(comm), bucket);
+    strategy_update_bucket(strategy, bucket, length, at, until_ns);
+}
+
+static const struct stage stages[] = {{slices_due, reduce, slices_wait},
+                                      {post_due, post, post_wait},
+                                      {gather_due, gather, gather_wait},
+                                      {update_due, update, update_wait}};
+
+static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
+{
+    return ring_move(((struct hierarchical *)strategy)->ring, until_ns, moved);
+}
+
+/* ---- who is where --------------------------------------------------------------------------- */
+
+static uint32_t count_workers(const struct dpb_comm_args *args, uint32_t machine)
+{
+    uint32_t n = 0;
+    for (uint32_t rank = 0; rank < args->n_workers; rank++)
+        n += args->machines[rank] == machine;
+    return n;
+}
+
+/* The rank at a place of a machine that has so many. */
+static uint32_t rank_at(const struct dpb_comm_args *args, uint32_t machine, uint32_t place)
+{
+    uint32_t rank = 0;
+    while (args->machines[rank] != machine || place-- > 0)
+        rank++;
+    return rank;
+}
+
+/* What the base sees of the job: the machine's workers, by place. */
+static struct dpb_comm_args within_machine(const struct dpb_comm_args *args)
+{
+    struct dpb_comm_args within = *args;
+    uint32_t machine = args->machines[args->rank];
+    within.n_workers = count_workers(args, machine);
+    within.rank = 0;
+    while (rank_at(args, machine, within.rank) != args->rank)
+        within.rank++;
+    return within;
+}
+
+static dpb_status find_places(struct hierarchical *comm)
+{
+    const struct dpb_comm_args *job = &comm->job;
+    uint32_t n_local = comm->base.args.n_workers;
+    comm->machine = job->machines[job->rank];
+    comm->ranks = calloc(n_local, sizeof *comm->ranks);
+    comm->members = calloc(job->n_machines, sizeof *comm->members);
+    comm->views = calloc((size_t)n_local * 3, sizeof(void *));
+    comm->bells = calloc(job->n_workers, sizeof(struct bell_page *));
+    if (!comm->ranks || !comm->members || !comm->views || !comm->bells)
+        return host->fail(DPB_NO_MEMORY, "no memory for the places of %u ranks", job->n_workers);
+    for (uint32_t place = 0; place < n_local; place++)
+        comm->ranks[place] = rank_at(job, comm->machine, place);
+    if (job->n_machines == 1)
+        return DPB_OK;
+    comm->n_rings = n_local;
+    for (uint32_t machine = 0; machine < job->n_machines; machine++) {
+        uint32_t n = count_workers(job, machine);
+        comm->n_rings = n < comm->n_rings ? n : comm->n_rings;
+    }
+    for (uint32_t machine = 0; drives(comm) && machine < job->n_machines; machine++)
+        comm->members[machine] = rank_at(job, machine, comm->base.args.rank);
+    return DPB_OK;
+}
+
+/* ---- hooks ---------------------------------------------------------------------------------- */
+
+static dpb_status open_transport(struct hierarchical *comm,
+                                 const struct hierarchical_options *given)
+{
+    if (!drives(comm))
+        return DPB_OK;
+    if (given->transport == OVER_TCP)
+        return tcp_create(host, &given->tcp, false, &comm->transport);
+#ifdef DPB_HAVE_VERBS
+    struct verbs_options verbs = given->verbs;
+    verbs.interface = given->tcp.interface;
+    return verbs_create(host, &verbs, comm->base.args.rank, &comm->transport);
+#else
+    return DPB_OK; /* refused below */
+#endif
+}
+
+static dpb_status check_transport(const struct hierarchical_options *given)
+{
+#ifndef DPB_HAVE_VERBS
+    if (given->transport == OVER_VERBS)
+        return host->fail(DPB_UNSUPPORTED,
+                          "comm.transport = verbs: this build is without libibverbs (`make` says "
+                          "why); take tcp");
+#endif
+    (void)given;
+    return DPB_OK;
+}
+
+static void hierarchical_close(void *comm_)
+{
+    struct hierarchical *comm = comm_;
+    if (!comm)
+        return;
+    if (comm->transport)
+        comm->transport->ops->close(comm->transport);
+    ring_destroy(comm->ring);
+    free(comm->ranks);
+    free(comm->members);
+    doorbell_close(comm->doorbell);
+    free(comm->bells);
+    free(comm->views);
+    strategy_close(comm);
+}
+
+static dpb_status hierarchical_open(const void *options_, const struct dpb_comm_args *args,
+                                    void **comm)
+{
+    const struct hierarchical_options *given = options_;
+    const struct dpb_comm_args within = within_machine(args);
+    void *made;
+    DPB_TRY(check_transport(given));
+    DPB_TRY(strategy_open(host, &within, sizeof(struct hierarchical), &made));
+    struct hierarchical *hierarchical = made;
+    hierarchical->options = given->ring;
+    hierarchical->job = *args;
+    dpb_status status = find_places(hierarchical);
+    if (status == DPB_OK)
+        status = open_transport(hierarchical, given);
+    if (status != DPB_OK) {
+        hierarchical_close(made);
+        return status;
+    }
+    *comm = made;
+    return DPB_OK;
+}
+
+static dpb_status hierarchical_plan(void *comm_, const struct dpb_layout *layout,
+                                    struct dpb_comm_plan *want)
+{
+    struct hierarchical *comm = comm_;
+    DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_SHARED, want));
+    return drives(comm) ? ring_inbox_plan(host, &comm->options, want, &comm->inbox) : DPB_OK;
+}
+
+/* The arenas of the machine, by place. */
+static struct dpb_arenas view_of(struct hierarchical *comm, const struct dpb_arenas *arenas)
+{
+    struct dpb_arenas view = *arenas;
+    uint32_t n = comm->base.args.n_workers;
+    void **weights = comm->views, **gradients = weights + n, **scratch = gradients + n;
+    for (uint32_t place = 0; place < n; place++) {
+        weights[place] = arenas->peer_weights[comm->ranks[place]];
+        gradients[place] = arenas->peer_gradients[comm->ranks[place]];
+        scratch[place] = arenas->peer_scratch[comm->ranks[place]];
+    }
+    view.peer_weights = weights;
+    view.peer_gradients = gradients;
+    view.peer_scratch = scratch;
+    return view;
+}
+
+/* Who drives a ring sleeps where a flag of the machine does not wake it. */
+static dpb_status open_doorbell(struct hierarchical *comm, const struct dpb_arenas *arenas)
+{
+    const struct doorbell_args args = {
+        .host = host, .comm = &comm->job, .name = "hierarchical", .pages = comm->bells};
+    if (comm->base.args.n_workers == 1)
+        return DPB_OK;
+    for (uint32_t place = 0; place < comm->base.args.n_workers; place++) {
+        struct signal_page *page = arenas->peer_scratch[comm->ranks[place]];
+        comm->bells[comm->ranks[place]] = &page->bell;
+    }
+    DPB_TRY(doorbell_open(&args, &comm->doorbell));
+    comm->bell = doorbell_fd(comm->doorbell);
+    comm->base.signals.doorbell = comm->doorbell;
+    return DPB_OK;
+}
+
+static dpb_status hierarchical_bind(void *comm_, const struct dpb_arenas *arenas)
+{
+    struct hierarchical *comm = comm_;
+    bool alone = comm->n_rings == 0;
+    struct dpb_arenas view = view_of(comm, arenas);
+    DPB_TRY(strategy_bind(&comm->base, &view, alone ? slices_stages : stages,
+                          alone ? SLICES_STAGES : sizeof stages / sizeof stages[0]));
+    comm->base.signals.ranks = comm->ranks;
+    if (!alone)
+        DPB_TRY(open_doorbell(comm, arenas));
+    if (!drives(comm))
+        return DPB_OK;
+    snprintf(comm->name, sizeof comm->name, "ring %u", comm->base.args.rank);
+    const struct ring_args args = {.host = host,
+                                   .transport = comm->transport,
+                                   .members = {.name = comm->name,
+                                               .members = comm->members,
+                                               .n_members = comm->job.n_machines,
+                                               .position = comm->machine,
+                                               .bell = comm->doorbell ? &comm->bell : NULL},
+                                   .memory = ring_inbox_memory(&comm->inbox, arenas),
+                                   .type = arenas->layout.gradient_type,
+                                   .n_buckets = arenas->n_buckets,
+                                   .bucket_elements = arenas->bucket_elements / comm->n_rings + 1};
+    comm->base.pipeline.move = move;
+    comm->transport = NULL; /* the ring's from here on */
+    return ring_create(&args, &comm->ring);
+}
+
+static dpb_status hierarchical_begin(void *comm_, uint32_t learner, const struct dpb_step *step)
+{
+    struct hierarchical *comm = comm_;
+    if (comm->ring)
+        ring_begin(comm->ring, step->step);
+    return strategy_begin(comm_, learner, step);
+}
+
+static dpb_status hierarchical_ready(void *comm_, uint32_t learner, uint64_t bucket,
+                                     struct dpb_event *event)
+{
+    struct hierarchical *comm = comm_;
+    DPB_TRY(strategy_ready(comm_, learner, bucket, event));
+    if (comm->ring && comm->base.args.comm_cores > 0)
+        ring_wake(comm->ring); /* the helper thread may wait for the network */
+    return DPB_OK;
+}
+
+static const struct dpb_comm_ops hierarchical_ops = {.open = hierarchical_open,
+                                                     .plan = hierarchical_plan,
+                                                     .bind = hierarchical_bind,
+                                                     .load = strategy_load,
+                                                     .begin = hierarchical_begin,
+                                                     .ready = hierarchical_ready,
+                                                     .progress = strategy_progress,
+                                                     .end = strategy_end,
+                                                     .publish = strategy_publish,
+                                                     .close = hierarchical_close};
+
+static const struct dpb_plugin hierarchical = {
+    DPB_PLUGIN_HEAD(COMM, hierarchical_ops),
+    .capabilities = DPB_COMM_SYNC | DPB_COMM_BITWISE | DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE,
+    .name = "hierarchical",
+    .version = DPB_VERSION,
+    .summary =
+        "replicated; inside a machine through shared memory, across by a ring for each place",
+    .options = options,
+    .options_size = sizeof(struct hierarchical_options),
+};
+
+const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
+{
+    host = given;
+    return &hierarchical;
+}
