@@ -66,7 +66,7 @@ $(BUILD)/tests/test_cuda_driver: $(BUILD)/obj/plugins/lib/cuda/driver.o
 $(BUILD)/tests/test_network_speed: | $(BUILD)/bench/all_reduce
 
 .PHONY: tests check check-unit check-untimed check-leaks check-threads check-install check-long \
-	mutants asan ubsan tsan
+	mutants asan ubsan asan-ubsan tsan
 tests: all $(UNIT_TESTS) $(SYSTEM_TESTS) $(LONG_TESTS) $(TEST_PLUGINS) $(TEST_PRELOADS) $(TEST_FAKES)
 
 # Two of these run at a time, the longest first: they compute and wait for no clock.
@@ -82,9 +82,10 @@ GUEST_SCRIPTS := tests/system/rdma_vm.sh
 # What a sanitizer slows down is no test of times, nor of two epochs' learning; and what goes the ways
 # of other tests on larger networks (conf, identity) or by mutants takes too long under one.
 TIMED_TESTS := $(addprefix $(BUILD)/tests/test_,measuring overlap learning conf identity mutants)
+UNTIMED_TESTS := $(filter-out $(GUEST_SCRIPTS) $(TIMED_TESTS),$(SYSTEM_SCRIPTS) $(SYSTEM_TESTS))
 check-untimed: tests
-	$(Q)BUILD=$(BUILD) tools/run-tests $(filter-out $(GUEST_SCRIPTS),$(SYSTEM_SCRIPTS)) \
-		$(filter-out $(TIMED_TESTS),$(SYSTEM_TESTS))
+	$(Q)BUILD=$(BUILD) tools/run-tests $(filter $(PAIRED_TESTS),$(UNTIMED_TESTS)) -- \
+		$(filter-out $(PAIRED_TESTS),$(UNTIMED_TESTS))
 check-leaks: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(filter-out $(CPU_TESTS),$(UNIT_TESTS))
 # Of the system tests all that run jobs, but those of times. They take minutes: THREAD_SYSTEM="nan
@@ -120,18 +121,28 @@ mutants: tests
 # The same suite under a sanitizer, in a build directory of its own. oneDNN's and libgomp's threads
 # keep what they allocate until the end of the process. Leaks are looked for where oneDNN is not loaded:
 # there LeakSanitizer's own tracer crashes now and then, which would fail a run that has no leak.
+define check_addresses
+	$(Q)ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lsan.supp \
+		UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) check-leaks $(1)
+	$(Q)ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+		$(MAKE) check-untimed $(if $(filter yes,$(HAVE_CPU)),check-cpu check-cpu_models) $(1)
+endef
 ASAN := BUILD=$(BUILD)/asan ONEDNN=$(ONEDNN) CUDA=no CFLAGS="-O1 -g -fno-omit-frame-pointer" \
 	SANITIZE=-fsanitize=address
 asan:
-	$(Q)ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lsan.supp \
-	$(MAKE) check-leaks $(ASAN)
-	$(Q)ASAN_OPTIONS=detect_leaks=0 $(MAKE) check-untimed $(if $(filter yes,$(HAVE_CPU)),check-cpu check-cpu_models) $(ASAN)
+	$(call check_addresses,$(ASAN))
 
 UBSAN := BUILD=$(BUILD)/ubsan ONEDNN=$(ONEDNN) CUDA=no CFLAGS="-O1 -g" \
 	SANITIZE="-fsanitize=undefined -fno-sanitize-recover=undefined"
 ubsan:
 	$(Q)UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) check-unit $(UBSAN)
 	$(Q)UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) check-untimed $(UBSAN)
+
+# Both in one build and one run, for CI, which has no time for two.
+ASAN_UBSAN := BUILD=$(BUILD)/asan-ubsan ONEDNN=$(ONEDNN) CUDA=no CFLAGS="-O1 -g -fno-omit-frame-pointer" \
+	SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
+asan-ubsan:
+	$(call check_addresses,$(ASAN_UBSAN))
 
 # Data races, on the reference device: libgomp gives false alarms. Between processes a race is not seen:
 # test_ranks has ranks as threads, tests/threads/run the threads of each rank.

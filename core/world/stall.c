@@ -46,7 +46,7 @@ static bool waits(const struct job_run *run, uint32_t rank)
 
 /* ---- signs of life ------------------------------------------------------------------------- */
 
-/* Whether the process did anything since it was last looked at. */
+/* Whether the process did anything since it was last looked at, or would if it had a core. */
 static bool at_work(struct stall_sign *sign, int32_t pid, int64_t now_ns)
 {
     struct dpb_proc proc;
@@ -54,8 +54,9 @@ static bool at_work(struct stall_sign *sign, int32_t pid, int64_t now_ns)
         return false;
     bool first = sign->sampled_ns == 0;
     int64_t passed_ns = now_ns - sign->sampled_ns;
-    bool works = !first && (proc.state == 'D' || proc.io_bytes != sign->io_bytes ||
-                            (proc.cpu_ns - sign->cpu_ns) * COMPUTES >= passed_ns);
+    bool works =
+        !first && (proc.state == 'R' || proc.state == 'D' || proc.io_bytes != sign->io_bytes ||
+                   (proc.cpu_ns - sign->cpu_ns) * COMPUTES >= passed_ns);
     sign->sampled_ns = now_ns;
     sign->cpu_ns = proc.cpu_ns;
     sign->io_bytes = proc.io_bytes;

@@ -4,15 +4,22 @@
 #include <inttypes.h>
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
 #include <cmocka.h>
 
-enum { TRIES = 4 };
+enum { TRIES = 6, NAP_NS = 1000000 };
 
 static const char configuration[] = "[run]\nresults =\nwarmup_steps = 1\nsteady_limit_s = 0\n"
                                     "[model]\nname = timed\n"
@@ -111,6 +118,48 @@ double timed_late_ms(const json_t *document, double step_ms)
     return late;
 }
 
+/* ---- how soon the machine wakes a process --------------------------------------------------- */
+
+struct timed_naps {
+    double late_ns;
+    uint64_t n;
+};
+
+static void nap_for_ever(volatile struct timed_naps *naps)
+{
+    const struct timespec nap = {.tv_nsec = NAP_NS};
+    prctl(PR_SET_TIMERSLACK, 1UL);
+    for (;;) {
+        double began_s = now_s();
+        nanosleep(&nap, NULL);
+        naps->late_ns += (now_s() - began_s) * 1e9 - NAP_NS;
+        naps->n++;
+    }
+}
+
+void timed_napper_start(struct timed_napper *napper)
+{
+    napper->naps =
+        mmap(NULL, sizeof *napper->naps, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(napper->naps, MAP_FAILED);
+    napper->pid = fork();
+    assert_true(napper->pid >= 0);
+    if (napper->pid == 0) {
+        alarm(TIMED_DEADLINE_S);
+        nap_for_ever(napper->naps);
+    }
+}
+
+double timed_napper_stop(struct timed_napper *napper)
+{
+    kill(napper->pid, SIGKILL);
+    waitpid(napper->pid, NULL, 0);
+    double late_ms =
+        napper->naps->n > 0 ? napper->naps->late_ns / (double)napper->naps->n / 1e6 : 0;
+    munmap(napper->naps, sizeof *napper->naps);
+    return late_ms;
+}
+
 /* ---- checks -------------------------------------------------------------------------------- */
 
 double timed_bound_ms(double ms)
@@ -181,10 +230,15 @@ void timed_check(const struct timed_case *one)
 void timed_check_within(const struct timed_case *one, double slack_ms)
 {
     char text[256] = "";
-    bool explained = false;
+    bool explained = false, waits_for_others = strstr(one->options, "run.workers=") != NULL;
     for (int i = 0; i < TRIES; i++) {
         struct command command;
+        struct timed_napper napper;
+        bool naps = waits_for_others && i > 0; /* the first try has the machine to itself */
+        if (naps)
+            timed_napper_start(&napper);
         timed_run(&command, 0, "%s", one->options);
+        double wakes_ms = naps ? TIMED_WAKES * timed_napper_stop(&napper) : 0.0;
         check_sums(one->name, command.json);
         check_rate(one->name, command.json);
         double excess = largest_excess(one, command.json, text) - slack_ms;
@@ -192,9 +246,11 @@ void timed_check_within(const struct timed_case *one, double slack_ms)
         command_free(&command);
         if (excess <= 0)
             return;
-        explained |= excess <= late;
-        print_message("try %d: %s; the machine was %.3f ms late\n", i + 1, text, late);
+        explained |= excess <= late + wakes_ms;
+        print_message("try %d: %s; the machine was %.3f ms late, and %.3f for %d waits\n", i + 1,
+                      text, late, wakes_ms, TIMED_WAKES);
+        if (explained && i >= 2)
+            return;
     }
-    if (!explained)
-        fail_msg("%s, and so in each of %d tries", text, TRIES);
+    fail_msg("%s, and so in each of %d tries", text, TRIES);
 }

@@ -7,10 +7,16 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "lib/command.h"
 
-enum { TIMED_FIELDS = 16, TIMED_PASSES = 4096, TIMED_DEADLINE_S = 100 };
+enum {
+    TIMED_FIELDS = 16,
+    TIMED_PASSES = 4096,
+    TIMED_DEADLINE_S = 100,
+    TIMED_WAKES = 20 /* of processes that wait for each other in a step, at the most: 10 buckets */
+};
 
 /* A time in the result: by path, in nanoseconds there, and what it has to be. */
 struct timed_field {
@@ -48,14 +54,24 @@ size_t timed_trace(uint32_t rank, struct timed_pass passes[TIMED_PASSES]);
  * within them; the mean of a step over all ranks together. No part of what dpbench measured. */
 double timed_late_ms(const json_t *document, double step_ms);
 
+/* A process that does nothing but sleep beside a run, and sees how much later than it asked it is
+ * woken: the mean, in ms, when it is stopped. */
+struct timed_napper {
+    pid_t pid;
+    struct timed_naps *naps; /* shared with it */
+};
+void timed_napper_start(struct timed_napper *napper);
+double timed_napper_stop(struct timed_napper *napper);
+
 /* What a measured time may be off: 1 % or 0.3 ms. */
 double timed_bound_ms(double ms);
 
 /*
  * Runs a case. In every run the parts sum to the step exactly and the rate is the batch by the mean
- * step. Each field and the step have to be right within their bound in one run of four. A machine
+ * step. Each field and the step have to be right within their bound in one run of three. A machine
  * that is busy prolongs sleeps, so that none may be: then one has to be right within the bound
- * and what the device's own clock shows the machine to have been late.
+ * and what the device's own clock shows the machine to have been late, and a process that does
+ * nothing but sleep beside the run, for each time that one of several workers may wait for another.
  */
 void timed_check(const struct timed_case *one);
 /* The same with `slack_ms` besides the bound: what the strategy cannot tell apart. */

@@ -199,8 +199,8 @@ static void await_traffic(double bytes)
 /* The first who waits says for what: for the network, or, in a machine, for who does. */
 static void expect_link_down(const char *title, const int *hosts, int n, const char *settings)
 {
-    static const char *const words[] = {"waited 2.0 s for", "(step ", "bucket ", " bytes", "rank ",
-                                        "run.timeout_s",    NULL};
+    static const char *const words[] = {"waited 2.", "(step ",        "bucket ", " bytes",
+                                        "rank ",     "run.timeout_s", NULL};
     struct started started;
     struct command command;
     start(&started, hosts, n, settings);

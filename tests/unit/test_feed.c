@@ -34,7 +34,7 @@ struct fake {
     int64_t fetch_ns;   /* how long a fetch sleeps */
     uint64_t bad_index; /* a fetch with this sample fails; UINT64_MAX: none */
     int32_t bad_label;  /* what its label is then instead, if not 0 */
-    atomic_int fetches;
+    atomic_int fetches, at_once, most_at_once;
 };
 
 static void sleep_ns(int64_t ns)
@@ -49,8 +49,12 @@ static dpb_status fake_fetch(void *handle, dpb_split split, uint64_t epoch, cons
     (void)split;
     struct fake *fake = handle;
     atomic_fetch_add(&fake->fetches, 1);
+    int now = atomic_fetch_add(&fake->at_once, 1) + 1, most = atomic_load(&fake->most_at_once);
+    while (now > most && !atomic_compare_exchange_weak(&fake->most_at_once, &most, now))
+        ;
     if (fake->fetch_ns > 0)
         sleep_ns(fake->fetch_ns);
+    atomic_fetch_sub(&fake->at_once, 1);
     for (uint32_t i = 0; i < n; i++) {
         bool bad = indices[i] == fake->bad_index;
         if (bad && fake->bad_label == 0)
@@ -495,13 +499,16 @@ static void test_a_slow_source_is_waited_for_asleep(void **state)
     struct dpb_feed *feed = create(&args);
     int64_t cpu_begin = cpu_ns();
     int64_t waited = waited_ns(feed, 10, 0);
-    assert_true(waited >= 295 * MS && waited < 900 * MS);
-    assert_true(cpu_ns() - cpu_begin < 60 * MS);
+    assert_true(waited >= 295 * MS);
+    assert_true(cpu_ns() - cpu_begin < waited / 4);
+    assert_int_equal(atomic_load(&fake.most_at_once), 1);
     dpb_feed_destroy(feed);
 
-    args.threads = 4; /* four fetches at once */
+    args.threads = 4; /* four fetches at once: on a busy machine not from the first on */
     feed = create(&args);
-    assert_true(waited_ns(feed, 20, 0) < 20 * 30 * MS * 2 / 3);
+    for (int i = 0; i < 300 && atomic_load(&fake.most_at_once) < 4; i++)
+        next(feed);
+    assert_int_equal(atomic_load(&fake.most_at_once), 4);
     dpb_feed_destroy(feed);
 }
 
@@ -512,14 +519,29 @@ static void test_a_fast_source_is_not_waited_for(void **state)
     fake.fetch_ns = 10 * MS;
     struct dpb_feed_args args = args_of(&fake, 1000, 4);
     args.threads = 1;
-    struct dpb_feed *feed = create(&args);
-    assert_true(waited_ns(feed, 10, 30 * MS) < 50 * MS); /* 100 ms of fetches */
-    dpb_feed_destroy(feed);
+    int64_t least = INT64_MAX; /* of some: a busy machine wakes helpers late */
+    for (int i = 0; i < 8 && least >= 50 * MS; i++) {
+        struct dpb_feed *feed = create(&args);
+        int64_t waited = waited_ns(feed, 10, 30 * MS);
+        least = waited < least ? waited : least;
+        dpb_feed_destroy(feed);
+    }
+    assert_true(least < 50 * MS); /* 100 ms of fetches */
 
     args.threads = 0;
-    feed = create(&args);
+    struct dpb_feed *feed = create(&args);
     assert_true(waited_ns(feed, 10, 0) >= 100 * MS);
     dpb_feed_destroy(feed);
+}
+
+/* Until so many fetches have begun; and a while, in which there are no more. */
+static void expect_fetches(struct fake *fake, int n)
+{
+    for (int64_t until = dpb_now_ns() + 20000 * MS;
+         atomic_load(&fake->fetches) < n && dpb_now_ns() < until;)
+        sleep_ns(MS);
+    sleep_ns(50 * MS);
+    assert_int_equal(atomic_load(&fake->fetches), n);
 }
 
 static void test_the_ring_is_bounded(void **state)
@@ -530,14 +552,11 @@ static void test_the_ring_is_bounded(void **state)
     args.threads = 3;
     assert_int_equal(dpb_feed_bytes(&args), 5 * (64 + 64 + 64));
     struct dpb_feed *feed = create(&args);
-    sleep_ns(50 * MS);
-    assert_int_equal(atomic_load(&fake.fetches), 5);
+    expect_fetches(&fake, 5);
     next(feed); /* held: its slot is not free */
-    sleep_ns(50 * MS);
-    assert_int_equal(atomic_load(&fake.fetches), 5);
+    expect_fetches(&fake, 5);
     next(feed);
-    sleep_ns(50 * MS);
-    assert_int_equal(atomic_load(&fake.fetches), 6);
+    expect_fetches(&fake, 6);
     dpb_feed_destroy(feed);
 }
 
@@ -563,18 +582,16 @@ static void test_destroy_joins_helpers_in_a_fetch(void **state)
 {
     (void)state;
     struct fake fake = healthy();
-    fake.fetch_ns = 100 * MS;
+    fake.fetch_ns = 500 * MS;
     struct dpb_feed_args args = args_of(&fake, 1000, 4);
     args.threads = 2;
     struct dpb_feed *feed = create(&args);
-    sleep_ns(20 * MS);
+    expect_fetches(&fake, 2);
     assert_int_equal(threads_named("dpb-feed0"), 1);
     assert_int_equal(threads_named("dpb-feed"), 2);
-    int64_t begin = dpb_now_ns();
     dpb_feed_destroy(feed);
-    assert_true(dpb_now_ns() - begin < 190 * MS);
     assert_int_equal(threads_named("dpb-feed"), 0);
-    assert_int_equal(atomic_load(&fake.fetches), 2);
+    assert_int_equal(atomic_load(&fake.fetches), 2); /* there is room for 5 */
     dpb_feed_destroy(NULL);
 }
 
@@ -627,13 +644,13 @@ static void test_a_deadline_says_what_was_waited_for(void **state)
     args.threads = 1;
     args.timeout_ns = 60 * MS;
     args.start = progress_of(&args, 251);
-    fake.fetch_ns = 300 * MS;
+    fake.fetch_ns = 600 * MS;
     struct dpb_feed *feed = create(&args);
     struct dpb_feed_batch batch;
     dpb_first_error_clear();
     int64_t begin = dpb_now_ns();
     assert_int_equal(dpb_feed_next(feed, &batch), DPB_TIMEOUT);
-    assert_true(dpb_now_ns() - begin >= 60 * MS && dpb_now_ns() - begin < 200 * MS);
+    assert_true(dpb_now_ns() - begin >= 60 * MS && dpb_now_ns() - begin < fake.fetch_ns);
     assert_message("step 251, micro-batch 0, epoch 2: the batch from position 8 of data 'fake'");
     assert_message("0.06 s from 1 threads");
     dpb_feed_destroy(feed);

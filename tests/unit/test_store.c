@@ -284,7 +284,7 @@ static void test_messages(void **state)
         uint32_t n_ranks, rank;
         const char *parts[3];
     } expected[] = {
-        {"deadline_get", 1, 0, {"waited 0.2 s", "'nobody's'", "run.timeout_s"}},
+        {"deadline_get", 1, 0, {"waited 0.", "'nobody's'", "run.timeout_s"}},
         {"deadline_barrier", 3, 0, {"barrier 'here'", "not there yet: rank 2", "phase 'asleep'"}},
         {"sizes", 1, 0, {"'too large'", "1048577", "1048576"}},
         {"duplicates", 2, 1, {"'mine'", "put before", "rank 0"}},
