@@ -103,12 +103,13 @@ $(BUILD)/obj/plugins/%.o: plugins/%.cc
 	$(Q)$(CXX) $(CFLAGS) $(PLUGIN_CXXFLAGS) -c -o $@ $<
 
 # Arithmetic that the compiler should vectorise, and code for one instruction set, by file.
-$(BUILD)/obj/core/base/vec.o $(BUILD)/obj/core/train/optimizer.o $(BUILD)/obj/core/train/pattern.o: CFLAGS += -O3
+HOT_CORE := $(addprefix $(BUILD)/obj/core/,base/vec.o train/optimizer.o train/pattern.o links/memory.o)
+$(HOT_CORE): CFLAGS += -O3
 $(BUILD)/obj/plugins/data/image_folder/resize.o $(BUILD)/obj/plugins/data/synthetic.o: CFLAGS += -O3
 
 # The hot loops are the code that they would be without.
 UNHARDEN := -fno-stack-protector -U_FORTIFY_SOURCE
-$(BUILD)/obj/core/base/vec.o $(BUILD)/obj/core/train/optimizer.o $(BUILD)/obj/core/train/pattern.o: CORE_CFLAGS += $(UNHARDEN)
+$(HOT_CORE): CORE_CFLAGS += $(UNHARDEN)
 $(BUILD)/obj/plugins/devices/%.o $(BUILD)/obj/plugins/data/image_folder/resize.o: PLUGIN_CFLAGS += $(UNHARDEN)
 
 # Two commands do all the set-up: this is one. A second make looks again at what deps brought.

@@ -62,6 +62,9 @@ $(LIB_TESTS): $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_comm))
 
 $(BUILD)/tests/test_cuda_driver: $(BUILD)/obj/plugins/lib/cuda/driver.o
 
+# Its clock stands still at times.
+$(BUILD)/tests/test_links: TEST_LIBS += -Wl,--wrap=dpb_now_ns
+
 # It measures by a program of bench.
 $(BUILD)/tests/test_network_speed: | $(BUILD)/bench/all_reduce
 

@@ -27,6 +27,7 @@ int dpb_command_rerun(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_check(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_data(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_comm(const struct dpb_command *self, int argc, char **argv);
+int dpb_command_links(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_plugins(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_help(const struct dpb_command *self, int argc, char **argv);
 

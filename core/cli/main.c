@@ -27,6 +27,12 @@ const struct dpb_command dpb_commands[] = {
      "measure an experiment's communicator alone, by size and by the model's buckets; train "
      "nothing",
      dpb_command_comm},
+    {"links",
+     "dpbench links [topology] [memory] [cores] [loopback] [devices] [--window TIME] "
+     "[--max SIZE] [--json] [--output FILE]",
+     "measure how fast memory, cores, loopback and devices pass bytes on, and how they are "
+     "connected; by default all of it",
+     dpb_command_links},
     {"plugins", "dpbench plugins [--json]", "list what can be loaded, and what cannot and why",
      dpb_command_plugins},
     {"help",

@@ -75,6 +75,30 @@ json_t *dpb_gpu_to_json(const struct dpb_gpu_use *use)
     return json;
 }
 
+static json_t *one_clock(const struct dpb_gpu_clock *clock)
+{
+    return json_pack("{s:o, s:o, s:o}", "now", mhz(clock->now), "maximal", mhz(clock->maximal),
+                     "application", mhz(clock->application));
+}
+
+json_t *dpb_gpu_moment_to_json(const struct dpb_gpu_use *use)
+{
+    const struct dpb_gpu_sample *first = &use->first;
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",                   //
+                     "driver", text_or_null(use->driver),                               //
+                     "problem", text_or_null(use->problem),                             //
+                     "unknown", text_or_null(use->unknown),                             //
+                     "sm_mhz", one_clock(&first->sm),                                   //
+                     "memory_mhz", one_clock(&first->memory),                           //
+                     "reasons", reasons_to_json(first),                                 //
+                     "temperature_c",                                                   //
+                     first->known ? dpb_json_real(first->temperature_c) : json_null(),  //
+                     "power_w",                                                         //
+                     first->known ? dpb_json_real(first->power_w) : json_null(),        //
+                     "power_limit_w",                                                   //
+                     first->known ? dpb_json_real(first->power_limit_w) : json_null()); //
+}
+
 /* "power_cap, thermal (held for 3.1 s of 9.8)" */
 static void describe_throttle(const struct dpb_gpu_use *use, char *text, size_t bytes)
 {

@@ -11,6 +11,8 @@
 
 /* null where the rank computed on the host. @owned. */
 json_t *dpb_gpu_to_json(const struct dpb_gpu_use *use);
+/* As it is now, without a run: what `first` has. @owned. */
+json_t *dpb_gpu_moment_to_json(const struct dpb_gpu_use *use);
 /* Appends gpu_throttled or gpu_unknown where it holds. */
 void dpb_gpu_warn(const struct dpb_gpu_use *use, uint32_t rank, json_t *warnings);
 

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Dependencies flow one way: cli -> study -> train -> graph, world -> base; public headers include each
+# Dependencies flow one way: cli -> study -> train -> graph, world -> base; links, beside train, knows
+# base and world alone; public headers include each
 # other alone; plugins include public headers, the libraries beside them and nothing of core's; and a
 # plugin exports its entry and nothing else. Run from the top of the tree; BUILD=build.
 build=${DPB_BUILD:-build}
@@ -30,13 +31,14 @@ layer base
 layer graph base
 layer world base
 layer train base graph world
-layer study base graph world train
-layer cli base graph world train study
+layer links base world
+layer study base graph world train links
+layer cli base graph world train study links
 
 verdict "public headers include private ones" \
     "$(includes core/include/dpbench/*.h | grep -vE '#include "[a-z]+\.h"')"
 verdict "plugins include core's private headers" \
-    "$(find plugins -name '*.[ch]' -exec grep -nHE '^#include "(base|graph|world|train|study|cli)/|\.\./core' {} +)"
+    "$(find plugins -name '*.[ch]' -exec grep -nHE '^#include "(base|graph|world|train|links|study|cli)/|\.\./core' {} +)"
 verdict "core knows a library of a plugin" \
     "$(grep -rnE '#include <(dnnl|oneapi|cuda|mpi|infiniband|nccl)' core)"
 

@@ -1,0 +1,24 @@
+/*
+ * links_report.h - what `dpbench links` measures, as a document of schema dpbench.links/1 and as tables.
+ */
+#ifndef DPB_CORE_STUDY_LINKS_REPORT_H
+#define DPB_CORE_STUDY_LINKS_REPORT_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "links/links.h"
+
+/* Each a part of the document; @owned. Sizes that were not measured are left out of the lists. */
+json_t *dpb_links_memory_to_json(const struct dpb_links_memory *memory);
+json_t *dpb_links_latency_to_json(const struct dpb_links_cores *cores, const char *shared);
+json_t *dpb_links_cores_to_json(const struct dpb_links_cores *cores, const char *shared);
+json_t *dpb_links_loopback_to_json(const struct dpb_links_loopback *loopback, uint16_t a,
+                                   uint16_t b);
+json_t *dpb_links_host_to_json(const struct dpb_links_host *host);
+json_t *dpb_links_pair_to_json(const struct dpb_links_pair *pair);
+
+/* For people, from the document alone. */
+void dpb_links_report_print(const json_t *document, FILE *out);
+
+#endif

@@ -1,0 +1,271 @@
+/*
+ * test_links_command.c - `dpbench links`: its document and its tables on this machine, and with devices
+ * that a plugin of the tests' has (tests/plugins/device_copies.c) under a driver of the tests'
+ * (tests/fakes). What it measures is test_links.c's.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "lib/command.h"
+#include "lib/sandbox.h"
+
+static const double deadline_s = 100;
+
+static void run(struct command *command, int exit_code, const char *arguments)
+{
+    dpbench_verb(command, deadline_s, exit_code, "links", arguments);
+}
+
+static void expect_part(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL)
+        fail_msg("'%s' is not in '%s'", part, text);
+}
+
+/* A list of rates at rising sizes, from 1 KiB on if `from` is that. */
+static void expect_rates(const json_t *points, size_t n, double from)
+{
+    size_t i;
+    const json_t *point;
+    assert_int_equal(json_array_size(points), n);
+    json_array_foreach(points, i, point)
+    {
+        assert_true(json_number_at(point, "bytes") == from);
+        assert_true(json_number_at(point, "bytes_per_s.least") > 0);
+        assert_true(json_number_at(point, "bytes_per_s.median") >=
+                    json_number_at(point, "bytes_per_s.least"));
+        assert_true(json_number_at(point, "bytes_per_s.most") >=
+                    json_number_at(point, "bytes_per_s.median"));
+        from *= 4;
+    }
+}
+
+static void test_this_machine(void **state)
+{
+    struct command command;
+    (void)state;
+    run(&command, 0, "--window 20us --max 5MB --json --output links.json");
+    const json_t *links = command.json;
+    assert_non_null(links);
+    assert_string_equal(json_text_at(links, "schema"), "dpbench.links/1");
+    assert_string_equal(json_text_at(links, "status"), "ok");
+    json_t *file = json_load_file("links.json", 0, NULL);
+    assert_true(json_equal(file, links));
+    json_decref(file);
+    assert_true(json_number_at(links, "topology.cores") >= 1);
+    assert_true(json_number_at(links, "topology.nodes.0.memory_bytes") > 1e6);
+    assert_true(json_array_size(json_at(links, "topology.pci")) < 65);
+    size_t n = 7; /* 4 MiB is the last */
+    assert_true(json_number_at(links, "memory.0.threads") == 1);
+    expect_rates(json_at(links, "memory.0.read"), n, 1024);
+    expect_rates(json_at(links, "memory.0.copy"), n, 1024);
+    expect_rates(json_at(links, "loopback.rate"), n, 1024);
+    assert_true(json_number_at(links, "loopback.latency_s.median") > 1e-7);
+    if (json_number_at(links, "machine.usable_cores") > 1) {
+        assert_true(json_number_at(links, "cores.latency.0.latency_s.median") > 1e-9);
+        expect_rates(json_at(links, "cores.rate.0.rate"), n, 1024);
+        assert_true(json_number_at(links, "memory.1.threads") > 1);
+    } else {
+        assert_int_equal(json_array_size(json_at(links, "cores.latency")), 0);
+    }
+    command_free(&command);
+}
+
+/* Only what was asked for; for people. */
+static void test_parts(void **state)
+{
+    struct command command;
+    (void)state;
+    run(&command, 0, "topology loopback --window 20us --max 64KiB");
+    assert_null(command.json);
+    expect_part(command.out, "topology: ");
+    expect_part(command.out, "node 0: ");
+    expect_part(command.out, "loopback: TCP");
+    expect_part(command.out, "   64 KiB");
+    assert_null(strstr(command.out, "256 KiB"));
+    assert_null(strstr(command.out, "memory:"));
+    assert_null(strstr(command.out, "devices"));
+    command_free(&command);
+    run(&command, 0, "topology --json");
+    assert_null(json_at(command.json, "memory"));
+    assert_null(json_at(command.json, "devices"));
+    command_free(&command);
+}
+
+/* The row of a list whose `name` is this. */
+static const json_t *named(const json_t *list, const char *name)
+{
+    size_t i;
+    const json_t *row;
+    json_array_foreach(list, i, row)
+    {
+        if (strcmp(json_text_at(row, "name"), name) == 0)
+            return row;
+    }
+    fail_msg("there is no '%s'", name);
+    return NULL;
+}
+
+static void with_driver(struct command *command, const char *format, const char *more)
+{
+    char path[4096], program[4096];
+    snprintf(path, sizeof path, "LD_LIBRARY_PATH=%s/tests/fakes/nvml", build_directory());
+    snprintf(program, sizeof program, "%s/dpbench", build_directory());
+    const char *arguments[] = {program, "links", "devices", "--window", "20us",
+                               "--max", "1MiB",  format,    NULL};
+    const char *environment[] = {path, "COPIES_PEERS=1", more, NULL};
+    command_run(command, deadline_s, arguments, environment);
+    if (command->exit_code != 0)
+        fail_msg("exit %d: %s", command->exit_code, command->err);
+}
+
+static void test_devices(void **state)
+{
+    struct command command;
+    (void)state;
+    with_driver(&command, "--json", "FAKE_NVML_LINKS=18");
+    const json_t *copies = named(json_at(command.json, "devices"), "copies");
+    assert_true(json_is_null(json_at(copies, "missing")));
+    assert_string_equal(json_text_at(copies, "devices.1.name"), "Copier 1");
+    assert_string_equal(json_text_at(copies, "devices.1.pci_address"), "00000000:3d:00.0");
+    assert_true(json_number_at(copies, "devices.0.memory_bytes") == 3. * 1024 * 1024 * 1024);
+    assert_true(json_number_at(copies, "devices.0.driver.sm_mhz.now") == 1980);
+    assert_true(json_number_at(copies, "devices.0.driver.sm_mhz.application") == 1830);
+    assert_true(json_number_at(copies, "devices.1.driver.memory_mhz.maximal") == 3202);
+    assert_string_equal(json_text_at(copies, "devices.0.driver.reasons.0"), "idle");
+    assert_string_equal(json_text_at(copies, "devices.0.paths.0"), "X");
+    assert_string_equal(json_text_at(copies, "devices.0.paths.1"), "NV18");
+    assert_string_equal(json_text_at(copies, "devices.1.paths.0"), "NV18");
+    assert_int_equal(json_array_size(json_at(copies, "host")), 4);
+    assert_string_equal(json_text_at(copies, "host.0.memory"), "pinned");
+    assert_string_equal(json_text_at(copies, "host.1.memory"), "pageable");
+    size_t n = 6;
+    expect_rates(json_at(copies, "host.0.to_device"), n, 1024);
+    expect_rates(json_at(copies, "host.0.from_device"), n, 1024);
+    expect_rates(json_at(copies, "host.0.both"), n, 1024);
+    expect_rates(json_at(copies, "host.1.to_device"), n, 1024);
+    assert_int_equal(json_array_size(json_at(copies, "host.1.both")), 0);
+    static const char *const ways[] = {"within", "peer", "staged", "within"};
+    assert_int_equal(json_array_size(json_at(copies, "pairs")), 4);
+    for (int i = 0; i < 4; i++) {
+        char path[32];
+        snprintf(path, sizeof path, "pairs.%d", i);
+        const json_t *pair = json_at(copies, path);
+        assert_string_equal(json_text_at(pair, "way"), ways[i]);
+        assert_true(json_is_true(json_at(pair, "possible")));
+        expect_rates(json_at(pair, "one_way"), n, 1024);
+        if (json_number_at(pair, "from") != json_number_at(pair, "to"))
+            expect_rates(json_at(pair, "both"), n, 1024);
+    }
+    command_free(&command);
+}
+
+/* As the driver names the ways, and where it does not, as hwloc does: not here. */
+static void test_ways(void **state)
+{
+    static const struct {
+        const char *setting, *path;
+    } cases[] = {{"FAKE_NVML_LEVEL=10", "PIX"}, {"FAKE_NVML_LEVEL=20", "PXB"},
+                 {"FAKE_NVML_LEVEL=30", "PHB"}, {"FAKE_NVML_LEVEL=40", "NODE"},
+                 {"FAKE_NVML_LEVEL=50", "SYS"}, {"FAKE_NVML_LINKS=4", "NV4"},
+                 {"FAKE_NVML_LEVEL=999", "?"},  {"FAKE_NVML_INIT=9", "?"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct command command;
+        with_driver(&command, "--json", cases[i].setting);
+        const json_t *copies = named(json_at(command.json, "devices"), "copies");
+        assert_string_equal(json_text_at(copies, "devices.0.paths.1"), cases[i].path);
+        command_free(&command);
+    }
+}
+
+static void test_tables(void **state)
+{
+    struct command command;
+    (void)state;
+    with_driver(&command, "devices", "FAKE_NVML_LEVEL=40");
+    expect_part(command.out, "devices of copies\n");
+    expect_part(command.out,
+                "  1: Copier 1 at 00000000:3d:00.0, 3.0 GiB, SM 1980 MHz (maximal 1980, "
+                "application 1830), memory 3201 MHz (maximal 3202, application 3200)");
+    expect_part(command.out, "         0     X  NODE\n         1  NODE     X\n");
+    expect_part(command.out, "H>0 pinned");
+    expect_part(command.out, "0<>1 staged");
+    command_free(&command);
+    /* The driver is not there, and the devices are no peers. */
+    run(&command, 0, "devices --window 20us --max 1KiB");
+    expect_part(command.out, "0 and 1 cannot reach each other's memory (peer)");
+    command_free(&command);
+    setenv("COPIES_MISSING", "there is no driver", 1);
+    run(&command, 0, "devices --window 20us --max 1KiB");
+    expect_part(command.out, "devices of copies: none: there is no driver\n");
+    command_free(&command);
+    unsetenv("COPIES_MISSING");
+}
+
+static void test_refusals(void **state)
+{
+    static const struct {
+        const char *arguments, *text;
+    } cases[] = {{"memroy",
+                  "'memroy' is none of topology, memory, cores, loopback, devices; did you mean "
+                  "'memory'?"},
+                 {"--window 5", "--window is a time from 10us to 10s, not '5'"},
+                 {"--window 1ns", "--window is a time from 10us to 10s, not '1ns'"},
+                 {"--window", "--window needs a time"},
+                 {"--max 1B", "--max is a size from 1KiB to 256MiB, not '1B'"},
+                 {"--max", "--max needs a size"},
+                 {"--output", "--output needs a file"},
+                 {"--fast", "unknown option '--fast'"},
+                 {"topology --output /proc/none/x.json", "/proc/none"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct command command;
+        run(&command, 2, cases[i].arguments);
+        expect_part(command.err, cases[i].text);
+        assert_string_equal(command.out, "");
+        command_free(&command);
+    }
+}
+
+/* What was measured until then is written. */
+static void test_interrupted(void **state)
+{
+    struct command command;
+    struct started started;
+    char program[4096];
+    (void)state;
+    snprintf(program, sizeof program, "%s/dpbench", build_directory());
+    const char *arguments[] = {program,    "links", "memory", "devices",
+                               "--window", "300ms", "--json", NULL};
+    command_start(&started, arguments, NULL);
+    while (now_s() - started.began_s < 0.5)
+        ;
+    kill(started.pid, SIGTERM);
+    command_finish(&started, &command, deadline_s);
+    assert_int_equal(command.exit_code, 143);
+    assert_string_equal(json_text_at(command.json, "status"), "interrupted");
+    assert_true(json_is_array(json_at(command.json, "memory")));
+    assert_true(command.seconds < 20); /* all of it would take minutes */
+    assert_null(json_at(command.json, "devices"));
+    command_free(&command);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_this_machine), cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_devices),      cmocka_unit_test(test_ways),
+        cmocka_unit_test(test_tables),       cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_interrupted)};
+    return cmocka_run_group_tests(tests, sandbox_setup, sandbox_teardown);
+}
