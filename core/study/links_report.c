@@ -140,7 +140,7 @@ static void print_table(const struct table *table, FILE *out)
             if (isnan(rate))
                 fprintf(out, "  %*s", width, "-");
             else
-                fprintf(out, "  %*.*f", width, rate < 1e10 ? 2 : 1, rate * 1e-9);
+                fprintf(out, "  %*.*f", width, rate < 1e9 ? 3 : rate < 1e10 ? 2 : 1, rate * 1e-9);
         }
         fputc('\n', out);
     }
@@ -177,19 +177,21 @@ static void print_memory(const json_t *rows, FILE *out)
     struct table table = {.n = 0};
     const json_t *row;
     size_t i;
-    fputs("\nmemory: one size gone over by all threads together (a copy counts once)\n", out);
+    bool several = false; /* nodes */
+    json_array_foreach(rows, i, row) several |= !(number(row, "cpu_node") == 0);
+    fprintf(out, "\nmemory: one size gone over by so many threads together%s; a copy counts once\n",
+            several ? ", node of the threads > node of the memory" : "");
     json_array_foreach(rows, i, row)
     {
         double threads = number(row, "threads"), cpu = number(row, "cpu_node"),
                memory = number(row, "memory_node");
         char nodes[TITLE / 2] = "";
-        if (!isnan(cpu) && !isnan(memory))
+        if (several && !isnan(cpu) && !isnan(memory))
             snprintf(nodes, sizeof nodes, ", %.0f>%.0f", cpu, memory);
         add_column(&table, json_object_get(row, "read"), out, "read %.0f%s", threads, nodes);
         add_column(&table, json_object_get(row, "copy"), out, "copy %.0f%s", threads, nodes);
     }
     flush(&table, out);
-    fputs("  (threads, node of the threads > node of the memory)\n", out);
 }
 
 static bool told_before(const json_t *rows, size_t i)
