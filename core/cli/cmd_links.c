@@ -229,7 +229,8 @@ static dpb_status measure_pairs(const struct measuring *m, const struct dpb_devi
     json_t *rows = add_list(plugin, "pairs");
     for (uint32_t from = 0; from < n; from++) {
         for (uint32_t to = from; to < n; to++) {
-            for (int direct = 1; direct >= (from == to); direct--) {
+            int last = from == to ? 1 : 0; /* within a device there is one way */
+            for (int direct = 1; direct >= last; direct--) {
                 struct dpb_links_pair pair;
                 DPB_TRY(dpb_links_pair_measure(&m->limits, links, from, to, direct == 1, &pair));
                 append(rows, dpb_links_pair_to_json(&pair));
