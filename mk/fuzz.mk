@@ -18,6 +18,7 @@ FUZZ_NEEDS_cifar10 := plugins/data/cifar10
 FUZZ_NEEDS_pack    := $(basename $(wildcard plugins/data/image_folder/*.c))
 FUZZ_NEEDS_jpeg    := $(FUZZ_NEEDS_pack)
 FUZZ_NEEDS_ring    := $(basename $(wildcard plugins/lib/*.c))
+FUZZ_NEEDS_mesh    := $(FUZZ_NEEDS_ring)
 FUZZ_NEEDS_text    := plugins/lib/interface
 FUZZ_LIBS_idx      := -lz
 FUZZ_LIBS_pack      = $(JPEG_LIBS)

@@ -57,7 +57,7 @@ ifneq ($(HAVE_MPI),yes)
 SYSTEM_TESTS := $(filter-out $(BUILD)/tests/test_mpi,$(SYSTEM_TESTS))
 endif
 # These test a library of the plugins'.
-LIB_TESTS := $(addprefix $(BUILD)/tests/test_,interface ring ring_tcp)
+LIB_TESTS := $(addprefix $(BUILD)/tests/test_,interface mesh ring ring_tcp)
 $(LIB_TESTS): $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_comm))
 
 $(BUILD)/tests/test_cuda_driver: $(BUILD)/obj/plugins/lib/cuda/driver.o

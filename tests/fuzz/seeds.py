@@ -276,6 +276,29 @@ def ring():
     }
 
 
+def mesh():
+    def message(kind, n, stream=0, form=0, rest=b""):
+        return bytes([4 | stream << 3, kind | form]) + bytes([n]) + rest
+
+    close = b"\2"
+    both = b"".join(message(k, n, s) for n in range(7) for k in range(2) for s in range(2))
+    raw = struct.pack("<IIIIQQQQ", 0x4d425044, 1, 0, 0, 0, 0, 40, 7) + bytes(40)
+    return {
+        "both": both,
+        "skew": b"".join(message(0, n) for n in range(4)) + b"".join(message(0, n, 1) for n in range(4)),
+        "send": b"\3\0" * 20 + both[:9],
+        "other": message(2, 0),
+        "ahead": message(0, 1),
+        "long": message(0, 0, 0, 32, b"\0\0\0\x80\x20"),
+        "far": message(0, 0, 0, 64, b"\xff\xff\xff\xff\x20"),
+        "bucket": message(0, 0, 0, 16, b"\1"),
+        "bye": both + b"\1" + b"\x09" + close,
+        "gone": message(0, 0) + close,
+        "raw": b"\0" + part(raw[:30]) + b"\0" + part(raw[30:]),
+        "half": b"\0" + part(raw[:60]) + close,
+    }
+
+
 def link():
     greeting = struct.pack("<QII", 0x314b4e494c425044, 1, 1) + bytes(range(32))
     page = struct.pack("<IHHIIiIq", 0x53425044, 34, 0, 0, 5, 0, 1, 0) + b"abcde"
@@ -354,7 +377,7 @@ def texts():
 
 
 ALL = {"ini": ini, "sweep": sweep, "result": result, "idx": idx, "cifar10": cifar10, "safetensors": safetensors,
-       "pack": pack, "jpeg": jpeg, "plugin": plugins, "store": store, "ring": ring, "link": link,
+       "pack": pack, "jpeg": jpeg, "plugin": plugins, "store": store, "ring": ring, "mesh": mesh, "link": link,
        "party": party, "text": texts}
 
 
@@ -363,7 +386,7 @@ GOOD = {"ini": ["every", "mark"], "sweep": ["two", "wide", "length"], "result": 
         "idx": ["plain", "gzip", "members"], "cifar10": ["two", "crops"],
         "safetensors": ["weights", "double", "training"], "pack": ["plain", "corrupt", "unreadable"],
         "jpeg": ["grey", "grey-partial", "colour", "cmyk", "progressive", "wide"], "plugin": ["comm", "three"],
-        "store": ["meet", "raw", "values"], "party": ["agreed", "cores", "verdict", "joins", "joins-alone"],
+        "store": ["meet", "raw", "values"], "mesh": ["both", "skew", "bye"], "party": ["agreed", "cores", "verdict", "joins", "joins-alone"],
         "text": ["sizes", "range", "loopback", "network", "address", "default", "hosts", "hosts-mixed",
                  "hosts-list", "hosts-one"]}
 
