@@ -158,20 +158,27 @@ void *strategy_gradients(const struct strategy *strategy, uint32_t rank, uint64_
            at * dpb_dtype_size(strategy->arenas.layout.gradient_type);
 }
 
+void strategy_sum_sources(const struct strategy *strategy, uint64_t bucket, struct piece piece,
+                          const void *const *sources, void *const *dst, uint32_t n_dst)
+{
+    const struct dpb_host *host = strategy->host;
+    int64_t began_ns = host->now_ns();
+    host->vec->sum(strategy->arenas.layout.gradient_type, dst, n_dst, sources,
+                   strategy->args.n_workers, piece.n);
+    host->span(0, bucket, DPB_PHASE_REDUCE, began_ns, host->now_ns());
+}
+
 void strategy_sum(const struct strategy *strategy, uint64_t bucket, struct piece piece,
                   void *const *dst, uint32_t n_dst)
 {
-    const struct dpb_host *host = strategy->host;
     const struct dpb_comm_args *args = &strategy->args;
-    dpb_dtype type = strategy->arenas.layout.gradient_type;
     const void *sources[MAX_WORKERS];
     uint32_t n_others = args->n_workers - (args->role == DPB_WORKER ? 1 : 0);
-    int64_t began_ns = host->now_ns();
     for (uint32_t rank = 0; rank < args->n_workers; rank++)
         sources[rank] = strategy_gradients(strategy, rank, piece.begin);
-    host->vec->sum(type, dst, n_dst, sources, args->n_workers, piece.n);
-    host->count_bytes(n_others * piece.n * dpb_dtype_size(type));
-    host->span(0, bucket, DPB_PHASE_REDUCE, began_ns, host->now_ns());
+    strategy_sum_sources(strategy, bucket, piece, sources, dst, n_dst);
+    strategy->host->count_bytes(n_others * piece.n *
+                                dpb_dtype_size(strategy->arenas.layout.gradient_type));
 }
 
 void strategy_sum_everywhere(const struct strategy *strategy, uint64_t bucket, struct piece piece)

@@ -79,7 +79,10 @@ dpb_status strategy_wait(const struct strategy *strategy, enum signal_kind kind,
  * of other ranks' memory. */
 void strategy_sum(const struct strategy *strategy, uint64_t bucket, struct piece piece,
                   void *const *dst, uint32_t n_dst);
-/* The same, into the gradients of all workers; counts what was written there, too. */
+/* The same of the n_workers `sources`, which need not be in the workers' arenas; counts nothing. */
+void strategy_sum_sources(const struct strategy *strategy, uint64_t bucket, struct piece piece,
+                          const void *const *sources, void *const *dst, uint32_t n_dst);
+/* As strategy_sum, into the gradients of all workers; counts what was written there, too. */
 void strategy_sum_everywhere(const struct strategy *strategy, uint64_t bucket, struct piece piece);
 /* Counts this rank's share of an all-reduce of the bucket by somebody else: each element is sent W - 1
  * times on its way to the sum and W - 1 times from there. */

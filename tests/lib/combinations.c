@@ -110,7 +110,7 @@ static bool fits_hosts(const struct combination *c)
 
 static bool goes_across(const struct combination *c)
 {
-    static const char *const within[] = {"shm", "replicated", "ps_cpu"};
+    static const char *const within[] = {"shm", "replicated"};
     for (size_t i = 0; i < sizeof within / sizeof *within; i++)
         if (combination_has(c, STRATEGY, within[i]))
             return false;
@@ -133,6 +133,10 @@ static unsigned refused_for(const struct combination *c)
         named |= 1u << MODE;
     if (!fits_hosts(c) || (n_machines(c) > 1 && !goes_across(c)))
         named |= 1u << HOSTS;
+    /* Of the optimizer's state some is on another machine than rank 0's. */
+    if (n_machines(c) > 1 && combination_has(c, STRATEGY, "ps_cpu") &&
+        !combination_has(c, SAVING, ""))
+        named |= 1u << SAVING;
     if (combination_has(c, STRATEGY, "mpi") && combination_has(c, LAUNCHER, ""))
         named |= 1u << LAUNCHER;
     if (independent && combination_has(c, COMM_CORES, "1"))

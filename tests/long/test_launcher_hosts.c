@@ -1,7 +1,7 @@
 /*
  * test_launcher_hosts.c - mpirun over several machines: hosts with a network and a name of their own.
- * The ranks train one model, and a rank that dies, a part that dies with its machine's link, or options
- * that differ end the job everywhere, named by host.
+ * The ranks train one model, by a ring or with a server on the other machine. A rank that dies, a part
+ * that dies with its machine's link, or options that differ end the job everywhere, named by host.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -67,17 +67,18 @@ static void start(struct started *started, const char *arguments, const char *la
 }
 
 #define TRAIN "run.workers=4 comm.name=ring_tcp comm.interface=10.9.0.0/24 "
+#define SERVED \
+    "run.workers=3 run.servers=1 comm.name=ps_cpu comm.interface=10.9.0.0/24 comm.streams=2 "
 
-static void test_trains(void **state)
+static void expect_trains(const char *arguments)
 {
     struct started started;
     struct command command;
-    (void)state;
-    start(&started, TRAIN "run.prove=yes eval.every=10", "");
+    start(&started, arguments, "");
     command_finish(&started, &command, deadline_s);
     json_t *result = launch_take_result();
     if (command.exit_code != 0 || !result)
-        fail_msg("exit %d\n%s", command.exit_code, command.err);
+        fail_msg("%s: exit %d\n%s", arguments, command.exit_code, command.err);
     assert_true(json_number_at(result, "world.machines") == 2);
     assert_string_equal(json_text_at(result, "ranks.0.host"), "host1");
     assert_string_equal(json_text_at(result, "ranks.3.host"), "host2");
@@ -94,6 +95,13 @@ static void test_trains(void **state)
     assert_int_equal(json_array_size(json_at(result, "loss")), 23);
     json_decref(result);
     command_free(&command);
+}
+
+static void test_trains(void **state)
+{
+    (void)state;
+    expect_trains(TRAIN "run.prove=yes eval.every=10");
+    expect_trains(SERVED "run.prove=yes eval.every=10");
 }
 
 static void test_refused(void **state)
@@ -124,12 +132,12 @@ static void test_refused(void **state)
 }
 
 /* `fault` disturbs a job that would last; what it says and when it ends. */
-static void disturb(const char *title, void (*fault)(void), double timeout_s,
+static void disturb(const char *title, const char *arguments, void (*fault)(void), double timeout_s,
                     const char *const *words)
 {
     struct started started;
     struct command command;
-    start(&started, TRAIN "run.seconds=60 eval.every=0", "");
+    start(&started, arguments, "");
     launched_await_steps(4);
     double began_s = now_s();
     fault();
@@ -168,14 +176,20 @@ static void unplug(void)
     network_plug(&network, 1, false);
 }
 
+#define LONG "run.seconds=60 eval.every=0"
+
 static void test_faults(void **state)
 {
+    static const char *const killed[] = {"error: rank 3 (host2, pid ", "was killed by signal 9",
+                                         NULL};
+    static const char *const unplugged[] = {"error: rank ", NULL};
     (void)state;
-    disturb("a rank on the other host is killed", kill_rank, 0,
-            (const char *const[]){"error: rank 3 (host2, pid ", "was killed by signal 9", NULL});
-    disturb("a launcher on the other host is killed", kill_part, 0,
+    disturb("a rank on the other host is killed", TRAIN LONG, kill_rank, 0, killed);
+    disturb("a launcher on the other host is killed", TRAIN LONG, kill_part, 0,
             (const char *const[]){"error: rank 2 (host2", "its launcher (host2", NULL});
-    disturb("the link goes down", unplug, 2, (const char *const[]){"error: rank ", NULL});
+    disturb("the link goes down", TRAIN LONG, unplug, 2, unplugged);
+    disturb("the server is killed", SERVED LONG, kill_rank, 0, killed);
+    disturb("the link to the server goes down", SERVED LONG, unplug, 2, unplugged);
 }
 
 int main(void)

@@ -22,7 +22,7 @@ static const char *const inner_names[] = {"shm",          "replicated", "ps_cpu"
 struct options {
     struct fault_options fault;
     int inner;
-    struct ring_options ring; /* these two are those of ring_tcp, as it has them */
+    struct ring_options ring; /* these two are those of ring_tcp, the second ps_cpu's */
     struct tcp_options tcp;
 };
 
@@ -64,10 +64,15 @@ static dpb_status fault_open(const void *given, const struct dpb_comm_args *args
         return DPB_FAILED;
     inner = plugin->ops;
     const struct hierarchical_options over_tcp = {.ring = options->ring, .tcp = options->tcp};
-    bool ring = strcmp(inner_names[options->inner], "ring_tcp") == 0;
-    if (strcmp(inner_names[options->inner], "hierarchical") == 0)
-        return inner->open(&over_tcp, args, comm);
-    return inner->open(ring ? &options->ring : NULL, args, comm); /* the others have defaults */
+    const char *name = inner_names[options->inner];
+    const void *its = NULL; /* the others have defaults */
+    if (strcmp(name, "ring_tcp") == 0)
+        its = &options->ring;
+    else if (strcmp(name, "ps_cpu") == 0)
+        its = &options->tcp;
+    else if (strcmp(name, "hierarchical") == 0)
+        its = &over_tcp;
+    return inner->open(its, args, comm);
 }
 
 static dpb_status fault_plan(void *comm, const struct dpb_layout *layout,

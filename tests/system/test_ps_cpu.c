@@ -1,6 +1,7 @@
 /*
  * test_ps_cpu.c - ps_cpu is a parameter server: the optimizer's state is mapped on the shards and
- * nowhere else, and nothing goes on without a server.
+ * nowhere else, nothing goes on without a server, and on several machines it trains to the same bits as on
+ * one.
  */
 #include <dirent.h>
 #include <signal.h>
@@ -119,6 +120,8 @@ static const struct residence residences[] = {
     {"comm.name=ps_cpu run.servers=3 run.workers=1", 1, 3, 0.0, 1.0 / 3},
     {"comm.name=ps_cpu run.workers=2", 2, 0, 1.0 / 2, 0.0},
     {"comm.name=ps_cpu run.workers=3 optimizer.name=adagrad", 3, 0, 1.0 / 3, 0.0},
+    {"comm.name=ps_cpu run.servers=2 run.workers=2 comm.hosts=2x2 comm.interface=lo", 2, 2, 0.0,
+     1.0 / 2},
     /* The look itself: where every worker keeps all of it, it is seen. */
     {"comm.name=shm run.workers=2", 2, 0, 1.0, 0.0},
     {"comm.name=replicated run.workers=2", 2, 0, 1.0, 0.0},
@@ -219,9 +222,82 @@ static void test_stopped_server(void **state)
     command_free(&command);
 }
 
+/* ---- several machines ---------------------------------------------------------------------- */
+
+/* The same ranks on one machine and on those of `hosts`. */
+struct spread {
+    const char *settings, *hosts;
+};
+
+static const struct spread spreads[] = {
+    {"run.workers=2", "1+1"},
+    {"run.workers=3 run.precision=fp32 comm.gradient=bf16 comm.bucket=106", "0,1,0"},
+    {"run.workers=5 comm.bucket=8", "2+1+2"},
+    {"run.workers=4 optimizer.name=adagrad", "2x2 comm.streams=2"},
+    {"run.workers=2 run.servers=1", "2+1 comm.streams=3"},
+    {"run.workers=2 run.servers=1 run.comm_cores=1", "1+2"},
+    {"run.workers=3 run.servers=2 run.precision=fp32 comm.bucket=212", "0,1,1,0,1"},
+    {"run.workers=1 run.servers=3 run.accumulate=2", "4x1"},
+};
+
+/* Without a checkpoint, which the optimizer's state on other machines would not get into. */
+static void train_spread(struct training *training, const char *settings, const char *hosts)
+{
+    struct started started;
+    memset(training, 0, sizeof *training);
+    if (asprintf(&training->settings,
+                 "model.name=tiny_bn comm.name=ps_cpu run.prove=yes eval.final=yes "
+                 "data.test_samples=10 comm.bucket=424 %s%s%s",
+                 settings, hosts ? " comm.interface=lo comm.hosts=" : "", hosts ? hosts : "") < 0)
+        fail_msg("out of memory");
+    training_start(&started, training->settings);
+    command_finish(&started, &training->command, 60);
+    if (training->command.exit_code != 0)
+        fail_msg("%s\nexit code %d: %s", training->settings, training->command.exit_code,
+                 training->command.err);
+    expect_verified(training);
+}
+
+/* The last evaluation's loss has all weights in it. */
+static void test_same_bits(void **state)
+{
+    static const char *const numbers[] = {"eval.0.loss", "comm.bytes_per_step"};
+    const struct spread *spread = *state;
+    struct training together, apart;
+    train_spread(&together, spread->settings, NULL);
+    train_spread(&apart, spread->settings, spread->hosts);
+    expect_same_losses(&apart, &together, 0.0);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        double here = json_number_at(together.command.json, numbers[i]);
+        double there = json_number_at(apart.command.json, numbers[i]);
+        if (here != there)
+            fail_msg("%s\n%s: %.17g, on one machine %.17g", apart.settings, numbers[i], there,
+                     here);
+    }
+    training_free(&together);
+    training_free(&apart);
+}
+
+/* The servers are where rank 0 is: what they own can be saved and compared, weights and all. */
+static void test_same_weights(void **state)
+{
+    struct training together, apart;
+    (void)state;
+    train(&together,
+          "model.name=tiny comm.name=ps_cpu run.workers=3 run.servers=2 comm.bucket=424");
+    train(&apart, "model.name=tiny comm.name=ps_cpu run.workers=3 run.servers=2 comm.bucket=424 "
+                  "comm.hosts=0,1,1,0,0 comm.interface=lo");
+    expect_same_weights(&apart, &together, NULL, 0.0);
+    expect_same_losses(&apart, &together, 0.0);
+    training_free(&together);
+    training_free(&apart);
+}
+
 static const struct residence stops[] = {
     {"comm.name=ps_cpu run.servers=1 run.workers=2", 2, 1, 0.0, 1.0},
     {"comm.name=ps_cpu run.servers=2 run.workers=1", 1, 2, 0.0, 0.5},
+    {"comm.name=ps_cpu run.servers=1 run.workers=2 comm.hosts=2+1 comm.interface=lo", 2, 1, 0.0,
+     1.0},
 };
 
 int main(void)
@@ -230,5 +306,9 @@ int main(void)
         add_case(test_residence, &residences[i], "state, %s", residences[i].settings);
     for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++)
         add_case(test_stopped_server, &stops[i], "stopped server, %s", stops[i].settings);
+    for (size_t i = 0; i < sizeof spreads / sizeof spreads[0]; i++)
+        add_case(test_same_bits, &spreads[i], "same bits, %s, %s", spreads[i].settings,
+                 spreads[i].hosts);
+    add_case(test_same_weights, NULL, "same weights");
     return run_cases("ps_cpu", training_setup, training_teardown);
 }

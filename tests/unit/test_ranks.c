@@ -1,7 +1,8 @@
 /*
  * test_ranks.c - every strategy with its ranks as threads of one process: their fences are what a
  * thread sanitizer can see here, and between processes could not (`make tsan`). Right after `done`
- * each rank writes its gradients again, and reads its weights.
+ * each rank writes its gradients again, and reads its weights. Those that leave a machine also do it between
+ * ranks that see each other's memory on their own machine only.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -17,6 +18,8 @@
 
 #include "base/log.h"
 #include "lib/plugin.h"
+#include "lib/tcp.h"
+#include "train/experiment.h"
 #include "world/world.h"
 
 enum { MAX_RANKS = 5, STEPS = 24, ELEMENTS = 1003, BUCKET = 100, ARENAS = 3 };
@@ -24,10 +27,12 @@ enum { MAX_RANKS = 5, STEPS = 24, ELEMENTS = 1003, BUCKET = 100, ARENAS = 3 };
 struct trial {
     const char *strategy;
     uint32_t n_workers, n_servers;
-    bool pumped; /* progress on a thread of its own, as with run.comm_cores */
+    bool pumped;              /* progress on a thread of its own, as with run.comm_cores */
+    const uint32_t *machines; /* by rank */
+    uint32_t n_machines;
     const struct dpb_comm_ops *ops;
-    void *arenas[ARENAS][MAX_RANKS]; /* weights, gradients, scratch */
-    pthread_barrier_t barrier;
+    void *arenas[ARENAS][MAX_RANKS];   /* weights, gradients, scratch */
+    pthread_barrier_t barrier, loaded; /* of all; of the workers */
 };
 
 struct rank {
@@ -37,7 +42,8 @@ struct rank {
     void *comm;
     struct dpb_comm_plan plan;
     struct dpb_arenas bound;
-    struct dpb_event *done; /* for the pump; atomically */
+    void *peers[ARENAS][MAX_RANKS]; /* those of its machine */
+    struct dpb_event *done;         /* for the pump; atomically */
     float expected[ELEMENTS];
     uint32_t wrong;
     dpb_status status;
@@ -65,10 +71,60 @@ static void count_bytes(uint64_t bytes)
     (void)bytes;
 }
 
+static void report(const char *name, const char *format, ...)
+{
+    (void)name, (void)format;
+}
+
 static void note(const char *phase, uint64_t bucket, uint32_t peer)
 {
     (void)phase, (void)bucket, (void)peer;
 }
+
+/* ---- a store that threads share ------------------------------------------------------------- */
+
+enum { MOST_KEYS = 64, VALUE_BYTES = 256 };
+
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t came;
+    size_t n, bytes[MOST_KEYS];
+    char keys[MOST_KEYS][64], values[MOST_KEYS][VALUE_BYTES];
+} store = {.mutex = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
+
+static dpb_status store_put(const char *key, const void *value, size_t bytes)
+{
+    pthread_mutex_lock(&store.mutex);
+    bool fits = store.n < MOST_KEYS && bytes <= VALUE_BYTES;
+    if (fits) {
+        snprintf(store.keys[store.n], sizeof store.keys[0], "%s", key);
+        memcpy(store.values[store.n], value, bytes);
+        store.bytes[store.n++] = bytes;
+    }
+    pthread_cond_broadcast(&store.came);
+    pthread_mutex_unlock(&store.mutex);
+    return fits ? DPB_OK : DPB_FAILED;
+}
+
+static dpb_status store_get(const char *key, void *value, size_t *bytes, int64_t timeout_ns)
+{
+    size_t i = 0;
+    (void)timeout_ns; /* the test has a deadline */
+    pthread_mutex_lock(&store.mutex);
+    while (i == store.n || strcmp(store.keys[i], key) != 0)
+        if (i++ == store.n) {
+            pthread_cond_wait(&store.came, &store.mutex);
+            i = 0;
+        }
+    bool fits = store.bytes[i] <= *bytes;
+    if (fits)
+        memcpy(value, store.values[i], store.bytes[i]);
+    *bytes = store.bytes[i];
+    pthread_mutex_unlock(&store.mutex);
+    return fits ? DPB_OK : DPB_FAILED;
+}
+
+static const struct dpb_store_ops shared_store = {.put = store_put, .get = store_get};
 
 /* Without what there is one of in a process: accounts and status pages. */
 static const struct dpb_host *rank_host(void)
@@ -82,6 +138,10 @@ static const struct dpb_host *rank_host(void)
     host.optimizer = &optimizer;
     host.flag = &dpb_flags;
     host.event = &dpb_events;
+    host.store = &shared_store;
+    host.secret = dpb_host.secret;
+    host.poll = dpb_world_poll;
+    host.report = report;
     return &host;
 }
 
@@ -109,25 +169,35 @@ static dpb_status open_rank(struct rank *self)
                                        .role =
                                            self->rank < trial->n_workers ? DPB_WORKER : DPB_SERVER,
                                        .bucket_bytes = BUCKET * sizeof(float),
-                                       .comm_cores = trial->pumped};
+                                       .comm_cores = trial->pumped,
+                                       .machines = trial->machines,
+                                       .n_machines = trial->n_machines};
+    const struct tcp_options options = {.streams = 2, .interface = "127.0.0.1"};
+    bool has_options = strcmp(trial->strategy, "ps_cpu") == 0;
     self->plan.bucket_elements = BUCKET;
     bound->layout = (struct dpb_layout){
         .n_elements = ELEMENTS, .weight_type = DPB_FP32, .gradient_type = DPB_FP32};
-    DPB_TRY(trial->ops->open(NULL, &args, &self->comm));
+    DPB_TRY(trial->ops->open(has_options ? &options : NULL, &args, &self->comm));
     DPB_TRY(trial->ops->plan(self->comm, &bound->layout, &self->plan));
     bound->weights = arena(self, 0, self->plan.weights, ELEMENTS * sizeof(float));
     bound->gradients = arena(self, 1, self->plan.gradients, ELEMENTS * sizeof(float));
     bound->scratch = arena(self, 2, self->plan.scratch, self->plan.scratch_bytes);
     pthread_barrier_wait(&trial->barrier);
-    bound->peer_weights = trial->arenas[0];
-    bound->peer_gradients = trial->arenas[1];
-    bound->peer_scratch = trial->arenas[2];
+    for (uint32_t r = 0; r < MAX_RANKS; r++)
+        for (int kind = 0; kind < ARENAS && trial->machines[r] == trial->machines[self->rank];
+             kind++)
+            self->peers[kind][r] = trial->arenas[kind][r];
+    bound->peer_weights = self->peers[0];
+    bound->peer_gradients = self->peers[1];
+    bound->peer_scratch = self->peers[2];
     bound->bucket_elements = self->plan.bucket_elements;
     bound->n_buckets = (ELEMENTS + bound->bucket_elements - 1) / bound->bucket_elements;
     DPB_TRY(trial->ops->bind(self->comm, bound));
     pthread_barrier_wait(&trial->barrier);
-    DPB_TRY(self->rank < trial->n_workers ? trial->ops->load(self->comm) : DPB_OK);
-    pthread_barrier_wait(&trial->barrier);
+    if (self->rank >= trial->n_workers) /* it serves while they load */
+        return DPB_OK;
+    DPB_TRY(trial->ops->load(self->comm));
+    pthread_barrier_wait(&trial->loaded);
     return DPB_OK;
 }
 
@@ -220,9 +290,16 @@ static void run_trial(struct trial *trial)
     struct rank *ranks = calloc(MAX_RANKS, sizeof *ranks);
     pthread_t threads[MAX_RANKS];
     uint32_t n = trial->n_workers + trial->n_servers;
+    static const uint32_t one_machine[MAX_RANKS];
     assert_non_null(ranks);
+    if (!trial->machines) {
+        trial->machines = one_machine;
+        trial->n_machines = 1;
+    }
+    store.n = 0;
     trial->ops = plugin_load(DPB_PLUGIN_COMM, trial->strategy, rank_host())->ops;
     assert_int_equal(pthread_barrier_init(&trial->barrier, NULL, n), 0);
+    assert_int_equal(pthread_barrier_init(&trial->loaded, NULL, trial->n_workers), 0);
     for (uint32_t r = 0; r < n; r++) {
         ranks[r].trial = trial;
         ranks[r].rank = r;
@@ -236,6 +313,7 @@ static void run_trial(struct trial *trial)
                      trial->strategy, trial->n_workers, trial->n_servers,
                      trial->pumped ? ", pumped" : "", r, ranks[r].status, ranks[r].wrong);
     pthread_barrier_destroy(&trial->barrier);
+    pthread_barrier_destroy(&trial->loaded);
     free(ranks);
 }
 
@@ -283,12 +361,35 @@ static void test_ps_cpu_with_servers(void **state)
     run_strategy("ps_cpu", 2);
 }
 
+/* Two ranks of a machine and those of another, which has server and worker, or one alone. */
+static void test_ps_cpu_on_machines(void **state)
+{
+    static const struct {
+        uint32_t n_workers, n_servers, machines[MAX_RANKS], n_machines;
+    } rows[] = {
+        {2, 0, {0, 1}, 2},          {3, 0, {0, 1, 0}, 2},       {4, 0, {0, 0, 1, 2}, 3},
+        {2, 1, {0, 1, 0}, 2},       {3, 1, {0, 0, 1, 1}, 2},    {2, 1, {0, 0, 1}, 2},
+        {3, 2, {0, 1, 1, 1, 0}, 2}, {2, 3, {0, 1, 2, 1, 3}, 4},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        for (int pumped = 0; pumped < 2; pumped++) {
+            struct trial trial = {.strategy = "ps_cpu",
+                                  .n_workers = rows[i].n_workers,
+                                  .n_servers = rows[i].n_servers,
+                                  .pumped = pumped == 1,
+                                  .machines = rows[i].machines,
+                                  .n_machines = rows[i].n_machines};
+            run_trial(&trial);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_independent),         cmocka_unit_test(test_shm),
         cmocka_unit_test(test_replicated),          cmocka_unit_test(test_ps_cpu_in_workers),
-        cmocka_unit_test(test_ps_cpu_with_servers),
+        cmocka_unit_test(test_ps_cpu_with_servers), cmocka_unit_test(test_ps_cpu_on_machines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

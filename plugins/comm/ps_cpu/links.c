@@ -1,0 +1,551 @@
+/*
+ * links.c - ps_cpu's links between ranks of different machines: see ps.h. Each worker has one to each
+ * shard elsewhere, which is also its way back.
+ *
+ * A worker pushes its part of a bucket to each shard. It lands in memory that the shard keeps for this
+ * worker, at a place of its own for each bucket: free again when the worker has got the new weights of
+ * the bucket, and nobody pushes it again before. New weights land in the worker's arena: its own
+ * gradients of the bucket have come, so it reads these weights no more. So nothing needs credits.
+ *
+ *     worker -> server   STEP       parameters of an exchange, before its first gradients
+ *     worker -> shard    GRADIENTS  the shard's slice of a bucket
+ *     shard -> worker    WEIGHTS    the same slice, updated; with how long this worker's gradients
+ *                                   waited for others'
+ *     worker 0 -> server LOAD       all weights
+ *     server -> worker 0 LOADED     they have come
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/ps_cpu/ps.h"
+
+enum { STEP, GRADIENTS, WEIGHTS, LOAD, LOADED };
+enum { NONE = UINT32_MAX, STEP_BYTES = 4 * 8 };
+
+static const char *const kinds[MESH_KINDS] = {"parameters", "gradients", "new weights",
+                                              "weights to load", "loading weights"};
+
+_Static_assert((int)LOADED < (int)MESH_KINDS, "kinds of messages");
+
+struct link {
+    uint32_t rank;
+    bool is_shard, is_worker; /* for this rank */
+    char *inbox;              /* its gradients; NULL: it pushes none here */
+    uint64_t pushed, given;   /* slices sent to it */
+    uint64_t n_loads;         /* sent, or answered */
+    /* By bucket, on this machine's clock: a slice begins to come, and is here. */
+    int64_t *began_ns, *came_ns;   /* gradients */
+    int64_t *given_ns, *waited_ns; /* weights: are here; its shard waited for late workers */
+    uint8_t step[STEP_BYTES];
+};
+
+struct links {
+    const struct dpb_host *host;
+    struct strategy *base;
+    struct mesh *mesh;
+    struct doorbell *doorbell;
+    struct pollfd *fds;
+    struct link *links;
+    uint32_t *by_rank; /* NONE: on this machine */
+    uint32_t n;
+    uint64_t slice_elements; /* places in the inbox */
+    uint8_t step[STEP_BYTES];
+};
+
+/* ---- who and how much ---------------------------------------------------------------------- */
+
+static uint32_t n_ranks(const struct dpb_comm_args *args)
+{
+    return args->n_workers + args->n_servers;
+}
+
+static bool is_a_shard(const struct dpb_comm_args *args, uint32_t rank)
+{
+    struct rank_set all = ps_shards(args);
+    return rank >= all.first && rank < all.first + all.n;
+}
+
+/* Ranks that work together, but on different machines. */
+static bool has_link(const struct dpb_comm_args *args, uint32_t rank)
+{
+    bool served = args->role == DPB_WORKER && is_a_shard(args, rank);
+    bool serves = ps_is_shard(args) && rank < args->n_workers;
+    return (served || serves) && !ps_is_here(args, rank);
+}
+
+/* The most that a slice has. */
+static uint64_t slice_elements(const struct dpb_comm_args *args, uint64_t bucket_elements)
+{
+    uint32_t n = ps_shards(args).n;
+    return (bucket_elements + n - 1) / n;
+}
+
+static uint64_t worker_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
+                             uint64_t bucket_elements)
+{
+    uint64_t n_buckets = (layout->n_elements + bucket_elements - 1) / bucket_elements;
+    return n_buckets * slice_elements(args, bucket_elements) *
+           dpb_dtype_size(layout->gradient_type);
+}
+
+uint64_t links_inbox_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
+                           uint64_t bucket_elements)
+{
+    uint64_t n = 0;
+    for (uint32_t rank = 0; rank < args->n_workers && ps_is_shard(args); rank++)
+        n += has_link(args, rank);
+    return n * worker_bytes(args, layout, bucket_elements);
+}
+
+static uint64_t inbox_at(const struct links *links, uint64_t bucket)
+{
+    return bucket * links->slice_elements *
+           dpb_dtype_size(links->base->arenas.layout.gradient_type);
+}
+
+static struct link *link_to(const struct links *links, uint32_t rank)
+{
+    return &links->links[links->by_rank[rank]];
+}
+
+/* ---- messages ------------------------------------------------------------------------------ */
+
+static void write_step(uint8_t bytes[STEP_BYTES], const struct dpb_step *step)
+{
+    uint64_t words[STEP_BYTES / 8] = {step->step, 0, 0, step->plain};
+    memcpy(&words[1], &step->learning_rate, 8);
+    memcpy(&words[2], &step->scale, 8);
+    for (int i = 0; i < STEP_BYTES; i++)
+        bytes[i] = (uint8_t)(words[i / 8] >> (8 * (i % 8)));
+}
+
+static struct dpb_step read_step(const uint8_t bytes[STEP_BYTES])
+{
+    uint64_t words[STEP_BYTES / 8] = {0};
+    struct dpb_step step = {0};
+    for (int i = 0; i < STEP_BYTES; i++)
+        words[i / 8] |= (uint64_t)bytes[i] << (8 * (i % 8));
+    step.step = words[0];
+    memcpy(&step.learning_rate, &words[1], 8);
+    memcpy(&step.scale, &words[2], 8);
+    step.plain = words[3] != 0;
+    return step;
+}
+
+/* The n-th slice between a worker and a shard (`weights`: the way back). */
+static struct mesh_label slice_label(const struct links *links, bool weights, uint32_t shard,
+                                     uint64_t n)
+{
+    const struct strategy *base = links->base;
+    const struct dpb_layout *layout = &base->arenas.layout;
+    uint64_t bucket = n % base->arenas.n_buckets;
+    uint64_t length = pipeline_bucket_length(&base->pipeline, bucket);
+    struct dpb_range slice = ps_slice(&base->args, shard, bucket, length);
+    size_t size = dpb_dtype_size(weights ? layout->weight_type : layout->gradient_type);
+    uint64_t at = (bucket * base->arenas.bucket_elements + slice.begin) * size;
+    return (struct mesh_label){.kind = weights ? WEIGHTS : GRADIENTS,
+                               .bucket = (uint32_t)bucket,
+                               .exchange = n / base->arenas.n_buckets,
+                               .at_bytes = weights ? at : inbox_at(links, bucket),
+                               .bytes = (slice.end - slice.begin) * size};
+}
+
+static struct mesh_label step_label(uint64_t exchange)
+{
+    return (struct mesh_label){.kind = STEP, .exchange = exchange, .bytes = STEP_BYTES};
+}
+
+/* How often is said in `exchange`. */
+static struct mesh_label load_label(const struct links *links, uint32_t kind, uint64_t n)
+{
+    const struct dpb_layout *layout = &links->base->arenas.layout;
+    uint64_t bytes = layout->n_elements * dpb_dtype_size(layout->weight_type);
+    return (struct mesh_label){.kind = kind, .exchange = n, .bytes = kind == LOAD ? bytes : 0};
+}
+
+/* ---- what the mesh asks -------------------------------------------------------------------- */
+
+static bool expects_gradients(const struct links *links, const struct link *link, uint64_t n,
+                              struct mesh_label *label)
+{
+    /* Its place is free since the worker was given the weights of the exchange before. */
+    if (!link->is_worker || n >= link->given + links->base->arenas.n_buckets)
+        return false;
+    *label = slice_label(links, false, links->base->args.rank, n);
+    if (link->began_ns[label->bucket] <= link->came_ns[label->bucket])
+        link->began_ns[label->bucket] = links->host->now_ns();
+    return true;
+}
+
+static bool expects(void *links_, uint32_t number, uint32_t kind, uint64_t n,
+                    struct mesh_label *label)
+{
+    const struct links *links = links_;
+    const struct link *link = &links->links[number];
+    const struct dpb_comm_args *args = &links->base->args;
+    bool serves = args->role == DPB_SERVER && link->is_worker;
+    switch (kind) {
+    case STEP:
+        *label = step_label(n);
+        return serves && link->given == n * links->base->arenas.n_buckets;
+    case GRADIENTS:
+        return expects_gradients(links, link, n, label);
+    case WEIGHTS:
+        *label = slice_label(links, true, link->rank, n);
+        return link->is_shard && n < link->pushed;
+    case LOAD:
+        *label = load_label(links, LOAD, n);
+        return serves && link->rank == 0 && n == link->n_loads;
+    case LOADED:
+        *label = load_label(links, LOADED, n);
+        return link->is_shard && n < link->n_loads;
+    default:
+        return false;
+    }
+}
+
+static void arrived(void *links_, uint32_t number, const struct mesh_label *label)
+{
+    const struct links *links = links_;
+    const struct link *link = &links->links[number];
+    int64_t now_ns = links->host->now_ns();
+    if (label->kind == GRADIENTS)
+        link->came_ns[label->bucket] = now_ns;
+    if (label->kind != WEIGHTS)
+        return;
+    link->given_ns[label->bucket] = now_ns;
+    link->waited_ns[label->bucket] = (int64_t)(label->word < INT64_MAX ? label->word : 0);
+    if (links->base->args.n_servers > 0) /* a server counts nothing by itself */
+        links->host->count_bytes(label->bytes);
+}
+
+/* ---- sending ------------------------------------------------------------------------------- */
+
+uint32_t links_crowded(const struct links *links, bool weights)
+{
+    for (uint32_t i = 0; i < links->n; i++) {
+        const struct link *link = &links->links[i];
+        if ((weights ? link->is_worker : link->is_shard) && mesh_room(links->mesh, i) < 2)
+            return link->rank;
+    }
+    return NONE;
+}
+
+void links_push(struct links *links, uint64_t bucket, uint64_t length)
+{
+    const struct strategy *base = links->base;
+    const struct dpb_comm_args *args = &base->args;
+    uint64_t begin = bucket * base->arenas.bucket_elements;
+    if (bucket == 0)
+        write_step(links->step, &base->step); /* of the last exchange every server has it */
+    for (uint32_t i = 0; i < links->n; i++) {
+        struct link *link = &links->links[i];
+        if (!link->is_shard)
+            continue;
+        struct dpb_range slice = ps_slice(args, link->rank, bucket, length);
+        struct mesh_label step = step_label(base->signals.exchange);
+        struct mesh_label label = slice_label(links, false, link->rank, link->pushed++);
+        if (bucket == 0 && args->n_servers > 0)
+            mesh_send(links->mesh, i, &step, links->step);
+        mesh_send(links->mesh, i, &label,
+                  strategy_gradients(base, args->rank, begin + slice.begin));
+        links->host->count_bytes(label.bytes);
+    }
+}
+
+void links_give(struct links *links, uint64_t bucket, uint64_t length, int64_t pushed_ns)
+{
+    const struct strategy *base = links->base;
+    const struct dpb_comm_args *args = &base->args;
+    uint64_t begin = bucket * base->arenas.bucket_elements;
+    struct dpb_range slice = ps_slice(args, args->rank, bucket, length);
+    for (uint32_t i = 0; i < links->n; i++) {
+        struct link *link = &links->links[i];
+        if (!link->is_worker)
+            continue;
+        struct mesh_label label = slice_label(links, true, args->rank, link->given++);
+        label.word = (uint64_t)(pushed_ns - link->came_ns[bucket]);
+        mesh_send(links->mesh, i, &label, strategy_weights(base, args->rank, begin + slice.begin));
+        if (args->role == DPB_WORKER)
+            links->host->count_bytes(label.bytes);
+    }
+}
+
+uint32_t links_busy(const struct links *links)
+{
+    for (uint32_t i = 0; i < links->n; i++)
+        if (!mesh_idle(links->mesh, i))
+            return links->links[i].rank;
+    return NONE;
+}
+
+/* ---- what is here -------------------------------------------------------------------------- */
+
+static bool has_come(const struct links *links, uint32_t rank, uint32_t kind, uint64_t bucket)
+{
+    uint64_t n = links->base->signals.exchange * links->base->arenas.n_buckets + bucket;
+    return mesh_arrived(links->mesh, links->by_rank[rank], kind) > n;
+}
+
+bool links_pushed(const struct links *links, uint32_t worker, uint64_t bucket)
+{
+    return has_come(links, worker, GRADIENTS, bucket);
+}
+
+int64_t links_pushed_ns(const struct links *links, uint32_t worker, uint64_t bucket)
+{
+    return link_to(links, worker)->came_ns[bucket];
+}
+
+int64_t links_push_began_ns(const struct links *links, uint32_t worker, uint64_t bucket)
+{
+    return link_to(links, worker)->began_ns[bucket];
+}
+
+const void *links_gradients(const struct links *links, uint32_t worker, uint64_t bucket,
+                            uint64_t at)
+{
+    return link_to(links, worker)->inbox + inbox_at(links, bucket) +
+           at * dpb_dtype_size(links->base->arenas.layout.gradient_type);
+}
+
+bool links_updated(const struct links *links, uint32_t shard, uint64_t bucket)
+{
+    return has_come(links, shard, WEIGHTS, bucket);
+}
+
+/* From the push on it is under way, but for the time in which the shard waited for other workers. When
+ * that was is not known here to the part of a way: it is taken to be just before the weights came. */
+void links_report(const struct links *links, uint32_t shard, uint64_t bucket)
+{
+    const struct link *link = link_to(links, shard);
+    int64_t ready_ns =
+        signals_latest_ns(&links->base->signals, SIGNAL_READY, strategy_self(links->base), bucket);
+    int64_t given_ns = link->given_ns[bucket], from_ns = given_ns - link->waited_ns[bucket];
+    links->host->span(0, bucket, DPB_PHASE_TRANSFER, ready_ns, given_ns);
+    if (link->waited_ns[bucket] > 0)
+        links->host->span(0, bucket, DPB_PHASE_WAIT_PEER, from_ns > ready_ns ? from_ns : ready_ns,
+                          given_ns);
+}
+
+/* ---- exchanges, for servers ---------------------------------------------------------------- */
+
+bool links_announced(const struct links *links, uint32_t worker, uint64_t exchange)
+{
+    return mesh_arrived(links->mesh, links->by_rank[worker], STEP) > exchange;
+}
+
+bool links_left(const struct links *links, uint32_t worker)
+{
+    return mesh_left(links->mesh, links->by_rank[worker]);
+}
+
+struct dpb_step links_step(const struct links *links)
+{
+    return read_step(link_to(links, 0)->step);
+}
+
+/* ---- moving and waiting -------------------------------------------------------------------- */
+
+/* Worker 0's weights are here: it waits to be told. */
+static void answer_load(struct links *links)
+{
+    uint32_t number = links->by_rank[0];
+    if (links->base->args.role != DPB_SERVER || number == NONE)
+        return;
+    struct link *link = &links->links[number];
+    if (mesh_arrived(links->mesh, number, LOAD) == link->n_loads)
+        return;
+    struct mesh_label label = load_label(links, LOADED, link->n_loads++);
+    mesh_send(links->mesh, number, &label, NULL);
+}
+
+dpb_status links_move(struct links *links, int64_t until_ns, bool *moved)
+{
+    DPB_TRY(mesh_move(links->mesh, until_ns, moved));
+    answer_load(links);
+    return DPB_OK;
+}
+
+dpb_status links_wait(struct links *links, const struct dpb_wait *what)
+{
+    uint32_t n = mesh_n_watched(links->mesh);
+    links->host->note("wait_peer", what->bucket, what->peer);
+    mesh_watch(links->mesh, links->fds + 1);
+    return doorbell_wait(links->doorbell, links->fds, n + 1, what);
+}
+
+static struct link *awaited_load(const struct links *links)
+{
+    for (uint32_t i = 0; i < links->n; i++)
+        if (links->links[i].is_shard &&
+            mesh_arrived(links->mesh, i, LOADED) < links->links[i].n_loads)
+            return &links->links[i];
+    return NULL;
+}
+
+dpb_status links_load(struct links *links)
+{
+    const struct dpb_arenas *arenas = &links->base->arenas;
+    struct dpb_wait what = {.bucket = UINT64_MAX,
+                            .step = links->base->step.step,
+                            .bytes = load_label(links, LOAD, 0).bytes,
+                            .purpose = "the server to take the weights"};
+    for (uint32_t i = 0; i < links->n; i++) {
+        struct mesh_label label = load_label(links, LOAD, links->links[i].n_loads++);
+        mesh_send(links->mesh, i, &label, arenas->weights);
+    }
+    for (const struct link *link; (link = awaited_load(links));) {
+        bool moved = false;
+        DPB_TRY(links_move(links, INT64_MAX, &moved));
+        what.peer = link->rank;
+        if (!moved && awaited_load(links))
+            DPB_TRY(links_wait(links, &what));
+    }
+    return DPB_OK;
+}
+
+/* ---- making and ending --------------------------------------------------------------------- */
+
+static size_t times_bytes(const struct links *links)
+{
+    return 4 * (links->base->arenas.n_buckets + 1) * sizeof(int64_t);
+}
+
+static dpb_status make_link(struct links *links, uint32_t rank, char **inbox)
+{
+    const struct strategy *base = links->base;
+    const struct dpb_arenas *arenas = &base->arenas;
+    struct link *link = &links->links[links->n];
+    int64_t *times = links->host->alloc(times_bytes(links));
+    if (!times)
+        return DPB_NO_MEMORY;
+    *link =
+        (struct link){.rank = rank,
+                      .is_shard = base->args.role == DPB_WORKER && is_a_shard(&base->args, rank),
+                      .is_worker = ps_is_shard(&base->args) && rank < base->args.n_workers,
+                      .began_ns = times,
+                      .came_ns = times + arenas->n_buckets,
+                      .given_ns = times + 2 * arenas->n_buckets,
+                      .waited_ns = times + 3 * arenas->n_buckets};
+    if (link->is_worker) {
+        link->inbox = *inbox;
+        *inbox += worker_bytes(&base->args, &arenas->layout, arenas->bucket_elements);
+    }
+    links->by_rank[rank] = links->n++;
+    return DPB_OK;
+}
+
+static dpb_status make_links(struct links *links, char *inbox)
+{
+    const struct dpb_comm_args *args = &links->base->args;
+    links->links = calloc(n_ranks(args), sizeof *links->links);
+    links->by_rank = calloc(n_ranks(args), sizeof *links->by_rank);
+    if (!links->links || !links->by_rank)
+        return links->host->fail(DPB_NO_MEMORY, "no memory for links to %u ranks", n_ranks(args));
+    for (uint32_t rank = 0; rank < n_ranks(args); rank++) {
+        links->by_rank[rank] = NONE;
+        if (has_link(args, rank))
+            DPB_TRY(make_link(links, rank, &inbox));
+    }
+    return DPB_OK;
+}
+
+static dpb_status open_doorbell(struct links *links)
+{
+    struct strategy *base = links->base;
+    uint32_t n = n_ranks(&base->args);
+    struct bell_page **pages = calloc(n, sizeof *pages);
+    if (!pages)
+        return links->host->fail(DPB_NO_MEMORY, "no memory for %u ranks", n);
+    for (uint32_t rank = 0; rank < n; rank++)
+        if (ps_is_here(&base->args, rank))
+            pages[rank] = &base->signals.pages[rank]->bell;
+    const struct doorbell_args args = {.host = links->host,
+                                       .comm = &base->args,
+                                       .name = "ps",
+                                       .pages = pages,
+                                       .rings_itself = base->args.comm_cores > 0 &&
+                                                       base->args.role == DPB_WORKER};
+    dpb_status status = doorbell_open(&args, &links->doorbell);
+    free(pages);
+    if (status == DPB_OK)
+        base->signals.doorbell = links->doorbell;
+    return status;
+}
+
+static dpb_status open_mesh(struct links *links, const struct tcp_options *options)
+{
+    const struct strategy *base = links->base;
+    const struct dpb_layout *layout = &base->arenas.layout;
+    size_t inbox_bytes = worker_bytes(&base->args, layout, base->arenas.bucket_elements);
+    size_t weight_bytes = layout->n_elements * dpb_dtype_size(layout->weight_type);
+    struct mesh_peer *peers = calloc(links->n + 1, sizeof *peers);
+    if (!peers)
+        return links->host->fail(DPB_NO_MEMORY, "no memory for %u links", links->n);
+    for (uint32_t i = 0; i < links->n; i++) {
+        struct link *link = &links->links[i];
+        peers[i] = (struct mesh_peer){
+            .rank = link->rank,
+            .landings = {[STEP] = {link->step, STEP_BYTES},
+                         [GRADIENTS] = {link->inbox, link->inbox ? inbox_bytes : 0},
+                         [WEIGHTS] = {base->arenas.weights, weight_bytes},
+                         [LOAD] = {base->arenas.weights, weight_bytes}}};
+    }
+    const struct mesh_args args = {
+        .host = links->host,
+        .options = options,
+        .name = "ps",
+        .what = "the parameter servers",
+        .kinds = kinds,
+        .rank = base->args.rank,
+        .keeper = 0,
+        .peers = peers,
+        .n_peers = links->n,
+        .sink = {.owner = links, .expects = expects, .arrived = arrived}};
+    dpb_status status = mesh_open(&args, &links->mesh);
+    free(peers);
+    return status;
+}
+
+dpb_status links_open(struct strategy *base, const struct tcp_options *options, void *inbox,
+                      struct links **made)
+{
+    struct links *links = calloc(1, sizeof *links);
+    if (!links)
+        return base->host->fail(DPB_NO_MEMORY, "no memory for links");
+    links->host = base->host;
+    links->base = base;
+    links->slice_elements = slice_elements(&base->args, base->arenas.bucket_elements);
+    dpb_status status = make_links(links, inbox);
+    if (status == DPB_OK)
+        status = open_doorbell(links);
+    if (status == DPB_OK)
+        status = open_mesh(links, options);
+    if (status == DPB_OK) {
+        links->fds = calloc(1 + mesh_n_watched(links->mesh), sizeof *links->fds);
+        if (!links->fds)
+            status = base->host->fail(DPB_NO_MEMORY, "no memory for links");
+    }
+    if (status != DPB_OK) {
+        links_close(links, false);
+        return status;
+    }
+    *made = links;
+    return DPB_OK;
+}
+
+void links_close(struct links *links, bool through)
+{
+    if (!links)
+        return;
+    mesh_close(links->mesh, through);
+    links->base->signals.doorbell = NULL;
+    doorbell_close(links->doorbell);
+    for (uint32_t i = 0; i < links->n; i++)
+        links->host->release(links->links[i].began_ns, times_bytes(links));
+    free(links->fds);
+    free(links->links);
+    free(links->by_rank);
+    free(links);
+}

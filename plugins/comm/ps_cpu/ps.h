@@ -1,0 +1,96 @@
+/*
+ * ps.h - the parts of ps_cpu: the strategy itself (ps_cpu.c), and the links to ranks of other
+ * machines (links.c), of which there are none in a job on one machine.
+ */
+#ifndef DPB_PLUGINS_COMM_PS_CPU_PS_H
+#define DPB_PLUGINS_COMM_PS_CPU_PS_H
+
+#include "lib/mesh.h"
+#include "lib/strategy.h"
+
+struct ps_options {
+    struct tcp_options tcp;
+};
+
+/* ---- shards -------------------------------------------------------------------------------- */
+
+static inline struct rank_set ps_shards(const struct dpb_comm_args *args)
+{
+    return args->n_servers > 0 ? (struct rank_set){args->n_workers, args->n_servers}
+                               : (struct rank_set){0, args->n_workers};
+}
+
+static inline bool ps_is_shard(const struct dpb_comm_args *args)
+{
+    return args->role == DPB_SERVER || args->n_servers == 0;
+}
+
+static inline bool ps_is_here(const struct dpb_comm_args *args, uint32_t rank)
+{
+    return args->machines[rank] == args->machines[args->rank];
+}
+
+/* The slice of a bucket of `length` elements that belongs to the shard of a rank: elements of the bucket. */
+static inline struct dpb_range ps_slice(const struct dpb_comm_args *args, uint32_t rank,
+                                        uint64_t bucket, uint64_t length)
+{
+    struct rank_set all = ps_shards(args);
+    uint64_t turn = (rank - all.first + bucket) % all.n;
+    return (struct dpb_range){length * turn / all.n, length * (turn + 1) / all.n};
+}
+
+/* ---- links: what goes to and comes from ranks of other machines ---------------------------- */
+
+struct links;
+
+/* Bytes of this rank's scratch, behind what else there is in it, for the gradients that come; also for
+ * links_open. */
+uint64_t links_inbox_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
+                           uint64_t bucket_elements);
+
+/* Collective over all ranks of the job. `base` is bound, but for its doorbell, and @borrowed until
+ * close; `inbox`: of links_inbox_bytes. */
+dpb_status links_open(struct strategy *base, const struct tcp_options *options, void *inbox,
+                      struct links **links);
+/* As mesh_close. */
+void links_close(struct links *links, bool through);
+
+/* The hook `move` of the pipeline, and what is to be done for loads beside it. */
+dpb_status links_move(struct links *links, int64_t until_ns, bool *moved);
+/* Blocks for news of any rank, here or there; `what` says which one is missing. */
+dpb_status links_wait(struct links *links, const struct dpb_wait *what);
+
+/* Each of these is about one message to each link that it concerns, after which there is room: */
+/* The first of the ranks that are to get slices of gradients (`weights`: of weights) and take none now;
+ * UINT32_MAX: all do. */
+uint32_t links_crowded(const struct links *links, bool weights);
+/* Own gradients of a bucket, to the shards elsewhere; before the first of an exchange its parameters. */
+void links_push(struct links *links, uint64_t bucket, uint64_t length);
+/* Own shard's new weights of a bucket, to the workers elsewhere. `pushed_ns`: when the last gradients
+ * were there. */
+void links_give(struct links *links, uint64_t bucket, uint64_t length, int64_t pushed_ns);
+/* The first rank that has not been given all; UINT32_MAX: the kernel has everything. */
+uint32_t links_busy(const struct links *links);
+
+/* Whether a worker's gradients of a bucket of this exchange are here, and since when. */
+bool links_pushed(const struct links *links, uint32_t worker, uint64_t bucket);
+int64_t links_pushed_ns(const struct links *links, uint32_t worker, uint64_t bucket);
+/* When they began to come: until then it was the worker's time, then the network's. */
+int64_t links_push_began_ns(const struct links *links, uint32_t worker, uint64_t bucket);
+/* A worker's gradients from element `at` of this shard's slice on. */
+const void *links_gradients(const struct links *links, uint32_t worker, uint64_t bucket,
+                            uint64_t at);
+/* Whether a shard's new weights of a bucket are in the own arena. */
+bool links_updated(const struct links *links, uint32_t shard, uint64_t bucket);
+/* Reports what a bucket waited for at a shard, and its way. */
+void links_report(const struct links *links, uint32_t shard, uint64_t bucket);
+
+/* Whether a worker has begun exchange n (from 0), or has left; and what worker 0 said of it. */
+bool links_announced(const struct links *links, uint32_t worker, uint64_t exchange);
+bool links_left(const struct links *links, uint32_t worker);
+struct dpb_step links_step(const struct links *links);
+
+/* Worker 0, between exchanges: its weights to the servers elsewhere. Blocks until they have them. */
+dpb_status links_load(struct links *links);
+
+#endif

@@ -1,0 +1,575 @@
+/*
+ * ps_cpu - parameter servers in host memory: the variables and the optimizer's state live on the
+ * servers. A worker pushes its gradients, the servers sum them, update the variables and the
+ * workers pull the new weights.
+ *
+ * With run.servers = k, k server processes; with 0, every worker is a server of its own shard.
+ * Every bucket is cut into equal slices, one a shard, so that shards are even in bytes and a big
+ * tensor is split; the first slice goes to another shard from bucket to bucket. In shared memory a
+ * push is the server's reading of the workers' gradients, a pull the worker's copy out of the
+ * server's weights. To and from another machine both are messages over TCP (links.c): gradients land
+ * beside the server, which sums them in the order of the ranks like those of its own machine, and
+ * new weights in the worker's arena. So the numbers do not depend on where the ranks are.
+ *
+ * Bytes moved per step, W workers, M bytes of the model: W M pushed and W M pulled with server
+ * processes, (W - 1) M each with shards in the workers.
+ *
+ * Fences: a slice is summed when every worker has announced its bucket (READY), or its gradients are
+ * here; it is pulled, and the gradients under it may be written again, when its shard has updated it
+ * (REDUCED), or its weights are here; weights of a shard change again only after every worker's
+ * gradients of the next step, when its pulls are over.
+ *
+ * Dean et al.: Large scale distributed deep networks. NIPS 2012 (the synchronous form).
+ */
+#include <string.h>
+
+#include "comm/ps_cpu/ps.h"
+#include "dpbench/plugin.h"
+
+/* What the servers read of worker 0, and of each worker at the end; behind its signal page. */
+struct notice {
+    struct dpb_step step; /* worker 0: of the exchange that its READY announces */
+    uint32_t closed;      /* written before a last READY */
+};
+
+struct ps {
+    struct strategy base;
+    struct tcp_options tcp;
+    struct links *links;          /* NULL: all ranks are on one machine */
+    uint64_t notice_at, inbox_at; /* offsets in the scratch */
+    void *sum;                    /* of a piece */
+    const void **sources;         /* of it, by worker */
+};
+
+enum { NONE = UINT32_MAX };
+
+static const struct dpb_host *host;
+
+static const struct dpb_option options[] = {TCP_OPTION_ROWS(struct ps_options), {0}};
+
+static struct notice *notice_of(const struct ps *ps, uint32_t rank)
+{
+    return (struct notice *)((char *)ps->base.arenas.peer_scratch[rank] + ps->notice_at);
+}
+
+static bool is_here(const struct ps *ps, uint32_t rank)
+{
+    return ps_is_here(&ps->base.args, rank);
+}
+
+/* ---- waiting for a rank -------------------------------------------------------------------- */
+
+/* Until something is there that `what` may wait for: its peer has not raised `kind`, or, elsewhere, sent
+ * what stands for it. */
+static dpb_status wait_for(const struct ps *ps, enum signal_kind kind, const struct dpb_wait *what)
+{
+    if (ps->links)
+        return links_wait(ps->links, what);
+    struct rank_set one = {what->peer, 1};
+    return signals_wait(&ps->base.signals, kind, one, what->bucket, what->timeout_ns, what->bytes,
+                        what->purpose);
+}
+
+static struct dpb_wait wait_of(const struct ps *ps, uint32_t peer, uint64_t bucket, dpb_dtype type,
+                               const char *purpose)
+{
+    uint64_t length = pipeline_bucket_length(&ps->base.pipeline, bucket);
+    return (struct dpb_wait){.step = ps->base.step.step,
+                             .bucket = bucket,
+                             .bytes = length * dpb_dtype_size(type),
+                             .peer = peer,
+                             .purpose = purpose};
+}
+
+static bool own_ready(const struct ps *ps, uint64_t bucket)
+{
+    return signals_reached(&ps->base.signals, SIGNAL_READY, strategy_self(&ps->base), bucket);
+}
+
+/* Without a deadline: it comes when this rank's backward gets there. */
+static dpb_status wait_own_ready(const struct ps *ps, uint64_t bucket)
+{
+    const struct dpb_wait what = {.timeout_ns = DPB_FOREVER,
+                                  .step = ps->base.step.step,
+                                  .bucket = bucket,
+                                  .peer = ps->base.args.rank,
+                                  .purpose = "its own gradients"};
+    return wait_for(ps, SIGNAL_READY, &what);
+}
+
+/* ---- stage: push own gradients to other machines ------------------------------------------- */
+
+static bool push_due(void *strategy, uint64_t bucket)
+{
+    const struct ps *ps = strategy;
+    return own_ready(ps, bucket) && links_crowded(ps->links, false) == NONE;
+}
+
+static dpb_status push_wait(void *strategy, uint64_t bucket)
+{
+    const struct ps *ps = strategy;
+    if (!own_ready(ps, bucket))
+        return wait_own_ready(ps, bucket);
+    const struct dpb_wait what =
+        wait_of(ps, links_crowded(ps->links, false), bucket, ps->base.arenas.layout.gradient_type,
+                "the server to take gradients");
+    return links_wait(ps->links, &what);
+}
+
+static void push(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    (void)until_ns;
+    links_push(((const struct ps *)strategy)->links, bucket, length);
+    *at = length;
+}
+
+/* ---- stage: serve the own shard ------------------------------------------------------------ */
+
+static bool has_pushed(const struct ps *ps, uint32_t worker, uint64_t bucket)
+{
+    struct rank_set one = {worker, 1};
+    return is_here(ps, worker) ? signals_reached(&ps->base.signals, SIGNAL_READY, one, bucket)
+                               : links_pushed(ps->links, worker, bucket);
+}
+
+/* The first worker whose gradients are not here. */
+static uint32_t missing_worker(const struct ps *ps, uint64_t bucket)
+{
+    for (uint32_t worker = 0; worker < ps->base.args.n_workers; worker++)
+        if (!has_pushed(ps, worker, bucket))
+            return worker;
+    return NONE;
+}
+
+static bool serve_due(void *strategy, uint64_t bucket)
+{
+    return missing_worker(strategy, bucket) == NONE;
+}
+
+static dpb_status serve_wait(void *strategy, uint64_t bucket)
+{
+    const struct ps *ps = strategy;
+    if (ps->base.args.role == DPB_WORKER && !own_ready(ps, bucket))
+        return wait_own_ready(ps, bucket);
+    uint32_t worker = missing_worker(ps, bucket);
+    const struct dpb_wait what =
+        wait_of(ps, worker, bucket, ps->base.arenas.layout.gradient_type, "gradients of the peer");
+    return worker == NONE ? DPB_OK : wait_for(ps, SIGNAL_READY, &what);
+}
+
+/* Writes down for the workers since when a bucket's gradients are here; a worker reports those that came
+ * later than its own. */
+static void note_pushed(const struct ps *ps, uint64_t bucket)
+{
+    const struct strategy *comm = &ps->base;
+    int64_t own_ns = INT64_MAX, late_ns = INT64_MIN, pushed_ns = INT64_MIN;
+    if (comm->args.role == DPB_WORKER)
+        own_ns = signals_latest_ns(&comm->signals, SIGNAL_READY, strategy_self(comm), bucket);
+    for (uint32_t worker = 0; worker < comm->args.n_workers; worker++) {
+        struct rank_set one = {worker, 1};
+        bool here = is_here(ps, worker);
+        int64_t came_ns = here ? signals_latest_ns(&comm->signals, SIGNAL_READY, one, bucket)
+                               : links_pushed_ns(ps->links, worker, bucket);
+        int64_t began_ns = here ? came_ns : links_push_began_ns(ps->links, worker, bucket);
+        pushed_ns = came_ns > pushed_ns ? came_ns : pushed_ns;
+        late_ns = began_ns > late_ns ? began_ns : late_ns;
+        if (came_ns > began_ns)
+            host->span(0, bucket, DPB_PHASE_TRANSFER, began_ns, came_ns);
+    }
+    if (late_ns > own_ns)
+        host->span(0, bucket, DPB_PHASE_WAIT_PEER, own_ns, late_ns);
+    signals_note_time(&comm->signals, SIGNAL_TAKEN, bucket, pushed_ns);
+}
+
+/* In the order of the ranks, wherever they are. */
+static void sum(const struct ps *ps, uint64_t bucket, struct piece piece, uint64_t at)
+{
+    const struct strategy *comm = &ps->base;
+    void *into = ps->sum;
+    uint64_t n_read = 0;
+    for (uint32_t worker = 0; worker < comm->args.n_workers; worker++) {
+        bool here = is_here(ps, worker);
+        ps->sources[worker] = here ? strategy_gradients(comm, worker, piece.begin)
+                                   : links_gradients(ps->links, worker, bucket, at);
+        n_read += here && worker != comm->args.rank;
+    }
+    strategy_sum_sources(comm, bucket, piece, ps->sources, &into, 1);
+    host->count_bytes(n_read * piece.n * dpb_dtype_size(comm->arenas.layout.gradient_type));
+}
+
+static void serve(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    const struct ps *ps = strategy;
+    const struct strategy *comm = &ps->base;
+    struct dpb_range slice = ps_slice(&comm->args, comm->args.rank, bucket, length);
+    if (*at == 0) {
+        note_pushed(ps, bucket);
+        *at = slice.begin;
+    }
+    while (*at < slice.end && host->now_ns() < until_ns) {
+        struct piece piece =
+            strategy_piece(comm, bucket, slice.end, *at, comm->arenas.layout.gradient_type);
+        sum(ps, bucket, piece, *at - slice.begin);
+        strategy_update(comm, bucket, piece, ps->sum);
+        *at += piece.n;
+    }
+    if (*at < slice.end)
+        return;
+    signals_raise(&comm->signals, SIGNAL_REDUCED, bucket);
+    *at = length;
+}
+
+/* ---- stage: give new weights to workers of other machines ---------------------------------- */
+
+static bool give_due(void *strategy, uint64_t bucket)
+{
+    (void)bucket;
+    return links_crowded(((const struct ps *)strategy)->links, true) == NONE;
+}
+
+static dpb_status give_wait(void *strategy, uint64_t bucket)
+{
+    const struct ps *ps = strategy;
+    const struct dpb_wait what =
+        wait_of(ps, links_crowded(ps->links, true), bucket, ps->base.arenas.layout.weight_type,
+                "the worker to take weights");
+    return links_wait(ps->links, &what);
+}
+
+static void give(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    const struct ps *ps = strategy;
+    (void)until_ns;
+    links_give(
+        ps->links, bucket, length,
+        signals_latest_ns(&ps->base.signals, SIGNAL_TAKEN, strategy_self(&ps->base), bucket));
+    *at = length;
+}
+
+/* ---- stage: pull the new weights ----------------------------------------------------------- */
+
+static bool has_updated(const struct ps *ps, uint32_t shard, uint64_t bucket)
+{
+    struct rank_set one = {shard, 1};
+    return is_here(ps, shard) ? signals_reached(&ps->base.signals, SIGNAL_REDUCED, one, bucket)
+                              : links_updated(ps->links, shard, bucket);
+}
+
+/* The first shard whose weights are not here. */
+static uint32_t missing_shard(const struct ps *ps, uint64_t bucket)
+{
+    struct rank_set all = ps_shards(&ps->base.args);
+    for (uint32_t shard = all.first; shard < all.first + all.n; shard++)
+        if (!has_updated(ps, shard, bucket))
+            return shard;
+    return NONE;
+}
+
+/* Whoever this rank still has something for: it moves nothing on when the last bucket is pulled. */
+static uint32_t unserved(const struct ps *ps, uint64_t bucket)
+{
+    bool last = bucket + 1 == ps->base.arenas.n_buckets;
+    return ps->links && last ? links_busy(ps->links) : NONE;
+}
+
+static bool pull_due(void *strategy, uint64_t bucket)
+{
+    const struct ps *ps = strategy;
+    return own_ready(ps, bucket) && missing_shard(ps, bucket) == NONE &&
+           unserved(ps, bucket) == NONE;
+}
+
+static dpb_status pull_wait(void *strategy, uint64_t bucket)
+{
+    const struct ps *ps = strategy;
+    dpb_dtype type = ps->base.arenas.layout.weight_type;
+    if (!own_ready(ps, bucket))
+        return wait_own_ready(ps, bucket);
+    uint32_t shard = missing_shard(ps, bucket), other = unserved(ps, bucket);
+    struct dpb_wait what = wait_of(ps, shard, bucket, type, "weights from the server");
+    if (shard != NONE)
+        return wait_for(ps, SIGNAL_REDUCED, &what);
+    what = wait_of(ps, other, bucket, type, "the worker to take weights");
+    return other != NONE ? links_wait(ps->links, &what) : DPB_OK;
+}
+
+/* Until the last worker came it was a late peer's time, from then on the server's. */
+static void report_server(const struct ps *ps, uint32_t shard, uint64_t bucket)
+{
+    const struct signals *signals = &ps->base.signals;
+    struct rank_set one = {shard, 1};
+    int64_t ready_ns = signals_latest_ns(signals, SIGNAL_READY, strategy_self(&ps->base), bucket);
+    int64_t pushed_ns = signals_latest_ns(signals, SIGNAL_TAKEN, one, bucket);
+    int64_t served_ns = signals_latest_ns(signals, SIGNAL_REDUCED, one, bucket);
+    if (pushed_ns > ready_ns)
+        host->span(0, bucket, DPB_PHASE_WAIT_PEER, ready_ns, pushed_ns);
+    host->span(0, bucket, DPB_PHASE_TRANSFER, pushed_ns, served_ns);
+}
+
+static void pull_slice(const struct ps *ps, uint32_t shard, uint64_t bucket, uint64_t length)
+{
+    const struct strategy *comm = &ps->base;
+    dpb_dtype type = comm->arenas.layout.weight_type;
+    struct dpb_range slice = ps_slice(&comm->args, shard, bucket, length);
+    uint64_t n = slice.end - slice.begin;
+    uint64_t begin = bucket * comm->arenas.bucket_elements + slice.begin;
+    if (comm->args.n_servers > 0) /* a shard in a worker counts by itself what it reads of others */
+        host->count_bytes(n * dpb_dtype_size(comm->arenas.layout.gradient_type));
+    if (shard == comm->args.rank)
+        return;
+    host->vec->copy(type, strategy_weights(comm, comm->args.rank, begin),
+                    strategy_weights(comm, shard, begin), n);
+    host->count_bytes(n * dpb_dtype_size(type));
+}
+
+static void pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    const struct ps *ps = strategy;
+    struct rank_set all = ps_shards(&ps->base.args);
+    int64_t began_ns = host->now_ns();
+    (void)until_ns; /* a copy of a bucket is short */
+    for (uint32_t shard = all.first; shard < all.first + all.n; shard++) {
+        if (is_here(ps, shard)) {
+            report_server(ps, shard, bucket);
+            pull_slice(ps, shard, bucket, length);
+        } else {
+            links_report(ps->links, shard, bucket);
+        }
+    }
+    host->span(0, bucket, DPB_PHASE_TRANSFER, began_ns, host->now_ns());
+    *at = length;
+}
+
+/* ---- the stages of a rank ------------------------------------------------------------------ */
+
+#define PUSH                      \
+    {                             \
+        push_due, push, push_wait \
+    }
+#define SERVE                        \
+    {                                \
+        serve_due, serve, serve_wait \
+    }
+#define GIVE                      \
+    {                             \
+        give_due, give, give_wait \
+    }
+#define PULL                      \
+    {                             \
+        pull_due, pull, pull_wait \
+    }
+
+/* A worker with a shard serves and pulls; with server processes it pulls and they serve. */
+static const struct stage worker_stages[] = {PULL}, server_stages[] = {SERVE},
+                          both_stages[] = {SERVE, PULL};
+/* On several machines. */
+static const struct stage far_worker_stages[] = {PUSH, PULL}, far_server_stages[] = {SERVE, GIVE},
+                          far_both_stages[] = {PUSH, SERVE, GIVE, PULL};
+
+static const struct stage *choose_stages(const struct dpb_comm_args *args, uint32_t *n)
+{
+    bool far = args->n_machines > 1, both = args->n_servers == 0;
+    *n = (both ? 2 : 1) * (far ? 2 : 1);
+    if (both)
+        return far ? far_both_stages : both_stages;
+    if (args->role == DPB_SERVER)
+        return far ? far_server_stages : server_stages;
+    return far ? far_worker_stages : worker_stages;
+}
+
+static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
+{
+    return links_move(((struct ps *)strategy)->links, until_ns, moved);
+}
+
+/* ---- hooks --------------------------------------------------------------------------------- */
+
+static dpb_status ps_open(const void *options_, const struct dpb_comm_args *args, void **comm)
+{
+    const struct ps_options *given = options_;
+    DPB_TRY(strategy_open(host, args, sizeof(struct ps), comm));
+    ((struct ps *)*comm)->tcp = given->tcp;
+    return DPB_OK;
+}
+
+static dpb_status own_slices(const struct strategy *comm, const struct dpb_layout *layout,
+                             struct dpb_comm_plan *want)
+{
+    uint64_t n_buckets = strategy_count_buckets(layout, want);
+    want->owned = host->alloc(n_buckets * sizeof *want->owned);
+    if (!want->owned)
+        return DPB_NO_MEMORY;
+    want->n_owned = n_buckets;
+    for (uint64_t bucket = 0; bucket < n_buckets; bucket++) {
+        uint64_t begin = bucket * want->bucket_elements, rest = layout->n_elements - begin;
+        uint64_t length = rest < want->bucket_elements ? rest : want->bucket_elements;
+        struct dpb_range slice = ps_slice(&comm->args, comm->args.rank, bucket, length);
+        want->owned[bucket] = (struct dpb_range){begin + slice.begin, begin + slice.end};
+    }
+    return DPB_OK;
+}
+
+static dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
+{
+    struct ps *ps = comm;
+    const struct dpb_comm_args *args = &ps->base.args;
+    want->weights = ps_is_shard(args) ? DPB_MEMORY_SHARED : DPB_MEMORY_PRIVATE;
+    want->gradients = args->role == DPB_WORKER ? DPB_MEMORY_SHARED : DPB_MEMORY_NONE;
+    want->scratch = DPB_MEMORY_SHARED;
+    ps->notice_at = signals_bytes(strategy_count_buckets(layout, want));
+    ps->inbox_at = (ps->notice_at + sizeof(struct notice) + DPB_CACHE_LINE - 1) / DPB_CACHE_LINE *
+                   DPB_CACHE_LINE;
+    want->scratch_bytes = ps->inbox_at + links_inbox_bytes(args, layout, want->bucket_elements);
+    return ps_is_shard(args) ? own_slices(&ps->base, layout, want) : DPB_OK;
+}
+
+static size_t sources_bytes(const struct ps *ps)
+{
+    return ps->base.args.n_workers * sizeof *ps->sources;
+}
+
+static dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas)
+{
+    struct ps *ps = comm;
+    uint32_t n;
+    const struct stage *stages = choose_stages(&ps->base.args, &n);
+    ps->sum = host->alloc(CHUNK_BYTES);
+    ps->sources = host->alloc(sources_bytes(ps));
+    if (!ps->sum || !ps->sources)
+        return DPB_NO_MEMORY;
+    DPB_TRY(strategy_bind(&ps->base, arenas, stages, n));
+    if (ps->base.args.n_machines == 1)
+        return DPB_OK;
+    ps->base.pipeline.move = move;
+    return links_open(&ps->base, &ps->tcp, (char *)arenas->scratch + ps->inbox_at, &ps->links);
+}
+
+/* Worker 0 writes its weights into the servers' memory: no exchange is under way anywhere. */
+static dpb_status ps_load(void *comm)
+{
+    struct ps *ps = comm;
+    const struct dpb_comm_args *args = &ps->base.args;
+    const struct dpb_arenas *arenas = &ps->base.arenas;
+    if (args->rank != 0 || args->n_servers == 0)
+        return DPB_OK;
+    for (uint32_t rank = args->n_workers; rank < args->n_workers + args->n_servers; rank++)
+        if (is_here(ps, rank))
+            host->vec->copy(arenas->layout.weight_type, arenas->peer_weights[rank], arenas->weights,
+                            arenas->layout.n_elements);
+    return ps->links ? links_load(ps->links) : DPB_OK;
+}
+
+static dpb_status ps_begin(void *comm, uint32_t learner, const struct dpb_step *step)
+{
+    struct ps *ps = comm;
+    notice_of(ps, ps->base.args.rank)->step = *step; /* published by the READY that follows */
+    return strategy_begin(comm, learner, step);
+}
+
+/* Whether a worker has begun an exchange or has closed: then there is none. */
+static bool has_announced(const struct ps *ps, uint32_t worker, uint64_t exchange, bool *closed)
+{
+    struct signals next = ps->base.signals;
+    struct rank_set one = {worker, 1};
+    next.exchange = exchange;
+    if (!is_here(ps, worker)) {
+        bool announced = links_announced(ps->links, worker, exchange);
+        *closed = !announced && links_left(ps->links, worker);
+        return announced || *closed;
+    }
+    if (!signals_reached(&next, SIGNAL_READY, one, 0))
+        return false;
+    *closed = notice_of(ps, worker)->closed != 0;
+    return true;
+}
+
+/* Without a deadline: workers evaluate, load and compute as long as they need. */
+static dpb_status await_worker(struct ps *ps, uint32_t worker, uint64_t exchange)
+{
+    const struct dpb_wait what = {
+        .timeout_ns = DPB_FOREVER, .step = exchange, .peer = worker, .purpose = "the next step"};
+    struct rank_set one = {worker, 1};
+    struct signals next = ps->base.signals;
+    bool moved = false;
+    next.exchange = exchange;
+    if (!ps->links)
+        return signals_wait(&next, SIGNAL_READY, one, 0, DPB_FOREVER, 0, what.purpose);
+    DPB_TRY(links_move(ps->links, INT64_MAX, &moved));
+    return moved ? DPB_OK : links_wait(ps->links, &what);
+}
+
+/* Waits for the first bucket of the next exchange, or for the end; then the exchange is begun. */
+static dpb_status await_exchange(struct ps *ps, bool *closed)
+{
+    struct strategy *comm = &ps->base;
+    uint64_t exchange = comm->signals.exchange + 1;
+    for (uint32_t worker = 0; worker < comm->args.n_workers; worker++) {
+        while (!has_announced(ps, worker, exchange, closed))
+            DPB_TRY(await_worker(ps, worker, exchange));
+        if (*closed)
+            return DPB_OK;
+    }
+    const struct dpb_step step = is_here(ps, 0) ? notice_of(ps, 0)->step : links_step(ps->links);
+    return strategy_begin(comm, 0, &step);
+}
+
+static dpb_status ps_serve(void *comm_)
+{
+    struct ps *ps = comm_;
+    struct strategy *comm = &ps->base;
+    for (;;) {
+        bool closed;
+        DPB_TRY(await_exchange(ps, &closed));
+        if (closed)
+            return DPB_OK;
+        while (!host->event->poll(comm->pipeline.done))
+            DPB_TRY(pipeline_progress(&comm->pipeline, DPB_FOREVER));
+    }
+}
+
+/* The servers see a closed worker by the READY of an exchange that will not be, those elsewhere by the
+ * end of its link. */
+static void ps_close(void *comm)
+{
+    struct ps *ps = comm;
+    if (!ps)
+        return;
+    struct strategy *base = &ps->base;
+    bool begun = base->pipeline.done && base->signals.exchange != UINT64_MAX;
+    bool through = !begun || host->event->poll(base->pipeline.done);
+    if (base->pipeline.done && base->args.role == DPB_WORKER) {
+        notice_of(ps, base->args.rank)->closed = 1;
+        base->signals.exchange++;
+        signals_raise(&base->signals, SIGNAL_READY, 0);
+    }
+    links_close(ps->links, through);
+    host->release(ps->sum, CHUNK_BYTES);
+    host->release(ps->sources, sources_bytes(ps));
+    strategy_close(comm);
+}
+
+static const struct dpb_comm_ops ps_ops = {.open = ps_open,
+                                           .plan = ps_plan,
+                                           .bind = ps_bind,
+                                           .load = ps_load,
+                                           .begin = ps_begin,
+                                           STRATEGY_HOOKS,
+                                           .serve = ps_serve,
+                                           .close = ps_close};
+
+static const struct dpb_plugin ps_cpu = {
+    DPB_PLUGIN_HEAD(COMM, ps_ops),
+    .capabilities = DPB_COMM_SYNC | DPB_COMM_BITWISE | DPB_COMM_OVERLAP | DPB_COMM_SERVERS |
+                    DPB_COMM_MULTI_NODE,
+    .name = "ps_cpu",
+    .version = DPB_VERSION,
+    .summary = "parameter servers in host memory: push, sum, update there, pull",
+    .options = options,
+    .options_size = sizeof(struct ps_options),
+};
+
+const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
+{
+    host = given;
+    return &ps_cpu;
+}
