@@ -57,6 +57,9 @@ dpb_status dpb_links_time(const struct dpb_links_limits *limits, dpb_links_work 
         if (i > 0)
             DPB_TRY(time_once(limits, work, context, times, &ns));
         each[i] = (double)(ns > 0 ? ns : 1) * 1e-9 / (double)times;
+        /* A machine that others have begun to use: windows stay windows. */
+        if (ns > 10 * limits->window_ns)
+            times = times > 10 ? times / 10 : 1;
     }
     struct dpb_stats stats;
     dpb_stats_of(each, n, &stats);
