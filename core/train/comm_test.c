@@ -122,7 +122,8 @@ static dpb_status exchange(struct comm_test *test, struct dpb_comm_sample *sampl
 {
     struct dpb_trainer *t = &test->trainer;
     /* By the number that the strategy calls it, too: it begins anew with every size. */
-    dpb_board_page(dpb_world.board, dpb_world.rank)->step = t->exchanges;
+    __atomic_store_n(&dpb_board_page(dpb_world.board, dpb_world.rank)->step, t->exchanges,
+                     __ATOMIC_RELAXED);
     sample->begin_ns = dpb_now_ns();
     DPB_TRY(dpb_exchange_begin(t, 1.0, 1.0 / n_workers_of(test), true));
     DPB_TRY(dpb_exchange_ready(t, t->layout.n_elements));

@@ -115,7 +115,8 @@ static dpb_status pause_training(struct dpb_trainer *t)
 static dpb_status between_steps(struct dpb_trainer *t, bool *stop)
 {
     const struct dpb_run_settings *run = &t->experiment->settings.run;
-    dpb_board_page(dpb_world.board, dpb_world.rank)->step = t->step;
+    __atomic_store_n(&dpb_board_page(dpb_world.board, dpb_world.rank)->step, t->step,
+                     __ATOMIC_RELAXED);
     watch_for_stop(t);
     DPB_TRY(dpb_control_look(&t->control, t->step, &t->last_actions));
     if (!t->gated && t->step - t->first_step == (uint64_t)run->warmup_steps)

@@ -42,6 +42,15 @@ static void phase_store(struct dpb_status_page *page, const char *phase)
         __atomic_store_n((phase_word *)(void *)page->phase + i, copy.words[i], __ATOMIC_RELAXED);
 }
 
+static void phase_load(const struct dpb_status_page *page, char phase[sizeof page->phase])
+{
+    phase_word words[PHASE_WORDS];
+    for (size_t i = 0; i < PHASE_WORDS; i++)
+        words[i] =
+            __atomic_load_n((const phase_word *)(const void *)page->phase + i, __ATOMIC_RELAXED);
+    memcpy(phase, words, sizeof words);
+}
+
 void dpb_world_note(const char *phase, uint64_t bucket, uint32_t peer)
 {
     if (dpb_world.board == NULL)
@@ -116,9 +125,9 @@ static void page_error(void *context, dpb_status status, const char *text)
     struct dpb_status_page *page = context;
     snprintf(page->error, sizeof page->error, "%s", text);
     page->status = (uint32_t)status;
-    memcpy(page->failed.phase, page->phase, sizeof page->failed.phase);
-    page->failed.step = page->step;
-    page->failed.bucket = page->bucket;
+    phase_load(page, page->failed.phase);
+    page->failed.step = __atomic_load_n(&page->step, __ATOMIC_RELAXED);
+    page->failed.bucket = __atomic_load_n(&page->bucket, __ATOMIC_RELAXED);
     __atomic_store_n(&page->failed_ns, dpb_now_ns(), __ATOMIC_RELEASE); /* last: all is there */
 }
 

@@ -70,7 +70,7 @@ struct gloo {
     pthread_t thread;
     bool started;
     uint32_t stop;
-    dpb_status status; /* of the thread; read after ANSWERED or CONNECTED */
+    dpb_status status; /* of the thread, which may be ahead of who looks: status_of */
 };
 
 static uint32_t count_of(const struct gloo *gloo, uint64_t bucket)
@@ -130,6 +130,11 @@ static dpb_status exchange_bucket(struct gloo *gloo, uint64_t bucket)
     return DPB_OK;
 }
 
+static dpb_status status_of(const struct gloo *gloo)
+{
+    return __atomic_load_n(&gloo->status, __ATOMIC_ACQUIRE);
+}
+
 /* Answers everything that is given, also when it can do nothing for it any more. */
 static void *thread_main(void *argument)
 {
@@ -139,15 +144,17 @@ static void *thread_main(void *argument)
                                      .bucket = UINT64_MAX,
                                      .peer = UINT32_MAX,
                                      .purpose = "the next bucket"};
-    gloo->status = connect_workers(gloo);
+    dpb_status status = connect_workers(gloo);
+    __atomic_store_n(&gloo->status, status, __ATOMIC_RELEASE);
     host->flag->set(&gloo->flags[FLAG_CONNECTED], 1);
     for (uint64_t n = 1;; n++) {
         if (host->flag->wait(given, (uint32_t)n, &forever) != DPB_OK ||
             __atomic_load_n(&gloo->stop, __ATOMIC_ACQUIRE))
             return NULL;
         uint64_t bucket = (n - 1) % gloo->strategy.arenas.n_buckets;
-        if (gloo->status == DPB_OK)
-            gloo->status = exchange_bucket(gloo, bucket);
+        if (status == DPB_OK)
+            status = exchange_bucket(gloo, bucket);
+        __atomic_store_n(&gloo->status, status, __ATOMIC_RELEASE);
         host->flag->set(&gloo->flags[FLAG_ANSWERED], (uint32_t)n);
     }
 }
@@ -158,7 +165,7 @@ static bool update_due(void *strategy, uint64_t bucket)
 {
     const struct gloo *gloo = strategy;
     return host->flag->reached(&gloo->flags[FLAG_ANSWERED], count_of(gloo, bucket)) &&
-           gloo->status == DPB_OK;
+           status_of(gloo) == DPB_OK;
 }
 
 /* No deadline before this rank's own backward gets there. */
@@ -173,7 +180,7 @@ static dpb_status update_wait(void *strategy, uint64_t bucket)
     DPB_TRY(strategy_wait_ready(&gloo->strategy, strategy_self(&gloo->strategy), bucket));
     host->note("wait_peer", bucket, UINT32_MAX);
     DPB_TRY(host->flag->wait(&gloo->flags[FLAG_ANSWERED], count_of(gloo, bucket), &what));
-    return gloo->status;
+    return status_of(gloo);
 }
 
 static const struct stage stages[] = {{update_due, strategy_update_bucket, update_wait}};
@@ -226,7 +233,7 @@ static dpb_status gloo_bind(void *comm, const struct dpb_arenas *arenas)
     pthread_setname_np(gloo->thread, "dpb-gloo");
     gloo->started = true;
     DPB_TRY(host->flag->wait(&gloo->flags[FLAG_CONNECTED], 1, &what));
-    return gloo->status;
+    return status_of(gloo);
 }
 
 static dpb_status gloo_ready(void *comm, uint32_t learner, uint64_t bucket, struct dpb_event *event)
