@@ -3,10 +3,11 @@
  *
  *     dW[tap][o][i] = sum over the output's pixels p of dy[p][o] * x[input pixel of p at tap][i]
  *
- * A block of dy for a group of output channels is laid out by pixels, then for each tap and block of
- * input channels a panel of x, that all rows of the group are multiplied with while it is in the
- * first caches. Which pixels x has them from is a list, so that strides and padding cost nothing
- * further. In bf16 an instruction sums over two pixels: there pairs of pixels are interleaved.
+ * A block of dy for a group of output channels is laid out by pixels, then panel by panel of x, which
+ * all rows of the group are multiplied with while it is in the first caches. Taps and input channels
+ * are one axis of vectors, of which a panel is a few: so it is full where channels are few, too. Which
+ * pixels x has them from is a list, so that strides and padding cost nothing further. In bf16 an
+ * instruction sums over two pixels: there pairs of pixels are interleaved.
  *
  * Sums are cut by the shape alone: where they are small, into ranges of pixels that are added up at
  * the end. Threads share ranges, groups of output channels and panels. So the result does not depend
@@ -26,11 +27,13 @@
 
 enum {
     LANES = 16,
-    LINE = 64,               /* bytes, of a cache */
-    ROWS = 6,                /* output channels at a time */
-    VECTORS = 4,             /* input channels at a time, in lanes */
-    GROUP = 48 * ROWS,       /* output channels of a group */
-    PANEL = VECTORS * LANES, /* input channels of a panel */
+    LINE = 64, /* bytes, of a cache */
+    /* Output channels at a time by vectors at a time: 6 x 4 or 8 x 3 fill the registers. */
+    LEAST_ROWS = 6,
+    MOST_VECTORS = 4,
+    BUSY = 12,                    /* sums at a time, for which instructions need not wait */
+    GROUP = 288,                  /* output channels of a group: full rows of either */
+    PANEL = MOST_VECTORS * LANES, /* columns of a panel, at most */
     /* Instructions that a sum takes in a block: so few that a panel fits the first cache; more
      * where an item's sums, which every block adds to, do not fit the second. */
     FEW_DOTS = 96,
@@ -48,13 +51,17 @@ struct cut {
     bool bf16;
     size_t element; /* bytes */
     size_t pixels, x_pixels, from, to, taps;
-    size_t sums;     /* floats of all taps */
-    size_t n_ranges; /* of pixels */
-    size_t n_groups; /* of output channels */
-    size_t n_panels; /* of all taps */
-    size_t n_parts;  /* of the panels; by the number of threads */
-    size_t per_dot;  /* pixels */
-    size_t block;    /* pixels that are laid out at once */
+    size_t rows, vectors; /* at a time */
+    size_t blocks;        /* vectors of a tap */
+    size_t n_vectors;     /* of all taps */
+    bool direct;          /* the sums are the gradient itself, where it lies in core */
+    size_t sums;          /* floats of a range */
+    size_t n_ranges;      /* of pixels */
+    size_t n_groups;      /* of output channels */
+    size_t n_panels;
+    size_t n_parts; /* of the panels; by the number of threads */
+    size_t per_dot; /* pixels */
+    size_t block;   /* pixels that are laid out at once */
 };
 
 /* A thread's own. */
@@ -78,6 +85,15 @@ static size_t rounded_up(size_t n, size_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
+/* Instructions for a pair of pixels with `rows` x `vectors` at a time; those that wait for one another
+ * count for what they keep from running. */
+static size_t cost_of(const struct cut *cut, size_t rows, size_t vectors)
+{
+    const size_t last = cut->n_vectors % vectors;
+    const size_t panels = cut->n_vectors / vectors * rows * vectors;
+    return ((cut->to + rows - 1) / rows) * (panels + (last ? larger(BUSY, rows * last) : 0));
+}
+
 static struct cut cut_of(const struct program *p, const struct dpb_node *node)
 {
     const struct dpb_window *w = &node->window;
@@ -90,12 +106,22 @@ static struct cut cut_of(const struct program *p, const struct dpb_node *node)
                       .x_pixels = (size_t)p->args.batch * in.h * in.w,
                       .from = in.c,
                       .to = node->shape.c,
-                      .taps = (size_t)w->kernel_h * w->kernel_w};
-    cut.sums = cut.taps * cut.to * cut.from;
+                      .taps = (size_t)w->kernel_h * w->kernel_w,
+                      .rows = 6,
+                      .vectors = 4};
+    cut.blocks = (cut.from + LANES - 1) / LANES;
+    cut.n_vectors = cut.taps * cut.blocks;
+    /* 8 x 3 loads more: it has to save a twentieth. */
+    if (20 * cost_of(&cut, 8, 3) < 19 * cost_of(&cut, 6, 4)) {
+        cut.rows = 8;
+        cut.vectors = 3;
+    }
+    cut.n_panels = (cut.n_vectors + cut.vectors - 1) / cut.vectors;
+    cut.sums = cut.n_panels * cut.vectors * LANES * cut.to;
     const size_t fit = MOST_SUMS_BYTES / sizeof(float) / cut.sums;
     cut.n_ranges = larger(1, smaller(MOST_RANGES, smaller(fit, cut.pixels / LEAST_PIXELS)));
+    cut.direct = cut.n_ranges == 1 && cut.taps == 1 && cut.from % LANES == 0;
     cut.n_groups = (cut.to + GROUP - 1) / GROUP;
-    cut.n_panels = cut.taps * ((cut.from + PANEL - 1) / PANEL);
     const size_t wanted = (ITEMS * p->threads - 1) / (cut.n_ranges * cut.n_groups) + 1;
     cut.n_parts = larger(1, smaller(wanted, cut.n_panels / LEAST_PANELS));
     const bool small = cut.sums * sizeof(float) <= SMALL_SUMS_BYTES;
@@ -111,10 +137,14 @@ AVX512 ALWAYS_INLINE __mmask32 first_of(size_t n)
     return n >= 32 ? 0xffffffffu : (1u << n) - 1;
 }
 
-/* Channels [begin, begin + n) of each pair of pixels, as pairs; `to` has room for `width` of them a
- * row, of which those behind n become zeros. width is a multiple of LANES. */
-AVX512 static void lay_out_pairs(const char *const *pixels, size_t pairs, size_t begin, size_t n,
-                                 size_t width, uint32_t *to)
+/* What is laid out of a pixel, or of a pair of them: channels [begin, begin + n) and zeros behind them,
+ * `width` in all, a multiple of LANES, in rows of `stride`. */
+struct strip {
+    size_t begin, n, width, stride;
+};
+
+AVX512 static void lay_out_pairs(const char *const *pixels, size_t pairs, struct strip strip,
+                                 uint32_t *to)
 {
     static const uint16_t order[2][32] = {
         {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
@@ -122,75 +152,77 @@ AVX512 static void lay_out_pairs(const char *const *pixels, size_t pairs, size_t
         {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55,
          24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63}};
     const __m512i low = _mm512_loadu_si512(order[0]), high = _mm512_loadu_si512(order[1]);
-    for (size_t k = 0; k < pairs; k++, to += width) {
-        const uint16_t *a = (const uint16_t *)(const void *)pixels[2 * k] + begin;
-        const uint16_t *b = (const uint16_t *)(const void *)pixels[2 * k + 1] + begin;
-        for (size_t c = 0; c < width; c += 2 * LANES) {
-            const __mmask32 mask = c < n ? first_of(n - c) : 0;
+    for (size_t k = 0; k < pairs; k++, to += strip.stride) {
+        const uint16_t *a = (const uint16_t *)(const void *)pixels[2 * k] + strip.begin;
+        const uint16_t *b = (const uint16_t *)(const void *)pixels[2 * k + 1] + strip.begin;
+        for (size_t c = 0; c < strip.width; c += 2 * LANES) {
+            const __mmask32 mask = c < strip.n ? first_of(strip.n - c) : 0;
             const __m512i even = _mm512_maskz_loadu_epi16(mask, a + c);
             const __m512i odd = _mm512_maskz_loadu_epi16(mask, b + c);
             _mm512_storeu_si512(to + c, _mm512_permutex2var_epi16(even, low, odd));
-            if (c + LANES < width)
+            if (c + LANES < strip.width)
                 _mm512_storeu_si512(to + c + LANES, _mm512_permutex2var_epi16(even, high, odd));
         }
     }
 }
 
-/* The same of each pixel, in fp32. */
-AVX512 static void lay_out_pixels(const char *const *pixels, size_t n_pixels, size_t begin,
-                                  size_t n, size_t width, uint32_t *to)
+/* In fp32. */
+AVX512 static void lay_out_pixels(const char *const *pixels, size_t n_pixels, struct strip strip,
+                                  uint32_t *to)
 {
-    for (size_t k = 0; k < n_pixels; k++, to += width) {
-        const float *from = (const float *)(const void *)pixels[k] + begin;
-        for (size_t c = 0; c < width; c += LANES) {
-            const __mmask16 mask = c < n ? (__mmask16)first_of(smaller(n - c, LANES)) : 0;
+    for (size_t k = 0; k < n_pixels; k++, to += strip.stride) {
+        const float *from = (const float *)(const void *)pixels[k] + strip.begin;
+        for (size_t c = 0; c < strip.width; c += LANES) {
+            const size_t left = c < strip.n ? strip.n - c : 0;
+            const __mmask16 mask = (__mmask16)first_of(smaller(left, LANES));
             _mm512_storeu_ps(to + c, _mm512_maskz_loadu_ps(mask, from + c));
         }
     }
 }
 
+static void (*const lay_out[2])(const char *const *, size_t, struct strip,
+                                uint32_t *) = {lay_out_pixels, lay_out_pairs};
+
 /* ---- multiplying ------------------------------------------------------------------------------- */
 
-/* The sums that a call of a kernel makes: n columns of `rows` rows. */
+/* The sums that a call of a kernel makes: the first `rows` of its rows. */
 struct block {
     size_t dots, dy_stride;
     float *sums;
-    size_t stride, rows, n;
+    size_t stride, rows;
     bool add; /* to what is there */
 };
 
-AVX512 ALWAYS_INLINE void put_sums(__m512 sum[ROWS][VECTORS], const struct block *block,
+AVX512 ALWAYS_INLINE void put_sums(__m512 sum[][MOST_VECTORS], const struct block *block, int rows,
                                    int vectors)
 {
-#pragma GCC unroll 6
-    for (int r = 0; r < ROWS; r++) {
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
         float *to = block->sums + (size_t)r * block->stride;
         if ((size_t)r >= block->rows)
             break;
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) {
-            const size_t left = block->n - (size_t)v * LANES;
-            const __mmask16 mask = (__mmask16)first_of(smaller(left, LANES));
             __m512 total = sum[r][v];
             if (block->add)
-                total = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, to + v * LANES), total);
-            _mm512_mask_storeu_ps(to + v * LANES, mask, total);
+                total = _mm512_add_ps(_mm512_loadu_ps(to + v * LANES), total);
+            _mm512_storeu_ps(to + v * LANES, total);
         }
     }
 }
 
-/* ROWS output channels by `vectors` of input channels. */
-#define MULTIPLY(name, vectors, TARGET, dot, spread, load)                                    \
+/* Output channels by vectors. */
+#define MULTIPLY(name, rows, vectors, TARGET, dot, spread, load)                              \
     TARGET static void name(const uint32_t *dy, const uint32_t *x, const struct block *block) \
     {                                                                                         \
-        __m512 sum[ROWS][VECTORS];                                                            \
-        _Pragma("GCC unroll 6") for (int r = 0; r < ROWS; r++)                                \
+        __m512 sum[rows][MOST_VECTORS];                                                       \
+        _Pragma("GCC unroll 8") for (int r = 0; r < (rows); r++)                              \
         {                                                                                     \
             _Pragma("GCC unroll 4") for (int v = 0; v < (vectors); v++) sum[r][v] =           \
                 _mm512_setzero_ps();                                                          \
         }                                                                                     \
         for (size_t k = 0; k < block->dots; k++) {                                            \
-            _Pragma("GCC unroll 6") for (int r = 0; r < ROWS; r++)                            \
+            _Pragma("GCC unroll 8") for (int r = 0; r < (rows); r++)                          \
             {                                                                                 \
                 _Pragma("GCC unroll 4") for (int v = 0; v < (vectors); v++) sum[r][v] =       \
                     dot(sum[r][v], spread(dy + r), load(x + v * LANES));                      \
@@ -198,7 +230,7 @@ AVX512 ALWAYS_INLINE void put_sums(__m512 sum[ROWS][VECTORS], const struct block
             dy += block->dy_stride;                                                           \
             x += (vectors)*LANES;                                                             \
         }                                                                                     \
-        put_sums(sum, block, vectors);                                                        \
+        put_sums(sum, block, rows, vectors);                                                  \
     }
 
 #define DOT_BF16(sum, a, b) _mm512_dpbf16_ps(sum, a, b)
@@ -208,18 +240,22 @@ AVX512 ALWAYS_INLINE void put_sums(__m512 sum[ROWS][VECTORS], const struct block
 #define SPREAD_FP32(at) _mm512_castsi512_ps(_mm512_set1_epi32((int)*(at)))
 #define LOAD_FP32(at) _mm512_loadu_ps(at)
 
-#define KERNELS(v)                                                                \
-    MULTIPLY(multiply_bf16_##v, v, AVX512_BF16, DOT_BF16, SPREAD_BF16, LOAD_BF16) \
-    MULTIPLY(multiply_fp32_##v, v, AVX512, DOT_FP32, SPREAD_FP32, LOAD_FP32)
-KERNELS(1)
-KERNELS(2)
-KERNELS(3)
-KERNELS(4)
+#define KERNELS(r, v)                                                             \
+    MULTIPLY(bf16_##r##x##v, r, v, AVX512_BF16, DOT_BF16, SPREAD_BF16, LOAD_BF16) \
+    MULTIPLY(fp32_##r##x##v, r, v, AVX512, DOT_FP32, SPREAD_FP32, LOAD_FP32)
+KERNELS(6, 1)
+KERNELS(6, 2)
+KERNELS(6, 3)
+KERNELS(6, 4)
+KERNELS(8, 1)
+KERNELS(8, 2)
+KERNELS(8, 3)
 
 typedef void kernel(const uint32_t *dy, const uint32_t *x, const struct block *block);
-static kernel *const kernels[2][VECTORS] = {
-    {multiply_fp32_1, multiply_fp32_2, multiply_fp32_3, multiply_fp32_4},
-    {multiply_bf16_1, multiply_bf16_2, multiply_bf16_3, multiply_bf16_4}};
+/* [bf16][8 rows][vectors - 1] */
+static kernel *const kernels[2][2][MOST_VECTORS] = {
+    {{fp32_6x1, fp32_6x2, fp32_6x3, fp32_6x4}, {fp32_8x1, fp32_8x2, fp32_8x3}},
+    {{bf16_6x1, bf16_6x2, bf16_6x3, bf16_6x4}, {bf16_8x1, bf16_8x2, bf16_8x3}}};
 
 /* ---- a block of pixels, a group, the batch ----------------------------------------------------- */
 
@@ -229,7 +265,7 @@ struct job {
     const struct step *step;
     struct cut cut;
     const char *x, *dy, *zeros; /* zeros: a pixel of either */
-    float *sums;                /* [range][tap][o][i] */
+    float *sums; /* [range][panel][o][column of it], or where they are direct [o][i] */
 };
 
 /* Where x has its pixels [first, first + n) of the output for a tap; an odd last one gets a partner
@@ -247,13 +283,17 @@ static void find_inputs(const struct job *job, size_t tap, size_t first, size_t 
             oy = 0;
             image++;
         }
-        /* These wrap where they lie before the image. */
-        const size_t y = oy * w->stride_h + ky - w->pad_top;
-        const bool inside = y < in.h;
-        const char *line = inside ? job->x + (image * in.h + y) * in.w * size : job->zeros;
-        size_t x = ox * w->stride_w + kx - w->pad_left;
-        for (; ox < out.w && i < n; ox++, i++, x += w->stride_w)
-            pixels[i] = inside && x < in.w ? line + x * size : job->zeros;
+        const size_t y = oy * w->stride_h + ky - w->pad_top; /* wraps before the image */
+        ptrdiff_t x = (ptrdiff_t)(ox * w->stride_w + kx) - (ptrdiff_t)w->pad_left;
+        const size_t end = smaller(i + out.w - ox, n);
+        const ptrdiff_t width = y < in.h ? (ptrdiff_t)in.w : 0;
+        const char *line = job->x + (image * in.h + y) * in.w * size;
+        for (; i < end && x < 0; i++, x += w->stride_w)
+            pixels[i] = job->zeros;
+        for (; i < end && x < width; i++, x += w->stride_w)
+            pixels[i] = line + (size_t)x * size;
+        for (; i < end; i++)
+            pixels[i] = job->zeros;
     }
     if (n % job->cut.per_dot)
         pixels[n] = job->zeros;
@@ -301,7 +341,7 @@ static struct ahead plan_ahead(const struct job *job, const struct item *item, s
                                size_t n)
 {
     const struct cut *cut = &job->cut;
-    const size_t calls = (item->last - item->first) * ((item->rows + ROWS - 1) / ROWS);
+    const size_t calls = (item->last - item->first) * ((item->rows + cut->rows - 1) / cut->rows);
     const size_t x_first = first * cut->x_pixels / cut->pixels;
     const size_t dy_bytes = n * cut->to * cut->element;
     const size_t x_bytes = n * cut->x_pixels / cut->pixels * cut->from * cut->element;
@@ -311,13 +351,33 @@ static struct ahead plan_ahead(const struct job *job, const struct item *item, s
                           .x_step = rounded_up(x_bytes / calls, LINE)};
 }
 
-/* A panel of x against all rows of the group. */
-static void multiply_panel(const struct job *job, const struct item *item,
-                           const struct workspace *work, struct block block, struct ahead *ahead)
+/* Lays a panel out: `n` vectors from `vector` on. `found`: the tap that work->pixels are for. */
+static void lay_out_panel(const struct job *job, struct workspace *work, size_t first,
+                          size_t n_pixels, size_t vector, size_t n, size_t *found)
 {
-    kernel *const run = kernels[job->cut.bf16][(block.n + LANES - 1) / LANES - 1];
-    for (size_t r = 0; r < item->rows; r += ROWS, block.sums += ROWS * job->cut.from) {
-        block.rows = smaller(item->rows - r, ROWS);
+    const struct cut *cut = &job->cut;
+    const size_t dots = (n_pixels + cut->per_dot - 1) / cut->per_dot;
+    for (size_t v = 0, run; v < n; v += run) {
+        const size_t tap = (vector + v) / cut->blocks, block = (vector + v) % cut->blocks;
+        run = smaller(n - v, cut->blocks - block);
+        if (tap != *found)
+            find_inputs(job, tap, first, n_pixels, work->pixels);
+        *found = tap;
+        const struct strip strip = {.begin = block * LANES,
+                                    .n = smaller(cut->from - block * LANES, run * LANES),
+                                    .width = run * LANES,
+                                    .stride = n * LANES};
+        lay_out[cut->bf16](work->pixels, dots, strip, work->x + v * LANES);
+    }
+}
+
+/* A panel of x against all rows of the group. */
+static void multiply_panel(const struct cut *cut, const struct item *item,
+                           const struct workspace *work, kernel *run, struct block block,
+                           struct ahead *ahead)
+{
+    for (size_t r = 0; r < item->rows; r += cut->rows, block.sums += cut->rows * block.stride) {
+        block.rows = smaller(item->rows - r, cut->rows);
         bring_near(ahead);
         run(work->dy + r, work->x, &block);
     }
@@ -327,27 +387,27 @@ static void add_block(const struct job *job, const struct item *item, struct wor
                       size_t first, size_t n)
 {
     const struct cut *cut = &job->cut;
-    const size_t panels = cut->n_panels / cut->taps; /* of a tap */
-    void (*const lay_out)(const char *const *, size_t, size_t, size_t, size_t, uint32_t *) =
-        cut->bf16 ? lay_out_pairs : lay_out_pixels;
+    const size_t columns = cut->vectors * LANES;
     struct block block = {.dots = (n + cut->per_dot - 1) / cut->per_dot,
-                          .dy_stride = rounded_up(rounded_up(item->rows, ROWS), LANES),
-                          .stride = cut->from,
+                          .dy_stride = rounded_up(rounded_up(item->rows, cut->rows), LANES),
+                          .stride = cut->direct ? cut->from : columns,
                           .add = first > item->begin};
     for (size_t i = 0; i < n; i++)
         work->pixels[i] = job->dy + (first + i) * cut->to * cut->element;
     if (n % cut->per_dot)
         work->pixels[n] = job->zeros;
-    lay_out(work->pixels, block.dots, item->o, item->rows, block.dy_stride, work->dy);
+    const struct strip group = {item->o, item->rows, block.dy_stride, block.dy_stride};
+    lay_out[cut->bf16](work->pixels, block.dots, group, work->dy);
     struct ahead ahead = plan_ahead(job, item, first + n, n);
+    size_t found = SIZE_MAX;
     for (size_t panel = item->first; panel < item->last; panel++) {
-        const size_t tap = panel / panels, i = panel % panels * PANEL;
-        if (panel == item->first || i == 0)
-            find_inputs(job, tap, first, n, work->pixels);
-        block.n = smaller(cut->from - i, PANEL);
-        block.sums = item->sums + (tap * cut->to + item->o) * cut->from + i;
-        lay_out(work->pixels, block.dots, i, block.n, rounded_up(block.n, LANES), work->x);
-        multiply_panel(job, item, work, block, &ahead);
+        const size_t vector = panel * cut->vectors;
+        const size_t n_vectors = smaller(cut->vectors, cut->n_vectors - vector);
+        lay_out_panel(job, work, first, n, vector, n_vectors, &found);
+        block.sums = cut->direct ? item->sums + item->o * cut->from + panel * columns
+                                 : item->sums + (panel * cut->to + item->o) * columns;
+        multiply_panel(cut, item, work, kernels[cut->bf16][cut->rows == 8][n_vectors - 1], block,
+                       &ahead);
     }
 }
 
@@ -355,23 +415,28 @@ static void add_block(const struct job *job, const struct item *item, struct wor
 static void add_up(const struct job *job, size_t o)
 {
     const struct cut *cut = &job->cut;
+    const size_t columns = cut->vectors * LANES;
     float *to = (float *)job->step->to->data + o * cut->from * cut->taps;
-    for (size_t tap = 0; tap < cut->taps; tap++) {
-        const float *from = job->sums + (tap * cut->to + o) * cut->from;
-        for (size_t i = 0; i < cut->from; i++) {
-            float sum = from[i];
-            for (size_t range = 1; range < cut->n_ranges; range++)
-                sum += from[range * cut->sums + i];
-            to[i * cut->taps + tap] = sum;
+    for (size_t vector = 0; vector < cut->n_vectors; vector++) {
+        const size_t tap = vector / cut->blocks, i = vector % cut->blocks * LANES;
+        const float *from = job->sums + (vector / cut->vectors * cut->to + o) * columns +
+                            vector % cut->vectors * LANES;
+        float sum[LANES];
+        memcpy(sum, from, sizeof sum);
+        for (size_t range = 1; range < cut->n_ranges; range++) {
+            from += cut->sums;
+            for (size_t lane = 0; lane < LANES; lane++)
+                sum[lane] += from[lane];
         }
+        for (size_t lane = 0; lane < smaller(LANES, cut->from - i); lane++)
+            to[(i + lane) * cut->taps + tap] = sum[lane];
     }
 }
 
 /* Room for the sums, unless they are the gradient itself; behind it are zeros and the threads' own. */
 static size_t sums_bytes(const struct cut *cut)
 {
-    const bool direct = cut->n_ranges == 1 && cut->taps == 1;
-    return direct ? 0 : cut->n_ranges * cut->sums * sizeof(float);
+    return cut->direct ? 0 : cut->n_ranges * cut->sums * sizeof(float);
 }
 
 static size_t zeros_bytes(const struct cut *cut)
@@ -409,7 +474,7 @@ static void sum_batch(const struct program *p, const struct step *step)
 
 bool cpu_multiplies_weights(const struct program *p, const struct dpb_node *node)
 {
-    if (cpu_input(p, node, 0)->shape.c < LANES || node->shape.c < ROWS ||
+    if (cpu_input(p, node, 0)->shape.c < LANES || node->shape.c < LEAST_ROWS ||
         !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl"))
         return false;
     return p->type == dnnl_f32 || (__builtin_cpu_supports("avx512bf16") && !cpu_has_tiles());
