@@ -124,7 +124,7 @@ typedef enum dpb_link_memory {
 } dpb_link_memory;
 
 struct dpb_link_device {
-    char name[96];
+    char name[256];
     char pci_address[32]; /* "00000000:1b:00.0" */
     uint64_t memory_bytes;
 };
