@@ -74,6 +74,9 @@ $(BUILD)/obj/plugins/%.o: plugins/%.cu
 	$(Q)$(CUDA_NVCC) -ccbin $(CXX) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 # What `make install` takes with it of libraries that we bring: PyPI's lie in the build directory.
+ifneq ($(filter-out $(CUDA_SKIPPED),$(CUDA_PLUGINS)),)
 ifneq ($(filter $(CUDA_DEPS)/%,$(CUDA_CUDART_SO)),)
-CUDA_BRING := $(wildcard $(foreach l,cudart cublasLt cudnn nccl nvrtc,$(CUDA_DEPS)/nvidia/*/lib/lib$(l)*.so.*))
+CUDA_BRING := $(foreach l,cudart cublasLt cudnn nccl nvrtc,$(wildcard $(CUDA_DEPS)/nvidia/*/lib/lib$(l)*.so.*))
+CUDA_BRING := $(foreach l,$(CUDA_BRING),$(if $(findstring .alt.,$(l)),,$(l)))
+endif
 endif
