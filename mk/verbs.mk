@@ -8,10 +8,11 @@ VERBS_LIBS = $(shell pkg-config --libs libibverbs)
 $(BUILD)/obj/plugins/lib/verbs/%.o: EXTRA_CFLAGS = $(shell pkg-config --cflags libibverbs)
 
 # The strategies that have this transport.
-VERBS_USERS := ring_verbs hierarchical
+VERBS_USERS := ring_verbs hierarchical gloo
 ifeq ($(HAVE_VERBS),yes)
 VERBS_PLUGINS := $(VERBS_USERS:%=$(BUILD)/plugins/comm_%.so)
 $(VERBS_PLUGINS): $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/lib/verbs/*.c))
-$(VERBS_PLUGINS): LDLIBS = $(VERBS_LIBS)
+$(VERBS_PLUGINS): LDLIBS += $(VERBS_LIBS)
 $(VERBS_USERS:%=$(BUILD)/obj/plugins/comm/%.o): EXTRA_CFLAGS = -DDPB_HAVE_VERBS=1
+$(VERBS_USERS:%=$(BUILD)/obj/plugins/comm/%/%.o): EXTRA_CFLAGS = -DDPB_HAVE_VERBS=1
 endif

@@ -30,21 +30,12 @@ static const struct dpb_option options[] = {
      "comm.device; empty: any"},
     {0}};
 
-/* Its place among the ranks of its machine. */
-static uint32_t local_rank(const struct dpb_comm_args *args)
-{
-    uint32_t n = 0;
-    for (uint32_t rank = 0; rank < args->rank; rank++)
-        n += args->machines[rank] == args->machines[args->rank];
-    return n;
-}
-
 static dpb_status ring_verbs_open(const void *options_, const struct dpb_comm_args *args,
                                   void **comm)
 {
     const struct ring_verbs_options *given = options_;
     struct transport *transport;
-    DPB_TRY(verbs_create(host, &given->verbs, local_rank(args), &transport));
+    DPB_TRY(verbs_create(host, &given->verbs, strategy_local_rank(args), &transport));
     return ring_strategy_open(host, args, &given->ring, transport, comm);
 }
 

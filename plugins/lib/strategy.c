@@ -103,6 +103,14 @@ void strategy_close(void *comm)
 
 /* ---- for stages ---------------------------------------------------------------------------- */
 
+uint32_t strategy_local_rank(const struct dpb_comm_args *args)
+{
+    uint32_t n = 0;
+    for (uint32_t rank = 0; rank < args->rank; rank++)
+        n += args->machines[rank] == args->machines[args->rank];
+    return n;
+}
+
 struct rank_set strategy_self(const struct strategy *strategy)
 {
     return (struct rank_set){strategy->args.rank, 1};

@@ -56,6 +56,7 @@ void strategy_close(void *comm);
 /* ---- for stages ---------------------------------------------------------------------------- */
 
 struct rank_set strategy_self(const struct strategy *strategy);
+uint32_t strategy_local_rank(const struct dpb_comm_args *args); /* among those of its machine */
 struct rank_set strategy_workers(const struct strategy *strategy);
 
 uint64_t strategy_count_buckets(const struct dpb_layout *layout, const struct dpb_comm_plan *want);

@@ -104,6 +104,10 @@ static void test_refused(void **state)
     static const struct {
         const char *settings, *words[3];
     } rows[] = {
+        {"comm.transport=ibverbs", {"comm.algorithm = ring", "ring_chunked or halving_doubling"}},
+        {"comm.transport=ibverbs comm.algorithm=bcube", {"comm.algorithm = bcube"}},
+        {"comm.device=rxe0", {"comm.device is of comm.transport = ibverbs; here it is tcp"}},
+        {"comm.gid_index=1", {"comm.gid_index is of comm.transport = ibverbs"}},
         {"comm.interface=no_such", {"comm.interface = no_such", "there are: ", "lo 127.0.0.1"}},
         {"comm.interface=127.0.0.0/33", {"comm.interface = 127.0.0.0/33"}},
         {"comm.algorithm=tree", {"comm.algorithm", "halving_doubling"}},

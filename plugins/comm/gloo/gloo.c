@@ -1,6 +1,6 @@
 /*
  * gloo - replicated training whose buckets are all-reduced by Gloo, Meta's library of
- * collectives, over TCP.
+ * collectives, over TCP or RDMA.
  *
  * Every worker keeps weights and optimizer state. Gloo sums every bucket over the workers in place,
  * then each worker updates its weights from its own, now summed, gradients. The algorithms are
@@ -22,25 +22,37 @@
  * over here (ANSWERED), which writes and reads no more of it then.
  */
 #include <pthread.h>
+#include <stdio.h>
 #include <time.h>
 
 #include "dpbench/plugin.h"
 #include "lib/interface.h"
 #include "lib/strategy.h"
 #include "shim.h"
+#if DPB_HAVE_VERBS
+#include "lib/verbs/port.h"
+#endif
 
 static const struct dpb_host *host;
 
 /* ---- options ------------------------------------------------------------------------------- */
 
 struct options {
-    int algorithm; /* enum shim_algorithm */
-    const char *interface;
+    int transport, algorithm; /* enum shim_transport, enum shim_algorithm */
+    const char *interface, *device;
+    int64_t gid_index;
 };
 
+static const char *const transports[] = {"tcp", "ibverbs", NULL};
 static const char *const algorithms[] = {"ring", "bcube", "ring_chunked", "halving_doubling", NULL};
 
 static const struct dpb_option option_rows[] = {
+    {.name = "transport",
+     .type = DPB_OPT_CHOICE,
+     .def = "tcp",
+     .choices = transports,
+     .offset = offsetof(struct options, transport),
+     .help = "what Gloo sends by; ibverbs: RDMA, for ring_chunked and halving_doubling alone"},
     {.name = "algorithm",
      .type = DPB_OPT_CHOICE,
      .def = "ring",
@@ -51,12 +63,35 @@ static const struct dpb_option option_rows[] = {
      .type = DPB_OPT_STRING,
      .def = "",
      .offset = offsetof(struct options, interface),
-     .help = "network interface: a name, a network (10.0.0.0/8) or an address; default: loopback "
-             "on one machine, else the one that leads out"},
+     .help =
+         "network interface: a name, a network (10.0.0.0/8) or an address; default: loopback "
+         "on one machine, else the one that leads out. With ibverbs that of the RDMA device, or a "
+         "list; default: any"},
+    {.name = "device",
+     .type = DPB_OPT_STRING,
+     .def = "",
+     .offset = offsetof(struct options, device),
+     .help =
+         "ibverbs: RDMA device, NAME or NAME:PORT; the ranks of a machine take the entries of a "
+         "list (commas between) in turn; empty: the only one that fits"},
+    {.name = "gid_index",
+     .type = DPB_OPT_INT,
+     .def = "-1",
+     .min = -1,
+     .max = 255,
+     .offset = offsetof(struct options, gid_index),
+     .help = "ibverbs: place of the own address in the port's table of GIDs; -1: that of the "
+             "interface's address, RoCE v2 before v1"},
     {.name = NULL},
 };
 
 /* ---- state --------------------------------------------------------------------------------- */
+
+/* Which device Gloo is to open. */
+struct rdma {
+    char device[64];
+    int port, gid_index;
+};
 
 /* What the loop and the thread tell each other. */
 enum { FLAG_CONNECTED, FLAG_GIVEN, FLAG_ANSWERED, N_FLAGS };
@@ -64,7 +99,9 @@ enum { FLAG_CONNECTED, FLAG_GIVEN, FLAG_ANSWERED, N_FLAGS };
 struct gloo {
     struct strategy strategy;
     struct options options;
+    char way[160]; /* for messages: "tcp, eth0, 10.9.0.1" */
     struct interface interface;
+    struct rdma rdma;
     struct dpb_flag *flags; /* N_FLAGS; buckets are counted over all exchanges, from 1 */
     struct shim *shim;      /* the thread's, but for shim_break */
     pthread_t thread;
@@ -101,17 +138,21 @@ static dpb_status connect_workers(struct gloo *gloo)
                                    .rank = comm->args.rank,
                                    .n_workers = comm->args.n_workers,
                                    .algorithm = (enum shim_algorithm)gloo->options.algorithm,
+                                   .transport = (enum shim_transport)gloo->options.transport,
                                    .address = gloo->interface.address,
+                                   .device = gloo->rdma.device,
+                                   .port = gloo->rdma.port,
+                                   .gid_index = gloo->rdma.gid_index,
                                    .type = comm->arenas.layout.gradient_type,
-                                   .n_buckets = comm->arenas.n_buckets};
+                                   .n_buckets = comm->arenas.n_buckets,
+                                   .bucket_elements = pipeline_bucket_length(&comm->pipeline, 0)};
     dpb_status status = shim_open(&args, &gloo->shim, why);
     for (uint64_t b = 0; status == DPB_OK && b < comm->arenas.n_buckets; b++)
         status = shim_prepare(gloo->shim, b, bucket_at(gloo, b),
                               pipeline_bucket_length(&comm->pipeline, b), why);
     if (status == DPB_OK || why[0] == '\0')
         return status;
-    return host->fail(status, "Gloo cannot connect the workers over %s (%s): %s",
-                      gloo->interface.name, gloo->interface.address, why);
+    return host->fail(status, "Gloo cannot connect the workers over %s: %s", gloo->way, why);
 }
 
 static dpb_status exchange_bucket(struct gloo *gloo, uint64_t bucket)
@@ -187,16 +228,66 @@ static const struct stage stages[] = {{update_due, strategy_update_bucket, updat
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
+static bool is_class(int algorithm)
+{
+    return algorithm == SHIM_RING_CHUNKED || algorithm == SHIM_HALVING_DOUBLING;
+}
+
+/* Gloo opens the device by its name: what was looked at is closed again. */
+static dpb_status find_rdma(struct gloo *gloo, const struct dpb_comm_args *args)
+{
+#if DPB_HAVE_VERBS
+    const struct port_wanted wanted = {.devices = gloo->options.device,
+                                       .interfaces = gloo->options.interface,
+                                       .gid_index = gloo->options.gid_index,
+                                       .local_rank = strategy_local_rank(args)};
+    struct port port = {0};
+    if (shim_has_ibverbs) {
+        DPB_TRY(port_open(host, &wanted, &port));
+        gloo->rdma.port = port.number;
+        gloo->rdma.gid_index = (int)port.gid.gid_index;
+        snprintf(gloo->rdma.device, sizeof gloo->rdma.device, "%s",
+                 ibv_get_device_name(port.context->device));
+        snprintf(gloo->way, sizeof gloo->way, "ibverbs (%s, %s)", port.name, port.address);
+        port_close(&port);
+        return DPB_OK;
+    }
+#endif
+    (void)gloo, (void)args;
+    return host->fail(DPB_UNSUPPORTED,
+                      "comm.transport = ibverbs: %s was built without it; take tcp",
+                      shim_has_ibverbs ? "dpbench" : "Gloo");
+}
+
+/* What Gloo is to send by; the options of the other transport are refused. */
+static dpb_status find_way(struct gloo *gloo, const struct dpb_comm_args *args)
+{
+    const struct options *given = &gloo->options;
+    if (given->transport == SHIM_IBVERBS && !is_class(given->algorithm))
+        return host->fail(DPB_UNSUPPORTED,
+                          "comm.algorithm = %s: Gloo has it for comm.transport = tcp alone; with "
+                          "ibverbs take ring_chunked or halving_doubling",
+                          algorithms[given->algorithm]);
+    if (given->transport == SHIM_IBVERBS)
+        return find_rdma(gloo, args);
+    if (given->device[0] != '\0' || given->gid_index >= 0)
+        return host->fail(DPB_USAGE, "comm.%s is of comm.transport = ibverbs; here it is tcp",
+                          given->device[0] != '\0' ? "device" : "gid_index");
+    DPB_TRY(interface_find(host, given->interface, args->n_machines == 1, &gloo->interface));
+    snprintf(gloo->way, sizeof gloo->way, "tcp (%s, %s)", gloo->interface.name,
+             gloo->interface.address);
+    return DPB_OK;
+}
+
 static dpb_status gloo_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {
-    static const struct options defaults = {SHIM_RING, ""};
+    static const struct options defaults = {SHIM_TCP, SHIM_RING, "", "", -1};
     const struct options *given = options ? options : &defaults;
     void *made;
     DPB_TRY(strategy_open(host, args, sizeof(struct gloo), &made));
     struct gloo *gloo = made;
     gloo->options = *given;
-    dpb_status status =
-        interface_find(host, given->interface, args->n_machines == 1, &gloo->interface);
+    dpb_status status = find_way(gloo, args);
     gloo->flags = status == DPB_OK ? host->alloc(N_FLAGS * sizeof *gloo->flags) : NULL;
     if (!gloo->flags) {
         strategy_close(gloo);
@@ -211,9 +302,8 @@ static dpb_status gloo_plan(void *comm, const struct dpb_layout *layout, struct 
     const struct gloo *gloo = comm;
     uint64_t bucket =
         want->bucket_elements < layout->n_elements ? want->bucket_elements : layout->n_elements;
-    bool by_class = gloo->options.algorithm == SHIM_RING_CHUNKED ||
-                    gloo->options.algorithm == SHIM_HALVING_DOUBLING;
-    if (by_class && bucket * dpb_dtype_size(layout->gradient_type) > INT32_MAX)
+    if (is_class(gloo->options.algorithm) &&
+        bucket * dpb_dtype_size(layout->gradient_type) > INT32_MAX)
         return host->fail(
             DPB_UNSUPPORTED,
             "comm.algorithm = %s: Gloo counts its bytes in 31 bits; take a comm.bucket "
@@ -309,8 +399,8 @@ static const struct dpb_plugin gloo_plugin = {
     .capabilities = DPB_COMM_SYNC | DPB_COMM_BITWISE | DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE,
     .name = "gloo",
     .version = DPB_VERSION,
-    .summary =
-        "replicated, all-reduced by Gloo over TCP; overlaps backward with run.comm_cores alone",
+    .summary = "replicated, all-reduced by Gloo over TCP or RDMA; overlaps backward with "
+               "run.comm_cores alone",
     .options = option_rows,
     .options_size = sizeof(struct options),
     .libraries = libraries,

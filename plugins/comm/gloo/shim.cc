@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cstdio>
 #include <functional>
@@ -16,6 +17,12 @@
 #include <gloo/config.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/transport/tcp/device.h>
+#if GLOO_HAVE_TRANSPORT_IBVERBS && __has_include(<infiniband/verbs.h>)
+#include <gloo/transport/ibverbs/device.h>
+#define HAVE_IBVERBS 1
+#else
+#define HAVE_IBVERBS 0
+#endif
 
 namespace
 {
@@ -109,6 +116,8 @@ struct shim {
     std::shared_ptr<gloo::transport::Device> device;
     std::shared_ptr<gloo::rendezvous::Context> context;
     std::vector<std::function<void()>> buckets;
+    std::vector<char> staged; /* ibverbs: what the one all-reduce works on */
+    std::function<void()> reduce_staged;
 };
 
 namespace
@@ -138,12 +147,48 @@ std::function<void()> make_bucket(const shim &shim, T *data, uint64_t n)
     return [options] { gloo::allreduce(*options); };
 }
 
-/* A pair that is broken throws whatever is asked of it. */
+/* The same through `staged`. What a shorter bucket leaves of it is zero. */
+template <typename T, dpb_dtype type>
+std::function<void()> make_staged_bucket(shim &shim, T *data, uint64_t n)
+{
+    if (!shim.reduce_staged) {
+        shim.staged.resize(shim.args.bucket_elements * sizeof(T));
+        shim.reduce_staged = make_bucket<T, type>(shim, reinterpret_cast<T *>(shim.staged.data()),
+                                                  shim.args.bucket_elements);
+    }
+    return [&shim, data, bytes = n * sizeof(T)] {
+        memcpy(shim.staged.data(), data, bytes);
+        memset(shim.staged.data() + bytes, 0, shim.staged.size() - bytes);
+        shim.reduce_staged();
+        memcpy(data, shim.staged.data(), bytes);
+    };
+}
+
+template <typename T, dpb_dtype type>
+std::function<void()> make_any_bucket(shim &shim, void *data, uint64_t n)
+{
+    return shim.args.transport == SHIM_TCP
+               ? make_bucket<T, type>(shim, static_cast<T *>(data), n)
+               : make_staged_bucket<T, type>(shim, static_cast<T *>(data), n);
+}
+
+std::shared_ptr<gloo::transport::Device> make_device(const shim_args &args)
+{
+    if (args.transport == SHIM_TCP)
+        return gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(args.address));
+#if HAVE_IBVERBS
+    return gloo::transport::ibverbs::CreateDevice({args.device, args.port, args.gid_index});
+#else
+    throw std::runtime_error("it was built without ibverbs");
+#endif
+}
+
+/* Over TCP. A pair that is broken throws whatever is asked of it. */
 std::string lost_ranks(const shim &shim)
 {
     std::string list;
     char byte;
-    for (int rank = 0; rank < shim.context->size; rank++)
+    for (int rank = 0; shim.args.transport == SHIM_TCP && rank < shim.context->size; rank++)
         try {
             if (rank != shim.context->rank)
                 shim.context->getPair(rank)->recv(shim.context->createUnboundBuffer(&byte, 1).get(),
@@ -162,6 +207,8 @@ std::string lost_ranks(const shim &shim)
 #define VALUE_OF(x) TEXT_OF(x)
 const char shim_version[] =
     VALUE_OF(GLOO_VERSION_MAJOR) "." VALUE_OF(GLOO_VERSION_MINOR) "." VALUE_OF(GLOO_VERSION_PATCH);
+
+const bool shim_has_ibverbs = HAVE_IBVERBS;
 
 /* libgloo.so.0.5.0 */
 void shim_loaded_version(char *text, size_t size)
@@ -186,8 +233,7 @@ dpb_status shim_open(const shim_args *args, shim **opened, char why[SHIM_TEXT_BY
     try {
         auto made = std::make_unique<shim>();
         made->args = *args;
-        made->device =
-            gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(args->address));
+        made->device = make_device(*args);
         made->context = std::make_shared<gloo::rendezvous::Context>(
             static_cast<int>(args->rank), static_cast<int>(args->n_workers));
         made->context->setTimeout(far_away);
@@ -211,11 +257,11 @@ dpb_status shim_prepare(shim *shim, uint64_t bucket, void *data, uint64_t n,
     try {
         auto &made = shim->buckets.at(bucket);
         if (shim->args.type == DPB_FP64)
-            made = make_bucket<double, DPB_FP64>(*shim, static_cast<double *>(data), n);
+            made = make_any_bucket<double, DPB_FP64>(*shim, data, n);
         else if (shim->args.type == DPB_FP32)
-            made = make_bucket<float, DPB_FP32>(*shim, static_cast<float *>(data), n);
+            made = make_any_bucket<float, DPB_FP32>(*shim, data, n);
         else
-            made = make_bucket<uint16_t, DPB_BF16>(*shim, static_cast<uint16_t *>(data), n);
+            made = make_any_bucket<uint16_t, DPB_BF16>(*shim, data, n);
         return DPB_OK;
     } catch (const std::exception &error) {
         say(why, text_of(error));
