@@ -18,18 +18,31 @@ enum { MAX_BUCKETS = 1 << 20, SPANS_A_STEP = 1 << 16 };
 static dpb_status agree_on(const char *what, const char *format, ...) DPB_PRINTF(2, 3);
 static dpb_status agree_on(const char *what, const char *format, ...)
 {
-    char value[256];
+    char value[2048];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(value, sizeof value, format, arguments);
+    int n = vsnprintf(value, sizeof value, format, arguments);
     va_end(arguments);
+    if (n < 0 || (size_t)n >= sizeof value)
+        return dpb_fail(DPB_FAILED, "what the ranks have to agree on, %s, is longer than %zu bytes",
+                        what, sizeof value);
     return dpb_world_agree(what, value);
+}
+
+/* dpbench of one version may find plugins of another on another machine. */
+static dpb_status agree_on_plugins(const struct dpb_experiment *x)
+{
+    const struct dpb_plugin *const *plugins = x->plugins;
+    const struct dpb_plugin *model = plugins[DPB_PLUGIN_MODEL], *data = plugins[DPB_PLUGIN_DATA];
+    const struct dpb_plugin *device = plugins[DPB_PLUGIN_DEVICE], *comm = plugins[DPB_PLUGIN_COMM];
+    return agree_on("plugins", "model %s %s, data %s %s, device %s %s, comm %s %s", model->name,
+                    model->version, data->name, data->version, device->name, device->version,
+                    comm->name, comm->version);
 }
 
 static dpb_status agree_on_layout(const struct dpb_trainer *trainer)
 {
-    const struct dpb_plugin *comm = trainer->experiment->plugins[DPB_PLUGIN_COMM];
-    DPB_TRY(agree_on("comm plugin", "%s %s", comm->name, comm->version));
+    DPB_TRY(agree_on_plugins(trainer->experiment));
     DPB_TRY(agree_on("layout of model and arenas", "%s, %llu elements, %s, hash %016llx",
                      trainer->graph->name, (unsigned long long)trainer->layout.n_elements,
                      dpb_dtype_name(trainer->layout.weight_type),
