@@ -70,7 +70,7 @@ int combinations_setup(void **state)
 {
     /* dpbench speaks to launchers where MPI was found to build with: mk/mpi.mk, mk/pmix.mk. */
     have_launchers = have_plugin("comm_mpi");
-    if (have_launchers && launchers_start() != 0)
+    if (have_launchers && launchers_start(1) != 0)
         return 1;
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 1);
     setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);

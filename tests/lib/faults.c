@@ -54,6 +54,12 @@ void faults_expect_failed(const char *title, const struct command *command)
         fail_msg("%s: the result does not say what failed: %s", title, command->out);
 }
 
+unsigned faults_number_of(const char *variable, unsigned otherwise)
+{
+    const char *text = getenv(variable);
+    return text ? (unsigned)strtoul(text, NULL, 10) : otherwise;
+}
+
 /* ---- processes ----------------------------------------------------------------------------- */
 
 size_t faults_children_of(pid_t parent, pid_t *pids, size_t n)

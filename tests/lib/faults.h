@@ -22,6 +22,9 @@ void faults_expect_words(const char *title, const char *text, const char *const 
 /* Fails unless the result says that the run failed and why, as the messages do. */
 void faults_expect_failed(const char *title, const struct command *command);
 
+/* What a variable of the environment says, or otherwise. */
+unsigned faults_number_of(const char *variable, unsigned otherwise);
+
 /* Starts a job that would last, `arguments` of up to 16 words; command_finish collects it. */
 void faults_start_long(struct started *started, const char *arguments);
 /* Waits until the job has `n` ranks. */

@@ -15,6 +15,7 @@
 
 #include "lib/faults.h"
 #include "lib/traces.h"
+#include "lib/training.h"
 
 static const double most_s = 5.0; /* from a fault, or from the deadline that it takes, to the end */
 
@@ -37,6 +38,7 @@ int launch_count_errors(const char *text)
 
 struct fault {
     const char *title, *arguments;
+    const char *plugin; /* without it the fault is left out; NULL: none is needed */
     int rank;
     bool part_launcher; /* of the rank, not the rank itself */
     int signal_number;
@@ -65,12 +67,65 @@ static const struct fault faults[] = {
      .signal_number = SIGKILL,
      .status = "failed",
      .words = {"error: rank 2 (", KILLED}},
+    {.title = "rank 1 killed, ring_tcp",
+     .arguments = "comm.name=ring_tcp",
+     .rank = 1,
+     .signal_number = SIGKILL,
+     .status = "failed",
+     .words = {"error: rank 1 (", KILLED}},
+    {.title = "rank 0 killed, gloo",
+     .arguments = "comm.name=gloo",
+     .plugin = "comm_gloo",
+     .signal_number = SIGKILL,
+     .status = "failed",
+     .words = {"error: rank 0 (", KILLED}},
+    {.title = "rank 2 killed, mpi",
+     .arguments = "comm.name=mpi",
+     .plugin = "comm_mpi",
+     .rank = 2,
+     .signal_number = SIGKILL,
+     .status = "failed",
+     .words = {"error: rank 2 (", KILLED}},
+    {.title = "rank 0 stopped",
+     .signal_number = SIGSTOP,
+     .timeout_s = 1,
+     .status = "failed",
+     .words = {"waited 1", "rank 0", "is stopped (SIGSTOP)"}},
     {.title = "rank 1 stopped",
      .rank = 1,
      .signal_number = SIGSTOP,
      .timeout_s = 1,
      .status = "failed",
      .words = {"waited 1", "rank 1", "is stopped (SIGSTOP)"}},
+    {.title = "rank 2 stopped, ring_tcp",
+     .arguments = "comm.name=ring_tcp",
+     .rank = 2,
+     .signal_number = SIGSTOP,
+     .timeout_s = 1,
+     .status = "failed",
+     .words = {"waited 1", "rank 2", "is stopped (SIGSTOP)"}},
+    {.title = "rank 1 stopped, gloo",
+     .arguments = "comm.name=gloo",
+     .plugin = "comm_gloo",
+     .rank = 1,
+     .signal_number = SIGSTOP,
+     .timeout_s = 1,
+     .status = "failed",
+     .words = {"waited 1", "rank 1", "is stopped (SIGSTOP)"}},
+    {.title = "rank 0 stopped, mpi",
+     .arguments = "comm.name=mpi",
+     .plugin = "comm_mpi",
+     .signal_number = SIGSTOP,
+     .timeout_s = 1,
+     .status = "failed",
+     .words = {"waited 1", "rank 0", "is stopped (SIGSTOP)"}},
+    {.title = "server stopped",
+     .arguments = "comm.name=ps_cpu run.servers=1 run.workers=2",
+     .rank = 2,
+     .signal_number = SIGSTOP,
+     .timeout_s = 1,
+     .status = "failed",
+     .words = {"waited 1", "rank 2", "is stopped (SIGSTOP)"}},
     {.title = "launcher of rank 0 killed",
      .part_launcher = true,
      .signal_number = SIGKILL,
@@ -156,9 +211,17 @@ static void run_fault(launcher by, const struct fault *fault)
     command_free(&command);
 }
 
+/* Slurm itself kills a step as soon as one of its clients of PMIx dies, and MPI's ranks stay clients. */
+static bool is_for(launcher by, const struct fault *fault)
+{
+    if (fault->plugin && !have_plugin(fault->plugin))
+        return false;
+    return by == MPIRUN || !fault->plugin || strcmp(fault->plugin, "comm_mpi") != 0;
+}
+
 void launch_faults_run(launcher by, bool all)
 {
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
-        if (all || faults[i].quick)
+        if ((all || faults[i].quick) && is_for(by, &faults[i]))
             run_fault(by, &faults[i]);
 }

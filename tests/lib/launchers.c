@@ -21,10 +21,11 @@ static const double start_s = 30.0; /* for a loaded machine */
 static char slurm_directory[80], slurm_program[PATH_MAX];
 static char mark[64]; /* in the environment of the job that was started last */
 static unsigned n_started;
+static int slurm_nodes = 1;
 
-static int slurm(const char *what)
+static int slurm(const char *what, const char *nodes)
 {
-    const char *const arguments[] = {slurm_program, what, slurm_directory, NULL};
+    const char *const arguments[] = {slurm_program, what, slurm_directory, nodes, NULL};
     struct command command;
     command_run(&command, 60, arguments, NULL);
     int code = command.exit_code;
@@ -34,9 +35,9 @@ static int slurm(const char *what)
     return code;
 }
 
-int launchers_start(void)
+int launchers_start(int n_nodes)
 {
-    char directory[64], conf[128];
+    char directory[64], conf[128], nodes[12];
     if (access("/usr/bin/mpirun", X_OK) != 0 && system("command -v mpirun >/dev/null") != 0) {
         print_error("mpirun is missing: make deps\n");
         return 1;
@@ -48,7 +49,9 @@ int launchers_start(void)
     snprintf(conf, sizeof conf, "%s/slurm.conf", slurm_directory);
     setenv("SLURM_CONF", conf, 1);
     launchers_allow_root();
-    return slurm("start");
+    snprintf(nodes, sizeof nodes, "%d", n_nodes);
+    slurm_nodes = n_nodes;
+    return slurm("start", nodes);
 }
 
 void launchers_allow_root(void)
@@ -60,7 +63,7 @@ void launchers_allow_root(void)
 void launchers_stop(void)
 {
     if (slurm_directory[0])
-        slurm("stop");
+        slurm("stop", NULL);
 }
 
 /* ---- starting -------------------------------------------------------------------------------- */
@@ -74,12 +77,14 @@ const char *launched_mark(void)
 static void start(struct started *started, launcher by, int n, const char *format, va_list list)
 {
     enum { MOST = 64 };
-    static const char *const prefixes[N_LAUNCHERS] = {
-        "mpirun --oversubscribe -np %d",
-        "srun --quiet --overcommit --kill-on-bad-exit=1 --mpi=pmix -n %d"};
+    static const char srun[] = "srun --quiet --overcommit --kill-on-bad-exit=1 --mpi=pmix";
     char line[4096], program[PATH_MAX];
     const char *arguments[MOST + 2] = {"/usr/bin/env"};
-    size_t used = (size_t)snprintf(line, sizeof line, prefixes[by], n), n_arguments = 1;
+    size_t used = 0, n_arguments = 1;
+    if (by == MPIRUN)
+        used = (size_t)snprintf(line, sizeof line, "mpirun --oversubscribe -np %d", n);
+    else
+        used = (size_t)snprintf(line, sizeof line, "%s -N %d -n %d", srun, slurm_nodes, n);
     snprintf(program, sizeof program, " %s/dpbench ", build_directory());
     used += (size_t)snprintf(line + used, sizeof line - used, "%s", program);
     used += (size_t)vsnprintf(line + used, sizeof line - used, format, list);

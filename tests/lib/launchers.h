@@ -1,6 +1,6 @@
 /*
- * launchers.h - dpbench under mpirun and under srun, in a Slurm of one machine that the test program
- * starts; and the processes of such a job.
+ * launchers.h - dpbench under mpirun and under srun, in a Slurm that the test program starts; and the
+ * processes of such a job.
  */
 #ifndef DPB_TESTS_LIB_LAUNCHERS_H
 #define DPB_TESTS_LIB_LAUNCHERS_H
@@ -11,8 +11,9 @@ typedef enum launcher { MPIRUN, SRUN, N_LAUNCHERS } launcher;
 extern const char *const launcher_names[N_LAUNCHERS];
 
 /* Before anything else of the program makes orphans its own (traces.h): Slurm's daemons are not to be
- * among them. Fails with what is missing: 0 is success, as of cmocka's fixtures. */
-int launchers_start(void);
+ * among them. Slurm's jobs go over `n_nodes` nodes, n1, n2, ..., machines of their own to whom it starts.
+ * Fails with what is missing: 0 is success, as of cmocka's fixtures. */
+int launchers_start(int n_nodes);
 void launchers_stop(void);
 /* For programs that use mpirun alone: it takes root. launchers_start does it, too. */
 void launchers_allow_root(void);

@@ -27,7 +27,7 @@ static void test_srun(void **state)
 
 static int setup(void **state)
 {
-    int code = launchers_start();
+    int code = launchers_start(1);
     return code != 0 ? code : faults_setup(state);
 }
 

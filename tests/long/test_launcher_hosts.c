@@ -20,6 +20,7 @@
 #include "lib/launch_faults.h"
 #include "lib/network.h"
 #include "lib/sandbox.h"
+#include "lib/training.h"
 
 static const double most_s = 5.0, deadline_s = 60.0;
 static struct network network;
@@ -46,8 +47,10 @@ static int teardown(void **state)
     return sandbox_teardown(state);
 }
 
-/* By 4 processes, two on each host; the last is started with `last` as well. */
-static void start(struct started *started, const char *arguments, const char *last)
+/* By 4 processes, two on each host; the last is started with `last` as well, and by mpirun with
+ * `options`. */
+static void start_with(struct started *started, const char *arguments, const char *options,
+                       const char *last)
 {
     char line[4096], directory[1024];
     assert_non_null(getcwd(directory, sizeof directory));
@@ -55,9 +58,11 @@ static void start(struct started *started, const char *arguments, const char *la
     snprintf(line, sizeof line,
              "hostname host1; exec mpirun --allow-run-as-root --oversubscribe --bind-to none "
              "--mca plm_rsh_agent %s/agent --mca oob_tcp_if_include 10.9.0.0/24 "
+             "--mca btl tcp,self --mca pml ob1 --mca btl_tcp_if_include 10.9.0.0/24 "
+             "--mca mpi_yield_when_idle 1 "
              "-H host1:2,host2:2 -np 3 %s/dpbench " LAUNCH_BASE "run.timeout_s=2 %s "
-             ": -np 1 %s/dpbench " LAUNCH_BASE "run.timeout_s=2 %s %s",
-             directory, program, arguments, program, arguments, last);
+             ": -np 1 %s %s/dpbench " LAUNCH_BASE "run.timeout_s=2 %s %s",
+             directory, program, arguments, options, program, arguments, last);
     char network_path[64];
     snprintf(network_path, sizeof network_path, "--net=/proc/%d/ns/net", (int)network.keepers[0]);
     const char *const words[] = {
@@ -66,19 +71,28 @@ static void start(struct started *started, const char *arguments, const char *la
     command_start(started, words, environment);
 }
 
-#define TRAIN "run.workers=4 comm.name=ring_tcp comm.interface=10.9.0.0/24 "
+static void start(struct started *started, const char *arguments)
+{
+    start_with(started, arguments, "", "");
+}
+
+#define BY_TCP(strategy) "run.workers=4 comm.name=" strategy " comm.interface=10.9.0.0/24 "
+#define TRAIN BY_TCP("ring_tcp")
+#define MPI "run.workers=4 comm.name=mpi "
 #define SERVED \
     "run.workers=3 run.servers=1 comm.name=ps_cpu comm.interface=10.9.0.0/24 comm.streams=2 "
 
-static void expect_trains(const char *arguments)
+static void expect_trained(const char *strategy)
 {
     struct started started;
     struct command command;
-    start(&started, arguments, "");
+    char arguments[256];
+    snprintf(arguments, sizeof arguments, "%s run.prove=yes eval.every=10", strategy);
+    start(&started, arguments);
     command_finish(&started, &command, deadline_s);
     json_t *result = launch_take_result();
     if (command.exit_code != 0 || !result)
-        fail_msg("%s: exit %d\n%s", arguments, command.exit_code, command.err);
+        fail_msg("%s: exit %d\n%s", strategy, command.exit_code, command.err);
     assert_true(json_number_at(result, "world.machines") == 2);
     assert_string_equal(json_text_at(result, "ranks.0.host"), "host1");
     assert_string_equal(json_text_at(result, "ranks.3.host"), "host2");
@@ -86,9 +100,11 @@ static void expect_trains(const char *arguments)
     assert_true(json_number_at(result, "ranks.2.machine") == 1);
     assert_string_equal(json_text_at(result, "config.comm.hosts.value"), "2x2");
     assert_string_equal(json_text_at(result, "config.comm.hosts.origin"), "launcher");
-    assert_string_equal(json_text_at(result, "ranks.0.comm.address"), "10.9.0.1");
-    assert_string_equal(json_text_at(result, "ranks.3.comm.address"), "10.9.0.2");
-    assert_string_equal(json_text_at(result, "ranks.3.comm.interface"), "eth0");
+    if (strstr(strategy, "10.9.0.0/24")) {
+        assert_string_equal(json_text_at(result, "ranks.0.comm.address"), "10.9.0.1");
+        assert_string_equal(json_text_at(result, "ranks.3.comm.address"), "10.9.0.2");
+        assert_string_equal(json_text_at(result, "ranks.3.comm.interface"), "eth0");
+    }
     assert_string_equal(json_text_at(result, "verification.pattern"), "pass");
     assert_string_equal(json_text_at(result, "verification.exchange"), "pass");
     assert_string_equal(json_text_at(result, "verification.replicas"), "pass");
@@ -100,28 +116,46 @@ static void expect_trains(const char *arguments)
 static void test_trains(void **state)
 {
     (void)state;
-    expect_trains(TRAIN "run.prove=yes eval.every=10");
-    expect_trains(SERVED "run.prove=yes eval.every=10");
+    expect_trained(TRAIN);
+    expect_trained(SERVED);
+    if (have_plugin("comm_gloo")) {
+        expect_trained(BY_TCP("gloo"));
+        expect_trained(BY_TCP("gloo run.comm_cores=1"));
+    }
+    if (have_plugin("comm_mpi")) {
+        expect_trained(MPI);
+        expect_trained(MPI "run.comm_cores=1");
+    }
 }
 
 static void test_refused(void **state)
 {
+#define DIFFERENT "started with different options: "
     static const struct {
         const char *arguments, *last, *words[4];
     } rows[] = {
         {"run.workers=4", "", {"comm 'shm' works within one machine", "comm.hosts = 2x2"}},
         {TRAIN,
          "run.batch=4",
-         {"started with different options: run.batch is '2' at rank 0 (host1)",
-          "'4' at rank 3 (host2)"}},
+         {DIFFERENT "run.batch is '2' at rank 0 (host1)", "'4' at rank 3 (host2)"}},
+        {TRAIN,
+         "model.name=tiny_bn",
+         {DIFFERENT "model.name is 'tiny' at rank 0 (host1)", "'tiny_bn' at rank 3 (host2)"}},
+        {TRAIN "run.precision=fp32",
+         "run.precision=fp64",
+         {DIFFERENT "run.precision is 'fp32' at rank 0 (host1)", "'fp64' at rank 3 (host2)"}},
+        {TRAIN,
+         "comm.bucket=1MiB",
+         {DIFFERENT "comm.bucket is ", "at rank 0 (host1)", "'1MiB' at rank 3 (host2)"}},
         {TRAIN, "run.bogus=1", {"rank 3 (host2): ", "unknown option 'bogus'"}},
         {TRAIN "comm.hosts=4", "", {"puts ranks 0 and 2 on one machine", "host1 and host2"}},
     };
+#undef DIFFERENT
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct started started;
         struct command command;
-        start(&started, rows[i].arguments, rows[i].last);
+        start_with(&started, rows[i].arguments, "", rows[i].last);
         command_finish(&started, &command, deadline_s);
         if (command.exit_code != 2 || launch_count_errors(command.err) != 1)
             fail_msg("%s, %s: exit %d\n%s", rows[i].arguments, rows[i].last, command.exit_code,
@@ -131,13 +165,68 @@ static void test_refused(void **state)
     }
 }
 
+/* A copy of a plugin that says it is of another version. */
+static void copy_as_other_version(const char *file)
+{
+    static const char version[] = DPB_VERSION;
+    char path[1024];
+    snprintf(path, sizeof path, "%s/plugins/%s", build_directory(), file);
+    FILE *from = fopen(path, "rb");
+    assert_non_null(from);
+    assert_int_equal(fseek(from, 0, SEEK_END), 0);
+    size_t n = (size_t)ftell(from), n_changed = 0;
+    char *bytes = malloc(n);
+    assert_non_null(bytes);
+    rewind(from);
+    assert_true(fread(bytes, 1, n, from) == n);
+    fclose(from);
+    for (size_t i = 0; i + sizeof version <= n; i++)
+        if (memcmp(bytes + i, version, sizeof version) == 0 && ++n_changed > 0)
+            bytes[i] = '9';
+    assert_true(n_changed > 0);
+    snprintf(path, sizeof path, "other/%s", file);
+    write_file(path, bytes, n);
+    free(bytes);
+}
+
+static void test_other_plugins(void **state)
+{
+    static const char *const files[][2] = {{"comm_ring_tcp.so", "comm ring_tcp "},
+                                           {"model_tiny.so", "model tiny "}};
+    char other[1100], directory[1024], options[1200], words[2][64];
+    (void)state;
+    assert_non_null(getcwd(directory, sizeof directory));
+    snprintf(other, sizeof other, "%s/other", directory);
+    snprintf(options, sizeof options, "-x DPBENCH_PLUGIN_PATH=%s", other);
+    for (int i = 0; i < 2; i++) {
+        struct started started;
+        struct command command;
+        assert_int_equal(mkdir("other", 0755), 0);
+        copy_as_other_version(files[i][0]);
+        start_with(&started, TRAIN, options, "");
+        command_finish(&started, &command, deadline_s);
+        snprintf(words[0], sizeof words[0], "%s" DPB_VERSION, files[i][1]);
+        snprintf(words[1], sizeof words[1], "%s9%s", files[i][1], DPB_VERSION + 1);
+        if (command.exit_code == 0 || launch_count_errors(command.err) != 1)
+            fail_msg("%s: exit %d\n%s", files[i][0], command.exit_code, command.err);
+        faults_expect_words(files[i][0], command.err,
+                            (const char *const[]){"the ranks differ in plugins: rank 0 has '",
+                                                  "rank 3 has '", words[0], words[1], NULL});
+        json_decref(launch_take_result());
+        command_free(&command);
+        remove_directory("other");
+    }
+}
+
 /* `fault` disturbs a job that would last; what it says and when it ends. */
-static void disturb(const char *title, const char *arguments, void (*fault)(void), double timeout_s,
+static void disturb(const char *title, const char *strategy, void (*fault)(void), double timeout_s,
                     const char *const *words)
 {
     struct started started;
     struct command command;
-    start(&started, arguments, "");
+    char arguments[256];
+    snprintf(arguments, sizeof arguments, "%s run.seconds=60 eval.every=0", strategy);
+    start(&started, arguments);
     launched_await_steps(4);
     double began_s = now_s();
     fault();
@@ -176,20 +265,25 @@ static void unplug(void)
     network_plug(&network, 1, false);
 }
 
-#define LONG "run.seconds=60 eval.every=0"
-
 static void test_faults(void **state)
 {
-    static const char *const killed[] = {"error: rank 3 (host2, pid ", "was killed by signal 9",
-                                         NULL};
-    static const char *const unplugged[] = {"error: rank ", NULL};
+    const char *const killed[] = {"error: rank 3 (host2, pid ", "was killed by signal 9", NULL};
+    const char *const parted[] = {"error: rank 2 (host2", "its launcher (host2", NULL};
+    const char *const down[] = {"error: rank ", NULL};
     (void)state;
-    disturb("a rank on the other host is killed", TRAIN LONG, kill_rank, 0, killed);
-    disturb("a launcher on the other host is killed", TRAIN LONG, kill_part, 0,
-            (const char *const[]){"error: rank 2 (host2", "its launcher (host2", NULL});
-    disturb("the link goes down", TRAIN LONG, unplug, 2, unplugged);
-    disturb("the server is killed", SERVED LONG, kill_rank, 0, killed);
-    disturb("the link to the server goes down", SERVED LONG, unplug, 2, unplugged);
+    disturb("a rank on the other host is killed", TRAIN, kill_rank, 0, killed);
+    disturb("a launcher on the other host is killed", TRAIN, kill_part, 0, parted);
+    disturb("the link goes down", TRAIN, unplug, 2, down);
+    disturb("the server is killed", SERVED, kill_rank, 0, killed);
+    disturb("the link to the server goes down", SERVED, unplug, 2, down);
+    if (have_plugin("comm_gloo")) {
+        disturb("gloo: a rank on the other host is killed", BY_TCP("gloo"), kill_rank, 0, killed);
+        disturb("gloo: the link goes down", BY_TCP("gloo"), unplug, 2, down);
+    }
+    if (have_plugin("comm_mpi")) {
+        disturb("mpi: a rank on the other host is killed", MPI, kill_rank, 0, killed);
+        disturb("mpi: the link goes down", MPI, unplug, 2, down);
+    }
 }
 
 int main(void)
@@ -197,6 +291,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_trains),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_other_plugins),
         cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -134,15 +134,9 @@ static void interrupt_one(unsigned *seed)
     command_free(&command);
 }
 
-static unsigned number_of(const char *variable, unsigned otherwise)
-{
-    const char *text = getenv(variable);
-    return text ? (unsigned)strtoul(text, NULL, 10) : otherwise;
-}
-
 static void test_random_faults(void **state)
 {
-    unsigned n = number_of("DPB_FAULTS", 200), seed = number_of("DPB_FAULTS_SEED", 6);
+    unsigned n = faults_number_of("DPB_FAULTS", 200), seed = faults_number_of("DPB_FAULTS_SEED", 6);
     unsigned n_failed = 0;
     (void)state;
     for (unsigned i = 0; i < n; i++) {
@@ -156,7 +150,8 @@ static void test_random_faults(void **state)
 
 static void test_random_interrupts(void **state)
 {
-    unsigned n = number_of("DPB_FAULTS", 200) / 5, seed = number_of("DPB_FAULTS_SEED", 6);
+    unsigned n = faults_number_of("DPB_FAULTS", 200) / 5,
+             seed = faults_number_of("DPB_FAULTS_SEED", 6);
     (void)state;
     for (unsigned i = 0; i < n; i++)
         interrupt_one(&seed);

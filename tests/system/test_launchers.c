@@ -19,6 +19,7 @@
 #include "lib/launch_faults.h"
 #include "lib/launchers.h"
 #include "lib/sandbox.h"
+#include "lib/training.h"
 
 static const double deadline_s = 60.0;
 
@@ -59,6 +60,8 @@ static void test_runs(void **state)
     for (launcher by = 0; by < N_LAUNCHERS; by++) {
         expect_same_run(by, "run.workers=4", 0);
         expect_same_run(by, "comm.name=ps_cpu run.workers=3 run.servers=1", 1);
+        if (have_plugin("comm_mpi"))
+            expect_same_run(by, "comm.name=mpi run.workers=4", 0);
     }
 }
 
@@ -82,21 +85,37 @@ static void test_adopts(void **state)
 }
 
 /* Points that end by their time: the ranks agree on the end of each through the head. */
+static void expect_comm(launcher by, const char *strategy)
+{
+    struct command command;
+    launched(&command, deadline_s, by, 2,
+             "comm -c free.ini comm.name=%s comm_test.sizes=8,4KiB comm_test.seconds=0.1 "
+             "--output " RESULT,
+             strategy);
+    json_t *result = launch_take_result();
+    if (command.exit_code != 0 || !result)
+        fail_msg("%s, %s: exit %d\n%s", launcher_names[by], strategy, command.exit_code,
+                 command.err);
+    assert_string_equal(json_text_at(result, "status"), "ok");
+    for (int point = 0; point < 2; point++) {
+        char path[48];
+        snprintf(path, sizeof path, "points.%d.iterations", point);
+        assert_true(json_number_at(result, path) > 0);
+        snprintf(path, sizeof path, "points.%d.wrong", point);
+        assert_true(json_number_at(result, path) == 0);
+    }
+    json_decref(result);
+    command_free(&command);
+}
+
 static void test_comm(void **state)
 {
+    static const char *const strategies[] = {"shm", "ring_tcp", "mpi"};
     (void)state;
-    for (launcher by = 0; by < N_LAUNCHERS; by++) {
-        struct command command;
-        launched(&command, deadline_s, by, 2,
-                 "comm -c free.ini comm.name=shm comm_test.sizes=8,4KiB comm_test.seconds=0.1 "
-                 "--output " RESULT);
-        json_t *result = launch_take_result();
-        if (command.exit_code != 0 || !result)
-            fail_msg("%s: exit %d\n%s", launcher_names[by], command.exit_code, command.err);
-        assert_string_equal(json_text_at(result, "status"), "ok");
-        json_decref(result);
-        command_free(&command);
-    }
+    for (launcher by = 0; by < N_LAUNCHERS; by++)
+        for (int i = 0; i < 3; i++)
+            if (strcmp(strategies[i], "mpi") != 0 || have_plugin("comm_mpi"))
+                expect_comm(by, strategies[i]);
 }
 
 /* ---- it is refused ----------------------------------------------------------------------------- */
@@ -141,7 +160,7 @@ static void test_faults(void **state)
 
 static int setup(void **state)
 {
-    if (!realpath("conf/lenet_shm.ini", lenet_ini) || launchers_start() != 0)
+    if (!realpath("conf/lenet_shm.ini", lenet_ini) || launchers_start(1) != 0)
         return 1;
     int code = faults_setup(state);
     sandbox_write("free.ini", "[run]\nbatch = 2\nsteps = 8\nwarmup_steps = 1\nsteady_limit_s = 0\n"
@@ -159,11 +178,8 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_runs),
-        cmocka_unit_test(test_adopts),
-        cmocka_unit_test(test_comm),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_runs),    cmocka_unit_test(test_adopts), cmocka_unit_test(test_comm),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,0 +1,213 @@
+/*
+ * test_random_launcher_faults.c - a process of a job, any of them, is killed, stopped or terminated at any
+ * time, under each of the three launchers and whatever the strategy: the job ends in time, names the one
+ * cause, keeps what was measured, and leaves nothing behind.
+ *
+ * DPB_FAULTS=N: so many instead of 50; DPB_FAULTS_SEED=S: others. A failure names the fault and its seed.
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/faults.h"
+#include "lib/launch_faults.h"
+#include "lib/sandbox.h"
+#include "lib/traces.h"
+#include "lib/training.h"
+
+enum { BY_ITSELF = N_LAUNCHERS, MOST_RANKS = 4 };
+
+static const double most_s = 5.0, start_s = 30.0, timeout_s = 1.0;
+
+static const struct strategy {
+    const char *settings, *plugin;
+    int n_workers, n_servers;
+    bool by_mpirun; /* alone: Slurm itself kills the clients of PMIx that MPI's ranks are */
+} strategies[] = {{"comm.name=shm", "comm_shm", 3, 0, false},
+                  {"comm.name=shm run.comm_cores=1", "comm_shm", 2, 0, false},
+                  {"comm.name=replicated", "comm_replicated", 3, 0, false},
+                  {"comm.name=ring_tcp", "comm_ring_tcp", 3, 0, false},
+                  {"comm.name=ring_tcp run.comm_cores=1", "comm_ring_tcp", 2, 0, false},
+                  {"comm.name=ps_cpu", "comm_ps_cpu", 2, 0, false},
+                  {"comm.name=ps_cpu run.servers=1", "comm_ps_cpu", 2, 1, false},
+                  {"comm.name=gloo", "comm_gloo", 3, 0, false},
+                  {"comm.name=gloo run.comm_cores=1", "comm_gloo", 2, 0, false},
+                  {"comm.name=mpi", "comm_mpi", 3, 0, true}};
+
+static const struct kind {
+    const char *name;
+    int signal_number;
+    bool part_launcher; /* of the rank; not where there is one for all */
+    bool at_any_time;   /* else when all ranks train */
+    double allowed_s;   /* to end */
+} kinds[] = {{"a rank is killed", SIGKILL, false, true, 0},
+             {"a rank aborts", SIGABRT, false, true, 0},
+             {"a rank is stopped", SIGSTOP, false, false, timeout_s + 2},
+             {"a rank's launcher is killed", SIGKILL, true, false, 0},
+             {"a rank's launcher is stopped", SIGSTOP, true, false, timeout_s + 2},
+             {"a rank's launcher is terminated", SIGTERM, true, false, 0}};
+
+struct fault {
+    const struct strategy *strategy;
+    const struct kind *kind;
+    int by, rank;
+    unsigned delay_us;
+    char title[256];
+};
+
+#define PICK(list) &list[(size_t)rand_r(seed) % (sizeof list / sizeof *list)]
+
+static void choose(unsigned *seed, struct fault *fault)
+{
+    const unsigned first = *seed;
+    do {
+        fault->strategy = PICK(strategies);
+        fault->kind = PICK(kinds);
+        fault->by = rand_r(seed) % (N_LAUNCHERS + 1);
+    } while (!have_plugin(fault->strategy->plugin) ||
+             (fault->by == BY_ITSELF && fault->kind->part_launcher) ||
+             (fault->by != MPIRUN && fault->strategy->by_mpirun));
+    fault->rank = rand_r(seed) % (fault->strategy->n_workers + fault->strategy->n_servers);
+    fault->delay_us = (unsigned)rand_r(seed) % 1500000;
+    snprintf(fault->title, sizeof fault->title, "seed %u: %s, rank %d, %s, by %s, %u us", first,
+             fault->kind->name, fault->rank, fault->strategy->settings,
+             fault->by == BY_ITSELF ? "itself" : launcher_names[fault->by], fault->delay_us);
+}
+
+static void start(const struct fault *fault, struct started *started)
+{
+    char arguments[512];
+    int n_ranks = fault->strategy->n_workers + fault->strategy->n_servers;
+    snprintf(arguments, sizeof arguments,
+             "run.workers=%d run.timeout_s=%g run.stall_warning_s=0.5 %s",
+             fault->strategy->n_workers, fault->kind->signal_number == SIGSTOP ? timeout_s : 20.0,
+             fault->strategy->settings);
+    if (fault->by == BY_ITSELF)
+        faults_start_long(started, arguments);
+    else
+        launched_start(started, (launcher)fault->by, n_ranks, LAUNCH_BASE "run.seconds=60 %s",
+                       arguments);
+}
+
+/* The process of the fault, once it is there. */
+static pid_t await_process(const struct fault *fault, const struct started *started)
+{
+    pid_t pids[MOST_RANKS] = {0};
+    if (fault->by == BY_ITSELF) {
+        faults_await_ranks(started, pids, (size_t)fault->rank + 1);
+        return pids[fault->rank]; /* they are started one after the other */
+    }
+    for (double until_s = now_s() + start_s; now_s() < until_s; usleep(2000)) {
+        pid_t pid = launched_process(fault->rank, fault->kind->part_launcher);
+        if (pid != 0)
+            return pid;
+    }
+    fail_msg("%s: the process is not there", fault->title);
+    return 0;
+}
+
+static void await_steps(const struct fault *fault, const struct started *started)
+{
+    pid_t pids[MOST_RANKS];
+    size_t n_ranks = (size_t)(fault->strategy->n_workers + fault->strategy->n_servers);
+    if (fault->kind->at_any_time)
+        return;
+    if (fault->by != BY_ITSELF) {
+        launched_await_steps((int)n_ranks);
+        return;
+    }
+    faults_await_ranks(started, pids, n_ranks);
+    sleep(1);
+}
+
+static void expect_result(const struct fault *fault, const struct command *command)
+{
+    json_t *launched = fault->by != BY_ITSELF ? launch_take_result() : NULL;
+    const json_t *result = fault->by != BY_ITSELF ? launched : command->json;
+    const char *wanted = fault->kind->signal_number == SIGTERM ? "interrupted" : "failed";
+    /* It is made by rank 0's part, once there is one. */
+    bool due = !(fault->kind->part_launcher && fault->rank == 0 &&
+                 fault->kind->signal_number != SIGTERM) &&
+               (fault->by == BY_ITSELF || !fault->kind->at_any_time);
+    if (due && !fault->kind->at_any_time && json_array_size(json_at(result, "loss")) == 0)
+        fail_msg("%s: the result has no steps\n%s", fault->title, command->err);
+    if ((due || result) && strcmp(json_text_at(result, "status"), wanted) != 0)
+        fail_msg("%s: the result has status '%s'\n%s", fault->title, json_text_at(result, "status"),
+                 command->err);
+    json_decref(launched);
+}
+
+static void expect_cause(const struct fault *fault, const struct command *command)
+{
+    char rank[16];
+    int n_errors = launch_count_errors(command->err);
+    if (n_errors != (fault->kind->signal_number == SIGTERM ? 0 : 1))
+        fail_msg("%s: %d errors\n%s", fault->title, n_errors, command->err);
+    snprintf(rank, sizeof rank, "rank %d", fault->rank);
+    if (n_errors > 0 && !strstr(command->err, rank))
+        fail_msg("%s: the error does not name it\n%s", fault->title, command->err);
+}
+
+static void run_one(unsigned *seed)
+{
+    struct fault fault;
+    struct started started;
+    struct command command;
+    struct traces before;
+    choose(seed, &fault);
+    traces_take(&before, ".");
+    start(&fault, &started);
+    await_steps(&fault, &started);
+    pid_t pid = await_process(&fault, &started);
+    usleep(fault.delay_us);
+    kill(pid, fault.kind->signal_number);
+    double began_s = now_s(), bound_s = fault.kind->allowed_s + most_s;
+    command_finish(&started, &command, began_s - started.began_s + bound_s + 2 * most_s);
+    double took_s = now_s() - began_s;
+    if (command.exit_code == 0 || command.late || took_s > bound_s)
+        fail_msg("%s: exit %d after %.1f s\n%s", fault.title, command.exit_code, took_s,
+                 command.err);
+    expect_cause(&fault, &command);
+    expect_result(&fault, &command);
+    if (fault.by != BY_ITSELF)
+        launched_expect_none(fault.title, 2.0);
+    traces_expect_none(&before, fault.title, 2.0);
+    traces_free(&before);
+    command_free(&command);
+}
+
+static void test_random_faults(void **state)
+{
+    unsigned n = faults_number_of("DPB_FAULTS", 50), seed = faults_number_of("DPB_FAULTS_SEED", 7);
+    (void)state;
+    for (unsigned i = 0; i < n; i++) {
+        unsigned own = seed + i * 2654435761u; /* so that one can be looked at alone */
+        run_one(&own);
+    }
+}
+
+static int setup(void **state)
+{
+    int code = launchers_start(1);
+    return code != 0 ? code : faults_setup(state);
+}
+
+static int teardown(void **state)
+{
+    launchers_stop();
+    return sandbox_teardown(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_faults)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

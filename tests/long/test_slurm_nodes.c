@@ -1,0 +1,153 @@
+/*
+ * test_slurm_nodes.c - srun over two nodes: jobs on several machines train the same, and a rank or a
+ * launcher of the other node that dies or stops ends the job on both.
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/faults.h"
+#include "lib/launch_faults.h"
+#include "lib/sandbox.h"
+#include "lib/traces.h"
+#include "lib/training.h"
+
+static const double deadline_s = 60.0, most_s = 5.0;
+
+static void expect_trained(const char *strategy)
+{
+    struct command command;
+    launched(&command, deadline_s, SRUN, 4, LAUNCH_BASE "run.prove=yes %s", strategy);
+    json_t *result = launch_take_result();
+    if (command.exit_code != 0 || !result)
+        fail_msg("%s: exit %d\n%s", strategy, command.exit_code, command.err);
+    assert_true(json_number_at(result, "world.machines") == 2);
+    assert_true(json_number_at(result, "ranks.1.machine") == 0);
+    assert_true(json_number_at(result, "ranks.2.machine") == 1);
+    assert_string_equal(json_text_at(result, "config.comm.hosts.value"), "2x2");
+    assert_string_equal(json_text_at(result, "verification.pattern"), "pass");
+    assert_string_equal(json_text_at(result, "verification.exchange"), "pass");
+    assert_string_equal(json_text_at(result, "verification.replicas"), "pass");
+    json_decref(result);
+    command_free(&command);
+}
+
+static void test_trains(void **state)
+{
+    (void)state;
+    expect_trained("run.workers=4 comm.name=ring_tcp comm.interface=lo");
+    if (have_plugin("comm_gloo"))
+        expect_trained("run.workers=4 comm.name=gloo comm.interface=lo");
+    if (have_plugin("comm_mpi"))
+        expect_trained("run.workers=4 comm.name=mpi");
+}
+
+static void test_refused(void **state)
+{
+    struct command command;
+    (void)state;
+    launched(&command, deadline_s, SRUN, 4, LAUNCH_BASE "run.workers=4");
+    assert_int_equal(command.exit_code, 2);
+    assert_int_equal(launch_count_errors(command.err), 1);
+    faults_expect_words(
+        "shm", command.err,
+        (const char *const[]){"comm 'shm' works within one machine", "comm.hosts = 2x2", NULL});
+    command_free(&command);
+}
+
+static void test_faults(void **state)
+{
+    static const struct {
+        const char *title;
+        int rank, signal_number;
+        bool part_launcher;
+        double timeout_s;
+        const char *words[4];
+    } rows[] = {
+        {"a rank of the other node is killed",
+         3,
+         SIGKILL,
+         false,
+         0,
+         {"error: rank 3 (n2, pid ", "was killed by signal 9"}},
+        {"a launcher of the other node is killed",
+         2,
+         SIGKILL,
+         true,
+         0,
+         {"error: rank 2 (n2", "its launcher (n2"}},
+        {"a rank of the other node is stopped",
+         3,
+         SIGSTOP,
+         false,
+         2,
+         {"error: rank ", "waited 2", "rank 3"}},
+        {"rank 0 is killed",
+         0,
+         SIGKILL,
+         false,
+         0,
+         {"error: rank 0 (n1, pid ", "was killed by signal 9"}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct started started;
+        struct command command;
+        launched_start(&started, SRUN, 4,
+                       LAUNCH_BASE "run.workers=4 comm.name=ring_tcp comm.interface=lo "
+                                   "run.seconds=60 run.timeout_s=%g",
+                       rows[i].timeout_s > 0 ? rows[i].timeout_s : 20.0);
+        launched_await_steps(4);
+        kill(launched_process(rows[i].rank, rows[i].part_launcher), rows[i].signal_number);
+        double began_s = now_s();
+        command_finish(&started, &command,
+                       began_s - started.began_s + rows[i].timeout_s + 3 * most_s);
+        double took_s = now_s() - began_s;
+        if (command.exit_code == 0 || command.late || took_s > rows[i].timeout_s + most_s ||
+            launch_count_errors(command.err) != 1)
+            fail_msg("%s: exit %d after %.1f s\n%s", rows[i].title, command.exit_code, took_s,
+                     command.err);
+        faults_expect_words(rows[i].title, command.err, rows[i].words);
+        json_t *result = launch_take_result();
+        assert_string_equal(json_text_at(result, "status"), "failed");
+        assert_true(json_array_size(json_at(result, "loss")) > 0);
+        json_decref(result);
+        launched_expect_none(rows[i].title, 2.0);
+        command_free(&command);
+    }
+}
+
+static int setup(void **state)
+{
+    int code = launchers_start(2);
+    /* Both nodes have one /dev/shm, where MPI's ranks of the same number would meet. */
+    setenv("OMPI_MCA_pml", "ob1", 1);
+    setenv("OMPI_MCA_btl", "tcp,self", 1);
+    setenv("OMPI_MCA_btl_tcp_if_include", "lo", 1);
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 1);
+    return code != 0 ? code : faults_setup(state);
+}
+
+static int teardown(void **state)
+{
+    launchers_stop();
+    return sandbox_teardown(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_trains),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_faults),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
