@@ -206,7 +206,7 @@ static void test_other_plugins(void **state)
         start_with(&started, TRAIN, options, "");
         command_finish(&started, &command, deadline_s);
         snprintf(words[0], sizeof words[0], "%s" DPB_VERSION, files[i][1]);
-        snprintf(words[1], sizeof words[1], "%s9%s", files[i][1], DPB_VERSION + 1);
+        snprintf(words[1], sizeof words[1], "%s9%s", files[i][1], &DPB_VERSION[1]);
         if (command.exit_code == 0 || launch_count_errors(command.err) != 1)
             fail_msg("%s: exit %d\n%s", files[i][0], command.exit_code, command.err);
         faults_expect_words(files[i][0], command.err,
