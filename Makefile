@@ -59,6 +59,7 @@ include $(OPTIONAL)
 
 # Code that several plugins of a kind share is linked into each.
 lib_comm   := $(wildcard plugins/lib/*.c)
+lib_devices := $(wildcard plugins/lib/device/*.c)
 
 define plugin_rule
 ifeq ($(filter $(1)/$(2),$(SKIPPED)),)

@@ -17,6 +17,8 @@
 
 #include "columns.h"
 #include "dpbench/plugin.h"
+#include "lib/device/groups.h"
+#include "lib/device/places.h"
 
 enum { ARENA_ALIGN = 64 /* bytes: a cache line, and the widest vector */ };
 
@@ -33,12 +35,8 @@ struct tensor {
     dnnl_memory_t memory;
     void *data;                /* NULL until the program is bound */
     const struct tensor *base; /* a view of that tensor's bytes; NULL: a place of its own */
-    size_t offset, bytes;      /* of that place in the arena; bytes = 0: core's arena, in `data` */
+    struct dpb_place place;    /* in the arena; of 0 bytes: core's arena, in `data` */
     struct tensor *next;       /* of the program's list */
-    /* Of a place in the arena: the first and the last step that uses it, counted over forward and
-     * backward. Tensors that are never alive together may share bytes. */
-    size_t first, last;
-    bool kept; /* its content outlives the steps that use it: the bytes are its own */
 };
 
 /* In which passes a step runs: all bits of a pass are in its mask, and a step needs one of them. */
@@ -92,11 +90,8 @@ struct node_plan {
     /* From forward to backward, as the op needs it. */
     const_dnnl_primitive_desc_t forward;
     struct tensor *weights, *workspace, *input_fp32, *flattened;
-    /* fuse.c */
-    uint32_t n_consumers;
-    const struct dpb_node *into;     /* the ReLU that ends what this node was fused into, or NULL */
-    const struct dpb_node *from;     /* of such a ReLU: the node that begins it, or NULL */
-    const struct dpb_node *residual; /* of such a ReLU: what is added before it, or NULL */
+    /* fuse.c: as in struct dpb_group */
+    const struct dpb_node *into, *from, *residual;
 };
 
 struct program {
@@ -329,7 +324,7 @@ dpb_status cpu_place_tensors(struct program *p);
 /* ---- fuse.c: nodes that are carried out together ------------------------------------------- */
 
 /* Decides which; before planning. */
-void cpu_fuse(struct program *p);
+dpb_status cpu_fuse(struct program *p);
 /* Where the result of a node goes: its own activation, or that of the ReLU it was fused with. */
 static inline const struct dpb_node *cpu_result(const struct program *p,
                                                 const struct dpb_node *node)

@@ -6,59 +6,32 @@
  * gradient next. What lies between has no activation, and a gradient only where a convolution or a
  * shortcut takes it.
  */
+#include <stdlib.h>
+
 #include "cpu.h"
 
-/* The groups: an op, for some an addition, ReLU. The inner ones have no other consumer. */
-static const struct rule {
-    dpb_op begin;
-    bool added; /* with an addition, whose other input may be anything */
-} rules[] = {
+static const struct dpb_group_rule rules[] = {
     {DPB_OP_CONV, false},
     {DPB_OP_DENSE, false},
     {DPB_OP_BATCH_NORM, false},
     {DPB_OP_BATCH_NORM, true},
 };
 
-static bool begins(const struct program *p, const struct dpb_node *node, bool added)
+dpb_status cpu_fuse(struct program *p)
 {
-    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
-        if (node->op == rules[i].begin && added == rules[i].added)
-            return cpu_plan(p, node)->n_consumers == 1;
+    const uint32_t n = p->graph->n_nodes;
+    struct dpb_group *groups = calloc(n, sizeof *groups);
+    if (!groups)
+        return cpu_host->fail(DPB_NO_MEMORY, "device cpu: out of memory for a model of %u nodes",
+                              n);
+    dpb_groups_find(p->graph, rules, sizeof rules / sizeof rules[0], groups);
+    for (uint32_t i = 0; i < n; i++) {
+        p->nodes[i].into = groups[i].into;
+        p->nodes[i].from = groups[i].from;
+        p->nodes[i].residual = groups[i].residual;
     }
-    return false;
-}
-
-static void group(struct program *p, const struct dpb_node *relu)
-{
-    const struct dpb_node *before = cpu_input(p, relu, 0);
-    struct node_plan *plan = cpu_plan(p, relu);
-    if (begins(p, before, false)) {
-        plan->from = before;
-    } else if (before->op == DPB_OP_ADD && cpu_plan(p, before)->n_consumers == 1) {
-        for (uint32_t slot = 0; slot < 2 && !plan->from; slot++) {
-            if (begins(p, cpu_input(p, before, slot), true)) {
-                plan->from = cpu_input(p, before, slot);
-                plan->residual = cpu_input(p, before, 1 - slot);
-            }
-        }
-        if (plan->from)
-            cpu_plan(p, before)->into = relu;
-    }
-    if (plan->from)
-        cpu_plan(p, plan->from)->into = relu;
-}
-
-void cpu_fuse(struct program *p)
-{
-    const struct dpb_graph *graph = p->graph;
-    for (uint32_t i = 0; i < graph->n_nodes; i++) {
-        for (uint32_t k = 0; k < graph->nodes[i].n_inputs; k++)
-            p->nodes[graph->nodes[i].inputs[k]].n_consumers++;
-    }
-    for (uint32_t i = 0; i < graph->n_nodes; i++) {
-        if (graph->nodes[i].op == DPB_OP_RELU)
-            group(p, &graph->nodes[i]);
-    }
+    free(groups);
+    return DPB_OK;
 }
 
 /* ------------------------------------------------------------------------------ its gradient */

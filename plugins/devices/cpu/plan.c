@@ -116,7 +116,7 @@ static dpb_status new_tensor(struct program *p, const_dnnl_memory_desc_t desc,
     created->next = p->tensors;
     p->tensors = created;
     created->desc = desc;
-    created->first = SIZE_MAX;
+    created->place.first = SIZE_MAX;
     if (desc)
         DPB_TRY(cpu_check(p, "memory",
                           dnnl_memory_create(&created->memory, desc, p->engine, DNNL_MEMORY_NONE)));
@@ -126,7 +126,7 @@ static dpb_status new_tensor(struct program *p, const_dnnl_memory_desc_t desc,
 
 static void size(struct tensor *tensor, size_t bytes)
 {
-    tensor->bytes = (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    tensor->place.bytes = (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
 }
 
 dpb_status cpu_tensor(struct program *p, const_dnnl_memory_desc_t desc, struct tensor **tensor)
@@ -204,7 +204,7 @@ dpb_status cpu_workspace(struct program *p, const_dnnl_primitive_desc_t forward,
 
 static double bytes_of(const struct tensor *tensor)
 {
-    return (double)(tensor->desc ? dnnl_memory_desc_get_size(tensor->desc) : tensor->bytes);
+    return (double)(tensor->desc ? dnnl_memory_desc_get_size(tensor->desc) : tensor->place.bytes);
 }
 
 /* The step that was appended last uses the tensor: its place is taken from the first use to the
@@ -219,15 +219,14 @@ static void use(struct program *p, struct step *step, const struct tensor *tenso
     if (root == &p->scratch)
         return;
     size_t now = p->n_steps - 1;
-    root->first = root->first < now ? root->first : now;
-    root->last = now;
-    root->kept = root->kept || step->when == WHEN_REPACKING;
+    dpb_place_use(&root->place, now);
+    root->place.kept = root->place.kept || step->when == WHEN_REPACKING;
     step->bytes += bytes_of(tensor);
 }
 
 void cpu_keep(struct tensor *tensor)
 {
-    tensor->kept = true;
+    tensor->place.kept = true;
 }
 
 void cpu_count_macs(struct program *p, const struct dpb_node *node)
@@ -249,8 +248,8 @@ static dpb_status append_step(struct program *p, enum when when, const char *wha
 
 dpb_status cpu_scratch(struct program *p, size_t bytes, struct tensor **tensor)
 {
-    if (p->scratch.bytes < bytes)
-        p->scratch.bytes = bytes;
+    if (p->scratch.place.bytes < bytes)
+        p->scratch.place.bytes = bytes;
     return cpu_view(p, &p->scratch, NULL, tensor);
 }
 
@@ -280,8 +279,8 @@ static dpb_status scratchpad(struct program *p, const_dnnl_primitive_desc_t desc
     *tensor = NULL;
     if (bytes == 0)
         return DPB_OK;
-    if (p->scratch.bytes < bytes)
-        p->scratch.bytes = bytes;
+    if (p->scratch.place.bytes < bytes)
+        p->scratch.place.bytes = bytes;
     return cpu_view(p, &p->scratch, wanted, tensor);
 }
 

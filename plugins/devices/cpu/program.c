@@ -34,20 +34,10 @@ static dpb_status allocate_plans(struct program *p)
     return DPB_OK;
 }
 
-/* The end of the tensors whose gradients are complete after the backward of node `index`. */
-static uint64_t frontier_after(const struct dpb_graph *graph, uint32_t index)
-{
-    for (uint32_t i = 0; i < graph->n_tensors; i++) {
-        if (graph->tensors[i].node < index)
-            return graph->tensors[i].offset;
-    }
-    return graph->n_elements;
-}
-
 static dpb_status plan_forward(struct program *p)
 {
     p->list = &p->forward;
-    cpu_fuse(p);
+    DPB_TRY(cpu_fuse(p));
     for (uint32_t i = 0; i < p->graph->n_nodes; i++) {
         p->node = &p->graph->nodes[i];
         DPB_TRY(cpu_ops[p->node->op].forward(p, p->node));
@@ -66,7 +56,7 @@ static dpb_status plan_backward(struct program *p)
         size_t before = p->list->n;
         DPB_TRY(cpu_ops[p->node->op].backward(p, p->node));
         if (p->list->n > before)
-            p->list->steps[p->list->n - 1].frontier = frontier_after(p->graph, i);
+            p->list->steps[p->list->n - 1].frontier = dpb_frontier_after(p->graph, i);
     }
     return DPB_OK;
 }
@@ -127,8 +117,8 @@ static dpb_status plan_program(struct program *p)
     if (p->args.training)
         DPB_TRY(plan_backward(p));
     DPB_TRY(cpu_place_tensors(p));
-    p->scratch.offset = p->arena_bytes;
-    p->arena_bytes += p->scratch.bytes;
+    p->scratch.place.offset = p->arena_bytes;
+    p->arena_bytes += p->scratch.place.bytes;
     return DPB_OK;
 }
 
@@ -151,7 +141,7 @@ static dpb_status bind_tensor(const struct program *p, struct tensor *tensor)
     const struct tensor *root = tensor;
     while (root->base)
         root = root->base;
-    tensor->data = root->bytes ? (char *)p->arena + root->offset : root->data;
+    tensor->data = root->place.bytes ? (char *)p->arena + root->place.offset : root->data;
     if (!tensor->memory)
         return DPB_OK;
     return cpu_check(p, "memory", dnnl_memory_set_data_handle(tensor->memory, tensor->data));
