@@ -56,6 +56,21 @@ endif
 ifneq ($(HAVE_MPI),yes)
 SYSTEM_TESTS := $(filter-out $(BUILD)/tests/test_mpi,$(SYSTEM_TESTS))
 endif
+# The cuda device on a CUDA for tests: its kernels as C++ for the processor, and NVIDIA's libraries in
+# plain loops. Threads of a block have stacks of their own, which sanitizers take for errors.
+STAND_IN     := $(BUILD)/tests/cuda/plugins/device_cuda.so
+STAND_IN_OBJ := $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard tests/cuda/*.cc)) \
+	$(patsubst plugins/%.cu,$(BUILD)/obj/tests/cuda/%.o,$(wildcard plugins/devices/cuda/*.cu)) \
+	$(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/devices/cuda/*.c) $(lib_devices))
+ifeq ($(filter devices/cuda,$(SKIPPED))$(SANITIZE),)
+$(BUILD)/tests/test_cuda $(BUILD)/tests/test_cuda_runs $(BUILD)/tests/test_cuda_faults: | $(STAND_IN)
+$(BUILD)/tests/test_cuda: TEST_CFLAGS += $(CUDA_CFLAGS)
+$(BUILD)/tests/test_cuda: $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_devices))
+else
+UNIT_TESTS   := $(filter-out %/test_cuda,$(UNIT_TESTS))
+SYSTEM_TESTS := $(filter-out %/test_cuda_runs %/test_cuda_faults,$(SYSTEM_TESTS))
+endif
+
 # These test a library of the plugins'.
 LIB_TESTS := $(addprefix $(BUILD)/tests/test_,interface mesh ring ring_tcp)
 $(LIB_TESTS): $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_comm))
@@ -103,6 +118,11 @@ check-unit: tests
 # One test program: make check-feed
 check-%: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(BUILD)/tests/test_$*
+
+# What needs a GPU, in minutes: `make check-gpu`; in a tree that was built elsewhere `tests/gpu/run build`.
+.PHONY: check-gpu
+check-gpu: tests
+	$(Q)tests/gpu/run $(BUILD)
 
 # The documents' commands on a bare Debian that is made for it, as root or by sudo.
 check-install: all
@@ -177,6 +197,20 @@ $(BUILD)/tests/plugins/%.so: tests/plugins/%.c $(patsubst %.c,$(BUILD)/obj/%.o,$
 	@echo "  LD    $@"
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(PLUGIN_CFLAGS) -MF $@.d -shared -o $@ $< $(filter %.o,$^) -lm -lpthread
+
+STAND_IN_CXXFLAGS = $(PLUGIN_CXXFLAGS) $(UNHARDEN) -DDPB_KERNELS_ON_HOST -D__shared__=static -Itests/cuda $(CUDA_CFLAGS)
+$(BUILD)/obj/tests/cuda/%.o: tests/cuda/%.cc
+	@echo "  CXX   $<"
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(CFLAGS) $(STAND_IN_CXXFLAGS) -c -o $@ $<
+$(BUILD)/obj/tests/cuda/%.o: plugins/%.cu
+	@echo "  CXX   $<"
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(CFLAGS) $(STAND_IN_CXXFLAGS) -x c++ -c -o $@ $<
+$(STAND_IN): $(STAND_IN_OBJ)
+	@echo "  LD    $@"
+	@mkdir -p $(@D)
+	$(Q)$(CXX) -shared -Wl,-z,defs -o $@ $^ -Wl,--version-script=mk/plugin.map -lm
 
 # For LD_PRELOAD into dpbench.
 $(BUILD)/tests/preload/%.so: tests/preload/%.c

@@ -445,7 +445,11 @@ static dpb_status check_data(const struct dpb_experiment *experiment)
 dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment)
 {
     const char *save = experiment->settings.checkpoint.save, *slash = strrchr(save, '/');
+    const struct dpb_plugin *device = experiment->plugins[DPB_PLUGIN_DEVICE];
     char directory[PATH_MAX];
+    if (device->missing)
+        return dpb_fail(DPB_UNSUPPORTED, "%s: device '%s' cannot run here: %s",
+                        origin(experiment, "device", "name"), device->name, device->missing);
     if (!save[0])
         return DPB_OK;
     snprintf(directory, sizeof directory, "%.*s",

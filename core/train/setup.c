@@ -216,12 +216,22 @@ static dpb_status make_own_arenas(struct dpb_trainer *trainer)
     return DPB_OK;
 }
 
+/* Among the workers of its machine. */
+static uint32_t local_index(const struct dpb_experiment *x)
+{
+    uint32_t index = 0;
+    for (uint32_t rank = 0; rank < dpb_world.rank; rank++)
+        index += x->machines[rank] == x->machines[dpb_world.rank];
+    return index;
+}
+
 static dpb_status open_device(struct dpb_trainer *trainer)
 {
     const struct dpb_experiment *x = trainer->experiment;
     const struct dpb_device_args args = {.rank = dpb_world.rank,
                                          .threads = trainer->threads,
-                                         .seed = (uint64_t)x->settings.run.seed};
+                                         .seed = (uint64_t)x->settings.run.seed,
+                                         .index = local_index(x)};
     trainer->device_ops = x->plugins[DPB_PLUGIN_DEVICE]->ops;
     DPB_TRY(trainer->device_ops->open(x->options[DPB_PLUGIN_DEVICE], &args, &trainer->device));
     const char *gpu = trainer->device_ops->pci_address != NULL

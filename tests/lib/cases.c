@@ -22,6 +22,9 @@ void add_case(CMUnitTestFunction function, const void *row, const char *name, ..
 
 int run_cases(const char *group, CMFixtureFunction setup, CMFixtureFunction teardown)
 {
+    const char *only = getenv("DPB_TEST_CASE");
+    if (only && only[0])
+        cmocka_set_test_filter(only);
     int failed = _cmocka_run_group_tests(group, cases, n_cases, setup, teardown);
     for (size_t i = 0; i < n_cases; i++)
         free((char *)(uintptr_t)cases[i].name);

@@ -15,6 +15,13 @@
 #include "base/vec.h"
 #include "lib/command.h"
 
+static dpb_status endless_patience(const struct dpb_wait *what, int64_t *begin_ns)
+{
+    (void)what;
+    (void)begin_ns;
+    return DPB_OK;
+}
+
 const struct dpb_host plugin_host = {
     .struct_size = sizeof plugin_host,
     .abi_major = DPB_ABI_MAJOR,
@@ -26,10 +33,17 @@ const struct dpb_host plugin_host = {
     .alloc = dpb_alloc,
     .release = dpb_release,
     .vec = &dpb_vec,
+    .patience = endless_patience,
 };
 
 const struct dpb_plugin *plugin_load(dpb_plugin_kind kind, const char *file,
                                      const struct dpb_host *host)
+{
+    return plugin_load_from("plugins", kind, file, host);
+}
+
+const struct dpb_plugin *plugin_load_from(const char *directory, dpb_plugin_kind kind,
+                                          const char *file, const struct dpb_host *host)
 {
     static const char *const kinds[DPB_PLUGIN_KINDS] = {
         [DPB_PLUGIN_MODEL] = "model",
@@ -38,7 +52,7 @@ const struct dpb_plugin *plugin_load(dpb_plugin_kind kind, const char *file,
         [DPB_PLUGIN_COMM] = "comm",
     };
     char path[512];
-    snprintf(path, sizeof path, "%s/plugins/%s_%s.so", build_directory(), kinds[kind], file);
+    snprintf(path, sizeof path, "%s/%s/%s_%s.so", build_directory(), directory, kinds[kind], file);
     void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!object)
         fail_msg("%s", dlerror());

@@ -16,5 +16,8 @@ extern const struct dpb_host plugin_host;
  */
 const struct dpb_plugin *plugin_load(dpb_plugin_kind kind, const char *file,
                                      const struct dpb_host *host);
+/* The same, from another directory below the build directory than "plugins". */
+const struct dpb_plugin *plugin_load_from(const char *directory, dpb_plugin_kind kind,
+                                          const char *file, const struct dpb_host *host);
 
 #endif

@@ -1,6 +1,8 @@
 /*
- * session.h - a network compiled on the cpu device, with arenas, a batch and hooks that hold the
- * device to its promises: for tests that look into a training pass.
+ * session.h - a network compiled on a device, with arenas, a batch and hooks that hold the device
+ * to its promises: for tests that look into a training pass. The device is cpu; or, by
+ * $DPB_TEST_DEVICE, cuda, on a GPU, or cuda_stand_in: the cuda device with a CUDA for tests in place
+ * of NVIDIA's.
  */
 #ifndef DPB_TESTS_LIB_SESSION_H
 #define DPB_TESTS_LIB_SESSION_H
@@ -22,6 +24,19 @@ struct subject {
     dpb_sample_order order;
     const struct dpb_plugin *own; /* a model of the test's own instead of `model`; NULL: none */
 };
+
+/* What is not the same of all devices. */
+struct tested_device {
+    const char *name;
+    bool captures;       /* passes as a whole: `progress` need not be called between ops */
+    bool own_memory;     /* which memory_needed, of the host's, does not count */
+    /* In bf16: gradients by weights of convolutions are rounded once; and so is the sum of a
+     * convolution or dense layer before its bias is added. */
+    bool rounds_weights, rounds_sums;
+};
+const struct tested_device *tested_device(void);
+/* The device's options; NULL, as at first: the defaults. @borrowed */
+void session_options(const void *options);
 
 /* Arenas, samples and a program. */
 struct session {

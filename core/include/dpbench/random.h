@@ -13,6 +13,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Kernels of GPUs draw them, too. */
+#ifdef __CUDACC__
+#define DPB_RANDOM static inline __host__ __device__
+#else
+#define DPB_RANDOM static inline
+#endif
+
 /* What the numbers are for; a stream never shares numbers with another. The counter's words:
  *   INIT       tensor, element / 4, 0, 0
  *   DROPOUT    node, element of the sample / 4, sample in the global batch, step
@@ -33,8 +40,8 @@ struct dpb_random4 {
     uint32_t v[4];
 };
 
-static inline struct dpb_random4 dpb_random(uint64_t seed, enum dpb_stream stream, uint32_t c0,
-                                            uint32_t c1, uint32_t c2, uint32_t c3)
+DPB_RANDOM struct dpb_random4 dpb_random(uint64_t seed, enum dpb_stream stream, uint32_t c0,
+                                         uint32_t c1, uint32_t c2, uint32_t c3)
 {
     uint32_t k0 = (uint32_t)seed;
     uint32_t k1 = (uint32_t)(seed >> 32) ^ ((uint32_t)stream << 24);
@@ -52,13 +59,13 @@ static inline struct dpb_random4 dpb_random(uint64_t seed, enum dpb_stream strea
 }
 
 /* Uniform in [0, 1), 24 bits: exact in fp32. */
-static inline float dpb_random_uniform(uint32_t bits)
+DPB_RANDOM float dpb_random_uniform(uint32_t bits)
 {
     return (float)(bits >> 8) * 0x1p-24f;
 }
 
 /* Two independent standard normal numbers from two words (Box and Muller). */
-static inline void dpb_random_normal(uint32_t a, uint32_t b, double out[2])
+DPB_RANDOM void dpb_random_normal(uint32_t a, uint32_t b, double out[2])
 {
     double u = ((double)a + 1.0) * 0x1p-32, v = (double)b * 0x1p-32;
     double r = sqrt(-2.0 * log(u)), angle = 6.283185307179586 * v;
@@ -70,8 +77,8 @@ static inline void dpb_random_normal(uint32_t a, uint32_t b, double out[2])
  * Whether dropout keeps an element in training. Kept elements are scaled by 1 / (1 - rate).
  * `element` counts within the sample in canonical CHW order, `sample` within the global batch.
  */
-static inline bool dpb_dropout_keeps(uint64_t seed, uint64_t step, uint32_t sample, uint32_t node,
-                                     uint32_t element, double rate)
+DPB_RANDOM bool dpb_dropout_keeps(uint64_t seed, uint64_t step, uint32_t sample, uint32_t node,
+                                  uint32_t element, double rate)
 {
     struct dpb_random4 r =
         dpb_random(seed, DPB_STREAM_DROPOUT, node, element / 4, sample, (uint32_t)step);

@@ -1,0 +1,228 @@
+/*
+ * cuda.c - the cuda device: training on one NVIDIA GPU a worker, fp32 or bf16 (fp32 master weights
+ * and sums; bf16 activations, their gradients, and convolutions' gradients by weights before they
+ * are added up).
+ *
+ * This file is the plugin: options, opening, closing, versions. How a graph becomes a program is
+ * told by cuda.h; docs/devices-cuda.md says what the device does and what its limits are.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cuda.h"
+#include "lib/cuda/driver.h"
+
+const struct dpb_host *cuda_host;
+
+/* The first of which the kernels are compiled for (mk/cuda.mk), and the first that computes in
+ * bf16. */
+enum { LEAST_MAJOR = 8 };
+
+static const struct dpb_option option_table[] = {
+    {"ids", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct options, ids),
+     "GPUs of this machine's workers, by CUDA's numbers: 0,2. The same number twice puts two "
+     "workers on "
+     "one. Empty: worker i has GPU i."},
+    {"graphs", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL, offsetof(struct options, graphs),
+     "Whether passes are captured as CUDA graphs and launched as a whole."},
+    {"tuning", DPB_OPT_STRING, NULL, "auto", 0, 0, NULL, offsetof(struct options, tuning),
+     "File in which the fastest algorithm of every convolution is kept; auto: dpbench-cuda-tuning "
+     "in the "
+     "user's cache directory; no: nothing is tried, cuDNN's own estimate is taken."},
+    {"workspace", DPB_OPT_SIZE, NULL, "1GiB", 0, 0, NULL, offsetof(struct options, workspace),
+     "Device memory that an algorithm of a convolution may take to work with."},
+    {NULL, DPB_OPT_INT, NULL, NULL, 0, 0, NULL, 0, NULL}};
+
+static const char *missing;
+
+/* ---- which GPU ----------------------------------------------------------------------------- */
+
+/* The number at place `index` of a list like "0,2"; -1: there is none, -2: that is no list. */
+static int listed_id(const char *ids, uint32_t index)
+{
+    const char *at = ids;
+    for (uint32_t i = 0;; i++) {
+        char *end;
+        long id = strtol(at, &end, 10);
+        if (end == at || id < 0 || id > 1023 || (*end != ',' && *end != 0))
+            return -2;
+        if (i == index)
+            return (int)id;
+        if (*end == 0)
+            return -1;
+        at = end + 1;
+    }
+}
+
+static dpb_status choose_device(const struct options *options, uint32_t index, int *id)
+{
+    int n = 0;
+    DPB_TRY(cuda_check(NULL, NULL, "cudaGetDeviceCount", cudaGetDeviceCount(&n)));
+    *id = options->ids[0] ? listed_id(options->ids, index) : (int)index;
+    if (*id == -2)
+        return cuda_host->fail(DPB_USAGE,
+                               "device.ids = '%s' is no list of numbers with commas between them",
+                               options->ids);
+    if (*id == -1)
+        return cuda_host->fail(
+            DPB_USAGE,
+            "device.ids = '%s' has no GPU for worker %u of this machine (from 0); "
+            "name one more, or take fewer workers",
+            options->ids, index);
+    if (*id >= n)
+        return cuda_host->fail(
+            DPB_USAGE,
+            "device cuda: worker %u of this machine (from 0) would have GPU %d, but "
+            "there are %d; take fewer workers, or let some share one by device.ids",
+            index, *id, n);
+    return DPB_OK;
+}
+
+static dpb_status look_at(struct device *d)
+{
+    int major = 0;
+    struct cudaDeviceProp about;
+    DPB_TRY(cuda_check(NULL, NULL, "cudaSetDevice", cudaSetDevice(d->id)));
+    DPB_TRY(
+        cuda_check(NULL, NULL, "cudaGetDeviceProperties", cudaGetDeviceProperties(&about, d->id)));
+    DPB_TRY(cuda_check(NULL, NULL, "cudaDeviceGetPCIBusId",
+                       cudaDeviceGetPCIBusId(d->pci, (int)sizeof d->pci, d->id)));
+    snprintf(d->name, sizeof d->name, "%.63s", about.name);
+    major = about.major;
+    if (major < LEAST_MAJOR)
+        return cuda_host->fail(DPB_UNSUPPORTED,
+                               "device cuda: GPU %d (%s) has compute capability %d.%d; %d.0 is the "
+                               "least that will do",
+                               d->id, d->name, major, about.minor, LEAST_MAJOR);
+    return DPB_OK;
+}
+
+/* ---- hooks --------------------------------------------------------------------------------- */
+
+static void close_device(void *device)
+{
+    struct device *d = device;
+    if (!d)
+        return;
+    if (d->blas)
+        cublasLtDestroy(d->blas);
+    if (d->cudnn)
+        cudnnDestroy(d->cudnn);
+    if (d->copies)
+        cudaStreamDestroy(d->copies);
+    if (d->stream)
+        cudaStreamDestroy(d->stream);
+    free(d);
+}
+
+static dpb_status open_libraries(struct device *d)
+{
+    DPB_TRY(cuda_check(NULL, NULL, "cudaStreamCreateWithFlags",
+                       cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking)));
+    DPB_TRY(cuda_check(NULL, NULL, "cudaStreamCreateWithFlags",
+                       cudaStreamCreateWithFlags(&d->copies, cudaStreamNonBlocking)));
+    DPB_TRY(cuda_check_cudnn(NULL, NULL, "cudnnCreate", cudnnCreate(&d->cudnn)));
+    DPB_TRY(cuda_check_cudnn(NULL, NULL, "cudnnSetStream", cudnnSetStream(d->cudnn, d->stream)));
+    return cuda_check_blas(NULL, NULL, "cublasLtCreate", cublasLtCreate(&d->blas));
+}
+
+static dpb_status open_device(const void *options, const struct dpb_device_args *args,
+                              void **device)
+{
+    static const struct options defaults = {
+        .ids = "", .tuning = "auto", .graphs = 1, .workspace = UINT64_C(1) << 30};
+    if (missing)
+        return cuda_host->fail(DPB_UNSUPPORTED, "device cuda cannot run here: %s", missing);
+    struct device *d = calloc(1, sizeof *d);
+    if (!d)
+        return cuda_no_memory();
+    d->seed = args->seed;
+    d->options = options ? *(const struct options *)options : defaults;
+    dpb_status status = choose_device(&d->options, args->index, &d->id);
+    if (status == DPB_OK)
+        status = look_at(d);
+    if (status == DPB_OK)
+        status = open_libraries(d);
+    if (status != DPB_OK) {
+        close_device(d);
+        return status;
+    }
+    *device = d;
+    return DPB_OK;
+}
+
+static const char *pci_address(void *device)
+{
+    const struct device *d = device;
+    return d->pci;
+}
+
+static const struct dpb_device_ops ops = {
+    .open = open_device,
+    .memory_needed = cuda_memory_needed,
+    .compile = cuda_compile,
+    .forward = cuda_forward,
+    .backward = cuda_backward,
+    .inspect = cuda_inspect,
+    .release = cuda_release,
+    .close = close_device,
+    .pci_address = pci_address,
+};
+
+/* ---- plugin -------------------------------------------------------------------------------- */
+
+enum { VERSION_BYTES = 32 };
+
+static char built[3][VERSION_BYTES], loaded[3][VERSION_BYTES];
+
+static const struct dpb_library libraries[] = {
+    {.name = "CUDA runtime", .built = built[0], .loaded = loaded[0]},
+    {.name = "cuDNN", .built = built[1], .loaded = loaded[1]},
+    {.name = "cuBLASLt", .built = built[2], .loaded = loaded[2]},
+    {.name = NULL},
+};
+
+static struct dpb_plugin plugin = {
+    DPB_PLUGIN_HEAD(DEVICE, ops),
+    .capabilities = DPB_DEVICE_FP32 | DPB_DEVICE_BF16,
+    .name = "cuda",
+    .version = DPB_VERSION,
+    .summary = "an NVIDIA GPU, by cuDNN, cuBLASLt and own kernels: fp32 and bf16",
+    .options = option_table,
+    .options_size = sizeof(struct options),
+    .libraries = libraries,
+};
+
+static void write_version(char *text, size_t version, size_t major_unit, size_t minor_unit)
+{
+    snprintf(text, VERSION_BYTES, "%zu.%zu.%zu", version / major_unit,
+             version % major_unit / minor_unit, version % minor_unit);
+}
+
+static void write_versions(void)
+{
+    int runtime = 0;
+    cudaRuntimeGetVersion(&runtime);
+    write_version(built[0], CUDART_VERSION, 1000, 10);
+    write_version(loaded[0], (size_t)runtime, 1000, 10);
+    write_version(built[1], CUDNN_VERSION, 10000, 100);
+    write_version(loaded[1], cudnnGetVersion(), 10000, 100);
+    write_version(built[2], CUBLAS_VERSION, 10000, 100);
+    write_version(loaded[2], cublasLtGetVersion(), 10000, 100);
+}
+
+const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
+{
+    cuda_host = host;
+    write_versions();
+    if (CUDNN_VERSION / 10000 != cudnnGetVersion() / 10000) {
+        host->fail(DPB_FAILED,
+                   "device cuda: built for cuDNN %s, but cuDNN %s was loaded; rebuild it or mend "
+                   "LD_LIBRARY_PATH",
+                   built[1], loaded[1]);
+        return NULL;
+    }
+    missing = cuda_driver_missing(CUDART_VERSION);
+    plugin.missing = missing;
+    return &plugin;
+}

@@ -1,0 +1,400 @@
+/*
+ * cuda.h - the cuda device's own types: a program is planned once, as flat lists of steps over
+ * tensors in one arena of device memory; a pass enqueues a list, or launches the graph that was
+ * captured of it, and allocates nothing.
+ *
+ * Life of a program: *plan* (program.c asks every op of the graph, by the table of ops.c, for its
+ * steps; tensors get places in an arena that does not exist yet), *bind* (the arena is allocated,
+ * algorithms are tuned), passes (pass.c), release.
+ *
+ * Functions that return dpb_status have written the message when it is not DPB_OK.
+ */
+#ifndef DPB_CUDA_H
+#define DPB_CUDA_H
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+
+#include "dpbench/plugin.h"
+#include "kernels.h"
+#include "lib/device/groups.h"
+#include "lib/device/places.h"
+
+enum { ARENA_ALIGN = 256 /* bytes: what cudaMalloc gives, and the widest load wants */ };
+
+struct options {
+    const char *ids;
+    const char *tuning;
+    int graphs;
+    uint64_t workspace;
+};
+
+struct device {
+    int id;
+    char name[64], pci[32];
+    uint64_t seed;
+    struct options options;
+    cudaStream_t stream, copies;
+    cudnnHandle_t cudnn;
+    cublasLtHandle_t blas;
+};
+
+/* What a step reads or writes: a place in the arena. */
+struct tensor {
+    struct dpb_place place;
+    const struct tensor *base; /* a part of that tensor's bytes; NULL: a place of its own */
+    size_t at;                 /* of that part: bytes from the base's begin */
+    void *data;                /* NULL until the program is bound */
+    struct tensor *next;       /* of the program's list */
+};
+
+/* In which passes a step runs: all bits of a pass are in its mask, and a step needs one of them. */
+enum when {
+    WHEN_TRAINING = 1,
+    WHEN_EVALUATION = 2,
+    WHEN_REPACKING = 4, /* the weights have changed */
+    WHEN_ALWAYS = WHEN_TRAINING | WHEN_EVALUATION,
+    WHENS = 8
+};
+
+struct program;
+struct step;
+/* Enqueues it on p->stream. Kernels' launches are looked at by the caller. */
+typedef dpb_status step_run(const struct program *p, const struct step *step);
+
+/* The tensors of a step, by what they are to it; a run knows its own. */
+enum slot { FROM, TO, AUX, FOURTH, FIFTH, SLOTS };
+
+struct step {
+    const struct dpb_node *node;
+    const char *what; /* "backward weights": for messages */
+    unsigned when;
+    uint64_t frontier; /* gradients below are final after this step; 0: says nothing */
+    step_run *run;
+    const struct tensor *t[SLOTS];
+    uint32_t input; /* of a concat: which one */
+};
+
+struct step_list {
+    struct step *steps;
+    size_t n;
+};
+
+/* Elements [begin, end) of the gradient arena that go to the host together, after a step of
+ * backward. */
+struct piece {
+    uint64_t begin, end;
+    size_t after;
+};
+
+/* What one consumer of a node adds to the node's gradient. */
+struct part {
+    struct tensor *tensor;
+    bool shared; /* bytes of the consumer's: not to be written */
+};
+
+/* A convolution's three calls (ops_conv.c). */
+enum conv_call { CONV_FORWARD, CONV_DATA, CONV_WEIGHTS, CONV_CALLS };
+
+struct conv_choice {
+    int algorithm;
+    cudnnMathType_t math;
+    size_t workspace;
+};
+enum { CONV_CHOICES = 8 };
+
+struct conv {
+    cudnnTensorDescriptor_t x, y;
+    cudnnFilterDescriptor_t w;
+    struct {
+        cudnnConvolutionDescriptor_t conv;
+        struct conv_choice choices[CONV_CHOICES]; /* the first is taken */
+        uint32_t n;                               /* 0: this call is not made */
+    } call[CONV_CALLS];
+    struct frame frame;                      /* where the padding is not the same on both sides */
+    struct tensor *padded, *padded_gradient; /* likewise; else NULL */
+};
+
+/* A product of matrices by cuBLASLt (gemm.c), column-major: C (m x n) = op(A) (m x k) op(B) (k x
+ * n). */
+struct gemm {
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t a, b, c;
+    cublasLtMatmulAlgo_t algorithm;
+    size_t workspace;
+};
+
+/* What planning knows of a node. */
+struct node_plan {
+    struct tensor *activation;
+    struct tensor *gradient; /* NULL: not computed */
+    uint32_t n_parts;
+    struct part *parts;                      /* room for one a consumer */
+    struct tensor *packed, *packed_gradient; /* OHWI; NULL: core's own layout does */
+    enum cuda_type gradient_type;            /* of the gradient by the weights, as it is computed */
+    struct tensor *workspace;
+    struct conv *conv;
+    struct gemm *gemm[3]; /* forward, data, weights */
+    struct dpb_group group;
+};
+
+/* A range of core's memory, and the device's copy of it. */
+struct mirror {
+    void *core, *pinned; /* the same where core's memory could be pinned as it lies */
+    size_t bytes;
+    struct tensor *tensor;
+    bool registered;
+};
+
+/* In pinned memory, which both sides see. */
+struct control {
+    struct pass_words words;
+    struct outcome_words outcome;
+    uint32_t forward_done;
+    uint32_t piece_done[]; /* by piece */
+};
+
+struct program {
+    const struct device *device;
+    const struct dpb_graph *graph;
+    struct dpb_compile_args args;
+    enum cuda_type type; /* of activations and their gradients */
+
+    struct node_plan *nodes;
+    struct step_list forward, backward;
+    size_t n_steps; /* of both */
+    void *arena;
+    size_t arena_bytes;
+    struct tensor scratch; /* the arena's tail: what holds nothing from one step to the next */
+
+    /* The cursor of planning: where cuda_step appends, and for which node. */
+    struct step_list *list;
+    const struct dpb_node *node;
+
+    /* @owned: what steps refer to. */
+    struct tensor *tensors;
+    struct part *parts; /* of all nodes */
+
+    /* Core's memory, mirrored. */
+    struct mirror weights, gradients, state, statistics;
+    struct tensor *samples, *labels, *words, *packings;
+    uint32_t n_packings;
+    int32_t *pinned_labels;
+    struct control *control;
+
+    struct tensor *log_sum, *sample_loss, *correct; /* of the loss, by sample */
+
+    struct piece *pieces;
+    size_t n_pieces;
+    cudaEvent_t piece_ready, joined;
+
+    /* Captured lists, by the bits of enum when; [WHENS] is backward. */
+    cudaGraphExec_t graphs[WHENS + 1];
+    uint32_t runs[WHENS + 1]; /* the first is not captured: libraries load and allocate in it */
+
+    uint32_t serial;
+    uint64_t step; /* of the pass in progress: for messages */
+    bool trained;  /* the last forward was a training pass: backward may follow */
+    bool uploaded; /* the device's weights are core's */
+};
+
+extern const struct dpb_host *cuda_host;
+
+/* ---- errors.c: what a call has come back with --------------------------------------------------
+ */
+
+/* DPB_OK; or the message that CALL, for `node` (NULL: none), has failed, with the node's shapes,
+ * and with the device memory that is free. p may be NULL. */
+dpb_status cuda_check(const struct program *p, const struct dpb_node *node, const char *call,
+                      cudaError_t code);
+dpb_status cuda_check_cudnn(const struct program *p, const struct dpb_node *node, const char *call,
+                            cudnnStatus_t code);
+dpb_status cuda_check_blas(const struct program *p, const struct dpb_node *node, const char *call,
+                           cublasStatus_t code);
+dpb_status cuda_no_memory(void); /* of the host's */
+/* The message that the arena does not fit, with what would. */
+dpb_status cuda_too_large(const struct program *p, size_t free_bytes);
+
+/* ---- ops.c: the ops ------------------------------------------------------------------------ */
+
+/* Append the steps of p->node. backward: the node's gradient is complete (p->nodes[].gradient);
+ * contributions to its inputs' gradients go where cuda_input_gradient() says. */
+struct op {
+    const char *name;
+    dpb_status (*forward)(struct program *p, const struct dpb_node *node);
+    dpb_status (*backward)(struct program *p, const struct dpb_node *node);
+};
+
+extern const struct op cuda_ops[DPB_OPS];
+
+dpb_status cuda_conv_forward(struct program *p, const struct dpb_node *node);
+dpb_status cuda_conv_backward(struct program *p, const struct dpb_node *node);
+dpb_status cuda_dense_forward(struct program *p, const struct dpb_node *node);
+dpb_status cuda_dense_backward(struct program *p, const struct dpb_node *node);
+dpb_status cuda_norm_forward(struct program *p, const struct dpb_node *node);
+dpb_status cuda_norm_backward_plan(struct program *p, const struct dpb_node *node);
+/* Of a ReLU that a batch-norm was fused into. */
+dpb_status cuda_fused_norm_forward(struct program *p, const struct dpb_node *relu);
+dpb_status cuda_fused_norm_backward(struct program *p, const struct dpb_node *relu);
+
+/* What follows a convolution or dense layer: bias and ReLU, in place; backward, the gradient of the
+ * bias (ops_simple.c). */
+dpb_status cuda_add_bias(struct program *p, const struct dpb_node *node);
+dpb_status cuda_sum_bias(struct program *p, const struct dpb_node *node);
+
+/* ---- plan.c: what an op is planned with ---------------------------------------------------- */
+
+static inline uint32_t cuda_index(const struct program *p, const struct dpb_node *node)
+{
+    return (uint32_t)(node - p->graph->nodes);
+}
+
+static inline struct node_plan *cuda_plan(const struct program *p, const struct dpb_node *node)
+{
+    return &p->nodes[cuda_index(p, node)];
+}
+
+static inline const struct dpb_node *cuda_input(const struct program *p,
+                                                const struct dpb_node *node, uint32_t slot)
+{
+    return &p->graph->nodes[node->inputs[slot]];
+}
+
+/* Where the result of a node goes: its own activation, or that of the ReLU it was fused with. */
+static inline const struct dpb_node *cuda_result(const struct program *p,
+                                                 const struct dpb_node *node)
+{
+    const struct dpb_node *into = cuda_plan(p, node)->group.into;
+    return into ? into : node;
+}
+
+static inline struct grid cuda_grid(const struct program *p, struct dpb_shape shape)
+{
+    return (struct grid){p->args.batch, shape.h, shape.w, shape.c};
+}
+
+static inline uint64_t cuda_rows(const struct program *p, struct dpb_shape shape)
+{
+    return (uint64_t)p->args.batch * shape.h * shape.w;
+}
+
+static inline uint64_t cuda_elements(const struct program *p, struct dpb_shape shape)
+{
+    return p->args.batch * dpb_shape_elements(shape);
+}
+
+/* Of core's tensor `index` on the device; NULL for DPB_NONE. Only of a bound program. */
+static inline float *cuda_weight(const struct program *p, uint32_t index)
+{
+    float *arena = p->weights.tensor->data;
+    return index == DPB_NONE ? NULL : arena + p->graph->tensors[index].offset;
+}
+
+static inline float *cuda_gradient(const struct program *p, uint32_t index)
+{
+    float *arena = p->gradients.tensor->data;
+    return index == DPB_NONE ? NULL : arena + p->graph->tensors[index].offset;
+}
+
+/* `bytes` with a place of their own; a part of such; bytes that hold nothing between steps. */
+dpb_status cuda_tensor(struct program *p, size_t bytes, struct tensor **tensor);
+dpb_status cuda_part(struct program *p, const struct tensor *base, size_t at,
+                     struct tensor **tensor);
+dpb_status cuda_scratch(struct program *p, size_t bytes, struct tensor **tensor);
+/* Like an activation of `shape`. */
+dpb_status cuda_activation_like(struct program *p, struct dpb_shape shape, struct tensor **tensor);
+/* Makes p->nodes[].activation of the node. */
+dpb_status cuda_activation(struct program *p, const struct dpb_node *node, struct tensor **tensor);
+
+/* Appends a step to the current list. Tensors by enum slot; NULL: none. */
+#define TENSORS(...) ((const struct tensor *const[SLOTS]){__VA_ARGS__})
+dpb_status cuda_step(struct program *p, unsigned when, const char *what, step_run *run,
+                     const struct tensor *const t[SLOTS]);
+/* A further tensor of the step that was appended last. */
+void cuda_use(struct program *p, const struct tensor *tensor);
+
+/* Where the node's backward writes its part of the gradient of input `slot`, like the input's
+ * activation. NULL: nobody needs it (the input node). */
+dpb_status cuda_input_gradient(struct program *p, const struct dpb_node *node, uint32_t slot,
+                               struct tensor **tensor);
+/* For ops whose part is bytes that are there already: they will not be written by others. */
+void cuda_share_input_gradient(struct program *p, const struct dpb_node *node, uint32_t slot,
+                               struct tensor *part);
+/* Adds up what the consumers of a node gave: sets p->nodes[].gradient. */
+dpb_status cuda_join_gradient(struct program *p, const struct dpb_node *node);
+/* A place for what is made of a node's complete gradient: that itself where it may be written over.
+ */
+dpb_status cuda_over_gradient(struct program *p, const struct dpb_node *node,
+                              struct tensor **tensor);
+
+/* Weights of a contraction as the libraries take them, OHWI in the program's type: NULL in the
+ * node's plan where core's own do. And where the gradient by them goes; cuda_unpack_weights appends
+ * the step that brings it to core's layout, where one is needed. */
+dpb_status cuda_pack_weights_of(struct program *p, const struct dpb_node *node);
+const void *cuda_packed(const struct program *p, const struct dpb_node *node);
+dpb_status cuda_weight_gradient(struct program *p, const struct dpb_node *node,
+                                enum cuda_type type);
+void *cuda_weight_gradient_data(const struct program *p, const struct dpb_node *node);
+dpb_status cuda_unpack_weights(struct program *p, const struct dpb_node *node);
+/* Of a bound program: all that is packed (p->n_packings entries). */
+void cuda_list_packings(const struct program *p, struct packing *table);
+
+/* Cuts the gradient arena into pieces of at least `least` elements, by the frontiers of backward's
+ * steps. @owned by the caller: free(). */
+dpb_status cuda_cut_pieces(const struct step_list *backward, uint64_t least, struct piece **pieces,
+                           size_t *n);
+
+/* ---- mirror.c ----------------------------------------------------------------------------------
+ */
+
+/* Of fp32 at `core`. bind pins the host's side, and zeroes the device's. */
+dpb_status cuda_mirror_plan(struct program *p, void *core, uint64_t elements,
+                            struct mirror *mirror);
+dpb_status cuda_mirror_bind(struct program *p, struct mirror *mirror);
+void cuda_mirror_release(struct mirror *mirror);
+/* All of it, on the main stream. */
+dpb_status cuda_upload(const struct program *p, const struct mirror *mirror);
+/* Elements [begin, end); cuda_downloaded, once the copy is done, brings them to core. */
+dpb_status cuda_download(const struct program *p, const struct mirror *mirror, uint64_t begin,
+                         uint64_t end, cudaStream_t stream);
+void cuda_downloaded(const struct mirror *mirror, uint64_t begin, uint64_t end);
+
+/* ---- conv.c, gemm.c, tuning.c ---------------------------------------------------------------- */
+
+/* Descriptions of a node's convolution, and for each call the algorithms that may be taken. */
+dpb_status cuda_conv_open(struct program *p, const struct dpb_node *node, struct conv **conv);
+void cuda_conv_close(struct conv *conv); /* accepts NULL */
+dpb_status cuda_conv_run(const struct program *p, const struct dpb_node *node, enum conv_call call,
+                         const void *a, const void *b, void *to);
+
+/* Sizes and which of the operands are transposed; c_type: of C. */
+struct gemm_shape {
+    uint64_t m, n, k;
+    bool transpose_a, transpose_b;
+    enum cuda_type c_type;
+};
+dpb_status cuda_gemm_open(struct program *p, const struct dpb_node *node,
+                          const struct gemm_shape *shape, struct gemm **gemm);
+void cuda_gemm_close(struct gemm *gemm); /* accepts NULL */
+dpb_status cuda_gemm_run(const struct program *p, const struct dpb_node *node,
+                         const struct gemm *gemm, const void *a, const void *b, void *c);
+
+/* Whether the step is one of a convolution's calls, and which. */
+bool cuda_is_conv(const struct step *step, enum conv_call *call);
+/* Puts the fastest choice of every convolution's calls first: by the cache file where it is there,
+ * else by trying. After the arena is there, before its content is. */
+dpb_status cuda_tune(struct program *p);
+
+/* ---- program.c, pass.c: the hooks of dpb_device_ops ---------------------------------------- */
+
+uint64_t cuda_memory_needed(const void *options, const struct dpb_compile_args *args);
+dpb_status cuda_compile(void *device, const struct dpb_compile_args *args,
+                        const struct dpb_device_memory *memory, void **program);
+void cuda_release(void *program);
+dpb_status cuda_forward(void *program, const struct dpb_pass *pass, const struct dpb_batch *batch,
+                        const struct dpb_hooks *hooks, struct dpb_outcome *outcome);
+dpb_status cuda_backward(void *program, const struct dpb_pass *pass, const struct dpb_hooks *hooks);
+dpb_status cuda_inspect(void *program, uint32_t node, double *activation, double *gradient);
+
+#endif

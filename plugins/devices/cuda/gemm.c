@@ -1,0 +1,123 @@
+/*
+ * gemm.c - products of matrices by cuBLASLt: dense layers.
+ *
+ * Sums are made in fp32; partial sums of a split product, too, in an order that does not vary.
+ */
+#include <stdlib.h>
+
+#include "cuda.h"
+
+/* What cuBLASLt may use at most; it takes more for large products on the newest GPUs only. */
+#define WORKSPACE_BYTES ((size_t)32 << 20)
+/* Weights begin at multiples of 16 elements of core's arena. */
+enum { LEAST_ALIGNMENT = 32 /* bytes: of bf16 */ };
+
+#define TRY_BLAS(call, expression) DPB_TRY(cuda_check_blas(p, node, call, expression))
+
+static cudaDataType_t data_type(enum cuda_type type)
+{
+    return type == TYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+static dpb_status describe(const struct program *p, const struct dpb_node *node,
+                           const struct gemm_shape *shape, struct gemm *gemm)
+{
+    const cublasOperation_t a = shape->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t b = shape->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cudaDataType_t type = data_type(p->type);
+    const uint64_t a_rows = shape->transpose_a ? shape->k : shape->m;
+    const uint64_t a_columns = shape->transpose_a ? shape->m : shape->k;
+    const uint64_t b_rows = shape->transpose_b ? shape->n : shape->k;
+    const uint64_t b_columns = shape->transpose_b ? shape->k : shape->n;
+    TRY_BLAS("cublasLtMatmulDescCreate",
+             cublasLtMatmulDescCreate(&gemm->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    TRY_BLAS("cublasLtMatmulDescSetAttribute",
+             cublasLtMatmulDescSetAttribute(gemm->desc, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a));
+    TRY_BLAS("cublasLtMatmulDescSetAttribute",
+             cublasLtMatmulDescSetAttribute(gemm->desc, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b));
+    TRY_BLAS("cublasLtMatrixLayoutCreate",
+             cublasLtMatrixLayoutCreate(&gemm->a, type, a_rows, a_columns, (int64_t)a_rows));
+    TRY_BLAS("cublasLtMatrixLayoutCreate",
+             cublasLtMatrixLayoutCreate(&gemm->b, type, b_rows, b_columns, (int64_t)b_rows));
+    TRY_BLAS("cublasLtMatrixLayoutCreate",
+             cublasLtMatrixLayoutCreate(&gemm->c, data_type(shape->c_type), shape->m, shape->n,
+                                        (int64_t)shape->m));
+    return DPB_OK;
+}
+
+static cublasStatus_t prefer(cublasLtMatmulPreference_t preference)
+{
+    const size_t most = WORKSPACE_BYTES;
+    const uint32_t schemes =
+        CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const uint32_t alignment = LEAST_ALIGNMENT;
+    static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(
+        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatmulPreferenceSetAttribute(
+            preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
+    for (size_t i = 0; i < 4 && status == CUBLAS_STATUS_SUCCESS; i++)
+        status = cublasLtMatmulPreferenceSetAttribute(preference, alignments[i], &alignment,
+                                                      sizeof alignment);
+    return status;
+}
+
+static dpb_status choose(const struct program *p, const struct dpb_node *node, struct gemm *gemm)
+{
+    cublasLtMatmulPreference_t preference = NULL;
+    cublasLtMatmulHeuristicResult_t found = {0};
+    int n = 0;
+    TRY_BLAS("cublasLtMatmulPreferenceCreate", cublasLtMatmulPreferenceCreate(&preference));
+    cublasStatus_t status = prefer(preference);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatmulAlgoGetHeuristic(p->device->blas, gemm->desc, gemm->a, gemm->b,
+                                                gemm->c, gemm->c, preference, 1, &found, &n);
+    cublasLtMatmulPreferenceDestroy(preference);
+    if (status == CUBLAS_STATUS_SUCCESS && n == 0)
+        status = CUBLAS_STATUS_NOT_SUPPORTED;
+    TRY_BLAS("cublasLtMatmulAlgoGetHeuristic", status);
+    TRY_BLAS("cublasLtMatmulAlgoGetHeuristic", found.state);
+    gemm->algorithm = found.algo;
+    gemm->workspace = found.workspaceSize;
+    return DPB_OK;
+}
+
+dpb_status cuda_gemm_open(struct program *p, const struct dpb_node *node,
+                          const struct gemm_shape *shape, struct gemm **gemm)
+{
+    struct gemm *made = calloc(1, sizeof *made);
+    if (!made)
+        return cuda_no_memory();
+    *gemm = made; /* the program's, which closes it whatever comes */
+    DPB_TRY(describe(p, node, shape, made));
+    return choose(p, node, made);
+}
+
+void cuda_gemm_close(struct gemm *gemm)
+{
+    if (!gemm)
+        return;
+    if (gemm->c)
+        cublasLtMatrixLayoutDestroy(gemm->c);
+    if (gemm->b)
+        cublasLtMatrixLayoutDestroy(gemm->b);
+    if (gemm->a)
+        cublasLtMatrixLayoutDestroy(gemm->a);
+    if (gemm->desc)
+        cublasLtMatmulDescDestroy(gemm->desc);
+    free(gemm);
+}
+
+dpb_status cuda_gemm_run(const struct program *p, const struct dpb_node *node,
+                         const struct gemm *gemm, const void *a, const void *b, void *c)
+{
+    const float one = 1.0f, zero = 0.0f;
+    TRY_BLAS("cublasLtMatmul",
+             cublasLtMatmul(p->device->blas, gemm->desc, &one, a, gemm->a, b, gemm->b, &zero, c,
+                            gemm->c, c, gemm->c, &gemm->algorithm, p->scratch.data, gemm->workspace,
+                            p->device->stream));
+    return DPB_OK;
+}

@@ -1,0 +1,225 @@
+/*
+ * kernels.h - the cuda device's own kernels, as C functions that enqueue them.
+ *
+ * All arrays lie in device memory unless a line says otherwise; activations are matrices of
+ * `rows` = batch * height * width pixels by `c` channels (NHWC), of element type `type`; everything
+ * by channel is fp32. Sums are made in fp32 by few and in fp64 above, always in the same order:
+ * equal inputs give equal bits. No function blocks or allocates; a launch that fails shows in
+ * cudaGetLastError().
+ */
+#ifndef DPB_CUDA_KERNELS_H
+#define DPB_CUDA_KERNELS_H
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum cuda_type { TYPE_FP32, TYPE_BF16 };
+
+static inline size_t cuda_type_size(enum cuda_type type)
+{
+    return type == TYPE_FP32 ? 4 : 2;
+}
+
+/* What changes from pass to pass, in device memory, so that captured graphs need no other
+ * arguments. */
+struct pass_words {
+    uint32_t step, first_sample; /* dropout */
+    uint32_t valid;
+    uint32_t serial; /* of the pass; flags are raised to it */
+};
+
+/* A pixel grid of n samples. */
+struct grid {
+    uint32_t n, h, w, c;
+};
+
+/* ---- kernels_simple.cu ------------------------------------------------------------------- */
+
+/* Between a weight as core has it (OIHW, fp32) and as the device does (OHWI). */
+struct packing {
+    uint64_t from; /* first element in the weight arena */
+    void *to;
+    uint32_t o, i, hw;
+};
+
+/* All of `table` (n entries in device memory) from `weights`, converted to `type`. */
+void cuda_pack_weights(cudaStream_t stream, enum cuda_type type, const struct packing *table,
+                       uint32_t n, const float *weights);
+/* from: OHWI in `type`; to: OIHW in fp32. */
+void cuda_unpack_gradient(cudaStream_t stream, enum cuda_type type, const void *from, float *to,
+                          uint32_t o, uint32_t i, uint32_t hw);
+
+/* y = sample * scale[c] + offset[c]; samples are uint8 or fp32, CHW or HWC. */
+struct samples {
+    const void *data;
+    bool bytes, chw;
+    float scale[4], offset[4];
+};
+void cuda_normalise_samples(cudaStream_t stream, enum cuda_type type, const struct samples *from,
+                            void *y, struct grid grid);
+
+/* y = x + bias (NULL: none), then ReLU where asked for; x may be y. A NaN passes a ReLU. */
+void cuda_bias_relu(cudaStream_t stream, enum cuda_type type, const void *x, const float *bias,
+                    bool relu, void *y, uint64_t rows, uint32_t c);
+/* dx = y <= 0 ? 0 : dy; dx may be dy. */
+void cuda_relu_backward(cudaStream_t stream, enum cuda_type type, const void *dy, const void *y,
+                        void *dx, uint64_t n);
+
+enum { SUM_PARTS = 128 };
+struct sum_parts {
+    const void *part[SUM_PARTS];
+    uint32_t n;
+};
+/* to = the sum of the parts, in fp32, rounded once; `to` may be a part. */
+void cuda_sum(cudaStream_t stream, enum cuda_type type, const struct sum_parts *parts, void *to,
+              uint64_t n);
+
+/* Columns [at, at + c) of one of the matrices, which has `wide` of them, from or to the other,
+ * which has c. */
+void cuda_gather_columns(cudaStream_t stream, enum cuda_type type, const void *wide_matrix,
+                         uint32_t wide, uint32_t at, void *to, uint64_t rows, uint32_t c);
+void cuda_scatter_columns(cudaStream_t stream, enum cuda_type type, const void *from,
+                          void *wide_matrix, uint32_t wide, uint32_t at, uint64_t rows, uint32_t c);
+
+/* y = keeps ? x / (1 - rate) : 0, by dpb_dropout_keeps; forward and backward are the same. */
+struct dropout {
+    uint64_t seed;
+    uint32_t node;
+    double rate;
+    const struct pass_words *words;
+};
+void cuda_dropout(cudaStream_t stream, enum cuda_type type, const struct dropout *dropout,
+                  const void *x, void *y, struct grid grid);
+
+/* small(y, x, c) = large(y * stride_h, x * stride_w, c) where there is such a channel,
+ * else 0; and back: what the small side does not show is 0. Shortcuts. */
+struct sampling {
+    struct grid large, small;
+    uint32_t stride_h, stride_w;
+};
+void cuda_sample(cudaStream_t stream, enum cuda_type type, const struct sampling *sampling,
+                 const void *large, void *small);
+void cuda_spread(cudaStream_t stream, enum cuda_type type, const struct sampling *sampling,
+                 const void *small, void *large);
+
+/* inner lies in outer at (top, left); around it are zeros. */
+struct frame {
+    struct grid inner, outer;
+    uint32_t top, left;
+};
+void cuda_pad(cudaStream_t stream, enum cuda_type type, const struct frame *frame,
+              const void *inner, void *outer);
+void cuda_crop(cudaStream_t stream, enum cuda_type type, const struct frame *frame,
+               const void *outer, void *inner);
+
+/* *flag (in the host's memory, mapped) = words->serial, when all that came before is done. */
+void cuda_raise(cudaStream_t stream, const struct pass_words *words, uint32_t *flag);
+
+/* ---- kernels_norm.cu: sums over the rows of a matrix, and batch-norm ------------------------ */
+
+/* Rows that one block adds up, and how many such slabs there are: `partial` has room for 2 doubles
+ * a slab and channel. */
+struct slabs {
+    uint64_t rows, n;
+};
+struct slabs cuda_slabs(uint64_t rows, uint32_t c);
+static inline size_t cuda_partial_bytes(uint64_t rows, uint32_t c)
+{
+    return (size_t)cuda_slabs(rows, c).n * 2 * c * sizeof(double);
+}
+
+/* to[c] = the column's sum. */
+void cuda_column_sums(cudaStream_t stream, enum cuda_type type, const void *x, uint64_t rows,
+                      uint32_t c, double *partial, float *to);
+
+/* By what a channel is normalised: y = (x - mean) * inverse * gamma + beta. */
+struct norm_by {
+    float *mean, *inverse;     /* inverse = 1 / sqrt(variance + epsilon) */
+    const float *gamma, *beta; /* NULL: 1, 0 */
+    double epsilon;
+};
+/* mean and inverse from the batch; the mean and the unbiased variance to the statistics. */
+void cuda_batch_moments(cudaStream_t stream, enum cuda_type type, const void *x, uint64_t rows,
+                        uint32_t c, double *partial, const struct norm_by *norm,
+                        float *statistics_mean, float *statistics_variance);
+/* mean and inverse from running averages. */
+void cuda_running_moments(cudaStream_t stream, const float *running_mean,
+                          const float *running_variance, uint32_t c, const struct norm_by *norm);
+/* y = normalised x, plus what is added (NULL: nothing), then ReLU where asked for. */
+void cuda_normalise(cudaStream_t stream, enum cuda_type type, const void *x,
+                    const struct norm_by *norm, const void *added, bool relu, void *y,
+                    uint64_t rows, uint32_t c);
+
+/* The gradient that enters a batch-norm: dz = y <= 0 ? 0 : dy; y NULL: dz = dy. */
+struct norm_gradient {
+    const void *dy, *y, *x;
+    void *dz; /* NULL: not written; may be dy */
+};
+/* sums = {sum of dz, sum of dz * x^}: 2 c floats; the gradients by gamma (NULL: none) and beta. */
+void cuda_norm_sums(cudaStream_t stream, enum cuda_type type, const struct norm_gradient *gradient,
+                    const struct norm_by *norm, uint64_t rows, uint32_t c, double *partial,
+                    float *sums, float *dgamma, float *dbeta);
+void cuda_norm_backward(cudaStream_t stream, enum cuda_type type,
+                        const struct norm_gradient *gradient, const struct norm_by *norm,
+                        const float *sums, void *dx, uint64_t rows, uint32_t c);
+
+/* ---- kernels_window.cu: pools and LRN ------------------------------------------------------- */
+
+struct window {
+    struct grid in, out;
+    uint32_t kernel_h, kernel_w, stride_h, stride_w;
+    uint32_t pad_top, pad_left;
+};
+enum { WINDOW_MAX = 256 /* elements of a max pool's window */ };
+
+/* where[output element] = the maximum's place in its window: the first in row order, or the last
+ * NaN. NULL: not wanted. */
+void cuda_max_pool(cudaStream_t stream, enum cuda_type type, const struct window *window,
+                   const void *x, void *y, uint8_t *where);
+void cuda_max_pool_backward(cudaStream_t stream, enum cuda_type type, const struct window *window,
+                            const void *dy, const uint8_t *where, void *dx);
+void cuda_mean_pool(cudaStream_t stream, enum cuda_type type, const struct window *window,
+                    const void *x, void *y);
+void cuda_mean_pool_backward(cudaStream_t stream, enum cuda_type type, const struct window *window,
+                             const void *dy, void *dx);
+
+struct lrn {
+    uint32_t radius;
+    float k, alpha, beta;
+};
+void cuda_lrn(cudaStream_t stream, enum cuda_type type, const struct lrn *lrn, const void *x,
+              void *y, uint64_t rows, uint32_t c);
+void cuda_lrn_backward(cudaStream_t stream, enum cuda_type type, const struct lrn *lrn,
+                       const void *x, const void *dy, void *dx, uint64_t rows, uint32_t c);
+
+/* ---- kernels_loss.cu ----------------------------------------------------------------------- */
+
+struct loss {
+    const int32_t *labels;
+    double *log_sum, *sample_loss; /* by sample */
+    uint32_t *correct;             /* likewise: 1 where the first of the largest is the label's */
+    uint32_t n, classes;
+};
+/* In the host's memory, mapped. */
+struct outcome_words {
+    double loss;
+    uint32_t correct;
+};
+void cuda_softmax_loss(cudaStream_t stream, enum cuda_type type, const struct loss *loss,
+                       const void *logits);
+/* Mean loss and number of correct ones of the words->valid first samples. */
+void cuda_outcome(cudaStream_t stream, const struct loss *loss, const struct pass_words *words,
+                  struct outcome_words *outcome);
+void cuda_softmax_loss_backward(cudaStream_t stream, enum cuda_type type, const struct loss *loss,
+                                const void *logits, void *dx);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

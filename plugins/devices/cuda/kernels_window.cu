@@ -1,0 +1,216 @@
+/*
+ * kernels_window.cu - pools and LRN: a thread an element. Backward each input element gathers from
+ * the windows that it is in, so nothing is added by atomics and equal inputs give equal bits.
+ */
+#include "kernel.h"
+
+/* [begin, end) along one axis. */
+struct reach {
+    uint32_t begin, end;
+};
+
+/* Input positions of the window at output position `out`. */
+static __host__ __device__ inline reach input_reach(uint32_t out, uint32_t kernel, uint32_t stride,
+                                                    uint32_t pad, uint32_t in)
+{
+    const uint32_t first = out * stride, last = first + kernel;
+    reach r = {first > pad ? first - pad : 0, last > pad ? last - pad : 0};
+    r.begin = r.begin < in ? r.begin : in;
+    r.end = r.end < in ? r.end : in;
+    return r;
+}
+
+/* Output positions whose windows hold input position `in`. */
+static __host__ __device__ inline reach output_reach(uint32_t in, uint32_t kernel, uint32_t stride,
+                                                     uint32_t pad, uint32_t out)
+{
+    const uint32_t at = in + pad; /* first window: out * stride + kernel > at */
+    reach r = {at < kernel ? 0 : (at - kernel) / stride + 1, at / stride + 1};
+    r.end = r.end < out ? r.end : out;
+    return r;
+}
+
+/* ----------------------------------------------------------------------------------------- pools
+ */
+
+template <typename T>
+__global__ void max_pool(window by, const T *x, T *y, uint8_t *where, index_t n)
+{
+    for (EACH(k, n)) {
+        const place at = place_of(k, by.out);
+        const reach rows = input_reach(at.h, by.kernel_h, by.stride_h, by.pad_top, by.in.h);
+        const reach columns = input_reach(at.w, by.kernel_w, by.stride_w, by.pad_left, by.in.w);
+        uint32_t best_h = rows.begin, best_w = columns.begin;
+        T best = x[element_of(by.in, at.n, best_h, best_w, at.c)];
+        for (uint32_t h = rows.begin; h < rows.end; h++) {
+            for (uint32_t w = columns.begin; w < columns.end; w++) {
+                const T value = x[element_of(by.in, at.n, h, w, at.c)];
+                const float candidate = to_fp32(value);
+                if (candidate > to_fp32(best) || candidate != candidate) {
+                    best = value;
+                    best_h = h;
+                    best_w = w;
+                }
+            }
+        }
+        y[k] = best;
+        if (where)
+            where[k] = (uint8_t)((best_h + by.pad_top - at.h * by.stride_h) * by.kernel_w +
+                                 (best_w + by.pad_left - at.w * by.stride_w));
+    }
+}
+
+void cuda_max_pool(cudaStream_t stream, enum cuda_type type, const struct window *window,
+                   const void *x, void *y, uint8_t *where)
+{
+    const index_t n = elements(window->out);
+    BY_TYPE(type, LAUNCH(max_pool<T>, blocks_for(n), THREADS, stream, *window,
+                         static_cast<const T *>(x), static_cast<T *>(y), where, n));
+}
+
+template <typename T>
+__global__ void max_pool_backward(window by, const T *dy, const uint8_t *where, T *dx, index_t n)
+{
+    for (EACH(k, n)) {
+        const place at = place_of(k, by.in);
+        const reach rows = output_reach(at.h, by.kernel_h, by.stride_h, by.pad_top, by.out.h);
+        const reach columns = output_reach(at.w, by.kernel_w, by.stride_w, by.pad_left, by.out.w);
+        float total = 0.0f;
+        for (uint32_t h = rows.begin; h < rows.end; h++) {
+            for (uint32_t w = columns.begin; w < columns.end; w++) {
+                const index_t from = element_of(by.out, at.n, h, w, at.c);
+                const uint32_t mine = (at.h + by.pad_top - h * by.stride_h) * by.kernel_w +
+                                      (at.w + by.pad_left - w * by.stride_w);
+                if (where[from] == mine)
+                    total += to_fp32(dy[from]);
+            }
+        }
+        dx[k] = from_fp32<T>(total);
+    }
+}
+
+void cuda_max_pool_backward(cudaStream_t stream, enum cuda_type type, const struct window *window,
+                            const void *dy, const uint8_t *where, void *dx)
+{
+    const index_t n = elements(window->in);
+    BY_TYPE(type, LAUNCH(max_pool_backward<T>, blocks_for(n), THREADS, stream, *window,
+                         static_cast<const T *>(dy), where, static_cast<T *>(dx), n));
+}
+
+template <typename T> __global__ void mean_pool(window by, const T *x, T *y, index_t n)
+{
+    for (EACH(k, n)) {
+        const place at = place_of(k, by.out);
+        const reach rows = input_reach(at.h, by.kernel_h, by.stride_h, by.pad_top, by.in.h);
+        const reach columns = input_reach(at.w, by.kernel_w, by.stride_w, by.pad_left, by.in.w);
+        float total = 0.0f;
+        for (uint32_t h = rows.begin; h < rows.end; h++) {
+            for (uint32_t w = columns.begin; w < columns.end; w++)
+                total += to_fp32(x[element_of(by.in, at.n, h, w, at.c)]);
+        }
+        const uint32_t size = (rows.end - rows.begin) * (columns.end - columns.begin);
+        y[k] = from_fp32<T>(total / (float)size);
+    }
+}
+
+void cuda_mean_pool(cudaStream_t stream, enum cuda_type type, const struct window *window,
+                    const void *x, void *y)
+{
+    const index_t n = elements(window->out);
+    BY_TYPE(type, LAUNCH(mean_pool<T>, blocks_for(n), THREADS, stream, *window,
+                         static_cast<const T *>(x), static_cast<T *>(y), n));
+}
+
+template <typename T> __global__ void mean_pool_backward(window by, const T *dy, T *dx, index_t n)
+{
+    for (EACH(k, n)) {
+        const place at = place_of(k, by.in);
+        const reach rows = output_reach(at.h, by.kernel_h, by.stride_h, by.pad_top, by.out.h);
+        const reach columns = output_reach(at.w, by.kernel_w, by.stride_w, by.pad_left, by.out.w);
+        float total = 0.0f;
+        for (uint32_t h = rows.begin; h < rows.end; h++) {
+            const reach of_h = input_reach(h, by.kernel_h, by.stride_h, by.pad_top, by.in.h);
+            for (uint32_t w = columns.begin; w < columns.end; w++) {
+                const reach of_w = input_reach(w, by.kernel_w, by.stride_w, by.pad_left, by.in.w);
+                const uint32_t size = (of_h.end - of_h.begin) * (of_w.end - of_w.begin);
+                total += to_fp32(dy[element_of(by.out, at.n, h, w, at.c)]) / (float)size;
+            }
+        }
+        dx[k] = from_fp32<T>(total);
+    }
+}
+
+void cuda_mean_pool_backward(cudaStream_t stream, enum cuda_type type, const struct window *window,
+                             const void *dy, void *dx)
+{
+    const index_t n = elements(window->in);
+    BY_TYPE(type, LAUNCH(mean_pool_backward<T>, blocks_for(n), THREADS, stream, *window,
+                         static_cast<const T *>(dy), static_cast<T *>(dx), n));
+}
+
+/* ------------------------------------------------------------------------------------------- LRN
+ */
+
+static __host__ __device__ inline reach channels_near(const lrn &by, uint32_t channel, uint32_t c)
+{
+    reach r = {channel > by.radius ? channel - by.radius : 0,
+               c - channel > by.radius ? channel + by.radius + 1 : c};
+    return r;
+}
+
+/* s = k + alpha * (sum of squares near the channel); x points at the pixel. */
+template <typename T>
+static __host__ __device__ float denominator(const lrn &by, const T *x, uint32_t channel,
+                                             uint32_t c)
+{
+    const reach near = channels_near(by, channel, c);
+    float total = 0.0f;
+    for (uint32_t j = near.begin; j < near.end; j++)
+        total += to_fp32(x[j]) * to_fp32(x[j]);
+    return by.k + by.alpha * total;
+}
+
+template <typename T> __global__ void lrn_forward(lrn by, const T *x, T *y, index_t n, uint32_t c)
+{
+    for (EACH(k, n)) {
+        const uint32_t channel = (uint32_t)(k % c);
+        const float s = denominator(by, x + (k - channel), channel, c);
+        y[k] = from_fp32<T>(to_fp32(x[k]) * powf(s, -by.beta));
+    }
+}
+
+void cuda_lrn(cudaStream_t stream, enum cuda_type type, const struct lrn *lrn, const void *x,
+              void *y, uint64_t rows, uint32_t c)
+{
+    const index_t n = rows * c;
+    BY_TYPE(type, LAUNCH(lrn_forward<T>, blocks_for(n), THREADS, stream, *lrn,
+                         static_cast<const T *>(x), static_cast<T *>(y), n, c));
+}
+
+/* dx_j = dy_j s_j^-beta - 2 alpha beta x_j * (sum over c near j of dy_c x_c s_c^(-beta - 1)) */
+template <typename T>
+__global__ void lrn_backward(lrn by, const T *x, const T *dy, T *dx, index_t n, uint32_t c)
+{
+    for (EACH(k, n)) {
+        const uint32_t channel = (uint32_t)(k % c);
+        const T *pixel_x = x + (k - channel), *pixel_dy = dy + (k - channel);
+        const reach near = channels_near(by, channel, c);
+        float direct = 0.0f, total = 0.0f;
+        for (uint32_t j = near.begin; j < near.end; j++) {
+            const float s = denominator(by, pixel_x, j, c), power = powf(s, -by.beta);
+            if (j == channel)
+                direct = to_fp32(pixel_dy[j]) * power;
+            total += to_fp32(pixel_dy[j]) * to_fp32(pixel_x[j]) * power / s;
+        }
+        dx[k] = from_fp32<T>(direct - 2.0f * by.alpha * by.beta * to_fp32(x[k]) * total);
+    }
+}
+
+void cuda_lrn_backward(cudaStream_t stream, enum cuda_type type, const struct lrn *lrn,
+                       const void *x, const void *dy, void *dx, uint64_t rows, uint32_t c)
+{
+    const index_t n = rows * c;
+    BY_TYPE(type,
+            LAUNCH(lrn_backward<T>, blocks_for(n), THREADS, stream, *lrn, static_cast<const T *>(x),
+                   static_cast<const T *>(dy), static_cast<T *>(dx), n, c));
+}

@@ -1,0 +1,90 @@
+/*
+ * mirror.c - core's memory and the device's copy of it. What the GPU copies from and to has to be
+ * pinned: core's own memory where it is a mapping of its own and the driver takes it, else a pinned
+ * copy beside.
+ */
+#include "cuda.h"
+
+enum { PAGE_BYTES = 4096 };
+
+/* The copy of `bytes` at `core`, of which the device keeps its own. */
+dpb_status cuda_mirror_plan(struct program *p, void *core, uint64_t elements, struct mirror *mirror)
+{
+    *mirror = (struct mirror){.core = core, .bytes = (size_t)elements * sizeof(float)};
+    DPB_TRY(cuda_tensor(p, mirror->bytes, &mirror->tensor));
+    mirror->tensor->place.kept = true;
+    return DPB_OK;
+}
+
+/* Pages that core's memory may share with others' are left alone. */
+static bool may_register(const struct mirror *mirror)
+{
+    return (uintptr_t)mirror->core % PAGE_BYTES == 0 && mirror->bytes >= 16 * PAGE_BYTES;
+}
+
+dpb_status cuda_mirror_bind(struct program *p, struct mirror *mirror)
+{
+    cudaStream_t stream = p->device->stream;
+    if (!mirror->tensor)
+        return DPB_OK;
+    DPB_TRY(
+        cuda_check(p, NULL, "cudaMemsetAsync",
+                   cudaMemsetAsync(mirror->tensor->data, 0, mirror->tensor->place.bytes, stream)));
+    if (mirror->bytes == 0 || !mirror->core)
+        return DPB_OK;
+    if (may_register(mirror)) {
+        size_t whole = (mirror->bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+        if (cudaHostRegister(mirror->core, whole, cudaHostRegisterPortable) == cudaSuccess) {
+            mirror->registered = true;
+            mirror->pinned = mirror->core;
+            return DPB_OK;
+        }
+        cudaGetLastError(); /* it is said that it failed, and there is another way */
+        cuda_host->log(DPB_LOG_INFO,
+                       "device cuda: an arena of %zu MB cannot be pinned; it is copied on the host",
+                       mirror->bytes / 1000000);
+    }
+    return cuda_check(p, NULL, "cudaHostAlloc",
+                      cudaHostAlloc(&mirror->pinned, mirror->bytes, cudaHostAllocPortable));
+}
+
+void cuda_mirror_release(struct mirror *mirror)
+{
+    if (mirror->registered)
+        cudaHostUnregister(mirror->core);
+    else if (mirror->pinned)
+        cudaFreeHost(mirror->pinned);
+    mirror->registered = false;
+    mirror->pinned = NULL;
+}
+
+dpb_status cuda_upload(const struct program *p, const struct mirror *mirror)
+{
+    if (mirror->bytes == 0)
+        return DPB_OK;
+    if (!mirror->registered)
+        memcpy(mirror->pinned, mirror->core, mirror->bytes);
+    return cuda_check(p, NULL, "cudaMemcpyAsync",
+                      cudaMemcpyAsync(mirror->tensor->data, mirror->pinned, mirror->bytes,
+                                      cudaMemcpyHostToDevice, p->device->stream));
+}
+
+/* Elements [begin, end); cuda_downloaded, once the copy is done, brings them to core. */
+dpb_status cuda_download(const struct program *p, const struct mirror *mirror, uint64_t begin,
+                         uint64_t end, cudaStream_t stream)
+{
+    if (end == begin)
+        return DPB_OK;
+    return cuda_check(p, NULL, "cudaMemcpyAsync",
+                      cudaMemcpyAsync((float *)mirror->pinned + begin,
+                                      (const float *)mirror->tensor->data + begin,
+                                      (size_t)(end - begin) * sizeof(float), cudaMemcpyDeviceToHost,
+                                      stream));
+}
+
+void cuda_downloaded(const struct mirror *mirror, uint64_t begin, uint64_t end)
+{
+    if (!mirror->registered && end > begin)
+        memcpy((float *)mirror->core + begin, (const float *)mirror->pinned + begin,
+               (size_t)(end - begin) * sizeof(float));
+}

@@ -1,0 +1,169 @@
+/*
+ * ops_norm.c - batch-norm: training normalises by the batch's mean and biased variance, and hands
+ * the mean and the unbiased variance to core; evaluation normalises by core's running averages. An
+ * addition and a ReLU that follow are part of the same kernels (lib/device/groups.h).
+ */
+#include "cuda.h"
+
+/* The node's workspace: mean and inverse from forward to backward, and backward's two sums. */
+static struct norm_by norm_of(const struct program *p, const struct dpb_node *node)
+{
+    float *words = cuda_plan(p, node)->workspace->data;
+    return (struct norm_by){.mean = words,
+                            .inverse = words + node->shape.c,
+                            .gamma = cuda_weight(p, node->weight),
+                            .beta = cuda_weight(p, node->bias),
+                            .epsilon = node->epsilon};
+}
+
+static float *sums_of(const struct program *p, const struct dpb_node *node)
+{
+    return (float *)cuda_plan(p, node)->workspace->data + 2 * (size_t)node->shape.c;
+}
+
+static float *state_of(const struct program *p, const struct mirror *mirror, uint32_t index)
+{
+    return (float *)mirror->tensor->data + p->graph->states[index].offset;
+}
+
+/* A batch-norm's plan by its node, of the node's own steps or of those of its group. */
+static dpb_status run_batch_moments(const struct program *p, const struct step *step)
+{
+    const struct dpb_node *node = step->node;
+    const struct norm_by by = norm_of(p, node);
+    cuda_batch_moments(p->device->stream, p->type, step->t[FROM]->data, cuda_rows(p, node->shape),
+                       node->shape.c, step->t[AUX]->data, &by,
+                       state_of(p, &p->statistics, node->mean),
+                       state_of(p, &p->statistics, node->variance));
+    return DPB_OK;
+}
+
+static dpb_status run_running_moments(const struct program *p, const struct step *step)
+{
+    const struct dpb_node *node = step->node;
+    const struct norm_by by = norm_of(p, node);
+    cuda_running_moments(p->device->stream, state_of(p, &p->state, node->mean),
+                         state_of(p, &p->state, node->variance), node->shape.c, &by);
+    return DPB_OK;
+}
+
+static dpb_status run_normalise(const struct program *p, const struct step *step)
+{
+    const struct dpb_node *node = step->node;
+    const struct norm_by by = norm_of(p, node);
+    cuda_normalise(p->device->stream, p->type, step->t[FROM]->data, &by,
+                   step->t[AUX] ? step->t[AUX]->data : NULL, cuda_plan(p, node)->group.into != NULL,
+                   step->t[TO]->data, cuda_rows(p, node->shape), node->shape.c);
+    return DPB_OK;
+}
+
+static dpb_status partials(struct program *p, const struct dpb_node *node, struct tensor **tensor)
+{
+    return cuda_scratch(p, cuda_partial_bytes(cuda_rows(p, node->shape), node->shape.c), tensor);
+}
+
+/* A batch-norm alone, or with the addition and the ReLU that it was fused with. */
+static dpb_status plan_forward(struct program *p, const struct dpb_node *node,
+                               const struct dpb_node *residual)
+{
+    const struct tensor *x = cuda_plan(p, cuda_input(p, node, 0))->activation;
+    const struct tensor *added = residual ? cuda_plan(p, residual)->activation : NULL;
+    struct node_plan *plan = cuda_plan(p, node);
+    struct tensor *y, *partial;
+    p->node = node;
+    DPB_TRY(cuda_activation(p, cuda_result(p, node), &y));
+    DPB_TRY(cuda_tensor(p, 4 * (size_t)node->shape.c * sizeof(float), &plan->workspace));
+    DPB_TRY(partials(p, node, &partial));
+    if (p->args.training)
+        DPB_TRY(cuda_step(p, WHEN_TRAINING, "moments of the batch", run_batch_moments,
+                          TENSORS(x, NULL, partial, plan->workspace)));
+    DPB_TRY(cuda_step(p, WHEN_EVALUATION, "running averages", run_running_moments,
+                      TENSORS(NULL, NULL, NULL, plan->workspace)));
+    return cuda_step(p, WHEN_ALWAYS, added ? "forward, add, ReLU" : "forward", run_normalise,
+                     TENSORS(x, y, added, plan->workspace));
+}
+
+/* slots: FROM x, TO dz (NULL: not written), AUX dy, FOURTH y (NULL: no ReLU), FIFTH partial sums.
+ */
+static struct norm_gradient gradient_of(const struct step *step)
+{
+    return (struct norm_gradient){.dy = step->t[AUX]->data,
+                                  .y = step->t[FOURTH] ? step->t[FOURTH]->data : NULL,
+                                  .x = step->t[FROM]->data};
+}
+
+static dpb_status run_norm_sums(const struct program *p, const struct step *step)
+{
+    const struct dpb_node *node = step->node;
+    const struct norm_by by = norm_of(p, node);
+    struct norm_gradient gradient = gradient_of(step);
+    gradient.dz = step->t[TO] ? step->t[TO]->data : NULL;
+    cuda_norm_sums(p->device->stream, p->type, &gradient, &by, cuda_rows(p, node->shape),
+                   node->shape.c, step->t[FIFTH]->data, sums_of(p, node),
+                   cuda_gradient(p, node->weight), cuda_gradient(p, node->bias));
+    return DPB_OK;
+}
+
+static dpb_status run_norm_backward(const struct program *p, const struct step *step)
+{
+    const struct dpb_node *node = step->node;
+    const struct norm_by by = norm_of(p, node);
+    const struct norm_gradient gradient = gradient_of(step);
+    cuda_norm_backward(p->device->stream, p->type, &gradient, &by, sums_of(p, node),
+                       step->t[TO]->data, cuda_rows(p, node->shape), node->shape.c);
+    return DPB_OK;
+}
+
+/* `end`: the node itself, or the ReLU whose gradient it is that comes in. */
+static dpb_status plan_backward(struct program *p, const struct dpb_node *node,
+                                const struct dpb_node *end)
+{
+    const struct tensor *x = cuda_plan(p, cuda_input(p, node, 0))->activation;
+    const struct tensor *y = end == node ? NULL : cuda_plan(p, end)->activation;
+    const struct tensor *dy = cuda_plan(p, end)->gradient;
+    struct node_plan *plan = cuda_plan(p, node);
+    struct tensor *partial, *dx, *dz = NULL;
+    p->node = node;
+    if (cuda_plan(p, end)->group.residual) {
+        DPB_TRY(cuda_over_gradient(p, end, &dz));
+        plan->gradient = dz;
+    }
+    DPB_TRY(partials(p, node, &partial));
+    DPB_TRY(
+        cuda_step(p, WHEN_ALWAYS, "backward sums", run_norm_sums, TENSORS(x, dz, dy, y, partial)));
+    cuda_use(p, plan->workspace);
+    DPB_TRY(cuda_input_gradient(p, node, 0, &dx));
+    if (!dx)
+        return DPB_OK;
+    return cuda_step(p, WHEN_ALWAYS, "backward", run_norm_backward,
+                     TENSORS(x, dx, dz ? dz : dy, dz ? NULL : y, plan->workspace));
+}
+
+dpb_status cuda_norm_forward(struct program *p, const struct dpb_node *node)
+{
+    return cuda_plan(p, node)->group.into ? DPB_OK : plan_forward(p, node, NULL);
+}
+
+dpb_status cuda_norm_backward_plan(struct program *p, const struct dpb_node *node)
+{
+    return cuda_plan(p, node)->group.into ? DPB_OK : plan_backward(p, node, node);
+}
+
+dpb_status cuda_fused_norm_forward(struct program *p, const struct dpb_node *relu)
+{
+    const struct dpb_group *group = &cuda_plan(p, relu)->group;
+    return plan_forward(p, group->from, group->residual);
+}
+
+dpb_status cuda_fused_norm_backward(struct program *p, const struct dpb_node *relu)
+{
+    const struct dpb_group *group = &cuda_plan(p, relu)->group;
+    DPB_TRY(plan_backward(p, group->from, relu));
+    if (!group->residual)
+        return DPB_OK;
+    const struct dpb_node *add = cuda_input(p, relu, 0);
+    struct tensor *dz = cuda_plan(p, group->from)->gradient;
+    cuda_plan(p, add)->gradient = dz;
+    cuda_share_input_gradient(p, add, cuda_input(p, add, 0) == group->residual ? 0 : 1, dz);
+    return DPB_OK;
+}

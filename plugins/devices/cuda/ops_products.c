@@ -1,0 +1,215 @@
+/*
+ * ops_products.c - convolutions (conv.c) and dense layers (gemm.c): weights are packed from core's
+ * layout when they have changed, bias and ReLU follow in one kernel.
+ */
+#include "cuda.h"
+
+/* ---------------------------------------------------------------------------------- convolution */
+
+/* The input as cuDNN takes it. */
+static const struct tensor *conv_input(const struct program *p, const struct dpb_node *node)
+{
+    const struct tensor *padded = cuda_plan(p, node)->conv->padded;
+    return padded ? padded : cuda_plan(p, cuda_input(p, node, 0))->activation;
+}
+
+static dpb_status run_pad(const struct program *p, const struct step *step)
+{
+    cuda_pad(p->device->stream, p->type, &cuda_plan(p, step->node)->conv->frame,
+             step->t[FROM]->data, step->t[TO]->data);
+    return DPB_OK;
+}
+
+static dpb_status run_crop(const struct program *p, const struct step *step)
+{
+    cuda_crop(p->device->stream, p->type, &cuda_plan(p, step->node)->conv->frame,
+              step->t[FROM]->data, step->t[TO]->data);
+    return DPB_OK;
+}
+
+static dpb_status framed(struct program *p, const struct conv *conv, struct tensor **tensor)
+{
+    const struct grid outer = conv->frame.outer;
+    uint64_t n = (uint64_t)outer.n * outer.h * outer.w * outer.c;
+    return cuda_tensor(p, n * cuda_type_size(p->type), tensor);
+}
+
+static bool has_frame(const struct conv *conv)
+{
+    return conv->frame.outer.h != conv->frame.inner.h || conv->frame.outer.w != conv->frame.inner.w;
+}
+
+static dpb_status run_conv(const struct program *p, const struct step *step)
+{
+    return cuda_conv_run(p, step->node, CONV_FORWARD, step->t[FROM]->data,
+                         cuda_packed(p, step->node), step->t[TO]->data);
+}
+
+/* Room for the largest workspace of a call's choices, of which tuning takes one. */
+static dpb_status workspace(struct program *p, const struct conv *conv, enum conv_call call)
+{
+    struct tensor *unused;
+    size_t most = 0;
+    for (uint32_t i = 0; i < conv->call[call].n; i++)
+        most = conv->call[call].choices[i].workspace > most ? conv->call[call].choices[i].workspace
+                                                            : most;
+    return cuda_scratch(p, most, &unused);
+}
+
+dpb_status cuda_conv_forward(struct program *p, const struct dpb_node *node)
+{
+    struct node_plan *plan = cuda_plan(p, node);
+    struct tensor *y;
+    DPB_TRY(cuda_conv_open(p, node, &plan->conv));
+    DPB_TRY(cuda_pack_weights_of(p, node));
+    DPB_TRY(workspace(p, plan->conv, CONV_FORWARD));
+    if (has_frame(plan->conv)) {
+        DPB_TRY(framed(p, plan->conv, &plan->conv->padded));
+        DPB_TRY(cuda_step(
+            p, WHEN_ALWAYS, "padding", run_pad,
+            TENSORS(cuda_plan(p, cuda_input(p, node, 0))->activation, plan->conv->padded)));
+    }
+    DPB_TRY(cuda_activation(p, cuda_result(p, node), &y));
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "forward", run_conv,
+                      TENSORS(conv_input(p, node), y, plan->packed)));
+    return cuda_add_bias(p, node);
+}
+
+static dpb_status run_conv_weights(const struct program *p, const struct step *step)
+{
+    return cuda_conv_run(p, step->node, CONV_WEIGHTS, step->t[FROM]->data, step->t[AUX]->data,
+                         cuda_weight_gradient_data(p, step->node));
+}
+
+static dpb_status run_conv_data(const struct program *p, const struct step *step)
+{
+    return cuda_conv_run(p, step->node, CONV_DATA, step->t[FROM]->data, cuda_packed(p, step->node),
+                         step->t[TO]->data);
+}
+
+static dpb_status conv_data(struct program *p, const struct dpb_node *node)
+{
+    const struct node_plan *plan = cuda_plan(p, node);
+    struct tensor *dx, *to;
+    DPB_TRY(cuda_input_gradient(p, node, 0, &dx));
+    if (!dx)
+        return DPB_OK;
+    DPB_TRY(workspace(p, plan->conv, CONV_DATA));
+    to = dx;
+    if (has_frame(plan->conv)) {
+        DPB_TRY(framed(p, plan->conv, &plan->conv->padded_gradient));
+        to = plan->conv->padded_gradient;
+    }
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward data", run_conv_data,
+                      TENSORS(plan->gradient, to, plan->packed)));
+    if (to == dx)
+        return DPB_OK;
+    return cuda_step(p, WHEN_ALWAYS, "cropping", run_crop, TENSORS(to, dx));
+}
+
+/* The gradient by the weights comes in the program's type: cuDNN gives no other for bf16. */
+dpb_status cuda_conv_backward(struct program *p, const struct dpb_node *node)
+{
+    const struct node_plan *plan = cuda_plan(p, node);
+    DPB_TRY(workspace(p, plan->conv, CONV_WEIGHTS));
+    DPB_TRY(cuda_weight_gradient(p, node, p->type));
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward weights", run_conv_weights,
+                      TENSORS(conv_input(p, node), plan->packed_gradient, plan->gradient)));
+    DPB_TRY(cuda_unpack_weights(p, node));
+    DPB_TRY(cuda_sum_bias(p, node));
+    return conv_data(p, node);
+}
+
+/* ---------------------------------------------------------------------------------------- dense */
+
+/*
+ * By columns, as cuBLASLt has it: x is (features x batch), y is (outputs x batch), and the weights,
+ * rows of features in core's eyes, are (features x outputs).
+ */
+enum { GEMM_FORWARD, GEMM_DATA, GEMM_WEIGHTS };
+
+static dpb_status open_gemm(struct program *p, const struct dpb_node *node, int which,
+                            const struct gemm_shape *shape)
+{
+    struct gemm **gemm = &cuda_plan(p, node)->gemm[which];
+    struct tensor *unused;
+    DPB_TRY(cuda_gemm_open(p, node, shape, gemm));
+    return cuda_scratch(p, (*gemm)->workspace, &unused);
+}
+
+static dpb_status run_dense(const struct program *p, const struct step *step)
+{
+    return cuda_gemm_run(p, step->node, cuda_plan(p, step->node)->gemm[GEMM_FORWARD],
+                         cuda_packed(p, step->node), step->t[FROM]->data, step->t[TO]->data);
+}
+
+dpb_status cuda_dense_forward(struct program *p, const struct dpb_node *node)
+{
+    const struct dpb_node *input = cuda_input(p, node, 0);
+    const struct gemm_shape shape = {.m = node->shape.c,
+                                     .n = p->args.batch,
+                                     .k = dpb_shape_elements(input->shape),
+                                     .transpose_a = true,
+                                     .c_type = p->type};
+    struct tensor *y;
+    DPB_TRY(cuda_pack_weights_of(p, node));
+    DPB_TRY(open_gemm(p, node, GEMM_FORWARD, &shape));
+    DPB_TRY(cuda_activation(p, cuda_result(p, node), &y));
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "forward", run_dense,
+                      TENSORS(cuda_plan(p, input)->activation, y, cuda_plan(p, node)->packed)));
+    return cuda_add_bias(p, node);
+}
+
+static dpb_status run_dense_weights(const struct program *p, const struct step *step)
+{
+    return cuda_gemm_run(p, step->node, cuda_plan(p, step->node)->gemm[GEMM_WEIGHTS],
+                         step->t[FROM]->data, step->t[AUX]->data,
+                         cuda_weight_gradient_data(p, step->node));
+}
+
+static dpb_status run_dense_data(const struct program *p, const struct step *step)
+{
+    return cuda_gemm_run(p, step->node, cuda_plan(p, step->node)->gemm[GEMM_DATA],
+                         cuda_packed(p, step->node), step->t[FROM]->data, step->t[TO]->data);
+}
+
+static dpb_status dense_data(struct program *p, const struct dpb_node *node)
+{
+    const struct gemm_shape shape = {.m = dpb_shape_elements(cuda_input(p, node, 0)->shape),
+                                     .n = p->args.batch,
+                                     .k = node->shape.c,
+                                     .c_type = p->type};
+    struct tensor *dx;
+    DPB_TRY(cuda_input_gradient(p, node, 0, &dx));
+    if (!dx)
+        return DPB_OK;
+    DPB_TRY(open_gemm(p, node, GEMM_DATA, &shape));
+    return cuda_step(p, WHEN_ALWAYS, "backward data", run_dense_data,
+                     TENSORS(cuda_plan(p, node)->gradient, dx, cuda_plan(p, node)->packed));
+}
+
+dpb_status cuda_dense_backward(struct program *p, const struct dpb_node *node)
+{
+    const struct dpb_node *input = cuda_input(p, node, 0);
+    const struct gemm_shape shape = {.m = dpb_shape_elements(input->shape),
+                                     .n = node->shape.c,
+                                     .k = p->args.batch,
+                                     .transpose_b = true,
+                                     .c_type = TYPE_FP32};
+    DPB_TRY(open_gemm(p, node, GEMM_WEIGHTS, &shape));
+    DPB_TRY(cuda_weight_gradient(p, node, TYPE_FP32));
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward weights", run_dense_weights,
+                      TENSORS(cuda_plan(p, input)->activation, cuda_plan(p, node)->packed_gradient,
+                              cuda_plan(p, node)->gradient)));
+    DPB_TRY(cuda_unpack_weights(p, node));
+    DPB_TRY(cuda_sum_bias(p, node));
+    return dense_data(p, node);
+}
+
+bool cuda_is_conv(const struct step *step, enum conv_call *call)
+{
+    *call = step->run == run_conv        ? CONV_FORWARD
+            : step->run == run_conv_data ? CONV_DATA
+                                         : CONV_WEIGHTS;
+    return step->run == run_conv || step->run == run_conv_data || step->run == run_conv_weights;
+}

@@ -1,0 +1,481 @@
+/*
+ * ops_simple.c - the ops by our own kernels but batch-norm: the samples, bias, ReLU, additions,
+ * copies, dropout, pools, LRN and the loss.
+ */
+#include "cuda.h"
+
+static cudaStream_t stream_of(const struct program *p)
+{
+    return p->device->stream;
+}
+
+/* A node with one input and one output, by own kernels both ways: most of what is below. */
+static dpb_status plan_forward(struct program *p, const struct dpb_node *node, step_run *run)
+{
+    struct tensor *y;
+    DPB_TRY(cuda_activation(p, node, &y));
+    return cuda_step(p, WHEN_ALWAYS, "forward", run,
+                     TENSORS(cuda_plan(p, cuda_input(p, node, 0))->activation, y));
+}
+
+/* also, third: what of forward is needed; NULL: nothing. */
+static dpb_status plan_backward(struct program *p, const struct dpb_node *node, step_run *run,
+                                const struct tensor *also)
+{
+    struct tensor *dx;
+    DPB_TRY(cuda_input_gradient(p, node, 0, &dx));
+    if (!dx)
+        return DPB_OK;
+    return cuda_step(p, WHEN_ALWAYS, "backward", run,
+                     TENSORS(cuda_plan(p, node)->gradient, dx, also));
+}
+
+/* ---------------------------------------------------------------------------------------- input */
+
+static dpb_status run_input(const struct program *p, const struct step *step)
+{
+    const struct dpb_sample_format *format = p->args.format;
+    struct samples from = {.data = step->t[FROM]->data,
+                           .bytes = format->type == DPB_UINT8,
+                           .chw = format->order == DPB_CHW};
+    for (uint32_t c = 0; c < format->shape.c; c++) {
+        from.scale[c] = format->scale[c];
+        from.offset[c] = format->offset[c];
+    }
+    cuda_normalise_samples(stream_of(p), p->type, &from, step->t[TO]->data,
+                           cuda_grid(p, format->shape));
+    return DPB_OK;
+}
+
+static dpb_status input_forward(struct program *p, const struct dpb_node *node)
+{
+    struct tensor *y;
+    DPB_TRY(cuda_activation(p, node, &y));
+    return cuda_step(p, WHEN_ALWAYS, "normalisation of the samples", run_input,
+                     TENSORS(p->samples, y));
+}
+
+static dpb_status nothing(struct program *p, const struct dpb_node *node)
+{
+    (void)p;
+    (void)node;
+    return DPB_OK;
+}
+
+/* ------------------------------------------------------------------------------ bias and ReLU */
+
+static dpb_status run_bias(const struct program *p, const struct step *step)
+{
+    const struct dpb_node *node = step->node;
+    cuda_bias_relu(stream_of(p), p->type, step->t[FROM]->data, cuda_weight(p, node->bias),
+                   cuda_plan(p, node)->group.into != NULL, step->t[TO]->data,
+                   cuda_rows(p, node->shape), node->shape.c);
+    return DPB_OK;
+}
+
+dpb_status cuda_add_bias(struct program *p, const struct dpb_node *node)
+{
+    const struct tensor *y = cuda_plan(p, cuda_result(p, node))->activation;
+    bool relu = cuda_plan(p, node)->group.into != NULL;
+    if (node->bias == DPB_NONE && !relu)
+        return DPB_OK;
+    return cuda_step(p, WHEN_ALWAYS, relu ? "bias, ReLU" : "bias", run_bias, TENSORS(y, y));
+}
+
+static dpb_status run_bias_gradient(const struct program *p, const struct step *step)
+{
+    const struct dpb_node *node = step->node;
+    cuda_column_sums(stream_of(p), p->type, step->t[FROM]->data, cuda_rows(p, node->shape),
+                     node->shape.c, step->t[AUX]->data, cuda_gradient(p, node->bias));
+    return DPB_OK;
+}
+
+dpb_status cuda_sum_bias(struct program *p, const struct dpb_node *node)
+{
+    struct tensor *partial;
+    if (node->bias == DPB_NONE)
+        return DPB_OK;
+    DPB_TRY(
+        cuda_scratch(p, cuda_partial_bytes(cuda_rows(p, node->shape), node->shape.c), &partial));
+    return cuda_step(p, WHEN_ALWAYS, "backward bias", run_bias_gradient,
+                     TENSORS(cuda_plan(p, node)->gradient, NULL, partial));
+}
+
+static dpb_status run_relu(const struct program *p, const struct step *step)
+{
+    const struct dpb_shape shape = step->node->shape;
+    cuda_bias_relu(stream_of(p), p->type, step->t[FROM]->data, NULL, true, step->t[TO]->data,
+                   cuda_rows(p, shape), shape.c);
+    return DPB_OK;
+}
+
+static dpb_status relu_forward(struct program *p, const struct dpb_node *node)
+{
+    const struct dpb_node *from = cuda_plan(p, node)->group.from;
+    if (from)
+        return from->op == DPB_OP_BATCH_NORM ? cuda_fused_norm_forward(p, node) : DPB_OK;
+    return plan_forward(p, node, run_relu);
+}
+
+static dpb_status run_relu_backward(const struct program *p, const struct step *step)
+{
+    cuda_relu_backward(stream_of(p), p->type, step->t[FROM]->data, step->t[AUX]->data,
+                       step->t[TO]->data, cuda_elements(p, step->node->shape));
+    return DPB_OK;
+}
+
+/* Of a ReLU that follows a convolution or dense layer: the gradient by what it takes. */
+static dpb_status masked_gradient(struct program *p, const struct dpb_node *relu)
+{
+    struct node_plan *plan = cuda_plan(p, relu);
+    struct tensor *dz;
+    DPB_TRY(cuda_over_gradient(p, relu, &dz));
+    cuda_plan(p, plan->group.from)->gradient = dz;
+    return cuda_step(p, WHEN_ALWAYS, "backward", run_relu_backward,
+                     TENSORS(plan->gradient, dz, plan->activation));
+}
+
+static dpb_status relu_backward(struct program *p, const struct dpb_node *node)
+{
+    const struct dpb_node *from = cuda_plan(p, node)->group.from;
+    if (from)
+        return from->op == DPB_OP_BATCH_NORM ? cuda_fused_norm_backward(p, node)
+                                             : masked_gradient(p, node);
+    return plan_backward(p, node, run_relu_backward, cuda_plan(p, node)->activation);
+}
+
+/* ------------------------------------------------------------------------------------------ add */
+
+static dpb_status run_add(const struct program *p, const struct step *step)
+{
+    const struct sum_parts parts = {{step->t[FROM]->data, step->t[AUX]->data}, 2};
+    cuda_sum(stream_of(p), p->type, &parts, step->t[TO]->data, cuda_elements(p, step->node->shape));
+    return DPB_OK;
+}
+
+static dpb_status add_forward(struct program *p, const struct dpb_node *node)
+{
+    struct tensor *y;
+    if (cuda_plan(p, node)->group.into)
+        return DPB_OK;
+    DPB_TRY(cuda_activation(p, node, &y));
+    return cuda_step(p, WHEN_ALWAYS, "forward", run_add,
+                     TENSORS(cuda_plan(p, cuda_input(p, node, 0))->activation, y,
+                             cuda_plan(p, cuda_input(p, node, 1))->activation));
+}
+
+static dpb_status add_backward(struct program *p, const struct dpb_node *node)
+{
+    if (cuda_plan(p, node)->group.into)
+        return DPB_OK;
+    cuda_share_input_gradient(p, node, 0, cuda_plan(p, node)->gradient);
+    cuda_share_input_gradient(p, node, 1, cuda_plan(p, node)->gradient);
+    return DPB_OK;
+}
+
+/* --------------------------------------------------------------------------------------- concat */
+
+/* The columns before those of the input that is in slot FROM (forward) or TO (backward). */
+struct columns {
+    uint32_t at, c;
+};
+
+static struct columns columns_of(const struct program *p, const struct dpb_node *node,
+                                 uint32_t input)
+{
+    struct columns columns = {0, cuda_input(p, node, input)->shape.c};
+    for (uint32_t i = 0; i < input; i++)
+        columns.at += cuda_input(p, node, i)->shape.c;
+    return columns;
+}
+
+static dpb_status run_concat(const struct program *p, const struct step *step)
+{
+    const struct columns by = columns_of(p, step->node, step->input);
+    cuda_scatter_columns(stream_of(p), p->type, step->t[FROM]->data, step->t[TO]->data,
+                         step->node->shape.c, by.at, cuda_rows(p, step->node->shape), by.c);
+    return DPB_OK;
+}
+
+static dpb_status concat_forward(struct program *p, const struct dpb_node *node)
+{
+    struct tensor *y;
+    DPB_TRY(cuda_activation(p, node, &y));
+    for (uint32_t i = 0; i < node->n_inputs; i++) {
+        DPB_TRY(cuda_step(p, WHEN_ALWAYS, "forward", run_concat,
+                          TENSORS(cuda_plan(p, cuda_input(p, node, i))->activation, y)));
+        p->list->steps[p->list->n - 1].input = i;
+    }
+    return DPB_OK;
+}
+
+static dpb_status run_concat_backward(const struct program *p, const struct step *step)
+{
+    const struct columns by = columns_of(p, step->node, step->input);
+    cuda_gather_columns(stream_of(p), p->type, step->t[FROM]->data, step->node->shape.c, by.at,
+                        step->t[TO]->data, cuda_rows(p, step->node->shape), by.c);
+    return DPB_OK;
+}
+
+static dpb_status concat_backward(struct program *p, const struct dpb_node *node)
+{
+    for (uint32_t i = 0; i < node->n_inputs; i++) {
+        struct tensor *dx;
+        DPB_TRY(cuda_input_gradient(p, node, i, &dx));
+        if (!dx)
+            continue;
+        DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward", run_concat_backward,
+                          TENSORS(cuda_plan(p, node)->gradient, dx)));
+        p->list->steps[p->list->n - 1].input = i;
+    }
+    return DPB_OK;
+}
+
+/* -------------------------------------------------------------------------------------- dropout */
+
+static dpb_status run_dropout(const struct program *p, const struct step *step)
+{
+    const struct dpb_node *node = step->node;
+    const struct dropout by = {p->device->seed, cuda_index(p, node), node->rate, p->words->data};
+    cuda_dropout(stream_of(p), p->type, &by, step->t[FROM]->data, step->t[TO]->data,
+                 cuda_grid(p, node->shape));
+    return DPB_OK;
+}
+
+static dpb_status run_copy(const struct program *p, const struct step *step)
+{
+    size_t bytes = cuda_elements(p, step->node->shape) * cuda_type_size(p->type);
+    return cuda_check(p, step->node, "cudaMemcpyAsync",
+                      cudaMemcpyAsync(step->t[TO]->data, step->t[FROM]->data, bytes,
+                                      cudaMemcpyDeviceToDevice, stream_of(p)));
+}
+
+static dpb_status dropout_forward(struct program *p, const struct dpb_node *node)
+{
+    const struct tensor *x = cuda_plan(p, cuda_input(p, node, 0))->activation;
+    struct tensor *y;
+    DPB_TRY(cuda_activation(p, node, &y));
+    DPB_TRY(cuda_step(p, WHEN_TRAINING, "forward", run_dropout, TENSORS(x, y, p->words)));
+    return cuda_step(p, WHEN_EVALUATION, "copy", run_copy, TENSORS(x, y));
+}
+
+static dpb_status dropout_backward(struct program *p, const struct dpb_node *node)
+{
+    return plan_backward(p, node, run_dropout, p->words);
+}
+
+/* ------------------------------------------------------------------------------------- shortcut */
+
+static struct sampling sampling_of(const struct program *p, const struct dpb_node *node)
+{
+    return (struct sampling){.large = cuda_grid(p, cuda_input(p, node, 0)->shape),
+                             .small = cuda_grid(p, node->shape),
+                             .stride_h = node->window.stride_h,
+                             .stride_w = node->window.stride_w};
+}
+
+static dpb_status run_shortcut(const struct program *p, const struct step *step)
+{
+    const struct sampling by = sampling_of(p, step->node);
+    cuda_sample(stream_of(p), p->type, &by, step->t[FROM]->data, step->t[TO]->data);
+    return DPB_OK;
+}
+
+static dpb_status shortcut_forward(struct program *p, const struct dpb_node *node)
+{
+    return plan_forward(p, node, run_shortcut);
+}
+
+static dpb_status run_shortcut_backward(const struct program *p, const struct step *step)
+{
+    const struct sampling by = sampling_of(p, step->node);
+    cuda_spread(stream_of(p), p->type, &by, step->t[FROM]->data, step->t[TO]->data);
+    return DPB_OK;
+}
+
+static dpb_status shortcut_backward(struct program *p, const struct dpb_node *node)
+{
+    return plan_backward(p, node, run_shortcut_backward, NULL);
+}
+
+/* ---------------------------------------------------------------------------------------- pools */
+
+static struct window window_of(const struct program *p, const struct dpb_node *node)
+{
+    const struct dpb_window *w = &node->window;
+    return (struct window){.in = cuda_grid(p, cuda_input(p, node, 0)->shape),
+                           .out = cuda_grid(p, node->shape),
+                           .kernel_h = w->kernel_h,
+                           .kernel_w = w->kernel_w,
+                           .stride_h = w->stride_h,
+                           .stride_w = w->stride_w,
+                           .pad_top = w->pad_top,
+                           .pad_left = w->pad_left};
+}
+
+static dpb_status run_max_pool(const struct program *p, const struct step *step)
+{
+    const struct window by = window_of(p, step->node);
+    cuda_max_pool(stream_of(p), p->type, &by, step->t[FROM]->data, step->t[TO]->data,
+                  step->t[AUX] ? step->t[AUX]->data : NULL);
+    return DPB_OK;
+}
+
+static dpb_status max_pool_forward(struct program *p, const struct dpb_node *node)
+{
+    const struct dpb_window *w = &node->window;
+    struct node_plan *plan = cuda_plan(p, node);
+    struct tensor *y;
+    if (w->kernel_h * w->kernel_w > WINDOW_MAX)
+        return cuda_host->fail(DPB_UNSUPPORTED,
+                               "device cuda: the window of max pool '%s' has %ux%u elements; %d in "
+                               "all are possible",
+                               node->name, w->kernel_h, w->kernel_w, WINDOW_MAX);
+    DPB_TRY(cuda_activation(p, node, &y));
+    if (p->args.training)
+        DPB_TRY(cuda_tensor(p, cuda_elements(p, node->shape), &plan->workspace));
+    return cuda_step(p, WHEN_ALWAYS, "forward", run_max_pool,
+                     TENSORS(cuda_plan(p, cuda_input(p, node, 0))->activation, y, plan->workspace));
+}
+
+static dpb_status run_max_pool_backward(const struct program *p, const struct step *step)
+{
+    const struct window by = window_of(p, step->node);
+    cuda_max_pool_backward(stream_of(p), p->type, &by, step->t[FROM]->data, step->t[AUX]->data,
+                           step->t[TO]->data);
+    return DPB_OK;
+}
+
+static dpb_status max_pool_backward(struct program *p, const struct dpb_node *node)
+{
+    return plan_backward(p, node, run_max_pool_backward, cuda_plan(p, node)->workspace);
+}
+
+static dpb_status run_mean_pool(const struct program *p, const struct step *step)
+{
+    const struct window by = window_of(p, step->node);
+    cuda_mean_pool(stream_of(p), p->type, &by, step->t[FROM]->data, step->t[TO]->data);
+    return DPB_OK;
+}
+
+static dpb_status mean_pool_forward(struct program *p, const struct dpb_node *node)
+{
+    return plan_forward(p, node, run_mean_pool);
+}
+
+static dpb_status run_mean_pool_backward(const struct program *p, const struct step *step)
+{
+    const struct window by = window_of(p, step->node);
+    cuda_mean_pool_backward(stream_of(p), p->type, &by, step->t[FROM]->data, step->t[TO]->data);
+    return DPB_OK;
+}
+
+static dpb_status mean_pool_backward(struct program *p, const struct dpb_node *node)
+{
+    return plan_backward(p, node, run_mean_pool_backward, NULL);
+}
+
+/* ------------------------------------------------------------------------------------------ LRN */
+
+static struct lrn lrn_of(const struct dpb_node *node)
+{
+    return (struct lrn){node->lrn_radius, (float)node->lrn_k, (float)node->lrn_alpha,
+                        (float)node->lrn_beta};
+}
+
+static dpb_status run_lrn(const struct program *p, const struct step *step)
+{
+    const struct dpb_node *node = step->node;
+    const struct lrn by = lrn_of(node);
+    cuda_lrn(stream_of(p), p->type, &by, step->t[FROM]->data, step->t[TO]->data,
+             cuda_rows(p, node->shape), node->shape.c);
+    return DPB_OK;
+}
+
+static dpb_status lrn_forward(struct program *p, const struct dpb_node *node)
+{
+    return plan_forward(p, node, run_lrn);
+}
+
+static dpb_status run_lrn_backward(const struct program *p, const struct step *step)
+{
+    const struct dpb_node *node = step->node;
+    const struct lrn by = lrn_of(node);
+    cuda_lrn_backward(stream_of(p), p->type, &by, step->t[AUX]->data, step->t[FROM]->data,
+                      step->t[TO]->data, cuda_rows(p, node->shape), node->shape.c);
+    return DPB_OK;
+}
+
+static dpb_status lrn_backward(struct program *p, const struct dpb_node *node)
+{
+    return plan_backward(p, node, run_lrn_backward,
+                         cuda_plan(p, cuda_input(p, node, 0))->activation);
+}
+
+/* ----------------------------------------------------------------------------------------- loss */
+
+static struct loss loss_of(const struct program *p)
+{
+    const struct dpb_node *node = &p->graph->nodes[p->graph->n_nodes - 1];
+    return (struct loss){.labels = p->labels->data,
+                         .log_sum = p->log_sum->data,
+                         .sample_loss = p->sample_loss->data,
+                         .correct = p->correct->data,
+                         .n = p->args.batch,
+                         .classes = cuda_input(p, node, 0)->shape.c};
+}
+
+static dpb_status run_loss(const struct program *p, const struct step *step)
+{
+    const struct loss by = loss_of(p);
+    cuda_softmax_loss(stream_of(p), p->type, &by, step->t[FROM]->data);
+    cuda_outcome(stream_of(p), &by, p->words->data, &p->control->outcome);
+    return DPB_OK;
+}
+
+static dpb_status loss_forward(struct program *p, const struct dpb_node *node)
+{
+    const size_t n = p->args.batch;
+    DPB_TRY(cuda_tensor(p, n * sizeof(double), &p->log_sum));
+    DPB_TRY(cuda_tensor(p, n * sizeof(double), &p->sample_loss));
+    DPB_TRY(cuda_tensor(p, n * sizeof(uint32_t), &p->correct));
+    return cuda_step(p, WHEN_ALWAYS, "forward", run_loss,
+                     TENSORS(cuda_plan(p, cuda_input(p, node, 0))->activation, p->log_sum,
+                             p->sample_loss, p->correct, p->words));
+}
+
+static dpb_status run_loss_backward(const struct program *p, const struct step *step)
+{
+    const struct loss by = loss_of(p);
+    cuda_softmax_loss_backward(stream_of(p), p->type, &by, step->t[AUX]->data, step->t[TO]->data);
+    return DPB_OK;
+}
+
+static dpb_status loss_backward(struct program *p, const struct dpb_node *node)
+{
+    struct tensor *dx;
+    DPB_TRY(cuda_input_gradient(p, node, 0, &dx));
+    if (!dx)
+        return DPB_OK;
+    return cuda_step(p, WHEN_ALWAYS, "backward", run_loss_backward,
+                     TENSORS(p->log_sum, dx, cuda_plan(p, cuda_input(p, node, 0))->activation));
+}
+
+/* ---------------------------------------------------------------------------------------- table */
+
+/* The one table of the ops: the next op gets its line here. */
+const struct op cuda_ops[DPB_OPS] = {
+    [DPB_OP_INPUT] = {"input", input_forward, nothing},
+    [DPB_OP_CONV] = {"convolution", cuda_conv_forward, cuda_conv_backward},
+    [DPB_OP_BATCH_NORM] = {"batch-norm", cuda_norm_forward, cuda_norm_backward_plan},
+    [DPB_OP_RELU] = {"relu", relu_forward, relu_backward},
+    [DPB_OP_MAX_POOL] = {"max pool", max_pool_forward, max_pool_backward},
+    [DPB_OP_MEAN_POOL] = {"mean pool", mean_pool_forward, mean_pool_backward},
+    [DPB_OP_DENSE] = {"dense", cuda_dense_forward, cuda_dense_backward},
+    [DPB_OP_ADD] = {"add", add_forward, add_backward},
+    [DPB_OP_CONCAT] = {"concat", concat_forward, concat_backward},
+    [DPB_OP_DROPOUT] = {"dropout", dropout_forward, dropout_backward},
+    [DPB_OP_LRN] = {"lrn", lrn_forward, lrn_backward},
+    [DPB_OP_SHORTCUT] = {"shortcut", shortcut_forward, shortcut_backward},
+    [DPB_OP_SOFTMAX_LOSS] = {"softmax loss", loss_forward, loss_backward},
+};

@@ -1,0 +1,230 @@
+/*
+ * pass.c - forward and backward: what changes from pass to pass is copied to the device, then a
+ * list of steps is enqueued, or the graph that was captured of it launched; and the loop's thread
+ * waits for the flags that the GPU raises in the host's memory, letting the strategy move on
+ * meanwhile.
+ *
+ * In backward a second stream brings gradients to the host: behind the step that finishes a piece
+ * of the arena it waits for that step, copies the piece and raises the piece's flag, while the
+ * first stream goes on. The loop's thread hands a piece to the strategy when it sees its flag. A
+ * flag is raised to the pass's serial number, which lies in device memory, so a captured graph
+ * raises it as well.
+ */
+#include <stdatomic.h>
+
+#include "cuda.h"
+
+enum { LOOKS = 256 /* at a flag, before the stream is asked whether it has failed */ };
+
+/* ---- enqueueing ---------------------------------------------------------------------------- */
+
+static dpb_status run_step(const struct program *p, const struct step *step)
+{
+    DPB_TRY(step->run(p, step));
+    return cuda_check(p, step->node, step->what, cudaPeekAtLastError());
+}
+
+static dpb_status pack(const struct program *p)
+{
+    if (p->n_packings > 0)
+        cuda_pack_weights(p->device->stream, p->type, p->packings->data, p->n_packings,
+                          p->weights.tensor->data);
+    return cuda_check(p, NULL, "packing of weights", cudaPeekAtLastError());
+}
+
+/* hooks NULL: while it is captured. */
+static dpb_status enqueue_forward(struct program *p, unsigned when, const struct dpb_hooks *hooks)
+{
+    cudaStream_t stream = p->device->stream;
+    if (when & WHEN_REPACKING)
+        DPB_TRY(pack(p));
+    for (size_t i = 0; i < p->forward.n; i++) {
+        if (!(p->forward.steps[i].when & when))
+            continue;
+        DPB_TRY(run_step(p, &p->forward.steps[i]));
+        if (hooks)
+            DPB_TRY(hooks->progress(hooks->context));
+    }
+    if (when & WHEN_TRAINING)
+        DPB_TRY(cuda_download(p, &p->statistics, 0, p->graph->n_state_elements, stream));
+    cuda_raise(stream, p->words->data, &p->control->forward_done);
+    return cuda_check(p, NULL, "flag of forward", cudaPeekAtLastError());
+}
+
+/* The copies of a piece begin when what the main stream has been given so far is done. */
+static dpb_status send_piece(struct program *p, size_t piece)
+{
+    cudaStream_t copies = p->device->copies;
+    DPB_TRY(
+        cuda_check(p, NULL, "cudaEventRecord", cudaEventRecord(p->piece_ready, p->device->stream)));
+    DPB_TRY(
+        cuda_check(p, NULL, "cudaStreamWaitEvent", cudaStreamWaitEvent(copies, p->piece_ready, 0)));
+    DPB_TRY(cuda_download(p, &p->gradients, p->pieces[piece].begin, p->pieces[piece].end, copies));
+    cuda_raise(copies, p->words->data, &p->control->piece_done[piece]);
+    return cuda_check(p, NULL, "flag of a piece", cudaPeekAtLastError());
+}
+
+static dpb_status enqueue_backward(struct program *p, const struct dpb_hooks *hooks)
+{
+    size_t piece = 0;
+    for (size_t i = 0; i < p->backward.n; i++) {
+        DPB_TRY(run_step(p, &p->backward.steps[i]));
+        if (piece < p->n_pieces && p->pieces[piece].after == i)
+            DPB_TRY(send_piece(p, piece++));
+        if (hooks)
+            DPB_TRY(hooks->progress(hooks->context));
+    }
+    DPB_TRY(cuda_check(p, NULL, "cudaEventRecord", cudaEventRecord(p->joined, p->device->copies)));
+    return cuda_check(p, NULL, "cudaStreamWaitEvent",
+                      cudaStreamWaitEvent(p->device->stream, p->joined, 0));
+}
+
+static dpb_status enqueue(struct program *p, unsigned which, const struct dpb_hooks *hooks)
+{
+    return which == WHENS ? enqueue_backward(p, hooks) : enqueue_forward(p, which, hooks);
+}
+
+static dpb_status capture(struct program *p, unsigned which)
+{
+    cudaStream_t stream = p->device->stream;
+    cudaGraph_t graph = NULL;
+    DPB_TRY(cuda_check(p, NULL, "cudaStreamBeginCapture",
+                       cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal)));
+    dpb_status status = enqueue(p, which, NULL);
+    cudaError_t code = cudaStreamEndCapture(stream, &graph);
+    if (status == DPB_OK)
+        status = cuda_check(p, NULL, "cudaStreamEndCapture", code);
+    if (status == DPB_OK)
+        status = cuda_check(p, NULL, "cudaGraphInstantiate",
+                            cudaGraphInstantiate(&p->graphs[which], graph, 0));
+    if (graph)
+        cudaGraphDestroy(graph);
+    return status;
+}
+
+static dpb_status launch(struct program *p, unsigned which, const struct dpb_hooks *hooks)
+{
+    if (!p->device->options.graphs || p->runs[which]++ == 0)
+        return enqueue(p, which, hooks);
+    if (!p->graphs[which])
+        DPB_TRY(capture(p, which));
+    return cuda_check(p, NULL, "cudaGraphLaunch",
+                      cudaGraphLaunch(p->graphs[which], p->device->stream));
+}
+
+/* ---- waiting ------------------------------------------------------------------------------- */
+
+static bool raised(const struct program *p, const uint32_t *flag)
+{
+    return atomic_load_explicit((const _Atomic uint32_t *)flag, memory_order_acquire) == p->serial;
+}
+
+/* A failed kernel raises no flag. */
+static dpb_status ask_stream(const struct program *p, const uint32_t *flag, const char *what)
+{
+    cudaError_t code = cudaStreamQuery(p->device->stream);
+    if (code == cudaErrorNotReady)
+        return DPB_OK;
+    DPB_TRY(cuda_check(p, NULL, what, code));
+    if (raised(p, flag))
+        return DPB_OK;
+    return cuda_host->fail(DPB_FAILED, "device cuda: step %llu: %s ended without its flag",
+                           (unsigned long long)p->step, what);
+}
+
+static dpb_status await(const struct program *p, const uint32_t *flag, const char *what,
+                        const struct dpb_hooks *hooks)
+{
+    const struct dpb_wait wait = {.step = p->step, .purpose = what};
+    int64_t begin_ns = 0;
+    for (uint64_t looks = 1; !raised(p, flag); looks++) {
+        DPB_TRY(hooks->progress(hooks->context));
+        if (looks % LOOKS != 0)
+            continue;
+        DPB_TRY(ask_stream(p, flag, what));
+        DPB_TRY(cuda_host->patience(&wait, &begin_ns));
+    }
+    return DPB_OK;
+}
+
+/* ---- passes -------------------------------------------------------------------------------- */
+
+static dpb_status check_pass(const struct program *p, const struct dpb_pass *pass,
+                             const struct dpb_batch *batch)
+{
+    if (pass->training && !p->args.training)
+        return cuda_host->fail(DPB_USAGE, "device cuda: training pass of a program that was "
+                                          "compiled for forward only");
+    if (batch->n != p->args.batch || pass->valid == 0 || pass->valid > batch->n)
+        return cuda_host->fail(DPB_USAGE,
+                               "device cuda: step %llu: %u valid samples in a batch of %u, but the "
+                               "program was compiled for %u",
+                               (unsigned long long)pass->step, pass->valid, batch->n,
+                               p->args.batch);
+    return DPB_OK;
+}
+
+static dpb_status send(const struct program *p, const struct tensor *to, const void *from,
+                       size_t bytes)
+{
+    return cuda_check(
+        p, NULL, "cudaMemcpyAsync",
+        cudaMemcpyAsync(to->data, from, bytes, cudaMemcpyHostToDevice, p->device->stream));
+}
+
+/* The words of the pass. The last pass has ended: nobody reads them any more. */
+static dpb_status begin_pass(struct program *p, const struct dpb_pass *pass)
+{
+    p->step = pass->step;
+    p->control->words = (struct pass_words){.step = (uint32_t)pass->step,
+                                            .first_sample = pass->first_sample,
+                                            .valid = pass->valid,
+                                            .serial = ++p->serial};
+    DPB_TRY(cuda_check(p, NULL, "cudaSetDevice", cudaSetDevice(p->device->id)));
+    return send(p, p->words, &p->control->words, sizeof p->control->words);
+}
+
+dpb_status cuda_forward(void *program, const struct dpb_pass *pass, const struct dpb_batch *batch,
+                        const struct dpb_hooks *hooks, struct dpb_outcome *outcome)
+{
+    struct program *p = program;
+    unsigned when = pass->training ? WHEN_TRAINING : WHEN_EVALUATION;
+    DPB_TRY(check_pass(p, pass, batch));
+    p->trained = false;
+    DPB_TRY(begin_pass(p, pass));
+    memcpy(p->pinned_labels, batch->labels, batch->n * sizeof *p->pinned_labels);
+    DPB_TRY(send(p, p->labels, p->pinned_labels, batch->n * sizeof *p->pinned_labels));
+    DPB_TRY(send(p, p->samples, batch->samples, batch->n * dpb_sample_bytes(p->args.format)));
+    if (pass->weights_changed || !p->uploaded) {
+        p->uploaded = false;
+        DPB_TRY(cuda_upload(p, &p->weights));
+        when |= WHEN_REPACKING;
+    }
+    if (!pass->training)
+        DPB_TRY(cuda_upload(p, &p->state));
+    DPB_TRY(launch(p, when, hooks));
+    DPB_TRY(await(p, &p->control->forward_done, "forward", hooks));
+    if (pass->training)
+        cuda_downloaded(&p->statistics, 0, p->graph->n_state_elements);
+    p->uploaded = true;
+    p->trained = pass->training;
+    outcome->loss = p->control->outcome.loss;
+    outcome->correct = p->control->outcome.correct;
+    return DPB_OK;
+}
+
+dpb_status cuda_backward(void *program, const struct dpb_pass *pass, const struct dpb_hooks *hooks)
+{
+    struct program *p = program;
+    if (!p->trained)
+        return cuda_host->fail(DPB_USAGE, "device cuda: backward without a training pass forward");
+    DPB_TRY(begin_pass(p, pass));
+    DPB_TRY(launch(p, WHENS, hooks));
+    for (size_t i = 0; i < p->n_pieces; i++) {
+        const struct piece *piece = &p->pieces[i];
+        DPB_TRY(await(p, &p->control->piece_done[i], "backward", hooks));
+        cuda_downloaded(&p->gradients, piece->begin, piece->end);
+        DPB_TRY(hooks->final(hooks->context, piece->end, NULL));
+    }
+    return DPB_OK;
+}

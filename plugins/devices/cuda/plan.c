@@ -1,0 +1,286 @@
+/*
+ * plan.c - what an op is planned with: tensors, steps, parts of gradients, weights in the
+ * libraries' layout, and the pieces in which gradients leave. Plain C: no call here needs a GPU.
+ */
+#include <stdlib.h>
+
+#include "cuda.h"
+
+/* -------------------------------------------------------------------------------------- tensors */
+
+static size_t rounded(size_t bytes)
+{
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+static dpb_status new_tensor(struct program *p, struct tensor **tensor)
+{
+    struct tensor *made = calloc(1, sizeof *made);
+    if (!made)
+        return cuda_no_memory();
+    made->place.first = SIZE_MAX;
+    made->next = p->tensors;
+    p->tensors = made;
+    *tensor = made;
+    return DPB_OK;
+}
+
+dpb_status cuda_tensor(struct program *p, size_t bytes, struct tensor **tensor)
+{
+    DPB_TRY(new_tensor(p, tensor));
+    (*tensor)->place.bytes = rounded(bytes ? bytes : 1);
+    return DPB_OK;
+}
+
+dpb_status cuda_part(struct program *p, const struct tensor *base, size_t at,
+                     struct tensor **tensor)
+{
+    DPB_TRY(new_tensor(p, tensor));
+    (*tensor)->base = base;
+    (*tensor)->at = at;
+    return DPB_OK;
+}
+
+dpb_status cuda_scratch(struct program *p, size_t bytes, struct tensor **tensor)
+{
+    if (p->scratch.place.bytes < bytes)
+        p->scratch.place.bytes = rounded(bytes);
+    return cuda_part(p, &p->scratch, 0, tensor);
+}
+
+dpb_status cuda_activation_like(struct program *p, struct dpb_shape shape, struct tensor **tensor)
+{
+    return cuda_tensor(p, cuda_elements(p, shape) * cuda_type_size(p->type), tensor);
+}
+
+dpb_status cuda_activation(struct program *p, const struct dpb_node *node, struct tensor **tensor)
+{
+    DPB_TRY(cuda_activation_like(p, node->shape, tensor));
+    cuda_plan(p, node)->activation = *tensor;
+    return DPB_OK;
+}
+
+/* ---------------------------------------------------------------------------------------- steps */
+
+/* A place is taken from the first use to the last. Weights that are packed only when they have
+ * changed must outlive the pass. */
+static void use(const struct program *p, const struct step *step, const struct tensor *tensor)
+{
+    if (!tensor)
+        return;
+    struct tensor *root = (struct tensor *)(uintptr_t)tensor;
+    while (root->base)
+        root = (struct tensor *)(uintptr_t)root->base;
+    dpb_place_use(&root->place, p->n_steps - 1);
+    root->place.kept = root->place.kept || step->when == WHEN_REPACKING;
+}
+
+dpb_status cuda_step(struct program *p, unsigned when, const char *what, step_run *run,
+                     const struct tensor *const t[SLOTS])
+{
+    struct step_list *list = p->list;
+    if (list->n % 64 == 0) {
+        struct step *more = realloc(list->steps, (list->n + 64) * sizeof *more);
+        if (!more)
+            return cuda_no_memory();
+        list->steps = more;
+    }
+    struct step *step = &list->steps[list->n++];
+    *step = (struct step){.node = p->node, .what = what, .when = when, .run = run};
+    p->n_steps++;
+    for (int slot = 0; slot < SLOTS; slot++) {
+        step->t[slot] = t[slot];
+        use(p, step, t[slot]);
+    }
+    return DPB_OK;
+}
+
+void cuda_use(struct program *p, const struct tensor *tensor)
+{
+    use(p, &p->list->steps[p->list->n - 1], tensor);
+}
+
+/* ------------------------------------------------------------------------------------ gradients */
+
+dpb_status cuda_input_gradient(struct program *p, const struct dpb_node *node, uint32_t slot,
+                               struct tensor **tensor)
+{
+    struct node_plan *input = &p->nodes[node->inputs[slot]];
+    *tensor = NULL;
+    if (node->inputs[slot] == 0)
+        return DPB_OK;
+    DPB_TRY(cuda_activation_like(p, cuda_input(p, node, slot)->shape, tensor));
+    input->parts[input->n_parts++] = (struct part){*tensor, false};
+    return DPB_OK;
+}
+
+void cuda_share_input_gradient(struct program *p, const struct dpb_node *node, uint32_t slot,
+                               struct tensor *part)
+{
+    struct node_plan *input = &p->nodes[node->inputs[slot]];
+    if (node->inputs[slot] != 0)
+        input->parts[input->n_parts++] = (struct part){part, true};
+}
+
+/* The first of the parts is where the sum goes: one of the node's own, or a new tensor. */
+static dpb_status place_sum(struct program *p, const struct dpb_node *node)
+{
+    struct node_plan *plan = cuda_plan(p, node);
+    for (uint32_t i = 0; i < plan->n_parts; i++) {
+        if (!plan->parts[i].shared) {
+            plan->gradient = plan->parts[i].tensor;
+            return DPB_OK;
+        }
+    }
+    return cuda_activation_like(p, node->shape, &plan->gradient);
+}
+
+static dpb_status run_join(const struct program *p, const struct step *step)
+{
+    const struct node_plan *plan = cuda_plan(p, step->node);
+    struct sum_parts parts = {.n = plan->n_parts};
+    for (uint32_t i = 0; i < plan->n_parts; i++)
+        parts.part[i] = plan->parts[i].tensor->data;
+    cuda_sum(p->device->stream, p->type, &parts, step->t[TO]->data,
+             cuda_elements(p, step->node->shape));
+    return DPB_OK;
+}
+
+dpb_status cuda_join_gradient(struct program *p, const struct dpb_node *node)
+{
+    struct node_plan *plan = cuda_plan(p, node);
+    if (plan->n_parts == 0) /* the input, whose gradient nobody needs, and the loss */
+        return DPB_OK;
+    if (plan->n_parts == 1) {
+        plan->gradient = plan->parts[0].tensor;
+        return DPB_OK;
+    }
+    if (plan->n_parts > SUM_PARTS)
+        return cuda_host->fail(DPB_UNSUPPORTED,
+                               "device cuda: node '%s' has %u consumers; %d are possible",
+                               node->name, plan->n_parts, SUM_PARTS);
+    DPB_TRY(place_sum(p, node));
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "sum of gradients", run_join,
+                      TENSORS(NULL, plan->gradient, NULL, NULL, NULL)));
+    for (uint32_t i = 0; i < plan->n_parts; i++)
+        cuda_use(p, plan->parts[i].tensor);
+    return DPB_OK;
+}
+
+dpb_status cuda_over_gradient(struct program *p, const struct dpb_node *node,
+                              struct tensor **tensor)
+{
+    const struct node_plan *plan = cuda_plan(p, node);
+    for (uint32_t i = 0; i < plan->n_parts && !p->args.inspect; i++) {
+        if (!plan->parts[i].shared && plan->parts[i].tensor == plan->gradient) {
+            *tensor = plan->gradient;
+            return DPB_OK;
+        }
+    }
+    return cuda_activation_like(p, node->shape, tensor);
+}
+
+/* -------------------------------------------------------------------------------------- weights */
+
+/* A dense layer over a picture has OI over CHW: OIHW in all but name. */
+static struct packing packing_of(const struct program *p, const struct dpb_node *node)
+{
+    const struct dpb_tensor *tensor = &p->graph->tensors[node->weight];
+    const struct dpb_shape in = cuda_input(p, node, 0)->shape;
+    const struct dpb_window *w = &node->window;
+    uint32_t hw = node->op == DPB_OP_DENSE ? in.h * in.w : w->kernel_h * w->kernel_w;
+    return (struct packing){tensor->offset, NULL, node->shape.c, in.c, hw};
+}
+
+static bool needs_packing(const struct program *p, const struct dpb_node *node, enum cuda_type type)
+{
+    return packing_of(p, node).hw > 1 || type != TYPE_FP32;
+}
+
+dpb_status cuda_pack_weights_of(struct program *p, const struct dpb_node *node)
+{
+    const struct dpb_tensor *tensor = &p->graph->tensors[node->weight];
+    struct node_plan *plan = cuda_plan(p, node);
+    if (!needs_packing(p, node, p->type))
+        return DPB_OK;
+    DPB_TRY(cuda_tensor(p, tensor->n_elements * cuda_type_size(p->type), &plan->packed));
+    plan->packed->place.kept = true;
+    p->n_packings++;
+    return DPB_OK;
+}
+
+const void *cuda_packed(const struct program *p, const struct dpb_node *node)
+{
+    const struct tensor *packed = cuda_plan(p, node)->packed;
+    return packed ? packed->data : cuda_weight(p, node->weight);
+}
+
+void cuda_list_packings(const struct program *p, struct packing *table)
+{
+    for (uint32_t i = 0; i < p->graph->n_nodes; i++) {
+        if (!p->nodes[i].packed)
+            continue;
+        *table = packing_of(p, &p->graph->nodes[i]);
+        table++->to = p->nodes[i].packed->data;
+    }
+}
+
+dpb_status cuda_weight_gradient(struct program *p, const struct dpb_node *node, enum cuda_type type)
+{
+    struct node_plan *plan = cuda_plan(p, node);
+    plan->gradient_type = type;
+    if (!needs_packing(p, node, type))
+        return DPB_OK;
+    const struct dpb_tensor *tensor = &p->graph->tensors[node->weight];
+    return cuda_tensor(p, tensor->n_elements * cuda_type_size(type), &plan->packed_gradient);
+}
+
+void *cuda_weight_gradient_data(const struct program *p, const struct dpb_node *node)
+{
+    const struct tensor *packed = cuda_plan(p, node)->packed_gradient;
+    return packed ? packed->data : cuda_gradient(p, node->weight);
+}
+
+static dpb_status run_unpack(const struct program *p, const struct step *step)
+{
+    const struct packing by = packing_of(p, step->node);
+    cuda_unpack_gradient(p->device->stream, cuda_plan(p, step->node)->gradient_type,
+                         step->t[FROM]->data, cuda_gradient(p, step->node->weight), by.o, by.i,
+                         by.hw);
+    return DPB_OK;
+}
+
+dpb_status cuda_unpack_weights(struct program *p, const struct dpb_node *node)
+{
+    const struct tensor *packed = cuda_plan(p, node)->packed_gradient;
+    if (!packed)
+        return DPB_OK;
+    return cuda_step(p, WHEN_ALWAYS, "unpacking of the weights' gradient", run_unpack,
+                     TENSORS(packed, NULL, NULL, NULL, NULL));
+}
+
+/* --------------------------------------------------------------------------------------- pieces */
+
+dpb_status cuda_cut_pieces(const struct step_list *backward, uint64_t least, struct piece **pieces,
+                           size_t *n)
+{
+    struct piece *made = calloc(backward->n + 1, sizeof *made);
+    size_t n_made = 0;
+    uint64_t begin = 0, end = 0;
+    if (!made)
+        return cuda_no_memory();
+    for (size_t i = 0; i < backward->n; i++) {
+        if (backward->steps[i].frontier <= end)
+            continue;
+        end = backward->steps[i].frontier;
+        if (end - begin >= least) {
+            made[n_made++] = (struct piece){begin, end, i};
+            begin = end;
+        }
+    }
+    if (end > begin)
+        made[n_made++] = (struct piece){begin, end, backward->n - 1};
+    *pieces = made;
+    *n = n_made;
+    return DPB_OK;
+}

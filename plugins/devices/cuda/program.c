@@ -1,0 +1,384 @@
+/*
+ * program.c - a program from plan to release: walks the graph forwards and backwards for its steps,
+ * allocates the arena once, and answers inspect().
+ */
+#include <stdlib.h>
+
+#include "cuda.h"
+
+/* Gradients leave in pieces of at least so many elements: 1 MiB, which PCIe carries in 20 to 80 us.
+ */
+enum { PIECE_ELEMENTS = 1 << 18 };
+
+/* ------------------------------------------------------------------------------------------ plan
+ */
+
+static const struct dpb_group_rule rules[] = {
+    {DPB_OP_CONV, false},
+    {DPB_OP_DENSE, false},
+    {DPB_OP_BATCH_NORM, false},
+    {DPB_OP_BATCH_NORM, true},
+};
+
+/* Room for the parts of every node's gradient, one a consumer; and which nodes go together. */
+static dpb_status allocate_plans(struct program *p)
+{
+    const uint32_t n = p->graph->n_nodes;
+    struct dpb_group *groups = calloc(n, sizeof *groups);
+    size_t n_parts = 0;
+    p->nodes = calloc(n, sizeof *p->nodes);
+    for (uint32_t i = 0; i < n; i++)
+        n_parts += p->graph->nodes[i].n_inputs;
+    p->parts = calloc(n_parts + 1, sizeof *p->parts);
+    if (!p->nodes || !p->parts || !groups) {
+        free(groups);
+        return cuda_no_memory();
+    }
+    dpb_groups_find(p->graph, rules, sizeof rules / sizeof rules[0], groups);
+    struct part *next = p->parts;
+    for (uint32_t i = 0; i < n; i++) {
+        p->nodes[i].group = groups[i];
+        p->nodes[i].parts = next;
+        next += groups[i].n_consumers;
+    }
+    free(groups);
+    return DPB_OK;
+}
+
+/* What is there beside the nodes' own. */
+static dpb_status plan_mirrors(struct program *p, const struct dpb_device_memory *core)
+{
+    const struct dpb_graph *graph = p->graph;
+    const size_t n = p->args.batch;
+    const uint64_t gradients = p->args.training ? graph->n_elements : 0;
+    DPB_TRY(cuda_mirror_plan(p, (void *)(uintptr_t)core->weights, graph->n_elements, &p->weights));
+    DPB_TRY(cuda_mirror_plan(p, core->gradients, gradients, &p->gradients));
+    DPB_TRY(
+        cuda_mirror_plan(p, (void *)(uintptr_t)core->state, graph->n_state_elements, &p->state));
+    DPB_TRY(cuda_mirror_plan(p, core->statistics, graph->n_state_elements, &p->statistics));
+    DPB_TRY(cuda_tensor(p, n * dpb_sample_bytes(p->args.format), &p->samples));
+    DPB_TRY(cuda_tensor(p, n * sizeof(int32_t), &p->labels));
+    DPB_TRY(cuda_tensor(p, sizeof(struct pass_words), &p->words));
+    DPB_TRY(cuda_tensor(p, graph->n_nodes * sizeof(struct packing), &p->packings));
+    p->samples->place.kept = p->labels->place.kept = p->words->place.kept = true;
+    p->packings->place.kept = true;
+    return DPB_OK;
+}
+
+static dpb_status plan_forward(struct program *p)
+{
+    p->list = &p->forward;
+    for (uint32_t i = 0; i < p->graph->n_nodes; i++) {
+        p->node = &p->graph->nodes[i];
+        DPB_TRY(cuda_ops[p->node->op].forward(p, p->node));
+    }
+    return DPB_OK;
+}
+
+/* A node may have no step of its own left: then the one before has finished its gradients, too. */
+static dpb_status plan_backward(struct program *p)
+{
+    p->list = &p->backward;
+    for (uint32_t i = p->graph->n_nodes; i-- > 0;) {
+        p->node = &p->graph->nodes[i];
+        if (!p->nodes[i].group.into)
+            DPB_TRY(cuda_join_gradient(p, p->node));
+        DPB_TRY(cuda_ops[p->node->op].backward(p, p->node));
+        if (p->list->n > 0)
+            p->list->steps[p->list->n - 1].frontier = dpb_frontier_after(p->graph, i);
+    }
+    return cuda_cut_pieces(&p->backward, PIECE_ELEMENTS, &p->pieces, &p->n_pieces);
+}
+
+static dpb_status place_tensors(struct program *p)
+{
+    size_t n = 0;
+    for (const struct tensor *tensor = p->tensors; tensor; tensor = tensor->next)
+        n += tensor->base == NULL;
+    struct dpb_place **places = calloc(n + 1, sizeof *places);
+    bool placed = false;
+    n = 0;
+    for (struct tensor *tensor = p->tensors; places && tensor; tensor = tensor->next) {
+        tensor->place.kept = tensor->place.kept || p->args.inspect;
+        if (!tensor->base)
+            places[n++] = &tensor->place;
+    }
+    if (places)
+        placed = dpb_places_plan(places, n, &p->arena_bytes);
+    free(places);
+    if (!placed)
+        return cuda_no_memory();
+    p->scratch.place.offset = p->arena_bytes;
+    p->arena_bytes += p->scratch.place.bytes;
+    return DPB_OK;
+}
+
+static dpb_status check_args(const struct dpb_compile_args *args)
+{
+    const struct dpb_shape have = args->format->shape, want = args->graph->nodes[0].shape;
+    if (args->precision != DPB_PRECISION_FP32 && args->precision != DPB_PRECISION_BF16)
+        return cuda_host->fail(DPB_UNSUPPORTED, "device cuda computes in fp32 and bf16 only; for "
+                                                "fp64 use device.name = reference");
+    if (args->profile)
+        return cuda_host->fail(
+            DPB_UNSUPPORTED, "device cuda keeps no account of its ops yet; leave run.profile out");
+    if (args->batch == 0)
+        return cuda_host->fail(DPB_USAGE, "device cuda: a batch has at least one sample");
+    if (have.c != want.c || have.h != want.h || have.w != want.w || have.c > DPB_MAX_CHANNELS)
+        return cuda_host->fail(DPB_USAGE,
+                               "device cuda: samples are %ux%ux%u, but the input of model '%s' is "
+                               "%ux%ux%u",
+                               have.c, have.h, have.w, args->graph->name, want.c, want.h, want.w);
+    if (args->format->type != DPB_UINT8 && args->format->type != DPB_FP32)
+        return cuda_host->fail(DPB_UNSUPPORTED,
+                               "device cuda: samples of type %s; uint8 and fp32 are possible",
+                               dpb_dtype_name(args->format->type));
+    return DPB_OK;
+}
+
+static dpb_status plan_program(struct program *p, const struct dpb_device_memory *core)
+{
+    p->type = p->args.precision == DPB_PRECISION_BF16 ? TYPE_BF16 : TYPE_FP32;
+    DPB_TRY(allocate_plans(p));
+    DPB_TRY(plan_mirrors(p, core));
+    DPB_TRY(plan_forward(p));
+    if (p->args.training)
+        DPB_TRY(plan_backward(p));
+    return place_tensors(p);
+}
+
+/* ------------------------------------------------------------------------------------------ bind
+ */
+
+static dpb_status allocate_arena(struct program *p)
+{
+    size_t free_bytes = 0, total = 0;
+    DPB_TRY(cuda_check(p, NULL, "cudaMemGetInfo", cudaMemGetInfo(&free_bytes, &total)));
+    if (p->arena_bytes > free_bytes)
+        return cuda_too_large(p, free_bytes);
+    cudaError_t code = cudaMalloc(&p->arena, p->arena_bytes);
+    if (code == cudaErrorMemoryAllocation) {
+        cudaGetLastError();
+        return cuda_too_large(p, free_bytes);
+    }
+    return cuda_check(p, NULL, "cudaMalloc", code);
+}
+
+static void bind_tensor(const struct program *p, struct tensor *tensor)
+{
+    const struct tensor *root = tensor;
+    size_t at = 0;
+    for (; root->base; root = root->base)
+        at += root->at;
+    tensor->data = (char *)p->arena + root->place.offset + at;
+}
+
+static dpb_status bind_control(struct program *p)
+{
+    size_t bytes = sizeof *p->control + (p->n_pieces + 1) * sizeof p->control->piece_done[0];
+    void *memory = NULL;
+    DPB_TRY(cuda_check(p, NULL, "cudaHostAlloc",
+                       cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped)));
+    p->control = memory;
+    memset(memory, 0, bytes);
+    DPB_TRY(cuda_check(
+        p, NULL, "cudaHostAlloc",
+        cudaHostAlloc(&memory, p->args.batch * sizeof *p->pinned_labels, cudaHostAllocPortable)));
+    p->pinned_labels = memory;
+    return DPB_OK;
+}
+
+static dpb_status bind_packings(struct program *p)
+{
+    struct packing *table = calloc(p->n_packings + 1, sizeof *table);
+    if (!table)
+        return cuda_no_memory();
+    cuda_list_packings(p, table);
+    cudaError_t code =
+        cudaMemcpy(p->packings->data, table, p->n_packings * sizeof *table, cudaMemcpyHostToDevice);
+    free(table);
+    return cuda_check(p, NULL, "cudaMemcpy", code);
+}
+
+static dpb_status make_event(const struct program *p, cudaEvent_t *event)
+{
+    return cuda_check(p, NULL, "cudaEventCreateWithFlags",
+                      cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+}
+
+static dpb_status bind_program(struct program *p)
+{
+    DPB_TRY(allocate_arena(p));
+    for (struct tensor *tensor = p->tensors; tensor; tensor = tensor->next)
+        bind_tensor(p, tensor);
+    bind_tensor(p, &p->scratch);
+    DPB_TRY(cuda_tune(p));
+    struct mirror *mirrors[] = {&p->weights, &p->gradients, &p->state, &p->statistics};
+    for (size_t i = 0; i < sizeof mirrors / sizeof mirrors[0]; i++)
+        DPB_TRY(cuda_mirror_bind(p, mirrors[i]));
+    DPB_TRY(bind_control(p));
+    DPB_TRY(bind_packings(p));
+    DPB_TRY(make_event(p, &p->piece_ready));
+    DPB_TRY(make_event(p, &p->joined));
+    return cuda_check(p, NULL, "cudaStreamSynchronize", cudaStreamSynchronize(p->device->stream));
+}
+
+/* --------------------------------------------------------------------------------------- release
+ */
+
+static void release_nodes(struct program *p)
+{
+    for (uint32_t i = 0; p->nodes && i < p->graph->n_nodes; i++) {
+        cuda_conv_close(p->nodes[i].conv);
+        for (int k = 0; k < 3; k++)
+            cuda_gemm_close(p->nodes[i].gemm[k]);
+    }
+    free(p->nodes);
+    free(p->parts);
+}
+
+static void release_cuda(struct program *p)
+{
+    for (int i = 0; i <= WHENS; i++) {
+        if (p->graphs[i])
+            cudaGraphExecDestroy(p->graphs[i]);
+    }
+    if (p->piece_ready)
+        cudaEventDestroy(p->piece_ready);
+    if (p->joined)
+        cudaEventDestroy(p->joined);
+    cuda_mirror_release(&p->weights);
+    cuda_mirror_release(&p->gradients);
+    cuda_mirror_release(&p->state);
+    cuda_mirror_release(&p->statistics);
+    if (p->control)
+        cudaFreeHost(p->control);
+    if (p->pinned_labels)
+        cudaFreeHost(p->pinned_labels);
+    if (p->arena)
+        cudaFree(p->arena);
+}
+
+/* A pass may have been left in the middle: nothing that it uses may go before it has ended. */
+void cuda_release(void *program)
+{
+    struct program *p = program;
+    if (!p)
+        return;
+    cudaSetDevice(p->device->id);
+    cudaStreamSynchronize(p->device->stream);
+    cudaStreamSynchronize(p->device->copies);
+    release_cuda(p);
+    release_nodes(p);
+    while (p->tensors) {
+        struct tensor *next = p->tensors->next;
+        free(p->tensors);
+        p->tensors = next;
+    }
+    free(p->forward.steps);
+    free(p->backward.steps);
+    free(p->pieces);
+    free(p);
+}
+
+/* ----------------------------------------------------------------------------------------- hooks
+ */
+
+/* Of the host's memory, which core counts: pinned copies of the arenas, should they not be pinned
+ * as they lie. Device memory is counted in compile, on the device that it is of. */
+uint64_t cuda_memory_needed(const void *options, const struct dpb_compile_args *args)
+{
+    const struct dpb_graph *graph = args->graph;
+    (void)options;
+    return sizeof(float) *
+               ((args->training ? 2 : 1) * graph->n_elements + 2 * graph->n_state_elements) +
+           args->batch * sizeof(int32_t) + sizeof(struct control);
+}
+
+dpb_status cuda_compile(void *device, const struct dpb_compile_args *args,
+                        const struct dpb_device_memory *memory, void **program)
+{
+    const struct device *d = device;
+    DPB_TRY(check_args(args));
+    struct program *p = calloc(1, sizeof *p);
+    if (!p)
+        return cuda_no_memory();
+    p->device = d;
+    p->graph = args->graph;
+    p->args = *args;
+    dpb_status status = cuda_check(p, NULL, "cudaSetDevice", cudaSetDevice(d->id));
+    if (status == DPB_OK)
+        status = plan_program(p, memory);
+    if (status == DPB_OK)
+        status = bind_program(p);
+    if (status != DPB_OK) {
+        cuda_release(p);
+        return status;
+    }
+    *program = p;
+    return DPB_OK;
+}
+
+/* --------------------------------------------------------------------------------------- inspect
+ */
+
+static double value_of(const struct program *p, const void *data, size_t i)
+{
+    return p->type == TYPE_BF16 ? (double)dpb_bf16_to_fp32(((const uint16_t *)data)[i])
+                                : (double)((const float *)data)[i];
+}
+
+static dpb_status copy_to_nchw(const struct program *p, struct dpb_shape shape,
+                               const struct tensor *tensor, double *out)
+{
+    const size_t n = (size_t)cuda_elements(p, shape), bytes = n * cuda_type_size(p->type);
+    const size_t pixels = (size_t)shape.h * shape.w;
+    void *data = malloc(bytes);
+    if (!data)
+        return cuda_no_memory();
+    cudaError_t code = cudaMemcpy(data, tensor->data, bytes, cudaMemcpyDeviceToHost);
+    for (size_t i = 0; i < n && code == cudaSuccess; i++) {
+        size_t c = i % shape.c, pixel = i / shape.c % pixels, sample = i / shape.c / pixels;
+        out[(sample * shape.c + c) * pixels + pixel] = value_of(p, data, i);
+    }
+    free(data);
+    return cuda_check(p, NULL, "cudaMemcpy", code);
+}
+
+static dpb_status inspect_loss(const struct program *p, double *activation, double *gradient)
+{
+    for (uint32_t i = 0; gradient && i < p->args.batch; i++)
+        gradient[i] = 1.0 / p->args.batch;
+    if (!activation)
+        return DPB_OK;
+    return cuda_check(p, NULL, "cudaMemcpy",
+                      cudaMemcpy(activation, p->sample_loss->data, p->args.batch * sizeof(double),
+                                 cudaMemcpyDeviceToHost));
+}
+
+dpb_status cuda_inspect(void *program, uint32_t node, double *activation, double *gradient)
+{
+    const struct program *p = program;
+    if (node >= p->graph->n_nodes)
+        return cuda_host->fail(DPB_USAGE, "device cuda: no node %u in model '%s'", node,
+                               p->graph->name);
+    const struct dpb_node *what = &p->graph->nodes[node];
+    const struct node_plan *plan = &p->nodes[node];
+    if (!p->args.inspect)
+        return cuda_host->fail(DPB_UNSUPPORTED,
+                               "device cuda: the program was compiled without inspection");
+    DPB_TRY(cuda_check(p, what, "cudaSetDevice", cudaSetDevice(p->device->id)));
+    if (what->op == DPB_OP_SOFTMAX_LOSS)
+        return inspect_loss(p, activation, gradient);
+    if (activation && !plan->activation)
+        return cuda_host->fail(DPB_UNSUPPORTED, "device cuda: node '%s' was fused with another",
+                               what->name);
+    if (gradient && !plan->gradient)
+        return cuda_host->fail(
+            DPB_UNSUPPORTED, "device cuda: the gradient by node '%s' is not computed", what->name);
+    if (activation)
+        DPB_TRY(copy_to_nchw(p, what->shape, plan->activation, activation));
+    if (gradient)
+        DPB_TRY(copy_to_nchw(p, what->shape, plan->gradient, gradient));
+    return DPB_OK;
+}

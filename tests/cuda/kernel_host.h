@@ -1,0 +1,43 @@
+/*
+ * kernel_host.h - the cuda device's kernels as C++ for a processor: what kernel.h leaves to the
+ * launching. The threads of a block are run one after the other; where they wait for each other
+ * (LAUNCH_BLOCKS) each has a stack of its own, and __syncthreads goes on with the next.
+ *
+ * A stream keeps the launch until it comes to it (runtime.cc), with the arguments of the time of
+ * the call, as CUDA does.
+ */
+#ifndef DPB_TESTS_CUDA_KERNEL_HOST_H
+#define DPB_TESTS_CUDA_KERNEL_HOST_H
+
+#include <cmath>
+#include <cuda_runtime.h>
+#include <functional>
+
+extern uint3 threadIdx, blockIdx;
+extern dim3 blockDim, gridDim;
+
+void __syncthreads();
+static inline void __threadfence_system()
+{
+}
+
+/* Runs `thread` for every thread of every block. */
+void stand_in_threads(dim3 grid, dim3 block, const std::function<void()> &thread);
+void stand_in_blocks(dim3 grid, dim3 block, const std::function<void()> &thread);
+/* Gives the stream something to do. */
+void stand_in_enqueue(cudaStream_t stream, std::function<void()> work);
+
+#define STAND_IN_LAUNCH(run, kernel, grid, block, stream, ...) \
+    stand_in_launch(                                           \
+        run, grid, block, stream, [](auto... arguments) { kernel(arguments...); }, __VA_ARGS__)
+#define LAUNCH(kernel, ...) STAND_IN_LAUNCH(stand_in_threads, kernel, __VA_ARGS__)
+#define LAUNCH_BLOCKS(kernel, ...) STAND_IN_LAUNCH(stand_in_blocks, kernel, __VA_ARGS__)
+
+template <typename Run, typename Kernel, typename... Arguments>
+static inline void stand_in_launch(Run run, dim3 grid, dim3 block, cudaStream_t stream,
+                                   Kernel kernel, Arguments... arguments)
+{
+    stand_in_enqueue(stream, [=] { run(grid, block, [=] { kernel(arguments...); }); });
+}
+
+#endif

@@ -1,0 +1,622 @@
+/*
+ * runtime.cc - a CUDA runtime without a GPU, for tests of the cuda device: as much of it as the
+ * device calls. Device memory is the host's, filled with NaN. Streams keep what they are given, and
+ * do it in an order that is drawn at random among all that events allow, only when somebody waits
+ * or looks: an event that is missing shows. What is captured is kept as branches that events order,
+ * and a launch does them in an order drawn anew; a branch that is not joined, and calls that a
+ * capture forbids, are refused as CUDA refuses them.
+ *
+ * DPB_STAND_IN_MB: device memory there is (4096). DPB_STAND_IN_DEVICES: how many GPUs (2).
+ * DPB_STAND_IN_FAIL=N: the N-th piece of work of a stream fails, and all after it.
+ */
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <random>
+#include <ucontext.h>
+#include <vector>
+
+#include "kernel_host.h"
+
+/* ---- streams, events, graphs --------------------------------------------------------------- */
+
+struct CUevent_st {
+    uint64_t recorded = 0, done = 0;
+    struct CUgraph_st *capture = nullptr; /* its last record was captured in that graph */
+};
+
+namespace
+{
+struct op {
+    enum kind { WORK, RECORD, WAIT } kind;
+    std::function<void()> work;
+    cudaEvent_t event;
+    uint64_t generation;
+};
+typedef std::deque<op> branch;
+} // namespace
+
+struct CUgraph_st {
+    std::map<cudaStream_t, branch> branches;
+    cudaStream_t origin = nullptr;
+    bool broken = false;
+};
+
+struct CUgraphExec_st {
+    CUgraph_st graph;
+};
+
+struct CUstream_st {
+    branch ops;
+    CUgraph_st *capture = nullptr;
+};
+
+namespace
+{
+std::vector<cudaStream_t> streams;
+cudaError_t last_error = cudaSuccess; /* of launches: what cudaGetLastError takes away */
+cudaError_t sticky = cudaSuccess;     /* of work: stays */
+std::mt19937 generator(1);
+
+long setting(const char *name, long otherwise)
+{
+    const char *text = getenv(name);
+    return text ? atol(text) : otherwise;
+}
+
+void do_work(const op &one)
+{
+    static long left = setting("DPB_STAND_IN_FAIL", -1);
+    if (left > 0 && --left == 0)
+        sticky = cudaErrorIllegalAddress;
+    if (sticky == cudaSuccess)
+        one.work();
+}
+
+/* Does the first of a branch, if it may be done. */
+bool advance(branch &ops)
+{
+    if (ops.empty())
+        return false;
+    op one = ops.front();
+    if (one.kind == op::WAIT && one.event->done < one.generation)
+        return false;
+    ops.pop_front();
+    if (one.kind == op::WORK)
+        do_work(one);
+    else if (one.kind == op::RECORD && one.event->done < one.generation)
+        one.event->done = one.generation;
+    return true;
+}
+
+/* Does one thing of one of the branches, drawn at random; false: there is nothing that can be done.
+ */
+bool advance_any(const std::vector<branch *> &branches)
+{
+    size_t first = branches.empty() ? 0 : generator() % branches.size();
+    for (size_t i = 0; i < branches.size(); i++) {
+        if (advance(*branches[(first + i) % branches.size()]))
+            return true;
+    }
+    return false;
+}
+
+bool advance_streams()
+{
+    std::vector<branch *> all;
+    for (cudaStream_t stream : streams)
+        all.push_back(&stream->ops);
+    return advance_any(all);
+}
+
+/* A launch is one thing to its stream. Events within are counted anew in every launch. */
+void run_graph(const CUgraph_st &graph)
+{
+    std::map<cudaStream_t, branch> branches = graph.branches;
+    std::vector<branch *> all;
+    for (auto &one : branches) {
+        for (op &each : one.second) {
+            if (each.event)
+                each.event->done = 0;
+        }
+        all.push_back(&one.second);
+    }
+    while (advance_any(all))
+        ;
+    for (branch *one : all) {
+        if (!one->empty()) {
+            fprintf(stderr, "stand-in: a graph waits for an event that nothing records\n");
+            abort();
+        }
+    }
+}
+
+cudaError_t forbidden(cudaStream_t stream)
+{
+    if (!stream || !stream->capture)
+        return cudaSuccess;
+    stream->capture->broken = true;
+    return cudaErrorStreamCaptureUnsupported;
+}
+
+bool capturing()
+{
+    for (cudaStream_t stream : streams) {
+        if (stream->capture)
+            return true;
+    }
+    return false;
+}
+
+void push(cudaStream_t stream, op one)
+{
+    if (stream->capture)
+        stream->capture->branches[stream].push_back(one);
+    else
+        stream->ops.push_back(one);
+}
+} // namespace
+
+void stand_in_enqueue(cudaStream_t stream, std::function<void()> work)
+{
+    push(stream, {op::WORK, work, nullptr, 0});
+}
+
+extern "C" {
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+{
+    if (flags != cudaStreamNonBlocking)
+        return cudaErrorInvalidValue;
+    *stream = new CUstream_st;
+    streams.push_back(*stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    if (cudaError_t code = forbidden(stream))
+        return code;
+    while (!stream->ops.empty()) {
+        if (!advance_streams()) {
+            fprintf(stderr, "stand-in: a stream waits for an event that nothing records\n");
+            abort();
+        }
+    }
+    return sticky;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    cudaStreamSynchronize(stream);
+    for (size_t i = 0; i < streams.size(); i++) {
+        if (streams[i] == stream)
+            streams.erase(streams.begin() + (long)i);
+    }
+    delete stream;
+    return cudaSuccess;
+}
+
+/* Who looks lets a little happen. */
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    if (cudaError_t code = forbidden(stream))
+        return code;
+    for (unsigned n = 1 + generator() % 16; n > 0 && advance_streams(); n--)
+        ;
+    if (sticky != cudaSuccess)
+        return sticky;
+    return stream->ops.empty() ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
+{
+    *event = new CUevent_st;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *event)
+{
+    return cudaEventCreateWithFlags(event, 0);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    delete event;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    event->capture = stream->capture;
+    push(stream, {op::RECORD, nullptr, event, ++event->recorded});
+    return cudaSuccess;
+}
+
+/* A stream that waits for what was captured is captured, too. */
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
+{
+    if (event->recorded == 0)
+        return cudaSuccess;
+    if (event->capture && !stream->capture)
+        stream->capture = event->capture;
+    else if (!event->capture && stream->capture)
+        return cudaErrorStreamCaptureIsolation;
+    push(stream, {op::WAIT, nullptr, event, event->recorded});
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    while (event->done < event->recorded && advance_streams())
+        ;
+    return sticky;
+}
+
+/* Time is what the number of records says: the first choice that is tried is never the fastest. */
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t)
+{
+    *ms = 1.0f / (float)begin->recorded;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode)
+{
+    stream->capture = new CUgraph_st;
+    stream->capture->origin = stream;
+    return cudaSuccess;
+}
+
+/* Every other branch must end in a record that the origin waits for. */
+static bool joined(const CUgraph_st &graph)
+{
+    const branch &origin = graph.branches.at(graph.origin);
+    for (const auto &other : graph.branches) {
+        if (other.first == graph.origin || other.second.empty())
+            continue;
+        const op &last = other.second.back();
+        bool found = false;
+        for (const op &one : origin)
+            found = found || (last.kind == op::RECORD && one.kind == op::WAIT &&
+                              one.event == last.event && one.generation == last.generation);
+        if (!found)
+            return false;
+    }
+    return true;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+{
+    CUgraph_st *made = stream->capture;
+    *graph = nullptr;
+    if (!made || made->origin != stream)
+        return cudaErrorStreamCaptureUnmatched;
+    for (cudaStream_t one : streams) {
+        if (one->capture == made)
+            one->capture = nullptr;
+    }
+    if (made->broken || !joined(*made)) {
+        bool broken = made->broken;
+        delete made;
+        return broken ? cudaErrorStreamCaptureInvalidated : cudaErrorStreamCaptureUnjoined;
+    }
+    *graph = made;
+    return cudaSuccess;
+}
+
+#undef cudaGraphInstantiate
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
+{
+    *exec = new CUgraphExec_st{*graph};
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    delete graph;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    delete exec;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
+{
+    stand_in_enqueue(stream, [exec] { run_graph(exec->graph); });
+    return cudaSuccess;
+}
+
+/* ---- memory -------------------------------------------------------------------------------- */
+}
+
+namespace
+{
+std::map<const char *, size_t> pinned, device;
+size_t device_bytes_used;
+
+const size_t PAGE = 4096;
+
+/* The range lies in one of the map's. */
+bool inside(const std::map<const char *, size_t> &map, const void *at, size_t bytes)
+{
+    const char *begin = static_cast<const char *>(at);
+    auto next = map.upper_bound(begin);
+    if (next == map.begin())
+        return false;
+    --next;
+    return begin + bytes <= next->first + next->second;
+}
+
+size_t device_bytes_all()
+{
+    return (size_t)setting("DPB_STAND_IN_MB", 4096) * 1000000;
+}
+} // namespace
+
+extern "C" {
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
+{
+    *total = device_bytes_all();
+    *free_bytes = *total - device_bytes_used;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **memory, size_t bytes)
+{
+    if (capturing())
+        return cudaErrorStreamCaptureUnsupported;
+    if (device_bytes_used + bytes > device_bytes_all())
+        return last_error = cudaErrorMemoryAllocation;
+    char *made = static_cast<char *>(aligned_alloc(256, (bytes + 255) / 256 * 256));
+    memset(made, 0xff, bytes);
+    device[made] = bytes;
+    device_bytes_used += bytes;
+    *memory = made;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *memory)
+{
+    device_bytes_used -= device[static_cast<char *>(memory)];
+    device.erase(static_cast<char *>(memory));
+    free(memory);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned)
+{
+    char *made = static_cast<char *>(aligned_alloc(PAGE, (bytes + PAGE - 1) / PAGE * PAGE));
+    memset(made, 0xff, bytes);
+    pinned[made] = bytes;
+    *memory = made;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *memory)
+{
+    pinned.erase(static_cast<char *>(memory));
+    free(memory);
+    return cudaSuccess;
+}
+
+/* Whole pages, and none of them twice. */
+cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned)
+{
+    char *begin = static_cast<char *>(memory);
+    for (const auto &one : pinned) {
+        if (begin < one.first + one.second && one.first < begin + bytes)
+            return last_error = cudaErrorHostMemoryAlreadyRegistered;
+    }
+    if ((uintptr_t)memory % PAGE != 0 || bytes % PAGE != 0)
+        return last_error = cudaErrorInvalidValue;
+    pinned[begin] = bytes;
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void *memory)
+{
+    pinned.erase(static_cast<char *>(memory));
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
+{
+    if (capturing())
+        return cudaErrorStreamCaptureImplicit;
+    if ((kind != cudaMemcpyHostToDevice && !inside(device, from, bytes)) ||
+        (kind != cudaMemcpyDeviceToHost && !inside(device, to, bytes)))
+        return cudaErrorInvalidValue;
+    memcpy(to, from, bytes);
+    return sticky;
+}
+
+/* Pinned memory is read when the copy is done, other memory at once. */
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    const bool down = kind == cudaMemcpyDeviceToHost, up = kind == cudaMemcpyHostToDevice;
+    if ((!up && !inside(device, from, bytes)) || (!down && !inside(device, to, bytes)))
+        return cudaErrorInvalidValue;
+    if (down && !inside(pinned, to, bytes))
+        return cudaErrorInvalidValue; /* CUDA would do it, and block */
+    if (up && !inside(pinned, from, bytes)) {
+        const char *begin = static_cast<const char *>(from);
+        std::vector<char> copy(begin, begin + bytes);
+        stand_in_enqueue(stream, [to, copy] { memcpy(to, copy.data(), copy.size()); });
+    } else {
+        stand_in_enqueue(stream, [to, from, bytes] { memcpy(to, from, bytes); });
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
+{
+    stand_in_enqueue(stream, [to, value, bytes] { memset(to, value, bytes); });
+    return cudaSuccess;
+}
+
+/* ---- the rest ------------------------------------------------------------------------------ */
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t code = last_error;
+    last_error = cudaSuccess;
+    return code;
+}
+
+cudaError_t cudaPeekAtLastError(void)
+{
+    return last_error;
+}
+
+const char *cudaGetErrorName(cudaError_t code)
+{
+    return code == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation"
+           : code == cudaErrorIllegalAddress ? "cudaErrorIllegalAddress"
+                                             : "cudaErrorOfTheStandIn";
+}
+
+const char *cudaGetErrorString(cudaError_t code)
+{
+    return code == cudaErrorIllegalAddress ? "an illegal memory access was encountered"
+                                           : "an error of the stand-in";
+}
+
+cudaError_t cudaGetDeviceCount(int *n)
+{
+    *n = (int)setting("DPB_STAND_IN_DEVICES", 2);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *about, int)
+{
+    *about = cudaDeviceProp();
+    snprintf(about->name, sizeof about->name, "stand-in");
+    about->major = 9;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *text, int bytes, int)
+{
+    snprintf(text, (size_t)bytes, "0000:00:00.0");
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int id)
+{
+    return id < setting("DPB_STAND_IN_DEVICES", 2) ? cudaSuccess : cudaErrorInvalidDevice;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+/* In place of lib/cuda/driver.c: nothing is missing. */
+const char *cuda_driver_missing(int)
+{
+    return nullptr;
+}
+}
+
+/* ---- threads ------------------------------------------------------------------------------- */
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+
+namespace
+{
+enum { STACK_BYTES = 1 << 16 };
+
+struct fiber {
+    ucontext_t context;
+    uint3 thread;
+    bool done;
+    std::vector<char> stack = std::vector<char>(STACK_BYTES);
+};
+
+std::vector<fiber> fibers;
+ucontext_t scheduler;
+fiber *running;
+const std::function<void()> *body;
+
+void enter()
+{
+    (*body)();
+    running->done = true;
+    swapcontext(&running->context, &scheduler);
+}
+
+void for_blocks(dim3 grid, const std::function<void()> &one)
+{
+    for (blockIdx.z = 0; blockIdx.z < grid.z; blockIdx.z++) {
+        for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++) {
+            for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++)
+                one();
+        }
+    }
+}
+
+void start(fiber &one, unsigned number)
+{
+    one.thread = {number % blockDim.x, number / blockDim.x, 0};
+    one.done = false;
+    getcontext(&one.context);
+    one.context.uc_stack.ss_sp = one.stack.data();
+    one.context.uc_stack.ss_size = STACK_BYTES;
+    one.context.uc_link = &scheduler;
+    makecontext(&one.context, enter, 0);
+}
+
+void run_block()
+{
+    const unsigned n = blockDim.x * blockDim.y;
+    for (unsigned i = 0; i < n; i++)
+        start(fibers[i], i);
+    for (bool going = true; going;) {
+        going = false;
+        for (unsigned i = 0; i < n; i++) {
+            running = &fibers[i];
+            if (running->done)
+                continue;
+            threadIdx = running->thread;
+            swapcontext(&scheduler, &running->context);
+            going = going || !running->done;
+        }
+    }
+}
+} // namespace
+
+void __syncthreads()
+{
+    swapcontext(&running->context, &scheduler);
+}
+
+void stand_in_threads(dim3 grid, dim3 block, const std::function<void()> &thread)
+{
+    gridDim = grid;
+    blockDim = block;
+    for_blocks(grid, [&] {
+        for (unsigned i = 0; i < block.x * block.y; i++) {
+            threadIdx = {i % block.x, i / block.x, 0};
+            thread();
+        }
+    });
+}
+
+void stand_in_blocks(dim3 grid, dim3 block, const std::function<void()> &thread)
+{
+    gridDim = grid;
+    blockDim = block;
+    body = &thread;
+    if (fibers.size() < block.x * block.y)
+        fibers.resize(block.x * block.y);
+    for_blocks(grid, run_block);
+}

@@ -1,0 +1,171 @@
+/*
+ * test_cuda_runs.c - runs of dpbench with the cuda device: on a CUDA for tests (tests/cuda), which
+ * needs no GPU, or with DPB_TEST_DEVICE=cuda on one that two workers share; and what is said where
+ * there is none.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "lib/cases.h"
+#include "lib/training.h"
+
+#define CUDA "device.name=cuda run.precision=fp32 model.name=lenet run.batch=4 device.tuning=no "
+#define TWO "run.workers=2 device.ids=0,0 "
+
+static const double deadline_s = 60.0;
+static char stand_in[512];
+static char cache[64]; /* for the tuning's file */
+
+static bool on_gpu(void)
+{
+    const char *device = getenv("DPB_TEST_DEVICE");
+    return device && strcmp(device, "cuda") == 0;
+}
+
+/* The stand-in hides the plugin that is linked to NVIDIA's libraries. */
+static void use_stand_in(bool yes)
+{
+    if (yes && !on_gpu())
+        setenv("DPBENCH_PLUGIN_PATH", stand_in, 1);
+    else
+        unsetenv("DPBENCH_PLUGIN_PATH");
+}
+
+/* Two workers are one that goes through two micro-batches, whatever carries the gradients. */
+static void test_same_training(void **unused)
+{
+    static const char *const strategies[] = {"shm", "replicated", "ps_cpu run.servers=1",
+                                             "ring_tcp"};
+    struct training one, two, start;
+    (void)unused;
+    use_stand_in(true);
+    train(&start, CUDA "run.steps=1 run.workers=1 optimizer.learning_rate=0");
+    train(&one, CUDA "run.steps=1 run.workers=1 run.accumulate=2");
+    for (size_t i = 0; i < sizeof strategies / sizeof strategies[0]; i++) {
+        train(&two, CUDA TWO "run.steps=1 run.prove=yes comm.name=%s", strategies[i]);
+        expect_verified(&two);
+        expect_same_weights(&one, &two, &start, 1e-4);
+        training_free(&two);
+    }
+    training_free(&one);
+    training_free(&start);
+}
+
+/* The losses of 200 steps of LeNet on Fashion-MNIST are the cpu device's within 2 %. By the
+ * processor the stand-in would take minutes. */
+static void test_follows_cpu(void **unused)
+{
+    static const char settings[] = "model.name=lenet data.name=idx run.precision=fp32 run.batch=64 "
+                                   "run.steps=200 optimizer.learning_rate=0.01 "
+                                   "comm.name=independent device.name=%s";
+    struct training cpu, cuda;
+    (void)unused;
+    train(&cpu, settings, "cpu");
+    train(&cuda, settings, "cuda");
+    expect_same_losses(&cpu, &cuda, 0.02);
+    training_free(&cpu);
+    training_free(&cuda);
+}
+
+/* A run that fails, and the words that it must say. */
+static void expect_failure(const char *settings, int exit_code, const char *const words[])
+{
+    struct training failed;
+    train_anyway(&failed, "%s", settings);
+    if (failed.command.exit_code != exit_code)
+        fail_msg("%s: exit code %d: %s", settings, failed.command.exit_code, failed.command.err);
+    for (size_t i = 0; words[i]; i++) {
+        if (!strstr(failed.command.err, words[i]))
+            fail_msg("%s: no '%s' in: %s", settings, words[i], failed.command.err);
+    }
+    training_free(&failed);
+}
+
+/* A kernel that fails ends the run with CUDA's word for it; too large a batch with one that fits.
+ */
+static void test_failures(void **unused)
+{
+    (void)unused;
+    use_stand_in(true);
+    setenv("DPB_STAND_IN_FAIL", "120", 1);
+    expect_failure(CUDA TWO "comm.name=shm", 1,
+                   (const char *const[]){"cudaErrorIllegalAddress", "device cuda", NULL});
+    unsetenv("DPB_STAND_IN_FAIL");
+    setenv("DPB_STAND_IN_MB", "2", 1);
+    expect_failure(CUDA TWO "comm.name=shm", 1,
+                   (const char *const[]){"run.batch = 4 takes", "MB are free", NULL});
+    unsetenv("DPB_STAND_IN_MB");
+}
+
+/* What `plugins` says is missing; "": nothing. */
+static void read_missing(char *text, size_t bytes)
+{
+    static const char words[] = "cannot run here: ";
+    struct command plugins;
+    dpbench(&plugins, deadline_s, "plugins");
+    const char *row = strstr(plugins.out, "device   cuda ");
+    const char *next = row ? strstr(row + 1, "\ndevice ") : NULL;
+    const char *found = row ? strstr(row, words) : NULL;
+    text[0] = 0;
+    if (found && (!next || found < next))
+        snprintf(text, bytes, "device 'cuda' %.*s", (int)strcspn(found, "\n"), found);
+    command_free(&plugins);
+}
+
+/* Without a GPU `check` and a run refuse by the same words as `plugins`, before anything has begun.
+ */
+static void test_without_gpu(void **unused)
+{
+    char words[1024], ini[80];
+    struct command check;
+    (void)unused;
+    use_stand_in(false);
+    read_missing(words, sizeof words);
+    if (!words[0])
+        return; /* there is one: make check-gpu */
+    expect_failure(CUDA "comm.name=independent", 2, (const char *const[]){words, NULL});
+    snprintf(ini, sizeof ini, "%s/empty.ini", cache);
+    write_file(ini, "", 0);
+    dpbench(&check, deadline_s,
+            "check -c %s %s data.name=synthetic run.steps=1 comm.name=independent", ini, CUDA);
+    assert_int_equal(check.exit_code, 2);
+    if (!strstr(check.err, words))
+        fail_msg("no '%s' in: %s", words, check.err);
+    command_free(&check);
+}
+
+static int setup(void **state)
+{
+    char *here = realpath(build_directory(), NULL);
+    assert_non_null(here);
+    snprintf(stand_in, sizeof stand_in, "%s/tests/cuda/plugins", here);
+    free(here);
+    temporary_directory(cache);
+    setenv("XDG_CACHE_HOME", cache, 1);
+    return training_setup(state);
+}
+
+static int teardown(void **state)
+{
+    remove_directory(cache);
+    return training_teardown(state);
+}
+
+int main(void)
+{
+    add_case(test_same_training, NULL, "the same training run");
+    if (on_gpu() && have_cpu_device())
+        add_case(test_follows_cpu, NULL, "LeNet follows the cpu device");
+    if (!on_gpu()) {
+        add_case(test_failures, NULL, "a kernel that fails, a batch that is too large");
+        add_case(test_without_gpu, NULL, "without a GPU");
+    }
+    return run_cases("cuda runs", setup, teardown);
+}

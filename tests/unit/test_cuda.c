@@ -1,0 +1,362 @@
+/*
+ * test_cuda.c - the cuda device without a GPU: on a CUDA for tests (tests/cuda), which runs its
+ * kernels on the processor and does what streams were given in any order that events allow. Ops and
+ * models against the reference, capture, pieces of gradients, the plan of its memory, tuning, and
+ * what is refused.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "lib/command.h"
+#include "lib/opcheck.h"
+#include "plugins/devices/cuda/cuda.h"
+
+static char cache[64]; /* a directory for the tuning's file */
+static struct options untuned;
+
+/* Trying algorithms takes long where a processor does it. */
+static struct options defaults(void)
+{
+    return (struct options){.ids = "", .tuning = "no", .graphs = 1, .workspace = UINT64_C(1) << 30};
+}
+
+/* ---- models -------------------------------------------------------------------------------- */
+
+static void test_models(void **unused)
+{
+    (void)unused;
+    check_subject(&(struct subject){"tiny", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL}, ALL);
+    check_subject(&(struct subject){"tiny_bn", NULL, 0, 4, DPB_UINT8, DPB_HWC, NULL}, ALL);
+    check_subject(&(struct subject){"lenet", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL}, ALL);
+    check_subject(&(struct subject){"alexnet_cifar10", NULL, 0, 2, DPB_FP32, DPB_CHW, NULL}, ALL);
+    check_subject(&(struct subject){"resnet20", NULL, 16, 3, DPB_UINT8, DPB_HWC, NULL},
+                  ALL - EVALUATION);
+    check_subject(&(struct subject){"densenet40_k12", NULL, 8, 2, DPB_UINT8, DPB_CHW, NULL}, OPS);
+}
+
+static void test_without_graphs(void **unused)
+{
+    (void)unused;
+    untuned.graphs = 0;
+    check_subject(&(struct subject){"lenet", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL}, ALL);
+    untuned.graphs = 1;
+}
+
+/* A first layer that is part of a group has no step of its own left when its turn comes. */
+static dpb_status build_first(const void *options, const struct dpb_graph_ops *g,
+                              struct dpb_graph_builder *b, uint32_t nclass)
+{
+    (void)options;
+    uint32_t x = g->batch_norm(b, "norm", g->input(b), &(struct dpb_batch_norm_args){0});
+    x = g->max_pool(b, "pool", g->relu(b, "relu", x), &(struct dpb_pool_args){.kernel = 2});
+    g->softmax_loss(b, "loss", g->dense(b, "fc", x, nclass, true));
+    return DPB_OK;
+}
+
+static void describe_first(const void *options, struct dpb_model_info *info)
+{
+    (void)options;
+    *info = (struct dpb_model_info){.input = {3, 8, 8}, .nclass = 10, .batch = 4};
+}
+
+static void test_first_layer_in_a_group(void **unused)
+{
+    (void)unused;
+    static const struct dpb_model_ops ops = {.describe = describe_first, .build = build_first};
+    static const struct dpb_plugin model = {.name = "first", .ops = &ops};
+    check_subject(&(struct subject){"first", NULL, 0, 4, DPB_FP32, DPB_CHW, &model}, ALL);
+}
+
+/* ---- pieces -------------------------------------------------------------------------------- */
+
+struct finals {
+    const struct session *session;
+    uint64_t frontier[64];
+    size_t n;
+};
+
+static dpb_status note_final(void *context, uint64_t frontier, struct dpb_event *event)
+{
+    struct finals *finals = context;
+    assert_null(event);
+    assert_true(finals->n < 64);
+    finals->frontier[finals->n++] = frontier;
+    return DPB_OK;
+}
+
+static dpb_status no_progress(void *context)
+{
+    (void)context;
+    return DPB_OK;
+}
+
+/* Gradients come in several pieces of at least 1 MiB, which end where tensors begin; and the same
+ * of every pass. */
+static void test_pieces(void **unused)
+{
+    (void)unused;
+    const struct subject subject = {"alexnet_cifar10", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
+    struct session s;
+    session_open(&subject, DPB_PRECISION_FP32, true, &s);
+    struct finals first = {.session = &s};
+    for (int pass = 0; pass < 4; pass++) {
+        struct finals finals = {.session = &s};
+        const struct dpb_hooks hooks = {&finals, note_final, no_progress};
+        expect_ok(s.ops->forward(s.program, &s.pass, &s.batch, &hooks, &s.outcome));
+        expect_ok(s.ops->backward(s.program, &s.pass, &hooks));
+        assert_in_range(finals.n, 2, 16);
+        uint64_t begin = 0;
+        for (size_t i = 0; i < finals.n; i++) {
+            bool last = i + 1 == finals.n, starts = last;
+            assert_true(last || finals.frontier[i] - begin >= (1 << 18));
+            for (uint32_t t = 0; t < s.graph->n_tensors; t++)
+                starts = starts || s.graph->tensors[t].offset == finals.frontier[i];
+            assert_true(starts);
+            begin = finals.frontier[i];
+        }
+        assert_true(begin == s.graph->n_elements);
+        if (pass == 0)
+            first = finals;
+        assert_memory_equal(first.frontier, finals.frontier, sizeof first.frontier);
+    }
+    session_close(&s);
+}
+
+/* A strategy that fails ends the pass with its status, and the program can be given back. */
+static dpb_status refuse_final(void *context, uint64_t frontier, struct dpb_event *event)
+{
+    (void)context;
+    (void)frontier;
+    (void)event;
+    return DPB_PEER;
+}
+
+static void test_strategy_fails(void **unused)
+{
+    (void)unused;
+    const struct subject subject = {"lenet", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
+    struct session s;
+    session_open(&subject, DPB_PRECISION_FP32, true, &s);
+    const struct dpb_hooks hooks = {NULL, refuse_final, no_progress};
+    expect_ok(s.ops->forward(s.program, &s.pass, &s.batch, &hooks, &s.outcome));
+    assert_int_equal(s.ops->backward(s.program, &s.pass, &hooks), DPB_PEER);
+    session_close(&s);
+}
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+/* Places of a few hundred things with lives drawn at random: those that meet lie apart, and sharing
+ * saves something. */
+static void test_places(void **unused)
+{
+    (void)unused;
+    enum { N = 300, STEPS = 100 };
+    static struct dpb_place places[N];
+    static struct dpb_place *list[N];
+    size_t arena = 0, all = 0;
+    srand(1);
+    for (size_t i = 0; i < N; i++) {
+        size_t first = (size_t)rand() % STEPS;
+        places[i] = (struct dpb_place){.bytes = 256 * (1 + (size_t)rand() % 50),
+                                       .first = first,
+                                       .last = first + (size_t)rand() % 20,
+                                       .kept = i % 50 == 0};
+        if (i == 7)
+            places[i].first = SIZE_MAX; /* nobody uses it */
+        list[i] = &places[i];
+        all += places[i].bytes;
+    }
+    assert_true(dpb_places_plan(list, N, &arena));
+    assert_true(arena < all / 2);
+    for (size_t i = 0; i < N; i++) {
+        assert_true(places[i].offset + places[i].bytes <= arena);
+        for (size_t k = 0; k < i; k++) {
+            const struct dpb_place *a = &places[i], *b = &places[k];
+            bool apart = a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset;
+            assert_true(apart || !dpb_places_meet(a, b));
+        }
+    }
+    assert_true(places[7].kept);
+}
+
+/* Out of memory ends cleanly, with the numbers and the batch that would fit; which fits. */
+static void test_too_large(void **unused)
+{
+    (void)unused;
+    const struct subject subject = {"resnet20", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
+    struct session s;
+    session_open(&subject, DPB_PRECISION_FP32, true, &s);
+    const struct dpb_device_memory memory = {s.weights, s.gradients, s.state, s.statistics};
+    struct dpb_compile_args args = {.graph = s.graph,
+                                    .batch = 256,
+                                    .precision = DPB_PRECISION_FP32,
+                                    .training = true,
+                                    .format = &s.format};
+    void *program = NULL;
+    unsigned fits = 0;
+    setenv("DPB_STAND_IN_MB", "200", 1);
+    dpb_first_error_clear();
+    assert_int_equal(s.ops->compile(s.device, &args, &memory, &program), DPB_NO_MEMORY);
+    const char *says = strstr(dpb_first_error(NULL), "run.batch = 256 takes");
+    assert_non_null(says);
+    says = strstr(says + 1, "run.batch = ");
+    assert_non_null(says);
+    assert_int_equal(sscanf(says, "run.batch = %u would fit", &fits), 1);
+    assert_in_range(fits, 8, 255);
+    args.batch = fits;
+    expect_ok(s.ops->compile(s.device, &args, &memory, &program));
+    unsetenv("DPB_STAND_IN_MB");
+    s.ops->release(program);
+    session_close(&s);
+}
+
+/* ---- tuning -------------------------------------------------------------------------------- */
+
+static off_t bytes_of(const char *path)
+{
+    struct stat about;
+    return stat(path, &about) == 0 ? about.st_size : -1;
+}
+
+/* What was tried once stands in the file and is not tried again; another batch is another key;
+ * damage is no harm. */
+static void test_tuning(void **unused)
+{
+    (void)unused;
+    char path[128];
+    snprintf(path, sizeof path, "%s/own", cache);
+    static struct options options; /* a test that fails leaves it to the others */
+    options = defaults();
+    options.tuning = path;
+    session_options(&options);
+    struct subject subject = {"lenet", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
+    check_in(DPB_PRECISION_FP32, &subject, OPS);
+    const off_t first = bytes_of(path);
+    assert_true(first > 0);
+    check_in(DPB_PRECISION_FP32, &subject, OPS);
+    assert_int_equal(bytes_of(path), first);
+    subject.batch = 5;
+    check_in(DPB_PRECISION_FP32, &subject, OPS);
+    assert_int_equal(bytes_of(path), 2 * first);
+    write_file(path, "stand-in\t1\tforward\nx\t\t\t", 22);
+    check_in(DPB_PRECISION_FP32, &subject, OPS);
+    assert_int_equal(bytes_of(path), 22 + first);
+    options.tuning = "no";
+    check_in(DPB_PRECISION_FP32, &subject, OPS);
+    assert_int_equal(bytes_of(path), 22 + first);
+    session_options(&untuned);
+}
+
+/* An algorithm that wants more than it may have is not taken; where none is left, that is said. */
+static void test_workspace(void **unused)
+{
+    (void)unused;
+    const struct subject subject = {"lenet", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
+    static struct options options;
+    struct session s;
+    options = defaults();
+    options.workspace = 2000;
+    session_options(&options);
+    check_in(DPB_PRECISION_FP32, &subject, OPS);
+    options.workspace = 1;
+    session_options(&untuned);
+    session_open(&subject, DPB_PRECISION_FP32, true, &s);
+    const struct dpb_device_args device_args = {.threads = 1, .seed = SEED};
+    const struct dpb_device_memory memory = {s.weights, s.gradients, s.state, s.statistics};
+    const struct dpb_compile_args args = {.graph = s.graph,
+                                          .batch = 4,
+                                          .precision = DPB_PRECISION_FP32,
+                                          .training = true,
+                                          .format = &s.format};
+    void *device, *program = NULL;
+    expect_ok(s.ops->open(&options, &device_args, &device));
+    dpb_first_error_clear();
+    assert_int_equal(s.ops->compile(device, &args, &memory, &program), DPB_UNSUPPORTED);
+    assert_non_null(strstr(dpb_first_error(NULL), "device.workspace"));
+    assert_non_null(strstr(dpb_first_error(NULL), "'conv1'"));
+    s.ops->close(device);
+    session_close(&s);
+}
+
+/* ---- which GPU ----------------------------------------------------------------------------- */
+
+static void expect_open(const struct session *s, const char *ids, uint32_t index, dpb_status status,
+                        const char *words)
+{
+    struct options options = defaults();
+    const struct dpb_device_args args = {.threads = 1, .index = index};
+    void *device = NULL;
+    options.ids = ids;
+    dpb_first_error_clear();
+    if (s->ops->open(&options, &args, &device) != status)
+        fail_msg("device.ids = '%s', worker %u: %s", ids, index, dpb_first_error(NULL));
+    if (!strstr(dpb_first_error(NULL), words))
+        fail_msg("device.ids = '%s', worker %u says: %s", ids, index, dpb_first_error(NULL));
+    s->ops->close(device);
+}
+
+static void test_ids(void **unused)
+{
+    (void)unused;
+    const struct subject subject = {"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
+    struct session s;
+    session_open(&subject, DPB_PRECISION_FP32, true, &s);
+    expect_open(&s, "", 1, DPB_OK, "");
+    expect_open(&s, "", 2, DPB_USAGE, "would have GPU 2, but there are 2");
+    expect_open(&s, "1,0", 1, DPB_OK, "");
+    expect_open(&s, "1,1", 1, DPB_OK, "");
+    expect_open(&s, "1", 1, DPB_USAGE, "no GPU for worker 1");
+    expect_open(&s, "0,5", 1, DPB_USAGE, "would have GPU 5");
+    expect_open(&s, "0,", 1, DPB_USAGE, "no list");
+    expect_open(&s, "0;1", 0, DPB_USAGE, "no list");
+    expect_open(&s, "-1", 0, DPB_USAGE, "no list");
+    dpb_first_error_clear();
+    session_close(&s);
+}
+
+/* ---- setup --------------------------------------------------------------------------------- */
+
+static int setup(void **unused)
+{
+    (void)unused;
+    temporary_directory(cache);
+    untuned = defaults();
+    session_options(&untuned);
+    setenv("XDG_CACHE_HOME", cache, 1);
+    setenv("DPB_TEST_DEVICE", "cuda_stand_in", 1);
+    return 0;
+}
+
+static int teardown(void **unused)
+{
+    (void)unused;
+    remove_directory(cache);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_models),
+        cmocka_unit_test(test_without_graphs),
+        cmocka_unit_test(test_first_layer_in_a_group),
+        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_strategy_fails),
+        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_tuning),
+        cmocka_unit_test(test_workspace),
+        cmocka_unit_test(test_ids),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
