@@ -48,11 +48,12 @@ endif
 endif
 
 CUDA_CFLAGS := $(addprefix -isystem ,$(sort $(CUDA_CUDART_H) $(CUDA_CUBLASLT_H) $(CUDA_CUDNN_H) $(CUDA_NCCL_H)))
+# To the host's compiler functions that kernels alone call are unused.
 CUDA_PTX    := $(lastword $(CUDA_ARCHS))
 NVCC_FLAGS  := -std=c++17 -O3 -lineinfo -Icore/include -Iplugins $(CUDA_CFLAGS) \
 	$(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
 	-gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX) \
-	-Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra $(if $(WERROR),-Werror all-warnings -Xcompiler -Werror)
+	-Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Wno-unused-function $(if $(WERROR),-Werror all-warnings -Xcompiler -Werror)
 
 # By their files' names, so that two libraries of one name in several places are no question. Those of
 # PyPI have no .so without a number.

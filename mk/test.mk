@@ -61,14 +61,14 @@ endif
 STAND_IN     := $(BUILD)/tests/cuda/plugins/device_cuda.so
 STAND_IN_OBJ := $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard tests/cuda/*.cc)) \
 	$(patsubst plugins/%.cu,$(BUILD)/obj/tests/cuda/%.o,$(wildcard plugins/devices/cuda/*.cu)) \
-	$(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/devices/cuda/*.c) $(lib_devices))
+	$(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out %/links.c,$(wildcard plugins/devices/cuda/*.c)) $(lib_devices))
 ifeq ($(filter devices/cuda,$(SKIPPED))$(SANITIZE),)
 $(BUILD)/tests/test_cuda $(BUILD)/tests/test_cuda_runs $(BUILD)/tests/test_cuda_faults: | $(STAND_IN)
 $(BUILD)/tests/test_cuda: TEST_CFLAGS += $(CUDA_CFLAGS)
 $(BUILD)/tests/test_cuda: $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_devices))
 else
 UNIT_TESTS   := $(filter-out %/test_cuda,$(UNIT_TESTS))
-SYSTEM_TESTS := $(filter-out %/test_cuda_runs %/test_cuda_faults,$(SYSTEM_TESTS))
+SYSTEM_TESTS := $(filter-out %/test_cuda_runs %/test_cuda_faults %/test_gpu_missing,$(SYSTEM_TESTS))
 endif
 
 # These test a library of the plugins'.

@@ -167,6 +167,7 @@ static const struct dpb_device_ops ops = {
     .release = cuda_release,
     .close = close_device,
     .pci_address = pci_address,
+    .links = &cuda_links,
 };
 
 /* ---- plugin -------------------------------------------------------------------------------- */

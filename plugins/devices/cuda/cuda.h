@@ -386,6 +386,10 @@ bool cuda_is_conv(const struct step *step, enum conv_call *call);
  * else by trying. After the arena is there, before its content is. */
 dpb_status cuda_tune(struct program *p);
 
+/* ---- links.c: what `dpbench links` drives the GPUs by ------------------------------------------- */
+
+extern const struct dpb_device_links cuda_links;
+
 /* ---- program.c, pass.c: the hooks of dpb_device_ops ---------------------------------------- */
 
 uint64_t cuda_memory_needed(const void *options, const struct dpb_compile_args *args);

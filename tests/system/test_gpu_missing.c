@@ -1,0 +1,130 @@
+/*
+ * test_gpu_missing.c - what is said for want of a GPU: by `dpbench plugins`, by a run on device cuda and by
+ * `dpbench links`, with a libcuda.so.1 that answers as it is told (tests/fakes). Where device cuda was
+ * not built, why that was.
+ */
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/command.h"
+#include "lib/sandbox.h"
+
+static const double deadline_s = 60;
+
+static void expect_part(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL)
+        fail_msg("'%s' is not in '%s'", part, text);
+}
+
+/* dpbench ARGUMENTS, with that library in the driver's place. */
+static void run(struct command *command, const char *fake, const char *setting,
+                const char *const *arguments)
+{
+    char path[4096], program[4096];
+    const char *all[8] = {program};
+    const char *environment[] = {path, setting, NULL};
+    for (size_t i = 0; arguments[i] != NULL; i++)
+        all[i + 1] = arguments[i];
+    snprintf(program, sizeof program, "%s/dpbench", build_directory());
+    snprintf(path, sizeof path, "LD_LIBRARY_PATH=%s/tests/fakes/%s", build_directory(), fake);
+    command_run(command, deadline_s, all, environment);
+}
+
+/* The device cuda in a list of `dpbench plugins --json`. */
+static const json_t *cuda_in(const json_t *list)
+{
+    size_t i;
+    const json_t *row;
+    json_array_foreach(list, i, row)
+    {
+        if (strcmp(json_text_at(row, "kind"), "device") == 0 &&
+            strcmp(json_text_at(row, "name"), "cuda") == 0)
+            return row;
+    }
+    return NULL;
+}
+
+static bool is_built(void)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/plugins/device_cuda.so", build_directory());
+    return access(path, F_OK) == 0;
+}
+
+static void test_not_built(void **state)
+{
+    static const char *const plugins[] = {"plugins", "--json", NULL};
+    struct command command;
+    (void)state;
+    run(&command, "none", NULL, plugins);
+    const json_t *row = cuda_in(json_at(command.json, "not_built"));
+    assert_non_null(row);
+    const char *reason = json_text_at(row, "reason");
+    if (strstr(reason, "CUDA=no") == NULL && strstr(reason, "at build time") == NULL &&
+        strstr(reason, "is the first that will do") == NULL)
+        fail_msg("'%s' does not say what was missing", reason);
+    command_free(&command);
+}
+
+static void test_missing(void **state)
+{
+    static const struct {
+        const char *fake, *setting, *words;
+    } cases[] = {
+        {"none", NULL, "there is no NVIDIA driver: libcuda.so.1: cannot open shared object file"},
+        {"cuda", "FAKE_CUDA_VERSION=11040",
+         "the NVIDIA driver is too old: it is for CUDA 11.4, and this was built against "},
+        {"cuda", "FAKE_CUDA_INIT=100", "finds no GPU"},
+        {"cuda", "FAKE_CUDA_INIT=803", "does not start: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)"}};
+    static const char *const plugins[] = {"plugins", "--json", NULL};
+    static const char *const links[] = {"links", "devices", NULL};
+    static const char *const train[] = {"-c", "x.ini", NULL};
+    (void)state;
+    /* The first is not for a machine that has a driver. */
+    size_t first = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) != NULL;
+    for (size_t i = first; i < sizeof cases / sizeof *cases; i++) {
+        struct command command;
+        run(&command, cases[i].fake, cases[i].setting, plugins);
+        const json_t *row = cuda_in(json_at(command.json, "plugins"));
+        assert_non_null(row);
+        expect_part(json_text_at(row, "missing"), cases[i].words);
+        command_free(&command);
+        run(&command, cases[i].fake, cases[i].setting, train);
+        assert_int_equal(command.exit_code, 2);
+        expect_part(command.err, cases[i].words);
+        command_free(&command);
+        run(&command, cases[i].fake, cases[i].setting, links);
+        assert_int_equal(command.exit_code, 0);
+        expect_part(command.out, "devices of cuda: none: ");
+        expect_part(command.out, cases[i].words);
+        command_free(&command);
+    }
+}
+
+static int set_up(void **state)
+{
+    int result = sandbox_setup(state);
+    sandbox_write("x.ini", "[run]\nbatch = 4\nsteps = 1\nresults =\n[model]\nname = lenet\n"
+                           "[data]\nname = synthetic\n[device]\nname = cuda\n");
+    unsetenv("DPBENCH_PLUGIN_PATH");
+    return result;
+}
+
+/* One of the two is so. */
+int main(void)
+{
+    const struct CMUnitTest built[] = {cmocka_unit_test(test_missing)};
+    const struct CMUnitTest not_built[] = {cmocka_unit_test(test_not_built)};
+    return is_built() ? cmocka_run_group_tests(built, set_up, sandbox_teardown)
+                      : cmocka_run_group_tests(not_built, set_up, sandbox_teardown);
+}
