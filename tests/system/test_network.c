@@ -19,7 +19,7 @@
 #include "lib/network.h"
 #include "lib/sandbox.h"
 
-enum { HOSTS = 3, WORDS = 48 };
+enum { HOSTS = 3, WORDS = 48, TRIES = 3 };
 
 static struct network network;
 
@@ -197,8 +197,9 @@ static void await_traffic(double bytes)
     }
 }
 
-/* The first who waits says for what: for the network, or, in a machine, for who does. */
-static void expect_link_down(const char *title, const int *hosts, int n, const char *settings)
+/* The first who waits says for what: for the network, or, in a machine, for who does. How long it took
+ * until the job had ended. */
+static double take_link_down(const char *title, const int *hosts, int n, const char *settings)
 {
     static const char *const words[] = {"waited 2.", "(step ",        "bucket ", " bytes",
                                         "rank ",     "run.timeout_s", NULL};
@@ -209,10 +210,11 @@ static void expect_link_down(const char *title, const int *hosts, int n, const c
     network_plug(&network, 1, false);
     double out_s = now_s();
     command_finish(&started, &command, 40);
+    double took_s = now_s() - out_s;
     network_plug(&network, 1, true);
-    if (command.exit_code != 1 || now_s() - out_s > 2 + 5)
+    if (command.exit_code != 1)
         fail_msg("%s: exit code %d, %.1f s after the link went down: %s", title, command.exit_code,
-                 now_s() - out_s, command.err);
+                 took_s, command.err);
     faults_expect_words(title, faults_only_error(title, &command), words);
     if (!strstr(command.err, "(scatter-reduce)") && !strstr(command.err, "(all-gather)") &&
         !strstr(command.err, "weights from the server") &&
@@ -221,6 +223,17 @@ static void expect_link_down(const char *title, const int *hosts, int n, const c
         fail_msg("%s: no phase: %s", title, command.err);
     faults_expect_failed(title, &command);
     command_free(&command);
+    return took_s;
+}
+
+/* A machine with much else to do may be late with it: not time and again. */
+static void expect_link_down(const char *title, const int *hosts, int n, const char *settings)
+{
+    double took_s = 2 + 5 + 1;
+    for (int i = 0; i < TRIES && took_s > 2 + 5; i++)
+        took_s = take_link_down(title, hosts, n, settings);
+    if (took_s > 2 + 5)
+        fail_msg("%s: the job ended %.1f s after the link went down", title, took_s);
 }
 
 static void test_link_down(void **state)
@@ -234,7 +247,7 @@ static void test_link_down(void **state)
 }
 
 /* One that others wait for by memory, and others by the network: `killed` of 4 ranks. */
-static void expect_killed(const char *title, int killed, const char *settings)
+static double take_killed(const char *title, int killed, const char *settings)
 {
     static const int hosts[] = {0, 0, 1, 1};
     char rank[16];
@@ -249,12 +262,23 @@ static void expect_killed(const char *title, int killed, const char *settings)
     kill(ranks[killed], SIGKILL);
     double killed_s = now_s();
     command_finish(&started, &command, 40);
-    if (command.exit_code != 1 || now_s() - killed_s > 5)
-        fail_msg("%s: exit code %d, %.1f s after a rank was killed: %s", title, command.exit_code,
-                 now_s() - killed_s, command.err);
+    double took_s = now_s() - killed_s;
+    if (command.exit_code != 1)
+        fail_msg("%s: exit code %d after a rank was killed: %s", title, command.exit_code,
+                 command.err);
     faults_expect_words(title, faults_only_error(title, &command), words);
     faults_expect_failed(title, &command);
     command_free(&command);
+    return took_s;
+}
+
+static void expect_killed(const char *title, int killed, const char *settings)
+{
+    double took_s = 5 + 1;
+    for (int i = 0; i < TRIES && took_s > 5; i++)
+        took_s = take_killed(title, killed, settings);
+    if (took_s > 5)
+        fail_msg("%s: the job ended %.1f s after a rank was killed", title, took_s);
 }
 
 static void test_killed(void **state)
