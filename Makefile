@@ -4,7 +4,7 @@
 #   make           builds build/dpbench and its plugins, which run from there
 #   make run       deps, build, quickstart
 #   make check     all tests that fit in 10 minutes
-#   make lint      static checks; make fuzz FUZZ_S=60: hostile input; make asan|ubsan|tsan: sanitizers
+#   make lint      static checks; make fuzz FUZZ_S=60: hostile input; make asan|ubsan|asan-ubsan|tsan
 #   make install   to PREFIX (/usr/local), under DESTDIR; make uninstall takes it away again
 #
 # Variables: V=1 (show commands), DEPS=no (install nothing), WHEELS=DIR (oneDNN's wheels offline),
@@ -124,7 +124,7 @@ clean:
 help:
 	@sed -n '/^$$/q; s/^# \{0,1\}//p' Makefile
 	@echo "Targets: all run deps install uninstall check check-unit check-NAME check-install check-long" \
-		"mutants asan ubsan tsan fuzz fuzz-seeds lint bench bench-deps clean"
+		"mutants asan ubsan asan-ubsan tsan fuzz fuzz-seeds lint bench bench-deps clean"
 
 include $(filter-out $(OPTIONAL),$(sort $(wildcard mk/*.mk)))
 
