@@ -18,6 +18,12 @@
 const char *const launcher_names[N_LAUNCHERS] = {"mpirun", "srun"};
 
 static const double start_s = 30.0; /* for a loaded machine */
+/* From when all ranks are there until each has made steps and told of them. */
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+static const useconds_t settle_us = 5000000;
+#else
+static const useconds_t settle_us = 1300000;
+#endif
 static char slurm_directory[80], slurm_program[PATH_MAX];
 static char mark[64]; /* in the environment of the job that was started last */
 static unsigned n_started;
@@ -182,7 +188,7 @@ void launched_await_steps(int n)
             usleep(2000);
         }
     /* The small job of these tests is in its steps then, and has told the head of some. */
-    usleep(1300000);
+    usleep(settle_us);
 }
 
 void launched_expect_none(const char *title, double gone_s)
