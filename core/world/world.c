@@ -44,7 +44,7 @@ static void phase_store(struct dpb_status_page *page, const char *phase)
 
 static void phase_load(const struct dpb_status_page *page, char phase[sizeof page->phase])
 {
-    phase_word words[PHASE_WORDS];
+    phase_word words[PHASE_WORDS] = {0};
     for (size_t i = 0; i < PHASE_WORDS; i++)
         words[i] =
             __atomic_load_n((const phase_word *)(const void *)page->phase + i, __ATOMIC_RELAXED);

@@ -153,8 +153,9 @@ std::function<void()> make_staged_bucket(shim &shim, T *data, uint64_t n)
 {
     if (!shim.reduce_staged) {
         shim.staged.resize(shim.args.bucket_elements * sizeof(T));
-        shim.reduce_staged = make_bucket<T, type>(shim, reinterpret_cast<T *>(shim.staged.data()),
-                                                  shim.args.bucket_elements);
+        shim.reduce_staged =
+            make_bucket<T, type>(shim, static_cast<T *>(static_cast<void *>(shim.staged.data())),
+                                 shim.args.bucket_elements);
     }
     return [&shim, data, bytes = n * sizeof(T)] {
         memcpy(shim.staged.data(), data, bytes);
