@@ -513,6 +513,23 @@ static dpb_status await_exchange(struct ps *ps, bool *closed)
     return strategy_begin(comm, 0, &step);
 }
 
+/* The first worker that closes may be one of this machine, while weights of the last exchange are on
+ * their way to others. */
+static dpb_status serve_last(struct ps *ps)
+{
+    const struct dpb_arenas *arenas = &ps->base.arenas;
+    for (uint32_t worker; ps->links && (worker = links_busy(ps->links)) != NONE;) {
+        const struct dpb_wait what =
+            wait_of(ps, worker, arenas->n_buckets - 1, arenas->layout.weight_type,
+                    "the worker to take weights");
+        bool moved = false;
+        DPB_TRY(links_move(ps->links, INT64_MAX, &moved));
+        if (!moved)
+            DPB_TRY(links_wait(ps->links, &what));
+    }
+    return DPB_OK;
+}
+
 static dpb_status ps_serve(void *comm_)
 {
     struct ps *ps = comm_;
@@ -521,7 +538,7 @@ static dpb_status ps_serve(void *comm_)
         bool closed;
         DPB_TRY(await_exchange(ps, &closed));
         if (closed)
-            return DPB_OK;
+            return serve_last(ps);
         while (!host->event->poll(comm->pipeline.done))
             DPB_TRY(pipeline_progress(&comm->pipeline, DPB_FOREVER));
     }
