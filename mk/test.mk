@@ -128,11 +128,12 @@ check-gpu: tests
 check-install: all
 	$(Q)BUILD=$(BUILD) TEST_TIMEOUT_S=1800 tools/run-tests tests/install/bare-root
 
-# What takes longer than `make check` may: other strategies' accuracy, PyTorch in its own venv.
+# What takes longer than `make check` may: other strategies' accuracy, PyTorch in its own venv, all
+# cells of the matrix that test_identity takes a part of.
 # LONG="models random_faults": of tests/long only these.
-LONG ?= $(patsubst $(BUILD)/tests/test_%,%,$(LONG_TESTS))
+LONG ?= identity $(patsubst $(BUILD)/tests/test_%,%,$(LONG_TESTS))
 check-long: tests $(BUILD)/bench/all_reduce
-	$(Q)BUILD=$(BUILD) TEST_TIMEOUT_S=1800 tools/run-tests \
+	$(Q)BUILD=$(BUILD) DPB_ALL_CELLS=1 TEST_TIMEOUT_S=1800 tools/run-tests \
 		$(addprefix $(BUILD)/tests/test_,$(LONG)) tests/pytorch/run tests/long/rdma_vm.sh \
 		tests/long/rdma_speed.sh
 	$(Q)$(MAKE) fuzz

@@ -254,11 +254,12 @@ static bool needs_rdma(const struct conf *conf)
     return has_word(value_of(conf, "comm", "name"), "ring_verbs");
 }
 
-/* Two steps with few samples, all cells once. Where that would take long, one of the cells. */
+/* Two steps with few samples, steady or not, all cells once. Where that would take long, one of the
+ * cells. */
 static void test_run(const struct conf *conf, const struct networks *networks)
 {
     struct command command;
-    char settings[1024] = "run.results= run.steps=2 run.warmup_steps=0";
+    char settings[1024] = "run.results= run.steps=2 run.warmup_steps=0 run.steady_limit_s=0";
     bool sweep = is_sweep(conf), all_samples = is_given(conf, "run", "global_batch");
     append(settings, sizeof settings, " %s %s", all_samples ? "run.global_batch=16" : "run.batch=2",
            conf->data);
