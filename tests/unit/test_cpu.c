@@ -141,7 +141,8 @@ static void test_large_images(void **unused)
 
 /* Weights' gradients in bf16 where nothing is round: an odd number of pixels, more of them than are
  * summed at once; channels of one lane and less, of several groups, panels that are not full; a window
- * with a stride and padding on one side. */
+ * with a stride and padding on one side. The first weights are those of a batch-norm whose steps are
+ * the ReLU's. */
 static dpb_status build_pairs(const void *options, const struct dpb_graph_ops *g,
                               struct dpb_graph_builder *b, uint32_t nclass)
 {
@@ -151,8 +152,10 @@ static dpb_status build_pairs(const void *options, const struct dpb_graph_ops *g
     const struct dpb_conv_args narrow = {.channels = 7, .kernel_h = 1, .kernel_w = 2};
     const struct dpb_conv_args back = {.channels = 37, .kernel_h = 1, .bias = true};
     const struct dpb_conv_args strided = {.channels = 300, .kernel_h = 3, .stride = 2};
-    uint32_t input = g->conv(b, "conv1", g->input(b), &few);
-    uint32_t x = g->conv(b, "conv2", input, &pointwise);
+    const struct dpb_batch_norm_args norm = {0};
+    uint32_t x = g->relu(b, "relu", g->batch_norm(b, "norm", g->input(b), &norm));
+    x = g->conv(b, "conv1", x, &few);
+    x = g->conv(b, "conv2", x, &pointwise);
     x = g->conv(b, "conv3", x, &back);
     uint32_t y = g->global_mean(b, "mean1", g->conv(b, "conv4", x, &narrow));
     x = g->conv(b, "conv5", x, &strided);

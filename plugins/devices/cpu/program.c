@@ -45,6 +45,7 @@ static dpb_status plan_forward(struct program *p)
     return DPB_OK;
 }
 
+/* A node may have no step of its own left: then the one before has finished its gradients, too. */
 static dpb_status plan_backward(struct program *p)
 {
     p->list = &p->backward;
@@ -53,9 +54,8 @@ static dpb_status plan_backward(struct program *p)
         const struct node_plan *plan = &p->nodes[i];
         if (!plan->from && p->node->op != DPB_OP_BATCH_NORM) /* these take parts as they are */
             DPB_TRY(cpu_join_gradient(p, p->node));
-        size_t before = p->list->n;
         DPB_TRY(cpu_ops[p->node->op].backward(p, p->node));
-        if (p->list->n > before)
+        if (p->list->n > 0)
             p->list->steps[p->list->n - 1].frontier = dpb_frontier_after(p->graph, i);
     }
     return DPB_OK;
