@@ -91,7 +91,8 @@ tests: all $(UNIT_TESTS) $(SYSTEM_TESTS) $(LONG_TESTS) $(TEST_PLUGINS) $(TEST_PR
 PAIRED_TESTS := $(filter $(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS), \
 	$(addprefix $(BUILD)/tests/test_,identity learning exchange cpu_models conf mutants comm_command) \
 	$(addprefix tests/system/,rdma_vm.sh install.sh headers.sh layers.sh) \
-	$(addprefix $(BUILD)/tests/test_,traffic effects combinations cpu image_training reference_gradients))
+	$(addprefix $(BUILD)/tests/test_,ps_cpu traffic effects combinations cuda cuda_runs cpu \
+		image_training reference_gradients))
 check: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(PAIRED_TESTS) -- \
 		$(filter-out $(PAIRED_TESTS),$(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS))
