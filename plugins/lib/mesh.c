@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "lib/wire.h"
+
 #define HEADER_MAGIC UINT32_C(0x4d425044) /* "DPBM" */
 
 enum {
@@ -35,45 +37,29 @@ struct mesh {
 
 /* ---- on the wire --------------------------------------------------------------------------- */
 
-static uint8_t *put(uint8_t *at, uint64_t value, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        at[i] = (uint8_t)(value >> (8 * i));
-    return at + bytes;
-}
-
-static uint64_t get(const uint8_t **at, size_t bytes)
-{
-    uint64_t value = 0;
-    for (size_t i = 0; i < bytes; i++)
-        value |= (uint64_t)(*at)[i] << (8 * i);
-    *at += bytes;
-    return value;
-}
-
 void mesh_write_header(uint8_t bytes[TCP_FRAME_BYTES], const struct mesh_label *label)
 {
-    uint8_t *at = put(bytes, HEADER_MAGIC, 4);
-    at = put(at, label->kind, 4);
-    at = put(at, label->bucket, 4);
-    at = put(at, 0, 4);
-    at = put(at, label->exchange, 8);
-    at = put(at, label->at_bytes, 8);
-    at = put(at, label->bytes, 8);
-    put(at, label->word, 8);
+    uint8_t *at = wire_put(bytes, HEADER_MAGIC, 4);
+    at = wire_put(at, label->kind, 4);
+    at = wire_put(at, label->bucket, 4);
+    at = wire_put(at, 0, 4);
+    at = wire_put(at, label->exchange, 8);
+    at = wire_put(at, label->at_bytes, 8);
+    at = wire_put(at, label->bytes, 8);
+    wire_put(at, label->word, 8);
 }
 
 bool mesh_read_header(const uint8_t bytes[TCP_FRAME_BYTES], struct mesh_label *label)
 {
     const uint8_t *at = bytes;
-    uint64_t magic = get(&at, 4);
-    label->kind = (uint32_t)get(&at, 4);
-    label->bucket = (uint32_t)get(&at, 4);
-    uint64_t unused = get(&at, 4);
-    label->exchange = get(&at, 8);
-    label->at_bytes = get(&at, 8);
-    label->bytes = get(&at, 8);
-    label->word = get(&at, 8);
+    uint64_t magic = wire_get(&at, 4);
+    label->kind = (uint32_t)wire_get(&at, 4);
+    label->bucket = (uint32_t)wire_get(&at, 4);
+    uint64_t unused = wire_get(&at, 4);
+    label->exchange = wire_get(&at, 8);
+    label->at_bytes = wire_get(&at, 8);
+    label->bytes = wire_get(&at, 8);
+    label->word = wire_get(&at, 8);
     return magic == HEADER_MAGIC && unused == 0 && label->kind <= BYE;
 }
 

@@ -1,48 +1,34 @@
 /* tcp_wire.c - see tcp_wire.h. */
 #include "lib/tcp_wire.h"
 
+#include "lib/wire.h"
+
 #define HELLO_MAGIC UINT64_C(0x31474e4952425044) /* "DPBRING1" */
 #define FRAME_MAGIC UINT32_C(0x46425044)         /* "DPBF" */
 #define CREDIT_MAGIC UINT32_C(0x43425044)        /* "DPBC" */
 
 /* ---- numbers ------------------------------------------------------------------------------- */
 
-static uint8_t *put(uint8_t *at, uint64_t value, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        at[i] = (uint8_t)(value >> (8 * i));
-    return at + bytes;
-}
-
-static uint64_t get(const uint8_t **at, size_t bytes)
-{
-    uint64_t value = 0;
-    for (size_t i = 0; i < bytes; i++)
-        value |= (uint64_t)(*at)[i] << (8 * i);
-    *at += bytes;
-    return value;
-}
-
 static uint32_t get32(const uint8_t **at)
 {
-    return (uint32_t)get(at, 4);
+    return (uint32_t)wire_get(at, 4);
 }
 
 /* ---- proving ------------------------------------------------------------------------------- */
 
 void tcp_write_hello(uint8_t bytes[TCP_HELLO_BYTES], const struct tcp_identity *identity)
 {
-    uint8_t *at = put(bytes, HELLO_MAGIC, 8);
-    at = put(at, identity->dialler, 4);
-    at = put(at, identity->acceptor, 4);
-    at = put(at, identity->stream, 4);
+    uint8_t *at = wire_put(bytes, HELLO_MAGIC, 8);
+    at = wire_put(at, identity->dialler, 4);
+    at = wire_put(at, identity->acceptor, 4);
+    at = wire_put(at, identity->stream, 4);
     memcpy(at, identity->dialler_nonce, TCP_NONCE_BYTES);
 }
 
 bool tcp_read_hello(const uint8_t bytes[TCP_HELLO_BYTES], struct tcp_identity *identity)
 {
     const uint8_t *at = bytes;
-    if (get(&at, 8) != HELLO_MAGIC)
+    if (wire_get(&at, 8) != HELLO_MAGIC)
         return false;
     identity->dialler = get32(&at);
     identity->acceptor = get32(&at);
@@ -56,11 +42,11 @@ void tcp_code(const struct dpb_host *host, const uint8_t secret[DPB_SECRET_BYTES
               uint8_t code[DPB_MAC_BYTES])
 {
     uint8_t said[4 + TCP_NAME_BYTES + 3 * 4 + 2 * TCP_NONCE_BYTES] = {0};
-    uint8_t *at = put(said, side, 4);
+    uint8_t *at = wire_put(said, side, 4);
     memcpy(at, ring_name, strnlen(ring_name, TCP_NAME_BYTES - 1));
-    at = put(at + TCP_NAME_BYTES, identity->dialler, 4);
-    at = put(at, identity->acceptor, 4);
-    at = put(at, identity->stream, 4);
+    at = wire_put(at + TCP_NAME_BYTES, identity->dialler, 4);
+    at = wire_put(at, identity->acceptor, 4);
+    at = wire_put(at, identity->stream, 4);
     memcpy(at, identity->dialler_nonce, TCP_NONCE_BYTES);
     memcpy(at + TCP_NONCE_BYTES, identity->acceptor_nonce, TCP_NONCE_BYTES);
     host->secret->mac(secret, said, sizeof said, code);
@@ -70,15 +56,15 @@ void tcp_code(const struct dpb_host *host, const uint8_t secret[DPB_SECRET_BYTES
 
 void tcp_write_frame(uint8_t bytes[TCP_FRAME_BYTES], const struct transport_label *label)
 {
-    uint8_t *at = put(bytes, FRAME_MAGIC, 4);
-    at = put(at, label->landing, 4);
-    at = put(at, label->step, 8);
-    at = put(at, label->bucket, 4);
-    at = put(at, label->round, 4);
-    at = put(at, label->chunk, 4);
-    at = put(at, 0, 4);
-    at = put(at, label->at_bytes, 8);
-    put(at, label->bytes, 8);
+    uint8_t *at = wire_put(bytes, FRAME_MAGIC, 4);
+    at = wire_put(at, label->landing, 4);
+    at = wire_put(at, label->step, 8);
+    at = wire_put(at, label->bucket, 4);
+    at = wire_put(at, label->round, 4);
+    at = wire_put(at, label->chunk, 4);
+    at = wire_put(at, 0, 4);
+    at = wire_put(at, label->at_bytes, 8);
+    wire_put(at, label->bytes, 8);
 }
 
 const char *tcp_read_frame(const uint8_t bytes[TCP_FRAME_BYTES],
@@ -87,13 +73,13 @@ const char *tcp_read_frame(const uint8_t bytes[TCP_FRAME_BYTES],
     const uint8_t *at = bytes;
     uint32_t magic = get32(&at);
     label->landing = get32(&at);
-    label->step = get(&at, 8);
+    label->step = wire_get(&at, 8);
     label->bucket = get32(&at);
     label->round = get32(&at);
     label->chunk = get32(&at);
     uint32_t unused = get32(&at);
-    label->at_bytes = get(&at, 8);
-    label->bytes = get(&at, 8);
+    label->at_bytes = wire_get(&at, 8);
+    label->bytes = wire_get(&at, 8);
     if (magic != FRAME_MAGIC || unused != 0)
         return "no frame of this version";
     if (label->landing != TRANSPORT_INBOX && label->landing != TRANSPORT_ARENA)
@@ -108,7 +94,7 @@ const char *tcp_read_frame(const uint8_t bytes[TCP_FRAME_BYTES],
 
 void tcp_write_credit(uint8_t bytes[TCP_CREDIT_BYTES], uint32_t n)
 {
-    put(put(bytes, CREDIT_MAGIC, 4), n, 4);
+    wire_put(wire_put(bytes, CREDIT_MAGIC, 4), n, 4);
 }
 
 bool tcp_read_credit(const uint8_t bytes[TCP_CREDIT_BYTES], uint32_t most, uint32_t *n)

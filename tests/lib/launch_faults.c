@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "lib/faults.h"
+#include "lib/sandbox.h"
 #include "lib/traces.h"
 #include "lib/training.h"
 
@@ -224,4 +225,16 @@ void launch_faults_run(launcher by, bool all)
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
         if ((all || faults[i].quick) && is_for(by, &faults[i]))
             run_fault(by, &faults[i]);
+}
+
+int launch_faults_setup(void **state)
+{
+    int code = launchers_start(1);
+    return code != 0 ? code : faults_setup(state);
+}
+
+int launch_faults_teardown(void **state)
+{
+    launchers_stop();
+    return sandbox_teardown(state);
 }

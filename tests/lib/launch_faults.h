@@ -12,6 +12,10 @@
 #define LAUNCH_RESULT "result.json"
 #define LAUNCH_BASE "-c base.ini --output " LAUNCH_RESULT " "
 
+/* For cmocka's group: launchers for one host, and that directory. */
+int launch_faults_setup(void **state);
+int launch_faults_teardown(void **state);
+
 /* All faults, or those that `make check` has time for. Fails the test. */
 void launch_faults_run(launcher by, bool all);
 

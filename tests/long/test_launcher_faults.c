@@ -9,9 +9,7 @@
 
 #include <cmocka.h>
 
-#include "lib/faults.h"
 #include "lib/launch_faults.h"
-#include "lib/sandbox.h"
 
 static void test_mpirun(void **state)
 {
@@ -25,20 +23,8 @@ static void test_srun(void **state)
     launch_faults_run(SRUN, true);
 }
 
-static int setup(void **state)
-{
-    int code = launchers_start(1);
-    return code != 0 ? code : faults_setup(state);
-}
-
-static int teardown(void **state)
-{
-    launchers_stop();
-    return sandbox_teardown(state);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_mpirun), cmocka_unit_test(test_srun)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, launch_faults_setup, launch_faults_teardown);
 }

@@ -19,7 +19,6 @@
 
 #include "lib/faults.h"
 #include "lib/launch_faults.h"
-#include "lib/sandbox.h"
 #include "lib/traces.h"
 #include "lib/training.h"
 
@@ -194,20 +193,8 @@ static void test_random_faults(void **state)
     }
 }
 
-static int setup(void **state)
-{
-    int code = launchers_start(1);
-    return code != 0 ? code : faults_setup(state);
-}
-
-static int teardown(void **state)
-{
-    launchers_stop();
-    return sandbox_teardown(state);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_faults)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, launch_faults_setup, launch_faults_teardown);
 }
