@@ -227,10 +227,16 @@ static void begin_rounds(const struct ring *ring, struct flight *flight, uint32_
 
 /* ---- a chunk's way ------------------------------------------------------------------------- */
 
+/* Of members that keep to their turns no more than that comes before it is sent on. */
+static bool is_full(const struct ring *ring, const struct flight *flight)
+{
+    return flight->n_queued - flight->n_handed_over >= ring->queue_size;
+}
+
 static void queue_slice_chunk(struct ring *ring, struct flight *flight, uint32_t round,
                               uint32_t chunk)
 {
-    assert(flight->n_queued - flight->n_handed_over < ring->queue_size);
+    assert(!is_full(ring, flight));
     flight->queue[flight->n_queued++ % ring->queue_size] = (struct pending){round, chunk};
 }
 
@@ -267,6 +273,8 @@ static dpb_status take(struct ring *ring, struct flight *flight,
                        const struct transport_label *label, const void *payload, uint32_t slot)
 {
     DPB_TRY(check_label(ring, flight, label));
+    if (label->round + 1 < n_rounds(ring) && is_full(ring, flight))
+        return refuse(ring, label, "only rounds whose turn has come");
     DPB_TRY(see(ring, flight, label));
     begin_rounds(ring, flight, label->round);
     if (reduces(ring, label->round)) {
