@@ -21,6 +21,7 @@
 #ifndef DPBENCH_COMM_H
 #define DPBENCH_COMM_H
 
+#include "queue.h"
 #include "status.h"
 #include "types.h"
 
@@ -37,7 +38,15 @@ struct dpb_optimizer; /* host.h */
     UINT64_C(0x020) /* ranks may be on several machines; without it a job on
                                                several is refused */
 
-#define DPB_COMM_LAUNCHER UINT64_C(0x040)   /* needs the runtime of mpirun or srun, as MPI does */
+#define DPB_COMM_LAUNCHER UINT64_C(0x040) /* needs the runtime of mpirun or srun, as MPI does */
+#define DPB_COMM_DEVICE \
+    UINT64_C(0x080) /* since ABI 1.2: wants its arenas in the memory of a device; \
+                       refused with a device that has none of its own */
+#define DPB_COMM_EVENTS \
+    UINT64_C(           \
+        0x100) /* since ABI 1.2: with arenas on a device, `ready` is called with events of a queue   \
+                       that have not fired, the strategy's work is enqueued behind them, and *done of     \
+                       `end` is such an event, behind which the next forward is enqueued */
 
 typedef enum dpb_role { DPB_WORKER, DPB_SERVER } dpb_role;
 
@@ -61,6 +70,9 @@ struct dpb_comm_args {
      * memory and a clock. comm.hosts may say that they are apart though they are not (tests). */
     const uint32_t *machines;
     uint32_t n_machines; /* at least 1 */
+    /* Since ABI 1.2: the device of this worker where it has memory of its own; NULL: it computes on the
+     * host's (and servers have none). @borrowed until close. */
+    const struct dpb_device_arenas *device;
 };
 
 /* The weight arena and the gradient arena, before they exist. */
@@ -74,7 +86,11 @@ struct dpb_layout {
 typedef enum dpb_memory {
     DPB_MEMORY_NONE,    /* not needed on this rank */
     DPB_MEMORY_PRIVATE, /* this process alone */
-    DPB_MEMORY_SHARED   /* mapped by all ranks of this machine; starts as zeros */
+    DPB_MEMORY_SHARED,  /* mapped by all ranks of this machine; starts as zeros */
+    /* Since ABI 1.2: the same two in the memory of the worker's device. Weights, gradients (and with
+     * them optimizer state) are both on the device or both on the host. */
+    DPB_MEMORY_DEVICE,
+    DPB_MEMORY_DEVICE_SHARED
 } dpb_memory;
 
 /* What a communicator wants; zeroed by core before `plan`. */
@@ -87,6 +103,9 @@ struct dpb_comm_plan {
      * with n_owned = 0: none. Written to memory from host->alloc; core frees it. */
     struct dpb_range *owned;
     uint64_t n_owned;
+    /* Since ABI 1.2: scratch on the device beside the host's (DPB_MEMORY_NONE and the two of a device). */
+    dpb_memory device_scratch;
+    uint64_t device_scratch_bytes;
 };
 
 /* The arenas of this rank and, where they are shared, of the others. @borrowed until close.
@@ -98,6 +117,11 @@ struct dpb_arenas {
     struct dpb_optimizer *optimizer; /* for the owned ranges; NULL where none is owned */
     uint64_t n_buckets, bucket_elements;
     struct dpb_layout layout;
+    /* Since ABI 1.2: on a device, and those of the peers, mapped; `direct` by rank: whether arithmetic
+     * may read a peer's memory, or `copy` alone. NULL without arenas on a device. */
+    void *device_scratch;
+    void *const *peer_device_scratch;
+    const bool *direct;
 };
 
 /* The parameters of one step; the same on all ranks. */

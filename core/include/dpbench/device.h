@@ -14,6 +14,7 @@
 
 #include "data.h"
 #include "graph.h"
+#include "queue.h"
 #include "status.h"
 
 struct dpb_event; /* host.h */
@@ -85,6 +86,13 @@ struct dpb_device_memory {
     const void *state; /* graph->n_state_elements: running mean and variance, read in evaluation */
     void *statistics;  /* graph->n_state_elements: forward in training writes this batch's mean and
                           unbiased variance (biased where the batch has one value a channel) */
+    /* Since ABI 1.2. Weights and gradients lie in the device's memory (dpb_device_ops.queues);
+     * state and statistics are the host's. */
+    bool on_device;
+    /* Since ABI 1.2, with on_device. Who is told of final gradients takes events that have not fired:
+     * `final` is called for all of a backward as soon as its work is enqueued, which then returns
+     * without waiting. Otherwise gradients are final when it is called. */
+    bool takes_events;
 };
 
 /* One pass over one micro-batch. */
@@ -155,6 +163,14 @@ struct dpb_device_links {
     dpb_status (*wait)(void *queue); /* until all that was enqueued is done */
 };
 
+/* What the device did for a step, in its own time. */
+struct dpb_device_times {
+    int64_t forward_ns, backward_ns;
+    int64_t
+        exchange_ns; /* from the end of backward until the weights of the next pass were there */
+    int64_t idle_ns; /* of the step, in which it had nothing to do: waiting for the host */
+};
+
 struct dpb_device_ops {
     /* Sets *device (@owned until close) on success only. */
     dpb_status (*open)(const void *options, const struct dpb_device_args *args, void **device);
@@ -188,6 +204,16 @@ struct dpb_device_ops {
     const char *(*pci_address)(void *device);
     /* Since ABI 1.1. May be NULL: there is nothing to copy to. */
     const struct dpb_device_links *links;
+    /* Since ABI 1.2. NULL: the device computes on the host's memory. Else arenas may be on the device,
+     * and the hooks below are there, too. */
+    const struct dpb_queue_ops *queues;
+    /* The work of the next pass begins when `event` has fired: the weights are new. Does not block. */
+    dpb_status (*follow)(void *program, struct dpb_event *event);
+    /* Blocks until all that the program has enqueued is done; `deadline` as in host->patience. */
+    dpb_status (*drain)(void *program);
+    /* Of the last training step but one whose forward has returned, where it ran without waiting for
+     * the host (takes_events); false: there is none yet. A step begins with its forward's first work. */
+    bool (*times)(void *program, struct dpb_device_times *times);
 };
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "comm.h"
 #include "graph.h"
+#include "queue.h"
 #include "status.h"
 #include "types.h"
 
@@ -60,6 +61,10 @@ struct dpb_optimizer_ops {
     void (*update)(struct dpb_optimizer *optimizer, struct dpb_range range, void *weights,
                    const void *gradients, uint64_t bucket, const struct dpb_step *step);
     void (*reset)(struct dpb_optimizer *optimizer); /* state back to zero */
+    /* Since ABI 1.2. `update` of arenas on a device: enqueued, all of `range` by one piece of work. */
+    dpb_status (*enqueue)(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                          struct dpb_range range, void *weights, const void *gradients,
+                          const struct dpb_step *step);
 };
 
 /* ---- flag: a counter in shared memory that one rank raises and others wait for ------------- */
@@ -92,6 +97,12 @@ struct dpb_flag_ops {
 
 /* ---- event: something that happens once in a step ------------------------------------------ */
 
+/* For device plugins: how core asks an event of theirs. */
+struct dpb_event_source {
+    dpb_status (*poll)(void *native, bool *fired);
+    void (*destroy)(void *native);
+};
+
 struct dpb_event_ops {
     struct dpb_event *(*create)(void);        /* not fired; NULL: out of memory (message written) */
     void (*destroy)(struct dpb_event *event); /* accepts NULL */
@@ -100,6 +111,11 @@ struct dpb_event_ops {
     bool (*poll)(struct dpb_event *event);
     /* Blocks; timeout_ns as in struct dpb_wait. */
     dpb_status (*wait)(struct dpb_event *event, const struct dpb_wait *what);
+    /* Since ABI 1.2. An event that the device's queues make fire; neither reset nor signalled by the
+     * host. `native` is @owned by the event. NULL: out of memory (message written, native destroyed). */
+    struct dpb_event *(*adopt)(const struct dpb_event_source *source, void *native);
+    /* Of an adopted event with this source; else NULL. */
+    void *(*native)(const struct dpb_event *event, const struct dpb_event_source *source);
 };
 
 /* ---- store: key and value between the ranks of a job, for setting up, not for steps -------- */

@@ -15,10 +15,11 @@
 #include "host.h"
 #include "model.h"
 #include "option.h"
+#include "queue.h"
 
 #define DPB_PLUGIN_MAGIC UINT64_C(0x3147554c50425044) /* "DPBPLUG1" in little endian */
 #define DPB_ABI_MAJOR 1 /* changes when a plugin built before would misbehave */
-#define DPB_ABI_MINOR 1 /* rises when something is added at the end of a struct */
+#define DPB_ABI_MINOR 2 /* rises when something is added at the end of a struct */
 
 typedef enum dpb_plugin_kind {
     DPB_PLUGIN_MODEL,
