@@ -59,7 +59,8 @@ endif
 # The cuda device on a CUDA for tests: its kernels as C++ for the processor, and NVIDIA's libraries in
 # plain loops. Threads of a block have stacks of their own, which sanitizers take for errors.
 STAND_IN     := $(BUILD)/tests/cuda/plugins/device_cuda.so
-STAND_IN_OBJ := $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard tests/cuda/*.cc)) \
+STAND_IN_LIB := $(BUILD)/tests/cuda/libstand_in.so
+STAND_IN_OBJ := $(BUILD)/obj/tests/cuda/libraries.o \
 	$(patsubst plugins/%.cu,$(BUILD)/obj/tests/cuda/%.o,$(wildcard plugins/devices/cuda/*.cu)) \
 	$(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out %/links.c,$(wildcard plugins/devices/cuda/*.c)) $(lib_devices))
 ifeq ($(filter devices/cuda,$(SKIPPED))$(SANITIZE),)
@@ -201,6 +202,8 @@ $(BUILD)/tests/plugins/%.so: tests/plugins/%.c $(patsubst %.c,$(BUILD)/obj/%.o,$
 	$(Q)$(CC) $(CFLAGS) $(PLUGIN_CFLAGS) -MF $@.d -shared -o $@ $< $(filter %.o,$^) -lm -lpthread
 
 STAND_IN_CXXFLAGS = $(PLUGIN_CXXFLAGS) $(UNHARDEN) -DDPB_KERNELS_ON_HOST -D__shared__=static -Itests/cuda $(CUDA_CFLAGS)
+# Plugins share the runtime, as they share CUDA's.
+$(BUILD)/obj/tests/cuda/runtime.o: STAND_IN_CXXFLAGS += -fvisibility=default
 $(BUILD)/obj/tests/cuda/%.o: tests/cuda/%.cc
 	@echo "  CXX   $<"
 	@mkdir -p $(@D)
@@ -209,10 +212,14 @@ $(BUILD)/obj/tests/cuda/%.o: plugins/%.cu
 	@echo "  CXX   $<"
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(CFLAGS) $(STAND_IN_CXXFLAGS) -x c++ -c -o $@ $<
-$(STAND_IN): $(STAND_IN_OBJ)
+$(STAND_IN_LIB): $(BUILD)/obj/tests/cuda/runtime.o
 	@echo "  LD    $@"
 	@mkdir -p $(@D)
-	$(Q)$(CXX) -shared -Wl,-z,defs -o $@ $^ -Wl,--version-script=mk/plugin.map -lm
+	$(Q)$(CXX) -shared -Wl,-z,defs -Wl,-soname,$(@F) -o $@ $^
+$(STAND_IN): $(STAND_IN_OBJ) $(STAND_IN_LIB)
+	@echo "  LD    $@"
+	@mkdir -p $(@D)
+	$(Q)$(CXX) -shared -Wl,-z,defs -o $@ $^ -Wl,-rpath,'$$ORIGIN/..' -Wl,--version-script=mk/plugin.map -lm
 
 # For LD_PRELOAD into dpbench.
 $(BUILD)/tests/preload/%.so: tests/preload/%.c

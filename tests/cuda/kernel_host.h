@@ -26,6 +26,10 @@ void stand_in_threads(dim3 grid, dim3 block, const std::function<void()> &thread
 void stand_in_blocks(dim3 grid, dim3 block, const std::function<void()> &thread);
 /* Gives the stream something to do. */
 void stand_in_enqueue(cudaStream_t stream, std::function<void()> work);
+/* The same; it is done once `possible`, which is asked now and then, says so: what it needs comes from
+ * another process. */
+void stand_in_enqueue_when(cudaStream_t stream, std::function<bool()> possible,
+                           std::function<void()> work);
 
 #define STAND_IN_LAUNCH(run, kernel, grid, block, stream, ...) \
     stand_in_launch(                                           \

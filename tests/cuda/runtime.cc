@@ -1,6 +1,6 @@
 /*
- * runtime.cc - a CUDA runtime without a GPU, for tests of the cuda device: as much of it as the
- * device calls. Device memory is the host's, filled with NaN. Streams keep what they are given, and
+ * runtime.cc - a CUDA runtime without a GPU, for tests of the cuda device and of strategies on it: as
+ * much of it as they call. It is a shared library, as CUDA's is: plugins of one process share it. Device memory is the host's, filled with NaN. Streams keep what they are given, and
  * do it in an order that is drawn at random among all that events allow, only when somebody waits
  * or looks: an event that is missing shows. What is captured is kept as branches that events order,
  * and a launch does them in an order drawn anew; a branch that is not joined, and calls that a
@@ -16,6 +16,7 @@
 #include <map>
 #include <random>
 #include <ucontext.h>
+#include <unistd.h>
 #include <vector>
 
 #include "dpbench/plugin.h"
@@ -39,6 +40,7 @@ struct op {
     std::function<void()> work;
     cudaEvent_t event;
     uint64_t generation;
+    std::function<bool()> possible; /* of WORK that waits for another process; empty: at once */
 };
 typedef std::deque<op> branch;
 } // namespace
@@ -88,6 +90,8 @@ bool advance(branch &ops)
     op one = ops.front();
     if (one.kind == op::WAIT && one.event->done < one.generation)
         return false;
+    if (one.possible && sticky == cudaSuccess && !one.possible())
+        return false;
     ops.pop_front();
     if (one.kind == op::WORK)
         do_work(one);
@@ -108,12 +112,33 @@ bool advance_any(const std::vector<branch *> &branches)
     return false;
 }
 
-bool advance_streams()
+std::vector<branch *> all_streams()
 {
     std::vector<branch *> all;
     for (cudaStream_t stream : streams)
         all.push_back(&stream->ops);
-    return advance_any(all);
+    return all;
+}
+
+bool advance_streams()
+{
+    return advance_any(all_streams());
+}
+
+/* The same, where nothing can be done before another process has done its part: waits a little. False:
+ * there is nothing to wait for. */
+bool advance_or_wait(const std::vector<branch *> &branches)
+{
+    enum { PAUSE_US = 50 };
+    if (advance_any(branches))
+        return true;
+    for (const branch *one : branches) {
+        if (!one->empty() && one->front().possible) {
+            usleep(PAUSE_US);
+            return true;
+        }
+    }
+    return false;
 }
 
 /* A launch is one thing to its stream. Events within are counted anew in every launch. */
@@ -128,7 +153,7 @@ void run_graph(const CUgraph_st &graph)
         }
         all.push_back(&one.second);
     }
-    while (advance_any(all))
+    while (advance_or_wait(all))
         ;
     for (branch *one : all) {
         if (!one->empty()) {
@@ -166,7 +191,13 @@ void push(cudaStream_t stream, op one)
 
 void stand_in_enqueue(cudaStream_t stream, std::function<void()> work)
 {
-    push(stream, {op::WORK, work, nullptr, 0});
+    push(stream, {op::WORK, work, nullptr, 0, nullptr});
+}
+
+void stand_in_enqueue_when(cudaStream_t stream, std::function<bool()> possible,
+                           std::function<void()> work)
+{
+    push(stream, {op::WORK, work, nullptr, 0, possible});
 }
 
 extern "C" {
@@ -185,7 +216,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     if (cudaError_t code = forbidden(stream))
         return code;
     while (!stream->ops.empty()) {
-        if (!advance_streams()) {
+        if (!advance_or_wait(all_streams())) {
             fprintf(stderr, "stand-in: a stream waits for an event that nothing records\n");
             abort();
         }
@@ -236,7 +267,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     event->capture = stream->capture;
-    push(stream, {op::RECORD, nullptr, event, ++event->recorded});
+    push(stream, {op::RECORD, nullptr, event, ++event->recorded, nullptr});
     return cudaSuccess;
 }
 
@@ -249,13 +280,13 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
         stream->capture = event->capture;
     else if (!event->capture && stream->capture)
         return cudaErrorStreamCaptureIsolation;
-    push(stream, {op::WAIT, nullptr, event, event->recorded});
+    push(stream, {op::WAIT, nullptr, event, event->recorded, nullptr});
     return cudaSuccess;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
-    while (event->done < event->recorded && advance_streams())
+    while (event->done < event->recorded && advance_or_wait(all_streams()))
         ;
     return sticky;
 }
@@ -507,15 +538,26 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *about, int)
     return cudaSuccess;
 }
 
-cudaError_t cudaDeviceGetPCIBusId(char *text, int bytes, int)
+cudaError_t cudaDeviceGetPCIBusId(char *text, int bytes, int id)
 {
-    snprintf(text, (size_t)bytes, "0000:00:00.0");
+    snprintf(text, (size_t)bytes, "0000:%02x:00.0", id);
     return cudaSuccess;
 }
 
+static thread_local int current_device;
+
 cudaError_t cudaSetDevice(int id)
 {
-    return id < setting("DPB_STAND_IN_DEVICES", 2) ? cudaSuccess : cudaErrorInvalidDevice;
+    if (id >= setting("DPB_STAND_IN_DEVICES", 2))
+        return cudaErrorInvalidDevice;
+    current_device = id;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int *id)
+{
+    *id = current_device;
+    return cudaSuccess;
 }
 
 cudaError_t cudaRuntimeGetVersion(int *version)
