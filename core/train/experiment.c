@@ -169,20 +169,29 @@ static dpb_status check_comm_mode(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+static dpb_status refuse_precision(const struct dpb_experiment *experiment,
+                                   const struct dpb_plugin *device, dpb_precision precision)
+{
+    char has[64] = "";
+    for (int i = 0; i < DPB_PRECISIONS; i++) {
+        size_t used = strlen(has);
+        if (device->capabilities & (UINT64_C(1) << i))
+            snprintf(has + used, sizeof has - used, " %s", dpb_precision_name((dpb_precision)i));
+    }
+    return dpb_fail(DPB_UNSUPPORTED,
+                    "%s: device '%s' does not compute in %s; set run.precision to one that it "
+                    "has:%s",
+                    origin(experiment, "run", "precision"), device->name,
+                    dpb_precision_name(precision), has);
+}
+
 static dpb_status check_precision(struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
     const struct dpb_plugin *device = experiment->plugins[DPB_PLUGIN_DEVICE];
-    static const char *const names[DPB_PRECISIONS] = {"fp32", "bf16", "fp64"};
-    int precision = settings->run.precision;
+    const dpb_precision precision = (dpb_precision)settings->run.precision;
     if (!(device->capabilities & (UINT64_C(1) << precision)))
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: device '%s' does not compute in %s; set run.precision "
-                        "to one that it has:%s%s%s",
-                        origin(experiment, "run", "precision"), device->name, names[precision],
-                        device->capabilities & DPB_DEVICE_FP32 ? " fp32" : "",
-                        device->capabilities & DPB_DEVICE_BF16 ? " bf16" : "",
-                        device->capabilities & DPB_DEVICE_FP64 ? " fp64" : "");
+        return refuse_precision(experiment, device, precision);
     bool fp64 = precision == DPB_PRECISION_FP64;
     experiment->weight_type = fp64 ? DPB_FP64 : DPB_FP32;
     experiment->gradient_type = settings->comm.gradient == 0
@@ -193,7 +202,7 @@ static dpb_status check_precision(struct dpb_experiment *experiment)
                         "%s: comm.gradient = %s cannot be used with run.precision = "
                         "%s; leave comm.gradient out",
                         origin(experiment, "comm", "gradient"),
-                        dpb_dtype_name(experiment->gradient_type), names[precision]);
+                        dpb_dtype_name(experiment->gradient_type), dpb_precision_name(precision));
     return DPB_OK;
 }
 

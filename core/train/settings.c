@@ -10,7 +10,7 @@ static const char *const modes[] = {"train", "forward", "comm", NULL};
 static const char *const memories[] = {"refuse", "warn", NULL};
 static const char *const barriers[] = {"auto", "memory", "exchange", NULL};
 static const char *const nans[] = {"stop", "continue", NULL};
-static const char *const precisions[] = {"fp32", "bf16", "fp64", NULL};
+static const char *const precisions[] = {"fp32", "bf16", "fp64", "tf32", NULL};
 static const char *const gradients[] = {"auto", "fp64", "fp32", "bf16", NULL};
 static const char *const optimizers[] = {"sgd", "adagrad", NULL};
 static const char *const criteria[] = {"last", "median5", NULL};
@@ -49,7 +49,7 @@ static const struct dpb_option run_rows[] = {
     {"require_steady", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(run.require_steady),
      "a run that is not steady exits with 5"},
     {"precision", DPB_OPT_CHOICE, NULL, "fp32", 0, 0, precisions, AT(run.precision),
-     "of the computation; bf16 keeps fp32 master weights"},
+     "of the computation; bf16 keeps fp32 master weights, tf32 is for tensor cores"},
     {"seed", DPB_OPT_INT, NULL, "1", 0, MANY, NULL, AT(run.seed), "of all random numbers"},
     {"comm_cores", DPB_OPT_INT, NULL, "0", 0, 1, NULL, AT(run.comm_cores),
      "cores a worker gives to communication"},

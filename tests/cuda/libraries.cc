@@ -74,11 +74,23 @@ template <typename Each> void for_all(const shape &s, Each each)
                     }
 }
 
-std::vector<float> widen(cudnnDataType_t type, const void *data, size_t n)
+/* What a tensor core reads of fp32. */
+float tf32(float value)
 {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    bits &= 0xffffe000u;
+    memcpy(&value, &bits, sizeof bits);
+    return value;
+}
+
+/* What a multiplication by `math` reads. */
+std::vector<float> widen(cudnnDataType_t type, cudnnMathType_t math, const void *data, size_t n)
+{
+    const bool cut = type == CUDNN_DATA_FLOAT && math != CUDNN_FMA_MATH;
     std::vector<float> wide(n);
     for (size_t i = 0; i < n; i++)
-        wide[i] = load(type, data, i);
+        wide[i] = cut ? tf32(load(type, data, i)) : load(type, data, i);
     return wide;
 }
 
@@ -107,19 +119,21 @@ bool fits(const shape &s)
 }
 
 /* What is offered for every call: the first is not deterministic, the second does not work, and of
- * algorithm 1 there are two kinds of arithmetic. Others want more workspace. */
-enum { OFFERS = 5 };
-const int offered[OFFERS] = {0, 2, 1, 1, 3};
+ * algorithm 1 there are several kinds of arithmetic. Others want more workspace. */
+enum { OFFERS = 6 };
+const int offered[OFFERS] = {0, 2, 1, 1, 1, 3};
 
 template <typename Perf> void offer(cudnnDataType_t type, int most, int *n, Perf *perf)
 {
-    const bool bf16 = type == CUDNN_DATA_BFLOAT16;
+    const bool narrow = type != CUDNN_DATA_FLOAT;
     *n = OFFERS < most ? OFFERS : most;
     for (int i = 0; i < *n; i++) {
         perf[i].algo = static_cast<decltype(perf[i].algo)>(offered[i]);
         perf[i].status = i == 1 ? CUDNN_STATUS_NOT_SUPPORTED : CUDNN_STATUS_SUCCESS;
         perf[i].determinism = i == 0 ? CUDNN_NON_DETERMINISTIC : CUDNN_DETERMINISTIC;
-        perf[i].mathType = i == 3 || bf16 ? CUDNN_TENSOR_OP_MATH : CUDNN_DEFAULT_MATH;
+        perf[i].mathType = i == 3 || narrow ? CUDNN_TENSOR_OP_MATH
+                           : i == 2         ? CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION
+                                            : CUDNN_DEFAULT_MATH;
         perf[i].memory = 0;
     }
 }
@@ -131,9 +145,10 @@ size_t wanted(int algorithm)
 
 cudnnStatus_t check(const shape &s, int algorithm, const void *workspace, size_t bytes)
 {
-    const cudnnMathType_t math =
-        s.x.type == CUDNN_DATA_BFLOAT16 ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH;
-    if (!fits(s) || (algorithm != 1 && algorithm != 3) || s.by.math != math)
+    const bool right = s.x.type == CUDNN_DATA_FLOAT
+                           ? s.by.math != CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION
+                           : s.by.math == CUDNN_TENSOR_OP_MATH;
+    if (!fits(s) || (algorithm != 1 && algorithm != 3) || !right)
         return CUDNN_STATUS_BAD_PARAM;
     return workspace && bytes >= wanted(algorithm) ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
 }
@@ -317,8 +332,8 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void *alpha,
         return CUDNN_STATUS_BAD_PARAM;
     stand_in_enqueue(handle->stream, [=] {
         std::vector<double> sum(count(s.y));
-        const std::vector<float> xs = widen(s.x.type, x_data, count(s.x));
-        const std::vector<float> ws = widen(s.w.type, w_data, count(s.w));
+        const std::vector<float> xs = widen(s.x.type, s.by.math, x_data, count(s.x));
+        const std::vector<float> ws = widen(s.w.type, s.by.math, w_data, count(s.w));
         memset(workspace, 0xff, bytes);
         for_all(s, [&](size_t xi, size_t wi, size_t yi, int c) {
             double total = 0;
@@ -344,8 +359,8 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void *alp
         return CUDNN_STATUS_BAD_PARAM;
     stand_in_enqueue(handle->stream, [=] {
         std::vector<double> sum(count(s.x));
-        const std::vector<float> ys = widen(s.y.type, y_data, count(s.y));
-        const std::vector<float> ws = widen(s.w.type, w_data, count(s.w));
+        const std::vector<float> ys = widen(s.y.type, s.by.math, y_data, count(s.y));
+        const std::vector<float> ws = widen(s.w.type, s.by.math, w_data, count(s.w));
         memset(workspace, 0xff, bytes);
         for_all(s, [&](size_t xi, size_t wi, size_t yi, int c) {
             for (int i = 0; i < c; i++)
@@ -369,8 +384,8 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void *a
         return CUDNN_STATUS_BAD_PARAM;
     stand_in_enqueue(handle->stream, [=] {
         std::vector<double> sum(count(s.w));
-        const std::vector<float> xs = widen(s.x.type, x_data, count(s.x));
-        const std::vector<float> ys = widen(s.y.type, y_data, count(s.y));
+        const std::vector<float> xs = widen(s.x.type, s.by.math, x_data, count(s.x));
+        const std::vector<float> ys = widen(s.y.type, s.by.math, y_data, count(s.y));
         memset(workspace, 0xff, bytes);
         for_all(s, [&](size_t xi, size_t wi, size_t yi, int c) {
             for (int i = 0; i < c; i++)
@@ -388,6 +403,7 @@ namespace
 {
 struct matmul_desc {
     cublasOperation_t a, b;
+    bool tf32;
 };
 struct layout {
     cudaDataType_t type;
@@ -428,12 +444,15 @@ void multiply(const matmul_desc &by, const layout &a, const void *a_data, const 
               const void *b_data, const layout &c, void *c_data)
 {
     const uint64_t k = columns_of(a, by.a);
+    const bool cut = by.tf32 && a.type == CUDA_R_32F;
     for (uint64_t column = 0; column < c.columns; column++) {
         for (uint64_t row = 0; row < c.rows; row++) {
             double sum = 0;
-            for (uint64_t i = 0; i < k; i++)
-                sum +=
-                    (double)element(a, a_data, by.a, row, i) * element(b, b_data, by.b, i, column);
+            for (uint64_t i = 0; i < k; i++) {
+                const float left = element(a, a_data, by.a, row, i);
+                const float right = element(b, b_data, by.b, i, column);
+                sum += cut ? (double)tf32(left) * tf32(right) : (double)left * right;
+            }
             const size_t at = column * (size_t)c.ld + row;
             if (c.type == CUDA_R_16BF)
                 static_cast<__nv_bfloat16 *>(c_data)[at] = __float2bfloat16((float)sum);
@@ -476,9 +495,11 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
                                         cudaDataType_t scale)
 {
-    *desc = reinterpret_cast<cublasLtMatmulDesc_t>(new matmul_desc());
-    return compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS
-                                                                : CUBLAS_STATUS_INVALID_VALUE;
+    const bool tf32 = compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    *desc = reinterpret_cast<cublasLtMatmulDesc_t>(new matmul_desc{CUBLAS_OP_N, CUBLAS_OP_N, tf32});
+    return (tf32 || compute == CUBLAS_COMPUTE_32F) && scale == CUDA_R_32F
+               ? CUBLAS_STATUS_SUCCESS
+               : CUBLAS_STATUS_INVALID_VALUE;
 }
 
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)

@@ -34,22 +34,42 @@ static uint64_t elements(const struct session *s, uint32_t node)
 }
 
 /*
- * How far a result may be off. Sums are made in fp32 in both precisions: 1e-5 of the magnitude. In
+ * How far a result may be off. Sums are made in fp32 in all precisions: 1e-5 of the magnitude. In
  * bf16 an activation or its gradient is rounded once besides (half an ulp: 2^-8 of the value); a
  * gradient with several consumers once for each of them and once when they are added, for which
- * device.h's 2^-7 of the magnitude is room enough. Statistics and weights' gradients are fp32.
+ * device.h's 2^-7 of the magnitude is room enough. In tf32 the factors of a sum of products are
+ * cut to 10 bits, so that each product errs by up to 2^-9 of it. Statistics and, but for tf32's
+ * products, weights' gradients are fp32.
  */
 enum rounding { NONE, ONCE, OFTEN };
 
-static double limit_of(enum rounding rounding, double want, double magnitude)
+static const struct {
+    double half_ulp, often;
+} errors[DPB_PRECISIONS] = {
+    [DPB_PRECISION_BF16] = {0x1p-8, 0x1p-7},
+    [DPB_PRECISION_TF32] = {0, 0x1p-9},
+};
+
+static bool is_narrow(const struct session *s)
+{
+    return errors[s->precision].half_ulp > 0;
+}
+
+static double limit_of(dpb_precision precision, enum rounding rounding, double want,
+                       double magnitude)
 {
     const double smallest = 1e-30; /* below it numbers are denormal, or nearly */
     double limit = 1e-5 * magnitude + smallest;
     if (rounding == ONCE)
-        limit += 0x1p-8 * fabs(want);
+        limit += errors[precision].half_ulp * fabs(want);
     if (rounding == OFTEN)
-        limit = 0x1p-7 * magnitude + smallest;
+        limit += errors[precision].often * magnitude;
     return limit;
+}
+
+static bool is_product(const struct dpb_node *node)
+{
+    return node->op == DPB_OP_CONV || node->op == DPB_OP_DENSE;
 }
 
 static void compare(const struct session *s, uint32_t node, const char *what,
@@ -57,10 +77,10 @@ static void compare(const struct session *s, uint32_t node, const char *what,
                     const double *got, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++) {
-        double limit = limit_of(rounding, want[i], magnitude[i]);
+        double limit = limit_of(s->precision, rounding, want[i], magnitude[i]);
         if (!(fabs(got[i] - want[i]) <= limit))
             fail_msg("%s, %s: node %u '%s': %s[%llu] is %.9g, should be %.9g +- %.3g",
-                     s->graph->name, s->precision == DPB_PRECISION_BF16 ? "bf16" : "fp32", node,
+                     s->graph->name, dpb_precision_name(s->precision), node,
                      s->graph->nodes[node].name, what, (unsigned long long)i, got[i], want[i],
                      limit);
     }
@@ -85,7 +105,7 @@ static double *used_weights(const struct session *s)
     for (uint32_t t = 0; t < graph->n_tensors; t++) {
         const struct dpb_tensor *tensor = &graph->tensors[t];
         for (uint64_t i = tensor->offset; i < tensor->offset + tensor->n_elements; i++) {
-            bool rounded = s->precision == DPB_PRECISION_BF16 && tensor->n_dims > 1;
+            bool rounded = is_narrow(s) && tensor->n_dims > 1;
             float value = s->weights[i];
             weights[i] = rounded ? dpb_bf16_to_fp32(dpb_bf16_from_fp32(value)) : value;
         }
@@ -254,12 +274,13 @@ static enum rounding activation_rounding(const struct oracle *o, const struct dp
 {
     const struct session *s = o->s;
     const struct dpb_node *sum = node;
-    if (s->precision != DPB_PRECISION_BF16 || node->op == DPB_OP_SOFTMAX_LOSS)
-        return NONE;
     if (node->op == DPB_OP_RELU && o->no_y[node->inputs[0]])
         sum = &s->graph->nodes[node->inputs[0]];
-    bool of_terms = sum->op == DPB_OP_CONV || sum->op == DPB_OP_DENSE;
-    return of_terms && sum->bias != DPB_NONE && tested_device()->rounds_sums ? OFTEN : ONCE;
+    if (s->precision == DPB_PRECISION_TF32)
+        return is_product(sum) ? OFTEN : NONE;
+    if (!is_narrow(s) || node->op == DPB_OP_SOFTMAX_LOSS)
+        return NONE;
+    return is_product(sum) && sum->bias != DPB_NONE && tested_device()->rounds_sums ? OFTEN : ONCE;
 }
 
 static void check_forward(struct oracle *o, uint32_t index)
@@ -309,24 +330,32 @@ static void check_tensor(const struct session *s, uint32_t index, uint32_t tenso
     if (tensor == DPB_NONE)
         return;
     const struct dpb_tensor *t = &s->graph->tensors[tensor];
-    bool rounded = tested_device()->rounds_weights && s->precision == DPB_PRECISION_BF16 &&
+    bool rounded = tested_device()->rounds_weights && is_narrow(s) &&
                    s->graph->nodes[index].op == DPB_OP_CONV && t->n_dims > 1;
-    compare_fp32(s, index, t->name, rounded ? ONCE : NONE, want, magnitude,
-                 s->gradients + t->offset, t->n_elements);
+    bool cut = s->precision == DPB_PRECISION_TF32 && t->n_dims > 1;
+    compare_fp32(s, index, t->name,
+                 cut       ? OFTEN
+                 : rounded ? ONCE
+                           : NONE,
+                 want, magnitude, s->gradients + t->offset, t->n_elements);
 }
 
 static enum rounding gradient_rounding(const struct oracle *o, uint32_t index)
 {
     const struct session *s = o->s;
     const struct dpb_node *consumer = sole_consumer(s, index);
-    uint32_t consumers = 0;
+    uint32_t consumers = 0, products = 0;
     if (consumer && o->no_dy[consumer - s->graph->nodes]) /* its parts come with their rounding */
         return gradient_rounding(o, (uint32_t)(consumer - s->graph->nodes));
     for (uint32_t i = index + 1; i < s->graph->n_nodes; i++) {
-        for (uint32_t k = 0; k < s->graph->nodes[i].n_inputs; k++)
+        for (uint32_t k = 0; k < s->graph->nodes[i].n_inputs; k++) {
             consumers += s->graph->nodes[i].inputs[k] == index;
+            products += s->graph->nodes[i].inputs[k] == index && is_product(&s->graph->nodes[i]);
+        }
     }
-    if (s->precision != DPB_PRECISION_BF16)
+    if (s->precision == DPB_PRECISION_TF32)
+        return products > 0 ? OFTEN : NONE;
+    if (!is_narrow(s))
         return NONE;
     return consumers > 1 ? OFTEN : ONCE;
 }
@@ -436,7 +465,7 @@ static struct dpb_outcome reference_outcome(const struct session *s)
 void check_loss(const struct session *s)
 {
     struct dpb_outcome want = reference_outcome(s);
-    double bound = s->precision == DPB_PRECISION_BF16 ? 5e-2 : 1e-4;
+    double bound = s->precision == DPB_PRECISION_FP32 ? 1e-4 : 5e-2;
     if (!(fabs(s->outcome.loss - want.loss) <= bound))
         fail_msg("%s: loss is %.9g, should be %.9g +- %g", s->graph->name, s->outcome.loss,
                  want.loss, bound);
@@ -556,4 +585,6 @@ void check_subject(const struct subject *subject, int what)
 {
     check_in(DPB_PRECISION_FP32, subject, what);
     check_in(DPB_PRECISION_BF16, subject, what);
+    if (tested_device()->tensor_cores)
+        check_in(DPB_PRECISION_TF32, subject, what & ~(REPEAT | EVALUATION));
 }

@@ -49,9 +49,10 @@ const struct tested_device *tested_device(void)
 {
     static const struct tested_device devices[] = {
         {.name = "cpu"},
-        {"cuda", .captures = true, .own_memory = true, .rounds_weights = true, .rounds_sums = true},
-        {"cuda_stand_in", .captures = true, .own_memory = true, .rounds_weights = true,
+        {"cuda", .captures = true, .own_memory = true, .tensor_cores = true, .rounds_weights = true,
          .rounds_sums = true},
+        {"cuda_stand_in", .captures = true, .own_memory = true, .tensor_cores = true,
+         .rounds_weights = true, .rounds_sums = true},
     };
     const char *name = getenv("DPB_TEST_DEVICE");
     for (size_t i = 0; name && i < sizeof devices / sizeof devices[0]; i++) {

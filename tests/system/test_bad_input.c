@@ -202,7 +202,7 @@ static const struct row file_rows[] = {
     {"-c unit.ini", {"unit.ini:4: comm.bucket: '4 MX' has an unknown unit", "KiB, MB, MiB"}},
     {"-c number.ini", {"number.ini:3: run.workers: 'two' is not a number"}},
     {"-c range.ini", {"range.ini:3: run.workers: '0' is out of range: 1 to 1024"}},
-    {"-c choice.ini", {"choice.ini:3: run.precision: 'fp23' is not one of fp32, bf16, fp64"}},
+    {"-c choice.ini", {"choice.ini:3: run.precision: 'fp23' is not one of fp32, bf16, fp64, tf32"}},
     {"-c twice.ini", {"twice.ini:7: ", "batch", "twice.ini:3"}},
     {"-c long.ini", {"long.ini:3: ", "199"}},
     {"-c no_value.ini", {"no_value.ini:3: "}},
@@ -255,6 +255,8 @@ static const struct row value_rows[] = {
 static const struct row combination_rows[] = {
     {"-c base.ini run.precision=bf16", {"command line: device 'reference' does not compute in bf16",
                                         "set run.precision", "fp32", "fp64"}},
+    {"-c base.ini run.precision=tf32", {"command line: device 'reference' does not compute in tf32",
+                                        "set run.precision to one that it has: fp32 fp64"}},
     {"-c base.ini run.workers=4 comm.name=shm comm.hosts=2x2",
      {"comm 'shm' works within one machine", "comm.hosts = 2x2", "makes 2"}},
     {"-c base.ini run.workers=4 comm.name=replicated comm.hosts=0,1,1,0",

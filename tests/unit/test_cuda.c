@@ -44,6 +44,23 @@ static void test_models(void **unused)
     check_subject(&(struct subject){"densenet40_k12", NULL, 8, 2, DPB_UINT8, DPB_CHW, NULL}, OPS);
 }
 
+/* tf32 is not fp32 by another name: where weights have more than 10 bits, sums differ. */
+static void test_tf32_differs(void **unused)
+{
+    (void)unused;
+    const struct subject subject = {"tiny", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
+    const dpb_precision precisions[] = {DPB_PRECISION_FP32, DPB_PRECISION_TF32};
+    double loss[2];
+    for (int i = 0; i < 2; i++) {
+        struct session s;
+        session_open(&subject, precisions[i], true, &s);
+        session_forward(&s);
+        loss[i] = s.outcome.loss;
+        session_close(&s);
+    }
+    assert_true(loss[0] != loss[1]);
+}
+
 static void test_without_graphs(void **unused)
 {
     (void)unused;
@@ -348,6 +365,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_models),
+        cmocka_unit_test(test_tf32_differs),
         cmocka_unit_test(test_without_graphs),
         cmocka_unit_test(test_first_layer_in_a_group),
         cmocka_unit_test(test_pieces),

@@ -6,8 +6,8 @@
  * copies of the weights) and may fuse, choose layouts and plan memory as it likes.
  *
  * How right is right: each op, fed the reference's activations and incoming gradients rounded to
- * the precision, errs by at most 1e-5 (fp32) or 2^-7 (bf16) of the sum of the magnitudes of its
- * terms; the loss of a whole model by 1e-4 or 5e-2.
+ * the precision, errs by at most 1e-5 (fp32), 2^-7 (bf16) or 2^-9 (tf32) of the sum of the magnitudes
+ * of its terms; the loss of a whole model by 1e-4 (fp32) or 5e-2.
  */
 #ifndef DPBENCH_DEVICE_H
 #define DPBENCH_DEVICE_H
@@ -23,13 +23,22 @@ typedef enum dpb_precision {
     DPB_PRECISION_FP32,
     DPB_PRECISION_BF16,
     DPB_PRECISION_FP64,
+    DPB_PRECISION_TF32, /* since ABI 1.2: all is stored in fp32; sums of products may read 10 bits of
+                           the mantissas */
     DPB_PRECISIONS
 } dpb_precision;
+
+static inline const char *dpb_precision_name(dpb_precision precision)
+{
+    static const char *const name[DPB_PRECISIONS] = {"fp32", "bf16", "fp64", "tf32"};
+    return name[precision];
+}
 
 /* Capabilities of a device plugin (dpb_plugin.capabilities): the precisions it computes in. */
 #define DPB_DEVICE_FP32 (UINT64_C(1) << DPB_PRECISION_FP32)
 #define DPB_DEVICE_BF16 (UINT64_C(1) << DPB_PRECISION_BF16)
 #define DPB_DEVICE_FP64 (UINT64_C(1) << DPB_PRECISION_FP64)
+#define DPB_DEVICE_TF32 (UINT64_C(1) << DPB_PRECISION_TF32)
 
 struct dpb_device_args {
     uint32_t rank;

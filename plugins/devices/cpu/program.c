@@ -90,8 +90,9 @@ static dpb_status check_args(const struct dpb_compile_args *args)
     const struct dpb_shape have = args->format->shape, want = args->graph->nodes[0].shape;
     if (args->precision != DPB_PRECISION_FP32 && args->precision != DPB_PRECISION_BF16)
         return cpu_host->fail(DPB_UNSUPPORTED,
-                              "device cpu computes in fp32 and bf16 only; for fp64 "
-                              "use device.name = reference");
+                              "device cpu computes in fp32 and bf16 only, not in %s; for fp64 "
+                              "use device.name = reference",
+                              dpb_precision_name(args->precision));
     if (args->batch == 0)
         return cpu_host->fail(DPB_USAGE, "device cpu: a batch has at least one sample");
     if (have.c != want.c || have.h != want.h || have.w != want.w || have.c > DPB_MAX_CHANNELS)

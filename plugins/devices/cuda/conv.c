@@ -1,8 +1,8 @@
 /*
  * conv.c - convolutions by cuDNN's own algorithms (the calls that take one by number), NHWC.
  *
- * Only algorithms that give equal bits for equal inputs are taken, and for fp32 only those that
- * multiply in fp32. cuDNN pads both sides alike: where the model does not, the input is copied into
+ * Only algorithms that give equal bits for equal inputs are taken; for fp32 only those that multiply
+ * in fp32, for tf32 none that converts to fp16, whose range is smaller. cuDNN pads both sides alike: where the model does not, the input is copied into
  * a frame of zeros first, and the gradient by it is cut out of one.
  */
 #include <stdlib.h>
@@ -14,9 +14,12 @@ static cudnnDataType_t data_type(const struct program *p)
     return p->type == TYPE_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
 }
 
+/* What algorithms are asked for with. Of fp32 the default is tf32 where that is faster. */
 static cudnnMathType_t math_type(const struct program *p)
 {
-    return p->type == TYPE_BF16 ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH;
+    if (p->args.precision == DPB_PRECISION_FP32)
+        return CUDNN_FMA_MATH;
+    return p->args.precision == DPB_PRECISION_TF32 ? CUDNN_DEFAULT_MATH : CUDNN_TENSOR_OP_MATH;
 }
 
 #define TRY_CUDNN(call, expression) DPB_TRY(cuda_check_cudnn(p, node, call, expression))
@@ -123,15 +126,17 @@ static cudnnStatus_t workspace_of(const struct program *p, const struct conv *co
 /* An fp32 description never says more than FMA, whatever the answer does. */
 static cudnnMathType_t math_for(const struct program *p, cudnnMathType_t answered)
 {
-    return p->type == TYPE_FP32 ? CUDNN_FMA_MATH : answered;
+    return p->args.precision == DPB_PRECISION_FP32 ? CUDNN_FMA_MATH : answered;
 }
 
 static bool takes(const struct program *p, const struct answer *answer)
 {
-    bool tensor_cores = answer->math == CUDNN_TENSOR_OP_MATH ||
-                        answer->math == CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION;
-    return answer->status == CUDNN_STATUS_SUCCESS && answer->determinism == CUDNN_DETERMINISTIC &&
-           !(p->type == TYPE_FP32 && tensor_cores);
+    const bool converts = answer->math == CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION;
+    const bool tensor_cores = answer->math == CUDNN_TENSOR_OP_MATH || converts;
+    if (answer->status != CUDNN_STATUS_SUCCESS || answer->determinism != CUDNN_DETERMINISTIC)
+        return false;
+    return p->args.precision == DPB_PRECISION_FP32 ? !tensor_cores
+                                                   : p->type != TYPE_FP32 || !converts;
 }
 
 static dpb_status choose(const struct program *p, const struct dpb_node *node, struct conv *conv,
@@ -162,7 +167,7 @@ static dpb_status choose(const struct program *p, const struct dpb_node *node, s
                            "most device.workspace = %llu bytes; it offered %d of other kinds",
                            names[call], node->name, cuda_input(p, node, 0)->shape.c, node->shape.c,
                            node->window.kernel_h, node->window.kernel_w,
-                           p->type == TYPE_BF16 ? "bf16" : "fp32",
+                           dpb_precision_name(p->args.precision),
                            (unsigned long long)p->device->options.workspace, n);
 }
 

@@ -1,5 +1,5 @@
 /*
- * cuda.c - the cuda device: training on one NVIDIA GPU a worker, fp32 or bf16 (fp32 master weights
+ * cuda.c - the cuda device: training on one NVIDIA GPU a worker, fp32, tf32 or bf16 (fp32 master weights
  * and sums; bf16 activations, their gradients, and convolutions' gradients by weights before they
  * are added up).
  *
@@ -185,10 +185,10 @@ static const struct dpb_library libraries[] = {
 
 static struct dpb_plugin plugin = {
     DPB_PLUGIN_HEAD(DEVICE, ops),
-    .capabilities = DPB_DEVICE_FP32 | DPB_DEVICE_BF16,
+    .capabilities = DPB_DEVICE_FP32 | DPB_DEVICE_BF16 | DPB_DEVICE_TF32,
     .name = "cuda",
     .version = DPB_VERSION,
-    .summary = "an NVIDIA GPU, by cuDNN, cuBLASLt and own kernels: fp32 and bf16",
+    .summary = "an NVIDIA GPU, by cuDNN, cuBLASLt and own kernels: fp32, tf32 and bf16",
     .options = option_table,
     .options_size = sizeof(struct options),
     .libraries = libraries,

@@ -1,7 +1,7 @@
 /*
  * gemm.c - products of matrices by cuBLASLt: dense layers.
  *
- * Sums are made in fp32; partial sums of a split product, too, in an order that does not vary.
+ * Sums are made in fp32, of products of tf32's mantissas where that is the precision; partial sums of a split product, too, in an order that does not vary.
  */
 #include <stdlib.h>
 
@@ -29,8 +29,10 @@ static dpb_status describe(const struct program *p, const struct dpb_node *node,
     const uint64_t a_columns = shape->transpose_a ? shape->m : shape->k;
     const uint64_t b_rows = shape->transpose_b ? shape->n : shape->k;
     const uint64_t b_columns = shape->transpose_b ? shape->k : shape->n;
+    const cublasComputeType_t compute =
+        p->args.precision == DPB_PRECISION_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     TRY_BLAS("cublasLtMatmulDescCreate",
-             cublasLtMatmulDescCreate(&gemm->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+             cublasLtMatmulDescCreate(&gemm->desc, compute, CUDA_R_32F));
     TRY_BLAS("cublasLtMatmulDescSetAttribute",
              cublasLtMatmulDescSetAttribute(gemm->desc, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a));
     TRY_BLAS("cublasLtMatmulDescSetAttribute",

@@ -116,9 +116,9 @@ static dpb_status place_tensors(struct program *p)
 static dpb_status check_args(const struct dpb_compile_args *args)
 {
     const struct dpb_shape have = args->format->shape, want = args->graph->nodes[0].shape;
-    if (args->precision != DPB_PRECISION_FP32 && args->precision != DPB_PRECISION_BF16)
-        return cuda_host->fail(DPB_UNSUPPORTED, "device cuda computes in fp32 and bf16 only; for "
-                                                "fp64 use device.name = reference");
+    if (args->precision == DPB_PRECISION_FP64)
+        return cuda_host->fail(DPB_UNSUPPORTED, "device cuda does not compute in fp64; use "
+                                                "device.name = reference for it");
     if (args->profile)
         return cuda_host->fail(
             DPB_UNSUPPORTED, "device cuda keeps no account of its ops yet; leave run.profile out");

@@ -126,11 +126,11 @@ static void make_key(const struct program *p, const struct dpb_node *node, enum 
     static const char *const calls[CONV_CALLS] = {"forward", "data", "weights"};
     const struct dpb_window *w = &node->window;
     const struct dpb_shape in = cuda_input(p, node, 0)->shape;
-    snprintf(
-        key, KEY_BYTES, "%s\t%zu\t%s %s n%u c%u h%u w%u k%u %ux%u stride %ux%u pad %u,%u,%u,%u",
-        p->device->name, cudnnGetVersion(), calls[call], p->type == TYPE_BF16 ? "bf16" : "fp32",
-        p->args.batch, in.c, in.h, in.w, node->shape.c, w->kernel_h, w->kernel_w, w->stride_h,
-        w->stride_w, w->pad_top, w->pad_bottom, w->pad_left, w->pad_right);
+    snprintf(key, KEY_BYTES,
+             "%s\t%zu\t%s %s n%u c%u h%u w%u k%u %ux%u stride %ux%u pad %u,%u,%u,%u",
+             p->device->name, cudnnGetVersion(), calls[call], dpb_precision_name(p->args.precision),
+             p->args.batch, in.c, in.h, in.w, node->shape.c, w->kernel_h, w->kernel_w, w->stride_h,
+             w->stride_w, w->pad_top, w->pad_bottom, w->pad_left, w->pad_right);
 }
 
 /* ---- trying -------------------------------------------------------------------------------- */

@@ -126,7 +126,7 @@ static dpb_status refuse(const struct dpb_compile_args *args)
         return host->fail(DPB_UNSUPPORTED,
                           "device 'reference' computes in fp64 and fp32, not in "
                           "%s; set run.precision to one of them",
-                          args->precision == DPB_PRECISION_BF16 ? "bf16" : "this precision");
+                          dpb_precision_name(args->precision));
     if (args->format->type != DPB_UINT8 && args->format->type != DPB_FP32)
         return host->fail(DPB_UNSUPPORTED,
                           "device 'reference' takes samples of uint8 and fp32, not of %s",
