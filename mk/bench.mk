@@ -3,22 +3,28 @@
 #   make bench-deps            what the peers need, from Debian and PyPI into $(BUILD)
 #   make bench [BENCH=PART...] every row of bench/parts, or of those parts; ROUNDS=5
 #              [ROWS=TEXT]     of them those with TEXT in their names
+#   make bench-gpu             the rows that need a GPU; LIMIT=SECONDS for all of them
 
 BENCH  ?=
 ROUNDS ?= 5
 ROWS   ?=
+LIMIT  ?=
 BENCH_PROGRAMS := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c)) \
                   $(patsubst bench/peers/%.c,$(BUILD)/bench/%,$(wildcard bench/peers/*.c)) \
                   $(patsubst bench/peers/%.cc,$(BUILD)/bench/%,$(wildcard bench/peers/*.cc))
 
-.PHONY: bench bench-deps
+.PHONY: bench bench-deps bench-gpu
 bench-deps:
 	$(Q)bench/deps "$(BUILD)"
 
 # A peer that cannot be built here is a row that says so.
 bench: all
 	$(Q)$(MAKE) -k $(BENCH_PROGRAMS) || true
-	$(Q)bench/bench --build "$(BUILD)" --rounds $(ROUNDS) --rows "$(ROWS)" $(BENCH)
+	$(Q)bench/bench --build "$(BUILD)" --rounds $(ROUNDS) --rows "$(ROWS)" $(LIMIT:%=--limit %) $(BENCH)
+
+# Without bench-deps it takes the machine's own PyTorch.
+bench-gpu: all
+	$(Q)bench/bench --build "$(BUILD)" --rounds $(ROUNDS) --rows "$(ROWS)" $(LIMIT:%=--limit %) gpu
 
 $(BUILD)/bench/%: bench/peers/%.c
 	@echo "  PEER  $@"

@@ -121,10 +121,13 @@ check-unit: tests
 check-%: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(BUILD)/tests/test_$*
 
-# What needs a GPU, in minutes: `make check-gpu`; in a tree that was built elsewhere `tests/gpu/run build`.
-.PHONY: check-gpu
+# What needs a GPU, in minutes: `make check-gpu`; on a machine that cannot build what `make gpu-pack` packs,
+# and then `tests/gpu/run build` (docs/gpu-status.md).
+.PHONY: check-gpu gpu-pack
 check-gpu: tests
 	$(Q)tests/gpu/run $(BUILD)
+gpu-pack: tests
+	$(Q)tests/gpu/pack $(BUILD) $(BUILD)/gpu-pack.tar.gz
 
 # The documents' commands on a bare Debian that is made for it, as root or by sudo.
 check-install: all

@@ -59,8 +59,8 @@ bool is_cell(const struct strategy_form *form, int workers, bool small_buckets)
 
 static const char shared[] =
     "run.steady_limit_s=0 run.warmup_steps=0 run.precision=fp64 run.batch=2 run.steps=5 "
-    "data.name=synthetic data.samples=640 device.name=reference device.threads=1 "
-    "optimizer.learning_rate=0.1 ";
+    "device.name=reference device.threads=1 optimizer.learning_rate=0.1 ";
+static const char synthetic[] = "data.name=synthetic data.samples=640 ";
 
 static char directory[64];
 
@@ -98,7 +98,8 @@ void training_start(struct started *started, const char *settings)
     snprintf(program, sizeof program, "%s/dpbench", build_directory());
     snprintf(ini, sizeof ini, "%s/empty.ini", directory);
     snprintf(results, sizeof results, "run.results=%s/results", directory);
-    if (snprintf(line, sizeof line, "%s%s", shared, settings) >= (int)sizeof line)
+    const char *data = strstr(settings, "data.name=") ? "" : synthetic;
+    if (snprintf(line, sizeof line, "%s%s%s", shared, data, settings) >= (int)sizeof line)
         fail_msg("more settings than a line takes: %s", settings);
     for (char *word = strtok(line, " "); word && n < MAX_ARGUMENTS; word = strtok(NULL, " "))
         arguments[n++] = word;

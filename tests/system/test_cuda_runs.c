@@ -64,11 +64,13 @@ static void test_follows_cpu(void **unused)
 {
     static const char settings[] = "model.name=lenet data.name=idx run.precision=fp32 run.batch=64 "
                                    "run.steps=200 optimizer.learning_rate=0.01 "
-                                   "comm.name=independent device.name=%s";
+                                   "comm.name=independent device.name=%s %s%s";
+    const char *brought = getenv("DPB_TEST_FASHION_MNIST"); /* by tests/gpu/pack */
+    const char *key = brought ? "data.path=" : "", *path = brought ? brought : "";
     struct training cpu, cuda;
     (void)unused;
-    train(&cpu, settings, "cpu");
-    train(&cuda, settings, "cuda");
+    train(&cpu, settings, "cpu", key, path);
+    train(&cuda, settings, "cuda", key, path);
     expect_same_losses(&cpu, &cuda, 0.02);
     training_free(&cpu);
     training_free(&cuda);
