@@ -54,8 +54,7 @@ dpb_status dpb_execute_job(const struct dpb_experiment *experiment, struct dpb_p
             .stall_warning_ns = experiment->settings.run.stall_warning_ns,
             .party = party,
             .shape = dpb_experiment_journal_shape(experiment),
-            .keep_pmix =
-                (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_LAUNCHER) != 0,
+            .keep_pmix = dpb_experiment_needs_launcher(experiment),
             .progress = isatty(STDERR_FILENO) != 0,
             .label = label,
         };

@@ -288,15 +288,32 @@ static bool started_locally(void)
     return dpb_world.board ? !dpb_world.parted : !dpb_pmix_is_here();
 }
 
+bool dpb_experiment_needs_launcher(const struct dpb_experiment *experiment)
+{
+    uint64_t all =
+        experiment->plugins[DPB_PLUGIN_COMM]->capabilities | experiment->comm_needs.capabilities;
+    return (all & DPB_COMM_LAUNCHER) != 0;
+}
+
 static dpb_status check_launcher(const struct dpb_experiment *experiment)
 {
-    const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
-    if ((comm->capabilities & DPB_COMM_LAUNCHER) && started_locally())
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: comm '%s' works under mpirun or srun only: start dpbench by one of "
-                        "them, or take another strategy",
-                        origin(experiment, "comm", "name"), comm->name);
+    const char *because = experiment->comm_needs.because;
+    if (dpb_experiment_needs_launcher(experiment) && started_locally())
+        return dpb_fail(
+            DPB_UNSUPPORTED,
+            "%s: comm '%s'%s%s works under mpirun or srun only: start dpbench by one of "
+            "them, or take another %s",
+            origin(experiment, "comm", "name"), experiment->settings.comm.name,
+            because ? " with " : "", because ? because : "", because ? "way" : "strategy");
     return DPB_OK;
+}
+
+/* What the strategy needs with its options. */
+static dpb_status derive_needs(struct dpb_experiment *experiment)
+{
+    const struct dpb_comm_ops *ops = experiment->plugins[DPB_PLUGIN_COMM]->ops;
+    return ops->needs ? ops->needs(experiment->options[DPB_PLUGIN_COMM], &experiment->comm_needs)
+                      : DPB_OK;
 }
 
 static dpb_status check_profile(const struct dpb_experiment *experiment)
@@ -375,6 +392,8 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
     }
     if (status == DPB_OK)
         status = derive_machines(made);
+    if (status == DPB_OK)
+        status = derive_needs(made);
     dpb_status (*const checks[])(const struct dpb_experiment *) = {
         check_length,     check_optimizer, check_forward_mode, check_comm,     check_image,
         check_checkpoint, check_target,    check_profile,      check_machines, check_comm_mode,

@@ -36,6 +36,7 @@ struct dpb_experiment {
     uint64_t global_batch; /* batch * accumulate * workers */
     dpb_dtype weight_type, gradient_type;
     struct dpb_model_info model_info;
+    struct dpb_comm_needs comm_needs;
     struct dpb_save_points save_points;
 
     /* From dpb_experiment_build. */
@@ -61,6 +62,8 @@ dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment);
  * says; built experiments only. What it points to is @borrowed from the experiment. */
 struct dpb_feed_args dpb_experiment_feed(const struct dpb_experiment *experiment);
 void dpb_experiment_destroy(struct dpb_experiment *experiment); /* accepts NULL */
+/* Whether the communicator, with its options, needs the runtime of mpirun or srun. */
+bool dpb_experiment_needs_launcher(const struct dpb_experiment *experiment);
 
 /* config.SECTION.KEY.{value,origin} of all tables. @owned. */
 json_t *dpb_experiment_effective(const struct dpb_experiment *experiment);

@@ -14,6 +14,14 @@ static inline struct dpb_range slice_of(uint64_t length, uint64_t i, uint64_t n)
     return (struct dpb_range){length * i / n, length * (i + 1) / n};
 }
 
+/* A member's part of the elements that an all-reduce of n sends, which somebody else makes: each goes
+ * n_members - 1 times on its way to the sum, and as often from there. */
+static inline uint64_t all_reduce_share(uint64_t n, uint32_t position, uint32_t n_members)
+{
+    struct dpb_range own = slice_of(n, position, n_members);
+    return 2 * (uint64_t)(n_members - 1) * (own.end - own.begin);
+}
+
 /* A slice may be summed when all have announced its bucket. */
 bool slices_due(void *strategy, uint64_t bucket);
 dpb_status slices_wait(void *strategy, uint64_t bucket);

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "lib/slices.h"
+
 enum { MAX_WORKERS = 1024 };
 
 dpb_status strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
@@ -203,9 +205,7 @@ void strategy_sum_everywhere(const struct strategy *strategy, uint64_t bucket, s
 void strategy_count_all_reduce(const struct strategy *strategy, uint64_t bucket)
 {
     uint64_t n = pipeline_bucket_length(&strategy->pipeline, bucket);
-    uint64_t rank = strategy->args.rank, workers = strategy->args.n_workers;
-    uint64_t share = n * (rank + 1) / workers - n * rank / workers;
-    strategy->host->count_bytes(2 * (workers - 1) * share *
+    strategy->host->count_bytes(all_reduce_share(n, strategy->args.rank, strategy->args.n_workers) *
                                 dpb_dtype_size(strategy->arenas.layout.gradient_type));
 }
 

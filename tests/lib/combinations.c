@@ -21,7 +21,7 @@ static const struct {
     [PRECISION] = {"run.precision", {"fp64", "fp32", "bf16"}},
     [STRATEGY] = {"comm.name",
                   {"independent", "shm", "replicated", "ps_cpu", "ring_tcp", "hierarchical", "gloo",
-                   "mpi"}},
+                   "mpi", "hierarchical comm.transport=mpi"}},
     [SERVERS] = {"run.servers", {"0", "1", "2"}},
     [MODE] = {"run.mode", {"train", "forward"}},
     [HOSTS] = {"comm.hosts", {"", "1+1", "2+1"}},
@@ -118,6 +118,12 @@ static bool goes_across(const struct combination *c)
     return true;
 }
 
+bool combination_by_mpi(const struct combination *c)
+{
+    return combination_has(c, STRATEGY, "mpi") ||
+           combination_has(c, STRATEGY, "hierarchical comm.transport=mpi");
+}
+
 /* The axes that a refusal may name, as bits; 0: the combination works. */
 static unsigned refused_for(const struct combination *c)
 {
@@ -138,7 +144,7 @@ static unsigned refused_for(const struct combination *c)
     if (n_machines(c) > 1 && combination_has(c, STRATEGY, "ps_cpu") &&
         !combination_has(c, SAVING, ""))
         named |= 1u << SAVING;
-    if (combination_has(c, STRATEGY, "mpi") && combination_has(c, LAUNCHER, ""))
+    if (combination_by_mpi(c) && combination_has(c, LAUNCHER, ""))
         named |= 1u << LAUNCHER;
     if (independent && combination_has(c, COMM_CORES, "1"))
         named |= 1u << COMM_CORES;
@@ -163,7 +169,7 @@ bool combination_is_there(const struct combination *c)
 {
     return (!combination_has(c, DEVICE, "cpu") || have_cpu_device()) &&
            (!combination_has(c, STRATEGY, "gloo") || have_plugin("comm_gloo")) &&
-           (!combination_has(c, STRATEGY, "mpi") || have_plugin("comm_mpi")) &&
+           (!combination_by_mpi(c) || have_plugin("comm_mpi")) &&
            (combination_has(c, LAUNCHER, "") || have_launchers);
 }
 

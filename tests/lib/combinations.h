@@ -28,7 +28,7 @@ enum axis {
     N_AXES
 };
 
-enum { MOST_VALUES = 8 };
+enum { MOST_VALUES = 9 };
 
 struct combination {
     unsigned char at[N_AXES]; /* index of the value of each axis */
@@ -42,6 +42,8 @@ unsigned n_values(enum axis axis);
 const char *combination_value(const struct combination *c, enum axis axis);
 bool combination_has(const struct combination *c, enum axis axis, const char *value);
 
+/* Whether its workers sum by MPI, which a launcher starts. */
+bool combination_by_mpi(const struct combination *c);
 /* Whether this system has what it takes: a plugin that was not built, a launcher. */
 bool combination_is_there(const struct combination *c);
 /* Whether it has to work, by the rules. */

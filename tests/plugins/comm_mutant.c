@@ -441,6 +441,13 @@ static dpb_status mutant_open(const struct dpb_plugin *inner, const void *option
     return m.inner->open((const char *)options + INNER_AT, args, comm);
 }
 
+static dpb_status mutant_needs(const struct dpb_plugin *inner, const void *options,
+                               struct dpb_comm_needs *needs)
+{
+    const struct dpb_comm_ops *ops = inner->ops;
+    return ops->needs ? ops->needs((const char *)options + INNER_AT, needs) : DPB_OK;
+}
+
 /* The mutant's rows and the strategy's, whose options lie behind its own; they live as long as the
  * process. */
 static const struct dpb_option *join_rows(const struct dpb_option *inner)
@@ -468,6 +475,10 @@ static const struct dpb_option *join_rows(const struct dpb_option *inner)
     {                                                                                    \
         return mutant_open(inner_##NAME, options, args, comm);                           \
     }                                                                                    \
+    static dpb_status needs_##NAME(const void *options, struct dpb_comm_needs *needs)    \
+    {                                                                                    \
+        return mutant_needs(inner_##NAME, options, needs);                               \
+    }                                                                                    \
     static const struct dpb_comm_ops ops_##NAME = {.open = open_##NAME,                  \
                                                    .plan = mutant_plan,                  \
                                                    .bind = mutant_bind,                  \
@@ -478,7 +489,8 @@ static const struct dpb_option *join_rows(const struct dpb_option *inner)
                                                    .end = mutant_end,                    \
                                                    .publish = mutant_publish,            \
                                                    .serve = mutant_serve,                \
-                                                   .close = mutant_close};               \
+                                                   .close = mutant_close,                \
+                                                   .needs = needs_##NAME};               \
     static struct dpb_plugin plugin_##NAME = {DPB_PLUGIN_HEAD(COMM, ops_##NAME),         \
                                               .name = "mutant_" #NAME, .version = "1",   \
                                               .summary = "a test's: " #NAME " with a mistake"};

@@ -46,6 +46,7 @@ for plugin in "$build"/plugins/*_*.so; do
     case $plugin in */comm_ring_verbs.so | */comm_hierarchical.so | */comm_gloo.so) ;; *)
         verdict "$plugin is linked to libibverbs" "$(readelf -d "$plugin" | grep 'NEEDED.*libibverbs')" ;;
     esac
+    verdict "$plugin is linked to libmpi" "$(readelf -d "$plugin" | grep 'NEEDED.*libmpi')"
     verdict "$plugin exports more than its entry" \
         "$(nm -D --defined-only "$plugin" | grep -vE ' (dpb_plugin_entry|_init|_fini|__bss_start|_edata|_end|__asan.*|__odr_asan.*|__ubsan.*)$')"
 done

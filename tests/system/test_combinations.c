@@ -60,7 +60,7 @@ static struct combination best_with(enum axis a, unsigned va, enum axis b, unsig
             c.at[axis] = (unsigned char)random_below(n_values(axis));
         c.at[a] = (unsigned char)va;
         c.at[b] = (unsigned char)vb;
-        if (a != LAUNCHER && b != LAUNCHER && !combination_has(&c, STRATEGY, "mpi"))
+        if (a != LAUNCHER && b != LAUNCHER && !combination_by_mpi(&c))
             c.at[LAUNCHER] = 0;
         unsigned worth =
             combination_works(&c) ? N_AXES + gain(&c) : N_AXES - combination_contradictions(&c);

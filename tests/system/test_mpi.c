@@ -1,7 +1,8 @@
 /*
- * test_mpi.c - the strategy `mpi` under mpirun: sums are right in every type and layout, the training
- * is that of one worker, buckets go on while backward does, opening again works, and a rank that is
- * killed or stopped ends the job with its name. Without a launcher it is refused.
+ * test_mpi.c - the strategies that sum by MPI, under mpirun: `mpi` over all workers, `hierarchical`
+ * with comm.transport = mpi over those of one place of each machine. Sums are right in every type and
+ * layout, the training is that of one worker, buckets go on while backward does, opening again works,
+ * and a rank that is killed or stopped ends the job with its name. Without a launcher they are refused.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -22,7 +24,9 @@
 #include "lib/sandbox.h"
 #include "lib/traces.h"
 
-#define MPI LAUNCH_BASE "eval.every=0 comm.name=mpi "
+#define BASE LAUNCH_BASE "eval.every=0 "
+#define MPI "comm.name=mpi "
+#define ACROSS "comm.name=hierarchical comm.transport=mpi "
 
 static const double deadline_s = 60.0, most_s = 5.0;
 
@@ -30,7 +34,7 @@ static const double deadline_s = 60.0, most_s = 5.0;
 static json_t *run(int workers, const char *settings)
 {
     struct command command;
-    launched(&command, deadline_s, MPIRUN, workers, MPI "run.workers=%d %s", workers, settings);
+    launched(&command, deadline_s, MPIRUN, workers, BASE "run.workers=%d %s", workers, settings);
     json_t *result = launch_take_result();
     if (command.exit_code != 0 || !result)
         fail_msg("%d workers, %s: exit code %d: %s", workers, settings, command.exit_code,
@@ -56,13 +60,19 @@ static void test_exchange(void **state)
         int workers;
         const char *settings;
     } rows[] = {
-        {1, "run.precision=fp64 comm.bucket=424"},
-        {2, "run.precision=fp64 comm.bucket=8"},
-        {2, "run.precision=fp32 comm.gradient=bf16 comm.bucket=106 run.comm_cores=1"},
-        {3, "run.precision=fp32 comm.bucket=1GiB"},
-        {3, "run.precision=fp32 comm.gradient=bf16 comm.bucket=2000"},
-        {4, "run.precision=fp32 comm.bucket=212"},
-        {5, "run.precision=fp64 comm.bucket=1GiB run.comm_cores=1"},
+        {1, MPI "run.precision=fp64 comm.bucket=424"},
+        {2, MPI "run.precision=fp64 comm.bucket=8"},
+        {2, MPI "run.precision=fp32 comm.gradient=bf16 comm.bucket=106 run.comm_cores=1"},
+        {3, MPI "run.precision=fp32 comm.bucket=1GiB"},
+        {3, MPI "run.precision=fp32 comm.gradient=bf16 comm.bucket=2000"},
+        {4, MPI "run.precision=fp32 comm.bucket=212"},
+        {5, MPI "run.precision=fp64 comm.bucket=1GiB run.comm_cores=1"},
+        {2, ACROSS "run.precision=fp32 comm.bucket=212"}, /* one machine: nothing goes across */
+        {2, ACROSS "comm.hosts=1+1 run.precision=fp64 comm.bucket=8"},
+        {4, ACROSS "comm.hosts=2x2 run.precision=fp32 comm.gradient=bf16 comm.bucket=106 "
+                   "run.comm_cores=1"},
+        {5, ACROSS "comm.hosts=0,1,1,0,1 run.precision=fp32 comm.bucket=2000"},
+        {5, ACROSS "comm.hosts=3+1+1 run.precision=fp64 comm.bucket=1GiB run.comm_cores=1"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -81,49 +91,72 @@ static void test_identity(void **state)
     static const char terms[] =
         "run.precision=fp64 run.steps=5 run.warmup_steps=0 optimizer.learning_rate=0.1 "
         "optimizer.weight_decay=0.1 optimizer.momentum=0.9 comm.bucket=296";
-    struct command alone;
+    static const struct {
+        int workers;
+        const char *strategy;
+    } rows[] = {{3, MPI}, {4, ACROSS "comm.hosts=2x2 "}};
     (void)state;
-    json_t *together = run(3, terms);
-    dpbench(&alone, deadline_s,
-            FAULTS_BASE "eval.every=0 comm.name=independent run.workers=1 run.accumulate=3 %s",
-            terms);
-    const json_t *a = json_at(together, "loss"), *b = json_at(alone.json, "loss");
-    assert_int_equal(json_array_size(a), 5);
-    assert_int_equal(json_array_size(b), 5);
-    for (size_t i = 0; i < 5; i++) {
-        double x = json_number_value(json_array_get(a, i));
-        double y = json_number_value(json_array_get(b, i));
-        if (!(fabs(x - y) <= 1e-9 * fabs(y)))
-            fail_msg("the loss of step %zu is %.17g, and %.17g of one worker", i, x, y);
+    for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
+        struct command alone;
+        char settings[512];
+        snprintf(settings, sizeof settings, "%s%s", rows[row].strategy, terms);
+        json_t *together = run(rows[row].workers, settings);
+        dpbench(&alone, deadline_s,
+                FAULTS_BASE "eval.every=0 comm.name=independent run.workers=1 run.accumulate=%d %s",
+                rows[row].workers, terms);
+        const json_t *a = json_at(together, "loss"), *b = json_at(alone.json, "loss");
+        assert_int_equal(json_array_size(a), 5);
+        assert_int_equal(json_array_size(b), 5);
+        for (size_t i = 0; i < 5; i++) {
+            double x = json_number_value(json_array_get(a, i));
+            double y = json_number_value(json_array_get(b, i));
+            if (!(fabs(x - y) <= 1e-9 * fabs(y)))
+                fail_msg("%s: the loss of step %zu is %.17g, and %.17g of one worker",
+                         rows[row].strategy, i, x, y);
+        }
+        json_decref(together);
+        command_free(&alone);
     }
-    json_decref(together);
-    command_free(&alone);
 }
 
-static void test_what_is_reported(void **state)
+/* The bytes of a step: of `mpi` those of an all-reduce over all workers; as many go across or are read
+ * and written within machines where those are equal. */
+static double expect_reported(int workers, const char *strategy)
 {
-    (void)state;
-    json_t *result = run(3, "run.precision=fp32 run.steps=50 comm.bucket=64 run.batch=16");
+    char settings[256];
+    snprintf(settings, sizeof settings,
+             "%s run.precision=fp32 run.steps=50 comm.bucket=64 run.batch=16", strategy);
+    json_t *result = run(workers, settings);
     double bytes = json_number_at(result, "comm.bytes_per_step");
-    assert_true(bytes > 0 && fmod(bytes, 2 * 2 * 4) == 0);
+    assert_true(bytes >= 2.0 * (workers - 1) * 4 * json_number_at(result, "model.parameters"));
     if (!(json_number_at(result, "timing.breakdown_ns.comm_hidden") > 0))
-        fail_msg("nothing is hidden behind backward");
+        fail_msg("%s: nothing is hidden behind backward", strategy);
     const json_t *libraries = json_at(result, "versions.plugins.comm.libraries");
     assert_true(json_text_at(libraries, "MPI.built")[0] != '\0');
     assert_true(json_text_at(libraries, "MPI.loaded")[0] != '\0');
     assert_non_null(json_at(libraries, "CUDA-aware MPI.loaded"));
     json_decref(result);
+    return bytes;
+}
+
+static void test_what_is_reported(void **state)
+{
+    (void)state;
+    double mpi = expect_reported(4, MPI), across = expect_reported(4, ACROSS "comm.hosts=2x2");
+    assert_true(fmod(mpi, 2 * 3 * 4) == 0);
+    if (across != mpi)
+        fail_msg("%g bytes a step across two machines of two, %g by one all-reduce", across, mpi);
 }
 
 /* MPI is initialised once, the strategy opened for every size. */
-static void test_opened_again(void **state)
+static void expect_opened_again(int workers, const char *strategy)
 {
     struct command command;
-    (void)state;
-    sandbox_write("comm.ini", "[run]\nresults =\n[comm]\nname = mpi\n");
-    launched(&command, deadline_s, MPIRUN, 2,
+    sandbox_write("comm.ini", "[run]\nresults =\n");
+    launched(&command, deadline_s, MPIRUN, workers,
              "comm -c comm.ini --output " LAUNCH_RESULT
-             " comm_test.min_bytes=4 comm_test.max_bytes=64KiB comm_test.iterations=3");
+             " comm_test.min_bytes=4 comm_test.max_bytes=64KiB comm_test.iterations=3 %s",
+             strategy);
     json_t *result = launch_take_result();
     if (command.exit_code != 0 || !result)
         fail_msg("exit code %d: %s", command.exit_code, command.err);
@@ -133,32 +166,109 @@ static void test_opened_again(void **state)
     command_free(&command);
 }
 
+static void test_opened_again(void **state)
+{
+    (void)state;
+    expect_opened_again(2, MPI);
+    expect_opened_again(3, ACROSS "comm.hosts=2+1");
+}
+
 static void test_refused(void **state)
 {
-    struct command command;
+    static const char *const rows[][2] = {
+        {MPI, "comm 'mpi' works under mpirun or srun only"},
+        {ACROSS, "comm 'hierarchical' with comm.transport = mpi works under mpirun or srun only"},
+        {ACROSS "run.servers=1", "run.servers"},
+        {ACROSS "comm.interface=lo", "comm.interface is of comm.transport = tcp and verbs"},
+    };
     (void)state;
-    dpbench(&command, deadline_s, FAULTS_BASE "comm.name=mpi");
-    assert_int_equal(command.exit_code, 2);
-    assert_non_null(strstr(command.err, "comm 'mpi' works under mpirun or srun only"));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        dpbench(&command, deadline_s, FAULTS_BASE "%s", rows[i][0]);
+        assert_int_equal(command.exit_code, 2);
+        if (!strstr(command.err, rows[i][1]))
+            fail_msg("%s: %s", rows[i][0], command.err);
+        command_free(&command);
+    }
+}
+
+/* A plugin's file into the directory `without`; `library`, a name in it, becomes another one. */
+static void copy_plugin(const char *file, const char *library)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/plugins/%s", build_directory(), file);
+    FILE *from = fopen(path, "rb");
+    assert_non_null(from);
+    assert_int_equal(fseek(from, 0, SEEK_END), 0);
+    size_t n = (size_t)ftell(from), n_changed = 0;
+    char *bytes = malloc(n);
+    assert_non_null(bytes);
+    rewind(from);
+    assert_true(fread(bytes, 1, n, from) == n);
+    fclose(from);
+    for (size_t i = 0; library && i + strlen(library) <= n; i++)
+        if (memcmp(bytes + i, library, strlen(library)) == 0 && ++n_changed > 0)
+            bytes[i] = 'x';
+    assert_true(!library || n_changed > 0);
+    snprintf(path, sizeof path, "without/%s", file);
+    write_file(path, bytes, n);
+    free(bytes);
+}
+
+static void expect_without(const char *arguments, int exit_code, const char *words)
+{
+    static const char *const environment[] = {"DPBENCH_PLUGIN_PATH=without", NULL};
+    char line[512], program[1024];
+    const char *words_of[32] = {program};
+    struct command command;
+    snprintf(program, sizeof program, "%s/dpbench", build_directory());
+    snprintf(line, sizeof line, FAULTS_BASE "%s", arguments);
+    size_t n = 1;
+    for (char *word = strtok(line, " "); word && n < 31; word = strtok(NULL, " "))
+        words_of[n++] = word;
+    command_run(&command, deadline_s, words_of, environment);
+    if (command.exit_code != exit_code || !strstr(command.err, words))
+        fail_msg("%s: exit code %d: %s", arguments, command.exit_code, command.err);
     command_free(&command);
+}
+
+/* Where MPI was not built, and where its library is missing: who does not ask for it does without. */
+static void test_without_mpi(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir("without", 0755), 0);
+    copy_plugin("comm_hierarchical.so", NULL);
+    copy_plugin("comm_mpi.so", NULL);
+    expect_without(ACROSS, 2, "this build is without MPI");
+    expect_without(MPI, 2, "this build is without MPI");
+    copy_plugin("libdpbench-mpi.so", "libmpi");
+    expect_without(ACROSS, 2, "MPI cannot be loaded: xibmpi");
+    expect_without(MPI, 2, "MPI cannot be loaded: xibmpi");
+    expect_without("comm.name=hierarchical comm.hosts=1+1 comm.interface=lo", 0, "");
+    remove_directory("without");
 }
 
 static void test_faults(void **state)
 {
     static const struct {
+        const char *strategy;
         int signal_number;
         double timeout_s;
         const char *words[5]; /* ended by NULL */
     } rows[] = {
-        {SIGKILL, 0, {"error: rank 1 (", "was killed by signal 9 (Killed) in phase '"}},
-        {SIGSTOP, 1, {"waited 1", "MPI's all-reduce", "is stopped (SIGSTOP)"}},
+        {MPI, SIGKILL, 0, {"error: rank 1 (", "was killed by signal 9 (Killed) in phase '"}},
+        {MPI, SIGSTOP, 1, {"waited 1", "MPI's all-reduce", "is stopped (SIGSTOP)"}},
+        {ACROSS "comm.hosts=1+2 ",
+         SIGKILL,
+         0,
+         {"error: rank 1 (", "was killed by signal 9 (Killed) in phase '"}},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct started started;
         struct command command;
-        launched_start(&started, MPIRUN, 3, MPI "run.workers=3 run.seconds=60 run.timeout_s=%g",
-                       rows[i].timeout_s > 0 ? rows[i].timeout_s : 20.0);
+        launched_start(&started, MPIRUN, 3, BASE "run.workers=3 run.seconds=60 %s run.timeout_s=%g",
+                       rows[i].strategy, rows[i].timeout_s > 0 ? rows[i].timeout_s : 20.0);
         launched_await_steps(3);
         usleep(500000); /* a few of them, whose losses the result keeps */
         kill(launched_process(1, false), rows[i].signal_number);
@@ -166,14 +276,15 @@ static void test_faults(void **state)
         command_finish(&started, &command, began_s - started.began_s + deadline_s);
         double took_s = now_s() - began_s;
         if (command.exit_code == 0 || took_s > rows[i].timeout_s + most_s)
-            fail_msg("exit code %d after %.1f s: %s", command.exit_code, took_s, command.err);
-        faults_expect_words("mpi", command.err, rows[i].words);
+            fail_msg("%s: exit code %d after %.1f s: %s", rows[i].strategy, command.exit_code,
+                     took_s, command.err);
+        faults_expect_words(rows[i].strategy, command.err, rows[i].words);
         assert_int_equal(launch_count_errors(command.err), 1);
         json_t *result = launch_take_result();
         assert_string_equal(json_text_at(result, "status"), "failed");
         assert_true(json_array_size(json_at(result, "loss")) > 0);
         json_decref(result);
-        launched_expect_none("mpi", 2.0);
+        launched_expect_none(rows[i].strategy, 2.0);
         command_free(&command);
     }
 }
@@ -183,7 +294,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exchange),         cmocka_unit_test(test_identity),
         cmocka_unit_test(test_what_is_reported), cmocka_unit_test(test_opened_again),
-        cmocka_unit_test(test_refused),          cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_refused),          cmocka_unit_test(test_without_mpi),
+        cmocka_unit_test(test_faults),
     };
     launchers_allow_root();
     /* Ranks that share cores are to give them to each other. */

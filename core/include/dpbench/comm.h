@@ -138,6 +138,12 @@ struct dpb_view {
     const void *weights; /* the whole arena, in layout.weight_type */
 };
 
+/* What a strategy's options need beyond its capabilities. */
+struct dpb_comm_needs {
+    uint64_t capabilities;
+    const char *because; /* which option, for messages: "comm.transport = mpi"; a constant */
+};
+
 #define DPB_FOREVER INT64_C(-1)
 
 struct dpb_comm_ops {
@@ -167,6 +173,10 @@ struct dpb_comm_ops {
     /* Role server only: works until the workers have closed. NULL without DPB_COMM_SERVERS. */
     dpb_status (*serve)(void *comm);
     void (*close)(void *comm); /* accepts NULL; never waits for a peer */
+    /* Since ABI 1.2. May be NULL: these options need nothing. Called before `open`, in the launcher
+     * too, with *needs zeroed. Refuses what this build or machine has nothing for; may load a library,
+     * opens nothing. */
+    dpb_status (*needs)(const void *options, struct dpb_comm_needs *needs);
 };
 
 #endif

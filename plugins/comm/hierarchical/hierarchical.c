@@ -1,14 +1,14 @@
 /*
  * hierarchical - replicated training on several machines with several workers each: inside a
- * machine through shared memory, across machines by rings over TCP or RDMA.
+ * machine through shared memory, across machines by rings over TCP or RDMA, or by MPI.
  *
  * Every worker keeps weights and optimizer state. With N places a machine, place l of each machine
- * drives the l-th of N rings, which carries the l-th of N slices of every bucket. A bucket goes four
- * ways:
+ * carries the l-th of N slices of every bucket across, together with place l of the others (across.h).
+ * A bucket goes four ways:
  *   reduce: each rank sums its part straight out of the arenas of its machine (lib/slices.h), into
- *           the arena of the place that sends it;
- *   post:   that place puts the slice on its ring, once all of it is summed, and the ring sums over
- *           the machines (lib/ring.h): each place drives its own share of the network;
+ *           the arena of the place that carries it;
+ *   post:   that place sends the slice across, once all of it is summed, where it is summed over the
+ *           machines (lib/ring.h, lib/mpi.h): each place drives its own share of the network;
  *   gather: it writes the sum into all arenas of its machine;
  *   update: every rank updates its weights from its own, now summed, gradients.
  * On machines with unequal numbers of workers N is the smallest: the others sum and update. On one
@@ -20,12 +20,12 @@
  *
  * Fences:
  *   1. a slice is summed when all of the machine have announced its bucket (READY);
- *   2. it goes onto the ring when all who sum a part of it have (REDUCED);
- *   3. a bucket is used when all rings have brought it here and their places have written it into
- *      all arenas (GATHERED);
+ *   2. it goes across when all who sum a part of it have (REDUCED);
+ *   3. a bucket is used when all of it has come from across and its places have written it into all
+ *      arenas (GATHERED);
  *   4. a gradient arena is written again when all reads of it are over. The arena is read for sums
- *      before REDUCED, and by its own ring and place before GATHERED, and written by others before
- *      GATHERED: what a rank has seen of all places, for every bucket, before it ends its step.
+ *      before REDUCED, and by what goes across and its place before GATHERED, and written by others
+ *      before GATHERED: what a rank has seen of all places, for every bucket, before it ends its step.
  *
  * Jia et al.: Highly scalable deep learning training system with mixed-precision: training ImageNet
  * in four minutes. 2018 (hierarchical all-reduce).
@@ -33,29 +33,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "across.h"
 #include "dpbench/plugin.h"
 #include "lib/doorbell.h"
-#include "lib/ring_strategy.h"
+#include "lib/mpi.h"
 #include "lib/slices.h"
-#include "lib/tcp.h"
-#include "lib/verbs/verbs.h"
 
 static const struct dpb_host *host;
 
-enum { OVER_TCP, OVER_VERBS };
-static const char *const transports[] = {"tcp", "verbs", NULL};
-
-struct hierarchical_options {
-    int transport;
-    struct ring_options ring;
-    struct tcp_options tcp;
-    struct verbs_options verbs; /* its interface is tcp.interface */
-};
+static const char *const transports[] = {"tcp", "verbs", "mpi", NULL};
 
 static const struct dpb_option options[] = {
     {"transport", DPB_OPT_CHOICE, NULL, "tcp", 0, 0, transports,
      offsetof(struct hierarchical_options, transport),
-     "between machines: tcp, or verbs (RDMA: InfiniBand or RoCE)"},
+     "between machines: tcp, verbs (RDMA: InfiniBand or RoCE), or mpi (under mpirun or srun)"},
     RING_OPTION_ROWS(struct hierarchical_options),
     TCP_OPTION_ROWS(struct hierarchical_options),
     VERBS_OPTION_ROWS(struct hierarchical_options),
@@ -65,33 +56,30 @@ static const struct dpb_option options[] = {
 struct hierarchical {
     struct strategy base;
     struct dpb_comm_args job; /* as core gave it: ranks are ranks */
-    struct ring_options options;
+    int transport;
     uint32_t machine;
-    uint32_t n_rings;            /* 0: there is one machine */
-    uint32_t *ranks;             /* of the machine's workers, by place */
-    uint32_t *members;           /* of this place's ring, by machine */
-    void **views;                /* of the machine's arenas, by kind and place */
-    struct bell_page **bells;    /* of the machine's workers, by rank of the job */
-    struct doorbell *doorbell;   /* NULL: nobody here waits for both */
-    int bell;                    /* its descriptor */
-    struct transport *transport; /* the ring's, once there is one */
-    struct ring *ring;           /* NULL: this place drives none */
-    struct ring_inbox inbox;
-    char name[32]; /* of the ring */
+    uint32_t n_shares;         /* of a bucket; 0: there is one machine */
+    uint32_t *ranks;           /* of the machine's workers, by place */
+    uint32_t *members;         /* who carry this place's share, by machine */
+    void **views;              /* of the machine's arenas, by kind and place */
+    struct bell_page **bells;  /* of the machine's workers, by rank of the job */
+    struct doorbell *doorbell; /* NULL: nobody here waits for both */
+    int bell;                  /* its descriptor */
+    struct across *across;     /* NULL: nothing goes across from this place */
 };
 
 static bool drives(const struct hierarchical *comm)
 {
-    return comm->base.args.rank < comm->n_rings;
+    return comm->base.args.rank < comm->n_shares;
 }
 
 /* ---- stage: sum the own part over the machine ----------------------------------------------- */
 
-/* The place whose ring carries an element of a bucket. */
-static uint32_t ring_of(const struct hierarchical *comm, uint64_t length, uint64_t at)
+/* The place that carries an element of a bucket across. */
+static uint32_t carrier_of(const struct hierarchical *comm, uint64_t length, uint64_t at)
 {
     uint32_t place = 0;
-    while (slice_of(length, place, comm->n_rings).end <= at)
+    while (slice_of(length, place, comm->n_shares).end <= at)
         place++;
     return place;
 }
@@ -101,8 +89,8 @@ static void reduce_piece(const struct hierarchical *comm, uint64_t bucket, uint6
 {
     const struct strategy *base = &comm->base;
     dpb_dtype type = base->arenas.layout.gradient_type;
-    uint32_t place = ring_of(comm, length, *at);
-    uint64_t carried = slice_of(length, place, comm->n_rings).end;
+    uint32_t place = carrier_of(comm, length, *at);
+    uint64_t carried = slice_of(length, place, comm->n_shares).end;
     struct piece piece = strategy_piece(base, bucket, end < carried ? end : carried, *at, type);
     void *sum = strategy_gradients(base, place, piece.begin);
     if (base->args.n_workers > 1)
@@ -129,14 +117,14 @@ static void reduce(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
     *at = length;
 }
 
-/* ---- stage: onto the ring ------------------------------------------------------------------- */
+/* ---- stage: off to the other machines -------------------------------------------------------- */
 
-/* Who sums parts of the slice that this place's ring carries. */
+/* Who sums parts of the slice that this place carries. */
 static struct rank_set contributors(const struct hierarchical *comm, uint64_t bucket)
 {
     uint64_t length = pipeline_bucket_length(&comm->base.pipeline, bucket);
     uint32_t n = comm->base.args.n_workers;
-    struct dpb_range carried = slice_of(length, comm->base.args.rank, comm->n_rings);
+    struct dpb_range carried = slice_of(length, comm->base.args.rank, comm->n_shares);
     struct rank_set set = {0, 0};
     while (set.first < n && slice_of(length, set.first, n).end <= carried.begin)
         set.first++;
@@ -148,12 +136,12 @@ static struct rank_set contributors(const struct hierarchical *comm, uint64_t bu
 static bool post_due(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
-    return !drives(comm) ||
-           (ring_has_place(comm->ring) && signals_reached(&comm->base.signals, SIGNAL_REDUCED,
-                                                          contributors(comm, bucket), bucket));
+    return !drives(comm) || (comm->across->ops->has_place(comm->across) &&
+                             signals_reached(&comm->base.signals, SIGNAL_REDUCED,
+                                             contributors(comm, bucket), bucket));
 }
 
-/* While it waits the ring is empty: it has place. */
+/* While it waits nothing is under way: there is place. */
 static dpb_status post_wait(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
@@ -169,30 +157,31 @@ static void post(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
     *at = length;
     if (!drives(comm))
         return;
-    struct dpb_range carried = slice_of(length, comm->base.args.rank, comm->n_rings);
+    struct dpb_range carried = slice_of(length, comm->base.args.rank, comm->n_shares);
     struct rank_set from = contributors(comm, bucket);
     if (from.n > 0)
         strategy_span_others(&comm->base, SIGNAL_REDUCED, SIGNAL_REDUCED, from, bucket);
-    ring_post(comm->ring, bucket * comm->base.arenas.bucket_elements + carried.begin,
-              carried.end - carried.begin);
+    comm->across->ops->post(comm->across,
+                            bucket * comm->base.arenas.bucket_elements + carried.begin,
+                            carried.end - carried.begin);
 }
 
-/* ---- stage: off the ring, to all of the machine --------------------------------------------- */
+/* ---- stage: back from them, to all of the machine -------------------------------------------- */
 
 static bool gather_due(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
-    return !drives(comm) || ring_finished(comm->ring, bucket);
+    return !drives(comm) || comm->across->ops->finished(comm->across, bucket);
 }
 
-/* For what comes by the ring, or from the machine: either may let a bucket move on. */
+/* For what comes from across, or from the machine: either may let a bucket move on. */
 static dpb_status wait_for_both(const struct hierarchical *comm)
 {
     dpb_status status = DPB_OK;
     if (!comm->doorbell)
-        return ring_wait(comm->ring);
+        return comm->across->ops->wait(comm->across);
     if (doorbell_arm(comm->doorbell))
-        status = ring_wait(comm->ring);
+        status = comm->across->ops->wait(comm->across);
     doorbell_disarm(comm->doorbell);
     return status;
 }
@@ -221,7 +210,7 @@ static void gather(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
     const struct strategy *base = &comm->base;
     struct dpb_range carried = {length, length};
     if (drives(comm))
-        carried = slice_of(length, base->args.rank, comm->n_rings);
+        carried = slice_of(length, base->args.rank, comm->n_shares);
     if (base->args.n_workers == 1)
         carried.begin = carried.end; /* it is where it has to be */
     *at = *at == 0 ? carried.begin : *at;
@@ -242,7 +231,7 @@ static void gather(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
 
 static struct rank_set drivers(const struct hierarchical *comm)
 {
-    return (struct rank_set){0, comm->n_rings};
+    return (struct rank_set){0, comm->n_shares};
 }
 
 static bool update_due(void *strategy, uint64_t bucket)
@@ -251,11 +240,11 @@ static bool update_due(void *strategy, uint64_t bucket)
     return signals_reached(&comm->base.signals, SIGNAL_GATHERED, drivers(comm), bucket);
 }
 
-/* While later buckets are on the own ring, they are not to wait for this one. */
+/* While later buckets are under way from here, they are not to wait for this one. */
 static dpb_status update_wait(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
-    if (comm->ring && !ring_idle(comm->ring))
+    if (drives(comm) && !comm->across->ops->idle(comm->across))
         return wait_for_both(comm);
     return strategy_wait(&comm->base, SIGNAL_GATHERED, drivers(comm), bucket,
                          comm->base.arenas.layout.gradient_type,
@@ -278,7 +267,8 @@ static const struct stage stages[] = {{slices_due, reduce, slices_wait},
 
 static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
 {
-    return ring_move(((struct hierarchical *)strategy)->ring, until_ns, moved);
+    struct across *across = ((const struct hierarchical *)strategy)->across;
+    return across->ops->move(across, until_ns, moved);
 }
 
 /* ---- who is where --------------------------------------------------------------------------- */
@@ -327,10 +317,10 @@ static dpb_status find_places(struct hierarchical *comm)
         comm->ranks[place] = rank_at(job, comm->machine, place);
     if (job->n_machines == 1)
         return DPB_OK;
-    comm->n_rings = n_local;
+    comm->n_shares = n_local;
     for (uint32_t machine = 0; machine < job->n_machines; machine++) {
         uint32_t n = count_workers(job, machine);
-        comm->n_rings = n < comm->n_rings ? n : comm->n_rings;
+        comm->n_shares = n < comm->n_shares ? n : comm->n_shares;
     }
     for (uint32_t machine = 0; drives(comm) && machine < job->n_machines; machine++)
         comm->members[machine] = rank_at(job, machine, comm->base.args.rank);
@@ -339,32 +329,37 @@ static dpb_status find_places(struct hierarchical *comm)
 
 /* ---- hooks ---------------------------------------------------------------------------------- */
 
-static dpb_status open_transport(struct hierarchical *comm,
-                                 const struct hierarchical_options *given)
-{
-    if (!drives(comm))
-        return DPB_OK;
-    if (given->transport == OVER_TCP)
-        return tcp_create(host, &given->tcp, false, &comm->transport);
-#ifdef DPB_HAVE_VERBS
-    struct verbs_options verbs = given->verbs;
-    verbs.interface = given->tcp.interface;
-    return verbs_create(host, &verbs, comm->base.args.rank, &comm->transport);
-#else
-    return DPB_OK; /* refused below */
-#endif
-}
+static struct dpb_plugin hierarchical;
 
-static dpb_status check_transport(const struct hierarchical_options *given)
+static dpb_status hierarchical_needs(const void *options_, struct dpb_comm_needs *needs)
 {
+    const struct hierarchical_options *given = options_;
+    const struct mpi_library *library;
 #ifndef DPB_HAVE_VERBS
     if (given->transport == OVER_VERBS)
         return host->fail(DPB_UNSUPPORTED,
                           "comm.transport = verbs: this build is without libibverbs (`make` says "
                           "why); take tcp");
 #endif
-    (void)given;
+    if (given->transport != OVER_MPI)
+        return DPB_OK;
+    if (given->tcp.interface[0] != '\0')
+        return host->fail(DPB_USAGE, "comm.interface is of comm.transport = tcp and verbs; MPI is "
+                                     "told by its own means, as mpirun --mca btl_tcp_if_include");
+    DPB_TRY(mpi_load(host, &library));
+    hierarchical.libraries = library->versions;
+    needs->capabilities = DPB_COMM_LAUNCHER;
+    needs->because = "comm.transport = mpi";
     return DPB_OK;
+}
+
+/* MPI is initialised by all workers of the job, wherever they are. */
+static dpb_status open_across(struct hierarchical *comm, const struct hierarchical_options *given)
+{
+    if (given->transport == OVER_MPI)
+        return across_open_mpi(host, &comm->job, &comm->across);
+    return drives(comm) ? across_open_ring(host, given, comm->base.args.rank, &comm->across)
+                        : DPB_OK;
 }
 
 static void hierarchical_close(void *comm_)
@@ -372,9 +367,8 @@ static void hierarchical_close(void *comm_)
     struct hierarchical *comm = comm_;
     if (!comm)
         return;
-    if (comm->transport)
-        comm->transport->ops->close(comm->transport);
-    ring_destroy(comm->ring);
+    if (comm->across)
+        comm->across->ops->close(comm->across);
     free(comm->ranks);
     free(comm->members);
     doorbell_close(comm->doorbell);
@@ -389,14 +383,13 @@ static dpb_status hierarchical_open(const void *options_, const struct dpb_comm_
     const struct hierarchical_options *given = options_;
     const struct dpb_comm_args within = within_machine(args);
     void *made;
-    DPB_TRY(check_transport(given));
     DPB_TRY(strategy_open(host, &within, sizeof(struct hierarchical), &made));
-    struct hierarchical *hierarchical = made;
-    hierarchical->options = given->ring;
-    hierarchical->job = *args;
-    dpb_status status = find_places(hierarchical);
+    struct hierarchical *opened = made;
+    opened->transport = given->transport;
+    opened->job = *args;
+    dpb_status status = find_places(opened);
     if (status == DPB_OK)
-        status = open_transport(hierarchical, given);
+        status = open_across(opened, given);
     if (status != DPB_OK) {
         hierarchical_close(made);
         return status;
@@ -409,8 +402,11 @@ static dpb_status hierarchical_plan(void *comm_, const struct dpb_layout *layout
                                     struct dpb_comm_plan *want)
 {
     struct hierarchical *comm = comm_;
+    uint64_t longest =
+        want->bucket_elements < layout->n_elements ? want->bucket_elements : layout->n_elements;
     DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_SHARED, want));
-    return drives(comm) ? ring_inbox_plan(host, &comm->options, want, &comm->inbox) : DPB_OK;
+    return drives(comm) ? comm->across->ops->plan(comm->across, longest / comm->n_shares + 1, want)
+                        : DPB_OK;
 }
 
 /* The arenas of the machine, by place. */
@@ -430,12 +426,12 @@ static struct dpb_arenas view_of(struct hierarchical *comm, const struct dpb_are
     return view;
 }
 
-/* Who drives a ring sleeps where a flag of the machine does not wake it. */
+/* Who drives a ring sleeps where a flag of the machine does not wake it. MPI does not sleep. */
 static dpb_status open_doorbell(struct hierarchical *comm, const struct dpb_arenas *arenas)
 {
     const struct doorbell_args args = {
         .host = host, .comm = &comm->job, .name = "hierarchical", .pages = comm->bells};
-    if (comm->base.args.n_workers == 1)
+    if (comm->base.args.n_workers == 1 || comm->transport == OVER_MPI)
         return DPB_OK;
     for (uint32_t place = 0; place < comm->base.args.n_workers; place++) {
         struct signal_page *page = arenas->peer_scratch[comm->ranks[place]];
@@ -450,37 +446,33 @@ static dpb_status open_doorbell(struct hierarchical *comm, const struct dpb_aren
 static dpb_status hierarchical_bind(void *comm_, const struct dpb_arenas *arenas)
 {
     struct hierarchical *comm = comm_;
-    bool alone = comm->n_rings == 0;
+    bool alone = comm->n_shares == 0;
     struct dpb_arenas view = view_of(comm, arenas);
     DPB_TRY(strategy_bind(&comm->base, &view, alone ? slices_stages : stages,
                           alone ? SLICES_STAGES : sizeof stages / sizeof stages[0]));
     comm->base.signals.ranks = comm->ranks;
-    if (!alone)
-        DPB_TRY(open_doorbell(comm, arenas));
-    if (!drives(comm))
+    if (alone)
         return DPB_OK;
-    snprintf(comm->name, sizeof comm->name, "ring %u", comm->base.args.rank);
-    const struct ring_args args = {.host = host,
-                                   .transport = comm->transport,
-                                   .members = {.name = comm->name,
-                                               .members = comm->members,
-                                               .n_members = comm->job.n_machines,
-                                               .position = comm->machine,
-                                               .bell = comm->doorbell ? &comm->bell : NULL},
-                                   .memory = ring_inbox_memory(&comm->inbox, arenas),
-                                   .type = arenas->layout.gradient_type,
-                                   .n_buckets = arenas->n_buckets,
-                                   .bucket_elements = arenas->bucket_elements / comm->n_rings + 1};
-    comm->base.pipeline.move = move;
-    comm->transport = NULL; /* the ring's from here on */
-    return ring_create(&args, &comm->ring);
+    DPB_TRY(open_doorbell(comm, arenas));
+    if (!comm->across)
+        return DPB_OK;
+    const struct across_group group = {.job = &comm->job,
+                                       .arenas = arenas,
+                                       .members = comm->members,
+                                       .machine = comm->machine,
+                                       .place = comm->base.args.rank,
+                                       .n_shares = comm->n_shares,
+                                       .bell = comm->doorbell ? &comm->bell : NULL};
+    if (drives(comm))
+        comm->base.pipeline.move = move;
+    return comm->across->ops->connect(comm->across, &group);
 }
 
 static dpb_status hierarchical_begin(void *comm_, uint32_t learner, const struct dpb_step *step)
 {
     struct hierarchical *comm = comm_;
-    if (comm->ring)
-        ring_begin(comm->ring, step->step);
+    if (drives(comm))
+        comm->across->ops->begin(comm->across, step->step);
     return strategy_begin(comm_, learner, step);
 }
 
@@ -489,8 +481,8 @@ static dpb_status hierarchical_ready(void *comm_, uint32_t learner, uint64_t buc
 {
     struct hierarchical *comm = comm_;
     DPB_TRY(strategy_ready(comm_, learner, bucket, event));
-    if (comm->ring && comm->base.args.comm_cores > 0)
-        ring_wake(comm->ring); /* the helper thread may wait for the network */
+    if (drives(comm) && comm->base.args.comm_cores > 0)
+        comm->across->ops->wake(comm->across); /* the helper thread may wait for the network */
     return DPB_OK;
 }
 
@@ -503,15 +495,16 @@ static const struct dpb_comm_ops hierarchical_ops = {.open = hierarchical_open,
                                                      .progress = strategy_progress,
                                                      .end = strategy_end,
                                                      .publish = strategy_publish,
-                                                     .close = hierarchical_close};
+                                                     .close = hierarchical_close,
+                                                     .needs = hierarchical_needs};
 
-static const struct dpb_plugin hierarchical = {
+static struct dpb_plugin hierarchical = {
     DPB_PLUGIN_HEAD(COMM, hierarchical_ops),
     .capabilities = DPB_COMM_SYNC | DPB_COMM_BITWISE | DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE,
     .name = "hierarchical",
     .version = DPB_VERSION,
-    .summary =
-        "replicated; inside a machine through shared memory, across by a ring for each place",
+    .summary = "replicated; inside a machine through shared memory, across by a ring for each "
+               "place or MPI",
     .options = options,
     .options_size = sizeof(struct hierarchical_options),
 };

@@ -1,0 +1,19 @@
+/* process.h - MPI in this process: its one initialisation and its versions. */
+#ifndef DPB_PLUGINS_LIB_MPI_PROCESS_H
+#define DPB_PLUGINS_LIB_MPI_PROCESS_H
+
+#include <mpi.h>
+
+#include "lib/mpi.h"
+
+extern const struct dpb_host *mpi_host; /* set by the entry */
+extern const struct dpb_library mpi_versions[];
+
+/* What MPI says of its error `code`, as the result `status`. */
+dpb_status mpi_fail(dpb_status status, int code, const char *what);
+/* As struct mpi_library has them. */
+dpb_status mpi_process_open(const struct dpb_comm_args *job);
+void mpi_process_close(void);
+void mpi_look_at_library(void);
+
+#endif

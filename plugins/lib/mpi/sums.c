@@ -1,0 +1,199 @@
+/* sums.c - sums by MPI_Iallreduce, and the entry of libdpbench-mpi.so: see lib/mpi.h. */
+#include <assert.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include "lib/mpi/process.h"
+#include "lib/slices.h"
+
+struct sum {
+    MPI_Request request;
+    uint64_t n;
+    int64_t begun_ns;
+};
+
+struct mpi_sums {
+    struct mpi_sums_args args;
+    MPI_Comm comm; /* MPI_COMM_NULL: of no group */
+    MPI_Op op;
+    MPI_Datatype type;
+    struct sum *sums; /* by bucket */
+    uint64_t step, begun, ended;
+    int64_t waiting_ns; /* since when for the oldest; 0: nobody waits */
+    dpb_status status;
+};
+
+/* bf16 is no type of MPI's: 16 bits each, summed as everywhere. */
+/* NOLINTNEXTLINE(readability-non-const-parameter): the type is MPI_User_function */
+static void sum_bf16(void *other, void *into, int *n, MPI_Datatype *type)
+{
+    void *const dst[] = {into};
+    const void *const sources[] = {into, other};
+    (void)type;
+    mpi_host->vec->sum(DPB_BF16, dst, 1, sources, 2, (uint64_t)*n);
+}
+
+/* ---- an exchange --------------------------------------------------------------------------- */
+
+static void sums_begin(struct mpi_sums *sums, uint64_t step)
+{
+    sums->step = step;
+    sums->begun = sums->ended = 0;
+    sums->waiting_ns = 0;
+}
+
+static void sums_post(struct mpi_sums *sums, uint64_t begin, uint64_t n)
+{
+    struct sum *sum = &sums->sums[sums->begun];
+    void *data = (char *)sums->args.arena + begin * dpb_dtype_size(sums->args.type);
+    assert(sums->begun < sums->args.n_buckets);
+    if (sums->status != DPB_OK)
+        return;
+    sum->n = n;
+    sum->begun_ns = mpi_host->now_ns();
+    int code =
+        MPI_Iallreduce(MPI_IN_PLACE, data, (int)n, sums->type, sums->op, sums->comm, &sum->request);
+    if (code == MPI_SUCCESS)
+        sums->begun++;
+    else
+        sums->status = mpi_fail(DPB_PEER, code, "MPI_Iallreduce");
+}
+
+static bool sums_finished(const struct mpi_sums *sums, uint64_t bucket)
+{
+    return bucket < sums->ended;
+}
+
+static bool sums_idle(const struct mpi_sums *sums)
+{
+    return sums->begun == sums->ended;
+}
+
+static void report(const struct mpi_sums *sums, const struct sum *sum)
+{
+    const struct mpi_sums_args *args = &sums->args;
+    mpi_host->span(0, sums->ended, DPB_PHASE_TRANSFER, sum->begun_ns, mpi_host->now_ns());
+    mpi_host->count_bytes(all_reduce_share(sum->n, args->position, args->n_members) *
+                          dpb_dtype_size(args->type));
+}
+
+static dpb_status sums_move(struct mpi_sums *sums, bool *moved)
+{
+    *moved = false;
+    while (sums->status == DPB_OK && !sums_idle(sums)) {
+        struct sum *oldest = &sums->sums[sums->ended];
+        int complete = 0, code = MPI_Test(&oldest->request, &complete, MPI_STATUS_IGNORE);
+        if (code != MPI_SUCCESS)
+            sums->status = mpi_fail(DPB_PEER, code, "MPI_Test of an MPI_Iallreduce");
+        if (code != MPI_SUCCESS || !complete)
+            break;
+        report(sums, oldest);
+        sums->ended++;
+        sums->waiting_ns = 0;
+        *moved = true;
+    }
+    return sums->status;
+}
+
+static dpb_status sums_wait(struct mpi_sums *sums)
+{
+    const struct sum *oldest = &sums->sums[sums->ended];
+    const struct dpb_wait what = {.step = sums->step,
+                                  .bucket = sums->ended,
+                                  .bytes = oldest->n * dpb_dtype_size(sums->args.type),
+                                  .peer = UINT32_MAX,
+                                  .purpose = "MPI's all-reduce"};
+    DPB_TRY(sums->status);
+    assert(!sums_idle(sums));
+    if (sums->waiting_ns == 0)
+        mpi_host->note("wait_peer", what.bucket, UINT32_MAX);
+    DPB_TRY(mpi_host->patience(&what, &sums->waiting_ns));
+    sched_yield();
+    return DPB_OK;
+}
+
+/* ---- making and ending --------------------------------------------------------------------- */
+
+static dpb_status sums_check_length(uint64_t n_elements)
+{
+    if (n_elements <= INT32_MAX)
+        return DPB_OK;
+    return mpi_host->fail(DPB_UNSUPPORTED,
+                          "MPI counts elements in 31 bits; take a smaller comm.bucket than %llu "
+                          "elements",
+                          (unsigned long long)n_elements);
+}
+
+static dpb_status make_comm(struct mpi_sums *sums)
+{
+    const struct mpi_sums_args *args = &sums->args;
+    int group = args->group == MPI_NO_GROUP ? MPI_UNDEFINED : args->group;
+    int code = MPI_Comm_split(MPI_COMM_WORLD, group, (int)args->position, &sums->comm);
+    if (code != MPI_SUCCESS)
+        return mpi_fail(DPB_FAILED, code, "MPI_Comm_split");
+    if (sums->comm == MPI_COMM_NULL)
+        return DPB_OK;
+    code = MPI_Comm_set_errhandler(sums->comm, MPI_ERRORS_RETURN);
+    if (code != MPI_SUCCESS)
+        return mpi_fail(DPB_FAILED, code, "MPI_Comm_set_errhandler");
+    sums->type = args->type == DPB_FP64   ? MPI_DOUBLE
+                 : args->type == DPB_FP32 ? MPI_FLOAT
+                                          : MPI_UINT16_T;
+    sums->op = MPI_SUM;
+    code = args->type == DPB_BF16 ? MPI_Op_create(sum_bf16, 1, &sums->op) : MPI_SUCCESS;
+    return code == MPI_SUCCESS ? DPB_OK : mpi_fail(DPB_FAILED, code, "MPI_Op_create");
+}
+
+static void sums_destroy(struct mpi_sums *sums)
+{
+    if (!sums)
+        return;
+    if (!sums_idle(sums) || sums->status != DPB_OK)
+        _exit(1); /* lib/mpi.h; the message is written */
+    if (sums->op != MPI_OP_NULL && sums->op != MPI_SUM)
+        MPI_Op_free(&sums->op);
+    if (sums->comm != MPI_COMM_NULL)
+        MPI_Comm_free(&sums->comm);
+    mpi_host->release(sums->sums, sums->args.n_buckets * sizeof *sums->sums);
+    mpi_host->release(sums, sizeof *sums);
+}
+
+static dpb_status sums_create(const struct mpi_sums_args *args, struct mpi_sums **made)
+{
+    struct mpi_sums *sums = mpi_host->alloc(sizeof *sums);
+    if (!sums)
+        return DPB_NO_MEMORY;
+    sums->args = *args;
+    sums->comm = MPI_COMM_NULL;
+    sums->op = MPI_OP_NULL;
+    sums->sums = mpi_host->alloc(args->n_buckets * sizeof *sums->sums);
+    dpb_status status = sums->sums ? make_comm(sums) : DPB_NO_MEMORY;
+    if (status != DPB_OK) {
+        sums_destroy(sums);
+        return status;
+    }
+    *made = sums;
+    return DPB_OK;
+}
+
+static const struct mpi_library library = {.versions = mpi_versions,
+                                           .open = mpi_process_open,
+                                           .close = mpi_process_close,
+                                           .check_length = sums_check_length,
+                                           .create = sums_create,
+                                           .destroy = sums_destroy,
+                                           .begin = sums_begin,
+                                           .post = sums_post,
+                                           .finished = sums_finished,
+                                           .idle = sums_idle,
+                                           .move = sums_move,
+                                           .wait = sums_wait};
+
+DPB_EXPORT const struct mpi_library *dpb_mpi_library(const struct dpb_host *host);
+
+const struct mpi_library *dpb_mpi_library(const struct dpb_host *host)
+{
+    mpi_host = host;
+    mpi_look_at_library();
+    return &library;
+}
