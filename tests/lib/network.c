@@ -98,6 +98,19 @@ void network_down(struct network *network)
     network->n = 0;
 }
 
+double network_bytes_to(int host)
+{
+    char line[64];
+    snprintf(line, sizeof line, "ip -s -j link show cable%d", host);
+    FILE *answer = popen(line, "re");
+    assert_non_null(answer);
+    json_t *links = json_loadf(answer, 0, NULL);
+    pclose(answer);
+    double bytes = json_number_at(json_array_get(links, 0), "stats64.tx.bytes");
+    json_decref(links);
+    return bytes;
+}
+
 void network_plug(const struct network *network, int host, bool in)
 {
     assert_true(host < network->n);

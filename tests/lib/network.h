@@ -28,6 +28,9 @@ void network_down(struct network *network);
 /* Whether this process may: root, and not in a container that forbids it. */
 bool network_possible(void);
 
+/* Bytes that the switch has passed on to a host so far: the test's own end of its cable. */
+double network_bytes_to(int host);
+
 /* Takes the cable of a host out, or puts it in. */
 void network_plug(const struct network *network, int host, bool in);
 

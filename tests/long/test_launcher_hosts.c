@@ -1,6 +1,7 @@
 /*
  * test_launcher_hosts.c - mpirun over several machines: hosts with a network and a name of their own.
- * The ranks train one model, by a ring or with a server on the other machine. A rank that dies, a part
+ * The ranks train one model, by a ring, by sums within the machines first, by a library, or with a server
+ * on the other machine. What is to cross the network does, by the count of the cables. A rank that dies, a part
  * that dies with its machine's link, or options that differ end the job everywhere, named by host.
  */
 #include <setjmp.h>
@@ -79,6 +80,8 @@ static void start(struct started *started, const char *arguments)
 #define BY_TCP(strategy) "run.workers=4 comm.name=" strategy " comm.interface=10.9.0.0/24 "
 #define TRAIN BY_TCP("ring_tcp")
 #define MPI "run.workers=4 comm.name=mpi "
+#define HIERARCHICAL BY_TCP("hierarchical")
+#define ACROSS_BY_MPI "run.workers=4 comm.name=hierarchical comm.transport=mpi "
 #define SERVED \
     "run.workers=3 run.servers=1 comm.name=ps_cpu comm.interface=10.9.0.0/24 comm.streams=2 "
 
@@ -118,6 +121,8 @@ static void test_trains(void **state)
     (void)state;
     expect_trained(TRAIN);
     expect_trained(SERVED);
+    expect_trained(HIERARCHICAL);
+    expect_trained(HIERARCHICAL "run.comm_cores=1 comm.bucket=100 comm.chunk=64 comm.inbox=1KiB");
     if (have_plugin("comm_gloo")) {
         expect_trained(BY_TCP("gloo"));
         expect_trained(BY_TCP("gloo run.comm_cores=1"));
@@ -125,7 +130,53 @@ static void test_trains(void **state)
     if (have_plugin("comm_mpi")) {
         expect_trained(MPI);
         expect_trained(MPI "run.comm_cores=1");
+        expect_trained(ACROSS_BY_MPI);
+        expect_trained(ACROSS_BY_MPI "run.comm_cores=1 comm.bucket=100");
     }
+}
+
+/* What crosses the network in a run of so many steps, between both hosts, and the size of its gradients. */
+static double bytes_of_run(const char *strategy, int steps, double *gradient_bytes)
+{
+    struct started started;
+    struct command command;
+    char arguments[256];
+    double before = network_bytes_to(0) + network_bytes_to(1);
+    snprintf(arguments, sizeof arguments,
+             "%s model.name=lenet run.batch=1 run.warmup_steps=0 run.steps=%d comm.bucket=256KiB "
+             "eval.every=0",
+             strategy, steps);
+    start(&started, arguments);
+    command_finish(&started, &command, deadline_s);
+    json_t *result = launch_take_result();
+    if (command.exit_code != 0 || !result)
+        fail_msg("%s: exit %d\n%s", strategy, command.exit_code, command.err);
+    *gradient_bytes = 4 * json_number_at(result, "model.parameters");
+    json_decref(result);
+    command_free(&command);
+    return network_bytes_to(0) + network_bytes_to(1) - before;
+}
+
+/* By a step, in sizes of the gradients; frames and acknowledgements are up to 10 % more. */
+static void expect_on_wire(const char *strategy, double expected)
+{
+    enum { FEW = 3, MANY = 13 };
+    double gradients, few = bytes_of_run(strategy, FEW, &gradients),
+                      many = bytes_of_run(strategy, MANY, &gradients);
+    double moved = (many - few) / (MANY - FEW) / gradients;
+    print_message("%s: %.3f times the gradients a step\n", strategy, moved);
+    if (moved < expected || moved > 1.1 * expected)
+        fail_msg("%s: %.3f times the gradients cross the network in a step, not %.0f", strategy,
+                 moved, expected);
+}
+
+static void test_bytes_on_wire(void **state)
+{
+    (void)state;
+    expect_on_wire(HIERARCHICAL, 2);
+    expect_on_wire(TRAIN, 3);
+    if (have_plugin("comm_mpi"))
+        expect_on_wire(ACROSS_BY_MPI, 2);
 }
 
 static void test_refused(void **state)
@@ -276,6 +327,10 @@ static void test_faults(void **state)
     disturb("the link goes down", TRAIN, unplug, 2, down);
     disturb("the server is killed", SERVED, kill_rank, 0, killed);
     disturb("the link to the server goes down", SERVED, unplug, 2, down);
+    disturb("hierarchical: a rank on the other host is killed", HIERARCHICAL, kill_rank, 0, killed);
+    disturb("hierarchical: a launcher on the other host is killed", HIERARCHICAL, kill_part, 0,
+            parted);
+    disturb("hierarchical: the link goes down", HIERARCHICAL, unplug, 2, down);
     if (have_plugin("comm_gloo")) {
         disturb("gloo: a rank on the other host is killed", BY_TCP("gloo"), kill_rank, 0, killed);
         disturb("gloo: the link goes down", BY_TCP("gloo"), unplug, 2, down);
@@ -283,15 +338,17 @@ static void test_faults(void **state)
     if (have_plugin("comm_mpi")) {
         disturb("mpi: a rank on the other host is killed", MPI, kill_rank, 0, killed);
         disturb("mpi: the link goes down", MPI, unplug, 2, down);
+        disturb("hierarchical by MPI: a rank on the other host is killed", ACROSS_BY_MPI, kill_rank,
+                0, killed);
+        disturb("hierarchical by MPI: the link goes down", ACROSS_BY_MPI, unplug, 2, down);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_trains),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_other_plugins),
+        cmocka_unit_test(test_trains),  cmocka_unit_test(test_bytes_on_wire),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_other_plugins),
         cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

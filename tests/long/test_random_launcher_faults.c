@@ -39,7 +39,10 @@ static const struct strategy {
                   {"comm.name=ps_cpu run.servers=1", "comm_ps_cpu", 2, 1, false},
                   {"comm.name=gloo", "comm_gloo", 3, 0, false},
                   {"comm.name=gloo run.comm_cores=1", "comm_gloo", 2, 0, false},
-                  {"comm.name=mpi", "comm_mpi", 3, 0, true}};
+                  {"comm.name=hierarchical comm.hosts=1+2", "comm_hierarchical", 3, 0, false},
+                  {"comm.name=mpi", "comm_mpi", 3, 0, true},
+                  {"comm.name=hierarchical comm.transport=mpi comm.hosts=1+2", "comm_mpi", 3, 0,
+                   true}};
 
 static const struct kind {
     const char *name;

@@ -46,8 +46,11 @@ static void test_trains(void **state)
     expect_trained("run.workers=4 comm.name=ring_tcp comm.interface=lo");
     if (have_plugin("comm_gloo"))
         expect_trained("run.workers=4 comm.name=gloo comm.interface=lo");
-    if (have_plugin("comm_mpi"))
+    expect_trained("run.workers=4 comm.name=hierarchical comm.interface=lo");
+    if (have_plugin("comm_mpi")) {
         expect_trained("run.workers=4 comm.name=mpi");
+        expect_trained("run.workers=4 comm.name=hierarchical comm.transport=mpi");
+    }
 }
 
 static void test_refused(void **state)

@@ -120,19 +120,6 @@ static void test_training(void **state)
 
 /* ---- bytes on the wire --------------------------------------------------------------------- */
 
-/* Bytes that the switch has passed on to a host: the test's own end of its cable. */
-static double bytes_to_host(int host)
-{
-    char path[96];
-    double bytes = 0;
-    snprintf(path, sizeof path, "ip -s -j link show cable%d > traffic.json", host);
-    assert_int_equal(system(path), 0);
-    json_t *links = json_load_file("traffic.json", 0, NULL);
-    bytes = json_number_at(json_array_get(links, 0), "stats64.tx.bytes");
-    json_decref(links);
-    return bytes;
-}
-
 enum { LAYERS = 4, PARAMETERS = 1 << 16 };
 static const double gradient_bytes = LAYERS * PARAMETERS * 4.0;
 
@@ -142,7 +129,7 @@ static double bytes_of_run(const char *settings, const int *hosts, int steps)
     struct started started;
     struct command command;
     char line[512];
-    double before = bytes_to_host(0) + bytes_to_host(1);
+    double before = network_bytes_to(0) + network_bytes_to(1);
     snprintf(line, sizeof line,
              "run.workers=4 run.warmup_steps=0 run.steps=%d comm.bucket=256KiB device.name=timed "
              "model.name=timed data.name=timed device.forward=1 device.backward=4 model.layers=%d "
@@ -153,7 +140,7 @@ static double bytes_of_run(const char *settings, const int *hosts, int steps)
     if (command.exit_code != 0)
         fail_msg("%s: exit code %d: %s", settings, command.exit_code, command.err);
     command_free(&command);
-    return bytes_to_host(0) + bytes_to_host(1) - before;
+    return network_bytes_to(0) + network_bytes_to(1) - before;
 }
 
 /* By a step, in sizes of the gradients; frames and acknowledgements are up to 10 % more. */
@@ -189,8 +176,8 @@ static void test_bytes_on_wire(void **state)
 
 static void await_traffic(double bytes)
 {
-    double until_s = now_s() + 30, begun = bytes_to_host(1);
-    while (bytes_to_host(1) - begun < bytes) {
+    double until_s = now_s() + 30, begun = network_bytes_to(1);
+    while (network_bytes_to(1) - begun < bytes) {
         if (now_s() > until_s)
             fail_msg("no traffic between the hosts");
         usleep(10000);
