@@ -55,6 +55,9 @@ NVCC_FLAGS  := -std=c++17 -O3 -lineinfo -Icore/include -Iplugins $(CUDA_CFLAGS) 
 	-gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX) \
 	-Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Wno-unused-function $(if $(WERROR),-Werror all-warnings -Xcompiler -Werror)
 
+# Sums and updates of arenas are the host's bit for bit: no product is fused with a sum.
+$(BUILD)/obj/plugins/devices/cuda/kernels_arena.o: NVCC_FLAGS += -fmad=false
+
 # By their files' names, so that two libraries of one name in several places are no question. Those of
 # PyPI have no .so without a number.
 cuda_dirs  = $(filter-out /usr/lib%,$(sort $(foreach need,$(1),$(abspath $(dir $(CUDA_$(need)_SO))))))

@@ -63,13 +63,14 @@ STAND_IN_LIB := $(BUILD)/tests/cuda/libstand_in.so
 STAND_IN_OBJ := $(BUILD)/obj/tests/cuda/libraries.o \
 	$(patsubst plugins/%.cu,$(BUILD)/obj/tests/cuda/%.o,$(wildcard plugins/devices/cuda/*.cu)) \
 	$(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out %/links.c,$(wildcard plugins/devices/cuda/*.c)) $(lib_devices))
+STAND_IN_TESTS := $(addprefix $(BUILD)/tests/test_,cuda cuda_arenas cuda_faults cuda_queues cuda_runs gpu_missing)
 ifeq ($(filter devices/cuda,$(SKIPPED))$(SANITIZE),)
-$(BUILD)/tests/test_cuda $(BUILD)/tests/test_cuda_runs $(BUILD)/tests/test_cuda_faults: | $(STAND_IN)
+$(STAND_IN_TESTS): | $(STAND_IN)
 $(BUILD)/tests/test_cuda: TEST_CFLAGS += $(CUDA_CFLAGS)
 $(BUILD)/tests/test_cuda: $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_devices))
 else
-UNIT_TESTS   := $(filter-out %/test_cuda,$(UNIT_TESTS))
-SYSTEM_TESTS := $(filter-out %/test_cuda_runs %/test_cuda_faults %/test_gpu_missing,$(SYSTEM_TESTS))
+UNIT_TESTS   := $(filter-out $(STAND_IN_TESTS),$(UNIT_TESTS))
+SYSTEM_TESTS := $(filter-out $(STAND_IN_TESTS),$(SYSTEM_TESTS))
 endif
 
 # These test a library of the plugins'.
@@ -93,7 +94,7 @@ PAIRED_TESTS := $(filter $(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS), \
 	$(addprefix $(BUILD)/tests/test_,identity learning exchange cpu_models conf mutants comm_command) \
 	$(addprefix tests/system/,rdma_vm.sh install.sh headers.sh layers.sh) \
 	$(addprefix $(BUILD)/tests/test_,ps_cpu traffic effects combinations cuda cuda_runs cpu \
-		image_training reference_gradients))
+		image_training reference_gradients cuda_arenas cuda_queues))
 check: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(PAIRED_TESTS) -- \
 		$(filter-out $(PAIRED_TESTS),$(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS))
@@ -204,9 +205,10 @@ $(BUILD)/tests/plugins/%.so: tests/plugins/%.c $(patsubst %.c,$(BUILD)/obj/%.o,$
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(PLUGIN_CFLAGS) -MF $@.d -shared -o $@ $< $(filter %.o,$^) -lm -lpthread
 
-STAND_IN_CXXFLAGS = $(PLUGIN_CXXFLAGS) $(UNHARDEN) -DDPB_KERNELS_ON_HOST -D__shared__=static -Itests/cuda $(CUDA_CFLAGS)
+STAND_IN_CXXFLAGS = $(PLUGIN_CXXFLAGS) $(UNHARDEN) -DDPB_KERNELS_ON_HOST -D__shared__=static -ffp-contract=off -Itests/cuda $(CUDA_CFLAGS)
 # Plugins share the runtime, as they share CUDA's.
-$(BUILD)/obj/tests/cuda/runtime.o: STAND_IN_CXXFLAGS += -fvisibility=default
+STAND_IN_LIB_OBJ := $(addprefix $(BUILD)/obj/tests/cuda/,runtime.o memory.o)
+$(STAND_IN_LIB_OBJ): STAND_IN_CXXFLAGS += -fvisibility=default
 $(BUILD)/obj/tests/cuda/%.o: tests/cuda/%.cc
 	@echo "  CXX   $<"
 	@mkdir -p $(@D)
@@ -215,7 +217,7 @@ $(BUILD)/obj/tests/cuda/%.o: plugins/%.cu
 	@echo "  CXX   $<"
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(CFLAGS) $(STAND_IN_CXXFLAGS) -x c++ -c -o $@ $<
-$(STAND_IN_LIB): $(BUILD)/obj/tests/cuda/runtime.o
+$(STAND_IN_LIB): $(STAND_IN_LIB_OBJ)
 	@echo "  LD    $@"
 	@mkdir -p $(@D)
 	$(Q)$(CXX) -shared -Wl,-z,defs -Wl,-soname,$(@F) -o $@ $^

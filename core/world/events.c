@@ -1,14 +1,21 @@
 /*
- * events.c - an event of the host is a private flag that goes from 0 to 1.
+ * events.c - an event of the host is a private flag that goes from 0 to 1; one of a device's is asked of
+ * the device, by the functions that came with it.
  */
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "world/futex.h"
 #include "world/world.h"
 
+#define SPIN_NS INT64_C(20000)
+enum { NAP_US = 20 };
+
 struct dpb_event {
-    struct dpb_flag flag;
+    _Alignas(DPB_CACHE_LINE) struct dpb_flag flag; /* of the host's own */
+    const struct dpb_event_source *source;         /* NULL: the host's own */
+    void *native;
 };
 
 static struct dpb_event *event_create(void)
@@ -18,12 +25,31 @@ static struct dpb_event *event_create(void)
         dpb_fail(DPB_NO_MEMORY, "out of memory for an event");
         return NULL;
     }
-    *event = (struct dpb_event){{0}};
+    *event = (struct dpb_event){.source = NULL};
     return event;
+}
+
+static struct dpb_event *event_adopt(const struct dpb_event_source *source, void *native)
+{
+    struct dpb_event *event = event_create();
+    if (event == NULL) {
+        source->destroy(native);
+        return NULL;
+    }
+    event->source = source;
+    event->native = native;
+    return event;
+}
+
+static void *event_native(const struct dpb_event *event, const struct dpb_event_source *source)
+{
+    return event->source == source ? event->native : NULL;
 }
 
 static void event_destroy(struct dpb_event *event)
 {
+    if (event != NULL && event->source != NULL)
+        event->source->destroy(event->native);
     free(event);
 }
 
@@ -37,13 +63,33 @@ static void event_signal(struct dpb_event *event)
     dpb_futex_set(&event->flag, 1, DPB_FUTEX_PRIVATE);
 }
 
+/* What has failed will never fire: who polls goes on, and meets the failure in what it does next. */
 static bool event_poll(struct dpb_event *event)
 {
-    return dpb_futex_reached(&event->flag, 1);
+    bool fired = false;
+    if (event->source == NULL)
+        return dpb_futex_reached(&event->flag, 1);
+    return event->source->poll(event->native, &fired) != DPB_OK || fired;
+}
+
+/* Nobody wakes who waits for a device: looks for a moment, then now and again. */
+static dpb_status wait_for_device(const struct dpb_event *event, const struct dpb_wait *what)
+{
+    int64_t begin_ns = 0, spins_until_ns = dpb_now_ns() + (dpb_world.may_spin ? SPIN_NS : 0);
+    for (bool fired = false;;) {
+        DPB_TRY(event->source->poll(event->native, &fired));
+        if (fired)
+            return DPB_OK;
+        DPB_TRY(dpb_world_patience(what, &begin_ns));
+        if (dpb_now_ns() > spins_until_ns)
+            usleep(NAP_US);
+    }
 }
 
 static dpb_status event_wait(struct dpb_event *event, const struct dpb_wait *what)
 {
+    if (event->source != NULL)
+        return wait_for_device(event, what);
     return dpb_futex_wait(&event->flag, 1, DPB_FUTEX_PRIVATE, what);
 }
 
@@ -54,4 +100,6 @@ const struct dpb_event_ops dpb_events = {
     .signal = event_signal,
     .poll = event_poll,
     .wait = event_wait,
+    .adopt = event_adopt,
+    .native = event_native,
 };

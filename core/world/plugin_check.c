@@ -111,6 +111,25 @@ static bool check_options(const struct dpb_plugin *plugin, char *reason)
     return true;
 }
 
+/* A device with memory of its own has the hooks that belong to it. */
+static bool check_queues(const struct dpb_plugin *plugin, dpb_plugin_kind kind, char *reason)
+{
+    static const struct hook hooks[] = {{HOOK(dpb_device_ops, follow)},
+                                        {HOOK(dpb_device_ops, drain)},
+                                        {HOOK(dpb_device_ops, times)},
+                                        {NULL, 0}};
+    if (kind != DPB_PLUGIN_DEVICE || !is_set(plugin->ops, offsetof(struct dpb_device_ops, queues)))
+        return true;
+    for (const struct hook *hook = hooks; hook->name != NULL; hook++) {
+        if (is_set(plugin->ops, hook->offset))
+            continue;
+        snprintf(reason, DPB_REASON_BYTES, "hook %s of '%s' is missing (NULL), it has queues",
+                 hook->name, plugin->name);
+        return false;
+    }
+    return true;
+}
+
 static bool check_one(const struct dpb_plugin *plugin, dpb_plugin_kind kind, char *reason)
 {
     if (!check_prefix(plugin, kind, reason))
@@ -144,7 +163,7 @@ static bool check_one(const struct dpb_plugin *plugin, dpb_plugin_kind kind, cha
                  plugin->name);
         return false;
     }
-    return check_options(plugin, reason);
+    return check_queues(plugin, kind, reason) && check_options(plugin, reason);
 }
 
 bool dpb_plugin_check(const struct dpb_plugin *first, dpb_plugin_kind kind,

@@ -20,12 +20,21 @@ void __syncthreads();
 static inline void __threadfence_system()
 {
 }
+static inline unsigned long long atomicCAS(unsigned long long *at, unsigned long long seen,
+                                           unsigned long long wanted)
+{
+    const unsigned long long found = *at;
+    *at = found == seen ? wanted : found;
+    return found;
+}
 
 /* Runs `thread` for every thread of every block. */
 void stand_in_threads(dim3 grid, dim3 block, const std::function<void()> &thread);
 void stand_in_blocks(dim3 grid, dim3 block, const std::function<void()> &thread);
 /* Gives the stream something to do. */
 void stand_in_enqueue(cudaStream_t stream, std::function<void()> work);
+/* A launch from a thread whose GPU is not the stream's fails. */
+void stand_in_launched(cudaStream_t stream);
 /* The same; it is done once `possible`, which is asked now and then, says so: what it needs comes from
  * another process. */
 void stand_in_enqueue_when(cudaStream_t stream, std::function<bool()> possible,
@@ -41,6 +50,7 @@ template <typename Run, typename Kernel, typename... Arguments>
 static inline void stand_in_launch(Run run, dim3 grid, dim3 block, cudaStream_t stream,
                                    Kernel kernel, Arguments... arguments)
 {
+    stand_in_launched(stream);
     stand_in_enqueue(stream, [=] { run(grid, block, [=] { kernel(arguments...); }); });
 }
 

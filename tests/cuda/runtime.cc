@@ -1,17 +1,19 @@
 /*
  * runtime.cc - a CUDA runtime without a GPU, for tests of the cuda device and of strategies on it: as
- * much of it as they call. It is a shared library, as CUDA's is: plugins of one process share it. Device memory is the host's, filled with NaN. Streams keep what they are given, and
- * do it in an order that is drawn at random among all that events allow, only when somebody waits
- * or looks: an event that is missing shows. What is captured is kept as branches that events order,
- * and a launch does them in an order drawn anew; a branch that is not joined, and calls that a
- * capture forbids, are refused as CUDA refuses them.
+ * much of it as they call. It is a shared library, as CUDA's is: plugins of one process share it.
+ * Device memory is the host's, filled with NaN (memory.cc). Streams keep what they are given, and do
+ * it in an order that is drawn at random among all that events allow, only when somebody waits or
+ * looks: an event that is missing shows. What is captured is kept as branches that events order, and a
+ * launch does them in an order drawn anew; a branch that is not joined, and calls that a capture
+ * forbids, are refused as CUDA refuses them. Several threads may call: one at a time is served.
  *
- * DPB_STAND_IN_MB: device memory there is (4096). DPB_STAND_IN_DEVICES: how many GPUs (2).
+ * DPB_STAND_IN_DEVICES: how many GPUs there are (2).
  * DPB_STAND_IN_FAIL=N: the N-th piece of work of a stream fails, and all after it.
  */
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <deque>
 #include <map>
 #include <random>
@@ -21,6 +23,7 @@
 
 #include "dpbench/plugin.h"
 #include "kernel_host.h"
+#include "stand_in.h"
 
 /* In place of plugins/devices/cuda/links.c: there is nothing to measure. */
 extern "C" const struct dpb_device_links cuda_links;
@@ -30,6 +33,8 @@ const struct dpb_device_links cuda_links = {};
 
 struct CUevent_st {
     uint64_t recorded = 0, done = 0;
+    bool timed = true;
+    int64_t fired_ns = 0;
     struct CUgraph_st *capture = nullptr; /* its last record was captured in that graph */
 };
 
@@ -58,19 +63,36 @@ struct CUgraphExec_st {
 struct CUstream_st {
     branch ops;
     CUgraph_st *capture = nullptr;
+    int device = 0;
 };
 
-namespace
-{
-std::vector<cudaStream_t> streams;
-cudaError_t last_error = cudaSuccess; /* of launches: what cudaGetLastError takes away */
-cudaError_t sticky = cudaSuccess;     /* of work: stays */
-std::mt19937 generator(1);
+std::recursive_mutex serving;
+thread_local cudaError_t last_error = cudaSuccess;
+thread_local int current_device;
+cudaError_t sticky = cudaSuccess;
 
 long setting(const char *name, long otherwise)
 {
     const char *text = getenv(name);
     return text ? atol(text) : otherwise;
+}
+
+namespace
+{
+std::vector<cudaStream_t> streams;
+std::mt19937 generator(1);
+
+int64_t clock_ns()
+{
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+void fire(cudaEvent_t event, uint64_t generation)
+{
+    event->done = generation;
+    event->fired_ns = clock_ns();
 }
 
 void do_work(const op &one)
@@ -96,7 +118,7 @@ bool advance(branch &ops)
     if (one.kind == op::WORK)
         do_work(one);
     else if (one.kind == op::RECORD && one.event->done < one.generation)
-        one.event->done = one.generation;
+        fire(one.event, one.generation);
     return true;
 }
 
@@ -171,15 +193,6 @@ cudaError_t forbidden(cudaStream_t stream)
     return cudaErrorStreamCaptureUnsupported;
 }
 
-bool capturing()
-{
-    for (cudaStream_t stream : streams) {
-        if (stream->capture)
-            return true;
-    }
-    return false;
-}
-
 void push(cudaStream_t stream, op one)
 {
     if (stream->capture)
@@ -189,14 +202,31 @@ void push(cudaStream_t stream, op one)
 }
 } // namespace
 
+bool capturing()
+{
+    for (cudaStream_t stream : streams) {
+        if (stream->capture)
+            return true;
+    }
+    return false;
+}
+
 void stand_in_enqueue(cudaStream_t stream, std::function<void()> work)
 {
+    ONE_AT_A_TIME;
     push(stream, {op::WORK, work, nullptr, 0, nullptr});
+}
+
+void stand_in_launched(cudaStream_t stream)
+{
+    if (stream->device != current_device)
+        last_error = cudaErrorInvalidResourceHandle;
 }
 
 void stand_in_enqueue_when(cudaStream_t stream, std::function<bool()> possible,
                            std::function<void()> work)
 {
+    ONE_AT_A_TIME;
     push(stream, {op::WORK, work, nullptr, 0, possible});
 }
 
@@ -206,13 +236,34 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
     if (flags != cudaStreamNonBlocking)
         return cudaErrorInvalidValue;
+    ONE_AT_A_TIME;
     *stream = new CUstream_st;
+    (*stream)->device = current_device;
     streams.push_back(*stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least = 0;
+    *greatest = -2;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int)
+{
+    return cudaStreamCreateWithFlags(stream, flags);
+}
+
+cudaError_t cudaStreamGetDevice(cudaStream_t stream, int *device)
+{
+    *device = stream->device;
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+    ONE_AT_A_TIME;
     if (cudaError_t code = forbidden(stream))
         return code;
     while (!stream->ops.empty()) {
@@ -226,6 +277,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
+    ONE_AT_A_TIME;
     cudaStreamSynchronize(stream);
     for (size_t i = 0; i < streams.size(); i++) {
         if (streams[i] == stream)
@@ -236,20 +288,40 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 }
 
 /* Who looks lets a little happen. */
-cudaError_t cudaStreamQuery(cudaStream_t stream)
+static void let_happen()
 {
-    if (cudaError_t code = forbidden(stream))
-        return code;
     for (unsigned n = 1 + generator() % 16; n > 0 && advance_streams(); n--)
         ;
-    if (sticky != cudaSuccess)
-        return sticky;
-    return stream->ops.empty() ? cudaSuccess : cudaErrorNotReady;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
+/* "Not yet" stays to be fetched as the last error. */
+static cudaError_t answer(bool done)
+{
+    if (sticky != cudaSuccess)
+        return sticky;
+    return done ? cudaSuccess : last_error = cudaErrorNotReady;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    ONE_AT_A_TIME;
+    if (cudaError_t code = forbidden(stream))
+        return code;
+    let_happen();
+    return answer(stream->ops.empty());
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    ONE_AT_A_TIME;
+    let_happen();
+    return answer(event->done >= event->recorded);
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
     *event = new CUevent_st;
+    (*event)->timed = (flags & cudaEventDisableTiming) == 0;
     return cudaSuccess;
 }
 
@@ -258,14 +330,30 @@ cudaError_t cudaEventCreate(cudaEvent_t *event)
     return cudaEventCreateWithFlags(event, 0);
 }
 
+static bool is_wanted(cudaEvent_t event)
+{
+    for (cudaStream_t stream : streams) {
+        for (const op &one : stream->ops) {
+            if (one.event == event)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* What it is still wanted for is done first. */
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
+    ONE_AT_A_TIME;
+    while (is_wanted(event) && advance_or_wait(all_streams()))
+        ;
     delete event;
     return cudaSuccess;
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
+    ONE_AT_A_TIME;
     event->capture = stream->capture;
     push(stream, {op::RECORD, nullptr, event, ++event->recorded, nullptr});
     return cudaSuccess;
@@ -274,6 +362,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 /* A stream that waits for what was captured is captured, too. */
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
 {
+    ONE_AT_A_TIME;
     if (event->recorded == 0)
         return cudaSuccess;
     if (event->capture && !stream->capture)
@@ -286,20 +375,27 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
+    ONE_AT_A_TIME;
     while (event->done < event->recorded && advance_or_wait(all_streams()))
         ;
     return sticky;
 }
 
-/* Time is what the number of records says: the first choice that is tried is never the fastest. */
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t)
+#undef cudaEventElapsedTime
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
 {
-    *ms = 1.0f / (float)begin->recorded;
+    ONE_AT_A_TIME;
+    if (!begin->timed || !end->timed || begin->recorded == 0 || end->recorded == 0)
+        return cudaErrorInvalidResourceHandle;
+    if (begin->done < begin->recorded || end->done < end->recorded)
+        return last_error = cudaErrorNotReady;
+    *ms = (float)((double)(end->fired_ns - begin->fired_ns) * 1e-6);
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode)
 {
+    ONE_AT_A_TIME;
     stream->capture = new CUgraph_st;
     stream->capture->origin = stream;
     return cudaSuccess;
@@ -325,6 +421,7 @@ static bool joined(const CUgraph_st &graph)
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 {
+    ONE_AT_A_TIME;
     CUgraph_st *made = stream->capture;
     *graph = nullptr;
     if (!made || made->origin != stream)
@@ -367,136 +464,6 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
     return cudaSuccess;
 }
 
-/* ---- memory -------------------------------------------------------------------------------- */
-}
-
-namespace
-{
-std::map<const char *, size_t> pinned, device;
-size_t device_bytes_used;
-
-const size_t PAGE = 4096;
-
-/* The range lies in one of the map's. */
-bool inside(const std::map<const char *, size_t> &map, const void *at, size_t bytes)
-{
-    const char *begin = static_cast<const char *>(at);
-    auto next = map.upper_bound(begin);
-    if (next == map.begin())
-        return false;
-    --next;
-    return begin + bytes <= next->first + next->second;
-}
-
-size_t device_bytes_all()
-{
-    return (size_t)setting("DPB_STAND_IN_MB", 4096) * 1000000;
-}
-} // namespace
-
-extern "C" {
-
-cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
-{
-    *total = device_bytes_all();
-    *free_bytes = *total - device_bytes_used;
-    return cudaSuccess;
-}
-
-cudaError_t cudaMalloc(void **memory, size_t bytes)
-{
-    if (capturing())
-        return cudaErrorStreamCaptureUnsupported;
-    if (device_bytes_used + bytes > device_bytes_all())
-        return last_error = cudaErrorMemoryAllocation;
-    char *made = static_cast<char *>(aligned_alloc(256, (bytes + 255) / 256 * 256));
-    memset(made, 0xff, bytes);
-    device[made] = bytes;
-    device_bytes_used += bytes;
-    *memory = made;
-    return cudaSuccess;
-}
-
-cudaError_t cudaFree(void *memory)
-{
-    device_bytes_used -= device[static_cast<char *>(memory)];
-    device.erase(static_cast<char *>(memory));
-    free(memory);
-    return cudaSuccess;
-}
-
-cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned)
-{
-    char *made = static_cast<char *>(aligned_alloc(PAGE, (bytes + PAGE - 1) / PAGE * PAGE));
-    memset(made, 0xff, bytes);
-    pinned[made] = bytes;
-    *memory = made;
-    return cudaSuccess;
-}
-
-cudaError_t cudaFreeHost(void *memory)
-{
-    pinned.erase(static_cast<char *>(memory));
-    free(memory);
-    return cudaSuccess;
-}
-
-/* Whole pages, and none of them twice. */
-cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned)
-{
-    char *begin = static_cast<char *>(memory);
-    for (const auto &one : pinned) {
-        if (begin < one.first + one.second && one.first < begin + bytes)
-            return last_error = cudaErrorHostMemoryAlreadyRegistered;
-    }
-    if ((uintptr_t)memory % PAGE != 0 || bytes % PAGE != 0)
-        return last_error = cudaErrorInvalidValue;
-    pinned[begin] = bytes;
-    return cudaSuccess;
-}
-
-cudaError_t cudaHostUnregister(void *memory)
-{
-    pinned.erase(static_cast<char *>(memory));
-    return cudaSuccess;
-}
-
-cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
-{
-    if (capturing())
-        return cudaErrorStreamCaptureImplicit;
-    if ((kind != cudaMemcpyHostToDevice && !inside(device, from, bytes)) ||
-        (kind != cudaMemcpyDeviceToHost && !inside(device, to, bytes)))
-        return cudaErrorInvalidValue;
-    memcpy(to, from, bytes);
-    return sticky;
-}
-
-/* Pinned memory is read when the copy is done, other memory at once. */
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
-                            cudaStream_t stream)
-{
-    const bool down = kind == cudaMemcpyDeviceToHost, up = kind == cudaMemcpyHostToDevice;
-    if ((!up && !inside(device, from, bytes)) || (!down && !inside(device, to, bytes)))
-        return cudaErrorInvalidValue;
-    if (down && !inside(pinned, to, bytes))
-        return cudaErrorInvalidValue; /* CUDA would do it, and block */
-    if (up && !inside(pinned, from, bytes)) {
-        const char *begin = static_cast<const char *>(from);
-        std::vector<char> copy(begin, begin + bytes);
-        stand_in_enqueue(stream, [to, copy] { memcpy(to, copy.data(), copy.size()); });
-    } else {
-        stand_in_enqueue(stream, [to, from, bytes] { memcpy(to, from, bytes); });
-    }
-    return cudaSuccess;
-}
-
-cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
-{
-    stand_in_enqueue(stream, [to, value, bytes] { memset(to, value, bytes); });
-    return cudaSuccess;
-}
-
 /* ---- the rest ------------------------------------------------------------------------------ */
 
 cudaError_t cudaGetLastError(void)
@@ -530,9 +497,10 @@ cudaError_t cudaGetDeviceCount(int *n)
     return cudaSuccess;
 }
 
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp *about, int)
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *about, int id)
 {
     *about = cudaDeviceProp();
+    about->uuid.bytes[0] = (char)(id + 1);
     snprintf(about->name, sizeof about->name, "stand-in");
     about->major = 9;
     return cudaSuccess;
@@ -543,8 +511,6 @@ cudaError_t cudaDeviceGetPCIBusId(char *text, int bytes, int id)
     snprintf(text, (size_t)bytes, "0000:%02x:00.0", id);
     return cudaSuccess;
 }
-
-static thread_local int current_device;
 
 cudaError_t cudaSetDevice(int id)
 {

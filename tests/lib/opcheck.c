@@ -446,7 +446,7 @@ static struct dpb_outcome reference_outcome(const struct session *s)
     double *gradients = allocate(s->graph->n_elements, sizeof *gradients);
     double *state = widen(s->state, s->graph->n_state_elements);
     double *statistics = allocate(s->graph->n_state_elements, sizeof *statistics);
-    const struct dpb_device_memory memory = {weights, gradients, state, statistics};
+    const struct dpb_device_memory memory = {.weights = weights, .gradients = gradients, .state = state, .statistics = statistics};
     const struct dpb_hooks hooks = {NULL, ignore_final, ignore_progress};
     struct dpb_outcome outcome;
     void *device, *program;
@@ -503,7 +503,7 @@ static void check_shared_memory(struct session *s)
                                     .precision = s->precision,
                                     .training = true,
                                     .format = &s->format};
-    const struct dpb_device_memory memory = {s->weights, s->gradients, s->state, s->statistics};
+    const struct dpb_device_memory memory = {.weights = s->weights, .gradients = s->gradients, .state = s->state, .statistics = s->statistics};
     size_t bytes = graph->n_elements * sizeof(float);
     size_t state_bytes = graph->n_state_elements * sizeof(float);
     struct dpb_outcome first = s->outcome;

@@ -225,8 +225,7 @@ void session_open(const struct subject *subject, dpb_precision precision, bool t
                                           .training = training,
                                           .format = &s->format,
                                           .inspect = true};
-    const struct dpb_device_memory memory = {s->weights, training ? s->gradients : NULL, s->state,
-                                             s->statistics};
+    const struct dpb_device_memory memory = {.weights = s->weights, .gradients = training ? s->gradients : NULL, .state = s->state, .statistics = s->statistics};
     assert_true(s->ops->memory_needed(NULL, &args) > 0);
     expect_ok(s->ops->compile(s->device, &args, &memory, &s->program));
 }

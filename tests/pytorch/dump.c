@@ -185,8 +185,7 @@ static dpb_status compute(struct pass *pass)
                                           .precision = DPB_PRECISION_FP64,
                                           .training = true,
                                           .format = &pass->format};
-    const struct dpb_device_memory memory = {pass->weights, pass->gradients, pass->state,
-                                             pass->statistics};
+    const struct dpb_device_memory memory = {.weights = pass->weights, .gradients = pass->gradients, .state = pass->state, .statistics = pass->statistics};
     const struct dpb_pass parameters = {.training = true,
                                         .weights_changed = true,
                                         .step = STEP,

@@ -14,29 +14,14 @@
 #include <cmocka.h>
 
 #include "lib/cases.h"
+#include "lib/stand_in.h"
 #include "lib/training.h"
 
 #define CUDA "device.name=cuda run.precision=fp32 model.name=lenet run.batch=4 device.tuning=no "
 #define TWO "run.workers=2 device.ids=0,0 "
 
 static const double deadline_s = 60.0;
-static char stand_in[512];
 static char cache[64]; /* for the tuning's file */
-
-static bool on_gpu(void)
-{
-    const char *device = getenv("DPB_TEST_DEVICE");
-    return device && strcmp(device, "cuda") == 0;
-}
-
-/* The stand-in hides the plugin that is linked to NVIDIA's libraries. */
-static void use_stand_in(bool yes)
-{
-    if (yes && !on_gpu())
-        setenv("DPBENCH_PLUGIN_PATH", stand_in, 1);
-    else
-        unsetenv("DPBENCH_PLUGIN_PATH");
-}
 
 /* Two workers are one that goes through two micro-batches, whatever carries the gradients. */
 static void test_same_training(void **unused)
@@ -145,10 +130,6 @@ static void test_without_gpu(void **unused)
 
 static int setup(void **state)
 {
-    char *here = realpath(build_directory(), NULL);
-    assert_non_null(here);
-    snprintf(stand_in, sizeof stand_in, "%s/tests/cuda/plugins", here);
-    free(here);
     temporary_directory(cache);
     setenv("XDG_CACHE_HOME", cache, 1);
     return training_setup(state);

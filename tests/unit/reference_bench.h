@@ -187,8 +187,7 @@ static inline struct bench *open_bench(const struct net *net, uint32_t n, uint32
     const struct dpb_device_args device_args = {.threads = 1, .seed = SEED};
     assert_int_equal(device_ops->open(NULL, &device_args, &bench->device), DPB_OK);
     const struct dpb_compile_args args = compile_args(bench, true);
-    const struct dpb_device_memory memory = {bench->weights, bench->gradients, bench->state,
-                                             bench->statistics};
+    const struct dpb_device_memory memory = {.weights = bench->weights, .gradients = bench->gradients, .state = bench->state, .statistics = bench->statistics};
     assert_int_equal(device_ops->compile(bench->device, &args, &memory, &bench->program), DPB_OK);
     return bench;
 }

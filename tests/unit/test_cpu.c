@@ -226,7 +226,7 @@ static void test_refusals(void **unused)
     const struct subject subject = {"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
     struct session s;
     session_open(&subject, DPB_PRECISION_FP32, true, &s);
-    const struct dpb_device_memory memory = {s.weights, s.gradients, s.state, s.statistics};
+    const struct dpb_device_memory memory = {.weights = s.weights, .gradients = s.gradients, .state = s.state, .statistics = s.statistics};
     struct dpb_compile_args args = {
         .graph = s.graph, .batch = 2, .precision = DPB_PRECISION_FP64, .format = &s.format};
     void *program = NULL;

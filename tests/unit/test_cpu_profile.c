@@ -31,7 +31,7 @@ static void compile_with_account(struct session *s)
                                           .training = true,
                                           .format = &s->format,
                                           .profile = true};
-    const struct dpb_device_memory memory = {s->weights, s->gradients, s->state, s->statistics};
+    const struct dpb_device_memory memory = {.weights = s->weights, .gradients = s->gradients, .state = s->state, .statistics = s->statistics};
     s->ops->release(s->program);
     s->program = NULL;
     expect_ok(s->ops->compile(s->device, &args, &memory, &s->program));

@@ -213,7 +213,7 @@ static void test_too_large(void **unused)
     const struct subject subject = {"resnet20", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
     struct session s;
     session_open(&subject, DPB_PRECISION_FP32, true, &s);
-    const struct dpb_device_memory memory = {s.weights, s.gradients, s.state, s.statistics};
+    const struct dpb_device_memory memory = {.weights = s.weights, .gradients = s.gradients, .state = s.state, .statistics = s.statistics};
     struct dpb_compile_args args = {.graph = s.graph,
                                     .batch = 256,
                                     .precision = DPB_PRECISION_FP32,
@@ -289,7 +289,7 @@ static void test_workspace(void **unused)
     session_options(&untuned);
     session_open(&subject, DPB_PRECISION_FP32, true, &s);
     const struct dpb_device_args device_args = {.threads = 1, .seed = SEED};
-    const struct dpb_device_memory memory = {s.weights, s.gradients, s.state, s.statistics};
+    const struct dpb_device_memory memory = {.weights = s.weights, .gradients = s.gradients, .state = s.state, .statistics = s.statistics};
     const struct dpb_compile_args args = {.graph = s.graph,
                                           .batch = 4,
                                           .precision = DPB_PRECISION_FP32,

@@ -519,7 +519,7 @@ static void test_refusals(void **state)
 {
     (void)state;
     struct bench *bench = open_bench(&whole, 2, 4, false);
-    const struct dpb_device_memory memory = {bench->weights, NULL, bench->state, NULL};
+    const struct dpb_device_memory memory = {.weights = bench->weights, .gradients = NULL, .state = bench->state, .statistics = NULL};
     struct dpb_compile_args args = compile_args(bench, false);
     void *program = NULL;
     dpb_first_error_clear();

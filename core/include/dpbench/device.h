@@ -56,6 +56,7 @@ struct dpb_compile_args {
     bool profile;                           /* keep account of every op's time, for `profile` */
     bool inspect; /* for tests: keep what `inspect` asks for, which else may give way to other
                      tensors. The kernels are the same */
+    bool on_device; /* since ABI 1.2: weights and gradients will lie in the device's memory */
 };
 
 /* One step of a pass (an op, a part of one, or several that the device fused), summed over all

@@ -61,7 +61,8 @@ struct dpb_optimizer_ops {
     void (*update)(struct dpb_optimizer *optimizer, struct dpb_range range, void *weights,
                    const void *gradients, uint64_t bucket, const struct dpb_step *step);
     void (*reset)(struct dpb_optimizer *optimizer); /* state back to zero */
-    /* Since ABI 1.2. `update` of arenas on a device: enqueued, all of `range` by one piece of work. */
+    /* Since ABI 1.2. `update` of arenas on a device: enqueued, all of `range` by one piece of work. Its
+     * time is in the queue: who can tell it reports it as a span of phase UPDATE. */
     dpb_status (*enqueue)(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
                           struct dpb_range range, void *weights, const void *gradients,
                           const struct dpb_step *step);
@@ -108,6 +109,7 @@ struct dpb_event_ops {
     void (*destroy)(struct dpb_event *event); /* accepts NULL */
     void (*reset)(struct dpb_event *event);
     void (*signal)(struct dpb_event *event);
+    /* True, too, where a device's event has failed: what is done next fails, and `wait` says so. */
     bool (*poll)(struct dpb_event *event);
     /* Blocks; timeout_ns as in struct dpb_wait. */
     dpb_status (*wait)(struct dpb_event *event, const struct dpb_wait *what);

@@ -7,8 +7,8 @@
  * happen in a queue are events of the host (host->event): what `record` makes can be polled, waited for
  * by the host, and waited for by another queue.
  *
- * With device cuda a queue is a cudaStream_t and an event's native handle a cudaEvent_t: a strategy that
- * uses a library of CUDA's may hand them to it.
+ * With device cuda a struct dpb_queue * is a cudaStream_t: a strategy that uses a library of CUDA's may
+ * hand it to that. Functions that are given a queue make its GPU that of the calling thread.
  *
  * Functions fail by host->fail, naming the call. Each queue is used by one thread at a time.
  */
@@ -40,7 +40,7 @@ struct dpb_update {
     dpb_update_kind kind;
     double rate, scale, decay, momentum, epsilon;
     uint64_t n, first;              /* `first`: the arena element that the pointers point at */
-    const struct dpb_range *decays; /* arena elements with decay: rising, disjoint */
+    const struct dpb_range *decays; /* arena elements with decay: rising, disjoint; device memory, too */
     uint64_t n_decays;
     float *weights;
     const void *gradients; /* of gradient_type: fp32 or bf16 */
@@ -52,6 +52,9 @@ struct dpb_update {
 };
 
 struct dpb_queue_ops {
+    /* What a queue is to libraries beside this one: "cuda", a cudaStream_t. */
+    const char *runtime;
+
     /* ---- memory of the device ---- */
 
     /* Zeroed; @owned until release. `shared`: other processes may map it. `name` is for messages. */
@@ -74,10 +77,11 @@ struct dpb_queue_ops {
     /* ---- queues ---- */
 
     dpb_status (*open)(void *device, struct dpb_queue **queue);
-    void (*close)(struct dpb_queue *queue);       /* accepts NULL; drops what is not done yet */
+    /* Accepts NULL; waits for nothing: what is not done yet may still be. Its memory is drained first. */
+    void (*close)(struct dpb_queue *queue);
     dpb_status (*drain)(struct dpb_queue *queue); /* blocks until all that it was given is done */
     /* `event`, made by new_event, fires when all that the queue was given until now is done. It may be
-     * recorded again once it has fired. */
+     * recorded again once it has fired; one that never was recorded has fired. */
     dpb_status (*new_event)(void *device,
                             struct dpb_event **event); /* @owned: host->event->destroy */
     dpb_status (*record)(struct dpb_queue *queue, struct dpb_event *event);

@@ -13,12 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Kernels of GPUs draw them, too. */
-#ifdef __CUDACC__
-#define DPB_RANDOM static inline __host__ __device__
-#else
-#define DPB_RANDOM static inline
-#endif
+#include "types.h"
 
 /* What the numbers are for; a stream never shares numbers with another. The counter's words:
  *   INIT       tensor, element / 4, 0, 0
@@ -40,7 +35,7 @@ struct dpb_random4 {
     uint32_t v[4];
 };
 
-DPB_RANDOM struct dpb_random4 dpb_random(uint64_t seed, enum dpb_stream stream, uint32_t c0,
+DPB_EVERYWHERE struct dpb_random4 dpb_random(uint64_t seed, enum dpb_stream stream, uint32_t c0,
                                          uint32_t c1, uint32_t c2, uint32_t c3)
 {
     uint32_t k0 = (uint32_t)seed;
@@ -59,13 +54,13 @@ DPB_RANDOM struct dpb_random4 dpb_random(uint64_t seed, enum dpb_stream stream, 
 }
 
 /* Uniform in [0, 1), 24 bits: exact in fp32. */
-DPB_RANDOM float dpb_random_uniform(uint32_t bits)
+DPB_EVERYWHERE float dpb_random_uniform(uint32_t bits)
 {
     return (float)(bits >> 8) * 0x1p-24f;
 }
 
 /* Two independent standard normal numbers from two words (Box and Muller). */
-DPB_RANDOM void dpb_random_normal(uint32_t a, uint32_t b, double out[2])
+DPB_EVERYWHERE void dpb_random_normal(uint32_t a, uint32_t b, double out[2])
 {
     double u = ((double)a + 1.0) * 0x1p-32, v = (double)b * 0x1p-32;
     double r = sqrt(-2.0 * log(u)), angle = 6.283185307179586 * v;
@@ -77,7 +72,7 @@ DPB_RANDOM void dpb_random_normal(uint32_t a, uint32_t b, double out[2])
  * Whether dropout keeps an element in training. Kept elements are scaled by 1 / (1 - rate).
  * `element` counts within the sample in canonical CHW order, `sample` within the global batch.
  */
-DPB_RANDOM bool dpb_dropout_keeps(uint64_t seed, uint64_t step, uint32_t sample, uint32_t node,
+DPB_EVERYWHERE bool dpb_dropout_keeps(uint64_t seed, uint64_t step, uint32_t sample, uint32_t node,
                                   uint32_t element, double rate)
 {
     struct dpb_random4 r =

@@ -19,6 +19,13 @@
 #define DPB_CLONES
 #endif
 
+/* Before a small function that kernels of GPUs call, too. */
+#ifdef __CUDACC__
+#define DPB_EVERYWHERE static inline __host__ __device__
+#else
+#define DPB_EVERYWHERE static inline
+#endif
+
 enum { DPB_MAX_CHANNELS = 4 /* of an input sample */, DPB_CACHE_LINE = 64 };
 
 typedef enum dpb_dtype { DPB_FP64, DPB_FP32, DPB_BF16, DPB_UINT8, DPB_DTYPES } dpb_dtype;
@@ -37,7 +44,7 @@ static inline const char *dpb_dtype_name(dpb_dtype type)
 
 /* bfloat16 is the upper half of an IEEE single; rounding is to nearest, ties to even; NaN stays
  * NaN. */
-static inline float dpb_bf16_to_fp32(uint16_t value)
+DPB_EVERYWHERE float dpb_bf16_to_fp32(uint16_t value)
 {
     uint32_t bits = (uint32_t)value << 16;
     float result;
@@ -45,7 +52,7 @@ static inline float dpb_bf16_to_fp32(uint16_t value)
     return result;
 }
 
-static inline uint16_t dpb_bf16_from_fp32(float value)
+DPB_EVERYWHERE uint16_t dpb_bf16_from_fp32(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);

@@ -168,6 +168,10 @@ static const struct dpb_device_ops ops = {
     .close = close_device,
     .pci_address = pci_address,
     .links = &cuda_links,
+    .queues = &cuda_queues,
+    .follow = cuda_follow,
+    .drain = cuda_drain,
+    .times = cuda_times,
 };
 
 /* ---- plugin -------------------------------------------------------------------------------- */

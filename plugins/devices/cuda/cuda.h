@@ -30,12 +30,20 @@ struct options {
     uint64_t workspace;
 };
 
+/* Memory of another process, and the GPU that has mapped it. */
+struct mapping {
+    void *memory;
+    int id;
+    struct mapping *next;
+};
+
 struct device {
     int id;
     char name[64], pci[32];
     uint64_t seed;
     struct options options;
     cudaStream_t stream, copies;
+    struct mapping *mappings; /* queues.c */
     cudnnHandle_t cudnn;
     cublasLtHandle_t blas;
 };
@@ -45,6 +53,7 @@ struct tensor {
     struct dpb_place place;
     const struct tensor *base; /* a part of that tensor's bytes; NULL: a place of its own */
     size_t at;                 /* of that part: bytes from the base's begin */
+    bool foreign;              /* core's, in device memory: it has no place in the arena */
     void *data;                /* NULL until the program is bound */
     struct tensor *next;       /* of the program's list */
 };
@@ -139,10 +148,11 @@ struct node_plan {
     struct dpb_group group;
 };
 
-/* A range of core's memory, and the device's copy of it. */
+/* A range of core's memory, and the device's copy of it; or the range itself, where core has it in
+ * device memory. */
 struct mirror {
     void *core, *pinned; /* the same where core's memory could be pinned as it lies */
-    size_t bytes;
+    size_t bytes;        /* to be copied: 0 in device memory */
     struct tensor *tensor;
     bool registered;
 };
@@ -351,6 +361,8 @@ dpb_status cuda_cut_pieces(const struct step_list *backward, uint64_t least, str
 /* Of fp32 at `core`. bind pins the host's side, and zeroes the device's. */
 dpb_status cuda_mirror_plan(struct program *p, void *core, uint64_t elements,
                             struct mirror *mirror);
+/* Of memory of the device: nothing is ever copied. */
+dpb_status cuda_mirror_none(struct program *p, void *core, struct mirror *mirror);
 dpb_status cuda_mirror_bind(struct program *p, struct mirror *mirror);
 void cuda_mirror_release(struct mirror *mirror);
 /* All of it, on the main stream. */
@@ -386,6 +398,13 @@ bool cuda_is_conv(const struct step *step, enum conv_call *call);
  * else by trying. After the arena is there, before its content is. */
 dpb_status cuda_tune(struct program *p);
 
+/* ---- queues.c: arenas in device memory ------------------------------------------------------- */
+
+extern const struct dpb_queue_ops cuda_queues;
+extern const struct dpb_event_source cuda_events; /* of a cudaEvent_t */
+/* What the stream is given from now on begins when `event` has fired as it was last recorded. */
+dpb_status cuda_await(cudaStream_t stream, struct dpb_event *event);
+
 /* ---- links.c: what `dpbench links` drives the GPUs by ------------------------------------------- */
 
 extern const struct dpb_device_links cuda_links;
@@ -400,5 +419,8 @@ dpb_status cuda_forward(void *program, const struct dpb_pass *pass, const struct
                         const struct dpb_hooks *hooks, struct dpb_outcome *outcome);
 dpb_status cuda_backward(void *program, const struct dpb_pass *pass, const struct dpb_hooks *hooks);
 dpb_status cuda_inspect(void *program, uint32_t node, double *activation, double *gradient);
+dpb_status cuda_follow(void *program, struct dpb_event *event);
+dpb_status cuda_drain(void *program);
+bool cuda_times(void *program, struct dpb_device_times *times);
 
 #endif

@@ -16,6 +16,16 @@ dpb_status cuda_mirror_plan(struct program *p, void *core, uint64_t elements, st
     return DPB_OK;
 }
 
+dpb_status cuda_mirror_none(struct program *p, void *core, struct mirror *mirror)
+{
+    *mirror = (struct mirror){.core = core};
+    DPB_TRY(cuda_tensor(p, 0, &mirror->tensor));
+    mirror->tensor->place.bytes = 0;
+    mirror->tensor->foreign = true;
+    mirror->tensor->data = core;
+    return DPB_OK;
+}
+
 /* Pages that core's memory may share with others' are left alone. */
 static bool may_register(const struct mirror *mirror)
 {
@@ -25,7 +35,7 @@ static bool may_register(const struct mirror *mirror)
 dpb_status cuda_mirror_bind(struct program *p, struct mirror *mirror)
 {
     cudaStream_t stream = p->device->stream;
-    if (!mirror->tensor)
+    if (!mirror->tensor || mirror->tensor->foreign)
         return DPB_OK;
     DPB_TRY(
         cuda_check(p, NULL, "cudaMemsetAsync",
@@ -73,7 +83,7 @@ dpb_status cuda_upload(const struct program *p, const struct mirror *mirror)
 dpb_status cuda_download(const struct program *p, const struct mirror *mirror, uint64_t begin,
                          uint64_t end, cudaStream_t stream)
 {
-    if (end == begin)
+    if (end == begin || mirror->bytes == 0)
         return DPB_OK;
     return cuda_check(p, NULL, "cudaMemcpyAsync",
                       cudaMemcpyAsync((float *)mirror->pinned + begin,
@@ -84,7 +94,7 @@ dpb_status cuda_download(const struct program *p, const struct mirror *mirror, u
 
 void cuda_downloaded(const struct mirror *mirror, uint64_t begin, uint64_t end)
 {
-    if (!mirror->registered && end > begin)
+    if (!mirror->registered && end > begin && mirror->bytes > 0)
         memcpy((float *)mirror->core + begin, (const float *)mirror->pinned + begin,
                (size_t)(end - begin) * sizeof(float));
 }

@@ -119,13 +119,25 @@ static bool raised(const struct program *p, const uint32_t *flag)
     return atomic_load_explicit((const _Atomic uint32_t *)flag, memory_order_acquire) == p->serial;
 }
 
+/* Whether all that the stream was given is done. */
+static dpb_status look_at(const struct program *p, cudaStream_t stream, const char *what,
+                          bool *done)
+{
+    cudaError_t code = cudaStreamQuery(stream);
+    *done = code == cudaSuccess;
+    if (code != cudaErrorNotReady)
+        return cuda_check(p, NULL, what, code);
+    cudaGetLastError(); /* it is no error */
+    return DPB_OK;
+}
+
 /* A failed kernel raises no flag. */
 static dpb_status ask_stream(const struct program *p, const uint32_t *flag, const char *what)
 {
-    cudaError_t code = cudaStreamQuery(p->device->stream);
-    if (code == cudaErrorNotReady)
+    bool done = false;
+    DPB_TRY(look_at(p, p->device->stream, what, &done));
+    if (!done)
         return DPB_OK;
-    DPB_TRY(cuda_check(p, NULL, what, code));
     if (raised(p, flag))
         return DPB_OK;
     return cuda_host->fail(DPB_FAILED, "device cuda: step %llu: %s ended without its flag",
@@ -227,4 +239,33 @@ dpb_status cuda_backward(void *program, const struct dpb_pass *pass, const struc
         DPB_TRY(hooks->final(hooks->context, piece->end, NULL));
     }
     return DPB_OK;
+}
+
+dpb_status cuda_follow(void *program, struct dpb_event *event)
+{
+    const struct program *p = program;
+    DPB_TRY(cuda_check(p, NULL, "cudaSetDevice", cudaSetDevice(p->device->id)));
+    return cuda_await(p->device->stream, event);
+}
+
+dpb_status cuda_drain(void *program)
+{
+    const struct program *p = program;
+    const cudaStream_t streams[] = {p->device->stream, p->device->copies};
+    const struct dpb_wait wait = {.step = p->step, .purpose = "the device's work"};
+    int64_t begin_ns = 0;
+    for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
+        for (bool done = false; !done;) {
+            DPB_TRY(look_at(p, streams[i], "the work of the last step", &done));
+            DPB_TRY(cuda_host->patience(&wait, &begin_ns));
+        }
+    }
+    return DPB_OK;
+}
+
+bool cuda_times(void *program, struct dpb_device_times *times)
+{
+    (void)program;
+    (void)times;
+    return false; /* every pass waits for the host */
 }

@@ -51,8 +51,14 @@ static dpb_status plan_mirrors(struct program *p, const struct dpb_device_memory
     const struct dpb_graph *graph = p->graph;
     const size_t n = p->args.batch;
     const uint64_t gradients = p->args.training ? graph->n_elements : 0;
-    DPB_TRY(cuda_mirror_plan(p, (void *)(uintptr_t)core->weights, graph->n_elements, &p->weights));
-    DPB_TRY(cuda_mirror_plan(p, core->gradients, gradients, &p->gradients));
+    void *weights = (void *)(uintptr_t)core->weights;
+    if (core->on_device) {
+        DPB_TRY(cuda_mirror_none(p, weights, &p->weights));
+        DPB_TRY(cuda_mirror_none(p, core->gradients, &p->gradients));
+    } else {
+        DPB_TRY(cuda_mirror_plan(p, weights, graph->n_elements, &p->weights));
+        DPB_TRY(cuda_mirror_plan(p, core->gradients, gradients, &p->gradients));
+    }
     DPB_TRY(
         cuda_mirror_plan(p, (void *)(uintptr_t)core->state, graph->n_state_elements, &p->state));
     DPB_TRY(cuda_mirror_plan(p, core->statistics, graph->n_state_elements, &p->statistics));
@@ -94,13 +100,13 @@ static dpb_status place_tensors(struct program *p)
 {
     size_t n = 0;
     for (const struct tensor *tensor = p->tensors; tensor; tensor = tensor->next)
-        n += tensor->base == NULL;
+        n += !tensor->base && !tensor->foreign;
     struct dpb_place **places = calloc(n + 1, sizeof *places);
     bool placed = false;
     n = 0;
     for (struct tensor *tensor = p->tensors; places && tensor; tensor = tensor->next) {
         tensor->place.kept = tensor->place.kept || p->args.inspect;
-        if (!tensor->base)
+        if (!tensor->base && !tensor->foreign)
             places[n++] = &tensor->place;
     }
     if (places)
@@ -168,6 +174,8 @@ static void bind_tensor(const struct program *p, struct tensor *tensor)
 {
     const struct tensor *root = tensor;
     size_t at = 0;
+    if (tensor->foreign)
+        return;
     for (; root->base; root = root->base)
         at += root->at;
     tensor->data = (char *)p->arena + root->place.offset + at;
@@ -289,10 +297,10 @@ void cuda_release(void *program)
 uint64_t cuda_memory_needed(const void *options, const struct dpb_compile_args *args)
 {
     const struct dpb_graph *graph = args->graph;
+    const uint64_t arenas = args->on_device ? 0 : (args->training ? 2 : 1) * graph->n_elements;
     (void)options;
-    return sizeof(float) *
-               ((args->training ? 2 : 1) * graph->n_elements + 2 * graph->n_state_elements) +
-           args->batch * sizeof(int32_t) + sizeof(struct control);
+    return sizeof(float) * (arenas + 2 * graph->n_state_elements) + args->batch * sizeof(int32_t) +
+           sizeof(struct control);
 }
 
 dpb_status cuda_compile(void *device, const struct dpb_compile_args *args,

@@ -1,0 +1,36 @@
+/*
+ * arenas.h - arithmetic on arenas in device memory: the kernels behind queues.c. Each function enqueues
+ * and returns; a launch that fails shows in cudaGetLastError(). Types are fp32 and bf16, pointers need
+ * the alignment of their type only.
+ */
+#ifndef DPB_CUDA_ARENAS_H
+#define DPB_CUDA_ARENAS_H
+
+#include <cuda_runtime_api.h>
+
+#include "dpbench/queue.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct cuda_sources {
+    const void *at[DPB_SUM_SOURCES];
+    uint32_t n; /* at least 1 */
+};
+
+/* to = the sources' sum from the first to the last, in fp32 and rounded once; `to` may be a source. */
+void cuda_sum_arenas(cudaStream_t stream, dpb_dtype type, const struct cuda_sources *from, void *to,
+                     uint64_t n);
+/* y = a x + b y */
+void cuda_axpby(cudaStream_t stream, dpb_dtype type, float a, const void *x, float b, void *y,
+                uint64_t n);
+/* From the other of the two types to to_type; no overlap. */
+void cuda_cast(cudaStream_t stream, dpb_dtype to_type, void *to, const void *from, uint64_t n);
+void cuda_update(cudaStream_t stream, const struct dpb_update *update);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,159 @@
+/*
+ * kernels_arena.cu - arithmetic on arenas: sums, casts and the optimizer's step, as core does them on
+ * the host, bit for bit. Compiled without fused multiply-adds (mk/cuda.mk); division and square root
+ * are rounded to nearest, which is the compiler's default.
+ */
+#include "arenas.h"
+#include "kernel.h"
+
+namespace
+{
+/* An element as it lies in memory, and fp32, in which all arithmetic is. */
+__host__ __device__ inline float load(const float *x)
+{
+    return *x;
+}
+
+__host__ __device__ inline float load(const uint16_t *x)
+{
+    return dpb_bf16_to_fp32(*x);
+}
+
+__host__ __device__ inline void store(float *to, float value)
+{
+    *to = value;
+}
+
+__host__ __device__ inline void store(uint16_t *to, float value)
+{
+    *to = dpb_bf16_from_fp32(value);
+}
+} // namespace
+
+/* Does what follows with T as the element type of `type`. */
+#define BY_DTYPE(type, ...)       \
+    do {                          \
+        if ((type) == DPB_BF16) { \
+            using T = uint16_t;   \
+            __VA_ARGS__;          \
+        } else {                  \
+            using T = float;      \
+            __VA_ARGS__;          \
+        }                         \
+    } while (0)
+
+/* -------------------------------------------------------------------------------- sums and casts */
+
+/* An element is written when it has been read from every source: `to` may be one of them. */
+template <typename T> __global__ void sum_arenas(cuda_sources from, T *to, index_t n)
+{
+    for (EACH(i, n)) {
+        float total = load(static_cast<const T *>(from.at[0]) + i);
+        for (uint32_t k = 1; k < from.n; k++)
+            total = total + load(static_cast<const T *>(from.at[k]) + i);
+        store(to + i, total);
+    }
+}
+
+void cuda_sum_arenas(cudaStream_t stream, dpb_dtype type, const struct cuda_sources *from, void *to,
+                     uint64_t n)
+{
+    BY_DTYPE(type,
+             LAUNCH(sum_arenas<T>, blocks_for(n), THREADS, stream, *from, static_cast<T *>(to), n));
+}
+
+template <typename T> __global__ void scale_and_add(float a, const T *x, float b, T *y, index_t n)
+{
+    for (EACH(i, n)) {
+        const float left = a * load(x + i), right = b * load(y + i);
+        store(y + i, left + right);
+    }
+}
+
+void cuda_axpby(cudaStream_t stream, dpb_dtype type, float a, const void *x, float b, void *y,
+                uint64_t n)
+{
+    BY_DTYPE(type, LAUNCH(scale_and_add<T>, blocks_for(n), THREADS, stream, a,
+                          static_cast<const T *>(x), b, static_cast<T *>(y), n));
+}
+
+template <typename To, typename From> __global__ void convert(To *to, const From *from, index_t n)
+{
+    for (EACH(i, n))
+        store(to + i, load(from + i));
+}
+
+void cuda_cast(cudaStream_t stream, dpb_dtype to_type, void *to, const void *from, uint64_t n)
+{
+    if (to_type == DPB_BF16)
+        LAUNCH((convert<uint16_t, float>), blocks_for(n), THREADS, stream,
+               static_cast<uint16_t *>(to), static_cast<const float *>(from), n);
+    else
+        LAUNCH((convert<float, uint16_t>), blocks_for(n), THREADS, stream, static_cast<float *>(to),
+               static_cast<const uint16_t *>(from), n);
+}
+
+/* ----------------------------------------------------------------------------------- the optimizer */
+
+/* Whether arena element `at` has decay: in the first range that ends behind it. */
+static __device__ bool decays_at(const dpb_update &by, index_t at)
+{
+    uint64_t low = 0, high = by.n_decays;
+    while (low < high) {
+        const uint64_t middle = (low + high) / 2;
+        if (by.decays[middle].end <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < by.n_decays && by.decays[low].begin <= at;
+}
+
+/* *word = value, unless it is less already; 0 counts as more than all. */
+static __device__ void lower(unsigned long long *word, unsigned long long value)
+{
+    unsigned long long seen = *word;
+    while (seen == 0 || seen > value) {
+        const unsigned long long found = atomicCAS(word, seen, value);
+        if (found == seen)
+            return;
+        seen = found;
+    }
+}
+
+/* The rules of train/optimizer.c, with the same steps of arithmetic. */
+template <typename G> __global__ void update_weights(dpb_update by, const G *gradients)
+{
+    const float rate = (float)by.rate, scale = (float)by.scale, momentum = (float)by.momentum;
+    const float epsilon = (float)by.epsilon;
+    for (EACH(i, by.n)) {
+        const float decay = decays_at(by, by.first + i) ? (float)by.decay : 0.0f;
+        const float weight = by.weights[i];
+        const float whole = scale * load(gradients + i) + decay * weight;
+        float change = rate * whole;
+        if (by.kind == DPB_UPDATE_MOMENTUM || by.kind == DPB_UPDATE_NESTEROV) {
+            const float velocity = momentum * by.state[i] + whole;
+            by.state[i] = velocity;
+            change =
+                rate * (by.kind == DPB_UPDATE_MOMENTUM ? velocity : whole + momentum * velocity);
+        } else if (by.kind == DPB_UPDATE_ADAGRAD) {
+            const float sum = by.state[i] + whole * whole;
+            by.state[i] = sum;
+            change = rate * whole / (sqrtf(sum) + epsilon);
+        }
+        const float updated = weight - change;
+        by.weights[i] = updated;
+        if (by.not_finite && !(updated - updated == 0.0f))
+            lower(reinterpret_cast<unsigned long long *>(by.not_finite), by.first + i + 1);
+    }
+}
+
+void cuda_update(cudaStream_t stream, const struct dpb_update *update)
+{
+    if (update->gradient_type == DPB_BF16)
+        LAUNCH(update_weights<uint16_t>, blocks_for(update->n), THREADS, stream, *update,
+               static_cast<const uint16_t *>(update->gradients));
+    else
+        LAUNCH(update_weights<float>, blocks_for(update->n), THREADS, stream, *update,
+               static_cast<const float *>(update->gradients));
+}

@@ -1,0 +1,382 @@
+/*
+ * queues.c - arenas in the GPU's memory, for core and for strategies: see dpbench/queue.h. A queue is a
+ * stream, an event a CUDA event; memory is shared between processes by CUDA's handles (IPC).
+ *
+ * Memory of a process on another GPU is mapped by the own GPU where the two are peers: kernels may read
+ * it, and copies go directly. Where they are not it is mapped by its own GPU, which this process then
+ * has a context on, and the driver takes copies through the host's memory.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "arenas.h"
+#include "cuda.h"
+
+/* Memory that others map has blocks of its own: they map whole blocks. */
+enum { SHARED_BLOCK = 2 << 20 };
+
+#define CHECK(call) DPB_TRY(cuda_check(NULL, NULL, #call, call))
+
+/* ---- queues -------------------------------------------------------------------------------- */
+
+static cudaStream_t stream_of(struct dpb_queue *queue)
+{
+    return (cudaStream_t)queue;
+}
+
+/* Makes the queue's GPU that of this thread, as launches want it. */
+static dpb_status turn_to(struct dpb_queue *queue)
+{
+    int id = 0;
+    CHECK(cudaStreamGetDevice(stream_of(queue), &id));
+    CHECK(cudaSetDevice(id));
+    return DPB_OK;
+}
+
+/* What goes on beside passes is short and awaited by others: its blocks come before theirs. */
+static dpb_status open_queue(void *device, struct dpb_queue **queue)
+{
+    const struct device *d = device;
+    cudaStream_t stream = NULL;
+    int least = 0, greatest = 0;
+    CHECK(cudaSetDevice(d->id));
+    CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    CHECK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest));
+    *queue = (struct dpb_queue *)stream;
+    return DPB_OK;
+}
+
+static void close_queue(struct dpb_queue *queue)
+{
+    if (queue)
+        cudaStreamDestroy(stream_of(queue));
+}
+
+static dpb_status drain_queue(struct dpb_queue *queue)
+{
+    CHECK(cudaStreamSynchronize(stream_of(queue)));
+    return DPB_OK;
+}
+
+/* ---- events -------------------------------------------------------------------------------- */
+
+static dpb_status poll_event(void *native, bool *fired)
+{
+    cudaError_t code = cudaEventQuery(native);
+    *fired = code == cudaSuccess;
+    if (code != cudaErrorNotReady)
+        return cuda_check(NULL, NULL, "cudaEventQuery", code);
+    cudaGetLastError(); /* it is no error */
+    return DPB_OK;
+}
+
+static void destroy_event(void *native)
+{
+    cudaEventDestroy(native);
+}
+
+const struct dpb_event_source cuda_events = {.poll = poll_event, .destroy = destroy_event};
+
+static dpb_status new_event(void *device, struct dpb_event **event)
+{
+    const struct device *d = device;
+    cudaEvent_t made = NULL;
+    CHECK(cudaSetDevice(d->id));
+    CHECK(cudaEventCreate(&made));
+    *event = cuda_host->event->adopt(&cuda_events, made);
+    return *event ? DPB_OK : DPB_NO_MEMORY;
+}
+
+static dpb_status record(struct dpb_queue *queue, struct dpb_event *event)
+{
+    cudaEvent_t native = cuda_host->event->native(event, &cuda_events);
+    if (!native)
+        return cuda_host->fail(DPB_USAGE, "device cuda: an event that it has not made is recorded");
+    DPB_TRY(turn_to(queue));
+    CHECK(cudaEventRecord(native, stream_of(queue)));
+    return DPB_OK;
+}
+
+dpb_status cuda_await(cudaStream_t stream, struct dpb_event *event)
+{
+    cudaEvent_t native = cuda_host->event->native(event, &cuda_events);
+    if (native)
+        return cuda_check(NULL, NULL, "cudaStreamWaitEvent",
+                          cudaStreamWaitEvent(stream, native, 0));
+    if (cuda_host->event->poll(event))
+        return DPB_OK;
+    return cuda_host->fail(DPB_USAGE,
+                           "device cuda: work is to wait for an event of the host that has not "
+                           "fired");
+}
+
+static dpb_status await_event(struct dpb_queue *queue, struct dpb_event *event)
+{
+    DPB_TRY(turn_to(queue));
+    return cuda_await(stream_of(queue), event);
+}
+
+static dpb_status elapsed(const struct dpb_event *from, const struct dpb_event *to, int64_t *ns)
+{
+    cudaEvent_t begin = cuda_host->event->native(from, &cuda_events);
+    cudaEvent_t end = cuda_host->event->native(to, &cuda_events);
+    float ms = 0.0f;
+    if (!begin || !end)
+        return cuda_host->fail(DPB_USAGE, "device cuda: time of an event that it has not made");
+    CHECK(cudaEventElapsedTime(&ms, begin, end));
+    *ns = (int64_t)((double)ms * 1e6);
+    return DPB_OK;
+}
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+static dpb_status too_large(const struct device *d, const char *name, uint64_t bytes)
+{
+    size_t free_bytes = 0, total = 0;
+    cudaGetLastError(); /* it is said here what has failed */
+    cudaMemGetInfo(&free_bytes, &total);
+    return cuda_host->fail(
+        DPB_NO_MEMORY,
+        "device cuda: %s take %llu MB of device memory, but %zu MB of %zu MB are "
+        "free on device %d (%s); take a smaller model, or a GPU with more memory",
+        name, (unsigned long long)(bytes / 1000000), free_bytes / 1000000, total / 1000000, d->id,
+        d->name);
+}
+
+static dpb_status allocate(void *device, const char *name, uint64_t bytes, bool shared,
+                           void **memory)
+{
+    const struct device *d = device;
+    void *made = NULL;
+    if (shared)
+        bytes = (bytes + SHARED_BLOCK - 1) / SHARED_BLOCK * SHARED_BLOCK;
+    CHECK(cudaSetDevice(d->id));
+    cudaError_t code = cudaMalloc(&made, bytes);
+    if (code == cudaErrorMemoryAllocation)
+        return too_large(d, name, bytes);
+    DPB_TRY(cuda_check(NULL, NULL, "cudaMalloc", code));
+    code = cudaMemsetAsync(made, 0, bytes, d->stream);
+    if (code == cudaSuccess)
+        code = cudaStreamSynchronize(d->stream);
+    if (code != cudaSuccess) {
+        cudaFree(made);
+        return cuda_check(NULL, NULL, "cudaMemsetAsync", code);
+    }
+    *memory = made;
+    return DPB_OK;
+}
+
+static void release(void *device, void *memory)
+{
+    const struct device *d = device;
+    cudaSetDevice(d->id);
+    cudaFree(memory);
+}
+
+/* What a handle's bytes hold. Numbers of GPUs are a process's own: it is known by its UUID. */
+struct handle {
+    cudaIpcMemHandle_t memory;
+    cudaUUID_t gpu;
+};
+_Static_assert(sizeof(struct handle) <= DPB_HANDLE_BYTES, "a handle has room for it");
+
+static dpb_status uuid_of(int id, cudaUUID_t *uuid)
+{
+    struct cudaDeviceProp about;
+    CHECK(cudaGetDeviceProperties(&about, id));
+    *uuid = about.uuid;
+    return DPB_OK;
+}
+
+static dpb_status describe(void *device, void *memory, struct dpb_memory_handle *handle)
+{
+    const struct device *d = device;
+    struct handle made = {0};
+    CHECK(cudaSetDevice(d->id));
+    CHECK(cudaIpcGetMemHandle(&made.memory, memory));
+    DPB_TRY(uuid_of(d->id, &made.gpu));
+    *handle = (struct dpb_memory_handle){{0}};
+    memcpy(handle->bytes, &made, sizeof made);
+    return DPB_OK;
+}
+
+static dpb_status find_gpu(const cudaUUID_t *uuid, int *id)
+{
+    int n = 0;
+    CHECK(cudaGetDeviceCount(&n));
+    for (*id = 0; *id < n; ++*id) {
+        cudaUUID_t one;
+        DPB_TRY(uuid_of(*id, &one));
+        if (memcmp(&one, uuid, sizeof one) == 0)
+            return DPB_OK;
+    }
+    return cuda_host->fail(DPB_UNSUPPORTED,
+                           "device cuda: a peer's memory is on a GPU that this process does not "
+                           "see; give all workers of a machine the same CUDA_VISIBLE_DEVICES");
+}
+
+static dpb_status map(void *device, const struct dpb_memory_handle *handle, void **memory,
+                      bool *direct)
+{
+    struct device *d = device;
+    struct handle given;
+    int owner = 0, peers = 1;
+    memcpy(&given, handle->bytes, sizeof given);
+    DPB_TRY(find_gpu(&given.gpu, &owner));
+    if (owner != d->id)
+        CHECK(cudaDeviceCanAccessPeer(&peers, d->id, owner));
+    struct mapping *mapping = calloc(1, sizeof *mapping);
+    if (!mapping)
+        return cuda_no_memory();
+    mapping->id = peers ? d->id : owner;
+    dpb_status status = cuda_check(NULL, NULL, "cudaSetDevice", cudaSetDevice(mapping->id));
+    if (status == DPB_OK)
+        status = cuda_check(
+            NULL, NULL, "cudaIpcOpenMemHandle",
+            cudaIpcOpenMemHandle(&mapping->memory, given.memory, cudaIpcMemLazyEnablePeerAccess));
+    if (status != DPB_OK) {
+        free(mapping);
+        return status;
+    }
+    mapping->next = d->mappings;
+    d->mappings = mapping;
+    *memory = mapping->memory;
+    *direct = peers != 0;
+    return DPB_OK;
+}
+
+static void unmap(void *device, void *memory)
+{
+    struct device *d = device;
+    for (struct mapping **at = &d->mappings; *at; at = &(*at)->next) {
+        struct mapping *mapping = *at;
+        if (mapping->memory != memory)
+            continue;
+        *at = mapping->next;
+        cudaSetDevice(mapping->id);
+        cudaIpcCloseMemHandle(memory);
+        free(mapping);
+        return;
+    }
+}
+
+static dpb_status pin(void *device, uint64_t bytes, void **memory)
+{
+    const struct device *d = device;
+    void *made = NULL;
+    CHECK(cudaSetDevice(d->id));
+    CHECK(cudaHostAlloc(&made, bytes, cudaHostAllocPortable));
+    memset(made, 0, bytes);
+    *memory = made;
+    return DPB_OK;
+}
+
+static void unpin(void *device, void *memory)
+{
+    const struct device *d = device;
+    cudaSetDevice(d->id);
+    if (memory)
+        cudaFreeHost(memory);
+}
+
+/* ---- work ---------------------------------------------------------------------------------- */
+
+static dpb_status copy(struct dpb_queue *queue, void *dst, const void *src, uint64_t bytes)
+{
+    DPB_TRY(turn_to(queue));
+    if (bytes > 0)
+        CHECK(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream_of(queue)));
+    return DPB_OK;
+}
+
+static dpb_status clear(struct dpb_queue *queue, void *dst, uint64_t bytes)
+{
+    DPB_TRY(turn_to(queue));
+    if (bytes > 0)
+        CHECK(cudaMemsetAsync(dst, 0, bytes, stream_of(queue)));
+    return DPB_OK;
+}
+
+static dpb_status check_type(const char *what, dpb_dtype type)
+{
+    if (type == DPB_FP32 || type == DPB_BF16)
+        return DPB_OK;
+    return cuda_host->fail(DPB_UNSUPPORTED,
+                           "device cuda: %s of type %s; fp32 and bf16 are possible", what,
+                           dpb_dtype_name(type));
+}
+
+/* After a launch on the queue. */
+static dpb_status launched(const char *what)
+{
+    return cuda_check(NULL, NULL, what, cudaPeekAtLastError());
+}
+
+static dpb_status sum(struct dpb_queue *queue, dpb_dtype type, void *dst,
+                      const void *const *sources, uint32_t k, uint64_t n)
+{
+    struct cuda_sources from = {.n = k};
+    DPB_TRY(check_type("a sum", type));
+    if (k > DPB_SUM_SOURCES)
+        return cuda_host->fail(DPB_UNSUPPORTED, "device cuda: a sum of %u sources; %d are possible",
+                               k, DPB_SUM_SOURCES);
+    if (k == 0)
+        return clear(queue, dst, n * dpb_dtype_size(type));
+    if (k == 1)
+        return dst == sources[0] ? DPB_OK : copy(queue, dst, sources[0], n * dpb_dtype_size(type));
+    memcpy(from.at, sources, k * sizeof *sources);
+    DPB_TRY(turn_to(queue));
+    cuda_sum_arenas(stream_of(queue), type, &from, dst, n);
+    return launched("a sum");
+}
+
+static dpb_status axpby(struct dpb_queue *queue, dpb_dtype type, double a, const void *x, double b,
+                        void *y, uint64_t n)
+{
+    DPB_TRY(check_type("a scaled sum", type));
+    DPB_TRY(turn_to(queue));
+    cuda_axpby(stream_of(queue), type, (float)a, x, (float)b, y, n);
+    return launched("a scaled sum");
+}
+
+static dpb_status cast(struct dpb_queue *queue, dpb_dtype to, void *dst, dpb_dtype from,
+                       const void *src, uint64_t n)
+{
+    DPB_TRY(check_type("a cast", to));
+    DPB_TRY(check_type("a cast", from));
+    if (to == from)
+        return copy(queue, dst, src, n * dpb_dtype_size(to));
+    DPB_TRY(turn_to(queue));
+    cuda_cast(stream_of(queue), to, dst, src, n);
+    return launched("a cast");
+}
+
+static dpb_status update(struct dpb_queue *queue, const struct dpb_update *update)
+{
+    DPB_TRY(check_type("gradients of an update", update->gradient_type));
+    DPB_TRY(turn_to(queue));
+    cuda_update(stream_of(queue), update);
+    return launched("the optimizer");
+}
+
+const struct dpb_queue_ops cuda_queues = {.runtime = "cuda",
+                                          .allocate = allocate,
+                                          .release = release,
+                                          .describe = describe,
+                                          .map = map,
+                                          .unmap = unmap,
+                                          .pin = pin,
+                                          .unpin = unpin,
+                                          .open = open_queue,
+                                          .close = close_queue,
+                                          .drain = drain_queue,
+                                          .new_event = new_event,
+                                          .record = record,
+                                          .await = await_event,
+                                          .elapsed = elapsed,
+                                          .copy = copy,
+                                          .clear = clear,
+                                          .sum = sum,
+                                          .axpby = axpby,
+                                          .cast = cast,
+                                          .update = update};

@@ -1,0 +1,15 @@
+/*
+ * stand_in.h - which CUDA a test of the cuda device runs on: one for tests (tests/cuda), which needs no
+ * GPU, or with DPB_TEST_DEVICE=cuda NVIDIA's.
+ */
+#ifndef DPB_TESTS_LIB_STAND_IN_H
+#define DPB_TESTS_LIB_STAND_IN_H
+
+#include <stdbool.h>
+
+bool on_gpu(void);
+/* Whether dpbench finds the plugins of tests/cuda before those that are linked to NVIDIA's libraries;
+ * never where the test is on a GPU. */
+void use_stand_in(bool yes);
+
+#endif

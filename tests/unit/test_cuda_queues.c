@@ -1,0 +1,524 @@
+/*
+ * test_cuda_queues.c - what the cuda device does with arenas in its memory (dpbench/queue.h): sums, casts
+ * and updates are the host's bit for bit; events order queues; another process maps memory, whether or
+ * not the two GPUs are peers. On a CUDA for tests, or on a GPU (lib/stand_in.h).
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/vec.h"
+#include "dpbench/plugin.h"
+#include "dpbench/random.h"
+#include "lib/command.h"
+#include "lib/plugin.h"
+#include "lib/session.h"
+#include "lib/stand_in.h"
+#include "train/optimizer.h"
+
+enum { N = 30011, SOURCES = 5, SEED_VALUES = 5 };
+
+/* As plugins/devices/cuda/cuda.h has them; the defaults try algorithms, which no queue needs. */
+static const struct dpb_device_ops *device_ops;
+static const struct dpb_queue_ops *ops;
+static void *device;
+static struct dpb_queue *queue;
+static struct dpb_device_arenas arenas;
+
+static void open_device(uint32_t index)
+{
+    static struct dpb_host host;
+    host = plugin_host;
+    host.event = &dpb_events;
+    const struct dpb_plugin *plugin =
+        on_gpu() ? plugin_load(DPB_PLUGIN_DEVICE, "cuda", &host)
+                 : plugin_load_from("tests/cuda/plugins", DPB_PLUGIN_DEVICE, "cuda", &host);
+    const struct dpb_device_args args = {.threads = 1, .index = index};
+    device_ops = plugin->ops;
+    ops = device_ops->queues;
+    expect_ok(device_ops->open(NULL, &args, &device));
+    expect_ok(ops->open(device, &queue));
+    arenas = (struct dpb_device_arenas){ops, device};
+}
+
+static void close_device(void)
+{
+    ops->close(queue);
+    device_ops->close(device);
+}
+
+/* ---- arrays -------------------------------------------------------------------------------- */
+
+/* Values of many magnitudes and both signs, zeros among them. */
+static float value(uint32_t which, uint64_t i)
+{
+    struct dpb_random4 r = dpb_random(SEED_VALUES, DPB_STREAM_SYNTHETIC, which, (uint32_t)i, 0, 0);
+    float mantissa = (float)((double)(int32_t)r.v[0] * 0x1p-31);
+    if (r.v[1] % 37 == 0)
+        return r.v[2] % 2 == 0 ? 0.0f : -0.0f;
+    return ldexpf(mantissa, (int)(r.v[1] % 40) - 20);
+}
+
+static void fill(dpb_dtype type, uint32_t which, void *array)
+{
+    for (uint64_t i = 0; i < N; i++) {
+        if (type == DPB_FP32)
+            ((float *)array)[i] = value(which, i);
+        else
+            ((uint16_t *)array)[i] = dpb_bf16_from_fp32(value(which, i));
+    }
+}
+
+/* On the device, one element into an allocation: no vector's alignment. */
+static void *upload(dpb_dtype type, const void *array, void **allocation)
+{
+    size_t size = dpb_dtype_size(type);
+    expect_ok(ops->allocate(device, "an array", (N + 1) * size, false, allocation));
+    void *at = (char *)*allocation + size;
+    expect_ok(ops->copy(queue, at, array, N * size));
+    return at;
+}
+
+static void expect_equal(dpb_dtype type, const void *on_device, const void *wanted,
+                         const char *what)
+{
+    size_t size = dpb_dtype_size(type);
+    char *found = allocate(N, size);
+    expect_ok(ops->copy(queue, found, on_device, N * size));
+    for (size_t i = 0; i < N; i++)
+        if (memcmp(found + i * size, (const char *)wanted + i * size, size) != 0)
+            fail_msg("%s in %s: element %zu differs from the host's", what, dpb_dtype_name(type),
+                     i);
+    free(found);
+}
+
+/* ---- sums and casts ------------------------------------------------------------------------ */
+
+/* k sources into the one of them that is `into`, and with none a new array. */
+static void check_sum(dpb_dtype type, uint32_t k, uint32_t into)
+{
+    void *host[SOURCES], *allocations[SOURCES], *sources[SOURCES];
+    const void *from[DPB_SUM_SOURCES], *host_from[DPB_SUM_SOURCES];
+    for (uint32_t i = 0; i < SOURCES; i++) {
+        host[i] = allocate(N, dpb_dtype_size(type));
+        fill(type, i, host[i]);
+        sources[i] = upload(type, host[i], &allocations[i]);
+    }
+    for (uint32_t i = 0; i < k; i++) {
+        from[i] = sources[i % SOURCES];
+        host_from[i] = host[i % SOURCES];
+    }
+    expect_ok(ops->sum(queue, type, sources[into], from, k, N));
+    dpb_vec.sum(type, &host[into], 1, host_from, k, N);
+    expect_equal(type, sources[into], host[into], "a sum");
+    for (uint32_t i = 0; i < SOURCES; i++) {
+        free(host[i]);
+        ops->release(device, allocations[i]);
+    }
+}
+
+static void test_sums(void **state)
+{
+    static const dpb_dtype types[] = {DPB_FP32, DPB_BF16};
+    (void)state;
+    for (size_t t = 0; t < 2; t++) {
+        check_sum(types[t], 0, 0);
+        check_sum(types[t], 1, 0);
+        check_sum(types[t], 1, 2);
+        check_sum(types[t], 2, 1);
+        check_sum(types[t], 3, 4);
+        check_sum(types[t], 5, 3);
+        check_sum(types[t], DPB_SUM_SOURCES, 0);
+    }
+    const void *none[DPB_SUM_SOURCES + 1] = {NULL};
+    dpb_first_error_clear();
+    assert_int_equal(ops->sum(queue, DPB_FP32, NULL, none, DPB_SUM_SOURCES + 1, N),
+                     DPB_UNSUPPORTED);
+    assert_int_equal(ops->sum(queue, DPB_FP64, NULL, none, 2, N), DPB_UNSUPPORTED);
+    dpb_first_error_clear();
+}
+
+static void test_scaled_sums(void **state)
+{
+    static const dpb_dtype types[] = {DPB_FP32, DPB_BF16};
+    (void)state;
+    for (size_t t = 0; t < 2; t++) {
+        void *x = allocate(N, dpb_dtype_size(types[t])), *y = allocate(N, dpb_dtype_size(types[t]));
+        void *x_at, *y_at;
+        fill(types[t], 1, x);
+        fill(types[t], 2, y);
+        void *x_device = upload(types[t], x, &x_at), *y_device = upload(types[t], y, &y_at);
+        expect_ok(ops->axpby(queue, types[t], 0.3, x_device, -1.7, y_device, N));
+        dpb_vec.axpby(types[t], 0.3, x, -1.7, y, N);
+        expect_equal(types[t], y_device, y, "a x + b y");
+        ops->release(device, x_at);
+        ops->release(device, y_at);
+        free(x);
+        free(y);
+    }
+}
+
+static void test_casts(void **state)
+{
+    static const dpb_dtype types[] = {DPB_FP32, DPB_BF16};
+    (void)state;
+    for (size_t pair = 0; pair < 4; pair++) {
+        dpb_dtype from = types[pair / 2], to = types[pair % 2];
+        void *source = allocate(N, dpb_dtype_size(from)), *target = allocate(N, dpb_dtype_size(to));
+        void *source_at, *target_at;
+        fill(from, 3, source);
+        if (from == DPB_FP32)
+            memcpy(source, (float[]){INFINITY, -INFINITY, NAN, 3.4e38f}, 4 * sizeof(float));
+        void *source_device = upload(from, source, &source_at);
+        void *target_device = upload(to, target, &target_at);
+        expect_ok(ops->cast(queue, to, target_device, from, source_device, N));
+        dpb_vec.cast(to, target, from, source, N);
+        expect_equal(to, target_device, target, "a cast");
+        ops->release(device, source_at);
+        ops->release(device, target_at);
+        free(source);
+        free(target);
+    }
+}
+
+/* ---- the optimizer ------------------------------------------------------------------------- */
+
+/* Tensors of odd sizes with gaps behind them; two neighbours with decay, and one at the end. */
+static const struct dpb_tensor tensors[] = {{.n_elements = 5, .offset = 0, .decays = true},
+                                            {.n_elements = 777, .offset = 16, .decays = true},
+                                            {.n_elements = 9000, .offset = 800},
+                                            {.n_elements = 3, .offset = 9808, .decays = true},
+                                            {.n_elements = 20, .offset = 9824},
+                                            {.n_elements = 20000, .offset = 9856, .decays = true}};
+static const struct dpb_graph graph = {
+    .n_tensors = sizeof tensors / sizeof tensors[0], .tensors = tensors, .n_elements = N};
+
+static const struct rule_case {
+    const char *name;
+    dpb_dtype gradients;
+    struct dpb_optimizer_settings settings;
+} rules[] = {
+    {"sgd", DPB_FP32, {.kind = DPB_SGD}},
+    {"sgd with decay", DPB_BF16, {.kind = DPB_SGD, .weight_decay = 0.1}},
+    {"momentum", DPB_FP32, {.kind = DPB_SGD, .momentum = 0.9, .weight_decay = 0.1}},
+    {"nesterov",
+     DPB_BF16,
+     {.kind = DPB_SGD, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true}},
+    {"adagrad", DPB_FP32, {.kind = DPB_ADAGRAD, .weight_decay = 0.1, .epsilon = 1e-3}},
+    {"adagrad, bf16", DPB_BF16, {.kind = DPB_ADAGRAD, .epsilon = 1e-10}},
+};
+
+/* What this rank owns: two pieces, with a hole. */
+static const struct dpb_range owned[] = {{3, 11000}, {12001, N}};
+
+static struct dpb_optimizer *make_optimizer(const struct rule_case *rule, bool on_device,
+                                            uint64_t *not_finite)
+{
+    struct dpb_optimizer *made = NULL;
+    const struct dpb_optimizer_args args = {.graph = &graph,
+                                            .settings = &rule->settings,
+                                            .weight_type = DPB_FP32,
+                                            .gradient_type = rule->gradients,
+                                            .owned = owned,
+                                            .n_owned = 2,
+                                            .device = on_device ? &arenas : NULL,
+                                            .queue = queue,
+                                            .saved = true,
+                                            .not_finite = not_finite};
+    expect_ok(dpb_optimizer_create(&args, &made));
+    return made;
+}
+
+/* Several steps of which one is plain, in ranges that cut tensors. */
+static void check_rule(const struct rule_case *rule)
+{
+    static const struct dpb_range pieces[] = {{3, 17}, {17, 9809}, {9809, 11000}, {12001, N}};
+    uint64_t unused = 0;
+    size_t size = dpb_dtype_size(rule->gradients);
+    struct dpb_optimizer *host = make_optimizer(rule, false, &unused);
+    struct dpb_optimizer *there = make_optimizer(rule, true, &unused);
+    char *weights = allocate(N, sizeof(float)), *gradients = allocate(N, size);
+    void *weights_at, *gradients_at;
+    fill(DPB_FP32, 10, weights);
+    expect_ok(dpb_optimizer_load(host, weights)); /* any state; squares are positive below */
+    expect_ok(dpb_optimizer_load(there, weights));
+    if (rule->settings.kind == DPB_ADAGRAD) {
+        dpb_optimizers.reset(host);
+        dpb_optimizers.reset(there);
+    }
+    char *weights_device = upload(DPB_FP32, weights, &weights_at);
+    for (uint32_t n = 0; n < 4; n++) {
+        const struct dpb_step step = {
+            .step = n, .learning_rate = 0.1 / (n + 1), .scale = 0.25, .plain = n == 2};
+        fill(rule->gradients, 20 + n, gradients);
+        char *gradients_device = upload(rule->gradients, gradients, &gradients_at);
+        for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
+            uint64_t at = pieces[i].begin;
+            dpb_optimizers.update(host, pieces[i], weights + at * sizeof(float),
+                                  gradients + at * size, 0, &step);
+            expect_ok(dpb_optimizers.enqueue(there, queue, pieces[i],
+                                             weights_device + at * sizeof(float),
+                                             gradients_device + at * size, &step));
+        }
+        expect_equal(DPB_FP32, weights_device, weights, rule->name);
+        ops->release(device, gradients_at);
+    }
+    expect_ok(dpb_optimizer_fetch(there));
+    struct dpb_mapping wanted = dpb_optimizer_mapping(host), found = dpb_optimizer_mapping(there);
+    assert_int_equal(wanted.bytes, found.bytes);
+    if (wanted.bytes > 0)
+        assert_memory_equal(wanted.memory, found.memory, wanted.bytes);
+    dpb_optimizer_destroy(host);
+    dpb_optimizer_destroy(there);
+    ops->release(device, weights_at);
+    free(weights);
+    free(gradients);
+}
+
+static void test_rules(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+        check_rule(&rules[i]);
+}
+
+/* The lowest of the elements that an update has spoilt; nothing is waited for until it is asked. */
+static void test_not_finite(void **state)
+{
+    (void)state;
+    uint64_t found = 0;
+    struct dpb_event *done = NULL;
+    struct dpb_optimizer *optimizer = make_optimizer(&rules[2], true, &found);
+    float *weights = allocate(N, sizeof(float)), *gradients = allocate(N, sizeof(float));
+    void *weights_at, *gradients_at;
+    const struct dpb_step step = {.learning_rate = 1.0, .scale = 1.0};
+    gradients[25000] = INFINITY;
+    gradients[14007] = NAN;
+    gradients[29000] = -INFINITY;
+    float *on_device = upload(DPB_FP32, weights, &weights_at);
+    float *gradients_device = upload(DPB_FP32, gradients, &gradients_at);
+    expect_ok(ops->new_event(device, &done));
+    expect_ok(dpb_optimizers.enqueue(optimizer, queue, owned[0], on_device + owned[0].begin,
+                                     gradients_device + owned[0].begin, &step));
+    expect_ok(dpb_optimizer_find(optimizer));
+    assert_true(found == 0);
+    expect_ok(dpb_optimizers.enqueue(optimizer, queue, owned[1], on_device + owned[1].begin,
+                                     gradients_device + owned[1].begin, &step));
+    expect_ok(ops->record(queue, done));
+    expect_ok(dpb_optimizer_watch(optimizer, done));
+    expect_ok(dpb_optimizer_find(optimizer));
+    assert_true(found == 14007 + 1);
+    dpb_events.destroy(done);
+    dpb_optimizer_destroy(optimizer);
+    ops->release(device, weights_at);
+    ops->release(device, gradients_at);
+    free(weights);
+    free(gradients);
+}
+
+/* ---- queues and events --------------------------------------------------------------------- */
+
+/* Two queues hand two arrays to and fro: each reads what the other has written before it. */
+static void test_order(void **state)
+{
+    enum { TURNS = 16 };
+    (void)state;
+    const struct dpb_wait wait = {.purpose = "the queues"};
+    struct dpb_queue *queues[2] = {queue, NULL};
+    struct dpb_event *events[TURNS];
+    float *ones = allocate(N, sizeof(float)), *arrays[2], got[2];
+    void *allocations[2];
+    int64_t ns = -1;
+    for (size_t i = 0; i < N; i++)
+        ones[i] = 1.0f;
+    for (int i = 0; i < 2; i++)
+        arrays[i] = upload(DPB_FP32, ones, &allocations[i]);
+    expect_ok(ops->drain(queue));
+    expect_ok(ops->open(device, &queues[1]));
+    for (int turn = 0; turn < TURNS; turn++) {
+        int own = turn % 2;
+        expect_ok(ops->new_event(device, &events[turn]));
+        assert_true(dpb_events.poll(events[turn])); /* never recorded */
+        if (turn > 0)
+            expect_ok(ops->await(queues[own], events[turn - 1]));
+        expect_ok(ops->axpby(queues[own], DPB_FP32, 1.0, arrays[own], 1.0, arrays[!own], N));
+        expect_ok(ops->record(queues[own], events[turn]));
+    }
+    expect_ok(dpb_events.wait(events[TURNS - 1], &wait));
+    expect_ok(ops->elapsed(events[0], events[TURNS - 1], &ns));
+    assert_true(ns > 0 && ns < INT64_C(60000000000));
+    for (int i = 0; i < 2; i++)
+        expect_ok(ops->copy(queue, &got[i], arrays[i] + N - 1, sizeof got[i]));
+    assert_true(got[0] == 2584.0f && got[1] == 1597.0f); /* Fibonacci's numbers */
+    for (int turn = 0; turn < TURNS; turn++)
+        dpb_events.destroy(events[turn]);
+    ops->close(queues[1]);
+    for (int i = 0; i < 2; i++)
+        ops->release(device, allocations[i]);
+    free(ones);
+}
+
+static void test_events_of_the_host(void **state)
+{
+    (void)state;
+    struct dpb_event *own = dpb_events.create();
+    dpb_first_error_clear();
+    assert_int_equal(ops->record(queue, own), DPB_USAGE);
+    assert_int_equal(ops->await(queue, own), DPB_USAGE);
+    assert_non_null(strstr(dpb_first_error(NULL), "an event that it has not made"));
+    dpb_first_error_clear();
+    dpb_events.signal(own);
+    expect_ok(ops->await(queue, own));
+    dpb_events.destroy(own);
+}
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+/* New memory is zero, pinned memory is copied to when the queue gets there, and what does not fit is
+ * named. */
+static void test_memory(void **state)
+{
+    (void)state;
+    void *made = NULL, *huge = NULL, *pinned = NULL;
+    uint64_t *words;
+    expect_ok(ops->allocate(device, "an array", 8 * sizeof *words, true, &made));
+    expect_ok(ops->pin(device, 8 * sizeof *words, &pinned));
+    words = pinned;
+    memset(words, 1, 8 * sizeof *words);
+    expect_ok(ops->copy(queue, words, made, 8 * sizeof *words));
+    expect_ok(ops->drain(queue));
+    for (int i = 0; i < 8; i++)
+        assert_true(words[i] == 0);
+    dpb_first_error_clear();
+    assert_int_equal(ops->allocate(device, "weights", UINT64_C(1) << 46, false, &huge),
+                     DPB_NO_MEMORY);
+    assert_non_null(strstr(dpb_first_error(NULL), "weights take 70368744 MB of device memory"));
+    dpb_first_error_clear();
+    ops->release(device, huge);
+    ops->release(device, made);
+    ops->release(device, NULL);
+    ops->unpin(device, pinned);
+    ops->unpin(device, NULL);
+}
+
+/* The other process: reads what the first has written, writes back twice of it, by copies alone. 0, or
+ * which line has failed. */
+static int other_process(const char *hex, const char *gpu, const char *expect_direct)
+{
+    struct dpb_memory_handle handle;
+    float here[16];
+    void *mapped = NULL;
+    bool direct = false;
+    for (size_t i = 0; i < DPB_HANDLE_BYTES; i++) {
+        unsigned byte;
+        if (sscanf(hex + 2 * i, "%2x", &byte) != 1)
+            return 1;
+        handle.bytes[i] = (uint8_t)byte;
+    }
+    open_device((uint32_t)atoi(gpu));
+    if (ops->map(device, &handle, &mapped, &direct) != DPB_OK || direct != (*expect_direct == '1'))
+        return 2;
+    if (ops->copy(queue, here, mapped, sizeof here) != DPB_OK)
+        return 3;
+    for (int i = 0; i < 16; i++) {
+        if (here[i] != (float)(i + 1))
+            return 4;
+        here[i] *= 2.0f;
+    }
+    if (ops->copy(queue, mapped, here, sizeof here) != DPB_OK || ops->drain(queue) != DPB_OK)
+        return 5;
+    ops->unmap(device, mapped);
+    ops->unmap(device, NULL);
+    close_device();
+    return 0;
+}
+
+static void check_mapping(const char *gpu, const char *direct)
+{
+    struct dpb_memory_handle handle;
+    char hex[2 * DPB_HANDLE_BYTES + 1];
+    float values[16];
+    void *made = NULL, *own = NULL;
+    bool unused;
+    for (int i = 0; i < 16; i++)
+        values[i] = (float)(i + 1);
+    expect_ok(ops->allocate(device, "an array", sizeof values, true, &made));
+    expect_ok(ops->copy(queue, made, values, sizeof values));
+    expect_ok(ops->drain(queue));
+    expect_ok(ops->describe(device, made, &handle));
+    dpb_first_error_clear();
+    assert_int_not_equal(ops->map(device, &handle, &own, &unused), DPB_OK); /* its own */
+    dpb_first_error_clear();
+    for (size_t i = 0; i < DPB_HANDLE_BYTES; i++)
+        snprintf(hex + 2 * i, 3, "%02x", handle.bytes[i]);
+    pid_t child = fork();
+    if (child == 0) {
+        execl("/proc/self/exe", "test_cuda_queues", hex, gpu, direct, (char *)NULL);
+        _exit(127);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        fail_msg("the other process, on GPU %s: status %d", gpu, status);
+    expect_ok(ops->copy(queue, values, made, sizeof values));
+    for (int i = 0; i < 16; i++)
+        assert_true(values[i] == 2.0f * (float)(i + 1));
+    ops->release(device, made);
+}
+
+static void test_mapped(void **state)
+{
+    (void)state;
+    check_mapping("0", "1"); /* on the same GPU */
+    if (on_gpu())
+        return; /* what others there are is not known */
+    check_mapping("1", "1");
+    setenv("DPB_STAND_IN_PEERS", "0", 1);
+    check_mapping("0", "1");
+    check_mapping("1", "0");
+    unsetenv("DPB_STAND_IN_PEERS");
+}
+
+/* ---- setup --------------------------------------------------------------------------------- */
+
+static int setup(void **state)
+{
+    (void)state;
+    open_device(0);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    close_device();
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_scaled_sums),
+        cmocka_unit_test(test_casts),
+        cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_mapped),
+        cmocka_unit_test(test_events_of_the_host),
+    };
+    if (argc == 4)
+        return other_process(argv[1], argv[2], argv[3]);
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
