@@ -20,6 +20,9 @@ static dpb_status check_memory(const struct dpb_experiment *experiment)
     if (experiment->n_servers > 0)
         printf(", %.1f MiB a server", (double)fit.server_bytes / mib);
     printf(", %.1f MiB in all", (double)fit.all_bytes / mib);
+    if (dpb_experiment_device_memory(experiment) > 0)
+        printf(" beside %.1f MiB of arenas on each worker's device",
+               (double)dpb_experiment_device_memory(experiment) / mib);
     if (memory.total_bytes != UINT64_MAX)
         printf(", of %.1f MiB here", (double)memory.total_bytes / mib);
     putchar('\n');

@@ -126,7 +126,7 @@ static dpb_status exchange(struct comm_test *test, struct dpb_comm_sample *sampl
                      __ATOMIC_RELAXED);
     sample->begin_ns = dpb_now_ns();
     DPB_TRY(dpb_exchange_begin(t, 1.0, 1.0 / n_workers_of(test), true));
-    DPB_TRY(dpb_exchange_ready(t, t->layout.n_elements));
+    DPB_TRY(dpb_exchange_ready(t, t->layout.n_elements, NULL));
     DPB_TRY(dpb_exchange_finish(t));
     sample->end_ns = dpb_now_ns();
     return DPB_OK;
@@ -308,6 +308,7 @@ static dpb_status run_point(struct comm_test *test, bool *more)
     dpb_world_note("close", UINT64_MAX, UINT32_MAX);
     dpb_trainer_leave(t);
     DPB_TRY(goes_on(test, more));
+    t->all_let_go = true;
     dpb_trainer_disconnect(t);
     dpb_store_scope("");
     return DPB_OK;

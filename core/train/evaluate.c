@@ -160,6 +160,7 @@ static dpb_status evaluate(struct dpb_trainer *trainer, const char *name, void *
                         "comm '%s' publishes weights that are not those of its "
                         "workers; evaluation cannot use them yet",
                         trainer->experiment->settings.comm.name);
+    DPB_TRY(dpb_trainer_drain(trainer));
     memcpy(own_state, trainer->state, bytes);
     DPB_TRY(dpb_average_state(trainer, name, trainer->state));
     dpb_status status = run_share(trainer, &share);

@@ -2,7 +2,12 @@
  * exchange.c - between the device and the communicator: gradients become ready, buckets are handed
  * over, the communicator moves on, the weights are waited for. All of it on the loop's thread but
  * the pump, which moves the communicator on when it has a core of its own.
+ *
+ * With arenas on a device and a strategy that takes events nothing of this is waited for: buckets come
+ * with events that have not fired, the weights' is given on to the device, and the loop goes on to the
+ * next step's input.
  */
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -86,6 +91,7 @@ dpb_status dpb_exchange_begin(struct dpb_trainer *trainer, double learning_rate,
                                   .scale = scale,
                                   .plain = plain};
     trainer->next_bucket = 0;
+    trainer->next_staged_event = 0;
     int64_t entered_ns = dpb_account_enter();
     dpb_status status = trainer->comm_ops->begin(trainer->comm, 0, &step);
     if (trainer->pump.running) {
@@ -97,7 +103,8 @@ dpb_status dpb_exchange_begin(struct dpb_trainer *trainer, double learning_rate,
     return status;
 }
 
-dpb_status dpb_exchange_ready(struct dpb_trainer *trainer, uint64_t frontier)
+dpb_status dpb_exchange_ready(struct dpb_trainer *trainer, uint64_t frontier,
+                              struct dpb_event *event)
 {
     const struct dpb_arenas *arenas = &trainer->arenas;
     while (trainer->next_bucket < arenas->n_buckets &&
@@ -105,7 +112,7 @@ dpb_status dpb_exchange_ready(struct dpb_trainer *trainer, uint64_t frontier)
                    trainer->layout.n_elements) <= frontier) {
         int64_t entered_ns = dpb_account_enter();
         dpb_status status =
-            trainer->comm_ops->ready(trainer->comm, 0, trainer->next_bucket++, NULL);
+            trainer->comm_ops->ready(trainer->comm, 0, trainer->next_bucket++, event);
         dpb_account_leave(entered_ns);
         DPB_TRY(status);
     }
@@ -121,10 +128,17 @@ static dpb_status wait_for_pump(struct dpb_trainer *trainer)
     return trainer->pump.status;
 }
 
-static dpb_status finish(struct dpb_trainer *trainer)
+/* All of the exchange is enqueued: so is the next forward, behind it. */
+static dpb_status hand_over(struct dpb_trainer *trainer, struct dpb_event *done)
 {
-    struct dpb_event *done;
-    DPB_TRY(trainer->comm_ops->end(trainer->comm, 0, &done));
+    trainer->pending = done;
+    return trainer->device_ops->follow(trainer->program, done);
+}
+
+static dpb_status finish(struct dpb_trainer *trainer, struct dpb_event *done)
+{
+    if (trainer->takes_events)
+        return hand_over(trainer, done);
     if (trainer->pump.running) {
         __atomic_store_n(&trainer->pump.done, done, __ATOMIC_RELEASE);
         return wait_for_pump(trainer);
@@ -137,55 +151,141 @@ static dpb_status finish(struct dpb_trainer *trainer)
 dpb_status dpb_exchange_finish(struct dpb_trainer *trainer)
 {
     dpb_world_note("exchange", UINT64_MAX, UINT32_MAX);
+    struct dpb_event *done = NULL;
     int64_t entered_ns = dpb_account_enter();
-    dpb_status status = finish(trainer);
+    dpb_status status = trainer->comm_ops->end(trainer->comm, 0, &done);
+    if (status == DPB_OK)
+        status = finish(trainer, done);
+    if (status == DPB_OK)
+        status = dpb_optimizer_watch(trainer->optimizer, done);
     dpb_account_leave(entered_ns);
     trainer->weights_changed = true;
     return status;
 }
 
+dpb_status dpb_trainer_drain(struct dpb_trainer *trainer)
+{
+    if (!trainer->on_device)
+        return DPB_OK;
+    while (trainer->pending && !dpb_events.poll(trainer->pending))
+        DPB_TRY(trainer->comm_ops->progress(trainer->comm, DPB_FOREVER));
+    trainer->pending = NULL;
+    if (trainer->program)
+        DPB_TRY(trainer->device_ops->drain(trainer->program));
+    return dpb_optimizer_find(trainer->optimizer);
+}
+
 /* ---- the device's hooks -------------------------------------------------------------------- */
 
-/* Elements [begin, end) of this micro-batch's gradient are final: adds them up over the
- * micro-batches and, in the last one, converts them to the communicator's type; each only where it
- * is needed. */
-static void stage(struct dpb_trainer *trainer, uint64_t begin, uint64_t end, bool last)
+/* What is between the device's gradients and the communicator's: each only where it is needed. */
+struct staging {
+    bool sums, first; /* over the micro-batches; of which this is the first */
+    bool casts;       /* to the communicator's type, in the last of them */
+    void *device, *summed, *given;
+    uint64_t n;
+};
+
+/* Elements [begin, end) of this micro-batch's gradient are final. */
+static struct staging staging_of(const struct dpb_trainer *trainer, uint64_t begin, uint64_t end,
+                                 bool last)
 {
     dpb_dtype type = trainer->layout.weight_type, comm_type = trainer->layout.gradient_type;
     size_t at = begin * dpb_dtype_size(type);
-    char *device = (char *)trainer->device_gradients + at;
-    char *summed = (char *)trainer->summed_gradients + at;
-    if (summed != device) {
-        if (trainer->micro_batch == 0)
-            dpb_vec.copy(type, summed, device, end - begin);
-        else
-            dpb_vec.axpby(type, 1.0, device, 1.0, summed, end - begin);
-    }
-    if (last && comm_type != type)
-        dpb_vec.cast(comm_type,
-                     (char *)trainer->arenas.gradients + begin * dpb_dtype_size(comm_type), type,
-                     summed, end - begin);
+    return (struct staging){.sums = trainer->summed_gradients != trainer->device_gradients,
+                            .first = trainer->micro_batch == 0,
+                            .casts = last && comm_type != type,
+                            .device = (char *)trainer->device_gradients + at,
+                            .summed = (char *)trainer->summed_gradients + at,
+                            .given = (char *)trainer->arenas.gradients +
+                                     begin * dpb_dtype_size(comm_type),
+                            .n = end - begin};
 }
 
+static void stage(const struct dpb_trainer *trainer, const struct staging *s)
+{
+    dpb_dtype type = trainer->layout.weight_type;
+    if (s->sums && s->first)
+        dpb_vec.copy(type, s->summed, s->device, s->n);
+    else if (s->sums)
+        dpb_vec.axpby(type, 1.0, s->device, 1.0, s->summed, s->n);
+    if (s->casts)
+        dpb_vec.cast(trainer->layout.gradient_type, s->given, type, s->summed, s->n);
+}
+
+static dpb_status get_staged_event(struct dpb_trainer *trainer, struct dpb_event **event)
+{
+    const struct dpb_device_arenas *arenas = &trainer->device_arenas;
+    size_t n = trainer->n_staged_events;
+    if (trainer->next_staged_event == n) { /* in the first step */
+        struct dpb_event **more = realloc(trainer->staged_events, (n + 1) * sizeof *more);
+        if (!more)
+            return dpb_fail(DPB_NO_MEMORY, "no memory for the events of a step");
+        trainer->staged_events = more;
+        DPB_TRY(arenas->ops->new_event(arenas->device, &more[n]));
+        trainer->n_staged_events++;
+    }
+    *event = trainer->staged_events[trainer->next_staged_event++];
+    return DPB_OK;
+}
+
+/* The same, enqueued, once *event (NULL: at once) fires; *event is then that it is done. */
+static dpb_status stage_on_device(struct dpb_trainer *trainer, const struct staging *s,
+                                  struct dpb_event **event)
+{
+    const struct dpb_queue_ops *ops = trainer->device_arenas.ops;
+    struct dpb_queue *queue = trainer->queue;
+    dpb_dtype type = trainer->layout.weight_type;
+    if (!s->sums && !s->casts)
+        return DPB_OK;
+    if (*event)
+        DPB_TRY(ops->await(queue, *event));
+    if (s->sums && s->first)
+        DPB_TRY(ops->copy(queue, s->summed, s->device, s->n * dpb_dtype_size(type)));
+    else if (s->sums)
+        DPB_TRY(ops->axpby(queue, type, 1.0, s->device, 1.0, s->summed, s->n));
+    if (s->casts)
+        DPB_TRY(ops->cast(queue, trainer->layout.gradient_type, s->given, type, s->summed, s->n));
+    DPB_TRY(get_staged_event(trainer, event));
+    return ops->record(queue, *event);
+}
+
+static dpb_status wait_for(const struct dpb_trainer *trainer, struct dpb_event **event)
+{
+    const struct dpb_wait wait = {.step = trainer->step, .purpose = "the device's gradients"};
+    if (*event)
+        DPB_TRY(dpb_events.wait(*event, &wait));
+    *event = NULL;
+    return DPB_OK;
+}
+
+/* Buckets are complete in the last micro-batch. Before it, the device's next pass begins when its
+ * gradients of this one have been added up. */
 static dpb_status on_final(void *context, uint64_t frontier, struct dpb_event *event)
 {
     struct dpb_trainer *trainer = context;
     bool last = trainer->micro_batch + 1 == trainer->experiment->accumulate;
-    if (event) {
-        const struct dpb_wait wait = {.step = trainer->step, .purpose = "the device's gradients"};
-        DPB_TRY(dpb_events.wait(event, &wait));
-    }
-    if (frontier > trainer->staged)
-        stage(trainer, trainer->staged, frontier, last);
+    const struct staging s = staging_of(trainer, trainer->staged, frontier, last);
+    if (!trainer->takes_events)
+        DPB_TRY(wait_for(trainer, &event));
+    if (frontier > trainer->staged && trainer->on_device)
+        DPB_TRY(stage_on_device(trainer, &s, &event));
+    else if (frontier > trainer->staged)
+        stage(trainer, &s);
     trainer->staged = frontier;
-    return last ? dpb_exchange_ready(trainer, frontier) : DPB_OK;
+    if (!last && event && frontier == trainer->layout.n_elements)
+        return trainer->device_ops->follow(trainer->program, event);
+    if (!last)
+        return DPB_OK;
+    if (!trainer->takes_events)
+        DPB_TRY(wait_for(trainer, &event));
+    return dpb_exchange_ready(trainer, frontier, event);
 }
 
 static dpb_status on_progress(void *context)
 {
     struct dpb_trainer *trainer = context;
-    if (trainer->pump.running || trainer->next_bucket == 0)
-        return DPB_OK; /* nothing was handed over yet */
+    if (trainer->pump.running || (trainer->next_bucket == 0 && !trainer->pending))
+        return DPB_OK; /* nothing was handed over yet, nor is left of the last step */
     int64_t entered_ns = dpb_account_enter();
     dpb_status status = trainer->comm_ops->progress(trainer->comm, progress_budget_ns);
     dpb_account_leave(entered_ns);

@@ -124,6 +124,12 @@ static dpb_status check_optimizer(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+bool dpb_experiment_has_device_memory(const struct dpb_experiment *experiment)
+{
+    const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
+    return device->queues != NULL;
+}
+
 static dpb_status check_forward_mode(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
@@ -161,6 +167,12 @@ static dpb_status check_comm_mode(const struct dpb_experiment *experiment)
                         "%s: comm '%s' exchanges nothing that could be measured; take another by "
                         "comm.name=NAME (`dpbench help comm` lists them)",
                         origin(experiment, "comm", "name"), settings->comm.name);
+    if (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_DEVICE)
+        return dpb_fail(
+            DPB_UNSUPPORTED,
+            "%s: `dpbench comm` measures strategies in the host's memory; comm '%s' works "
+            "in a GPU's, and is measured by training",
+            origin(experiment, "comm", "name"), settings->comm.name);
     if (given(experiment, "comm_test", "iterations") && given(experiment, "comm_test", "seconds"))
         return dpb_fail(DPB_USAGE,
                         "%s: comm_test.iterations is given beside comm_test.seconds (%s); give one",
@@ -218,6 +230,13 @@ static dpb_status check_comm(const struct dpb_experiment *experiment)
                         "%s: comm '%s' has no work for communication cores; leave "
                         "run.comm_cores out",
                         origin(experiment, "run", "comm_cores"), comm->name);
+    if ((comm->capabilities & DPB_COMM_DEVICE) && !dpb_experiment_has_device_memory(experiment))
+        return dpb_fail(
+            DPB_UNSUPPORTED,
+            "%s: comm '%s' keeps weights and gradients in a GPU's memory, and device "
+            "'%s' (%s) computes in the host's; take device.name = cuda, or another comm",
+            origin(experiment, "comm", "name"), comm->name, settings->device.name,
+            origin(experiment, "device", "name"));
     if ((comm->capabilities & DPB_COMM_LOCAL) && settings->run.prove)
         return dpb_fail(DPB_UNSUPPORTED,
                         "%s: comm '%s' exchanges nothing that could be proved; leave "
@@ -395,9 +414,9 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
     if (status == DPB_OK)
         status = derive_needs(made);
     dpb_status (*const checks[])(const struct dpb_experiment *) = {
-        check_length,     check_optimizer, check_forward_mode, check_comm,     check_image,
-        check_checkpoint, check_target,    check_profile,      check_machines, check_comm_mode,
-        check_launcher};
+        check_length,   check_optimizer,  check_forward_mode, check_comm,
+        check_image,    check_checkpoint, check_target,       check_profile,
+        check_machines, check_comm_mode,  check_launcher};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0] && status == DPB_OK; i++)
         status = checks[i](made);
     if (status == DPB_OK)
@@ -550,6 +569,27 @@ json_t *dpb_experiment_effective(const struct dpb_experiment *experiment)
     return dpb_options_effective(experiment->tables, experiment->n_tables, experiment->config);
 }
 
+/* As the strategy promises, which has not planned yet. */
+static bool arenas_on_device(const struct dpb_experiment *experiment)
+{
+    uint64_t promises = experiment->plugins[DPB_PLUGIN_COMM]->capabilities;
+    return dpb_experiment_has_device_memory(experiment) &&
+           (promises & (DPB_COMM_DEVICE | DPB_COMM_EVENTS));
+}
+
+/* Weights, gradients, and what they pass through; optimizer state as if all of it were the worker's. */
+uint64_t dpb_experiment_device_memory(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    uint64_t n = experiment->graph->n_elements, arena = n * dpb_dtype_size(experiment->weight_type);
+    uint64_t total = arena + n * dpb_dtype_size(experiment->gradient_type);
+    if (!arenas_on_device(experiment) || settings->run.mode == DPB_MODE_COMM)
+        return 0;
+    total += dpb_optimizer_state_name(&settings->optimizer) ? arena : 0;
+    total += experiment->accumulate > 1 ? arena : 0;
+    return total + (experiment->gradient_type != experiment->weight_type ? arena : 0);
+}
+
 uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t rank)
 {
     const struct dpb_graph *graph = experiment->graph;
@@ -557,16 +597,22 @@ uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t
     if (settings->run.mode == DPB_MODE_COMM)
         return dpb_comm_memory(experiment, rank);
     uint64_t arena = graph->n_elements * dpb_dtype_size(experiment->weight_type);
-    uint64_t total = arena * (dpb_optimizer_state_name(&settings->optimizer) ? 2 : 1);
+    bool has_state = dpb_optimizer_state_name(&settings->optimizer) != NULL;
+    bool on_device = arenas_on_device(experiment);
+    uint64_t total = arena * (has_state ? 2 : 1);
     if (rank >= experiment->n_workers)
         return total;
+    if (on_device) /* of an arena for core to look at, and of the state for checkpoints */
+        total = arena * (has_state && settings->checkpoint.save[0] ? 2 : 1);
     const struct dpb_compile_args compile = {.graph = graph,
                                              .batch = experiment->batch,
                                              .precision = (dpb_precision)settings->run.precision,
                                              .training = settings->run.mode == DPB_MODE_TRAIN,
-                                             .format = &experiment->data_info.format};
+                                             .format = &experiment->data_info.format,
+                                             .on_device = on_device};
     const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
-    total += arena * (experiment->accumulate > 1 ? 2 : 1);
+    if (!on_device)
+        total += arena * (experiment->accumulate > 1 ? 2 : 1);
     total += device->memory_needed(experiment->options[DPB_PLUGIN_DEVICE], &compile);
     return total +
            4 * (uint64_t)experiment->batch * dpb_sample_bytes(&experiment->data_info.format);

@@ -70,6 +70,11 @@ json_t *dpb_experiment_effective(const struct dpb_experiment *experiment);
 /* Bytes a rank's process needs, its arenas, activations and data staging (an estimate). Built
  * experiments only. */
 uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t rank);
+/* Bytes of a worker's arenas in the memory of its device; 0: they are on the host. What the device takes
+ * beside them is known when it compiles. */
+uint64_t dpb_experiment_device_memory(const struct dpb_experiment *experiment);
+/* Whether the device could hold arenas at all. */
+bool dpb_experiment_has_device_memory(const struct dpb_experiment *experiment);
 struct dpb_journal_shape dpb_experiment_journal_shape(const struct dpb_experiment *experiment); /* world/launch.h */
 /* Bytes of journal that the longest run of these settings may need; sparse memory. */
 size_t dpb_experiment_journal_bytes(const struct dpb_experiment *experiment);

@@ -251,6 +251,8 @@ dpb_status dpb_train(struct dpb_trainer *t)
             DPB_TRY(dpb_exchange_finish(t));
         DPB_TRY(look_for_nan(t, loss));
     }
+    DPB_TRY(dpb_trainer_drain(t));
+    DPB_TRY(look_for_nan(t, 0.0)); /* what the last updates have found */
     dpb_account_end();
     dpb_gpu_end(&t->journal->gpu);
     if (t->control.rank == 0)

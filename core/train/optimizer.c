@@ -19,6 +19,13 @@ struct dpb_optimizer {
     uint64_t n_owned, n_state;
     struct dpb_mapping state; /* momentum or sum of squares; zero bytes: none needed */
     uint64_t *not_finite;
+    /* With arenas on a device: there is the state, which elements decay, and what was found. */
+    const struct dpb_device_arenas *device;
+    struct dpb_queue *queue;
+    float *device_state;
+    struct dpb_range *decays, *device_decays;
+    uint64_t n_decays;
+    uint64_t *found, *seen; /* the device's word; its copy in pinned memory */
 };
 
 const char *dpb_optimizer_state_name(const struct dpb_optimizer_settings *settings)
@@ -26,6 +33,117 @@ const char *dpb_optimizer_state_name(const struct dpb_optimizer_settings *settin
     if (settings->kind == DPB_ADAGRAD)
         return "sum";
     return settings->momentum != 0.0 ? "momentum_buffer" : NULL;
+}
+
+static uint64_t state_bytes(const struct dpb_optimizer *optimizer)
+{
+    return dpb_optimizer_state_name(&optimizer->settings)
+               ? optimizer->n_state * dpb_dtype_size(optimizer->weight_type)
+               : 0;
+}
+
+/* ---- with arenas on a device --------------------------------------------------------------- */
+
+/* A tensor and the gap behind it; neighbours are one range. */
+static dpb_status list_decays(struct dpb_optimizer *optimizer)
+{
+    const struct dpb_graph *graph = optimizer->graph;
+    optimizer->decays = calloc(graph->n_tensors + 1u, sizeof *optimizer->decays);
+    if (!optimizer->decays)
+        return dpb_fail(DPB_NO_MEMORY, "no memory for the ranges with weight decay");
+    for (uint32_t t = 0; t < graph->n_tensors; t++) {
+        uint64_t begin = graph->tensors[t].offset;
+        uint64_t end = t + 1 < graph->n_tensors ? graph->tensors[t + 1].offset : graph->n_elements;
+        uint64_t n = optimizer->n_decays;
+        if (!graph->tensors[t].decays)
+            continue;
+        if (n > 0 && optimizer->decays[n - 1].end == begin)
+            optimizer->decays[n - 1].end = end;
+        else
+            optimizer->decays[optimizer->n_decays++] = (struct dpb_range){begin, end};
+    }
+    return DPB_OK;
+}
+
+static dpb_status create_on_device(struct dpb_optimizer *optimizer)
+{
+    const struct dpb_queue_ops *ops = optimizer->device->ops;
+    void *device = optimizer->device->device, *memory = NULL;
+    DPB_TRY(list_decays(optimizer));
+    uint64_t bytes = optimizer->n_decays * sizeof *optimizer->decays;
+    DPB_TRY(ops->allocate(device, "ranges with weight decay", bytes + 1, false, &memory));
+    optimizer->device_decays = memory;
+    DPB_TRY(ops->copy(optimizer->queue, memory, optimizer->decays, bytes));
+    DPB_TRY(ops->allocate(device, "words", sizeof *optimizer->found, false, &memory));
+    optimizer->found = memory;
+    DPB_TRY(ops->pin(device, sizeof *optimizer->seen, &memory));
+    optimizer->seen = memory;
+    if (state_bytes(optimizer) > 0) {
+        DPB_TRY(
+            ops->allocate(device, "the optimizer's state", state_bytes(optimizer), false, &memory));
+        optimizer->device_state = memory;
+    }
+    return ops->drain(optimizer->queue);
+}
+
+static void destroy_on_device(struct dpb_optimizer *optimizer)
+{
+    const struct dpb_queue_ops *ops = optimizer->device->ops;
+    void *device = optimizer->device->device;
+    ops->release(device, optimizer->device_decays);
+    ops->release(device, optimizer->device_state);
+    ops->release(device, optimizer->found);
+    ops->unpin(device, optimizer->seen);
+    free(optimizer->decays);
+}
+
+dpb_status dpb_optimizer_fetch(struct dpb_optimizer *optimizer)
+{
+    if (!optimizer || !optimizer->device_state)
+        return DPB_OK;
+    const struct dpb_queue_ops *ops = optimizer->device->ops;
+    DPB_TRY(ops->copy(optimizer->queue, optimizer->state.memory, optimizer->device_state,
+                      state_bytes(optimizer)));
+    return ops->drain(optimizer->queue);
+}
+
+static void note_seen(const struct dpb_optimizer *optimizer)
+{
+    uint64_t none = 0, seen = __atomic_load_n(optimizer->seen, __ATOMIC_RELAXED);
+    if (seen != 0 && optimizer->not_finite)
+        __atomic_compare_exchange_n(optimizer->not_finite, &none, seen, false, __ATOMIC_RELAXED,
+                                    __ATOMIC_RELAXED);
+}
+
+dpb_status dpb_optimizer_watch(struct dpb_optimizer *optimizer, struct dpb_event *done)
+{
+    if (!optimizer || !optimizer->device)
+        return DPB_OK;
+    const struct dpb_queue_ops *ops = optimizer->device->ops;
+    note_seen(optimizer);
+    DPB_TRY(ops->await(optimizer->queue, done));
+    return ops->copy(optimizer->queue, optimizer->seen, optimizer->found, sizeof *optimizer->seen);
+}
+
+dpb_status dpb_optimizer_find(struct dpb_optimizer *optimizer)
+{
+    if (!optimizer || !optimizer->device)
+        return DPB_OK;
+    DPB_TRY(optimizer->device->ops->drain(optimizer->queue));
+    note_seen(optimizer);
+    return DPB_OK;
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+/* On a device the mapping is for checkpoints alone. */
+static dpb_status make_state(struct dpb_optimizer *optimizer, bool saved)
+{
+    if (optimizer->device)
+        DPB_TRY(create_on_device(optimizer));
+    if (state_bytes(optimizer) == 0 || (optimizer->device && !saved))
+        return DPB_OK;
+    return dpb_mapping_create("optimizer", state_bytes(optimizer), &optimizer->state);
 }
 
 dpb_status dpb_optimizer_create(const struct dpb_optimizer_args *args,
@@ -56,13 +174,12 @@ dpb_status dpb_optimizer_create(const struct dpb_optimizer_args *args,
         made->state_at[i] = made->n_state;
         made->n_state += made->owned[i].end - made->owned[i].begin;
     }
-    if (dpb_optimizer_state_name(&made->settings)) {
-        size_t bytes = (size_t)made->n_state * dpb_dtype_size(made->weight_type);
-        dpb_status status = dpb_mapping_create("optimizer", bytes, &made->state);
-        if (status != DPB_OK) {
-            dpb_optimizer_destroy(made);
-            return status;
-        }
+    made->device = args->device;
+    made->queue = args->queue;
+    dpb_status status = make_state(made, args->saved);
+    if (status != DPB_OK) {
+        dpb_optimizer_destroy(made);
+        return status;
     }
     *optimizer = made;
     return DPB_OK;
@@ -72,6 +189,8 @@ void dpb_optimizer_destroy(struct dpb_optimizer *optimizer)
 {
     if (!optimizer)
         return;
+    if (optimizer->device)
+        destroy_on_device(optimizer);
     dpb_mapping_destroy(&optimizer->state);
     free(optimizer->owned);
     free(optimizer->state_at);
@@ -83,21 +202,32 @@ struct dpb_mapping dpb_optimizer_mapping(const struct dpb_optimizer *optimizer)
     return optimizer ? optimizer->state : (struct dpb_mapping){.fd = -1};
 }
 
-void dpb_optimizer_load(struct dpb_optimizer *optimizer, const void *arena)
+dpb_status dpb_optimizer_load(struct dpb_optimizer *optimizer, const void *arena)
 {
     size_t element = dpb_dtype_size(optimizer->weight_type);
-    char *state = optimizer->state.memory;
-    for (uint64_t i = 0; state && i < optimizer->n_owned; i++) {
+    for (uint64_t i = 0; state_bytes(optimizer) > 0 && i < optimizer->n_owned; i++) {
         const struct dpb_range *owned = &optimizer->owned[i];
-        memcpy(state + optimizer->state_at[i] * element,
-               (const char *)arena + owned->begin * element, (owned->end - owned->begin) * element);
+        const char *from = (const char *)arena + owned->begin * element;
+        uint64_t at = optimizer->state_at[i], bytes = (owned->end - owned->begin) * element;
+        if (optimizer->device)
+            DPB_TRY(optimizer->device->ops->copy(optimizer->queue, optimizer->device_state + at,
+                                                 from, bytes));
+        else
+            memcpy((char *)optimizer->state.memory + at * element, from, bytes);
     }
+    return optimizer->device ? optimizer->device->ops->drain(optimizer->queue) : DPB_OK;
 }
 
+/* A queue that fails here fails again in the next step, which says so. */
 static void reset(struct dpb_optimizer *optimizer)
 {
-    if (optimizer->state.memory)
+    if (optimizer->device_state) {
+        const struct dpb_queue_ops *ops = optimizer->device->ops;
+        if (ops->clear(optimizer->queue, optimizer->device_state, state_bytes(optimizer)) == DPB_OK)
+            ops->drain(optimizer->queue);
+    } else if (optimizer->state.memory) {
         memset(optimizer->state.memory, 0, optimizer->state.bytes);
+    }
 }
 
 /* ---- the rules, once for each weight type -------------------------------------------------- */
@@ -213,7 +343,8 @@ static void apply_pieces(const struct dpb_optimizer *optimizer, const struct rul
 /* The state of arena element `at`, which lies in an owned range; NULL where the rule has none. */
 static char *state_of(const struct dpb_optimizer *optimizer, uint64_t at)
 {
-    if (!optimizer->state.memory)
+    char *state = optimizer->device ? (char *)optimizer->device_state : optimizer->state.memory;
+    if (!state)
         return NULL;
     uint64_t low = 0, high = optimizer->n_owned;
     while (high - low > 1) {
@@ -224,7 +355,7 @@ static char *state_of(const struct dpb_optimizer *optimizer, uint64_t at)
             high = middle;
     }
     uint64_t element = optimizer->state_at[low] + (at - optimizer->owned[low].begin);
-    return (char *)optimizer->state.memory + element * dpb_dtype_size(optimizer->weight_type);
+    return state + element * dpb_dtype_size(optimizer->weight_type);
 }
 
 /* Tensor by tensor, because decay is a tensor's matter; the gaps behind them hold zeros and stay
@@ -254,4 +385,57 @@ static void update(struct dpb_optimizer *optimizer, struct dpb_range range, void
     dpb_account_span(bucket, DPB_PHASE_UPDATE, began_ns, dpb_now_ns());
 }
 
-const struct dpb_optimizer_ops dpb_optimizers = {.update = update, .reset = reset};
+/* The first range with decay that ends behind `at`. */
+static uint64_t decay_at(const struct dpb_optimizer *optimizer, uint64_t at)
+{
+    uint64_t low = 0, high = optimizer->n_decays;
+    while (low < high) {
+        uint64_t middle = (low + high) / 2;
+        if (optimizer->decays[middle].end <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static dpb_update_kind kind_of(const struct dpb_optimizer *optimizer, bool plain)
+{
+    if (plain || !optimizer->device_state)
+        return DPB_UPDATE_PLAIN;
+    if (optimizer->settings.kind == DPB_ADAGRAD)
+        return DPB_UPDATE_ADAGRAD;
+    return optimizer->settings.nesterov ? DPB_UPDATE_NESTEROV : DPB_UPDATE_MOMENTUM;
+}
+
+static dpb_status enqueue(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                          struct dpb_range range, void *weights, const void *gradients,
+                          const struct dpb_step *step)
+{
+    const struct dpb_optimizer_settings *settings = &optimizer->settings;
+    if (!optimizer->device)
+        return dpb_fail(DPB_USAGE, "an update is enqueued of weights that are on no device");
+    uint64_t decay = decay_at(optimizer, range.begin), end = decay;
+    while (end < optimizer->n_decays && optimizer->decays[end].begin < range.end)
+        end++;
+    const struct dpb_update update = {.kind = kind_of(optimizer, step->plain),
+                                      .rate = step->learning_rate,
+                                      .scale = step->scale,
+                                      .decay = step->plain ? 0.0 : settings->weight_decay,
+                                      .momentum = settings->momentum,
+                                      .epsilon = settings->epsilon,
+                                      .n = range.end - range.begin,
+                                      .first = range.begin,
+                                      .decays = optimizer->device_decays + decay,
+                                      .n_decays = end - decay,
+                                      .weights = weights,
+                                      .gradients = gradients,
+                                      .gradient_type = optimizer->gradient_type,
+                                      .state = (float *)(void *)state_of(optimizer, range.begin),
+                                      .not_finite =
+                                          optimizer->not_finite ? optimizer->found : NULL};
+    return optimizer->device->ops->update(queue, &update);
+}
+
+const struct dpb_optimizer_ops dpb_optimizers = {
+    .update = update, .reset = reset, .enqueue = enqueue};

@@ -58,11 +58,9 @@ static dpb_status take_profile(struct dpb_trainer *t)
 
 /* The checks' gradients stand in the gaps between the tensors, too, where no device writes: each step
  * would sum them up anew, and in the end to infinity. */
-static void clear_gradients(struct dpb_trainer *t)
+static dpb_status clear_gradients(struct dpb_trainer *t)
 {
-    const struct dpb_layout *layout = &t->layout;
-    if (t->arenas.gradients)
-        memset(t->arenas.gradients, 0, layout->n_elements * dpb_dtype_size(layout->gradient_type));
+    return dpb_arena_clear(t, t->arenas.gradients, dpb_arena_bytes(t, t->layout.gradient_type));
 }
 
 static dpb_status work(struct dpb_trainer *t)
@@ -77,7 +75,7 @@ static dpb_status work(struct dpb_trainer *t)
         t->journal->verdict_pattern = DPB_VERDICT_NOT_APPLICABLE;
     }
     DPB_TRY(dpb_workers_meet(t));
-    clear_gradients(t);
+    DPB_TRY(clear_gradients(t));
     DPB_TRY(load_model(t));
     DPB_TRY(dpb_workers_meet(t));
     t->journal->start_ns = dpb_now_ns() - t->opened_ns;
@@ -133,6 +131,8 @@ dpb_status dpb_rank_run(struct dpb_experiment *experiment)
         dpb_trainer_leave(&trainer);
         if (dpb_store.barrier("end", 0) != DPB_OK) /* all leave together, or one has failed */
             status = DPB_PEER;
+        else
+            trainer.all_let_go = true;
     }
     dpb_trainer_close(&trainer);
     return status;

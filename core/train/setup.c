@@ -58,14 +58,16 @@ static dpb_status plan(struct dpb_trainer *trainer)
 {
     const struct dpb_experiment *x = trainer->experiment;
     uint64_t bucket_bytes = x->settings.comm.bucket;
-    const struct dpb_comm_args args = {.rank = dpb_world.rank,
-                                       .n_workers = x->n_workers,
-                                       .n_servers = x->n_servers,
-                                       .role = dpb_world.role,
-                                       .bucket_bytes = bucket_bytes,
-                                       .comm_cores = (uint32_t)x->settings.run.comm_cores,
-                                       .machines = x->machines,
-                                       .n_machines = x->n_machines};
+    const struct dpb_comm_args args = {
+        .rank = dpb_world.rank,
+        .n_workers = x->n_workers,
+        .n_servers = x->n_servers,
+        .role = dpb_world.role,
+        .bucket_bytes = bucket_bytes,
+        .comm_cores = (uint32_t)x->settings.run.comm_cores,
+        .machines = x->machines,
+        .n_machines = x->n_machines,
+        .device = trainer->device_arenas.ops ? &trainer->device_arenas : NULL};
     DPB_TRY(trainer->comm_ops->open(x->options[DPB_PLUGIN_COMM], &args, &trainer->comm));
 
     size_t element = dpb_dtype_size(x->gradient_type);
@@ -90,40 +92,6 @@ static dpb_status plan(struct dpb_trainer *trainer)
     return agree_on_layout(trainer);
 }
 
-/* Makes the own arenas and maps those that the others share. */
-static dpb_status make_arenas(struct dpb_trainer *trainer)
-{
-    static const char *const names[DPB_ARENA_KINDS] = {"weights", "gradients", "scratch"};
-    const struct dpb_comm_plan *want = &trainer->plan;
-    const dpb_memory memory[DPB_ARENA_KINDS] = {want->weights, want->gradients, want->scratch};
-    const struct dpb_layout *layout = &trainer->layout;
-    const uint64_t bytes[DPB_ARENA_KINDS] = {
-        layout->n_elements * dpb_dtype_size(layout->weight_type),
-        layout->n_elements * dpb_dtype_size(layout->gradient_type), want->scratch_bytes};
-    struct dpb_mapping offered[DPB_ARENA_KINDS];
-    uint32_t n_ranks = dpb_world.n_ranks;
-
-    for (int kind = 0; kind < DPB_ARENA_KINDS; kind++) {
-        offered[kind] = (struct dpb_mapping){.fd = -1};
-        if (memory[kind] == DPB_MEMORY_NONE || bytes[kind] == 0)
-            continue;
-        DPB_TRY(dpb_mapping_create(names[kind], bytes[kind], &trainer->own[kind]));
-        if (memory[kind] == DPB_MEMORY_SHARED)
-            offered[kind] = trainer->own[kind];
-    }
-    trainer->peers = calloc((size_t)n_ranks * DPB_ARENA_KINDS, sizeof *trainer->peers);
-    trainer->views = calloc((size_t)n_ranks * DPB_ARENA_KINDS, sizeof *trainer->views);
-    if (!trainer->peers || !trainer->views)
-        return dpb_fail(DPB_NO_MEMORY, "no memory for the views of %u ranks", n_ranks);
-    DPB_TRY(dpb_world_share("arenas", offered, DPB_ARENA_KINDS, trainer->peers));
-    for (uint32_t rank = 0; rank < n_ranks; rank++)
-        for (uint32_t kind = 0; kind < DPB_ARENA_KINDS; kind++)
-            trainer->views[kind * n_ranks + rank] =
-                rank == dpb_world.rank ? trainer->own[kind].memory
-                                       : trainer->peers[rank * DPB_ARENA_KINDS + kind].memory;
-    return DPB_OK;
-}
-
 /* Of the owned ranges; a communicator alone has none. */
 static dpb_status make_optimizer(struct dpb_trainer *trainer)
 {
@@ -135,6 +103,9 @@ static dpb_status make_optimizer(struct dpb_trainer *trainer)
         .gradient_type = x->gradient_type,
         .owned = trainer->plan.owned,
         .n_owned = trainer->plan.n_owned,
+        .device = trainer->on_device ? &trainer->device_arenas : NULL,
+        .queue = trainer->queue,
+        .saved = x->settings.checkpoint.save[0] != '\0',
         .not_finite = &dpb_board_page(dpb_world.board, dpb_world.rank)->not_finite};
     if (x->settings.run.mode == DPB_MODE_COMM)
         return DPB_OK;
@@ -144,18 +115,10 @@ static dpb_status make_optimizer(struct dpb_trainer *trainer)
 
 static dpb_status bind_arenas(struct dpb_trainer *trainer)
 {
-    struct dpb_arenas *arenas = &trainer->arenas;
-    uint32_t n_ranks = dpb_world.n_ranks;
-    DPB_TRY(make_arenas(trainer));
+    DPB_TRY(dpb_arenas_make(trainer));
     DPB_TRY(make_optimizer(trainer));
-    arenas->weights = trainer->own[DPB_ARENA_WEIGHTS].memory;
-    arenas->gradients = trainer->own[DPB_ARENA_GRADIENTS].memory;
-    arenas->scratch = trainer->own[DPB_ARENA_SCRATCH].memory;
-    arenas->peer_weights = trainer->views + DPB_ARENA_WEIGHTS * n_ranks;
-    arenas->peer_gradients = trainer->views + DPB_ARENA_GRADIENTS * n_ranks;
-    arenas->peer_scratch = trainer->views + DPB_ARENA_SCRATCH * n_ranks;
-    arenas->optimizer = trainer->optimizer;
-    return trainer->comm_ops->bind(trainer->comm, arenas);
+    trainer->arenas.optimizer = trainer->optimizer;
+    return trainer->comm_ops->bind(trainer->comm, &trainer->arenas);
 }
 
 dpb_status dpb_trainer_connect(struct dpb_trainer *trainer, const struct dpb_graph *graph)
@@ -173,16 +136,8 @@ void dpb_trainer_disconnect(struct dpb_trainer *trainer)
     dpb_snapshot_unshare(trainer);
     dpb_optimizer_destroy(trainer->optimizer);
     trainer->optimizer = NULL;
-    for (uint32_t i = 0; trainer->peers && i < dpb_world.n_ranks * DPB_ARENA_KINDS; i++)
-        if (i / DPB_ARENA_KINDS != dpb_world.rank)
-            dpb_mapping_destroy(&trainer->peers[i]);
-    for (int kind = 0; kind < DPB_ARENA_KINDS; kind++)
-        dpb_mapping_destroy(&trainer->own[kind]);
+    dpb_arenas_release(trainer);
     dpb_release(trainer->plan.owned, trainer->plan.n_owned * sizeof *trainer->plan.owned);
-    free(trainer->peers);
-    free(trainer->views);
-    trainer->peers = NULL;
-    trainer->views = NULL;
     trainer->plan = (struct dpb_comm_plan){0};
     trainer->arenas = (struct dpb_arenas){0};
 }
@@ -195,13 +150,30 @@ static dpb_status alloc_into(size_t bytes, void **memory)
     return *memory ? DPB_OK : DPB_NO_MEMORY;
 }
 
+/* Of gradients that pass through core's own. */
+static dpb_status make_gradients(struct dpb_trainer *trainer, void **memory)
+{
+    uint64_t bytes = dpb_arena_bytes(trainer, trainer->layout.weight_type);
+    if (!trainer->on_device)
+        return alloc_into(bytes, memory);
+    return trainer->device_arenas.ops->allocate(trainer->device, "gradients on their way", bytes,
+                                                false, memory);
+}
+
+static void release_gradients(struct dpb_trainer *trainer, void *memory)
+{
+    if (trainer->on_device)
+        trainer->device_arenas.ops->release(trainer->device, memory);
+    else
+        dpb_release(memory, dpb_arena_bytes(trainer, trainer->layout.weight_type));
+}
+
 /* Arenas that are core's own: batch-norm's, and those that gradients pass through. */
 static dpb_status make_own_arenas(struct dpb_trainer *trainer)
 {
     const struct dpb_experiment *x = trainer->experiment;
     size_t element = dpb_dtype_size(x->weight_type);
     size_t state_bytes = x->graph->n_state_elements * element;
-    size_t gradient_bytes = x->graph->n_elements * element;
     DPB_TRY(alloc_into(state_bytes, &trainer->state));
     DPB_TRY(alloc_into(state_bytes, &trainer->statistics));
     DPB_TRY(alloc_into(state_bytes, &trainer->summed_statistics));
@@ -209,10 +181,10 @@ static dpb_status make_own_arenas(struct dpb_trainer *trainer)
     if (x->settings.run.mode != DPB_MODE_TRAIN)
         return DPB_OK;
     if (x->gradient_type != x->weight_type)
-        DPB_TRY(alloc_into(gradient_bytes, &trainer->summed_gradients));
+        DPB_TRY(make_gradients(trainer, &trainer->summed_gradients));
     trainer->device_gradients = trainer->summed_gradients;
     if (x->accumulate > 1)
-        DPB_TRY(alloc_into(gradient_bytes, &trainer->device_gradients));
+        DPB_TRY(make_gradients(trainer, &trainer->device_gradients));
     return DPB_OK;
 }
 
@@ -239,17 +211,30 @@ static dpb_status open_device(struct dpb_trainer *trainer)
                           : NULL;
     if (gpu != NULL)
         dpb_gpu_open(gpu, &trainer->journal->gpu);
+    trainer->device_arenas =
+        (struct dpb_device_arenas){trainer->device_ops->queues, trainer->device};
+    return DPB_OK;
+}
+
+static dpb_status compile(struct dpb_trainer *trainer)
+{
+    const struct dpb_experiment *x = trainer->experiment;
+    uint64_t promises = x->plugins[DPB_PLUGIN_COMM]->capabilities;
     DPB_TRY(make_own_arenas(trainer));
+    trainer->takes_events = trainer->on_device && (promises & DPB_COMM_EVENTS);
     const struct dpb_compile_args compile = {.graph = x->graph,
                                              .batch = x->batch,
                                              .precision = (dpb_precision)x->settings.run.precision,
                                              .training = x->settings.run.mode == DPB_MODE_TRAIN,
                                              .format = &x->data_info.format,
-                                             .profile = x->settings.run.profile};
+                                             .profile = x->settings.run.profile,
+                                             .on_device = trainer->on_device};
     const struct dpb_device_memory memory = {.weights = trainer->arenas.weights,
                                              .gradients = trainer->device_gradients,
                                              .state = trainer->state,
-                                             .statistics = trainer->statistics};
+                                             .statistics = trainer->statistics,
+                                             .on_device = trainer->on_device,
+                                             .takes_events = trainer->takes_events};
     return trainer->device_ops->compile(trainer->device, &compile, &memory, &trainer->program);
 }
 
@@ -397,11 +382,13 @@ dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_traine
     DPB_TRY(dpb_trainer_check_memory(experiment));
     DPB_TRY(open_journal(trainer));
     trainer->journal->oversubscribed = oversubscribed;
+    if (dpb_world.role == DPB_WORKER)
+        DPB_TRY(open_device(trainer));
     DPB_TRY(dpb_trainer_connect(trainer, experiment->graph));
     if (dpb_world.role == DPB_SERVER)
         return DPB_OK;
     dpb_world_note("compile", UINT64_MAX, UINT32_MAX);
-    DPB_TRY(open_device(trainer));
+    DPB_TRY(compile(trainer));
     DPB_TRY(open_feeds(trainer));
     DPB_TRY(open_control(trainer));
     return dpb_pump_start(trainer);
@@ -412,31 +399,35 @@ void dpb_trainer_leave(struct dpb_trainer *trainer)
     dpb_pump_stop(trainer);
     trainer->comm_ops->close(trainer->comm);
     trainer->comm = NULL;
+    trainer->pending = NULL; /* it was the communicator's */
+    dpb_arenas_let_go(trainer);
 }
 
 void dpb_trainer_close(struct dpb_trainer *trainer)
 {
     const struct dpb_experiment *x = trainer->experiment;
     size_t element = dpb_dtype_size(x->weight_type);
+    dpb_trainer_leave(trainer); /* first: work of the device may wait for the strategy's */
     dpb_feed_destroy(trainer->eval_feed);
     dpb_feed_destroy(trainer->feed);
     dpb_gate_destroy(trainer->gate);
-    if (trainer->device_ops) {
+    if (trainer->device_ops)
         trainer->device_ops->release(trainer->program);
-        trainer->device_ops->close(trainer->device);
-    }
-    dpb_trainer_leave(trainer);
     if (x->graph) {
         size_t state_bytes = x->graph->n_state_elements * element;
-        size_t gradient_bytes = x->graph->n_elements * element;
         dpb_release(trainer->state, state_bytes);
         dpb_release(trainer->statistics, state_bytes);
         dpb_release(trainer->summed_statistics, state_bytes);
         if (trainer->device_gradients != trainer->summed_gradients)
-            dpb_release(trainer->device_gradients, gradient_bytes);
+            release_gradients(trainer, trainer->device_gradients);
         if (trainer->summed_gradients != trainer->arenas.gradients)
-            dpb_release(trainer->summed_gradients, gradient_bytes);
+            release_gradients(trainer, trainer->summed_gradients);
     }
+    for (size_t i = 0; i < trainer->n_staged_events; i++)
+        dpb_events.destroy(trainer->staged_events[i]);
+    free(trainer->staged_events);
     dpb_trainer_disconnect(trainer);
+    if (trainer->device_ops)
+        trainer->device_ops->close(trainer->device);
     dpb_account_close();
 }

@@ -199,14 +199,14 @@ static dpb_status check_finite(const struct dpb_experiment *x,
 }
 
 /* A server reads the optimizer's state that it owns; its weights come by the communicator's `load`. */
-static dpb_status load_file(struct dpb_trainer *t)
+static dpb_status load_file(struct dpb_trainer *t, void *weights)
 {
     const struct dpb_experiment *x = t->experiment;
     bool worker = dpb_world.role == DPB_WORKER;
     size_t bytes = x->graph->n_elements * dpb_dtype_size(x->weight_type);
     struct dpb_checkpoint checkpoint = {.graph = x->graph,
                                         .type = x->weight_type,
-                                        .weights = worker ? t->arenas.weights : NULL,
+                                        .weights = weights,
                                         .state = worker ? t->state : NULL,
                                         .optimizer_name = resumed_state(&x->settings)};
     if (checkpoint.optimizer_name && t->optimizer) {
@@ -218,7 +218,7 @@ static dpb_status load_file(struct dpb_trainer *t)
     if (status == DPB_OK && x->settings.run.nan == DPB_NAN_STOP)
         status = check_finite(x, &checkpoint);
     if (status == DPB_OK && checkpoint.optimizer)
-        dpb_optimizer_load(t->optimizer, checkpoint.optimizer);
+        status = dpb_optimizer_load(t->optimizer, checkpoint.optimizer);
     dpb_release(checkpoint.optimizer, bytes);
     return status;
 }
@@ -226,15 +226,19 @@ static dpb_status load_file(struct dpb_trainer *t)
 dpb_status dpb_snapshot_load(struct dpb_trainer *t)
 {
     const struct dpb_experiment *x = t->experiment;
+    bool worker = dpb_world.role == DPB_WORKER;
+    void *weights = NULL;
     dpb_world_note("load", UINT64_MAX, UINT32_MAX);
-    if (x->settings.checkpoint.load[0])
-        return load_file(t);
-    if (dpb_world.role == DPB_WORKER) {
-        dpb_graph_initialise(x->graph, (uint64_t)x->settings.run.seed, x->weight_type,
-                             t->arenas.weights);
+    if (worker)
+        DPB_TRY(dpb_arena_edit(t, t->arenas.weights, &weights));
+    if (x->settings.checkpoint.load[0]) {
+        DPB_TRY(load_file(t, weights));
+    } else if (worker) {
+        dpb_graph_initialise(x->graph, (uint64_t)x->settings.run.seed, x->weight_type, weights);
         dpb_graph_initialise_state(x->graph, x->weight_type, t->state);
     }
-    return DPB_OK;
+    return worker ? dpb_arena_commit(t, t->arenas.weights, dpb_arena_bytes(t, x->weight_type))
+                  : DPB_OK;
 }
 
 /* ---- saving -------------------------------------------------------------------------------- */
@@ -273,6 +277,16 @@ static dpb_status write_snapshot(struct dpb_trainer *t, const char *path, const 
     return status;
 }
 
+/* The state of all ranks is in memory that rank 0 has mapped; on devices it is brought there. */
+static dpb_status fetch_state(struct dpb_trainer *t)
+{
+    if (!t->on_device)
+        return DPB_OK;
+    DPB_TRY(dpb_trainer_drain(t));
+    DPB_TRY(dpb_optimizer_fetch(t->optimizer));
+    return t->replicas > 1 ? dpb_workers_meet(t) : DPB_OK;
+}
+
 static dpb_status save(struct dpb_trainer *t, const char *path)
 {
     const struct dpb_experiment *x = t->experiment;
@@ -280,13 +294,17 @@ static dpb_status save(struct dpb_trainer *t, const char *path)
     char name[48];
     dpb_world_note("checkpoint", UINT64_MAX, UINT32_MAX);
     DPB_TRY(t->comm_ops->publish(t->comm, &view));
+    DPB_TRY(fetch_state(t));
+    const void *weights = NULL;
+    if (dpb_world.rank == 0)
+        DPB_TRY(dpb_arena_look(t, view.weights, dpb_arena_bytes(t, x->weight_type), &weights));
     void *average = malloc(x->graph->n_state_elements * dpb_dtype_size(x->weight_type) + 1);
     if (!average)
         return dpb_fail(DPB_NO_MEMORY, "no memory for the checkpoint's statistics");
     snprintf(name, sizeof name, "checkpoint/%u", t->snapshots++);
     dpb_status status = dpb_average_state(t, name, average);
     if (status == DPB_OK && dpb_world.rank == 0)
-        status = write_snapshot(t, path, view.weights, average);
+        status = write_snapshot(t, path, weights, average);
     free(average);
     /* The others read what rank 0 collects; workers that do not exchange have nothing to wait for. */
     if (status == DPB_OK && t->replicas > 1)

@@ -2,7 +2,7 @@
  * trainer.h - all that a worker's loop works with, opened and connected; and the mechanics of a
  * step that the loop's one page calls.
  *
- * setup.c opens and closes it, exchange.c is what happens between the device and the communicator,
+ * setup.c opens and closes it, arenas.c makes its arenas, exchange.c is what happens between the device and the communicator,
  * verify.c proves, evaluate.c tests, loop.c trains. Servers use the parts that the plan gives them.
  */
 #ifndef DPB_CORE_TRAIN_TRAINER_H
@@ -21,7 +21,13 @@
 #include "train/snapshot.h"
 #include "world/world.h"
 
-enum { DPB_ARENA_WEIGHTS, DPB_ARENA_GRADIENTS, DPB_ARENA_SCRATCH, DPB_ARENA_KINDS };
+enum {
+    DPB_ARENA_WEIGHTS,
+    DPB_ARENA_GRADIENTS,
+    DPB_ARENA_SCRATCH,
+    DPB_ARENA_DEVICE_SCRATCH,
+    DPB_ARENA_KINDS
+};
 
 /* Progress on a core of its own (run.comm_cores): see exchange.c. */
 struct dpb_pump {
@@ -50,6 +56,15 @@ struct dpb_trainer {
     struct dpb_mapping *peers; /* [rank * DPB_ARENA_KINDS + kind] */
     void **views;              /* [kind * ranks + rank]: what struct dpb_arenas points into */
     struct dpb_arenas arenas;
+    /* arenas.c: the same in the device's memory. */
+    struct dpb_device_arenas device_arenas; /* ops NULL: the device has none of its own */
+    void *own_device[DPB_ARENA_KINDS], **peers_device;
+    bool own_shared[DPB_ARENA_KINDS], *direct;
+    bool on_device;          /* weights, gradients and optimizer state are there */
+    bool all_let_go;         /* no peer has this rank's memory mapped any more */
+    struct dpb_queue *queue; /* core's own */
+    void *staging;           /* an arena's content, on the host */
+    size_t staging_bytes;
     struct dpb_optimizer *optimizer;
     struct dpb_mapping owned;       /* snapshot.c: the ranges that this rank owns, and ... */
     struct dpb_mapping *optimizers; /* ... all ranks' states and ranges; NULL: not shared */
@@ -66,6 +81,10 @@ struct dpb_trainer {
     void *device_gradients, *summed_gradients;
     void *state, *statistics, *summed_statistics;
     bool weights_changed;
+    bool takes_events;         /* the strategy's work is enqueued behind the device's: exchange.c */
+    struct dpb_event *pending; /* the weights are new when it fires; NULL: they are */
+    struct dpb_event **staged_events; /* of a step's staged gradients */
+    size_t n_staged_events, next_staged_event;
 
     /* The loop's. */
     struct dpb_feed *feed, *eval_feed;
@@ -111,6 +130,27 @@ void dpb_trainer_disconnect(struct dpb_trainer *trainer);
 void dpb_trainer_leave(struct dpb_trainer *trainer);
 void dpb_trainer_close(struct dpb_trainer *trainer); /* also what was opened by half */
 
+/* ---- arenas.c ------------------------------------------------------------------------------ */
+
+/* As the plan says, shared and mapped: fills trainer->arenas. Collective. */
+dpb_status dpb_arenas_make(struct dpb_trainer *trainer);
+/* Unmaps the peers' memory on devices. Once all ranks have (trainer->all_let_go), release gives back the
+ * own, which it leaves alone otherwise. */
+void dpb_arenas_let_go(struct dpb_trainer *trainer);
+void dpb_arenas_release(struct dpb_trainer *trainer); /* also what was made by half */
+
+/* Core's own reading and writing of weights and gradients, between steps; of the strategy's work all is
+ * done. `edit` gives host memory to write the whole content to, which `commit` brings where it belongs.
+ * What `look` gives is @borrowed until the next of these calls. */
+dpb_status dpb_arena_edit(struct dpb_trainer *trainer, void *arena, void **content);
+dpb_status dpb_arena_commit(struct dpb_trainer *trainer, void *arena, uint64_t bytes);
+dpb_status dpb_arena_look(struct dpb_trainer *trainer, const void *arena, uint64_t bytes,
+                          const void **content);
+dpb_status dpb_arena_clear(struct dpb_trainer *trainer, void *arena,
+                           uint64_t bytes); /* accepts NULL */
+/* Of an arena of elements of `type`. */
+uint64_t dpb_arena_bytes(const struct dpb_trainer *trainer, dpb_dtype type);
+
 /* ---- exchange.c ---------------------------------------------------------------------------- */
 
 /* What the device calls back during a pass. */
@@ -118,10 +158,15 @@ struct dpb_hooks dpb_trainer_hooks(struct dpb_trainer *trainer);
 /* Tells the communicator that an exchange with these parameters begins. */
 dpb_status dpb_exchange_begin(struct dpb_trainer *trainer, double learning_rate, double scale,
                               bool plain);
-/* All buckets that end within the first `frontier` elements are ready. */
-dpb_status dpb_exchange_ready(struct dpb_trainer *trainer, uint64_t frontier);
-/* Waits until the weights are those of the next forward. */
+/* All buckets that end within the first `frontier` elements are ready, once `event` (NULL: at once)
+ * fires. */
+dpb_status dpb_exchange_ready(struct dpb_trainer *trainer, uint64_t frontier,
+                              struct dpb_event *event);
+/* Waits until the weights are those of the next forward; or, where the device and the strategy do so by
+ * themselves, sees to it that the next forward will. */
 dpb_status dpb_exchange_finish(struct dpb_trainer *trainer);
+/* Waits until device and strategy have done all that they were given. */
+dpb_status dpb_trainer_drain(struct dpb_trainer *trainer);
 
 dpb_status dpb_pump_start(struct dpb_trainer *trainer);
 void dpb_pump_stop(struct dpb_trainer *trainer);

@@ -57,9 +57,8 @@ static void store(dpb_dtype type, void *arena, uint64_t i, double value)
         ((uint16_t *)arena)[i] = dpb_bf16_from_fp32((float)value);
 }
 
-static double weight_at(const struct dpb_trainer *trainer, uint64_t i)
+static double weight_at(const struct dpb_trainer *trainer, const void *weights, uint64_t i)
 {
-    const void *weights = trainer->arenas.weights;
     return trainer->layout.weight_type == DPB_FP64 ? ((const double *)weights)[i]
                                                    : (double)((const float *)weights)[i];
 }
@@ -78,22 +77,28 @@ dpb_status dpb_workers_meet(struct dpb_trainer *trainer)
     return DPB_OK;
 }
 
-/* One exchange of generated gradients, from zero weights, by a plain step at rate 1. */
-static dpb_status exchange(struct dpb_trainer *trainer, generator generate)
+/* One exchange of generated gradients, from zero weights, by a plain step at rate 1. *weights: what
+ * comes of it, @borrowed until the next. */
+static dpb_status exchange(struct dpb_trainer *trainer, generator generate, const void **weights)
 {
     const struct dpb_layout *layout = &trainer->layout;
+    uint64_t weight_bytes = dpb_arena_bytes(trainer, layout->weight_type);
+    void *gradients;
     DPB_TRY(dpb_workers_meet(trainer)); /* nobody reads the arenas any more */
-    memset(trainer->arenas.weights, 0, layout->n_elements * dpb_dtype_size(layout->weight_type));
+    DPB_TRY(dpb_arena_clear(trainer, trainer->arenas.weights, weight_bytes));
+    DPB_TRY(dpb_arena_edit(trainer, trainer->arenas.gradients, &gradients));
     for (uint64_t i = 0; i < layout->n_elements; i++)
-        store(layout->gradient_type, trainer->arenas.gradients, i,
-              generate(trainer, dpb_world.rank, i));
+        store(layout->gradient_type, gradients, i, generate(trainer, dpb_world.rank, i));
+    DPB_TRY(dpb_arena_commit(trainer, trainer->arenas.gradients,
+                             dpb_arena_bytes(trainer, layout->gradient_type)));
     DPB_TRY(trainer->comm_ops->load(trainer->comm));
     DPB_TRY(dpb_exchange_begin(trainer, 1.0, 1.0 / trainer->replicas, true));
-    DPB_TRY(dpb_exchange_ready(trainer, layout->n_elements));
-    return dpb_exchange_finish(trainer);
+    DPB_TRY(dpb_exchange_ready(trainer, layout->n_elements, NULL));
+    DPB_TRY(dpb_exchange_finish(trainer));
+    return dpb_arena_look(trainer, trainer->arenas.weights, weight_bytes, weights);
 }
 
-static dpb_status wrong(const struct dpb_trainer *trainer, const char *check, uint64_t i,
+static dpb_status wrong(const struct dpb_trainer *trainer, const char *check, uint64_t i, double is,
                         double expected, double bound)
 {
     return dpb_fail(
@@ -101,8 +106,7 @@ static dpb_status wrong(const struct dpb_trainer *trainer, const char *check, ui
         "%s check of comm '%s': element %llu (bucket %llu) is %.9g after the exchange, not "
         "%.9g (within %.3g); the strategy does not compute the mean gradient",
         check, trainer->experiment->settings.comm.name, (unsigned long long)i,
-        (unsigned long long)(i / trainer->arenas.bucket_elements), weight_at(trainer, i), expected,
-        bound);
+        (unsigned long long)(i / trainer->arenas.bucket_elements), is, expected, bound);
 }
 
 dpb_status dpb_verify_pattern(struct dpb_trainer *trainer)
@@ -112,7 +116,8 @@ dpb_status dpb_verify_pattern(struct dpb_trainer *trainer)
     double scale = 1.0 / trainer->replicas;
     dpb_world_note("pattern", UINT64_MAX, UINT32_MAX);
     trainer->journal->verdict_pattern = DPB_VERDICT_FAIL;
-    DPB_TRY(exchange(trainer, pattern));
+    const void *weights;
+    DPB_TRY(exchange(trainer, pattern, &weights));
     bool local = x->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_LOCAL;
     for (uint64_t i = 0; i < trainer->layout.n_elements; i++) {
         double sum = 0.0;
@@ -120,8 +125,9 @@ dpb_status dpb_verify_pattern(struct dpb_trainer *trainer)
             if (!local || rank == dpb_world.rank)
                 sum += pattern(trainer, rank, i);
         double expected = fp64 ? -(scale * sum) : -(double)((float)scale * (float)sum);
-        if (weight_at(trainer, i) != expected)
-            return wrong(trainer, "pattern", i, expected, 0.0);
+        double is = weight_at(trainer, weights, i);
+        if (is != expected)
+            return wrong(trainer, "pattern", i, is, expected, 0.0);
     }
     trainer->journal->verdict_pattern = local ? DPB_VERDICT_NOT_APPLICABLE : DPB_VERDICT_PASS;
     return DPB_OK;
@@ -136,7 +142,8 @@ dpb_status dpb_verify_exchange(struct dpb_trainer *trainer)
     double scale = 1.0 / trainer->replicas;
     dpb_world_note("exchange check", UINT64_MAX, UINT32_MAX);
     trainer->journal->verdict_exchange = DPB_VERDICT_FAIL;
-    DPB_TRY(exchange(trainer, noise));
+    const void *weights;
+    DPB_TRY(exchange(trainer, noise, &weights));
     for (uint64_t i = 0; i < trainer->layout.n_elements; i++) {
         double sum = 0.0, magnitude = 0.0;
         for (uint32_t rank = 0; rank < x->n_workers; rank++) {
@@ -145,8 +152,9 @@ dpb_status dpb_verify_exchange(struct dpb_trainer *trainer)
             magnitude += fabs(g);
         }
         double bound = (x->n_workers + 1.0) * roundoff[type] * magnitude * scale;
-        if (!(fabs(weight_at(trainer, i) + sum * scale) <= bound))
-            return wrong(trainer, "exchange", i, -sum * scale, bound);
+        double is = weight_at(trainer, weights, i);
+        if (!(fabs(is + sum * scale) <= bound))
+            return wrong(trainer, "exchange", i, is, -sum * scale, bound);
     }
     trainer->journal->verdict_exchange = DPB_VERDICT_PASS;
     return DPB_OK;
@@ -160,9 +168,11 @@ dpb_status dpb_verify_replicas(struct dpb_trainer *trainer)
     struct dpb_journal *journal = trainer->journal;
     struct dpb_view view;
     dpb_world_note("replicas", UINT64_MAX, UINT32_MAX);
+    const void *weights;
+    dpb_dtype type = trainer->layout.weight_type;
     DPB_TRY(trainer->comm_ops->publish(trainer->comm, &view));
-    journal->checksum =
-        dpb_vec.checksum(trainer->layout.weight_type, view.weights, trainer->layout.n_elements);
+    DPB_TRY(dpb_arena_look(trainer, view.weights, dpb_arena_bytes(trainer, type), &weights));
+    journal->checksum = dpb_vec.checksum(type, weights, trainer->layout.n_elements);
     if (!(x->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_BITWISE)) {
         journal->verdict_replicas = DPB_VERDICT_NOT_APPLICABLE;
         return DPB_OK;

@@ -2,12 +2,21 @@
  * independent - no exchange at all: every worker trains a replica of its own. The upper bound that
  * the other strategies are measured against.
  *
+ * On the host a bucket is updated once its gradients are final. On a device that has arenas of its own
+ * each update is enqueued behind the gradients, on a queue beside the device's.
+ *
  * Bytes moved per step: none. Consistency: none.
  */
 #include "dpbench/plugin.h"
 #include "lib/strategy.h"
 
 static const struct dpb_host *host;
+
+struct independent {
+    struct strategy strategy;
+    struct dpb_queue *queue; /* NULL: arenas on the host */
+    struct dpb_event *updated;
+};
 
 /* ---- stage: update, once the own gradients are final --------------------------------------- */
 
@@ -31,18 +40,79 @@ static dpb_status independent_open(const void *options, const struct dpb_comm_ar
                                    void **comm)
 {
     (void)options;
-    return strategy_open(host, args, sizeof(struct strategy), comm);
+    return strategy_open(host, args, sizeof(struct independent), comm);
 }
 
 static dpb_status independent_plan(void *comm, const struct dpb_layout *layout,
                                    struct dpb_comm_plan *want)
 {
-    return strategy_plan_replica(comm, layout, DPB_MEMORY_PRIVATE, want);
+    const struct strategy *strategy = comm;
+    DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_PRIVATE, want));
+    if (strategy->args.device)
+        want->weights = want->gradients = DPB_MEMORY_DEVICE;
+    return DPB_OK;
 }
 
 static dpb_status independent_bind(void *comm, const struct dpb_arenas *arenas)
 {
-    return strategy_bind(comm, arenas, stages, 1);
+    struct independent *self = comm;
+    const struct dpb_device_arenas *device = self->strategy.args.device;
+    DPB_TRY(strategy_bind(comm, arenas, stages, 1));
+    if (!device)
+        return DPB_OK;
+    DPB_TRY(device->ops->open(device->device, &self->queue));
+    return device->ops->new_event(device->device, &self->updated);
+}
+
+static dpb_status independent_ready(void *comm, uint32_t learner, uint64_t bucket,
+                                    struct dpb_event *event)
+{
+    struct independent *self = comm;
+    const struct strategy *strategy = comm;
+    if (!self->queue)
+        return strategy_ready(comm, learner, bucket, event);
+    uint64_t begin = bucket * strategy->arenas.bucket_elements;
+    uint64_t n = pipeline_bucket_length(&strategy->pipeline, bucket);
+    if (event)
+        DPB_TRY(strategy->args.device->ops->await(self->queue, event));
+    return host->optimizer->enqueue(
+        strategy->arenas.optimizer, self->queue, (struct dpb_range){begin, begin + n},
+        strategy_weights(strategy, strategy->args.rank, begin),
+        strategy_gradients(strategy, strategy->args.rank, begin), &strategy->step);
+}
+
+/* Nothing has to be done for what is enqueued; who may block waits for it. */
+static dpb_status independent_progress(void *comm, int64_t budget_ns)
+{
+    const struct independent *self = comm;
+    const struct dpb_wait wait = {.step = self->strategy.step.step, .purpose = "its updates"};
+    if (!self->queue)
+        return strategy_progress(comm, budget_ns);
+    if (budget_ns != DPB_FOREVER)
+        return DPB_OK;
+    int64_t began_ns = host->now_ns();
+    DPB_TRY(host->event->wait(self->updated, &wait));
+    host->span(0, 0, DPB_PHASE_UPDATE, began_ns, host->now_ns());
+    return DPB_OK;
+}
+
+static dpb_status independent_end(void *comm, uint32_t learner, struct dpb_event **done)
+{
+    struct independent *self = comm;
+    if (!self->queue)
+        return strategy_end(comm, learner, done);
+    *done = self->updated;
+    return self->strategy.args.device->ops->record(self->queue, self->updated);
+}
+
+static void independent_close(void *comm)
+{
+    struct independent *self = comm;
+    if (self && self->strategy.args.device) {
+        host->event->destroy(self->updated);
+        self->strategy.args.device->ops->close(self->queue);
+    }
+    strategy_close(comm);
 }
 
 static const struct dpb_comm_ops independent_ops = {.open = independent_open,
@@ -50,8 +120,11 @@ static const struct dpb_comm_ops independent_ops = {.open = independent_open,
                                                     .bind = independent_bind,
                                                     .load = strategy_load,
                                                     .begin = strategy_begin,
-                                                    STRATEGY_HOOKS,
-                                                    .close = strategy_close};
+                                                    .ready = independent_ready,
+                                                    .progress = independent_progress,
+                                                    .end = independent_end,
+                                                    .publish = strategy_publish,
+                                                    .close = independent_close};
 
 static const struct dpb_plugin independent = {
     DPB_PLUGIN_HEAD(COMM, independent_ops),

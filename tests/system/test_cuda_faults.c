@@ -17,6 +17,7 @@
 
 #include "lib/faults.h"
 #include "lib/sandbox.h"
+#include "lib/stand_in.h"
 #include "lib/traces.h"
 
 #define CUDA "device.name=cuda run.precision=fp32 device.ids=0,0 device.tuning=no "
@@ -31,6 +32,7 @@ static void test_killed(void **state)
         unsigned delay_us;
     } rows[] = {{CUDA "comm.name=shm", 2, 0},
                 {CUDA "comm.name=shm", 2, 1500000},
+                {CUDA "comm.name=independent", 2, 1200000},
                 {CUDA "comm.name=ps_cpu run.servers=1", 3, 1000000},
                 {CUDA "comm.name=ring_tcp", 2, 700000}};
     (void)state;
@@ -61,12 +63,8 @@ static void test_killed(void **state)
 
 static int setup(void **state)
 {
-    const char *device = getenv("DPB_TEST_DEVICE");
-    char path[512];
     int result = faults_setup(state);
-    snprintf(path, sizeof path, "%s/tests/cuda/plugins", build_directory());
-    if (!device || strcmp(device, "cuda") != 0)
-        setenv("DPBENCH_PLUGIN_PATH", path, 1);
+    use_stand_in(true);
     return result;
 }
 

@@ -1,0 +1,153 @@
+/*
+ * test_cuda_arenas.c - trainings whose weights, gradients and optimizer state are in a GPU's memory: the
+ * same as on the reference, whatever the optimizer and the way of the gradients; saved, continued and
+ * evaluated; and what is said where a model is too large. On a CUDA for tests, or on a
+ * GPU (lib/stand_in.h).
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "lib/cases.h"
+#include "lib/sandbox.h"
+#include "lib/stand_in.h"
+#include "lib/training.h"
+
+#define CUDA "device.name=cuda device.tuning=no run.precision=fp32 "
+#define CPU "device.name=reference run.precision=fp32 "
+#define RUN "model.name=tiny run.batch=4 comm.name=independent data.test_samples=10 "
+
+struct form {
+    const char *name, *settings, *own; /* of the cuda device alone */
+};
+
+static const struct form forms[] = {
+    {"plain", "run.steps=3", ""},
+    {"momentum", "run.steps=4 optimizer.momentum=0.9 optimizer.weight_decay=0.01", ""},
+    {"nesterov, small buckets",
+     "run.steps=4 optimizer.momentum=0.9 optimizer.nesterov=yes optimizer.weight_decay=0.01 "
+     "comm.bucket=100",
+     ""},
+    {"adagrad",
+     "run.steps=4 optimizer.name=adagrad optimizer.learning_rate=0.01 optimizer.weight_decay=0.01",
+     ""},
+    {"micro-batches", "run.steps=3 run.accumulate=3 optimizer.momentum=0.9", ""},
+    {"bf16 gradients", "run.steps=3 comm.gradient=bf16 optimizer.momentum=0.9", ""},
+    {"bf16 gradients of micro-batches, step by step",
+     "run.steps=3 comm.gradient=bf16 run.accumulate=2", "device.graphs=no"},
+};
+
+static void test_same_training(void **state)
+{
+    const struct form *form = *state;
+    struct training start, cpu, cuda;
+    /* bf16 rounds differently what differs in the last bit. */
+    double bound = strstr(form->settings, "bf16") ? 1e-2 : 1e-4;
+    use_stand_in(false);
+    train(&start, CPU RUN "run.steps=1 optimizer.learning_rate=0");
+    train(&cpu, CPU RUN "eval.final=yes %s", form->settings);
+    use_stand_in(true);
+    train(&cuda, CUDA RUN "eval.final=yes %s %s", form->settings, form->own);
+    expect_same_weights(&cuda, &cpu, &start, bound);
+    double loss = json_number_at(cuda.command.json, "eval.0.loss");
+    double wanted = json_number_at(cpu.command.json, "eval.0.loss");
+    if (!(fabs(loss - wanted) <= bound * fabs(wanted)))
+        fail_msg("the evaluation's loss is %.9g, not %.9g", loss, wanted);
+    training_free(&start);
+    training_free(&cpu);
+    training_free(&cuda);
+}
+
+/* ---- checkpoints --------------------------------------------------------------------------- */
+
+static void run(struct command *command, int exit_code, const char *settings)
+{
+    dpbench(
+        command, 60.0,
+        "-c empty.ini --json run.results=results run.steady_limit_s=0 run.warmup_steps=0 "
+        "data.name=synthetic data.samples=40 device.threads=1 optimizer.learning_rate=0.1 " CUDA RUN
+        "%s",
+        settings);
+    if (command->exit_code != exit_code)
+        fail_msg("%s: exit code %d, not %d: %s", settings, command->exit_code, exit_code,
+                 command->err);
+}
+
+/* Weights and the optimizer's state, out of the device's memory and into it again, bit for bit. */
+static void test_continued(void **state)
+{
+    static const char momentum[] = "optimizer.momentum=0.9 optimizer.weight_decay=0.01 ";
+    struct command command;
+    struct weights whole, part;
+    char settings[256];
+    (void)state;
+    use_stand_in(true);
+    snprintf(settings, sizeof settings,
+             "%s run.steps=6 checkpoint.save=whole.safetensors checkpoint.at=3", momentum);
+    run(&command, 0, settings);
+    command_free(&command);
+    snprintf(settings, sizeof settings,
+             "%s run.steps=3 checkpoint.load=whole-step3.safetensors "
+             "checkpoint.save=part.safetensors",
+             momentum);
+    run(&command, 0, settings);
+    command_free(&command);
+    weights_read(&whole, "whole.safetensors", true);
+    weights_read(&part, "part.safetensors", true);
+    assert_int_equal(whole.n_tensors, part.n_tensors);
+    for (size_t i = 0; i < whole.n_tensors; i++)
+        assert_memory_equal(whole.tensors[i].values, part.tensors[i].values,
+                            whole.tensors[i].n_elements * sizeof(float));
+    weights_free(&whole);
+    weights_free(&part);
+}
+
+/* ---- what is said -------------------------------------------------------------------------- */
+
+static void expect_words(const char *settings, const char *words)
+{
+    struct command command;
+    run(&command, 1, settings);
+    if (!strstr(command.err, words))
+        fail_msg("%s: no '%s' in: %s", settings, words, command.err);
+    command_free(&command);
+}
+
+static void test_too_large(void **state)
+{
+    (void)state;
+    use_stand_in(true);
+    setenv("DPB_STAND_IN_MB", "1", 1);
+    expect_words("run.steps=1 model.name=lenet", "device cuda: weights take 6 MB of device memory");
+    unsetenv("DPB_STAND_IN_MB");
+}
+
+static int setup(void **state)
+{
+    int result = sandbox_setup(state);
+    sandbox_write("empty.ini", "%s", "");
+    return result == 0 ? training_setup(state) : result;
+}
+
+static int teardown(void **state)
+{
+    int result = training_teardown(state);
+    return sandbox_teardown(state) || result;
+}
+
+int main(void)
+{
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
+        add_case(test_same_training, &forms[i], "as the reference: %s", forms[i].name);
+    add_case(test_continued, NULL, "saved and continued");
+    if (!on_gpu())
+        add_case(test_too_large, NULL, "too large a model");
+    return run_cases("cuda arenas", setup, teardown);
+}
