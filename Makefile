@@ -124,7 +124,7 @@ clean:
 help:
 	@sed -n '/^$$/q; s/^# \{0,1\}//p' Makefile
 	@echo "Targets: all run deps install uninstall check check-unit check-NAME check-install check-long" \
-		"mutants asan ubsan asan-ubsan tsan fuzz fuzz-seeds lint bench bench-deps clean"
+		"check-gpu gpu-pack mutants asan ubsan asan-ubsan tsan fuzz fuzz-seeds lint bench bench-gpu bench-deps clean"
 
 include $(filter-out $(OPTIONAL),$(sort $(wildcard mk/*.mk)))
 

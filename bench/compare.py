@@ -3,7 +3,7 @@
 A Program is a command that prints one JSON document with its rate in it. A Row compares two sides:
 ours and a peer's. Both run in turn, A B A B ..., on the same machine in the same run, so that what
 the machine does to one it does to the other; every round gives a ratio. A side may also be made of
-several programs: Best, Efficiency; or be a Bound.
+several programs: Best, Efficiency; be made of what one prints: Derived; or be a Bound.
 """
 
 import dataclasses
@@ -11,6 +11,8 @@ import json
 import math
 import os
 import subprocess
+import tempfile
+import threading
 import time
 
 TIMEOUT_S = 600
@@ -18,6 +20,10 @@ TIMEOUT_S = 600
 
 class Broken(Exception):
     """A program did not do what it is there for; says why."""
+
+
+class Late(Exception):
+    """There is no time left for a program: what was asked for as the limit of all is over."""
 
 
 # ---- sides --------------------------------------------------------------------------------------
@@ -33,6 +39,8 @@ class Program:
     needs: dict = dataclasses.field(default_factory=dict)  # path: how to get it
     environment: dict = dataclasses.field(default_factory=dict)
     same: str = ""  # where that stands which is equal on both sides: the size of the work
+    lacks: str = ""  # why it cannot run here, where that is no matter of a file; "": it can
+    stays: bool = False  # it prepares itself once: for each line that it reads it prints a document
 
     def programs(self):
         return [self]
@@ -70,6 +78,28 @@ class Efficiency:
     def figure(self, documents, better):
         alone = self.one.figure(documents, better)
         return 100 * self.many.figure(documents, better) / (self.times * alone)
+
+
+@dataclasses.dataclass
+class Derived:
+    """A figure that is made of all that a program prints, by `of`, which takes the document."""
+
+    name: str
+    program: Program
+    of: object
+
+    def programs(self):
+        return [self.program]
+
+    def figure(self, documents, better):
+        try:
+            value = float(self.of(documents[key_of(self.program)]))
+        except (ValueError, KeyError, IndexError, TypeError, ZeroDivisionError) as error:
+            raise Broken(f"{self.program.name}: {self.name} cannot be made of what it prints: "
+                         f"{type(error).__name__} {error}") from None
+        if not (math.isfinite(value) and value > 0):
+            raise Broken(f"{self.program.name}: {self.name} is {value}")
+        return value
 
 
 @dataclasses.dataclass
@@ -167,6 +197,8 @@ def found(program, document, path):
 def missing(side):
     """Why the side cannot run here; None when it can."""
     for program in side.programs():
+        if program.lacks:
+            return f"{program.name}: {program.lacks}"
         for path, how in program.needs.items():
             if not os.path.exists(path):
                 return f"{program.name}: {path} is not there; {how}"
@@ -178,26 +210,122 @@ def key_of(program):
     return (tuple(program.command), tuple(sorted(program.environment.items())))
 
 
-def run(program):
-    """Runs it once: the document that it prints. Raises Broken."""
-    environment = {**os.environ, **program.environment}
+def seconds_left(deadline):
+    """For a program: until `deadline` (of time.monotonic; None: there is none). Raises Late."""
+    left = TIMEOUT_S if deadline is None else min(TIMEOUT_S, deadline - time.monotonic())
+    if left <= 0:
+        raise Late
+    return left
+
+
+def too_slow(program, deadline):
+    """What is to be raised of a program that took all the time it had."""
+    if deadline is not None and time.monotonic() >= deadline:
+        return Late()
+    return Broken(f"{program.name}: not done after {TIMEOUT_S} s")
+
+
+def last_line(text):
+    return (text.strip().splitlines() or ["it says nothing"])[-1]
+
+
+def document_in(program, text):
+    try:
+        return {**json.loads(text)}
+    except (ValueError, TypeError) as error:
+        raise Broken(f"{program.name}: no rate '{program.rate}' in what it prints: "
+                     f"{type(error).__name__} {error}") from None
+
+
+def run(program, deadline=None):
+    """Runs it once: the document that it prints. Raises Broken, Late."""
+    left = seconds_left(deadline)
     began = time.monotonic()
     try:
-        done = subprocess.run(program.command, capture_output=True, text=True, env=environment,
-                              timeout=TIMEOUT_S, stdin=subprocess.DEVNULL, check=False)
+        done = subprocess.run(program.command, capture_output=True, text=True, timeout=left,
+                              env={**os.environ, **program.environment}, stdin=subprocess.DEVNULL,
+                              check=False)
     except subprocess.TimeoutExpired:
-        raise Broken(f"{program.name}: not done after {TIMEOUT_S} s") from None
+        raise too_slow(program, deadline) from None
     except OSError as error:
         raise Broken(f"{program.name}: {error}") from None
     wall_s = time.monotonic() - began
     if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
-        raise Broken(f"{program.name}: exit {done.returncode}: {last}")
-    try:
-        return {**json.loads(done.stdout), "wall_s": wall_s}
-    except (ValueError, TypeError) as error:
-        raise Broken(f"{program.name}: no rate '{program.rate}' in what it prints: "
-                     f"{type(error).__name__} {error}") from None
+        raise Broken(f"{program.name}: exit {done.returncode}: {last_line(done.stderr)}")
+    return {**document_in(program, done.stdout), "wall_s": wall_s}
+
+
+class Staying:
+    """A program that stays, between its turns. What it prepares counts to none of them."""
+
+    def __init__(self, program):
+        self.program = program
+        self.words = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+        try:
+            self.process = subprocess.Popen(
+                program.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.words,
+                text=True, env={**os.environ, **program.environment})
+        except OSError as error:
+            self.words.close()
+            raise Broken(f"{program.name}: {error}") from None
+
+    def turn(self, deadline):
+        """Its next document. Raises Broken, Late; then it is to be closed."""
+        left, process = seconds_left(deadline), self.process
+        over = threading.Timer(left, process.kill)
+        over.start()
+        try:
+            print(file=process.stdin, flush=True)
+            line = process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        finally:
+            in_time = over.is_alive()
+            over.cancel()
+        if line:
+            return document_in(self.program, line)
+        if not in_time:
+            raise too_slow(self.program, deadline)
+        code = process.wait()
+        self.words.seek(0)
+        raise Broken(f"{self.program.name}: exit {code}: {last_line(self.words.read())}")
+
+    def close(self):
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
+        try:
+            self.process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+        self.words.close()
+
+
+class Runner:
+    """Runs programs for rows that take turns together, and keeps those that stay until it ends."""
+
+    def __init__(self, deadline):
+        self.deadline = deadline
+        self.staying = {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        for staying in self.staying.values():
+            staying.close()
+
+    def run(self, program):
+        if not program.stays:
+            return run(program, self.deadline)
+        key = key_of(program)
+        if key not in self.staying:
+            seconds_left(self.deadline)
+            self.staying[key] = Staying(program)
+        return self.staying[key].turn(self.deadline)
 
 
 class Turns:
@@ -207,6 +335,7 @@ class Turns:
         self.row = row
         self.reason = missing(row.ours) or missing(row.peer)
         self.verdict = "missing" if self.reason else None
+        self.late = False
         self.figures = [[], []]
         self.rates = {key_of(program): [] for program in row.programs()}
         self.versions = {}
@@ -250,34 +379,40 @@ class Turns:
                 "peer": self.side(row.peer, self.figures[1])}
 
 
-def run_round(turns, tell):
-    """One round of rows that take turns together: each program that they name runs once."""
-    documents, broken = {}, {}
+def run_round(turns, tell, runner):
+    """One round of rows that take turns together: each program that they name runs once. Of a row
+    that there is no time for those rounds count that are over."""
+    documents, failed = {}, {}
     for turn in turns:
         try:
             for program in turn.row.programs():
                 key = key_of(program)
-                if key in broken:
-                    raise broken[key]
+                if key in failed:
+                    raise failed[key]
                 if key not in documents:
                     tell(program.name)
                     try:
-                        documents[key] = run(program)
-                    except Broken as error:
-                        broken[key] = error
+                        documents[key] = runner.run(program)
+                    except (Broken, Late) as error:
+                        failed[key] = error
                         raise
             turn.take(documents)
         except Broken as error:
             turn.verdict, turn.reason = "broken", str(error)
+        except Late:
+            turn.late = True
+            if not turn.figures[0]:
+                turn.verdict, turn.reason = "left", "there was no time for it (--limit)"
 
 
-def run_rows(rows, rounds, tell):
+def run_rows(rows, rounds, tell, deadline=None):
     """Rows that take turns together: the part of each in the document; verdict met, missed,
-    no goal, missing or broken."""
+    no goal, missing, left or broken. `deadline`: of time.monotonic, for all of them."""
     turns = [Turns(row) for row in rows]
-    for number in range(rounds):
-        under_way = [turn for turn in turns if turn.verdict is None
-                     and number < (turn.row.rounds or rounds)]
-        run_round(under_way, lambda name, number=number:
-                  tell(f"{rows[0].name}: round {number + 1} of {rounds}, {name}"))
+    with Runner(deadline) as runner:
+        for number in range(rounds):
+            under_way = [turn for turn in turns if turn.verdict is None and not turn.late
+                         and number < (turn.row.rounds or rounds)]
+            run_round(under_way, lambda name, number=number:
+                      tell(f"{rows[0].name}: round {number + 1} of {rounds}, {name}"), runner)
     return [turn.result() for turn in turns]

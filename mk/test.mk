@@ -65,7 +65,7 @@ STAND_IN_OBJ := $(BUILD)/obj/tests/cuda/libraries.o \
 	$(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out %/links.c,$(wildcard plugins/devices/cuda/*.c)) $(lib_devices))
 STAND_IN_TESTS := $(addprefix $(BUILD)/tests/test_,cuda cuda_arenas cuda_faults cuda_queues cuda_runs gpu_missing)
 ifeq ($(filter devices/cuda,$(SKIPPED))$(SANITIZE),)
-$(STAND_IN_TESTS): | $(STAND_IN)
+$(STAND_IN_TESTS) $(BUILD)/tests/test_conf: | $(STAND_IN)
 $(BUILD)/tests/test_cuda: TEST_CFLAGS += $(CUDA_CFLAGS)
 $(BUILD)/tests/test_cuda: $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_devices))
 else

@@ -1,5 +1,5 @@
-"""What torch_train.py and torch_ddp.py share: dpbench's networks in PyTorch, a training step as
-PyTorch's guides for CPUs recommend it, and its time.
+"""What torch_train.py, torch_ddp.py and torch_gpu.py share: dpbench's networks in PyTorch, a training
+step as PyTorch's guides recommend it, and its time.
 
 A network has exactly as many parameters as dpbench's of that name (`make bench` compares), shapes
 of every layer and dropout are the same. Data are one batch of random numbers in memory.
@@ -90,21 +90,22 @@ NETWORKS = {
 }
 
 
-def network(name):
+def network(name, device="cpu"):
     torch.manual_seed(1)
     make, _ = NETWORKS[name]
-    return make().train().to(memory_format=torch.channels_last)
+    return make().train().to(device, memory_format=torch.channels_last)
 
 
 def n_parameters(model):
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
-def random_batch(name, batch):
+def random_batch(name, batch, device="cpu"):
     _, size = NETWORKS[name]
     nclass = 10 if size == 32 else NCLASS
-    images = torch.randn(batch, 3, size, size).contiguous(memory_format=torch.channels_last)
-    return images, torch.randint(nclass, (batch,))
+    images = torch.randn(batch, 3, size, size, device=device)
+    labels = torch.randint(nclass, (batch,), device=device)
+    return images.contiguous(memory_format=torch.channels_last), labels
 
 
 # ---- a step -----------------------------------------------------------------------------------
@@ -114,10 +115,14 @@ def training_step(forward, model, images, labels, precision):
     """A function that does one step; `forward` is the model, or what it was compiled to."""
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.SGD(trained, lr=0.001, momentum=0.9, fused=True)
+    device = images.device.type
+    rounding = {"dtype": torch.bfloat16, "enabled": precision == "bf16"}
+    if device == "cuda":
+        rounding["cache_enabled"] = False  # a captured step has to round the weights it finds
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
+        with torch.autocast(device, **rounding):
             loss = F.cross_entropy(forward(images), labels)
         loss.backward()
         optimizer.step()
@@ -139,12 +144,13 @@ def steps_in(seconds, step_s):
     return max(MIN_STEPS, round(seconds / step_s))
 
 
-def report(model, samples, step_s, loss, **more):
-    """Prints the document: the rate is that of the median step."""
+def report(model, samples, step_s, loss, versions=None, **more):
+    """Prints the document, a line: the rate is that of the median step."""
     if not torch.isfinite(loss):
         sys.exit("the loss is not finite")
     print(json.dumps({
         "samples_per_s": samples / statistics.median(step_s), "step_s": step_s,
         "parameters": n_parameters(model), "loss": loss.item(),
         "peak_memory_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, **more,
-        "versions": {"torch": torch.__version__, "torchvision": torchvision.__version__}}))
+        "versions": {"torch": torch.__version__, "torchvision": torchvision.__version__,
+                     **(versions or {})}}), flush=True)

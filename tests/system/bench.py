@@ -17,7 +17,7 @@ import compare  # noqa: E402
 
 PART = """
 import os, sys
-from compare import LESS, POINTS, Best, Bound, Efficiency, Program, Row
+from compare import LESS, POINTS, Best, Bound, Derived, Efficiency, Program, Row
 
 RATE = "a.0.rate"
 
@@ -36,6 +36,18 @@ def program(name, *rates, code=0, text=None, needs=None, **more):
         f"sys.exit({code})\\n")
     more = {"rate": RATE, "versions": "v", **more}
     return Program(name, [sys.executable, "-ISc", script], needs=needs or {}, **more)
+
+def staying(name, *rates, prepares="pass", ends="sys.exit('no more of them')", **more):
+    \"\"\"Notes its start in the file `calls`; prints its rates, one for each line that it reads.\"\"\"
+    script = (
+        "import sys, json, time\\n"
+        f"with open({os.path.join(HERE, 'calls')!r}, 'a') as calls:\\n"
+        f"    calls.write({name!r} + '\\\\n')\\n"
+        f"{prepares}\\n"
+        f"for line, rate in zip(sys.stdin, {rates!r}):\\n"
+        "    print(json.dumps({'a': [{'rate': rate}], 'v': {}}), flush=True)\\n"
+        f"{ends}\\n")
+    return Program(name, [sys.executable, "-ISc", script], rate=RATE, stays=True, **more)
 
 def rows(context):
     return [ROWS]
@@ -163,6 +175,52 @@ class Driver(Sandbox):
         self.assertEqual(document["rows"][1]["verdict"], "met")
         self.assertGreater(document["rows"][1]["ours"]["rates"][0], 0)
 
+    def test_derived(self):
+        code, text, document = self.bench(
+            "Row('made', '%', Derived('twice', program('a', 8), lambda d: 2 * d['a'][0]['rate']),"
+            "    program('b', 4)),"
+            "Row('none', '%', Derived('what', program('c', 8), lambda d: 1 / d['x']), program('d', 1)),"
+            "Row('zero', '%', Derived('what', program('e', 8), lambda d: 0), program('f', 1))",
+            rounds=1)
+        self.assertEqual(code, 1, text)
+        self.assertEqual(document["rows"][0]["ours"]["rates"], [16])
+        self.assertRegex(text, r"none +broken: c: what cannot be made of what it prints: KeyError")
+        self.assertRegex(text, r"zero +broken: e: what is 0\.0\n")
+
+    def test_programs_that_stay(self):
+        """They start once for all rows that take turns together, and end with them."""
+        code, text, document = self.bench(
+            "[Row('first', 'x/s', program('a', 8), staying('b', 4, 2)),"
+            " Row('other', 'x/s', program('c', 8), staying('b', 4, 2))],"
+            "Row('ends', 'x/s', program('d', 8), staying('e', 4)),"
+            "Row('never', 'x/s', program('f', 8), staying('g', 4, prepares='sys.exit(\"not here\")'))",
+            rounds=2)
+        self.assertEqual(code, 1, text)
+        self.assertEqual(self.calls(), ["a", "b", "c", "a", "c", "d", "e", "d", "f", "g"])
+        self.assertEqual(document["rows"][0]["ratio"]["values"], [2, 4])
+        self.assertEqual(document["rows"][1]["ratio"]["values"], [2, 4])
+        self.assertRegex(text, r"ends +broken: e: exit 1: no more of them\n")
+        self.assertRegex(text, r"never +broken: g: exit 1: not here\n")
+
+    def test_limit(self):
+        """What it overtakes is left; of a row whose first rounds are over those count."""
+        code, text, document = self.bench(
+            "Row('once', 'x/s', program('a', 8), staying('b', 4, ends='time.sleep(600)')),"
+            "Row('later', 'x/s', program('c', 8), program('d', 4))", "--limit", "4", rounds=2)
+        self.assertEqual(code, 0, text)
+        self.assertEqual([row["verdict"] for row in document["rows"]], ["no goal", "left"])
+        self.assertEqual(document["rows"][0]["ratio"]["values"], [2])
+        self.assertRegex(text, r"later +left: there was no time for it \(--limit\)\n")
+        self.assertEqual(self.calls(), ["a", "b", "a"])
+        self.assertEqual(self.bench("", "--limit", "0")[0], 2)
+
+    def test_limit_in_a_program(self):
+        slow = "Program('a', [sys.executable, '-c', 'import time; time.sleep(600)'], RATE)"
+        code, text, document = self.bench(f"Row('slow', 'x/s', {slow}, program('b', 4))",
+                                          "--limit", "1")
+        self.assertEqual((code, document["rows"][0]["verdict"]), (0, "left"), text)
+        self.assertFalse(os.path.exists(os.path.join(self.path, "calls")))
+
     def test_rows_that_take_turns_together(self):
         """What they share runs once a round, other figures of one run included; one of them that
         breaks does not stop the others; of long programs there are fewer rounds."""
@@ -200,6 +258,11 @@ class Driver(Sandbox):
         self.assertRegex(text, r"gone +missing: b: /no/such is not there; get it\n")
         self.assertEqual([row["verdict"] for row in document["rows"]], ["missing", "no goal"])
         self.assertEqual(self.calls(), ["c", "d"] * 3)
+
+    def test_what_a_program_lacks(self):
+        code, text, _ = self.bench("Row('x', 'x/s', program('a', 1), program('b', 1, lacks='no b'))")
+        self.assertEqual(code, 0, text)
+        self.assertRegex(text, r"x +missing: b: no b\n")
 
     def test_broken(self):
         """Each kind of it is a row with its reason; the others run; exit 1."""

@@ -1,0 +1,107 @@
+"""One worker on one GPU: steps of training against PyTorch's, against what the hardware can do, and how
+much of a step the GPU has nothing to do. Only where it is named: `make bench-gpu`."""
+
+from compare import Bound, Derived, Program, Row, at
+from programs import dpbench_on_gpu, has_option, pytorch_on_gpu
+
+ROUNDS = 3
+SECONDS = 3  # timed, of each program's turn
+
+# What it is called, dpbench's name, batch, precision, least ratio to PyTorch compiled. Small batches:
+# launching takes as long as computing. In the order in which they matter, for there may be little time.
+NETWORKS = [
+    ("ResNet-50", "resnet50", 256, "bf16", 1.5),
+    ("ResNet-50", "resnet50", 32, "bf16", 2.0),
+    ("ResNet-50", "resnet50", 64, "bf16", None),
+    ("VGG-16", "vgg16", 128, "bf16", 1.2),
+    ("AlexNet", "alexnet", 512, "bf16", 1.2),
+    ("ResNet-50", "resnet50", 128, "tf32", 1.1),
+    ("ResNet-50", "resnet50", 128, "fp32", 1.1),
+]
+BUSY = 99  # percent of a step, at batch 64
+# What a step of ResNet-50 in bf16 reads and writes of memory for an image: each activation once for each
+# op that cannot be fused with the one before it, forward and backward.
+BYTES_AN_IMAGE = 350e6
+
+
+def ours(context, model, batch, precision, *more, place="device", name="dpbench"):
+    """With samples that lie in the GPU's memory, which a device without data.place cannot."""
+    fed = [f"data.place={place}"] if has_option(context, "data.place") else []
+    return dpbench_on_gpu(context, f"model.name={model}", f"run.batch={batch}",
+                          f"run.precision={precision}", f"run.seconds={SECONDS}", *fed, *more,
+                          name=name if fed else f"{name}, fed by the host")
+
+
+def torch(context, model, batch, precision, way):
+    return pytorch_on_gpu(context, "torch_gpu.py", model, batch, precision, SECONDS, way=way)
+
+
+def busy_percent(document):
+    """Of a step, in which the GPU had work: by its own events."""
+    parts = document["timing"]["breakdown_ns"]
+    steps = document["timing"]["step_ns"]
+    return 100 * (1 - parts["device_idle"] / (sum(steps) / len(steps)))
+
+
+def least_ns(op, limits, peak):
+    """What the hardware needs at least for an op: to compute, or to move what it reads and writes."""
+    return 1e9 * max(op["flops"] / limits[peak], op["bytes"] / limits["copy_bytes_per_s"])
+
+
+def limit_percent(document):
+    """Of the hardware's limit, over all ops: the least time that they take by its rates, as the device
+    has measured them, by the time that they took."""
+    profile = document["profile"]
+    precision = document["config"]["run"]["precision"]["value"]
+    peak = "bf16_flops_per_s" if precision == "bf16" else "fp32_flops_per_s"
+    ops = profile["rows"]
+    least = sum(least_ns(op, profile["limits"], peak) for op in ops)
+    return 100 * least / sum(op["ns"] for op in ops)
+
+
+COPY = "devices.0.pairs.0.one_way.-1.bytes_per_s.median"  # of the largest size, within the first GPU
+
+
+def allowed_row(context, title, network):
+    """What moving its bytes allows, by how fast this GPU copies; a copy reads them and writes them."""
+    model, batch, precision = network
+    mine = ours(context, *network)
+    links = Program("dpbench links",
+                    [context.dpbench, "links", "devices", "--max", "256MiB", "--json"], COPY,
+                    lacks=mine.lacks, environment=mine.environment)
+    allowed = Derived("what memory allows", links,
+                      lambda document: 2 * at(document, COPY) / BYTES_AN_IMAGE)
+    return Row(f"{title}, batch {batch}, {precision} / memory", "images/s", mine, allowed, rounds=1)
+
+
+def network_rows(context, title, network, goal):
+    model, batch, precision = network
+    what, mine = f"{title}, batch {batch}, {precision}", ours(context, *network)
+    result = [
+        Row(f"{what} / eager as a graph", "images/s", mine, torch(context, *network, "graphed"),
+            rounds=ROUNDS),
+        Row(f"{what} / compiled", "images/s", mine, torch(context, *network, "compiled"), goal,
+            rounds=ROUNDS)]
+    if batch == 64:
+        result.append(Row(f"{what}: GPU at work", "%", Derived("the GPU's time at work", mine,
+                                                               busy_percent),
+                          Bound(f"{BUSY} %", BUSY), 1.0, rounds=ROUNDS))
+    if batch == 256 and has_option(context, "data.place"):
+        fed = ours(context, *network, place="host", name="dpbench, fed by the host")
+        result.append(Row(f"{what}: fed / on the device", "images/s", fed, mine, rounds=ROUNDS))
+    return result
+
+
+def hardware_row(context, title, network):
+    """Alone: keeping account of every op takes time."""
+    model, batch, precision = network
+    counted = ours(context, *network, "run.profile=yes", name="dpbench, run.profile")
+    return Row(f"{title}, batch {batch}, {precision}: of its limit", "%",
+               Derived("the share of the hardware's limit", counted, limit_percent),
+               Bound("the hardware's limit", 100.0), rounds=1)
+
+
+def rows(context):
+    title, *network, _ = NETWORKS[0]
+    return [allowed_row(context, title, network), hardware_row(context, title, network)] + [
+        network_rows(context, title, network, goal) for title, *network, goal in NETWORKS]
