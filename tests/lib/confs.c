@@ -328,19 +328,90 @@ static const char *lacks_plugin(const struct conf *conf)
     return NULL;
 }
 
+/* ---- on GPUs ------------------------------------------------------------------------------- */
+
+/* What `dpbench plugins` says that keeps a plugin from running here, appended to `reasons`. */
+static void add_reason(const json_t *plugins, const char *list, const char *key, const char *kind,
+                       const char *names, char *reasons, size_t capacity)
+{
+    size_t i;
+    const json_t *row;
+    json_array_foreach(json_at(plugins, list), i, row)
+    {
+        const char *reason = json_string_value(json_object_get(row, key));
+        if (reason && strcmp(json_text_at(row, "kind"), kind) == 0 &&
+            has_word(names, json_text_at(row, "name")))
+            append(reasons, capacity, "%s\n", reason);
+    }
+}
+
+/* Whether one of the lines is in the text. */
+static bool names_reason(const char *text, char *reasons)
+{
+    for (char *line = strtok(reasons, "\n"); line; line = strtok(NULL, "\n"))
+        if (strstr(text, line))
+            return true;
+    return false;
+}
+
+/* As it stands it passes where there are GPUs; else it is refused for the reason that `plugins` has. */
+static void expect_gpu_or_reason(const struct conf *conf)
+{
+    static const char *const kinds[] = {"device", "comm"};
+    struct command plugins, check;
+    char arguments[1024], reasons[4096] = "";
+    dpbench(&plugins, deadline_s, "plugins --json");
+    for (size_t i = 0; i < 2; i++) {
+        const char *names = value_of(conf, kinds[i], "name");
+        add_reason(plugins.json, "plugins", "missing", kinds[i], names, reasons, sizeof reasons);
+        add_reason(plugins.json, "not_built", "reason", kinds[i], names, reasons, sizeof reasons);
+    }
+    command_free(&plugins);
+    snprintf(arguments, sizeof arguments, "check -c %s/%s.ini", directory, conf->name);
+    dpbench(&check, deadline_s, "%s", arguments);
+    bool lacks = reasons[0] != '\0';
+    if (check.exit_code != (lacks ? 2 : 0) || (lacks && !names_reason(check.err, reasons)))
+        fail_msg("check %s.ini: exit %d: %s", conf->name, check.exit_code, check.err);
+    command_free(&check);
+}
+
+/* Its commands pass `check` with the CUDA for tests, where that was built. */
+static void test_gpu_conf(const struct conf *conf)
+{
+    char path[4096];
+    char *build = realpath(build_directory(), NULL);
+    assert_non_null(build);
+    snprintf(path, sizeof path, "%s/tests/cuda/plugins", build);
+    free(build);
+    expect_gpu_or_reason(conf);
+    if (access(path, F_OK) != 0)
+        return;
+    setenv("DPBENCH_PLUGIN_PATH", path, 1);
+    test_check(conf);
+    test_comment(conf);
+    unsetenv("DPBENCH_PLUGIN_PATH");
+}
+
 static void test_conf(void **state)
 {
     struct conf *conf = *state;
     char path[512];
-    if (!have_cpu_device()) {
-        print_message("needs the cpu device\n");
-        skip();
-    }
     snprintf(path, sizeof path, "%s/%s.ini", directory, conf->name);
     conf->config = dpb_config_create();
     assert_non_null(conf->config);
     assert_int_equal(dpb_config_read(conf->config, path), 0);
     set_data(conf);
+    if (has_word(value_of(conf, "device", "name"), "cuda")) {
+        if (!conf->full)
+            test_gpu_conf(conf);
+        dpb_config_destroy(conf->config);
+        return;
+    }
+    if (!have_cpu_device()) {
+        print_message("needs the cpu device\n");
+        dpb_config_destroy(conf->config);
+        skip();
+    }
     if (lacks_plugin(conf)) {
         print_message("needs the plugin %s\n", lacks_plugin(conf));
         dpb_config_destroy(conf->config);
