@@ -40,8 +40,8 @@ static json_t *describe_command(void)
 static json_t *describe_environment(void)
 {
     static const char *const prefixes[] = {
-        "OMP_",    "GOMP_",   "KMP_",           "DNNL_",      "ONEDNN_",
-        "MALLOC_", "DPBENCH", "GLIBC_TUNABLES", "LD_PRELOAD", "LD_LIBRARY_PATH"};
+        "OMP_",  "GOMP_",  "KMP_",   "DNNL_", "ONEDNN_",        "MALLOC_",    "DPBENCH",
+        "CUDA_", "CUDNN_", "CUBLAS", "NCCL_", "GLIBC_TUNABLES", "LD_PRELOAD", "LD_LIBRARY_PATH"};
     json_t *variables = json_object();
     for (char **entry = environ; *entry != NULL; entry++)
         for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
