@@ -194,10 +194,18 @@ void dpb_arenas_let_go(struct dpb_trainer *t)
     }
 }
 
+void dpb_arenas_stop(struct dpb_trainer *t)
+{
+    if (t->queue)
+        t->device_arenas.ops->close(t->queue);
+    t->queue = NULL;
+}
+
 void dpb_arenas_release(struct dpb_trainer *t)
 {
     const struct dpb_queue_ops *ops = t->device_arenas.ops;
     dpb_arenas_let_go(t);
+    dpb_arenas_stop(t);
     for (uint32_t i = 0; t->peers && i < dpb_world.n_ranks * DPB_ARENA_KINDS; i++)
         if (i / DPB_ARENA_KINDS != dpb_world.rank)
             dpb_mapping_destroy(&t->peers[i]);
@@ -207,9 +215,6 @@ void dpb_arenas_release(struct dpb_trainer *t)
             ops->release(t->device, t->own_device[kind]);
         t->own_device[kind] = NULL;
     }
-    if (ops)
-        ops->close(t->queue);
-    t->queue = NULL;
     dpb_release(t->staging, t->staging_bytes);
     t->staging = NULL;
     free(t->peers);

@@ -133,6 +133,7 @@ dpb_status dpb_trainer_connect(struct dpb_trainer *trainer, const struct dpb_gra
 void dpb_trainer_disconnect(struct dpb_trainer *trainer)
 {
     dpb_trainer_leave(trainer);
+    dpb_arenas_stop(trainer);
     dpb_snapshot_unshare(trainer);
     dpb_optimizer_destroy(trainer->optimizer);
     trainer->optimizer = NULL;

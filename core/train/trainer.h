@@ -137,6 +137,8 @@ dpb_status dpb_arenas_make(struct dpb_trainer *trainer);
 /* Unmaps the peers' memory on devices. Once all ranks have (trainer->all_let_go), release gives back the
  * own, which it leaves alone otherwise. */
 void dpb_arenas_let_go(struct dpb_trainer *trainer);
+/* Closes core's queue: before anything that its work reads or writes is released. */
+void dpb_arenas_stop(struct dpb_trainer *trainer);
 void dpb_arenas_release(struct dpb_trainer *trainer); /* also what was made by half */
 
 /* Core's own reading and writing of weights and gradients, between steps; of the strategy's work all is
