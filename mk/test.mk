@@ -64,6 +64,17 @@ STAND_IN_OBJ := $(BUILD)/obj/tests/cuda/libraries.o \
 	$(patsubst plugins/%.cu,$(BUILD)/obj/tests/cuda/%.o,$(wildcard plugins/devices/cuda/*.cu)) \
 	$(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out %/links.c,$(wildcard plugins/devices/cuda/*.c)) $(lib_devices))
 STAND_IN_TESTS := $(addprefix $(BUILD)/tests/test_,cuda cuda_arenas cuda_faults cuda_queues cuda_runs gpu_missing)
+# comm nccl on it, with a NCCL for tests.
+STAND_IN_NCCL := $(BUILD)/tests/cuda/plugins/comm_nccl.so
+ifeq ($(filter devices/cuda comm/nccl,$(SKIPPED))$(SANITIZE),)
+$(BUILD)/tests/test_nccl: | $(STAND_IN) $(STAND_IN_NCCL)
+$(BUILD)/tests/test_nccl_stand_in: $(BUILD)/obj/tests/cuda/nccl.o $(STAND_IN_LIB)
+$(BUILD)/tests/test_nccl_stand_in: TEST_CFLAGS += $(CUDA_CFLAGS)
+$(BUILD)/tests/test_nccl_stand_in: TEST_LIBS += $(STAND_IN_LIB) -Wl,-rpath,'$$ORIGIN/cuda' -lstdc++
+else
+UNIT_TESTS   := $(filter-out %/test_nccl_stand_in,$(UNIT_TESTS))
+SYSTEM_TESTS := $(filter-out %/test_nccl,$(SYSTEM_TESTS))
+endif
 ifeq ($(filter devices/cuda,$(SKIPPED))$(SANITIZE),)
 $(STAND_IN_TESTS) $(BUILD)/tests/test_conf: | $(STAND_IN)
 $(BUILD)/tests/test_cuda: TEST_CFLAGS += $(CUDA_CFLAGS)
@@ -93,7 +104,7 @@ tests: all $(UNIT_TESTS) $(SYSTEM_TESTS) $(LONG_TESTS) $(TEST_PLUGINS) $(TEST_PR
 PAIRED_TESTS := $(filter $(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS), \
 	$(addprefix $(BUILD)/tests/test_,identity learning exchange cpu_models conf mutants comm_command) \
 	$(addprefix tests/system/,rdma_vm.sh install.sh headers.sh layers.sh) \
-	$(addprefix $(BUILD)/tests/test_,ps_cpu traffic effects combinations cuda cuda_runs cpu \
+	$(addprefix $(BUILD)/tests/test_,ps_cpu traffic effects combinations cuda cuda_runs nccl cpu \
 		image_training reference_gradients cuda_arenas cuda_queues))
 check: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(PAIRED_TESTS) -- \
@@ -225,6 +236,11 @@ $(STAND_IN): $(STAND_IN_OBJ) $(STAND_IN_LIB)
 	@echo "  LD    $@"
 	@mkdir -p $(@D)
 	$(Q)$(CXX) -shared -Wl,-z,defs -o $@ $^ -Wl,-rpath,'$$ORIGIN/..' -Wl,--version-script=mk/plugin.map -lm
+$(STAND_IN_NCCL): $(BUILD)/obj/tests/cuda/nccl.o $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/comm/nccl/*.c) $(lib_comm)) \
+		$(STAND_IN_LIB)
+	@echo "  LD    $@"
+	@mkdir -p $(@D)
+	$(Q)$(CXX) -shared -Wl,-z,defs -o $@ $^ -Wl,-rpath,'$$ORIGIN/..' -Wl,--version-script=mk/plugin.map -lm -lpthread
 
 # For LD_PRELOAD into dpbench.
 $(BUILD)/tests/preload/%.so: tests/preload/%.c

@@ -116,11 +116,16 @@ static const struct {
     const char *option, *test;
 } elsewhere[] = {
     {"comm.ack_timeout", "rdma_vm.sh"},
+    {"comm.algo", "test_nccl"},
     {"comm.algorithm", "test_gloo"},
     {"comm.bucket", "test_overlap"},
     {"comm.device", "rdma_vm.sh"},
     {"comm.gid_index", "rdma_vm.sh"},
+    {"comm.host_ids", "test_nccl"},
+    {"comm.max_ctas", "test_nccl"},
+    {"comm.min_ctas", "test_nccl"},
     {"comm.poll", "rdma_vm.sh"},
+    {"comm.proto", "test_nccl"},
     {"comm.streams", "test_ring_tcp"},
     {"comm_test.barrier", "test_comm_command"},
     {"comm_test.iterations", "test_comm_command"},

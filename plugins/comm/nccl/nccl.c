@@ -1,0 +1,514 @@
+/*
+ * nccl - replicated training on NVIDIA GPUs, all-reduced by NCCL in the GPUs' memory.
+ *
+ * Every worker keeps weights, gradients and optimizer state on its GPU. Work goes into one stream of this
+ * plugin's, for every launch: wait for the event behind which backward has finished the gradients;
+ * ncclAllReduce in place in the gradient arena; the optimizer on the same range. `end` gives an event
+ * behind the last of them. The host enqueues all this while backward still runs, waits for none of it, and
+ * NCCL's kernels run beside backward's. Neighbouring buckets that become final with the same event are one
+ * range, and go as one: the order of NCCL's calls is that of backward, the same on every rank.
+ *
+ * Bytes moved per step, M bytes of gradients: each element is sent W - 1 times on its way to the sum and
+ * W - 1 times from there: 2 (W - 1) M in all, counted in equal shares. So much do rings and trees send;
+ * what NVLink SHARP and CollNet sum within a switch saves some of it.
+ *
+ * All of NCCL's algorithms make a sum once and hand it on, so replicas are equal bit for bit.
+ *
+ * Fences are events and the stream's order: a range is reduced after backward's event, peers' parts are
+ * read by NCCL when their streams have got there, weights are used after `done`.
+ *
+ * NCCL's calls do not block (communicator.h). What goes wrong behind them is seen by `progress`, which
+ * core and device call while they wait for the GPU; then NCCL's kernels are aborted, so that nothing waits
+ * for the GPU for ever.
+ *
+ * Times are the GPU's, by events around each launch's work. They become times of the host by an event
+ * that `begin` records into a second, idle queue: the GPU passes it after the host has enqueued it, by what
+ * a record takes to get there (microseconds; not measured), so all spans of a step stand too early by that.
+ * Their lengths are as exact as cudaEventElapsedTime, 0.5 us. From the wait for a late peer the transfer
+ * cannot be told apart: both are inside NCCL's kernel. A step's spans are reported when its last event has
+ * been seen, at the latest in the next step's `end`: the next forward is behind that event.
+ */
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "communicator.h"
+#include "lib/cuda/driver.h"
+#include "lib/strategy.h"
+
+static const struct dpb_host *host;
+static const char *missing;
+
+/* ---- options ------------------------------------------------------------------------------- */
+
+static const char *const host_ids[] = {"machine", "rank", NULL};
+
+static const struct dpb_option option_rows[] = {
+    {.name = "min_ctas",
+     .type = DPB_OPT_INT,
+     .def = "0",
+     .min = 0,
+     .max = 64,
+     .offset = offsetof(struct nccl_options, min_ctas),
+     .help = "thread blocks that NCCL takes for a collective at least; 0: NCCL's choice"},
+    {.name = "max_ctas",
+     .type = DPB_OPT_INT,
+     .def = "0",
+     .min = 0,
+     .max = 64,
+     .offset = offsetof(struct nccl_options, max_ctas),
+     .help = "and at most; fewer leave more of the GPU to backward; 0: NCCL's choice"},
+    {.name = "algo",
+     .type = DPB_OPT_CHOICE,
+     .def = "auto",
+     .choices = nccl_algos,
+     .offset = offsetof(struct nccl_options, algo),
+     .help = "NCCL's algorithm (NCCL_ALGO); auto: NCCL's choice by size"},
+    {.name = "proto",
+     .type = DPB_OPT_CHOICE,
+     .def = "auto",
+     .choices = nccl_protos,
+     .offset = offsetof(struct nccl_options, proto),
+     .help = "NCCL's protocol (NCCL_PROTO); auto: NCCL's choice by size"},
+    {.name = "host_ids",
+     .type = DPB_OPT_CHOICE,
+     .def = "machine",
+     .choices = host_ids,
+     .offset = offsetof(struct nccl_options, host_ids),
+     .help =
+         "rank: NCCL takes each worker for a machine of its own (NCCL_HOSTID), so that several may "
+         "share a GPU; for tests"},
+    {.name = NULL},
+};
+
+/* ---- state --------------------------------------------------------------------------------- */
+
+enum { MOST_BUCKETS = 65536 /* events exist for each */ };
+
+/* Neighbouring buckets that are reduced and updated together; its events, in their order. */
+enum mark { BEGUN, REDUCED, UPDATED, MARKS };
+
+struct launch {
+    uint64_t first, n;
+    struct dpb_event *marks[MARKS];
+};
+
+/* One step's exchange; two of them take turns. */
+struct exchange {
+    struct dpb_step step;
+    int64_t origin_ns;
+    struct dpb_event *origin, *done;
+    struct launch *launches; /* one for each bucket */
+    uint64_t n_launches;
+    uint64_t n_through; /* launches that were seen updated, from the first */
+    int64_t waiting_ns; /* since when for the next of them; 0: nobody waits */
+    bool ended, reported;
+};
+
+struct nccl {
+    struct strategy strategy; /* args, arenas */
+    struct nccl_options options;
+    const struct dpb_queue_ops *queues;
+    struct communicator communicator;
+    struct dpb_queue *queue, *idle;
+    struct exchange exchanges[2];
+    uint64_t n_exchanges;
+    uint64_t held, n_held;   /* buckets that are not launched yet: first, how many */
+    struct dpb_event *event; /* behind which they are final */
+    dpb_status status;
+};
+
+static struct exchange *current(struct nccl *nccl)
+{
+    return &nccl->exchanges[(nccl->n_exchanges + 1) % 2];
+}
+
+static struct exchange *previous(struct nccl *nccl)
+{
+    return &nccl->exchanges[nccl->n_exchanges % 2];
+}
+
+static struct dpb_range range_of(const struct nccl *nccl, uint64_t first, uint64_t n)
+{
+    const struct dpb_arenas *arenas = &nccl->strategy.arenas;
+    uint64_t end = (first + n) * arenas->bucket_elements;
+    return (struct dpb_range){first * arenas->bucket_elements,
+                              end < arenas->layout.n_elements ? end : arenas->layout.n_elements};
+}
+
+static struct dpb_wait wait_for(const struct nccl *nccl, const struct exchange *exchange,
+                                const struct launch *launch, const char *purpose)
+{
+    struct dpb_range range = range_of(nccl, launch->first, launch->n);
+    return (struct dpb_wait){.step = exchange->step.step,
+                             .bucket = launch->first,
+                             .bytes = (range.end - range.begin) *
+                                      dpb_dtype_size(nccl->strategy.arenas.layout.gradient_type),
+                             .peer = UINT32_MAX,
+                             .purpose = purpose};
+}
+
+/* The job ends: what NCCL has on the GPU ends, too, whatever peers do. */
+static dpb_status give_up(struct nccl *nccl, dpb_status status)
+{
+    if (status != DPB_OK && nccl->status == DPB_OK) {
+        nccl->status = status;
+        communicator_abort(&nccl->communicator);
+    }
+    return status;
+}
+
+/* ---- a launch ------------------------------------------------------------------------------ */
+
+static ncclDataType_t type_of(dpb_dtype type)
+{
+    return type == DPB_FP64 ? ncclFloat64 : type == DPB_BF16 ? ncclBfloat16 : ncclFloat32;
+}
+
+static dpb_status reduce(struct nccl *nccl, const struct exchange *exchange,
+                         const struct launch *launch)
+{
+    const struct strategy *comm = &nccl->strategy;
+    const struct dpb_wait what = wait_for(nccl, exchange, launch, "NCCL to launch an all-reduce");
+    struct dpb_range range = range_of(nccl, launch->first, launch->n);
+    void *gradients = strategy_gradients(comm, comm->args.rank, range.begin);
+    ncclResult_t code = ncclAllReduce(gradients, gradients, range.end - range.begin,
+                                      type_of(comm->arenas.layout.gradient_type), ncclSum,
+                                      nccl->communicator.nccl, (cudaStream_t)nccl->queue);
+    return communicator_finish(&nccl->communicator, "ncclAllReduce", code, &what);
+}
+
+static dpb_status update(struct nccl *nccl, const struct exchange *exchange,
+                         const struct launch *launch)
+{
+    const struct strategy *comm = &nccl->strategy;
+    struct dpb_range range = range_of(nccl, launch->first, launch->n);
+    if (!comm->arenas.optimizer)
+        return DPB_OK; /* a communicator alone */
+    return host->optimizer->enqueue(comm->arenas.optimizer, nccl->queue, range,
+                                    strategy_weights(comm, comm->args.rank, range.begin),
+                                    strategy_gradients(comm, comm->args.rank, range.begin),
+                                    &exchange->step);
+}
+
+/* Enqueues all that is to be done for the buckets that are held. */
+static dpb_status launch_held(struct nccl *nccl)
+{
+    struct exchange *exchange = current(nccl);
+    struct launch *launch = &exchange->launches[exchange->n_launches];
+    if (nccl->n_held == 0)
+        return DPB_OK;
+    launch->first = nccl->held;
+    launch->n = nccl->n_held;
+    if (nccl->event)
+        DPB_TRY(nccl->queues->await(nccl->queue, nccl->event));
+    DPB_TRY(nccl->queues->record(nccl->queue, launch->marks[BEGUN]));
+    DPB_TRY(reduce(nccl, exchange, launch));
+    DPB_TRY(nccl->queues->record(nccl->queue, launch->marks[REDUCED]));
+    DPB_TRY(update(nccl, exchange, launch));
+    DPB_TRY(nccl->queues->record(nccl->queue, launch->marks[UPDATED]));
+    exchange->n_launches++;
+    for (uint64_t b = 0; b < nccl->n_held; b++)
+        strategy_count_all_reduce(&nccl->strategy, nccl->held + b);
+    nccl->held += nccl->n_held;
+    nccl->n_held = 0;
+    return DPB_OK;
+}
+
+/* ---- what the GPU has done ----------------------------------------------------------------- */
+
+static dpb_status report_span(const struct nccl *nccl, const struct exchange *exchange,
+                              const struct launch *launch, enum mark from, dpb_phase phase)
+{
+    int64_t begin_ns, end_ns;
+    DPB_TRY(nccl->queues->elapsed(exchange->origin, launch->marks[from], &begin_ns));
+    DPB_TRY(nccl->queues->elapsed(exchange->origin, launch->marks[from + 1], &end_ns));
+    host->span(0, launch->first, phase, exchange->origin_ns + begin_ns,
+               exchange->origin_ns + end_ns);
+    return DPB_OK;
+}
+
+/* Moves on over the launches that are through; after the last reports the spans of all. */
+static dpb_status look_at(const struct nccl *nccl, struct exchange *exchange)
+{
+    while (exchange->n_through < exchange->n_launches &&
+           host->event->poll(exchange->launches[exchange->n_through].marks[UPDATED])) {
+        exchange->n_through++;
+        exchange->waiting_ns = 0;
+    }
+    if (exchange->reported || !exchange->ended || exchange->n_through < exchange->n_launches ||
+        !host->event->poll(exchange->done) || !host->event->poll(exchange->origin))
+        return DPB_OK;
+    for (uint64_t i = 0; i < exchange->n_launches; i++) {
+        const struct launch *launch = &exchange->launches[i];
+        DPB_TRY(report_span(nccl, exchange, launch, BEGUN, DPB_PHASE_TRANSFER));
+        if (nccl->strategy.arenas.optimizer)
+            DPB_TRY(report_span(nccl, exchange, launch, REDUCED, DPB_PHASE_UPDATE));
+    }
+    exchange->reported = true;
+    return DPB_OK;
+}
+
+/* Whether the first launch that is not through may go on being waited for. As long as this rank's own
+ * backward has not got there, that is the device's matter. */
+static dpb_status watch(const struct nccl *nccl, struct exchange *exchange)
+{
+    if (exchange->n_through == exchange->n_launches)
+        return DPB_OK;
+    const struct launch *launch = &exchange->launches[exchange->n_through];
+    bool reduced = host->event->poll(launch->marks[REDUCED]);
+    const struct dpb_wait what =
+        wait_for(nccl, exchange, launch, reduced ? "the update by the GPU" : "NCCL's all-reduce");
+    DPB_TRY(communicator_look(&nccl->communicator, &what));
+    if (!host->event->poll(launch->marks[BEGUN])) {
+        exchange->waiting_ns = 0;
+        return DPB_OK;
+    }
+    if (exchange->waiting_ns == 0)
+        host->note(reduced ? "update" : "wait_peer", launch->first, UINT32_MAX);
+    return host->patience(&what, &exchange->waiting_ns);
+}
+
+/* The exchange before the current one was done before this step's forward. */
+static dpb_status settle_previous(struct nccl *nccl)
+{
+    struct exchange *exchange = previous(nccl);
+    const struct dpb_wait what = {.step = exchange->step.step,
+                                  .bucket = UINT64_MAX,
+                                  .peer = UINT32_MAX,
+                                  .purpose = "the last step's all-reduce"};
+    if (exchange->reported)
+        return DPB_OK;
+    DPB_TRY(host->event->wait(exchange->done, &what));
+    DPB_TRY(host->event->wait(exchange->origin, &what));
+    return look_at(nccl, exchange);
+}
+
+/* ---- hooks --------------------------------------------------------------------------------- */
+
+static dpb_status nccl_open(const void *options, const struct dpb_comm_args *args, void **comm)
+{
+    static const struct nccl_options defaults = {0};
+    const struct nccl_options *given = options ? options : &defaults;
+    void *made;
+    if (missing)
+        return host->fail(DPB_UNSUPPORTED, "comm nccl cannot run here: %s", missing);
+    if (!args->device || strcmp(args->device->ops->runtime, "cuda") != 0)
+        return host->fail(
+            DPB_UNSUPPORTED,
+            "comm nccl keeps weights and gradients in the memory of a GPU, and this device "
+            "computes on the host's; set device.name = cuda");
+    if (args->comm_cores > 0)
+        return host->fail(
+            DPB_UNSUPPORTED,
+            "run.comm_cores = %u: the GPU carries out what comm nccl has to do, and no "
+            "core would; set run.comm_cores = 0",
+            args->comm_cores);
+    DPB_TRY(communicator_settle_options(host, given, args));
+    DPB_TRY(strategy_open(host, args, sizeof(struct nccl), &made));
+    struct nccl *nccl = made;
+    nccl->options = *given;
+    nccl->queues = args->device->ops;
+    *comm = nccl;
+    return DPB_OK;
+}
+
+static dpb_status nccl_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
+{
+    uint64_t n_buckets = strategy_count_buckets(layout, want);
+    if (n_buckets > MOST_BUCKETS)
+        return host->fail(
+            DPB_UNSUPPORTED,
+            "comm.bucket makes %llu buckets, and comm nccl takes %d at most; take larger "
+            "ones",
+            (unsigned long long)n_buckets, MOST_BUCKETS);
+    DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_DEVICE, want));
+    want->weights = DPB_MEMORY_DEVICE;
+    want->scratch = DPB_MEMORY_NONE;
+    want->scratch_bytes = 0;
+    return DPB_OK;
+}
+
+static dpb_status make_exchange(const struct nccl *nccl, struct exchange *exchange)
+{
+    void *device = nccl->strategy.args.device->device;
+    uint64_t n_buckets = nccl->strategy.arenas.n_buckets;
+    exchange->reported = true;
+    exchange->launches = host->alloc(n_buckets * sizeof *exchange->launches);
+    if (!exchange->launches)
+        return DPB_NO_MEMORY;
+    DPB_TRY(nccl->queues->new_event(device, &exchange->origin));
+    DPB_TRY(nccl->queues->new_event(device, &exchange->done));
+    for (uint64_t b = 0; b < n_buckets; b++)
+        for (int mark = 0; mark < MARKS; mark++)
+            DPB_TRY(nccl->queues->new_event(device, &exchange->launches[b].marks[mark]));
+    return DPB_OK;
+}
+
+static void release_exchange(const struct nccl *nccl, struct exchange *exchange)
+{
+    uint64_t n_buckets = nccl->strategy.arenas.n_buckets;
+    for (uint64_t b = 0; exchange->launches && b < n_buckets; b++)
+        for (int mark = 0; mark < MARKS; mark++)
+            host->event->destroy(exchange->launches[b].marks[mark]);
+    host->event->destroy(exchange->origin);
+    host->event->destroy(exchange->done);
+    host->release(exchange->launches, n_buckets * sizeof *exchange->launches);
+}
+
+static dpb_status nccl_bind(void *comm, const struct dpb_arenas *arenas)
+{
+    struct nccl *nccl = comm;
+    void *device = nccl->strategy.args.device->device;
+    DPB_TRY(strategy_bind(&nccl->strategy, arenas, NULL, 0));
+    DPB_TRY(nccl->queues->open(device, &nccl->queue));
+    DPB_TRY(nccl->queues->open(device, &nccl->idle));
+    DPB_TRY(make_exchange(nccl, &nccl->exchanges[0]));
+    DPB_TRY(make_exchange(nccl, &nccl->exchanges[1]));
+    return give_up(
+        nccl, communicator_open(&nccl->communicator, host, &nccl->options, &nccl->strategy.args));
+}
+
+static dpb_status nccl_begin(void *comm, uint32_t learner, const struct dpb_step *step)
+{
+    struct nccl *nccl = comm;
+    (void)learner;
+    DPB_TRY(nccl->status);
+    DPB_TRY(give_up(nccl, settle_previous(nccl)));
+    nccl->n_exchanges++;
+    nccl->held = nccl->n_held = 0;
+    struct exchange *exchange = current(nccl);
+    exchange->step = *step;
+    exchange->n_launches = exchange->n_through = 0;
+    exchange->waiting_ns = 0;
+    exchange->ended = exchange->reported = false;
+    exchange->origin_ns = host->now_ns();
+    return give_up(nccl, nccl->queues->record(nccl->idle, exchange->origin));
+}
+
+static dpb_status nccl_ready(void *comm, uint32_t learner, uint64_t bucket, struct dpb_event *event)
+{
+    struct nccl *nccl = comm;
+    (void)learner;
+    DPB_TRY(nccl->status);
+    /* What is final at once goes at once: when the next bucket will be is not known, and all ranks must
+     * launch the same ranges. */
+    if (nccl->n_held > 0 && event != nccl->event)
+        DPB_TRY(give_up(nccl, launch_held(nccl)));
+    nccl->event = event;
+    nccl->held = nccl->n_held == 0 ? bucket : nccl->held;
+    nccl->n_held++;
+    return event ? DPB_OK : give_up(nccl, launch_held(nccl));
+}
+
+static dpb_status nccl_progress(void *comm, int64_t budget_ns)
+{
+    enum { LOOKS = 64 };
+    struct nccl *nccl = comm;
+    struct exchange *const both[] = {previous(nccl), current(nccl)};
+    DPB_TRY(nccl->status);
+    for (int i = 0; i < (budget_ns == DPB_FOREVER ? LOOKS : 1); i++) {
+        bool through = true;
+        for (int e = 0; e < 2; e++) {
+            if (both[e]->reported)
+                continue;
+            DPB_TRY(give_up(nccl, look_at(nccl, both[e])));
+            DPB_TRY(give_up(nccl, watch(nccl, both[e])));
+            through = through && both[e]->reported;
+        }
+        if (through)
+            break;
+        sched_yield(); /* there is nothing to sleep on */
+    }
+    return DPB_OK;
+}
+
+static dpb_status nccl_end(void *comm, uint32_t learner, struct dpb_event **done)
+{
+    struct nccl *nccl = comm;
+    struct exchange *exchange = current(nccl);
+    (void)learner;
+    DPB_TRY(nccl->status);
+    DPB_TRY(give_up(nccl, launch_held(nccl)));
+    DPB_TRY(give_up(nccl, nccl->queues->record(nccl->queue, exchange->done)));
+    DPB_TRY(give_up(nccl, look_at(nccl, previous(nccl))));
+    exchange->ended = true;
+    *done = exchange->done;
+    return DPB_OK;
+}
+
+static void nccl_close(void *comm)
+{
+    struct nccl *nccl = comm;
+    if (!nccl)
+        return;
+    bool through = nccl->status == DPB_OK;
+    for (int e = 0; e < 2; e++)
+        through =
+            through && (nccl->exchanges[e].reported || !nccl->exchanges[e].launches ||
+                        (nccl->exchanges[e].ended && host->event->poll(nccl->exchanges[e].done)));
+    if (through)
+        communicator_close(&nccl->communicator);
+    else
+        communicator_abort(&nccl->communicator);
+    nccl->queues->close(nccl->queue);
+    nccl->queues->close(nccl->idle);
+    for (int e = 0; e < 2; e++)
+        release_exchange(nccl, &nccl->exchanges[e]);
+    strategy_close(comm);
+}
+
+static const struct dpb_comm_ops nccl_ops = {.open = nccl_open,
+                                             .plan = nccl_plan,
+                                             .bind = nccl_bind,
+                                             .load = strategy_load,
+                                             .begin = nccl_begin,
+                                             .ready = nccl_ready,
+                                             .progress = nccl_progress,
+                                             .end = nccl_end,
+                                             .publish = strategy_publish,
+                                             .close = nccl_close};
+
+/* ---- plugin -------------------------------------------------------------------------------- */
+
+enum { LEAST_VERSION = NCCL_VERSION(2, 14, 3) /* the first whose calls need not block */ };
+
+static char built_version[24], loaded_version[24];
+
+static const struct dpb_library libraries[] = {
+    {.name = "NCCL", .built = built_version, .loaded = loaded_version}, {.name = NULL}};
+
+static struct dpb_plugin nccl_plugin = {
+    DPB_PLUGIN_HEAD(COMM, nccl_ops),
+    .capabilities = DPB_COMM_SYNC | DPB_COMM_BITWISE | DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE |
+                    DPB_COMM_DEVICE | DPB_COMM_EVENTS,
+    .name = "nccl",
+    .version = DPB_VERSION,
+    .summary = "replicated in the memory of NVIDIA GPUs, all-reduced by NCCL",
+    .options = option_rows,
+    .options_size = sizeof(struct nccl_options),
+    .libraries = libraries,
+};
+
+static void write_version(char *text, size_t bytes, int version)
+{
+    snprintf(text, bytes, "%d.%d.%d", version / 10000, version % 10000 / 100, version % 100);
+}
+
+const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
+{
+    int loaded = 0;
+    host = given;
+    ncclGetVersion(&loaded);
+    write_version(built_version, sizeof built_version, NCCL_VERSION_CODE);
+    write_version(loaded_version, sizeof loaded_version, loaded);
+    if (loaded < LEAST_VERSION || loaded / 10000 != NCCL_VERSION_CODE / 10000) {
+        host->fail(DPB_FAILED,
+                   "comm nccl: built for NCCL %s, but NCCL %s was loaded; mend LD_LIBRARY_PATH",
+                   built_version, loaded_version);
+        return NULL;
+    }
+    missing = cuda_driver_missing(CUDART_VERSION);
+    nccl_plugin.missing = missing;
+    return &nccl_plugin;
+}

@@ -1,0 +1,514 @@
+/*
+ * nccl.cc - a NCCL without a GPU, for tests of comm nccl: as much of it as that calls. It really sums
+ * between processes, through a memory file of the process that made the unique id, which is gone with that
+ * process. What it is given goes into the streams of runtime.cc, and is done there when all ranks have come
+ * to it; an element's sum is begun at another rank in each part of the range, as a ring does, and rounded
+ * after every addition, so that it is not that of the ranks' order.
+ *
+ * As NCCL it does not block: a call is over, and its work in the stream, only when ncclCommGetAsyncError
+ * has said so (after a few looks, drawn at random), and a call before that is an error. It refuses what
+ * NCCL refuses: ranks that are out of range or come twice, two ranks on one GPU of one host (NCCL_HOSTID
+ * names another), a least number of thread blocks without a greatest. Ranks that disagree about a
+ * collective never finish it, and see an error. What an abort cuts off leaves NaN.
+ *
+ * DPB_STAND_IN_NCCL_FAIL=RANK:N: the N-th all-reduce (from 1; 0: connecting) of that rank fails behind its
+ * call. DPB_STAND_IN_NCCL_HANG=RANK:N: it never begins, and nothing says so.
+ * DPB_STAND_IN_NCCL_WRONG=MISTAKE:N: from the N-th on sums are wrong on every rank (left_out: a rank keeps
+ * what it gave; twice; one_element), or on the last alone (diverged: by 1e-6).
+ * DPB_STAND_IN_NCCL_SAY=1: every rank says on stderr what it was configured with.
+ */
+#include <atomic>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <memory>
+#include <nccl.h>
+#include <random>
+#include <string>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "kernel_host.h"
+
+namespace
+{
+enum { MOST_RANKS = 64, MOST_CTAS = 64, TEXT_BYTES = 128 };
+const size_t SLOT_BYTES = size_t(1) << 30; /* of a rank; what is not written takes no memory */
+
+/* ---- what the ranks share ------------------------------------------------------------------ */
+
+struct seat {
+    std::atomic<uint32_t> state; /* 0: free, 1: being taken, 2: what follows is there */
+    std::atomic<uint64_t> given,
+        taken; /* collectives whose data lie in the slot; that were summed */
+    uint32_t n_ranks;
+    char host[TEXT_BYTES], bus[32];
+    size_t count; /* of the one that is given */
+    int type, op;
+};
+
+struct board {
+    seat seats[MOST_RANKS];
+};
+
+size_t file_bytes(int n_ranks)
+{
+    return sizeof(board) + (size_t)n_ranks * SLOT_BYTES;
+}
+
+/* A unique id names the file. */
+struct address {
+    pid_t process;
+    int file;
+    uint64_t serial;
+};
+
+/* ---- a communicator ------------------------------------------------------------------------ */
+
+struct state {
+    int rank = 0, n = 0;
+    board *shared = nullptr;
+    ncclResult_t result = ncclInProgress; /* as ncclCommGetAsyncError tells it */
+    std::string message;
+    bool connected = false, finalizing = false;
+    bool aborted = false;
+    std::function<void()> launch; /* waits for the looks that it takes */
+    unsigned looks = 0;
+    uint64_t n_given = 0;
+
+    ~state()
+    {
+        if (shared)
+            munmap(shared, file_bytes(n));
+    }
+    char *slot(int of) const
+    {
+        return reinterpret_cast<char *>(shared) + sizeof(board) + (size_t)of * SLOT_BYTES;
+    }
+    ncclResult_t fail(ncclResult_t code, const char *format, ...)
+        __attribute__((format(printf, 3, 4)));
+};
+
+std::string last_message; /* of calls without a communicator */
+std::mt19937 generator(2);
+
+ncclResult_t state::fail(ncclResult_t code, const char *format, ...)
+{
+    char text[256];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text, sizeof text, format, values);
+    va_end(values);
+    result = code;
+    last_message = message = text;
+    return code;
+}
+
+/* Whether `variable` names this all-reduce of this rank. */
+bool is_named(const char *variable, int rank, uint64_t number)
+{
+    const char *text = getenv(variable);
+    int of = -1;
+    unsigned long long at = 0;
+    return text && sscanf(text, "%d:%llu", &of, &at) == 2 && of == rank && at == number;
+}
+
+bool fails_at(int rank, uint64_t number)
+{
+    return is_named("DPB_STAND_IN_NCCL_FAIL", rank, number);
+}
+
+bool mistakes(const char *what, uint64_t number)
+{
+    const char *text = getenv("DPB_STAND_IN_NCCL_WRONG");
+    const size_t length = strlen(what);
+    return text && strncmp(text, what, length) == 0 && text[length] == ':' &&
+           number >= strtoull(text + length + 1, nullptr, 10);
+}
+
+const char *variable(const char *name, const char *otherwise)
+{
+    const char *text = getenv(name);
+    return text ? text : otherwise;
+}
+} // namespace
+
+struct ncclComm {
+    std::shared_ptr<state> s; /* streams may outlive the communicator */
+};
+
+namespace
+{
+/* ---- connecting ---------------------------------------------------------------------------- */
+
+ncclResult_t take_seat(state &s)
+{
+    seat &own = s.shared->seats[s.rank];
+    uint32_t nobody = 0;
+    int id = 0;
+    if (!own.state.compare_exchange_strong(nobody, 1))
+        return s.fail(ncclInvalidUsage, "rank %d came twice", s.rank);
+    cudaGetDevice(&id);
+    cudaDeviceGetPCIBusId(own.bus, (int)sizeof own.bus, id);
+    snprintf(own.host, sizeof own.host, "%s", variable("NCCL_HOSTID", "this host"));
+    own.n_ranks = (uint32_t)s.n;
+    own.state.store(2);
+    return ncclSuccess;
+}
+
+/* Once all are there. */
+void connect(state &s)
+{
+    const seat &own = s.shared->seats[s.rank];
+    if (fails_at(s.rank, 0)) {
+        s.fail(ncclSystemError, "an error of the stand-in's, while connecting");
+        return;
+    }
+    for (int rank = 0; rank < s.n; rank++) {
+        if (s.shared->seats[rank].state != 2)
+            return;
+    }
+    for (int rank = 0; rank < s.n; rank++) {
+        const seat &other = s.shared->seats[rank];
+        if (other.n_ranks != own.n_ranks) {
+            s.fail(ncclInvalidUsage, "rank %d is one of %u, rank %d one of %u", s.rank, own.n_ranks,
+                   rank, other.n_ranks);
+            return;
+        }
+        if (rank != s.rank && strcmp(own.host, other.host) == 0 &&
+            strcmp(own.bus, other.bus) == 0) {
+            s.fail(ncclInvalidUsage,
+                   "Duplicate GPU detected : rank %d and rank %d both on CUDA device %s", s.rank,
+                   rank, own.bus);
+            return;
+        }
+    }
+    s.connected = true;
+    s.result = ncclSuccess;
+}
+
+void say(const state &s, const ncclConfig_t *config)
+{
+    if (!getenv("DPB_STAND_IN_NCCL_SAY"))
+        return;
+    fprintf(stderr, "stand-in NCCL: rank %d of %d, CTAs %d to %d, algo %s, proto %s, host %s\n",
+            s.rank, s.n, config->minCTAs == NCCL_CONFIG_UNDEF_INT ? 0 : config->minCTAs,
+            config->maxCTAs == NCCL_CONFIG_UNDEF_INT ? 0 : config->maxCTAs,
+            variable("NCCL_ALGO", "any"), variable("NCCL_PROTO", "any"),
+            variable("NCCL_HOSTID", "this"));
+}
+
+bool valid(const ncclConfig_t *config)
+{
+    const bool least = config->minCTAs != NCCL_CONFIG_UNDEF_INT;
+    const bool most = config->maxCTAs != NCCL_CONFIG_UNDEF_INT;
+    return config->magic == 0xcafebeef && config->blocking == 0 &&
+           (!least || (config->minCTAs > 0 && config->minCTAs <= MOST_CTAS)) &&
+           (!most || (config->maxCTAs > 0 && config->maxCTAs <= MOST_CTAS)) &&
+           config->minCTAs <= config->maxCTAs;
+}
+
+bool open_file(const ncclUniqueId &id, state &s)
+{
+    address where;
+    char path[64];
+    memcpy(&where, id.internal, sizeof where);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)where.process, where.file);
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    if (file < 0)
+        return false;
+    void *memory = ftruncate(file, (off_t)file_bytes(MOST_RANKS)) == 0
+                       ? mmap(nullptr, file_bytes(s.n), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)
+                       : MAP_FAILED;
+    close(file);
+    if (memory != MAP_FAILED)
+        s.shared = static_cast<board *>(memory);
+    return memory != MAP_FAILED;
+}
+
+/* ---- sums ---------------------------------------------------------------------------------- */
+
+float load(const void *from, size_t i, ncclDataType_t type)
+{
+    if (type == ncclFloat32)
+        return static_cast<const float *>(from)[i];
+    uint32_t bits = (uint32_t) static_cast<const uint16_t *>(from)[i] << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* To the nearest even. NaN stays one. */
+uint16_t to_bf16(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if (value != value)
+        return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+float rounded(float value, ncclDataType_t type)
+{
+    const uint16_t half = to_bf16(value);
+    return type == ncclBfloat16 ? load(&half, 0, type) : value;
+}
+
+void store(void *to, size_t i, ncclDataType_t type, float value)
+{
+    if (type == ncclFloat32)
+        static_cast<float *>(to)[i] = value;
+    else
+        static_cast<uint16_t *>(to)[i] = to_bf16(value);
+}
+
+void sum(const state &s, void *to, size_t count, ncclDataType_t type)
+{
+    for (size_t i = 0; i < count; i++) {
+        const int first = (int)(i * (size_t)s.n / count);
+        float total = load(s.slot(first), i, type);
+        for (int k = 1; k < s.n; k++) {
+            total += load(s.slot((first + k) % s.n), i, type);
+            total = rounded(total, type);
+        }
+        store(to, i, type, total);
+    }
+}
+
+void make_mistakes(const state &s, void *to, size_t count, ncclDataType_t type, uint64_t number)
+{
+    if (mistakes("left_out", number))
+        memcpy(to, s.slot(s.rank), count * (type == ncclFloat32 ? 4 : 2));
+    if (mistakes("one_element", number))
+        store(to, count / 2, type, load(to, count / 2, type) + 1.0f);
+    for (size_t i = 0; mistakes("twice", number) && i < count; i++)
+        store(to, i, type, 2.0f * load(to, i, type));
+    for (size_t i = 0; s.rank == s.n - 1 && mistakes("diverged", number) && i < count; i++)
+        store(to, i, type, (1.0f + 1e-6f) * load(to, i, type));
+}
+
+size_t size_of(ncclDataType_t type)
+{
+    return type == ncclFloat32 ? 4 : type == ncclBfloat16 ? 2 : 0;
+}
+
+/* ---- the collective, in a stream ------------------------------------------------------------- */
+
+struct collective {
+    const void *from;
+    void *to;
+    size_t count;
+    ncclDataType_t type;
+    ncclRedOp_t op;
+    uint64_t number; /* from 1 */
+};
+
+bool failed(const state &s)
+{
+    return s.result != ncclSuccess && s.result != ncclInProgress;
+}
+
+/* Nobody reads what this rank gave to the last one. */
+bool may_give(state &s, const collective &c)
+{
+    bool is_free = true;
+    if (s.aborted)
+        return true;
+    if (!failed(s) && fails_at(s.rank, c.number))
+        s.fail(ncclSystemError, "an error of the stand-in's, in all-reduce %llu",
+               (unsigned long long)c.number);
+    if (failed(s) || is_named("DPB_STAND_IN_NCCL_HANG", s.rank, c.number))
+        return false;
+    for (int rank = 0; rank < s.n; rank++)
+        is_free = is_free && s.shared->seats[rank].taken >= c.number - 1;
+    return is_free;
+}
+
+void give(const state &s, const collective &c)
+{
+    seat &own = s.shared->seats[s.rank];
+    if (s.aborted)
+        return;
+    memcpy(s.slot(s.rank), c.from, c.count * size_of(c.type));
+    own.count = c.count;
+    own.type = c.type;
+    own.op = c.op;
+    own.given = c.number;
+}
+
+bool all_gave(state &s, const collective &c)
+{
+    if (s.aborted)
+        return true;
+    if (failed(s))
+        return false;
+    for (int rank = 0; rank < s.n; rank++) {
+        const seat &other = s.shared->seats[rank];
+        if (other.given < c.number)
+            return false;
+        if (other.count != c.count || other.type != c.type || other.op != c.op) {
+            s.fail(ncclInvalidUsage,
+                   "all-reduce %llu: %zu elements of type %d here, %zu of %d on rank %d",
+                   (unsigned long long)c.number, c.count, c.type, other.count, other.type, rank);
+            return false;
+        }
+    }
+    return true;
+}
+
+void take(const state &s, const collective &c)
+{
+    if (s.aborted) {
+        memset(c.to, 0xff, c.count * size_of(c.type));
+        return;
+    }
+    sum(s, c.to, c.count, c.type);
+    make_mistakes(s, c.to, c.count, c.type, c.number);
+    s.shared->seats[s.rank].taken = c.number;
+}
+
+void enqueue(const std::shared_ptr<state> &s, const collective &c, cudaStream_t stream)
+{
+    stand_in_enqueue_when(
+        stream, [s, c] { return may_give(*s, c); }, [s, c] { give(*s, c); });
+    stand_in_enqueue_when(
+        stream, [s, c] { return all_gave(*s, c); }, [s, c] { take(*s, c); });
+}
+
+ncclResult_t look(state &s)
+{
+    if (s.result != ncclInProgress)
+        return s.result;
+    if (!s.connected) {
+        connect(s);
+    } else if (s.looks > 0) {
+        s.looks--;
+    } else {
+        if (s.launch)
+            s.launch();
+        s.launch = nullptr;
+        s.result = ncclSuccess;
+    }
+    return s.result;
+}
+
+/* NCCL's answer to a call before the last one is over. */
+ncclResult_t ensure_ready(state &s)
+{
+    if (s.result == ncclInProgress)
+        return s.fail(ncclInvalidArgument, "a call before the last one has returned ncclSuccess");
+    return s.result;
+}
+
+ncclResult_t begin(state &s, std::function<void()> launch)
+{
+    s.launch = launch;
+    s.looks = generator() % 4;
+    return s.result = ncclInProgress;
+}
+} // namespace
+
+/* ---- NCCL's functions ---------------------------------------------------------------------- */
+
+extern "C" {
+
+ncclResult_t ncclGetVersion(int *version)
+{
+    *version = NCCL_VERSION_CODE;
+    return ncclSuccess;
+}
+
+/* The file stays open as long as the process. */
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+    static uint64_t serial;
+    address made = {getpid(), memfd_create("stand-in-nccl", MFD_CLOEXEC), ++serial};
+    if (made.file < 0)
+        return ncclSystemError;
+    memset(id, 0, sizeof *id);
+    memcpy(id->internal, &made, sizeof made);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n_ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config)
+{
+    auto s = std::make_shared<state>();
+    s->rank = rank;
+    s->n = n_ranks;
+    *comm = nullptr;
+    if (n_ranks < 1 || n_ranks > MOST_RANKS || rank < 0 || rank >= n_ranks)
+        return s->fail(ncclInvalidArgument, "Invalid rank requested : %d/%d", rank, n_ranks);
+    if (!valid(config))
+        return s->fail(ncclInvalidArgument, "Invalid config");
+    say(*s, config);
+    if (!open_file(id, *s))
+        return s->fail(ncclSystemError, "the process that made the unique id is gone");
+    if (ncclResult_t code = take_seat(*s))
+        return code;
+    *comm = new ncclComm{s};
+    return ncclInProgress;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
+{
+    if (!comm)
+        return ncclInvalidArgument;
+    *error = look(*comm->s);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    if (!comm)
+        return ncclInvalidArgument;
+    state &s = *comm->s;
+    if (ncclResult_t code = ensure_ready(s))
+        return code;
+    if (s.finalizing || op != ncclSum || size_of(type) == 0 || count * size_of(type) > SLOT_BYTES)
+        return s.fail(ncclInvalidArgument, "the stand-in does not do that");
+    const collective c = {from, to, count, type, op, ++s.n_given};
+    std::shared_ptr<state> shared = comm->s;
+    return begin(s, [shared, c, stream] { enqueue(shared, c, stream); });
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm)
+{
+    if (ncclResult_t code = ensure_ready(*comm->s))
+        return code;
+    if (comm->s->finalizing)
+        return comm->s->fail(ncclInvalidArgument, "finalized twice");
+    comm->s->finalizing = true;
+    return begin(*comm->s, nullptr);
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm)
+{
+    delete comm;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm)
+{
+    if (comm)
+        comm->s->aborted = true;
+    delete comm;
+    return ncclSuccess;
+}
+
+const char *ncclGetErrorString(ncclResult_t code)
+{
+    return code == ncclSystemError ? "unhandled system error (run with NCCL_DEBUG=INFO for details)"
+           : code == ncclInvalidArgument ? "invalid argument (run with NCCL_DEBUG=WARN for details)"
+           : code == ncclInvalidUsage    ? "invalid usage (run with NCCL_DEBUG=WARN for details)"
+                                         : "an error of the stand-in's NCCL";
+}
+
+const char *ncclGetLastError(ncclComm_t comm)
+{
+    return comm ? comm->s->message.c_str() : last_message.c_str();
+}
+}

@@ -1,0 +1,335 @@
+/*
+ * test_nccl.c - comm nccl: the same training run as one worker's, what its checks catch, its options,
+ * what it refuses, and how it ends when something goes wrong. On a CUDA and a NCCL for tests (tests/cuda),
+ * which really sum between the workers; or, what of it makes sense there, on a GPU that the workers share
+ * (lib/stand_in.h, comm.host_ids = rank).
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/cases.h"
+#include "lib/faults.h"
+#include "lib/launchers.h"
+#include "lib/sandbox.h"
+#include "lib/stand_in.h"
+#include "lib/training.h"
+#include "lib/traces.h"
+
+/* Workers share a GPU: what a real one needs is right for the stand-in as well. */
+#define CUDA "device.name=cuda run.precision=fp32 device.tuning=no device.ids=0,0,0,0 "
+#define NCCL CUDA "comm.name=nccl comm.host_ids=rank "
+#define LENET "model.name=lenet run.batch=4 "
+#define TINY "model.name=tiny run.batch=2 "
+
+static const double most_s = 5.0;
+static char cache[64];
+
+/* Fails unless the run ended so, with these words. */
+static void expect_end(const struct training *run, int exit_code, const char *const words[])
+{
+    if (run->command.exit_code != exit_code)
+        fail_msg("%s: exit code %d, not %d: %s", run->settings, run->command.exit_code, exit_code,
+                 run->command.err);
+    for (size_t i = 0; words[i]; i++) {
+        if (!strstr(run->command.err, words[i]))
+            fail_msg("%s: no '%s' in: %s", run->settings, words[i], run->command.err);
+    }
+}
+
+/* ---- the same training run ----------------------------------------------------------------- */
+
+/* W workers are one that goes through W micro-batches, and what shm makes of them. */
+static void test_same_training(void **unused)
+{
+    static const struct {
+        int workers;
+        const char *settings;
+    } rows[] = {{2, ""},
+                {2, "comm.bucket=20000 device.graphs=no"},
+                {3, "comm.bucket=40000"},
+                {4, "comm.bucket=4MiB"},
+                {2, "run.accumulate=2 comm.bucket=100000"}};
+    struct training one, some, start;
+    (void)unused;
+    train(&start, CUDA LENET "run.steps=1 run.workers=1 optimizer.learning_rate=0");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        bool twice = strstr(rows[i].settings, "accumulate") != NULL;
+        train(&one, CUDA LENET "run.steps=1 run.workers=1 %s run.accumulate=%d", rows[i].settings,
+              rows[i].workers * (twice ? 2 : 1));
+        train(&some, NCCL LENET "run.steps=1 run.prove=yes run.workers=%d %s", rows[i].workers,
+              rows[i].settings);
+        expect_verified(&some);
+        expect_same_weights(&one, &some, &start, 1e-4);
+        training_free(&one);
+        training_free(&some);
+    }
+    training_free(&start);
+}
+
+/* The sum of two is the same in any order, and the optimizer's arithmetic is the host's: bit for bit
+ * the weights of shm, step after step, in fp32 and with gradients in bf16. */
+static void test_bit_for_bit(void **unused)
+{
+    static const char *const settings[] = {"comm.gradient=fp32 optimizer.name=adagrad",
+                                           "comm.gradient=bf16 optimizer.nesterov=yes"};
+    struct training shm, nccl, start;
+    (void)unused;
+    train(&start, CUDA LENET "run.steps=1 run.workers=1 optimizer.learning_rate=0");
+    for (int i = 0; i < 2; i++) {
+        train(&shm, CUDA LENET "run.steps=4 run.workers=2 comm.name=shm %s", settings[i]);
+        train(&nccl,
+              NCCL LENET "run.steps=4 run.prove=yes run.workers=2 %s "
+                         "comm.bucket=30000",
+              settings[i]);
+        expect_verified(&nccl);
+        expect_same_weights(&shm, &nccl, &start, 0.0);
+        expect_same_losses(&shm, &nccl, 0.0);
+        training_free(&shm);
+        training_free(&nccl);
+    }
+    training_free(&start);
+}
+
+/* ---- what the checks catch ------------------------------------------------------------------- */
+
+/* A NCCL that sums wrongly: from the first exchange on it is the pattern that shows it; from later ones
+ * proof, replicas. All in one bucket: the pattern is exchange 1. */
+static void test_mistakes(void **unused)
+{
+    static const struct {
+        const char *mistake, *word;
+    } rows[] = {{"left_out:1", "pattern"},     {"one_element:1", "pattern"},
+                {"twice:1", "pattern"},        {"diverged:1", "pattern"},
+                {"left_out:2", "exchange"},    {"twice:2", "exchange"},
+                {"one_element:2", "exchange"}, {"diverged:4", "replica"}};
+    (void)unused;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct training run;
+        setenv("DPB_STAND_IN_NCCL_WRONG", rows[i].mistake, 1);
+        train_anyway(&run, NCCL TINY "run.steps=3 run.prove=yes run.workers=2 comm.bucket=1GiB");
+        expect_end(&run, 3, (const char *const[]){rows[i].word, NULL});
+        training_free(&run);
+    }
+    unsetenv("DPB_STAND_IN_NCCL_WRONG");
+}
+
+/* ---- options --------------------------------------------------------------------------------- */
+
+/* What NCCL was given, by what the stand-in says of it. */
+static void test_options(void **unused)
+{
+    static const struct {
+        const char *settings, *words;
+    } rows[] = {
+        {"", "CTAs 0 to 0, algo any, proto any, host dpbench-rank-1"},
+        {"comm.min_ctas=2", "CTAs 2 to 64,"},
+        {"comm.max_ctas=3", "CTAs 0 to 3,"},
+        {"comm.min_ctas=2 comm.max_ctas=2", "CTAs 2 to 2,"},
+        {"comm.algo=collnet_direct", "algo CollnetDirect, proto any,"},
+        {"comm.algo=ring comm.proto=ll128", "algo Ring, proto LL128,"},
+        {"comm.host_ids=machine device.ids=0,1",
+         "rank 1 of 2, CTAs 0 to 0, algo any, proto any, host "
+         "this"},
+    };
+    (void)unused;
+    setenv("DPB_STAND_IN_NCCL_SAY", "1", 1);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct training run;
+        bool of_tests = !strstr(rows[i].settings, "host_ids");
+        train_anyway(&run, NCCL TINY "run.steps=1 run.workers=2 %s", rows[i].settings);
+        expect_end(&run, 0, (const char *const[]){rows[i].words, NULL});
+        if ((strstr(run.command.out, "nccl_host_ids") != NULL) != of_tests)
+            fail_msg("%s: %s warning of comm.host_ids", rows[i].settings, of_tests ? "no" : "a");
+        training_free(&run);
+    }
+    unsetenv("DPB_STAND_IN_NCCL_SAY");
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+static void expect_refused(const char *settings, const char *const words[])
+{
+    struct training run;
+    train_anyway(&run, NCCL TINY "run.steps=1 run.workers=2 %s", settings);
+    expect_end(&run, 2, words);
+    training_free(&run);
+}
+
+static void test_refusals(void **unused)
+{
+    struct training run;
+    (void)unused;
+    train_anyway(&run, TINY "comm.name=nccl run.workers=2 run.steps=1 run.precision=fp32");
+    expect_end(&run, 2, (const char *const[]){"nccl", "reference", NULL});
+    training_free(&run);
+    expect_refused("run.comm_cores=1", (const char *const[]){"run.comm_cores", "nccl", NULL});
+    expect_refused("run.servers=1", (const char *const[]){"run.servers", "nccl", NULL});
+    expect_refused("run.mode=forward", (const char *const[]){"run.mode", "nccl", NULL});
+    expect_refused("comm.min_ctas=3 comm.max_ctas=2",
+                   (const char *const[]){"comm.min_ctas = 3", "comm.max_ctas = 2", NULL});
+    expect_refused("comm.max_ctas=65", (const char *const[]){"max_ctas", "64", NULL});
+    expect_refused("model.name=lenet comm.bucket=4",
+                   (const char *const[]){"comm.bucket", "65536", NULL});
+    expect_refused("comm.host_ids=machine",
+                   (const char *const[]){"Duplicate GPU", "device.ids", "comm.host_ids", NULL});
+}
+
+/* The environment that contradicts an option is refused; what it says where no option does is what NCCL
+ * goes by, and stands in the result. */
+static void test_environment(void **unused)
+{
+    struct training run;
+    (void)unused;
+    setenv("NCCL_ALGO", "Tree", 1);
+    setenv("NCCL_MAX_CTAS", "4", 1);
+    expect_refused("comm.algo=ring", (const char *const[]){"comm.algo", "NCCL_ALGO = Tree", NULL});
+    expect_refused("comm.max_ctas=2",
+                   (const char *const[]){"comm.max_ctas = 2", "NCCL_MAX_CTAS = 4", NULL});
+    train(&run, NCCL TINY "run.steps=1 run.workers=2");
+    assert_string_equal(json_text_at(run.command.json, "ranks.1.comm.algo"), "Tree (NCCL_ALGO)");
+    assert_string_equal(json_text_at(run.command.json, "ranks.0.comm.max_ctas"),
+                        "4 (NCCL_MAX_CTAS)");
+    training_free(&run);
+    unsetenv("NCCL_ALGO");
+    unsetenv("NCCL_MAX_CTAS");
+}
+
+/* A rank whose environment sets NCCL otherwise than rank 0's is refused, by both. */
+static void test_ranks_that_differ(void **unused)
+{
+    static const char program[] = "%s/dpbench -c empty.ini " NCCL TINY "run.workers=2 run.steps=1 "
+                                  "data.name=synthetic run.results=results";
+    char dpbench_words[1024], line[4096];
+    const char *arguments[96];
+    size_t n = 0;
+    struct command command;
+    (void)unused;
+    if (!have_plugin("comm_mpi"))
+        skip();
+    launchers_allow_root();
+    sandbox_write("empty.ini", "%s", "");
+    snprintf(dpbench_words, sizeof dpbench_words, program, build_directory());
+    snprintf(
+        line, sizeof line,
+        "/usr/bin/env mpirun --oversubscribe --bind-to none -np 1 -x NCCL_PROTO=LL %s : -np 1 %s",
+        dpbench_words, dpbench_words);
+    for (char *word = strtok(line, " "); word && n + 1 < 96; word = strtok(NULL, " "))
+        arguments[n++] = word;
+    arguments[n] = NULL;
+    command_run(&command, 60.0, arguments, NULL);
+    if (command.exit_code != 2 || !strstr(command.err, "NCCL_PROTO LL, and rank 1 has") ||
+        !strstr(command.err, "NCCL_PROTO auto"))
+        fail_msg("exit code %d: %s", command.exit_code, command.err);
+    command_free(&command);
+}
+
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+/* Errors behind NCCL's calls and all-reduces that never come end the job, with step and bucket and the rank
+ * that it began with. */
+static void test_errors(void **unused)
+{
+    static const struct {
+        const char *variable, *value, *words[5];
+    } rows[] = {
+        {"DPB_STAND_IN_NCCL_FAIL", "1:0", {"rank 1", "ncclCommInitRankConfig failed", NULL}},
+        {"DPB_STAND_IN_NCCL_FAIL", "1:1", {"rank 1", "NCCL", "bucket 0", NULL}},
+        {"DPB_STAND_IN_NCCL_FAIL",
+         "1:40",
+         {"rank 1", "NCCL", "step ", "unhandled system error", NULL}},
+        {"DPB_STAND_IN_NCCL_HANG",
+         "1:3",
+         {"NCCL's all-reduce", "step ", "bucket ", "waited 2", NULL}},
+    };
+    (void)unused;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct training run;
+        double began_s = now_s();
+        setenv(rows[i].variable, rows[i].value, 1);
+        train_anyway(&run, NCCL TINY "run.steps=20 run.workers=2 comm.bucket=1000 run.timeout_s=2");
+        expect_end(&run, 1, rows[i].words);
+        if (now_s() - began_s > 2.0 + 2 * most_s)
+            fail_msg("%s=%s: over after %.1f s only", rows[i].variable, rows[i].value,
+                     now_s() - began_s);
+        training_free(&run);
+        unsetenv(rows[i].variable);
+    }
+}
+
+static void test_killed(void **state)
+{
+    (void)state;
+    for (unsigned delay_us = 0; delay_us <= 1600000; delay_us += 800000) {
+        struct started started;
+        struct command command;
+        struct traces before;
+        pid_t pids[2];
+        char victim[64];
+        traces_take(&before, ".");
+        faults_start_long(&started, NCCL);
+        faults_await_ranks(&started, pids, 2);
+        usleep(delay_us);
+        kill(pids[1], SIGKILL);
+        double killed_s = now_s();
+        command_finish(&started, &command, killed_s - started.began_s + 2 * most_s);
+        if (command.exit_code != 1 || now_s() - killed_s > most_s)
+            fail_msg("exit %d after %.1f s\n%s", command.exit_code, now_s() - killed_s,
+                     command.err);
+        snprintf(victim, sizeof victim, ", pid %d) ", (int)pids[1]);
+        faults_expect_words("killed", faults_only_error("killed", &command),
+                            (const char *const[]){"rank ", victim, "signal 9", NULL});
+        traces_expect_none(&before, "killed", 1.0);
+        traces_free(&before);
+        command_free(&command);
+    }
+}
+
+/* ---- the program ----------------------------------------------------------------------------- */
+
+static int setup(void **state)
+{
+    use_stand_in(true);
+    temporary_directory(cache);
+    setenv("XDG_CACHE_HOME", cache, 1);
+    return training_setup(state);
+}
+
+static int teardown(void **state)
+{
+    remove_directory(cache);
+    return training_teardown(state);
+}
+
+static int setup_faults(void **state)
+{
+    int result = faults_setup(state);
+    use_stand_in(true);
+    return result;
+}
+
+int main(void)
+{
+    static const struct CMUnitTest others[] = {cmocka_unit_test(test_killed),
+                                               cmocka_unit_test(test_ranks_that_differ)};
+    add_case(test_same_training, NULL, "the same training run");
+    add_case(test_bit_for_bit, NULL, "two workers are shm's, bit for bit");
+    add_case(test_refusals, NULL, "refusals");
+    if (!on_gpu()) {
+        add_case(test_mistakes, NULL, "a NCCL that sums wrongly");
+        add_case(test_options, NULL, "options");
+        add_case(test_environment, NULL, "options and the environment");
+        add_case(test_errors, NULL, "errors behind NCCL's calls");
+    }
+    int failed = run_cases("nccl", setup, teardown);
+    return cmocka_run_group_tests_name("nccl, faults", others, setup_faults, sandbox_teardown) +
+           failed;
+}
