@@ -82,11 +82,27 @@ void network_up(struct network *network, int n, const char *rate)
         configure("nsenter --net=/proc/%d/ns/net sh -c 'ip addr add 10.9.0.%d/24 dev eth0 && "
                   "ip link set lo up && ip link set eth0 up'",
                   (int)keeper, host + 1);
-        if (rate)
-            configure("nsenter --net=/proc/%d/ns/net tc qdisc replace dev eth0 root tbf rate %s "
-                      "burst 256k latency 50ms",
-                      (int)keeper, rate);
     }
+    if (rate) {
+        char parameters[64];
+        snprintf(parameters, sizeof parameters, "rate %s burst 256k latency 50ms", rate);
+        network_shape(network, parameters);
+    }
+}
+
+void network_shape(const struct network *network, const char *parameters)
+{
+    for (int host = 0; host < network->n; host++)
+        configure("nsenter --net=/proc/%d/ns/net tc qdisc replace dev eth0 root tbf %s",
+                  (int)network->keepers[host], parameters);
+}
+
+void network_set_tcp(const struct network *network, const char *name)
+{
+    for (int host = 0; host < network->n; host++)
+        configure("nsenter --net=/proc/%d/ns/net sh -c 'echo %s "
+                  ">/proc/sys/net/ipv4/tcp_congestion_control'",
+                  (int)network->keepers[host], name);
 }
 
 void network_down(struct network *network)

@@ -25,6 +25,12 @@ struct network {
 void network_up(struct network *network, int n, const char *rate);
 void network_down(struct network *network);
 
+/* Shapes the links of all hosts, anew if they are: parameters as for tc's tbf. */
+void network_shape(const struct network *network, const char *parameters);
+/* The congestion control of connections that the hosts make from now on, by its name in the kernel;
+ * without it, the machine's own. */
+void network_set_tcp(const struct network *network, const char *name);
+
 /* Whether this process may: root, and not in a container that forbids it. */
 bool network_possible(void);
 

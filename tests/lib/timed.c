@@ -77,6 +77,19 @@ static bool read_stretch(FILE *file, struct timed_stretch *one)
                   &one->end) == 3;
 }
 
+static bool read_pass(FILE *file, struct timed_pass *one)
+{
+    if (fscanf(file, "%" SCNu64, &one->step) != 1 || !read_stretch(file, &one->forward) ||
+        !read_stretch(file, &one->backward) ||
+        fscanf(file, "%" SCNd64 " %" SCNu32, &one->strategy_ns, &one->n_layers) != 2)
+        return false;
+    assert_in_range(one->n_layers, 1, TIMED_LAYERS);
+    for (uint32_t layer = 0; layer < one->n_layers; layer++)
+        if (fscanf(file, "%" SCNd64, &one->final[layer]) != 1)
+            return false;
+    return true;
+}
+
 size_t timed_trace(uint32_t rank, struct timed_pass passes[TIMED_PASSES])
 {
     char path[128];
@@ -84,10 +97,8 @@ size_t timed_trace(uint32_t rank, struct timed_pass passes[TIMED_PASSES])
     snprintf(path, sizeof path, "%s/trace.%" PRIu32, directory, rank);
     FILE *file = fopen(path, "r");
     assert_non_null(file);
-    for (struct timed_pass one; n < TIMED_PASSES && fscanf(file, "%" SCNu64, &one.step) == 1 &&
-                                read_stretch(file, &one.forward) &&
-                                read_stretch(file, &one.backward);)
-        passes[n++] = one;
+    while (n < TIMED_PASSES && read_pass(file, &passes[n]))
+        n++;
     fclose(file);
     return n;
 }

@@ -14,6 +14,7 @@
 enum {
     TIMED_FIELDS = 16,
     TIMED_PASSES = 4096,
+    TIMED_LAYERS = 16,
     TIMED_DEADLINE_S = 100,
     TIMED_WAKES = 20 /* of processes that wait for each other in a step, at the most: 10 buckets */
 };
@@ -38,6 +39,9 @@ struct timed_stretch {
 struct timed_pass {
     uint64_t step;
     struct timed_stretch forward, backward;
+    int64_t strategy_ns; /* that backward's thread was in the strategy */
+    uint32_t n_layers;
+    int64_t final[TIMED_LAYERS]; /* when the gradients of a layer were, in backward's order */
 };
 
 /* Before the first run and after the last: for cmocka's group. */

@@ -11,8 +11,10 @@
  * a layer of backward.
  *
  * With `trace = PATH` each rank writes PATH.RANK when its program is released: a line a pass (in
- * training, evaluations left out) with its step, and begin, deadline and end of forward and of
- * backward (CLOCK_MONOTONIC), so that a test knows how late the machine woke it.
+ * training, evaluations left out) with its step, begin, deadline and end of forward and of backward,
+ * how long the strategy was at work within backward, and how many layers there are and when the
+ * gradients of each were final (CLOCK_MONOTONIC), so that a test knows how late the machine woke it
+ * and what there was to be exchanged.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -85,6 +87,7 @@ struct stretch {
 struct times {
     uint64_t step;
     struct stretch forward, backward;
+    int64_t strategy_ns; /* of backward */
 };
 
 struct program {
@@ -94,8 +97,10 @@ struct program {
     bool training;  /* else there are only forward passes */
     size_t element; /* bytes */
     uint32_t n_layers;
-    int64_t looked_ns; /* when the strategy last moved on */
+    int64_t looked_ns;   /* when the strategy last moved on */
+    int64_t strategy_ns; /* in its hooks, since backward began */
     struct times *times;
+    int64_t *final_ns; /* n_layers a pass */
     uint64_t n_times;
     char constant[FILL_ELEMENTS * sizeof(double)]; /* what gradients are copied from */
 };
@@ -120,8 +125,21 @@ static void nap_until(int64_t at_ns)
 
 static dpb_status look(struct program *program, const struct dpb_hooks *hooks)
 {
+    int64_t began_ns = now_ns();
     dpb_status status = hooks->progress(hooks->context);
     program->looked_ns = now_ns();
+    program->strategy_ns += program->looked_ns - began_ns;
+    return status;
+}
+
+static dpb_status give(struct program *program, const struct dpb_hooks *hooks, uint32_t layer,
+                       uint64_t frontier)
+{
+    int64_t began_ns = now_ns();
+    if (program->n_times > 0)
+        program->final_ns[(program->n_times - 1) * program->n_layers + layer] = began_ns;
+    dpb_status status = hooks->final(hooks->context, frontier, NULL);
+    program->strategy_ns += now_ns() - began_ns;
     return status;
 }
 
@@ -183,11 +201,30 @@ static dpb_status timed_open(const void *options, const struct dpb_device_args *
     return DPB_OK;
 }
 
+static uint32_t count_layers(const struct dpb_graph *graph)
+{
+    uint32_t n = 0;
+    for (uint32_t t = 0; t < graph->n_tensors; t++)
+        n += t == 0 || graph->tensors[t].node != graph->tensors[t - 1].node;
+    return n;
+}
+
+static size_t final_bytes(const struct dpb_graph *graph)
+{
+    return (size_t)MAX_PASSES * count_layers(graph) * sizeof(int64_t);
+}
+
 static uint64_t timed_memory_needed(const void *options, const struct dpb_compile_args *args)
 {
     (void)options;
-    (void)args;
-    return sizeof(struct program) + MAX_PASSES * sizeof(struct times);
+    return sizeof(struct program) + MAX_PASSES * sizeof(struct times) + final_bytes(args->graph);
+}
+
+static void free_program(struct program *program)
+{
+    host->release(program->times, MAX_PASSES * sizeof *program->times);
+    host->release(program->final_ns, final_bytes(program->graph));
+    host->release(program, sizeof *program);
 }
 
 static dpb_status timed_compile(void *device, const struct dpb_compile_args *args,
@@ -197,18 +234,18 @@ static dpb_status timed_compile(void *device, const struct dpb_compile_args *arg
     struct program *made = host->alloc(sizeof *made);
     if (!made)
         return DPB_NO_MEMORY;
-    made->times = host->alloc(MAX_PASSES * sizeof *made->times);
-    if (!made->times) {
-        host->release(made, sizeof *made);
-        return DPB_NO_MEMORY;
-    }
     made->device = device;
     made->graph = graph;
+    made->n_layers = count_layers(graph);
+    made->times = host->alloc(MAX_PASSES * sizeof *made->times);
+    made->final_ns = host->alloc(final_bytes(graph));
+    if (!made->times || !made->final_ns) {
+        free_program(made);
+        return DPB_NO_MEMORY;
+    }
     made->gradients = memory->gradients;
     made->training = args->training;
     made->element = dpb_dtype_size(args->precision == DPB_PRECISION_FP64 ? DPB_FP64 : DPB_FP32);
-    for (uint32_t t = 0; t < graph->n_tensors; t++)
-        made->n_layers += t == 0 || graph->tensors[t].node != graph->tensors[t - 1].node;
     *program = made;
     return DPB_OK;
 }
@@ -253,6 +290,7 @@ static dpb_status timed_backward(void *program_, const struct dpb_pass *pass,
     int64_t began_ns = now_ns(), deadline_ns = began_ns;
     uint32_t layer = 0;
     program->looked_ns = began_ns;
+    program->strategy_ns = 0;
     choose_gradient(program, pass);
     for (uint32_t t = 0; t < graph->n_tensors; t++) {
         bool last = t + 1 == graph->n_tensors;
@@ -264,12 +302,13 @@ static dpb_status timed_backward(void *program_, const struct dpb_pass *pass,
         if (late && layer >= options->late_layer)
             deadline_ns += options->late_ns;
         DPB_TRY(sleep_until(program, hooks, deadline_ns));
-        DPB_TRY(hooks->final(hooks->context, next, NULL));
-        layer++;
+        DPB_TRY(give(program, hooks, layer++, next));
     }
-    if (program->n_times > 0)
-        program->times[program->n_times - 1].backward =
-            (struct stretch){began_ns, deadline_ns, now_ns()};
+    if (program->n_times > 0) {
+        struct times *times = &program->times[program->n_times - 1];
+        times->backward = (struct stretch){began_ns, deadline_ns, now_ns()};
+        times->strategy_ns = program->strategy_ns;
+    }
     return DPB_OK;
 }
 
@@ -298,8 +337,12 @@ static void write_trace(const struct program *program)
         const struct stretch *f = &one->forward, *b = &one->backward;
         fprintf(file,
                 "%" PRIu64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64
-                "\n",
-                one->step, f->begin, f->deadline, f->end, b->begin, b->deadline, b->end);
+                " %" PRId64 " %" PRIu32,
+                one->step, f->begin, f->deadline, f->end, b->begin, b->deadline, b->end,
+                one->strategy_ns, program->n_layers);
+        for (uint32_t layer = 0; layer < program->n_layers; layer++)
+            fprintf(file, " %" PRId64, program->final_ns[i * program->n_layers + layer]);
+        fputc('\n', file);
     }
     fclose(file);
 }
@@ -311,8 +354,7 @@ static void timed_release(void *program_)
         return;
     if (program->device->options.trace[0])
         write_trace(program);
-    host->release(program->times, MAX_PASSES * sizeof *program->times);
-    host->release(program, sizeof *program);
+    free_program(program);
 }
 
 static void timed_close(void *device)
