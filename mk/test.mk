@@ -152,7 +152,7 @@ LONG ?= identity $(patsubst $(BUILD)/tests/test_%,%,$(LONG_TESTS))
 check-long: tests $(BUILD)/bench/all_reduce
 	$(Q)BUILD=$(BUILD) DPB_ALL_CELLS=1 TEST_TIMEOUT_S=1800 tools/run-tests \
 		$(addprefix $(BUILD)/tests/test_,$(LONG)) tests/pytorch/run tests/long/rdma_vm.sh \
-		tests/long/rdma_speed.sh
+		tests/long/rdma_speed.sh tests/long/openmpi5/run
 	$(Q)$(MAKE) fuzz
 
 # Every check must catch what it is there for: each mutant of each strategy.

@@ -26,6 +26,11 @@ const char *dpb_pmix_launcher(void)
     return getenv("SLURM_STEP_ID") != NULL ? "srun" : "pmix";
 }
 
+bool dpb_pmix_starts_anew(void)
+{
+    return getenv("PRTE_LAUNCHED") != NULL;
+}
+
 #ifdef DPB_HAVE_PMIX
 
 #include <pmix.h>

@@ -5,6 +5,10 @@
  * A launcher knows one PMIx client a rank: a second one, or the same again after it has finalized, is not
  * served properly (Open MPI 4 and Slurm 22 with PMIx 4.2). MPI_Init is one, too, unless PMIx is open in
  * its process already. So it is the rank's own process that joins, and not the launcher of its part.
+ *
+ * Open MPI 5 is the other way round: its MPI_Init fails where PMIx is open already (it asks
+ * PMIx_Initialized, and if so never learns which rank it is), PMIx 5 crashes when it is opened again
+ * in a process that has finalized it, and its launcher serves a rank's client again after that.
  */
 #ifndef DPB_CORE_WORLD_PMIX_H
 #define DPB_CORE_WORLD_PMIX_H
@@ -28,6 +32,8 @@ struct dpb_joined {
 bool dpb_pmix_is_here(void);
 uint32_t dpb_pmix_rank(void);
 const char *dpb_pmix_launcher(void);
+/* Whether MPI has to find a process that never was a client: mpirun is Open MPI 5's (PRRTE). */
+bool dpb_pmix_starts_anew(void);
 
 /* Collective over all ranks of the launcher's job: rank 0 publishes `address`, the others get it.
  * Blocks, up to a minute. PMIx stays open. */

@@ -24,6 +24,8 @@ struct dpb_world dpb_world;
 
 enum { MAX_CONFIG_BYTES = 64 << 20, AGREE_BYTES = 4096 };
 
+#define JOINED ",joined" /* after the number in DPB_JOB_VARIABLE */
+
 /* ---- the status page ----------------------------------------------------------------------- */
 
 /* Readers may look at any moment, and several threads of a rank may note: whole words, relaxed. */
@@ -151,15 +153,16 @@ bool dpb_world_is_rank(void)
     return was;
 }
 
-/* The descriptor that the launcher left, and whether this rank is to join first. Children of this process
- * get neither it nor its number. */
-static dpb_status inherited_socket(int *fd, bool *joins)
+/* The descriptor that the launcher left, and whether this rank is to join first, or did so as start_anew
+ * left off. Children of this process get neither it nor its number. */
+static dpb_status inherited_socket(int *fd, bool *joins, bool *joined)
 {
     const char *text = getenv(DPB_JOB_VARIABLE);
     char *end = NULL;
     long number = text != NULL ? strtol(text, &end, 10) : -1;
     *joins = end != NULL && strcmp(end, ",join") == 0;
-    if (end == NULL || end == text || (*end != '\0' && !*joins) || number < 0 ||
+    *joined = end != NULL && strcmp(end, JOINED) == 0;
+    if (end == NULL || end == text || (*end != '\0' && !*joins && !*joined) || number < 0 ||
         number > INT32_MAX || fcntl((int)number, F_SETFD, FD_CLOEXEC) != 0)
         return dpb_fail(DPB_USAGE,
                         "%s is '%s', no descriptor from dpbench: unset it, dpbench sets it "
@@ -206,6 +209,19 @@ static dpb_status join(int fd)
     explicit_bzero(&answer, sizeof answer);
     explicit_bzero(joined.address, sizeof joined.address);
     return status == DPB_OK && !sent ? DPB_PEER : status;
+}
+
+/* The same program in this process, with nothing left of PMIx in it: what follows the joining. */
+static dpb_status start_anew(int fd)
+{
+    static char name[] = "dpbench";
+    char *const arguments[] = {name, NULL};
+    char number[32];
+    dpb_pmix_leave();
+    snprintf(number, sizeof number, "%d" JOINED, fd);
+    if (setenv(DPB_JOB_VARIABLE, number, 1) == 0 && fcntl(fd, F_SETFD, 0) == 0)
+        execv("/proc/self/exe", arguments);
+    return dpb_fail(DPB_FAILED, "executing /proc/self/exe: %s", strerror(errno));
 }
 
 /* The launcher's hello, and what comes with it; fds that did not come are -1. DPB_PEER without a
@@ -368,12 +384,14 @@ static dpb_status open_job(int socket, const struct dpb_hello *hello, const int 
 dpb_status dpb_world_open(void)
 {
     int fd = -1, fds[DPB_HELLO_FDS];
-    bool joins = false;
+    bool joins = false, joined = false;
     struct dpb_hello hello = {0};
-    DPB_TRY(inherited_socket(&fd, &joins));
+    DPB_TRY(inherited_socket(&fd, &joins, &joined));
     dpb_status status = joins ? join(fd) : DPB_OK;
+    if (status == DPB_OK && joins && dpb_pmix_starts_anew())
+        status = start_anew(fd);
     if (status == DPB_OK)
-        status = receive_hello(fd, joins, &hello, fds);
+        status = receive_hello(fd, joins || joined, &hello, fds);
     if (status != DPB_OK || !hello.keep_pmix)
         dpb_pmix_leave(); /* the death of a client of PMIx is the end of a step of Slurm's */
     if (status != DPB_OK) {

@@ -143,6 +143,13 @@ static bool has_variable(const char *text, size_t n, const char *variable)
     return false;
 }
 
+/* A launcher of a part has none of them; a rank that has joined it started itself anew. */
+static bool is_rank(const char *text, size_t n)
+{
+    return has_variable(text, n, "DPBENCH_JOB=3,join") ||
+           has_variable(text, n, "DPBENCH_JOB=3,joined");
+}
+
 static bool is_dpbench(const char *pid)
 {
     char path[PATH_MAX], exe[PATH_MAX] = "";
@@ -164,9 +171,8 @@ static pid_t find(int rank, bool part_launcher)
         if (!strspn(entry->d_name, "0123456789") || !is_dpbench(entry->d_name))
             continue;
         size_t n = read_environment(entry->d_name, text, sizeof text);
-        if (has_variable(text, n, mark) &&
-            (rank < 0 || (has_variable(text, n, rank_variable) &&
-                          has_variable(text, n, "DPBENCH_JOB=3,join") == !part_launcher)))
+        if (has_variable(text, n, mark) && (rank < 0 || (has_variable(text, n, rank_variable) &&
+                                                         is_rank(text, n) == !part_launcher)))
             found = (pid_t)atoi(entry->d_name);
     }
     closedir(proc);
@@ -187,8 +193,10 @@ void launched_await_steps(int n)
                 fail_msg("rank %d did not start", rank);
             usleep(2000);
         }
-    /* The small job of these tests is in its steps then, and has told the head of some. */
-    usleep(settle_us);
+    /* The small job of these tests is in its steps then, and has told the head of some; other
+     * launchers than those of `make check` may take longer to get there. */
+    const char *more_s = getenv("DPB_SETTLE_S");
+    usleep(settle_us + (more_s ? (useconds_t)atoi(more_s) * 1000000 : 0));
 }
 
 void launched_expect_none(const char *title, double gone_s)
