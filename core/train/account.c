@@ -29,6 +29,9 @@ static struct {
     int64_t marked_ns;  /* end of the last part */
     int64_t exposed_ns; /* since then */
     struct dpb_record record;
+    bool by_device, updates_only;
+    bool awaits_device;
+    struct dpb_record ended; /* of which the device has not told yet */
 } account;
 
 dpb_status dpb_account_open(struct dpb_journal *journal, size_t capacity)
@@ -122,8 +125,69 @@ static int64_t intersection(const struct interval *a, uint64_t n_a, const struct
 
 /* ---- a step -------------------------------------------------------------------------------- */
 
+static void keep(const struct dpb_record *record)
+{
+    struct dpb_journal *journal = account.journal;
+    if (journal->n_records < journal->capacity) {
+        journal->records[journal->n_records] = *record;
+        __atomic_store_n(&journal->n_records, journal->n_records + 1, __ATOMIC_RELEASE);
+    }
+}
+
+/* Its bytes are known; the rest the device tells. */
+static void end_step_of_device(void)
+{
+    account.ended = account.record;
+    account.ended.comm_bytes = __atomic_exchange_n(&account.bytes, 0, __ATOMIC_ACQ_REL);
+    account.awaits_device = true;
+    account.running = false;
+}
+
+void dpb_account_by_device(bool updates_only)
+{
+    account.by_device = true;
+    account.updates_only = updates_only;
+}
+
+bool dpb_account_awaits_device(void)
+{
+    return account.awaits_device;
+}
+
+void dpb_account_device(const struct dpb_device_times *times)
+{
+    struct series *series = account.series;
+    struct dpb_record *record = &account.ended;
+    int64_t exposed_ns = times->exchange_ns;
+    record->begin_ns = times->begin_ns;
+    record->data_wait_ns = times->idle_ns;
+    record->forward_ns = times->forward_ns;
+    record->backward_ns = times->backward_ns;
+    record->step_ns = times->idle_ns + times->forward_ns + times->backward_ns + exposed_ns;
+    struct interval step = {record->begin_ns, record->begin_ns + record->step_ns};
+    series[EXPOSED].n = 0; /* in the host's time, and of the next step */
+    append(&series[EXPOSED], times->exchange_begin_ns, times->exchange_begin_ns + exposed_ns);
+    uint64_t n_exposed = make_union(&series[EXPOSED], step);
+    uint64_t n_update = make_union(&series[UPDATE], step);
+    uint64_t n_comm = make_union(&series[COMM], step);
+    uint64_t n_wait = make_union(&series[WAIT], step);
+    record->optimizer_ns = account.updates_only ? exposed_ns
+                                                : intersection(series[EXPOSED].at, n_exposed,
+                                                               series[UPDATE].at, n_update);
+    record->comm_exposed_ns = exposed_ns - record->optimizer_ns;
+    record->comm_hidden_ns = length(series[COMM].at, n_comm) -
+                             intersection(series[COMM].at, n_comm, series[EXPOSED].at, n_exposed);
+    record->comm_wait_peer_ns = length(series[WAIT].at, n_wait);
+    keep(record);
+    account.awaits_device = false;
+}
+
 static void end_step(int64_t now)
 {
+    if (account.by_device) {
+        end_step_of_device();
+        return;
+    }
     struct series *series = account.series;
     struct dpb_record *record = &account.record;
     struct interval step = {record->begin_ns, now};
@@ -144,11 +208,7 @@ static void end_step(int64_t now)
                            record->forward_ns - record->backward_ns;
     record->comm_bytes = __atomic_exchange_n(&account.bytes, 0, __ATOMIC_ACQ_REL);
 
-    struct dpb_journal *journal = account.journal;
-    if (journal->n_records < journal->capacity) {
-        journal->records[journal->n_records] = *record;
-        __atomic_store_n(&journal->n_records, journal->n_records + 1, __ATOMIC_RELEASE);
-    }
+    keep(record);
     account.running = false;
 }
 

@@ -10,8 +10,14 @@
  *     comm_hidden   = |union of wait_peer, transfer and reduce spans, less exposed|
  *     comm_wait_peer = |union of wait_peer spans|
  *
- * so data_wait + forward + backward + optimizer + comm_exposed is the step, to the nanosecond. One
- * account a process. Nothing is allocated after dpb_account_open; spans beyond the capacity are
+ * so data_wait + forward + backward + optimizer + comm_exposed is the step, to the nanosecond.
+ *
+ * Where device and strategy run ahead of the host (dpb_account_by_device) the device tells of a step when
+ * the next one's forward is over: a step is then from its first work there to the next one's, data_wait is
+ * what it had nothing to do, exposed what it waited for new weights, and spans of the step may be reported
+ * until it has told.
+ *
+ * One account a process. Nothing is allocated after dpb_account_open; spans beyond the capacity are
  * counted and dropped.
  */
 #ifndef DPB_CORE_TRAIN_ACCOUNT_H
@@ -24,6 +30,9 @@ typedef enum dpb_part { DPB_PART_DATA, DPB_PART_FORWARD, DPB_PART_BACKWARD, DPB_
 
 /* `journal` receives the records; @borrowed until close. `capacity`: spans of one kind a step. */
 dpb_status dpb_account_open(struct dpb_journal *journal, size_t capacity);
+/* Records are made of what the device tells. updates_only: all that it waits for are the worker's own
+ * updates, since nothing is exchanged. */
+void dpb_account_by_device(bool updates_only);
 void dpb_account_close(void);
 
 /* The loop's thread. Begins a step at this moment, which also ends the one before if
@@ -36,6 +45,10 @@ int64_t dpb_account_enter(void); /* into communicator code; the time */
 void dpb_account_leave(int64_t entered_ns);
 void dpb_account_loss(double loss); /* of the step; once before its end */
 void dpb_account_end(void);         /* ends the step and writes its record; twice is harmless */
+
+/* By the device: whether a step has ended that it has not told of; and what it tells. */
+bool dpb_account_awaits_device(void);
+void dpb_account_device(const struct dpb_device_times *times);
 
 /* Any thread: the host's `span` and `count_bytes`. */
 void dpb_account_span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_t end_ns);

@@ -135,6 +135,19 @@ static dpb_status hand_over(struct dpb_trainer *trainer, struct dpb_event *done)
     return trainer->device_ops->follow(trainer->program, done);
 }
 
+/* Of the step before: its spans have been reported, and its last event has fired. */
+static dpb_status settle_times(struct dpb_trainer *trainer)
+{
+    struct dpb_device_times times;
+    if (!trainer->takes_events || !dpb_account_awaits_device())
+        return DPB_OK;
+    if (!trainer->device_ops->times(trainer->program, &times))
+        return dpb_fail(DPB_FAILED, "step %llu: the device does not tell its times",
+                        (unsigned long long)trainer->step);
+    dpb_account_device(&times);
+    return DPB_OK;
+}
+
 static dpb_status finish(struct dpb_trainer *trainer, struct dpb_event *done)
 {
     if (trainer->takes_events)
@@ -155,6 +168,8 @@ dpb_status dpb_exchange_finish(struct dpb_trainer *trainer)
     int64_t entered_ns = dpb_account_enter();
     dpb_status status = trainer->comm_ops->end(trainer->comm, 0, &done);
     if (status == DPB_OK)
+        status = settle_times(trainer);
+    if (status == DPB_OK)
         status = finish(trainer, done);
     if (status == DPB_OK)
         status = dpb_optimizer_watch(trainer->optimizer, done);
@@ -169,6 +184,8 @@ dpb_status dpb_trainer_drain(struct dpb_trainer *trainer)
         return DPB_OK;
     while (trainer->pending && !dpb_events.poll(trainer->pending))
         DPB_TRY(trainer->comm_ops->progress(trainer->comm, DPB_FOREVER));
+    if (trainer->pending) /* it sees that, too, and reports its spans */
+        DPB_TRY(trainer->comm_ops->progress(trainer->comm, 0));
     trainer->pending = NULL;
     if (trainer->program)
         DPB_TRY(trainer->device_ops->drain(trainer->program));
@@ -176,6 +193,13 @@ dpb_status dpb_trainer_drain(struct dpb_trainer *trainer)
 }
 
 /* ---- the device's hooks -------------------------------------------------------------------- */
+
+dpb_status dpb_trainer_pause(struct dpb_trainer *trainer)
+{
+    DPB_TRY(dpb_trainer_drain(trainer));
+    dpb_account_end();
+    return settle_times(trainer);
+}
 
 /* What is between the device's gradients and the communicator's: each only where it is needed. */
 struct staging {

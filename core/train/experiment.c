@@ -230,6 +230,13 @@ static dpb_status check_comm(const struct dpb_experiment *experiment)
                         "%s: comm '%s' has no work for communication cores; leave "
                         "run.comm_cores out",
                         origin(experiment, "run", "comm_cores"), comm->name);
+    if (settings->run.comm_cores > 0 && (comm->capabilities & DPB_COMM_EVENTS) &&
+        dpb_experiment_has_device_memory(experiment))
+        return dpb_fail(
+            DPB_UNSUPPORTED,
+            "%s: what comm '%s' does is enqueued on the GPU by the loop's thread: there is "
+            "no work for communication cores; leave run.comm_cores out",
+            origin(experiment, "run", "comm_cores"), comm->name);
     if ((comm->capabilities & DPB_COMM_DEVICE) && !dpb_experiment_has_device_memory(experiment))
         return dpb_fail(
             DPB_UNSUPPORTED,

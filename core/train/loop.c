@@ -40,7 +40,9 @@ static void watch_warm_up(struct dpb_trainer *t)
 {
     const struct dpb_run_settings *run = &t->experiment->settings.run;
     const struct dpb_journal *journal = t->journal;
-    if (t->control.rank != 0 || !t->gate || t->step - t->first_step <= (uint64_t)run->warmup_steps)
+    /* The record of a step is there when the next has begun; of one of the device's time, a step later. */
+    uint64_t warm = (uint64_t)run->warmup_steps + (t->takes_events ? 1 : 0);
+    if (t->control.rank != 0 || !t->gate || t->step - t->first_step <= warm)
         return;
     int64_t now = dpb_now_ns();
     if (t->warm_at_ns == 0)
@@ -99,7 +101,7 @@ static dpb_status pause_training(struct dpb_trainer *t)
     bool saves = dpb_save_points_due(&x->save_points, t->step);
     if (t->step == t->first_step || (!evaluates && !saves))
         return DPB_OK;
-    dpb_account_end();
+    DPB_TRY(dpb_trainer_pause(t));
     int64_t began_ns = dpb_now_ns();
     if (evaluates)
         DPB_TRY(dpb_evaluate(t));
@@ -251,9 +253,8 @@ dpb_status dpb_train(struct dpb_trainer *t)
             DPB_TRY(dpb_exchange_finish(t));
         DPB_TRY(look_for_nan(t, loss));
     }
-    DPB_TRY(dpb_trainer_drain(t));
+    DPB_TRY(dpb_trainer_pause(t));
     DPB_TRY(look_for_nan(t, 0.0)); /* what the last updates have found */
-    dpb_account_end();
     dpb_gpu_end(&t->journal->gpu);
     if (t->control.rank == 0)
         dpb_load_end(&t->journal->load);

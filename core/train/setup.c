@@ -133,7 +133,6 @@ dpb_status dpb_trainer_connect(struct dpb_trainer *trainer, const struct dpb_gra
 void dpb_trainer_disconnect(struct dpb_trainer *trainer)
 {
     dpb_trainer_leave(trainer);
-    dpb_arenas_stop(trainer);
     dpb_snapshot_unshare(trainer);
     dpb_optimizer_destroy(trainer->optimizer);
     trainer->optimizer = NULL;
@@ -222,7 +221,10 @@ static dpb_status compile(struct dpb_trainer *trainer)
     const struct dpb_experiment *x = trainer->experiment;
     uint64_t promises = x->plugins[DPB_PLUGIN_COMM]->capabilities;
     DPB_TRY(make_own_arenas(trainer));
-    trainer->takes_events = trainer->on_device && (promises & DPB_COMM_EVENTS);
+    trainer->takes_events = trainer->on_device && (promises & DPB_COMM_EVENTS) &&
+                            x->settings.run.mode == DPB_MODE_TRAIN;
+    if (trainer->takes_events)
+        dpb_account_by_device(promises & DPB_COMM_LOCAL);
     const struct dpb_compile_args compile = {.graph = x->graph,
                                              .batch = x->batch,
                                              .precision = (dpb_precision)x->settings.run.precision,
@@ -401,6 +403,7 @@ void dpb_trainer_leave(struct dpb_trainer *trainer)
     trainer->comm_ops->close(trainer->comm);
     trainer->comm = NULL;
     trainer->pending = NULL; /* it was the communicator's */
+    dpb_arenas_stop(trainer);
     dpb_arenas_let_go(trainer);
 }
 

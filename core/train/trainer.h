@@ -169,6 +169,8 @@ dpb_status dpb_exchange_ready(struct dpb_trainer *trainer, uint64_t frontier,
 dpb_status dpb_exchange_finish(struct dpb_trainer *trainer);
 /* Waits until device and strategy have done all that they were given. */
 dpb_status dpb_trainer_drain(struct dpb_trainer *trainer);
+/* The same between steps, and the account of the last one is closed. */
+dpb_status dpb_trainer_pause(struct dpb_trainer *trainer);
 
 dpb_status dpb_pump_start(struct dpb_trainer *trainer);
 void dpb_pump_stop(struct dpb_trainer *trainer);

@@ -128,7 +128,7 @@ static const struct dpb_comm_ops independent_ops = {.open = independent_open,
 
 static const struct dpb_plugin independent = {
     DPB_PLUGIN_HEAD(COMM, independent_ops),
-    .capabilities = DPB_COMM_LOCAL | DPB_COMM_MULTI_NODE,
+    .capabilities = DPB_COMM_LOCAL | DPB_COMM_MULTI_NODE | DPB_COMM_EVENTS,
     .name = "independent",
     .version = DPB_VERSION,
     .summary = "no exchange: the upper bound",

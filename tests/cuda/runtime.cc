@@ -8,6 +8,7 @@
  * forbids, are refused as CUDA refuses them. Several threads may call: one at a time is served.
  *
  * DPB_STAND_IN_DEVICES: how many GPUs there are (2).
+ * DPB_STAND_IN_TRACE=FILE: launches of graphs, and calls that wait or look, one a line.
  * DPB_STAND_IN_FAIL=N: the N-th piece of work of a stream fails, and all after it.
  */
 #include <cstdio>
@@ -41,7 +42,7 @@ struct CUevent_st {
 namespace
 {
 struct op {
-    enum kind { WORK, RECORD, WAIT } kind;
+    enum kind { WORK, RECORD, EXTERNAL, WAIT } kind;
     std::function<void()> work;
     cudaEvent_t event;
     uint64_t generation;
@@ -117,6 +118,8 @@ bool advance(branch &ops)
     ops.pop_front();
     if (one.kind == op::WORK)
         do_work(one);
+    else if (one.kind == op::EXTERNAL)
+        fire(one.event, one.event->recorded);
     else if (one.kind == op::RECORD && one.event->done < one.generation)
         fire(one.event, one.generation);
     return true;
@@ -170,7 +173,7 @@ void run_graph(const CUgraph_st &graph)
     std::vector<branch *> all;
     for (auto &one : branches) {
         for (op &each : one.second) {
-            if (each.event)
+            if (each.event && each.kind != op::EXTERNAL)
                 each.event->done = 0;
         }
         all.push_back(&one.second);
@@ -201,6 +204,15 @@ void push(cudaStream_t stream, op one)
         stream->ops.push_back(one);
 }
 } // namespace
+
+/* For tests of the order of calls. */
+static void trace(const char *what)
+{
+    static FILE *file =
+        getenv("DPB_STAND_IN_TRACE") ? fopen(getenv("DPB_STAND_IN_TRACE"), "w") : nullptr;
+    if (file)
+        fprintf(file, "%s\n", what);
+}
 
 bool capturing()
 {
@@ -266,6 +278,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     ONE_AT_A_TIME;
     if (cudaError_t code = forbidden(stream))
         return code;
+    trace("wait");
     while (!stream->ops.empty()) {
         if (!advance_or_wait(all_streams())) {
             fprintf(stderr, "stand-in: a stream waits for an event that nothing records\n");
@@ -290,6 +303,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 /* Who looks lets a little happen. */
 static void let_happen()
 {
+    trace("wait");
     for (unsigned n = 1 + generator() % 16; n > 0 && advance_streams(); n--)
         ;
 }
@@ -359,6 +373,17 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     return cudaSuccess;
 }
 
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags)
+{
+    ONE_AT_A_TIME;
+    if (flags == cudaEventRecordDefault)
+        return cudaEventRecord(event, stream);
+    if (!stream->capture)
+        return cudaErrorInvalidValue;
+    push(stream, {op::EXTERNAL, nullptr, event, 0, nullptr});
+    return cudaSuccess;
+}
+
 /* A stream that waits for what was captured is captured, too. */
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
 {
@@ -376,6 +401,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     ONE_AT_A_TIME;
+    trace("wait");
     while (event->done < event->recorded && advance_or_wait(all_streams()))
         ;
     return sticky;
@@ -458,8 +484,17 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
     return cudaSuccess;
 }
 
+/* Events that are recorded outside of the graph are so from the launch on. */
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
+    ONE_AT_A_TIME;
+    trace("cudaGraphLaunch");
+    for (auto &one : exec->graph.branches) {
+        for (op &each : one.second) {
+            if (each.kind == op::EXTERNAL)
+                each.event->recorded++;
+        }
+    }
     stand_in_enqueue(stream, [exec] { run_graph(exec->graph); });
     return cudaSuccess;
 }

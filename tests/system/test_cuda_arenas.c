@@ -109,6 +109,73 @@ static void test_continued(void **state)
     weights_free(&part);
 }
 
+/* ---- running ahead ------------------------------------------------------------------------- */
+
+/* How often a graph was launched right behind another, with neither a wait nor a look between. */
+static int count_pairs(const char *trace)
+{
+    char line[64], last[64] = "";
+    int n = 0;
+    FILE *file = fopen(trace, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        n += strcmp(line, "cudaGraphLaunch\n") == 0 && strcmp(line, last) == 0;
+        snprintf(last, sizeof last, "%s", line);
+    }
+    fclose(file);
+    return n;
+}
+
+static void run_traced(struct command *command, const char *settings)
+{
+    use_stand_in(true);
+    setenv("DPB_STAND_IN_TRACE", "trace", 1);
+    run(command, 0, settings);
+    unsetenv("DPB_STAND_IN_TRACE");
+}
+
+/* The next forward is enqueued behind a backward that nobody has waited for, in every step but the first,
+ * which is not captured, and the last; with arenas on the host in none. */
+static void test_runs_ahead(void **state)
+{
+    struct command command;
+    (void)state;
+    run_traced(&command, "run.steps=6");
+    command_free(&command);
+    assert_int_equal(count_pairs("trace"), 4);
+    run_traced(&command, "run.steps=6 comm.name=shm");
+    command_free(&command);
+    assert_int_equal(count_pairs("trace"), 0);
+}
+
+/* All parts of the device's time are the step, evaluations between steps or not. */
+static void test_times(void **state)
+{
+    static const char *const parts[] = {"data_wait", "forward", "backward", "optimizer",
+                                        "comm_exposed"};
+    struct command command;
+    (void)state;
+    use_stand_in(true);
+    run(&command, 0, "run.steps=7 run.accumulate=2 run.batch=2 eval.every=3");
+    const json_t *steps = json_at(command.json, "timing.step_ns");
+    double mean = 0.0, sum = 0.0;
+    assert_int_equal(json_array_size(steps), 7);
+    for (size_t i = 0; i < 7; i++)
+        mean += json_number_value(json_array_get(steps, i)) / 7;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "timing.breakdown_ns.%s", parts[i]);
+        double part = json_number_at(command.json, path);
+        if (strcmp(parts[i], "comm_exposed") == 0)
+            assert_true(part == 0.0); /* all are updates */
+        else
+            assert_true(part > 0.0);
+        sum += part;
+    }
+    assert_true(fabs(sum - mean) <= 1e-9 * mean);
+    command_free(&command);
+}
+
 /* ---- what is said -------------------------------------------------------------------------- */
 
 static void expect_words(const char *settings, const char *words)
@@ -147,6 +214,9 @@ int main(void)
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
         add_case(test_same_training, &forms[i], "as the reference: %s", forms[i].name);
     add_case(test_continued, NULL, "saved and continued");
+    add_case(test_times, NULL, "the device's times");
+    if (!on_gpu())
+        add_case(test_runs_ahead, NULL, "the host runs ahead");
     if (!on_gpu())
         add_case(test_too_large, NULL, "too large a model");
     return run_cases("cuda arenas", setup, teardown);

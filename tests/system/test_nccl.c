@@ -255,7 +255,7 @@ static void test_errors(void **unused)
         struct training run;
         double began_s = now_s();
         setenv(rows[i].variable, rows[i].value, 1);
-        train_anyway(&run, NCCL TINY "run.steps=20 run.workers=2 comm.bucket=1000 run.timeout_s=2");
+        train_anyway(&run, NCCL TINY "run.steps=60 run.workers=2 comm.bucket=1000 run.timeout_s=2");
         expect_end(&run, 1, rows[i].words);
         if (now_s() - began_s > 2.0 + 2 * most_s)
             fail_msg("%s=%s: over after %.1f s only", rows[i].variable, rows[i].value,

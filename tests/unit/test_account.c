@@ -234,6 +234,56 @@ static void test_threads(void **state)
     assert_int_equal(journal->dropped_spans, 0);
 }
 
+/* By the device: a step's times and spans come when the next one has begun, whose bytes are its own. */
+static void test_by_device(void **state)
+{
+    const int64_t t = clock_ns;
+    const struct dpb_device_times times = {.begin_ns = t + 50,
+                                           .exchange_begin_ns = t + 150,
+                                           .forward_ns = 40,
+                                           .backward_ns = 55,
+                                           .exchange_ns = 30,
+                                           .idle_ns = 5};
+    (void)state;
+    dpb_account_by_device(false);
+    dpb_account_begin(0.5);
+    assert_false(dpb_account_awaits_device());
+    dpb_account_mark(DPB_PART_FORWARD);
+    dpb_account_bytes(7);
+    dpb_account_loss(1.5);
+    clock_ns += 60;
+    dpb_account_begin(0.25);
+    assert_true(dpb_account_awaits_device());
+    assert_int_equal(journal->n_records, 0);
+    dpb_account_bytes(9);
+    int64_t entered_ns = dpb_account_enter();
+    clock_ns += 100; /* the host's: no part of the device's step */
+    dpb_account_leave(entered_ns);
+    dpb_account_span(0, DPB_PHASE_TRANSFER, t + 120, t + 160); /* 10 of it exposed */
+    dpb_account_span(0, DPB_PHASE_UPDATE, t + 160, t + 172);
+    dpb_account_span(0, DPB_PHASE_WAIT_PEER, t + 100, t + 105);
+    dpb_account_device(&times);
+    assert_false(dpb_account_awaits_device());
+    const struct dpb_record *record = last_record();
+    assert_int_equal(journal->n_records, 1);
+    assert_true(record->begin_ns == t + 50);
+    assert_int_equal(record->step_ns, 130);
+    assert_int_equal(record->data_wait_ns, 5);
+    assert_int_equal(record->forward_ns, 40);
+    assert_int_equal(record->backward_ns, 55);
+    assert_int_equal(record->optimizer_ns, 12);
+    assert_int_equal(record->comm_exposed_ns, 18);
+    assert_int_equal(record->comm_hidden_ns, 35);
+    assert_int_equal(record->comm_wait_peer_ns, 5);
+    assert_int_equal(record->comm_bytes, 7);
+    assert_true(record->loss == 1.5 && record->learning_rate == 0.5);
+    dpb_account_end();
+    assert_true(dpb_account_awaits_device());
+    dpb_account_device(&times);
+    assert_int_equal(last_record()->comm_bytes, 9);
+    assert_int_equal(last_record()->comm_hidden_ns, 0); /* spans are the first's */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -241,6 +291,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_too_many_spans, open_account, close_account),
         cmocka_unit_test_setup_teardown(test_full_journal, open_account, close_account),
         cmocka_unit_test_setup_teardown(test_threads, open_account, close_account),
+        cmocka_unit_test_setup_teardown(test_by_device, open_account, close_account),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -173,8 +173,9 @@ struct dpb_device_links {
     dpb_status (*wait)(void *queue); /* until all that was enqueued is done */
 };
 
-/* What the device did for a step, in its own time. */
+/* What the device did for a step, in its own time: the four parts are all of it. */
 struct dpb_device_times {
+    int64_t begin_ns, exchange_begin_ns; /* on the host's clock, as near as the device can tell */
     int64_t forward_ns, backward_ns;
     int64_t
         exchange_ns; /* from the end of backward until the weights of the next pass were there */
@@ -221,8 +222,9 @@ struct dpb_device_ops {
     dpb_status (*follow)(void *program, struct dpb_event *event);
     /* Blocks until all that the program has enqueued is done; `deadline` as in host->patience. */
     dpb_status (*drain)(void *program);
-    /* Of the last training step but one whose forward has returned, where it ran without waiting for
-     * the host (takes_events); false: there is none yet. A step begins with its forward's first work. */
+    /* Of the last training step that is complete, where it ran without waiting for the host
+     * (takes_events): the next one's forward has returned, or `drain` has. False: there is none, or it was
+     * told before. A step begins with its forward's first work. */
     bool (*times)(void *program, struct dpb_device_times *times);
 };
 

@@ -95,6 +95,8 @@ struct step_list {
 struct piece {
     uint64_t begin, end;
     size_t after;
+    struct dpb_event *final; /* where core takes events */
+    cudaEvent_t native;      /* of it */
 };
 
 /* What one consumer of a node adds to the node's gradient. */
@@ -157,9 +159,10 @@ struct mirror {
     bool registered;
 };
 
-/* In pinned memory, which both sides see. */
+/* In pinned memory, which both sides see. What is copied for a pass may still be read when the next one
+ * is enqueued: forward and backward have words of their own. */
 struct control {
-    struct pass_words words;
+    struct pass_words words[2];
     struct outcome_words outcome;
     uint32_t forward_done;
     uint32_t piece_done[]; /* by piece */
@@ -191,6 +194,7 @@ struct program {
     struct tensor *samples, *labels, *words, *packings;
     uint32_t n_packings;
     int32_t *pinned_labels;
+    void *pinned_samples; /* where core takes events: what the next step's are copied from */
     struct control *control;
 
     struct tensor *log_sum, *sample_loss, *correct; /* of the loss, by sample */
@@ -198,6 +202,10 @@ struct program {
     struct piece *pieces;
     size_t n_pieces;
     cudaEvent_t piece_ready, joined;
+    bool takes_events;
+    struct dpb_event *followed; /* of the last cuda_follow: core's */
+    struct times *times;        /* times.c; NULL unless core takes events */
+    uint64_t timed_step;        /* the step that it is in */
 
     /* Captured lists, by the bits of enum when; [WHENS] is backward. */
     cudaGraphExec_t graphs[WHENS + 1];
@@ -404,6 +412,20 @@ extern const struct dpb_queue_ops cuda_queues;
 extern const struct dpb_event_source cuda_events; /* of a cudaEvent_t */
 /* What the stream is given from now on begins when `event` has fired as it was last recorded. */
 dpb_status cuda_await(cudaStream_t stream, struct dpb_event *event);
+
+/* ---- times.c: where a step's time goes, by events of the main stream ------------------------------ */
+
+/* What the stream does from there on, until the next mark. */
+enum mark { MARK_IDLE, MARK_FORWARD, MARK_BACKWARD, MARK_EXCHANGE };
+
+dpb_status cuda_times_open(struct times **times);
+void cuda_times_close(struct times *times); /* accepts NULL */
+bool cuda_times_run(const struct times *times); /* a step is under way */
+/* Here on the main stream. `first`: of a step, the one before ends here. */
+dpb_status cuda_mark(const struct program *p, enum mark mark, bool first);
+/* The work before the last mark is done, and it has been or will be passed at once: tells of the step that
+ * ended where the current one began. */
+dpb_status cuda_times_settle(const struct program *p);
 
 /* ---- links.c: what `dpbench links` drives the GPUs by ------------------------------------------- */
 

@@ -9,6 +9,11 @@
  * first stream goes on. The loop's thread hands a piece to the strategy when it sees its flag. A
  * flag is raised to the pass's serial number, which lies in device memory, so a captured graph
  * raises it as well.
+ *
+ * Where core takes events, backward is not waited for: an event behind each piece, which a captured graph
+ * records as well, is handed out at once, and the next forward is enqueued while all that is still to be
+ * done. Its samples are copied on the second stream meanwhile: the forward before has read its own, for
+ * its loss was waited for.
  */
 #include <stdatomic.h>
 
@@ -30,6 +35,14 @@ static dpb_status pack(const struct program *p)
         cuda_pack_weights(p->device->stream, p->type, p->packings->data, p->n_packings,
                           p->weights.tensor->data);
     return cuda_check(p, NULL, "packing of weights", cudaPeekAtLastError());
+}
+
+/* The main stream goes on when the second has done what it was given. */
+static dpb_status join(const struct program *p)
+{
+    DPB_TRY(cuda_check(p, NULL, "cudaEventRecord", cudaEventRecord(p->joined, p->device->copies)));
+    return cuda_check(p, NULL, "cudaStreamWaitEvent",
+                      cudaStreamWaitEvent(p->device->stream, p->joined, 0));
 }
 
 /* hooks NULL: while it is captured. */
@@ -64,19 +77,28 @@ static dpb_status send_piece(struct program *p, size_t piece)
     return cuda_check(p, NULL, "flag of a piece", cudaPeekAtLastError());
 }
 
+/* An event outside of the graph, when it is captured: launches record it. */
+static dpb_status finish_piece(const struct program *p, size_t piece, bool captured)
+{
+    return cuda_check(
+        p, NULL, "cudaEventRecordWithFlags",
+        cudaEventRecordWithFlags(p->pieces[piece].native, p->device->stream,
+                                 captured ? cudaEventRecordExternal : cudaEventRecordDefault));
+}
+
 static dpb_status enqueue_backward(struct program *p, const struct dpb_hooks *hooks)
 {
     size_t piece = 0;
     for (size_t i = 0; i < p->backward.n; i++) {
         DPB_TRY(run_step(p, &p->backward.steps[i]));
-        if (piece < p->n_pieces && p->pieces[piece].after == i)
-            DPB_TRY(send_piece(p, piece++));
+        if (piece < p->n_pieces && p->pieces[piece].after == i) {
+            DPB_TRY(p->takes_events ? finish_piece(p, piece, hooks == NULL) : send_piece(p, piece));
+            piece++;
+        }
         if (hooks)
             DPB_TRY(hooks->progress(hooks->context));
     }
-    DPB_TRY(cuda_check(p, NULL, "cudaEventRecord", cudaEventRecord(p->joined, p->device->copies)));
-    return cuda_check(p, NULL, "cudaStreamWaitEvent",
-                      cudaStreamWaitEvent(p->device->stream, p->joined, 0));
+    return p->takes_events ? DPB_OK : join(p);
 }
 
 static dpb_status enqueue(struct program *p, unsigned which, const struct dpb_hooks *hooks)
@@ -154,6 +176,8 @@ static dpb_status await(const struct program *p, const uint32_t *flag, const cha
         if (looks % LOOKS != 0)
             continue;
         DPB_TRY(ask_stream(p, flag, what));
+        if (p->followed && !cuda_host->event->poll(p->followed))
+            begin_ns = 0; /* what is followed has a deadline of its own */
         DPB_TRY(cuda_host->patience(&wait, &begin_ns));
     }
     return DPB_OK;
@@ -184,16 +208,45 @@ static dpb_status send(const struct program *p, const struct tensor *to, const v
         cudaMemcpyAsync(to->data, from, bytes, cudaMemcpyHostToDevice, p->device->stream));
 }
 
-/* The words of the pass. The last pass has ended: nobody reads them any more. */
-static dpb_status begin_pass(struct program *p, const struct dpb_pass *pass)
+/* The words of the pass. Nobody reads those of the last such pass any more: the last forward has ended. */
+static dpb_status begin_pass(struct program *p, const struct dpb_pass *pass,
+                             struct pass_words *words)
 {
     p->step = pass->step;
-    p->control->words = (struct pass_words){.step = (uint32_t)pass->step,
-                                            .first_sample = pass->first_sample,
-                                            .valid = pass->valid,
-                                            .serial = ++p->serial};
+    *words = (struct pass_words){.step = (uint32_t)pass->step,
+                                 .first_sample = pass->first_sample,
+                                 .valid = pass->valid,
+                                 .serial = ++p->serial};
     DPB_TRY(cuda_check(p, NULL, "cudaSetDevice", cudaSetDevice(p->device->id)));
-    return send(p, p->words, &p->control->words, sizeof p->control->words);
+    return send(p, p->words, words, sizeof *words);
+}
+
+/* The samples; where core takes events, beside what the main stream is still doing. */
+static dpb_status send_samples(const struct program *p, const struct dpb_batch *batch)
+{
+    size_t bytes = batch->n * dpb_sample_bytes(p->args.format);
+    if (!p->takes_events)
+        return send(p, p->samples, batch->samples, bytes);
+    memcpy(p->pinned_samples, batch->samples, bytes);
+    DPB_TRY(cuda_check(p, NULL, "cudaMemcpyAsync",
+                       cudaMemcpyAsync(p->samples->data, p->pinned_samples, bytes,
+                                       cudaMemcpyHostToDevice, p->device->copies)));
+    return join(p);
+}
+
+/* Marks of training steps alone; a step has several forwards where it has micro-batches. */
+static dpb_status mark_forward(struct program *p, const struct dpb_pass *pass)
+{
+    if (!p->times || !pass->training)
+        return DPB_OK;
+    bool first = !cuda_times_run(p->times) || p->timed_step != pass->step;
+    p->timed_step = pass->step;
+    return cuda_mark(p, MARK_FORWARD, first);
+}
+
+static dpb_status mark(const struct program *p, enum mark mark)
+{
+    return p->times && cuda_times_run(p->times) ? cuda_mark(p, mark, false) : DPB_OK;
 }
 
 dpb_status cuda_forward(void *program, const struct dpb_pass *pass, const struct dpb_batch *batch,
@@ -203,10 +256,10 @@ dpb_status cuda_forward(void *program, const struct dpb_pass *pass, const struct
     unsigned when = pass->training ? WHEN_TRAINING : WHEN_EVALUATION;
     DPB_TRY(check_pass(p, pass, batch));
     p->trained = false;
-    DPB_TRY(begin_pass(p, pass));
+    DPB_TRY(begin_pass(p, pass, &p->control->words[0]));
     memcpy(p->pinned_labels, batch->labels, batch->n * sizeof *p->pinned_labels);
     DPB_TRY(send(p, p->labels, p->pinned_labels, batch->n * sizeof *p->pinned_labels));
-    DPB_TRY(send(p, p->samples, batch->samples, batch->n * dpb_sample_bytes(p->args.format)));
+    DPB_TRY(send_samples(p, batch));
     if (pass->weights_changed || !p->uploaded) {
         p->uploaded = false;
         DPB_TRY(cuda_upload(p, &p->weights));
@@ -214,8 +267,14 @@ dpb_status cuda_forward(void *program, const struct dpb_pass *pass, const struct
     }
     if (!pass->training)
         DPB_TRY(cuda_upload(p, &p->state));
+    DPB_TRY(mark_forward(p, pass));
     DPB_TRY(launch(p, when, hooks));
+    if (pass->training)
+        DPB_TRY(mark(p, MARK_IDLE));
     DPB_TRY(await(p, &p->control->forward_done, "forward", hooks));
+    p->followed = NULL;
+    if (p->times && pass->training)
+        DPB_TRY(cuda_times_settle(p));
     if (pass->training)
         cuda_downloaded(&p->statistics, 0, p->graph->n_state_elements);
     p->uploaded = true;
@@ -230,10 +289,16 @@ dpb_status cuda_backward(void *program, const struct dpb_pass *pass, const struc
     struct program *p = program;
     if (!p->trained)
         return cuda_host->fail(DPB_USAGE, "device cuda: backward without a training pass forward");
-    DPB_TRY(begin_pass(p, pass));
+    DPB_TRY(begin_pass(p, pass, &p->control->words[1]));
+    DPB_TRY(mark(p, MARK_BACKWARD));
     DPB_TRY(launch(p, WHENS, hooks));
+    DPB_TRY(mark(p, MARK_EXCHANGE));
     for (size_t i = 0; i < p->n_pieces; i++) {
         const struct piece *piece = &p->pieces[i];
+        if (p->takes_events) {
+            DPB_TRY(hooks->final(hooks->context, piece->end, piece->final));
+            continue;
+        }
         DPB_TRY(await(p, &p->control->piece_done[i], "backward", hooks));
         cuda_downloaded(&p->gradients, piece->begin, piece->end);
         DPB_TRY(hooks->final(hooks->context, piece->end, NULL));
@@ -243,29 +308,30 @@ dpb_status cuda_backward(void *program, const struct dpb_pass *pass, const struc
 
 dpb_status cuda_follow(void *program, struct dpb_event *event)
 {
-    const struct program *p = program;
+    struct program *p = program;
     DPB_TRY(cuda_check(p, NULL, "cudaSetDevice", cudaSetDevice(p->device->id)));
-    return cuda_await(p->device->stream, event);
+    DPB_TRY(cuda_await(p->device->stream, event));
+    p->followed = event;
+    return mark(p, MARK_IDLE);
 }
 
+/* What ends here is the last step, as far as times go. */
 dpb_status cuda_drain(void *program)
 {
-    const struct program *p = program;
+    struct program *p = program;
     const cudaStream_t streams[] = {p->device->stream, p->device->copies};
     const struct dpb_wait wait = {.step = p->step, .purpose = "the device's work"};
     int64_t begin_ns = 0;
+    bool ends = p->times && cuda_times_run(p->times);
+    DPB_TRY(cuda_check(p, NULL, "cudaSetDevice", cudaSetDevice(p->device->id)));
+    if (ends)
+        DPB_TRY(cuda_mark(p, MARK_IDLE, true));
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
         for (bool done = false; !done;) {
             DPB_TRY(look_at(p, streams[i], "the work of the last step", &done));
             DPB_TRY(cuda_host->patience(&wait, &begin_ns));
         }
     }
-    return DPB_OK;
-}
-
-bool cuda_times(void *program, struct dpb_device_times *times)
-{
-    (void)program;
-    (void)times;
-    return false; /* every pass waits for the host */
+    p->followed = NULL;
+    return ends ? cuda_times_settle(p) : DPB_OK;
 }

@@ -274,12 +274,12 @@ dpb_status cuda_cut_pieces(const struct step_list *backward, uint64_t least, str
             continue;
         end = backward->steps[i].frontier;
         if (end - begin >= least) {
-            made[n_made++] = (struct piece){begin, end, i};
+            made[n_made++] = (struct piece){.begin = begin, .end = end, .after = i};
             begin = end;
         }
     }
     if (end > begin)
-        made[n_made++] = (struct piece){begin, end, backward->n - 1};
+        made[n_made++] = (struct piece){.begin = begin, .end = end, .after = backward->n - 1};
     *pieces = made;
     *n = n_made;
     return DPB_OK;

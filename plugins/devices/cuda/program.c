@@ -52,6 +52,7 @@ static dpb_status plan_mirrors(struct program *p, const struct dpb_device_memory
     const size_t n = p->args.batch;
     const uint64_t gradients = p->args.training ? graph->n_elements : 0;
     void *weights = (void *)(uintptr_t)core->weights;
+    p->takes_events = core->on_device && core->takes_events;
     if (core->on_device) {
         DPB_TRY(cuda_mirror_none(p, weights, &p->weights));
         DPB_TRY(cuda_mirror_none(p, core->gradients, &p->gradients));
@@ -196,6 +197,31 @@ static dpb_status bind_control(struct program *p)
     return DPB_OK;
 }
 
+static dpb_status make_event(const struct program *p, cudaEvent_t *event)
+{
+    return cuda_check(p, NULL, "cudaEventCreateWithFlags",
+                      cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+}
+
+/* What a program needs that runs ahead of the host. */
+static dpb_status bind_events(struct program *p)
+{
+    void *memory = NULL;
+    if (!p->takes_events)
+        return DPB_OK;
+    DPB_TRY(cuda_check(p, NULL, "cudaHostAlloc",
+                       cudaHostAlloc(&memory, p->samples->place.bytes, cudaHostAllocPortable)));
+    p->pinned_samples = memory;
+    for (size_t i = 0; i < p->n_pieces; i++) {
+        struct piece *piece = &p->pieces[i];
+        DPB_TRY(make_event(p, &piece->native));
+        piece->final = cuda_host->event->adopt(&cuda_events, piece->native);
+        if (!piece->final)
+            return DPB_NO_MEMORY;
+    }
+    return cuda_times_open(&p->times);
+}
+
 static dpb_status bind_packings(struct program *p)
 {
     struct packing *table = calloc(p->n_packings + 1, sizeof *table);
@@ -206,12 +232,6 @@ static dpb_status bind_packings(struct program *p)
         cudaMemcpy(p->packings->data, table, p->n_packings * sizeof *table, cudaMemcpyHostToDevice);
     free(table);
     return cuda_check(p, NULL, "cudaMemcpy", code);
-}
-
-static dpb_status make_event(const struct program *p, cudaEvent_t *event)
-{
-    return cuda_check(p, NULL, "cudaEventCreateWithFlags",
-                      cudaEventCreateWithFlags(event, cudaEventDisableTiming));
 }
 
 static dpb_status bind_program(struct program *p)
@@ -228,6 +248,7 @@ static dpb_status bind_program(struct program *p)
     DPB_TRY(bind_packings(p));
     DPB_TRY(make_event(p, &p->piece_ready));
     DPB_TRY(make_event(p, &p->joined));
+    DPB_TRY(bind_events(p));
     return cuda_check(p, NULL, "cudaStreamSynchronize", cudaStreamSynchronize(p->device->stream));
 }
 
@@ -263,6 +284,11 @@ static void release_cuda(struct program *p)
         cudaFreeHost(p->control);
     if (p->pinned_labels)
         cudaFreeHost(p->pinned_labels);
+    if (p->pinned_samples)
+        cudaFreeHost(p->pinned_samples);
+    for (size_t i = 0; p->takes_events && i < p->n_pieces; i++)
+        cuda_host->event->destroy(p->pieces[i].final);
+    cuda_times_close(p->times);
     if (p->arena)
         cudaFree(p->arena);
 }

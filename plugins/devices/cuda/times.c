@@ -1,0 +1,138 @@
+/*
+ * times.c - where a step's time goes on the device, of a program that does not wait for the host: events
+ * of the main stream mark where its work changes, and are read a step later, when all have fired.
+ *
+ * The host's clock is tied to the device's once a step: when the host sees that a forward is done, the
+ * mark behind it has just been passed.
+ */
+#include <stdlib.h>
+
+#include "cuda.h"
+
+struct marks {
+    cudaEvent_t *events;
+    enum mark *marks;
+    size_t n, capacity;
+};
+
+struct times {
+    struct marks steps[2]; /* the one under way and the one before, in turns */
+    uint32_t current;
+    bool ended; /* the one before has an end: the current one's first mark */
+    bool known; /* `done` was not told yet */
+    struct dpb_device_times done;
+};
+
+dpb_status cuda_times_open(struct times **times)
+{
+    *times = calloc(1, sizeof **times);
+    return *times ? DPB_OK : cuda_no_memory();
+}
+
+void cuda_times_close(struct times *times)
+{
+    for (int i = 0; times && i < 2; i++) {
+        for (size_t k = 0; k < times->steps[i].capacity; k++)
+            cudaEventDestroy(times->steps[i].events[k]);
+        free(times->steps[i].events);
+        free(times->steps[i].marks);
+    }
+    free(times);
+}
+
+/* Allocates in a program's first steps alone: later ones have as many marks. */
+static dpb_status grow(const struct program *p, struct marks *marks)
+{
+    if (marks->n < marks->capacity)
+        return DPB_OK;
+    cudaEvent_t *events = realloc(marks->events, (marks->n + 1) * sizeof *events);
+    if (!events)
+        return cuda_no_memory();
+    marks->events = events;
+    enum mark *kinds = realloc(marks->marks, (marks->n + 1) * sizeof *kinds);
+    if (!kinds)
+        return cuda_no_memory();
+    marks->marks = kinds;
+    DPB_TRY(cuda_check(p, NULL, "cudaEventCreate", cudaEventCreate(&events[marks->n])));
+    marks->capacity++;
+    return DPB_OK;
+}
+
+/* After a pause there is the mark alone that ended the step before it. */
+bool cuda_times_run(const struct times *times)
+{
+    const struct marks *current = &times->steps[times->current];
+    return current->n > 0 && current->marks[0] == MARK_FORWARD;
+}
+
+dpb_status cuda_mark(const struct program *p, enum mark mark, bool first)
+{
+    struct times *times = p->times;
+    if (first) {
+        times->ended = cuda_times_run(times);
+        times->current = !times->current;
+        times->steps[times->current].n = 0;
+    }
+    struct marks *marks = &times->steps[times->current];
+    DPB_TRY(grow(p, marks));
+    marks->marks[marks->n] = mark;
+    return cuda_check(p, NULL, "cudaEventRecord",
+                      cudaEventRecord(marks->events[marks->n++], p->device->stream));
+}
+
+static dpb_status between(const struct program *p, cudaEvent_t from, cudaEvent_t to, int64_t *ns)
+{
+    float ms = 0.0f;
+    DPB_TRY(cuda_check(p, NULL, "cudaEventElapsedTime", cudaEventElapsedTime(&ms, from, to)));
+    *ns = (int64_t)((double)ms * 1e6);
+    return DPB_OK;
+}
+
+/* The step of `marks`, which ended with `end`, at end_ns of the host's clock. */
+static dpb_status add_up(const struct program *p, const struct marks *marks, cudaEvent_t end,
+                         int64_t end_ns)
+{
+    struct dpb_device_times *done = &p->times->done;
+    int64_t *const parts[] = {[MARK_IDLE] = &done->idle_ns,
+                              [MARK_FORWARD] = &done->forward_ns,
+                              [MARK_BACKWARD] = &done->backward_ns,
+                              [MARK_EXCHANGE] = &done->exchange_ns};
+    *done = (struct dpb_device_times){.exchange_begin_ns = end_ns};
+    int64_t at_ns = end_ns;
+    for (size_t i = marks->n; i-- > 0;) {
+        int64_t ns;
+        DPB_TRY(between(p, marks->events[i], i + 1 < marks->n ? marks->events[i + 1] : end, &ns));
+        *parts[marks->marks[i]] += ns;
+        at_ns -= ns;
+        if (marks->marks[i] == MARK_EXCHANGE && done->exchange_begin_ns == end_ns)
+            done->exchange_begin_ns = at_ns;
+    }
+    done->begin_ns = at_ns;
+    p->times->known = true;
+    return DPB_OK;
+}
+
+dpb_status cuda_times_settle(const struct program *p)
+{
+    struct times *times = p->times;
+    const struct marks *current = &times->steps[times->current];
+    cudaEvent_t last = current->events[current->n - 1];
+    int64_t ns;
+    if (!times->ended)
+        return DPB_OK;
+    times->ended = false;
+    DPB_TRY(cuda_check(p, NULL, "cudaEventSynchronize", cudaEventSynchronize(last)));
+    int64_t now_ns = cuda_host->now_ns();
+    DPB_TRY(between(p, current->events[0], last, &ns));
+    return add_up(p, &times->steps[!times->current], current->events[0], now_ns - ns);
+}
+
+bool cuda_times(void *program, struct dpb_device_times *told)
+{
+    const struct program *p = program;
+    if (!p->times || !p->times->known)
+        return false;
+    *told = p->times->done;
+    p->times->known = false;
+    return true;
+}
