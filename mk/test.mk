@@ -67,7 +67,7 @@ STAND_IN_TESTS := $(addprefix $(BUILD)/tests/test_,cuda cuda_arenas cuda_faults 
 # comm nccl on it, with a NCCL for tests.
 STAND_IN_NCCL := $(BUILD)/tests/cuda/plugins/comm_nccl.so
 ifeq ($(filter devices/cuda comm/nccl,$(SKIPPED))$(SANITIZE),)
-$(BUILD)/tests/test_nccl: | $(STAND_IN) $(STAND_IN_NCCL)
+$(BUILD)/tests/test_nccl $(BUILD)/tests/test_conf: | $(STAND_IN) $(STAND_IN_NCCL)
 $(BUILD)/tests/test_nccl_stand_in: $(BUILD)/obj/tests/cuda/nccl.o $(STAND_IN_LIB)
 $(BUILD)/tests/test_nccl_stand_in: TEST_CFLAGS += $(CUDA_CFLAGS)
 $(BUILD)/tests/test_nccl_stand_in: TEST_LIBS += $(STAND_IN_LIB) -Wl,-rpath,'$$ORIGIN/cuda' -lstdc++
