@@ -103,6 +103,25 @@ static void test_bit_for_bit(void **unused)
     training_free(&start);
 }
 
+/* Spans come from the GPU's events: there are some of transfers and of updates, in the step that they
+ * belong to; bytes are those of the definition. */
+static void test_account(void **unused)
+{
+    struct training run;
+    (void)unused;
+    train(&run, NCCL LENET "run.steps=6 run.workers=3 comm.bucket=400000 device.graphs=no");
+    double exposed_ns = expect_number(&run.command, "timing.breakdown_ns.comm_exposed");
+    double hidden_ns = expect_number(&run.command, "timing.breakdown_ns.comm_hidden");
+    double update_ns = expect_number(&run.command, "timing.breakdown_ns.optimizer");
+    double bytes = expect_number(&run.command, "comm.bytes_per_step");
+    double least = 2.0 * 2.0 * 4.0 * expect_number(&run.command, "model.parameters");
+    if (hidden_ns <= 0.0 || exposed_ns <= 0.0 || update_ns <= 0.0)
+        fail_msg("%.0f ns hidden, %.0f exposed, %.0f updating", hidden_ns, exposed_ns, update_ns);
+    if (bytes < least || bytes > 1.01 * least)
+        fail_msg("%.0f bytes a step, not %.0f", bytes, least);
+    training_free(&run);
+}
+
 /* ---- what the checks catch ------------------------------------------------------------------- */
 
 /* A NCCL that sums wrongly: from the first exchange on it is the pattern that shows it; from later ones
@@ -247,10 +266,13 @@ static void test_errors(void **unused)
         {"DPB_STAND_IN_NCCL_FAIL", "1:0", {"rank 1", "ncclCommInitRankConfig failed", NULL}},
         {"DPB_STAND_IN_NCCL_FAIL", "1:1", {"rank 1", "NCCL", "bucket 0", NULL}},
         {"DPB_STAND_IN_NCCL_FAIL",
-         "1:40",
+         "1:12",
          {"rank 1", "NCCL", "step ", "unhandled system error", NULL}},
         {"DPB_STAND_IN_NCCL_HANG",
          "1:3",
+         {"NCCL's all-reduce", "step 0, bucket 2", "waited 2", NULL}},
+        {"DPB_STAND_IN_NCCL_HANG",
+         "1:14",
          {"NCCL's all-reduce", "step ", "bucket ", "waited 2", NULL}},
     };
     (void)unused;
@@ -315,6 +337,8 @@ static int teardown(void **state)
 static int setup_faults(void **state)
 {
     int result = faults_setup(state);
+    unsetenv("DPB_STAND_IN_NCCL_FAIL"); /* of a test that has failed */
+    unsetenv("DPB_STAND_IN_NCCL_HANG");
     use_stand_in(true);
     return result;
 }
@@ -325,6 +349,7 @@ int main(void)
                                                cmocka_unit_test(test_ranks_that_differ)};
     add_case(test_same_training, NULL, "the same training run");
     add_case(test_bit_for_bit, NULL, "two workers are shm's, bit for bit");
+    add_case(test_account, NULL, "times and bytes");
     add_case(test_refusals, NULL, "refusals");
     if (!on_gpu()) {
         add_case(test_mistakes, NULL, "a NCCL that sums wrongly");
