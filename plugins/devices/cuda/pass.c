@@ -19,7 +19,8 @@
 
 #include "cuda.h"
 
-enum { LOOKS = 256 /* at a flag, before the stream is asked whether it has failed */ };
+/* At a flag, before the strategy moves on again and the stream is asked whether it has failed. */
+enum { LOOK_NS = 20000 };
 
 /* ---- enqueueing ---------------------------------------------------------------------------- */
 
@@ -166,15 +167,25 @@ static dpb_status ask_stream(const struct program *p, const uint32_t *flag, cons
                            (unsigned long long)p->step, what);
 }
 
+/* Lets the strategy move on, then looks at the flag for a moment: who called it at every look would fill
+ * the account with nothing. */
+static dpb_status look_for(const struct program *p, const uint32_t *flag,
+                           const struct dpb_hooks *hooks)
+{
+    int64_t until_ns = cuda_host->now_ns() + LOOK_NS;
+    DPB_TRY(hooks->progress(hooks->context));
+    while (!raised(p, flag) && cuda_host->now_ns() < until_ns)
+        ;
+    return DPB_OK;
+}
+
 static dpb_status await(const struct program *p, const uint32_t *flag, const char *what,
                         const struct dpb_hooks *hooks)
 {
     const struct dpb_wait wait = {.step = p->step, .purpose = what};
     int64_t begin_ns = 0;
-    for (uint64_t looks = 1; !raised(p, flag); looks++) {
-        DPB_TRY(hooks->progress(hooks->context));
-        if (looks % LOOKS != 0)
-            continue;
+    while (!raised(p, flag)) {
+        DPB_TRY(look_for(p, flag, hooks));
         DPB_TRY(ask_stream(p, flag, what));
         if (p->followed && !cuda_host->event->poll(p->followed))
             begin_ns = 0; /* what is followed has a deadline of its own */
