@@ -337,7 +337,7 @@ class Turns:
         self.verdict = "missing" if self.reason else None
         self.late = False
         self.figures = [[], []]
-        self.rates = {key_of(program): [] for program in row.programs()}
+        self.rates = {(key_of(program), program.rate): [] for program in row.programs()}
         self.versions = {}
 
     def take(self, documents):
@@ -347,7 +347,7 @@ class Turns:
             figures.append(side.figure(documents, better))
         for program in self.row.programs():
             document = documents[key_of(program)]
-            self.rates[key_of(program)].append(number_in(program, document))
+            self.rates[key_of(program), program.rate].append(number_in(program, document))
             if program.versions:
                 self.versions[key_of(program)] = found(program, document, program.versions)
         self.check_same(documents)
@@ -362,7 +362,7 @@ class Turns:
 
     def side(self, side, figures):
         programs = [{"name": program.name, "command": program.command,
-                     "rates": self.rates[key_of(program)],
+                     "rates": self.rates[key_of(program), program.rate],
                      "versions": self.versions.get(key_of(program), {})}
                     for program in side.programs()]
         return {"name": side.name, "rates": figures, "programs": programs}

@@ -39,6 +39,11 @@ $(BUILD)/bench/%: bench/peers/%.cc
 $(BUILD)/bench/gloo_all_reduce: PEER_LIBS = -lgloo
 $(BUILD)/bench/jpeg_decode: PEER_LIBS = -ljpeg
 $(BUILD)/bench/mpi_all_reduce: CC = mpicc
+$(BUILD)/bench/mpi_turns: CORE_CFLAGS += $(patsubst -I%,-isystem %,$(shell pkg-config --cflags $(MPI_PKG)))
+$(BUILD)/bench/mpi_turns: CORE_LIBS += $(shell pkg-config --libs $(MPI_PKG))
+ifneq ($(HAVE_MPI),yes)
+BENCH_PROGRAMS := $(filter-out %/mpi_turns,$(BENCH_PROGRAMS))
+endif
 
 # Our own parts by themselves: linked with core.
 $(BUILD)/bench/%: bench/%.c $(BUILD)/libcore.a

@@ -3,8 +3,9 @@
  * bench/all_reduce.c measures a strategy: a repetition takes from the last rank's beginning to the
  * last one's end.
  *
- *     gloo_all_reduce RANKS BYTES SECONDS [ring|bcube|ring_chunked|halving_doubling [free|pinned]]
+ *     gloo_all_reduce RANKS BYTES SECONDS [ring|bcube|ring_chunked|halving_doubling [free|pinned [BUCKET]]]
  *
+ * With BUCKET, bytes, `ring` and `bcube` are called for one bucket after the other, as dpbench does.
  * `ring` is what gloo::allreduce, and with it PyTorch, takes by itself; the last two are Gloo's
  * older classes. Ranks are processes; `pinned` to a core each, with the thread that Gloo starts in
  * each of them, or `free` to run where the system puts them. (Pinned together, the two threads of a
@@ -50,7 +51,7 @@ struct Shared {
 
 struct Bench {
     int ranks = 0, rank = 0;
-    size_t elements = 0;
+    size_t elements = 0, bucket = 0; /* elements */
     double seconds = 0;
     bool pinned = false;
     std::string algorithm = "ring", directory;
@@ -106,14 +107,16 @@ std::function<void()> make_all_reduce(const Bench &b, std::shared_ptr<gloo::Cont
     }
     auto way = b.algorithm == "bcube" ? gloo::detail::AllreduceOptionsImpl::BCUBE
                                       : gloo::detail::AllreduceOptionsImpl::RING;
-    return [=, elements = b.elements] {
-        gloo::AllreduceOptions options(context);
-        options.setOutput(data, elements);
-        options.setAlgorithm(way);
-        options.setReduceFunction([](void *to, const void *one, const void *other, size_t n) {
-            gloo::sum<float>(to, one, other, n);
-        });
-        gloo::allreduce(options);
+    return [=, elements = b.elements, bucket = b.bucket] {
+        for (size_t at = 0; at < elements; at += bucket) {
+            gloo::AllreduceOptions options(context);
+            options.setOutput(data + at, std::min(bucket, elements - at));
+            options.setAlgorithm(way);
+            options.setReduceFunction([](void *to, const void *one, const void *other, size_t n) {
+                gloo::sum<float>(to, one, other, n);
+            });
+            gloo::allreduce(options);
+        }
     };
 }
 
@@ -213,21 +216,23 @@ void print_result(const Bench &b)
 int main(int argc, char **argv)
 {
     Bench b;
-    if (argc >= 4 && argc <= 6) {
+    if (argc >= 4 && argc <= 7) {
         b.ranks = atoi(argv[1]);
         b.elements = strtoull(argv[2], nullptr, 10) / sizeof(float);
         b.seconds = atof(argv[3]);
+        b.bucket = argc == 7 ? strtoull(argv[6], nullptr, 10) / sizeof(float) : b.elements;
     }
     if (argc >= 5)
         b.algorithm = argv[4];
-    std::string place = argc == 6 ? argv[5] : "free";
+    std::string place = argc >= 6 ? argv[5] : "free";
     b.pinned = place == "pinned";
     const char *const known[] = {"ring", "bcube", "ring_chunked", "halving_doubling"};
     if (b.ranks < 2 || b.ranks > most_ranks || b.elements == 0 || b.seconds <= 0 ||
+        b.bucket == 0 ||
         std::find(std::begin(known), std::end(known), b.algorithm) == std::end(known) ||
         (!b.pinned && place != "free"))
         fail("usage: gloo_all_reduce RANKS(2..16) BYTES SECONDS "
-             "[ring|bcube|ring_chunked|halving_doubling [free|pinned]]");
+             "[ring|bcube|ring_chunked|halving_doubling [free|pinned [BUCKET]]]");
     void *memory =
         mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     char directory[] = "/tmp/gloo_all_reduce-XXXXXX";

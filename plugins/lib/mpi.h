@@ -61,8 +61,8 @@ struct mpi_library {
     /* Moves all sums on that have begun, without waiting; *moved: one is finished. Reports its span
      * and counts its bytes. */
     dpb_status (*move)(struct mpi_sums *sums, bool *moved);
-    /* A turn of waiting for the oldest that is not finished: MPI has nothing to sleep on, so it lets
-     * others run and returns, for another `move`; with the deadline's message when that is over. */
+    /* A turn of waiting for the oldest that is not finished: MPI has nothing to sleep on, so it looks a
+     * few times, lets others run, and returns; with the deadline's message when that is over. */
     dpb_status (*wait)(struct mpi_sums *sums);
 };
 

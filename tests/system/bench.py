@@ -31,7 +31,7 @@ def program(name, *rates, code=0, text=None, needs=None, **more):
         f"    n = calls.read().split('\\\\n').count({name!r})\\n"
         f"rates, text = {rates!r}, {text!r}\\n"
         "print(text if text is not None else json.dumps("
-        "{'a': [{'rate': rates[(n - 1) % len(rates)]}], 'v': {'thing': '1.2'},"
+        "{'a': [{'rate': rates[(n - 1) % len(rates)]}], 'half': rates[(n - 1) % len(rates)] / 2, 'v': {'thing': '1.2'},"
         " 'w': {'other': {'built': '3.4', 'loaded': '3.5'}}}))\\n"
         f"sys.exit({code})\\n")
     more = {"rate": RATE, "versions": "v", **more}
@@ -142,6 +142,16 @@ class Driver(Sandbox):
         self.assertEqual(time["peer"]["rates"], [1, 2])
         self.assertEqual(time["ratio"]["values"], [1 / 8, 2 / 8])
         self.assertEqual([rate["verdict"], time["verdict"]], ["met", "missed"])
+
+    def test_two_rates_of_one_run(self):
+        """A program that measures both sides runs once a round."""
+        _, text, document = self.bench(
+            "Row('r', 'x/s', program('a', 8, 6), program('a', 8, 6, rate='half'), 1.5)", rounds=2)
+        self.assertEqual(self.calls(), ["a"] * 2, text)
+        row = document["rows"][0]
+        self.assertEqual(row["ratio"]["values"], [2, 2])
+        self.assertEqual(row["ours"]["programs"][0]["rates"], [8, 6])
+        self.assertEqual(row["peer"]["programs"][0]["rates"], [4, 3])
 
     def test_best_lacks_a_way(self):
         _, text, document = self.bench(

@@ -108,7 +108,12 @@ static dpb_status sums_wait(struct mpi_sums *sums)
     if (sums->waiting_ns == 0)
         mpi_host->note("wait_peer", what.bucket, UINT32_MAX);
     DPB_TRY(mpi_host->patience(&what, &sums->waiting_ns));
-    sched_yield();
+    enum { LOOKS = 16 }; /* a yield takes as long as several */
+    bool moved = false;
+    for (int i = 0; i < LOOKS && !moved; i++)
+        DPB_TRY(sums_move(sums, &moved));
+    if (!moved)
+        sched_yield();
     return DPB_OK;
 }
 
