@@ -160,9 +160,19 @@ static dpb_status give_up(struct nccl *nccl, dpb_status status)
 
 /* ---- a launch ------------------------------------------------------------------------------ */
 
+/* ncclNumTypes: none of NCCL's. */
 static ncclDataType_t type_of(dpb_dtype type)
 {
-    return type == DPB_FP64 ? ncclFloat64 : type == DPB_BF16 ? ncclBfloat16 : ncclFloat32;
+    switch (type) {
+    case DPB_FP64:
+        return ncclFloat64;
+    case DPB_FP32:
+        return ncclFloat32;
+    case DPB_BF16:
+        return ncclBfloat16;
+    default:
+        return ncclNumTypes;
+    }
 }
 
 static dpb_status reduce(struct nccl *nccl, const struct exchange *exchange,
@@ -322,6 +332,9 @@ static dpb_status nccl_plan(void *comm, const struct dpb_layout *layout, struct 
             "comm.bucket makes %llu buckets, and comm nccl takes %d at most; take larger "
             "ones",
             (unsigned long long)n_buckets, MOST_BUCKETS);
+    if (type_of(layout->gradient_type) == ncclNumTypes)
+        return host->fail(DPB_UNSUPPORTED, "comm nccl does not sum gradients of type %s",
+                          dpb_dtype_name(layout->gradient_type));
     DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_DEVICE, want));
     want->weights = DPB_MEMORY_DEVICE;
     want->scratch = DPB_MEMORY_NONE;
