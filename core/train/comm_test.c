@@ -33,18 +33,40 @@ static struct {
     uint64_t n_in_place; /* elements whose sum was in the own gradient arena */
 } reduced;
 
+/* The sum is where the worker's gradients were: nothing has to be brought there. */
+static bool is_own(const void *gradients, struct dpb_range range)
+{
+    const char *own = reduced.trainer->arenas.gradients;
+    return own &&
+           gradients == own + range.begin * dpb_dtype_size(reduced.trainer->layout.gradient_type);
+}
+
 static void assign(struct dpb_optimizer *optimizer, struct dpb_range range, void *weights,
                    const void *gradients, uint64_t bucket, const struct dpb_step *step)
 {
     const struct dpb_layout *layout = &reduced.trainer->layout;
-    const char *own = reduced.trainer->arenas.gradients;
     (void)optimizer, (void)bucket, (void)step;
     if (reduced.in_place)
         return;
-    if (own && gradients == own + range.begin * dpb_dtype_size(layout->gradient_type))
+    if (is_own(gradients, range))
         __atomic_fetch_add(&reduced.n_in_place, range.end - range.begin, __ATOMIC_RELAXED);
     dpb_vec.cast(layout->weight_type, weights, layout->gradient_type, gradients,
                  range.end - range.begin);
+}
+
+static dpb_status assign_on_device(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                                   struct dpb_range range, void *weights, const void *gradients,
+                                   const struct dpb_step *step)
+{
+    const struct dpb_layout *layout = &reduced.trainer->layout;
+    (void)optimizer, (void)step;
+    if (reduced.in_place)
+        return DPB_OK;
+    if (is_own(gradients, range))
+        __atomic_fetch_add(&reduced.n_in_place, range.end - range.begin, __ATOMIC_RELAXED);
+    return reduced.trainer->device_arenas.ops->cast(queue, layout->weight_type, weights,
+                                                    layout->gradient_type, gradients,
+                                                    range.end - range.begin);
 }
 
 static void assign_reset(struct dpb_optimizer *optimizer)
@@ -54,7 +76,8 @@ static void assign_reset(struct dpb_optimizer *optimizer)
 
 const struct dpb_host *dpb_comm_host(void)
 {
-    static const struct dpb_optimizer_ops assignment = {.update = assign, .reset = assign_reset};
+    static const struct dpb_optimizer_ops assignment = {
+        .update = assign, .reset = assign_reset, .enqueue = assign_on_device};
     static struct dpb_host host;
     host = dpb_host;
     host.optimizer = &assignment;
@@ -143,17 +166,18 @@ static void name_point(const struct comm_test *test, char *text, size_t size)
 }
 
 /* Every element of what this worker now has; the first wrong one of all is the message. */
-static void check(struct comm_test *test)
+static dpb_status check(struct comm_test *test)
 {
-    const struct dpb_trainer *t = &test->trainer;
+    struct dpb_trainer *t = &test->trainer;
     struct dpb_comm_record *record = &test->journal->records[test->point];
     struct dpb_pattern_wrong first = {0};
     char what[128];
+    const void *sums;
+    dpb_dtype type = record->in_place ? t->layout.gradient_type : t->layout.weight_type;
     dpb_world_note("check", UINT64_MAX, UINT32_MAX);
-    uint64_t n_wrong =
-        dpb_pattern_check(record->in_place ? t->layout.gradient_type : t->layout.weight_type,
-                          record->in_place ? t->arenas.gradients : t->arenas.weights,
-                          t->layout.n_elements, &test->pattern, &first);
+    DPB_TRY(dpb_arena_look(t, record->in_place ? t->arenas.gradients : t->arenas.weights,
+                           dpb_arena_bytes(t, type), &sums));
+    uint64_t n_wrong = dpb_pattern_check(type, sums, t->layout.n_elements, &test->pattern, &first);
     record->n_exchanges++;
     if (n_wrong > 0 && record->n_wrong == 0) {
         name_point(test, what, sizeof what);
@@ -166,15 +190,19 @@ static void check(struct comm_test *test)
                  dpb_world.rank, first.wanted);
     }
     record->n_wrong += n_wrong;
+    return DPB_OK;
 }
 
-static void fill(struct comm_test *test)
+static dpb_status fill(struct comm_test *test)
 {
-    const struct dpb_trainer *t = &test->trainer;
+    struct dpb_trainer *t = &test->trainer;
+    dpb_dtype type = t->layout.gradient_type;
+    void *gradients;
     dpb_world_note("fill", UINT64_MAX, UINT32_MAX);
     test->pattern.repetition++;
-    dpb_pattern_fill(t->layout.gradient_type, t->arenas.gradients, t->layout.n_elements,
-                     dpb_world.rank, &test->pattern);
+    DPB_TRY(dpb_arena_edit(t, t->arenas.gradients, &gradients));
+    dpb_pattern_fill(type, gradients, t->layout.n_elements, dpb_world.rank, &test->pattern);
+    return dpb_arena_commit(t, t->arenas.gradients, dpb_arena_bytes(t, type));
 }
 
 /* Across machines, where no flag is seen, an exchange of the strategy's own is where the workers meet;
@@ -183,12 +211,11 @@ static dpb_status repeat(struct comm_test *test, struct dpb_comm_sample *sample)
 {
     const struct dpb_comm_journal *journal = test->journal;
     bool chained = !journal->by_memory && journal->records[test->point].in_place;
-    fill(test);
+    DPB_TRY(fill(test));
     test->pattern.factor = chained ? n_workers_of(test) : 1.0;
     DPB_TRY(journal->by_memory ? meet(test) : exchange(test, sample));
     DPB_TRY(exchange(test, sample));
-    check(test);
-    return DPB_OK;
+    return check(test);
 }
 
 /* The first exchange tells where the sums are: in place only if all of them are, on all workers. */
@@ -197,10 +224,10 @@ static dpb_status settle_place(struct comm_test *test)
     struct dpb_comm_record *record = &test->journal->records[test->point];
     struct dpb_comm_sample untimed;
     uint64_t n_in_place;
-    fill(test);
+    DPB_TRY(fill(test));
     test->pattern.factor = 1.0;
     DPB_TRY(exchange(test, &untimed));
-    check(test);
+    DPB_TRY(check(test));
     bool all = reduced.n_in_place == test->trainer.layout.n_elements;
     DPB_TRY(sum_up(test, "in_place", all, &n_in_place));
     record->in_place = reduced.in_place = n_in_place == n_workers_of(test);
@@ -355,6 +382,8 @@ static dpb_status open_test(struct dpb_experiment *experiment, struct comm_test 
     test->journal->opened = true;
     if (dpb_world.role == DPB_SERVER)
         return DPB_OK;
+    if (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_DEVICE)
+        DPB_TRY(dpb_trainer_open_device(t));
     dpb_trainer_join_control(t);
     test->pattern.n_ranks = experiment->n_workers;
     return dpb_comm_largest(experiment, test->journal->by_memory, &test->pattern.largest);
@@ -363,6 +392,8 @@ static dpb_status open_test(struct dpb_experiment *experiment, struct comm_test 
 static void close_test(struct comm_test *test)
 {
     dpb_trainer_disconnect(&test->trainer);
+    if (test->trainer.device_ops)
+        test->trainer.device_ops->close(test->trainer.device);
     for (uint32_t rank = 0; test->flags && rank < dpb_world.n_ranks; rank++)
         if (rank != dpb_world.rank)
             dpb_mapping_destroy(&test->flags[rank]);

@@ -167,12 +167,6 @@ static dpb_status check_comm_mode(const struct dpb_experiment *experiment)
                         "%s: comm '%s' exchanges nothing that could be measured; take another by "
                         "comm.name=NAME (`dpbench help comm` lists them)",
                         origin(experiment, "comm", "name"), settings->comm.name);
-    if (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_DEVICE)
-        return dpb_fail(
-            DPB_UNSUPPORTED,
-            "%s: `dpbench comm` measures strategies in the host's memory; comm '%s' works "
-            "in a GPU's, and is measured by training",
-            origin(experiment, "comm", "name"), settings->comm.name);
     if (given(experiment, "comm_test", "iterations") && given(experiment, "comm_test", "seconds"))
         return dpb_fail(DPB_USAGE,
                         "%s: comm_test.iterations is given beside comm_test.seconds (%s); give one",

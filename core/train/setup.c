@@ -197,7 +197,7 @@ static uint32_t local_index(const struct dpb_experiment *x)
     return index;
 }
 
-static dpb_status open_device(struct dpb_trainer *trainer)
+dpb_status dpb_trainer_open_device(struct dpb_trainer *trainer)
 {
     const struct dpb_experiment *x = trainer->experiment;
     const struct dpb_device_args args = {.rank = dpb_world.rank,
@@ -209,7 +209,7 @@ static dpb_status open_device(struct dpb_trainer *trainer)
     const char *gpu = trainer->device_ops->pci_address != NULL
                           ? trainer->device_ops->pci_address(trainer->device)
                           : NULL;
-    if (gpu != NULL)
+    if (gpu != NULL && trainer->journal != NULL)
         dpb_gpu_open(gpu, &trainer->journal->gpu);
     trainer->device_arenas =
         (struct dpb_device_arenas){trainer->device_ops->queues, trainer->device};
@@ -386,7 +386,7 @@ dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_traine
     DPB_TRY(open_journal(trainer));
     trainer->journal->oversubscribed = oversubscribed;
     if (dpb_world.role == DPB_WORKER)
-        DPB_TRY(open_device(trainer));
+        DPB_TRY(dpb_trainer_open_device(trainer));
     DPB_TRY(dpb_trainer_connect(trainer, experiment->graph));
     if (dpb_world.role == DPB_SERVER)
         return DPB_OK;

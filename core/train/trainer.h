@@ -119,6 +119,9 @@ void dpb_trainer_join_control(struct dpb_trainer *trainer);
  * goes on by connect and disconnect, as often as it likes. */
 dpb_status dpb_trainer_settle(struct dpb_experiment *experiment, struct dpb_trainer *trainer,
                               bool *oversubscribed);
+/* The worker's device, for which nothing is compiled yet; the journal's GPU, where there is one. Closed by
+ * dpb_trainer_close, or who has opened it. */
+dpb_status dpb_trainer_open_device(struct dpb_trainer *trainer);
 /* Whether the built experiment fits into this machine: before anybody takes memory for it. */
 dpb_status dpb_trainer_check_memory(const struct dpb_experiment *experiment);
 /* Opens the communicator on a layout, with its arenas; collective. `graph` is @borrowed until

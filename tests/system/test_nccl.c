@@ -254,6 +254,36 @@ static void test_ranks_that_differ(void **unused)
     command_free(&command);
 }
 
+/* `dpbench comm` with arenas on the GPU: all elements of all exchanges are right, in place; and sums that
+ * are wrong are found. */
+static void test_alone(void **unused)
+{
+    static const char arguments[] = "comm -c %s/empty.ini --json run.results=%s/results " NCCL
+                                    "run.workers=2 comm.bucket=10kB comm.gradient=bf16 "
+                                    "comm_test.sizes=8,30kB comm_test.iterations=4";
+    struct command command;
+    char path[128];
+    (void)unused;
+    snprintf(path, sizeof path, "%s/empty.ini", cache);
+    write_file(path, "", 0);
+    dpbench(&command, 60.0, arguments, cache, cache);
+    if (command.exit_code != 0)
+        fail_msg("exit code %d: %s", command.exit_code, command.err);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "points.%d.in_place", i);
+        assert_true(json_is_true(json_at(command.json, path)));
+        snprintf(path, sizeof path, "points.%d.wrong", i);
+        assert_true(json_number_at(command.json, path) == 0);
+    }
+    command_free(&command);
+    setenv("DPB_STAND_IN_NCCL_WRONG", "one_element:2", 1);
+    dpbench(&command, 60.0, arguments, cache, cache);
+    unsetenv("DPB_STAND_IN_NCCL_WRONG");
+    if (command.exit_code != 3 || !strstr(command.err, "the strategy does not compute the sum"))
+        fail_msg("exit code %d: %s", command.exit_code, command.err);
+    command_free(&command);
+}
+
 /* ---- faults ---------------------------------------------------------------------------------- */
 
 /* Errors behind NCCL's calls and all-reduces that never come end the job, with step and bucket and the rank
@@ -353,6 +383,7 @@ int main(void)
     add_case(test_refusals, NULL, "refusals");
     if (!on_gpu()) {
         add_case(test_mistakes, NULL, "a NCCL that sums wrongly");
+        add_case(test_alone, NULL, "the communicator alone");
         add_case(test_options, NULL, "options");
         add_case(test_environment, NULL, "options and the environment");
         add_case(test_errors, NULL, "errors behind NCCL's calls");

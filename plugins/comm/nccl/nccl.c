@@ -193,8 +193,6 @@ static dpb_status update(struct nccl *nccl, const struct exchange *exchange,
 {
     const struct strategy *comm = &nccl->strategy;
     struct dpb_range range = range_of(nccl, launch->first, launch->n);
-    if (!comm->arenas.optimizer)
-        return DPB_OK; /* a communicator alone */
     return host->optimizer->enqueue(comm->arenas.optimizer, nccl->queue, range,
                                     strategy_weights(comm, comm->args.rank, range.begin),
                                     strategy_gradients(comm, comm->args.rank, range.begin),
