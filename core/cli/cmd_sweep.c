@@ -74,6 +74,8 @@ static dpb_status check_cell(const struct dpb_sweep *sweep, size_t cell, struct 
     dpb_status status = dpb_experiment_create(config, &experiment);
     if (status == DPB_OK)
         status = build_cell(sweep, cell, experiment, plan);
+    if (status == DPB_OK)
+        status = dpb_experiment_probe(experiment);
     if (status == DPB_OK && plan->results == NULL) {
         plan->results = strdup(experiment->settings.run.results);
         plan->name = strdup(experiment->settings.run.name);

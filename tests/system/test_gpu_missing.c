@@ -89,6 +89,7 @@ static void test_missing(void **state)
     static const char *const plugins[] = {"plugins", "--json", NULL};
     static const char *const links[] = {"links", "devices", NULL};
     static const char *const train[] = {"-c", "x.ini", NULL};
+    static const char *const sweep[] = {"-c", "x.ini", "sweep.run.batch=2,4", NULL};
     (void)state;
     /* The first is not for a machine that has a driver. */
     size_t first = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) != NULL;
@@ -102,6 +103,11 @@ static void test_missing(void **state)
         run(&command, cases[i].fake, cases[i].setting, train);
         assert_int_equal(command.exit_code, 2);
         expect_part(command.err, cases[i].words);
+        command_free(&command);
+        run(&command, cases[i].fake, cases[i].setting, sweep);
+        assert_int_equal(command.exit_code, 2);
+        expect_part(command.err, cases[i].words);
+        assert_null(strstr(command.err, "[1/")); /* no cell has begun */
         command_free(&command);
         run(&command, cases[i].fake, cases[i].setting, links);
         assert_int_equal(command.exit_code, 0);
