@@ -311,6 +311,16 @@ static void kill_part(void)
     kill(launched_process(2, true), SIGKILL);
 }
 
+static void stop_rank(void)
+{
+    kill(launched_process(3, false), SIGSTOP);
+}
+
+static void stop_part(void)
+{
+    kill(launched_process(2, true), SIGSTOP);
+}
+
 static void unplug(void)
 {
     network_plug(&network, 1, false);
@@ -320,10 +330,15 @@ static void test_faults(void **state)
 {
     const char *const killed[] = {"error: rank 3 (host2, pid ", "was killed by signal 9", NULL};
     const char *const parted[] = {"error: rank 2 (host2", "its launcher (host2", NULL};
+    const char *const stopped[] = {"waited 2", "rank 3 (", "is stopped (SIGSTOP)", NULL};
+    const char *const silent[] = {"rank 2 (host2", "its launcher (host2", "not been heard of",
+                                  NULL};
     const char *const down[] = {"error: rank ", NULL};
     (void)state;
     disturb("a rank on the other host is killed", TRAIN, kill_rank, 0, killed);
     disturb("a launcher on the other host is killed", TRAIN, kill_part, 0, parted);
+    disturb("a rank on the other host is stopped", TRAIN, stop_rank, 2, stopped);
+    disturb("a launcher on the other host is stopped", TRAIN, stop_part, 3, silent);
     disturb("the link goes down", TRAIN, unplug, 2, down);
     disturb("the server is killed", SERVED, kill_rank, 0, killed);
     disturb("the link to the server goes down", SERVED, unplug, 2, down);
