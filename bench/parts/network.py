@@ -31,12 +31,12 @@ def ours(context, strategy, ranks, size):
                "`make` says why it was not built"})
 
 
-def gloo(context, ranks, size, algorithm, bucket):
+def gloo(context, ranks, size, algorithm, bucket, where="free"):
     """The library called from a bare loop."""
     program = os.path.join(context.bench, "gloo_all_reduce")
     return Program(
-        name=f"Gloo, {algorithm}, buckets of {text_of(bucket)}",
-        command=[program, str(ranks), str(size), seconds_of(size), algorithm, "free", str(bucket)],
+        name=f"Gloo, {algorithm}, {where}, buckets of {text_of(bucket)}",
+        command=[program, str(ranks), str(size), seconds_of(size), algorithm, where, str(bucket)],
         rate="rate",
         versions="versions",
         needs={program: DEPS})
@@ -95,7 +95,8 @@ def rows(context):
                 Row(f"ring_tcp / Gloo, {what}", "GB/s", ring,
                     Best("Gloo", [*gloo_alone(context, ranks, size), through]), OVER_GLOO),
                 Row(f"gloo / the same called bare, {what}", "GB/s", through,
-                    gloo(context, ranks, size, "ring", BUCKET), OF_BARE),
+                    Best("Gloo, bare", [gloo(context, ranks, size, "ring", BUCKET, where)
+                                        for where in ("free", "pinned")]), OF_BARE),
                 Row(f"ring_tcp / Open MPI's TCP, {what}", "GB/s", ring,
                     open_mpi(context, ranks, size), OVER_MPI)])
             if ranks <= context.cores:

@@ -46,7 +46,7 @@ struct mpi_library {
     /* Initialises MPI, once a process. Refuses by name a thread level that is not offered, and a world
      * other than the job's workers. */
     dpb_status (*open)(const struct dpb_comm_args *job);
-    void (*close)(void); /* after `destroy`: the end of the process finalises MPI */
+    void (*close)(void); /* after `destroy`: the process finalises MPI if it ends well */
     dpb_status (*check_length)(uint64_t n_elements); /* of a sum: MPI counts in 31 bits */
 
     /* Collective over the job's workers. @owned: destroy, which accepts NULL and never waits. */

@@ -23,10 +23,12 @@ dpb_status mpi_fail(dpb_status status, int code, const char *what)
     return mpi_host->fail(status, "%s failed: %s", what, text);
 }
 
-/* Collective as MPI_Finalize is: where this process has failed nobody waits for it. */
-static void finalise(void)
+/* MPI_Finalize is collective: it would wait for ever where this process, or one that it waited for, has
+ * failed. */
+static void finalise(int exit_code, void *unused)
 {
-    if (healthy)
+    (void)unused;
+    if (healthy && exit_code == 0)
         MPI_Finalize();
 }
 
@@ -39,7 +41,7 @@ static dpb_status initialise(int wanted)
         if (code != MPI_SUCCESS)
             return mpi_fail(DPB_FAILED, code, "MPI_Init_thread");
         initialised = true;
-        atexit(finalise);
+        on_exit(finalise, NULL);
     }
     if (provided < wanted)
         return mpi_host->fail(DPB_UNSUPPORTED,
