@@ -8,10 +8,9 @@
 
 CUDA         ?= auto
 CUDA_DEPS    ?= $(BUILD)/deps/cuda
-CUDA_PLUGINS := $(foreach p,devices/cuda comm/nccl comm/ps_gpu,$(if $(wildcard plugins/$(p) plugins/$(p).c),$(p)))
+CUDA_PLUGINS := $(foreach p,devices/cuda comm/nccl,$(if $(wildcard plugins/$(p) plugins/$(p).c),$(p)))
 CUDA_NEEDS_devices/cuda := CUDART CUDNN CUBLASLT
 CUDA_NEEDS_comm/nccl    := CUDART NCCL
-CUDA_NEEDS_comm/ps_gpu  := CUDART
 CUDA_ARCHS   ?= 80 90 100
 
 ifneq ($(CUDA),no)

@@ -63,7 +63,7 @@ STAND_IN_LIB := $(BUILD)/tests/cuda/libstand_in.so
 STAND_IN_OBJ := $(BUILD)/obj/tests/cuda/libraries.o \
 	$(patsubst plugins/%.cu,$(BUILD)/obj/tests/cuda/%.o,$(wildcard plugins/devices/cuda/*.cu)) \
 	$(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out %/links.c,$(wildcard plugins/devices/cuda/*.c)) $(lib_devices))
-STAND_IN_TESTS := $(addprefix $(BUILD)/tests/test_,cuda cuda_arenas cuda_faults cuda_queues cuda_runs gpu_missing)
+STAND_IN_TESTS := $(addprefix $(BUILD)/tests/test_,cuda cuda_arenas cuda_faults cuda_queues cuda_runs device_runs gpu_missing)
 # comm nccl on it, with a NCCL for tests.
 STAND_IN_NCCL := $(BUILD)/tests/cuda/plugins/comm_nccl.so
 ifeq ($(filter devices/cuda comm/nccl,$(SKIPPED))$(SANITIZE),)
@@ -105,7 +105,7 @@ PAIRED_TESTS := $(filter $(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS), \
 	$(addprefix $(BUILD)/tests/test_,identity learning exchange cpu_models conf mutants comm_command) \
 	$(addprefix tests/system/,rdma_vm.sh install.sh headers.sh layers.sh) \
 	$(addprefix $(BUILD)/tests/test_,ps_cpu traffic effects combinations cuda cuda_runs nccl cpu \
-		image_training reference_gradients cuda_arenas cuda_queues))
+		image_training reference_gradients cuda_arenas cuda_queues device_runs))
 check: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(PAIRED_TESTS) -- \
 		$(filter-out $(PAIRED_TESTS),$(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS))
@@ -148,7 +148,7 @@ check-install: all
 # What takes longer than `make check` may: other strategies' accuracy, PyTorch in its own venv, all
 # cells of the matrix that test_identity takes a part of.
 # LONG="models random_faults": of tests/long only these.
-LONG ?= identity $(patsubst $(BUILD)/tests/test_%,%,$(LONG_TESTS))
+LONG ?= identity $(if $(filter %/test_device_runs,$(SYSTEM_TESTS)),device_runs) $(patsubst $(BUILD)/tests/test_%,%,$(LONG_TESTS))
 check-long: tests $(BUILD)/bench/all_reduce
 	$(Q)BUILD=$(BUILD) DPB_ALL_CELLS=1 TEST_TIMEOUT_S=1800 tools/run-tests \
 		$(addprefix $(BUILD)/tests/test_,$(LONG)) tests/pytorch/run tests/long/rdma_vm.sh \
@@ -157,7 +157,8 @@ check-long: tests $(BUILD)/bench/all_reduce
 
 # Every check must catch what it is there for: each mutant of each strategy.
 mutants: tests
-	$(Q)BUILD=$(BUILD) DPB_ALL_MUTANTS=1 tools/run-tests $(BUILD)/tests/test_mutants
+	$(Q)BUILD=$(BUILD) DPB_ALL_MUTANTS=1 tools/run-tests \
+		$(filter %/test_mutants %/test_device_runs,$(SYSTEM_TESTS))
 
 # The same suite under a sanitizer, in a build directory of its own. oneDNN's and libgomp's threads
 # keep what they allocate until the end of the process. Leaks are looked for where oneDNN is not loaded:

@@ -11,7 +11,7 @@
 
 #include "dpbench/host.h"
 
-enum { PIPELINE_STAGES = 4 };
+enum { PIPELINE_STAGES = 8 };
 
 struct stage {
     bool (*due)(void *strategy, uint64_t bucket);

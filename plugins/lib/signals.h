@@ -15,6 +15,7 @@ enum signal_kind {
     SIGNAL_REDUCED,  /* its share of the bucket is summed (and, where it owns weights, updated) */
     SIGNAL_TAKEN,    /* it has what it needs of the others' */
     SIGNAL_GATHERED, /* its share of the sum over all machines is in all arenas of its own */
+    SIGNAL_PUSHED,   /* its gradients are where the owners of the bucket sum them */
     N_SIGNALS
 };
 

@@ -20,8 +20,8 @@ static const struct {
     [DEVICE] = {"device.name", {"reference", "cpu"}},
     [PRECISION] = {"run.precision", {"fp64", "fp32", "bf16"}},
     [STRATEGY] = {"comm.name",
-                  {"independent", "shm", "replicated", "ps_cpu", "ring_tcp", "hierarchical", "gloo",
-                   "mpi", "hierarchical comm.transport=mpi"}},
+                  {"independent", "shm", "replicated", "ps_cpu", "ps_gpu", "ring_tcp",
+                   "hierarchical", "gloo", "mpi", "hierarchical comm.transport=mpi"}},
     [SERVERS] = {"run.servers", {"0", "1", "2"}},
     [MODE] = {"run.mode", {"train", "forward"}},
     [HOSTS] = {"comm.hosts", {"", "1+1", "2+1"}},
@@ -111,7 +111,7 @@ static bool fits_hosts(const struct combination *c)
 
 static bool goes_across(const struct combination *c)
 {
-    static const char *const within[] = {"shm", "replicated"};
+    static const char *const within[] = {"shm", "replicated", "ps_gpu"};
     for (size_t i = 0; i < sizeof within / sizeof *within; i++)
         if (combination_has(c, STRATEGY, within[i]))
             return false;
@@ -146,6 +146,8 @@ static unsigned refused_for(const struct combination *c)
         named |= 1u << SAVING;
     if (combination_by_mpi(c) && combination_has(c, LAUNCHER, ""))
         named |= 1u << LAUNCHER;
+    if (combination_has(c, STRATEGY, "ps_gpu")) /* neither device has memory of its own */
+        named |= 1u << DEVICE;
     if (independent && combination_has(c, COMM_CORES, "1"))
         named |= 1u << COMM_CORES;
     if (independent && combination_has(c, PROVE, "yes"))

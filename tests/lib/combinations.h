@@ -28,7 +28,7 @@ enum axis {
     N_AXES
 };
 
-enum { MOST_VALUES = 9 };
+enum { MOST_VALUES = 12 };
 
 struct combination {
     unsigned char at[N_AXES]; /* index of the value of each axis */

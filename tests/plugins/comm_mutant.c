@@ -1,9 +1,9 @@
 /*
- * comm_mutant.c - strategies with a mistake: mutant_shm, mutant_replicated, mutant_ps_cpu,
+ * comm_mutant.c - strategies with a mistake: mutant_shm, mutant_replicated, mutant_ps_cpu, mutant_ps_gpu,
  * mutant_ring_tcp, mutant_hierarchical and mutant_gloo are the real ones, with their options, loaded
  * from beside dpbench, with this plugin between them and core. It changes what core tells them
- * (begin), what the host's functions do for them (sum, copy, update), and nothing of theirs. Every
- * check of sameness has to catch what it is there for.
+ * (begin), what the host's functions and, on arenas of a device, its queues do for them (sum, copy,
+ * update), and nothing of theirs. Every check of sameness has to catch what it is there for.
  *
  * Where the ranks share no memory a sum is made piece by piece on its way. Such a strategy's
  * mistakes in sums are made where it begins and ends: in the gradients that a rank gives, and in
@@ -74,6 +74,12 @@ static struct {
     struct dpb_host told;        /* what the strategy gets */
     struct dpb_vec_ops vec;
     struct dpb_optimizer_ops optimizer;
+    struct dpb_queue_ops queue_ops;     /* the strategy's, of ... */
+    struct dpb_device_arenas device;    /* ... this */
+    const struct dpb_queue_ops *queues; /* the device's; NULL: arenas are the host's */
+    struct dpb_queue *queue;            /* the mutant's own */
+    char *spoilt;                       /* room for a sum */
+    uint64_t device_scratch_bytes;
     const struct dpb_comm_ops *inner;
     bool pulls; /* the strategy's workers copy weights instead of updating them */
     bool apart; /* its ranks, or some of them, share no memory */
@@ -294,12 +300,94 @@ static void mutant_update(struct dpb_optimizer *optimizer, struct dpb_range rang
         perturb(weights);
 }
 
+/* ---- the device's queues, as the strategy gets them ----------------------------------------- */
+
+/* Changes `bytes` of device memory, in the queue's order: a copy to or from the host's waits for it. */
+static dpb_status change(struct dpb_queue *queue, void *at, uint64_t bytes, bool up)
+{
+    DPB_TRY(m.queues->copy(queue, up ? at : m.spoilt, up ? m.spoilt : at, bytes));
+    return m.queues->drain(queue);
+}
+
+static bool spoils_sums(void)
+{
+    return active(SLICES_SWAPPED) || active(ELEMENT_WRONG) || active(ELEMENT_NAN);
+}
+
+/* The sum is where this rank's own gradients were. */
+static dpb_status mutant_queue_sum(struct dpb_queue *queue, dpb_dtype type, void *dst,
+                                   const void *const *sources, uint32_t k, uint64_t n)
+{
+    struct dpb_range bucket = meant_bucket();
+    uint64_t at = UINT64_MAX, bytes = n * dpb_dtype_size(type);
+    m.summed += active(AUDITED) ? n : 0;
+    within(m.arenas.gradients, dst, type, &at);
+    bool left_out = active(BUCKET_LEFT_OUT) && at >= bucket.begin && at < bucket.end;
+    DPB_TRY(m.queues->sum(queue, type, dst, sources, left_out ? k - 1 : k, n));
+    if (!spoils_sums())
+        return DPB_OK;
+    DPB_TRY(change(queue, dst, bytes, false));
+    spoil_sum(type, m.spoilt, at, n);
+    return change(queue, dst, bytes, true);
+}
+
+static dpb_status perturb_on_device(struct dpb_queue *queue, void *weights)
+{
+    if (!is_last_worker() || !active(REPLICA_DIVERGES))
+        return DPB_OK;
+    DPB_TRY(change(queue, weights, weight_size(), false));
+    perturb(m.spoilt);
+    return change(queue, weights, weight_size(), true);
+}
+
+static bool is_own(const void *at)
+{
+    const struct dpb_layout *layout = &m.arenas.layout;
+    const char *scratch = m.arenas.device_scratch, *p = at;
+    uint64_t element;
+    return within(m.arenas.weights, at, layout->weight_type, &element) ||
+           within(m.arenas.gradients, at, layout->gradient_type, &element) ||
+           (scratch && p >= scratch && p < scratch + m.device_scratch_bytes);
+}
+
+static dpb_status mutant_queue_copy(struct dpb_queue *queue, void *dst, const void *src,
+                                    uint64_t bytes)
+{
+    uint64_t at;
+    bool pull = m.pulls && within(m.arenas.weights, dst, m.arenas.layout.weight_type, &at);
+    if (pull && is_stale(at))
+        return DPB_OK;
+    if (active(AUDITED)) {
+        m.read += is_own(src) ? 0 : bytes;
+        m.wrote += is_own(dst) ? 0 : bytes;
+    }
+    DPB_TRY(m.queues->copy(queue, dst, src, bytes));
+    return pull ? perturb_on_device(queue, dst) : DPB_OK;
+}
+
+static dpb_status mutant_enqueue(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                                 struct dpb_range range, void *weights, const void *gradients,
+                                 const struct dpb_step *step)
+{
+    struct dpb_range meant = meant_bucket(), first = {range.begin, range.begin + 1};
+    bool skipped = active(UPDATE_SKIPPED) && range.begin >= meant.begin && range.begin < meant.end;
+    if (range.begin == range.end || skipped || (!m.pulls && is_stale(range.begin)))
+        return DPB_OK;
+    if (active(DECAY_DROPPED) || active(MOMENTUM_DROPPED))
+        return m.host->fail(DPB_UNSUPPORTED, "no mutant of an optimizer on a device");
+    DPB_TRY(m.host->optimizer->enqueue(optimizer, queue, range, weights, gradients, step));
+    if (active(UPDATED_TWICE))
+        DPB_TRY(m.host->optimizer->enqueue(optimizer, queue, first, weights, gradients, step));
+    return m.pulls ? DPB_OK : perturb_on_device(queue, weights);
+}
+
 /* ---- hooks: the inner strategy's, with a word before or after ------------------------------ */
 
 static dpb_status mutant_plan(void *comm, const struct dpb_layout *layout,
                               struct dpb_comm_plan *want)
 {
     DPB_TRY(m.inner->plan(comm, layout, want));
+    m.device_scratch_bytes = want->device_scratch_bytes;
     m.apart = want->scratch != DPB_MEMORY_SHARED || m.args.n_machines > 1;
     if (m.apart)
         return DPB_OK;
@@ -314,9 +402,22 @@ static dpb_status mutant_bind(void *comm, const struct dpb_arenas *arenas)
     m.arenas = *arenas;
     m.before = m.host->alloc(bytes);
     m.current = m.host->alloc(bytes);
-    if (!m.before || !m.current)
+    m.spoilt = m.host->alloc(bytes);
+    if (!m.before || !m.current || !m.spoilt)
         return DPB_NO_MEMORY;
+    if (m.queues)
+        DPB_TRY(m.queues->open(m.device.device, &m.queue));
     return m.inner->bind(comm, arenas);
+}
+
+/* Copies weights between memory of the host and their arena, wherever that is. */
+static void move_weights(void *dst, const void *src, size_t bytes)
+{
+    if (!m.queues)
+        memcpy(dst, src, bytes);
+    else if (m.queues->copy(m.queue, dst, src, bytes) != DPB_OK ||
+             m.queues->drain(m.queue) != DPB_OK)
+        abort();
 }
 
 /* Forward comes after begin. Until a bucket is ready the strategy leaves its weights alone. */
@@ -326,10 +427,10 @@ static void make_late(void)
     struct dpb_range bucket = meant_bucket();
     size_t at = bucket.begin * weight_size(), n = (bucket.end - bucket.begin) * weight_size();
     char *weights = m.arenas.weights;
-    memcpy(m.current, weights, bytes);
+    move_weights(m.current, weights, bytes);
     m.swapped = m.has_before && is_last_worker();
     if (m.swapped)
-        memcpy(weights + at, m.before + at, n);
+        move_weights(weights + at, m.before + at, n);
     memcpy(m.before, m.current, bytes);
     m.has_before = true;
 }
@@ -353,8 +454,8 @@ static dpb_status mutant_ready(void *comm, uint32_t learner, uint64_t bucket,
     struct dpb_range meant = meant_bucket();
     size_t at = meant.begin * weight_size();
     if (m.swapped && bucket * m.arenas.bucket_elements == meant.begin) {
-        memcpy((char *)m.arenas.weights + at, m.current + at,
-               (meant.end - meant.begin) * weight_size());
+        move_weights((char *)m.arenas.weights + at, m.current + at,
+                     (meant.end - meant.begin) * weight_size());
         m.swapped = false;
     }
     if (m.apart && is_last_worker() && active(BUCKET_LEFT_OUT) &&
@@ -403,9 +504,13 @@ static void mutant_close(void *comm)
                     m.args.rank, (unsigned long long)m.summed, (unsigned long long)m.read,
                     (unsigned long long)m.wrote, (unsigned long long)m.reported);
     m.inner->close(comm);
+    if (m.queues)
+        m.queues->close(m.queue);
     m.host->release(m.before, bytes);
     m.host->release(m.current, bytes);
-    m.before = m.current = NULL;
+    m.host->release(m.spoilt, bytes);
+    m.before = m.current = m.spoilt = NULL;
+    m.queue = NULL;
 }
 
 /* ---- the mutants --------------------------------------------------------------------------- */
@@ -436,9 +541,17 @@ static dpb_status mutant_open(const struct dpb_plugin *inner, const void *option
 {
     m.options = *(const struct options *)options;
     m.inner = inner->ops;
-    m.pulls = inner->capabilities & DPB_COMM_SERVERS;
+    m.pulls = strncmp(inner->name, "ps_", 3) == 0;
     m.args = *args;
-    return m.inner->open((const char *)options + INNER_AT, args, comm);
+    if (args->device) {
+        m.queues = args->device->ops;
+        m.queue_ops = *m.queues;
+        m.queue_ops.sum = mutant_queue_sum;
+        m.queue_ops.copy = mutant_queue_copy;
+        m.device = (struct dpb_device_arenas){&m.queue_ops, args->device->device};
+        m.args.device = &m.device;
+    }
+    return m.inner->open((const char *)options + INNER_AT, &m.args, comm);
 }
 
 static dpb_status mutant_needs(const struct dpb_plugin *inner, const void *options,
@@ -466,7 +579,7 @@ static const struct dpb_option *join_rows(const struct dpb_option *inner)
     return rows;
 }
 
-#define MUTANTS(X) X(shm) X(replicated) X(ps_cpu) X(ring_tcp) X(hierarchical) X(gloo)
+#define MUTANTS(X) X(shm) X(replicated) X(ps_cpu) X(ps_gpu) X(ring_tcp) X(hierarchical) X(gloo)
 
 #define MUTANT_OPS(NAME)                                                                 \
     static const struct dpb_plugin *inner_##NAME;                                        \
@@ -515,6 +628,7 @@ const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
     m.vec.copy = mutant_copy;
     m.optimizer = *host->optimizer;
     m.optimizer.update = mutant_update;
+    m.optimizer.enqueue = mutant_enqueue;
     m.told = *host;
     m.told.vec = &m.vec;
     m.told.count_bytes = mutant_count_bytes;

@@ -126,6 +126,7 @@ static const struct {
     {"comm.min_ctas", "test_nccl"},
     {"comm.poll", "rdma_vm.sh"},
     {"comm.proto", "test_nccl"},
+    {"comm.shards", "test_device_strategies"},
     {"comm.streams", "test_ring_tcp"},
     {"comm_test.barrier", "test_comm_command"},
     {"comm_test.iterations", "test_comm_command"},

@@ -2,7 +2,8 @@
  * test_ranks.c - every strategy with its ranks as threads of one process: their fences are what a
  * thread sanitizer can see here, and between processes could not (`make tsan`). Right after `done`
  * each rank writes its gradients again, and reads its weights. Those that leave a machine also do it between
- * ranks that see each other's memory on their own machine only.
+ * ranks that see each other's memory on their own machine only. Those on arenas of a device do it on one
+ * that puts its work off (tests/lib/lazy_device.h).
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -17,12 +18,14 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "lib/lazy_device.h"
 #include "lib/plugin.h"
 #include "lib/tcp.h"
 #include "train/experiment.h"
 #include "world/world.h"
 
-enum { MAX_RANKS = 5, STEPS = 24, ELEMENTS = 1003, BUCKET = 100, ARENAS = 3 };
+enum { MAX_RANKS = 5, STEPS = 24, ELEMENTS = 1003, BUCKET = 100 };
+enum { WEIGHTS, GRADIENTS, SCRATCH, DEVICE_SCRATCH, ARENAS };
 
 struct trial {
     const char *strategy;
@@ -30,8 +33,11 @@ struct trial {
     bool pumped;              /* progress on a thread of its own, as with run.comm_cores */
     const uint32_t *machines; /* by rank */
     uint32_t n_machines;
+    bool on_device;
+    int shards; /* an option of ps_gpu */
+    const struct dpb_host *host;
     const struct dpb_comm_ops *ops;
-    void *arenas[ARENAS][MAX_RANKS];   /* weights, gradients, scratch */
+    void *arenas[ARENAS][MAX_RANKS];
     pthread_barrier_t barrier, loaded; /* of all; of the workers */
 };
 
@@ -43,7 +49,9 @@ struct rank {
     struct dpb_comm_plan plan;
     struct dpb_arenas bound;
     void *peers[ARENAS][MAX_RANKS]; /* those of its machine */
-    struct dpb_event *done;         /* for the pump; atomically */
+    void *device;
+    struct dpb_device_arenas on_device;
+    struct dpb_event *done; /* for the pump; atomically */
     float expected[ELEMENTS];
     uint32_t wrong;
     dpb_status status;
@@ -58,6 +66,21 @@ static void update(struct dpb_optimizer *optimizer, struct dpb_range range, void
     for (uint64_t i = 0; i < range.end - range.begin; i++)
         ((float *)weights)[i] -=
             (float)(step->learning_rate * step->scale) * ((const float *)gradients)[i];
+}
+
+static dpb_status enqueue(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                          struct dpb_range range, void *weights, const void *gradients,
+                          const struct dpb_step *step)
+{
+    const struct dpb_update plain = {.kind = DPB_UPDATE_PLAIN,
+                                     .rate = step->learning_rate,
+                                     .scale = step->scale,
+                                     .n = range.end - range.begin,
+                                     .weights = weights,
+                                     .gradients = gradients,
+                                     .gradient_type = DPB_FP32};
+    (void)optimizer;
+    return lazy_device_ops.update(queue, &plain);
 }
 
 static void span(uint32_t learner, uint64_t bucket, dpb_phase phase, int64_t begin_ns,
@@ -129,7 +152,7 @@ static const struct dpb_store_ops shared_store = {.put = store_put, .get = store
 /* Without what there is one of in a process: accounts and status pages. */
 static const struct dpb_host *rank_host(void)
 {
-    static const struct dpb_optimizer_ops optimizer = {.update = update};
+    static const struct dpb_optimizer_ops optimizer = {.update = update, .enqueue = enqueue};
     static struct dpb_host host;
     host = plugin_host;
     host.span = span;
@@ -141,6 +164,7 @@ static const struct dpb_host *rank_host(void)
     host.store = &shared_store;
     host.secret = dpb_host.secret;
     host.poll = dpb_world_poll;
+    host.patience = dpb_world_patience;
     host.report = report;
     return &host;
 }
@@ -152,11 +176,34 @@ static float gradient(uint32_t rank, uint64_t step, uint64_t i)
     return (float)((i * 7 + rank * 3 + step) % 101);
 }
 
-static void *arena(struct rank *self, int kind, dpb_memory memory, size_t bytes)
+static size_t arena_bytes(const struct rank *self, int kind)
 {
-    if (memory != DPB_MEMORY_NONE)
-        self->trial->arenas[kind][self->rank] = dpb_alloc(bytes);
-    return self->trial->arenas[kind][self->rank];
+    const size_t bytes[ARENAS] = {ELEMENTS * sizeof(float), ELEMENTS * sizeof(float),
+                                  self->plan.scratch_bytes, self->plan.device_scratch_bytes};
+    return bytes[kind];
+}
+
+/* Scratch of a device begins as no numbers at all. */
+static void make_arenas(struct rank *self)
+{
+    const dpb_memory memory[ARENAS] = {self->plan.weights, self->plan.gradients, self->plan.scratch,
+                                       self->plan.device_scratch};
+    void **made[ARENAS] = {&self->bound.weights, &self->bound.gradients, &self->bound.scratch,
+                           &self->bound.device_scratch};
+    for (int kind = 0; kind < ARENAS; kind++) {
+        if (memory[kind] != DPB_MEMORY_NONE)
+            *made[kind] = dpb_alloc(arena_bytes(self, kind));
+        self->trial->arenas[kind][self->rank] = *made[kind];
+    }
+    if (self->bound.device_scratch)
+        memset(self->bound.device_scratch, 0xff, self->plan.device_scratch_bytes);
+}
+
+static void release_arenas(struct rank *self)
+{
+    for (int kind = 0; kind < ARENAS; kind++)
+        dpb_release(self->trial->arenas[kind][self->rank], arena_bytes(self, kind));
+    dpb_release(self->plan.owned, self->plan.n_owned * sizeof *self->plan.owned);
 }
 
 static dpb_status open_rank(struct rank *self)
@@ -171,25 +218,29 @@ static dpb_status open_rank(struct rank *self)
                                        .bucket_bytes = BUCKET * sizeof(float),
                                        .comm_cores = trial->pumped,
                                        .machines = trial->machines,
-                                       .n_machines = trial->n_machines};
-    const struct tcp_options options = {.streams = 2, .interface = "127.0.0.1"};
-    bool has_options = strcmp(trial->strategy, "ps_cpu") == 0;
+                                       .n_machines = trial->n_machines,
+                                       .device = trial->on_device ? &self->on_device : NULL};
+    const struct tcp_options tcp = {.streams = 2, .interface = "127.0.0.1"};
+    const void *options = strcmp(trial->strategy, "ps_cpu") == 0   ? (const void *)&tcp
+                          : strcmp(trial->strategy, "ps_gpu") == 0 ? &trial->shards
+                                                                   : NULL;
+    static const bool direct[MAX_RANKS] = {true, true, true, true, true};
     self->plan.bucket_elements = BUCKET;
     bound->layout = (struct dpb_layout){
         .n_elements = ELEMENTS, .weight_type = DPB_FP32, .gradient_type = DPB_FP32};
-    DPB_TRY(trial->ops->open(has_options ? &options : NULL, &args, &self->comm));
+    DPB_TRY(trial->ops->open(options, &args, &self->comm));
     DPB_TRY(trial->ops->plan(self->comm, &bound->layout, &self->plan));
-    bound->weights = arena(self, 0, self->plan.weights, ELEMENTS * sizeof(float));
-    bound->gradients = arena(self, 1, self->plan.gradients, ELEMENTS * sizeof(float));
-    bound->scratch = arena(self, 2, self->plan.scratch, self->plan.scratch_bytes);
+    make_arenas(self);
     pthread_barrier_wait(&trial->barrier);
     for (uint32_t r = 0; r < MAX_RANKS; r++)
         for (int kind = 0; kind < ARENAS && trial->machines[r] == trial->machines[self->rank];
              kind++)
             self->peers[kind][r] = trial->arenas[kind][r];
-    bound->peer_weights = self->peers[0];
-    bound->peer_gradients = self->peers[1];
-    bound->peer_scratch = self->peers[2];
+    bound->peer_weights = self->peers[WEIGHTS];
+    bound->peer_gradients = self->peers[GRADIENTS];
+    bound->peer_scratch = self->peers[SCRATCH];
+    bound->peer_device_scratch = self->peers[DEVICE_SCRATCH];
+    bound->direct = direct;
     bound->bucket_elements = self->plan.bucket_elements;
     bound->n_buckets = (ELEMENTS + bound->bucket_elements - 1) / bound->bucket_elements;
     DPB_TRY(trial->ops->bind(self->comm, bound));
@@ -270,15 +321,15 @@ static void *run_rank(void *argument)
 {
     struct rank *self = argument;
     struct trial *trial = self->trial;
+    self->device = lazy_device_create(trial->host, self->rank + 1);
+    self->on_device = (struct dpb_device_arenas){&lazy_device_ops, self->device};
     dpb_status status = open_rank(self);
     if (status == DPB_OK)
         status = self->rank < trial->n_workers ? work(self) : trial->ops->serve(self->comm);
     trial->ops->close(self->comm);
     pthread_barrier_wait(&trial->barrier); /* nobody's arena goes before */
-    for (int kind = 0; kind < ARENAS; kind++)
-        dpb_release(trial->arenas[kind][self->rank],
-                    kind == 2 ? self->plan.scratch_bytes : ELEMENTS * sizeof(float));
-    dpb_release(self->plan.owned, self->plan.n_owned * sizeof *self->plan.owned);
+    release_arenas(self);
+    lazy_device_destroy(self->device);
     self->status = status;
     return NULL;
 }
@@ -297,7 +348,8 @@ static void run_trial(struct trial *trial)
         trial->n_machines = 1;
     }
     store.n = 0;
-    trial->ops = plugin_load(DPB_PLUGIN_COMM, trial->strategy, rank_host())->ops;
+    trial->host = rank_host();
+    trial->ops = plugin_load(DPB_PLUGIN_COMM, trial->strategy, trial->host)->ops;
     assert_int_equal(pthread_barrier_init(&trial->barrier, NULL, n), 0);
     assert_int_equal(pthread_barrier_init(&trial->loaded, NULL, trial->n_workers), 0);
     for (uint32_t r = 0; r < n; r++) {
@@ -384,12 +436,43 @@ static void test_ps_cpu_on_machines(void **state)
         }
 }
 
+static void run_on_devices(const char *strategy, int shards)
+{
+    for (uint32_t workers = 1; workers <= 4; workers++)
+        for (int pumped = 0; pumped < 2; pumped++) {
+            struct trial trial = {.strategy = strategy,
+                                  .n_workers = workers,
+                                  .pumped = pumped == 1,
+                                  .on_device = true,
+                                  .shards = shards};
+            run_trial(&trial);
+        }
+}
+
+static void test_ps_gpu(void **state)
+{
+    (void)state;
+    run_on_devices("ps_gpu", 0);
+    run_on_devices("ps_gpu", 1);
+}
+
+static void test_replicated_on_devices(void **state)
+{
+    (void)state;
+    run_on_devices("replicated", 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_independent),         cmocka_unit_test(test_shm),
-        cmocka_unit_test(test_replicated),          cmocka_unit_test(test_ps_cpu_in_workers),
-        cmocka_unit_test(test_ps_cpu_with_servers), cmocka_unit_test(test_ps_cpu_on_machines),
+        cmocka_unit_test(test_independent),
+        cmocka_unit_test(test_shm),
+        cmocka_unit_test(test_replicated),
+        cmocka_unit_test(test_ps_cpu_in_workers),
+        cmocka_unit_test(test_ps_cpu_with_servers),
+        cmocka_unit_test(test_ps_cpu_on_machines),
+        cmocka_unit_test(test_ps_gpu),
+        cmocka_unit_test(test_replicated_on_devices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,15 +11,17 @@
  * Fences: a bucket is summed when all have announced it (READY), copied when its owner has summed
  * it (REDUCED), and the owner's step ends when all have copied (TAKEN): then nobody reads its
  * arena.
+ *
+ * Where the workers' devices have memory of their own it is the same on arenas there: device.c.
  */
+#include "comm/replicated/replicated.h"
 #include "dpbench/plugin.h"
-#include "lib/strategy.h"
 
 static const struct dpb_host *host;
 
 static uint32_t owner_of(const struct strategy *comm, uint64_t bucket)
 {
-    return (uint32_t)(bucket % comm->args.n_workers);
+    return replicated_owner(&comm->args, bucket);
 }
 
 static bool owns(const struct strategy *comm, uint64_t bucket)
@@ -143,31 +145,61 @@ static const struct stage stages[] = {{reduce_due, reduce, reduce_wait},
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
+static bool on_device(const void *comm)
+{
+    return comm && ((const struct strategy *)comm)->args.device;
+}
+
 static dpb_status replicated_open(const void *options, const struct dpb_comm_args *args,
                                   void **comm)
 {
     (void)options;
-    return strategy_open(host, args, sizeof(struct strategy), comm);
+    return args->device ? on_device_open(host, args, comm)
+                        : strategy_open(host, args, sizeof(struct strategy), comm);
 }
 
 static dpb_status replicated_plan(void *comm, const struct dpb_layout *layout,
                                   struct dpb_comm_plan *want)
 {
-    return strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want);
+    return on_device(comm) ? on_device_plan(comm, layout, want)
+                           : strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want);
 }
 
 static dpb_status replicated_bind(void *comm, const struct dpb_arenas *arenas)
 {
-    return strategy_bind(comm, arenas, stages, 3);
+    return on_device(comm) ? on_device_bind(comm, arenas) : strategy_bind(comm, arenas, stages, 3);
+}
+
+static dpb_status replicated_begin(void *comm, uint32_t learner, const struct dpb_step *step)
+{
+    return on_device(comm) ? device_strategy_begin(comm, learner, step)
+                           : strategy_begin(comm, learner, step);
+}
+
+static dpb_status replicated_progress(void *comm, int64_t budget_ns)
+{
+    return on_device(comm) ? device_strategy_progress(comm, budget_ns)
+                           : strategy_progress(comm, budget_ns);
+}
+
+static void replicated_close(void *comm)
+{
+    if (on_device(comm))
+        device_strategy_close(comm);
+    else
+        strategy_close(comm);
 }
 
 static const struct dpb_comm_ops replicated_ops = {.open = replicated_open,
                                                    .plan = replicated_plan,
                                                    .bind = replicated_bind,
                                                    .load = strategy_load,
-                                                   .begin = strategy_begin,
-                                                   STRATEGY_HOOKS,
-                                                   .close = strategy_close};
+                                                   .begin = replicated_begin,
+                                                   .ready = strategy_ready,
+                                                   .progress = replicated_progress,
+                                                   .end = strategy_end,
+                                                   .publish = strategy_publish,
+                                                   .close = replicated_close};
 
 static const struct dpb_plugin replicated = {
     DPB_PLUGIN_HEAD(COMM, replicated_ops),

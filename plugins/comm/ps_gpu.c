@@ -1,0 +1,211 @@
+/*
+ * ps_gpu - parameter servers in the workers' devices: the variables and the optimizer's state live in
+ * device memory, in even shards on all workers' devices (comm.shards = all) or on that of worker 0
+ * (one). A worker pushes its gradients to the shards, each of which sums them, updates its variables, and
+ * the workers pull the new weights (tf_cnn_benchmarks' "parameter_server" with
+ * local_parameter_device=gpu).
+ *
+ * Every bucket is cut into equal slices, one a shard, so that shards are even in bytes and a big tensor is
+ * split; the first slice goes to another shard from bucket to bucket. Pushes and pulls are copies from
+ * device to device (lib/device_strategy.h), so all workers are on one machine; gradients are summed in
+ * the order of the ranks.
+ *
+ * Bytes moved per step, W workers, M bytes of the model: (W - 1) M pushed, (W - 1) M pulled.
+ *
+ * Device memory beside the arenas: a shard keeps up to SLOTS slices of gradients for each of the other
+ * workers; optimizer state is on the shards alone.
+ *
+ * Fences:
+ *   1. a slice is pushed when the worker's gradients are final (READY) and the shard has summed what was
+ *      in the slot before (REDUCED of the bucket SLOTS before; in the first buckets of a step, REDUCED of
+ *      the last of the step before, which the worker has seen when it ended that step);
+ *   2. it is summed and used for the update when every worker has pushed it (PUSHED);
+ *   3. it is pulled when that update is done (REDUCED), and over it the worker's gradients are free;
+ *   4. weights of a shard change again only when all have pushed the bucket in the next step, and none
+ *      begins that step before its pulls are over.
+ * "Done" is an event of the device that this host has seen; then it raises the signal.
+ *
+ * Li et al.: Scaling distributed machine learning with the parameter server. OSDI 2014 (the synchronous
+ * form).
+ */
+#include "dpbench/plugin.h"
+#include "lib/device_strategy.h"
+#include "lib/slices.h"
+
+enum { SLOTS = 4 };
+enum { SHARDS_ALL, SHARDS_ONE };
+
+static const struct dpb_host *host;
+
+/* ---- options ------------------------------------------------------------------------------- */
+
+struct ps_options {
+    int shards;
+};
+
+static const char *const shards_choices[] = {"all", "one", NULL};
+
+static const struct dpb_option options[] = {
+    {"shards", DPB_OPT_CHOICE, NULL, "all", 0, 0, shards_choices,
+     offsetof(struct ps_options, shards),
+     "where the variables are: in even parts on the devices of all workers, or on worker 0's"},
+    {0}};
+
+/* ---- shares -------------------------------------------------------------------------------- */
+
+static struct dpb_range share_of_all(const struct dpb_comm_args *args, uint32_t owner,
+                                     uint64_t bucket, uint64_t length)
+{
+    return slice_of(length, (owner + bucket) % args->n_workers, args->n_workers);
+}
+
+static struct dpb_range share_of_one(const struct dpb_comm_args *args, uint32_t owner,
+                                     uint64_t bucket, uint64_t length)
+{
+    (void)args, (void)bucket;
+    return (struct dpb_range){0, owner == 0 ? length : 0};
+}
+
+static struct dpb_range own_share(const struct device_strategy *comm, uint64_t bucket)
+{
+    return device_share(comm, comm->base.args.rank, bucket);
+}
+
+/* ---- stage: sum and update the own shard's slice ------------------------------------------- */
+
+static void serve(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    struct device_strategy *comm = strategy;
+    (void)until_ns;
+    if (device_owns(comm, comm->base.args.rank, bucket))
+        signals_span_late_peer(&comm->base.signals, strategy_workers(&comm->base), bucket);
+    bool summed = device_sum(comm, bucket);
+    device_begun(comm, &comm->sums, bucket, !summed);
+    bool updated = device_update(comm, &comm->updates, bucket, own_share(comm, bucket));
+    device_begun(comm, &comm->updates, bucket, !updated);
+    *at = length;
+}
+
+static void summed(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    struct device_strategy *comm = strategy;
+    (void)until_ns;
+    device_landed(comm, &comm->sums, bucket, DPB_PHASE_REDUCE);
+    *at = length;
+}
+
+static void updated(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
+                    int64_t until_ns)
+{
+    struct device_strategy *comm = strategy;
+    (void)until_ns;
+    if (device_landed(comm, &comm->updates, bucket, DPB_PHASE_UPDATE) &&
+        device_owns(comm, comm->base.args.rank, bucket))
+        signals_raise(&comm->base.signals, SIGNAL_REDUCED, bucket);
+    *at = length;
+}
+
+/* ---- stage: pull the new weights ----------------------------------------------------------- */
+
+static void pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    struct device_strategy *comm = strategy;
+    (void)until_ns;
+    bool any = device_pull(comm, bucket);
+    device_begun(comm, &comm->pulls, bucket, !any);
+    *at = length;
+}
+
+static void pulled(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    struct device_strategy *comm = strategy;
+    (void)until_ns;
+    device_landed(comm, &comm->pulls, bucket, DPB_PHASE_TRANSFER);
+    *at = length;
+}
+
+static const struct stage stages[] = {{device_push_due, device_push, device_push_wait},
+                                      {device_pushed_due, device_pushed, device_pushed_wait},
+                                      {device_sum_due, serve, device_sum_wait},
+                                      {device_summed_due, summed, device_summed_wait},
+                                      {device_updated_due, updated, device_updated_wait},
+                                      {device_pull_due, pull, device_pull_wait},
+                                      {device_pulled_due, pulled, device_pulled_wait}};
+
+/* ---- hooks --------------------------------------------------------------------------------- */
+
+static dpb_status ps_open(const void *options_, const struct dpb_comm_args *args, void **comm)
+{
+    const struct ps_options *given = options_;
+    bool one = given->shards == SHARDS_ONE;
+    DPB_TRY(device_strategy_open(host, args, sizeof(struct device_strategy), comm));
+    ((struct device_strategy *)*comm)->scheme =
+        (struct device_scheme){.share = one ? share_of_one : share_of_all,
+                               .every = 1,
+                               .n_slots = SLOTS,
+                               .gives_weights = true};
+    return DPB_OK;
+}
+
+/* The ranges of the own shard, of which there are as many as buckets. */
+static dpb_status own_slices(const struct device_strategy *comm, const struct dpb_layout *layout,
+                             struct dpb_comm_plan *want)
+{
+    const struct dpb_comm_args *args = &comm->base.args;
+    uint64_t n_buckets = strategy_count_buckets(layout, want);
+    want->owned = host->alloc(n_buckets * sizeof *want->owned);
+    if (!want->owned)
+        return DPB_NO_MEMORY;
+    want->n_owned = n_buckets;
+    for (uint64_t bucket = 0; bucket < n_buckets; bucket++) {
+        uint64_t begin = bucket * want->bucket_elements, rest = layout->n_elements - begin;
+        uint64_t length = rest < want->bucket_elements ? rest : want->bucket_elements;
+        struct dpb_range share = comm->scheme.share(args, args->rank, bucket, length);
+        want->owned[bucket] = (struct dpb_range){begin + share.begin, begin + share.end};
+    }
+    return DPB_OK;
+}
+
+static dpb_status ps_plan(void *comm_, const struct dpb_layout *layout, struct dpb_comm_plan *want)
+{
+    struct device_strategy *comm = comm_;
+    const struct dpb_comm_args *args = &comm->base.args;
+    struct dpb_range first = comm->scheme.share(args, args->rank, 0, args->n_workers);
+    bool shard = first.end > first.begin;
+    want->weights = shard ? DPB_MEMORY_DEVICE_SHARED : DPB_MEMORY_DEVICE;
+    want->gradients = DPB_MEMORY_DEVICE;
+    device_strategy_plan(comm, layout, want);
+    return shard ? own_slices(comm, layout, want) : DPB_OK;
+}
+
+static dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas)
+{
+    return device_strategy_bind(comm, arenas, stages, sizeof stages / sizeof *stages);
+}
+
+static const struct dpb_comm_ops ps_ops = {.open = ps_open,
+                                           .plan = ps_plan,
+                                           .bind = ps_bind,
+                                           .load = strategy_load,
+                                           .begin = device_strategy_begin,
+                                           .ready = strategy_ready,
+                                           .progress = device_strategy_progress,
+                                           .end = strategy_end,
+                                           .publish = strategy_publish,
+                                           .close = device_strategy_close};
+
+static const struct dpb_plugin ps_gpu = {
+    DPB_PLUGIN_HEAD(COMM, ps_ops),
+    .capabilities = DPB_COMM_SYNC | DPB_COMM_BITWISE | DPB_COMM_OVERLAP | DPB_COMM_DEVICE,
+    .name = "ps_gpu",
+    .version = DPB_VERSION,
+    .summary = "parameter servers in device memory: push, sum, update there, pull",
+    .options = options,
+    .options_size = sizeof(struct ps_options),
+};
+
+const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
+{
+    host = given;
+    return &ps_gpu;
+}

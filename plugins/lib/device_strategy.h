@@ -1,0 +1,143 @@
+/*
+ * device_strategy.h - what the strategies on arenas in device memory have in common that are driven by
+ * the host: inboxes into which workers push gradients, their sum, and buckets whose work was given to
+ * the device and is not done yet. It knows of devices what queue.h says, and of processes that they
+ * share signals in the host's memory.
+ *
+ * Every bucket has owners: workers on whose device a share of it is summed. A worker copies its
+ * gradients of the share into a slot of the owner's inbox, which is in the owner's device memory; the
+ * owner sums slots and its own gradients there, in the order of the ranks. What the others get from
+ * the owner afterwards is the strategy's matter. Of another device's memory nothing but `copy` is asked, which
+ * goes from device to device, or, where these cannot reach each other, by way of the host.
+ *
+ * A piece of work is two stages of the pipeline: one gives it to a queue, the other is due when it is
+ * done. Nothing waits for a device but by looking.
+ */
+#ifndef DPB_PLUGINS_LIB_DEVICE_STRATEGY_H
+#define DPB_PLUGINS_LIB_DEVICE_STRATEGY_H
+
+#include "lib/strategy.h"
+
+enum { DEVICE_IN_FLIGHT = 8 /* buckets that one kind of work may be under way for */ };
+
+struct device_lane {
+    struct dpb_queue *queue;
+    int64_t free_ns; /* when what it was given before was last seen to be done */
+};
+
+/* One kind of work: the buckets that it was given to a queue for, in order. */
+struct device_flight {
+    struct device_lane *lane;
+    struct dpb_event *events[DEVICE_IN_FLIGHT]; /* by bucket, in turn */
+    int64_t began_ns[DEVICE_IN_FLIGHT];
+    bool empty[DEVICE_IN_FLIGHT]; /* there was nothing to do */
+    uint64_t begun, landed;       /* buckets of this exchange */
+};
+
+/* How a strategy divides buckets, and how large its inboxes are. */
+struct device_scheme {
+    /* Elements of the bucket, which has `length`, that are summed by worker `owner`; may be empty. */
+    struct dpb_range (*share)(const struct dpb_comm_args *args, uint32_t owner, uint64_t bucket,
+                              uint64_t length);
+    uint64_t every;   /* an owner has a share of one in so many buckets, in turn */
+    uint64_t n_slots; /* an inbox takes as many shares from each worker */
+    /* What the others copy from an owner: its new weights, or else the sum, by which all update. */
+    bool gives_weights;
+};
+
+struct device_strategy {
+    struct strategy base; /* first */
+    const struct dpb_queue_ops *ops;
+    void *device;
+    struct device_scheme scheme;
+    uint64_t slot_bytes;
+    const void **sources; /* of a sum, by worker */
+    struct device_lane out, here, back;
+    /* Gradients to the owners (by `out`), sums (`here`), what comes back from the owners (`back`), updates
+     * (behind the sum, where owners give weights; else behind what comes back). */
+    struct device_flight pushes, sums, pulls, updates;
+    dpb_status status; /* of what was given to a queue; then nothing more is */
+    /* The wait under way: for which bucket and purpose, since when, and how often it has looked. */
+    uint64_t awaited_bucket;
+    uint32_t awaited_peer;
+    const char *awaited;
+    int64_t waiting_ns;
+    uint32_t looks, nap_us;
+};
+
+/* ---- hooks --------------------------------------------------------------------------------- */
+
+/* `open` of a strategy whose struct begins with a struct device_strategy. Refuses what has no device, and
+ * more workers than one sum takes. */
+dpb_status device_strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
+                                size_t bytes, void **comm);
+/* The part of `plan` that is the same: signals, inboxes. The scheme is set. */
+void device_strategy_plan(struct device_strategy *comm, const struct dpb_layout *layout,
+                          struct dpb_comm_plan *want);
+/* `bind`; says in the result by which way copies go. */
+dpb_status device_strategy_bind(struct device_strategy *comm, const struct dpb_arenas *arenas,
+                                const struct stage *stages, uint32_t n_stages);
+dpb_status device_strategy_begin(void *comm, uint32_t learner, const struct dpb_step *step);
+dpb_status device_strategy_progress(void *comm, int64_t budget_ns);
+void device_strategy_close(void *comm); /* accepts NULL */
+
+/* ---- for stages ---------------------------------------------------------------------------- */
+
+/* The share of a bucket that worker `owner` sums, and whether there is one. */
+struct dpb_range device_share(const struct device_strategy *comm, uint32_t owner, uint64_t bucket);
+bool device_owns(const struct device_strategy *comm, uint32_t owner, uint64_t bucket);
+/* The first worker that has not raised `kind` for the bucket (`owners`: of those that own some of it);
+ * UINT32_MAX: all have. */
+uint32_t device_missing(const struct device_strategy *comm, enum signal_kind kind, bool owners,
+                        uint64_t bucket);
+
+/* Whether work for one more bucket may be given to the flight. */
+bool device_has_room(const struct device_strategy *comm, const struct device_flight *flight);
+/* All that the bucket needs was given to the flight's queue; `empty`: that is nothing. */
+void device_begun(struct device_strategy *comm, struct device_flight *flight, uint64_t bucket,
+                  bool empty);
+/* Whether it is done. */
+bool device_is_done(const struct device_strategy *comm, const struct device_flight *flight,
+                    uint64_t bucket);
+/* It is, and this rank has seen it: makes room, reports the time as `phase`. False: it failed (kept in
+ * comm->status), and nobody may be told that it is done. */
+bool device_landed(struct device_strategy *comm, struct device_flight *flight, uint64_t bucket,
+                   dpb_phase phase);
+
+/* Work of a bucket, given to a flight's queue: the own share summed into the own gradients; an update of
+ * elements of the bucket from these; what the owners give copied into the own arena. False: there was
+ * nothing to do. A failure is kept in comm->status. */
+bool device_sum(struct device_strategy *comm, uint64_t bucket);
+bool device_update(struct device_strategy *comm, const struct device_flight *flight,
+                   uint64_t bucket, struct dpb_range elements);
+bool device_pull(struct device_strategy *comm, uint64_t bucket);
+
+/* ---- stages and parts of stages that all have ---------------------------------------------- */
+
+/* Own gradients into the owners' inboxes; done: PUSHED is raised. */
+bool device_push_due(void *comm, uint64_t bucket);
+void device_push(void *comm, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
+dpb_status device_push_wait(void *comm, uint64_t bucket);
+bool device_pushed_due(void *comm, uint64_t bucket);
+void device_pushed(void *comm, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
+dpb_status device_pushed_wait(void *comm, uint64_t bucket);
+/* An owner's sum, when all have pushed, and its end. */
+bool device_sum_due(void *comm, uint64_t bucket);
+dpb_status device_sum_wait(void *comm, uint64_t bucket);
+bool device_summed_due(void *comm, uint64_t bucket);
+dpb_status device_summed_wait(void *comm, uint64_t bucket);
+/* Copies from the owners, when all have raised REDUCED, and their end. */
+bool device_pull_due(void *comm, uint64_t bucket);
+dpb_status device_pull_wait(void *comm, uint64_t bucket);
+bool device_pulled_due(void *comm, uint64_t bucket);
+dpb_status device_pulled_wait(void *comm, uint64_t bucket);
+/* The end of an update. */
+bool device_updated_due(void *comm, uint64_t bucket);
+dpb_status device_updated_wait(void *comm, uint64_t bucket);
+
+/* For stages of a strategy's own: looks for a while, no longer than it may, for `peer`, which has not done
+ * what `purpose` says. */
+dpb_status device_wait(struct device_strategy *comm, uint64_t bucket, uint32_t peer, dpb_dtype type,
+                       const char *purpose);
+
+#endif
