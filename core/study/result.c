@@ -99,13 +99,14 @@ static json_t *timing_to_json(struct maker *maker)
         json_array_append_new(step_ns, json_integer((json_int_t)summary->step_ns[k]));
     const struct dpb_journal *journal = maker->journals[0];
     json_int_t first_step = journal ? (json_int_t)journal->first_step : 0;
-    return json_pack("{s:I, s:I, s:I, s:b, s:b, s:I, s:o, s:o, s:o, s:o}", //
-                     "first_step", first_step,                             //
-                     "warmup_steps", (json_int_t)summary->warmup_steps,    //
-                     "steps", (json_int_t)summary->n_steps,                //
-                     "steady", summary->steady,                            //
-                     "gated", summary->gated,                              //
-                     "elapsed_ns", (json_int_t)summary->elapsed_ns,        //
+    return json_pack("{s:s, s:I, s:I, s:I, s:b, s:b, s:I, s:o, s:o, s:o, s:o}",  //
+                     "clock", journal && journal->by_device ? "device" : "host", //
+                     "first_step", first_step,                                   //
+                     "warmup_steps", (json_int_t)summary->warmup_steps,          //
+                     "steps", (json_int_t)summary->n_steps,                      //
+                     "steady", summary->steady,                                  //
+                     "gated", summary->gated,                                    //
+                     "elapsed_ns", (json_int_t)summary->elapsed_ns,              //
                      "drift",
                      real(maker, dpb_drift_of(summary->step_ns, summary->n_steps), "drift"),
                      "samples_per_s", rate_to_json(maker, &summary->rate),          //

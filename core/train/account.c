@@ -145,7 +145,7 @@ static void end_step_of_device(void)
 
 void dpb_account_by_device(bool updates_only)
 {
-    account.by_device = true;
+    account.by_device = account.journal->by_device = true;
     account.updates_only = updates_only;
 }
 

@@ -60,6 +60,7 @@ struct dpb_journal {
     uint64_t timed_from; /* first timed record; UINT64_MAX while in warm-up */
     bool steady;         /* the gate opened before its limit */
     bool gated;          /* the gate was asked at all */
+    bool by_device; /* the records' times are the device's own; data_wait is when it was idle */
     uint32_t verdict_pattern, verdict_exchange, verdict_replicas; /* dpb_verdict */
     uint64_t checksum; /* of the published weights at the end */
     uint64_t parameters, macs_per_sample, steps_per_epoch, dropped_samples;

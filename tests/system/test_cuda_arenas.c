@@ -173,6 +173,10 @@ static void test_times(void **state)
         sum += part;
     }
     assert_true(fabs(sum - mean) <= 1e-9 * mean);
+    assert_string_equal(json_text_at(command.json, "timing.clock"), "device");
+    command_free(&command);
+    run(&command, 0, "run.steps=2 comm.name=shm");
+    assert_string_equal(json_text_at(command.json, "timing.clock"), "host");
     command_free(&command);
 }
 
