@@ -575,7 +575,7 @@ static bool arenas_on_device(const struct dpb_experiment *experiment)
 {
     uint64_t promises = experiment->plugins[DPB_PLUGIN_COMM]->capabilities;
     return dpb_experiment_has_device_memory(experiment) &&
-           (promises & (DPB_COMM_DEVICE | DPB_COMM_EVENTS));
+           (promises & (DPB_COMM_DEVICE | DPB_COMM_EVENTS | DPB_COMM_EITHER));
 }
 
 /* Weights, gradients, and what they pass through; optimizer state as if all of it were the worker's. */

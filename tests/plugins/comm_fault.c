@@ -17,7 +17,7 @@ enum {
 #define HOOK_NAME(name) #name,
 static const char *const hooks[] = {HOOKS(HOOK_NAME) NULL};
 static const char *const inner_names[] = {"shm",          "replicated", "ps_cpu", "ring_tcp",
-                                          "hierarchical", "gloo",       NULL};
+                                          "hierarchical", "gloo",       "ps_gpu", NULL};
 
 struct options {
     struct fault_options fault;
@@ -65,11 +65,14 @@ static dpb_status fault_open(const void *given, const struct dpb_comm_args *args
     inner = plugin->ops;
     const struct hierarchical_options over_tcp = {.ring = options->ring, .tcp = options->tcp};
     const char *name = inner_names[options->inner];
+    static const int shards_on_all = 0;
     const void *its = NULL; /* the others have defaults */
     if (strcmp(name, "ring_tcp") == 0)
         its = &options->ring;
     else if (strcmp(name, "ps_cpu") == 0)
         its = &options->tcp;
+    else if (strcmp(name, "ps_gpu") == 0)
+        its = &shards_on_all;
     else if (strcmp(name, "hierarchical") == 0)
         its = &over_tcp;
     return inner->open(its, args, comm);

@@ -66,36 +66,35 @@ static void test_killed(void **state)
 /* Who waits for a stopped worker looks at flags and events, and is waiting all the same. */
 static void test_stopped(void **state)
 {
-    static const char *const rows[] = {"comm.name=ps_gpu", "comm.name=replicated"};
+    static const char *const rows[] = {"comm.inner=ps_gpu", "comm.inner=replicated"};
+    static const double timeout_s = 1.5, deadline_s = 60.0;
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct started started;
         struct command command;
-        char arguments[256];
-        pid_t pids[2];
-        snprintf(arguments, sizeof arguments, CUDA "%s run.timeout_s=1.5 run.stall_warning_s=0.5",
-                 rows[i]);
-        faults_start_long(&started, arguments);
-        faults_await_ranks(&started, pids, 2);
-        usleep(1500000);
-        kill(pids[1], SIGSTOP);
-        double stopped_s = now_s();
-        command_finish(&started, &command, stopped_s - started.began_s + 3 * most_s);
-        if (command.exit_code != 1 || now_s() - stopped_s > 1.5 + most_s)
-            fail_msg("%s: exit %d after %.1f s\n%s", arguments, command.exit_code,
-                     now_s() - stopped_s, command.err);
-        faults_expect_words(arguments, command.err,
-                            (const char *const[]){"no progress for ", NULL});
-        faults_expect_words(arguments, faults_only_error(arguments, &command),
-                            (const char *const[]){"rank 1", " is late", NULL});
+        dpbench(&command, deadline_s,
+                FAULTS_BASE CUDA "comm.name=fault %s comm.fault=stop comm.hook=end comm.rank=1 "
+                                 "comm.call=9 run.timeout_s=%g run.stall_warning_s=0.5",
+                rows[i], timeout_s);
+        if (command.exit_code != 1)
+            fail_msg("%s: exit %d: %s", rows[i], command.exit_code, command.err);
+        faults_expect_words(rows[i], command.err, (const char *const[]){"no progress for ", NULL});
+        faults_expect_words(
+            rows[i], faults_only_error(rows[i], &command),
+            (const char *const[]){"gradients of the peer", "; rank 1 is late: phase ", NULL});
         command_free(&command);
     }
 }
 
+/* With the strategies of tests/plugins, too. */
 static int setup(void **state)
 {
+    char path[1024];
     int result = faults_setup(state);
     use_stand_in(true);
+    const char *stand_in = getenv("DPBENCH_PLUGIN_PATH");
+    snprintf(path, sizeof path, "%s/tests/plugins%s%s", build_directory(), stand_in ? ":" : "",
+             stand_in ? stand_in : "");
+    setenv("DPBENCH_PLUGIN_PATH", path, 1);
     return result;
 }
 

@@ -30,6 +30,8 @@ static const struct form forms[] = {
 };
 enum { N_FORMS = sizeof forms / sizeof *forms };
 
+static char checked[64]; /* a directory */
+
 /* The most workers that are tried. */
 static int most_workers(void)
 {
@@ -159,6 +161,21 @@ static void test_refused(void **state)
                      training.command.err);
         training_free(&training);
     }
+}
+
+/* `check` knows where the arenas will be. */
+static void test_checked(void **state)
+{
+    const struct form *form = *state;
+    struct command check;
+    char ini[128];
+    snprintf(ini, sizeof ini, "%s/check.ini", checked);
+    write_file(ini, "", 0);
+    dpbench(&check, 60.0, "check -c %s " CUDA "model.name=lenet data.name=synthetic run.steps=1 %s",
+            ini, form->settings);
+    if (check.exit_code != 0 || !strstr(check.out, "MiB of arenas on each worker's device"))
+        fail_msg("%s: exit code %d: %s%s", form->settings, check.exit_code, check.out, check.err);
+    command_free(&check);
 }
 
 /* ---- bytes --------------------------------------------------------------------------------- */
@@ -335,7 +352,14 @@ static int setup(void **state)
     snprintf(path, sizeof path, "%s/tests/plugins:%s/tests/cuda/plugins", build, build);
     if (!on_gpu())
         setenv("DPBENCH_PLUGIN_PATH", path, 1);
+    temporary_directory(checked);
     return training_setup(state);
+}
+
+static int teardown(void **state)
+{
+    remove_directory(checked);
+    return training_teardown(state);
 }
 
 int main(void)
@@ -345,6 +369,7 @@ int main(void)
         add_case(test_same_training, &forms[i], "the same training, %s", forms[i].label);
         add_case(test_combined, &forms[i], "with other options, %s", forms[i].label);
         add_case(test_refused, &forms[i], "refused by name, %s", forms[i].label);
+        add_case(test_checked, &forms[i], "memory that check says, %s", forms[i].label);
         add_case(test_bytes, &forms[i], "bytes reported, %s", forms[i].label);
         if (on_gpu())
             continue;
@@ -353,5 +378,5 @@ int main(void)
     }
     if (!on_gpu())
         add_case(test_mutants, NULL, "mutants");
-    return run_cases("device runs", setup, training_teardown);
+    return run_cases("device runs", setup, teardown);
 }

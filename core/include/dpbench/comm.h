@@ -47,6 +47,8 @@ struct dpb_optimizer; /* host.h */
         0x100) /* since ABI 1.2: with arenas on a device, `ready` is called with events of a queue   \
                        that have not fired, the strategy's work is enqueued behind them, and *done of     \
                        `end` is such an event, behind which the next forward is enqueued */
+#define DPB_COMM_EITHER \
+    UINT64_C(0x200) /* since ABI 1.2: keeps its arenas in the memory of a device that has some */
 
 typedef enum dpb_role { DPB_WORKER, DPB_SERVER } dpb_role;
 

@@ -203,7 +203,7 @@ static const struct dpb_comm_ops replicated_ops = {.open = replicated_open,
 
 static const struct dpb_plugin replicated = {
     DPB_PLUGIN_HEAD(COMM, replicated_ops),
-    .capabilities = DPB_COMM_SYNC | DPB_COMM_BITWISE | DPB_COMM_OVERLAP,
+    .capabilities = DPB_COMM_SYNC | DPB_COMM_BITWISE | DPB_COMM_OVERLAP | DPB_COMM_EITHER,
     .name = "replicated",
     .version = DPB_VERSION,
     .summary = "a copy on every worker; bucket i is summed on worker i mod W and copied back",
