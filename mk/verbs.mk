@@ -8,7 +8,7 @@ VERBS_LIBS = $(shell pkg-config --libs libibverbs)
 $(BUILD)/obj/plugins/lib/verbs/%.o: EXTRA_CFLAGS = $(shell pkg-config --cflags libibverbs)
 
 # The strategies that have this transport.
-VERBS_USERS := ring_verbs hierarchical gloo
+VERBS_USERS := ring_verbs hierarchical gloo ps_cpu
 ifeq ($(HAVE_VERBS),yes)
 VERBS_PLUGINS := $(VERBS_USERS:%=$(BUILD)/plugins/comm_%.so)
 $(VERBS_PLUGINS): $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/lib/verbs/*.c))

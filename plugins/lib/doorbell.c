@@ -121,17 +121,6 @@ void doorbell_disarm(struct doorbell *doorbell)
             break;
 }
 
-dpb_status doorbell_wait(struct doorbell *doorbell, struct pollfd *fds, uint32_t n,
-                         const struct dpb_wait *what)
-{
-    dpb_status status = DPB_OK;
-    fds[0] = (struct pollfd){.fd = doorbell->fd, .events = POLLIN};
-    if (doorbell_arm(doorbell))
-        status = doorbell->host->poll(fds, n, what, NULL);
-    doorbell_disarm(doorbell);
-    return status;
-}
-
 void doorbell_close(struct doorbell *doorbell)
 {
     if (!doorbell)

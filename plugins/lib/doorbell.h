@@ -49,9 +49,6 @@ bool doorbell_arm(struct doorbell *doorbell);
 int doorbell_fd(
     const struct doorbell *doorbell); /* readable when it was rung; never read by others */
 void doorbell_disarm(struct doorbell *doorbell);
-/* All of it, by host->poll: for fds[1 ..) or a ring; fds[0] is the doorbell's. */
-dpb_status doorbell_wait(struct doorbell *doorbell, struct pollfd *fds, uint32_t n,
-                         const struct dpb_wait *what);
 void doorbell_close(struct doorbell *doorbell); /* accepts NULL */
 
 #endif

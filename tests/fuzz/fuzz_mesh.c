@@ -3,7 +3,7 @@
  * are right but for what the input makes wrong, raw bytes, good-byes, closed connections, while the rank
  * sends, too.
  */
-#include "lib/mesh.h"
+#include "lib/mesh_tcp.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <sys/socket.h>
@@ -60,12 +60,16 @@ static void rank_create(struct rank *rank)
         FUZZ_CHECK(rank->landing[kind]);
         peer.landings[kind] = (struct mesh_landing){rank->landing[kind], PLACES * PLACE};
     }
+    struct mesh_transport *transport;
+    FUZZ_CHECK(mesh_tcp_create_connected(fuzz_host(), STREAMS, fds, &transport) == DPB_OK);
     const struct mesh_args args = {.host = fuzz_host(),
+                                   .transport = transport,
+                                   .bell = -1,
                                    .kinds = kinds,
                                    .peers = &peer,
                                    .n_peers = 1,
                                    .sink = {.owner = rank, .expects = expects, .arrived = arrived}};
-    FUZZ_CHECK(mesh_open_connected(&args, STREAMS, fds, &rank->mesh) == DPB_OK);
+    FUZZ_CHECK(mesh_open(&args, &rank->mesh) == DPB_OK);
 }
 
 static void rank_destroy(struct rank *rank)
@@ -97,7 +101,7 @@ static void say_message(const struct rank *rank, uint32_t stream, struct fuzz_in
         label.at_bytes = (uint64_t)fuzz_word(input) << fuzz_byte(input) % 33;
     if (form & 128)
         label.exchange = fuzz_word(input);
-    struct dpb_range part = mesh_part(label.bytes, stream, STREAMS);
+    struct dpb_range part = mesh_tcp_part(label.bytes, stream, STREAMS);
     uint64_t n = part.end - part.begin;
     mesh_write_header(bytes, &label);
     say(rank->peers[stream], bytes, TCP_FRAME_BYTES + (n < PLACE ? n : PLACE));
@@ -108,7 +112,7 @@ static void command(struct rank *rank, struct fuzz_input *input)
     static const char payload[PLACE];
     uint8_t what = fuzz_byte(input), header[TCP_FRAME_BYTES];
     uint32_t stream = what >> 3 & 1;
-    struct mesh_label label = {.kind = MESH_KINDS}; /* good-bye */
+    struct mesh_label label = MESH_BYE;
     struct fuzz_input raw;
     switch (what % 8) {
     case 0:

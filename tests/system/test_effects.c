@@ -77,6 +77,8 @@ static const struct effect effects[] = {
     {"comm.name", STEPS TWO, "shm", "independent", "loss"},
     {"comm.transport", STEPS TWO "comm.name=gloo", "tcp", "ibverbs", EXIT_CODE},
     {"comm.transport", STEPS TWO "comm.name=hierarchical", "tcp", "mpi", EXIT_CODE},
+    {"comm.transport", STEPS TWO "comm.name=ps_cpu comm.hosts=1+1 comm.interface=lo", "tcp",
+     "verbs", EXIT_CODE},
     {"comm.interface", STEPS TWO "comm.name=gloo", "lo", "no_such", EXIT_CODE},
     {"comm.gradient", STEPS TWO "run.precision=fp32", "fp32", "bf16", "comm.bytes_per_step"},
     {"comm.hosts", STEPS "run.workers=2", "2", "1+1", "ranks.1.machine"},

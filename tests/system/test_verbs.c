@@ -1,5 +1,5 @@
 /*
- * test_verbs.c - ring_verbs on a machine without RDMA: what is missing is said by name, before
+ * test_verbs.c - strategies over RDMA on a machine without it: what is missing is said by name, before
  * anything is trained; experiments can be written and checked all the same. What it does where
  * there are devices: tests/rdma-vm.
  */
@@ -56,14 +56,20 @@ static void test_plugins(void **state)
 
 static void test_run(void **state)
 {
-    struct training training;
+    static const char *const strategies[] = {
+        "comm.name=ring_verbs", "comm.name=hierarchical comm.transport=verbs comm.hosts=1+1",
+        "comm.name=ps_cpu comm.transport=verbs comm.hosts=1+1",
+        "comm.name=ps_cpu comm.transport=verbs run.servers=1 comm.hosts=2+1"};
     (void)state;
     skip_with_devices();
-    train_anyway(&training, "model.name=tiny run.workers=2 comm.name=ring_verbs");
-    assert_int_equal(training.command.exit_code, 2);
-    assert_non_null(strstr(training.command.err, "no RDMA here: "));
-    assert_non_null(strstr(training.command.err, no_device));
-    training_free(&training);
+    for (size_t i = 0; i < sizeof strategies / sizeof strategies[0]; i++) {
+        struct training training;
+        train_anyway(&training, "model.name=tiny run.workers=2 %s", strategies[i]);
+        assert_int_equal(training.command.exit_code, 2);
+        assert_non_null(strstr(training.command.err, "no RDMA here: "));
+        assert_non_null(strstr(training.command.err, no_device));
+        training_free(&training);
+    }
 }
 
 static void test_options(void **state)

@@ -10,7 +10,7 @@
 #include "tests/unit/trial.h"
 
 #include "lib/doorbell.h"
-#include "lib/mesh.h"
+#include "lib/mesh_tcp.h"
 #include "train/experiment.h"
 
 enum { RANKS = 5, STREAMS = 3, ROUNDS = 40, PLACE = 20000, PLACES = 6, KINDS = 2 };
@@ -66,10 +66,10 @@ static void arrived(void *talk_, uint32_t link, const struct mesh_label *label)
     talk->n_wrong += label->word != n * n || mesh_arrived(talk->mesh, link, label->kind) != n + 1;
 }
 
-static struct mesh_args args_of(struct talk *talk, uint32_t rank, const struct tcp_options *options)
+static struct mesh_args args_of(struct talk *talk, uint32_t rank, struct mesh_transport *transport)
 {
     return (struct mesh_args){.host = host,
-                              .options = options,
+                              .transport = transport,
                               .name = "talk",
                               .what = "the test",
                               .kinds = kinds,
@@ -77,6 +77,7 @@ static struct mesh_args args_of(struct talk *talk, uint32_t rank, const struct t
                               .keeper = 0,
                               .peers = talk->peers,
                               .n_peers = talk->n,
+                              .bell = -1,
                               .sink = {.owner = talk, .expects = expects, .arrived = arrived}};
 }
 
@@ -121,8 +122,7 @@ static dpb_status converse(struct talk *talk)
                       mesh_arrived(talk->mesh, link, kind) == ROUNDS;
         }
         DPB_TRY(mesh_move(talk->mesh, INT64_MAX, &moved));
-        mesh_watch(talk->mesh, fds);
-        if (!moved && !through)
+        if (!moved && !through && mesh_watch(talk->mesh, fds))
             DPB_TRY(host->poll(fds, mesh_n_watched(talk->mesh), &what, NULL));
     }
     return DPB_OK;
@@ -138,7 +138,9 @@ static dpb_status meets(struct trial_scratch *scratch)
     for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++)
         if (rank != dpb_world.rank)
             add_peer(&talk, rank);
-    const struct mesh_args args = args_of(&talk, dpb_world.rank, &options);
+    struct mesh_transport *transport;
+    DPB_TRY(mesh_tcp_create(host, &options, &transport));
+    const struct mesh_args args = args_of(&talk, dpb_world.rank, transport);
     DPB_TRY(mesh_open(&args, &talk.mesh));
     DPB_TRY(converse(&talk));
     RANK_CHECK(talk.n_wrong == 0);
@@ -179,8 +181,12 @@ static dpb_status takes_turns(struct trial_scratch *scratch)
     DPB_TRY(doorbell_open(&args, &doorbell));
     for (uint64_t mine = dpb_world.rank; mine < RINGS; mine += 2) {
         while (__atomic_load_n(turn, __ATOMIC_ACQUIRE) != mine) {
-            struct pollfd fds[1];
-            DPB_TRY(doorbell_wait(doorbell, fds, 1, &what));
+            struct pollfd bell = {.fd = doorbell_fd(doorbell), .events = POLLIN};
+            dpb_status status = DPB_OK;
+            if (doorbell_arm(doorbell))
+                status = host->poll(&bell, 1, &what, NULL);
+            doorbell_disarm(doorbell);
+            DPB_TRY(status);
         }
         __atomic_store_n(turn, mine + 1, __ATOMIC_RELEASE);
         doorbell_ring(doorbell);
@@ -244,15 +250,22 @@ struct duel {
     int peer; /* the test's end */
 };
 
-static void duel_begin(struct duel *duel)
+static void duel_connect(struct duel *duel)
 {
     int fds[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-    memset(duel, 0, sizeof *duel);
     duel->peer = fds[1];
+    struct mesh_transport *transport;
+    assert_int_equal(mesh_tcp_create_connected(host, 1, &fds[0], &transport), DPB_OK);
+    const struct mesh_args args = args_of(&duel->talk, 0, transport);
+    assert_int_equal(mesh_open(&args, &duel->talk.mesh), DPB_OK);
+}
+
+static void duel_begin(struct duel *duel)
+{
+    memset(duel, 0, sizeof *duel);
     add_peer(&duel->talk, 1);
-    const struct mesh_args args = args_of(&duel->talk, 0, NULL);
-    assert_int_equal(mesh_open_connected(&args, 1, &fds[0], &duel->talk.mesh), DPB_OK);
+    duel_connect(duel);
     dpb_first_error_clear();
 }
 
@@ -333,12 +346,8 @@ static void test_landing(void **state)
     duel_begin(&duel);
     mesh_close(duel.talk.mesh, false);
     close(duel.peer);
-    int fds[2];
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-    duel.peer = fds[1];
     duel.talk.peers[0].landings[1].bytes = 0;
-    const struct mesh_args args = args_of(&duel.talk, 0, NULL);
-    assert_int_equal(mesh_open_connected(&args, 1, &fds[0], &duel.talk.mesh), DPB_OK);
+    duel_connect(&duel);
     mesh_write_header(header, &label);
     duel_say(&duel, header, sizeof header);
     expect_refused(&duel, DPB_FAILED, "rank 1 sent answers");
@@ -401,7 +410,7 @@ static void test_parts(void **state)
         for (uint32_t n = 1; n <= TCP_MOST_STREAMS; n++) {
             uint64_t at = 0;
             for (uint32_t s = 0; s < n; s++) {
-                struct dpb_range part = mesh_part(bytes, s, n);
+                struct dpb_range part = mesh_tcp_part(bytes, s, n);
                 assert_true(part.begin == at && part.end >= at);
                 assert_true(part.end == bytes || part.end % DPB_CACHE_LINE == 0);
                 at = part.end;

@@ -15,12 +15,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "comm/ps_cpu/ps.h" /* before cmocka's macro `fail` */
+
 #include <cmocka.h>
 
 #include "base/log.h"
 #include "lib/lazy_device.h"
 #include "lib/plugin.h"
-#include "lib/tcp.h"
 #include "train/experiment.h"
 #include "world/world.h"
 
@@ -220,8 +221,8 @@ static dpb_status open_rank(struct rank *self)
                                        .machines = trial->machines,
                                        .n_machines = trial->n_machines,
                                        .device = trial->on_device ? &self->on_device : NULL};
-    const struct tcp_options tcp = {.streams = 2, .interface = "127.0.0.1"};
-    const void *options = strcmp(trial->strategy, "ps_cpu") == 0   ? (const void *)&tcp
+    const struct ps_options ps = {.tcp = {.streams = 2, .interface = "127.0.0.1"}};
+    const void *options = strcmp(trial->strategy, "ps_cpu") == 0   ? (const void *)&ps
                           : strcmp(trial->strategy, "ps_gpu") == 0 ? &trial->shards
                                                                    : NULL;
     static const bool direct[MAX_RANKS] = {true, true, true, true, true};

@@ -78,8 +78,7 @@ static void test_completions(void **state)
         {IBV_WC_LOC_QP_OP_ERR, "IBV_WC_LOC_QP_OP_ERR", "is the port of mlx5_0:2 up"},
         {IBV_WC_FATAL_ERR, "another status", "dmesg"},
     };
-    const struct transport_label label = {
-        .step = 12, .bucket = 4, .round = 1, .chunk = 6, .bytes = 4096};
+    static const char what[] = "step 12, bucket 4, round 1, chunk 6 (4096 bytes)";
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const struct ibv_wc completion = {.status = rows[i].status, .vendor_err = 0x81};
@@ -88,9 +87,9 @@ static void test_completions(void **state)
                                      "rank 5",
                                      "vendor's code 0x81",
                                      "queue pair 17 of mlx5_0:2 to 18 of mlx5_1",
-                                     "step 12, bucket 4, round 1, chunk 6 (4096 bytes)",
+                                     what,
                                      NULL};
-        assert_int_equal(failure_of_completion(&host, &link_to_5, &completion, &label), DPB_IO);
+        assert_int_equal(failure_of_completion(&host, &link_to_5, &completion, what), DPB_IO);
         expect_said(words);
         assert_int_equal(failure_of_completion(&host, &link_to_5, &completion, NULL), DPB_IO);
         assert_null(strstr(said, "bucket"));

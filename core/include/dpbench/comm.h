@@ -174,7 +174,7 @@ struct dpb_comm_ops {
     dpb_status (*publish)(void *comm, struct dpb_view *view);
     /* Role server only: works until the workers have closed. NULL without DPB_COMM_SERVERS. */
     dpb_status (*serve)(void *comm);
-    void (*close)(void *comm); /* accepts NULL; never waits for a peer */
+    void (*close)(void *comm); /* accepts NULL; waits for no peer, or a second at most */
     /* Since ABI 1.2. May be NULL: these options need nothing. Called before `open`, in the launcher
      * too, with *needs zeroed. Refuses what this build or machine has nothing for; may load a library,
      * opens nothing. */

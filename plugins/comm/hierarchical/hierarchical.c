@@ -335,12 +335,8 @@ static dpb_status hierarchical_needs(const void *options_, struct dpb_comm_needs
 {
     const struct hierarchical_options *given = options_;
     const struct mpi_library *library;
-#ifndef DPB_HAVE_VERBS
     if (given->transport == OVER_VERBS)
-        return host->fail(DPB_UNSUPPORTED,
-                          "comm.transport = verbs: this build is without libibverbs (`make` says "
-                          "why); take tcp");
-#endif
+        DPB_TRY(verbs_check_built(host));
     if (given->transport != OVER_MPI)
         return DPB_OK;
     if (given->tcp.interface[0] != '\0')

@@ -36,7 +36,7 @@ struct link {
     /* By bucket, on this machine's clock: a slice begins to come, and is here. */
     int64_t *began_ns, *came_ns;   /* gradients */
     int64_t *given_ns, *waited_ns; /* weights: are here; its shard waited for late workers */
-    uint8_t step[STEP_BYTES];
+    uint8_t *step;                 /* parameters that it has sent */
 };
 
 struct links {
@@ -49,7 +49,9 @@ struct links {
     uint32_t *by_rank; /* NONE: on this machine */
     uint32_t n;
     uint64_t slice_elements; /* places in the inbox */
-    uint8_t step[STEP_BYTES];
+    char *inbox;             /* of all links */
+    uint64_t inbox_bytes;
+    uint8_t *steps; /* parameters: own, then of each rank */
 };
 
 /* ---- who and how much ---------------------------------------------------------------------- */
@@ -73,18 +75,20 @@ static bool has_link(const struct dpb_comm_args *args, uint32_t rank)
     return (served || serves) && !ps_is_here(args, rank);
 }
 
-/* The most that a slice has. */
-static uint64_t slice_elements(const struct dpb_comm_args *args, uint64_t bucket_elements)
+/* The most that a slice has: a bucket may be given larger than the model is. */
+static uint64_t slice_elements(const struct dpb_comm_args *args, const struct dpb_layout *layout,
+                               uint64_t bucket_elements)
 {
     uint32_t n = ps_shards(args).n;
-    return (bucket_elements + n - 1) / n;
+    uint64_t most = bucket_elements < layout->n_elements ? bucket_elements : layout->n_elements;
+    return (most + n - 1) / n;
 }
 
 static uint64_t worker_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
                              uint64_t bucket_elements)
 {
     uint64_t n_buckets = (layout->n_elements + bucket_elements - 1) / bucket_elements;
-    return n_buckets * slice_elements(args, bucket_elements) *
+    return n_buckets * slice_elements(args, layout, bucket_elements) *
            dpb_dtype_size(layout->gradient_type);
 }
 
@@ -237,7 +241,7 @@ void links_push(struct links *links, uint64_t bucket, uint64_t length)
     const struct dpb_comm_args *args = &base->args;
     uint64_t begin = bucket * base->arenas.bucket_elements;
     if (bucket == 0)
-        write_step(links->step, &base->step); /* of the last exchange every server has it */
+        write_step(links->steps, &base->step); /* of the last exchange every server has it */
     for (uint32_t i = 0; i < links->n; i++) {
         struct link *link = &links->links[i];
         if (!link->is_shard)
@@ -246,7 +250,7 @@ void links_push(struct links *links, uint64_t bucket, uint64_t length)
         struct mesh_label step = step_label(base->signals.exchange);
         struct mesh_label label = slice_label(links, false, link->rank, link->pushed++);
         if (bucket == 0 && args->n_servers > 0)
-            mesh_send(links->mesh, i, &step, links->step);
+            mesh_send(links->mesh, i, &step, links->steps);
         mesh_send(links->mesh, i, &label,
                   strategy_gradients(base, args->rank, begin + slice.begin));
         links->host->count_bytes(label.bytes);
@@ -369,10 +373,13 @@ dpb_status links_move(struct links *links, int64_t until_ns, bool *moved)
 
 dpb_status links_wait(struct links *links, const struct dpb_wait *what)
 {
-    uint32_t n = mesh_n_watched(links->mesh);
+    dpb_status status = DPB_OK;
     links->host->note("wait_peer", what->bucket, what->peer);
-    mesh_watch(links->mesh, links->fds + 1);
-    return doorbell_wait(links->doorbell, links->fds, n + 1, what);
+    links->fds[0] = (struct pollfd){.fd = doorbell_fd(links->doorbell), .events = POLLIN};
+    if (doorbell_arm(links->doorbell) && mesh_watch(links->mesh, links->fds + 1))
+        status = links->host->poll(links->fds, 1 + mesh_n_watched(links->mesh), what, NULL);
+    doorbell_disarm(links->doorbell);
+    return status;
 }
 
 static struct link *awaited_load(const struct links *links)
@@ -412,6 +419,11 @@ static size_t times_bytes(const struct links *links)
     return 4 * (links->base->arenas.n_buckets + 1) * sizeof(int64_t);
 }
 
+static size_t steps_bytes(const struct links *links)
+{
+    return (1 + (size_t)n_ranks(&links->base->args)) * STEP_BYTES;
+}
+
 static dpb_status make_link(struct links *links, uint32_t rank, char **inbox)
 {
     const struct strategy *base = links->base;
@@ -427,7 +439,8 @@ static dpb_status make_link(struct links *links, uint32_t rank, char **inbox)
                       .began_ns = times,
                       .came_ns = times + arenas->n_buckets,
                       .given_ns = times + 2 * arenas->n_buckets,
-                      .waited_ns = times + 3 * arenas->n_buckets};
+                      .waited_ns = times + 3 * arenas->n_buckets,
+                      .step = links->steps + (1 + (size_t)rank) * STEP_BYTES};
     if (link->is_worker) {
         link->inbox = *inbox;
         *inbox += worker_bytes(&base->args, &arenas->layout, arenas->bucket_elements);
@@ -436,9 +449,13 @@ static dpb_status make_link(struct links *links, uint32_t rank, char **inbox)
     return DPB_OK;
 }
 
-static dpb_status make_links(struct links *links, char *inbox)
+static dpb_status make_links(struct links *links)
 {
     const struct dpb_comm_args *args = &links->base->args;
+    char *inbox = links->inbox;
+    links->steps = links->host->alloc(steps_bytes(links));
+    if (!links->steps)
+        return DPB_NO_MEMORY;
     links->links = calloc(n_ranks(args), sizeof *links->links);
     links->by_rank = calloc(n_ranks(args), sizeof *links->by_rank);
     if (!links->links || !links->by_rank)
@@ -474,15 +491,46 @@ static dpb_status open_doorbell(struct links *links)
     return status;
 }
 
-static dpb_status open_mesh(struct links *links, const struct tcp_options *options)
+static dpb_status connect_mesh(struct links *links, struct mesh_transport *transport,
+                               const struct mesh_peer *peers)
+{
+    const struct strategy *base = links->base;
+    const struct dpb_arenas *arenas = &base->arenas;
+    const struct dpb_layout *layout = &arenas->layout;
+    const struct mesh_memory memories[] = {
+        {"the weights", arenas->weights, layout->n_elements * dpb_dtype_size(layout->weight_type)},
+        {"the gradients", arenas->gradients,
+         arenas->gradients ? layout->n_elements * dpb_dtype_size(layout->gradient_type) : 0},
+        {"the inbox", links->inbox, links->inbox_bytes},
+        {"the steps' parameters", links->steps, steps_bytes(links)}};
+    const struct mesh_args args = {
+        .host = links->host,
+        .transport = transport,
+        .name = "ps",
+        .what = "the parameter servers",
+        .kinds = kinds,
+        .rank = base->args.rank,
+        .keeper = 0,
+        .peers = peers,
+        .n_peers = links->n,
+        .memories = memories,
+        .n_memories = sizeof memories / sizeof memories[0],
+        .bell = doorbell_fd(links->doorbell),
+        .sink = {.owner = links, .expects = expects, .arrived = arrived}};
+    return mesh_open(&args, &links->mesh);
+}
+
+static dpb_status open_mesh(struct links *links, struct mesh_transport *transport)
 {
     const struct strategy *base = links->base;
     const struct dpb_layout *layout = &base->arenas.layout;
     size_t inbox_bytes = worker_bytes(&base->args, layout, base->arenas.bucket_elements);
     size_t weight_bytes = layout->n_elements * dpb_dtype_size(layout->weight_type);
     struct mesh_peer *peers = calloc(links->n + 1, sizeof *peers);
-    if (!peers)
+    if (!peers) {
+        transport->ops->close(transport, false);
         return links->host->fail(DPB_NO_MEMORY, "no memory for %u links", links->n);
+    }
     for (uint32_t i = 0; i < links->n; i++) {
         struct link *link = &links->links[i];
         peers[i] = (struct mesh_peer){
@@ -492,36 +540,35 @@ static dpb_status open_mesh(struct links *links, const struct tcp_options *optio
                          [WEIGHTS] = {base->arenas.weights, weight_bytes},
                          [LOAD] = {base->arenas.weights, weight_bytes}}};
     }
-    const struct mesh_args args = {
-        .host = links->host,
-        .options = options,
-        .name = "ps",
-        .what = "the parameter servers",
-        .kinds = kinds,
-        .rank = base->args.rank,
-        .keeper = 0,
-        .peers = peers,
-        .n_peers = links->n,
-        .sink = {.owner = links, .expects = expects, .arrived = arrived}};
-    dpb_status status = mesh_open(&args, &links->mesh);
+    dpb_status status = connect_mesh(links, transport, peers);
     free(peers);
     return status;
 }
 
-dpb_status links_open(struct strategy *base, const struct tcp_options *options, void *inbox,
+dpb_status links_open(struct strategy *base, struct mesh_transport *transport, void *inbox,
                       struct links **made)
 {
+    const struct dpb_arenas *arenas = &base->arenas;
     struct links *links = calloc(1, sizeof *links);
-    if (!links)
-        return base->host->fail(DPB_NO_MEMORY, "no memory for links");
-    links->host = base->host;
-    links->base = base;
-    links->slice_elements = slice_elements(&base->args, base->arenas.bucket_elements);
-    dpb_status status = make_links(links, inbox);
+    dpb_status status = DPB_OK;
+    if (links) {
+        links->host = base->host;
+        links->base = base;
+        links->slice_elements =
+            slice_elements(&base->args, &arenas->layout, arenas->bucket_elements);
+        links->inbox = inbox;
+        links->inbox_bytes =
+            links_inbox_bytes(&base->args, &arenas->layout, arenas->bucket_elements);
+        status = make_links(links);
+        if (status == DPB_OK)
+            status = open_doorbell(links);
+    } else {
+        status = base->host->fail(DPB_NO_MEMORY, "no memory for links");
+    }
     if (status == DPB_OK)
-        status = open_doorbell(links);
-    if (status == DPB_OK)
-        status = open_mesh(links, options);
+        status = open_mesh(links, transport);
+    else
+        transport->ops->close(transport, false);
     if (status == DPB_OK) {
         links->fds = calloc(1 + mesh_n_watched(links->mesh), sizeof *links->fds);
         if (!links->fds)
@@ -544,6 +591,7 @@ void links_close(struct links *links, bool through)
     doorbell_close(links->doorbell);
     for (uint32_t i = 0; i < links->n; i++)
         links->host->release(links->links[i].began_ns, times_bytes(links));
+    links->host->release(links->steps, steps_bytes(links));
     free(links->fds);
     free(links->links);
     free(links->by_rank);

@@ -5,12 +5,20 @@
 #ifndef DPB_PLUGINS_COMM_PS_CPU_PS_H
 #define DPB_PLUGINS_COMM_PS_CPU_PS_H
 
-#include "lib/mesh.h"
+#include "lib/mesh_transport.h"
 #include "lib/strategy.h"
+#include "lib/tcp.h"
+#include "lib/verbs/options.h"
+
+/* Indices into the choices of comm.transport. */
+enum { PS_OVER_TCP, PS_OVER_VERBS };
 
 struct ps_options {
+    int transport;
     struct tcp_options tcp;
+    struct verbs_options verbs; /* its interface is tcp.interface */
 };
+
 
 /* ---- shards -------------------------------------------------------------------------------- */
 
@@ -49,8 +57,9 @@ uint64_t links_inbox_bytes(const struct dpb_comm_args *args, const struct dpb_la
                            uint64_t bucket_elements);
 
 /* Collective over all ranks of the job. `base` is bound, but for its doorbell, and @borrowed until
- * close; `inbox`: of links_inbox_bytes. */
-dpb_status links_open(struct strategy *base, const struct tcp_options *options, void *inbox,
+ * close; the transport is the links' from here on, also where this fails; `inbox`: of
+ * links_inbox_bytes. */
+dpb_status links_open(struct strategy *base, struct mesh_transport *transport, void *inbox,
                       struct links **links);
 /* As mesh_close. */
 void links_close(struct links *links, bool through);
@@ -69,7 +78,7 @@ void links_push(struct links *links, uint64_t bucket, uint64_t length);
 /* Own shard's new weights of a bucket, to the workers elsewhere. `pushed_ns`: when the last gradients
  * were there. */
 void links_give(struct links *links, uint64_t bucket, uint64_t length, int64_t pushed_ns);
-/* The first rank that has not been given all; UINT32_MAX: the kernel has everything. */
+/* The first rank that has not been given all; UINT32_MAX: the network has everything. */
 uint32_t links_busy(const struct links *links);
 
 /* Whether a worker's gradients of a bucket of this exchange are here, and since when. */

@@ -7,7 +7,7 @@
  * Every bucket is cut into equal slices, one a shard, so that shards are even in bytes and a big
  * tensor is split; the first slice goes to another shard from bucket to bucket. In shared memory a
  * push is the server's reading of the workers' gradients, a pull the worker's copy out of the
- * server's weights. To and from another machine both are messages over TCP (links.c): gradients land
+ * server's weights. To and from another machine both are messages over TCP or RDMA (links.c): gradients land
  * beside the server, which sums them in the order of the ranks like those of its own machine, and
  * new weights in the worker's arena. So the numbers do not depend on where the ranks are.
  *
@@ -25,6 +25,8 @@
 
 #include "comm/ps_cpu/ps.h"
 #include "dpbench/plugin.h"
+#include "lib/mesh_tcp.h"
+#include "lib/verbs/mesh_verbs.h"
 
 /* What the servers read of worker 0, and of each worker at the end; behind its signal page. */
 struct notice {
@@ -34,18 +36,26 @@ struct notice {
 
 struct ps {
     struct strategy base;
-    struct tcp_options tcp;
-    struct links *links;          /* NULL: all ranks are on one machine */
-    uint64_t notice_at, inbox_at; /* offsets in the scratch */
-    void *sum;                    /* of a piece */
-    const void **sources;         /* of it, by worker */
+    struct mesh_transport *transport; /* the links', once there are some */
+    struct links *links;              /* NULL: all ranks are on one machine */
+    uint64_t notice_at, inbox_at;     /* offsets in the scratch */
+    void *sum;                        /* of a piece */
+    const void **sources;             /* of it, by worker */
 };
 
 enum { NONE = UINT32_MAX };
 
 static const struct dpb_host *host;
 
-static const struct dpb_option options[] = {TCP_OPTION_ROWS(struct ps_options), {0}};
+static const char *const transports[] = {"tcp", "verbs", NULL};
+
+static const struct dpb_option options[] = {
+    {"transport", DPB_OPT_CHOICE, NULL, "tcp", 0, 0, transports,
+     offsetof(struct ps_options, transport),
+     "between machines: tcp, or verbs (RDMA: InfiniBand or RoCE)"},
+    TCP_OPTION_ROWS(struct ps_options),
+    VERBS_OPTION_ROWS(struct ps_options),
+    {0}};
 
 static struct notice *notice_of(const struct ps *ps, uint32_t rank)
 {
@@ -384,11 +394,38 @@ static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
-static dpb_status ps_open(const void *options_, const struct dpb_comm_args *args, void **comm)
+static dpb_status ps_needs(const void *options_, struct dpb_comm_needs *needs)
 {
     const struct ps_options *given = options_;
-    DPB_TRY(strategy_open(host, args, sizeof(struct ps), comm));
-    ((struct ps *)*comm)->tcp = given->tcp;
+    (void)needs;
+    return given->transport == PS_OVER_VERBS ? verbs_check_built(host) : DPB_OK;
+}
+
+static dpb_status open_transport(struct ps *ps, const struct ps_options *given)
+{
+    if (ps->base.args.n_machines == 1)
+        return DPB_OK;
+    if (given->transport == PS_OVER_TCP)
+        return mesh_tcp_create(host, &given->tcp, &ps->transport);
+#ifdef DPB_HAVE_VERBS
+    struct verbs_options verbs = given->verbs;
+    verbs.interface = given->tcp.interface;
+    return mesh_verbs_create(host, &verbs, strategy_local_rank(&ps->base.args), &ps->transport);
+#else
+    return DPB_OK; /* refused by ps_needs */
+#endif
+}
+
+static dpb_status ps_open(const void *options_, const struct dpb_comm_args *args, void **comm)
+{
+    void *made;
+    DPB_TRY(strategy_open(host, args, sizeof(struct ps), &made));
+    dpb_status status = open_transport(made, options_);
+    if (status != DPB_OK) {
+        strategy_close(made);
+        return status;
+    }
+    *comm = made;
     return DPB_OK;
 }
 
@@ -441,7 +478,9 @@ static dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas)
     if (ps->base.args.n_machines == 1)
         return DPB_OK;
     ps->base.pipeline.move = move;
-    return links_open(&ps->base, &ps->tcp, (char *)arenas->scratch + ps->inbox_at, &ps->links);
+    struct mesh_transport *transport = ps->transport;
+    ps->transport = NULL;
+    return links_open(&ps->base, transport, (char *)arenas->scratch + ps->inbox_at, &ps->links);
 }
 
 /* Worker 0 writes its weights into the servers' memory: no exchange is under way anywhere. */
@@ -560,6 +599,8 @@ static void ps_close(void *comm)
         signals_raise(&base->signals, SIGNAL_READY, 0);
     }
     links_close(ps->links, through);
+    if (ps->transport)
+        ps->transport->ops->close(ps->transport, false);
     host->release(ps->sum, CHUNK_BYTES);
     host->release(ps->sources, sources_bytes(ps));
     strategy_close(comm);
@@ -572,7 +613,8 @@ static const struct dpb_comm_ops ps_ops = {.open = ps_open,
                                            .begin = ps_begin,
                                            STRATEGY_HOOKS,
                                            .serve = ps_serve,
-                                           .close = ps_close};
+                                           .close = ps_close,
+                                           .needs = ps_needs};
 
 static const struct dpb_plugin ps_cpu = {
     DPB_PLUGIN_HEAD(COMM, ps_ops),

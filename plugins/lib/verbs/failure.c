@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
-enum { HINT_BYTES = 512, WHERE_BYTES = 160 };
+enum { HINT_BYTES = 512 };
 
 /* ---- completions --------------------------------------------------------------------------- */
 
@@ -75,22 +75,17 @@ static void hint_at(const struct link *link, enum ibv_wc_status status, char tex
 }
 
 dpb_status failure_of_completion(const struct dpb_host *host, const struct link *link,
-                                 const struct ibv_wc *completion,
-                                 const struct transport_label *label)
+                                 const struct ibv_wc *completion, const char *what)
 {
-    char hint[HINT_BYTES], where[WHERE_BYTES] = "";
+    char hint[HINT_BYTES];
     hint_at(link, completion->status, hint);
-    if (label)
-        snprintf(where, sizeof where, ", step %llu, bucket %u, round %u, chunk %u (%llu bytes)",
-                 (unsigned long long)label->step, label->bucket, label->round, label->chunk,
-                 (unsigned long long)label->bytes);
     return host->fail(DPB_IO,
                       "RDMA %s rank %u failed: %s (%s, vendor's code 0x%x), queue pair %u of %s to "
-                      "%u of %s%s; %s",
-                      label ? "write to" : "with", link->peer,
-                      ibv_wc_status_str(completion->status), status_name(completion->status),
-                      completion->vendor_err, link->queue->qp_num, link->port->name,
-                      link->peer_queue, link->peer_port, where, hint);
+                      "%u of %s%s%s; %s",
+                      what ? "write to" : "with", link->peer, ibv_wc_status_str(completion->status),
+                      status_name(completion->status), completion->vendor_err, link->queue->qp_num,
+                      link->port->name, link->peer_queue, link->peer_port, what ? ", " : "",
+                      what ? what : "", hint);
 }
 
 /* ---- memory -------------------------------------------------------------------------------- */

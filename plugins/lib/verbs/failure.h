@@ -4,15 +4,13 @@
 #ifndef DPB_PLUGINS_LIB_VERBS_FAILURE_H
 #define DPB_PLUGINS_LIB_VERBS_FAILURE_H
 
-#include "lib/transport.h"
 #include "lib/verbs/link.h"
 
-/* A completion that is none: of the chunk `label` (NULL: of a credit, or of something that was to
- * be received) on the queue pair of `link`. It is a cause also where a peer is gone: one whose
+/* A completion that is none, on the queue pair of `link`: of a write of `what` ("step 12, bucket 3
+ * (4096 bytes)"; NULL: of a credit, or of something that was to be received). It is a cause also where a peer is gone: one whose
  * process ended was missed by the launcher long before a card gives up. */
 dpb_status failure_of_completion(const struct dpb_host *host, const struct link *link,
-                                 const struct ibv_wc *completion,
-                                 const struct transport_label *label);
+                                 const struct ibv_wc *completion, const char *what);
 
 /* Memory that could not be registered; `error` is errno's. */
 dpb_status failure_of_registration(const struct dpb_host *host, const char *what, uint64_t bytes,

@@ -1,6 +1,7 @@
 /* link.c - see link.h. */
 #include "lib/verbs/link.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 
@@ -49,8 +50,31 @@ dpb_status link_create(const struct dpb_host *host, const struct port *port, str
     return DPB_OK;
 }
 
+struct port_card link_card(const struct port *port)
+{
+    struct port_card card = {.gid_index = port->gid.gid_index,
+                             .lid = port->attributes.lid,
+                             .mtu = port->attributes.active_mtu,
+                             .ethernet = port_is_ethernet(port)};
+    memcpy(card.device, port->name, sizeof card.device);
+    memcpy(card.address, port->address, sizeof card.address);
+    memcpy(card.gid, port->gid.gid.raw, sizeof card.gid);
+    return card;
+}
+
+dpb_status link_check_card(const struct dpb_host *host, const struct port *port, uint32_t self,
+                           uint32_t peer, const struct port_card *card)
+{
+    if ((card->ethernet != 0) == port_is_ethernet(port))
+        return DPB_OK;
+    return host->fail(DPB_USAGE,
+                      "rank %u is at %s and rank %u at %s: one is RoCE, one InfiniBand; choose by "
+                      "comm.device",
+                      self, port->name, peer, card->device);
+}
+
 /* RoCE is routed by GIDs, InfiniBand within a subnet by LIDs. */
-static void set_path(const struct link *link, const struct link_card *card,
+static void set_path(const struct link *link, const struct port_card *card,
                      struct ibv_ah_attr *path)
 {
     *path = (struct ibv_ah_attr){.port_num = link->port->number, .dlid = (uint16_t)card->lid};
@@ -74,7 +98,7 @@ static dpb_status cannot_connect(const struct dpb_host *host, const struct link 
 }
 
 dpb_status link_connect(const struct dpb_host *host, struct link *link,
-                        const struct link_card *card, uint32_t theirs, uint32_t theirs_begins,
+                        const struct port_card *card, uint32_t theirs, uint32_t theirs_begins,
                         uint32_t ack_timeout)
 {
     enum ibv_mtu own_mtu = link->port->attributes.active_mtu;
@@ -109,4 +133,75 @@ void link_close(struct link *link)
     if (link->queue)
         ibv_destroy_qp(link->queue);
     link->queue = NULL;
+}
+
+/* ---- requests ------------------------------------------------------------------------------ */
+
+static dpb_status posted(const struct dpb_host *host, const struct link *link, int error)
+{
+    if (error == 0)
+        return DPB_OK;
+    return host->fail(DPB_IO, "cannot post to queue pair %u of %s, to rank %u: %s",
+                      link->queue->qp_num, link->port->name, link->peer, strerror(error));
+}
+
+dpb_status link_post_receive(const struct dpb_host *host, const struct link *link, uint64_t id)
+{
+    struct ibv_recv_wr request = {.wr_id = id}, *bad;
+    return posted(host, link, ibv_post_recv(link->queue, &request, &bad));
+}
+
+dpb_status link_post_number(const struct dpb_host *host, const struct link *link, uint64_t id,
+                            uint32_t number)
+{
+    struct ibv_send_wr request = {.wr_id = id,
+                                  .opcode = IBV_WR_SEND_WITH_IMM,
+                                  .send_flags = IBV_SEND_SIGNALED,
+                                  .imm_data = htonl(number)};
+    struct ibv_send_wr *bad;
+    return posted(host, link, ibv_post_send(link->queue, &request, &bad));
+}
+
+static struct ibv_sge range_of(const struct link_write *write)
+{
+    return (struct ibv_sge){(uintptr_t)write->from, (uint32_t)write->bytes, write->key};
+}
+
+/* `range`: of the write, @borrowed by the request; one without bytes has none. */
+static struct ibv_send_wr request_of(const struct link *link, const struct link_write *write,
+                                     struct ibv_sge *range)
+{
+    return (struct ibv_send_wr){
+        .wr_id = write->id,
+        .sg_list = range,
+        .num_sge = write->bytes > 0,
+        .opcode = IBV_WR_RDMA_WRITE,
+        .send_flags = write->bytes > 0 && write->bytes <= link->max_inline ? IBV_SEND_INLINE : 0,
+        .wr.rdma = {write->to.at + write->offset, write->to.key}};
+}
+
+dpb_status link_post_write(const struct dpb_host *host, const struct link *link,
+                           const struct link_write *payload)
+{
+    struct ibv_sge range = range_of(payload);
+    struct ibv_send_wr request = request_of(link, payload, &range), *bad;
+    request.send_flags |= IBV_SEND_SIGNALED;
+    return posted(host, link, ibv_post_send(link->queue, &request, &bad));
+}
+
+dpb_status link_post_message(const struct dpb_host *host, const struct link *link,
+                             const struct link_write *label, const struct link_write *payload,
+                             uint32_t number)
+{
+    struct ibv_sge words = range_of(label), bytes = {0};
+    struct ibv_send_wr first = request_of(link, label, &words), second, *last = &first, *bad;
+    if (payload) {
+        bytes = range_of(payload);
+        second = request_of(link, payload, &bytes);
+        last = first.next = &second;
+    }
+    last->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    last->send_flags |= IBV_SEND_SIGNALED;
+    last->imm_data = htonl(number);
+    return posted(host, link, ibv_post_send(link->queue, &first, &bad));
 }

@@ -1,9 +1,6 @@
 /*
- * link.h - a reliable connection (RC queue pair) to a neighbour in the ring, and what the two tell
- * each other by the store to make it.
- *
- * Every member has two: one to the next member, over which chunks go out and credits come in, and
- * one to the member before. Both complete into one queue.
+ * link.h - a reliable connection (RC queue pair) to another rank, what the two have to tell each
+ * other to make it, and the requests that go over it.
  */
 #ifndef DPB_PLUGINS_LIB_VERBS_LINK_H
 #define DPB_PLUGINS_LIB_VERBS_LINK_H
@@ -16,17 +13,12 @@ struct remote {
     uint32_t key, unused;
 };
 
-/* What a member puts into the store, once for both of its neighbours. */
-struct link_card {
+/* What the ends of a connection tell each other of their ports: part of what they put into the
+ * store. */
+struct port_card {
     char device[PORT_NAME_BYTES], address[PORT_ADDRESS_BYTES];
     uint8_t gid[16];
     uint32_t gid_index, lid, mtu, ethernet;
-    uint32_t to_next, to_previous;               /* numbers of its queue pairs */
-    uint32_t to_next_begins, to_previous_begins; /* first packet numbers (PSN) that they send */
-    struct remote arena, inbox, labels;
-    /* What must be the same at both ends. */
-    uint64_t arena_bytes, slot_bytes;
-    uint32_t n_slots, depth;
 };
 
 struct link {
@@ -48,13 +40,41 @@ struct link_size {
 dpb_status link_create(const struct dpb_host *host, const struct port *port, struct ibv_pd *domain,
                        struct ibv_cq *completions, uint32_t peer, const struct link_size *size,
                        struct link *link);
+struct port_card link_card(const struct port *port);
+/* Refuses a peer whose port cannot be reached from this rank's, naming both. */
+dpb_status link_check_card(const struct dpb_host *host, const struct port *port, uint32_t self,
+                           uint32_t peer, const struct port_card *card);
 /* Both directions are open when this returns here; the peer's end needs the same call. `theirs` is
  * the queue pair of the peer's and the packet number that it begins with. ack_timeout as in the
  * options of the plugin. */
 dpb_status link_connect(const struct dpb_host *host, struct link *link,
-                        const struct link_card *card, uint32_t theirs, uint32_t theirs_begins,
+                        const struct port_card *card, uint32_t theirs, uint32_t theirs_begins,
                         uint32_t ack_timeout);
 /* Requests under way end; memory is touched no more. Accepts a zeroed one. */
 void link_close(struct link *link);
+
+/* ---- requests: DPB_IO, with the message, for what the queue pair does not take ------------- */
+
+/* A range of own registered memory, and where it is to be at the peer's. */
+struct link_write {
+    uint64_t id; /* of its completion */
+    const void *from;
+    uint64_t bytes, offset; /* within `to` */
+    uint32_t key;           /* of the memory that it lies in */
+    struct remote to;
+};
+
+/* A place for a number that comes with or without payload. */
+dpb_status link_post_receive(const struct dpb_host *host, const struct link *link, uint64_t id);
+/* A number alone. */
+dpb_status link_post_number(const struct dpb_host *host, const struct link *link, uint64_t id,
+                            uint32_t number);
+dpb_status link_post_write(const struct dpb_host *host, const struct link *link,
+                           const struct link_write *payload);
+/* A label, and behind it payload with a number: who receives the number has both. The label completes
+ * by itself only when it fails, or where there is no payload (NULL), and the number comes with it. */
+dpb_status link_post_message(const struct dpb_host *host, const struct link *link,
+                             const struct link_write *label, const struct link_write *payload,
+                             uint32_t number);
 
 #endif

@@ -4,29 +4,23 @@
 #include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "lib/verbs/adapter.h"
 #include "lib/verbs/failure.h"
-#include "lib/verbs/link.h"
-#include "lib/verbs/port.h"
 
 enum {
     MOST_CHUNKS = 1024, /* under way to a member */
     LEAST_CHUNKS = 64,
     SPARE_CREDITS = 8, /* messages that bring no slot: one for a quarter of the chunks */
-    BATCH = 16,
     SLOT_BITS = 20,
     NO_SLOT = (1 << SLOT_BITS) - 1,
     KEY_BYTES = 96
 };
-
-/* With comm.poll: a queue that was empty for so long is slept for. */
-#define POLL_NS INT64_C(10000000)
 
 /* What a request was; above its index in wr_id. A label completes by itself only when it fails. */
 enum kind { KIND_CHUNK, KIND_LABEL, KIND_CREDIT, KIND_CHUNK_IN, KIND_CREDIT_IN };
@@ -40,18 +34,27 @@ struct place {
 
 _Static_assert(sizeof(struct place) == DPB_CACHE_LINE, "a place is a cache line");
 
+/* What a member puts into the store, once for both of its neighbours. */
+struct ring_card {
+    struct port_card port;
+    uint32_t to_next, to_previous;               /* numbers of its queue pairs */
+    uint32_t to_next_begins, to_previous_begins; /* first packet numbers (PSN) that they send */
+    struct remote arena, inbox, labels;
+    /* What must be the same at both ends. */
+    uint64_t arena_bytes, slot_bytes;
+    uint32_t n_slots, depth;
+};
+
+/* The connections to the next member, over which chunks go out and credits come in, and to the one
+ * before. */
 struct verbs {
     struct transport base;
     const struct dpb_host *host;
-    struct verbs_options options;
     struct transport_ring ring;
     struct transport_memory memory;
     struct transport_sink sink;
 
-    struct port port;
-    struct ibv_pd *domain;
-    struct ibv_comp_channel *channel;
-    struct ibv_cq *completions;
+    struct adapter adapter;
     struct link next, previous;
     struct place
         *places; /* depth that chunks from the previous member fill, depth for the next's */
@@ -73,8 +76,6 @@ struct verbs {
     bool lost; /* the connection failed, for the reason `loss`: see fail_completion */
     struct ibv_wc loss;
 
-    struct ibv_wc held[BATCH]; /* polled, not yet looked at */
-    int n_held, next_held;
     dpb_status status; /* of what failed where none could be returned */
     int wake_fd;
     uint32_t waiting, woken; /* between threads: see verbs_wake */
@@ -97,23 +98,10 @@ static struct place *outgoing(const struct verbs *verbs, uint64_t number)
 
 /* ---- requests ------------------------------------------------------------------------------ */
 
-static dpb_status post_failed(const struct verbs *verbs, const struct link *link, int error)
-{
-    return verbs->host->fail(DPB_IO, "cannot post to queue pair %u of %s, to rank %u: %s",
-                             link->queue->qp_num, link->port->name, link->peer, strerror(error));
-}
-
 /* A place for what comes with immediate data; the data themselves go elsewhere. */
 static dpb_status post_receive(struct verbs *verbs, struct link *link, enum kind kind)
 {
-    struct ibv_recv_wr request = {.wr_id = request_id(kind, 0)}, *bad;
-    int error = ibv_post_recv(link->queue, &request, &bad);
-    return error == 0 ? DPB_OK : post_failed(verbs, link, error);
-}
-
-static unsigned inline_flag(const struct link *link, uint64_t bytes)
-{
-    return bytes <= link->max_inline ? IBV_SEND_INLINE : 0;
+    return link_post_receive(verbs->host, link, request_id(kind, 0));
 }
 
 /* The chunk whose label and slot are in its place. */
@@ -126,40 +114,25 @@ static dpb_status post_chunk(struct verbs *verbs, const struct place *place)
         target = &verbs->its_inbox;
         offset = place->slot * verbs->memory.slot_bytes;
     }
-    struct ibv_sge bytes = {(uintptr_t)verbs->memory.arena + label->at_bytes,
-                            (uint32_t)label->bytes, verbs->arena_region->lkey};
-    struct ibv_sge words = {(uintptr_t)place, sizeof *place, verbs->places_region->lkey};
-    struct ibv_send_wr payload = {.wr_id = request_id(KIND_CHUNK, index),
-                                  .sg_list = &bytes,
-                                  .num_sge = 1,
-                                  .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
-                                  .send_flags =
-                                      IBV_SEND_SIGNALED | inline_flag(&verbs->next, label->bytes),
-                                  .imm_data = htonl((uint32_t)verbs->n_sent),
-                                  .wr.rdma = {target->at + offset, target->key}};
-    struct ibv_send_wr first = {
-        .wr_id = request_id(KIND_LABEL, index),
-        .next = &payload,
-        .sg_list = &words,
-        .num_sge = 1,
-        .opcode = IBV_WR_RDMA_WRITE,
-        .send_flags = inline_flag(&verbs->next, sizeof *place),
-        .wr.rdma = {verbs->its_labels.at + index * sizeof *place, verbs->its_labels.key}};
-    struct ibv_send_wr *bad;
-    int error = ibv_post_send(verbs->next.queue, &first, &bad);
-    return error == 0 ? DPB_OK : post_failed(verbs, &verbs->next, error);
+    const struct link_write words = {.id = request_id(KIND_LABEL, index),
+                                     .from = place,
+                                     .bytes = sizeof *place,
+                                     .offset = index * sizeof *place,
+                                     .key = verbs->places_region->lkey,
+                                     .to = verbs->its_labels};
+    const struct link_write payload = {.id = request_id(KIND_CHUNK, index),
+                                       .from = (char *)verbs->memory.arena + label->at_bytes,
+                                       .bytes = label->bytes,
+                                       .offset = offset,
+                                       .key = verbs->arena_region->lkey,
+                                       .to = *target};
+    return link_post_message(verbs->host, &verbs->next, &words, &payload, (uint32_t)verbs->n_sent);
 }
 
 static dpb_status post_credit(struct verbs *verbs, uint32_t slot)
 {
-    struct ibv_send_wr request = {.wr_id = request_id(KIND_CREDIT, 0),
-                                  .opcode = IBV_WR_SEND_WITH_IMM,
-                                  .send_flags = IBV_SEND_SIGNALED,
-                                  .imm_data = htonl(verbs->n_untold << SLOT_BITS | slot)};
-    struct ibv_send_wr *bad;
-    int error = ibv_post_send(verbs->previous.queue, &request, &bad);
-    if (error != 0)
-        return post_failed(verbs, &verbs->previous, error);
+    DPB_TRY(link_post_number(verbs->host, &verbs->previous, request_id(KIND_CREDIT, 0),
+                             verbs->n_untold << SLOT_BITS | slot));
     verbs->n_credits--;
     verbs->n_untold = 0;
     return DPB_OK;
@@ -282,10 +255,15 @@ static dpb_status fail_completion(struct verbs *verbs, enum kind kind,
         verbs->lost = true;
         return DPB_OK;
     }
-    bool chunk = kind == KIND_CHUNK || kind == KIND_LABEL;
-    const struct place *place = &verbs->places[verbs->depth + (uint32_t)completion->wr_id];
-    return failure_of_completion(verbs->host, &verbs->next, completion,
-                                 chunk ? &place->label : NULL);
+    if (kind != KIND_CHUNK && kind != KIND_LABEL)
+        return failure_of_completion(verbs->host, &verbs->next, completion, NULL);
+    const struct transport_label *label =
+        &verbs->places[verbs->depth + (uint32_t)completion->wr_id].label;
+    char text[160];
+    snprintf(text, sizeof text, "step %llu, bucket %u, round %u, chunk %u (%llu bytes)",
+             (unsigned long long)label->step, label->bucket, label->round, label->chunk,
+             (unsigned long long)label->bytes);
+    return failure_of_completion(verbs->host, &verbs->next, completion, text);
 }
 
 static dpb_status complete(struct verbs *verbs, const struct ibv_wc *completion)
@@ -309,26 +287,14 @@ static dpb_status complete(struct verbs *verbs, const struct ibv_wc *completion)
     }
 }
 
-/* Whether there are completions to look at. */
-static bool poll_completions(struct verbs *verbs)
-{
-    if (verbs->next_held < verbs->n_held)
-        return true;
-    verbs->next_held = 0;
-    verbs->n_held = ibv_poll_cq(verbs->completions, BATCH, verbs->held);
-    if (verbs->n_held >= 0)
-        return verbs->n_held > 0;
-    verbs->n_held = 0;
-    verbs->status =
-        verbs->host->fail(DPB_IO, "the completions of %s cannot be polled", verbs->port.name);
-    return true;
-}
-
 static dpb_status verbs_move(struct transport *transport, int64_t until_ns, bool *moved)
 {
     struct verbs *verbs = verbs_of(transport);
-    while (verbs->status == DPB_OK && poll_completions(verbs) && verbs->status == DPB_OK) {
-        const struct ibv_wc *completion = &verbs->held[verbs->next_held++];
+    for (bool some; verbs->status == DPB_OK;) {
+        verbs->status = adapter_poll(&verbs->adapter, &some);
+        if (verbs->status != DPB_OK || !some)
+            break;
+        const struct ibv_wc *completion = adapter_take(&verbs->adapter);
         bool chunk = completion->wr_id >> 32 == KIND_CHUNK_IN;
         verbs->status = complete(verbs, completion);
         *moved = true;
@@ -358,66 +324,33 @@ static bool was_woken(const struct verbs *verbs)
     return __atomic_load_n(&verbs->woken, __ATOMIC_SEQ_CST) != 0;
 }
 
-static bool bell_rings(const struct verbs *verbs)
-{
-    struct pollfd bell = {.fd = verbs->ring.bell ? *verbs->ring.bell : -1, .events = POLLIN};
-    return verbs->ring.bell && poll(&bell, 1, 0) > 0;
-}
-
-static bool spin(struct verbs *verbs)
-{
-    int64_t until_ns = verbs->host->now_ns() + POLL_NS;
-    do
-        if (poll_completions(verbs) || was_woken(verbs) || bell_rings(verbs))
-            return true;
-    while (verbs->host->now_ns() < until_ns);
-    return false;
-}
-
-static dpb_status take_device_event(struct verbs *verbs)
-{
-    struct ibv_async_event event;
-    if (ibv_get_async_event(verbs->port.context, &event) != 0)
-        return DPB_OK; /* there is none */
-    dpb_status status = failure_of_event(verbs->host, &verbs->port, &event);
-    ibv_ack_async_event(&event);
-    return status;
-}
-
 static dpb_status sleep_for_event(struct verbs *verbs, const struct dpb_wait *what)
 {
-    struct pollfd fds[] = {{.fd = verbs->channel->fd, .events = POLLIN},
-                           {.fd = verbs->port.context->async_fd, .events = POLLIN},
-                           {.fd = verbs->wake_fd, .events = POLLIN},
-                           {.fd = verbs->ring.bell ? *verbs->ring.bell : -1, .events = POLLIN}};
-    struct ibv_cq *completions;
-    void *context;
+    int bell = verbs->ring.bell ? *verbs->ring.bell : -1;
+    struct pollfd fds[ADAPTER_FDS + 2];
     uint64_t drained;
-    /* An event comes for what completes after the request: what did before has to be looked for. */
-    int error = ibv_req_notify_cq(verbs->completions, 0);
-    if (error != 0)
-        return verbs->host->fail(DPB_IO, "cannot ask %s for an event: %s", verbs->port.name,
-                                 strerror(error));
-    if (poll_completions(verbs))
+    bool some;
+    DPB_TRY(adapter_arm(&verbs->adapter, bell, &verbs->woken, fds, &some));
+    if (some)
         return DPB_OK;
+    fds[ADAPTER_FDS] = (struct pollfd){.fd = verbs->wake_fd, .events = POLLIN};
+    fds[ADAPTER_FDS + 1] = (struct pollfd){.fd = bell, .events = POLLIN};
     DPB_TRY(verbs->host->poll(fds, sizeof fds / sizeof fds[0], what, NULL));
-    if (ibv_get_cq_event(verbs->channel, &completions, &context) == 0)
-        ibv_ack_cq_events(completions, 1);
-    if (fds[2].revents != 0)
+    if (fds[ADAPTER_FDS].revents != 0)
         (void)!read(verbs->wake_fd, &drained, sizeof drained);
-    return fds[1].revents != 0 ? take_device_event(verbs) : DPB_OK;
+    return adapter_woken(&verbs->adapter, fds);
 }
 
 static dpb_status verbs_wait(struct transport *transport, const struct dpb_wait *what)
 {
     struct verbs *verbs = verbs_of(transport);
     dpb_status status = DPB_OK;
-    if (verbs->next_held < verbs->n_held)
+    if (verbs->adapter.next_held < verbs->adapter.n_held)
         return DPB_OK;
     if (verbs->lost && what->peer == verbs->previous.peer)
         return failure_of_completion(verbs->host, &verbs->previous, &verbs->loss, NULL);
     __atomic_store_n(&verbs->waiting, 1, __ATOMIC_SEQ_CST);
-    if (!was_woken(verbs) && !(verbs->options.poll && spin(verbs)))
+    if (!was_woken(verbs))
         status = sleep_for_event(verbs, what);
     __atomic_store_n(&verbs->waiting, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&verbs->woken, 0, __ATOMIC_SEQ_CST);
@@ -431,10 +364,7 @@ static dpb_status choose_depth(struct verbs *verbs, uint32_t *n_credits, uint32_
 {
     struct ibv_device_attr device;
     uint32_t n_slots = verbs->memory.n_slots;
-    int error = ibv_query_device(verbs->port.context, &device);
-    if (error != 0)
-        return verbs->host->fail(DPB_IO, "%s does not tell its limits: %s", verbs->port.name,
-                                 strerror(error));
+    DPB_TRY(adapter_limits(&verbs->adapter, &device));
     uint64_t depth = 2 * (uint64_t)n_slots;
     depth = depth < LEAST_CHUNKS ? LEAST_CHUNKS : depth > MOST_CHUNKS ? MOST_CHUNKS : depth;
     if (2 * depth > (uint64_t)device.max_qp_wr)
@@ -447,54 +377,29 @@ static dpb_status choose_depth(struct verbs *verbs, uint32_t *n_credits, uint32_
         return verbs->host->fail(DPB_USAGE,
                                  "comm.inbox has place for %u chunks: queues of %s hold %d; set a "
                                  "smaller comm.inbox, or a larger comm.chunk",
-                                 n_slots, verbs->port.name, device.max_qp_wr);
-    return DPB_OK;
-}
-
-static dpb_status set_nonblocking(const struct verbs *verbs, int fd)
-{
-    int flags = fcntl(fd, F_GETFL);
-    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
-        return verbs->host->fail(DPB_IO, "cannot set up the events of %s: %s", verbs->port.name,
-                                 strerror(errno));
+                                 n_slots, verbs->adapter.port.name, device.max_qp_wr);
     return DPB_OK;
 }
 
 static dpb_status make_queues(struct verbs *verbs)
 {
     const struct dpb_host *host = verbs->host;
+    const struct adapter *adapter = &verbs->adapter;
     uint32_t n_credits = 0, n_completions = 0;
     DPB_TRY(choose_depth(verbs, &n_credits, &n_completions));
     verbs->n_credits = n_credits;
-    verbs->domain = ibv_alloc_pd(verbs->port.context);
-    verbs->channel = verbs->domain ? ibv_create_comp_channel(verbs->port.context) : NULL;
-    if (verbs->channel)
-        verbs->completions =
-            ibv_create_cq(verbs->port.context, (int)n_completions, NULL, verbs->channel, 0);
-    if (!verbs->completions)
-        return host->fail(DPB_IO, "cannot make a queue of %u completions on %s: %s", n_completions,
-                          verbs->port.name, strerror(errno));
-    DPB_TRY(set_nonblocking(verbs, verbs->channel->fd));
-    DPB_TRY(set_nonblocking(verbs, verbs->port.context->async_fd));
+    DPB_TRY(adapter_make_queue(&verbs->adapter, n_completions));
     const struct link_size to_next = {2 * verbs->depth, n_credits, sizeof(struct place)};
     const struct link_size to_previous = {n_credits, verbs->depth, 0};
-    DPB_TRY(link_create(host, &verbs->port, verbs->domain, verbs->completions,
+    DPB_TRY(link_create(host, &adapter->port, adapter->domain, adapter->completions,
                         transport_next(&verbs->ring), &to_next, &verbs->next));
-    DPB_TRY(link_create(host, &verbs->port, verbs->domain, verbs->completions,
+    DPB_TRY(link_create(host, &adapter->port, adapter->domain, adapter->completions,
                         transport_previous(&verbs->ring), &to_previous, &verbs->previous));
     for (uint32_t i = 0; i < n_credits; i++)
         DPB_TRY(post_receive(verbs, &verbs->next, KIND_CREDIT_IN));
     for (uint32_t i = 0; i < verbs->depth; i++)
         DPB_TRY(post_receive(verbs, &verbs->previous, KIND_CHUNK_IN));
     return DPB_OK;
-}
-
-static dpb_status register_range(struct verbs *verbs, const char *what, void *memory,
-                                 uint64_t bytes, struct ibv_mr **region)
-{
-    *region =
-        ibv_reg_mr(verbs->domain, memory, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    return *region ? DPB_OK : failure_of_registration(verbs->host, what, bytes, errno);
 }
 
 static size_t places_bytes(const struct verbs *verbs)
@@ -518,12 +423,12 @@ static dpb_status register_memory(struct verbs *verbs)
     verbs->n_free = memory->n_slots;
     for (uint32_t i = 0; i < memory->n_slots; i++)
         verbs->free_slots[i] = memory->n_slots - 1 - i;
-    DPB_TRY(register_range(verbs, "the gradients", memory->arena, memory->arena_bytes,
-                           &verbs->arena_region));
-    DPB_TRY(register_range(verbs, "the inbox", memory->inbox, memory->n_slots * memory->slot_bytes,
-                           &verbs->inbox_region));
-    return register_range(verbs, "the labels", verbs->places, places_bytes(verbs),
-                          &verbs->places_region);
+    DPB_TRY(adapter_register(&verbs->adapter, "the gradients", memory->arena, memory->arena_bytes,
+                             &verbs->arena_region));
+    DPB_TRY(adapter_register(&verbs->adapter, "the inbox", memory->inbox,
+                             memory->n_slots * memory->slot_bytes, &verbs->inbox_region));
+    return adapter_register(&verbs->adapter, "the labels", verbs->places, places_bytes(verbs),
+                            &verbs->places_region);
 }
 
 /* ---- connecting ---------------------------------------------------------------------------- */
@@ -534,38 +439,26 @@ static void make_key(const struct verbs *verbs, const char *what, uint32_t rank,
     snprintf(key, KEY_BYTES, "%s.verbs.%s.%u", verbs->ring.name, what, rank);
 }
 
-static struct remote remote_of(const struct ibv_mr *region)
-{
-    return (struct remote){.at = (uintptr_t)region->addr, .key = region->rkey};
-}
-
 static dpb_status put_card(const struct verbs *verbs)
 {
-    const struct port *port = &verbs->port;
     char key[KEY_BYTES];
-    struct link_card card = {.gid_index = port->gid.gid_index,
-                             .lid = port->attributes.lid,
-                             .mtu = port->attributes.active_mtu,
-                             .ethernet = port_is_ethernet(port),
+    struct ring_card card = {.port = link_card(&verbs->adapter.port),
                              .to_next = verbs->next.queue->qp_num,
                              .to_previous = verbs->previous.queue->qp_num,
                              .to_next_begins = verbs->next.begins,
                              .to_previous_begins = verbs->previous.begins,
-                             .arena = remote_of(verbs->arena_region),
-                             .inbox = remote_of(verbs->inbox_region),
-                             .labels = remote_of(verbs->places_region),
+                             .arena = adapter_remote(verbs->arena_region),
+                             .inbox = adapter_remote(verbs->inbox_region),
+                             .labels = adapter_remote(verbs->places_region),
                              .arena_bytes = verbs->memory.arena_bytes,
                              .slot_bytes = verbs->memory.slot_bytes,
                              .n_slots = verbs->memory.n_slots,
                              .depth = verbs->depth};
-    memcpy(card.device, port->name, sizeof card.device);
-    memcpy(card.address, port->address, sizeof card.address);
-    memcpy(card.gid, port->gid.gid.raw, sizeof card.gid);
     make_key(verbs, "card", verbs->ring.members[verbs->ring.position], key);
     return verbs->host->store->put(key, &card, sizeof card);
 }
 
-static dpb_status get_card(const struct verbs *verbs, uint32_t rank, struct link_card *card)
+static dpb_status get_card(const struct verbs *verbs, uint32_t rank, struct ring_card *card)
 {
     const struct dpb_host *host = verbs->host;
     const struct transport_memory *memory = &verbs->memory;
@@ -586,12 +479,7 @@ static dpb_status get_card(const struct verbs *verbs, uint32_t rank, struct link
             self, (unsigned long long)memory->slot_bytes, memory->n_slots,
             (unsigned long long)memory->arena_bytes, rank, (unsigned long long)card->slot_bytes,
             card->n_slots, (unsigned long long)card->arena_bytes);
-    if ((card->ethernet != 0) != port_is_ethernet(&verbs->port))
-        return host->fail(DPB_USAGE,
-                          "rank %u is at %s and rank %u at %s: one is RoCE, one InfiniBand; choose "
-                          "by comm.device",
-                          self, verbs->port.name, rank, card->device);
-    return DPB_OK;
+    return link_check_card(host, &verbs->adapter.port, self, rank, &card->port);
 }
 
 /* A member that has said so can receive: what is sent to it before would have to be sent again. */
@@ -616,8 +504,8 @@ static uint32_t least(uint32_t a, uint32_t b)
 
 static dpb_status connect_neighbours(struct verbs *verbs)
 {
-    struct link_card next, previous;
-    uint32_t ack_timeout = (uint32_t)verbs->options.ack_timeout;
+    struct ring_card next, previous;
+    uint32_t ack_timeout = (uint32_t)verbs->adapter.options.ack_timeout;
     DPB_TRY(put_card(verbs));
     DPB_TRY(get_card(verbs, verbs->next.peer, &next));
     DPB_TRY(get_card(verbs, verbs->previous.peer, &previous));
@@ -626,9 +514,9 @@ static dpb_status connect_neighbours(struct verbs *verbs)
     verbs->its_arena = next.arena;
     verbs->its_inbox = next.inbox;
     verbs->its_labels = next.labels;
-    DPB_TRY(link_connect(verbs->host, &verbs->next, &next, next.to_previous,
+    DPB_TRY(link_connect(verbs->host, &verbs->next, &next.port, next.to_previous,
                          next.to_previous_begins, ack_timeout));
-    DPB_TRY(link_connect(verbs->host, &verbs->previous, &previous, previous.to_next,
+    DPB_TRY(link_connect(verbs->host, &verbs->previous, &previous.port, previous.to_next,
                          previous.to_next_begins, ack_timeout));
     return meet(verbs);
 }
@@ -651,12 +539,6 @@ static dpb_status verbs_connect(struct transport *transport, const struct transp
 
 /* ---- ending -------------------------------------------------------------------------------- */
 
-static void deregister(struct ibv_mr *region)
-{
-    if (region)
-        ibv_dereg_mr(region);
-}
-
 /* Queue pairs go before memory: with them goes all that could still write there. */
 static void verbs_close(struct transport *transport)
 {
@@ -666,16 +548,10 @@ static void verbs_close(struct transport *transport)
     const struct dpb_host *host = verbs->host;
     link_close(&verbs->next);
     link_close(&verbs->previous);
-    deregister(verbs->arena_region);
-    deregister(verbs->inbox_region);
-    deregister(verbs->places_region);
-    if (verbs->completions)
-        ibv_destroy_cq(verbs->completions);
-    if (verbs->channel)
-        ibv_destroy_comp_channel(verbs->channel);
-    if (verbs->domain)
-        ibv_dealloc_pd(verbs->domain);
-    port_close(&verbs->port);
+    adapter_deregister(verbs->arena_region);
+    adapter_deregister(verbs->inbox_region);
+    adapter_deregister(verbs->places_region);
+    adapter_close(&verbs->adapter);
     if (verbs->wake_fd >= 0)
         close(verbs->wake_fd);
     host->release(verbs->places, places_bytes(verbs));
@@ -696,18 +572,13 @@ static const struct transport_ops verbs_ops = {.connect = verbs_connect,
 dpb_status verbs_create(const struct dpb_host *host, const struct verbs_options *options,
                         uint32_t local_rank, struct transport **transport)
 {
-    const struct port_wanted wanted = {.devices = options->device,
-                                       .interfaces = options->interface,
-                                       .gid_index = options->gid_index,
-                                       .local_rank = local_rank};
     struct verbs *verbs = calloc(1, sizeof *verbs);
     if (!verbs)
         return host->fail(DPB_NO_MEMORY, "no memory for an RDMA transport");
     verbs->base.ops = &verbs_ops;
     verbs->host = host;
-    verbs->options = *options;
     verbs->wake_fd = -1;
-    dpb_status status = port_open(host, &wanted, &verbs->port);
+    dpb_status status = adapter_open(host, options, local_rank, &verbs->adapter);
     if (status != DPB_OK) {
         free(verbs);
         return status;

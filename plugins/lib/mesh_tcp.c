@@ -1,0 +1,316 @@
+/* mesh_tcp.c - see mesh_tcp.h. */
+#include "lib/mesh_tcp.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum { READS = 4 }; /* of a connection in a pass: for the others are not to wait */
+
+_Static_assert((int)MESH_HEADER_BYTES == (int)TCP_FRAME_BYTES, "a frame's header is a message's");
+
+/* One connection. */
+struct stream {
+    struct tcp_sender sender;
+    struct tcp_receiver receiver;
+    struct mesh_label label;      /* of what is coming */
+    uint64_t arrived[MESH_KINDS]; /* parts that are here */
+    bool left;                    /* its end has come */
+};
+
+struct mesh_tcp {
+    struct mesh_transport base;
+    const struct dpb_host *host;
+    struct tcp_options options;
+    const int *fds; /* connections that are there already; NULL: none */
+    struct mesh *mesh;
+    uint32_t n_links, n_streams;
+    uint32_t *ranks;        /* by link */
+    struct stream *streams; /* [link * n_streams + stream] */
+};
+
+static struct mesh_tcp *tcp_of(struct mesh_transport *transport)
+{
+    return (struct mesh_tcp *)(void *)transport;
+}
+
+static const struct mesh_tcp *tcp_seen(const struct mesh_transport *transport)
+{
+    return (const struct mesh_tcp *)(const void *)transport;
+}
+
+static struct stream *stream_of(const struct mesh_tcp *tcp, uint32_t link, uint32_t s)
+{
+    return &tcp->streams[link * tcp->n_streams + s];
+}
+
+/* Whole cache lines, the first streams one more. */
+struct dpb_range mesh_tcp_part(uint64_t bytes, uint32_t s, uint32_t n)
+{
+    uint64_t lines = bytes / DPB_CACHE_LINE + (bytes % DPB_CACHE_LINE != 0);
+    uint64_t each = lines / n, more = lines % n;
+    uint64_t begin = (s * each + (s < more ? s : more)) * DPB_CACHE_LINE;
+    uint64_t end = begin + (each + (s < more)) * DPB_CACHE_LINE;
+    return (struct dpb_range){begin < bytes ? begin : bytes, end < bytes ? end : bytes};
+}
+
+/* The end of a connection is a victim's news when its process has ended; the launcher knows why. */
+static dpb_status broken(const struct mesh_tcp *tcp, uint32_t link, const char *doing, int error)
+{
+    bool peer = error == 0 || error == ECONNRESET || error == EPIPE;
+    return tcp->host->fail(peer ? DPB_PEER : DPB_IO, "%s rank %u: %s", doing, tcp->ranks[link],
+                           error == 0 ? "it closed the connection" : strerror(error));
+}
+
+/* ---- sending ------------------------------------------------------------------------------- */
+
+static uint32_t room(const struct mesh_transport *transport, uint32_t link)
+{
+    const struct mesh_tcp *tcp = tcp_seen(transport);
+    uint32_t least = TCP_QUEUE;
+    for (uint32_t s = 0; s < tcp->n_streams; s++) {
+        uint32_t left = tcp_sender_room(&stream_of(tcp, link, s)->sender);
+        least = left < least ? left : least;
+    }
+    return least;
+}
+
+static bool idle(const struct mesh_transport *transport, uint32_t link)
+{
+    return room(transport, link) == TCP_QUEUE;
+}
+
+static void send_message(struct mesh_transport *transport, uint32_t link,
+                         const struct mesh_label *label, const void *payload)
+{
+    const struct mesh_tcp *tcp = tcp_of(transport);
+    for (uint32_t s = 0; s < tcp->n_streams; s++) {
+        struct dpb_range part = mesh_tcp_part(label->bytes, s, tcp->n_streams);
+        const char *from = payload;
+        mesh_write_header(tcp_sender_add(&stream_of(tcp, link, s)->sender,
+                                         from ? from + part.begin : NULL, part.end - part.begin),
+                          label);
+    }
+}
+
+static dpb_status flush(struct mesh_tcp *tcp, uint32_t link, struct stream *stream, bool *moved)
+{
+    uint32_t n_sent;
+    int error = tcp_sender_flush(&stream->sender, &n_sent, moved);
+    *moved = *moved || n_sent > 0; /* there is room again */
+    return error == 0 ? DPB_OK : broken(tcp, link, "sending to", error);
+}
+
+/* ---- receiving ----------------------------------------------------------------------------- */
+
+/* A part is all here; the last one of its message is the message. */
+static void take(struct mesh_tcp *tcp, uint32_t link, struct stream *stream)
+{
+    uint32_t kind = stream->label.kind;
+    uint64_t n = ++stream->arrived[kind];
+    for (uint32_t s = 0; s < tcp->n_streams; s++)
+        if (stream_of(tcp, link, s)->arrived[kind] < n)
+            return;
+    mesh_arrives(tcp->mesh, link, &stream->label);
+}
+
+static void leave(struct mesh_tcp *tcp, uint32_t link, struct stream *stream)
+{
+    stream->left = true;
+    for (uint32_t s = 0; s < tcp->n_streams; s++)
+        if (!stream_of(tcp, link, s)->left)
+            return;
+    mesh_leaves(tcp->mesh, link);
+}
+
+static dpb_status begin(struct mesh_tcp *tcp, uint32_t link, struct stream *stream)
+{
+    struct mesh_label *label = &stream->label;
+    void *memory;
+    if (!mesh_read_header(stream->receiver.header, label))
+        return mesh_refuse_bytes(tcp->mesh, link);
+    if (label->kind == MESH_BYE.kind) {
+        leave(tcp, link, stream);
+        return DPB_OK;
+    }
+    DPB_TRY(mesh_begins(tcp->mesh, link, stream->arrived[label->kind], label, &memory));
+    uint32_t s = (uint32_t)(stream - stream_of(tcp, link, 0));
+    struct dpb_range part = mesh_tcp_part(label->bytes, s, tcp->n_streams);
+    tcp_receiver_begin(&stream->receiver, (char *)memory + part.begin, part.end - part.begin);
+    if (part.end == part.begin)
+        take(tcp, link, stream);
+    return DPB_OK;
+}
+
+/* *dry: nothing more is there. */
+static dpb_status receive(struct mesh_tcp *tcp, uint32_t link, struct stream *stream, bool *dry,
+                          bool *moved)
+{
+    struct tcp_news news = tcp_receiver_read(&stream->receiver);
+    *dry = news.dry;
+    if (news.closed || news.error != 0)
+        return broken(tcp, link, "receiving from", news.error);
+    *moved = *moved || news.bytes > 0;
+    if (news.payload_ends)
+        take(tcp, link, stream);
+    return news.header_begins ? begin(tcp, link, stream) : DPB_OK;
+}
+
+/* ---- moving and waiting -------------------------------------------------------------------- */
+
+static dpb_status move(struct mesh_transport *transport, int64_t until_ns, bool *moved)
+{
+    struct mesh_tcp *tcp = tcp_of(transport);
+    (void)until_ns; /* a pass is short: what sockets hold, once for each */
+    for (uint32_t link = 0; link < tcp->n_links; link++)
+        for (uint32_t s = 0; s < tcp->n_streams; s++) {
+            struct stream *stream = stream_of(tcp, link, s);
+            bool dry = false;
+            if (!tcp_sender_idle(&stream->sender))
+                DPB_TRY(flush(tcp, link, stream, moved));
+            for (int reads = 0; reads < READS && !dry && !stream->left; reads++)
+                DPB_TRY(receive(tcp, link, stream, &dry, moved));
+        }
+    return DPB_OK;
+}
+
+static uint32_t n_watched(const struct mesh_transport *transport)
+{
+    const struct mesh_tcp *tcp = tcp_seen(transport);
+    return tcp->n_links * tcp->n_streams;
+}
+
+static bool watch(struct mesh_transport *transport, struct pollfd *fds)
+{
+    const struct mesh_tcp *tcp = tcp_of(transport);
+    for (uint32_t i = 0; i < n_watched(transport); i++) {
+        const struct stream *stream = &tcp->streams[i];
+        short out = tcp_sender_idle(&stream->sender) ? 0 : POLLOUT;
+        short in = stream->left ? 0 : POLLIN;
+        fds[i] =
+            (struct pollfd){.fd = in || out ? stream->sender.fd : -1, .events = (short)(in | out)};
+    }
+    return true;
+}
+
+/* ---- making and ending --------------------------------------------------------------------- */
+
+static void take_connections(struct mesh_tcp *tcp, uint32_t link, const int *fds)
+{
+    for (uint32_t s = 0; s < tcp->n_streams; s++) {
+        struct stream *stream = stream_of(tcp, link, s);
+        stream->sender.fd = stream->receiver.fd = fds[s];
+    }
+    tcp->n_links = link + 1;
+}
+
+/* Of two ranks the lower one dials. */
+static dpb_status dial_all(struct mesh_tcp *tcp, const struct mesh_args *args,
+                           struct tcp_peer *peers)
+{
+    char shape[64];
+    const struct tcp_args connection = {.host = tcp->host,
+                                        .interface = tcp->options.interface,
+                                        .port = tcp->options.port,
+                                        .n_streams = tcp->n_streams};
+    const struct tcp_party party = {.name = args->name,
+                                    .what = args->what,
+                                    .shape = shape,
+                                    .self = args->rank,
+                                    .keeper = args->keeper,
+                                    .peers = peers,
+                                    .n_peers = args->n_peers};
+    snprintf(shape, sizeof shape, "comm.streams = %u", tcp->n_streams);
+    for (uint32_t i = 0; i < args->n_peers; i++)
+        peers[i] = (struct tcp_peer){.rank = args->peers[i].rank,
+                                     .dialled = args->rank < args->peers[i].rank};
+    DPB_TRY(tcp_connect(&connection, &party));
+    for (uint32_t i = 0; i < args->n_peers; i++)
+        take_connections(tcp, i, peers[i].fds);
+    return DPB_OK;
+}
+
+static dpb_status connect_all(struct mesh_transport *transport, const struct mesh_args *args,
+                              struct mesh *mesh)
+{
+    struct mesh_tcp *tcp = tcp_of(transport);
+    tcp->mesh = mesh;
+    tcp->ranks = calloc(args->n_peers + 1, sizeof *tcp->ranks);
+    tcp->streams = calloc((size_t)args->n_peers * tcp->n_streams + 1, sizeof *tcp->streams);
+    struct tcp_peer *peers = calloc(args->n_peers + 1, sizeof *peers);
+    dpb_status status = DPB_OK;
+    if (!tcp->ranks || !tcp->streams || !peers)
+        status = tcp->host->fail(DPB_NO_MEMORY, "no memory to connect %s", args->what);
+    for (uint32_t i = 0; status == DPB_OK && i < args->n_peers; i++)
+        tcp->ranks[i] = args->peers[i].rank;
+    for (uint32_t i = 0; status == DPB_OK && tcp->fds && i < args->n_peers; i++)
+        take_connections(tcp, i, tcp->fds + (size_t)i * tcp->n_streams);
+    if (status == DPB_OK && !tcp->fds)
+        status = dial_all(tcp, args, peers);
+    free(peers);
+    return status;
+}
+
+static void say_bye(struct mesh_tcp *tcp, uint32_t link)
+{
+    const struct mesh_label label = MESH_BYE;
+    for (uint32_t s = 0; s < tcp->n_streams && idle(&tcp->base, link); s++) {
+        uint8_t header[TCP_FRAME_BYTES];
+        mesh_write_header(header, &label);
+        (void)!send(stream_of(tcp, link, s)->sender.fd, header, sizeof header,
+                    MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+}
+
+static void close_all(struct mesh_transport *transport, bool through)
+{
+    struct mesh_tcp *tcp = tcp_of(transport);
+    for (uint32_t link = 0; link < tcp->n_links; link++) {
+        if (through)
+            say_bye(tcp, link);
+        for (uint32_t s = 0; s < tcp->n_streams; s++)
+            tcp_close_stream(stream_of(tcp, link, s)->sender.fd);
+    }
+    free(tcp->ranks);
+    free(tcp->streams);
+    free(tcp);
+}
+
+static const struct mesh_transport_ops tcp_ops = {.connect = connect_all,
+                                                  .room = room,
+                                                  .send = send_message,
+                                                  .idle = idle,
+                                                  .move = move,
+                                                  .n_watched = n_watched,
+                                                  .watch = watch,
+                                                  .close = close_all};
+
+static dpb_status create(const struct dpb_host *host, const struct mesh_tcp *values,
+                         struct mesh_transport **transport)
+{
+    struct mesh_tcp *tcp = malloc(sizeof *tcp);
+    if (!tcp)
+        return host->fail(DPB_NO_MEMORY, "no memory for a transport over TCP");
+    *tcp = *values;
+    tcp->base.ops = &tcp_ops;
+    tcp->host = host;
+    *transport = &tcp->base;
+    return DPB_OK;
+}
+
+dpb_status mesh_tcp_create(const struct dpb_host *host, const struct tcp_options *options,
+                           struct mesh_transport **transport)
+{
+    const struct mesh_tcp values = {.options = *options, .n_streams = (uint32_t)options->streams};
+    return create(host, &values, transport);
+}
+
+dpb_status mesh_tcp_create_connected(const struct dpb_host *host, uint32_t n_streams,
+                                     const int *fds, struct mesh_transport **transport)
+{
+    const struct mesh_tcp values = {.fds = fds, .n_streams = n_streams};
+    return create(host, &values, transport);
+}
