@@ -26,6 +26,7 @@ struct dpb_optimizer {
     struct dpb_range *decays, *device_decays;
     uint64_t n_decays;
     uint64_t *found, *seen; /* the device's word; its copy in pinned memory */
+    uint64_t n_changes;     /* of the state, for the order of memory: see dpb_optimizer_mapping */
 };
 
 const char *dpb_optimizer_state_name(const struct dpb_optimizer_settings *settings)
@@ -197,9 +198,18 @@ void dpb_optimizer_destroy(struct dpb_optimizer *optimizer)
     free(optimizer);
 }
 
+/* Other threads read the state when they have heard by other ways that the step is over. */
+static void note_change(struct dpb_optimizer *optimizer)
+{
+    __atomic_fetch_add(&optimizer->n_changes, 1, __ATOMIC_RELEASE);
+}
+
 struct dpb_mapping dpb_optimizer_mapping(const struct dpb_optimizer *optimizer)
 {
-    return optimizer ? optimizer->state : (struct dpb_mapping){.fd = -1};
+    if (!optimizer)
+        return (struct dpb_mapping){.fd = -1};
+    (void)__atomic_load_n(&optimizer->n_changes, __ATOMIC_ACQUIRE);
+    return optimizer->state;
 }
 
 dpb_status dpb_optimizer_load(struct dpb_optimizer *optimizer, const void *arena)
@@ -215,6 +225,7 @@ dpb_status dpb_optimizer_load(struct dpb_optimizer *optimizer, const void *arena
         else
             memcpy((char *)optimizer->state.memory + at * element, from, bytes);
     }
+    note_change(optimizer);
     return optimizer->device ? optimizer->device->ops->drain(optimizer->queue) : DPB_OK;
 }
 
@@ -228,6 +239,7 @@ static void reset(struct dpb_optimizer *optimizer)
     } else if (optimizer->state.memory) {
         memset(optimizer->state.memory, 0, optimizer->state.bytes);
     }
+    note_change(optimizer);
 }
 
 /* ---- the rules, once for each weight type -------------------------------------------------- */
@@ -382,6 +394,7 @@ static void update(struct dpb_optimizer *optimizer, struct dpb_range range, void
                      at, end - at);
         at = end;
     }
+    note_change(optimizer);
     dpb_account_span(bucket, DPB_PHASE_UPDATE, began_ns, dpb_now_ns());
 }
 

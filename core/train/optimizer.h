@@ -37,8 +37,8 @@ void dpb_optimizer_destroy(struct dpb_optimizer *optimizer); /* accepts NULL */
 /* What the state of these settings is, in PyTorch's words: "momentum_buffer", "sum"; NULL: none. */
 const char *dpb_optimizer_state_name(const struct dpb_optimizer_settings *settings);
 /* The memory of the state: one owned range after the other, in the weights' type. Zeroed where there is
- * none; the optimizer's (may be NULL), @borrowed until destroy. Of a state on a device it is what `fetch`
- * has brought, and none unless args.saved. */
+ * none; the optimizer's (may be NULL), @borrowed until destroy. What other threads have updated until
+ * now is in it; of a state on a device it is what `fetch` has brought, and none unless args.saved. */
 struct dpb_mapping dpb_optimizer_mapping(const struct dpb_optimizer *optimizer);
 dpb_status dpb_optimizer_fetch(struct dpb_optimizer *optimizer); /* accepts NULL */
 /* Takes the state of the owned ranges out of an arena on the host that is laid out like the weights. */

@@ -62,83 +62,17 @@ bool dpb_snapshot_path(const char *save, uint64_t step, char *path, size_t capac
 
 /* ---- the optimizer's state of all ranks ---------------------------------------------------- */
 
-enum { SHARED_STATE, SHARED_OWNED, SHARED };
-
-/* Rank 0 can collect what there is on its own machine. */
-static dpb_status check_reach(const struct dpb_trainer *t)
-{
-    uint64_t n = 0;
-    for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++) {
-        const struct dpb_mapping *owned = &t->optimizers[rank * SHARED + SHARED_OWNED];
-        const struct dpb_range *ranges = owned->memory;
-        for (size_t i = 0; i < owned->bytes / sizeof *ranges; i++)
-            n += ranges[i].end - ranges[i].begin;
-    }
-    if (dpb_world.rank != 0 || n >= t->layout.n_elements)
-        return DPB_OK;
-    return dpb_fail(DPB_UNSUPPORTED,
-                    "checkpoint.save: comm '%s' keeps optimizer state on other machines than rank "
-                    "0's, where the checkpoint is written; leave checkpoint.save out, or put the "
-                    "ranks that keep it on the first machine",
-                    t->experiment->settings.comm.name);
-}
-
 dpb_status dpb_snapshot_share(struct dpb_trainer *t)
 {
-    const struct dpb_experiment *x = t->experiment;
-    if (!x->settings.checkpoint.save[0] || !dpb_optimizer_state_name(&x->settings.optimizer))
+    const struct dpb_settings *settings = &t->experiment->settings;
+    if (!settings->checkpoint.save[0] || !dpb_optimizer_state_name(&settings->optimizer))
         return DPB_OK;
-    size_t bytes = t->plan.n_owned * sizeof *t->plan.owned;
-    DPB_TRY(dpb_mapping_create("owned", bytes, &t->owned));
-    if (bytes > 0)
-        memcpy(t->owned.memory, t->plan.owned, bytes);
-    t->optimizers = calloc((size_t)dpb_world.n_ranks * SHARED, sizeof *t->optimizers);
-    if (!t->optimizers)
-        return dpb_fail(DPB_NO_MEMORY, "no memory for the views of %u ranks", dpb_world.n_ranks);
-    const struct dpb_mapping mine[SHARED] = {
-        [SHARED_STATE] = dpb_optimizer_mapping(t->optimizer), [SHARED_OWNED] = t->owned};
-    DPB_TRY(dpb_world_share("optimizers", mine, SHARED, t->optimizers));
-    return check_reach(t);
+    return dpb_collect_open(t);
 }
 
 void dpb_snapshot_unshare(struct dpb_trainer *t)
 {
-    for (uint32_t i = 0; t->optimizers && i < dpb_world.n_ranks * SHARED; i++)
-        if (i / SHARED != dpb_world.rank)
-            dpb_mapping_destroy(&t->optimizers[i]);
-    free(t->optimizers);
-    t->optimizers = NULL;
-    dpb_mapping_destroy(&t->owned);
-}
-
-/* Copies one rank's part to where it belongs; the number of its elements. */
-static uint64_t collect_rank(const struct dpb_trainer *t, uint32_t rank, char *arena)
-{
-    const struct dpb_mapping *one = &t->optimizers[rank * SHARED];
-    const struct dpb_range *owned = one[SHARED_OWNED].memory;
-    const char *from = one[SHARED_STATE].memory;
-    size_t element = dpb_dtype_size(t->layout.weight_type);
-    uint64_t n = 0;
-    for (size_t i = 0; from && i < one[SHARED_OWNED].bytes / sizeof *owned; i++) {
-        uint64_t length = owned[i].end - owned[i].begin;
-        memcpy(arena + owned[i].begin * element, from + n * element, length * element);
-        n += length;
-    }
-    return n;
-}
-
-/* Replicas own all of it each, shards a part. */
-static dpb_status collect(const struct dpb_trainer *t, void *arena)
-{
-    uint64_t n = 0, all = t->layout.n_elements;
-    for (uint32_t rank = 0; rank < dpb_world.n_ranks && n < all; rank++)
-        n += collect_rank(t, rank, arena);
-    if (n != all)
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "comm '%s': its ranks own %" PRIu64 " elements of optimizer state out of "
-                        "%" PRIu64 "; no checkpoint can be made of that",
-                        t->experiment->settings.comm.name, n, all);
-    return DPB_OK;
+    dpb_collect_close(t);
 }
 
 /* ---- loading ------------------------------------------------------------------------------- */
@@ -269,7 +203,7 @@ static dpb_status write_snapshot(struct dpb_trainer *t, const char *path, const 
     dpb_status status = DPB_OK;
     if (checkpoint.optimizer_name) {
         checkpoint.optimizer = dpb_alloc(bytes);
-        status = checkpoint.optimizer ? collect(t, checkpoint.optimizer) : DPB_NO_MEMORY;
+        status = checkpoint.optimizer ? dpb_collect_state(t, checkpoint.optimizer) : DPB_NO_MEMORY;
     }
     if (status == DPB_OK)
         status = dpb_checkpoint_save(path, &checkpoint, &progress, metadata);
@@ -305,6 +239,8 @@ static dpb_status save(struct dpb_trainer *t, const char *path)
     dpb_status status = dpb_average_state(t, name, average);
     if (status == DPB_OK && dpb_world.rank == 0)
         status = write_snapshot(t, path, weights, average);
+    else if (status == DPB_OK)
+        status = dpb_collect_answer(t);
     free(average);
     /* The others read what rank 0 collects; workers that do not exchange have nothing to wait for. */
     if (status == DPB_OK && t->replicas > 1)

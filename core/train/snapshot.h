@@ -3,9 +3,8 @@
  * the parts that the ranks hold come together. The file itself is graph/checkpoint.h's.
  *
  * Weights are those that the strategy publishes, batch-norm statistics the mean over the workers, the
- * optimizer's state is collected from the ranks that own it: rank 0 maps their memory. So a file does
- * not know by how many workers or by which strategy it was made. State that is on other machines alone
- * cannot be saved: refused when the run begins.
+ * optimizer's state is collected from the ranks that own it (collect.h). So a file does not know by how
+ * many workers, on how many machines or by which strategy it was made.
  */
 #ifndef DPB_CORE_TRAIN_SNAPSHOT_H
 #define DPB_CORE_TRAIN_SNAPSHOT_H
@@ -38,8 +37,7 @@ bool dpb_snapshot_path(const char *save, uint64_t step, char *path, size_t capac
  * zero where nothing is loaded or resumed. */
 dpb_status dpb_snapshot_check(const struct dpb_experiment *experiment, struct dpb_progress *start);
 
-/* Where ranks own parts of the optimizer's state and a checkpoint may want it: maps them. Collective over
- * all ranks, once the optimizers are there. */
+/* Where a checkpoint may want the optimizer's state: dpb_collect_open. */
 dpb_status dpb_snapshot_share(struct dpb_trainer *trainer);
 void dpb_snapshot_unshare(struct dpb_trainer *trainer);
 

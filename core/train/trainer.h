@@ -12,6 +12,7 @@
 
 #include "base/stats.h"
 #include "train/account.h"
+#include "train/collect.h"
 #include "train/control.h"
 #include "train/experiment.h"
 #include "train/feed.h"
@@ -66,8 +67,7 @@ struct dpb_trainer {
     void *staging;           /* an arena's content, on the host */
     size_t staging_bytes;
     struct dpb_optimizer *optimizer;
-    struct dpb_mapping owned;       /* snapshot.c: the ranges that this rank owns, and ... */
-    struct dpb_mapping *optimizers; /* ... all ranks' states and ranges; NULL: not shared */
+    struct dpb_collection collection; /* for checkpoints */
     struct dpb_pump pump;
     uint64_t exchanges; /* begin was called so often: struct dpb_step.step */
     uint32_t replicas;  /* workers whose gradients are averaged: 1 where they do not exchange */

@@ -70,8 +70,10 @@ typedef enum dpb_store_op {
     DPB_STORE_BARRIER,
     DPB_STORE_BYE, /* the rank leaves in order; not answered */
     DPB_STORE_ANSWER,
-    DPB_STORE_POST /* words for the launcher: see dpb_store_post; not answered */
-} dpb_store_op;    /* link.h has more, for the same frames */
+    DPB_STORE_POST, /* words for the launcher: see dpb_store_post; not answered */
+    DPB_STORE_GIVE, /* answered when the value was taken, which the store then has no more */
+    DPB_STORE_TAKE
+} dpb_store_op; /* link.h has more, for the same frames */
 
 struct dpb_frame {
     uint32_t magic;
@@ -125,7 +127,7 @@ int64_t dpb_store_server_expire(struct dpb_store_server *server, int64_t now_ns)
 /* The process of `rank` has ended: takes in what it still said and tells those who wait for it. */
 void dpb_store_server_detach(struct dpb_store_server *server, uint32_t rank);
 bool dpb_store_server_said_bye(const struct dpb_store_server *server, uint32_t rank);
-/* Whether `rank` waits for an answer: for a key or at a barrier. */
+/* Whether `rank` waits for an answer: for a key or at a barrier. A take without a deadline is none. */
 bool dpb_store_server_waits(const struct dpb_store_server *server, uint32_t rank);
 /* The job was suspended for so long: all deadlines are later by it. */
 void dpb_store_server_delay(struct dpb_store_server *server, int64_t by_ns);
@@ -142,6 +144,14 @@ const char *dpb_store_server_fault(const struct dpb_store_server *server, uint32
 
 dpb_status dpb_store_connect(int fd); /* takes over */
 void dpb_store_disconnect(void);      /* says goodbye */
+/*
+ * From one rank to another, as often as they like: who gives waits until the value was taken, so that the
+ * store holds no more than one of each who gives. At any time one thread gives under a key, and one takes.
+ * Deadlines as for dpb_store.get. `give`: up to DPB_STORE_VALUE_BYTES.
+ */
+dpb_status dpb_store_give(const char *key, const void *value, size_t bytes, int64_t timeout_ns);
+/* *bytes: capacity in, length out; too long is an error. */
+dpb_status dpb_store_take(const char *key, void *value, size_t *bytes, int64_t timeout_ns);
 /* Words for the launcher of rank 0, in order with the requests of this rank; waits for no answer. */
 dpb_status dpb_store_post(const void *value, size_t bytes);
 

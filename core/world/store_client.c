@@ -251,10 +251,11 @@ static dpb_status store_put(const char *key, const void *value, size_t bytes)
     return perform(DPB_STORE_PUT, &call, value, bytes, 0);
 }
 
-static dpb_status store_get(const char *key, void *value, size_t *bytes, int64_t timeout_ns)
+static dpb_status receive(dpb_store_op op, const char *what, const char *key, void *value,
+                          size_t *bytes, int64_t timeout_ns)
 {
-    struct call call = {.what = "get", .key = key, .value = value, .capacity = *bytes};
-    DPB_TRY(perform(DPB_STORE_GET, &call, NULL, 0, timeout_ns));
+    struct call call = {.what = what, .key = key, .value = value, .capacity = *bytes};
+    DPB_TRY(perform(op, &call, NULL, 0, timeout_ns));
     if (call.bytes > call.capacity)
         return dpb_fail(DPB_FAILED, "store: value of '%s' has %zu bytes, there is space for %zu",
                         key, call.bytes, call.capacity);
@@ -262,10 +263,26 @@ static dpb_status store_get(const char *key, void *value, size_t *bytes, int64_t
     return DPB_OK;
 }
 
+static dpb_status store_get(const char *key, void *value, size_t *bytes, int64_t timeout_ns)
+{
+    return receive(DPB_STORE_GET, "get", key, value, bytes, timeout_ns);
+}
+
 static dpb_status store_barrier(const char *name, int64_t timeout_ns)
 {
     struct call call = {.what = "barrier", .key = name};
     return perform(DPB_STORE_BARRIER, &call, NULL, 0, timeout_ns);
+}
+
+dpb_status dpb_store_give(const char *key, const void *value, size_t bytes, int64_t timeout_ns)
+{
+    struct call call = {.what = "give", .key = key};
+    return perform(DPB_STORE_GIVE, &call, value, bytes, timeout_ns);
+}
+
+dpb_status dpb_store_take(const char *key, void *value, size_t *bytes, int64_t timeout_ns)
+{
+    return receive(DPB_STORE_TAKE, "take", key, value, bytes, timeout_ns);
 }
 
 const struct dpb_store_ops dpb_store = {

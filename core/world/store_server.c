@@ -13,10 +13,16 @@
 
 enum { CHAINS = 4096, TEXT_BYTES = 512, MAX_OUTPUT = 64 << 20 };
 
-/* A value that was put, or a barrier: the two have names of their own. */
+/* Each kind has names of its own. */
+enum entry_kind {
+    VALUE,   /* that was put */
+    BARRIER, /* somebody has come to */
+    GIFT     /* is given, and not taken yet */
+};
+
 struct entry {
     struct entry *next;
-    bool is_barrier;
+    enum entry_kind kind;
     char key[DPB_STORE_KEY_BYTES + 1];
     uint32_t rank; /* that put it */
     void *value;
@@ -144,30 +150,31 @@ static struct entry **chain_of(struct dpb_store_server *server, const char *key)
     return &server->chains[hash % CHAINS];
 }
 
-static struct entry *entry_find(struct dpb_store_server *server, const char *key, bool is_barrier)
+static struct entry *entry_find(struct dpb_store_server *server, const char *key,
+                                enum entry_kind kind)
 {
     struct entry *entry = *chain_of(server, key);
-    while (entry != NULL && (entry->is_barrier != is_barrier || strcmp(entry->key, key) != 0))
+    while (entry != NULL && (entry->kind != kind || strcmp(entry->key, key) != 0))
         entry = entry->next;
     return entry;
 }
 
 /* NULL: out of memory. */
-static struct entry *entry_create(struct dpb_store_server *server, const char *key, bool is_barrier,
-                                  const void *value, uint32_t bytes)
+static struct entry *entry_create(struct dpb_store_server *server, const char *key,
+                                  enum entry_kind kind, const void *value, uint32_t bytes)
 {
     struct entry *entry = calloc(1, sizeof *entry);
     if (entry == NULL)
         return NULL;
     entry->value = malloc(bytes > 0 ? bytes : 1);
-    entry->arrived = is_barrier ? calloc(server->n_ranks, 1) : NULL;
-    if (entry->value == NULL || (is_barrier && entry->arrived == NULL)) {
+    entry->arrived = kind == BARRIER ? calloc(server->n_ranks, 1) : NULL;
+    if (entry->value == NULL || (kind == BARRIER && entry->arrived == NULL)) {
         free(entry->value);
         free(entry->arrived);
         free(entry);
         return NULL;
     }
-    entry->is_barrier = is_barrier;
+    entry->kind = kind;
     memcpy(entry->key, key, strlen(key) + 1);
     if (bytes > 0)
         memcpy(entry->value, value, bytes);
@@ -176,6 +183,18 @@ static struct entry *entry_create(struct dpb_store_server *server, const char *k
     entry->next = *chain;
     *chain = entry;
     return entry;
+}
+
+static void entry_remove(struct dpb_store_server *server, struct entry *entry)
+{
+    struct entry **link = chain_of(server, entry->key);
+    while (*link != entry)
+        link = &(*link)->next;
+    *link = entry->next;
+    server->total_bytes -= entry->bytes;
+    free(entry->value);
+    free(entry->arrived);
+    free(entry);
 }
 
 static void set_fault(struct connection *connection, const char *why)
@@ -272,22 +291,30 @@ static void answer_waiters(struct dpb_store_server *server, uint16_t op, const s
 
 /* ---- requests ------------------------------------------------------------------------------ */
 
+/* Whether the store takes a value more; else it is answered. */
+static bool has_space(struct dpb_store_server *server, uint32_t rank, const struct dpb_frame *frame,
+                      const char *key)
+{
+    if (server->total_bytes + frame->value_bytes <= DPB_STORE_TOTAL_BYTES)
+        return true;
+    answer_text(server, rank, frame->serial, DPB_FAILED,
+                "key '%s': the store holds at most %d bytes a job", key, DPB_STORE_TOTAL_BYTES);
+    return false;
+}
+
 static void request_put(struct dpb_store_server *server, uint32_t rank,
                         const struct dpb_frame *frame, const char *key, const void *value)
 {
-    struct entry *entry = entry_find(server, key, false);
+    struct entry *entry = entry_find(server, key, VALUE);
     if (entry != NULL) {
         answer_text(server, rank, frame->serial, DPB_FAILED,
                     "key '%s' was put before, by rank %u: a key is put once a job", key,
                     entry->rank);
         return;
     }
-    if (server->total_bytes + frame->value_bytes > DPB_STORE_TOTAL_BYTES) {
-        answer_text(server, rank, frame->serial, DPB_FAILED,
-                    "key '%s': the store holds at most %d bytes a job", key, DPB_STORE_TOTAL_BYTES);
+    if (!has_space(server, rank, frame, key))
         return;
-    }
-    entry = entry_create(server, key, false, value, frame->value_bytes);
+    entry = entry_create(server, key, VALUE, value, frame->value_bytes);
     if (entry == NULL) {
         answer_text(server, rank, frame->serial, DPB_NO_MEMORY, "the launcher is out of memory");
         return;
@@ -301,11 +328,69 @@ static void request_put(struct dpb_store_server *server, uint32_t rank,
 static void request_get(struct dpb_store_server *server, uint32_t rank,
                         const struct dpb_frame *frame, const char *key)
 {
-    const struct entry *entry = entry_find(server, key, false);
+    const struct entry *entry = entry_find(server, key, VALUE);
     if (entry != NULL)
         answer(server, rank, frame->serial, DPB_OK, entry->value, entry->bytes);
     else
         wait_for(server, rank, frame, key);
+}
+
+/* The place of the request that waits with this operation and key; n_waiters: there is none. */
+static size_t find_waiter(const struct dpb_store_server *server, uint16_t op, const char *key)
+{
+    size_t i = 0;
+    while (i < server->n_waiters &&
+           (server->waiters[i].op != op || strcmp(server->waiters[i].key, key) != 0))
+        i++;
+    return i;
+}
+
+static void request_give(struct dpb_store_server *server, uint32_t rank,
+                         const struct dpb_frame *frame, const char *key, const void *value)
+{
+    size_t taker = find_waiter(server, DPB_STORE_TAKE, key);
+    if (entry_find(server, key, GIFT) != NULL) {
+        answer_text(server, rank, frame->serial, DPB_FAILED,
+                    "key '%s' is given already, and was not taken yet", key);
+    } else if (taker < server->n_waiters) {
+        struct waiter waiter = take_waiter(server, taker);
+        answer(server, waiter.rank, waiter.serial, DPB_OK, value, frame->value_bytes);
+        answer(server, rank, frame->serial, DPB_OK, NULL, 0);
+    } else if (has_space(server, rank, frame, key)) {
+        if (entry_create(server, key, GIFT, value, frame->value_bytes) == NULL) {
+            answer_text(server, rank, frame->serial, DPB_NO_MEMORY,
+                        "the launcher is out of memory");
+            return;
+        }
+        server->total_bytes += frame->value_bytes;
+        wait_for(server, rank, frame, key);
+    }
+}
+
+static void request_take(struct dpb_store_server *server, uint32_t rank,
+                         const struct dpb_frame *frame, const char *key)
+{
+    struct entry *gift = entry_find(server, key, GIFT);
+    if (gift == NULL) {
+        wait_for(server, rank, frame, key);
+        return;
+    }
+    size_t giver = find_waiter(server, DPB_STORE_GIVE, key);
+    answer(server, rank, frame->serial, DPB_OK, gift->value, gift->bytes);
+    entry_remove(server, gift);
+    if (giver < server->n_waiters) {
+        struct waiter waiter = take_waiter(server, giver);
+        answer(server, waiter.rank, waiter.serial, DPB_OK, NULL, 0);
+    }
+}
+
+/* What a request that is over has left, unless it was answered in order. */
+static void forget(struct dpb_store_server *server, const struct waiter *waiter)
+{
+    struct entry *gift =
+        waiter->op == DPB_STORE_GIVE ? entry_find(server, waiter->key, GIFT) : NULL;
+    if (gift != NULL)
+        entry_remove(server, gift);
 }
 
 /* The first rank that left the job without coming to the barrier, UINT32_MAX: none. */
@@ -320,9 +405,9 @@ static uint32_t barrier_gone(const struct dpb_store_server *server, const struct
 static void request_barrier(struct dpb_store_server *server, uint32_t rank,
                             const struct dpb_frame *frame, const char *key)
 {
-    struct entry *entry = entry_find(server, key, true);
+    struct entry *entry = entry_find(server, key, BARRIER);
     if (entry == NULL)
-        entry = entry_create(server, key, true, NULL, 0);
+        entry = entry_create(server, key, BARRIER, NULL, 0);
     if (entry == NULL) {
         answer_text(server, rank, frame->serial, DPB_NO_MEMORY, "the launcher is out of memory");
         return;
@@ -358,7 +443,7 @@ static void handle(struct dpb_store_server *server, uint32_t rank, const struct 
         connection->bye = true;
     else if (frame->op == DPB_STORE_ANSWER)
         set_fault(connection, "an answer where requests are expected");
-    else if (frame->op > DPB_STORE_POST)
+    else if (frame->op > DPB_STORE_TAKE)
         set_fault(connection, "an operation that is not one of ranks");
     else if (frame->op == DPB_STORE_POST && server->on_post != NULL)
         server->on_post(server->on_post_context, rank, value, frame->value_bytes);
@@ -368,10 +453,14 @@ static void handle(struct dpb_store_server *server, uint32_t rank, const struct 
         set_fault(connection, "a key that is empty or has a NUL in it");
     else if (frame->op == DPB_STORE_PUT)
         request_put(server, rank, frame, key, value);
+    else if (frame->op == DPB_STORE_GIVE)
+        request_give(server, rank, frame, key, value);
     else if (frame->value_bytes > 0)
         set_fault(connection, "a value in a request that takes none");
     else if (frame->op == DPB_STORE_GET)
         request_get(server, rank, frame, key);
+    else if (frame->op == DPB_STORE_TAKE)
+        request_take(server, rank, frame, key);
     else
         request_barrier(server, rank, frame, key);
 }
@@ -421,15 +510,17 @@ void dpb_store_server_serve(struct dpb_store_server *server, uint32_t rank, shor
 
 static void expire_waiter(struct dpb_store_server *server, const struct waiter *waiter)
 {
+    static const char *const missing[] = {[DPB_STORE_GET] = "no rank has put key '",
+                                          [DPB_STORE_BARRIER] = "barrier '",
+                                          [DPB_STORE_GIVE] = "no rank has taken key '",
+                                          [DPB_STORE_TAKE] = "no rank has given key '"};
     char text[TEXT_BYTES];
     uint32_t first = UINT32_MAX;
-    size_t used =
-        (size_t)snprintf(text, sizeof text,
-                         waiter->op == DPB_STORE_GET ? "no rank has put key '%s'"
-                                                     : "barrier '%s': not there yet: rank",
-                         waiter->key);
+    size_t used = (size_t)snprintf(text, sizeof text, "%s%s'%s", missing[waiter->op], waiter->key,
+                                   waiter->op == DPB_STORE_BARRIER ? ": not there yet: rank" : "");
+    forget(server, waiter);
     for (uint32_t rank = 0; waiter->op == DPB_STORE_BARRIER && rank < server->n_ranks; rank++) {
-        if (entry_find(server, waiter->key, true)->arrived[rank])
+        if (entry_find(server, waiter->key, BARRIER)->arrived[rank])
             continue;
         if (used + 16 < sizeof text)
             used += (size_t)snprintf(text + used, sizeof text - used, "%s %u",
@@ -454,9 +545,16 @@ int64_t dpb_store_server_expire(struct dpb_store_server *server, int64_t now_ns)
     return nearest;
 }
 
+/* Who takes without a deadline answers others beside its work, and says nothing of that. */
 bool dpb_store_server_waits(const struct dpb_store_server *server, uint32_t rank)
 {
-    return server->connections[rank].n_waiting > 0;
+    for (size_t i = 0; i < server->n_waiters; i++) {
+        const struct waiter *waiter = &server->waiters[i];
+        if (waiter->rank == rank &&
+            !(waiter->op == DPB_STORE_TAKE && waiter->deadline_ns == INT64_MAX))
+            return true;
+    }
+    return false;
 }
 
 void dpb_store_server_delay(struct dpb_store_server *server, int64_t by_ns)
@@ -476,10 +574,11 @@ void dpb_store_server_detach(struct dpb_store_server *server, uint32_t rank)
         const struct waiter *waiter = &server->waiters[i];
         bool own = waiter->rank == rank;
         bool hopeless = waiter->op == DPB_STORE_BARRIER &&
-                        !entry_find(server, waiter->key, true)->arrived[rank];
+                        !entry_find(server, waiter->key, BARRIER)->arrived[rank];
         if (!own && !hopeless)
             continue;
         struct waiter taken = take_waiter(server, i);
+        forget(server, &taken);
         if (!own)
             answer_text(server, taken.rank, taken.serial, DPB_FAILED,
                         "barrier '%s': rank %u left the job before it came", taken.key, rank);

@@ -52,7 +52,7 @@ static void send_frame(struct job *job, uint32_t rank, struct fuzz_input *input)
     char key[DPB_STORE_KEY_BYTES + 1] = "key0";
     key[3] = (char)('0' + form % KEYS);
     struct dpb_frame frame = {.magic = DPB_STORE_MAGIC,
-                              .op = fuzz_byte(input) % 7,
+                              .op = fuzz_byte(input) % 9,
                               .key_bytes = form & 16 ? fuzz_byte(input) : 4,
                               .serial = fuzz_byte(input),
                               .value_bytes = form & 32 ? fuzz_word(input) % 4096 : 0,

@@ -140,10 +140,6 @@ static unsigned refused_for(const struct combination *c)
         named |= 1u << MODE;
     if (!fits_hosts(c) || (n_machines(c) > 1 && !goes_across(c)))
         named |= 1u << HOSTS;
-    /* Of the optimizer's state some is on another machine than rank 0's. */
-    if (n_machines(c) > 1 && combination_has(c, STRATEGY, "ps_cpu") &&
-        !combination_has(c, SAVING, ""))
-        named |= 1u << SAVING;
     if (combination_by_mpi(c) && combination_has(c, LAUNCHER, ""))
         named |= 1u << LAUNCHER;
     if (combination_has(c, STRATEGY, "ps_gpu")) /* neither device has memory of its own */

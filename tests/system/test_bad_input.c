@@ -261,9 +261,6 @@ static const struct row combination_rows[] = {
      {"comm 'shm' works within one machine", "comm.hosts = 2x2", "makes 2"}},
     {"-c base.ini run.workers=4 comm.name=replicated comm.hosts=0,1,1,0",
      {"comm 'replicated' works within one machine", "makes 2"}},
-    {"-c base.ini run.workers=2 comm.name=ps_cpu comm.hosts=1+1 comm.interface=lo run.steps=1 "
-     "checkpoint.save=x.safetensors",
-     {"checkpoint.save: comm 'ps_cpu' keeps optimizer state on other machines"}},
     {"-c base.ini run.workers=3 comm.hosts=2x2",
      {"comm.hosts = 2x2", "about 4 ranks", "the job has 3"}},
     {"-c base.ini run.workers=2 comm.hosts=1+", {"comm.hosts = 1+", "not of the form 2x2"}},

@@ -173,6 +173,78 @@ static void test_other_setup(void **state)
     command_free(&part);
 }
 
+/* ---- on several machines ------------------------------------------------------------------- */
+
+/* ps_cpu sums in the order of the ranks, so that a number of workers has its bits wherever they and the
+ * servers are. */
+static const struct spread {
+    const char *ranks, *hosts;
+} spreads[] = {
+    {"run.workers=2 run.servers=1", "2+1"},
+    {"run.workers=2", "1+1"},
+    {"run.workers=3 run.servers=2", "0,1,1,2,0"},
+    {"run.workers=1 run.servers=3 optimizer.name=adagrad", "0,1,2,1"},
+};
+
+enum { SPREADS = sizeof spreads / sizeof spreads[0] };
+
+static void run_spread(struct command *command, const struct spread *spread, bool apart,
+                       const char *settings)
+{
+    char line[1024];
+    snprintf(line, sizeof line,
+             FP64 "comm.name=ps_cpu comm.bucket=1kB comm.interface=lo %s %s%s %s", spread->ranks,
+             apart ? "comm.hosts=" : "", apart ? spread->hosts : "", settings);
+    run(command, line);
+}
+
+/* What is saved on several machines is what one machine saves; and it is continued by the next setup, on one
+ * and on several, by the same bits. */
+static void expect_machines_alike(size_t i, const char *also)
+{
+    const struct spread *spread = &spreads[i], *next = &spreads[(i + 1) % SPREADS];
+    struct command together, apart;
+    char settings[256];
+    const char *optimizer = strstr(spread->ranks, "optimizer.name");
+    snprintf(settings, sizeof settings,
+             "run.steps=%d checkpoint.save=here.safetensors checkpoint.at=%d %s", STOP + 2, STOP,
+             also);
+    run_spread(&together, spread, false, settings);
+    snprintf(settings, sizeof settings,
+             "run.steps=%d checkpoint.save=there.safetensors checkpoint.at=%d %s", STOP + 2, STOP,
+             also);
+    run_spread(&apart, spread, true, settings);
+    expect_losses(together.json, 0, apart.json, 0.0, spread->hosts);
+    expect_same_tensors("here-step4.safetensors", "there-step4.safetensors", true);
+    expect_same_tensors("here.safetensors", "there.safetensors", true);
+    command_free(&together);
+    command_free(&apart);
+    for (int on_several = 0; on_several < 2; on_several++) {
+        struct command *command = on_several ? &apart : &together;
+        snprintf(settings, sizeof settings,
+                 "run.steps=3 checkpoint.load=there-step%d.safetensors checkpoint.save=%s %s %s",
+                 STOP, on_several ? "there.safetensors" : "here.safetensors", also,
+                 optimizer ? optimizer : "optimizer.name=sgd");
+        run_spread(command, next, on_several, settings);
+    }
+    expect_losses(together.json, 0, apart.json, 0.0, next->hosts);
+    expect_same_tensors("here.safetensors", "there.safetensors", true);
+    command_free(&together);
+    command_free(&apart);
+}
+
+static void test_machines(void **state)
+{
+    const struct spread *spread = *state;
+    expect_machines_alike((size_t)(spread - spreads), "");
+}
+
+static void test_pieces(void **state)
+{
+    (void)state;
+    expect_machines_alike(0, "model.name=tiny_dense model.image=96 comm.bucket=1MiB run.batch=1");
+}
+
 /* ---- epochs, evaluations, another batch ---------------------------------------------------- */
 
 /* run.epochs counts those of the training, the schedule goes by them, evaluations go on. */
@@ -344,6 +416,9 @@ int main(void)
         add_case(test_same_setup, &setups[i], "same setup: %s", setups[i].name);
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
         add_case(test_other_setup, &changes[i], "other setup: %s", changes[i].name);
+    for (size_t i = 0; i < SPREADS; i++)
+        add_case(test_machines, &spreads[i], "machines %s, %s", spreads[i].hosts, spreads[i].ranks);
+    add_case(test_pieces, NULL, "state in pieces");
     if (have_cpu_device()) {
         for (size_t i = 0; i < sizeof cpu_setups / sizeof *cpu_setups; i++)
             add_case(test_same_setup, &cpu_setups[i], "same setup: %s", cpu_setups[i].name);

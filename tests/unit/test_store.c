@@ -129,6 +129,67 @@ static dpb_status barrier_twice(struct trial_scratch *scratch)
     return DPB_OK;
 }
 
+/* More than the store holds goes from rank to rank, in order, whoever comes first. */
+static dpb_status gives(struct trial_scratch *scratch)
+{
+    enum { PIECES = DPB_STORE_TOTAL_BYTES / DPB_STORE_VALUE_BYTES + 20 };
+    static uint8_t piece[DPB_STORE_VALUE_BYTES];
+    (void)scratch;
+    for (uint32_t i = 0; i < PIECES; i++) {
+        size_t bytes = sizeof piece - i, expected = bytes;
+        if (i % 50 == 10 * dpb_world.rank)
+            trial_sleep_ms(20);
+        if (dpb_world.rank == 0) {
+            memset(piece, (int)i, bytes);
+            DPB_TRY(dpb_store_give("pieces", piece, bytes, 0));
+        } else {
+            bytes = sizeof piece;
+            DPB_TRY(dpb_store_take("pieces", piece, &bytes, 0));
+            RANK_CHECK(bytes == expected && piece[0] == (uint8_t)i &&
+                       piece[bytes - 1] == (uint8_t)i);
+        }
+    }
+    return DPB_OK;
+}
+
+/* What nobody has taken in time is gone. */
+static dpb_status deadline_give(struct trial_scratch *scratch)
+{
+    char value = 'a';
+    size_t bytes = 1;
+    if (dpb_world.rank == 0)
+        RANK_FAILS(scratch, DPB_TIMEOUT, dpb_store_give("left", &value, 1, 200000000));
+    DPB_TRY(dpb_store.barrier("over", 0));
+    if (dpb_world.rank == 1)
+        RANK_FAILS(scratch, DPB_TIMEOUT, dpb_store_take("left", &value, &bytes, 200000000));
+    DPB_TRY(dpb_store.barrier("nothing", 0));
+    value = 'b';
+    if (dpb_world.rank == 0)
+        return dpb_store_give("left", &value, 1, 0);
+    DPB_TRY(dpb_store_take("left", &value, &bytes, 0));
+    RANK_CHECK(value == 'b');
+    return DPB_OK;
+}
+
+static dpb_status gives_twice(struct trial_scratch *scratch)
+{
+    char value;
+    size_t bytes = 1;
+    if (dpb_world.rank == 0)
+        return dpb_store_give("same", "a", 1, 0);
+    if (dpb_world.rank == 1) {
+        trial_sleep_ms(300); /* rank 0's is there */
+        RANK_FAILS(scratch, DPB_FAILED, dpb_store_give("same", "b", 1, 0));
+        return dpb_store.put("refused", "", 0);
+    }
+    bytes = 0;
+    DPB_TRY(dpb_store.get("refused", &value, &bytes, 0));
+    bytes = 1;
+    DPB_TRY(dpb_store_take("same", &value, &bytes, 0));
+    RANK_CHECK(value == 'a');
+    return DPB_OK;
+}
+
 static void *get_from_thread(void *result)
 {
     char value;
@@ -251,6 +312,9 @@ static const struct trial_case cases[] = {
     {"sizes", sizes},
     {"duplicates", duplicates},
     {"barrier_twice", barrier_twice},
+    {"gives", gives},
+    {"deadline_give", deadline_give},
+    {"gives_twice", gives_twice},
     {"threads", threads},
     {"leaves_early", leaves_early},
     {"raw_garbage", raw_garbage},
@@ -273,6 +337,7 @@ static void test_exchange(void **state)
     trial_passes("all_to_all", 3, 2);
     trial_passes("barrier_holds", 1, 0);
     trial_passes("barrier_holds", 5, 0);
+    trial_passes("gives", 2, 0);
     trial_passes("waiting_get", 2, 0);
     trial_passes("threads", 1, 0);
 }
@@ -289,6 +354,9 @@ static void test_messages(void **state)
         {"sizes", 1, 0, {"'too large'", "1048577", "1048576"}},
         {"duplicates", 2, 1, {"'mine'", "put before", "rank 0"}},
         {"barrier_twice", 2, 0, {"'once'", "came", "before"}},
+        {"deadline_give", 2, 0, {"waited 0.2", "no rank has taken key 'left'", "run.timeout_s"}},
+        {"deadline_give", 2, 1, {"waited 0.2", "no rank has given key 'left'", "run.timeout_s"}},
+        {"gives_twice", 3, 1, {"'same'", "given already", "not taken"}},
         {"leaves_early", 3, 2, {"'all'", "rank 1", "left"}},
     };
     (void)state;

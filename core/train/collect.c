@@ -1,0 +1,299 @@
+/* collect.c - see collect.h. */
+#include "train/collect.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "train/trainer.h"
+
+enum { SHARED_STATE, SHARED_OWNED, SHARED, KEY_BYTES = 48 };
+
+static const char question[] = "give", farewell[] = "leave";
+
+/* ---- who owns how much --------------------------------------------------------------------- */
+
+static struct dpb_holding holding_of(const struct dpb_range *owned, uint64_t n)
+{
+    struct dpb_holding holding = {.n_ranges = n};
+    for (uint64_t i = 0; i < n; i++)
+        holding.n_elements += owned[i].end - owned[i].begin;
+    return holding;
+}
+
+static bool is_mapped_by_0(uint32_t rank)
+{
+    return dpb_world.machines[rank] == dpb_world.machines[0];
+}
+
+/* Rank 0: whether it has to ask ranks of other machines. Replicas have all of the state each, so it need
+ * not. */
+static dpb_status choose_sources(struct dpb_trainer *t, bool *asks)
+{
+    struct dpb_collection *c = &t->collection;
+    uint64_t here = 0, elsewhere = 0, all = t->layout.n_elements;
+    c->holdings = calloc(dpb_world.n_ranks, sizeof *c->holdings);
+    if (!c->holdings)
+        return dpb_fail(DPB_NO_MEMORY, "no memory to collect from %u ranks", dpb_world.n_ranks);
+    for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++) {
+        size_t bytes = sizeof c->holdings[rank];
+        char key[KEY_BYTES];
+        snprintf(key, sizeof key, "collect/owned/%u", rank);
+        DPB_TRY(dpb_store.get(key, &c->holdings[rank], &bytes, 0));
+        *(is_mapped_by_0(rank) ? &here : &elsewhere) += c->holdings[rank].n_elements;
+    }
+    *asks = here < all;
+    if (!*asks || here + elsewhere == all)
+        return DPB_OK;
+    return dpb_fail(DPB_UNSUPPORTED,
+                    "comm '%s': its ranks own %" PRIu64 " elements of optimizer state out of "
+                    "%" PRIu64 "; no checkpoint can be made of that",
+                    t->experiment->settings.comm.name, here + elsewhere, all);
+}
+
+/* Everybody tells rank 0 what it owns, and hears whether it asks. */
+static dpb_status agree_on_sources(struct dpb_trainer *t)
+{
+    const struct dpb_holding own = holding_of(t->plan.owned, t->plan.n_owned);
+    bool asks = false;
+    size_t bytes = sizeof asks;
+    char key[KEY_BYTES];
+    snprintf(key, sizeof key, "collect/owned/%u", dpb_world.rank);
+    DPB_TRY(dpb_store.put(key, &own, sizeof own));
+    if (dpb_world.rank == 0) {
+        DPB_TRY(choose_sources(t, &asks));
+        DPB_TRY(dpb_store.put("collect/asks", &asks, sizeof asks));
+    }
+    DPB_TRY(dpb_store.get("collect/asks", &asks, &bytes, 0));
+    t->collection.is_asked = asks && own.n_elements > 0 && !is_mapped_by_0(dpb_world.rank);
+    return DPB_OK;
+}
+
+/* ---- answering ----------------------------------------------------------------------------- */
+
+static dpb_status give_all(const char *key, const void *memory, uint64_t bytes)
+{
+    const char *at = memory;
+    while (bytes > 0) {
+        uint64_t n = bytes < DPB_STORE_VALUE_BYTES ? bytes : DPB_STORE_VALUE_BYTES;
+        DPB_TRY(dpb_store_give(key, at, n, 0));
+        at += n;
+        bytes -= n;
+    }
+    return DPB_OK;
+}
+
+/* Waits to be asked, however long rank 0 trains, and gives all; *left: it is the end. */
+static dpb_status answer(const struct dpb_trainer *t, bool *left)
+{
+    char key[KEY_BYTES], asked[sizeof farewell] = "";
+    size_t bytes = sizeof asked;
+    snprintf(key, sizeof key, "collect/ask/%u", dpb_world.rank);
+    DPB_TRY(dpb_store_take(key, asked, &bytes, DPB_FOREVER));
+    *left = strcmp(asked, farewell) == 0;
+    if (*left)
+        return DPB_OK;
+    const struct dpb_mapping state = dpb_optimizer_mapping(t->optimizer);
+    snprintf(key, sizeof key, "collect/state/%u", dpb_world.rank);
+    DPB_TRY(give_all(key, t->plan.owned, t->plan.n_owned * sizeof *t->plan.owned));
+    return give_all(key, state.memory, state.bytes);
+}
+
+dpb_status dpb_collect_answer(const struct dpb_trainer *t)
+{
+    bool left;
+    return t->collection.is_asked ? answer(t, &left) : DPB_OK;
+}
+
+/* A server's. What goes wrong is also rank 0's, whose deadline ends the job. */
+static void *answer_always(void *trainer)
+{
+    for (bool left = false; !left;)
+        if (answer(trainer, &left) != DPB_OK)
+            break;
+    return NULL;
+}
+
+static dpb_status start_answering(struct dpb_trainer *t)
+{
+    struct dpb_collection *c = &t->collection;
+    if (!c->is_asked || dpb_world.role != DPB_SERVER)
+        return DPB_OK;
+    int error = pthread_create(&c->thread, NULL, answer_always, t);
+    if (error != 0)
+        return dpb_fail(DPB_NO_MEMORY, "cannot start a thread for checkpoints: %s",
+                        strerror(error));
+    c->answers = true;
+    return DPB_OK;
+}
+
+static void stop_answering(struct dpb_collection *c)
+{
+    char key[KEY_BYTES];
+    if (!c->answers)
+        return;
+    snprintf(key, sizeof key, "collect/ask/%u", dpb_world.rank);
+    (void)dpb_store_give(key, farewell, sizeof farewell, 0); /* the end of the job ends it, too */
+    pthread_join(c->thread, NULL);
+    c->answers = false;
+}
+
+/* ---- collecting ---------------------------------------------------------------------------- */
+
+/* One rank's state, which comes from its begin to its end, on its way into the arena. */
+struct placing {
+    char *arena;
+    const struct dpb_range *owned;
+    size_t element;      /* bytes */
+    uint64_t range, put; /* bytes of that one */
+};
+
+static void place(struct placing *p, const char *from, uint64_t bytes)
+{
+    while (bytes > 0) {
+        const struct dpb_range *range = &p->owned[p->range];
+        uint64_t rest = (range->end - range->begin) * p->element - p->put;
+        uint64_t n = bytes < rest ? bytes : rest;
+        memcpy(p->arena + range->begin * p->element + p->put, from, n);
+        from += n;
+        bytes -= n;
+        p->put += n;
+        if (n == rest) {
+            p->range++;
+            p->put = 0;
+        }
+    }
+}
+
+static dpb_status take_all(uint32_t rank, void *memory, uint64_t bytes)
+{
+    char key[KEY_BYTES], *at = memory;
+    snprintf(key, sizeof key, "collect/state/%u", rank);
+    while (bytes > 0) {
+        size_t n = bytes < DPB_STORE_VALUE_BYTES ? bytes : DPB_STORE_VALUE_BYTES, expected = n;
+        DPB_TRY(dpb_store_take(key, at, &n, 0));
+        if (n != expected)
+            return dpb_fail(DPB_FAILED, "rank %u gave %zu bytes of its optimizer's state, not %zu",
+                            rank, n, expected);
+        at += n;
+        bytes -= n;
+    }
+    return DPB_OK;
+}
+
+/* The ranges lie within the arena and are as many elements as was said. */
+static dpb_status check_ranges(const struct dpb_trainer *t, uint32_t rank,
+                               const struct dpb_range *owned)
+{
+    const struct dpb_holding *said = &t->collection.holdings[rank];
+    uint64_t behind = 0;
+    bool rising = true;
+    for (uint64_t i = 0; i < said->n_ranges; i++) {
+        rising = rising && owned[i].begin >= behind && owned[i].end >= owned[i].begin;
+        behind = owned[i].end;
+    }
+    if (rising && behind <= t->layout.n_elements &&
+        holding_of(owned, said->n_ranges).n_elements == said->n_elements)
+        return DPB_OK;
+    return dpb_fail(DPB_FAILED, "rank %u owns other parts of the optimizer's state than it said",
+                    rank);
+}
+
+static dpb_status take_state(const struct dpb_trainer *t, uint32_t rank, struct dpb_range *owned,
+                             char *piece, struct placing *placing)
+{
+    const struct dpb_holding *said = &t->collection.holdings[rank];
+    char key[KEY_BYTES];
+    snprintf(key, sizeof key, "collect/ask/%u", rank);
+    dpb_world_note("checkpoint", UINT64_MAX, rank);
+    DPB_TRY(dpb_store_give(key, question, sizeof question, 0));
+    DPB_TRY(take_all(rank, owned, said->n_ranges * sizeof *owned));
+    DPB_TRY(check_ranges(t, rank, owned));
+    placing->owned = owned;
+    uint64_t rest = said->n_elements * placing->element;
+    while (rest > 0) {
+        uint64_t n = rest < DPB_STORE_VALUE_BYTES ? rest : DPB_STORE_VALUE_BYTES;
+        DPB_TRY(take_all(rank, piece, n));
+        place(placing, piece, n);
+        rest -= n;
+    }
+    return DPB_OK;
+}
+
+static dpb_status collect_elsewhere(const struct dpb_trainer *t, uint32_t rank,
+                                    struct placing *placing)
+{
+    const struct dpb_holding *said = &t->collection.holdings[rank];
+    struct dpb_range *owned = calloc(said->n_ranges + 1, sizeof *owned);
+    char *piece = malloc(DPB_STORE_VALUE_BYTES);
+    dpb_status status = owned && piece
+                            ? take_state(t, rank, owned, piece, placing)
+                            : dpb_fail(DPB_NO_MEMORY, "no memory to collect from rank %u", rank);
+    free(owned);
+    free(piece);
+    return status;
+}
+
+static void collect_here(const struct dpb_trainer *t, uint32_t rank, struct placing *placing)
+{
+    const struct dpb_mapping *mapped = &t->collection.mapped[rank * SHARED];
+    placing->owned = mapped[SHARED_OWNED].memory;
+    if (mapped[SHARED_STATE].memory)
+        place(placing, mapped[SHARED_STATE].memory,
+              t->collection.holdings[rank].n_elements * placing->element);
+}
+
+/* Replicas own all of it each, shards a part: those that are near first. */
+dpb_status dpb_collect_state(const struct dpb_trainer *t, void *arena)
+{
+    const struct dpb_collection *c = &t->collection;
+    uint64_t n = 0, all = t->layout.n_elements;
+    for (int elsewhere = 0; elsewhere < 2; elsewhere++)
+        for (uint32_t rank = 0; rank < dpb_world.n_ranks && n < all; rank++) {
+            struct placing placing = {.arena = arena,
+                                      .element = dpb_dtype_size(t->layout.weight_type)};
+            if (is_mapped_by_0(rank) == (elsewhere == 1) || c->holdings[rank].n_elements == 0)
+                continue;
+            if (elsewhere)
+                DPB_TRY(collect_elsewhere(t, rank, &placing));
+            else
+                collect_here(t, rank, &placing);
+            n += c->holdings[rank].n_elements;
+        }
+    return DPB_OK;
+}
+
+/* ---- making and ending --------------------------------------------------------------------- */
+
+dpb_status dpb_collect_open(struct dpb_trainer *t)
+{
+    struct dpb_collection *c = &t->collection;
+    size_t bytes = t->plan.n_owned * sizeof *t->plan.owned;
+    DPB_TRY(dpb_mapping_create("owned", bytes, &c->owned));
+    if (bytes > 0)
+        memcpy(c->owned.memory, t->plan.owned, bytes);
+    c->mapped = calloc((size_t)dpb_world.n_ranks * SHARED, sizeof *c->mapped);
+    if (!c->mapped)
+        return dpb_fail(DPB_NO_MEMORY, "no memory for the views of %u ranks", dpb_world.n_ranks);
+    const struct dpb_mapping mine[SHARED] = {
+        [SHARED_STATE] = dpb_optimizer_mapping(t->optimizer), [SHARED_OWNED] = c->owned};
+    DPB_TRY(dpb_world_share("optimizers", mine, SHARED, c->mapped));
+    DPB_TRY(agree_on_sources(t));
+    return start_answering(t);
+}
+
+void dpb_collect_close(struct dpb_trainer *t)
+{
+    struct dpb_collection *c = &t->collection;
+    stop_answering(c);
+    for (uint32_t i = 0; c->mapped && i < dpb_world.n_ranks * SHARED; i++)
+        if (i / SHARED != dpb_world.rank)
+            dpb_mapping_destroy(&c->mapped[i]);
+    free(c->mapped);
+    free(c->holdings);
+    dpb_mapping_destroy(&c->owned);
+    *c = (struct dpb_collection){.is_asked = false};
+}

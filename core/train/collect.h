@@ -1,0 +1,41 @@
+/*
+ * collect.h - the optimizer's state of all ranks, brought together by rank 0 for a checkpoint: out of
+ * memory that it has mapped, where a rank is on its machine, else by the store, which hands on a piece at
+ * a time and keeps none. A rank elsewhere is asked when its state is wanted: a worker answers where it
+ * saves with the others, a server by a thread that waits to be asked.
+ */
+#ifndef DPB_CORE_TRAIN_COLLECT_H
+#define DPB_CORE_TRAIN_COLLECT_H
+
+#include <pthread.h>
+
+#include "world/world.h"
+
+struct dpb_trainer;
+
+/* What a rank owns, in all. */
+struct dpb_holding {
+    uint64_t n_ranges, n_elements;
+};
+
+/* Zeroed: nothing is collected. */
+struct dpb_collection {
+    struct dpb_mapping owned;     /* the ranges that this rank owns */
+    struct dpb_mapping *mapped;   /* states and ranges of this machine's ranks */
+    struct dpb_holding *holdings; /* rank 0's, by rank */
+    bool is_asked;                /* rank 0 needs this rank's state, and cannot map it */
+    bool answers;                 /* by this thread */
+    pthread_t thread;
+};
+
+/* Once the optimizers are there; collective over all ranks. Refuses where the ranks own less than all of
+ * the state. */
+dpb_status dpb_collect_open(struct dpb_trainer *trainer);
+void dpb_collect_close(struct dpb_trainer *trainer);
+
+/* Rank 0, between steps: into an arena that is laid out like the weights. */
+dpb_status dpb_collect_state(const struct dpb_trainer *trainer, void *arena);
+/* The other workers, at the same time: gives rank 0 what it asks for. */
+dpb_status dpb_collect_answer(const struct dpb_trainer *trainer);
+
+#endif
