@@ -43,9 +43,10 @@ const char *form_settings(const struct strategy_form *form, const char *prefix, 
     static char text[192];
     int n = snprintf(text, sizeof text, "comm.name=%s%s run.servers=%d run.workers=%d", prefix,
                      form->name, form->servers, workers);
-    if (form->machines && workers > 1)
-        snprintf(text + n, sizeof text - (size_t)n, " comm.hosts=%d+%d comm.interface=lo",
-                 workers / 2, workers - workers / 2);
+    int first = form->servers > 0 ? workers : workers / 2;
+    if (form->machines && first > 0)
+        snprintf(text + n, sizeof text - (size_t)n, " comm.hosts=%d+%d comm.interface=lo", first,
+                 workers + form->servers - first);
     return text;
 }
 

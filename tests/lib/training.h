@@ -17,13 +17,14 @@ struct strategy_form {
      * the same): along the ring of the workers, or as a library does, which takes long for many small
      * buckets. Others read each other's memory. */
     bool network, ring;
-    bool machines; /* its workers are told that they are on two machines */
+    bool
+        machines; /* its workers, or they and its servers, are told that they are on two machines */
 };
 
 /* Those whose plugins were built: the first, after NULL; the next; NULL after the last. */
 const struct strategy_form *strategy_form_after(const struct strategy_form *form);
-/* "comm.name=... run.servers=... run.workers=...", and which worker is on which machine: half of them on
- * the first. `prefix` of the name: "mutant_" or "". @borrowed until the next call. */
+/* "comm.name=... run.servers=... run.workers=...", and which rank is on which machine: half of the
+ * workers on the first; all of them, where there are servers. `prefix` of the name: "mutant_" or "". @borrowed until the next call. */
 const char *form_settings(const struct strategy_form *form, const char *prefix, int workers);
 /* Whether plugins/KIND_NAME.so was built. */
 bool have_plugin(const char *kind_name);

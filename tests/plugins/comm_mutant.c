@@ -7,10 +7,12 @@
  *
  * Where the ranks share no memory a sum is made piece by piece on its way. Such a strategy's
  * mistakes in sums are made where it begins and ends: in the gradients that a rank gives, and in
- * those by which it updates.
+ * those by which it updates. Where weights come by themselves from servers of other machines, what is
+ * wrong with them is made when the strategy says that they are here.
  *
  * A mutation is at work in the exchanges [from, until): 0 is the pattern's, 1 that of run.prove,
- * training comes after. Servers learn the exchange from worker 0, in the tail of its scratch.
+ * training comes after. Servers learn the exchange from worker 0, in the tail of its scratch, those of
+ * jobs on several machines from the steps by which they update.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -87,8 +89,9 @@ static struct {
     struct dpb_comm_args args;
     struct dpb_arenas arenas;
     uint64_t notice_at;
-    uint64_t exchange;      /* that a worker is in */
-    char *before, *current; /* LATE_WEIGHTS: the weights of a step before and of this one */
+    uint64_t exchange; /* that a worker is in */
+    /* The weights of a step before (LATE_WEIGHTS) and of this one (STALE_WEIGHTS, too). */
+    char *before, *current;
     bool has_before, swapped;
     /* AUDITED: elements summed here; bytes read from others, written to others, and reported. */
     uint64_t summed, read, wrote, reported;
@@ -104,7 +107,8 @@ static struct notice *notice(void)
 
 static bool active(enum mutation mutation)
 {
-    const uint64_t *now = m.args.role == DPB_SERVER ? &notice()->exchange : &m.exchange;
+    bool told = m.args.role == DPB_SERVER && !m.apart;
+    const uint64_t *now = told ? &notice()->exchange : &m.exchange;
     int64_t exchange = (int64_t)__atomic_load_n(now, __ATOMIC_RELAXED);
     return m.options.mutation == (int)mutation && exchange >= m.options.from &&
            exchange < m.options.until;
@@ -281,6 +285,8 @@ static void mutant_update(struct dpb_optimizer *optimizer, struct dpb_range rang
                           const void *gradients, uint64_t bucket, const struct dpb_step *step)
 {
     struct dpb_range meant = meant_bucket();
+    if (m.args.role == DPB_SERVER && m.apart)
+        __atomic_store_n(&m.exchange, step->step, __ATOMIC_RELAXED);
     bool skipped = active(UPDATE_SKIPPED) && range.begin >= meant.begin && range.begin < meant.end;
     if (range.begin == range.end || skipped || (!m.pulls && is_stale(range.begin)))
         return;
@@ -381,6 +387,27 @@ static dpb_status mutant_enqueue(struct dpb_optimizer *optimizer, struct dpb_que
     return m.pulls ? DPB_OK : perturb_on_device(queue, weights);
 }
 
+/* Weights come to this worker's arena by themselves, from servers of other machines. */
+static bool is_given_weights(void)
+{
+    return m.pulls && m.args.n_machines > 1 && m.args.role == DPB_WORKER;
+}
+
+/* The pull of a bucket is over. */
+static void mutant_span(uint32_t learner, uint64_t bucket, dpb_phase phase, int64_t begin_ns,
+                        int64_t end_ns)
+{
+    struct dpb_range meant = meant_bucket();
+    size_t at = meant.begin * weight_size(), n = (meant.end - meant.begin) * weight_size();
+    bool pulled = is_given_weights() && phase == DPB_PHASE_TRANSFER &&
+                  bucket * m.arenas.bucket_elements == meant.begin;
+    if (pulled && is_stale(meant.begin))
+        memcpy((char *)m.arenas.weights + at, m.current + at, n);
+    if (pulled)
+        perturb((char *)m.arenas.weights + at);
+    m.host->span(learner, bucket, phase, begin_ns, end_ns);
+}
+
 /* ---- hooks: the inner strategy's, with a word before or after ------------------------------ */
 
 static dpb_status mutant_plan(void *comm, const struct dpb_layout *layout,
@@ -445,6 +472,8 @@ static dpb_status mutant_begin(void *comm, uint32_t learner, const struct dpb_st
         changed.scale *= m.args.n_workers;
     if (active(LATE_WEIGHTS))
         make_late();
+    if (is_given_weights() && active(STALE_WEIGHTS))
+        memcpy(m.current, m.arenas.weights, m.arenas.layout.n_elements * weight_size());
     return m.inner->begin(comm, learner, &changed);
 }
 
@@ -632,6 +661,7 @@ const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
     m.told = *host;
     m.told.vec = &m.vec;
     m.told.count_bytes = mutant_count_bytes;
+    m.told.span = mutant_span;
     m.told.optimizer = &m.optimizer;
     MUTANTS(MUTANT_LOAD)
     return first;

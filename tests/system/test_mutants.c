@@ -161,13 +161,19 @@ static const char *const places[] = {
     "comm.bucket=1000 run.comm_cores=1",
 };
 
+/* All that its workers and its server say goes over the network. */
+static const struct strategy_form far_server = {
+    "ps_cpu", 1, "ps_cpu, 1 server, on another machine", false, false, true};
+
 static void test_mutant(void **state)
 {
     const struct mutant *mutant = *state;
     size_t n_places = getenv("DPB_ALL_MUTANTS") ? sizeof places / sizeof places[0] : 1;
-    for (size_t place = 0; place < n_places; place++)
+    for (size_t place = 0; place < n_places; place++) {
         for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));)
             expect_caught(mutant, form, places[place]);
+        expect_caught(mutant, &far_server, places[place]);
+    }
 }
 
 int main(void)
