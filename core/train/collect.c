@@ -86,6 +86,24 @@ static dpb_status give_all(const char *key, const void *memory, uint64_t bytes)
     return DPB_OK;
 }
 
+/* A copy of each piece: once it is given, this rank's next step may begin. */
+static dpb_status give_state(const struct dpb_trainer *t, const char *key)
+{
+    const struct dpb_mapping state = dpb_optimizer_mapping(t->optimizer);
+    dpb_status status = DPB_OK;
+    char *piece = malloc(DPB_STORE_VALUE_BYTES);
+    if (!piece)
+        return dpb_fail(DPB_NO_MEMORY, "no memory to give the optimizer's state");
+    for (uint64_t at = 0, n; at < state.bytes && status == DPB_OK; at += n) {
+        n = state.bytes - at < DPB_STORE_VALUE_BYTES ? state.bytes - at : DPB_STORE_VALUE_BYTES;
+        memcpy(piece, (const char *)state.memory + at, n);
+        dpb_optimizer_was_read(t->optimizer);
+        status = dpb_store_give(key, piece, n, 0);
+    }
+    free(piece);
+    return status;
+}
+
 /* Waits to be asked, however long rank 0 trains, and gives all; *left: it is the end. */
 static dpb_status answer(const struct dpb_trainer *t, bool *left)
 {
@@ -96,10 +114,9 @@ static dpb_status answer(const struct dpb_trainer *t, bool *left)
     *left = strcmp(asked, farewell) == 0;
     if (*left)
         return DPB_OK;
-    const struct dpb_mapping state = dpb_optimizer_mapping(t->optimizer);
     snprintf(key, sizeof key, "collect/state/%u", dpb_world.rank);
     DPB_TRY(give_all(key, t->plan.owned, t->plan.n_owned * sizeof *t->plan.owned));
-    return give_all(key, state.memory, state.bytes);
+    return give_state(t, key);
 }
 
 dpb_status dpb_collect_answer(const struct dpb_trainer *t)

@@ -198,10 +198,16 @@ void dpb_optimizer_destroy(struct dpb_optimizer *optimizer)
     free(optimizer);
 }
 
-/* Other threads read the state when they have heard by other ways that the step is over. */
+/* Other threads read the state when they have heard by other ways that the step is over, and it changes
+ * again when they are through: whoever comes next sees all that was done before. */
 static void note_change(struct dpb_optimizer *optimizer)
 {
-    __atomic_fetch_add(&optimizer->n_changes, 1, __ATOMIC_RELEASE);
+    __atomic_fetch_add(&optimizer->n_changes, 1, __ATOMIC_ACQ_REL);
+}
+
+void dpb_optimizer_was_read(struct dpb_optimizer *optimizer)
+{
+    note_change(optimizer);
 }
 
 struct dpb_mapping dpb_optimizer_mapping(const struct dpb_optimizer *optimizer)
@@ -377,6 +383,7 @@ static void update(struct dpb_optimizer *optimizer, struct dpb_range range, void
 {
     const struct dpb_graph *graph = optimizer->graph;
     int64_t began_ns = dpb_now_ns();
+    (void)__atomic_load_n(&optimizer->n_changes, __ATOMIC_ACQUIRE);
     struct rule rule = {.rate = step->learning_rate,
                         .scale = step->scale,
                         .momentum = optimizer->settings.momentum,

@@ -40,6 +40,8 @@ const char *dpb_optimizer_state_name(const struct dpb_optimizer_settings *settin
  * none; the optimizer's (may be NULL), @borrowed until destroy. What other threads have updated until
  * now is in it; of a state on a device it is what `fetch` has brought, and none unless args.saved. */
 struct dpb_mapping dpb_optimizer_mapping(const struct dpb_optimizer *optimizer);
+/* A thread that does not update has read the state, before it lets the next step begin. */
+void dpb_optimizer_was_read(struct dpb_optimizer *optimizer);
 dpb_status dpb_optimizer_fetch(struct dpb_optimizer *optimizer); /* accepts NULL */
 /* Takes the state of the owned ranges out of an arena on the host that is laid out like the weights. */
 dpb_status dpb_optimizer_load(struct dpb_optimizer *optimizer, const void *arena);
