@@ -212,6 +212,25 @@ static dpb_status check_precision(struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+static dpb_status check_place(const struct dpb_experiment *experiment)
+{
+    const struct dpb_plugin *device = experiment->plugins[DPB_PLUGIN_DEVICE];
+    const struct dpb_plugin *data = experiment->plugins[DPB_PLUGIN_DATA];
+    if (experiment->settings.data.place == DPB_PLACE_HOST)
+        return DPB_OK;
+    if (!(device->capabilities & DPB_DEVICE_POOL))
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: data.place = device: device '%s' keeps no samples in memory of its "
+                        "own; leave data.place out",
+                        origin(experiment, "data", "place"), device->name);
+    if (!((const struct dpb_data_ops *)data->ops)->pool)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: data.place = device: data '%s' reads its samples as they are needed; "
+                        "leave data.place out, or take data.name = synthetic",
+                        origin(experiment, "data", "place"), data->name);
+    return DPB_OK;
+}
+
 static dpb_status check_comm(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
@@ -417,7 +436,7 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
     dpb_status (*const checks[])(const struct dpb_experiment *) = {
         check_length,   check_optimizer,  check_forward_mode, check_comm,
         check_image,    check_checkpoint, check_target,       check_profile,
-        check_machines, check_comm_mode,  check_launcher};
+        check_machines, check_comm_mode,  check_launcher,     check_place};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0] && status == DPB_OK; i++)
         status = checks[i](made);
     if (status == DPB_OK)

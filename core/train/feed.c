@@ -27,7 +27,7 @@ enum { LOOK_NS = 100 * 1000 * 1000, SECOND_NS = 1000 * 1000 * 1000 };
 struct slot {
     uint64_t *indices;
     int32_t *labels;
-    void *samples;
+    void *samples; /* of a pool: their numbers */
     bool filled;
     dpb_status status; /* of the fetch */
     uint32_t valid;
@@ -76,6 +76,8 @@ static uint32_t slots_of(const struct dpb_feed_args *args)
 static bool slot_layout(const struct dpb_feed_args *args, uint64_t part[3], uint64_t *ring_bytes)
 {
     uint64_t unit[3] = {dpb_sample_bytes(&args->info.format), sizeof(uint64_t), sizeof(int32_t)};
+    if (args->pool.samples)
+        unit[0] = sizeof(uint32_t);
     uint64_t sum = 0;
     for (int i = 0; i < 3; i++) {
         if (__builtin_mul_overflow(unit[i], (uint64_t)args->batch, &part[i]) ||
@@ -139,13 +141,27 @@ static void choose(const struct dpb_feed *feed, uint64_t number, struct slot *sl
         slot->indices[i] = first + i;
 }
 
+/* The samples, or which of the pool they are; and their labels. */
+static dpb_status get_samples(const struct dpb_feed *feed, struct slot *slot)
+{
+    const struct dpb_feed_args *args = &feed->args;
+    uint32_t *numbers = slot->samples;
+    if (!args->pool.samples)
+        return args->ops->fetch(args->source, args->split, slot->place.epoch, slot->indices,
+                                slot->valid, slot->samples, slot->labels);
+    for (uint32_t i = 0; i < slot->valid; i++) {
+        numbers[i] = (uint32_t)(slot->indices[i] % args->pool.n);
+        slot->labels[i] = args->pool.labels[numbers[i]];
+    }
+    return DPB_OK;
+}
+
 /* Without the lock: the slot is this thread's until it is said to be filled. */
 static dpb_status fill(const struct dpb_feed *feed, uint64_t number, struct slot *slot)
 {
     const struct dpb_feed_args *args = &feed->args;
     choose(feed, number, slot);
-    DPB_TRY(args->ops->fetch(args->source, args->split, slot->place.epoch, slot->indices,
-                             slot->valid, slot->samples, slot->labels));
+    DPB_TRY(get_samples(feed, slot));
     /* A device uses labels as indices. Negative ones are large here. */
     for (uint32_t i = 0; i < slot->valid; i++) {
         if ((uint32_t)slot->labels[i] >= args->info.nclass)
@@ -299,10 +315,12 @@ dpb_status dpb_feed_next(struct dpb_feed *feed, struct dpb_feed_batch *batch)
     struct slot *slot = slot_of(feed, feed->next);
     dpb_status status = over ? DPB_OK : make_ready(feed, slot);
     if (status == DPB_OK) {
+        const bool pool = feed->args.pool.samples != NULL;
         *batch = (struct dpb_feed_batch){.batch = {.format = &feed->args.info.format,
-                                                   .samples = slot->samples,
+                                                   .samples = pool ? NULL : slot->samples,
                                                    .labels = slot->labels,
-                                                   .n = feed->args.batch},
+                                                   .n = feed->args.batch,
+                                                   .numbers = pool ? slot->samples : NULL},
                                          .valid = over ? 0 : slot->valid,
                                          .place = slot->place};
         feed->next += over ? 0 : 1;

@@ -16,6 +16,9 @@ dpb_status dpb_loader_init(const struct dpb_experiment *experiment,
 {
     uint32_t n_cores;
     *loader = (struct dpb_loader){.experiment = experiment, .stop = stop};
+    if (experiment->settings.data.place == DPB_PLACE_DEVICE)
+        return dpb_fail(DPB_USAGE, "data.place = device leaves nothing to load; leave it out to "
+                                   "measure the loader");
     if (dpb_config_get(experiment->config, "data", "threads") != NULL) {
         loader->points[loader->n_points++].threads = (uint32_t)experiment->settings.data.threads;
         return DPB_OK;

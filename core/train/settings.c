@@ -12,6 +12,7 @@ static const char *const barriers[] = {"auto", "memory", "exchange", NULL};
 static const char *const nans[] = {"stop", "continue", NULL};
 static const char *const precisions[] = {"fp32", "bf16", "fp64", "tf32", NULL};
 static const char *const gradients[] = {"auto", "fp64", "fp32", "bf16", NULL};
+static const char *const places[] = {"host", "device", NULL};
 static const char *const optimizers[] = {"sgd", "adagrad", NULL};
 static const char *const criteria[] = {"last", "median5", NULL};
 static const char *const schedules[] = {"constant", "step", "cosine", NULL};
@@ -89,6 +90,10 @@ static const struct dpb_option data_rows[] = {
      "an order that depends on W"},
     {"threads", DPB_OPT_INT, NULL, "1", 0, 256, NULL, AT(data.threads),
      "helper threads that decode ahead; 0: none, the loop does it"},
+    {"place", DPB_OPT_CHOICE, NULL, "host", 0, 0, places, AT(data.place),
+     "where batches come from: the host's memory; or the device's, where all samples of a "
+     "synthetic "
+     "training set are kept, so that feeding costs next to nothing"},
     {0},
 };
 

@@ -16,6 +16,9 @@ typedef enum dpb_nan { DPB_NAN_STOP, DPB_NAN_CONTINUE } dpb_nan;
 typedef enum dpb_optimizer_kind { DPB_SGD, DPB_ADAGRAD } dpb_optimizer_kind;
 typedef enum dpb_schedule_kind { DPB_CONSTANT, DPB_STEPWISE, DPB_COSINE } dpb_schedule_kind;
 
+/* Where the batches of training come from. */
+typedef enum dpb_data_place { DPB_PLACE_HOST, DPB_PLACE_DEVICE } dpb_data_place;
+
 /* What the workers meet by before an exchange is timed. */
 typedef enum dpb_barrier { DPB_BARRIER_AUTO, DPB_BARRIER_MEMORY, DPB_BARRIER_EXCHANGE } dpb_barrier;
 
@@ -55,6 +58,7 @@ struct dpb_settings {
         const char *name;
         bool shuffle, shard;
         int64_t threads;
+        int place; /* dpb_data_place */
     } data;
     struct {
         const char *name;

@@ -225,13 +225,18 @@ static dpb_status compile(struct dpb_trainer *trainer)
                             x->settings.run.mode == DPB_MODE_TRAIN;
     if (trainer->takes_events)
         dpb_account_by_device(promises & DPB_COMM_LOCAL);
+    if (x->settings.data.place == DPB_PLACE_DEVICE) {
+        const struct dpb_data_ops *data_ops = x->plugins[DPB_PLUGIN_DATA]->ops;
+        DPB_TRY(data_ops->pool(x->data, DPB_TRAIN, &trainer->pool));
+    }
     const struct dpb_compile_args compile = {.graph = x->graph,
                                              .batch = x->batch,
                                              .precision = (dpb_precision)x->settings.run.precision,
                                              .training = x->settings.run.mode == DPB_MODE_TRAIN,
                                              .format = &x->data_info.format,
                                              .profile = x->settings.run.profile,
-                                             .on_device = trainer->on_device};
+                                             .on_device = trainer->on_device,
+                                             .pool = trainer->pool};
     const struct dpb_device_memory memory = {.weights = trainer->arenas.weights,
                                              .gradients = trainer->device_gradients,
                                              .state = trainer->state,
@@ -249,7 +254,9 @@ static dpb_status open_feeds(struct dpb_trainer *trainer)
     struct dpb_feed_args args = dpb_experiment_feed(x);
     args.rank = dpb_world.rank;
     args.board = dpb_world.board;
+    args.pool = trainer->pool;
     DPB_TRY(dpb_feed_create(&args, &trainer->feed));
+    args.pool = (struct dpb_sample_pool){0};
     if (x->settings.eval.every == 0 && !x->settings.eval.final)
         return DPB_OK;
     args.split = DPB_TEST;

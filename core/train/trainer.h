@@ -87,6 +87,7 @@ struct dpb_trainer {
     size_t n_staged_events, next_staged_event;
 
     /* The loop's. */
+    struct dpb_sample_pool pool; /* data.place = device: the training set */
     struct dpb_feed *feed, *eval_feed;
     struct dpb_schedule schedule;
     struct dpb_control control;

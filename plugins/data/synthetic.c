@@ -288,10 +288,21 @@ static dpb_status synthetic_fetch(void *handle, dpb_split split, uint64_t epoch,
     return DPB_OK;
 }
 
+static dpb_status synthetic_pool(void *handle, dpb_split split, struct dpb_sample_pool *given)
+{
+    struct synthetic *source = handle;
+    const struct pool *pool = &source->pools[split];
+    DPB_TRY(need_pool(source, split));
+    *given = (struct dpb_sample_pool){pool->samples, pool->labels, (uint32_t)pool->n};
+    return DPB_OK;
+}
+
 /* ---- entry --------------------------------------------------------------------------------- */
 
-static const struct dpb_data_ops synthetic_ops = {
-    .open = synthetic_open, .fetch = synthetic_fetch, .close = synthetic_close};
+static const struct dpb_data_ops synthetic_ops = {.open = synthetic_open,
+                                                  .fetch = synthetic_fetch,
+                                                  .close = synthetic_close,
+                                                  .pool = synthetic_pool};
 
 static const struct dpb_plugin synthetic_plugin = {
     DPB_PLUGIN_HEAD(DATA, synthetic_ops),

@@ -246,6 +246,9 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind 
     return sticky;
 }
 
+/* Bytes that copies have brought to devices, for tests that count them. */
+uint64_t stand_in_uploaded;
+
 /* Pinned memory is read and written when the copy is done. Other memory is read at once; and who
  * wants it written waits until it is, which cannot be captured. */
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
@@ -254,6 +257,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     ONE_AT_A_TIME;
     if (!is_right(to, from, bytes, &kind))
         return cudaErrorInvalidValue;
+    stand_in_uploaded += kind == cudaMemcpyHostToDevice ? bytes : 0;
     if (kind == cudaMemcpyHostToDevice && !inside(pinned, from, bytes)) {
         const char *begin = static_cast<const char *>(from);
         std::vector<char> copy(begin, begin + bytes);

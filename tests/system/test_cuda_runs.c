@@ -91,6 +91,43 @@ static void test_failures(void **unused)
     unsetenv("DPB_STAND_IN_MB");
 }
 
+/* Samples that stay on the device train as those that the host sends: the same losses, the same
+ * evaluation. Data that is read cannot stay there, nor what does not fit. */
+static void test_place(void **unused)
+{
+    static const char settings[] =
+        CUDA TWO "comm.name=shm run.steps=5 data.place=%s eval.final=yes "
+                 "data.test_samples=8";
+    struct training host, device;
+    struct command check;
+    char ini[80];
+    (void)unused;
+    use_stand_in(true);
+    train(&host, settings, "host");
+    train(&device, settings, "device");
+    expect_same_losses(&host, &device, 0);
+    assert_true(json_equal(json_at(host.command.json, "eval.0.loss"),
+                           json_at(device.command.json, "eval.0.loss")));
+    training_free(&host);
+    training_free(&device);
+    snprintf(ini, sizeof ini, "%s/empty.ini", cache);
+    write_file(ini, "", 0);
+    dpbench(&check, deadline_s,
+            "check -c %s " CUDA "run.steps=1 comm.name=independent data.name=idx data.place=device",
+            ini);
+    assert_int_equal(check.exit_code, 2);
+    if (!strstr(check.err, "data.place = device: data 'idx' reads"))
+        fail_msg("check says: %s", check.err);
+    command_free(&check);
+    if (on_gpu())
+        return;
+    setenv("DPB_STAND_IN_MB", "40", 1);
+    expect_failure(CUDA "comm.name=independent data.place=device data.samples=40000 "
+                        "data.distinct=40000",
+                   1, (const char *const[]){"40000 samples take", "data.distinct smaller", NULL});
+    unsetenv("DPB_STAND_IN_MB");
+}
+
 /* What `plugins` says is missing; "": nothing. */
 static void read_missing(char *text, size_t bytes)
 {
@@ -144,6 +181,7 @@ static int teardown(void **state)
 int main(void)
 {
     add_case(test_same_training, NULL, "the same training run");
+    add_case(test_place, NULL, "samples that stay on the device");
     if (on_gpu() && have_cpu_device())
         add_case(test_follows_cpu, NULL, "LeNet follows the cpu device");
     if (!on_gpu()) {

@@ -150,6 +150,7 @@ static const struct {
     {"data.max_pixels", "test_image_damage"},
     {"data.name", "test_learning"},
     {"data.path", "test_idx, test_cifar10, test_image_folder"},
+    {"data.place", "test_cuda, test_cuda_runs"},
     {"data.preload", "test_image_training"},
     {"data.shard_file", "test_image_training"},
     {"data.threads", "test_data_command"},

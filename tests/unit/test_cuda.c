@@ -4,6 +4,7 @@
  * models against the reference, capture, pieces of gradients, the plan of its memory, tuning, and
  * what is refused.
  */
+#include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -237,6 +238,104 @@ static void test_too_large(void **unused)
     session_close(&s);
 }
 
+/* ---- a pool of samples on the device --------------------------------------------------------- */
+
+enum { POOLED = 6 };
+
+/* Bytes that have gone up so far. */
+static uint64_t uploaded(void)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/tests/cuda/libstand_in.so", build_directory());
+    void *library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    if (!library)
+        fail_msg("%s", dlerror());
+    const uint64_t *bytes = dlsym(library, "stand_in_uploaded");
+    assert_non_null(bytes);
+    uint64_t now = *bytes;
+    dlclose(library);
+    return now;
+}
+
+/* The batch that the session has, of samples with these numbers. */
+static void gather(struct session *s, const struct dpb_sample_pool *pool, const uint32_t *numbers)
+{
+    const size_t bytes = dpb_sample_bytes(&s->format);
+    for (uint32_t i = 0; i < s->batch.n; i++) {
+        memcpy((char *)(uintptr_t)s->batch.samples + i * bytes,
+               (const char *)pool->samples + numbers[i] * bytes, bytes);
+        ((int32_t *)(uintptr_t)s->batch.labels)[i] = pool->labels[numbers[i]];
+    }
+}
+
+/* A training step on the pool's samples gives the bits of one on the same samples from the host, but
+ * no sample goes up for it; evaluations still bring their own. */
+static void check_pool(dpb_sample_order order)
+{
+    static const uint32_t numbers[3][4] = {{5, 0, 3, 3}, {1, 2, 4, 0}, {2, 2, 2, 5}};
+    const struct subject all = {"lenet", NULL, 0, POOLED, DPB_UINT8, order, NULL};
+    const struct subject some = {"lenet", NULL, 0, 4, DPB_UINT8, order, NULL};
+    struct session source, s;
+    session_open(&all, DPB_PRECISION_FP32, true, &source);
+    session_open(&some, DPB_PRECISION_FP32, true, &s);
+    const struct dpb_sample_pool pool = {source.batch.samples, source.batch.labels, POOLED};
+    const struct dpb_compile_args args = {.graph = s.graph,
+                                          .batch = 4,
+                                          .precision = DPB_PRECISION_FP32,
+                                          .training = true,
+                                          .format = &s.format,
+                                          .pool = pool};
+    const struct dpb_device_memory memory = {.weights = s.weights,
+                                             .gradients = s.gradients,
+                                             .state = s.state,
+                                             .statistics = s.statistics};
+    const size_t gradient_bytes = s.graph->n_elements * sizeof(float);
+    float *gradients = allocate(s.graph->n_elements, sizeof(float));
+    void *hosted = s.program, *pooled;
+    expect_ok(s.ops->compile(s.device, &args, &memory, &pooled));
+    for (int pass = 0; pass < 3; pass++) {
+        gather(&s, &pool, numbers[pass]);
+        session_forward(&s);
+        session_backward(&s);
+        memcpy(gradients, s.gradients, gradient_bytes);
+        const struct dpb_outcome outcome = s.outcome;
+        const struct dpb_batch batch = s.batch;
+        const uint64_t before = uploaded();
+        s.program = pooled;
+        s.batch.samples = NULL;
+        s.batch.numbers = numbers[pass];
+        session_forward(&s);
+        session_backward(&s);
+        if (!s.pass.weights_changed)
+            assert_true(uploaded() - before < dpb_sample_bytes(&s.format));
+        assert_memory_equal(&outcome, &s.outcome, sizeof outcome);
+        assert_memory_equal(gradients, s.gradients, gradient_bytes);
+        s.program = hosted;
+        s.batch = batch;
+        s.pass.weights_changed = false;
+    }
+    s.program = pooled;
+    dpb_first_error_clear();
+    assert_int_equal(s.ops->forward(pooled, &s.pass, &s.batch, &s.hooks, &s.outcome), DPB_USAGE);
+    dpb_first_error_clear();
+    s.pass.training = false;
+    const uint64_t before = uploaded();
+    session_forward(&s);
+    assert_true(uploaded() - before >= 4 * dpb_sample_bytes(&s.format));
+    s.ops->release(pooled);
+    s.program = hosted;
+    free(gradients);
+    session_close(&s);
+    session_close(&source);
+}
+
+static void test_pool(void **unused)
+{
+    (void)unused;
+    check_pool(DPB_CHW);
+    check_pool(DPB_HWC);
+}
+
 /* ---- tuning -------------------------------------------------------------------------------- */
 
 static off_t bytes_of(const char *path)
@@ -364,17 +463,12 @@ static int teardown(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_models),
-        cmocka_unit_test(test_tf32_differs),
-        cmocka_unit_test(test_without_graphs),
-        cmocka_unit_test(test_first_layer_in_a_group),
-        cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_strategy_fails),
-        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_tuning),
-        cmocka_unit_test(test_workspace),
-        cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_models),         cmocka_unit_test(test_tf32_differs),
+        cmocka_unit_test(test_without_graphs), cmocka_unit_test(test_first_layer_in_a_group),
+        cmocka_unit_test(test_pieces),         cmocka_unit_test(test_strategy_fails),
+        cmocka_unit_test(test_places),         cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_pool),           cmocka_unit_test(test_tuning),
+        cmocka_unit_test(test_workspace),      cmocka_unit_test(test_ids),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -39,6 +39,8 @@ static inline const char *dpb_precision_name(dpb_precision precision)
 #define DPB_DEVICE_BF16 (UINT64_C(1) << DPB_PRECISION_BF16)
 #define DPB_DEVICE_FP64 (UINT64_C(1) << DPB_PRECISION_FP64)
 #define DPB_DEVICE_TF32 (UINT64_C(1) << DPB_PRECISION_TF32)
+/* Since ABI 1.2: keeps a pool of samples in memory of its own (dpb_compile_args.pool). */
+#define DPB_DEVICE_POOL (UINT64_C(1) << 32)
 
 struct dpb_device_args {
     uint32_t rank;
@@ -57,6 +59,9 @@ struct dpb_compile_args {
     bool inspect; /* for tests: keep what `inspect` asks for, which else may give way to other
                      tensors. The kernels are the same */
     bool on_device; /* since ABI 1.2: weights and gradients will lie in the device's memory */
+    /* Since ABI 1.2, with DPB_DEVICE_POOL: copied to the device by compile. Batches of training passes,
+     * and those of a program that is not for training, are then samples of it (dpb_batch.numbers). */
+    struct dpb_sample_pool pool;
 };
 
 /* One step of a pass (an op, a part of one, or several that the device fused), summed over all

@@ -189,7 +189,7 @@ static const struct dpb_library libraries[] = {
 
 static struct dpb_plugin plugin = {
     DPB_PLUGIN_HEAD(DEVICE, ops),
-    .capabilities = DPB_DEVICE_FP32 | DPB_DEVICE_BF16 | DPB_DEVICE_TF32,
+    .capabilities = DPB_DEVICE_FP32 | DPB_DEVICE_BF16 | DPB_DEVICE_TF32 | DPB_DEVICE_POOL,
     .name = "cuda",
     .version = DPB_VERSION,
     .summary = "an NVIDIA GPU, by cuDNN, cuBLASLt and own kernels: fp32, tf32 and bf16",

@@ -195,6 +195,9 @@ struct program {
     uint32_t n_packings;
     int32_t *pinned_labels;
     void *pinned_samples; /* where core takes events: what the next step's are copied from */
+    void *pool;               /* args.pool's samples; NULL: there is none */
+    struct tensor *numbers;   /* of the batch's samples in it */
+    uint32_t *pinned_numbers; /* behind the labels */
     struct control *control;
 
     struct tensor *log_sum, *sample_loss, *correct; /* of the loss, by sample */
@@ -300,6 +303,14 @@ static inline uint64_t cuda_rows(const struct program *p, struct dpb_shape shape
 static inline uint64_t cuda_elements(const struct program *p, struct dpb_shape shape)
 {
     return p->args.batch * dpb_shape_elements(shape);
+}
+
+/* In which passes, by enum when, samples are the pool's. */
+static inline unsigned cuda_pool_passes(const struct program *p)
+{
+    if (!p->args.pool.samples)
+        return 0;
+    return p->args.training ? WHEN_TRAINING : WHEN_ALWAYS;
 }
 
 /* Of core's tensor `index` on the device; NULL for DPB_NONE. Only of a bound program. */

@@ -57,6 +57,7 @@ void cuda_unpack_gradient(cudaStream_t stream, enum cuda_type type, const void *
 /* y = sample * scale[c] + offset[c]; samples are uint8 or fp32, CHW or HWC. */
 struct samples {
     const void *data;
+    const uint32_t *numbers; /* which of them; NULL: one after the other */
     bool bytes, chw;
     float scale[4], offset[4];
 };

@@ -51,7 +51,9 @@ template <typename T> __global__ void normalise_samples(samples from, T *y, grid
     for (EACH(k, n)) {
         const uint32_t c = (uint32_t)(k % shape.c);
         const index_t pixel = k / shape.c % pixels, sample = k / shape.c / pixels;
-        const index_t at = from.chw ? (sample * shape.c + c) * pixels + pixel : k;
+        const index_t from_sample = from.numbers ? from.numbers[sample] : sample;
+        const index_t at = from.chw ? (from_sample * shape.c + c) * pixels + pixel
+                                    : (from_sample * pixels + pixel) * shape.c + c;
         const float value = from.bytes ? (float)static_cast<const uint8_t *>(from.data)[at]
                                        : static_cast<const float *>(from.data)[at];
         y[k] = from_fp32<T>(value * from.scale[c] + from.offset[c]);

@@ -32,10 +32,12 @@ static dpb_status plan_backward(struct program *p, const struct dpb_node *node, 
 
 /* ---------------------------------------------------------------------------------------- input */
 
-static dpb_status run_input(const struct program *p, const struct step *step)
+static dpb_status normalise(const struct program *p, const struct step *step, const void *samples,
+                            const uint32_t *numbers)
 {
     const struct dpb_sample_format *format = p->args.format;
-    struct samples from = {.data = step->t[FROM]->data,
+    struct samples from = {.data = samples,
+                           .numbers = numbers,
                            .bytes = format->type == DPB_UINT8,
                            .chw = format->order == DPB_CHW};
     for (uint32_t c = 0; c < format->shape.c; c++) {
@@ -47,12 +49,27 @@ static dpb_status run_input(const struct program *p, const struct step *step)
     return DPB_OK;
 }
 
+static dpb_status run_input(const struct program *p, const struct step *step)
+{
+    return normalise(p, step, step->t[FROM]->data, NULL);
+}
+
+static dpb_status run_pool_input(const struct program *p, const struct step *step)
+{
+    return normalise(p, step, p->pool, step->t[FROM]->data);
+}
+
 static dpb_status input_forward(struct program *p, const struct dpb_node *node)
 {
+    static const char what[] = "normalisation of the samples";
+    const unsigned of_pool = cuda_pool_passes(p);
     struct tensor *y;
     DPB_TRY(cuda_activation(p, node, &y));
-    return cuda_step(p, WHEN_ALWAYS, "normalisation of the samples", run_input,
-                     TENSORS(p->samples, y));
+    if (of_pool)
+        DPB_TRY(cuda_step(p, of_pool, what, run_pool_input, TENSORS(p->numbers, y)));
+    if (of_pool == WHEN_ALWAYS)
+        return DPB_OK;
+    return cuda_step(p, WHEN_ALWAYS & ~of_pool, what, run_input, TENSORS(p->samples, y));
 }
 
 static dpb_status nothing(struct program *p, const struct dpb_node *node)

@@ -208,6 +208,13 @@ static dpb_status check_pass(const struct program *p, const struct dpb_pass *pas
                                "program was compiled for %u",
                                (unsigned long long)pass->step, pass->valid, batch->n,
                                p->args.batch);
+    const unsigned when = pass->training ? WHEN_TRAINING : WHEN_EVALUATION;
+    if ((batch->numbers != NULL) != ((cuda_pool_passes(p) & when) != 0))
+        return cuda_host->fail(
+            DPB_USAGE,
+            "device cuda: step %llu: the batch %s samples of a pool, the program "
+            "was compiled otherwise",
+            (unsigned long long)pass->step, batch->numbers ? "is" : "is not");
     return DPB_OK;
 }
 
@@ -260,6 +267,18 @@ static dpb_status mark(const struct program *p, enum mark mark)
     return p->times && cuda_times_run(p->times) ? cuda_mark(p, mark, false) : DPB_OK;
 }
 
+/* Labels, and the samples or, of the pool, which they are. */
+static dpb_status send_batch(const struct program *p, const struct dpb_batch *batch)
+{
+    const size_t n = batch->n;
+    memcpy(p->pinned_labels, batch->labels, n * sizeof *p->pinned_labels);
+    DPB_TRY(send(p, p->labels, p->pinned_labels, n * sizeof *p->pinned_labels));
+    if (!batch->numbers)
+        return send_samples(p, batch);
+    memcpy(p->pinned_numbers, batch->numbers, n * sizeof *p->pinned_numbers);
+    return send(p, p->numbers, p->pinned_numbers, n * sizeof *p->pinned_numbers);
+}
+
 dpb_status cuda_forward(void *program, const struct dpb_pass *pass, const struct dpb_batch *batch,
                         const struct dpb_hooks *hooks, struct dpb_outcome *outcome)
 {
@@ -268,9 +287,7 @@ dpb_status cuda_forward(void *program, const struct dpb_pass *pass, const struct
     DPB_TRY(check_pass(p, pass, batch));
     p->trained = false;
     DPB_TRY(begin_pass(p, pass, &p->control->words[0]));
-    memcpy(p->pinned_labels, batch->labels, batch->n * sizeof *p->pinned_labels);
-    DPB_TRY(send(p, p->labels, p->pinned_labels, batch->n * sizeof *p->pinned_labels));
-    DPB_TRY(send_samples(p, batch));
+    DPB_TRY(send_batch(p, batch));
     if (pass->weights_changed || !p->uploaded) {
         p->uploaded = false;
         DPB_TRY(cuda_upload(p, &p->weights));

@@ -65,10 +65,11 @@ static dpb_status plan_mirrors(struct program *p, const struct dpb_device_memory
     DPB_TRY(cuda_mirror_plan(p, core->statistics, graph->n_state_elements, &p->statistics));
     DPB_TRY(cuda_tensor(p, n * dpb_sample_bytes(p->args.format), &p->samples));
     DPB_TRY(cuda_tensor(p, n * sizeof(int32_t), &p->labels));
+    DPB_TRY(cuda_tensor(p, n * sizeof(uint32_t), &p->numbers));
     DPB_TRY(cuda_tensor(p, sizeof(struct pass_words), &p->words));
     DPB_TRY(cuda_tensor(p, graph->n_nodes * sizeof(struct packing), &p->packings));
     p->samples->place.kept = p->labels->place.kept = p->words->place.kept = true;
-    p->packings->place.kept = true;
+    p->packings->place.kept = p->numbers->place.kept = true;
     return DPB_OK;
 }
 
@@ -192,8 +193,11 @@ static dpb_status bind_control(struct program *p)
     memset(memory, 0, bytes);
     DPB_TRY(cuda_check(
         p, NULL, "cudaHostAlloc",
-        cudaHostAlloc(&memory, p->args.batch * sizeof *p->pinned_labels, cudaHostAllocPortable)));
+        cudaHostAlloc(&memory,
+                      p->args.batch * (sizeof *p->pinned_labels + sizeof *p->pinned_numbers),
+                      cudaHostAllocPortable)));
     p->pinned_labels = memory;
+    p->pinned_numbers = (uint32_t *)(p->pinned_labels + p->args.batch);
     return DPB_OK;
 }
 
@@ -222,6 +226,30 @@ static dpb_status bind_events(struct program *p)
     return cuda_times_open(&p->times);
 }
 
+/* The samples that stay on the device. */
+static dpb_status bind_pool(struct program *p)
+{
+    const struct dpb_sample_pool *pool = &p->args.pool;
+    const size_t bytes = pool->n * dpb_sample_bytes(p->args.format);
+    size_t free_bytes = 0, total = 0;
+    if (!pool->samples)
+        return DPB_OK;
+    DPB_TRY(cuda_check(p, NULL, "cudaMemGetInfo", cudaMemGetInfo(&free_bytes, &total)));
+    cudaError_t code = cudaMalloc(&p->pool, bytes);
+    if (code == cudaErrorMemoryAllocation) {
+        cudaGetLastError();
+        return cuda_host->fail(
+            DPB_NO_MEMORY,
+            "device cuda: data.place = device: %u samples take %zu MB of GPU %d's "
+            "memory, of which %zu MB are free beside the program; make "
+            "data.distinct smaller",
+            pool->n, bytes / 1000000, p->device->id, free_bytes / 1000000);
+    }
+    DPB_TRY(cuda_check(p, NULL, "cudaMalloc", code));
+    return cuda_check(p, NULL, "cudaMemcpy",
+                      cudaMemcpy(p->pool, pool->samples, bytes, cudaMemcpyHostToDevice));
+}
+
 static dpb_status bind_packings(struct program *p)
 {
     struct packing *table = calloc(p->n_packings + 1, sizeof *table);
@@ -246,6 +274,7 @@ static dpb_status bind_program(struct program *p)
         DPB_TRY(cuda_mirror_bind(p, mirrors[i]));
     DPB_TRY(bind_control(p));
     DPB_TRY(bind_packings(p));
+    DPB_TRY(bind_pool(p));
     DPB_TRY(make_event(p, &p->piece_ready));
     DPB_TRY(make_event(p, &p->joined));
     DPB_TRY(bind_events(p));
@@ -289,6 +318,8 @@ static void release_cuda(struct program *p)
     for (size_t i = 0; p->takes_events && i < p->n_pieces; i++)
         cuda_host->event->destroy(p->pieces[i].final);
     cuda_times_close(p->times);
+    if (p->pool)
+        cudaFree(p->pool);
     if (p->arena)
         cudaFree(p->arena);
 }
@@ -325,8 +356,8 @@ uint64_t cuda_memory_needed(const void *options, const struct dpb_compile_args *
     const struct dpb_graph *graph = args->graph;
     const uint64_t arenas = args->on_device ? 0 : (args->training ? 2 : 1) * graph->n_elements;
     (void)options;
-    return sizeof(float) * (arenas + 2 * graph->n_state_elements) + args->batch * sizeof(int32_t) +
-           sizeof(struct control);
+    return sizeof(float) * (arenas + 2 * graph->n_state_elements) +
+           args->batch * (sizeof(int32_t) + sizeof(uint32_t)) + sizeof(struct control);
 }
 
 dpb_status cuda_compile(void *device, const struct dpb_compile_args *args,
