@@ -122,6 +122,9 @@ static const struct field fields[] = {
     {"dpbench.epoch", offsetof(struct dpb_progress, epoch)},
     {"dpbench.position", offsetof(struct dpb_progress, position)},
     {"dpbench.trained_ns", offsetof(struct dpb_progress, trained_ns)},
+    {"dpbench.loss_scale", offsetof(struct dpb_progress, loss_scale)},
+    {"dpbench.clean_steps", offsetof(struct dpb_progress, clean_steps)},
+    {"dpbench.skipped_steps", offsetof(struct dpb_progress, skipped_steps)},
 };
 enum { N_FIELDS = sizeof fields / sizeof fields[0] };
 

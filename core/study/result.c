@@ -410,6 +410,11 @@ static json_t *make_document(struct maker *maker, dpb_status status, const char 
         return NULL;
     }
     json_object_set_new(document, "warnings", warnings);
+    if (experiment->settings.run.precision == DPB_PRECISION_FP16 && maker->journals[0])
+        json_object_set_new(document, "loss_scale",
+                            json_pack("{s:f, s:I}", "final", maker->journals[0]->loss_scale,
+                                      "skipped_steps",
+                                      (json_int_t)maker->journals[0]->skipped_steps));
     if (experiment->settings.run.profile && maker->journals[0])
         json_object_set_new(document, "profile", dpb_profile_to_json(maker->journals[0]));
     return document;

@@ -116,6 +116,9 @@ static void print_training(const json_t *document, FILE *out)
                 json_is_number(first) ? json_number_value(first) : NAN,
                 json_is_number(last) ? json_number_value(last) : NAN, n);
     }
+    if (json_object_get(document, "loss_scale"))
+        fprintf(out, "  %-13s %g at the end, %.0f steps skipped for an overflow\n", "loss scale",
+                number(document, "loss_scale.final"), number(document, "loss_scale.skipped_steps"));
     if (n_evals > 0) {
         const json_t *last = json_array_get(evals, n_evals - 1);
         fprintf(out, "  %-13s %.2f %% of the test set after %.0f steps\n", "accuracy",

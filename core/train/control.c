@@ -186,3 +186,52 @@ dpb_status dpb_control_look(struct dpb_control *control, uint64_t step, uint32_t
     }
     return DPB_OK;
 }
+
+/* ---- agreements ---------------------------------------------------------------------------- */
+
+void dpb_control_say(struct dpb_control *control, uint8_t value)
+{
+    const uint64_t number = ++control->agreements, word = number << 8 | value;
+    const size_t slot = number % 2;
+    __atomic_store_n(&control->block->said[slot][control->rank], word, __ATOMIC_RELEASE);
+    tell(control,
+         &(struct dpb_post){.n_words = 1,
+                            .all = true,
+                            .confirm_at = UINT64_MAX,
+                            .words = {{WORD_AT(control, said[slot][control->rank]), word}}});
+}
+
+bool dpb_control_hear(const struct dpb_control *control, uint8_t *highest)
+{
+    const uint64_t number = control->agreements;
+    *highest = 0;
+    for (uint32_t rank = 0; rank < control->n_ranks; rank++) {
+        uint64_t word = __atomic_load_n(&control->block->said[number % 2][rank], __ATOMIC_ACQUIRE);
+        if (word >> 8 != number)
+            return false;
+        *highest = (uint8_t)word > *highest ? (uint8_t)word : *highest;
+    }
+    return true;
+}
+
+dpb_status dpb_control_agree(struct dpb_control *control, uint64_t step, uint8_t value,
+                             uint8_t *highest)
+{
+    enum { LOOKS = 1000 /* before it sleeps in between */ };
+    int64_t deadline_ns = dpb_world_now_ns() + dpb_world.timeout_ns;
+    dpb_control_say(control, value);
+    for (uint64_t looks = 1; !dpb_control_hear(control, highest); looks++) {
+        if (dpb_world.may_spin && looks % LOOKS != 0)
+            continue;
+        const struct timespec nap = {.tv_nsec = 20000};
+        nanosleep(&nap, NULL);
+        if (dpb_board_job_ended(dpb_world.board))
+            return DPB_PEER;
+        if (dpb_world_now_ns() > deadline_ns)
+            return dpb_fail(DPB_TIMEOUT,
+                            "step %llu: the other workers did not say within %.0f s whether their "
+                            "gradients are finite; give run.timeout_s more if they are only slow",
+                            (unsigned long long)step, (double)dpb_world.timeout_ns * 1e-9);
+    }
+    return DPB_OK;
+}

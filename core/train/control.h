@@ -49,6 +49,8 @@ struct dpb_control_block {
         uint64_t sequence;
         uint64_t left; /* 1: begins no further step */
     } acks[DPB_CONTROL_MAX_RANKS];
+    /* Number of the agreement << 8 | value; even and odd ones: a rank may be one ahead of another. */
+    uint64_t said[2][DPB_CONTROL_MAX_RANKS];
 };
 
 /* Tells the other boards of what was written on this one: dpb_store_post, and in tests what delays it. */
@@ -64,6 +66,7 @@ struct dpb_control {
     uint64_t done;              /* sequence of the last action taken */
     uint32_t wanted;            /* rank 0: proposed in the next round */
     uint32_t proposed;          /* rank 0: in the round under way */
+    uint64_t agreements;        /* begun */
 };
 
 void dpb_control_init(struct dpb_control *control, struct dpb_control_block *block, uint32_t rank,
@@ -80,6 +83,15 @@ void dpb_control_leave(struct dpb_control *control);
 /* Once left: whether all have. Rank 0 serves the others by this call, so it is made again and again
  * until it says so. */
 bool dpb_control_all_left(struct dpb_control *control);
+/*
+ * The maximum of a value of every rank, time after time: each says its own, then hears until it knows all. All
+ * ranks come to every agreement, and say nothing further before they have heard.
+ */
+void dpb_control_say(struct dpb_control *control, uint8_t value);
+bool dpb_control_hear(const struct dpb_control *control, uint8_t *highest);
+/* Both, waiting up to the run's deadline. */
+dpb_status dpb_control_agree(struct dpb_control *control, uint64_t step, uint8_t value,
+                             uint8_t *highest);
 /* dpb_control_try, waiting (in short sleeps) up to the run's deadline. */
 dpb_status dpb_control_look(struct dpb_control *control, uint64_t step, uint32_t *actions);
 

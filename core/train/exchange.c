@@ -302,7 +302,7 @@ static dpb_status on_final(void *context, uint64_t frontier, struct dpb_event *e
         return DPB_OK;
     if (!trainer->takes_events)
         DPB_TRY(wait_for(trainer, &event));
-    return dpb_exchange_ready(trainer, frontier, event);
+    return trainer->scales ? DPB_OK : dpb_exchange_ready(trainer, frontier, event);
 }
 
 static dpb_status on_progress(void *context)

@@ -231,6 +231,16 @@ static dpb_status check_place(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+static dpb_status check_loss_scale(const struct dpb_experiment *experiment)
+{
+    if (given(experiment, "run", "loss_scale") &&
+        experiment->settings.run.precision != DPB_PRECISION_FP16)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: run.loss_scale is for run.precision = fp16; leave it out",
+                        origin(experiment, "run", "loss_scale"));
+    return DPB_OK;
+}
+
 static dpb_status check_comm(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
@@ -434,9 +444,9 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
     if (status == DPB_OK)
         status = derive_needs(made);
     dpb_status (*const checks[])(const struct dpb_experiment *) = {
-        check_length,   check_optimizer,  check_forward_mode, check_comm,
-        check_image,    check_checkpoint, check_target,       check_profile,
-        check_machines, check_comm_mode,  check_launcher,     check_place};
+        check_length,     check_optimizer, check_forward_mode, check_comm,     check_image,
+        check_checkpoint, check_target,    check_profile,      check_machines, check_comm_mode,
+        check_launcher,   check_place,     check_loss_scale};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0] && status == DPB_OK; i++)
         status = checks[i](made);
     if (status == DPB_OK)

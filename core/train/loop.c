@@ -16,17 +16,19 @@
 
 /* ---- what surrounds a step ----------------------------------------------------------------- */
 
-/* Running statistics move once a step, by the mean over its micro-batches. */
 static void gather_statistics(struct dpb_trainer *t)
+{
+    double share = 1.0 / t->experiment->accumulate;
+    dpb_vec.axpby(t->layout.weight_type, share, t->statistics, t->micro_batch == 0 ? 0.0 : 1.0,
+                  t->summed_statistics, t->experiment->graph->n_state_elements);
+}
+
+/* Running statistics move once a step, by the mean over its micro-batches. */
+static void move_averages(struct dpb_trainer *t)
 {
     const struct dpb_graph *graph = t->experiment->graph;
     dpb_dtype type = t->layout.weight_type;
     size_t size = dpb_dtype_size(type);
-    double share = 1.0 / t->experiment->accumulate;
-    dpb_vec.axpby(type, share, t->statistics, t->micro_batch == 0 ? 0.0 : 1.0, t->summed_statistics,
-                  graph->n_state_elements);
-    if (t->micro_batch + 1 < t->experiment->accumulate)
-        return;
     for (uint32_t s = 0; s < graph->n_states; s++) {
         size_t at = graph->states[s].offset * size;
         double keep = graph->states[s].keep_average;
@@ -202,6 +204,56 @@ static dpb_status look_for_nan(struct dpb_trainer *t, double loss)
     return DPB_OK;
 }
 
+/* ---- fp16 ---------------------------------------------------------------------------------- */
+
+static dpb_status look_for_overflow(struct dpb_trainer *t)
+{
+    bool finite = true;
+    if (t->scales)
+        DPB_TRY(t->device_ops->finite(t->program, &finite));
+    t->overflow = t->overflow || !finite;
+    return DPB_OK;
+}
+
+static dpb_status agree_on_overflow(struct dpb_trainer *t, uint8_t *overflow)
+{
+    *overflow = t->overflow;
+    if (t->replicas == 1)
+        return DPB_OK;
+    dpb_world_note("agree", UINT64_MAX, UINT32_MAX);
+    int64_t entered_ns = dpb_account_enter();
+    dpb_status status = dpb_control_agree(&t->control, t->step, *overflow, overflow);
+    dpb_account_leave(entered_ns);
+    return status;
+}
+
+/* Gradients are exchanged once those of all ranks are known to be finite. Where one is not, nobody's are:
+ * weights, momentum, running statistics and schedule stay as they were. */
+static dpb_status exchange_if_finite(struct dpb_trainer *t, double rate, double scale)
+{
+    const double multiplied_by = t->loss_scale.scale;
+    uint8_t overflow;
+    DPB_TRY(agree_on_overflow(t, &overflow));
+    const bool helps = dpb_loss_scale_step(&t->loss_scale, overflow != 0);
+    t->journal->loss_scale = t->loss_scale.scale;
+    t->journal->skipped_steps += overflow != 0;
+    if (!helps)
+        DPB_TRY(meet_nan(t, "at a loss scale of 1 a gradient"));
+    if (overflow) {
+        t->rate_shift--;
+        return DPB_OK;
+    }
+    move_averages(t);
+    DPB_TRY(dpb_exchange_begin(t, rate, scale / multiplied_by, false));
+    DPB_TRY(dpb_exchange_ready(t, t->layout.n_elements, NULL));
+    return dpb_exchange_finish(t);
+}
+
+static dpb_status end_step(struct dpb_trainer *t, double rate, double scale)
+{
+    return t->scales ? exchange_if_finite(t, rate, scale) : dpb_exchange_finish(t);
+}
+
 /* ---- the loop ------------------------------------------------------------------------------ */
 
 dpb_status dpb_train(struct dpb_trainer *t)
@@ -221,7 +273,8 @@ dpb_status dpb_train(struct dpb_trainer *t)
                loss = 0.0;
         dpb_account_begin(rate);
         watch_warm_up(t);
-        if (training)
+        t->overflow = false;
+        if (training && !t->scales)
             DPB_TRY(dpb_exchange_begin(t, rate, scale, false));
 
         for (t->micro_batch = 0; t->micro_batch < x->accumulate; t->micro_batch++) {
@@ -230,7 +283,8 @@ dpb_status dpb_train(struct dpb_trainer *t)
                                     .weights_changed = t->weights_changed,
                                     .step = t->step,
                                     .first_sample = micro_batch * x->batch,
-                                    .valid = x->batch};
+                                    .valid = x->batch,
+                                    .loss_scale = t->loss_scale.scale};
             struct dpb_feed_batch input;
             struct dpb_outcome outcome;
             DPB_TRY(dpb_feed_next(t->feed, &input));
@@ -245,12 +299,15 @@ dpb_status dpb_train(struct dpb_trainer *t)
 
             t->staged = 0;
             DPB_TRY(t->device_ops->backward(t->program, &pass, &hooks));
+            DPB_TRY(look_for_overflow(t));
             gather_statistics(t);
+            if (t->micro_batch + 1 == x->accumulate && !t->scales)
+                move_averages(t);
             dpb_account_mark(DPB_PART_BACKWARD);
         }
         dpb_account_loss(loss);
         if (training)
-            DPB_TRY(dpb_exchange_finish(t));
+            DPB_TRY(end_step(t, rate, scale));
         DPB_TRY(look_for_nan(t, loss));
     }
     DPB_TRY(dpb_trainer_pause(t));

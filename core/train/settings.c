@@ -10,7 +10,7 @@ static const char *const modes[] = {"train", "forward", "comm", NULL};
 static const char *const memories[] = {"refuse", "warn", NULL};
 static const char *const barriers[] = {"auto", "memory", "exchange", NULL};
 static const char *const nans[] = {"stop", "continue", NULL};
-static const char *const precisions[] = {"fp32", "bf16", "fp64", "tf32", NULL};
+static const char *const precisions[] = {"fp32", "bf16", "fp64", "tf32", "fp16", NULL};
 static const char *const gradients[] = {"auto", "fp64", "fp32", "bf16", NULL};
 static const char *const places[] = {"host", "device", NULL};
 static const char *const optimizers[] = {"sgd", "adagrad", NULL};
@@ -50,7 +50,11 @@ static const struct dpb_option run_rows[] = {
     {"require_steady", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(run.require_steady),
      "a run that is not steady exits with 5"},
     {"precision", DPB_OPT_CHOICE, NULL, "fp32", 0, 0, precisions, AT(run.precision),
-     "of the computation; bf16 keeps fp32 master weights, tf32 is for tensor cores"},
+     "of the computation; bf16 and fp16 keep fp32 master weights, tf32 is for tensor "
+     "cores"},
+    {"loss_scale", DPB_OPT_REAL, NULL, "0", 0, 0x1p32, NULL, AT(run.loss_scale),
+     "of fp16: what the loss is multiplied by; 0: 65536 at first, halved by every overflow and "
+     "doubled after 1000 steps without one"},
     {"seed", DPB_OPT_INT, NULL, "1", 0, MANY, NULL, AT(run.seed), "of all random numbers"},
     {"comm_cores", DPB_OPT_INT, NULL, "0", 0, 1, NULL, AT(run.comm_cores),
      "cores a worker gives to communication"},

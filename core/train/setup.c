@@ -221,8 +221,10 @@ static dpb_status compile(struct dpb_trainer *trainer)
     const struct dpb_experiment *x = trainer->experiment;
     uint64_t promises = x->plugins[DPB_PLUGIN_COMM]->capabilities;
     DPB_TRY(make_own_arenas(trainer));
+    /* Of fp16 the host has to see whether gradients are finite before they are exchanged. */
     trainer->takes_events = trainer->on_device && (promises & DPB_COMM_EVENTS) &&
-                            x->settings.run.mode == DPB_MODE_TRAIN;
+                            x->settings.run.mode == DPB_MODE_TRAIN &&
+                            x->settings.run.precision != DPB_PRECISION_FP16;
     if (trainer->takes_events)
         dpb_account_by_device(promises & DPB_COMM_LOCAL);
     if (x->settings.data.place == DPB_PLACE_DEVICE) {
@@ -282,6 +284,23 @@ void dpb_trainer_join_control(struct dpb_trainer *trainer)
         dpb_control_connect(&trainer->control, post, NULL);
 }
 
+/* Where a training goes on, its scale does; and the schedule has stood still in the steps skipped. */
+static void open_loss_scale(struct dpb_trainer *trainer)
+{
+    const struct dpb_experiment *x = trainer->experiment;
+    const struct dpb_run_settings *run = &x->settings.run;
+    struct dpb_loss_scale *scale = &trainer->loss_scale;
+    trainer->scales = run->precision == DPB_PRECISION_FP16 && run->mode == DPB_MODE_TRAIN;
+    dpb_loss_scale_init(scale, run->loss_scale);
+    scale->skipped = x->start.skipped_steps;
+    trainer->rate_shift -= (int64_t)x->start.skipped_steps;
+    if (!scale->fixed && x->start.loss_scale != 0) {
+        scale->scale = (double)x->start.loss_scale;
+        scale->clean = x->start.clean_steps;
+    }
+    trainer->journal->loss_scale = scale->scale;
+}
+
 static dpb_status open_control(struct dpb_trainer *trainer)
 {
     const struct dpb_experiment *x = trainer->experiment;
@@ -292,6 +311,7 @@ static dpb_status open_control(struct dpb_trainer *trainer)
     trainer->gated = run->steady_limit_ns > 0;
     trainer->first_step = trainer->step = x->start.step;
     trainer->rate_shift = (int64_t)done - (int64_t)x->start.step;
+    open_loss_scale(trainer);
     trainer->stop_at =
         run->epochs ? dpb_shards_epochs_end(dpb_feed_shards(trainer->feed), (uint64_t)run->epochs)
                     : UINT64_MAX;

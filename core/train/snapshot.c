@@ -110,6 +110,13 @@ dpb_status dpb_snapshot_check(const struct dpb_experiment *x, struct dpb_progres
                         "checkpoint.resume=no",
                         settings->checkpoint.load, found.position, settings->data.name,
                         x->data_info.n_samples[DPB_TRAIN]);
+    if (found.loss_scale > UINT64_C(1) << 32 || (found.loss_scale & (found.loss_scale - 1)) != 0 ||
+        found.skipped_steps > found.step)
+        return dpb_fail(
+            DPB_DATA,
+            "%s: dpbench.loss_scale = %" PRIu64 " is no power of two up to 2^32, or more "
+            "steps were skipped (%" PRIu64 ") than done (%" PRIu64 ")",
+            settings->checkpoint.load, found.loss_scale, found.skipped_steps, found.step);
     *start = found;
     return DPB_OK;
 }
@@ -200,6 +207,11 @@ static dpb_status write_snapshot(struct dpb_trainer *t, const char *path, const 
                                             dpb_optimizer_state_name(&x->settings.optimizer)};
     struct dpb_progress progress = dpb_feed_progress(t->feed, t->step);
     progress.trained_ns = dpb_trained_ns(t);
+    if (t->scales) {
+        progress.loss_scale = t->loss_scale.fixed ? 0 : (uint64_t)t->loss_scale.scale;
+        progress.clean_steps = t->loss_scale.clean;
+        progress.skipped_steps = t->loss_scale.skipped;
+    }
     dpb_status status = DPB_OK;
     if (checkpoint.optimizer_name) {
         checkpoint.optimizer = dpb_alloc(bytes);

@@ -17,6 +17,7 @@
 #include "train/experiment.h"
 #include "train/feed.h"
 #include "train/journal.h"
+#include "train/loss_scale.h"
 #include "train/optimizer.h"
 #include "train/schedule.h"
 #include "train/snapshot.h"
@@ -106,6 +107,10 @@ struct dpb_trainer {
     uint32_t micro_batch;  /* of the step: 0 .. accumulate - 1 */
     uint64_t staged; /* gradient elements of this micro-batch that went on to the communicator */
     uint64_t next_bucket;
+    /* Of fp16: buckets are kept back until all ranks have said whether their gradients are finite. */
+    bool scales;
+    struct dpb_loss_scale loss_scale;
+    bool overflow; /* here, in this step */
     uint32_t last_actions;
     int64_t opened_ns;
 };

@@ -35,9 +35,9 @@ static uint64_t elements(const struct session *s, uint32_t node)
 
 /*
  * How far a result may be off. Sums are made in fp32 in all precisions: 1e-5 of the magnitude. In
- * bf16 an activation or its gradient is rounded once besides (half an ulp: 2^-8 of the value); a
+ * bf16 and fp16 an activation or its gradient is rounded once besides (half an ulp: 2^-8 or 2^-11 of the value); a
  * gradient with several consumers once for each of them and once when they are added, for which
- * device.h's 2^-7 of the magnitude is room enough. In tf32 the factors of a sum of products are
+ * device.h's 2^-7 or 2^-9 of the magnitude is room enough. In tf32 the factors of a sum of products are
  * cut to 10 bits, so that each product errs by up to 2^-9 of it. Statistics and, but for tf32's
  * products, weights' gradients are fp32.
  */
@@ -45,9 +45,13 @@ enum rounding { NONE, ONCE, OFTEN };
 
 static const struct {
     double half_ulp, often;
+    double smallest; /* below it numbers are denormal, or nearly; of fp16 what a few roundings of
+                        denormal ones come to */
 } errors[DPB_PRECISIONS] = {
-    [DPB_PRECISION_BF16] = {0x1p-8, 0x1p-7},
-    [DPB_PRECISION_TF32] = {0, 0x1p-9},
+    [DPB_PRECISION_FP32] = {0, 0, 1e-30},
+    [DPB_PRECISION_BF16] = {0x1p-8, 0x1p-7, 1e-30},
+    [DPB_PRECISION_TF32] = {0, 0x1p-9, 1e-30},
+    [DPB_PRECISION_FP16] = {0x1p-11, 0x1p-9, 0x1p-23},
 };
 
 static bool is_narrow(const struct session *s)
@@ -58,8 +62,7 @@ static bool is_narrow(const struct session *s)
 static double limit_of(dpb_precision precision, enum rounding rounding, double want,
                        double magnitude)
 {
-    const double smallest = 1e-30; /* below it numbers are denormal, or nearly */
-    double limit = 1e-5 * magnitude + smallest;
+    double limit = 1e-5 * magnitude + errors[precision].smallest;
     if (rounding == ONCE)
         limit += errors[precision].half_ulp * fabs(want);
     if (rounding == OFTEN)
@@ -107,7 +110,10 @@ static double *used_weights(const struct session *s)
         for (uint64_t i = tensor->offset; i < tensor->offset + tensor->n_elements; i++) {
             bool rounded = is_narrow(s) && tensor->n_dims > 1;
             float value = s->weights[i];
-            weights[i] = rounded ? dpb_bf16_to_fp32(dpb_bf16_from_fp32(value)) : value;
+            weights[i] = !rounded ? value
+                         : s->precision == DPB_PRECISION_BF16
+                             ? dpb_bf16_to_fp32(dpb_bf16_from_fp32(value))
+                             : dpb_fp16_to_fp32(dpb_fp16_from_fp32(value));
         }
     }
     return weights;
@@ -585,6 +591,8 @@ void check_subject(const struct subject *subject, int what)
 {
     check_in(DPB_PRECISION_FP32, subject, what);
     check_in(DPB_PRECISION_BF16, subject, what);
-    if (tested_device()->tensor_cores)
-        check_in(DPB_PRECISION_TF32, subject, what & ~(REPEAT | EVALUATION));
+    if (!tested_device()->tensor_cores)
+        return;
+    check_in(DPB_PRECISION_TF32, subject, what & ~(REPEAT | EVALUATION));
+    check_in(DPB_PRECISION_FP16, subject, what & ~(REPEAT | EVALUATION));
 }

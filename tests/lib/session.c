@@ -211,7 +211,8 @@ void session_open(const struct subject *subject, dpb_precision precision, bool t
                                 .weights_changed = true,
                                 .step = STEP,
                                 .first_sample = FIRST_SAMPLE,
-                                .valid = subject->batch};
+                                .valid = subject->batch,
+                                .loss_scale = 256};
 
     s->hooks = (struct dpb_hooks){s, on_final, on_progress};
     const struct dpb_plugin *plugin = load_device();

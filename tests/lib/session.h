@@ -30,7 +30,7 @@ struct tested_device {
     const char *name;
     bool captures;       /* passes as a whole: `progress` need not be called between ops */
     bool own_memory;     /* which memory_needed, of the host's, does not count */
-    bool tensor_cores;   /* computes in tf32, too */
+    bool tensor_cores;   /* computes in tf32 and fp16, too */
     /* In bf16: gradients by weights of convolutions are rounded once; and so is the sum of a
      * convolution or dense layer before its bias is added. */
     bool rounds_weights, rounds_sums;

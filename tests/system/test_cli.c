@@ -102,7 +102,7 @@ static void test_answers(void **state)
         {"--help", {"dpbench [run] -c FILE.ini"}},
         {"help run",
          {"run.workers = integer, 1 to 1024; default 1", "run.global_batch", "run.seconds",
-          "run.epochs", "run.precision = fp32|bf16|fp64|tf32; default fp32", "run.timeout_s",
+          "run.epochs", "run.precision = fp32|bf16|fp64|tf32|fp16; default fp32", "run.timeout_s",
           "run.require_steady", "run.results"}},
         {"help model", {"model.name", "model.nclass", "model.image"}},
         {"help data",

@@ -3,6 +3,7 @@
  * needs no GPU, or with DPB_TEST_DEVICE=cuda on one that two workers share; and what is said where
  * there is none.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -128,6 +129,61 @@ static void test_place(void **unused)
     unsetenv("DPB_STAND_IN_MB");
 }
 
+#define FP16 "device.name=cuda run.precision=fp16 model.name=lenet run.batch=4 device.tuning=no "
+
+/* A step whose gradients are infinite on one of two workers is skipped on both: the weights are, bit for
+ * bit, those of a training without it, with momentum, decay and a rate that rises from step to step. All
+ * steps have the same samples here. */
+static void test_skipped_step(void **unused)
+{
+    static const char *const strategies[] = {"shm", "replicated run.accumulate=2",
+                                             "ps_cpu run.servers=1", "ring_tcp run.comm_cores=1"};
+    static const char same[] = FP16 "run.workers=2 device.ids=0,1 run.loss_scale=1024 "
+                                    "data.shuffle=no data.samples=16 data.distinct=4 "
+                                    "optimizer.momentum=0.9 optimizer.weight_decay=0.01 "
+                                    "optimizer.linear_scaling=yes optimizer.linear_base=1 "
+                                    "optimizer.learning_rate=0.001 optimizer.warmup_epochs=50 "
+                                    "run.prove=yes run.steps=%d comm.name=%s";
+    struct training without, with;
+    (void)unused;
+    use_stand_in(true);
+    for (size_t i = 0; i < sizeof strategies / sizeof strategies[0]; i++) {
+        train(&without, same, 3, strategies[i]);
+        setenv("DPB_STAND_IN_INFINITE", "3", 1);
+        train(&with, same, 4, strategies[i]);
+        unsetenv("DPB_STAND_IN_INFINITE");
+        expect_verified(&with);
+        assert_true(json_number_at(with.command.json, "loss_scale.skipped_steps") == 1);
+        assert_true(json_number_at(with.command.json, "loss_scale.final") == 1024);
+        assert_true(json_number_at(without.command.json, "loss_scale.skipped_steps") == 0);
+        expect_same_weights(&without, &with, NULL, 0);
+        training_free(&without);
+        training_free(&with);
+    }
+}
+
+/* The automatic scale begins too high for this net: it is halved by every overflow, its own ones and one
+ * that the other worker alone has had. */
+static void test_loss_scale(void **unused)
+{
+    static const char settings[] = FP16 "run.workers=2 device.ids=0,1 comm.name=shm run.steps=8";
+    struct training two;
+    (void)unused;
+    use_stand_in(true);
+    for (int forced = 0; forced < 2; forced++) {
+        if (forced) /* of two convolutions a step: in the seventh */
+            setenv("DPB_STAND_IN_INFINITE", "13", 1);
+        train(&two, settings);
+        unsetenv("DPB_STAND_IN_INFINITE");
+        const int skipped = (int)json_number_at(two.command.json, "loss_scale.skipped_steps");
+        static int before;
+        assert_in_range(skipped, forced ? before + 1 : 1, forced ? before + 1 : 5);
+        assert_true(json_number_at(two.command.json, "loss_scale.final") == ldexp(65536, -skipped));
+        before = skipped;
+        training_free(&two);
+    }
+}
+
 /* What `plugins` says is missing; "": nothing. */
 static void read_missing(char *text, size_t bytes)
 {
@@ -185,6 +241,8 @@ int main(void)
     if (on_gpu() && have_cpu_device())
         add_case(test_follows_cpu, NULL, "LeNet follows the cpu device");
     if (!on_gpu()) {
+        add_case(test_skipped_step, NULL, "fp16: an overflow skips the step everywhere");
+        add_case(test_loss_scale, NULL, "fp16: the scale of the loss");
         add_case(test_failures, NULL, "a kernel that fails, a batch that is too large");
         add_case(test_without_gpu, NULL, "without a GPU");
     }

@@ -163,6 +163,7 @@ static const struct {
     {"eval.criterion", "test_continue"},
     {"run.comm_cores", "test_overlap"},
     {"run.global_batch", "test_bad_input"},
+    {"run.loss_scale", "test_loss_scale, test_cuda_runs"},
     {"run.memory", "test_too_large"},
     {"run.stall_warning_s", "test_stall"},
     {"run.timeout_s", "test_faults"},

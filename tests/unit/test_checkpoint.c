@@ -415,8 +415,14 @@ static void test_refuses_wrong_headers(void **unused)
 
 /* ---- a training under way ------------------------------------------------------------------ */
 
-static const struct dpb_progress under_way = {
-    .step = 123456789012, .samples = 1ull << 61, .epoch = 7, .position = 640, .trained_ns = 5};
+static const struct dpb_progress under_way = {.step = 123456789012,
+                                              .samples = 1ull << 61,
+                                              .epoch = 7,
+                                              .position = 640,
+                                              .trained_ns = 5,
+                                              .loss_scale = 1 << 17,
+                                              .clean_steps = 999,
+                                              .skipped_steps = 3};
 
 /* Saves the fixture with an optimizer's state of 1000 + the index of each element. */
 static void save_training(struct fixture *f, const char *name, float *optimizer)

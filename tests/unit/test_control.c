@@ -317,6 +317,46 @@ static void test_delays(void **state)
     interleave(40);
 }
 
+/* Every rank hears the highest of what all have said, though words arrive late and ranks run ahead. */
+static void agree(struct job *job, uint32_t rounds)
+{
+    uint8_t highest[MAX_RANKS], all[32] = {0}, own[32][MAX_RANKS];
+    uint32_t round[MAX_RANKS] = {0}, n_done = 0;
+    bool said[MAX_RANKS] = {false};
+    for (uint32_t k = 0; k < rounds; k++)
+        for (uint32_t r = 0; r < job->n_ranks; r++) {
+            own[k][r] = draw(job, 3) == 0 ? (uint8_t)draw(job, 256) : 0;
+            all[k] = own[k][r] > all[k] ? own[k][r] : all[k];
+        }
+    for (uint32_t moves = 0; n_done < job->n_ranks; moves++) {
+        uint32_t r = draw(job, job->n_ranks);
+        assert_true(moves < PATIENCE);
+        deliver(job);
+        if (round[r] == rounds)
+            continue;
+        if (!said[r])
+            dpb_control_say(&job->ranks[r].control, own[round[r]][r]);
+        said[r] = true;
+        if (!dpb_control_hear(&job->ranks[r].control, &highest[r]))
+            continue;
+        assert_int_equal(highest[r], all[round[r]]);
+        said[r] = false;
+        n_done += ++round[r] == rounds;
+    }
+}
+
+static void test_agreements(void **state)
+{
+    (void)state;
+    static struct job job;
+    for (uint32_t seed = 0; seed < 200; seed++) {
+        job_make(&job, seed);
+        if (seed % 2)
+            set_apart(&job);
+        agree(&job, 20);
+    }
+}
+
 /* ---- the same with real concurrency -------------------------------------------------------- */
 
 struct thread_argument {
@@ -509,6 +549,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_interleavings),
         cmocka_unit_test(test_delays),
+        cmocka_unit_test(test_agreements),
         cmocka_unit_test(test_threads),
         cmocka_unit_test_setup(test_two_past_the_highest, make_pair),
         cmocka_unit_test_setup(test_one_has_left, make_pair),

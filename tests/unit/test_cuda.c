@@ -62,6 +62,29 @@ static void test_tf32_differs(void **unused)
     assert_true(loss[0] != loss[1]);
 }
 
+/* Gradients that fp16 cannot hold show, and only in the pass that they are of. */
+static void test_fp16_overflow(void **unused)
+{
+    (void)unused;
+    const struct subject subject = {"lenet", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
+    const double scales[] = {256, 1e7, 256, 256, 1e7, 256};
+    struct session s;
+    bool finite;
+    session_open(&subject, DPB_PRECISION_FP16, true, &s);
+    for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++) {
+        s.pass.loss_scale = scales[i];
+        session_forward(&s);
+        session_backward(&s);
+        expect_ok(s.ops->finite(s.program, &finite));
+        assert_int_equal(finite, scales[i] < 1e6);
+        bool is = true;
+        for (uint64_t k = 0; k < s.graph->n_elements; k++)
+            is = is && isfinite(s.gradients[k]);
+        assert_int_equal(finite, is);
+    }
+    session_close(&s);
+}
+
 static void test_without_graphs(void **unused)
 {
     (void)unused;
@@ -463,12 +486,19 @@ static int teardown(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_models),         cmocka_unit_test(test_tf32_differs),
-        cmocka_unit_test(test_without_graphs), cmocka_unit_test(test_first_layer_in_a_group),
-        cmocka_unit_test(test_pieces),         cmocka_unit_test(test_strategy_fails),
-        cmocka_unit_test(test_places),         cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_pool),           cmocka_unit_test(test_tuning),
-        cmocka_unit_test(test_workspace),      cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_models),
+        cmocka_unit_test(test_tf32_differs),
+        cmocka_unit_test(test_fp16_overflow),
+        cmocka_unit_test(test_without_graphs),
+        cmocka_unit_test(test_first_layer_in_a_group),
+        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_strategy_fails),
+        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_tuning),
+        cmocka_unit_test(test_workspace),
+        cmocka_unit_test(test_ids),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -6,8 +6,8 @@
  * copies of the weights) and may fuse, choose layouts and plan memory as it likes.
  *
  * How right is right: each op, fed the reference's activations and incoming gradients rounded to
- * the precision, errs by at most 1e-5 (fp32), 2^-7 (bf16) or 2^-9 (tf32) of the sum of the magnitudes
- * of its terms; the loss of a whole model by 1e-4 (fp32) or 5e-2.
+ * the precision, errs by at most 1e-5 (fp32), 2^-7 (bf16) or 2^-9 (tf32, fp16) of the sum of the
+ * magnitudes of its terms; the loss of a whole model by 1e-4 (fp32) or 5e-2.
  */
 #ifndef DPBENCH_DEVICE_H
 #define DPBENCH_DEVICE_H
@@ -25,12 +25,13 @@ typedef enum dpb_precision {
     DPB_PRECISION_FP64,
     DPB_PRECISION_TF32, /* since ABI 1.2: all is stored in fp32; sums of products may read 10 bits of
                            the mantissas */
+    DPB_PRECISION_FP16, /* since ABI 1.2: activations and their gradients; see dpb_pass.loss_scale */
     DPB_PRECISIONS
 } dpb_precision;
 
 static inline const char *dpb_precision_name(dpb_precision precision)
 {
-    static const char *const name[DPB_PRECISIONS] = {"fp32", "bf16", "fp64", "tf32"};
+    static const char *const name[DPB_PRECISIONS] = {"fp32", "bf16", "fp64", "tf32", "fp16"};
     return name[precision];
 }
 
@@ -39,6 +40,7 @@ static inline const char *dpb_precision_name(dpb_precision precision)
 #define DPB_DEVICE_BF16 (UINT64_C(1) << DPB_PRECISION_BF16)
 #define DPB_DEVICE_FP64 (UINT64_C(1) << DPB_PRECISION_FP64)
 #define DPB_DEVICE_TF32 (UINT64_C(1) << DPB_PRECISION_TF32)
+#define DPB_DEVICE_FP16 (UINT64_C(1) << DPB_PRECISION_FP16)
 /* Since ABI 1.2: keeps a pool of samples in memory of its own (dpb_compile_args.pool). */
 #define DPB_DEVICE_POOL (UINT64_C(1) << 32)
 
@@ -118,6 +120,9 @@ struct dpb_pass {
     uint32_t first_sample; /* number of this batch's first sample in the global batch (dropout) */
     uint32_t valid; /* samples that count, from the first: the last batch of a test set has fewer.
                        In training it is the batch */
+    /* Since ABI 1.2, of DPB_PRECISION_FP16: backward's gradients, those in the arena too, are of the
+     * loss times this, so that small ones do not vanish. Large ones may then be infinite: `finite`. */
+    double loss_scale;
 };
 
 struct dpb_outcome {
@@ -231,6 +236,8 @@ struct dpb_device_ops {
      * (takes_events): the next one's forward has returned, or `drain` has. False: there is none, or it was
      * told before. A step begins with its forward's first work. */
     bool (*times)(void *program, struct dpb_device_times *times);
+    /* With DPB_DEVICE_FP16: whether all gradients of the last backward, which has returned, are finite. */
+    dpb_status (*finite)(void *program, bool *finite);
 };
 
 #endif

@@ -61,6 +61,40 @@ DPB_EVERYWHERE uint16_t dpb_bf16_from_fp32(float value)
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
 
+/* IEEE half; rounding is to nearest, ties to even; NaN stays NaN, what is too large becomes infinite. */
+static inline float dpb_fp16_to_fp32(uint16_t value)
+{
+    const uint32_t exponent = value >> 10 & 0x1fu, mantissa = value & 0x3ffu;
+    /* Below the smallest normal number: that many 2^-24. */
+    const float small = (float)mantissa * 0x1p-24f;
+    uint32_t bits = (exponent == 0x1f ? 0xffu : exponent + 112) << 23 | mantissa << 13;
+    float result;
+    memcpy(&result, &bits, sizeof result);
+    result = exponent == 0 ? small : result;
+    return value & 0x8000u ? -result : result;
+}
+
+static inline uint16_t dpb_fp16_from_fp32(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    const uint32_t sign = bits >> 16 & 0x8000u;
+    bits &= 0x7fffffffu;
+    if (bits > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00u | (bits >> 13 & 0x3ffu));
+    if (bits >= 0x477ff000u) /* 65520: halfway to what would be the next number */
+        return (uint16_t)(sign | 0x7c00u);
+    if (bits < 0x38800000u) { /* denormal: adding 2^-1 rounds to whole 2^-24 */
+        float magnitude, half = 0.5f;
+        memcpy(&magnitude, &bits, sizeof bits);
+        magnitude += half;
+        memcpy(&bits, &magnitude, sizeof bits);
+        return (uint16_t)(sign | (bits - 0x3f000000u));
+    }
+    bits += 0xfffu + (bits >> 13 & 1u);
+    return (uint16_t)(sign | ((bits >> 13) - (112u << 10)));
+}
+
 /* Shape of one sample's activation: channels, height, width. Dense activations are {features, 1,
  * 1}. */
 struct dpb_shape {

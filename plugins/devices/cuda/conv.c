@@ -11,7 +11,10 @@
 
 static cudnnDataType_t data_type(const struct program *p)
 {
-    return p->type == TYPE_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
+    static const cudnnDataType_t types[] = {[TYPE_FP32] = CUDNN_DATA_FLOAT,
+                                            [TYPE_BF16] = CUDNN_DATA_BFLOAT16,
+                                            [TYPE_FP16] = CUDNN_DATA_HALF};
+    return types[p->type];
 }
 
 /* What algorithms are asked for with. Of fp32 the default is tf32 where that is faster. */

@@ -1,6 +1,6 @@
 /*
- * cuda.c - the cuda device: training on one NVIDIA GPU a worker, fp32, tf32 or bf16 (fp32 master weights
- * and sums; bf16 activations, their gradients, and convolutions' gradients by weights before they
+ * cuda.c - the cuda device: training on one NVIDIA GPU a worker, fp32, tf32, bf16 or fp16 (fp32 master
+ * weights and sums; of the last two activations, their gradients, and convolutions' gradients by weights before they
  * are added up).
  *
  * This file is the plugin: options, opening, closing, versions. How a graph becomes a program is
@@ -172,6 +172,7 @@ static const struct dpb_device_ops ops = {
     .follow = cuda_follow,
     .drain = cuda_drain,
     .times = cuda_times,
+    .finite = cuda_finite,
 };
 
 /* ---- plugin -------------------------------------------------------------------------------- */
@@ -189,10 +190,11 @@ static const struct dpb_library libraries[] = {
 
 static struct dpb_plugin plugin = {
     DPB_PLUGIN_HEAD(DEVICE, ops),
-    .capabilities = DPB_DEVICE_FP32 | DPB_DEVICE_BF16 | DPB_DEVICE_TF32 | DPB_DEVICE_POOL,
+    .capabilities =
+        DPB_DEVICE_FP32 | DPB_DEVICE_BF16 | DPB_DEVICE_TF32 | DPB_DEVICE_FP16 | DPB_DEVICE_POOL,
     .name = "cuda",
     .version = DPB_VERSION,
-    .summary = "an NVIDIA GPU, by cuDNN, cuBLASLt and own kernels: fp32, tf32 and bf16",
+    .summary = "an NVIDIA GPU, by cuDNN, cuBLASLt and own kernels: fp32, tf32, bf16 and fp16",
     .options = option_table,
     .options_size = sizeof(struct options),
     .libraries = libraries,

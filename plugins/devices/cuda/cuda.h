@@ -165,6 +165,7 @@ struct control {
     struct pass_words words[2];
     struct outcome_words outcome;
     uint32_t forward_done;
+    uint32_t infinite;     /* a pass whose gradients were not all finite */
     uint32_t piece_done[]; /* by piece */
 };
 
@@ -218,6 +219,7 @@ struct program {
     uint64_t step; /* of the pass in progress: for messages */
     bool trained;  /* the last forward was a training pass: backward may follow */
     bool uploaded; /* the device's weights are core's */
+    double loss_scale; /* of the last backward; 1 but for fp16 */
 };
 
 extern const struct dpb_host *cuda_host;
@@ -451,6 +453,7 @@ void cuda_release(void *program);
 dpb_status cuda_forward(void *program, const struct dpb_pass *pass, const struct dpb_batch *batch,
                         const struct dpb_hooks *hooks, struct dpb_outcome *outcome);
 dpb_status cuda_backward(void *program, const struct dpb_pass *pass, const struct dpb_hooks *hooks);
+dpb_status cuda_finite(void *program, bool *finite);
 dpb_status cuda_inspect(void *program, uint32_t node, double *activation, double *gradient);
 dpb_status cuda_follow(void *program, struct dpb_event *event);
 dpb_status cuda_drain(void *program);

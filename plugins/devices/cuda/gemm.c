@@ -10,13 +10,15 @@
 /* What cuBLASLt may use at most; it takes more for large products on the newest GPUs only. */
 #define WORKSPACE_BYTES ((size_t)32 << 20)
 /* Weights begin at multiples of 16 elements of core's arena. */
-enum { LEAST_ALIGNMENT = 32 /* bytes: of bf16 */ };
+enum { LEAST_ALIGNMENT = 32 /* bytes: of two each */ };
 
 #define TRY_BLAS(call, expression) DPB_TRY(cuda_check_blas(p, node, call, expression))
 
 static cudaDataType_t data_type(enum cuda_type type)
 {
-    return type == TYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+    static const cudaDataType_t types[] = {
+        [TYPE_FP32] = CUDA_R_32F, [TYPE_BF16] = CUDA_R_16BF, [TYPE_FP16] = CUDA_R_16F};
+    return types[type];
 }
 
 static dpb_status describe(const struct program *p, const struct dpb_node *node,

@@ -10,6 +10,7 @@
 #define DPB_CUDA_KERNEL_H
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include "kernels.h"
@@ -34,6 +35,11 @@ static __host__ __device__ inline float to_fp32(__nv_bfloat16 x)
     return __bfloat162float(x);
 }
 
+static __host__ __device__ inline float to_fp32(__half x)
+{
+    return __half2float(x);
+}
+
 template <typename T> static __host__ __device__ T from_fp32(float x);
 template <> __host__ __device__ inline float from_fp32<float>(float x)
 {
@@ -43,17 +49,24 @@ template <> __host__ __device__ inline __nv_bfloat16 from_fp32<__nv_bfloat16>(fl
 {
     return __float2bfloat16(x);
 }
+template <> __host__ __device__ inline __half from_fp32<__half>(float x)
+{
+    return __float2half(x);
+}
 
 /* Does what follows with T as the element type of `type`. */
-#define BY_TYPE(type, ...)           \
-    do {                             \
-        if ((type) == TYPE_BF16) {   \
-            using T = __nv_bfloat16; \
-            __VA_ARGS__;             \
-        } else {                     \
-            using T = float;         \
-            __VA_ARGS__;             \
-        }                            \
+#define BY_TYPE(type, ...)                \
+    do {                                  \
+        if ((type) == TYPE_BF16) {        \
+            using T = __nv_bfloat16;      \
+            __VA_ARGS__;                  \
+        } else if ((type) == TYPE_FP16) { \
+            using T = __half;             \
+            __VA_ARGS__;                  \
+        } else {                          \
+            using T = float;              \
+            __VA_ARGS__;                  \
+        }                                 \
     } while (0)
 
 enum { THREADS = 256 };

@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-enum cuda_type { TYPE_FP32, TYPE_BF16 };
+enum cuda_type { TYPE_FP32, TYPE_BF16, TYPE_FP16 };
 
 static inline size_t cuda_type_size(enum cuda_type type)
 {
@@ -31,6 +31,7 @@ struct pass_words {
     uint32_t step, first_sample; /* dropout */
     uint32_t valid;
     uint32_t serial; /* of the pass; flags are raised to it */
+    float loss_scale; /* what the loss is multiplied by before its gradients are taken */
 };
 
 /* A pixel grid of n samples. */
@@ -120,6 +121,10 @@ void cuda_crop(cudaStream_t stream, enum cuda_type type, const struct frame *fra
 
 /* *flag (in the host's memory, mapped) = words->serial, when all that came before is done. */
 void cuda_raise(cudaStream_t stream, const struct pass_words *words, uint32_t *flag);
+
+/* *flag (in the host's memory, mapped) = words->serial if one of the n values is infinite or NaN. */
+void cuda_find_infinite(cudaStream_t stream, const struct pass_words *words, const float *values,
+                        uint64_t n, uint32_t *flag);
 
 /* ---- kernels_norm.cu: sums over the rows of a matrix, and batch-norm ------------------------ */
 
@@ -217,7 +222,7 @@ void cuda_softmax_loss(cudaStream_t stream, enum cuda_type type, const struct lo
 void cuda_outcome(cudaStream_t stream, const struct loss *loss, const struct pass_words *words,
                   struct outcome_words *outcome);
 void cuda_softmax_loss_backward(cudaStream_t stream, enum cuda_type type, const struct loss *loss,
-                                const void *logits, void *dx);
+                                const struct pass_words *words, const void *logits, void *dx);
 
 #ifdef __cplusplus
 }

@@ -77,21 +77,22 @@ void cuda_outcome(cudaStream_t stream, const struct loss *loss, const struct pas
 }
 
 template <typename T>
-__global__ void softmax_loss_backward(loss by, const T *logits, T *dx, index_t n)
+__global__ void softmax_loss_backward(loss by, const pass_words *words, const T *logits, T *dx,
+                                      index_t n)
 {
     for (EACH(k, n)) {
         const index_t i = k / by.classes;
         const uint32_t at = (uint32_t)(k % by.classes);
         const float probability = expf((float)((double)to_fp32(logits[k]) - by.log_sum[i]));
         const float wanted = at == (uint32_t)by.labels[i] ? 1.0f : 0.0f;
-        dx[k] = from_fp32<T>((probability - wanted) / (float)by.n);
+        dx[k] = from_fp32<T>((probability - wanted) / (float)by.n * words->loss_scale);
     }
 }
 
 void cuda_softmax_loss_backward(cudaStream_t stream, enum cuda_type type, const struct loss *loss,
-                                const void *logits, void *dx)
+                                const struct pass_words *words, const void *logits, void *dx)
 {
     const index_t n = (index_t)loss->n * loss->classes;
-    BY_TYPE(type, LAUNCH(softmax_loss_backward<T>, blocks_for(n), THREADS, stream, *loss,
+    BY_TYPE(type, LAUNCH(softmax_loss_backward<T>, blocks_for(n), THREADS, stream, *loss, words,
                          static_cast<const T *>(logits), static_cast<T *>(dx), n));
 }

@@ -268,3 +268,18 @@ void cuda_raise(cudaStream_t stream, const struct pass_words *words, uint32_t *f
 {
     LAUNCH(raise_flag, 1, 1, stream, words, flag);
 }
+
+__global__ void find_infinite(const pass_words *words, const float *values, index_t n,
+                              volatile uint32_t *flag)
+{
+    for (EACH(k, n)) {
+        if (!(fabsf(values[k]) <= 3.402823466e38f)) /* FLT_MAX */
+            *flag = words->serial;
+    }
+}
+
+void cuda_find_infinite(cudaStream_t stream, const struct pass_words *words, const float *values,
+                        uint64_t n, uint32_t *flag)
+{
+    LAUNCH(find_infinite, blocks_for(n), THREADS, stream, words, values, (index_t)n, flag);
+}

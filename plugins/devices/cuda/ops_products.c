@@ -107,7 +107,7 @@ static dpb_status conv_data(struct program *p, const struct dpb_node *node)
     return cuda_step(p, WHEN_ALWAYS, "cropping", run_crop, TENSORS(to, dx));
 }
 
-/* The gradient by the weights comes in the program's type: cuDNN gives no other for bf16. */
+/* The gradient by the weights comes in the program's type: cuDNN gives no other for bf16 and fp16. */
 dpb_status cuda_conv_backward(struct program *p, const struct dpb_node *node)
 {
     const struct node_plan *plan = cuda_plan(p, node);

@@ -464,7 +464,8 @@ static dpb_status loss_forward(struct program *p, const struct dpb_node *node)
 static dpb_status run_loss_backward(const struct program *p, const struct step *step)
 {
     const struct loss by = loss_of(p);
-    cuda_softmax_loss_backward(stream_of(p), p->type, &by, step->t[AUX]->data, step->t[TO]->data);
+    cuda_softmax_loss_backward(stream_of(p), p->type, &by, p->words->data, step->t[AUX]->data,
+                               step->t[TO]->data);
     return DPB_OK;
 }
 

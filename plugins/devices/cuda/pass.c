@@ -231,10 +231,12 @@ static dpb_status begin_pass(struct program *p, const struct dpb_pass *pass,
                              struct pass_words *words)
 {
     p->step = pass->step;
+    p->loss_scale = p->type == TYPE_FP16 ? pass->loss_scale : 1.0;
     *words = (struct pass_words){.step = (uint32_t)pass->step,
                                  .first_sample = pass->first_sample,
                                  .valid = pass->valid,
-                                 .serial = ++p->serial};
+                                 .serial = ++p->serial,
+                                 .loss_scale = (float)p->loss_scale};
     DPB_TRY(cuda_check(p, NULL, "cudaSetDevice", cudaSetDevice(p->device->id)));
     return send(p, p->words, words, sizeof *words);
 }
@@ -362,4 +364,14 @@ dpb_status cuda_drain(void *program)
     }
     p->followed = NULL;
     return ends ? cuda_times_settle(p) : DPB_OK;
+}
+
+dpb_status cuda_finite(void *program, bool *finite)
+{
+    const struct program *p = program;
+    if (p->type != TYPE_FP16)
+        return cuda_host->fail(DPB_UNSUPPORTED,
+                               "device cuda: gradients are looked at in fp16 alone");
+    *finite = !raised(p, &p->control->infinite);
+    return DPB_OK;
 }

@@ -83,6 +83,29 @@ static dpb_status plan_forward(struct program *p)
     return DPB_OK;
 }
 
+static dpb_status run_find_infinite(const struct program *p, const struct step *step)
+{
+    cuda_find_infinite(p->device->stream, p->words->data, step->t[FROM]->data, p->graph->n_elements,
+                       &p->control->infinite);
+    return DPB_OK;
+}
+
+/* The last piece of the gradients is said to be final once it is known whether all are finite. */
+static dpb_status plan_finite(struct program *p)
+{
+    const struct step_list *list = p->list;
+    if (p->type != TYPE_FP16)
+        return DPB_OK;
+    for (size_t i = 0; i < list->n; i++) {
+        if (list->steps[i].frontier == p->graph->n_elements)
+            list->steps[i].frontier = 0;
+    }
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "check of the gradients", run_find_infinite,
+                      TENSORS(p->gradients.tensor)));
+    list->steps[list->n - 1].frontier = p->graph->n_elements;
+    return DPB_OK;
+}
+
 /* A node may have no step of its own left: then the one before has finished its gradients, too. */
 static dpb_status plan_backward(struct program *p)
 {
@@ -95,6 +118,7 @@ static dpb_status plan_backward(struct program *p)
         if (p->list->n > 0)
             p->list->steps[p->list->n - 1].frontier = dpb_frontier_after(p->graph, i);
     }
+    DPB_TRY(plan_finite(p));
     return cuda_cut_pieces(&p->backward, PIECE_ELEMENTS, &p->pieces, &p->n_pieces);
 }
 
@@ -146,7 +170,9 @@ static dpb_status check_args(const struct dpb_compile_args *args)
 
 static dpb_status plan_program(struct program *p, const struct dpb_device_memory *core)
 {
-    p->type = p->args.precision == DPB_PRECISION_BF16 ? TYPE_BF16 : TYPE_FP32;
+    p->type = p->args.precision == DPB_PRECISION_BF16   ? TYPE_BF16
+              : p->args.precision == DPB_PRECISION_FP16 ? TYPE_FP16
+                                                        : TYPE_FP32;
     DPB_TRY(allocate_plans(p));
     DPB_TRY(plan_mirrors(p, core));
     DPB_TRY(plan_forward(p));
@@ -389,8 +415,10 @@ dpb_status cuda_compile(void *device, const struct dpb_compile_args *args,
 
 static double value_of(const struct program *p, const void *data, size_t i)
 {
-    return p->type == TYPE_BF16 ? (double)dpb_bf16_to_fp32(((const uint16_t *)data)[i])
-                                : (double)((const float *)data)[i];
+    if (p->type == TYPE_FP32)
+        return (double)((const float *)data)[i];
+    const uint16_t bits = ((const uint16_t *)data)[i];
+    return p->type == TYPE_BF16 ? (double)dpb_bf16_to_fp32(bits) : (double)dpb_fp16_to_fp32(bits);
 }
 
 static dpb_status copy_to_nchw(const struct program *p, struct dpb_shape shape,
@@ -413,7 +441,7 @@ static dpb_status copy_to_nchw(const struct program *p, struct dpb_shape shape,
 static dpb_status inspect_loss(const struct program *p, double *activation, double *gradient)
 {
     for (uint32_t i = 0; gradient && i < p->args.batch; i++)
-        gradient[i] = 1.0 / p->args.batch;
+        gradient[i] = p->loss_scale / p->args.batch;
     if (!activation)
         return DPB_OK;
     return cuda_check(p, NULL, "cudaMemcpy",
