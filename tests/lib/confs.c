@@ -120,6 +120,15 @@ static bool needs_launcher(const struct conf *conf)
     return has_word(value_of(conf, "comm", "name"), "mpi");
 }
 
+/* The processes that a command of a comment starts by mpirun or srun; 1 where it says none. */
+static int count_processes(const char *line)
+{
+    const char *at = strstr(line, "-np ");
+    if (at == NULL && strncmp(line, "srun", 4) == 0)
+        at = strstr(line, "-n ");
+    return at ? atoi(strchr(at, ' ')) : 1;
+}
+
 /* dpbench with `arguments`, under mpirun as `n` processes where that is what the experiment is for. */
 static void start_conf(const struct conf *conf, struct command *command, int n,
                        const char *arguments)
@@ -147,7 +156,10 @@ static void expect_command_works(const struct conf *conf, char *line)
     char *settings = strstr(line, own) + strlen(own);
     snprintf(arguments, sizeof arguments, "check -c %s/%s.ini%s run.results= %s", directory,
              conf->name, settings, conf->data);
-    start_conf(conf, &command, 1, arguments);
+    if (strstr(settings, "comm.transport=mpi"))
+        launched(&command, deadline_s, MPIRUN, count_processes(line), "%s", arguments);
+    else
+        start_conf(conf, &command, 1, arguments);
     if (command.exit_code != 0 || command.out[0] == '\0')
         fail_msg("'%s' does not work: %s", line, command.err);
     command_free(&command);
