@@ -103,9 +103,10 @@ tests: all $(UNIT_TESTS) $(SYSTEM_TESTS) $(LONG_TESTS) $(TEST_PLUGINS) $(TEST_PR
 # Two of these run at a time, the longest first: they compute and wait for no clock.
 PAIRED_TESTS := $(filter $(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS), \
 	$(addprefix $(BUILD)/tests/test_,identity learning exchange cpu_models conf mutants comm_command) \
-	$(addprefix tests/system/,rdma_vm.sh install.sh headers.sh layers.sh) \
+	$(addprefix tests/system/,rdma_vm.sh install.sh headers.sh layers.sh bench.py) \
 	$(addprefix $(BUILD)/tests/test_,ps_cpu traffic effects combinations cuda cuda_runs nccl cpu \
-		image_training reference_gradients cuda_arenas cuda_queues device_runs))
+		image_training reference_gradients cuda_arenas cuda_queues device_runs launchers mpi gloo \
+		cuda_faults))
 check: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(PAIRED_TESTS) -- \
 		$(filter-out $(PAIRED_TESTS),$(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS))
@@ -146,9 +147,9 @@ check-install: all
 	$(Q)BUILD=$(BUILD) TEST_TIMEOUT_S=1800 tools/run-tests tests/install/bare-root
 
 # What takes longer than `make check` may: other strategies' accuracy, PyTorch in its own venv, all
-# cells of the matrix that test_identity takes a part of.
+# cells of the matrices that test_identity and test_exchange take a part of.
 # LONG="models random_faults": of tests/long only these.
-LONG ?= identity $(if $(filter %/test_device_runs,$(SYSTEM_TESTS)),device_runs) $(patsubst $(BUILD)/tests/test_%,%,$(LONG_TESTS))
+LONG ?= identity exchange $(if $(filter %/test_device_runs,$(SYSTEM_TESTS)),device_runs) $(patsubst $(BUILD)/tests/test_%,%,$(LONG_TESTS))
 check-long: tests $(BUILD)/bench/all_reduce
 	$(Q)BUILD=$(BUILD) DPB_ALL_CELLS=1 TEST_TIMEOUT_S=1800 tools/run-tests \
 		$(addprefix $(BUILD)/tests/test_,$(LONG)) tests/pytorch/run tests/long/rdma_vm.sh \

@@ -27,7 +27,7 @@ static const struct place places[] = {
     {FAULTS_COMM "comm.hook=open", "plan", 0},
     {FAULTS_COMM "comm.hook=plan", "plan", 0},
     {FAULTS_COMM "comm.hook=bind", "bind", 0},
-    {FAULTS_DEVICE "device.hook=open", "compile", 0},
+    {FAULTS_DEVICE "device.hook=open", "open", 0},
     {FAULTS_DEVICE "device.hook=compile", "compile", 0},
     {FAULTS_COMM "comm.hook=load", "pattern", 0},
     {FAULTS_COMM "comm.hook=load comm.call=2", "load", 0},

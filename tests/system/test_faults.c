@@ -55,7 +55,7 @@ static const struct row kills[] = {
     {"bind", COMM "comm.fault=kill comm.hook=bind comm.rank=1", 1,
      {KILLED, "in phase 'bind' of step 0"}, 0},
     {"opening the device", DEVICE "device.fault=kill device.hook=open", 0,
-     {KILLED, "in phase 'compile' of step 0"}, 0},
+     {KILLED, "in phase 'open' of step 0"}, 0},
     {"compile", DEVICE "device.fault=kill device.hook=compile device.rank=1", 1,
      {KILLED, "in phase 'compile' of step 0"}, 0},
     {"pattern, zero weights", COMM "comm.fault=kill comm.hook=load", 0,
@@ -125,7 +125,7 @@ static const struct row others[] = {
      {"was killed by signal 6 (Aborted) in phase 'backward' of step 4"}, 4},
 #if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ /* it ends a process whose memory is at its end */
     {"out of memory while it starts", DEVICE "data.threads=0 device.fault=memory device.hook=open device.rank=1", 1,
-     {"in phase 'compile' of step 0: ", "memory"}, 0},
+     {"in phase 'open' of step 0: ", "memory"}, 0},
 #endif
     {"error while it starts", COMM "comm.fault=error comm.hook=plan comm.rank=1", 1,
      {"in phase 'plan' of step 0: the fault that was asked for"}, 0},

@@ -54,16 +54,6 @@ static const struct training *alone_with(int model, int micro_batches)
     return one;
 }
 
-static int free_references(void **state)
-{
-    for (int model = 0; model < N_SMALL; model++) {
-        training_free(&starts[model]);
-        for (int n = 0; n <= MOST_WORKERS; n++)
-            training_free(&alone[model][n]);
-    }
-    return training_teardown(state);
-}
-
 static void expect_same(const struct training *together, const struct training *reference,
                         const struct training *start)
 {
@@ -119,22 +109,41 @@ static const struct variation variations[] = {
     {TERMS "data.samples=12", "comm.bucket=136", 2, 1}, /* several epochs */
 };
 
+enum { N_VARIATIONS = sizeof variations / sizeof variations[0] };
+
+/* What they are compared with, the same for all strategies: made when it is first needed. */
+static struct training variation_starts[N_VARIATIONS], variations_alone[N_VARIATIONS];
+
 static void test_variations(void **state)
 {
     const struct strategy_form *form = *state;
     for (int v = 0; v < PART_OF(variations, 5); v++) {
         const struct variation *one = &variations[v];
-        struct training start, reference, together;
-        train(&start, "model.name=tiny %s run.steps=1 optimizer.learning_rate=0", one->both);
-        train(&reference, "model.name=tiny %s run.accumulate=%d", one->both,
-              one->workers * one->batches);
+        struct training *start = &variation_starts[v], *reference = &variations_alone[v], together;
+        if (!start->settings)
+            train(start, "model.name=tiny %s run.steps=1 optimizer.learning_rate=0", one->both);
+        if (!reference->settings)
+            train(reference, "model.name=tiny %s run.accumulate=%d", one->both,
+                  one->workers * one->batches);
         train(&together, "model.name=tiny %s %s %s", one->both,
               form_settings(form, "", one->workers), one->together);
-        expect_same(&together, &reference, &start);
-        training_free(&start);
-        training_free(&reference);
+        expect_same(&together, reference, start);
         training_free(&together);
     }
+}
+
+static int free_references(void **state)
+{
+    for (int model = 0; model < N_SMALL; model++) {
+        training_free(&starts[model]);
+        for (int n = 0; n <= MOST_WORKERS; n++)
+            training_free(&alone[model][n]);
+    }
+    for (int v = 0; v < N_VARIATIONS; v++) {
+        training_free(&variation_starts[v]);
+        training_free(&variations_alone[v]);
+    }
+    return training_teardown(state);
 }
 
 /* ---- float64: real models ------------------------------------------------------------------ */
