@@ -242,3 +242,18 @@ void lazy_device_break(void *device, unsigned n)
 {
     ((struct lazy_device *)device)->left = n;
 }
+
+dpb_status lazy_device_enqueue(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                               struct dpb_range range, void *weights, const void *gradients,
+                               const struct dpb_step *step)
+{
+    const struct dpb_update plain = {.kind = DPB_UPDATE_PLAIN,
+                                     .rate = step->learning_rate,
+                                     .scale = step->scale,
+                                     .n = range.end - range.begin,
+                                     .weights = weights,
+                                     .gradients = gradients,
+                                     .gradient_type = DPB_FP32};
+    (void)optimizer;
+    return lazy_device_ops.update(queue, &plain);
+}

@@ -19,4 +19,9 @@ void lazy_device_destroy(void *device);
 /* From now on the n-th piece of work fails, and all after it; 0: none does. */
 void lazy_device_break(void *device, unsigned n);
 
+/* An optimizer's `enqueue`, for a table of the host's: a plain step. `optimizer` is not used. */
+dpb_status lazy_device_enqueue(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                               struct dpb_range range, void *weights, const void *gradients,
+                               const struct dpb_step *step);
+
 #endif

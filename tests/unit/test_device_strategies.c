@@ -65,21 +65,6 @@ static dpb_status patience(const struct dpb_wait *what, int64_t *begin_ns)
                      (int)what->bytes, what->peer, what->purpose);
 }
 
-static dpb_status enqueue(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
-                          struct dpb_range range, void *weights, const void *gradients,
-                          const struct dpb_step *step)
-{
-    const struct dpb_update plain = {.kind = DPB_UPDATE_PLAIN,
-                                     .rate = step->learning_rate,
-                                     .scale = step->scale,
-                                     .n = range.end - range.begin,
-                                     .weights = weights,
-                                     .gradients = gradients,
-                                     .gradient_type = DPB_FP32};
-    (void)optimizer;
-    return lazy_device_ops.update(queue, &plain);
-}
-
 /* ---- one rank of several ------------------------------------------------------------------- */
 
 struct seat {
@@ -349,7 +334,7 @@ static void test_ways_are_reported(void **state)
 
 static int setup(void **state)
 {
-    static const struct dpb_optimizer_ops optimizer = {.enqueue = enqueue};
+    static const struct dpb_optimizer_ops optimizer = {.enqueue = lazy_device_enqueue};
     (void)state;
     host = plugin_host;
     host.fail = fail_here;

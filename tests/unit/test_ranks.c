@@ -69,21 +69,6 @@ static void update(struct dpb_optimizer *optimizer, struct dpb_range range, void
             (float)(step->learning_rate * step->scale) * ((const float *)gradients)[i];
 }
 
-static dpb_status enqueue(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
-                          struct dpb_range range, void *weights, const void *gradients,
-                          const struct dpb_step *step)
-{
-    const struct dpb_update plain = {.kind = DPB_UPDATE_PLAIN,
-                                     .rate = step->learning_rate,
-                                     .scale = step->scale,
-                                     .n = range.end - range.begin,
-                                     .weights = weights,
-                                     .gradients = gradients,
-                                     .gradient_type = DPB_FP32};
-    (void)optimizer;
-    return lazy_device_ops.update(queue, &plain);
-}
-
 static void span(uint32_t learner, uint64_t bucket, dpb_phase phase, int64_t begin_ns,
                  int64_t end_ns)
 {
@@ -153,7 +138,8 @@ static const struct dpb_store_ops shared_store = {.put = store_put, .get = store
 /* Without what there is one of in a process: accounts and status pages. */
 static const struct dpb_host *rank_host(void)
 {
-    static const struct dpb_optimizer_ops optimizer = {.update = update, .enqueue = enqueue};
+    static const struct dpb_optimizer_ops optimizer = {.update = update,
+                                                       .enqueue = lazy_device_enqueue};
     static struct dpb_host host;
     host = plugin_host;
     host.span = span;
