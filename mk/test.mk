@@ -149,11 +149,15 @@ check-install: all
 # What takes longer than `make check` may: other strategies' accuracy, PyTorch in its own venv, all
 # cells of the matrices that test_identity and test_exchange take a part of.
 # LONG="models random_faults": of tests/long only these.
-LONG ?= identity exchange $(if $(filter %/test_device_runs,$(SYSTEM_TESTS)),device_runs) $(patsubst $(BUILD)/tests/test_%,%,$(LONG_TESTS))
+LONG_SCRIPT_pytorch    := tests/pytorch/run
+LONG_SCRIPT_rdma_vm    := tests/long/rdma_vm.sh
+LONG_SCRIPT_rdma_speed := tests/long/rdma_speed.sh
+LONG_SCRIPT_openmpi5   := tests/long/openmpi5/run
+LONG ?= identity exchange $(if $(filter %/test_device_runs,$(SYSTEM_TESTS)),device_runs) \
+	$(patsubst $(BUILD)/tests/test_%,%,$(LONG_TESTS)) pytorch rdma_vm rdma_speed openmpi5
 check-long: tests $(BUILD)/bench/all_reduce
 	$(Q)BUILD=$(BUILD) DPB_ALL_CELLS=1 TEST_TIMEOUT_S=1800 tools/run-tests \
-		$(addprefix $(BUILD)/tests/test_,$(LONG)) tests/pytorch/run tests/long/rdma_vm.sh \
-		tests/long/rdma_speed.sh tests/long/openmpi5/run
+		$(foreach t,$(LONG),$(or $(LONG_SCRIPT_$(t)),$(BUILD)/tests/test_$(t)))
 	$(Q)$(MAKE) fuzz
 
 # Every check must catch what it is there for: each mutant of each strategy.
