@@ -114,17 +114,18 @@ static dpb_status tensors_open(const struct dpb_checkpoint *checkpoint, struct t
 struct field {
     const char *key;
     size_t offset; /* of a 64-bit word of struct dpb_progress */
+    bool scaling;  /* of fp16: not written where it is 0, which is what a file without it means */
 };
 
 static const struct field fields[] = {
-    {"dpbench.step", offsetof(struct dpb_progress, step)},
-    {"dpbench.samples", offsetof(struct dpb_progress, samples)},
-    {"dpbench.epoch", offsetof(struct dpb_progress, epoch)},
-    {"dpbench.position", offsetof(struct dpb_progress, position)},
-    {"dpbench.trained_ns", offsetof(struct dpb_progress, trained_ns)},
-    {"dpbench.loss_scale", offsetof(struct dpb_progress, loss_scale)},
-    {"dpbench.clean_steps", offsetof(struct dpb_progress, clean_steps)},
-    {"dpbench.skipped_steps", offsetof(struct dpb_progress, skipped_steps)},
+    {"dpbench.step", offsetof(struct dpb_progress, step), false},
+    {"dpbench.samples", offsetof(struct dpb_progress, samples), false},
+    {"dpbench.epoch", offsetof(struct dpb_progress, epoch), false},
+    {"dpbench.position", offsetof(struct dpb_progress, position), false},
+    {"dpbench.trained_ns", offsetof(struct dpb_progress, trained_ns), false},
+    {"dpbench.loss_scale", offsetof(struct dpb_progress, loss_scale), true},
+    {"dpbench.clean_steps", offsetof(struct dpb_progress, clean_steps), true},
+    {"dpbench.skipped_steps", offsetof(struct dpb_progress, skipped_steps), true},
 };
 enum { N_FIELDS = sizeof fields / sizeof fields[0] };
 
@@ -165,6 +166,8 @@ dpb_status dpb_checkpoint_save(const char *path, const struct dpb_checkpoint *ch
     struct dpb_progress copy = *progress;
     size_t n = 0;
     for (size_t i = 0; i < N_FIELDS; i++) {
+        if (fields[i].scaling && *field_of(&copy, i) == 0)
+            continue;
         snprintf(values[i], sizeof values[i], "%" PRIu64, *field_of(&copy, i));
         pairs[n++] = fields[i].key;
         pairs[n++] = values[i];
