@@ -125,6 +125,24 @@ static int64_t intersection(const struct interval *a, uint64_t n_a, const struct
 
 /* ---- a step -------------------------------------------------------------------------------- */
 
+/* Of a record whose begin and length are known: empties the series into what they say of its step; the
+ * time that was exposed. */
+static int64_t take_series(struct dpb_record *record)
+{
+    struct series *series = account.series;
+    struct interval step = {record->begin_ns, record->begin_ns + record->step_ns};
+    uint64_t n_exposed = make_union(&series[EXPOSED], step);
+    uint64_t n_update = make_union(&series[UPDATE], step);
+    uint64_t n_comm = make_union(&series[COMM], step);
+    uint64_t n_wait = make_union(&series[WAIT], step);
+
+    record->optimizer_ns = intersection(series[EXPOSED].at, n_exposed, series[UPDATE].at, n_update);
+    record->comm_hidden_ns = length(series[COMM].at, n_comm) -
+                             intersection(series[COMM].at, n_comm, series[EXPOSED].at, n_exposed);
+    record->comm_wait_peer_ns = length(series[WAIT].at, n_wait);
+    return length(series[EXPOSED].at, n_exposed);
+}
+
 static void keep(const struct dpb_record *record)
 {
     struct dpb_journal *journal = account.journal;
@@ -164,20 +182,12 @@ void dpb_account_device(const struct dpb_device_times *times)
     record->forward_ns = times->forward_ns;
     record->backward_ns = times->backward_ns;
     record->step_ns = times->idle_ns + times->forward_ns + times->backward_ns + exposed_ns;
-    struct interval step = {record->begin_ns, record->begin_ns + record->step_ns};
     series[EXPOSED].n = 0; /* in the host's time, and of the next step */
     append(&series[EXPOSED], times->exchange_begin_ns, times->exchange_begin_ns + exposed_ns);
-    uint64_t n_exposed = make_union(&series[EXPOSED], step);
-    uint64_t n_update = make_union(&series[UPDATE], step);
-    uint64_t n_comm = make_union(&series[COMM], step);
-    uint64_t n_wait = make_union(&series[WAIT], step);
-    record->optimizer_ns = account.updates_only ? exposed_ns
-                                                : intersection(series[EXPOSED].at, n_exposed,
-                                                               series[UPDATE].at, n_update);
+    take_series(record);
+    if (account.updates_only)
+        record->optimizer_ns = exposed_ns;
     record->comm_exposed_ns = exposed_ns - record->optimizer_ns;
-    record->comm_hidden_ns = length(series[COMM].at, n_comm) -
-                             intersection(series[COMM].at, n_comm, series[EXPOSED].at, n_exposed);
-    record->comm_wait_peer_ns = length(series[WAIT].at, n_wait);
     keep(record);
     account.awaits_device = false;
 }
@@ -188,23 +198,12 @@ static void end_step(int64_t now)
         end_step_of_device();
         return;
     }
-    struct series *series = account.series;
     struct dpb_record *record = &account.record;
-    struct interval step = {record->begin_ns, now};
-    uint64_t n_exposed = make_union(&series[EXPOSED], step);
-    uint64_t n_update = make_union(&series[UPDATE], step);
-    uint64_t n_comm = make_union(&series[COMM], step);
-    uint64_t n_wait = make_union(&series[WAIT], step);
-    int64_t exposed_ns = length(series[EXPOSED].at, n_exposed);
-
     record->step_ns = now - record->begin_ns;
-    record->optimizer_ns = intersection(series[EXPOSED].at, n_exposed, series[UPDATE].at, n_update);
+    int64_t exposed_ns = take_series(record);
     record->comm_exposed_ns = exposed_ns - record->optimizer_ns;
-    record->comm_hidden_ns = length(series[COMM].at, n_comm) -
-                             intersection(series[COMM].at, n_comm, series[EXPOSED].at, n_exposed);
-    record->comm_wait_peer_ns = length(series[WAIT].at, n_wait);
     /* What the loop itself did after the last mark (statistics, control) counts as backward. */
-    record->backward_ns += now - record->begin_ns - exposed_ns - record->data_wait_ns -
+    record->backward_ns += record->step_ns - exposed_ns - record->data_wait_ns -
                            record->forward_ns - record->backward_ns;
     record->comm_bytes = __atomic_exchange_n(&account.bytes, 0, __ATOMIC_ACQ_REL);
 
