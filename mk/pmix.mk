@@ -7,4 +7,6 @@ $(eval $(call optional,PMIX,$(PMIX_FOUND),PMIx was not found; Debian's package l
 
 ifeq ($(HAVE_PMIX),yes)
 $(BUILD)/obj/core/world/pmix.o: CORE_CFLAGS += $(patsubst -I%,-isystem %,$(shell pkg-config --cflags pmix)) -DDPB_HAVE_PMIX=1
+# Of PMIx, for MPI to find before the library's: see core/world/pmix.c.
+EXPORTS = -Wl,--export-dynamic-symbol=PMIx_Abort,--export-dynamic-symbol=PMIx_Initialized
 endif

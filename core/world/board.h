@@ -18,8 +18,8 @@ enum {
     DPB_BOARD_CONTROL_BYTES = 64 * 1024
 };
 
-/* Written by its rank alone, without locks, but for what the launcher writes before any rank is there;
- * read by the launcher and by others for messages. */
+/* Written by its rank alone, without locks, but for what the launcher writes before any rank is
+ * there; read by the launcher and by others for messages. */
 struct dpb_status_page {
     uint32_t machine; /* the launcher's: see world/machines.h */
     int32_t pid;
@@ -51,8 +51,8 @@ struct dpb_status_page {
 
 struct dpb_board;
 
-/* Words of the control memory that a rank has written, for the boards of other parts (party.h): told by
- * dpb_store_post, applied in order. */
+/* Words of the control memory that a rank has written, for the boards of other parts (party.h):
+ * told by dpb_store_post, applied in order. */
 enum { DPB_POST_WORDS = 4 };
 struct dpb_post {
     uint32_t n_words;
@@ -74,7 +74,8 @@ void dpb_board_destroy(struct dpb_board *board); /* unmaps; accepts NULL */
 uint32_t dpb_board_ranks(const struct dpb_board *board);
 struct dpb_status_page *dpb_board_page(struct dpb_board *board, uint32_t rank);
 void *dpb_board_journal(struct dpb_board *board, uint32_t rank, size_t *bytes);
-/* The first written part of a rank's journal from `from` on: [*begin, *end); false: there is none. */
+/* The first written part of a rank's journal from `from` on: [*begin, *end); false: there is
+ * none. */
 bool dpb_board_written(const struct dpb_board *board, uint32_t rank, size_t from, size_t *begin,
                        size_t *end);
 /* Zeroed memory for train/control.h; core's own layout. */

@@ -35,12 +35,13 @@ void dpb_cores_place(uint32_t n_cores, uint32_t rank, uint32_t n_workers, uint32
 uint32_t dpb_cores_of(uint32_t rank, uint32_t n_workers, uint32_t n_servers, uint32_t comm_cores,
                       uint32_t threads, uint16_t *cores, uint32_t capacity);
 
-/* By the system's number of a hardware thread: what it is to a job that is bound to the first n_cores of
- * the usable cores, or to none of them (0: all may be used): DPB_CPU_* of load.h. */
+/* By the system's number of a hardware thread: what it is to a job that is bound to the first
+ * n_cores of the usable cores, or to none of them (0: all may be used): DPB_CPU_* of load.h. */
 void dpb_cores_kinds(uint32_t n_cores, uint8_t *kinds, size_t n);
 
-/* result.machine: processor's name, family, microcode, virtual or not, SMT, cores, threads, NUMA nodes, caches, memory, cgroup limits,
- * governor and clocks where the system tells, kernel, host name. @owned. */
+/* result.machine: processor's name, family, microcode, virtual or not, SMT, cores, threads, NUMA
+ * nodes, caches, memory, cgroup limits, governor and clocks where the system tells, kernel, host
+ * name. @owned. */
 json_t *dpb_machine_describe(void);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * events.c - an event of the host is a private flag that goes from 0 to 1; one of a device's is asked of
- * the device, by the functions that came with it.
+ * events.c - an event of the host is a private flag that goes from 0 to 1; one of a device's is
+ * asked of the device, by the functions that came with it.
  */
 #include <stdlib.h>
 #include <unistd.h>
@@ -63,7 +63,8 @@ static void event_signal(struct dpb_event *event)
     dpb_futex_set(&event->flag, 1, DPB_FUTEX_PRIVATE);
 }
 
-/* What has failed will never fire: who polls goes on, and meets the failure in what it does next. */
+/* What has failed will never fire: who polls goes on, and meets the failure in what it does
+ * next. */
 static bool event_poll(struct dpb_event *event)
 {
     bool fired = false;

@@ -160,8 +160,11 @@ static void handle(struct job_run *run, uint32_t rank, const struct dpb_frame *f
 static void lose_part(struct job_run *run, uint32_t rank, int64_t now_ns, const char *why)
 {
     struct process *process = &run->processes[rank];
-    const struct dpb_party *party = run->job->party;
-    link_close(&run->job->party->links[rank]);
+    struct dpb_party *party = run->job->party;
+    if (party->links[rank].fd >= 0)
+        party->lost_fds[rank] = party->links[rank].fd; /* not closed: a keeper would end with it */
+    party->links[rank].fd = -1;
+    link_close(&party->links[rank]);
     if (!process->running)
         return;
     if (process->end_heard_ns == 0 && process->fault_ns == 0 && !process->killed) {

@@ -23,9 +23,8 @@
 #include "world/spawn.h"
 
 #define GRACE_NS INT64_C(2000000000) /* from the first death to SIGKILL */
-#define GIVE_UP_NS \
-    INT64_C(10000000000) /* for a killed process that the system does not let die \
-                          */
+/* For a killed process that the system does not let die. */
+#define GIVE_UP_NS INT64_C(10000000000)
 #define MPIRUN_GRACE_NS INT64_C(500000000)
 #define TICK_NS INT64_C(250000000)
 
@@ -80,7 +79,8 @@ void job_release_signals(struct job_run *run)
     close(run->signal_fd);
     run->signal_fd = -1;
     if (run->job->party != NULL) {
-        /* What mpirun or srun now send to all, as one part has ended, must not take the result away. */
+        /* What mpirun or srun now send to all, as one part has ended, must not take the result
+         * away. */
         signal(SIGINT, SIG_IGN);
         signal(SIGTERM, SIG_IGN);
     }
@@ -213,7 +213,7 @@ dpb_status job_greet_rank(struct job_run *run)
     if (party->store_fd >= 0)
         close(party->store_fd); /* the rank's alone: its end is that of the connection */
     party->store_fd = -1;
-    return status;
+    return status == DPB_OK && run->job->keep_pmix ? dpb_party_keep(party) : status;
 }
 
 /* ---- ending it ----------------------------------------------------------------------------- */
@@ -285,7 +285,8 @@ static void signal_all(const struct job_run *run, int signal_number)
             kill(-run->processes[rank].pid, signal_number);
 }
 
-/* The terminal's ^Z: the ranks, in groups of their own, did not get it. Comes back when continued. */
+/* The terminal's ^Z: the ranks, in groups of their own, did not get it. Comes back when
+ * continued. */
 static void suspend(struct job_run *run)
 {
     sigset_t suspension;

@@ -9,9 +9,10 @@
 
 struct dpb_party;
 
-/* Where in a journal the launcher of another part finds what it mirrors: a head, in which `count_at` is the
- * number (uint64_t) of records that follow it; each with a time (int64_t, CLOCK_MONOTONIC) at `time_at`.
- * record_bytes = 0: another layout; what was written of it is mirrored at the end, as it is. */
+/* Where in a journal the launcher of another part finds what it mirrors: a head, in which
+ * `count_at` is the number (uint64_t) of records that follow it; each with a time (int64_t,
+ * CLOCK_MONOTONIC) at `time_at`. record_bytes = 0: another layout; what was written of it is
+ * mirrored at the end, as it is. */
 struct dpb_journal_shape {
     size_t head_bytes, count_at, record_bytes, time_at;
 };
@@ -43,14 +44,15 @@ struct dpb_job_outcome {
  * Runs the job to its end. Ranks are processes of /proc/self/exe; dpb_world_is_rank() is true
  * there. When a rank dies or fails the others are told (board), given a grace of a second or two to
  * write what they have, then killed; all are reaped when this returns. SIGINT and SIGTERM are
- * passed on as an interruption; a second one ends the job at once. SIGTSTP (^Z) stops the ranks with
- * the launcher, and SIGCONT continues all; no deadline counts that time. Errors of ranks are printed
- * once: the first cause. The outcome is filled whenever the status is DPB_OK; a launch that fails
- * reports itself.
+ * passed on as an interruption; a second one ends the job at once. SIGTSTP (^Z) stops the ranks
+ * with the launcher, and SIGCONT continues all; no deadline counts that time. Errors of ranks are
+ * printed once: the first cause. The outcome is filled whenever the status is DPB_OK; a launch that
+ * fails reports itself.
  *
- * With a party this starts the part's own rank, and the head's outcome is that of the whole job. The
- * other parts get the head's exit code, no board, and have nothing to say. SIGTSTP is not heeded there;
- * mpirun kills what has not ended a second after its signals, so an interrupted job of its ends sooner.
+ * With a party this starts the part's own rank, and the head's outcome is that of the whole job.
+ * The other parts get the head's exit code, no board, and have nothing to say. SIGTSTP is not
+ * heeded there; mpirun kills what has not ended a second after its signals, so an interrupted job
+ * of its ends sooner.
  */
 dpb_status dpb_launch(const struct dpb_job *job, struct dpb_job_outcome *outcome);
 

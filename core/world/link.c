@@ -396,7 +396,8 @@ static void accept_all(struct link_pending *pending)
     }
 }
 
-/* 1: it has proven itself; 0: not yet; -1: it never will. An empty socket takes what is sent here. */
+/* 1: it has proven itself; 0: not yet; -1: it never will. An empty socket takes what is sent
+ * here. */
 static int move_on(struct link_pending *pending, struct stranger *stranger)
 {
     uint8_t *bytes = (uint8_t *)&stranger->said;

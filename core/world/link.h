@@ -1,6 +1,7 @@
 /*
  * link.h - connections by TCP between the processes of a job that mpirun or srun started, and the
- * frames on them. Nothing that comes in is believed before the other side has proven the job's secret:
+ * frames on them. Nothing that comes in is believed before the other side has proven the job's
+ * secret:
  *
  *     connecting side                      accepting side
  *     greeting: nonce, rank, purpose  ->
@@ -8,8 +9,8 @@
  *     proof: code of both greetings   ->
  *                                     <-   proof: the same, marked as its own
  *
- * A stranger who connects, stalls or sends rubbish is dropped, and costs a place among the pending for
- * at most LINK_PENDING_NS.
+ * A stranger who connects, stalls or sends rubbish is dropped, and costs a place among the pending
+ * for at most LINK_PENDING_NS.
  */
 #ifndef DPB_CORE_WORLD_LINK_H
 #define DPB_CORE_WORLD_LINK_H
@@ -21,8 +22,8 @@ enum { LINK_ADDRESS_BYTES = 1024, LINK_PENDING = 64 };
 
 typedef enum link_purpose { LINK_PART = 1 /* frames of link_op */, LINK_STORE } link_purpose;
 
-/* What is said on a link of purpose LINK_PART; numbers of their own beside dpb_store_op. `peer` of the
- * frame is the rank that it is about. */
+/* What is said on a link of purpose LINK_PART; numbers of their own beside dpb_store_op. `peer` of
+ * the frame is the rank that it is about. */
 typedef enum link_op {
     LINK_REPORT = 32, /* what a part has made of its configuration */
     LINK_VERDICT,     /* to it: whether the job begins */
@@ -61,12 +62,12 @@ bool link_receive(struct link *link);
 
 /* ---- finding each other -------------------------------------------------------------------- */
 
-/* Listens on a free port of every interface; `address` says where, and the secret: for those alone who
- * may know it. */
+/* Listens on a free port of every interface; `address` says where, and the secret: for those alone
+ * who may know it. */
 dpb_status link_listen(int *fd, uint8_t secret[DPB_SECRET_BYTES], char address[LINK_ADDRESS_BYTES]);
 
-/* A connection to where `address` says, proven by both sides, within the deadline. `same_host`: by the
- * loopback interface. Blocks. */
+/* A connection to where `address` says, proven by both sides, within the deadline. `same_host`: by
+ * the loopback interface. Blocks. */
 dpb_status link_connect(const char *address, bool same_host, uint32_t rank, link_purpose purpose,
                         int64_t deadline_ns, int *fd);
 
@@ -75,8 +76,8 @@ struct link_pending;
 struct link_pending *link_pending_create(int listener, const uint8_t secret[DPB_SECRET_BYTES],
                                          uint32_t rank); /* NULL: out of memory */
 void link_pending_destroy(struct link_pending *pending); /* accepts NULL; not the listener */
-/* Waits up to `wait_ms` and moves all of them on. True: one has proven itself; its descriptor is the
- * caller's. */
+/* Waits up to `wait_ms` and moves all of them on. True: one has proven itself; its descriptor is
+ * the caller's. */
 bool link_pending_take(struct link_pending *pending, int wait_ms, int *fd, uint32_t *rank,
                        link_purpose *purpose);
 

@@ -14,8 +14,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Machines are numbered from 0 in the order of their lowest ranks. False, with the reason in `why`, for
- * a text that is malformed or is not about n_ranks ranks; the empty one is one machine of all. */
+/* Machines are numbered from 0 in the order of their lowest ranks. False, with the reason in `why`,
+ * for a text that is malformed or is not about n_ranks ranks; the empty one is one machine of
+ * all. */
 bool dpb_machines_parse(const char *text, uint32_t n_ranks, uint32_t *machines,
                         uint32_t *n_machines, char why[128]);
 /* The shortest text; false: it does not fit. */

@@ -1,5 +1,5 @@
-/* nvml.c - see nvml.h. Signatures and numbers are those of NVIDIA's nvml.h, whose versioned symbols keep
- * theirs. */
+/* nvml.c - see nvml.h. Signatures and numbers are those of NVIDIA's nvml.h, whose versioned symbols
+ * keep theirs. */
 #include "world/nvml.h"
 
 #include <dlfcn.h>
@@ -7,7 +7,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/log.h"
 
@@ -145,7 +144,8 @@ static const char *name_of(const void *function)
     return "?";
 }
 
-/* Calls a function that may be missing; true where it answered. Otherwise `unknown` says why not. */
+/* Calls a function that may be missing; true where it answered. Otherwise `unknown` says why
+ * not. */
 #define ASK(unknown, function, ...)                                                      \
     (nvml.function == NULL                                                               \
          ? (say(unknown, "libnvidia-ml.so.1 has no %s", name_of(&nvml.function)), false) \
@@ -271,6 +271,16 @@ bool dpb_gpu_throttled(const struct dpb_gpu_use *use)
 
 /* ---- topology ------------------------------------------------------------------------------ */
 
+/* By numbers: CUDA writes domains with four digits, NVML with eight. */
+static bool is_same(const char *a, const char *b)
+{
+    static const char format[] = "%x:%x:%x.%x";
+    unsigned one[4], other[4];
+    return sscanf(a, format, &one[0], &one[1], &one[2], &one[3]) == 4 &&
+           sscanf(b, format, &other[0], &other[1], &other[2], &other[3]) == 4 &&
+           memcmp(one, other, sizeof one) == 0;
+}
+
 /* NVLinks from `a` to the other GPU, or to the switch that leads to it. */
 static uint32_t count_links(nvml_device a, const char *b)
 {
@@ -282,8 +292,7 @@ static uint32_t count_links(nvml_device a, const char *b)
         if (!ASK(none, link_state, a, link, &active) || active != LINK_ACTIVE)
             continue;
         bool to_switch = ASK(none, link_remote_type, a, link, &type) && type == REMOTE_SWITCH;
-        if (to_switch || (ASK(none, link_remote, a, link, &remote) &&
-                          strncasecmp(remote.bus_id, b, sizeof remote.bus_id) == 0))
+        if (to_switch || (ASK(none, link_remote, a, link, &remote) && is_same(remote.bus_id, b)))
             n++;
     }
     return n;
@@ -307,7 +316,7 @@ void dpb_gpu_path(const char *a, const char *b, char path[DPB_GPU_PATH], char pr
     char driver[80];
     int level = -1;
     problem[0] = '\0';
-    snprintf(path, DPB_GPU_PATH, "%s", strcasecmp(a, b) == 0 ? "X" : "?");
+    snprintf(path, DPB_GPU_PATH, "%s", is_same(a, b) ? "X" : "?");
     if (path[0] == 'X' || !load(driver, problem))
         return;
     if (find(a, &first, problem) && find(b, &second, problem)) {

@@ -1,8 +1,8 @@
 /*
  * nvml.h - what the driver of NVIDIA's GPUs tells of one of them: clocks, what holds them down,
  * temperature, power, energy; and how two of them are connected. By libnvidia-ml.so.1, which comes
- * with the driver and is looked for at run time; a machine without it has no GPU to tell of. Nothing is
- * set, and nothing runs on a GPU. One thread at a time.
+ * with the driver and is looked for at run time; a machine without it has no GPU to tell of.
+ * Nothing is set, and nothing runs on a GPU. One thread at a time.
  */
 #ifndef DPB_CORE_WORLD_NVML_H
 #define DPB_CORE_WORLD_NVML_H
@@ -51,8 +51,9 @@ struct dpb_gpu_use {
     struct dpb_gpu_sample first, last;
 };
 
-/* Opens the library and finds the GPU, for tenths of a second; what is wrong stands in `use`, and then
- * the others do nothing. begin and end take a sample, for milliseconds; end closes the library. */
+/* Opens the library and finds the GPU, for tenths of a second; what is wrong stands in `use`, and
+ * then the others do nothing. begin and end take a sample, for milliseconds; end closes the
+ * library. */
 void dpb_gpu_open(const char *pci_address, struct dpb_gpu_use *use);
 void dpb_gpu_begin(struct dpb_gpu_use *use);
 void dpb_gpu_end(struct dpb_gpu_use *use);
@@ -64,8 +65,9 @@ double dpb_gpu_held_s(const struct dpb_gpu_use *use, uint32_t hold);
 /* Whether a throttle's bit was seen or a hold lasted longer than 1 % of the time. */
 bool dpb_gpu_throttled(const struct dpb_gpu_use *use);
 
-/* How two GPUs are connected, as `nvidia-smi topo -m` names it: "NV18", "PIX", "PXB", "PHB", "NODE",
- * "SYS"; "X" for one and the same. "?" with the reason in `problem` where the driver does not tell. */
+/* How two GPUs are connected, as `nvidia-smi topo -m` names it: "NV18", "PIX", "PXB", "PHB",
+ * "NODE", "SYS"; "X" for one and the same. "?" with the reason in `problem` where the driver does
+ * not tell. */
 void dpb_gpu_path(const char *a, const char *b, char path[DPB_GPU_PATH],
                   char problem[DPB_GPU_TEXT]);
 

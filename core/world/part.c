@@ -312,8 +312,8 @@ static void watch(struct part *part)
     }
 }
 
-/* The head can say nothing any more: the first of the others does, unless it has slept itself and the
- * head has ended without it. */
+/* The head can say nothing any more: the first of the others does, unless it has slept itself and
+ * the head has ended without it. */
 static void say_lost(const struct part *part)
 {
     const struct dpb_party *party = part->run.job->party;

@@ -1,6 +1,6 @@
 /*
- * parts.h - the work of a job's parts while it runs, private to the launchers: the head's side (head.c)
- * and the others' (part.c), and what they say to each other.
+ * parts.h - the work of a job's parts while it runs, private to the launchers: the head's side
+ * (head.c) and the others' (part.c), and what they say to each other.
  */
 #ifndef DPB_CORE_WORLD_PARTS_H
 #define DPB_CORE_WORLD_PARTS_H
@@ -11,13 +11,14 @@
 #define PARTS_PAGE_NS INT64_C(250000000)    /* how often a part tells its rank's page */
 #define PARTS_PING_NS INT64_C(500000000)    /* ... that it is there */
 #define PARTS_JOURNAL_NS INT64_C(500000000) /* ... its journal */
-/* Silence beyond run.timeout_s: less than a stuck rank gets (stall.c), so that the cause comes first. */
+/* Silence beyond run.timeout_s: less than a stuck rank gets (stall.c), so that the cause comes
+ * first. */
 #define PARTS_SILENCE_NS INT64_C(1000000000)
 
 enum { PARTS_PIECE_BYTES = 64 * 1024 };
 
-/* LINK_PAGE: the rank's page follows, up to its `status` or, when there is an error or a warning, whole.
- * Times are the head's. */
+/* LINK_PAGE: the rank's page follows, up to its `status` or, when there is an error or a warning,
+ * whole. Times are the head's. */
 struct page_news {
     int64_t silent_ns; /* since its last sign of life (stall.h); -1: the part did not look */
     char state;        /* of its process, as in struct dpb_proc; 0: it has none */

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/secret.h"
 #include "world/machines.h"
+#include "world/rights.h"
 #include "world/spawn.h"
 
 #define JOIN_NS INT64_C(90000000000) /* for all to be started, to join and to connect */
@@ -39,18 +40,25 @@ static void be_silent(struct dpb_party *party)
 
 static void destroy(struct dpb_party *party)
 {
+    keeper_stop(&party->keeper);
     uint32_t n_links = dpb_party_is_head(party) ? party->n_ranks : 1;
     for (uint32_t i = 0; party->links != NULL && i < n_links; i++)
         link_close(&party->links[i]);
     for (uint32_t i = 0; party->store_fds != NULL && i < party->n_ranks; i++)
         if (party->store_fds[i] >= 0)
             close(party->store_fds[i]);
+    for (uint32_t i = 0; party->lost_fds != NULL && i < party->n_ranks; i++)
+        if (party->lost_fds[i] >= 0)
+            close(party->lost_fds[i]);
     if (party->store_fd >= 0)
         close(party->store_fd);
+    if (party->pmix_fd >= 0)
+        close(party->pmix_fd);
     if (party->quiet_fd >= 0)
         close(party->quiet_fd);
     free(party->links);
     free(party->store_fds);
+    free(party->lost_fds);
     free(party->launcher_pids);
     free(party->machines);
     free(party->hosts);
@@ -93,6 +101,15 @@ static dpb_status start_rank(struct dpb_party *party, const char *address)
     return status;
 }
 
+/* The first descriptor that the rank sends is its connection to PMIx. */
+static void keep_connection(struct dpb_party *party, const int *fds, size_t n_fds)
+{
+    bool wanted = n_fds > 0 && party->pmix_fd < 0;
+    if (wanted)
+        party->pmix_fd = fds[0];
+    dpb_rights_close(fds + wanted, n_fds - wanted);
+}
+
 /* All of it, or the reason why not. */
 static dpb_status read_rank(struct dpb_party *party, void *bytes, size_t n, int64_t deadline_ns)
 {
@@ -107,7 +124,11 @@ static dpb_status read_rank(struct dpb_party *party, void *bytes, size_t n, int6
                             "rank %u has not joined the job within %.0f s; are all ranks of "
                             "%s started by dpbench?",
                             party->rank, (double)JOIN_NS * 1e-9, party->launcher);
-        ssize_t got = recv(party->socket, (char *)bytes + done, n - done, MSG_DONTWAIT);
+        int fds[DPB_RIGHTS_MOST];
+        size_t n_fds;
+        ssize_t got = dpb_rights_receive(party->socket, (char *)bytes + done, n - done,
+                                         MSG_DONTWAIT, fds, &n_fds);
+        keep_connection(party, fds, n_fds);
         if (got < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (got <= 0)
@@ -120,6 +141,8 @@ static dpb_status read_rank(struct dpb_party *party, void *bytes, size_t n, int6
 static dpb_status hear_rank(struct dpb_party *party, struct dpb_join_answer *answer)
 {
     int64_t deadline_ns = dpb_now_ns() + JOIN_NS;
+    char opened;
+    DPB_TRY(read_rank(party, &opened, sizeof opened, deadline_ns));
     DPB_TRY(read_rank(party, answer, sizeof *answer, deadline_ns));
     answer->text[sizeof answer->text - 1] = '\0';
     if (answer->magic != DPB_JOIN_MAGIC)
@@ -136,11 +159,12 @@ static dpb_status hear_rank(struct dpb_party *party, struct dpb_join_answer *ans
     party->launcher_pids = calloc(party->n_ranks, sizeof *party->launcher_pids);
     party->links = calloc(party->n_ranks, sizeof *party->links);
     party->store_fds = calloc(party->n_ranks, sizeof *party->store_fds);
+    party->lost_fds = calloc(party->n_ranks, sizeof *party->lost_fds);
     if (party->hosts == NULL || party->machines == NULL || party->launcher_pids == NULL ||
-        party->links == NULL || party->store_fds == NULL)
+        party->links == NULL || party->store_fds == NULL || party->lost_fds == NULL)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     for (uint32_t rank = 0; rank < party->n_ranks; rank++)
-        party->links[rank].fd = party->store_fds[rank] = -1;
+        party->links[rank].fd = party->store_fds[rank] = party->lost_fds[rank] = -1;
     return read_rank(party, party->hosts, party->n_ranks * sizeof *party->hosts, deadline_ns);
 }
 
@@ -211,6 +235,7 @@ dpb_status dpb_party_join(struct dpb_party **party)
                                .launcher = dpb_pmix_launcher(),
                                .socket = -1,
                                .store_fd = -1,
+                               .pmix_fd = -1,
                                .quiet_fd = -1};
     int listener = -1;
     uint8_t secret[DPB_SECRET_BYTES];
@@ -476,10 +501,22 @@ dpb_status dpb_party_agree(struct dpb_party *party, dpb_status status, const cha
                                     : agree_as_part(party, status, text, exit_code);
 }
 
+/* ---- keeping ------------------------------------------------------------------------------- */
+
+/* Without another part there is nobody left whom the death of this one could end before his
+ * time. */
+dpb_status dpb_party_keep(struct dpb_party *party)
+{
+    if (party->pmix_fd < 0 || party->n_ranks == 1)
+        return DPB_OK;
+    int link_fd = party->links[dpb_party_is_head(party) ? 1 : 0].fd;
+    return keeper_start(party->pmix_fd, link_fd, &party->keeper);
+}
+
 /* ---- leaving -------------------------------------------------------------------------------- */
 
-/* Until what was said has arrived everywhere: a connection that is closed while something unread is in
- * it would take the last words with it. */
+/* Until what was said has arrived everywhere: a connection that is closed while something unread is
+ * in it would take the last words with it. */
 static void finish_links(struct dpb_party *party)
 {
     int64_t until_ns = dpb_now_ns() + LEAVE_NS;
@@ -507,8 +544,8 @@ void dpb_party_leave(struct dpb_party *party, int exit_code)
 {
     if (party == NULL)
         return;
-    /* The launcher ends the others when one exits with a code that is not 0: this one has a word to say
-     * still, and a code of its own. */
+    /* The launcher ends the others when one exits with a code that is not 0: this one has a word to
+     * say still, and a code of its own. */
     signal(SIGTERM, SIG_IGN);
     dismiss(party);
     if (dpb_party_is_head(party)) {

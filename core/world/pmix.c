@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/log.h"
 
@@ -26,17 +28,12 @@ const char *dpb_pmix_launcher(void)
     return getenv("SLURM_STEP_ID") != NULL ? "srun" : "pmix";
 }
 
-bool dpb_pmix_starts_anew(void)
-{
-    return getenv("PRTE_LAUNCHED") != NULL;
-}
-
 #ifdef DPB_HAVE_PMIX
 
 #include <pmix.h>
 
 #define ADDRESS_KEY "dpbench.address"
-enum { FENCE_TIMEOUT_S = 60 };
+enum { FENCE_TIMEOUT_S = 60, FDS_LOOKED_AT = 1024 };
 
 /* The functions of the library that are used. */
 static struct {
@@ -47,6 +44,7 @@ static struct {
     __typeof__(PMIx_Put) *put;
     __typeof__(PMIx_Commit) *commit;
     __typeof__(PMIx_Fence) *fence;
+    __typeof__(PMIx_Get_version) *version;
     __typeof__(PMIx_Error_string) *error_string;
 } pmix;
 static pmix_proc_t self;
@@ -66,6 +64,7 @@ static dpb_status load_library(void)
         {"PMIx_Put", &pmix.put},
         {"PMIx_Commit", &pmix.commit},
         {"PMIx_Fence", &pmix.fence},
+        {"PMIx_Get_version", &pmix.version},
         {"PMIx_Error_string", &pmix.error_string},
     };
     for (size_t i = 0; pmix.library != NULL && i < sizeof functions / sizeof *functions; i++) {
@@ -149,15 +148,38 @@ static dpb_status take_in(struct dpb_joined *joined)
     return DPB_OK;
 }
 
-dpb_status dpb_pmix_join(const char *address, struct dpb_joined *joined)
+/* A socket that has a named place at its other end: the ends of a pair have none. */
+static bool is_connection(int fd)
 {
-    struct dpb_joined made = {0};
+    union {
+        struct sockaddr any;
+        struct sockaddr_storage room;
+    } peer;
+    socklen_t bytes = sizeof peer;
+    return getpeername(fd, &peer.any, &bytes) == 0 && bytes > sizeof peer.any.sa_family;
+}
+
+/* PMIx does not tell its descriptor; it takes the lowest ones that are free. */
+dpb_status dpb_pmix_open(int *connection)
+{
+    bool before[FDS_LOOKED_AT];
+    *connection = -1;
     DPB_TRY(load_library());
+    for (int fd = 0; fd < FDS_LOOKED_AT; fd++)
+        before[fd] = is_connection(fd);
     pmix_status_t status = pmix.init(&self, NULL, 0);
     if (status != PMIX_SUCCESS)
         return failed("init", status);
     is_open = true;
-    made.rank = self.rank;
+    for (int fd = 0; fd < FDS_LOOKED_AT && *connection < 0; fd++)
+        if (!before[fd] && is_connection(fd))
+            *connection = fd;
+    return DPB_OK;
+}
+
+dpb_status dpb_pmix_join(const char *address, struct dpb_joined *joined)
+{
+    struct dpb_joined made = {.rank = self.rank};
     DPB_TRY(get(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE, &made.n_ranks, NULL, 0));
     made.hosts = calloc(made.n_ranks, sizeof *made.hosts);
     if (made.hosts == NULL)
@@ -175,6 +197,26 @@ dpb_status dpb_pmix_join(const char *address, struct dpb_joined *joined)
     return DPB_OK;
 }
 
+dpb_status dpb_pmix_check_mpi(void)
+{
+    pmix_proc_t all = self;
+    pmix_value_t *value = NULL;
+    const char *theirs = getenv("PMIX_VERSION"), *ours = pmix.version();
+    int length = (int)strcspn(ours, ",("); /* "OpenPMIx 5.0.11 (PMIx Standard: 5.1, ..." */
+    while (length > 0 && ours[length - 1] == ' ')
+        length--;
+    all.rank = PMIX_RANK_WILDCARD;
+    if (pmix.get(&all, PMIX_LOCAL_SIZE, NULL, 0, &value) == PMIX_SUCCESS) {
+        free(value);
+        return DPB_OK;
+    }
+    return dpb_fail(
+        DPB_UNSUPPORTED,
+        "MPI cannot begin: %s has PMIx %s, this process %.*s, which does not learn from "
+        "it how many ranks are on this machine; take an MPI with the launcher's PMIx",
+        dpb_pmix_launcher(), theirs != NULL ? theirs : "of another kind", length, ours);
+}
+
 void dpb_pmix_leave(void)
 {
     if (is_open)
@@ -182,15 +224,45 @@ void dpb_pmix_leave(void)
     is_open = false;
 }
 
+/* ---- in the place of PMIx, for MPI ---------------------------------------------------------- */
+
+/* Whose peer has died asks the launcher to kill the job, and Slurm does so before there is a cause
+ * or a result. It is this process alone that cannot go on: its own launcher ends the job. */
+pmix_status_t PMIx_Abort(int status, const char message[], pmix_proc_t procs[], size_t n_procs)
+{
+    (void)procs, (void)n_procs;
+    dpb_fail(DPB_PEER, "MPI cannot go on (PMIx_Abort, status %d%s%s)", status,
+             message != NULL && message[0] != '\0' ? ": " : "", message != NULL ? message : "");
+    _exit(dpb_status_exit_code(DPB_PEER));
+}
+
+/* Open MPI 5 takes a PMIx that is open for its own, and learns then neither its rank nor its job.
+ * Told that it is not, it opens it a second time, which PMIx counts. */
+int PMIx_Initialized(void)
+{
+    return 0;
+}
+
 #else
 
-dpb_status dpb_pmix_join(const char *address, struct dpb_joined *joined)
+dpb_status dpb_pmix_open(int *connection)
 {
-    (void)address, (void)joined;
+    *connection = -1;
     return dpb_fail(DPB_UNSUPPORTED,
                     "%s started this process, and dpbench was built without PMIx: build it with "
                     "libpmix-dev, or start it without %s",
                     dpb_pmix_launcher(), dpb_pmix_launcher());
+}
+
+dpb_status dpb_pmix_join(const char *address, struct dpb_joined *joined)
+{
+    (void)address, (void)joined;
+    return DPB_UNSUPPORTED;
+}
+
+dpb_status dpb_pmix_check_mpi(void)
+{
+    return DPB_UNSUPPORTED;
 }
 
 void dpb_pmix_leave(void)

@@ -20,10 +20,17 @@
 #include "base/log.h"
 #include "base/secret.h"
 #include "world/futex.h"
+#include "world/rights.h"
 #include "world/store.h"
 #include "world/world.h"
 
-enum { MAX_MAPPINGS = 16, SLICE_MS = 50, RETRY_MS = 2, HUGE_BYTES = 4 << 20, MAX_STRANGERS = 16 };
+enum {
+    MAX_MAPPINGS = DPB_RIGHTS_MOST,
+    SLICE_MS = 50,
+    RETRY_MS = 2,
+    HUGE_BYTES = 4 << 20,
+    MAX_STRANGERS = 16
+};
 
 #define HELLO_MAGIC UINT64_C(0x3145524148535044) /* "DPSHARE1" */
 
@@ -122,11 +129,6 @@ static bool same_user(int fd)
            credentials.uid == geteuid();
 }
 
-union control {
-    char bytes[CMSG_SPACE(sizeof(int) * MAX_MAPPINGS)];
-    struct cmsghdr align;
-};
-
 /* Leaves link->sent as it is when it cannot be said right now: a full socket, or too many
  * descriptors of this user on their way. */
 static dpb_status send_hello(const struct exchange *exchange, struct link *link)
@@ -140,19 +142,8 @@ static dpb_status send_hello(const struct exchange *exchange, struct link *link)
         if (exchange->mine[i].bytes > 0)
             fds[n_fds++] = exchange->mine[i].fd;
     }
-    union control control = {{0}};
-    struct iovec part = {.iov_base = &hello, .iov_len = sizeof hello};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    if (n_fds > 0) {
-        message.msg_control = control.bytes;
-        message.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
-        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
-        memcpy(CMSG_DATA(header), fds, n_fds * sizeof(int));
-    }
-    if (sendmsg(link->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof hello)
+    if (dpb_rights_send(link->fd, &hello, sizeof hello, MSG_DONTWAIT, fds, n_fds) ==
+        (ssize_t)sizeof hello)
         link->sent = true;
     else if (errno != EAGAIN && errno != EINTR && errno != ETOOMANYREFS)
         return dpb_fail(DPB_PEER, "sharing of %s: cannot reach rank %u: %s", exchange->name,
@@ -160,25 +151,10 @@ static dpb_status send_hello(const struct exchange *exchange, struct link *link)
     return DPB_OK;
 }
 
-/* The number of descriptors that came with the message; all are in `fds` and the caller's to close.
- */
-static uint32_t take_descriptors(struct msghdr *message, int fds[MAX_MAPPINGS])
-{
-    uint32_t n = 0;
-    for (struct cmsghdr *h = CMSG_FIRSTHDR(message); h != NULL; h = CMSG_NXTHDR(message, h)) {
-        if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
-            continue;
-        size_t count = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < count && n < MAX_MAPPINGS; i++)
-            memcpy(&fds[n++], CMSG_DATA(h) + i * sizeof(int), sizeof(int));
-    }
-    return n;
-}
-
 static dpb_status map_peer(struct exchange *exchange, const struct hello *hello, const int *fds,
-                           uint32_t n_fds)
+                           size_t n_fds)
 {
-    uint32_t used = 0;
+    size_t used = 0;
     char what[160];
     snprintf(what, sizeof what, "%s of rank %u", exchange->name, hello->rank);
     if (hello->n != exchange->n)
@@ -228,17 +204,11 @@ static bool is_peer(const struct exchange *exchange, const struct link *link,
 static dpb_status receive_hello(struct exchange *exchange, struct link *link)
 {
     struct hello hello;
-    union control control;
-    int fds[MAX_MAPPINGS];
-    struct iovec part = {.iov_base = &hello, .iov_len = sizeof hello};
-    struct msghdr message = {.msg_iov = &part,
-                             .msg_iovlen = 1,
-                             .msg_control = control.bytes,
-                             .msg_controllen = sizeof control.bytes};
-    ssize_t bytes = recvmsg(link->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    int fds[DPB_RIGHTS_MOST];
+    size_t n_fds;
+    ssize_t bytes = dpb_rights_receive(link->fd, &hello, sizeof hello, MSG_DONTWAIT, fds, &n_fds);
     if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
         return DPB_OK;
-    uint32_t n_fds = bytes >= 0 ? take_descriptors(&message, fds) : 0;
     dpb_status status = DPB_OK;
     if (is_peer(exchange, link, &hello, bytes)) {
         link->rank = hello.rank;
@@ -255,8 +225,7 @@ static dpb_status receive_hello(struct exchange *exchange, struct link *link)
                  exchange->name);
         link_close(link);
     }
-    for (uint32_t i = 0; i < n_fds; i++)
-        close(fds[i]);
+    dpb_rights_close(fds, n_fds);
     return status;
 }
 

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "world/rights.h"
 
 extern char **environ;
 
@@ -67,21 +68,7 @@ dpb_status dpb_spawn_greet(const struct dpb_spawn *spawn, int socket)
     for (size_t i = 0; i < DPB_HELLO_FDS; i++)
         if (spawn->fds[i] >= 0)
             fds[n_fds++] = spawn->fds[i];
-    union {
-        char bytes[CMSG_SPACE(sizeof fds)];
-        struct cmsghdr align;
-    } control = {{0}};
-    struct iovec part = {.iov_base = &hello, .iov_len = sizeof hello};
-    struct msghdr message = {.msg_iov = &part,
-                             .msg_iovlen = 1,
-                             .msg_control = control.bytes,
-                             .msg_controllen = CMSG_SPACE(n_fds * sizeof(int))};
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
-    memcpy(CMSG_DATA(header), fds, n_fds * sizeof(int));
-    ssize_t n = sendmsg(socket, &message, MSG_NOSIGNAL);
+    ssize_t n = dpb_rights_send(socket, &hello, sizeof hello, 0, fds, n_fds);
     explicit_bzero(&hello, sizeof hello);
     if (n != (ssize_t)sizeof hello)
         return dpb_fail(DPB_FAILED, "cannot hand the job over to rank %u: %s", spawn->hello.rank,

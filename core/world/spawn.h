@@ -17,7 +17,8 @@ struct dpb_spawn {
 };
 
 /* This process's environment, what `additions` say (NAME=VALUE, ended by NULL; may be NULL) in
- * place of its own, and the mark of a rank, of one that joins first or of one that does not. One block,
+ * place of its own, and the mark of a rank, of one that joins first or of one that does not. One
+ * block,
  * @owned: free(). NULL: out of memory. */
 char **dpb_spawn_environment(const char *const *additions, bool joins);
 

@@ -91,8 +91,8 @@ void stall_forgive(struct job_run *run, int64_t suspended_ns)
 
 /* ---- who is late --------------------------------------------------------------------------- */
 
-/* Starting from a rank that makes no progress: whom it waits for, and whom that one, ...; where that
- * is not known, the one that is furthest behind of those that wait for nobody. */
+/* Starting from a rank that makes no progress: whom it waits for, and whom that one, ...; where
+ * that is not known, the one that is furthest behind of those that wait for nobody. */
 static uint32_t find_late(const struct job_run *run, uint32_t rank)
 {
     for (uint32_t i = 0; i < run->n_ranks; i++) {

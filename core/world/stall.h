@@ -1,6 +1,6 @@
 /*
- * stall.h - which ranks make no progress, private to the launcher: from their status pages, and from
- * what the system says of their processes.
+ * stall.h - which ranks make no progress, private to the launcher: from their status pages, and
+ * from what the system says of their processes.
  *
  * A rank gives a sign of life when its status page changes, and when it computes, reads, writes or
  * waits for a disk: a first step that compiles for minutes, or a long evaluation, is no stall. A
@@ -8,7 +8,8 @@
  *
  *     nobody's sign for run.stall_warning_s: said once, with where each rank is
  *     a worker's that waits for nobody either, for run.timeout_s: it is stuck, and the job ended
- *     a rank that is there run.timeout_s after another has ended, all having left together: likewise
+ *     a rank that is there run.timeout_s after another has ended, all having left together:
+ *     likewise
  *
  * The deadlines of those that wait end a job before the second does; it is there for jobs in which
  * nobody waits for who is stuck.
@@ -47,8 +48,8 @@ struct stall_sign {
     uint64_t io_bytes;
 };
 
-/* Called in the launcher's loop; looks at most four times a second. Warns. Returns a rank that is to be
- * ended, with the reason in its `fault`; UINT32_MAX: none. */
+/* Called in the launcher's loop; looks at most four times a second. Warns. Returns a rank that is
+ * to be ended, with the reason in its `fault`; UINT32_MAX: none. */
 uint32_t stall_look(struct job_run *run, int64_t now_ns);
 /* Of one rank: keeps its sign of life, sign_ns. */
 void stall_look_at(struct job_run *run, uint32_t rank, int64_t now_ns);

@@ -43,15 +43,15 @@ struct dpb_hello {
     uint8_t secret[DPB_SECRET_BYTES];
     struct dpb_seat place;
     char launcher[16];
-    bool
-        parted; /* the job has a launcher, and a board, for each rank; FD_STORE is rank 0's then, and
-                       FD_ENVIRONMENT a block of NAME=VALUE, each ended by NUL */
+    bool parted; /* the job has a launcher, and a board, for each rank; FD_STORE is rank 0's then,
+                    and FD_ENVIRONMENT a block of NAME=VALUE, each ended by NUL */
     bool has_store; /* FD_STORE comes, too: in all parts but rank 0's */
     bool keep_pmix; /* until the end of the process: its strategy needs it */
 };
 
-/* Before that, where mpirun or srun started the launcher: the rank is to join by PMIx first. It answers
- * by a dpb_join_answer and `n_ranks` names of hosts, of DPB_HOST_BYTES each. */
+/* Before that, where mpirun or srun started the launcher: the rank is to join by PMIx first. It
+ * answers by a byte, with which its connection to PMIx comes (SCM_RIGHTS), by a dpb_join_answer and
+ * by `n_ranks` names of hosts, of DPB_HOST_BYTES each. */
 struct dpb_join {
     uint64_t magic;
     int32_t launcher_pid;
@@ -106,8 +106,8 @@ bool dpb_buffer_add_frame(struct dpb_buffer *buffer, const struct dpb_frame *fra
 dpb_frame_state dpb_buffer_frame(const struct dpb_buffer *buffer, struct dpb_frame *frame,
                                  const char **key, const void **value, char why[128]);
 void dpb_buffer_drop_frame(struct dpb_buffer *buffer, const struct dpb_frame *frame);
-/* Without blocking. The bytes moved; 0: the other side has closed (nothing was to be sent); -1: errno,
- * EAGAIN for "later". */
+/* Without blocking. The bytes moved; 0: the other side has closed (nothing was to be sent); -1:
+ * errno, EAGAIN for "later". */
 ssize_t dpb_buffer_receive(struct dpb_buffer *buffer, int fd);
 ssize_t dpb_buffer_send(struct dpb_buffer *buffer, int fd);
 
@@ -127,7 +127,8 @@ int64_t dpb_store_server_expire(struct dpb_store_server *server, int64_t now_ns)
 /* The process of `rank` has ended: takes in what it still said and tells those who wait for it. */
 void dpb_store_server_detach(struct dpb_store_server *server, uint32_t rank);
 bool dpb_store_server_said_bye(const struct dpb_store_server *server, uint32_t rank);
-/* Whether `rank` waits for an answer: for a key or at a barrier. A take without a deadline is none. */
+/* Whether `rank` waits for an answer: for a key or at a barrier. A take without a deadline is
+ * none. */
 bool dpb_store_server_waits(const struct dpb_store_server *server, uint32_t rank);
 /* The job was suspended for so long: all deadlines are later by it. */
 void dpb_store_server_delay(struct dpb_store_server *server, int64_t by_ns);
@@ -145,14 +146,15 @@ const char *dpb_store_server_fault(const struct dpb_store_server *server, uint32
 dpb_status dpb_store_connect(int fd); /* takes over */
 void dpb_store_disconnect(void);      /* says goodbye */
 /*
- * From one rank to another, as often as they like: who gives waits until the value was taken, so that the
- * store holds no more than one of each who gives. At any time one thread gives under a key, and one takes.
- * Deadlines as for dpb_store.get. `give`: up to DPB_STORE_VALUE_BYTES.
+ * From one rank to another, as often as they like: who gives waits until the value was taken, so
+ * that the store holds no more than one of each who gives. At any time one thread gives under a
+ * key, and one takes. Deadlines as for dpb_store.get. `give`: up to DPB_STORE_VALUE_BYTES.
  */
 dpb_status dpb_store_give(const char *key, const void *value, size_t bytes, int64_t timeout_ns);
 /* *bytes: capacity in, length out; too long is an error. */
 dpb_status dpb_store_take(const char *key, void *value, size_t *bytes, int64_t timeout_ns);
-/* Words for the launcher of rank 0, in order with the requests of this rank; waits for no answer. */
+/* Words for the launcher of rank 0, in order with the requests of this rank; waits for no
+ * answer. */
 dpb_status dpb_store_post(const void *value, size_t bytes);
 
 /* share.c: what peers have to prove. */

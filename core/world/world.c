@@ -18,13 +18,12 @@
 #include "world/futex.h"
 #include "world/pmix.h"
 #include "world/proc.h"
+#include "world/rights.h"
 #include "world/store.h"
 
 struct dpb_world dpb_world;
 
 enum { MAX_CONFIG_BYTES = 64 << 20, AGREE_BYTES = 4096 };
-
-#define JOINED ",joined" /* after the number in DPB_JOB_VARIABLE */
 
 /* ---- the status page ----------------------------------------------------------------------- */
 
@@ -153,16 +152,15 @@ bool dpb_world_is_rank(void)
     return was;
 }
 
-/* The descriptor that the launcher left, and whether this rank is to join first, or did so as start_anew
- * left off. Children of this process get neither it nor its number. */
-static dpb_status inherited_socket(int *fd, bool *joins, bool *joined)
+/* The descriptor that the launcher left, and whether this rank is to join first. Children of this
+ * process get neither it nor its number. */
+static dpb_status inherited_socket(int *fd, bool *joins)
 {
     const char *text = getenv(DPB_JOB_VARIABLE);
     char *end = NULL;
     long number = text != NULL ? strtol(text, &end, 10) : -1;
     *joins = end != NULL && strcmp(end, ",join") == 0;
-    *joined = end != NULL && strcmp(end, JOINED) == 0;
-    if (end == NULL || end == text || (*end != '\0' && !*joins && !*joined) || number < 0 ||
+    if (end == NULL || end == text || (*end != '\0' && !*joins) || number < 0 ||
         number > INT32_MAX || fcntl((int)number, F_SETFD, FD_CLOEXEC) != 0)
         return dpb_fail(DPB_USAGE,
                         "%s is '%s', no descriptor from dpbench: unset it, dpbench sets it "
@@ -195,15 +193,19 @@ static dpb_status join(int fd)
         asked.magic != DPB_JOIN_MAGIC)
         return dpb_fail(DPB_USAGE, "descriptor %d is not that of a dpbench launcher", fd);
     dpb_log_set_hooks(&silent);
-    dpb_status status = dpb_pmix_join(asked.address, &joined);
+    int connection;
+    dpb_status status = dpb_pmix_open(&connection);
+    bool sent = dpb_rights_send(fd, "", 1, 0, &connection, connection >= 0) == 1;
+    if (status == DPB_OK)
+        status = dpb_pmix_join(asked.address, &joined);
     dpb_log_set_hooks(NULL);
     answer.status = (int32_t)status;
     answer.rank = joined.rank;
     answer.n_ranks = joined.n_ranks;
     snprintf(answer.text, sizeof answer.text, "%s",
              status == DPB_OK ? joined.address : dpb_first_error(NULL));
-    bool sent = send_all(fd, &answer, sizeof answer) &&
-                send_all(fd, joined.hosts, joined.n_ranks * sizeof *joined.hosts);
+    sent = sent && send_all(fd, &answer, sizeof answer) &&
+           send_all(fd, joined.hosts, joined.n_ranks * sizeof *joined.hosts);
     free(joined.hosts);
     explicit_bzero(&asked, sizeof asked);
     explicit_bzero(&answer, sizeof answer);
@@ -211,48 +213,27 @@ static dpb_status join(int fd)
     return status == DPB_OK && !sent ? DPB_PEER : status;
 }
 
-/* The same program in this process, with nothing left of PMIx in it: what follows the joining. */
-static dpb_status start_anew(int fd)
-{
-    static char name[] = "dpbench";
-    char *const arguments[] = {name, NULL};
-    char number[32];
-    dpb_pmix_leave();
-    snprintf(number, sizeof number, "%d" JOINED, fd);
-    if (setenv(DPB_JOB_VARIABLE, number, 1) == 0 && fcntl(fd, F_SETFD, 0) == 0)
-        execv("/proc/self/exe", arguments);
-    return dpb_fail(DPB_FAILED, "executing /proc/self/exe: %s", strerror(errno));
-}
-
 /* The launcher's hello, and what comes with it; fds that did not come are -1. DPB_PEER without a
  * message: a rank that has joined gets no job. */
 static dpb_status receive_hello(int fd, bool joined, struct dpb_hello *hello,
                                 int fds[DPB_HELLO_FDS])
 {
-    union {
-        char bytes[CMSG_SPACE(DPB_HELLO_FDS * sizeof(int))];
-        struct cmsghdr align;
-    } control;
-    struct iovec part = {.iov_base = hello, .iov_len = sizeof *hello};
-    struct msghdr message = {.msg_iov = &part,
-                             .msg_iovlen = 1,
-                             .msg_control = control.bytes,
-                             .msg_controllen = sizeof control.bytes};
+    int came[DPB_RIGHTS_MOST];
+    size_t n_fds = 0;
     ssize_t n;
     do
-        n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL);
+        n = dpb_rights_receive(fd, hello, sizeof *hello, MSG_WAITALL, came, &n_fds);
     while (n < 0 && errno == EINTR);
     if (n == 0 && joined)
         return DPB_PEER;
-    struct cmsghdr *header = n > 0 ? CMSG_FIRSTHDR(&message) : NULL;
-    size_t n_fds = 2u + (hello->parted ? 1 : 0) + (hello->has_store ? 1 : 0);
-    if (n != (ssize_t)sizeof *hello || hello->magic != DPB_HELLO_MAGIC || header == NULL ||
-        header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(n_fds * sizeof(int)))
+    if (n != (ssize_t)sizeof *hello || hello->magic != DPB_HELLO_MAGIC ||
+        n_fds != 2u + (hello->parted ? 1 : 0) + (hello->has_store ? 1 : 0)) {
+        dpb_rights_close(came, n_fds);
         return dpb_fail(DPB_USAGE,
                         "descriptor %d is not that of a dpbench launcher of this version", fd);
+    }
     for (size_t i = 0; i < DPB_HELLO_FDS; i++)
-        fds[i] = -1;
-    memcpy(fds, CMSG_DATA(header), n_fds * sizeof(int));
+        fds[i] = i < n_fds ? came[i] : -1;
     hello->launcher[sizeof hello->launcher - 1] = '\0';
     return DPB_OK;
 }
@@ -281,8 +262,8 @@ static dpb_status read_file(int fd, char **content, size_t *bytes)
     return DPB_OK;
 }
 
-/* What plugins need in their environment, before any of them is loaded. Where PMIx has a thread still, it
- * waits for messages. */
+/* What plugins need in their environment, before any of them is loaded. Where PMIx has a thread
+ * still, it waits for messages. */
 static dpb_status take_environment(int fd)
 {
     char *block = NULL;
@@ -384,14 +365,12 @@ static dpb_status open_job(int socket, const struct dpb_hello *hello, const int 
 dpb_status dpb_world_open(void)
 {
     int fd = -1, fds[DPB_HELLO_FDS];
-    bool joins = false, joined = false;
+    bool joins = false;
     struct dpb_hello hello = {0};
-    DPB_TRY(inherited_socket(&fd, &joins, &joined));
+    DPB_TRY(inherited_socket(&fd, &joins));
     dpb_status status = joins ? join(fd) : DPB_OK;
-    if (status == DPB_OK && joins && dpb_pmix_starts_anew())
-        status = start_anew(fd);
     if (status == DPB_OK)
-        status = receive_hello(fd, joins || joined, &hello, fds);
+        status = receive_hello(fd, joins, &hello, fds);
     if (status != DPB_OK || !hello.keep_pmix)
         dpb_pmix_leave(); /* the death of a client of PMIx is the end of a step of Slurm's */
     if (status != DPB_OK) {
@@ -399,6 +378,8 @@ dpb_status dpb_world_open(void)
         return status;
     }
     status = open_job(fd, &hello, fds);
+    if (status == DPB_OK && hello.keep_pmix)
+        status = dpb_pmix_check_mpi();
     uint32_t n_cores = 0;
     if (status == DPB_OK)
         status = dpb_cores_available(&n_cores);

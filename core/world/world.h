@@ -39,9 +39,9 @@ dpb_status dpb_world_open(void);
 void dpb_world_close(void);
 
 extern const struct dpb_store_ops dpb_store; /* host.h */
-/* From now on keys and barriers are those of `name` ("": of none, as at first), up to 30 characters:
- * what is opened again may use the same ones. All ranks change it between the same calls of the
- * store, and none has a call under way then. */
+/* From now on keys and barriers are those of `name` ("": of none, as at first), up to 30
+ * characters: what is opened again may use the same ones. All ranks change it between the same
+ * calls of the store, and none has a call under way then. */
 void dpb_store_scope(const char *name);
 extern const struct dpb_flag_ops dpb_flags;
 extern const struct dpb_event_ops dpb_events;
@@ -77,10 +77,10 @@ void dpb_mapping_destroy(struct dpb_mapping *mapping); /* accepts zeroed ones; z
 
 /*
  * Collective over all ranks of the job: each offers n mappings (those with bytes = 0 are none; the
- * same n everywhere) and maps all those of the others on its machine. peers[rank * n + i] is filled, by
- * zeroes for ranks of other machines; own entries are a copy of `mine` and not to be destroyed.
- * Descriptors travel over abstract Unix sockets whose
- * peers prove the same user and the job's secret. `name` is used once a job.
+ * same n everywhere) and maps all those of the others on its machine. peers[rank * n + i] is
+ * filled, by zeroes for ranks of other machines; own entries are a copy of `mine` and not to be
+ * destroyed. Descriptors travel over abstract Unix sockets whose peers prove the same user and the
+ * job's secret. `name` is used once a job.
  */
 dpb_status dpb_world_share(const char *name, const struct dpb_mapping *mine, uint32_t n,
                            struct dpb_mapping *peers);
