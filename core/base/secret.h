@@ -2,9 +2,9 @@
  * secret.h - proving that one knows a secret without saying it: random bytes and keyed message
  * authentication codes, by libsodium. Any thread; nothing here blocks or allocates.
  *
- * A proof that a peer knows the key: each side sends a nonce (dpb_random_bytes), then the code of who it
- * is, both nonces and what else must be believed; the codes of the two sides must differ in something
- * (who is the one that connected), or one could be sent back as the other.
+ * A proof that a peer knows the key: each side sends a nonce (dpb_random_bytes), then the code of
+ * who it is, both nonces and what else must be believed; the codes of the two sides must differ in
+ * something (who is the one that connected), or one could be sent back as the other.
  */
 #ifndef DPB_CORE_BASE_SECRET_H
 #define DPB_CORE_BASE_SECRET_H

@@ -70,7 +70,8 @@ static bool on_command_line(const struct dpb_setting *setting)
     return setting != NULL && strcmp(setting->origin, COMMAND_LINE) == 0;
 }
 
-/* Of settings that exclude each other (ended by NULL) one on the command line replaces the file's. */
+/* Of settings that exclude each other (ended by NULL) one on the command line replaces the
+ * file's. */
 static void settle_one_of(struct dpb_config *config, const char *section, const char *const *keys)
 {
     bool given = false;

@@ -63,14 +63,15 @@ dpb_status dpb_arguments_parse(const struct dpb_command *command, unsigned accep
                                char **argv, struct dpb_arguments *arguments);
 void dpb_arguments_release(struct dpb_arguments *arguments);
 
-/* ---- under mpirun and srun: together.c -------------------------------------------------------- */
+/* ---- under mpirun and srun: together.c ------------------------------------------------------- */
 
-/* Arguments of a command that starts jobs: where mpirun or srun started this process it joins the others
- * first, and the numbers of workers and machines are theirs (origin `launcher`). What fails is agreed on. */
+/* Arguments of a command that starts jobs: where mpirun or srun started this process it joins the
+ * others first, and the numbers of workers and machines are theirs (origin `launcher`). What fails
+ * is agreed on. */
 int dpb_together(const struct dpb_command *self, unsigned accepts, int argc, char **argv,
                  int (*run)(struct dpb_arguments *arguments));
-/* Whether the job begins: in all parts or in none. `status` is what this part has come to; `experiment`
- * may be NULL when that is not DPB_OK. *exit_code: where it does not. */
+/* Whether the job begins: in all parts or in none. `status` is what this part has come to;
+ * `experiment` may be NULL when that is not DPB_OK. *exit_code: where it does not. */
 dpb_status dpb_together_agree(const struct dpb_arguments *arguments, dpb_status status,
                               const struct dpb_experiment *experiment, int *exit_code);
 

@@ -10,6 +10,18 @@
 
 static const double mib = 1024.0 * 1024.0;
 
+static void print_device_memory(const struct dpb_experiment *experiment)
+{
+    const uint64_t arenas = dpb_experiment_device_memory(experiment);
+    const uint64_t scratch = dpb_experiment_device_scratch(experiment);
+    if (arenas == 0)
+        return;
+    printf(" beside %.1f MiB of arenas", (double)arenas / mib);
+    if (scratch > 0)
+        printf(" and up to %.1f MiB of scratch", (double)scratch / mib);
+    printf(" on each worker's device");
+}
+
 static dpb_status check_memory(const struct dpb_experiment *experiment)
 {
     struct dpb_machine_memory memory;
@@ -20,9 +32,7 @@ static dpb_status check_memory(const struct dpb_experiment *experiment)
     if (experiment->n_servers > 0)
         printf(", %.1f MiB a server", (double)fit.server_bytes / mib);
     printf(", %.1f MiB in all", (double)fit.all_bytes / mib);
-    if (dpb_experiment_device_memory(experiment) > 0)
-        printf(" beside %.1f MiB of arenas on each worker's device",
-               (double)dpb_experiment_device_memory(experiment) / mib);
+    print_device_memory(experiment);
     if (memory.total_bytes != UINT64_MAX)
         printf(", of %.1f MiB here", (double)memory.total_bytes / mib);
     putchar('\n');

@@ -1,5 +1,5 @@
-/* cmd_comm.c - `dpbench comm -c FILE.ini`: an experiment's communicator alone, over sizes and on the
- * layout of its model, without training. */
+/* cmd_comm.c - `dpbench comm -c FILE.ini`: an experiment's communicator alone, over sizes and on
+ * the layout of its model, without training. */
 #include <stdio.h>
 
 #include "base/log.h"

@@ -1,4 +1,5 @@
-/* cmd_links.c - `dpbench links`: how fast bytes move on this machine, and how its parts are connected. */
+/* cmd_links.c - `dpbench links`: how fast bytes move on this machine, and how its parts are
+ * connected. */
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -131,8 +132,8 @@ static bool seen_before(const json_t *rows, const char *shared)
     return false;
 }
 
-/* Latency of all pairs of up to DPB_LINKS_CORES cores, evenly spread; rates of the first pair of those
- * that share the same thing. */
+/* Latency of all pairs of up to DPB_LINKS_CORES cores, evenly spread; rates of the first pair of
+ * those that share the same thing. */
 static dpb_status measure_cores(struct measuring *m)
 {
     json_t *cores = json_object();

@@ -1,4 +1,5 @@
-/* cmd_plugins.c - `dpbench plugins`: what can be loaded, what cannot and what was not built, and why. */
+/* cmd_plugins.c - `dpbench plugins`: what can be loaded, what cannot and what was not built, and
+ * why. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +17,8 @@ static json_t *libraries_to_json(const struct dpb_library *library)
     return list;
 }
 
-/* The next after `row` (NULL: the first) of what was not built, which has not come from elsewhere; or
- * NULL. */
+/* The next after `row` (NULL: the first) of what was not built, which has not come from elsewhere;
+ * or NULL. */
 static const struct dpb_plugin_not_built *absent_from(const struct dpb_plugin_row *rows, size_t n,
                                                       const struct dpb_plugin_not_built *row)
 {

@@ -58,7 +58,8 @@ static void compare_environment(const json_t *then, const json_t *now)
     }
 }
 
-/* A part of a result, `name`. A sweep keeps it in its runs; the first that has it speaks for all. */
+/* A part of a result, `name`. A sweep keeps it in its runs; the first that has it speaks for
+ * all. */
 static const json_t *part_of(const json_t *document, const char *name)
 {
     const json_t *part = dpb_json_at(document, name);

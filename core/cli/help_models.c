@@ -1,5 +1,5 @@
-/* help_models.c - the table of `dpbench help models`. Each row comes from an experiment of the model
- * and otherwise defaults: so memory is what `dpbench check` says of it. */
+/* help_models.c - the table of `dpbench help models`. Each row comes from an experiment of the
+ * model and otherwise defaults: so memory is what `dpbench check` says of it. */
 #include <stdio.h>
 #include <string.h>
 

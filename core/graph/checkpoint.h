@@ -1,12 +1,13 @@
 /*
- * checkpoint.h - a training run in a safetensors file: weights, batch-norm statistics, optimizer state,
- * and how far it has come.
+ * checkpoint.h - a training run in a safetensors file: weights, batch-norm statistics, optimizer
+ * state, and how far it has come.
  *
- * Names are those of the graph ("conv1.weight", "bn1.running_mean"), the optimizer's state of a tensor
- * is "optimizer.momentum_buffer.conv1.weight" (or "optimizer.sum...", PyTorch's words), order is
- * canonical, the type is that of the arenas (F32 or F64). How far it has come stands in the header's
- * __metadata__: dpbench.step, .samples, .epoch, .position, .trained_ns, whole numbers. What is not
- * there is zero: a file of weights alone begins a training, a file that others made may continue one.
+ * Names are those of the graph ("conv1.weight", "bn1.running_mean"), the optimizer's state of a
+ * tensor is "optimizer.momentum_buffer.conv1.weight" (or "optimizer.sum...", PyTorch's words),
+ * order is canonical, the type is that of the arenas (F32 or F64). How far it has come stands in
+ * the header's __metadata__: dpbench.step, .samples, .epoch, .position, .trained_ns, whole numbers.
+ * What is not there is zero: a file of weights alone begins a training, a file that others made may
+ * continue one.
  */
 #ifndef DPB_CORE_GRAPH_CHECKPOINT_H
 #define DPB_CORE_GRAPH_CHECKPOINT_H
@@ -49,9 +50,9 @@ dpb_status dpb_checkpoint_save(const char *path, const struct dpb_checkpoint *ch
 dpb_status dpb_checkpoint_check(const char *path, const struct dpb_checkpoint *checkpoint,
                                 struct dpb_progress *progress);
 
-/* Checks, then reads. Where the optimizer's state is wanted and the file (of weights alone) has none, it
- * becomes zero. What is not the model's is left out with a warning; PyTorch's num_batches_tracked and
- * another optimizer's state without. */
+/* Checks, then reads. Where the optimizer's state is wanted and the file (of weights alone) has
+ * none, it becomes zero. What is not the model's is left out with a warning; PyTorch's
+ * num_batches_tracked and another optimizer's state without. */
 dpb_status dpb_checkpoint_load(const char *path, const struct dpb_checkpoint *checkpoint);
 
 #endif

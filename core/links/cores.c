@@ -1,5 +1,6 @@
-/* cores.c - a cache line and memory that two cores share. Each waits for the other by looking: the cores
- * are the two threads' own, and where they are not (a virtual machine), they yield after a while. */
+/* cores.c - a cache line and memory that two cores share. Each waits for the other by looking: the
+ * cores are the two threads' own, and where they are not (a virtual machine), they yield after a
+ * while. */
 #include <errno.h>
 #include <sched.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
-/* devices.c - copies between the host and devices, by the table that a device plugin has for it. Work is
- * enqueued often enough to fill a window and waited for once: what is measured is the link, not
- * the calls; a latency is of one copy that is waited for. */
+/* devices.c - copies between the host and devices, by the table that a device plugin has for it.
+ * Work is enqueued often enough to fill a window and waited for once: what is measured is the link,
+ * not the calls; a latency is of one copy that is waited for. */
 #include <stdlib.h>
 #include <string.h>
 

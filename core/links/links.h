@@ -1,11 +1,11 @@
 /*
- * links.h - how fast bytes move on this machine: through its memory, between cores, over loopback, and
- * between the host and the devices of a plugin. Nothing is trained. Rates are bytes a second, of the
- * payload: what is copied counts once.
+ * links.h - how fast bytes move on this machine: through its memory, between cores, over loopback,
+ * and between the host and the devices of a plugin. Nothing is trained. Rates are bytes a second,
+ * of the payload: what is copied counts once.
  *
- * Every measurement finds how often the work has to be repeated to fill a window, and is the median of
- * up to five windows, with the slowest and the fastest. Functions block for as long as they measure, bind
- * threads of their own and leave nothing behind.
+ * Every measurement finds how often the work has to be repeated to fill a window, and is the median
+ * of up to five windows, with the slowest and the fastest. Functions block for as long as they
+ * measure, bind threads of their own and leave nothing behind.
  */
 #ifndef DPB_CORE_LINKS_LINKS_H
 #define DPB_CORE_LINKS_LINKS_H
@@ -56,8 +56,8 @@ dpb_status dpb_links_time(const struct dpb_links_limits *limits, dpb_links_work 
 struct dpb_links_value dpb_links_rate(const struct dpb_links_value *seconds, double bytes);
 struct dpb_links_value dpb_links_nothing(void);
 
-/* Runs `work` on threads bound to these hardware threads (as the system numbers them), all at once, and
- * waits for them. */
+/* Runs `work` on threads bound to these hardware threads (as the system numbers them), all at once,
+ * and waits for them. */
 typedef void (*dpb_links_member)(void *context, uint32_t member);
 dpb_status dpb_links_team(const uint16_t *cpus, uint32_t n, dpb_links_member member, void *context);
 
@@ -69,18 +69,18 @@ struct dpb_links_memory {
     struct dpb_links_value read[DPB_LINKS_SIZES], copy[DPB_LINKS_SIZES];
 };
 
-/* Threads on these hardware threads go over memory that `toucher` was the first to write, and so lies on
- * its node (UINT16_MAX: each of them its own). A size is what they go over together, read or from one
- * buffer into another; sizes with less than 4 KiB a thread are left out. Each thread's passes
- * are counted in its own window. */
+/* Threads on these hardware threads go over memory that `toucher` was the first to write, and so
+ * lies on its node (UINT16_MAX: each of them its own). A size is what they go over together, read
+ * or from one buffer into another; sizes with less than 4 KiB a thread are left out. Each thread's
+ * passes are counted in its own window. */
 dpb_status dpb_links_memory_measure(const struct dpb_links_limits *limits, const uint16_t *cpus,
                                     uint32_t n_threads, uint16_t toucher,
                                     struct dpb_links_memory *memory);
 
 /* ---- between two cores --------------------------------------------------------------------- */
 
-/* `latency`: one way, of a cache line that two cores write in turn. `rate`: at which `b` copies into
- * memory of its own what `a` has just written into memory that both share. */
+/* `latency`: one way, of a cache line that two cores write in turn. `rate`: at which `b` copies
+ * into memory of its own what `a` has just written into memory that both share. */
 struct dpb_links_cores {
     uint16_t a, b;
     struct dpb_links_value latency, rate[DPB_LINKS_SIZES];
@@ -118,8 +118,8 @@ dpb_status dpb_links_host_measure(const struct dpb_links_limits *limits,
                                   const struct dpb_device_links *links, uint32_t device,
                                   bool pinned, struct dpb_links_host *host);
 
-/* From one device's memory into another's (or, where they are one, within it). `direct`: as peers; else by
- * the host. Left out (`possible` false) where they cannot be peers. */
+/* From one device's memory into another's (or, where they are one, within it). `direct`: as peers;
+ * else by the host. Left out (`possible` false) where they cannot be peers. */
 struct dpb_links_pair {
     uint32_t from, to;
     bool direct, possible;

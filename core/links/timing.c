@@ -69,7 +69,8 @@ dpb_status dpb_links_time(const struct dpb_links_limits *limits, dpb_links_work 
 
 /* ---- teams --------------------------------------------------------------------------------- */
 
-/* Members wait for each other in their work: they begin when all of them are there, or not at all. */
+/* Members wait for each other in their work: they begin when all of them are there, or not at
+ * all. */
 struct gate {
     pthread_mutex_t lock;
     pthread_cond_t changed;

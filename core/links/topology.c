@@ -13,7 +13,8 @@
 
 enum { MAX_PCI = 64, ADDRESS_BYTES = 32 };
 
-/* Classes of PCI devices that links lead to; the last two digits are of no matter where they are 0. */
+/* Classes of PCI devices that links lead to; the last two digits are of no matter where they are
+ * 0. */
 enum {
     CLASS_NVME = 0x0108,
     CLASS_NETWORK = 0x02,

@@ -1,6 +1,6 @@
 /*
- * topology.h - where cores, memory and PCI devices of this machine lie, by hwloc; and the names that
- * nvidia-smi has for the way between two PCI devices.
+ * topology.h - where cores, memory and PCI devices of this machine lie, by hwloc; and the names
+ * that nvidia-smi has for the way between two PCI devices.
  */
 #ifndef DPB_CORE_LINKS_TOPOLOGY_H
 #define DPB_CORE_LINKS_TOPOLOGY_H
@@ -19,12 +19,14 @@ void dpb_topology_close(struct dpb_topology *topology); /* accepts NULL */
 uint32_t dpb_topology_nodes(const struct dpb_topology *topology);
 /* The NUMA node of a hardware thread (both as the system numbers them); UINT32_MAX: unknown. */
 uint32_t dpb_topology_node_of(const struct dpb_topology *topology, uint16_t cpu);
-/* What two hardware threads share, the smallest: "core", "L2", "L3", "NUMA node", "package", "machine". */
+/* What two hardware threads share, the smallest: "core", "L2", "L3", "NUMA node", "package",
+ * "machine". */
 const char *dpb_topology_shared(const struct dpb_topology *topology, uint16_t a, uint16_t b);
 
 /* Between two PCI devices by their addresses ("0000:1b:00.0", with more zeros if need be):
- *   PIX  one PCIe switch at most      PXB  several switches, no host bridge     PHB  a host bridge
- *   NODE host bridges of one NUMA node        SYS  NUMA nodes       X  itself       ?  not known here
+ *   PIX   one PCIe switch at most              PXB  several switches, no host bridge
+ *   PHB   a host bridge                        NODE host bridges of one NUMA node
+ *   SYS   NUMA nodes         X  itself         ?    not known here
  */
 const char *dpb_topology_path(const struct dpb_topology *topology, const char *a, const char *b);
 

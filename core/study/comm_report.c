@@ -32,8 +32,8 @@ static uint64_t n_samples_of(const struct dpb_comm_journal *journal, uint32_t po
     return n < journal->capacity ? n : journal->capacity;
 }
 
-/* With one clock, from the last worker's beginning to the last one's end; else the longest of what each
- * saw by its own. */
+/* With one clock, from the last worker's beginning to the last one's end; else the longest of what
+ * each saw by its own. */
 static double time_of(const struct maker *maker, uint32_t point, uint64_t i)
 {
     int64_t began_ns = INT64_MIN, ended_ns = INT64_MIN, longest_ns = 0;

@@ -1,7 +1,7 @@
 /*
- * comm_report.h - what `dpbench comm` measured: one JSON document, schema dpbench.comm/1, and a table of
- * it. Bandwidths as nccl-tests defines them: algorithm = bytes / time, bus = algorithm * 2 (n - 1) / n for
- * n workers, what each of them has to send and to receive at least.
+ * comm_report.h - what `dpbench comm` measured: one JSON document, schema dpbench.comm/1, and a
+ * table of it. Bandwidths as nccl-tests defines them: algorithm = bytes / time, bus = algorithm * 2
+ * (n - 1) / n for n workers, what each of them has to send and to receive at least.
  */
 #ifndef DPB_CORE_STUDY_COMM_REPORT_H
 #define DPB_CORE_STUDY_COMM_REPORT_H
@@ -12,8 +12,8 @@
 #include "train/comm_test.h"
 #include "world/board.h"
 
-/* status: DPB_OK, DPB_INTERRUPTED, or what failed, with `error` (NULL: none). Journals may be incomplete;
- * the experiment is built. @owned; NULL for lack of memory. */
+/* status: DPB_OK, DPB_INTERRUPTED, or what failed, with `error` (NULL: none). Journals may be
+ * incomplete; the experiment is built. @owned; NULL for lack of memory. */
 json_t *dpb_comm_report_make(const struct dpb_experiment *experiment, struct dpb_board *board,
                              dpb_status status, const char *error);
 void dpb_comm_report_print(const json_t *document, FILE *out);

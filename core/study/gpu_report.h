@@ -1,6 +1,6 @@
 /*
- * gpu_report.h - ranks[].gpu: clocks, power and what held them down, of the GPU that a rank computed on;
- * and the warning of one that was throttled.
+ * gpu_report.h - ranks[].gpu: clocks, power and what held them down, of the GPU that a rank
+ * computed on; and the warning of one that was throttled.
  */
 #ifndef DPB_CORE_STUDY_GPU_REPORT_H
 #define DPB_CORE_STUDY_GPU_REPORT_H

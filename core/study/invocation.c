@@ -1,5 +1,5 @@
-/* invocation.c - result.invocation and result.inputs: how dpbench was called, and what the files are
- * that it read. */
+/* invocation.c - result.invocation and result.inputs: how dpbench was called, and what the files
+ * are that it read. */
 #include <dirent.h>
 #include <limits.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
 /*
- * links_report.h - what `dpbench links` measures, as a document of schema dpbench.links/1 and as tables.
+ * links_report.h - what `dpbench links` measures, as a document of schema dpbench.links/1 and as
+ * tables.
  */
 #ifndef DPB_CORE_STUDY_LINKS_REPORT_H
 #define DPB_CORE_STUDY_LINKS_REPORT_H

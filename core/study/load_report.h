@@ -1,6 +1,6 @@
 /*
- * load_report.h - result.load, and the warnings of a machine that had other things to do while it was
- * measured.
+ * load_report.h - result.load, and the warnings of a machine that had other things to do while it
+ * was measured.
  */
 #ifndef DPB_CORE_STUDY_LOAD_REPORT_H
 #define DPB_CORE_STUDY_LOAD_REPORT_H

@@ -31,7 +31,9 @@ json_t *dpb_profile_to_json(const struct dpb_journal *journal)
                                               "flops", dpb_json_real(entry->flops),             //
                                               "bytes", dpb_json_real(entry->bytes)));
     }
-    return json_pack("{s:o, s:o}", "limits", limits_to_json(&journal->limits), "rows", rows);
+    return json_pack("{s:o, s:s, s:o}", "limits", limits_to_json(&journal->limits), "how",
+                     journal->profile_how[0] ? journal->profile_how : "the clock around each op",
+                     "rows", rows);
 }
 
 /* ---- the table ----------------------------------------------------------------------------- */
@@ -115,6 +117,26 @@ static void print_kinds(const json_t *rows, double total_ns, FILE *out)
     print_line("all", &all, total_ns, out);
 }
 
+/* A device need not know all of them. */
+static void print_limits(const json_t *limits, FILE *out)
+{
+    static const struct {
+        const char *key, *what;
+    } known[] = {{"fp32_flops_per_s", "GFLOP/s fp32"},
+                 {"bf16_flops_per_s", "GFLOP/s bf16"},
+                 {"read_bytes_per_s", "GB/s read"},
+                 {"copy_bytes_per_s", "GB/s copied (read + written)"}};
+    const char *before = "    limits: ";
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        const double rate = dpb_json_number(limits, known[i].key);
+        if (!(rate > 0))
+            continue;
+        fprintf(out, "%s%.1f %s", before, rate / 1e9, known[i].what);
+        before = ", ";
+    }
+    fputc('\n', out);
+}
+
 void dpb_profile_print(const json_t *profile, FILE *out)
 {
     const json_t *rows = json_object_get(profile, "rows"), *row;
@@ -122,6 +144,7 @@ void dpb_profile_print(const json_t *profile, FILE *out)
     size_t i;
     json_array_foreach(rows, i, row) total_ns += dpb_json_number(row, "ns");
     fprintf(out, "  profile       rank 0, the timed steps; ms are the mean of a pass\n");
+    fprintf(out, "                by %s\n", dpb_json_text(profile, "how", "?"));
     print_head("layer", out);
     json_array_foreach(rows, i, row)
     {
@@ -129,11 +152,5 @@ void dpb_profile_print(const json_t *profile, FILE *out)
         print_line(dpb_json_text(row, "layer", "?"), &line, total_ns, out);
     }
     print_kinds(rows, total_ns, out);
-    fprintf(out,
-            "    limits: %.1f GFLOP/s fp32, %.1f bf16; %.1f GB/s read, %.1f copied (read + "
-            "written)\n",
-            dpb_json_number(profile, "limits.fp32_flops_per_s") / 1e9,
-            dpb_json_number(profile, "limits.bf16_flops_per_s") / 1e9,
-            dpb_json_number(profile, "limits.read_bytes_per_s") / 1e9,
-            dpb_json_number(profile, "limits.copy_bytes_per_s") / 1e9);
+    print_limits(json_object_get(profile, "limits"), out);
 }

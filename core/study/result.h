@@ -29,8 +29,8 @@ json_t *dpb_result_world(const struct dpb_experiment *experiment, bool oversubsc
 json_t *dpb_result_strategy(const struct dpb_experiment *experiment);
 /* result.status, of how a job ended. */
 const char *dpb_result_status(dpb_status status);
-/* result.versions: dpbench and its build, the experiment's plugins, their files and libraries, core's
- * libraries (built against and loaded), compiler, C library, kernel. @owned. */
+/* result.versions: dpbench and its build, the experiment's plugins, their files and libraries,
+ * core's libraries (built against and loaded), compiler, C library, kernel. @owned. */
 json_t *dpb_result_versions(const struct dpb_experiment *experiment);
 /* result.invocation: this process's command line, directory, and those variables of its environment
  * that change what is measured. @owned. */
@@ -39,8 +39,8 @@ json_t *dpb_result_invocation(void);
  * number, bytes, fingerprint; null where one is not given. To be called before they may change.
  * @owned. */
 json_t *dpb_result_inputs(const struct dpb_experiment *experiment);
-/* A relative path of those settings (in `config` of a result) becomes one from the directory that the
- * result was made in, where this is another. */
+/* A relative path of those settings (in `config` of a result) becomes one from the directory that
+ * the result was made in, where this is another. */
 dpb_status dpb_result_locate(const json_t *document, struct dpb_config *config);
 
 /* Writes `document` to `path` (or, NULL, to a new file in directory `results` named after the run,

@@ -125,8 +125,8 @@ static int64_t intersection(const struct interval *a, uint64_t n_a, const struct
 
 /* ---- a step -------------------------------------------------------------------------------- */
 
-/* Of a record whose begin and length are known: empties the series into what they say of its step; the
- * time that was exposed. */
+/* Of a record whose begin and length are known: empties the series into what they say of its step;
+ * the time that was exposed. */
 static int64_t take_series(struct dpb_record *record)
 {
     struct series *series = account.series;

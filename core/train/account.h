@@ -12,10 +12,10 @@
  *
  * so data_wait + forward + backward + optimizer + comm_exposed is the step, to the nanosecond.
  *
- * Where device and strategy run ahead of the host (dpb_account_by_device) the device tells of a step when
- * the next one's forward is over: a step is then from its first work there to the next one's, data_wait is
- * what it had nothing to do, exposed what it waited for new weights, and spans of the step may be reported
- * until it has told.
+ * Where device and strategy run ahead of the host (dpb_account_by_device) the device tells of a
+ * step when the next one's forward is over: a step is then from its first work there to the next
+ * one's, data_wait is what it had nothing to do, exposed what it waited for new weights, and spans
+ * of the step may be reported until it has told.
  *
  * One account a process. Nothing is allocated after dpb_account_open; spans beyond the capacity are
  * counted and dropped.
@@ -30,8 +30,8 @@ typedef enum dpb_part { DPB_PART_DATA, DPB_PART_FORWARD, DPB_PART_BACKWARD, DPB_
 
 /* `journal` receives the records; @borrowed until close. `capacity`: spans of one kind a step. */
 dpb_status dpb_account_open(struct dpb_journal *journal, size_t capacity);
-/* Records are made of what the device tells. updates_only: all that it waits for are the worker's own
- * updates, since nothing is exchanged. */
+/* Records are made of what the device tells. updates_only: all that it waits for are the worker's
+ * own updates, since nothing is exchanged. */
 void dpb_account_by_device(bool updates_only);
 void dpb_account_close(void);
 

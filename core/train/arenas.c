@@ -1,11 +1,11 @@
 /*
- * arenas.c - the arenas of a rank: made as the strategy's plan says, on the host or in the memory of the
- * worker's device; shared with the ranks of its machine; and core's own access to them, which is a
- * pointer on the host and a copy by a queue on a device.
+ * arenas.c - the arenas of a rank: made as the strategy's plan says, on the host or in the memory
+ * of the worker's device; shared with the ranks of its machine; and core's own access to them,
+ * which is a pointer on the host and a copy by a queue on a device.
  *
- * Memory of a device is unmapped by all who have mapped it before its owner gives it back: peers let go
- * when the communicator is closed, owners after the ranks have met once more. Where a run fails nobody
- * meets, and what was shared is left to the end of the process.
+ * Memory of a device is unmapped by all who have mapped it before its owner gives it back: peers
+ * let go when the communicator is closed, owners after the ranks have met once more. Where a run
+ * fails nobody meets, and what was shared is left to the end of the process.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -29,8 +29,8 @@ static bool is_mapped_by_0(uint32_t rank)
     return dpb_world.machines[rank] == dpb_world.machines[0];
 }
 
-/* Rank 0: whether it has to ask ranks of other machines. Replicas have all of the state each, so it need
- * not. */
+/* Rank 0: whether it has to ask ranks of other machines. Replicas have all of the state each, so it
+ * need not. */
 static dpb_status choose_sources(struct dpb_trainer *t, bool *asks)
 {
     struct dpb_collection *c = &t->collection;

@@ -1,8 +1,8 @@
 /*
- * collect.h - the optimizer's state of all ranks, brought together by rank 0 for a checkpoint: out of
- * memory that it has mapped, where a rank is on its machine, else by the store, which hands on a piece at
- * a time and keeps none. A rank elsewhere is asked when its state is wanted: a worker answers where it
- * saves with the others, a server by a thread that waits to be asked.
+ * collect.h - the optimizer's state of all ranks, brought together by rank 0 for a checkpoint: out
+ * of memory that it has mapped, where a rank is on its machine, else by the store, which hands on a
+ * piece at a time and keeps none. A rank elsewhere is asked when its state is wanted: a worker
+ * answers where it saves with the others, a server by a thread that waits to be asked.
  */
 #ifndef DPB_CORE_TRAIN_COLLECT_H
 #define DPB_CORE_TRAIN_COLLECT_H
@@ -28,8 +28,8 @@ struct dpb_collection {
     pthread_t thread;
 };
 
-/* Once the optimizers are there; collective over all ranks. Refuses where the ranks own less than all of
- * the state. */
+/* Once the optimizers are there; collective over all ranks. Refuses where the ranks own less than
+ * all of the state. */
 dpb_status dpb_collect_open(struct dpb_trainer *trainer);
 void dpb_collect_close(struct dpb_trainer *trainer);
 

@@ -205,8 +205,8 @@ static dpb_status fill(struct comm_test *test)
     return dpb_arena_commit(t, t->arenas.gradients, dpb_arena_bytes(t, type));
 }
 
-/* Across machines, where no flag is seen, an exchange of the strategy's own is where the workers meet;
- * in place, the timed one then sums up sums that all have. */
+/* Across machines, where no flag is seen, an exchange of the strategy's own is where the workers
+ * meet; in place, the timed one then sums up sums that all have. */
 static dpb_status repeat(struct comm_test *test, struct dpb_comm_sample *sample)
 {
     const struct dpb_comm_journal *journal = test->journal;
@@ -282,8 +282,8 @@ static dpb_status measure(struct comm_test *test)
     }
 }
 
-/* From the communicator's opening on; the sums of all workers are known to be right, or who has found
- * wrong ones ends with that, and the others as its victims. */
+/* From the communicator's opening on; the sums of all workers are known to be right, or who has
+ * found wrong ones ends with that, and the others as its victims. */
 static dpb_status work(struct comm_test *test)
 {
     struct dpb_trainer *t = &test->trainer;
@@ -382,7 +382,7 @@ static dpb_status open_test(struct dpb_experiment *experiment, struct comm_test 
     test->journal->opened = true;
     if (dpb_world.role == DPB_SERVER)
         return DPB_OK;
-    if (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_DEVICE)
+    if (dpb_experiment_promises(experiment) & DPB_COMM_DEVICE)
         DPB_TRY(dpb_trainer_open_device(t));
     dpb_trainer_join_control(t);
     test->pattern.n_ranks = experiment->n_workers;

@@ -1,13 +1,14 @@
 /*
- * comm_test.h - `dpbench comm`: a communicator alone, exchange after exchange of one layout after the
- * other, without data and optimizer, and without a device but for strategies that work in its memory
- * (DPB_COMM_DEVICE). The launcher plans the layouts and reads the journals, the
- * ranks do the rest.
+ * comm_test.h - `dpbench comm`: a communicator alone, exchange after exchange of one layout after
+ * the other, without data and optimizer, and without a device but for strategies that work in its
+ * memory (DPB_COMM_DEVICE). The launcher plans the layouts and reads the journals, the ranks do the
+ * rest.
  *
- * Before each exchange every worker writes a new pattern (pattern.h) into its gradients, and the workers
- * meet; afterwards each checks all elements. Only what is between belongs to the time. What stands for the
- * optimizer does nothing where the strategy reduces in place (the workers' own gradient arenas hold the
- * sum), and else copies the sum to the weights: so what is timed ends when every worker has the sum.
+ * Before each exchange every worker writes a new pattern (pattern.h) into its gradients, and the
+ * workers meet; afterwards each checks all elements. Only what is between belongs to the time. What
+ * stands for the optimizer does nothing where the strategy reduces in place (the workers' own
+ * gradient arenas hold the sum), and else copies the sum to the weights: so what is timed ends when
+ * every worker has the sum.
  */
 #ifndef DPB_CORE_TRAIN_COMM_TEST_H
 #define DPB_CORE_TRAIN_COMM_TEST_H
@@ -32,7 +33,8 @@ struct dpb_comm_sample {
     int64_t begin_ns, end_ns;
 };
 
-/* What a worker knows of a point. n_samples is raised (release) after what it counts is complete. */
+/* What a worker knows of a point. n_samples is raised (release) after what it counts is
+ * complete. */
 struct dpb_comm_record {
     uint64_t n_samples, n_buckets;
     uint64_t n_exchanges; /* warm-up included: all are checked */
@@ -52,8 +54,8 @@ struct dpb_comm_journal {
     struct dpb_comm_sample samples[]; /* [point * capacity + i] */
 };
 
-/* The points of a built experiment: sizes, then the model's layout if model.name was given. DPB_USAGE
- * for sizes that are none, for too many, and for what the pattern cannot check. */
+/* The points of a built experiment: sizes, then the model's layout if model.name was given.
+ * DPB_USAGE for sizes that are none, for too many, and for what the pattern cannot check. */
 dpb_status dpb_comm_points(const struct dpb_experiment *experiment,
                            struct dpb_comm_point points[DPB_COMM_POINTS], uint32_t *n);
 /* The largest number of the pattern (pattern.h) with which all sums and, where the workers meet by
@@ -64,11 +66,13 @@ dpb_status dpb_comm_largest(const struct dpb_experiment *experiment, bool by_mem
 uint64_t dpb_comm_memory(const struct dpb_experiment *experiment, uint32_t rank);
 size_t dpb_comm_journal_bytes(const struct dpb_experiment *experiment);
 
-/* The host table of communicators in run.mode = comm: its optimizer is what the paragraph above says. */
+/* The host table of communicators in run.mode = comm: its optimizer is what the paragraph above
+ * says. */
 const struct dpb_host *dpb_comm_host(void);
 
-/* The life of a rank of `dpbench comm`, instead of dpb_rank_run. A wrong element is DPB_VERIFICATION, on
- * the rank that found it, after the point that it was found in; a signal is DPB_INTERRUPTED. */
+/* The life of a rank of `dpbench comm`, instead of dpb_rank_run. A wrong element is
+ * DPB_VERIFICATION, on the rank that found it, after the point that it was found in; a signal is
+ * DPB_INTERRUPTED. */
 dpb_status dpb_comm_test_run(struct dpb_experiment *experiment);
 
 #endif

@@ -24,7 +24,8 @@ void dpb_control_connect(struct dpb_control *control, dpb_control_tell tell, voi
     control->context = context;
 }
 
-/* A message that cannot be sent is the end of the job: the launcher has ended, and this rank with it. */
+/* A message that cannot be sent is the end of the job: the launcher has ended, and this rank with
+ * it. */
 static void tell(struct dpb_control *control, const struct dpb_post *post)
 {
     if (control->tell != NULL)
@@ -83,8 +84,8 @@ static bool is_confirmed(const struct dpb_control *control)
 }
 
 /* Rank 0: commits once every rank has acknowledged or left. One that did both counts: where steps
- * are exchanged the others are about to leave at the same step, and must not act there without it.
- */
+ * are exchanged the others are about to leave at the same step, and must not act there without
+ * it. */
 static void commit_if_all_acked(struct dpb_control *control)
 {
     struct dpb_control_block *block = control->block;

@@ -8,13 +8,14 @@
  * at a time; actions proposed meanwhile go into the next. It never travels on the strategy's own
  * path.
  *
- * Where each rank has a board of its own (world/party.h) the words travel, each rank's in order, and are seen
- * late. Only the proposal must not be: a rank that has acknowledged holds two steps later, in a step that
- * another, which has not seen the proposal yet, may have begun and wait for it in. So rank 0, having
- * proposed at its step s, begins s only once every board is confirmed to have the proposal. Nobody ends
- * step s without rank 0, where steps are exchanged; so everyone acknowledges at s + 1 at the latest, and
- * holds at s + 2 or before until the commit comes, of which nobody who acknowledged keeps another. Ranks that
- * do not exchange wait for nobody in a step, so that a late word only makes them hold longer.
+ * Where each rank has a board of its own (world/party.h) the words travel, each rank's in order,
+ * and are seen late. Only the proposal must not be: a rank that has acknowledged holds two steps
+ * later, in a step that another, which has not seen the proposal yet, may have begun and wait for
+ * it in. So rank 0, having proposed at its step s, begins s only once every board is confirmed to
+ * have the proposal. Nobody ends step s without rank 0, where steps are exchanged; so everyone
+ * acknowledges at s + 1 at the latest, and holds at s + 2 or before until the commit comes, of
+ * which nobody who acknowledged keeps another. Ranks that do not exchange wait for nobody in a
+ * step, so that a late word only makes them hold longer.
  *
  * Ranks that do not exchange may end far apart. One that begins no further step leaves: nobody
  * waits for its acknowledgement any more. Rank 0 goes on committing for the others until all have
@@ -36,8 +37,9 @@ enum {
     DPB_CONTROL_MAX_RANKS = 1000
 };
 
-/* In memory shared by all workers of a board, zeroed at first. Every word has one writer; an even 64-bit word
- * holds a sequence number in its upper half and what belongs to it in the lower: read at once. */
+/* In memory shared by all workers of a board, zeroed at first. Every word has one writer; an even
+ * 64-bit word holds a sequence number in its upper half and what belongs to it in the lower: read
+ * at once. */
 struct dpb_control_block {
     uint64_t proposal; /* sequence */
     uint64_t commit;   /* sequence << 32 | actions; commit_step was written before */
@@ -49,11 +51,13 @@ struct dpb_control_block {
         uint64_t sequence;
         uint64_t left; /* 1: begins no further step */
     } acks[DPB_CONTROL_MAX_RANKS];
-    /* Number of the agreement << 8 | value; even and odd ones: a rank may be one ahead of another. */
+    /* Number of the agreement << 8 | value; even and odd ones: a rank may be one ahead of
+     * another. */
     uint64_t said[2][DPB_CONTROL_MAX_RANKS];
 };
 
-/* Tells the other boards of what was written on this one: dpb_store_post, and in tests what delays it. */
+/* Tells the other boards of what was written on this one: dpb_store_post, and in tests what delays
+ * it. */
 typedef dpb_status (*dpb_control_tell)(void *context, const struct dpb_post *post);
 
 /* A rank's view of it. */
@@ -84,8 +88,8 @@ void dpb_control_leave(struct dpb_control *control);
  * until it says so. */
 bool dpb_control_all_left(struct dpb_control *control);
 /*
- * The maximum of a value of every rank, time after time: each says its own, then hears until it knows all. All
- * ranks come to every agreement, and say nothing further before they have heard.
+ * The maximum of a value of every rank, time after time: each says its own, then hears until it
+ * knows all. All ranks come to every agreement, and say nothing further before they have heard.
  */
 void dpb_control_say(struct dpb_control *control, uint8_t value);
 bool dpb_control_hear(const struct dpb_control *control, uint8_t *highest);

@@ -3,9 +3,9 @@
  * over, the communicator moves on, the weights are waited for. All of it on the loop's thread but
  * the pump, which moves the communicator on when it has a core of its own.
  *
- * With arenas on a device and a strategy that takes events nothing of this is waited for: buckets come
- * with events that have not fired, the weights' is given on to the device, and the loop goes on to the
- * next step's input.
+ * With arenas on a device and a strategy that takes events nothing of this is waited for: buckets
+ * come with events that have not fired, the weights' is given on to the device, and the loop goes
+ * on to the next step's input.
  */
 #include <stdlib.h>
 #include <unistd.h>

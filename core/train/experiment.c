@@ -124,6 +124,11 @@ static dpb_status check_optimizer(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+uint64_t dpb_experiment_promises(const struct dpb_experiment *experiment)
+{
+    return experiment->plugins[DPB_PLUGIN_COMM]->capabilities | experiment->comm_needs.capabilities;
+}
+
 bool dpb_experiment_has_device_memory(const struct dpb_experiment *experiment)
 {
     const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
@@ -245,6 +250,7 @@ static dpb_status check_comm(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
     const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
+    const char *because = experiment->comm_needs.because;
     if (settings->run.servers > 0 && !(comm->capabilities & DPB_COMM_SERVERS))
         return dpb_fail(DPB_UNSUPPORTED, "%s: comm '%s' has no servers; leave run.servers out",
                         origin(experiment, "run", "servers"), comm->name);
@@ -260,13 +266,15 @@ static dpb_status check_comm(const struct dpb_experiment *experiment)
             "%s: what comm '%s' does is enqueued on the GPU by the loop's thread: there is "
             "no work for communication cores; leave run.comm_cores out",
             origin(experiment, "run", "comm_cores"), comm->name);
-    if ((comm->capabilities & DPB_COMM_DEVICE) && !dpb_experiment_has_device_memory(experiment))
+    if ((dpb_experiment_promises(experiment) & DPB_COMM_DEVICE) &&
+        !dpb_experiment_has_device_memory(experiment))
         return dpb_fail(
             DPB_UNSUPPORTED,
-            "%s: comm '%s' keeps weights and gradients in a GPU's memory, and device "
-            "'%s' (%s) computes in the host's; take device.name = cuda, or another comm",
-            origin(experiment, "comm", "name"), comm->name, settings->device.name,
-            origin(experiment, "device", "name"));
+            "%s: comm '%s'%s%s keeps weights and gradients in a GPU's memory, and device "
+            "'%s' (%s) computes in the host's; take device.name = cuda, or another %s",
+            origin(experiment, "comm", "name"), comm->name, because ? " with " : "",
+            because ? because : "", settings->device.name, origin(experiment, "device", "name"),
+            because ? "way" : "comm");
     if ((comm->capabilities & DPB_COMM_LOCAL) && settings->run.prove)
         return dpb_fail(DPB_UNSUPPORTED,
                         "%s: comm '%s' exchanges nothing that could be proved; leave "
@@ -339,9 +347,7 @@ static bool started_locally(void)
 
 bool dpb_experiment_needs_launcher(const struct dpb_experiment *experiment)
 {
-    uint64_t all =
-        experiment->plugins[DPB_PLUGIN_COMM]->capabilities | experiment->comm_needs.capabilities;
-    return (all & DPB_COMM_LAUNCHER) != 0;
+    return (dpb_experiment_promises(experiment) & DPB_COMM_LAUNCHER) != 0;
 }
 
 static dpb_status check_launcher(const struct dpb_experiment *experiment)
@@ -602,12 +608,13 @@ json_t *dpb_experiment_effective(const struct dpb_experiment *experiment)
 /* As the strategy promises, which has not planned yet. */
 static bool arenas_on_device(const struct dpb_experiment *experiment)
 {
-    uint64_t promises = experiment->plugins[DPB_PLUGIN_COMM]->capabilities;
     return dpb_experiment_has_device_memory(experiment) &&
-           (promises & (DPB_COMM_DEVICE | DPB_COMM_EVENTS | DPB_COMM_EITHER));
+           (dpb_experiment_promises(experiment) &
+            (DPB_COMM_DEVICE | DPB_COMM_EVENTS | DPB_COMM_EITHER));
 }
 
-/* Weights, gradients, and what they pass through; optimizer state as if all of it were the worker's. */
+/* Weights, gradients, and what they pass through; optimizer state as if all of it were the
+ * worker's. */
 uint64_t dpb_experiment_device_memory(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
@@ -618,6 +625,36 @@ uint64_t dpb_experiment_device_memory(const struct dpb_experiment *experiment)
     total += dpb_optimizer_state_name(&settings->optimizer) ? arena : 0;
     total += experiment->accumulate > 1 ? arena : 0;
     return total + (experiment->gradient_type != experiment->weight_type ? arena : 0);
+}
+
+uint64_t dpb_experiment_bucket_elements(const struct dpb_experiment *experiment)
+{
+    size_t element = dpb_dtype_size(experiment->gradient_type);
+    uint64_t bytes = experiment->settings.comm.bucket;
+    return bytes < element ? 1 : bytes / element;
+}
+
+uint64_t dpb_experiment_device_scratch(const struct dpb_experiment *experiment)
+{
+    const struct dpb_comm_ops *ops = experiment->plugins[DPB_PLUGIN_COMM]->ops;
+    const struct dpb_layout layout = {.n_elements = experiment->graph->n_elements,
+                                      .weight_type = experiment->weight_type,
+                                      .gradient_type = experiment->gradient_type};
+    struct dpb_comm_args args = {.n_workers = experiment->n_workers,
+                                 .n_servers = experiment->n_servers,
+                                 .bucket_bytes = experiment->settings.comm.bucket,
+                                 .machines = experiment->machines,
+                                 .n_machines = experiment->n_machines};
+    uint64_t most = 0;
+    if (!arenas_on_device(experiment) || !ops->device_scratch ||
+        experiment->settings.run.mode == DPB_MODE_COMM)
+        return 0;
+    for (args.rank = 0; args.rank < experiment->n_workers; args.rank++) {
+        uint64_t bytes = ops->device_scratch(experiment->options[DPB_PLUGIN_COMM], &args, &layout,
+                                             dpb_experiment_bucket_elements(experiment));
+        most = bytes > most ? bytes : most;
+    }
+    return most;
 }
 
 uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t rank)

@@ -54,14 +54,18 @@ extern const struct dpb_host dpb_host; /* what every plugin gets */
 dpb_status dpb_experiment_create(const struct dpb_config *config,
                                  struct dpb_experiment **experiment);
 /* Opens the data, as rank `rank` will use it (servers use none), and builds the graph: what needs
- * more than the configuration. In run.mode = comm without data: samples and classes are the model's. */
+ * more than the configuration. In run.mode = comm without data: samples and classes are the
+ * model's. */
 dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank);
-/* Whether the files that the run will write at its end, the result aside, can be written: DPB_USAGE. */
+/* Whether the files that the run will write at its end, the result aside, can be written:
+ * DPB_USAGE. */
 dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment);
-/* How rank 0 is fed with the training set from the experiment's start on, by helper threads as data.threads
- * says; built experiments only. What it points to is @borrowed from the experiment. */
+/* How rank 0 is fed with the training set from the experiment's start on, by helper threads as
+ * data.threads says; built experiments only. What it points to is @borrowed from the experiment. */
 struct dpb_feed_args dpb_experiment_feed(const struct dpb_experiment *experiment);
 void dpb_experiment_destroy(struct dpb_experiment *experiment); /* accepts NULL */
+/* Capabilities of the communicator, and what its options need beyond them: DPB_COMM_*. */
+uint64_t dpb_experiment_promises(const struct dpb_experiment *experiment);
 /* Whether the communicator, with its options, needs the runtime of mpirun or srun. */
 bool dpb_experiment_needs_launcher(const struct dpb_experiment *experiment);
 
@@ -70,12 +74,17 @@ json_t *dpb_experiment_effective(const struct dpb_experiment *experiment);
 /* Bytes a rank's process needs, its arenas, activations and data staging (an estimate). Built
  * experiments only. */
 uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t rank);
-/* Bytes of a worker's arenas in the memory of its device; 0: they are on the host. What the device takes
- * beside them is known when it compiles. */
+/* Bytes of a worker's arenas in the memory of its device; 0: they are on the host. What the device
+ * takes beside them is known when it compiles. */
 uint64_t dpb_experiment_device_memory(const struct dpb_experiment *experiment);
+/* Bytes that the strategy takes there beside them, on the worker where that is most. */
+uint64_t dpb_experiment_device_scratch(const struct dpb_experiment *experiment);
+/* comm.bucket, as the strategy's plan gets it. */
+uint64_t dpb_experiment_bucket_elements(const struct dpb_experiment *experiment);
 /* Whether the device could hold arenas at all. */
 bool dpb_experiment_has_device_memory(const struct dpb_experiment *experiment);
-struct dpb_journal_shape dpb_experiment_journal_shape(const struct dpb_experiment *experiment); /* world/launch.h */
+/* Of its journals: world/launch.h. */
+struct dpb_journal_shape dpb_experiment_journal_shape(const struct dpb_experiment *experiment);
 /* Bytes of journal that the longest run of these settings may need; sparse memory. */
 size_t dpb_experiment_journal_bytes(const struct dpb_experiment *experiment);
 /* Environment of the ranks (thread variables of plugins): NULL-terminated, @owned: one free() frees

@@ -20,7 +20,8 @@ struct dpb_feed_args {
     const char *name;          /* of the data plugin, for messages; @borrowed likewise */
     struct dpb_data_info info; /* as the source's open gave it */
     dpb_split split;
-    /* Of the split: batches are numbers of its samples, and nothing is fetched. No samples: no pool. */
+    /* Of the split: batches are numbers of its samples, and nothing is fetched. No samples: no
+     * pool. */
     struct dpb_sample_pool pool;
     uint32_t batch; /* per worker and micro-batch */
     uint32_t rank, n_workers;

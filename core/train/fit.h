@@ -1,6 +1,7 @@
 /*
  * fit.h - does a run fit into the memory of the machine that it is to run on? What it needs is what
- * core and the device plan to take; what strategies, data and libraries take beside that is not counted.
+ * core and the device plan to take; what strategies, data and libraries take beside that is not
+ * counted.
  */
 #ifndef DPB_CORE_TRAIN_FIT_H
 #define DPB_CORE_TRAIN_FIT_H
@@ -17,8 +18,8 @@ struct dpb_fit {
  * device's program: some tenths of a second for large networks. */
 void dpb_fit_of(const struct dpb_experiment *x, uint32_t machine, struct dpb_fit *fit);
 
-/* run.memory = refuse: DPB_UNSUPPORTED where it cannot fit; warn: `memory`. A warning, too, where others
- * hold what it needs. */
+/* run.memory = refuse: DPB_UNSUPPORTED where it cannot fit; warn: `memory`. A warning, too, where
+ * others hold what it needs. */
 dpb_status dpb_fit_check(const struct dpb_experiment *x, const struct dpb_fit *fit,
                          const struct dpb_machine_memory *memory);
 

@@ -80,6 +80,7 @@ struct dpb_journal {
     uint64_t target_met; /* number of the evaluation that met eval.target, from 1; 0: none has */
     struct dpb_eval evals[DPB_JOURNAL_EVALS];
     struct dpb_profile_limits limits; /* run.profile */
+    char profile_how[160];            /* "": by the clock around each op */
     uint64_t n_profile;               /* rows of it; not more than there is room for */
     struct dpb_profile_entry profile[DPB_JOURNAL_PROFILE];
     struct dpb_record records[];

@@ -34,8 +34,8 @@ struct dpb_loader {
 };
 
 /*
- * The points to measure: data.threads alone where the user gave it, else 1, 2, 4, ... threads and as
- * many as there are cores.
+ * The points to measure: data.threads alone where the user gave it, else 1, 2, 4, ... threads and
+ * as many as there are cores.
  */
 dpb_status dpb_loader_init(const struct dpb_experiment *experiment,
                            const volatile sig_atomic_t *stop, struct dpb_loader *loader);

@@ -42,7 +42,8 @@ static void watch_warm_up(struct dpb_trainer *t)
 {
     const struct dpb_run_settings *run = &t->experiment->settings.run;
     const struct dpb_journal *journal = t->journal;
-    /* The record of a step is there when the next has begun; of one of the device's time, a step later. */
+    /* The record of a step is there when the next has begun; of one of the device's time, a step
+     * later. */
     uint64_t warm = (uint64_t)run->warmup_steps + (t->takes_events ? 1 : 0);
     if (t->control.rank != 0 || !t->gate || t->step - t->first_step <= warm)
         return;
@@ -227,8 +228,8 @@ static dpb_status agree_on_overflow(struct dpb_trainer *t, uint8_t *overflow)
     return status;
 }
 
-/* Gradients are exchanged once those of all ranks are known to be finite. Where one is not, nobody's are:
- * weights, momentum, running statistics and schedule stay as they were. */
+/* Gradients are exchanged once those of all ranks are known to be finite. Where one is not,
+ * nobody's are: weights, momentum, running statistics and schedule stay as they were. */
 static dpb_status exchange_if_finite(struct dpb_trainer *t, double rate, double scale)
 {
     const double multiplied_by = t->loss_scale.scale;

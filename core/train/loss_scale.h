@@ -1,6 +1,7 @@
 /*
- * loss_scale.h - what the loss is multiplied by in fp16, so that small gradients do not vanish: as large as
- * gradients that are infinite allow. A step in which one is, on any rank, is skipped on all of them.
+ * loss_scale.h - what the loss is multiplied by in fp16, so that small gradients do not vanish: as
+ * large as gradients that are infinite allow. A step in which one is, on any rank, is skipped on
+ * all of them.
  *
  * Micikevicius et al.: Mixed Precision Training. ICLR 2018.
  */

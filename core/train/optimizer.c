@@ -198,8 +198,8 @@ void dpb_optimizer_destroy(struct dpb_optimizer *optimizer)
     free(optimizer);
 }
 
-/* Other threads read the state when they have heard by other ways that the step is over, and it changes
- * again when they are through: whoever comes next sees all that was done before. */
+/* Other threads read the state when they have heard by other ways that the step is over, and it
+ * changes again when they are through: whoever comes next sees all that was done before. */
 static void note_change(struct dpb_optimizer *optimizer)
 {
     __atomic_fetch_add(&optimizer->n_changes, 1, __ATOMIC_ACQ_REL);
@@ -332,8 +332,8 @@ static void look_at(const struct dpb_optimizer *optimizer, const char *w, uint64
                                 __ATOMIC_RELAXED);
 }
 
-/* Elements from `element` of the arena on, of one decay flag. In pieces that stay in cache: gradients
- * of another type than the weights' pass through a buffer, new weights are looked at. */
+/* Elements from `element` of the arena on, of one decay flag. In pieces that stay in cache:
+ * gradients of another type than the weights' pass through a buffer, new weights are looked at. */
 static void apply_pieces(const struct dpb_optimizer *optimizer, const struct rule *rule, bool plain,
                          char *w, const char *g, char *state, uint64_t element, uint64_t n)
 {

@@ -18,7 +18,8 @@ struct dpb_optimizer_args {
     dpb_dtype weight_type, gradient_type;
     const struct dpb_range *owned; /* rising, disjoint; copied */
     uint64_t n_owned;
-    /* Of weights and gradients in a device's memory, where the state then is, too; NULL: the host's.
+    /* Of weights and gradients in a device's memory, where the state then is, too; NULL: the
+     * host's.
      * @borrowed, as the queue, which works for reset, load, fetch and watch. */
     const struct dpb_device_arenas *device;
     struct dpb_queue *queue;
@@ -28,25 +29,27 @@ struct dpb_optimizer_args {
                            * + 1, of the first one seen. NULL: not looked for. @borrowed */
 };
 
-/* Allocates state for the owned ranges only, as a mapping named "optimizer" or on the device. Nothing is
- * allocated when nothing is owned: *optimizer is then NULL. */
+/* Allocates state for the owned ranges only, as a mapping named "optimizer" or on the device.
+ * Nothing is allocated when nothing is owned: *optimizer is then NULL. */
 dpb_status dpb_optimizer_create(const struct dpb_optimizer_args *args,
                                 struct dpb_optimizer **optimizer);
 void dpb_optimizer_destroy(struct dpb_optimizer *optimizer); /* accepts NULL */
 
 /* What the state of these settings is, in PyTorch's words: "momentum_buffer", "sum"; NULL: none. */
 const char *dpb_optimizer_state_name(const struct dpb_optimizer_settings *settings);
-/* The memory of the state: one owned range after the other, in the weights' type. Zeroed where there is
- * none; the optimizer's (may be NULL), @borrowed until destroy. What other threads have updated until
- * now is in it; of a state on a device it is what `fetch` has brought, and none unless args.saved. */
+/* The memory of the state: one owned range after the other, in the weights' type. Zeroed where
+ * there is none; the optimizer's (may be NULL), @borrowed until destroy. What other threads have
+ * updated until now is in it; of a state on a device it is what `fetch` has brought, and none
+ * unless args.saved. */
 struct dpb_mapping dpb_optimizer_mapping(const struct dpb_optimizer *optimizer);
 /* A thread that does not update has read the state, before it lets the next step begin. */
 void dpb_optimizer_was_read(struct dpb_optimizer *optimizer);
 dpb_status dpb_optimizer_fetch(struct dpb_optimizer *optimizer); /* accepts NULL */
-/* Takes the state of the owned ranges out of an arena on the host that is laid out like the weights. */
+/* Takes the state of the owned ranges out of an arena on the host that is laid out like the
+ * weights. */
 dpb_status dpb_optimizer_load(struct dpb_optimizer *optimizer, const void *arena);
-/* On a device: has what updates have found until `done` fires brought to args.not_finite, by the next
- * call or one after it; does not wait. Accepts NULL. */
+/* On a device: has what updates have found until `done` fires brought to args.not_finite, by the
+ * next call or one after it; does not wait. Accepts NULL. */
 dpb_status dpb_optimizer_watch(struct dpb_optimizer *optimizer, struct dpb_event *done);
 /* The same of all that the queue has been given, and waits for it. */
 dpb_status dpb_optimizer_find(struct dpb_optimizer *optimizer);

@@ -49,8 +49,8 @@ struct dpb_shards {
     uint64_t first_steps;                  /* left of the epoch it begins in; may be 0 */
 };
 
-/* DPB_USAGE when the global batch is larger than the set; `data` names the source in the message. The
- * start lies within the set. Neither batch, n_workers nor accumulate is 0. */
+/* DPB_USAGE when the global batch is larger than the set; `data` names the source in the message.
+ * The start lies within the set. Neither batch, n_workers nor accumulate is 0. */
 dpb_status dpb_shards_init(const char *data, uint64_t n_samples, uint32_t batch, uint32_t n_workers,
                            uint32_t accumulate, const struct dpb_progress *start,
                            struct dpb_shards *shards);
@@ -67,7 +67,8 @@ struct dpb_place {
 /* The place of the rank's micro-batch `number`, counted from 0 since shards->start. */
 struct dpb_place dpb_shards_place(const struct dpb_shards *shards, uint32_t rank, uint64_t number);
 
-/* How far the training has come at the begin of `step` (not before shards->start.step); without times.
+/* How far the training has come at the begin of `step` (not before shards->start.step); without
+ * times.
  */
 struct dpb_progress dpb_shards_progress(const struct dpb_shards *shards, uint64_t step);
 /* The step at whose begin so many epochs are done; shards->start.step if they are by then. */

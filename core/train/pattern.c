@@ -16,8 +16,9 @@ static uint32_t seed_of(uint32_t rank, uint64_t element, uint64_t repetition)
     return (uint32_t)(mixed ^ mixed >> 32);
 }
 
-/* Words that differ in any bit give unrelated values (multiplications and shifts: Wellons, Prospecting for
- * hash functions, 2018); so arrays that are shifted against each other do not look alike. */
+/* Words that differ in any bit give unrelated values (multiplications and shifts: Wellons,
+ * Prospecting for hash functions, 2018); so arrays that are shifted against each other do not look
+ * alike. */
 static int32_t value_of(uint32_t seed, uint32_t element, uint32_t largest)
 {
     uint32_t word = seed + element * UINT32_C(0x9E3779B9);

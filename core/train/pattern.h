@@ -1,7 +1,7 @@
 /*
- * pattern.h - gradients whose sum over the ranks is known and exactly representable: small integers,
- * never 0, mixed from rank, element and repetition, so that a value in another's place, of another
- * rank or of an earlier exchange shows.
+ * pattern.h - gradients whose sum over the ranks is known and exactly representable: small
+ * integers, never 0, mixed from rank, element and repetition, so that a value in another's place,
+ * of another rank or of an earlier exchange shows.
  */
 #ifndef DPB_CORE_TRAIN_PATTERN_H
 #define DPB_CORE_TRAIN_PATTERN_H

@@ -27,12 +27,14 @@ static void settle_timing(struct dpb_trainer *t)
 /* Of rank 0, while the others wait for it: the limits are those of a machine at rest. */
 static dpb_status take_profile(struct dpb_trainer *t)
 {
-    struct dpb_profile profile;
+    struct dpb_profile profile = {0};
     struct dpb_journal *journal = t->journal;
     DPB_TRY(dpb_workers_meet(t));
     if (dpb_world.rank == 0) {
         DPB_TRY(t->device_ops->profile(t->program, &profile));
         journal->limits = profile.limits;
+        snprintf(journal->profile_how, sizeof journal->profile_how, "%s",
+                 profile.how ? profile.how : "");
         for (uint64_t i = 0; i < profile.n_rows && i < DPB_JOURNAL_PROFILE; i++) {
             const struct dpb_profile_row *row = &profile.rows[i];
             struct dpb_profile_entry *entry = &journal->profile[i];
@@ -56,8 +58,8 @@ static dpb_status take_profile(struct dpb_trainer *t)
     return dpb_workers_meet(t);
 }
 
-/* The checks' gradients stand in the gaps between the tensors, too, where no device writes: each step
- * would sum them up anew, and in the end to infinity. */
+/* The checks' gradients stand in the gaps between the tensors, too, where no device writes: each
+ * step would sum them up anew, and in the end to infinity. */
 static dpb_status clear_gradients(struct dpb_trainer *t)
 {
     return dpb_arena_clear(t, t->arenas.gradients, dpb_arena_bytes(t, t->layout.gradient_type));

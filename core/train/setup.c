@@ -70,12 +70,11 @@ static dpb_status plan(struct dpb_trainer *trainer)
         .device = trainer->device_arenas.ops ? &trainer->device_arenas : NULL};
     DPB_TRY(trainer->comm_ops->open(x->options[DPB_PLUGIN_COMM], &args, &trainer->comm));
 
-    size_t element = dpb_dtype_size(x->gradient_type);
     trainer->layout = (struct dpb_layout){.n_elements = trainer->graph->n_elements,
                                           .weight_type = x->weight_type,
                                           .gradient_type = x->gradient_type,
                                           .hash = dpb_graph_hash(trainer->graph)};
-    trainer->plan.bucket_elements = bucket_bytes < element ? 1 : bucket_bytes / element;
+    trainer->plan.bucket_elements = dpb_experiment_bucket_elements(x);
     DPB_TRY(trainer->comm_ops->plan(trainer->comm, &trainer->layout, &trainer->plan));
 
     uint64_t n_buckets = (trainer->layout.n_elements + trainer->plan.bucket_elements - 1) /
@@ -284,7 +283,8 @@ void dpb_trainer_join_control(struct dpb_trainer *trainer)
         dpb_control_connect(&trainer->control, post, NULL);
 }
 
-/* Where a training goes on, its scale does; and the schedule has stood still in the steps skipped. */
+/* Where a training goes on, its scale does; and the schedule has stood still in the steps
+ * skipped. */
 static void open_loss_scale(struct dpb_trainer *trainer)
 {
     const struct dpb_experiment *x = trainer->experiment;

@@ -139,7 +139,8 @@ static dpb_status check_finite(const struct dpb_experiment *x,
     return DPB_OK;
 }
 
-/* A server reads the optimizer's state that it owns; its weights come by the communicator's `load`. */
+/* A server reads the optimizer's state that it owns; its weights come by the communicator's
+ * `load`. */
 static dpb_status load_file(struct dpb_trainer *t, void *weights)
 {
     const struct dpb_experiment *x = t->experiment;
@@ -254,7 +255,8 @@ static dpb_status save(struct dpb_trainer *t, const char *path)
     else if (status == DPB_OK)
         status = dpb_collect_answer(t);
     free(average);
-    /* The others read what rank 0 collects; workers that do not exchange have nothing to wait for. */
+    /* The others read what rank 0 collects; workers that do not exchange have nothing to wait
+     * for. */
     if (status == DPB_OK && t->replicas > 1)
         status = dpb_workers_meet(t);
     return status;

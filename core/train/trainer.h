@@ -2,8 +2,9 @@
  * trainer.h - all that a worker's loop works with, opened and connected; and the mechanics of a
  * step that the loop's one page calls.
  *
- * setup.c opens and closes it, arenas.c makes its arenas, exchange.c is what happens between the device and the communicator,
- * verify.c proves, evaluate.c tests, loop.c trains. Servers use the parts that the plan gives them.
+ * setup.c opens and closes it, arenas.c makes its arenas, exchange.c is what happens between the
+ * device and the communicator, verify.c proves, evaluate.c tests, loop.c trains. Servers use the
+ * parts that the plan gives them.
  */
 #ifndef DPB_CORE_TRAIN_TRAINER_H
 #define DPB_CORE_TRAIN_TRAINER_H
@@ -107,7 +108,8 @@ struct dpb_trainer {
     uint32_t micro_batch;  /* of the step: 0 .. accumulate - 1 */
     uint64_t staged; /* gradient elements of this micro-batch that went on to the communicator */
     uint64_t next_bucket;
-    /* Of fp16: buckets are kept back until all ranks have said whether their gradients are finite. */
+    /* Of fp16: buckets are kept back until all ranks have said whether their gradients are
+     * finite. */
     bool scales;
     struct dpb_loss_scale loss_scale;
     bool overflow; /* here, in this step */
@@ -121,12 +123,12 @@ struct dpb_trainer {
 dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_trainer *trainer);
 /* A worker takes part in what the workers agree on (control.h), wherever their boards are. */
 void dpb_trainer_join_control(struct dpb_trainer *trainer);
-/* The first part of it: the experiment's numbers, the rank's cores. For `dpbench comm` as well, which
- * goes on by connect and disconnect, as often as it likes. */
+/* The first part of it: the experiment's numbers, the rank's cores. For `dpbench comm` as well,
+ * which goes on by connect and disconnect, as often as it likes. */
 dpb_status dpb_trainer_settle(struct dpb_experiment *experiment, struct dpb_trainer *trainer,
                               bool *oversubscribed);
-/* The worker's device, for which nothing is compiled yet; the journal's GPU, where there is one. Closed by
- * dpb_trainer_close, or who has opened it. */
+/* The worker's device, for which nothing is compiled yet; the journal's GPU, where there is one.
+ * Closed by dpb_trainer_close, or who has opened it. */
 dpb_status dpb_trainer_open_device(struct dpb_trainer *trainer);
 /* Whether the built experiment fits into this machine: before anybody takes memory for it. */
 dpb_status dpb_trainer_check_memory(const struct dpb_experiment *experiment);
@@ -134,8 +136,8 @@ dpb_status dpb_trainer_check_memory(const struct dpb_experiment *experiment);
  * disconnect, which also takes away what was connected by half, and accepts nothing. */
 dpb_status dpb_trainer_connect(struct dpb_trainer *trainer, const struct dpb_graph *graph);
 void dpb_trainer_disconnect(struct dpb_trainer *trainer);
-/* Closes the communicator: servers learn by it that there is no more to serve. Twice is harmless.
- */
+/* Closes the communicator: servers learn by it that there is no more to serve. Twice is
+ * harmless. */
 void dpb_trainer_leave(struct dpb_trainer *trainer);
 void dpb_trainer_close(struct dpb_trainer *trainer); /* also what was opened by half */
 
@@ -143,16 +145,16 @@ void dpb_trainer_close(struct dpb_trainer *trainer); /* also what was opened by 
 
 /* As the plan says, shared and mapped: fills trainer->arenas. Collective. */
 dpb_status dpb_arenas_make(struct dpb_trainer *trainer);
-/* Unmaps the peers' memory on devices. Once all ranks have (trainer->all_let_go), release gives back the
- * own, which it leaves alone otherwise. */
+/* Unmaps the peers' memory on devices. Once all ranks have (trainer->all_let_go), release gives
+ * back the own, which it leaves alone otherwise. */
 void dpb_arenas_let_go(struct dpb_trainer *trainer);
 /* Closes core's queue: before anything that its work reads or writes is released. */
 void dpb_arenas_stop(struct dpb_trainer *trainer);
 void dpb_arenas_release(struct dpb_trainer *trainer); /* also what was made by half */
 
-/* Core's own reading and writing of weights and gradients, between steps; of the strategy's work all is
- * done. `edit` gives host memory to write the whole content to, which `commit` brings where it belongs.
- * What `look` gives is @borrowed until the next of these calls. */
+/* Core's own reading and writing of weights and gradients, between steps; of the strategy's work
+ * all is done. `edit` gives host memory to write the whole content to, which `commit` brings where
+ * it belongs. What `look` gives is @borrowed until the next of these calls. */
 dpb_status dpb_arena_edit(struct dpb_trainer *trainer, void *arena, void **content);
 dpb_status dpb_arena_commit(struct dpb_trainer *trainer, void *arena, uint64_t bytes);
 dpb_status dpb_arena_look(struct dpb_trainer *trainer, const void *arena, uint64_t bytes,
@@ -173,8 +175,8 @@ dpb_status dpb_exchange_begin(struct dpb_trainer *trainer, double learning_rate,
  * fires. */
 dpb_status dpb_exchange_ready(struct dpb_trainer *trainer, uint64_t frontier,
                               struct dpb_event *event);
-/* Waits until the weights are those of the next forward; or, where the device and the strategy do so by
- * themselves, sees to it that the next forward will. */
+/* Waits until the weights are those of the next forward; or, where the device and the strategy do
+ * so by themselves, sees to it that the next forward will. */
 dpb_status dpb_exchange_finish(struct dpb_trainer *trainer);
 /* Waits until device and strategy have done all that they were given. */
 dpb_status dpb_trainer_drain(struct dpb_trainer *trainer);
@@ -204,8 +206,8 @@ dpb_status dpb_evaluate(struct dpb_trainer *trainer);
 /* Batch-norm state averaged over the workers into `average` (n_state_elements). Collective. */
 dpb_status dpb_average_state(struct dpb_trainer *trainer, const char *name, void *average);
 
-/* Time spent training until the end of the last step, evaluations and checkpoints left out; with that
- * of the training which this run continues. */
+/* Time spent training until the end of the last step, evaluations and checkpoints left out; with
+ * that of the training which this run continues. */
 int64_t dpb_trained_ns(const struct dpb_trainer *trainer);
 
 /* ---- loop.c -------------------------------------------------------------------------------- */

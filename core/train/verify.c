@@ -28,8 +28,8 @@ static double pattern(const struct dpb_trainer *trainer, uint32_t rank, uint64_t
     return dpb_pattern(rank, i, 0, DPB_PATTERN_LARGEST);
 }
 
-/* Uniform in [-1, 1), times a power of two between 2^-12 and 2^3. Made three times for each element,
- * so without a logarithm. */
+/* Uniform in [-1, 1), times a power of two between 2^-12 and 2^3. Made three times for each
+ * element, so without a logarithm. */
 static double noise(const struct dpb_trainer *trainer, uint32_t rank, uint64_t i)
 {
     uint64_t seed = (uint64_t)trainer->experiment->settings.run.seed;

@@ -7,8 +7,8 @@
  *
  *     begin -> ready(0) ... ready(n_buckets - 1) -> end -> [progress until *done fires]
  *
- * After close a process may open again, with another layout (`dpbench comm` does for every size): keys in
- * the store are then new ones, and nothing else of the strategy may be left.
+ * After close a process may open again, with another layout (`dpbench comm` does for every size):
+ * keys in the store are then new ones, and nothing else of the strategy may be left.
  *
  * A strategy is written as a state machine that `progress` moves on. Without communication cores
  * (run.comm_cores = 0) the loop's thread calls `progress` between the device's ops and, after
@@ -34,21 +34,18 @@ struct dpb_optimizer; /* host.h */
 #define DPB_COMM_OVERLAP UINT64_C(0x004) /* buckets are exchanged while backward goes on */
 #define DPB_COMM_SERVERS UINT64_C(0x008) /* can use processes of role server */
 #define DPB_COMM_LOCAL UINT64_C(0x010)   /* replicas do not exchange: consistency "none" */
-#define DPB_COMM_MULTI_NODE \
-    UINT64_C(0x020) /* ranks may be on several machines; without it a job on
-                                               several is refused */
-
+/* Ranks may be on several machines; without it a job on several is refused. */
+#define DPB_COMM_MULTI_NODE UINT64_C(0x020)
 #define DPB_COMM_LAUNCHER UINT64_C(0x040) /* needs the runtime of mpirun or srun, as MPI does */
-#define DPB_COMM_DEVICE \
-    UINT64_C(0x080) /* since ABI 1.2: wants its arenas in the memory of a device; \
-                       refused with a device that has none of its own */
-#define DPB_COMM_EVENTS \
-    UINT64_C(           \
-        0x100) /* since ABI 1.2: with arenas on a device, `ready` is called with events of a queue   \
-                       that have not fired, the strategy's work is enqueued behind them, and *done of     \
-                       `end` is such an event, behind which the next forward is enqueued */
-#define DPB_COMM_EITHER \
-    UINT64_C(0x200) /* since ABI 1.2: keeps its arenas in the memory of a device that has some */
+/* Since ABI 1.2: wants its arenas in the memory of a device; refused with a device that has none of
+ * its own. */
+#define DPB_COMM_DEVICE UINT64_C(0x080)
+/* Since ABI 1.2: with arenas on a device, `ready` is called with events of a queue that have not
+ * fired, the strategy's work is enqueued behind them, and *done of `end` is such an event, behind
+ * which the next forward is enqueued. */
+#define DPB_COMM_EVENTS UINT64_C(0x100)
+/* Since ABI 1.2: keeps its arenas in the memory of a device that has some. */
+#define DPB_COMM_EITHER UINT64_C(0x200)
 
 typedef enum dpb_role { DPB_WORKER, DPB_SERVER } dpb_role;
 
@@ -68,12 +65,13 @@ struct dpb_comm_args {
     uint64_t bucket_bytes; /* comm.bucket */
     uint32_t comm_cores;   /* 0: progress runs on the loop's thread */
     /* Since ABI 1.1: the machine of each rank, servers too. @borrowed until close. Machines are
-     * numbered from 0 in the order of their lowest ranks. Ranks of one machine, and no others, share
-     * memory and a clock. comm.hosts may say that they are apart though they are not (tests). */
+     * numbered from 0 in the order of their lowest ranks. Ranks of one machine, and no others,
+     * share memory and a clock. comm.hosts may say that they are apart though they are not
+     * (tests). */
     const uint32_t *machines;
     uint32_t n_machines; /* at least 1 */
-    /* Since ABI 1.2: the device of this worker where it has memory of its own; NULL: it computes on the
-     * host's (and servers have none). @borrowed until close. */
+    /* Since ABI 1.2: the device of this worker where it has memory of its own; NULL: it computes on
+     * the host's (and servers have none). @borrowed until close. */
     const struct dpb_device_arenas *device;
 };
 
@@ -89,8 +87,8 @@ typedef enum dpb_memory {
     DPB_MEMORY_NONE,    /* not needed on this rank */
     DPB_MEMORY_PRIVATE, /* this process alone */
     DPB_MEMORY_SHARED,  /* mapped by all ranks of this machine; starts as zeros */
-    /* Since ABI 1.2: the same two in the memory of the worker's device. Weights, gradients (and with
-     * them optimizer state) are both on the device or both on the host. */
+    /* Since ABI 1.2: the same two in the memory of the worker's device. Weights, gradients (and
+     * with them optimizer state) are both on the device or both on the host. */
     DPB_MEMORY_DEVICE,
     DPB_MEMORY_DEVICE_SHARED
 } dpb_memory;
@@ -105,22 +103,23 @@ struct dpb_comm_plan {
      * with n_owned = 0: none. Written to memory from host->alloc; core frees it. */
     struct dpb_range *owned;
     uint64_t n_owned;
-    /* Since ABI 1.2: scratch on the device beside the host's (DPB_MEMORY_NONE and the two of a device). */
+    /* Since ABI 1.2: scratch on the device beside the host's (DPB_MEMORY_NONE and the two of a
+     * device). */
     dpb_memory device_scratch;
     uint64_t device_scratch_bytes;
 };
 
 /* The arenas of this rank and, where they are shared, of the others. @borrowed until close.
- * Entries of peers that have no such shared arena, or are on another machine, are NULL; the own entry
- * is the own arena. */
+ * Entries of peers that have no such shared arena, or are on another machine, are NULL; the own
+ * entry is the own arena. */
 struct dpb_arenas {
     void *weights, *gradients, *scratch;
     void *const *peer_weights, *const *peer_gradients, *const *peer_scratch; /* by rank */
     struct dpb_optimizer *optimizer; /* for the owned ranges; NULL where none is owned */
     uint64_t n_buckets, bucket_elements;
     struct dpb_layout layout;
-    /* Since ABI 1.2: on a device, and those of the peers, mapped; `direct` by rank: whether arithmetic
-     * may read a peer's memory, or `copy` alone. NULL without arenas on a device. */
+    /* Since ABI 1.2: on a device, and those of the peers, mapped; `direct` by rank: whether
+     * arithmetic may read a peer's memory, or `copy` alone. NULL without arenas on a device. */
     void *device_scratch;
     void *const *peer_device_scratch;
     const bool *direct;
@@ -176,9 +175,14 @@ struct dpb_comm_ops {
     dpb_status (*serve)(void *comm);
     void (*close)(void *comm); /* accepts NULL; waits for no peer, or a second at most */
     /* Since ABI 1.2. May be NULL: these options need nothing. Called before `open`, in the launcher
-     * too, with *needs zeroed. Refuses what this build or machine has nothing for; may load a library,
-     * opens nothing. */
+     * too, with *needs zeroed. Refuses what this build or machine has nothing for; may load a
+     * library, opens nothing. */
     dpb_status (*needs)(const void *options, struct dpb_comm_needs *needs);
+    /* Since ABI 1.2. May be NULL: none. The device_scratch_bytes that `plan` will want, for
+     * `dpbench check`: called without `open`, with args->device NULL and comm.bucket in
+     * elements. */
+    uint64_t (*device_scratch)(const void *options, const struct dpb_comm_args *args,
+                               const struct dpb_layout *layout, uint64_t bucket_elements);
 };
 
 #endif

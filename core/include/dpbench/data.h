@@ -54,8 +54,8 @@ struct dpb_batch {
     const void *samples;   /* n samples, one after the other */
     const int32_t *labels; /* n labels in [0, nclass) */
     uint32_t n;
-    /* Since ABI 1.2. Not NULL: the n samples are those of the program's pool with these numbers, and
-     * `samples` is NULL. */
+    /* Since ABI 1.2. Not NULL: the n samples are those of the program's pool with these numbers,
+     * and `samples` is NULL. */
     const uint32_t *numbers;
 };
 

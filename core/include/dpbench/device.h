@@ -23,9 +23,10 @@ typedef enum dpb_precision {
     DPB_PRECISION_FP32,
     DPB_PRECISION_BF16,
     DPB_PRECISION_FP64,
-    DPB_PRECISION_TF32, /* since ABI 1.2: all is stored in fp32; sums of products may read 10 bits of
-                           the mantissas */
-    DPB_PRECISION_FP16, /* since ABI 1.2: activations and their gradients; see dpb_pass.loss_scale */
+    DPB_PRECISION_TF32, /* since ABI 1.2: all is stored in fp32; sums of products may read 10 bits
+                           of the mantissas */
+    DPB_PRECISION_FP16, /* since ABI 1.2: activations and their gradients; see
+                           dpb_pass.loss_scale */
     DPB_PRECISIONS
 } dpb_precision;
 
@@ -58,11 +59,12 @@ struct dpb_compile_args {
     bool training;                          /* false: forward only, no memory for backward */
     const struct dpb_sample_format *format; /* of the samples; @borrowed likewise */
     bool profile;                           /* keep account of every op's time, for `profile` */
-    bool inspect; /* for tests: keep what `inspect` asks for, which else may give way to other
+    bool inspect;   /* for tests: keep what `inspect` asks for, which else may give way to other
                      tensors. The kernels are the same */
     bool on_device; /* since ABI 1.2: weights and gradients will lie in the device's memory */
-    /* Since ABI 1.2, with DPB_DEVICE_POOL: copied to the device by compile. Batches of training passes,
-     * and those of a program that is not for training, are then samples of it (dpb_batch.numbers). */
+    /* Since ABI 1.2, with DPB_DEVICE_POOL: copied to the device by compile. Batches of training
+     * passes, and those of a program that is not for training, are then samples of it
+     * (dpb_batch.numbers). */
     struct dpb_sample_pool pool;
 };
 
@@ -93,6 +95,10 @@ struct dpb_profile {
         *rows; /* in the order of the passes; @borrowed until the next pass */
     uint64_t n_rows;
     struct dpb_profile_limits limits;
+    /* Since ABI 1.2. What is to be known of these times, for table and result: how they were taken,
+     * where that is not by the clock around each op, and how passes differ from those without an
+     * account; a constant. */
+    const char *how;
 };
 
 /* Where the program finds and leaves things; @borrowed as long as the program lives. Element types:
@@ -106,9 +112,9 @@ struct dpb_device_memory {
     /* Since ABI 1.2. Weights and gradients lie in the device's memory (dpb_device_ops.queues);
      * state and statistics are the host's. */
     bool on_device;
-    /* Since ABI 1.2, with on_device. Who is told of final gradients takes events that have not fired:
-     * `final` is called for all of a backward as soon as its work is enqueued, which then returns
-     * without waiting. Otherwise gradients are final when it is called. */
+    /* Since ABI 1.2, with on_device. Who is told of final gradients takes events that have not
+     * fired: `final` is called for all of a backward as soon as its work is enqueued, which then
+     * returns without waiting. Otherwise gradients are final when it is called. */
     bool takes_events;
 };
 
@@ -120,8 +126,9 @@ struct dpb_pass {
     uint32_t first_sample; /* number of this batch's first sample in the global batch (dropout) */
     uint32_t valid; /* samples that count, from the first: the last batch of a test set has fewer.
                        In training it is the batch */
-    /* Since ABI 1.2, of DPB_PRECISION_FP16: backward's gradients, those in the arena too, are of the
-     * loss times this, so that small ones do not vanish. Large ones may then be infinite: `finite`. */
+    /* Since ABI 1.2, of DPB_PRECISION_FP16: backward's gradients, those in the arena too, are of
+     * the loss times this, so that small ones do not vanish. Large ones may then be infinite:
+     * `finite`. */
     double loss_scale;
 };
 
@@ -154,7 +161,7 @@ typedef enum dpb_link_memory {
 
 struct dpb_link_device {
     char name[256];
-    char pci_address[32]; /* "00000000:1b:00.0" */
+    char pci_address[32]; /* "0000:1b:00.0" */
     uint64_t memory_bytes;
 };
 
@@ -177,7 +184,8 @@ struct dpb_device_links {
     dpb_status (*peer_possible)(uint32_t from, uint32_t to, bool *possible);
     dpb_status (*peer_enable)(uint32_t from, uint32_t to, bool enabled);
     /* Enqueues; returns at once or, of pageable memory, once it is copied. `to` and `from` are
-     * devices or DPB_LINK_HOST. Between devices that are not enabled as peers it goes by the host. */
+     * devices or DPB_LINK_HOST. Between devices that are not enabled as peers it goes by the
+     * host. */
     dpb_status (*copy)(void *queue, void *destination, uint32_t to, const void *source,
                        uint32_t from, uint64_t bytes);
     dpb_status (*wait)(void *queue); /* until all that was enqueued is done */
@@ -197,8 +205,8 @@ struct dpb_device_ops {
     dpb_status (*open)(const void *options, const struct dpb_device_args *args, void **device);
     /* Bytes that a program would take beside core's arenas; a good estimate, without allocating. */
     uint64_t (*memory_needed)(const void *options, const struct dpb_compile_args *args);
-    /* Compiles; refuses (DPB_UNSUPPORTED) by name what it cannot do. Sets *program on success only.
-     */
+    /* Compiles; refuses (DPB_UNSUPPORTED) by name what it cannot do. Sets *program on success
+     * only. */
     dpb_status (*compile)(void *device, const struct dpb_compile_args *args,
                           const struct dpb_device_memory *memory, void **program);
     /* Forward over `batch` (batch->n = the compiled batch; content beyond `valid` is arbitrary but
@@ -220,23 +228,25 @@ struct dpb_device_ops {
      * `profile` NULL: begins the account anew. */
     dpb_status (*profile)(void *program, struct dpb_profile *profile);
     /* Since ABI 1.1. May be NULL, and return NULL: it computes on the host. PCI address
-     * ("00000000:1b:00.0") of the GPU that it computes on, by which core asks the GPU's driver for
+     * ("0000:1b:00.0") of the GPU that it computes on, by which core asks the GPU's driver for
      * clocks and power; @borrowed until close. */
     const char *(*pci_address)(void *device);
     /* Since ABI 1.1. May be NULL: there is nothing to copy to. */
     const struct dpb_device_links *links;
-    /* Since ABI 1.2. NULL: the device computes on the host's memory. Else arenas may be on the device,
-     * and the hooks below are there, too. */
+    /* Since ABI 1.2. NULL: the device computes on the host's memory. Else arenas may be on the
+     * device, and the hooks below are there, too. */
     const struct dpb_queue_ops *queues;
-    /* The work of the next pass begins when `event` has fired: the weights are new. Does not block. */
+    /* The work of the next pass begins when `event` has fired: the weights are new. Does not
+     * block. */
     dpb_status (*follow)(void *program, struct dpb_event *event);
     /* Blocks until all that the program has enqueued is done; `deadline` as in host->patience. */
     dpb_status (*drain)(void *program);
     /* Of the last training step that is complete, where it ran without waiting for the host
-     * (takes_events): the next one's forward has returned, or `drain` has. False: there is none, or it was
-     * told before. A step begins with its forward's first work. */
+     * (takes_events): the next one's forward has returned, or `drain` has. False: there is none, or
+     * it was told before. A step begins with its forward's first work. */
     bool (*times)(void *program, struct dpb_device_times *times);
-    /* With DPB_DEVICE_FP16: whether all gradients of the last backward, which has returned, are finite. */
+    /* With DPB_DEVICE_FP16: whether all gradients of the last backward, which has returned, are
+     * finite. */
     dpb_status (*finite)(void *program, bool *finite);
 };
 

@@ -61,8 +61,8 @@ struct dpb_optimizer_ops {
     void (*update)(struct dpb_optimizer *optimizer, struct dpb_range range, void *weights,
                    const void *gradients, uint64_t bucket, const struct dpb_step *step);
     void (*reset)(struct dpb_optimizer *optimizer); /* state back to zero */
-    /* Since ABI 1.2. `update` of arenas on a device: enqueued, all of `range` by one piece of work. Its
-     * time is in the queue: who can tell it reports it as a span of phase UPDATE. */
+    /* Since ABI 1.2. `update` of arenas on a device: enqueued, all of `range` by one piece of work.
+     * Its time is in the queue: who can tell it reports it as a span of phase UPDATE. */
     dpb_status (*enqueue)(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
                           struct dpb_range range, void *weights, const void *gradients,
                           const struct dpb_step *step);
@@ -113,8 +113,9 @@ struct dpb_event_ops {
     bool (*poll)(struct dpb_event *event);
     /* Blocks; timeout_ns as in struct dpb_wait. */
     dpb_status (*wait)(struct dpb_event *event, const struct dpb_wait *what);
-    /* Since ABI 1.2. An event that the device's queues make fire; neither reset nor signalled by the
-     * host. `native` is @owned by the event. NULL: out of memory (message written, native destroyed). */
+    /* Since ABI 1.2. An event that the device's queues make fire; neither reset nor signalled by
+     * the host. `native` is @owned by the event. NULL: out of memory (message written, native
+     * destroyed). */
     struct dpb_event *(*adopt)(const struct dpb_event_source *source, void *native);
     /* Of an adopted event with this source; else NULL. */
     void *(*native)(const struct dpb_event *event, const struct dpb_event_source *source);
@@ -131,15 +132,15 @@ struct dpb_store_ops {
     dpb_status (*barrier)(const char *name, int64_t timeout_ns);
 };
 
-/* ---- secrets: proving to a peer that one belongs to the job ------------------------------------ */
+/* ---- secrets: proving to a peer that one belongs to the job ---------------------------------- */
 
 enum { DPB_SECRET_BYTES = 32, DPB_MAC_BYTES = 32 };
 
 /*
- * A secret is made by one rank (`random`) and handed out by the store, which only the job's ranks can
- * read. Whoever connects from elsewhere is believed nothing before it has proven to know it: both sides
- * send a nonce, then the code of who they are and of both nonces. The codes of the two sides must differ
- * in something (which of them connected), or one could be sent back as the other.
+ * A secret is made by one rank (`random`) and handed out by the store, which only the job's ranks
+ * can read. Whoever connects from elsewhere is believed nothing before it has proven to know it:
+ * both sides send a nonce, then the code of who they are and of both nonces. The codes of the two
+ * sides must differ in something (which of them connected), or one could be sent back as the other.
  */
 struct dpb_secret_ops {
     /* Message authentication code: keyed BLAKE2b of 256 bits (RFC 7693). */
@@ -160,8 +161,8 @@ struct dpb_host {
      * step), and what to do about it. Returns `status`. The first of a process is kept: the job's
      * cause. Not on the hot path. */
     dpb_status (*fail)(dpb_status status, const char *format, ...) DPB_PRINTF(2, 3);
-    /* A warning that stays beside the result: warnings[].{code,text}. `code` is a snake_case word.
-     */
+    /* A warning that stays beside the result: warnings[].{code,text}. `code` is a snake_case
+     * word. */
     void (*warn)(const char *code, const char *format, ...) DPB_PRINTF(2, 3);
     void (*log)(dpb_log_level level, const char *format, ...) DPB_PRINTF(2, 3);
 
@@ -187,10 +188,10 @@ struct dpb_host {
     const struct dpb_store_ops *store;
     const struct dpb_secret_ops *secret; /* since ABI 1.1 */
 
-    /* Since ABI 1.1. Blocks as flag->wait does, until one of the descriptors is ready as for poll(2),
-     * which fills in revents. waited_ns: NULL; or for a wait in turns, between which there is
-     * something else to look at: *waited_ns, 0 before the first turn, is added up and the deadline
-     * goes by it; a turn ends after 50 ms at the latest, also when nothing is ready. */
+    /* Since ABI 1.1. Blocks as flag->wait does, until one of the descriptors is ready as for
+     * poll(2), which fills in revents. waited_ns: NULL; or for a wait in turns, between which there
+     * is something else to look at: *waited_ns, 0 before the first turn, is added up and the
+     * deadline goes by it; a turn ends after 50 ms at the latest, also when nothing is ready. */
     dpb_status (*poll)(struct pollfd *fds, uint32_t n, const struct dpb_wait *what,
                        int64_t *waited_ns);
 
@@ -199,10 +200,11 @@ struct dpb_host {
      * *begin_ns, which the first call finds 0 and sets. */
     dpb_status (*patience)(const struct dpb_wait *what, int64_t *begin_ns);
 
-    /* Since ABI 1.1. What an option that leaves something open has come to on this rank: which interface,
-     * which device. The result keeps it as ranks[].comm.NAME, the table shows it. `name` is a snake_case
-     * word of up to 23 bytes, the value of up to 103; said again it replaces what was said. A rank keeps 8;
-     * what does not fit is left out, with a warning. For setting up, by one thread. */
+    /* Since ABI 1.1. What an option that leaves something open has come to on this rank: which
+     * interface, which device. The result keeps it as ranks[].comm.NAME, the table shows it. `name`
+     * is a snake_case word of up to 23 bytes, the value of up to 103; said again it replaces what
+     * was said. A rank keeps 8; what does not fit is left out, with a warning. For setting up, by
+     * one thread. */
     void (*report)(const char *name, const char *format, ...) DPB_PRINTF(2, 3);
 };
 

@@ -55,9 +55,9 @@ struct dpb_plugin {
     /* Environment variables that must hold the number of compute threads of a worker before the
      * plugin is loaded (OMP_NUM_THREADS); ended by NULL; or NULL. Core sets them in the workers. */
     const char *const *thread_variables;
-    /* Since ABI 1.1. What this machine lacks for the plugin to run, and how to get it; NULL: nothing.
-     * `dpbench plugins` says so. Its options are valid all the same: an experiment may be written on
-     * another machine than the one that it is for. */
+    /* Since ABI 1.1. What this machine lacks for the plugin to run, and how to get it; NULL:
+     * nothing. `dpbench plugins` says so. Its options are valid all the same: an experiment may be
+     * written on another machine than the one that it is for. */
     const char *missing;
 };
 

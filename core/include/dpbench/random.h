@@ -36,7 +36,7 @@ struct dpb_random4 {
 };
 
 DPB_EVERYWHERE struct dpb_random4 dpb_random(uint64_t seed, enum dpb_stream stream, uint32_t c0,
-                                         uint32_t c1, uint32_t c2, uint32_t c3)
+                                             uint32_t c1, uint32_t c2, uint32_t c3)
 {
     uint32_t k0 = (uint32_t)seed;
     uint32_t k1 = (uint32_t)(seed >> 32) ^ ((uint32_t)stream << 24);
@@ -73,7 +73,7 @@ DPB_EVERYWHERE void dpb_random_normal(uint32_t a, uint32_t b, double out[2])
  * `element` counts within the sample in canonical CHW order, `sample` within the global batch.
  */
 DPB_EVERYWHERE bool dpb_dropout_keeps(uint64_t seed, uint64_t step, uint32_t sample, uint32_t node,
-                                  uint32_t element, double rate)
+                                      uint32_t element, double rate)
 {
     struct dpb_random4 r =
         dpb_random(seed, DPB_STREAM_DROPOUT, node, element / 4, sample, (uint32_t)step);

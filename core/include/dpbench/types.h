@@ -9,9 +9,9 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Before a function whose loops the compiler vectorises: it is compiled for several instruction sets,
- * of which the best that the processor has is taken. Not under sanitizers: what chooses runs before
- * they have started. */
+/* Before a function whose loops the compiler vectorises: it is compiled for several instruction
+ * sets, of which the best that the processor has is taken. Not under sanitizers: what chooses runs
+ * before they have started. */
 #if defined(__x86_64__) && defined(__GNUC__) && __GNUC__ >= 12 && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define DPB_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -61,7 +61,8 @@ DPB_EVERYWHERE uint16_t dpb_bf16_from_fp32(float value)
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
 
-/* IEEE half; rounding is to nearest, ties to even; NaN stays NaN, what is too large becomes infinite. */
+/* IEEE half; rounding is to nearest, ties to even; NaN stays NaN, what is too large becomes
+ * infinite. */
 static inline float dpb_fp16_to_fp32(uint16_t value)
 {
     const uint32_t exponent = value >> 10 & 0x1fu, mantissa = value & 0x3ffu;
