@@ -77,7 +77,7 @@ plugins: $(PLUGINS)
 
 $(BUILD)/dpbench: $(MAIN_OBJ) $(BUILD)/libcore.a
 	@echo "  LD    $@"
-	$(Q)$(CC) $(SANITIZE) -pie $(HARDEN_LINK) -o $@ $^ $(CORE_LIBS)
+	$(Q)$(CC) $(SANITIZE) -pie $(HARDEN_LINK) $(EXPORTS) -o $@ $^ $(CORE_LIBS)
 
 $(BUILD)/libcore.a: $(LIB_OBJ)
 	@echo "  AR    $@"

@@ -71,6 +71,19 @@ $(BUILD)/plugins/$(call kind,$(patsubst %/,%,$(dir $(1))))_$(notdir $(1)).so: $(
 endef
 $(foreach p,$(CUDA_PLUGINS),$(eval $(call cuda_plugin,$(p))))
 
+# NCCL for `hierarchical`, which loads it when it is asked for; comm nccl has the same in itself.
+lib_nccl := $(wildcard plugins/lib/nccl/*.c)
+$(BUILD)/obj/plugins/lib/nccl/%.o: EXTRA_CFLAGS = $(CUDA_CFLAGS)
+ifeq ($(filter comm/nccl,$(SKIPPED)),)
+NCCL_OBJECT := $(BUILD)/plugins/libdpbench-nccl.so
+PLUGINS += $(NCCL_OBJECT)
+$(NCCL_OBJECT): $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_nccl) $(lib_cuda))
+$(NCCL_OBJECT): LDLIBS = $(call cuda_links,CUDART NCCL) -ldl
+$(BUILD)/plugins/comm_nccl.so: $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out %/library.c,$(lib_nccl)))
+else
+SKIPPED += lib/nccl
+endif
+
 $(BUILD)/obj/plugins/%.o: plugins/%.cu
 	@echo "  NVCC  $<"
 	@mkdir -p $(@D)

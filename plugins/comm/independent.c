@@ -2,8 +2,8 @@
  * independent - no exchange at all: every worker trains a replica of its own. The upper bound that
  * the other strategies are measured against.
  *
- * On the host a bucket is updated once its gradients are final. On a device that has arenas of its own
- * each update is enqueued behind the gradients, on a queue beside the device's.
+ * On the host a bucket is updated once its gradients are final. On a device that has arenas of its
+ * own each update is enqueued behind the gradients, on a queue beside the device's.
  *
  * Bytes moved per step: none. Consistency: none.
  */

@@ -1,32 +1,34 @@
 /*
- * ps_gpu - parameter servers in the workers' devices: the variables and the optimizer's state live in
- * device memory, in even shards on all workers' devices (comm.shards = all) or on that of worker 0
- * (one). A worker pushes its gradients to the shards, each of which sums them, updates its variables, and
- * the workers pull the new weights (tf_cnn_benchmarks' "parameter_server" with
+ * ps_gpu - parameter servers in the workers' devices: the variables and the optimizer's state live
+ * in device memory, in even shards on all workers' devices (comm.shards = all) or on that of worker
+ * 0 (one). A worker pushes its gradients to the shards, each of which sums them, updates its
+ * variables, and the workers pull the new weights (tf_cnn_benchmarks' "parameter_server" with
  * local_parameter_device=gpu).
  *
- * Every bucket is cut into equal slices, one a shard, so that shards are even in bytes and a big tensor is
- * split; the first slice goes to another shard from bucket to bucket. Pushes and pulls are copies from
- * device to device (lib/device_strategy.h), so all workers are on one machine; gradients are summed in
- * the order of the ranks.
+ * Every bucket is cut into equal slices, one a shard, so that shards are even in bytes and a big
+ * tensor is split; the first slice goes to another shard from bucket to bucket. Pushes and pulls
+ * are copies from device to device (lib/device_strategy.h), so all workers are on one machine;
+ * gradients are summed in the order of the ranks.
  *
  * Bytes moved per step, W workers, M bytes of the model: (W - 1) M pushed, (W - 1) M pulled.
  *
- * Device memory beside the arenas: a shard keeps up to SLOTS slices of gradients for each of the other
- * workers; optimizer state is on the shards alone.
+ * Device memory beside the arenas: a shard keeps up to SLOTS slices of gradients for each of the
+ * other workers; optimizer state is on the shards alone.
  *
  * Fences:
- *   1. a slice is pushed when the worker's gradients are final (READY) and the shard has summed what was
- *      in the slot before (REDUCED of the bucket SLOTS before; in the first buckets of a step, REDUCED of
- *      the last of the step before, which the worker has seen when it ended that step);
+ *   1. a slice is pushed when the worker's gradients are final (READY) and the shard has summed
+ *      what was in the slot before (REDUCED of the bucket SLOTS before; in the first buckets of a
+ *      step, REDUCED of the last of the step before, which the worker has seen when it ended that
+ *      step);
  *   2. it is summed and used for the update when every worker has pushed it (PUSHED);
- *   3. it is pulled when that update is done (REDUCED), and over it the worker's gradients are free;
- *   4. weights of a shard change again only when all have pushed the bucket in the next step, and none
- *      begins that step before its pulls are over.
+ *   3. it is pulled when that update is done (REDUCED), and over it the worker's gradients are
+ *      free;
+ *   4. weights of a shard change again only when all have pushed the bucket in the next step, and
+ *      none begins that step before its pulls are over.
  * "Done" is an event of the device that this host has seen; then it raises the signal.
  *
- * Li et al.: Scaling distributed machine learning with the parameter server. OSDI 2014 (the synchronous
- * form).
+ * Li et al.: Scaling distributed machine learning with the parameter server. OSDI 2014 (the
+ * synchronous form).
  */
 #include "dpbench/plugin.h"
 #include "lib/device_strategy.h"
@@ -134,17 +136,27 @@ static const struct stage stages[] = {{device_push_due, device_push, device_push
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
-static dpb_status ps_open(const void *options_, const struct dpb_comm_args *args, void **comm)
+static struct device_scheme scheme_of(const struct ps_options *given)
 {
-    const struct ps_options *given = options_;
-    bool one = given->shards == SHARDS_ONE;
+    return (struct device_scheme){.share =
+                                      given->shards == SHARDS_ONE ? share_of_one : share_of_all,
+                                  .every = 1,
+                                  .n_slots = SLOTS,
+                                  .gives_weights = true};
+}
+
+static dpb_status ps_open(const void *given, const struct dpb_comm_args *args, void **comm)
+{
     DPB_TRY(device_strategy_open(host, args, sizeof(struct device_strategy), comm));
-    ((struct device_strategy *)*comm)->scheme =
-        (struct device_scheme){.share = one ? share_of_one : share_of_all,
-                               .every = 1,
-                               .n_slots = SLOTS,
-                               .gives_weights = true};
+    ((struct device_strategy *)*comm)->scheme = scheme_of(given);
     return DPB_OK;
+}
+
+static uint64_t ps_device_scratch(const void *given, const struct dpb_comm_args *args,
+                                  const struct dpb_layout *layout, uint64_t bucket_elements)
+{
+    const struct device_scheme scheme = scheme_of(given);
+    return device_strategy_inbox(&scheme, args, layout, bucket_elements);
 }
 
 /* The ranges of the own shard, of which there are as many as buckets. */
@@ -192,7 +204,8 @@ static const struct dpb_comm_ops ps_ops = {.open = ps_open,
                                            .progress = device_strategy_progress,
                                            .end = strategy_end,
                                            .publish = strategy_publish,
-                                           .close = device_strategy_close};
+                                           .close = device_strategy_close,
+                                           .device_scratch = ps_device_scratch};
 
 static const struct dpb_plugin ps_gpu = {
     DPB_PLUGIN_HEAD(COMM, ps_ops),

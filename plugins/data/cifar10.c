@@ -1,10 +1,10 @@
 /*
- * cifar10 - CIFAR-10 in its binary version: data_batch_1.bin to data_batch_5.bin and test_batch.bin,
- * 10,000 records each. A record is a label of one byte and an image of 3 x 32 x 32: all of red row
- * by row, then green, then blue.
+ * cifar10 - CIFAR-10 in its binary version: data_batch_1.bin to data_batch_5.bin and
+ * test_batch.bin, 10,000 records each. A record is a label of one byte and an image of 3 x 32 x 32:
+ * all of red row by row, then green, then blue.
  *
- * All files are read and checked in open, then held in memory as they are: fetch is a copy, or, with
- * `augment = crop_flip`, a copy of a window and perhaps its mirror image. Samples are uint8,
+ * All files are read and checked in open, then held in memory as they are: fetch is a copy, or,
+ * with `augment = crop_flip`, a copy of a window and perhaps its mirror image. Samples are uint8,
  * normalised to mean 0 and standard deviation 1 a channel over the training set.
  *
  * Krizhevsky: Learning multiple layers of features from tiny images. 2009.

@@ -33,44 +33,69 @@ static uint64_t minimum(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* The most elements that worker `owner` has of any bucket; 0: it owns nothing. Shares come round within as
- * many buckets as there are workers. */
-static uint64_t largest_share(const struct device_strategy *comm, uint32_t owner,
-                              const struct dpb_layout *layout, uint64_t bucket_elements)
+/* The most elements that worker `owner` has of any bucket; 0: it owns nothing. Shares come round
+ * within as many buckets as there are workers. */
+static uint64_t largest_share(const struct device_scheme *scheme, const struct dpb_comm_args *args,
+                              uint32_t owner, const struct dpb_layout *layout,
+                              uint64_t bucket_elements)
 {
-    const struct dpb_comm_args *args = &comm->base.args;
     uint64_t n_buckets = (layout->n_elements + bucket_elements - 1) / bucket_elements, most = 0;
     uint64_t length = minimum(bucket_elements, layout->n_elements);
     for (uint64_t bucket = 0; bucket < minimum(args->n_workers, n_buckets); bucket++) {
-        struct dpb_range share = comm->scheme.share(args, owner, bucket, length);
+        struct dpb_range share = scheme->share(args, owner, bucket, length);
         most = share.end - share.begin > most ? share.end - share.begin : most;
     }
     return most;
+}
+
+/* A slot has room for the largest share of any owner: a worker's slots are at the same place
+ * everywhere. */
+static uint64_t slot_bytes_of(const struct device_scheme *scheme, const struct dpb_comm_args *args,
+                              const struct dpb_layout *layout, uint64_t bucket_elements)
+{
+    uint64_t most = 0;
+    for (uint32_t owner = 0; owner < args->n_workers; owner++) {
+        uint64_t share = largest_share(scheme, args, owner, layout, bucket_elements);
+        most = share > most ? share : most;
+    }
+    most *= dpb_dtype_size(layout->gradient_type);
+    return (most + SLOT_ALIGNMENT - 1) / SLOT_ALIGNMENT * SLOT_ALIGNMENT;
+}
+
+/* There are never more shares under way than there are. */
+static uint64_t slots_of(const struct device_scheme *scheme, const struct dpb_layout *layout,
+                         uint64_t bucket_elements)
+{
+    uint64_t n_buckets = (layout->n_elements + bucket_elements - 1) / bucket_elements;
+    return minimum(scheme->n_slots, (n_buckets + scheme->every - 1) / scheme->every);
+}
+
+uint64_t device_strategy_inbox(const struct device_scheme *scheme, const struct dpb_comm_args *args,
+                               const struct dpb_layout *layout, uint64_t bucket_elements)
+{
+    if (largest_share(scheme, args, args->rank, layout, bucket_elements) == 0)
+        return 0;
+    return (args->n_workers - 1) * slots_of(scheme, layout, bucket_elements) *
+           slot_bytes_of(scheme, args, layout, bucket_elements);
 }
 
 void device_strategy_plan(struct device_strategy *comm, const struct dpb_layout *layout,
                           struct dpb_comm_plan *want)
 {
     const struct dpb_comm_args *args = &comm->base.args;
-    uint64_t n_buckets = strategy_count_buckets(layout, want), every = comm->scheme.every;
-    uint64_t slot = 0, own = 0;
-    for (uint32_t owner = 0; owner < args->n_workers; owner++) {
-        uint64_t share = largest_share(comm, owner, layout, want->bucket_elements) *
-                         dpb_dtype_size(layout->gradient_type);
-        slot = share > slot ? share : slot;
-        own = owner == args->rank ? share : own;
-    }
-    comm->slot_bytes = (slot + SLOT_ALIGNMENT - 1) / SLOT_ALIGNMENT * SLOT_ALIGNMENT;
-    comm->scheme.n_slots = minimum(comm->scheme.n_slots, (n_buckets + every - 1) / every);
+    const uint64_t elements = want->bucket_elements;
+    const uint64_t inbox = device_strategy_inbox(&comm->scheme, args, layout, elements);
+    comm->slot_bytes = slot_bytes_of(&comm->scheme, args, layout, elements);
+    comm->scheme.n_slots = slots_of(&comm->scheme, layout, elements);
     want->scratch = DPB_MEMORY_SHARED;
-    want->scratch_bytes = signals_bytes(n_buckets);
-    if (args->n_workers == 1 || own == 0)
+    want->scratch_bytes = signals_bytes(strategy_count_buckets(layout, want));
+    if (inbox == 0)
         return;
     want->device_scratch = DPB_MEMORY_DEVICE_SHARED;
-    want->device_scratch_bytes = (args->n_workers - 1) * comm->scheme.n_slots * comm->slot_bytes;
+    want->device_scratch_bytes = inbox;
 }
 
-static dpb_status open_flight(struct device_strategy *comm, struct device_lane *lane,
+dpb_status device_flight_open(struct device_strategy *comm, struct device_lane *lane,
                               struct device_flight *flight)
 {
     flight->lane = lane;
@@ -79,10 +104,15 @@ static dpb_status open_flight(struct device_strategy *comm, struct device_lane *
     return DPB_OK;
 }
 
-static void close_flight(const struct dpb_host *host, struct device_flight *flight)
+void device_flight_close(const struct device_strategy *comm, struct device_flight *flight)
 {
     for (int i = 0; i < DEVICE_IN_FLIGHT; i++)
-        host->event->destroy(flight->events[i]);
+        comm->base.host->event->destroy(flight->events[i]);
+}
+
+struct dpb_event *device_flight_event(const struct device_flight *flight, uint64_t bucket)
+{
+    return flight->events[bucket % DEVICE_IN_FLIGHT];
 }
 
 /* For the result: by which way this worker copies to and from the others that own something. */
@@ -94,7 +124,7 @@ static void report_ways(const struct device_strategy *comm)
     uint32_t n_staged = 0, n_owners = 0;
     for (uint32_t rank = 0; rank < args->n_workers; rank++) {
         if (rank == args->rank ||
-            largest_share(comm, rank, &arenas->layout, arenas->bucket_elements) == 0)
+            largest_share(&comm->scheme, args, rank, &arenas->layout, arenas->bucket_elements) == 0)
             continue;
         n_owners++;
         n_staged += !arenas->direct[rank];
@@ -120,11 +150,11 @@ dpb_status device_strategy_bind(struct device_strategy *comm, const struct dpb_a
     DPB_TRY(comm->ops->open(comm->device, &comm->out.queue));
     DPB_TRY(comm->ops->open(comm->device, &comm->here.queue));
     DPB_TRY(comm->ops->open(comm->device, &comm->back.queue));
-    DPB_TRY(open_flight(comm, &comm->out, &comm->pushes));
-    DPB_TRY(open_flight(comm, &comm->here, &comm->sums));
-    DPB_TRY(open_flight(comm, &comm->back, &comm->pulls));
-    DPB_TRY(
-        open_flight(comm, comm->scheme.gives_weights ? &comm->here : &comm->back, &comm->updates));
+    DPB_TRY(device_flight_open(comm, &comm->out, &comm->pushes));
+    DPB_TRY(device_flight_open(comm, &comm->here, &comm->sums));
+    DPB_TRY(device_flight_open(comm, &comm->back, &comm->pulls));
+    DPB_TRY(device_flight_open(comm, comm->scheme.gives_weights ? &comm->here : &comm->back,
+                               &comm->updates));
     DPB_TRY(strategy_bind(&comm->base, arenas, stages, n_stages));
     report_ways(comm);
     return DPB_OK;
@@ -157,10 +187,10 @@ void device_strategy_close(void *comm_)
     comm->ops->close(comm->out.queue);
     comm->ops->close(comm->here.queue);
     comm->ops->close(comm->back.queue);
-    close_flight(host, &comm->pushes);
-    close_flight(host, &comm->sums);
-    close_flight(host, &comm->pulls);
-    close_flight(host, &comm->updates);
+    device_flight_close(comm, &comm->pushes);
+    device_flight_close(comm, &comm->sums);
+    device_flight_close(comm, &comm->pulls);
+    device_flight_close(comm, &comm->updates);
     host->release(comm->sources, comm->base.args.n_workers * sizeof *comm->sources);
     strategy_close(comm);
 }
@@ -201,8 +231,8 @@ static char *slot(const struct device_strategy *comm, uint32_t owner, uint32_t f
            (row * comm->scheme.n_slots + turn) * comm->slot_bytes;
 }
 
-/* Whether this rank's slots for the bucket are free at all of its owners, which is when they have summed
- * what was there before; else the first owner that has not. */
+/* Whether this rank's slots for the bucket are free at all of its owners, which is when they have
+ * summed what was there before; else the first owner that has not. */
 static uint32_t full_inbox(const struct device_strategy *comm, uint64_t bucket)
 {
     uint64_t window = comm->scheme.n_slots * comm->scheme.every;
@@ -218,7 +248,7 @@ bool device_has_room(const struct device_strategy *comm, const struct device_fli
     return comm->status == DPB_OK && flight->begun < flight->landed + DEVICE_IN_FLIGHT;
 }
 
-static void keep(struct device_strategy *comm, dpb_status status)
+void device_keep(struct device_strategy *comm, dpb_status status)
 {
     if (comm->status == DPB_OK)
         comm->status = status;
@@ -232,7 +262,7 @@ void device_begun(struct device_strategy *comm, struct device_flight *flight, ui
     flight->empty[i] = empty;
     flight->begun++;
     if (!empty && comm->status == DPB_OK)
-        keep(comm, comm->ops->record(flight->lane->queue, flight->events[i]));
+        device_keep(comm, comm->ops->record(flight->lane->queue, flight->events[i]));
 }
 
 bool device_is_done(const struct device_strategy *comm, const struct device_flight *flight,
@@ -243,6 +273,13 @@ bool device_is_done(const struct device_strategy *comm, const struct device_flig
            (flight->empty[i] || comm->base.host->event->poll(flight->events[i]));
 }
 
+/* As messages name it. */
+static uint32_t own_rank(const struct device_strategy *comm)
+{
+    uint32_t place = comm->base.args.rank;
+    return comm->base.signals.ranks ? comm->base.signals.ranks[place] : place;
+}
+
 /* Work begins when it was given to the queue and the queue is through with what came before. */
 bool device_landed(struct device_strategy *comm, struct device_flight *flight, uint64_t bucket,
                    dpb_phase phase)
@@ -250,7 +287,7 @@ bool device_landed(struct device_strategy *comm, struct device_flight *flight, u
     const struct dpb_host *host = comm->base.host;
     const struct dpb_wait what = {.step = comm->base.step.step,
                                   .bucket = bucket,
-                                  .peer = comm->base.args.rank,
+                                  .peer = own_rank(comm),
                                   .purpose = "its own device"};
     uint64_t i = bucket % DEVICE_IN_FLIGHT;
     int64_t began_ns = flight->began_ns[i], now_ns = host->now_ns();
@@ -261,7 +298,8 @@ bool device_landed(struct device_strategy *comm, struct device_flight *flight, u
         began_ns = flight->lane->free_ns;
     flight->lane->free_ns = now_ns;
     host->span(0, bucket, phase, began_ns, now_ns);
-    keep(comm, host->event->wait(flight->events[i], &what)); /* at once: it has fired or failed */
+    device_keep(comm,
+                host->event->wait(flight->events[i], &what)); /* at once: it has fired or failed */
     return comm->status == DPB_OK;
 }
 
@@ -283,8 +321,8 @@ bool device_sum(struct device_strategy *comm, uint64_t bucket)
     for (uint32_t rank = 0; rank < base->args.n_workers; rank++)
         comm->sources[rank] =
             rank == base->args.rank ? own : slot(comm, base->args.rank, rank, bucket);
-    keep(comm, comm->ops->sum(comm->sums.lane->queue, base->arenas.layout.gradient_type, own,
-                              comm->sources, base->args.n_workers, share.end - share.begin));
+    device_keep(comm, comm->ops->sum(comm->sums.lane->queue, base->arenas.layout.gradient_type, own,
+                                     comm->sources, base->args.n_workers, share.end - share.begin));
     return true;
 }
 
@@ -296,10 +334,11 @@ bool device_update(struct device_strategy *comm, const struct device_flight *fli
     uint64_t end = begin + elements.end - elements.begin;
     if (end == begin || comm->status != DPB_OK)
         return false;
-    keep(comm, base->host->optimizer->enqueue(
-                   base->arenas.optimizer, flight->lane->queue, (struct dpb_range){begin, end},
-                   strategy_weights(base, base->args.rank, begin),
-                   strategy_gradients(base, base->args.rank, begin), &base->step));
+    device_keep(comm,
+                base->host->optimizer->enqueue(
+                    base->arenas.optimizer, flight->lane->queue, (struct dpb_range){begin, end},
+                    strategy_weights(base, base->args.rank, begin),
+                    strategy_gradients(base, base->args.rank, begin), &base->step));
     return true;
 }
 
@@ -341,8 +380,8 @@ bool device_pull(struct device_strategy *comm, uint64_t bucket)
         uint64_t at = arena_at(comm, bucket, share), bytes = (share.end - share.begin) * size;
         if (owner == base->args.rank || bytes == 0)
             continue;
-        keep(comm, comm->ops->copy(comm->pulls.lane->queue, arena(base, base->args.rank, at),
-                                   arena(base, owner, at), bytes));
+        device_keep(comm, comm->ops->copy(comm->pulls.lane->queue, arena(base, base->args.rank, at),
+                                          arena(base, owner, at), bytes));
         base->host->count_bytes(bytes);
         any = true;
     }
@@ -351,8 +390,9 @@ bool device_pull(struct device_strategy *comm, uint64_t bucket)
 
 /* ---- waiting ------------------------------------------------------------------------------- */
 
-/* Sleeping for a peer's signal alone would miss what the device has done, and other peers' signals: so
- * this looks, at first at once, then every few microseconds, and the less often the longer it lasts. */
+/* Sleeping for a peer's signal alone would miss what the device has done, and other peers' signals:
+ * so this looks, at first at once, then every few microseconds, and the less often the longer it
+ * lasts. */
 static dpb_status look_again(struct device_strategy *comm, const struct dpb_wait *what,
                              const char *phase)
 {
@@ -390,12 +430,10 @@ dpb_status device_wait(struct device_strategy *comm, uint64_t bucket, uint32_t p
     return look_again(comm, &what, "wait_peer");
 }
 
-static dpb_status wait_landing(struct device_strategy *comm, uint64_t bucket, const char *purpose)
+dpb_status device_wait_landing(struct device_strategy *comm, uint64_t bucket, const char *purpose)
 {
-    const struct dpb_wait what = {.step = comm->base.step.step,
-                                  .bucket = bucket,
-                                  .peer = comm->base.args.rank,
-                                  .purpose = purpose};
+    const struct dpb_wait what = {
+        .step = comm->base.step.step, .bucket = bucket, .peer = own_rank(comm), .purpose = purpose};
     return look_again(comm, &what, "exchange");
 }
 
@@ -437,10 +475,11 @@ void device_push(void *comm_, uint64_t bucket, uint64_t length, uint64_t *at, in
         uint64_t bytes = (share.end - share.begin) * size;
         if (owner == base->args.rank || bytes == 0)
             continue;
-        keep(comm,
-             comm->ops->copy(
-                 comm->pushes.lane->queue, slot(comm, owner, base->args.rank, bucket),
-                 strategy_gradients(base, base->args.rank, arena_at(comm, bucket, share)), bytes));
+        device_keep(comm,
+                    comm->ops->copy(
+                        comm->pushes.lane->queue, slot(comm, owner, base->args.rank, bucket),
+                        strategy_gradients(base, base->args.rank, arena_at(comm, bucket, share)),
+                        bytes));
         base->host->count_bytes(bytes);
         any = true;
     }
@@ -456,7 +495,7 @@ bool device_pushed_due(void *comm_, uint64_t bucket)
 
 dpb_status device_pushed_wait(void *comm, uint64_t bucket)
 {
-    return wait_landing(comm, bucket, "its device to copy gradients to the owners");
+    return device_wait_landing(comm, bucket, "its device to copy gradients to the owners");
 }
 
 void device_pushed(void *comm_, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
@@ -502,7 +541,7 @@ bool device_summed_due(void *comm_, uint64_t bucket)
 
 dpb_status device_summed_wait(void *comm, uint64_t bucket)
 {
-    return wait_landing(comm, bucket, "its device to sum gradients");
+    return device_wait_landing(comm, bucket, "its device to sum gradients");
 }
 
 /* ---- stage: pull --------------------------------------------------------------------------- */
@@ -534,7 +573,7 @@ bool device_pulled_due(void *comm_, uint64_t bucket)
 
 dpb_status device_pulled_wait(void *comm, uint64_t bucket)
 {
-    return wait_landing(comm, bucket, "its device to copy from the owners");
+    return device_wait_landing(comm, bucket, "its device to copy from the owners");
 }
 
 /* ---- stage: update ------------------------------------------------------------------------- */
@@ -547,5 +586,5 @@ bool device_updated_due(void *comm_, uint64_t bucket)
 
 dpb_status device_updated_wait(void *comm, uint64_t bucket)
 {
-    return wait_landing(comm, bucket, "its device to update weights");
+    return device_wait_landing(comm, bucket, "its device to update weights");
 }

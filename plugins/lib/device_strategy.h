@@ -1,17 +1,18 @@
 /*
- * device_strategy.h - what the strategies on arenas in device memory have in common that are driven by
- * the host: inboxes into which workers push gradients, their sum, and buckets whose work was given to
- * the device and is not done yet. It knows of devices what queue.h says, and of processes that they
- * share signals in the host's memory.
+ * device_strategy.h - what the strategies on arenas in device memory have in common that are driven
+ * by the host: inboxes into which workers push gradients, their sum, and buckets whose work was
+ * given to the device and is not done yet. It knows of devices what queue.h says, and of processes
+ * that they share signals in the host's memory.
  *
  * Every bucket has owners: workers on whose device a share of it is summed. A worker copies its
- * gradients of the share into a slot of the owner's inbox, which is in the owner's device memory; the
- * owner sums slots and its own gradients there, in the order of the ranks. What the others get from
- * the owner afterwards is the strategy's matter. Of another device's memory nothing but `copy` is asked, which
- * goes from device to device, or, where these cannot reach each other, by way of the host.
+ * gradients of the share into a slot of the owner's inbox, which is in the owner's device memory;
+ * the owner sums slots and its own gradients there, in the order of the ranks. What the others get
+ * from the owner afterwards is the strategy's matter. Of another device's memory nothing but `copy`
+ * is asked, which goes from device to device, or, where these cannot reach each other, by way of
+ * the host.
  *
- * A piece of work is two stages of the pipeline: one gives it to a queue, the other is due when it is
- * done. Nothing waits for a device but by looking.
+ * A piece of work is two stages of the pipeline: one gives it to a queue, the other is due when it
+ * is done. Nothing waits for a device but by looking.
  */
 #ifndef DPB_PLUGINS_LIB_DEVICE_STRATEGY_H
 #define DPB_PLUGINS_LIB_DEVICE_STRATEGY_H
@@ -36,7 +37,8 @@ struct device_flight {
 
 /* How a strategy divides buckets, and how large its inboxes are. */
 struct device_scheme {
-    /* Elements of the bucket, which has `length`, that are summed by worker `owner`; may be empty. */
+    /* Elements of the bucket, which has `length`, that are summed by worker `owner`; may be
+     * empty. */
     struct dpb_range (*share)(const struct dpb_comm_args *args, uint32_t owner, uint64_t bucket,
                               uint64_t length);
     uint64_t every;   /* an owner has a share of one in so many buckets, in turn */
@@ -53,8 +55,8 @@ struct device_strategy {
     uint64_t slot_bytes;
     const void **sources; /* of a sum, by worker */
     struct device_lane out, here, back;
-    /* Gradients to the owners (by `out`), sums (`here`), what comes back from the owners (`back`), updates
-     * (behind the sum, where owners give weights; else behind what comes back). */
+    /* Gradients to the owners (by `out`), sums (`here`), what comes back from the owners (`back`),
+     * updates (behind the sum, where owners give weights; else behind what comes back). */
     struct device_flight pushes, sums, pulls, updates;
     dpb_status status; /* of what was given to a queue; then nothing more is */
     /* The wait under way: for which bucket and purpose, since when, and how often it has looked. */
@@ -67,10 +69,13 @@ struct device_strategy {
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
-/* `open` of a strategy whose struct begins with a struct device_strategy. Refuses what has no device, and
- * more workers than one sum takes. */
+/* `open` of a strategy whose struct begins with a struct device_strategy. Refuses what has no
+ * device, and more workers than one sum takes. */
 dpb_status device_strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
                                 size_t bytes, void **comm);
+/* Bytes of device memory that this worker's inbox takes. */
+uint64_t device_strategy_inbox(const struct device_scheme *scheme, const struct dpb_comm_args *args,
+                               const struct dpb_layout *layout, uint64_t bucket_elements);
 /* The part of `plan` that is the same: signals, inboxes. The scheme is set. */
 void device_strategy_plan(struct device_strategy *comm, const struct dpb_layout *layout,
                           struct dpb_comm_plan *want);
@@ -81,13 +86,27 @@ dpb_status device_strategy_begin(void *comm, uint32_t learner, const struct dpb_
 dpb_status device_strategy_progress(void *comm, int64_t budget_ns);
 void device_strategy_close(void *comm); /* accepts NULL */
 
+/* ---- for strategies with a scheme of their own ---------------------------------------------- */
+
+/* Makes the events of a flight on that lane; a flight that never was opened may be closed. */
+dpb_status device_flight_open(struct device_strategy *comm, struct device_lane *lane,
+                              struct device_flight *flight);
+void device_flight_close(const struct device_strategy *comm, struct device_flight *flight);
+/* The event behind the bucket's work: its lane has been given all of it (device_begun). */
+struct dpb_event *device_flight_event(const struct device_flight *flight, uint64_t bucket);
+/* Of what was given to a queue: the first failure is kept in comm->status. */
+void device_keep(struct device_strategy *comm, dpb_status status);
+/* Looks for a while, no longer than it may, for what `purpose` says of the bucket's work on this
+ * rank's device. */
+dpb_status device_wait_landing(struct device_strategy *comm, uint64_t bucket, const char *purpose);
+
 /* ---- for stages ---------------------------------------------------------------------------- */
 
 /* The share of a bucket that worker `owner` sums, and whether there is one. */
 struct dpb_range device_share(const struct device_strategy *comm, uint32_t owner, uint64_t bucket);
 bool device_owns(const struct device_strategy *comm, uint32_t owner, uint64_t bucket);
-/* The first worker that has not raised `kind` for the bucket (`owners`: of those that own some of it);
- * UINT32_MAX: all have. */
+/* The first worker that has not raised `kind` for the bucket (`owners`: of those that own some of
+ * it); UINT32_MAX: all have. */
 uint32_t device_missing(const struct device_strategy *comm, enum signal_kind kind, bool owners,
                         uint64_t bucket);
 
@@ -99,14 +118,14 @@ void device_begun(struct device_strategy *comm, struct device_flight *flight, ui
 /* Whether it is done. */
 bool device_is_done(const struct device_strategy *comm, const struct device_flight *flight,
                     uint64_t bucket);
-/* It is, and this rank has seen it: makes room, reports the time as `phase`. False: it failed (kept in
- * comm->status), and nobody may be told that it is done. */
+/* It is, and this rank has seen it: makes room, reports the time as `phase`. False: it failed (kept
+ * in comm->status), and nobody may be told that it is done. */
 bool device_landed(struct device_strategy *comm, struct device_flight *flight, uint64_t bucket,
                    dpb_phase phase);
 
-/* Work of a bucket, given to a flight's queue: the own share summed into the own gradients; an update of
- * elements of the bucket from these; what the owners give copied into the own arena. False: there was
- * nothing to do. A failure is kept in comm->status. */
+/* Work of a bucket, given to a flight's queue: the own share summed into the own gradients; an
+ * update of elements of the bucket from these; what the owners give copied into the own arena.
+ * False: there was nothing to do. A failure is kept in comm->status. */
 bool device_sum(struct device_strategy *comm, uint64_t bucket);
 bool device_update(struct device_strategy *comm, const struct device_flight *flight,
                    uint64_t bucket, struct dpb_range elements);
@@ -135,8 +154,8 @@ dpb_status device_pulled_wait(void *comm, uint64_t bucket);
 bool device_updated_due(void *comm, uint64_t bucket);
 dpb_status device_updated_wait(void *comm, uint64_t bucket);
 
-/* For stages of a strategy's own: looks for a while, no longer than it may, for `peer`, which has not done
- * what `purpose` says. */
+/* For stages of a strategy's own: looks for a while, no longer than it may, for `peer`, which has
+ * not done what `purpose` says. */
 dpb_status device_wait(struct device_strategy *comm, uint64_t bucket, uint32_t peer, dpb_dtype type,
                        const char *purpose);
 

@@ -109,8 +109,8 @@ int doorbell_fd(const struct doorbell *doorbell)
     return doorbell->fd;
 }
 
-/* A datagram may come after the ring that it is for was seen, so it is looked for each time. As many as
- * fit into a socket at first: whoever sends more shall not keep this rank. */
+/* A datagram may come after the ring that it is for was seen, so it is looked for each time. As
+ * many as fit into a socket at first: whoever sends more shall not keep this rank. */
 void doorbell_disarm(struct doorbell *doorbell)
 {
     char ring[16];

@@ -1,7 +1,8 @@
 /*
  * doorbell.h - how a rank that waits for the network hears of a rank of its own machine. A signal
- * (signals.h) wakes who sleeps on its flag; who sleeps in poll, because news may come by a socket as
- * well, is woken by a datagram. Only then: a rank that works, or sleeps on a flag, is not disturbed.
+ * (signals.h) wakes who sleeps on its flag; who sleeps in poll, because news may come by a socket
+ * as well, is woken by a datagram. Only then: a rank that works, or sleeps on a flag, is not
+ * disturbed.
  *
  * Each rank has an abstract Unix socket whose name the kernel chooses and the store tells. What is
  * sent to it is never looked at: it says that there is something to look for in shared memory, and
@@ -42,9 +43,9 @@ dpb_status doorbell_open(const struct doorbell_args *args, struct doorbell **doo
 /* Something was written that another rank of this machine may wait for. Any thread. A system call
  * for each rank that sleeps. */
 void doorbell_ring(const struct doorbell *doorbell);
-/* For who waits, one thread, in this order. `arm`: false: it was rung since the last disarm, so there
- * is something to look at, and not to be waited. Then poll of `fd` and of others; then `disarm`, in
- * either case, and after it a look at shared memory. */
+/* For who waits, one thread, in this order. `arm`: false: it was rung since the last disarm, so
+ * there is something to look at, and not to be waited. Then poll of `fd` and of others; then
+ * `disarm`, in either case, and after it a look at shared memory. */
 bool doorbell_arm(struct doorbell *doorbell);
 int doorbell_fd(
     const struct doorbell *doorbell); /* readable when it was rung; never read by others */

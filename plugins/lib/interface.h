@@ -6,8 +6,8 @@
  *     10.9.0.0/24, fd00::/64
  *                         the first interface with an address in this network
  *     10.9.0.3            the interface that has this address
- *     (nothing)           where all ranks are on one machine: loopback. Else the only interface that
- *                         is up; of several the one that the default route goes by
+ *     (nothing)           where all ranks are on one machine: loopback. Else the only interface
+ *                         that is up; of several the one that the default route goes by
  *
  * What is down, not there or (by default) not to be told apart is refused, with the list of what
  * there is.

@@ -4,10 +4,10 @@
  * ring's: there a rank hears from one other rank, and what comes early needs slots and credits.
  *
  * A link joins two ranks, both ways. A message has a kind, and lands where the receiver has said
- * messages of its kind from this rank do, at a place that its label names: in the arena itself, or in
- * memory kept for this sender. So no message waits for memory, and none needs a credit: who uses the
- * mesh sends only what the receiver's memory is free for, which its own exchange has to assure, and
- * the receiver says of each that comes which one it has to be.
+ * messages of its kind from this rank do, at a place that its label names: in the arena itself, or
+ * in memory kept for this sender. So no message waits for memory, and none needs a credit: who uses
+ * the mesh sends only what the receiver's memory is free for, which its own exchange has to assure,
+ * and the receiver says of each that comes which one it has to be.
  *
  * Messages of a kind arrive in the order in which they were sent. Payload is copied by the kernel
  * alone, or by nobody.
@@ -39,7 +39,8 @@ struct mesh_landing {
     uint64_t bytes;
 };
 
-/* Memory that payload is sent from or lands in: all of it is in one of these. RDMA devices are told. */
+/* Memory that payload is sent from or lands in: all of it is in one of these. RDMA devices are
+ * told. */
 struct mesh_memory {
     const char *what; /* in messages: "the gradients" */
     void *at;         /* @borrowed until close */
@@ -78,7 +79,8 @@ struct mesh_args {
     uint32_t n_peers;
     const struct mesh_memory *memories; /* @borrowed until mesh_open returns */
     uint32_t n_memories;
-    int bell; /* a descriptor that ends a wait when it is readable; -1: none; @borrowed until close */
+    int bell; /* a descriptor that ends a wait when it is readable; -1: none; @borrowed until
+                 close */
     struct mesh_sink sink;
 };
 
@@ -100,12 +102,12 @@ uint64_t mesh_arrived(const struct mesh *mesh, uint32_t link, uint32_t kind);
 bool mesh_left(const struct mesh *mesh, uint32_t link);
 
 /* Does what can be done without waiting, and returns after about until_ns (host->now_ns). *moved:
- * set where something came, or more could be sent right now. An error has its message; after one the
- * mesh is good for mesh_close alone. */
+ * set where something came, or more could be sent right now. An error has its message; after one
+ * the mesh is good for mesh_close alone. */
 dpb_status mesh_move(struct mesh *mesh, int64_t until_ns, bool *moved);
-/* Descriptors that poll has to look at while there is nothing to do: @borrowed, with what poll said,
- * until the next mesh_move. False: there is something to do, and nothing to wait for. May look for
- * that for some ms, where comm.poll says so. */
+/* Descriptors that poll has to look at while there is nothing to do: @borrowed, with what poll
+ * said, until the next mesh_move. False: there is something to do, and nothing to wait for. May
+ * look for that for some ms, where comm.poll says so. */
 uint32_t mesh_n_watched(const struct mesh *mesh);
 bool mesh_watch(struct mesh *mesh, struct pollfd *fds);
 

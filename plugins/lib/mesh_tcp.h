@@ -1,7 +1,8 @@
 /*
- * mesh_tcp.h - the TCP transport of a mesh (mesh_transport.h): a link is comm.streams connections. Each
- * message goes over all of them, a part over each, behind a header (tcp_frames.h). Payload is copied by
- * the kernel alone. Every connection has proven that it belongs to the job (tcp_connect.h).
+ * mesh_tcp.h - the TCP transport of a mesh (mesh_transport.h): a link is comm.streams connections.
+ * Each message goes over all of them, a part over each, behind a header (tcp_frames.h). Payload is
+ * copied by the kernel alone. Every connection has proven that it belongs to the job
+ * (tcp_connect.h).
  */
 #ifndef DPB_PLUGINS_LIB_MESH_TCP_H
 #define DPB_PLUGINS_LIB_MESH_TCP_H
@@ -12,8 +13,8 @@
 /* @owned: its `close`. The options are copied; their strings stay until then. */
 dpb_status mesh_tcp_create(const struct dpb_host *host, const struct tcp_options *options,
                            struct mesh_transport **transport);
-/* The same over connections that are there already, n_streams of them a link (tests): `connect`, until
- * which `fds` is @borrowed, takes them over. */
+/* The same over connections that are there already, n_streams of them a link (tests): `connect`,
+ * until which `fds` is @borrowed, takes them over. */
 dpb_status mesh_tcp_create_connected(const struct dpb_host *host, uint32_t n_streams,
                                      const int *fds, struct mesh_transport **transport);
 

@@ -8,8 +8,8 @@
 #include "lib/mesh.h"
 
 struct mesh_transport_ops {
-    /* Collective over all that have links. `args` is @borrowed until it returns, but for what mesh.h says
-     * of its members; `mesh` until close. May block and allocate. */
+    /* Collective over all that have links. `args` is @borrowed until it returns, but for what
+     * mesh.h says of its members; `mesh` until close. May block and allocate. */
     dpb_status (*connect)(struct mesh_transport *transport, const struct mesh_args *args,
                           struct mesh *mesh);
 

@@ -1,15 +1,15 @@
 /*
- * mpi.h - MPI for the strategies that sum by it: `mpi` over all workers, `hierarchical` over those of
- * one place of each machine. What they share is here: the initialisation, the versions, and sums of
- * ranges of the gradient arena by MPI_Iallreduce.
+ * mpi.h - MPI for the strategies that sum by it: `mpi` over all workers, `hierarchical` over those
+ * of one place of each machine. What they share is here: the initialisation, the versions, and sums
+ * of ranges of the gradient arena by MPI_Iallreduce.
  *
- * It lies in a shared object of its own, libdpbench-mpi.so beside the plugins, that a strategy loads
- * when it is to use it: none of the plugins is linked to libmpi. So `hierarchical` goes by TCP on a
- * machine without MPI, nobody loads that library who does not ask for it, and there is one copy of
- * what a process may do only once.
+ * It lies in a shared object of its own, libdpbench-mpi.so beside the plugins, that a strategy
+ * loads when it is to use it: none of the plugins is linked to libmpi. So `hierarchical` goes by
+ * TCP on a machine without MPI, nobody loads that library who does not ask for it, and there is one
+ * copy of what a process may do only once.
  *
- * MPI's world is made by its launcher: each rank that mpirun or srun starts is one of it. Without it
- * there would be as many worlds of one as workers: core refuses that (DPB_COMM_LAUNCHER).
+ * MPI's world is made by its launcher: each rank that mpirun or srun starts is one of it. Without
+ * it there would be as many worlds of one as workers: core refuses that (DPB_COMM_LAUNCHER).
  *
  * Threads: one at a time calls MPI. Without communication cores it is the loop's, which also
  * initialises it: FUNNELED; else core's helper as well: SERIALIZED.
@@ -43,8 +43,8 @@ struct mpi_sums_args {
 /* Sums finish in the order in which they were posted. */
 struct mpi_library {
     const struct dpb_library *versions; /* ended by name = NULL */
-    /* Initialises MPI, once a process. Refuses by name a thread level that is not offered, and a world
-     * other than the job's workers. */
+    /* Initialises MPI, once a process. Refuses by name a thread level that is not offered, and a
+     * world other than the job's workers. */
     dpb_status (*open)(const struct dpb_comm_args *job);
     void (*close)(void); /* after `destroy`: the process finalises MPI if it ends well */
     dpb_status (*check_length)(uint64_t n_elements); /* of a sum: MPI counts in 31 bits */
@@ -61,8 +61,9 @@ struct mpi_library {
     /* Moves all sums on that have begun, without waiting; *moved: one is finished. Reports its span
      * and counts its bytes. */
     dpb_status (*move)(struct mpi_sums *sums, bool *moved);
-    /* A turn of waiting for the oldest that is not finished: MPI has nothing to sleep on, so it looks a
-     * few times, lets others run, and returns; with the deadline's message when that is over. */
+    /* A turn of waiting for the oldest that is not finished: MPI has nothing to sleep on, so it
+     * looks a few times, lets others run, and returns; with the deadline's message when that is
+     * over. */
     dpb_status (*wait)(struct mpi_sums *sums);
 };
 

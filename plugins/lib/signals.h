@@ -44,8 +44,8 @@ size_t signals_bytes(uint64_t n_buckets);
 
 /* Raises the own counter to `bucket` of this exchange, at this moment. */
 void signals_raise(const struct signals *signals, enum signal_kind kind, uint64_t bucket);
-/* Writes down for the others when something happened, without a signal: one that is raised later shows
- * it. */
+/* Writes down for the others when something happened, without a signal: one that is raised later
+ * shows it. */
 void signals_note_time(const struct signals *signals, enum signal_kind kind, uint64_t bucket,
                        int64_t time_ns);
 /* Whether all of `ranks` have got there. */

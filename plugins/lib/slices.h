@@ -1,7 +1,7 @@
 /*
- * slices.h - reducing within a machine by slices: of every bucket the rank at place p owns the p-th of
- * L slices and sums it straight out of all L gradient arenas (struct strategy: within a machine ranks
- * are places).
+ * slices.h - reducing within a machine by slices: of every bucket the rank at place p owns the p-th
+ * of L slices and sums it straight out of all L gradient arenas (struct strategy: within a machine
+ * ranks are places).
  */
 #ifndef DPB_PLUGINS_LIB_SLICES_H
 #define DPB_PLUGINS_LIB_SLICES_H
@@ -14,8 +14,8 @@ static inline struct dpb_range slice_of(uint64_t length, uint64_t i, uint64_t n)
     return (struct dpb_range){length * i / n, length * (i + 1) / n};
 }
 
-/* A member's part of the elements that an all-reduce of n sends, which somebody else makes: each goes
- * n_members - 1 times on its way to the sum, and as often from there. */
+/* A member's part of the elements that an all-reduce of n sends, which somebody else makes: each
+ * goes n_members - 1 times on its way to the sum, and as often from there. */
 static inline uint64_t all_reduce_share(uint64_t n, uint32_t position, uint32_t n_members)
 {
     struct dpb_range own = slice_of(n, position, n_members);

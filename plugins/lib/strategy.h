@@ -34,8 +34,8 @@ dpb_status strategy_open(const struct dpb_host *host, const struct dpb_comm_args
 dpb_status strategy_bind(struct strategy *strategy, const struct dpb_arenas *arenas,
                          const struct stage *stages, uint32_t n_stages);
 
-/* The `plan` of a strategy whose workers keep weights and optimizer state: gradients and signals are
- * in memory of kind `shared`. */
+/* The `plan` of a strategy whose workers keep weights and optimizer state: gradients and signals
+ * are in memory of kind `shared`. */
 dpb_status strategy_plan_replica(struct strategy *strategy, const struct dpb_layout *layout,
                                  dpb_memory shared, struct dpb_comm_plan *want);
 
@@ -76,8 +76,8 @@ dpb_status strategy_wait(const struct strategy *strategy, enum signal_kind kind,
                          struct rank_set ranks, uint64_t bucket, dpb_dtype type,
                          const char *purpose);
 
-/* Sums the workers' gradients of a piece into each `dst`, reports the span, and counts what was read out
- * of other ranks' memory. */
+/* Sums the workers' gradients of a piece into each `dst`, reports the span, and counts what was
+ * read out of other ranks' memory. */
 void strategy_sum(const struct strategy *strategy, uint64_t bucket, struct piece piece,
                   void *const *dst, uint32_t n_dst);
 /* The same of the n_workers `sources`, which need not be in the workers' arenas; counts nothing. */

@@ -1,6 +1,7 @@
 /*
  * tcp_connect.h - the TCP connections between a rank and those that it works with: dialled by one
- * of the two, each proven to belong to the job before anything else that comes over it is looked at.
+ * of the two, each proven to belong to the job before anything else that comes over it is looked
+ * at.
  *
  * Each rank listens at the address of comm.interface and tells it by the store. Whoever else
  * finds the port has a few seconds to prove that he knows the secret, beside which nothing waits:
@@ -28,7 +29,8 @@ struct tcp_peer {
     int fds[TCP_MOST_STREAMS]; /* set by tcp_connect: non-blocking, @owned by the caller */
 };
 
-/* What connects. Every peer's own description has this rank among its peers, the other way round. */
+/* What connects. Every peer's own description has this rank among its peers, the other way
+ * round. */
 struct tcp_party {
     const char *name;  /* once a job: prefix of its keys in the store */
     const char *what;  /* in messages: "the ring" */

@@ -39,8 +39,8 @@ struct transport_ring {
     const uint32_t *members; /* ranks in the order of the ring; @borrowed until close */
     uint32_t n_members;      /* 2 or more */
     uint32_t position;       /* of this rank */
-    /* NULL; or a descriptor that ends a `wait` when it is readable, whatever it says: its owner reads
-     * it (doorbell.h). @borrowed until close. */
+    /* NULL; or a descriptor that ends a `wait` when it is readable, whatever it says: its owner
+     * reads it (doorbell.h). @borrowed until close. */
     const int *bell;
 };
 
@@ -85,8 +85,8 @@ struct transport_ops {
      * be tried again after a `move`. */
     bool (*send)(struct transport *transport, const struct transport_label *label);
     /* Does what can be done without waiting: sends, receives, calls the sink; returns after about
-     * until_ns (host->now_ns), at the earliest after one chunk. *moved: set where something came, or
-     * more could be sent right now. */
+     * until_ns (host->now_ns), at the earliest after one chunk. *moved: set where something came,
+     * or more could be sent right now. */
     dpb_status (*move)(struct transport *transport, int64_t until_ns, bool *moved);
     /* A received slot is free again; slots may be released in any order. */
     void (*release)(struct transport *transport, uint32_t slot);

@@ -1,12 +1,14 @@
 /*
- * across.h - between machines: how a place's share of every bucket is summed over them. By a ring of
- * its own over TCP or RDMA (over_ring.c), or by MPI (over_mpi.c).
+ * across.h - between machines: how a place's share of every bucket is summed over them. By a ring
+ * of its own over TCP or RDMA (over_ring.c), or by MPI (over_mpi.c).
  *
- * Shares are posted in the order of the buckets and finish in it. One thread at a time, but for `wake`.
+ * Shares are posted in the order of the buckets and finish in it. One thread at a time, but for
+ * `wake`.
  */
 #ifndef DPB_PLUGINS_COMM_HIERARCHICAL_ACROSS_H
 #define DPB_PLUGINS_COMM_HIERARCHICAL_ACROSS_H
 
+#include "lib/nccl.h"
 #include "lib/ring_strategy.h"
 #include "lib/tcp.h"
 #include "lib/verbs/verbs.h"
@@ -14,7 +16,8 @@
 enum { OVER_TCP, OVER_VERBS, OVER_MPI };
 
 struct hierarchical_options {
-    int transport;
+    int inside, transport;
+    struct nccl_options nccl;
     struct ring_options ring;
     struct tcp_options tcp;
     struct verbs_options verbs; /* its interface is tcp.interface */
@@ -23,11 +26,12 @@ struct hierarchical_options {
 /* Who sums a share: one rank of each machine. @borrowed until close. */
 struct across_group {
     const struct dpb_comm_args *job;
-    const struct dpb_arenas *arenas; /* of this rank; until connect returns */
-    const uint32_t *members;         /* ranks, by machine */
-    uint32_t machine, place;         /* of this rank */
-    uint32_t n_shares;               /* of a bucket: the first places have one each */
-    const int *bell;                 /* as struct transport_ring has it */
+    /* Of this rank: gradients and scratch in the host's memory; until connect returns. */
+    const struct dpb_arenas *arenas;
+    const uint32_t *members; /* ranks, by machine */
+    uint32_t machine, place; /* of this rank */
+    uint32_t n_shares;       /* of a bucket: the first places have one each */
+    const int *bell;         /* as struct transport_ring has it */
 };
 
 struct across;
@@ -42,7 +46,8 @@ struct across_ops {
     void (*post)(struct across *across, uint64_t begin, uint64_t n);
     bool (*finished)(const struct across *across, uint64_t bucket);
     bool (*idle)(const struct across *across); /* all that were posted are finished */
-    /* As ring.h has them. `wait` is for the oldest that is not finished, and ends when the bell rings. */
+    /* As ring.h has them. `wait` is for the oldest that is not finished, and ends when the bell
+     * rings. */
     dpb_status (*move)(struct across *across, int64_t until_ns, bool *moved);
     dpb_status (*wait)(struct across *across);
     void (*wake)(struct across *across);

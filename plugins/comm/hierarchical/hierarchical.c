@@ -1,22 +1,24 @@
 /*
  * hierarchical - replicated training on several machines with several workers each: inside a
- * machine through shared memory, across machines by rings over TCP or RDMA, or by MPI.
+ * machine through shared memory, across machines by rings over TCP or RDMA, or by MPI. Or inside a
+ * machine by NCCL, in the memory of its GPUs: inside_nccl.c. What follows is of the first.
  *
  * Every worker keeps weights and optimizer state. With N places a machine, place l of each machine
- * carries the l-th of N slices of every bucket across, together with place l of the others (across.h).
- * A bucket goes four ways:
+ * carries the l-th of N slices of every bucket across, together with place l of the others
+ * (across.h). A bucket goes four ways:
  *   reduce: each rank sums its part straight out of the arenas of its machine (lib/slices.h), into
  *           the arena of the place that carries it;
- *   post:   that place sends the slice across, once all of it is summed, where it is summed over the
- *           machines (lib/ring.h, lib/mpi.h): each place drives its own share of the network;
+ *   post:   that place sends the slice across, once all of it is summed, where it is summed over
+ *           the machines (lib/ring.h, lib/mpi.h): each place drives its own share of the network;
  *   gather: it writes the sum into all arenas of its machine;
  *   update: every rank updates its weights from its own, now summed, gradients.
  * On machines with unequal numbers of workers N is the smallest: the others sum and update. On one
  * machine there is no network to go by, and this is shm.
  *
- * Bytes moved per step, M bytes of gradients, H machines: 2 (H - 1) M over the network in all, where
- * one ring of all W workers sends 2 (W - 1)/W M over each of the links between machines, which are H
- * at best. Inside a machine, as shm does: (L - 1) M read and (L - 1) M written by its L ranks.
+ * Bytes moved per step, M bytes of gradients, H machines: 2 (H - 1) M over the network in all,
+ * where one ring of all W workers sends 2 (W - 1)/W M over each of the links between machines,
+ * which are H at best. Inside a machine, as shm does: (L - 1) M read and (L - 1) M written by its L
+ * ranks.
  *
  * Fences:
  *   1. a slice is summed when all of the machine have announced its bucket (READY);
@@ -25,7 +27,8 @@
  *      arenas (GATHERED);
  *   4. a gradient arena is written again when all reads of it are over. The arena is read for sums
  *      before REDUCED, and by what goes across and its place before GATHERED, and written by others
- *      before GATHERED: what a rank has seen of all places, for every bucket, before it ends its step.
+ *      before GATHERED: what a rank has seen of all places, for every bucket, before it ends its
+ *      step.
  *
  * Jia et al.: Highly scalable deep learning training system with mixed-precision: training ImageNet
  * in four minutes. 2018 (hierarchical all-reduce).
@@ -33,7 +36,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "across.h"
+#include "comm/hierarchical/hierarchical.h"
 #include "dpbench/plugin.h"
 #include "lib/doorbell.h"
 #include "lib/mpi.h"
@@ -42,36 +45,20 @@
 static const struct dpb_host *host;
 
 static const char *const transports[] = {"tcp", "verbs", "mpi", NULL};
+static const char *const insides[] = {"shm", "nccl", NULL};
 
 static const struct dpb_option options[] = {
+    {"inside", DPB_OPT_CHOICE, NULL, "shm", 0, 0, insides,
+     offsetof(struct hierarchical_options, inside),
+     "within a machine: shm (the host's memory), or nccl (that of NVIDIA GPUs)"},
     {"transport", DPB_OPT_CHOICE, NULL, "tcp", 0, 0, transports,
      offsetof(struct hierarchical_options, transport),
      "between machines: tcp, verbs (RDMA: InfiniBand or RoCE), or mpi (under mpirun or srun)"},
     RING_OPTION_ROWS(struct hierarchical_options),
     TCP_OPTION_ROWS(struct hierarchical_options),
     VERBS_OPTION_ROWS(struct hierarchical_options),
+    NCCL_OPTION_ROWS(struct hierarchical_options),
     {0}};
-
-/* Its base is the strategy within the machine, whose ranks are the places there. */
-struct hierarchical {
-    struct strategy base;
-    struct dpb_comm_args job; /* as core gave it: ranks are ranks */
-    int transport;
-    uint32_t machine;
-    uint32_t n_shares;         /* of a bucket; 0: there is one machine */
-    uint32_t *ranks;           /* of the machine's workers, by place */
-    uint32_t *members;         /* who carry this place's share, by machine */
-    void **views;              /* of the machine's arenas, by kind and place */
-    struct bell_page **bells;  /* of the machine's workers, by rank of the job */
-    struct doorbell *doorbell; /* NULL: nobody here waits for both */
-    int bell;                  /* its descriptor */
-    struct across *across;     /* NULL: nothing goes across from this place */
-};
-
-static bool drives(const struct hierarchical *comm)
-{
-    return comm->base.args.rank < comm->n_shares;
-}
 
 /* ---- stage: sum the own part over the machine ----------------------------------------------- */
 
@@ -136,9 +123,9 @@ static struct rank_set contributors(const struct hierarchical *comm, uint64_t bu
 static bool post_due(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
-    return !drives(comm) || (comm->across->ops->has_place(comm->across) &&
-                             signals_reached(&comm->base.signals, SIGNAL_REDUCED,
-                                             contributors(comm, bucket), bucket));
+    return !hierarchical_drives(comm) || (comm->across->ops->has_place(comm->across) &&
+                                          signals_reached(&comm->base.signals, SIGNAL_REDUCED,
+                                                          contributors(comm, bucket), bucket));
 }
 
 /* While it waits nothing is under way: there is place. */
@@ -155,7 +142,7 @@ static void post(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
     const struct hierarchical *comm = strategy;
     (void)until_ns;
     *at = length;
-    if (!drives(comm))
+    if (!hierarchical_drives(comm))
         return;
     struct dpb_range carried = slice_of(length, comm->base.args.rank, comm->n_shares);
     struct rank_set from = contributors(comm, bucket);
@@ -171,11 +158,10 @@ static void post(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
 static bool gather_due(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
-    return !drives(comm) || comm->across->ops->finished(comm->across, bucket);
+    return !hierarchical_drives(comm) || comm->across->ops->finished(comm->across, bucket);
 }
 
-/* For what comes from across, or from the machine: either may let a bucket move on. */
-static dpb_status wait_for_both(const struct hierarchical *comm)
+dpb_status hierarchical_wait(const struct hierarchical *comm)
 {
     dpb_status status = DPB_OK;
     if (!comm->doorbell)
@@ -189,7 +175,7 @@ static dpb_status wait_for_both(const struct hierarchical *comm)
 static dpb_status gather_wait(void *strategy, uint64_t bucket)
 {
     (void)bucket;
-    return wait_for_both(strategy);
+    return hierarchical_wait(strategy);
 }
 
 static void copy_to_all(const struct strategy *base, uint64_t bucket, struct piece piece)
@@ -209,7 +195,7 @@ static void gather(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
     const struct hierarchical *comm = strategy;
     const struct strategy *base = &comm->base;
     struct dpb_range carried = {length, length};
-    if (drives(comm))
+    if (hierarchical_drives(comm))
         carried = slice_of(length, base->args.rank, comm->n_shares);
     if (base->args.n_workers == 1)
         carried.begin = carried.end; /* it is where it has to be */
@@ -222,7 +208,7 @@ static void gather(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
     }
     if (*at < carried.end)
         return;
-    if (drives(comm))
+    if (hierarchical_drives(comm))
         signals_raise(&base->signals, SIGNAL_GATHERED, bucket);
     *at = length;
 }
@@ -244,8 +230,8 @@ static bool update_due(void *strategy, uint64_t bucket)
 static dpb_status update_wait(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
-    if (drives(comm) && !comm->across->ops->idle(comm->across))
-        return wait_for_both(comm);
+    if (hierarchical_drives(comm) && !comm->across->ops->idle(comm->across))
+        return hierarchical_wait(comm);
     return strategy_wait(&comm->base, SIGNAL_GATHERED, drivers(comm), bucket,
                          comm->base.arenas.layout.gradient_type,
                          "the peer's slice of the sum over all machines");
@@ -255,7 +241,8 @@ static void update(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
 {
     const struct hierarchical *comm = strategy;
     if (*at == 0)
-        strategy_span_others(&comm->base, drives(comm) ? SIGNAL_GATHERED : SIGNAL_REDUCED,
+        strategy_span_others(&comm->base,
+                             hierarchical_drives(comm) ? SIGNAL_GATHERED : SIGNAL_REDUCED,
                              SIGNAL_GATHERED, drivers(comm), bucket);
     strategy_update_bucket(strategy, bucket, length, at, until_ns);
 }
@@ -273,11 +260,11 @@ static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
 
 /* ---- who is where --------------------------------------------------------------------------- */
 
-static uint32_t count_workers(const struct dpb_comm_args *args, uint32_t machine)
+uint32_t hierarchical_count(const struct dpb_comm_args *job, uint32_t machine)
 {
     uint32_t n = 0;
-    for (uint32_t rank = 0; rank < args->n_workers; rank++)
-        n += args->machines[rank] == machine;
+    for (uint32_t rank = 0; rank < job->n_workers; rank++)
+        n += job->machines[rank] == machine;
     return n;
 }
 
@@ -295,7 +282,7 @@ static struct dpb_comm_args within_machine(const struct dpb_comm_args *args)
 {
     struct dpb_comm_args within = *args;
     uint32_t machine = args->machines[args->rank];
-    within.n_workers = count_workers(args, machine);
+    within.n_workers = hierarchical_count(args, machine);
     within.rank = 0;
     while (rank_at(args, machine, within.rank) != args->rank)
         within.rank++;
@@ -319,10 +306,10 @@ static dpb_status find_places(struct hierarchical *comm)
         return DPB_OK;
     comm->n_shares = n_local;
     for (uint32_t machine = 0; machine < job->n_machines; machine++) {
-        uint32_t n = count_workers(job, machine);
+        uint32_t n = hierarchical_count(job, machine);
         comm->n_shares = n < comm->n_shares ? n : comm->n_shares;
     }
-    for (uint32_t machine = 0; drives(comm) && machine < job->n_machines; machine++)
+    for (uint32_t machine = 0; hierarchical_drives(comm) && machine < job->n_machines; machine++)
         comm->members[machine] = rank_at(job, machine, comm->base.args.rank);
     return DPB_OK;
 }
@@ -331,21 +318,55 @@ static dpb_status find_places(struct hierarchical *comm)
 
 static struct dpb_plugin hierarchical;
 
-static dpb_status hierarchical_needs(const void *options_, struct dpb_comm_needs *needs)
+/* Of both libraries, as far as they are used. */
+static struct dpb_library versions[8];
+
+static void add_versions(const struct dpb_library *of)
 {
-    const struct hierarchical_options *given = options_;
+    size_t n = 0;
+    while (versions[n].name)
+        n++;
+    while (of->name && n + 1 < sizeof versions / sizeof *versions)
+        versions[n++] = *of++;
+    hierarchical.libraries = versions;
+}
+
+static dpb_status need_mpi(const struct hierarchical_options *given, struct dpb_comm_needs *needs)
+{
     const struct mpi_library *library;
-    if (given->transport == OVER_VERBS)
-        DPB_TRY(verbs_check_built(host));
-    if (given->transport != OVER_MPI)
-        return DPB_OK;
     if (given->tcp.interface[0] != '\0')
         return host->fail(DPB_USAGE, "comm.interface is of comm.transport = tcp and verbs; MPI is "
                                      "told by its own means, as mpirun --mca btl_tcp_if_include");
     DPB_TRY(mpi_load(host, &library));
-    hierarchical.libraries = library->versions;
-    needs->capabilities = DPB_COMM_LAUNCHER;
-    needs->because = "comm.transport = mpi";
+    add_versions(library->versions);
+    needs->capabilities |= DPB_COMM_LAUNCHER;
+    return DPB_OK;
+}
+
+static dpb_status need_nccl(struct dpb_comm_needs *needs)
+{
+    const struct dpb_library *library;
+    DPB_TRY(inside_nccl_check(host, &library));
+    add_versions(library);
+    needs->capabilities |= DPB_COMM_DEVICE;
+    return DPB_OK;
+}
+
+static dpb_status hierarchical_needs(const void *options_, struct dpb_comm_needs *needs)
+{
+    const struct hierarchical_options *given = options_;
+    bool by_mpi = given->transport == OVER_MPI, by_nccl = given->inside == INSIDE_NCCL;
+    versions[0].name = NULL;
+    if (given->transport == OVER_VERBS)
+        DPB_TRY(verbs_check_built(host));
+    if (by_nccl)
+        DPB_TRY(need_nccl(needs));
+    if (by_mpi)
+        DPB_TRY(need_mpi(given, needs));
+    needs->because = by_mpi && by_nccl ? "comm.inside = nccl and comm.transport = mpi"
+                     : by_mpi          ? "comm.transport = mpi"
+                     : by_nccl         ? "comm.inside = nccl"
+                                       : NULL;
     return DPB_OK;
 }
 
@@ -354,8 +375,9 @@ static dpb_status open_across(struct hierarchical *comm, const struct hierarchic
 {
     if (given->transport == OVER_MPI)
         return across_open_mpi(host, &comm->job, &comm->across);
-    return drives(comm) ? across_open_ring(host, given, comm->base.args.rank, &comm->across)
-                        : DPB_OK;
+    return hierarchical_drives(comm)
+               ? across_open_ring(host, given, comm->base.args.rank, &comm->across)
+               : DPB_OK;
 }
 
 static void hierarchical_close(void *comm_)
@@ -365,12 +387,18 @@ static void hierarchical_close(void *comm_)
         return;
     if (comm->across)
         comm->across->ops->close(comm->across);
+    bool on_device = comm->nccl != NULL;
+    if (on_device)
+        inside_nccl_close(comm);
     free(comm->ranks);
     free(comm->members);
     doorbell_close(comm->doorbell);
     free(comm->bells);
     free(comm->views);
-    strategy_close(comm);
+    if (on_device)
+        device_strategy_close(comm);
+    else
+        strategy_close(comm);
 }
 
 static dpb_status hierarchical_open(const void *options_, const struct dpb_comm_args *args,
@@ -384,6 +412,8 @@ static dpb_status hierarchical_open(const void *options_, const struct dpb_comm_
     opened->transport = given->transport;
     opened->job = *args;
     dpb_status status = find_places(opened);
+    if (status == DPB_OK && given->inside == INSIDE_NCCL)
+        status = inside_nccl_open(opened, &given->nccl);
     if (status == DPB_OK)
         status = open_across(opened, given);
     if (status != DPB_OK) {
@@ -398,15 +428,17 @@ static dpb_status hierarchical_plan(void *comm_, const struct dpb_layout *layout
                                     struct dpb_comm_plan *want)
 {
     struct hierarchical *comm = comm_;
+    if (comm->nccl)
+        return inside_nccl_plan(comm, layout, want);
     uint64_t longest =
         want->bucket_elements < layout->n_elements ? want->bucket_elements : layout->n_elements;
     DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_SHARED, want));
-    return drives(comm) ? comm->across->ops->plan(comm->across, longest / comm->n_shares + 1, want)
-                        : DPB_OK;
+    return hierarchical_drives(comm)
+               ? comm->across->ops->plan(comm->across, longest / comm->n_shares + 1, want)
+               : DPB_OK;
 }
 
-/* The arenas of the machine, by place. */
-static struct dpb_arenas view_of(struct hierarchical *comm, const struct dpb_arenas *arenas)
+struct dpb_arenas hierarchical_view(struct hierarchical *comm, const struct dpb_arenas *arenas)
 {
     struct dpb_arenas view = *arenas;
     uint32_t n = comm->base.args.n_workers;
@@ -439,37 +471,51 @@ static dpb_status open_doorbell(struct hierarchical *comm, const struct dpb_aren
     return DPB_OK;
 }
 
-static dpb_status hierarchical_bind(void *comm_, const struct dpb_arenas *arenas)
+dpb_status hierarchical_connect(struct hierarchical *comm, const struct dpb_arenas *arenas,
+                                const struct dpb_arenas *staged)
 {
-    struct hierarchical *comm = comm_;
-    bool alone = comm->n_shares == 0;
-    struct dpb_arenas view = view_of(comm, arenas);
-    DPB_TRY(strategy_bind(&comm->base, &view, alone ? slices_stages : stages,
-                          alone ? SLICES_STAGES : sizeof stages / sizeof stages[0]));
-    comm->base.signals.ranks = comm->ranks;
-    if (alone)
+    if (comm->n_shares == 0)
         return DPB_OK;
     DPB_TRY(open_doorbell(comm, arenas));
     if (!comm->across)
         return DPB_OK;
     const struct across_group group = {.job = &comm->job,
-                                       .arenas = arenas,
+                                       .arenas = staged,
                                        .members = comm->members,
                                        .machine = comm->machine,
                                        .place = comm->base.args.rank,
                                        .n_shares = comm->n_shares,
                                        .bell = comm->doorbell ? &comm->bell : NULL};
-    if (drives(comm))
+    if (hierarchical_drives(comm))
         comm->base.pipeline.move = move;
     return comm->across->ops->connect(comm->across, &group);
+}
+
+static dpb_status hierarchical_bind(void *comm_, const struct dpb_arenas *arenas)
+{
+    struct hierarchical *comm = comm_;
+    bool alone = comm->n_shares == 0;
+    if (comm->nccl)
+        return inside_nccl_bind(comm, arenas);
+    struct dpb_arenas view = hierarchical_view(comm, arenas);
+    DPB_TRY(strategy_bind(&comm->base, &view, alone ? slices_stages : stages,
+                          alone ? SLICES_STAGES : sizeof stages / sizeof stages[0]));
+    comm->base.signals.ranks = comm->ranks;
+    return hierarchical_connect(comm, arenas, arenas);
 }
 
 static dpb_status hierarchical_begin(void *comm_, uint32_t learner, const struct dpb_step *step)
 {
     struct hierarchical *comm = comm_;
-    if (drives(comm))
+    if (hierarchical_drives(comm))
         comm->across->ops->begin(comm->across, step->step);
-    return strategy_begin(comm_, learner, step);
+    return comm->nccl ? inside_nccl_begin(comm, step) : strategy_begin(comm_, learner, step);
+}
+
+static dpb_status hierarchical_progress(void *comm_, int64_t budget_ns)
+{
+    struct hierarchical *comm = comm_;
+    return comm->nccl ? inside_nccl_progress(comm, budget_ns) : strategy_progress(comm, budget_ns);
 }
 
 static dpb_status hierarchical_ready(void *comm_, uint32_t learner, uint64_t bucket,
@@ -477,7 +523,7 @@ static dpb_status hierarchical_ready(void *comm_, uint32_t learner, uint64_t buc
 {
     struct hierarchical *comm = comm_;
     DPB_TRY(strategy_ready(comm_, learner, bucket, event));
-    if (drives(comm) && comm->base.args.comm_cores > 0)
+    if (hierarchical_drives(comm) && comm->base.args.comm_cores > 0)
         comm->across->ops->wake(comm->across); /* the helper thread may wait for the network */
     return DPB_OK;
 }
@@ -488,7 +534,7 @@ static const struct dpb_comm_ops hierarchical_ops = {.open = hierarchical_open,
                                                      .load = strategy_load,
                                                      .begin = hierarchical_begin,
                                                      .ready = hierarchical_ready,
-                                                     .progress = strategy_progress,
+                                                     .progress = hierarchical_progress,
                                                      .end = strategy_end,
                                                      .publish = strategy_publish,
                                                      .close = hierarchical_close,
@@ -499,8 +545,9 @@ static struct dpb_plugin hierarchical = {
     .capabilities = DPB_COMM_SYNC | DPB_COMM_BITWISE | DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE,
     .name = "hierarchical",
     .version = DPB_VERSION,
-    .summary = "replicated; inside a machine through shared memory, across by a ring for each "
-               "place or MPI",
+    .summary =
+        "replicated; inside a machine through shared memory or by NCCL, across by a ring for "
+        "each place or MPI",
     .options = options,
     .options_size = sizeof(struct hierarchical_options),
 };

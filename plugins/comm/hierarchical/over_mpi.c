@@ -3,8 +3,8 @@
  *
  * The ranks at place l of all machines have a communicator of their own, by MPI_Comm_split; those
  * without a share have none, but take part in making them. Each element belongs to one share, whose
- * members MPI gives identical sums; they write it into all arenas of their machines, so replicas are
- * equal bit for bit.
+ * members MPI gives identical sums; they write it into all arenas of their machines, so replicas
+ * are equal bit for bit.
  */
 #include "across.h"
 #include "lib/mpi.h"

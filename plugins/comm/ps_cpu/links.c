@@ -1,11 +1,12 @@
 /*
- * links.c - ps_cpu's links between ranks of different machines: see ps.h. Each worker has one to each
- * shard elsewhere, which is also its way back.
+ * links.c - ps_cpu's links between ranks of different machines: see ps.h. Each worker has one to
+ * each shard elsewhere, which is also its way back.
  *
- * A worker pushes its part of a bucket to each shard. It lands in memory that the shard keeps for this
- * worker, at a place of its own for each bucket: free again when the worker has got the new weights of
- * the bucket, and nobody pushes it again before. New weights land in the worker's arena: its own
- * gradients of the bucket have come, so it reads these weights no more. So nothing needs credits.
+ * A worker pushes its part of a bucket to each shard. It lands in memory that the shard keeps for
+ * this worker, at a place of its own for each bucket: free again when the worker has got the new
+ * weights of the bucket, and nobody pushes it again before. New weights land in the worker's arena:
+ * its own gradients of the bucket have come, so it reads these weights no more. So nothing needs
+ * credits.
  *
  *     worker -> server   STEP       parameters of an exchange, before its first gradients
  *     worker -> shard    GRADIENTS  the shard's slice of a bucket
@@ -318,8 +319,9 @@ bool links_updated(const struct links *links, uint32_t shard, uint64_t bucket)
     return has_come(links, shard, WEIGHTS, bucket);
 }
 
-/* From the push on it is under way, but for the time in which the shard waited for other workers. When
- * that was is not known here to the part of a way: it is taken to be just before the weights came. */
+/* From the push on it is under way, but for the time in which the shard waited for other workers.
+ * When that was is not known here to the part of a way: it is taken to be just before the weights
+ * came. */
 void links_report(const struct links *links, uint32_t shard, uint64_t bucket)
 {
     const struct link *link = link_to(links, shard);

@@ -19,7 +19,6 @@ struct ps_options {
     struct verbs_options verbs; /* its interface is tcp.interface */
 };
 
-
 /* ---- shards -------------------------------------------------------------------------------- */
 
 static inline struct rank_set ps_shards(const struct dpb_comm_args *args)
@@ -38,7 +37,8 @@ static inline bool ps_is_here(const struct dpb_comm_args *args, uint32_t rank)
     return args->machines[rank] == args->machines[args->rank];
 }
 
-/* The slice of a bucket of `length` elements that belongs to the shard of a rank: elements of the bucket. */
+/* The slice of a bucket of `length` elements that belongs to the shard of a rank: elements of the
+ * bucket. */
 static inline struct dpb_range ps_slice(const struct dpb_comm_args *args, uint32_t rank,
                                         uint64_t bucket, uint64_t length)
 {
@@ -51,8 +51,8 @@ static inline struct dpb_range ps_slice(const struct dpb_comm_args *args, uint32
 
 struct links;
 
-/* Bytes of this rank's scratch, behind what else there is in it, for the gradients that come; also for
- * links_open. */
+/* Bytes of this rank's scratch, behind what else there is in it, for the gradients that come; also
+ * for links_open. */
 uint64_t links_inbox_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
                            uint64_t bucket_elements);
 
@@ -70,13 +70,14 @@ dpb_status links_move(struct links *links, int64_t until_ns, bool *moved);
 dpb_status links_wait(struct links *links, const struct dpb_wait *what);
 
 /* Each of these is about one message to each link that it concerns, after which there is room: */
-/* The first of the ranks that are to get slices of gradients (`weights`: of weights) and take none now;
- * UINT32_MAX: all do. */
+/* The first of the ranks that are to get slices of gradients (`weights`: of weights) and take none
+ * now; UINT32_MAX: all do. */
 uint32_t links_crowded(const struct links *links, bool weights);
-/* Own gradients of a bucket, to the shards elsewhere; before the first of an exchange its parameters. */
+/* Own gradients of a bucket, to the shards elsewhere; before the first of an exchange its
+ * parameters. */
 void links_push(struct links *links, uint64_t bucket, uint64_t length);
-/* Own shard's new weights of a bucket, to the workers elsewhere. `pushed_ns`: when the last gradients
- * were there. */
+/* Own shard's new weights of a bucket, to the workers elsewhere. `pushed_ns`: when the last
+ * gradients were there. */
 void links_give(struct links *links, uint64_t bucket, uint64_t length, int64_t pushed_ns);
 /* The first rank that has not been given all; UINT32_MAX: the network has everything. */
 uint32_t links_busy(const struct links *links);
@@ -99,7 +100,8 @@ bool links_announced(const struct links *links, uint32_t worker, uint64_t exchan
 bool links_left(const struct links *links, uint32_t worker);
 struct dpb_step links_step(const struct links *links);
 
-/* Worker 0, between exchanges: its weights to the servers elsewhere. Blocks until they have them. */
+/* Worker 0, between exchanges: its weights to the servers elsewhere. Blocks until they have
+ * them. */
 dpb_status links_load(struct links *links);
 
 #endif

@@ -7,17 +7,18 @@
  * Every bucket is cut into equal slices, one a shard, so that shards are even in bytes and a big
  * tensor is split; the first slice goes to another shard from bucket to bucket. In shared memory a
  * push is the server's reading of the workers' gradients, a pull the worker's copy out of the
- * server's weights. To and from another machine both are messages over TCP or RDMA (links.c): gradients land
- * beside the server, which sums them in the order of the ranks like those of its own machine, and
- * new weights in the worker's arena. So the numbers do not depend on where the ranks are.
+ * server's weights. To and from another machine both are messages over TCP or RDMA (links.c):
+ * gradients land beside the server, which sums them in the order of the ranks like those of its own
+ * machine, and new weights in the worker's arena. So the numbers do not depend on where the ranks
+ * are.
  *
  * Bytes moved per step, W workers, M bytes of the model: W M pushed and W M pulled with server
  * processes, (W - 1) M each with shards in the workers.
  *
- * Fences: a slice is summed when every worker has announced its bucket (READY), or its gradients are
- * here; it is pulled, and the gradients under it may be written again, when its shard has updated it
- * (REDUCED), or its weights are here; weights of a shard change again only after every worker's
- * gradients of the next step, when its pulls are over.
+ * Fences: a slice is summed when every worker has announced its bucket (READY), or its gradients
+ * are here; it is pulled, and the gradients under it may be written again, when its shard has
+ * updated it (REDUCED), or its weights are here; weights of a shard change again only after every
+ * worker's gradients of the next step, when its pulls are over.
  *
  * Dean et al.: Large scale distributed deep networks. NIPS 2012 (the synchronous form).
  */
@@ -69,8 +70,8 @@ static bool is_here(const struct ps *ps, uint32_t rank)
 
 /* ---- waiting for a rank -------------------------------------------------------------------- */
 
-/* Until something is there that `what` may wait for: its peer has not raised `kind`, or, elsewhere, sent
- * what stands for it. */
+/* Until something is there that `what` may wait for: its peer has not raised `kind`, or, elsewhere,
+ * sent what stands for it. */
 static dpb_status wait_for(const struct ps *ps, enum signal_kind kind, const struct dpb_wait *what)
 {
     if (ps->links)
@@ -167,8 +168,8 @@ static dpb_status serve_wait(void *strategy, uint64_t bucket)
     return worker == NONE ? DPB_OK : wait_for(ps, SIGNAL_READY, &what);
 }
 
-/* Writes down for the workers since when a bucket's gradients are here; a worker reports those that came
- * later than its own. */
+/* Writes down for the workers since when a bucket's gradients are here; a worker reports those that
+ * came later than its own. */
 static void note_pushed(const struct ps *ps, uint64_t bucket)
 {
     const struct strategy *comm = &ps->base;
@@ -552,8 +553,8 @@ static dpb_status await_exchange(struct ps *ps, bool *closed)
     return strategy_begin(comm, 0, &step);
 }
 
-/* The first worker that closes may be one of this machine, while weights of the last exchange are on
- * their way to others. */
+/* The first worker that closes may be one of this machine, while weights of the last exchange are
+ * on their way to others. */
 static dpb_status serve_last(struct ps *ps)
 {
     const struct dpb_arenas *arenas = &ps->base.arenas;
@@ -583,8 +584,8 @@ static dpb_status ps_serve(void *comm_)
     }
 }
 
-/* The servers see a closed worker by the READY of an exchange that will not be, those elsewhere by the
- * end of its link. */
+/* The servers see a closed worker by the READY of an exchange that will not be, those elsewhere by
+ * the end of its link. */
 static void ps_close(void *comm)
 {
     struct ps *ps = comm;

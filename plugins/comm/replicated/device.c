@@ -1,18 +1,18 @@
 /*
- * device.c - replicated on arenas in the memory of the workers' devices: bucket i is summed on the device
- * of worker i mod W, and every worker updates its copy of the variables on its own.
+ * device.c - replicated on arenas in the memory of the workers' devices: bucket i is summed on the
+ * device of worker i mod W, and every worker updates its copy of the variables on its own.
  *
- * The others' gradients come into inboxes in the owner's device memory and the sum goes back by copies from
- * device to device (lib/device_strategy.h). Bytes moved are those of the form on the host: (W - 1) M to
- * the owners, (W - 1) M back.
+ * The others' gradients come into inboxes in the owner's device memory and the sum goes back by
+ * copies from device to device (lib/device_strategy.h). Bytes moved are those of the form on the
+ * host: (W - 1) M to the owners, (W - 1) M back.
  *
  * Device memory beside the arenas: inboxes for up to SLOTS buckets from each of the other workers.
  *
- * Fences: a bucket is pushed when this worker's gradients are final (READY) and the owner has summed what
- * was in the slot before (REDUCED; in the first buckets of a step, of the step before); summed when all
- * have pushed (PUSHED); copied back over the gradients when its owner has summed it (REDUCED), which is
- * after every push of it; and the owner's step ends when all have copied it (TAKEN): then nobody reads its
- * arena.
+ * Fences: a bucket is pushed when this worker's gradients are final (READY) and the owner has
+ * summed what was in the slot before (REDUCED; in the first buckets of a step, of the step before);
+ * summed when all have pushed (PUSHED); copied back over the gradients when its owner has summed it
+ * (REDUCED), which is after every push of it; and the owner's step ends when all have copied it
+ * (TAKEN): then nobody reads its arena.
  */
 #include "comm/replicated/replicated.h"
 
@@ -114,13 +114,25 @@ static const struct stage stages[] = {{device_push_due, device_push, device_push
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
+static struct device_scheme scheme_of(const struct dpb_comm_args *args)
+{
+    return (struct device_scheme){.share = share_of, .every = args->n_workers, .n_slots = SLOTS};
+}
+
 dpb_status on_device_open(const struct dpb_host *host, const struct dpb_comm_args *args,
                           void **comm)
 {
     DPB_TRY(device_strategy_open(host, args, sizeof(struct device_strategy), comm));
-    ((struct device_strategy *)*comm)->scheme =
-        (struct device_scheme){.share = share_of, .every = args->n_workers, .n_slots = SLOTS};
+    ((struct device_strategy *)*comm)->scheme = scheme_of(args);
     return DPB_OK;
+}
+
+uint64_t on_device_scratch(const void *options, const struct dpb_comm_args *args,
+                           const struct dpb_layout *layout, uint64_t bucket_elements)
+{
+    const struct device_scheme scheme = scheme_of(args);
+    (void)options;
+    return device_strategy_inbox(&scheme, args, layout, bucket_elements);
 }
 
 dpb_status on_device_plan(void *comm_, const struct dpb_layout *layout, struct dpb_comm_plan *want)

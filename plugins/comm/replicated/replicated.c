@@ -199,7 +199,8 @@ static const struct dpb_comm_ops replicated_ops = {.open = replicated_open,
                                                    .progress = replicated_progress,
                                                    .end = strategy_end,
                                                    .publish = strategy_publish,
-                                                   .close = replicated_close};
+                                                   .close = replicated_close,
+                                                   .device_scratch = on_device_scratch};
 
 static const struct dpb_plugin replicated = {
     DPB_PLUGIN_HEAD(COMM, replicated_ops),

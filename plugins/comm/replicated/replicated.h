@@ -1,6 +1,6 @@
 /*
- * replicated.h - the two forms of one strategy: on arenas in shared memory of the host (replicated.c) and
- * on arenas in the workers' devices (device.c).
+ * replicated.h - the two forms of one strategy: on arenas in shared memory of the host
+ * (replicated.c) and on arenas in the workers' devices (device.c).
  */
 #ifndef DPB_PLUGINS_COMM_REPLICATED_REPLICATED_H
 #define DPB_PLUGINS_COMM_REPLICATED_REPLICATED_H
@@ -17,5 +17,7 @@ dpb_status on_device_open(const struct dpb_host *host, const struct dpb_comm_arg
                           void **comm);
 dpb_status on_device_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want);
 dpb_status on_device_bind(void *comm, const struct dpb_arenas *arenas);
+uint64_t on_device_scratch(const void *options, const struct dpb_comm_args *args,
+                           const struct dpb_layout *layout, uint64_t bucket_elements);
 
 #endif

@@ -205,8 +205,7 @@ MAP_KERNEL(normalise_add_relu, normalise, true, true)
 MAP_KERNEL(backward_alone, normalise_backward, MASK_NONE)
 MAP_KERNEL(backward_relu, normalise_backward, MASK_INPUT)
 
-/* ------------------------------------------------------------------------------ blocks and chunks
- */
+/* ------------------------------------------------------------------------------ blocks and chun */
 
 static size_t smaller(size_t a, size_t b)
 {
@@ -330,8 +329,7 @@ static void sum_chunks(const struct work *w, const struct cut *cut, sums_kernel 
     }
 }
 
-/* ------------------------------------------------------------------------------------- functions
- */
+/* ------------------------------------------------------------------------------------- function */
 
 /* Means of some rows that are spread over the matrix: near enough to subtract before squaring. */
 static void near_means(const struct matrix *x, float *mean)

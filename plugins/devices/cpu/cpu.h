@@ -350,8 +350,8 @@ struct gradient cpu_gradient(const struct program *p, const struct step *step, e
 
 /* ---- ops_conv.c ---------------------------------------------------------------------------- */
 
-/* Appends a step of our own that computes a convolution's weights' gradient: from = its input, to = the
- * gradient, also[USE_PART] = its output's gradient, aux = scratch of `bytes`. */
+/* Appends a step of our own that computes a convolution's weights' gradient: from = its input, to =
+ * the gradient, also[USE_PART] = its output's gradient, aux = scratch of `bytes`. */
 dpb_status cpu_weights_loop(struct program *p, const struct dpb_node *node,
                             const_dnnl_memory_desc_t canonical, size_t bytes, step_loop *loop);
 
@@ -362,7 +362,7 @@ bool cpu_reads_images(const struct program *p, const struct dpb_node *node);
 dpb_status cpu_image_weights(struct program *p, const struct dpb_node *node,
                              const_dnnl_memory_desc_t canonical);
 
-/* ---- weights_product.c: weights' gradients by own kernels -------------------------------------- */
+/* ---- weights_product.c: weights' gradients by own kernels ------------------------------------ */
 
 /* Whether this processor has the instructions, and they are the best that it has. */
 bool cpu_multiplies_weights(const struct program *p, const struct dpb_node *node);

@@ -1,8 +1,8 @@
 /*
  * image_conv.c - the weight gradient of a convolution that reads the images themselves: few input
  * channels, and as many terms to a sum as the batch has pixels. oneDNN makes these sums in one fp32
- * chain, which for VGG's first layer is off by 4e-5 of the magnitude with 16 images. Here a chain is
- * one row of pixels; rows and images are added up in fp64.
+ * chain, which for VGG's first layer is off by 4e-5 of the magnitude with 16 images. Here a chain
+ * is one row of pixels; rows and images are added up in fp64.
  *
  * A row of an image is laid out with its padding, so that the taps of a kernel's row (its columns
  * times the channels) lie side by side; each is multiplied with vectors of output channels. Images

@@ -187,15 +187,28 @@ static double measure_peak(peak_kernel *kernel)
     return best;
 }
 
+/* This thread's part of n. */
+static void find_share(size_t n, size_t *begin, size_t *end)
+{
+    size_t threads = (size_t)omp_get_num_threads(), i = (size_t)omp_get_thread_num();
+    *begin = n * i / threads;
+    *end = n * (i + 1) / threads;
+}
+
 static double measure_read(const uint64_t *from, size_t n)
 {
     double best = 0.0;
     for (int repeat = 0; repeat < REPEATS; repeat++) {
         uint64_t sum = 0;
         int64_t began_ns = cpu_host->now_ns();
-#pragma omp parallel for simd reduction(^ : sum)
-        for (size_t i = 0; i < n; i++)
-            sum ^= from[i];
+#pragma omp parallel reduction(^ : sum)
+        {
+            size_t begin, end;
+            find_share(n, &begin, &end);
+#pragma omp simd reduction(^ : sum)
+            for (size_t i = begin; i < end; i++)
+                sum ^= from[i];
+        }
         volatile uint64_t kept = sum;
         (void)kept;
         double rate = (double)(n * sizeof *from) / seconds_since(began_ns);
@@ -211,8 +224,8 @@ static double measure_copy(const char *from, char *to, size_t bytes)
         int64_t began_ns = cpu_host->now_ns();
 #pragma omp parallel
         {
-            size_t threads = (size_t)omp_get_num_threads(), i = (size_t)omp_get_thread_num();
-            size_t begin = bytes / threads * i, end = bytes / threads * (i + 1);
+            size_t begin, end;
+            find_share(bytes, &begin, &end);
             memcpy(to + begin, from + begin, end - begin);
         }
         double rate = 2.0 * (double)bytes / seconds_since(began_ns);

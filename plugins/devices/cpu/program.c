@@ -6,8 +6,7 @@
 
 #include "cpu.h"
 
-/* ------------------------------------------------------------------------------------------ plan
- */
+/* ------------------------------------------------------------------------------------------ pla */
 
 /* Room for the parts of every node's gradient: one a consumer. */
 static dpb_status allocate_plans(struct program *p)
@@ -123,8 +122,7 @@ static dpb_status plan_program(struct program *p)
     return DPB_OK;
 }
 
-/* ------------------------------------------------------------------------------------------ bind
- */
+/* ------------------------------------------------------------------------------------------ bin */
 
 static dpb_status make_primitives(struct program *p, struct step_list *list)
 {
@@ -208,8 +206,7 @@ static void release_parts(struct program *p)
     cpu_host->release(p->arena, p->arena_bytes);
 }
 
-/* ----------------------------------------------------------------------------------------- hooks
- */
+/* ----------------------------------------------------------------------------------------- hook */
 
 uint64_t cpu_memory_needed(const void *options, const struct dpb_compile_args *args)
 {

@@ -3,15 +3,15 @@
  *
  *     dW[tap][o][i] = sum over the output's pixels p of dy[p][o] * x[input pixel of p at tap][i]
  *
- * A block of dy for a group of output channels is laid out by pixels, then panel by panel of x, which
- * all rows of the group are multiplied with while it is in the first caches. Taps and input channels
- * are one axis of vectors, of which a panel is a few: so it is full where channels are few, too. Which
- * pixels x has them from is a list, so that strides and padding cost nothing further. In bf16 an
- * instruction sums over two pixels: there pairs of pixels are interleaved.
+ * A block of dy for a group of output channels is laid out by pixels, then panel by panel of x,
+ * which all rows of the group are multiplied with while it is in the first caches. Taps and input
+ * channels are one axis of vectors, of which a panel is a few: so it is full where channels are
+ * few, too. Which pixels x has them from is a list, so that strides and padding cost nothing
+ * further. In bf16 an instruction sums over two pixels: there pairs of pixels are interleaved.
  *
  * Sums are cut by the shape alone: where they are small, into ranges of pixels that are added up at
- * the end. Threads share ranges, groups of output channels and panels. So the result does not depend
- * on their number.
+ * the end. Threads share ranges, groups of output channels and panels. So the result does not
+ * depend on their number.
  *
  * oneDNN's backward by weights runs at two thirds of the rate of its forward, and at a third on few
  * channels; with tiles (AMX) and bf16 it is the better one.
@@ -85,8 +85,8 @@ static size_t rounded_up(size_t n, size_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
-/* Instructions for a pair of pixels with `rows` x `vectors` at a time; those that wait for one another
- * count for what they keep from running. */
+/* Instructions for a pair of pixels with `rows` x `vectors` at a time; those that wait for one
+ * another count for what they keep from running. */
 static size_t cost_of(const struct cut *cut, size_t rows, size_t vectors)
 {
     const size_t last = cut->n_vectors % vectors;
@@ -129,7 +129,7 @@ static struct cut cut_of(const struct program *p, const struct dpb_node *node)
     return cut;
 }
 
-/* ---- laying out -------------------------------------------------------------------------------- */
+/* ---- laying out ------------------------------------------------------------------------------ */
 
 /* The first n of up to 32 elements. */
 AVX512 ALWAYS_INLINE __mmask32 first_of(size_t n)
@@ -137,8 +137,8 @@ AVX512 ALWAYS_INLINE __mmask32 first_of(size_t n)
     return n >= 32 ? 0xffffffffu : (1u << n) - 1;
 }
 
-/* What is laid out of a pixel, or of a pair of them: channels [begin, begin + n) and zeros behind them,
- * `width` in all, a multiple of LANES, in rows of `stride`. */
+/* What is laid out of a pixel, or of a pair of them: channels [begin, begin + n) and zeros behind
+ * them, `width` in all, a multiple of LANES, in rows of `stride`. */
 struct strip {
     size_t begin, n, width, stride;
 };
@@ -183,7 +183,7 @@ AVX512 static void lay_out_pixels(const char *const *pixels, size_t n_pixels, st
 static void (*const lay_out[2])(const char *const *, size_t, struct strip,
                                 uint32_t *) = {lay_out_pixels, lay_out_pairs};
 
-/* ---- multiplying ------------------------------------------------------------------------------- */
+/* ---- multiplying ----------------------------------------------------------------------------- */
 
 /* The sums that a call of a kernel makes: the first `rows` of its rows. */
 struct block {
@@ -257,7 +257,7 @@ static kernel *const kernels[2][2][MOST_VECTORS] = {
     {{fp32_6x1, fp32_6x2, fp32_6x3, fp32_6x4}, {fp32_8x1, fp32_8x2, fp32_8x3}},
     {{bf16_6x1, bf16_6x2, bf16_6x3, bf16_6x4}, {bf16_8x1, bf16_8x2, bf16_8x3}}};
 
-/* ---- a block of pixels, a group, the batch ----------------------------------------------------- */
+/* ---- a block of pixels, a group, the batch --------------------------------------------------- */
 
 /* What all threads work on. */
 struct job {
@@ -433,7 +433,8 @@ static void add_up(const struct job *job, size_t o)
     }
 }
 
-/* Room for the sums, unless they are the gradient itself; behind it are zeros and the threads' own. */
+/* Room for the sums, unless they are the gradient itself; behind it are zeros and the threads'
+ * own. */
 static size_t sums_bytes(const struct cut *cut)
 {
     return cut->direct ? 0 : cut->n_ranges * cut->sums * sizeof(float);
@@ -470,7 +471,7 @@ static void sum_batch(const struct program *p, const struct step *step)
         add_up(&job, o);
 }
 
-/* ---- planning ---------------------------------------------------------------------------------- */
+/* ---- planning -------------------------------------------------------------------------------- */
 
 bool cpu_multiplies_weights(const struct program *p, const struct dpb_node *node)
 {

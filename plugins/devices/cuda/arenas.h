@@ -1,7 +1,7 @@
 /*
- * arenas.h - arithmetic on arenas in device memory: the kernels behind queues.c. Each function enqueues
- * and returns; a launch that fails shows in cudaGetLastError(). Types are fp32 and bf16, pointers need
- * the alignment of their type only.
+ * arenas.h - arithmetic on arenas in device memory: the kernels behind queues.c. Each function
+ * enqueues and returns; a launch that fails shows in cudaGetLastError(). Types are fp32 and bf16,
+ * pointers need the alignment of their type only.
  */
 #ifndef DPB_CUDA_ARENAS_H
 #define DPB_CUDA_ARENAS_H
@@ -19,7 +19,8 @@ struct cuda_sources {
     uint32_t n; /* at least 1 */
 };
 
-/* to = the sources' sum from the first to the last, in fp32 and rounded once; `to` may be a source. */
+/* to = the sources' sum from the first to the last, in fp32 and rounded once; `to` may be a
+ * source. */
 void cuda_sum_arenas(cudaStream_t stream, dpb_dtype type, const struct cuda_sources *from, void *to,
                      uint64_t n);
 /* y = a x + b y */

@@ -1,15 +1,17 @@
 /*
- * conv.c - convolutions by cuDNN's own algorithms (the calls that take one by number), NHWC.
+ * conv.c - convolutions by cuDNN's own algorithms (the calls that take one by number), NHWC or
+ * NCHW.
  *
- * Only algorithms that give equal bits for equal inputs are taken; for fp32 only those that multiply
- * in fp32, for tf32 none that converts to fp16, whose range is smaller. cuDNN pads both sides alike: where the model does not, the input is copied into
- * a frame of zeros first, and the gradient by it is cut out of one.
+ * Only algorithms that give equal bits for equal inputs are taken; for fp32 only those that
+ * multiply in fp32, for tf32 none that converts to fp16, whose range is smaller. cuDNN pads both
+ * sides alike: where the model does not, the input is copied into a frame of zeros first, and the
+ * gradient by it is cut out of one.
  */
 #include <stdlib.h>
 
 #include "cuda.h"
 
-static cudnnDataType_t data_type(const struct program *p)
+cudnnDataType_t cuda_cudnn_type(const struct program *p)
 {
     static const cudnnDataType_t types[] = {[TYPE_FP32] = CUDNN_DATA_FLOAT,
                                             [TYPE_BF16] = CUDNN_DATA_BFLOAT16,
@@ -27,15 +29,20 @@ static cudnnMathType_t math_type(const struct program *p)
 
 #define TRY_CUDNN(call, expression) DPB_TRY(cuda_check_cudnn(p, node, call, expression))
 
-/* ---------------------------------------------------------------------------------- descriptions
- */
+/* --------------------------------------------------------------------------------- descriptions */
+
+/* Of activations and weights alike: OHWI or OIHW. */
+static cudnnTensorFormat_t format_of(const struct program *p)
+{
+    return p->device->options.layout == LAYOUT_NCHW ? CUDNN_TENSOR_NCHW : CUDNN_TENSOR_NHWC;
+}
 
 static dpb_status set_tensor(const struct program *p, const struct dpb_node *node, struct grid grid,
                              cudnnTensorDescriptor_t *desc)
 {
     TRY_CUDNN("cudnnCreateTensorDescriptor", cudnnCreateTensorDescriptor(desc));
     TRY_CUDNN("cudnnSetTensor4dDescriptor",
-              cudnnSetTensor4dDescriptor(*desc, CUDNN_TENSOR_NHWC, data_type(p), (int)grid.n,
+              cudnnSetTensor4dDescriptor(*desc, format_of(p), cuda_cudnn_type(p), (int)grid.n,
                                          (int)grid.c, (int)grid.h, (int)grid.w));
     return DPB_OK;
 }
@@ -59,7 +66,7 @@ static dpb_status describe(const struct program *p, const struct dpb_node *node,
     DPB_TRY(set_tensor(p, node, cuda_grid(p, node->shape), &conv->y));
     TRY_CUDNN("cudnnCreateFilterDescriptor", cudnnCreateFilterDescriptor(&conv->w));
     TRY_CUDNN("cudnnSetFilter4dDescriptor",
-              cudnnSetFilter4dDescriptor(conv->w, data_type(p), CUDNN_TENSOR_NHWC,
+              cudnnSetFilter4dDescriptor(conv->w, cuda_cudnn_type(p), format_of(p),
                                          (int)node->shape.c, (int)in.c, (int)w->kernel_h,
                                          (int)w->kernel_w));
     for (int call = 0; call < CONV_CALLS; call++) {
@@ -164,14 +171,15 @@ static dpb_status choose(const struct program *p, const struct dpb_node *node, s
     }
     if (*n_choices > 0)
         return DPB_OK;
-    return cuda_host->fail(DPB_UNSUPPORTED,
-                           "device cuda: cuDNN has no algorithm for the %s of '%s' (%u to %u "
-                           "channels, %ux%u, %s) that gives equal bits for equal inputs with at "
-                           "most device.workspace = %llu bytes; it offered %d of other kinds",
-                           names[call], node->name, cuda_input(p, node, 0)->shape.c, node->shape.c,
-                           node->window.kernel_h, node->window.kernel_w,
-                           dpb_precision_name(p->args.precision),
-                           (unsigned long long)p->device->options.workspace, n);
+    return cuda_host->fail(
+        DPB_UNSUPPORTED,
+        "device cuda: cuDNN has no algorithm for the %s of '%s' (%u to %u "
+        "channels, %ux%u, %s, %s) that gives equal bits for equal inputs with at "
+        "most device.workspace = %llu bytes; it offered %d of other kinds",
+        names[call], node->name, cuda_input(p, node, 0)->shape.c, node->shape.c,
+        node->window.kernel_h, node->window.kernel_w, dpb_precision_name(p->args.precision),
+        p->device->options.layout == LAYOUT_NCHW ? "NCHW" : "NHWC",
+        (unsigned long long)p->device->options.workspace, n);
 }
 
 dpb_status cuda_conv_open(struct program *p, const struct dpb_node *node, struct conv **conv)

@@ -1,7 +1,7 @@
 /*
- * cuda.c - the cuda device: training on one NVIDIA GPU a worker, fp32, tf32, bf16 or fp16 (fp32 master
- * weights and sums; of the last two activations, their gradients, and convolutions' gradients by weights before they
- * are added up).
+ * cuda.c - the cuda device: training on one NVIDIA GPU a worker, fp32, tf32, bf16 or fp16 (fp32
+ * master weights and sums; of the last two activations, their gradients, and convolutions'
+ * gradients by weights before they are added up).
  *
  * This file is the plugin: options, opening, closing, versions. How a graph becomes a program is
  * told by cuda.h; docs/devices-cuda.md says what the device does and what its limits are.
@@ -18,6 +18,10 @@ const struct dpb_host *cuda_host;
  * bf16. */
 enum { LEAST_MAJOR = 8 };
 
+static const char *const fusions[] = {
+    [FUSION_AUTO] = "auto", [FUSION_OFF] = "off", [FUSION_ON] = "on", NULL};
+static const char *const layouts[] = {[LAYOUT_NHWC] = "nhwc", [LAYOUT_NCHW] = "nchw", NULL};
+
 static const struct dpb_option option_table[] = {
     {"ids", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct options, ids),
      "GPUs of this machine's workers, by CUDA's numbers: 0,2. The same number twice puts two "
@@ -29,8 +33,15 @@ static const struct dpb_option option_table[] = {
      "File in which the fastest algorithm of every convolution is kept; auto: dpbench-cuda-tuning "
      "in the "
      "user's cache directory; no: nothing is tried, cuDNN's own estimate is taken."},
+    {"fusion", DPB_OPT_CHOICE, NULL, "auto", 0, 0, fusions, offsetof(struct options, fusion),
+     "Whether a convolution adds up the statistics of the batch-norm behind it (cuDNN's graph "
+     "API): "
+     "off; on: or it is refused; auto: where that was measured to be faster, and so nowhere with "
+     "device.tuning = no."},
     {"workspace", DPB_OPT_SIZE, NULL, "1GiB", 0, 0, NULL, offsetof(struct options, workspace),
      "Device memory that an algorithm of a convolution may take to work with."},
+    {"layout", DPB_OPT_CHOICE, NULL, "nhwc", 0, 0, layouts, offsetof(struct options, layout),
+     "How activations lie in memory: nhwc, which tensor cores want, or nchw, to compare."},
     {NULL, DPB_OPT_INT, NULL, NULL, 0, 0, NULL, 0, NULL}};
 
 static const char *missing;
@@ -133,11 +144,15 @@ static dpb_status open_device(const void *options, const struct dpb_device_args 
         .ids = "", .tuning = "auto", .graphs = 1, .workspace = UINT64_C(1) << 30};
     if (missing)
         return cuda_host->fail(DPB_UNSUPPORTED, "device cuda cannot run here: %s", missing);
+    const struct options given = options ? *(const struct options *)options : defaults;
+    if (given.fusion == FUSION_ON && given.layout != LAYOUT_NHWC)
+        return cuda_host->fail(DPB_USAGE, "device cuda: device.fusion = on wants device.layout = "
+                                          "nhwc; with nchw it is off or auto, which is off then");
     struct device *d = calloc(1, sizeof *d);
     if (!d)
         return cuda_no_memory();
     d->seed = args->seed;
-    d->options = options ? *(const struct options *)options : defaults;
+    d->options = given;
     dpb_status status = choose_device(&d->options, args->index, &d->id);
     if (status == DPB_OK)
         status = look_at(d);
@@ -166,6 +181,7 @@ static const struct dpb_device_ops ops = {
     .inspect = cuda_inspect,
     .release = cuda_release,
     .close = close_device,
+    .profile = cuda_profile,
     .pci_address = pci_address,
     .links = &cuda_links,
     .queues = &cuda_queues,

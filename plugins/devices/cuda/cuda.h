@@ -22,12 +22,22 @@
 #include "lib/device/places.h"
 
 enum { ARENA_ALIGN = 256 /* bytes: what cudaMalloc gives, and the widest load wants */ };
+enum { TUNING_KEY_BYTES = 256 };
+
+/* Whether a convolution adds up what the batch-norm behind it needs: where that is faster, never,
+ * always. */
+enum fusion { FUSION_AUTO, FUSION_OFF, FUSION_ON };
+
+/* Of activations, their gradients, and what cuDNN is given as weights. */
+enum layout { LAYOUT_NHWC, LAYOUT_NCHW };
 
 struct options {
     const char *ids;
     const char *tuning;
     int graphs;
+    int fusion; /* enum fusion */
     uint64_t workspace;
+    int layout;
 };
 
 /* Memory of another process, and the GPU that has mapped it. */
@@ -55,6 +65,7 @@ struct tensor {
     size_t at;                 /* of that part: bytes from the base's begin */
     bool foreign;              /* core's, in device memory: it has no place in the arena */
     void *data;                /* NULL until the program is bound */
+    double bytes;              /* that hold something; 0 of a part */
     struct tensor *next;       /* of the program's list */
 };
 
@@ -82,7 +93,8 @@ struct step {
     uint64_t frontier; /* gradients below are final after this step; 0: says nothing */
     step_run *run;
     const struct tensor *t[SLOTS];
-    uint32_t input; /* of a concat: which one */
+    uint32_t input;      /* of a concat: which one */
+    double bytes, flops; /* for struct dpb_profile_row */
 };
 
 struct step_list {
@@ -127,6 +139,30 @@ struct conv {
     struct tensor *padded, *padded_gradient; /* likewise; else NULL */
 };
 
+static inline bool cuda_conv_framed(const struct conv *conv)
+{
+    return conv->frame.outer.h != conv->frame.inner.h || conv->frame.outer.w != conv->frame.inner.w;
+}
+
+/* A convolution forward that also gives each channel's sum and sum of squares, for all nodes of
+ * equal shapes (conv_graph.c). */
+enum { FUSED_CHOICES = 3, SEPARATE = -1 };
+struct fused_plan {
+    cudnnBackendDescriptor_t plan;
+    int rank; /* among all that cuDNN offers, best first by its own estimate */
+    size_t workspace;
+};
+struct fused {
+    struct fused *next; /* of the program's list */
+    char key[TUNING_KEY_BYTES];
+    struct fused_plan plans[FUSED_CHOICES];
+    uint32_t n;
+    int taken;  /* of plans; or SEPARATE: a kernel of ours reads the convolution's result */
+    bool tuned; /* that was measured, or stood in the file */
+    cudnnBackendDescriptor_t *made; /* @owned: what the plans refer to */
+    size_t n_made;
+};
+
 /* A product of matrices by cuBLASLt (gemm.c), column-major: C (m x n) = op(A) (m x k) op(B) (k x
  * n). */
 struct gemm {
@@ -142,10 +178,12 @@ struct node_plan {
     struct tensor *gradient; /* NULL: not computed */
     uint32_t n_parts;
     struct part *parts;                      /* room for one a consumer */
-    struct tensor *packed, *packed_gradient; /* OHWI; NULL: core's own layout does */
+    struct tensor *packed, *packed_gradient; /* NULL: core's own do */
     enum cuda_type gradient_type;            /* of the gradient by the weights, as it is computed */
     struct tensor *workspace;
     struct conv *conv;
+    struct fused *fused;  /* NULL: this convolution cannot be fused, or is not to be; @borrowed */
+    struct tensor *sums;  /* of its result, and at cuda_fused_stride of the squares; else NULL */
     struct gemm *gemm[3]; /* forward, data, weights */
     struct dpb_group group;
 };
@@ -159,8 +197,8 @@ struct mirror {
     bool registered;
 };
 
-/* In pinned memory, which both sides see. What is copied for a pass may still be read when the next one
- * is enqueued: forward and backward have words of their own. */
+/* In pinned memory, which both sides see. What is copied for a pass may still be read when the next
+ * one is enqueued: forward and backward have words of their own. */
 struct control {
     struct pass_words words[2];
     struct outcome_words outcome;
@@ -189,13 +227,14 @@ struct program {
     /* @owned: what steps refer to. */
     struct tensor *tensors;
     struct part *parts; /* of all nodes */
+    struct fused *fused;
 
     /* Core's memory, mirrored. */
     struct mirror weights, gradients, state, statistics;
     struct tensor *samples, *labels, *words, *packings;
     uint32_t n_packings;
     int32_t *pinned_labels;
-    void *pinned_samples; /* where core takes events: what the next step's are copied from */
+    void *pinned_samples;     /* where core takes events: what the next step's are copied from */
     void *pool;               /* args.pool's samples; NULL: there is none */
     struct tensor *numbers;   /* of the batch's samples in it */
     uint32_t *pinned_numbers; /* behind the labels */
@@ -208,6 +247,7 @@ struct program {
     cudaEvent_t piece_ready, joined;
     bool takes_events;
     struct dpb_event *followed; /* of the last cuda_follow: core's */
+    struct account *account;    /* profile.c; NULL without run.profile */
     struct times *times;        /* times.c; NULL unless core takes events */
     uint64_t timed_step;        /* the step that it is in */
 
@@ -216,16 +256,15 @@ struct program {
     uint32_t runs[WHENS + 1]; /* the first is not captured: libraries load and allocate in it */
 
     uint32_t serial;
-    uint64_t step; /* of the pass in progress: for messages */
-    bool trained;  /* the last forward was a training pass: backward may follow */
-    bool uploaded; /* the device's weights are core's */
+    uint64_t step;     /* of the pass in progress: for messages */
+    bool trained;      /* the last forward was a training pass: backward may follow */
+    bool uploaded;     /* the device's weights are core's */
     double loss_scale; /* of the last backward; 1 but for fp16 */
 };
 
 extern const struct dpb_host *cuda_host;
 
-/* ---- errors.c: what a call has come back with --------------------------------------------------
- */
+/* ---- errors.c: what a call has come back with ------------------------------------------------ */
 
 /* DPB_OK; or the message that CALL, for `node` (NULL: none), has failed, with the node's shapes,
  * and with the device memory that is free. p may be NULL. */
@@ -292,14 +331,12 @@ static inline const struct dpb_node *cuda_result(const struct program *p,
     return into ? into : node;
 }
 
+/* Of one pixel both layouts are the same, and neighbouring threads best take neighbouring
+ * channels. */
 static inline struct grid cuda_grid(const struct program *p, struct dpb_shape shape)
 {
-    return (struct grid){p->args.batch, shape.h, shape.w, shape.c};
-}
-
-static inline uint64_t cuda_rows(const struct program *p, struct dpb_shape shape)
-{
-    return (uint64_t)p->args.batch * shape.h * shape.w;
+    const bool nchw = p->device->options.layout == LAYOUT_NCHW;
+    return (struct grid){p->args.batch, shape.h, shape.w, shape.c, nchw && shape.h * shape.w > 1};
 }
 
 static inline uint64_t cuda_elements(const struct program *p, struct dpb_shape shape)
@@ -342,8 +379,12 @@ dpb_status cuda_activation(struct program *p, const struct dpb_node *node, struc
 #define TENSORS(...) ((const struct tensor *const[SLOTS]){__VA_ARGS__})
 dpb_status cuda_step(struct program *p, unsigned when, const char *what, step_run *run,
                      const struct tensor *const t[SLOTS]);
-/* A further tensor of the step that was appended last. */
+/* A further tensor of the step that was appended last; one of core's in the arena, by its number
+ * (DPB_NONE: none), which is a weight or the gradient by one; and that the step is one of the
+ * node's sums of products. The last two are for run.profile. */
 void cuda_use(struct program *p, const struct tensor *tensor);
+void cuda_use_core(struct program *p, uint32_t index);
+void cuda_count_macs(struct program *p);
 
 /* Where the node's backward writes its part of the gradient of input `slot`, like the input's
  * activation. NULL: nobody needs it (the input node). */
@@ -354,14 +395,15 @@ void cuda_share_input_gradient(struct program *p, const struct dpb_node *node, u
                                struct tensor *part);
 /* Adds up what the consumers of a node gave: sets p->nodes[].gradient. */
 dpb_status cuda_join_gradient(struct program *p, const struct dpb_node *node);
-/* A place for what is made of a node's complete gradient: that itself where it may be written over.
- */
+/* A place for what is made of a node's complete gradient: that itself where it may be written
+ * over. */
 dpb_status cuda_over_gradient(struct program *p, const struct dpb_node *node,
                               struct tensor **tensor);
 
-/* Weights of a contraction as the libraries take them, OHWI in the program's type: NULL in the
- * node's plan where core's own do. And where the gradient by them goes; cuda_unpack_weights appends
- * the step that brings it to core's layout, where one is needed. */
+/* Weights of a contraction as the libraries take them, in the layout of the activations (OHWI or
+ * core's OIHW) and the program's type: NULL in the node's plan where core's own do. And where the
+ * gradient by them goes; cuda_unpack_weights appends the step that brings it to core's layout,
+ * where one is needed. */
 dpb_status cuda_pack_weights_of(struct program *p, const struct dpb_node *node);
 const void *cuda_packed(const struct program *p, const struct dpb_node *node);
 dpb_status cuda_weight_gradient(struct program *p, const struct dpb_node *node,
@@ -376,8 +418,7 @@ void cuda_list_packings(const struct program *p, struct packing *table);
 dpb_status cuda_cut_pieces(const struct step_list *backward, uint64_t least, struct piece **pieces,
                            size_t *n);
 
-/* ---- mirror.c ----------------------------------------------------------------------------------
- */
+/* ---- mirror.c -------------------------------------------------------------------------------- */
 
 /* Of fp32 at `core`. bind pins the host's side, and zeroes the device's. */
 dpb_status cuda_mirror_plan(struct program *p, void *core, uint64_t elements,
@@ -397,7 +438,8 @@ void cuda_downloaded(const struct mirror *mirror, uint64_t begin, uint64_t end);
 
 /* Descriptions of a node's convolution, and for each call the algorithms that may be taken. */
 dpb_status cuda_conv_open(struct program *p, const struct dpb_node *node, struct conv **conv);
-void cuda_conv_close(struct conv *conv); /* accepts NULL */
+void cuda_conv_close(struct conv *conv);                  /* accepts NULL */
+cudnnDataType_t cuda_cudnn_type(const struct program *p); /* of activations */
 dpb_status cuda_conv_run(const struct program *p, const struct dpb_node *node, enum conv_call call,
                          const void *a, const void *b, void *to);
 
@@ -407,17 +449,45 @@ struct gemm_shape {
     bool transpose_a, transpose_b;
     enum cuda_type c_type;
 };
-dpb_status cuda_gemm_open(struct program *p, const struct dpb_node *node,
+/* Of a program's scratch: what cuBLASLt may use at most; it takes more for large products on the
+ * newest GPUs only. */
+#define CUDA_GEMM_WORKSPACE ((size_t)32 << 20)
+dpb_status cuda_gemm_open(const struct program *p, const struct dpb_node *node,
                           const struct gemm_shape *shape, struct gemm **gemm);
 void cuda_gemm_close(struct gemm *gemm); /* accepts NULL */
 dpb_status cuda_gemm_run(const struct program *p, const struct dpb_node *node,
                          const struct gemm *gemm, const void *a, const void *b, void *c);
 
-/* Whether the step is one of a convolution's calls, and which. */
+/* Whether the step is one of a convolution's calls, and which; whether it is a fused one. */
 bool cuda_is_conv(const struct step *step, enum conv_call *call);
+bool cuda_is_fused(const struct step *step);
 /* Puts the fastest choice of every convolution's calls first: by the cache file where it is there,
  * else by trying. After the arena is there, before its content is. */
 dpb_status cuda_tune(struct program *p);
+/* By what the file knows a node's call, whose name is `call`; and the two numbers that stand there
+ * for it. */
+void cuda_tuning_key(const struct program *p, const struct dpb_node *node, const char *call,
+                     char key[TUNING_KEY_BYTES]);
+bool cuda_tuning_known(const struct options *options, const char *key, int *first, int *second);
+
+/* ---- conv_graph.c: a convolution with the statistics of its result, by cuDNN's graph API ----- */
+
+/* Of a node whose convolution is planned, and its weights' packing: sets node_plan.fused and .sums
+ * where it may be fused with the batch-norm behind it. */
+dpb_status cuda_fused_open(struct program *p, const struct dpb_node *node);
+void cuda_fused_close(struct fused *all); /* a list; accepts NULL */
+/* Elements from the sums to the sums of squares. */
+static inline size_t cuda_fused_stride(const struct dpb_node *node)
+{
+    return (node->shape.c + (size_t)3) / 4 * 4;
+}
+/* Of p->forward: the step that takes the sums that step `at` may make. */
+struct step *cuda_fused_taker(const struct program *p, size_t at);
+/* When it is known which are fused: what their steps move, for run.profile. */
+void cuda_fused_settle(const struct program *p);
+/* Only where fused->taken is a plan. */
+dpb_status cuda_fused_run(const struct program *p, const struct dpb_node *node, const void *x,
+                          const void *w, void *y, void *sums);
 
 /* ---- queues.c: arenas in device memory ------------------------------------------------------- */
 
@@ -426,21 +496,41 @@ extern const struct dpb_event_source cuda_events; /* of a cudaEvent_t */
 /* What the stream is given from now on begins when `event` has fired as it was last recorded. */
 dpb_status cuda_await(cudaStream_t stream, struct dpb_event *event);
 
-/* ---- times.c: where a step's time goes, by events of the main stream ------------------------------ */
+/* ---- times.c: where a step's time goes, by events of the main stream ------------------------- */
 
 /* What the stream does from there on, until the next mark. */
 enum mark { MARK_IDLE, MARK_FORWARD, MARK_BACKWARD, MARK_EXCHANGE };
 
 dpb_status cuda_times_open(struct times **times);
-void cuda_times_close(struct times *times); /* accepts NULL */
+void cuda_times_close(struct times *times);     /* accepts NULL */
 bool cuda_times_run(const struct times *times); /* a step is under way */
+/* Milliseconds of the fastest of `tries` runs of `work` on the main stream, behind one that is not
+ * timed. It waits for them. `node` (may be NULL) and `what` are for messages. */
+dpb_status cuda_time_best(const struct program *p, const struct dpb_node *node, const char *what,
+                          dpb_status (*work)(const void *context), const void *context, int tries,
+                          float *best_ms);
 /* Here on the main stream. `first`: of a step, the one before ends here. */
 dpb_status cuda_mark(const struct program *p, enum mark mark, bool first);
-/* The work before the last mark is done, and it has been or will be passed at once: tells of the step that
- * ended where the current one began. */
+/* The work before the last mark is done, and it has been or will be passed at once: tells of the
+ * step that ended where the current one began. */
 dpb_status cuda_times_settle(const struct program *p);
 
-/* ---- links.c: what `dpbench links` drives the GPUs by ------------------------------------------- */
+/* ---- profile.c, limits.c: run.profile -------------------------------------------------------- */
+
+dpb_status cuda_account_open(struct program *p);  /* of a planned program */
+void cuda_account_close(struct account *account); /* accepts NULL */
+/* Here on the main stream a list of steps begins; its packing, its step `step` ends. Without an
+ * account they do nothing. */
+dpb_status cuda_account_begin(const struct program *p, bool backward);
+dpb_status cuda_account_packing(const struct program *p);
+dpb_status cuda_account_step(const struct program *p, bool backward, size_t step);
+/* All that was enqueued is done: reads the events. */
+dpb_status cuda_account_settle(const struct program *p);
+dpb_status cuda_profile(void *program, struct dpb_profile *profile);
+/* Allocates for a moment, and takes some tenths of a second. */
+dpb_status cuda_measure_limits(struct program *p, struct dpb_profile_limits *limits);
+
+/* ---- links.c: what `dpbench links` drives the GPUs by ---------------------------------------- */
 
 extern const struct dpb_device_links cuda_links;
 

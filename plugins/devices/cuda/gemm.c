@@ -1,14 +1,13 @@
 /*
  * gemm.c - products of matrices by cuBLASLt: dense layers.
  *
- * Sums are made in fp32, of products of tf32's mantissas where that is the precision; partial sums of a split product, too, in an order that does not vary.
+ * Sums are made in fp32, of products of tf32's mantissas where that is the precision; partial sums
+ * of a split product, too, in an order that does not vary.
  */
 #include <stdlib.h>
 
 #include "cuda.h"
 
-/* What cuBLASLt may use at most; it takes more for large products on the newest GPUs only. */
-#define WORKSPACE_BYTES ((size_t)32 << 20)
 /* Weights begin at multiples of 16 elements of core's arena. */
 enum { LEAST_ALIGNMENT = 32 /* bytes: of two each */ };
 
@@ -51,7 +50,7 @@ static dpb_status describe(const struct program *p, const struct dpb_node *node,
 
 static cublasStatus_t prefer(cublasLtMatmulPreference_t preference)
 {
-    const size_t most = WORKSPACE_BYTES;
+    const size_t most = CUDA_GEMM_WORKSPACE;
     const uint32_t schemes =
         CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const uint32_t alignment = LEAST_ALIGNMENT;
@@ -89,7 +88,7 @@ static dpb_status choose(const struct program *p, const struct dpb_node *node, s
     return DPB_OK;
 }
 
-dpb_status cuda_gemm_open(struct program *p, const struct dpb_node *node,
+dpb_status cuda_gemm_open(const struct program *p, const struct dpb_node *node,
                           const struct gemm_shape *shape, struct gemm **gemm)
 {
     struct gemm *made = calloc(1, sizeof *made);

@@ -17,7 +17,10 @@
 
 #ifdef DPB_KERNELS_ON_HOST
 #include "kernel_host.h"
+#define UNROLLED
 #else
+/* Before a loop: eight of its rounds at a time. */
+#define UNROLLED _Pragma("unroll 8")
 #define LAUNCH(kernel, grid, block, stream, ...) kernel<<<grid, block, 0, stream>>>(__VA_ARGS__)
 #define LAUNCH_BLOCKS LAUNCH
 #endif
@@ -91,22 +94,112 @@ struct place {
     uint32_t h, w, c;
 };
 
+/* All elements of a grid are of one layout: its branches are every thread's. */
 static __host__ __device__ inline place place_of(index_t k, const grid &shape)
 {
     place at;
-    at.c = (uint32_t)(k % shape.c);
-    k /= shape.c;
+    if (!shape.planes) {
+        at.c = (uint32_t)(k % shape.c);
+        k /= shape.c;
+    }
     at.w = (uint32_t)(k % shape.w);
     k /= shape.w;
     at.h = (uint32_t)(k % shape.h);
-    at.n = k / shape.h;
+    k /= shape.h;
+    if (shape.planes) {
+        at.c = (uint32_t)(k % shape.c);
+        k /= shape.c;
+    }
+    at.n = k;
     return at;
 }
 
 static __host__ __device__ inline index_t element_of(const grid &shape, index_t n, uint32_t h,
                                                      uint32_t w, uint32_t c)
 {
-    return ((n * shape.h + h) * shape.w + w) * shape.c + c;
+    return shape.planes ? ((n * shape.c + c) * shape.h + h) * shape.w + w
+                        : ((n * shape.h + h) * shape.w + w) * shape.c + c;
+}
+
+/* From an element to the same pixel's of the next channel. */
+static __host__ __device__ inline index_t channel_stride(const grid &shape)
+{
+    return shape.planes ? (index_t)shape.h * shape.w : 1;
+}
+
+static __host__ __device__ inline uint32_t channel_of(index_t k, const grid &shape)
+{
+    return (uint32_t)(shape.planes ? k / ((index_t)shape.h * shape.w) % shape.c : k % shape.c);
+}
+
+/* Elements that a thread reads and writes at once, of one address that is a multiple of
+ * PACK_BYTES. */
+enum { PACK_BYTES = 16 };
+
+template <typename T, int N> struct alignas(N == 1 ? sizeof(T) : (size_t)PACK_BYTES) pack {
+    T at[N];
+};
+
+template <typename T, int N>
+static __host__ __device__ inline pack<T, N> load_pack(const T *array, index_t i)
+{
+    return reinterpret_cast<const pack<T, N> *>(array)[i];
+}
+
+template <typename T, int N>
+static __host__ __device__ inline void store_pack(T *array, index_t i, const pack<T, N> &values)
+{
+    reinterpret_cast<pack<T, N> *>(array)[i] = values;
+}
+
+/* Does what follows with N as the elements of a pack: PACK_BYTES of T where n is a multiple of so
+ * many, else one. What is multiplied out by n has the alignment then, where the first element has
+ * it. */
+#define BY_PACK(n, ...)                               \
+    do {                                              \
+        if ((n) % (PACK_BYTES / sizeof(T)) == 0) {    \
+            constexpr int N = PACK_BYTES / sizeof(T); \
+            __VA_ARGS__;                              \
+        } else {                                      \
+            constexpr int N = 1;                      \
+            __VA_ARGS__;                              \
+        }                                             \
+    } while (0)
+
+/* For what goes by channels: in a pack they follow each other, or are all one. */
+static inline index_t run_length(const grid &shape)
+{
+    return shape.planes ? (index_t)shape.h * shape.w : shape.c;
+}
+
+/* Of the channels of a pack: fp32, of an array that begins at a multiple of PACK_BYTES; NULL:
+ * `otherwise`. */
+template <int N> using channel_values = pack<float, N>;
+
+template <int N>
+static __host__ __device__ inline channel_values<N> values_of(const float *array, float otherwise,
+                                                              uint32_t channel, const grid &shape)
+{
+    channel_values<N> values;
+    if (array && !shape.planes)
+        return load_pack<float, N>(array, channel / N);
+    for (int i = 0; i < N; i++)
+        values.at[i] = array ? array[channel] : otherwise;
+    return values;
+}
+
+/* Blocks for n packs: so few that threads take several, whose channels are the same where the
+ * number of channels divides what all threads take at once. */
+static inline dim3 blocks_for_packs(index_t n)
+{
+    const index_t most = 1 << 11;
+    const dim3 blocks = blocks_for(n);
+    return blocks.x < most ? blocks : dim3((unsigned)most);
+}
+
+template <int N> static __device__ inline bool same_channels(const grid &shape)
+{
+    return !shape.planes && (index_t)gridDim.x * blockDim.x * N % shape.c == 0;
 }
 
 static inline index_t elements(const grid &shape)

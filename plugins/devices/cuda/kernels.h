@@ -1,11 +1,10 @@
 /*
  * kernels.h - the cuda device's own kernels, as C functions that enqueue them.
  *
- * All arrays lie in device memory unless a line says otherwise; activations are matrices of
- * `rows` = batch * height * width pixels by `c` channels (NHWC), of element type `type`; everything
- * by channel is fp32. Sums are made in fp32 by few and in fp64 above, always in the same order:
- * equal inputs give equal bits. No function blocks or allocates; a launch that fails shows in
- * cudaGetLastError().
+ * All arrays lie in device memory unless a line says otherwise; activations are grids of pixels,
+ * NHWC or NCHW, of element type `type`; everything by channel is fp32. Sums are made in fp32 by few
+ * and in fp64 above, always in the same order: equal inputs give equal bits. No function blocks or
+ * allocates; a launch that fails shows in cudaGetLastError().
  */
 #ifndef DPB_CUDA_KERNELS_H
 #define DPB_CUDA_KERNELS_H
@@ -30,18 +29,25 @@ static inline size_t cuda_type_size(enum cuda_type type)
 struct pass_words {
     uint32_t step, first_sample; /* dropout */
     uint32_t valid;
-    uint32_t serial; /* of the pass; flags are raised to it */
+    uint32_t serial;  /* of the pass; flags are raised to it */
     float loss_scale; /* what the loss is multiplied by before its gradients are taken */
 };
 
 /* A pixel grid of n samples. */
 struct grid {
     uint32_t n, h, w, c;
+    bool planes; /* NCHW: all of a channel's pixels in a sample are together; else NHWC */
 };
+
+static inline uint64_t cuda_grid_pixels(const struct grid *grid)
+{
+    return (uint64_t)grid->n * grid->h * grid->w;
+}
 
 /* ---- kernels_simple.cu ------------------------------------------------------------------- */
 
-/* Between a weight as core has it (OIHW, fp32) and as the device does (OHWI). */
+/* Between a weight as core has it (OIHW, fp32) and as the device does (OHWI; with hw = 1, where i
+ * counts inputs and pixels, OIHW). */
 struct packing {
     uint64_t from; /* first element in the weight arena */
     void *to;
@@ -67,7 +73,7 @@ void cuda_normalise_samples(cudaStream_t stream, enum cuda_type type, const stru
 
 /* y = x + bias (NULL: none), then ReLU where asked for; x may be y. A NaN passes a ReLU. */
 void cuda_bias_relu(cudaStream_t stream, enum cuda_type type, const void *x, const float *bias,
-                    bool relu, void *y, uint64_t rows, uint32_t c);
+                    bool relu, void *y, struct grid grid);
 /* dx = y <= 0 ? 0 : dy; dx may be dy. */
 void cuda_relu_backward(cudaStream_t stream, enum cuda_type type, const void *dy, const void *y,
                         void *dx, uint64_t n);
@@ -122,26 +128,27 @@ void cuda_crop(cudaStream_t stream, enum cuda_type type, const struct frame *fra
 /* *flag (in the host's memory, mapped) = words->serial, when all that came before is done. */
 void cuda_raise(cudaStream_t stream, const struct pass_words *words, uint32_t *flag);
 
-/* *flag (in the host's memory, mapped) = words->serial if one of the n values is infinite or NaN. */
+/* *flag (in the host's memory, mapped) = words->serial if one of the n values is infinite or
+ * NaN. */
 void cuda_find_infinite(cudaStream_t stream, const struct pass_words *words, const float *values,
                         uint64_t n, uint32_t *flag);
 
-/* ---- kernels_norm.cu: sums over the rows of a matrix, and batch-norm ------------------------ */
+/* ---- kernels_norm.cu: sums over the pixels of a channel, and batch-norm --------------------- */
 
-/* Rows that one block adds up, and how many such slabs there are: `partial` has room for 2 doubles
- * a slab and channel. */
+/* Pixels that one block adds up, and how many such slabs there are: `partial` has room for 2
+ * doubles a slab and channel. */
 struct slabs {
     uint64_t rows, n;
 };
-struct slabs cuda_slabs(uint64_t rows, uint32_t c);
-static inline size_t cuda_partial_bytes(uint64_t rows, uint32_t c)
+struct slabs cuda_slabs(const struct grid *grid);
+static inline size_t cuda_partial_bytes(const struct grid *grid)
 {
-    return (size_t)cuda_slabs(rows, c).n * 2 * c * sizeof(double);
+    return (size_t)cuda_slabs(grid).n * 2 * grid->c * sizeof(double);
 }
 
-/* to[c] = the column's sum. */
-void cuda_column_sums(cudaStream_t stream, enum cuda_type type, const void *x, uint64_t rows,
-                      uint32_t c, double *partial, float *to);
+/* to[c] = the channel's sum. */
+void cuda_column_sums(cudaStream_t stream, enum cuda_type type, const void *x, struct grid grid,
+                      double *partial, float *to);
 
 /* By what a channel is normalised: y = (x - mean) * inverse * gamma + beta. */
 struct norm_by {
@@ -150,16 +157,20 @@ struct norm_by {
     double epsilon;
 };
 /* mean and inverse from the batch; the mean and the unbiased variance to the statistics. */
-void cuda_batch_moments(cudaStream_t stream, enum cuda_type type, const void *x, uint64_t rows,
-                        uint32_t c, double *partial, const struct norm_by *norm,
-                        float *statistics_mean, float *statistics_variance);
+void cuda_batch_moments(cudaStream_t stream, enum cuda_type type, const void *x, struct grid grid,
+                        double *partial, const struct norm_by *norm, float *statistics_mean,
+                        float *statistics_variance);
+/* The same of sums[c] and, from sums[stride] on, of sums of squares. */
+void cuda_moments_of_sums(cudaStream_t stream, const float *sums, size_t stride, uint64_t rows,
+                          uint32_t c, const struct norm_by *norm, float *statistics_mean,
+                          float *statistics_variance);
 /* mean and inverse from running averages. */
 void cuda_running_moments(cudaStream_t stream, const float *running_mean,
                           const float *running_variance, uint32_t c, const struct norm_by *norm);
 /* y = normalised x, plus what is added (NULL: nothing), then ReLU where asked for. */
 void cuda_normalise(cudaStream_t stream, enum cuda_type type, const void *x,
                     const struct norm_by *norm, const void *added, bool relu, void *y,
-                    uint64_t rows, uint32_t c);
+                    struct grid grid);
 
 /* The gradient that enters a batch-norm: dz = y <= 0 ? 0 : dy; y NULL: dz = dy. */
 struct norm_gradient {
@@ -168,11 +179,11 @@ struct norm_gradient {
 };
 /* sums = {sum of dz, sum of dz * x^}: 2 c floats; the gradients by gamma (NULL: none) and beta. */
 void cuda_norm_sums(cudaStream_t stream, enum cuda_type type, const struct norm_gradient *gradient,
-                    const struct norm_by *norm, uint64_t rows, uint32_t c, double *partial,
-                    float *sums, float *dgamma, float *dbeta);
+                    const struct norm_by *norm, struct grid grid, double *partial, float *sums,
+                    float *dgamma, float *dbeta);
 void cuda_norm_backward(cudaStream_t stream, enum cuda_type type,
                         const struct norm_gradient *gradient, const struct norm_by *norm,
-                        const float *sums, void *dx, uint64_t rows, uint32_t c);
+                        const float *sums, void *dx, struct grid grid);
 
 /* ---- kernels_window.cu: pools and LRN ------------------------------------------------------- */
 
@@ -199,9 +210,9 @@ struct lrn {
     float k, alpha, beta;
 };
 void cuda_lrn(cudaStream_t stream, enum cuda_type type, const struct lrn *lrn, const void *x,
-              void *y, uint64_t rows, uint32_t c);
+              void *y, struct grid grid);
 void cuda_lrn_backward(cudaStream_t stream, enum cuda_type type, const struct lrn *lrn,
-                       const void *x, const void *dy, void *dx, uint64_t rows, uint32_t c);
+                       const void *x, const void *dy, void *dx, struct grid grid);
 
 /* ---- kernels_loss.cu ----------------------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /*
- * kernels_arena.cu - arithmetic on arenas: sums, casts and the optimizer's step, as core does them on
- * the host, bit for bit. Compiled without fused multiply-adds (mk/cuda.mk); division and square root
- * are rounded to nearest, which is the compiler's default.
+ * kernels_arena.cu - arithmetic on arenas: sums, casts and the optimizer's step, as core does them
+ * on the host, bit for bit. Compiled without fused multiply-adds (mk/cuda.mk); division and square
+ * root are rounded to nearest, which is the compiler's default.
  */
 #include "arenas.h"
 #include "kernel.h"
@@ -42,7 +42,7 @@ __host__ __device__ inline void store(uint16_t *to, float value)
         }                         \
     } while (0)
 
-/* -------------------------------------------------------------------------------- sums and casts */
+/* ------------------------------------------------------------------------------- sums and casts */
 
 /* An element is written when it has been read from every source: `to` may be one of them. */
 template <typename T> __global__ void sum_arenas(cuda_sources from, T *to, index_t n)
@@ -93,7 +93,7 @@ void cuda_cast(cudaStream_t stream, dpb_dtype to_type, void *to, const void *fro
                static_cast<const uint16_t *>(from), n);
 }
 
-/* ----------------------------------------------------------------------------------- the optimizer */
+/* -------------------------------------------------------------------------------- the optimizer */
 
 /* Whether arena element `at` has decay: in the first range that ends behind it. */
 static __device__ bool decays_at(const dpb_update &by, index_t at)

@@ -57,23 +57,35 @@ void cuda_softmax_loss(cudaStream_t stream, enum cuda_type type, const struct lo
                                 static_cast<const T *>(logits)));
 }
 
-/* One thread, so that the order of the sum is the samples'. */
+/* Read by all threads, added up by one: the order of the sum is the samples'. */
 __global__ void outcome_of(loss by, const pass_words *words, outcome_words *outcome)
 {
+    __shared__ double losses[LOSS_THREADS];
+    __shared__ uint32_t correct[LOSS_THREADS];
+    const uint32_t valid = words->valid;
     double total = 0.0;
-    uint32_t correct = 0;
-    for (uint32_t i = 0; i < words->valid; i++) {
-        total += by.sample_loss[i];
-        correct += by.correct[i];
+    uint32_t n_correct = 0;
+    for (uint32_t begin = 0; begin < valid; begin += LOSS_THREADS) {
+        const uint32_t mine = begin + threadIdx.x;
+        losses[threadIdx.x] = mine < valid ? by.sample_loss[mine] : 0.0;
+        correct[threadIdx.x] = mine < valid ? by.correct[mine] : 0;
+        __syncthreads();
+        for (uint32_t i = 0; threadIdx.x == 0 && i < LOSS_THREADS && begin + i < valid; i++) {
+            total += losses[i];
+            n_correct += correct[i];
+        }
+        __syncthreads();
     }
-    outcome->loss = total / words->valid;
-    outcome->correct = correct;
+    if (threadIdx.x != 0)
+        return;
+    outcome->loss = total / valid;
+    outcome->correct = n_correct;
 }
 
 void cuda_outcome(cudaStream_t stream, const struct loss *loss, const struct pass_words *words,
                   struct outcome_words *outcome)
 {
-    LAUNCH(outcome_of, 1, 1, stream, *loss, words, outcome);
+    LAUNCH_BLOCKS(outcome_of, 1, LOSS_THREADS, stream, *loss, words, outcome);
 }
 
 template <typename T>

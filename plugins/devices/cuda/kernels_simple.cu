@@ -22,7 +22,9 @@ template <typename T> __global__ void pack_weights(const packing *table, const f
 void cuda_pack_weights(cudaStream_t stream, enum cuda_type type, const struct packing *table,
                        uint32_t n, const float *weights)
 {
-    const dim3 blocks(64, n);
+    /* As many as the largest weights want, of which there are 100 million elements in VGG's first
+     * dense layer; those of small ones end at once. */
+    const dim3 blocks(256, n);
     BY_TYPE(type, LAUNCH(pack_weights<T>, blocks, THREADS, stream, table, weights));
 }
 
@@ -47,13 +49,13 @@ void cuda_unpack_gradient(cudaStream_t stream, enum cuda_type type, const void *
 
 template <typename T> __global__ void normalise_samples(samples from, T *y, grid shape, index_t n)
 {
-    const index_t pixels = (index_t)shape.h * shape.w;
+    grid as_sent = shape;
+    as_sent.planes = from.chw;
     for (EACH(k, n)) {
-        const uint32_t c = (uint32_t)(k % shape.c);
-        const index_t pixel = k / shape.c % pixels, sample = k / shape.c / pixels;
-        const index_t from_sample = from.numbers ? from.numbers[sample] : sample;
-        const index_t at = from.chw ? (from_sample * shape.c + c) * pixels + pixel
-                                    : (from_sample * pixels + pixel) * shape.c + c;
+        const place to = place_of(k, shape);
+        const uint32_t c = to.c;
+        const index_t sample = from.numbers ? from.numbers[to.n] : to.n;
+        const index_t at = element_of(as_sent, sample, to.h, to.w, c);
         const float value = from.bytes ? (float)static_cast<const uint8_t *>(from.data)[at]
                                        : static_cast<const float *>(from.data)[at];
         y[k] = from_fp32<T>(value * from.scale[c] + from.offset[c]);
@@ -63,13 +65,12 @@ template <typename T> __global__ void normalise_samples(samples from, T *y, grid
 void cuda_normalise_samples(cudaStream_t stream, enum cuda_type type, const struct samples *from,
                             void *y, struct grid grid)
 {
-    const index_t n = (index_t)grid.n * grid.h * grid.w * grid.c;
+    const index_t n = elements(grid);
     BY_TYPE(type, LAUNCH(normalise_samples<T>, blocks_for(n), THREADS, stream, *from,
                          static_cast<T *>(y), grid, n));
 }
 
-/* ------------------------------------------------------------------------------- bias, ReLU, sum
- */
+/* ------------------------------------------------------------------------------ bias, ReLU, sum */
 
 /* A NaN is not <= 0: it passes, so that it is seen. */
 static __host__ __device__ inline float relu_of(float x)
@@ -77,55 +78,79 @@ static __host__ __device__ inline float relu_of(float x)
     return x <= 0.0f ? 0.0f : x;
 }
 
-template <typename T>
-__global__ void bias_relu(const T *x, const float *bias, bool relu, T *y, index_t n, uint32_t c)
+/* Of n packs. */
+template <typename T, int N>
+__global__ void bias_relu(const T *x, const float *bias, bool relu, T *y, index_t n, grid shape)
 {
+    const bool same = same_channels<N>(shape);
+    channel_values<N> add = {};
+    bool known = false;
     for (EACH(k, n)) {
-        const float value = to_fp32(x[k]) + (bias ? bias[k % c] : 0.0f);
-        y[k] = from_fp32<T>(relu ? relu_of(value) : value);
+        pack<T, N> values = load_pack<T, N>(x, k);
+        if (!known || !same)
+            add = values_of<N>(bias, 0.0f, channel_of(k * N, shape), shape);
+        known = true;
+        for (int i = 0; i < N; i++) {
+            const float value = to_fp32(values.at[i]) + add.at[i];
+            values.at[i] = from_fp32<T>(relu ? relu_of(value) : value);
+        }
+        store_pack(y, k, values);
     }
 }
 
 void cuda_bias_relu(cudaStream_t stream, enum cuda_type type, const void *x, const float *bias,
-                    bool relu, void *y, uint64_t rows, uint32_t c)
+                    bool relu, void *y, struct grid grid)
 {
-    const index_t n = rows * c;
-    BY_TYPE(type, LAUNCH(bias_relu<T>, blocks_for(n), THREADS, stream, static_cast<const T *>(x),
-                         bias, relu, static_cast<T *>(y), n, c));
+    BY_TYPE(type,
+            BY_PACK(run_length(grid), const index_t n = elements(grid) / N;
+                    LAUNCH((bias_relu<T, N>), blocks_for_packs(n), THREADS, stream,
+                           static_cast<const T *>(x), bias, relu, static_cast<T *>(y), n, grid)));
 }
 
-template <typename T> __global__ void relu_backward(const T *dy, const T *y, T *dx, index_t n)
+template <typename T, int N>
+__global__ void relu_backward(const T *dy, const T *y, T *dx, index_t n)
 {
-    for (EACH(k, n))
-        dx[k] = to_fp32(y[k]) <= 0.0f ? from_fp32<T>(0.0f) : dy[k];
+    for (EACH(k, n)) {
+        const pack<T, N> out = load_pack<T, N>(y, k);
+        pack<T, N> gradient = load_pack<T, N>(dy, k);
+        for (int i = 0; i < N; i++)
+            gradient.at[i] = to_fp32(out.at[i]) <= 0.0f ? from_fp32<T>(0.0f) : gradient.at[i];
+        store_pack(dx, k, gradient);
+    }
 }
 
 void cuda_relu_backward(cudaStream_t stream, enum cuda_type type, const void *dy, const void *y,
                         void *dx, uint64_t n)
 {
-    BY_TYPE(type,
-            LAUNCH(relu_backward<T>, blocks_for(n), THREADS, stream, static_cast<const T *>(dy),
-                   static_cast<const T *>(y), static_cast<T *>(dx), n));
+    BY_TYPE(type, BY_PACK(n, LAUNCH((relu_backward<T, N>), blocks_for(n / N), THREADS, stream,
+                                    static_cast<const T *>(dy), static_cast<const T *>(y),
+                                    static_cast<T *>(dx), n / N)));
 }
 
-template <typename T> __global__ void sum(sum_parts parts, T *to, index_t n)
+template <typename T, int N> __global__ void sum(sum_parts parts, T *to, index_t n)
 {
     for (EACH(k, n)) {
-        float total = 0.0f;
-        for (uint32_t i = 0; i < parts.n; i++)
-            total += to_fp32(static_cast<const T *>(parts.part[i])[k]);
-        to[k] = from_fp32<T>(total);
+        float total[N] = {};
+        pack<T, N> rounded;
+        for (uint32_t part = 0; part < parts.n; part++) {
+            const pack<T, N> values = load_pack<T, N>(static_cast<const T *>(parts.part[part]), k);
+            for (int i = 0; i < N; i++)
+                total[i] += to_fp32(values.at[i]);
+        }
+        for (int i = 0; i < N; i++)
+            rounded.at[i] = from_fp32<T>(total[i]);
+        store_pack(to, k, rounded);
     }
 }
 
 void cuda_sum(cudaStream_t stream, enum cuda_type type, const struct sum_parts *parts, void *to,
               uint64_t n)
 {
-    BY_TYPE(type, LAUNCH(sum<T>, blocks_for(n), THREADS, stream, *parts, static_cast<T *>(to), n));
+    BY_TYPE(type, BY_PACK(n, LAUNCH((sum<T, N>), blocks_for(n / N), THREADS, stream, *parts,
+                                    static_cast<T *>(to), n / N)));
 }
 
-/* -------------------------------------------------------------------------------- parts of tensors
- */
+/* ----------------------------------------------------------------------------- parts of tensors */
 
 template <typename T>
 __global__ void gather_columns(const T *from, uint32_t wide, uint32_t at, T *to, index_t n,

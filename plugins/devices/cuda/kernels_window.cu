@@ -30,8 +30,7 @@ static __host__ __device__ inline reach output_reach(uint32_t in, uint32_t kerne
     return r;
 }
 
-/* ----------------------------------------------------------------------------------------- pools
- */
+/* ----------------------------------------------------------------------------------------- pool */
 
 template <typename T>
 __global__ void max_pool(window by, const T *x, T *y, uint8_t *where, index_t n)
@@ -148,8 +147,7 @@ void cuda_mean_pool_backward(cudaStream_t stream, enum cuda_type type, const str
                          static_cast<const T *>(dy), static_cast<T *>(dx), n));
 }
 
-/* ------------------------------------------------------------------------------------------- LRN
- */
+/* ------------------------------------------------------------------------------------------- LR */
 
 static __host__ __device__ inline reach channels_near(const lrn &by, uint32_t channel, uint32_t c)
 {
@@ -158,59 +156,64 @@ static __host__ __device__ inline reach channels_near(const lrn &by, uint32_t ch
     return r;
 }
 
-/* s = k + alpha * (sum of squares near the channel); x points at the pixel. */
+/* s = k + alpha * (sum of squares near the channel); x points at the pixel's first channel. */
 template <typename T>
 static __host__ __device__ float denominator(const lrn &by, const T *x, uint32_t channel,
-                                             uint32_t c)
+                                             const grid &shape)
 {
-    const reach near = channels_near(by, channel, c);
+    const reach near = channels_near(by, channel, shape.c);
     float total = 0.0f;
-    for (uint32_t j = near.begin; j < near.end; j++)
-        total += to_fp32(x[j]) * to_fp32(x[j]);
+    for (uint32_t j = near.begin; j < near.end; j++) {
+        const float value = to_fp32(x[j * channel_stride(shape)]);
+        total += value * value;
+    }
     return by.k + by.alpha * total;
 }
 
-template <typename T> __global__ void lrn_forward(lrn by, const T *x, T *y, index_t n, uint32_t c)
+template <typename T> __global__ void lrn_forward(lrn by, const T *x, T *y, index_t n, grid shape)
 {
     for (EACH(k, n)) {
-        const uint32_t channel = (uint32_t)(k % c);
-        const float s = denominator(by, x + (k - channel), channel, c);
+        const uint32_t channel = channel_of(k, shape);
+        const T *pixel = x + (k - channel * channel_stride(shape));
+        const float s = denominator(by, pixel, channel, shape);
         y[k] = from_fp32<T>(to_fp32(x[k]) * powf(s, -by.beta));
     }
 }
 
 void cuda_lrn(cudaStream_t stream, enum cuda_type type, const struct lrn *lrn, const void *x,
-              void *y, uint64_t rows, uint32_t c)
+              void *y, struct grid grid)
 {
-    const index_t n = rows * c;
+    const index_t n = elements(grid);
     BY_TYPE(type, LAUNCH(lrn_forward<T>, blocks_for(n), THREADS, stream, *lrn,
-                         static_cast<const T *>(x), static_cast<T *>(y), n, c));
+                         static_cast<const T *>(x), static_cast<T *>(y), n, grid));
 }
 
 /* dx_j = dy_j s_j^-beta - 2 alpha beta x_j * (sum over c near j of dy_c x_c s_c^(-beta - 1)) */
 template <typename T>
-__global__ void lrn_backward(lrn by, const T *x, const T *dy, T *dx, index_t n, uint32_t c)
+__global__ void lrn_backward(lrn by, const T *x, const T *dy, T *dx, index_t n, grid shape)
 {
+    const index_t stride = channel_stride(shape);
     for (EACH(k, n)) {
-        const uint32_t channel = (uint32_t)(k % c);
-        const T *pixel_x = x + (k - channel), *pixel_dy = dy + (k - channel);
-        const reach near = channels_near(by, channel, c);
+        const uint32_t channel = channel_of(k, shape);
+        const T *pixel_x = x + (k - channel * stride), *pixel_dy = dy + (k - channel * stride);
+        const reach near = channels_near(by, channel, shape.c);
         float direct = 0.0f, total = 0.0f;
         for (uint32_t j = near.begin; j < near.end; j++) {
-            const float s = denominator(by, pixel_x, j, c), power = powf(s, -by.beta);
+            const float s = denominator(by, pixel_x, j, shape), power = powf(s, -by.beta);
+            const float dy_j = to_fp32(pixel_dy[j * stride]);
             if (j == channel)
-                direct = to_fp32(pixel_dy[j]) * power;
-            total += to_fp32(pixel_dy[j]) * to_fp32(pixel_x[j]) * power / s;
+                direct = dy_j * power;
+            total += dy_j * to_fp32(pixel_x[j * stride]) * power / s;
         }
         dx[k] = from_fp32<T>(direct - 2.0f * by.alpha * by.beta * to_fp32(x[k]) * total);
     }
 }
 
 void cuda_lrn_backward(cudaStream_t stream, enum cuda_type type, const struct lrn *lrn,
-                       const void *x, const void *dy, void *dx, uint64_t rows, uint32_t c)
+                       const void *x, const void *dy, void *dx, struct grid grid)
 {
-    const index_t n = rows * c;
+    const index_t n = elements(grid);
     BY_TYPE(type,
             LAUNCH(lrn_backward<T>, blocks_for(n), THREADS, stream, *lrn, static_cast<const T *>(x),
-                   static_cast<const T *>(dy), static_cast<T *>(dx), n, c));
+                   static_cast<const T *>(dy), static_cast<T *>(dx), n, grid));
 }

@@ -1,7 +1,7 @@
 /*
- * links.c - the device's part of `dpbench links`: memory, queues (streams) and copies, which core times.
- * A copy between devices goes directly where peer access is enabled; else the driver takes it through
- * memory of the host.
+ * links.c - the device's part of `dpbench links`: memory, queues (streams) and copies, which core
+ * times. A copy between devices goes directly where peer access is enabled; else the driver takes
+ * it through memory of the host.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -26,14 +26,22 @@ static float *state_of(const struct program *p, const struct mirror *mirror, uin
     return (float *)mirror->tensor->data + p->graph->states[index].offset;
 }
 
-/* A batch-norm's plan by its node, of the node's own steps or of those of its group. */
+/* A batch-norm's plan by its node, of the node's own steps or of those of its group. FIFTH: the
+ * sums, where the convolution before may make them. */
 static dpb_status run_batch_moments(const struct program *p, const struct step *step)
 {
     const struct dpb_node *node = step->node;
     const struct norm_by by = norm_of(p, node);
-    cuda_batch_moments(p->device->stream, p->type, step->t[FROM]->data, cuda_rows(p, node->shape),
-                       node->shape.c, step->t[AUX]->data, &by,
-                       state_of(p, &p->statistics, node->mean),
+    const struct grid grid = cuda_grid(p, node->shape);
+    if (step->t[FIFTH] && cuda_plan(p, cuda_input(p, node, 0))->fused->taken != SEPARATE) {
+        cuda_moments_of_sums(p->device->stream, step->t[FIFTH]->data, cuda_fused_stride(node),
+                             cuda_grid_pixels(&grid), node->shape.c, &by,
+                             state_of(p, &p->statistics, node->mean),
+                             state_of(p, &p->statistics, node->variance));
+        return DPB_OK;
+    }
+    cuda_batch_moments(p->device->stream, p->type, step->t[FROM]->data, grid, step->t[AUX]->data,
+                       &by, state_of(p, &p->statistics, node->mean),
                        state_of(p, &p->statistics, node->variance));
     return DPB_OK;
 }
@@ -53,13 +61,14 @@ static dpb_status run_normalise(const struct program *p, const struct step *step
     const struct norm_by by = norm_of(p, node);
     cuda_normalise(p->device->stream, p->type, step->t[FROM]->data, &by,
                    step->t[AUX] ? step->t[AUX]->data : NULL, cuda_plan(p, node)->group.into != NULL,
-                   step->t[TO]->data, cuda_rows(p, node->shape), node->shape.c);
+                   step->t[TO]->data, cuda_grid(p, node->shape));
     return DPB_OK;
 }
 
 static dpb_status partials(struct program *p, const struct dpb_node *node, struct tensor **tensor)
 {
-    return cuda_scratch(p, cuda_partial_bytes(cuda_rows(p, node->shape), node->shape.c), tensor);
+    const struct grid grid = cuda_grid(p, node->shape);
+    return cuda_scratch(p, cuda_partial_bytes(&grid), tensor);
 }
 
 /* A batch-norm alone, or with the addition and the ReLU that it was fused with. */
@@ -76,15 +85,19 @@ static dpb_status plan_forward(struct program *p, const struct dpb_node *node,
     DPB_TRY(partials(p, node, &partial));
     if (p->args.training)
         DPB_TRY(cuda_step(p, WHEN_TRAINING, "moments of the batch", run_batch_moments,
-                          TENSORS(x, NULL, partial, plan->workspace)));
+                          TENSORS(x, NULL, partial, plan->workspace,
+                                  cuda_plan(p, cuda_input(p, node, 0))->sums)));
     DPB_TRY(cuda_step(p, WHEN_EVALUATION, "running averages", run_running_moments,
                       TENSORS(NULL, NULL, NULL, plan->workspace)));
-    return cuda_step(p, WHEN_ALWAYS, added ? "forward, add, ReLU" : "forward", run_normalise,
-                     TENSORS(x, y, added, plan->workspace));
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, added ? "forward, add, ReLU" : "forward", run_normalise,
+                      TENSORS(x, y, added, plan->workspace)));
+    cuda_use_core(p, node->weight);
+    cuda_use_core(p, node->bias);
+    return DPB_OK;
 }
 
-/* slots: FROM x, TO dz (NULL: not written), AUX dy, FOURTH y (NULL: no ReLU), FIFTH partial sums.
- */
+/* slots: FROM x, TO dz (NULL: not written), AUX dy, FOURTH y (NULL: no ReLU), FIFTH partial
+ * sums. */
 static struct norm_gradient gradient_of(const struct step *step)
 {
     return (struct norm_gradient){.dy = step->t[AUX]->data,
@@ -98,9 +111,9 @@ static dpb_status run_norm_sums(const struct program *p, const struct step *step
     const struct norm_by by = norm_of(p, node);
     struct norm_gradient gradient = gradient_of(step);
     gradient.dz = step->t[TO] ? step->t[TO]->data : NULL;
-    cuda_norm_sums(p->device->stream, p->type, &gradient, &by, cuda_rows(p, node->shape),
-                   node->shape.c, step->t[FIFTH]->data, sums_of(p, node),
-                   cuda_gradient(p, node->weight), cuda_gradient(p, node->bias));
+    cuda_norm_sums(p->device->stream, p->type, &gradient, &by, cuda_grid(p, node->shape),
+                   step->t[FIFTH]->data, sums_of(p, node), cuda_gradient(p, node->weight),
+                   cuda_gradient(p, node->bias));
     return DPB_OK;
 }
 
@@ -110,7 +123,7 @@ static dpb_status run_norm_backward(const struct program *p, const struct step *
     const struct norm_by by = norm_of(p, node);
     const struct norm_gradient gradient = gradient_of(step);
     cuda_norm_backward(p->device->stream, p->type, &gradient, &by, sums_of(p, node),
-                       step->t[TO]->data, cuda_rows(p, node->shape), node->shape.c);
+                       step->t[TO]->data, cuda_grid(p, node->shape));
     return DPB_OK;
 }
 
@@ -132,11 +145,15 @@ static dpb_status plan_backward(struct program *p, const struct dpb_node *node,
     DPB_TRY(
         cuda_step(p, WHEN_ALWAYS, "backward sums", run_norm_sums, TENSORS(x, dz, dy, y, partial)));
     cuda_use(p, plan->workspace);
+    cuda_use_core(p, node->weight);
+    cuda_use_core(p, node->bias);
     DPB_TRY(cuda_input_gradient(p, node, 0, &dx));
     if (!dx)
         return DPB_OK;
-    return cuda_step(p, WHEN_ALWAYS, "backward", run_norm_backward,
-                     TENSORS(x, dx, dz ? dz : dy, dz ? NULL : y, plan->workspace));
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward", run_norm_backward,
+                      TENSORS(x, dx, dz ? dz : dy, dz ? NULL : y, plan->workspace)));
+    cuda_use_core(p, node->weight);
+    return DPB_OK;
 }
 
 dpb_status cuda_norm_forward(struct program *p, const struct dpb_node *node)

@@ -4,6 +4,15 @@
  */
 #include "cuda.h"
 
+/* For run.profile: the step that was appended last, whose weights or gradient by them are core's
+ * own where they were not packed. */
+static void is_product(struct program *p, const struct tensor *packed)
+{
+    cuda_count_macs(p);
+    if (!packed)
+        cuda_use_core(p, p->node->weight);
+}
+
 /* ---------------------------------------------------------------------------------- convolution */
 
 /* The input as cuDNN takes it. */
@@ -34,15 +43,18 @@ static dpb_status framed(struct program *p, const struct conv *conv, struct tens
     return cuda_tensor(p, n * cuda_type_size(p->type), tensor);
 }
 
-static bool has_frame(const struct conv *conv)
-{
-    return conv->frame.outer.h != conv->frame.inner.h || conv->frame.outer.w != conv->frame.inner.w;
-}
-
 static dpb_status run_conv(const struct program *p, const struct step *step)
 {
     return cuda_conv_run(p, step->node, CONV_FORWARD, step->t[FROM]->data,
                          cuda_packed(p, step->node), step->t[TO]->data);
+}
+
+static dpb_status run_fused_conv(const struct program *p, const struct step *step)
+{
+    if (cuda_plan(p, step->node)->fused->taken == SEPARATE)
+        return run_conv(p, step);
+    return cuda_fused_run(p, step->node, step->t[FROM]->data, cuda_packed(p, step->node),
+                          step->t[TO]->data, step->t[FOURTH]->data);
 }
 
 /* Room for the largest workspace of a call's choices, of which tuning takes one. */
@@ -63,15 +75,22 @@ dpb_status cuda_conv_forward(struct program *p, const struct dpb_node *node)
     DPB_TRY(cuda_conv_open(p, node, &plan->conv));
     DPB_TRY(cuda_pack_weights_of(p, node));
     DPB_TRY(workspace(p, plan->conv, CONV_FORWARD));
-    if (has_frame(plan->conv)) {
+    if (cuda_conv_framed(plan->conv)) {
         DPB_TRY(framed(p, plan->conv, &plan->conv->padded));
         DPB_TRY(cuda_step(
             p, WHEN_ALWAYS, "padding", run_pad,
             TENSORS(cuda_plan(p, cuda_input(p, node, 0))->activation, plan->conv->padded)));
     }
     DPB_TRY(cuda_activation(p, cuda_result(p, node), &y));
-    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "forward", run_conv,
+    DPB_TRY(cuda_fused_open(p, node));
+    DPB_TRY(cuda_step(p, plan->fused ? WHEN_EVALUATION : WHEN_ALWAYS, "forward", run_conv,
                       TENSORS(conv_input(p, node), y, plan->packed)));
+    is_product(p, plan->packed);
+    if (plan->fused) {
+        DPB_TRY(cuda_step(p, WHEN_TRAINING, "forward with statistics", run_fused_conv,
+                          TENSORS(conv_input(p, node), y, plan->packed, plan->sums)));
+        is_product(p, plan->packed);
+    }
     return cuda_add_bias(p, node);
 }
 
@@ -96,18 +115,20 @@ static dpb_status conv_data(struct program *p, const struct dpb_node *node)
         return DPB_OK;
     DPB_TRY(workspace(p, plan->conv, CONV_DATA));
     to = dx;
-    if (has_frame(plan->conv)) {
+    if (cuda_conv_framed(plan->conv)) {
         DPB_TRY(framed(p, plan->conv, &plan->conv->padded_gradient));
         to = plan->conv->padded_gradient;
     }
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward data", run_conv_data,
                       TENSORS(plan->gradient, to, plan->packed)));
+    is_product(p, plan->packed);
     if (to == dx)
         return DPB_OK;
     return cuda_step(p, WHEN_ALWAYS, "cropping", run_crop, TENSORS(to, dx));
 }
 
-/* The gradient by the weights comes in the program's type: cuDNN gives no other for bf16 and fp16. */
+/* The gradient by the weights comes in the program's type: cuDNN gives no other for bf16 and
+ * fp16. */
 dpb_status cuda_conv_backward(struct program *p, const struct dpb_node *node)
 {
     const struct node_plan *plan = cuda_plan(p, node);
@@ -115,6 +136,7 @@ dpb_status cuda_conv_backward(struct program *p, const struct dpb_node *node)
     DPB_TRY(cuda_weight_gradient(p, node, p->type));
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward weights", run_conv_weights,
                       TENSORS(conv_input(p, node), plan->packed_gradient, plan->gradient)));
+    is_product(p, plan->packed_gradient);
     DPB_TRY(cuda_unpack_weights(p, node));
     DPB_TRY(cuda_sum_bias(p, node));
     return conv_data(p, node);
@@ -157,6 +179,7 @@ dpb_status cuda_dense_forward(struct program *p, const struct dpb_node *node)
     DPB_TRY(cuda_activation(p, cuda_result(p, node), &y));
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, "forward", run_dense,
                       TENSORS(cuda_plan(p, input)->activation, y, cuda_plan(p, node)->packed)));
+    is_product(p, cuda_plan(p, node)->packed);
     return cuda_add_bias(p, node);
 }
 
@@ -184,8 +207,10 @@ static dpb_status dense_data(struct program *p, const struct dpb_node *node)
     if (!dx)
         return DPB_OK;
     DPB_TRY(open_gemm(p, node, GEMM_DATA, &shape));
-    return cuda_step(p, WHEN_ALWAYS, "backward data", run_dense_data,
-                     TENSORS(cuda_plan(p, node)->gradient, dx, cuda_plan(p, node)->packed));
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward data", run_dense_data,
+                      TENSORS(cuda_plan(p, node)->gradient, dx, cuda_plan(p, node)->packed)));
+    is_product(p, cuda_plan(p, node)->packed);
+    return DPB_OK;
 }
 
 dpb_status cuda_dense_backward(struct program *p, const struct dpb_node *node)
@@ -201,6 +226,7 @@ dpb_status cuda_dense_backward(struct program *p, const struct dpb_node *node)
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward weights", run_dense_weights,
                       TENSORS(cuda_plan(p, input)->activation, cuda_plan(p, node)->packed_gradient,
                               cuda_plan(p, node)->gradient)));
+    is_product(p, cuda_plan(p, node)->packed_gradient);
     DPB_TRY(cuda_unpack_weights(p, node));
     DPB_TRY(cuda_sum_bias(p, node));
     return dense_data(p, node);
@@ -212,4 +238,9 @@ bool cuda_is_conv(const struct step *step, enum conv_call *call)
             : step->run == run_conv_data ? CONV_DATA
                                          : CONV_WEIGHTS;
     return step->run == run_conv || step->run == run_conv_data || step->run == run_conv_weights;
+}
+
+bool cuda_is_fused(const struct step *step)
+{
+    return step->run == run_fused_conv;
 }

@@ -86,7 +86,7 @@ static dpb_status run_bias(const struct program *p, const struct step *step)
     const struct dpb_node *node = step->node;
     cuda_bias_relu(stream_of(p), p->type, step->t[FROM]->data, cuda_weight(p, node->bias),
                    cuda_plan(p, node)->group.into != NULL, step->t[TO]->data,
-                   cuda_rows(p, node->shape), node->shape.c);
+                   cuda_grid(p, node->shape));
     return DPB_OK;
 }
 
@@ -96,33 +96,36 @@ dpb_status cuda_add_bias(struct program *p, const struct dpb_node *node)
     bool relu = cuda_plan(p, node)->group.into != NULL;
     if (node->bias == DPB_NONE && !relu)
         return DPB_OK;
-    return cuda_step(p, WHEN_ALWAYS, relu ? "bias, ReLU" : "bias", run_bias, TENSORS(y, y));
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, relu ? "bias, ReLU" : "bias", run_bias, TENSORS(y, y)));
+    cuda_use_core(p, node->bias);
+    return DPB_OK;
 }
 
 static dpb_status run_bias_gradient(const struct program *p, const struct step *step)
 {
     const struct dpb_node *node = step->node;
-    cuda_column_sums(stream_of(p), p->type, step->t[FROM]->data, cuda_rows(p, node->shape),
-                     node->shape.c, step->t[AUX]->data, cuda_gradient(p, node->bias));
+    cuda_column_sums(stream_of(p), p->type, step->t[FROM]->data, cuda_grid(p, node->shape),
+                     step->t[AUX]->data, cuda_gradient(p, node->bias));
     return DPB_OK;
 }
 
 dpb_status cuda_sum_bias(struct program *p, const struct dpb_node *node)
 {
+    const struct grid grid = cuda_grid(p, node->shape);
     struct tensor *partial;
     if (node->bias == DPB_NONE)
         return DPB_OK;
-    DPB_TRY(
-        cuda_scratch(p, cuda_partial_bytes(cuda_rows(p, node->shape), node->shape.c), &partial));
-    return cuda_step(p, WHEN_ALWAYS, "backward bias", run_bias_gradient,
-                     TENSORS(cuda_plan(p, node)->gradient, NULL, partial));
+    DPB_TRY(cuda_scratch(p, cuda_partial_bytes(&grid), &partial));
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward bias", run_bias_gradient,
+                      TENSORS(cuda_plan(p, node)->gradient, NULL, partial)));
+    cuda_use_core(p, node->bias);
+    return DPB_OK;
 }
 
 static dpb_status run_relu(const struct program *p, const struct step *step)
 {
-    const struct dpb_shape shape = step->node->shape;
     cuda_bias_relu(stream_of(p), p->type, step->t[FROM]->data, NULL, true, step->t[TO]->data,
-                   cuda_rows(p, shape), shape.c);
+                   cuda_grid(p, step->node->shape));
     return DPB_OK;
 }
 
@@ -192,25 +195,32 @@ static dpb_status add_backward(struct program *p, const struct dpb_node *node)
 
 /* --------------------------------------------------------------------------------------- concat */
 
-/* The columns before those of the input that is in slot FROM (forward) or TO (backward). */
+/* The columns of the input that is in slot FROM (forward) or TO (backward), among those of all. A
+ * row is a pixel, whose columns are channels; in NCHW it is a sample, whose columns are all
+ * channels' pixels. */
 struct columns {
-    uint32_t at, c;
+    uint64_t rows;
+    uint32_t at, c, wide;
 };
 
 static struct columns columns_of(const struct program *p, const struct dpb_node *node,
                                  uint32_t input)
 {
-    struct columns columns = {0, cuda_input(p, node, input)->shape.c};
+    const struct grid grid = cuda_grid(p, node->shape);
+    const uint32_t unit = grid.planes ? grid.h * grid.w : 1;
+    struct columns columns = {.rows = grid.planes ? grid.n : cuda_grid_pixels(&grid),
+                              .c = cuda_input(p, node, input)->shape.c * unit,
+                              .wide = node->shape.c * unit};
     for (uint32_t i = 0; i < input; i++)
-        columns.at += cuda_input(p, node, i)->shape.c;
+        columns.at += cuda_input(p, node, i)->shape.c * unit;
     return columns;
 }
 
 static dpb_status run_concat(const struct program *p, const struct step *step)
 {
     const struct columns by = columns_of(p, step->node, step->input);
-    cuda_scatter_columns(stream_of(p), p->type, step->t[FROM]->data, step->t[TO]->data,
-                         step->node->shape.c, by.at, cuda_rows(p, step->node->shape), by.c);
+    cuda_scatter_columns(stream_of(p), p->type, step->t[FROM]->data, step->t[TO]->data, by.wide,
+                         by.at, by.rows, by.c);
     return DPB_OK;
 }
 
@@ -229,8 +239,8 @@ static dpb_status concat_forward(struct program *p, const struct dpb_node *node)
 static dpb_status run_concat_backward(const struct program *p, const struct step *step)
 {
     const struct columns by = columns_of(p, step->node, step->input);
-    cuda_gather_columns(stream_of(p), p->type, step->t[FROM]->data, step->node->shape.c, by.at,
-                        step->t[TO]->data, cuda_rows(p, step->node->shape), by.c);
+    cuda_gather_columns(stream_of(p), p->type, step->t[FROM]->data, by.wide, by.at,
+                        step->t[TO]->data, by.rows, by.c);
     return DPB_OK;
 }
 
@@ -405,7 +415,7 @@ static dpb_status run_lrn(const struct program *p, const struct step *step)
     const struct dpb_node *node = step->node;
     const struct lrn by = lrn_of(node);
     cuda_lrn(stream_of(p), p->type, &by, step->t[FROM]->data, step->t[TO]->data,
-             cuda_rows(p, node->shape), node->shape.c);
+             cuda_grid(p, node->shape));
     return DPB_OK;
 }
 
@@ -419,7 +429,7 @@ static dpb_status run_lrn_backward(const struct program *p, const struct step *s
     const struct dpb_node *node = step->node;
     const struct lrn by = lrn_of(node);
     cuda_lrn_backward(stream_of(p), p->type, &by, step->t[AUX]->data, step->t[FROM]->data,
-                      step->t[TO]->data, cuda_rows(p, node->shape), node->shape.c);
+                      step->t[TO]->data, cuda_grid(p, node->shape));
     return DPB_OK;
 }
 

@@ -10,10 +10,10 @@
  * flag is raised to the pass's serial number, which lies in device memory, so a captured graph
  * raises it as well.
  *
- * Where core takes events, backward is not waited for: an event behind each piece, which a captured graph
- * records as well, is handed out at once, and the next forward is enqueued while all that is still to be
- * done. Its samples are copied on the second stream meanwhile: the forward before has read its own, for
- * its loss was waited for.
+ * Where core takes events, backward is not waited for: an event behind each piece, which a captured
+ * graph records as well, is handed out at once, and the next forward is enqueued while all that is
+ * still to be done. Its samples are copied on the second stream meanwhile: the forward before has
+ * read its own, for its loss was waited for.
  */
 #include <stdatomic.h>
 
@@ -50,12 +50,16 @@ static dpb_status join(const struct program *p)
 static dpb_status enqueue_forward(struct program *p, unsigned when, const struct dpb_hooks *hooks)
 {
     cudaStream_t stream = p->device->stream;
-    if (when & WHEN_REPACKING)
+    DPB_TRY(cuda_account_begin(p, false));
+    if (when & WHEN_REPACKING) {
         DPB_TRY(pack(p));
+        DPB_TRY(cuda_account_packing(p));
+    }
     for (size_t i = 0; i < p->forward.n; i++) {
         if (!(p->forward.steps[i].when & when))
             continue;
         DPB_TRY(run_step(p, &p->forward.steps[i]));
+        DPB_TRY(cuda_account_step(p, false, i));
         if (hooks)
             DPB_TRY(hooks->progress(hooks->context));
     }
@@ -90,8 +94,10 @@ static dpb_status finish_piece(const struct program *p, size_t piece, bool captu
 static dpb_status enqueue_backward(struct program *p, const struct dpb_hooks *hooks)
 {
     size_t piece = 0;
+    DPB_TRY(cuda_account_begin(p, true));
     for (size_t i = 0; i < p->backward.n; i++) {
         DPB_TRY(run_step(p, &p->backward.steps[i]));
+        DPB_TRY(cuda_account_step(p, true, i));
         if (piece < p->n_pieces && p->pieces[piece].after == i) {
             DPB_TRY(p->takes_events ? finish_piece(p, piece, hooks == NULL) : send_piece(p, piece));
             piece++;
@@ -127,7 +133,7 @@ static dpb_status capture(struct program *p, unsigned which)
 
 static dpb_status launch(struct program *p, unsigned which, const struct dpb_hooks *hooks)
 {
-    if (!p->device->options.graphs || p->runs[which]++ == 0)
+    if (!p->device->options.graphs || p->account || p->runs[which]++ == 0)
         return enqueue(p, which, hooks);
     if (!p->graphs[which])
         DPB_TRY(capture(p, which));
@@ -167,8 +173,8 @@ static dpb_status ask_stream(const struct program *p, const uint32_t *flag, cons
                            (unsigned long long)p->step, what);
 }
 
-/* Lets the strategy move on, then looks at the flag for a moment: who called it at every look would fill
- * the account with nothing. */
+/* Lets the strategy move on, then looks at the flag for a moment: who called it at every look would
+ * fill the account with nothing. */
 static dpb_status look_for(const struct program *p, const uint32_t *flag,
                            const struct dpb_hooks *hooks)
 {
@@ -226,7 +232,8 @@ static dpb_status send(const struct program *p, const struct tensor *to, const v
         cudaMemcpyAsync(to->data, from, bytes, cudaMemcpyHostToDevice, p->device->stream));
 }
 
-/* The words of the pass. Nobody reads those of the last such pass any more: the last forward has ended. */
+/* The words of the pass. Nobody reads those of the last such pass any more: the last forward has
+ * ended. */
 static dpb_status begin_pass(struct program *p, const struct dpb_pass *pass,
                              struct pass_words *words)
 {
@@ -302,6 +309,7 @@ dpb_status cuda_forward(void *program, const struct dpb_pass *pass, const struct
     if (pass->training)
         DPB_TRY(mark(p, MARK_IDLE));
     DPB_TRY(await(p, &p->control->forward_done, "forward", hooks));
+    DPB_TRY(cuda_account_settle(p));
     p->followed = NULL;
     if (p->times && pass->training)
         DPB_TRY(cuda_times_settle(p));

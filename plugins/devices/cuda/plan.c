@@ -29,6 +29,7 @@ dpb_status cuda_tensor(struct program *p, size_t bytes, struct tensor **tensor)
 {
     DPB_TRY(new_tensor(p, tensor));
     (*tensor)->place.bytes = rounded(bytes ? bytes : 1);
+    (*tensor)->bytes = (double)bytes;
     return DPB_OK;
 }
 
@@ -64,7 +65,7 @@ dpb_status cuda_activation(struct program *p, const struct dpb_node *node, struc
 
 /* A place is taken from the first use to the last. Weights that are packed only when they have
  * changed must outlive the pass. */
-static void use(const struct program *p, const struct step *step, const struct tensor *tensor)
+static void use(const struct program *p, struct step *step, const struct tensor *tensor)
 {
     if (!tensor)
         return;
@@ -73,6 +74,7 @@ static void use(const struct program *p, const struct step *step, const struct t
         root = (struct tensor *)(uintptr_t)root->base;
     dpb_place_use(&root->place, p->n_steps - 1);
     root->place.kept = root->place.kept || step->when == WHEN_REPACKING;
+    step->bytes += tensor->bytes;
 }
 
 dpb_status cuda_step(struct program *p, unsigned when, const char *what, step_run *run,
@@ -98,6 +100,18 @@ dpb_status cuda_step(struct program *p, unsigned when, const char *what, step_ru
 void cuda_use(struct program *p, const struct tensor *tensor)
 {
     use(p, &p->list->steps[p->list->n - 1], tensor);
+}
+
+void cuda_use_core(struct program *p, uint32_t index)
+{
+    if (index != DPB_NONE)
+        p->list->steps[p->list->n - 1].bytes +=
+            (double)p->graph->tensors[index].n_elements * sizeof(float);
+}
+
+void cuda_count_macs(struct program *p)
+{
+    p->list->steps[p->list->n - 1].flops = 2.0 * (double)p->node->macs * p->args.batch;
 }
 
 /* ------------------------------------------------------------------------------------ gradients */
@@ -182,13 +196,16 @@ dpb_status cuda_over_gradient(struct program *p, const struct dpb_node *node,
 
 /* -------------------------------------------------------------------------------------- weights */
 
-/* A dense layer over a picture has OI over CHW: OIHW in all but name. */
+/* A dense layer over a picture has OI over CHW: OIHW in all but name. Activations in NCHW want
+ * weights as core has them: there is nothing to permute. */
 static struct packing packing_of(const struct program *p, const struct dpb_node *node)
 {
     const struct dpb_tensor *tensor = &p->graph->tensors[node->weight];
     const struct dpb_shape in = cuda_input(p, node, 0)->shape;
     const struct dpb_window *w = &node->window;
     uint32_t hw = node->op == DPB_OP_DENSE ? in.h * in.w : w->kernel_h * w->kernel_w;
+    if (p->device->options.layout == LAYOUT_NCHW)
+        return (struct packing){tensor->offset, NULL, node->shape.c, in.c * hw, 1};
     return (struct packing){tensor->offset, NULL, node->shape.c, in.c, hw};
 }
 
@@ -255,8 +272,10 @@ dpb_status cuda_unpack_weights(struct program *p, const struct dpb_node *node)
     const struct tensor *packed = cuda_plan(p, node)->packed_gradient;
     if (!packed)
         return DPB_OK;
-    return cuda_step(p, WHEN_ALWAYS, "unpacking of the weights' gradient", run_unpack,
-                     TENSORS(packed, NULL, NULL, NULL, NULL));
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "unpacking of the weights' gradient", run_unpack,
+                      TENSORS(packed, NULL, NULL, NULL, NULL)));
+    cuda_use_core(p, node->weight);
+    return DPB_OK;
 }
 
 /* --------------------------------------------------------------------------------------- pieces */

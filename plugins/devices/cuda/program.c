@@ -6,12 +6,11 @@
 
 #include "cuda.h"
 
-/* Gradients leave in pieces of at least so many elements: 1 MiB, which PCIe carries in 20 to 80 us.
- */
+/* Gradients leave in pieces of at least so many elements: 1 MiB, which PCIe carries in 20 to 80
+ * us. */
 enum { PIECE_ELEMENTS = 1 << 18 };
 
-/* ------------------------------------------------------------------------------------------ plan
- */
+/* ----------------------------------------------------------------------------------------- plan */
 
 static const struct dpb_group_rule rules[] = {
     {DPB_OP_CONV, false},
@@ -56,6 +55,7 @@ static dpb_status plan_mirrors(struct program *p, const struct dpb_device_memory
     if (core->on_device) {
         DPB_TRY(cuda_mirror_none(p, weights, &p->weights));
         DPB_TRY(cuda_mirror_none(p, core->gradients, &p->gradients));
+        p->gradients.tensor->bytes = (double)(gradients * sizeof(float));
     } else {
         DPB_TRY(cuda_mirror_plan(p, weights, graph->n_elements, &p->weights));
         DPB_TRY(cuda_mirror_plan(p, core->gradients, gradients, &p->gradients));
@@ -151,9 +151,6 @@ static dpb_status check_args(const struct dpb_compile_args *args)
     if (args->precision == DPB_PRECISION_FP64)
         return cuda_host->fail(DPB_UNSUPPORTED, "device cuda does not compute in fp64; use "
                                                 "device.name = reference for it");
-    if (args->profile)
-        return cuda_host->fail(
-            DPB_UNSUPPORTED, "device cuda keeps no account of its ops yet; leave run.profile out");
     if (args->batch == 0)
         return cuda_host->fail(DPB_USAGE, "device cuda: a batch has at least one sample");
     if (have.c != want.c || have.h != want.h || have.w != want.w || have.c > DPB_MAX_CHANNELS)
@@ -168,6 +165,13 @@ static dpb_status check_args(const struct dpb_compile_args *args)
     return DPB_OK;
 }
 
+/* What run.profile works with when it measures the GPU's limits. */
+static dpb_status plan_profile(struct program *p)
+{
+    struct tensor *unused;
+    return p->args.profile ? cuda_scratch(p, CUDA_GEMM_WORKSPACE, &unused) : DPB_OK;
+}
+
 static dpb_status plan_program(struct program *p, const struct dpb_device_memory *core)
 {
     p->type = p->args.precision == DPB_PRECISION_BF16   ? TYPE_BF16
@@ -178,11 +182,11 @@ static dpb_status plan_program(struct program *p, const struct dpb_device_memory
     DPB_TRY(plan_forward(p));
     if (p->args.training)
         DPB_TRY(plan_backward(p));
+    DPB_TRY(plan_profile(p));
     return place_tensors(p);
 }
 
-/* ------------------------------------------------------------------------------------------ bind
- */
+/* ----------------------------------------------------------------------------------------- bind */
 
 static dpb_status allocate_arena(struct program *p)
 {
@@ -252,6 +256,16 @@ static dpb_status bind_events(struct program *p)
     return cuda_times_open(&p->times);
 }
 
+/* In the main stream's order, and done on return. cudaMemcpy's order is the default stream's, which
+ * this one does not share, and from pageable memory it returns before the device has all. */
+static dpb_status copy_now(const struct program *p, void *to, const void *from, size_t bytes)
+{
+    cudaStream_t stream = p->device->stream;
+    DPB_TRY(cuda_check(p, NULL, "cudaMemcpyAsync",
+                       cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream)));
+    return cuda_check(p, NULL, "cudaStreamSynchronize", cudaStreamSynchronize(stream));
+}
+
 /* The samples that stay on the device. */
 static dpb_status bind_pool(struct program *p)
 {
@@ -272,8 +286,7 @@ static dpb_status bind_pool(struct program *p)
             pool->n, bytes / 1000000, p->device->id, free_bytes / 1000000);
     }
     DPB_TRY(cuda_check(p, NULL, "cudaMalloc", code));
-    return cuda_check(p, NULL, "cudaMemcpy",
-                      cudaMemcpy(p->pool, pool->samples, bytes, cudaMemcpyHostToDevice));
+    return copy_now(p, p->pool, pool->samples, bytes);
 }
 
 static dpb_status bind_packings(struct program *p)
@@ -282,10 +295,9 @@ static dpb_status bind_packings(struct program *p)
     if (!table)
         return cuda_no_memory();
     cuda_list_packings(p, table);
-    cudaError_t code =
-        cudaMemcpy(p->packings->data, table, p->n_packings * sizeof *table, cudaMemcpyHostToDevice);
+    dpb_status status = copy_now(p, p->packings->data, table, p->n_packings * sizeof *table);
     free(table);
-    return cuda_check(p, NULL, "cudaMemcpy", code);
+    return status;
 }
 
 static dpb_status bind_program(struct program *p)
@@ -295,6 +307,7 @@ static dpb_status bind_program(struct program *p)
         bind_tensor(p, tensor);
     bind_tensor(p, &p->scratch);
     DPB_TRY(cuda_tune(p));
+    cuda_fused_settle(p);
     struct mirror *mirrors[] = {&p->weights, &p->gradients, &p->state, &p->statistics};
     for (size_t i = 0; i < sizeof mirrors / sizeof mirrors[0]; i++)
         DPB_TRY(cuda_mirror_bind(p, mirrors[i]));
@@ -304,11 +317,12 @@ static dpb_status bind_program(struct program *p)
     DPB_TRY(make_event(p, &p->piece_ready));
     DPB_TRY(make_event(p, &p->joined));
     DPB_TRY(bind_events(p));
+    if (p->args.profile)
+        DPB_TRY(cuda_account_open(p));
     return cuda_check(p, NULL, "cudaStreamSynchronize", cudaStreamSynchronize(p->device->stream));
 }
 
-/* --------------------------------------------------------------------------------------- release
- */
+/* -------------------------------------------------------------------------------------- release */
 
 static void release_nodes(struct program *p)
 {
@@ -317,6 +331,7 @@ static void release_nodes(struct program *p)
         for (int k = 0; k < 3; k++)
             cuda_gemm_close(p->nodes[i].gemm[k]);
     }
+    cuda_fused_close(p->fused);
     free(p->nodes);
     free(p->parts);
 }
@@ -344,6 +359,7 @@ static void release_cuda(struct program *p)
     for (size_t i = 0; p->takes_events && i < p->n_pieces; i++)
         cuda_host->event->destroy(p->pieces[i].final);
     cuda_times_close(p->times);
+    cuda_account_close(p->account);
     if (p->pool)
         cudaFree(p->pool);
     if (p->arena)
@@ -372,8 +388,7 @@ void cuda_release(void *program)
     free(p);
 }
 
-/* ----------------------------------------------------------------------------------------- hooks
- */
+/* ---------------------------------------------------------------------------------------- hooks */
 
 /* Of the host's memory, which core counts: pinned copies of the arenas, should they not be pinned
  * as they lie. Device memory is counted in compile, on the device that it is of. */
@@ -410,8 +425,7 @@ dpb_status cuda_compile(void *device, const struct dpb_compile_args *args,
     return DPB_OK;
 }
 
-/* --------------------------------------------------------------------------------------- inspect
- */
+/* -------------------------------------------------------------------------------------- inspect */
 
 static double value_of(const struct program *p, const void *data, size_t i)
 {
@@ -426,16 +440,17 @@ static dpb_status copy_to_nchw(const struct program *p, struct dpb_shape shape,
 {
     const size_t n = (size_t)cuda_elements(p, shape), bytes = n * cuda_type_size(p->type);
     const size_t pixels = (size_t)shape.h * shape.w;
+    const bool planes = p->device->options.layout == LAYOUT_NCHW;
     void *data = malloc(bytes);
     if (!data)
         return cuda_no_memory();
-    cudaError_t code = cudaMemcpy(data, tensor->data, bytes, cudaMemcpyDeviceToHost);
-    for (size_t i = 0; i < n && code == cudaSuccess; i++) {
+    dpb_status status = copy_now(p, data, tensor->data, bytes);
+    for (size_t i = 0; i < n && status == DPB_OK; i++) {
         size_t c = i % shape.c, pixel = i / shape.c % pixels, sample = i / shape.c / pixels;
-        out[(sample * shape.c + c) * pixels + pixel] = value_of(p, data, i);
+        out[planes ? i : (sample * shape.c + c) * pixels + pixel] = value_of(p, data, i);
     }
     free(data);
-    return cuda_check(p, NULL, "cudaMemcpy", code);
+    return status;
 }
 
 static dpb_status inspect_loss(const struct program *p, double *activation, double *gradient)
@@ -444,9 +459,7 @@ static dpb_status inspect_loss(const struct program *p, double *activation, doub
         gradient[i] = p->loss_scale / p->args.batch;
     if (!activation)
         return DPB_OK;
-    return cuda_check(p, NULL, "cudaMemcpy",
-                      cudaMemcpy(activation, p->sample_loss->data, p->args.batch * sizeof(double),
-                                 cudaMemcpyDeviceToHost));
+    return copy_now(p, activation, p->sample_loss->data, p->args.batch * sizeof(double));
 }
 
 dpb_status cuda_inspect(void *program, uint32_t node, double *activation, double *gradient)

@@ -1,11 +1,13 @@
 /*
- * queues.c - arenas in the GPU's memory, for core and for strategies: see dpbench/queue.h. A queue is a
- * stream, an event a CUDA event; memory is shared between processes by CUDA's handles (IPC).
+ * queues.c - arenas in the GPU's memory, for core and for strategies: see dpbench/queue.h. A queue
+ * is a stream, an event a CUDA event; memory is shared between processes by CUDA's handles (IPC).
  *
- * Memory of a process on another GPU is mapped by the own GPU where the two are peers: kernels may read
- * it, and copies go directly. Where they are not it is mapped by its own GPU, which this process then
- * has a context on, and the driver takes copies through the host's memory.
+ * Memory of a process on another GPU is mapped by the own GPU where the two are peers: kernels may
+ * read it, and copies go directly. Where they are not it is mapped by its own GPU, which this
+ * process then has a context on, and the driver takes copies through the host's memory.
  */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -24,12 +26,54 @@ static cudaStream_t stream_of(struct dpb_queue *queue)
     return (cudaStream_t)queue;
 }
 
+/* The GPUs of open queues. A stream would tell its own (cudaStreamGetDevice), but only where the
+ * driver is of CUDA 12.8 or later, and older ones run what is built with that as well. Several
+ * threads may look while one opens or closes. */
+enum { MOST_QUEUES = 64 };
+static struct home {
+    _Atomic(cudaStream_t) stream; /* NULL: free */
+    int id;
+} homes[MOST_QUEUES];
+static pthread_mutex_t homes_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* NULL: there is none. */
+static struct home *home_of(cudaStream_t stream)
+{
+    for (int i = 0; i < MOST_QUEUES; i++) {
+        if (atomic_load_explicit(&homes[i].stream, memory_order_acquire) == stream)
+            return &homes[i];
+    }
+    return NULL;
+}
+
+static dpb_status remember(cudaStream_t stream, int id)
+{
+    pthread_mutex_lock(&homes_lock);
+    struct home *home = home_of(NULL);
+    if (home) {
+        home->id = id;
+        atomic_store_explicit(&home->stream, stream, memory_order_release);
+    }
+    pthread_mutex_unlock(&homes_lock);
+    return home ? DPB_OK
+                : cuda_host->fail(DPB_UNSUPPORTED, "device cuda: %d queues at most are possible",
+                                  MOST_QUEUES);
+}
+
+static void forget(cudaStream_t stream)
+{
+    struct home *home = home_of(stream);
+    if (home)
+        atomic_store_explicit(&home->stream, NULL, memory_order_release);
+}
+
 /* Makes the queue's GPU that of this thread, as launches want it. */
 static dpb_status turn_to(struct dpb_queue *queue)
 {
-    int id = 0;
-    CHECK(cudaStreamGetDevice(stream_of(queue), &id));
-    CHECK(cudaSetDevice(id));
+    const struct home *home = home_of(stream_of(queue));
+    if (!home)
+        return cuda_host->fail(DPB_USAGE, "device cuda: work for a queue that is not open");
+    CHECK(cudaSetDevice(home->id));
     return DPB_OK;
 }
 
@@ -42,14 +86,21 @@ static dpb_status open_queue(void *device, struct dpb_queue **queue)
     CHECK(cudaSetDevice(d->id));
     CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     CHECK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest));
+    dpb_status status = remember(stream, d->id);
+    if (status != DPB_OK) {
+        cudaStreamDestroy(stream);
+        return status;
+    }
     *queue = (struct dpb_queue *)stream;
     return DPB_OK;
 }
 
 static void close_queue(struct dpb_queue *queue)
 {
-    if (queue)
-        cudaStreamDestroy(stream_of(queue));
+    if (!queue)
+        return;
+    forget(stream_of(queue));
+    cudaStreamDestroy(stream_of(queue));
 }
 
 static dpb_status drain_queue(struct dpb_queue *queue)

@@ -1,9 +1,10 @@
 /*
- * times.c - where a step's time goes on the device, of a program that does not wait for the host: events
- * of the main stream mark where its work changes, and are read a step later, when all have fired.
+ * times.c - where a step's time goes on the device, of a program that does not wait for the host:
+ * events of the main stream mark where its work changes, and are read a step later, when all have
+ * fired.
  *
- * The host's clock is tied to the device's once a step: when the host sees that a forward is done, the
- * mark behind it has just been passed.
+ * The host's clock is tied to the device's once a step: when the host sees that a forward is done,
+ * the mark behind it has just been passed.
  */
 #include <stdlib.h>
 
@@ -135,4 +136,40 @@ bool cuda_times(void *program, struct dpb_device_times *told)
     *told = p->times->done;
     p->times->known = false;
     return true;
+}
+
+/* ---- one piece of work by itself ------------------------------------------------------------- */
+
+/* Between two events. */
+static dpb_status time_once(const struct program *p, const struct dpb_node *node, const char *what,
+                            dpb_status (*work)(const void *context), const void *context,
+                            const cudaEvent_t ends[2], float *ms)
+{
+    cudaStream_t stream = p->device->stream;
+    DPB_TRY(cuda_check(p, node, "cudaEventRecord", cudaEventRecord(ends[0], stream)));
+    DPB_TRY(work(context));
+    DPB_TRY(cuda_check(p, node, "cudaEventRecord", cudaEventRecord(ends[1], stream)));
+    DPB_TRY(cuda_check(p, node, what, cudaEventSynchronize(ends[1])));
+    return cuda_check(p, node, "cudaEventElapsedTime", cudaEventElapsedTime(ms, ends[0], ends[1]));
+}
+
+dpb_status cuda_time_best(const struct program *p, const struct dpb_node *node, const char *what,
+                          dpb_status (*work)(const void *context), const void *context, int tries,
+                          float *best_ms)
+{
+    cudaEvent_t ends[2] = {NULL, NULL};
+    dpb_status status = work(context);
+    *best_ms = 1e30f;
+    for (int i = 0; i < 2 && status == DPB_OK; i++)
+        status = cuda_check(p, node, "cudaEventCreate", cudaEventCreate(&ends[i]));
+    for (int i = 0; i < tries && status == DPB_OK; i++) {
+        float ms = 0.0f;
+        status = time_once(p, node, what, work, context, ends, &ms);
+        *best_ms = status == DPB_OK && ms < *best_ms ? ms : *best_ms;
+    }
+    for (int i = 0; i < 2; i++) {
+        if (ends[i])
+            cudaEventDestroy(ends[i]);
+    }
+    return status;
 }

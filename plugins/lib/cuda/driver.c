@@ -1,4 +1,5 @@
-/* driver.c - see driver.h. Types and numbers are those of NVIDIA's CUDA driver API, which keeps them. */
+/* driver.c - see driver.h. Types and numbers are those of NVIDIA's CUDA driver API, which keeps
+ * them. */
 #include "lib/cuda/driver.h"
 
 #include <dlfcn.h>

@@ -1,6 +1,7 @@
 /*
- * driver.h - what a machine lacks for CUDA, in words. The driver's library is looked for at run time
- * and nothing here is linked to it, nor to any other of CUDA's: plugins load where there is none.
+ * driver.h - what a machine lacks for CUDA, in words. The driver's library is looked for at run
+ * time and nothing here is linked to it, nor to any other of CUDA's: plugins load where there is
+ * none.
  */
 #ifndef DPB_PLUGINS_LIB_CUDA_DRIVER_H
 #define DPB_PLUGINS_LIB_CUDA_DRIVER_H

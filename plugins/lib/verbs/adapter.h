@@ -1,6 +1,6 @@
 /*
- * adapter.h - what a rank has of an RDMA device, whatever it sends: a port, one queue into which all of
- * its connections (link.h) complete, and registered memory. The ring (verbs.h) and the mesh
+ * adapter.h - what a rank has of an RDMA device, whatever it sends: a port, one queue into which
+ * all of its connections (link.h) complete, and registered memory. The ring (verbs.h) and the mesh
  * (mesh_verbs.h) have one each.
  */
 #ifndef DPB_PLUGINS_LIB_VERBS_ADAPTER_H
@@ -44,12 +44,14 @@ dpb_status adapter_poll(struct adapter *adapter, bool *some);
 /* The next of them (there are some). */
 const struct ibv_wc *adapter_take(struct adapter *adapter);
 
-/* For who is about to wait. With comm.poll it first looks for completions for some ms, until there are
- * some, `bell` (a descriptor; -1: none) is readable or *stop (may be NULL) is not 0. Then, unless *some,
- * asks for an event with the next completion, and fills in what poll(2) has to look at. */
+/* For who is about to wait. With comm.poll it first looks for completions for some ms, until there
+ * are some, `bell` (a descriptor; -1: none) is readable or *stop (may be NULL) is not 0. Then,
+ * unless *some, asks for an event with the next completion, and fills in what poll(2) has to look
+ * at. */
 dpb_status adapter_arm(struct adapter *adapter, int bell, const uint32_t *stop,
                        struct pollfd fds[ADAPTER_FDS], bool *some);
-/* After poll(2), which has filled in `fds`: takes the events; those of a failed device are errors. */
+/* After poll(2), which has filled in `fds`: takes the events; those of a failed device are
+ * errors. */
 dpb_status adapter_woken(struct adapter *adapter, const struct pollfd fds[ADAPTER_FDS]);
 
 /* All queue pairs and regions are gone. A zeroed one, too. */

@@ -7,8 +7,9 @@
 #include "lib/verbs/link.h"
 
 /* A completion that is none, on the queue pair of `link`: of a write of `what` ("step 12, bucket 3
- * (4096 bytes)"; NULL: of a credit, or of something that was to be received). It is a cause also where a peer is gone: one whose
- * process ended was missed by the launcher long before a card gives up. */
+ * (4096 bytes)"; NULL: of a credit, or of something that was to be received). It is a cause also
+ * where a peer is gone: one whose process ended was missed by the launcher long before a card gives
+ * up. */
 dpb_status failure_of_completion(const struct dpb_host *host, const struct link *link,
                                  const struct ibv_wc *completion, const char *what);
 

@@ -71,8 +71,9 @@ dpb_status link_post_number(const struct dpb_host *host, const struct link *link
                             uint32_t number);
 dpb_status link_post_write(const struct dpb_host *host, const struct link *link,
                            const struct link_write *payload);
-/* A label, and behind it payload with a number: who receives the number has both. The label completes
- * by itself only when it fails, or where there is no payload (NULL), and the number comes with it. */
+/* A label, and behind it payload with a number: who receives the number has both. The label
+ * completes by itself only when it fails, or where there is no payload (NULL), and the number comes
+ * with it. */
 dpb_status link_post_message(const struct dpb_host *host, const struct link *link,
                              const struct link_write *label, const struct link_write *payload,
                              uint32_t number);

@@ -508,9 +508,9 @@ static bool all_know(const struct mesh_verbs *verbs)
     return true;
 }
 
-/* With a queue pair go the requests that it has not sent, and who wants to send to it gets no answer. So
- * both ends stay until both good-byes have come. A peer that takes its time is not waited for long: it
- * has ours, and nothing is to come from it. */
+/* With a queue pair go the requests that it has not sent, and who wants to send to it gets no
+ * answer. So both ends stay until both good-byes have come. A peer that takes its time is not
+ * waited for long: it has ours, and nothing is to come from it. */
 static void say_bye(struct mesh_verbs *verbs)
 {
     int64_t until_ns = verbs->host->now_ns() + BYE_NS, now_ns;

@@ -1,85 +1,51 @@
 /*
  * nccl - replicated training on NVIDIA GPUs, all-reduced by NCCL in the GPUs' memory.
  *
- * Every worker keeps weights, gradients and optimizer state on its GPU. Work goes into one stream of this
- * plugin's, for every launch: wait for the event behind which backward has finished the gradients;
- * ncclAllReduce in place in the gradient arena; the optimizer on the same range. `end` gives an event
- * behind the last of them. The host enqueues all this while backward still runs, waits for none of it, and
- * NCCL's kernels run beside backward's. Neighbouring buckets that become final with the same event are one
- * range, and go as one: the order of NCCL's calls is that of backward, the same on every rank.
+ * Every worker keeps weights, gradients and optimizer state on its GPU. Work goes into one stream
+ * of this plugin's, for every launch: wait for the event behind which backward has finished the
+ * gradients; ncclAllReduce in place in the gradient arena; the optimizer on the same range. `end`
+ * gives an event behind the last of them. The host enqueues all this while backward still runs,
+ * waits for none of it, and NCCL's kernels run beside backward's. Neighbouring buckets that become
+ * final with the same event are one range, and go as one: the order of NCCL's calls is that of
+ * backward, the same on every rank.
  *
- * Bytes moved per step, M bytes of gradients: each element is sent W - 1 times on its way to the sum and
- * W - 1 times from there: 2 (W - 1) M in all, counted in equal shares. So much do rings and trees send;
- * what NVLink SHARP and CollNet sum within a switch saves some of it.
+ * Bytes moved per step, M bytes of gradients: each element is sent W - 1 times on its way to the
+ * sum and W - 1 times from there: 2 (W - 1) M in all, counted in equal shares. So much do rings and
+ * trees send; what NVLink SHARP and CollNet sum within a switch saves some of it.
  *
  * All of NCCL's algorithms make a sum once and hand it on, so replicas are equal bit for bit.
  *
- * Fences are events and the stream's order: a range is reduced after backward's event, peers' parts are
- * read by NCCL when their streams have got there, weights are used after `done`.
+ * Fences are events and the stream's order: a range is reduced after backward's event, peers' parts
+ * are read by NCCL when their streams have got there, weights are used after `done`.
  *
- * NCCL's calls do not block (communicator.h). What goes wrong behind them is seen by `progress`, which
- * core and device call while they wait for the GPU; then NCCL's kernels are aborted, so that nothing waits
- * for the GPU for ever.
+ * NCCL's calls do not block (lib/nccl.h). What goes wrong behind them is seen by `progress`, which
+ * core and device call while they wait for the GPU; then NCCL's kernels are aborted, so that
+ * nothing waits for the GPU for ever.
  *
- * Times are the GPU's, by events around each launch's work. They become times of the host by an event
- * that `begin` records into a second, idle queue: the GPU passes it after the host has enqueued it, by what
- * a record takes to get there (microseconds; not measured), so all spans of a step stand too early by that.
- * Their lengths are as exact as cudaEventElapsedTime, 0.5 us. From the wait for a late peer the transfer
- * cannot be told apart: both are inside NCCL's kernel. A step's spans are reported when its last event has
- * been seen, at the latest in the next step's `end`: the next forward is behind that event.
+ * Times are the GPU's, by events around each launch's work. They become times of the host by an
+ * event that `begin` records into a second, idle queue: the GPU passes it after the host has
+ * enqueued it, by what a record takes to get there (microseconds; not measured), so all spans of a
+ * step stand too early by that. Their lengths are as exact as cudaEventElapsedTime, 0.5 us. From
+ * the wait for a late peer the transfer cannot be told apart: both are inside NCCL's kernel. A
+ * step's spans are reported when its last event has been seen, at the latest in the next step's
+ * `end`: the next forward is behind that event.
  */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "communicator.h"
-#include "lib/cuda/driver.h"
+#include "lib/nccl/communicator.h"
 #include "lib/strategy.h"
 
 static const struct dpb_host *host;
-static const char *missing;
 
 /* ---- options ------------------------------------------------------------------------------- */
 
-static const char *const host_ids[] = {"machine", "rank", NULL};
-
-static const struct dpb_option option_rows[] = {
-    {.name = "min_ctas",
-     .type = DPB_OPT_INT,
-     .def = "0",
-     .min = 0,
-     .max = 64,
-     .offset = offsetof(struct nccl_options, min_ctas),
-     .help = "thread blocks that NCCL takes for a collective at least; 0: NCCL's choice"},
-    {.name = "max_ctas",
-     .type = DPB_OPT_INT,
-     .def = "0",
-     .min = 0,
-     .max = 64,
-     .offset = offsetof(struct nccl_options, max_ctas),
-     .help = "and at most; fewer leave more of the GPU to backward; 0: NCCL's choice"},
-    {.name = "algo",
-     .type = DPB_OPT_CHOICE,
-     .def = "auto",
-     .choices = nccl_algos,
-     .offset = offsetof(struct nccl_options, algo),
-     .help = "NCCL's algorithm (NCCL_ALGO); auto: NCCL's choice by size"},
-    {.name = "proto",
-     .type = DPB_OPT_CHOICE,
-     .def = "auto",
-     .choices = nccl_protos,
-     .offset = offsetof(struct nccl_options, proto),
-     .help = "NCCL's protocol (NCCL_PROTO); auto: NCCL's choice by size"},
-    {.name = "host_ids",
-     .type = DPB_OPT_CHOICE,
-     .def = "machine",
-     .choices = host_ids,
-     .offset = offsetof(struct nccl_options, host_ids),
-     .help =
-         "rank: NCCL takes each worker for a machine of its own (NCCL_HOSTID), so that several may "
-         "share a GPU; for tests"},
-    {.name = NULL},
+struct options {
+    struct nccl_options nccl;
 };
+
+static const struct dpb_option option_rows[] = {NCCL_OPTION_ROWS(struct options), {0}};
 
 /* ---- state --------------------------------------------------------------------------------- */
 
@@ -160,32 +126,16 @@ static dpb_status give_up(struct nccl *nccl, dpb_status status)
 
 /* ---- a launch ------------------------------------------------------------------------------ */
 
-/* ncclNumTypes: none of NCCL's. */
-static ncclDataType_t type_of(dpb_dtype type)
-{
-    switch (type) {
-    case DPB_FP64:
-        return ncclFloat64;
-    case DPB_FP32:
-        return ncclFloat32;
-    case DPB_BF16:
-        return ncclBfloat16;
-    default:
-        return ncclNumTypes;
-    }
-}
-
 static dpb_status reduce(struct nccl *nccl, const struct exchange *exchange,
                          const struct launch *launch)
 {
     const struct strategy *comm = &nccl->strategy;
     const struct dpb_wait what = wait_for(nccl, exchange, launch, "NCCL to launch an all-reduce");
     struct dpb_range range = range_of(nccl, launch->first, launch->n);
-    void *gradients = strategy_gradients(comm, comm->args.rank, range.begin);
-    ncclResult_t code = ncclAllReduce(gradients, gradients, range.end - range.begin,
-                                      type_of(comm->arenas.layout.gradient_type), ncclSum,
-                                      nccl->communicator.nccl, (cudaStream_t)nccl->queue);
-    return communicator_finish(&nccl->communicator, "ncclAllReduce", code, &what);
+    const struct nccl_range gradients = {strategy_gradients(comm, comm->args.rank, range.begin),
+                                         comm->arenas.layout.gradient_type,
+                                         range.end - range.begin};
+    return communicator_all_reduce(&nccl->communicator, nccl->queue, &gradients, &what);
 }
 
 static dpb_status update(struct nccl *nccl, const struct exchange *exchange,
@@ -257,8 +207,8 @@ static dpb_status look_at(const struct nccl *nccl, struct exchange *exchange)
     return DPB_OK;
 }
 
-/* Whether the first launch that is not through may go on being waited for. As long as this rank's own
- * backward has not got there, that is the device's matter. */
+/* Whether the first launch that is not through may go on being waited for. As long as this rank's
+ * own backward has not got there, that is the device's matter. */
 static dpb_status watch(const struct nccl *nccl, struct exchange *exchange)
 {
     if (exchange->n_through == exchange->n_launches)
@@ -296,11 +246,10 @@ static dpb_status settle_previous(struct nccl *nccl)
 
 static dpb_status nccl_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {
-    static const struct nccl_options defaults = {0};
-    const struct nccl_options *given = options ? options : &defaults;
+    const struct options *given = options;
     void *made;
-    if (missing)
-        return host->fail(DPB_UNSUPPORTED, "comm nccl cannot run here: %s", missing);
+    if (nccl_missing)
+        return host->fail(DPB_UNSUPPORTED, "comm nccl cannot run here: %s", nccl_missing);
     if (!args->device || strcmp(args->device->ops->runtime, "cuda") != 0)
         return host->fail(
             DPB_UNSUPPORTED,
@@ -312,10 +261,10 @@ static dpb_status nccl_open(const void *options, const struct dpb_comm_args *arg
             "run.comm_cores = %u: the GPU carries out what comm nccl has to do, and no "
             "core would; set run.comm_cores = 0",
             args->comm_cores);
-    DPB_TRY(communicator_settle_options(host, given, args));
+    DPB_TRY(communicator_settle_options(&given->nccl, args));
     DPB_TRY(strategy_open(host, args, sizeof(struct nccl), &made));
     struct nccl *nccl = made;
-    nccl->options = *given;
+    nccl->options = given->nccl;
     nccl->queues = args->device->ops;
     *comm = nccl;
     return DPB_OK;
@@ -330,7 +279,7 @@ static dpb_status nccl_plan(void *comm, const struct dpb_layout *layout, struct 
             "comm.bucket makes %llu buckets, and comm nccl takes %d at most; take larger "
             "ones",
             (unsigned long long)n_buckets, MOST_BUCKETS);
-    if (type_of(layout->gradient_type) == ncclNumTypes)
+    if (nccl_type_of(layout->gradient_type) == ncclNumTypes)
         return host->fail(DPB_UNSUPPORTED, "comm nccl does not sum gradients of type %s",
                           dpb_dtype_name(layout->gradient_type));
     DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_DEVICE, want));
@@ -376,8 +325,10 @@ static dpb_status nccl_bind(void *comm, const struct dpb_arenas *arenas)
     DPB_TRY(nccl->queues->open(device, &nccl->idle));
     DPB_TRY(make_exchange(nccl, &nccl->exchanges[0]));
     DPB_TRY(make_exchange(nccl, &nccl->exchanges[1]));
-    return give_up(
-        nccl, communicator_open(&nccl->communicator, host, &nccl->options, &nccl->strategy.args));
+    const struct nccl_group all = {.name = "workers",
+                                   .rank = nccl->strategy.args.rank,
+                                   .n_ranks = nccl->strategy.args.n_workers};
+    return give_up(nccl, communicator_open(&nccl->options, &all, &nccl->communicator));
 }
 
 static dpb_status nccl_begin(void *comm, uint32_t learner, const struct dpb_step *step)
@@ -402,8 +353,8 @@ static dpb_status nccl_ready(void *comm, uint32_t learner, uint64_t bucket, stru
     struct nccl *nccl = comm;
     (void)learner;
     DPB_TRY(nccl->status);
-    /* What is final at once goes at once: when the next bucket will be is not known, and all ranks must
-     * launch the same ranges. */
+    /* What is final at once goes at once: when the next bucket will be is not known, and all ranks
+     * must launch the same ranges. */
     if (nccl->n_held > 0 && event != nccl->event)
         DPB_TRY(give_up(nccl, launch_held(nccl)));
     nccl->event = event;
@@ -482,13 +433,6 @@ static const struct dpb_comm_ops nccl_ops = {.open = nccl_open,
 
 /* ---- plugin -------------------------------------------------------------------------------- */
 
-enum { LEAST_VERSION = NCCL_VERSION(2, 14, 3) /* the first whose calls need not block */ };
-
-static char built_version[24], loaded_version[24];
-
-static const struct dpb_library libraries[] = {
-    {.name = "NCCL", .built = built_version, .loaded = loaded_version}, {.name = NULL}};
-
 static struct dpb_plugin nccl_plugin = {
     DPB_PLUGIN_HEAD(COMM, nccl_ops),
     .capabilities = DPB_COMM_SYNC | DPB_COMM_BITWISE | DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE |
@@ -497,29 +441,15 @@ static struct dpb_plugin nccl_plugin = {
     .version = DPB_VERSION,
     .summary = "replicated in the memory of NVIDIA GPUs, all-reduced by NCCL",
     .options = option_rows,
-    .options_size = sizeof(struct nccl_options),
-    .libraries = libraries,
+    .options_size = sizeof(struct options),
+    .libraries = nccl_versions,
 };
-
-static void write_version(char *text, size_t bytes, int version)
-{
-    snprintf(text, bytes, "%d.%d.%d", version / 10000, version % 10000 / 100, version % 100);
-}
 
 const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
 {
-    int loaded = 0;
     host = given;
-    ncclGetVersion(&loaded);
-    write_version(built_version, sizeof built_version, NCCL_VERSION_CODE);
-    write_version(loaded_version, sizeof loaded_version, loaded);
-    if (loaded < LEAST_VERSION || loaded / 10000 != NCCL_VERSION_CODE / 10000) {
-        host->fail(DPB_FAILED,
-                   "comm nccl: built for NCCL %s, but NCCL %s was loaded; mend LD_LIBRARY_PATH",
-                   built_version, loaded_version);
+    if (!nccl_set_up(given))
         return NULL;
-    }
-    missing = cuda_driver_missing(CUDART_VERSION);
-    nccl_plugin.missing = missing;
+    nccl_plugin.missing = nccl_missing;
     return &nccl_plugin;
 }

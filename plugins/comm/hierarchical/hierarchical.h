@@ -1,0 +1,66 @@
+/*
+ * hierarchical.h - what the two forms of `hierarchical` share: who is where, and the way across.
+ * Inside a machine sums are made through shared memory (hierarchical.c) or by NCCL (inside_nccl.c).
+ */
+#ifndef DPB_PLUGINS_COMM_HIERARCHICAL_HIERARCHICAL_H
+#define DPB_PLUGINS_COMM_HIERARCHICAL_HIERARCHICAL_H
+
+#include "comm/hierarchical/across.h"
+#include "lib/device_strategy.h"
+
+enum { INSIDE_SHM, INSIDE_NCCL };
+
+struct inside_nccl;
+
+/* Its base is the strategy within the machine, whose ranks are the places there. */
+struct hierarchical {
+    union {
+        struct strategy base;
+        struct device_strategy on_device; /* begins with it; with comm.inside = nccl */
+    };
+    struct dpb_comm_args job; /* as core gave it: ranks are ranks */
+    int transport;
+    uint32_t machine;
+    uint32_t n_shares;         /* of a bucket; 0: there is one machine */
+    uint32_t *ranks;           /* of the machine's workers, by place */
+    uint32_t *members;         /* who carry this place's share, by machine */
+    void **views;              /* of the machine's arenas, by kind and place */
+    struct bell_page **bells;  /* of the machine's workers, by rank of the job */
+    struct doorbell *doorbell; /* NULL: nobody here waits for both */
+    int bell;                  /* its descriptor */
+    struct across *across;     /* NULL: nothing goes across from this place */
+    struct inside_nccl *nccl;  /* NULL: shared memory */
+};
+
+static inline bool hierarchical_drives(const struct hierarchical *comm)
+{
+    return comm->base.args.rank < comm->n_shares;
+}
+
+/* ---- hierarchical.c ------------------------------------------------------------------------ */
+
+/* Workers of a machine. */
+uint32_t hierarchical_count(const struct dpb_comm_args *job, uint32_t machine);
+/* For what comes from across, or from the machine: either may let a bucket move on. */
+dpb_status hierarchical_wait(const struct hierarchical *comm);
+/* The part of `bind` that comes before and after the stages': the machine's arenas, by place; and
+ * the way across, where shares lie in `staged`, an arena as core's. */
+struct dpb_arenas hierarchical_view(struct hierarchical *comm, const struct dpb_arenas *arenas);
+dpb_status hierarchical_connect(struct hierarchical *comm, const struct dpb_arenas *arenas,
+                                const struct dpb_arenas *staged);
+
+/* ---- inside_nccl.c ------------------------------------------------------------------------- */
+
+/* Whether NCCL can be had, and its versions. */
+dpb_status inside_nccl_check(const struct dpb_host *host, const struct dpb_library **versions);
+/* Makes comm->nccl; places are known. */
+dpb_status inside_nccl_open(struct hierarchical *comm, const struct nccl_options *options);
+dpb_status inside_nccl_plan(struct hierarchical *comm, const struct dpb_layout *layout,
+                            struct dpb_comm_plan *want);
+dpb_status inside_nccl_bind(struct hierarchical *comm, const struct dpb_arenas *arenas);
+dpb_status inside_nccl_begin(struct hierarchical *comm, const struct dpb_step *step);
+dpb_status inside_nccl_progress(struct hierarchical *comm, int64_t budget_ns);
+void inside_nccl_close(
+    struct hierarchical *comm); /* frees comm->nccl and what it has on the device */
+
+#endif

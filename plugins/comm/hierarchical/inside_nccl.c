@@ -1,0 +1,587 @@
+/*
+ * inside_nccl.c - `hierarchical` on arenas in the memory of NVIDIA GPUs: inside a machine sums are
+ * made by NCCL, across machines as with shared memory, each place with its own share of the
+ * network.
+ *
+ * A bucket's way, on a machine of L places:
+ *   reduce: ncclReduceScatter over the machine, in place in the gradient arena: the slice of a
+ *           place is then summed there; and a copy of that slice into pinned memory of the host;
+ *   post:   when the copy is done, the place sends it across (across.h);
+ *   fetch:  the sum over all machines is copied back over the slice;
+ *   gather: ncclAllGather over the machine, and behind it the optimizer on all of the bucket.
+ * The host drives it, because the network is the host's: a piece of work is given to a queue, and
+ * an event behind it looked at (lib/device_strategy.h). Sums and copies are in three queues, so
+ * several buckets are under way at once, while backward goes on. On one machine there is no
+ * network, and a bucket is ncclAllReduce and the optimizer.
+ *
+ * NCCL takes one order of calls for all ranks of a communicator, and when a share comes back from
+ * across is another matter on every place. So place 0 decides: it says in shared memory when it has
+ * given NCCL a bucket's reduction (REDUCED), and for each gathering after how many reductions it
+ * came (GATHERED). The others do the same calls. No place waits for itself in that: a gathering
+ * waits for the reductions of its own bucket and earlier ones alone.
+ *
+ * Bytes moved: those of the form in shared memory, 2 (H - 1) M across, 2 (L - 1) M in each machine.
+ * In pinned memory a place has M / L bytes.
+ *
+ * Fences: an event each. A slice goes across when it is copied, behind its reduction; is fetched
+ * when nothing of it goes across any more; gathered behind that. The step of a place ends when its
+ * last update has: the gathering before it is behind all reads of its gradients by NCCL.
+ */
+#include "comm/hierarchical/hierarchical.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/nccl.h"
+#include "lib/slices.h"
+
+enum stage_name { REDUCE, REDUCED, POST, FETCH, GATHER, GATHERED, UPDATED };
+
+/* Work on the device, by `here` but the copies: down by `out`, up by `back`. */
+enum flight_name { REDUCTIONS, DOWNS, UPS, GATHERINGS, UPDATES, FLIGHTS };
+
+struct inside_nccl {
+    const struct nccl_library *library;
+    struct nccl_options options;
+    struct communicator communicator; /* without NCCL's, where this place is alone on its machine */
+    char name[32];                    /* of its group */
+    struct device_flight flights[FLIGHTS];
+    void *staging;           /* pinned: this place's shares, by bucket */
+    uint64_t share_elements; /* room for each */
+    uint64_t order_at;       /* in the scratch of place 0, of ... */
+    uint32_t *order;         /* ... how many reductions came before a bucket's gathering */
+};
+
+/* ---- one order of calls for all places ----------------------------------------------------- */
+
+static bool leads(const struct hierarchical *comm)
+{
+    return comm->base.args.rank == 0;
+}
+
+static uint64_t n_begun(const struct hierarchical *comm, enum stage_name stage)
+{
+    return comm->base.pipeline.next[stage];
+}
+
+static bool leader_has(const struct hierarchical *comm, enum signal_kind kind, uint64_t bucket)
+{
+    const struct rank_set leader = {0, 1};
+    return bucket < comm->base.pipeline.n_buckets &&
+           signals_reached(&comm->base.signals, kind, leader, bucket);
+}
+
+/* What the leader did before it said that it has reduced is seen by who has heard that: so that is
+ * asked first. */
+static bool is_turn(const struct hierarchical *comm, enum stage_name stage)
+{
+    if (leads(comm))
+        return true;
+    bool may_reduce = leader_has(comm, SIGNAL_REDUCED, n_begun(comm, REDUCE));
+    uint64_t gather = n_begun(comm, GATHER);
+    bool must_gather = leader_has(comm, SIGNAL_GATHERED, gather) &&
+                       comm->nccl->order[gather] == n_begun(comm, REDUCE);
+    return stage == GATHER ? must_gather : may_reduce && !must_gather;
+}
+
+/* ---- work ---------------------------------------------------------------------------------- */
+
+static size_t element_size(const struct hierarchical *comm)
+{
+    return dpb_dtype_size(comm->base.arenas.layout.gradient_type);
+}
+
+static void *gradients_of(const struct hierarchical *comm, uint64_t bucket, uint64_t at)
+{
+    const struct strategy *base = &comm->base;
+    return strategy_gradients(base, base->args.rank, bucket * base->arenas.bucket_elements + at);
+}
+
+/* Of a bucket, this place's; empty where it carries none. */
+static struct dpb_range share_of(const struct hierarchical *comm, uint64_t bucket)
+{
+    uint64_t length = pipeline_bucket_length(&comm->base.pipeline, bucket);
+    if (!hierarchical_drives(comm))
+        return (struct dpb_range){length, length};
+    return slice_of(length, comm->base.args.rank, comm->n_shares);
+}
+
+static struct dpb_wait what_of(const struct hierarchical *comm, uint64_t bucket,
+                               const char *purpose)
+{
+    uint64_t length = pipeline_bucket_length(&comm->base.pipeline, bucket);
+    return (struct dpb_wait){.step = comm->base.step.step,
+                             .bucket = bucket,
+                             .bytes = length * element_size(comm),
+                             .peer = UINT32_MAX,
+                             .purpose = purpose};
+}
+
+/* A call of NCCL's for the bucket, in the queue of sums; false: this place is alone here. */
+static bool call(struct hierarchical *comm, uint64_t bucket, enum stage_name stage)
+{
+    const struct inside_nccl *nccl = comm->nccl;
+    const struct dpb_wait what = what_of(comm, bucket, "NCCL to launch a sum");
+    const struct nccl_range range = {gradients_of(comm, bucket, 0),
+                                     comm->base.arenas.layout.gradient_type,
+                                     pipeline_bucket_length(&comm->base.pipeline, bucket)};
+    struct dpb_queue *queue = comm->on_device.here.queue;
+    if (!nccl->communicator.nccl || comm->on_device.status != DPB_OK)
+        return false;
+    const struct nccl_library *library = nccl->library;
+    /* Nothing is cleared: it makes the queue's GPU that of this thread, as NCCL wants it. */
+    device_keep(&comm->on_device, comm->on_device.ops->clear(queue, range.memory, 0));
+    device_keep(
+        &comm->on_device,
+        comm->n_shares == 0 ? library->all_reduce(&nccl->communicator, queue, &range, &what)
+        : stage == REDUCE
+            ? library->reduce_slices(&nccl->communicator, queue, &range, comm->n_shares, &what)
+            : library->gather_slices(&nccl->communicator, queue, &range, comm->n_shares, &what));
+    return true;
+}
+
+/* Of the own share, between its place in the arena and pinned memory, behind what `behind` has done
+ * of the bucket (NULL: at once). False: there is nothing to copy. */
+static bool copy_share(struct hierarchical *comm, uint64_t bucket, const struct device_flight *of,
+                       const struct device_flight *behind)
+{
+    struct device_strategy *device = &comm->on_device;
+    const struct inside_nccl *nccl = comm->nccl;
+    struct dpb_range share = share_of(comm, bucket);
+    uint64_t bytes = (share.end - share.begin) * element_size(comm);
+    void *arena = gradients_of(comm, bucket, share.begin);
+    char *staged = (char *)nccl->staging + bucket * nccl->share_elements * element_size(comm);
+    bool down = of == &nccl->flights[DOWNS];
+    if (bytes == 0 || device->status != DPB_OK)
+        return false;
+    if (behind)
+        device_keep(device,
+                    device->ops->await(of->lane->queue, device_flight_event(behind, bucket)));
+    device_keep(device, device->ops->copy(of->lane->queue, down ? (void *)staged : arena,
+                                          down ? arena : (void *)staged, bytes));
+    return true;
+}
+
+/* The end of work that was given to a queue. */
+static bool is_done(const struct hierarchical *comm, const struct device_flight *flight,
+                    uint64_t bucket)
+{
+    return device_is_done(&comm->on_device, flight, bucket);
+}
+
+static void land(struct hierarchical *comm, struct device_flight *flight, uint64_t bucket,
+                 dpb_phase phase)
+{
+    device_landed(&comm->on_device, flight, bucket, phase);
+}
+
+/* The optimizer on all of the bucket, behind the sum. */
+static void update(struct hierarchical *comm, uint64_t bucket, uint64_t length)
+{
+    struct device_flight *updates = &comm->nccl->flights[UPDATES];
+    bool any = device_update(&comm->on_device, updates, bucket, (struct dpb_range){0, length});
+    device_begun(&comm->on_device, updates, bucket, !any);
+}
+
+/* ---- waiting ------------------------------------------------------------------------------- */
+
+/* Of one machine a bucket's update is given to the device with its sum. */
+static bool is_behind_sum(const struct hierarchical *comm)
+{
+    const struct device_flight *flights = comm->nccl->flights;
+    return comm->n_shares == 0 && flights[REDUCTIONS].landed == flights[UPDATES].landed;
+}
+
+/* What the device is at work on, of the furthest bucket, and what is said of it; NULL: nothing. A
+ * sum that was fetched may be waiting for its gathering, and an update for its sum. */
+static const struct device_flight *find_work(const struct hierarchical *comm, const char **purpose)
+{
+    static const struct {
+        enum flight_name name;
+        const char *purpose;
+    } rows[] = {{GATHERINGS, "NCCL to gather the sum over the machine"},
+                {UPDATES, "its device to update weights"},
+                {UPS, "its device to copy a sum from the host"},
+                {REDUCTIONS, "NCCL's sum over the machine"},
+                {DOWNS, "its device to copy a sum to the host"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct device_flight *flight = &comm->nccl->flights[rows[i].name];
+        *purpose = rows[i].purpose;
+        bool waits = rows[i].name == UPS ? device_is_done(&comm->on_device, flight, flight->landed)
+                                         : rows[i].name == UPDATES && is_behind_sum(comm);
+        if (flight->begun > flight->landed && !waits)
+            return flight;
+    }
+    return NULL;
+}
+
+static dpb_status look_at_nccl(const struct hierarchical *comm)
+{
+    const struct inside_nccl *nccl = comm->nccl;
+    const char *purpose;
+    const struct device_flight *flight = find_work(comm, &purpose);
+    if (!nccl->communicator.nccl || !flight)
+        return DPB_OK;
+    const struct dpb_wait what = what_of(comm, flight->landed, purpose);
+    return nccl->library->look(&nccl->communicator, &what);
+}
+
+/* While the device is at work there is nothing to sleep on. Else it is the network, the leader or
+ * this rank's own backward. */
+static dpb_status wait(void *strategy, uint64_t bucket)
+{
+    struct hierarchical *comm = strategy;
+    const struct strategy *base = &comm->base;
+    const struct device_flight *ups = &comm->nccl->flights[UPS];
+    const struct rank_set leader = {0, 1}, self = strategy_self(base);
+    dpb_dtype type = base->arenas.layout.gradient_type;
+    const char *purpose;
+    const struct device_flight *work = find_work(comm, &purpose);
+    uint64_t next = n_begun(comm, REDUCE);
+    (void)bucket;
+    if (work)
+        return device_wait_landing(&comm->on_device, work->landed, purpose);
+    if (hierarchical_drives(comm) && !comm->across->ops->idle(comm->across))
+        return hierarchical_wait(comm);
+    if (ups->begun > ups->landed)
+        return device_wait(&comm->on_device, ups->landed, comm->ranks[0], type,
+                           "the machine's first worker to gather");
+    if (!signals_reached(&base->signals, SIGNAL_READY, self, next))
+        return strategy_wait_ready(base, self, next);
+    if (comm->n_shares == 0 || leads(comm)) /* ready since reduce_due has asked: it is due */
+        return DPB_OK;
+    return strategy_wait(base, SIGNAL_REDUCED, leader, next, type,
+                         "the machine's first worker to sum");
+}
+
+/* ---- stages: sum over the machine, and down to the host -------------------------------------- */
+
+static bool reduce_due(void *strategy, uint64_t bucket)
+{
+    const struct hierarchical *comm = strategy;
+    const struct inside_nccl *nccl = comm->nccl;
+    return device_has_room(&comm->on_device, &nccl->flights[REDUCTIONS]) &&
+           device_has_room(&comm->on_device, &nccl->flights[DOWNS]) &&
+           device_has_room(&comm->on_device, &nccl->flights[UPDATES]) &&
+           signals_reached(&comm->base.signals, SIGNAL_READY, strategy_self(&comm->base), bucket) &&
+           (comm->n_shares == 0 || is_turn(comm, REDUCE));
+}
+
+static void reduce(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    struct hierarchical *comm = strategy;
+    struct inside_nccl *nccl = comm->nccl;
+    (void)until_ns;
+    bool called = call(comm, bucket, REDUCE);
+    device_begun(&comm->on_device, &nccl->flights[REDUCTIONS], bucket, !called);
+    strategy_count_all_reduce(&comm->base, bucket);
+    if (comm->n_shares == 0) {
+        update(comm, bucket, length);
+    } else {
+        if (leads(comm))
+            signals_raise(&comm->base.signals, SIGNAL_REDUCED, bucket);
+        bool copied = copy_share(comm, bucket, &nccl->flights[DOWNS],
+                                 called ? &nccl->flights[REDUCTIONS] : NULL);
+        device_begun(&comm->on_device, &nccl->flights[DOWNS], bucket, !copied);
+    }
+    *at = length;
+}
+
+static bool reduced_due(void *strategy, uint64_t bucket)
+{
+    const struct hierarchical *comm = strategy;
+    return is_done(comm, &comm->nccl->flights[REDUCTIONS], bucket);
+}
+
+static void reduced(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
+                    int64_t until_ns)
+{
+    struct hierarchical *comm = strategy;
+    (void)until_ns;
+    land(comm, &comm->nccl->flights[REDUCTIONS], bucket, DPB_PHASE_TRANSFER);
+    *at = length;
+}
+
+/* ---- stages: across, and up again ------------------------------------------------------------ */
+
+static bool post_due(void *strategy, uint64_t bucket)
+{
+    const struct hierarchical *comm = strategy;
+    return is_done(comm, &comm->nccl->flights[DOWNS], bucket) &&
+           (!hierarchical_drives(comm) || comm->across->ops->has_place(comm->across));
+}
+
+static void post(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    struct hierarchical *comm = strategy;
+    struct dpb_range share = share_of(comm, bucket);
+    (void)until_ns;
+    land(comm, &comm->nccl->flights[DOWNS], bucket, DPB_PHASE_TRANSFER);
+    if (hierarchical_drives(comm) && comm->on_device.status == DPB_OK)
+        comm->across->ops->post(comm->across, bucket * comm->nccl->share_elements,
+                                share.end - share.begin);
+    *at = length;
+}
+
+static bool fetch_due(void *strategy, uint64_t bucket)
+{
+    const struct hierarchical *comm = strategy;
+    return device_has_room(&comm->on_device, &comm->nccl->flights[UPS]) &&
+           (!hierarchical_drives(comm) || comm->across->ops->finished(comm->across, bucket));
+}
+
+static void fetch(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    struct hierarchical *comm = strategy;
+    struct device_flight *ups = &comm->nccl->flights[UPS];
+    (void)until_ns;
+    bool copied = copy_share(comm, bucket, ups, NULL);
+    device_begun(&comm->on_device, ups, bucket, !copied);
+    *at = length;
+}
+
+/* ---- stages: to all of the machine, and into the weights ------------------------------------ */
+
+static bool gather_due(void *strategy, uint64_t bucket)
+{
+    const struct hierarchical *comm = strategy;
+    (void)bucket;
+    return device_has_room(&comm->on_device, &comm->nccl->flights[GATHERINGS]) &&
+           device_has_room(&comm->on_device, &comm->nccl->flights[UPDATES]) &&
+           is_turn(comm, GATHER);
+}
+
+static void gather(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    struct hierarchical *comm = strategy;
+    struct device_strategy *device = &comm->on_device;
+    struct inside_nccl *nccl = comm->nccl;
+    (void)until_ns;
+    if (!nccl->flights[UPS].empty[bucket % DEVICE_IN_FLIGHT] && device->status == DPB_OK)
+        device_keep(device, device->ops->await(device->here.queue,
+                                               device_flight_event(&nccl->flights[UPS], bucket)));
+    bool called = call(comm, bucket, GATHER);
+    device_begun(device, &nccl->flights[GATHERINGS], bucket, !called);
+    if (leads(comm)) {
+        nccl->order[bucket] = (uint32_t)n_begun(comm, REDUCE);
+        signals_raise(&comm->base.signals, SIGNAL_GATHERED, bucket);
+    }
+    update(comm, bucket, length);
+    *at = length;
+}
+
+static bool gathered_due(void *strategy, uint64_t bucket)
+{
+    const struct hierarchical *comm = strategy;
+    return is_done(comm, &comm->nccl->flights[UPS], bucket) &&
+           is_done(comm, &comm->nccl->flights[GATHERINGS], bucket);
+}
+
+static void gathered(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
+                     int64_t until_ns)
+{
+    struct hierarchical *comm = strategy;
+    (void)until_ns;
+    land(comm, &comm->nccl->flights[UPS], bucket, DPB_PHASE_TRANSFER);
+    land(comm, &comm->nccl->flights[GATHERINGS], bucket, DPB_PHASE_TRANSFER);
+    *at = length;
+}
+
+static bool updated_due(void *strategy, uint64_t bucket)
+{
+    const struct hierarchical *comm = strategy;
+    return is_done(comm, &comm->nccl->flights[UPDATES], bucket);
+}
+
+static void updated(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
+                    int64_t until_ns)
+{
+    struct hierarchical *comm = strategy;
+    (void)until_ns;
+    land(comm, &comm->nccl->flights[UPDATES], bucket, DPB_PHASE_UPDATE);
+    *at = length;
+}
+
+static const struct stage stages[] = {
+    [REDUCE] = {reduce_due, reduce, wait},    [REDUCED] = {reduced_due, reduced, wait},
+    [POST] = {post_due, post, wait},          [FETCH] = {fetch_due, fetch, wait},
+    [GATHER] = {gather_due, gather, wait},    [GATHERED] = {gathered_due, gathered, wait},
+    [UPDATED] = {updated_due, updated, wait},
+};
+
+static const struct stage stages_alone[] = {
+    {reduce_due, reduce, wait}, {reduced_due, reduced, wait}, {updated_due, updated, wait}};
+
+/* ---- hooks --------------------------------------------------------------------------------- */
+
+dpb_status inside_nccl_check(const struct dpb_host *host, const struct dpb_library **versions)
+{
+    const struct nccl_library *library;
+    DPB_TRY(nccl_load(host, &library));
+    if (library->missing)
+        return host->fail(DPB_UNSUPPORTED, "comm.inside = nccl cannot run here: %s",
+                          library->missing);
+    *versions = library->versions;
+    return DPB_OK;
+}
+
+dpb_status inside_nccl_open(struct hierarchical *comm, const struct nccl_options *options)
+{
+    const struct dpb_host *host = comm->base.host;
+    const struct dpb_device_arenas *device = comm->job.device;
+    const struct nccl_library *library;
+    if (!device || strcmp(device->ops->runtime, "cuda") != 0)
+        return host->fail(DPB_UNSUPPORTED,
+                          "comm.inside = nccl keeps weights and gradients in the memory of a GPU, "
+                          "and this device computes on the host's; set device.name = cuda");
+    DPB_TRY(nccl_load(host, &library));
+    DPB_TRY(library->settle_options(options, &comm->job));
+    comm->nccl = host->alloc(sizeof *comm->nccl);
+    if (!comm->nccl)
+        return DPB_NO_MEMORY;
+    comm->nccl->library = library;
+    comm->nccl->options = *options;
+    comm->on_device.ops = device->ops;
+    comm->on_device.device = device->device;
+    return DPB_OK;
+}
+
+/* Where all machines have as many workers, slices are of equal length but in the last bucket. */
+static uint64_t round_bucket(const struct hierarchical *comm, uint64_t elements)
+{
+    for (uint32_t machine = 0; machine < comm->job.n_machines; machine++)
+        if (hierarchical_count(&comm->job, machine) != comm->n_shares)
+            return elements;
+    return (elements + comm->n_shares - 1) / comm->n_shares * comm->n_shares;
+}
+
+dpb_status inside_nccl_plan(struct hierarchical *comm, const struct dpb_layout *layout,
+                            struct dpb_comm_plan *want)
+{
+    struct inside_nccl *nccl = comm->nccl;
+    want->bucket_elements = round_bucket(comm, want->bucket_elements);
+    uint64_t longest =
+        want->bucket_elements < layout->n_elements ? want->bucket_elements : layout->n_elements;
+    DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_SHARED, want));
+    want->weights = want->gradients = DPB_MEMORY_DEVICE;
+    nccl->order_at = (want->scratch_bytes + DPB_CACHE_LINE - 1) / DPB_CACHE_LINE * DPB_CACHE_LINE;
+    want->scratch_bytes =
+        nccl->order_at + strategy_count_buckets(layout, want) * sizeof *nccl->order;
+    if (!hierarchical_drives(comm))
+        return DPB_OK;
+    nccl->share_elements = longest / comm->n_shares + 1;
+    return comm->across->ops->plan(comm->across, nccl->share_elements, want);
+}
+
+static dpb_status open_flights(struct hierarchical *comm)
+{
+    struct device_strategy *device = &comm->on_device;
+    struct inside_nccl *nccl = comm->nccl;
+    DPB_TRY(device->ops->open(device->device, &device->out.queue));
+    DPB_TRY(device->ops->open(device->device, &device->here.queue));
+    DPB_TRY(device->ops->open(device->device, &device->back.queue));
+    struct device_lane *const lanes[FLIGHTS] = {[REDUCTIONS] = &device->here,
+                                                [DOWNS] = &device->out,
+                                                [UPS] = &device->back,
+                                                [GATHERINGS] = &device->here,
+                                                [UPDATES] = &device->here};
+    for (int i = 0; i < FLIGHTS; i++)
+        DPB_TRY(device_flight_open(device, lanes[i], &nccl->flights[i]));
+    return DPB_OK;
+}
+
+static dpb_status open_communicator(struct hierarchical *comm)
+{
+    struct inside_nccl *nccl = comm->nccl;
+    const struct dpb_comm_args *args = &comm->base.args;
+    snprintf(nccl->name, sizeof nccl->name, "machine %u", comm->machine);
+    const struct nccl_group group = {
+        .name = nccl->name, .rank = args->rank, .n_ranks = args->n_workers, .ranks = comm->ranks};
+    if (args->n_workers == 1)
+        return DPB_OK;
+    dpb_status status = nccl->library->open(&nccl->options, &group, &nccl->communicator);
+    if (status != DPB_OK)
+        nccl->library->abort(&nccl->communicator);
+    return status;
+}
+
+/* An arena as the network sees it: this place's shares, one behind the other. */
+static dpb_status stage_shares(struct hierarchical *comm, const struct dpb_arenas *arenas,
+                               struct dpb_arenas *staged)
+{
+    struct inside_nccl *nccl = comm->nccl;
+    struct device_strategy *device = &comm->on_device;
+    uint64_t n = arenas->n_buckets * nccl->share_elements;
+    *staged = *arenas;
+    if (!hierarchical_drives(comm))
+        return DPB_OK;
+    DPB_TRY(device->ops->pin(device->device, n * element_size(comm), &nccl->staging));
+    staged->gradients = nccl->staging;
+    staged->layout.n_elements = n;
+    return DPB_OK;
+}
+
+dpb_status inside_nccl_bind(struct hierarchical *comm, const struct dpb_arenas *arenas)
+{
+    const struct dpb_host *host = comm->base.host;
+    bool alone = comm->n_shares == 0;
+    struct dpb_arenas view = hierarchical_view(comm, arenas), staged;
+    DPB_TRY(strategy_bind(&comm->base, &view, alone ? stages_alone : stages,
+                          alone ? sizeof stages_alone / sizeof *stages_alone
+                                : sizeof stages / sizeof *stages));
+    comm->base.signals.ranks = comm->ranks;
+    comm->nccl->order = (uint32_t *)(void *)((char *)view.peer_scratch[0] + comm->nccl->order_at);
+    DPB_TRY(open_flights(comm));
+    DPB_TRY(open_communicator(comm));
+    DPB_TRY(stage_shares(comm, arenas, &staged));
+    host->report("copies", alone ? "none of its own"
+                           : hierarchical_drives(comm)
+                               ? "staged through the host, to other machines"
+                               : "none of its own: others carry all shares");
+    return hierarchical_connect(comm, arenas, &staged);
+}
+
+dpb_status inside_nccl_begin(struct hierarchical *comm, const struct dpb_step *step)
+{
+    for (int i = 0; i < FLIGHTS; i++)
+        comm->nccl->flights[i].begun = comm->nccl->flights[i].landed = 0;
+    return device_strategy_begin(comm, 0, step);
+}
+
+/* What has failed is aborted, so that nothing waits for the GPU for ever. */
+dpb_status inside_nccl_progress(struct hierarchical *comm, int64_t budget_ns)
+{
+    dpb_status status = device_strategy_progress(comm, budget_ns);
+    if (status == DPB_OK)
+        status = look_at_nccl(comm);
+    if (status != DPB_OK) {
+        device_keep(&comm->on_device, status);
+        comm->nccl->library->abort(&comm->nccl->communicator);
+    }
+    return status;
+}
+
+void inside_nccl_close(struct hierarchical *comm)
+{
+    struct inside_nccl *nccl = comm->nccl;
+    struct device_strategy *device = &comm->on_device;
+    struct device_lane *const lanes[] = {&device->out, &device->here, &device->back};
+    bool through = device->status == DPB_OK;
+    for (int i = 0; i < FLIGHTS; i++)
+        through = through && nccl->flights[i].begun == nccl->flights[i].landed;
+    if (through)
+        nccl->library->close(&nccl->communicator);
+    else
+        nccl->library->abort(&nccl->communicator);
+    for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++) { /* before what their copies go to */
+        device->ops->close(lanes[i]->queue);
+        lanes[i]->queue = NULL;
+    }
+    for (int i = 0; i < FLIGHTS; i++)
+        device_flight_close(device, &nccl->flights[i]);
+    if (nccl->staging)
+        device->ops->unpin(device->device, nccl->staging);
+    comm->base.host->release(nccl, sizeof *nccl);
+    comm->nccl = NULL;
+}

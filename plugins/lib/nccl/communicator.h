@@ -1,0 +1,38 @@
+/*
+ * communicator.h - NCCL itself, for libdpbench-nccl.so and for the plugin that is linked to NCCL
+ * anyway: what lib/nccl.h says of struct nccl_library, as functions. NCCL's User Guide.
+ */
+#ifndef DPB_PLUGINS_LIB_NCCL_COMMUNICATOR_H
+#define DPB_PLUGINS_LIB_NCCL_COMMUNICATOR_H
+
+#include <nccl.h>
+
+#include "lib/nccl.h"
+
+/* Compares NCCL's versions, built against and loaded, and looks for a driver; before anything else.
+ * False: the versions cannot work together, and the message is written. */
+bool nccl_set_up(const struct dpb_host *host);
+extern const struct dpb_host *nccl_host;
+extern const struct dpb_library nccl_versions[];
+extern const char *nccl_missing; /* why NCCL cannot run here; NULL: it can */
+
+/* ncclNumTypes: none of NCCL's. */
+ncclDataType_t nccl_type_of(dpb_dtype type);
+
+dpb_status communicator_settle_options(const struct nccl_options *options,
+                                       const struct dpb_comm_args *job);
+dpb_status communicator_open(const struct nccl_options *options, const struct nccl_group *group,
+                             struct communicator *made);
+dpb_status communicator_look(const struct communicator *communicator, const struct dpb_wait *what);
+dpb_status communicator_all_reduce(const struct communicator *communicator, struct dpb_queue *queue,
+                                   const struct nccl_range *range, const struct dpb_wait *what);
+dpb_status communicator_reduce_slices(const struct communicator *communicator,
+                                      struct dpb_queue *queue, const struct nccl_range *range,
+                                      uint32_t n_slices, const struct dpb_wait *what);
+dpb_status communicator_gather_slices(const struct communicator *communicator,
+                                      struct dpb_queue *queue, const struct nccl_range *range,
+                                      uint32_t n_slices, const struct dpb_wait *what);
+void communicator_abort(struct communicator *communicator);
+void communicator_close(struct communicator *communicator);
+
+#endif

@@ -1,0 +1,22 @@
+/* library.c - the one symbol of libdpbench-nccl.so: see lib/nccl.h. */
+#include "lib/nccl/communicator.h"
+
+static struct nccl_library library = {.versions = nccl_versions,
+                                      .settle_options = communicator_settle_options,
+                                      .open = communicator_open,
+                                      .look = communicator_look,
+                                      .all_reduce = communicator_all_reduce,
+                                      .reduce_slices = communicator_reduce_slices,
+                                      .gather_slices = communicator_gather_slices,
+                                      .abort = communicator_abort,
+                                      .close = communicator_close};
+
+DPB_EXPORT const struct nccl_library *dpb_nccl_library(const struct dpb_host *host);
+
+const struct nccl_library *dpb_nccl_library(const struct dpb_host *host)
+{
+    if (!nccl_set_up(host))
+        return NULL;
+    library.missing = nccl_missing;
+    return &library;
+}

@@ -1,0 +1,16 @@
+/*
+ * object.h - shared objects beside the plugins, which hold what only some runs of a strategy need:
+ * a library's name in them does not make the strategy need it.
+ */
+#ifndef DPB_PLUGINS_LIB_OBJECT_H
+#define DPB_PLUGINS_LIB_OBJECT_H
+
+#include "dpbench/host.h"
+
+/* Loads `file` from beside the plugin that this is part of, for as long as the process lives, and
+ * finds `symbol` in it. Refused where it is not there, or cannot be loaded; `what` is the library's
+ * name. */
+dpb_status object_load(const struct dpb_host *host, const char *file, const char *what,
+                       const char *symbol, void **address);
+
+#endif
