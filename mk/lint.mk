@@ -1,17 +1,22 @@
-# Static checks: `make lint` builds all with gcc and with clang, warnings as errors, then clang-tidy
-# (.clang-tidy) and cppcheck (tools/lint/cppcheck.txt) on core and plugins, shellcheck on scripts and
-# a look at the Python. Nothing of it goes into $(BUILD)/dpbench.
+# Static checks: `make lint` looks at the form (.clang-format, 100 columns), builds all with gcc and with
+# clang, warnings as errors, then clang-tidy (.clang-tidy) and cppcheck (tools/lint/cppcheck.txt) on core
+# and plugins, shellcheck on scripts and a look at the Python. Nothing of it goes into $(BUILD)/dpbench.
 
 # A loop that was not vectorised is slow, not wrong.
 LINT_BUILD  = $(MAKE) all WERROR="-Werror -Wno-error=pass-failed" ONEDNN=$(ONEDNN) CUDA_DEPS=$(CUDA_DEPS)
+LINT_C      = $(shell find core plugins tests bench -name '*.[ch]' -o -name '*.cu' -o -name '*.cc')
 LINT_SHELL := $(shell grep -lE '^\#!/bin/(ba)?sh' -r tools bench tests .ci 2>/dev/null) .ci/run
 LINT_PYTHON := $(shell grep -lE '^\#!/usr/bin/env python3' -r tools bench tests 2>/dev/null) \
 	$(wildcard bench/*.py bench/*/*.py tests/*/*.py)
 
-.PHONY: lint lint-deps lint-gcc lint-clang lint-tidy lint-cppcheck lint-scripts
-lint: lint-deps lint-gcc lint-clang lint-tidy lint-cppcheck lint-scripts
+.PHONY: lint lint-deps lint-format lint-gcc lint-clang lint-tidy lint-cppcheck lint-scripts
+lint: lint-deps lint-format lint-gcc lint-clang lint-tidy lint-cppcheck lint-scripts
 lint-deps:
-	$(Q)tools/packages clang clang-tidy cppcheck shellcheck
+	$(Q)tools/packages clang clang-format clang-tidy cppcheck shellcheck
+lint-format:
+	$(Q)clang-format --dry-run --Werror $(LINT_C)
+	$(Q)! grep -nE '^.{101}' $(LINT_C)
+	@echo "  LINT  clang-format"
 lint-gcc:
 	$(Q)$(LINT_BUILD) BUILD=$(BUILD)/lint/gcc CC=gcc CXX=g++ WERROR=-Werror >$(BUILD)/lint.log || { cat $(BUILD)/lint.log; exit 1; }
 	@echo "  LINT  gcc"

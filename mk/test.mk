@@ -60,14 +60,18 @@ endif
 # plain loops. Threads of a block have stacks of their own, which sanitizers take for errors.
 STAND_IN     := $(BUILD)/tests/cuda/plugins/device_cuda.so
 STAND_IN_LIB := $(BUILD)/tests/cuda/libstand_in.so
-STAND_IN_OBJ := $(BUILD)/obj/tests/cuda/libraries.o \
+STAND_IN_OBJ := $(addprefix $(BUILD)/obj/tests/cuda/,libraries.o graphs.o) \
 	$(patsubst plugins/%.cu,$(BUILD)/obj/tests/cuda/%.o,$(wildcard plugins/devices/cuda/*.cu)) \
-	$(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out %/links.c,$(wildcard plugins/devices/cuda/*.c)) $(lib_devices))
-STAND_IN_TESTS := $(addprefix $(BUILD)/tests/test_,cuda cuda_arenas cuda_faults cuda_queues cuda_runs device_runs gpu_missing)
-# comm nccl on it, with a NCCL for tests.
+	$(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/devices/cuda/*.c) $(lib_devices))
+STAND_IN_TESTS := $(addprefix $(BUILD)/tests/test_,cuda cuda_arenas cuda_faults cuda_fusion cuda_layouts cuda_queues cuda_runs device_runs \
+	gpu_missing)
+# comm nccl and hierarchical on it, with a NCCL for tests.
 STAND_IN_NCCL := $(BUILD)/tests/cuda/plugins/comm_nccl.so
+STAND_IN_NCCL_LIB := $(BUILD)/tests/cuda/plugins/libdpbench-nccl.so
+STAND_IN_BESIDE := $(patsubst %,$(BUILD)/tests/cuda/plugins/%,comm_hierarchical.so $(notdir $(MPI_OBJECT)))
+STAND_IN_COMMS := $(STAND_IN_NCCL) $(STAND_IN_NCCL_LIB) $(STAND_IN_BESIDE)
 ifeq ($(filter devices/cuda comm/nccl,$(SKIPPED))$(SANITIZE),)
-$(BUILD)/tests/test_nccl $(BUILD)/tests/test_conf: | $(STAND_IN) $(STAND_IN_NCCL)
+$(addprefix $(BUILD)/tests/test_,nccl conf cuda_faults device_runs combinations all_combinations): | $(STAND_IN) $(STAND_IN_COMMS)
 $(BUILD)/tests/test_nccl_stand_in: $(BUILD)/obj/tests/cuda/nccl.o $(STAND_IN_LIB)
 $(BUILD)/tests/test_nccl_stand_in: TEST_CFLAGS += $(CUDA_CFLAGS)
 $(BUILD)/tests/test_nccl_stand_in: TEST_LIBS += $(STAND_IN_LIB) -Wl,-rpath,'$$ORIGIN/cuda' -lstdc++
@@ -77,10 +81,16 @@ SYSTEM_TESTS := $(filter-out %/test_nccl,$(SYSTEM_TESTS))
 endif
 ifeq ($(filter devices/cuda,$(SKIPPED))$(SANITIZE),)
 $(STAND_IN_TESTS) $(BUILD)/tests/test_conf: | $(STAND_IN)
-$(BUILD)/tests/test_cuda: TEST_CFLAGS += $(CUDA_CFLAGS)
+$(BUILD)/tests/test_cuda $(BUILD)/tests/test_cuda_fusion $(BUILD)/tests/test_cuda_layouts: TEST_CFLAGS += $(CUDA_CFLAGS)
 $(BUILD)/tests/test_cuda: $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_devices))
+# The device as it is, with cuDNN as it is.
+$(BUILD)/tests/test_cudnn_plans: TEST_CFLAGS += $(CUDA_CFLAGS)
+$(BUILD)/tests/test_cudnn_plans: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/devices/cuda/*.c) $(lib_devices) $(lib_cuda)) \
+	$(patsubst %.cu,$(BUILD)/obj/%.o,$(wildcard plugins/devices/cuda/*.cu))
+$(BUILD)/tests/test_cudnn_plans: TEST_LIBS += -Wl,--wrap=cudnnBackendSetAttribute \
+	$(filter-out -Wl$(cuda_comma)--version-script=%,$(call cuda_links,$(CUDA_NEEDS_devices/cuda))) -ldl
 else
-UNIT_TESTS   := $(filter-out $(STAND_IN_TESTS),$(UNIT_TESTS))
+UNIT_TESTS   := $(filter-out $(STAND_IN_TESTS) %/test_cudnn_plans,$(UNIT_TESTS))
 SYSTEM_TESTS := $(filter-out $(STAND_IN_TESTS),$(SYSTEM_TESTS))
 endif
 
@@ -100,13 +110,13 @@ $(BUILD)/tests/test_network_speed: | $(BUILD)/bench/all_reduce
 	mutants asan ubsan asan-ubsan tsan
 tests: all $(UNIT_TESTS) $(SYSTEM_TESTS) $(LONG_TESTS) $(TEST_PLUGINS) $(TEST_PRELOADS) $(TEST_FAKES)
 
-# Two of these run at a time, the longest first: they compute and wait for no clock.
+# Two of these run at a time, the longest first: they compute, or have deadlines far above what they need.
 PAIRED_TESTS := $(filter $(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS), \
 	$(addprefix $(BUILD)/tests/test_,identity learning exchange cpu_models conf mutants comm_command) \
 	$(addprefix tests/system/,rdma_vm.sh install.sh headers.sh layers.sh bench.py) \
 	$(addprefix $(BUILD)/tests/test_,ps_cpu traffic effects combinations cuda cuda_runs nccl cpu \
 		image_training reference_gradients cuda_arenas cuda_queues device_runs launchers mpi gloo \
-		cuda_faults))
+		cuda_faults cuda_fusion cuda_layouts faults network world cli))
 check: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(PAIRED_TESTS) -- \
 		$(filter-out $(PAIRED_TESTS),$(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS))
@@ -242,11 +252,16 @@ $(STAND_IN): $(STAND_IN_OBJ) $(STAND_IN_LIB)
 	@echo "  LD    $@"
 	@mkdir -p $(@D)
 	$(Q)$(CXX) -shared -Wl,-z,defs -o $@ $^ -Wl,-rpath,'$$ORIGIN/..' -Wl,--version-script=mk/plugin.map -lm
-$(STAND_IN_NCCL): $(BUILD)/obj/tests/cuda/nccl.o $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/comm/nccl/*.c) $(lib_comm)) \
-		$(STAND_IN_LIB)
+$(STAND_IN_NCCL): $(patsubst %.c,$(BUILD)/obj/%.o,plugins/comm/nccl.c $(filter-out %/library.c,$(lib_nccl)) $(lib_comm))
+$(STAND_IN_NCCL_LIB): $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_nccl))
+$(STAND_IN_NCCL) $(STAND_IN_NCCL_LIB): $(BUILD)/obj/tests/cuda/nccl.o $(STAND_IN_LIB)
 	@echo "  LD    $@"
 	@mkdir -p $(@D)
 	$(Q)$(CXX) -shared -Wl,-z,defs -o $@ $^ -Wl,-rpath,'$$ORIGIN/..' -Wl,--version-script=mk/plugin.map -lm -lpthread
+# What loads libraries from beside itself.
+$(STAND_IN_BESIDE): $(BUILD)/tests/cuda/plugins/%: $(BUILD)/plugins/%
+	@mkdir -p $(@D)
+	$(Q)cp $< $@
 
 # For LD_PRELOAD into dpbench.
 $(BUILD)/tests/preload/%.so: tests/preload/%.c

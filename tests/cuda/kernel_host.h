@@ -33,10 +33,13 @@ void stand_in_threads(dim3 grid, dim3 block, const std::function<void()> &thread
 void stand_in_blocks(dim3 grid, dim3 block, const std::function<void()> &thread);
 /* Gives the stream something to do. */
 void stand_in_enqueue(cudaStream_t stream, std::function<void()> work);
-/* A launch from a thread whose GPU is not the stream's fails. */
-void stand_in_launched(cudaStream_t stream);
-/* The same; it is done once `possible`, which is asked now and then, says so: what it needs comes from
- * another process. */
+/* Whether the range lies within one piece of this process's device memory. */
+bool stand_in_has(const void *at, size_t bytes);
+/* False, with the last error: launches from a thread whose GPU is not the stream's fail, and those
+ * of too many blocks or threads. */
+bool stand_in_launched(cudaStream_t stream, dim3 grid, dim3 block);
+/* The same; it is done once `possible`, which is asked now and then, says so: what it needs comes
+ * from another process. */
 void stand_in_enqueue_when(cudaStream_t stream, std::function<bool()> possible,
                            std::function<void()> work);
 
@@ -50,8 +53,8 @@ template <typename Run, typename Kernel, typename... Arguments>
 static inline void stand_in_launch(Run run, dim3 grid, dim3 block, cudaStream_t stream,
                                    Kernel kernel, Arguments... arguments)
 {
-    stand_in_launched(stream);
-    stand_in_enqueue(stream, [=] { run(grid, block, [=] { kernel(arguments...); }); });
+    if (stand_in_launched(stream, grid, block))
+        stand_in_enqueue(stream, [=] { run(grid, block, [=] { kernel(arguments...); }); });
 }
 
 #endif

@@ -11,20 +11,19 @@
 #include <cudnn.h>
 #include <vector>
 
-#include "kernel_host.h"
+#include "cudnn_parts.h"
 
 /* ---- cuDNN --------------------------------------------------------------------------------- */
 
-struct cudnnContext {
-    cudaStream_t stream;
-};
 struct cudnnTensorStruct {
     cudnnDataType_t type;
     int n, c, h, w;
+    cudnnTensorFormat_t format;
 };
 struct cudnnFilterStruct {
     cudnnDataType_t type;
     int k, c, h, w;
+    cudnnTensorFormat_t format;
 };
 struct cudnnConvolutionStruct {
     int pad_h, pad_w, stride_h, stride_w;
@@ -33,25 +32,6 @@ struct cudnnConvolutionStruct {
 
 namespace
 {
-float load(cudnnDataType_t type, const void *data, size_t i)
-{
-    if (type == CUDNN_DATA_BFLOAT16)
-        return __bfloat162float(static_cast<const __nv_bfloat16 *>(data)[i]);
-    if (type == CUDNN_DATA_HALF)
-        return __half2float(static_cast<const __half *>(data)[i]);
-    return static_cast<const float *>(data)[i];
-}
-
-void store(cudnnDataType_t type, void *data, size_t i, double value)
-{
-    if (type == CUDNN_DATA_BFLOAT16)
-        static_cast<__nv_bfloat16 *>(data)[i] = __float2bfloat16((float)value);
-    else if (type == CUDNN_DATA_HALF)
-        static_cast<__half *>(data)[i] = __float2half((float)value);
-    else
-        static_cast<float *>(data)[i] = (float)value;
-}
-
 cudnnDataType_t element_type(cudaDataType_t type)
 {
     return type == CUDA_R_16BF  ? CUDNN_DATA_BFLOAT16
@@ -66,8 +46,29 @@ struct shape {
     cudnnConvolutionStruct by;
 };
 
+/* An element of an activation, or of a filter as one of k samples; and from it to the next
+ * channel's. */
+size_t at(const cudnnTensorStruct &t, int n, int h, int w, int c)
+{
+    return t.format == CUDNN_TENSOR_NCHW ? (((size_t)n * t.c + c) * t.h + h) * t.w + w
+                                         : (((size_t)n * t.h + h) * t.w + w) * t.c + c;
+}
+
+size_t channels_apart(const cudnnTensorStruct &t)
+{
+    return t.format == CUDNN_TENSOR_NCHW ? (size_t)t.h * t.w : 1;
+}
+
+cudnnTensorStruct as_tensor(const cudnnFilterStruct &f)
+{
+    return {f.type, f.k, f.c, f.h, f.w, f.format};
+}
+
+/* each(x, w, y): elements that are multiplied, and one that the product is of. */
 template <typename Each> void for_all(const shape &s, Each each)
 {
+    const cudnnTensorStruct filter = as_tensor(s.w);
+    const size_t x_step = channels_apart(s.x), w_step = channels_apart(filter);
     for (int n = 0; n < s.y.n; n++)
         for (int h = 0; h < s.y.h; h++)
             for (int w = 0; w < s.y.w; w++)
@@ -77,23 +78,13 @@ template <typename Each> void for_all(const shape &s, Each each)
                         const int iw = w * s.by.stride_w + kw - s.by.pad_w;
                         if (ih < 0 || ih >= s.x.h || iw < 0 || iw >= s.x.w)
                             continue;
-                        const size_t x = (((size_t)n * s.x.h + ih) * s.x.w + iw) * s.x.c;
-                        const size_t y = (((size_t)n * s.y.h + h) * s.y.w + w) * s.y.c;
+                        const size_t x = at(s.x, n, ih, iw, 0);
                         for (int k = 0; k < s.w.k; k++) {
-                            const size_t f = (((size_t)k * s.w.h + kh) * s.w.w + kw) * s.w.c;
-                            each(x, f, y + k, s.w.c);
+                            const size_t f = at(filter, k, kh, kw, 0), y = at(s.y, n, h, w, k);
+                            for (int c = 0; c < s.w.c; c++)
+                                each(x + c * x_step, f + c * w_step, y);
                         }
                     }
-}
-
-/* What a tensor core reads of fp32. */
-float tf32(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    bits &= 0xffffe000u;
-    memcpy(&value, &bits, sizeof bits);
-    return value;
 }
 
 /* What a multiplication by `math` reads. */
@@ -127,7 +118,8 @@ bool fits(const shape &s)
     const int h = (s.x.h + 2 * s.by.pad_h - s.w.h) / s.by.stride_h + 1;
     const int w = (s.x.w + 2 * s.by.pad_w - s.w.w) / s.by.stride_w + 1;
     return s.x.n == s.y.n && s.x.c == s.w.c && s.y.c == s.w.k && s.y.h == h && s.y.w == w &&
-           s.x.type == s.y.type && s.x.type == s.w.type;
+           s.x.type == s.y.type && s.x.type == s.w.type && s.x.format == s.y.format &&
+           s.x.format == s.w.format;
 }
 
 /* What is offered for every call: the first is not deterministic, the second does not work, and of
@@ -174,6 +166,11 @@ void maybe_infinite(int gpu, std::vector<double> &values)
         values[0] = INFINITY;
 }
 
+bool is_known(cudnnTensorFormat_t format)
+{
+    return format == CUDNN_TENSOR_NHWC || format == CUDNN_TENSOR_NCHW;
+}
+
 bool plain(const void *alpha, const void *beta)
 {
     return *static_cast<const float *>(alpha) == 1.0f && *static_cast<const float *>(beta) == 0.0f;
@@ -189,7 +186,10 @@ size_t cudnnGetVersion(void)
 
 const char *cudnnGetErrorString(cudnnStatus_t status)
 {
-    return status == CUDNN_STATUS_BAD_PARAM ? "CUDNN_STATUS_BAD_PARAM" : "CUDNN_STATUS_OTHER";
+    return status == CUDNN_STATUS_BAD_PARAM ? "CUDNN_STATUS_BAD_PARAM"
+           : status == CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN
+               ? "CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN"
+               : "CUDNN_STATUS_OTHER";
 }
 
 void cudnnGetLastErrorString(char *text, size_t bytes)
@@ -205,6 +205,11 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t *handle)
 
 cudnnStatus_t cudnnDestroy(cudnnHandle_t handle)
 {
+    if (handle->plans > 0) {
+        fprintf(stderr, "the stand-in: cudnnDestroy with %d plans of the graph API left\n",
+                (int)handle->plans);
+        abort();
+    }
     delete handle;
     return CUDNN_STATUS_SUCCESS;
 }
@@ -230,8 +235,8 @@ cudnnStatus_t cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t desc)
 cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t desc, cudnnTensorFormat_t format,
                                          cudnnDataType_t type, int n, int c, int h, int w)
 {
-    *desc = {type, n, c, h, w};
-    return format == CUDNN_TENSOR_NHWC ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
+    *desc = {type, n, c, h, w, format};
+    return is_known(format) ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
 }
 
 cudnnStatus_t cudnnCreateFilterDescriptor(cudnnFilterDescriptor_t *desc)
@@ -249,8 +254,8 @@ cudnnStatus_t cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t desc)
 cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t desc, cudnnDataType_t type,
                                          cudnnTensorFormat_t format, int k, int c, int h, int w)
 {
-    *desc = {type, k, c, h, w};
-    return format == CUDNN_TENSOR_NHWC ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
+    *desc = {type, k, c, h, w, format};
+    return is_known(format) ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
 }
 
 cudnnStatus_t cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t *desc)
@@ -352,16 +357,12 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void *alpha,
     if (check(s, (int)algorithm, workspace, bytes) != CUDNN_STATUS_SUCCESS || !plain(alpha, beta))
         return CUDNN_STATUS_BAD_PARAM;
     stand_in_enqueue(handle->stream, [=] {
+        stand_in_dawdle("forward");
         std::vector<double> sum(count(s.y));
         const std::vector<float> xs = widen(s.x.type, s.by.math, x_data, count(s.x));
         const std::vector<float> ws = widen(s.w.type, s.by.math, w_data, count(s.w));
         memset(workspace, 0xff, bytes);
-        for_all(s, [&](size_t xi, size_t wi, size_t yi, int c) {
-            double total = 0;
-            for (int i = 0; i < c; i++)
-                total += (double)xs[xi + i] * ws[wi + i];
-            sum[yi] += total;
-        });
+        for_all(s, [&](size_t xi, size_t wi, size_t yi) { sum[yi] += (double)xs[xi] * ws[wi]; });
         narrow(s.y.type, y_data, sum);
     });
     return CUDNN_STATUS_SUCCESS;
@@ -383,10 +384,7 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void *alp
         const std::vector<float> ys = widen(s.y.type, s.by.math, y_data, count(s.y));
         const std::vector<float> ws = widen(s.w.type, s.by.math, w_data, count(s.w));
         memset(workspace, 0xff, bytes);
-        for_all(s, [&](size_t xi, size_t wi, size_t yi, int c) {
-            for (int i = 0; i < c; i++)
-                sum[xi + i] += (double)ys[yi] * ws[wi + i];
-        });
+        for_all(s, [&](size_t xi, size_t wi, size_t yi) { sum[xi] += (double)ys[yi] * ws[wi]; });
         narrow(s.x.type, x_data, sum);
     });
     return CUDNN_STATUS_SUCCESS;
@@ -410,10 +408,7 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void *a
         const std::vector<float> xs = widen(s.x.type, s.by.math, x_data, count(s.x));
         const std::vector<float> ys = widen(s.y.type, s.by.math, y_data, count(s.y));
         memset(workspace, 0xff, bytes);
-        for_all(s, [&](size_t xi, size_t wi, size_t yi, int c) {
-            for (int i = 0; i < c; i++)
-                sum[wi + i] += (double)ys[yi] * xs[xi + i];
-        });
+        for_all(s, [&](size_t xi, size_t wi, size_t yi) { sum[wi] += (double)ys[yi] * xs[xi]; });
         maybe_infinite(gpu, sum);
         narrow(s.w.type, w_data, sum);
     });

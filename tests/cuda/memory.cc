@@ -1,17 +1,19 @@
 /*
  * memory.cc - the memory of the stand-in's GPUs, and the host's that is pinned.
  *
- * Every allocation is a memfd, so that another process can map it, by /proc; the system takes it away
- * with the last process that has it. It begins with a page that counts who has mapped it: freed before
- * that is none, the process is aborted, because CUDA promises nothing then.
+ * Every allocation is a memfd, so that another process can map it, by /proc; the system takes it
+ * away with the last process that has it. It begins with a page that counts who has mapped it:
+ * freed before that is none, the process is aborted, because CUDA promises nothing then.
  *
- * DPB_STAND_IN_MB: device memory there is (4096). DPB_STAND_IN_PEERS=0: GPUs are no peers of each other.
+ * DPB_STAND_IN_MB: device memory there is (4096). DPB_STAND_IN_PEERS=0: GPUs are no peers of each
+ * other.
  */
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <map>
+#include <set>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <vector>
@@ -31,6 +33,7 @@ struct block {
 
 std::map<const char *, size_t> pinned, device;
 std::map<const char *, block> owned, mapped;
+std::set<std::pair<int, int>> enabled; /* the first may reach the second's memory */
 size_t device_bytes_used;
 
 /* What a handle's bytes say. */
@@ -79,7 +82,24 @@ bool may_reach(int one, int other)
 {
     return one == other || setting("DPB_STAND_IN_PEERS", 1) != 0;
 }
+
+/* The range lies in an allocation of this process on that GPU. */
+bool is_on(const void *at, size_t bytes, int gpu)
+{
+    const char *begin = static_cast<const char *>(at);
+    auto next = owned.upper_bound(begin);
+    if (next == owned.begin())
+        return false;
+    --next;
+    return begin + bytes <= next->first + next->second.bytes && next->second.device == gpu;
+}
 } // namespace
+
+bool stand_in_has(const void *at, size_t bytes)
+{
+    ONE_AT_A_TIME;
+    return inside(device, at, bytes);
+}
 
 extern "C" {
 
@@ -93,8 +113,8 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
     ONE_AT_A_TIME;
-    if (capturing())
-        return cudaErrorStreamCaptureUnsupported;
+    if (cudaError_t code = forbidden())
+        return code;
     if (device_bytes_used + bytes > device_bytes_all())
         return last_error = cudaErrorMemoryAllocation;
     const int fd = memfd_create("stand-in", MFD_CLOEXEC);
@@ -116,6 +136,9 @@ cudaError_t cudaFree(void *memory)
     ONE_AT_A_TIME;
     if (!memory)
         return cudaSuccess;
+    if (cudaError_t code = forbidden())
+        return code;
+    cudaStreamSynchronize(default_stream());
     const auto found = owned.find(static_cast<char *>(memory));
     if (found == owned.end())
         return cudaErrorInvalidValue;
@@ -183,9 +206,30 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int one, int other)
     return cudaSuccess;
 }
 
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
+{
+    ONE_AT_A_TIME;
+    if (flags != 0 || peer == current_device)
+        return last_error = cudaErrorInvalidValue;
+    if (!may_reach(current_device, peer))
+        return last_error = cudaErrorPeerAccessUnsupported;
+    if (!enabled.insert({current_device, peer}).second)
+        return last_error = cudaErrorPeerAccessAlreadyEnabled;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceDisablePeerAccess(int peer)
+{
+    ONE_AT_A_TIME;
+    return enabled.erase({current_device, peer}) == 1 ? cudaSuccess
+                                                      : last_error = cudaErrorPeerAccessNotEnabled;
+}
+
 cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned)
 {
     ONE_AT_A_TIME;
+    if (cudaError_t code = forbidden())
+        return code;
     char *made = static_cast<char *>(aligned_alloc(PAGE, (bytes + PAGE - 1) / PAGE * PAGE));
     memset(made, 0xff, bytes);
     pinned[made] = bytes;
@@ -235,13 +279,21 @@ static bool is_right(const void *to, const void *from, size_t bytes, cudaMemcpyK
            to_device == (*kind == cudaMemcpyHostToDevice || *kind == cudaMemcpyDeviceToDevice);
 }
 
+/* From pageable memory to a device it returns when that has been read. */
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
 {
     ONE_AT_A_TIME;
-    if (capturing())
-        return cudaErrorStreamCaptureImplicit;
+    if (cudaError_t code = forbidden())
+        return code;
     if (!is_right(to, from, bytes, &kind))
         return cudaErrorInvalidValue;
+    cudaStreamSynchronize(default_stream());
+    if (kind == cudaMemcpyHostToDevice && !inside(pinned, from, bytes)) {
+        const char *begin = static_cast<const char *>(from);
+        std::vector<char> copy(begin, begin + bytes);
+        stand_in_enqueue(default_stream(), [to, copy] { memcpy(to, copy.data(), copy.size()); });
+        return sticky;
+    }
     memcpy(to, from, bytes);
     return sticky;
 }
@@ -268,6 +320,31 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     if (kind == cudaMemcpyDeviceToHost && !inside(pinned, to, bytes))
         return cudaStreamSynchronize(stream);
     return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_gpu, const void *from, int from_gpu, size_t bytes,
+                                cudaStream_t stream)
+{
+    ONE_AT_A_TIME;
+    if (!is_on(to, bytes, to_gpu) || !is_on(from, bytes, from_gpu))
+        return last_error = cudaErrorInvalidValue;
+    trace(enabled.count({from_gpu, to_gpu}) ? "copied directly" : "copied by the host");
+    stand_in_enqueue(stream, [to, from, bytes] { memmove(to, from, bytes); });
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemset(void *to, int value, size_t bytes)
+{
+    ONE_AT_A_TIME;
+    if (cudaError_t code = forbidden())
+        return code;
+    if (!inside(device, to, bytes) && !inside(pinned, to, bytes))
+        return last_error = cudaErrorInvalidValue;
+    if (inside(device, to, bytes))
+        stand_in_enqueue(default_stream(), [to, value, bytes] { memset(to, value, bytes); });
+    else
+        memset(to, value, bytes);
+    return sticky;
 }
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)

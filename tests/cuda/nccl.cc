@@ -1,20 +1,22 @@
 /*
- * nccl.cc - a NCCL without a GPU, for tests of comm nccl: as much of it as that calls. It really sums
- * between processes, through a memory file of the process that made the unique id, which is gone with that
- * process. What it is given goes into the streams of runtime.cc, and is done there when all ranks have come
- * to it; an element's sum is begun at another rank in each part of the range, as a ring does, and rounded
- * after every addition, so that it is not that of the ranks' order.
+ * nccl.cc - a NCCL without a GPU, for tests of comm nccl and hierarchical: as much of it as they
+ * call. It really sums between processes, through a memory file of the process that made the unique
+ * id, which is gone with that process. What it is given goes into the streams of runtime.cc, and is
+ * done there when all ranks have come to it; an element's sum is begun at another rank in each part
+ * of the range, as a ring does, and rounded after every addition, so that it is not that of the
+ * ranks' order.
  *
- * As NCCL it does not block: a call is over, and its work in the stream, only when ncclCommGetAsyncError
- * has said so (after a few looks, drawn at random), and a call before that is an error. It refuses what
- * NCCL refuses: ranks that are out of range or come twice, two ranks on one GPU of one host (NCCL_HOSTID
- * names another), a least number of thread blocks without a greatest. Ranks that disagree about a
- * collective never finish it, and see an error. What an abort cuts off leaves NaN.
+ * As NCCL it does not block: a call is over, and its work in the stream, only when
+ * ncclCommGetAsyncError has said so (after a few looks, drawn at random), and a call before that is
+ * an error. It refuses what NCCL refuses: ranks that are out of range or come twice, two ranks on
+ * one GPU of one host (NCCL_HOSTID names another), a least number of thread blocks without a
+ * greatest. Ranks that disagree about a collective never finish it, and see an error. What an abort
+ * cuts off leaves NaN.
  *
- * DPB_STAND_IN_NCCL_FAIL=RANK:N: the N-th all-reduce (from 1; 0: connecting) of that rank fails behind its
- * call. DPB_STAND_IN_NCCL_HANG=RANK:N: it never begins, and nothing says so.
- * DPB_STAND_IN_NCCL_WRONG=MISTAKE:N: from the N-th on sums are wrong on every rank (left_out: a rank keeps
- * what it gave; twice; one_element), or on the last alone (diverged: by 1e-6).
+ * DPB_STAND_IN_NCCL_FAIL=RANK:N: the N-th collective (from 1; 0: connecting) of that rank fails
+ * behind its call. DPB_STAND_IN_NCCL_HANG=RANK:N: it never begins, and nothing says so.
+ * DPB_STAND_IN_NCCL_WRONG=MISTAKE:N: from the N-th on sums are wrong on every rank (left_out: a
+ * rank keeps what it gave; twice; one_element), or on the last alone (diverged: by 1e-6).
  * DPB_STAND_IN_NCCL_SAY=1: every rank says on stderr what it was configured with.
  */
 #include <atomic>
@@ -29,6 +31,7 @@
 #include <string>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <vector>
 
 #include "kernel_host.h"
 
@@ -46,7 +49,7 @@ struct seat {
     uint32_t n_ranks;
     char host[TEXT_BYTES], bus[32];
     size_t count; /* of the one that is given */
-    int type, op;
+    int kind, type, op, root;
 };
 
 struct board {
@@ -106,7 +109,7 @@ ncclResult_t state::fail(ncclResult_t code, const char *format, ...)
     return code;
 }
 
-/* Whether `variable` names this all-reduce of this rank. */
+/* Whether `variable` names this collective of this rank. */
 bool is_named(const char *variable, int rank, uint64_t number)
 {
     const char *text = getenv(variable);
@@ -264,13 +267,14 @@ void store(void *to, size_t i, ncclDataType_t type, float value)
         static_cast<uint16_t *>(to)[i] = to_bf16(value);
 }
 
-void sum(const state &s, void *to, size_t count, ncclDataType_t type)
+/* Of `count` elements from `first` on of the `all` that every rank gave. */
+void sum(const state &s, void *to, size_t first, size_t count, size_t all, ncclDataType_t type)
 {
     for (size_t i = 0; i < count; i++) {
-        const int first = (int)(i * (size_t)s.n / count);
-        float total = load(s.slot(first), i, type);
+        const int begin = (int)((first + i) * (size_t)s.n / all);
+        float total = load(s.slot(begin), first + i, type);
         for (int k = 1; k < s.n; k++) {
-            total += load(s.slot((first + k) % s.n), i, type);
+            total += load(s.slot((begin + k) % s.n), first + i, type);
             total = rounded(total, type);
         }
         store(to, i, type, total);
@@ -296,14 +300,33 @@ size_t size_of(ncclDataType_t type)
 
 /* ---- the collective, in a stream ------------------------------------------------------------- */
 
+enum kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, REDUCE, BROADCAST };
+
 struct collective {
+    enum kind kind;
     const void *from;
     void *to;
-    size_t count;
+    size_t count; /* as the call was given it */
     ncclDataType_t type;
     ncclRedOp_t op;
+    int root;
     uint64_t number; /* from 1 */
 };
+
+/* Elements that a rank gives, and gets. */
+size_t given_by(const state &s, const collective &c, int rank)
+{
+    return c.kind == REDUCE_SCATTER                ? c.count * (size_t)s.n
+           : c.kind == BROADCAST && rank != c.root ? 0
+                                                   : c.count;
+}
+
+size_t taken_by(const state &s, const collective &c, int rank)
+{
+    return c.kind == ALL_GATHER                 ? c.count * (size_t)s.n
+           : c.kind == REDUCE && rank != c.root ? 0
+                                                : c.count;
+}
 
 bool failed(const state &s)
 {
@@ -317,7 +340,7 @@ bool may_give(state &s, const collective &c)
     if (s.aborted)
         return true;
     if (!failed(s) && fails_at(s.rank, c.number))
-        s.fail(ncclSystemError, "an error of the stand-in's, in all-reduce %llu",
+        s.fail(ncclSystemError, "an error of the stand-in's, in collective %llu",
                (unsigned long long)c.number);
     if (failed(s) || is_named("DPB_STAND_IN_NCCL_HANG", s.rank, c.number))
         return false;
@@ -331,10 +354,12 @@ void give(const state &s, const collective &c)
     seat &own = s.shared->seats[s.rank];
     if (s.aborted)
         return;
-    memcpy(s.slot(s.rank), c.from, c.count * size_of(c.type));
+    memcpy(s.slot(s.rank), c.from, given_by(s, c, s.rank) * size_of(c.type));
     own.count = c.count;
+    own.kind = c.kind;
     own.type = c.type;
     own.op = c.op;
+    own.root = c.root;
     own.given = c.number;
 }
 
@@ -348,24 +373,51 @@ bool all_gave(state &s, const collective &c)
         const seat &other = s.shared->seats[rank];
         if (other.given < c.number)
             return false;
-        if (other.count != c.count || other.type != c.type || other.op != c.op) {
+        if (other.count != c.count || other.kind != c.kind || other.type != c.type ||
+            other.op != c.op || other.root != c.root) {
             s.fail(ncclInvalidUsage,
-                   "all-reduce %llu: %zu elements of type %d here, %zu of %d on rank %d",
-                   (unsigned long long)c.number, c.count, c.type, other.count, other.type, rank);
+                   "collective %llu: kind %d of %zu elements of type %d here, %d of %zu of %d on "
+                   "rank %d",
+                   (unsigned long long)c.number, c.kind, c.count, c.type, other.kind, other.count,
+                   other.type, rank);
             return false;
         }
     }
     return true;
 }
 
+/* What a rank's memory holds of others' slices after its part of a reduction is nobody's promise:
+ * NaN. */
+void spoil_rest(const state &s, const collective &c)
+{
+    if (c.kind == REDUCE && s.rank != c.root && c.to == c.from)
+        memset(c.to, 0xff, c.count * size_of(c.type));
+    char *base = const_cast<char *>(static_cast<const char *>(c.from));
+    const size_t bytes = c.count * size_of(c.type);
+    for (int rank = 0; c.kind == REDUCE_SCATTER && rank < s.n; rank++) {
+        if (base + (size_t)rank * bytes != c.to)
+            memset(base + (size_t)rank * bytes, 0xff, bytes);
+    }
+}
+
 void take(const state &s, const collective &c)
 {
+    const size_t n = taken_by(s, c, s.rank), bytes = c.count * size_of(c.type);
     if (s.aborted) {
-        memset(c.to, 0xff, c.count * size_of(c.type));
+        memset(c.to, 0xff, n * size_of(c.type));
         return;
     }
-    sum(s, c.to, c.count, c.type);
-    make_mistakes(s, c.to, c.count, c.type, c.number);
+    if (c.kind == ALL_REDUCE || c.kind == REDUCE)
+        sum(s, c.to, 0, n, c.count, c.type);
+    else if (c.kind == REDUCE_SCATTER)
+        sum(s, c.to, (size_t)s.rank * n, n, n * (size_t)s.n, c.type);
+    else if (c.kind == BROADCAST)
+        memcpy(c.to, s.slot(c.root), bytes);
+    for (int rank = 0; c.kind == ALL_GATHER && rank < s.n; rank++)
+        memcpy(static_cast<char *>(c.to) + (size_t)rank * bytes, s.slot(rank), bytes);
+    spoil_rest(s, c);
+    if (c.kind == ALL_REDUCE)
+        make_mistakes(s, c.to, c.count, c.type, c.number);
     s.shared->seats[s.rank].taken = c.number;
 }
 
@@ -407,6 +459,32 @@ ncclResult_t begin(state &s, std::function<void()> launch)
     s.launch = launch;
     s.looks = generator() % 4;
     return s.result = ncclInProgress;
+}
+
+/* Calls between ncclGroupStart and ncclGroupEnd, all of one communicator. */
+bool grouping;
+ncclComm_t group_of;
+std::vector<std::function<void()>> group;
+
+ncclResult_t collect(ncclComm_t comm, collective c, cudaStream_t stream)
+{
+    if (!comm)
+        return ncclInvalidArgument;
+    state &s = *comm->s;
+    if (ncclResult_t code = ensure_ready(s))
+        return code;
+    const size_t most = c.count * (size_t)s.n * size_of(c.type);
+    if (s.finalizing || c.op != ncclSum || size_of(c.type) == 0 || most > SLOT_BYTES ||
+        c.root < 0 || c.root >= s.n || (grouping && group_of && group_of != comm))
+        return s.fail(ncclInvalidArgument, "the stand-in does not do that");
+    c.number = ++s.n_given;
+    std::shared_ptr<state> shared = comm->s;
+    const auto launch = [shared, c, stream] { enqueue(shared, c, stream); };
+    if (!grouping)
+        return begin(s, launch);
+    group_of = comm;
+    group.push_back(launch);
+    return ncclSuccess;
 }
 } // namespace
 
@@ -460,19 +538,70 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
     return ncclSuccess;
 }
 
+ncclResult_t ncclCommCount(ncclComm_t comm, int *n)
+{
+    *n = comm->s->n;
+    return ensure_ready(*comm->s);
+}
+
+ncclResult_t ncclCommUserRank(ncclComm_t comm, int *rank)
+{
+    *rank = comm->s->rank;
+    return ensure_ready(*comm->s);
+}
+
 ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
-    if (!comm)
-        return ncclInvalidArgument;
-    state &s = *comm->s;
-    if (ncclResult_t code = ensure_ready(s))
-        return code;
-    if (s.finalizing || op != ncclSum || size_of(type) == 0 || count * size_of(type) > SLOT_BYTES)
-        return s.fail(ncclInvalidArgument, "the stand-in does not do that");
-    const collective c = {from, to, count, type, op, ++s.n_given};
-    std::shared_ptr<state> shared = comm->s;
-    return begin(s, [shared, c, stream] { enqueue(shared, c, stream); });
+    return collect(comm, {ALL_REDUCE, from, to, count, type, op, 0, 0}, stream);
+}
+
+ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    return collect(comm, {REDUCE_SCATTER, from, to, count, type, op, 0, 0}, stream);
+}
+
+ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    return collect(comm, {ALL_GATHER, from, to, count, type, ncclSum, 0, 0}, stream);
+}
+
+ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t type,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream)
+{
+    return collect(comm, {REDUCE, from, to, count, type, op, root, 0}, stream);
+}
+
+ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    return collect(comm, {BROADCAST, from, to, count, type, ncclSum, root, 0}, stream);
+}
+
+ncclResult_t ncclGroupStart()
+{
+    if (grouping)
+        return ncclInvalidUsage;
+    grouping = true;
+    group_of = nullptr;
+    group.clear();
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd()
+{
+    if (!grouping)
+        return ncclInvalidUsage;
+    grouping = false;
+    if (!group_of)
+        return ncclSuccess;
+    const auto calls = group;
+    return begin(*group_of->s, [calls] {
+        for (const auto &call : calls)
+            call();
+    });
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm)

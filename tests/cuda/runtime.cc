@@ -1,15 +1,18 @@
 /*
- * runtime.cc - a CUDA runtime without a GPU, for tests of the cuda device and of strategies on it: as
- * much of it as they call. It is a shared library, as CUDA's is: plugins of one process share it.
- * Device memory is the host's, filled with NaN (memory.cc). Streams keep what they are given, and do
- * it in an order that is drawn at random among all that events allow, only when somebody waits or
- * looks: an event that is missing shows. What is captured is kept as branches that events order, and a
- * launch does them in an order drawn anew; a branch that is not joined, and calls that a capture
- * forbids, are refused as CUDA refuses them. Several threads may call: one at a time is served.
+ * runtime.cc - a CUDA runtime without a GPU, for tests of the cuda device and of strategies on it:
+ * as much of it as they call. It is a shared library, as CUDA's is: plugins of one process share
+ * it. Device memory is the host's, filled with NaN (memory.cc). Streams keep what they are given,
+ * and do it in an order that is drawn at random among all that events allow, only when somebody
+ * waits or looks: an event that is missing shows. What is captured is kept as branches that events
+ * order, and a launch does them in an order drawn anew; a branch that is not joined, and calls that
+ * a capture forbids to its thread, are refused as CUDA refuses them, and so are events that a
+ * capture has recorded and grids that are too large. What is copied without a stream is in the
+ * order of none that is here, and not there before somebody waits for the GPU. Several threads may
+ * call: one at a time is served.
  *
  * DPB_STAND_IN_DEVICES: how many GPUs there are (2).
- * DPB_STAND_IN_TRACE=FILE: launches of graphs, and calls that wait or look, one a line.
- * DPB_STAND_IN_FAIL=N: the N-th piece of work of a stream fails, and all after it.
+ * DPB_STAND_IN_TRACE=FILE: launches of graphs, copies between GPUs, and calls that wait or look,
+ * one a line. DPB_STAND_IN_FAIL=N: the N-th piece of work of a stream fails, and all after it.
  */
 #include <cstdio>
 #include <cstdlib>
@@ -18,17 +21,13 @@
 #include <deque>
 #include <map>
 #include <random>
+#include <thread>
 #include <ucontext.h>
 #include <unistd.h>
 #include <vector>
 
-#include "dpbench/plugin.h"
 #include "kernel_host.h"
 #include "stand_in.h"
-
-/* In place of plugins/devices/cuda/links.c: there is nothing to measure. */
-extern "C" const struct dpb_device_links cuda_links;
-const struct dpb_device_links cuda_links = {};
 
 /* ---- streams, events, graphs --------------------------------------------------------------- */
 
@@ -36,7 +35,8 @@ struct CUevent_st {
     uint64_t recorded = 0, done = 0;
     bool timed = true;
     int64_t fired_ns = 0;
-    struct CUgraph_st *capture = nullptr; /* its last record was captured in that graph */
+    int device = 0;
+    uint64_t capture = 0; /* the number of the one that its last record is of; 0: of none */
 };
 
 namespace
@@ -54,6 +54,9 @@ typedef std::deque<op> branch;
 struct CUgraph_st {
     std::map<cudaStream_t, branch> branches;
     cudaStream_t origin = nullptr;
+    uint64_t number = 0; /* of captures, from 1 */
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+    std::thread::id thread;
     bool broken = false;
 };
 
@@ -65,6 +68,7 @@ struct CUstream_st {
     branch ops;
     CUgraph_st *capture = nullptr;
     int device = 0;
+    bool late = false; /* nothing is done before somebody waits for it */
 };
 
 std::recursive_mutex serving;
@@ -125,8 +129,8 @@ bool advance(branch &ops)
     return true;
 }
 
-/* Does one thing of one of the branches, drawn at random; false: there is nothing that can be done.
- */
+/* Does one thing of one of the branches, drawn at random; false: there is nothing that can be
+ * done. */
 bool advance_any(const std::vector<branch *> &branches)
 {
     size_t first = branches.empty() ? 0 : generator() % branches.size();
@@ -140,8 +144,10 @@ bool advance_any(const std::vector<branch *> &branches)
 std::vector<branch *> all_streams()
 {
     std::vector<branch *> all;
-    for (cudaStream_t stream : streams)
-        all.push_back(&stream->ops);
+    for (cudaStream_t stream : streams) {
+        if (!stream->late)
+            all.push_back(&stream->ops);
+    }
     return all;
 }
 
@@ -150,8 +156,8 @@ bool advance_streams()
     return advance_any(all_streams());
 }
 
-/* The same, where nothing can be done before another process has done its part: waits a little. False:
- * there is nothing to wait for. */
+/* The same, where nothing can be done before another process has done its part: waits a little.
+ * False: there is nothing to wait for. */
 bool advance_or_wait(const std::vector<branch *> &branches)
 {
     enum { PAUSE_US = 50 };
@@ -188,12 +194,14 @@ void run_graph(const CUgraph_st &graph)
     }
 }
 
-cudaError_t forbidden(cudaStream_t stream)
+/* The capture of that number, while it goes on. */
+CUgraph_st *capture_of(uint64_t number)
 {
-    if (!stream || !stream->capture)
-        return cudaSuccess;
-    stream->capture->broken = true;
-    return cudaErrorStreamCaptureUnsupported;
+    for (cudaStream_t stream : streams) {
+        if (stream->capture && stream->capture->number == number)
+            return stream->capture;
+    }
+    return nullptr;
 }
 
 void push(cudaStream_t stream, op one)
@@ -205,8 +213,7 @@ void push(cudaStream_t stream, op one)
 }
 } // namespace
 
-/* For tests of the order of calls. */
-static void trace(const char *what)
+void trace(const char *what)
 {
     static FILE *file =
         getenv("DPB_STAND_IN_TRACE") ? fopen(getenv("DPB_STAND_IN_TRACE"), "w") : nullptr;
@@ -214,13 +221,30 @@ static void trace(const char *what)
         fprintf(file, "%s\n", what);
 }
 
-bool capturing()
+cudaError_t forbidden()
 {
+    cudaError_t code = cudaSuccess;
     for (cudaStream_t stream : streams) {
-        if (stream->capture)
-            return true;
+        CUgraph_st *capture = stream->capture;
+        if (!capture || capture->mode == cudaStreamCaptureModeRelaxed ||
+            (capture->mode == cudaStreamCaptureModeThreadLocal &&
+             capture->thread != std::this_thread::get_id()))
+            continue;
+        capture->broken = true;
+        code = last_error = cudaErrorStreamCaptureUnsupported;
     }
-    return false;
+    return code;
+}
+
+cudaStream_t default_stream()
+{
+    static std::map<int, cudaStream_t> made;
+    cudaStream_t &stream = made[current_device];
+    if (!stream) {
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+        stream->late = true;
+    }
+    return stream;
 }
 
 void stand_in_enqueue(cudaStream_t stream, std::function<void()> work)
@@ -229,10 +253,18 @@ void stand_in_enqueue(cudaStream_t stream, std::function<void()> work)
     push(stream, {op::WORK, work, nullptr, 0, nullptr});
 }
 
-void stand_in_launched(cudaStream_t stream)
+bool stand_in_launched(cudaStream_t stream, dim3 grid, dim3 block)
 {
+    const unsigned most_x = 2147483647, most = 65535, threads = 1024;
     if (stream->device != current_device)
         last_error = cudaErrorInvalidResourceHandle;
+    else if (grid.x == 0 || grid.x > most_x || grid.y == 0 || grid.y > most || grid.z == 0 ||
+             grid.z > most || block.x * block.y * block.z == 0 ||
+             block.x * block.y * block.z > threads)
+        last_error = cudaErrorInvalidConfiguration;
+    else
+        return true;
+    return false;
 }
 
 void stand_in_enqueue_when(cudaStream_t stream, std::function<bool()> possible,
@@ -267,18 +299,20 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, i
     return cudaStreamCreateWithFlags(stream, flags);
 }
 
-cudaError_t cudaStreamGetDevice(cudaStream_t stream, int *device)
+/* As with a driver that is older than CUDA 12.8. */
+cudaError_t cudaStreamGetDevice(cudaStream_t, int *)
 {
-    *device = stream->device;
-    return cudaSuccess;
+    return last_error = cudaErrorCallRequiresNewerDriver;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     ONE_AT_A_TIME;
-    if (cudaError_t code = forbidden(stream))
+    if (cudaError_t code = forbidden())
         return code;
     trace("wait");
+    while (stream->late && advance(stream->ops))
+        ;
     while (!stream->ops.empty()) {
         if (!advance_or_wait(all_streams())) {
             fprintf(stderr, "stand-in: a stream waits for an event that nothing records\n");
@@ -319,15 +353,26 @@ static cudaError_t answer(bool done)
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     ONE_AT_A_TIME;
-    if (cudaError_t code = forbidden(stream))
+    if (cudaError_t code = forbidden())
         return code;
     let_happen();
     return answer(stream->ops.empty());
 }
 
+/* To look at, or wait for, by the host: not one whose last record is of a capture, nor while one
+ * goes on. */
+static cudaError_t forbidden_event(cudaEvent_t event)
+{
+    if (cudaError_t code = forbidden())
+        return code;
+    return event->capture ? last_error = cudaErrorCapturedEvent : cudaSuccess;
+}
+
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     ONE_AT_A_TIME;
+    if (cudaError_t code = forbidden_event(event))
+        return code;
     let_happen();
     return answer(event->done >= event->recorded);
 }
@@ -336,12 +381,23 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
     *event = new CUevent_st;
     (*event)->timed = (flags & cudaEventDisableTiming) == 0;
+    (*event)->device = current_device;
     return cudaSuccess;
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t *event)
 {
     return cudaEventCreateWithFlags(event, 0);
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    ONE_AT_A_TIME;
+    for (size_t i = 0; i < streams.size(); i++) {
+        if (streams[i]->device == current_device)
+            cudaStreamSynchronize(streams[i]);
+    }
+    return sticky;
 }
 
 static bool is_wanted(cudaEvent_t event)
@@ -368,7 +424,9 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     ONE_AT_A_TIME;
-    event->capture = stream->capture;
+    if (event->device != stream->device)
+        return last_error = cudaErrorInvalidResourceHandle;
+    event->capture = stream->capture ? stream->capture->number : 0;
     push(stream, {op::RECORD, nullptr, event, ++event->recorded, nullptr});
     return cudaSuccess;
 }
@@ -390,9 +448,12 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     ONE_AT_A_TIME;
     if (event->recorded == 0)
         return cudaSuccess;
-    if (event->capture && !stream->capture)
-        stream->capture = event->capture;
-    else if (!event->capture && stream->capture)
+    CUgraph_st *capture = capture_of(event->capture);
+    if (event->capture && !capture)
+        return last_error = cudaErrorCapturedEvent;
+    if (capture && !stream->capture)
+        stream->capture = capture;
+    else if (capture != stream->capture)
         return cudaErrorStreamCaptureIsolation;
     push(stream, {op::WAIT, nullptr, event, event->recorded, nullptr});
     return cudaSuccess;
@@ -401,6 +462,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     ONE_AT_A_TIME;
+    if (cudaError_t code = forbidden_event(event))
+        return code;
     trace("wait");
     while (event->done < event->recorded && advance_or_wait(all_streams()))
         ;
@@ -419,11 +482,17 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode)
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode)
 {
+    static uint64_t n_captures;
     ONE_AT_A_TIME;
+    if (stream->capture)
+        return last_error = cudaErrorIllegalState;
     stream->capture = new CUgraph_st;
     stream->capture->origin = stream;
+    stream->capture->number = ++n_captures;
+    stream->capture->mode = mode;
+    stream->capture->thread = std::this_thread::get_id();
     return cudaSuccess;
 }
 
@@ -452,6 +521,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
     *graph = nullptr;
     if (!made || made->origin != stream)
         return cudaErrorStreamCaptureUnmatched;
+    if (made->mode != cudaStreamCaptureModeRelaxed && made->thread != std::this_thread::get_id())
+        return cudaErrorStreamCaptureWrongThread;
     for (cudaStream_t one : streams) {
         if (one->capture == made)
             one->capture = nullptr;
@@ -537,6 +608,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *about, int id)
     *about = cudaDeviceProp();
     about->uuid.bytes[0] = (char)(id + 1);
     snprintf(about->name, sizeof about->name, "stand-in");
+    size_t free_bytes;
+    cudaMemGetInfo(&free_bytes, &about->totalGlobalMem);
     about->major = 9;
     return cudaSuccess;
 }

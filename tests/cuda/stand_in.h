@@ -17,7 +17,12 @@ extern cudaError_t sticky; /* of work that has failed: stays */
 
 /* The number in that environment variable. */
 long setting(const char *name, long otherwise);
-/* Whether any stream is. */
-bool capturing();
+/* What a call that a capture forbids to this thread gives, which ends the capture; cudaSuccess:
+ * there is none. */
+cudaError_t forbidden();
+/* Of this thread's GPU, for what is copied without a stream. */
+cudaStream_t default_stream();
+/* A line of the trace, for tests of what was called and in which order. */
+void trace(const char *what);
 
 #endif

@@ -1,7 +1,8 @@
 /*
- * libcuda.c - stands in for the NVIDIA driver's libcuda.so.1, found by LD_LIBRARY_PATH; what it answers
- * comes from the environment: FAKE_CUDA_VERSION (13000), FAKE_CUDA_VERSION_ERROR, FAKE_CUDA_INIT (the
- * error of cuInit), FAKE_CUDA_COUNT. With FAKE_WITHOUT_INIT it is a library that has no cuInit.
+ * libcuda.c - stands in for the NVIDIA driver's libcuda.so.1, found by LD_LIBRARY_PATH; what it
+ * answers comes from the environment: FAKE_CUDA_VERSION (13000), FAKE_CUDA_VERSION_ERROR,
+ * FAKE_CUDA_INIT (the error of cuInit), FAKE_CUDA_COUNT. With FAKE_WITHOUT_INIT it is a library
+ * that has no cuInit.
  */
 #include <stdlib.h>
 

@@ -1,15 +1,17 @@
 /*
- * libnvidia-ml.c - stands in for the NVML of NVIDIA's driver, found by LD_LIBRARY_PATH: two GPUs, at
- * 00000000:1B:00.0 and 00000000:3D:00.0. What it answers comes from the environment:
+ * libnvidia-ml.c - stands in for the NVML of NVIDIA's driver, found by LD_LIBRARY_PATH: two GPUs,
+ * at 00000000:1B:00.0 and 00000000:3D:00.0. What it answers comes from the environment:
  *
  *   FAKE_NVML_INIT=9         the error of nvmlInit_v2
  *   FAKE_NVML_ERROR=NAME:3   the error of the function NAME
  *   FAKE_NVML_REASONS=0x4    what holds the clocks down, from the second call on
  *   FAKE_NVML_HELD_NS=N      by which the first of the violations grows with each call
- *   FAKE_NVML_LINKS=18       active NVLinks of each GPU, to the other; FAKE_NVML_SWITCH: to a switch
+ *   FAKE_NVML_LINKS=18       active NVLinks of each GPU, to the other; FAKE_NVML_SWITCH: to a
+ *                            switch
  *   FAKE_NVML_LEVEL=40       of the GPUs' common ancestor
  *
- * With FAKE_OLD it has no nvmlInit_v2, with FAKE_WITHOUT_ENERGY no nvmlDeviceGetTotalEnergyConsumption.
+ * With FAKE_OLD it has no nvmlInit_v2, with FAKE_WITHOUT_ENERGY no
+ * nvmlDeviceGetTotalEnergyConsumption.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,8 +91,11 @@ FUNCTION(nvmlSystemGetDriverVersion, char *text, unsigned bytes)
 
 FUNCTION(nvmlDeviceGetHandleByPciBusId_v2, const char *address, struct gpu **gpu)
 {
+    /* NVML writes domains with eight digits, and reads them with four, too, as CUDA writes them. */
+    const char *rest = strchr(address, ':');
     for (int i = 0; i < N_GPUS; i++)
-        if (strcasecmp(addresses[i], address) == 0) {
+        if (rest != NULL && strtoul(address, NULL, 16) == 0 &&
+            strcasecmp(strchr(addresses[i], ':'), rest) == 0) {
             *gpu = &gpus[i];
             return error_of(__func__);
         }

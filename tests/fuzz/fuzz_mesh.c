@@ -1,7 +1,7 @@
 /*
- * fuzz_mesh.c - a rank of a mesh (lib/mesh.h) whose peer says anything over two connections: messages that
- * are right but for what the input makes wrong, raw bytes, good-byes, closed connections, while the rank
- * sends, too.
+ * fuzz_mesh.c - a rank of a mesh (lib/mesh.h) whose peer says anything over two connections:
+ * messages that are right but for what the input makes wrong, raw bytes, good-byes, closed
+ * connections, while the rank sends, too.
  */
 #include "lib/mesh_tcp.h"
 #include "tests/fuzz/fuzz.h"

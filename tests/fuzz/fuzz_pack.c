@@ -1,7 +1,7 @@
 /*
- * fuzz_pack.c - the pack of data 'image_folder', in front of files that never change: the input is the
- * pack. Its first byte says whether length, magic and checksum are made right, so that what is behind
- * them is reached.
+ * fuzz_pack.c - the pack of data 'image_folder', in front of files that never change: the input is
+ * the pack. Its first byte says whether length, magic and checksum are made right, so that what is
+ * behind them is reached.
  */
 #include "source.h"
 
@@ -18,8 +18,8 @@ static void set64(uint8_t *bytes, uint64_t value)
     memcpy(bytes, &value, sizeof value);
 }
 
-/* The same sizes and times in every process: the pack's entries hold them. What is in the files is in the
- * pack. */
+/* The same sizes and times in every process: the pack's entries hold them. What is in the files is
+ * in the pack. */
 static void make_files(void)
 {
     static const char *const directories[] = {"train",   "val",   "train/a",

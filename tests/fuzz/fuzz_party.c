@@ -1,7 +1,7 @@
 /*
- * fuzz_party.c - what the launchers of a job's parts say while they come together: reports of what each
- * has read, and the verdict on them; and what a rank says when it joins. That they have proven the secret
- * does not make it well formed: fuzz_link.c has what comes before.
+ * fuzz_party.c - what the launchers of a job's parts say while they come together: reports of what
+ * each has read, and the verdict on them; and what a rank says when it joins. That they have proven
+ * the secret does not make it well formed: fuzz_link.c has what comes before.
  */
 #include "world/party.c"
 
@@ -18,16 +18,18 @@ static struct dpb_party *create(uint32_t rank)
                                 .launcher = "fuzz",
                                 .socket = -1,
                                 .store_fd = -1,
+                                .pmix_fd = -1,
                                 .quiet_fd = -1};
     party->hosts = calloc(RANKS, sizeof *party->hosts);
     party->machines = calloc(RANKS, sizeof *party->machines);
     party->launcher_pids = calloc(RANKS, sizeof *party->launcher_pids);
     party->links = calloc(RANKS, sizeof *party->links);
     party->store_fds = calloc(RANKS, sizeof *party->store_fds);
+    party->lost_fds = calloc(RANKS, sizeof *party->lost_fds);
     FUZZ_CHECK(party->hosts && party->machines && party->launcher_pids && party->links &&
-               party->store_fds);
+               party->store_fds && party->lost_fds);
     for (int i = 0; i < RANKS; i++)
-        party->links[i].fd = party->store_fds[i] = -1;
+        party->links[i].fd = party->store_fds[i] = party->lost_fds[i] = -1;
     return party;
 }
 
@@ -53,7 +55,8 @@ static int link_said(struct link *own, link_op op, bool framed, const void *byte
     return pair[1];
 }
 
-/* A report that is right but for what the form says, and the input as its text; or the input alone. */
+/* A report that is right but for what the form says, and the input as its text; or the input
+ * alone. */
 static int say_report(struct link *link, struct fuzz_input *input)
 {
     uint8_t form = fuzz_byte(input);
@@ -123,6 +126,7 @@ static void hear_join(struct fuzz_input *input)
                                 .launcher = "fuzz",
                                 .socket = -1,
                                 .store_fd = -1,
+                                .pmix_fd = -1,
                                 .quiet_fd = -1};
     given.rank = party->rank;
     given.n_ranks = fuzz_word(input) % (2 * MAX_PARTS);
@@ -140,6 +144,7 @@ static void hear_join(struct fuzz_input *input)
            input->size < n - sizeof given ? input->size : n - sizeof given);
     int pair[2];
     open_pair(pair);
+    (void)!send(pair[1], "", 1, MSG_NOSIGNAL);
     (void)!send(pair[1], bytes, form & 16 ? n / 2 : n, MSG_NOSIGNAL);
     close(pair[1]);
     party->socket = pair[0];

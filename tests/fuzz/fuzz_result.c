@@ -1,6 +1,7 @@
 /*
  * fuzz_result.c - a result that `dpbench rerun` is given. What does not depend on the file (the
- * machine, the plugins, the run itself) is left out: mk/fuzz.mk puts the functions below in its place.
+ * machine, the plugins, the run itself) is left out: mk/fuzz.mk puts the functions below in its
+ * place.
  */
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /*
- * fuzz_store.c - the launcher's side of the store, with ranks that say anything: frames and bytes in
- * any order, deadlines and deaths between them. What comes back has to be well-formed.
+ * fuzz_store.c - the launcher's side of the store, with ranks that say anything: frames and bytes
+ * in any order, deadlines and deaths between them. What comes back has to be well-formed.
  */
 #include "tests/fuzz/fuzz.h"
 #include "world/store.h"

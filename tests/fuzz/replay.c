@@ -1,10 +1,11 @@
 /*
- * replay.c - runs a fuzz target on all files of its corpus, once each and in order, without libFuzzer:
+ * replay.c - runs a fuzz target on all files of its corpus, once each and in order, without
+ * libFuzzer:
  *
  *     fuzz_NAME [FILE...]      without: those of tests/fuzz/corpus/NAME
  *
- * A file that ends the process was a finding; its name is printed before it is run. Those named good-* must
- * go all the way (fuzz_used).
+ * A file that ends the process was a finding; its name is printed before it is run. Those named
+ * good-* must go all the way (fuzz_used).
  */
 #include "tests/fuzz/fuzz.h"
 

@@ -1,6 +1,6 @@
 /*
- * command.h - runs dpbench (or any program) as a user would, in a child process with a deadline, and
- * gives back what it said.
+ * command.h - runs dpbench (or any program) as a user would, in a child process with a deadline,
+ * and gives back what it said.
  */
 #ifndef DPB_TESTS_LIB_COMMAND_H
 #define DPB_TESTS_LIB_COMMAND_H
@@ -25,8 +25,8 @@ const char *build_directory(void);
  * NAME=VALUE to add, ended by NULL; may be NULL. */
 void command_run(struct command *command, double deadline_s, const char *const *arguments,
                  const char *const *environment);
-/* dpbench with a line of arguments, cut at blanks: printf-like. A results directory of the test's own
- * is part of the arguments the caller gives. */
+/* dpbench with a line of arguments, cut at blanks: printf-like. A results directory of the test's
+ * own is part of the arguments the caller gives. */
 void dpbench(struct command *command, double deadline_s, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* `dpbench VERB ARGUMENTS`: fails the test with what it said unless it ends with that exit code. */

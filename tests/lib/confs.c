@@ -129,7 +129,8 @@ static int count_processes(const char *line)
     return at ? atoi(strchr(at, ' ')) : 1;
 }
 
-/* dpbench with `arguments`, under mpirun as `n` processes where that is what the experiment is for. */
+/* dpbench with `arguments`, under mpirun as `n` processes where that is what the experiment is
+ * for. */
 static void start_conf(const struct conf *conf, struct command *command, int n,
                        const char *arguments)
 {
@@ -366,7 +367,8 @@ static bool names_reason(const char *text, char *reasons)
     return false;
 }
 
-/* As it stands it passes where there are GPUs; else it is refused for the reason that `plugins` has. */
+/* As it stands it passes where there are GPUs; else it is refused for the reason that `plugins`
+ * has. */
 static void expect_gpu_or_reason(const struct conf *conf)
 {
     static const char *const kinds[] = {"device", "comm"};
@@ -387,7 +389,8 @@ static void expect_gpu_or_reason(const struct conf *conf)
     command_free(&check);
 }
 
-/* The directory of the CUDA for tests; false: it, or the NCCL for tests that this needs, was not built. */
+/* The directory of the CUDA for tests; false: it, or the NCCL for tests that this needs, was not
+ * built. */
 static bool has_stand_in(const struct conf *conf, char *path, size_t capacity)
 {
     char file[4200];

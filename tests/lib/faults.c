@@ -39,13 +39,6 @@ const char *faults_only_error(const char *title, const struct command *command)
     return error;
 }
 
-void faults_expect_words(const char *title, const char *text, const char *const *words)
-{
-    for (; *words; words++)
-        if (!strstr(text, *words))
-            fail_msg("%s: '%s' is not in '%s'", title, *words, text);
-}
-
 void faults_expect_failed(const char *title, const struct command *command)
 {
     const char *error = json_text_at(command->json, "error");

@@ -11,14 +11,12 @@
 #define FAULTS_COMM "device.name=reference comm.name=fault "
 #define FAULTS_DEVICE "device.name=fault comm.name=shm "
 
-/* cmocka's group fixture (sandbox_teardown is the other): a sandbox with base.ini, 2 workers, 3 + 20
- * steps, an evaluation every 5; no core files. */
+/* cmocka's group fixture (sandbox_teardown is the other): a sandbox with base.ini, 2 workers, 3 +
+ * 20 steps, an evaluation every 5; no core files. */
 int faults_setup(void **state);
 
 /* The line of the error; fails the test unless there is exactly one. */
 const char *faults_only_error(const char *title, const struct command *command);
-/* Fails unless all words (ended by NULL) are in the text. */
-void faults_expect_words(const char *title, const char *text, const char *const *words);
 /* Fails unless the result says that the run failed and why, as the messages do. */
 void faults_expect_failed(const char *title, const struct command *command);
 

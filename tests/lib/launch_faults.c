@@ -15,6 +15,7 @@
 
 #include "lib/faults.h"
 #include "lib/sandbox.h"
+#include "lib/says.h"
 #include "lib/traces.h"
 #include "lib/training.h"
 
@@ -44,6 +45,7 @@ struct fault {
     bool part_launcher; /* of the rank, not the rank itself */
     int signal_number;
     double timeout_s;   /* run.timeout_s where that ends the job, else 0 */
+    double held_s;      /* the launcher of rank 0 is stopped for so long, meanwhile */
     const char *status; /* of the result; NULL: there need not be one */
     const char *words[5];
     bool quick; /* one of those that `make check` has time for */
@@ -85,6 +87,15 @@ static const struct fault faults[] = {
      .plugin = "comm_mpi",
      .rank = 2,
      .signal_number = SIGKILL,
+     .status = "failed",
+     .words = {"error: rank 2 (", KILLED}},
+    /* Longer than Slurm takes to kill a job of which it has lost a client of PMIx. */
+    {.title = "rank 2 killed, mpi, and rank 0's launcher is slow",
+     .arguments = "comm.name=mpi",
+     .plugin = "comm_mpi",
+     .rank = 2,
+     .signal_number = SIGKILL,
+     .held_s = 2.5,
      .status = "failed",
      .words = {"error: rank 2 (", KILLED}},
     {.title = "rank 1 killed, hierarchical",
@@ -159,6 +170,14 @@ static const struct fault faults[] = {
      .status = "failed",
      .words = {"error: rank 1 (", "its launcher (", "has ended"},
      .quick = true},
+    {.title = "launcher of rank 1 killed, mpi",
+     .arguments = "comm.name=mpi",
+     .plugin = "comm_mpi",
+     .rank = 1,
+     .part_launcher = true,
+     .signal_number = SIGKILL,
+     .status = "failed",
+     .words = {"error: rank 1 (", "its launcher (", "has ended"}},
     {.title = "launcher of rank 1 stopped",
      .rank = 1,
      .part_launcher = true,
@@ -201,6 +220,17 @@ static void expect_result(const char *title, const struct fault *fault,
     json_decref(result);
 }
 
+static void disturb(const struct fault *fault, pid_t pid)
+{
+    pid_t head = fault->held_s > 0 ? launched_process(0, true) : 0;
+    if (head > 0)
+        kill(head, SIGSTOP);
+    kill(pid, fault->signal_number);
+    usleep((useconds_t)(fault->held_s * 1e6));
+    if (head > 0)
+        kill(head, SIGCONT);
+}
+
 static void run_fault(launcher by, const struct fault *fault)
 {
     struct started started;
@@ -216,35 +246,27 @@ static void run_fault(launcher by, const struct fault *fault)
     pid_t pid = launched_process(fault->rank, fault->part_launcher);
     if (pid == 0)
         fail_msg("%s: the process is not there", title);
-    kill(pid, fault->signal_number);
-    double began_s = now_s();
-    command_finish(&started, &command, began_s - started.began_s + fault->timeout_s + 3 * most_s);
+    double began_s = now_s(), bound_s = fault->timeout_s + fault->held_s + most_s;
+    disturb(fault, pid);
+    command_finish(&started, &command, began_s - started.began_s + bound_s + 2 * most_s);
     double took_s = now_s() - began_s;
-    if (command.exit_code == 0 || command.late || took_s > fault->timeout_s + most_s)
+    if (command.exit_code == 0 || command.late || took_s > bound_s)
         fail_msg("%s: exit %d after %.1f s\n%s", title, command.exit_code, took_s, command.err);
     expect_result(title, fault, &command);
     int n_errors = launch_count_errors(command.err);
     if (n_errors != (fault->words[0] ? 1 : 0))
         fail_msg("%s: %d errors\n%s", title, n_errors, command.err);
-    faults_expect_words(title, command.err, fault->words);
+    expect_words(title, command.err, fault->words);
     launched_expect_none(title, 2.0);
     traces_expect_none(&before, title, 2.0);
     traces_free(&before);
     command_free(&command);
 }
 
-/* Slurm itself kills a step as soon as one of its clients of PMIx dies, and MPI's ranks stay clients. */
-static bool is_for(launcher by, const struct fault *fault)
-{
-    if (fault->plugin && !have_plugin(fault->plugin))
-        return false;
-    return by == MPIRUN || !fault->plugin || strcmp(fault->plugin, "comm_mpi") != 0;
-}
-
 void launch_faults_run(launcher by, bool all)
 {
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
-        if ((all || faults[i].quick) && is_for(by, &faults[i]))
+        if ((all || faults[i].quick) && (!faults[i].plugin || have_plugin(faults[i].plugin)))
             run_fault(by, &faults[i]);
 }
 

@@ -1,7 +1,7 @@
 /*
- * launch_faults.h - a process of a job of mpirun's or srun's that is killed, stopped or gets a signal,
- * whichever it is: the job ends soon, names the cause once, keeps what was measured, and leaves nothing
- * behind.
+ * launch_faults.h - a process of a job of mpirun's or srun's that is killed, stopped or gets a
+ * signal, whichever it is: the job ends soon, names the cause once, keeps what was measured, and
+ * leaves nothing behind.
  */
 #ifndef DPB_TESTS_LIB_LAUNCH_FAULTS_H
 #define DPB_TESTS_LIB_LAUNCH_FAULTS_H

@@ -80,20 +80,18 @@ const char *launched_mark(void)
     return mark;
 }
 
-static void start(struct started *started, launcher by, int n, const char *format, va_list list)
+void launched_start_program(struct started *started, launcher by, int n, const char *program)
 {
     enum { MOST = 64 };
     static const char srun[] = "srun --quiet --overcommit --kill-on-bad-exit=1 --mpi=pmix";
-    char line[4096], program[PATH_MAX];
+    char line[8192];
     const char *arguments[MOST + 2] = {"/usr/bin/env"};
     size_t used = 0, n_arguments = 1;
     if (by == MPIRUN)
         used = (size_t)snprintf(line, sizeof line, "mpirun --oversubscribe -np %d", n);
     else
         used = (size_t)snprintf(line, sizeof line, "%s -N %d -n %d", srun, slurm_nodes, n);
-    snprintf(program, sizeof program, " %s/dpbench ", build_directory());
-    used += (size_t)snprintf(line + used, sizeof line - used, "%s", program);
-    used += (size_t)vsnprintf(line + used, sizeof line - used, format, list);
+    used += (size_t)snprintf(line + used, sizeof line - used, " %s", program);
     assert_true(used < sizeof line);
     for (char *word = strtok(line, " "); word && n_arguments <= MOST; word = strtok(NULL, " "))
         arguments[n_arguments++] = word;
@@ -101,11 +99,21 @@ static void start(struct started *started, launcher by, int n, const char *forma
     command_start(started, arguments, environment);
 }
 
+static void start_dpbench(struct started *started, launcher by, int n, const char *format,
+                          va_list list)
+{
+    char program[4096];
+    size_t used = (size_t)snprintf(program, sizeof program, "%s/dpbench ", build_directory());
+    used += (size_t)vsnprintf(program + used, sizeof program - used, format, list);
+    assert_true(used < sizeof program);
+    launched_start_program(started, by, n, program);
+}
+
 void launched_start(struct started *started, launcher by, int n, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    start(started, by, n, format, list);
+    start_dpbench(started, by, n, format, list);
     va_end(list);
 }
 
@@ -115,7 +123,7 @@ void launched(struct command *command, double deadline_s, launcher by, int n, co
     struct started started;
     va_list list;
     va_start(list, format);
-    start(&started, by, n, format, list);
+    start_dpbench(&started, by, n, format, list);
     va_end(list);
     command_finish(&started, command, deadline_s);
 }
@@ -143,11 +151,10 @@ static bool has_variable(const char *text, size_t n, const char *variable)
     return false;
 }
 
-/* A launcher of a part has none of them; a rank that has joined it started itself anew. */
+/* A launcher of a part has it not. */
 static bool is_rank(const char *text, size_t n)
 {
-    return has_variable(text, n, "DPBENCH_JOB=3,join") ||
-           has_variable(text, n, "DPBENCH_JOB=3,joined");
+    return has_variable(text, n, "DPBENCH_JOB=3,join");
 }
 
 static bool is_dpbench(const char *pid)

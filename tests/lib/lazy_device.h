@@ -1,10 +1,10 @@
 /*
- * lazy_device.h - a device for tests of strategies on its arenas: memory is the host's, and queues do
- * what they were given when somebody looks, a little at a time, in an order drawn at random among all that
- * their events allow. So a fence that is missing shows.
+ * lazy_device.h - a device for tests of strategies on its arenas: memory is the host's, and queues
+ * do what they were given when somebody looks, a little at a time, in an order drawn at random
+ * among all that their events allow. So a fence that is missing shows.
  *
- * It has what such strategies need of queue.h between open and close: queues, events, copy, clear, sum,
- * update (PLAIN), of fp32. A device is used by one thread at a time.
+ * It has what such strategies need of queue.h between open and close: queues, events, copy, clear,
+ * sum, update (PLAIN), of fp32. A device is used by one thread at a time.
  */
 #ifndef DPB_TESTS_LIB_LAZY_DEVICE_H
 #define DPB_TESTS_LIB_LAZY_DEVICE_H

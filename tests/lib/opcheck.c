@@ -35,11 +35,11 @@ static uint64_t elements(const struct session *s, uint32_t node)
 
 /*
  * How far a result may be off. Sums are made in fp32 in all precisions: 1e-5 of the magnitude. In
- * bf16 and fp16 an activation or its gradient is rounded once besides (half an ulp: 2^-8 or 2^-11 of the value); a
- * gradient with several consumers once for each of them and once when they are added, for which
- * device.h's 2^-7 or 2^-9 of the magnitude is room enough. In tf32 the factors of a sum of products are
- * cut to 10 bits, so that each product errs by up to 2^-9 of it. Statistics and, but for tf32's
- * products, weights' gradients are fp32.
+ * bf16 and fp16 an activation or its gradient is rounded once besides (half an ulp: 2^-8 or 2^-11
+ * of the value); a gradient with several consumers once for each of them and once when they are
+ * added, for which device.h's 2^-7 or 2^-9 of the magnitude is room enough. In tf32 the factors of
+ * a sum of products are cut to 10 bits, so that each product errs by up to 2^-9 of it. Statistics
+ * and, but for tf32's products, weights' gradients are fp32.
  */
 enum rounding { NONE, ONCE, OFTEN };
 
@@ -318,8 +318,7 @@ static void check_forward(struct oracle *o, uint32_t index)
     ref_forward_magnitude(&call);
     widen_magnitude(o, node, magnitude, n);
     if (!o->no_y[index])
-        compare(s, index, "activation", activation_rounding(o, node), y, magnitude, o->y[index],
-                n);
+        compare(s, index, "activation", activation_rounding(o, node), y, magnitude, o->y[index], n);
     keep_fused(o, index, y, magnitude);
     if (norm && s->pass.training)
         check_statistics(s, index, moments, moments + node->shape.c, moments + 2 * node->shape.c,
@@ -452,7 +451,8 @@ static struct dpb_outcome reference_outcome(const struct session *s)
     double *gradients = allocate(s->graph->n_elements, sizeof *gradients);
     double *state = widen(s->state, s->graph->n_state_elements);
     double *statistics = allocate(s->graph->n_state_elements, sizeof *statistics);
-    const struct dpb_device_memory memory = {.weights = weights, .gradients = gradients, .state = state, .statistics = statistics};
+    const struct dpb_device_memory memory = {
+        .weights = weights, .gradients = gradients, .state = state, .statistics = statistics};
     const struct dpb_hooks hooks = {NULL, ignore_final, ignore_progress};
     struct dpb_outcome outcome;
     void *device, *program;
@@ -509,7 +509,10 @@ static void check_shared_memory(struct session *s)
                                     .precision = s->precision,
                                     .training = true,
                                     .format = &s->format};
-    const struct dpb_device_memory memory = {.weights = s->weights, .gradients = s->gradients, .state = s->state, .statistics = s->statistics};
+    const struct dpb_device_memory memory = {.weights = s->weights,
+                                             .gradients = s->gradients,
+                                             .state = s->state,
+                                             .statistics = s->statistics};
     size_t bytes = graph->n_elements * sizeof(float);
     size_t state_bytes = graph->n_state_elements * sizeof(float);
     struct dpb_outcome first = s->outcome;

@@ -51,3 +51,26 @@ void sandbox_write(const char *path, const char *format, ...)
     write_file(path, text, strlen(text));
     free(text);
 }
+
+void sandbox_copy_plugin(const char *into, const char *file, const char *text, size_t n,
+                         char letter)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/plugins/%s", build_directory(), file);
+    FILE *from = fopen(path, "rb");
+    assert_non_null(from);
+    assert_int_equal(fseek(from, 0, SEEK_END), 0);
+    size_t length = (size_t)ftell(from), n_changed = 0;
+    char *bytes = malloc(length);
+    assert_non_null(bytes);
+    rewind(from);
+    assert_true(fread(bytes, 1, length, from) == length);
+    fclose(from);
+    for (size_t i = 0; text && i + n <= length; i++)
+        if (memcmp(bytes + i, text, n) == 0 && ++n_changed > 0)
+            bytes[i] = letter;
+    assert_true(!text || n_changed > 0);
+    snprintf(path, sizeof path, "%s/%s", into, file);
+    write_file(path, bytes, length);
+    free(bytes);
+}

@@ -5,6 +5,8 @@
 #ifndef DPB_TESTS_LIB_SANDBOX_H
 #define DPB_TESTS_LIB_SANDBOX_H
 
+#include <stddef.h>
+
 /* cmocka's group fixtures. The build directory becomes absolute, DPBENCH_PLUGIN_PATH that of the
  * tests' plugins, and orphans of what is started the program's own (traces.h). */
 int sandbox_setup(void **state);
@@ -12,5 +14,10 @@ int sandbox_teardown(void **state);
 
 /* A text file in it: printf-like. */
 void sandbox_write(const char *path, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* A copy of the file of a plugin as DIRECTORY/FILE, where `text` begins with another letter: `n`
+ * bytes, which are in it at least once; NULL: as it is. */
+void sandbox_copy_plugin(const char *into, const char *file, const char *text, size_t n,
+                         char letter);
 
 #endif

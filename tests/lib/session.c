@@ -194,6 +194,14 @@ void session_backward(struct session *s)
     assert_memory_equal(s->at_frontier, s->gradients, graph->n_elements * sizeof(float));
 }
 
+static struct dpb_device_memory memory_of(const struct session *s, bool training)
+{
+    return (struct dpb_device_memory){.weights = s->weights,
+                                      .gradients = training ? s->gradients : NULL,
+                                      .state = s->state,
+                                      .statistics = s->statistics};
+}
+
 void session_open(const struct subject *subject, dpb_precision precision, bool training,
                   struct session *s)
 {
@@ -226,9 +234,23 @@ void session_open(const struct subject *subject, dpb_precision precision, bool t
                                           .training = training,
                                           .format = &s->format,
                                           .inspect = true};
-    const struct dpb_device_memory memory = {.weights = s->weights, .gradients = training ? s->gradients : NULL, .state = s->state, .statistics = s->statistics};
+    const struct dpb_device_memory memory = memory_of(s, training);
     assert_true(s->ops->memory_needed(NULL, &args) > 0);
     expect_ok(s->ops->compile(s->device, &args, &memory, &s->program));
+}
+
+void *session_compile_with_account(const struct session *s)
+{
+    const struct dpb_compile_args args = {.graph = s->graph,
+                                          .batch = s->batch.n,
+                                          .precision = s->precision,
+                                          .training = true,
+                                          .format = &s->format,
+                                          .profile = true};
+    const struct dpb_device_memory memory = memory_of(s, true);
+    void *program = NULL;
+    expect_ok(s->ops->compile(s->device, &args, &memory, &program));
+    return program;
 }
 
 void session_close(struct session *s)

@@ -1,8 +1,8 @@
 /*
  * session.h - a network compiled on a device, with arenas, a batch and hooks that hold the device
  * to its promises: for tests that look into a training pass. The device is cpu; or, by
- * $DPB_TEST_DEVICE, cuda, on a GPU, or cuda_stand_in: the cuda device with a CUDA for tests in place
- * of NVIDIA's.
+ * $DPB_TEST_DEVICE, cuda, on a GPU, or cuda_stand_in: the cuda device with a CUDA for tests in
+ * place of NVIDIA's.
  */
 #ifndef DPB_TESTS_LIB_SESSION_H
 #define DPB_TESTS_LIB_SESSION_H
@@ -28,9 +28,9 @@ struct subject {
 /* What is not the same of all devices. */
 struct tested_device {
     const char *name;
-    bool captures;       /* passes as a whole: `progress` need not be called between ops */
-    bool own_memory;     /* which memory_needed, of the host's, does not count */
-    bool tensor_cores;   /* computes in tf32 and fp16, too */
+    bool captures;     /* passes as a whole: `progress` need not be called between ops */
+    bool own_memory;   /* which memory_needed, of the host's, does not count */
+    bool tensor_cores; /* computes in tf32 and fp16, too */
     /* In bf16: gradients by weights of convolutions are rounded once; and so is the sum of a
      * convolution or dense layer before its bias is added. */
     bool rounds_weights, rounds_sums;
@@ -62,6 +62,9 @@ struct session {
 void session_open(const struct subject *subject, dpb_precision precision, bool training,
                   struct session *session);
 void session_close(struct session *session);
+/* The session's network once more on its device and in its memory, with an account of its ops
+ * (run.profile). @owned: ops->release. */
+void *session_compile_with_account(const struct session *session);
 
 /* One pass by session.pass; outcome and gradients stay in the session. Each fails the test when the
  * device does, calls a hook too seldom, or changes a gradient that it has announced as final;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -31,4 +32,25 @@ void use_stand_in(bool yes)
     snprintf(path, sizeof path, "%s/tests/cuda/plugins", here);
     free(here);
     setenv("DPBENCH_PLUGIN_PATH", path, 1);
+}
+
+int stand_in_count(const char *trace, const char *wanted)
+{
+    char line[64];
+    int n = 0;
+    FILE *file = fopen(trace, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = 0;
+        n += strcmp(line, wanted) == 0;
+    }
+    fclose(file);
+    return n;
+}
+
+bool have_stand_in(const char *kind_name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/tests/cuda/plugins/%s.so", build_directory(), kind_name);
+    return access(path, R_OK) == 0;
 }

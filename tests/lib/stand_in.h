@@ -1,6 +1,6 @@
 /*
- * stand_in.h - which CUDA a test of the cuda device runs on: one for tests (tests/cuda), which needs no
- * GPU, or with DPB_TEST_DEVICE=cuda NVIDIA's.
+ * stand_in.h - which CUDA a test of the cuda device runs on: one for tests (tests/cuda), which
+ * needs no GPU, or with DPB_TEST_DEVICE=cuda NVIDIA's.
  */
 #ifndef DPB_TESTS_LIB_STAND_IN_H
 #define DPB_TESTS_LIB_STAND_IN_H
@@ -8,8 +8,12 @@
 #include <stdbool.h>
 
 bool on_gpu(void);
-/* Whether dpbench finds the plugins of tests/cuda before those that are linked to NVIDIA's libraries;
- * never where the test is on a GPU. */
+/* Whether dpbench finds the plugins of tests/cuda before those that are linked to NVIDIA's
+ * libraries; never where the test is on a GPU. */
 void use_stand_in(bool yes);
+/* How often a line stands in a trace of the stand-in's (DPB_STAND_IN_TRACE). */
+int stand_in_count(const char *trace, const char *line);
+/* Whether tests/cuda has it: "comm_nccl". */
+bool have_stand_in(const char *kind_name);
 
 #endif

@@ -1,6 +1,7 @@
 /* traces.c - see traces.h. */
 #include "lib/traces.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <ftw.h>
 #include <setjmp.h>
@@ -153,4 +154,17 @@ void traces_expect_none(const struct traces *before, const char *title, double g
         traces_free(&now);
     }
     traces_free(&suspects);
+}
+
+size_t traces_threads(pid_t pid)
+{
+    char path[64];
+    size_t n = 0;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *tasks = opendir(path);
+    for (const struct dirent *task; tasks && (task = readdir(tasks));)
+        n += task->d_name[0] != '.';
+    if (tasks)
+        closedir(tasks);
+    return n;
 }

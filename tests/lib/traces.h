@@ -25,4 +25,7 @@ void traces_free(struct traces *traces);
  * machine gets a moment to vanish. */
 void traces_expect_none(const struct traces *before, const char *title, double gone_s);
 
+/* Threads of a process; 0: it is gone. */
+size_t traces_threads(pid_t pid);
+
 #endif

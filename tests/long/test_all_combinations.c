@@ -1,7 +1,8 @@
 /*
- * test_all_combinations.c - every combination of device, precision, strategy, servers, mode and machines
- * is started: it runs, verified, or is refused by name. Under each launcher, too, but for those that are
- * refused: `check` has said that under it (test_combinations.c), and starting hundreds of them takes long.
+ * test_all_combinations.c - every combination of device, precision, strategy, servers, mode and
+ * machines is started: it runs, verified, or is refused by name. Under each launcher, too, but for
+ * those that are refused: `check` has said that under it (test_combinations.c), and starting
+ * hundreds of them takes long.
  */
 #include <stdint.h>
 

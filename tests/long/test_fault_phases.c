@@ -1,6 +1,7 @@
 /*
- * test_fault_phases.c - every kind of fault in every phase of a job, in the first worker, in another and in
- * a server: the job ends in time, names the rank and where it was, and leaves nothing behind.
+ * test_fault_phases.c - every kind of fault in every phase of a job, in the first worker, in
+ * another and in a server: the job ends in time, names the rank and where it was, and leaves
+ * nothing behind.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +15,7 @@
 #include "lib/cases.h"
 #include "lib/faults.h"
 #include "lib/sandbox.h"
+#include "lib/says.h"
 #include "lib/traces.h"
 
 static const double most_s = 5.0, timeout_s = 1.0, deadline_s = 40.0;
@@ -78,9 +80,9 @@ static void run_one(const struct kind *kind, const struct place *place, int rank
     const char *error = faults_only_error(arguments, &command);
     snprintf(who, sizeof who, "rank %d", rank);
     snprintf(phase, sizeof phase, "phase '%s'", place->phase);
-    faults_expect_words(arguments, command.err, (const char *const[]){who, phase, NULL});
+    expect_words(arguments, command.err, (const char *const[]){who, phase, NULL});
     if (kind->says)
-        faults_expect_words(arguments, error, (const char *const[]){who, phase, kind->says, NULL});
+        expect_words(arguments, error, (const char *const[]){who, phase, kind->says, NULL});
     faults_expect_failed(arguments, &command);
     assert_int_equal(json_array_size(json_at(command.json, "loss")), place->n_losses);
     /* Where nobody waits, the launcher does: a little longer. */

@@ -1,7 +1,8 @@
 /*
- * test_gpu_machine.c - what is told of a GPU itself, on a machine that has one (DPB_TEST_DEVICE=cuda): copies
- * by `dpbench links`, clocks and power in a result. The logic is tested without (test_links,
- * test_links_command, test_gpu_record); this is whether CUDA and NVML answer as it takes them to.
+ * test_gpu_machine.c - what is told of a GPU itself, on a machine that has one
+ * (DPB_TEST_DEVICE=cuda): copies by `dpbench links`, clocks and power in a result. The logic is
+ * tested without (test_links, test_links_command, test_gpu_record); this is whether CUDA and NVML
+ * answer as it takes them to.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +33,8 @@ static void expect_no_problem(const json_t *told)
         fail_msg("NVML: %s", json_text_at(told, "problem"));
 }
 
-/* Pinned memory goes at a link's rate both ways, and a copy within the GPU is the fastest of all. */
+/* Pinned memory goes at a link's rate both ways, and a copy within the GPU is the fastest of
+ * all. */
 static void test_links(void **state)
 {
     struct command command;

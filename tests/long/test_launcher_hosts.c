@@ -1,8 +1,9 @@
 /*
- * test_launcher_hosts.c - mpirun over several machines: hosts with a network and a name of their own.
- * The ranks train one model, by a ring, by sums within the machines first, by a library, or with a server
- * on the other machine. What is to cross the network does, by the count of the cables. A rank that dies, a part
- * that dies with its machine's link, or options that differ end the job everywhere, named by host.
+ * test_launcher_hosts.c - mpirun over several machines: hosts with a network and a name of their
+ * own. The ranks train one model, by a ring, by sums within the machines first, by a library, or
+ * with a server on the other machine. What is to cross the network does, by the count of the
+ * cables. A rank that dies, a part that dies with its machine's link, or options that differ end
+ * the job everywhere, named by host.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -18,9 +19,11 @@
 #include <cmocka.h>
 
 #include "lib/faults.h"
+#include "lib/launch_differences.h"
 #include "lib/launch_faults.h"
 #include "lib/network.h"
 #include "lib/sandbox.h"
+#include "lib/says.h"
 #include "lib/training.h"
 
 static const double most_s = 5.0, deadline_s = 60.0;
@@ -48,22 +51,17 @@ static int teardown(void **state)
     return sandbox_teardown(state);
 }
 
-/* By 4 processes, two on each host; the last is started with `last` as well, and by mpirun with
- * `options`. */
-static void start_with(struct started *started, const char *arguments, const char *options,
-                       const char *last)
+/* By 4 processes, two on each host. */
+static void start_program(struct started *started, const char *program)
 {
     char line[4096], directory[1024];
     assert_non_null(getcwd(directory, sizeof directory));
-    const char *program = build_directory();
     snprintf(line, sizeof line,
              "hostname host1; exec mpirun --allow-run-as-root --oversubscribe --bind-to none "
              "--mca plm_rsh_agent %s/agent --mca oob_tcp_if_include 10.9.0.0/24 "
              "--mca btl tcp,self --mca pml ob1 --mca btl_tcp_if_include 10.9.0.0/24 "
-             "--mca mpi_yield_when_idle 1 "
-             "-H host1:2,host2:2 -np 3 %s/dpbench " LAUNCH_BASE "run.timeout_s=2 %s "
-             ": -np 1 %s %s/dpbench " LAUNCH_BASE "run.timeout_s=2 %s %s",
-             directory, program, arguments, options, program, arguments, last);
+             "--mca mpi_yield_when_idle 1 -H host1:2,host2:2 -np 4 %s",
+             directory, program);
     char network_path[64];
     snprintf(network_path, sizeof network_path, "--net=/proc/%d/ns/net", (int)network.keepers[0]);
     const char *const words[] = {
@@ -74,7 +72,10 @@ static void start_with(struct started *started, const char *arguments, const cha
 
 static void start(struct started *started, const char *arguments)
 {
-    start_with(started, arguments, "", "");
+    char program[2048];
+    snprintf(program, sizeof program, "%s/dpbench " LAUNCH_BASE "run.timeout_s=2 %s",
+             build_directory(), arguments);
+    start_program(started, program);
 }
 
 #define BY_TCP(strategy) "run.workers=4 comm.name=" strategy " comm.interface=10.9.0.0/24 "
@@ -135,7 +136,8 @@ static void test_trains(void **state)
     }
 }
 
-/* What crosses the network in a run of so many steps, between both hosts, and the size of its gradients. */
+/* What crosses the network in a run of so many steps, between both hosts, and the size of its
+ * gradients. */
 static double bytes_of_run(const char *strategy, int steps, double *gradient_bytes)
 {
     struct started started;
@@ -181,92 +183,29 @@ static void test_bytes_on_wire(void **state)
 
 static void test_refused(void **state)
 {
-#define DIFFERENT "started with different options: "
     static const struct {
-        const char *arguments, *last, *words[4];
+        const char *arguments, *words[3];
     } rows[] = {
-        {"run.workers=4", "", {"comm 'shm' works within one machine", "comm.hosts = 2x2"}},
-        {TRAIN,
-         "run.batch=4",
-         {DIFFERENT "run.batch is '2' at rank 0 (host1)", "'4' at rank 3 (host2)"}},
-        {TRAIN,
-         "model.name=tiny_bn",
-         {DIFFERENT "model.name is 'tiny' at rank 0 (host1)", "'tiny_bn' at rank 3 (host2)"}},
-        {TRAIN "run.precision=fp32",
-         "run.precision=fp64",
-         {DIFFERENT "run.precision is 'fp32' at rank 0 (host1)", "'fp64' at rank 3 (host2)"}},
-        {TRAIN,
-         "comm.bucket=1MiB",
-         {DIFFERENT "comm.bucket is ", "at rank 0 (host1)", "'1MiB' at rank 3 (host2)"}},
-        {TRAIN, "run.bogus=1", {"rank 3 (host2): ", "unknown option 'bogus'"}},
-        {TRAIN "comm.hosts=4", "", {"puts ranks 0 and 2 on one machine", "host1 and host2"}},
+        {"run.workers=4", {"comm 'shm' works within one machine", "comm.hosts = 2x2"}},
+        {TRAIN "comm.hosts=4", {"puts ranks 0 and 2 on one machine", "host1 and host2"}},
     };
-#undef DIFFERENT
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct started started;
         struct command command;
-        start_with(&started, rows[i].arguments, "", rows[i].last);
+        start(&started, rows[i].arguments);
         command_finish(&started, &command, deadline_s);
         if (command.exit_code != 2 || launch_count_errors(command.err) != 1)
-            fail_msg("%s, %s: exit %d\n%s", rows[i].arguments, rows[i].last, command.exit_code,
-                     command.err);
-        faults_expect_words(rows[i].arguments, command.err, rows[i].words);
+            fail_msg("%s: exit %d\n%s", rows[i].arguments, command.exit_code, command.err);
+        expect_words(rows[i].arguments, command.err, rows[i].words);
         command_free(&command);
     }
 }
 
-/* A copy of a plugin that says it is of another version. */
-static void copy_as_other_version(const char *file)
+static void test_differences(void **state)
 {
-    static const char version[] = DPB_VERSION;
-    char path[1024];
-    snprintf(path, sizeof path, "%s/plugins/%s", build_directory(), file);
-    FILE *from = fopen(path, "rb");
-    assert_non_null(from);
-    assert_int_equal(fseek(from, 0, SEEK_END), 0);
-    size_t n = (size_t)ftell(from), n_changed = 0;
-    char *bytes = malloc(n);
-    assert_non_null(bytes);
-    rewind(from);
-    assert_true(fread(bytes, 1, n, from) == n);
-    fclose(from);
-    for (size_t i = 0; i + sizeof version <= n; i++)
-        if (memcmp(bytes + i, version, sizeof version) == 0 && ++n_changed > 0)
-            bytes[i] = '9';
-    assert_true(n_changed > 0);
-    snprintf(path, sizeof path, "other/%s", file);
-    write_file(path, bytes, n);
-    free(bytes);
-}
-
-static void test_other_plugins(void **state)
-{
-    static const char *const files[][2] = {{"comm_ring_tcp.so", "comm ring_tcp "},
-                                           {"model_tiny.so", "model tiny "}};
-    char other[1100], directory[1024], options[1200], words[2][64];
     (void)state;
-    assert_non_null(getcwd(directory, sizeof directory));
-    snprintf(other, sizeof other, "%s/other", directory);
-    snprintf(options, sizeof options, "-x DPBENCH_PLUGIN_PATH=%s", other);
-    for (int i = 0; i < 2; i++) {
-        struct started started;
-        struct command command;
-        assert_int_equal(mkdir("other", 0755), 0);
-        copy_as_other_version(files[i][0]);
-        start_with(&started, TRAIN, options, "");
-        command_finish(&started, &command, deadline_s);
-        snprintf(words[0], sizeof words[0], "%s" DPB_VERSION, files[i][1]);
-        snprintf(words[1], sizeof words[1], "%s9%s", files[i][1], &DPB_VERSION[1]);
-        if (command.exit_code == 0 || launch_count_errors(command.err) != 1)
-            fail_msg("%s: exit %d\n%s", files[i][0], command.exit_code, command.err);
-        faults_expect_words(files[i][0], command.err,
-                            (const char *const[]){"the ranks differ in plugins: rank 0 has '",
-                                                  "rank 3 has '", words[0], words[1], NULL});
-        json_decref(launch_take_result());
-        command_free(&command);
-        remove_directory("other");
-    }
+    launch_differences_run(start_program, TRAIN, "host1", "host2");
 }
 
 /* `fault` disturbs a job that would last; what it says and when it ends. */
@@ -281,7 +220,8 @@ static void disturb(const char *title, const char *strategy, void (*fault)(void)
     launched_await_steps(4);
     double began_s = now_s();
     fault();
-    /* mpirun itself waits for its daemon at the other end of a link that is down; the result does not. */
+    /* mpirun itself waits for its daemon at the other end of a link that is down; the result does
+     * not. */
     while (access(LAUNCH_RESULT, F_OK) != 0 && now_s() < began_s + timeout_s + most_s)
         usleep(10000);
     double took_s = now_s() - began_s;
@@ -290,7 +230,7 @@ static void disturb(const char *title, const char *strategy, void (*fault)(void)
     if (command.exit_code == 0 || command.late || took_s > timeout_s + most_s ||
         launch_count_errors(command.err) != 1)
         fail_msg("%s: exit %d after %.1f s\n%s", title, command.exit_code, took_s, command.err);
-    faults_expect_words(title, command.err, words);
+    expect_words(title, command.err, words);
     json_t *result = launch_take_result();
     if (strcmp(json_text_at(result, "status"), "failed") != 0 ||
         json_array_size(json_at(result, "loss")) == 0)
@@ -363,7 +303,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_trains),  cmocka_unit_test(test_bytes_on_wire),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_other_plugins),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_differences),
         cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

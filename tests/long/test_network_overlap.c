@@ -1,8 +1,8 @@
 /*
- * test_network_overlap.c - between hosts joined by links of 1 Gbit/s a training step hides and exposes
- * what can be told beforehand: latency and bandwidth of the exchange alone, measured by `dpbench
- * comm` over the same links in the same run, replayed over the times at which the device had its
- * gradients ready, predict comm_exposed and comm_hidden within 10 %.
+ * test_network_overlap.c - between hosts joined by links of 1 Gbit/s a training step hides and
+ * exposes what can be told beforehand: latency and bandwidth of the exchange alone, measured by
+ * `dpbench comm` over the same links in the same run, replayed over the times at which the device
+ * had its gradients ready, predict comm_exposed and comm_hidden within 10 %.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -30,13 +30,13 @@ enum {
 static const double most_off = 0.1, quiet_ms = 0.3;
 static struct network network;
 
-/* Milliseconds from one bucket to the next: most of the exchange is exposed, about a third, the last
- * bucket's alone. */
+/* Milliseconds from one bucket to the next: most of the exchange is exposed, about a third, the
+ * last bucket's alone. */
 enum { SPACINGS = 3 };
 static const int spacings[SPACINGS] = {10, 30, 60};
 
-/* Between the device's ops a bucket alone is as fast as the device looks after it, which is no matter of
- * the link: all is hidden with a core for communication. */
+/* Between the device's ops a bucket alone is as fast as the device looks after it, which is no
+ * matter of the link: all is hidden with a core for communication. */
 static const struct job {
     const char *name, *settings;
     int n_spacings;
@@ -46,8 +46,8 @@ static const struct job {
 };
 enum { JOBS = sizeof jobs / sizeof jobs[0] };
 
-/* TCP's own ideas of the link are not what this is about: BBR measures a link anew after pauses, and
- * keeps off it to do so. Reno fills it, and the queue is so long that it drops nothing. */
+/* TCP's own ideas of the link are not what this is about: BBR measures a link anew after pauses,
+ * and keeps off it to do so. Reno fills it, and the queue is so long that it drops nothing. */
 static int setup(void **state)
 {
     char shape[64];
@@ -151,10 +151,11 @@ static double ready_ms(size_t step, int layer)
 }
 
 /*
- * A link carries a bucket after the other, each once all ranks have it, at its rate; but for what it did
- * not carry in a pause, up to BURST_BYTES (tbf's bucket of tokens). A rank communicates from when it
- * has something that is not exchanged until it has nothing. Exposed is that part of it which comes after
- * the last gradient, and what the strategy takes of backward's own thread, where it also updates.
+ * A link carries a bucket after the other, each once all ranks have it, at its rate; but for what
+ * it did not carry in a pause, up to BURST_BYTES (tbf's bucket of tokens). A rank communicates from
+ * when it has something that is not exchanged until it has nothing. Exposed is that part of it
+ * which comes after the last gradient, and what the strategy takes of backward's own thread, where
+ * it also updates.
  */
 static struct parts replay_step(const struct link *link, int rank, size_t step)
 {

@@ -19,6 +19,7 @@
 
 #include "lib/faults.h"
 #include "lib/sandbox.h"
+#include "lib/says.h"
 #include "lib/traces.h"
 
 static const double most_s = 5.0; /* to end, beyond the deadline of who waits */
@@ -93,7 +94,7 @@ static bool run_one(unsigned *seed)
     bool failed = command.exit_code == 1;
     if (failed) {
         const char *error = faults_only_error(arguments, &command);
-        faults_expect_words(arguments, error, (const char *const[]){"rank ", "in phase '", NULL});
+        expect_words(arguments, error, (const char *const[]){"rank ", "in phase '", NULL});
         faults_expect_failed(arguments, &command);
     } else if (command.exit_code != 0 || strcmp(status, "ok") != 0) {
         fail_msg("%s: exit %d, status '%s'\n%s", arguments, command.exit_code, status, command.err);

@@ -1,9 +1,10 @@
 /*
- * test_random_launcher_faults.c - a process of a job, any of them, is killed, stopped or terminated at any
- * time, under each of the three launchers and whatever the strategy: the job ends in time, names the one
- * cause, keeps what was measured, and leaves nothing behind.
+ * test_random_launcher_faults.c - a process of a job, any of them, is killed, stopped or terminated
+ * at any time, under each of the three launchers and whatever the strategy: the job ends in time,
+ * names the one cause, keeps what was measured, and leaves nothing behind.
  *
- * DPB_FAULTS=N: so many instead of 50; DPB_FAULTS_SEED=S: others. A failure names the fault and its seed.
+ * DPB_FAULTS=N: so many instead of 50; DPB_FAULTS_SEED=S: others. A failure names the fault and its
+ * seed.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -29,20 +30,20 @@ static const double most_s = 5.0, start_s = 30.0, timeout_s = 1.0;
 static const struct strategy {
     const char *settings, *plugin;
     int n_workers, n_servers;
-    bool by_mpirun; /* alone: Slurm itself kills the clients of PMIx that MPI's ranks are */
-} strategies[] = {{"comm.name=shm", "comm_shm", 3, 0, false},
-                  {"comm.name=shm run.comm_cores=1", "comm_shm", 2, 0, false},
-                  {"comm.name=replicated", "comm_replicated", 3, 0, false},
-                  {"comm.name=ring_tcp", "comm_ring_tcp", 3, 0, false},
-                  {"comm.name=ring_tcp run.comm_cores=1", "comm_ring_tcp", 2, 0, false},
-                  {"comm.name=ps_cpu", "comm_ps_cpu", 2, 0, false},
-                  {"comm.name=ps_cpu run.servers=1", "comm_ps_cpu", 2, 1, false},
-                  {"comm.name=gloo", "comm_gloo", 3, 0, false},
-                  {"comm.name=gloo run.comm_cores=1", "comm_gloo", 2, 0, false},
-                  {"comm.name=hierarchical comm.hosts=1+2", "comm_hierarchical", 3, 0, false},
-                  {"comm.name=mpi", "comm_mpi", 3, 0, true},
-                  {"comm.name=hierarchical comm.transport=mpi comm.hosts=1+2", "comm_mpi", 3, 0,
-                   true}};
+    bool by_launcher; /* of mpirun's or srun's, not by itself */
+} strategies[] = {
+    {"comm.name=shm", "comm_shm", 3, 0, false},
+    {"comm.name=shm run.comm_cores=1", "comm_shm", 2, 0, false},
+    {"comm.name=replicated", "comm_replicated", 3, 0, false},
+    {"comm.name=ring_tcp", "comm_ring_tcp", 3, 0, false},
+    {"comm.name=ring_tcp run.comm_cores=1", "comm_ring_tcp", 2, 0, false},
+    {"comm.name=ps_cpu", "comm_ps_cpu", 2, 0, false},
+    {"comm.name=ps_cpu run.servers=1", "comm_ps_cpu", 2, 1, false},
+    {"comm.name=gloo", "comm_gloo", 3, 0, false},
+    {"comm.name=gloo run.comm_cores=1", "comm_gloo", 2, 0, false},
+    {"comm.name=hierarchical comm.hosts=1+2", "comm_hierarchical", 3, 0, false},
+    {"comm.name=mpi", "comm_mpi", 3, 0, true},
+    {"comm.name=hierarchical comm.transport=mpi comm.hosts=1+2", "comm_mpi", 3, 0, true}};
 
 static const struct kind {
     const char *name;
@@ -76,7 +77,7 @@ static void choose(unsigned *seed, struct fault *fault)
         fault->by = rand_r(seed) % (N_LAUNCHERS + 1);
     } while (!have_plugin(fault->strategy->plugin) ||
              (fault->by == BY_ITSELF && fault->kind->part_launcher) ||
-             (fault->by != MPIRUN && fault->strategy->by_mpirun));
+             (fault->by == BY_ITSELF && fault->strategy->by_launcher));
     fault->rank = rand_r(seed) % (fault->strategy->n_workers + fault->strategy->n_servers);
     fault->delay_us = (unsigned)rand_r(seed) % 1500000;
     snprintf(fault->title, sizeof fault->title, "seed %u: %s, rank %d, %s, by %s, %u us", first,

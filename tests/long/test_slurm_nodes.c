@@ -1,6 +1,6 @@
 /*
- * test_slurm_nodes.c - srun over two nodes: jobs on several machines train the same, and a rank or a
- * launcher of the other node that dies or stops ends the job on both.
+ * test_slurm_nodes.c - srun over two nodes: jobs on several machines train the same, and a rank or
+ * a launcher of the other node that dies or stops ends the job on both.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -15,8 +15,10 @@
 #include <cmocka.h>
 
 #include "lib/faults.h"
+#include "lib/launch_differences.h"
 #include "lib/launch_faults.h"
 #include "lib/sandbox.h"
+#include "lib/says.h"
 #include "lib/traces.h"
 #include "lib/training.h"
 
@@ -60,10 +62,22 @@ static void test_refused(void **state)
     launched(&command, deadline_s, SRUN, 4, LAUNCH_BASE "run.workers=4");
     assert_int_equal(command.exit_code, 2);
     assert_int_equal(launch_count_errors(command.err), 1);
-    faults_expect_words(
+    expect_words(
         "shm", command.err,
         (const char *const[]){"comm 'shm' works within one machine", "comm.hosts = 2x2", NULL});
     command_free(&command);
+}
+
+static void start_program(struct started *started, const char *program)
+{
+    launched_start_program(started, SRUN, 4, program);
+}
+
+static void test_differences(void **state)
+{
+    (void)state;
+    launch_differences_run(start_program, "run.workers=4 comm.name=ring_tcp comm.interface=lo",
+                           "n1", "n2");
 }
 
 static void test_faults(void **state)
@@ -74,39 +88,58 @@ static void test_faults(void **state)
         bool part_launcher;
         double timeout_s;
         const char *words[4];
+        bool mpi;
     } rows[] = {
-        {"a rank of the other node is killed",
-         3,
-         SIGKILL,
-         false,
-         0,
-         {"error: rank 3 (n2, pid ", "was killed by signal 9"}},
-        {"a launcher of the other node is killed",
-         2,
-         SIGKILL,
-         true,
-         0,
-         {"error: rank 2 (n2", "its launcher (n2"}},
-        {"a rank of the other node is stopped",
-         3,
-         SIGSTOP,
-         false,
-         2,
-         {"error: rank ", "waited 2", "rank 3"}},
-        {"rank 0 is killed",
-         0,
-         SIGKILL,
-         false,
-         0,
-         {"error: rank 0 (n1, pid ", "was killed by signal 9"}},
+        {.title = "a rank of the other node is killed",
+         .rank = 3,
+         .signal_number = SIGKILL,
+         .words = {"error: rank 3 (n2, pid ", "was killed by signal 9"}},
+        {.title = "a launcher of the other node is killed",
+         .rank = 2,
+         .signal_number = SIGKILL,
+         .part_launcher = true,
+         .words = {"error: rank 2 (n2", "its launcher (n2"}},
+        {.title = "a rank of the other node is stopped",
+         .rank = 3,
+         .signal_number = SIGSTOP,
+         .timeout_s = 2,
+         .words = {"error: rank ", "waited 2", "rank 3"}},
+        {.title = "rank 0 is killed",
+         .rank = 0,
+         .signal_number = SIGKILL,
+         .words = {"error: rank 0 (n1, pid ", "was killed by signal 9"}},
+        {.title = "mpi: a rank of the other node is killed",
+         .rank = 3,
+         .signal_number = SIGKILL,
+         .mpi = true,
+         .words = {"error: rank 3 (n2, pid ", "was killed by signal 9"}},
+        {.title = "mpi: a rank of the other node is stopped",
+         .rank = 3,
+         .signal_number = SIGSTOP,
+         .timeout_s = 2,
+         .mpi = true,
+         .words = {"error: rank ", "waited 2", "rank 3"}},
+        {.title = "mpi: a launcher of the other node is killed",
+         .rank = 2,
+         .signal_number = SIGKILL,
+         .part_launcher = true,
+         .mpi = true,
+         .words = {"error: rank 2 (n2", "its launcher (n2"}},
+        {.title = "mpi: rank 0 is killed",
+         .rank = 0,
+         .signal_number = SIGKILL,
+         .mpi = true,
+         .words = {"error: rank 0 (n1, pid ", "was killed by signal 9"}},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct started started;
         struct command command;
+        if (rows[i].mpi && !have_plugin("comm_mpi"))
+            continue;
         launched_start(&started, SRUN, 4,
-                       LAUNCH_BASE "run.workers=4 comm.name=ring_tcp comm.interface=lo "
-                                   "run.seconds=60 run.timeout_s=%g",
+                       LAUNCH_BASE "run.workers=4 %s run.seconds=60 run.timeout_s=%g",
+                       rows[i].mpi ? "comm.name=mpi" : "comm.name=ring_tcp comm.interface=lo",
                        rows[i].timeout_s > 0 ? rows[i].timeout_s : 20.0);
         launched_await_steps(4);
         kill(launched_process(rows[i].rank, rows[i].part_launcher), rows[i].signal_number);
@@ -118,7 +151,7 @@ static void test_faults(void **state)
             launch_count_errors(command.err) != 1)
             fail_msg("%s: exit %d after %.1f s\n%s", rows[i].title, command.exit_code, took_s,
                      command.err);
-        faults_expect_words(rows[i].title, command.err, rows[i].words);
+        expect_words(rows[i].title, command.err, rows[i].words);
         json_t *result = launch_take_result();
         assert_string_equal(json_text_at(result, "status"), "failed");
         assert_true(json_array_size(json_at(result, "loss")) > 0);
@@ -150,6 +183,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_trains),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_differences),
         cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

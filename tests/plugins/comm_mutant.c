@@ -1,18 +1,19 @@
 /*
- * comm_mutant.c - strategies with a mistake: mutant_shm, mutant_replicated, mutant_ps_cpu, mutant_ps_gpu,
- * mutant_ring_tcp, mutant_hierarchical and mutant_gloo are the real ones, with their options, loaded
- * from beside dpbench, with this plugin between them and core. It changes what core tells them
- * (begin), what the host's functions and, on arenas of a device, its queues do for them (sum, copy,
- * update), and nothing of theirs. Every check of sameness has to catch what it is there for.
+ * comm_mutant.c - strategies with a mistake: mutant_shm, mutant_replicated, mutant_ps_cpu,
+ * mutant_ps_gpu, mutant_ring_tcp, mutant_hierarchical and mutant_gloo (and mutant_nccl:
+ * comm_mutant_nccl.c) are the real ones, with their options, loaded from DPBENCH_PLUGIN_PATH or
+ * beside dpbench, with this plugin between them and core. It changes what core tells them (begin),
+ * what the host's functions and, on arenas of a device, its queues do for them (sum, copy, update),
+ * and nothing of theirs. Every check of sameness has to catch what it is there for.
  *
  * Where the ranks share no memory a sum is made piece by piece on its way. Such a strategy's
  * mistakes in sums are made where it begins and ends: in the gradients that a rank gives, and in
- * those by which it updates. Where weights come by themselves from servers of other machines, what is
- * wrong with them is made when the strategy says that they are here.
+ * those by which it updates. Where weights come by themselves from servers of other machines, what
+ * is wrong with them is made when the strategy says that they are here.
  *
  * A mutation is at work in the exchanges [from, until): 0 is the pattern's, 1 that of run.prove,
- * training comes after. Servers learn the exchange from worker 0, in the tail of its scratch, those of
- * jobs on several machines from the steps by which they update.
+ * training comes after. Servers learn the exchange from worker 0, in the tail of its scratch, those
+ * of jobs on several machines from the steps by which they update.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -80,6 +81,7 @@ static struct {
     struct dpb_device_arenas device;    /* ... this */
     const struct dpb_queue_ops *queues; /* the device's; NULL: arenas are the host's */
     struct dpb_queue *queue;            /* the mutant's own */
+    struct dpb_event *done;             /* of the exchange before */
     char *spoilt;                       /* room for a sum */
     uint64_t device_scratch_bytes;
     const struct dpb_comm_ops *inner;
@@ -308,16 +310,28 @@ static void mutant_update(struct dpb_optimizer *optimizer, struct dpb_range rang
 
 /* ---- the device's queues, as the strategy gets them ----------------------------------------- */
 
-/* Changes `bytes` of device memory, in the queue's order: a copy to or from the host's waits for it. */
+/* Changes `bytes` of device memory, in the queue's order: a copy to or from the host's waits for
+ * it. */
 static dpb_status change(struct dpb_queue *queue, void *at, uint64_t bytes, bool up)
 {
     DPB_TRY(m.queues->copy(queue, up ? at : m.spoilt, up ? m.spoilt : at, bytes));
     return m.queues->drain(queue);
 }
 
+/* Where a library sums on devices, what is no number comes from one rank: mutant_ready. */
 static bool spoils_sums(void)
 {
-    return active(SLICES_SWAPPED) || active(ELEMENT_WRONG) || active(ELEMENT_NAN);
+    return active(SLICES_SWAPPED) || active(ELEMENT_WRONG) || (!m.apart && active(ELEMENT_NAN));
+}
+
+static dpb_status spoil_on_device(struct dpb_queue *queue, dpb_dtype type, void *sum, uint64_t at,
+                                  uint64_t n)
+{
+    if (!spoils_sums())
+        return DPB_OK;
+    DPB_TRY(change(queue, sum, n * dpb_dtype_size(type), false));
+    spoil_sum(type, m.spoilt, at, n);
+    return change(queue, sum, n * dpb_dtype_size(type), true);
 }
 
 /* The sum is where this rank's own gradients were. */
@@ -325,16 +339,12 @@ static dpb_status mutant_queue_sum(struct dpb_queue *queue, dpb_dtype type, void
                                    const void *const *sources, uint32_t k, uint64_t n)
 {
     struct dpb_range bucket = meant_bucket();
-    uint64_t at = UINT64_MAX, bytes = n * dpb_dtype_size(type);
+    uint64_t at = UINT64_MAX;
     m.summed += active(AUDITED) ? n : 0;
     within(m.arenas.gradients, dst, type, &at);
     bool left_out = active(BUCKET_LEFT_OUT) && at >= bucket.begin && at < bucket.end;
     DPB_TRY(m.queues->sum(queue, type, dst, sources, left_out ? k - 1 : k, n));
-    if (!spoils_sums())
-        return DPB_OK;
-    DPB_TRY(change(queue, dst, bytes, false));
-    spoil_sum(type, m.spoilt, at, n);
-    return change(queue, dst, bytes, true);
+    return spoil_on_device(queue, type, dst, at, n);
 }
 
 static dpb_status perturb_on_device(struct dpb_queue *queue, void *weights)
@@ -371,17 +381,45 @@ static dpb_status mutant_queue_copy(struct dpb_queue *queue, void *dst, const vo
     return pull ? perturb_on_device(queue, dst) : DPB_OK;
 }
 
+static uint64_t clamp(uint64_t value, struct dpb_range range)
+{
+    return value < range.begin ? range.begin : value > range.end ? range.end : value;
+}
+
+/* Of `range`, which may be several buckets, all but what lies in `left_out`. */
+static dpb_status update_but(struct dpb_range left_out, struct dpb_optimizer *optimizer,
+                             struct dpb_queue *queue, struct dpb_range range, char *weights,
+                             const char *gradients, const struct dpb_step *step)
+{
+    size_t g_size = dpb_dtype_size(m.arenas.layout.gradient_type);
+    const struct dpb_range parts[] = {{range.begin, clamp(left_out.begin, range)},
+                                      {clamp(left_out.end, range), range.end}};
+    for (int i = 0; i < 2; i++) {
+        uint64_t at = parts[i].begin - range.begin;
+        if (parts[i].begin < parts[i].end)
+            DPB_TRY(m.host->optimizer->enqueue(optimizer, queue, parts[i],
+                                               weights + at * weight_size(),
+                                               gradients + at * g_size, step));
+    }
+    return DPB_OK;
+}
+
 static dpb_status mutant_enqueue(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
                                  struct dpb_range range, void *weights, const void *gradients,
                                  const struct dpb_step *step)
 {
-    struct dpb_range meant = meant_bucket(), first = {range.begin, range.begin + 1};
-    bool skipped = active(UPDATE_SKIPPED) && range.begin >= meant.begin && range.begin < meant.end;
-    if (range.begin == range.end || skipped || (!m.pulls && is_stale(range.begin)))
+    struct dpb_range first = {range.begin, range.begin + 1}, left_out = {0, 0};
+    bool stale = !m.pulls && is_last_worker() && active(STALE_WEIGHTS);
+    if (range.begin == range.end)
         return DPB_OK;
     if (active(DECAY_DROPPED) || active(MOMENTUM_DROPPED))
         return m.host->fail(DPB_UNSUPPORTED, "no mutant of an optimizer on a device");
-    DPB_TRY(m.host->optimizer->enqueue(optimizer, queue, range, weights, gradients, step));
+    if (m.apart) /* as mutant_update */
+        DPB_TRY(spoil_on_device(queue, m.arenas.layout.gradient_type, (void *)(uintptr_t)gradients,
+                                range.begin, range.end - range.begin));
+    if (stale || active(UPDATE_SKIPPED))
+        left_out = meant_bucket();
+    DPB_TRY(update_but(left_out, optimizer, queue, range, weights, gradients, step));
     if (active(UPDATED_TWICE))
         DPB_TRY(m.host->optimizer->enqueue(optimizer, queue, first, weights, gradients, step));
     return m.pulls ? DPB_OK : perturb_on_device(queue, weights);
@@ -454,6 +492,8 @@ static void make_late(void)
     struct dpb_range bucket = meant_bucket();
     size_t at = bucket.begin * weight_size(), n = (bucket.end - bucket.begin) * weight_size();
     char *weights = m.arenas.weights;
+    if (m.queues && m.done && m.queues->await(m.queue, m.done) != DPB_OK)
+        abort();
     move_weights(m.current, weights, bytes);
     m.swapped = m.has_before && is_last_worker();
     if (m.swapped)
@@ -477,22 +517,44 @@ static dpb_status mutant_begin(void *comm, uint32_t learner, const struct dpb_st
     return m.inner->begin(comm, learner, &changed);
 }
 
+/* The last worker's gradients, which are this bucket's, before anybody sums them. */
+static dpb_status spoil_given(struct dpb_range bucket)
+{
+    dpb_dtype type = m.arenas.layout.gradient_type;
+    size_t size = dpb_dtype_size(type);
+    char *gradients = m.arenas.gradients;
+    uint64_t element = (uint64_t)m.options.element, n = bucket.end - bucket.begin;
+    bool left_out = active(BUCKET_LEFT_OUT) && bucket.begin == meant_bucket().begin;
+    if (left_out && m.queues)
+        DPB_TRY(m.queues->clear(m.queue, gradients + bucket.begin * size, n * size));
+    else if (left_out)
+        memset(gradients + bucket.begin * size, 0, n * size);
+    if (m.queues && active(ELEMENT_NAN) && element >= bucket.begin && element < bucket.end) {
+        set_value(type, m.spoilt, NAN);
+        DPB_TRY(m.queues->copy(m.queue, gradients + element * size, m.spoilt, size));
+    }
+    return m.queues ? m.queues->drain(m.queue) : DPB_OK;
+}
+
+/* Behind the event gradients are final, and forward and backward are through with the weights. */
 static dpb_status mutant_ready(void *comm, uint32_t learner, uint64_t bucket,
                                struct dpb_event *event)
 {
     struct dpb_range meant = meant_bucket();
     size_t at = meant.begin * weight_size();
-    if (m.swapped && bucket * m.arenas.bucket_elements == meant.begin) {
+    uint64_t begin = bucket * m.arenas.bucket_elements, end = begin + m.arenas.bucket_elements;
+    bool spoils = m.apart && is_last_worker() && (active(BUCKET_LEFT_OUT) || active(ELEMENT_NAN));
+    bool restores = m.swapped && begin == meant.begin;
+    if (event && (spoils || restores))
+        DPB_TRY(m.queues->await(m.queue, event));
+    if (restores) {
         move_weights((char *)m.arenas.weights + at, m.current + at,
                      (meant.end - meant.begin) * weight_size());
         m.swapped = false;
     }
-    if (m.apart && is_last_worker() && active(BUCKET_LEFT_OUT) &&
-        bucket * m.arenas.bucket_elements == meant.begin) {
-        size_t size = dpb_dtype_size(m.arenas.layout.gradient_type);
-        memset((char *)m.arenas.gradients + meant.begin * size, 0,
-               (meant.end - meant.begin) * size);
-    }
+    if (spoils)
+        DPB_TRY(spoil_given((struct dpb_range){
+            begin, end < m.arenas.layout.n_elements ? end : m.arenas.layout.n_elements}));
     return m.inner->ready(comm, learner, bucket, event);
 }
 
@@ -509,7 +571,9 @@ static dpb_status mutant_progress(void *comm, int64_t budget_ns)
 
 static dpb_status mutant_end(void *comm, uint32_t learner, struct dpb_event **done)
 {
-    return m.inner->end(comm, learner, done);
+    DPB_TRY(m.inner->end(comm, learner, done));
+    m.done = *done;
+    return DPB_OK;
 }
 
 static dpb_status mutant_publish(void *comm, struct dpb_view *view)
@@ -540,21 +604,36 @@ static void mutant_close(void *comm)
     m.host->release(m.spoilt, bytes);
     m.before = m.current = m.spoilt = NULL;
     m.queue = NULL;
+    m.done = NULL;
 }
 
 /* ---- the mutants --------------------------------------------------------------------------- */
+
+/* Where core looks: first the directories that the environment names. False: was not built. */
+static bool find_inner(const char *name, char path[PATH_MAX])
+{
+    const char *at = getenv("DPBENCH_PLUGIN_PATH");
+    while (at && *at) {
+        int length = (int)strcspn(at, ":");
+        snprintf(path, PATH_MAX, "%.*s/comm_%s.so", length, at, name);
+        if (access(path, F_OK) == 0)
+            return true;
+        at += length + (at[length] == ':');
+    }
+    ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - 64);
+    if (length <= 0)
+        return false;
+    path[length] = '\0';
+    snprintf(strrchr(path, '/'), 64, "/plugins/comm_%s.so", name);
+    return access(path, F_OK) == 0;
+}
 
 /* The strategy as its shared object gives it, with our table for core's. NULL: was not built. */
 static const struct dpb_plugin *load_inner(const char *name)
 {
     char path[PATH_MAX];
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 64);
     const struct dpb_plugin *(*entry)(const struct dpb_host *) = NULL;
-    if (length <= 0)
-        return NULL;
-    path[length] = '\0';
-    snprintf(strrchr(path, '/'), 64, "/plugins/comm_%s.so", name);
-    if (access(path, F_OK) != 0)
+    if (!find_inner(name, path))
         return NULL;
     void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (object)
@@ -608,7 +687,9 @@ static const struct dpb_option *join_rows(const struct dpb_option *inner)
     return rows;
 }
 
+#ifndef MUTANTS
 #define MUTANTS(X) X(shm) X(replicated) X(ps_cpu) X(ps_gpu) X(ring_tcp) X(hierarchical) X(gloo)
+#endif
 
 #define MUTANT_OPS(NAME)                                                                 \
     static const struct dpb_plugin *inner_##NAME;                                        \
@@ -642,6 +723,7 @@ MUTANTS(MUTANT_OPS)
     inner_##NAME = load_inner(#NAME);                                       \
     if (inner_##NAME) {                                                     \
         plugin_##NAME.capabilities = inner_##NAME->capabilities;            \
+        plugin_##NAME.missing = inner_##NAME->missing;                      \
         plugin_##NAME.options = join_rows(inner_##NAME->options);           \
         plugin_##NAME.options_size = INNER_AT + inner_##NAME->options_size; \
         plugin_##NAME.next = first;                                         \

@@ -1,6 +1,6 @@
 /*
- * timed - a data source that takes exactly `fetch` for a batch, and gives zeros. It says that it read
- * 1000 bytes and decoded 2000 for each sample, and skipped one in each batch.
+ * timed - a data source that takes exactly `fetch` for a batch, and gives zeros. It says that it
+ * read 1000 bytes and decoded 2000 for each sample, and skipped one in each batch.
  */
 #include <errno.h>
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
 /*
- * copies - the reference device with two more that it can copy to and from, at the addresses of the GPUs
- * of tests/fakes/libnvidia-ml.c. Their memory is the host's, and only the first bytes of a copy are
- * made: it takes next to no time.
+ * copies - the reference device with two more that it can copy to and from, at the addresses of the
+ * GPUs of tests/fakes/libnvidia-ml.c. Their memory is the host's, and only the first bytes of a
+ * copy are made: it takes next to no time.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static dpb_status copies_describe(uint32_t device, struct dpb_link_device *descr
 {
     *described = (struct dpb_link_device){.memory_bytes = UINT64_C(3) << 30};
     snprintf(described->name, sizeof described->name, "Copier %u", device);
-    snprintf(described->pci_address, sizeof described->pci_address, "00000000:%s:00.0",
+    snprintf(described->pci_address, sizeof described->pci_address, "0000:%s:00.0",
              device == 0 ? "1b" : "3d");
     return DPB_OK;
 }

@@ -11,10 +11,10 @@
  * a layer of backward.
  *
  * With `trace = PATH` each rank writes PATH.RANK when its program is released: a line a pass (in
- * training, evaluations left out) with its step, begin, deadline and end of forward and of backward,
- * how long the strategy was at work within backward, and how many layers there are and when the
- * gradients of each were final (CLOCK_MONOTONIC), so that a test knows how late the machine woke it
- * and what there was to be exchanged.
+ * training, evaluations left out) with its step, begin, deadline and end of forward and of
+ * backward, how long the strategy was at work within backward, and how many layers there are and
+ * when the gradients of each were final (CLOCK_MONOTONIC), so that a test knows how late the
+ * machine woke it and what there was to be exchanged.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /*
  * break_queue_pair.c - puts a queue pair into the error state in the middle of a run, as a reset of
- * the card does: $DPB_BREAK_MS after it was connected, the first that a process connects on the RDMA
- * device $DPB_BREAK_DEVICE.
+ * the card does: $DPB_BREAK_MS after it was connected, the first that a process connects on the
+ * RDMA device $DPB_BREAK_DEVICE.
  */
 #include <dlfcn.h>
 #include <infiniband/verbs.h>

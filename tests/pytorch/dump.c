@@ -24,8 +24,7 @@
 
 enum { SEED = 11, STEP = 2, FIRST_SAMPLE = 3, NCLASS = 11 };
 
-/* ---------------------------------------------------------------------------------------- output
- */
+/* ---------------------------------------------------------------------------------------- outpu */
 
 static void *allocate(uint64_t n, size_t size)
 {
@@ -185,7 +184,10 @@ static dpb_status compute(struct pass *pass)
                                           .precision = DPB_PRECISION_FP64,
                                           .training = true,
                                           .format = &pass->format};
-    const struct dpb_device_memory memory = {.weights = pass->weights, .gradients = pass->gradients, .state = pass->state, .statistics = pass->statistics};
+    const struct dpb_device_memory memory = {.weights = pass->weights,
+                                             .gradients = pass->gradients,
+                                             .state = pass->state,
+                                             .statistics = pass->statistics};
     const struct dpb_pass parameters = {.training = true,
                                         .weights_changed = true,
                                         .step = STEP,

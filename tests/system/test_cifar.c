@@ -1,7 +1,7 @@
 /*
- * test_cifar.c - training on a set in CIFAR-10's files: a network learns it, and what it learns does
- * not depend on the threads that fetch. The set is made here: ten classes, each a pattern of blocks
- * with noise over it.
+ * test_cifar.c - training on a set in CIFAR-10's files: a network learns it, and what it learns
+ * does not depend on the threads that fetch. The set is made here: ten classes, each a pattern of
+ * blocks with noise over it.
  */
 #include <setjmp.h>
 #include <stdarg.h>

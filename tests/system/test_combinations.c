@@ -1,8 +1,8 @@
 /*
- * test_combinations.c - every combination of device, precision, strategy, servers, mode, machines and
- * launcher is allowed or refused by name as tests/lib/combinations.c says once more; and a set of runs
- * covers every pair of values of these and of other axes that meet them. All of them are run in
- * tests/long/test_all_combinations.c.
+ * test_combinations.c - every combination of device, precision, strategy, servers, mode, machines
+ * and launcher is allowed or refused by name as tests/lib/combinations.c says once more; and a set
+ * of runs covers every pair of values of these and of other axes that meet them. All of them are
+ * run in tests/long/test_all_combinations.c.
  */
 #include <stdint.h>
 
@@ -48,9 +48,9 @@ static void cover(const struct combination *c)
             covered[a][c->at[a]][b][c->at[b]] = true;
 }
 
-/* Of random combinations with these two values that work, the one that covers the most new pairs; where
- * none works, one with the fewest reasons to be refused. A launcher takes long to start, so only what
- * needs one has it. */
+/* Of random combinations with these two values that work, the one that covers the most new pairs;
+ * where none works, one with the fewest reasons to be refused. A launcher takes long to start, so
+ * only what needs one has it. */
 static struct combination best_with(enum axis a, unsigned va, enum axis b, unsigned vb)
 {
     struct combination best = {{0}}, c;

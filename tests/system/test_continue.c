@@ -1,6 +1,6 @@
 /*
- * test_continue.c - a training that is saved and continued is the one that never stopped: with the same
- * setup bit for bit, with other workers, strategies, precisions and devices but for rounding.
+ * test_continue.c - a training that is saved and continued is the one that never stopped: with the
+ * same setup bit for bit, with other workers, strategies, precisions and devices but for rounding.
  */
 #include <math.h>
 #include <stdio.h>
@@ -14,8 +14,8 @@
 
 enum { STEPS = 9, STOP = 4 };
 
-/* The dropout of the tiny net needs the step, its batch-norm statistics; 11 samples of 2 make epochs of
- * a few steps with some left over. */
+/* The dropout of the tiny net needs the step, its batch-norm statistics; 11 samples of 2 make
+ * epochs of a few steps with some left over. */
 static const char base[] = "-c empty.ini --json run.results=results run.steady_limit_s=0 "
                            "run.warmup_steps=0 run.batch=2 data.name=synthetic device.threads=1 "
                            "model.name=tiny data.samples=27 data.test_samples=16 "
@@ -175,8 +175,8 @@ static void test_other_setup(void **state)
 
 /* ---- on several machines ------------------------------------------------------------------- */
 
-/* ps_cpu sums in the order of the ranks, so that a number of workers has its bits wherever they and the
- * servers are. */
+/* ps_cpu sums in the order of the ranks, so that a number of workers has its bits wherever they and
+ * the servers are. */
 static const struct spread {
     const char *ranks, *hosts;
 } spreads[] = {
@@ -198,8 +198,8 @@ static void run_spread(struct command *command, const struct spread *spread, boo
     run(command, line);
 }
 
-/* What is saved on several machines is what one machine saves; and it is continued by the next setup, on one
- * and on several, by the same bits. */
+/* What is saved on several machines is what one machine saves; and it is continued by the next
+ * setup, on one and on several, by the same bits. */
 static void expect_machines_alike(size_t i, const char *also)
 {
     const struct spread *spread = &spreads[i], *next = &spreads[(i + 1) % SPREADS];

@@ -1,8 +1,8 @@
 /*
- * test_cuda_arenas.c - trainings whose weights, gradients and optimizer state are in a GPU's memory: the
- * same as on the reference, whatever the optimizer and the way of the gradients; saved, continued and
- * evaluated; and what is said where a model is too large. On a CUDA for tests, or on a
- * GPU (lib/stand_in.h).
+ * test_cuda_arenas.c - trainings whose weights, gradients and optimizer state are in a GPU's
+ * memory: the same as on the reference, whatever the optimizer and the way of the gradients; saved,
+ * continued and evaluated; and what is said where a model is too large. On a CUDA for tests, or on
+ * a GPU (lib/stand_in.h).
  */
 #include <math.h>
 #include <setjmp.h>
@@ -134,8 +134,34 @@ static void run_traced(struct command *command, const char *settings)
     unsetenv("DPB_STAND_IN_TRACE");
 }
 
-/* The next forward is enqueued behind a backward that nobody has waited for, in every step but the first,
- * which is not captured, and the last; with arenas on the host in none. */
+/* The account has the timed steps and no others, though the host does not wait for the last of the
+ * warm-up; nor is anything captured for it. Evaluations come behind it. */
+static void test_profile(void **state)
+{
+    static const char *const strategies[] = {"independent", "shm"};
+    (void)state;
+    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
+        struct command command;
+        char settings[128];
+        const json_t *row;
+        size_t k;
+        snprintf(settings, sizeof settings,
+                 "run.profile=yes run.warmup_steps=2 run.steps=3 eval.final=yes comm.name=%s",
+                 strategies[i]);
+        run_traced(&command, settings);
+        const json_t *rows = json_at(command.json, "profile.rows");
+        assert_true(json_array_size(rows) > 8);
+        json_array_foreach(rows, k, row) assert_true(json_number_at(row, "calls") == 3);
+        assert_non_null(strstr(json_text_at(command.json, "profile.how"), "no CUDA graph"));
+        assert_true(json_number_at(command.json, "profile.limits.copy_bytes_per_s") > 0);
+        if (!on_gpu())
+            assert_int_equal(stand_in_count("trace", "cudaGraphLaunch"), 0);
+        command_free(&command);
+    }
+}
+
+/* The next forward is enqueued behind a backward that nobody has waited for, in every step but the
+ * first, which is not captured, and the last; with arenas on the host in none. */
 static void test_runs_ahead(void **state)
 {
     struct command command;
@@ -182,7 +208,7 @@ static void test_times(void **state)
 
 /* ---- what is said -------------------------------------------------------------------------- */
 
-static void expect_words(const char *settings, const char *words)
+static void expect_failure(const char *settings, const char *words)
 {
     struct command command;
     run(&command, 1, settings);
@@ -196,7 +222,8 @@ static void test_too_large(void **state)
     (void)state;
     use_stand_in(true);
     setenv("DPB_STAND_IN_MB", "1", 1);
-    expect_words("run.steps=1 model.name=lenet", "device cuda: weights take 6 MB of device memory");
+    expect_failure("run.steps=1 model.name=lenet",
+                   "device cuda: weights take 6 MB of device memory");
     unsetenv("DPB_STAND_IN_MB");
 }
 
@@ -219,6 +246,7 @@ int main(void)
         add_case(test_same_training, &forms[i], "as the reference: %s", forms[i].name);
     add_case(test_continued, NULL, "saved and continued");
     add_case(test_times, NULL, "the device's times");
+    add_case(test_profile, NULL, "the account of the ops");
     if (!on_gpu())
         add_case(test_runs_ahead, NULL, "the host runs ahead");
     if (!on_gpu())

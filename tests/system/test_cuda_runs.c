@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "lib/cases.h"
+#include "lib/link_rows.h"
 #include "lib/stand_in.h"
 #include "lib/training.h"
 
@@ -42,6 +43,28 @@ static void test_same_training(void **unused)
     }
     training_free(&one);
     training_free(&start);
+}
+
+/* The layout is no part of the training: in NCHW it is, within rounding, the same. */
+static void test_layouts(void **unused)
+{
+    static const struct {
+        const char *settings;
+        double bound;
+    } rows[] = {{"run.precision=fp32", 1e-4}, {"run.precision=bf16", 2e-2}};
+    (void)unused;
+    use_stand_in(true);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        static const char settings[] =
+            "device.name=cuda model.name=tiny device.tuning=no run.batch=4 "
+            "run.workers=1 comm.name=independent run.steps=5 %s %s";
+        struct training nhwc, nchw;
+        train(&nhwc, settings, rows[i].settings, "");
+        train(&nchw, settings, rows[i].settings, "device.layout=nchw");
+        expect_same_losses(&nhwc, &nchw, rows[i].bound);
+        training_free(&nhwc);
+        training_free(&nchw);
+    }
 }
 
 /* The losses of 200 steps of LeNet on Fashion-MNIST are the cpu device's within 2 %. By the
@@ -76,8 +99,8 @@ static void expect_failure(const char *settings, int exit_code, const char *cons
     training_free(&failed);
 }
 
-/* A kernel that fails ends the run with CUDA's word for it; too large a batch with one that fits.
- */
+/* A kernel that fails ends the run with CUDA's word for it; too large a batch with one that
+ * fits. */
 static void test_failures(void **unused)
 {
     (void)unused;
@@ -131,9 +154,9 @@ static void test_place(void **unused)
 
 #define FP16 "device.name=cuda run.precision=fp16 model.name=lenet run.batch=4 device.tuning=no "
 
-/* A step whose gradients are infinite on one of two workers is skipped on both: the weights are, bit for
- * bit, those of a training without it, with momentum, decay and a rate that rises from step to step. All
- * steps have the same samples here. */
+/* A step whose gradients are infinite on one of two workers is skipped on both: the weights are,
+ * bit for bit, those of a training without it, with momentum, decay and a rate that rises from step
+ * to step. All steps have the same samples here. */
 static void test_skipped_step(void **unused)
 {
     static const char *const strategies[] = {"shm", "replicated run.accumulate=2",
@@ -162,8 +185,8 @@ static void test_skipped_step(void **unused)
     }
 }
 
-/* The automatic scale begins too high for this net: it is halved by every overflow, its own ones and one
- * that the other worker alone has had. */
+/* The automatic scale begins too high for this net: it is halved by every overflow, its own ones
+ * and one that the other worker alone has had. */
 static void test_loss_scale(void **unused)
 {
     static const char settings[] = FP16 "run.workers=2 device.ids=0,1 comm.name=shm run.steps=8";
@@ -184,6 +207,62 @@ static void test_loss_scale(void **unused)
     }
 }
 
+/* ---- links --------------------------------------------------------------------------------- */
+
+/* All ways of all GPUs: pinned and pageable, within, peer and staged. Where GPUs are no peers that
+ * way is left out, and nothing is copied on it. */
+static void measure_links(const char *trace, bool peers)
+{
+    const size_t n_sizes = 4; /* to 64 KiB */
+    struct command command;
+    dpbench_verb(&command, deadline_s, 0, "links", "devices --window 20us --max 64KiB --json");
+    const json_t *cuda = links_of(command.json, "cuda");
+    const size_t n = json_array_size(json_at(cuda, "devices"));
+    assert_true(n >= 1 && (on_gpu() || n == 2));
+    assert_true(json_number_at(cuda, "devices.0.memory_bytes") > 1e9);
+    assert_int_equal(json_array_size(json_at(cuda, "host")), 2 * n);
+    expect_rates(json_at(cuda, "host.0.to_device"), n_sizes);
+    expect_rates(json_at(cuda, "host.0.from_device"), n_sizes);
+    expect_rates(json_at(cuda, "host.0.both"), n_sizes);
+    expect_rates(json_at(cuda, "host.1.to_device"), n_sizes);
+    expect_rates(json_at(cuda, "host.1.from_device"), n_sizes);
+    expect_rates(json_at(cuda, "pairs.0.one_way"), n_sizes);
+    if (!on_gpu()) {
+        static const char *const ways[] = {"within", "peer", "staged", "within"};
+        assert_int_equal(json_array_size(json_at(cuda, "pairs")), 4);
+        for (size_t i = 0; i < 4; i++) {
+            const json_t *pair = json_array_get(json_at(cuda, "pairs"), i);
+            const bool possible = peers || i != 1;
+            assert_string_equal(json_text_at(pair, "way"), ways[i]);
+            assert_int_equal(json_is_true(json_at(pair, "possible")), possible);
+            if (possible)
+                expect_rates(json_at(pair, "one_way"), n_sizes);
+            if (possible && i % 3 != 0)
+                expect_rates(json_at(pair, "both"), n_sizes);
+        }
+        assert_int_equal(stand_in_count(trace, "copied directly") > 0, peers);
+        assert_true(stand_in_count(trace, "copied by the host") > 0);
+    }
+    command_free(&command);
+}
+
+static void test_links(void **unused)
+{
+    char trace[80];
+    (void)unused;
+    use_stand_in(true);
+    snprintf(trace, sizeof trace, "%s/trace", cache);
+    setenv("DPB_STAND_IN_TRACE", trace, 1);
+    measure_links(trace, true);
+    setenv("DPB_STAND_IN_PEERS", "0", 1);
+    if (!on_gpu())
+        measure_links(trace, false);
+    unsetenv("DPB_STAND_IN_PEERS");
+    unsetenv("DPB_STAND_IN_TRACE");
+}
+
+/* ---- no GPU -------------------------------------------------------------------------------- */
+
 /* What `plugins` says is missing; "": nothing. */
 static void read_missing(char *text, size_t bytes)
 {
@@ -199,8 +278,8 @@ static void read_missing(char *text, size_t bytes)
     command_free(&plugins);
 }
 
-/* Without a GPU `check` and a run refuse by the same words as `plugins`, before anything has begun.
- */
+/* Without a GPU `check` and a run refuse by the same words as `plugins`, before anything has
+ * begun. */
 static void test_without_gpu(void **unused)
 {
     char words[1024], ini[80];
@@ -237,7 +316,9 @@ static int teardown(void **state)
 int main(void)
 {
     add_case(test_same_training, NULL, "the same training run");
+    add_case(test_layouts, NULL, "NHWC and NCHW");
     add_case(test_place, NULL, "samples that stay on the device");
+    add_case(test_links, NULL, "dpbench links");
     if (on_gpu() && have_cpu_device())
         add_case(test_follows_cpu, NULL, "LeNet follows the cpu device");
     if (!on_gpu()) {

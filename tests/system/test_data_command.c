@@ -2,9 +2,7 @@
  * test_data_command.c - `dpbench data`: the rates of a source whose rate is known, its document and
  * its table, which threads it measures and for how long, what it refuses, how it ends.
  */
-#include <dirent.h>
 #include <math.h>
-#include <regex.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -20,6 +18,7 @@
 
 #include "lib/command.h"
 #include "lib/sandbox.h"
+#include "lib/says.h"
 #include "lib/traces.h"
 
 static const double deadline_s = 60.0;
@@ -197,16 +196,6 @@ static void test_document(void **state)
     command_free(&command);
 }
 
-static void expect_line(const char *text, const char *pattern)
-{
-    regex_t regex;
-    assert_int_equal(regcomp(&regex, pattern, REG_EXTENDED | REG_NEWLINE | REG_NOSUB), 0);
-    int result = regexec(&regex, text, 0, NULL, 0);
-    regfree(&regex);
-    if (result != 0)
-        fail_msg("no line is like '%s':\n%s", pattern, text);
-}
-
 static void test_table(void **state)
 {
     struct command command;
@@ -238,7 +227,7 @@ static void test_table(void **state)
 static void test_refusals(void **state)
 {
     static const struct {
-        const char *arguments, *words[3];
+        const char *arguments, *words[4];
     } rows[] = {
         {"", {"which experiment?", "usage: dpbench data -c FILE.ini"}},
         {"-c nowhere.ini", {"nowhere.ini"}},
@@ -260,10 +249,7 @@ static void test_refusals(void **state)
         struct command command;
         run(&command, 2, rows[i].arguments);
         assert_string_equal(command.out, "");
-        for (size_t k = 0; k < 3 && rows[i].words[k]; k++)
-            if (!strstr(command.err, rows[i].words[k]))
-                fail_msg("%s: '%s' is not in '%s'", rows[i].arguments, rows[i].words[k],
-                         command.err);
+        expect_words(rows[i].arguments, command.err, rows[i].words);
         command_free(&command);
     }
 }
@@ -284,19 +270,6 @@ static void test_failure_in_a_fetch(void **state)
     expect_line(command.out, "^ +0 +- +- +- ");
     expect_line(command.out, "^failed: batch 1 cannot be read");
     command_free(&command);
-}
-
-static int count_threads(pid_t pid)
-{
-    char path[64];
-    int n = 0;
-    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
-    DIR *directory = opendir(path);
-    for (const struct dirent *entry; directory && (entry = readdir(directory));)
-        n += entry->d_name[0] != '.';
-    if (directory)
-        closedir(directory);
-    return n;
 }
 
 static void test_interrupts(void **state)
@@ -320,7 +293,7 @@ static void test_interrupts(void **state)
         struct command command;
         command_start(&started, arguments, NULL);
         double began_s = now_s();
-        while (count_threads(started.pid) < 2 && now_s() < began_s + 30) /* it measures */
+        while (traces_threads(started.pid) < 2 && now_s() < began_s + 30) /* it measures */
             nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
         kill(started.pid, signals[i]);
         command_finish(&started, &command, deadline_s);

@@ -1,9 +1,10 @@
 /*
- * test_device_runs.c - trainings by the strategies that keep their arenas on GPUs and are driven by the
- * host, ps_gpu and replicated: that they exchange what they should, train as others do, bit for bit, move
- * the bytes that their definitions say, directly or by way of the host, and that the checks of sameness
- * catch mistakes in them. On a CUDA for tests (tests/cuda), or with DPB_TEST_DEVICE=cuda on a GPU that two
- * workers share.
+ * test_device_runs.c - trainings by the strategies that keep their arenas on GPUs: ps_gpu,
+ * replicated and hierarchical with NCCL inside, which are driven by the host, and nccl: that they
+ * exchange what they should, train as others do, bit for bit, move the bytes that their definitions
+ * say, directly or by way of the host, and that the checks of sameness catch mistakes in them. On a
+ * CUDA for tests (tests/cuda), or with DPB_TEST_DEVICE=cuda on a GPU that two workers share. What
+ * nccl alone does is in test_nccl.c.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,15 +21,45 @@ struct form {
     const char *settings, *mutant, *label;
     bool gives_weights; /* workers fetch weights, not sums */
     bool one;           /* worker 0 owns all */
+    const char *memory; /* what test_checked is told */
+    bool library;       /* of NCCL's sums; reaches other machines */
+    bool machines;      /* its workers are told that they are on two, if there are two */
 };
 
 static const struct form forms[] = {
-    {"comm.name=ps_gpu", "comm.name=mutant_ps_gpu", "ps_gpu, shards on all", true, false},
-    {"comm.name=ps_gpu comm.shards=one", "comm.name=mutant_ps_gpu comm.shards=one",
-     "ps_gpu, all on one", true, true},
-    {"comm.name=replicated", "comm.name=mutant_replicated", "replicated", false, false},
+    {.settings = "comm.name=ps_gpu",
+     .mutant = "comm.name=mutant_ps_gpu",
+     .label = "ps_gpu, shards on all",
+     .gives_weights = true,
+     .memory = " and up to 4.0 MiB of scratch on each worker's device"},
+    {.settings = "comm.name=ps_gpu comm.shards=one",
+     .mutant = "comm.name=mutant_ps_gpu comm.shards=one",
+     .label = "ps_gpu, all on one",
+     .gives_weights = true,
+     .one = true,
+     .memory = " and up to 8.0 MiB of scratch on each worker's device"},
+    {.settings = "comm.name=replicated",
+     .mutant = "comm.name=mutant_replicated",
+     .label = "replicated",
+     .memory = " and up to 4.0 MiB of scratch on each worker's device"},
+    {.settings = "comm.name=nccl comm.host_ids=rank",
+     .mutant = "comm.name=mutant_nccl comm.host_ids=rank",
+     .label = "nccl",
+     .memory = "MiB of arenas on each worker's device",
+     .library = true},
+    {.settings = "comm.name=hierarchical comm.inside=nccl",
+     .mutant = "comm.name=mutant_hierarchical comm.inside=nccl",
+     .label = "hierarchical, NCCL inside",
+     .memory = "MiB of arenas on each worker's device",
+     .library = true,
+     .machines = true},
 };
 enum { N_FORMS = sizeof forms / sizeof *forms };
+
+static bool is_there(const struct form *form)
+{
+    return !form->library || (on_gpu() ? have_plugin("comm_nccl") : have_stand_in("comm_nccl"));
+}
 
 static char checked[64]; /* a directory */
 
@@ -39,12 +70,27 @@ static int most_workers(void)
 }
 
 /* Two to a GPU. */
-static const char *workers_on(int workers)
+static const char *workers_here(int workers)
 {
     static const char *const settings[] = {"", "run.workers=1", "run.workers=2 device.ids=0,0",
                                            "run.workers=3 device.ids=0,1,1",
                                            "run.workers=4 device.ids=0,1,0,1"};
     return settings[workers];
+}
+
+static const char *workers_on(const struct form *form, int workers)
+{
+    static char settings[128];
+    snprintf(settings, sizeof settings,
+             form->machines && workers > 1 ? "%s comm.interface=lo comm.hosts=%d+%d" : "%s",
+             workers_here(workers), workers / 2, workers - workers / 2);
+    return settings;
+}
+
+/* The GPU drives it, and the processor has no part in it. */
+static bool takes_events(const struct form *form)
+{
+    return form->library && !form->machines;
 }
 
 /* ---- the exchange -------------------------------------------------------------------------- */
@@ -56,7 +102,7 @@ static void expect_exchange(const struct form *form, int workers, const char *se
 {
     struct training training;
     train(&training, CUDA "model.name=tiny_bn run.steps=1 run.prove=yes %s %s %s", form->settings,
-          workers_on(workers), settings);
+          workers_on(form, workers), settings);
     expect_verified(&training);
     training_free(&training);
 }
@@ -75,26 +121,28 @@ static void test_exchange(void **state)
                          buckets[bucket]);
                 expect_exchange(form, workers, settings);
             }
-    expect_exchange(form, 2, "run.comm_cores=1 comm.bucket=212");
+    if (!takes_events(form))
+        expect_exchange(form, 2, "run.comm_cores=1 comm.bucket=212");
 }
 
 /* ---- the same training --------------------------------------------------------------------- */
 
-/* Of rows that all forms are to meet each gets one; all of them in `make check-long`. */
+/* Of three rows that all forms are to meet each gets one; all of them in `make check-long`. */
 static bool is_turn(const struct form *form, size_t row)
 {
-    return getenv("DPB_ALL_CELLS") || row % N_FORMS == (size_t)(form - forms);
+    return getenv("DPB_ALL_CELLS") || row == (size_t)(form - forms) % 3;
 }
 
-/* The sums are those of the strategies on the host, in the same order. A GPU's own arithmetic may round
- * an update once less than the processor's. */
+/* The sums are those of the strategies on the host, in the same order, but for nccl's of more than
+ * two. A GPU's own arithmetic may round an update once less than the processor's. */
 static void expect_same(const struct form *form, int workers, const char *settings,
                         const struct training *start, const struct training *one)
 {
     struct training host, device;
-    train(&device, TERMS "%s %s %s comm.bucket=1000", form->settings, workers_on(workers),
+    train(&device, TERMS "%s %s %s comm.bucket=1000", form->settings, workers_on(form, workers),
           settings);
-    train(&host, TERMS "comm.name=shm %s %s", workers_on(workers), settings);
+    train(&host, TERMS "comm.name=%s %s %s", form->machines ? "hierarchical" : "shm",
+          workers_on(form, workers), settings);
     expect_same_weights(&device, &host, start, on_gpu() ? 1e-5 : 0.0);
     if (one)
         expect_same_weights(&device, one, start, 1e-4);
@@ -116,8 +164,10 @@ static void test_same_training(void **state)
         expect_same(form, 2, optimizers[i], &start, &one);
         training_free(&one);
     }
-    if (most_workers() >= 3)
+    if (most_workers() >= 3 && !takes_events(form))
         expect_same(form, 3, "comm.gradient=bf16", &start, NULL);
+    if (most_workers() >= 4 && form->machines)
+        expect_same(form, 4, "optimizer.momentum=0.9", &start, NULL);
     training_free(&start);
 }
 
@@ -126,16 +176,17 @@ static void test_same_training(void **state)
 static void test_combined(void **state)
 {
     static const char *const settings[] = {
-        "run.accumulate=2 run.comm_cores=1 comm.bucket=1000 eval.final=yes data.test_samples=6",
+        "run.accumulate=2 comm.bucket=1000 eval.final=yes data.test_samples=6",
         "run.precision=bf16 comm.gradient=bf16 optimizer.name=adagrad run.accumulate=3",
         "optimizer.momentum=0 eval.every=2 data.test_samples=6"};
     const struct form *form = *state;
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         struct training training;
+        const char *core = i == 0 && !takes_events(form) ? "run.comm_cores=1" : "";
         if (!is_turn(form, i))
             continue;
-        train(&training, CUDA "model.name=tiny_bn run.prove=yes %s %s %s", form->settings,
-              workers_on(2), settings[i]);
+        train(&training, CUDA "model.name=tiny_bn run.prove=yes %s %s %s %s", form->settings,
+              workers_on(form, 2), settings[i], core);
         expect_verified(&training);
         training_free(&training);
     }
@@ -154,7 +205,9 @@ static void test_refused(void **state)
     const struct form *form = *state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct training training;
-        train_anyway(&training, CUDA "model.name=tiny %s %s %s", form->settings, workers_on(2),
+        if (form->library && strstr(rows[i].settings, "comm.hosts"))
+            continue;
+        train_anyway(&training, CUDA "model.name=tiny %s %s %s", form->settings, workers_here(2),
                      rows[i].settings);
         if (training.command.exit_code != 2 || !strstr(training.command.err, rows[i].word))
             fail_msg("%s: exit code %d: %s", training.settings, training.command.exit_code,
@@ -163,7 +216,8 @@ static void test_refused(void **state)
     }
 }
 
-/* `check` knows where the arenas will be. */
+/* `check` knows where the arenas will be, and what the inboxes of a worker take that has one other:
+ * 4 slots of halves or wholes of a bucket, or 2 of wholes where owners take turns. */
 static void test_checked(void **state)
 {
     const struct form *form = *state;
@@ -171,9 +225,11 @@ static void test_checked(void **state)
     char ini[128];
     snprintf(ini, sizeof ini, "%s/check.ini", checked);
     write_file(ini, "", 0);
-    dpbench(&check, 60.0, "check -c %s " CUDA "model.name=lenet data.name=synthetic run.steps=1 %s",
+    dpbench(&check, 60.0,
+            "check -c %s " CUDA "model.name=alexnet data.name=synthetic data.samples=4 run.batch=1 "
+            "run.workers=2 run.steps=1 comm.bucket=2MiB %s",
             ini, form->settings);
-    if (check.exit_code != 0 || !strstr(check.out, "MiB of arenas on each worker's device"))
+    if (check.exit_code != 0 || !strstr(check.out, form->memory))
         fail_msg("%s: exit code %d: %s%s", form->settings, check.exit_code, check.out, check.err);
     command_free(&check);
 }
@@ -190,7 +246,7 @@ static void test_bytes(void **state)
                 continue;
             int gradient = type == 0 ? 4 : 2, back = form->gives_weights ? 4 : gradient;
             train(&training, CUDA "model.name=tiny %s %s %s comm.bucket=148", form->settings,
-                  workers_on(workers), types[type]);
+                  workers_on(form, workers), types[type]);
             double elements = (double)weights_arena_elements(&training.weights);
             double moved = json_number_at(training.command.json, "comm.bytes_per_step");
             if (moved != (workers - 1) * elements * (gradient + back))
@@ -210,8 +266,8 @@ static void read_audit(const struct training *training, int rank, unsigned long 
         fail_msg("%s\nno audit of rank %d: %s", training->settings, rank, training->command.err);
 }
 
-/* Looked at copy by copy: all is summed once, every worker pushes what it does not own and fetches as
- * much. */
+/* Looked at copy by copy: all is summed once, every worker pushes what it does not own and fetches
+ * as much. */
 static void test_audit(void **state)
 {
     enum { WORKERS = 3, STEPS = 5 };
@@ -221,7 +277,7 @@ static void test_audit(void **state)
     train(&training,
           CUDA "model.name=tiny %s %s run.steps=%d comm.bucket=148 "
                "comm.mutation=audited comm.from=1",
-          form->mutant, workers_on(WORKERS), STEPS);
+          form->mutant, workers_on(form, WORKERS), STEPS);
     unsigned long long all = STEPS * weights_arena_elements(&training.weights);
     for (int rank = 0; rank < WORKERS; rank++) {
         read_audit(&training, rank, audit);
@@ -238,7 +294,8 @@ static void test_audit(void **state)
 
 /* ---- ways ---------------------------------------------------------------------------------- */
 
-/* Copies go by the host where GPUs cannot reach each other; that is said, and nothing else changes. */
+/* Copies go by the host where GPUs cannot reach each other; that is said, and nothing else
+ * changes. */
 static void test_ways(void **state)
 {
     static const struct {
@@ -278,6 +335,40 @@ static void test_ways(void **state)
     training_free(&first);
 }
 
+/* ---- NCCL inside a machine ------------------------------------------------------------------ */
+
+/* On one machine, on unequal ones and where slices are not of equal length; whose network is the
+ * host's stands in the result. */
+static void test_inside(void **state)
+{
+    static const struct {
+        const char *settings, *copies;
+    } rows[] = {
+        {"run.workers=2 device.ids=0,1 comm.bucket=1000", "none of its own"},
+        {"run.workers=1", "none of its own"},
+        {"run.workers=4 device.ids=0,1,0 comm.host_ids=rank comm.hosts=1+3 comm.bucket=500",
+         "none of its own: others carry all shares"},
+        {"run.workers=6 device.ids=0,1,0 comm.host_ids=rank comm.hosts=3+3 comm.bucket=1000",
+         "staged through the host, to other machines"},
+        {"run.workers=4 device.ids=0,1 comm.hosts=2+2 comm.bucket=4 run.comm_cores=1",
+         "staged through the host, to other machines"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct training training;
+        char path[32];
+        train(&training,
+              CUDA "model.name=tiny_bn run.prove=yes comm.name=hierarchical comm.inside=nccl "
+                   "comm.interface=lo run.steps=3 %s",
+              rows[i].settings);
+        expect_verified(&training);
+        size_t last = json_array_size(json_at(training.command.json, "ranks")) - 1;
+        snprintf(path, sizeof path, "ranks.%zu.comm.copies", last);
+        assert_string_equal(json_text_at(training.command.json, path), rows[i].copies);
+        training_free(&training);
+    }
+}
+
 /* ---- mutants ------------------------------------------------------------------------------- */
 
 enum { EXIT_VERIFICATION = 3 };
@@ -303,7 +394,7 @@ static const struct mutant mutants[] = {
 };
 enum { N_MUTANTS = sizeof mutants / sizeof *mutants };
 
-#define MUTANT TERMS "run.workers=3 device.ids=0,1,1 comm.bucket=296 run.prove=yes "
+#define MUTANT TERMS "%s comm.bucket=296 run.prove=yes "
 
 static void expect_caught(const struct form *form, const struct mutant *mutant,
                           const struct training *right)
@@ -311,7 +402,8 @@ static void expect_caught(const struct form *form, const struct mutant *mutant,
     struct training training;
     struct weights_difference worst;
     char path[64];
-    train_anyway(&training, MUTANT "%s comm.mutation=%s", form->mutant, mutant->mutation);
+    train_anyway(&training, MUTANT "%s comm.mutation=%s", workers_on(form, 3), form->mutant,
+                 mutant->mutation);
     bool ran = training.command.exit_code == 0;
     bool same = ran && weights_agree(&training.weights, &right->weights, NULL, 0.0, &worst);
     bool caught = ran ? !mutant->caught_by || !mutant->caught_by[0] : mutant->caught_by != NULL;
@@ -335,12 +427,54 @@ static void test_mutants(void **state)
     (void)state;
     for (size_t f = 0; f < N_FORMS; f++) {
         struct training right;
-        train(&right, MUTANT "%s", forms[f].settings);
+        if (!is_there(&forms[f]))
+            continue;
+        train(&right, MUTANT "%s", workers_on(&forms[f], 3), forms[f].settings);
         for (size_t i = 0; i < N_MUTANTS; i++)
             if (getenv("DPB_ALL_MUTANTS") || i % N_FORMS == f)
                 expect_caught(&forms[f], &mutants[i], &right);
         training_free(&right);
     }
+}
+
+/* ---- numbers that are none ------------------------------------------------------------------ */
+
+/* From the pattern (exchange 0) on, training's steps 0 and 1 are right. A ReLU follows fc1. */
+#define NAN_IN_STEP_2                                                                    \
+    CUDA "model.name=tiny_dense run.steps=8 comm.mutation=element_nan comm.element=700 " \
+         "comm.bucket=1000 comm.from=3 "
+
+/* The step that the message names. */
+static unsigned long failed_step(const struct training *training)
+{
+    const char *at = strstr(training->command.err, ": step ");
+    const char *not_finite = at ? strstr(at, " is not finite") : NULL;
+    if (training->command.exit_code != 1 || !not_finite || !strstr(not_finite, "run.nan"))
+        fail_msg("%s: exit code %d: %s", training->settings, training->command.exit_code,
+                 training->command.err);
+    return strtoul(at + strlen(": step "), NULL, 10);
+}
+
+/* What one rank gives or sums to no number ends the run, by a GPU's update that finds it or by the
+ * loss; nobody waits for the former, so it is said in the next step, or the one after that. Or the
+ * run goes on, with a warning. */
+static void test_not_finite(void **state)
+{
+    const struct form *form = *state;
+    struct training training;
+    size_t i, n_warnings = 0;
+    const json_t *warning;
+    train_anyway(&training, NAN_IN_STEP_2 "%s %s", form->mutant, workers_on(form, 2));
+    unsigned long step = failed_step(&training);
+    if (step < 3 || step > 4)
+        fail_msg("%s: step %lu is named: %s", training.settings, step, training.command.err);
+    training_free(&training);
+    train(&training, NAN_IN_STEP_2 "run.nan=continue %s %s", form->mutant, workers_on(form, 2));
+    assert_int_equal(json_array_size(json_at(training.command.json, "loss")), 8);
+    json_array_foreach(json_at(training.command.json, "warnings"), i, warning) n_warnings +=
+        strcmp(json_text_at(warning, "code"), "nan") == 0;
+    assert_true(n_warnings > 0);
+    training_free(&training);
 }
 
 /* ---- the tests ----------------------------------------------------------------------------- */
@@ -365,6 +499,8 @@ static int teardown(void **state)
 int main(void)
 {
     for (size_t i = 0; i < N_FORMS; i++) {
+        if (!is_there(&forms[i]))
+            continue;
         add_case(test_exchange, &forms[i], "exchange, %s", forms[i].label);
         add_case(test_same_training, &forms[i], "the same training, %s", forms[i].label);
         add_case(test_combined, &forms[i], "with other options, %s", forms[i].label);
@@ -373,9 +509,15 @@ int main(void)
         add_case(test_bytes, &forms[i], "bytes reported, %s", forms[i].label);
         if (on_gpu())
             continue;
+        if (!forms[i].one)
+            add_case(test_not_finite, &forms[i], "no number on a rank, %s", forms[i].label);
+        if (forms[i].library)
+            continue;
         add_case(test_audit, &forms[i], "who copies what, %s", forms[i].label);
         add_case(test_ways, &forms[i], "direct and staged, %s", forms[i].label);
     }
+    if (!on_gpu() && have_stand_in("comm_nccl"))
+        add_case(test_inside, NULL, "NCCL inside a machine");
     if (!on_gpu())
         add_case(test_mutants, NULL, "mutants");
     return run_cases("device runs", setup, teardown);

@@ -1,7 +1,7 @@
 /*
- * test_effects.c - no option is only echoed: for each one, two runs that differ in it alone differ in
- * what is observed: losses, numbers of ranks, steps and bytes, files, exit codes. A row for every option
- * of core and of all plugins that were built: one without a row fails the test.
+ * test_effects.c - no option is only echoed: for each one, two runs that differ in it alone differ
+ * in what is observed: losses, numbers of ranks, steps and bytes, files, exit codes. A row for
+ * every option of core and of all plugins that were built: one without a row fails the test.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -124,6 +124,7 @@ static const struct {
     {"comm.device", "rdma_vm.sh"},
     {"comm.gid_index", "rdma_vm.sh"},
     {"comm.host_ids", "test_nccl"},
+    {"comm.inside", "test_device_runs"},
     {"comm.max_ctas", "test_nccl"},
     {"comm.min_ctas", "test_nccl"},
     {"comm.poll", "rdma_vm.sh"},
@@ -156,8 +157,10 @@ static const struct {
     {"data.threads", "test_data_command"},
     {"data.train", "test_image_folder"},
     {"data.val", "test_image_folder"},
+    {"device.fusion", "test_cuda_fusion"},
     {"device.graphs", "test_cuda"},
     {"device.ids", "test_cuda"},
+    {"device.layout", "test_cuda_layouts"},
     {"device.tuning", "test_cuda"},
     {"device.workspace", "test_cuda"},
     {"eval.criterion", "test_continue"},
@@ -243,7 +246,8 @@ static void test_effect(void **state)
     if (strcmp(a, b) == 0)
         fail_msg("%s = '%s' and '%s' show the same %s: %s", effect->option, effect->a, effect->b,
                  effect->seen, a);
-    /* And nothing but the option makes the difference; by the clock steps are as many as they are. */
+    /* And nothing but the option makes the difference; by the clock steps are as many as they
+     * are. */
     if (strcmp(a, again) != 0 && strcmp(effect->option, "run.seconds") != 0 &&
         strcmp(effect->option, "run.results") != 0 &&
         strcmp(effect->seen, "timing.warmup_steps") != 0)

@@ -16,6 +16,7 @@
 
 #include "lib/faults.h"
 #include "lib/sandbox.h"
+#include "lib/says.h"
 #include "lib/traces.h"
 
 static const double most_s = 5.0;      /* from the fault to the end of the job */
@@ -123,8 +124,10 @@ static const struct row others[] = {
      {"ended with exit code 3 in phase 'exchange' of step 7"}, 7},
     {"aborts", DEVICE "device.fault=abort device.hook=backward device.call=5", 0,
      {"was killed by signal 6 (Aborted) in phase 'backward' of step 4"}, 4},
-#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ /* it ends a process whose memory is at its end */
-    {"out of memory while it starts", DEVICE "data.threads=0 device.fault=memory device.hook=open device.rank=1", 1,
+#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
+    /* Sanitizers end a process whose memory is at its end. */
+    {"out of memory while it starts",
+     DEVICE "data.threads=0 device.fault=memory device.hook=open device.rank=1", 1,
      {"in phase 'open' of step 0: ", "memory"}, 0},
 #endif
     {"error while it starts", COMM "comm.fault=error comm.hook=plan comm.rank=1", 1,
@@ -149,8 +152,8 @@ static void run_row(const struct row *row)
                  command.err);
     const char *error = faults_only_error(row->title, &command);
     snprintf(who, sizeof who, "error: rank %d (", row->rank);
-    faults_expect_words(row->title, error, (const char *const[]){who, NULL});
-    faults_expect_words(row->title, error, row->words);
+    expect_words(row->title, error, (const char *const[]){who, NULL});
+    expect_words(row->title, error, row->words);
     if (row->n_losses >= 0)
         expect_failed_result(row->title, &command, row->n_losses);
     /* Nothing in these jobs takes long: all that would is waiting for the one that is gone. */
@@ -218,8 +221,7 @@ static void test_stopped_or_hanging(void **state)
         dpbench(&command, deadline_s, FAULTS_BASE "%s run.timeout_s=1", rows[i].arguments);
         if (command.exit_code != 1)
             fail_msg("%s: exit %d\n%s", rows[i].title, command.exit_code, command.err);
-        faults_expect_words(rows[i].title, faults_only_error(rows[i].title, &command),
-                            rows[i].words);
+        expect_words(rows[i].title, faults_only_error(rows[i].title, &command), rows[i].words);
         expect_failed_result(rows[i].title, &command, rows[i].n_losses);
         assert_true(command.seconds >= 1.0);
         if (command.seconds > 1.0 + most_s)
@@ -255,8 +257,8 @@ static void kill_at_random(unsigned *seed, const char *arguments, size_t n_ranks
     snprintf(victim, sizeof victim, ", pid %d) " KILLED " in phase '", (int)pid);
     if (command.exit_code != 1 || took_s > most_s)
         fail_msg("%s: exit %d after %.1f s\n%s", title, command.exit_code, took_s, command.err);
-    faults_expect_words(title, faults_only_error(title, &command),
-                        (const char *const[]){"rank ", victim, " of step ", NULL});
+    expect_words(title, faults_only_error(title, &command),
+                 (const char *const[]){"rank ", victim, " of step ", NULL});
     assert_string_equal(json_text_at(command.json, "status"), "failed");
     traces_expect_none(&before, title, 0.5);
     traces_free(&before);

@@ -18,6 +18,7 @@
 
 #include "lib/faults.h"
 #include "lib/sandbox.h"
+#include "lib/says.h"
 
 static const double deadline_s = 40.0;
 
@@ -51,8 +52,8 @@ static const struct row rows[] = {
      {"small/old", "writing the checkpoint failed: No space", "an older file is unchanged"}},
 };
 
-/* A file system of 64 KiB with a file on it. Where nobody may mount, test_result and test_checkpoint do the
- * like by a limit on the size of files. */
+/* A file system of 64 KiB with a file on it. Where nobody may mount, test_result and
+ * test_checkpoint do the like by a limit on the size of files. */
 static void test_full(void **state)
 {
     (void)state;
@@ -70,7 +71,7 @@ static void test_full(void **state)
         shell(&command, script);
         if (!strstr(command.out, "code 1 in whole 1 file"))
             fail_msg("%s: %s\n%s", rows[i].title, command.out, command.err);
-        faults_expect_words(
+        expect_words(
             rows[i].title, faults_only_error(rows[i].title, &command),
             (const char *const[]){rows[i].words[0], rows[i].words[1], rows[i].words[2], NULL});
         command_free(&command);

@@ -1,7 +1,7 @@
 /*
- * test_gpu_clocks.c - what a result says of the clocks and the power of the GPUs that it was measured on:
- * a device that computes nothing says which GPU it would be on, and a libnvidia-ml.so.1 of the
- * tests' (tests/fakes) answers in the driver's place.
+ * test_gpu_clocks.c - what a result says of the clocks and the power of the GPUs that it was
+ * measured on: a device that computes nothing says which GPU it would be on, and a
+ * libnvidia-ml.so.1 of the tests' (tests/fakes) answers in the driver's place.
  */
 #include <dlfcn.h>
 #include <math.h>
@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "lib/says.h"
 #include "lib/timed.h"
 
 enum { MAX_SETTINGS = 4 };
@@ -47,12 +48,6 @@ static const char *warning(const struct command *command, const char *code)
             return json_text_at(entry, "text");
     }
     return "";
-}
-
-static void expect_part(const char *text, const char *part)
-{
-    if (strstr(text, part) == NULL)
-        fail_msg("'%s' is not in '%s'", part, text);
 }
 
 static void expect(const struct command *command, const char *path, double value)

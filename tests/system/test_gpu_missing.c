@@ -1,7 +1,7 @@
 /*
- * test_gpu_missing.c - what is said for want of a GPU: by `dpbench plugins`, by a run on device cuda and by
- * `dpbench links`, with a libcuda.so.1 that answers as it is told (tests/fakes). Where device cuda was
- * not built, why that was.
+ * test_gpu_missing.c - what is said for want of a GPU: by `dpbench plugins`, by a run on device
+ * cuda and by `dpbench links`, with a libcuda.so.1 that answers as it is told (tests/fakes). Where
+ * device cuda was not built, why that was.
  */
 #include <dlfcn.h>
 #include <setjmp.h>
@@ -17,14 +17,9 @@
 
 #include "lib/command.h"
 #include "lib/sandbox.h"
+#include "lib/says.h"
 
 static const double deadline_s = 60;
-
-static void expect_part(const char *text, const char *part)
-{
-    if (strstr(text, part) == NULL)
-        fail_msg("'%s' is not in '%s'", part, text);
-}
 
 /* dpbench ARGUMENTS, with that library in the driver's place. */
 static void run(struct command *command, const char *fake, const char *setting,

@@ -1,7 +1,7 @@
 /*
  * test_launchers.c - the same experiment under mpirun and under srun: it runs, what cannot work is
- * refused by one process alone, and a fault in any process of the job ends it soon, names its cause once,
- * keeps what was measured, and leaves nothing behind.
+ * refused by one process alone, and a fault in any process of the job ends it soon, names its cause
+ * once, keeps what was measured, and leaves nothing behind.
  */
 #include <limits.h>
 #include <setjmp.h>
@@ -19,6 +19,7 @@
 #include "lib/launch_faults.h"
 #include "lib/launchers.h"
 #include "lib/sandbox.h"
+#include "lib/says.h"
 #include "lib/training.h"
 
 static const double deadline_s = 60.0;
@@ -28,7 +29,7 @@ static const double deadline_s = 60.0;
 
 static char lenet_ini[PATH_MAX];
 
-/* ---- it runs ---------------------------------------------------------------------------------- */
+/* ---- it runs --------------------------------------------------------------------------------- */
 
 static void expect_same_run(launcher by, const char *strategy, double servers)
 {
@@ -118,7 +119,7 @@ static void test_comm(void **state)
                 expect_comm(by, strategies[i]);
 }
 
-/* ---- it is refused ----------------------------------------------------------------------------- */
+/* ---- it is refused --------------------------------------------------------------------------- */
 
 static void test_refused(void **state)
 {
@@ -142,7 +143,7 @@ static void test_refused(void **state)
             if (command.exit_code != 2 || launch_count_errors(command.err) != 1)
                 fail_msg("%s, %s: exit %d\n%s", launcher_names[by], rows[i].arguments,
                          command.exit_code, command.err);
-            faults_expect_words(rows[i].arguments, command.err, rows[i].words);
+            expect_words(rows[i].arguments, command.err, rows[i].words);
             assert_null(launch_take_result());
             command_free(&command);
         }

@@ -1,9 +1,8 @@
 /*
- * test_links_command.c - `dpbench links`: its document and its tables on this machine, and with devices
- * that a plugin of the tests' has (tests/plugins/device_copies.c) under a driver of the tests'
- * (tests/fakes). What it measures is test_links.c's.
+ * test_links_command.c - `dpbench links`: its document and its tables on this machine, and with
+ * devices that a plugin of the tests' has (tests/plugins/device_copies.c) under a driver of the
+ * tests' (tests/fakes). What it measures is test_links.c's.
  */
-#include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -18,37 +17,16 @@
 #include <cmocka.h>
 
 #include "lib/command.h"
+#include "lib/link_rows.h"
 #include "lib/sandbox.h"
+#include "lib/says.h"
+#include "lib/traces.h"
 
 static const double deadline_s = 100;
 
 static void run(struct command *command, int exit_code, const char *arguments)
 {
     dpbench_verb(command, deadline_s, exit_code, "links", arguments);
-}
-
-static void expect_part(const char *text, const char *part)
-{
-    if (strstr(text, part) == NULL)
-        fail_msg("'%s' is not in '%s'", part, text);
-}
-
-/* A list of rates at rising sizes, from 1 KiB on if `from` is that. */
-static void expect_rates(const json_t *points, size_t n, double from)
-{
-    size_t i;
-    const json_t *point;
-    assert_int_equal(json_array_size(points), n);
-    json_array_foreach(points, i, point)
-    {
-        assert_true(json_number_at(point, "bytes") == from);
-        assert_true(json_number_at(point, "bytes_per_s.least") > 0);
-        assert_true(json_number_at(point, "bytes_per_s.median") >=
-                    json_number_at(point, "bytes_per_s.least"));
-        assert_true(json_number_at(point, "bytes_per_s.most") >=
-                    json_number_at(point, "bytes_per_s.median"));
-        from *= 4;
-    }
 }
 
 static void test_this_machine(void **state)
@@ -68,13 +46,13 @@ static void test_this_machine(void **state)
     assert_true(json_array_size(json_at(links, "topology.pci")) < 65);
     size_t n = 7; /* 4 MiB is the last */
     assert_true(json_number_at(links, "memory.0.threads") == 1);
-    expect_rates(json_at(links, "memory.0.read"), n, 1024);
-    expect_rates(json_at(links, "memory.0.copy"), n, 1024);
-    expect_rates(json_at(links, "loopback.rate"), n, 1024);
+    expect_rates(json_at(links, "memory.0.read"), n);
+    expect_rates(json_at(links, "memory.0.copy"), n);
+    expect_rates(json_at(links, "loopback.rate"), n);
     assert_true(json_number_at(links, "loopback.latency_s.median") > 1e-7);
     if (json_number_at(links, "machine.usable_cores") > 1) {
         assert_true(json_number_at(links, "cores.latency.0.latency_s.median") > 1e-9);
-        expect_rates(json_at(links, "cores.rate.0.rate"), n, 1024);
+        expect_rates(json_at(links, "cores.rate.0.rate"), n);
         assert_true(json_number_at(links, "memory.1.threads") > 1);
     } else {
         assert_int_equal(json_array_size(json_at(links, "cores.latency")), 0);
@@ -103,20 +81,6 @@ static void test_parts(void **state)
     command_free(&command);
 }
 
-/* The row of a list whose `name` is this. */
-static const json_t *named(const json_t *list, const char *name)
-{
-    size_t i;
-    const json_t *row;
-    json_array_foreach(list, i, row)
-    {
-        if (strcmp(json_text_at(row, "name"), name) == 0)
-            return row;
-    }
-    fail_msg("there is no '%s'", name);
-    return NULL;
-}
-
 /* `format`: --json, or a part again. */
 static void with_driver(struct command *command, const char *max, const char *format,
                         const char *more)
@@ -137,10 +101,10 @@ static void test_devices(void **state)
     struct command command;
     (void)state;
     with_driver(&command, "1MiB", "--json", "FAKE_NVML_LINKS=18");
-    const json_t *copies = named(json_at(command.json, "devices"), "copies");
+    const json_t *copies = links_of(command.json, "copies");
     assert_true(json_is_null(json_at(copies, "missing")));
     assert_string_equal(json_text_at(copies, "devices.1.name"), "Copier 1");
-    assert_string_equal(json_text_at(copies, "devices.1.pci_address"), "00000000:3d:00.0");
+    assert_string_equal(json_text_at(copies, "devices.1.pci_address"), "0000:3d:00.0");
     assert_true(json_number_at(copies, "devices.0.memory_bytes") == 3. * 1024 * 1024 * 1024);
     assert_true(json_number_at(copies, "devices.0.driver.sm_mhz.now") == 1980);
     assert_true(json_number_at(copies, "devices.0.driver.sm_mhz.application") == 1830);
@@ -153,10 +117,10 @@ static void test_devices(void **state)
     assert_string_equal(json_text_at(copies, "host.0.memory"), "pinned");
     assert_string_equal(json_text_at(copies, "host.1.memory"), "pageable");
     size_t n = 6;
-    expect_rates(json_at(copies, "host.0.to_device"), n, 1024);
-    expect_rates(json_at(copies, "host.0.from_device"), n, 1024);
-    expect_rates(json_at(copies, "host.0.both"), n, 1024);
-    expect_rates(json_at(copies, "host.1.to_device"), n, 1024);
+    expect_rates(json_at(copies, "host.0.to_device"), n);
+    expect_rates(json_at(copies, "host.0.from_device"), n);
+    expect_rates(json_at(copies, "host.0.both"), n);
+    expect_rates(json_at(copies, "host.1.to_device"), n);
     assert_int_equal(json_array_size(json_at(copies, "host.1.both")), 0);
     static const char *const ways[] = {"within", "peer", "staged", "within"};
     assert_int_equal(json_array_size(json_at(copies, "pairs")), 4);
@@ -166,9 +130,9 @@ static void test_devices(void **state)
         const json_t *pair = json_at(copies, path);
         assert_string_equal(json_text_at(pair, "way"), ways[i]);
         assert_true(json_is_true(json_at(pair, "possible")));
-        expect_rates(json_at(pair, "one_way"), n, 1024);
+        expect_rates(json_at(pair, "one_way"), n);
         if (json_number_at(pair, "from") != json_number_at(pair, "to"))
-            expect_rates(json_at(pair, "both"), n, 1024);
+            expect_rates(json_at(pair, "both"), n);
     }
     command_free(&command);
 }
@@ -186,7 +150,7 @@ static void test_ways(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct command command;
         with_driver(&command, "1KiB", "--json", cases[i].setting);
-        const json_t *copies = named(json_at(command.json, "devices"), "copies");
+        const json_t *copies = links_of(command.json, "copies");
         assert_string_equal(json_text_at(copies, "devices.0.paths.1"), cases[i].path);
         command_free(&command);
     }
@@ -198,9 +162,8 @@ static void test_tables(void **state)
     (void)state;
     with_driver(&command, "1KiB", "devices", "FAKE_NVML_LEVEL=40");
     expect_part(command.out, "devices of copies\n");
-    expect_part(command.out,
-                "  1: Copier 1 at 00000000:3d:00.0, 3.0 GiB, SM 1980 MHz (maximal 1980, "
-                "application 1830), memory 3201 MHz (maximal 3202, application 3200)");
+    expect_part(command.out, "  1: Copier 1 at 0000:3d:00.0, 3.0 GiB, SM 1980 MHz (maximal 1980, "
+                             "application 1830), memory 3201 MHz (maximal 3202, application 3200)");
     expect_part(command.out, "         0     X  NODE\n         1  NODE     X\n");
     expect_part(command.out, "H>0 pinned");
     expect_part(command.out, "0<>1 staged");
@@ -241,20 +204,6 @@ static void test_refusals(void **state)
     }
 }
 
-/* Measuring has begun when there is more than one. */
-static int threads_of(pid_t pid)
-{
-    char path[64];
-    int n = 0;
-    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
-    DIR *tasks = opendir(path);
-    while (tasks != NULL && readdir(tasks) != NULL)
-        n++;
-    if (tasks != NULL)
-        closedir(tasks);
-    return n - 2; /* . and .. */
-}
-
 /* What was measured until then is written. */
 static void test_interrupted(void **state)
 {
@@ -266,8 +215,8 @@ static void test_interrupted(void **state)
     const char *arguments[] = {program,    "links", "memory", "devices",
                                "--window", "100ms", "--json", NULL};
     command_start(&started, arguments, NULL);
-    while (threads_of(started.pid) < 2 && now_s() - started.began_s < deadline_s)
-        usleep(1000);
+    while (traces_threads(started.pid) < 2 && now_s() - started.began_s < deadline_s)
+        usleep(1000); /* it measures when there is more than one */
     kill(started.pid, SIGTERM);
     command_finish(&started, &command, deadline_s);
     assert_int_equal(command.exit_code, 143);

@@ -202,8 +202,8 @@ static void test_steps_add_up(void **state)
     struct command command;
     double excess = INFINITY, sum = 0.0, wall;
     (void)state;
-    /* A step lasts as long as its slowest rank, so their sum may be more by what the ranks differ: on a
-     * busy machine by what others make of them, which is never twice the same. */
+    /* A step lasts as long as its slowest rank, so their sum may be more by what the ranks differ:
+     * on a busy machine by what others make of them, which is never twice the same. */
     for (int i = 0; i < TRIES && excess > 0.05; i++) {
         excess = excess_of_two();
         assert_true(excess >= -0.01);

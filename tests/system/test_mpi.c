@@ -1,8 +1,9 @@
 /*
  * test_mpi.c - the strategies that sum by MPI, under mpirun: `mpi` over all workers, `hierarchical`
- * with comm.transport = mpi over those of one place of each machine. Sums are right in every type and
- * layout, the training is that of one worker, buckets go on while backward does, opening again works,
- * and a rank that is killed or stopped ends the job with its name. Without a launcher they are refused.
+ * with comm.transport = mpi over those of one place of each machine. Sums are right in every type
+ * and layout, the training is that of one worker, buckets go on while backward does, opening again
+ * works, and a rank that is killed or stopped ends the job with its name. Without a launcher they
+ * are refused.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -22,6 +23,7 @@
 #include "lib/launch_faults.h"
 #include "lib/launchers.h"
 #include "lib/sandbox.h"
+#include "lib/says.h"
 #include "lib/traces.h"
 
 #define BASE LAUNCH_BASE "eval.every=0 "
@@ -119,8 +121,8 @@ static void test_identity(void **state)
     }
 }
 
-/* The bytes of a step: of `mpi` those of an all-reduce over all workers; as many go across or are read
- * and written within machines where those are equal. */
+/* The bytes of a step: of `mpi` those of an all-reduce over all workers; as many go across or are
+ * read and written within machines where those are equal. */
 static double expect_reported(int workers, const char *strategy)
 {
     char settings[256];
@@ -192,29 +194,6 @@ static void test_refused(void **state)
     }
 }
 
-/* A plugin's file into the directory `without`; `library`, a name in it, becomes another one. */
-static void copy_plugin(const char *file, const char *library)
-{
-    char path[1024];
-    snprintf(path, sizeof path, "%s/plugins/%s", build_directory(), file);
-    FILE *from = fopen(path, "rb");
-    assert_non_null(from);
-    assert_int_equal(fseek(from, 0, SEEK_END), 0);
-    size_t n = (size_t)ftell(from), n_changed = 0;
-    char *bytes = malloc(n);
-    assert_non_null(bytes);
-    rewind(from);
-    assert_true(fread(bytes, 1, n, from) == n);
-    fclose(from);
-    for (size_t i = 0; library && i + strlen(library) <= n; i++)
-        if (memcmp(bytes + i, library, strlen(library)) == 0 && ++n_changed > 0)
-            bytes[i] = 'x';
-    assert_true(!library || n_changed > 0);
-    snprintf(path, sizeof path, "without/%s", file);
-    write_file(path, bytes, n);
-    free(bytes);
-}
-
 static void expect_without(const char *arguments, int exit_code, const char *words)
 {
     static const char *const environment[] = {"DPBENCH_PLUGIN_PATH=without", NULL};
@@ -232,16 +211,17 @@ static void expect_without(const char *arguments, int exit_code, const char *wor
     command_free(&command);
 }
 
-/* Where MPI was not built, and where its library is missing: who does not ask for it does without. */
+/* Where MPI was not built, and where its library is missing: who does not ask for it does
+ * without. */
 static void test_without_mpi(void **state)
 {
     (void)state;
     assert_int_equal(mkdir("without", 0755), 0);
-    copy_plugin("comm_hierarchical.so", NULL);
-    copy_plugin("comm_mpi.so", NULL);
+    sandbox_copy_plugin("without", "comm_hierarchical.so", NULL, 0, 0);
+    sandbox_copy_plugin("without", "comm_mpi.so", NULL, 0, 0);
     expect_without(ACROSS, 2, "this build is without MPI");
     expect_without(MPI, 2, "this build is without MPI");
-    copy_plugin("libdpbench-mpi.so", "libmpi");
+    sandbox_copy_plugin("without", "libdpbench-mpi.so", "libmpi", strlen("libmpi"), 'x');
     expect_without(ACROSS, 2, "MPI cannot be loaded: xibmpi");
     expect_without(MPI, 2, "MPI cannot be loaded: xibmpi");
     expect_without("comm.name=hierarchical comm.hosts=1+1 comm.interface=lo", 0, "");
@@ -278,7 +258,7 @@ static void test_faults(void **state)
         if (command.exit_code == 0 || took_s > rows[i].timeout_s + most_s)
             fail_msg("%s: exit code %d after %.1f s: %s", rows[i].strategy, command.exit_code,
                      took_s, command.err);
-        faults_expect_words(rows[i].strategy, command.err, rows[i].words);
+        expect_words(rows[i].strategy, command.err, rows[i].words);
         assert_int_equal(launch_count_errors(command.err), 1);
         json_t *result = launch_take_result();
         assert_string_equal(json_text_at(result, "status"), "failed");

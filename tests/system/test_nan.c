@@ -1,6 +1,6 @@
 /*
- * test_nan.c - a number that is none is reported at its step: in the loss, and in weights from which a
- * device still computes a finite loss, because max(0, NaN) is 0 to it.
+ * test_nan.c - a number that is none is reported at its step: in the loss, and in weights from
+ * which a device still computes a finite loss, because max(0, NaN) is 0 to it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +14,7 @@
 
 #include "lib/faults.h"
 #include "lib/sandbox.h"
+#include "lib/says.h"
 #include "lib/training.h"
 
 static const double deadline_s = 60.0;
@@ -51,7 +52,7 @@ static void test_loss(void **state)
     assert_non_null(at);
     unsigned long step = strtoul(at + strlen(": step "), NULL, 10);
     snprintf(text, sizeof text, ": step %lu: the loss is not finite", step);
-    faults_expect_words("loss", error, (const char *const[]){text, "run.nan", NULL});
+    expect_words("loss", error, (const char *const[]){text, "run.nan", NULL});
     size_t n = json_array_size(json_at(command.json, "loss"));
     assert_in_range(n, step, step + 1); /* what came before it is kept */
     command_free(&command);
@@ -69,7 +70,8 @@ static void test_loss(void **state)
 
 /* ---- in the weights alone ------------------------------------------------------------------ */
 
-/* fc1 of tiny_dense: ReLU comes after it, and the last of its elements are the last of the arena. */
+/* fc1 of tiny_dense: ReLU comes after it, and the last of its elements are the last of the
+ * arena. */
 #define MUTANT                                                                       \
     "model.name=tiny_dense eval.every=0 run.warmup_steps=0 run.steps=8 comm.from=3 " \
     "comm.mutation=element_nan comm.element=700 comm.bucket=1000 "
@@ -83,8 +85,8 @@ static void expect_caught(const char *settings)
     dpbench(&command, deadline_s, FAULTS_BASE MUTANT "%s", settings);
     if (command.exit_code != 1)
         fail_msg("%s: exit code %d: %s", settings, command.exit_code, command.err);
-    faults_expect_words(settings, faults_only_error(settings, &command),
-                        (const char *const[]){in_step_2, "run.nan", NULL});
+    expect_words(settings, faults_only_error(settings, &command),
+                 (const char *const[]){in_step_2, "run.nan", NULL});
     faults_expect_failed(settings, &command);
     assert_int_equal(json_array_size(json_at(command.json, "loss")), 2);
     command_free(&command);
@@ -136,11 +138,11 @@ static void test_weights_continue(void **state)
     dpbench(&command, deadline_s,
             FAULTS_BASE "model.name=tiny_dense %s checkpoint.load=nan.safetensors", device);
     assert_int_equal(command.exit_code, 2);
-    faults_expect_words("load", faults_only_error("load", &command),
-                        (const char *const[]){have_cpu_device() /* else it has spread */
-                                                  ? "nan.safetensors: 'fc1.weight' has elements"
-                                                  : ".weight' has elements",
-                                              "run.nan = continue", NULL});
+    expect_words("load", faults_only_error("load", &command),
+                 (const char *const[]){have_cpu_device() /* else it has spread */
+                                           ? "nan.safetensors: 'fc1.weight' has elements"
+                                           : ".weight' has elements",
+                                       "run.nan = continue", NULL});
     command_free(&command);
 }
 

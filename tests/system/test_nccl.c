@@ -1,8 +1,8 @@
 /*
- * test_nccl.c - comm nccl: the same training run as one worker's, what its checks catch, its options,
- * what it refuses, and how it ends when something goes wrong. On a CUDA and a NCCL for tests (tests/cuda),
- * which really sum between the workers; or, what of it makes sense there, on a GPU that the workers share
- * (lib/stand_in.h, comm.host_ids = rank).
+ * test_nccl.c - comm nccl: the same training run as one worker's, what its checks catch, its
+ * options, what it refuses, and how it ends when something goes wrong. On a CUDA and a NCCL for
+ * tests (tests/cuda), which really sum between the workers; or, what of it makes sense there, on a
+ * GPU that the workers share (lib/stand_in.h, comm.host_ids = rank).
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -20,6 +20,7 @@
 #include "lib/faults.h"
 #include "lib/launchers.h"
 #include "lib/sandbox.h"
+#include "lib/says.h"
 #include "lib/stand_in.h"
 #include "lib/training.h"
 #include "lib/traces.h"
@@ -27,6 +28,10 @@
 /* Workers share a GPU: what a real one needs is right for the stand-in as well. */
 #define CUDA "device.name=cuda run.precision=fp32 device.tuning=no device.ids=0,0,0,0 "
 #define NCCL CUDA "comm.name=nccl comm.host_ids=rank "
+#define TWO NCCL "run.workers=2 "
+#define INSIDE CUDA "comm.name=hierarchical comm.inside=nccl comm.host_ids=rank "
+#define ONE_MACHINE INSIDE "run.workers=2 "
+#define TWO_MACHINES INSIDE "comm.hosts=2+1 comm.interface=lo run.workers=3 "
 #define LENET "model.name=lenet run.batch=4 "
 #define TINY "model.name=tiny run.batch=2 "
 
@@ -79,8 +84,8 @@ static void test_same_training(void **unused)
     training_free(&start);
 }
 
-/* The sum of two is the same in any order, and the optimizer's arithmetic is the host's: bit for bit
- * the weights of shm, step after step, in fp32 and with gradients in bf16. */
+/* The sum of two is the same in any order, and the optimizer's arithmetic is the host's: bit for
+ * bit the weights of shm, step after step, in fp32 and with gradients in bf16. */
 static void test_bit_for_bit(void **unused)
 {
     static const char *const settings[] = {"comm.gradient=fp32 optimizer.name=adagrad",
@@ -103,8 +108,8 @@ static void test_bit_for_bit(void **unused)
     training_free(&start);
 }
 
-/* Spans come from the GPU's events: there are some of transfers and of updates, in the step that they
- * belong to; bytes are those of the definition. */
+/* Spans come from the GPU's events: there are some of transfers and of updates, in the step that
+ * they belong to; bytes are those of the definition. */
 static void test_account(void **unused)
 {
     struct training run;
@@ -124,8 +129,8 @@ static void test_account(void **unused)
 
 /* ---- what the checks catch ------------------------------------------------------------------- */
 
-/* A NCCL that sums wrongly: from the first exchange on it is the pattern that shows it; from later ones
- * proof, replicas. All in one bucket: the pattern is exchange 1. */
+/* A NCCL that sums wrongly: from the first exchange on it is the pattern that shows it; from later
+ * ones proof, replicas. All in one bucket: the pattern is exchange 1. */
 static void test_mistakes(void **unused)
 {
     static const struct {
@@ -205,8 +210,8 @@ static void test_refusals(void **unused)
                    (const char *const[]){"Duplicate GPU", "device.ids", "comm.host_ids", NULL});
 }
 
-/* The environment that contradicts an option is refused; what it says where no option does is what NCCL
- * goes by, and stands in the result. */
+/* The environment that contradicts an option is refused; what it says where no option does is what
+ * NCCL goes by, and stands in the result. */
 static void test_environment(void **unused)
 {
     struct training run;
@@ -254,8 +259,8 @@ static void test_ranks_that_differ(void **unused)
     command_free(&command);
 }
 
-/* `dpbench comm` with arenas on the GPU: all elements of all exchanges are right, in place; and sums that
- * are wrong are found. */
+/* `dpbench comm` with arenas on the GPU: all elements of all exchanges are right, in place; and
+ * sums that are wrong are found. */
 static void test_alone(void **unused)
 {
     static const char arguments[] = "comm -c %s/empty.ini --json run.results=%s/results " NCCL
@@ -286,31 +291,34 @@ static void test_alone(void **unused)
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-/* Errors behind NCCL's calls and all-reduces that never come end the job, with step and bucket and the rank
- * that it began with. */
+#define FAIL "DPB_STAND_IN_NCCL_FAIL"
+#define HANG "DPB_STAND_IN_NCCL_HANG"
+
+/* Errors behind NCCL's calls and all-reduces that never come end the job, with step and bucket and
+ * the rank that it began with. */
 static void test_errors(void **unused)
 {
     static const struct {
-        const char *variable, *value, *words[5];
+        const char *strategy, *variable, *value, *words[5];
     } rows[] = {
-        {"DPB_STAND_IN_NCCL_FAIL", "1:0", {"rank 1", "ncclCommInitRankConfig failed", NULL}},
-        {"DPB_STAND_IN_NCCL_FAIL", "1:1", {"rank 1", "NCCL", "bucket 0", NULL}},
-        {"DPB_STAND_IN_NCCL_FAIL",
-         "1:12",
-         {"rank 1", "NCCL", "step ", "unhandled system error", NULL}},
-        {"DPB_STAND_IN_NCCL_HANG",
-         "1:3",
-         {"NCCL's all-reduce", "step 0, bucket 2", "waited 2", NULL}},
-        {"DPB_STAND_IN_NCCL_HANG",
-         "1:14",
-         {"NCCL's all-reduce", "step ", "bucket ", "waited 2", NULL}},
+        {TWO, FAIL, "1:0", {"rank 1", "ncclCommInitRankConfig failed", NULL}},
+        {TWO, FAIL, "1:1", {"rank 1", "NCCL", "bucket 0", NULL}},
+        {TWO, FAIL, "1:12", {"rank 1", "NCCL", "step ", "unhandled system error", NULL}},
+        {TWO, HANG, "1:3", {"NCCL's all-reduce", "step 0, bucket 2", "waited 2", NULL}},
+        {TWO, HANG, "1:14", {"NCCL's all-reduce", "step ", "bucket ", "waited 2", NULL}},
+        {TWO_MACHINES, FAIL, "1:11", {"rank 1", "NCCL", "step ", "unhandled system error", NULL}},
+        {ONE_MACHINE, HANG, "1:14", {"NCCL's sum over the machine", "bucket ", "waited 2", NULL}},
+        /* Whose time is over first says so: a rank of that machine, or the other machine's, which
+         * names the one that is late and where it is. */
+        {TWO_MACHINES, HANG, "1:16", {"waited 2", "phase 'exchange' of step ", "bucket ", NULL}},
     };
     (void)unused;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct training run;
         double began_s = now_s();
         setenv(rows[i].variable, rows[i].value, 1);
-        train_anyway(&run, NCCL TINY "run.steps=60 run.workers=2 comm.bucket=1000 run.timeout_s=2");
+        train_anyway(&run, "%s" TINY "run.steps=60 comm.bucket=1000 run.timeout_s=2",
+                     rows[i].strategy);
         expect_end(&run, 1, rows[i].words);
         if (now_s() - began_s > 2.0 + 2 * most_s())
             fail_msg("%s=%s: over after %.1f s only", rows[i].variable, rows[i].value,
@@ -340,8 +348,8 @@ static void test_killed(void **state)
             fail_msg("exit %d after %.1f s\n%s", command.exit_code, now_s() - killed_s,
                      command.err);
         snprintf(victim, sizeof victim, ", pid %d) ", (int)pids[1]);
-        faults_expect_words("killed", faults_only_error("killed", &command),
-                            (const char *const[]){"rank ", victim, "signal 9", NULL});
+        expect_words("killed", faults_only_error("killed", &command),
+                     (const char *const[]){"rank ", victim, "signal 9", NULL});
         traces_expect_none(&before, "killed", 1.0);
         traces_free(&before);
         command_free(&command);

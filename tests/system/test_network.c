@@ -1,7 +1,7 @@
 /*
  * test_network.c - strategies that leave a machine, between hosts with a network of their own: they
- * train the same, they move the bytes over it that their definitions say, and a link that goes down in
- * the middle of a bucket, or a rank that is killed, ends the job in time.
+ * train the same, they move the bytes over it that their definitions say, and a link that goes down
+ * in the middle of a bucket, or a rank that is killed, ends the job in time.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -18,6 +18,7 @@
 #include "lib/faults.h"
 #include "lib/network.h"
 #include "lib/sandbox.h"
+#include "lib/says.h"
 
 enum { HOSTS = 3, WORDS = 48, TRIES = 3 };
 
@@ -184,8 +185,8 @@ static void await_traffic(double bytes)
     }
 }
 
-/* The first who waits says for what: for the network, or, in a machine, for who does. How long it took
- * until the job had ended. */
+/* The first who waits says for what: for the network, or, in a machine, for who does. How long it
+ * took until the job had ended. */
 static double take_link_down(const char *title, const int *hosts, int n, const char *settings)
 {
     static const char *const words[] = {"waited 2.", "(step ",        "bucket ", " bytes",
@@ -202,7 +203,7 @@ static double take_link_down(const char *title, const int *hosts, int n, const c
     if (command.exit_code != 1)
         fail_msg("%s: exit code %d, %.1f s after the link went down: %s", title, command.exit_code,
                  took_s, command.err);
-    faults_expect_words(title, faults_only_error(title, &command), words);
+    expect_words(title, faults_only_error(title, &command), words);
     if (!strstr(command.err, "(scatter-reduce)") && !strstr(command.err, "(all-gather)") &&
         !strstr(command.err, "weights from the server") &&
         !strstr(command.err, "gradients of the peer") &&
@@ -253,7 +254,7 @@ static double take_killed(const char *title, int killed, const char *settings)
     if (command.exit_code != 1)
         fail_msg("%s: exit code %d after a rank was killed: %s", title, command.exit_code,
                  command.err);
-    faults_expect_words(title, faults_only_error(title, &command), words);
+    expect_words(title, faults_only_error(title, &command), words);
     faults_expect_failed(title, &command);
     command_free(&command);
     return took_s;
@@ -288,7 +289,7 @@ static void test_no_interface(void **state)
           "device.name=reference comm.interface=10.8.0.0/16");
     command_finish(&started, &command, 30);
     assert_int_equal(command.exit_code, 2);
-    faults_expect_words("no interface", faults_only_error("no interface", &command), words);
+    expect_words("no interface", faults_only_error("no interface", &command), words);
     command_free(&command);
 }
 

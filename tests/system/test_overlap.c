@@ -63,8 +63,8 @@ static double exchange_alone_ms(const char *strategy, uint64_t parameters)
     return backward_to_weights_ms(strategy, 2, parameters / 2, SPACING_MS, parameters) - SPACING_MS;
 }
 
-/* The bucket whose exchange takes 10 ms, as far as a run of another size can tell; which one under a
- * load by others cannot, so sizes change in steps. */
+/* The bucket whose exchange takes 10 ms, as far as a run of another size can tell; which one under
+ * a load by others cannot, so sizes change in steps. */
 static uint64_t choose_parameters(uint64_t parameters, double alone_ms)
 {
     if (!(alone_ms > 0))
@@ -84,9 +84,9 @@ static double last_ones(const char *strategy)
     return strstr(strategy, "ring") || strstr(strategy, "hierarchical") ? 3.0 : 1.5;
 }
 
-/* Ten exchanges that are not hidden are 100 ms: repeating cannot make them one. Under a load by others
- * the first sizes and times are wrong, so each try chooses anew, by what the last one took, and later
- * ones leave time for the others to end. */
+/* Ten exchanges that are not hidden are 100 ms: repeating cannot make them one. Under a load by
+ * others the first sizes and times are wrong, so each try chooses anew, by what the last one took,
+ * and later ones leave time for the others to end. */
 static void test_overlap(void **state)
 {
     const char *strategy = *state;

@@ -46,6 +46,7 @@ static void test_result(void **state)
     }
     assert_true(sum_ns > 0 && sum_ns < elapsed_ns);
     assert_true(json_number_at(command.json, "profile.limits.fp32_flops_per_s") > 1e9);
+    assert_string_equal(json_text_at(command.json, "profile.how"), "the clock around each op");
     command_free(&command);
 }
 

@@ -1,7 +1,7 @@
 /*
  * test_ps_cpu.c - ps_cpu is a parameter server: the optimizer's state is mapped on the shards and
- * nowhere else, nothing goes on without a server, and on several machines it trains to the same bits as on
- * one.
+ * nowhere else, nothing goes on without a server, and on several machines it trains to the same
+ * bits as on one.
  */
 #include <dirent.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
 /*
- * test_stall.c - a job without progress says who is late and where all are; one that only takes long
- * says nothing; a job that is suspended goes on; a machine that does other things meanwhile stands
- * beside the rate.
+ * test_stall.c - a job without progress says who is late and where all are; one that only takes
+ * long says nothing; a job that is suspended goes on; a machine that does other things meanwhile
+ * stands beside the rate.
  */
 #include <sched.h>
 #include <setjmp.h>
@@ -19,6 +19,7 @@
 
 #include "lib/faults.h"
 #include "lib/sandbox.h"
+#include "lib/says.h"
 #include "lib/traces.h"
 
 static const double deadline_s = 60.0;
@@ -65,16 +66,15 @@ static void test_stall_is_said_once(void **state)
     assert_int_equal(command.exit_code, 1);
     assert_int_equal(count_of(command.err, "warning: no progress for "), 1);
     const char *error = faults_only_error("stuck", &command);
-    faults_expect_words("the warning's picture", command.err, where);
-    faults_expect_words("the error's picture", error, where);
-    faults_expect_words(
-        "the error", error,
-        (const char *const[]){"; rank 1 is late: phase 'exchange' of step 7", NULL});
+    expect_words("the warning's picture", command.err, where);
+    expect_words("the error's picture", error, where);
+    expect_words("the error", error,
+                 (const char *const[]){"; rank 1 is late: phase 'exchange' of step 7", NULL});
     const json_t *warning = warning_of(&command, "stall");
     assert_non_null(warning);
-    faults_expect_words("the warning", json_text_at(warning, "text"),
-                        (const char *const[]){"no progress for 0.", "rank 1 (",
-                                              " is late: ", "phase 'exchange' of step 7", NULL});
+    expect_words("the warning", json_text_at(warning, "text"),
+                 (const char *const[]){"no progress for 0.", "rank 1 (",
+                                       " is late: ", "phase 'exchange' of step 7", NULL});
     command_free(&command);
 }
 
@@ -87,9 +87,9 @@ static void test_late_behind_a_server(void **state)
             FAULTS_BASE STUCK
             "comm.inner=ps_cpu run.servers=1 run.timeout_s=1 run.stall_warning_s=0");
     assert_int_equal(command.exit_code, 1);
-    faults_expect_words("server", faults_only_error("server", &command),
-                        (const char *const[]){"; rank 1 is late: phase 'exchange' of step 7",
-                                              "rank 2 (server, pid ", NULL});
+    expect_words("server", faults_only_error("server", &command),
+                 (const char *const[]){"; rank 1 is late: phase 'exchange' of step 7",
+                                       "rank 2 (server, pid ", NULL});
     assert_null(warning_of(&command, "stall")); /* switched off */
     command_free(&command);
 }
@@ -126,8 +126,8 @@ static void end_other(pid_t pid)
     waitpid(pid, NULL, 0);
 }
 
-/* It computes for two seconds in a hook, four times as long as the warning's time; for longer than all
- * deadlines another process has its core, and it is ready to run but does not. */
+/* It computes for two seconds in a hook, four times as long as the warning's time; for longer than
+ * all deadlines another process has its core, and it is ready to run but does not. */
 static void test_work_is_no_stall(void **state)
 {
     static const struct sched_param none;

@@ -1,6 +1,6 @@
 /*
- * test_too_large.c - a run that needs more memory than there is: refused by name before it takes any,
- * or warned about and, where the system ends it for that, told so.
+ * test_too_large.c - a run that needs more memory than there is: refused by name before it takes
+ * any, or warned about and, where the system ends it for that, told so.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,6 +16,7 @@
 
 #include "lib/faults.h"
 #include "lib/sandbox.h"
+#include "lib/says.h"
 #include "lib/traces.h"
 
 static const double deadline_s = 60.0;
@@ -36,10 +37,9 @@ static void test_refused(void **state)
         dpbench(&command, deadline_s, "%s-c base.ini " HUGE_RUN, commands[i]);
         if (command.exit_code != 2 || command.seconds > 20)
             fail_msg("exit %d after %.1f s: %s", command.exit_code, command.seconds, command.err);
-        faults_expect_words(commands[i], faults_only_error(commands[i], &command),
-                            (const char *const[]){"this run needs ", " a worker, and ",
-                                                  " MiB: take", "run.batch", "run.memory = warn",
-                                                  NULL});
+        expect_words(commands[i], faults_only_error(commands[i], &command),
+                     (const char *const[]){"this run needs ", " a worker, and ", " MiB: take",
+                                           "run.batch", "run.memory = warn", NULL});
         traces_expect_none(&before, "refused", 0.5);
         traces_free(&before);
         command_free(&command);
@@ -52,8 +52,7 @@ static void test_warned(void **state)
     (void)state;
     dpbench(&command, deadline_s, "check -c base.ini " HUGE_RUN "run.memory=warn");
     assert_int_equal(command.exit_code, 0);
-    faults_expect_words("check", command.err,
-                        (const char *const[]){"warning: this run needs ", NULL});
+    expect_words("check", command.err, (const char *const[]){"warning: this run needs ", NULL});
     command_free(&command);
 }
 
@@ -97,17 +96,16 @@ static void test_control_group(void **state)
         skip();
     if (command.exit_code != 2)
         fail_msg("exit %d: %s", command.exit_code, command.err);
-    faults_expect_words("group", faults_only_error("group", &command),
-                        (const char *const[]){"its control group may have 128.0 MiB", NULL});
+    expect_words("group", faults_only_error("group", &command),
+                 (const char *const[]){"its control group may have 128.0 MiB", NULL});
     command_free(&command);
 
     assert_true(run_in_group(&command, LARGE_RUN "run.memory=warn"));
     if (command.exit_code != 1)
         fail_msg("exit %d: %s", command.exit_code, command.err);
-    faults_expect_words("killed", faults_only_error("killed", &command),
-                        (const char *const[]){"rank 0 (",
-                                              "was killed by signal 9 (Killed) in phase ",
-                                              "memory ran out: the system ended processes", NULL});
+    expect_words("killed", faults_only_error("killed", &command),
+                 (const char *const[]){"rank 0 (", "was killed by signal 9 (Killed) in phase ",
+                                       "memory ran out: the system ended processes", NULL});
     faults_expect_failed("killed", &command);
     command_free(&command);
 }

@@ -120,8 +120,9 @@ static uint64_t share_of(const struct strategy_form *form, int workers, uint64_t
     return slice_size(length, shard, n);
 }
 
-/* The position in the ring is the rank. A rank adds its part to all slices but that which begins with
- * it; it sends all but the one it does not reduce further and all but the one it is the last to get. */
+/* The position in the ring is the rank. A rank adds its part to all slices but that which begins
+ * with it; it sends all but the one it does not reduce further and all but the one it is the last
+ * to get. */
 static void expect_ring_audit(const struct training *training, int workers, int rank)
 {
     uint64_t all = weights_arena_elements(&training->weights), summed = 0, sent = 0;
@@ -142,9 +143,10 @@ static void expect_ring_audit(const struct training *training, int workers, int 
                  0.0);
 }
 
-/* Two machines: a rank sums its part over its machine, adds its part of the ring's slice to what comes
- * from the other (half of the slice), sends a slice in all, and writes it into the arenas of its machine.
- * Where there is one worker more than places with a ring, all but the totals depends on the edges. */
+/* Two machines: a rank sums its part over its machine, adds its part of the ring's slice to what
+ * comes from the other (half of the slice), sends a slice in all, and writes it into the arenas of
+ * its machine. Where there is one worker more than places with a ring, all but the totals depends
+ * on the edges. */
 static void expect_machines_audit(const struct training *training, int workers, int rank)
 {
     uint64_t all = weights_arena_elements(&training->weights), summed = 0, read = 0, own = 0;

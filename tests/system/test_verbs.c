@@ -1,7 +1,7 @@
 /*
- * test_verbs.c - strategies over RDMA on a machine without it: what is missing is said by name, before
- * anything is trained; experiments can be written and checked all the same. What it does where
- * there are devices: tests/rdma-vm.
+ * test_verbs.c - strategies over RDMA on a machine without it: what is missing is said by name,
+ * before anything is trained; experiments can be written and checked all the same. What it does
+ * where there are devices: tests/rdma-vm.
  */
 #include <dirent.h>
 #include <stdio.h>

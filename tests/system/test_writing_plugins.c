@@ -1,6 +1,6 @@
 /*
- * test_writing_plugins.c - plugins from outside the tree, those of docs/writing-plugins.md: built from
- * the public headers alone, by no more than a compiler, they load, train and change what is
+ * test_writing_plugins.c - plugins from outside the tree, those of docs/writing-plugins.md: built
+ * from the public headers alone, by no more than a compiler, they load, train and change what is
  * computed. One that does not fit is refused.
  */
 #include <math.h>
@@ -18,6 +18,7 @@
 
 #include "lib/command.h"
 #include "lib/sandbox.h"
+#include "lib/says.h"
 
 #define BUILD_PLUGIN "cc -std=c11 -Wall -Wextra -Werror -shared -fPIC -Iinclude"
 
@@ -139,9 +140,7 @@ static void expect_refused(const char *arguments, const char *const *words)
     dpbench(&command, deadline_s, "-c base.ini %s", arguments);
     if (command.exit_code != 2)
         fail_msg("%s: exit %d: %s", arguments, command.exit_code, command.err);
-    for (; *words; words++)
-        if (!strstr(command.err, *words))
-            fail_msg("%s: '%s' is not in '%s'", arguments, *words, command.err);
+    expect_words(arguments, command.err, words);
     command_free(&command);
 }
 

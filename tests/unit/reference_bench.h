@@ -187,7 +187,10 @@ static inline struct bench *open_bench(const struct net *net, uint32_t n, uint32
     const struct dpb_device_args device_args = {.threads = 1, .seed = SEED};
     assert_int_equal(device_ops->open(NULL, &device_args, &bench->device), DPB_OK);
     const struct dpb_compile_args args = compile_args(bench, true);
-    const struct dpb_device_memory memory = {.weights = bench->weights, .gradients = bench->gradients, .state = bench->state, .statistics = bench->statistics};
+    const struct dpb_device_memory memory = {.weights = bench->weights,
+                                             .gradients = bench->gradients,
+                                             .state = bench->state,
+                                             .statistics = bench->statistics};
     assert_int_equal(device_ops->compile(bench->device, &args, &memory, &bench->program), DPB_OK);
     return bench;
 }
@@ -255,8 +258,7 @@ static inline double *gradient_of(const struct bench *bench, uint32_t node)
     return values;
 }
 
-/* ------------------------------------------------------------------------------ describing a net
- */
+/* ------------------------------------------------------------------------------ describing a ne */
 
 #define CONV(...)                 \
     &(const struct dpb_conv_args) \

@@ -1,4 +1,5 @@
 /* Made by stats_oracle.py; not to be edited. */
+/* clang-format off */
 struct oracle_case {
     const char *name;
     size_t n;

@@ -60,7 +60,7 @@ def cases():
 
 
 def main():
-    print("/* Made by stats_oracle.py; not to be edited. */")
+    print("/* Made by stats_oracle.py; not to be edited. */\n/* clang-format off */")
     print("struct oracle_case {\n    const char *name;\n    size_t n;\n    double x[160];")
     print("    double mean, stddev, min, p10, median, p90, p99, max, jitter, uncertainty;")
     print("    double ci95_bounds[4]; /* all 0: not known */\n};\n")

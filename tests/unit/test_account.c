@@ -234,7 +234,8 @@ static void test_threads(void **state)
     assert_int_equal(journal->dropped_spans, 0);
 }
 
-/* By the device: a step's times and spans come when the next one has begun, whose bytes are its own. */
+/* By the device: a step's times and spans come when the next one has begun, whose bytes are its
+ * own. */
 static void test_by_device(void **state)
 {
     const int64_t t = clock_ns;

@@ -25,8 +25,7 @@
 #include "graph/checkpoint.h"
 #include "graph/graph.h"
 
-/* -------------------------------------------------------------------------------------- fixtures
- */
+/* -------------------------------------------------------------------------------------- fixture */
 
 static dpb_status build_net(const void *options, const struct dpb_graph_ops *g,
                             struct dpb_graph_builder *b, uint32_t nclass)
@@ -161,8 +160,7 @@ static void write_checkpoint(const char *path, const char *header, const void *d
     free(bytes);
 }
 
-/* ------------------------------------------------------------------------------------ round trips
- */
+/* ------------------------------------------------------------------------------------ round tri */
 
 /* Loads into arenas full of garbage and compares everything, gaps included. */
 static void check_load(const struct fixture *f)
@@ -277,8 +275,7 @@ static void test_format(void **unused)
     fixture_close(&f);
 }
 
-/* --------------------------------------------------------------------------------------- refusals
- */
+/* --------------------------------------------------------------------------------------- refusa */
 
 /* Loading `f->path` fails with the file's name and `reason`, and leaves the arenas alone. */
 static void check_refused(const struct fixture *f, const char *reason)
@@ -554,8 +551,7 @@ static void test_other_tensors(void **unused)
     fixture_close(&f);
 }
 
-/* ------------------------------------------------------------------------------- failing to write
- */
+/* ------------------------------------------------------------------------------- failing to wri */
 
 static void check_save_fails(const struct fixture *f, const char *path, const char *reason)
 {

@@ -356,7 +356,8 @@ static const struct damage {
 } damages[] = {
     /* clang-format off */
     {"truncated", 1, 2 * RECORD - 1, -1, 0,
-     "data_batch_2.bin: expected records of 3073 bytes", "found 6145 bytes, 1 records and 3072 bytes: "
+     "data_batch_2.bin: expected records of 3073 bytes",
+     "found 6145 bytes, 1 records and 3072 bytes: "
      "the file is truncated"},
     {"a byte too many", TEST_FILE, 6 * RECORD + 1, -1, 0, "test_batch.bin: expected records",
      "6 records and 1 bytes"},

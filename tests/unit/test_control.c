@@ -257,7 +257,8 @@ static bool move(struct job *job)
     return all_left;
 }
 
-/* Each rank gets a board of its own; what is written there arrives elsewhere after `delay` moves or so. */
+/* Each rank gets a board of its own; what is written there arrives elsewhere after `delay` moves or
+ * so. */
 static void set_apart(struct job *job)
 {
     job->is_apart = true;
@@ -317,7 +318,8 @@ static void test_delays(void **state)
     interleave(40);
 }
 
-/* Every rank hears the highest of what all have said, though words arrive late and ranks run ahead. */
+/* Every rank hears the highest of what all have said, though words arrive late and ranks run
+ * ahead. */
 static void agree(struct job *job, uint32_t rounds)
 {
     uint8_t highest[MAX_RANKS], all[32] = {0}, own[32][MAX_RANKS];
@@ -449,8 +451,8 @@ static int look(uint32_t rank, uint64_t step)
     return dpb_control_try(&pair[rank], step, &actions) ? (int)actions : -1;
 }
 
-/* Rank 1 is at step 7 when rank 0 proposes at 3: both act at 9; what was proposed meanwhile, later.
- */
+/* Rank 1 is at step 7 when rank 0 proposes at 3: both act at 9; what was proposed meanwhile,
+ * later. */
 static void test_two_past_the_highest(void **state)
 {
     (void)state;

@@ -23,8 +23,8 @@
 
 /* ---- the division -------------------------------------------------------------------------- */
 
-/* Over all ranks: either nobody has cores, or the sets are disjoint, inside, and of the right size.
- */
+/* Over all ranks: either nobody has cores, or the sets are disjoint, inside, and of the right
+ * size. */
 static void check_division(uint32_t n_cores, uint32_t n_workers, uint32_t n_servers,
                            uint32_t comm_cores, uint32_t threads, uint32_t expected_threads,
                            bool expected_enough)
@@ -77,7 +77,8 @@ struct bound {
     dpb_status status;
 };
 
-/* Of all threads of this process: a sanitizer has one of its own, and what any may use is usable. */
+/* Of all threads of this process: a sanitizer has one of its own, and what any may use is
+ * usable. */
 static void bind_all_threads(const cpu_set_t *set)
 {
     DIR *tasks = opendir("/proc/self/task");
@@ -277,7 +278,8 @@ static void test_cores_of(void **state)
         uint32_t n = dpb_cores_of(n_cores - 1, n_cores, 0, 0, 1, cores, 4);
         int core = n == 1 ? cores[0] : -1;
         bool same =
-            core >= 0 && dpb_cores_bind(n_cores - 1, n_cores, 0, 0, &threads, &oversubscribed) == DPB_OK &&
+            core >= 0 &&
+            dpb_cores_bind(n_cores - 1, n_cores, 0, 0, &threads, &oversubscribed) == DPB_OK &&
             sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) == 1 &&
             CPU_ISSET(core, &set);
         _exit(same ? 0 : 1);

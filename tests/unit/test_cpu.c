@@ -140,9 +140,9 @@ static void test_large_images(void **unused)
 }
 
 /* Weights' gradients in bf16 where nothing is round: an odd number of pixels, more of them than are
- * summed at once; channels of one lane and less, of several groups, panels that are not full; a window
- * with a stride and padding on one side. The first weights are those of a batch-norm whose steps are
- * the ReLU's. */
+ * summed at once; channels of one lane and less, of several groups, panels that are not full; a
+ * window with a stride and padding on one side. The first weights are those of a batch-norm whose
+ * steps are the ReLU's. */
 static dpb_status build_pairs(const void *options, const struct dpb_graph_ops *g,
                               struct dpb_graph_builder *b, uint32_t nclass)
 {
@@ -226,7 +226,10 @@ static void test_refusals(void **unused)
     const struct subject subject = {"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
     struct session s;
     session_open(&subject, DPB_PRECISION_FP32, true, &s);
-    const struct dpb_device_memory memory = {.weights = s.weights, .gradients = s.gradients, .state = s.state, .statistics = s.statistics};
+    const struct dpb_device_memory memory = {.weights = s.weights,
+                                             .gradients = s.gradients,
+                                             .state = s.state,
+                                             .statistics = s.statistics};
     struct dpb_compile_args args = {
         .graph = s.graph, .batch = 2, .precision = DPB_PRECISION_FP64, .format = &s.format};
     void *program = NULL;

@@ -1,6 +1,7 @@
 /*
- * test_cpu_models.c - the cpu device held to the reference, op by op, on the families of models; every
- * model, and those whose dense layers take long (AlexNet, VGG, OverFeat): tests/long/test_model_ops.c.
+ * test_cpu_models.c - the cpu device held to the reference, op by op, on the families of models;
+ * every model, and those whose dense layers take long (AlexNet, VGG, OverFeat):
+ * tests/long/test_model_ops.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>

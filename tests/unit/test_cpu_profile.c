@@ -22,21 +22,6 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* The session's program again, with an account. */
-static void compile_with_account(struct session *s)
-{
-    const struct dpb_compile_args args = {.graph = s->graph,
-                                          .batch = s->batch.n,
-                                          .precision = s->precision,
-                                          .training = true,
-                                          .format = &s->format,
-                                          .profile = true};
-    const struct dpb_device_memory memory = {.weights = s->weights, .gradients = s->gradients, .state = s->state, .statistics = s->statistics};
-    s->ops->release(s->program);
-    s->program = NULL;
-    expect_ok(s->ops->compile(s->device, &args, &memory, &s->program));
-}
-
 static void test_account(void **unused)
 {
     (void)unused;
@@ -46,7 +31,8 @@ static void test_account(void **unused)
     struct dpb_profile profile;
     session_open(&subject, DPB_PRECISION_FP32, true, &s);
     assert_int_equal(s.ops->profile(s.program, &profile), DPB_USAGE);
-    compile_with_account(&s);
+    s.ops->release(s.program);
+    s.program = session_compile_with_account(&s);
     session_forward(&s);
     session_backward(&s);
     expect_ok(s.ops->profile(s.program, NULL));

@@ -93,6 +93,41 @@ static void test_without_graphs(void **unused)
     untuned.graphs = 1;
 }
 
+/* ---- layouts ------------------------------------------------------------------------------- */
+
+/* Whether the samples lie in device memory in the order in which `inspect` shows them, NCHW. */
+static bool lies_in_nchw(struct session *s, const struct program *p)
+{
+    const size_t n = s->batch.n * dpb_shape_elements(s->graph->nodes[0].shape);
+    double *shown = allocate(n, sizeof *shown);
+    const float *lies = p->nodes[0].activation->data;
+    bool same = true;
+    session_forward(s);
+    expect_ok(s->ops->inspect(s->program, 0, shown, NULL));
+    for (size_t i = 0; i < n; i++)
+        same = same && shown[i] == (double)lies[i];
+    free(shown);
+    return same;
+}
+
+/* In NCHW activations lie so, and weights are core's own: nothing is packed in fp32. What is
+ * computed then is test_cuda_layouts'. */
+static void test_layout(void **unused)
+{
+    (void)unused;
+    const struct subject subject = {"tiny", NULL, 0, 4, DPB_UINT8, DPB_HWC, NULL};
+    for (int layout = LAYOUT_NHWC; layout <= LAYOUT_NCHW; layout++) {
+        struct session s;
+        untuned.layout = layout;
+        session_open(&subject, DPB_PRECISION_FP32, true, &s);
+        const struct program *p = s.program;
+        assert_int_equal(lies_in_nchw(&s, p), layout == LAYOUT_NCHW);
+        assert_int_equal(p->n_packings > 0, layout == LAYOUT_NHWC);
+        session_close(&s);
+    }
+    untuned.layout = LAYOUT_NHWC;
+}
+
 /* A first layer that is part of a group has no step of its own left when its turn comes. */
 static dpb_status build_first(const void *options, const struct dpb_graph_ops *g,
                               struct dpb_graph_builder *b, uint32_t nclass)
@@ -237,7 +272,10 @@ static void test_too_large(void **unused)
     const struct subject subject = {"resnet20", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
     struct session s;
     session_open(&subject, DPB_PRECISION_FP32, true, &s);
-    const struct dpb_device_memory memory = {.weights = s.weights, .gradients = s.gradients, .state = s.state, .statistics = s.statistics};
+    const struct dpb_device_memory memory = {.weights = s.weights,
+                                             .gradients = s.gradients,
+                                             .state = s.state,
+                                             .statistics = s.statistics};
     struct dpb_compile_args args = {.graph = s.graph,
                                     .batch = 256,
                                     .precision = DPB_PRECISION_FP32,
@@ -291,8 +329,8 @@ static void gather(struct session *s, const struct dpb_sample_pool *pool, const 
     }
 }
 
-/* A training step on the pool's samples gives the bits of one on the same samples from the host, but
- * no sample goes up for it; evaluations still bring their own. */
+/* A training step on the pool's samples gives the bits of one on the same samples from the host,
+ * but no sample goes up for it; evaluations still bring their own. */
 static void check_pool(dpb_sample_order order)
 {
     static const uint32_t numbers[3][4] = {{5, 0, 3, 3}, {1, 2, 4, 0}, {2, 2, 2, 5}};
@@ -359,6 +397,124 @@ static void test_pool(void **unused)
     check_pool(DPB_HWC);
 }
 
+/* ---- run.profile --------------------------------------------------------------------------- */
+
+/* A pass is the same, bit for bit, with an account and without one. */
+static void expect_same_pass(struct session *s, void *counted)
+{
+    const size_t bytes = s->graph->n_elements * sizeof(float);
+    void *plain = s->program, *gradients = allocate(s->graph->n_elements, sizeof(float));
+    session_forward(s);
+    session_backward(s);
+    memcpy(gradients, s->gradients, bytes);
+    const struct dpb_outcome outcome = s->outcome;
+    s->program = counted;
+    session_forward(s);
+    session_backward(s);
+    s->program = plain;
+    assert_memory_equal(&outcome, &s->outcome, sizeof outcome);
+    assert_memory_equal(gradients, s->gradients, bytes);
+    free(gradients);
+}
+
+/* What a row says of a convolution forward: all that it reads and writes, and what it adds up. */
+static void expect_convolution(const struct session *s, const struct dpb_profile_row *row)
+{
+    const struct dpb_node *node = &s->graph->nodes[row->node];
+    const struct dpb_shape in = s->graph->nodes[node->inputs[0]].shape;
+    const size_t type = s->precision == DPB_PRECISION_FP32 ? 4 : 2;
+    const uint64_t elements =
+        s->batch.n * (dpb_shape_elements(in) + dpb_shape_elements(node->shape)) +
+        s->graph->tensors[node->weight].n_elements;
+    assert_true(row->bytes == (double)(elements * type * row->calls));
+    assert_true(row->flops == 2.0 * (double)node->macs * s->batch.n * (double)row->calls);
+}
+
+static void check_rows(const struct session *s, const struct dpb_profile *profile, uint64_t passes,
+                       int64_t elapsed_ns)
+{
+    double flops = 0, want = 0;
+    int64_t sum_ns = 0;
+    bool backward = false;
+    unsigned n_convolutions = 0;
+    for (uint64_t i = 0; i < profile->n_rows; i++) {
+        const struct dpb_profile_row *row = &profile->rows[i];
+        assert_true(row->node < s->graph->n_nodes && row->calls == passes);
+        assert_true(row->ns >= 0 && row->bytes > 0 && row->what[0] && row->op[0]);
+        assert_true(row->backward || !backward); /* forward's come first */
+        backward = row->backward;
+        sum_ns += row->ns;
+        flops += row->flops;
+        if (strcmp(row->op, "convolution") == 0 && strcmp(row->what, "forward") == 0) {
+            expect_convolution(s, row);
+            n_convolutions++;
+        }
+    }
+    assert_true(backward && n_convolutions > 0);
+    assert_true(sum_ns > 0 && sum_ns <= elapsed_ns);
+    /* Forward, by weights and by data; the first convolution needs no gradient by its input. */
+    for (uint32_t i = 0; i < s->graph->n_nodes; i++) {
+        const struct dpb_node *node = &s->graph->nodes[i];
+        int times = node->n_inputs > 0 && node->inputs[0] == 0 ? 2 : 3;
+        want += 2.0 * (double)node->macs * s->batch.n * times * (double)passes;
+    }
+    assert_true(flops == want);
+}
+
+/* Where there is no memory to measure them in they are not known, which is no error. */
+static void expect_no_limits(const struct session *s)
+{
+    struct dpb_profile profile;
+    setenv("DPB_STAND_IN_MB", "1", 1);
+    expect_ok(s->ops->profile(s->program, &profile));
+    unsetenv("DPB_STAND_IN_MB");
+    assert_true(profile.n_rows > 0 && profile.limits.copy_bytes_per_s == 0 &&
+                profile.limits.read_bytes_per_s == 0 && profile.limits.fp32_flops_per_s == 0 &&
+                profile.limits.bf16_flops_per_s == 0);
+}
+
+static void check_account(dpb_precision precision)
+{
+    enum { PASSES = 3 };
+    const struct subject subject = {"tiny_bn", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
+    const bool fp32 = precision == DPB_PRECISION_FP32;
+    struct session s;
+    struct dpb_profile profile;
+    session_open(&subject, precision, true, &s);
+    assert_int_equal(s.ops->profile(s.program, &profile), DPB_USAGE);
+    dpb_first_error_clear();
+    void *counted = session_compile_with_account(&s);
+    for (int i = 0; i < 3; i++)
+        expect_same_pass(&s, counted);
+    void *plain = s.program;
+    s.program = counted;
+    expect_ok(s.ops->profile(s.program, NULL));
+    int64_t began_ns = dpb_now_ns();
+    for (int i = 0; i < PASSES; i++) {
+        session_forward(&s);
+        session_backward(&s);
+    }
+    expect_ok(s.ops->drain(s.program));
+    int64_t elapsed_ns = dpb_now_ns() - began_ns;
+    expect_ok(s.ops->profile(s.program, &profile));
+    check_rows(&s, &profile, PASSES, elapsed_ns);
+    assert_true((profile.limits.fp32_flops_per_s > 0) == fp32);
+    assert_true((profile.limits.bf16_flops_per_s > 0) == !fp32);
+    assert_true(profile.limits.copy_bytes_per_s > 0 && profile.limits.read_bytes_per_s > 0);
+    assert_non_null(strstr(profile.how, "no CUDA graph"));
+    expect_no_limits(&s);
+    s.ops->release(counted);
+    s.program = plain;
+    session_close(&s);
+}
+
+static void test_account(void **unused)
+{
+    (void)unused;
+    check_account(DPB_PRECISION_FP32);
+    check_account(DPB_PRECISION_BF16);
+}
+
 /* ---- tuning -------------------------------------------------------------------------------- */
 
 static off_t bytes_of(const char *path)
@@ -367,8 +523,8 @@ static off_t bytes_of(const char *path)
     return stat(path, &about) == 0 ? about.st_size : -1;
 }
 
-/* What was tried once stands in the file and is not tried again; another batch is another key;
- * damage is no harm. */
+/* What was tried once stands in the file and is not tried again; another batch is another key, and
+ * so is another layout; damage is no harm. */
 static void test_tuning(void **unused)
 {
     (void)unused;
@@ -393,6 +549,55 @@ static void test_tuning(void **unused)
     options.tuning = "no";
     check_in(DPB_PRECISION_FP32, &subject, OPS);
     assert_int_equal(bytes_of(path), 22 + first);
+    options.tuning = path;
+    options.layout = LAYOUT_NCHW;
+    check_in(DPB_PRECISION_FP32, &subject, OPS);
+    const off_t both = bytes_of(path);
+    assert_true(both > 22 + 2 * first);
+    check_in(DPB_PRECISION_FP32, &subject, OPS);
+    assert_int_equal(bytes_of(path), both);
+    session_options(&untuned);
+}
+
+/* Lines of the file, and how many of them have the key of another: GPU, cuDNN, call and shapes. */
+static size_t count_lines(const char *path, size_t *repeated)
+{
+    enum { MOST = 256, BYTES = 256 };
+    static char lines[MOST][BYTES];
+    size_t n = 0;
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    *repeated = 0;
+    while (n < MOST && fgets(lines[n], BYTES, file)) {
+        *strrchr(lines[n], '\t') = '\0';
+        *strrchr(lines[n], '\t') = '\0';
+        bool again = false;
+        for (size_t i = 0; i < n; i++)
+            again = again || strcmp(lines[i], lines[n]) == 0;
+        *repeated += again;
+        n++;
+    }
+    fclose(file);
+    return n;
+}
+
+/* 19 convolutions have 6 shapes: each is tried once. */
+static void test_equal_shapes(void **unused)
+{
+    (void)unused;
+    char path[128];
+    snprintf(path, sizeof path, "%s/shapes", cache);
+    static struct options options;
+    options = defaults();
+    options.tuning = path;
+    session_options(&options);
+    const struct subject subject = {"resnet20", NULL, 8, 2, DPB_UINT8, DPB_CHW, NULL};
+    struct session s;
+    size_t repeated;
+    session_open(&subject, DPB_PRECISION_FP32, true, &s);
+    session_close(&s);
+    assert_true(count_lines(path, &repeated) > 6);
+    assert_int_equal(repeated, 0);
     session_options(&untuned);
 }
 
@@ -411,7 +616,10 @@ static void test_workspace(void **unused)
     session_options(&untuned);
     session_open(&subject, DPB_PRECISION_FP32, true, &s);
     const struct dpb_device_args device_args = {.threads = 1, .seed = SEED};
-    const struct dpb_device_memory memory = {.weights = s.weights, .gradients = s.gradients, .state = s.state, .statistics = s.statistics};
+    const struct dpb_device_memory memory = {.weights = s.weights,
+                                             .gradients = s.gradients,
+                                             .state = s.state,
+                                             .statistics = s.statistics};
     const struct dpb_compile_args args = {.graph = s.graph,
                                           .batch = 4,
                                           .precision = DPB_PRECISION_FP32,
@@ -491,12 +699,15 @@ int main(void)
         cmocka_unit_test(test_fp16_overflow),
         cmocka_unit_test(test_without_graphs),
         cmocka_unit_test(test_first_layer_in_a_group),
+        cmocka_unit_test(test_layout),
         cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_strategy_fails),
         cmocka_unit_test(test_places),
         cmocka_unit_test(test_too_large),
         cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_account),
         cmocka_unit_test(test_tuning),
+        cmocka_unit_test(test_equal_shapes),
         cmocka_unit_test(test_workspace),
         cmocka_unit_test(test_ids),
     };

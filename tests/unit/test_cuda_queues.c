@@ -1,7 +1,7 @@
 /*
- * test_cuda_queues.c - what the cuda device does with arenas in its memory (dpbench/queue.h): sums, casts
- * and updates are the host's bit for bit; events order queues; another process maps memory, whether or
- * not the two GPUs are peers. On a CUDA for tests, or on a GPU (lib/stand_in.h).
+ * test_cuda_queues.c - what the cuda device does with arenas in its memory (dpbench/queue.h): sums,
+ * casts and updates are the host's bit for bit; events order queues; another process maps memory,
+ * whether or not the two GPUs are peers. On a CUDA for tests, or on a GPU (lib/stand_in.h).
  */
 #include <math.h>
 #include <setjmp.h>
@@ -384,8 +384,8 @@ static void test_events_of_the_host(void **state)
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-/* New memory is zero, pinned memory is copied to when the queue gets there, and what does not fit is
- * named. */
+/* New memory is zero, pinned memory is copied to when the queue gets there, and what does not fit
+ * is named. */
 static void test_memory(void **state)
 {
     (void)state;
@@ -411,8 +411,8 @@ static void test_memory(void **state)
     ops->unpin(device, NULL);
 }
 
-/* The other process: reads what the first has written, writes back twice of it, by copies alone. 0, or
- * which line has failed. */
+/* The other process: reads what the first has written, writes back twice of it, by copies alone. 0,
+ * or which line has failed. */
 static int other_process(const char *hex, const char *gpu, const char *expect_direct)
 {
     struct dpb_memory_handle handle;

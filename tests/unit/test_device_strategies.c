@@ -1,7 +1,7 @@
 /*
- * test_device_strategies.c - strategies on arenas of a device: what they plan, whom they refuse, and what
- * they say of a device that fails and of a peer that never comes. What they compute is tested with ranks
- * as threads (test_ranks.c) and in runs (tests/system/test_device_runs.c).
+ * test_device_strategies.c - strategies on arenas of a device: what they plan, whom they refuse,
+ * and what they say of a device that fails and of a peer that never comes. What they compute is
+ * tested with ranks as threads (test_ranks.c) and in runs (tests/system/test_device_runs.c).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -94,6 +94,11 @@ static void open_seat_with(struct seat *seat, const char *name, uint32_t rank, u
     seat->plan.bucket_elements = bucket;
     assert_int_equal(seat->ops->open(&shards, &seat->args, &seat->comm), DPB_OK);
     assert_int_equal(seat->ops->plan(seat->comm, &layout, &seat->plan), DPB_OK);
+    /* What `check` is told is what is wanted then. */
+    seat->args.device = NULL;
+    assert_int_equal(seat->ops->device_scratch(&shards, &seat->args, &layout, bucket),
+                     seat->plan.device_scratch_bytes);
+    seat->args.device = &seat->on_device;
 }
 
 static void open_seat(struct seat *seat, const char *name, uint32_t rank, uint32_t n_workers,
@@ -136,7 +141,8 @@ static uint64_t inbox_bytes(uint32_t n_workers, uint64_t slots, uint64_t element
     return (n_workers - 1) * slots * ((elements * sizeof(float) + 255) / 256 * 256);
 }
 
-/* Every variable has one owner; shards are even within an element a bucket; only who owns takes memory. */
+/* Every variable has one owner; shards are even within an element a bucket; only who owns takes
+ * memory. */
 static void test_shards(void **state)
 {
     (void)state;
@@ -305,7 +311,8 @@ static void test_peer_never_comes(void **state)
     }
 }
 
-/* Whatever piece of work it is that fails: the step does, by the device's words, and it does not hang. */
+/* Whatever piece of work it is that fails: the step does, by the device's words, and it does not
+ * hang. */
 static void test_device_fails(void **state)
 {
     (void)state;

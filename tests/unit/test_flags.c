@@ -76,10 +76,11 @@ static int64_t kept_waiting_ns(int schedstat)
 }
 
 /*
- * A wake-up that is lost costs a slice of 50 ms, no more: so count the waits that took so long after the
- * answer was there, but for what a busy machine took. Even ranks sleep until their partner answers; odd ones are awake all the time and answer after a
- * short random while, to hit the moment between the sleeper's last look and its sleep. Nothing but
- * the answer would wake the sleeper.
+ * A wake-up that is lost costs a slice of 50 ms, no more: so count the waits that took so long
+ * after the answer was there, but for what a busy machine took. Even ranks sleep until their
+ * partner answers; odd ones are awake all the time and answer after a short random while, to hit
+ * the moment between the sleeper's last look and its sleep. Nothing but the answer would wake the
+ * sleeper.
  */
 static dpb_status stress(struct trial_scratch *scratch)
 {

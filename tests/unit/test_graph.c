@@ -185,8 +185,7 @@ static void test_hash(void **unused)
     dpb_graph_destroy(NULL);
 }
 
-/* -------------------------------------------------------------------------------- initial values
- */
+/* -------------------------------------------------------------------------------- initial value */
 
 static double *initial_weights(const struct dpb_graph *graph, uint64_t seed)
 {

@@ -1,6 +1,6 @@
 /*
- * test_interface.c - comm.interface by name, address, network and default, in a network namespace of
- * this test's own with interfaces that it makes.
+ * test_interface.c - comm.interface by name, address, network and default, in a network namespace
+ * of this test's own with interfaces that it makes.
  */
 #include <sched.h>
 #include <setjmp.h>
@@ -31,7 +31,8 @@ static void write_text(const char *path, const char *text)
         fail_msg("cannot write %s", path);
 }
 
-/* As root, or where the system lets users have namespaces: made so that it is gone with the process. */
+/* As root, or where the system lets users have namespaces: made so that it is gone with the
+ * process. */
 static int enter_namespace(void **state)
 {
     char map[64];

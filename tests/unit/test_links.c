@@ -1,7 +1,7 @@
 /*
- * test_links.c - how `dpbench links` measures: windows on a clock that stands still unless work moves it;
- * copies of a device table whose every copy takes a known time; the ways between the PCI devices of a
- * made-up machine; and memory, cores and loopback of this one, in short.
+ * test_links.c - how `dpbench links` measures: windows on a clock that stands still unless work
+ * moves it; copies of a device table whose every copy takes a known time; the ways between the PCI
+ * devices of a made-up machine; and memory, cores and loopback of this one, in short.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -20,7 +20,7 @@
 #include "links/topology.h"
 #include "world/cores.h"
 
-/* ---- the clock: linked with --wrap=dpb_now_ns ------------------------------------------------- */
+/* ---- the clock: linked with --wrap=dpb_now_ns ------------------------------------------------ */
 
 static bool made_up;
 static double clock_ns; /* while it is made up */
@@ -373,74 +373,61 @@ static void test_failing_calls(void **state)
                " depth=\"3\" cache_linesize=\"64\" cache_associativity=\"16\" cache_type=\"0\">"
 
 /* Two packages of two cores. On the first a switch with two GPUs (03, 04), behind it another with a
- * network (07), beside it a network (08); on a host bridge of its own a GPU (11). On the second package
- * a GPU (21). */
+ * network (07), beside it a network (08); on a host bridge of its own a GPU (11). On the second
+ * package a GPU (21). */
+/* clang-format off */
 static const char made_up_machine[] =
     "<?xml version=\"1.0\" encoding=\"UTF-8\"?><!DOCTYPE topology SYSTEM \"hwloc2.dtd\">"
     "<topology version=\"2.0\">"
-    "<object type=\"Machine\" os_index=\"0\" gp_index=\"1\"" SETS(
-        "0x0000000f",
-        "0x00000003") " allowed_cpuset=\"0x0000000f\" allowed_nodeset=\"0x00000003\">"
-                      "<object type=\"Package\" os_index=\"0\" gp_index=\"2\"" SETS(
-                          "0x00000003",
-                          "0x00000001") ">" NODE("3", "0", "0x00000003",
-                                                 "0x00000001") L3("4", "0x00000003",
-                                                                  "0x00000001") CORE("00", "0",
-                                                                                     "0x00000001",
-                                                                                     "0x00000001")
-                          CORE("01", "1", "0x00000002", "0x00000001") "</object>" HOST_BRIDGE(
-                              "20",
-                              "0000:[00-08]") BRIDGE("21", "0000:00:01.0", "1",
-                                                     "0000:[01-07]") BRIDGE("22", "0000:01:00.0",
-                                                                            "2", "0000:[02-07]")
-                              BRIDGE("23", "0000:02:00.0", "3", "0000:[03-03]") DEVICE(
-                                  "24", "0000:03:00.0",
-                                  "0302") "</object>" BRIDGE("25", "0000:02:01.0", "3",
-                                                             "0000:[04-04]")
-                                  DEVICE("26", "0000:04:00.0", "0302") "</object>" BRIDGE(
-                                      "27", "0000:02:02.0", "3",
-                                      "0000:[05-07]") BRIDGE("28", "0000:05:00.0", "4",
-                                                             "0000:[06-07]")
-                                      BRIDGE("29", "0000:06:00.0", "5", "0000:[07-07]") DEVICE("30", "0000:07:00.0", "0207") "</object></object></object></object></object>" BRIDGE(
-                                          "31", "0000:00:02.0", "1", "0000:[08-08]")
-                                          DEVICE(
-                                              "32", "0000:08:00.0",
-                                              "0200") "</object>"
-                                                      "</object>" HOST_BRIDGE("40", "0000:[10-11]")
-                                                          BRIDGE("41", "0000:10:01.0", "1", "0000:[11-11]") DEVICE(
-                                                              "42", "0000:11:00.0",
-                                                              "0302") "</object></object></object>"
-                                                                      "<object type=\"Package\" "
-                                                                      "os_index=\"1\" "
-                                                                      "gp_index=\"50\"" SETS(
-                                                                          "0x0000000c", "0x0000000"
-                                                                                        "2") ">" NODE("51", "1", "0x0000000c",
-                                                                                                      "0x00000002")
-                                                                          L3("52", "0x00000004",
-                                                                             "0x00000002")
-                                                                              CORE("02", "2", "0x00000004", "0x00000002") "</object>" L3(
-                                                                                  "53",
-                                                                                  "0x00000008",
-                                                                                  "0x00000002")
-                                                                                  CORE("03", "3",
-                                                                                       "0x00000008",
-                                                                                       "0x00000002") "</object>" HOST_BRIDGE("60",
-                                                                                                                             "0000:[20-21]")
-                                                                                      BRIDGE(
-                                                                                          "61",
-                                                                                          "0000:20:"
-                                                                                          "01.0",
-                                                                                          "1",
-                                                                                          "0000:["
-                                                                                          "21-21]")
-                                                                                          DEVICE(
-                                                                                              "62",
-                                                                                              "0000"
-                                                                                              ":21:"
-                                                                                              "00."
-                                                                                              "0",
-                                                                                              "030"
-                                                                                              "2") "</object></object></object></object></topology>";
+    "<object type=\"Machine\" os_index=\"0\" gp_index=\"1\"" SETS("0x0000000f", "0x00000003")
+    " allowed_cpuset=\"0x0000000f\" allowed_nodeset=\"0x00000003\">"
+
+    "<object type=\"Package\" os_index=\"0\" gp_index=\"2\"" SETS("0x00000003", "0x00000001") ">"
+    NODE("3", "0", "0x00000003", "0x00000001")
+    L3("4", "0x00000003", "0x00000001")
+    CORE("00", "0", "0x00000001", "0x00000001")
+    CORE("01", "1", "0x00000002", "0x00000001")
+    "</object>" /* L3 */
+    HOST_BRIDGE("20", "0000:[00-08]")
+    BRIDGE("21", "0000:00:01.0", "1", "0000:[01-07]")
+    BRIDGE("22", "0000:01:00.0", "2", "0000:[02-07]")
+    BRIDGE("23", "0000:02:00.0", "3", "0000:[03-03]")
+    DEVICE("24", "0000:03:00.0", "0302") "</object>"
+    BRIDGE("25", "0000:02:01.0", "3", "0000:[04-04]")
+    DEVICE("26", "0000:04:00.0", "0302") "</object>"
+    BRIDGE("27", "0000:02:02.0", "3", "0000:[05-07]")
+    BRIDGE("28", "0000:05:00.0", "4", "0000:[06-07]")
+    BRIDGE("29", "0000:06:00.0", "5", "0000:[07-07]")
+    DEVICE("30", "0000:07:00.0", "0207") "</object>"
+    "</object>" /* 28 */
+    "</object>" /* 27 */
+    "</object>" /* 22 */
+    "</object>" /* 21 */
+    BRIDGE("31", "0000:00:02.0", "1", "0000:[08-08]")
+    DEVICE("32", "0000:08:00.0", "0200") "</object>"
+    "</object>" /* 20 */
+    HOST_BRIDGE("40", "0000:[10-11]")
+    BRIDGE("41", "0000:10:01.0", "1", "0000:[11-11]")
+    DEVICE("42", "0000:11:00.0", "0302") "</object>"
+    "</object>" /* 40 */
+    "</object>" /* the first package */
+
+    "<object type=\"Package\" os_index=\"1\" gp_index=\"50\"" SETS("0x0000000c", "0x00000002") ">"
+    NODE("51", "1", "0x0000000c", "0x00000002")
+    L3("52", "0x00000004", "0x00000002")
+    CORE("02", "2", "0x00000004", "0x00000002")
+    "</object>" /* L3 */
+    L3("53", "0x00000008", "0x00000002")
+    CORE("03", "3", "0x00000008", "0x00000002")
+    "</object>" /* L3 */
+    HOST_BRIDGE("60", "0000:[20-21]")
+    BRIDGE("61", "0000:20:01.0", "1", "0000:[21-21]")
+    DEVICE("62", "0000:21:00.0", "0302") "</object>"
+    "</object>" /* 60 */
+    "</object>" /* the second package */
+    "</object>" /* the machine */
+    "</topology>";
+/* clang-format on */
 
 static void test_topology(void **state)
 {

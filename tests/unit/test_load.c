@@ -60,7 +60,8 @@ static int tear_down(void **state)
 static const uint8_t cpus[4] = {DPB_CPU_USED, DPB_CPU_USED, DPB_CPU_SIBLING, DPB_CPU_SIBLING};
 static const int32_t pids[] = {11, 12};
 
-/* Ticks since the start: user, nice and system of each thread, stolen of the first; the job's own. */
+/* Ticks since the start: user, nice and system of each thread, stolen of the first; the job's
+ * own. */
 struct machine {
     unsigned user[4], nice[4], system[4], stolen, own_user[2], own_system[2];
     unsigned throttled, throttled_us, hot;

@@ -1,6 +1,6 @@
 /*
- * test_loss_scale.c - the scale of the loss in fp16: halved by every overflow, doubled after a thousand
- * steps without one, and never where it is fixed.
+ * test_loss_scale.c - the scale of the loss in fp16: halved by every overflow, doubled after a
+ * thousand steps without one, and never where it is fixed.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,8 @@
 /*
- * test_mesh.c - messages between any two ranks (lib/mesh.h): all of a job's ranks send to each other, over
- * several connections and in parts; a peer that sends what it should not, closes, or leaves; and the
- * doorbell by which a rank that waits for sockets hears of its machine's other ranks.
+ * test_mesh.c - messages between any two ranks (lib/mesh.h): all of a job's ranks send to each
+ * other, over several connections and in parts; a peer that sends what it should not, closes, or
+ * leaves; and the doorbell by which a rank that waits for sockets hears of its machine's other
+ * ranks.
  */
 #include <poll.h>
 #include <sys/socket.h>
@@ -20,7 +21,8 @@ static const char *const kinds[MESH_KINDS] = {"questions", "answers"};
 
 /* ---- everybody to everybody ---------------------------------------------------------------- */
 
-/* What rank `from` sends as its n-th message of a kind: sizes around those at which parts change. */
+/* What rank `from` sends as its n-th message of a kind: sizes around those at which parts
+ * change. */
 static uint64_t size_of(uint32_t kind, uint64_t n)
 {
     static const uint64_t sizes[] = {0, 1, 63, 64, 65, 128, 191, 192, 193, 4096, PLACE - 1, PLACE};
@@ -91,7 +93,8 @@ static void add_peer(struct talk *talk, uint32_t rank)
     talk->n++;
 }
 
-/* Who has sent its n-th message of a kind has got the first n - 3: none is written over while it comes. */
+/* Who has sent its n-th message of a kind has got the first n - 3: none is written over while it
+ * comes. */
 static bool may_send(const struct talk *talk, uint32_t link, uint64_t n, uint32_t kind)
 {
     return n < ROUNDS && n < mesh_arrived(talk->mesh, link, kind) + 3 &&
@@ -163,7 +166,8 @@ static dpb_status meets(struct trial_scratch *scratch)
 
 enum { RINGS = 20000 };
 
-/* Two ranks take turns, each waiting for the other: a ring that is lost would end it by its deadline. */
+/* Two ranks take turns, each waiting for the other: a ring that is lost would end it by its
+ * deadline. */
 static dpb_status takes_turns(struct trial_scratch *scratch)
 {
     struct dpb_mapping own, all[2] = {{0}};

@@ -1,6 +1,7 @@
 /*
- * test_nccl_stand_in.c - the NCCL for tests (tests/cuda/nccl.cc) by itself: what it sums, in what order,
- * what it refuses, and what of it is left by an error and by an abort. Every rank is a process.
+ * test_nccl_stand_in.c - the NCCL for tests (tests/cuda/nccl.cc) by itself: what it sums, in what
+ * order, what it refuses, and what of it is left by an error and by an abort. Every rank is a
+ * process.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* test_pattern.c - gradients of known sums: exact in every type, never 0, told apart by rank, element and
- * repetition; the check finds each wrong element and says where the first one is. */
+/* test_pattern.c - gradients of known sums: exact in every type, never 0, told apart by rank,
+ * element and repetition; the check finds each wrong element and says where the first one is. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,9 +1,9 @@
 /*
  * test_ranks.c - every strategy with its ranks as threads of one process: their fences are what a
  * thread sanitizer can see here, and between processes could not (`make tsan`). Right after `done`
- * each rank writes its gradients again, and reads its weights. Those that leave a machine also do it between
- * ranks that see each other's memory on their own machine only. Those on arenas of a device do it on one
- * that puts its work off (tests/lib/lazy_device.h).
+ * each rank writes its gradients again, and reads its weights. Those that leave a machine also do
+ * it between ranks that see each other's memory on their own machine only. Those on arenas of a
+ * device do it on one that puts its work off (tests/lib/lazy_device.h).
  */
 #include <pthread.h>
 #include <setjmp.h>

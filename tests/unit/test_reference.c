@@ -304,8 +304,7 @@ static void test_dropout_follows_the_mask(void **state)
     close_bench(bench);
 }
 
-/* --------------------------------------------------------------------------------- device.h's
- * rules */
+/* ----------------------------------------------------------------------------- device.h's rules */
 
 /* The same pixels in each format; 2 channels of 1 x 3, scaled and moved. */
 static void test_sample_formats(void **state)
@@ -519,7 +518,8 @@ static void test_refusals(void **state)
 {
     (void)state;
     struct bench *bench = open_bench(&whole, 2, 4, false);
-    const struct dpb_device_memory memory = {.weights = bench->weights, .gradients = NULL, .state = bench->state, .statistics = NULL};
+    const struct dpb_device_memory memory = {
+        .weights = bench->weights, .gradients = NULL, .state = bench->state, .statistics = NULL};
     struct dpb_compile_args args = compile_args(bench, false);
     void *program = NULL;
     dpb_first_error_clear();

@@ -149,8 +149,7 @@ static const struct net nets[] = {
 };
 enum { N_NETS = sizeof nets / sizeof *nets };
 
-/* ---------------------------------------------------------------------------- finite differences
- */
+/* ---------------------------------------------------------------------------- finite difference */
 
 static double loss_with(struct bench *bench, uint64_t element, double weight)
 {

@@ -1,5 +1,6 @@
 /*
- * test_secret.c - codes are those that the algorithm's authors published, and what they are of counts.
+ * test_secret.c - codes are those that the algorithm's authors published, and what they are of
+ * counts.
  */
 #include <setjmp.h>
 #include <stdarg.h>

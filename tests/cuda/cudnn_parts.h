@@ -1,0 +1,61 @@
+/*
+ * cudnn_parts.h - what the two halves of the stand-in's cuDNN share: the handle, and numbers of its
+ * types.
+ */
+#ifndef DPB_TESTS_CUDA_CUDNN_PARTS_H
+#define DPB_TESTS_CUDA_CUDNN_PARTS_H
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cudnn.h>
+#include <thread>
+
+#include "kernel_host.h"
+
+struct cudnnContext {
+    cudaStream_t stream;
+    std::atomic<int> plans; /* of the graph API, that live */
+};
+
+/* DPB_STAND_IN_SLOW=forward, or graph: such calls take long. */
+static inline void stand_in_dawdle(const char *call)
+{
+    const char *slow = getenv("DPB_STAND_IN_SLOW");
+    if (slow && strcmp(slow, call) == 0)
+        std::this_thread::sleep_for(std::chrono::milliseconds(60));
+}
+
+static inline float load(cudnnDataType_t type, const void *data, size_t i)
+{
+    if (type == CUDNN_DATA_BFLOAT16)
+        return __bfloat162float(static_cast<const __nv_bfloat16 *>(data)[i]);
+    if (type == CUDNN_DATA_HALF)
+        return __half2float(static_cast<const __half *>(data)[i]);
+    return static_cast<const float *>(data)[i];
+}
+
+static inline void store(cudnnDataType_t type, void *data, size_t i, double value)
+{
+    if (type == CUDNN_DATA_BFLOAT16)
+        static_cast<__nv_bfloat16 *>(data)[i] = __float2bfloat16((float)value);
+    else if (type == CUDNN_DATA_HALF)
+        static_cast<__half *>(data)[i] = __float2half((float)value);
+    else
+        static_cast<float *>(data)[i] = (float)value;
+}
+
+/* What a tensor core reads of fp32. */
+static inline float tf32(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    bits &= 0xffffe000u;
+    memcpy(&value, &bits, sizeof bits);
+    return value;
+}
+
+#endif

@@ -1,0 +1,393 @@
+/*
+ * test_cuda_fusion.c - device.fusion: convolutions that add up the statistics of the batch-norm
+ * behind them. On a CUDA for tests, whose graph API (tests/cuda/graphs.cc) takes nothing that is
+ * not as it should be; with DPB_TEST_DEVICE=cuda on a GPU. Op by op against the reference, what the
+ * tuning's file keeps, and what is refused.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "lib/command.h"
+#include "lib/opcheck.h"
+#include "lib/stand_in.h"
+#include "plugins/devices/cuda/cuda.h"
+
+static char cache[64]; /* a directory for the tuning's file */
+static struct options options;
+
+static void set_options(int fusion, const char *tuning)
+{
+    options = (struct options){
+        .ids = "", .tuning = tuning, .graphs = 1, .fusion = fusion, .workspace = UINT64_C(1) << 30};
+    session_options(&options);
+}
+
+/* ---- the model: convolutions with statistics by all ways that there are ---------------------- */
+
+/* Channels fill 16 bytes but for the samples', whose convolution has a bias. */
+static dpb_status build_block(const void *unused, const struct dpb_graph_ops *g,
+                              struct dpb_graph_builder *b, uint32_t nclass)
+{
+    (void)unused;
+    const struct dpb_conv_args stem = {.channels = 8, .kernel_h = 3, .bias = true};
+    const struct dpb_conv_args wide = {.channels = 16, .kernel_h = 3};
+    const struct dpb_conv_args point = {.channels = 16, .kernel_h = 1};
+    const struct dpb_conv_args down = {.channels = 8, .kernel_h = 5, .stride = 2};  /* pads 1, 2 */
+    const struct dpb_conv_args last = {.channels = 8, .kernel_h = 1, .bias = true}; /* not fused */
+    const struct dpb_batch_norm_args bn = {0};
+    uint32_t x = g->relu(b, "relu0", g->conv(b, "stem", g->input(b), &stem)); /* 8 x 10 x 10 */
+    uint32_t left =
+        g->relu(b, "relu1", g->batch_norm(b, "bn1", g->conv(b, "conv1", x, &wide), &bn));
+    left = g->batch_norm(b, "bn2", g->conv(b, "conv2", left, &wide), &bn);
+    uint32_t right = g->batch_norm(b, "bn3", g->conv(b, "conv3", x, &point), &bn);
+    x = g->relu(b, "relu2", g->add(b, "add", left, right));
+    x = g->batch_norm(b, "bn4", g->conv(b, "conv4", x, &down), &bn); /* 8 x 5 x 5 */
+    x = g->batch_norm(b, "bn5", g->conv(b, "conv5", x, &last), &bn);
+    g->softmax_loss(b, "loss", g->dense(b, "fc", g->global_mean(b, "mean", x), nclass, true));
+    return DPB_OK;
+}
+
+static void describe_block(const void *unused, struct dpb_model_info *info)
+{
+    (void)unused;
+    *info = (struct dpb_model_info){.input = {3, 10, 10}, .nclass = 10, .batch = 4};
+}
+
+static const struct dpb_model_ops block_ops = {.describe = describe_block, .build = build_block};
+static const struct dpb_plugin block_model = {.name = "block", .ops = &block_ops};
+static const struct subject block = {"block", NULL, 0, 4, DPB_FP32, DPB_CHW, &block_model};
+/* So many that results of 16 x 10 x 10 are worth planning for. */
+static const struct subject many = {"block", NULL, 0, 84, DPB_FP32, DPB_CHW, &block_model};
+
+/* Whether cuDNN has plans for all of it; the stand-in does. */
+static bool offered(dpb_precision precision)
+{
+    const int asked = options.fusion;
+    struct session s;
+    void *device, *program = NULL;
+    options.fusion = FUSION_OFF;
+    session_open(&block, precision, true, &s);
+    options.fusion = asked;
+    const struct dpb_device_args device_args = {.threads = 1, .seed = SEED};
+    const struct dpb_device_memory memory = {.weights = s.weights,
+                                             .gradients = s.gradients,
+                                             .state = s.state,
+                                             .statistics = s.statistics};
+    const struct dpb_compile_args args = {.graph = s.graph,
+                                          .batch = s.batch.n,
+                                          .precision = precision,
+                                          .training = true,
+                                          .format = &s.format};
+    expect_ok(s.ops->open(&options, &device_args, &device));
+    dpb_first_error_clear();
+    const dpb_status status = s.ops->compile(device, &args, &memory, &program);
+    if (status != DPB_OK) {
+        if (!on_gpu() || status != DPB_UNSUPPORTED ||
+            !strstr(dpb_first_error(NULL), "device.fusion = on"))
+            fail_msg("%s", dpb_first_error(NULL));
+        print_message("%s: %s\n", dpb_precision_name(precision), dpb_first_error(NULL));
+        dpb_first_error_clear();
+    }
+    s.ops->release(program);
+    s.ops->close(device);
+    session_close(&s);
+    return status == DPB_OK;
+}
+
+static void test_ops(void **unused)
+{
+    (void)unused;
+    static const dpb_precision precisions[] = {DPB_PRECISION_FP16, DPB_PRECISION_BF16,
+                                               DPB_PRECISION_TF32, DPB_PRECISION_FP32};
+    int n = 0;
+    set_options(FUSION_ON, "no");
+    for (int i = 0; i < 4; i++) {
+        if (!offered(precisions[i]))
+            continue;
+        check_in(precisions[i], &block, ALL);
+        n++;
+    }
+    assert_true(on_gpu() ? n > 0 : n == 4);
+    set_options(FUSION_ON, "no");
+    options.graphs = 0;
+    if (offered(DPB_PRECISION_FP16))
+        check_in(DPB_PRECISION_FP16, &block, OPS);
+}
+
+/* A whole network. */
+static void test_network(void **unused)
+{
+    (void)unused;
+    const struct subject resnet = {"resnet20", NULL, 16, 3, DPB_UINT8, DPB_HWC, NULL};
+    set_options(on_gpu() ? FUSION_AUTO : FUSION_ON, on_gpu() ? "auto" : "no");
+    check_in(DPB_PRECISION_FP32, &resnet, OPS | LOSS | REPEAT);
+}
+
+/* ---- whether it is done ---------------------------------------------------------------------- */
+
+enum { STATISTICS = 256 /* at least as many as the block has */ };
+
+/* Those of a training pass, in fp16. */
+static void statistics_of(const struct subject *subject, float values[STATISTICS])
+{
+    struct session s;
+    session_open(subject, DPB_PRECISION_FP16, true, &s);
+    assert_in_range(s.graph->n_state_elements, 1, STATISTICS);
+    session_forward(&s);
+    session_backward(&s);
+    memset(values, 0, STATISTICS * sizeof *values);
+    memcpy(values, s.statistics, s.graph->n_state_elements * sizeof *values);
+    session_close(&s);
+}
+
+/* Sums of fp32 are not those of fp64 to the last bit. */
+static void test_differs(void **unused)
+{
+    (void)unused;
+    float on[STATISTICS], off[STATISTICS];
+    set_options(FUSION_ON, "no");
+    if (!offered(DPB_PRECISION_FP16))
+        skip();
+    statistics_of(&block, on);
+    set_options(FUSION_OFF, "no");
+    statistics_of(&block, off);
+    assert_memory_not_equal(on, off, sizeof on);
+    set_options(FUSION_AUTO, "no"); /* nothing is measured */
+    statistics_of(&block, on);
+    assert_memory_equal(on, off, sizeof on);
+}
+
+/* Passes that make no statistics are those of a program that never does. */
+static void test_evaluation(void **unused)
+{
+    (void)unused;
+    double loss[2][2];
+    set_options(FUSION_ON, "no");
+    if (!offered(DPB_PRECISION_FP16))
+        skip();
+    for (int i = 0; i < 2; i++) {
+        struct session s;
+        set_options(i == 0 ? FUSION_ON : FUSION_OFF, "no");
+        session_open(&block, DPB_PRECISION_FP16, true, &s);
+        session_forward(&s);
+        session_backward(&s);
+        s.pass.training = false;
+        for (int pass = 0; pass < 2; pass++) {
+            float *samples = (float *)(uintptr_t)s.batch.samples;
+            s.pass.weights_changed = false;
+            for (uint64_t k = 0; k < s.batch.n * dpb_sample_bytes(&s.format) / sizeof(float); k++)
+                samples[k] = 1.0f - samples[k] * 0.5f;
+            session_forward(&s);
+            loss[i][pass] = s.outcome.loss;
+        }
+        session_close(&s);
+    }
+    assert_true(loss[0][0] != loss[0][1]);
+    assert_memory_equal(loss[0], loss[1], sizeof loss[0]);
+}
+
+/* ---- tuning ---------------------------------------------------------------------------------- */
+
+/* How many lines the file has, and what the last of a convolution with statistics has for a
+ * plan. */
+static int lines_of(const char *path, int *rank)
+{
+    FILE *file = fopen(path, "r");
+    char line[512];
+    int n = 0;
+    *rank = INT32_MIN;
+    assert_non_null(file);
+    for (; fgets(line, sizeof line, file); n++) {
+        char *tab = strstr(line, "\tforward with statistics");
+        tab = tab ? strchr(tab + 1, '\t') : NULL;
+        if (tab)
+            assert_int_equal(sscanf(tab, "\t%d\t0", rank), 1);
+    }
+    fclose(file);
+    return n;
+}
+
+/* What is fastest is taken and kept: by the file the same again, with nothing measured. What it
+ * names and cuDNN does not have is measured anew. */
+static void check_tuning(const char *slow, bool fused)
+{
+    char path[128], damaged[160], line[512];
+    float first[STATISTICS], again[STATISTICS], off[STATISTICS];
+    int rank, known;
+    snprintf(path, sizeof path, "%s/slow-%s", cache, slow);
+    set_options(FUSION_OFF, "no");
+    statistics_of(&many, off);
+    set_options(FUSION_AUTO, path);
+    options.workspace = 60000; /* one algorithm a call, and two plans: less to try */
+    setenv("DPB_STAND_IN_SLOW", slow, 1);
+    statistics_of(&many, first);
+    unsetenv("DPB_STAND_IN_SLOW");
+    const int lines = lines_of(path, &rank);
+    assert_int_equal(rank >= 0, fused);
+    assert_int_equal(memcmp(first, off, sizeof off) != 0, fused);
+    statistics_of(&many, again);
+    assert_int_equal(lines_of(path, &known), lines);
+    assert_int_equal(known, rank);
+    assert_memory_equal(first, again, sizeof first);
+    if (!fused)
+        return;
+    snprintf(damaged, sizeof damaged, "%s-damaged", path);
+    FILE *from = fopen(path, "r"), *to = fopen(damaged, "w");
+    assert_true(from && to);
+    while (fgets(line, sizeof line, from)) {
+        char *tab = strstr(line, "\tforward with statistics");
+        if (tab)
+            strcpy(strchr(tab + 1, '\t'), "\t77\t0\n");
+        fputs(line, to);
+    }
+    fclose(from);
+    fclose(to);
+    assert_int_equal(rename(damaged, path), 0);
+    setenv("DPB_STAND_IN_SLOW", slow, 1);
+    statistics_of(&many, again);
+    unsetenv("DPB_STAND_IN_SLOW");
+    assert_true(lines_of(path, &known) > lines);
+    assert_in_range(known, 0, 76);
+}
+
+static void test_tuning(void **unused)
+{
+    (void)unused;
+    if (on_gpu())
+        skip(); /* it cannot be told what is to be slow */
+    check_tuning("graph", false);
+    check_tuning("forward", true);
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+/* The program of a subject by these options is refused with these words. */
+static void expect_refusal(const struct subject *subject, dpb_precision precision,
+                           const char *first, const char *second)
+{
+    const struct options asked = options;
+    struct session s;
+    void *device, *program = NULL;
+    set_options(FUSION_OFF, "no");
+    session_open(subject, precision, true, &s);
+    const struct dpb_device_args device_args = {.threads = 1, .seed = SEED};
+    const struct dpb_device_memory memory = {.weights = s.weights,
+                                             .gradients = s.gradients,
+                                             .state = s.state,
+                                             .statistics = s.statistics};
+    struct dpb_compile_args args = {.graph = s.graph,
+                                    .batch = subject->batch,
+                                    .precision = precision,
+                                    .training = true,
+                                    .format = &s.format};
+    expect_ok(s.ops->open(&asked, &device_args, &device));
+    dpb_first_error_clear();
+    assert_int_equal(s.ops->compile(device, &args, &memory, &program), DPB_UNSUPPORTED);
+    assert_non_null(strstr(dpb_first_error(NULL), "device.fusion = on"));
+    assert_non_null(strstr(dpb_first_error(NULL), first));
+    assert_non_null(strstr(dpb_first_error(NULL), second));
+    dpb_first_error_clear();
+    args.training = false; /* evaluations have no statistics to make */
+    expect_ok(s.ops->compile(device, &args, &memory, &program));
+    s.ops->release(program);
+    s.ops->close(device);
+    session_close(&s);
+}
+
+/* Channels of the stand-in that no plan takes: `on` says so by name, auto goes without. */
+static void test_no_plan(void **unused)
+{
+    (void)unused;
+    const struct subject tiny = {"tiny_bn", NULL, 0, 330, DPB_UINT8, DPB_HWC, NULL};
+    char path[128];
+    if (on_gpu())
+        skip();
+    snprintf(path, sizeof path, "%s/none", cache);
+    set_options(FUSION_AUTO, path);
+    check_in(DPB_PRECISION_BF16, &tiny, OPS);
+    set_options(FUSION_ON, "no");
+    expect_refusal(&tiny, DPB_PRECISION_BF16, "'conv1' (3 to 5 channels, 3x3, bf16)",
+                   "CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN");
+}
+
+/* Statistics are those of NHWC alone. */
+static void test_layout(void **unused)
+{
+    (void)unused;
+    float on[STATISTICS], off[STATISTICS];
+    char path[128];
+    struct session s;
+    void *device = NULL;
+    snprintf(path, sizeof path, "%s/nchw", cache);
+    set_options(FUSION_OFF, path);
+    options.layout = LAYOUT_NCHW;
+    options.workspace = 60000;
+    statistics_of(&many, off);
+    set_options(FUSION_AUTO, path);
+    options.layout = LAYOUT_NCHW;
+    options.workspace = 60000;
+    setenv("DPB_STAND_IN_SLOW", "forward", 1);
+    statistics_of(&many, on);
+    unsetenv("DPB_STAND_IN_SLOW");
+    assert_memory_equal(on, off, sizeof on);
+    session_open(&block, DPB_PRECISION_FP32, true, &s);
+    options.fusion = FUSION_ON;
+    dpb_first_error_clear();
+    const struct dpb_device_args device_args = {.threads = 1, .seed = SEED};
+    assert_int_equal(s.ops->open(&options, &device_args, &device), DPB_USAGE);
+    assert_non_null(strstr(dpb_first_error(NULL), "device.fusion = on wants device.layout = nhwc"));
+    dpb_first_error_clear();
+    session_close(&s);
+}
+
+/* A plan that wants more than it may have is none. */
+static void test_workspace(void **unused)
+{
+    (void)unused;
+    if (on_gpu())
+        skip();
+    set_options(FUSION_ON, "no");
+    options.workspace = 2600;
+    check_in(DPB_PRECISION_FP16, &block, OPS);
+    options.workspace = 2400;
+    expect_refusal(&block, DPB_PRECISION_FP16, "'conv1' (8 to 16 channels, 3x3, fp16)",
+                   "device.workspace = 2400");
+}
+
+/* ---- setup ----------------------------------------------------------------------------------- */
+
+static int setup(void **unused)
+{
+    (void)unused;
+    temporary_directory(cache);
+    setenv("XDG_CACHE_HOME", cache, 1);
+    return 0;
+}
+
+static int teardown(void **unused)
+{
+    (void)unused;
+    remove_directory(cache);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ops),        cmocka_unit_test(test_network),
+        cmocka_unit_test(test_differs),    cmocka_unit_test(test_tuning),
+        cmocka_unit_test(test_evaluation), cmocka_unit_test(test_no_plan),
+        cmocka_unit_test(test_workspace),  cmocka_unit_test(test_layout),
+    };
+    if (!on_gpu())
+        setenv("DPB_TEST_DEVICE", "cuda_stand_in", 1);
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

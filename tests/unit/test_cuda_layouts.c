@@ -1,0 +1,64 @@
+/*
+ * test_cuda_layouts.c - the cuda device in NCHW, held to the reference op by op: on a CUDA for
+ * tests, or with DPB_TEST_DEVICE=cuda on a GPU. NHWC is what all other tests of the device are in.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "lib/cases.h"
+#include "lib/opcheck.h"
+#include "lib/stand_in.h"
+#include "plugins/devices/cuda/cuda.h"
+
+/* Every op, odd padding, samples in both orders; in each precision. */
+static void test_every_op(void **unused)
+{
+    (void)unused;
+    check_subject(&(struct subject){"tiny", NULL, 0, 4, DPB_UINT8, DPB_HWC, NULL}, ALL);
+    check_subject(&(struct subject){"tiny_bn", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL}, ALL);
+}
+
+/* Sums over more pixels than one block adds up: 11 x 28 x 28. */
+static void test_many_pixels(void **unused)
+{
+    (void)unused;
+    check_in(DPB_PRECISION_FP32, &(struct subject){"lenet", NULL, 0, 11, DPB_UINT8, DPB_CHW, NULL},
+             OPS | LOSS);
+}
+
+/* On the processor these take too long. */
+static void test_models(void **unused)
+{
+    (void)unused;
+    check_subject(&(struct subject){"alexnet_cifar10", NULL, 0, 2, DPB_FP32, DPB_CHW, NULL}, OPS);
+    check_subject(&(struct subject){"resnet20", NULL, 16, 3, DPB_UINT8, DPB_HWC, NULL}, OPS);
+    check_subject(&(struct subject){"densenet40_k12", NULL, 8, 2, DPB_UINT8, DPB_CHW, NULL}, OPS);
+}
+
+static int setup(void **unused)
+{
+    static const struct options options = {.ids = "",
+                                           .tuning = "no",
+                                           .graphs = 1,
+                                           .workspace = UINT64_C(1) << 30,
+                                           .layout = LAYOUT_NCHW};
+    (void)unused;
+    if (!on_gpu())
+        setenv("DPB_TEST_DEVICE", "cuda_stand_in", 1);
+    session_options(&options);
+    return 0;
+}
+
+int main(void)
+{
+    add_case(test_every_op, NULL, "every op");
+    add_case(test_many_pixels, NULL, "many pixels");
+    if (on_gpu())
+        add_case(test_models, NULL, "models");
+    return run_cases("cuda layouts", setup, NULL);
+}
