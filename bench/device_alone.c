@@ -1,7 +1,7 @@
 /*
- * device_alone.c - a device's programs called back to back, without dpbench's loop: forward, backward,
- * and the update of what backward has made final. The least that a training step can take, to set the
- * loop beside (`independent`, one worker).
+ * device_alone.c - a device's programs called back to back, without dpbench's loop: forward,
+ * backward, and the update of what backward has made final. The least that a training step can
+ * take, to set the loop beside (`independent`, one worker).
  *
  *     device_alone FILE.ini [SECTION.KEY=VALUE...]
  *

@@ -1,11 +1,11 @@
 /*
- * mpi_turns.c - what `mpi` costs beside the calls that it makes: the strategy, and a bare loop of the
- * same MPI_Iallreduce of the same buckets, in turns in the same processes.
+ * mpi_turns.c - what `mpi` costs beside the calls that it makes: the strategy, and a bare loop of
+ * the same MPI_Iallreduce of the same buckets, in turns in the same processes.
  *
  *     mpirun -n RANKS mpi_turns RANKS BYTES SECONDS
  *
- * A repetition takes from the last rank's beginning to the last one's end, as bench/all_reduce.c has
- * it. Prints one JSON object: of both the median in microseconds, and by it the bus bandwidth.
+ * A repetition takes from the last rank's beginning to the last one's end, as bench/all_reduce.c
+ * has it. Prints one JSON object: of both the median in microseconds, and by it the bus bandwidth.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -88,6 +88,10 @@ def network_rows(context, title, network, goal):
         result.append(Row(f"{what}: GPU at work", "%", Derived("the GPU's time at work", mine,
                                                                busy_percent),
                           Bound(f"{BUSY} %", BUSY), 1.0, rounds=ROUNDS))
+    if has_option(context, "device.layout") and (batch == 256 or precision == "fp32"):
+        nhwc, nchw = [ours(context, *network, f"device.layout={layout}", "device.fusion=off",
+                           name=f"dpbench, {layout.upper()}") for layout in ("nhwc", "nchw")]
+        result.append(Row(f"{what}: NHWC / NCHW", "images/s", nhwc, nchw, rounds=ROUNDS))
     if batch == 256 and has_option(context, "data.place"):
         fed = ours(context, *network, place="host", name="dpbench, fed by the host")
         result.append(Row(f"{what}: fed / on the device", "images/s", fed, mine, rounds=ROUNDS))
@@ -103,7 +107,19 @@ def hardware_row(context, title, network):
                Bound("the hardware's limit", 100.0), rounds=1)
 
 
+def fusion_row(context, title, model, batch, precision):
+    """Convolutions that add up the statistics of the batch-norms behind them, where that was faster."""
+    if not has_option(context, "device.fusion"):
+        return []
+    ways = [ours(context, model, batch, precision, f"device.fusion={way}",
+                 name=f"dpbench, device.fusion={way}") for way in ("auto", "off")]
+    return [Row(f"{title}, batch {batch}, {precision}: fused / not", "images/s", *ways,
+                rounds=ROUNDS)]
+
+
 def rows(context):
     title, *network, _ = NETWORKS[0]
     return [allowed_row(context, title, network), hardware_row(context, title, network)] + [
+        fusion_row(context, title, network[0], network[1], precision)
+        for precision in ("bf16", "fp16")] + [
         network_rows(context, title, network, goal) for title, *network, goal in NETWORKS]

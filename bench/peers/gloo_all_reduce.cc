@@ -3,14 +3,15 @@
  * bench/all_reduce.c measures a strategy: a repetition takes from the last rank's beginning to the
  * last one's end.
  *
- *     gloo_all_reduce RANKS BYTES SECONDS [ring|bcube|ring_chunked|halving_doubling [free|pinned [BUCKET]]]
+ *     gloo_all_reduce RANKS BYTES SECONDS
+ *         [ring|bcube|ring_chunked|halving_doubling [free|pinned [BUCKET]]]
  *
- * With BUCKET, bytes, `ring` and `bcube` are called for one bucket after the other, as dpbench does.
- * `ring` is what gloo::allreduce, and with it PyTorch, takes by itself; the last two are Gloo's
- * older classes. Ranks are processes; `pinned` to a core each, with the thread that Gloo starts in
- * each of them, or `free` to run where the system puts them. (Pinned together, the two threads of a
- * rank get into each other's way: Gloo's polls for a lock that the other holds, for as long as the
- * system lets it run.)
+ * With BUCKET, bytes, `ring` and `bcube` are called for one bucket after the other, as dpbench
+ * does. `ring` is what gloo::allreduce, and with it PyTorch, takes by itself; the last two are
+ * Gloo's older classes. Ranks are processes; `pinned` to a core each, with the thread that Gloo
+ * starts in each of them, or `free` to run where the system puts them. (Pinned together, the two
+ * threads of a rank get into each other's way: Gloo's polls for a lock that the other holds, for as
+ * long as the system lets it run.)
  */
 #include <pthread.h>
 #include <sched.h>
@@ -227,8 +228,7 @@ int main(int argc, char **argv)
     std::string place = argc >= 6 ? argv[5] : "free";
     b.pinned = place == "pinned";
     const char *const known[] = {"ring", "bcube", "ring_chunked", "halving_doubling"};
-    if (b.ranks < 2 || b.ranks > most_ranks || b.elements == 0 || b.seconds <= 0 ||
-        b.bucket == 0 ||
+    if (b.ranks < 2 || b.ranks > most_ranks || b.elements == 0 || b.seconds <= 0 || b.bucket == 0 ||
         std::find(std::begin(known), std::end(known), b.algorithm) == std::end(known) ||
         (!b.pinned && place != "free"))
         fail("usage: gloo_all_reduce RANKS(2..16) BYTES SECONDS "
