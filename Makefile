@@ -113,9 +113,10 @@ UNHARDEN := -fno-stack-protector -U_FORTIFY_SOURCE
 $(HOT_CORE): CORE_CFLAGS += $(UNHARDEN)
 $(BUILD)/obj/plugins/devices/%.o $(BUILD)/obj/plugins/data/image_folder/resize.o: PLUGIN_CFLAGS += $(UNHARDEN)
 
-# Two commands do all the set-up: this is one. A second make looks again at what deps brought.
+# Two commands do all the set-up: this is one. A second make looks again at what deps brought; it
+# takes all cores, unless -j said how many.
 run: deps
-	$(Q)$(MAKE) all
+	$(Q)$(MAKE) $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc)) all
 	$(Q)$(BUILD)/dpbench -c conf/quickstart.ini run.results=$(BUILD)/results
 
 clean:

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "study/result.h"
+#include "train/settings.h"
 
 #define COMMAND_LINE "command line"
 
@@ -17,6 +18,14 @@ dpb_status dpb_usage_error(const struct dpb_command *command, const char *format
     va_end(list);
     fprintf(stderr, "usage: %s\n       `dpbench help` says more\n", command->usage);
     return status;
+}
+
+const char *dpb_missing_option(const char *word)
+{
+    const char *dot = strrchr(word, '.');
+    if (dot == NULL || strchr(word, '=') != NULL)
+        return NULL;
+    return strcmp(dot, ".ini") == 0 ? "-c" : strcmp(dot, ".json") == 0 ? "rerun" : NULL;
 }
 
 int dpb_exit_code_first(int a, int b)
@@ -92,18 +101,7 @@ static void settle_lengths(struct dpb_config *config)
 
 static dpb_status read_result(const char *path, struct dpb_arguments *arguments)
 {
-    json_error_t error;
-    arguments->document = json_load_file(path, 0, &error);
-    if (arguments->document == NULL)
-        return dpb_fail(DPB_USAGE, "%s: %s%s", path, error.text,
-                        error.line > 0 ? " (is it a result of dpbench?)" : "");
-    const char *schema = json_string_value(json_object_get(arguments->document, "schema"));
-    if (schema == NULL ||
-        (strcmp(schema, "dpbench.result/1") != 0 && strcmp(schema, "dpbench.sweep/1") != 0))
-        return dpb_fail(DPB_USAGE,
-                        "%s: schema is %s, wanted dpbench.result/1 or dpbench.sweep/1; give a "
-                        "file that dpbench wrote",
-                        path, schema ? schema : "missing");
+    DPB_TRY(dpb_result_read(path, &arguments->document));
     const json_t *config = json_object_get(arguments->document, "config");
     DPB_TRY(dpb_config_from_json(arguments->config, config, path));
     /* Where its ranks were is not where those of this run will be. */
@@ -111,6 +109,35 @@ static dpb_status read_result(const char *path, struct dpb_arguments *arguments)
     if (hosts != NULL && strcmp(hosts->origin, "launcher") == 0)
         dpb_config_remove(arguments->config, "comm", "hosts");
     return dpb_result_locate(arguments->document, arguments->config);
+}
+
+static dpb_status refuse_word(const struct dpb_command *command, unsigned accepts, const char *word)
+{
+    const char *hint = accepts & DPB_ACCEPTS_CONFIG ? dpb_missing_option(word) : NULL;
+    if (hint != NULL && strcmp(hint, "-c") == 0)
+        return dpb_usage_error(command, "'%s' is no setting: did you mean '-c %s'?", word, word);
+    return dpb_usage_error(command, "'%s' is no setting: write SECTION.KEY=VALUE", word);
+}
+
+/* KEY=VALUE without its section: the first of core's that has such a key. */
+static dpb_status refuse_bare_key(const char *assignment)
+{
+    size_t length = strcspn(assignment, "=");
+    for (size_t i = 0; i < dpb_settings_n_sections; i++)
+        for (const struct dpb_option *row = dpb_settings_sections[i].rows; row->name; row++)
+            if (strlen(row->name) == length && strncmp(row->name, assignment, length) == 0)
+                return dpb_fail(DPB_USAGE,
+                                COMMAND_LINE ": '%s' is not SECTION.KEY=VALUE; did you mean "
+                                             "'%s.%s'?",
+                                assignment, dpb_settings_sections[i].name, assignment);
+    return dpb_fail(DPB_USAGE, COMMAND_LINE ": '%s' is not SECTION.KEY=VALUE", assignment);
+}
+
+static dpb_status assign(struct dpb_config *config, const char *assignment)
+{
+    size_t key = strcspn(assignment, ".=");
+    return assignment[key] == '=' ? refuse_bare_key(assignment)
+                                  : dpb_config_assign(config, assignment, COMMAND_LINE);
 }
 
 static dpb_status parse(const struct dpb_command *command, unsigned accepts, int argc, char **argv,
@@ -125,7 +152,7 @@ static dpb_status parse(const struct dpb_command *command, unsigned accepts, int
         else if (strchr(argv[i], '=') != NULL)
             assignments[n++] = argv[i];
         else
-            return dpb_usage_error(command, "'%s' is no setting: write SECTION.KEY=VALUE", argv[i]);
+            return refuse_word(command, accepts, argv[i]);
     }
     if (arguments->file == NULL)
         return dpb_usage_error(command, "%s",
@@ -134,7 +161,7 @@ static dpb_status parse(const struct dpb_command *command, unsigned accepts, int
     DPB_TRY(accepts & DPB_ACCEPTS_RESULT ? read_result(arguments->file, arguments)
                                          : dpb_config_read(arguments->config, arguments->file));
     for (size_t i = 0; i < n; i++)
-        DPB_TRY(dpb_config_assign(arguments->config, assignments[i], COMMAND_LINE));
+        DPB_TRY(assign(arguments->config, assignments[i]));
     settle_lengths(arguments->config);
     return DPB_OK;
 }

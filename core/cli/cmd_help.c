@@ -56,6 +56,23 @@ static void help_overview(const struct help *help)
     }
 }
 
+/* The arguments that several commands take; others stand in their summaries. */
+static void print_arguments(const char *usage)
+{
+    static const struct {
+        const char *argument, *meaning;
+    } rows[] = {
+        {"-c FILE.ini", "the experiment; `dpbench help` lists the sections of FILE.ini"},
+        {"RESULT.json", "a file that a run or a sweep left"},
+        {"SECTION.KEY=VALUE", "takes the place of what the file says"},
+        {"--json", "one JSON document on standard output instead of a table"},
+        {"--output FILE", "the document goes to FILE, a run's else to a new one in run.results"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (strstr(usage, rows[i].argument) != NULL)
+            printf("      %-18s %s\n", rows[i].argument, rows[i].meaning);
+}
+
 static void help_command(struct help *help, const char *word)
 {
     for (size_t i = 0; i < dpb_n_commands; i++) {
@@ -63,6 +80,7 @@ static void help_command(struct help *help, const char *word)
             continue;
         title(help, "command", word, dpb_commands[i].summary);
         printf("  %s\n", dpb_commands[i].usage);
+        print_arguments(dpb_commands[i].usage);
     }
 }
 

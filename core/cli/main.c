@@ -49,6 +49,20 @@ static const struct dpb_command *find_command(const char *name)
     return NULL;
 }
 
+/* What a word that is no command was meant to be. */
+static dpb_status refuse_command(const struct dpb_command *run, const char *word)
+{
+    const char *names[sizeof dpb_commands / sizeof dpb_commands[0] + 1] = {NULL};
+    for (size_t i = 0; i < dpb_n_commands; i++)
+        names[i] = dpb_commands[i].name;
+    const char *hint = dpb_missing_option(word);
+    if (hint != NULL)
+        return dpb_usage_error(run, "'%s' is no command: did you mean '%s %s'?", word, hint, word);
+    const char *near = dpb_did_you_mean(word, names);
+    return dpb_usage_error(run, "unknown command '%s'%s%s%s", word, near ? "; did you mean '" : "",
+                           near ? near : "", near ? "'?" : "");
+}
+
 static dpb_status rank_config(struct dpb_config *config)
 {
     json_error_t error;
@@ -58,6 +72,11 @@ static dpb_status rank_config(struct dpb_config *config)
     dpb_status status = dpb_config_from_json(config, json, "the launcher's configuration");
     json_decref(json);
     return status;
+}
+
+static bool asks_for_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
 static int rank_main(void)
@@ -90,22 +109,18 @@ static int user_main(int argc, char **argv)
         printf("dpbench %s\n", DPB_VERSION);
         return 0;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+    if (asks_for_help(argv[1]))
         return help->run(help, 1, argv);
     if (argv[1][0] == '-')
         return run->run(run, argc, argv);
 
     const struct dpb_command *command = find_command(argv[1]);
+    if (command != NULL && argc == 3 && asks_for_help(argv[2]))
+        return help->run(help, 2, (char *[]){argv[2], argv[1], NULL});
     if (command != NULL)
         return command->run(command, argc - 1, argv + 1);
 
-    const char *names[sizeof dpb_commands / sizeof dpb_commands[0] + 1] = {NULL};
-    for (size_t i = 0; i < dpb_n_commands; i++)
-        names[i] = dpb_commands[i].name;
-    const char *near = dpb_did_you_mean(argv[1], names);
-    dpb_usage_error(run, "unknown command '%s'%s%s%s", argv[1], near ? "; did you mean '" : "",
-                    near ? near : "", near ? "'?" : "");
-    return dpb_status_exit_code(DPB_USAGE);
+    return dpb_status_exit_code(refuse_command(run, argv[1]));
 }
 
 int main(int argc, char **argv)

@@ -43,6 +43,13 @@ json_t *dpb_result_inputs(const struct dpb_experiment *experiment);
  * the result was made in, where this is another. */
 dpb_status dpb_result_locate(const json_t *document, struct dpb_config *config);
 
+/* Reads a file that dpb_result_write wrote: schema dpbench.result/1 or dpbench.sweep/1, or
+ * DPB_USAGE. *document is @owned. */
+dpb_status dpb_result_read(const char *path, json_t **document);
+/* A part of a result by its path ("machine"). A sweep keeps it in its runs; the first that has it
+ * speaks for all. NULL: none has. @borrowed. */
+const json_t *dpb_result_part(const json_t *document, const char *path);
+
 /* Writes `document` to `path` (or, NULL, to a new file in directory `results` named after the run,
  * its strategy, its workers and the time): beside it, synced, renamed. In
  * `results` never over another run's file; a file that `path` names is replaced, and stays whole

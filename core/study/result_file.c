@@ -17,7 +17,10 @@
 #include "base/log.h"
 #include "study/json.h"
 
-enum { MAX_SAME_SECOND = 1000 }; /* results of one name made in the same second */
+enum {
+    MAX_SAME_SECOND = 1000, /* results of one name made in the same second */
+    MAX_WORD = 64           /* bytes of a run's or a strategy's name in that of a file */
+};
 
 /* ---- directories --------------------------------------------------------------------------- */
 
@@ -74,6 +77,12 @@ dpb_status dpb_result_probe(const char *path, const char *results)
         return DPB_OK;
     if (path != NULL && stat(path, &info) == 0 && S_ISDIR(info.st_mode))
         return dpb_fail(DPB_USAGE, "--output %s is a directory: name a file in it", path);
+    /* A rename would put a file in the place of the device: /dev/null would be gone. */
+    if (path != NULL && stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+        return dpb_fail(DPB_USAGE,
+                        "--output %s is no regular file and would be replaced by one; --json "
+                        "prints the document to standard output, `run.results=` keeps no file",
+                        path);
     if (path != NULL)
         directory_of(path, directory);
     else if (snprintf(directory, sizeof directory, "%s", results) >= (int)sizeof directory)
@@ -97,6 +106,37 @@ dpb_status dpb_result_probe(const char *path, const char *results)
                     "results cannot be written to %s: %s; choose a directory by run.results=DIR "
                     "or a file by --output FILE",
                     directory, strerror(error));
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+dpb_status dpb_result_read(const char *path, json_t **document)
+{
+    json_error_t error;
+    json_t *read = json_load_file(path, 0, &error);
+    if (read == NULL)
+        return dpb_fail(DPB_USAGE, "%s: %s%s", path, error.text,
+                        error.line > 0 ? " (is it a result of dpbench?)" : "");
+    const char *schema = dpb_json_text(read, "schema", "missing");
+    if (strcmp(schema, "dpbench.result/1") == 0 || strcmp(schema, "dpbench.sweep/1") == 0) {
+        *document = read;
+        return DPB_OK;
+    }
+    dpb_status status = dpb_fail(DPB_USAGE,
+                                 "%s: schema is %s, wanted dpbench.result/1 or dpbench.sweep/1; "
+                                 "give a file that dpbench wrote",
+                                 path, schema);
+    json_decref(read);
+    return status;
+}
+
+const json_t *dpb_result_part(const json_t *document, const char *path)
+{
+    const json_t *part = dpb_json_at(document, path);
+    const json_t *runs = json_object_get(document, "runs");
+    for (size_t i = 0; part == NULL && i < json_array_size(runs); i++)
+        part = dpb_json_at(json_array_get(runs, i), path);
+    return part;
 }
 
 /* ---- writing ------------------------------------------------------------------------------- */
@@ -163,11 +203,12 @@ static int name_if_free(const char *temporary, const char *path)
     return 0;
 }
 
-/* A part of a file's name: what a shell would trip over becomes `_`. */
+/* A part of a file's name: what a shell would trip over becomes `_`. A long one is cut: a name that
+ * the file system refuses would be found out after the run. */
 static void append_word(char *name, size_t capacity, const char *word)
 {
     size_t length = strlen(name);
-    for (; *word != '\0' && length + 1 < capacity; word++)
+    for (size_t i = 0; *word != '\0' && i < MAX_WORD && length + 1 < capacity; word++, i++)
         name[length++] = isalnum((unsigned char)*word) || strchr("._-", *word) ? *word : '_';
     name[length] = '\0';
 }
@@ -184,7 +225,10 @@ static void file_stem(const json_t *document, const char *results, const char *r
     if (n != NULL)
         snprintf(workers, sizeof workers, "-w%lld", (long long)json_integer_value(n));
     snprintf(stem, capacity, "%s/", results);
-    append_word(stem, capacity, run_name);
+    size_t at = strlen(stem);
+    append_word(stem, capacity, run_name[0] != '\0' ? run_name : "unnamed");
+    if (stem[at] == '-' || stem[at] == '.') /* an option to most programs, hidden from others */
+        stem[at] = '_';
     append_word(stem, capacity, "-");
     append_word(stem, capacity, dpb_json_text(document, "strategy.name", "sweep"));
     append_word(stem, capacity, workers);

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -530,6 +531,7 @@ dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment)
     const char *save = experiment->settings.checkpoint.save, *slash = strrchr(save, '/');
     const struct dpb_plugin *device = experiment->plugins[DPB_PLUGIN_DEVICE];
     char directory[PATH_MAX];
+    struct stat info;
     if (device->missing)
         return dpb_fail(DPB_UNSUPPORTED, "%s: device '%s' cannot run here: %s",
                         origin(experiment, "device", "name"), device->name, device->missing);
@@ -540,6 +542,10 @@ dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment)
     if (access(directory, W_OK | X_OK) != 0)
         return dpb_fail(DPB_USAGE, "%s: checkpoint.save = %s: %s cannot be written to: %s",
                         origin(experiment, "checkpoint", "save"), save, directory, strerror(errno));
+    if (stat(save, &info) == 0 && !S_ISREG(info.st_mode))
+        return dpb_fail(DPB_USAGE,
+                        "%s: checkpoint.save = %s is there and is no regular file; name a file",
+                        origin(experiment, "checkpoint", "save"), save);
     return DPB_OK;
 }
 

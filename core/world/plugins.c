@@ -319,9 +319,10 @@ static dpb_status lookup_fail(const struct lookup *lookup)
         return dpb_fail(DPB_USAGE, "%s%s '%s' was not built: %s; tried:%s", lookup->at, kind,
                         lookup->name, reason, lookup->tried);
     const char *near = dpb_did_you_mean(lookup->name, lookup->names);
-    return dpb_fail(DPB_USAGE, "%sunknown %s '%s'%s%s%s; tried:%s", lookup->at, kind, lookup->name,
-                    near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-                    near != NULL ? "'?" : "", lookup->tried);
+    return dpb_fail(DPB_USAGE, "%sunknown %s '%s'; %s%s%s; tried:%s", lookup->at, kind,
+                    lookup->name,
+                    near != NULL ? "did you mean '" : "`dpbench plugins` lists those there are",
+                    near != NULL ? near : "", near != NULL ? "'?" : "", lookup->tried);
 }
 
 dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const char *where,

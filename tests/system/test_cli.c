@@ -104,7 +104,8 @@ static void test_answers(void **state)
         {"help ps_cpu", {"comm ps_cpu: "}},
         {"help comm.bucket", {"comm.bucket = size (bytes)"}},
         {"help data.path", {"data.path", "Directory with"}},
-        {"help rerun", {"command rerun: "}},
+        {"help rerun", {"command rerun: ", "RESULT.json ", "--json ", "--output FILE "}},
+        {"check --help", {"command check: ", "-c FILE.ini ", "SECTION.KEY=VALUE "}},
         {"plugins",
          {"kind ", "summary", "comm     independent", "comm     ps_cpu", "comm     replicated",
           "comm     shm", "data     idx", "data     synthetic", "device   reference",
@@ -200,6 +201,55 @@ static void test_help_unknown(void **state)
                      (const char *const[]){rows[i].word, "did you mean ", rows[i].near, NULL});
         command_free(&command);
     }
+}
+
+/* Words in the wrong place: the message has the right line. */
+static void test_words_in_the_wrong_place(void **state)
+{
+    static const struct {
+        const char *arguments, *words[3];
+    } rows[] = {
+        {"base.ini", {"did you mean '-c base.ini'?"}},
+        {"check base.ini", {"did you mean '-c base.ini'?"}},
+        {"x.json", {"did you mean 'rerun x.json'?"}},
+        {RUN "workers=1", {"command line: 'workers=1'", "did you mean 'run.workers=1'?"}},
+        {RUN "bucket=1kB", {"did you mean 'comm.bucket=1kB'?"}},
+        {RUN "nothing=1", {"'nothing=1' is not SECTION.KEY=VALUE\n"}},
+        {RUN "comm.name=foo", {"unknown comm 'foo'; `dpbench plugins` lists those there are"}},
+        {RUN "comm.name=shn", {"unknown comm 'shn'; did you mean 'shm'?"}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        run(&command, 2, rows[i].arguments);
+        assert_string_equal(command.out, "");
+        expect_words(rows[i].arguments, command.err, rows[i].words);
+        command_free(&command);
+    }
+}
+
+/* A file put in its place by a rename would be the end of a device. */
+static void test_no_device_is_replaced(void **state)
+{
+    static const struct {
+        const char *arguments, *words[3];
+    } rows[] = {
+        {RUN "--output pipe", {"--output pipe is no regular file", "--json"}},
+        {"comm " RUN "--output pipe", {"--output pipe is no regular file"}},
+        {RUN "checkpoint.save=pipe", {"checkpoint.save = pipe", "no regular file"}},
+        {"check " RUN "checkpoint.save=pipe", {"checkpoint.save = pipe", "no regular file"}},
+    };
+    struct stat info;
+    (void)state;
+    assert_int_equal(mkfifo("pipe", 0600), 0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        run(&command, 2, rows[i].arguments);
+        expect_words(rows[i].arguments, command.err, rows[i].words);
+        command_free(&command);
+        assert_true(stat("pipe", &info) == 0 && S_ISFIFO(info.st_mode));
+    }
+    unlink("pipe");
 }
 
 /* One that is there but broken is not hidden. */
@@ -675,6 +725,8 @@ int main(void)
         cmocka_unit_test(test_answers),
         cmocka_unit_test(test_help_models),
         cmocka_unit_test(test_help_unknown),
+        cmocka_unit_test(test_words_in_the_wrong_place),
+        cmocka_unit_test(test_no_device_is_replaced),
         cmocka_unit_test(test_broken_plugin_is_listed),
         cmocka_unit_test(test_check_runs_nothing),
         cmocka_unit_test(test_table_for_people),

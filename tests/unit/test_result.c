@@ -588,6 +588,28 @@ static void never_over_another_runs_file(void **state)
     json_decref(document);
 }
 
+/* Names that no file can have, or that a shell or `ls` would take for something else. */
+static void any_name_makes_a_file(void **state)
+{
+    static const struct {
+        const char *run_name, *file;
+    } rows[] = {{"", "/unnamed-shm-"}, {"-rf", "/_rf-shm-"}, {"../x", "/_._x-shm-"}};
+    struct place *place = *state;
+    char name[PATH_MAX], longest[4096];
+    json_t *document = json_pack("{s:{s:s}}", "strategy", "name", "shm");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(dpb_result_write(document, NULL, place->results, rows[i].run_name, name),
+                         DPB_OK);
+        if (strstr(name, rows[i].file) == NULL)
+            fail_msg("run.name = '%s' makes %s", rows[i].run_name, name);
+    }
+    memset(longest, 'x', sizeof longest);
+    longest[sizeof longest - 1] = '\0';
+    assert_int_equal(dpb_result_write(document, NULL, place->results, longest, name), DPB_OK);
+    assert_non_null(strstr(name, "x-shm-"));
+    json_decref(document);
+}
+
 static void named_file_is_replaced_whole(void **state)
 {
     struct place *place = *state;
@@ -642,6 +664,12 @@ static void probe_refuses_and_leaves_nothing(void **state)
     assert_int_equal(dpb_result_probe(place->root, "unused"), DPB_USAGE);
     assert_int_equal(dpb_result_probe(place->file, "unused"), DPB_OK);
     assert_int_equal(count_files(place->root), 1);
+
+    /* What is no file would be replaced by one: root's /dev/null. */
+    unlink(place->file);
+    assert_int_equal(mkfifo(place->file, 0600), 0);
+    assert_int_equal(dpb_result_probe(place->file, "unused"), DPB_USAGE);
+    assert_non_null(strstr(dpb_first_error(NULL), "no regular file"));
 }
 
 int main(void)
@@ -662,6 +690,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(warnings_are_counted_once, bench_create, bench_destroy),
         cmocka_unit_test_setup_teardown(table_closes_with_the_rate, bench_create, bench_destroy),
         cmocka_unit_test_setup_teardown(never_over_another_runs_file, place_create, place_destroy),
+        cmocka_unit_test_setup_teardown(any_name_makes_a_file, place_create, place_destroy),
         cmocka_unit_test_setup_teardown(named_file_is_replaced_whole, place_create, place_destroy),
         cmocka_unit_test_setup_teardown(probe_refuses_and_leaves_nothing, place_create,
                                         place_destroy),
