@@ -24,6 +24,8 @@ extern const size_t dpb_n_commands;
 
 int dpb_command_run(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_rerun(const struct dpb_command *self, int argc, char **argv);
+int dpb_command_report(const struct dpb_command *self, int argc, char **argv);
+int dpb_command_compare(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_check(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_data(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_comm(const struct dpb_command *self, int argc, char **argv);

@@ -10,63 +10,25 @@
 #include "study/sweep.h"
 #include "world/cores.h"
 
-/* Warns for every leaf of `then` or `now` that the other has otherwise. `path` grows while it
- * descends. */
-static void compare(const char *code, const json_t *then, const json_t *now, char *path,
-                    size_t length)
+/* What the result has and this machine has otherwise. What only is here is a field that an older
+ * dpbench did not write; but for the environment, whose absence was written. */
+static void warn_of(void *code, const char *path, const json_t *then, const json_t *now)
 {
-    enum { PATH = 256 };
-    if (json_is_object(then)) {
-        const char *key;
-        json_t *value;
-        json_object_foreach((json_t *)(uintptr_t)then, key, value)
-        {
-            int n = snprintf(path + length, PATH - length, "%s%s", length ? "." : "", key);
-            if (n > 0 && length + (size_t)n < PATH)
-                compare(code, value, json_object_get(now, key), path, length + (size_t)n);
-            path[length] = '\0';
-        }
-    } else if (!json_equal(then, now)) {
-        char *was = json_dumps(then, JSON_ENCODE_ANY | JSON_COMPACT);
-        char *is = now == NULL ? NULL : json_dumps(now, JSON_ENCODE_ANY | JSON_COMPACT);
+    char *was = then == NULL ? NULL : json_dumps(then, JSON_ENCODE_ANY | JSON_COMPACT);
+    char *is = now == NULL ? NULL : json_dumps(now, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (then != NULL)
         dpb_warn(code, "%s was %s in the result, here it is %s", path, was ? was : "?",
                  is ? is : "missing");
-        free(was);
-        free(is);
-    }
+    else if (strncmp(path, "environment.", 12) == 0)
+        dpb_warn(code, "%s is %s here and was not set in the result", path, is ? is : "?");
+    free(was);
+    free(is);
 }
 
 static void compare_part(const char *code, const char *name, const json_t *then, json_t *now)
 {
-    char path[256] = "";
-    snprintf(path, sizeof path, "%s", name);
-    if (then != NULL)
-        compare(code, then, now, path, strlen(path));
+    dpb_json_differences(then, now, name, warn_of, (void *)(uintptr_t)code);
     json_decref(now);
-}
-
-/* A variable that is set now and was not is a difference, too. */
-static void compare_environment(const json_t *then, const json_t *now)
-{
-    const char *name;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)now, name, value)
-    {
-        if (then != NULL && json_object_get(then, name) == NULL)
-            dpb_warn("environment_differs", "%s is %s here and was not set in the result", name,
-                     json_string_value(value));
-    }
-}
-
-/* A part of a result, `name`. A sweep keeps it in its runs; the first that has it speaks for
- * all. */
-static const json_t *part_of(const json_t *document, const char *name)
-{
-    const json_t *part = dpb_json_at(document, name);
-    const json_t *runs = json_object_get(document, "runs");
-    for (size_t i = 0; part == NULL && i < json_array_size(runs); i++)
-        part = dpb_json_at(json_array_get(runs, i), name);
-    return part;
 }
 
 /* What would run now: the configuration itself, or the first cell of its sweep. */
@@ -91,12 +53,11 @@ static dpb_status compare_all(const struct dpb_arguments *arguments)
 {
     const json_t *document = arguments->document;
     json_t *invocation = dpb_result_invocation();
-    json_t *environment = json_object_get(invocation, "environment");
-    const json_t *variables = part_of(document, "invocation.environment");
-    compare_environment(variables, environment);
-    compare_part("environment_differs", "environment", variables, json_incref(environment));
+    compare_part("environment_differs", "environment",
+                 dpb_result_part(document, "invocation.environment"),
+                 json_incref(json_object_get(invocation, "environment")));
     json_decref(invocation);
-    compare_part("machine_differs", "machine", part_of(document, "machine"),
+    compare_part("machine_differs", "machine", dpb_result_part(document, "machine"),
                  dpb_machine_describe());
     struct dpb_experiment *experiment = experiment_of(arguments->config);
     if (experiment == NULL) {
@@ -104,10 +65,10 @@ static dpb_status compare_all(const struct dpb_arguments *arguments)
         dpb_first_error(&status);
         return status;
     }
-    compare_part("version_differs", "versions", part_of(document, "versions"),
+    compare_part("version_differs", "versions", dpb_result_part(document, "versions"),
                  dpb_result_versions(experiment));
     if (!dpb_sweep_wanted(arguments->config))
-        compare_part("input_differs", "inputs", part_of(document, "inputs"),
+        compare_part("input_differs", "inputs", dpb_result_part(document, "inputs"),
                      dpb_result_inputs(experiment));
     dpb_experiment_destroy(experiment);
     return DPB_OK;

@@ -20,6 +20,12 @@ const struct dpb_command dpb_commands[] = {
      "validate everything and say how much memory it needs; run nothing", dpb_command_check},
     {"rerun", "dpbench rerun RESULT.json [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
      "run again what a result was made by", dpb_command_rerun},
+    {"report", "dpbench report RESULT.json...", "print the tables of results again",
+     dpb_command_report},
+    {"compare", "dpbench compare A.json B.json [--threshold PERCENT] [--json]",
+     "two runs, or two sweeps: all that differs, then the rates; exit code 4 where B is slower by "
+     "more than PERCENT",
+     dpb_command_compare},
     {"data", "dpbench data -c FILE.ini [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
      "measure how fast the data of an experiment come, by data.threads; train nothing",
      dpb_command_data},

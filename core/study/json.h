@@ -13,6 +13,12 @@ double dpb_json_number(const json_t *document, const char *path);
 /* The string there, or `otherwise`. @borrowed. */
 const char *dpb_json_text(const json_t *document, const char *path, const char *otherwise);
 
+/* Calls `visit` for every value that `a` and `b` do not have alike: what is an object in both is
+ * gone into, what only one has is there with NULL for the other. `name` begins every path. */
+typedef void dpb_json_visit(void *context, const char *path, const json_t *a, const json_t *b);
+void dpb_json_differences(const json_t *a, const json_t *b, const char *name, dpb_json_visit *visit,
+                          void *context);
+
 /* A real; null where it is not finite. @owned. */
 json_t *dpb_json_real(double value);
 /* A string; bytes that are no UTF-8 (a message cut off, a file's name) become `?`. @owned. */

@@ -533,7 +533,8 @@ static void test_rerun_names_what_differs(void **state)
                                        "versions.build.crc32 was \"0x0\"",
                                        "versions.plugins.comm.version was \"0.0\"",
                                        "environment.OMP_WAIT_POLICY was \"active\"", "missing",
-                                       "MALLOC_ARENA_MAX is 2 here and was not set", NULL});
+                                       "environment.MALLOC_ARENA_MAX is \"2\" here and was not set",
+                                       NULL});
     assert_true(json_array_size(json_at(command.json, "warnings")) >= 5); /* and they are kept */
     command_free(&command);
 }
@@ -567,6 +568,84 @@ static void test_rerun_refuses(void **state)
     expect_part(command.err, "schema is dpbench.result/9, wanted dpbench.result/1");
     command_free(&command);
     run(&command, 2, "rerun base.ini");
+    command_free(&command);
+}
+
+/* ---- results that are there ---------------------------------------------------------------- */
+
+/* The table of a file is the one that its run printed. */
+static void test_report(void **state)
+{
+    struct command run_, report;
+    (void)state;
+    run(&run_, 0, RUN "--output kept.json");
+    run(&report, 0, "report kept.json");
+    if (strncmp(report.out, "kept.json\n", 10) != 0)
+        fail_msg("'%s'", report.out);
+    assert_string_equal(report.out + 10, run_.out);
+    command_free(&report);
+    command_free(&run_);
+    run(&run_, 0, RUN "sweep.comm.name=shm,replicated sweep.repeats=1 --output sweep-kept.json");
+    run(&report, 0, "report kept.json sweep-kept.json");
+    expect_part(report.out, run_.out);
+    command_free(&report);
+    command_free(&run_);
+    run(&report, 2, "report base.ini");
+    expect_part(report.err, "is it a result of dpbench?");
+    command_free(&report);
+    run(&report, 2, "report");
+    expect_part(report.err, "which results?");
+    command_free(&report);
+}
+
+static void test_compare(void **state)
+{
+    static const struct {
+        const char *arguments, *words[3];
+        int exit_code;
+    } rows[] = {
+        {"compare", {"which two results?"}, 2},
+        {"compare a.json", {"which two results?"}, 2},
+        {"compare a.json b.json a.json", {"'a.json' is a third"}, 2},
+        {"compare a.json b.json --threshold", {"--threshold needs a number of percent"}, 2},
+        {"compare a.json b.json --threshold -1", {"--threshold needs a number of percent"}, 2},
+        {"compare a.json b.json --threshold x%", {"--threshold needs a number of percent"}, 2},
+        {"compare a.json b.json --jsn", {"unknown option '--jsn'"}, 2},
+        {"compare a.json base.ini", {"base.ini: ", "is it a result"}, 2},
+        {"compare a.json none.json", {"none.json"}, 2},
+        {"compare a.json a.json --threshold 0", {""}, 0},
+        {"compare a.json slow.json --threshold 5%", {"slow.json is slower than a.json"}, 4},
+        {"compare slow.json a.json --threshold 5", {""}, 0},
+        {"compare a.json slow.json", {""}, 0},
+    };
+    struct command command;
+    (void)state;
+    run(&command, 0, RUN "--output a.json --json");
+    json_t *slow = json_deep_copy(command.json), *rate = json_at(slow, "timing.samples_per_s");
+    json_object_set_new(json_at(command.json, "timing.samples_per_s"), "mean", json_real(1000));
+    json_object_set_new(json_at(command.json, "timing.samples_per_s"), "uncertainty", json_real(1));
+    json_object_set_new(rate, "mean", json_real(500));
+    json_object_set_new(rate, "uncertainty", json_real(1));
+    assert_int_equal(json_dump_file(command.json, "a.json", 0), 0);
+    assert_int_equal(json_dump_file(slow, "slow.json", 0), 0);
+    json_decref(slow);
+    command_free(&command);
+    run(&command, 0, RUN "comm.name=replicated --output b.json");
+    command_free(&command);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        run(&command, rows[i].exit_code, rows[i].arguments);
+        expect_words(rows[i].arguments, command.err, rows[i].words);
+        command_free(&command);
+    }
+    run(&command, 0, "compare a.json b.json");
+    expect_words("compare", command.out,
+                 (const char *const[]){"different (A | B):", "\"shm\" | \"replicated\"",
+                                       "A samples/s", "comm_exposed", "one run each", NULL});
+    command_free(&command);
+    run(&command, 0, "compare a.json slow.json --json");
+    assert_string_equal(json_text_at(command.json, "schema"), "dpbench.compare/1");
+    assert_string_equal(json_text_at(command.json, "rows.0.verdict"), "slower");
+    assert_int_equal(json_array_size(json_at(command.json, "differences")), 0);
     command_free(&command);
 }
 
@@ -739,6 +818,8 @@ int main(void)
         cmocka_unit_test(test_rerun_without_the_plugin_path),
         cmocka_unit_test(test_rerun_refuses),
         cmocka_unit_test(test_rerun_of_a_sweep),
+        cmocka_unit_test(test_report),
+        cmocka_unit_test(test_compare),
         cmocka_unit_test(test_sweep),
         cmocka_unit_test(test_sweep_over_plugins_with_options),
         cmocka_unit_test(test_sweep_with_a_cell_that_fails),

@@ -668,6 +668,7 @@ static void probe_refuses_and_leaves_nothing(void **state)
     /* What is no file would be replaced by one: root's /dev/null. */
     unlink(place->file);
     assert_int_equal(mkfifo(place->file, 0600), 0);
+    dpb_first_error_clear();
     assert_int_equal(dpb_result_probe(place->file, "unused"), DPB_USAGE);
     assert_non_null(strstr(dpb_first_error(NULL), "no regular file"));
 }
