@@ -358,10 +358,12 @@ static void warn_oversubscribed(const struct dpb_trainer *trainer)
 {
     uint32_t n_cores = 0;
     if (dpb_cores_available(&n_cores) == DPB_OK)
-        dpb_warn("oversubscribed",
-                 "more processes than cores: %u workers of %u threads and %u servers take turns on "
-                 "%u cores, so the rate says little of the strategy; take fewer workers",
-                 dpb_world.place.n_workers, trainer->threads, dpb_world.place.n_servers, n_cores);
+        dpb_warn(
+            "oversubscribed",
+            "more processes than cores: %u workers of %u thread%s and %u servers take turns on "
+            "%u cores, so the rate says little of the strategy; take fewer workers",
+            dpb_world.place.n_workers, trainer->threads, trainer->threads == 1 ? "" : "s",
+            dpb_world.place.n_servers, n_cores);
 }
 
 /* Once a machine, by the first rank there. */
