@@ -41,8 +41,8 @@ void dpb_help_models(const struct dpb_plugin_row *rows, size_t n_rows);
 dpb_status dpb_usage_error(const struct dpb_command *command, const char *format, ...)
     DPB_PRINTF(2, 3);
 
-/* The option or command that a file of this name is given by (".ini": -c, ".json": rerun); NULL: its
- * name does not say. */
+/* The option or command that a file of this name is given by (".ini": -c, ".json": rerun); NULL:
+ * its name does not say. */
 const char *dpb_missing_option(const char *word);
 
 /* The exit code that stands where both hold: signals, then 2, 1, 3, 5, 4, 0. */

@@ -23,8 +23,7 @@ static dpb_status parse_threshold(const struct dpb_command *self, const char *te
     double percent;
     if (length > 0 && text[length - 1] == '%')
         length--;
-    if (length > 0 && length < sizeof digits)
-        memcpy(digits, text, length);
+    snprintf(digits, sizeof digits, "%.*s", (int)(length < sizeof digits ? length : 0), text);
     if (dpb_parse_real(digits, &percent) != DPB_PARSED || percent < 0 || percent >= 100)
         return dpb_usage_error(self, "--threshold needs a number of percent from 0 to 100: how "
                                      "much slower B may be");

@@ -82,29 +82,23 @@ static json_t *differences_of(const json_t *a, const json_t *b)
 
 /* ---- rates --------------------------------------------------------------------------------- */
 
-struct rate {
-    double rate, low, high;
-};
-
 /* Of a run (`row` NULL) or of a sweep's row. */
-static struct rate rate_of(const json_t *document, const json_t *row)
+static struct dpb_rate rate_of(const json_t *document, const json_t *row)
 {
-    if (row != NULL)
-        return (struct rate){dpb_json_number(row, "samples_per_s.median"),
+    if (row == NULL)
+        return dpb_result_rate(document);
+    return (struct dpb_rate){dpb_json_number(row, "samples_per_s.median"),
                              dpb_json_number(row, "samples_per_s.low"),
                              dpb_json_number(row, "samples_per_s.high")};
-    double mean = dpb_json_number(document, "timing.samples_per_s.mean");
-    double half = 1.96 * dpb_json_number(document, "timing.samples_per_s.uncertainty");
-    return (struct rate){mean, mean - half, mean + half};
 }
 
-static json_t *rate_to_json(const struct rate *rate)
+static json_t *rate_to_json(const struct dpb_rate *rate)
 {
     return json_pack("{s:o, s:o, s:o}", "samples_per_s", dpb_json_real(rate->rate), "low",
                      dpb_json_real(rate->low), "high", dpb_json_real(rate->high));
 }
 
-static const char *verdict_of(const struct rate *a, const struct rate *b)
+static const char *verdict_of(const struct dpb_rate *a, const struct dpb_rate *b)
 {
     if (!isfinite(a->rate) || !isfinite(b->rate))
         return "not measured";
@@ -114,7 +108,7 @@ static const char *verdict_of(const struct rate *a, const struct rate *b)
     return b->rate > a->rate ? "faster" : "slower";
 }
 
-static bool is_regression(const struct rate *a, const struct rate *b, double threshold)
+static bool is_regression(const struct dpb_rate *a, const struct dpb_rate *b, double threshold)
 {
     if (!isfinite(threshold))
         return false;
@@ -123,7 +117,7 @@ static bool is_regression(const struct rate *a, const struct rate *b, double thr
            (strcmp(verdict, "slower") == 0 && b->rate < (1 - threshold) * a->rate);
 }
 
-static json_t *row_of(const json_t *cell, const struct rate *a, const struct rate *b,
+static json_t *row_of(const json_t *cell, const struct dpb_rate *a, const struct dpb_rate *b,
                       double threshold)
 {
     return json_pack("{s:O?, s:o, s:o, s:o, s:s, s:b}", "cell", cell, "a", rate_to_json(a), "b",
@@ -161,12 +155,13 @@ static json_t *compare_rows(const json_t *a, const json_t *b, double threshold)
     for (size_t i = 0; i < json_array_size(rows); i++) {
         const json_t *row = json_array_get(rows, i), *cell = json_object_get(row, "cell");
         const json_t *other = row_with_cell(b, cell);
-        struct rate of_a = rate_of(a, row), of_b = rate_of(b, other);
-        if (other != NULL)
-            json_array_append_new(result, row_of(cell, &of_a, &of_b, threshold));
+        if (other == NULL)
+            continue;
+        struct dpb_rate of_a = rate_of(a, row), of_b = rate_of(b, other);
+        json_array_append_new(result, row_of(cell, &of_a, &of_b, threshold));
     }
     if (rows == NULL) {
-        struct rate of_a = rate_of(a, NULL), of_b = rate_of(b, NULL);
+        struct dpb_rate of_a = rate_of(a, NULL), of_b = rate_of(b, NULL);
         json_array_append_new(result, row_of(NULL, &of_a, &of_b, threshold));
     }
     return result;
@@ -251,7 +246,7 @@ static void label_of(const json_t *cell, char label[LABEL])
     json_object_foreach((json_t *)(uintptr_t)cell, key, value)
     {
         int n = snprintf(label + at, LABEL - at, "%s%s=%s", at > 0 ? " " : "", key,
-                         json_string_value(value));
+                         dpb_json_text(value, "", "?"));
         at += n > 0 && at + (size_t)n < LABEL ? (size_t)n : 0;
     }
 }

@@ -39,7 +39,7 @@ static void describe(const json_t *rank, char line[LINE_BYTES])
     json_object_foreach(json_object_get(rank, "comm"), name, value)
     {
         int n = snprintf(line + used, LINE_BYTES - used, "%s%s %s", used > 0 ? ", " : "", name,
-                         json_string_value(value));
+                         dpb_json_text(value, "", "?"));
         used += n > 0 && used + (size_t)n < LINE_BYTES ? (size_t)n : 0;
     }
 }

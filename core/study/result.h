@@ -50,6 +50,13 @@ dpb_status dpb_result_read(const char *path, json_t **document);
  * speaks for all. NULL: none has. @borrowed. */
 const json_t *dpb_result_part(const json_t *document, const char *path);
 
+/* Samples a second, and between what. */
+struct dpb_rate {
+    double rate, low, high;
+};
+/* The mean of a run, with the 95 % interval of that mean; NaN where nothing was timed. */
+struct dpb_rate dpb_result_rate(const json_t *result);
+
 /* Writes `document` to `path` (or, NULL, to a new file in directory `results` named after the run,
  * its strategy, its workers and the time): beside it, synced, renamed. In
  * `results` never over another run's file; a file that `path` names is replaced, and stays whole

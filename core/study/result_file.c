@@ -139,6 +139,13 @@ const json_t *dpb_result_part(const json_t *document, const char *path)
     return part;
 }
 
+struct dpb_rate dpb_result_rate(const json_t *result)
+{
+    double mean = dpb_json_number(result, "timing.samples_per_s.mean");
+    double half = 1.96 * dpb_json_number(result, "timing.samples_per_s.uncertainty");
+    return (struct dpb_rate){mean, mean - half, mean + half};
+}
+
 /* ---- writing ------------------------------------------------------------------------------- */
 
 static bool write_all(int fd, const char *text, size_t length)

@@ -105,7 +105,7 @@ static void group_of(const json_t *row, char group[GROUP])
         if (strcmp(key, "comm.name") == 0 || strcmp(key, "run.workers") == 0 || at >= GROUP)
             continue;
         int n = snprintf(group + at, GROUP - at, "%s%s = %s", at > 0 ? ", " : "", key,
-                         json_string_value(value));
+                         dpb_json_text(value, "", "?"));
         at += n > 0 ? (size_t)n : 0;
     }
 }

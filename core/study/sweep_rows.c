@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "study/json.h"
+#include "study/result.h"
 #include "study/sweep.h"
 #include "study/warnings.h"
 
@@ -265,15 +266,12 @@ static bool proved(const struct cell_runs *runs)
 
 static json_t *rate_to_json(const struct cell_runs *runs)
 {
-    struct spread rate = spread_over(runs, rate_of_run);
-    const char *interval = "min..max of the repeats";
-    if (runs->n_ok == 1) {
-        double uncertainty = dpb_json_number(runs->ok[0], "timing.samples_per_s.uncertainty");
-        interval = "95 % of the run's mean";
-        rate.low = rate.median - 1.96 * uncertainty;
-        rate.high = rate.median + 1.96 * uncertainty;
-    }
-    return json_pack("{s:o, s:o, s:o, s:s}", "median", dpb_json_real(rate.median), "low",
+    struct spread over = spread_over(runs, rate_of_run);
+    bool single = runs->n_ok == 1;
+    struct dpb_rate rate =
+        single ? dpb_result_rate(runs->ok[0]) : (struct dpb_rate){over.median, over.low, over.high};
+    const char *interval = single ? "95 % of the run's mean" : "min..max of the repeats";
+    return json_pack("{s:o, s:o, s:o, s:s}", "median", dpb_json_real(rate.rate), "low",
                      dpb_json_real(rate.low), "high", dpb_json_real(rate.high), "interval",
                      interval);
 }

@@ -1,11 +1,16 @@
 /*
- * fuzz_result.c - a result that `dpbench rerun` is given. What does not depend on the file (the
- * machine, the plugins, the run itself) is left out: mk/fuzz.mk puts the functions below in its
- * place.
+ * fuzz_result.c - a result that `dpbench rerun`, `report` and `compare` are given. What does not
+ * depend on the file (the machine, the plugins, the run itself) is left out: mk/fuzz.mk puts the
+ * functions below in its place.
  */
+#include <math.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "cli/cli.h"
+#include "study/compare.h"
+#include "study/result.h"
+#include "study/sweep.h"
 #include "tests/fuzz/fuzz.h"
 #include "world/cores.h"
 
@@ -27,6 +32,28 @@ dpb_status __wrap_dpb_experiment_create(const struct dpb_config *config,
     return dpb_fail(DPB_USAGE, "nothing is run here");
 }
 
+/* Its table, and itself beside itself: where it can be compared, nothing is slower. */
+static void show(const char *path)
+{
+    json_t *document = NULL, *comparison = NULL;
+    bool regression = true;
+    if (dpb_result_read(path, &document) != DPB_OK)
+        return;
+    FILE *out = fopen("/dev/null", "we");
+    FUZZ_CHECK(out != NULL);
+    dpb_result_print(document, out);
+    dpb_sweep_print(document, out);
+    const struct dpb_compared side = {path, document};
+    if (dpb_compare_make(&side, &side, NAN, &comparison, &regression) == DPB_OK) {
+        FUZZ_CHECK(!regression);
+        FUZZ_CHECK(json_array_size(json_object_get(comparison, "differences")) == 0);
+        dpb_compare_print(comparison, out);
+    }
+    json_decref(comparison);
+    json_decref(document);
+    fclose(out);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const struct dpb_command self = {.name = "rerun", .usage = "dpbench rerun"};
@@ -34,6 +61,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_begin();
     snprintf(path, sizeof path, "%s", fuzz_file(data, size));
     char *arguments[] = {command, path, NULL};
+    show(path);
+    dpb_first_error_clear();
     FUZZ_CHECK(dpb_command_rerun(&self, 2, arguments) == 2); /* a usage error */
     fuzz_close();
     return 0;

@@ -58,11 +58,28 @@ def result():
            "versions": {"dpbench": "0.1"}, "inputs": {}}
     several = {"schema": "dpbench.sweep/1", "runs": [{}, {"machine": {"cpu": "x"}}],
                "config": {"sweep": {"comm.name": {"value": "shm, independent", "origin": "x.ini:1"}}}}
+    measured = dict(one, status="ok", error=None, name="x", throttled=False, loss=[2.3, None],
+                    world={"workers": 2, "servers": 1, "oversubscribed": True}, comm={"bytes_per_step": 8.0},
+                    batch={"per_worker": 4, "global": 8, "accumulate": 2}, target={"accuracy": 0.9, "at": {"step": 3}},
+                    timing={"steps": 2, "warmup_steps": 1, "elapsed_ns": 2000000, "gated": True, "steady": False,
+                            "breakdown_ns": {"forward": 400000.0, "comm_exposed": 1.5},
+                            "samples_per_s": {"mean": 8000.0, "median": 7e3, "ci95": [1.0, 2.0], "uncertainty": 3.0}},
+                    ranks=[{"threads": 1, "comm": {"device": "x"}, "gpu": None}], eval=[{"accuracy": 0.5, "step": 2}],
+                    warnings=[{"code": "drift", "text": "t", "count": 2}], loss_scale={"final": 1.0})
+    rate = {"median": 10.0, "low": 9.0, "high": 11.0}
+    rows = dict(several, repeats=2, accuracy_steps=3, accuracy_workers=2, status="failed", warnings=measured["warnings"],
+                rows=[{"cell": {"comm.name": name, "run.workers": "2", "comm.bucket": "1kB"}, "strategy": name,
+                       "workers": 2, "runs": 2, "consistency": kind, "samples_per_s": rate, "speedup": 1.5,
+                       "speedup_over": "independent, 1 worker", "verified": None, "disturbed": True}
+                      for name, kind in (("shm", "synchronous"), ("independent", "none"), ("gloo", "synchronous"))]
+                + [{"cell": {"comm.name": "mpi"}, "status": "failed", "error": "e\nf"}])
     deep = dict(one, machine={"a" * 120: {"b" * 120: {"c" * 120: 1}}})
     return {
         "one": json.dumps(one).encode(),
         "sweep": json.dumps(several).encode(),
         "deep": json.dumps(deep).encode(),
+        "measured": json.dumps(measured).encode(),
+        "rows": json.dumps(rows).encode(),
         "types": b'{"schema": "dpbench.result/1", "config": [1], "invocation": 3}',
         "cut": json.dumps(one).encode()[:150],
     }
@@ -382,7 +399,7 @@ ALL = {"ini": ini, "sweep": sweep, "result": result, "idx": idx, "cifar10": cifa
 
 
 # Those that a target uses to its end; replay.c sees to it.
-GOOD = {"ini": ["every", "mark"], "sweep": ["two", "wide", "length"], "result": ["one", "deep", "sweep"],
+GOOD = {"ini": ["every", "mark"], "sweep": ["two", "wide", "length"], "result": ["one", "deep", "sweep", "measured", "rows"],
         "idx": ["plain", "gzip", "members"], "cifar10": ["two", "crops"],
         "safetensors": ["weights", "double", "training"], "pack": ["plain", "corrupt", "unreadable"],
         "jpeg": ["grey", "grey-partial", "colour", "cmyk", "progressive", "wide"], "plugin": ["comm", "three"],
