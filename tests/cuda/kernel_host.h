@@ -10,6 +10,7 @@
 #define DPB_TESTS_CUDA_KERNEL_HOST_H
 
 #include <cmath>
+#include <cstdint>
 #include <cuda_runtime.h>
 #include <functional>
 
@@ -33,6 +34,9 @@ void stand_in_threads(dim3 grid, dim3 block, const std::function<void()> &thread
 void stand_in_blocks(dim3 grid, dim3 block, const std::function<void()> &thread);
 /* Gives the stream something to do. */
 void stand_in_enqueue(cudaStream_t stream, std::function<void()> work);
+/* Within work: it takes so long, by the clock of the GPU's events. Nothing sleeps, so that what is
+ * slow is slower than all else, however busy the machine is. */
+void stand_in_take(int64_t ns);
 /* Whether the range lies within one piece of this process's device memory. */
 bool stand_in_has(const void *at, size_t bytes);
 /* False, with the last error: launches from a thread whose GPU is not the stream's fail, and those
