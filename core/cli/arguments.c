@@ -71,6 +71,10 @@ static dpb_status take_option(const struct dpb_command *command, unsigned accept
         arguments->json = true;
         return DPB_OK;
     }
+    if (strcmp(option, "--resume") == 0 && (accepts & DPB_ACCEPTS_RESULT)) {
+        arguments->resume = true;
+        return DPB_OK;
+    }
     return dpb_usage_error(command, "unknown option '%s'", option);
 }
 
@@ -158,6 +162,9 @@ static dpb_status parse(const struct dpb_command *command, unsigned accepts, int
         return dpb_usage_error(command, "%s",
                                accepts & DPB_ACCEPTS_RESULT ? "which result? give its file"
                                                             : "which experiment? give -c FILE.ini");
+    if (arguments->resume && n > 0)
+        return dpb_usage_error(command, "--resume goes on with the settings of %s: leave '%s' out",
+                               arguments->file, assignments[0]);
     DPB_TRY(accepts & DPB_ACCEPTS_RESULT ? read_result(arguments->file, arguments)
                                          : dpb_config_read(arguments->config, arguments->file));
     for (size_t i = 0; i < n; i++)

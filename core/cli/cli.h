@@ -61,6 +61,7 @@ struct dpb_arguments {
     const char *file;          /* -c FILE or RESULT.json */
     const char *output;        /* NULL: a new file in run.results */
     bool json;
+    bool resume;             /* of RESULT.json, a sweep, only what is not there yet */
     json_t *document;        /* @owned: RESULT.json */
     struct dpb_party *party; /* @borrowed; NULL: nobody but this process launches */
 };

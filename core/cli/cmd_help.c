@@ -65,6 +65,7 @@ static void print_arguments(const char *usage)
         {"-c FILE.ini", "the experiment; `dpbench help` lists the sections of FILE.ini"},
         {"RESULT.json", "a file that a run or a sweep left"},
         {"SECTION.KEY=VALUE", "takes the place of what the file says"},
+        {"--resume", "of a sweep that was interrupted or failed only the runs that are missing"},
         {"--json", "one JSON document on standard output instead of a table"},
         {"--output FILE", "the document goes to FILE, a run's else to a new one in run.results"},
     };

@@ -131,6 +131,28 @@ static struct dpb_sweep_job *plan_jobs(const struct dpb_sweep *sweep, uint64_t s
     return jobs;
 }
 
+/* Of a sweep that goes on: its good runs go into the document, and the jobs that are still to be
+ * done stay, in their order. */
+static dpb_status take_done(const struct dpb_sweep *sweep, const struct dpb_arguments *arguments,
+                            struct dpb_sweep_job *jobs, size_t *n_jobs, json_t *document)
+{
+    size_t n_left = 0;
+    for (size_t i = 0; i < *n_jobs; i++) {
+        const json_t *run = dpb_sweep_done(arguments->document, &jobs[i]);
+        json_t *copy = run != NULL ? json_deep_copy(run) : NULL;
+        if (run == NULL)
+            jobs[n_left++] = jobs[i];
+        else if (copy != NULL)
+            dpb_sweep_add(sweep, &jobs[i], copy, document);
+        else
+            return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    }
+    dpb_log(DPB_LOG_INFO, "%zu of %zu runs are there, from %s", *n_jobs - n_left, *n_jobs,
+            arguments->file);
+    *n_jobs = n_left;
+    return DPB_OK;
+}
+
 static void report_job(size_t i, size_t n_jobs, const char *label,
                        const struct dpb_execution *execution)
 {
@@ -220,6 +242,8 @@ int dpb_sweep_arguments(const struct dpb_arguments *arguments)
         json_object_set_new(document, "invocation", dpb_result_invocation());
         if (jobs == NULL || document == NULL)
             status = dpb_fail(DPB_NO_MEMORY, "out of memory");
+        else if (arguments->resume)
+            status = take_done(sweep, arguments, jobs, &n_jobs, document);
     }
     code = dpb_status_exit_code(status);
     if (status == DPB_OK) {

@@ -79,6 +79,9 @@ json_t *dpb_sweep_document(const struct dpb_sweep *sweep, const struct dpb_confi
 /* Appends a job's result (stolen) with its cell and repeat. */
 void dpb_sweep_add(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job, json_t *result,
                    json_t *document);
+/* The job's run in a sweep's document, where it went well; NULL: it is still to be done. @borrowed.
+ */
+const json_t *dpb_sweep_done(const json_t *document, const struct dpb_sweep_job *job);
 /* Makes rows[] from runs[], the warnings, and the status (DPB_OK, DPB_INTERRUPTED or a failure). */
 void dpb_sweep_finish(const struct dpb_sweep *sweep, dpb_status status, json_t *document);
 /* The table for people, at most 100 columns, and how to read it. */

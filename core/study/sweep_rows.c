@@ -58,13 +58,18 @@ static json_t *cell_to_json(const struct dpb_sweep *sweep, size_t cell)
     return json;
 }
 
+static const char *purpose_of(const struct dpb_sweep_job *job)
+{
+    return job->accuracy ? "accuracy" : "timing";
+}
+
 void dpb_sweep_add(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job, json_t *result,
                    json_t *document)
 {
     json_object_set_new(result, "cell", cell_to_json(sweep, job->cell));
     json_object_set_new(result, "cell_index", json_integer((json_int_t)job->cell));
     json_object_set_new(result, "repeat", json_integer((json_int_t)job->repeat));
-    json_object_set_new(result, "purpose", json_string(job->accuracy ? "accuracy" : "timing"));
+    json_object_set_new(result, "purpose", json_string(purpose_of(job)));
     json_array_append_new(json_object_get(document, "runs"), result);
 }
 
@@ -78,6 +83,20 @@ static bool is_ok(const json_t *run)
 static bool is_timing(const json_t *run)
 {
     return strcmp(dpb_json_text(run, "purpose", ""), "timing") == 0;
+}
+
+const json_t *dpb_sweep_done(const json_t *document, const struct dpb_sweep_job *job)
+{
+    const json_t *runs = json_object_get(document, "runs"), *run;
+    size_t i;
+    json_array_foreach(runs, i, run)
+    {
+        if (is_ok(run) && dpb_json_number(run, "cell_index") == (double)job->cell &&
+            dpb_json_number(run, "repeat") == (double)job->repeat &&
+            strcmp(dpb_json_text(run, "purpose", ""), purpose_of(job)) == 0)
+            return run;
+    }
+    return NULL;
 }
 
 /* The timing runs of one cell; @borrowed. */

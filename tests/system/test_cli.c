@@ -571,6 +571,61 @@ static void test_rerun_refuses(void **state)
     command_free(&command);
 }
 
+/* What went well is taken as it is, the rest is run: as if nothing had come between. */
+static void test_resume(void **state)
+{
+    struct command first, again;
+    (void)state;
+    run(&first, 0,
+        RUN "eval.final=yes sweep.comm.name=shm,replicated sweep.repeats=2 sweep.accuracy=4 "
+            "run.seed=5 --json --output whole.json");
+    json_t *part = json_deep_copy(first.json), *runs = json_at(part, "runs");
+    assert_int_equal(json_array_size(runs), 6); /* two repeats of two cells, two for accuracy */
+    json_object_set_new(part, "status", json_string("interrupted"));
+    json_object_set_new(json_array_get(runs, 1), "status", json_string("failed"));
+    json_array_remove(runs, 5);
+    json_array_remove(runs, 3);
+    assert_int_equal(json_dump_file(part, "part.json", 0), 0);
+
+    run(&again, 0, "rerun part.json --resume --json --output resumed.json");
+    expect_words(
+        "rerun --resume", again.err,
+        (const char *const[]){"3 of 6 runs are there, from part.json", "[1/3] ", "[3/3] ", NULL});
+    assert_string_equal(json_text_at(again.json, "status"), "ok");
+    assert_int_equal(json_array_size(json_at(again.json, "runs")), 6);
+    for (int i = 0; i < 3; i++) { /* those with their own times */
+        static const int kept[] = {0, 2, 4};
+        char of_first[64], of_again[64];
+        snprintf(of_first, sizeof of_first, "runs.%d.timing", kept[i]);
+        snprintf(of_again, sizeof of_again, "runs.%d.timing", i);
+        assert_true(json_equal(json_at(first.json, of_first), json_at(again.json, of_again)));
+    }
+    for (int i = 0; i < 2; i++) {
+        char path[32];
+        snprintf(path, sizeof path, "rows.%d.runs", i);
+        assert_int_equal(json_number_at(again.json, path), 2);
+        snprintf(path, sizeof path, "rows.%d.loss", i);
+        assert_true(json_equal(json_at(first.json, path), json_at(again.json, path)));
+        snprintf(path, sizeof path, "rows.%d.accuracy", i);
+        assert_true(json_equal(json_at(first.json, path), json_at(again.json, path)));
+    }
+    command_free(&again);
+    run(&again, 0, "rerun resumed.json --resume --json");
+    expect_part(again.err, "6 of 6 runs are there");
+    assert_null(strstr(again.err, "[1/"));
+    command_free(&again);
+    run(&again, 2, "rerun whole.json --resume run.seed=1");
+    expect_part(again.err, "--resume goes on with the settings of whole.json");
+    command_free(&again);
+    run(&again, 0, RUN "--output single.json");
+    command_free(&again);
+    run(&again, 2, "rerun single.json --resume");
+    expect_part(again.err, "single.json is one run");
+    command_free(&again);
+    json_decref(part);
+    command_free(&first);
+}
+
 /* ---- results that are there ---------------------------------------------------------------- */
 
 /* The table of a file is the one that its run printed. */
@@ -818,6 +873,7 @@ int main(void)
         cmocka_unit_test(test_rerun_without_the_plugin_path),
         cmocka_unit_test(test_rerun_refuses),
         cmocka_unit_test(test_rerun_of_a_sweep),
+        cmocka_unit_test(test_resume),
         cmocka_unit_test(test_report),
         cmocka_unit_test(test_compare),
         cmocka_unit_test(test_sweep),
