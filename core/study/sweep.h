@@ -74,7 +74,8 @@ size_t dpb_sweep_accuracy_jobs(const struct dpb_sweep *sweep, struct dpb_sweep_j
 
 /* ---- the document (dpbench.sweep/1) -------------------------------------------------------- */
 
-/* A new document, with no runs yet. @owned; NULL: out of memory. */
+/* A new document, with no runs yet, and with what this process has warned of. @owned; NULL: out of
+ * memory. */
 json_t *dpb_sweep_document(const struct dpb_sweep *sweep, const struct dpb_config *config);
 /* Appends a job's result (stolen) with its cell and repeat. */
 void dpb_sweep_add(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job, json_t *result,

@@ -35,16 +35,17 @@ json_t *dpb_sweep_document(const struct dpb_sweep *sweep, const struct dpb_confi
     gmtime_r(&now, &utc);
     strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%SZ", &utc);
     const struct dpb_setting *name = dpb_config_get(sweep->base, "run", "name");
-    return json_pack("{s:s, s:s, s:o, s:o, s:s, s:o, s:I, s:I, s:o, s:[], s:[]}", //
-                     "schema", "dpbench.sweep/1",                                 //
-                     "status", "interrupted",                                     //
-                     "error", json_null(),                                        //
-                     "name", dpb_json_string(name ? name->value : "run"),         //
-                     "started", started,                                          //
-                     "axes", axes,                                                //
-                     "repeats", (json_int_t)sweep->repeats,                       //
-                     "accuracy_steps", (json_int_t)sweep->accuracy,               //
-                     "config", dpb_config_to_json(config), "rows", "runs");
+    return json_pack("{s:s, s:s, s:o, s:o, s:s, s:o, s:I, s:I, s:o, s:[], s:[], s:o}", //
+                     "schema", "dpbench.sweep/1",                                      //
+                     "status", "interrupted",                                          //
+                     "error", json_null(),                                             //
+                     "name", dpb_json_string(name ? name->value : "run"),              //
+                     "started", started,                                               //
+                     "axes", axes,                                                     //
+                     "repeats", (json_int_t)sweep->repeats,                            //
+                     "accuracy_steps", (json_int_t)sweep->accuracy,                    //
+                     "config", dpb_config_to_json(config), "rows", "runs",             //
+                     "warnings", dpb_warnings_collect(NULL));
 }
 
 static json_t *cell_to_json(const struct dpb_sweep *sweep, size_t cell)
@@ -522,11 +523,10 @@ static void set_status(dpb_status status, json_t *document)
 
 void dpb_sweep_finish(const struct dpb_sweep *sweep, dpb_status status, json_t *document)
 {
-    json_t *warnings = json_array();
+    json_t *warnings = json_object_get(document, "warnings");
     add_rows(sweep, document);
     add_accuracy(document);
     add_speedups(document);
     warn_of_cores(sweep, document, warnings);
-    json_object_set_new(document, "warnings", warnings);
     set_status(status, document);
 }

@@ -778,8 +778,19 @@ static void test_rerun_of_a_sweep(void **state)
         assert_true(json_equal(json_at(first.json, path), json_at(again.json, path)));
     }
     assert_null(strstr(again.err, "in the result, here it is"));
-    command_free(&first);
     command_free(&again);
+    for (int i = 0; i < 2; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "runs.%d.machine", i);
+        json_object_set_new(json_at(first.json, path), "processor", json_string("Z80"));
+    }
+    assert_int_equal(json_dump_file(first.json, "sweep.json", 0), 0);
+    run(&again, 0, "rerun sweep.json --json");
+    assert_string_equal(json_text_at(again.json, "name"), json_text_at(again.json, "runs.0.name"));
+    assert_string_equal(json_text_at(again.json, "warnings.0.code"), "machine_differs");
+    expect_part(json_text_at(again.json, "warnings.0.text"), "machine.processor was \"Z80\"");
+    command_free(&again);
+    command_free(&first);
 }
 
 /* ---- signals ------------------------------------------------------------------------------- */
