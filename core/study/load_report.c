@@ -40,8 +40,8 @@ void dpb_load_warn(const struct dpb_load *load, json_t *warnings)
     if (matters(load->others_share, load))
         dpb_warnings_add(warnings, "busy_machine",
                          "other processes took %.0f %% of the CPU time of the job's %u hardware "
-                         "threads while it was timed; quieten the machine",
-                         100 * load->others_share, load->cpus);
+                         "thread%s while it was timed; quieten the machine",
+                         100 * load->others_share, load->cpus, load->cpus == 1 ? "" : "s");
     if (matters(load->siblings_share, load))
         dpb_warnings_add(
             warnings, "busy_siblings",

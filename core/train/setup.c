@@ -360,10 +360,10 @@ static void warn_oversubscribed(const struct dpb_trainer *trainer)
     if (dpb_cores_available(&n_cores) == DPB_OK)
         dpb_warn(
             "oversubscribed",
-            "more processes than cores: %u workers of %u thread%s and %u servers take turns on "
+            "more processes than cores: %u workers of %u thread%s and %u server%s take turns on "
             "%u cores, so the rate says little of the strategy; take fewer workers",
             dpb_world.place.n_workers, trainer->threads, trainer->threads == 1 ? "" : "s",
-            dpb_world.place.n_servers, n_cores);
+            dpb_world.place.n_servers, dpb_world.place.n_servers == 1 ? "" : "s", n_cores);
 }
 
 /* Once a machine, by the first rank there. */

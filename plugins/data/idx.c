@@ -382,12 +382,11 @@ static dpb_status check_directory(const char *path)
     struct stat status;
     if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
         return DPB_OK;
-    return host->fail(
-        DPB_DATA,
-        "%s: there is no such directory with idx data; Debian's package " DEFAULT_PACKAGE
-        " brings " DEFAULT_PATH " (apt-get install " DEFAULT_PACKAGE
-        "), any other goes into data.path",
-        path);
+    return host->fail(DPB_DATA,
+                      "data.path = %s: there is no such directory with idx data; Debian's "
+                      "package " DEFAULT_PACKAGE " brings " DEFAULT_PATH
+                      " (apt-get install " DEFAULT_PACKAGE "), any other goes into data.path",
+                      path);
 }
 
 static dpb_status decode(struct idx *source, const char *directory, struct dpb_data_info *info)

@@ -294,6 +294,7 @@ static const struct row combination_rows[] = {
 
 static const struct row data_rows[] = {
     {"-c idx.ini data.path=missing", {"missing: there is no such directory", "apt-get install"}},
+    {"-c idx.ini data.path=", {"data.path = : there is no such directory"}},
     {"-c idx.ini data.path=file", {"file"}},
     {"-c idx.ini data.path=cut",
      {"cut/train-images-idx3-ubyte: byte 983: expected 5 more bytes", "truncated"}},
