@@ -24,10 +24,17 @@ static uint64_t minimum(uint64_t a, uint64_t b)
 
 /* ---- the pump ------------------------------------------------------------------------------ */
 
+static bool is_stopped(const struct dpb_pump *pump)
+{
+    return __atomic_load_n(&pump->stop, __ATOMIC_ACQUIRE) != 0;
+}
+
+/* It is stopped within a step where the loop's thread has failed, which then gives it nothing more
+ * to do. */
 static dpb_status pump_one_step(struct dpb_trainer *trainer)
 {
     struct dpb_pump *pump = &trainer->pump;
-    for (;;) {
+    while (!is_stopped(pump)) {
         DPB_TRY(trainer->comm_ops->progress(trainer->comm, DPB_FOREVER));
         struct dpb_event *done = __atomic_load_n(&pump->done, __ATOMIC_ACQUIRE);
         if (done && dpb_events.poll(done))
@@ -35,6 +42,7 @@ static dpb_status pump_one_step(struct dpb_trainer *trainer)
         if (!done)
             usleep(20); /* all is exchanged; `end` is about to be called */
     }
+    return DPB_PEER;
 }
 
 static void *pump_main(void *argument)
@@ -44,9 +52,11 @@ static void *pump_main(void *argument)
     const struct dpb_wait forever = {.timeout_ns = DPB_FOREVER, .purpose = "the next step"};
     while (dpb_events.wait(pump->kick, &forever) == DPB_OK) {
         dpb_events.reset(pump->kick);
-        if (__atomic_load_n(&pump->stop, __ATOMIC_ACQUIRE))
+        if (is_stopped(pump))
             break;
+        dpb_world_heed(&pump->stop);
         pump->status = pump_one_step(trainer);
+        dpb_world_heed(NULL);
         dpb_events.signal(pump->idle);
     }
     return NULL;

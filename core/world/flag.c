@@ -99,6 +99,20 @@ dpb_status dpb_wait_expired(const struct dpb_wait *what, int64_t waited_ns, cons
                     peer[0] != '\0' ? ": " : "", peer);
 }
 
+/* Of this thread. */
+static _Thread_local const uint32_t *heeded;
+
+void dpb_world_heed(const uint32_t *stop)
+{
+    heeded = stop;
+}
+
+bool dpb_wait_is_over(void)
+{
+    return (heeded != NULL && __atomic_load_n(heeded, __ATOMIC_ACQUIRE) != 0) ||
+           (dpb_world.board != NULL && dpb_board_job_ended(dpb_world.board));
+}
+
 dpb_status dpb_wait_cancelled(const struct dpb_wait *what)
 {
     return dpb_fail(DPB_PEER, "stopped waiting for %s: the job is ending",
@@ -135,7 +149,7 @@ dpb_status dpb_futex_wait(struct dpb_flag *flag, uint32_t value, dpb_futex_scope
             sleep_on(flag, value, scope, slice);
         if (dpb_futex_reached(flag, value))
             return DPB_OK;
-        if (dpb_world.board != NULL && dpb_board_job_ended(dpb_world.board))
+        if (dpb_wait_is_over())
             return dpb_wait_cancelled(what);
         if (slice <= 0)
             return deadline_passed(flag, value, what, waited);

@@ -27,6 +27,8 @@ int64_t dpb_timeout_of(int64_t timeout_ns);
  * `detail` follows what is known of it: "; at 3, wanted 4". */
 dpb_status dpb_wait_expired(const struct dpb_wait *what, int64_t waited_ns, const char *detail);
 dpb_status dpb_wait_cancelled(const struct dpb_wait *what);
+/* Whether waits are to be cut short: for all of the job, or for this thread. */
+bool dpb_wait_is_over(void);
 
 /* What a rank does now according to its status page and the system: "rank 1 (pid 812) is in phase
  * 'forward' of step 6 for 3.2 s". For messages. */

@@ -43,7 +43,7 @@ dpb_status dpb_world_patience(const struct dpb_wait *what, int64_t *begin_ns)
     int64_t now_ns = dpb_world_now_ns(), timeout_ns = dpb_timeout_of(what->timeout_ns);
     if (*begin_ns == 0)
         *begin_ns = now_ns;
-    if (dpb_world.board != NULL && dpb_board_job_ended(dpb_world.board))
+    if (dpb_wait_is_over())
         return dpb_wait_cancelled(what);
     if (timeout_ns >= 0 && now_ns - *begin_ns >= timeout_ns)
         return dpb_wait_expired(what, now_ns - *begin_ns, "");
@@ -63,7 +63,7 @@ dpb_status dpb_world_poll(struct pollfd *fds, uint32_t n, const struct dpb_wait 
         ready = poll_for(fds, n, slice_ns > 0 ? slice_ns : 0);
         if (ready != 0)
             break;
-        if (dpb_world.board != NULL && dpb_board_job_ended(dpb_world.board))
+        if (dpb_wait_is_over())
             return dpb_wait_cancelled(what);
         if (slice_ns <= 0)
             return dpb_wait_expired(what, passed_ns, "");

@@ -134,6 +134,18 @@ static const struct row others[] = {
      {"in phase 'plan' of step 0: the fault that was asked for"}, 0},
     {"error in a step", DEVICE "device.fault=error device.hook=forward device.rank=1 device.call=4",
      1, {"in phase 'forward' of step 3: the fault that was asked for"}, 3},
+    /* What the thread of the exchange waits for then never comes. */
+    {"error in a step, a core for communication",
+     DEVICE "model.name=lenet run.comm_cores=1 device.fault=error device.hook=backward "
+            "device.call=4",
+     0, {"in phase 'backward' of step 3: the fault that was asked for"}, 3},
+    {"error before the end of a step, a core for communication",
+     COMM "run.comm_cores=1 comm.fault=error comm.hook=end comm.rank=1 comm.call=6", 1,
+     {"in phase 'exchange' of step 4: the fault that was asked for"}, 4},
+    {"the same, over a network",
+     COMM "comm.inner=ring_tcp run.comm_cores=1 comm.fault=error comm.hook=ready comm.rank=1 "
+          "comm.call=7", 1,
+     {"in phase 'backward' of step 5: the fault that was asked for"}, 5},
     {"error of a server",
      COMM "run.servers=1 comm.inner=ps_cpu comm.fault=error comm.hook=serve comm.rank=2", 2,
      {"in phase 'serve' of step 0: the fault that was asked for"}, 0},
