@@ -640,27 +640,47 @@ uint64_t dpb_experiment_bucket_elements(const struct dpb_experiment *experiment)
     return bytes < element ? 1 : bytes / element;
 }
 
-uint64_t dpb_experiment_device_scratch(const struct dpb_experiment *experiment)
+/* What the strategy is asked before it is opened: how much `memory` a rank of it will take. */
+static uint64_t
+ask_strategy(const struct dpb_experiment *experiment, uint32_t rank,
+             uint64_t (*memory)(const void *options, const struct dpb_comm_args *args,
+                                const struct dpb_layout *layout, uint64_t bucket_elements))
 {
-    const struct dpb_comm_ops *ops = experiment->plugins[DPB_PLUGIN_COMM]->ops;
     const struct dpb_layout layout = {.n_elements = experiment->graph->n_elements,
                                       .weight_type = experiment->weight_type,
                                       .gradient_type = experiment->gradient_type};
-    struct dpb_comm_args args = {.n_workers = experiment->n_workers,
-                                 .n_servers = experiment->n_servers,
-                                 .bucket_bytes = experiment->settings.comm.bucket,
-                                 .machines = experiment->machines,
-                                 .n_machines = experiment->n_machines};
+    const struct dpb_comm_args args = {.rank = rank,
+                                       .n_workers = experiment->n_workers,
+                                       .n_servers = experiment->n_servers,
+                                       .role =
+                                           rank < experiment->n_workers ? DPB_WORKER : DPB_SERVER,
+                                       .bucket_bytes = experiment->settings.comm.bucket,
+                                       .machines = experiment->machines,
+                                       .n_machines = experiment->n_machines};
+    return memory ? memory(experiment->options[DPB_PLUGIN_COMM], &args, &layout,
+                           dpb_experiment_bucket_elements(experiment))
+                  : 0;
+}
+
+uint64_t dpb_experiment_device_scratch(const struct dpb_experiment *experiment)
+{
+    const struct dpb_comm_ops *ops = experiment->plugins[DPB_PLUGIN_COMM]->ops;
     uint64_t most = 0;
-    if (!arenas_on_device(experiment) || !ops->device_scratch ||
-        experiment->settings.run.mode == DPB_MODE_COMM)
+    if (!arenas_on_device(experiment) || experiment->settings.run.mode == DPB_MODE_COMM)
         return 0;
-    for (args.rank = 0; args.rank < experiment->n_workers; args.rank++) {
-        uint64_t bytes = ops->device_scratch(experiment->options[DPB_PLUGIN_COMM], &args, &layout,
-                                             dpb_experiment_bucket_elements(experiment));
+    for (uint32_t rank = 0; rank < experiment->n_workers; rank++) {
+        uint64_t bytes = ask_strategy(experiment, rank, ops->device_scratch);
         most = bytes > most ? bytes : most;
     }
     return most;
+}
+
+uint64_t dpb_experiment_strategy_memory(const struct dpb_experiment *experiment, uint32_t rank)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const struct dpb_comm_ops *ops = experiment->plugins[DPB_PLUGIN_COMM]->ops;
+    return settings->run.mode == DPB_MODE_TRAIN ? ask_strategy(experiment, rank, ops->host_memory)
+                                                : 0;
 }
 
 uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t rank)

@@ -74,6 +74,8 @@ json_t *dpb_experiment_effective(const struct dpb_experiment *experiment);
 /* Bytes a rank's process needs, its arenas, activations and data staging (an estimate). Built
  * experiments only. */
 uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t rank);
+/* What its strategy takes beside that and grows with the model. */
+uint64_t dpb_experiment_strategy_memory(const struct dpb_experiment *experiment, uint32_t rank);
 /* Bytes of a worker's arenas in the memory of its device; 0: they are on the host. What the device
  * takes beside them is known when it compiles. */
 uint64_t dpb_experiment_device_memory(const struct dpb_experiment *experiment);

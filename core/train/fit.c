@@ -9,13 +9,18 @@ static const double mib = 1024.0 * 1024.0;
 
 void dpb_fit_of(const struct dpb_experiment *x, uint32_t machine, struct dpb_fit *fit)
 {
-    uint32_t n_ranks = x->n_workers + x->n_servers;
-    *fit = (struct dpb_fit){.worker_bytes = dpb_experiment_memory(x, 0)};
-    if (x->n_servers > 0)
-        fit->server_bytes = dpb_experiment_memory(x, x->n_workers);
-    for (uint32_t rank = 0; rank < n_ranks; rank++)
+    const uint32_t n_ranks = x->n_workers + x->n_servers;
+    const uint64_t worker = dpb_experiment_memory(x, 0);
+    const uint64_t server = x->n_servers > 0 ? dpb_experiment_memory(x, x->n_workers) : 0;
+    *fit = (struct dpb_fit){.worker_bytes = worker, .server_bytes = server};
+    for (uint32_t rank = 0; rank < n_ranks; rank++) {
+        uint64_t bytes = dpb_experiment_strategy_memory(x, rank);
+        uint64_t *most = rank < x->n_workers ? &fit->worker_bytes : &fit->server_bytes;
+        bytes += rank < x->n_workers ? worker : server;
+        *most = bytes > *most ? bytes : *most;
         if (machine == UINT32_MAX || x->machines[rank] == machine)
-            fit->all_bytes += rank < x->n_workers ? fit->worker_bytes : fit->server_bytes;
+            fit->all_bytes += bytes;
+    }
 }
 
 dpb_status dpb_fit_check(const struct dpb_experiment *x, const struct dpb_fit *fit,

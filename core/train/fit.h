@@ -1,7 +1,7 @@
 /*
  * fit.h - does a run fit into the memory of the machine that it is to run on? What it needs is what
- * core and the device plan to take; what strategies, data and libraries take beside that is not
- * counted.
+ * core and the device plan to take, and what a strategy takes that grows with the model; what it
+ * has beside that, and what data and libraries take, is not counted.
  */
 #ifndef DPB_CORE_TRAIN_FIT_H
 #define DPB_CORE_TRAIN_FIT_H
@@ -10,7 +10,7 @@
 #include "world/memory.h"
 
 struct dpb_fit {
-    uint64_t worker_bytes, server_bytes; /* of one */
+    uint64_t worker_bytes, server_bytes; /* of the one that needs most */
     uint64_t all_bytes;                  /* of all ranks on one machine */
 };
 

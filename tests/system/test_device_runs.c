@@ -234,6 +234,43 @@ static void test_checked(void **state)
     command_free(&check);
 }
 
+/* Between machines a place's share of the gradients is pinned in the host's memory, and `check`
+ * says so: half of them for two workers to a machine, all for one, none on one machine. */
+static void test_pinned(void **state)
+{
+    static const struct {
+        const char *settings;
+        double part;
+    } rows[] = {{"run.workers=2", 0.0},
+                {"run.workers=2 comm.hosts=1+1", 1.0},
+                {"run.workers=4 comm.hosts=2+2", 0.5},
+                {"run.workers=4 comm.hosts=2+2 comm.gradient=bf16", 0.25},
+                {"run.workers=3 comm.hosts=2+1", 1.0}};
+    const double mib = 1048576;
+    double first = 0.0;
+    char ini[128];
+    (void)state;
+    snprintf(ini, sizeof ini, "%s/check.ini", checked);
+    write_file(ini, "", 0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command check;
+        dpbench(&check, 60.0,
+                "check -c %s " CUDA "model.name=alexnet data.name=synthetic data.samples=8 "
+                "run.batch=1 run.steps=1 comm.bucket=2MiB comm.name=hierarchical comm.inside=nccl "
+                "%s",
+                ini, rows[i].settings);
+        const char *line = strstr(check.out, "memory: "), *count = strstr(check.out, "\n  ");
+        double worker = line ? strtod(line + strlen("memory: "), NULL) : 0.0;
+        double wanted = rows[i].part * (count ? strtod(count, NULL) : 0.0) * 4 / mib;
+        first = i == 0 ? worker : first;
+        if (check.exit_code != 0 || !(worker - first >= wanted && worker - first <= wanted + 4.0))
+            fail_msg("%s: %.1f MiB more than on one machine, not %.1f, exit code %d: %s%s",
+                     rows[i].settings, worker - first, wanted, check.exit_code, check.out,
+                     check.err);
+        command_free(&check);
+    }
+}
+
 /* ---- bytes --------------------------------------------------------------------------------- */
 
 static void test_bytes(void **state)
@@ -516,8 +553,10 @@ int main(void)
         add_case(test_audit, &forms[i], "who copies what, %s", forms[i].label);
         add_case(test_ways, &forms[i], "direct and staged, %s", forms[i].label);
     }
-    if (!on_gpu() && have_stand_in("comm_nccl"))
+    if (!on_gpu() && have_stand_in("comm_nccl")) {
         add_case(test_inside, NULL, "NCCL inside a machine");
+        add_case(test_pinned, NULL, "pinned memory that check says");
+    }
     if (!on_gpu())
         add_case(test_mutants, NULL, "mutants");
     return run_cases("device runs", setup, teardown);

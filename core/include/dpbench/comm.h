@@ -183,6 +183,11 @@ struct dpb_comm_ops {
      * elements. */
     uint64_t (*device_scratch)(const void *options, const struct dpb_comm_args *args,
                                const struct dpb_layout *layout, uint64_t bucket_elements);
+    /* Since ABI 1.2. May be NULL: none. Bytes of the host's memory that grow with the model and are
+     * neither weights, gradients nor optimizer state: of scratch, and what `bind` takes by itself,
+     * as pinned memory. Called as device_scratch is. */
+    uint64_t (*host_memory)(const void *options, const struct dpb_comm_args *args,
+                            const struct dpb_layout *layout, uint64_t bucket_elements);
 };
 
 #endif

@@ -277,15 +277,30 @@ static uint32_t rank_at(const struct dpb_comm_args *args, uint32_t machine, uint
     return rank;
 }
 
+uint32_t hierarchical_place(const struct dpb_comm_args *job)
+{
+    uint32_t place = 0;
+    while (rank_at(job, job->machines[job->rank], place) != job->rank)
+        place++;
+    return place;
+}
+
+uint32_t hierarchical_shares(const struct dpb_comm_args *job)
+{
+    uint32_t least = job->n_workers;
+    for (uint32_t machine = 0; machine < job->n_machines; machine++) {
+        uint32_t n = hierarchical_count(job, machine);
+        least = n < least ? n : least;
+    }
+    return job->n_machines == 1 ? 0 : least;
+}
+
 /* What the base sees of the job: the machine's workers, by place. */
 static struct dpb_comm_args within_machine(const struct dpb_comm_args *args)
 {
     struct dpb_comm_args within = *args;
-    uint32_t machine = args->machines[args->rank];
-    within.n_workers = hierarchical_count(args, machine);
-    within.rank = 0;
-    while (rank_at(args, machine, within.rank) != args->rank)
-        within.rank++;
+    within.n_workers = hierarchical_count(args, args->machines[args->rank]);
+    within.rank = hierarchical_place(args);
     return within;
 }
 
@@ -302,13 +317,7 @@ static dpb_status find_places(struct hierarchical *comm)
         return host->fail(DPB_NO_MEMORY, "no memory for the places of %u ranks", job->n_workers);
     for (uint32_t place = 0; place < n_local; place++)
         comm->ranks[place] = rank_at(job, comm->machine, place);
-    if (job->n_machines == 1)
-        return DPB_OK;
-    comm->n_shares = n_local;
-    for (uint32_t machine = 0; machine < job->n_machines; machine++) {
-        uint32_t n = hierarchical_count(job, machine);
-        comm->n_shares = n < comm->n_shares ? n : comm->n_shares;
-    }
+    comm->n_shares = hierarchical_shares(job);
     for (uint32_t machine = 0; hierarchical_drives(comm) && machine < job->n_machines; machine++)
         comm->members[machine] = rank_at(job, machine, comm->base.args.rank);
     return DPB_OK;
@@ -422,6 +431,14 @@ static dpb_status hierarchical_open(const void *options_, const struct dpb_comm_
     }
     *comm = made;
     return DPB_OK;
+}
+
+static uint64_t hierarchical_host_memory(const void *options_, const struct dpb_comm_args *args,
+                                         const struct dpb_layout *layout, uint64_t bucket_elements)
+{
+    const struct hierarchical_options *given = options_;
+    return given->inside == INSIDE_NCCL ? inside_nccl_pinned_bytes(args, layout, bucket_elements)
+                                        : 0;
 }
 
 static dpb_status hierarchical_plan(void *comm_, const struct dpb_layout *layout,
@@ -538,7 +555,8 @@ static const struct dpb_comm_ops hierarchical_ops = {.open = hierarchical_open,
                                                      .end = strategy_end,
                                                      .publish = strategy_publish,
                                                      .close = hierarchical_close,
-                                                     .needs = hierarchical_needs};
+                                                     .needs = hierarchical_needs,
+                                                     .host_memory = hierarchical_host_memory};
 
 static struct dpb_plugin hierarchical = {
     DPB_PLUGIN_HEAD(COMM, hierarchical_ops),

@@ -41,6 +41,10 @@ static inline bool hierarchical_drives(const struct hierarchical *comm)
 
 /* Workers of a machine. */
 uint32_t hierarchical_count(const struct dpb_comm_args *job, uint32_t machine);
+/* Shares of a bucket: workers of the machine that has the fewest; 0: there is one machine. */
+uint32_t hierarchical_shares(const struct dpb_comm_args *job);
+/* The place of a rank on its machine. */
+uint32_t hierarchical_place(const struct dpb_comm_args *job);
 /* For what comes from across, or from the machine: either may let a bucket move on. */
 dpb_status hierarchical_wait(const struct hierarchical *comm);
 /* The part of `bind` that comes before and after the stages': the machine's arenas, by place; and
@@ -57,6 +61,9 @@ dpb_status inside_nccl_check(const struct dpb_host *host, const struct dpb_libra
 dpb_status inside_nccl_open(struct hierarchical *comm, const struct nccl_options *options);
 dpb_status inside_nccl_plan(struct hierarchical *comm, const struct dpb_layout *layout,
                             struct dpb_comm_plan *want);
+/* Pinned memory that a rank will take, which need not be open. */
+uint64_t inside_nccl_pinned_bytes(const struct dpb_comm_args *job, const struct dpb_layout *layout,
+                                  uint64_t bucket_elements);
 dpb_status inside_nccl_bind(struct hierarchical *comm, const struct dpb_arenas *arenas);
 dpb_status inside_nccl_begin(struct hierarchical *comm, const struct dpb_step *step);
 dpb_status inside_nccl_progress(struct hierarchical *comm, int64_t budget_ns);

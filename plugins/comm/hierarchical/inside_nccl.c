@@ -48,6 +48,7 @@ struct inside_nccl {
     char name[32];                    /* of its group */
     struct device_flight flights[FLIGHTS];
     void *staging;           /* pinned: this place's shares, by bucket */
+    uint64_t pinned_bytes;   /* of it */
     uint64_t share_elements; /* room for each */
     uint64_t order_at;       /* in the scratch of place 0, of ... */
     uint32_t *order;         /* ... how many reductions came before a bucket's gathering */
@@ -240,6 +241,8 @@ static dpb_status wait(void *strategy, uint64_t bucket)
     const struct device_flight *work = find_work(comm, &purpose);
     uint64_t next = n_begun(comm, REDUCE);
     (void)bucket;
+    if (comm->on_device.status != DPB_OK) /* nothing more is given, so there is nothing to come */
+        return comm->on_device.status;
     if (work)
         return device_wait_landing(&comm->on_device, work->landed, purpose);
     if (hierarchical_drives(comm) && !comm->across->ops->idle(comm->across))
@@ -448,21 +451,39 @@ dpb_status inside_nccl_open(struct hierarchical *comm, const struct nccl_options
 }
 
 /* Where all machines have as many workers, slices are of equal length but in the last bucket. */
-static uint64_t round_bucket(const struct hierarchical *comm, uint64_t elements)
+static uint64_t round_bucket(const struct dpb_comm_args *job, uint64_t elements)
 {
-    for (uint32_t machine = 0; machine < comm->job.n_machines; machine++)
-        if (hierarchical_count(&comm->job, machine) != comm->n_shares)
+    uint32_t n_shares = hierarchical_shares(job);
+    for (uint32_t machine = 0; machine < job->n_machines; machine++)
+        if (hierarchical_count(job, machine) != n_shares)
             return elements;
-    return (elements + comm->n_shares - 1) / comm->n_shares * comm->n_shares;
+    return (elements + n_shares - 1) / n_shares * n_shares;
+}
+
+/* Room for a bucket's share, where there are some. */
+static uint64_t longest_share(const struct dpb_comm_args *job, const struct dpb_layout *layout,
+                              uint64_t bucket_elements)
+{
+    uint64_t longest = bucket_elements < layout->n_elements ? bucket_elements : layout->n_elements;
+    return longest / hierarchical_shares(job) + 1;
+}
+
+uint64_t inside_nccl_pinned_bytes(const struct dpb_comm_args *job, const struct dpb_layout *layout,
+                                  uint64_t bucket_elements)
+{
+    uint64_t elements = round_bucket(job, bucket_elements);
+    if (hierarchical_place(job) >= hierarchical_shares(job))
+        return 0;
+    return (layout->n_elements + elements - 1) / elements * longest_share(job, layout, elements) *
+           dpb_dtype_size(layout->gradient_type);
 }
 
 dpb_status inside_nccl_plan(struct hierarchical *comm, const struct dpb_layout *layout,
                             struct dpb_comm_plan *want)
 {
     struct inside_nccl *nccl = comm->nccl;
-    want->bucket_elements = round_bucket(comm, want->bucket_elements);
-    uint64_t longest =
-        want->bucket_elements < layout->n_elements ? want->bucket_elements : layout->n_elements;
+    nccl->pinned_bytes = inside_nccl_pinned_bytes(&comm->job, layout, want->bucket_elements);
+    want->bucket_elements = round_bucket(&comm->job, want->bucket_elements);
     DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_SHARED, want));
     want->weights = want->gradients = DPB_MEMORY_DEVICE;
     nccl->order_at = (want->scratch_bytes + DPB_CACHE_LINE - 1) / DPB_CACHE_LINE * DPB_CACHE_LINE;
@@ -470,7 +491,7 @@ dpb_status inside_nccl_plan(struct hierarchical *comm, const struct dpb_layout *
         nccl->order_at + strategy_count_buckets(layout, want) * sizeof *nccl->order;
     if (!hierarchical_drives(comm))
         return DPB_OK;
-    nccl->share_elements = longest / comm->n_shares + 1;
+    nccl->share_elements = longest_share(&comm->job, layout, want->bucket_elements);
     return comm->across->ops->plan(comm->across, nccl->share_elements, want);
 }
 
@@ -512,13 +533,12 @@ static dpb_status stage_shares(struct hierarchical *comm, const struct dpb_arena
 {
     struct inside_nccl *nccl = comm->nccl;
     struct device_strategy *device = &comm->on_device;
-    uint64_t n = arenas->n_buckets * nccl->share_elements;
     *staged = *arenas;
     if (!hierarchical_drives(comm))
         return DPB_OK;
-    DPB_TRY(device->ops->pin(device->device, n * element_size(comm), &nccl->staging));
+    DPB_TRY(device->ops->pin(device->device, nccl->pinned_bytes, &nccl->staging));
     staged->gradients = nccl->staging;
-    staged->layout.n_elements = n;
+    staged->layout.n_elements = nccl->pinned_bytes / element_size(comm);
     return DPB_OK;
 }
 

@@ -461,6 +461,13 @@ static dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dp
     return ps_is_shard(args) ? own_slices(&ps->base, layout, want) : DPB_OK;
 }
 
+static uint64_t ps_host_memory(const void *options_, const struct dpb_comm_args *args,
+                               const struct dpb_layout *layout, uint64_t bucket_elements)
+{
+    (void)options_;
+    return links_inbox_bytes(args, layout, bucket_elements);
+}
+
 static size_t sources_bytes(const struct ps *ps)
 {
     return ps->base.args.n_workers * sizeof *ps->sources;
@@ -615,7 +622,8 @@ static const struct dpb_comm_ops ps_ops = {.open = ps_open,
                                            STRATEGY_HOOKS,
                                            .serve = ps_serve,
                                            .close = ps_close,
-                                           .needs = ps_needs};
+                                           .needs = ps_needs,
+                                           .host_memory = ps_host_memory};
 
 static const struct dpb_plugin ps_cpu = {
     DPB_PLUGIN_HEAD(COMM, ps_ops),
