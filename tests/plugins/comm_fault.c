@@ -3,9 +3,8 @@
  */
 #include "fault.h"
 
-#include "lib/ring_strategy.h"
-#include "lib/tcp.h"
-#include "lib/verbs/verbs.h"
+#include "comm/hierarchical/across.h"
+#include "comm/ps_cpu/ps.h"
 
 #define HOOKS(X) \
     X(open)      \
@@ -22,16 +21,8 @@ static const char *const inner_names[] = {"shm",          "replicated", "ps_cpu"
 struct options {
     struct fault_options fault;
     int inner;
-    struct ring_options ring; /* these two are those of ring_tcp, the second ps_cpu's */
+    struct ring_options ring; /* these two are those of ring_tcp */
     struct tcp_options tcp;
-};
-
-/* Those of hierarchical, as it has them. */
-struct hierarchical_options {
-    int transport;
-    struct ring_options ring;
-    struct tcp_options tcp;
-    struct verbs_options verbs;
 };
 
 static const struct dpb_option option_rows[] = {
@@ -64,13 +55,14 @@ static dpb_status fault_open(const void *given, const struct dpb_comm_args *args
         return DPB_FAILED;
     inner = plugin->ops;
     const struct hierarchical_options over_tcp = {.ring = options->ring, .tcp = options->tcp};
+    const struct ps_options served = {.tcp = options->tcp};
     const char *name = inner_names[options->inner];
     static const int shards_on_all = 0;
     const void *its = NULL; /* the others have defaults */
     if (strcmp(name, "ring_tcp") == 0)
         its = &options->ring;
     else if (strcmp(name, "ps_cpu") == 0)
-        its = &options->tcp;
+        its = &served;
     else if (strcmp(name, "ps_gpu") == 0)
         its = &shards_on_all;
     else if (strcmp(name, "hierarchical") == 0)
