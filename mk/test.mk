@@ -71,7 +71,8 @@ STAND_IN_NCCL_LIB := $(BUILD)/tests/cuda/plugins/libdpbench-nccl.so
 STAND_IN_BESIDE := $(patsubst %,$(BUILD)/tests/cuda/plugins/%,comm_hierarchical.so $(notdir $(MPI_OBJECT)))
 STAND_IN_COMMS := $(STAND_IN_NCCL) $(STAND_IN_NCCL_LIB) $(STAND_IN_BESIDE)
 ifeq ($(filter devices/cuda comm/nccl,$(SKIPPED))$(SANITIZE),)
-$(addprefix $(BUILD)/tests/test_,nccl conf cuda_faults device_runs combinations all_combinations): | $(STAND_IN) $(STAND_IN_COMMS)
+$(addprefix $(BUILD)/tests/test_,nccl conf cuda_faults device_runs combinations all_combinations mpi pauses): \
+	| $(STAND_IN) $(STAND_IN_COMMS)
 $(BUILD)/tests/test_nccl_stand_in: $(BUILD)/obj/tests/cuda/nccl.o $(STAND_IN_LIB)
 $(BUILD)/tests/test_nccl_stand_in: TEST_CFLAGS += $(CUDA_CFLAGS)
 $(BUILD)/tests/test_nccl_stand_in: TEST_LIBS += $(STAND_IN_LIB) -Wl,-rpath,'$$ORIGIN/cuda' -lstdc++
@@ -114,7 +115,7 @@ tests: all $(UNIT_TESTS) $(SYSTEM_TESTS) $(LONG_TESTS) $(TEST_PLUGINS) $(TEST_PR
 PAIRED_TESTS := $(filter $(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS), \
 	$(addprefix $(BUILD)/tests/test_,identity learning exchange cpu_models conf mutants comm_command) \
 	$(addprefix tests/system/,rdma_vm.sh install.sh headers.sh layers.sh bench.py) \
-	$(addprefix $(BUILD)/tests/test_,ps_cpu traffic effects combinations cuda cuda_runs nccl cpu \
+	$(addprefix $(BUILD)/tests/test_,pauses ps_cpu traffic effects combinations cuda cuda_runs nccl cpu \
 		image_training reference_gradients cuda_arenas cuda_queues device_runs launchers mpi gloo \
 		cuda_faults cuda_fusion cuda_layouts faults network world cli))
 check: tests
@@ -163,7 +164,7 @@ LONG_SCRIPT_pytorch    := tests/pytorch/run
 LONG_SCRIPT_rdma_vm    := tests/long/rdma_vm.sh
 LONG_SCRIPT_rdma_speed := tests/long/rdma_speed.sh
 LONG_SCRIPT_openmpi5   := tests/long/openmpi5/run
-LONG ?= identity exchange $(if $(filter %/test_device_runs,$(SYSTEM_TESTS)),device_runs) \
+LONG ?= identity exchange pauses $(if $(filter %/test_device_runs,$(SYSTEM_TESTS)),device_runs) \
 	$(patsubst $(BUILD)/tests/test_%,%,$(LONG_TESTS)) pytorch rdma_vm rdma_speed openmpi5
 check-long: tests $(BUILD)/bench/all_reduce
 	$(Q)BUILD=$(BUILD) DPB_ALL_CELLS=1 TEST_TIMEOUT_S=1800 tools/run-tests \

@@ -24,11 +24,15 @@
 #include "lib/launchers.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/stand_in.h"
 #include "lib/traces.h"
 
 #define BASE LAUNCH_BASE "eval.every=0 "
 #define MPI "comm.name=mpi "
 #define ACROSS "comm.name=hierarchical comm.transport=mpi "
+#define INSIDE                                                                      \
+    ACROSS "comm.inside=nccl comm.host_ids=rank device.name=cuda device.tuning=no " \
+           "device.ids=0,0,0,0,0 run.precision=fp32 "
 
 static const double deadline_s = 60.0, most_s = 5.0;
 
@@ -85,6 +89,42 @@ static void test_exchange(void **state)
         expect_passes(result, settings);
         json_decref(result);
     }
+}
+
+/* With NCCL inside machines, on a CUDA for tests: shares go down to the host, across by MPI and up
+ * again; with as many workers to a machine and not, with none but one, in a thread of its own. */
+static void test_inside_nccl(void **state)
+{
+    static const struct {
+        int workers;
+        const char *settings;
+    } rows[] = {{2, "comm.hosts=1+1 comm.bucket=212"},
+                {3, "comm.hosts=2+1 comm.gradient=bf16 comm.bucket=106 run.comm_cores=1"},
+                {4, "comm.hosts=2x2 comm.bucket=2000 run.accumulate=2"},
+                {4, "comm.hosts=0,1,1,0 comm.bucket=212 run.comm_cores=1"},
+                {2, "comm.bucket=212"}}; /* one machine: nothing goes across */
+    char *before = getenv("DPBENCH_PLUGIN_PATH");
+    (void)state;
+    if (!have_stand_in("comm_nccl") || on_gpu())
+        skip();
+    before = before ? strdup(before) : NULL;
+    use_stand_in(true);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char settings[512];
+        snprintf(settings, sizeof settings,
+                 INSIDE "run.prove=yes run.steps=4 model.name=tiny_bn %s", rows[i].settings);
+        json_t *result = run(rows[i].workers, settings);
+        expect_passes(result, settings);
+        bool across = strstr(rows[i].settings, "comm.hosts") != NULL;
+        assert_string_equal(json_text_at(result, "ranks.0.comm.copies"),
+                            across ? "staged through the host, to other machines"
+                                   : "none of its own");
+        assert_true(json_text_at(result, "versions.plugins.comm.libraries.MPI.loaded")[0] != 0);
+        assert_true(json_text_at(result, "versions.plugins.comm.libraries.NCCL.loaded")[0] != 0);
+        json_decref(result);
+    }
+    setenv("DPBENCH_PLUGIN_PATH", before ? before : "", 1);
+    free(before);
 }
 
 /* In float64, losses of all steps: they see every weight. */
@@ -272,10 +312,10 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exchange),         cmocka_unit_test(test_identity),
-        cmocka_unit_test(test_what_is_reported), cmocka_unit_test(test_opened_again),
-        cmocka_unit_test(test_refused),          cmocka_unit_test(test_without_mpi),
-        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_exchange),     cmocka_unit_test(test_inside_nccl),
+        cmocka_unit_test(test_identity),     cmocka_unit_test(test_what_is_reported),
+        cmocka_unit_test(test_opened_again), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_without_mpi),  cmocka_unit_test(test_faults),
     };
     launchers_allow_root();
     /* Ranks that share cores are to give them to each other. */

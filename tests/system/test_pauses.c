@@ -1,0 +1,202 @@
+/*
+ * test_pauses.c - no strategy hangs, or exchanges something wrong, whatever the timing: short
+ * trainings whose ranks sleep at random, most of all between a look that has found nothing and the
+ * wait for it (tests/plugins/comm_paused.c). Every strategy, with and without a thread of its own
+ * (run.comm_cores), with 2 to 4 workers. A rank that sleeps for what has come already, or for one
+ * of two things of which the other comes, is found by its deadline, or by this program's where that
+ * wait has none.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/cases.h"
+#include "lib/launchers.h"
+#include "lib/sandbox.h"
+#include "lib/stand_in.h"
+#include "lib/training.h"
+
+enum { FEWEST = 2, MOST = 4, AT_ONCE = 6, MOST_WORDS = 64, REPEATS = 5 };
+
+/* Of jobs that take two seconds, in the company of AT_ONCE - 1 others. */
+static const double deadline_s = 100.0;
+
+struct form {
+    const char *name, *settings;          /* of the strategy; its name is that of its plugin */
+    const char *hosts[MOST - FEWEST + 1]; /* comm.hosts by workers; NULL: one machine */
+    int servers;
+    bool on_device, by_mpi;
+};
+
+#define SMALL_CHUNKS " comm.chunk=64 comm.inbox=256"
+#define MACHINES            \
+    {                       \
+        "1+1", "2+1", "2+2" \
+    }
+
+static const struct form forms[] = {
+    {.name = "shm"},
+    {.name = "replicated"},
+    {.name = "ps_cpu"},
+    {.name = "ps_cpu", .servers = 2},
+    {.name = "ps_cpu", .settings = " comm.interface=lo", .hosts = MACHINES},
+    {.name = "ps_cpu",
+     .settings = " comm.interface=lo comm.streams=2",
+     .hosts = {"1+2", "2+2", "2+3"},
+     .servers = 1},
+    {.name = "ring_tcp", .settings = SMALL_CHUNKS},
+    {.name = "hierarchical", .settings = " comm.interface=lo" SMALL_CHUNKS, .hosts = MACHINES},
+    {.name = "gloo"},
+    {.name = "mpi", .by_mpi = true},
+    {.name = "hierarchical", .settings = " comm.transport=mpi", .hosts = MACHINES, .by_mpi = true},
+    {.name = "ps_gpu", .on_device = true},
+    {.name = "ps_gpu", .settings = " comm.shards=one", .on_device = true},
+    {.name = "replicated", .on_device = true},
+    {.name = "hierarchical", .settings = " comm.inside=nccl comm.host_ids=rank", .on_device = true},
+    {.name = "hierarchical",
+     .settings = " comm.inside=nccl comm.host_ids=rank comm.interface=lo" SMALL_CHUNKS,
+     .hosts = MACHINES,
+     .on_device = true},
+    {.name = "hierarchical",
+     .settings = " comm.inside=nccl comm.host_ids=rank comm.transport=mpi",
+     .hosts = MACHINES,
+     .on_device = true,
+     .by_mpi = true},
+};
+enum { N_FORMS = sizeof forms / sizeof *forms };
+
+static bool is_there(const struct form *form)
+{
+    char plugin[64];
+    snprintf(plugin, sizeof plugin, "comm_%s", form->name);
+    return have_plugin(plugin) && (!form->by_mpi || have_plugin("comm_mpi")) &&
+           (!form->on_device || (have_stand_in("comm_nccl") && !on_gpu()));
+}
+
+/* ---- jobs ---------------------------------------------------------------------------------- */
+
+struct job {
+    char line[1024];
+    struct started started;
+};
+
+static const char common[] =
+    "-c empty.ini --json run.results=results run.steady_limit_s=0 run.warmup_steps=0 run.steps=12 "
+    "run.prove=yes run.timeout_s=30 run.batch=2 device.threads=1 data.name=synthetic "
+    "data.samples=640 optimizer.learning_rate=0.1 model.name=tiny ";
+
+/* Some twenty buckets. */
+static const char on_host[] = "device.name=reference run.precision=fp64 comm.bucket=424 ";
+static const char on_device[] =
+    "device.name=cuda run.precision=fp32 device.tuning=no device.ids=0,0,0,0 comm.bucket=212 ";
+
+static void start(struct job *job, const struct form *form, int workers, int cores, int seed)
+{
+    const char *words[MOST_WORDS + 1], *hosts = form->hosts[workers - FEWEST];
+    char text[sizeof job->line], mpirun[96] = "";
+    size_t n = 0;
+    if (form->by_mpi)
+        snprintf(mpirun, sizeof mpirun,
+                 "/usr/bin/env mpirun --oversubscribe --bind-to none -np %d ",
+                 workers + form->servers);
+    snprintf(job->line, sizeof job->line,
+             "%s%s/dpbench %s%scomm.name=%s%s run.workers=%d run.servers=%d run.comm_cores=%d%s%s",
+             mpirun, build_directory(), common, form->on_device ? on_device : on_host, form->name,
+             form->settings ? form->settings : "", workers, form->servers, cores,
+             hosts ? " comm.hosts=" : "", hosts ? hosts : "");
+    strcpy(text, job->line);
+    for (char *word = strtok(text, " "); word && n < MOST_WORDS; word = strtok(NULL, " "))
+        words[n++] = word;
+    words[n] = NULL;
+    char pauses[32];
+    snprintf(pauses, sizeof pauses, "DPB_PAUSES=%d", seed);
+    command_start(&job->started, words, (const char *const[]){pauses, NULL});
+}
+
+/* All are collected before the first failure is told. */
+static void finish(struct job *jobs, int n)
+{
+    char said[4096] = "";
+    for (int i = 0; i < n; i++) {
+        struct command command;
+        command_finish(&jobs[i].started, &command, deadline_s);
+        if (command.exit_code != 0 && !said[0])
+            snprintf(said, sizeof said, "%s\n%s after %.1f s, exit code %d: %s", jobs[i].line,
+                     command.late ? "killed at the deadline" : "over", command.seconds,
+                     command.exit_code, command.err);
+        command_free(&command);
+    }
+    if (said[0])
+        fail_msg("%s", said);
+}
+
+static void test_pauses(void **state)
+{
+    const struct form *form = *state;
+    struct job jobs[AT_ONCE];
+    int n = 0, repeats = getenv("DPB_ALL_CELLS") ? REPEATS : 1;
+    for (int seed = 1; seed <= repeats; seed++)
+        for (int workers = FEWEST; workers <= MOST; workers++)
+            for (int cores = 0; cores <= 1; cores++) {
+                start(&jobs[n++], form, workers, cores, seed);
+                if (n == AT_ONCE) {
+                    finish(jobs, n);
+                    n = 0;
+                }
+            }
+    finish(jobs, n);
+}
+
+/* ---- the program --------------------------------------------------------------------------- */
+
+static void copy(const char *from, const char *to)
+{
+    struct command command;
+    command_run(&command, deadline_s, (const char *const[]){"/usr/bin/env", "cp", from, to, NULL},
+                NULL);
+    assert_int_equal(command.exit_code, 0);
+    command_free(&command);
+}
+
+static int setup(void **state)
+{
+    char own[512], path[1600], *here = getcwd(NULL, 0);
+    free(here);
+    int result = sandbox_setup(state);
+    if (result != 0)
+        return result;
+    here = getcwd(NULL, 0);
+    snprintf(own, sizeof own, "%s/tests/plugins/comm_paused.so", build_directory());
+    assert_int_equal(mkdir("paused", 0755), 0);
+    for (int i = 0; i < N_FORMS; i++) {
+        snprintf(path, sizeof path, "paused/comm_%s.so", forms[i].name);
+        if (access(path, F_OK) != 0)
+            copy(own, path);
+    }
+    snprintf(path, sizeof path, "%s/paused:%s/tests/cuda/plugins", here, build_directory());
+    free(here);
+    setenv("DPBENCH_PLUGIN_PATH", path, 1);
+    sandbox_write("empty.ini", "%s", "");
+    launchers_allow_root();
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 1);
+    return 0;
+}
+
+int main(void)
+{
+    for (int i = 0; i < N_FORMS; i++)
+        if (is_there(&forms[i]))
+            add_case(test_pauses, &forms[i], "%s%s%s%s%s", forms[i].name,
+                     forms[i].settings ? forms[i].settings : "",
+                     forms[i].servers > 0 ? ", servers" : "", forms[i].hosts[0] ? ", machines" : "",
+                     forms[i].on_device ? ", on a device" : "");
+    return run_cases("pauses", setup, sandbox_teardown);
+}
