@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -50,6 +51,73 @@ static void test_result(void **state)
     command_free(&command);
 }
 
+struct sums {
+    double ns, flops;
+};
+
+/* Rows say the pass that their work belongs to: those of forward come first. */
+static struct sums add_pass(const json_t *rows, const char *pass, int step_calls)
+{
+    struct sums sums = {0, 0};
+    const json_t *row;
+    size_t i;
+    bool is_over = false;
+    json_array_foreach(rows, i, row)
+    {
+        const char *what = json_text_at(row, "what");
+        if (strcmp(json_text_at(row, "pass"), pass) != 0) {
+            assert_true(strncmp(what, pass, strlen(pass)) != 0);
+            is_over = is_over || sums.ns > 0;
+            continue;
+        }
+        assert_false(is_over);
+        assert_true(json_number_at(row, "calls") == step_calls);
+        sums.ns += json_number_at(row, "ns");
+        sums.flops += json_number_at(row, "flops");
+    }
+    return sums;
+}
+
+/* Of one worker the account's passes lie within the breakdown's, and all products are in it. */
+static void test_sums(void **state)
+{
+    enum { STEPS = 3, BATCH = 4 };
+    struct command command;
+    (void)state;
+    if (!have_cpu_device())
+        skip();
+    dpbench(&command, deadline_s, "-c x.ini --json run.batch=%d model.name=lenet", BATCH);
+    assert_int_equal(command.exit_code, 0);
+    const json_t *rows = json_at(command.json, "profile.rows");
+    struct sums forward = add_pass(rows, "forward", STEPS);
+    struct sums backward = add_pass(rows, "backward", STEPS);
+    double forward_ns = STEPS * expect_number(&command, "timing.breakdown_ns.forward");
+    double backward_ns = STEPS * expect_number(&command, "timing.breakdown_ns.backward");
+    if (!(forward.ns > 0 && forward.ns <= forward_ns) ||
+        !(backward.ns > 0 && backward.ns <= backward_ns))
+        fail_msg("the ops take %.0f ns of %.0f forward, %.0f of %.0f backward", forward.ns,
+                 forward_ns, backward.ns, backward_ns);
+    double macs = STEPS * BATCH * expect_number(&command, "model.macs_per_sample");
+    assert_true(forward.flops == 2 * macs);
+    assert_true(backward.flops > 2 * macs && backward.flops < 4 * macs);
+    command_free(&command);
+}
+
+/* What the lines between two of the table's heads say: shares of the whole, in percent. */
+static double add_shares(const char *table, const char *head, const char *end)
+{
+    enum { SHARE_AT = 4 + 24 + 1 + 12 + 1 + 34 + 1 + 10 };
+    double sum = 0;
+    const char *line = strstr(table, head);
+    assert_non_null(line);
+    for (line = strchr(line, '\n') + 1; strncmp(line, end, strlen(end)) != 0;
+         line = strchr(line, '\n') + 1) {
+        assert_true(strcspn(line, "\n") > SHARE_AT);
+        sum += strtod(line + SHARE_AT, NULL);
+    }
+    return sum;
+}
+
 static void test_table(void **state)
 {
     struct command command;
@@ -59,8 +127,11 @@ static void test_table(void **state)
     dpbench(&command, deadline_s, "-c x.ini");
     assert_int_equal(command.exit_code, 0);
     assert_non_null(strstr(command.out, "backward weights"));
-    assert_non_null(strstr(command.out, "sums by kind"));
     assert_non_null(strstr(command.out, "limits: "));
+    double rows = add_shares(command.out, "    layer  ", "    sums by kind ");
+    double kinds = add_shares(command.out, "    sums by kind ", "    all ");
+    if (!(rows > 97 && rows < 103 && kinds > 97 && kinds < 103))
+        fail_msg("layers are %.1f %%, kinds %.1f %%: %s", rows, kinds, command.out);
     command_free(&command);
 }
 
@@ -77,6 +148,7 @@ static void test_refused(void **state)
 int main(void)
 {
     add_case(test_result, NULL, "every op of the timed steps is in the result");
+    add_case(test_sums, NULL, "its sums are those of the passes");
     add_case(test_table, NULL, "and in the table");
     add_case(test_refused, NULL, "a device without an account is refused");
     return run_cases("profile", set_up, sandbox_teardown);
