@@ -39,6 +39,8 @@ void stand_in_enqueue(cudaStream_t stream, std::function<void()> work);
 void stand_in_take(int64_t ns);
 /* Whether the range lies within one piece of this process's device memory. */
 bool stand_in_has(const void *at, size_t bytes);
+/* Whether indices are of 64 bits, however few elements there are: DPB_STAND_IN_LONG=1. */
+bool stand_in_long_indices();
 /* False, with the last error: launches from a thread whose GPU is not the stream's fail, and those
  * of too many blocks or threads. */
 bool stand_in_launched(cudaStream_t stream, dim3 grid, dim3 block);

@@ -13,6 +13,7 @@
  * DPB_STAND_IN_DEVICES: how many GPUs there are (2).
  * DPB_STAND_IN_TRACE=FILE: launches of graphs, copies between GPUs, and calls that wait or look,
  * one a line. DPB_STAND_IN_FAIL=N: the N-th piece of work of a stream fails, and all after it.
+ * DPB_STAND_IN_LONG=1: kernels are launched as for arrays of more than 2^31 elements.
  */
 #include <cstdio>
 #include <cstdlib>
@@ -253,6 +254,11 @@ void stand_in_enqueue(cudaStream_t stream, std::function<void()> work)
 {
     ONE_AT_A_TIME;
     push(stream, {op::WORK, work, nullptr, 0, nullptr});
+}
+
+bool stand_in_long_indices()
+{
+    return setting("DPB_STAND_IN_LONG", 0) != 0;
 }
 
 bool stand_in_launched(cudaStream_t stream, dim3 grid, dim3 block)

@@ -93,6 +93,53 @@ static void test_without_graphs(void **unused)
     untuned.graphs = 1;
 }
 
+/* ---- indices -------------------------------------------------------------------------------- */
+
+static void expect_quotients(uint32_t by)
+{
+    const struct divisor divisor = cuda_divisor(by);
+    const uint32_t most = DIVISOR_MOST - 1, last = most / by * by; /* largest multiple */
+    const uint32_t wanted[] = {
+        0,        1,        by - 1,   by,           by + 1, 2 * by - 1, last,    last - 1,     most,
+        most - 1, most / 2, most / 3, most / 7 * 3, 12345,  987654321,  1 << 30, (1 << 30) - 1};
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+        const uint32_t n = wanted[i] & most;
+        if (cuda_quotient(n, divisor) != n / by)
+            fail_msg("%u / %u = %u, not %u", n, by, n / by, cuda_quotient(n, divisor));
+    }
+}
+
+/* Of multiples and their neighbours, where a multiplier that is too small or too large shows. */
+static void test_divisors(void **unused)
+{
+    (void)unused;
+    for (uint32_t by = 1; by < 100000; by++)
+        expect_quotients(by);
+    for (uint32_t by = 1; by <= DIVISOR_MOST / 2; by *= 2) {
+        expect_quotients(by);
+        expect_quotients(by + 1);
+        expect_quotients(2 * by - 1);
+    }
+    expect_quotients(DIVISOR_MOST);
+    const struct divisor of_3 = cuda_divisor(3);
+    for (uint32_t n = 0; n < 1000000; n++)
+        assert_int_equal(cuda_quotient(n, of_3), n / 3);
+}
+
+/* Kernels by indices of 64 bits, which arrays of more than 2^31 elements would have. */
+static void test_long_indices(void **unused)
+{
+    (void)unused;
+    const struct subject subject = {"tiny", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
+    setenv("DPB_STAND_IN_LONG", "1", 1);
+    for (int layout = LAYOUT_NHWC; layout <= LAYOUT_NCHW; layout++) {
+        untuned.layout = layout;
+        check_subject(&subject, OPS);
+    }
+    untuned.layout = LAYOUT_NHWC;
+    unsetenv("DPB_STAND_IN_LONG");
+}
+
 /* ---- layouts ------------------------------------------------------------------------------- */
 
 /* Whether the samples lie in device memory in the order in which `inspect` shows them, NCHW. */
@@ -699,6 +746,8 @@ int main(void)
         cmocka_unit_test(test_fp16_overflow),
         cmocka_unit_test(test_without_graphs),
         cmocka_unit_test(test_first_layer_in_a_group),
+        cmocka_unit_test(test_divisors),
+        cmocka_unit_test(test_long_indices),
         cmocka_unit_test(test_layout),
         cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_strategy_fails),

@@ -18,14 +18,17 @@
 #ifdef DPB_KERNELS_ON_HOST
 #include "kernel_host.h"
 #define UNROLLED
+#define LONG_INDICES stand_in_long_indices()
 #else
+/* Whether indices are of 64 bits, however few elements there are. */
+#define LONG_INDICES false
 /* Before a loop: eight of its rounds at a time. */
 #define UNROLLED _Pragma("unroll 8")
 #define LAUNCH(kernel, grid, block, stream, ...) kernel<<<grid, block, 0, stream>>>(__VA_ARGS__)
 #define LAUNCH_BLOCKS LAUNCH
 #endif
 
-/* An index into any array; 64 bits, for a batch of 512 at 224x224x64 has more than 2^32 bytes. */
+/* An index into any array. */
 typedef uint64_t index_t;
 
 static __host__ __device__ inline float to_fp32(float x)
@@ -82,43 +85,82 @@ static inline dim3 blocks_for(index_t n)
     return dim3((unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most));
 }
 
-/* for (EACH(i, n)): the elements of a thread. */
-#define EACH(i, n)                                              \
-    index_t i = (index_t)blockIdx.x * blockDim.x + threadIdx.x; \
-    i < (n);                                                    \
-    i += (index_t)gridDim.x * blockDim.x
+/* for (EACH(i, n)): the elements of a thread. EACH_OF(I, i, n): by indices of type I. */
+#define EACH_OF(I, i, n)                            \
+    I i = (I)blockIdx.x * blockDim.x + threadIdx.x; \
+    i < (n);                                        \
+    i += (I)gridDim.x * blockDim.x
+#define EACH(i, n) EACH_OF(index_t, i, n)
+
+/* Does what follows with I as the type of indices into arrays of at most n elements: of 32 bits
+ * where they are below DIVISOR_MOST, which a batch of 512 at 224x224x64 still is. */
+#define BY_INDEX(n, ...)              \
+    do {                              \
+        if (takes_short_indices(n)) { \
+            using I = uint32_t;       \
+            __VA_ARGS__;              \
+        } else {                      \
+            using I = index_t;        \
+            __VA_ARGS__;              \
+        }                             \
+    } while (0)
+
+static inline bool takes_short_indices(index_t n)
+{
+    return n <= DIVISOR_MOST && !LONG_INDICES;
+}
+
+/* A grid whose elements are taken apart. */
+struct parted {
+    grid shape;
+    divisor h, w, c;
+};
+
+static inline parted parted_of(const grid &shape)
+{
+    return {shape, cuda_divisor(shape.h), cuda_divisor(shape.w), cuda_divisor(shape.c)};
+}
+
+/* k / by, and in k's place; the remainder comes back. */
+static __host__ __device__ inline uint32_t part(uint32_t *k, const divisor &divisor)
+{
+    const uint32_t quotient = cuda_quotient(*k, divisor), rest = *k - quotient * divisor.by;
+    *k = quotient;
+    return rest;
+}
+
+static __host__ __device__ inline uint32_t part(index_t *k, const divisor &divisor)
+{
+    const uint32_t rest = (uint32_t)(*k % divisor.by);
+    *k /= divisor.by;
+    return rest;
+}
 
 /* An element of a grid, taken apart. */
 struct place {
-    index_t n;
-    uint32_t h, w, c;
+    uint32_t n, h, w, c;
 };
 
 /* All elements of a grid are of one layout: its branches are every thread's. */
-static __host__ __device__ inline place place_of(index_t k, const grid &shape)
+template <typename I> static __host__ __device__ inline place place_of(I k, const parted &by)
 {
     place at;
-    if (!shape.planes) {
-        at.c = (uint32_t)(k % shape.c);
-        k /= shape.c;
-    }
-    at.w = (uint32_t)(k % shape.w);
-    k /= shape.w;
-    at.h = (uint32_t)(k % shape.h);
-    k /= shape.h;
-    if (shape.planes) {
-        at.c = (uint32_t)(k % shape.c);
-        k /= shape.c;
-    }
-    at.n = k;
+    if (!by.shape.planes)
+        at.c = part(&k, by.c);
+    at.w = part(&k, by.w);
+    at.h = part(&k, by.h);
+    if (by.shape.planes)
+        at.c = part(&k, by.c);
+    at.n = (uint32_t)k;
     return at;
 }
 
-static __host__ __device__ inline index_t element_of(const grid &shape, index_t n, uint32_t h,
-                                                     uint32_t w, uint32_t c)
+template <typename I>
+static __host__ __device__ inline I element_of(const grid &shape, uint32_t n, uint32_t h,
+                                               uint32_t w, uint32_t c)
 {
-    return shape.planes ? ((n * shape.c + c) * shape.h + h) * shape.w + w
-                        : ((n * shape.h + h) * shape.w + w) * shape.c + c;
+    return shape.planes ? (((I)n * shape.c + c) * shape.h + h) * shape.w + w
+                        : (((I)n * shape.h + h) * shape.w + w) * shape.c + c;
 }
 
 /* From an element to the same pixel's of the next channel. */
@@ -205,6 +247,11 @@ template <int N> static __device__ inline bool same_channels(const grid &shape)
 static inline index_t elements(const grid &shape)
 {
     return (index_t)shape.n * shape.h * shape.w * shape.c;
+}
+
+static inline index_t most_of(const grid &a, const grid &b)
+{
+    return elements(a) > elements(b) ? elements(a) : elements(b);
 }
 
 #endif

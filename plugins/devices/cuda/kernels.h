@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "divisor.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -52,6 +54,7 @@ struct packing {
     uint64_t from; /* first element in the weight arena */
     void *to;
     uint32_t o, i, hw;
+    struct divisor by_i, by_hw;
 };
 
 /* All of `table` (n entries in device memory) from `weights`, converted to `type`. */

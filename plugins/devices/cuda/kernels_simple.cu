@@ -7,16 +7,26 @@
 
 /* -------------------------------------------------------------------------------------- weights */
 
-template <typename T> __global__ void pack_weights(const packing *table, const float *weights)
+template <typename T, typename I>
+static __device__ inline void pack_entry(const packing &entry, const float *from, I n)
 {
-    const packing entry = table[blockIdx.y];
     T *to = static_cast<T *>(entry.to);
-    const float *from = weights + entry.from;
-    const index_t n = (index_t)entry.o * entry.i * entry.hw;
-    for (EACH(k, n)) {
-        const index_t i = k % entry.i, hw = k / entry.i % entry.hw, o = k / entry.i / entry.hw;
+    for (EACH_OF(I, k, n)) {
+        I o = k;
+        const uint32_t i = part(&o, entry.by_i), hw = part(&o, entry.by_hw);
         to[k] = from_fp32<T>(from[(o * entry.i + i) * entry.hw + hw]);
     }
+}
+
+template <typename T>
+__global__ void pack_weights(const packing *table, const float *weights, bool long_indices)
+{
+    const packing entry = table[blockIdx.y];
+    const index_t n = (index_t)entry.o * entry.i * entry.hw;
+    if (n <= DIVISOR_MOST && !long_indices)
+        pack_entry<T, uint32_t>(entry, weights + entry.from, (uint32_t)n);
+    else
+        pack_entry<T, index_t>(entry, weights + entry.from, n);
 }
 
 void cuda_pack_weights(cudaStream_t stream, enum cuda_type type, const struct packing *table,
@@ -25,15 +35,16 @@ void cuda_pack_weights(cudaStream_t stream, enum cuda_type type, const struct pa
     /* As many as the largest weights want, of which there are 100 million elements in VGG's first
      * dense layer; those of small ones end at once. */
     const dim3 blocks(256, n);
-    BY_TYPE(type, LAUNCH(pack_weights<T>, blocks, THREADS, stream, table, weights));
+    BY_TYPE(type, LAUNCH(pack_weights<T>, blocks, THREADS, stream, table, weights, LONG_INDICES));
 }
 
-template <typename T>
-__global__ void unpack_gradient(const T *from, float *to, uint32_t channels, uint32_t hw, index_t n)
+template <typename T, typename I>
+__global__ void unpack_gradient(const T *from, float *to, divisor channels, divisor hw, I n)
 {
-    for (EACH(k, n)) {
-        const index_t pixel = k % hw, i = k / hw % channels, o = k / hw / channels;
-        to[k] = to_fp32(from[(o * hw + pixel) * channels + i]);
+    for (EACH_OF(I, k, n)) {
+        I o = k;
+        const uint32_t pixel = part(&o, hw), i = part(&o, channels);
+        to[k] = to_fp32(from[(o * hw.by + pixel) * channels.by + i]);
     }
 }
 
@@ -41,21 +52,24 @@ void cuda_unpack_gradient(cudaStream_t stream, enum cuda_type type, const void *
                           uint32_t o, uint32_t i, uint32_t hw)
 {
     const index_t n = (index_t)o * i * hw;
-    BY_TYPE(type, LAUNCH(unpack_gradient<T>, blocks_for(n), THREADS, stream,
-                         static_cast<const T *>(from), to, i, hw, n));
+    const divisor by_i = cuda_divisor(i), by_hw = cuda_divisor(hw);
+    BY_TYPE(type, BY_INDEX(n, LAUNCH((unpack_gradient<T, I>), blocks_for(n), THREADS, stream,
+                                     static_cast<const T *>(from), to, by_i, by_hw, (I)n)));
 }
 
 /* -------------------------------------------------------------------------------------- samples */
 
-template <typename T> __global__ void normalise_samples(samples from, T *y, grid shape, index_t n)
+/* A pool may have more samples than the batch: it is indexed by 64 bits. */
+template <typename T, typename I>
+__global__ void normalise_samples(samples from, T *y, parted places, I n)
 {
-    grid as_sent = shape;
+    grid as_sent = places.shape;
     as_sent.planes = from.chw;
-    for (EACH(k, n)) {
-        const place to = place_of(k, shape);
+    for (EACH_OF(I, k, n)) {
+        const place to = place_of(k, places);
         const uint32_t c = to.c;
-        const index_t sample = from.numbers ? from.numbers[to.n] : to.n;
-        const index_t at = element_of(as_sent, sample, to.h, to.w, c);
+        const uint32_t sample = from.numbers ? from.numbers[to.n] : to.n;
+        const index_t at = element_of<index_t>(as_sent, sample, to.h, to.w, c);
         const float value = from.bytes ? (float)static_cast<const uint8_t *>(from.data)[at]
                                        : static_cast<const float *>(from.data)[at];
         y[k] = from_fp32<T>(value * from.scale[c] + from.offset[c]);
@@ -66,8 +80,9 @@ void cuda_normalise_samples(cudaStream_t stream, enum cuda_type type, const stru
                             void *y, struct grid grid)
 {
     const index_t n = elements(grid);
-    BY_TYPE(type, LAUNCH(normalise_samples<T>, blocks_for(n), THREADS, stream, *from,
-                         static_cast<T *>(y), grid, n));
+    const parted places = parted_of(grid);
+    BY_TYPE(type, BY_INDEX(n, LAUNCH((normalise_samples<T, I>), blocks_for(n), THREADS, stream,
+                                     *from, static_cast<T *>(y), places, (I)n)));
 }
 
 /* ------------------------------------------------------------------------------ bias, ReLU, sum */
@@ -152,47 +167,55 @@ void cuda_sum(cudaStream_t stream, enum cuda_type type, const struct sum_parts *
 
 /* ----------------------------------------------------------------------------- parts of tensors */
 
-template <typename T>
-__global__ void gather_columns(const T *from, uint32_t wide, uint32_t at, T *to, index_t n,
-                               uint32_t c)
+template <typename T, typename I>
+__global__ void gather_columns(const T *from, uint32_t wide, uint32_t at, T *to, I n, divisor c)
 {
-    for (EACH(k, n))
-        to[k] = from[k / c * wide + at + k % c];
+    for (EACH_OF(I, k, n)) {
+        I row = k;
+        const uint32_t column = part(&row, c);
+        to[k] = from[row * wide + at + column];
+    }
 }
 
 void cuda_gather_columns(cudaStream_t stream, enum cuda_type type, const void *wide_matrix,
                          uint32_t wide, uint32_t at, void *to, uint64_t rows, uint32_t c)
 {
     const index_t n = rows * c;
-    BY_TYPE(type,
-            LAUNCH(gather_columns<T>, blocks_for(n), THREADS, stream,
-                   static_cast<const T *>(wide_matrix), wide, at, static_cast<T *>(to), n, c));
+    const divisor by_c = cuda_divisor(c);
+    BY_TYPE(type, BY_INDEX(rows * wide, LAUNCH((gather_columns<T, I>), blocks_for(n), THREADS,
+                                               stream, static_cast<const T *>(wide_matrix), wide,
+                                               at, static_cast<T *>(to), (I)n, by_c)));
 }
 
-template <typename T>
-__global__ void scatter_columns(const T *from, T *to, uint32_t wide, uint32_t at, index_t n,
-                                uint32_t c)
+template <typename T, typename I>
+__global__ void scatter_columns(const T *from, T *to, uint32_t wide, uint32_t at, I n, divisor c)
 {
-    for (EACH(k, n))
-        to[k / c * wide + at + k % c] = from[k];
+    for (EACH_OF(I, k, n)) {
+        I row = k;
+        const uint32_t column = part(&row, c);
+        to[row * wide + at + column] = from[k];
+    }
 }
 
 void cuda_scatter_columns(cudaStream_t stream, enum cuda_type type, const void *from,
                           void *wide_matrix, uint32_t wide, uint32_t at, uint64_t rows, uint32_t c)
 {
     const index_t n = rows * c;
+    const divisor by_c = cuda_divisor(c);
     BY_TYPE(type,
-            LAUNCH(scatter_columns<T>, blocks_for(n), THREADS, stream, static_cast<const T *>(from),
-                   static_cast<T *>(wide_matrix), wide, at, n, c));
+            BY_INDEX(rows * wide, LAUNCH((scatter_columns<T, I>), blocks_for(n), THREADS, stream,
+                                         static_cast<const T *>(from),
+                                         static_cast<T *>(wide_matrix), wide, at, (I)n, by_c)));
 }
 
-template <typename T> __global__ void sample(sampling by, const T *large, T *small, index_t n)
+template <typename T, typename I>
+__global__ void sample(sampling by, parted places, const T *large, T *small, I n)
 {
-    for (EACH(k, n)) {
-        const place at = place_of(k, by.small);
+    for (EACH_OF(I, k, n)) {
+        const place at = place_of(k, places);
         small[k] =
             at.c < by.large.c
-                ? large[element_of(by.large, at.n, at.h * by.stride_h, at.w * by.stride_w, at.c)]
+                ? large[element_of<I>(by.large, at.n, at.h * by.stride_h, at.w * by.stride_w, at.c)]
                 : from_fp32<T>(0.0f);
     }
 }
@@ -200,37 +223,47 @@ template <typename T> __global__ void sample(sampling by, const T *large, T *sma
 void cuda_sample(cudaStream_t stream, enum cuda_type type, const struct sampling *sampling,
                  const void *large, void *small)
 {
-    const index_t n = elements(sampling->small);
-    BY_TYPE(type, LAUNCH(sample<T>, blocks_for(n), THREADS, stream, *sampling,
-                         static_cast<const T *>(large), static_cast<T *>(small), n));
+    const index_t n = elements(sampling->small), most = most_of(sampling->large, sampling->small);
+    const parted places = parted_of(sampling->small);
+    BY_TYPE(type,
+            BY_INDEX(most, LAUNCH((sample<T, I>), blocks_for(n), THREADS, stream, *sampling, places,
+                                  static_cast<const T *>(large), static_cast<T *>(small), (I)n)));
 }
 
-template <typename T> __global__ void spread(sampling by, const T *small, T *large, index_t n)
+template <typename T, typename I>
+__global__ void spread(sampling by, parted places, divisor stride_h, divisor stride_w,
+                       const T *small, T *large, I n)
 {
-    for (EACH(k, n)) {
-        const place at = place_of(k, by.large);
-        const uint32_t h = at.h / by.stride_h, w = at.w / by.stride_w;
-        const bool shown =
-            at.h % by.stride_h == 0 && at.w % by.stride_w == 0 && h < by.small.h && w < by.small.w;
-        large[k] = shown ? small[element_of(by.small, at.n, h, w, at.c)] : from_fp32<T>(0.0f);
+    for (EACH_OF(I, k, n)) {
+        const place at = place_of(k, places);
+        uint32_t h = at.h, w = at.w;
+        const bool falls = part(&h, stride_h) == 0 && part(&w, stride_w) == 0;
+        const bool shown = falls && h < by.small.h && w < by.small.w;
+        large[k] = shown ? small[element_of<I>(by.small, at.n, h, w, at.c)] : from_fp32<T>(0.0f);
     }
 }
 
 void cuda_spread(cudaStream_t stream, enum cuda_type type, const struct sampling *sampling,
                  const void *small, void *large)
 {
-    const index_t n = elements(sampling->large);
-    BY_TYPE(type, LAUNCH(spread<T>, blocks_for(n), THREADS, stream, *sampling,
-                         static_cast<const T *>(small), static_cast<T *>(large), n));
+    const index_t n = elements(sampling->large), most = most_of(sampling->large, sampling->small);
+    const parted places = parted_of(sampling->large);
+    const divisor stride_h = cuda_divisor(sampling->stride_h);
+    const divisor stride_w = cuda_divisor(sampling->stride_w);
+    BY_TYPE(type, BY_INDEX(most, LAUNCH((spread<T, I>), blocks_for(n), THREADS, stream, *sampling,
+                                        places, stride_h, stride_w, static_cast<const T *>(small),
+                                        static_cast<T *>(large), (I)n)));
 }
 
-template <typename T> __global__ void pad(frame by, const T *inner, T *outer, index_t n)
+template <typename T, typename I>
+__global__ void pad(frame by, parted places, const T *inner, T *outer, I n)
 {
-    for (EACH(k, n)) {
-        const place at = place_of(k, by.outer);
+    for (EACH_OF(I, k, n)) {
+        const place at = place_of(k, places);
         const uint32_t h = at.h - by.top, w = at.w - by.left; /* outside they wrap round */
-        outer[k] = h < by.inner.h && w < by.inner.w ? inner[element_of(by.inner, at.n, h, w, at.c)]
-                                                    : from_fp32<T>(0.0f);
+        outer[k] = h < by.inner.h && w < by.inner.w
+                       ? inner[element_of<I>(by.inner, at.n, h, w, at.c)]
+                       : from_fp32<T>(0.0f);
     }
 }
 
@@ -238,15 +271,18 @@ void cuda_pad(cudaStream_t stream, enum cuda_type type, const struct frame *fram
               const void *inner, void *outer)
 {
     const index_t n = elements(frame->outer);
-    BY_TYPE(type, LAUNCH(pad<T>, blocks_for(n), THREADS, stream, *frame,
-                         static_cast<const T *>(inner), static_cast<T *>(outer), n));
+    const parted places = parted_of(frame->outer);
+    BY_TYPE(type,
+            BY_INDEX(n, LAUNCH((pad<T, I>), blocks_for(n), THREADS, stream, *frame, places,
+                               static_cast<const T *>(inner), static_cast<T *>(outer), (I)n)));
 }
 
-template <typename T> __global__ void crop(frame by, const T *outer, T *inner, index_t n)
+template <typename T, typename I>
+__global__ void crop(frame by, parted places, const T *outer, T *inner, I n)
 {
-    for (EACH(k, n)) {
-        const place at = place_of(k, by.inner);
-        inner[k] = outer[element_of(by.outer, at.n, at.h + by.top, at.w + by.left, at.c)];
+    for (EACH_OF(I, k, n)) {
+        const place at = place_of(k, places);
+        inner[k] = outer[element_of<I>(by.outer, at.n, at.h + by.top, at.w + by.left, at.c)];
     }
 }
 
@@ -254,21 +290,25 @@ void cuda_crop(cudaStream_t stream, enum cuda_type type, const struct frame *fra
                const void *outer, void *inner)
 {
     const index_t n = elements(frame->inner);
-    BY_TYPE(type, LAUNCH(crop<T>, blocks_for(n), THREADS, stream, *frame,
-                         static_cast<const T *>(outer), static_cast<T *>(inner), n));
+    const parted places = parted_of(frame->inner);
+    BY_TYPE(type, BY_INDEX(elements(frame->outer),
+                           LAUNCH((crop<T, I>), blocks_for(n), THREADS, stream, *frame, places,
+                                  static_cast<const T *>(outer), static_cast<T *>(inner), (I)n)));
 }
 
 /* -------------------------------------------------------------------------------------- dropout */
 
-template <typename T> __global__ void drop(dropout by, const T *x, T *y, grid shape, index_t n)
+template <typename T, typename I>
+__global__ void drop(dropout by, const T *x, T *y, parted places, I n)
 {
+    const grid &shape = places.shape;
     const float scale = (float)(1.0 / (1.0 - by.rate));
     const pass_words words = *by.words;
-    for (EACH(k, n)) {
-        const place at = place_of(k, shape);
+    for (EACH_OF(I, k, n)) {
+        const place at = place_of(k, places);
         const uint32_t element = (at.c * shape.h + at.h) * shape.w + at.w;
-        const bool keeps = dpb_dropout_keeps(
-            by.seed, words.step, words.first_sample + (uint32_t)at.n, by.node, element, by.rate);
+        const bool keeps = dpb_dropout_keeps(by.seed, words.step, words.first_sample + at.n,
+                                             by.node, element, by.rate);
         y[k] = from_fp32<T>(keeps ? to_fp32(x[k]) * scale : 0.0f);
     }
 }
@@ -277,8 +317,10 @@ void cuda_dropout(cudaStream_t stream, enum cuda_type type, const struct dropout
                   const void *x, void *y, struct grid grid)
 {
     const index_t n = elements(grid);
-    BY_TYPE(type, LAUNCH(drop<T>, blocks_for(n), THREADS, stream, *dropout,
-                         static_cast<const T *>(x), static_cast<T *>(y), grid, n));
+    const parted places = parted_of(grid);
+    BY_TYPE(type,
+            BY_INDEX(n, LAUNCH((drop<T, I>), blocks_for(n), THREADS, stream, *dropout,
+                               static_cast<const T *>(x), static_cast<T *>(y), places, (I)n)));
 }
 
 /* ----------------------------------------------------------------------------------------- flag */

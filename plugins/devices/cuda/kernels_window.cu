@@ -21,29 +21,43 @@ static __host__ __device__ inline reach input_reach(uint32_t out, uint32_t kerne
 }
 
 /* Output positions whose windows hold input position `in`. */
-static __host__ __device__ inline reach output_reach(uint32_t in, uint32_t kernel, uint32_t stride,
-                                                     uint32_t pad, uint32_t out)
+static __host__ __device__ inline reach
+output_reach(uint32_t in, uint32_t kernel, const divisor &stride, uint32_t pad, uint32_t out)
 {
     const uint32_t at = in + pad; /* first window: out * stride + kernel > at */
-    reach r = {at < kernel ? 0 : (at - kernel) / stride + 1, at / stride + 1};
+    reach r = {at < kernel ? 0 : cuda_quotient(at - kernel, stride) + 1,
+               cuda_quotient(at, stride) + 1};
     r.end = r.end < out ? r.end : out;
     return r;
 }
 
 /* ----------------------------------------------------------------------------------------- pool */
 
-template <typename T>
-__global__ void max_pool(window by, const T *x, T *y, uint8_t *where, index_t n)
+/* Of a thread an element of `places`, which is the window's input or output. */
+struct pooling {
+    window by;
+    parted places;
+    divisor stride_h, stride_w;
+};
+
+static pooling pooling_of(const window &by, const grid &places)
 {
-    for (EACH(k, n)) {
-        const place at = place_of(k, by.out);
+    return {by, parted_of(places), cuda_divisor(by.stride_h), cuda_divisor(by.stride_w)};
+}
+
+template <typename T, typename I>
+__global__ void max_pool(pooling pool, const T *x, T *y, uint8_t *where, I n)
+{
+    const window &by = pool.by;
+    for (EACH_OF(I, k, n)) {
+        const place at = place_of(k, pool.places);
         const reach rows = input_reach(at.h, by.kernel_h, by.stride_h, by.pad_top, by.in.h);
         const reach columns = input_reach(at.w, by.kernel_w, by.stride_w, by.pad_left, by.in.w);
         uint32_t best_h = rows.begin, best_w = columns.begin;
-        T best = x[element_of(by.in, at.n, best_h, best_w, at.c)];
+        T best = x[element_of<I>(by.in, at.n, best_h, best_w, at.c)];
         for (uint32_t h = rows.begin; h < rows.end; h++) {
             for (uint32_t w = columns.begin; w < columns.end; w++) {
-                const T value = x[element_of(by.in, at.n, h, w, at.c)];
+                const T value = x[element_of<I>(by.in, at.n, h, w, at.c)];
                 const float candidate = to_fp32(value);
                 if (candidate > to_fp32(best) || candidate != candidate) {
                     best = value;
@@ -63,21 +77,24 @@ void cuda_max_pool(cudaStream_t stream, enum cuda_type type, const struct window
                    const void *x, void *y, uint8_t *where)
 {
     const index_t n = elements(window->out);
-    BY_TYPE(type, LAUNCH(max_pool<T>, blocks_for(n), THREADS, stream, *window,
-                         static_cast<const T *>(x), static_cast<T *>(y), where, n));
+    const pooling pool = pooling_of(*window, window->out);
+    BY_TYPE(type, BY_INDEX(most_of(window->in, window->out),
+                           LAUNCH((max_pool<T, I>), blocks_for(n), THREADS, stream, pool,
+                                  static_cast<const T *>(x), static_cast<T *>(y), where, (I)n)));
 }
 
-template <typename T>
-__global__ void max_pool_backward(window by, const T *dy, const uint8_t *where, T *dx, index_t n)
+template <typename T, typename I>
+__global__ void max_pool_backward(pooling pool, const T *dy, const uint8_t *where, T *dx, I n)
 {
-    for (EACH(k, n)) {
-        const place at = place_of(k, by.in);
-        const reach rows = output_reach(at.h, by.kernel_h, by.stride_h, by.pad_top, by.out.h);
-        const reach columns = output_reach(at.w, by.kernel_w, by.stride_w, by.pad_left, by.out.w);
+    const window &by = pool.by;
+    for (EACH_OF(I, k, n)) {
+        const place at = place_of(k, pool.places);
+        const reach rows = output_reach(at.h, by.kernel_h, pool.stride_h, by.pad_top, by.out.h);
+        const reach columns = output_reach(at.w, by.kernel_w, pool.stride_w, by.pad_left, by.out.w);
         float total = 0.0f;
         for (uint32_t h = rows.begin; h < rows.end; h++) {
             for (uint32_t w = columns.begin; w < columns.end; w++) {
-                const index_t from = element_of(by.out, at.n, h, w, at.c);
+                const I from = element_of<I>(by.out, at.n, h, w, at.c);
                 const uint32_t mine = (at.h + by.pad_top - h * by.stride_h) * by.kernel_w +
                                       (at.w + by.pad_left - w * by.stride_w);
                 if (where[from] == mine)
@@ -92,20 +109,23 @@ void cuda_max_pool_backward(cudaStream_t stream, enum cuda_type type, const stru
                             const void *dy, const uint8_t *where, void *dx)
 {
     const index_t n = elements(window->in);
-    BY_TYPE(type, LAUNCH(max_pool_backward<T>, blocks_for(n), THREADS, stream, *window,
-                         static_cast<const T *>(dy), where, static_cast<T *>(dx), n));
+    const pooling pool = pooling_of(*window, window->in);
+    BY_TYPE(type, BY_INDEX(most_of(window->in, window->out),
+                           LAUNCH((max_pool_backward<T, I>), blocks_for(n), THREADS, stream, pool,
+                                  static_cast<const T *>(dy), where, static_cast<T *>(dx), (I)n)));
 }
 
-template <typename T> __global__ void mean_pool(window by, const T *x, T *y, index_t n)
+template <typename T, typename I> __global__ void mean_pool(pooling pool, const T *x, T *y, I n)
 {
-    for (EACH(k, n)) {
-        const place at = place_of(k, by.out);
+    const window &by = pool.by;
+    for (EACH_OF(I, k, n)) {
+        const place at = place_of(k, pool.places);
         const reach rows = input_reach(at.h, by.kernel_h, by.stride_h, by.pad_top, by.in.h);
         const reach columns = input_reach(at.w, by.kernel_w, by.stride_w, by.pad_left, by.in.w);
         float total = 0.0f;
         for (uint32_t h = rows.begin; h < rows.end; h++) {
             for (uint32_t w = columns.begin; w < columns.end; w++)
-                total += to_fp32(x[element_of(by.in, at.n, h, w, at.c)]);
+                total += to_fp32(x[element_of<I>(by.in, at.n, h, w, at.c)]);
         }
         const uint32_t size = (rows.end - rows.begin) * (columns.end - columns.begin);
         y[k] = from_fp32<T>(total / (float)size);
@@ -116,23 +136,27 @@ void cuda_mean_pool(cudaStream_t stream, enum cuda_type type, const struct windo
                     const void *x, void *y)
 {
     const index_t n = elements(window->out);
-    BY_TYPE(type, LAUNCH(mean_pool<T>, blocks_for(n), THREADS, stream, *window,
-                         static_cast<const T *>(x), static_cast<T *>(y), n));
+    const pooling pool = pooling_of(*window, window->out);
+    BY_TYPE(type, BY_INDEX(most_of(window->in, window->out),
+                           LAUNCH((mean_pool<T, I>), blocks_for(n), THREADS, stream, pool,
+                                  static_cast<const T *>(x), static_cast<T *>(y), (I)n)));
 }
 
-template <typename T> __global__ void mean_pool_backward(window by, const T *dy, T *dx, index_t n)
+template <typename T, typename I>
+__global__ void mean_pool_backward(pooling pool, const T *dy, T *dx, I n)
 {
-    for (EACH(k, n)) {
-        const place at = place_of(k, by.in);
-        const reach rows = output_reach(at.h, by.kernel_h, by.stride_h, by.pad_top, by.out.h);
-        const reach columns = output_reach(at.w, by.kernel_w, by.stride_w, by.pad_left, by.out.w);
+    const window &by = pool.by;
+    for (EACH_OF(I, k, n)) {
+        const place at = place_of(k, pool.places);
+        const reach rows = output_reach(at.h, by.kernel_h, pool.stride_h, by.pad_top, by.out.h);
+        const reach columns = output_reach(at.w, by.kernel_w, pool.stride_w, by.pad_left, by.out.w);
         float total = 0.0f;
         for (uint32_t h = rows.begin; h < rows.end; h++) {
             const reach of_h = input_reach(h, by.kernel_h, by.stride_h, by.pad_top, by.in.h);
             for (uint32_t w = columns.begin; w < columns.end; w++) {
                 const reach of_w = input_reach(w, by.kernel_w, by.stride_w, by.pad_left, by.in.w);
                 const uint32_t size = (of_h.end - of_h.begin) * (of_w.end - of_w.begin);
-                total += to_fp32(dy[element_of(by.out, at.n, h, w, at.c)]) / (float)size;
+                total += to_fp32(dy[element_of<I>(by.out, at.n, h, w, at.c)]) / (float)size;
             }
         }
         dx[k] = from_fp32<T>(total);
@@ -143,8 +167,10 @@ void cuda_mean_pool_backward(cudaStream_t stream, enum cuda_type type, const str
                              const void *dy, void *dx)
 {
     const index_t n = elements(window->in);
-    BY_TYPE(type, LAUNCH(mean_pool_backward<T>, blocks_for(n), THREADS, stream, *window,
-                         static_cast<const T *>(dy), static_cast<T *>(dx), n));
+    const pooling pool = pooling_of(*window, window->in);
+    BY_TYPE(type, BY_INDEX(most_of(window->in, window->out),
+                           LAUNCH((mean_pool_backward<T, I>), blocks_for(n), THREADS, stream, pool,
+                                  static_cast<const T *>(dy), static_cast<T *>(dx), (I)n)));
 }
 
 /* ------------------------------------------------------------------------------------------- LR */
@@ -170,10 +196,12 @@ static __host__ __device__ float denominator(const lrn &by, const T *x, uint32_t
     return by.k + by.alpha * total;
 }
 
-template <typename T> __global__ void lrn_forward(lrn by, const T *x, T *y, index_t n, grid shape)
+template <typename T, typename I>
+__global__ void lrn_forward(lrn by, const T *x, T *y, I n, parted places)
 {
-    for (EACH(k, n)) {
-        const uint32_t channel = channel_of(k, shape);
+    const grid &shape = places.shape;
+    for (EACH_OF(I, k, n)) {
+        const uint32_t channel = place_of(k, places).c;
         const T *pixel = x + (k - channel * channel_stride(shape));
         const float s = denominator(by, pixel, channel, shape);
         y[k] = from_fp32<T>(to_fp32(x[k]) * powf(s, -by.beta));
@@ -184,17 +212,20 @@ void cuda_lrn(cudaStream_t stream, enum cuda_type type, const struct lrn *lrn, c
               void *y, struct grid grid)
 {
     const index_t n = elements(grid);
-    BY_TYPE(type, LAUNCH(lrn_forward<T>, blocks_for(n), THREADS, stream, *lrn,
-                         static_cast<const T *>(x), static_cast<T *>(y), n, grid));
+    const parted places = parted_of(grid);
+    BY_TYPE(type,
+            BY_INDEX(n, LAUNCH((lrn_forward<T, I>), blocks_for(n), THREADS, stream, *lrn,
+                               static_cast<const T *>(x), static_cast<T *>(y), (I)n, places)));
 }
 
 /* dx_j = dy_j s_j^-beta - 2 alpha beta x_j * (sum over c near j of dy_c x_c s_c^(-beta - 1)) */
-template <typename T>
-__global__ void lrn_backward(lrn by, const T *x, const T *dy, T *dx, index_t n, grid shape)
+template <typename T, typename I>
+__global__ void lrn_backward(lrn by, const T *x, const T *dy, T *dx, I n, parted places)
 {
+    const grid &shape = places.shape;
     const index_t stride = channel_stride(shape);
-    for (EACH(k, n)) {
-        const uint32_t channel = channel_of(k, shape);
+    for (EACH_OF(I, k, n)) {
+        const uint32_t channel = place_of(k, places).c;
         const T *pixel_x = x + (k - channel * stride), *pixel_dy = dy + (k - channel * stride);
         const reach near = channels_near(by, channel, shape.c);
         float direct = 0.0f, total = 0.0f;
@@ -213,7 +244,8 @@ void cuda_lrn_backward(cudaStream_t stream, enum cuda_type type, const struct lr
                        const void *x, const void *dy, void *dx, struct grid grid)
 {
     const index_t n = elements(grid);
-    BY_TYPE(type,
-            LAUNCH(lrn_backward<T>, blocks_for(n), THREADS, stream, *lrn, static_cast<const T *>(x),
-                   static_cast<const T *>(dy), static_cast<T *>(dx), n, grid));
+    const parted places = parted_of(grid);
+    BY_TYPE(type, BY_INDEX(n, LAUNCH((lrn_backward<T, I>), blocks_for(n), THREADS, stream, *lrn,
+                                     static_cast<const T *>(x), static_cast<const T *>(dy),
+                                     static_cast<T *>(dx), (I)n, places)));
 }

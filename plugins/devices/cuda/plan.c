@@ -204,9 +204,11 @@ static struct packing packing_of(const struct program *p, const struct dpb_node 
     const struct dpb_shape in = cuda_input(p, node, 0)->shape;
     const struct dpb_window *w = &node->window;
     uint32_t hw = node->op == DPB_OP_DENSE ? in.h * in.w : w->kernel_h * w->kernel_w;
-    if (p->device->options.layout == LAYOUT_NCHW)
-        return (struct packing){tensor->offset, NULL, node->shape.c, in.c * hw, 1};
-    return (struct packing){tensor->offset, NULL, node->shape.c, in.c, hw};
+    const bool nchw = p->device->options.layout == LAYOUT_NCHW;
+    return (struct packing){.from = tensor->offset,
+                            .o = node->shape.c,
+                            .i = nchw ? in.c * hw : in.c,
+                            .hw = nchw ? 1 : hw};
 }
 
 static bool needs_packing(const struct program *p, const struct dpb_node *node, enum cuda_type type)
@@ -238,7 +240,10 @@ void cuda_list_packings(const struct program *p, struct packing *table)
         if (!p->nodes[i].packed)
             continue;
         *table = packing_of(p, &p->graph->nodes[i]);
-        table++->to = p->nodes[i].packed->data;
+        table->to = p->nodes[i].packed->data;
+        table->by_i = cuda_divisor(table->i);
+        table->by_hw = cuda_divisor(table->hw);
+        table++;
     }
 }
 
