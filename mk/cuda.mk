@@ -47,11 +47,13 @@ endif
 endif
 
 CUDA_CFLAGS := $(addprefix -isystem ,$(sort $(CUDA_CUDART_H) $(CUDA_CUBLASLT_H) $(CUDA_CUDNN_H) $(CUDA_NCCL_H)))
-# To the host's compiler functions that kernels alone call are unused.
+# To the host's compiler functions that kernels alone call are unused. A kernel that takes local memory
+# (an array that is indexed by what is not known, registers that were spilled) is warned of.
 CUDA_PTX    := $(lastword $(CUDA_ARCHS))
 NVCC_FLAGS  := -std=c++17 -O3 -lineinfo -Icore/include -Iplugins $(CUDA_CFLAGS) \
 	$(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
 	-gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX) \
+	-Xptxas -warn-lmem-usage,-warn-spills \
 	-Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Wno-unused-function $(if $(WERROR),-Werror all-warnings -Xcompiler -Werror)
 
 # Sums and updates of arenas are the host's bit for bit: no product is fused with a sum.

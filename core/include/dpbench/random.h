@@ -77,7 +77,9 @@ DPB_EVERYWHERE bool dpb_dropout_keeps(uint64_t seed, uint64_t step, uint32_t sam
 {
     struct dpb_random4 r =
         dpb_random(seed, DPB_STREAM_DROPOUT, node, element / 4, sample, (uint32_t)step);
-    return (double)dpb_random_uniform(r.v[element % 4]) >= rate;
+    /* Chosen, not indexed: an array that is indexed lies in memory on a GPU. */
+    const uint32_t low = element % 2 ? r.v[1] : r.v[0], high = element % 2 ? r.v[3] : r.v[2];
+    return (double)dpb_random_uniform(element % 4 < 2 ? low : high) >= rate;
 }
 
 #endif

@@ -86,9 +86,9 @@ static inline uint16_t dpb_fp16_from_fp32(float value)
     if (bits >= 0x477ff000u) /* 65520: halfway to what would be the next number */
         return (uint16_t)(sign | 0x7c00u);
     if (bits < 0x38800000u) { /* denormal: adding 2^-1 rounds to whole 2^-24 */
-        float magnitude, half = 0.5f;
+        float magnitude;
         memcpy(&magnitude, &bits, sizeof bits);
-        magnitude += half;
+        magnitude += 0.5f;
         memcpy(&bits, &magnitude, sizeof bits);
         return (uint16_t)(sign | (bits - 0x3f000000u));
     }

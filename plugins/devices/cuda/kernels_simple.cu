@@ -59,9 +59,10 @@ void cuda_unpack_gradient(cudaStream_t stream, enum cuda_type type, const void *
 
 /* -------------------------------------------------------------------------------------- samples */
 
-/* A pool may have more samples than the batch: it is indexed by 64 bits. */
+/* A pool may have more samples than the batch: it is indexed by 64 bits. Of arguments that are
+ * indexed, as scale and offset are, a kernel would make itself a copy in local memory. */
 template <typename T, typename I>
-__global__ void normalise_samples(samples from, T *y, parted places, I n)
+__global__ void normalise_samples(const __grid_constant__ samples from, T *y, parted places, I n)
 {
     grid as_sent = places.shape;
     as_sent.planes = from.chw;
