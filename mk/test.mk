@@ -17,7 +17,7 @@ TEST_PLUGINS := $(patsubst tests/plugins/%.c,$(BUILD)/tests/plugins/%.so,$(wildc
 TEST_PRELOADS := $(patsubst tests/preload/%.c,$(BUILD)/tests/preload/%.so,$(wildcard tests/preload/*.c))
 # Libraries that stand in for NVIDIA's, each alone in a directory for LD_LIBRARY_PATH.
 TEST_FAKES := $(addprefix $(BUILD)/tests/fakes/,cuda/libcuda.so.1 cuda_without_init/libcuda.so.1 \
-	nvml/libnvidia-ml.so.1 nvml_old/libnvidia-ml.so.1 nvml_without_energy/libnvidia-ml.so.1)
+	$(addsuffix /libnvidia-ml.so.1,nvml nvml_before nvml_between nvml_old nvml_without_energy))
 ifneq ($(HAVE_VERBS),yes)
 TEST_PRELOADS := $(filter-out %/break_queue_pair.so,$(TEST_PRELOADS))
 endif
@@ -275,6 +275,8 @@ $(BUILD)/tests/fakes/%: tests/fakes/$$(basename $$(basename $$(@F))).c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(TEST_CFLAGS) $(FAKE_FLAGS) -fPIC -MF $@.d -shared -Wl,-soname,$(@F) -o $@ $<
 $(BUILD)/tests/fakes/cuda_without_init/%: FAKE_FLAGS = -DFAKE_WITHOUT_INIT
+$(BUILD)/tests/fakes/nvml_before/%: FAKE_FLAGS = -DFAKE_BEFORE
+$(BUILD)/tests/fakes/nvml_between/%: FAKE_FLAGS = -DFAKE_BETWEEN
 $(BUILD)/tests/fakes/nvml_old/%: FAKE_FLAGS = -DFAKE_OLD
 $(BUILD)/tests/fakes/nvml_without_energy/%: FAKE_FLAGS = -DFAKE_WITHOUT_ENERGY
 

@@ -265,11 +265,14 @@ static void print_clock(const json_t *device, const char *what, const char *name
 {
     const json_t *clock = dpb_json_at(device, name);
     fprintf(out, ", %s ", what);
-    if (isnan(number(clock, "now")))
+    if (isnan(number(clock, "now"))) {
         fputs("clock not told", out);
-    else
-        fprintf(out, "%.0f MHz (maximal %.0f, application %.0f)", number(clock, "now"),
-                number(clock, "maximal"), number(clock, "application"));
+        return;
+    }
+    fprintf(out, "%.0f MHz (maximal %.0f", number(clock, "now"), number(clock, "maximal"));
+    if (!isnan(number(clock, "application")))
+        fprintf(out, ", application %.0f", number(clock, "application"));
+    fputc(')', out);
 }
 
 static void print_paths(const json_t *devices, FILE *out)

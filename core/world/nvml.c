@@ -1,5 +1,6 @@
 /* nvml.c - see nvml.h. Signatures and numbers are those of NVIDIA's nvml.h, whose versioned symbols
- * keep theirs. */
+ * keep theirs. Calls that it gives up in CUDA 14 are made where a driver has not what takes their
+ * place. */
 #include "world/nvml.h"
 
 #include <dlfcn.h>
@@ -23,7 +24,26 @@ struct nvml_violation {
     unsigned long long reference_us, held_ns;
 };
 
-enum { NVML_SUCCESS = 0, CLOCK_SM = 1, CLOCK_MEMORY = 2, SENSOR_GPU = 0, N_LINKS = 18 };
+/* nvmlTemperature_v1_t */
+struct nvml_temperature {
+    unsigned version;
+    int sensor, celsius;
+};
+
+/* nvmlFieldValue_t: `status` is of this field alone. */
+struct nvml_field {
+    unsigned id, scope;
+    long long at_us, latency_us;
+    int type, status;
+    union {
+        unsigned u;
+        unsigned long ul;
+        unsigned long long ull;
+    } value;
+};
+enum { FIELD_UNSIGNED = 1, FIELD_UNSIGNED_LONG = 2, FIELD_UNSIGNED_LONG_LONG = 3 };
+
+enum { NVML_SUCCESS = 0, CLOCK_SM = 1, CLOCK_MEMORY = 2, SENSOR_GPU = 0, N_LINKS = 36 };
 enum { LINK_ACTIVE = 1, REMOTE_SWITCH = 2 };
 
 /* Those that need not be there are NULL in older drivers. */
@@ -39,10 +59,12 @@ static struct {
     int (*max_clock)(nvml_device, int, unsigned *);
     int (*application_clock)(nvml_device, int, unsigned *);
     int (*reasons)(nvml_device, unsigned long long *);
-    int (*temperature)(nvml_device, int, unsigned *);
+    int (*temperature)(nvml_device, struct nvml_temperature *);
+    int (*older_temperature)(nvml_device, int, unsigned *);
     int (*power)(nvml_device, unsigned *);
     int (*power_limit)(nvml_device, unsigned *);
     int (*energy)(nvml_device, unsigned long long *);
+    int (*fields)(nvml_device, int, struct nvml_field *);
     int (*violation)(nvml_device, int, struct nvml_violation *);
     int (*common_ancestor)(nvml_device, nvml_device, int *);
     int (*link_state)(nvml_device, unsigned, int *);
@@ -54,25 +76,30 @@ static const struct symbol {
     const char *name;
     void **function;
     bool needed;
-} symbols[] = {{"nvmlErrorString", (void **)&nvml.error_string, true},
-               {"nvmlInit_v2", (void **)&nvml.init, true},
-               {"nvmlShutdown", (void **)&nvml.shutdown, true},
-               {"nvmlSystemGetDriverVersion", (void **)&nvml.driver_version, true},
-               {"nvmlDeviceGetHandleByPciBusId_v2", (void **)&nvml.by_address, true},
-               {"nvmlDeviceGetName", (void **)&nvml.name, false},
-               {"nvmlDeviceGetClockInfo", (void **)&nvml.clock, false},
-               {"nvmlDeviceGetMaxClockInfo", (void **)&nvml.max_clock, false},
-               {"nvmlDeviceGetApplicationsClock", (void **)&nvml.application_clock, false},
-               {"nvmlDeviceGetCurrentClocksThrottleReasons", (void **)&nvml.reasons, false},
-               {"nvmlDeviceGetTemperature", (void **)&nvml.temperature, false},
-               {"nvmlDeviceGetPowerUsage", (void **)&nvml.power, false},
-               {"nvmlDeviceGetEnforcedPowerLimit", (void **)&nvml.power_limit, false},
-               {"nvmlDeviceGetTotalEnergyConsumption", (void **)&nvml.energy, false},
-               {"nvmlDeviceGetViolationStatus", (void **)&nvml.violation, false},
-               {"nvmlDeviceGetTopologyCommonAncestor", (void **)&nvml.common_ancestor, false},
-               {"nvmlDeviceGetNvLinkState", (void **)&nvml.link_state, false},
-               {"nvmlDeviceGetNvLinkRemotePciInfo_v2", (void **)&nvml.link_remote, false},
-               {"nvmlDeviceGetNvLinkRemoteDeviceType", (void **)&nvml.link_remote_type, false}};
+    const char *older; /* of the same signature; NULL: there is none */
+} symbols[] = {
+    {"nvmlErrorString", (void **)&nvml.error_string, true, NULL},
+    {"nvmlInit_v2", (void **)&nvml.init, true, NULL},
+    {"nvmlShutdown", (void **)&nvml.shutdown, true, NULL},
+    {"nvmlSystemGetDriverVersion", (void **)&nvml.driver_version, true, NULL},
+    {"nvmlDeviceGetHandleByPciBusId_v2", (void **)&nvml.by_address, true, NULL},
+    {"nvmlDeviceGetName", (void **)&nvml.name, false, NULL},
+    {"nvmlDeviceGetClockInfo", (void **)&nvml.clock, false, NULL},
+    {"nvmlDeviceGetMaxClockInfo", (void **)&nvml.max_clock, false, NULL},
+    {"nvmlDeviceGetApplicationsClock", (void **)&nvml.application_clock, false, NULL},
+    {"nvmlDeviceGetCurrentClocksEventReasons", (void **)&nvml.reasons, false,
+     "nvmlDeviceGetCurrentClocksThrottleReasons"},
+    {"nvmlDeviceGetTemperatureV", (void **)&nvml.temperature, false, NULL},
+    {"nvmlDeviceGetTemperature", (void **)&nvml.older_temperature, false, NULL},
+    {"nvmlDeviceGetPowerUsage", (void **)&nvml.power, false, NULL},
+    {"nvmlDeviceGetEnforcedPowerLimit", (void **)&nvml.power_limit, false, NULL},
+    {"nvmlDeviceGetTotalEnergyConsumption", (void **)&nvml.energy, false, NULL},
+    {"nvmlDeviceGetFieldValues", (void **)&nvml.fields, false, NULL},
+    {"nvmlDeviceGetViolationStatus", (void **)&nvml.violation, false, NULL},
+    {"nvmlDeviceGetTopologyCommonAncestor", (void **)&nvml.common_ancestor, false, NULL},
+    {"nvmlDeviceGetNvLinkState", (void **)&nvml.link_state, false, NULL},
+    {"nvmlDeviceGetNvLinkRemotePciInfo_v2", (void **)&nvml.link_remote, false, NULL},
+    {"nvmlDeviceGetNvLinkRemoteDeviceType", (void **)&nvml.link_remote_type, false, NULL}};
 
 const struct dpb_gpu_reason dpb_gpu_reasons[DPB_GPU_REASONS] = {{0x1, "idle", false},
                                                                 {0x2, "application_clocks", false},
@@ -84,9 +111,12 @@ const struct dpb_gpu_reason dpb_gpu_reasons[DPB_GPU_REASONS] = {{0x1, "idle", fa
                                                                 {0x80, "power_brake", true},
                                                                 {0x100, "display_clocks", false}};
 
-/* nvmlPerfPolicyType_t: 0 to 3, and 5; 4 is a GPU that has too little to do. */
 const char *const dpb_gpu_holds[DPB_GPU_HOLDS] = {"power", "thermal", "sync_boost", "board_limit",
                                                   "reliability"};
+/* NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP, _SW_THERM_SLOWDOWN, _SYNC_BOOST,
+ * NVML_FI_DEV_PERF_POLICY_BOARD_LIMIT, _RELIABILITY: of nanoseconds. And what they have taken the
+ * place of, nvmlPerfPolicyType_t: 4 is a GPU that has too little to do. */
+static const unsigned hold_fields[DPB_GPU_HOLDS] = {74, 269, 76, 77, 79};
 static const int hold_types[DPB_GPU_HOLDS] = {0, 1, 2, 3, 5};
 
 /* The first one stays. */
@@ -117,6 +147,8 @@ static bool load(char driver[80], char problem[DPB_GPU_TEXT])
     }
     for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
         *symbols[i].function = dlsym(library, symbols[i].name);
+        if (*symbols[i].function == NULL && symbols[i].older != NULL)
+            *symbols[i].function = dlsym(library, symbols[i].older);
         if (*symbols[i].function == NULL && symbols[i].needed) {
             say(problem, "the NVIDIA driver is too old: its libnvidia-ml.so.1 has no %s",
                 symbols[i].name);
@@ -177,8 +209,53 @@ static void read_clock(nvml_device device, int type, char *unknown, struct dpb_g
         clock->now = mhz;
     if (ASK(unknown, max_clock, device, type, &mhz))
         clock->maximal = mhz;
-    if (ASK(unknown, application_clock, device, type, &mhz))
+    /* NVML gives these clocks up and puts nothing in their place: that is no warning. */
+    if (nvml.application_clock != NULL && ASK(unknown, application_clock, device, type, &mhz))
         clock->application = mhz;
+}
+
+static double read_temperature(nvml_device device, char unknown[DPB_GPU_TEXT])
+{
+    struct nvml_temperature now = {.version = sizeof now | 1u << 24, .sensor = SENSOR_GPU};
+    unsigned older;
+    if (nvml.temperature == NULL && nvml.older_temperature != NULL)
+        return ASK(unknown, older_temperature, device, SENSOR_GPU, &older) ? (double)older : NAN;
+    return ASK(unknown, temperature, device, &now) ? (double)now.celsius : NAN;
+}
+
+/* False: this driver does not know the field. */
+static bool nanoseconds_in(const struct nvml_field *field, double *ns)
+{
+    if (field->status != NVML_SUCCESS)
+        return false;
+    if (field->type == FIELD_UNSIGNED)
+        *ns = field->value.u;
+    else if (field->type == FIELD_UNSIGNED_LONG)
+        *ns = (double)field->value.ul;
+    else if (field->type == FIELD_UNSIGNED_LONG_LONG)
+        *ns = (double)field->value.ull;
+    else
+        return false;
+    return true;
+}
+
+/* Of the fields by one call; what that does not tell by the older one, a call each. */
+static void read_holds(nvml_device device, char unknown[DPB_GPU_TEXT], double held_s[DPB_GPU_HOLDS])
+{
+    struct nvml_field fields[DPB_GPU_HOLDS] = {{0}};
+    struct nvml_violation violation;
+    for (int i = 0; i < DPB_GPU_HOLDS; i++)
+        fields[i].id = hold_fields[i];
+    bool told = nvml.fields != NULL && nvml.fields(device, DPB_GPU_HOLDS, fields) == NVML_SUCCESS;
+    for (int i = 0; i < DPB_GPU_HOLDS; i++) {
+        double ns;
+        if (told && nanoseconds_in(&fields[i], &ns))
+            held_s[i] = ns / 1e9;
+        else if (ASK(unknown, violation, device, hold_types[i], &violation))
+            held_s[i] = (double)violation.held_ns / 1e9;
+        else
+            held_s[i] = NAN;
+    }
 }
 
 static void take_sample(nvml_device device, char unknown[DPB_GPU_TEXT],
@@ -188,7 +265,6 @@ static void take_sample(nvml_device device, char unknown[DPB_GPU_TEXT],
     unsigned long long reasons, millijoules;
     *sample = (struct dpb_gpu_sample){.known = true,
                                       .at_ns = dpb_now_ns(),
-                                      .temperature_c = NAN,
                                       .power_w = NAN,
                                       .power_limit_w = NAN,
                                       .energy_j = NAN};
@@ -196,19 +272,14 @@ static void take_sample(nvml_device device, char unknown[DPB_GPU_TEXT],
     read_clock(device, CLOCK_MEMORY, unknown, &sample->memory);
     sample->reasons_known = ASK(unknown, reasons, device, &reasons);
     sample->reasons = sample->reasons_known ? reasons : 0;
-    if (ASK(unknown, temperature, device, SENSOR_GPU, &number))
-        sample->temperature_c = number;
+    sample->temperature_c = read_temperature(device, unknown);
     if (ASK(unknown, power, device, &number))
         sample->power_w = number / 1e3;
     if (ASK(unknown, power_limit, device, &number))
         sample->power_limit_w = number / 1e3;
     if (ASK(unknown, energy, device, &millijoules))
         sample->energy_j = (double)millijoules / 1e3;
-    for (int i = 0; i < DPB_GPU_HOLDS; i++) {
-        struct nvml_violation violation;
-        bool told = ASK(unknown, violation, device, hold_types[i], &violation);
-        sample->held_s[i] = told ? (double)violation.held_ns / 1e9 : NAN;
-    }
+    read_holds(device, unknown, sample->held_s);
 }
 
 void dpb_gpu_open(const char *pci_address, struct dpb_gpu_use *use)

@@ -10,9 +10,13 @@
  *                            switch
  *   FAKE_NVML_LEVEL=40       of the GPUs' common ancestor
  *
- * With FAKE_OLD it has no nvmlInit_v2, with FAKE_WITHOUT_ENERGY no
- * nvmlDeviceGetTotalEnergyConsumption.
+ *   FAKE_NVML_FIELD=269      a field that it does not know
+ *
+ * It has nothing that NVML gives up in CUDA 14, but with FAKE_BEFORE that and not what has taken
+ * its place, and with FAKE_BETWEEN both. With FAKE_OLD it has no nvmlInit_v2, with
+ * FAKE_WITHOUT_ENERGY no nvmlDeviceGetTotalEnergyConsumption.
  */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,24 +126,51 @@ FUNCTION(nvmlDeviceGetMaxClockInfo, struct gpu *gpu, int type, unsigned *mhz)
     return error_of(__func__);
 }
 
+#if defined FAKE_BEFORE || defined FAKE_BETWEEN
 FUNCTION(nvmlDeviceGetApplicationsClock, struct gpu *gpu, int type, unsigned *mhz)
 {
     (void)gpu;
     *mhz = type == 1 ? 1830 : 3200;
     return error_of(__func__);
 }
+#endif
 
-FUNCTION(nvmlDeviceGetCurrentClocksThrottleReasons, struct gpu *gpu, unsigned long long *reasons)
+#ifdef FAKE_BEFORE
+#define REASONS nvmlDeviceGetCurrentClocksThrottleReasons
+#else
+#define REASONS nvmlDeviceGetCurrentClocksEventReasons
+#endif
+FUNCTION(REASONS, struct gpu *gpu, unsigned long long *reasons)
 {
     *reasons = gpu->n_reasons++ == 0 ? 0x1 : number("FAKE_NVML_REASONS", 0x2);
     return error_of(__func__);
 }
 
+static unsigned degrees(const struct gpu *gpu, int sensor)
+{
+    return sensor == 0 ? 40 + 21 * (gpu->n_clocks > 1) : 999;
+}
+
+#ifdef FAKE_BEFORE
 FUNCTION(nvmlDeviceGetTemperature, struct gpu *gpu, int sensor, unsigned *celsius)
 {
-    *celsius = sensor == 0 ? 40 + 21 * (gpu->n_clocks > 1) : 999;
+    *celsius = degrees(gpu, sensor);
     return error_of(__func__);
 }
+#else
+struct temperature {
+    unsigned version;
+    int sensor, celsius;
+};
+
+FUNCTION(nvmlDeviceGetTemperatureV, struct gpu *gpu, struct temperature *temperature)
+{
+    if (temperature->version != (sizeof *temperature | 1u << 24))
+        return 25;
+    temperature->celsius = (int)degrees(gpu, temperature->sensor);
+    return error_of(__func__);
+}
+#endif
 
 FUNCTION(nvmlDeviceGetPowerUsage, struct gpu *gpu, unsigned *milliwatts)
 {
@@ -163,13 +194,42 @@ FUNCTION(nvmlDeviceGetTotalEnergyConsumption, struct gpu *gpu, unsigned long lon
 }
 #endif
 
+/* A look at power: nanoseconds. */
+static unsigned long long held_ns(struct gpu *gpu)
+{
+    return 1000 + number("FAKE_NVML_HELD_NS", 0) * gpu->n_violations++;
+}
+
+#if defined FAKE_BEFORE || defined FAKE_BETWEEN
 FUNCTION(nvmlDeviceGetViolationStatus, struct gpu *gpu, int type, struct violation *violation)
 {
     *violation = (struct violation){.reference_us = 1};
     if (type == 0)
-        violation->held_ns = 1000 + number("FAKE_NVML_HELD_NS", 0) * gpu->n_violations++;
+        violation->held_ns = held_ns(gpu);
     return error_of(__func__);
 }
+#endif
+
+#ifndef FAKE_BEFORE
+struct field {
+    unsigned id, scope;
+    long long at_us, latency_us;
+    int type, status;
+    unsigned long long value;
+};
+
+FUNCTION(nvmlDeviceGetFieldValues, struct gpu *gpu, int n, struct field *fields)
+{
+    for (int i = 0; i < n; i++) {
+        const unsigned id = fields[i].id;
+        const bool known = (id >= 74 && id <= 79) || id == 269;
+        fields[i].status = !known || id == number("FAKE_NVML_FIELD", 0) ? 3 : 0;
+        fields[i].type = 3;
+        fields[i].value = id == 74 && fields[i].status == 0 ? held_ns(gpu) : 0;
+    }
+    return error_of(__func__);
+}
+#endif
 
 FUNCTION(nvmlDeviceGetTopologyCommonAncestor, struct gpu *a, struct gpu *b, int *level)
 {

@@ -57,11 +57,12 @@ static void expect(const struct command *command, const char *path, double value
         fail_msg("%s is %.17g, not %.17g", path, is, value);
 }
 
-static void test_numbers(void **state)
+/* `application`: there are such clocks. */
+static void expect_numbers(const char *fake, const char *setting, bool application)
 {
+    const char *const settings[] = {setting, NULL};
     struct command command;
-    (void)state;
-    run(&command, "nvml", NULL, gpu);
+    run(&command, fake, settings, gpu);
     const char *const texts[][2] = {{"ranks.0.gpu.pci_address", gpu},
                                     {"ranks.0.gpu.name", "NVIDIA Fake 0"},
                                     {"ranks.0.gpu.driver", "580.82.07"},
@@ -72,10 +73,14 @@ static void test_numbers(void **state)
     expect(&command, "ranks.0.gpu.sm_mhz.begin", 1980);
     expect(&command, "ranks.0.gpu.sm_mhz.end", 1740);
     expect(&command, "ranks.0.gpu.sm_mhz.maximal", 1980);
-    expect(&command, "ranks.0.gpu.sm_mhz.application", 1830);
+    if (application) {
+        expect(&command, "ranks.0.gpu.sm_mhz.application", 1830);
+        expect(&command, "ranks.0.gpu.memory_mhz.application", 3200);
+    } else {
+        assert_true(json_is_null(json_at(command.json, "ranks.0.gpu.sm_mhz.application")));
+    }
     expect(&command, "ranks.0.gpu.memory_mhz.end", 3201);
     expect(&command, "ranks.0.gpu.memory_mhz.maximal", 3202);
-    expect(&command, "ranks.0.gpu.memory_mhz.application", 3200);
     expect(&command, "ranks.0.gpu.temperature_c.begin", 40);
     expect(&command, "ranks.0.gpu.temperature_c.end", 61);
     expect(&command, "ranks.0.gpu.power_w.end", 612.5);
@@ -83,17 +88,33 @@ static void test_numbers(void **state)
     expect(&command, "ranks.0.gpu.energy_j", 250.5);
     expect(&command, "ranks.0.gpu.power_w.mean",
            250.5 / expect_number(&command, "ranks.0.gpu.seconds"));
-    expect(&command, "ranks.0.gpu.held_s.power", 0);
+    expect(&command, "ranks.0.gpu.held_s.power", setting ? 0.25 : 0);
+    expect(&command, "ranks.0.gpu.held_s.thermal", 0);
     /* The samples lie around the timed steps. */
     double timed_s = expect_number(&command, "timing.elapsed_ns") * 1e-9;
     double seconds = expect_number(&command, "ranks.0.gpu.seconds");
     assert_true(seconds >= timed_s && seconds < timed_s + 2);
     assert_true(json_is_null(json_at(command.json, "ranks.0.gpu.problem")));
     assert_true(json_is_null(json_at(command.json, "ranks.0.gpu.unknown")));
-    assert_true(json_is_false(json_at(command.json, "throttled")));
-    assert_string_equal(warning(&command, "gpu_throttled"), "");
+    assert_true(json_is_boolean(json_at(command.json, "throttled")));
+    assert_true(json_is_false(json_at(command.json, "throttled")) == !setting);
+    assert_true((warning(&command, "gpu_throttled")[0] == '\0') == !setting);
     assert_string_equal(warning(&command, "gpu_unknown"), "");
     command_free(&command);
+}
+
+/* By what NVML has, by what it had before, and by a field's older form where it lacks that one. */
+static void test_numbers(void **state)
+{
+    (void)state;
+    expect_numbers("nvml", NULL, false);
+    expect_numbers("nvml", "FAKE_NVML_HELD_NS=250000000", false);
+    expect_numbers("nvml_before", NULL, true);
+    expect_numbers("nvml_before", "FAKE_NVML_HELD_NS=250000000", true);
+    expect_numbers("nvml_between", "FAKE_NVML_HELD_NS=250000000", true);
+    putenv((char *)"FAKE_NVML_FIELD=74");
+    expect_numbers("nvml_between", "FAKE_NVML_HELD_NS=250000000", true);
+    unsetenv("FAKE_NVML_FIELD");
 }
 
 /* Without a GPU nothing is asked, whatever libraries there are. */

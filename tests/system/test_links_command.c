@@ -81,12 +81,14 @@ static void test_parts(void **state)
     command_free(&command);
 }
 
+static const char *nvml = "nvml_before"; /* of tests/fakes */
+
 /* `format`: --json, or a part again. */
 static void with_driver(struct command *command, const char *max, const char *format,
                         const char *more)
 {
     char path[4096], program[4096];
-    snprintf(path, sizeof path, "LD_LIBRARY_PATH=%s/tests/fakes/nvml", build_directory());
+    snprintf(path, sizeof path, "LD_LIBRARY_PATH=%s/tests/fakes/%s", build_directory(), nvml);
     snprintf(program, sizeof program, "%s/dpbench", build_directory());
     const char *arguments[] = {program, "links", "devices", "--window", "20us",
                                "--max", max,     format,    NULL};
@@ -164,6 +166,11 @@ static void test_tables(void **state)
     expect_part(command.out, "devices of copies\n");
     expect_part(command.out, "  1: Copier 1 at 0000:3d:00.0, 3.0 GiB, SM 1980 MHz (maximal 1980, "
                              "application 1830), memory 3201 MHz (maximal 3202, application 3200)");
+    nvml = "nvml";
+    command_free(&command);
+    with_driver(&command, "1KiB", "devices", "FAKE_NVML_LEVEL=40");
+    nvml = "nvml_before";
+    expect_part(command.out, "SM 1980 MHz (maximal 1980), memory 3201 MHz (maximal 3202)");
     expect_part(command.out, "         0     X  NODE\n         1  NODE     X\n");
     expect_part(command.out, "H>0 pinned");
     expect_part(command.out, "0<>1 staged");
