@@ -23,7 +23,7 @@ class Broken(Exception):
 
 
 class Late(Exception):
-    """There is no time left for a program: what was asked for as the limit of all is over."""
+    """There is no time left for a program: its own limit is over, or that of all; says which."""
 
 
 # ---- sides --------------------------------------------------------------------------------------
@@ -41,6 +41,7 @@ class Program:
     same: str = ""  # where that stands which is equal on both sides: the size of the work
     lacks: str = ""  # why it cannot run here, where that is no matter of a file; "": it can
     stays: bool = False  # it prepares itself once: for each line that it reads it prints a document
+    limit_s: float = None  # of a turn, that which prepares it included; None: TIMEOUT_S
 
     def programs(self):
         return [self]
@@ -210,18 +211,21 @@ def key_of(program):
     return (tuple(program.command), tuple(sorted(program.environment.items())))
 
 
-def seconds_left(deadline):
+def seconds_left(program, deadline):
     """For a program: until `deadline` (of time.monotonic; None: there is none). Raises Late."""
-    left = TIMEOUT_S if deadline is None else min(TIMEOUT_S, deadline - time.monotonic())
+    own = program.limit_s or TIMEOUT_S
+    left = own if deadline is None else min(own, deadline - time.monotonic())
     if left <= 0:
-        raise Late
+        raise too_slow(program, deadline)
     return left
 
 
 def too_slow(program, deadline):
     """What is to be raised of a program that took all the time it had."""
     if deadline is not None and time.monotonic() >= deadline:
-        return Late()
+        return Late("there was no time for it (--limit)")
+    if program.limit_s:
+        return Late(f"{program.name}: not done after {program.limit_s:g} s, its own limit")
     return Broken(f"{program.name}: not done after {TIMEOUT_S} s")
 
 
@@ -239,7 +243,7 @@ def document_in(program, text):
 
 def run(program, deadline=None):
     """Runs it once: the document that it prints. Raises Broken, Late."""
-    left = seconds_left(deadline)
+    left = seconds_left(program, deadline)
     began = time.monotonic()
     try:
         done = subprocess.run(program.command, capture_output=True, text=True, timeout=left,
@@ -271,7 +275,7 @@ class Staying:
 
     def turn(self, deadline):
         """Its next document. Raises Broken, Late; then it is to be closed."""
-        left, process = seconds_left(deadline), self.process
+        left, process = seconds_left(self.program, deadline), self.process
         over = threading.Timer(left, process.kill)
         over.start()
         try:
@@ -323,7 +327,7 @@ class Runner:
             return run(program, self.deadline)
         key = key_of(program)
         if key not in self.staying:
-            seconds_left(self.deadline)
+            seconds_left(program, self.deadline)
             self.staying[key] = Staying(program)
         return self.staying[key].turn(self.deadline)
 
@@ -399,10 +403,10 @@ def run_round(turns, tell, runner):
             turn.take(documents)
         except Broken as error:
             turn.verdict, turn.reason = "broken", str(error)
-        except Late:
+        except Late as error:
             turn.late = True
             if not turn.figures[0]:
-                turn.verdict, turn.reason = "left", "there was no time for it (--limit)"
+                turn.verdict, turn.reason = "left", str(error)
 
 
 def run_rows(rows, rounds, tell, deadline=None):

@@ -49,6 +49,14 @@ def staying(name, *rates, prepares="pass", ends="sys.exit('no more of them')", *
         f"{ends}\\n")
     return Program(name, [sys.executable, "-ISc", script], rate=RATE, stays=True, **more)
 
+def written(figure):
+    \"\"\"Prints a figure of the document that the driver has written so far.\"\"\"
+    script = (
+        "import glob, json\\n"
+        f"document = json.load(open(glob.glob({os.path.join(HERE, 'bench/results/*.json')!r})[0]))\\n"
+        f"print(json.dumps({{'a': [{{'rate': {figure}}}], 'v': {{}}}}))\\n")
+    return Program("written", [sys.executable, "-ISc", script], rate=RATE)
+
 def rows(context):
     return [ROWS]
 """
@@ -231,6 +239,33 @@ class Driver(Sandbox):
         self.assertEqual((code, document["rows"][0]["verdict"]), (0, "left"), text)
         self.assertFalse(os.path.exists(os.path.join(self.path, "calls")))
 
+    def test_own_limit(self):
+        """A program that takes longer than it may is left and named; the rows after it run."""
+        code, text, document = self.bench(
+            "[Row('slow', 'x/s', program('a', 8), staying('b', 4, prepares='time.sleep(600)',"
+            "     limit_s=1.5)),"
+            " Row('also', 'x/s', program('a', 8), staying('b', 4, prepares='time.sleep(600)',"
+            "     limit_s=1.5))],"
+            "Row('after', 'x/s', program('c', 8), program('d', 4))", rounds=2)
+        self.assertEqual(code, 0, text)
+        self.assertEqual([row["verdict"] for row in document["rows"]], ["left", "left", "no goal"])
+        self.assertEqual(document["status"], "ok")
+        self.assertRegex(text, r"slow +left: b: not done after 1\.5 s, its own limit\n")
+        self.assertIn("no time for: slow; also\n", text)
+        self.assertEqual(self.calls(), ["a", "b", "c", "d", "c", "d"])
+
+    def test_written_after_each_group(self):
+        """What is cut off has written what it has measured."""
+        code, text, document = self.bench(
+            "Row('first', 'x/s', program('a', 8), program('b', 4)),"
+            "Row('second', 'x', written('len(document[\"rows\"])'), Bound('1', 1)),"
+            "Row('third', 'x', written('len(document[\"rows\"])'), Bound('1', 1)),"
+            "Row('last', 'x', written('2 + (document[\"status\"] == \"unfinished\")'), Bound('1', 1))",
+            rounds=1)
+        self.assertEqual(code, 0, text)
+        self.assertEqual([row["ours"]["rates"] for row in document["rows"]], [[8], [1], [2], [3]])
+        self.assertEqual(document["status"], "ok")
+
     def test_rows_that_take_turns_together(self):
         """What they share runs once a round, other figures of one run included; one of them that
         breaks does not stop the others; of long programs there are fewer rounds."""
@@ -332,6 +367,17 @@ class Parts(unittest.TestCase):
         for name in os.listdir("bench/parts"):
             if name.endswith(".py"):
                 self.assertIn(f"{name[:-3]}: ", done.stdout)
+
+    def test_important_rows_of_the_gpu_come_first(self):
+        """Those that need no compiler before those that may take all the time that is left."""
+        done = subprocess.run(["bench/bench", "--list", "--build", "/nowhere", "gpu"],
+                              capture_output=True, text=True, timeout=60, check=False)
+        names = [line.removeprefix("gpu: ").split(": dpbench")[0].split(": the GPU's")[0]
+                 for line in done.stdout.splitlines()]
+        eager = [f"ResNet-50, batch {batch}, bf16 / eager as a graph" for batch in (256, 32, 64)]
+        compiled = [f"ResNet-50, batch {batch}, bf16 / compiled" for batch in (256, 32, 64)]
+        self.assertEqual(names[:7], eager + ["ResNet-50, batch 64, bf16: GPU at work"] + compiled)
+        self.assertEqual(len(names), len(set(names)))
 
 
 def main():
