@@ -19,7 +19,8 @@ struct cudnnContext {
     std::atomic<int> plans; /* of the graph API, that live */
 };
 
-/* DPB_STAND_IN_SLOW=forward, or graph: such calls take long. */
+/* DPB_STAND_IN_SLOW=forward, or graph: such calls take long; product: those but the fourth that
+ * cuBLASLt offers. */
 static inline void stand_in_dawdle(const char *call)
 {
     const char *slow = getenv("DPB_STAND_IN_SLOW");

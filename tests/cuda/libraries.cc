@@ -4,6 +4,7 @@
  * that was offered for just that call and arithmetic, enough workspace, layouts that fit. What a
  * call may use of its workspace is written over with NaN.
  */
+#include <algorithm>
 #include <cublasLt.h>
 #include <cstring>
 #include <cuda_bf16.h>
@@ -429,7 +430,8 @@ struct layout {
     uint64_t rows, columns;
     int64_t ld;
 };
-enum { GEMM_BYTES = 5000, MAGIC = 4711 };
+/* What is offered takes more and more room; the third, as it turns out, cannot be had. */
+enum { GEMM_BYTES = 5000, MAGIC = 4711, OFFERED = 5, NOT_TO_BE_HAD = 2 };
 
 template <typename Handle, typename T> T *as(Handle handle)
 {
@@ -570,7 +572,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatrixLayout_t a_desc,
                                               cublasLtMatrixLayout_t b_desc,
                                               cublasLtMatrixLayout_t c_desc, cublasLtMatrixLayout_t,
-                                              cublasLtMatmulPreference_t, int,
+                                              cublasLtMatmulPreference_t, int most,
                                               cublasLtMatmulHeuristicResult_t *found, int *n)
 {
     const matmul_desc by = *as<cublasLtMatmulDesc_t, matmul_desc>(desc);
@@ -579,11 +581,14 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     const layout c = *as<cublasLtMatrixLayout_t, layout>(c_desc);
     bool fits = rows_of(a, by.a) == c.rows && columns_of(b, by.b) == c.columns &&
                 columns_of(a, by.a) == rows_of(b, by.b) && a.type == b.type;
-    memset(found, 0, sizeof *found);
-    found->algo.data[0] = MAGIC;
-    found->workspaceSize = GEMM_BYTES;
-    found->state = CUBLAS_STATUS_SUCCESS;
-    *n = fits;
+    *n = fits ? std::min<int>(most, OFFERED) : 0;
+    for (int i = 0; i < *n; i++) {
+        memset(&found[i], 0, sizeof *found);
+        found[i].algo.data[0] = MAGIC;
+        found[i].algo.data[1] = (uint64_t)i;
+        found[i].workspaceSize = (size_t)GEMM_BYTES * (i + 1);
+        found[i].state = i == NOT_TO_BE_HAD ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+    }
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -598,10 +603,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     const layout a = *as<cublasLtMatrixLayout_t, layout>(a_desc);
     const layout b = *as<cublasLtMatrixLayout_t, layout>(b_desc);
     const layout c = *as<cublasLtMatrixLayout_t, layout>(c_desc);
-    if (algorithm->data[0] != MAGIC || !workspace || bytes < GEMM_BYTES || c_data != d_data ||
-        !plain(alpha, beta))
+    const uint64_t rank = algorithm->data[1];
+    if (algorithm->data[0] != MAGIC || rank == NOT_TO_BE_HAD || !workspace ||
+        bytes < GEMM_BYTES * (rank + 1) || c_data != d_data || !plain(alpha, beta))
         return CUBLAS_STATUS_INVALID_VALUE;
     stand_in_enqueue(stream, [=] {
+        if (rank != 3)
+            stand_in_dawdle("product");
         memset(workspace, 0xff, bytes);
         multiply(by, a, a_data, b, b_data, c, d_data);
     });

@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -350,19 +352,25 @@ static void test_too_large(void **unused)
 
 enum { POOLED = 6 };
 
-/* Bytes that have gone up so far. */
-static uint64_t uploaded(void)
+/* What the CUDA for tests has counted so far. */
+static uint64_t counted(const char *what)
 {
     char path[512];
     snprintf(path, sizeof path, "%s/tests/cuda/libstand_in.so", build_directory());
     void *library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
     if (!library)
         fail_msg("%s", dlerror());
-    const uint64_t *bytes = dlsym(library, "stand_in_uploaded");
-    assert_non_null(bytes);
-    uint64_t now = *bytes;
+    const uint64_t *count = dlsym(library, what);
+    assert_non_null(count);
+    uint64_t now = *count;
     dlclose(library);
     return now;
+}
+
+/* Bytes that have gone up. */
+static uint64_t uploaded(void)
+{
+    return counted("stand_in_uploaded");
 }
 
 /* The batch that the session has, of samples with these numbers. */
@@ -600,7 +608,7 @@ static void test_tuning(void **unused)
     options.layout = LAYOUT_NCHW;
     check_in(DPB_PRECISION_FP32, &subject, OPS);
     const off_t both = bytes_of(path);
-    assert_true(both > 22 + 2 * first);
+    assert_true(both > 22 + first); /* products know of no layout */
     check_in(DPB_PRECISION_FP32, &subject, OPS);
     assert_int_equal(bytes_of(path), both);
     session_options(&untuned);
@@ -646,6 +654,95 @@ static void test_equal_shapes(void **unused)
     assert_true(count_lines(path, &repeated) > 6);
     assert_int_equal(repeated, 0);
     session_options(&untuned);
+}
+
+/* Opens a session with that file for tuning; every product has so many choices and has taken the
+ * one of that rank. */
+static void expect_products(const char *path, uint32_t n, int rank)
+{
+    const struct subject subject = {"lenet", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
+    static struct options options;
+    struct session s;
+    unsigned products = 0;
+    options = defaults();
+    options.tuning = path;
+    options.workspace = 2000; /* few algorithms of convolutions to try */
+    session_options(&options);
+    session_open(&subject, DPB_PRECISION_FP32, true, &s);
+    const struct program *p = s.program;
+    for (uint32_t i = 0; i < s.graph->n_nodes; i++) {
+        for (int k = 0; k < 3; k++) {
+            const struct gemm *gemm = p->nodes[i].gemm[k];
+            if (!gemm)
+                continue;
+            assert_int_equal(gemm->n, n);
+            assert_int_equal(gemm->choices[gemm->taken].rank, rank);
+            products++;
+        }
+    }
+    assert_int_equal(products, 6);
+    session_close(&s);
+    session_options(&untuned);
+}
+
+/* Of what cuBLASLt offers and can be had the fastest is taken, and the file's the next time;
+ * untuned the first. */
+static void test_products(void **unused)
+{
+    (void)unused;
+    char path[128];
+    snprintf(path, sizeof path, "%s/products", cache);
+    setenv("DPB_STAND_IN_SLOW", "product", 1);
+    expect_products(path, 4, 3);
+    unsetenv("DPB_STAND_IN_SLOW");
+    const off_t bytes = bytes_of(path);
+    expect_products(path, 4, 3);
+    assert_int_equal(bytes_of(path), bytes);
+    expect_products("no", 1, 0);
+    const struct subject subject = {"lenet", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
+    static struct options options;
+    options = defaults();
+    options.tuning = path;
+    session_options(&options);
+    check_in(DPB_PRECISION_FP32, &subject, OPS);
+    session_options(&untuned);
+}
+
+/* Two processes that begin at once to tune on one GPU: what one has tried the other takes. */
+static void test_shared_gpu(void **unused)
+{
+    (void)unused;
+    const struct subject subject = {"lenet", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
+    static struct options options;
+    char path[128];
+    int go[2], status;
+    size_t repeated;
+    struct session s;
+    snprintf(path, sizeof path, "%s/shared", cache);
+    options = defaults();
+    options.tuning = path;
+    session_options(&options);
+    assert_int_equal(pipe(go), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        alarm(60);
+        char byte;
+        bool told = read(go[0], &byte, 1) == 1;
+        session_open(&subject, DPB_PRECISION_FP32, true, &s);
+        session_close(&s);
+        _exit(told ? 0 : 1);
+    }
+    assert_int_equal(write(go[1], "", 1), 1);
+    session_open(&subject, DPB_PRECISION_FP32, true, &s);
+    session_close(&s);
+    session_options(&untuned);
+    close(go[0]);
+    close(go[1]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_true(count_lines(path, &repeated) > 10);
+    assert_int_equal(repeated, 0);
 }
 
 /* An algorithm that wants more than it may have is not taken; where none is left, that is said. */
@@ -757,6 +854,8 @@ int main(void)
         cmocka_unit_test(test_account),
         cmocka_unit_test(test_tuning),
         cmocka_unit_test(test_equal_shapes),
+        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_shared_gpu),
         cmocka_unit_test(test_workspace),
         cmocka_unit_test(test_ids),
     };

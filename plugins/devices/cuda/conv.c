@@ -221,7 +221,7 @@ dpb_status cuda_conv_run(const struct program *p, const struct dpb_node *node, e
                          const void *a, const void *b, void *to)
 {
     const struct conv *conv = cuda_plan(p, node)->conv;
-    const struct conv_choice *by = &conv->call[call].choices[0];
+    const struct conv_choice *by = &conv->call[call].choices[conv->call[call].taken];
     cudnnConvolutionDescriptor_t desc = conv->call[call].conv;
     cudnnHandle_t cudnn = p->device->cudnn;
     void *workspace = p->scratch.data;

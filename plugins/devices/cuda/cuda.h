@@ -15,6 +15,7 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
+#include <string.h>
 
 #include "dpbench/plugin.h"
 #include "kernels.h"
@@ -132,8 +133,9 @@ struct conv {
     cudnnFilterDescriptor_t w;
     struct {
         cudnnConvolutionDescriptor_t conv;
-        struct conv_choice choices[CONV_CHOICES]; /* the first is taken */
-        uint32_t n;                               /* 0: this call is not made */
+        struct conv_choice choices[CONV_CHOICES];
+        uint32_t n; /* 0: this call is not made */
+        int taken;  /* of choices */
     } call[CONV_CALLS];
     struct frame frame;                      /* where the padding is not the same on both sides */
     struct tensor *padded, *padded_gradient; /* likewise; else NULL */
@@ -165,11 +167,19 @@ struct fused {
 
 /* A product of matrices by cuBLASLt (gemm.c), column-major: C (m x n) = op(A) (m x k) op(B) (k x
  * n). */
+enum { GEMM_CHOICES = 8 };
+struct gemm_choice {
+    cublasLtMatmulAlgo_t algorithm;
+    int rank; /* among all that cuBLASLt offers, best first by its own estimate */
+    size_t workspace;
+};
 struct gemm {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, c;
-    cublasLtMatmulAlgo_t algorithm;
-    size_t workspace;
+    struct gemm_choice choices[GEMM_CHOICES];
+    uint32_t n;
+    int taken; /* of choices */
+    char key[TUNING_KEY_BYTES];
 };
 
 /* What planning knows of a node. */
@@ -452,17 +462,26 @@ struct gemm_shape {
 /* Of a program's scratch: what cuBLASLt may use at most; it takes more for large products on the
  * newest GPUs only. */
 #define CUDA_GEMM_WORKSPACE ((size_t)32 << 20)
+/* With one choice where nothing is tuned. */
 dpb_status cuda_gemm_open(const struct program *p, const struct dpb_node *node,
                           const struct gemm_shape *shape, struct gemm **gemm);
+/* What the largest of its choices needs. */
+size_t cuda_gemm_workspace(const struct gemm *gemm);
 void cuda_gemm_close(struct gemm *gemm); /* accepts NULL */
 dpb_status cuda_gemm_run(const struct program *p, const struct dpb_node *node,
                          const struct gemm *gemm, const void *a, const void *b, void *c);
 
-/* Whether the step is one of a convolution's calls, and which; whether it is a fused one. */
+/* Whether the step is one of a convolution's calls, and which; whether it is a fused one; the
+ * product that it runs, or NULL. */
 bool cuda_is_conv(const struct step *step, enum conv_call *call);
 bool cuda_is_fused(const struct step *step);
-/* Puts the fastest choice of every convolution's calls first: by the cache file where it is there,
- * else by trying. After the arena is there, before its content is. */
+struct gemm *cuda_gemm_of(const struct program *p, const struct step *step);
+static inline bool cuda_tunes(const struct options *options)
+{
+    return strcmp(options->tuning, "no") != 0;
+}
+/* Takes the fastest choice of every convolution's calls and of every product: by the cache file
+ * where it is there, else by trying. After the arena is there, before its content is. */
 dpb_status cuda_tune(struct program *p);
 /* By what the file knows a node's call, whose name is `call`; and the two numbers that stand there
  * for it. */

@@ -2,8 +2,10 @@
  * gemm.c - products of matrices by cuBLASLt: dense layers.
  *
  * Sums are made in fp32, of products of tf32's mantissas where that is the precision; partial sums
- * of a split product, too, in an order that does not vary.
+ * of a split product, too, in an order that does not vary. Of what cuBLASLt offers, best first by
+ * its own estimate, tuning.c takes the fastest.
  */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "cuda.h"
@@ -68,23 +70,43 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t preference)
     return status;
 }
 
+/* What stands in the file of tuning.c for a product. */
+static void write_key(const struct program *p, const struct gemm_shape *shape,
+                      char key[TUNING_KEY_BYTES])
+{
+    snprintf(key, TUNING_KEY_BYTES, "%s\t%zu\tproduct %s m%llu n%llu k%llu %c%c%s", p->device->name,
+             cublasLtGetVersion(), dpb_precision_name(p->args.precision),
+             (unsigned long long)shape->m, (unsigned long long)shape->n,
+             (unsigned long long)shape->k, shape->transpose_a ? 'T' : 'N',
+             shape->transpose_b ? 'T' : 'N', shape->c_type == TYPE_FP32 ? " to fp32" : "");
+}
+
+static void keep_choices(struct gemm *gemm, const cublasLtMatmulHeuristicResult_t *found, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (found[i].state == CUBLAS_STATUS_SUCCESS)
+            gemm->choices[gemm->n++] =
+                (struct gemm_choice){found[i].algo, i, found[i].workspaceSize};
+    }
+}
+
 static dpb_status choose(const struct program *p, const struct dpb_node *node, struct gemm *gemm)
 {
+    const int wanted = cuda_tunes(&p->device->options) ? GEMM_CHOICES : 1;
     cublasLtMatmulPreference_t preference = NULL;
-    cublasLtMatmulHeuristicResult_t found = {0};
+    cublasLtMatmulHeuristicResult_t found[GEMM_CHOICES] = {{.state = CUBLAS_STATUS_SUCCESS}};
     int n = 0;
     TRY_BLAS("cublasLtMatmulPreferenceCreate", cublasLtMatmulPreferenceCreate(&preference));
     cublasStatus_t status = prefer(preference);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = cublasLtMatmulAlgoGetHeuristic(p->device->blas, gemm->desc, gemm->a, gemm->b,
-                                                gemm->c, gemm->c, preference, 1, &found, &n);
+                                                gemm->c, gemm->c, preference, wanted, found, &n);
     cublasLtMatmulPreferenceDestroy(preference);
-    if (status == CUBLAS_STATUS_SUCCESS && n == 0)
-        status = CUBLAS_STATUS_NOT_SUPPORTED;
     TRY_BLAS("cublasLtMatmulAlgoGetHeuristic", status);
-    TRY_BLAS("cublasLtMatmulAlgoGetHeuristic", found.state);
-    gemm->algorithm = found.algo;
-    gemm->workspace = found.workspaceSize;
+    keep_choices(gemm, found, n);
+    if (gemm->n == 0)
+        TRY_BLAS("cublasLtMatmulAlgoGetHeuristic",
+                 n > 0 ? found[0].state : CUBLAS_STATUS_NOT_SUPPORTED);
     return DPB_OK;
 }
 
@@ -95,8 +117,17 @@ dpb_status cuda_gemm_open(const struct program *p, const struct dpb_node *node,
     if (!made)
         return cuda_no_memory();
     *gemm = made; /* the program's, which closes it whatever comes */
+    write_key(p, shape, made->key);
     DPB_TRY(describe(p, node, shape, made));
     return choose(p, node, made);
+}
+
+size_t cuda_gemm_workspace(const struct gemm *gemm)
+{
+    size_t most = 0;
+    for (uint32_t i = 0; i < gemm->n; i++)
+        most = gemm->choices[i].workspace > most ? gemm->choices[i].workspace : most;
+    return most;
 }
 
 void cuda_gemm_close(struct gemm *gemm)
@@ -118,9 +149,10 @@ dpb_status cuda_gemm_run(const struct program *p, const struct dpb_node *node,
                          const struct gemm *gemm, const void *a, const void *b, void *c)
 {
     const float one = 1.0f, zero = 0.0f;
+    const struct gemm_choice *by = &gemm->choices[gemm->taken];
     TRY_BLAS("cublasLtMatmul",
              cublasLtMatmul(p->device->blas, gemm->desc, &one, a, gemm->a, b, gemm->b, &zero, c,
-                            gemm->c, c, gemm->c, &gemm->algorithm, p->scratch.data, gemm->workspace,
+                            gemm->c, c, gemm->c, &by->algorithm, p->scratch.data, by->workspace,
                             p->device->stream));
     return DPB_OK;
 }

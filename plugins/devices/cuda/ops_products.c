@@ -156,7 +156,7 @@ static dpb_status open_gemm(struct program *p, const struct dpb_node *node, int 
     struct gemm **gemm = &cuda_plan(p, node)->gemm[which];
     struct tensor *unused;
     DPB_TRY(cuda_gemm_open(p, node, shape, gemm));
-    return cuda_scratch(p, (*gemm)->workspace, &unused);
+    return cuda_scratch(p, cuda_gemm_workspace(*gemm), &unused);
 }
 
 static dpb_status run_dense(const struct program *p, const struct step *step)
@@ -243,4 +243,13 @@ bool cuda_is_conv(const struct step *step, enum conv_call *call)
 bool cuda_is_fused(const struct step *step)
 {
     return step->run == run_fused_conv;
+}
+
+struct gemm *cuda_gemm_of(const struct program *p, const struct step *step)
+{
+    struct gemm *const *gemm = cuda_plan(p, step->node)->gemm;
+    return step->run == run_dense           ? gemm[GEMM_FORWARD]
+           : step->run == run_dense_data    ? gemm[GEMM_DATA]
+           : step->run == run_dense_weights ? gemm[GEMM_WEIGHTS]
+                                            : NULL;
 }

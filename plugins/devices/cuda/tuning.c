@@ -1,16 +1,20 @@
 /*
- * tuning.c - which algorithm of cuDNN is the fastest for a convolution: tried once, and kept in a
- * file.
+ * tuning.c - which algorithm is the fastest for a convolution, of cuDNN's, and for a product of
+ * matrices, of cuBLASLt's: tried once, and kept in a file.
  *
  * A line of the file is
  *
- *     GPU <tab> cuDNN's version <tab> call, type, shapes <tab> algorithm <tab> kind of arithmetic
+ *     GPU <tab> library's version <tab> call, type, shapes <tab> algorithm <tab> kind of arithmetic
  *
- * and of a convolution with statistics (conv_graph.c) the rank of its plan, or -1: alone is faster,
- * and 0. Lines are appended by one write each time a program was tuned, so several processes may
- * share the file; of equal keys the last counts. What the file names and cuDNN does not offer is
- * tried anew.
+ * and of a product the rank among what cuBLASLt offers, and 0; of a convolution with statistics
+ * (conv_graph.c) the rank of its plan, or -1: alone is faster, and 0. Lines are appended by one
+ * write each time a program was tuned, so several processes may share the file; of equal keys the
+ * last counts. What the file names and the library does not offer is tried anew.
+ *
+ * Processes that share a GPU take turns: before its first trial one locks a byte of the file, whose
+ * number is made of the GPU's address, and reads again what the others have found meanwhile.
  */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -28,6 +32,8 @@ struct tuning {
     char *known;           /* the file's content */
     char *found;           /* lines to append; NULL: none yet */
     size_t found_bytes, found_capacity;
+    int lock;    /* the file, of which a byte is locked; -1: not yet, or it cannot be opened */
+    bool trying; /* it has been asked for */
 };
 
 /* ---- the file ------------------------------------------------------------------------------ */
@@ -85,6 +91,42 @@ static void append_file(const struct tuning *tuning)
         close(fd);
 }
 
+/* Far behind what the file holds. */
+static off_t byte_of(const struct device *device)
+{
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (const char *c = device->pci; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+    return (off_t)(((uint64_t)1 << 61) + (hash >> 4));
+}
+
+/* Before the first trial: true where others may have written since the file was read. Without a
+ * file that can be written, which append_file says, nobody is waited for. */
+static bool first_trial(struct tuning *tuning)
+{
+    struct flock byte = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte_of(tuning->p->device), .l_len = 1};
+    if (tuning->trying || !tuning->path[0])
+        return false;
+    tuning->trying = true;
+    tuning->lock = open(tuning->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (tuning->lock < 0)
+        return false;
+    int failed;
+    do
+        failed = fcntl(tuning->lock, F_OFD_SETLKW, &byte);
+    while (failed && errno == EINTR);
+    if (failed)
+        cuda_host->log(
+            DPB_LOG_INFO,
+            "device cuda: %s cannot be locked (%s): workers that share a GPU may disturb "
+            "each other's trials",
+            tuning->path, strerror(errno));
+    free(tuning->known);
+    tuning->known = read_file(tuning->path);
+    return true;
+}
+
 /* The last line of that key: its algorithm and arithmetic. */
 static bool look_up(const char *text, const char *key, int *algorithm, int *math)
 {
@@ -106,7 +148,7 @@ static bool look_up(const char *text, const char *key, int *algorithm, int *math
 bool cuda_tuning_known(const struct options *options, const char *key, int *first, int *second)
 {
     char path[PATH_BYTES];
-    if (strcmp(options->tuning, "no") == 0)
+    if (!cuda_tunes(options))
         return false;
     find_path(options, path);
     char *text = path[0] ? read_file(path) : NULL;
@@ -167,62 +209,76 @@ static dpb_status time_steps(const struct tuning *tuning, const struct step *ste
     return cuda_time_best(tuning->p, step->node, step->what, run_trial, &trial, TRIES, best_ms);
 }
 
-static void put_first(struct conv *conv, enum conv_call call, uint32_t which)
-{
-    struct conv_choice *choices = conv->call[call].choices;
-    const struct conv_choice chosen = choices[which];
-    choices[which] = choices[0];
-    choices[0] = chosen;
-}
+/* What may be taken for a step: numbers [first, end), and how the file writes them. */
+struct candidates {
+    const struct step *step, *next; /* timed together; next may be NULL */
+    int *taken;
+    int first, end;
+    struct written {
+        int algorithm, math;
+    } written[1 + CONV_CHOICES];
+};
+static_assert((int)GEMM_CHOICES <= CONV_CHOICES && (int)FUSED_CHOICES <= CONV_CHOICES, "room");
 
-static dpb_status try_choices(const struct tuning *tuning, const struct step *step,
-                              struct conv *conv, enum conv_call call)
-{
-    float best_ms = 1e30f;
-    uint32_t best = 0;
-    for (uint32_t i = 0; i < conv->call[call].n; i++) {
-        float ms;
-        put_first(conv, call, i);
-        DPB_TRY(time_steps(tuning, step, NULL, &ms));
-        put_first(conv, call, i);
-        if (ms < best_ms) {
-            best_ms = ms;
-            best = i;
-        }
-    }
-    put_first(conv, call, best);
-    return DPB_OK;
-}
-
-/* Of an earlier convolution of the same shape here, or else of the file. */
-static bool take_known(const struct tuning *tuning, const char *key, struct conv *conv,
-                       enum conv_call call)
+/* Of an earlier step of the same shape here, or else of the file. */
+static bool take_known(const struct tuning *tuning, const char *key, const struct candidates *from)
 {
     int algorithm, math;
     if (!look_up(tuning->found, key, &algorithm, &math) &&
         !look_up(tuning->known, key, &algorithm, &math))
         return false;
-    for (uint32_t i = 0; i < conv->call[call].n; i++) {
-        const struct conv_choice *choice = &conv->call[call].choices[i];
-        if (choice->algorithm == algorithm && (int)choice->math == math) {
-            put_first(conv, call, i);
+    for (int i = from->first; i < from->end; i++) {
+        const struct written *written = &from->written[i - from->first];
+        if (written->algorithm == algorithm && written->math == math) {
+            *from->taken = i;
             return true;
         }
     }
     return false;
 }
 
-static dpb_status tune_step(struct tuning *tuning, const struct step *step, enum conv_call call)
+static dpb_status take_fastest(struct tuning *tuning, const char *key,
+                               const struct candidates *from)
+{
+    float best_ms = 1e30f;
+    int best = from->first;
+    if (take_known(tuning, key, from) || (first_trial(tuning) && take_known(tuning, key, from)))
+        return DPB_OK;
+    for (int i = from->first; i < from->end; i++) {
+        float ms;
+        *from->taken = i;
+        DPB_TRY(time_steps(tuning, from->step, from->next, &ms));
+        if (ms < best_ms) {
+            best_ms = ms;
+            best = i;
+        }
+    }
+    *from->taken = best;
+    const struct written *written = &from->written[best - from->first];
+    return remember(tuning, key, written->algorithm, written->math);
+}
+
+static dpb_status tune_conv(struct tuning *tuning, const struct step *step, enum conv_call call)
 {
     static const char *const calls[CONV_CALLS] = {"forward", "data", "weights"};
     struct conv *conv = cuda_plan(tuning->p, step->node)->conv;
+    struct candidates from = {
+        .step = step, .taken = &conv->call[call].taken, .end = (int)conv->call[call].n};
     char key[TUNING_KEY_BYTES];
     cuda_tuning_key(tuning->p, step->node, calls[call], key);
-    if (conv->call[call].n < 2 || take_known(tuning, key, conv, call))
-        return DPB_OK;
-    DPB_TRY(try_choices(tuning, step, conv, call));
-    const struct conv_choice *best = &conv->call[call].choices[0];
-    return remember(tuning, key, best->algorithm, (int)best->math);
+    for (int i = 0; i < from.end; i++) {
+        const struct conv_choice *choice = &conv->call[call].choices[i];
+        from.written[i] = (struct written){choice->algorithm, (int)choice->math};
+    }
+    return from.end < 2 ? DPB_OK : take_fastest(tuning, key, &from);
+}
+
+static dpb_status tune_gemm(struct tuning *tuning, const struct step *step, struct gemm *gemm)
+{
+    struct candidates from = {.step = step, .taken = &gemm->taken, .end = (int)gemm->n};
+    for (int i = 0; i < from.end; i++)
+        from.written[i] = (struct written){gemm->choices[i].rank, 0};
+    return from.end < 2 ? DPB_OK : take_fastest(tuning, gemm->key, &from);
 }
 
 /* A convolution's plans with statistics and, unless device.fusion = on, the convolution by its
@@ -233,40 +289,41 @@ static dpb_status tune_fused(struct tuning *tuning, size_t at)
     const struct step *step = &p->forward.steps[at];
     struct fused *fused = cuda_plan(p, step->node)->fused;
     const int first = p->device->options.fusion == FUSION_ON ? 0 : SEPARATE;
-    float best_ms = 1e30f;
-    int best = first;
+    struct candidates from = {.step = step,
+                              .next = cuda_fused_taker(p, at),
+                              .taken = &fused->taken,
+                              .first = first,
+                              .end = (int)fused->n};
     if (fused->tuned)
         return DPB_OK;
-    for (int which = first; which < (int)fused->n; which++) {
-        float ms;
-        fused->taken = which;
-        DPB_TRY(time_steps(tuning, step, cuda_fused_taker(p, at), &ms));
-        if (ms < best_ms) {
-            best_ms = ms;
-            best = which;
-        }
-    }
-    fused->taken = best;
+    for (int which = first; which < from.end; which++)
+        from.written[which - first] =
+            (struct written){which == SEPARATE ? SEPARATE : fused->plans[which].rank, 0};
+    DPB_TRY(take_fastest(tuning, fused->key, &from));
     fused->tuned = true;
-    return remember(tuning, fused->key, best == SEPARATE ? SEPARATE : fused->plans[best].rank, 0);
+    return DPB_OK;
 }
 
 static dpb_status tune_list(struct tuning *tuning, const struct step_list *list)
 {
     for (size_t i = 0; i < list->n; i++) {
+        const struct step *step = &list->steps[i];
+        struct gemm *gemm = cuda_gemm_of(tuning->p, step);
         enum conv_call call;
-        if (cuda_is_conv(&list->steps[i], &call))
-            DPB_TRY(tune_step(tuning, &list->steps[i], call));
-        if (cuda_is_fused(&list->steps[i]))
+        if (cuda_is_conv(step, &call))
+            DPB_TRY(tune_conv(tuning, step, call));
+        if (cuda_is_fused(step))
             DPB_TRY(tune_fused(tuning, i));
+        if (gemm)
+            DPB_TRY(tune_gemm(tuning, step, gemm));
     }
     return DPB_OK;
 }
 
 dpb_status cuda_tune(struct program *p)
 {
-    struct tuning tuning = {.p = p};
-    if (strcmp(p->device->options.tuning, "no") == 0)
+    struct tuning tuning = {.p = p, .lock = -1};
+    if (!cuda_tunes(&p->device->options))
         return DPB_OK;
     find_path(&p->device->options, tuning.path);
     if (tuning.path[0])
@@ -276,6 +333,8 @@ dpb_status cuda_tune(struct program *p)
         status = tune_list(&tuning, &p->backward);
     if (status == DPB_OK)
         append_file(&tuning);
+    if (tuning.lock >= 0)
+        close(tuning.lock);
     free(tuning.known);
     free(tuning.found);
     return status;
