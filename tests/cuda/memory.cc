@@ -301,6 +301,9 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind 
 /* Bytes that copies have brought to devices, for tests that count them. */
 uint64_t stand_in_uploaded;
 
+/* Copies that had to wait for the host: those of a stream from or to pageable memory. */
+uint64_t stand_in_pageable;
+
 /* Pinned memory is read and written when the copy is done. Other memory is read at once; and who
  * wants it written waits until it is, which cannot be captured. */
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
@@ -310,6 +313,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     if (!is_right(to, from, bytes, &kind))
         return cudaErrorInvalidValue;
     stand_in_uploaded += kind == cudaMemcpyHostToDevice ? bytes : 0;
+    stand_in_pageable += (kind == cudaMemcpyHostToDevice && !inside(pinned, from, bytes)) ||
+                         (kind == cudaMemcpyDeviceToHost && !inside(pinned, to, bytes));
     if (kind == cudaMemcpyHostToDevice && !inside(pinned, from, bytes)) {
         const char *begin = static_cast<const char *>(from);
         std::vector<char> copy(begin, begin + bytes);

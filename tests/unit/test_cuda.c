@@ -373,6 +373,30 @@ static uint64_t uploaded(void)
     return counted("stand_in_uploaded");
 }
 
+/* Passes copy nothing from or to pageable memory, which the host would have to wait for; more than
+ * one piece of samples arrives. */
+static void test_pinned(void **unused)
+{
+    (void)unused;
+    const struct subject subjects[] = {{"lenet", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL},
+                                       {"tiny_dense", NULL, 0, 4400, DPB_FP32, DPB_CHW, NULL}};
+    for (int i = 0; i < 2; i++) {
+        struct session s;
+        session_open(&subjects[i], DPB_PRECISION_FP32, true, &s);
+        const size_t bytes = s.batch.n * dpb_sample_bytes(&s.format);
+        assert_true((bytes > 4 << 20) == (i == 1));
+        const uint64_t before = counted("stand_in_pageable");
+        for (int pass = 0; pass < 3; pass++) {
+            session_forward(&s);
+            session_backward(&s);
+        }
+        assert_true(counted("stand_in_pageable") == before);
+        const struct program *p = s.program;
+        assert_memory_equal(p->samples->data, s.batch.samples, bytes);
+        session_close(&s);
+    }
+}
+
 /* The batch that the session has, of samples with these numbers. */
 static void gather(struct session *s, const struct dpb_sample_pool *pool, const uint32_t *numbers)
 {
@@ -851,6 +875,7 @@ int main(void)
         cmocka_unit_test(test_places),
         cmocka_unit_test(test_too_large),
         cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_pinned),
         cmocka_unit_test(test_account),
         cmocka_unit_test(test_tuning),
         cmocka_unit_test(test_equal_shapes),

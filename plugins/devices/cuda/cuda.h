@@ -244,7 +244,7 @@ struct program {
     struct tensor *samples, *labels, *words, *packings;
     uint32_t n_packings;
     int32_t *pinned_labels;
-    void *pinned_samples;     /* where core takes events: what the next step's are copied from */
+    void *pinned_samples;     /* what the next pass's are copied from */
     void *pool;               /* args.pool's samples; NULL: there is none */
     struct tensor *numbers;   /* of the batch's samples in it */
     uint32_t *pinned_numbers; /* behind the labels */

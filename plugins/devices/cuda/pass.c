@@ -248,17 +248,23 @@ static dpb_status begin_pass(struct program *p, const struct dpb_pass *pass,
     return send(p, p->words, words, sizeof *words);
 }
 
-/* The samples; where core takes events, beside what the main stream is still doing. */
+/* The samples, by pinned memory: a copy from other memory the driver would stage itself, while the
+ * host waits. A piece goes while the next one is brought there. Where core takes events it goes
+ * beside what the main stream is still doing. */
 static dpb_status send_samples(const struct program *p, const struct dpb_batch *batch)
 {
-    size_t bytes = batch->n * dpb_sample_bytes(p->args.format);
-    if (!p->takes_events)
-        return send(p, p->samples, batch->samples, bytes);
-    memcpy(p->pinned_samples, batch->samples, bytes);
-    DPB_TRY(cuda_check(p, NULL, "cudaMemcpyAsync",
-                       cudaMemcpyAsync(p->samples->data, p->pinned_samples, bytes,
-                                       cudaMemcpyHostToDevice, p->device->copies)));
-    return join(p);
+    enum { SAMPLES_PIECE = 4 << 20 };
+    cudaStream_t stream = p->takes_events ? p->device->copies : p->device->stream;
+    const size_t bytes = batch->n * dpb_sample_bytes(p->args.format);
+    for (size_t at = 0; at < bytes; at += SAMPLES_PIECE) {
+        const size_t n = bytes - at < SAMPLES_PIECE ? bytes - at : SAMPLES_PIECE;
+        char *pinned = (char *)p->pinned_samples + at;
+        memcpy(pinned, (const char *)batch->samples + at, n);
+        DPB_TRY(cuda_check(p, NULL, "cudaMemcpyAsync",
+                           cudaMemcpyAsync((char *)p->samples->data + at, pinned, n,
+                                           cudaMemcpyHostToDevice, stream)));
+    }
+    return p->takes_events ? join(p) : DPB_OK;
 }
 
 /* Marks of training steps alone; a step has several forwards where it has micro-batches. */

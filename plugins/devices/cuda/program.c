@@ -228,6 +228,9 @@ static dpb_status bind_control(struct program *p)
                       cudaHostAllocPortable)));
     p->pinned_labels = memory;
     p->pinned_numbers = (uint32_t *)(p->pinned_labels + p->args.batch);
+    DPB_TRY(cuda_check(p, NULL, "cudaHostAlloc",
+                       cudaHostAlloc(&memory, p->samples->place.bytes, cudaHostAllocPortable)));
+    p->pinned_samples = memory;
     return DPB_OK;
 }
 
@@ -240,12 +243,8 @@ static dpb_status make_event(const struct program *p, cudaEvent_t *event)
 /* What a program needs that runs ahead of the host. */
 static dpb_status bind_events(struct program *p)
 {
-    void *memory = NULL;
     if (!p->takes_events)
         return DPB_OK;
-    DPB_TRY(cuda_check(p, NULL, "cudaHostAlloc",
-                       cudaHostAlloc(&memory, p->samples->place.bytes, cudaHostAllocPortable)));
-    p->pinned_samples = memory;
     for (size_t i = 0; i < p->n_pieces; i++) {
         struct piece *piece = &p->pieces[i];
         DPB_TRY(make_event(p, &piece->native));
