@@ -117,7 +117,8 @@ PAIRED_TESTS := $(filter $(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS), \
 	$(addprefix tests/system/,rdma_vm.sh install.sh headers.sh layers.sh bench.py) \
 	$(addprefix $(BUILD)/tests/test_,pauses ps_cpu traffic effects combinations cuda cuda_runs nccl cpu \
 		image_training reference_gradients cuda_arenas cuda_queues device_runs launchers mpi gloo \
-		cuda_faults cuda_fusion cuda_layouts faults network world cli))
+		cuda_faults cuda_fusion cuda_layouts faults network world cli gpu_missing continue full_disk \
+		gpu_clocks image_folder store flags))
 check: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(PAIRED_TESTS) -- \
 		$(filter-out $(PAIRED_TESTS),$(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS))
