@@ -1,10 +1,12 @@
 /*
- * graphs.cc - cuDNN's graph API without a GPU, for tests of the cuda device: a convolution forward
- * whose result's statistics are made by GenStats, by plain loops. Strict: descriptors take the
- * attributes that they have, in their types and numbers, before they are finalised and never after;
- * what they refer to is finalised; a plan gets exactly the tensors of its graph, aligned as was
- * said. Of what cuDNN's documentation has no engine for there is none here: statistics of bf16, and
- * channels that do not fill 4 bytes.
+ * graphs.cc - cuDNN's graph API without a GPU, for tests of the cuda device, by plain loops: a
+ * convolution forward whose result's statistics are made by GenStats; and one by its input, masked
+ * by a ReLU's result, with the sums of the batch-norm's backward before it. Strict: descriptors
+ * take the attributes that they have, in their types and numbers, before they are finalised and
+ * never after; what they refer to is finalised; a plan gets exactly the tensors of its graph,
+ * aligned as was said. Of what cuDNN's documentation has no engine for there is none here:
+ * statistics of bf16, and channels that do not fill 4 bytes. Nor is there one for sums that are not
+ * deterministic.
  */
 #include <map>
 #include <set>
@@ -65,7 +67,36 @@ const rule rules[] = {
      DESC, 1, 1},
     {CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, DESC, 1,
      1},
-    {CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, DESC, 1,
+    {CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, DESC, 0,
+     1},
+    {CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, DESC, 0,
+     1},
+    {CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, DESC, 0,
+     1},
+    {CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, DESC, 0,
+     1},
+    {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, DESC, 1, 1},
+    {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, DESC, 1, 1},
+    {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, DESC, 1, 1},
+    {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, DESC, 1, 1},
+    {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, CUDNN_TYPE_FLOAT, 1, 1},
+    {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, CUDNN_TYPE_FLOAT, 1, 1},
+    {CUDNN_BACKEND_REDUCTION_DESCRIPTOR, CUDNN_ATTR_REDUCTION_OPERATOR,
+     CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, 1},
+    {CUDNN_BACKEND_REDUCTION_DESCRIPTOR, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1,
+     1},
+    {CUDNN_BACKEND_REDUCTION_DESCRIPTOR, CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC, CUDNN_TYPE_BOOLEAN,
+     0, 1},
+    {CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, CUDNN_ATTR_OPERATION_REDUCTION_DESC, DESC, 1, 1},
+    {CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, DESC, 1,
+     1},
+    {CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, DESC, 1,
      1},
     {CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR, CUDNN_ATTR_OPERATION_GENSTATS_MODE,
      CUDNN_TYPE_GENSTATS_MODE, 1, 1},
@@ -137,6 +168,10 @@ struct descriptor {
     const descriptor &to(cudnnBackendAttributeName_t name) const
     {
         return *get<const descriptor *>(name);
+    }
+    bool has(cudnnBackendAttributeName_t name) const
+    {
+        return attributes.count(name) > 0;
     }
 };
 
@@ -212,6 +247,58 @@ pattern read_pattern(const descriptor &graph)
             ops.size() == 3};
 }
 
+/* A convolution by its input, whose result is masked by y and stored as dz; the sums of dz, and of
+ * dz times x less the mean times the inverse. */
+struct gradient {
+    tensor dy, w, dx, y, dz, x, mean, centered, inverse, normal, product, sum, products;
+    std::vector<int64_t> pads, strides;
+
+    std::vector<const tensor *> virtuals() const
+    {
+        return {&dx, &centered, &normal, &product};
+    }
+    std::vector<const tensor *> large() const
+    {
+        return {&y, &dz, &x, &dx, &centered, &normal, &product};
+    }
+    std::vector<const tensor *> channels() const
+    {
+        return {&mean, &inverse, &sum, &products};
+    }
+    std::vector<const tensor *> stored() const
+    {
+        return {&dy, &w, &y, &dz, &x, &mean, &inverse, &sum, &products};
+    }
+};
+
+bool is_gradient(const descriptor &graph)
+{
+    return graph.all<const descriptor *>(CUDNN_ATTR_OPERATIONGRAPH_OPS)[0]->type ==
+           CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR;
+}
+
+gradient read_gradient(const descriptor &graph)
+{
+    const auto ops = graph.all<const descriptor *>(CUDNN_ATTR_OPERATIONGRAPH_OPS);
+    const descriptor &conv = *ops[0], &mask = *ops[1];
+    const descriptor &how = conv.to(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC);
+    return {read(conv.to(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY)),
+            read(conv.to(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W)),
+            read(conv.to(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX)),
+            read(mask.to(CUDNN_ATTR_OPERATION_POINTWISE_XDESC)),
+            read(mask.to(CUDNN_ATTR_OPERATION_POINTWISE_DXDESC)),
+            read(ops[3]->to(CUDNN_ATTR_OPERATION_POINTWISE_XDESC)),
+            read(ops[3]->to(CUDNN_ATTR_OPERATION_POINTWISE_BDESC)),
+            read(ops[3]->to(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)),
+            read(ops[4]->to(CUDNN_ATTR_OPERATION_POINTWISE_BDESC)),
+            read(ops[4]->to(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)),
+            read(ops[5]->to(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)),
+            read(ops[2]->to(CUDNN_ATTR_OPERATION_REDUCTION_YDESC)),
+            read(ops[6]->to(CUDNN_ATTR_OPERATION_REDUCTION_YDESC)),
+            how.all<int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS),
+            how.all<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES)};
+}
+
 cudnnStatus_t check_how(const descriptor &d)
 {
     const auto ones = std::vector<int64_t>{1, 1};
@@ -226,17 +313,14 @@ cudnnStatus_t check_how(const descriptor &d)
                : CUDNN_STATUS_BAD_PARAM;
 }
 
-cudnnStatus_t check_convolution(const descriptor &d)
+/* x, y: of the side that is padded, and of the other. */
+cudnnStatus_t check_shapes(const tensor &x, const tensor &w, const tensor &y, const descriptor &how,
+                           float alpha, float beta)
 {
-    const tensor x = read(d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X)),
-                 w = read(d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W)),
-                 y = read(d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y));
-    const descriptor &how = d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC);
     const auto pads = how.all<int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS),
                strides = how.all<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES);
     if (x.dims[0] != y.dims[0] || x.dims[1] != w.dims[1] || y.dims[1] != w.dims[0] ||
-        d.get<float>(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA) != 1.0f ||
-        d.get<float>(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA) != 0.0f)
+        alpha != 1.0f || beta != 0.0f)
         return CUDNN_STATUS_BAD_PARAM;
     for (int i = 0; i < 2; i++) {
         const int64_t room = x.dims[2 + i] + 2 * pads[i] - w.dims[2 + i];
@@ -246,20 +330,83 @@ cudnnStatus_t check_convolution(const descriptor &d)
     return CUDNN_STATUS_SUCCESS;
 }
 
+cudnnStatus_t check_convolution(const descriptor &d)
+{
+    return check_shapes(read(d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X)),
+                        read(d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W)),
+                        read(d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y)),
+                        d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC),
+                        d.get<float>(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA),
+                        d.get<float>(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA));
+}
+
+cudnnStatus_t check_convolution_data(const descriptor &d)
+{
+    return check_shapes(read(d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX)),
+                        read(d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W)),
+                        read(d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY)),
+                        d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC),
+                        d.get<float>(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA),
+                        d.get<float>(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA));
+}
+
 cudnnStatus_t check_pointwise(const descriptor &d)
 {
-    return d.get<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE) == CUDNN_POINTWISE_IDENTITY &&
+    static const std::set<cudnnPointwiseMode_t> modes = {CUDNN_POINTWISE_IDENTITY,
+                                                         CUDNN_POINTWISE_SUB, CUDNN_POINTWISE_MUL,
+                                                         CUDNN_POINTWISE_RELU_BWD};
+    return modes.count(d.get<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE)) &&
                    d.get<cudnnDataType_t>(CUDNN_ATTR_POINTWISE_MATH_PREC) == CUDNN_DATA_FLOAT
                ? CUDNN_STATUS_SUCCESS
                : CUDNN_STATUS_NOT_SUPPORTED;
 }
 
-cudnnStatus_t check_identity(const descriptor &d)
+cudnnPointwiseMode_t mode_of(const descriptor &d)
 {
-    return read(d.to(CUDNN_ATTR_OPERATION_POINTWISE_XDESC)).dims ==
-                   read(d.to(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)).dims
+    return d.to(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR)
+        .get<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE);
+}
+
+/* A mode's operands are there, and no others; b may be one value a channel. */
+cudnnStatus_t check_pointwise_operation(const descriptor &d)
+{
+    const bool masks = mode_of(d) == CUDNN_POINTWISE_RELU_BWD,
+               alone = mode_of(d) == CUDNN_POINTWISE_IDENTITY;
+    if (d.has(CUDNN_ATTR_OPERATION_POINTWISE_YDESC) == masks ||
+        d.has(CUDNN_ATTR_OPERATION_POINTWISE_DYDESC) != masks ||
+        d.has(CUDNN_ATTR_OPERATION_POINTWISE_DXDESC) != masks ||
+        d.has(CUDNN_ATTR_OPERATION_POINTWISE_BDESC) != (!masks && !alone))
+        return CUDNN_STATUS_BAD_PARAM;
+    const auto dims = read(d.to(CUDNN_ATTR_OPERATION_POINTWISE_XDESC)).dims;
+    bool same = read(d.to(masks ? CUDNN_ATTR_OPERATION_POINTWISE_DXDESC
+                                : CUDNN_ATTR_OPERATION_POINTWISE_YDESC))
+                    .dims == dims;
+    if (masks)
+        same = same && read(d.to(CUDNN_ATTR_OPERATION_POINTWISE_DYDESC)).dims == dims;
+    else if (!alone) {
+        const auto b = read(d.to(CUDNN_ATTR_OPERATION_POINTWISE_BDESC)).dims;
+        same = same && (b == dims || b == std::vector<int64_t>{1, dims[1], 1, 1});
+    }
+    return same ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH;
+}
+
+cudnnStatus_t check_reduction(const descriptor &d)
+{
+    return d.get<cudnnReduceTensorOp_t>(CUDNN_ATTR_REDUCTION_OPERATOR) == CUDNN_REDUCE_TENSOR_ADD &&
+                   d.get<cudnnDataType_t>(CUDNN_ATTR_REDUCTION_COMP_TYPE) == CUDNN_DATA_FLOAT &&
+                   d.has(CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC) &&
+                   d.get<bool>(CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC)
                ? CUDNN_STATUS_SUCCESS
-               : CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH;
+               : CUDNN_STATUS_NOT_SUPPORTED;
+}
+
+cudnnStatus_t check_reduction_operation(const descriptor &d)
+{
+    const tensor x = read(d.to(CUDNN_ATTR_OPERATION_REDUCTION_XDESC)),
+                 y = read(d.to(CUDNN_ATTR_OPERATION_REDUCTION_YDESC));
+    return y.dims == std::vector<int64_t>{1, x.dims[1], 1, 1} && y.type == CUDNN_DATA_FLOAT
+               ? CUDNN_STATUS_SUCCESS
+               : CUDNN_STATUS_BAD_PARAM;
 }
 
 cudnnStatus_t check_statistics(const descriptor &d)
@@ -280,12 +427,68 @@ cudnnStatus_t check_statistics(const descriptor &d)
                : CUDNN_STATUS_BAD_PARAM;
 }
 
+bool is_operation(const descriptor &d, cudnnPointwiseMode_t mode, const descriptor *x,
+                  const descriptor *b)
+{
+    return mode_of(d) == mode && (!x || &d.to(CUDNN_ATTR_OPERATION_POINTWISE_XDESC) == x) &&
+           (!b ||
+            &d.to(mode == CUDNN_POINTWISE_RELU_BWD ? CUDNN_ATTR_OPERATION_POINTWISE_DYDESC
+                                                   : CUDNN_ATTR_OPERATION_POINTWISE_BDESC) == b);
+}
+
+cudnnStatus_t check_gradient(const descriptor &d)
+{
+    static const cudnnBackendDescriptorType_t P = CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
+                                              R = CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR;
+    static const cudnnBackendDescriptorType_t types[] = {P, R, P, P, P, R};
+    const auto ops = d.all<const descriptor *>(CUDNN_ATTR_OPERATIONGRAPH_OPS);
+    if (ops.size() != 7)
+        return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
+    for (size_t i = 1; i < 7; i++)
+        if (ops[i]->type != types[i - 1])
+            return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
+    if (mode_of(*ops[1]) != CUDNN_POINTWISE_RELU_BWD || mode_of(*ops[3]) != CUDNN_POINTWISE_SUB ||
+        mode_of(*ops[4]) != CUDNN_POINTWISE_MUL || mode_of(*ops[5]) != CUDNN_POINTWISE_MUL)
+        return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
+    const gradient g = read_gradient(d);
+    if (!is_operation(*ops[1], CUDNN_POINTWISE_RELU_BWD, nullptr, g.dx.desc) ||
+        &ops[2]->to(CUDNN_ATTR_OPERATION_REDUCTION_XDESC) != g.dz.desc ||
+        !is_operation(*ops[4], CUDNN_POINTWISE_MUL, g.centered.desc, nullptr) ||
+        !is_operation(*ops[5], CUDNN_POINTWISE_MUL, g.dz.desc, g.normal.desc) ||
+        &ops[6]->to(CUDNN_ATTR_OPERATION_REDUCTION_XDESC) != g.product.desc)
+        return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
+    std::set<int64_t> ids;
+    std::set<const descriptor *> all;
+    for (const tensor *t : g.virtuals()) {
+        if (!t->is_virtual || t->type != CUDNN_DATA_FLOAT)
+            return CUDNN_STATUS_BAD_PARAM;
+        ids.insert(t->id);
+        all.insert(t->desc);
+    }
+    for (const tensor *t : g.stored()) {
+        if (t->is_virtual)
+            return CUDNN_STATUS_BAD_PARAM;
+        ids.insert(t->id);
+        all.insert(t->desc);
+    }
+    for (const tensor *t : g.large())
+        if (t->dims != g.dx.dims)
+            return CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH;
+    for (const tensor *t : g.channels())
+        if (t->type != CUDNN_DATA_FLOAT || t->dims != std::vector<int64_t>{1, g.dx.dims[1], 1, 1})
+            return CUDNN_STATUS_BAD_PARAM;
+    return ids.size() == 13 && all.size() == 13 ? CUDNN_STATUS_SUCCESS
+                                                : CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES;
+}
+
 /* One descriptor a tensor: that is what connects operations. */
 cudnnStatus_t check_graph(const descriptor &d)
 {
     const auto ops = d.all<const descriptor *>(CUDNN_ATTR_OPERATIONGRAPH_OPS);
     if (!d.get<cudnnHandle_t>(CUDNN_ATTR_OPERATIONGRAPH_HANDLE))
         return CUDNN_STATUS_BAD_PARAM_NULL_POINTER;
+    if (is_gradient(d))
+        return check_gradient(d);
     if (ops.size() < 2 || ops.size() > 3 ||
         ops[0]->type != CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR ||
         ops.back()->type != CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR)
@@ -294,6 +497,7 @@ cudnnStatus_t check_graph(const descriptor &d)
     const descriptor *from = p.y.desc;
     if (p.widened) {
         if (ops[1]->type != CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR ||
+            mode_of(*ops[1]) != CUDNN_POINTWISE_IDENTITY ||
             &ops[1]->to(CUDNN_ATTR_OPERATION_POINTWISE_XDESC) != from)
             return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
         from = &ops[1]->to(CUDNN_ATTR_OPERATION_POINTWISE_YDESC);
@@ -317,7 +521,11 @@ cudnnStatus_t check_graph(const descriptor &d)
  * work with. */
 enum { RANDOM, BROKEN, TENSOR, ROUGH, PLAIN, ENGINES_OF_A, LARGE = ENGINES_OF_A, ENGINES };
 
-const int64_t workspaces[ENGINES] = {0, 0, 3000, 0, 2500, 200000};
+int64_t workspace_of(const descriptor &graph, int engine)
+{
+    static const int64_t bytes[ENGINES] = {0, 0, 3000, 0, 2500, 200000};
+    return bytes[engine] > 0 && is_gradient(graph) ? bytes[engine] + 200 : bytes[engine];
+}
 
 std::vector<cudnnBackendNumericalNote_t> notes_of(int engine)
 {
@@ -333,8 +541,22 @@ std::vector<cudnnBackendNumericalNote_t> notes_of(int engine)
     }
 }
 
+bool has_engines_of_gradient(const gradient &g)
+{
+    const size_t element = g.dy.type == CUDNN_DATA_FLOAT ? 4 : 2;
+    for (const tensor *t : {&g.w, &g.y, &g.dz, &g.x})
+        if (t->type != g.dy.type)
+            return false;
+    for (const tensor *t : g.stored())
+        if (t->align < 4)
+            return false;
+    return g.dy.dims[1] * element % 4 == 0 && g.dx.dims[1] * element % 4 == 0;
+}
+
 bool has_engines(const descriptor &graph)
 {
+    if (is_gradient(graph))
+        return has_engines_of_gradient(read_gradient(graph));
     const pattern p = read_pattern(graph);
     const size_t element = p.x.type == CUDNN_DATA_FLOAT ? 4 : 2;
     const bool types = p.x.type == p.w.type && p.x.type == p.y.type &&
@@ -382,7 +604,13 @@ cudnnStatus_t check(descriptor &d)
     case CUDNN_BACKEND_POINTWISE_DESCRIPTOR:
         return check_pointwise(d);
     case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
-        return check_identity(d);
+        return check_pointwise_operation(d);
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
+        return check_convolution_data(d);
+    case CUDNN_BACKEND_REDUCTION_DESCRIPTOR:
+        return check_reduction(d);
+    case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
+        return check_reduction_operation(d);
     case CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR:
         return check_statistics(d);
     case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:
@@ -440,7 +668,8 @@ cudnnStatus_t get(const descriptor &d, cudnnBackendAttributeName_t name,
     if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE && type == CUDNN_TYPE_INT64 && most == 1 &&
         d.type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
         *given = 1;
-        memcpy(values, &workspaces[d.engine], sizeof workspaces[0]);
+        const int64_t bytes = workspace_of(*d.graph, d.engine);
+        memcpy(values, &bytes, sizeof bytes);
         return CUDNN_STATUS_SUCCESS;
     }
     return CUDNN_STATUS_BAD_PARAM;
@@ -507,6 +736,78 @@ void compute(const pattern &p, int engine, const std::map<int64_t, void *> &at)
         sums[k] = total[0];
         squares[k] = total[1];
     }
+}
+
+/* The gradient by one element of the input. */
+double gradient_of_pixel(const gradient &g, const std::vector<float> &dy,
+                         const std::vector<float> &w, const int64_t at[4])
+{
+    const std::vector<int64_t> &yd = g.dy.dims, &wd = g.w.dims;
+    double sum = 0;
+    for (int64_t r = 0; r < wd[2]; r++) {
+        const int64_t h = at[2] + g.pads[0] - r;
+        if (h < 0 || h % g.strides[0] != 0 || h / g.strides[0] >= yd[2])
+            continue;
+        for (int64_t s = 0; s < wd[3]; s++) {
+            const int64_t v = at[3] + g.pads[1] - s;
+            if (v < 0 || v % g.strides[1] != 0 || v / g.strides[1] >= yd[3])
+                continue;
+            const float *from = &dy[(
+                size_t)(((at[0] * yd[2] + h / g.strides[0]) * yd[3] + v / g.strides[1]) * yd[1])];
+            for (int64_t k = 0; k < yd[1]; k++)
+                sum += (double)from[k] * w[(size_t)(((k * wd[2] + r) * wd[3] + s) * wd[1] + at[1])];
+        }
+    }
+    return sum;
+}
+
+/* The sums are of dz as it is stored, in fp32, a few values at a time. */
+void compute_gradient(const gradient &g, int engine, const std::map<int64_t, void *> &at)
+{
+    const std::vector<float> dy = values_of(g.dy, at.at(g.dy.id), engine == TENSOR);
+    const std::vector<float> w = values_of(g.w, at.at(g.w.id), engine == TENSOR);
+    const std::vector<float> y = values_of(g.y, at.at(g.y.id), false);
+    const std::vector<float> x = values_of(g.x, at.at(g.x.id), false);
+    const float *mean = static_cast<float *>(at.at(g.mean.id));
+    const float *inverse = static_cast<float *>(at.at(g.inverse.id));
+    float *sums = static_cast<float *>(at.at(g.sum.id));
+    float *products = static_cast<float *>(at.at(g.products.id));
+    const std::vector<int64_t> &d = g.dx.dims;
+    void *dz = at.at(g.dz.id);
+    for (int64_t c = 0; c < d[1]; c++) {
+        float total[2] = {0, 0};
+        for (int64_t n = 0; n < d[0]; n++)
+            for (int64_t h = 0; h < d[2]; h++) {
+                float row[2] = {0, 0};
+                for (int64_t v = 0; v < d[3]; v++) {
+                    const int64_t place[4] = {n, c, h, v};
+                    const size_t i = (size_t)(((n * d[2] + h) * d[3] + v) * d[1] + c);
+                    store(g.dz.type, dz, i, y[i] > 0 ? gradient_of_pixel(g, dy, w, place) : 0.0);
+                    const float value = load(g.dz.type, dz, i);
+                    row[0] += value;
+                    row[1] += value * ((x[i] - mean[c]) * inverse[c]);
+                }
+                total[0] += row[0];
+                total[1] += row[1];
+            }
+        sums[c] = total[0];
+        products[c] = total[1];
+    }
+}
+
+/* Of a graph: what its variant packs give. */
+std::vector<tensor> given(const descriptor &graph)
+{
+    std::vector<tensor> all;
+    if (is_gradient(graph)) {
+        const gradient g = read_gradient(graph);
+        for (const tensor *t : g.stored())
+            all.push_back(*t);
+    } else {
+        const pattern p = read_pattern(graph);
+        all = {p.x, p.w, p.y, p.sum, p.squares};
+    }
+    return all;
 }
 } // namespace
 
@@ -596,29 +897,35 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     const auto ids = pack->all<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
     const auto pointers = pack->all<void *>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
     void *workspace = pack->get<void *>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
-    const pattern p = read_pattern(*plan->graph);
-    const size_t bytes = (size_t)workspaces[plan->engine];
+    const std::vector<tensor> wanted = given(*plan->graph);
+    const size_t bytes = (size_t)workspace_of(*plan->graph, plan->engine);
     std::map<int64_t, void *> at;
     for (size_t i = 0; i < ids.size(); i++)
         at[ids[i]] = pointers[i];
     std::set<void *> distinct(pointers.begin(), pointers.end());
-    if (at.size() != 5 || ids.size() != 5 || distinct.size() != 5 ||
-        (bytes > 0 && !stand_in_has(workspace, bytes)))
+    if (at.size() != wanted.size() || ids.size() != wanted.size() ||
+        distinct.size() != wanted.size() || (bytes > 0 && !stand_in_has(workspace, bytes)))
         return CUDNN_STATUS_BAD_PARAM;
-    for (const tensor *t : {&p.x, &p.w, &p.y, &p.sum, &p.squares}) {
-        const size_t element = t->type == CUDNN_DATA_FLOAT ? 4 : 2;
-        if (!at.count(t->id) || !stand_in_has(at[t->id], t->count() * element))
+    for (const tensor &t : wanted) {
+        const size_t element = t.type == CUDNN_DATA_FLOAT ? 4 : 2;
+        if (!at.count(t.id) || !stand_in_has(at[t.id], t.count() * element))
             return CUDNN_STATUS_BAD_PARAM_NULL_POINTER;
-        if (reinterpret_cast<uintptr_t>(at[t->id]) % (uintptr_t)t->align != 0)
+        if (reinterpret_cast<uintptr_t>(at[t.id]) % (uintptr_t)t.align != 0)
             return CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER;
     }
     if (plan->engine == RANDOM || plan->engine == ROUGH)
         return CUDNN_STATUS_EXECUTION_FAILED; /* the device has not read its notes */
     const int engine = plan->engine;
+    const bool backward = is_gradient(*plan->graph);
+    const gradient g = backward ? read_gradient(*plan->graph) : gradient();
+    const pattern p = backward ? pattern() : read_pattern(*plan->graph);
     stand_in_enqueue(handle->stream, [=] {
-        stand_in_dawdle("graph");
+        stand_in_dawdle(backward ? "graph_data" : "graph");
         memset(workspace, 0xff, bytes);
-        compute(p, engine, at);
+        if (backward)
+            compute_gradient(g, engine, at);
+        else
+            compute(p, engine, at);
     });
     return CUDNN_STATUS_SUCCESS;
 }

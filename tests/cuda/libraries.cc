@@ -381,6 +381,7 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void *alp
     if (check(s, (int)algorithm, workspace, bytes) != CUDNN_STATUS_SUCCESS || !plain(alpha, beta))
         return CUDNN_STATUS_BAD_PARAM;
     stand_in_enqueue(handle->stream, [=] {
+        stand_in_dawdle("data");
         std::vector<double> sum(count(s.x));
         const std::vector<float> ys = widen(s.y.type, s.by.math, y_data, count(s.y));
         const std::vector<float> ws = widen(s.w.type, s.by.math, w_data, count(s.w));

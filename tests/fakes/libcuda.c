@@ -2,7 +2,8 @@
  * libcuda.c - stands in for the NVIDIA driver's libcuda.so.1, found by LD_LIBRARY_PATH; what it
  * answers comes from the environment: FAKE_CUDA_VERSION (13000), FAKE_CUDA_VERSION_ERROR,
  * FAKE_CUDA_INIT (the error of cuInit), FAKE_CUDA_COUNT. With FAKE_WITHOUT_INIT it is a library
- * that has no cuInit.
+ * that has no cuInit. What else cuDNN looks for before it compiles a kernel is there and gives
+ * CUDA_ERROR_NOT_SUPPORTED.
  */
 #include <stdlib.h>
 
@@ -44,6 +45,33 @@ int cuDeviceGetCount(int *count)
     *count = number("FAKE_CUDA_COUNT", 1);
     return 0;
 }
+
+#define NOT_SUPPORTED(name) \
+    FAKE int name(void);    \
+    int name(void)          \
+    {                       \
+        return 801;         \
+    }
+NOT_SUPPORTED(cuCtxGetCurrent)
+NOT_SUPPORTED(cuCtxGetLimit)
+NOT_SUPPORTED(cuCtxPopCurrent)
+NOT_SUPPORTED(cuCtxPushCurrent)
+NOT_SUPPORTED(cuDeviceGet)
+NOT_SUPPORTED(cuKernelGetAttribute)
+NOT_SUPPORTED(cuKernelSetAttribute)
+NOT_SUPPORTED(cuLaunchCooperativeKernel)
+NOT_SUPPORTED(cuLaunchKernel)
+NOT_SUPPORTED(cuLaunchKernelEx)
+NOT_SUPPORTED(cuLibraryGetKernel)
+NOT_SUPPORTED(cuLibraryLoadData)
+NOT_SUPPORTED(cuLibraryLoadFromFile)
+NOT_SUPPORTED(cuLibraryUnload)
+NOT_SUPPORTED(cuLinkAddData)
+NOT_SUPPORTED(cuLinkComplete)
+NOT_SUPPORTED(cuLinkCreate)
+NOT_SUPPORTED(cuLinkDestroy)
+NOT_SUPPORTED(cuOccupancyMaxPotentialClusterSize)
+NOT_SUPPORTED(cuStreamGetCtx)
 
 static const struct {
     int error;

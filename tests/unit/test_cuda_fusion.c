@@ -1,6 +1,7 @@
 /*
  * test_cuda_fusion.c - device.fusion: convolutions that add up the statistics of the batch-norm
- * behind them. On a CUDA for tests, whose graph API (tests/cuda/graphs.cc) takes nothing that is
+ * behind them, and gradients by a convolution's input that add up the sums of the batch-norm before
+ * them. On a CUDA for tests, whose graph API (tests/cuda/graphs.cc) takes nothing that is
  * not as it should be; with DPB_TEST_DEVICE=cuda on a GPU. Op by op against the reference, what the
  * tuning's file keeps, and what is refused.
  */
@@ -40,16 +41,19 @@ static dpb_status build_block(const void *unused, const struct dpb_graph_ops *g,
     const struct dpb_conv_args stem = {.channels = 8, .kernel_h = 3, .bias = true};
     const struct dpb_conv_args wide = {.channels = 16, .kernel_h = 3};
     const struct dpb_conv_args point = {.channels = 16, .kernel_h = 1};
-    const struct dpb_conv_args down = {.channels = 8, .kernel_h = 5, .stride = 2};  /* pads 1, 2 */
-    const struct dpb_conv_args last = {.channels = 8, .kernel_h = 1, .bias = true}; /* not fused */
+    const struct dpb_conv_args down = {.channels = 8, .kernel_h = 5, .stride = 2}; /* pads 1, 2 */
+    const struct dpb_conv_args last = {
+        .channels = 8, .kernel_h = 3, .stride = 2, .bias = true}; /* not fused forward */
     const struct dpb_batch_norm_args bn = {0};
     uint32_t x = g->relu(b, "relu0", g->conv(b, "stem", g->input(b), &stem)); /* 8 x 10 x 10 */
     uint32_t left =
         g->relu(b, "relu1", g->batch_norm(b, "bn1", g->conv(b, "conv1", x, &wide), &bn));
-    left = g->batch_norm(b, "bn2", g->conv(b, "conv2", left, &wide), &bn);
+    /* Between the gradient that leaves sums and what takes them there is another branch. */
     uint32_t right = g->batch_norm(b, "bn3", g->conv(b, "conv3", x, &point), &bn);
+    left = g->batch_norm(b, "bn2", g->conv(b, "conv2", left, &wide), &bn);
     x = g->relu(b, "relu2", g->add(b, "add", left, right));
     x = g->batch_norm(b, "bn4", g->conv(b, "conv4", x, &down), &bn); /* 8 x 5 x 5 */
+    x = g->relu(b, "relu3", x);
     x = g->batch_norm(b, "bn5", g->conv(b, "conv5", x, &last), &bn);
     g->softmax_loss(b, "loss", g->dense(b, "fc", g->global_mean(b, "mean", x), nclass, true));
     return DPB_OK;
@@ -133,18 +137,23 @@ static void test_network(void **unused)
 
 /* ---- whether it is done ---------------------------------------------------------------------- */
 
-enum { STATISTICS = 256 /* at least as many as the block has */ };
+/* Of a training pass, in fp16: what forward leaves, and backward. */
+enum { STATISTICS = 256, GRADIENTS = 16384 /* at least as many as the block has */ };
+struct left {
+    float statistics[STATISTICS], gradients[GRADIENTS];
+};
 
-/* Those of a training pass, in fp16. */
-static void statistics_of(const struct subject *subject, float values[STATISTICS])
+static void pass_of(const struct subject *subject, struct left *left)
 {
     struct session s;
     session_open(subject, DPB_PRECISION_FP16, true, &s);
     assert_in_range(s.graph->n_state_elements, 1, STATISTICS);
+    assert_in_range(s.graph->n_elements, 1, GRADIENTS);
     session_forward(&s);
     session_backward(&s);
-    memset(values, 0, STATISTICS * sizeof *values);
-    memcpy(values, s.statistics, s.graph->n_state_elements * sizeof *values);
+    memset(left, 0, sizeof *left);
+    memcpy(left->statistics, s.statistics, s.graph->n_state_elements * sizeof(float));
+    memcpy(left->gradients, s.gradients, s.graph->n_elements * sizeof(float));
     session_close(&s);
 }
 
@@ -152,17 +161,19 @@ static void statistics_of(const struct subject *subject, float values[STATISTICS
 static void test_differs(void **unused)
 {
     (void)unused;
-    float on[STATISTICS], off[STATISTICS];
+    static struct left on, again, off;
     set_options(FUSION_ON, "no");
     if (!offered(DPB_PRECISION_FP16))
         skip();
-    statistics_of(&block, on);
+    pass_of(&block, &on);
+    pass_of(&block, &again);
+    assert_memory_equal(&on, &again, sizeof on);
     set_options(FUSION_OFF, "no");
-    statistics_of(&block, off);
-    assert_memory_not_equal(on, off, sizeof on);
+    pass_of(&block, &off);
+    assert_memory_not_equal(on.statistics, off.statistics, sizeof on.statistics);
     set_options(FUSION_AUTO, "no"); /* nothing is measured */
-    statistics_of(&block, on);
-    assert_memory_equal(on, off, sizeof on);
+    pass_of(&block, &on);
+    assert_memory_equal(&on, &off, sizeof on);
 }
 
 /* Passes that make no statistics are those of a program that never does. */
@@ -196,9 +207,20 @@ static void test_evaluation(void **unused)
 
 /* ---- tuning ---------------------------------------------------------------------------------- */
 
-/* How many lines the file has, and what the last of a convolution with statistics has for a
- * plan. */
-static int lines_of(const char *path, int *rank)
+/* A call that may be fused: how the file names it, what is slow for it alone to be, and what shows
+ * that it is. */
+struct tuned {
+    const char *name, *slow;
+    size_t at, bytes; /* of struct left */
+};
+static const struct tuned tuned[] = {
+    {"\tforward with statistics", "forward,graph_data", offsetof(struct left, statistics),
+     sizeof(float) * STATISTICS},
+    {"\tdata with sums", "data,graph", offsetof(struct left, gradients), sizeof(float) * GRADIENTS},
+};
+
+/* How many lines the file has, and what the last of that call has for a plan. */
+static int lines_of(const char *path, const char *name, int *rank)
 {
     FILE *file = fopen(path, "r");
     char line[512];
@@ -206,7 +228,7 @@ static int lines_of(const char *path, int *rank)
     *rank = INT32_MIN;
     assert_non_null(file);
     for (; fgets(line, sizeof line, file); n++) {
-        char *tab = strstr(line, "\tforward with statistics");
+        char *tab = strstr(line, name);
         tab = tab ? strchr(tab + 1, '\t') : NULL;
         if (tab)
             assert_int_equal(sscanf(tab, "\t%d\t0", rank), 1);
@@ -215,35 +237,15 @@ static int lines_of(const char *path, int *rank)
     return n;
 }
 
-/* What is fastest is taken and kept: by the file the same again, with nothing measured. What it
- * names and cuDNN does not have is measured anew. */
-static void check_tuning(const char *slow, bool fused)
+/* All of the call's plans there become one that cuDNN does not have. */
+static void damage(const char *path, const char *name)
 {
-    char path[128], damaged[160], line[512];
-    float first[STATISTICS], again[STATISTICS], off[STATISTICS];
-    int rank, known;
-    snprintf(path, sizeof path, "%s/slow-%s", cache, slow);
-    set_options(FUSION_OFF, "no");
-    statistics_of(&many, off);
-    set_options(FUSION_AUTO, path);
-    options.workspace = 60000; /* one algorithm a call, and two plans: less to try */
-    setenv("DPB_STAND_IN_SLOW", slow, 1);
-    statistics_of(&many, first);
-    unsetenv("DPB_STAND_IN_SLOW");
-    const int lines = lines_of(path, &rank);
-    assert_int_equal(rank >= 0, fused);
-    assert_int_equal(memcmp(first, off, sizeof off) != 0, fused);
-    statistics_of(&many, again);
-    assert_int_equal(lines_of(path, &known), lines);
-    assert_int_equal(known, rank);
-    assert_memory_equal(first, again, sizeof first);
-    if (!fused)
-        return;
+    char damaged[160], line[512];
     snprintf(damaged, sizeof damaged, "%s-damaged", path);
     FILE *from = fopen(path, "r"), *to = fopen(damaged, "w");
     assert_true(from && to);
     while (fgets(line, sizeof line, from)) {
-        char *tab = strstr(line, "\tforward with statistics");
+        char *tab = strstr(line, name);
         if (tab)
             strcpy(strchr(tab + 1, '\t'), "\t77\t0\n");
         fputs(line, to);
@@ -251,10 +253,47 @@ static void check_tuning(const char *slow, bool fused)
     fclose(from);
     fclose(to);
     assert_int_equal(rename(damaged, path), 0);
+}
+
+static void pass_slowly(const char *slow, struct left *left)
+{
     setenv("DPB_STAND_IN_SLOW", slow, 1);
-    statistics_of(&many, again);
+    pass_of(&many, left);
     unsetenv("DPB_STAND_IN_SLOW");
-    assert_true(lines_of(path, &known) > lines);
+}
+
+/* What is fastest is taken and kept: by the file the same again, with nothing measured. What it
+ * names and cuDNN does not have is measured anew. */
+static void check_tuning(const struct tuned *t, bool fused)
+{
+    static struct left first, again, off;
+    const char *slow = fused ? t->slow : "graph,graph_data";
+    char path[128];
+    int rank, known;
+    snprintf(path, sizeof path, "%s/%s-%d", cache, t->name + 1, fused);
+    set_options(FUSION_OFF, "no");
+    options.workspace = 60000; /* one algorithm a call, and two plans: less to try */
+    pass_of(&many, &off);
+    set_options(FUSION_AUTO, path);
+    options.workspace = 60000;
+    pass_slowly(slow, &first);
+    const int lines = lines_of(path, t->name, &rank);
+    assert_int_equal(rank >= 0, fused);
+    if (fused)
+        assert_memory_not_equal((char *)&first + t->at, (char *)&off + t->at, t->bytes);
+    else
+        assert_memory_equal(&first, &off, sizeof first);
+    if (fused && t->at > 0)
+        assert_memory_equal(first.statistics, off.statistics, sizeof first.statistics);
+    pass_of(&many, &again);
+    assert_int_equal(lines_of(path, t->name, &known), lines);
+    assert_int_equal(known, rank);
+    assert_memory_equal(&first, &again, sizeof first);
+    if (!fused)
+        return;
+    damage(path, t->name);
+    pass_slowly(slow, &again);
+    assert_true(lines_of(path, t->name, &known) > lines);
     assert_in_range(known, 0, 76);
 }
 
@@ -263,8 +302,10 @@ static void test_tuning(void **unused)
     (void)unused;
     if (on_gpu())
         skip(); /* it cannot be told what is to be slow */
-    check_tuning("graph", false);
-    check_tuning("forward", true);
+    for (size_t i = 0; i < sizeof tuned / sizeof tuned[0]; i++) {
+        check_tuning(&tuned[i], false);
+        check_tuning(&tuned[i], true);
+    }
 }
 
 /* ---- refusals -------------------------------------------------------------------------------- */
@@ -322,7 +363,7 @@ static void test_no_plan(void **unused)
 static void test_layout(void **unused)
 {
     (void)unused;
-    float on[STATISTICS], off[STATISTICS];
+    static struct left on, off;
     char path[128];
     struct session s;
     void *device = NULL;
@@ -330,14 +371,12 @@ static void test_layout(void **unused)
     set_options(FUSION_OFF, path);
     options.layout = LAYOUT_NCHW;
     options.workspace = 60000;
-    statistics_of(&many, off);
+    pass_of(&many, &off);
     set_options(FUSION_AUTO, path);
     options.layout = LAYOUT_NCHW;
     options.workspace = 60000;
-    setenv("DPB_STAND_IN_SLOW", "forward", 1);
-    statistics_of(&many, on);
-    unsetenv("DPB_STAND_IN_SLOW");
-    assert_memory_equal(on, off, sizeof on);
+    pass_slowly("forward,data", &on);
+    assert_memory_equal(&on, &off, sizeof on);
     session_open(&block, DPB_PRECISION_FP32, true, &s);
     options.fusion = FUSION_ON;
     dpb_first_error_clear();
@@ -355,8 +394,12 @@ static void test_workspace(void **unused)
     if (on_gpu())
         skip();
     set_options(FUSION_ON, "no");
-    options.workspace = 2600;
+    options.workspace = 2800;
     check_in(DPB_PRECISION_FP16, &block, OPS);
+    options.workspace = 2600; /* room for forward's only */
+    expect_refusal(&block, DPB_PRECISION_FP16, "'conv5' (8 to 8 channels, 3x3, fp16) by its input",
+                   "device.workspace = 2600");
+    set_options(FUSION_ON, "no");
     options.workspace = 2400;
     expect_refusal(&block, DPB_PRECISION_FP16, "'conv1' (8 to 16 channels, 3x3, fp16)",
                    "device.workspace = 2400");

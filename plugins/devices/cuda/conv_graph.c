@@ -1,9 +1,10 @@
 /*
- * conv_graph.c - a convolution that adds up what the batch-norm behind it needs, by cuDNN's graph
- * API: each channel's sum and sum of squares of the result come out of the kernel that makes the
- * result, which then need not be read once more for them.
+ * conv_graph.c - convolutions that add up what a batch-norm needs, by cuDNN's graph API: the sums
+ * come out of the kernel that makes what they are of, which then need not be read once more for
+ * them.
  *
- * The graph is ConvolutionFwd -> y -> GenStats. cuDNN's documentation has GenStats on fp16 and fp32
+ * Forward, for the batch-norm behind: each channel's sum and sum of squares of the result. The
+ * graph is ConvolutionFwd -> y -> GenStats. cuDNN's documentation has GenStats on fp16 and fp32
  * (Graphs: ConvBNfprop; generic runtime fusion engines, support surface 70), and 9.19 has engines
  * for bf16, too; where it has none, y is widened to a tensor of fp32 that is stored nowhere, and
  * the statistics are made of that. So they are always of y as it is stored, as our own kernel's
@@ -11,6 +12,14 @@
  *
  * cuDNN adds in fp32 and from zero, where our kernel goes on in fp64 and takes deviations from the
  * first row: the variance, E[y^2] - E[y]^2, loses as many bits as E[y]^2 is larger than it.
+ *
+ * By the input, where that is a ReLU's result y of a batch-norm of x, and nobody else reads it: dz,
+ * the gradient where y > 0, and each channel's sums of dz and of dz times the normalised x, with
+ * which the batch-norm's backward begins. The graph is ConvolutionBwdData -> ReLU's backward by y
+ * -> dz -> two additions of all pixels. These are said to be deterministic: else cuDNN 9.19 adds
+ * without a workspace, of which no numerical note warns. The mask is by y as it is stored, as our
+ * own kernel's is; cuDNN's own pattern for this (DgradDreluBNBwdWeight) makes y anew from x, and
+ * has engines for fp16 only.
  *
  * Of cuDNN's engines only those are taken that give equal bits for equal inputs, add in fp32, and
  * multiply as run.precision says. A plan is finalised, which may compile its kernel, when the
@@ -21,9 +30,24 @@
 
 #include "cuda.h"
 
-/* Of tensors, in a variant pack. */
-enum uid { UID_X = 1, UID_W, UID_Y, UID_SUM, UID_SQUARES, UID_WIDE };
-enum { POINTERS = UID_SQUARES, RESULTS = 16 };
+/* Of tensors. Those from UID_WIDE on are stored nowhere. */
+enum uid {
+    UID_X = 1,
+    UID_W,
+    UID_Y,
+    UID_SUM,
+    UID_PRODUCTS, /* forward: the squares */
+    UID_DY,
+    UID_DZ,
+    UID_MEAN,
+    UID_INVERSE,
+    UID_WIDE,
+    UID_DX,
+    UID_CENTERED,
+    UID_NORMAL,
+    UID_PRODUCT
+};
+enum { RESULTS = 16 };
 /* Bytes. Core's own weights, where they are not packed, lie so as well (DPB_TENSOR_ALIGN). */
 enum { PLAN_ALIGN = 16 };
 /* Bytes of a result that takes longer to read than a kernel takes to start: of a smaller one `auto`
@@ -35,6 +59,7 @@ enum { WORTH_PLANNING = 1 << 18 };
 struct making {
     const struct program *p;
     const struct dpb_node *node;
+    enum fused_call call;
     struct fused *fused;
     cudnnStatus_t status;
     char why[160];   /* of the first call that did not just say that it has nothing */
@@ -119,19 +144,14 @@ static cudnnBackendDescriptor_t tensor(struct making *m, enum uid uid, cudnnData
 
 /* ---- the graph ----------------------------------------------------------------------------- */
 
-static cudnnBackendDescriptor_t convolution(struct making *m, cudnnBackendDescriptor_t y)
+static cudnnBackendDescriptor_t convolution_how(struct making *m)
 {
-    const struct conv *conv = cuda_plan(m->p, m->node)->conv;
     const struct dpb_window *w = &m->node->window;
-    const bool framed = cuda_conv_framed(conv);
+    const bool framed = cuda_conv_framed(cuda_plan(m->p, m->node)->conv);
     const int64_t spatial = 2, ones[] = {1, 1}, strides[] = {w->stride_h, w->stride_w};
     const int64_t pads[] = {framed ? 0 : w->pad_top, framed ? 0 : w->pad_left};
-    const cudnnDataType_t compute = CUDNN_DATA_FLOAT, type = cuda_cudnn_type(m->p);
+    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
     const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
-    const struct grid filter = {
-        .n = m->node->shape.c, .h = w->kernel_h, .w = w->kernel_w, .c = conv->frame.outer.c};
-    const float one = 1.0f, zero = 0.0f;
-
     cudnnBackendDescriptor_t how = make(m, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
     set(m, how, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute);
     set(m, how, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
@@ -141,13 +161,29 @@ static cudnnBackendDescriptor_t convolution(struct making *m, cudnnBackendDescri
     set(m, how, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, spatial, ones);
     set(m, how, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, spatial, strides);
     finalise(m, how, "the graph API's convolution");
+    return how;
+}
 
+static cudnnBackendDescriptor_t filter(struct making *m)
+{
+    const struct dpb_window *w = &m->node->window;
+    const struct grid grid = {.n = m->node->shape.c,
+                              .h = w->kernel_h,
+                              .w = w->kernel_w,
+                              .c = cuda_input(m->p, m->node, 0)->shape.c};
+    return tensor(m, UID_W, cuda_cudnn_type(m->p), grid, PLAN_ALIGN, true);
+}
+
+static cudnnBackendDescriptor_t convolution(struct making *m, cudnnBackendDescriptor_t y)
+{
+    const struct grid outer = cuda_plan(m->p, m->node)->conv->frame.outer;
+    const float one = 1.0f, zero = 0.0f;
+    cudnnBackendDescriptor_t how = convolution_how(m);
     cudnnBackendDescriptor_t op = make(m, CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR);
     set_one(m, op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, how);
     set_one(m, op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
-            tensor(m, UID_X, type, conv->frame.outer, PLAN_ALIGN, true));
-    set_one(m, op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
-            tensor(m, UID_W, type, filter, PLAN_ALIGN, true));
+            tensor(m, UID_X, cuda_cudnn_type(m->p), outer, PLAN_ALIGN, true));
+    set_one(m, op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, filter(m));
     set_one(m, op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, y);
     set(m, op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, CUDNN_TYPE_FLOAT, 1, &one);
     set(m, op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, CUDNN_TYPE_FLOAT, 1, &zero);
@@ -155,20 +191,29 @@ static cudnnBackendDescriptor_t convolution(struct making *m, cudnnBackendDescri
     return op;
 }
 
-static cudnnBackendDescriptor_t identity(struct making *m, cudnnBackendDescriptor_t from,
-                                         cudnnBackendDescriptor_t to)
+/* a, and b (NULL: none), to `to`. */
+static cudnnBackendDescriptor_t pointwise(struct making *m, cudnnPointwiseMode_t mode,
+                                          cudnnBackendDescriptor_t a, cudnnBackendDescriptor_t b,
+                                          cudnnBackendDescriptor_t to)
 {
-    const cudnnPointwiseMode_t mode = CUDNN_POINTWISE_IDENTITY;
+    const bool masks = mode == CUDNN_POINTWISE_RELU_BWD; /* b by a */
     const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
     cudnnBackendDescriptor_t how = make(m, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
     set(m, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
     set(m, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute);
-    finalise(m, how, "the graph API's identity");
+    finalise(m, how, "the graph API's pointwise mode");
     cudnnBackendDescriptor_t op = make(m, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     set_one(m, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
-    set_one(m, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, from);
-    set_one(m, op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, to);
-    finalise(m, op, "the graph API's widening");
+    set_one(m, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, a);
+    if (b)
+        set_one(m, op,
+                masks ? CUDNN_ATTR_OPERATION_POINTWISE_DYDESC
+                      : CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
+                b);
+    set_one(m, op,
+            masks ? CUDNN_ATTR_OPERATION_POINTWISE_DXDESC : CUDNN_ATTR_OPERATION_POINTWISE_YDESC,
+            to);
+    finalise(m, op, "the graph API's pointwise operation");
     return op;
 }
 
@@ -184,12 +229,22 @@ static cudnnBackendDescriptor_t statistics(struct making *m, cudnnBackendDescrip
     set_one(m, op, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC,
             tensor(m, UID_SUM, CUDNN_DATA_FLOAT, channels, PLAN_ALIGN, true));
     set_one(m, op, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC,
-            tensor(m, UID_SQUARES, CUDNN_DATA_FLOAT, channels, PLAN_ALIGN, true));
+            tensor(m, UID_PRODUCTS, CUDNN_DATA_FLOAT, channels, PLAN_ALIGN, true));
     finalise(m, op, "the graph API's statistics");
     return op;
 }
 
-static cudnnBackendDescriptor_t graph(struct making *m, bool widened)
+static cudnnBackendDescriptor_t graph_of(struct making *m, int64_t n,
+                                         const cudnnBackendDescriptor_t *ops)
+{
+    cudnnBackendDescriptor_t made = make(m, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    set(m, made, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, n, ops);
+    set(m, made, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &m->p->device->cudnn);
+    finalise(m, made, "the graph of a convolution and its sums");
+    return made;
+}
+
+static cudnnBackendDescriptor_t forward_graph(struct making *m, bool widened)
 {
     const struct grid grid = cuda_grid(m->p, m->node->shape);
     cudnnBackendDescriptor_t ops[3];
@@ -199,14 +254,77 @@ static cudnnBackendDescriptor_t graph(struct making *m, bool widened)
     ops[n++] = convolution(m, y);
     if (widened) {
         of = tensor(m, UID_WIDE, CUDNN_DATA_FLOAT, grid, PLAN_ALIGN, false);
-        ops[n++] = identity(m, y, of);
+        ops[n++] = pointwise(m, CUDNN_POINTWISE_IDENTITY, y, NULL, of);
     }
     ops[n++] = statistics(m, of);
-    cudnnBackendDescriptor_t made = make(m, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    set(m, made, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, n, ops);
-    set(m, made, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &m->p->device->cudnn);
-    finalise(m, made, "the graph of a convolution and its statistics");
-    return made;
+    return graph_of(m, n, ops);
+}
+
+static cudnnBackendDescriptor_t convolution_data(struct making *m, cudnnBackendDescriptor_t dx)
+{
+    const struct grid grid = cuda_grid(m->p, m->node->shape);
+    const float one = 1.0f, zero = 0.0f;
+    cudnnBackendDescriptor_t how = convolution_how(m);
+    cudnnBackendDescriptor_t op =
+        make(m, CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR);
+    set_one(m, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, how);
+    set_one(m, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+            tensor(m, UID_DY, cuda_cudnn_type(m->p), grid, PLAN_ALIGN, true));
+    set_one(m, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, filter(m));
+    set_one(m, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, dx);
+    set(m, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, CUDNN_TYPE_FLOAT, 1, &one);
+    set(m, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, CUDNN_TYPE_FLOAT, 1, &zero);
+    finalise(m, op, "the graph API's convolution by its input");
+    return op;
+}
+
+/* Of all pixels of a channel. */
+static cudnnBackendDescriptor_t addition(struct making *m, cudnnBackendDescriptor_t of,
+                                         cudnnBackendDescriptor_t to)
+{
+    const cudnnReduceTensorOp_t mode = CUDNN_REDUCE_TENSOR_ADD;
+    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+    const bool deterministic = true;
+    cudnnBackendDescriptor_t how = make(m, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+    set(m, how, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &mode);
+    set(m, how, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute);
+    set(m, how, CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC, CUDNN_TYPE_BOOLEAN, 1, &deterministic);
+    finalise(m, how, "the graph API's deterministic addition");
+    cudnnBackendDescriptor_t op = make(m, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+    set_one(m, op, CUDNN_ATTR_OPERATION_REDUCTION_DESC, how);
+    set_one(m, op, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, of);
+    set_one(m, op, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, to);
+    finalise(m, op, "the graph API's reduction");
+    return op;
+}
+
+static cudnnBackendDescriptor_t data_graph(struct making *m)
+{
+    const struct grid grid = cuda_grid(m->p, cuda_input(m->p, m->node, 0)->shape);
+    const struct grid channels = {.n = 1, .h = 1, .w = 1, .c = grid.c};
+    const cudnnDataType_t type = cuda_cudnn_type(m->p), wide = CUDNN_DATA_FLOAT;
+    /* The inverse lies behind the mean. */
+    const int64_t align = grid.c % 4 == 0 ? PLAN_ALIGN : (int64_t)sizeof(float);
+    cudnnBackendDescriptor_t dx = tensor(m, UID_DX, wide, grid, PLAN_ALIGN, false);
+    cudnnBackendDescriptor_t y = tensor(m, UID_Y, type, grid, PLAN_ALIGN, true);
+    cudnnBackendDescriptor_t x = tensor(m, UID_X, type, grid, PLAN_ALIGN, true);
+    cudnnBackendDescriptor_t dz = tensor(m, UID_DZ, type, grid, PLAN_ALIGN, true);
+    cudnnBackendDescriptor_t mean = tensor(m, UID_MEAN, wide, channels, align, true);
+    cudnnBackendDescriptor_t inverse = tensor(m, UID_INVERSE, wide, channels, align, true);
+    cudnnBackendDescriptor_t centered = tensor(m, UID_CENTERED, wide, grid, PLAN_ALIGN, false);
+    cudnnBackendDescriptor_t normal = tensor(m, UID_NORMAL, wide, grid, PLAN_ALIGN, false);
+    cudnnBackendDescriptor_t product = tensor(m, UID_PRODUCT, wide, grid, PLAN_ALIGN, false);
+    cudnnBackendDescriptor_t sum = tensor(m, UID_SUM, wide, channels, PLAN_ALIGN, true);
+    cudnnBackendDescriptor_t products = tensor(m, UID_PRODUCTS, wide, channels, PLAN_ALIGN, true);
+    const cudnnBackendDescriptor_t ops[] = {
+        convolution_data(m, dx),
+        pointwise(m, CUDNN_POINTWISE_RELU_BWD, y, dx, dz),
+        addition(m, dz, sum),
+        pointwise(m, CUDNN_POINTWISE_SUB, x, mean, centered),
+        pointwise(m, CUDNN_POINTWISE_MUL, centered, inverse, normal),
+        pointwise(m, CUDNN_POINTWISE_MUL, dz, normal, product),
+        addition(m, product, products)};
+    return graph_of(m, sizeof ops / sizeof ops[0], ops);
 }
 
 /* ---- plans --------------------------------------------------------------------------------- */
@@ -248,7 +366,7 @@ static void add_plan(struct making *m, cudnnBackendDescriptor_t config)
     cudnnBackendDescriptor_t plan = make(m, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     set(m, plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &m->p->device->cudnn);
     set_one(m, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
-    finalise(m, plan, "a plan of a convolution with statistics");
+    finalise(m, plan, "a plan of a convolution with sums");
     if (m->status == CUDNN_STATUS_SUCCESS)
         note(m,
              cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
@@ -288,11 +406,12 @@ static void add_answers(struct making *m, cudnnBackendDescriptor_t of, cudnnBack
 /* Of the order alone it depends which rank a configuration has. */
 static void add_plans(struct making *m)
 {
-    const int n_graphs = m->p->type == TYPE_BF16 ? 2 : 1;
+    const int n_graphs = m->call == FUSED_FORWARD && m->p->type == TYPE_BF16 ? 2 : 1;
     m->n_seen = 0;
     for (int i = 0; i < n_graphs; i++) {
         m->status = CUDNN_STATUS_SUCCESS;
-        cudnnBackendDescriptor_t of = graph(m, i > 0);
+        cudnnBackendDescriptor_t of =
+            m->call == FUSED_FORWARD ? forward_graph(m, i > 0) : data_graph(m);
         if (m->status != CUDNN_STATUS_SUCCESS)
             continue;
         add_answers(m, of, CUDNN_HEUR_MODE_A);
@@ -305,31 +424,37 @@ static dpb_status say_none(const struct making *m)
     const struct dpb_node *node = m->node;
     const struct program *p = m->p;
     const char *why = m->why[0] ? m->why : "it offered none";
+    const char *with = m->call == FUSED_FORWARD
+                           ? "with the statistics of its result"
+                           : "by its input, with the sums of the batch-norm before it,";
     if (p->device->options.fusion == FUSION_ON)
         return cuda_host->fail(
             DPB_UNSUPPORTED,
             "device cuda: device.fusion = on, but cuDNN has no plan for '%s' (%u to %u channels, "
-            "%ux%u, %s) with the statistics of its result on GPU %d (%s) that gives equal bits for "
-            "equal inputs with at most device.workspace = %llu bytes: %s; auto leaves such ones as "
-            "they are",
+            "%ux%u, %s) %s on GPU %d (%s) that gives equal bits for equal inputs with at most "
+            "device.workspace = %llu bytes: %s; auto leaves such ones as they are",
             node->name, cuda_input(p, node, 0)->shape.c, node->shape.c, node->window.kernel_h,
-            node->window.kernel_w, dpb_precision_name(p->args.precision), p->device->id,
+            node->window.kernel_w, dpb_precision_name(p->args.precision), with, p->device->id,
             p->device->name, (unsigned long long)p->device->options.workspace, why);
     if (m->unexpected)
         cuda_host->warn("fusion_failed",
-                        "device cuda: cuDNN's graph API failed for the convolution '%s', which "
+                        "device cuda: cuDNN's graph API failed for the convolution '%s' %s, which "
                         "stays without fusion: %s",
-                        node->name, why);
+                        node->name, with, why);
     return DPB_OK;
 }
 
 /* What the file names is made alone; where it cannot be, all is tried anew. */
 static dpb_status make_plans(const struct program *p, const struct dpb_node *node,
-                             struct fused *fused)
+                             enum fused_call call, struct fused *fused)
 {
     const bool tuned = strcmp(p->device->options.tuning, "no") != 0;
-    struct making m = {
-        .p = p, .node = node, .fused = fused, .only = -1, .most = tuned ? FUSED_CHOICES : 1};
+    struct making m = {.p = p,
+                       .node = node,
+                       .call = call,
+                       .fused = fused,
+                       .only = -1,
+                       .most = tuned ? FUSED_CHOICES : 1};
     int rank, unused;
     fused->taken = p->device->options.fusion == FUSION_ON ? 0 : SEPARATE;
     if (cuda_tuning_known(&p->device->options, fused->key, &rank, &unused)) {
@@ -367,21 +492,33 @@ static bool feeds_norm(const struct program *p, const struct dpb_node *node)
     return false;
 }
 
-static bool wanted(const struct program *p, const struct dpb_node *node)
+const struct dpb_node *cuda_masked_norm(const struct program *p, const struct dpb_node *node)
+{
+    const struct dpb_node *relu = cuda_input(p, node, 0);
+    const struct dpb_group *group = &cuda_plan(p, relu)->group;
+    const bool alone = group->from && !group->residual && group->n_consumers == 1;
+    return alone && group->from->op == DPB_OP_BATCH_NORM ? group->from : NULL;
+}
+
+/* shape: of what need not be read again. */
+static bool wanted(const struct program *p, struct dpb_shape shape)
 {
     const struct options *options = &p->device->options;
     if (!p->args.training || options->layout != LAYOUT_NHWC || options->fusion == FUSION_OFF)
         return false;
     return options->fusion == FUSION_ON ||
            (strcmp(options->tuning, "no") != 0 &&
-            cuda_elements(p, node->shape) * cuda_type_size(p->type) >= WORTH_PLANNING);
+            cuda_elements(p, shape) * cuda_type_size(p->type) >= WORTH_PLANNING);
 }
 
-static dpb_status find_or_make(struct program *p, const struct dpb_node *node, struct fused **found)
+static dpb_status find_or_make(struct program *p, const struct dpb_node *node, enum fused_call call,
+                               struct fused **found)
 {
-    const bool on = p->device->options.fusion == FUSION_ON;
+    static const char *const names[FUSED_CALLS][2] = {
+        {"forward with statistics", "forward with statistics, on"},
+        {"data with sums", "data with sums, on"}};
     char key[TUNING_KEY_BYTES];
-    cuda_tuning_key(p, node, on ? "forward with statistics, on" : "forward with statistics", key);
+    cuda_tuning_key(p, node, names[call][p->device->options.fusion == FUSION_ON], key);
     for (struct fused *fused = p->fused; fused; fused = fused->next) {
         if (strcmp(fused->key, key) == 0) {
             *found = fused;
@@ -395,23 +532,51 @@ static dpb_status find_or_make(struct program *p, const struct dpb_node *node, s
     made->next = p->fused;
     p->fused = made;
     *found = made;
-    return make_plans(p, node, made);
+    return make_plans(p, node, call, made);
 }
 
-dpb_status cuda_fused_open(struct program *p, const struct dpb_node *node)
+/* Of a node's call, with sums for `norm`'s channels. */
+static dpb_status open_call(struct program *p, const struct dpb_node *node, enum fused_call call,
+                            const struct dpb_node *norm)
 {
     struct node_plan *plan = cuda_plan(p, node);
     struct fused *fused;
     struct tensor *unused;
-    if (!wanted(p, node) || !feeds_norm(p, node))
-        return DPB_OK;
-    DPB_TRY(find_or_make(p, node, &fused));
+    DPB_TRY(find_or_make(p, node, call, &fused));
     if (fused->n == 0)
         return DPB_OK;
-    plan->fused = fused;
+    plan->fused[call] = fused;
     for (uint32_t i = 0; i < fused->n; i++)
         DPB_TRY(cuda_scratch(p, fused->plans[i].workspace, &unused));
-    return cuda_tensor(p, 2 * cuda_fused_stride(node) * sizeof(float), &plan->sums);
+    return cuda_tensor(p, 2 * cuda_fused_stride(norm) * sizeof(float), &plan->sums[call]);
+}
+
+dpb_status cuda_fused_open(struct program *p, const struct dpb_node *node)
+{
+    if (!wanted(p, node->shape) || !feeds_norm(p, node))
+        return DPB_OK;
+    return open_call(p, node, FUSED_FORWARD, node);
+}
+
+/* With a stride cuDNN 9.19's heuristics offer kernels that it then cannot compile; each takes
+ * seconds. */
+static bool can_be_masked(const struct dpb_node *node)
+{
+    return node->window.stride_h == 1 && node->window.stride_w == 1;
+}
+
+dpb_status cuda_masked_open(struct program *p, const struct dpb_node *node)
+{
+    const struct dpb_node *norm = cuda_masked_norm(p, node);
+    struct node_plan *plan = cuda_plan(p, node);
+    if (!norm || !wanted(p, norm->shape) || cuda_conv_framed(plan->conv))
+        return DPB_OK;
+    if (!can_be_masked(node) && p->device->options.fusion != FUSION_ON)
+        return DPB_OK;
+    DPB_TRY(open_call(p, node, FUSED_DATA, norm));
+    cuda_plan(p, norm)->fused[FUSED_DATA] = plan->fused[FUSED_DATA];
+    cuda_plan(p, norm)->sums[FUSED_DATA] = plan->sums[FUSED_DATA];
+    return DPB_OK;
 }
 
 void cuda_fused_close(struct fused *all)
@@ -428,53 +593,107 @@ void cuda_fused_close(struct fused *all)
 
 /* ---- the steps --------------------------------------------------------------------------- */
 
-struct step *cuda_fused_taker(const struct program *p, size_t at)
+void cuda_fused_takers(const struct program *p, enum fused_call call, size_t at,
+                       struct step *takers[FUSED_TAKERS])
 {
-    struct step *taker = &p->forward.steps[at + 1];
-    while (taker->t[FIFTH] != p->forward.steps[at].t[FOURTH])
-        taker++;
-    return taker;
+    const struct step_list *list = call == FUSED_DATA ? &p->backward : &p->forward;
+    const struct step *step = &list->steps[at];
+    const struct dpb_node *norm = call == FUSED_DATA ? cuda_masked_norm(p, step->node) : NULL;
+    int n = 0;
+    takers[0] = takers[1] = NULL;
+    for (size_t i = at + 1; i < list->n && n < (call == FUSED_DATA ? 2 : 1); i++) {
+        struct step *other = &list->steps[i];
+        if (norm ? other->node == norm : other->t[FIFTH] == step->t[FOURTH])
+            takers[n++] = other;
+    }
+}
+
+/* What a step and those that take its sums move: planned with all that they may. */
+static void settle_forward(struct step *step, struct step *const takers[], bool fused)
+{
+    takers[0]->bytes -= fused ? takers[0]->t[FROM]->bytes : takers[0]->t[FIFTH]->bytes;
+    step->bytes -= fused ? 0 : step->t[FOURTH]->bytes;
+    step->what = fused ? step->what : "forward";
+}
+
+static void settle_data(const struct program *p, struct step *step, struct step *const takers[],
+                        bool fused)
+{
+    const struct node_plan *norm = cuda_plan(p, cuda_masked_norm(p, step->node));
+    const double sums = norm->sums[FUSED_DATA]->bytes, y = step->t[FOURTH]->bytes;
+    if (fused) {
+        takers[0]->bytes -= takers[0]->t[FROM]->bytes + takers[0]->t[AUX]->bytes + y;
+        if (takers[1])
+            takers[1]->bytes -= y;
+        return;
+    }
+    step->bytes -= y + step->t[FIFTH]->bytes + norm->workspace->bytes + sums;
+    takers[0]->bytes -= sums;
+    step->what = "backward data";
+}
+
+static void settle_list(const struct program *p, const struct step_list *list, unsigned n[],
+                        unsigned n_fused[])
+{
+    for (size_t i = 0; i < list->n; i++) {
+        struct step *takers[FUSED_TAKERS];
+        enum fused_call call;
+        struct step *step = &list->steps[i];
+        if (!cuda_is_fused(step, &call))
+            continue;
+        const bool fused = cuda_plan(p, step->node)->fused[call]->taken != SEPARATE;
+        cuda_fused_takers(p, call, i, takers);
+        if (call == FUSED_FORWARD)
+            settle_forward(step, takers, fused);
+        else
+            settle_data(p, step, takers, fused);
+        n[call]++;
+        n_fused[call] += fused;
+    }
 }
 
 void cuda_fused_settle(const struct program *p)
 {
-    unsigned n = 0, n_fused = 0;
-    for (size_t i = 0; i < p->forward.n; i++) {
-        struct step *step = &p->forward.steps[i];
-        if (!cuda_is_fused(step))
-            continue;
-        struct step *taker = cuda_fused_taker(p, i);
-        const bool fused = cuda_plan(p, step->node)->fused->taken != SEPARATE;
-        n++;
-        n_fused += fused;
-        taker->bytes -= fused ? taker->t[FROM]->bytes : taker->t[FIFTH]->bytes;
-        step->bytes -= fused ? 0 : step->t[FOURTH]->bytes;
-    }
-    if (n > 0)
+    unsigned n[FUSED_CALLS] = {0}, n_fused[FUSED_CALLS] = {0};
+    settle_list(p, &p->forward, n, n_fused);
+    settle_list(p, &p->backward, n, n_fused);
+    if (n[FUSED_FORWARD] > 0)
         cuda_host->log(DPB_LOG_INFO,
                        "device cuda: %u of %u convolutions for which cuDNN has a plan add up the "
                        "statistics of the batch-norm behind them",
-                       n_fused, n);
+                       n_fused[FUSED_FORWARD], n[FUSED_FORWARD]);
+    if (n[FUSED_DATA] > 0)
+        cuda_host->log(DPB_LOG_INFO,
+                       "device cuda: %u of %u gradients by a convolution's input for which cuDNN "
+                       "has a plan add up the sums of the batch-norm before them",
+                       n_fused[FUSED_DATA], n[FUSED_DATA]);
+}
+
+const struct tensor *cuda_shown_gradient(const struct program *p, const struct dpb_node *node)
+{
+    const struct node_plan *plan = cuda_plan(p, node);
+    const struct dpb_node *norm = plan->group.from ? plan->group.from : node;
+    if (norm->op != DPB_OP_BATCH_NORM || !cuda_is_masked(p, norm))
+        return plan->gradient;
+    return node == norm ? cuda_plan(p, plan->group.into)->gradient : NULL;
 }
 
 /* ---- run ----------------------------------------------------------------------------------- */
 
-dpb_status cuda_fused_run(const struct program *p, const struct dpb_node *node, const void *x,
-                          const void *w, void *y, void *sums)
+static dpb_status execute(const struct program *p, const struct dpb_node *node,
+                          const struct fused *fused, int64_t n, const int64_t uids[],
+                          const void *const pointers[])
 {
-    static const int64_t uids[POINTERS] = {UID_X, UID_W, UID_Y, UID_SUM, UID_SQUARES};
-    const struct fused *fused = cuda_plan(p, node)->fused;
-    const void *pointers[POINTERS] = {x, w, y, sums, (float *)sums + cuda_fused_stride(node)};
     void *workspace = p->scratch.data;
     cudnnBackendDescriptor_t pack = NULL;
     cudnnStatus_t status =
         cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
     if (status == CUDNN_STATUS_SUCCESS)
         status = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS,
-                                          CUDNN_TYPE_INT64, POINTERS, uids);
+                                          CUDNN_TYPE_INT64, n, uids);
     if (status == CUDNN_STATUS_SUCCESS)
         status = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
-                                          CUDNN_TYPE_VOID_PTR, POINTERS, pointers);
+                                          CUDNN_TYPE_VOID_PTR, n, pointers);
     if (status == CUDNN_STATUS_SUCCESS)
         status = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
                                           CUDNN_TYPE_VOID_PTR, 1, &workspace);
@@ -485,4 +704,25 @@ dpb_status cuda_fused_run(const struct program *p, const struct dpb_node *node, 
     if (pack)
         cudnnBackendDestroyDescriptor(pack);
     return cuda_check_cudnn(p, node, "cudnnBackendExecute", status);
+}
+
+dpb_status cuda_fused_run(const struct program *p, const struct dpb_node *node, const void *x,
+                          const void *w, void *y, void *sums)
+{
+    static const int64_t uids[] = {UID_X, UID_W, UID_Y, UID_SUM, UID_PRODUCTS};
+    const void *pointers[] = {x, w, y, sums, (float *)sums + cuda_fused_stride(node)};
+    return execute(p, node, cuda_plan(p, node)->fused[FUSED_FORWARD], sizeof uids / sizeof uids[0],
+                   uids, pointers);
+}
+
+dpb_status cuda_masked_run(const struct program *p, const struct dpb_node *node,
+                           const struct masked_tensors *t)
+{
+    static const int64_t uids[] = {UID_DY,   UID_W,       UID_Y,   UID_X,       UID_DZ,
+                                   UID_MEAN, UID_INVERSE, UID_SUM, UID_PRODUCTS};
+    const size_t stride = cuda_fused_stride(cuda_masked_norm(p, node));
+    const void *pointers[] = {
+        t->dy, t->w, t->y, t->x, t->dz, t->mean, t->inverse, t->sums, t->sums + stride};
+    return execute(p, node, cuda_plan(p, node)->fused[FUSED_DATA], sizeof uids / sizeof uids[0],
+                   uids, pointers);
 }

@@ -146,9 +146,11 @@ static inline bool cuda_conv_framed(const struct conv *conv)
     return conv->frame.outer.h != conv->frame.inner.h || conv->frame.outer.w != conv->frame.inner.w;
 }
 
-/* A convolution forward that also gives each channel's sum and sum of squares, for all nodes of
- * equal shapes (conv_graph.c). */
-enum { FUSED_CHOICES = 3, SEPARATE = -1 };
+/* A convolution's call that also gives each channel's sums, for all nodes of equal shapes
+ * (conv_graph.c): forward, of the result and its squares; by the input, of the gradient that the
+ * ReLU before lets pass and of that times the normalised input of the batch-norm before that. */
+enum fused_call { FUSED_FORWARD, FUSED_DATA, FUSED_CALLS };
+enum { FUSED_CHOICES = 3, FUSED_TAKERS = 2, SEPARATE = -1 };
 struct fused_plan {
     cudnnBackendDescriptor_t plan;
     int rank; /* among all that cuDNN offers, best first by its own estimate */
@@ -159,8 +161,8 @@ struct fused {
     char key[TUNING_KEY_BYTES];
     struct fused_plan plans[FUSED_CHOICES];
     uint32_t n;
-    int taken;  /* of plans; or SEPARATE: a kernel of ours reads the convolution's result */
-    bool tuned; /* that was measured, or stood in the file */
+    int taken;                      /* of plans; or SEPARATE: a kernel of ours makes the sums */
+    bool tuned;                     /* that was measured, or stood in the file */
     cudnnBackendDescriptor_t *made; /* @owned: what the plans refer to */
     size_t n_made;
 };
@@ -192,8 +194,10 @@ struct node_plan {
     enum cuda_type gradient_type;            /* of the gradient by the weights, as it is computed */
     struct tensor *workspace;
     struct conv *conv;
-    struct fused *fused;  /* NULL: this convolution cannot be fused, or is not to be; @borrowed */
-    struct tensor *sums;  /* of its result, and at cuda_fused_stride of the squares; else NULL */
+    /* Of a convolution, by call, and FUSED_DATA of the batch-norm before it, too. NULL: it cannot
+     * be fused, or is not to be; @borrowed. The sums, the second ones at cuda_fused_stride. */
+    struct fused *fused[FUSED_CALLS];
+    struct tensor *sums[FUSED_CALLS];
     struct gemm *gemm[3]; /* forward, data, weights */
     struct dpb_group group;
 };
@@ -306,6 +310,8 @@ dpb_status cuda_dense_forward(struct program *p, const struct dpb_node *node);
 dpb_status cuda_dense_backward(struct program *p, const struct dpb_node *node);
 dpb_status cuda_norm_forward(struct program *p, const struct dpb_node *node);
 dpb_status cuda_norm_backward_plan(struct program *p, const struct dpb_node *node);
+/* mean and inverse are device memory of a bound program. */
+struct norm_by cuda_norm_by(const struct program *p, const struct dpb_node *norm);
 /* Of a ReLU that a batch-norm was fused into. */
 dpb_status cuda_fused_norm_forward(struct program *p, const struct dpb_node *relu);
 dpb_status cuda_fused_norm_backward(struct program *p, const struct dpb_node *relu);
@@ -474,7 +480,7 @@ dpb_status cuda_gemm_run(const struct program *p, const struct dpb_node *node,
 /* Whether the step is one of a convolution's calls, and which; whether it is a fused one; the
  * product that it runs, or NULL. */
 bool cuda_is_conv(const struct step *step, enum conv_call *call);
-bool cuda_is_fused(const struct step *step);
+bool cuda_is_fused(const struct step *step, enum fused_call *call);
 struct gemm *cuda_gemm_of(const struct program *p, const struct step *step);
 static inline bool cuda_tunes(const struct options *options)
 {
@@ -489,24 +495,46 @@ void cuda_tuning_key(const struct program *p, const struct dpb_node *node, const
                      char key[TUNING_KEY_BYTES]);
 bool cuda_tuning_known(const struct options *options, const char *key, int *first, int *second);
 
-/* ---- conv_graph.c: a convolution with the statistics of its result, by cuDNN's graph API ----- */
+/* ---- conv_graph.c: convolutions with a batch-norm's sums, by cuDNN's graph API --------------- */
 
 /* Of a node whose convolution is planned, and its weights' packing: sets node_plan.fused and .sums
- * where it may be fused with the batch-norm behind it. */
+ * of the call where it may be fused with the batch-norm behind it; and where its input is a ReLU's
+ * whose batch-norm may be, those of the batch-norm as well. */
 dpb_status cuda_fused_open(struct program *p, const struct dpb_node *node);
+dpb_status cuda_masked_open(struct program *p, const struct dpb_node *node);
 void cuda_fused_close(struct fused *all); /* a list; accepts NULL */
-/* Elements from the sums to the sums of squares. */
+/* Elements from the first sums, of a node's channels, to the second. */
 static inline size_t cuda_fused_stride(const struct dpb_node *node)
 {
     return (node->shape.c + (size_t)3) / 4 * 4;
 }
-/* Of p->forward: the step that takes the sums that step `at` may make. */
-struct step *cuda_fused_taker(const struct program *p, size_t at);
-/* When it is known which are fused: what their steps move, for run.profile. */
+/* The batch-norm whose ReLU a convolution, and nothing else, reads; or NULL. */
+const struct dpb_node *cuda_masked_norm(const struct program *p, const struct dpb_node *node);
+/* Whether the gradient that comes to this batch-norm is its ReLU's masked one, with its sums. */
+static inline bool cuda_is_masked(const struct program *p, const struct dpb_node *norm)
+{
+    const struct fused *fused = cuda_plan(p, norm)->fused[FUSED_DATA];
+    return fused && fused->taken != SEPARATE;
+}
+/* The steps that take the sums that step `at` may make, in their order; NULL: none further. */
+void cuda_fused_takers(const struct program *p, enum fused_call call, size_t at,
+                       struct step *takers[FUSED_TAKERS]);
+/* When it is known which are fused: their steps' names, and what they move, for run.profile. */
 void cuda_fused_settle(const struct program *p);
-/* Only where fused->taken is a plan. */
+/* What inspection shows as the gradient by a node's result; NULL: it is not computed. */
+const struct tensor *cuda_shown_gradient(const struct program *p, const struct dpb_node *node);
+/* These only where fused->taken is a plan. */
 dpb_status cuda_fused_run(const struct program *p, const struct dpb_node *node, const void *x,
                           const void *w, void *y, void *sums);
+/* dz = y <= 0 ? 0 : the gradient by y; of the batch-norm: its input x, mean, and inverse. */
+struct masked_tensors {
+    const void *dy, *w, *y, *x;
+    const float *mean, *inverse;
+    void *dz;
+    float *sums;
+};
+dpb_status cuda_masked_run(const struct program *p, const struct dpb_node *node,
+                           const struct masked_tensors *t);
 
 /* ---- queues.c: arenas in device memory ------------------------------------------------------- */
 

@@ -184,6 +184,9 @@ struct norm_gradient {
 void cuda_norm_sums(cudaStream_t stream, enum cuda_type type, const struct norm_gradient *gradient,
                     const struct norm_by *norm, struct grid grid, double *partial, float *sums,
                     float *dgamma, float *dbeta);
+/* The same of sums that are made: of dz, and from sums[stride] on of dz * x^. */
+void cuda_norm_sums_made(cudaStream_t stream, const float *made, size_t stride, uint32_t c,
+                         float *sums, float *dgamma, float *dbeta);
 void cuda_norm_backward(cudaStream_t stream, enum cuda_type type,
                         const struct norm_gradient *gradient, const struct norm_by *norm,
                         const float *sums, void *dx, struct grid grid);

@@ -399,6 +399,19 @@ void cuda_norm_sums(cudaStream_t stream, enum cuda_type type, const struct norm_
             sum_columns(stream, terms, finish, grid, partial));
 }
 
+__global__ void norm_sums_made(const float *made, size_t stride, uint32_t c, norm_finish finish)
+{
+    for (EACH(k, c))
+        finish((uint32_t)k, made[k], made[stride + k]);
+}
+
+void cuda_norm_sums_made(cudaStream_t stream, const float *made, size_t stride, uint32_t c,
+                         float *sums, float *dgamma, float *dbeta)
+{
+    const norm_finish finish = {sums, dgamma, dbeta, c};
+    LAUNCH(norm_sums_made, blocks_for(c), THREADS, stream, made, stride, c, finish);
+}
+
 template <typename T, int N>
 __global__ void norm_backward(const T *dy, const T *y, const T *x, norm_by by, const float *sums,
                               float rows, T *dx, index_t n, grid shape)

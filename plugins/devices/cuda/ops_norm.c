@@ -6,7 +6,7 @@
 #include "cuda.h"
 
 /* The node's workspace: mean and inverse from forward to backward, and backward's two sums. */
-static struct norm_by norm_of(const struct program *p, const struct dpb_node *node)
+struct norm_by cuda_norm_by(const struct program *p, const struct dpb_node *node)
 {
     float *words = cuda_plan(p, node)->workspace->data;
     return (struct norm_by){.mean = words,
@@ -31,9 +31,10 @@ static float *state_of(const struct program *p, const struct mirror *mirror, uin
 static dpb_status run_batch_moments(const struct program *p, const struct step *step)
 {
     const struct dpb_node *node = step->node;
-    const struct norm_by by = norm_of(p, node);
+    const struct norm_by by = cuda_norm_by(p, node);
     const struct grid grid = cuda_grid(p, node->shape);
-    if (step->t[FIFTH] && cuda_plan(p, cuda_input(p, node, 0))->fused->taken != SEPARATE) {
+    if (step->t[FIFTH] &&
+        cuda_plan(p, cuda_input(p, node, 0))->fused[FUSED_FORWARD]->taken != SEPARATE) {
         cuda_moments_of_sums(p->device->stream, step->t[FIFTH]->data, cuda_fused_stride(node),
                              cuda_grid_pixels(&grid), node->shape.c, &by,
                              state_of(p, &p->statistics, node->mean),
@@ -49,7 +50,7 @@ static dpb_status run_batch_moments(const struct program *p, const struct step *
 static dpb_status run_running_moments(const struct program *p, const struct step *step)
 {
     const struct dpb_node *node = step->node;
-    const struct norm_by by = norm_of(p, node);
+    const struct norm_by by = cuda_norm_by(p, node);
     cuda_running_moments(p->device->stream, state_of(p, &p->state, node->mean),
                          state_of(p, &p->state, node->variance), node->shape.c, &by);
     return DPB_OK;
@@ -58,7 +59,7 @@ static dpb_status run_running_moments(const struct program *p, const struct step
 static dpb_status run_normalise(const struct program *p, const struct step *step)
 {
     const struct dpb_node *node = step->node;
-    const struct norm_by by = norm_of(p, node);
+    const struct norm_by by = cuda_norm_by(p, node);
     cuda_normalise(p->device->stream, p->type, step->t[FROM]->data, &by,
                    step->t[AUX] ? step->t[AUX]->data : NULL, cuda_plan(p, node)->group.into != NULL,
                    step->t[TO]->data, cuda_grid(p, node->shape));
@@ -86,7 +87,7 @@ static dpb_status plan_forward(struct program *p, const struct dpb_node *node,
     if (p->args.training)
         DPB_TRY(cuda_step(p, WHEN_TRAINING, "moments of the batch", run_batch_moments,
                           TENSORS(x, NULL, partial, plan->workspace,
-                                  cuda_plan(p, cuda_input(p, node, 0))->sums)));
+                                  cuda_plan(p, cuda_input(p, node, 0))->sums[FUSED_FORWARD])));
     DPB_TRY(cuda_step(p, WHEN_EVALUATION, "running averages", run_running_moments,
                       TENSORS(NULL, NULL, NULL, plan->workspace)));
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, added ? "forward, add, ReLU" : "forward", run_normalise,
@@ -97,19 +98,26 @@ static dpb_status plan_forward(struct program *p, const struct dpb_node *node,
 }
 
 /* slots: FROM x, TO dz (NULL: not written), AUX dy, FOURTH y (NULL: no ReLU), FIFTH partial
- * sums. */
-static struct norm_gradient gradient_of(const struct step *step)
+ * sums. The convolution behind may have masked dy. */
+static struct norm_gradient gradient_of(const struct program *p, const struct step *step)
 {
+    const bool masks = step->t[FOURTH] && !cuda_is_masked(p, step->node);
     return (struct norm_gradient){.dy = step->t[AUX]->data,
-                                  .y = step->t[FOURTH] ? step->t[FOURTH]->data : NULL,
+                                  .y = masks ? step->t[FOURTH]->data : NULL,
                                   .x = step->t[FROM]->data};
 }
 
 static dpb_status run_norm_sums(const struct program *p, const struct step *step)
 {
     const struct dpb_node *node = step->node;
-    const struct norm_by by = norm_of(p, node);
-    struct norm_gradient gradient = gradient_of(step);
+    const struct norm_by by = cuda_norm_by(p, node);
+    struct norm_gradient gradient = gradient_of(p, step);
+    if (cuda_is_masked(p, node)) {
+        cuda_norm_sums_made(p->device->stream, cuda_plan(p, node)->sums[FUSED_DATA]->data,
+                            cuda_fused_stride(node), node->shape.c, sums_of(p, node),
+                            cuda_gradient(p, node->weight), cuda_gradient(p, node->bias));
+        return DPB_OK;
+    }
     gradient.dz = step->t[TO] ? step->t[TO]->data : NULL;
     cuda_norm_sums(p->device->stream, p->type, &gradient, &by, cuda_grid(p, node->shape),
                    step->t[FIFTH]->data, sums_of(p, node), cuda_gradient(p, node->weight),
@@ -120,8 +128,8 @@ static dpb_status run_norm_sums(const struct program *p, const struct step *step
 static dpb_status run_norm_backward(const struct program *p, const struct step *step)
 {
     const struct dpb_node *node = step->node;
-    const struct norm_by by = norm_of(p, node);
-    const struct norm_gradient gradient = gradient_of(step);
+    const struct norm_by by = cuda_norm_by(p, node);
+    const struct norm_gradient gradient = gradient_of(p, step);
     cuda_norm_backward(p->device->stream, p->type, &gradient, &by, sums_of(p, node),
                        step->t[TO]->data, cuda_grid(p, node->shape));
     return DPB_OK;
@@ -145,6 +153,7 @@ static dpb_status plan_backward(struct program *p, const struct dpb_node *node,
     DPB_TRY(
         cuda_step(p, WHEN_ALWAYS, "backward sums", run_norm_sums, TENSORS(x, dz, dy, y, partial)));
     cuda_use(p, plan->workspace);
+    cuda_use(p, plan->sums[FUSED_DATA]);
     cuda_use_core(p, node->weight);
     cuda_use_core(p, node->bias);
     DPB_TRY(cuda_input_gradient(p, node, 0, &dx));

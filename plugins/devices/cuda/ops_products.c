@@ -51,7 +51,7 @@ static dpb_status run_conv(const struct program *p, const struct step *step)
 
 static dpb_status run_fused_conv(const struct program *p, const struct step *step)
 {
-    if (cuda_plan(p, step->node)->fused->taken == SEPARATE)
+    if (cuda_plan(p, step->node)->fused[FUSED_FORWARD]->taken == SEPARATE)
         return run_conv(p, step);
     return cuda_fused_run(p, step->node, step->t[FROM]->data, cuda_packed(p, step->node),
                           step->t[TO]->data, step->t[FOURTH]->data);
@@ -83,12 +83,13 @@ dpb_status cuda_conv_forward(struct program *p, const struct dpb_node *node)
     }
     DPB_TRY(cuda_activation(p, cuda_result(p, node), &y));
     DPB_TRY(cuda_fused_open(p, node));
-    DPB_TRY(cuda_step(p, plan->fused ? WHEN_EVALUATION : WHEN_ALWAYS, "forward", run_conv,
-                      TENSORS(conv_input(p, node), y, plan->packed)));
+    DPB_TRY(cuda_step(p, plan->fused[FUSED_FORWARD] ? WHEN_EVALUATION : WHEN_ALWAYS, "forward",
+                      run_conv, TENSORS(conv_input(p, node), y, plan->packed)));
     is_product(p, plan->packed);
-    if (plan->fused) {
-        DPB_TRY(cuda_step(p, WHEN_TRAINING, "forward with statistics", run_fused_conv,
-                          TENSORS(conv_input(p, node), y, plan->packed, plan->sums)));
+    if (plan->fused[FUSED_FORWARD]) {
+        DPB_TRY(
+            cuda_step(p, WHEN_TRAINING, "forward with statistics", run_fused_conv,
+                      TENSORS(conv_input(p, node), y, plan->packed, plan->sums[FUSED_FORWARD])));
         is_product(p, plan->packed);
     }
     return cuda_add_bias(p, node);
@@ -106,6 +107,38 @@ static dpb_status run_conv_data(const struct program *p, const struct step *step
                          step->t[TO]->data);
 }
 
+/* FOURTH: the ReLU's result; FIFTH: the batch-norm's input. */
+static dpb_status run_masked_data(const struct program *p, const struct step *step)
+{
+    const struct dpb_node *norm = cuda_masked_norm(p, step->node);
+    if (!cuda_is_masked(p, norm))
+        return run_conv_data(p, step);
+    const struct norm_by by = cuda_norm_by(p, norm);
+    const struct masked_tensors tensors = {.dy = step->t[FROM]->data,
+                                           .w = cuda_packed(p, step->node),
+                                           .y = step->t[FOURTH]->data,
+                                           .x = step->t[FIFTH]->data,
+                                           .mean = by.mean,
+                                           .inverse = by.inverse,
+                                           .dz = step->t[TO]->data,
+                                           .sums = cuda_plan(p, norm)->sums[FUSED_DATA]->data};
+    return cuda_masked_run(p, step->node, &tensors);
+}
+
+static dpb_status masked_data(struct program *p, const struct dpb_node *node, struct tensor *dx)
+{
+    const struct node_plan *plan = cuda_plan(p, node);
+    const struct dpb_node *norm = cuda_masked_norm(p, node);
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward data with sums", run_masked_data,
+                      TENSORS(plan->gradient, dx, plan->packed,
+                              cuda_plan(p, cuda_input(p, node, 0))->activation,
+                              cuda_plan(p, cuda_input(p, norm, 0))->activation)));
+    cuda_use(p, cuda_plan(p, norm)->workspace);
+    cuda_use(p, plan->sums[FUSED_DATA]);
+    is_product(p, plan->packed);
+    return DPB_OK;
+}
+
 static dpb_status conv_data(struct program *p, const struct dpb_node *node)
 {
     const struct node_plan *plan = cuda_plan(p, node);
@@ -114,6 +147,9 @@ static dpb_status conv_data(struct program *p, const struct dpb_node *node)
     if (!dx)
         return DPB_OK;
     DPB_TRY(workspace(p, plan->conv, CONV_DATA));
+    DPB_TRY(cuda_masked_open(p, node));
+    if (plan->fused[FUSED_DATA])
+        return masked_data(p, node, dx);
     to = dx;
     if (cuda_conv_framed(plan->conv)) {
         DPB_TRY(framed(p, plan->conv, &plan->conv->padded_gradient));
@@ -240,9 +276,10 @@ bool cuda_is_conv(const struct step *step, enum conv_call *call)
     return step->run == run_conv || step->run == run_conv_data || step->run == run_conv_weights;
 }
 
-bool cuda_is_fused(const struct step *step)
+bool cuda_is_fused(const struct step *step, enum fused_call *call)
 {
-    return step->run == run_fused_conv;
+    *call = step->run == run_fused_conv ? FUSED_FORWARD : FUSED_DATA;
+    return step->run == run_fused_conv || step->run == run_masked_data;
 }
 
 struct gemm *cuda_gemm_of(const struct program *p, const struct step *step)

@@ -478,12 +478,13 @@ dpb_status cuda_inspect(void *program, uint32_t node, double *activation, double
     if (activation && !plan->activation)
         return cuda_host->fail(DPB_UNSUPPORTED, "device cuda: node '%s' was fused with another",
                                what->name);
-    if (gradient && !plan->gradient)
+    const struct tensor *shown = cuda_shown_gradient(p, what);
+    if (gradient && !shown)
         return cuda_host->fail(
             DPB_UNSUPPORTED, "device cuda: the gradient by node '%s' is not computed", what->name);
     if (activation)
         DPB_TRY(copy_to_nchw(p, what->shape, plan->activation, activation));
     if (gradient)
-        DPB_TRY(copy_to_nchw(p, what->shape, plan->gradient, gradient));
+        DPB_TRY(copy_to_nchw(p, what->shape, shown, gradient));
     return DPB_OK;
 }

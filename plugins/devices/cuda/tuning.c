@@ -6,7 +6,7 @@
  *
  *     GPU <tab> library's version <tab> call, type, shapes <tab> algorithm <tab> kind of arithmetic
  *
- * and of a product the rank among what cuBLASLt offers, and 0; of a convolution with statistics
+ * and of a product the rank among what cuBLASLt offers, and 0; of a convolution with sums
  * (conv_graph.c) the rank of its plan, or -1: alone is faster, and 0. Lines are appended by one
  * write each time a program was tuned, so several processes may share the file; of equal keys the
  * last counts. What the file names and the library does not offer is tried anew.
@@ -192,18 +192,21 @@ void cuda_tuning_key(const struct program *p, const struct dpb_node *node, const
 /* A step as it stands, and what comes behind it; NULL: nothing. */
 struct trial {
     const struct program *p;
-    const struct step *step, *next;
+    const struct step *step;
+    struct step *const *next; /* FUSED_TAKERS, of which some may be NULL */
 };
 
 static dpb_status run_trial(const void *trial_)
 {
     const struct trial *trial = trial_;
     DPB_TRY(trial->step->run(trial->p, trial->step));
-    return trial->next ? trial->next->run(trial->p, trial->next) : DPB_OK;
+    for (int i = 0; trial->next && i < FUSED_TAKERS && trial->next[i]; i++)
+        DPB_TRY(trial->next[i]->run(trial->p, trial->next[i]));
+    return DPB_OK;
 }
 
 static dpb_status time_steps(const struct tuning *tuning, const struct step *step,
-                             const struct step *next, float *best_ms)
+                             struct step *const *next, float *best_ms)
 {
     const struct trial trial = {tuning->p, step, next};
     return cuda_time_best(tuning->p, step->node, step->what, run_trial, &trial, TRIES, best_ms);
@@ -211,7 +214,8 @@ static dpb_status time_steps(const struct tuning *tuning, const struct step *ste
 
 /* What may be taken for a step: numbers [first, end), and how the file writes them. */
 struct candidates {
-    const struct step *step, *next; /* timed together; next may be NULL */
+    const struct step *step;
+    struct step *const *next; /* timed with it, as in struct trial; NULL: nothing is */
     int *taken;
     int first, end;
     struct written {
@@ -281,21 +285,22 @@ static dpb_status tune_gemm(struct tuning *tuning, const struct step *step, stru
     return from.end < 2 ? DPB_OK : take_fastest(tuning, gemm->key, &from);
 }
 
-/* A convolution's plans with statistics and, unless device.fusion = on, the convolution by its
- * fastest algorithm: each with the step that makes moments of what it leaves. */
-static dpb_status tune_fused(struct tuning *tuning, size_t at)
+/* The plans of a convolution's call with sums and, unless device.fusion = on, the call by its
+ * fastest algorithm: each with the steps that take what it leaves. */
+static dpb_status tune_fused(struct tuning *tuning, const struct step *step, enum fused_call call,
+                             size_t at)
 {
     const struct program *p = tuning->p;
-    const struct step *step = &p->forward.steps[at];
-    struct fused *fused = cuda_plan(p, step->node)->fused;
+    struct fused *fused = cuda_plan(p, step->node)->fused[call];
     const int first = p->device->options.fusion == FUSION_ON ? 0 : SEPARATE;
-    struct candidates from = {.step = step,
-                              .next = cuda_fused_taker(p, at),
-                              .taken = &fused->taken,
-                              .first = first,
-                              .end = (int)fused->n};
+    struct step *takers[FUSED_TAKERS];
+    struct candidates from = {
+        .step = step, .next = takers, .taken = &fused->taken, .first = first, .end = (int)fused->n};
+    if (call == FUSED_DATA && fused->taken == SEPARATE) /* forward has a step of its own for it */
+        DPB_TRY(tune_conv(tuning, step, CONV_DATA));
     if (fused->tuned)
         return DPB_OK;
+    cuda_fused_takers(p, call, at, takers);
     for (int which = first; which < from.end; which++)
         from.written[which - first] =
             (struct written){which == SEPARATE ? SEPARATE : fused->plans[which].rank, 0};
@@ -309,11 +314,12 @@ static dpb_status tune_list(struct tuning *tuning, const struct step_list *list)
     for (size_t i = 0; i < list->n; i++) {
         const struct step *step = &list->steps[i];
         struct gemm *gemm = cuda_gemm_of(tuning->p, step);
+        enum fused_call fused;
         enum conv_call call;
         if (cuda_is_conv(step, &call))
             DPB_TRY(tune_conv(tuning, step, call));
-        if (cuda_is_fused(step))
-            DPB_TRY(tune_fused(tuning, i));
+        if (cuda_is_fused(step, &fused))
+            DPB_TRY(tune_fused(tuning, step, fused, i));
         if (gemm)
             DPB_TRY(tune_gemm(tuning, step, gemm));
     }
