@@ -118,7 +118,7 @@ PAIRED_TESTS := $(filter $(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS), \
 	$(addprefix $(BUILD)/tests/test_,pauses ps_cpu traffic effects combinations cuda cuda_runs nccl cpu \
 		image_training reference_gradients cuda_arenas cuda_queues device_runs launchers mpi gloo \
 		cuda_faults cuda_fusion cuda_layouts faults network world cli gpu_missing continue full_disk \
-		gpu_clocks image_folder store flags))
+		gpu_clocks image_folder store flags cudnn_plans))
 check: tests
 	$(Q)BUILD=$(BUILD) tools/run-tests $(PAIRED_TESTS) -- \
 		$(filter-out $(PAIRED_TESTS),$(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS))
