@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cuda_runtime.h>
 #include <functional>
+#include <memory>
 
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
@@ -48,6 +49,13 @@ bool stand_in_launched(cudaStream_t stream, dim3 grid, dim3 block);
  * from another process. */
 void stand_in_enqueue_when(cudaStream_t stream, std::function<bool()> possible,
                            std::function<void()> work);
+/* The capture that the stream is part of, by its number; 0: none. */
+uint64_t stand_in_capture(cudaStream_t stream);
+/* Of a stream that is: the graph holds `object` until it is destroyed, and every launch of it calls
+ * `launched`, in the order of these calls. */
+void stand_in_hold(cudaStream_t stream, std::shared_ptr<void> object,
+                   std::function<void()> launched);
+void stand_in_trace(const char *what);
 
 #define STAND_IN_LAUNCH(run, kernel, grid, block, stream, ...) \
     stand_in_launch(                                           \

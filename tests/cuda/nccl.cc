@@ -6,6 +6,11 @@
  * of the range, as a ring does, and rounded after every addition, so that it is not that of the
  * ranks' order.
  *
+ * Captured in a graph, a collective is one for every launch. The ranks must all have called one of
+ * the same size before, uncaptured, and be told that the call is over before the capture ends. To
+ * finalize, destroy or abort a communicator of which a graph holds work would never return: it ends
+ * the process.
+ *
  * As NCCL it does not block: a call is over, and its work in the stream, only when
  * ncclCommGetAsyncError has said so (after a few looks, drawn at random), and a call before that is
  * an error. It refuses what NCCL refuses: ranks that are out of range or come twice, two ranks on
@@ -26,10 +31,13 @@
 #include <cstring>
 #include <fcntl.h>
 #include <memory>
+#include <deque>
 #include <nccl.h>
 #include <random>
+#include <set>
 #include <string>
 #include <sys/mman.h>
+#include <tuple>
 #include <unistd.h>
 #include <vector>
 
@@ -80,6 +88,8 @@ struct state {
     std::function<void()> launch; /* waits for the looks that it takes */
     unsigned looks = 0;
     uint64_t n_given = 0;
+    std::set<std::tuple<int, size_t, int>> called; /* kind, count and type of those not captured */
+    std::vector<std::weak_ptr<void>> in_graphs;
 
     ~state()
     {
@@ -429,6 +439,38 @@ void enqueue(const std::shared_ptr<state> &s, const collective &c, cudaStream_t 
         stream, [s, c] { return all_gave(*s, c); }, [s, c] { take(*s, c); });
 }
 
+/* The same in a graph, whose launches have a number each. */
+void enqueue_captured(const std::shared_ptr<state> &s, const collective &c, cudaStream_t stream)
+{
+    const auto numbers = std::make_shared<std::deque<uint64_t>>();
+    const auto held = std::make_shared<int>();
+    const auto now = [c, numbers] {
+        collective one = c;
+        one.number = numbers->front();
+        return one;
+    };
+    s->in_graphs.push_back(held);
+    stand_in_hold(stream, held, [s, numbers] { numbers->push_back(++s->n_given); });
+    stand_in_enqueue_when(
+        stream, [s, now] { return may_give(*s, now()); }, [s, now] { give(*s, now()); });
+    stand_in_enqueue_when(
+        stream, [s, now] { return all_gave(*s, now()); },
+        [s, now, numbers] {
+            take(*s, now());
+            numbers->pop_front();
+        });
+}
+
+void expect_no_graph(const state &s, const char *call)
+{
+    for (const auto &one : s.in_graphs) {
+        if (one.expired())
+            continue;
+        fprintf(stderr, "stand-in NCCL: %s waits for a graph that nobody destroys\n", call);
+        abort();
+    }
+}
+
 ncclResult_t look(state &s)
 {
     if (s.result != ncclInProgress)
@@ -477,9 +519,23 @@ ncclResult_t collect(ncclComm_t comm, collective c, cudaStream_t stream)
     if (s.finalizing || c.op != ncclSum || size_of(c.type) == 0 || most > SLOT_BYTES ||
         c.root < 0 || c.root >= s.n || (grouping && group_of && group_of != comm))
         return s.fail(ncclInvalidArgument, "the stand-in does not do that");
-    c.number = ++s.n_given;
+    const uint64_t capture = stand_in_capture(stream);
+    const auto which = std::make_tuple((int)c.kind, c.count, (int)c.type);
+    stand_in_trace("NCCL");
+    if (capture && s.called.count(which) == 0)
+        return s.fail(ncclInvalidUsage, "a collective is captured that was never called before");
+    if (!capture) {
+        s.called.insert(which);
+        c.number = ++s.n_given;
+    }
     std::shared_ptr<state> shared = comm->s;
-    const auto launch = [shared, c, stream] { enqueue(shared, c, stream); };
+    const auto launch = [shared, c, stream, capture] {
+        if (stand_in_capture(stream) != capture) {
+            fprintf(stderr, "stand-in NCCL: the capture has ended, and a call in it is not over\n");
+            abort();
+        }
+        (capture ? enqueue_captured : enqueue)(shared, c, stream);
+    };
     if (!grouping)
         return begin(s, launch);
     group_of = comm;
@@ -610,20 +666,24 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
         return code;
     if (comm->s->finalizing)
         return comm->s->fail(ncclInvalidArgument, "finalized twice");
+    expect_no_graph(*comm->s, "ncclCommFinalize");
     comm->s->finalizing = true;
     return begin(*comm->s, nullptr);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
+    expect_no_graph(*comm->s, "ncclCommDestroy");
     delete comm;
     return ncclSuccess;
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
-    if (comm)
+    if (comm) {
+        expect_no_graph(*comm->s, "ncclCommAbort");
         comm->s->aborted = true;
+    }
     delete comm;
     return ncclSuccess;
 }

@@ -4,15 +4,17 @@
  * it. Device memory is the host's, filled with NaN (memory.cc). Streams keep what they are given,
  * and do it in an order that is drawn at random among all that events allow, only when somebody
  * waits or looks: an event that is missing shows. What is captured is kept as branches that events
- * order, and a launch does them in an order drawn anew; a branch that is not joined, and calls that
- * a capture forbids to its thread, are refused as CUDA refuses them, and so are events that a
- * capture has recorded and grids that are too large. What is copied without a stream is in the
+ * order, and a launch does them in an order drawn anew, beside what other streams do; a branch that
+ * is not joined, and calls that a capture forbids to its thread, are refused as CUDA refuses them,
+ * and so are events that a capture has recorded and grids that are too large. A launch
+ * goes on when its graph is destroyed. What is copied without a stream is in the
  * order of none that is here, and not there before somebody waits for the GPU. Several threads may
  * call: one at a time is served.
  *
  * DPB_STAND_IN_DEVICES: how many GPUs there are (2).
- * DPB_STAND_IN_TRACE=FILE: launches of graphs, copies between GPUs, and calls that wait or look,
- * one a line. DPB_STAND_IN_FAIL=N: the N-th piece of work of a stream fails, and all after it.
+ * DPB_STAND_IN_TRACE=FILE: launches of graphs, copies between GPUs, NCCL's collectives as they are
+ * called, and calls that wait or look, one a line.
+ * DPB_STAND_IN_FAIL=N: the N-th piece of work of a stream fails, and all after it.
  * DPB_STAND_IN_LONG=1: kernels are launched as for arrays of more than 2^31 elements.
  */
 #include <cstdio>
@@ -21,7 +23,9 @@
 #include <ctime>
 #include <deque>
 #include <map>
+#include <memory>
 #include <random>
+#include <set>
 #include <thread>
 #include <ucontext.h>
 #include <unistd.h>
@@ -42,18 +46,29 @@ struct CUevent_st {
 
 namespace
 {
+struct running;
+
 struct op {
-    enum kind { WORK, RECORD, EXTERNAL, WAIT } kind;
+    enum kind { WORK, RECORD, EXTERNAL, WAIT, GRAPH } kind;
     std::function<void()> work;
     cudaEvent_t event;
     uint64_t generation;
     std::function<bool()> possible; /* of WORK that waits for another process; empty: at once */
+    std::function<void()> launched; /* of WORK in a graph: called by every launch; may be empty */
+    std::shared_ptr<running> graph; /* of GRAPH */
 };
 typedef std::deque<op> branch;
+
+/* A launch of a graph: what is left of it, and the events that were recorded in it. */
+struct running {
+    std::map<cudaStream_t, branch> branches;
+    std::set<std::pair<cudaEvent_t, uint64_t>> recorded;
+};
 } // namespace
 
 struct CUgraph_st {
     std::map<cudaStream_t, branch> branches;
+    std::vector<std::shared_ptr<void>> held; /* as by cudaGraphRetainUserObject */
     cudaStream_t origin = nullptr;
     uint64_t number = 0; /* of captures, from 1 */
     cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
@@ -112,21 +127,44 @@ void do_work(const op &one)
         one.work();
 }
 
-/* Does the first of a branch, if it may be done. */
-bool advance(branch &ops)
+bool advance_any(const std::vector<branch *> &branches, running *graph);
+
+std::vector<branch *> all_branches(running &graph)
+{
+    std::vector<branch *> all;
+    for (auto &one : graph.branches) {
+        if (!one.second.empty())
+            all.push_back(&one.second);
+    }
+    return all;
+}
+
+bool may_be_done(const op &one, const running *graph)
+{
+    if (one.kind == op::WAIT)
+        return graph ? graph->recorded.count({one.event, one.generation}) > 0
+                     : one.event->done >= one.generation;
+    return !one.possible || sticky != cudaSuccess || one.possible();
+}
+
+/* Does the first of a branch, of a stream or of that graph, if it may be done. A graph is one thing
+ * to its stream, over when nothing of it is left. */
+bool do_first(branch &ops, running *graph)
 {
     if (ops.empty())
         return false;
     op one = ops.front();
-    if (one.kind == op::WAIT && one.event->done < one.generation)
-        return false;
-    if (one.possible && sticky == cudaSuccess && !one.possible())
+    if (one.kind == op::GRAPH && !all_branches(*one.graph).empty())
+        return advance_any(all_branches(*one.graph), one.graph.get());
+    if (!may_be_done(one, graph))
         return false;
     ops.pop_front();
     if (one.kind == op::WORK)
         do_work(one);
     else if (one.kind == op::EXTERNAL)
         fire(one.event, one.event->recorded);
+    else if (one.kind == op::RECORD && graph)
+        graph->recorded.insert({one.event, one.generation});
     else if (one.kind == op::RECORD && one.event->done < one.generation)
         fire(one.event, one.generation);
     return true;
@@ -134,11 +172,11 @@ bool advance(branch &ops)
 
 /* Does one thing of one of the branches, drawn at random; false: there is nothing that can be
  * done. */
-bool advance_any(const std::vector<branch *> &branches)
+bool advance_any(const std::vector<branch *> &branches, running *graph)
 {
     size_t first = branches.empty() ? 0 : generator() % branches.size();
     for (size_t i = 0; i < branches.size(); i++) {
-        if (advance(*branches[(first + i) % branches.size()]))
+        if (do_first(*branches[(first + i) % branches.size()], graph))
             return true;
     }
     return false;
@@ -156,7 +194,19 @@ std::vector<branch *> all_streams()
 
 bool advance_streams()
 {
-    return advance_any(all_streams());
+    return advance_any(all_streams(), nullptr);
+}
+
+bool waits_for_process(const branch &ops)
+{
+    if (ops.empty())
+        return false;
+    if (ops.front().kind != op::GRAPH)
+        return (bool)ops.front().possible;
+    bool waits = false;
+    for (const branch *one : all_branches(*ops.front().graph))
+        waits = waits || waits_for_process(*one);
+    return waits;
 }
 
 /* The same, where nothing can be done before another process has done its part: waits a little.
@@ -164,37 +214,15 @@ bool advance_streams()
 bool advance_or_wait(const std::vector<branch *> &branches)
 {
     enum { PAUSE_US = 50 };
-    if (advance_any(branches))
+    if (advance_any(branches, nullptr))
         return true;
     for (const branch *one : branches) {
-        if (!one->empty() && one->front().possible) {
+        if (waits_for_process(*one)) {
             usleep(PAUSE_US);
             return true;
         }
     }
     return false;
-}
-
-/* A launch is one thing to its stream. Events within are counted anew in every launch. */
-void run_graph(const CUgraph_st &graph)
-{
-    std::map<cudaStream_t, branch> branches = graph.branches;
-    std::vector<branch *> all;
-    for (auto &one : branches) {
-        for (op &each : one.second) {
-            if (each.event && each.kind != op::EXTERNAL)
-                each.event->done = 0;
-        }
-        all.push_back(&one.second);
-    }
-    while (advance_or_wait(all))
-        ;
-    for (branch *one : all) {
-        if (!one->empty()) {
-            fprintf(stderr, "stand-in: a graph waits for an event that nothing records\n");
-            abort();
-        }
-    }
 }
 
 /* The capture of that number, while it goes on. */
@@ -253,7 +281,7 @@ cudaStream_t default_stream()
 void stand_in_enqueue(cudaStream_t stream, std::function<void()> work)
 {
     ONE_AT_A_TIME;
-    push(stream, {op::WORK, work, nullptr, 0, nullptr});
+    push(stream, {op::WORK, work, nullptr, 0, nullptr, nullptr, nullptr});
 }
 
 bool stand_in_long_indices()
@@ -285,7 +313,27 @@ void stand_in_enqueue_when(cudaStream_t stream, std::function<bool()> possible,
                            std::function<void()> work)
 {
     ONE_AT_A_TIME;
-    push(stream, {op::WORK, work, nullptr, 0, possible});
+    push(stream, {op::WORK, work, nullptr, 0, possible, nullptr, nullptr});
+}
+
+uint64_t stand_in_capture(cudaStream_t stream)
+{
+    ONE_AT_A_TIME;
+    return stream->capture ? stream->capture->number : 0;
+}
+
+void stand_in_hold(cudaStream_t stream, std::shared_ptr<void> object,
+                   std::function<void()> launched)
+{
+    ONE_AT_A_TIME;
+    stream->capture->held.push_back(object);
+    push(stream, {op::WORK, [] {}, nullptr, 0, nullptr, launched, nullptr});
+}
+
+void stand_in_trace(const char *what)
+{
+    ONE_AT_A_TIME;
+    trace(what);
 }
 
 extern "C" {
@@ -325,7 +373,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     if (cudaError_t code = forbidden())
         return code;
     trace("wait");
-    while (stream->late && advance(stream->ops))
+    while (stream->late && do_first(stream->ops, nullptr))
         ;
     while (!stream->ops.empty()) {
         if (!advance_or_wait(all_streams())) {
@@ -414,15 +462,23 @@ cudaError_t cudaDeviceSynchronize(void)
     return sticky;
 }
 
+static bool is_wanted_by(const branch &ops, cudaEvent_t event)
+{
+    bool wanted = false;
+    for (const op &one : ops) {
+        wanted = wanted || one.event == event;
+        for (const branch *part : one.graph ? all_branches(*one.graph) : std::vector<branch *>())
+            wanted = wanted || is_wanted_by(*part, event);
+    }
+    return wanted;
+}
+
 static bool is_wanted(cudaEvent_t event)
 {
-    for (cudaStream_t stream : streams) {
-        for (const op &one : stream->ops) {
-            if (one.event == event)
-                return true;
-        }
-    }
-    return false;
+    bool wanted = false;
+    for (cudaStream_t stream : streams)
+        wanted = wanted || is_wanted_by(stream->ops, event);
+    return wanted;
 }
 
 /* What it is still wanted for is done first. */
@@ -441,7 +497,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     if (event->device != stream->device)
         return last_error = cudaErrorInvalidResourceHandle;
     event->capture = stream->capture ? stream->capture->number : 0;
-    push(stream, {op::RECORD, nullptr, event, ++event->recorded, nullptr});
+    push(stream, {op::RECORD, nullptr, event, ++event->recorded, nullptr, nullptr, nullptr});
     return cudaSuccess;
 }
 
@@ -452,7 +508,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
         return cudaEventRecord(event, stream);
     if (!stream->capture)
         return cudaErrorInvalidValue;
-    push(stream, {op::EXTERNAL, nullptr, event, 0, nullptr});
+    push(stream, {op::EXTERNAL, nullptr, event, 0, nullptr, nullptr, nullptr});
     return cudaSuccess;
 }
 
@@ -469,7 +525,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
         stream->capture = capture;
     else if (capture != stream->capture)
         return cudaErrorStreamCaptureIsolation;
-    push(stream, {op::WAIT, nullptr, event, event->recorded, nullptr});
+    push(stream, {op::WAIT, nullptr, event, event->recorded, nullptr, nullptr, nullptr});
     return cudaSuccess;
 }
 
@@ -510,22 +566,41 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
     return cudaSuccess;
 }
 
-/* Every other branch must end in a record that the origin waits for. */
+/* Whether the branch ends in a record that the origin waits for, or a branch for which the same
+ * holds. What is behind that, a record that launches make, too, is not joined. */
+static bool reaches_origin(const CUgraph_st &graph, cudaStream_t stream, size_t depth)
+{
+    if (stream == graph.origin)
+        return true;
+    const branch &ops = graph.branches.at(stream);
+    if (ops.empty() || ops.back().kind != op::RECORD || depth > graph.branches.size())
+        return false;
+    const op last = ops.back();
+    bool found = false;
+    for (const auto &other : graph.branches) {
+        for (const op &one : other.second)
+            found = found || (one.kind == op::WAIT && one.event == last.event &&
+                              one.generation == last.generation &&
+                              reaches_origin(graph, other.first, depth + 1));
+    }
+    return found;
+}
+
 static bool joined(const CUgraph_st &graph)
 {
-    const branch &origin = graph.branches.at(graph.origin);
-    for (const auto &other : graph.branches) {
-        if (other.first == graph.origin || other.second.empty())
-            continue;
-        const op &last = other.second.back();
-        bool found = false;
-        for (const op &one : origin)
-            found = found || (last.kind == op::RECORD && one.kind == op::WAIT &&
-                              one.event == last.event && one.generation == last.generation);
-        if (!found)
-            return false;
-    }
-    return true;
+    bool all = true;
+    for (const auto &one : graph.branches)
+        all = all && reaches_origin(graph, one.first, 0);
+    return all;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status)
+{
+    ONE_AT_A_TIME;
+    *status = !stream->capture          ? cudaStreamCaptureStatusNone
+              : stream->capture->broken ? cudaStreamCaptureStatusInvalidated
+                                        : cudaStreamCaptureStatusActive;
+    return cudaSuccess;
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
@@ -578,9 +653,13 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
         for (op &each : one.second) {
             if (each.kind == op::EXTERNAL)
                 each.event->recorded++;
+            if (each.launched)
+                each.launched();
         }
     }
-    stand_in_enqueue(stream, [exec] { run_graph(exec->graph); });
+    const auto launch = std::make_shared<running>();
+    launch->branches = exec->graph.branches;
+    push(stream, {op::GRAPH, nullptr, nullptr, 0, nullptr, nullptr, launch});
     return cudaSuccess;
 }
 

@@ -4,7 +4,9 @@
  * process.
  */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -277,6 +279,119 @@ static int come_as_others(struct rank *rank)
     return 0;
 }
 
+/* ---- in graphs ------------------------------------------------------------------------------- */
+
+/* Once without a capture: then it may be captured. */
+static int call_once(struct rank *rank)
+{
+    EXPECT(prepare(rank) == 0);
+    EXPECT(join(rank, rank->number, RANKS) == ncclSuccess);
+    EXPECT(ncclAllReduce(rank->data, rank->data, COUNT, ncclFloat32, ncclSum, rank->comm,
+                         rank->stream) == ncclInProgress);
+    EXPECT(finish(rank->comm) == ncclSuccess);
+    EXPECT(cudaStreamSynchronize(rank->stream) == cudaSuccess);
+    return 0;
+}
+
+static int capture(struct rank *rank, cudaGraphExec_t *exec)
+{
+    cudaGraph_t graph = NULL;
+    EXPECT(cudaStreamBeginCapture(rank->stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+    EXPECT(ncclAllReduce(rank->data, rank->data, COUNT, ncclFloat32, ncclSum, rank->comm,
+                         rank->stream) == ncclInProgress);
+    EXPECT(finish(rank->comm) == ncclSuccess);
+    EXPECT(cudaStreamEndCapture(rank->stream, &graph) == cudaSuccess);
+    EXPECT(cudaGraphInstantiate(exec, graph, 0) == cudaSuccess);
+    EXPECT(cudaGraphDestroy(graph) == cudaSuccess);
+    return 0;
+}
+
+/* Every launch is a collective, and they take turns with others. */
+static int launch_twice(struct rank *rank)
+{
+    cudaGraphExec_t exec;
+    EXPECT(call_once(rank) == 0);
+    EXPECT(capture(rank, &exec) == 0);
+    for (int time = 0; time < 2; time++)
+        EXPECT(cudaGraphLaunch(exec, rank->stream) == cudaSuccess);
+    EXPECT(ncclAllReduce(rank->data, rank->data, COUNT, ncclFloat32, ncclSum, rank->comm,
+                         rank->stream) == ncclInProgress);
+    EXPECT(finish(rank->comm) == ncclSuccess);
+    EXPECT(cudaStreamSynchronize(rank->stream) == cudaSuccess);
+    memcpy(rank->common->sums[rank->number], rank->data, sizeof rank->common->sums[0]);
+    EXPECT(cudaGraphExecDestroy(exec) == cudaSuccess);
+    EXPECT(ncclCommAbort(rank->comm) == ncclSuccess);
+    return 0;
+}
+
+static void test_graphs(void **unused)
+{
+    struct common *common;
+    (void)unused;
+    run(launch_twice, &common);
+    for (int r = 0; r < RANKS; r++)
+        for (int i = 0; i < COUNT; i++)
+            assert_true(common->sums[r][i] == RANKS * RANKS * RANKS * (float)(1 + 2 + 3 + 3 * i));
+    munmap(common, sizeof *common);
+}
+
+/* Whether the process that does this is ended by the stand-in. */
+static bool aborts(struct rank *rank, int (*mistake)(struct rank *rank))
+{
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(STDERR_FILENO);
+        mistake(rank);
+        _exit(0);
+    }
+    return pid > 0 && waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) &&
+           WTERMSIG(status) == SIGABRT;
+}
+
+static int abort_it(struct rank *rank)
+{
+    return (int)ncclCommAbort(rank->comm);
+}
+
+static int finalize_it(struct rank *rank)
+{
+    return (int)ncclCommFinalize(rank->comm);
+}
+
+static int end_too_early(struct rank *rank)
+{
+    cudaGraph_t graph = NULL;
+    EXPECT(cudaStreamBeginCapture(rank->stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+    ncclAllReduce(rank->data, rank->data, COUNT, ncclFloat32, ncclSum, rank->comm, rank->stream);
+    EXPECT(cudaStreamEndCapture(rank->stream, &graph) == cudaSuccess);
+    finish(rank->comm);
+    return 0;
+}
+
+/* What would hang for ever, or leave the work out of the graph, ends the process. */
+static int misuse_graphs(struct rank *rank)
+{
+    cudaGraphExec_t exec;
+    EXPECT(call_once(rank) == 0);
+    EXPECT(aborts(rank, end_too_early));
+    EXPECT(capture(rank, &exec) == 0);
+    EXPECT(aborts(rank, abort_it));
+    EXPECT(aborts(rank, finalize_it));
+    EXPECT(cudaStreamBeginCapture(rank->stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+    EXPECT(ncclAllReduce(rank->data, rank->data, COUNT - 1, ncclFloat32, ncclSum, rank->comm,
+                         rank->stream) == ncclInvalidUsage);
+    return 0;
+}
+
+static void test_misused_graphs(void **unused)
+{
+    (void)unused;
+    run(misuse_graphs, NULL);
+}
+
+/* ---- what is refused, together --------------------------------------------------------------- */
+
 static void test_refusals(void **unused)
 {
     (void)unused;
@@ -297,10 +412,9 @@ static void test_errors(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_sums),     cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_graphs),   cmocka_unit_test(test_misused_graphs),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests_name("NCCL for tests", tests, NULL, NULL);
 }
