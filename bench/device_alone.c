@@ -145,7 +145,7 @@ static dpb_status no_progress(void *context)
 
 static dpb_status train_step(struct alone *a, uint64_t number)
 {
-    const struct dpb_hooks hooks = {a, update_final, no_progress};
+    const struct dpb_hooks hooks = {.context = a, .final = update_final, .progress = no_progress};
     const struct dpb_pass pass = {
         .training = true, .weights_changed = true, .step = number, .valid = a->x->batch};
     struct dpb_outcome outcome;

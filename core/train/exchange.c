@@ -5,7 +5,8 @@
  *
  * With arenas on a device and a strategy that takes events nothing of this is waited for: buckets
  * come with events that have not fired, the weights' is given on to the device, and the loop goes
- * on to the next step's input.
+ * on to the next step's input. Where the device captures a step's exchange with its backward, all
+ * of this is done once, into the graph; a launch of that takes its place.
  */
 #include <stdlib.h>
 #include <unistd.h>
@@ -174,9 +175,10 @@ static dpb_status finish(struct dpb_trainer *trainer, struct dpb_event *done)
 dpb_status dpb_exchange_finish(struct dpb_trainer *trainer)
 {
     dpb_world_note("exchange", UINT64_MAX, UINT32_MAX);
-    struct dpb_event *done = NULL;
+    struct dpb_event *done = trainer->replayed;
     int64_t entered_ns = dpb_account_enter();
-    dpb_status status = trainer->comm_ops->end(trainer->comm, 0, &done);
+    dpb_status status = done ? DPB_OK : trainer->comm_ops->end(trainer->comm, 0, &done);
+    trainer->replayed = NULL;
     if (status == DPB_OK)
         status = settle_times(trainer);
     if (status == DPB_OK)
@@ -326,7 +328,33 @@ static dpb_status on_progress(void *context)
     return status;
 }
 
+static dpb_status on_capture(void *context, const struct dpb_capture *capture)
+{
+    const struct dpb_trainer *trainer = context;
+    return trainer->comm_ops->capture(trainer->comm, 0, capture);
+}
+
+static dpb_status on_join(void *context, struct dpb_event **event)
+{
+    const struct dpb_trainer *trainer = context;
+    return trainer->comm_ops->end(trainer->comm, 0, event);
+}
+
+static dpb_status on_replay(void *context)
+{
+    struct dpb_trainer *trainer = context;
+    int64_t entered_ns = dpb_account_enter();
+    dpb_status status = trainer->comm_ops->replay(trainer->comm, 0, &trainer->replayed);
+    dpb_account_leave(entered_ns);
+    return status;
+}
+
 struct dpb_hooks dpb_trainer_hooks(struct dpb_trainer *trainer)
 {
-    return (struct dpb_hooks){.context = trainer, .final = on_final, .progress = on_progress};
+    return (struct dpb_hooks){.context = trainer,
+                              .final = on_final,
+                              .progress = on_progress,
+                              .capture = on_capture,
+                              .join = on_join,
+                              .replay = on_replay};
 }

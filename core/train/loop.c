@@ -257,6 +257,20 @@ static dpb_status end_step(struct dpb_trainer *t, double rate, double scale)
 
 /* ---- the loop ------------------------------------------------------------------------------ */
 
+/* Of this micro-batch. */
+static struct dpb_pass pass_of(const struct dpb_trainer *t, bool training)
+{
+    const struct dpb_experiment *x = t->experiment;
+    const uint32_t micro_batch = dpb_world.rank * x->accumulate + t->micro_batch;
+    return (struct dpb_pass){.training = training,
+                             .weights_changed = t->weights_changed,
+                             .step = t->step,
+                             .first_sample = micro_batch * x->batch,
+                             .valid = x->batch,
+                             .loss_scale = t->loss_scale.scale,
+                             .captures = t->captures && t->micro_batch + 1 == x->accumulate};
+}
+
 dpb_status dpb_train(struct dpb_trainer *t)
 {
     const struct dpb_experiment *x = t->experiment;
@@ -279,13 +293,7 @@ dpb_status dpb_train(struct dpb_trainer *t)
             DPB_TRY(dpb_exchange_begin(t, rate, scale, false));
 
         for (t->micro_batch = 0; t->micro_batch < x->accumulate; t->micro_batch++) {
-            uint32_t micro_batch = dpb_world.rank * x->accumulate + t->micro_batch;
-            struct dpb_pass pass = {.training = training,
-                                    .weights_changed = t->weights_changed,
-                                    .step = t->step,
-                                    .first_sample = micro_batch * x->batch,
-                                    .valid = x->batch,
-                                    .loss_scale = t->loss_scale.scale};
+            const struct dpb_pass pass = pass_of(t, training);
             struct dpb_feed_batch input;
             struct dpb_outcome outcome;
             DPB_TRY(dpb_feed_next(t->feed, &input));

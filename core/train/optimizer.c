@@ -26,7 +26,9 @@ struct dpb_optimizer {
     struct dpb_range *decays, *device_decays;
     uint64_t n_decays;
     uint64_t *found, *seen; /* the device's word; its copy in pinned memory */
-    uint64_t n_changes;     /* of the state, for the order of memory: see dpb_optimizer_mapping */
+    /* Of a captured step: the device's words, and, pinned, what each launch copies there. */
+    struct dpb_update_words *words, *next_words;
+    uint64_t n_changes; /* of the state, for the order of memory: see dpb_optimizer_mapping */
 };
 
 const char *dpb_optimizer_state_name(const struct dpb_optimizer_settings *settings)
@@ -79,6 +81,10 @@ static dpb_status create_on_device(struct dpb_optimizer *optimizer)
     optimizer->found = memory;
     DPB_TRY(ops->pin(device, sizeof *optimizer->seen, &memory));
     optimizer->seen = memory;
+    DPB_TRY(ops->allocate(device, "words", sizeof *optimizer->words, false, &memory));
+    optimizer->words = memory;
+    DPB_TRY(ops->pin(device, sizeof *optimizer->next_words, &memory));
+    optimizer->next_words = memory;
     if (state_bytes(optimizer) > 0) {
         DPB_TRY(
             ops->allocate(device, "the optimizer's state", state_bytes(optimizer), false, &memory));
@@ -94,7 +100,9 @@ static void destroy_on_device(struct dpb_optimizer *optimizer)
     ops->release(device, optimizer->device_decays);
     ops->release(device, optimizer->device_state);
     ops->release(device, optimizer->found);
+    ops->release(device, optimizer->words);
     ops->unpin(device, optimizer->seen);
+    ops->unpin(device, optimizer->next_words);
     free(optimizer->decays);
 }
 
@@ -428,20 +436,38 @@ static dpb_update_kind kind_of(const struct dpb_optimizer *optimizer, bool plain
     return optimizer->settings.nesterov ? DPB_UPDATE_NESTEROV : DPB_UPDATE_MOMENTUM;
 }
 
+/* A launch copies the words before its updates read them; the next ones are written when it is
+ * over. */
+static dpb_status capture(struct dpb_optimizer *optimizer, struct dpb_queue *queue)
+{
+    if (!optimizer->device)
+        return dpb_fail(DPB_USAGE, "an update is captured of weights that are on no device");
+    return optimizer->device->ops->copy(queue, optimizer->words, optimizer->next_words,
+                                        sizeof *optimizer->words);
+}
+
+static void replay(struct dpb_optimizer *optimizer, const struct dpb_step *step)
+{
+    *optimizer->next_words =
+        (struct dpb_update_words){.rate = (float)step->learning_rate, .scale = (float)step->scale};
+}
+
 static dpb_status enqueue(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
                           struct dpb_range range, void *weights, const void *gradients,
                           const struct dpb_step *step)
 {
     const struct dpb_optimizer_settings *settings = &optimizer->settings;
+    const bool plain = step && step->plain;
     if (!optimizer->device)
         return dpb_fail(DPB_USAGE, "an update is enqueued of weights that are on no device");
     uint64_t decay = decay_at(optimizer, range.begin), end = decay;
     while (end < optimizer->n_decays && optimizer->decays[end].begin < range.end)
         end++;
-    const struct dpb_update update = {.kind = kind_of(optimizer, step->plain),
-                                      .rate = step->learning_rate,
-                                      .scale = step->scale,
-                                      .decay = step->plain ? 0.0 : settings->weight_decay,
+    const struct dpb_update update = {.kind = kind_of(optimizer, plain),
+                                      .rate = step ? step->learning_rate : 0.0,
+                                      .scale = step ? step->scale : 0.0,
+                                      .words = step ? NULL : optimizer->words,
+                                      .decay = plain ? 0.0 : settings->weight_decay,
                                       .momentum = settings->momentum,
                                       .epsilon = settings->epsilon,
                                       .n = range.end - range.begin,
@@ -458,4 +484,4 @@ static dpb_status enqueue(struct dpb_optimizer *optimizer, struct dpb_queue *que
 }
 
 const struct dpb_optimizer_ops dpb_optimizers = {
-    .update = update, .reset = reset, .enqueue = enqueue};
+    .update = update, .reset = reset, .enqueue = enqueue, .capture = capture, .replay = replay};

@@ -196,6 +196,21 @@ static uint32_t local_index(const struct dpb_experiment *x)
     return index;
 }
 
+/* See dpb_device_arenas.no_capture. */
+static const char *capture_refusal(const struct dpb_trainer *trainer)
+{
+    const struct dpb_run_settings *run = &trainer->experiment->settings.run;
+    if (run->mode != DPB_MODE_TRAIN)
+        return "no backward is done";
+    if (run->precision == DPB_PRECISION_FP16)
+        return "run.precision = fp16, where the host sees the gradients before they are exchanged";
+    if (run->profile)
+        return "run.profile = yes";
+    if (!trainer->device_ops->no_capture)
+        return "the device captures nothing";
+    return trainer->device_ops->no_capture(trainer->device);
+}
+
 dpb_status dpb_trainer_open_device(struct dpb_trainer *trainer)
 {
     const struct dpb_experiment *x = trainer->experiment;
@@ -210,8 +225,8 @@ dpb_status dpb_trainer_open_device(struct dpb_trainer *trainer)
                           : NULL;
     if (gpu != NULL && trainer->journal != NULL)
         dpb_gpu_open(gpu, &trainer->journal->gpu);
-    trainer->device_arenas =
-        (struct dpb_device_arenas){trainer->device_ops->queues, trainer->device};
+    trainer->device_arenas = (struct dpb_device_arenas){trainer->device_ops->queues,
+                                                        trainer->device, capture_refusal(trainer)};
     return DPB_OK;
 }
 
@@ -224,6 +239,7 @@ static dpb_status compile(struct dpb_trainer *trainer)
     trainer->takes_events = trainer->on_device && (promises & DPB_COMM_EVENTS) &&
                             x->settings.run.mode == DPB_MODE_TRAIN &&
                             x->settings.run.precision != DPB_PRECISION_FP16;
+    trainer->captures = trainer->takes_events && trainer->plan.captures;
     if (trainer->takes_events)
         dpb_account_by_device(promises & DPB_COMM_LOCAL);
     if (x->settings.data.place == DPB_PLACE_DEVICE) {

@@ -85,6 +85,8 @@ struct dpb_trainer {
     bool weights_changed;
     bool takes_events;         /* the strategy's work is enqueued behind the device's: exchange.c */
     struct dpb_event *pending; /* the weights are new when it fires; NULL: they are */
+    bool captures;             /* a step's exchange may be captured with its last backward */
+    struct dpb_event *replayed; /* what the strategy's `replay` gave; NULL: no launch was it */
     struct dpb_event **staged_events; /* of a step's staged gradients */
     size_t n_staged_events, next_staged_event;
 

@@ -9,6 +9,13 @@
  * final with the same event are one range, and go as one: the order of NCCL's calls is that of
  * backward, the same on every rank.
  *
+ * Where the device captures backward (comm.capture) all of this is captured with it, in the second
+ * step, and a step is one launch from then on: "Using NCCL with CUDA Graphs", NCCL's User Guide.
+ * That is the same on all ranks, as the guide wants it. The optimizer reads learning rate and scale
+ * from device memory; `replay` says which. A communicator that is closed or aborted waits for the
+ * graphs that hold work of it, so those go first (struct dpb_capture). NCCL has given its work to
+ * the stream before all_reduce returns, so before the capture ends.
+ *
  * Bytes moved per step, M bytes of gradients: each element is sent W - 1 times on its way to the
  * sum and W - 1 times from there: 2 (W - 1) M in all, counted in equal shares. So much do rings and
  * trees send; what NVLink SHARP and CollNet sum within a switch saves some of it.
@@ -28,7 +35,8 @@
  * step stand too early by that. Their lengths are as exact as cudaEventElapsedTime, 0.5 us. From
  * the wait for a late peer the transfer cannot be told apart: both are inside NCCL's kernel. A
  * step's spans are reported when its last event has been seen, at the latest in the next step's
- * `end`: the next forward is behind that event.
+ * `end`: the next forward is behind that event. Of a graph launches record them, and a step's are
+ * read before the next launch.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -41,11 +49,23 @@ static const struct dpb_host *host;
 
 /* ---- options ------------------------------------------------------------------------------- */
 
+enum capture_choice { CAPTURE_AUTO, CAPTURE_ON, CAPTURE_OFF };
+
 struct options {
     struct nccl_options nccl;
+    int capture; /* enum capture_choice */
 };
 
-static const struct dpb_option option_rows[] = {NCCL_OPTION_ROWS(struct options), {0}};
+static const char *const capture_words[] = {
+    [CAPTURE_AUTO] = "auto", [CAPTURE_ON] = "on", [CAPTURE_OFF] = "off", NULL};
+
+static const struct dpb_option option_rows[] = {
+    NCCL_OPTION_ROWS(struct options),
+    {"capture", DPB_OPT_CHOICE, NULL, "auto", 0, 0, capture_words,
+     offsetof(struct options, capture),
+     "whether all-reduces and updates are captured with backward, as one CUDA graph a step; on: or "
+     "it is refused; auto: where that is possible"},
+    {0}};
 
 /* ---- state --------------------------------------------------------------------------------- */
 
@@ -59,15 +79,22 @@ struct launch {
     struct dpb_event *marks[MARKS];
 };
 
+/* What the queue is given for an exchange. */
+struct work {
+    struct launch *launches; /* room for one for each bucket */
+    uint64_t n_launches;
+    struct dpb_event *done;
+};
+
 /* One step's exchange; two of them take turns. */
 struct exchange {
     struct dpb_step step;
     int64_t origin_ns;
-    struct dpb_event *origin, *done;
-    struct launch *launches; /* one for each bucket */
-    uint64_t n_launches;
-    uint64_t n_through; /* launches that were seen updated, from the first */
-    int64_t waiting_ns; /* since when for the next of them; 0: nobody waits */
+    struct dpb_event *origin;
+    struct work own;
+    const struct work *work; /* its own, or what was captured */
+    uint64_t n_through;      /* launches that were seen updated, from the first */
+    int64_t waiting_ns;      /* since when for the next of them; 0: nobody waits */
     bool ended, reported;
 };
 
@@ -82,6 +109,11 @@ struct nccl {
     uint64_t held, n_held;   /* buckets that are not launched yet: first, how many */
     struct dpb_event *event; /* behind which they are final */
     dpb_status status;
+    bool captures;                /* as it was planned */
+    bool capturing;               /* now */
+    struct dpb_capture capture;   /* drop NULL: nothing was captured */
+    struct work captured;         /* its events are recorded by launches... */
+    struct dpb_event *in_capture; /* ... but for this: behind all of it, where it is captured */
 };
 
 static struct exchange *current(struct nccl *nccl)
@@ -114,11 +146,21 @@ static struct dpb_wait wait_for(const struct nccl *nccl, const struct exchange *
                              .purpose = purpose};
 }
 
-/* The job ends: what NCCL has on the GPU ends, too, whatever peers do. */
+static void drop_capture(const struct nccl *nccl)
+{
+    if (nccl->capture.drop)
+        nccl->capture.drop(nccl->capture.context);
+}
+
+/* The job ends: what NCCL has on the GPU ends, too, whatever peers do. What is being captured is
+ * not there yet, and an abort would wait for its end: `close` makes up for it. */
 static dpb_status give_up(struct nccl *nccl, dpb_status status)
 {
-    if (status != DPB_OK && nccl->status == DPB_OK) {
-        nccl->status = status;
+    if (status == DPB_OK || nccl->status != DPB_OK)
+        return status;
+    nccl->status = status;
+    if (!nccl->capturing) {
+        drop_capture(nccl);
         communicator_abort(&nccl->communicator);
     }
     return status;
@@ -146,31 +188,42 @@ static dpb_status update(struct nccl *nccl, const struct exchange *exchange,
     return host->optimizer->enqueue(comm->arenas.optimizer, nccl->queue, range,
                                     strategy_weights(comm, comm->args.rank, range.begin),
                                     strategy_gradients(comm, comm->args.rank, range.begin),
-                                    &exchange->step);
+                                    nccl->capturing ? NULL : &exchange->step);
 }
 
-/* Enqueues all that is to be done for the buckets that are held. */
+/* Enqueues all that is to be done for the buckets that are held. Waiting for backward's event is
+ * what makes the queue part of a capture. */
 static dpb_status launch_held(struct nccl *nccl)
 {
     struct exchange *exchange = current(nccl);
-    struct launch *launch = &exchange->launches[exchange->n_launches];
+    struct work *work = nccl->capturing ? &nccl->captured : &exchange->own;
+    struct launch *launch = &work->launches[work->n_launches];
     if (nccl->n_held == 0)
         return DPB_OK;
     launch->first = nccl->held;
     launch->n = nccl->n_held;
     if (nccl->event)
         DPB_TRY(nccl->queues->await(nccl->queue, nccl->event));
-    DPB_TRY(nccl->queues->record(nccl->queue, launch->marks[BEGUN]));
+    if (nccl->capturing && work->n_launches == 0)
+        DPB_TRY(host->optimizer->capture(nccl->strategy.arenas.optimizer, nccl->queue));
+    DPB_TRY(nccl->queues->stamp(nccl->queue, launch->marks[BEGUN]));
     DPB_TRY(reduce(nccl, exchange, launch));
-    DPB_TRY(nccl->queues->record(nccl->queue, launch->marks[REDUCED]));
+    DPB_TRY(nccl->queues->stamp(nccl->queue, launch->marks[REDUCED]));
     DPB_TRY(update(nccl, exchange, launch));
-    DPB_TRY(nccl->queues->record(nccl->queue, launch->marks[UPDATED]));
-    exchange->n_launches++;
-    for (uint64_t b = 0; b < nccl->n_held; b++)
-        strategy_count_all_reduce(&nccl->strategy, nccl->held + b);
+    DPB_TRY(nccl->queues->stamp(nccl->queue, launch->marks[UPDATED]));
+    work->n_launches++;
     nccl->held += nccl->n_held;
     nccl->n_held = 0;
     return DPB_OK;
+}
+
+/* All of the exchange is on its way. */
+static void end_exchange(struct nccl *nccl)
+{
+    struct exchange *exchange = current(nccl);
+    for (uint64_t b = 0; b < nccl->strategy.arenas.n_buckets; b++)
+        strategy_count_all_reduce(&nccl->strategy, b);
+    exchange->ended = true;
 }
 
 /* ---- what the GPU has done ----------------------------------------------------------------- */
@@ -189,16 +242,17 @@ static dpb_status report_span(const struct nccl *nccl, const struct exchange *ex
 /* Moves on over the launches that are through; after the last reports the spans of all. */
 static dpb_status look_at(const struct nccl *nccl, struct exchange *exchange)
 {
-    while (exchange->n_through < exchange->n_launches &&
-           host->event->poll(exchange->launches[exchange->n_through].marks[UPDATED])) {
+    const struct work *work = exchange->work;
+    while (exchange->n_through < work->n_launches &&
+           host->event->poll(work->launches[exchange->n_through].marks[UPDATED])) {
         exchange->n_through++;
         exchange->waiting_ns = 0;
     }
-    if (exchange->reported || !exchange->ended || exchange->n_through < exchange->n_launches ||
-        !host->event->poll(exchange->done) || !host->event->poll(exchange->origin))
+    if (exchange->reported || !exchange->ended || exchange->n_through < work->n_launches ||
+        !host->event->poll(work->done) || !host->event->poll(exchange->origin))
         return DPB_OK;
-    for (uint64_t i = 0; i < exchange->n_launches; i++) {
-        const struct launch *launch = &exchange->launches[i];
+    for (uint64_t i = 0; i < work->n_launches; i++) {
+        const struct launch *launch = &work->launches[i];
         DPB_TRY(report_span(nccl, exchange, launch, BEGUN, DPB_PHASE_TRANSFER));
         if (nccl->strategy.arenas.optimizer)
             DPB_TRY(report_span(nccl, exchange, launch, REDUCED, DPB_PHASE_UPDATE));
@@ -211,9 +265,9 @@ static dpb_status look_at(const struct nccl *nccl, struct exchange *exchange)
  * own backward has not got there, that is the device's matter. */
 static dpb_status watch(const struct nccl *nccl, struct exchange *exchange)
 {
-    if (exchange->n_through == exchange->n_launches)
+    if (exchange->n_through == exchange->work->n_launches)
         return DPB_OK;
-    const struct launch *launch = &exchange->launches[exchange->n_through];
+    const struct launch *launch = &exchange->work->launches[exchange->n_through];
     bool reduced = host->event->poll(launch->marks[REDUCED]);
     const struct dpb_wait what =
         wait_for(nccl, exchange, launch, reduced ? "the update by the GPU" : "NCCL's all-reduce");
@@ -227,7 +281,8 @@ static dpb_status watch(const struct nccl *nccl, struct exchange *exchange)
     return host->patience(&what, &exchange->waiting_ns);
 }
 
-/* The exchange before the current one was done before this step's forward. */
+/* The exchange before the current one was done before this step's forward. Its events may be
+ * recorded anew behind this. */
 static dpb_status settle_previous(struct nccl *nccl)
 {
     struct exchange *exchange = previous(nccl);
@@ -237,15 +292,36 @@ static dpb_status settle_previous(struct nccl *nccl)
                                   .purpose = "the last step's all-reduce"};
     if (exchange->reported)
         return DPB_OK;
-    DPB_TRY(host->event->wait(exchange->done, &what));
+    DPB_TRY(host->event->wait(exchange->work->done, &what));
     DPB_TRY(host->event->wait(exchange->origin, &what));
     return look_at(nccl, exchange);
 }
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
+/* Every NCCL that is new enough not to block (lib/nccl/versions.c), and every CUDA that this can be
+ * built with, can capture (2.9 and 11.3 are the least): what may be in the way is the device's. */
+static dpb_status settle_capture(const struct options *given, const struct dpb_comm_args *args,
+                                 bool *captures)
+{
+    const char *why =
+        given->capture == CAPTURE_OFF ? "comm.capture = off" : args->device->no_capture;
+    *captures = !why;
+    if (why && given->capture == CAPTURE_ON)
+        return host->fail(DPB_UNSUPPORTED,
+                          "comm.capture = on: backward and all-reduces cannot be captured as one "
+                          "CUDA graph here: %s; set comm.capture = auto or off",
+                          why);
+    if (why)
+        host->report("capture", "no: %s", why);
+    else
+        host->report("capture", "not before the second step");
+    return DPB_OK;
+}
+
 static dpb_status nccl_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {
+    bool captures;
     const struct options *given = options;
     void *made;
     if (nccl_missing)
@@ -261,10 +337,12 @@ static dpb_status nccl_open(const void *options, const struct dpb_comm_args *arg
             "run.comm_cores = %u: the GPU carries out what comm nccl has to do, and no "
             "core would; set run.comm_cores = 0",
             args->comm_cores);
+    DPB_TRY(settle_capture(given, args, &captures));
     DPB_TRY(communicator_settle_options(&given->nccl, args));
     DPB_TRY(strategy_open(host, args, sizeof(struct nccl), &made));
     struct nccl *nccl = made;
     nccl->options = given->nccl;
+    nccl->captures = captures;
     nccl->queues = args->device->ops;
     *comm = nccl;
     return DPB_OK;
@@ -286,34 +364,48 @@ static dpb_status nccl_plan(void *comm, const struct dpb_layout *layout, struct 
     want->weights = DPB_MEMORY_DEVICE;
     want->scratch = DPB_MEMORY_NONE;
     want->scratch_bytes = 0;
+    want->captures = ((const struct nccl *)comm)->captures;
     return DPB_OK;
+}
+
+static dpb_status make_work(const struct nccl *nccl, struct work *work)
+{
+    void *device = nccl->strategy.args.device->device;
+    uint64_t n_buckets = nccl->strategy.arenas.n_buckets;
+    work->launches = host->alloc(n_buckets * sizeof *work->launches);
+    if (!work->launches)
+        return DPB_NO_MEMORY;
+    DPB_TRY(nccl->queues->new_event(device, &work->done));
+    for (uint64_t b = 0; b < n_buckets; b++)
+        for (int mark = 0; mark < MARKS; mark++)
+            DPB_TRY(nccl->queues->new_event(device, &work->launches[b].marks[mark]));
+    return DPB_OK;
+}
+
+static void release_work(const struct nccl *nccl, struct work *work)
+{
+    uint64_t n_buckets = nccl->strategy.arenas.n_buckets;
+    for (uint64_t b = 0; work->launches && b < n_buckets; b++)
+        for (int mark = 0; mark < MARKS; mark++)
+            host->event->destroy(work->launches[b].marks[mark]);
+    host->event->destroy(work->done);
+    host->release(work->launches, n_buckets * sizeof *work->launches);
 }
 
 static dpb_status make_exchange(const struct nccl *nccl, struct exchange *exchange)
 {
-    void *device = nccl->strategy.args.device->device;
-    uint64_t n_buckets = nccl->strategy.arenas.n_buckets;
     exchange->reported = true;
-    exchange->launches = host->alloc(n_buckets * sizeof *exchange->launches);
-    if (!exchange->launches)
-        return DPB_NO_MEMORY;
-    DPB_TRY(nccl->queues->new_event(device, &exchange->origin));
-    DPB_TRY(nccl->queues->new_event(device, &exchange->done));
-    for (uint64_t b = 0; b < n_buckets; b++)
-        for (int mark = 0; mark < MARKS; mark++)
-            DPB_TRY(nccl->queues->new_event(device, &exchange->launches[b].marks[mark]));
-    return DPB_OK;
+    exchange->work = &exchange->own;
+    DPB_TRY(nccl->queues->new_event(nccl->strategy.args.device->device, &exchange->origin));
+    return make_work(nccl, &exchange->own);
 }
 
-static void release_exchange(const struct nccl *nccl, struct exchange *exchange)
+static dpb_status make_capture(struct nccl *nccl)
 {
-    uint64_t n_buckets = nccl->strategy.arenas.n_buckets;
-    for (uint64_t b = 0; exchange->launches && b < n_buckets; b++)
-        for (int mark = 0; mark < MARKS; mark++)
-            host->event->destroy(exchange->launches[b].marks[mark]);
-    host->event->destroy(exchange->origin);
-    host->event->destroy(exchange->done);
-    host->release(exchange->launches, n_buckets * sizeof *exchange->launches);
+    if (!nccl->captures)
+        return DPB_OK;
+    DPB_TRY(nccl->queues->new_event(nccl->strategy.args.device->device, &nccl->in_capture));
+    return make_work(nccl, &nccl->captured);
 }
 
 static dpb_status nccl_bind(void *comm, const struct dpb_arenas *arenas)
@@ -325,6 +417,7 @@ static dpb_status nccl_bind(void *comm, const struct dpb_arenas *arenas)
     DPB_TRY(nccl->queues->open(device, &nccl->idle));
     DPB_TRY(make_exchange(nccl, &nccl->exchanges[0]));
     DPB_TRY(make_exchange(nccl, &nccl->exchanges[1]));
+    DPB_TRY(make_capture(nccl));
     const struct nccl_group all = {.name = "workers",
                                    .rank = nccl->strategy.args.rank,
                                    .n_ranks = nccl->strategy.args.n_workers};
@@ -341,7 +434,8 @@ static dpb_status nccl_begin(void *comm, uint32_t learner, const struct dpb_step
     nccl->held = nccl->n_held = 0;
     struct exchange *exchange = current(nccl);
     exchange->step = *step;
-    exchange->n_launches = exchange->n_through = 0;
+    exchange->work = &exchange->own;
+    exchange->own.n_launches = exchange->n_through = 0;
     exchange->waiting_ns = 0;
     exchange->ended = exchange->reported = false;
     exchange->origin_ns = host->now_ns();
@@ -385,6 +479,42 @@ static dpb_status nccl_progress(void *comm, int64_t budget_ns)
     return DPB_OK;
 }
 
+static dpb_status nccl_capture(void *comm, uint32_t learner, const struct dpb_capture *capture)
+{
+    struct nccl *nccl = comm;
+    (void)learner;
+    DPB_TRY(nccl->status);
+    nccl->capture = *capture;
+    nccl->capturing = true;
+    nccl->captured.n_launches = 0;
+    return DPB_OK;
+}
+
+static dpb_status end_capture(struct nccl *nccl, struct dpb_event **event)
+{
+    DPB_TRY(nccl->queues->stamp(nccl->queue, nccl->captured.done));
+    DPB_TRY(nccl->queues->record(nccl->queue, nccl->in_capture));
+    nccl->held = nccl->n_held = 0;
+    nccl->capturing = false;
+    *event = nccl->in_capture;
+    host->report("capture", "yes");
+    return DPB_OK;
+}
+
+static dpb_status nccl_replay(void *comm, uint32_t learner, struct dpb_event **done)
+{
+    struct nccl *nccl = comm;
+    struct exchange *exchange = current(nccl);
+    (void)learner;
+    DPB_TRY(nccl->status);
+    DPB_TRY(give_up(nccl, settle_previous(nccl)));
+    host->optimizer->replay(nccl->strategy.arenas.optimizer, &exchange->step);
+    exchange->work = &nccl->captured;
+    end_exchange(nccl);
+    *done = nccl->captured.done;
+    return DPB_OK;
+}
+
 static dpb_status nccl_end(void *comm, uint32_t learner, struct dpb_event **done)
 {
     struct nccl *nccl = comm;
@@ -392,11 +522,19 @@ static dpb_status nccl_end(void *comm, uint32_t learner, struct dpb_event **done
     (void)learner;
     DPB_TRY(nccl->status);
     DPB_TRY(give_up(nccl, launch_held(nccl)));
-    DPB_TRY(give_up(nccl, nccl->queues->record(nccl->queue, exchange->done)));
+    if (nccl->capturing)
+        return give_up(nccl, end_capture(nccl, done));
+    DPB_TRY(give_up(nccl, nccl->queues->record(nccl->queue, exchange->own.done)));
     DPB_TRY(give_up(nccl, look_at(nccl, previous(nccl))));
-    exchange->ended = true;
-    *done = exchange->done;
+    end_exchange(nccl);
+    *done = exchange->own.done;
     return DPB_OK;
+}
+
+static bool is_through(const struct exchange *exchange)
+{
+    return exchange->reported || !exchange->own.launches ||
+           (exchange->ended && host->event->poll(exchange->work->done));
 }
 
 static void nccl_close(void *comm)
@@ -406,17 +544,20 @@ static void nccl_close(void *comm)
         return;
     bool through = nccl->status == DPB_OK;
     for (int e = 0; e < 2; e++)
-        through =
-            through && (nccl->exchanges[e].reported || !nccl->exchanges[e].launches ||
-                        (nccl->exchanges[e].ended && host->event->poll(nccl->exchanges[e].done)));
+        through = through && is_through(&nccl->exchanges[e]);
+    drop_capture(nccl);
     if (through)
         communicator_close(&nccl->communicator);
     else
         communicator_abort(&nccl->communicator);
     nccl->queues->close(nccl->queue);
     nccl->queues->close(nccl->idle);
-    for (int e = 0; e < 2; e++)
-        release_exchange(nccl, &nccl->exchanges[e]);
+    for (int e = 0; e < 2; e++) {
+        host->event->destroy(nccl->exchanges[e].origin);
+        release_work(nccl, &nccl->exchanges[e].own);
+    }
+    host->event->destroy(nccl->in_capture);
+    release_work(nccl, &nccl->captured);
     strategy_close(comm);
 }
 
@@ -429,7 +570,9 @@ static const struct dpb_comm_ops nccl_ops = {.open = nccl_open,
                                              .progress = nccl_progress,
                                              .end = nccl_end,
                                              .publish = strategy_publish,
-                                             .close = nccl_close};
+                                             .close = nccl_close,
+                                             .capture = nccl_capture,
+                                             .replay = nccl_replay};
 
 /* ---- plugin -------------------------------------------------------------------------------- */
 

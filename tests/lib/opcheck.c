@@ -457,7 +457,7 @@ static struct dpb_outcome reference_outcome(const struct session *s)
     double *statistics = allocate(s->graph->n_state_elements, sizeof *statistics);
     const struct dpb_device_memory memory = {
         .weights = weights, .gradients = gradients, .state = state, .statistics = statistics};
-    const struct dpb_hooks hooks = {NULL, ignore_final, ignore_progress};
+    const struct dpb_hooks hooks = {.final = ignore_final, .progress = ignore_progress};
     struct dpb_outcome outcome;
     void *device, *program;
     expect_ok(ops->open(NULL, &device_args, &device));

@@ -222,7 +222,7 @@ void session_open(const struct subject *subject, dpb_precision precision, bool t
                                 .valid = subject->batch,
                                 .loss_scale = 256};
 
-    s->hooks = (struct dpb_hooks){s, on_final, on_progress};
+    s->hooks = (struct dpb_hooks){.context = s, .final = on_final, .progress = on_progress};
     const struct dpb_plugin *plugin = load_device();
     check_libraries(plugin);
     s->ops = plugin->ops;

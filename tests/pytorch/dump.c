@@ -193,7 +193,7 @@ static dpb_status compute(struct pass *pass)
                                         .step = STEP,
                                         .first_sample = FIRST_SAMPLE,
                                         .valid = pass->batch.n};
-    const struct dpb_hooks hooks = {NULL, on_final, on_progress};
+    const struct dpb_hooks hooks = {.final = on_final, .progress = on_progress};
     void *device;
     DPB_TRY(pass->device->open(NULL, &device_args, &device));
     DPB_TRY(pass->device->compile(device, &args, &memory, &pass->program));

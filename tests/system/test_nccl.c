@@ -29,6 +29,8 @@
 #define CUDA "device.name=cuda run.precision=fp32 device.tuning=no device.ids=0,0,0,0 "
 #define NCCL CUDA "comm.name=nccl comm.host_ids=rank "
 #define TWO NCCL "run.workers=2 "
+#define UNCAPTURED TWO "comm.capture=off "
+#define LAUNCHED TWO "comm.capture=on "
 #define INSIDE CUDA "comm.name=hierarchical comm.inside=nccl comm.host_ids=rank "
 #define ONE_MACHINE INSIDE "run.workers=2 "
 #define TWO_MACHINES INSIDE "comm.hosts=2+1 comm.interface=lo run.workers=3 "
@@ -109,12 +111,12 @@ static void test_bit_for_bit(void **unused)
 }
 
 /* Spans come from the GPU's events: there are some of transfers and of updates, in the step that
- * they belong to; bytes are those of the definition. */
-static void test_account(void **unused)
+ * they belong to; bytes are those of the definition. Of a graph's launches as well: in the timed
+ * steps there is nothing else. */
+static void check_account(const char *settings)
 {
     struct training run;
-    (void)unused;
-    train(&run, NCCL LENET "run.steps=6 run.workers=3 comm.bucket=400000 device.graphs=no");
+    train(&run, NCCL LENET "run.steps=6 run.workers=3 comm.bucket=400000 %s", settings);
     double exposed_ns = expect_number(&run.command, "timing.breakdown_ns.comm_exposed");
     double hidden_ns = expect_number(&run.command, "timing.breakdown_ns.comm_hidden");
     double update_ns = expect_number(&run.command, "timing.breakdown_ns.optimizer");
@@ -124,6 +126,110 @@ static void test_account(void **unused)
         fail_msg("%.0f ns hidden, %.0f exposed, %.0f updating", hidden_ns, exposed_ns, update_ns);
     if (bytes < least || bytes > 1.01 * least)
         fail_msg("%.0f bytes a step, not %.0f", bytes, least);
+    training_free(&run);
+}
+
+static void test_account(void **unused)
+{
+    (void)unused;
+    check_account("device.graphs=no");
+    check_account("comm.capture=on run.warmup_steps=2");
+}
+
+/* ---- captured with backward ------------------------------------------------------------------ */
+
+static void expect_capture(const struct training *run, int workers, const char *words)
+{
+    char path[32];
+    for (int rank = 0; rank < workers; rank++) {
+        snprintf(path, sizeof path, "ranks.%d.comm.capture", rank);
+        if (!strstr(json_text_at(run->command.json, path), words))
+            fail_msg("%s: %s of rank %d is '%s', not '%s'", run->settings, path, rank,
+                     json_text_at(run->command.json, path), words);
+    }
+}
+
+/* Launches of one graph are the same training, bit for bit, also where the rate is another in every
+ * step, and around evaluations and checkpoints; and the same bytes. */
+static void test_captured(void **unused)
+{
+    static const struct {
+        int workers;
+        const char *settings;
+    } rows[] = {
+        {2, LENET "comm.bucket=30000 optimizer.schedule=cosine optimizer.momentum=0.9"},
+        {3, TINY "run.accumulate=2 comm.gradient=bf16 optimizer.nesterov=yes comm.bucket=1000 "
+                 "optimizer.weight_decay=0.01 run.precision=bf16"},
+        {4, TINY "optimizer.name=adagrad data.place=device eval.every=2 eval.final=yes "
+                 "optimizer.schedule=cosine run.precision=tf32"},
+        {2, TINY "checkpoint.every=2 run.accumulate=3 "
+                 "optimizer.momentum=0.9 optimizer.schedule=cosine"},
+    };
+    (void)unused;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct training off, on;
+        train(&off, NCCL "%s run.steps=6 run.workers=%d comm.capture=off", rows[i].settings,
+              rows[i].workers);
+        train(&on, NCCL "%s run.steps=6 run.workers=%d comm.capture=on run.prove=yes",
+              rows[i].settings, rows[i].workers);
+        expect_verified(&on);
+        expect_same_weights(&off, &on, NULL, 0.0);
+        expect_same_losses(&off, &on, 0.0);
+        expect_capture(&off, rows[i].workers, "no: comm.capture = off");
+        expect_capture(&on, rows[i].workers, "yes");
+        assert_true(expect_number(&off.command, "comm.bytes_per_step") ==
+                    expect_number(&on.command, "comm.bytes_per_step"));
+        training_free(&off);
+        training_free(&on);
+    }
+}
+
+/* From the third step on a step is two launches, and NCCL is not called. */
+static void test_one_launch(void **unused)
+{
+    int calls[2];
+    char trace[128];
+    (void)unused;
+    snprintf(trace, sizeof trace, "%s/trace", cache);
+    setenv("DPB_STAND_IN_TRACE", trace, 1);
+    for (int i = 0; i < 2; i++) {
+        const int steps = i == 0 ? 2 : 7;
+        struct training run;
+        train(&run, NCCL LENET "run.workers=1 comm.bucket=30000 comm.capture=on run.steps=%d",
+              steps);
+        calls[i] = stand_in_count(trace, "NCCL");
+        assert_int_equal(stand_in_count(trace, "cudaGraphLaunch"), 2 * (steps - 1));
+        training_free(&run);
+    }
+    unsetenv("DPB_STAND_IN_TRACE");
+    assert_true(calls[0] > 0);
+    assert_int_equal(calls[0], calls[1]);
+}
+
+/* What is in the way is named: `on` is refused, `auto` goes on without and says so. */
+static void test_not_captured(void **unused)
+{
+    static const char *const rows[][2] = {
+        {"device.graphs=no", "device.graphs = no"},
+        {"run.precision=fp16", "run.precision = fp16"},
+        {"run.profile=yes", "run.profile = yes"},
+    };
+    struct training run;
+    (void)unused;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        train_anyway(&run, TWO TINY "run.steps=3 comm.capture=on %s", rows[i][0]);
+        expect_end(&run, 2, (const char *const[]){"comm.capture = on", rows[i][1], NULL});
+        training_free(&run);
+        train(&run, TWO TINY "run.steps=3 %s", rows[i][0]);
+        expect_capture(&run, 2, rows[i][1]);
+        expect_capture(&run, 2, "no: ");
+        training_free(&run);
+    }
+    train(&run, TWO TINY "run.steps=3");
+    expect_capture(&run, 2, "yes");
+    training_free(&run);
+    train(&run, TWO TINY "run.steps=1 comm.capture=on");
+    expect_capture(&run, 2, "not before the second step");
     training_free(&run);
 }
 
@@ -306,6 +412,10 @@ static void test_errors(void **unused)
         {TWO, FAIL, "1:12", {"rank 1", "NCCL", "step ", "unhandled system error", NULL}},
         {TWO, HANG, "1:3", {"NCCL's all-reduce", "step 0, bucket 2", "waited 2", NULL}},
         {TWO, HANG, "1:14", {"NCCL's all-reduce", "step ", "bucket ", "waited 2", NULL}},
+        /* One of the pattern, then one a step: launches of a graph from the second on. */
+        {LAUNCHED, FAIL, "1:4", {"rank 1", "NCCL", "unhandled system error", NULL}},
+        {LAUNCHED, HANG, "1:4", {"NCCL's all-reduce", "step 3", "bucket 0", "waited 2", NULL}},
+        {UNCAPTURED, HANG, "1:14", {"NCCL's all-reduce", "step ", "waited 2", NULL}},
         {TWO_MACHINES, FAIL, "1:11", {"rank 1", "NCCL", "step ", "unhandled system error", NULL}},
         {ONE_MACHINE, HANG, "1:14", {"NCCL's sum over the machine", "bucket ", "waited 2", NULL}},
         /* Whose time is over first says so: a rank of that machine, or the other machine's, which
@@ -317,9 +427,12 @@ static void test_errors(void **unused)
         struct training run;
         double began_s = now_s();
         setenv(rows[i].variable, rows[i].value, 1);
-        train_anyway(&run, "%s" TINY "run.steps=60 comm.bucket=1000 run.timeout_s=2",
-                     rows[i].strategy);
+        const char *bucket = strcmp(rows[i].strategy, LAUNCHED) == 0 ? "1GiB" : "1000";
+        train_anyway(&run, "%s" TINY "run.steps=60 comm.bucket=%s run.timeout_s=2",
+                     rows[i].strategy, bucket);
         expect_end(&run, 1, rows[i].words);
+        if (strstr(run.command.err, "stand-in NCCL")) /* NCCL was given up while a graph held it */
+            fail_msg("%s=%s: %s", rows[i].variable, rows[i].value, run.command.err);
         if (now_s() - began_s > 2.0 + 2 * most_s())
             fail_msg("%s=%s: over after %.1f s only", rows[i].variable, rows[i].value,
                      now_s() - began_s);
@@ -388,8 +501,11 @@ int main(void)
     add_case(test_same_training, NULL, "the same training run");
     add_case(test_bit_for_bit, NULL, "two workers are shm's, bit for bit");
     add_case(test_account, NULL, "times and bytes");
+    add_case(test_captured, NULL, "captured, the same bits");
+    add_case(test_not_captured, NULL, "what cannot be captured");
     add_case(test_refusals, NULL, "refusals");
     if (!on_gpu()) {
+        add_case(test_one_launch, NULL, "one launch a step");
         add_case(test_mistakes, NULL, "a NCCL that sums wrongly");
         add_case(test_alone, NULL, "the communicator alone");
         add_case(test_options, NULL, "options");

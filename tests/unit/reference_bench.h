@@ -183,7 +183,7 @@ static inline struct bench *open_bench(const struct net *net, uint32_t n, uint32
                                     .step = STEP,
                                     .first_sample = FIRST_SAMPLE,
                                     .valid = n};
-    bench->hooks = (struct dpb_hooks){bench, on_final, on_progress};
+    bench->hooks = (struct dpb_hooks){.context = bench, .final = on_final, .progress = on_progress};
     const struct dpb_device_args device_args = {.threads = 1, .seed = SEED};
     assert_int_equal(device_ops->open(NULL, &device_args, &bench->device), DPB_OK);
     const struct dpb_compile_args args = compile_args(bench, true);

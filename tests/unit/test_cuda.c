@@ -236,7 +236,8 @@ static void test_pieces(void **unused)
     struct finals first = {.session = &s};
     for (int pass = 0; pass < 4; pass++) {
         struct finals finals = {.session = &s};
-        const struct dpb_hooks hooks = {&finals, note_final, no_progress};
+        const struct dpb_hooks hooks = {
+            .context = &finals, .final = note_final, .progress = no_progress};
         expect_ok(s.ops->forward(s.program, &s.pass, &s.batch, &hooks, &s.outcome));
         expect_ok(s.ops->backward(s.program, &s.pass, &hooks));
         assert_in_range(finals.n, 2, 16);
@@ -272,7 +273,7 @@ static void test_strategy_fails(void **unused)
     const struct subject subject = {"lenet", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
     struct session s;
     session_open(&subject, DPB_PRECISION_FP32, true, &s);
-    const struct dpb_hooks hooks = {NULL, refuse_final, no_progress};
+    const struct dpb_hooks hooks = {.final = refuse_final, .progress = no_progress};
     expect_ok(s.ops->forward(s.program, &s.pass, &s.batch, &hooks, &s.outcome));
     assert_int_equal(s.ops->backward(s.program, &s.pass, &hooks), DPB_PEER);
     session_close(&s);

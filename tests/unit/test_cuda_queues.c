@@ -48,7 +48,7 @@ static void open_device(uint32_t index)
     ops = device_ops->queues;
     expect_ok(device_ops->open(NULL, &args, &device));
     expect_ok(ops->open(device, &queue));
-    arenas = (struct dpb_device_arenas){ops, device};
+    arenas = (struct dpb_device_arenas){.ops = ops, .device = device};
 }
 
 static void close_device(void)
@@ -239,7 +239,8 @@ static struct dpb_optimizer *make_optimizer(const struct rule_case *rule, bool o
     return made;
 }
 
-/* Several steps of which one is plain, in ranges that cut tensors. */
+/* Several steps of which one is plain, and one has its rate and scale in device memory, as in a
+ * captured graph; in ranges that cut tensors. */
 static void check_rule(const struct rule_case *rule)
 {
     static const struct dpb_range pieces[] = {{3, 17}, {17, 9809}, {9809, 11000}, {12001, N}};
@@ -262,13 +263,17 @@ static void check_rule(const struct rule_case *rule)
             .step = n, .learning_rate = 0.1 / (n + 1), .scale = 0.25, .plain = n == 2};
         fill(rule->gradients, 20 + n, gradients);
         char *gradients_device = upload(rule->gradients, gradients, &gradients_at);
+        const bool words = n == 3;
+        dpb_optimizers.replay(there, &step);
+        if (words)
+            expect_ok(dpb_optimizers.capture(there, queue));
         for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
             uint64_t at = pieces[i].begin;
             dpb_optimizers.update(host, pieces[i], weights + at * sizeof(float),
                                   gradients + at * size, 0, &step);
             expect_ok(dpb_optimizers.enqueue(there, queue, pieces[i],
                                              weights_device + at * sizeof(float),
-                                             gradients_device + at * size, &step));
+                                             gradients_device + at * size, words ? NULL : &step));
         }
         expect_equal(DPB_FP32, weights_device, weights, rule->name);
         ops->release(device, gradients_at);

@@ -84,7 +84,7 @@ static void open_seat_with(struct seat *seat, const char *name, uint32_t rank, u
     memset(seat, 0, sizeof *seat);
     seat->ops = plugin_load(DPB_PLUGIN_COMM, name, &host)->ops;
     seat->device = lazy_device_create(&host, 1);
-    seat->on_device = (struct dpb_device_arenas){&lazy_device_ops, seat->device};
+    seat->on_device = (struct dpb_device_arenas){.ops = &lazy_device_ops, .device = seat->device};
     seat->args = (struct dpb_comm_args){.rank = rank,
                                         .n_workers = n_workers,
                                         .role = DPB_WORKER,

@@ -309,7 +309,7 @@ static void *run_rank(void *argument)
     struct rank *self = argument;
     struct trial *trial = self->trial;
     self->device = lazy_device_create(trial->host, self->rank + 1);
-    self->on_device = (struct dpb_device_arenas){&lazy_device_ops, self->device};
+    self->on_device = (struct dpb_device_arenas){.ops = &lazy_device_ops, .device = self->device};
     dpb_status status = open_rank(self);
     if (status == DPB_OK)
         status = self->rank < trial->n_workers ? work(self) : trial->ops->serve(self->comm);

@@ -7,6 +7,12 @@
  *
  *     begin -> ready(0) ... ready(n_buckets - 1) -> end -> [progress until *done fires]
  *
+ * Where the plan says so (dpb_comm_plan.captures) an exchange may be captured with the device's
+ * backward, once, between `begin` and the work of that step, and is then launched with it:
+ *
+ *     begin -> capture -> ready(0) ... ready(n_buckets - 1) -> end -> replay        in one step
+ *     begin -> replay                                                             from then on
+ *
  * After close a process may open again, with another layout (`dpbench comm` does for every size):
  * keys in the store are then new ones, and nothing else of the strategy may be left.
  *
@@ -107,6 +113,9 @@ struct dpb_comm_plan {
      * device). */
     dpb_memory device_scratch;
     uint64_t device_scratch_bytes;
+    /* Since ABI 1.2, of DPB_COMM_EVENTS, where dpb_device_arenas.no_capture is NULL: `capture` and
+     * `replay` may be called. */
+    bool captures;
 };
 
 /* The arenas of this rank and, where they are shared, of the others. @borrowed until close.
@@ -188,6 +197,15 @@ struct dpb_comm_ops {
      * as pinned memory. Called as device_scratch is. */
     uint64_t (*host_memory)(const void *options, const struct dpb_comm_args *args,
                             const struct dpb_layout *layout, uint64_t bucket_elements);
+    /* Since ABI 1.2; NULL unless plans say `captures`. The exchange is being captured: until `end`
+     * has returned `ready` gives events of the capture, nothing may be looked at or waited for, and
+     * what is enqueued is work of any step, that is not `plain`. *done of `end` is then an event of
+     * the capture behind all of it. */
+    dpb_status (*capture)(void *comm, uint32_t learner, const struct dpb_capture *capture);
+    /* Since ABI 1.2; likewise. In place of ready and end: the graph is launched next, and all that
+     * it did before is done. What depends on the step is brought where the graph reads it. *done is
+     * as that of `end`, for what comes behind the launch. */
+    dpb_status (*replay)(void *comm, uint32_t learner, struct dpb_event **done);
 };
 
 #endif

@@ -130,6 +130,10 @@ struct dpb_pass {
      * the loss times this, so that small ones do not vanish. Large ones may then be infinite:
      * `finite`. */
     double loss_scale;
+    /* Since ABI 1.2, of a backward whose gradients the strategy exchanges next, where that may be
+     * captured with it: see struct dpb_hooks. Only where takes_events is, and no_capture gives
+     * NULL. */
+    bool captures;
 };
 
 struct dpb_outcome {
@@ -148,6 +152,15 @@ struct dpb_hooks {
     /* To be called between ops, every millisecond or so: lets strategies without a thread of their
      * own move on. */
     dpb_status (*progress)(void *context);
+    /* Since ABI 1.2, for a backward with dpb_pass.captures, which the device may do as any other
+     * (the first of them it does, so that all that is captured has been done before). Or it
+     * captures it with the exchange: `capture` just before it begins, then `final` for all of it,
+     * within the capture and with events of that; then `join`, whose event the device's own work
+     * waits for before the capture ends. And launches it, in this pass and those behind it:
+     * `replay` just before, and `final` is not called. */
+    dpb_status (*capture)(void *context, const struct dpb_capture *capture);
+    dpb_status (*join)(void *context, struct dpb_event **event);
+    dpb_status (*replay)(void *context);
 };
 
 /* ---- links: copies between the host and a plugin's devices, for `dpbench links` ------------- */
@@ -248,6 +261,9 @@ struct dpb_device_ops {
     /* With DPB_DEVICE_FP16: whether all gradients of the last backward, which has returned, are
      * finite. */
     dpb_status (*finite)(void *program, bool *finite);
+    /* Since ABI 1.2. May be NULL: it captures nothing. Why it does not, for messages
+     * ("device.graphs = no"); NULL: it captures dpb_pass.captures. */
+    const char *(*no_capture)(void *device);
 };
 
 #endif

@@ -66,6 +66,11 @@ struct dpb_optimizer_ops {
     dpb_status (*enqueue)(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
                           struct dpb_range range, void *weights, const void *gradients,
                           const struct dpb_step *step);
+    /* Since ABI 1.2. For a capture: on its queue, before `enqueue` with `step` NULL, which is then
+     * of the step that `replay` was given before the launch. Nothing of it is plain. */
+    dpb_status (*capture)(struct dpb_optimizer *optimizer, struct dpb_queue *queue);
+    /* Since ABI 1.2. Before a launch; all that the last one did is done. */
+    void (*replay)(struct dpb_optimizer *optimizer, const struct dpb_step *step);
 };
 
 /* ---- flag: a counter in shared memory that one rank raises and others wait for ------------- */

@@ -34,11 +34,18 @@ typedef enum dpb_update_kind {
     DPB_UPDATE_ADAGRAD
 } dpb_update_kind;
 
+/* In device memory: what changes from step to step. */
+struct dpb_update_words {
+    float rate, scale;
+};
+
 /* One step of the optimizer on n elements, fp32, by the rules of train/optimizer.h. Pointers are
  * into device memory, the structs themselves are read before the call returns. */
 struct dpb_update {
     dpb_update_kind kind;
     double rate, scale, decay, momentum, epsilon;
+    const struct dpb_update_words *words; /* read when the work is done, in place of rate and
+                                             scale; NULL: those are */
     uint64_t n, first; /* `first`: the arena element that the pointers point at */
     /* Arena elements with decay: rising, disjoint; device memory, too. */
     const struct dpb_range *decays;
@@ -91,6 +98,11 @@ struct dpb_queue_ops {
     /* What the queue is given from now on begins when `event` has fired as it was last recorded. Of
      * an event that is the host's own: DPB_USAGE unless it has fired. */
     dpb_status (*await)(struct dpb_queue *queue, struct dpb_event *event);
+    /* As `record`; but of a queue that is being captured (struct dpb_capture) it is the launches of
+     * the graph that record `event`, anew each, for the host and for what is not of the graph. What
+     * is captured is ordered by `record` and `await`: an event recorded there is of no use
+     * elsewhere, and a queue that waits for one is captured, too, until the capture ends. */
+    dpb_status (*stamp)(struct dpb_queue *queue, struct dpb_event *event);
     /* Time of the device from one event's last record to another's, both fired. Events need
      * new_event's. */
     dpb_status (*elapsed)(const struct dpb_event *from, const struct dpb_event *to, int64_t *ns);
@@ -114,10 +126,24 @@ struct dpb_queue_ops {
 
 enum { DPB_SUM_SOURCES = 64 };
 
+/* Work that queues were given between the begin and the end of a capture is not done but kept in a
+ * graph, which the device launches as a whole, as often as it likes. While it is captured nothing
+ * may be looked at or waited for, and of memory that is copied from only what is pinned or the
+ * device's is read by every launch. */
+struct dpb_capture {
+    void *context;
+    /* Destroys the graph, for good, done or not: whoever gave it work of a library's calls this
+     * before he closes or aborts what that work is of. Does not wait. Twice is harmless. */
+    void (*drop)(void *context);
+};
+
 /* A device with memory of its own, as core gives it to a strategy. */
 struct dpb_device_arenas {
     const struct dpb_queue_ops *ops;
     void *device; /* the first argument of those that want it */
+    /* Why an exchange cannot be captured with the device's backward (dpb_comm_ops.capture), for
+     * messages: "device.graphs = no"; NULL: it can. */
+    const char *no_capture;
 };
 
 #endif

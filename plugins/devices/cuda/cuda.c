@@ -173,6 +173,12 @@ static const char *pci_address(void *device)
     return d->pci;
 }
 
+static const char *no_capture(void *device)
+{
+    const struct device *d = device;
+    return d->options.graphs ? NULL : "device.graphs = no";
+}
+
 static const struct dpb_device_ops ops = {
     .open = open_device,
     .memory_needed = cuda_memory_needed,
@@ -190,6 +196,7 @@ static const struct dpb_device_ops ops = {
     .drain = cuda_drain,
     .times = cuda_times,
     .finite = cuda_finite,
+    .no_capture = no_capture,
 };
 
 /* ---- plugin -------------------------------------------------------------------------------- */

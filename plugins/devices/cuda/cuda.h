@@ -79,6 +79,9 @@ enum when {
     WHENS = 8
 };
 
+/* What is captured: forward by the bits of enum when, and backward, alone or with the exchange. */
+enum { BACKWARD = WHENS, BACKWARD_EXCHANGED, CAPTURES };
+
 struct program;
 struct step;
 /* Enqueues it on p->stream. Kernels' launches are looked at by the caller. */
@@ -103,13 +106,18 @@ struct step_list {
     size_t n;
 };
 
+struct fence {
+    struct dpb_event *event;
+    cudaEvent_t native; /* of it */
+};
+
 /* Elements [begin, end) of the gradient arena that go to the host together, after a step of
  * backward. */
 struct piece {
     uint64_t begin, end;
     size_t after;
-    struct dpb_event *final; /* where core takes events */
-    cudaEvent_t native;      /* of it */
+    /* Where core takes events: for what is behind the pass, and for what is captured with it. */
+    struct fence final, captured;
 };
 
 /* What one consumer of a node adds to the node's gradient. */
@@ -265,9 +273,8 @@ struct program {
     struct times *times;        /* times.c; NULL unless core takes events */
     uint64_t timed_step;        /* the step that it is in */
 
-    /* Captured lists, by the bits of enum when; [WHENS] is backward. */
-    cudaGraphExec_t graphs[WHENS + 1];
-    uint32_t runs[WHENS + 1]; /* the first is not captured: libraries load and allocate in it */
+    cudaGraphExec_t graphs[CAPTURES];
+    uint32_t runs[CAPTURES]; /* the first is not captured: libraries load and allocate in it */
 
     uint32_t serial;
     uint64_t step;     /* of the pass in progress: for messages */
@@ -545,8 +552,9 @@ dpb_status cuda_await(cudaStream_t stream, struct dpb_event *event);
 
 /* ---- times.c: where a step's time goes, by events of the main stream ------------------------- */
 
-/* What the stream does from there on, until the next mark. */
-enum mark { MARK_IDLE, MARK_FORWARD, MARK_BACKWARD, MARK_EXCHANGE };
+/* What the stream does from there on, until the next mark. MARK_CAPTURED is MARK_EXCHANGE where
+ * launches of a graph record it. */
+enum mark { MARK_IDLE, MARK_FORWARD, MARK_BACKWARD, MARK_EXCHANGE, MARK_CAPTURED };
 
 dpb_status cuda_times_open(struct times **times);
 void cuda_times_close(struct times *times);     /* accepts NULL */
@@ -556,8 +564,11 @@ bool cuda_times_run(const struct times *times); /* a step is under way */
 dpb_status cuda_time_best(const struct program *p, const struct dpb_node *node, const char *what,
                           dpb_status (*work)(const void *context), const void *context, int tries,
                           float *best_ms);
-/* Here on the main stream. `first`: of a step, the one before ends here. */
+/* Here on the main stream. `first`: of a step, the one before ends here. MARK_CAPTURED is where the
+ * graph that was launched has it. */
 dpb_status cuda_mark(const struct program *p, enum mark mark, bool first);
+/* Here in the graph that the main stream is captured to. */
+dpb_status cuda_capture_mark(const struct program *p);
 /* The work before the last mark is done, and it has been or will be passed at once: tells of the
  * step that ended where the current one began. */
 dpb_status cuda_times_settle(const struct program *p);

@@ -124,7 +124,9 @@ static __device__ void lower(unsigned long long *word, unsigned long long value)
 /* The rules of train/optimizer.c, with the same steps of arithmetic. */
 template <typename G> __global__ void update_weights(dpb_update by, const G *gradients)
 {
-    const float rate = (float)by.rate, scale = (float)by.scale, momentum = (float)by.momentum;
+    const float rate = by.words ? by.words->rate : (float)by.rate;
+    const float scale = by.words ? by.words->scale : (float)by.scale;
+    const float momentum = (float)by.momentum;
     const float epsilon = (float)by.epsilon;
     for (EACH(i, by.n)) {
         const float decay = decays_at(by, by.first + i) ? (float)by.decay : 0.0f;

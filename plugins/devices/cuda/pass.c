@@ -14,6 +14,10 @@
  * graph records as well, is handed out at once, and the next forward is enqueued while all that is
  * still to be done. Its samples are copied on the second stream meanwhile: the forward before has
  * read its own, for its loss was waited for.
+ *
+ * Where core asks for it (dpb_pass.captures) the strategy's work is captured with backward: it is
+ * told of the pieces while backward is captured, by events of that, its streams are captured from
+ * then on, and the main one waits for them where the capture ends.
  */
 #include <stdatomic.h>
 
@@ -46,8 +50,11 @@ static dpb_status join(const struct program *p)
                       cudaStreamWaitEvent(p->device->stream, p->joined, 0));
 }
 
-/* hooks NULL: while it is captured. */
-static dpb_status enqueue_forward(struct program *p, unsigned when, const struct dpb_hooks *hooks)
+/* How a list is enqueued: to be done, or to be captured, alone or with the exchange. */
+enum way { DONE, CAPTURED, CAPTURED_EXCHANGED };
+
+static dpb_status enqueue_forward(struct program *p, unsigned when, enum way way,
+                                  const struct dpb_hooks *hooks)
 {
     cudaStream_t stream = p->device->stream;
     DPB_TRY(cuda_account_begin(p, false));
@@ -60,7 +67,7 @@ static dpb_status enqueue_forward(struct program *p, unsigned when, const struct
             continue;
         DPB_TRY(run_step(p, &p->forward.steps[i]));
         DPB_TRY(cuda_account_step(p, false, i));
-        if (hooks)
+        if (way == DONE)
             DPB_TRY(hooks->progress(hooks->context));
     }
     if (when & WHEN_TRAINING)
@@ -82,16 +89,30 @@ static dpb_status send_piece(struct program *p, size_t piece)
     return cuda_check(p, NULL, "flag of a piece", cudaPeekAtLastError());
 }
 
-/* An event outside of the graph, when it is captured: launches record it. */
-static dpb_status finish_piece(const struct program *p, size_t piece, bool captured)
+/* An event outside of the graph, when backward alone is captured: launches record it. With the
+ * exchange it is one of the graph, for the strategy's part of that. */
+static dpb_status finish_piece(const struct program *p, const struct piece *piece, enum way way,
+                               const struct dpb_hooks *hooks)
 {
-    return cuda_check(
-        p, NULL, "cudaEventRecordWithFlags",
-        cudaEventRecordWithFlags(p->pieces[piece].native, p->device->stream,
-                                 captured ? cudaEventRecordExternal : cudaEventRecordDefault));
+    const struct fence *fence = way == CAPTURED_EXCHANGED ? &piece->captured : &piece->final;
+    const unsigned flags = way == CAPTURED ? cudaEventRecordExternal : cudaEventRecordDefault;
+    DPB_TRY(cuda_check(p, NULL, "cudaEventRecordWithFlags",
+                       cudaEventRecordWithFlags(fence->native, p->device->stream, flags)));
+    return way == CAPTURED_EXCHANGED ? hooks->final(hooks->context, piece->end, fence->event)
+                                     : DPB_OK;
 }
 
-static dpb_status enqueue_backward(struct program *p, const struct dpb_hooks *hooks)
+/* What the strategy has added to the capture is done before the main stream goes on. */
+static dpb_status join_exchange(const struct program *p, const struct dpb_hooks *hooks)
+{
+    struct dpb_event *event = NULL;
+    DPB_TRY(cuda_capture_mark(p));
+    DPB_TRY(hooks->join(hooks->context, &event));
+    DPB_TRY(cuda_check(p, NULL, "cudaSetDevice", cudaSetDevice(p->device->id)));
+    return cuda_await(p->device->stream, event);
+}
+
+static dpb_status enqueue_backward(struct program *p, enum way way, const struct dpb_hooks *hooks)
 {
     size_t piece = 0;
     DPB_TRY(cuda_account_begin(p, true));
@@ -99,27 +120,46 @@ static dpb_status enqueue_backward(struct program *p, const struct dpb_hooks *ho
         DPB_TRY(run_step(p, &p->backward.steps[i]));
         DPB_TRY(cuda_account_step(p, true, i));
         if (piece < p->n_pieces && p->pieces[piece].after == i) {
-            DPB_TRY(p->takes_events ? finish_piece(p, piece, hooks == NULL) : send_piece(p, piece));
+            DPB_TRY(p->takes_events ? finish_piece(p, &p->pieces[piece], way, hooks)
+                                    : send_piece(p, piece));
             piece++;
         }
-        if (hooks)
+        if (way == DONE)
             DPB_TRY(hooks->progress(hooks->context));
     }
+    if (way == CAPTURED_EXCHANGED)
+        return join_exchange(p, hooks);
     return p->takes_events ? DPB_OK : join(p);
 }
 
-static dpb_status enqueue(struct program *p, unsigned which, const struct dpb_hooks *hooks)
+static dpb_status enqueue(struct program *p, unsigned which, enum way way,
+                          const struct dpb_hooks *hooks)
 {
-    return which == WHENS ? enqueue_backward(p, hooks) : enqueue_forward(p, which, hooks);
+    return which >= BACKWARD ? enqueue_backward(p, way, hooks)
+                             : enqueue_forward(p, which, way, hooks);
 }
 
-static dpb_status capture(struct program *p, unsigned which)
+/* Of a graph that is under way nothing is cut off: it is freed when it is through. */
+static void drop_exchanged(void *program)
 {
+    struct program *p = program;
+    if (p->graphs[BACKWARD_EXCHANGED])
+        cudaGraphExecDestroy(p->graphs[BACKWARD_EXCHANGED]);
+    p->graphs[BACKWARD_EXCHANGED] = NULL;
+}
+
+/* The hooks' own calls turn to queues of the same GPU. */
+static dpb_status capture(struct program *p, unsigned which, const struct dpb_hooks *hooks)
+{
+    const struct dpb_capture handle = {.context = p, .drop = drop_exchanged};
+    const bool exchanged = which == BACKWARD_EXCHANGED;
     cudaStream_t stream = p->device->stream;
     cudaGraph_t graph = NULL;
+    if (exchanged)
+        DPB_TRY(hooks->capture(hooks->context, &handle));
     DPB_TRY(cuda_check(p, NULL, "cudaStreamBeginCapture",
                        cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal)));
-    dpb_status status = enqueue(p, which, NULL);
+    dpb_status status = enqueue(p, which, exchanged ? CAPTURED_EXCHANGED : CAPTURED, hooks);
     cudaError_t code = cudaStreamEndCapture(stream, &graph);
     if (status == DPB_OK)
         status = cuda_check(p, NULL, "cudaStreamEndCapture", code);
@@ -131,12 +171,18 @@ static dpb_status capture(struct program *p, unsigned which)
     return status;
 }
 
-static dpb_status launch(struct program *p, unsigned which, const struct dpb_hooks *hooks)
+/* *replayed (may be NULL): the exchange was launched with it. */
+static dpb_status launch(struct program *p, unsigned which, const struct dpb_hooks *hooks,
+                         bool *replayed)
 {
     if (!p->device->options.graphs || p->account || p->runs[which]++ == 0)
-        return enqueue(p, which, hooks);
+        return enqueue(p, which, DONE, hooks);
     if (!p->graphs[which])
-        DPB_TRY(capture(p, which));
+        DPB_TRY(capture(p, which, hooks));
+    if (which == BACKWARD_EXCHANGED) {
+        DPB_TRY(hooks->replay(hooks->context));
+        *replayed = true;
+    }
     return cuda_check(p, NULL, "cudaGraphLaunch",
                       cudaGraphLaunch(p->graphs[which], p->device->stream));
 }
@@ -311,7 +357,7 @@ dpb_status cuda_forward(void *program, const struct dpb_pass *pass, const struct
     if (!pass->training)
         DPB_TRY(cuda_upload(p, &p->state));
     DPB_TRY(mark_forward(p, pass));
-    DPB_TRY(launch(p, when, hooks));
+    DPB_TRY(launch(p, when, hooks, NULL));
     if (pass->training)
         DPB_TRY(mark(p, MARK_IDLE));
     DPB_TRY(await(p, &p->control->forward_done, "forward", hooks));
@@ -331,16 +377,17 @@ dpb_status cuda_forward(void *program, const struct dpb_pass *pass, const struct
 dpb_status cuda_backward(void *program, const struct dpb_pass *pass, const struct dpb_hooks *hooks)
 {
     struct program *p = program;
+    bool replayed = false;
     if (!p->trained)
         return cuda_host->fail(DPB_USAGE, "device cuda: backward without a training pass forward");
     DPB_TRY(begin_pass(p, pass, &p->control->words[1]));
     DPB_TRY(mark(p, MARK_BACKWARD));
-    DPB_TRY(launch(p, WHENS, hooks));
-    DPB_TRY(mark(p, MARK_EXCHANGE));
-    for (size_t i = 0; i < p->n_pieces; i++) {
+    DPB_TRY(launch(p, pass->captures ? BACKWARD_EXCHANGED : BACKWARD, hooks, &replayed));
+    DPB_TRY(mark(p, replayed ? MARK_CAPTURED : MARK_EXCHANGE));
+    for (size_t i = 0; i < p->n_pieces && !replayed; i++) {
         const struct piece *piece = &p->pieces[i];
         if (p->takes_events) {
-            DPB_TRY(hooks->final(hooks->context, piece->end, piece->final));
+            DPB_TRY(hooks->final(hooks->context, piece->end, piece->final.event));
             continue;
         }
         DPB_TRY(await(p, &p->control->piece_done[i], "backward", hooks));

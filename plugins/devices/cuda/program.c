@@ -240,17 +240,21 @@ static dpb_status make_event(const struct program *p, cudaEvent_t *event)
                       cudaEventCreateWithFlags(event, cudaEventDisableTiming));
 }
 
+static dpb_status make_fence(const struct program *p, struct fence *fence)
+{
+    DPB_TRY(make_event(p, &fence->native));
+    fence->event = cuda_host->event->adopt(&cuda_events, fence->native);
+    return fence->event ? DPB_OK : DPB_NO_MEMORY;
+}
+
 /* What a program needs that runs ahead of the host. */
 static dpb_status bind_events(struct program *p)
 {
     if (!p->takes_events)
         return DPB_OK;
     for (size_t i = 0; i < p->n_pieces; i++) {
-        struct piece *piece = &p->pieces[i];
-        DPB_TRY(make_event(p, &piece->native));
-        piece->final = cuda_host->event->adopt(&cuda_events, piece->native);
-        if (!piece->final)
-            return DPB_NO_MEMORY;
+        DPB_TRY(make_fence(p, &p->pieces[i].final));
+        DPB_TRY(make_fence(p, &p->pieces[i].captured));
     }
     return cuda_times_open(&p->times);
 }
@@ -337,7 +341,7 @@ static void release_nodes(struct program *p)
 
 static void release_cuda(struct program *p)
 {
-    for (int i = 0; i <= WHENS; i++) {
+    for (int i = 0; i < CAPTURES; i++) {
         if (p->graphs[i])
             cudaGraphExecDestroy(p->graphs[i]);
     }
@@ -355,8 +359,10 @@ static void release_cuda(struct program *p)
         cudaFreeHost(p->pinned_labels);
     if (p->pinned_samples)
         cudaFreeHost(p->pinned_samples);
-    for (size_t i = 0; p->takes_events && i < p->n_pieces; i++)
-        cuda_host->event->destroy(p->pieces[i].final);
+    for (size_t i = 0; p->takes_events && i < p->n_pieces; i++) {
+        cuda_host->event->destroy(p->pieces[i].final.event);
+        cuda_host->event->destroy(p->pieces[i].captured.event);
+    }
     cuda_times_close(p->times);
     cuda_account_close(p->account);
     if (p->pool)

@@ -138,14 +138,28 @@ static dpb_status new_event(void *device, struct dpb_event **event)
     return *event ? DPB_OK : DPB_NO_MEMORY;
 }
 
-static dpb_status record(struct dpb_queue *queue, struct dpb_event *event)
+static dpb_status record_as(struct dpb_queue *queue, struct dpb_event *event, unsigned flags)
 {
     cudaEvent_t native = cuda_host->event->native(event, &cuda_events);
     if (!native)
         return cuda_host->fail(DPB_USAGE, "device cuda: an event that it has not made is recorded");
     DPB_TRY(turn_to(queue));
-    CHECK(cudaEventRecord(native, stream_of(queue)));
+    CHECK(cudaEventRecordWithFlags(native, stream_of(queue), flags));
     return DPB_OK;
+}
+
+static dpb_status record(struct dpb_queue *queue, struct dpb_event *event)
+{
+    return record_as(queue, event, cudaEventRecordDefault);
+}
+
+static dpb_status stamp(struct dpb_queue *queue, struct dpb_event *event)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    CHECK(cudaStreamIsCapturing(stream_of(queue), &status));
+    return record_as(queue, event,
+                     status == cudaStreamCaptureStatusNone ? cudaEventRecordDefault
+                                                           : cudaEventRecordExternal);
 }
 
 dpb_status cuda_await(cudaStream_t stream, struct dpb_event *event)
@@ -424,6 +438,7 @@ const struct dpb_queue_ops cuda_queues = {.runtime = "cuda",
                                           .new_event = new_event,
                                           .record = record,
                                           .await = await_event,
+                                          .stamp = stamp,
                                           .elapsed = elapsed,
                                           .copy = copy,
                                           .clear = clear,

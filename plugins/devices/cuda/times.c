@@ -18,6 +18,7 @@ struct marks {
 
 struct times {
     struct marks steps[2]; /* the one under way and the one before, in turns */
+    cudaEvent_t captured;  /* of MARK_CAPTURED: read before the next launch records it */
     uint32_t current;
     bool ended; /* the one before has an end: the current one's first mark */
     bool known; /* `done` was not told yet */
@@ -27,7 +28,9 @@ struct times {
 dpb_status cuda_times_open(struct times **times)
 {
     *times = calloc(1, sizeof **times);
-    return *times ? DPB_OK : cuda_no_memory();
+    if (!*times)
+        return cuda_no_memory();
+    return cuda_check(NULL, NULL, "cudaEventCreate", cudaEventCreate(&(*times)->captured));
 }
 
 void cuda_times_close(struct times *times)
@@ -38,6 +41,8 @@ void cuda_times_close(struct times *times)
         free(times->steps[i].events);
         free(times->steps[i].marks);
     }
+    if (times && times->captured)
+        cudaEventDestroy(times->captured);
     free(times);
 }
 
@@ -76,9 +81,25 @@ dpb_status cuda_mark(const struct program *p, enum mark mark, bool first)
     }
     struct marks *marks = &times->steps[times->current];
     DPB_TRY(grow(p, marks));
-    marks->marks[marks->n] = mark;
-    return cuda_check(p, NULL, "cudaEventRecord",
-                      cudaEventRecord(marks->events[marks->n++], p->device->stream));
+    marks->marks[marks->n++] = mark;
+    return mark == MARK_CAPTURED
+               ? DPB_OK
+               : cuda_check(p, NULL, "cudaEventRecord",
+                            cudaEventRecord(marks->events[marks->n - 1], p->device->stream));
+}
+
+dpb_status cuda_capture_mark(const struct program *p)
+{
+    if (!p->times)
+        return DPB_OK;
+    return cuda_check(
+        p, NULL, "cudaEventRecordWithFlags",
+        cudaEventRecordWithFlags(p->times->captured, p->device->stream, cudaEventRecordExternal));
+}
+
+static cudaEvent_t event_of(const struct times *times, const struct marks *marks, size_t i)
+{
+    return marks->marks[i] == MARK_CAPTURED ? times->captured : marks->events[i];
 }
 
 static dpb_status between(const struct program *p, cudaEvent_t from, cudaEvent_t to, int64_t *ns)
@@ -97,15 +118,17 @@ static dpb_status add_up(const struct program *p, const struct marks *marks, cud
     int64_t *const parts[] = {[MARK_IDLE] = &done->idle_ns,
                               [MARK_FORWARD] = &done->forward_ns,
                               [MARK_BACKWARD] = &done->backward_ns,
-                              [MARK_EXCHANGE] = &done->exchange_ns};
+                              [MARK_EXCHANGE] = &done->exchange_ns,
+                              [MARK_CAPTURED] = &done->exchange_ns};
     *done = (struct dpb_device_times){.exchange_begin_ns = end_ns};
     int64_t at_ns = end_ns;
     for (size_t i = marks->n; i-- > 0;) {
         int64_t ns;
-        DPB_TRY(between(p, marks->events[i], i + 1 < marks->n ? marks->events[i + 1] : end, &ns));
+        cudaEvent_t next = i + 1 < marks->n ? event_of(p->times, marks, i + 1) : end;
+        DPB_TRY(between(p, event_of(p->times, marks, i), next, &ns));
         *parts[marks->marks[i]] += ns;
         at_ns -= ns;
-        if (marks->marks[i] == MARK_EXCHANGE && done->exchange_begin_ns == end_ns)
+        if (parts[marks->marks[i]] == &done->exchange_ns && done->exchange_begin_ns == end_ns)
             done->exchange_begin_ns = at_ns;
     }
     done->begin_ns = at_ns;
