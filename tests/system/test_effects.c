@@ -121,6 +121,7 @@ static const struct {
     {"comm.algo", "test_nccl"},
     {"comm.algorithm", "test_gloo"},
     {"comm.bucket", "test_overlap"},
+    {"comm.capture", "test_nccl"},
     {"comm.device", "rdma_vm.sh"},
     {"comm.gid_index", "rdma_vm.sh"},
     {"comm.host_ids", "test_nccl"},
