@@ -157,7 +157,7 @@ static void test_captured(void **unused)
         int workers;
         const char *settings;
     } rows[] = {
-        {2, LENET "comm.bucket=30000 optimizer.schedule=cosine optimizer.momentum=0.9"},
+        {2, TINY "comm.bucket=1000 optimizer.schedule=cosine optimizer.momentum=0.9"},
         {3, TINY "run.accumulate=2 comm.gradient=bf16 optimizer.nesterov=yes comm.bucket=1000 "
                  "optimizer.weight_decay=0.01 run.precision=bf16"},
         {4, TINY "optimizer.name=adagrad data.place=device eval.every=2 eval.final=yes "
@@ -195,8 +195,7 @@ static void test_one_launch(void **unused)
     for (int i = 0; i < 2; i++) {
         const int steps = i == 0 ? 2 : 7;
         struct training run;
-        train(&run, NCCL LENET "run.workers=1 comm.bucket=30000 comm.capture=on run.steps=%d",
-              steps);
+        train(&run, NCCL TINY "run.workers=1 comm.bucket=1000 comm.capture=on run.steps=%d", steps);
         calls[i] = stand_in_count(trace, "NCCL");
         assert_int_equal(stand_in_count(trace, "cudaGraphLaunch"), 2 * (steps - 1));
         training_free(&run);
