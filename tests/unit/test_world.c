@@ -448,6 +448,17 @@ static void stop_rank_1(struct trial *trial)
     kill(trial->at->pids[1], SIGSTOP);
 }
 
+/* How long a job takes that ends well, as busy as the machine is. */
+static double quiet_job_s(void)
+{
+    struct trial trial = {.name = "sharing", .n_workers = 3, .timeout_s = 20};
+    trial_run(&trial);
+    assert_int_equal(trial.at->status, DPB_OK);
+    double seconds = trial.at->seconds;
+    trial_done(&trial);
+    return seconds;
+}
+
 static void test_first_cause(void **state)
 {
     static const struct {
@@ -456,7 +467,7 @@ static void test_first_cause(void **state)
         dpb_status status;
         uint32_t culprit;
         const char *parts[2];
-        double seconds; /* at most */
+        double seconds; /* at most, on a quiet machine: less than until SIGKILL, but for in_loop */
     } expected[] = {
         {"in_barrier",
          kill_rank_1,
@@ -480,6 +491,7 @@ static void test_first_cause(void **state)
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         struct trial trial = {
             .name = expected[i].name, .n_workers = 3, .timeout_s = 20, .act = expected[i].act};
+        double most_s = expected[i].seconds + 2 * quiet_job_s();
         trial_run(&trial);
         if (trial.at->launch_status != DPB_OK || trial.at->status != expected[i].status ||
             trial.at->exit_code != dpb_status_exit_code(expected[i].status))
@@ -492,8 +504,8 @@ static void test_first_cause(void **state)
         assert_contains(trial.errors, trial.at->cause);
         const char *once = strstr(trial.errors, "error: ");
         assert_true(once != NULL && strstr(once + 1, "error: ") == NULL);
-        if (trial.at->seconds > expected[i].seconds)
-            fail_msg("%s took %.2f s", trial.name, trial.at->seconds);
+        if (trial.at->seconds > most_s)
+            fail_msg("%s took %.2f s, not at most %.2f s", trial.name, trial.at->seconds, most_s);
         trial_done(&trial);
     }
 }
@@ -570,13 +582,14 @@ static void test_interrupted(void **state)
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         struct trial trial = {
             .name = expected[i].name, .n_workers = 2, .timeout_s = 20, .act = expected[i].act};
+        double most_s = 2 + 2 * quiet_job_s();
         trial_run(&trial);
         assert_int_equal(trial.at->status, DPB_INTERRUPTED);
         assert_int_equal(trial.at->exit_code, expected[i].exit_code);
         assert_true(WIFEXITED(trial.wait_status));
         assert_int_equal(WEXITSTATUS(trial.wait_status), expected[i].exit_code);
         assert_contains(trial.at->cause, expected[i].part);
-        assert_true(trial.at->seconds < 2);
+        assert_true(trial.at->seconds < most_s);
         trial_done(&trial);
     }
 }
