@@ -19,6 +19,7 @@
 
 #include <cmocka.h>
 
+#include "lib/cases.h"
 #include "lib/faults.h"
 #include "lib/launch_faults.h"
 #include "lib/launchers.h"
@@ -105,8 +106,6 @@ static void test_inside_nccl(void **state)
                 {2, "comm.bucket=212"}}; /* one machine: nothing goes across */
     char *before = getenv("DPBENCH_PLUGIN_PATH");
     (void)state;
-    if (!have_stand_in("comm_nccl") || on_gpu())
-        skip();
     before = before ? strdup(before) : NULL;
     use_stand_in(true);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -311,15 +310,18 @@ static void test_faults(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exchange),     cmocka_unit_test(test_inside_nccl),
-        cmocka_unit_test(test_identity),     cmocka_unit_test(test_what_is_reported),
-        cmocka_unit_test(test_opened_again), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_without_mpi),  cmocka_unit_test(test_faults),
-    };
+    add_case(test_exchange, NULL, "the exchange");
+    if (have_stand_in("comm_nccl") && !on_gpu())
+        add_case(test_inside_nccl, NULL, "between machines with NCCL inside");
+    add_case(test_identity, NULL, "the same training run");
+    add_case(test_what_is_reported, NULL, "what is reported");
+    add_case(test_opened_again, NULL, "opened again");
+    add_case(test_refused, NULL, "refused by name");
+    add_case(test_without_mpi, NULL, "without MPI");
+    add_case(test_faults, NULL, "faults");
     launchers_allow_root();
     /* Ranks that share cores are to give them to each other. */
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 1);
     setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
-    return cmocka_run_group_tests_name("mpi", tests, faults_setup, sandbox_teardown);
+    return run_cases("mpi", faults_setup, sandbox_teardown);
 }
