@@ -161,7 +161,7 @@ static void test_captured(void **unused)
         {3, TINY "run.accumulate=2 comm.gradient=bf16 optimizer.nesterov=yes comm.bucket=1000 "
                  "optimizer.weight_decay=0.01 run.precision=bf16"},
         {4, TINY "optimizer.name=adagrad data.place=device eval.every=2 eval.final=yes "
-                 "optimizer.schedule=cosine run.precision=tf32"},
+                 "data.test_samples=16 optimizer.schedule=cosine run.precision=tf32"},
         {2, TINY "checkpoint.every=2 run.accumulate=3 "
                  "optimizer.momentum=0.9 optimizer.schedule=cosine"},
     };
