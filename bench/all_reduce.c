@@ -220,10 +220,10 @@ static void all_reduce(struct bench *b, uint64_t number)
 {
     const struct dpb_step step = {.step = number, .scale = 1.0 / b->n_ranks};
     struct dpb_event *done;
-    check(b->ops->begin(b->comm, 0, &step));
+    check(b->ops->begin(b->comm, &step));
     for (uint64_t bucket = 0; bucket < b->bound.n_buckets; bucket++)
-        check(b->ops->ready(b->comm, 0, bucket, NULL));
-    check(b->ops->end(b->comm, 0, &done));
+        check(b->ops->ready(b->comm, bucket, NULL));
+    check(b->ops->end(b->comm, &done));
     while (!dpb_events.poll(done))
         check(b->ops->progress(b->comm, DPB_FOREVER));
 }

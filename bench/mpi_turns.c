@@ -67,10 +67,10 @@ static void through(uint64_t number)
 {
     const struct dpb_step step = {.step = number, .scale = 1.0 / bench.n_ranks};
     struct dpb_event *done;
-    check(bench.ops->begin(bench.comm, 0, &step));
+    check(bench.ops->begin(bench.comm, &step));
     for (uint64_t b = 0; b < bench.n_buckets; b++)
-        check(bench.ops->ready(bench.comm, 0, b, NULL));
-    check(bench.ops->end(bench.comm, 0, &done));
+        check(bench.ops->ready(bench.comm, b, NULL));
+    check(bench.ops->end(bench.comm, &done));
     while (!dpb_events.poll(done))
         check(bench.ops->progress(bench.comm, DPB_FOREVER));
 }

@@ -69,15 +69,10 @@ static dpb_status assign_on_device(struct dpb_optimizer *optimizer, struct dpb_q
                                                     range.end - range.begin);
 }
 
-static void assign_reset(struct dpb_optimizer *optimizer)
-{
-    (void)optimizer; /* there is no state */
-}
-
 const struct dpb_host *dpb_comm_host(void)
 {
-    static const struct dpb_optimizer_ops assignment = {
-        .update = assign, .reset = assign_reset, .enqueue = assign_on_device};
+    static const struct dpb_optimizer_ops assignment = {.update = assign,
+                                                        .enqueue = assign_on_device};
     static struct dpb_host host;
     host = dpb_host;
     host.optimizer = &assignment;
@@ -307,7 +302,7 @@ static dpb_status goes_on(const struct comm_test *test, bool *more)
     size_t bytes = sizeof answer;
     if (dpb_world.rank == 0)
         DPB_TRY(dpb_store.put("more", &answer, bytes));
-    DPB_TRY(dpb_store.barrier("end", 0)); /* nobody uses the arenas any more */
+    DPB_TRY(dpb_store_barrier("end", 0)); /* nobody uses the arenas any more */
     DPB_TRY(dpb_store.get("more", &answer, &bytes, 0));
     *more = answer != 0;
     return DPB_OK;
@@ -330,7 +325,7 @@ static dpb_status run_point(struct comm_test *test, bool *more)
         DPB_TRY(dpb_pump_start(t));
     if (dpb_world.role == DPB_SERVER)
         dpb_world_note("serve", UINT64_MAX, UINT32_MAX);
-    DPB_TRY(dpb_store.barrier("bound", 0));
+    DPB_TRY(dpb_store_barrier("bound", 0));
     DPB_TRY(dpb_world.role == DPB_SERVER ? t->comm_ops->serve(t->comm) : work(test));
     dpb_world_note("close", UINT64_MAX, UINT32_MAX);
     dpb_trainer_leave(t);
@@ -425,7 +420,7 @@ dpb_status dpb_comm_test_run(struct dpb_experiment *experiment)
         status = run_points(test);
     if (status == DPB_OK) { /* else the page keeps where it failed */
         dpb_world_note("teardown", UINT64_MAX, UINT32_MAX);
-        status = dpb_store.barrier("end", 0);
+        status = dpb_store_barrier("end", 0);
         if (status == DPB_OK && test->interrupted)
             status = DPB_INTERRUPTED;
     }

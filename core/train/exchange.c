@@ -104,7 +104,7 @@ dpb_status dpb_exchange_begin(struct dpb_trainer *trainer, double learning_rate,
     trainer->next_bucket = 0;
     trainer->next_staged_event = 0;
     int64_t entered_ns = dpb_account_enter();
-    dpb_status status = trainer->comm_ops->begin(trainer->comm, 0, &step);
+    dpb_status status = trainer->comm_ops->begin(trainer->comm, &step);
     if (trainer->pump.running) {
         __atomic_store_n(&trainer->pump.done, NULL, __ATOMIC_RELEASE);
         dpb_events.reset(trainer->pump.idle);
@@ -122,8 +122,7 @@ dpb_status dpb_exchange_ready(struct dpb_trainer *trainer, uint64_t frontier,
            minimum((trainer->next_bucket + 1) * arenas->bucket_elements,
                    trainer->layout.n_elements) <= frontier) {
         int64_t entered_ns = dpb_account_enter();
-        dpb_status status =
-            trainer->comm_ops->ready(trainer->comm, 0, trainer->next_bucket++, event);
+        dpb_status status = trainer->comm_ops->ready(trainer->comm, trainer->next_bucket++, event);
         dpb_account_leave(entered_ns);
         DPB_TRY(status);
     }
@@ -177,7 +176,7 @@ dpb_status dpb_exchange_finish(struct dpb_trainer *trainer)
     dpb_world_note("exchange", UINT64_MAX, UINT32_MAX);
     struct dpb_event *done = trainer->replayed;
     int64_t entered_ns = dpb_account_enter();
-    dpb_status status = done ? DPB_OK : trainer->comm_ops->end(trainer->comm, 0, &done);
+    dpb_status status = done ? DPB_OK : trainer->comm_ops->end(trainer->comm, &done);
     trainer->replayed = NULL;
     if (status == DPB_OK)
         status = settle_times(trainer);
@@ -331,20 +330,20 @@ static dpb_status on_progress(void *context)
 static dpb_status on_capture(void *context, const struct dpb_capture *capture)
 {
     const struct dpb_trainer *trainer = context;
-    return trainer->comm_ops->capture(trainer->comm, 0, capture);
+    return trainer->comm_ops->capture(trainer->comm, capture);
 }
 
 static dpb_status on_join(void *context, struct dpb_event **event)
 {
     const struct dpb_trainer *trainer = context;
-    return trainer->comm_ops->end(trainer->comm, 0, event);
+    return trainer->comm_ops->end(trainer->comm, event);
 }
 
 static dpb_status on_replay(void *context)
 {
     struct dpb_trainer *trainer = context;
     int64_t entered_ns = dpb_account_enter();
-    dpb_status status = trainer->comm_ops->replay(trainer->comm, 0, &trainer->replayed);
+    dpb_status status = trainer->comm_ops->replay(trainer->comm, &trainer->replayed);
     dpb_account_leave(entered_ns);
     return status;
 }

@@ -8,27 +8,19 @@
 #include "train/optimizer.h"
 #include "world/world.h"
 
-static void span(uint32_t learner, uint64_t bucket, dpb_phase phase, int64_t begin_ns,
-                 int64_t end_ns)
-{
-    (void)learner; /* one learner a process */
-    dpb_account_span(bucket, phase, begin_ns, end_ns);
-}
-
 static const struct dpb_secret_ops secrets = {
     .mac = dpb_mac, .random = dpb_random_bytes, .same = dpb_same_bytes};
 
 const struct dpb_host dpb_host = {
     .struct_size = sizeof(struct dpb_host),
-    .abi_major = DPB_ABI_MAJOR,
-    .abi_minor = DPB_ABI_MINOR,
+    .abi = DPB_ABI,
     .fail = dpb_fail,
     .warn = dpb_warn,
     .log = dpb_log,
     .now_ns = dpb_now_ns,
     .alloc = dpb_alloc,
     .release = dpb_release,
-    .span = span,
+    .span = dpb_account_span,
     .count_bytes = dpb_account_bytes,
     .note = dpb_world_note,
     .vec = &dpb_vec,

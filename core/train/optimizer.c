@@ -243,19 +243,6 @@ dpb_status dpb_optimizer_load(struct dpb_optimizer *optimizer, const void *arena
     return optimizer->device ? optimizer->device->ops->drain(optimizer->queue) : DPB_OK;
 }
 
-/* A queue that fails here fails again in the next step, which says so. */
-static void reset(struct dpb_optimizer *optimizer)
-{
-    if (optimizer->device_state) {
-        const struct dpb_queue_ops *ops = optimizer->device->ops;
-        if (ops->clear(optimizer->queue, optimizer->device_state, state_bytes(optimizer)) == DPB_OK)
-            ops->drain(optimizer->queue);
-    } else if (optimizer->state.memory) {
-        memset(optimizer->state.memory, 0, optimizer->state.bytes);
-    }
-    note_change(optimizer);
-}
-
 /* ---- the rules, once for each weight type -------------------------------------------------- */
 
 struct rule {
@@ -484,4 +471,4 @@ static dpb_status enqueue(struct dpb_optimizer *optimizer, struct dpb_queue *que
 }
 
 const struct dpb_optimizer_ops dpb_optimizers = {
-    .update = update, .reset = reset, .enqueue = enqueue, .capture = capture, .replay = replay};
+    .update = update, .enqueue = enqueue, .capture = capture, .replay = replay};

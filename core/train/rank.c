@@ -69,7 +69,7 @@ static dpb_status work(struct dpb_trainer *t)
 {
     const struct dpb_settings *settings = &t->experiment->settings;
     if (settings->run.mode == DPB_MODE_TRAIN) {
-        DPB_TRY(dpb_store.barrier("bound", 0)); /* the servers are about to serve */
+        DPB_TRY(dpb_store_barrier("bound", 0)); /* the servers are about to serve */
         DPB_TRY(dpb_verify_pattern(t));
         if (settings->run.prove)
             DPB_TRY(dpb_verify_exchange(t));
@@ -99,7 +99,7 @@ static dpb_status serve(struct dpb_trainer *t)
 {
     DPB_TRY(dpb_snapshot_load(t)); /* proving an exchange leaves it as it is */
     dpb_world_note("serve", UINT64_MAX, UINT32_MAX);
-    DPB_TRY(dpb_store.barrier("bound", 0));
+    DPB_TRY(dpb_store_barrier("bound", 0));
     return t->comm_ops->serve(t->comm);
 }
 
@@ -131,7 +131,7 @@ dpb_status dpb_rank_run(struct dpb_experiment *experiment)
     if (status == DPB_OK || status == DPB_INTERRUPTED) { /* else the page keeps where it failed */
         dpb_world_note("teardown", UINT64_MAX, UINT32_MAX);
         dpb_trainer_leave(&trainer);
-        if (dpb_store.barrier("end", 0) != DPB_OK) /* all leave together, or one has failed */
+        if (dpb_store_barrier("end", 0) != DPB_OK) /* all leave together, or one has failed */
             status = DPB_PEER;
         else
             trainer.all_let_go = true;

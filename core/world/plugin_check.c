@@ -72,9 +72,9 @@ static bool check_prefix(const struct dpb_plugin *plugin, dpb_plugin_kind kind, 
     else if (plugin->struct_size != sizeof *plugin)
         snprintf(reason, DPB_REASON_BYTES, "struct_size is %u, here it is %zu: %s",
                  plugin->struct_size, sizeof *plugin, rebuild);
-    else if (plugin->abi_major != DPB_ABI_MAJOR)
-        snprintf(reason, DPB_REASON_BYTES, "abi_major is %u, here it is %u: %s", plugin->abi_major,
-                 (unsigned)DPB_ABI_MAJOR, rebuild);
+    else if (plugin->abi != DPB_ABI)
+        snprintf(reason, DPB_REASON_BYTES, "abi is %u, here it is %u: %s", plugin->abi,
+                 (unsigned)DPB_ABI, rebuild);
     else if (plugin->kind != (uint32_t)kind)
         snprintf(reason, DPB_REASON_BYTES,
                  "kind is %u (%s), by its file name it should be %u (%s): name it %s_NAME.so",

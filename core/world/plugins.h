@@ -22,7 +22,7 @@ bool dpb_plugin_check(const struct dpb_plugin *first, dpb_plugin_kind kind,
  * The plugin `name` of a kind: KIND_NAME.so in the directories of DPBENCH_PLUGIN_PATH (colons),
  * then EXE/plugins, then EXE/../lib/dpbench; then, for names that live in another's shared object,
  * every other KIND_*.so there. Loaded once a process, never unloaded. Refused with the path and the
- * reason: what dlopen says, no entry, wrong magic, ABI major, struct size, kind, ops size, a
+ * reason: what dlopen says, no entry, wrong magic, ABI, struct size, kind, ops size, a
  * missing hook. Not found: every path tried with its own reason, and a "did you mean". `where`:
  * the place that the name comes from, for messages; may be NULL. `host` is handed to entries.
  */

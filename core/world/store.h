@@ -145,6 +145,8 @@ const char *dpb_store_server_fault(const struct dpb_store_server *server, uint32
 
 dpb_status dpb_store_connect(int fd); /* takes over */
 void dpb_store_disconnect(void);      /* says goodbye */
+/* Blocks until all ranks, servers too, have come with the same name; each name once a job. */
+dpb_status dpb_store_barrier(const char *name, int64_t timeout_ns);
 /*
  * From one rank to another, as often as they like: who gives waits until the value was taken, so
  * that the store holds no more than one of each who gives. At any time one thread gives under a

@@ -268,7 +268,7 @@ static dpb_status store_get(const char *key, void *value, size_t *bytes, int64_t
     return receive(DPB_STORE_GET, "get", key, value, bytes, timeout_ns);
 }
 
-static dpb_status store_barrier(const char *name, int64_t timeout_ns)
+dpb_status dpb_store_barrier(const char *name, int64_t timeout_ns)
 {
     struct call call = {.what = "barrier", .key = name};
     return perform(DPB_STORE_BARRIER, &call, NULL, 0, timeout_ns);
@@ -288,5 +288,4 @@ dpb_status dpb_store_take(const char *key, void *value, size_t *bytes, int64_t t
 const struct dpb_store_ops dpb_store = {
     .put = store_put,
     .get = store_get,
-    .barrier = store_barrier,
 };

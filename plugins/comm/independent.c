@@ -64,13 +64,12 @@ static dpb_status independent_bind(void *comm, const struct dpb_arenas *arenas)
     return device->ops->new_event(device->device, &self->updated);
 }
 
-static dpb_status independent_ready(void *comm, uint32_t learner, uint64_t bucket,
-                                    struct dpb_event *event)
+static dpb_status independent_ready(void *comm, uint64_t bucket, struct dpb_event *event)
 {
     struct independent *self = comm;
     const struct strategy *strategy = comm;
     if (!self->queue)
-        return strategy_ready(comm, learner, bucket, event);
+        return strategy_ready(comm, bucket, event);
     uint64_t begin = bucket * strategy->arenas.bucket_elements;
     uint64_t n = pipeline_bucket_length(&strategy->pipeline, bucket);
     if (event)
@@ -92,15 +91,15 @@ static dpb_status independent_progress(void *comm, int64_t budget_ns)
         return DPB_OK;
     int64_t began_ns = host->now_ns();
     DPB_TRY(host->event->wait(self->updated, &wait));
-    host->span(0, 0, DPB_PHASE_UPDATE, began_ns, host->now_ns());
+    host->span(0, DPB_PHASE_UPDATE, began_ns, host->now_ns());
     return DPB_OK;
 }
 
-static dpb_status independent_end(void *comm, uint32_t learner, struct dpb_event **done)
+static dpb_status independent_end(void *comm, struct dpb_event **done)
 {
     struct independent *self = comm;
     if (!self->queue)
-        return strategy_end(comm, learner, done);
+        return strategy_end(comm, done);
     *done = self->updated;
     return self->strategy.args.device->ops->record(self->queue, self->updated);
 }

@@ -98,10 +98,10 @@ static dpb_status mpi_bind(void *comm, const struct dpb_arenas *arenas)
     return library->create(&args, &mpi->sums);
 }
 
-static dpb_status mpi_begin(void *comm, uint32_t learner, const struct dpb_step *step)
+static dpb_status mpi_begin(void *comm, const struct dpb_step *step)
 {
     library->begin(((struct mpi *)comm)->sums, step->step);
-    return strategy_begin(comm, learner, step);
+    return strategy_begin(comm, step);
 }
 
 static void mpi_close(void *comm)

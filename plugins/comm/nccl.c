@@ -234,8 +234,7 @@ static dpb_status report_span(const struct nccl *nccl, const struct exchange *ex
     int64_t begin_ns, end_ns;
     DPB_TRY(nccl->queues->elapsed(exchange->origin, launch->marks[from], &begin_ns));
     DPB_TRY(nccl->queues->elapsed(exchange->origin, launch->marks[from + 1], &end_ns));
-    host->span(0, launch->first, phase, exchange->origin_ns + begin_ns,
-               exchange->origin_ns + end_ns);
+    host->span(launch->first, phase, exchange->origin_ns + begin_ns, exchange->origin_ns + end_ns);
     return DPB_OK;
 }
 
@@ -424,10 +423,9 @@ static dpb_status nccl_bind(void *comm, const struct dpb_arenas *arenas)
     return give_up(nccl, communicator_open(&nccl->options, &all, &nccl->communicator));
 }
 
-static dpb_status nccl_begin(void *comm, uint32_t learner, const struct dpb_step *step)
+static dpb_status nccl_begin(void *comm, const struct dpb_step *step)
 {
     struct nccl *nccl = comm;
-    (void)learner;
     DPB_TRY(nccl->status);
     DPB_TRY(give_up(nccl, settle_previous(nccl)));
     nccl->n_exchanges++;
@@ -442,10 +440,9 @@ static dpb_status nccl_begin(void *comm, uint32_t learner, const struct dpb_step
     return give_up(nccl, nccl->queues->record(nccl->idle, exchange->origin));
 }
 
-static dpb_status nccl_ready(void *comm, uint32_t learner, uint64_t bucket, struct dpb_event *event)
+static dpb_status nccl_ready(void *comm, uint64_t bucket, struct dpb_event *event)
 {
     struct nccl *nccl = comm;
-    (void)learner;
     DPB_TRY(nccl->status);
     /* What is final at once goes at once: when the next bucket will be is not known, and all ranks
      * must launch the same ranges. */
@@ -479,10 +476,9 @@ static dpb_status nccl_progress(void *comm, int64_t budget_ns)
     return DPB_OK;
 }
 
-static dpb_status nccl_capture(void *comm, uint32_t learner, const struct dpb_capture *capture)
+static dpb_status nccl_capture(void *comm, const struct dpb_capture *capture)
 {
     struct nccl *nccl = comm;
-    (void)learner;
     DPB_TRY(nccl->status);
     nccl->capture = *capture;
     nccl->capturing = true;
@@ -501,11 +497,10 @@ static dpb_status end_capture(struct nccl *nccl, struct dpb_event **event)
     return DPB_OK;
 }
 
-static dpb_status nccl_replay(void *comm, uint32_t learner, struct dpb_event **done)
+static dpb_status nccl_replay(void *comm, struct dpb_event **done)
 {
     struct nccl *nccl = comm;
     struct exchange *exchange = current(nccl);
-    (void)learner;
     DPB_TRY(nccl->status);
     DPB_TRY(give_up(nccl, settle_previous(nccl)));
     host->optimizer->replay(nccl->strategy.arenas.optimizer, &exchange->step);
@@ -515,11 +510,10 @@ static dpb_status nccl_replay(void *comm, uint32_t learner, struct dpb_event **d
     return DPB_OK;
 }
 
-static dpb_status nccl_end(void *comm, uint32_t learner, struct dpb_event **done)
+static dpb_status nccl_end(void *comm, struct dpb_event **done)
 {
     struct nccl *nccl = comm;
     struct exchange *exchange = current(nccl);
-    (void)learner;
     DPB_TRY(nccl->status);
     DPB_TRY(give_up(nccl, launch_held(nccl)));
     if (nccl->capturing)

@@ -160,7 +160,7 @@ dpb_status device_strategy_bind(struct device_strategy *comm, const struct dpb_a
     return DPB_OK;
 }
 
-dpb_status device_strategy_begin(void *comm_, uint32_t learner, const struct dpb_step *step)
+dpb_status device_strategy_begin(void *comm_, const struct dpb_step *step)
 {
     struct device_strategy *comm = comm_;
     struct device_flight *const flights[] = {&comm->pushes, &comm->sums, &comm->pulls,
@@ -168,7 +168,7 @@ dpb_status device_strategy_begin(void *comm_, uint32_t learner, const struct dpb
     for (size_t i = 0; i < sizeof flights / sizeof *flights; i++)
         flights[i]->begun = flights[i]->landed = 0;
     comm->awaited = NULL;
-    return strategy_begin(comm, learner, step);
+    return strategy_begin(comm, step);
 }
 
 dpb_status device_strategy_progress(void *comm_, int64_t budget_ns)
@@ -297,7 +297,7 @@ bool device_landed(struct device_strategy *comm, struct device_flight *flight, u
     if (flight->lane->free_ns > began_ns)
         began_ns = flight->lane->free_ns;
     flight->lane->free_ns = now_ns;
-    host->span(0, bucket, phase, began_ns, now_ns);
+    host->span(bucket, phase, began_ns, now_ns);
     device_keep(comm,
                 host->event->wait(flight->events[i], &what)); /* at once: it has fired or failed */
     return comm->status == DPB_OK;
@@ -358,7 +358,7 @@ static void report_owners(const struct device_strategy *comm, uint64_t bucket)
         reduced_ns = at_ns > reduced_ns ? at_ns : reduced_ns;
     }
     if (reduced_ns > ready_ns)
-        base->host->span(0, bucket, DPB_PHASE_TRANSFER, ready_ns, reduced_ns);
+        base->host->span(bucket, DPB_PHASE_TRANSFER, ready_ns, reduced_ns);
 }
 
 static dpb_dtype pulled_type(const struct device_strategy *comm)

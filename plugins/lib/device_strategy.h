@@ -82,7 +82,7 @@ void device_strategy_plan(struct device_strategy *comm, const struct dpb_layout 
 /* `bind`; says in the result by which way copies go. */
 dpb_status device_strategy_bind(struct device_strategy *comm, const struct dpb_arenas *arenas,
                                 const struct stage *stages, uint32_t n_stages);
-dpb_status device_strategy_begin(void *comm, uint32_t learner, const struct dpb_step *step);
+dpb_status device_strategy_begin(void *comm, const struct dpb_step *step);
 dpb_status device_strategy_progress(void *comm, int64_t budget_ns);
 void device_strategy_close(void *comm); /* accepts NULL */
 

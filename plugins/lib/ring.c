@@ -216,7 +216,7 @@ static void report_wait(struct ring *ring, int64_t now_ns)
         return;
     int64_t from_ns = oldest->waits_from_ns > ring->last_ns ? oldest->waits_from_ns : ring->last_ns;
     if (now_ns - from_ns > GAP_NS)
-        ring->args.host->span(0, oldest->bucket, DPB_PHASE_WAIT_PEER, from_ns, now_ns);
+        ring->args.host->span(oldest->bucket, DPB_PHASE_WAIT_PEER, from_ns, now_ns);
 }
 
 static void begin_rounds(const struct ring *ring, struct flight *flight, uint32_t round)
@@ -247,7 +247,7 @@ static void finish_if_complete(struct ring *ring, struct flight *flight)
     if (flight->n_received < flight->n_to_receive || flight->n_sent < flight->n_to_send)
         return;
     if (flight->began_ns != 0)
-        host->span(0, flight->bucket, DPB_PHASE_TRANSFER, flight->began_ns, host->now_ns());
+        host->span(flight->bucket, DPB_PHASE_TRANSFER, flight->began_ns, host->now_ns());
     while (ring->finished < ring->posted) {
         const struct flight *oldest = flight_of(ring, ring->finished);
         if (oldest->n_received < oldest->n_to_receive || oldest->n_sent < oldest->n_to_send)
@@ -265,7 +265,7 @@ static void reduce(const struct ring *ring, const struct flight *flight,
     int64_t began_ns = host->now_ns();
     host->vec->sum(ring->args.type, &own, 1, sources, 2,
                    label->bytes / dpb_dtype_size(ring->args.type));
-    host->span(0, flight->bucket, DPB_PHASE_REDUCE, began_ns, host->now_ns());
+    host->span(flight->bucket, DPB_PHASE_REDUCE, began_ns, host->now_ns());
 }
 
 /* A chunk that is all here, of a bucket that is under way. */

@@ -168,18 +168,17 @@ dpb_status ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
     return ring_create(&args, &comm->ring);
 }
 
-dpb_status ring_strategy_begin(void *comm_, uint32_t learner, const struct dpb_step *step)
+dpb_status ring_strategy_begin(void *comm_, const struct dpb_step *step)
 {
     struct ring_strategy *comm = comm_;
     ring_begin(comm->ring, step->step);
-    return strategy_begin(comm_, learner, step);
+    return strategy_begin(comm_, step);
 }
 
-dpb_status ring_strategy_ready(void *comm_, uint32_t learner, uint64_t bucket,
-                               struct dpb_event *event)
+dpb_status ring_strategy_ready(void *comm_, uint64_t bucket, struct dpb_event *event)
 {
     struct ring_strategy *comm = comm_;
-    DPB_TRY(strategy_ready(comm_, learner, bucket, event));
+    DPB_TRY(strategy_ready(comm_, bucket, event));
     if (comm->base.args.comm_cores > 0)
         ring_wake(comm->ring); /* the helper thread may wait for the network */
     return DPB_OK;

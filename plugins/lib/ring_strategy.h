@@ -68,9 +68,8 @@ dpb_status ring_strategy_open(const struct dpb_host *host, const struct dpb_comm
 dpb_status ring_strategy_plan(void *comm, const struct dpb_layout *layout,
                               struct dpb_comm_plan *want);
 dpb_status ring_strategy_bind(void *comm, const struct dpb_arenas *arenas);
-dpb_status ring_strategy_begin(void *comm, uint32_t learner, const struct dpb_step *step);
-dpb_status ring_strategy_ready(void *comm, uint32_t learner, uint64_t bucket,
-                               struct dpb_event *event);
+dpb_status ring_strategy_begin(void *comm, const struct dpb_step *step);
+dpb_status ring_strategy_ready(void *comm, uint64_t bucket, struct dpb_event *event);
 void ring_strategy_close(void *comm);
 
 /* All hooks but `open`, for a plugin's table. */

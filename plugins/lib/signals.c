@@ -79,5 +79,5 @@ void signals_span_late_peer(const struct signals *signals, struct rank_set ranks
     int64_t here = signals_latest_ns(signals, SIGNAL_READY, self, bucket);
     int64_t last = signals_latest_ns(signals, SIGNAL_READY, ranks, bucket);
     if (last > here)
-        signals->host->span(0, bucket, DPB_PHASE_WAIT_PEER, here, last);
+        signals->host->span(bucket, DPB_PHASE_WAIT_PEER, here, last);
 }

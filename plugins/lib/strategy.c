@@ -59,20 +59,18 @@ dpb_status strategy_load(void *comm)
     return DPB_OK;
 }
 
-dpb_status strategy_begin(void *comm, uint32_t learner, const struct dpb_step *step)
+dpb_status strategy_begin(void *comm, const struct dpb_step *step)
 {
     struct strategy *strategy = comm;
-    (void)learner;
     strategy->step = *step;
     strategy->signals.exchange++;
     pipeline_begin(&strategy->pipeline);
     return DPB_OK;
 }
 
-dpb_status strategy_ready(void *comm, uint32_t learner, uint64_t bucket, struct dpb_event *event)
+dpb_status strategy_ready(void *comm, uint64_t bucket, struct dpb_event *event)
 {
     struct strategy *strategy = comm;
-    (void)learner;
     (void)event; /* host gradients are final when they are announced */
     signals_raise(&strategy->signals, SIGNAL_READY, bucket);
     return DPB_OK;
@@ -83,9 +81,8 @@ dpb_status strategy_progress(void *comm, int64_t budget_ns)
     return pipeline_progress(&((struct strategy *)comm)->pipeline, budget_ns);
 }
 
-dpb_status strategy_end(void *comm, uint32_t learner, struct dpb_event **done)
+dpb_status strategy_end(void *comm, struct dpb_event **done)
 {
-    (void)learner;
     *done = ((struct strategy *)comm)->pipeline.done;
     return DPB_OK;
 }
@@ -175,7 +172,7 @@ void strategy_sum_sources(const struct strategy *strategy, uint64_t bucket, stru
     int64_t began_ns = host->now_ns();
     host->vec->sum(strategy->arenas.layout.gradient_type, dst, n_dst, sources,
                    strategy->args.n_workers, piece.n);
-    host->span(0, bucket, DPB_PHASE_REDUCE, began_ns, host->now_ns());
+    host->span(bucket, DPB_PHASE_REDUCE, began_ns, host->now_ns());
 }
 
 void strategy_sum(const struct strategy *strategy, uint64_t bucket, struct piece piece,
@@ -224,7 +221,7 @@ void strategy_span_others(const struct strategy *strategy, enum signal_kind own,
     int64_t here = signals_latest_ns(&strategy->signals, own, strategy_self(strategy), bucket);
     int64_t last = signals_latest_ns(&strategy->signals, theirs, ranks, bucket);
     if (last > here)
-        strategy->host->span(0, bucket, DPB_PHASE_TRANSFER, here, last);
+        strategy->host->span(bucket, DPB_PHASE_TRANSFER, here, last);
 }
 
 void strategy_update_bucket(void *strategy_, uint64_t bucket, uint64_t length, uint64_t *at,

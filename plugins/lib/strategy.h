@@ -41,10 +41,10 @@ dpb_status strategy_plan_replica(struct strategy *strategy, const struct dpb_lay
 
 /* Hooks. */
 dpb_status strategy_load(void *comm);
-dpb_status strategy_begin(void *comm, uint32_t learner, const struct dpb_step *step);
-dpb_status strategy_ready(void *comm, uint32_t learner, uint64_t bucket, struct dpb_event *event);
+dpb_status strategy_begin(void *comm, const struct dpb_step *step);
+dpb_status strategy_ready(void *comm, uint64_t bucket, struct dpb_event *event);
 dpb_status strategy_progress(void *comm, int64_t budget_ns);
-dpb_status strategy_end(void *comm, uint32_t learner, struct dpb_event **done);
+dpb_status strategy_end(void *comm, struct dpb_event **done);
 dpb_status strategy_publish(void *comm, struct dpb_view *view);
 void strategy_close(void *comm);
 

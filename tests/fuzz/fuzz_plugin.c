@@ -58,7 +58,7 @@ static void make_plugin(struct made *made, const struct dpb_plugin *next, struct
     uint32_t kind = fuzz_byte(input), unset = fuzz_word(input), wrong = fuzz_byte(input);
     *plugin = (struct dpb_plugin){.magic = DPB_PLUGIN_MAGIC,
                                   .struct_size = sizeof *plugin,
-                                  .abi_major = DPB_ABI_MAJOR,
+                                  .abi = DPB_ABI,
                                   .kind = kind,
                                   .ops_size = kind < DPB_PLUGIN_KINDS ? ops_sizes[kind] : 8,
                                   .capabilities = fuzz_byte(input),

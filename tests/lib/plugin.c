@@ -24,8 +24,7 @@ static dpb_status endless_patience(const struct dpb_wait *what, int64_t *begin_n
 
 const struct dpb_host plugin_host = {
     .struct_size = sizeof plugin_host,
-    .abi_major = DPB_ABI_MAJOR,
-    .abi_minor = DPB_ABI_MINOR,
+    .abi = DPB_ABI,
     .fail = dpb_fail,
     .warn = dpb_warn,
     .log = dpb_log,

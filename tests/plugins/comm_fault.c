@@ -89,17 +89,16 @@ static dpb_status fault_load(void *comm)
     return inner->load(comm);
 }
 
-static dpb_status fault_begin(void *comm, uint32_t learner, const struct dpb_step *step)
+static dpb_status fault_begin(void *comm, const struct dpb_step *step)
 {
     FAULT_HERE(begin);
-    return inner->begin(comm, learner, step);
+    return inner->begin(comm, step);
 }
 
-static dpb_status fault_ready(void *comm, uint32_t learner, uint64_t bucket,
-                              struct dpb_event *event)
+static dpb_status fault_ready(void *comm, uint64_t bucket, struct dpb_event *event)
 {
     FAULT_HERE(ready);
-    return inner->ready(comm, learner, bucket, event);
+    return inner->ready(comm, bucket, event);
 }
 
 static dpb_status fault_progress(void *comm, int64_t budget_ns)
@@ -108,10 +107,10 @@ static dpb_status fault_progress(void *comm, int64_t budget_ns)
     return inner->progress(comm, budget_ns);
 }
 
-static dpb_status fault_end(void *comm, uint32_t learner, struct dpb_event **done)
+static dpb_status fault_end(void *comm, struct dpb_event **done)
 {
     FAULT_HERE(end);
-    return inner->end(comm, learner, done);
+    return inner->end(comm, done);
 }
 
 static dpb_status fault_publish(void *comm, struct dpb_view *view)

@@ -37,15 +37,24 @@ enum mutation {
     STALE_WEIGHTS,    /* the last worker does not take over the new weights of one bucket */
     LATE_WEIGHTS,     /* forward computes one bucket's part with the weights of a step before */
     DECAY_DROPPED,    /* no weight decay */
-    MOMENTUM_DROPPED, /* momentum starts at zero in every step */
     REPLICA_DIVERGES, /* the last worker's new weights are off by one part in a million */
     AUDITED           /* nothing is wrong; what is touched of others' memory is counted */
 };
 
-static const char *const mutations[] = {
-    "none",          "wrong_scale",      "bucket_left_out",  "slices_swapped", "element_wrong",
-    "element_nan",   "updated_twice",    "update_skipped",   "stale_weights",  "late_weights",
-    "decay_dropped", "momentum_dropped", "replica_diverges", "audited",        NULL};
+static const char *const mutations[] = {"none",
+                                        "wrong_scale",
+                                        "bucket_left_out",
+                                        "slices_swapped",
+                                        "element_wrong",
+                                        "element_nan",
+                                        "updated_twice",
+                                        "update_skipped",
+                                        "stale_weights",
+                                        "late_weights",
+                                        "decay_dropped",
+                                        "replica_diverges",
+                                        "audited",
+                                        NULL};
 
 struct options {
     int mutation;
@@ -295,8 +304,6 @@ static void mutant_update(struct dpb_optimizer *optimizer, struct dpb_range rang
     if (m.apart) /* the sum is in this rank's own arena, and of no use to others any more */
         spoil_sum(m.arenas.layout.gradient_type, (void *)(uintptr_t)gradients, range.begin,
                   range.end - range.begin);
-    if (active(MOMENTUM_DROPPED))
-        m.host->optimizer->reset(optimizer);
     if (active(DECAY_DROPPED))
         update_without_decay(optimizer, range, weights, gradients, bucket, step);
     else
@@ -412,7 +419,7 @@ static dpb_status mutant_enqueue(struct dpb_optimizer *optimizer, struct dpb_que
     bool stale = !m.pulls && is_last_worker() && active(STALE_WEIGHTS);
     if (range.begin == range.end)
         return DPB_OK;
-    if (active(DECAY_DROPPED) || active(MOMENTUM_DROPPED))
+    if (active(DECAY_DROPPED))
         return m.host->fail(DPB_UNSUPPORTED, "no mutant of an optimizer on a device");
     if (m.apart) /* as mutant_update */
         DPB_TRY(spoil_on_device(queue, m.arenas.layout.gradient_type, (void *)(uintptr_t)gradients,
@@ -432,8 +439,7 @@ static bool is_given_weights(void)
 }
 
 /* The pull of a bucket is over. */
-static void mutant_span(uint32_t learner, uint64_t bucket, dpb_phase phase, int64_t begin_ns,
-                        int64_t end_ns)
+static void mutant_span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_t end_ns)
 {
     struct dpb_range meant = meant_bucket();
     size_t at = meant.begin * weight_size(), n = (meant.end - meant.begin) * weight_size();
@@ -443,7 +449,7 @@ static void mutant_span(uint32_t learner, uint64_t bucket, dpb_phase phase, int6
         memcpy((char *)m.arenas.weights + at, m.current + at, n);
     if (pulled)
         perturb((char *)m.arenas.weights + at);
-    m.host->span(learner, bucket, phase, begin_ns, end_ns);
+    m.host->span(bucket, phase, begin_ns, end_ns);
 }
 
 /* ---- hooks: the inner strategy's, with a word before or after ------------------------------ */
@@ -503,7 +509,7 @@ static void make_late(void)
     m.has_before = true;
 }
 
-static dpb_status mutant_begin(void *comm, uint32_t learner, const struct dpb_step *step)
+static dpb_status mutant_begin(void *comm, const struct dpb_step *step)
 {
     struct dpb_step changed = *step;
     __atomic_store_n(&m.exchange, step->step, __ATOMIC_RELAXED);
@@ -515,7 +521,7 @@ static dpb_status mutant_begin(void *comm, uint32_t learner, const struct dpb_st
         make_late();
     if (is_given_weights() && active(STALE_WEIGHTS))
         memcpy(m.current, m.arenas.weights, m.arenas.layout.n_elements * weight_size());
-    return m.inner->begin(comm, learner, &changed);
+    return m.inner->begin(comm, &changed);
 }
 
 /* The last worker's gradients, which are this bucket's, before anybody sums them. */
@@ -538,8 +544,7 @@ static dpb_status spoil_given(struct dpb_range bucket)
 }
 
 /* Behind the event gradients are final, and forward and backward are through with the weights. */
-static dpb_status mutant_ready(void *comm, uint32_t learner, uint64_t bucket,
-                               struct dpb_event *event)
+static dpb_status mutant_ready(void *comm, uint64_t bucket, struct dpb_event *event)
 {
     struct dpb_range meant = meant_bucket();
     size_t at = meant.begin * weight_size();
@@ -556,7 +561,7 @@ static dpb_status mutant_ready(void *comm, uint32_t learner, uint64_t bucket,
     if (spoils)
         DPB_TRY(spoil_given((struct dpb_range){
             begin, end < m.arenas.layout.n_elements ? end : m.arenas.layout.n_elements}));
-    return m.inner->ready(comm, learner, bucket, event);
+    return m.inner->ready(comm, bucket, event);
 }
 
 static dpb_status mutant_load(void *comm)
@@ -570,9 +575,9 @@ static dpb_status mutant_progress(void *comm, int64_t budget_ns)
     return m.inner->progress(comm, budget_ns);
 }
 
-static dpb_status mutant_end(void *comm, uint32_t learner, struct dpb_event **done)
+static dpb_status mutant_end(void *comm, struct dpb_event **done)
 {
-    DPB_TRY(m.inner->end(comm, learner, done));
+    DPB_TRY(m.inner->end(comm, done));
     m.done = *done;
     return DPB_OK;
 }

@@ -64,8 +64,8 @@ static void report(const struct comm *comm, int64_t began_ns, int64_t end_ns)
 {
     int64_t arrived_ns = began_ns + comm->options.late_peer_ns;
     arrived_ns = arrived_ns < end_ns ? arrived_ns : end_ns;
-    host->span(0, comm->bucket, DPB_PHASE_WAIT_PEER, began_ns, arrived_ns);
-    host->span(0, comm->bucket, DPB_PHASE_TRANSFER, arrived_ns, end_ns);
+    host->span(comm->bucket, DPB_PHASE_WAIT_PEER, began_ns, arrived_ns);
+    host->span(comm->bucket, DPB_PHASE_TRANSFER, arrived_ns, end_ns);
 }
 
 /* True when the bucket under way is through. */
@@ -88,7 +88,7 @@ static bool work_on_bucket(struct comm *comm, int64_t budget_ns)
     bool all = budget_ns == DPB_FOREVER || left_ns < budget_ns;
     nap_until(began_ns + (all ? left_ns : budget_ns));
     int64_t end_ns = host->now_ns();
-    host->span(0, comm->bucket, DPB_PHASE_TRANSFER, began_ns, end_ns);
+    host->span(comm->bucket, DPB_PHASE_TRANSFER, began_ns, end_ns);
     comm->worked_ns += end_ns - began_ns;
     return comm->worked_ns >= comm->options.exchange_ns;
 }
@@ -98,7 +98,7 @@ static void update(struct comm *comm)
     const struct dpb_arenas *arenas = &comm->arenas;
     int64_t began_ns = host->now_ns();
     nap_until(began_ns + comm->options.update_ns);
-    host->span(0, comm->bucket, DPB_PHASE_UPDATE, began_ns, host->now_ns());
+    host->span(comm->bucket, DPB_PHASE_UPDATE, began_ns, host->now_ns());
     host->optimizer->update(arenas->optimizer, (struct dpb_range){0, arenas->layout.n_elements},
                             arenas->weights, arenas->gradients, 0, &comm->step);
     comm->finished = true;
@@ -147,10 +147,9 @@ static dpb_status timed_load(void *comm)
     return DPB_OK;
 }
 
-static dpb_status timed_begin(void *comm_, uint32_t learner, const struct dpb_step *step)
+static dpb_status timed_begin(void *comm_, const struct dpb_step *step)
 {
     struct comm *comm = comm_;
-    (void)learner;
     comm->step = *step;
     comm->bucket = 0;
     comm->worked_ns = comm->free_ns = 0;
@@ -161,11 +160,9 @@ static dpb_status timed_begin(void *comm_, uint32_t learner, const struct dpb_st
     return DPB_OK;
 }
 
-static dpb_status timed_ready(void *comm_, uint32_t learner, uint64_t bucket,
-                              struct dpb_event *event)
+static dpb_status timed_ready(void *comm_, uint64_t bucket, struct dpb_event *event)
 {
     struct comm *comm = comm_;
-    (void)learner;
     (void)event;
     __atomic_store_n(&comm->ready_ns[bucket], host->now_ns(), __ATOMIC_RELEASE);
     return DPB_OK;
@@ -194,9 +191,8 @@ static dpb_status timed_progress(void *comm_, int64_t budget_ns)
     return DPB_OK;
 }
 
-static dpb_status timed_end(void *comm, uint32_t learner, struct dpb_event **done)
+static dpb_status timed_end(void *comm, struct dpb_event **done)
 {
-    (void)learner;
     *done = ((struct comm *)comm)->done;
     return DPB_OK;
 }

@@ -32,18 +32,16 @@ static dpb_status stub_load(void *comm)
     return DPB_OK;
 }
 
-static dpb_status stub_begin(void *comm, uint32_t learner, const struct dpb_step *step)
+static dpb_status stub_begin(void *comm, const struct dpb_step *step)
 {
     (void)comm;
-    (void)learner;
     (void)step;
     return DPB_OK;
 }
 
-static dpb_status stub_ready(void *comm, uint32_t learner, uint64_t bucket, struct dpb_event *event)
+static dpb_status stub_ready(void *comm, uint64_t bucket, struct dpb_event *event)
 {
     (void)comm;
-    (void)learner;
     (void)bucket;
     (void)event;
     return DPB_OK;
@@ -56,10 +54,9 @@ static dpb_status stub_progress(void *comm, int64_t budget_ns)
     return DPB_OK;
 }
 
-static dpb_status stub_end(void *comm, uint32_t learner, struct dpb_event **done)
+static dpb_status stub_end(void *comm, struct dpb_event **done)
 {
     (void)comm;
-    (void)learner;
     (void)done;
     return DPB_OK;
 }

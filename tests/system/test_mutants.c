@@ -59,8 +59,6 @@ static const struct mutant mutants[] = {
     {"replica_diverges", IN_TRAINING, REPLICAS, NULL},
     {"late_weights", IN_PATTERN, MEANING, NULL},
     {"decay_dropped", IN_PATTERN, MEANING, "optimizer.weight_decay=0"},
-    {"momentum_dropped", IN_PATTERN, MEANING, "optimizer.momentum=0"},
-    {"momentum_dropped comm.until=4", IN_PATTERN, MEANING, NULL},
     {0},
 };
 

@@ -40,10 +40,9 @@ static void report(const char *name, const char *format, ...)
     va_end(list);
 }
 
-static void span(uint32_t learner, uint64_t bucket, dpb_phase phase, int64_t begin_ns,
-                 int64_t end_ns)
+static void span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_t end_ns)
 {
-    (void)learner, (void)bucket, (void)phase, (void)begin_ns, (void)end_ns;
+    (void)bucket, (void)phase, (void)begin_ns, (void)end_ns;
 }
 
 static void count_bytes(uint64_t bytes)
@@ -287,10 +286,10 @@ static dpb_status step(struct pair *pair)
     const struct dpb_step parameters = {.learning_rate = 1.0, .scale = 0.5};
     const struct dpb_comm_ops *ops = pair->seat.ops;
     struct dpb_event *done;
-    DPB_TRY(ops->begin(pair->seat.comm, 0, &parameters));
+    DPB_TRY(ops->begin(pair->seat.comm, &parameters));
     for (uint64_t bucket = 0; bucket < N_BUCKETS; bucket++)
-        DPB_TRY(ops->ready(pair->seat.comm, 0, bucket, NULL));
-    DPB_TRY(ops->end(pair->seat.comm, 0, &done));
+        DPB_TRY(ops->ready(pair->seat.comm, bucket, NULL));
+    DPB_TRY(ops->end(pair->seat.comm, &done));
     while (!host.event->poll(done))
         DPB_TRY(ops->progress(pair->seat.comm, DPB_FOREVER));
     return DPB_OK;

@@ -34,7 +34,7 @@ static dpb_status play(struct trial_scratch *scratch, uint32_t from, uint32_t n)
     DPB_TRY(share_flags(flags));
     if (from != 0) {
         dpb_flags.set(flags[me], from);
-        DPB_TRY(dpb_store.barrier("both begin late", 0));
+        DPB_TRY(dpb_store_barrier("both begin late", 0));
     }
     for (uint32_t i = 1; i <= n; i++) {
         if (me == 1)
@@ -89,7 +89,7 @@ static dpb_status stress(struct trial_scratch *scratch)
     int schedstat = open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
     uint64_t *answered_ns = &scratch->numbers[TRIAL_RANKS / 2 + me / 2];
     DPB_TRY(share_flags(flags));
-    DPB_TRY(dpb_store.barrier("start", 0));
+    DPB_TRY(dpb_store_barrier("start", 0));
     dpb_world.may_spin = false;
     int64_t end = dpb_now_ns() + STRESS_MS * INT64_C(1000000);
     while (me % 2 == 0 && dpb_now_ns() < end) {
@@ -134,13 +134,13 @@ static dpb_status deadline(struct trial_scratch *scratch)
     if (dpb_world.rank == 1) {
         dpb_board_page(dpb_world.board, 1)->step = 6;
         dpb_world_note("forward", UINT64_MAX, UINT32_MAX);
-        return dpb_store.barrier("passed", 0);
+        return dpb_store_barrier("passed", 0);
     }
     dpb_flags.set(flags[0], 11);
     int64_t begin = dpb_now_ns();
     RANK_FAILS(scratch, DPB_TIMEOUT, dpb_flags.wait(flags[1], 12, &what));
     scratch->numbers[0] = (uint64_t)(dpb_now_ns() - begin);
-    return dpb_store.barrier("passed", 0);
+    return dpb_store_barrier("passed", 0);
 }
 
 /* Rank 0 dies; how long until the others' waits return? */
@@ -149,7 +149,7 @@ static dpb_status ended(struct trial_scratch *scratch)
     struct dpb_flag *flags[TRIAL_RANKS];
     struct dpb_wait what = plain;
     DPB_TRY(share_flags(flags));
-    DPB_TRY(dpb_store.barrier("shared", 0));
+    DPB_TRY(dpb_store_barrier("shared", 0));
     if (dpb_world.rank == 0) {
         trial_sleep_ms(200);
         __atomic_store_n(&scratch->numbers[0], (uint64_t)dpb_now_ns(), __ATOMIC_SEQ_CST);

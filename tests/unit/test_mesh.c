@@ -147,10 +147,10 @@ static dpb_status meets(struct trial_scratch *scratch)
     DPB_TRY(mesh_open(&args, &talk.mesh));
     DPB_TRY(converse(&talk));
     RANK_CHECK(talk.n_wrong == 0);
-    DPB_TRY(dpb_store.barrier("over", 0));
+    DPB_TRY(dpb_store_barrier("over", 0));
     if (dpb_world.rank != 0)
         mesh_close(talk.mesh, true);
-    DPB_TRY(dpb_store.barrier("closed", 0));
+    DPB_TRY(dpb_store_barrier("closed", 0));
     for (uint32_t link = 0; dpb_world.rank == 0 && link < talk.n; link++) {
         bool moved;
         DPB_TRY(mesh_move(talk.mesh, INT64_MAX, &moved));
@@ -195,7 +195,7 @@ static dpb_status takes_turns(struct trial_scratch *scratch)
         __atomic_store_n(turn, mine + 1, __ATOMIC_RELEASE);
         doorbell_ring(doorbell);
     }
-    DPB_TRY(dpb_store.barrier("over", 0)); /* before a socket that is rung at goes */
+    DPB_TRY(dpb_store_barrier("over", 0)); /* before a socket that is rung at goes */
     doorbell_close(doorbell);
     return DPB_OK;
 }

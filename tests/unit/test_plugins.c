@@ -55,7 +55,7 @@ static void test_refusals(void **state)
         const char *name, *parts[3];
     } expected[] = {
         {"bad_magic", {"magic is 0x1234", "0x3147554c50425044", "no dpbench plugin"}},
-        {"bad_abi_major", {"abi_major is 2", "here it is 1", "rebuild"}},
+        {"bad_abi", {"abi is 4", "here it is 3", "rebuild"}},
         {"bad_kind", {"kind is 1 (data)", "should be 3 (comm)", "data_NAME.so"}},
         {"bad_name", {"name is 'other_name'", "'bad_name'", "file name"}},
         {"bad_characters", {"name is 'Bad-Name'", "[a-z0-9_]+", ""}},

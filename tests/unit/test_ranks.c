@@ -69,10 +69,9 @@ static void update(struct dpb_optimizer *optimizer, struct dpb_range range, void
             (float)(step->learning_rate * step->scale) * ((const float *)gradients)[i];
 }
 
-static void span(uint32_t learner, uint64_t bucket, dpb_phase phase, int64_t begin_ns,
-                 int64_t end_ns)
+static void span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_t end_ns)
 {
-    (void)learner, (void)bucket, (void)phase, (void)begin_ns, (void)end_ns;
+    (void)bucket, (void)phase, (void)begin_ns, (void)end_ns;
 }
 
 static void count_bytes(uint64_t bytes)
@@ -260,17 +259,17 @@ static dpb_status exchange(struct rank *self, uint64_t number)
     struct dpb_event *done;
     float *gradients = self->bound.gradients;
     self->done = NULL;
-    DPB_TRY(ops->begin(self->comm, 0, &step));
+    DPB_TRY(ops->begin(self->comm, &step));
     if (self->trial->pumped && pthread_create(&self->thread, NULL, pump, self) != 0)
         return DPB_FAILED;
     for (uint64_t bucket = 0; bucket < self->bound.n_buckets; bucket++) {
         for (uint64_t i = bucket * BUCKET; i < (bucket + 1) * BUCKET && i < ELEMENTS; i++)
             gradients[i] = gradient(self->rank, number, i);
-        DPB_TRY(ops->ready(self->comm, 0, bucket, NULL));
+        DPB_TRY(ops->ready(self->comm, bucket, NULL));
         if (!self->trial->pumped)
             DPB_TRY(ops->progress(self->comm, 1000));
     }
-    DPB_TRY(ops->end(self->comm, 0, &done));
+    DPB_TRY(ops->end(self->comm, &done));
     if (self->trial->pumped) {
         __atomic_store_n(&self->done, done, __ATOMIC_RELEASE);
         pthread_join(self->thread, NULL);

@@ -166,10 +166,9 @@ static void count_bytes(uint64_t bytes)
     counted_bytes += bytes;
 }
 
-static void check_span(uint32_t learner, uint64_t bucket, dpb_phase phase, int64_t begin_ns,
-                       int64_t end_ns)
+static void check_span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_t end_ns)
 {
-    (void)learner, (void)bucket, (void)phase;
+    (void)bucket, (void)phase;
     assert_true(begin_ns <= end_ns);
 }
 

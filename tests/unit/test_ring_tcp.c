@@ -90,7 +90,7 @@ static dpb_status meets(struct trial_scratch *scratch)
         RANK_CHECK(count_fds() == before + 2 * options.streams + 1);
         for (uint64_t step = 0; step < 20; step++)
             DPB_TRY(reduce(ring, step));
-        DPB_TRY(dpb_store.barrier(opening == 0 ? "over" : "all over", 0));
+        DPB_TRY(dpb_store_barrier(opening == 0 ? "over" : "all over", 0));
         ring_destroy(ring);
         RANK_CHECK(count_fds() == before);
     }
@@ -198,7 +198,7 @@ static dpb_status strangers(struct trial_scratch *scratch)
     DPB_TRY(open_ring("ring", &ring));
     scratch->numbers[dpb_world.rank] = (uint64_t)(dpb_now_ns() - begin_ns);
     DPB_TRY(reduce(ring, 0));
-    DPB_TRY(dpb_store.barrier("over", 0));
+    DPB_TRY(dpb_store_barrier("over", 0));
     ring_destroy(ring);
     if (dpb_world.rank == 0)
         pthread_join(thread, NULL);
@@ -251,7 +251,7 @@ static dpb_status port_taken(struct trial_scratch *scratch)
         RANK_CHECK(bind(fd, (const struct sockaddr *)&address, sizeof address) == 0);
         RANK_CHECK(listen(fd, 1) == 0);
     }
-    DPB_TRY(dpb_store.barrier("taken", 0));
+    DPB_TRY(dpb_store_barrier("taken", 0));
     options.port = PORT;
     return open_ring("ring", &ring);
 }

@@ -24,7 +24,7 @@ static dpb_status all_to_all(struct trial_scratch *scratch)
             RANK_CHECK(bytes == sizeof other && other == round * 1000 + rank);
         }
         snprintf(key, sizeof key, "round %u", round);
-        DPB_TRY(dpb_store.barrier(key, 0));
+        DPB_TRY(dpb_store_barrier(key, 0));
     }
     return DPB_OK;
 }
@@ -38,7 +38,7 @@ static dpb_status barrier_holds(struct trial_scratch *scratch)
             trial_sleep_ms(10);
         __atomic_fetch_add(&scratch->numbers[round], 1, __ATOMIC_SEQ_CST);
         snprintf(name, sizeof name, "barrier %u", round);
-        DPB_TRY(dpb_store.barrier(name, 0));
+        DPB_TRY(dpb_store_barrier(name, 0));
         RANK_CHECK(__atomic_load_n(&scratch->numbers[round], __ATOMIC_SEQ_CST) ==
                    dpb_world.n_ranks);
     }
@@ -78,7 +78,7 @@ static dpb_status deadline_barrier(struct trial_scratch *scratch)
         dpb_world_note("asleep", UINT64_MAX, UINT32_MAX);
         trial_sleep_ms(600);
     } else {
-        RANK_FAILS(scratch, DPB_TIMEOUT, dpb_store.barrier("here", 200000000));
+        RANK_FAILS(scratch, DPB_TIMEOUT, dpb_store_barrier("here", 200000000));
     }
     return DPB_OK;
 }
@@ -113,7 +113,7 @@ static dpb_status duplicates(struct trial_scratch *scratch)
 {
     if (dpb_world.rank == 0)
         DPB_TRY(dpb_store.put("mine", "a", 1));
-    DPB_TRY(dpb_store.barrier("put", 0));
+    DPB_TRY(dpb_store_barrier("put", 0));
     RANK_FAILS(scratch, DPB_FAILED, dpb_store.put("mine", "b", 1));
     char value;
     size_t bytes = 1;
@@ -124,8 +124,8 @@ static dpb_status duplicates(struct trial_scratch *scratch)
 
 static dpb_status barrier_twice(struct trial_scratch *scratch)
 {
-    DPB_TRY(dpb_store.barrier("once", 0));
-    RANK_FAILS(scratch, DPB_FAILED, dpb_store.barrier("once", 0));
+    DPB_TRY(dpb_store_barrier("once", 0));
+    RANK_FAILS(scratch, DPB_FAILED, dpb_store_barrier("once", 0));
     return DPB_OK;
 }
 
@@ -159,10 +159,10 @@ static dpb_status deadline_give(struct trial_scratch *scratch)
     size_t bytes = 1;
     if (dpb_world.rank == 0)
         RANK_FAILS(scratch, DPB_TIMEOUT, dpb_store_give("left", &value, 1, 200000000));
-    DPB_TRY(dpb_store.barrier("over", 0));
+    DPB_TRY(dpb_store_barrier("over", 0));
     if (dpb_world.rank == 1)
         RANK_FAILS(scratch, DPB_TIMEOUT, dpb_store_take("left", &value, &bytes, 200000000));
-    DPB_TRY(dpb_store.barrier("nothing", 0));
+    DPB_TRY(dpb_store_barrier("nothing", 0));
     value = 'b';
     if (dpb_world.rank == 0)
         return dpb_store_give("left", &value, 1, 0);
@@ -225,7 +225,7 @@ static dpb_status leaves_early(struct trial_scratch *scratch)
 {
     if (dpb_world.rank == 1)
         return DPB_OK;
-    RANK_FAILS(scratch, DPB_FAILED, dpb_store.barrier("all", 0));
+    RANK_FAILS(scratch, DPB_FAILED, dpb_store_barrier("all", 0));
     return DPB_OK;
 }
 
@@ -234,7 +234,7 @@ static dpb_status raw(const void *bytes, size_t n)
 {
     if (dpb_world.rank == 1 && write(3, bytes, n) != (ssize_t)n)
         return dpb_fail(DPB_FAILED, "descriptor 3 is not the store's");
-    return dpb_store.barrier("never", 0);
+    return dpb_store_barrier("never", 0);
 }
 
 static struct dpb_frame frame_of(dpb_store_op op)

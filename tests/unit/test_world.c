@@ -36,7 +36,7 @@ static dpb_status fields(struct trial_scratch *scratch)
     size_t bytes;
     memset(dpb_board_journal(dpb_world.board, dpb_world.rank, &bytes), 7, 1 << 16);
     RANK_CHECK(bytes == 1 << 16);
-    return dpb_store.barrier("done", 0);
+    return dpb_store_barrier("done", 0);
 }
 
 static dpb_status agreement(struct trial_scratch *scratch)
@@ -47,7 +47,7 @@ static dpb_status agreement(struct trial_scratch *scratch)
     if (dpb_world.rank >= 2)
         snprintf(value, sizeof value, "layout %u", dpb_world.rank);
     RANK_FAILS(scratch, DPB_FAILED, dpb_world_agree("the layout", value));
-    return dpb_store.barrier("said", 0);
+    return dpb_store_barrier("said", 0);
 }
 
 /* Each rank writes what all others read; then each writes into its neighbour's. */
@@ -74,7 +74,7 @@ static dpb_status sharing(struct trial_scratch *scratch)
         RANK_CHECK(((uint32_t *)((char *)his[1].memory + bytes[1]))[-1] == 1000 + rank);
     }
     *(uint32_t *)peers[(me + 1) % n * N].memory = 77 + me;
-    DPB_TRY(dpb_store.barrier("written", 0));
+    DPB_TRY(dpb_store_barrier("written", 0));
     RANK_CHECK(*(uint32_t *)mine[0].memory == 77 + (me + n - 1) % n);
     for (uint32_t i = 0; i < n * N; i++)
         if (i / N != me)
@@ -103,7 +103,7 @@ static dpb_status sharing_apart(struct trial_scratch *scratch)
         if (rank != dpb_world.rank)
             dpb_mapping_destroy(&peers[rank]);
     }
-    DPB_TRY(dpb_store.barrier("read", 0));
+    DPB_TRY(dpb_store_barrier("read", 0));
     dpb_mapping_destroy(&mine);
     return DPB_OK;
 }
@@ -185,7 +185,7 @@ static dpb_status in_barrier(struct trial_scratch *scratch)
         dpb_board_page(dpb_world.board, 1)->step = 12;
         pause();
     }
-    return dpb_store.barrier("never", 0);
+    return dpb_store_barrier("never", 0);
 }
 
 static dpb_status in_get(struct trial_scratch *scratch)
@@ -194,7 +194,7 @@ static dpb_status in_get(struct trial_scratch *scratch)
     size_t bytes = 1;
     (void)scratch;
     if (dpb_world.rank == 1)
-        return dpb_store.barrier("never", 0);
+        return dpb_store_barrier("never", 0);
     return dpb_store.get("never", &value, &bytes, 0);
 }
 
@@ -232,7 +232,7 @@ static dpb_status exits_early(struct trial_scratch *scratch)
     (void)scratch;
     if (dpb_world.rank == 1)
         _exit(0);
-    return dpb_store.barrier("never", 0);
+    return dpb_store_barrier("never", 0);
 }
 
 static dpb_status fails(struct trial_scratch *scratch)
@@ -240,7 +240,7 @@ static dpb_status fails(struct trial_scratch *scratch)
     (void)scratch;
     if (dpb_world.rank == 1)
         return dpb_fail(DPB_DATA, "x.png: not an image");
-    return dpb_store.barrier("never", 0);
+    return dpb_store_barrier("never", 0);
 }
 
 static dpb_status verification(struct trial_scratch *scratch)
@@ -279,7 +279,7 @@ static dpb_status crashes(struct trial_scratch *scratch)
     (void)scratch;
     if (dpb_world.rank == 2)
         abort();
-    return dpb_store.barrier("never", 0);
+    return dpb_store_barrier("never", 0);
 }
 
 static dpb_status warns(struct trial_scratch *scratch)
@@ -311,7 +311,7 @@ static dpb_status until_interrupted(struct trial_scratch *scratch)
     (void)scratch;
     while (dpb_board_interrupted(dpb_world.board) == 0)
         trial_sleep_ms(5);
-    DPB_TRY(dpb_store.barrier("interrupted", 0));
+    DPB_TRY(dpb_store_barrier("interrupted", 0));
     return DPB_INTERRUPTED;
 }
 

@@ -43,14 +43,14 @@ struct dpb_optimizer; /* host.h */
 /* Ranks may be on several machines; without it a job on several is refused. */
 #define DPB_COMM_MULTI_NODE UINT64_C(0x020)
 #define DPB_COMM_LAUNCHER UINT64_C(0x040) /* needs the runtime of mpirun or srun, as MPI does */
-/* Since ABI 1.2: wants its arenas in the memory of a device; refused with a device that has none of
+/* Wants its arenas in the memory of a device; refused with a device that has none of
  * its own. */
 #define DPB_COMM_DEVICE UINT64_C(0x080)
-/* Since ABI 1.2: with arenas on a device, `ready` is called with events of a queue that have not
+/* With arenas on a device, `ready` is called with events of a queue that have not
  * fired, the strategy's work is enqueued behind them, and *done of `end` is such an event, behind
  * which the next forward is enqueued. */
 #define DPB_COMM_EVENTS UINT64_C(0x100)
-/* Since ABI 1.2: keeps its arenas in the memory of a device that has some. */
+/* Keeps its arenas in the memory of a device that has some. */
 #define DPB_COMM_EITHER UINT64_C(0x200)
 
 typedef enum dpb_role { DPB_WORKER, DPB_SERVER } dpb_role;
@@ -70,13 +70,13 @@ struct dpb_comm_args {
     dpb_role role;
     uint64_t bucket_bytes; /* comm.bucket */
     uint32_t comm_cores;   /* 0: progress runs on the loop's thread */
-    /* Since ABI 1.1: the machine of each rank, servers too. @borrowed until close. Machines are
+    /* The machine of each rank, servers too. @borrowed until close. Machines are
      * numbered from 0 in the order of their lowest ranks. Ranks of one machine, and no others,
      * share memory and a clock. comm.hosts may say that they are apart though they are not
      * (tests). */
     const uint32_t *machines;
     uint32_t n_machines; /* at least 1 */
-    /* Since ABI 1.2: the device of this worker where it has memory of its own; NULL: it computes on
+    /* The device of this worker where it has memory of its own; NULL: it computes on
      * the host's (and servers have none). @borrowed until close. */
     const struct dpb_device_arenas *device;
 };
@@ -93,7 +93,7 @@ typedef enum dpb_memory {
     DPB_MEMORY_NONE,    /* not needed on this rank */
     DPB_MEMORY_PRIVATE, /* this process alone */
     DPB_MEMORY_SHARED,  /* mapped by all ranks of this machine; starts as zeros */
-    /* Since ABI 1.2: the same two in the memory of the worker's device. Weights, gradients (and
+    /* The same two in the memory of the worker's device. Weights, gradients (and
      * with them optimizer state) are both on the device or both on the host. */
     DPB_MEMORY_DEVICE,
     DPB_MEMORY_DEVICE_SHARED
@@ -109,11 +109,11 @@ struct dpb_comm_plan {
      * with n_owned = 0: none. Written to memory from host->alloc; core frees it. */
     struct dpb_range *owned;
     uint64_t n_owned;
-    /* Since ABI 1.2: scratch on the device beside the host's (DPB_MEMORY_NONE and the two of a
+    /* Scratch on the device beside the host's (DPB_MEMORY_NONE and the two of a
      * device). */
     dpb_memory device_scratch;
     uint64_t device_scratch_bytes;
-    /* Since ABI 1.2, of DPB_COMM_EVENTS, where dpb_device_arenas.no_capture is NULL: `capture` and
+    /* Where dpb_device_arenas.no_capture is NULL: `capture` and
      * `replay` may be called. */
     bool captures;
 };
@@ -127,7 +127,7 @@ struct dpb_arenas {
     struct dpb_optimizer *optimizer; /* for the owned ranges; NULL where none is owned */
     uint64_t n_buckets, bucket_elements;
     struct dpb_layout layout;
-    /* Since ABI 1.2: on a device, and those of the peers, mapped; `direct` by rank: whether
+    /* On a device, and those of the peers, mapped; `direct` by rank: whether
      * arithmetic may read a peer's memory, or `copy` alone. NULL without arenas on a device. */
     void *device_scratch;
     void *const *peer_device_scratch;
@@ -166,46 +166,46 @@ struct dpb_comm_ops {
     /* Collective over the workers: the weights in their arenas (the same on all) become the model,
      * wherever this strategy keeps it. May block. Optimizer state is core's matter. */
     dpb_status (*load)(void *comm);
-    dpb_status (*begin)(void *comm, uint32_t learner, const struct dpb_step *step);
+    dpb_status (*begin)(void *comm, const struct dpb_step *step);
     /* In bucket order, the same on every rank. The bucket is final once `event` (NULL: at once)
      * fires; neither it nor its weights are used by the device again in this step. Returns
      * promptly.*/
-    dpb_status (*ready)(void *comm, uint32_t learner, uint64_t bucket, struct dpb_event *event);
+    dpb_status (*ready)(void *comm, uint64_t bucket, struct dpb_event *event);
     /* Does what can be done now and returns after about `budget_ns`; with DPB_FOREVER it may block
      * in host->flag->wait until something could be done, then returns. One thread at a time. */
     dpb_status (*progress)(void *comm, int64_t budget_ns);
     /* All buckets of the step were given. When *done fires, the weight arena holds what the next
      * forward uses, the gradient arena may be written again, and all of the step's spans and bytes
      * have been reported. Never blocks. */
-    dpb_status (*end)(void *comm, uint32_t learner, struct dpb_event **done);
+    dpb_status (*end)(void *comm, struct dpb_event **done);
     /* Collective over the workers, between steps: which weights are the model. May block. */
     dpb_status (*publish)(void *comm, struct dpb_view *view);
     /* Role server only: works until the workers have closed. NULL without DPB_COMM_SERVERS. */
     dpb_status (*serve)(void *comm);
     void (*close)(void *comm); /* accepts NULL; waits for no peer, or a second at most */
-    /* Since ABI 1.2. May be NULL: these options need nothing. Called before `open`, in the launcher
+    /* May be NULL: these options need nothing. Called before `open`, in the launcher
      * too, with *needs zeroed. Refuses what this build or machine has nothing for; may load a
      * library, opens nothing. */
     dpb_status (*needs)(const void *options, struct dpb_comm_needs *needs);
-    /* Since ABI 1.2. May be NULL: none. The device_scratch_bytes that `plan` will want, for
+    /* May be NULL: none. The device_scratch_bytes that `plan` will want, for
      * `dpbench check`: called without `open`, with args->device NULL and comm.bucket in
      * elements. */
     uint64_t (*device_scratch)(const void *options, const struct dpb_comm_args *args,
                                const struct dpb_layout *layout, uint64_t bucket_elements);
-    /* Since ABI 1.2. May be NULL: none. Bytes of the host's memory that grow with the model and are
+    /* May be NULL: none. Bytes of the host's memory that grow with the model and are
      * neither weights, gradients nor optimizer state: of scratch, and what `bind` takes by itself,
      * as pinned memory. Called as device_scratch is. */
     uint64_t (*host_memory)(const void *options, const struct dpb_comm_args *args,
                             const struct dpb_layout *layout, uint64_t bucket_elements);
-    /* Since ABI 1.2; NULL unless plans say `captures`. The exchange is being captured: until `end`
+    /* NULL unless plans say `captures`. The exchange is being captured: until `end`
      * has returned `ready` gives events of the capture, nothing may be looked at or waited for, and
      * what is enqueued is work of any step, that is not `plain`. *done of `end` is then an event of
      * the capture behind all of it. */
-    dpb_status (*capture)(void *comm, uint32_t learner, const struct dpb_capture *capture);
-    /* Since ABI 1.2; likewise. In place of ready and end: the graph is launched next, and all that
+    dpb_status (*capture)(void *comm, const struct dpb_capture *capture);
+    /* In place of ready and end: the graph is launched next, and all that
      * it did before is done. What depends on the step is brought where the graph reads it. *done is
      * as that of `end`, for what comes behind the launch. */
-    dpb_status (*replay)(void *comm, uint32_t learner, struct dpb_event **done);
+    dpb_status (*replay)(void *comm, struct dpb_event **done);
 };
 
 #endif

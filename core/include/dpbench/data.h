@@ -54,12 +54,12 @@ struct dpb_batch {
     const void *samples;   /* n samples, one after the other */
     const int32_t *labels; /* n labels in [0, nclass) */
     uint32_t n;
-    /* Since ABI 1.2. Not NULL: the n samples are those of the program's pool with these numbers,
+    /* Not NULL: the n samples are those of the program's pool with these numbers,
      * and `samples` is NULL. */
     const uint32_t *numbers;
 };
 
-/* Since ABI 1.2. Samples in memory, one after the other in the source's format, with their labels:
+/* Samples in memory, one after the other in the source's format, with their labels:
  * sample i of the split is number i % n, in every epoch. @borrowed until the source's close. */
 struct dpb_sample_pool {
     const void *samples; /* NULL: there is no pool */
@@ -86,7 +86,7 @@ struct dpb_data_ops {
     void (*close)(void *source); /* accepts NULL */
     /* Optional, as all below. While others fetch, too. */
     void (*count)(void *source, struct dpb_data_counts *counts);
-    /* Since ABI 1.2. Of a source that makes its samples and keeps them. For setting up. */
+    /* Of a source that makes its samples and keeps them. For setting up. */
     dpb_status (*pool)(void *source, dpb_split split, struct dpb_sample_pool *pool);
 };
 

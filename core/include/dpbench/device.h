@@ -23,9 +23,9 @@ typedef enum dpb_precision {
     DPB_PRECISION_FP32,
     DPB_PRECISION_BF16,
     DPB_PRECISION_FP64,
-    DPB_PRECISION_TF32, /* since ABI 1.2: all is stored in fp32; sums of products may read 10 bits
+    DPB_PRECISION_TF32, /* all is stored in fp32; sums of products may read 10 bits
                            of the mantissas */
-    DPB_PRECISION_FP16, /* since ABI 1.2: activations and their gradients; see
+    DPB_PRECISION_FP16, /* activations and their gradients; see
                            dpb_pass.loss_scale */
     DPB_PRECISIONS
 } dpb_precision;
@@ -42,14 +42,14 @@ static inline const char *dpb_precision_name(dpb_precision precision)
 #define DPB_DEVICE_FP64 (UINT64_C(1) << DPB_PRECISION_FP64)
 #define DPB_DEVICE_TF32 (UINT64_C(1) << DPB_PRECISION_TF32)
 #define DPB_DEVICE_FP16 (UINT64_C(1) << DPB_PRECISION_FP16)
-/* Since ABI 1.2: keeps a pool of samples in memory of its own (dpb_compile_args.pool). */
+/* Keeps a pool of samples in memory of its own (dpb_compile_args.pool). */
 #define DPB_DEVICE_POOL (UINT64_C(1) << 32)
 
 struct dpb_device_args {
     uint32_t rank;
     uint32_t threads; /* compute threads, one a core; the process is already bound to its cores */
     uint64_t seed;
-    uint32_t index; /* since ABI 1.1: of the worker among those of its machine, from 0 */
+    uint32_t index; /* of the worker among those of its machine, from 0 */
 };
 
 struct dpb_compile_args {
@@ -61,8 +61,8 @@ struct dpb_compile_args {
     bool profile;                           /* keep account of every op's time, for `profile` */
     bool inspect;   /* for tests: keep what `inspect` asks for, which else may give way to other
                      tensors. The kernels are the same */
-    bool on_device; /* since ABI 1.2: weights and gradients will lie in the device's memory */
-    /* Since ABI 1.2, with DPB_DEVICE_POOL: copied to the device by compile. Batches of training
+    bool on_device; /* weights and gradients will lie in the device's memory */
+    /* With DPB_DEVICE_POOL: copied to the device by compile. Batches of training
      * passes, and those of a program that is not for training, are then samples of it
      * (dpb_batch.numbers). */
     struct dpb_sample_pool pool;
@@ -95,7 +95,7 @@ struct dpb_profile {
         *rows; /* in the order of the passes; @borrowed until the next pass */
     uint64_t n_rows;
     struct dpb_profile_limits limits;
-    /* Since ABI 1.2. What is to be known of these times, for table and result: how they were taken,
+    /* What is to be known of these times, for table and result: how they were taken,
      * where that is not by the clock around each op, and how passes differ from those without an
      * account; a constant. */
     const char *how;
@@ -109,10 +109,10 @@ struct dpb_device_memory {
     const void *state; /* graph->n_state_elements: running mean and variance, read in evaluation */
     void *statistics;  /* graph->n_state_elements: forward in training writes this batch's mean and
                           unbiased variance (biased where the batch has one value a channel) */
-    /* Since ABI 1.2. Weights and gradients lie in the device's memory (dpb_device_ops.queues);
+    /* Weights and gradients lie in the device's memory (dpb_device_ops.queues);
      * state and statistics are the host's. */
     bool on_device;
-    /* Since ABI 1.2, with on_device. Who is told of final gradients takes events that have not
+    /* With on_device. Who is told of final gradients takes events that have not
      * fired: `final` is called for all of a backward as soon as its work is enqueued, which then
      * returns without waiting. Otherwise gradients are final when it is called. */
     bool takes_events;
@@ -126,11 +126,11 @@ struct dpb_pass {
     uint32_t first_sample; /* number of this batch's first sample in the global batch (dropout) */
     uint32_t valid; /* samples that count, from the first: the last batch of a test set has fewer.
                        In training it is the batch */
-    /* Since ABI 1.2, of DPB_PRECISION_FP16: backward's gradients, those in the arena too, are of
+    /* Of DPB_PRECISION_FP16: backward's gradients, those in the arena too, are of
      * the loss times this, so that small ones do not vanish. Large ones may then be infinite:
      * `finite`. */
     double loss_scale;
-    /* Since ABI 1.2, of a backward whose gradients the strategy exchanges next, where that may be
+    /* Of a backward whose gradients the strategy exchanges next, where that may be
      * captured with it: see struct dpb_hooks. Only where takes_events is, and no_capture gives
      * NULL. */
     bool captures;
@@ -152,7 +152,7 @@ struct dpb_hooks {
     /* To be called between ops, every millisecond or so: lets strategies without a thread of their
      * own move on. */
     dpb_status (*progress)(void *context);
-    /* Since ABI 1.2, for a backward with dpb_pass.captures, which the device may do as any other
+    /* For a backward with dpb_pass.captures, which the device may do as any other
      * (the first of them it does, so that all that is captured has been done before). Or it
      * captures it with the exchange: `capture` just before it begins, then `final` for all of it,
      * within the capture and with events of that; then `join`, whose event the device's own work
@@ -240,13 +240,13 @@ struct dpb_device_ops {
      * passes: the account so far, and the limits, which are measured now (for a second or so).
      * `profile` NULL: begins the account anew. */
     dpb_status (*profile)(void *program, struct dpb_profile *profile);
-    /* Since ABI 1.1. May be NULL, and return NULL: it computes on the host. PCI address
+    /* May be NULL, and return NULL: it computes on the host. PCI address
      * ("0000:1b:00.0") of the GPU that it computes on, by which core asks the GPU's driver for
      * clocks and power; @borrowed until close. */
     const char *(*pci_address)(void *device);
-    /* Since ABI 1.1. May be NULL: there is nothing to copy to. */
+    /* May be NULL: there is nothing to copy to. */
     const struct dpb_device_links *links;
-    /* Since ABI 1.2. NULL: the device computes on the host's memory. Else arenas may be on the
+    /* NULL: the device computes on the host's memory. Else arenas may be on the
      * device, and the hooks below are there, too. */
     const struct dpb_queue_ops *queues;
     /* The work of the next pass begins when `event` has fired: the weights are new. Does not
@@ -261,7 +261,7 @@ struct dpb_device_ops {
     /* With DPB_DEVICE_FP16: whether all gradients of the last backward, which has returned, are
      * finite. */
     dpb_status (*finite)(void *program, bool *finite);
-    /* Since ABI 1.2. May be NULL: it captures nothing. Why it does not, for messages
+    /* May be NULL: it captures nothing. Why it does not, for messages
      * ("device.graphs = no"); NULL: it captures dpb_pass.captures. */
     const char *(*no_capture)(void *device);
 };

@@ -60,16 +60,15 @@ struct dpb_vec_ops {
 struct dpb_optimizer_ops {
     void (*update)(struct dpb_optimizer *optimizer, struct dpb_range range, void *weights,
                    const void *gradients, uint64_t bucket, const struct dpb_step *step);
-    void (*reset)(struct dpb_optimizer *optimizer); /* state back to zero */
-    /* Since ABI 1.2. `update` of arenas on a device: enqueued, all of `range` by one piece of work.
+    /* `update` of arenas on a device: enqueued, all of `range` by one piece of work.
      * Its time is in the queue: who can tell it reports it as a span of phase UPDATE. */
     dpb_status (*enqueue)(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
                           struct dpb_range range, void *weights, const void *gradients,
                           const struct dpb_step *step);
-    /* Since ABI 1.2. For a capture: on its queue, before `enqueue` with `step` NULL, which is then
+    /* For a capture: on its queue, before `enqueue` with `step` NULL, which is then
      * of the step that `replay` was given before the launch. Nothing of it is plain. */
     dpb_status (*capture)(struct dpb_optimizer *optimizer, struct dpb_queue *queue);
-    /* Since ABI 1.2. Before a launch; all that the last one did is done. */
+    /* Before a launch; all that the last one did is done. */
     void (*replay)(struct dpb_optimizer *optimizer, const struct dpb_step *step);
 };
 
@@ -118,7 +117,7 @@ struct dpb_event_ops {
     bool (*poll)(struct dpb_event *event);
     /* Blocks; timeout_ns as in struct dpb_wait. */
     dpb_status (*wait)(struct dpb_event *event, const struct dpb_wait *what);
-    /* Since ABI 1.2. An event that the device's queues make fire; neither reset nor signalled by
+    /* An event that the device's queues make fire; neither reset nor signalled by
      * the host. `native` is @owned by the event. NULL: out of memory (message written, native
      * destroyed). */
     struct dpb_event *(*adopt)(const struct dpb_event_source *source, void *native);
@@ -133,8 +132,6 @@ struct dpb_store_ops {
     dpb_status (*put)(const char *key, const void *value, size_t bytes);
     /* Waits until the key is there. *bytes: capacity in, length out; too long is an error. */
     dpb_status (*get)(const char *key, void *value, size_t *bytes, int64_t timeout_ns);
-    /* All ranks (servers too) come with the same name, each name once. Blocks. */
-    dpb_status (*barrier)(const char *name, int64_t timeout_ns);
 };
 
 /* ---- secrets: proving to a peer that one belongs to the job ---------------------------------- */
@@ -160,7 +157,7 @@ struct dpb_secret_ops {
 
 struct dpb_host {
     uint32_t struct_size;
-    uint16_t abi_major, abi_minor;
+    uint32_t abi; /* DPB_ABI */
 
     /* Writes the message of an error, once, where it is detected: what, where (file and line, rank,
      * step), and what to do about it. Returns `status`. The first of a process is kept: the job's
@@ -179,8 +176,7 @@ struct dpb_host {
     void (*release)(void *memory, size_t bytes); /* accepts NULL */
 
     /* Reports a span of communication of the current step into a preallocated ring. */
-    void (*span)(uint32_t learner, uint64_t bucket, dpb_phase phase, int64_t begin_ns,
-                 int64_t end_ns);
+    void (*span)(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_t end_ns);
     /* Payload bytes that this rank sent, or read out of another rank's memory. */
     void (*count_bytes)(uint64_t bytes);
     /* What this rank is about to do, for the status page: shown when it hangs or dies. */
@@ -191,21 +187,21 @@ struct dpb_host {
     const struct dpb_flag_ops *flag;
     const struct dpb_event_ops *event;
     const struct dpb_store_ops *store;
-    const struct dpb_secret_ops *secret; /* since ABI 1.1 */
+    const struct dpb_secret_ops *secret;
 
-    /* Since ABI 1.1. Blocks as flag->wait does, until one of the descriptors is ready as for
+    /* Blocks as flag->wait does, until one of the descriptors is ready as for
      * poll(2), which fills in revents. waited_ns: NULL; or for a wait in turns, between which there
      * is something else to look at: *waited_ns, 0 before the first turn, is added up and the
      * deadline goes by it; a turn ends after 50 ms at the latest, also when nothing is ready. */
     dpb_status (*poll)(struct pollfd *fds, uint32_t n, const struct dpb_wait *what,
                        int64_t *waited_ns);
 
-    /* Since ABI 1.1. For who can only look, time and again, whether something has happened: DPB_OK
+    /* For who can only look, time and again, whether something has happened: DPB_OK
      * as long as it may go on; then DPB_TIMEOUT or DPB_PEER, as flag->wait. The deadline goes by
      * *begin_ns, which the first call finds 0 and sets. */
     dpb_status (*patience)(const struct dpb_wait *what, int64_t *begin_ns);
 
-    /* Since ABI 1.1. What an option that leaves something open has come to on this rank: which
+    /* What an option that leaves something open has come to on this rank: which
      * interface, which device. The result keeps it as ranks[].comm.NAME, the table shows it. `name`
      * is a snake_case word of up to 23 bytes, the value of up to 103; said again it replaces what
      * was said. A rank keeps 8; what does not fit is left out, with a warning. For setting up, by

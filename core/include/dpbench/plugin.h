@@ -18,8 +18,7 @@
 #include "queue.h"
 
 #define DPB_PLUGIN_MAGIC UINT64_C(0x3147554c50425044) /* "DPBPLUG1" in little endian */
-#define DPB_ABI_MAJOR 1 /* changes when a plugin built before would misbehave */
-#define DPB_ABI_MINOR 2 /* rises when something is added at the end of a struct */
+#define DPB_ABI 3 /* rises with every change of these headers that a plugin is built on */
 
 typedef enum dpb_plugin_kind {
     DPB_PLUGIN_MODEL,
@@ -37,8 +36,8 @@ struct dpb_library {
 struct dpb_plugin {
     /* This prefix is frozen: it never changes in any version of the ABI. */
     uint64_t magic;
-    uint32_t struct_size; /* sizeof(struct dpb_plugin) */
-    uint16_t abi_major, abi_minor;
+    uint32_t struct_size;  /* sizeof(struct dpb_plugin) */
+    uint32_t abi;          /* DPB_ABI */
     uint32_t kind;         /* dpb_plugin_kind */
     uint32_t ops_size;     /* sizeof of the kind's ops */
     uint64_t capabilities; /* DPB_DEVICE_*, DPB_COMM_* */
@@ -55,17 +54,16 @@ struct dpb_plugin {
     /* Environment variables that must hold the number of compute threads of a worker before the
      * plugin is loaded (OMP_NUM_THREADS); ended by NULL; or NULL. Core sets them in the workers. */
     const char *const *thread_variables;
-    /* Since ABI 1.1. What this machine lacks for the plugin to run, and how to get it; NULL:
+    /* What this machine lacks for the plugin to run, and how to get it; NULL:
      * nothing. `dpbench plugins` says so. Its options are valid all the same: an experiment may be
      * written on another machine than the one that it is for. */
     const char *missing;
 };
 
 /* The prefix of every plugin struct: DPB_PLUGIN(COMM, struct dpb_comm_ops, shm_ops). */
-#define DPB_PLUGIN_HEAD(KIND, OPS)                                                     \
-    .magic = DPB_PLUGIN_MAGIC, .struct_size = sizeof(struct dpb_plugin),               \
-    .abi_major = DPB_ABI_MAJOR, .abi_minor = DPB_ABI_MINOR, .kind = DPB_PLUGIN_##KIND, \
-    .ops_size = sizeof(OPS), .ops = &(OPS)
+#define DPB_PLUGIN_HEAD(KIND, OPS)                                                       \
+    .magic = DPB_PLUGIN_MAGIC, .struct_size = sizeof(struct dpb_plugin), .abi = DPB_ABI, \
+    .kind = DPB_PLUGIN_##KIND, .ops_size = sizeof(OPS), .ops = &(OPS)
 
 #if defined(__GNUC__)
 #define DPB_EXPORT __attribute__((visibility("default")))

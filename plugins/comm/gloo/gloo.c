@@ -166,7 +166,7 @@ static dpb_status exchange_bucket(struct gloo *gloo, uint64_t bucket)
                           "Gloo's all-reduce failed (step %llu, bucket %llu, %llu bytes): %s",
                           (unsigned long long)comm->step.step, (unsigned long long)bucket,
                           (unsigned long long)bytes_of(gloo, bucket), why);
-    host->span(0, bucket, DPB_PHASE_TRANSFER, began_ns, host->now_ns());
+    host->span(bucket, DPB_PHASE_TRANSFER, began_ns, host->now_ns());
     strategy_count_all_reduce(comm, bucket);
     return DPB_OK;
 }
@@ -326,22 +326,22 @@ static dpb_status gloo_bind(void *comm, const struct dpb_arenas *arenas)
     return status_of(gloo);
 }
 
-static dpb_status gloo_ready(void *comm, uint32_t learner, uint64_t bucket, struct dpb_event *event)
+static dpb_status gloo_ready(void *comm, uint64_t bucket, struct dpb_event *event)
 {
     struct gloo *gloo = comm;
-    DPB_TRY(strategy_ready(comm, learner, bucket, event));
+    DPB_TRY(strategy_ready(comm, bucket, event));
     if (gloo->strategy.args.comm_cores > 0)
         host->flag->set(&gloo->flags[FLAG_GIVEN], count_of(gloo, bucket));
     return DPB_OK;
 }
 
-static dpb_status gloo_end(void *comm, uint32_t learner, struct dpb_event **done)
+static dpb_status gloo_end(void *comm, struct dpb_event **done)
 {
     struct gloo *gloo = comm;
     if (gloo->strategy.args.comm_cores == 0)
         host->flag->set(&gloo->flags[FLAG_GIVEN],
                         count_of(gloo, gloo->strategy.arenas.n_buckets - 1));
-    return strategy_end(comm, learner, done);
+    return strategy_end(comm, done);
 }
 
 /* False: the thread is in Gloo still, where nothing reaches it. */

@@ -187,7 +187,7 @@ static void copy_to_all(const struct strategy *base, uint64_t bucket, struct pie
         if (place != base->args.rank)
             host->vec->copy(type, strategy_gradients(base, place, piece.begin), sum, piece.n);
     host->count_bytes((base->args.n_workers - 1) * piece.n * dpb_dtype_size(type));
-    host->span(0, bucket, DPB_PHASE_TRANSFER, began_ns, host->now_ns());
+    host->span(bucket, DPB_PHASE_TRANSFER, began_ns, host->now_ns());
 }
 
 static void gather(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
@@ -521,12 +521,12 @@ static dpb_status hierarchical_bind(void *comm_, const struct dpb_arenas *arenas
     return hierarchical_connect(comm, arenas, arenas);
 }
 
-static dpb_status hierarchical_begin(void *comm_, uint32_t learner, const struct dpb_step *step)
+static dpb_status hierarchical_begin(void *comm_, const struct dpb_step *step)
 {
     struct hierarchical *comm = comm_;
     if (hierarchical_drives(comm))
         comm->across->ops->begin(comm->across, step->step);
-    return comm->nccl ? inside_nccl_begin(comm, step) : strategy_begin(comm_, learner, step);
+    return comm->nccl ? inside_nccl_begin(comm, step) : strategy_begin(comm_, step);
 }
 
 static dpb_status hierarchical_progress(void *comm_, int64_t budget_ns)
@@ -535,11 +535,10 @@ static dpb_status hierarchical_progress(void *comm_, int64_t budget_ns)
     return comm->nccl ? inside_nccl_progress(comm, budget_ns) : strategy_progress(comm, budget_ns);
 }
 
-static dpb_status hierarchical_ready(void *comm_, uint32_t learner, uint64_t bucket,
-                                     struct dpb_event *event)
+static dpb_status hierarchical_ready(void *comm_, uint64_t bucket, struct dpb_event *event)
 {
     struct hierarchical *comm = comm_;
-    DPB_TRY(strategy_ready(comm_, learner, bucket, event));
+    DPB_TRY(strategy_ready(comm_, bucket, event));
     if (hierarchical_drives(comm) && comm->base.args.comm_cores > 0)
         comm->across->ops->wake(comm->across); /* the helper thread may wait for the network */
     return DPB_OK;

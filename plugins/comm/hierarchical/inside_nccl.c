@@ -566,7 +566,7 @@ dpb_status inside_nccl_begin(struct hierarchical *comm, const struct dpb_step *s
 {
     for (int i = 0; i < FLIGHTS; i++)
         comm->nccl->flights[i].begun = comm->nccl->flights[i].landed = 0;
-    return device_strategy_begin(comm, 0, step);
+    return device_strategy_begin(comm, step);
 }
 
 /* What has failed is aborted, so that nothing waits for the GPU for ever. */

@@ -328,9 +328,9 @@ void links_report(const struct links *links, uint32_t shard, uint64_t bucket)
     int64_t ready_ns =
         signals_latest_ns(&links->base->signals, SIGNAL_READY, strategy_self(links->base), bucket);
     int64_t given_ns = link->given_ns[bucket], from_ns = given_ns - link->waited_ns[bucket];
-    links->host->span(0, bucket, DPB_PHASE_TRANSFER, ready_ns, given_ns);
+    links->host->span(bucket, DPB_PHASE_TRANSFER, ready_ns, given_ns);
     if (link->waited_ns[bucket] > 0)
-        links->host->span(0, bucket, DPB_PHASE_WAIT_PEER, from_ns > ready_ns ? from_ns : ready_ns,
+        links->host->span(bucket, DPB_PHASE_WAIT_PEER, from_ns > ready_ns ? from_ns : ready_ns,
                           given_ns);
 }
 

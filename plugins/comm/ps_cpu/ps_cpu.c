@@ -185,10 +185,10 @@ static void note_pushed(const struct ps *ps, uint64_t bucket)
         pushed_ns = came_ns > pushed_ns ? came_ns : pushed_ns;
         late_ns = began_ns > late_ns ? began_ns : late_ns;
         if (came_ns > began_ns)
-            host->span(0, bucket, DPB_PHASE_TRANSFER, began_ns, came_ns);
+            host->span(bucket, DPB_PHASE_TRANSFER, began_ns, came_ns);
     }
     if (late_ns > own_ns)
-        host->span(0, bucket, DPB_PHASE_WAIT_PEER, own_ns, late_ns);
+        host->span(bucket, DPB_PHASE_WAIT_PEER, own_ns, late_ns);
     signals_note_time(&comm->signals, SIGNAL_TAKEN, bucket, pushed_ns);
 }
 
@@ -313,8 +313,8 @@ static void report_server(const struct ps *ps, uint32_t shard, uint64_t bucket)
     int64_t pushed_ns = signals_latest_ns(signals, SIGNAL_TAKEN, one, bucket);
     int64_t served_ns = signals_latest_ns(signals, SIGNAL_REDUCED, one, bucket);
     if (pushed_ns > ready_ns)
-        host->span(0, bucket, DPB_PHASE_WAIT_PEER, ready_ns, pushed_ns);
-    host->span(0, bucket, DPB_PHASE_TRANSFER, pushed_ns, served_ns);
+        host->span(bucket, DPB_PHASE_WAIT_PEER, ready_ns, pushed_ns);
+    host->span(bucket, DPB_PHASE_TRANSFER, pushed_ns, served_ns);
 }
 
 static void pull_slice(const struct ps *ps, uint32_t shard, uint64_t bucket, uint64_t length)
@@ -347,7 +347,7 @@ static void pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
             links_report(ps->links, shard, bucket);
         }
     }
-    host->span(0, bucket, DPB_PHASE_TRANSFER, began_ns, host->now_ns());
+    host->span(bucket, DPB_PHASE_TRANSFER, began_ns, host->now_ns());
     *at = length;
 }
 
@@ -506,11 +506,11 @@ static dpb_status ps_load(void *comm)
     return ps->links ? links_load(ps->links) : DPB_OK;
 }
 
-static dpb_status ps_begin(void *comm, uint32_t learner, const struct dpb_step *step)
+static dpb_status ps_begin(void *comm, const struct dpb_step *step)
 {
     struct ps *ps = comm;
     notice_of(ps, ps->base.args.rank)->step = *step; /* published by the READY that follows */
-    return strategy_begin(comm, learner, step);
+    return strategy_begin(comm, step);
 }
 
 /* Whether a worker has begun an exchange or has closed: then there is none. */
@@ -557,7 +557,7 @@ static dpb_status await_exchange(struct ps *ps, bool *closed)
             return DPB_OK;
     }
     const struct dpb_step step = is_here(ps, 0) ? notice_of(ps, 0)->step : links_step(ps->links);
-    return strategy_begin(comm, 0, &step);
+    return strategy_begin(comm, &step);
 }
 
 /* The first worker that closes may be one of this machine, while weights of the last exchange are

@@ -93,7 +93,7 @@ static void copy_piece(const struct strategy *comm, uint64_t bucket, struct piec
     host->vec->copy(type, strategy_gradients(comm, comm->args.rank, piece.begin),
                     strategy_gradients(comm, owner_of(comm, bucket), piece.begin), piece.n);
     host->count_bytes(piece.n * dpb_dtype_size(type));
-    host->span(0, bucket, DPB_PHASE_TRANSFER, began_ns, host->now_ns());
+    host->span(bucket, DPB_PHASE_TRANSFER, began_ns, host->now_ns());
 }
 
 /* Before the copy the owner may have waited for a late peer, and then worked for this rank. */
@@ -103,7 +103,7 @@ static void report_owner(const struct strategy *comm, uint64_t bucket)
     int64_t ready = signals_latest_ns(&comm->signals, SIGNAL_READY, strategy_workers(comm), bucket);
     int64_t reduced = signals_latest_ns(&comm->signals, SIGNAL_REDUCED, owner, bucket);
     signals_span_late_peer(&comm->signals, strategy_workers(comm), bucket);
-    host->span(0, bucket, DPB_PHASE_TRANSFER, ready, reduced);
+    host->span(bucket, DPB_PHASE_TRANSFER, ready, reduced);
 }
 
 static void take(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
@@ -170,10 +170,9 @@ static dpb_status replicated_bind(void *comm, const struct dpb_arenas *arenas)
     return on_device(comm) ? on_device_bind(comm, arenas) : strategy_bind(comm, arenas, stages, 3);
 }
 
-static dpb_status replicated_begin(void *comm, uint32_t learner, const struct dpb_step *step)
+static dpb_status replicated_begin(void *comm, const struct dpb_step *step)
 {
-    return on_device(comm) ? device_strategy_begin(comm, learner, step)
-                           : strategy_begin(comm, learner, step);
+    return on_device(comm) ? device_strategy_begin(comm, step) : strategy_begin(comm, step);
 }
 
 static dpb_status replicated_progress(void *comm, int64_t budget_ns)

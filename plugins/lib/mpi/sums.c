@@ -72,7 +72,7 @@ static bool sums_idle(const struct mpi_sums *sums)
 static void report(const struct mpi_sums *sums, const struct sum *sum)
 {
     const struct mpi_sums_args *args = &sums->args;
-    mpi_host->span(0, sums->ended, DPB_PHASE_TRANSFER, sum->begun_ns, mpi_host->now_ns());
+    mpi_host->span(sums->ended, DPB_PHASE_TRANSFER, sum->begun_ns, mpi_host->now_ns());
     mpi_host->count_bytes(all_reduce_share(sum->n, args->position, args->n_members) *
                           dpb_dtype_size(args->type));
 }
