@@ -146,12 +146,7 @@ static void no_update(struct dpb_optimizer *optimizer, struct dpb_range range, v
     (void)optimizer, (void)range, (void)weights, (void)gradients, (void)bucket, (void)step;
 }
 
-static void no_reset(struct dpb_optimizer *optimizer)
-{
-    (void)optimizer;
-}
-
-static const struct dpb_optimizer_ops no_optimizer = {.update = no_update, .reset = no_reset};
+static const struct dpb_optimizer_ops no_optimizer = {.update = no_update};
 
 static void *shared_memory(const char *name, size_t bytes)
 {

@@ -10,10 +10,9 @@
 
 static const double mib = 1024.0 * 1024.0;
 
-static void print_device_memory(const struct dpb_experiment *experiment)
+static void print_device_memory(const struct dpb_experiment *experiment, uint64_t scratch)
 {
     const uint64_t arenas = dpb_experiment_device_memory(experiment);
-    const uint64_t scratch = dpb_experiment_device_scratch(experiment);
     if (arenas == 0)
         return;
     printf(" beside %.1f MiB of arenas", (double)arenas / mib);
@@ -32,7 +31,7 @@ static dpb_status check_memory(const struct dpb_experiment *experiment)
     if (experiment->n_servers > 0)
         printf(", %.1f MiB a server", (double)fit.server_bytes / mib);
     printf(", %.1f MiB in all", (double)fit.all_bytes / mib);
-    print_device_memory(experiment);
+    print_device_memory(experiment, fit.device_bytes);
     if (memory.total_bytes != UINT64_MAX)
         printf(", of %.1f MiB here", (double)memory.total_bytes / mib);
     putchar('\n');

@@ -136,7 +136,7 @@ static json_t *make_document(const struct maker *maker, struct dpb_board *board,
                      "error", error ? dpb_json_string(error) : json_null(), //
                      "warnings", warnings,                                  //
                      "world", dpb_result_world(x, first->oversubscribed),   //
-                     "strategy", dpb_result_strategy(x),                    //
+                     "strategy", dpb_result_strategy(x, "synchronous"),     //
                      "bucket_bytes", (json_int_t)x->settings.comm.bucket,   //
                      "barrier", barrier,                                    //
                      "points", points_to_json(maker),                       //

@@ -171,6 +171,12 @@ static json_t *target_to_json(struct maker *maker)
     return json;
 }
 
+static json_t *strategy_to_json(const struct maker *maker)
+{
+    const struct dpb_journal *journal = maker->journals[0];
+    return dpb_result_strategy(maker->experiment, journal ? journal->consistency : "");
+}
+
 static json_t *verification_to_json(const struct dpb_summary *summary)
 {
     static const char *const names[] = {
@@ -179,8 +185,9 @@ static json_t *verification_to_json(const struct dpb_summary *summary)
         [DPB_VERDICT_FAIL] = "fail",
         [DPB_VERDICT_NOT_APPLICABLE] = "not_applicable",
     };
-    return json_pack("{s:s, s:s, s:s}", "pattern", names[summary->pattern], "exchange",
-                     names[summary->exchange], "replicas", names[summary->replicas]);
+    return json_pack("{s:s, s:s, s:s, s:s}", "pattern", names[summary->pattern], "exchange",
+                     names[summary->exchange], "replicas", names[summary->replicas], "after",
+                     names[summary->after]);
 }
 
 static json_t *model_to_json(const struct maker *maker)
@@ -193,12 +200,9 @@ static json_t *model_to_json(const struct maker *maker)
         known ? json_integer((json_int_t)journal->macs_per_sample) : json_null());
 }
 
-json_t *dpb_result_strategy(const struct dpb_experiment *experiment)
+json_t *dpb_result_strategy(const struct dpb_experiment *experiment, const char *consistency)
 {
     const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
-    const char *consistency = comm->capabilities & DPB_COMM_LOCAL  ? "none"
-                              : comm->capabilities & DPB_COMM_SYNC ? "synchronous"
-                                                                   : "asynchronous";
     return json_pack("{s:s, s:s}", "name", comm->name, "consistency", consistency);
 }
 
@@ -390,7 +394,7 @@ static json_t *make_document(struct maker *maker, dpb_status status, const char 
                                  "error", error ? dpb_json_string(error) : json_null(), //
                                  "world", world,                                        //
                                  "model", model_to_json(maker),                         //
-                                 "strategy", dpb_result_strategy(experiment),           //
+                                 "strategy", strategy_to_json(maker),                   //
                                  "batch", batch,                                        //
                                  "timing", timing,                                      //
                                  "comm", comm,                                          //
@@ -432,7 +436,7 @@ json_t *dpb_result_make(const struct dpb_experiment *experiment, struct dpb_boar
         .n_workers = maker.n_workers,
         .n_servers = experiment->n_servers,
         .global_batch = experiment->global_batch,
-        .local = (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_LOCAL) != 0,
+        .local = (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE) != 0,
     };
     if (dpb_summary_make(&args, &maker.summary) != DPB_OK)
         return NULL;

@@ -25,8 +25,8 @@ json_t *dpb_result_refused(const struct dpb_config *config, dpb_status status, c
 
 /* result.world: who took part. @owned. */
 json_t *dpb_result_world(const struct dpb_experiment *experiment, bool oversubscribed);
-/* result.strategy: {name, consistency}. @owned. */
-json_t *dpb_result_strategy(const struct dpb_experiment *experiment);
+/* result.strategy: {name, consistency}, the label of its contract. @owned. */
+json_t *dpb_result_strategy(const struct dpb_experiment *experiment, const char *consistency);
 /* result.status, of how a job ended. */
 const char *dpb_result_status(dpb_status status);
 /* result.versions: dpbench and its build, the experiment's plugins, their files and libraries,

@@ -38,7 +38,7 @@ struct dpb_summary {
     uint64_t n_losses;     /* steps from the first that every worker completed */
     double *loss;          /* @owned; mean over the workers */
     bool steady, gated, oversubscribed;
-    dpb_verdict pattern, exchange, replicas; /* the worst that a worker says */
+    dpb_verdict pattern, exchange, replicas, after; /* the worst that a worker says */
     bool no_common_window; /* local: a worker had no whole step while all were running */
 };
 

@@ -16,16 +16,6 @@
 static const char *const names[DPB_ARENA_KINDS] = {"weights", "gradients", "scratch",
                                                    "scratch on the device"};
 
-static bool is_on_device(dpb_memory memory)
-{
-    return memory == DPB_MEMORY_DEVICE || memory == DPB_MEMORY_DEVICE_SHARED;
-}
-
-static bool is_shared(dpb_memory memory)
-{
-    return memory == DPB_MEMORY_SHARED || memory == DPB_MEMORY_DEVICE_SHARED;
-}
-
 /* What the plan asks for, by kind. */
 static void list_plan(const struct dpb_trainer *t, dpb_memory memory[DPB_ARENA_KINDS],
                       uint64_t bytes[DPB_ARENA_KINDS])
@@ -41,24 +31,24 @@ static void list_plan(const struct dpb_trainer *t, dpb_memory memory[DPB_ARENA_K
     memcpy(bytes, sizes, sizeof sizes);
 }
 
-/* A plan that no rank can follow is the plugin's mistake. */
-static dpb_status check_plan(const struct dpb_trainer *t, const dpb_memory memory[DPB_ARENA_KINDS])
+static bool is_on_device(const struct dpb_trainer *t, int kind)
 {
-    bool any = false;
-    for (int kind = 0; kind < DPB_ARENA_KINDS; kind++)
-        any = any || is_on_device(memory[kind]);
-    bool mixed =
-        is_on_device(memory[DPB_ARENA_WEIGHTS]) != is_on_device(memory[DPB_ARENA_GRADIENTS]);
-    if ((any && !t->device_arenas.ops) || mixed || is_on_device(memory[DPB_ARENA_SCRATCH]) ||
-        (memory[DPB_ARENA_DEVICE_SCRATCH] != DPB_MEMORY_NONE &&
-         !is_on_device(memory[DPB_ARENA_DEVICE_SCRATCH])))
+    return kind == DPB_ARENA_DEVICE_SCRATCH || (t->plan.on_device && kind != DPB_ARENA_SCRATCH);
+}
+
+/* A plan that no rank can follow is the plugin's mistake. */
+static dpb_status check_plan(const struct dpb_trainer *t)
+{
+    const struct dpb_comm_plan *want = &t->plan;
+    const char *name = t->experiment->settings.comm.name;
+    if ((want->on_device || want->device_scratch != DPB_MEMORY_NONE) && !t->device_arenas.ops)
         return dpb_fail(DPB_FAILED,
-                        "comm '%s' plans arenas that cannot be: weights and gradients are both on "
-                        "the host or both on a device that is there, scratch is the host's",
-                        t->experiment->settings.comm.name);
-    if (is_on_device(memory[DPB_ARENA_WEIGHTS]) && t->layout.weight_type != DPB_FP32)
+                        "comm '%s' plans arenas on a device, and this rank has none with memory of "
+                        "its own",
+                        name);
+    if (want->on_device && t->layout.weight_type != DPB_FP32)
         return dpb_fail(DPB_UNSUPPORTED, "comm '%s': arenas in a device's memory are fp32 only",
-                        t->experiment->settings.comm.name);
+                        name);
     return DPB_OK;
 }
 
@@ -69,22 +59,23 @@ static dpb_status make_own(struct dpb_trainer *t, struct dpb_mapping offered[DPB
     dpb_memory memory[DPB_ARENA_KINDS];
     uint64_t bytes[DPB_ARENA_KINDS];
     list_plan(t, memory, bytes);
-    DPB_TRY(check_plan(t, memory));
-    t->on_device = is_on_device(memory[DPB_ARENA_WEIGHTS]);
+    DPB_TRY(check_plan(t));
+    t->on_device = t->plan.on_device;
     if (t->device_arenas.ops)
         DPB_TRY(t->device_arenas.ops->open(t->device, &t->queue));
     for (int kind = 0; kind < DPB_ARENA_KINDS; kind++) {
         offered[kind] = (struct dpb_mapping){.fd = -1};
         if (memory[kind] == DPB_MEMORY_NONE || bytes[kind] == 0)
             continue;
-        if (is_on_device(memory[kind])) {
-            t->own_shared[kind] = is_shared(memory[kind]);
+        const bool shared = memory[kind] == DPB_MEMORY_SHARED;
+        if (is_on_device(t, kind)) {
+            t->own_shared[kind] = shared;
             DPB_TRY(t->device_arenas.ops->allocate(t->device, names[kind], bytes[kind],
                                                    t->own_shared[kind], &t->own_device[kind]));
             continue;
         }
         DPB_TRY(dpb_mapping_create(names[kind], bytes[kind], &t->own[kind]));
-        if (is_shared(memory[kind]))
+        if (shared)
             offered[kind] = t->own[kind];
     }
     return DPB_OK;

@@ -97,10 +97,11 @@ void dpb_pump_stop(struct dpb_trainer *trainer)
 dpb_status dpb_exchange_begin(struct dpb_trainer *trainer, double learning_rate, double scale,
                               bool plain)
 {
-    const struct dpb_step step = {.step = trainer->exchanges++,
+    const uint64_t number = trainer->exchanges++;
+    const struct dpb_step step = {.step = number,
                                   .learning_rate = learning_rate,
                                   .scale = scale,
-                                  .plain = plain};
+                                  .seal = dpb_step_seal(number, plain)};
     trainer->next_bucket = 0;
     trainer->next_staged_event = 0;
     int64_t entered_ns = dpb_account_enter();

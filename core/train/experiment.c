@@ -141,7 +141,7 @@ static dpb_status check_forward_mode(const struct dpb_experiment *experiment)
     const struct dpb_settings *settings = &experiment->settings;
     if (settings->run.mode != DPB_MODE_FORWARD)
         return DPB_OK;
-    if (!(experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_LOCAL))
+    if (!(experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE))
         return dpb_fail(DPB_UNSUPPORTED,
                         "%s: run.mode = forward exchanges nothing: comm '%s' (%s) "
                         "cannot be used with it; leave comm.name out or say "
@@ -168,7 +168,7 @@ static dpb_status check_comm_mode(const struct dpb_experiment *experiment)
                         "%s: run.mode = comm is no way to run an experiment; say `dpbench comm` to "
                         "measure its communicator alone",
                         origin(experiment, "run", "mode"));
-    if (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_LOCAL)
+    if (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE)
         return dpb_fail(DPB_UNSUPPORTED,
                         "%s: comm '%s' exchanges nothing that could be measured; take another by "
                         "comm.name=NAME (`dpbench help comm` lists them)",
@@ -276,7 +276,7 @@ static dpb_status check_comm(const struct dpb_experiment *experiment)
             origin(experiment, "comm", "name"), comm->name, because ? " with " : "",
             because ? because : "", settings->device.name, origin(experiment, "device", "name"),
             because ? "way" : "comm");
-    if ((comm->capabilities & DPB_COMM_LOCAL) && settings->run.prove)
+    if ((comm->capabilities & DPB_COMM_ALONE) && settings->run.prove)
         return dpb_fail(DPB_UNSUPPORTED,
                         "%s: comm '%s' exchanges nothing that could be proved; leave "
                         "run.prove out",
@@ -640,47 +640,28 @@ uint64_t dpb_experiment_bucket_elements(const struct dpb_experiment *experiment)
     return bytes < element ? 1 : bytes / element;
 }
 
-/* What the strategy is asked before it is opened: how much `memory` a rank of it will take. */
-static uint64_t
-ask_strategy(const struct dpb_experiment *experiment, uint32_t rank,
-             uint64_t (*memory)(const void *options, const struct dpb_comm_args *args,
-                                const struct dpb_layout *layout, uint64_t bucket_elements))
+struct dpb_comm_memory dpb_experiment_strategy_memory(const struct dpb_experiment *experiment,
+                                                      uint32_t rank)
 {
+    const struct dpb_comm_ops *ops = experiment->plugins[DPB_PLUGIN_COMM]->ops;
+    const bool worker = rank < experiment->n_workers;
     const struct dpb_layout layout = {.n_elements = experiment->graph->n_elements,
                                       .weight_type = experiment->weight_type,
                                       .gradient_type = experiment->gradient_type};
     const struct dpb_comm_args args = {.rank = rank,
                                        .n_workers = experiment->n_workers,
                                        .n_servers = experiment->n_servers,
-                                       .role =
-                                           rank < experiment->n_workers ? DPB_WORKER : DPB_SERVER,
+                                       .role = worker ? DPB_WORKER : DPB_SERVER,
                                        .bucket_bytes = experiment->settings.comm.bucket,
                                        .machines = experiment->machines,
                                        .n_machines = experiment->n_machines};
-    return memory ? memory(experiment->options[DPB_PLUGIN_COMM], &args, &layout,
-                           dpb_experiment_bucket_elements(experiment))
-                  : 0;
-}
-
-uint64_t dpb_experiment_device_scratch(const struct dpb_experiment *experiment)
-{
-    const struct dpb_comm_ops *ops = experiment->plugins[DPB_PLUGIN_COMM]->ops;
-    uint64_t most = 0;
-    if (!arenas_on_device(experiment) || experiment->settings.run.mode == DPB_MODE_COMM)
-        return 0;
-    for (uint32_t rank = 0; rank < experiment->n_workers; rank++) {
-        uint64_t bytes = ask_strategy(experiment, rank, ops->device_scratch);
-        most = bytes > most ? bytes : most;
-    }
-    return most;
-}
-
-uint64_t dpb_experiment_strategy_memory(const struct dpb_experiment *experiment, uint32_t rank)
-{
-    const struct dpb_settings *settings = &experiment->settings;
-    const struct dpb_comm_ops *ops = experiment->plugins[DPB_PLUGIN_COMM]->ops;
-    return settings->run.mode == DPB_MODE_TRAIN ? ask_strategy(experiment, rank, ops->host_memory)
-                                                : 0;
+    struct dpb_comm_memory memory = {0};
+    if (ops->memory && experiment->settings.run.mode == DPB_MODE_TRAIN)
+        ops->memory(experiment->options[DPB_PLUGIN_COMM], &args, &layout,
+                    dpb_experiment_bucket_elements(experiment), &memory);
+    if (!worker || !arenas_on_device(experiment))
+        memory.device_bytes = 0;
+    return memory;
 }
 
 uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t rank)

@@ -75,12 +75,11 @@ json_t *dpb_experiment_effective(const struct dpb_experiment *experiment);
  * experiments only. */
 uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t rank);
 /* What its strategy takes beside that and grows with the model. */
-uint64_t dpb_experiment_strategy_memory(const struct dpb_experiment *experiment, uint32_t rank);
+struct dpb_comm_memory dpb_experiment_strategy_memory(const struct dpb_experiment *experiment,
+                                                      uint32_t rank);
 /* Bytes of a worker's arenas in the memory of its device; 0: they are on the host. What the device
  * takes beside them is known when it compiles. */
 uint64_t dpb_experiment_device_memory(const struct dpb_experiment *experiment);
-/* Bytes that the strategy takes there beside them, on the worker where that is most. */
-uint64_t dpb_experiment_device_scratch(const struct dpb_experiment *experiment);
 /* comm.bucket, as the strategy's plan gets it. */
 uint64_t dpb_experiment_bucket_elements(const struct dpb_experiment *experiment);
 /* Whether the device could hold arenas at all. */

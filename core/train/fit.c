@@ -14,10 +14,13 @@ void dpb_fit_of(const struct dpb_experiment *x, uint32_t machine, struct dpb_fit
     const uint64_t server = x->n_servers > 0 ? dpb_experiment_memory(x, x->n_workers) : 0;
     *fit = (struct dpb_fit){.worker_bytes = worker, .server_bytes = server};
     for (uint32_t rank = 0; rank < n_ranks; rank++) {
-        uint64_t bytes = dpb_experiment_strategy_memory(x, rank);
+        const struct dpb_comm_memory strategy = dpb_experiment_strategy_memory(x, rank);
+        uint64_t bytes = strategy.host_bytes;
         uint64_t *most = rank < x->n_workers ? &fit->worker_bytes : &fit->server_bytes;
         bytes += rank < x->n_workers ? worker : server;
         *most = bytes > *most ? bytes : *most;
+        if (strategy.device_bytes > fit->device_bytes)
+            fit->device_bytes = strategy.device_bytes;
         if (machine == UINT32_MAX || x->machines[rank] == machine)
             fit->all_bytes += bytes;
     }

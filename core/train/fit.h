@@ -12,6 +12,7 @@
 struct dpb_fit {
     uint64_t worker_bytes, server_bytes; /* of the one that needs most */
     uint64_t all_bytes;                  /* of all ranks on one machine */
+    uint64_t device_bytes; /* of the strategy, on the worker's device that needs most */
 };
 
 /* A built experiment's; `machine` as in x->machines, UINT32_MAX: all of them are one. Plans the

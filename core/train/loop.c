@@ -276,7 +276,7 @@ dpb_status dpb_train(struct dpb_trainer *t)
     const struct dpb_experiment *x = t->experiment;
     const struct dpb_hooks hooks = dpb_trainer_hooks(t);
     const bool training = x->settings.run.mode == DPB_MODE_TRAIN;
-    const double scale = 1.0 / ((double)t->replicas * x->accumulate);
+    const double scale = 1.0 / ((double)t->plan.contract.divisor * x->accumulate);
 
     for (t->step = t->first_step;; t->step++) {
         bool stop;

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/vec.h"
+#include "dpbench/random.h"
 #include "graph/graph.h"
 #include "train/account.h"
 
@@ -371,12 +372,36 @@ static char *state_of(const struct dpb_optimizer *optimizer, uint64_t at)
     return state + element * dpb_dtype_size(optimizer->weight_type);
 }
 
+/* ---- seals --------------------------------------------------------------------------------- */
+
+static uint64_t seal_key;
+
+void dpb_step_key(uint64_t key)
+{
+    seal_key = key;
+}
+
+uint64_t dpb_step_seal(uint64_t n, bool plain)
+{
+    struct dpb_random4 word =
+        dpb_random(seal_key, DPB_STREAM_SEAL, (uint32_t)n, (uint32_t)(n >> 32), plain, 0);
+    return (uint64_t)word.v[0] << 32 | word.v[1];
+}
+
+static bool is_plain(const struct dpb_step *step)
+{
+    return step->seal == dpb_step_seal(step->step, true);
+}
+
+/* ---- updates ------------------------------------------------------------------------------- */
+
 /* Tensor by tensor, because decay is a tensor's matter; the gaps behind them hold zeros and stay
  * so. A range lies within one owned range or within several that are adjacent in the state too. */
 static void update(struct dpb_optimizer *optimizer, struct dpb_range range, void *weights,
                    const void *gradients, uint64_t bucket, const struct dpb_step *step)
 {
     const struct dpb_graph *graph = optimizer->graph;
+    const bool plain = is_plain(step);
     int64_t began_ns = dpb_now_ns();
     (void)__atomic_load_n(&optimizer->n_changes, __ATOMIC_ACQUIRE);
     struct rule rule = {.rate = step->learning_rate,
@@ -389,9 +414,9 @@ static void update(struct dpb_optimizer *optimizer, struct dpb_range range, void
     for (uint32_t t = dpb_graph_tensor_at(graph, at); at < range.end; t++) {
         uint64_t next = t + 1 < graph->n_tensors ? graph->tensors[t + 1].offset : graph->n_elements;
         uint64_t end = next < range.end ? next : range.end;
-        bool decays = graph->tensors[t].decays && !step->plain;
+        bool decays = graph->tensors[t].decays && !plain;
         rule.decay = decays ? optimizer->settings.weight_decay : 0.0;
-        apply_pieces(optimizer, &rule, step->plain, (char *)weights + (at - range.begin) * w_size,
+        apply_pieces(optimizer, &rule, plain, (char *)weights + (at - range.begin) * w_size,
                      (const char *)gradients + (at - range.begin) * g_size, state_of(optimizer, at),
                      at, end - at);
         at = end;
@@ -444,7 +469,7 @@ static dpb_status enqueue(struct dpb_optimizer *optimizer, struct dpb_queue *que
                           const struct dpb_step *step)
 {
     const struct dpb_optimizer_settings *settings = &optimizer->settings;
-    const bool plain = step && step->plain;
+    const bool plain = step && is_plain(step);
     if (!optimizer->device)
         return dpb_fail(DPB_USAGE, "an update is enqueued of weights that are on no device");
     uint64_t decay = decay_at(optimizer, range.begin), end = decay;

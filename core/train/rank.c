@@ -70,11 +70,11 @@ static dpb_status work(struct dpb_trainer *t)
     const struct dpb_settings *settings = &t->experiment->settings;
     if (settings->run.mode == DPB_MODE_TRAIN) {
         DPB_TRY(dpb_store_barrier("bound", 0)); /* the servers are about to serve */
-        DPB_TRY(dpb_verify_pattern(t));
+        DPB_TRY(dpb_prove_pattern(t));
         if (settings->run.prove)
-            DPB_TRY(dpb_verify_exchange(t));
+            DPB_TRY(dpb_prove_exchange(t));
     } else {
-        t->journal->verdict_pattern = DPB_VERDICT_NOT_APPLICABLE;
+        t->journal->verdict_pattern = t->journal->verdict_after = DPB_VERDICT_NOT_APPLICABLE;
     }
     DPB_TRY(dpb_workers_meet(t));
     DPB_TRY(clear_gradients(t));
@@ -92,6 +92,8 @@ static dpb_status work(struct dpb_trainer *t)
     if (settings->eval.final && t->evaluated_at != t->step && trained == DPB_OK)
         DPB_TRY(dpb_evaluate(t));
     DPB_TRY(dpb_snapshot_save(t));
+    if (settings->run.mode == DPB_MODE_TRAIN && trained == DPB_OK)
+        DPB_TRY(dpb_prove_again(t));
     return trained;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/secret.h"
 #include "graph/graph.h"
 #include "train/fit.h"
 #include "train/trainer.h"
@@ -57,6 +58,7 @@ static dpb_status agree_on_layout(const struct dpb_trainer *trainer)
 static dpb_status plan(struct dpb_trainer *trainer)
 {
     const struct dpb_experiment *x = trainer->experiment;
+    const struct dpb_plugin *comm = x->plugins[DPB_PLUGIN_COMM];
     uint64_t bucket_bytes = x->settings.comm.bucket;
     const struct dpb_comm_args args = {
         .rank = dpb_world.rank,
@@ -75,7 +77,10 @@ static dpb_status plan(struct dpb_trainer *trainer)
                                           .gradient_type = x->gradient_type,
                                           .hash = dpb_graph_hash(trainer->graph)};
     trainer->plan.bucket_elements = dpb_experiment_bucket_elements(x);
+    trainer->plan.contract =
+        dpb_contract_default(x->n_workers, comm->capabilities & DPB_COMM_ALONE);
     DPB_TRY(trainer->comm_ops->plan(trainer->comm, &trainer->layout, &trainer->plan));
+    DPB_TRY(dpb_contract_check(&trainer->plan.contract, comm, x->n_workers));
 
     uint64_t n_buckets = (trainer->layout.n_elements + trainer->plan.bucket_elements - 1) /
                          trainer->plan.bucket_elements;
@@ -241,7 +246,7 @@ static dpb_status compile(struct dpb_trainer *trainer)
                             x->settings.run.precision != DPB_PRECISION_FP16;
     trainer->captures = trainer->takes_events && trainer->plan.captures;
     if (trainer->takes_events)
-        dpb_account_by_device(promises & DPB_COMM_LOCAL);
+        dpb_account_by_device(promises & DPB_COMM_ALONE);
     if (x->settings.data.place == DPB_PLACE_DEVICE) {
         const struct dpb_data_ops *data_ops = x->plugins[DPB_PLUGIN_DATA]->ops;
         DPB_TRY(data_ops->pool(x->data, DPB_TRAIN, &trainer->pool));
@@ -399,7 +404,7 @@ dpb_status dpb_trainer_check_memory(const struct dpb_experiment *x)
 dpb_status dpb_trainer_settle(struct dpb_experiment *experiment, struct dpb_trainer *trainer,
                               bool *oversubscribed)
 {
-    bool local = experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_LOCAL;
+    bool local = experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE;
     memset(trainer, 0, sizeof *trainer);
     trainer->experiment = experiment;
     trainer->replicas = local ? 1 : experiment->n_workers;
@@ -421,6 +426,19 @@ dpb_status dpb_trainer_settle(struct dpb_experiment *experiment, struct dpb_trai
     return DPB_OK;
 }
 
+/* Rank 0 draws it: no plugin can tell a proof's steps from others by their seals. */
+static dpb_status share_seal_key(void)
+{
+    uint64_t key;
+    size_t bytes = sizeof key;
+    dpb_random_bytes(&key, sizeof key);
+    if (dpb_world.rank == 0)
+        DPB_TRY(dpb_store.put("seal", &key, sizeof key));
+    DPB_TRY(dpb_store.get("seal", &key, &bytes, 0));
+    dpb_step_key(key);
+    return DPB_OK;
+}
+
 dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_trainer *trainer)
 {
     bool oversubscribed;
@@ -432,7 +450,10 @@ dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_traine
     trainer->journal->oversubscribed = oversubscribed;
     if (dpb_world.role == DPB_WORKER)
         DPB_TRY(dpb_trainer_open_device(trainer));
+    DPB_TRY(share_seal_key());
     DPB_TRY(dpb_trainer_connect(trainer, experiment->graph));
+    dpb_contract_label(&trainer->plan.contract, experiment->n_workers,
+                       trainer->journal->consistency);
     if (dpb_world.role == DPB_SERVER)
         return DPB_OK;
     dpb_world_note("compile", UINT64_MAX, UINT32_MAX);

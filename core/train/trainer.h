@@ -14,6 +14,7 @@
 #include "base/stats.h"
 #include "train/account.h"
 #include "train/collect.h"
+#include "train/contract.h"
 #include "train/control.h"
 #include "train/experiment.h"
 #include "train/feed.h"
@@ -72,7 +73,7 @@ struct dpb_trainer {
     struct dpb_collection collection; /* for checkpoints */
     struct dpb_pump pump;
     uint64_t exchanges; /* begin was called so often: struct dpb_step.step */
-    uint32_t replicas;  /* workers whose gradients are averaged: 1 where they do not exchange */
+    uint32_t replicas;  /* workers that exchange: 1 where they do not */
     uint32_t meetings, snapshots;
 
     /* The device. Arenas are in the weights' type. Where gradients need adding up (accumulate) or
@@ -193,12 +194,17 @@ void dpb_pump_stop(struct dpb_trainer *trainer);
 /* All workers (not the servers) have come here. For setting up, not for steps. */
 dpb_status dpb_workers_meet(struct dpb_trainer *trainer);
 
-/* Before training, on arenas that hold nothing yet. Verdicts go into the journal; a failure is
- * DPB_VERIFICATION with the first wrong element. */
-dpb_status dpb_verify_pattern(struct dpb_trainer *trainer);
-dpb_status dpb_verify_exchange(struct dpb_trainer *trainer);
 /* After training: replicas that promise to be equal bit for bit are. Collective. */
 dpb_status dpb_verify_replicas(struct dpb_trainer *trainer);
+
+/* ---- proof.c ------------------------------------------------------------------------------- */
+
+/* That the strategy keeps its contract. Collective; verdicts go into the journal; a failure is
+ * DPB_VERIFICATION with the first wrong element. The first two before training, on arenas that hold
+ * nothing yet; the last when no more training and no checkpoint follows. */
+dpb_status dpb_prove_pattern(struct dpb_trainer *trainer);
+dpb_status dpb_prove_exchange(struct dpb_trainer *trainer);
+dpb_status dpb_prove_again(struct dpb_trainer *trainer);
 
 /* ---- evaluate.c ---------------------------------------------------------------------------- */
 

@@ -48,8 +48,7 @@ static dpb_status independent_plan(void *comm, const struct dpb_layout *layout,
 {
     const struct strategy *strategy = comm;
     DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_PRIVATE, want));
-    if (strategy->args.device)
-        want->weights = want->gradients = DPB_MEMORY_DEVICE;
+    want->on_device = strategy->args.device != NULL;
     return DPB_OK;
 }
 
@@ -127,7 +126,7 @@ static const struct dpb_comm_ops independent_ops = {.open = independent_open,
 
 static const struct dpb_plugin independent = {
     DPB_PLUGIN_HEAD(COMM, independent_ops),
-    .capabilities = DPB_COMM_LOCAL | DPB_COMM_MULTI_NODE | DPB_COMM_EVENTS,
+    .capabilities = DPB_COMM_ALONE | DPB_COMM_MULTI_NODE | DPB_COMM_EVENTS,
     .name = "independent",
     .version = DPB_VERSION,
     .summary = "no exchange: the upper bound",

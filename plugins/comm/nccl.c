@@ -359,8 +359,8 @@ static dpb_status nccl_plan(void *comm, const struct dpb_layout *layout, struct 
     if (nccl_type_of(layout->gradient_type) == ncclNumTypes)
         return host->fail(DPB_UNSUPPORTED, "comm nccl does not sum gradients of type %s",
                           dpb_dtype_name(layout->gradient_type));
-    DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_DEVICE, want));
-    want->weights = DPB_MEMORY_DEVICE;
+    DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_PRIVATE, want));
+    want->on_device = true;
     want->scratch = DPB_MEMORY_NONE;
     want->scratch_bytes = 0;
     want->captures = ((const struct nccl *)comm)->captures;
@@ -572,8 +572,7 @@ static const struct dpb_comm_ops nccl_ops = {.open = nccl_open,
 
 static struct dpb_plugin nccl_plugin = {
     DPB_PLUGIN_HEAD(COMM, nccl_ops),
-    .capabilities = DPB_COMM_SYNC | DPB_COMM_BITWISE | DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE |
-                    DPB_COMM_DEVICE | DPB_COMM_EVENTS,
+    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_DEVICE | DPB_COMM_EVENTS,
     .name = "nccl",
     .version = DPB_VERSION,
     .summary = "replicated in the memory of NVIDIA GPUs, all-reduced by NCCL",

@@ -152,11 +152,12 @@ static dpb_status ps_open(const void *given, const struct dpb_comm_args *args, v
     return DPB_OK;
 }
 
-static uint64_t ps_device_scratch(const void *given, const struct dpb_comm_args *args,
-                                  const struct dpb_layout *layout, uint64_t bucket_elements)
+static void ps_memory(const void *given, const struct dpb_comm_args *args,
+                      const struct dpb_layout *layout, uint64_t bucket_elements,
+                      struct dpb_comm_memory *memory)
 {
     const struct device_scheme scheme = scheme_of(given);
-    return device_strategy_inbox(&scheme, args, layout, bucket_elements);
+    memory->device_bytes = device_strategy_inbox(&scheme, args, layout, bucket_elements);
 }
 
 /* The ranges of the own shard, of which there are as many as buckets. */
@@ -184,8 +185,9 @@ static dpb_status ps_plan(void *comm_, const struct dpb_layout *layout, struct d
     const struct dpb_comm_args *args = &comm->base.args;
     struct dpb_range first = comm->scheme.share(args, args->rank, 0, args->n_workers);
     bool shard = first.end > first.begin;
-    want->weights = shard ? DPB_MEMORY_DEVICE_SHARED : DPB_MEMORY_DEVICE;
-    want->gradients = DPB_MEMORY_DEVICE;
+    want->on_device = true;
+    want->weights = shard ? DPB_MEMORY_SHARED : DPB_MEMORY_PRIVATE;
+    want->gradients = DPB_MEMORY_PRIVATE;
     device_strategy_plan(comm, layout, want);
     return shard ? own_slices(comm, layout, want) : DPB_OK;
 }
@@ -205,11 +207,11 @@ static const struct dpb_comm_ops ps_ops = {.open = ps_open,
                                            .end = strategy_end,
                                            .publish = strategy_publish,
                                            .close = device_strategy_close,
-                                           .device_scratch = ps_device_scratch};
+                                           .memory = ps_memory};
 
 static const struct dpb_plugin ps_gpu = {
     DPB_PLUGIN_HEAD(COMM, ps_ops),
-    .capabilities = DPB_COMM_SYNC | DPB_COMM_BITWISE | DPB_COMM_OVERLAP | DPB_COMM_DEVICE,
+    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_DEVICE,
     .name = "ps_gpu",
     .version = DPB_VERSION,
     .summary = "parameter servers in device memory: push, sum, update there, pull",

@@ -49,7 +49,7 @@ static const struct dpb_comm_ops shm_ops = {.open = shm_comm_open,
 
 static const struct dpb_plugin shm = {
     DPB_PLUGIN_HEAD(COMM, shm_ops),
-    .capabilities = DPB_COMM_SYNC | DPB_COMM_BITWISE | DPB_COMM_OVERLAP,
+    .capabilities = DPB_COMM_OVERLAP,
     .name = "shm",
     .version = DPB_VERSION,
     .summary = "replicated, one machine: each rank sums its slice out of all arenas",

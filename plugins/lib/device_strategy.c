@@ -91,7 +91,7 @@ void device_strategy_plan(struct device_strategy *comm, const struct dpb_layout 
     want->scratch_bytes = signals_bytes(strategy_count_buckets(layout, want));
     if (inbox == 0)
         return;
-    want->device_scratch = DPB_MEMORY_DEVICE_SHARED;
+    want->device_scratch = DPB_MEMORY_SHARED;
     want->device_scratch_bytes = inbox;
 }
 

@@ -78,7 +78,6 @@ void ring_strategy_close(void *comm);
     .begin = ring_strategy_begin, .ready = ring_strategy_ready, .progress = strategy_progress, \
     .end = strategy_end, .publish = strategy_publish, .close = ring_strategy_close
 
-#define RING_STRATEGY_CAPABILITIES \
-    (DPB_COMM_SYNC | DPB_COMM_BITWISE | DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE)
+#define RING_STRATEGY_CAPABILITIES (DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE)
 
 #endif

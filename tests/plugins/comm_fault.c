@@ -146,8 +146,7 @@ static const struct dpb_comm_ops fault_ops = {.open = fault_open,
 
 static const struct dpb_plugin plugin_fault = {
     DPB_PLUGIN_HEAD(COMM, fault_ops),
-    .capabilities = DPB_COMM_SYNC | DPB_COMM_BITWISE | DPB_COMM_OVERLAP | DPB_COMM_SERVERS |
-                    DPB_COMM_MULTI_NODE,
+    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_SERVERS | DPB_COMM_MULTI_NODE,
     .name = "fault",
     .version = "1",
     .summary = "for tests: a strategy that misbehaves when it is told",

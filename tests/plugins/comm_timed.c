@@ -227,8 +227,7 @@ static const struct dpb_comm_ops timed_ops = {.open = timed_open,
 /* ---- entry --------------------------------------------------------------------------------- */
 
 static const struct dpb_plugin timed = {DPB_PLUGIN_HEAD(COMM, timed_ops),
-                                        .capabilities =
-                                            DPB_COMM_SYNC | DPB_COMM_BITWISE | DPB_COMM_OVERLAP,
+                                        .capabilities = DPB_COMM_OVERLAP,
                                         .name = "timed",
                                         .version = "1",
                                         .summary = "buckets take exactly known times; one worker",

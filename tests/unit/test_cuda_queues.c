@@ -257,8 +257,10 @@ static void check_rule(const struct rule_case *rule)
     }
     char *weights_device = upload(DPB_FP32, weights, &weights_at);
     for (uint32_t n = 0; n < 4; n++) {
-        const struct dpb_step step = {
-            .step = n, .learning_rate = 0.1 / (n + 1), .scale = 0.25, .plain = n == 2};
+        const struct dpb_step step = {.step = n,
+                                      .learning_rate = 0.1 / (n + 1),
+                                      .scale = 0.25,
+                                      .seal = dpb_step_seal(n, n == 2)};
         fill(rule->gradients, 20 + n, gradients);
         char *gradients_device = upload(rule->gradients, gradients, &gradients_at);
         const bool words = n == 3;

@@ -95,8 +95,9 @@ static void open_seat_with(struct seat *seat, const char *name, uint32_t rank, u
     assert_int_equal(seat->ops->plan(seat->comm, &layout, &seat->plan), DPB_OK);
     /* What `check` is told is what is wanted then. */
     seat->args.device = NULL;
-    assert_int_equal(seat->ops->device_scratch(&shards, &seat->args, &layout, bucket),
-                     seat->plan.device_scratch_bytes);
+    struct dpb_comm_memory memory = {0};
+    seat->ops->memory(&shards, &seat->args, &layout, bucket, &memory);
+    assert_int_equal(memory.device_bytes, seat->plan.device_scratch_bytes);
     seat->args.device = &seat->on_device;
 }
 
@@ -154,9 +155,9 @@ static void test_shards(void **state)
                 bool owns = shards == SHARDS_ALL || rank == 0;
                 uint64_t share = shards == SHARDS_ALL ? (BUCKET + n - 1) / n : BUCKET;
                 add_owned(&seat, owners);
-                assert_int_equal(seat.plan.weights,
-                                 owns ? DPB_MEMORY_DEVICE_SHARED : DPB_MEMORY_DEVICE);
-                assert_int_equal(seat.plan.gradients, DPB_MEMORY_DEVICE);
+                assert_true(seat.plan.on_device);
+                assert_int_equal(seat.plan.weights, owns ? DPB_MEMORY_SHARED : DPB_MEMORY_PRIVATE);
+                assert_int_equal(seat.plan.gradients, DPB_MEMORY_PRIVATE);
                 assert_int_equal(seat.plan.device_scratch_bytes,
                                  owns ? inbox_bytes(n, 4, share) : 0);
                 if (shards == SHARDS_ONE)
@@ -205,8 +206,9 @@ static void test_replicas(void **state)
         struct seat seat;
         open_seat(&seat, "replicated", n - 1, n, 0);
         assert_int_equal(n_owned(&seat), ELEMENTS);
-        assert_int_equal(seat.plan.weights, DPB_MEMORY_DEVICE);
-        assert_int_equal(seat.plan.gradients, DPB_MEMORY_DEVICE_SHARED);
+        assert_true(seat.plan.on_device);
+        assert_int_equal(seat.plan.weights, DPB_MEMORY_PRIVATE);
+        assert_int_equal(seat.plan.gradients, DPB_MEMORY_SHARED);
         assert_int_equal(seat.plan.device_scratch_bytes, inbox_bytes(n, 2, BUCKET));
         close_seat(&seat);
     }

@@ -106,9 +106,10 @@ static void oracle_update(const struct dpb_optimizer_settings *settings, uint64_
                           double gradient, const struct dpb_step *step)
 {
     double *w = &oracle.weights[i], *state = &oracle.state[i], change;
-    double decay = tensor_of(i)->decays && !step->plain ? settings->weight_decay : 0.0;
+    const bool plain = step->seal == dpb_step_seal(step->step, true);
+    double decay = tensor_of(i)->decays && !plain ? settings->weight_decay : 0.0;
     double g = step->scale * gradient + decay * *w;
-    if (step->plain || (settings->kind == DPB_SGD && settings->momentum == 0.0)) {
+    if (plain || (settings->kind == DPB_SGD && settings->momentum == 0.0)) {
         change = g;
     } else if (settings->kind == DPB_ADAGRAD) {
         *state += g * g;
@@ -178,7 +179,7 @@ static void step_once(struct dpb_optimizer *optimizer, const struct rule_case *r
     const struct dpb_step step = {.step = number,
                                   .learning_rate = 0.1 / (double)(number + 1),
                                   .scale = 0.25,
-                                  .plain = number == PLAIN_STEP};
+                                  .seal = dpb_step_seal(number, number == PLAIN_STEP)};
     fill(rule->gradients, gradients.bytes);
     for (uint64_t r = 0; r < owned->n; r++)
         for (uint64_t i = owned->ranges[r].begin; i < owned->ranges[r].end; i++)
@@ -300,7 +301,8 @@ static void test_smallest_epsilon(void **state)
 static uint64_t bad_of(uint64_t at, double value)
 {
     uint64_t found = 0;
-    const struct dpb_step step = {.learning_rate = 0.1, .scale = 1.0, .plain = true};
+    const struct dpb_step step = {
+        .learning_rate = 0.1, .scale = 1.0, .seal = dpb_step_seal(0, true)};
     const struct dpb_optimizer_args args = {.graph = &graph,
                                             .settings = &rules[5].settings,
                                             .weight_type = DPB_FP32,

@@ -271,7 +271,7 @@ static int bench_create(void **state)
         bench->plugins[kind] = (struct dpb_plugin){.name = names[kind], .version = "1.2.3"};
         e->plugins[kind] = &bench->plugins[kind];
     }
-    bench->plugins[DPB_PLUGIN_COMM].capabilities = DPB_COMM_SYNC | DPB_COMM_BITWISE;
+    bench->plugins[DPB_PLUGIN_COMM].capabilities = DPB_COMM_OVERLAP;
     bench->plugins[DPB_PLUGIN_DEVICE].libraries = libraries;
     e->config = dpb_config_create();
     e->n_workers = 2;
@@ -293,6 +293,7 @@ static int bench_create(void **state)
         page->pid = 1000 + (int32_t)rank;
         journal->capacity = CAPACITY;
         journal->timed_from = 2;
+        snprintf(journal->consistency, sizeof journal->consistency, "synchronous");
         journal->threads = 1;
         journal->checksum = 0xabc;
         journal->parameters = 61706;
@@ -469,7 +470,8 @@ static void untimed_run_says_so_once(void **state)
 static void statuses_are_named(void **state)
 {
     struct bench *bench = *state;
-    bench->plugins[DPB_PLUGIN_COMM].capabilities = DPB_COMM_LOCAL;
+    bench->plugins[DPB_PLUGIN_COMM].capabilities = DPB_COMM_ALONE;
+    snprintf(journal_of(bench, 0)->consistency, DPB_LABEL_BYTES, "none");
     json_t *document =
         dpb_result_make(&bench->experiment, bench->board, DPB_INTERRUPTED, "stopped");
     assert_string_equal(dpb_json_text(document, "status", ""), "interrupted");

@@ -2,31 +2,28 @@
  * comm.h - a communicator: a complete variable-update strategy, from "this gradient is ready" to
  * "these are the weights of the next forward".
  *
- * Every rank (workers first, then servers) opens the same plugin. The collective hooks are open,
- * plan, bind, load and publish: every rank calls them in this order. Then a worker's step is
+ * Every rank (workers first, then servers) opens the same plugin. A rank's life is
+ *
+ *     open -> plan -> bind -> load -> steps -> close        (servers: serve in place of steps)
+ *
+ * and a worker's step is
  *
  *     begin -> ready(0) ... ready(n_buckets - 1) -> end -> [progress until *done fires]
  *
- * Where the plan says so (dpb_comm_plan.captures) an exchange may be captured with the device's
- * backward, once, between `begin` and the work of that step, and is then launched with it:
+ * `progress` does the work; begin, ready and end only say what happened. Without communication
+ * cores (run.comm_cores = 0) the loop's thread calls `progress` between the device's ops and, after
+ * `end`, until *done fires. With them a helper thread of core calls `progress` all the time, beside
+ * begin, ready and end.
  *
- *     begin -> capture -> ready(0) ... ready(n_buckets - 1) -> end -> replay        in one step
- *     begin -> replay                                                             from then on
+ * Scale: backward gives the mean over the micro-batch, a communicator sums over the workers, the
+ * optimizer multiplies once by step->scale.
  *
- * After close a process may open again, with another layout (`dpbench comm` does for every size):
- * keys in the store are then new ones, and nothing else of the strategy may be left.
- *
- * A strategy is written as a state machine that `progress` moves on. Without communication cores
- * (run.comm_cores = 0) the loop's thread calls `progress` between the device's ops and, after
- * `end`, until `done` fires; with them a helper thread of core's calls it all the time, at the same
- * time as begin, ready and end: those only publish what happened, progress does the work.
- *
- * Scale: backward gives the mean over the micro-batch, a communicator SUMS over the workers, the
- * optimizer multiplies once by step->scale = 1 / (workers * accumulate * loss scale).
+ * After close a process may open again with another layout. It then uses new keys in the store.
  */
 #ifndef DPBENCH_COMM_H
 #define DPBENCH_COMM_H
 
+#include "contract.h"
 #include "queue.h"
 #include "status.h"
 #include "types.h"
@@ -34,24 +31,17 @@
 struct dpb_event;     /* host.h */
 struct dpb_optimizer; /* host.h */
 
-/* Capabilities of a communicator (dpb_plugin.capabilities): what it promises and what it needs. */
-#define DPB_COMM_SYNC UINT64_C(0x001)    /* the mean gradient over the global batch, every step */
-#define DPB_COMM_BITWISE UINT64_C(0x002) /* replicas are equal bit for bit */
-#define DPB_COMM_OVERLAP UINT64_C(0x004) /* buckets are exchanged while backward goes on */
-#define DPB_COMM_SERVERS UINT64_C(0x008) /* can use processes of role server */
-#define DPB_COMM_LOCAL UINT64_C(0x010)   /* replicas do not exchange: consistency "none" */
-/* Ranks may be on several machines; without it a job on several is refused. */
-#define DPB_COMM_MULTI_NODE UINT64_C(0x020)
-#define DPB_COMM_LAUNCHER UINT64_C(0x040) /* needs the runtime of mpirun or srun, as MPI does */
-/* Wants its arenas in the memory of a device; refused with a device that has none of
- * its own. */
-#define DPB_COMM_DEVICE UINT64_C(0x080)
-/* With arenas on a device, `ready` is called with events of a queue that have not
- * fired, the strategy's work is enqueued behind them, and *done of `end` is such an event, behind
- * which the next forward is enqueued. */
-#define DPB_COMM_EVENTS UINT64_C(0x100)
-/* Keeps its arenas in the memory of a device that has some. */
-#define DPB_COMM_EITHER UINT64_C(0x200)
+/* Capabilities of a communicator (dpb_plugin.capabilities): what it can do and what it needs. */
+#define DPB_COMM_OVERLAP UINT64_C(0x001)    /* buckets are exchanged while backward goes on */
+#define DPB_COMM_SERVERS UINT64_C(0x002)    /* can use processes of role server */
+#define DPB_COMM_ALONE UINT64_C(0x004)      /* workers do not exchange: contract DPB_ALONE */
+#define DPB_COMM_MULTI_NODE UINT64_C(0x008) /* ranks may be on several machines */
+#define DPB_COMM_LAUNCHER UINT64_C(0x010)   /* needs the runtime of mpirun or srun, as MPI does */
+#define DPB_COMM_DEVICE UINT64_C(0x020)     /* needs a device that has memory of its own */
+#define DPB_COMM_EITHER UINT64_C(0x040)     /* keeps its arenas in the device's memory, if any */
+/* With arenas on a device, `ready` takes events that have not fired, the strategy enqueues its work
+ * behind them, and *done of `end` is such an event. */
+#define DPB_COMM_EVENTS UINT64_C(0x080)
 
 typedef enum dpb_role { DPB_WORKER, DPB_SERVER } dpb_role;
 
@@ -59,7 +49,7 @@ typedef enum dpb_role { DPB_WORKER, DPB_SERVER } dpb_role;
 typedef enum dpb_phase {
     DPB_PHASE_QUEUE,     /* ready here, not yet begun: not counted as communication */
     DPB_PHASE_WAIT_PEER, /* nothing can be done because a peer is late */
-    DPB_PHASE_TRANSFER,  /* bytes move, or others work for us */
+    DPB_PHASE_TRANSFER,  /* bytes move, or others work for this rank */
     DPB_PHASE_REDUCE,    /* summing */
     DPB_PHASE_UPDATE,    /* the optimizer; reported by core itself */
     DPB_PHASES
@@ -70,14 +60,12 @@ struct dpb_comm_args {
     dpb_role role;
     uint64_t bucket_bytes; /* comm.bucket */
     uint32_t comm_cores;   /* 0: progress runs on the loop's thread */
-    /* The machine of each rank, servers too. @borrowed until close. Machines are
-     * numbered from 0 in the order of their lowest ranks. Ranks of one machine, and no others,
-     * share memory and a clock. comm.hosts may say that they are apart though they are not
-     * (tests). */
+    /* The machine of each rank, servers too, numbered from 0 in the order of their lowest ranks.
+     * Ranks of one machine, and no others, share memory and a clock. @borrowed until close. */
     const uint32_t *machines;
     uint32_t n_machines; /* at least 1 */
-    /* The device of this worker where it has memory of its own; NULL: it computes on
-     * the host's (and servers have none). @borrowed until close. */
+    /* The worker's device, if it has memory of its own; NULL otherwise, and on servers. @borrowed
+     * until close. */
     const struct dpb_device_arenas *device;
 };
 
@@ -92,60 +80,51 @@ struct dpb_layout {
 typedef enum dpb_memory {
     DPB_MEMORY_NONE,    /* not needed on this rank */
     DPB_MEMORY_PRIVATE, /* this process alone */
-    DPB_MEMORY_SHARED,  /* mapped by all ranks of this machine; starts as zeros */
-    /* The same two in the memory of the worker's device. Weights, gradients (and
-     * with them optimizer state) are both on the device or both on the host. */
-    DPB_MEMORY_DEVICE,
-    DPB_MEMORY_DEVICE_SHARED
+    DPB_MEMORY_SHARED   /* mapped by all ranks of this machine; starts as zeros */
 } dpb_memory;
 
-/* What a communicator wants; zeroed by core before `plan`. */
+/* What a communicator wants. Core fills in the defaults before `plan`: no memory, and the bucket
+ * and contract of a synchronous mean. */
 struct dpb_comm_plan {
-    uint64_t bucket_elements; /* buckets are [i, i + 1) * this; the last may be shorter. Core has
-                                 put comm.bucket here; the same on all ranks */
+    uint64_t bucket_elements; /* buckets are [i, i + 1) * this; the last may be shorter. The same
+                                 on all ranks */
     dpb_memory weights, gradients, scratch;
+    bool on_device; /* weights and gradients, and so optimizer state, lie in the device's memory */
     uint64_t scratch_bytes;
-    /* The ranges whose optimizer state (and update) belong to this rank, rising, disjoint. NULL
-     * with n_owned = 0: none. Written to memory from host->alloc; core frees it. */
+    dpb_memory device_scratch; /* scratch on the device, beside the host's */
+    uint64_t device_scratch_bytes;
+    /* The ranges whose optimizer state and update belong to this rank: rising, disjoint. From
+     * host->alloc; core frees them. NULL with n_owned = 0: none. */
     struct dpb_range *owned;
     uint64_t n_owned;
-    /* Scratch on the device beside the host's (DPB_MEMORY_NONE and the two of a
-     * device). */
-    dpb_memory device_scratch;
-    uint64_t device_scratch_bytes;
-    /* Where dpb_device_arenas.no_capture is NULL: `capture` and
-     * `replay` may be called. */
-    bool captures;
+    struct dpb_contract contract; /* the same on all ranks */
+    bool captures;                /* see `capture` */
 };
 
-/* The arenas of this rank and, where they are shared, of the others. @borrowed until close.
- * Entries of peers that have no such shared arena, or are on another machine, are NULL; the own
- * entry is the own arena. */
+/* The arenas of this rank and, where they are shared, of its machine's other ranks. @borrowed until
+ * close. The own entry is the own arena; entries that cannot be reached are NULL. */
 struct dpb_arenas {
-    void *weights, *gradients, *scratch;
+    void *weights, *gradients, *scratch, *device_scratch;
     void *const *peer_weights, *const *peer_gradients, *const *peer_scratch; /* by rank */
+    void *const *peer_device_scratch; /* NULL without a device's memory */
+    const bool *direct; /* by rank: arithmetic may read the peer's memory, not `copy` alone */
     struct dpb_optimizer *optimizer; /* for the owned ranges; NULL where none is owned */
     uint64_t n_buckets, bucket_elements;
     struct dpb_layout layout;
-    /* On a device, and those of the peers, mapped; `direct` by rank: whether
-     * arithmetic may read a peer's memory, or `copy` alone. NULL without arenas on a device. */
-    void *device_scratch;
-    void *const *peer_device_scratch;
-    const bool *direct;
 };
 
-/* The parameters of one step; the same on all ranks. */
+/* The parameters of one step; the same on all ranks. Pass the whole struct to the optimizer, from
+ * one rank to another byte by byte. */
 struct dpb_step {
-    uint64_t step; /* rises by one with every begin, verification steps included */
+    uint64_t step; /* rises by one with every begin */
     double learning_rate;
-    double scale; /* see above */
-    bool plain;   /* w -= learning_rate * scale * gradient: no momentum, no decay, state untouched.
-                     Verification uses it */
+    double scale;  /* 1 / (contract.divisor x accumulate x loss scale) */
+    uint64_t seal; /* the optimizer's: says which rule applies, and that core made this step */
 };
 
 /* The model as this strategy defines it. @borrowed until the next begin. */
 struct dpb_view {
-    const void *weights; /* the whole arena, in layout.weight_type */
+    const void *weights; /* the whole arena, in layout.weight_type, where the own arena is */
 };
 
 /* What a strategy's options need beyond its capabilities. */
@@ -154,57 +133,76 @@ struct dpb_comm_needs {
     const char *because; /* which option, for messages: "comm.transport = mpi"; a constant */
 };
 
+/* Bytes that a rank takes beside weights, gradients and optimizer state, if they grow with the
+ * model: scratch, pinned memory, inboxes. */
+struct dpb_comm_memory {
+    uint64_t host_bytes, device_bytes;
+};
+
 #define DPB_FOREVER INT64_C(-1)
 
+/* Hooks that may be NULL say so. A hook that fails has called host->fail. */
 struct dpb_comm_ops {
+    /* ---- before the run, in the launcher too, without `open`; may be NULL ---- */
+
+    /* *needs is zeroed. Refuses what this build or machine lacks; may load a library. */
+    dpb_status (*needs)(const void *options, struct dpb_comm_needs *needs);
+    /* Of rank args->rank. *memory is zeroed; args->device is NULL. */
+    void (*memory)(const void *options, const struct dpb_comm_args *args,
+                   const struct dpb_layout *layout, uint64_t bucket_elements,
+                   struct dpb_comm_memory *memory);
+
+    /* ---- life: collective, in this order, but for close ---- */
+
     /* Refuses by name what it cannot do. Sets *comm (@owned until close) on success only. */
     dpb_status (*open)(const void *options, const struct dpb_comm_args *args, void **comm);
-    /* Before anything is allocated. */
     dpb_status (*plan)(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want);
-    /* The arenas exist on all ranks. */
-    dpb_status (*bind)(void *comm, const struct dpb_arenas *arenas);
-    /* Collective over the workers: the weights in their arenas (the same on all) become the model,
-     * wherever this strategy keeps it. May block. Optimizer state is core's matter. */
+    dpb_status (*bind)(void *comm, const struct dpb_arenas *arenas); /* they exist on all ranks */
+    /* Workers: the weights in their arenas, equal on all, become the model. May block. */
     dpb_status (*load)(void *comm);
-    dpb_status (*begin)(void *comm, const struct dpb_step *step);
-    /* In bucket order, the same on every rank. The bucket is final once `event` (NULL: at once)
-     * fires; neither it nor its weights are used by the device again in this step. Returns
-     * promptly.*/
-    dpb_status (*ready)(void *comm, uint64_t bucket, struct dpb_event *event);
-    /* Does what can be done now and returns after about `budget_ns`; with DPB_FOREVER it may block
-     * in host->flag->wait until something could be done, then returns. One thread at a time. */
-    dpb_status (*progress)(void *comm, int64_t budget_ns);
-    /* All buckets of the step were given. When *done fires, the weight arena holds what the next
-     * forward uses, the gradient arena may be written again, and all of the step's spans and bytes
-     * have been reported. Never blocks. */
-    dpb_status (*end)(void *comm, struct dpb_event **done);
-    /* Collective over the workers, between steps: which weights are the model. May block. */
-    dpb_status (*publish)(void *comm, struct dpb_view *view);
-    /* Role server only: works until the workers have closed. NULL without DPB_COMM_SERVERS. */
-    dpb_status (*serve)(void *comm);
     void (*close)(void *comm); /* accepts NULL; waits for no peer, or a second at most */
-    /* May be NULL: these options need nothing. Called before `open`, in the launcher
-     * too, with *needs zeroed. Refuses what this build or machine has nothing for; may load a
-     * library, opens nothing. */
-    dpb_status (*needs)(const void *options, struct dpb_comm_needs *needs);
-    /* May be NULL: none. The device_scratch_bytes that `plan` will want, for
-     * `dpbench check`: called without `open`, with args->device NULL and comm.bucket in
-     * elements. */
-    uint64_t (*device_scratch)(const void *options, const struct dpb_comm_args *args,
-                               const struct dpb_layout *layout, uint64_t bucket_elements);
-    /* May be NULL: none. Bytes of the host's memory that grow with the model and are
-     * neither weights, gradients nor optimizer state: of scratch, and what `bind` takes by itself,
-     * as pinned memory. Called as device_scratch is. */
-    uint64_t (*host_memory)(const void *options, const struct dpb_comm_args *args,
-                            const struct dpb_layout *layout, uint64_t bucket_elements);
-    /* NULL unless plans say `captures`. The exchange is being captured: until `end`
-     * has returned `ready` gives events of the capture, nothing may be looked at or waited for, and
-     * what is enqueued is work of any step, that is not `plain`. *done of `end` is then an event of
-     * the capture behind all of it. */
+
+    /* ---- step ---- */
+
+    dpb_status (*begin)(void *comm, const struct dpb_step *step);
+    /* In bucket order, the same on every rank. The bucket is final once `event` fires (NULL: at
+     * once). In this step the device touches neither it nor its weights again. Never blocks. */
+    dpb_status (*ready)(void *comm, uint64_t bucket, struct dpb_event *event);
+    /* Does what can be done now and returns after about budget_ns. With DPB_FOREVER it may block
+     * until something could be done. One thread at a time. */
+    dpb_status (*progress)(void *comm, int64_t budget_ns);
+    /* All buckets were given. When *done fires, the weight arena holds what the next forward uses,
+     * the gradient arena may be written, and the step's spans and bytes are reported. Never
+     * blocks. */
+    dpb_status (*end)(void *comm, struct dpb_event **done);
+
+    /* ---- model: workers, collective, between steps; may block ---- */
+
+    dpb_status (*publish)(void *comm, struct dpb_view *view); /* which weights are the model */
+    /* Applies what is on its way. May be NULL: nothing is. */
+    dpb_status (*settle)(void *comm);
+    /* With DPB_PROOF_BOOKS; *books is zeroed. */
+    dpb_status (*books)(void *comm, struct dpb_books *books);
+    /* The part of this worker's mean gradient of `step`, one of the last 64, that was applied: in
+     * place of contract.share. 0: dropped. May be NULL: contract.share. */
+    double (*applied)(void *comm, uint64_t step);
+
+    /* ---- servers ---- */
+
+    dpb_status (*serve)(
+        void *comm); /* with DPB_COMM_SERVERS: works until the workers have closed */
+
+    /* ---- capture: may be NULL unless plans say `captures` ---- */
+
+    /* In place of progress: a step's exchange is captured with its backward, once, and launched
+     * with it from then on. The steps are
+     *     begin -> capture -> ready(0) ... ready(n - 1) -> end -> replay      for the first
+     *     begin -> replay                                                     after it
+     * Until `end` returns, `ready` gives events of the capture, nothing may be polled or waited
+     * for, and *done is an event of the capture behind all work. */
     dpb_status (*capture)(void *comm, const struct dpb_capture *capture);
-    /* In place of ready and end: the graph is launched next, and all that
-     * it did before is done. What depends on the step is brought where the graph reads it. *done is
-     * as that of `end`, for what comes behind the launch. */
+    /* The graph is launched next, and its last launch is done. Brings what depends on the step to
+     * where the graph reads it. *done is that of `end`, for work behind the launch. */
     dpb_status (*replay)(void *comm, struct dpb_event **done);
 };
 

@@ -21,14 +21,16 @@
  *   SHUFFLE    half of a Feistel round, epoch, round, 0
  *   SYNTHETIC  sample, element / 4, 0, 0
  *   AUGMENT    sample, epoch, what, 0
- *   EXCHANGE   rank, element, element / 2^32, 0 */
+ *   EXCHANGE   rank, element, element / 2^32, step of the proof
+ *   SEAL       step, step / 2^32, rule, 0 */
 enum dpb_stream {
     DPB_STREAM_INIT = 1,
     DPB_STREAM_DROPOUT,
     DPB_STREAM_SHUFFLE,
     DPB_STREAM_SYNTHETIC,
     DPB_STREAM_AUGMENT,
-    DPB_STREAM_EXCHANGE
+    DPB_STREAM_EXCHANGE,
+    DPB_STREAM_SEAL
 };
 
 struct dpb_random4 {

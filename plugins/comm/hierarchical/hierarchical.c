@@ -433,12 +433,13 @@ static dpb_status hierarchical_open(const void *options_, const struct dpb_comm_
     return DPB_OK;
 }
 
-static uint64_t hierarchical_host_memory(const void *options_, const struct dpb_comm_args *args,
-                                         const struct dpb_layout *layout, uint64_t bucket_elements)
+static void hierarchical_memory(const void *options_, const struct dpb_comm_args *args,
+                                const struct dpb_layout *layout, uint64_t bucket_elements,
+                                struct dpb_comm_memory *memory)
 {
     const struct hierarchical_options *given = options_;
-    return given->inside == INSIDE_NCCL ? inside_nccl_pinned_bytes(args, layout, bucket_elements)
-                                        : 0;
+    if (given->inside == INSIDE_NCCL)
+        memory->host_bytes = inside_nccl_pinned_bytes(args, layout, bucket_elements);
 }
 
 static dpb_status hierarchical_plan(void *comm_, const struct dpb_layout *layout,
@@ -555,11 +556,11 @@ static const struct dpb_comm_ops hierarchical_ops = {.open = hierarchical_open,
                                                      .publish = strategy_publish,
                                                      .close = hierarchical_close,
                                                      .needs = hierarchical_needs,
-                                                     .host_memory = hierarchical_host_memory};
+                                                     .memory = hierarchical_memory};
 
 static struct dpb_plugin hierarchical = {
     DPB_PLUGIN_HEAD(COMM, hierarchical_ops),
-    .capabilities = DPB_COMM_SYNC | DPB_COMM_BITWISE | DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE,
+    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE,
     .name = "hierarchical",
     .version = DPB_VERSION,
     .summary =

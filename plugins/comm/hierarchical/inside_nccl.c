@@ -485,7 +485,8 @@ dpb_status inside_nccl_plan(struct hierarchical *comm, const struct dpb_layout *
     nccl->pinned_bytes = inside_nccl_pinned_bytes(&comm->job, layout, want->bucket_elements);
     want->bucket_elements = round_bucket(&comm->job, want->bucket_elements);
     DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_SHARED, want));
-    want->weights = want->gradients = DPB_MEMORY_DEVICE;
+    want->on_device = true;
+    want->gradients = DPB_MEMORY_PRIVATE;
     nccl->order_at = (want->scratch_bytes + DPB_CACHE_LINE - 1) / DPB_CACHE_LINE * DPB_CACHE_LINE;
     want->scratch_bytes =
         nccl->order_at + strategy_count_buckets(layout, want) * sizeof *nccl->order;

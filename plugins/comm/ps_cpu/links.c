@@ -117,7 +117,7 @@ static struct link *link_to(const struct links *links, uint32_t rank)
 
 static void write_step(uint8_t bytes[STEP_BYTES], const struct dpb_step *step)
 {
-    uint64_t words[STEP_BYTES / 8] = {step->step, 0, 0, step->plain};
+    uint64_t words[STEP_BYTES / 8] = {step->step, 0, 0, step->seal};
     memcpy(&words[1], &step->learning_rate, 8);
     memcpy(&words[2], &step->scale, 8);
     for (int i = 0; i < STEP_BYTES; i++)
@@ -133,7 +133,7 @@ static struct dpb_step read_step(const uint8_t bytes[STEP_BYTES])
     step.step = words[0];
     memcpy(&step.learning_rate, &words[1], 8);
     memcpy(&step.scale, &words[2], 8);
-    step.plain = words[3] != 0;
+    step.seal = words[3];
     return step;
 }
 

@@ -461,11 +461,12 @@ static dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dp
     return ps_is_shard(args) ? own_slices(&ps->base, layout, want) : DPB_OK;
 }
 
-static uint64_t ps_host_memory(const void *options_, const struct dpb_comm_args *args,
-                               const struct dpb_layout *layout, uint64_t bucket_elements)
+static void ps_memory(const void *options_, const struct dpb_comm_args *args,
+                      const struct dpb_layout *layout, uint64_t bucket_elements,
+                      struct dpb_comm_memory *memory)
 {
     (void)options_;
-    return links_inbox_bytes(args, layout, bucket_elements);
+    memory->host_bytes = links_inbox_bytes(args, layout, bucket_elements);
 }
 
 static size_t sources_bytes(const struct ps *ps)
@@ -623,12 +624,11 @@ static const struct dpb_comm_ops ps_ops = {.open = ps_open,
                                            .serve = ps_serve,
                                            .close = ps_close,
                                            .needs = ps_needs,
-                                           .host_memory = ps_host_memory};
+                                           .memory = ps_memory};
 
 static const struct dpb_plugin ps_cpu = {
     DPB_PLUGIN_HEAD(COMM, ps_ops),
-    .capabilities = DPB_COMM_SYNC | DPB_COMM_BITWISE | DPB_COMM_OVERLAP | DPB_COMM_SERVERS |
-                    DPB_COMM_MULTI_NODE,
+    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_SERVERS | DPB_COMM_MULTI_NODE,
     .name = "ps_cpu",
     .version = DPB_VERSION,
     .summary = "parameter servers in host memory: push, sum, update there, pull",

@@ -127,20 +127,20 @@ dpb_status on_device_open(const struct dpb_host *host, const struct dpb_comm_arg
     return DPB_OK;
 }
 
-uint64_t on_device_scratch(const void *options, const struct dpb_comm_args *args,
-                           const struct dpb_layout *layout, uint64_t bucket_elements)
+void on_device_memory(const void *options, const struct dpb_comm_args *args,
+                      const struct dpb_layout *layout, uint64_t bucket_elements,
+                      struct dpb_comm_memory *memory)
 {
     const struct device_scheme scheme = scheme_of(args);
     (void)options;
-    return device_strategy_inbox(&scheme, args, layout, bucket_elements);
+    memory->device_bytes = device_strategy_inbox(&scheme, args, layout, bucket_elements);
 }
 
 dpb_status on_device_plan(void *comm_, const struct dpb_layout *layout, struct dpb_comm_plan *want)
 {
     struct device_strategy *comm = comm_;
     DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_SHARED, want));
-    want->weights = DPB_MEMORY_DEVICE;
-    want->gradients = DPB_MEMORY_DEVICE_SHARED;
+    want->on_device = true;
     device_strategy_plan(comm, layout, want);
     return DPB_OK;
 }

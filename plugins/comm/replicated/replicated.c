@@ -199,11 +199,11 @@ static const struct dpb_comm_ops replicated_ops = {.open = replicated_open,
                                                    .end = strategy_end,
                                                    .publish = strategy_publish,
                                                    .close = replicated_close,
-                                                   .device_scratch = on_device_scratch};
+                                                   .memory = on_device_memory};
 
 static const struct dpb_plugin replicated = {
     DPB_PLUGIN_HEAD(COMM, replicated_ops),
-    .capabilities = DPB_COMM_SYNC | DPB_COMM_BITWISE | DPB_COMM_OVERLAP | DPB_COMM_EITHER,
+    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_EITHER,
     .name = "replicated",
     .version = DPB_VERSION,
     .summary = "a copy on every worker; bucket i is summed on worker i mod W and copied back",

@@ -17,7 +17,8 @@ dpb_status on_device_open(const struct dpb_host *host, const struct dpb_comm_arg
                           void **comm);
 dpb_status on_device_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want);
 dpb_status on_device_bind(void *comm, const struct dpb_arenas *arenas);
-uint64_t on_device_scratch(const void *options, const struct dpb_comm_args *args,
-                           const struct dpb_layout *layout, uint64_t bucket_elements);
+void on_device_memory(const void *options, const struct dpb_comm_args *args,
+                      const struct dpb_layout *layout, uint64_t bucket_elements,
+                      struct dpb_comm_memory *memory);
 
 #endif

@@ -1,0 +1,68 @@
+/*
+ * contract.h - what a strategy promises about the gradients that it is handed, and what core proves.
+ *
+ * Every strategy conserves something: each gradient ends up in the model, or is still on its way,
+ * exactly once. Core hands over known gradients, which look like those of any step, and checks the
+ * promise in one of three ways:
+ *
+ *   settling   After contract.settle_steps steps of zero gradients every worker's weights have moved
+ *              by  - learning rate x contract.share x (sum of all workers' gradients).
+ *   books      A strategy whose replicas stay apart, or that drops gradients, names arrays and
+ *              coefficients. Over all workers, element by element, the change of
+ *                  sum of coefficient x array
+ *              is  - learning rate x sum over workers and steps of (share x gradient).
+ *   alone      A strategy that does not exchange: each worker's weights move by its own gradients.
+ *
+ * Core fills in the contract of a synchronous mean before `plan`; such a strategy changes nothing.
+ */
+#ifndef DPBENCH_CONTRACT_H
+#define DPBENCH_CONTRACT_H
+
+#include "types.h"
+
+/* The word for tables, with contract.parameter in brackets where a line names one. */
+typedef enum dpb_consistency {
+    DPB_SYNCHRONOUS, /* every step applies the mean gradient of all workers */
+    DPB_LATE,        /* ... a fixed number of steps later: late(steps) */
+    DPB_PERIODIC,    /* workers train alone and meet every so many steps: periodic(steps) */
+    DPB_STALE,       /* no worker is further ahead of another than: stale(steps) */
+    DPB_PARTIAL,     /* of each step's gradients so many count: partial(count of workers) */
+    DPB_ASYNCHRONOUS,
+    DPB_LOSSY,     /* gradients lose precision on the way, and come later or not at all */
+    DPB_AVERAGING, /* replicas differ and are drawn together */
+    DPB_ALONE      /* workers do not exchange: "none" in tables */
+} dpb_consistency;
+
+typedef enum dpb_proof { DPB_PROOF_SETTLES, DPB_PROOF_BOOKS, DPB_PROOF_ALONE } dpb_proof;
+
+struct dpb_contract {
+    dpb_consistency consistency;
+    uint32_t parameter;
+    dpb_proof proof;
+    uint32_t settle_steps;
+    /* Workers among which core divides: step->scale = 1 / (divisor x accumulate x loss scale). */
+    uint32_t divisor;
+    /* Part of one worker's mean gradient that reaches what the proof looks at; 1 / divisor for a
+     * strategy that applies step->scale once. */
+    double share;
+    /* Roundings between a gradient and the weights beside the optimizer's own; 0: small integers
+     * must come out exactly. Each is at most one unit of the gradient or weight type. */
+    uint32_t roundings;
+    bool replicas_equal; /* after settling, all workers hold the same bits */
+};
+
+/* One array of the books, with an element for each of the layout's weights. */
+struct dpb_book {
+    const void *array; /* @borrowed until the next hook; NULL: none on this rank */
+    dpb_dtype type;
+    double coefficient;
+    bool of_gradients; /* the array is in units of gradients: core multiplies by - learning rate */
+};
+
+enum { DPB_BOOKS = 4 };
+struct dpb_books {
+    struct dpb_book entries[DPB_BOOKS];
+    uint32_t n;
+};
+
+#endif

@@ -1,0 +1,82 @@
+/* contract.c - see contract.h. */
+#include "train/contract.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "base/log.h"
+
+struct dpb_contract dpb_contract_default(uint32_t n_workers, bool alone)
+{
+    const uint32_t divisor = alone ? 1 : n_workers;
+    return (struct dpb_contract){.consistency = alone ? DPB_ALONE : DPB_SYNCHRONOUS,
+                                 .proof = alone ? DPB_PROOF_ALONE : DPB_PROOF_SETTLES,
+                                 .divisor = divisor,
+                                 .share = 1.0 / divisor,
+                                 .replicas_equal = !alone};
+}
+
+/* The first claim that cannot be; NULL: there is none. */
+static const char *contradiction(const struct dpb_contract *contract,
+                                 const struct dpb_comm_ops *ops, uint32_t n_workers, bool alone)
+{
+    const bool books = contract->proof == DPB_PROOF_BOOKS;
+    if ((uint32_t)contract->consistency > DPB_ALONE || (uint32_t)contract->proof > DPB_PROOF_ALONE)
+        return "its consistency or its proof is none of those in contract.h";
+    if (contract->divisor < 1 || contract->divisor > n_workers)
+        return "its divisor is not between 1 and the number of workers";
+    if (!(contract->share > 0 && contract->share <= 1))
+        return "its share is not above 0 and at most 1";
+    if (contract->settle_steps > DPB_SETTLE_STEPS)
+        return "it settles in more than 4096 steps; say DPB_PROOF_BOOKS";
+    if (contract->consistency == DPB_SYNCHRONOUS &&
+        (books || contract->settle_steps > 0 || !contract->replicas_equal))
+        return "a synchronous strategy settles at once, with equal replicas";
+    if (alone != (contract->consistency == DPB_ALONE) ||
+        alone != (contract->proof == DPB_PROOF_ALONE))
+        return "DPB_COMM_ALONE, DPB_ALONE and DPB_PROOF_ALONE go together";
+    if (contract->consistency == DPB_PARTIAL &&
+        (contract->parameter < 1 || contract->parameter > n_workers))
+        return "of a step's gradients more count than there are workers, or none";
+    if (contract->consistency == DPB_PARTIAL && !ops->applied)
+        return "a partial strategy says by the hook `applied` which gradients count";
+    if (books && !ops->books)
+        return "DPB_PROOF_BOOKS needs the hook `books`";
+    if (contract->proof == DPB_PROOF_SETTLES && ops->applied)
+        return "the hook `applied` goes with DPB_PROOF_BOOKS";
+    if (contract->proof == DPB_PROOF_SETTLES && contract->roundings == 0 &&
+        fabs(contract->share * contract->divisor - 1.0) > 1e-9)
+        return "a share that is not 1 / divisor takes a rounding";
+    return NULL;
+}
+
+dpb_status dpb_contract_check(const struct dpb_contract *contract, const struct dpb_plugin *comm,
+                              uint32_t n_workers)
+{
+    const bool alone = comm->capabilities & DPB_COMM_ALONE;
+    const char *reason = contradiction(contract, comm->ops, n_workers, alone);
+    if (!reason)
+        return DPB_OK;
+    return dpb_fail(DPB_FAILED, "comm '%s' plans a contract that cannot be: %s", comm->name,
+                    reason);
+}
+
+void dpb_contract_label(const struct dpb_contract *contract, uint32_t n_workers,
+                        char label[DPB_LABEL_BYTES])
+{
+    static const char *const words[] = {"synchronous",  "late",  "periodic",  "stale", "partial",
+                                        "asynchronous", "lossy", "averaging", "none"};
+    const char *word = words[contract->consistency];
+    switch (contract->consistency) {
+    case DPB_LATE:
+    case DPB_PERIODIC:
+    case DPB_STALE:
+        snprintf(label, DPB_LABEL_BYTES, "%s(%u)", word, contract->parameter);
+        break;
+    case DPB_PARTIAL:
+        snprintf(label, DPB_LABEL_BYTES, "%s(%u of %u)", word, contract->parameter, n_workers);
+        break;
+    default:
+        snprintf(label, DPB_LABEL_BYTES, "%s", word);
+    }
+}

@@ -1,0 +1,23 @@
+/*
+ * contract.h - core's side of dpbench/contract.h: the contract that `plan` starts from, the claims
+ * that exclude each other, the word for tables.
+ */
+#ifndef DPB_CORE_TRAIN_CONTRACT_H
+#define DPB_CORE_TRAIN_CONTRACT_H
+
+#include "dpbench/plugin.h"
+
+enum { DPB_LABEL_BYTES = 32, DPB_SETTLE_STEPS = 4096 };
+
+/* The contract of a synchronous mean over the workers; `alone`: of workers that do not exchange. */
+struct dpb_contract dpb_contract_default(uint32_t n_workers, bool alone);
+
+/* DPB_FAILED, naming the claims that contradict each other, or the hook that is missing. */
+dpb_status dpb_contract_check(const struct dpb_contract *contract, const struct dpb_plugin *comm,
+                              uint32_t n_workers);
+
+/* "synchronous", "late(1)", "partial(3 of 4)", "none", ... */
+void dpb_contract_label(const struct dpb_contract *contract, uint32_t n_workers,
+                        char label[DPB_LABEL_BYTES]);
+
+#endif

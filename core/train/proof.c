@@ -1,0 +1,493 @@
+/*
+ * proof.c - a strategy keeps its contract (dpbench/contract.h).
+ *
+ * Workers hand over known gradients in steps that look like any other: the learning rate is the
+ * schedule's, rounded to a power of two, and only core's optimizer can tell that the step is plain.
+ *
+ * pattern   small integers, another for each element, rank and step; their sums are exact in every
+ *           gradient type, so a contract without roundings must come out bit for bit
+ * exchange  random numbers of a wide range of magnitudes, within a bound
+ *
+ * A proof before training starts from zero weights and looks at all elements. The proof after
+ * training starts from the trained weights, without `load`: the strategy is told nothing. It looks
+ * at about a million elements, so that it takes little memory.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/vec.h"
+#include "dpbench/random.h"
+#include "train/pattern.h"
+#include "train/trainer.h"
+
+enum { BLOCK = 1024, SAMPLED_BLOCKS = 1024, BOOK_STEPS = 8 };
+
+/* Gradients of `rank` in the n-th step of a proof, for elements [begin, begin + count). */
+typedef void (*generator)(const struct dpb_trainer *t, uint32_t rank, uint32_t step, uint64_t begin,
+                          uint64_t count, double *gradients);
+
+struct proof {
+    struct dpb_trainer *t;
+    const char *name;
+    generator generate;
+    bool exact, fresh; /* from zero weights */
+    double rate, scale;
+    uint32_t n_steps;        /* with gradients; settle_steps with zeros come behind them */
+    uint64_t first_exchange; /* step number of the first */
+    uint64_t phase, stride;  /* blocks looked at: phase, phase + stride, ... */
+    double *before;          /* of those blocks, one behind the other; NULL: zeros */
+};
+
+/* ---- gradients ----------------------------------------------------------------------------- */
+
+static void pattern(const struct dpb_trainer *t, uint32_t rank, uint32_t step, uint64_t begin,
+                    uint64_t count, double *gradients)
+{
+    (void)t;
+    for (uint64_t i = 0; i < count; i++)
+        gradients[i] = dpb_pattern(rank, begin + i, step, DPB_PATTERN_LARGEST);
+}
+
+/* Uniform in [-1, 1), times a power of two between 2^-12 and 2^3. */
+static void noise(const struct dpb_trainer *t, uint32_t rank, uint32_t step, uint64_t begin,
+                  uint64_t count, double *gradients)
+{
+    uint64_t seed = (uint64_t)t->experiment->settings.run.seed;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t at = begin + i;
+        struct dpb_random4 r =
+            dpb_random(seed, DPB_STREAM_EXCHANGE, rank, (uint32_t)at, (uint32_t)(at >> 32), step);
+        int64_t mantissa = (int64_t)((uint64_t)r.v[0] << 32 | r.v[1]);
+        gradients[i] = (double)mantissa * 0x1p-63 * ((double)(1u << (r.v[2] >> 28)) * 0x1p-12);
+    }
+}
+
+/* As the gradient arena holds them. */
+static void generate(const struct proof *proof, uint32_t rank, uint32_t step, uint64_t begin,
+                     uint64_t count, double *gradients)
+{
+    dpb_dtype type = proof->t->layout.gradient_type;
+    double stored[BLOCK]; /* room for any type */
+    proof->generate(proof->t, rank, step, begin, count, gradients);
+    dpb_vec.cast(type, stored, DPB_FP64, gradients, count);
+    dpb_vec.cast(DPB_FP64, gradients, type, stored, count);
+}
+
+static uint64_t block_length(const struct dpb_trainer *t, uint64_t begin)
+{
+    uint64_t rest = t->layout.n_elements - begin;
+    return rest < BLOCK ? rest : BLOCK;
+}
+
+/* ---- steps --------------------------------------------------------------------------------- */
+
+static dpb_status take_step(const struct proof *proof, uint32_t step)
+{
+    struct dpb_trainer *t = proof->t;
+    dpb_dtype type = t->layout.gradient_type;
+    double block[BLOCK];
+    void *gradients;
+    DPB_TRY(dpb_arena_edit(t, t->arenas.gradients, &gradients));
+    memset(block, 0, sizeof block);
+    for (uint64_t at = 0; at < t->layout.n_elements; at += BLOCK) {
+        uint64_t count = block_length(t, at);
+        if (step < proof->n_steps)
+            proof->generate(t, dpb_world.rank, step, at, count, block);
+        dpb_vec.cast(type, (char *)gradients + at * dpb_dtype_size(type), DPB_FP64, block, count);
+    }
+    DPB_TRY(dpb_arena_commit(t, t->arenas.gradients, dpb_arena_bytes(t, type)));
+    DPB_TRY(dpb_exchange_begin(t, proof->rate, proof->scale, true));
+    DPB_TRY(dpb_exchange_ready(t, t->layout.n_elements, NULL));
+    return dpb_exchange_finish(t);
+}
+
+static dpb_status start_from_zero(struct dpb_trainer *t)
+{
+    DPB_TRY(dpb_workers_meet(t)); /* nobody reads the arenas any more */
+    DPB_TRY(dpb_arena_clear(t, t->arenas.weights, dpb_arena_bytes(t, t->layout.weight_type)));
+    return t->comm_ops->load(t->comm);
+}
+
+static dpb_status take_steps(struct proof *proof)
+{
+    struct dpb_trainer *t = proof->t;
+    const struct dpb_contract *contract = &t->plan.contract;
+    proof->first_exchange = t->exchanges;
+    for (uint32_t step = 0; step < proof->n_steps + contract->settle_steps; step++)
+        DPB_TRY(take_step(proof, step));
+    return t->comm_ops->settle ? t->comm_ops->settle(t->comm) : DPB_OK;
+}
+
+/* ---- settling: the weights against all workers' gradients ---------------------------------- */
+
+/* What an element should be, and by how much it may differ. */
+struct expected {
+    double value, bound;
+};
+
+static double roundoff(dpb_dtype type)
+{
+    static const double units[] = {[DPB_FP64] = 0x1p-53, [DPB_FP32] = 0x1p-24, [DPB_BF16] = 0x1p-8};
+    return units[type];
+}
+
+static double number_at(dpb_dtype type, const void *array, uint64_t i)
+{
+    return type == DPB_FP64 ? ((const double *)array)[i] : (double)((const float *)array)[i];
+}
+
+/* One plain step in the weights' type, as the optimizer makes it; exact but for its roundings. */
+static double plain_step(const struct proof *proof, double weight, double sum)
+{
+    if (proof->t->layout.weight_type == DPB_FP64)
+        return weight - proof->rate * (proof->scale * sum);
+    return (double)((float)weight - (float)proof->rate * ((float)proof->scale * (float)sum));
+}
+
+/* `at` counts the blocks looked at. */
+static void expect_block(const struct proof *proof, uint64_t at, uint64_t begin, uint64_t count,
+                         struct expected *expected)
+{
+    const struct dpb_trainer *t = proof->t;
+    const struct dpb_contract *contract = &t->plan.contract;
+    const bool alone = contract->proof == DPB_PROOF_ALONE;
+    const uint32_t n_workers = t->experiment->n_workers;
+    const double coefficient = proof->rate * contract->share / t->experiment->accumulate;
+    const double unit = fmax(roundoff(t->layout.gradient_type), roundoff(t->layout.weight_type));
+    double block[BLOCK], sum[BLOCK], magnitude[BLOCK];
+    for (uint64_t i = 0; i < count; i++)
+        expected[i].value = proof->before ? proof->before[at * BLOCK + i] : 0.0;
+    memset(magnitude, 0, sizeof magnitude);
+    for (uint32_t step = 0; step < proof->n_steps; step++) {
+        memset(sum, 0, sizeof sum);
+        for (uint32_t rank = 0; rank < n_workers; rank++) {
+            if (alone && rank != dpb_world.rank)
+                continue;
+            generate(proof, rank, step, begin, count, block);
+            for (uint64_t i = 0; i < count; i++) {
+                sum[i] += block[i];
+                magnitude[i] += fabs(block[i]);
+            }
+        }
+        for (uint64_t i = 0; i < count; i++)
+            expected[i].value = proof->exact ? plain_step(proof, expected[i].value, sum[i])
+                                             : expected[i].value - coefficient * sum[i];
+    }
+    const double weight_unit = roundoff(t->layout.weight_type);
+    for (uint64_t i = 0; i < count; i++) {
+        double start = proof->before ? fabs(proof->before[at * BLOCK + i]) : 0.0;
+        double moved = (n_workers + 1.0 + contract->roundings) * unit * magnitude[i] * coefficient;
+        double rested = (proof->n_steps + contract->roundings) * weight_unit * start;
+        expected[i].bound = proof->exact ? 0.0 : moved + rested;
+    }
+}
+
+static dpb_status wrong(const struct proof *proof, uint64_t element, double is,
+                        struct expected expected)
+{
+    const struct dpb_trainer *t = proof->t;
+    const struct dpb_contract *contract = &t->plan.contract;
+    char label[DPB_LABEL_BYTES];
+    dpb_contract_label(contract, t->experiment->n_workers, label);
+    return dpb_fail(DPB_VERIFICATION,
+                    "%s check of comm '%s': element %llu (bucket %llu) is %.9g after the exchange, "
+                    "not %.9g (within %.3g); the strategy does not %s%s",
+                    proof->name, t->experiment->settings.comm.name, (unsigned long long)element,
+                    (unsigned long long)(element / t->arenas.bucket_elements), is, expected.value,
+                    expected.bound,
+                    contract->consistency == DPB_SYNCHRONOUS ? "compute the mean gradient"
+                                                             : "keep its contract, ",
+                    contract->consistency == DPB_SYNCHRONOUS ? "" : label);
+}
+
+static dpb_status check_weights(const struct proof *proof)
+{
+    struct dpb_trainer *t = proof->t;
+    dpb_dtype type = t->layout.weight_type;
+    struct expected expected[BLOCK];
+    const void *weights;
+    uint64_t at = 0;
+    DPB_TRY(dpb_arena_look(t, t->arenas.weights, dpb_arena_bytes(t, type), &weights));
+    for (uint64_t begin = proof->phase * BLOCK; begin < t->layout.n_elements;
+         begin += proof->stride * BLOCK) {
+        uint64_t count = block_length(t, begin);
+        expect_block(proof, at++, begin, count, expected);
+        for (uint64_t i = 0; i < count; i++) {
+            double is = number_at(type, weights, begin + i);
+            if (!(fabs(is - expected[i].value) <= expected[i].bound))
+                return wrong(proof, begin + i, is, expected[i]);
+        }
+    }
+    return DPB_OK;
+}
+
+/* ---- books: named arrays against the gradients that each worker says were applied ----------- */
+
+/* A worker's part of the balance, which is zero in the sum over the workers: the change of its
+ * arrays, less the change that its gradients account for. */
+struct balance {
+    double *is, *bound;
+    uint64_t n;
+    uint32_t counted[BOOK_STEPS]; /* 1: this worker's gradient of the step was applied */
+};
+
+static uint64_t count_blocks(const struct proof *proof)
+{
+    uint64_t all = (proof->t->layout.n_elements + BLOCK - 1) / BLOCK;
+    return all > proof->phase ? (all - proof->phase + proof->stride - 1) / proof->stride : 0;
+}
+
+/* Adds `sign` times the books as they stand. */
+static dpb_status add_books(const struct proof *proof, double sign, struct balance *balance)
+{
+    struct dpb_trainer *t = proof->t;
+    struct dpb_books books = {.n = 0};
+    DPB_TRY(t->comm_ops->books(t->comm, &books));
+    for (uint32_t e = 0; e < books.n && e < DPB_BOOKS; e++) {
+        const struct dpb_book *book = &books.entries[e];
+        const double unit = book->of_gradients ? -proof->rate / t->experiment->accumulate : 1.0;
+        const double coefficient = sign * unit * book->coefficient;
+        const void *array;
+        uint64_t at = 0;
+        if (!book->array)
+            continue;
+        DPB_TRY(dpb_arena_look(t, book->array, dpb_arena_bytes(t, book->type), &array));
+        for (uint64_t begin = proof->phase * BLOCK; begin < t->layout.n_elements;
+             begin += proof->stride * BLOCK, at += BLOCK)
+            for (uint64_t i = 0; i < block_length(t, begin); i++) {
+                double part = coefficient * number_at(book->type, array, begin + i);
+                balance->is[at + i] += part;
+                balance->bound[at + i] += fabs(part);
+            }
+    }
+    return DPB_OK;
+}
+
+static void add_gradients(const struct proof *proof, struct balance *balance)
+{
+    struct dpb_trainer *t = proof->t;
+    double block[BLOCK];
+    for (uint32_t step = 0; step < proof->n_steps; step++) {
+        const double share = t->comm_ops->applied
+                                 ? t->comm_ops->applied(t->comm, proof->first_exchange + step)
+                                 : t->plan.contract.share;
+        const double coefficient = proof->rate * share / t->experiment->accumulate;
+        uint64_t at = 0;
+        balance->counted[step] = share != 0.0;
+        for (uint64_t begin = proof->phase * BLOCK; begin < t->layout.n_elements;
+             begin += proof->stride * BLOCK, at += BLOCK) {
+            uint64_t count = block_length(t, begin);
+            generate(proof, dpb_world.rank, step, begin, count, block);
+            for (uint64_t i = 0; i < count; i++) {
+                balance->is[at + i] += coefficient * block[i];
+                balance->bound[at + i] += fabs(coefficient * block[i]);
+            }
+        }
+    }
+}
+
+/* Adds the part of another worker, or gives the own to rank 0. */
+static dpb_status pass_part(const char *key, bool gives, double *part, uint64_t n)
+{
+    enum { PIECE = 4096 };
+    double piece[PIECE];
+    for (uint64_t at = 0; at < n; at += PIECE) {
+        size_t count = n - at < PIECE ? n - at : PIECE, bytes = sizeof piece;
+        if (gives) {
+            DPB_TRY(dpb_store_give(key, part + at, count * sizeof *part, 0));
+            continue;
+        }
+        DPB_TRY(dpb_store_take(key, piece, &bytes, 0));
+        for (size_t i = 0; i < count; i++)
+            part[at + i] += piece[i];
+    }
+    return DPB_OK;
+}
+
+static dpb_status pass_balance(const char *key, bool gives, struct balance *balance)
+{
+    double counted[BOOK_STEPS];
+    for (int step = 0; step < BOOK_STEPS; step++)
+        counted[step] = balance->counted[step];
+    DPB_TRY(pass_part(key, gives, balance->is, balance->n));
+    DPB_TRY(pass_part(key, gives, balance->bound, balance->n));
+    DPB_TRY(pass_part(key, gives, counted, BOOK_STEPS));
+    for (int step = 0; step < BOOK_STEPS; step++)
+        balance->counted[step] = (uint32_t)counted[step];
+    return DPB_OK;
+}
+
+/* Rank 0, with the sum over all workers. */
+static dpb_status judge_balance(const struct proof *proof, const struct balance *balance)
+{
+    const struct dpb_trainer *t = proof->t;
+    const struct dpb_contract *contract = &t->plan.contract;
+    const char *comm = t->experiment->settings.comm.name;
+    const double unit = fmax(roundoff(t->layout.gradient_type), roundoff(t->layout.weight_type));
+    const double roundings = proof->n_steps + t->experiment->n_workers + 1.0 + contract->roundings;
+    for (uint32_t step = 0; step < proof->n_steps; step++)
+        if (contract->consistency == DPB_PARTIAL && balance->counted[step] != contract->parameter)
+            return dpb_fail(DPB_VERIFICATION,
+                            "%s check of comm '%s': in step %llu the gradients of %u workers "
+                            "count, not of %u as its contract says",
+                            proof->name, comm, (unsigned long long)(proof->first_exchange + step),
+                            balance->counted[step], contract->parameter);
+    for (uint64_t i = 0; i < balance->n; i++) {
+        double bound = roundings * unit * balance->bound[i];
+        uint64_t element = (proof->phase + i / BLOCK * proof->stride) * BLOCK + i % BLOCK;
+        if (!(fabs(balance->is[i]) <= bound))
+            return dpb_fail(DPB_VERIFICATION,
+                            "%s check of comm '%s': the books of element %llu (bucket %llu) are "
+                            "off by %.9g (within %.3g): a gradient was lost, applied twice or "
+                            "with another coefficient than the strategy says",
+                            proof->name, comm, (unsigned long long)element,
+                            (unsigned long long)(element / t->arenas.bucket_elements),
+                            balance->is[i], bound);
+    }
+    return DPB_OK;
+}
+
+static dpb_status close_books(const struct proof *proof, struct balance *balance)
+{
+    char key[32];
+    add_gradients(proof, balance);
+    DPB_TRY(add_books(proof, 1.0, balance));
+    for (uint32_t rank = 1; rank < proof->t->experiment->n_workers; rank++) {
+        snprintf(key, sizeof key, "books/%u", rank);
+        if (dpb_world.rank == 0 || dpb_world.rank == rank)
+            DPB_TRY(pass_balance(key, dpb_world.rank == rank, balance));
+    }
+    if (dpb_world.rank == 0)
+        DPB_TRY(judge_balance(proof, balance));
+    return dpb_workers_meet(proof->t);
+}
+
+static dpb_status keep_books(struct proof *proof)
+{
+    struct dpb_trainer *t = proof->t;
+    struct balance balance = {.n = count_blocks(proof) * BLOCK};
+    balance.is = calloc(balance.n + 1, sizeof *balance.is);
+    balance.bound = calloc(balance.n + 1, sizeof *balance.bound);
+    dpb_status status = balance.is && balance.bound
+                            ? DPB_OK
+                            : dpb_fail(DPB_NO_MEMORY, "no memory for the books of a proof");
+    if (status == DPB_OK && proof->fresh)
+        status = start_from_zero(t);
+    if (status == DPB_OK)
+        status = dpb_workers_meet(t); /* none takes a step while another opens its books */
+    if (status == DPB_OK)
+        status = add_books(proof, -1.0, &balance);
+    if (status == DPB_OK)
+        status = dpb_workers_meet(t);
+    if (status == DPB_OK)
+        status = take_steps(proof);
+    if (status == DPB_OK)
+        status = close_books(proof, &balance);
+    free(balance.is);
+    free(balance.bound);
+    return status;
+}
+
+/* ---- the run of a proof -------------------------------------------------------------------- */
+
+/* About SAMPLED_BLOCKS of them, at another place in each run. */
+static void sample_blocks(struct proof *proof)
+{
+    const struct dpb_trainer *t = proof->t;
+    uint64_t all = (t->layout.n_elements + BLOCK - 1) / BLOCK;
+    struct dpb_random4 word = dpb_random((uint64_t)t->experiment->settings.run.seed,
+                                         DPB_STREAM_EXCHANGE, UINT32_MAX, 0, 0, 0);
+    proof->stride = (all + SAMPLED_BLOCKS - 1) / SAMPLED_BLOCKS;
+    proof->phase = word.v[0] % proof->stride;
+}
+
+/* *finite: all are numbers. */
+static dpb_status keep_weights(struct proof *proof, bool *finite)
+{
+    struct dpb_trainer *t = proof->t;
+    dpb_dtype type = t->layout.weight_type;
+    const void *weights;
+    uint64_t at = 0;
+    proof->before = calloc(count_blocks(proof) * BLOCK + 1, sizeof *proof->before);
+    if (!proof->before)
+        return dpb_fail(DPB_NO_MEMORY, "no memory to keep weights for the proof");
+    DPB_TRY(dpb_arena_look(t, t->arenas.weights, dpb_arena_bytes(t, type), &weights));
+    for (uint64_t begin = proof->phase * BLOCK; begin < t->layout.n_elements;
+         begin += proof->stride * BLOCK, at += BLOCK)
+        for (uint64_t i = 0; i < block_length(t, begin); i++) {
+            proof->before[at + i] = number_at(type, weights, begin + i);
+            *finite = *finite && isfinite(proof->before[at + i]);
+        }
+    return DPB_OK;
+}
+
+static dpb_status settle_and_check(struct proof *proof)
+{
+    bool finite = true;
+    if (proof->fresh)
+        DPB_TRY(start_from_zero(proof->t));
+    else
+        DPB_TRY(keep_weights(proof, &finite));
+    DPB_TRY(take_steps(proof));
+    return finite ? check_weights(proof) : DPB_OK;
+}
+
+/* The schedule's rate as a power of two, so that products with it are exact. */
+static double proof_rate(const struct dpb_trainer *t)
+{
+    double rate = dpb_schedule_rate(&t->schedule, t->step + (uint64_t)t->rate_shift);
+    return rate > 0x1p-10 ? exp2(floor(log2(rate))) : 0x1p-10;
+}
+
+static dpb_status prove(struct dpb_trainer *t, const char *name, generator gradients, bool fresh)
+{
+    const struct dpb_contract *contract = &t->plan.contract;
+    struct proof proof = {.t = t,
+                          .name = name,
+                          .generate = gradients,
+                          .fresh = fresh,
+                          .exact = gradients == pattern && contract->roundings == 0,
+                          .rate = proof_rate(t),
+                          .scale = 1.0 / ((double)contract->divisor * t->experiment->accumulate),
+                          .n_steps = contract->settle_steps ? contract->settle_steps + 2 : 1,
+                          .stride = 1};
+    dpb_world_note(name, UINT64_MAX, UINT32_MAX);
+    if (contract->proof == DPB_PROOF_BOOKS) {
+        proof.n_steps = BOOK_STEPS;
+        sample_blocks(&proof);
+        return keep_books(&proof);
+    }
+    if (!fresh)
+        sample_blocks(&proof);
+    dpb_status status = settle_and_check(&proof);
+    free(proof.before);
+    return status;
+}
+
+dpb_status dpb_prove_pattern(struct dpb_trainer *t)
+{
+    bool alone = t->plan.contract.proof == DPB_PROOF_ALONE;
+    t->journal->verdict_pattern = DPB_VERDICT_FAIL;
+    DPB_TRY(prove(t, "pattern", pattern, true));
+    t->journal->verdict_pattern = alone ? DPB_VERDICT_NOT_APPLICABLE : DPB_VERDICT_PASS;
+    return DPB_OK;
+}
+
+dpb_status dpb_prove_exchange(struct dpb_trainer *t)
+{
+    t->journal->verdict_exchange = DPB_VERDICT_FAIL;
+    DPB_TRY(prove(t, "exchange", noise, true));
+    t->journal->verdict_exchange = DPB_VERDICT_PASS;
+    return DPB_OK;
+}
+
+dpb_status dpb_prove_again(struct dpb_trainer *t)
+{
+    bool alone = t->plan.contract.proof == DPB_PROOF_ALONE;
+    t->journal->verdict_after = DPB_VERDICT_FAIL;
+    DPB_TRY(prove(t, "pattern (after training)", pattern, false));
+    t->journal->verdict_after = alone ? DPB_VERDICT_NOT_APPLICABLE : DPB_VERDICT_PASS;
+    return DPB_OK;
+}
