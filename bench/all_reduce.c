@@ -24,8 +24,8 @@
 #include "base/options.h"
 #include "base/stats.h"
 #include "base/vec.h"
+#include "plugin/plugins.h"
 #include "train/experiment.h"
-#include "world/plugins.h"
 #include "world/world.h"
 
 enum { MAX_RANKS = 16, MAX_REPETITIONS = 200000, CACHE_LINE = 64 };

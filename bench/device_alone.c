@@ -16,11 +16,11 @@
 #include "base/log.h"
 #include "base/stats.h"
 #include "graph/graph.h"
+#include "machine/cores.h"
 #include "train/experiment.h"
 #include "train/feed.h"
 #include "train/optimizer.h"
 #include "train/schedule.h"
-#include "world/cores.h"
 #include "world/world.h"
 
 enum { MIN_STEPS = 3, MAX_STEPS = 1 << 20 };

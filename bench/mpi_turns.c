@@ -16,8 +16,8 @@
 #include "base/log.h"
 #include "base/stats.h"
 #include "base/vec.h"
+#include "plugin/plugins.h"
 #include "train/experiment.h"
-#include "world/plugins.h"
 #include "world/world.h"
 
 enum { MOST = 100000, WARM = 20, MOST_BUCKETS = 4096 };

@@ -19,5 +19,5 @@ $(NOT_BUILT_H): build-info
 	@mkdir -p $(@D)
 	@tools/not-built $(NOT_BUILT) >$@.new
 	@if cmp -s $@.new $@; then rm -f $@.new; else mv -f $@.new $@; fi
-$(BUILD)/obj/core/world/not_built.o: CORE_CFLAGS += -I$(BUILD)/obj
-$(BUILD)/obj/core/world/not_built.o: $(NOT_BUILT_H)
+$(BUILD)/obj/core/plugin/not_built.o: CORE_CFLAGS += -I$(BUILD)/obj
+$(BUILD)/obj/core/plugin/not_built.o: $(NOT_BUILT_H)

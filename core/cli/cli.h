@@ -10,10 +10,10 @@
 #include <stddef.h>
 
 #include "base/config.h"
+#include "launch/launch.h"
+#include "launch/party.h"
+#include "plugin/plugins.h"
 #include "train/experiment.h"
-#include "world/launch.h"
-#include "world/party.h"
-#include "world/plugins.h"
 
 struct dpb_command {
     const char *name, *usage, *summary;

@@ -6,8 +6,8 @@
 
 #include "base/log.h"
 #include "cli/cli.h"
+#include "plugin/plugins.h"
 #include "study/sweep.h"
-#include "world/plugins.h"
 
 /* What can be asked for, and whether the question was answered. */
 struct help {

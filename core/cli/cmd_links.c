@@ -9,15 +9,15 @@
 #include "base/options.h"
 #include "base/parse.h"
 #include "cli/cli.h"
-#include "links/links.h"
-#include "links/topology.h"
+#include "machine/cores.h"
+#include "machine/links.h"
+#include "machine/memory.h"
+#include "machine/topology.h"
 #include "study/gpu_report.h"
 #include "study/json.h"
 #include "study/links_report.h"
 #include "study/result.h"
 #include "study/warnings.h"
-#include "world/cores.h"
-#include "world/memory.h"
 
 enum { MAX_CPUS = 4096 };
 static const uint64_t min_window_ns = 10000, max_window_ns = 10000000000;

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "cli/cli.h"
-#include "world/plugins.h"
+#include "plugin/plugins.h"
 
 static json_t *libraries_to_json(const struct dpb_library *library)
 {

@@ -5,10 +5,10 @@
 
 #include "base/log.h"
 #include "cli/cli.h"
+#include "machine/cores.h"
 #include "study/json.h"
 #include "study/result.h"
 #include "study/sweep.h"
-#include "world/cores.h"
 
 /* What the result has and this machine has otherwise. What only is here is a field that an older
  * dpbench did not write; but for the environment, whose absence was written. */

@@ -6,11 +6,11 @@
 
 #include "base/log.h"
 #include "cli/cli.h"
+#include "launch/launch.h"
+#include "machine/cores.h"
 #include "study/result.h"
 #include "train/journal.h"
 #include "train/snapshot.h"
-#include "world/cores.h"
-#include "world/launch.h"
 
 /* Compute threads of a worker, for the environment that its plugins ask for. */
 static dpb_status worker_threads(const struct dpb_experiment *experiment,

@@ -5,8 +5,8 @@
 
 #include "base/log.h"
 #include "cli/cli.h"
+#include "launch/machines.h"
 #include "study/sweep.h"
-#include "world/machines.h"
 
 #define LAUNCHER "launcher" /* the origin of what it says */
 

@@ -7,12 +7,12 @@
 
 #include "base/log.h"
 #include "base/stats.h"
+#include "machine/cores.h"
 #include "study/facts.h"
 #include "study/json.h"
 #include "study/load_report.h"
 #include "study/result.h"
 #include "study/warnings.h"
-#include "world/cores.h"
 
 struct maker {
     const struct dpb_experiment *experiment;

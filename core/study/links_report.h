@@ -8,7 +8,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "links/links.h"
+#include "machine/links.h"
 
 /* Each a part of the document; @owned. Sizes that were not measured are left out of the lists. */
 json_t *dpb_links_memory_to_json(const struct dpb_links_memory *memory);

@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-#include "world/load.h"
+#include "machine/load.h"
 
 /* null where there is none (NULL); `disturbed` where any of the warnings holds. @owned. */
 json_t *dpb_load_to_json(const struct dpb_load *load);

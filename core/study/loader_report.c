@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "base/stats.h"
+#include "machine/cores.h"
 #include "study/json.h"
 #include "study/result.h"
 #include "study/warnings.h"
-#include "world/cores.h"
 
 /* ---- the document -------------------------------------------------------------------------- */
 

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "machine/cores.h"
 #include "study/facts.h"
 #include "study/gpu_report.h"
 #include "study/json.h"
@@ -18,7 +19,6 @@
 #include "study/profile.h"
 #include "study/summary.h"
 #include "study/warnings.h"
-#include "world/cores.h"
 
 enum { MAX_RANKS = 4096 };
 

@@ -9,8 +9,8 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "dpbench/random.h"
+#include "plugin/plugins.h"
 #include "train/experiment.h"
-#include "world/plugins.h"
 
 #define COMMAND_LINE "command line"
 

@@ -8,9 +8,9 @@
 #include <zlib.h>
 
 #include "build_info.h"
+#include "plugin/plugins.h"
 #include "study/json.h"
 #include "study/result.h"
-#include "world/plugins.h"
 
 static json_t *library(const char *built, const char *loaded)
 {

@@ -13,8 +13,8 @@
 #ifndef DPB_CORE_TRAIN_COMM_TEST_H
 #define DPB_CORE_TRAIN_COMM_TEST_H
 
+#include "machine/load.h"
 #include "train/experiment.h"
-#include "world/load.h"
 
 enum {
     DPB_COMM_POINTS = 128,      /* layouts */

@@ -8,7 +8,7 @@
  * at a time; actions proposed meanwhile go into the next. It never travels on the strategy's own
  * path.
  *
- * Where each rank has a board of its own (world/party.h) the words travel, each rank's in order,
+ * Where each rank has a board of its own (launch/party.h) the words travel, each rank's in order,
  * and are seen late. Only the proposal must not be: a rank that has acknowledged holds two steps
  * later, in a step that another, which has not seen the proposal yet, may have begun and wait for
  * it in. So rank 0, having proposed at its step s, begins s only once every board is confirmed to

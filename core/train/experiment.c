@@ -10,12 +10,12 @@
 
 #include "base/log.h"
 #include "graph/graph.h"
+#include "launch/machines.h"
+#include "machine/cores.h"
+#include "plugin/plugins.h"
 #include "train/comm_test.h"
 #include "train/journal.h"
 #include "train/optimizer.h"
-#include "world/cores.h"
-#include "world/machines.h"
-#include "world/plugins.h"
 #include "world/pmix.h"
 #include "world/world.h"
 

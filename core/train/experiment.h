@@ -10,10 +10,10 @@
 #include "base/options.h"
 #include "dpbench/plugin.h"
 #include "graph/checkpoint.h"
+#include "launch/launch.h"
 #include "train/feed.h"
 #include "train/settings.h"
 #include "train/snapshot.h"
-#include "world/launch.h"
 
 enum { DPB_MAX_TABLES = 16 };
 
@@ -84,7 +84,7 @@ uint64_t dpb_experiment_device_memory(const struct dpb_experiment *experiment);
 uint64_t dpb_experiment_bucket_elements(const struct dpb_experiment *experiment);
 /* Whether the device could hold arenas at all. */
 bool dpb_experiment_has_device_memory(const struct dpb_experiment *experiment);
-/* Of its journals: world/launch.h. */
+/* Of its journals: launch/launch.h. */
 struct dpb_journal_shape dpb_experiment_journal_shape(const struct dpb_experiment *experiment);
 /* Bytes of journal that the longest run of these settings may need; sparse memory. */
 size_t dpb_experiment_journal_bytes(const struct dpb_experiment *experiment);

@@ -6,8 +6,8 @@
 #ifndef DPB_CORE_TRAIN_FIT_H
 #define DPB_CORE_TRAIN_FIT_H
 
+#include "machine/memory.h"
 #include "train/experiment.h"
-#include "world/memory.h"
 
 struct dpb_fit {
     uint64_t worker_bytes, server_bytes; /* of the one that needs most */

@@ -11,9 +11,9 @@
 
 #include "dpbench/data.h"
 #include "dpbench/device.h"
+#include "machine/load.h"
+#include "machine/nvml.h"
 #include "train/contract.h"
-#include "world/load.h"
-#include "world/nvml.h"
 
 enum { DPB_JOURNAL_EVALS = 4096, DPB_JOURNAL_PROFILE = 8192, DPB_JOURNAL_CORES = 1024 };
 

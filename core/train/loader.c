@@ -2,8 +2,8 @@
 #include "train/loader.h"
 
 #include "base/log.h"
+#include "machine/cores.h"
 #include "train/feed.h"
-#include "world/cores.h"
 
 /* At least both, and a whole number of groups of batches. */
 struct length {

@@ -8,9 +8,9 @@
 #include "base/log.h"
 #include "base/secret.h"
 #include "graph/graph.h"
+#include "machine/cores.h"
 #include "train/fit.h"
 #include "train/trainer.h"
-#include "world/cores.h"
 
 enum { MAX_BUCKETS = 1 << 20, SPANS_A_STEP = 1 << 16 };
 

@@ -21,7 +21,7 @@ enum {
 /* Written by its rank alone, without locks, but for what the launcher writes before any rank is
  * there; read by the launcher and by others for messages. */
 struct dpb_status_page {
-    uint32_t machine; /* the launcher's: see world/machines.h */
+    uint32_t machine; /* the launcher's: see launch/machines.h */
     int32_t pid;
     char host[64];
     uint32_t role;    /* dpb_role */

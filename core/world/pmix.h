@@ -15,7 +15,7 @@
 #include <stdbool.h>
 
 #include "dpbench/status.h"
-#include "world/link.h"
+#include "launch/link.h"
 
 enum { DPB_HOST_BYTES = 64 };
 

@@ -19,8 +19,8 @@
 
 #include "base/log.h"
 #include "base/secret.h"
+#include "machine/rights.h"
 #include "world/futex.h"
-#include "world/rights.h"
 #include "world/store.h"
 #include "world/world.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "world/link.h"
+#include "launch/link.h"
 
 enum { RECEIVE_BYTES = 64 * 1024 };
 

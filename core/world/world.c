@@ -14,11 +14,11 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "world/cores.h"
+#include "machine/cores.h"
+#include "machine/proc.h"
+#include "machine/rights.h"
 #include "world/futex.h"
 #include "world/pmix.h"
-#include "world/proc.h"
-#include "world/rights.h"
 #include "world/store.h"
 
 struct dpb_world dpb_world;

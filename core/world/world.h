@@ -20,7 +20,7 @@ struct dpb_world {
     char host[64];
     char launcher[16];     /* "local", "mpirun", "srun", "pmix" */
     struct dpb_seat place; /* among the ranks that this one's cores are divided among */
-    bool parted;           /* each rank has a launcher and a board of its own: world/party.h */
+    bool parted;           /* each rank has a launcher and a board of its own: launch/party.h */
     char *config;          /* the job's configuration, as the launcher handed it over: JSON text */
     struct dpb_board *board;
     int64_t timeout_ns; /* run.timeout_s: the default deadline of every wait; set by dpb_rank_run */

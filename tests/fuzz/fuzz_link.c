@@ -2,8 +2,8 @@
  * fuzz_link.c - what comes in by TCP from outside of the job: strangers who say anything where a
  * part is expected, none of whom is ever believed; and what a part that is believed could send.
  */
+#include "launch/link.h"
 #include "tests/fuzz/fuzz.h"
-#include "world/link.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>

@@ -3,7 +3,7 @@
  * each has read, and the verdict on them; and what a rank says when it joins. That they have proven
  * the secret does not make it well formed: fuzz_link.c has what comes before.
  */
-#include "world/party.c"
+#include "launch/party.c"
 
 #include "tests/fuzz/fuzz.h"
 

@@ -4,8 +4,8 @@
  */
 #include "base/config.h"
 #include "base/options.h"
+#include "plugin/plugins.h"
 #include "tests/fuzz/fuzz.h"
-#include "world/plugins.h"
 
 enum { MOST_PLUGINS = 3, MOST_ROWS = 4, HOOKS = 32, TEXTS = 16, TEXT_BYTES = 12 };
 

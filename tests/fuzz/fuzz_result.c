@@ -8,11 +8,11 @@
 
 #include "base/log.h"
 #include "cli/cli.h"
+#include "machine/cores.h"
 #include "study/compare.h"
 #include "study/result.h"
 #include "study/sweep.h"
 #include "tests/fuzz/fuzz.h"
-#include "world/cores.h"
 
 json_t *__wrap_dpb_machine_describe(void);
 dpb_status __wrap_dpb_experiment_create(const struct dpb_config *config,

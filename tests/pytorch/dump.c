@@ -19,8 +19,8 @@
 #include "base/options.h"
 #include "dpbench/random.h"
 #include "graph/graph.h"
+#include "plugin/plugins.h"
 #include "train/experiment.h"
-#include "world/plugins.h"
 
 enum { SEED = 11, STEP = 2, FIRST_SAMPLE = 3, NCLASS = 11 };
 

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Dependencies flow one way: cli -> study -> train -> graph, world -> base; links, beside train, knows
-# base and world alone; public headers include each
-# other alone; plugins include public headers, the libraries beside them and nothing of core's; and a
-# plugin exports its entry and nothing else. Run from the top of the tree; BUILD=build.
+# Dependencies flow one way: cli -> study -> train -> launch, graph -> world -> plugin, machine -> base.
+# Public headers include each other alone. Plugins include public headers, the libraries beside them and
+# nothing of core's, and a plugin exports its entry and nothing else. Run from the top of the tree;
+# BUILD=build.
 build=${DPB_BUILD:-build}
 passed=0 failed=0
 
@@ -28,17 +28,19 @@ layer() { # NAME MAY-INCLUDE...: what else its files include from core
 }
 
 layer base
+layer machine base world
+layer plugin base
 layer graph base
-layer world base
-layer train base graph world
-layer links base world
-layer study base graph world train links
-layer cli base graph world train study links
+layer world base machine launch
+layer launch base machine world
+layer train base machine plugin world launch graph
+layer study base machine plugin world launch graph train
+layer cli base machine plugin world launch graph train study
 
 verdict "public headers include private ones" \
     "$(includes core/include/dpbench/*.h | grep -vE '#include "[a-z]+\.h"')"
 verdict "plugins include core's private headers" \
-    "$(find plugins -name '*.[ch]' -exec grep -nHE '^#include "(base|graph|world|train|links|study|cli)/|\.\./core' {} +)"
+    "$(find plugins -name '*.[ch]' -exec grep -nHE '^#include "(base|machine|plugin|world|launch|graph|train|study|cli)/|\.\./core' {} +)"
 verdict "core knows a library of a plugin" \
     "$(grep -rnE '#include <(dnnl|oneapi|cuda|mpi|infiniband|nccl)' core)"
 

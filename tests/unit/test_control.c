@@ -88,7 +88,7 @@ static void all_have_it(struct job *job)
            sizeof(uint64_t));
 }
 
-/* The launcher of rank 0 hears the next of a rank's: as core/world/head.c does. */
+/* The launcher of rank 0 hears the next of a rank's: as core/launch/head.c does. */
 static void deliver_up(struct job *job, uint32_t from)
 {
     const struct message *message = &job->up[from].queue[job->up[from].begin++];

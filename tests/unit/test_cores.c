@@ -18,8 +18,8 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "world/cgroup.h"
-#include "world/cores.h"
+#include "machine/cgroup.h"
+#include "machine/cores.h"
 
 /* ---- the division -------------------------------------------------------------------------- */
 

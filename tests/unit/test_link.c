@@ -18,7 +18,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "world/link.h"
+#include "launch/link.h"
 
 static int listener = -1;
 static uint8_t secret[DPB_SECRET_BYTES];

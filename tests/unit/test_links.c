@@ -16,9 +16,9 @@
 
 #include "base/log.h"
 #include "lib/command.h"
-#include "links/links.h"
-#include "links/topology.h"
-#include "world/cores.h"
+#include "machine/cores.h"
+#include "machine/links.h"
+#include "machine/topology.h"
 
 /* ---- the clock: linked with --wrap=dpb_now_ns ------------------------------------------------ */
 

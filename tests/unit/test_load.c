@@ -16,11 +16,11 @@
 
 #include <cmocka.h>
 
+#include "machine/cores.h"
+#include "machine/load.h"
+#include "machine/proc.h"
 #include "study/json.h"
 #include "study/load_report.h"
-#include "world/cores.h"
-#include "world/load.h"
-#include "world/proc.h"
 
 static char root[] = "/tmp/dpbench-test-load-XXXXXX";
 

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "world/machines.h"
+#include "launch/machines.h"
 
 enum { RANKS = 16 };
 

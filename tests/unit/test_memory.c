@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "lib/command.h"
-#include "world/memory.h"
+#include "machine/memory.h"
 
 static char root[64];
 

@@ -14,8 +14,8 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "plugin/plugins.h"
 #include "train/experiment.h"
-#include "world/plugins.h"
 
 static char directory[PATH_MAX]; /* of the test's plugins */
 static char scratch[PATH_MAX];   /* a directory of this run's own */

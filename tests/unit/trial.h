@@ -26,7 +26,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "world/launch.h"
+#include "launch/launch.h"
 #include "world/world.h"
 
 enum { TRIAL_RANKS = 64, TRIAL_DEADLINE_S = 60, TRIAL_ERRORS = 8192 };

@@ -1,0 +1,298 @@
+/* head.c - the side of rank 0's launcher towards those of the other parts: see parts.h. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "launch/parts.h"
+
+#define LAST_WORDS_NS INT64_C(500000000) /* between a rank's end and that of its connection */
+#define KILLED_NS INT64_C(3000000000) /* without a word from a part that was told to end its rank */
+#define TELL_NS INT64_C(1000000000)   /* how often the others hear where the ranks are */
+
+void head_tell_all(struct job_run *run, link_op op, const void *value, size_t bytes)
+{
+    struct dpb_party *party = run->job->party;
+    for (uint32_t rank = 1; party != NULL && rank < party->n_ranks; rank++)
+        link_say(&party->links[rank], op, rank, value, bytes);
+}
+
+/* ---- control words --------------------------------------------------------------------------- */
+
+/* Rank 0 writes on this board itself. A post that all must have seen is confirmed by each part. */
+static void on_post(void *context, uint32_t rank, const void *value, uint32_t bytes)
+{
+    struct job_run *run = context;
+    struct dpb_party *party = run->job->party;
+    struct dpb_post post;
+    if (bytes != sizeof post)
+        return;
+    memcpy(&post, value, sizeof post);
+    if (rank != 0 && !dpb_board_apply(run->board, &post))
+        return;
+    if (post.confirm_at != UINT64_MAX) {
+        run->confirm.at = post.confirm_at;
+        run->confirm.value = post.confirm_value;
+        run->confirm.n_missing = party->n_ranks - 1;
+        run->confirm.serial++;
+        if (run->confirm.n_missing == 0)
+            dpb_board_write(run->board, post.confirm_at, post.confirm_value);
+    }
+    for (uint32_t other = 1; post.all && other < party->n_ranks; other++)
+        if (other != rank)
+            link_say(&party->links[other], LINK_CONTROL, run->confirm.serial, &post, sizeof post);
+}
+
+static void on_confirm(struct job_run *run, const struct dpb_frame *frame)
+{
+    if (frame->peer != run->confirm.serial || run->confirm.n_missing == 0)
+        return;
+    if (--run->confirm.n_missing == 0)
+        dpb_board_write(run->board, run->confirm.at, run->confirm.value);
+}
+
+/* ---- what parts tell ------------------------------------------------------------------------- */
+
+/* A page as it stands at the rank's part; its first word is this launcher's. */
+static void on_page(struct job_run *run, uint32_t rank, const uint8_t *value, size_t bytes,
+                    int64_t now_ns)
+{
+    enum { KEPT = sizeof(uint32_t), SHORT = offsetof(struct dpb_status_page, status) };
+    struct dpb_status_page *page = dpb_board_page(run->board, rank);
+    struct process *process = &run->processes[rank];
+    struct page_news news;
+    if (bytes != sizeof news + SHORT && bytes != sizeof news + sizeof *page)
+        return;
+    memcpy(&news, value, sizeof news);
+    memcpy((uint8_t *)page + KEPT, value + sizeof news + KEPT, bytes - sizeof news - KEPT);
+    page->phase[sizeof page->phase - 1] = page->host[sizeof page->host - 1] = '\0';
+    page->error[sizeof page->error - 1] = '\0';
+    page->failed.phase[sizeof page->failed.phase - 1] = '\0';
+    for (uint32_t i = 0; i < DPB_BOARD_WARNINGS; i++) {
+        page->warnings[i].code[sizeof page->warnings[i].code - 1] = '\0';
+        page->warnings[i].text[sizeof page->warnings[i].text - 1] = '\0';
+    }
+    for (uint32_t i = 0; i < DPB_BOARD_FACTS; i++) {
+        page->facts[i].name[sizeof page->facts[i].name - 1] = '\0';
+        page->facts[i].value[sizeof page->facts[i].value - 1] = '\0';
+    }
+    if (news.silent_ns >= 0)
+        process->sign.sign_ns = now_ns - news.silent_ns;
+    process->state = news.state;
+}
+
+static void on_journal(struct job_run *run, uint32_t rank, const uint8_t *value, size_t bytes)
+{
+    struct journal_piece piece;
+    size_t capacity;
+    uint8_t *journal = dpb_board_journal(run->board, rank, &capacity);
+    if (bytes < sizeof piece)
+        return;
+    memcpy(&piece, value, sizeof piece);
+    bytes -= sizeof piece;
+    if (piece.offset <= capacity && bytes <= capacity - piece.offset)
+        memcpy(journal + piece.offset, value + sizeof piece, bytes);
+}
+
+static void on_ended(struct job_run *run, uint32_t rank, const void *value, size_t bytes,
+                     int64_t now_ns)
+{
+    struct process *process = &run->processes[rank];
+    struct ended_news news;
+    if (bytes != sizeof news || !process->running || process->end_heard_ns != 0)
+        return;
+    memcpy(&news, value, sizeof news);
+    process->wait_status = news.wait_status;
+    process->ended_ns = news.ended_ns;
+    process->end_heard_ns = now_ns;
+}
+
+static void on_interrupt(struct job_run *run, uint32_t rank, const void *value, size_t bytes)
+{
+    int32_t number;
+    if (bytes != sizeof number)
+        return;
+    memcpy(&number, value, sizeof number);
+    job_interrupt(run, ++run->processes[rank].n_interrupts, number);
+}
+
+static void on_ping(struct job_run *run, uint32_t rank, const void *value, size_t bytes,
+                    int64_t now_ns)
+{
+    struct ping ping;
+    if (bytes != sizeof ping)
+        return;
+    memcpy(&ping, value, sizeof ping);
+    ping.head_ns = now_ns;
+    link_say(&run->job->party->links[rank], LINK_PONG, rank, &ping, sizeof ping);
+}
+
+static void handle(struct job_run *run, uint32_t rank, const struct dpb_frame *frame,
+                   const void *value, int64_t now_ns)
+{
+    size_t bytes = frame->value_bytes;
+    switch (frame->op) {
+    case LINK_PAGE:
+        on_page(run, rank, value, bytes, now_ns);
+        break;
+    case LINK_JOURNAL:
+        on_journal(run, rank, value, bytes);
+        break;
+    case LINK_CONFIRM:
+        on_confirm(run, frame);
+        break;
+    case LINK_ENDED:
+        on_ended(run, rank, value, bytes, now_ns);
+        break;
+    case LINK_INTERRUPT:
+        on_interrupt(run, rank, value, bytes);
+        break;
+    case LINK_PING:
+        on_ping(run, rank, value, bytes, now_ns);
+        break;
+    default: /* what only the head says */
+        break;
+    }
+}
+
+/* ---- parts that are gone --------------------------------------------------------------------- */
+
+/* Nothing more will be heard of the part: its rank is lost with it, whatever has become of that. */
+static void lose_part(struct job_run *run, uint32_t rank, int64_t now_ns, const char *why)
+{
+    struct process *process = &run->processes[rank];
+    struct dpb_party *party = run->job->party;
+    if (party->links[rank].fd >= 0)
+        party->lost_fds[rank] = party->links[rank].fd; /* not closed: a keeper would end with it */
+    party->links[rank].fd = -1;
+    link_close(&party->links[rank]);
+    if (!process->running)
+        return;
+    if (process->end_heard_ns == 0 && process->fault_ns == 0 && !process->killed) {
+        process->fault_ns = now_ns;
+        snprintf(process->fault, sizeof process->fault, "its launcher (%s, pid %d) %s",
+                 party->hosts[rank], (int)party->launcher_pids[rank], why);
+    }
+    process->ended_ns = process->end_heard_ns != 0 ? process->ended_ns : now_ns;
+    job_rank_ended(run, rank);
+}
+
+/* A rank that has ended has said to the store what it had to say once its connection has closed. */
+static void settle_end(struct job_run *run, uint32_t rank, int64_t now_ns)
+{
+    const struct process *process = &run->processes[rank];
+    if (process->running && process->end_heard_ns != 0 &&
+        (dpb_store_server_closed(run->server, rank) ||
+         now_ns - process->end_heard_ns > LAST_WORDS_NS))
+        job_rank_ended(run, rank);
+}
+
+static void check_silence(struct job_run *run, uint32_t rank, int64_t now_ns)
+{
+    struct process *process = &run->processes[rank];
+    char why[128];
+    int64_t limit_ns = process->killed ? KILLED_NS : run->job->timeout_ns + PARTS_SILENCE_NS;
+    if (!process->running || now_ns - process->heard_ns < limit_ns)
+        return;
+    snprintf(why, sizeof why,
+             "has not been heard of for %.1f s: it is stopped, or its machine or link is down",
+             (double)(now_ns - process->heard_ns) * 1e-9);
+    process->stuck = true;
+    lose_part(run, rank, now_ns, why);
+}
+
+/* Whether this launcher itself did nothing for so long that the others have ended their ranks. */
+static void check_own_stop(struct job_run *run, int64_t now_ns)
+{
+    struct process *process = &run->processes[0];
+    int64_t stopped_ns = now_ns - run->looked_ns;
+    run->looked_ns = now_ns;
+    if (stopped_ns < run->job->timeout_ns || run->ending)
+        return;
+    run->was_stopped = true;
+    process->fault_ns = now_ns - stopped_ns;
+    snprintf(process->fault, sizeof process->fault,
+             "its launcher was stopped for %.1f s, and the other parts of the job have ended "
+             "meanwhile",
+             (double)stopped_ns * 1e-9);
+    job_end(run);
+    job_kill(run, 0);
+}
+
+/* ---- in the launcher's loop ------------------------------------------------------------------ */
+
+void head_begin(struct job_run *run)
+{
+    struct dpb_party *party = run->job->party;
+    int64_t now_ns = dpb_now_ns();
+    run->looked_ns = now_ns;
+    dpb_store_server_on_post(run->server, on_post, run);
+    dpb_store_server_attach(run->server, 0, party->socket);
+    for (uint32_t rank = 1; rank < party->n_ranks; rank++) {
+        dpb_store_server_attach(run->server, rank, party->store_fds[rank]);
+        party->store_fds[rank] = -1;
+        run->processes[rank].remote = run->processes[rank].running = true;
+        run->processes[rank].heard_ns = now_ns;
+        run->n_running++;
+    }
+}
+
+void head_watch(const struct job_run *run, struct pollfd *fds)
+{
+    const struct dpb_party *party = run->job->party;
+    for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
+        const struct link *link = party != NULL ? &party->links[rank] : NULL;
+        bool waits = link != NULL && link->out.end > link->out.begin;
+        fds[rank] = (struct pollfd){.fd = link != NULL ? link->fd : -1,
+                                    .events = (short)(POLLIN | (waits ? POLLOUT : 0))};
+    }
+}
+
+static void serve_part(struct job_run *run, uint32_t rank, int64_t now_ns)
+{
+    struct link *link = &run->job->party->links[rank];
+    struct dpb_frame frame;
+    const void *value;
+    char why[128];
+    int found;
+    if (link->fd < 0)
+        return;
+    bool open = link_receive(link) && link_flush(link);
+    while ((found = link_next(link, &frame, &value, why)) > 0) {
+        run->processes[rank].heard_ns = now_ns;
+        handle(run, rank, &frame, value, now_ns);
+    }
+    if (found < 0)
+        lose_part(run, rank, now_ns, why);
+    else if (!open)
+        lose_part(run, rank, now_ns, "has ended: the connection to it is closed");
+}
+
+/* The others show it in their messages, and see by it that ranks move on. */
+static void tell_places(struct job_run *run)
+{
+    for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
+        uint8_t value[sizeof(struct page_news) + offsetof(struct dpb_status_page, status)];
+        const struct page_news news = {.silent_ns = -1};
+        memcpy(value, &news, sizeof news);
+        memcpy(value + sizeof news, dpb_board_page(run->board, rank), sizeof value - sizeof news);
+        for (uint32_t to = 1; to < run->n_ranks; to++)
+            if (to != rank)
+                link_say(&run->job->party->links[to], LINK_PAGE, rank, value, sizeof value);
+    }
+}
+
+void head_serve(struct job_run *run, int64_t now_ns)
+{
+    if (run->job->party == NULL)
+        return;
+    check_own_stop(run, now_ns);
+    for (uint32_t rank = 1; rank < run->n_ranks; rank++) {
+        serve_part(run, rank, now_ns);
+        settle_end(run, rank, now_ns);
+        check_silence(run, rank, now_ns);
+    }
+    if (now_ns - run->told_ns < TELL_NS)
+        return;
+    run->told_ns = now_ns;
+    tell_places(run);
+}

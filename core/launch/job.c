@@ -1,0 +1,307 @@
+/*
+ * job.c - what is said of a job: progress, warnings, and who ended it.
+ */
+#include "launch/job.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "machine/memory.h"
+
+#define REFRESH_NS INT64_C(500000000)
+/* Others notice a broken connection before the launcher has reaped who broke it. */
+#define NOTICE_NS INT64_C(50000000)
+
+static struct dpb_status_page *page_of(const struct job_run *run, uint32_t rank)
+{
+    return dpb_board_page(run->board, rank);
+}
+
+const char *job_host(const struct job_run *run, uint32_t rank)
+{
+    return run->job->party != NULL ? run->job->party->hosts[rank] : run->host;
+}
+
+int32_t job_pid(const struct job_run *run, uint32_t rank)
+{
+    return run->processes[rank].remote ? page_of(run, rank)->pid
+                                       : (int32_t)run->processes[rank].pid;
+}
+
+/* ---- progress ------------------------------------------------------------------------------ */
+
+void job_erase_progress(struct job_run *run)
+{
+    if (!run->progress.drawn)
+        return;
+    fputs("\r\033[K", stderr);
+    run->progress.drawn = false;
+}
+
+static void format_eta(char text[32], double seconds)
+{
+    if (seconds < 60)
+        snprintf(text, 32, "%.0f s", seconds);
+    else if (seconds < 3600)
+        snprintf(text, 32, "%.0f min", seconds / 60);
+    else
+        snprintf(text, 32, "%.1f h", seconds / 3600);
+}
+
+static void draw_progress(struct job_run *run, int64_t now_ns)
+{
+    struct dpb_status_page *page = page_of(run, 0);
+    uint64_t step = __atomic_load_n(&page->step, __ATOMIC_RELAXED);
+    uint64_t n_steps = __atomic_load_n(&page->n_steps, __ATOMIC_RELAXED);
+    if (step > run->progress.last_step && run->progress.last_ns != 0) {
+        double rate = (double)(step - run->progress.last_step) /
+                      ((double)(now_ns - run->progress.last_ns) * 1e-9);
+        double old = run->progress.steps_per_s;
+        run->progress.steps_per_s = old > 0 ? 0.7 * old + 0.3 * rate : rate;
+    }
+    if (step != run->progress.last_step || run->progress.last_ns == 0) {
+        run->progress.last_step = step;
+        run->progress.last_ns = now_ns;
+    }
+    char line[256], eta[32];
+    const char *label = run->job->label != NULL ? run->job->label : "";
+    int used = snprintf(line, sizeof line, "%s%s%.*s", label, label[0] != '\0' ? "  " : "",
+                        (int)sizeof page->phase - 1, page->phase);
+    if (n_steps > 0)
+        used += snprintf(line + used, sizeof line - (size_t)used, "  step %llu / %llu",
+                         (unsigned long long)step, (unsigned long long)n_steps);
+    else
+        used += snprintf(line + used, sizeof line - (size_t)used, "  step %llu",
+                         (unsigned long long)step);
+    double rate = run->progress.steps_per_s;
+    if (rate > 0)
+        used += snprintf(line + used, sizeof line - (size_t)used, "  %.3g steps/s", rate);
+    if (rate > 0 && n_steps > step) {
+        format_eta(eta, (double)(n_steps - step) / rate);
+        snprintf(line + used, sizeof line - (size_t)used, "  ETA %s", eta);
+    }
+    fprintf(stderr, "\r\033[K%s", line);
+    run->progress.drawn = true;
+    run->progress.at_ns = now_ns;
+}
+
+/* ---- warnings ------------------------------------------------------------------------------ */
+
+/* Whether another rank has said the same before. */
+static bool warning_known(const struct job_run *run, uint32_t rank, uint32_t i)
+{
+    struct dpb_status_page *page = page_of(run, rank);
+    for (uint32_t r = 0; r < run->n_ranks; r++) {
+        struct dpb_status_page *other = page_of(run, r);
+        for (uint32_t j = 0; r != rank && j < run->processes[r].n_warnings_shown; j++)
+            if (strcmp(other->warnings[j].code, page->warnings[i].code) == 0 &&
+                strcmp(other->warnings[j].text, page->warnings[i].text) == 0)
+                return true;
+    }
+    return false;
+}
+
+static void show_warnings(struct job_run *run)
+{
+    for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
+        struct dpb_status_page *page = page_of(run, rank);
+        uint32_t n = __atomic_load_n(&page->n_warnings, __ATOMIC_ACQUIRE);
+        if (n > DPB_BOARD_WARNINGS)
+            n = DPB_BOARD_WARNINGS;
+        for (uint32_t *i = &run->processes[rank].n_warnings_shown; *i < n; ++*i) {
+            if (warning_known(run, rank, *i))
+                continue;
+            job_erase_progress(run);
+            if (run->n_ranks > 1)
+                dpb_log(DPB_LOG_WARNING, "[%u %s] %s", rank, job_host(run, rank),
+                        page->warnings[*i].text);
+            else
+                dpb_log(DPB_LOG_WARNING, "%s", page->warnings[*i].text);
+        }
+    }
+}
+
+void job_show(struct job_run *run, int64_t now_ns)
+{
+    show_warnings(run);
+    if (run->job->progress && now_ns - run->progress.at_ns >= REFRESH_NS && isatty(STDERR_FILENO))
+        draw_progress(run, now_ns);
+}
+
+void job_show_end(struct job_run *run)
+{
+    show_warnings(run);
+    job_erase_progress(run);
+}
+
+/* ---- the cause ----------------------------------------------------------------------------- */
+
+bool job_ended_well(const struct job_run *run, uint32_t rank)
+{
+    const struct process *process = &run->processes[rank];
+    if (!WIFEXITED(process->wait_status))
+        return false;
+    int code = WEXITSTATUS(process->wait_status);
+    if (code == 0)
+        return process->bye;
+    return run->interrupt != 0 &&
+           (code == dpb_status_exit_code(DPB_INTERRUPTED) || code == 128 + run->interrupt);
+}
+
+/* The status and time of the message that a rank left; INT64_MAX when it is none of a cause. */
+static int64_t message_time(const struct job_run *run, uint32_t rank)
+{
+    struct dpb_status_page *page = page_of(run, rank);
+    int64_t failed_ns = __atomic_load_n(&page->failed_ns, __ATOMIC_ACQUIRE);
+    if (failed_ns == 0 || page->status == DPB_PEER || page->status == DPB_INTERRUPTED)
+        return INT64_MAX;
+    return failed_ns;
+}
+
+/* When a rank did what may have ended the job; INT64_MAX: it did nothing of the kind. */
+static int64_t blame_time(const struct job_run *run, uint32_t rank)
+{
+    const struct process *process = &run->processes[rank];
+    if (process->fault_ns != 0)
+        return process->fault_ns;
+    if (process->running || job_ended_well(run, rank))
+        return INT64_MAX;
+    int64_t message_ns = message_time(run, rank);
+    if (message_ns != INT64_MAX || process->killed)
+        return message_ns;
+    /* A victim says so; one that says nothing is a cause. */
+    bool silent = WIFSIGNALED(process->wait_status) || page_of(run, rank)->failed_ns == 0;
+    return silent ? process->ended_ns - NOTICE_NS : INT64_MAX;
+}
+
+/* A server has no steps of its own: it is in the one that the workers have got to. */
+static uint64_t step_of(const struct job_run *run, uint32_t rank)
+{
+    uint64_t step = page_of(run, rank)->step;
+    for (uint32_t worker = 0; rank >= run->job->n_workers && worker < run->job->n_workers; worker++)
+        if (page_of(run, worker)->step > step)
+            step = page_of(run, worker)->step;
+    return step;
+}
+
+/* "in phase 'forward' of step 12, bucket 3": where it is, or was when it left its message. */
+static void describe_place(const struct job_run *run, uint32_t rank, char *text, size_t size)
+{
+    const struct dpb_status_page *page = page_of(run, rank);
+    bool then = message_time(run, rank) != INT64_MAX;
+    bool worker = rank < run->job->n_workers;
+    const char *phase = then ? page->failed.phase : page->phase;
+    uint64_t step = then && worker ? page->failed.step : step_of(run, rank);
+    uint64_t bucket = then ? page->failed.bucket : page->bucket;
+    char in_bucket[48] = "";
+    if (bucket != UINT64_MAX)
+        snprintf(in_bucket, sizeof in_bucket, ", bucket %llu", (unsigned long long)bucket);
+    snprintf(text, size, "in phase '%.*s' of step %llu%s", (int)sizeof page->phase - 1,
+             phase[0] != '\0' ? phase : "start", (unsigned long long)step, in_bucket);
+}
+
+static dpb_status status_of_code(int code)
+{
+    for (int status = DPB_FAILED; status <= DPB_INTERRUPTED; status++)
+        if (dpb_status_exit_code((dpb_status)status) == code)
+            return (dpb_status)status;
+    return DPB_FAILED;
+}
+
+/* The system's own SIGKILL is like anybody's, but it counts them: here, those of this machine. */
+static const char *why_killed(const struct job_run *run, uint32_t rank)
+{
+    const struct dpb_party *party = run->job->party;
+    bool elsewhere = party != NULL && party->machines[rank] != party->machines[party->rank];
+    uint64_t kills = elsewhere ? UINT64_MAX : dpb_memory_kills("");
+    if (kills == UINT64_MAX || run->memory_kills == UINT64_MAX)
+        return "; if nobody sent it, memory ran out (see dmesg)";
+    return kills > run->memory_kills ? "; memory ran out: the system ended processes while the job "
+                                       "ran; take a smaller run.batch or fewer workers"
+                                     : "";
+}
+
+static void blame(const struct job_run *run, uint32_t rank, struct dpb_job_outcome *outcome)
+{
+    const struct process *process = &run->processes[rank];
+    const struct dpb_status_page *page = page_of(run, rank);
+    char place[160], who[160];
+    describe_place(run, rank, place, sizeof place);
+    snprintf(who, sizeof who, "rank %u (%s, pid %d)", rank, job_host(run, rank),
+             (int)job_pid(run, rank));
+    char *cause = outcome->cause;
+    size_t size = sizeof outcome->cause;
+    outcome->culprit = rank;
+    outcome->status = DPB_FAILED;
+    if (process->fault_ns != 0) {
+        outcome->status = process->stuck ? DPB_TIMEOUT : DPB_FAILED;
+        snprintf(cause, size, "%s %s: %s", who, place, process->fault);
+    } else if (message_time(run, rank) != INT64_MAX) {
+        bool timed_out = page->status == DPB_TIMEOUT;
+        outcome->status = (dpb_status)page->status;
+        if (run->n_ranks == 1)
+            snprintf(cause, size, "%s", page->error);
+        else
+            snprintf(cause, size, "%s %s: %s%s%s", who, place, page->error,
+                     timed_out && run->stalls.late[0] != '\0' ? "; " : "",
+                     timed_out ? run->stalls.late : "");
+    } else if (WIFSIGNALED(process->wait_status)) {
+        int number = WTERMSIG(process->wait_status);
+        snprintf(cause, size, "%s was killed by signal %d (%s) %s%s", who, number,
+                 strsignal(number), place, number == SIGKILL ? why_killed(run, rank) : "");
+    } else if (WEXITSTATUS(process->wait_status) == 0) {
+        snprintf(cause, size, "%s ended %s, before the job was over, and gave no reason", who,
+                 place);
+    } else {
+        /* A code alone says nothing: 3, say, is a library's own as often as a failed check. */
+        outcome->status =
+            page->error[0] != '\0' ? status_of_code(WEXITSTATUS(process->wait_status)) : DPB_FAILED;
+        snprintf(cause, size, "%s ended with exit code %d %s%s%s", who,
+                 WEXITSTATUS(process->wait_status), place, page->error[0] != '\0' ? ": " : "",
+                 page->error[0] != '\0' ? page->error : " and gave no reason");
+    }
+    outcome->exit_code = dpb_status_exit_code(outcome->status);
+}
+
+/* The rank to blame; UINT32_MAX: none. When every rank says that it is a victim, the first to say
+ * so. */
+static uint32_t find_culprit(const struct job_run *run)
+{
+    uint32_t culprit = UINT32_MAX;
+    int64_t earliest = INT64_MAX;
+    for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
+        int64_t time = blame_time(run, rank);
+        if (time < earliest) {
+            earliest = time;
+            culprit = rank;
+        }
+    }
+    for (uint32_t rank = 0; culprit == UINT32_MAX && rank < run->n_ranks; rank++)
+        if (!run->processes[rank].running && !run->processes[rank].killed &&
+            !job_ended_well(run, rank))
+            culprit = rank;
+    return culprit;
+}
+
+void job_conclude(const struct job_run *run, struct dpb_job_outcome *outcome)
+{
+    *outcome = (struct dpb_job_outcome){.culprit = UINT32_MAX, .board = run->board};
+    bool forced = run->n_interrupts > 1;
+    uint32_t culprit = forced ? UINT32_MAX : find_culprit(run);
+    if (culprit != UINT32_MAX) {
+        blame(run, culprit, outcome);
+        if (!run->was_stopped)
+            dpb_log(DPB_LOG_ERROR, "%s", outcome->cause);
+        if (run->n_ranks > 1 && outcome->status == DPB_TIMEOUT)
+            dpb_log(DPB_LOG_INFO, "where the ranks were:\n%s", run->stalls.picture);
+    } else if (run->interrupt != 0) {
+        outcome->status = DPB_INTERRUPTED;
+        outcome->exit_code = 128 + run->interrupt;
+        snprintf(outcome->cause, sizeof outcome->cause, "interrupted by signal %d (%s)%s",
+                 run->interrupt, strsignal(run->interrupt),
+                 forced ? "; a second one ended the job at once" : "");
+    }
+}

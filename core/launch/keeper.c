@@ -1,0 +1,75 @@
+/* keeper.c - see keeper.h. */
+#include "launch/keeper.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+#define STAY_NS INT64_C(15000000000) /* at most: more than the others need to end */
+
+/* Descriptors of the keeper; it has no other ones, and none that its launcher prints to. */
+enum { LAUNCHER, LINK, CONNECTION, N_KEPT };
+
+static bool other_side_ended(void)
+{
+    char words[256];
+    ssize_t n = recv(LINK, words, sizeof words, MSG_DONTWAIT);
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+static void keep(const int kept[N_KEPT])
+{
+    char byte;
+    signal(SIGTERM, SIG_IGN); /* srun's for all of a job whose launcher has died */
+    signal(SIGINT, SIG_IGN);
+    int high[N_KEPT]; /* out of the way of the places to be filled */
+    for (int i = 0; i < N_KEPT; i++)
+        high[i] = fcntl(kept[i], F_DUPFD, N_KEPT);
+    for (int i = 0; i < N_KEPT; i++)
+        if (dup2(high[i], i) < 0)
+            _exit(1);
+    close_range(N_KEPT, ~0U, 0);
+    while (read(LAUNCHER, &byte, 1) < 0 && errno == EINTR)
+        ;
+    shutdown(LINK, SHUT_WR);
+    int64_t until_ns = dpb_now_ns() + STAY_NS;
+    while (!other_side_ended() && dpb_now_ns() < until_ns)
+        poll(&(struct pollfd){.fd = LINK, .events = POLLIN}, 1, 100);
+    _exit(0);
+}
+
+dpb_status keeper_start(int pmix_fd, int link_fd, struct keeper *keeper)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return dpb_fail(DPB_FAILED, "cannot open a pipe: %s", strerror(errno));
+    pid_t pid = fork();
+    if (pid == 0)
+        keep((const int[N_KEPT]){[LAUNCHER] = ends[0], [LINK] = link_fd, [CONNECTION] = pmix_fd});
+    int error = errno;
+    close(ends[0]);
+    if (pid < 0) {
+        close(ends[1]);
+        return dpb_fail(DPB_FAILED, "cannot start a process: %s", strerror(error));
+    }
+    *keeper = (struct keeper){pid, ends[1]};
+    return DPB_OK;
+}
+
+void keeper_stop(struct keeper *keeper)
+{
+    if (keeper->pid <= 0)
+        return;
+    kill(keeper->pid, SIGKILL);
+    while (waitpid(keeper->pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    close(keeper->alive_fd);
+    *keeper = (struct keeper){0};
+}

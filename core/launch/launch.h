@@ -1,0 +1,59 @@
+/*
+ * launch.h - the local launcher: starts the ranks of a job as processes of this machine, serves
+ * their key-value store, watches over them, and ends them all when one dies.
+ */
+#ifndef DPB_CORE_LAUNCH_LAUNCH_H
+#define DPB_CORE_LAUNCH_LAUNCH_H
+
+#include "world/board.h"
+
+struct dpb_party;
+
+/* Where in a journal the launcher of another part finds what it mirrors: a head, in which
+ * `count_at` is the number (uint64_t) of records that follow it; each with a time (int64_t,
+ * CLOCK_MONOTONIC) at `time_at`. record_bytes = 0: another layout; what was written of it is
+ * mirrored at the end, as it is. */
+struct dpb_journal_shape {
+    size_t head_bytes, count_at, record_bytes, time_at;
+};
+
+struct dpb_job {
+    uint32_t n_workers, n_servers;
+    const uint32_t *machines;       /* by rank: launch/machines.h; NULL: all are on one */
+    const char *config;             /* JSON text handed to every rank */
+    size_t journal_bytes;           /* a rank */
+    const char *const *environment; /* NAME=VALUE to add, ended by NULL; may be NULL */
+    int64_t timeout_ns;             /* run.timeout_s */
+    int64_t stall_warning_ns;       /* run.stall_warning_s; 0: never */
+    struct dpb_party *party; /* of a job of mpirun or srun; NULL: all ranks are started here */
+    struct dpb_journal_shape shape; /* with a party */
+    bool keep_pmix;                 /* with a party: the strategy needs the launcher's runtime */
+    bool progress;                  /* show a progress line on stderr where it is a terminal */
+    const char *label;              /* of the progress line */
+};
+
+struct dpb_job_outcome {
+    dpb_status status;              /* of the job: the first cause's, DPB_OK or DPB_INTERRUPTED */
+    int exit_code;                  /* for the shell: 130 and 143 after signals */
+    uint32_t culprit;               /* rank of the first cause; UINT32_MAX: none */
+    char cause[2 * DPB_BOARD_TEXT]; /* "rank 1 (host, pid 7) was killed by signal 9 ..." */
+    struct dpb_board *board;        /* @owned by the caller: dpb_board_destroy */
+};
+
+/*
+ * Runs the job to its end. Ranks are processes of /proc/self/exe; dpb_world_is_rank() is true
+ * there. When a rank dies or fails the others are told (board), given a grace of a second or two to
+ * write what they have, then killed; all are reaped when this returns. SIGINT and SIGTERM are
+ * passed on as an interruption; a second one ends the job at once. SIGTSTP (^Z) stops the ranks
+ * with the launcher, and SIGCONT continues all; no deadline counts that time. Errors of ranks are
+ * printed once: the first cause. The outcome is filled whenever the status is DPB_OK; a launch that
+ * fails reports itself.
+ *
+ * With a party this starts the part's own rank, and the head's outcome is that of the whole job.
+ * The other parts get the head's exit code, no board, and have nothing to say. SIGTSTP is not
+ * heeded there; mpirun kills what has not ended a second after its signals, so an interrupted job
+ * of its ends sooner.
+ */
+dpb_status dpb_launch(const struct dpb_job *job, struct dpb_job_outcome *outcome);
+
+#endif

@@ -1,0 +1,459 @@
+/* link.c - see link.h. */
+#include "launch/link.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/secret.h"
+
+#define GREETING_MAGIC UINT64_C(0x314b4e494c425044) /* "DPBLINK1" */
+#define ATTEMPT_NS INT64_C(2000000000)              /* for one of several addresses */
+
+enum { NONCE_BYTES = 32, MAX_OUTPUT = 256 << 20, BACKLOG = 1024 };
+
+struct greeting {
+    uint64_t magic;
+    uint32_t rank, purpose;
+    uint8_t nonce[NONCE_BYTES];
+};
+
+/* Of which side a proof is. */
+enum { CONNECTING = 1, ACCEPTING = 2 };
+
+static void make_greeting(uint32_t rank, link_purpose purpose, struct greeting *greeting)
+{
+    *greeting =
+        (struct greeting){.magic = GREETING_MAGIC, .rank = rank, .purpose = (uint32_t)purpose};
+    dpb_random_bytes(greeting->nonce, sizeof greeting->nonce);
+}
+
+static void make_proof(const uint8_t secret[DPB_SECRET_BYTES], uint64_t side,
+                       const struct greeting *connecting, const struct greeting *accepting,
+                       uint8_t proof[DPB_MAC_BYTES])
+{
+    struct {
+        uint64_t side;
+        struct greeting connecting, accepting;
+    } said = {side, *connecting, *accepting};
+    dpb_mac(secret, &said, sizeof said, proof);
+}
+
+/* ---- frames -------------------------------------------------------------------------------- */
+
+void link_close(struct link *link)
+{
+    if (link->fd >= 0)
+        close(link->fd);
+    dpb_buffer_free(&link->in);
+    dpb_buffer_free(&link->out);
+    link->fd = -1;
+}
+
+bool link_flush(struct link *link)
+{
+    return link->fd >= 0 && (dpb_buffer_send(&link->out, link->fd) >= 0 || errno == EAGAIN);
+}
+
+bool link_say(struct link *link, link_op op, uint32_t rank, const void *value, size_t bytes)
+{
+    const struct dpb_frame frame = {
+        .magic = DPB_STORE_MAGIC, .op = (uint16_t)op, .value_bytes = (uint32_t)bytes, .peer = rank};
+    if (link->fd < 0 || !dpb_buffer_add_frame(&link->out, &frame, NULL, value) ||
+        link->out.end - link->out.begin > MAX_OUTPUT)
+        return false;
+    return link_flush(link);
+}
+
+int link_next(struct link *link, struct dpb_frame *frame, const void **value, char why[128])
+{
+    const char *key;
+    if (link->last_bytes > 0) {
+        link->in.begin += link->last_bytes;
+        link->last_bytes = 0;
+    }
+    dpb_frame_state state = dpb_buffer_frame(&link->in, frame, &key, value, why);
+    if (state == DPB_FRAME_PARTIAL)
+        return 0;
+    if (state == DPB_FRAME_WHOLE && (frame->op < LINK_REPORT || frame->op >= LINK_OPS_END)) {
+        snprintf(why, 128, "operation %u is none between launchers", frame->op);
+        state = DPB_FRAME_MALFORMED;
+    }
+    if (state == DPB_FRAME_MALFORMED)
+        return -1;
+    link->last_bytes = sizeof *frame + frame->key_bytes + frame->value_bytes;
+    return 1;
+}
+
+bool link_receive(struct link *link)
+{
+    ssize_t n;
+    if (link->fd < 0)
+        return false;
+    while ((n = dpb_buffer_receive(&link->in, link->fd)) > 0)
+        ;
+    return n < 0 && errno == EAGAIN;
+}
+
+/* ---- addresses ----------------------------------------------------------------------------- */
+
+static void secret_to_text(const uint8_t secret[DPB_SECRET_BYTES], char *text)
+{
+    for (size_t i = 0; i < DPB_SECRET_BYTES; i++)
+        snprintf(text + 2 * i, 3, "%02x", secret[i]);
+}
+
+static bool secret_from_text(const char *text, uint8_t secret[DPB_SECRET_BYTES])
+{
+    for (size_t i = 0; i < DPB_SECRET_BYTES; i++) {
+        unsigned byte;
+        if (strspn(text + 2 * i, "0123456789abcdef") < 2 || sscanf(text + 2 * i, "%2x", &byte) != 1)
+            return false;
+        secret[i] = (uint8_t)byte;
+    }
+    return text[2 * DPB_SECRET_BYTES] == ' ';
+}
+
+/* Every address under which other machines may reach this one: "10.9.0.1 fd00::1". */
+static void list_addresses(char *text, size_t capacity)
+{
+    struct ifaddrs *list = NULL;
+    size_t used = 0;
+    text[0] = '\0';
+    if (getifaddrs(&list) != 0)
+        return;
+    for (const struct ifaddrs *at = list; at != NULL; at = at->ifa_next) {
+        char one[INET6_ADDRSTRLEN];
+        if (at->ifa_addr == NULL || (at->ifa_flags & IFF_UP) == 0 ||
+            (at->ifa_flags & IFF_LOOPBACK) != 0)
+            continue;
+        const void *bytes = NULL;
+        if (at->ifa_addr->sa_family == AF_INET)
+            bytes = &((const struct sockaddr_in *)(const void *)at->ifa_addr)->sin_addr;
+        else if (at->ifa_addr->sa_family == AF_INET6)
+            bytes = &((const struct sockaddr_in6 *)(const void *)at->ifa_addr)->sin6_addr;
+        if (bytes == NULL || inet_ntop(at->ifa_addr->sa_family, bytes, one, sizeof one) == NULL ||
+            strncmp(one, "fe80:", 5) == 0 || used + strlen(one) + 2 > capacity)
+            continue;
+        used += (size_t)snprintf(text + used, capacity - used, "%s%s", used > 0 ? " " : "", one);
+    }
+    freeifaddrs(list);
+}
+
+/* IPv6 and IPv4 on one socket where the system has IPv6, else IPv4 alone. */
+static int open_listener(uint16_t *port)
+{
+    static const int off = 0;
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any};
+    struct sockaddr_in four = {.sin_family = AF_INET};
+    socklen_t size = sizeof six;
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0 &&
+        bind(fd, (struct sockaddr *)&six, sizeof six) == 0 && listen(fd, BACKLOG) == 0 &&
+        getsockname(fd, (struct sockaddr *)&six, &size) == 0) {
+        *port = ntohs(six.sin6_port);
+        return fd;
+    }
+    if (fd >= 0)
+        close(fd);
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    size = sizeof four;
+    if (fd >= 0 && bind(fd, (struct sockaddr *)&four, sizeof four) == 0 &&
+        listen(fd, BACKLOG) == 0 && getsockname(fd, (struct sockaddr *)&four, &size) == 0) {
+        *port = ntohs(four.sin_port);
+        return fd;
+    }
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+dpb_status link_listen(int *fd, uint8_t secret[DPB_SECRET_BYTES], char address[LINK_ADDRESS_BYTES])
+{
+    char text[2 * DPB_SECRET_BYTES + 1], list[LINK_ADDRESS_BYTES - 128];
+    uint16_t port = 0;
+    int listener = open_listener(&port);
+    if (listener < 0)
+        return dpb_fail(DPB_FAILED, "cannot listen for the job's other processes: %s",
+                        strerror(errno));
+    dpb_random_bytes(secret, DPB_SECRET_BYTES);
+    secret_to_text(secret, text);
+    list_addresses(list, sizeof list);
+    snprintf(address, LINK_ADDRESS_BYTES, "%s %u %s", text, port, list);
+    explicit_bzero(text, sizeof text);
+    *fd = listener;
+    return DPB_OK;
+}
+
+/* ---- the connecting side ------------------------------------------------------------------- */
+
+static int wait_ms(int64_t deadline_ns)
+{
+    int64_t left = deadline_ns - dpb_now_ns();
+    return left > 0 ? (int)((left + 999999) / 1000000) : 0;
+}
+
+static bool wait_for(int fd, short events, int64_t deadline_ns)
+{
+    struct pollfd ready = {.fd = fd, .events = events};
+    int n;
+    do
+        n = poll(&ready, 1, wait_ms(deadline_ns));
+    while (n < 0 && errno == EINTR);
+    if (n == 0)
+        errno = ETIMEDOUT;
+    return n > 0;
+}
+
+static bool transfer(int fd, void *bytes, size_t n, bool sends, int64_t deadline_ns)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t moved = sends ? send(fd, (char *)bytes + done, n - done, MSG_NOSIGNAL)
+                              : recv(fd, (char *)bytes + done, n - done, 0);
+        if (moved > 0)
+            done += (size_t)moved;
+        else if (moved == 0)
+            errno = ECONNRESET;
+        if (moved == 0 || (moved < 0 && errno != EAGAIN && errno != EINTR) ||
+            (moved < 0 && !wait_for(fd, sends ? POLLOUT : POLLIN, deadline_ns)))
+            return false;
+    }
+    return true;
+}
+
+static void tune(int fd)
+{
+    static const int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+}
+
+/* A connected socket; -1: errno. */
+static int connect_one(const char *host, uint16_t port, int64_t deadline_ns)
+{
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(port)};
+    bool is_six = inet_pton(AF_INET6, host, &six.sin6_addr) == 1;
+    if (!is_six && inet_pton(AF_INET, host, &four.sin_addr) != 1) {
+        errno = EINVAL;
+        return -1;
+    }
+    int fd = socket(is_six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int error = 0;
+    socklen_t size = sizeof error;
+    const struct sockaddr *to = is_six ? (struct sockaddr *)&six : (struct sockaddr *)&four;
+    if (fd < 0)
+        return -1;
+    bool connected = connect(fd, to, is_six ? sizeof six : sizeof four) == 0 ||
+                     (errno == EINPROGRESS && wait_for(fd, POLLOUT, deadline_ns));
+    if (!connected || getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0)
+        error = errno;
+    if (error == 0)
+        return fd;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+static bool prove(int fd, const uint8_t secret[DPB_SECRET_BYTES], uint32_t rank,
+                  link_purpose purpose, int64_t deadline_ns)
+{
+    struct greeting mine, his;
+    uint8_t proof[DPB_MAC_BYTES], expected[DPB_MAC_BYTES];
+    make_greeting(rank, purpose, &mine);
+    if (!transfer(fd, &mine, sizeof mine, true, deadline_ns) ||
+        !transfer(fd, &his, sizeof his, false, deadline_ns))
+        return false;
+    make_proof(secret, CONNECTING, &mine, &his, proof);
+    make_proof(secret, ACCEPTING, &mine, &his, expected);
+    if (!transfer(fd, proof, sizeof proof, true, deadline_ns) ||
+        !transfer(fd, proof, sizeof proof, false, deadline_ns))
+        return false;
+    errno = EACCES;
+    return his.magic == GREETING_MAGIC && dpb_same_bytes(proof, expected, sizeof proof);
+}
+
+/* Tries each of the addresses; the reasons why they did not do are in `why`. */
+static int try_all(char *list, uint16_t port, const uint8_t secret[DPB_SECRET_BYTES], uint32_t rank,
+                   link_purpose purpose, int64_t deadline_ns, char *why, size_t capacity)
+{
+    char *rest = NULL;
+    size_t used = 0;
+    why[0] = '\0';
+    for (char *host = strtok_r(list, " ", &rest); host; host = strtok_r(NULL, " ", &rest)) {
+        int64_t until_ns = dpb_now_ns() + ATTEMPT_NS;
+        until_ns = until_ns < deadline_ns ? until_ns : deadline_ns;
+        int fd = connect_one(host, port, until_ns);
+        if (fd >= 0 && prove(fd, secret, rank, purpose, until_ns))
+            return fd;
+        int error = errno;
+        if (fd >= 0)
+            close(fd);
+        if (used < capacity)
+            used += (size_t)snprintf(why + used, capacity - used, "%s%s port %u: %s",
+                                     used > 0 ? "; " : "", host, port, strerror(error));
+    }
+    return -1;
+}
+
+dpb_status link_connect(const char *address, bool same_host, uint32_t rank, link_purpose purpose,
+                        int64_t deadline_ns, int *fd)
+{
+    uint8_t secret[DPB_SECRET_BYTES];
+    char list[LINK_ADDRESS_BYTES], why[512];
+    unsigned port = 0;
+    int used = 0;
+    if (strlen(address) >= sizeof list || !secret_from_text(address, secret) ||
+        sscanf(address + 2 * DPB_SECRET_BYTES, " %5u%n", &port, &used) != 1 || port == 0 ||
+        port > UINT16_MAX)
+        return dpb_fail(DPB_FAILED, "rank 0's launcher has left no address that can be read");
+    const char *hosts = address + 2 * DPB_SECRET_BYTES + used;
+    int made = -1;
+    do {
+        snprintf(list, sizeof list, "%s %s", same_host ? "127.0.0.1 ::1" : "", hosts);
+        made = try_all(list, (uint16_t)port, secret, rank, purpose, deadline_ns, why, sizeof why);
+    } while (made < 0 && dpb_now_ns() < deadline_ns && poll(NULL, 0, 50) == 0);
+    explicit_bzero(secret, sizeof secret);
+    if (made < 0)
+        return dpb_fail(DPB_PEER, "cannot reach rank 0's launcher: %s",
+                        why[0] != '\0' ? why : "its machine has no address");
+    tune(made);
+    *fd = made;
+    return DPB_OK;
+}
+
+/* ---- the accepting side -------------------------------------------------------------------- */
+
+struct stranger {
+    int fd; /* -1: free */
+    int64_t deadline_ns;
+    size_t used;
+    struct {
+        struct greeting greeting;
+        uint8_t proof[DPB_MAC_BYTES];
+    } said;
+    struct greeting mine;
+    bool greeted;
+};
+
+struct link_pending {
+    int listener;
+    uint32_t rank;
+    uint8_t secret[DPB_SECRET_BYTES];
+    struct stranger strangers[LINK_PENDING];
+};
+
+struct link_pending *link_pending_create(int listener, const uint8_t secret[DPB_SECRET_BYTES],
+                                         uint32_t rank)
+{
+    struct link_pending *made = calloc(1, sizeof *made);
+    if (made == NULL)
+        return NULL;
+    made->listener = listener;
+    made->rank = rank;
+    memcpy(made->secret, secret, sizeof made->secret);
+    for (size_t i = 0; i < LINK_PENDING; i++)
+        made->strangers[i].fd = -1;
+    return made;
+}
+
+static void drop(struct stranger *stranger)
+{
+    if (stranger->fd >= 0)
+        close(stranger->fd);
+    stranger->fd = -1;
+}
+
+void link_pending_destroy(struct link_pending *pending)
+{
+    if (pending == NULL)
+        return;
+    for (size_t i = 0; i < LINK_PENDING; i++)
+        drop(&pending->strangers[i]);
+    explicit_bzero(pending->secret, sizeof pending->secret);
+    free(pending);
+}
+
+static void accept_all(struct link_pending *pending)
+{
+    for (size_t i = 0; i < LINK_PENDING; i++) {
+        struct stranger *stranger = &pending->strangers[i];
+        if (stranger->fd >= 0)
+            continue;
+        int fd = accept4(pending->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0)
+            return;
+        *stranger = (struct stranger){.fd = fd, .deadline_ns = dpb_now_ns() + LINK_PENDING_NS};
+    }
+}
+
+/* 1: it has proven itself; 0: not yet; -1: it never will. An empty socket takes what is sent
+ * here. */
+static int move_on(struct link_pending *pending, struct stranger *stranger)
+{
+    uint8_t *bytes = (uint8_t *)&stranger->said;
+    size_t wanted = stranger->greeted ? sizeof stranger->said : sizeof stranger->said.greeting;
+    ssize_t n = recv(stranger->fd, bytes + stranger->used, wanted - stranger->used, 0);
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+        return -1;
+    stranger->used += n > 0 ? (size_t)n : 0;
+    if (stranger->used < wanted)
+        return 0;
+    const struct greeting *his = &stranger->said.greeting;
+    if (!stranger->greeted) {
+        if (his->magic != GREETING_MAGIC)
+            return -1;
+        make_greeting(pending->rank, (link_purpose)his->purpose, &stranger->mine);
+        stranger->greeted = true;
+        return send(stranger->fd, &stranger->mine, sizeof stranger->mine, MSG_NOSIGNAL) ==
+                       (ssize_t)sizeof stranger->mine
+                   ? 0
+                   : -1;
+    }
+    uint8_t proof[DPB_MAC_BYTES];
+    make_proof(pending->secret, CONNECTING, his, &stranger->mine, proof);
+    if (!dpb_same_bytes(proof, stranger->said.proof, sizeof proof))
+        return -1;
+    make_proof(pending->secret, ACCEPTING, his, &stranger->mine, proof);
+    return send(stranger->fd, proof, sizeof proof, MSG_NOSIGNAL) == (ssize_t)sizeof proof ? 1 : -1;
+}
+
+bool link_pending_take(struct link_pending *pending, int wait_ms_, int *fd, uint32_t *rank,
+                       link_purpose *purpose)
+{
+    struct pollfd fds[LINK_PENDING + 1];
+    for (size_t i = 0; i < LINK_PENDING; i++)
+        fds[i] = (struct pollfd){.fd = pending->strangers[i].fd, .events = POLLIN};
+    fds[LINK_PENDING] = (struct pollfd){.fd = pending->listener, .events = POLLIN};
+    poll(fds, LINK_PENDING + 1, wait_ms_);
+    accept_all(pending);
+    int64_t now = dpb_now_ns();
+    for (size_t i = 0; i < LINK_PENDING; i++) {
+        struct stranger *stranger = &pending->strangers[i];
+        if (stranger->fd < 0)
+            continue;
+        int state = move_on(pending, stranger);
+        if (state == 0 && now < stranger->deadline_ns)
+            continue;
+        if (state == 1) {
+            *fd = stranger->fd;
+            *rank = stranger->said.greeting.rank;
+            *purpose = (link_purpose)stranger->said.greeting.purpose;
+            stranger->fd = -1;
+            tune(*fd);
+            return true;
+        }
+        dpb_warn("stranger", "dropped a connection that did not prove the job's secret");
+        drop(stranger);
+    }
+    return false;
+}

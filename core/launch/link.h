@@ -1,0 +1,84 @@
+/*
+ * link.h - connections by TCP between the processes of a job that mpirun or srun started, and the
+ * frames on them. Nothing that comes in is believed before the other side has proven the job's
+ * secret:
+ *
+ *     connecting side                      accepting side
+ *     greeting: nonce, rank, purpose  ->
+ *                                     <-   greeting: nonce, its rank
+ *     proof: code of both greetings   ->
+ *                                     <-   proof: the same, marked as its own
+ *
+ * A stranger who connects, stalls or sends rubbish is dropped, and costs a place among the pending
+ * for at most LINK_PENDING_NS.
+ */
+#ifndef DPB_CORE_LAUNCH_LINK_H
+#define DPB_CORE_LAUNCH_LINK_H
+
+#include "world/store.h"
+
+enum { LINK_ADDRESS_BYTES = 1024, LINK_PENDING = 64 };
+#define LINK_PENDING_NS INT64_C(5000000000)
+
+typedef enum link_purpose { LINK_PART = 1 /* frames of link_op */, LINK_STORE } link_purpose;
+
+/* What is said on a link of purpose LINK_PART; numbers of their own beside dpb_store_op. `peer` of
+ * the frame is the rank that it is about. */
+typedef enum link_op {
+    LINK_REPORT = 32, /* what a part has made of its configuration */
+    LINK_VERDICT,     /* to it: whether the job begins */
+    LINK_PAGE,        /* a status page, both ways */
+    LINK_JOURNAL,     /* a piece of a journal */
+    LINK_CONTROL,     /* the words of train/control.h that have changed */
+    LINK_CONFIRM,     /* of a proposal among them */
+    LINK_ENDED,       /* a rank's process has ended */
+    LINK_KILL,        /* to its part: end it */
+    LINK_END_JOB,     /* to all parts: see dpb_board_end_job */
+    LINK_INTERRUPT,   /* a signal came, both ways */
+    LINK_PING,
+    LINK_PONG,
+    LINK_OVER, /* to all parts: the exit code */
+    LINK_OPS_END
+} link_op;
+
+/* One end of a connection, in one thread; never blocks. */
+struct link {
+    int fd; /* -1: closed */
+    struct dpb_buffer in, out;
+    size_t last_bytes; /* of the frame that link_next gave out last */
+};
+
+void link_close(struct link *link); /* accepts closed ones */
+/* Puts a frame into the queue and sends what can be sent. False: the connection is broken, or the
+ * other side reads nothing. */
+bool link_say(struct link *link, link_op op, uint32_t rank, const void *value, size_t bytes);
+/* Sends what waits. */
+bool link_flush(struct link *link);
+/* The next frame of what has come in; `value` is @borrowed until the next call of link_next or
+ * link_receive. 1: there is one; 0: not yet; -1: what came is malformed, see `why`. */
+int link_next(struct link *link, struct dpb_frame *frame, const void **value, char why[128]);
+/* Takes in what there is. False: the other side has closed, or the connection is broken. */
+bool link_receive(struct link *link);
+
+/* ---- finding each other -------------------------------------------------------------------- */
+
+/* Listens on a free port of every interface; `address` says where, and the secret: for those alone
+ * who may know it. */
+dpb_status link_listen(int *fd, uint8_t secret[DPB_SECRET_BYTES], char address[LINK_ADDRESS_BYTES]);
+
+/* A connection to where `address` says, proven by both sides, within the deadline. `same_host`: by
+ * the loopback interface. Blocks. */
+dpb_status link_connect(const char *address, bool same_host, uint32_t rank, link_purpose purpose,
+                        int64_t deadline_ns, int *fd);
+
+/* The accepting side's connections that have not proven themselves yet. */
+struct link_pending;
+struct link_pending *link_pending_create(int listener, const uint8_t secret[DPB_SECRET_BYTES],
+                                         uint32_t rank); /* NULL: out of memory */
+void link_pending_destroy(struct link_pending *pending); /* accepts NULL; not the listener */
+/* Waits up to `wait_ms` and moves all of them on. True: one has proven itself; its descriptor is
+ * the caller's. */
+bool link_pending_take(struct link_pending *pending, int wait_ms, int *fd, uint32_t *rank,
+                       link_purpose *purpose);
+
+#endif

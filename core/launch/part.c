@@ -1,0 +1,371 @@
+/* part.c - the launcher of a part that is not the head: see parts.h. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "launch/parts.h"
+#include "machine/proc.h"
+
+enum { TICK_MS = 100 };
+
+struct part {
+    struct job_run run;
+    struct link *link;
+    uint32_t rank;
+    uint8_t *mirrored;     /* the journal's head as it was told last */
+    uint64_t n_records;    /* told */
+    struct page_news news; /* told last, and the page */
+    struct dpb_status_page page;
+    int64_t page_told_ns, journal_told_ns, pinged_ns, heard_ns;
+    int64_t offset_ns, round_trip_ns; /* the head's clock less this one, by the fastest ping */
+    int64_t looked_ns;                /* when its loop came round last */
+    bool same_clock, ended, over, was_stopped;
+    const char *lost; /* what has become of the head */
+    int exit_code;
+};
+
+/* ---- telling --------------------------------------------------------------------------------- */
+
+static int64_t head_time(const struct part *part, int64_t time_ns)
+{
+    return time_ns != 0 ? time_ns + part->offset_ns : 0;
+}
+
+static void tell_page(struct part *part, int64_t now_ns, bool anyway)
+{
+    struct dpb_status_page *page = dpb_board_page(part->run.board, part->rank), copy;
+    struct process *process = &part->run.processes[part->rank];
+    struct {
+        struct page_news news;
+        struct dpb_status_page page;
+    } said;
+    struct dpb_proc proc = {0};
+    uint32_t n_warnings = __atomic_load_n(&page->n_warnings, __ATOMIC_ACQUIRE);
+    uint32_t n_facts = __atomic_load_n(&page->n_facts, __ATOMIC_ACQUIRE);
+    int64_t failed_ns = __atomic_load_n(&page->failed_ns, __ATOMIC_ACQUIRE);
+    memcpy(&copy, page, sizeof copy); /* what is counted or marked as there is whole */
+    copy.n_warnings = n_warnings;
+    copy.n_facts = n_facts;
+    copy.failed_ns = head_time(part, failed_ns);
+    copy.since_ns = head_time(part, copy.since_ns);
+    stall_look_at(&part->run, part->rank, now_ns);
+    if (process->running)
+        dpb_proc_read("", (int32_t)process->pid, &proc);
+    said.news =
+        (struct page_news){.silent_ns = now_ns - process->sign.sign_ns, .state = proc.state};
+    said.page = copy;
+    bool whole = copy.n_warnings != part->page.n_warnings || copy.n_facts != part->page.n_facts ||
+                 copy.failed_ns != part->page.failed_ns;
+    part->page = copy;
+    size_t bytes = sizeof said.news +
+                   (whole || anyway ? sizeof copy : offsetof(struct dpb_status_page, status));
+    link_say(part->link, LINK_PAGE, part->rank, &said, bytes);
+    part->page_told_ns = now_ns;
+}
+
+static void tell_piece(struct part *part, uint64_t offset, const void *bytes, size_t n)
+{
+    uint8_t value[sizeof(struct journal_piece) + PARTS_PIECE_BYTES];
+    const struct journal_piece piece = {offset};
+    memcpy(value, &piece, sizeof piece);
+    memcpy(value + sizeof piece, bytes, n);
+    link_say(part->link, LINK_JOURNAL, part->rank, value, sizeof piece + n);
+}
+
+/* Records [part->n_records, n), their times turned into the head's. */
+static void tell_records(struct part *part, const uint8_t *journal, uint64_t n)
+{
+    const struct dpb_journal_shape *shape = &part->run.job->shape;
+    uint8_t piece[PARTS_PIECE_BYTES];
+    uint64_t at_once = sizeof piece / shape->record_bytes;
+    while (part->n_records < n) {
+        uint64_t count = n - part->n_records < at_once ? n - part->n_records : at_once;
+        uint64_t offset = shape->head_bytes + part->n_records * shape->record_bytes;
+        memcpy(piece, journal + offset, count * shape->record_bytes);
+        for (uint64_t i = 0; i < count; i++) {
+            int64_t time_ns;
+            uint8_t *at = piece + i * shape->record_bytes + shape->time_at;
+            memcpy(&time_ns, at, sizeof time_ns);
+            time_ns = head_time(part, time_ns);
+            memcpy(at, &time_ns, sizeof time_ns);
+        }
+        tell_piece(part, offset, piece, count * shape->record_bytes);
+        part->n_records += count;
+    }
+}
+
+/* A journal of another layout: all that was written of it. */
+static void tell_written(struct part *part)
+{
+    size_t bytes, begin, end = 0;
+    const uint8_t *journal = dpb_board_journal(part->run.board, part->rank, &bytes);
+    while (dpb_board_written(part->run.board, part->rank, end, &begin, &end))
+        for (size_t at = begin; at < end; at += PARTS_PIECE_BYTES)
+            tell_piece(part, at, journal + at,
+                       end - at < PARTS_PIECE_BYTES ? end - at : PARTS_PIECE_BYTES);
+}
+
+/* The records first: the head of the journal counts them. */
+static void tell_journal(struct part *part, int64_t now_ns)
+{
+    enum { BLOCK = 4096 };
+    const struct dpb_journal_shape *shape = &part->run.job->shape;
+    part->journal_told_ns = now_ns;
+    if (shape->record_bytes == 0 && part->ended)
+        tell_written(part);
+    if (shape->record_bytes == 0)
+        return;
+    size_t bytes;
+    uint8_t *journal = dpb_board_journal(part->run.board, part->rank, &bytes), block[BLOCK];
+    uint64_t n = __atomic_load_n((uint64_t *)(void *)(journal + shape->count_at), __ATOMIC_ACQUIRE);
+    uint64_t capacity = (bytes - shape->head_bytes) / shape->record_bytes;
+    tell_records(part, journal, n < capacity ? n : capacity);
+    for (size_t at = 0; at < shape->head_bytes; at += BLOCK) {
+        size_t length = shape->head_bytes - at < BLOCK ? shape->head_bytes - at : BLOCK;
+        memcpy(block, journal + at, length);
+        if (at <= shape->count_at && shape->count_at < at + length)
+            memcpy(block + shape->count_at - at, &part->n_records, sizeof part->n_records);
+        if (memcmp(block, part->mirrored + at, length) == 0)
+            continue;
+        memcpy(part->mirrored + at, block, length);
+        tell_piece(part, at, block, length);
+    }
+}
+
+static void tell_ping(struct part *part, int64_t now_ns)
+{
+    const struct ping ping = {.sent_ns = now_ns};
+    part->pinged_ns = now_ns;
+    link_say(part->link, LINK_PING, part->rank, &ping, sizeof ping);
+}
+
+static void tell_end(struct part *part)
+{
+    const struct process *process = &part->run.processes[part->rank];
+    const struct ended_news news = {.wait_status = process->wait_status,
+                                    .ended_ns = head_time(part, process->ended_ns)};
+    int64_t now_ns = dpb_now_ns();
+    tell_page(part, now_ns, true);
+    tell_journal(part, now_ns);
+    link_say(part->link, LINK_ENDED, part->rank, &news, sizeof news);
+}
+
+/* ---- hearing --------------------------------------------------------------------------------- */
+
+static void on_control(struct part *part, const struct dpb_frame *frame, const void *value)
+{
+    struct dpb_post post;
+    if (frame->value_bytes != sizeof post)
+        return;
+    memcpy(&post, value, sizeof post);
+    if (dpb_board_apply(part->run.board, &post) && post.confirm_at != UINT64_MAX)
+        link_say(part->link, LINK_CONFIRM, frame->peer, NULL, 0);
+}
+
+/* Where another rank is. */
+static void on_page(struct part *part, const struct dpb_frame *frame, const uint8_t *value)
+{
+    enum { KEPT = sizeof(uint32_t), SHORT = offsetof(struct dpb_status_page, status) };
+    uint32_t rank = frame->peer;
+    if (rank >= part->run.n_ranks || rank == part->rank ||
+        frame->value_bytes != sizeof(struct page_news) + SHORT)
+        return;
+    struct dpb_status_page *page = dpb_board_page(part->run.board, rank);
+    memcpy((uint8_t *)page + KEPT, value + sizeof(struct page_news) + KEPT, SHORT - KEPT);
+    page->phase[sizeof page->phase - 1] = '\0';
+    page->since_ns -= page->since_ns != 0 ? part->offset_ns : 0;
+}
+
+/* The fastest answer says most about the other clock; an old one less and less, as clocks drift. */
+static void on_pong(struct part *part, const struct dpb_frame *frame, const void *value)
+{
+    struct ping ping;
+    if (frame->value_bytes != sizeof ping || part->same_clock)
+        return;
+    memcpy(&ping, value, sizeof ping);
+    int64_t now_ns = dpb_now_ns(), round_trip_ns = now_ns - ping.sent_ns;
+    if (part->round_trip_ns != 0 && round_trip_ns > 2 * part->round_trip_ns)
+        return;
+    part->offset_ns = ping.head_ns - (ping.sent_ns + round_trip_ns / 2);
+    if (part->round_trip_ns == 0 || round_trip_ns < part->round_trip_ns)
+        part->round_trip_ns = round_trip_ns;
+}
+
+static void handle(struct part *part, const struct dpb_frame *frame, const void *value)
+{
+    struct job_run *run = &part->run;
+    int32_t number = 0;
+    if (frame->value_bytes == sizeof number)
+        memcpy(&number, value, sizeof number);
+    switch (frame->op) {
+    case LINK_CONTROL:
+        on_control(part, frame, value);
+        break;
+    case LINK_PAGE:
+        on_page(part, frame, value);
+        break;
+    case LINK_KILL:
+        job_kill(run, part->rank);
+        break;
+    case LINK_END_JOB:
+        dpb_board_end_job(run->board);
+        break;
+    case LINK_INTERRUPT:
+        dpb_board_interrupt(run->board, number);
+        break;
+    case LINK_PONG:
+        on_pong(part, frame, value);
+        break;
+    case LINK_OVER:
+        part->over = true;
+        part->exit_code = number;
+        break;
+    default: /* what only parts say */
+        break;
+    }
+}
+
+/* With a head that says nothing: rank 1's part gives up first, and says so. */
+static int64_t patience_ns(const struct part *part)
+{
+    return part->run.job->timeout_ns + (part->rank == 1 ? 1 : 2) * PARTS_SILENCE_NS;
+}
+
+static void hear(struct part *part)
+{
+    struct dpb_frame frame;
+    const void *value;
+    char why[128];
+    int found;
+    bool open = link_receive(part->link) && link_flush(part->link);
+    while ((found = link_next(part->link, &frame, &value, why)) > 0) {
+        part->heard_ns = dpb_now_ns();
+        handle(part, &frame, value);
+    }
+    if (part->over)
+        return;
+    if (found < 0 || !open)
+        part->lost = "has ended";
+    else if (dpb_now_ns() - part->heard_ns > patience_ns(part))
+        part->lost =
+            "has not been heard of for longer than run.timeout_s: it is stopped, or its machine or "
+            "link is down";
+}
+
+/* ---- the loop -------------------------------------------------------------------------------- */
+
+static void take_signals(struct part *part)
+{
+    for (int number; (number = job_next_signal(&part->run)) != 0;) {
+        int32_t said = number;
+        if (number == SIGINT || number == SIGTERM)
+            link_say(part->link, LINK_INTERRUPT, part->rank, &said, sizeof said);
+    }
+}
+
+static void look(struct part *part)
+{
+    struct process *process = &part->run.processes[part->rank];
+    int64_t now_ns = dpb_now_ns();
+    if (job_reap(&part->run, part->rank)) {
+        process->running = false;
+        part->run.n_running--;
+        part->ended = true;
+        tell_end(part);
+    }
+    if (now_ns - part->pinged_ns >=
+        PARTS_PING_NS) /* also while the others go on, or are concluded */
+        tell_ping(part, now_ns);
+    if (part->ended)
+        return;
+    if (now_ns - part->page_told_ns >= PARTS_PAGE_NS)
+        tell_page(part, now_ns, false);
+    if (now_ns - part->journal_told_ns >= PARTS_JOURNAL_NS)
+        tell_journal(part, now_ns);
+}
+
+static void watch(struct part *part)
+{
+    while (!part->over && part->lost == NULL) {
+        bool waits = part->link->out.end > part->link->out.begin;
+        struct pollfd fds[2] = {
+            {.fd = part->link->fd, .events = (short)(POLLIN | (waits ? POLLOUT : 0))},
+            {.fd = part->run.signal_fd, .events = POLLIN}};
+        poll(fds, 2, TICK_MS);
+        int64_t now_ns = dpb_now_ns();
+        part->was_stopped |= now_ns - part->looked_ns > PARTS_SILENCE_NS;
+        part->looked_ns = now_ns;
+        hear(part);
+        take_signals(part);
+        look(part);
+    }
+    job_kill(&part->run, part->rank);
+    while (part->run.processes[part->rank].running) {
+        if (job_reap(&part->run, part->rank))
+            part->run.processes[part->rank].running = false;
+        else
+            poll(NULL, 0, 2);
+    }
+}
+
+/* The head can say nothing any more: the first of the others does, unless it has slept itself and
+ * the head has ended without it. */
+static void say_lost(const struct part *part)
+{
+    const struct dpb_party *party = part->run.job->party;
+    if (party->rank != 1 || party->quiet_fd < 0 || part->was_stopped)
+        return;
+    dup2(party->quiet_fd, STDERR_FILENO);
+    dpb_log(DPB_LOG_ERROR, "the launcher of rank 0 (%s) %s; the job cannot go on and has no result",
+            party->hosts[0], part->lost);
+}
+
+static dpb_status begin(struct part *part, const struct dpb_job *job)
+{
+    struct job_run *run = &part->run;
+    const struct dpb_party *party = job->party;
+    part->rank = party->rank;
+    part->link = &job->party->links[0];
+    part->same_clock = party->machines[0] == party->machines[party->rank];
+    part->heard_ns = part->looked_ns = dpb_now_ns();
+    run->job = job;
+    run->n_ranks = party->n_ranks;
+    run->signal_fd = -1;
+    run->kill_at_ns = INT64_MAX;
+    run->processes = calloc(run->n_ranks, sizeof *run->processes);
+    part->mirrored = calloc(1, job->shape.head_bytes + 1);
+    if (run->processes == NULL || part->mirrored == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_board_create(run->n_ranks, job->journal_bytes, &run->board));
+    for (uint32_t rank = 0; job->machines != NULL && rank < run->n_ranks; rank++)
+        dpb_board_page(run->board, rank)->machine = job->machines[rank];
+    DPB_TRY(job_take_signals(run));
+    tell_ping(part, part->heard_ns);
+    return job_greet_rank(run);
+}
+
+dpb_status part_launch(const struct dpb_job *job, struct dpb_job_outcome *outcome)
+{
+    struct part *part = calloc(1, sizeof *part);
+    if (part == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    dpb_status status = begin(part, job);
+    if (status == DPB_OK)
+        watch(part);
+    if (part->lost != NULL)
+        say_lost(part);
+    *outcome = (struct dpb_job_outcome){.status = DPB_PEER,
+                                        .exit_code = part->over ? part->exit_code
+                                                                : dpb_status_exit_code(DPB_PEER),
+                                        .culprit = UINT32_MAX};
+    job_release_signals(&part->run);
+    dpb_board_destroy(part->run.board);
+    free(part->run.processes);
+    free(part->mirrored);
+    free(part);
+    return status;
+}

@@ -1,0 +1,557 @@
+/* party.c - see party.h: coming together, agreeing, and leaving. */
+#include "launch/party.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/secret.h"
+#include "launch/machines.h"
+#include "launch/spawn.h"
+#include "machine/rights.h"
+
+#define JOIN_NS INT64_C(90000000000) /* for all to be started, to join and to connect */
+#define LEAVE_NS INT64_C(2000000000) /* for a word to arrive, for a rank without a job to end */
+
+enum { MAX_PARTS = 4096 };
+
+/* ---- this part's own end -------------------------------------------------------------------- */
+
+static void be_silent(struct dpb_party *party)
+{
+    int null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    party->quiet_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+    fflush(stdout);
+    if (null_fd >= 0) {
+        dup2(null_fd, STDOUT_FILENO);
+        dup2(null_fd, STDERR_FILENO);
+        close(null_fd);
+    }
+}
+
+static void destroy(struct dpb_party *party)
+{
+    keeper_stop(&party->keeper);
+    uint32_t n_links = dpb_party_is_head(party) ? party->n_ranks : 1;
+    for (uint32_t i = 0; party->links != NULL && i < n_links; i++)
+        link_close(&party->links[i]);
+    for (uint32_t i = 0; party->store_fds != NULL && i < party->n_ranks; i++)
+        if (party->store_fds[i] >= 0)
+            close(party->store_fds[i]);
+    for (uint32_t i = 0; party->lost_fds != NULL && i < party->n_ranks; i++)
+        if (party->lost_fds[i] >= 0)
+            close(party->lost_fds[i]);
+    if (party->store_fd >= 0)
+        close(party->store_fd);
+    if (party->pmix_fd >= 0)
+        close(party->pmix_fd);
+    if (party->quiet_fd >= 0)
+        close(party->quiet_fd);
+    free(party->links);
+    free(party->store_fds);
+    free(party->lost_fds);
+    free(party->launcher_pids);
+    free(party->machines);
+    free(party->hosts);
+    free(party);
+}
+
+/* A rank that gets no job finalizes PMIx and ends when its socket closes. */
+static void dismiss(struct dpb_party *party)
+{
+    if (party->socket >= 0)
+        close(party->socket);
+    party->socket = -1;
+    int64_t until_ns = dpb_now_ns() + LEAVE_NS;
+    while (party->pid > 0 && waitpid(party->pid, NULL, WNOHANG) == 0) {
+        if (dpb_now_ns() > until_ns)
+            kill(party->pid, SIGKILL);
+        poll(NULL, 0, 2);
+    }
+    party->pid = 0;
+}
+
+/* ---- joining -------------------------------------------------------------------------------- */
+
+static dpb_status start_rank(struct dpb_party *party, const char *address)
+{
+    struct dpb_join join = {.magic = DPB_JOIN_MAGIC, .launcher_pid = (int32_t)getpid()};
+    struct dpb_spawn spawn = {.null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC),
+                              .environment = dpb_spawn_environment(NULL, true),
+                              .hello = {.rank = party->rank, .launcher_pid = join.launcher_pid}};
+    snprintf(join.address, sizeof join.address, "%s", address);
+    dpb_status status = DPB_OK;
+    if (spawn.null_fd < 0 || spawn.environment == NULL)
+        status = dpb_fail(DPB_FAILED, "cannot start rank %u: %s", party->rank, strerror(errno));
+    if (status == DPB_OK)
+        status = dpb_spawn_join(&spawn, &join, &party->pid, &party->socket);
+    if (spawn.null_fd >= 0)
+        close(spawn.null_fd);
+    free(spawn.environment);
+    explicit_bzero(&join, sizeof join);
+    return status;
+}
+
+/* The first descriptor that the rank sends is its connection to PMIx. */
+static void keep_connection(struct dpb_party *party, const int *fds, size_t n_fds)
+{
+    bool wanted = n_fds > 0 && party->pmix_fd < 0;
+    if (wanted)
+        party->pmix_fd = fds[0];
+    dpb_rights_close(fds + wanted, n_fds - wanted);
+}
+
+/* All of it, or the reason why not. */
+static dpb_status read_rank(struct dpb_party *party, void *bytes, size_t n, int64_t deadline_ns)
+{
+    for (size_t done = 0; done < n;) {
+        struct pollfd ready = {.fd = party->socket, .events = POLLIN};
+        int64_t left_ns = deadline_ns - dpb_now_ns();
+        int found = poll(&ready, 1, left_ns > 0 ? (int)(left_ns / 1000000) + 1 : 0);
+        if (found < 0 && errno == EINTR)
+            continue;
+        if (found == 0)
+            return dpb_fail(DPB_TIMEOUT,
+                            "rank %u has not joined the job within %.0f s; are all ranks of "
+                            "%s started by dpbench?",
+                            party->rank, (double)JOIN_NS * 1e-9, party->launcher);
+        int fds[DPB_RIGHTS_MOST];
+        size_t n_fds;
+        ssize_t got = dpb_rights_receive(party->socket, (char *)bytes + done, n - done,
+                                         MSG_DONTWAIT, fds, &n_fds);
+        keep_connection(party, fds, n_fds);
+        if (got < 0 && (errno == EINTR || errno == EAGAIN))
+            continue;
+        if (got <= 0)
+            return dpb_fail(DPB_PEER, "rank %u has ended while it joined the job", party->rank);
+        done += (size_t)got;
+    }
+    return DPB_OK;
+}
+
+static dpb_status hear_rank(struct dpb_party *party, struct dpb_join_answer *answer)
+{
+    int64_t deadline_ns = dpb_now_ns() + JOIN_NS;
+    char opened;
+    DPB_TRY(read_rank(party, &opened, sizeof opened, deadline_ns));
+    DPB_TRY(read_rank(party, answer, sizeof *answer, deadline_ns));
+    answer->text[sizeof answer->text - 1] = '\0';
+    if (answer->magic != DPB_JOIN_MAGIC)
+        return dpb_fail(DPB_FAILED, "rank %u has joined by another version of dpbench",
+                        party->rank);
+    if (answer->status != DPB_OK)
+        return dpb_fail((dpb_status)answer->status, "%s", answer->text);
+    if (answer->rank != party->rank || answer->n_ranks == 0 || answer->n_ranks > MAX_PARTS)
+        return dpb_fail(DPB_FAILED, "%s says that this is rank %u of %u, and PMIX_RANK rank %u",
+                        party->launcher, answer->rank, answer->n_ranks, party->rank);
+    party->n_ranks = answer->n_ranks;
+    party->hosts = calloc(party->n_ranks, sizeof *party->hosts);
+    party->machines = calloc(party->n_ranks, sizeof *party->machines);
+    party->launcher_pids = calloc(party->n_ranks, sizeof *party->launcher_pids);
+    party->links = calloc(party->n_ranks, sizeof *party->links);
+    party->store_fds = calloc(party->n_ranks, sizeof *party->store_fds);
+    party->lost_fds = calloc(party->n_ranks, sizeof *party->lost_fds);
+    if (party->hosts == NULL || party->machines == NULL || party->launcher_pids == NULL ||
+        party->links == NULL || party->store_fds == NULL || party->lost_fds == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    for (uint32_t rank = 0; rank < party->n_ranks; rank++)
+        party->links[rank].fd = party->store_fds[rank] = party->lost_fds[rank] = -1;
+    return read_rank(party, party->hosts, party->n_ranks * sizeof *party->hosts, deadline_ns);
+}
+
+/* Ranks whose launcher gives them the same host are on one machine. */
+static void find_machines(struct dpb_party *party)
+{
+    for (uint32_t rank = 0; rank < party->n_ranks; rank++) {
+        uint32_t first = 0;
+        party->hosts[rank][DPB_HOST_BYTES - 1] = '\0';
+        while (strcmp(party->hosts[first], party->hosts[rank]) != 0)
+            first++;
+        party->machines[rank] = first < rank ? party->machines[first] : party->n_machines++;
+    }
+}
+
+static dpb_status connect_to_head(struct dpb_party *party, const char *address)
+{
+    int64_t deadline_ns = dpb_now_ns() + JOIN_NS;
+    bool same_host = party->machines[party->rank] == party->machines[0];
+    DPB_TRY(
+        link_connect(address, same_host, party->rank, LINK_PART, deadline_ns, &party->links[0].fd));
+    return link_connect(address, same_host, party->rank, LINK_STORE, deadline_ns, &party->store_fd);
+}
+
+/* The head: until both connections of every other part are there. */
+static dpb_status accept_all(struct dpb_party *party, int listener, const uint8_t *secret)
+{
+    struct link_pending *pending = link_pending_create(listener, secret, 0);
+    int64_t deadline_ns = dpb_now_ns() + JOIN_NS;
+    if (pending == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    for (uint32_t n = 0; n < 2 * (party->n_ranks - 1) && dpb_now_ns() < deadline_ns;) {
+        int fd;
+        uint32_t rank;
+        link_purpose purpose;
+        if (!link_pending_take(pending, 100, &fd, &rank, &purpose))
+            continue;
+        int *place = rank == 0 || rank >= party->n_ranks ? NULL
+                     : purpose == LINK_PART              ? &party->links[rank].fd
+                     : purpose == LINK_STORE             ? &party->store_fds[rank]
+                                                         : NULL;
+        if (place == NULL || *place >= 0) {
+            close(fd);
+            continue;
+        }
+        *place = fd;
+        n++;
+    }
+    link_pending_destroy(pending);
+    for (uint32_t rank = 1; rank < party->n_ranks; rank++)
+        if (party->links[rank].fd < 0 || party->store_fds[rank] < 0)
+            return dpb_fail(DPB_TIMEOUT,
+                            "rank %u (%s) has joined, but not connected to rank 0's machine "
+                            "within %.0f s; does a firewall hold its connections back?",
+                            rank, party->hosts[rank], (double)JOIN_NS * 1e-9);
+    return DPB_OK;
+}
+
+dpb_status dpb_party_join(struct dpb_party **party)
+{
+    *party = NULL;
+    if (!dpb_pmix_is_here())
+        return DPB_OK;
+    struct dpb_party *made = calloc(1, sizeof *made);
+    if (made == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    *made = (struct dpb_party){.rank = dpb_pmix_rank(),
+                               .launcher = dpb_pmix_launcher(),
+                               .socket = -1,
+                               .store_fd = -1,
+                               .pmix_fd = -1,
+                               .quiet_fd = -1};
+    int listener = -1;
+    uint8_t secret[DPB_SECRET_BYTES];
+    char address[LINK_ADDRESS_BYTES] = "";
+    struct dpb_join_answer answer;
+    bool head = dpb_party_is_head(made);
+    dpb_status status = head ? link_listen(&listener, secret, address) : DPB_OK;
+    if (status == DPB_OK)
+        status = start_rank(made, address);
+    if (!head)
+        be_silent(made);
+    if (status == DPB_OK)
+        status = hear_rank(made, &answer);
+    if (status == DPB_OK) {
+        find_machines(made);
+        status = head ? accept_all(made, listener, secret) : connect_to_head(made, answer.text);
+    }
+    if (listener >= 0)
+        close(listener);
+    explicit_bzero(secret, sizeof secret);
+    explicit_bzero(&answer, sizeof answer);
+    explicit_bzero(address, sizeof address);
+    if (status != DPB_OK) {
+        dismiss(made);
+        destroy(made);
+        return status;
+    }
+    *party = made;
+    return DPB_OK;
+}
+
+/* ---- agreeing ------------------------------------------------------------------------------- */
+
+enum { AFFINITY_BYTES = 512, VERSION_BYTES = 32 };
+
+/* What a part says of itself; the configuration, or why it was refused, follows. */
+struct report {
+    int32_t status, pid;
+    char version[VERSION_BYTES];
+    uint8_t affinity[AFFINITY_BYTES]; /* the processors that it may use */
+};
+
+struct verdict {
+    int32_t exit_code; /* not 0: the job does not begin */
+    struct dpb_seat place;
+    uint8_t secret[DPB_SECRET_BYTES];
+};
+
+/* One part's report, as the head keeps it. */
+struct reported {
+    struct report report;
+    char *text; /* NULL: not here yet */
+};
+
+static void make_report(dpb_status status, struct report *report)
+{
+    *report = (struct report){.status = (int32_t)status, .pid = (int32_t)getpid()};
+    snprintf(report->version, sizeof report->version, "%s", DPB_VERSION);
+    sched_getaffinity(0, sizeof report->affinity, (cpu_set_t *)(void *)report->affinity);
+}
+
+static bool take_report(struct reported *reported, const void *value, size_t bytes)
+{
+    if (bytes < sizeof reported->report || reported->text != NULL)
+        return false;
+    memcpy(&reported->report, value, sizeof reported->report);
+    reported->report.version[VERSION_BYTES - 1] = '\0';
+    reported->text =
+        strndup((const char *)value + sizeof reported->report, bytes - sizeof reported->report);
+    return reported->text != NULL;
+}
+
+/* The first option in which two configurations differ, as "section.key", and the two values. */
+static bool find_difference(const char *a_text, const char *b_text, char name[128], char a[128],
+                            char b[128])
+{
+    json_t *both[2] = {json_loads(a_text, 0, NULL), json_loads(b_text, 0, NULL)};
+    bool found = false;
+    for (int side = 0; side < 2 && !found; side++) {
+        const char *section, *key;
+        json_t *keys, *entry;
+        json_object_foreach(both[side], section, keys)
+        {
+            json_object_foreach(keys, key, entry)
+            {
+                const json_t *other =
+                    json_object_get(json_object_get(both[1 - side], section), key);
+                const char *mine = json_string_value(json_object_get(entry, "value"));
+                const char *his = json_string_value(json_object_get(other, "value"));
+                mine = mine != NULL ? mine : "(not given)";
+                his = his != NULL ? his : "(not given)";
+                if (found || strcmp(mine, his) == 0)
+                    continue;
+                snprintf(name, 128, "%s.%s", section, key);
+                snprintf(a, 128, "%s", side == 0 ? mine : his);
+                snprintf(b, 128, "%s", side == 0 ? his : mine);
+                found = true;
+            }
+        }
+    }
+    json_decref(both[0]);
+    json_decref(both[1]);
+    return found;
+}
+
+/* The head's: what speaks against beginning; it is printed. */
+static dpb_status judge(const struct dpb_party *party, const struct reported *reports)
+{
+    char name[128], a[128], b[128];
+    if (reports[0].report.status != DPB_OK)
+        return (dpb_status)reports[0].report.status; /* has been said */
+    for (uint32_t rank = 1; rank < party->n_ranks; rank++) {
+        const struct reported *one = &reports[rank];
+        if (strcmp(one->report.version, reports[0].report.version) != 0)
+            return dpb_fail(DPB_USAGE,
+                            "the ranks differ in the version of dpbench: rank 0 (%s) has %s, rank "
+                            "%u (%s) has %s",
+                            party->hosts[0], reports[0].report.version, rank, party->hosts[rank],
+                            one->report.version);
+        if (one->report.status != DPB_OK)
+            return dpb_fail((dpb_status)one->report.status, "rank %u (%s): %s", rank,
+                            party->hosts[rank], one->text);
+        if (find_difference(reports[0].text, one->text, name, a, b))
+            return dpb_fail(DPB_USAGE,
+                            "the ranks were started with different options: %s is '%s' at rank 0 "
+                            "(%s) and '%s' at rank %u (%s)",
+                            name, a, party->hosts[0], b, rank, party->hosts[rank]);
+    }
+    return DPB_OK;
+}
+
+/* Ranks of one machine that may use the same processors divide them among themselves. */
+static struct dpb_seat place_of(const struct dpb_party *party, const struct reported *reports,
+                                uint32_t n_workers, uint32_t self)
+{
+    struct dpb_seat place = {0};
+    uint32_t servers_before = 0;
+    for (uint32_t rank = 0; rank < party->n_ranks; rank++) {
+        if (party->machines[rank] != party->machines[self] ||
+            memcmp(reports[rank].report.affinity, reports[self].report.affinity, AFFINITY_BYTES) !=
+                0)
+            continue;
+        bool worker = rank < n_workers;
+        if (rank < self && worker == (self < n_workers)) {
+            place.index += worker;
+            servers_before += !worker;
+        }
+        place.n_workers += worker;
+        place.n_servers += !worker;
+    }
+    if (self >= n_workers)
+        place.index = place.n_workers + servers_before;
+    return place;
+}
+
+/* The head waits for the reports of all; a part that says nothing has died, or is stopped. */
+static dpb_status collect(struct dpb_party *party, struct reported *reports)
+{
+    int64_t deadline_ns = dpb_now_ns() + JOIN_NS;
+    for (uint32_t rank = 1; rank < party->n_ranks; rank++) {
+        struct link *link = &party->links[rank];
+        while (reports[rank].text == NULL) {
+            struct dpb_frame frame;
+            const void *value;
+            char why[128] = "";
+            struct pollfd ready = {.fd = link->fd, .events = POLLIN};
+            poll(&ready, 1, 100);
+            bool open = link_receive(link);
+            int found = link_next(link, &frame, &value, why);
+            if (found > 0 && frame.op == LINK_REPORT &&
+                take_report(&reports[rank], value, frame.value_bytes))
+                continue;
+            if (found != 0 || !open || dpb_now_ns() > deadline_ns)
+                return dpb_fail(DPB_PEER, "the launcher of rank %u (%s) %s", rank,
+                                party->hosts[rank],
+                                found != 0 ? "said what it should not"
+                                : !open    ? "has ended before the job began"
+                                           : "has not read its configuration within 90 s");
+        }
+        party->launcher_pids[rank] = reports[rank].report.pid;
+    }
+    return DPB_OK;
+}
+
+static dpb_status agree_as_head(struct dpb_party *party, dpb_status status, const char *text,
+                                uint32_t n_workers, int *exit_code)
+{
+    struct reported *reports = calloc(party->n_ranks, sizeof *reports);
+    if (reports == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    make_report(status, &reports[0].report);
+    reports[0].text = strdup(text);
+    party->launcher_pids[0] = (int32_t)getpid();
+    dpb_status collected = collect(party, reports);
+    if (status == DPB_OK)
+        status = collected;
+    if (status == DPB_OK)
+        status = judge(party, reports);
+    *exit_code = dpb_status_exit_code(status);
+    dpb_random_bytes(party->secret, DPB_SECRET_BYTES);
+    for (uint32_t rank = 0; rank < party->n_ranks; rank++) {
+        struct verdict verdict = {.exit_code = *exit_code};
+        memcpy(verdict.secret, party->secret, DPB_SECRET_BYTES);
+        if (status == DPB_OK)
+            verdict.place = place_of(party, reports, n_workers, rank);
+        if (rank == 0)
+            party->place = verdict.place;
+        else
+            link_say(&party->links[rank], LINK_VERDICT, rank, &verdict, sizeof verdict);
+        free(reports[rank].text);
+    }
+    free(reports);
+    return status;
+}
+
+static dpb_status agree_as_part(struct dpb_party *party, dpb_status status, const char *text,
+                                int *exit_code)
+{
+    size_t length = strlen(text), bytes = sizeof(struct report) + length;
+    struct link *link = &party->links[0];
+    struct report *report = malloc(bytes);
+    *exit_code = dpb_status_exit_code(DPB_PEER);
+    if (report == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    make_report(status, report);
+    /* NOLINTNEXTLINE(bugprone-not-null-terminated-result): its length goes with it */
+    memcpy(report + 1, text, length);
+    bool open = link_say(link, LINK_REPORT, party->rank, report, bytes);
+    free(report);
+    int64_t deadline_ns = dpb_now_ns() + 2 * JOIN_NS;
+    while (open && dpb_now_ns() < deadline_ns) {
+        struct dpb_frame frame;
+        const void *value;
+        char why[128];
+        struct pollfd ready = {.fd = link->fd, .events = POLLIN};
+        if (link->out.end > link->out.begin)
+            ready.events |= POLLOUT;
+        poll(&ready, 1, 100);
+        link_flush(link);
+        open = link_receive(link);
+        if (link_next(link, &frame, &value, why) > 0 && frame.op == LINK_VERDICT &&
+            frame.value_bytes == sizeof(struct verdict)) {
+            struct verdict verdict;
+            memcpy(&verdict, value, sizeof verdict);
+            *exit_code = verdict.exit_code;
+            party->place = verdict.place;
+            memcpy(party->secret, verdict.secret, DPB_SECRET_BYTES);
+            return verdict.exit_code == 0 ? DPB_OK : DPB_PEER;
+        }
+    }
+    return dpb_fail(DPB_PEER, "rank 0's launcher has ended before the job began");
+}
+
+dpb_status dpb_party_agree(struct dpb_party *party, dpb_status status, const char *config,
+                           uint32_t n_workers, int *exit_code)
+{
+    const char *text = status == DPB_OK ? config : dpb_first_error(NULL);
+    if (strlen(text) > DPB_STORE_VALUE_BYTES / 2) {
+        text = "a configuration of more than 512 KiB is too long for a job of several launchers";
+        status = DPB_USAGE;
+    }
+    return dpb_party_is_head(party) ? agree_as_head(party, status, text, n_workers, exit_code)
+                                    : agree_as_part(party, status, text, exit_code);
+}
+
+/* ---- keeping ------------------------------------------------------------------------------- */
+
+/* Without another part there is nobody left whom the death of this one could end before his
+ * time. */
+dpb_status dpb_party_keep(struct dpb_party *party)
+{
+    if (party->pmix_fd < 0 || party->n_ranks == 1)
+        return DPB_OK;
+    int link_fd = party->links[dpb_party_is_head(party) ? 1 : 0].fd;
+    return keeper_start(party->pmix_fd, link_fd, &party->keeper);
+}
+
+/* ---- leaving -------------------------------------------------------------------------------- */
+
+/* Until what was said has arrived everywhere: a connection that is closed while something unread is
+ * in it would take the last words with it. */
+static void finish_links(struct dpb_party *party)
+{
+    int64_t until_ns = dpb_now_ns() + LEAVE_NS;
+    for (uint32_t rank = 1; rank < party->n_ranks; rank++) {
+        struct link *link = &party->links[rank];
+        bool open = link->fd >= 0, said = false;
+        while (open && dpb_now_ns() < until_ns) {
+            struct dpb_frame frame;
+            const void *value;
+            char why[128];
+            if (!said && link_flush(link) && link->out.begin == link->out.end) {
+                shutdown(link->fd, SHUT_WR);
+                said = true;
+            }
+            struct pollfd ready = {.fd = link->fd, .events = (short)(said ? POLLIN : POLLOUT)};
+            poll(&ready, 1, 10);
+            open = link_receive(link);
+            while (link_next(link, &frame, &value, why) > 0)
+                ;
+        }
+    }
+}
+
+void dpb_party_leave(struct dpb_party *party, int exit_code)
+{
+    if (party == NULL)
+        return;
+    /* The launcher ends the others when one exits with a code that is not 0: this one has a word to
+     * say still, and a code of its own. */
+    signal(SIGTERM, SIG_IGN);
+    dismiss(party);
+    if (dpb_party_is_head(party)) {
+        for (uint32_t rank = 1; rank < party->n_ranks; rank++)
+            link_say(&party->links[rank], LINK_OVER, rank, &exit_code, sizeof exit_code);
+        finish_links(party);
+    }
+    destroy(party);
+}

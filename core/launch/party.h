@@ -1,0 +1,71 @@
+/*
+ * party.h - a job that mpirun or srun started: each process of theirs is the launcher of its part,
+ * one rank, which it starts as its child, as the local launcher does all of its ranks. So the cause
+ * of a rank's death is known exactly, whoever started the job.
+ *
+ * Rank 0's part is the head. It serves the key-value store, to which the other ranks are connected
+ * directly; the other parts are linked to it (link.h). Each part has a board of its own. What ranks
+ * write there and others read is mirrored: control words at once, status pages four times a second,
+ * journals once a second and at the end; times are turned into those of the head's clock. The head
+ * watches over all ranks by what it is told, ends the job, names the first cause and makes the
+ * result, just like the local launcher. The other parts say nothing and end with the head's exit
+ * code; one that hears nothing of the head any more ends its rank.
+ *
+ * A launcher of a part keeps its rank's connection to PMIx open until it ends itself: a rank that
+ * MPI keeps a client of PMIx may die, and mpirun or srun do not learn of it before the result is
+ * there. Should that launcher die, a keeper has it still.
+ *
+ *     dpb_party_join      in every part, before anything is refused
+ *     dpb_party_agree     whether the job begins: all have read the same
+ *     dpb_launch          with job.party
+ *     dpb_party_leave     with the exit code, once the result is where it belongs
+ */
+#ifndef DPB_CORE_LAUNCH_PARTY_H
+#define DPB_CORE_LAUNCH_PARTY_H
+
+#include <sys/types.h>
+
+#include "launch/keeper.h"
+#include "launch/link.h"
+#include "world/pmix.h"
+
+struct dpb_party {
+    uint32_t rank, n_ranks, n_machines;
+    uint32_t *machines;            /* of each rank */
+    char (*hosts)[DPB_HOST_BYTES]; /* of each rank */
+    const char *launcher;          /* "mpirun", "srun", "pmix" */
+    struct dpb_seat place; /* of the rank among those that share its cores; by dpb_party_agree */
+
+    /* Private. The process that is to be the rank; 0: dpb_launch has reaped it. */
+    pid_t pid;
+    int socket, store_fd; /* to it; its connection to the store (-1: it is rank 0) */
+    int pmix_fd;          /* its connection to PMIx: Slurm kills the job when that ends */
+    struct keeper keeper; /* of that, should this process die */
+    struct link *links;   /* the head's: by rank; the others': one, to the head */
+    int *store_fds;       /* the head's: the ranks' connections, until the store has them */
+    int *lost_fds;        /* the head's: of links that are lost, open until it ends: see keeper.h */
+    int32_t *launcher_pids;           /* the head's: of the parts */
+    uint8_t secret[DPB_SECRET_BYTES]; /* of the job, for its ranks: by dpb_party_agree */
+    int quiet_fd; /* standard error of a part that says nothing; -1: it speaks */
+};
+
+static inline bool dpb_party_is_head(const struct dpb_party *party)
+{
+    return party->rank == 0;
+}
+
+/* NULL without a launcher (mpirun, srun) around this process. *party is @owned: dpb_party_leave. A
+ * part that is not the head is silent from here on, whatever it writes. */
+dpb_status dpb_party_join(struct dpb_party **party);
+/* What this part has made of its configuration: not DPB_OK when it was refused, with
+ * dpb_first_error. `config` is JSON as of dpb_config_to_json. Collective. DPB_OK in all parts or in
+ * none: the head says what was refused, where parts differ, and the exit code is in *exit_code. */
+dpb_status dpb_party_agree(struct dpb_party *party, dpb_status status, const char *config,
+                           uint32_t n_workers, int *exit_code);
+/* From here on the rank may die, and this process with it, without an end of its connection to
+ * PMIx. */
+dpb_status dpb_party_keep(struct dpb_party *party);
+/* The head tells the others to end, with this code. Accepts NULL. */
+void dpb_party_leave(struct dpb_party *party, int exit_code);
+
+#endif

@@ -1,0 +1,182 @@
+/*
+ * spawn.c - starts one rank of a local job.
+ *
+ * fork and exec rather than posix_spawn: the child has to ask for a signal at its parent's death.
+ * Between the two only calls that are safe in a signal handler.
+ */
+#include "launch/spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "machine/rights.h"
+
+extern char **environ;
+
+enum { RANK_FD = 3 };
+#define RANK_MARK DPB_JOB_VARIABLE "=3"
+#define JOIN_MARK DPB_JOB_VARIABLE "=3,join"
+
+static size_t name_length(const char *variable)
+{
+    return strcspn(variable, "=");
+}
+
+static bool same_variable(const char *a, const char *b)
+{
+    size_t n = name_length(a);
+    return n == name_length(b) && strncmp(a, b, n) == 0;
+}
+
+char **dpb_spawn_environment(const char *const *additions, bool joins)
+{
+    size_t n_own = 0, n_added = 0, n = 0;
+    while (environ != NULL && environ[n_own] != NULL)
+        n_own++;
+    while (additions != NULL && additions[n_added] != NULL)
+        n_added++;
+    char **variables = calloc(n_own + n_added + 2, sizeof *variables);
+    if (variables == NULL)
+        return NULL;
+    for (size_t i = 0; i < n_own; i++) {
+        bool replaced = same_variable(environ[i], RANK_MARK);
+        for (size_t j = 0; j < n_added && !replaced; j++)
+            replaced = same_variable(environ[i], additions[j]);
+        if (!replaced)
+            variables[n++] = environ[i];
+    }
+    for (size_t j = 0; j < n_added; j++)
+        variables[n++] =
+            (char *)(uintptr_t)additions[j]; /* execve takes but does not change them */
+    variables[n] = (char *)(uintptr_t)(joins ? JOIN_MARK : RANK_MARK);
+    return variables;
+}
+
+dpb_status dpb_spawn_greet(const struct dpb_spawn *spawn, int socket)
+{
+    struct dpb_hello hello = spawn->hello;
+    int fds[DPB_HELLO_FDS] = {0};
+    size_t n_fds = 0;
+    for (size_t i = 0; i < DPB_HELLO_FDS; i++)
+        if (spawn->fds[i] >= 0)
+            fds[n_fds++] = spawn->fds[i];
+    ssize_t n = dpb_rights_send(socket, &hello, sizeof hello, 0, fds, n_fds);
+    explicit_bzero(&hello, sizeof hello);
+    if (n != (ssize_t)sizeof hello)
+        return dpb_fail(DPB_FAILED, "cannot hand the job over to rank %u: %s", spawn->hello.rank,
+                        strerror(errno));
+    return DPB_OK;
+}
+
+/* A descriptor that the new program keeps, at a place of its own. */
+static bool place(int fd, int number)
+{
+    if (fd == number)
+        return fcntl(fd, F_SETFD, 0) == 0;
+    return dup2(fd, number) == number;
+}
+
+static void run_child(const struct dpb_spawn *spawn, int socket, int report)
+{
+    static char name[] = "dpbench";
+    char *arguments[] = {name, NULL};
+    sigset_t none;
+    sigemptyset(&none);
+    for (int signal_number = 1; signal_number < NSIG; signal_number++)
+        signal(signal_number, SIG_DFL); /* ignored ones would stay so */
+    /* A group of its own: the terminal's ^C is for the launcher, and what a rank starts ends with
+     * it. As it is then in the background, writing to the terminal must not stop it. */
+    setpgid(0, 0);
+    signal(SIGTTOU, SIG_IGN);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != spawn->hello.launcher_pid)
+        _exit(1); /* it ended before the request was in place */
+    /* Out of the way of the places to be filled. */
+    int high = fcntl(report, F_DUPFD_CLOEXEC, RANK_FD + 1);
+    if (high >= 0 && place(socket, RANK_FD) && place(spawn->null_fd, STDIN_FILENO))
+        execve("/proc/self/exe", arguments, spawn->environment);
+    int error = errno;
+    ssize_t ignored = write(high >= 0 ? high : report, &error, sizeof error);
+    (void)ignored;
+    _exit(127);
+}
+
+/* Starts the child; the pipe says why its program could not be executed. */
+static dpb_status start_child(const struct dpb_spawn *spawn, int socket, pid_t *pid)
+{
+    int report[2], error = 0;
+    if (pipe2(report, O_CLOEXEC) != 0)
+        return dpb_fail(DPB_FAILED, "cannot open a pipe: %s", strerror(errno));
+    pid_t child = fork();
+    if (child == 0)
+        run_child(spawn, socket, report[1]);
+    int fork_error = errno;
+    close(report[1]);
+    ssize_t n = 0;
+    if (child > 0)
+        do
+            n = read(report[0], &error, sizeof error);
+        while (n < 0 && errno == EINTR);
+    close(report[0]);
+    if (child < 0)
+        return dpb_fail(DPB_FAILED, "cannot start rank %u: %s (is a limit on processes reached?)",
+                        spawn->hello.rank, strerror(fork_error));
+    if (n != 0) {
+        waitpid(child, NULL, 0);
+        return dpb_fail(DPB_FAILED, "cannot start rank %u: executing /proc/self/exe: %s",
+                        spawn->hello.rank, strerror(error));
+    }
+    *pid = child;
+    return DPB_OK;
+}
+
+/* The socket pair; what is to be read first is in it before the child is there. */
+static dpb_status open_pair(const struct dpb_spawn *spawn, int ends[2])
+{
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+        return dpb_fail(DPB_FAILED, "cannot open a socket for rank %u: %s", spawn->hello.rank,
+                        strerror(errno));
+    return DPB_OK;
+}
+
+static dpb_status start_on(const struct dpb_spawn *spawn, dpb_status status, const int ends[2],
+                           pid_t *pid, int *socket)
+{
+    if (status == DPB_OK)
+        status = start_child(spawn, ends[1], pid);
+    close(ends[1]);
+    if (status != DPB_OK) {
+        close(ends[0]);
+        return status;
+    }
+    *socket = ends[0];
+    return DPB_OK;
+}
+
+dpb_status dpb_spawn_rank(const struct dpb_spawn *spawn, pid_t *pid, int *socket)
+{
+    int ends[2];
+    DPB_TRY(open_pair(spawn, ends));
+    return start_on(spawn, dpb_spawn_greet(spawn, ends[0]), ends, pid, socket);
+}
+
+dpb_status dpb_spawn_join(const struct dpb_spawn *spawn, const struct dpb_join *join, pid_t *pid,
+                          int *socket)
+{
+    int ends[2];
+    dpb_status status = DPB_OK;
+    DPB_TRY(open_pair(spawn, ends));
+    if (send(ends[0], join, sizeof *join, MSG_NOSIGNAL) != (ssize_t)sizeof *join)
+        status = dpb_fail(DPB_FAILED, "cannot write to the socket of rank %u: %s",
+                          spawn->hello.rank, strerror(errno));
+    return start_on(spawn, status, ends, pid, socket);
+}

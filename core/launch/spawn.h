@@ -1,0 +1,34 @@
+/*
+ * spawn.h - starts one rank of a local job as a process of /proc/self/exe.
+ */
+#ifndef DPB_CORE_LAUNCH_SPAWN_H
+#define DPB_CORE_LAUNCH_SPAWN_H
+
+#include <sys/types.h>
+
+#include "world/store.h"
+
+/* The same for all ranks of a job, but for hello->rank. */
+struct dpb_spawn {
+    int fds[DPB_HELLO_FDS]; /* what goes with the hello; -1: nothing */
+    int null_fd;
+    char **environment; /* dpb_spawn_environment */
+    struct dpb_hello hello;
+};
+
+/* This process's environment, what `additions` say (NAME=VALUE, ended by NULL; may be NULL) in
+ * place of its own, and the mark of a rank, of one that joins first or of one that does not. One
+ * block,
+ * @owned: free(). NULL: out of memory. */
+char **dpb_spawn_environment(const char *const *additions, bool joins);
+
+/* *socket is the launcher's end of the rank's socket, close-on-exec. A program that cannot be
+ * executed is an error here, not a rank that dies. */
+dpb_status dpb_spawn_rank(const struct dpb_spawn *spawn, pid_t *pid, int *socket);
+
+/* The same in two steps, for a rank that joins first: */
+dpb_status dpb_spawn_join(const struct dpb_spawn *spawn, const struct dpb_join *join, pid_t *pid,
+                          int *socket);
+dpb_status dpb_spawn_greet(const struct dpb_spawn *spawn, int socket);
+
+#endif

@@ -1,0 +1,249 @@
+/* stall.c - see stall.h. */
+#include "launch/stall.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "launch/job.h"
+#include "machine/proc.h"
+
+#define LOOK_NS INT64_C(250000000)
+/* After run.timeout_s: those that wait speak first, they know what for. */
+#define AFTER_WAITERS_NS INT64_C(2000000000)
+/* A tenth of a core is more than waiting takes and less than any computing. */
+enum { COMPUTES = 10, PICTURE_RANKS = 32 };
+
+/* Phases in which core itself waits, under a deadline of its own. */
+static const char *const waiting_phases[] = {"wait_peer", "control", "wait_end"};
+
+static struct dpb_status_page *page_of(const struct job_run *run, uint32_t rank)
+{
+    return dpb_board_page(run->board, rank);
+}
+
+static bool is_worker(const struct job_run *run, uint32_t rank)
+{
+    return rank < run->job->n_workers;
+}
+
+static void phase_of(const struct job_run *run, uint32_t rank, char phase[32])
+{
+    const struct dpb_status_page *page = page_of(run, rank);
+    snprintf(phase, 32, "%.*s", (int)sizeof page->phase - 1,
+             page->phase[0] != '\0' ? page->phase : "start");
+}
+
+static bool waits(const struct job_run *run, uint32_t rank)
+{
+    char phase[32];
+    phase_of(run, rank, phase);
+    for (size_t i = 0; i < sizeof waiting_phases / sizeof *waiting_phases; i++)
+        if (strcmp(phase, waiting_phases[i]) == 0)
+            return true;
+    return dpb_store_server_waits(run->server, rank);
+}
+
+/* ---- signs of life ------------------------------------------------------------------------- */
+
+/* Whether the process did anything since it was last looked at, or would if it had a core. */
+static bool at_work(struct stall_sign *sign, int32_t pid, int64_t now_ns)
+{
+    struct dpb_proc proc;
+    if (!dpb_proc_read("", pid, &proc))
+        return false;
+    bool first = sign->sampled_ns == 0;
+    int64_t passed_ns = now_ns - sign->sampled_ns;
+    bool works =
+        !first && (proc.state == 'R' || proc.state == 'D' || proc.io_bytes != sign->io_bytes ||
+                   (proc.cpu_ns - sign->cpu_ns) * COMPUTES >= passed_ns);
+    sign->sampled_ns = now_ns;
+    sign->cpu_ns = proc.cpu_ns;
+    sign->io_bytes = proc.io_bytes;
+    return works;
+}
+
+void stall_look_at(struct job_run *run, uint32_t rank, int64_t now_ns)
+{
+    struct stall_sign *sign = &run->processes[rank].sign;
+    const struct dpb_status_page *page = page_of(run, rank);
+    if (run->processes[rank].remote) { /* head.c keeps it */
+        sign->sign_ns = sign->sign_ns != 0 ? sign->sign_ns : now_ns;
+        return;
+    }
+    int64_t note_ns = __atomic_load_n(&page->since_ns, __ATOMIC_RELAXED);
+    uint64_t step = __atomic_load_n(&page->step, __ATOMIC_RELAXED);
+    if (sign->sign_ns == 0 || note_ns != sign->note_ns || step != sign->step)
+        *sign = (struct stall_sign){.note_ns = note_ns, .step = step, .sign_ns = now_ns};
+    else if (at_work(sign, (int32_t)run->processes[rank].pid, now_ns))
+        sign->sign_ns = now_ns;
+}
+
+void stall_forgive(struct job_run *run, int64_t suspended_ns)
+{
+    for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
+        run->processes[rank].sign.sign_ns += suspended_ns;
+        run->processes[rank].sign.sampled_ns = 0;
+    }
+    if (run->stalls.first_left_ns != 0)
+        run->stalls.first_left_ns += suspended_ns;
+}
+
+/* ---- who is late --------------------------------------------------------------------------- */
+
+/* Starting from a rank that makes no progress: whom it waits for, and whom that one, ...; where
+ * that is not known, the one that is furthest behind of those that wait for nobody. */
+static uint32_t find_late(const struct job_run *run, uint32_t rank)
+{
+    for (uint32_t i = 0; i < run->n_ranks; i++) {
+        uint32_t peer = __atomic_load_n(&page_of(run, rank)->peer, __ATOMIC_RELAXED);
+        if (peer >= run->n_ranks || peer == rank || !run->processes[peer].running)
+            break;
+        rank = peer;
+    }
+    if (!waits(run, rank))
+        return rank;
+    uint32_t late = rank;
+    for (uint32_t other = 0; other < run->n_ranks; other++) {
+        if (!run->processes[other].running || waits(run, other))
+            continue;
+        if (late == rank ||
+            (is_worker(run, other) && page_of(run, other)->step < page_of(run, late)->step))
+            late = other;
+    }
+    return late;
+}
+
+/* "phase 'backward' of step 7, bucket 3, for 10.2 s" */
+static void describe(const struct job_run *run, uint32_t rank, int64_t now_ns, char *text,
+                     size_t size)
+{
+    const struct process *process = &run->processes[rank];
+    const struct dpb_status_page *page = page_of(run, rank);
+    char phase[32], bucket[48] = "", peer[32] = "";
+    struct dpb_proc proc = {0};
+    int64_t since_ns = __atomic_load_n(&page->since_ns, __ATOMIC_RELAXED);
+    phase_of(run, rank, phase);
+    if (page->bucket != UINT64_MAX)
+        snprintf(bucket, sizeof bucket, ", bucket %llu", (unsigned long long)page->bucket);
+    if (page->peer != UINT32_MAX)
+        snprintf(peer, sizeof peer, ", for rank %u", page->peer);
+    bool there = process->running;
+    if (process->remote)
+        proc.state = process->state;
+    else
+        there = there && dpb_proc_read("", (int32_t)process->pid, &proc);
+    snprintf(text, size, "phase '%s' of step %llu%s%s, since %.1f s%s", phase,
+             (unsigned long long)page->step, bucket, peer,
+             since_ns != 0 ? (double)(now_ns - since_ns) * 1e-9 : 0.0,
+             !there                                   ? "; has ended"
+             : proc.state == 'T' || proc.state == 't' ? "; is stopped (SIGSTOP)"
+                                                      : "");
+}
+
+static void draw_picture(const struct job_run *run, int64_t now_ns, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (uint32_t rank = 0; rank < run->n_ranks && used + 256 < size; rank++) {
+        char where[160];
+        if (rank == PICTURE_RANKS) {
+            snprintf(text + used, size - used, "\n  ... and %u more", run->n_ranks - rank);
+            return;
+        }
+        describe(run, rank, now_ns, where, sizeof where);
+        used += (size_t)snprintf(
+            text + used, size - used, "%s  rank %u (%s, pid %d): %s", rank > 0 ? "\n" : "", rank,
+            is_worker(run, rank) ? "worker" : "server", (int)job_pid(run, rank), where);
+    }
+}
+
+void stall_keep_picture(struct job_run *run, int64_t now_ns)
+{
+    struct stall_watch *watch = &run->stalls;
+    draw_picture(run, now_ns, watch->picture, sizeof watch->picture);
+    for (uint32_t rank = 0; rank < run->n_ranks && watch->late[0] == '\0'; rank++) {
+        const struct dpb_status_page *page = page_of(run, rank);
+        if (__atomic_load_n(&page->failed_ns, __ATOMIC_ACQUIRE) == 0 || page->status != DPB_TIMEOUT)
+            continue;
+        uint32_t late = find_late(run, rank);
+        char where[160];
+        describe(run, late, now_ns, where, sizeof where);
+        if (late != rank)
+            snprintf(watch->late, sizeof watch->late, "rank %u is late: %s", late, where);
+    }
+}
+
+/* ---- saying so ----------------------------------------------------------------------------- */
+
+static bool is_new(struct stall_watch *watch, uint32_t rank, const char *phase)
+{
+    for (uint32_t i = 0; i < watch->n_said; i++)
+        if (watch->said[i].rank == rank && strcmp(watch->said[i].phase, phase) == 0)
+            return false;
+    if (watch->n_said == STALLS_SAID)
+        return false;
+    watch->said[watch->n_said].rank = rank;
+    snprintf(watch->said[watch->n_said++].phase, 32, "%s", phase);
+    return true;
+}
+
+static void say_stall(struct job_run *run, uint32_t rank, int64_t now_ns)
+{
+    char where[160], phase[32], picture[STALL_PICTURE_BYTES];
+    uint32_t late = find_late(run, rank);
+    phase_of(run, late, phase);
+    if (!is_new(&run->stalls, late, phase))
+        return;
+    describe(run, late, now_ns, where, sizeof where);
+    draw_picture(run, now_ns, picture, sizeof picture);
+    job_erase_progress(run);
+    dpb_warn("stall", "no progress for %.1f s: rank %u (%s, pid %d) is late: %s",
+             (double)(now_ns - run->processes[rank].sign.sign_ns) * 1e-9, late, job_host(run, late),
+             (int)job_pid(run, late), where);
+    if (run->n_ranks > 1)
+        dpb_log(DPB_LOG_INFO, "%s", picture);
+}
+
+/* All leave together: who is there long after another has left does not come to its end. */
+static void check_left(struct job_run *run, uint32_t rank, int64_t now_ns)
+{
+    struct process *process = &run->processes[rank];
+    int64_t left_ns = run->stalls.first_left_ns;
+    if (left_ns == 0 || now_ns - left_ns < run->job->timeout_ns + AFTER_WAITERS_NS)
+        return;
+    snprintf(process->fault, sizeof process->fault,
+             "stuck: it has not ended within %.1f s of another that left the job with it",
+             (double)(now_ns - left_ns) * 1e-9);
+}
+
+static void check_rank(struct job_run *run, uint32_t rank, int64_t now_ns)
+{
+    struct process *process = &run->processes[rank];
+    stall_look_at(run, rank, now_ns);
+    int64_t silent_ns = now_ns - process->sign.sign_ns;
+    if (run->job->stall_warning_ns > 0 && silent_ns >= run->job->stall_warning_ns)
+        say_stall(run, rank, now_ns);
+    if (silent_ns >= run->job->timeout_ns + AFTER_WAITERS_NS && !waits(run, rank))
+        snprintf(process->fault, sizeof process->fault,
+                 "stuck: for %.1f s it has not moved on, computed, read or written, nor waited for "
+                 "another; if it is only slow, set a larger run.timeout_s",
+                 (double)silent_ns * 1e-9);
+}
+
+uint32_t stall_look(struct job_run *run, int64_t now_ns)
+{
+    if (run->ending || now_ns - run->stalls.looked_ns < LOOK_NS)
+        return UINT32_MAX;
+    run->stalls.looked_ns = now_ns;
+    for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
+        if (!run->processes[rank].running)
+            continue;
+        check_left(run, rank, now_ns);
+        if (is_worker(run, rank)) /* a server has nothing to do while workers compute */
+            check_rank(run, rank, now_ns);
+        if (run->processes[rank].fault[0] != '\0')
+            return rank;
+    }
+    return UINT32_MAX;
+}

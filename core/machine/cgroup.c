@@ -1,0 +1,157 @@
+/*
+ * cgroup.c - limits of control groups, read by hand.
+ *
+ * A container often sees its own group as the root of the mount while the membership names a path
+ * of the host's that does not exist here: files that are missing say nothing, and the root is
+ * always looked at.
+ */
+#include "machine/cgroup.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The first line of a file; false when it cannot be read. */
+static bool read_line(const char *directory, const char *name, char *line, int size)
+{
+    char path[PATH_MAX + 64];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return false;
+    bool there = fgets(line, size, file) != NULL;
+    fclose(file);
+    return there;
+}
+
+/* cpu.max is "QUOTA PERIOD" or "max PERIOD"; version 1 has two files and -1 for none. */
+static double cpus_of(const char *directory)
+{
+    char line[128], period_line[128];
+    double quota = -1, period = 0;
+    if (read_line(directory, "cpu.max", line, sizeof line)) {
+        if (sscanf(line, "%lf %lf", &quota, &period) != 2)
+            return INFINITY;
+    } else if (read_line(directory, "cpu.cfs_quota_us", line, sizeof line) &&
+               read_line(directory, "cpu.cfs_period_us", period_line, sizeof period_line)) {
+        quota = strtod(line, NULL);
+        period = strtod(period_line, NULL);
+    }
+    return quota > 0 && period > 0 ? quota / period : INFINITY;
+}
+
+static double memory_of(const char *directory)
+{
+    char line[128];
+    char *end;
+    if (!read_line(directory, "memory.max", line, sizeof line) &&
+        !read_line(directory, "memory.limit_in_bytes", line, sizeof line))
+        return INFINITY;
+    double bytes = strtod(line, &end);
+    return end != line && bytes < 0x1p62 ? bytes : INFINITY; /* version 1: a huge number for none */
+}
+
+/* The least of `limit` over a group, the groups above it, and the root. */
+static double least(const char *root, const char *group, double (*limit)(const char *directory))
+{
+    char directory[PATH_MAX];
+    double result = limit(root);
+    size_t root_length = strlen(root);
+    if ((size_t)snprintf(directory, sizeof directory, "%s%s", root, group) >= sizeof directory)
+        return result;
+    while (strlen(directory) > root_length) {
+        result = fmin(result, limit(directory));
+        *strrchr(directory, '/') = '\0';
+    }
+    return result;
+}
+
+/* Whether "cpu,cpuacct" lists "cpu". */
+static bool lists(const char *controllers, const char *controller)
+{
+    size_t n = strlen(controller);
+    for (const char *at = controllers; *at != '\0'; at += strcspn(at, ","), at += *at == ',')
+        if (strcspn(at, ",") == n && strncmp(at, controller, n) == 0)
+            return true;
+    return false;
+}
+
+/* Lines are ID:CONTROLLERS:GROUP; version 2 has the one with no controllers. */
+static double limit_of(const char *mount, const char *membership, const char *controller,
+                       double (*limit)(const char *directory))
+{
+    char line[PATH_MAX + 128], root[PATH_MAX];
+    double result = limit(mount);
+    FILE *file = fopen(membership, "re");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        char *controllers = strchr(line, ':');
+        char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
+        if (group == NULL)
+            continue;
+        *group++ = '\0';
+        controllers++;
+        if (*controllers == '\0') {
+            result = fmin(result, least(mount, group, limit));
+            snprintf(root, sizeof root, "%s/unified", mount);
+            result = fmin(result, least(root, group, limit));
+        } else if (lists(controllers, controller)) {
+            snprintf(root, sizeof root, "%s/%s", mount, controller);
+            result = fmin(result, least(root, group, limit));
+            snprintf(root, sizeof root, "%s/%s", mount, controllers);
+            result = fmin(result, least(root, group, limit));
+        }
+    }
+    if (file != NULL)
+        fclose(file);
+    return result;
+}
+
+/* The counter of that name in cpu.stat; 0 where there is none. */
+static double counter_of(const char *directory, const char *name)
+{
+    char path[PATH_MAX + 64], line[128], found[64];
+    unsigned long long value;
+    double result = 0;
+    snprintf(path, sizeof path, "%s/cpu.stat", directory);
+    FILE *file = fopen(path, "re");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        if (sscanf(line, "%63s %llu", found, &value) == 2 && strcmp(found, name) == 0)
+            result = (double)value;
+    if (file != NULL)
+        fclose(file);
+    return result;
+}
+
+/* Negative, for limit_of takes the least: the group that was held back most. */
+static double times_of(const char *directory)
+{
+    return -counter_of(directory, "nr_throttled");
+}
+
+/* Version 2 counts microseconds, version 1 nanoseconds. */
+static double held_ns_of(const char *directory)
+{
+    return -fmax(1e3 * counter_of(directory, "throttled_usec"),
+                 counter_of(directory, "throttled_time"));
+}
+
+void dpb_cgroup_throttled(const char *mount, const char *membership, uint64_t *times, int64_t *ns)
+{
+    *times = (uint64_t)-limit_of(mount, membership, "cpu", times_of);
+    *ns = (int64_t)-limit_of(mount, membership, "cpu", held_ns_of);
+}
+
+double dpb_cgroup_cpus(const char *mount, const char *membership)
+{
+    return limit_of(mount, membership, "cpu", cpus_of);
+}
+
+uint64_t dpb_cgroup_memory(const char *mount, const char *membership)
+{
+    double bytes = limit_of(mount, membership, "memory", memory_of);
+    return isfinite(bytes) ? (uint64_t)bytes : UINT64_MAX;
+}

@@ -1,0 +1,21 @@
+/*
+ * cgroup.h - the limits that a container or a batch system sets by control groups, of version 2
+ * or 1.
+ */
+#ifndef DPB_CORE_MACHINE_CGROUP_H
+#define DPB_CORE_MACHINE_CGROUP_H
+
+#include <stdint.h>
+
+/*
+ * The tightest limit on the way from this process's group to the root; INFINITY or UINT64_MAX when
+ * there is none or the system does not tell. `mount` is "/sys/fs/cgroup" and `membership`
+ * "/proc/self/cgroup", but for tests.
+ */
+double dpb_cgroup_cpus(const char *mount, const char *membership);
+uint64_t dpb_cgroup_memory(const char *mount, const char *membership);
+/* How often a CPU quota on that way held the processes of its group back, and for how long in all;
+ * of the group where it was most. 0: never, or the system does not tell. */
+void dpb_cgroup_throttled(const char *mount, const char *membership, uint64_t *times, int64_t *ns);
+
+#endif

@@ -1,0 +1,322 @@
+/*
+ * cores.c - cores by hwloc, and the machine as a result describes it.
+ */
+#include "machine/cores.h"
+
+#include <errno.h>
+#include <hwloc.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "machine/cgroup.h"
+#include "machine/load.h"
+
+#define CGROUP_MOUNT "/sys/fs/cgroup"
+#define CGROUP_SELF "/proc/self/cgroup"
+
+/* What was usable when this process first asked: binding it later does not make the machine
+ * smaller. Kept for as long as the process lives. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static hwloc_topology_t topology;
+static unsigned *usable; /* the hardware thread to use of each usable core (OS index) */
+static uint32_t n_usable;
+static double cpu_quota;
+
+static dpb_status load_topology(void)
+{
+    if (hwloc_topology_init(&topology) != 0)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory for the machine's topology");
+    if (hwloc_topology_load(topology) != 0) {
+        hwloc_topology_destroy(topology);
+        return dpb_fail(DPB_FAILED, "hwloc cannot read the machine's topology: %s",
+                        strerror(errno));
+    }
+    return DPB_OK;
+}
+
+/* The affinity mask within what the cpuset allows. */
+static dpb_status find_usable(void)
+{
+    hwloc_bitmap_t allowed = hwloc_bitmap_alloc(), shared = hwloc_bitmap_alloc();
+    int n_cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
+    hwloc_obj_type_t type = n_cores > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
+    int n = hwloc_get_nbobjs_by_type(topology, type);
+    usable = n > 0 ? calloc((size_t)n, sizeof *usable) : NULL;
+    bool ready = allowed != NULL && shared != NULL && usable != NULL;
+    if (ready && hwloc_get_cpubind(topology, allowed, HWLOC_CPUBIND_PROCESS) != 0)
+        hwloc_bitmap_copy(allowed, hwloc_topology_get_allowed_cpuset(topology));
+    for (int i = 0; ready && i < n; i++) {
+        hwloc_obj_t core = hwloc_get_obj_by_type(topology, type, (unsigned)i);
+        hwloc_bitmap_and(shared, core->cpuset, allowed);
+        int thread = hwloc_bitmap_first(shared);
+        if (thread >= 0)
+            usable[n_usable++] = (unsigned)thread;
+    }
+    hwloc_bitmap_free(allowed);
+    hwloc_bitmap_free(shared);
+    if (!ready || n_usable == 0)
+        return dpb_fail(DPB_FAILED, "no core of this machine is usable by this process");
+    cpu_quota = dpb_cgroup_cpus(CGROUP_MOUNT, CGROUP_SELF);
+    if (cpu_quota < n_usable)
+        n_usable = cpu_quota >= 1 ? (uint32_t)cpu_quota : 1;
+    return DPB_OK;
+}
+
+static dpb_status find_cores(void)
+{
+    dpb_status status = DPB_OK;
+    pthread_mutex_lock(&lock);
+    if (n_usable == 0) {
+        status = load_topology();
+        if (status == DPB_OK) {
+            status = find_usable();
+            if (status != DPB_OK) {
+                free(usable);
+                usable = NULL;
+                hwloc_topology_destroy(topology);
+            }
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+dpb_status dpb_cores_available(uint32_t *n_cores)
+{
+    DPB_TRY(find_cores());
+    *n_cores = n_usable;
+    return DPB_OK;
+}
+
+void dpb_cores_place(uint32_t n_cores, uint32_t rank, uint32_t n_workers, uint32_t n_servers,
+                     uint32_t comm_cores, uint32_t *threads, uint32_t *first, uint32_t *n)
+{
+    uint64_t wanted = *threads;
+    if (wanted == 0) {
+        uint32_t share = n_cores > n_servers ? (n_cores - n_servers) / n_workers : 0;
+        wanted = share > comm_cores ? share - comm_cores : 1;
+    }
+    uint64_t each = wanted + comm_cores, total = each * n_workers + n_servers;
+    bool server = rank >= n_workers, enough = total <= n_cores;
+    *threads = server ? 1 : (uint32_t)wanted;
+    *n = !enough ? 0 : server ? 1 : (uint32_t)each;
+    *first = !enough  ? 0
+             : server ? (uint32_t)(each * n_workers) + (rank - n_workers)
+                      : (uint32_t)each * rank;
+}
+
+dpb_status dpb_cores_bind(uint32_t rank, uint32_t n_workers, uint32_t n_servers,
+                          uint32_t comm_cores, uint32_t *threads, bool *oversubscribed)
+{
+    uint32_t first, n;
+    DPB_TRY(find_cores());
+    dpb_cores_place(n_usable, rank, n_workers, n_servers, comm_cores, threads, &first, &n);
+    *oversubscribed = n == 0;
+    if (n == 0)
+        return DPB_OK;
+    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+    if (set == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    for (uint32_t i = 0; i < n; i++)
+        hwloc_bitmap_set(set, usable[first + i]);
+    int result = hwloc_set_cpubind(topology, set, HWLOC_CPUBIND_PROCESS);
+    int error = errno;
+    hwloc_bitmap_free(set);
+    if (result != 0)
+        return dpb_fail(DPB_FAILED, "cannot bind rank %u to its %u cores: %s", rank, n,
+                        strerror(error));
+    return DPB_OK;
+}
+
+uint32_t dpb_cores_of(uint32_t rank, uint32_t n_workers, uint32_t n_servers, uint32_t comm_cores,
+                      uint32_t threads, uint16_t *cores, uint32_t capacity)
+{
+    uint32_t first, n;
+    if (find_cores() != DPB_OK)
+        return 0;
+    dpb_cores_place(n_usable, rank, n_workers, n_servers, comm_cores, &threads, &first, &n);
+    n = n < capacity ? n : capacity;
+    for (uint32_t i = 0; i < n; i++)
+        cores[i] = (uint16_t)usable[first + i];
+    return n;
+}
+
+void dpb_cores_kinds(uint32_t n_cores, uint8_t *kinds, size_t n)
+{
+    memset(kinds, DPB_CPU_OTHER, n);
+    if (find_cores() != DPB_OK)
+        return;
+    uint32_t n_used = n_cores > 0 && n_cores < n_usable ? n_cores : n_usable;
+    for (uint32_t i = 0; i < n_used; i++) {
+        hwloc_obj_t thread = hwloc_get_pu_obj_by_os_index(topology, usable[i]);
+        hwloc_obj_t core = thread != NULL
+                               ? hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_CORE, thread)
+                               : NULL;
+        for (int cpu = core != NULL ? hwloc_bitmap_first(core->cpuset) : -1; cpu >= 0;
+             cpu = hwloc_bitmap_next(core->cpuset, cpu))
+            if ((size_t)cpu < n)
+                kinds[cpu] = n_cores > 0 ? DPB_CPU_SIBLING : DPB_CPU_USED;
+        if (usable[i] < n)
+            kinds[usable[i]] = DPB_CPU_USED;
+    }
+}
+
+/* ---- the machine --------------------------------------------------------------------------- */
+
+/* The first line of a file without its end; NULL (JSON null) when the system does not tell. */
+static json_t *line_of(const char *path)
+{
+    char line[256];
+    FILE *file = fopen(path, "re");
+    bool there = file != NULL && fgets(line, sizeof line, file) != NULL;
+    if (file != NULL)
+        fclose(file);
+    if (!there)
+        return json_null();
+    line[strcspn(line, "\n")] = '\0';
+    return json_string(line);
+}
+
+static json_t *kilohertz_of(const char *path)
+{
+    json_t *line = line_of(path);
+    double khz = json_is_string(line) ? strtod(json_string_value(line), NULL) : 0;
+    json_decref(line);
+    return khz > 0 ? json_real(khz * 1e3) : json_null();
+}
+
+/* The value of a "NAME : VALUE" line. */
+static json_t *field_of(const char *path, const char *name)
+{
+    char *line = NULL;
+    size_t capacity = 0, n = strlen(name);
+    json_t *value = NULL;
+    FILE *file = fopen(path, "re");
+    while (file != NULL && value == NULL && getline(&line, &capacity, file) > 0) {
+        const char *colon = strchr(line, ':');
+        if (colon == NULL || strncmp(line, name, n) != 0 ||
+            strspn(line + n, " \t") + n != (size_t)(colon - line))
+            continue;
+        const char *text = colon + 1 + strspn(colon + 1, " \t");
+        value = json_stringn(text, strcspn(text, "\n"));
+    }
+    if (file != NULL)
+        fclose(file);
+    free(line);
+    return value != NULL ? value : json_null();
+}
+
+/* Those sets that decide how fast a network computes. */
+static json_t *describe_instructions(void)
+{
+    static const char *const sets[] = {"avx2",     "fma",         "avx512f",     "avx512_vnni",
+                                       "avx_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16",
+                                       "asimd",    "sve",         "bf16"};
+    json_t *found = json_array();
+    json_t *flags = field_of("/proc/cpuinfo", "flags");
+    if (!json_is_string(flags))
+        flags = field_of("/proc/cpuinfo", "Features"); /* as ARM's say */
+    const char *text = json_is_string(flags) ? json_string_value(flags) : "";
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        size_t n = strlen(sets[i]);
+        for (const char *at = text; *at != '\0'; at += strcspn(at, " "), at += strspn(at, " "))
+            if (strcspn(at, " ") == n && strncmp(at, sets[i], n) == 0)
+                json_array_append_new(found, json_string(sets[i]));
+    }
+    json_decref(flags);
+    return found;
+}
+
+/* What the processor is beside its name. */
+static void set_processor(json_t *machine)
+{
+    static const struct {
+        const char *name, *field;
+    } fields[] = {{"vendor", "vendor_id"},
+                  {"family", "cpu family"},
+                  {"model", "model"},
+                  {"stepping", "stepping"},
+                  {"microcode", "microcode"}};
+    json_object_set_new(machine, "processor", field_of("/proc/cpuinfo", "model name"));
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+        json_object_set_new(machine, fields[i].name, field_of("/proc/cpuinfo", fields[i].field));
+    json_object_set_new(machine, "instructions", describe_instructions());
+    json_object_set_new(machine, "smt", line_of("/sys/devices/system/cpu/smt/active"));
+    json_object_set_new(machine, "isolated_cpus", line_of("/sys/devices/system/cpu/isolated"));
+    json_object_set_new(machine, "numa_balancing", line_of("/proc/sys/kernel/numa_balancing"));
+}
+
+/* One row a kind of cache: level, bytes, how many of them, how many hardware threads share one. */
+static json_t *describe_caches(void)
+{
+    json_t *caches = json_array();
+    for (int depth = 0; depth < hwloc_topology_get_depth(topology); depth++) {
+        hwloc_obj_t cache = hwloc_get_obj_by_depth(topology, depth, 0);
+        if (cache == NULL || !hwloc_obj_type_is_cache(cache->type))
+            continue;
+        char name[32];
+        hwloc_obj_type_snprintf(name, sizeof name, cache, 0);
+        json_array_append_new(caches,
+                              json_pack("{s:s, s:I, s:i, s:i}", "name", name, "bytes",
+                                        (json_int_t)cache->attr->cache.size, "number",
+                                        (int)hwloc_get_nbobjs_by_depth(topology, depth),
+                                        "threads_each", hwloc_bitmap_weight(cache->cpuset)));
+    }
+    return caches;
+}
+
+static void set_topology(json_t *machine)
+{
+    json_object_set_new(machine, "cores",
+                        json_integer(hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE)));
+    json_object_set_new(machine, "threads",
+                        json_integer(hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PU)));
+    json_object_set_new(machine, "usable_cores", json_integer(n_usable));
+    json_object_set_new(machine, "packages",
+                        json_integer(hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PACKAGE)));
+    json_object_set_new(machine, "numa_nodes",
+                        json_integer(hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE)));
+    json_object_set_new(machine, "memory_bytes",
+                        json_integer((json_int_t)hwloc_get_root_obj(topology)->total_memory));
+    json_object_set_new(machine, "caches", describe_caches());
+}
+
+json_t *dpb_machine_describe(void)
+{
+    struct utsname system;
+    json_t *machine = json_object();
+    uint64_t memory = dpb_cgroup_memory(CGROUP_MOUNT, CGROUP_SELF);
+    if (machine == NULL)
+        return NULL;
+    if (uname(&system) == 0) {
+        json_object_set_new(machine, "host", json_string(system.nodename));
+        json_object_set_new(machine, "kernel", json_string(system.release));
+        json_object_set_new(machine, "architecture", json_string(system.machine));
+    }
+    set_processor(machine);
+    if (find_cores() == DPB_OK)
+        set_topology(machine);
+    double quota = dpb_cgroup_cpus(CGROUP_MOUNT, CGROUP_SELF);
+    json_t *limits = json_object();
+    json_object_set_new(limits, "cpus", isfinite(quota) ? json_real(quota) : json_null());
+    json_object_set_new(limits, "memory_bytes",
+                        memory != UINT64_MAX ? json_integer((json_int_t)memory) : json_null());
+    json_object_set_new(machine, "cgroup", limits);
+    const char *clock = "/sys/devices/system/cpu/cpu0/cpufreq/";
+    char path[128];
+    snprintf(path, sizeof path, "%sscaling_governor", clock);
+    json_object_set_new(machine, "governor", line_of(path));
+    snprintf(path, sizeof path, "%scpuinfo_min_freq", clock);
+    json_object_set_new(machine, "clock_min_hz", kilohertz_of(path));
+    snprintf(path, sizeof path, "%scpuinfo_max_freq", clock);
+    json_object_set_new(machine, "clock_max_hz", kilohertz_of(path));
+    json_object_set_new(machine, "transparent_huge_pages",
+                        line_of("/sys/kernel/mm/transparent_hugepage/enabled"));
+    return machine;
+}

@@ -1,0 +1,132 @@
+/*
+ * links.h - how fast bytes move on this machine: through its memory, between cores, over loopback,
+ * and between the host and the devices of a plugin. Nothing is trained. Rates are bytes a second,
+ * of the payload: what is copied counts once.
+ *
+ * Every measurement finds how often the work has to be repeated to fill a window, and is the median
+ * of up to five windows, with the slowest and the fastest. Functions block for as long as they
+ * measure, bind threads of their own and leave nothing behind.
+ */
+#ifndef DPB_CORE_MACHINE_LINKS_H
+#define DPB_CORE_MACHINE_LINKS_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dpbench/device.h"
+#include "dpbench/status.h"
+
+enum { DPB_LINKS_SIZES = 10, DPB_LINKS_WINDOWS = 5, DPB_LINKS_CORES = 16, DPB_LINKS_DEVICES = 16 };
+
+/* 1 KiB to 256 MiB, by 4. */
+uint64_t dpb_links_size(uint32_t i);
+
+struct dpb_links_limits {
+    int64_t window_ns;
+    uint64_t min_bytes, max_bytes;     /* smaller and larger sizes are left out */
+    const volatile sig_atomic_t *stop; /* not 0: DPB_INTERRUPTED at the next window; may be NULL */
+};
+
+/* NaN: not measured. Of latencies: seconds. */
+struct dpb_links_value {
+    double median, least, most;
+};
+
+static inline bool dpb_links_wanted(const struct dpb_links_limits *limits, uint64_t bytes)
+{
+    return bytes >= limits->min_bytes && bytes <= limits->max_bytes;
+}
+
+static inline dpb_status dpb_links_stopped(const struct dpb_links_limits *limits)
+{
+    return limits->stop != NULL && *limits->stop != 0 ? DPB_INTERRUPTED : DPB_OK;
+}
+
+/* ---- how it is timed ----------------------------------------------------------------------- */
+
+/* Does the work `times` times and waits until it is done. */
+typedef dpb_status (*dpb_links_work)(void *context, uint64_t times);
+
+/* Seconds that the work takes once. */
+dpb_status dpb_links_time(const struct dpb_links_limits *limits, dpb_links_work work, void *context,
+                          struct dpb_links_value *seconds);
+/* The rate of so many bytes in these seconds. */
+struct dpb_links_value dpb_links_rate(const struct dpb_links_value *seconds, double bytes);
+struct dpb_links_value dpb_links_nothing(void);
+
+/* Runs `work` on threads bound to these hardware threads (as the system numbers them), all at once,
+ * and waits for them. */
+typedef void (*dpb_links_member)(void *context, uint32_t member);
+dpb_status dpb_links_team(const uint16_t *cpus, uint32_t n, dpb_links_member member, void *context);
+
+/* ---- the host's memory --------------------------------------------------------------------- */
+
+struct dpb_links_memory {
+    uint32_t n_threads;
+    uint32_t cpu_node, memory_node; /* UINT32_MAX: of all nodes */
+    struct dpb_links_value read[DPB_LINKS_SIZES], copy[DPB_LINKS_SIZES];
+};
+
+/* Threads on these hardware threads go over memory that `toucher` was the first to write, and so
+ * lies on its node (UINT16_MAX: each of them its own). A size is what they go over together, read
+ * or from one buffer into another; sizes with less than 4 KiB a thread are left out. Each thread's
+ * passes are counted in its own window. */
+dpb_status dpb_links_memory_measure(const struct dpb_links_limits *limits, const uint16_t *cpus,
+                                    uint32_t n_threads, uint16_t toucher,
+                                    struct dpb_links_memory *memory);
+
+/* ---- between two cores --------------------------------------------------------------------- */
+
+/* `latency`: one way, of a cache line that two cores write in turn. `rate`: at which `b` copies
+ * into memory of its own what `a` has just written into memory that both share. */
+struct dpb_links_cores {
+    uint16_t a, b;
+    struct dpb_links_value latency, rate[DPB_LINKS_SIZES];
+};
+dpb_status dpb_links_cores_latency(const struct dpb_links_limits *limits, uint16_t a, uint16_t b,
+                                   struct dpb_links_value *latency);
+dpb_status dpb_links_cores_rate(const struct dpb_links_limits *limits,
+                                struct dpb_links_cores *cores);
+
+/* ---- over loopback ------------------------------------------------------------------------- */
+
+/* TCP over 127.0.0.1 between two threads: one way of a byte, and messages of each size, each
+ * answered by a byte. */
+struct dpb_links_loopback {
+    struct dpb_links_value latency, rate[DPB_LINKS_SIZES];
+};
+dpb_status dpb_links_loopback_measure(const struct dpb_links_limits *limits, uint16_t a, uint16_t b,
+                                      struct dpb_links_loopback *loopback);
+
+/* ---- between the host and devices, and among devices ---------------------------------------- */
+
+typedef enum dpb_links_way {
+    DPB_LINKS_TO_DEVICE,
+    DPB_LINKS_FROM_DEVICE,
+    DPB_LINKS_BOTH /* at the same time on two queues; the rate is their sum */
+} dpb_links_way;
+enum { DPB_LINKS_WAYS = 3 };
+
+struct dpb_links_host {
+    uint32_t device;
+    bool pinned; /* else pageable */
+    struct dpb_links_value latency[2], rate[DPB_LINKS_WAYS][DPB_LINKS_SIZES];
+};
+dpb_status dpb_links_host_measure(const struct dpb_links_limits *limits,
+                                  const struct dpb_device_links *links, uint32_t device,
+                                  bool pinned, struct dpb_links_host *host);
+
+/* From one device's memory into another's (or, where they are one, within it). `direct`: as peers;
+ * else by the host. Left out (`possible` false) where they cannot be peers. */
+struct dpb_links_pair {
+    uint32_t from, to;
+    bool direct, possible;
+    struct dpb_links_value latency, one_way[DPB_LINKS_SIZES], both[DPB_LINKS_SIZES];
+};
+dpb_status dpb_links_pair_measure(const struct dpb_links_limits *limits,
+                                  const struct dpb_device_links *links, uint32_t from, uint32_t to,
+                                  bool direct, struct dpb_links_pair *pair);
+
+#endif

@@ -1,0 +1,51 @@
+/*
+ * load.h - what else the machine did while the timed steps ran: others' processes on the job's
+ * cores and on their siblings, a hypervisor, a control group's quota, heat. A number measured
+ * beside these says so.
+ */
+#ifndef DPB_CORE_MACHINE_LOAD_H
+#define DPB_CORE_MACHINE_LOAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Shares are of the time that those hardware threads have; NaN where the system does not tell. */
+struct dpb_load {
+    bool known; /* the timed steps came to their end */
+    double seconds;
+    uint32_t cpus;       /* hardware threads that the job computes on */
+    double own_share;    /* of them, by the job's processes */
+    double others_share; /* of them, by any other process */
+    double
+        siblings_share;  /* of the other hardware threads of the same cores; NaN: there are none */
+    double stolen_share; /* of them, by a hypervisor */
+    uint64_t throttled; /* periods in which the control group's CPU quota held its processes back */
+    double throttled_s; /* summed over its processes */
+    uint64_t hot;       /* times that a processor slowed down for its heat */
+};
+
+/* What a hardware thread is to the job, by the system's number of it. */
+enum { DPB_CPU_OTHER, DPB_CPU_USED, DPB_CPU_SIBLING };
+
+/* Counters of the system; differences count. */
+struct dpb_load_sample {
+    int64_t at_ns;
+    int64_t used_ns, siblings_ns, stolen_ns, own_ns; /* used_ns < 0: unknown */
+    uint32_t n_used, n_siblings;
+    uint64_t throttled, hot;
+    int64_t throttled_ns;
+};
+
+/* `root` stands before /proc and /sys: "", but for tests. `pids`: the job's processes. */
+void dpb_load_sample(const char *root, const uint8_t *cpus, size_t n_cpus, const int32_t *pids,
+                     uint32_t n_pids, struct dpb_load_sample *sample);
+void dpb_load_between(const struct dpb_load_sample *from, const struct dpb_load_sample *to,
+                      struct dpb_load *load);
+
+/* Rank 0's, at the first timed step and after the last; not in a step's time. `n_cores`: that the
+ * ranks are bound to, together; 0: they are not bound. */
+void dpb_load_begin(uint32_t n_cores);
+void dpb_load_end(struct dpb_load *load);
+
+#endif

@@ -1,0 +1,47 @@
+/* memory.c - see memory.h. */
+#include "machine/memory.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "machine/cgroup.h"
+
+/* The number behind `name` in a file of lines "NAME NUMBER ..."; UINT64_MAX: not there. */
+static uint64_t number_of(const char *root, const char *file_name, const char *name)
+{
+    char path[PATH_MAX], line[256], found[64];
+    unsigned long long value;
+    uint64_t result = UINT64_MAX;
+    snprintf(path, sizeof path, "%s/%s", root, file_name);
+    FILE *file = fopen(path, "re");
+    while (file != NULL && result == UINT64_MAX && fgets(line, sizeof line, file) != NULL)
+        if (sscanf(line, "%63s %llu", found, &value) == 2 && strcmp(found, name) == 0)
+            result = value;
+    if (file != NULL)
+        fclose(file);
+    return result;
+}
+
+static uint64_t bytes_of(const char *root, const char *name)
+{
+    uint64_t kib = number_of(root, "proc/meminfo", name);
+    return kib < UINT64_MAX / 1024 ? kib * 1024 : UINT64_MAX;
+}
+
+void dpb_memory_look(const char *root, struct dpb_machine_memory *memory)
+{
+    char mount[PATH_MAX], self[PATH_MAX];
+    snprintf(mount, sizeof mount, "%s/sys/fs/cgroup", root);
+    snprintf(self, sizeof self, "%s/proc/self/cgroup", root);
+    uint64_t limit = dpb_cgroup_memory(mount, self);
+    uint64_t total = bytes_of(root, "MemTotal:"), available = bytes_of(root, "MemAvailable:");
+    *memory = (struct dpb_machine_memory){.total_bytes = limit < total ? limit : total,
+                                          .available_bytes = limit < available ? limit : available,
+                                          .limited = limit < total};
+}
+
+uint64_t dpb_memory_kills(const char *root)
+{
+    return number_of(root, "proc/vmstat", "oom_kill");
+}

@@ -1,0 +1,24 @@
+/*
+ * memory.h - how much memory a job can have on this machine, and whether the system had to end
+ * processes because there was none. `root` stands before /proc and /sys: "", but for tests.
+ */
+#ifndef DPB_CORE_MACHINE_MEMORY_H
+#define DPB_CORE_MACHINE_MEMORY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct dpb_machine_memory {
+    uint64_t total_bytes; /* the machine's, or the limit where it is less; UINT64_MAX: not told */
+    uint64_t available_bytes; /* of it, what nobody else holds now, as the system guesses */
+    bool limited;             /* by a control group */
+};
+
+/* Swap is none: a training that swaps measures the disk. */
+void dpb_memory_look(const char *root, struct dpb_machine_memory *memory);
+
+/* Processes that the system has ended for want of memory since it started, in any control group;
+ * UINT64_MAX: it does not tell. */
+uint64_t dpb_memory_kills(const char *root);
+
+#endif

@@ -1,0 +1,49 @@
+/* proc.c - see proc.h. */
+#include "machine/proc.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+int64_t dpb_proc_tick_ns(void)
+{
+    long per_s = sysconf(_SC_CLK_TCK);
+    return 1000000000 / (per_s > 0 ? per_s : 100);
+}
+
+static uint64_t read_io(const char *root, int32_t pid)
+{
+    char path[PATH_MAX], line[128];
+    unsigned long long read_bytes = 0, written_bytes = 0;
+    snprintf(path, sizeof path, "%s/proc/%d/io", root, pid);
+    FILE *file = fopen(path, "re");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        sscanf(line, "rchar: %llu", &read_bytes);
+        sscanf(line, "wchar: %llu", &written_bytes);
+    }
+    if (file != NULL)
+        fclose(file);
+    return read_bytes + written_bytes;
+}
+
+bool dpb_proc_read(const char *root, int32_t pid, struct dpb_proc *proc)
+{
+    char path[PATH_MAX], line[1024], state;
+    unsigned long long user, system;
+    snprintf(path, sizeof path, "%s/proc/%d/stat", root, pid);
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return false;
+    /* The name, in brackets, may hold anything. */
+    const char *name_end = fgets(line, sizeof line, file) != NULL ? strrchr(line, ')') : NULL;
+    fclose(file);
+    if (name_end == NULL ||
+        sscanf(name_end + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &state, &user,
+               &system) != 3)
+        return false;
+    proc->state = state;
+    proc->cpu_ns = (int64_t)(user + system) * dpb_proc_tick_ns();
+    proc->io_bytes = read_io(root, pid);
+    return true;
+}

@@ -1,0 +1,22 @@
+/*
+ * proc.h - what the system says of a process: /proc/PID, read by hand.
+ */
+#ifndef DPB_CORE_MACHINE_PROC_H
+#define DPB_CORE_MACHINE_PROC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct dpb_proc {
+    char state;        /* of its main thread: R, S, D (waits for a disk), T (stopped), Z, ... */
+    int64_t cpu_ns;    /* of all its threads, in the steps of the system's clock tick */
+    uint64_t io_bytes; /* read and written so far; 0 where the system does not tell */
+};
+
+/* `root` stands before /proc: "", but for tests. False: there is no such process. */
+bool dpb_proc_read(const char *root, int32_t pid, struct dpb_proc *proc);
+
+/* Nanoseconds of a clock tick of /proc. */
+int64_t dpb_proc_tick_ns(void);
+
+#endif

@@ -1,0 +1,184 @@
+/*
+ * check.c - what speaks against a plugin, found in the struct that its entry gave.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/options.h"
+#include "plugin/plugins.h"
+
+struct hook {
+    const char *name;
+    size_t offset;
+};
+
+#define HOOK(OPS, NAME) #NAME, offsetof(struct OPS, NAME)
+
+/* clang-format off */
+static const struct hook model_hooks[] = {
+    {HOOK(dpb_model_ops, describe)}, {HOOK(dpb_model_ops, build)}, {NULL, 0}};
+static const struct hook data_hooks[] = {
+    {HOOK(dpb_data_ops, open)}, {HOOK(dpb_data_ops, fetch)}, {HOOK(dpb_data_ops, close)},
+    {NULL, 0}};
+static const struct hook device_hooks[] = {
+    {HOOK(dpb_device_ops, open)},     {HOOK(dpb_device_ops, memory_needed)},
+    {HOOK(dpb_device_ops, compile)},  {HOOK(dpb_device_ops, forward)},
+    {HOOK(dpb_device_ops, backward)}, {HOOK(dpb_device_ops, inspect)},
+    {HOOK(dpb_device_ops, release)},  {HOOK(dpb_device_ops, close)},
+    {NULL, 0}};
+static const struct hook comm_hooks[] = {
+    {HOOK(dpb_comm_ops, open)},    {HOOK(dpb_comm_ops, plan)},     {HOOK(dpb_comm_ops, bind)},
+    {HOOK(dpb_comm_ops, load)},    {HOOK(dpb_comm_ops, begin)},    {HOOK(dpb_comm_ops, ready)},
+    {HOOK(dpb_comm_ops, progress)}, {HOOK(dpb_comm_ops, end)},     {HOOK(dpb_comm_ops, publish)},
+    {HOOK(dpb_comm_ops, close)},   {NULL, 0}};
+/* clang-format on */
+
+static const struct {
+    const struct hook *hooks;
+    size_t ops_size;
+} kinds[DPB_PLUGIN_KINDS] = {
+    [DPB_PLUGIN_MODEL] = {model_hooks, sizeof(struct dpb_model_ops)},
+    [DPB_PLUGIN_DATA] = {data_hooks, sizeof(struct dpb_data_ops)},
+    [DPB_PLUGIN_DEVICE] = {device_hooks, sizeof(struct dpb_device_ops)},
+    [DPB_PLUGIN_COMM] = {comm_hooks, sizeof(struct dpb_comm_ops)},
+};
+
+static bool is_set(const void *ops, size_t offset)
+{
+    void (*hook)(void);
+    memcpy(&hook, (const char *)ops + offset, sizeof hook);
+    return hook != NULL;
+}
+
+bool dpb_plugin_name_valid(const char *name)
+{
+    return name != NULL && name[0] != '\0' &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") == strlen(name);
+}
+
+static const char *kind_text(uint32_t kind)
+{
+    return kind < DPB_PLUGIN_KINDS ? dpb_plugin_kind_name[kind] : "unknown";
+}
+
+/* What speaks against the frozen prefix, in this order: a later field means what it says only if
+ * all fields before it do. */
+static bool check_prefix(const struct dpb_plugin *plugin, dpb_plugin_kind kind, char *reason)
+{
+    const char *rebuild = "rebuild the plugin with this dpbench's headers";
+    if (plugin->magic != DPB_PLUGIN_MAGIC)
+        snprintf(reason, DPB_REASON_BYTES, "magic is 0x%llx, not 0x%llx: this is no dpbench plugin",
+                 (unsigned long long)plugin->magic, (unsigned long long)DPB_PLUGIN_MAGIC);
+    else if (plugin->struct_size != sizeof *plugin)
+        snprintf(reason, DPB_REASON_BYTES, "struct_size is %u, here it is %zu: %s",
+                 plugin->struct_size, sizeof *plugin, rebuild);
+    else if (plugin->abi != DPB_ABI)
+        snprintf(reason, DPB_REASON_BYTES, "abi is %u, here it is %u: %s", plugin->abi,
+                 (unsigned)DPB_ABI, rebuild);
+    else if (plugin->kind != (uint32_t)kind)
+        snprintf(reason, DPB_REASON_BYTES,
+                 "kind is %u (%s), by its file name it should be %u (%s): name it %s_NAME.so",
+                 plugin->kind, kind_text(plugin->kind), (unsigned)kind, kind_text(kind),
+                 kind_text(plugin->kind));
+    else if (plugin->ops_size != kinds[kind].ops_size)
+        snprintf(reason, DPB_REASON_BYTES, "ops_size is %u, here it is %zu: %s", plugin->ops_size,
+                 kinds[kind].ops_size, rebuild);
+    else
+        return true;
+    return false;
+}
+
+/* Rows that would be parsed into other memory than the options struct, or by no rule. */
+static bool check_options(const struct dpb_plugin *plugin, char *reason)
+{
+    for (const struct dpb_option *row = plugin->options; row && row->name; row++) {
+        size_t bytes = dpb_option_bytes(row->type);
+        if (bytes == 0)
+            snprintf(reason, DPB_REASON_BYTES, "option '%s' of '%s' has type %u, which is none",
+                     row->name, plugin->name, (unsigned)row->type);
+        else if (bytes > plugin->options_size || row->offset > plugin->options_size - bytes)
+            snprintf(reason, DPB_REASON_BYTES,
+                     "option '%s' of '%s' lies at bytes %zu to %zu of options_size = %zu bytes",
+                     row->name, plugin->name, row->offset, row->offset + bytes,
+                     plugin->options_size);
+        else if (row->type == DPB_OPT_CHOICE && row->choices == NULL)
+            snprintf(reason, DPB_REASON_BYTES, "option '%s' of '%s' has no choices (NULL)",
+                     row->name, plugin->name);
+        else
+            continue;
+        return false;
+    }
+    return true;
+}
+
+/* A device with memory of its own has the hooks that belong to it. */
+static bool check_queues(const struct dpb_plugin *plugin, dpb_plugin_kind kind, char *reason)
+{
+    static const struct hook hooks[] = {{HOOK(dpb_device_ops, follow)},
+                                        {HOOK(dpb_device_ops, drain)},
+                                        {HOOK(dpb_device_ops, times)},
+                                        {NULL, 0}};
+    if (kind != DPB_PLUGIN_DEVICE || !is_set(plugin->ops, offsetof(struct dpb_device_ops, queues)))
+        return true;
+    for (const struct hook *hook = hooks; hook->name != NULL; hook++) {
+        if (is_set(plugin->ops, hook->offset))
+            continue;
+        snprintf(reason, DPB_REASON_BYTES, "hook %s of '%s' is missing (NULL), it has queues",
+                 hook->name, plugin->name);
+        return false;
+    }
+    return true;
+}
+
+static bool check_one(const struct dpb_plugin *plugin, dpb_plugin_kind kind, char *reason)
+{
+    if (!check_prefix(plugin, kind, reason))
+        return false;
+    if (!dpb_plugin_name_valid(plugin->name)) {
+        snprintf(reason, DPB_REASON_BYTES, "name is '%s', it should match [a-z0-9_]+",
+                 plugin->name != NULL ? plugin->name : "(NULL)");
+        return false;
+    }
+    if (plugin->version == NULL || plugin->summary == NULL) {
+        snprintf(reason, DPB_REASON_BYTES, "%s of '%s' is NULL: set it",
+                 plugin->version == NULL ? "version" : "summary", plugin->name);
+        return false;
+    }
+    if (plugin->ops == NULL) {
+        snprintf(reason, DPB_REASON_BYTES, "ops of '%s' is NULL: set it", plugin->name);
+        return false;
+    }
+    for (const struct hook *hook = kinds[kind].hooks; hook->name != NULL; hook++) {
+        if (!is_set(plugin->ops, hook->offset)) {
+            snprintf(reason, DPB_REASON_BYTES,
+                     "hook %s of '%s' is missing (NULL): every %s sets it", hook->name,
+                     plugin->name, dpb_plugin_kind_name[kind]);
+            return false;
+        }
+    }
+    if (kind == DPB_PLUGIN_COMM && (plugin->capabilities & DPB_COMM_SERVERS) != 0 &&
+        !is_set(plugin->ops, offsetof(struct dpb_comm_ops, serve))) {
+        snprintf(reason, DPB_REASON_BYTES,
+                 "hook serve of '%s' is missing (NULL), its capabilities have DPB_COMM_SERVERS",
+                 plugin->name);
+        return false;
+    }
+    return check_queues(plugin, kind, reason) && check_options(plugin, reason);
+}
+
+bool dpb_plugin_check(const struct dpb_plugin *first, dpb_plugin_kind kind,
+                      char reason[DPB_REASON_BYTES])
+{
+    uint32_t n = 0;
+    for (const struct dpb_plugin *plugin = first; plugin != NULL; plugin = plugin->next) {
+        if (!check_one(plugin, kind, reason))
+            return false;
+        if (++n > DPB_PLUGIN_CHAIN) {
+            snprintf(reason, DPB_REASON_BYTES,
+                     "`next` leads through more than %d plugins: does it form a circle?",
+                     DPB_PLUGIN_CHAIN);
+            return false;
+        }
+    }
+    return true;
+}

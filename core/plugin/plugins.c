@@ -1,0 +1,467 @@
+/*
+ * plugins.c - finds, loads and checks plugins.
+ *
+ * A shared object is loaded once a process and kept, with what came of it, in a list that is never
+ * freed: dlclose would pull code from under threads that a library has started.
+ */
+#include "plugin/plugins.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/options.h"
+
+const char *const dpb_plugin_kind_name[DPB_PLUGIN_KINDS] = {"model", "data", "device", "comm"};
+
+enum { MAX_DIRECTORIES = 32, MESSAGE_BYTES = 4096 };
+
+/* NULL: it was built, or is none of ours. */
+static const char *why_not_built(dpb_plugin_kind kind, const char *name)
+{
+    for (const struct dpb_plugin_not_built *row = dpb_plugins_not_built; row->name != NULL; row++)
+        if (row->kind == kind && strcmp(row->name, name) == 0)
+            return row->reason;
+    return NULL;
+}
+
+/* A shared object and what came of loading it: a chain of plugins or the reason against it. */
+struct object {
+    struct object *next;
+    char *path; /* resolved */
+    dpb_plugin_kind kind;
+    const struct dpb_plugin *first; /* NULL: refused */
+    dpb_status status;              /* of the refusal */
+    char *reason;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct object *objects; /* all that this process has loaded, the lock held */
+
+/* ---- loading ------------------------------------------------------------------------------- */
+
+/*
+ * The host table that entries get. Its `fail` keeps the message of a refusal while an entry runs:
+ * looking at a plugin that cannot work here is not yet an error of this process.
+ */
+static struct dpb_host entry_host;
+static _Thread_local struct object *entering;
+
+DPB_PRINTF(2, 3)
+static dpb_status entry_fail(dpb_status status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    if (entering == NULL) {
+        dpb_failv(status, format, arguments);
+    } else if (entering->reason == NULL) {
+        char text[DPB_REASON_BYTES];
+        vsnprintf(text, sizeof text, format, arguments);
+        entering->reason = strdup(text);
+        entering->status = status;
+    }
+    va_end(arguments);
+    return status;
+}
+
+static void refuse(struct object *object, const char *reason)
+{
+    object->first = NULL;
+    object->status = DPB_UNSUPPORTED;
+    free(object->reason);
+    object->reason = strdup(reason);
+}
+
+static void load_object(struct object *object, const struct dpb_host *host)
+{
+    void *handle = dlopen(object->path, RTLD_NOW | RTLD_LOCAL);
+    if (handle == NULL) {
+        const char *why = dlerror();
+        size_t n = strlen(object->path);
+        bool named = strncmp(why, object->path, n) == 0 && strncmp(why + n, ": ", 2) == 0;
+        refuse(object, named ? why + n + 2 : why); /* messages begin with the path anyway */
+        return;
+    }
+    const struct dpb_plugin *(*entry)(const struct dpb_host *);
+    *(void **)&entry = dlsym(handle, "dpb_plugin_entry");
+    if (entry == NULL) {
+        refuse(object, "it exports no dpb_plugin_entry: this is no dpbench plugin");
+        return;
+    }
+    entry_host = *host;
+    entry_host.fail = entry_fail;
+    entering = object;
+    const struct dpb_plugin *first = entry(&entry_host);
+    entering = NULL;
+    if (first == NULL) {
+        if (object->reason == NULL)
+            refuse(object, "its entry returned NULL and gave no reason");
+        return;
+    }
+    char reason[DPB_REASON_BYTES];
+    if (!dpb_plugin_check(first, object->kind, reason)) {
+        refuse(object, reason);
+        return;
+    }
+    object->first = first;
+}
+
+/* The object at `path`, which exists; loaded when it has not been yet. NULL: out of memory. */
+static struct object *object_at(const char *path, dpb_plugin_kind kind, const struct dpb_host *host)
+{
+    char resolved[PATH_MAX];
+    if (realpath(path, resolved) == NULL)
+        snprintf(resolved, sizeof resolved, "%s", path);
+    for (struct object *object = objects; object != NULL; object = object->next)
+        if (strcmp(object->path, resolved) == 0 && object->kind == kind)
+            return object;
+    struct object *object = calloc(1, sizeof *object);
+    if (object == NULL || (object->path = strdup(resolved)) == NULL) {
+        free(object);
+        return NULL;
+    }
+    object->kind = kind;
+    object->next = objects;
+    objects = object;
+    load_object(object, host);
+    return object;
+}
+
+static const struct dpb_plugin *find_in(const struct object *object, const char *name)
+{
+    for (const struct dpb_plugin *p = object->first; p != NULL; p = p->next)
+        if (strcmp(p->name, name) == 0)
+            return p;
+    return NULL;
+}
+
+/* ---- searching ----------------------------------------------------------------------------- */
+
+struct search {
+    char *directories[MAX_DIRECTORIES]; /* as the user wrote them, each place once */
+    size_t n;
+};
+
+static void search_destroy(struct search *search)
+{
+    for (size_t i = 0; i < search->n; i++)
+        free(search->directories[i]);
+}
+
+static bool same_place(const char *a, const char *b)
+{
+    char ra[PATH_MAX], rb[PATH_MAX];
+    if (realpath(a, ra) == NULL || realpath(b, rb) == NULL)
+        return strcmp(a, b) == 0;
+    return strcmp(ra, rb) == 0;
+}
+
+static void search_add(struct search *search, const char *directory, size_t length)
+{
+    char *copy = length > 0 && search->n < MAX_DIRECTORIES ? strndup(directory, length) : NULL;
+    if (copy == NULL)
+        return;
+    for (size_t i = 0; i < search->n; i++) {
+        if (same_place(search->directories[i], copy)) {
+            free(copy);
+            return;
+        }
+    }
+    search->directories[search->n++] = copy;
+}
+
+static void search_create(struct search *search)
+{
+    search->n = 0;
+    const char *path = getenv("DPBENCH_PLUGIN_PATH");
+    while (path != NULL && *path != '\0') {
+        size_t length = strcspn(path, ":");
+        search_add(search, path, length);
+        path += length + (path[length] == ':' ? 1 : 0);
+    }
+    char exe[PATH_MAX - 32];
+    ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    if (length <= 0)
+        return;
+    exe[length] = '\0';
+    char *slash = strrchr(exe, '/');
+    if (slash == NULL)
+        return;
+    *slash = '\0';
+    char directory[PATH_MAX];
+    snprintf(directory, sizeof directory, "%s/plugins", exe);
+    search_add(search, directory, strlen(directory));
+    snprintf(directory, sizeof directory, "%s/../lib/dpbench", exe);
+    search_add(search, directory, strlen(directory));
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+/* Whether `file` is KIND_*.so. */
+static bool is_file_of(const char *file, dpb_plugin_kind kind)
+{
+    const char *prefix = dpb_plugin_kind_name[kind];
+    size_t length = strlen(file), n = strlen(prefix);
+    return length > n + 4 && strncmp(file, prefix, n) == 0 && file[n] == '_' &&
+           strcmp(file + length - 3, ".so") == 0;
+}
+
+/* Calls visit for each KIND_*.so of the directories, in order, until it returns false. */
+static void search_visit(const struct search *search, dpb_plugin_kind kind,
+                         bool (*visit)(void *context, const char *path), void *context)
+{
+    bool go_on = true;
+    for (size_t i = 0; go_on && i < search->n; i++) {
+        struct dirent **entries;
+        int n = scandir(search->directories[i], &entries, NULL, by_name);
+        for (int j = 0; j < n; j++) {
+            char path[PATH_MAX];
+            if (go_on && is_file_of(entries[j]->d_name, kind) &&
+                (size_t)snprintf(path, sizeof path, "%s/%s", search->directories[i],
+                                 entries[j]->d_name) < sizeof path)
+                go_on = visit(context, path);
+            free(entries[j]);
+        }
+        if (n >= 0)
+            free(entries);
+    }
+}
+
+/* ---- one plugin by its name ---------------------------------------------------------------- */
+
+/* What a search has met: the message of its failure. */
+struct lookup {
+    dpb_plugin_kind kind;
+    const char *name;
+    char at[512]; /* "FILE:LINE: " of the name, or "" */
+    const struct dpb_host *host;
+    const struct dpb_plugin *found;
+    char tried[MESSAGE_BYTES];
+    size_t used;
+    const char *names[DPB_PLUGIN_CHAIN + 1]; /* of the plugins that were there; ended by NULL */
+    size_t n_names;
+};
+
+DPB_PRINTF(2, 3)
+static void lookup_tried(struct lookup *lookup, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int n = vsnprintf(lookup->tried + lookup->used, sizeof lookup->tried - lookup->used, format,
+                      arguments);
+    va_end(arguments);
+    if (n > 0 && lookup->used + (size_t)n < sizeof lookup->tried)
+        lookup->used += (size_t)n;
+}
+
+static bool lookup_visit(void *context, const char *path)
+{
+    struct lookup *lookup = context;
+    struct object *object = object_at(path, lookup->kind, lookup->host);
+    if (object == NULL)
+        return true;
+    if (object->first == NULL) {
+        lookup_tried(lookup, "\n  %s: %s", path, object->reason);
+        return true;
+    }
+    for (const struct dpb_plugin *p = object->first; p != NULL; p = p->next)
+        if (lookup->n_names < DPB_PLUGIN_CHAIN)
+            lookup->names[lookup->n_names++] = p->name;
+    lookup->found = find_in(object, lookup->name);
+    return lookup->found == NULL;
+}
+
+/* The file that should hold the plugin. A file that is there but is refused ends the search:
+ * another one further down the path would be a silent replacement. */
+static dpb_status lookup_own_file(struct lookup *lookup, const struct search *search)
+{
+    const char *kind = dpb_plugin_kind_name[lookup->kind];
+    for (size_t i = 0; i < search->n && lookup->found == NULL; i++) {
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "%s/%s_%s.so", search->directories[i], kind, lookup->name);
+        if (access(path, F_OK) != 0) {
+            lookup_tried(lookup, "\n  %s: %s", path, strerror(errno));
+            continue;
+        }
+        struct object *object = object_at(path, lookup->kind, lookup->host);
+        if (object == NULL)
+            return dpb_fail(DPB_NO_MEMORY, "out of memory");
+        if (object->first == NULL)
+            return dpb_fail(object->status, "%s%s '%s' cannot be used: %s: %s", lookup->at, kind,
+                            lookup->name, path,
+                            object->reason != NULL ? object->reason : "out of memory");
+        lookup->found = find_in(object, lookup->name);
+        if (lookup->found == NULL)
+            return dpb_fail(DPB_UNSUPPORTED,
+                            "%s%s '%s' cannot be used: %s: name is '%s', by its file name it "
+                            "should be '%s'",
+                            lookup->at, kind, lookup->name, path, object->first->name,
+                            lookup->name);
+    }
+    return DPB_OK;
+}
+
+static dpb_status lookup_fail(const struct lookup *lookup)
+{
+    const char *kind = dpb_plugin_kind_name[lookup->kind];
+    const char *reason = why_not_built(lookup->kind, lookup->name);
+    if (reason != NULL)
+        return dpb_fail(DPB_USAGE, "%s%s '%s' was not built: %s; tried:%s", lookup->at, kind,
+                        lookup->name, reason, lookup->tried);
+    const char *near = dpb_did_you_mean(lookup->name, lookup->names);
+    return dpb_fail(DPB_USAGE, "%sunknown %s '%s'; %s%s%s; tried:%s", lookup->at, kind,
+                    lookup->name,
+                    near != NULL ? "did you mean '" : "`dpbench plugins` lists those there are",
+                    near != NULL ? near : "", near != NULL ? "'?" : "", lookup->tried);
+}
+
+dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const char *where,
+                           const struct dpb_host *host, const struct dpb_plugin **plugin)
+{
+    if (!dpb_plugin_name_valid(name))
+        return dpb_fail(DPB_USAGE, "%s%s'%s' is no name of a %s plugin: names match [a-z0-9_]+",
+                        where != NULL ? where : "", where != NULL ? ": " : "", name,
+                        dpb_plugin_kind_name[kind]);
+    struct search search;
+    struct lookup *lookup = calloc(1, sizeof *lookup);
+    if (lookup == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    lookup->kind = kind;
+    lookup->name = name;
+    if (where != NULL)
+        snprintf(lookup->at, sizeof lookup->at, "%s: ", where);
+    lookup->host = host;
+    pthread_mutex_lock(&lock);
+    search_create(&search);
+    dpb_status status = lookup_own_file(lookup, &search);
+    if (status == DPB_OK && lookup->found == NULL)
+        search_visit(&search, kind, lookup_visit, lookup);
+    pthread_mutex_unlock(&lock);
+    if (status == DPB_OK && lookup->found == NULL)
+        status = lookup_fail(lookup);
+    if (status == DPB_OK)
+        *plugin = lookup->found;
+    search_destroy(&search);
+    free(lookup);
+    return status;
+}
+
+/* ---- all of them --------------------------------------------------------------------------- */
+
+struct listing {
+    dpb_plugin_kind kind;
+    const struct dpb_host *host;
+    struct dpb_plugin_row *rows;
+    size_t n, capacity;
+    bool out_of_memory;
+};
+
+/* The earlier row whose plugin has this name: the one that dpb_plugin_load would take. */
+static const struct dpb_plugin_row *listing_find(const struct listing *listing, const char *name)
+{
+    for (size_t i = 0; i < listing->n; i++) {
+        const struct dpb_plugin_row *row = &listing->rows[i];
+        if (row->plugin != NULL && row->kind == listing->kind &&
+            strcmp(row->plugin->name, name) == 0)
+            return row;
+    }
+    return NULL;
+}
+
+static bool listing_add(struct listing *listing, const struct dpb_plugin_row *row)
+{
+    if (listing->n == listing->capacity) {
+        size_t capacity = listing->capacity != 0 ? 2 * listing->capacity : 32;
+        void *rows = realloc(listing->rows, capacity * sizeof *listing->rows);
+        if (rows == NULL) {
+            listing->out_of_memory = true;
+            return false;
+        }
+        listing->rows = rows;
+        listing->capacity = capacity;
+    }
+    listing->rows[listing->n++] = *row;
+    return true;
+}
+
+/* Kept in the list of objects: it has to live as long as the process. */
+static const char *hidden_reason(struct object *object, const struct dpb_plugin_row *by)
+{
+    char text[DPB_REASON_BYTES];
+    snprintf(text, sizeof text, "not used: '%s' is found first in %s", by->plugin->name, by->path);
+    if (object->reason == NULL)
+        object->reason = strdup(text);
+    return object->reason != NULL ? object->reason : "not used: found elsewhere first";
+}
+
+static bool listing_visit(void *context, const char *path)
+{
+    struct listing *listing = context;
+    struct object *object = object_at(path, listing->kind, listing->host);
+    if (object == NULL) {
+        listing->out_of_memory = true;
+        return false;
+    }
+    struct dpb_plugin_row row = {.kind = listing->kind, .path = object->path};
+    if (object->first == NULL) {
+        row.reason = object->reason != NULL ? object->reason : "out of memory";
+        return listing_add(listing, &row);
+    }
+    for (const struct dpb_plugin *p = object->first; p != NULL; p = p->next) {
+        const struct dpb_plugin_row *earlier = listing_find(listing, p->name);
+        row.plugin = earlier == NULL ? p : NULL;
+        row.reason = earlier == NULL ? NULL : hidden_reason(object, earlier);
+        if (!listing_add(listing, &row))
+            return false;
+    }
+    return true;
+}
+
+static const char *row_name(const struct dpb_plugin_row *row)
+{
+    const char *slash = strrchr(row->path, '/');
+    return row->plugin != NULL ? row->plugin->name
+                               : slash + 2 + strlen(dpb_plugin_kind_name[row->kind]);
+}
+
+static int compare_rows(const void *a, const void *b)
+{
+    const struct dpb_plugin_row *x = a, *y = b;
+    if (x->kind != y->kind)
+        return x->kind < y->kind ? -1 : 1;
+    return strcmp(row_name(x), row_name(y));
+}
+
+dpb_status dpb_plugin_list(const struct dpb_host *host, struct dpb_plugin_row **rows,
+                           size_t *n_rows)
+{
+    struct search search;
+    struct listing listing = {.host = host};
+    pthread_mutex_lock(&lock);
+    search_create(&search);
+    for (uint32_t kind = 0; kind < DPB_PLUGIN_KINDS && !listing.out_of_memory; kind++) {
+        listing.kind = (dpb_plugin_kind)kind;
+        search_visit(&search, listing.kind, listing_visit, &listing);
+    }
+    pthread_mutex_unlock(&lock);
+    search_destroy(&search);
+    if (listing.out_of_memory) {
+        free(listing.rows);
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    }
+    if (listing.n > 0)
+        qsort(listing.rows, listing.n, sizeof *listing.rows, compare_rows);
+    *rows = listing.rows;
+    *n_rows = listing.n;
+    return DPB_OK;
+}
