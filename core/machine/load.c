@@ -4,18 +4,11 @@
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "machine/cgroup.h"
-#include "machine/cores.h"
 #include "machine/proc.h"
-#include "world/world.h"
-
-enum { MAX_CPUS = 4096 };
-
-/* ---- counters ------------------------------------------------------------------------------ */
 
 /* Lines are "cpuN user nice system idle iowait irq softirq steal ...", in ticks. */
 static void add_cpu(struct dpb_load_sample *sample, uint8_t kind, const char *counters)
@@ -113,40 +106,4 @@ void dpb_load_between(const struct dpb_load_sample *from, const struct dpb_load_
         .throttled = to->throttled - from->throttled,
         .throttled_s = (double)(to->throttled_ns - from->throttled_ns) * 1e-9,
         .hot = to->hot - from->hot};
-}
-
-/* ---- of this job --------------------------------------------------------------------------- */
-
-static struct {
-    uint8_t cpus[MAX_CPUS];
-    struct dpb_load_sample begin;
-} load_state;
-
-static void sample_job(struct dpb_load_sample *sample)
-{
-    int32_t *pids = calloc(dpb_world.n_ranks, sizeof *pids);
-    uint32_t n = pids != NULL ? dpb_world.n_ranks : 0;
-    for (uint32_t rank = 0; rank < n; rank++)
-        if (!dpb_world.parted || dpb_world_is_local(rank))
-            pids[rank] =
-                __atomic_load_n(&dpb_board_page(dpb_world.board, rank)->pid, __ATOMIC_RELAXED);
-    dpb_load_sample("", load_state.cpus, MAX_CPUS, pids, n, sample);
-    if (n == 0)
-        sample->used_ns = -1; /* nobody's own time is known */
-    free(pids);
-}
-
-void dpb_load_begin(uint32_t n_cores)
-{
-    dpb_cores_kinds(n_cores, load_state.cpus, MAX_CPUS);
-    sample_job(&load_state.begin);
-}
-
-void dpb_load_end(struct dpb_load *load)
-{
-    struct dpb_load_sample end;
-    if (load_state.begin.at_ns == 0)
-        return; /* nothing was timed */
-    sample_job(&end);
-    dpb_load_between(&load_state.begin, &end, load);
 }

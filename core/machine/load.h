@@ -43,9 +43,4 @@ void dpb_load_sample(const char *root, const uint8_t *cpus, size_t n_cpus, const
 void dpb_load_between(const struct dpb_load_sample *from, const struct dpb_load_sample *to,
                       struct dpb_load *load);
 
-/* Rank 0's, at the first timed step and after the last; not in a step's time. `n_cores`: that the
- * ranks are bound to, together; 0: they are not bound. */
-void dpb_load_begin(uint32_t n_cores);
-void dpb_load_end(struct dpb_load *load);
-
 #endif

@@ -8,6 +8,7 @@
 #include "base/vec.h"
 #include "train/pattern.h"
 #include "train/trainer.h"
+#include "world/job_load.h"
 
 struct comm_test {
     struct dpb_trainer trainer;

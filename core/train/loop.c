@@ -13,6 +13,7 @@
 #include "base/vec.h"
 #include "graph/graph.h"
 #include "train/trainer.h"
+#include "world/job_load.h"
 
 /* ---- what surrounds a step ----------------------------------------------------------------- */
 

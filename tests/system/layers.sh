@@ -28,7 +28,7 @@ layer() { # NAME MAY-INCLUDE...: what else its files include from core
 }
 
 layer base
-layer machine base world
+layer machine base
 layer plugin base
 layer graph base
 layer world base machine launch
