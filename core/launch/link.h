@@ -40,6 +40,7 @@ typedef enum link_op {
     LINK_OVER, /* to all parts: the exit code */
     LINK_OPS_END
 } link_op;
+_Static_assert((int)LINK_OPS_END <= DPB_FRAME_OPS, "frames carry every operation of a link");
 
 /* One end of a connection, in one thread; never blocks. */
 struct link {

@@ -73,7 +73,10 @@ typedef enum dpb_store_op {
     DPB_STORE_POST, /* words for the launcher: see dpb_store_post; not answered */
     DPB_STORE_GIVE, /* answered when the value was taken, which the store then has no more */
     DPB_STORE_TAKE
-} dpb_store_op; /* link.h has more, for the same frames */
+} dpb_store_op;
+
+/* Frames carry operations below this; launch/link.h has some of its own. */
+enum { DPB_FRAME_OPS = 48 };
 
 struct dpb_frame {
     uint32_t magic;

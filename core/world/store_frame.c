@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "launch/link.h"
+#include "world/store.h"
 
 enum { RECEIVE_BYTES = 64 * 1024 };
 
@@ -66,7 +66,7 @@ dpb_frame_state dpb_buffer_frame(const struct dpb_buffer *buffer, struct dpb_fra
     memcpy(frame, start, sizeof *frame);
     if (frame->magic != DPB_STORE_MAGIC)
         snprintf(why, 128, "a frame begins with 0x%08x, not 0x%08x", frame->magic, DPB_STORE_MAGIC);
-    else if (frame->op == 0 || frame->op >= LINK_OPS_END)
+    else if (frame->op == 0 || frame->op >= DPB_FRAME_OPS)
         snprintf(why, 128, "unknown operation %u", frame->op);
     else if (frame->key_bytes > DPB_STORE_KEY_BYTES)
         snprintf(why, 128, "a key of %u bytes, at most %d are allowed", frame->key_bytes,
