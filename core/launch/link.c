@@ -177,9 +177,9 @@ static int open_listener(uint16_t *port)
     return -1;
 }
 
-dpb_status link_listen(int *fd, uint8_t secret[DPB_SECRET_BYTES], char address[LINK_ADDRESS_BYTES])
+dpb_status link_listen(int *fd, uint8_t secret[DPB_SECRET_BYTES], char address[DPB_ADDRESS_BYTES])
 {
-    char text[2 * DPB_SECRET_BYTES + 1], list[LINK_ADDRESS_BYTES - 128];
+    char text[2 * DPB_SECRET_BYTES + 1], list[DPB_ADDRESS_BYTES - 128];
     uint16_t port = 0;
     int listener = open_listener(&port);
     if (listener < 0)
@@ -188,7 +188,7 @@ dpb_status link_listen(int *fd, uint8_t secret[DPB_SECRET_BYTES], char address[L
     dpb_random_bytes(secret, DPB_SECRET_BYTES);
     secret_to_text(secret, text);
     list_addresses(list, sizeof list);
-    snprintf(address, LINK_ADDRESS_BYTES, "%s %u %s", text, port, list);
+    snprintf(address, DPB_ADDRESS_BYTES, "%s %u %s", text, port, list);
     explicit_bzero(text, sizeof text);
     *fd = listener;
     return DPB_OK;
@@ -309,7 +309,7 @@ dpb_status link_connect(const char *address, bool same_host, uint32_t rank, link
                         int64_t deadline_ns, int *fd)
 {
     uint8_t secret[DPB_SECRET_BYTES];
-    char list[LINK_ADDRESS_BYTES], why[512];
+    char list[DPB_ADDRESS_BYTES], why[512];
     unsigned port = 0;
     int used = 0;
     if (strlen(address) >= sizeof list || !secret_from_text(address, secret) ||

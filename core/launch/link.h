@@ -15,9 +15,10 @@
 #ifndef DPB_CORE_LAUNCH_LINK_H
 #define DPB_CORE_LAUNCH_LINK_H
 
+#include "world/hello.h"
 #include "world/store.h"
 
-enum { LINK_ADDRESS_BYTES = 1024, LINK_PENDING = 64 };
+enum { LINK_PENDING = 64 };
 #define LINK_PENDING_NS INT64_C(5000000000)
 
 typedef enum link_purpose { LINK_PART = 1 /* frames of link_op */, LINK_STORE } link_purpose;
@@ -65,7 +66,7 @@ bool link_receive(struct link *link);
 
 /* Listens on a free port of every interface; `address` says where, and the secret: for those alone
  * who may know it. */
-dpb_status link_listen(int *fd, uint8_t secret[DPB_SECRET_BYTES], char address[LINK_ADDRESS_BYTES]);
+dpb_status link_listen(int *fd, uint8_t secret[DPB_SECRET_BYTES], char address[DPB_ADDRESS_BYTES]);
 
 /* A connection to where `address` says, proven by both sides, within the deadline. `same_host`: by
  * the loopback interface. Blocks. */

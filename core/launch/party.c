@@ -18,6 +18,7 @@
 #include "launch/machines.h"
 #include "launch/spawn.h"
 #include "machine/rights.h"
+#include "world/pmix.h"
 
 #define JOIN_NS INT64_C(90000000000) /* for all to be started, to join and to connect */
 #define LEAVE_NS INT64_C(2000000000) /* for a word to arrive, for a rank without a job to end */
@@ -239,7 +240,7 @@ dpb_status dpb_party_join(struct dpb_party **party)
                                .quiet_fd = -1};
     int listener = -1;
     uint8_t secret[DPB_SECRET_BYTES];
-    char address[LINK_ADDRESS_BYTES] = "";
+    char address[DPB_ADDRESS_BYTES] = "";
     struct dpb_join_answer answer;
     bool head = dpb_party_is_head(made);
     dpb_status status = head ? link_listen(&listener, secret, address) : DPB_OK;

@@ -27,7 +27,7 @@
 
 #include "launch/keeper.h"
 #include "launch/link.h"
-#include "world/pmix.h"
+#include "world/hello.h"
 
 struct dpb_party {
     uint32_t rank, n_ranks, n_machines;

@@ -6,7 +6,7 @@
 
 #include <sys/types.h>
 
-#include "world/store.h"
+#include "world/hello.h"
 
 /* The same for all ranks of a job, but for hello->rank. */
 struct dpb_spawn {

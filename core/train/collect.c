@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "train/trainer.h"
+#include "world/store.h"
 
 enum { SHARED_STATE, SHARED_OWNED, SHARED, KEY_BYTES = 48 };
 

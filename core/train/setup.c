@@ -11,6 +11,7 @@
 #include "machine/cores.h"
 #include "train/fit.h"
 #include "train/trainer.h"
+#include "world/store.h"
 
 enum { MAX_BUCKETS = 1 << 20, SPANS_A_STEP = 1 << 16 };
 

@@ -112,7 +112,7 @@ static dpb_status get(pmix_rank_t rank, const char *key, uint32_t *number, char 
 
 static dpb_status publish(const char *address)
 {
-    char text[LINK_ADDRESS_BYTES];
+    char text[DPB_ADDRESS_BYTES];
     snprintf(text, sizeof text, "%s", address);
     pmix_value_t value = {.type = PMIX_STRING, .data.string = text};
     pmix_status_t status = pmix.put(PMIX_GLOBAL, ADDRESS_KEY, &value);

@@ -14,16 +14,13 @@
 
 #include <stdbool.h>
 
-#include "dpbench/status.h"
-#include "launch/link.h"
-
-enum { DPB_HOST_BYTES = 64 };
+#include "world/hello.h"
 
 /* What a rank is told when it joins. */
 struct dpb_joined {
     uint32_t rank, n_ranks;
-    char (*hosts)[DPB_HOST_BYTES];    /* of each rank, as the launcher calls it; @owned: free() */
-    char address[LINK_ADDRESS_BYTES]; /* what rank 0 has published */
+    char (*hosts)[DPB_HOST_BYTES];   /* of each rank, as the launcher calls it; @owned: free() */
+    char address[DPB_ADDRESS_BYTES]; /* what rank 0 has published */
 };
 
 /* By the environment: whether a launcher with PMIx started this process, as which rank, and which

@@ -20,49 +20,7 @@ enum {
     DPB_STORE_WAITING = 64             /* unanswered requests of one rank */
 };
 
-#define DPB_STORE_MAGIC UINT32_C(0x53425044)         /* "DPBS" */
-#define DPB_HELLO_MAGIC UINT64_C(0x314f4c4c45485044) /* "DPHELLO1" */
-#define DPB_JOIN_MAGIC UINT64_C(0x31304e494f4a5044)  /* "DPJOIN01" */
-/* A rank's environment: the number of its descriptor; ",join" after it: a dpb_join comes first. */
-#define DPB_JOB_VARIABLE "DPBENCH_JOB"
-
-/* What comes with a hello (SCM_RIGHTS), in this order; the last two only where it says so. */
-enum { DPB_FD_BOARD, DPB_FD_CONFIG, DPB_FD_ENVIRONMENT, DPB_FD_STORE, DPB_HELLO_FDS };
-
-/* Among which ranks the cores that this one may use are divided: `index` counts workers first. */
-struct dpb_seat {
-    uint32_t index, n_workers, n_servers;
-};
-
-/* What begins a job for a rank, on its socket. */
-struct dpb_hello {
-    uint64_t magic;
-    uint32_t rank, n_workers, n_servers;
-    int32_t launcher_pid;
-    int64_t timeout_ns;
-    uint8_t secret[DPB_SECRET_BYTES];
-    struct dpb_seat place;
-    char launcher[16];
-    bool parted; /* the job has a launcher, and a board, for each rank; FD_STORE is rank 0's then,
-                    and FD_ENVIRONMENT a block of NAME=VALUE, each ended by NUL */
-    bool has_store; /* FD_STORE comes, too: in all parts but rank 0's */
-    bool keep_pmix; /* until the end of the process: its strategy needs it */
-};
-
-/* Before that, where mpirun or srun started the launcher: the rank is to join by PMIx first. It
- * answers by a byte, with which its connection to PMIx comes (SCM_RIGHTS), by a dpb_join_answer and
- * by `n_ranks` names of hosts, of DPB_HOST_BYTES each. */
-struct dpb_join {
-    uint64_t magic;
-    int32_t launcher_pid;
-    char address[1024]; /* rank 0's */
-};
-struct dpb_join_answer {
-    uint64_t magic;
-    int32_t status; /* dpb_status; not DPB_OK: `text` says why */
-    uint32_t rank, n_ranks;
-    char text[1024]; /* else the address that rank 0 has published */
-};
+#define DPB_STORE_MAGIC UINT32_C(0x53425044) /* "DPBS" */
 
 typedef enum dpb_store_op {
     DPB_STORE_PUT = 1,

@@ -10,7 +10,7 @@
 #include "dpbench/comm.h"
 #include "dpbench/host.h"
 #include "world/board.h"
-#include "world/store.h"
+#include "world/hello.h"
 
 struct dpb_world {
     uint32_t rank, n_workers, n_servers, n_ranks;

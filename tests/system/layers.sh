@@ -31,8 +31,8 @@ layer base
 layer machine base
 layer plugin base
 layer graph base
-layer world base machine launch
-layer launch base machine world
+layer world base machine plugin
+layer launch base machine plugin world
 layer train base machine plugin world launch graph
 layer study base machine plugin world launch graph train
 layer cli base machine plugin world launch graph train study

@@ -22,10 +22,10 @@
 
 static int listener = -1;
 static uint8_t secret[DPB_SECRET_BYTES];
-static char address[LINK_ADDRESS_BYTES];
+static char address[DPB_ADDRESS_BYTES];
 
 struct caller {
-    char address[LINK_ADDRESS_BYTES];
+    char address[DPB_ADDRESS_BYTES];
     double seconds;
     dpb_status status;
     int fd;
@@ -121,7 +121,7 @@ static void test_other_secret(void **state)
 static void test_addresses(void **state)
 {
     static const char *const bad[] = {"", "0123", "zz", "12345 10.0.0.1"};
-    char text[LINK_ADDRESS_BYTES];
+    char text[DPB_ADDRESS_BYTES];
     int fd;
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
