@@ -12,7 +12,7 @@
 #include "launch/launch.h"
 #include "launch/party.h"
 #include "launch/stall.h"
-#include "world/store.h"
+#include "launch/store_server.h"
 
 struct process {
     pid_t pid;             /* another part's: as its page says */

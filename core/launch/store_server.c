@@ -1,7 +1,8 @@
 /*
- * store_server.c - the launcher's side of the key-value store. One thread, sockets that never
- * block; a request that cannot be answered yet waits in a list.
+ * store_server.c - see store_server.h. A request that cannot be answered yet waits in a list.
  */
+#include "launch/store_server.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

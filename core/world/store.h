@@ -1,5 +1,6 @@
 /*
- * store.h - the key-value store of a local job: the wire, the launcher's side and the ranks' side.
+ * store.h - the key-value store of a job: the wire and the ranks' side. The launcher's side is
+ * launch/store_server.h.
  *
  * A rank and the launcher share one stream socket. A request is a frame (header, key, value) and is
  * answered by a frame with its serial; `get` and `barrier` are answered when they can be, or when
@@ -8,7 +9,6 @@
 #ifndef DPB_CORE_WORLD_STORE_H
 #define DPB_CORE_WORLD_STORE_H
 
-#include <poll.h>
 #include <sys/types.h>
 
 #include "dpbench/host.h"
@@ -71,36 +71,6 @@ void dpb_buffer_drop_frame(struct dpb_buffer *buffer, const struct dpb_frame *fr
  * errno, EAGAIN for "later". */
 ssize_t dpb_buffer_receive(struct dpb_buffer *buffer, int fd);
 ssize_t dpb_buffer_send(struct dpb_buffer *buffer, int fd);
-
-/* ---- the launcher's side: one thread, never blocks ----------------------------------------- */
-
-struct dpb_store_server;
-
-dpb_status dpb_store_server_create(uint32_t n_ranks, struct dpb_store_server **server);
-void dpb_store_server_destroy(struct dpb_store_server *server); /* accepts NULL; closes all */
-void dpb_store_server_attach(struct dpb_store_server *server, uint32_t rank,
-                             int fd); /* takes over */
-/* Fills one entry a rank, for poll. */
-void dpb_store_server_watch(const struct dpb_store_server *server, struct pollfd *fds);
-void dpb_store_server_serve(struct dpb_store_server *server, uint32_t rank, short events);
-/* Answers what has waited too long; the nearest deadline left, INT64_MAX: none. */
-int64_t dpb_store_server_expire(struct dpb_store_server *server, int64_t now_ns);
-/* The process of `rank` has ended: takes in what it still said and tells those who wait for it. */
-void dpb_store_server_detach(struct dpb_store_server *server, uint32_t rank);
-bool dpb_store_server_said_bye(const struct dpb_store_server *server, uint32_t rank);
-/* Whether `rank` waits for an answer: for a key or at a barrier. A take without a deadline is
- * none. */
-bool dpb_store_server_waits(const struct dpb_store_server *server, uint32_t rank);
-/* The job was suspended for so long: all deadlines are later by it. */
-void dpb_store_server_delay(struct dpb_store_server *server, int64_t by_ns);
-/* Called for each DPB_STORE_POST. */
-typedef void (*dpb_store_on_post)(void *context, uint32_t rank, const void *value, uint32_t bytes);
-void dpb_store_server_on_post(struct dpb_store_server *server, dpb_store_on_post call,
-                              void *context);
-/* Whether the rank's connection has come to its end: nothing more of it will be served. */
-bool dpb_store_server_closed(const struct dpb_store_server *server, uint32_t rank);
-/* What was wrong with a request of `rank`; NULL: nothing. */
-const char *dpb_store_server_fault(const struct dpb_store_server *server, uint32_t rank);
 
 /* ---- the ranks' side ----------------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
  * it, for all; the others sleep until their answer is there or the reader has found his own.
  */
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,9 +2,11 @@
  * fuzz_store.c - the launcher's side of the store, with ranks that say anything: frames and bytes
  * in any order, deadlines and deaths between them. What comes back has to be well-formed.
  */
+#include "launch/store_server.h"
 #include "tests/fuzz/fuzz.h"
 #include "world/store.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
