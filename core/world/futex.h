@@ -30,8 +30,4 @@ dpb_status dpb_wait_cancelled(const struct dpb_wait *what);
 /* Whether waits are to be cut short: for all of the job, or for this thread. */
 bool dpb_wait_is_over(void);
 
-/* What a rank does now according to its status page and the system: "rank 1 (pid 812) is in phase
- * 'forward' of step 6 for 3.2 s". For messages. */
-void dpb_peer_describe(uint32_t rank, char *text, size_t size);
-
 #endif

@@ -90,7 +90,4 @@ dpb_status dpb_store_take(const char *key, void *value, size_t *bytes, int64_t t
  * answer. */
 dpb_status dpb_store_post(const void *value, size_t bytes);
 
-/* share.c: what peers have to prove. */
-void dpb_share_set_secret(const uint8_t secret[DPB_SECRET_BYTES]);
-
 #endif

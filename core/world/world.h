@@ -63,6 +63,11 @@ void dpb_world_heed(const uint32_t *stop);
 void dpb_world_note(const char *phase, uint64_t bucket, uint32_t peer);
 /* Writes a fact into it; the host's `report`. */
 void dpb_world_report(const char *name, const char *format, ...) DPB_PRINTF(2, 3);
+/* Begins the own status page; from now on errors and warnings of the log go there. */
+void dpb_world_open_page(void);
+/* What a rank does now according to its status page and the system: "rank 1 (pid 812) is in phase
+ * 'forward' of step 6 for 3.2 s". For messages. */
+void dpb_peer_describe(uint32_t rank, char *text, size_t size);
 
 /* ---- memory shared by the ranks of a machine ----------------------------------------------- */
 
@@ -87,6 +92,8 @@ void dpb_mapping_destroy(struct dpb_mapping *mapping); /* accepts zeroed ones; z
  */
 dpb_status dpb_world_share(const char *name, const struct dpb_mapping *mine, uint32_t n,
                            struct dpb_mapping *peers);
+/* What peers have to prove: by dpb_world_open. */
+void dpb_share_set_secret(const uint8_t secret[DPB_SECRET_BYTES]);
 
 /*
  * Collective: every rank says `value` for `what`; all must be equal, else every rank fails with a
