@@ -7,6 +7,8 @@
 #include "base/options.h"
 #include "plugin/plugins.h"
 
+const char *const dpb_plugin_kind_name[DPB_PLUGIN_KINDS] = {"model", "data", "device", "comm"};
+
 struct hook {
     const char *name;
     size_t offset;

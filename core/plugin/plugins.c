@@ -19,8 +19,6 @@
 #include "base/log.h"
 #include "base/options.h"
 
-const char *const dpb_plugin_kind_name[DPB_PLUGIN_KINDS] = {"model", "data", "device", "comm"};
-
 enum { MAX_DIRECTORIES = 32, MESSAGE_BYTES = 4096 };
 
 /* NULL: it was built, or is none of ours. */
