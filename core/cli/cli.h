@@ -19,8 +19,6 @@ struct dpb_command {
     const char *name, *usage, *summary;
     int (*run)(const struct dpb_command *self, int argc, char **argv); /* argv[0]: the name */
 };
-extern const struct dpb_command dpb_commands[];
-extern const size_t dpb_n_commands;
 
 int dpb_command_run(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_rerun(const struct dpb_command *self, int argc, char **argv);
@@ -31,7 +29,9 @@ int dpb_command_data(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_comm(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_links(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_plugins(const struct dpb_command *self, int argc, char **argv);
-int dpb_command_help(const struct dpb_command *self, int argc, char **argv);
+/* `help` knows all commands. */
+int dpb_command_help(const struct dpb_command *self, const struct dpb_command *commands,
+                     size_t n_commands, int argc, char **argv);
 
 /* help_models.c: the model plugins among `rows` as a table, each by its own graph: input, size, and
  * memory on the device that is the default (where that cannot be loaded: on the first that can). */

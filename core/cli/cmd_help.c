@@ -11,6 +11,8 @@
 
 /* What can be asked for, and whether the question was answered. */
 struct help {
+    const struct dpb_command *commands;
+    size_t n_commands;
     struct dpb_plugin_row *plugins;
     size_t n_plugins;
     bool answered;
@@ -40,8 +42,8 @@ static void help_overview(const struct help *help)
     printf("dpbench %s: which way of updating the variables of data-parallel training is fastest, "
            "and why\n\n",
            DPB_VERSION);
-    for (size_t i = 0; i < dpb_n_commands; i++)
-        printf("  %s\n      %s\n", dpb_commands[i].usage, dpb_commands[i].summary);
+    for (size_t i = 0; i < help->n_commands; i++)
+        printf("  %s\n      %s\n", help->commands[i].usage, help->commands[i].summary);
     printf("  dpbench --version\n\nsections of FILE.ini (`dpbench help SECTION`):\n");
     for (size_t i = 0; i < dpb_settings_n_sections; i++)
         printf("  %-12s %s\n", dpb_settings_sections[i].name, dpb_settings_sections[i].summary);
@@ -76,12 +78,12 @@ static void print_arguments(const char *usage)
 
 static void help_command(struct help *help, const char *word)
 {
-    for (size_t i = 0; i < dpb_n_commands; i++) {
-        if (strcmp(dpb_commands[i].name, word) != 0)
+    for (size_t i = 0; i < help->n_commands; i++) {
+        if (strcmp(help->commands[i].name, word) != 0)
             continue;
-        title(help, "command", word, dpb_commands[i].summary);
-        printf("  %s\n", dpb_commands[i].usage);
-        print_arguments(dpb_commands[i].usage);
+        title(help, "command", word, help->commands[i].summary);
+        printf("  %s\n", help->commands[i].usage);
+        print_arguments(help->commands[i].usage);
     }
 }
 
@@ -175,7 +177,7 @@ static dpb_status help_unknown(const struct dpb_command *self, const struct help
         for (const struct dpb_option *row = dpb_settings_sections[i].rows; row->name; row++)
             n++;
     size_t capacity =
-        n + dpb_n_commands + dpb_settings_n_sections + DPB_PLUGIN_KINDS + help->n_plugins + 1;
+        n + help->n_commands + dpb_settings_n_sections + DPB_PLUGIN_KINDS + help->n_plugins + 1;
     const char **names = calloc(capacity, sizeof *names);
     char(*keys)[128] = calloc(n + 1, sizeof *keys);
     if (names == NULL || keys == NULL) {
@@ -191,8 +193,8 @@ static dpb_status help_unknown(const struct dpb_command *self, const struct help
             names[k++] = keys[at++];
         }
     }
-    for (size_t i = 0; i < dpb_n_commands; i++)
-        names[k++] = dpb_commands[i].name;
+    for (size_t i = 0; i < help->n_commands; i++)
+        names[k++] = help->commands[i].name;
     for (size_t i = 0; i < DPB_PLUGIN_KINDS; i++)
         names[k++] = kind_lists[i];
     for (size_t i = 0; i < help->n_plugins; i++)
@@ -207,13 +209,14 @@ static dpb_status help_unknown(const struct dpb_command *self, const struct help
     return status;
 }
 
-int dpb_command_help(const struct dpb_command *self, int argc, char **argv)
+int dpb_command_help(const struct dpb_command *self, const struct dpb_command *commands,
+                     size_t n_commands, int argc, char **argv)
 {
     if (argc > 2) {
         dpb_usage_error(self, "one word at a time");
         return dpb_status_exit_code(DPB_USAGE);
     }
-    struct help help = {0};
+    struct help help = {.commands = commands, .n_commands = n_commands};
     dpb_status status = dpb_plugin_list(&dpb_host, &help.plugins, &help.n_plugins);
     if (status == DPB_OK && argc == 1) {
         help_overview(&help);

@@ -13,7 +13,9 @@
 #include "train/rank.h"
 #include "world/world.h"
 
-const struct dpb_command dpb_commands[] = {
+static int run_help(const struct dpb_command *self, int argc, char **argv);
+
+static const struct dpb_command commands[] = {
     {"run", "dpbench [run] -c FILE.ini [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
      "run an experiment, or a sweep where the file has [sweep]", dpb_command_run},
     {"check", "dpbench check -c FILE.ini [SECTION.KEY=VALUE ...]",
@@ -44,24 +46,29 @@ const struct dpb_command dpb_commands[] = {
      dpb_command_plugins},
     {"help",
      "dpbench help [COMMAND | SECTION | SECTION.KEY | PLUGIN | models | data | devices | comm]",
-     "explain commands, options and plugins", dpb_command_help},
+     "explain commands, options and plugins", run_help},
 };
-const size_t dpb_n_commands = sizeof dpb_commands / sizeof dpb_commands[0];
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+static int run_help(const struct dpb_command *self, int argc, char **argv)
+{
+    return dpb_command_help(self, commands, N_COMMANDS, argc, argv);
+}
 
 static const struct dpb_command *find_command(const char *name)
 {
-    for (size_t i = 0; i < dpb_n_commands; i++)
-        if (strcmp(dpb_commands[i].name, name) == 0)
-            return &dpb_commands[i];
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
     return NULL;
 }
 
 /* What a word that is no command was meant to be. */
 static dpb_status refuse_command(const struct dpb_command *run, const char *word)
 {
-    const char *names[sizeof dpb_commands / sizeof dpb_commands[0] + 1] = {NULL};
-    for (size_t i = 0; i < dpb_n_commands; i++)
-        names[i] = dpb_commands[i].name;
+    const char *names[N_COMMANDS + 1] = {NULL};
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        names[i] = commands[i].name;
     const char *hint = dpb_missing_option(word);
     if (hint != NULL)
         return dpb_usage_error(run, "'%s' is no command: did you mean '%s %s'?", word, hint, word);
