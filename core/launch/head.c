@@ -9,13 +9,6 @@
 #define KILLED_NS INT64_C(3000000000) /* without a word from a part that was told to end its rank */
 #define TELL_NS INT64_C(1000000000)   /* how often the others hear where the ranks are */
 
-void head_tell_all(struct job_run *run, link_op op, const void *value, size_t bytes)
-{
-    struct dpb_party *party = run->job->party;
-    for (uint32_t rank = 1; party != NULL && rank < party->n_ranks; rank++)
-        link_say(&party->links[rank], op, rank, value, bytes);
-}
-
 /* ---- control words --------------------------------------------------------------------------- */
 
 /* Rank 0 writes on this board itself. A post that all must have seen is confirmed by each part. */

@@ -1,6 +1,6 @@
 /*
- * parts.h - the work of a job's parts while it runs, private to the launchers: the head's side
- * (head.c) and the others' (part.c), and what they say to each other.
+ * parts.h - the work of a job's parts while it runs, private to the launchers: their ranks
+ * (ranks.c), the head's side (head.c), the others' (part.c), and what they say to each other.
  */
 #ifndef DPB_CORE_LAUNCH_PARTS_H
 #define DPB_CORE_LAUNCH_PARTS_H
@@ -39,23 +39,26 @@ struct ping {
     int64_t sent_ns, head_ns;
 };
 
-/* ---- launch.c, for both sides -------------------------------------------------------------- */
+/* ---- ranks.c, for all launchers ------------------------------------------------------------ */
 
 dpb_status job_take_signals(struct job_run *run);
 void job_release_signals(struct job_run *run);
 /* The next signal that came; 0: none. */
 int job_next_signal(const struct job_run *run);
-/* A sealed descriptor with these bytes. */
-dpb_status job_create_file(const char *name, const void *bytes, size_t n, int *fd);
+/* Starts all ranks of a local job. */
+dpb_status job_start_ranks(struct job_run *run);
 /* Starts this part's rank: the process is there, it gets its job. */
 dpb_status job_greet_rank(struct job_run *run);
 /* Looks whether a process of this launcher's has ended, and reaps it with its group. */
 bool job_reap(struct job_run *run, uint32_t rank);
 void job_kill(struct job_run *run, uint32_t rank);
+void job_kill_all(struct job_run *run);
 /* For the head, once all of a rank's end is known. */
 void job_rank_ended(struct job_run *run, uint32_t rank);
 void job_end(struct job_run *run);
 void job_interrupt(struct job_run *run, uint32_t n_interrupts, int signal_number);
+/* The head's, to all other parts; without parts it does nothing. */
+void job_tell_parts(struct job_run *run, link_op op, const void *value, size_t bytes);
 
 /* ---- head.c --------------------------------------------------------------------------------- */
 
@@ -64,7 +67,6 @@ void head_begin(struct job_run *run);
 /* An entry a part, for poll; and what has come. */
 void head_watch(const struct job_run *run, struct pollfd *fds);
 void head_serve(struct job_run *run, int64_t now_ns);
-void head_tell_all(struct job_run *run, link_op op, const void *value, size_t bytes);
 
 /* ---- part.c --------------------------------------------------------------------------------- */
 
