@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/vec.h"
+#include "train/comm_host.h"
 #include "train/pattern.h"
 #include "train/trainer.h"
 #include "world/job_load.h"
@@ -24,61 +25,6 @@ struct comm_test {
     bool interrupted;
     int64_t timed_from_ns; /* rank 0 */
 };
-
-/* ---- in the place of the optimizer ---------------------------------------------------------- */
-
-/* Of the communicator under test: a process has one. */
-static struct {
-    const struct dpb_trainer *trainer;
-    bool in_place;       /* settled: nothing is to be done any more */
-    uint64_t n_in_place; /* elements whose sum was in the own gradient arena */
-} reduced;
-
-/* The sum is where the worker's gradients were: nothing has to be brought there. */
-static bool is_own(const void *gradients, struct dpb_range range)
-{
-    const char *own = reduced.trainer->arenas.gradients;
-    return own &&
-           gradients == own + range.begin * dpb_dtype_size(reduced.trainer->layout.gradient_type);
-}
-
-static void assign(struct dpb_optimizer *optimizer, struct dpb_range range, void *weights,
-                   const void *gradients, uint64_t bucket, const struct dpb_step *step)
-{
-    const struct dpb_layout *layout = &reduced.trainer->layout;
-    (void)optimizer, (void)bucket, (void)step;
-    if (reduced.in_place)
-        return;
-    if (is_own(gradients, range))
-        __atomic_fetch_add(&reduced.n_in_place, range.end - range.begin, __ATOMIC_RELAXED);
-    dpb_vec.cast(layout->weight_type, weights, layout->gradient_type, gradients,
-                 range.end - range.begin);
-}
-
-static dpb_status assign_on_device(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
-                                   struct dpb_range range, void *weights, const void *gradients,
-                                   const struct dpb_step *step)
-{
-    const struct dpb_layout *layout = &reduced.trainer->layout;
-    (void)optimizer, (void)step;
-    if (reduced.in_place)
-        return DPB_OK;
-    if (is_own(gradients, range))
-        __atomic_fetch_add(&reduced.n_in_place, range.end - range.begin, __ATOMIC_RELAXED);
-    return reduced.trainer->device_arenas.ops->cast(queue, layout->weight_type, weights,
-                                                    layout->gradient_type, gradients,
-                                                    range.end - range.begin);
-}
-
-const struct dpb_host *dpb_comm_host(void)
-{
-    static const struct dpb_optimizer_ops assignment = {.update = assign,
-                                                        .enqueue = assign_on_device};
-    static struct dpb_host host;
-    host = dpb_host;
-    host.optimizer = &assignment;
-    return &host;
-}
 
 /* ---- the workers among themselves ----------------------------------------------------------- */
 
@@ -224,9 +170,9 @@ static dpb_status settle_place(struct comm_test *test)
     test->pattern.factor = 1.0;
     DPB_TRY(exchange(test, &untimed));
     DPB_TRY(check(test));
-    bool all = reduced.n_in_place == test->trainer.layout.n_elements;
+    bool all = dpb_reduced.n_in_place == test->trainer.layout.n_elements;
     DPB_TRY(sum_up(test, "in_place", all, &n_in_place));
-    record->in_place = reduced.in_place = n_in_place == n_workers_of(test);
+    record->in_place = dpb_reduced.in_place = n_in_place == n_workers_of(test);
     return DPB_OK;
 }
 
@@ -318,9 +264,9 @@ static dpb_status run_point(struct comm_test *test, bool *more)
     snprintf(scope, sizeof scope, "point %u", test->point);
     dpb_store_scope(scope);
     t->exchanges = t->next_bucket = 0;
-    reduced.trainer = t;
-    reduced.in_place = false;
-    reduced.n_in_place = 0;
+    dpb_reduced.trainer = t;
+    dpb_reduced.in_place = false;
+    dpb_reduced.n_in_place = 0;
     DPB_TRY(dpb_trainer_connect(t, point->model ? t->experiment->graph : &bare));
     if (dpb_world.role == DPB_WORKER)
         DPB_TRY(dpb_pump_start(t));

@@ -66,10 +66,6 @@ dpb_status dpb_comm_largest(const struct dpb_experiment *experiment, bool by_mem
 uint64_t dpb_comm_memory(const struct dpb_experiment *experiment, uint32_t rank);
 size_t dpb_comm_journal_bytes(const struct dpb_experiment *experiment);
 
-/* The host table of communicators in run.mode = comm: its optimizer is what the paragraph above
- * says. */
-const struct dpb_host *dpb_comm_host(void);
-
 /* The life of a rank of `dpbench comm`, instead of dpb_rank_run. A wrong element is
  * DPB_VERIFICATION, on the rank that found it, after the point that it was found in; a signal is
  * DPB_INTERRUPTED. */

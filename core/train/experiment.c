@@ -13,6 +13,7 @@
 #include "launch/machines.h"
 #include "machine/cores.h"
 #include "plugin/plugins.h"
+#include "train/comm_host.h"
 #include "train/comm_test.h"
 #include "train/journal.h"
 #include "train/optimizer.h"

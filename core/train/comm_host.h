@@ -1,0 +1,19 @@
+/*
+ * comm_host.h - the host table of communicators in run.mode = comm. Its optimizer only assigns: it
+ * puts the sum where the weights are.
+ */
+#ifndef DPB_CORE_TRAIN_COMM_HOST_H
+#define DPB_CORE_TRAIN_COMM_HOST_H
+
+#include "train/trainer.h"
+
+/* Of the communicator under test: a process has one. */
+extern struct dpb_reduced {
+    const struct dpb_trainer *trainer;
+    bool in_place;       /* settled: nothing is to be done any more */
+    uint64_t n_in_place; /* elements whose sum was in the own gradient arena */
+} dpb_reduced;
+
+const struct dpb_host *dpb_comm_host(void);
+
+#endif
