@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "base/vec.h"
 #include "train/comm_host.h"
 #include "train/pattern.h"
 #include "train/trainer.h"

@@ -1,10 +1,13 @@
 #!/bin/sh
 # Dependencies flow one way: cli -> study -> train -> launch, graph -> world -> plugin, machine -> base.
+# Includes and names are both held to that; neither includes nor calls between core's files form a loop.
 # Public headers include each other alone. Plugins include public headers, the libraries beside them and
 # nothing of core's, and a plugin exports its entry and nothing else. Run from the top of the tree;
 # BUILD=build.
 build=${DPB_BUILD:-build}
 passed=0 failed=0
+uses=$(mktemp)
+trap 'rm -f "$uses"' EXIT
 
 verdict() { # TEXT OFFENDERS: passes when there are none
     if [ -z "$2" ]; then
@@ -20,12 +23,55 @@ includes() { # of the files in "$@": FILE:LINE:#include "X"
     grep -nE '^#include "' "$@" /dev/null
 }
 
-layer() { # NAME MAY-INCLUDE...: what else its files include from core
+object_uses() { # of the sources in "$@": lines USER DEFINER SYMBOL, by their objects
+    for source in "$@"; do
+        echo "$build/obj/${source%.*}.o"
+    done | xargs nm -A | sed "s,^$build/obj/,,; s/\\.o:/ /" | awk '
+        $(NF - 1) == "U" { used[$1, $NF]; next }
+        $(NF - 1) ~ /^[A-Z]$/ { definer[$NF] = $1 }
+        END {
+            for (use in used) {
+                split(use, part, SUBSEP)
+                if (part[2] in definer)
+                    print part[1], definer[part[2]], part[2]
+            }
+        }'
+}
+
+include_uses() { # of the files in "$@": lines FILE INCLUDED
+    { printf '%s\n' "$@"; grep -HE '^#include "' "$@"; } | awk -F '(:#include )?"' '
+        NF == 1 { known[$1]; next }
+        {
+            directory = $1
+            sub("[^/]*$", "", directory)
+            split(directory " core/ core/include/ plugins/", from, " ")
+            for (i = 1; i in from; i++)
+                if (from[i] $2 in known) {
+                    print $1, from[i] $2
+                    break
+                }
+        }'
+}
+
+loops() { # in the pairs on standard input
+    tsort 2>&1 >/dev/null | sed 's/^tsort: //'
+}
+
+layer() { # NAME MAY-USE...: what else its files include from core, and which names they use
     name=$1
     allowed=$(echo "dpbench $*" | tr ' ' '|')
     verdict "core/$name includes more than $allowed" \
         "$(includes core/"$name"/*.[ch]* | grep -vE "#include \"($allowed)/" | grep -vE '#include "[^/]*"')"
+    verdict "core/$name uses names of more than $allowed" \
+        "$(grep "^core/$name/" "$uses" | grep -vE "^[^ ]* core/($allowed)/")"
 }
+
+object_uses core/*/*.c >"$uses"
+verdict "core's objects are not in $build/obj" "$([ -s "$uses" ] || echo none)"
+verdict "calls between core's files form a loop" "$(cut -d ' ' -f 1,2 "$uses" | loops)"
+# shellcheck disable=SC2046 # names without spaces
+verdict "files include each other" \
+    "$(include_uses $(find core plugins -name '*.[ch]' -o -name '*.cu' -o -name '*.cc' -o -name '*.inc') | loops)"
 
 layer base
 layer machine base
