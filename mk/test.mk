@@ -234,6 +234,9 @@ $(BUILD)/tests/plugins/%.so: tests/plugins/%.c $(patsubst %.c,$(BUILD)/obj/%.o,$
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(PLUGIN_CFLAGS) -MF $@.d -shared -o $@ $< $(filter %.o,$^) -lm -lpthread
 
+# They say that they are GPUs, and the driver's library tells of those.
+$(BUILD)/tests/plugins/device_timed.so $(BUILD)/tests/plugins/device_copies.so: $(BUILD)/obj/plugins/devices/cuda/nvml.o
+
 STAND_IN_CXXFLAGS = $(PLUGIN_CXXFLAGS) $(UNHARDEN) -DDPB_KERNELS_ON_HOST -D__shared__=static -ffp-contract=off -Itests/cuda $(CUDA_CFLAGS)
 # Plugins share the runtime, as they share CUDA's.
 STAND_IN_LIB_OBJ := $(addprefix $(BUILD)/obj/tests/cuda/,runtime.o memory.o)

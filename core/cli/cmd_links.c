@@ -167,10 +167,11 @@ static dpb_status measure_loopback(struct measuring *m)
 
 /* ---- devices ------------------------------------------------------------------------------- */
 
-static json_t *device_to_json(const struct dpb_link_device *device)
+static json_t *device_to_json(const struct dpb_monitor_ops *monitor,
+                              const struct dpb_link_device *device)
 {
     struct dpb_gpu_use use;
-    dpb_gpu_open(device->pci_address, &use);
+    dpb_gpu_open(monitor, device->pci_address, &use);
     dpb_gpu_begin(&use);
     json_t *driver = dpb_gpu_moment_to_json(&use);
     dpb_gpu_end(&use);
@@ -180,29 +181,30 @@ static json_t *device_to_json(const struct dpb_link_device *device)
 }
 
 /* As the driver of the GPUs tells; where it does not, as the PCI devices lie. */
-static json_t *paths_of(const struct measuring *m, const struct dpb_link_device *devices,
-                        uint32_t n, uint32_t from)
+static json_t *paths_of(const struct measuring *m, const struct dpb_monitor_ops *monitor,
+                        const struct dpb_link_device *devices, uint32_t n, uint32_t from)
 {
     json_t *paths = json_array();
     for (uint32_t to = 0; to < n; to++) {
         const char *a = devices[from].pci_address, *b = devices[to].pci_address;
-        char path[DPB_GPU_PATH], problem[DPB_GPU_TEXT];
-        dpb_gpu_path(a, b, path, problem);
+        char path[DPB_GPU_PATH] = "?", problem[DPB_GPU_TEXT];
+        if (monitor != NULL)
+            monitor->path(a, b, path, problem);
         append(paths, json_string(path[0] != '?' ? path : dpb_topology_path(m->topology, a, b)));
     }
     return paths;
 }
 
-static dpb_status describe_devices(const struct measuring *m, const struct dpb_device_links *links,
+static dpb_status describe_devices(const struct measuring *m, const struct dpb_device_ops *ops,
                                    uint32_t n, json_t *plugin)
 {
     struct dpb_link_device devices[DPB_LINKS_DEVICES];
     json_t *list = add_list(plugin, "devices");
     for (uint32_t i = 0; i < n; i++)
-        DPB_TRY(links->describe(i, &devices[i]));
+        DPB_TRY(ops->links->describe(i, &devices[i]));
     for (uint32_t i = 0; i < n; i++) {
-        json_t *device = device_to_json(&devices[i]);
-        json_object_set_new(device, "paths", paths_of(m, devices, n, i));
+        json_t *device = device_to_json(ops->monitor, &devices[i]);
+        json_object_set_new(device, "paths", paths_of(m, ops->monitor, devices, n, i));
         append(list, device);
     }
     return DPB_OK;
@@ -256,7 +258,7 @@ static dpb_status measure_plugin(const struct measuring *m, const struct dpb_plu
                  n, (unsigned)DPB_LINKS_DEVICES);
         n = DPB_LINKS_DEVICES;
     }
-    DPB_TRY(describe_devices(m, ops->links, n, plugin));
+    DPB_TRY(describe_devices(m, ops, n, plugin));
     DPB_TRY(measure_host_copies(m, ops->links, n, plugin));
     return measure_pairs(m, ops->links, n, plugin);
 }

@@ -46,7 +46,7 @@ static void sample_cpus(const char *root, const uint8_t *cpus, size_t n_cpus,
         sample->used_ns = -1;
 }
 
-/* Intel's counters; others have none. */
+/* Not every processor has these counters. */
 static uint64_t sample_heat(const char *root, const uint8_t *cpus, size_t n_cpus)
 {
     uint64_t sum = 0;

@@ -1,6 +1,6 @@
 /*
- * topology.h - where cores, memory and PCI devices of this machine lie, by hwloc; and the names
- * that nvidia-smi has for the way between two PCI devices.
+ * topology.h - where cores, memory and PCI devices of this machine lie, by hwloc; and the way
+ * between two PCI devices, named as in dpbench/monitor.h.
  */
 #ifndef DPB_CORE_MACHINE_TOPOLOGY_H
 #define DPB_CORE_MACHINE_TOPOLOGY_H

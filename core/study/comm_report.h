@@ -1,7 +1,7 @@
 /*
  * comm_report.h - what `dpbench comm` measured: one JSON document, schema dpbench.comm/1, and a
- * table of it. Bandwidths as nccl-tests defines them: algorithm = bytes / time, bus = algorithm * 2
- * (n - 1) / n for n workers, what each of them has to send and to receive at least.
+ * table of it. Bandwidths: algorithm = bytes / time; bus = algorithm * 2 (n - 1) / n for n
+ * workers, what each of them has to send and to receive at least.
  */
 #ifndef DPB_CORE_STUDY_COMM_REPORT_H
 #define DPB_CORE_STUDY_COMM_REPORT_H

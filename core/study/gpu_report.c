@@ -25,7 +25,7 @@ static json_t *reasons_to_json(const struct dpb_gpu_sample *sample)
         return json_null();
     json_t *names = json_array();
     for (size_t i = 0; i < DPB_GPU_REASONS; i++)
-        if (sample->reasons & dpb_gpu_reasons[i].bit)
+        if (sample->reasons >> i & 1)
             json_array_append_new(names, json_string(dpb_gpu_reasons[i].name));
     return names;
 }
@@ -107,7 +107,7 @@ static void describe_throttle(const struct dpb_gpu_use *use, char *text, size_t 
     size_t at = 0;
     text[0] = '\0';
     for (size_t i = 0; i < DPB_GPU_REASONS && at < bytes; i++)
-        if (seen & dpb_gpu_reasons[i].bit)
+        if (seen >> i & 1)
             at += (size_t)snprintf(text + at, bytes - at, "%s%s", at > 0 ? ", " : "",
                                    dpb_gpu_reasons[i].name);
     for (uint32_t i = 0; i < DPB_GPU_HOLDS; i++)

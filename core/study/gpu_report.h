@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-#include "machine/nvml.h"
+#include "machine/gpu.h"
 
 /* null where the rank computed on the host. @owned. */
 json_t *dpb_gpu_to_json(const struct dpb_gpu_use *use);

@@ -11,8 +11,8 @@
 
 #include "dpbench/data.h"
 #include "dpbench/device.h"
+#include "machine/gpu.h"
 #include "machine/load.h"
-#include "machine/nvml.h"
 #include "train/contract.h"
 
 enum { DPB_JOURNAL_EVALS = 4096, DPB_JOURNAL_PROFILE = 8192, DPB_JOURNAL_CORES = 1024 };

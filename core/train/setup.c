@@ -230,7 +230,7 @@ dpb_status dpb_trainer_open_device(struct dpb_trainer *trainer)
                           ? trainer->device_ops->pci_address(trainer->device)
                           : NULL;
     if (gpu != NULL && trainer->journal != NULL)
-        dpb_gpu_open(gpu, &trainer->journal->gpu);
+        dpb_gpu_open(trainer->device_ops->monitor, gpu, &trainer->journal->gpu);
     trainer->device_arenas = (struct dpb_device_arenas){trainer->device_ops->queues,
                                                         trainer->device, capture_refusal(trainer)};
     return DPB_OK;

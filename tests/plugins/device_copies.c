@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "devices/cuda/nvml.h"
 #include "fault.h"
 
 enum { COPIED = 64 };
@@ -116,6 +117,7 @@ const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
         return NULL;
     copies_ops = *(const struct dpb_device_ops *)plugin->ops;
     copies_ops.links = &copies_links;
+    copies_ops.monitor = &cuda_monitor;
     plugin_copies.missing = getenv("COPIES_MISSING");
     return &plugin_copies;
 }

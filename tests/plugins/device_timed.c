@@ -24,6 +24,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 
+#include "devices/cuda/nvml.h"
 #include "dpbench/plugin.h"
 
 enum { MAX_PASSES = 1 << 16, FILL_ELEMENTS = 1 << 14 };
@@ -376,7 +377,8 @@ static const struct dpb_device_ops timed_ops = {.open = timed_open,
                                                 .inspect = timed_inspect,
                                                 .release = timed_release,
                                                 .close = timed_close,
-                                                .pci_address = timed_pci_address};
+                                                .pci_address = timed_pci_address,
+                                                .monitor = &cuda_monitor};
 
 /* ---- entry --------------------------------------------------------------------------------- */
 

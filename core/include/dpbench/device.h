@@ -14,6 +14,7 @@
 
 #include "data.h"
 #include "graph.h"
+#include "monitor.h"
 #include "queue.h"
 #include "status.h"
 
@@ -241,8 +242,8 @@ struct dpb_device_ops {
      * `profile` NULL: begins the account anew. */
     dpb_status (*profile)(void *program, struct dpb_profile *profile);
     /* May be NULL, and return NULL: it computes on the host. PCI address
-     * ("0000:1b:00.0") of the GPU that it computes on, by which core asks the GPU's driver for
-     * clocks and power; @borrowed until close. */
+     * ("0000:1b:00.0") of the GPU that it computes on, by which core asks `monitor` for clocks and
+     * power; @borrowed until close. */
     const char *(*pci_address)(void *device);
     /* May be NULL: there is nothing to copy to. */
     const struct dpb_device_links *links;
@@ -264,6 +265,8 @@ struct dpb_device_ops {
     /* May be NULL: it captures nothing. Why it does not, for messages
      * ("device.graphs = no"); NULL: it captures dpb_pass.captures. */
     const char *(*no_capture)(void *device);
+    /* May be NULL: nobody tells clocks and power. */
+    const struct dpb_monitor_ops *monitor;
 };
 
 #endif

@@ -11,6 +11,7 @@
 
 #include "cuda.h"
 #include "lib/cuda/driver.h"
+#include "nvml.h"
 
 const struct dpb_host *cuda_host;
 
@@ -197,6 +198,7 @@ static const struct dpb_device_ops ops = {
     .times = cuda_times,
     .finite = cuda_finite,
     .no_capture = no_capture,
+    .monitor = &cuda_monitor,
 };
 
 /* ---- plugin -------------------------------------------------------------------------------- */

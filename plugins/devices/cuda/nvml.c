@@ -1,7 +1,11 @@
-/* nvml.c - see nvml.h. Signatures and numbers are those of NVIDIA's nvml.h, whose versioned symbols
- * keep theirs. Calls that it gives up in CUDA 14 are made where a driver has not what takes their
- * place. */
-#include "machine/nvml.h"
+/*
+ * nvml.c - the monitor of NVIDIA's GPUs: libnvidia-ml.so.1, which comes with the driver and is
+ * looked for at run time. A machine without this library has no GPU to tell of.
+ *
+ * Signatures and numbers are those of NVIDIA's nvml.h, whose versioned symbols keep theirs. Calls
+ * that NVML gives up in CUDA 14 are made where a driver lacks their successors.
+ */
+#include "nvml.h"
 
 #include <dlfcn.h>
 #include <math.h>
@@ -9,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/log.h"
+#include "dpbench/host.h"
 
 typedef void *nvml_device;
 
@@ -101,18 +105,10 @@ static const struct symbol {
     {"nvmlDeviceGetNvLinkRemotePciInfo_v2", (void **)&nvml.link_remote, false, NULL},
     {"nvmlDeviceGetNvLinkRemoteDeviceType", (void **)&nvml.link_remote_type, false, NULL}};
 
-const struct dpb_gpu_reason dpb_gpu_reasons[DPB_GPU_REASONS] = {{0x1, "idle", false},
-                                                                {0x2, "application_clocks", false},
-                                                                {0x4, "power_cap", true},
-                                                                {0x8, "hardware_slowdown", true},
-                                                                {0x10, "sync_boost", true},
-                                                                {0x20, "thermal", true},
-                                                                {0x40, "hardware_heat", true},
-                                                                {0x80, "power_brake", true},
-                                                                {0x100, "display_clocks", false}};
+/* nvmlClocksEventReasons has bits in the order of dpb_gpu_reason. */
+_Static_assert(1 << DPB_GPU_POWER_CAP == 0x4 && 1 << DPB_GPU_DISPLAY_CLOCKS == 0x100,
+               "NVML's bits of reasons");
 
-const char *const dpb_gpu_holds[DPB_GPU_HOLDS] = {"power", "thermal", "sync_boost", "board_limit",
-                                                  "reliability"};
 /* NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP, _SW_THERM_SLOWDOWN, _SYNC_BOOST,
  * NVML_FI_DEV_PERF_POLICY_BOARD_LIMIT, _RELIABILITY: of nanoseconds. And what they have taken the
  * place of, nvmlPerfPolicyType_t: 4 is a GPU that has too little to do. */
@@ -263,11 +259,8 @@ static void take_sample(nvml_device device, char unknown[DPB_GPU_TEXT],
 {
     unsigned number;
     unsigned long long reasons, millijoules;
-    *sample = (struct dpb_gpu_sample){.known = true,
-                                      .at_ns = dpb_now_ns(),
-                                      .power_w = NAN,
-                                      .power_limit_w = NAN,
-                                      .energy_j = NAN};
+    *sample = (struct dpb_gpu_sample){
+        .known = true, .power_w = NAN, .power_limit_w = NAN, .energy_j = NAN};
     read_clock(device, CLOCK_SM, unknown, &sample->sm);
     read_clock(device, CLOCK_MEMORY, unknown, &sample->memory);
     sample->reasons_known = ASK(unknown, reasons, device, &reasons);
@@ -282,62 +275,25 @@ static void take_sample(nvml_device device, char unknown[DPB_GPU_TEXT],
     read_holds(device, unknown, sample->held_s);
 }
 
-void dpb_gpu_open(const char *pci_address, struct dpb_gpu_use *use)
+static bool monitor_open(struct dpb_gpu_use *use)
 {
     nvml_device device;
-    *use = (struct dpb_gpu_use){0};
-    snprintf(use->pci_address, sizeof use->pci_address, "%s", pci_address);
     if (!load(use->driver, use->problem))
-        return;
-    if (!find(pci_address, &device, use->problem))
+        return false;
+    if (!find(use->pci_address, &device, use->problem)) {
         unload();
-    else if (!ASK(use->unknown, name, device, use->name, sizeof use->name))
+        return false;
+    }
+    if (!ASK(use->unknown, name, device, use->name, sizeof use->name))
         use->name[0] = '\0';
+    return true;
 }
 
-static void sample_of(struct dpb_gpu_use *use, struct dpb_gpu_sample *sample)
+static void monitor_sample(struct dpb_gpu_use *use, struct dpb_gpu_sample *sample)
 {
     nvml_device device;
-    if (nvml.library != NULL && find(use->pci_address, &device, use->problem))
+    if (find(use->pci_address, &device, use->problem))
         take_sample(device, use->unknown, sample);
-}
-
-void dpb_gpu_begin(struct dpb_gpu_use *use)
-{
-    if (use->pci_address[0] == '\0')
-        return;
-    sample_of(use, &use->first);
-}
-
-void dpb_gpu_end(struct dpb_gpu_use *use)
-{
-    if (use->pci_address[0] == '\0')
-        return;
-    if (use->first.known)
-        sample_of(use, &use->last);
-    unload();
-}
-
-uint64_t dpb_gpu_throttles(const struct dpb_gpu_use *use)
-{
-    uint64_t mask = 0;
-    for (size_t i = 0; i < DPB_GPU_REASONS; i++)
-        mask |= dpb_gpu_reasons[i].throttles ? dpb_gpu_reasons[i].bit : 0;
-    return (use->first.reasons | use->last.reasons) & mask;
-}
-
-double dpb_gpu_held_s(const struct dpb_gpu_use *use, uint32_t hold)
-{
-    return use->last.known ? use->last.held_s[hold] - use->first.held_s[hold] : NAN;
-}
-
-bool dpb_gpu_throttled(const struct dpb_gpu_use *use)
-{
-    double seconds = (double)(use->last.at_ns - use->first.at_ns) * 1e-9;
-    for (uint32_t i = 0; i < DPB_GPU_HOLDS; i++)
-        if (dpb_gpu_held_s(use, i) > 0.01 * seconds) /* false for NaN */
-            return true;
-    return dpb_gpu_throttles(use) != 0;
 }
 
 /* ---- topology ------------------------------------------------------------------------------ */
@@ -381,7 +337,8 @@ static const char *ancestor_name(int level)
     return "?";
 }
 
-void dpb_gpu_path(const char *a, const char *b, char path[DPB_GPU_PATH], char problem[DPB_GPU_TEXT])
+static void monitor_path(const char *a, const char *b, char path[DPB_GPU_PATH],
+                         char problem[DPB_GPU_TEXT])
 {
     nvml_device first, second;
     char driver[80];
@@ -399,3 +356,6 @@ void dpb_gpu_path(const char *a, const char *b, char path[DPB_GPU_PATH], char pr
     }
     unload();
 }
+
+const struct dpb_monitor_ops cuda_monitor = {
+    .open = monitor_open, .sample = monitor_sample, .close = unload, .path = monitor_path};
