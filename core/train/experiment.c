@@ -11,7 +11,6 @@
 #include "base/log.h"
 #include "graph/graph.h"
 #include "launch/machines.h"
-#include "machine/cores.h"
 #include "plugin/plugins.h"
 #include "train/comm_host.h"
 #include "train/comm_test.h"
@@ -721,24 +720,10 @@ size_t dpb_experiment_journal_bytes(const struct dpb_experiment *experiment)
     return sizeof(struct dpb_journal) + records * sizeof(struct dpb_record);
 }
 
-static uint32_t default_threads(const struct dpb_experiment *experiment)
-{
-    uint32_t cores = 1;
-    if (experiment->settings.device.threads)
-        return (uint32_t)experiment->settings.device.threads;
-    if (dpb_cores_available(&cores) != DPB_OK)
-        cores = 1;
-    uint32_t share = cores / experiment->n_workers;
-    uint32_t comm_cores = (uint32_t)experiment->settings.run.comm_cores;
-    return share > comm_cores + 1 ? share - comm_cores : 1;
-}
-
 const char *const *dpb_experiment_environment(const struct dpb_experiment *experiment,
                                               uint32_t threads)
 {
     enum { SLOTS = 16, TEXT = 64 };
-    if (threads == 0)
-        threads = default_threads(experiment);
     char **names = calloc(1, (SLOTS + 1) * sizeof(char *) + SLOTS * TEXT);
     if (!names)
         return NULL;

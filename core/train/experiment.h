@@ -89,7 +89,7 @@ struct dpb_journal_shape dpb_experiment_journal_shape(const struct dpb_experimen
 /* Bytes of journal that the longest run of these settings may need; sparse memory. */
 size_t dpb_experiment_journal_bytes(const struct dpb_experiment *experiment);
 /* Environment of the ranks (thread variables of plugins): NULL-terminated, @owned: one free() frees
- * all. `threads` is a worker's; 0: as the options and the machine's cores say. */
+ * all. `threads` is a worker's. */
 const char *const *dpb_experiment_environment(const struct dpb_experiment *experiment,
                                               uint32_t threads);
 
