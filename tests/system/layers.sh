@@ -69,6 +69,8 @@ layer() { # NAME MAY-USE...: what else its files include from core, and which na
 object_uses core/*/*.c >"$uses"
 verdict "core's objects are not in $build/obj" "$([ -s "$uses" ] || echo none)"
 verdict "calls between core's files form a loop" "$(cut -d ' ' -f 1,2 "$uses" | loops)"
+[ ! -f "$build/plugins/device_cpu.so" ] || verdict "calls between the files of device cpu form a loop" \
+    "$(object_uses plugins/devices/cpu/*.c | cut -d ' ' -f 1,2 | loops)"
 # shellcheck disable=SC2046 # names without spaces
 verdict "files include each other" \
     "$(include_uses $(find core plugins -name '*.[ch]' -o -name '*.cu' -o -name '*.cc' -o -name '*.inc') | loops)"

@@ -10,8 +10,6 @@
 
 #include "cpu.h"
 
-const struct dpb_host *cpu_host;
-
 static dpb_status open_device(const void *options, const struct dpb_device_args *args,
                               void **device)
 {

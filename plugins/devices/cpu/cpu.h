@@ -94,12 +94,15 @@ struct node_plan {
     const struct dpb_node *into, *from, *residual;
 };
 
+struct op; /* ops.c, below */
+
 struct program {
     uint32_t threads;
     uint64_t seed;
     dnnl_engine_t engine;
     dnnl_stream_t stream; /* NULL when only planned */
     const struct dpb_graph *graph;
+    const struct op *ops; /* by dpb_op: cpu_ops */
     struct dpb_compile_args args;
     struct dpb_device_memory core; /* core's arenas; all NULL when only planned */
     dnnl_data_type_t type;         /* of activations and their gradients */
@@ -152,7 +155,7 @@ struct op {
     dpb_status (*backward)(struct program *p, const struct dpb_node *node);
 };
 
-extern const struct op cpu_ops[DPB_OPS];
+extern const struct op cpu_ops[DPB_OPS]; /* a program has them as p->ops */
 
 dpb_status cpu_conv_forward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_conv_backward(struct program *p, const struct dpb_node *node);
@@ -348,7 +351,7 @@ void cpu_use_gradient(struct program *p, const struct gradient_plan *plan,
                       const struct tensor *output);
 struct gradient cpu_gradient(const struct program *p, const struct step *step, enum mask mask);
 
-/* ---- ops_conv.c ---------------------------------------------------------------------------- */
+/* ---- loops.c ------------------------------------------------------------------------------- */
 
 /* Appends a step of our own that computes a convolution's weights' gradient: from = its input, to =
  * the gradient, also[USE_PART] = its output's gradient, aux = scratch of `bytes`. */

@@ -1,5 +1,6 @@
 /*
- * loops.c - dropout and the shortcut without parameters: what oneDNN does not have.
+ * loops.c - dropout and the shortcut without parameters: what oneDNN does not have; and the step of
+ * our own that image_conv.c and weights_product.c compute a convolution's weights by.
  */
 #include "cpu.h"
 #include "dpbench/random.h"
@@ -165,4 +166,20 @@ dpb_status cpu_shortcut_backward(struct program *p, const struct dpb_node *node)
         return DPB_OK;
     return cpu_loop(p, WHEN_ALWAYS, "backward", backward_shortcut, cpu_plan(p, node)->gradient,
                     diff_src, NULL);
+}
+
+/* ------------------------------------------------------------------- a convolution's weights */
+
+dpb_status cpu_weights_loop(struct program *p, const struct dpb_node *node,
+                            const_dnnl_memory_desc_t canonical, size_t bytes, step_loop *loop)
+{
+    struct tensor *work, *gradient;
+    DPB_TRY(cpu_scratch(p, bytes, &work));
+    DPB_TRY(cpu_core_tensor(p, p->core.gradients, p->graph->tensors[node->weight].offset, canonical,
+                            &gradient));
+    DPB_TRY(cpu_loop(p, WHEN_ALWAYS, "backward weights", loop,
+                     cpu_plan(p, cpu_input(p, node, 0))->activation, gradient, work));
+    cpu_also(p, USE_PART, cpu_plan(p, node)->gradient);
+    cpu_count_macs(p, node);
+    return DPB_OK;
 }

@@ -124,20 +124,6 @@ static dpb_status convolve_weights(struct program *p, const struct dpb_node *nod
     return cpu_unpack_gradient(p, node->weight, c->canonical, diff);
 }
 
-dpb_status cpu_weights_loop(struct program *p, const struct dpb_node *node,
-                            const_dnnl_memory_desc_t canonical, size_t bytes, step_loop *loop)
-{
-    struct tensor *work, *gradient;
-    DPB_TRY(cpu_scratch(p, bytes, &work));
-    DPB_TRY(cpu_core_tensor(p, p->core.gradients, p->graph->tensors[node->weight].offset, canonical,
-                            &gradient));
-    DPB_TRY(cpu_loop(p, WHEN_ALWAYS, "backward weights", loop,
-                     cpu_plan(p, cpu_input(p, node, 0))->activation, gradient, work));
-    cpu_also(p, USE_PART, cpu_plan(p, node)->gradient);
-    cpu_count_macs(p, node);
-    return DPB_OK;
-}
-
 static dpb_status backward_weights(struct program *p, const struct dpb_node *node,
                                    const struct conv *c)
 {

@@ -1,0 +1,6 @@
+/*
+ * host.c - core's functions, which every file of this device calls.
+ */
+#include "cpu.h"
+
+const struct dpb_host *cpu_host;
