@@ -3,7 +3,7 @@
  * accumulation; bf16 activations and their gradients).
  *
  * This file is the plugin: opening, closing, versions. How a graph becomes a program is told by
- * cpu.h; docs/devices-cpu.md says what the device does and what its limits are.
+ * cpu.h; docs/devices.md says what the device does and what its limits are.
  */
 #include <stdio.h>
 #include <stdlib.h>
