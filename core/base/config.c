@@ -1,9 +1,9 @@
 /*
  * config.c - settings from .ini files, from the command line and from JSON.
  *
- * inih does the parsing, fed line by line. As distributions build it, it cuts long lines, does not
- * say where a line stands, takes an indented line for more of the value before, and drops what
- * follows a section's bracket: so each line is checked before inih sees it, and none is indented.
+ * inih parses, fed line by line. As distributions build inih, it cuts long lines, hides line
+ * numbers, joins an indented line to the value before, and drops text behind a section's bracket.
+ * So each line is checked and unindented before inih sees it.
  */
 #include "base/config.h"
 
@@ -17,7 +17,7 @@
 
 #include "base/log.h"
 
-enum { SECTION_BYTES = 49 /* inih cuts the name of a section after these */ };
+enum { SECTION_BYTES = 49 /* inih cuts a section's name after these bytes */ };
 
 static const char blanks[] = " \t\v\f\r";
 
@@ -73,7 +73,7 @@ static bool is_utf8(const char *text)
     return json != NULL;
 }
 
-/* Copies all strings before anything is freed: the caller's may be those of the old setting. */
+/* Copies all strings before any is freed: the caller may pass strings of the old setting. */
 static dpb_status put(struct dpb_config *config, struct dpb_setting setting)
 {
     if (!is_utf8(setting.section) || !is_utf8(setting.key) || !is_utf8(setting.value))
@@ -163,9 +163,8 @@ DPB_PRINTF(2, 3) static void refuse(struct reader *reader, const char *format, .
     reader->status = dpb_fail(DPB_USAGE, "%s:%d: %s", reader->path, reader->line, reason);
 }
 
-/* Reads a line without its end, its indentation and a byte order mark into `text`, by bytes, so
- * that neither a NUL nor a line without end gets through. False at the end of the file and on
- * errors. */
+/* Reads a line into `text`, without its end, its indentation and a byte order mark. Reads byte by
+ * byte, to refuse a NUL and a line without end. False at the end of the file and on errors. */
 static bool read_text(struct reader *reader, char *text, size_t capacity)
 {
     size_t length = 0;
@@ -226,7 +225,7 @@ static void check_key(struct reader *reader, const char *text)
         refuse(reader, "'%.*s' stands before the first [section]", (int)length, text);
 }
 
-/* What inih calls for each line in the place of fgets. */
+/* inih calls this for each line, instead of fgets. */
 static char *read_line(char *text, int capacity, void *context)
 {
     struct reader *reader = context;
@@ -239,7 +238,7 @@ static char *read_line(char *text, int capacity, void *context)
     return reader->status == DPB_OK ? text : NULL;
 }
 
-/* What inih calls for each setting: 1 to go on. */
+/* inih calls this for each setting; 1: continue. */
 static int take_setting(void *context, const char *section, const char *key, const char *value)
 {
     struct reader *reader = context;
@@ -265,7 +264,7 @@ static dpb_status read_file(struct reader *reader)
     DPB_TRY(reader->status);
     if (ferror(reader->file))
         return dpb_fail(DPB_USAGE, "%s: cannot be read: %s", reader->path, strerror(errno));
-    if (bad_line != 0) /* the checks above should have found it */
+    if (bad_line != 0) /* the checks above find such a line first */
         return dpb_fail(DPB_USAGE, "%s:%d: not an .ini file's line", reader->path, bad_line);
     return DPB_OK;
 }
@@ -288,7 +287,7 @@ dpb_status dpb_config_read(struct dpb_config *config, const char *path)
 
 /* ---- the command line ---------------------------------------------------------------------- */
 
-/* Cuts blanks off both ends of [begin, end), in place. */
+/* Cuts blanks from both ends of [begin, end), in place. */
 static char *trim(char *begin, char *end)
 {
     while (end > begin && strchr(blanks, end[-1]))
@@ -344,7 +343,8 @@ json_t *dpb_config_to_json(const struct dpb_config *config)
     return root;
 }
 
-/* The text of a scalar, or NULL. Numbers take as few digits as give back the same number. */
+/* The text of a scalar, or NULL. Numbers have the fewest digits that read back as the same
+ * number. */
 static const char *scalar_text(const json_t *value, char *buffer, size_t capacity)
 {
     if (json_is_string(value))
@@ -409,7 +409,7 @@ dpb_status dpb_config_from_json(struct dpb_config *config, const json_t *json, c
     struct dpb_config *found = dpb_config_create();
     if (!found)
         return DPB_NO_MEMORY;
-    /* jansson's iterators take no const; nothing is changed. */
+    /* jansson's iterators take no const; the JSON is only read. */
     dpb_status status = read_json(found, (json_t *)json, what);
     if (status == DPB_OK)
         status = put_all(config, found);

@@ -1,8 +1,8 @@
 /*
- * config.h - what the user wrote: SECTION.KEY = VALUE with the place each came from.
+ * config.h - the user's settings: SECTION.KEY = VALUE, each with its origin.
  *
- * Only text here; types and defaults are the option tables' (options.h). The same container carries
- * the configuration to the workers and back out of a result (`rerun`), as JSON.
+ * Values are text; the option tables (options.h) have types and defaults. As JSON the same
+ * container travels to the workers, and back from a result (`rerun`).
  */
 #ifndef DPB_CORE_BASE_CONFIG_H
 #define DPB_CORE_BASE_CONFIG_H
@@ -15,7 +15,7 @@
 struct dpb_setting {
     char *section, *key, *value;
     char *origin; /* "conf/x.ini:12", "command line", "derived", "launcher" */
-    /* A number out of a result's JSON: in bytes or seconds, whatever the option's own unit is. */
+    /* A number from a result's JSON, in bytes or seconds instead of the option's own unit. */
     bool base_units;
 };
 
@@ -30,20 +30,20 @@ void dpb_config_destroy(struct dpb_config *config); /* accepts NULL */
 
 /* Reads an .ini file by inih (UTF-8, sections, `;` and `#` comments). Refused with FILE:LINE: a key
  * outside a section, a key given twice, a line inih would cut off (over 199 bytes), a line without
- * `=`, NUL bytes, a file that cannot be read. No multi-line values: an indented line stands for
- * itself. When something is refused, `config` stays as it was. */
+ * `=`, NUL bytes, a file that cannot be read. An indented line is a line of its own: there are no
+ * multi-line values. `config` changes on success only. */
 dpb_status dpb_config_read(struct dpb_config *config, const char *path);
-/* "SECTION.KEY=VALUE"; replaces what a file said. The section ends at the first dot. */
+/* "SECTION.KEY=VALUE"; replaces the file's value. The section ends at the first dot. */
 dpb_status dpb_config_assign(struct dpb_config *config, const char *assignment, const char *origin);
 dpb_status dpb_config_set(struct dpb_config *config, const char *section, const char *key,
                           const char *value, const char *origin);
 void dpb_config_remove(struct dpb_config *config, const char *section, const char *key);
-/* NULL when it was not given. @borrowed until the next change. */
+/* NULL: not given. @borrowed until the next change. */
 const struct dpb_setting *dpb_config_get(const struct dpb_config *config, const char *section,
                                          const char *key);
 
-/* {SECTION: {KEY: {"value": text, "origin": text}}}; reading takes numbers and booleans as well, as
- * they stand in a result, and entries with origin "default" or "derived" are left out. @owned. */
+/* {SECTION: {KEY: {"value": text, "origin": text}}}. Reading also accepts the numbers and booleans
+ * of a result, and skips entries with origin "default" or "derived". @owned. */
 json_t *dpb_config_to_json(const struct dpb_config *config);
 dpb_status dpb_config_from_json(struct dpb_config *config, const json_t *json, const char *what);
 

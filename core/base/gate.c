@@ -1,6 +1,6 @@
 /*
- * gate.c - the steady-state gate: window after window, each judged by its drift, its spread and its
- * distance from the one before.
+ * gate.c - the steady-state gate: judges each window by its drift, its spread and its distance from
+ * the window before.
  */
 #include <assert.h>
 #include <math.h>
@@ -14,10 +14,10 @@ struct dpb_gate {
     struct dpb_gate_limits limits;
     uint32_t filled;      /* steps in the current window */
     uint32_t steady;      /* windows in a row */
-    double median_before; /* of the window before; NAN: there is none */
+    double median_before; /* of the window before; NAN: none */
     bool open;
-    int64_t *steps; /* of the current window, in order of time */
-    double *sorted; /* the same, in order of size */
+    int64_t *steps; /* of the current window, by time */
+    double *sorted; /* the same, by size */
 };
 
 struct dpb_gate *dpb_gate_create(const struct dpb_gate_limits *limits)
@@ -48,7 +48,7 @@ void dpb_gate_destroy(struct dpb_gate *gate)
     free(gate);
 }
 
-/* Into its place among the sorted ones: sorting in one go would make the window's last step dear.
+/* Inserts into the sorted times. Sorting at the window's end would make that step slow.
  */
 static void insert_sorted(double *sorted, uint32_t n, double value)
 {

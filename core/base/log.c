@@ -1,8 +1,7 @@
 /*
- * log.c - messages: the first error, the warnings, and lines to stderr.
- *
- * The path of an error needs no memory but what stands here, so that it works when there is none.
- * Each message reaches stderr in one write(2): lines of several processes do not mix.
+ * log.c - the first error, the warnings, and lines to stderr. An error's path uses static memory
+ * alone, so it works when memory is exhausted. Each message is one write(2), so lines of several
+ * processes do not mix.
  */
 #include "base/log.h"
 
@@ -22,7 +21,7 @@ struct warning {
     char *code, *text;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows but the level */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all that follows but the level */
 static atomic_int level_limit = DPB_LOG_INFO;
 static char line_prefix[PREFIX_BYTES];
 static char output[OUTPUT_BYTES];
@@ -52,7 +51,7 @@ int dpb_status_exit_code(dpb_status status)
     return (size_t)status < sizeof code / sizeof *code ? code[status] : 1;
 }
 
-/* Formats into `text`; a message that does not fit says so by its end. */
+/* Formats into `text`; the end of a message that does not fit says so. */
 DPB_PRINTF(2, 0)
 static void format_text(char text[TEXT_BYTES], const char *format, va_list arguments)
 {
@@ -92,7 +91,7 @@ static void write_text(const char *kind, const char *text)
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            break; /* nowhere left to complain */
+            break; /* stderr is gone: the message is lost */
         done += (size_t)n;
     }
 }
@@ -149,7 +148,7 @@ void dpb_first_error_clear(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* Whether the pair is new. It is kept as far as there is room: the last place says that more came.
+/* Whether the pair is new. Keeps the pair while there is room; the last entry says that more came.
  * The lock is held. */
 static bool warning_keep(const char *code, const char *text)
 {

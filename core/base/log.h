@@ -1,6 +1,6 @@
 /*
- * log.h - messages: errors (written once, kept as the cause), warnings that stay beside the result,
- * and log lines to stderr, each with `[rank host]` where the job has more than one process.
+ * log.h - errors (written once, kept as the cause), warnings (kept for the result) and log lines to
+ * stderr. In a job of several processes each line begins with `[rank host]`.
  */
 #ifndef DPB_CORE_BASE_LOG_H
 #define DPB_CORE_BASE_LOG_H
@@ -12,17 +12,17 @@
 const char *dpb_status_name(dpb_status status);
 int dpb_status_exit_code(dpb_status status);
 
-/* Writes the message of an error where it is detected; returns `status`. The first message of the
- * process is kept (dpb_first_error) and handed to the hook below; later ones are only logged at
- * level DEBUG. Any thread. */
+/* Writes an error's message; the code that detects the error calls it. Returns `status`. The first
+ * message of the process is kept (dpb_first_error) and passed to the hook below. Later messages are
+ * logged at level DEBUG. Any thread. */
 dpb_status dpb_fail(dpb_status status, const char *format, ...) DPB_PRINTF(2, 3);
 dpb_status dpb_failv(dpb_status status, const char *format, va_list arguments);
-/* The kept message, "" when there is none; and its status (DPB_OK when none). @borrowed. */
+/* The kept message and its status; "" and DPB_OK when there is none. @borrowed. */
 const char *dpb_first_error(dpb_status *status);
 void dpb_first_error_clear(void); /* between the cells of a sweep, and in tests */
 
 void dpb_warn(const char *code, const char *format, ...) DPB_PRINTF(2, 3);
-/* The i-th warning of the process, in order and each (code, text) once; false past the last. */
+/* The i-th warning of the process in order; equal warnings count once. False past the last. */
 bool dpb_warning_at(size_t i, const char **code, const char **text);
 void dpb_warnings_clear(void);
 
@@ -30,8 +30,8 @@ void dpb_log(dpb_log_level level, const char *format, ...) DPB_PRINTF(2, 3);
 void dpb_log_set_level(dpb_log_level level); /* default DPB_LOG_INFO */
 /* "[rank host] " before each line; NULL: none. Copied. */
 void dpb_log_set_prefix(const char *prefix);
-/* Where the first error and each warning go beside stderr (a worker: its status page), and whether
- * errors and warnings are printed here at all (in workers the launcher prints them). */
+/* Receives the first error and each warning, beside stderr; a worker's hooks write its status page.
+ * `silent`: this process prints no errors and warnings (in workers: the launcher prints them). */
 struct dpb_log_hooks {
     void (*error)(void *context, dpb_status status, const char *text);
     void (*warning)(void *context, const char *code, const char *text);

@@ -1,6 +1,6 @@
 /*
- * options.c - option tables at work. A row says all there is to say about an option; this file is
- * where rows become values, refusals, help and the configuration of a result.
+ * options.c - turns rows of option tables into values, refusals, help and the configuration of a
+ * result. A row says everything about its option.
  */
 #include "base/options.h"
 
@@ -68,7 +68,7 @@ static dpb_parsed parse_value(const struct dpb_option *row, const char *text, bo
     case DPB_OPT_CHOICE:
         return parse_choice(row->choices, text, &value->choice);
     }
-    assert(false); /* no such type: dpb_plugin_check refuses it */
+    assert(false); /* unreachable: dpb_plugin_check refuses other types */
     return DPB_PARSED_MALFORMED;
 }
 
@@ -104,7 +104,7 @@ static void store_value(const struct dpb_option *row, const union value *value, 
 
 /* ---- value to text ------------------------------------------------------------------------- */
 
-/* A bound in the largest unit that divides it, so that it reads as a user would write it. */
+/* A bound in the largest unit that divides it, as a user would write it. */
 static void print_bound(const struct dpb_option *row, double bound, char text[NUMBER_BYTES])
 {
     const struct dpb_unit *units = row->type == DPB_OPT_SIZE   ? dpb_size_units
@@ -123,7 +123,7 @@ static void print_bound(const struct dpb_option *row, double bound, char text[NU
 /* "1 to 512", "at least 1", "at most 1", or "" without bounds. */
 static void print_range(const struct dpb_option *row, char text[LIST_BYTES])
 {
-    /* Beyond what the types hold, a bound is none. */
+    /* A bound beyond the type's range is no bound. */
     const double limit = row->type == DPB_OPT_REAL ? 1e300 : 0x1p62;
     bool least = row->min < row->max && row->min > -limit;
     bool most = row->min < row->max && row->max < limit;
@@ -214,7 +214,7 @@ static dpb_status refuse_value(const struct place *at, dpb_parsed why)
     }
 }
 
-/* The owner that a message about `section` names: the plugin's, where there is one. */
+/* The owner that a message about `section` names: the plugin if there is one. */
 static const char *owner_of(const struct dpb_option_table *tables, size_t n_tables,
                             const char *section)
 {

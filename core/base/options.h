@@ -1,5 +1,5 @@
 /*
- * options.h - option tables at work: from a dpb_config into structs, and back out for help and
+ * options.h - fills structs from a dpb_config by option tables, and prints the tables for help and
  * results.
  */
 #ifndef DPB_CORE_BASE_OPTIONS_H
@@ -12,7 +12,7 @@
 #include "base/config.h"
 #include "dpbench/option.h"
 
-/* Rows of one owner for one section; a section may have several (core's and the plugin's). */
+/* One owner's rows for one section. A section may have several tables: core's and the plugin's. */
 struct dpb_option_table {
     const char *section;
     const char *owner; /* for messages: "comm 'shm'", or NULL for core's own */
@@ -28,22 +28,23 @@ struct dpb_option_table {
  */
 dpb_status dpb_options_parse(const struct dpb_option_table *tables, size_t n_tables,
                              const struct dpb_config *config);
-/* One table alone, without looking for unknown keys: to learn plugin names before their tables. */
+/* Fills one table and ignores unknown keys: plugin names are needed before plugins' tables. */
 dpb_status dpb_options_parse_known(const struct dpb_option_table *table,
                                    const struct dpb_config *config);
 
-/* config.SECTION.KEY.{value,origin} of every row: typed values, sizes in bytes, times in seconds,
- * origin "default" where nothing was given, value null where there is no default either. @owned. */
+/* config.SECTION.KEY.{value,origin} of every row, with typed values, sizes in bytes and times in
+ * seconds. A setting that was not given has origin "default"; without a default its value is null.
+ * @owned. */
 json_t *dpb_options_effective(const struct dpb_option_table *tables, size_t n_tables,
                               const struct dpb_config *config);
 
 /* The rows of a table as help text: name, type or choices, default, range, help. */
 void dpb_options_print(const char *section, const struct dpb_option *rows, FILE *out);
 
-/* Of the member that a row of this type fills; 0: no such type. */
+/* The size of the member that a row of this type fills; 0: no such type. */
 size_t dpb_option_bytes(dpb_option_type type);
 
-/* Parsing of one value, as the tables do it; false (and nothing written) when it is malformed. */
+/* Parses one value as the tables do. False, with nothing written, when it is malformed. */
 bool dpb_parse_size(const char *text, uint64_t *bytes);
 bool dpb_parse_time(const char *text, const char *bare_unit, int64_t *ns);
 bool dpb_parse_bool(const char *text, bool *value);

@@ -35,7 +35,7 @@ void dpb_unit_names(const struct dpb_unit *units, char *names, size_t capacity)
                                  units->name);
 }
 
-/* strtoll and strtod take blanks in front and, the latter, words and hexadecimal numbers. */
+/* strtoll and strtod accept leading blanks; strtod also accepts words and hexadecimal numbers. */
 static bool consists_of(const char *text, const char *characters)
 {
     return *text != '\0' && text[strspn(text, characters)] == '\0';
@@ -84,9 +84,9 @@ dpb_parsed dpb_parse_seconds(const char *text, int64_t *ns)
     return DPB_PARSED;
 }
 
-/* WHOLE[.DECIMALS] as whole + decimals / scale; returns its end, or NULL. More than 18 decimals
- * that matter, or a whole part over INT64_MAX, give a whole part of UINT64_MAX: no unit brings it
- * back. */
+/* Reads WHOLE[.DECIMALS] as whole + decimals / scale; returns its end, or NULL. More than 18
+ * significant decimals, or a whole part over INT64_MAX, give a whole part of UINT64_MAX, which
+ * overflows with every unit. */
 static const char *split_number(const char *text, uint64_t *whole, uint64_t *decimals,
                                 uint64_t *scale)
 {

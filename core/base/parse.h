@@ -1,6 +1,6 @@
 /*
- * parse.h - one value out of its text: booleans, numbers, numbers with a unit; and the nearest word
- * to a misspelt one. No messages here: options.c knows for whom they are.
+ * parse.h - parses one value: a boolean, a number, a number with a unit; and finds the nearest word
+ * to a misspelt one. options.c writes the messages.
  */
 #ifndef DPB_CORE_BASE_PARSE_H
 #define DPB_CORE_BASE_PARSE_H
@@ -28,26 +28,27 @@ extern const struct dpb_unit dpb_size_units[], dpb_time_units[];
 /* "B, kB, KiB, ..." */
 void dpb_unit_names(const struct dpb_unit *units, char *names, size_t capacity);
 
-/* All write *value only on DPB_PARSED. The whole text must be the value; decimal; no NaN, no inf.
+/* All write *value only on DPB_PARSED. The whole text must be one decimal value; NaN and inf are
+ * refused.
  */
 dpb_parsed dpb_parse_int(const char *text, int64_t *value);
 dpb_parsed dpb_parse_real(const char *text, double *value);
-/* A number, with decimals if it likes, blanks, a unit; exact, or it is refused. A bare number is in
- * `bare_unit` (NULL: it is refused). Values above INT64_MAX overflow. */
+/* A number (decimals allowed), blanks, a unit. A value that is not exact is refused. A bare number
+ * is in `bare_unit`; NULL refuses it. Values above INT64_MAX overflow. */
 dpb_parsed dpb_parse_quantity(const char *text, const struct dpb_unit *units, const char *bare_unit,
                               uint64_t *value);
 /* Seconds as a real number in any notation, to the nearest nanosecond. */
 dpb_parsed dpb_parse_seconds(const char *text, int64_t *ns);
 
-/* The search for the nearest of many words; start with {.word = ...}. */
+/* Searches the nearest of many words; start with {.word = ...}. */
 struct dpb_nearest {
     const char *word, *found; /* found: NULL while none is near; @borrowed from the offers */
     size_t distance;
 };
 
-/* Near: no more edits (insert, delete, replace, swap neighbours; case is free) than a third of the
- * longer word's letters. The first of equals stays.
- * Damerau: A technique for computer detection and correction of spelling errors. CACM 7(3), 1964.
+/* Offers a candidate. Near: at most as many edits (insert, delete, replace, swap neighbours; case
+ * is free) as a third of the longer word's letters. The first of equals stays. Damerau: A technique
+ * for computer detection and correction of spelling errors. CACM 7(3), 1964.
  */
 void dpb_nearest_offer(struct dpb_nearest *nearest, const char *candidate);
 

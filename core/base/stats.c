@@ -11,7 +11,7 @@
 
 enum {
     RESAMPLES = 10000,
-    STREAM_BOOTSTRAP = 0xB0 /* apart from enum dpb_stream: the seed is fixed, nobody shares it */
+    STREAM_BOOTSTRAP = 0xB0 /* not of enum dpb_stream: the seed is fixed and used here alone */
 };
 
 static const uint64_t bootstrap_seed = UINT64_C(0x6d656469616e);
@@ -64,9 +64,9 @@ static double at_share(const double *sorted, size_t n, double share)
 
 /*
  * The median of one resample. A resample picks x[floor(n u)] for n uniform u, so its m-th smallest
- * element is x[floor(n u_(m))], and u_(m), the m-th smallest of n uniform numbers, is distributed
- * as Beta(m, n - m + 1): drawn directly, in the same time for every n. For an even n the next one,
- * u_(m+1), is the smallest of the n - m that are left above u_(m).
+ * element is x[floor(n u_(m))]. u_(m), the m-th smallest of n uniform numbers, has the distribution
+ * Beta(m, n - m + 1). Drawing u_(m) directly takes the same time for every n. For an even n the
+ * next one, u_(m+1), is the smallest of the n - m numbers above u_(m).
  */
 static double resampled_median(const double *sorted, size_t n, uint32_t resample)
 {

@@ -1,5 +1,5 @@
 /*
- * stats.h - statistics of step times, and the gate that says when they are steady.
+ * stats.h - statistics of step times, and the gate that decides when step times are steady.
  *
  * Rates come from times: the mean rate is samples / mean(t), never the mean of samples / t.
  */
@@ -20,24 +20,24 @@ struct dpb_stats {
                        the order statistics are drawn directly, so its time hardly grows with n */
 };
 
-/* Everything is NaN for an empty series, one with a value that is not finite, and for lack of
- * memory; for a single element stddev, jitter, uncertainty and ci95 are. Allocates. */
+/* All fields are NaN for an empty series, a value that is not finite, or lack of memory. For one
+ * element stddev, jitter, uncertainty and ci95 are NaN. Allocates. */
 void dpb_stats_of(const double *x, size_t n, struct dpb_stats *stats);
 
-/* Of a rising series, n > 0: linear between the order statistics around (n - 1) p (type 7 of
- * Hyndman and Fan). */
+/* A quantile of a rising series, n > 0: linear between the order statistics around (n - 1) p (type
+ * 7 of Hyndman and Fan). */
 double dpb_quantile_of_sorted(const double *sorted, size_t n, double p);
 
-/* samples/s from step times. mean = samples / mean(t); median, p10, p90 and ci95 from the rates'
- * distribution (monotonic in t: p10 of the rate is that of the slow steps); jitter and uncertainty
- * in samples/s, of the rates. A step that took no time makes everything NaN. */
+/* Samples/s from step times. mean = samples / mean(t). All other fields are statistics of the
+ * rates, in samples/s; p10 of the rate belongs to the slow steps. A step of no time makes every
+ * field NaN. */
 void dpb_rate_of(const int64_t *step_ns, size_t n, double samples_per_step, struct dpb_stats *rate);
 
 /*
- * The steady-state gate. Windows of `window` steps; a window is steady when its drift (|slope of
- * the least-squares line| * window / mean) and its spread (p90 - p10 over the median) are within
- * limits, and its median within the drift limit of the previous window's; the gate opens after
- * `in_a_row` steady windows. (See docs/measuring.md for why.)
+ * The steady-state gate judges windows of `window` steps. A window is steady when its drift (|slope
+ * of the least-squares line| * window / mean) and its spread (p90 - p10 over the median) are within
+ * limits. Its median must also be within the drift limit of the previous window's. The gate opens
+ * after `in_a_row` steady windows. (See docs/measuring.md for why.)
  */
 struct dpb_gate_limits {
     uint32_t window, in_a_row; /* 20, 3 */
@@ -50,7 +50,7 @@ struct dpb_gate *dpb_gate_create(const struct dpb_gate_limits *limits);
 void dpb_gate_destroy(struct dpb_gate *gate); /* accepts NULL */
 /* Adds a step's time; true once the gate is open. */
 bool dpb_gate_add(struct dpb_gate *gate, int64_t step_ns);
-/* The drift of a whole series afterwards, as a share of its mean (same formula); 0 for n < 2. */
+/* The drift of a whole series by the same formula, as a share of its mean; 0 for n < 2. */
 double dpb_drift_of(const int64_t *step_ns, size_t n);
 
 #endif

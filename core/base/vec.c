@@ -1,28 +1,27 @@
 /*
  * vec.c - arithmetic on ranges of host memory: the inner loops of every exchange on the host.
  *
- * Plain loops that the compiler vectorises (the Makefile gives this file -O3), compiled for several
- * instruction sets of which one is chosen when the program starts. All give the same bits: elements
- * do not meet each other, a sum has the order of its sources, and products are never fused with
- * sums (contraction is off in ISO C mode).
+ * The compiler vectorises plain loops (the Makefile gives this file -O3) for several instruction
+ * sets; the program chooses one when it starts. All give the same bits: elements are independent, a
+ * sum has the order of its sources, and products are never fused with sums (ISO C mode turns
+ * contraction off).
  *
- * Sums go from left to right in the type of arithmetic (fp32 for bf16), whatever the number of
- * sources, and are rounded to the type of the elements once. So for fp32 and fp64, summing the
- * first sources and adding the others later gives the bits of one call; for bf16 it rounds once
- * more.
+ * Sums go from left to right in the type of arithmetic (fp32 for bf16) and are rounded once to the
+ * type of the elements. So in fp32 and fp64 a sum in two calls gives the bits of one call; in bf16
+ * it rounds once more.
  */
 #include "base/vec.h"
 
 #include <assert.h>
 
-/* Iterations are independent: dst is a source itself or apart from it, never shifted against it. */
+/* Iterations are independent: dst equals a source or does not overlap it. */
 #if defined(__clang__)
 #define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-enum { BLOCK = 1024 /* elements: accumulators and sources of a block fit the first cache */ };
+enum { BLOCK = 1024 /* elements of a block: its accumulators and sources fit the first cache */ };
 
 /* ---- conversions of one element ------------------------------------------------------------ */
 
@@ -30,7 +29,7 @@ enum { BLOCK = 1024 /* elements: accumulators and sources of a block fit the fir
 
 static inline uint16_t fp64_to_bf16(double x)
 {
-    /* By way of fp32 rounded to odd: it keeps apart what the second rounding has to tell apart.
+    /* Rounds through fp32 rounded to odd, which keeps the cases of the second rounding apart.
      * Boldo, Melquiond: Emulation of a FMA and correctly rounded sums. IEEE Trans. Comp. 57, 2008.
      */
     float nearest = (float)x;
@@ -177,9 +176,7 @@ static void sum2_into2(dpb_dtype type, void *const *dst, const void *const *sour
 static void vec_sum(dpb_dtype type, void *const *dst, uint32_t n_dst, const void *const *sources,
                     uint32_t k, uint64_t n)
 {
-    enum {
-        MOST = 64
-    }; /* sources of a block that are found at once; more are summed without blocks */
+    enum { MOST = 64 }; /* most sources that are summed in blocks */
     const void *at[MOST];
     size_t size = dpb_dtype_size(type);
     assert(type == DPB_FP64 || type == DPB_FP32 || type == DPB_BF16);
