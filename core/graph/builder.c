@@ -1,6 +1,6 @@
 /*
- * builder.c - the calls of a model plugin: each checks what it is told, infers the shape of its
- * output and appends a node with its tensors, in forward order and without offsets.
+ * builder.c - the calls of a model plugin. Each call checks its arguments, infers the output's
+ * shape and appends a node with its tensors, in forward order and without offsets.
  */
 #include "graph/builder.h"
 
@@ -32,7 +32,7 @@ void dpb_graph_builder_refuse(struct dpb_graph_builder *builder, dpb_status stat
 
 /* ------------------------------------------------------------------------------ nodes, tensors */
 
-/* An array that gets its element n: capacities are powers of two, so none has to be remembered. */
+/* Grows an array for element n. Capacities are powers of two, so none is stored. */
 static void *grow(struct dpb_graph_builder *builder, void *array, uint32_t n, size_t size)
 {
     enum { SMALLEST = 16 };
@@ -44,7 +44,7 @@ static void *grow(struct dpb_graph_builder *builder, void *array, uint32_t n, si
     return larger;
 }
 
-/* The product, or 0 when it is 0 or above UINT32_MAX: random.h counts elements in 32 bits. */
+/* The product; 0 also when it exceeds UINT32_MAX: random.h counts elements in 32 bits. */
 static uint64_t count(const uint32_t *factors, uint32_t n)
 {
     uint64_t product = 1;
@@ -98,7 +98,7 @@ static bool node_is_valid(struct dpb_graph_builder *builder, const char *name,
     return true;
 }
 
-/* Appends a node without shape; NULL after a mistake. Valid until the next node is appended. */
+/* Appends a node without shape; NULL after a mistake. The pointer is valid until the next node. */
 static struct dpb_node *append_node(struct dpb_graph_builder *builder, dpb_op op, const char *name,
                                     const uint32_t *inputs, uint32_t n_inputs)
 {
@@ -237,7 +237,7 @@ struct axis {
     uint32_t out;
 };
 
-/* Sets what `padding` leaves open; false when the window does not fit. */
+/* Sets the sizes that `padding` leaves open; false when the window does not fit. */
 static bool infer_axis(struct axis *axis, dpb_padding padding)
 {
     uint64_t in = axis->in, kernel = axis->kernel, stride = axis->stride;
@@ -273,7 +273,7 @@ static bool infer_window(struct dpb_graph_builder *builder, struct dpb_shape in,
                                  args->after);
         return false;
     }
-    /* A window that saw nothing but padding would have no maximum and no mean. */
+    /* A window of nothing but padding would have no maximum and no mean. */
     uint32_t smaller = kernel_h < kernel_w ? kernel_h : kernel_w;
     if (args->padding == DPB_PAD_EXPLICIT && (args->before >= smaller || args->after >= smaller)) {
         dpb_graph_builder_refuse(builder, DPB_USAGE, node->name,

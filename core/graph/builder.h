@@ -1,8 +1,8 @@
 /*
- * builder.h - a graph while a model plugin describes it: the state behind struct dpb_graph_ops.
+ * builder.h - the graph that a model plugin is describing: the state behind struct dpb_graph_ops.
  *
- * The builder appends nodes, tensors and states in forward order to a graph that is not laid out
- * yet; graph.c makes the finished graph of it. Nobody but graph.c and builder.c needs this.
+ * The builder appends nodes, tensors and states in forward order to a graph without offsets;
+ * graph.c finishes the graph. Only graph.c and builder.c include this header.
  */
 #ifndef DPB_CORE_GRAPH_BUILDER_H
 #define DPB_CORE_GRAPH_BUILDER_H
@@ -12,13 +12,13 @@
 #include "dpbench/status.h"
 
 struct dpb_graph_builder {
-    struct dpb_graph *graph;    /* owns all that hangs on it, finished or not */
-    struct dpb_node *nodes;     /* graph->nodes, to be written */
+    struct dpb_graph *graph;    /* @owned with all its arrays */
+    struct dpb_node *nodes;     /* graph->nodes, writable */
     struct dpb_tensor *tensors; /* likewise */
     struct dpb_state *states;
-    bool ended;        /* the loss is there */
-    dpb_status status; /* of the first mistake: later calls do nothing */
-    char message[512]; /* what it was */
+    bool ended;        /* the loss was added */
+    dpb_status status; /* of the first mistake; later calls do nothing */
+    char message[512]; /* of the first mistake */
 };
 
 extern const struct dpb_graph_ops dpb_graph_builder_ops;
@@ -26,7 +26,7 @@ extern const struct dpb_graph_ops dpb_graph_builder_ops;
 /* Adds the input node to an empty builder, whose graph has its name and nclass. */
 void dpb_graph_builder_start(struct dpb_graph_builder *builder, struct dpb_shape input);
 
-/* Keeps the first mistake of a builder, with the names of model and node (NULL: of none). */
+/* Keeps the first mistake of a builder, with the names of model and node (NULL: no node). */
 void dpb_graph_builder_refuse(struct dpb_graph_builder *builder, dpb_status status,
                               const char *node, const char *format, ...) DPB_PRINTF(4, 5);
 

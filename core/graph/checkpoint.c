@@ -114,7 +114,7 @@ static dpb_status tensors_open(const struct dpb_checkpoint *checkpoint, struct t
 struct field {
     const char *key;
     size_t offset; /* of a 64-bit word of struct dpb_progress */
-    bool scaling;  /* of fp16: not written where it is 0, which is what a file without it means */
+    bool scaling;  /* of fp16: 0 is not written, and a missing one is 0 */
 };
 
 static const struct field fields[] = {
@@ -137,8 +137,7 @@ static uint64_t *field_of(struct dpb_progress *progress, size_t i)
 static dpb_status read_progress(const char *path, const struct dpb_safetensors *file,
                                 struct dpb_progress *progress)
 {
-    const uint64_t most = UINT64_C(1)
-                          << 62; /* nothing counts beyond; sums of two do not overflow */
+    const uint64_t most = UINT64_C(1) << 62; /* the sum of two does not overflow */
     memset(progress, 0, sizeof *progress);
     for (size_t i = 0; i < N_FIELDS; i++) {
         const char *text = dpb_safetensors_metadata(file, fields[i].key);
@@ -203,7 +202,7 @@ static dpb_status find_optimizer(const char *path, const struct dpb_safetensors 
                     path, step, tensors->array[tensors->n_model].name);
 }
 
-/* All that is wrong with the file shows here; then `*n` of the tensors are to be read. */
+/* Finds all mistakes of the file; on success the first `*n` tensors are read. */
 static dpb_status check(const char *path, const struct dpb_safetensors *file,
                         const struct tensors *tensors, struct dpb_progress *progress, uint32_t *n)
 {
@@ -218,8 +217,8 @@ static dpb_status check(const char *path, const struct dpb_safetensors *file,
     return DPB_OK;
 }
 
-/* Tensors that are not the model's are left out, but not in silence: PyTorch's counters of batches,
- * which nothing here has a use for, and optimizer state excepted. */
+/* Warns of tensors that are not the model's, except PyTorch's counters of batches and optimizer
+ * state. */
 struct others {
     json_t *known;
     const char *first;
@@ -271,7 +270,7 @@ static dpb_status read_all(const struct dpb_safetensors *file,
     return DPB_OK;
 }
 
-/* Loads where `load`, else checks only. */
+/* Loads with `load`, else only checks. */
 static dpb_status visit(const char *path, const struct dpb_checkpoint *checkpoint, bool load,
                         struct dpb_progress *progress)
 {

@@ -1,13 +1,13 @@
 /*
- * checkpoint.h - a training run in a safetensors file: weights, batch-norm statistics, optimizer
- * state, and how far it has come.
+ * checkpoint.h - a training in a safetensors file: weights, batch-norm statistics, optimizer state,
+ * progress.
  *
- * Names are those of the graph ("conv1.weight", "bn1.running_mean"), the optimizer's state of a
- * tensor is "optimizer.momentum_buffer.conv1.weight" (or "optimizer.sum...", PyTorch's words),
- * order is canonical, the type is that of the arenas (F32 or F64). How far it has come stands in
- * the header's __metadata__: dpbench.step, .samples, .epoch, .position, .trained_ns, whole numbers.
- * What is not there is zero: a file of weights alone begins a training, a file that others made may
- * continue one.
+ * Tensors have the graph's names ("conv1.weight", "bn1.running_mean"), canonical order, and the
+ * type of the arenas (F32 or F64). A tensor's optimizer state is
+ * "optimizer.momentum_buffer.conv1.weight" or "optimizer.sum...", PyTorch's words. The header's
+ * __metadata__ has the progress as whole numbers: dpbench.step, .samples, .epoch, .position,
+ * .trained_ns. A missing number is zero: a file of weights alone begins a training, and another
+ * program's file may continue one.
  */
 #ifndef DPB_CORE_GRAPH_CHECKPOINT_H
 #define DPB_CORE_GRAPH_CHECKPOINT_H
@@ -15,11 +15,11 @@
 #include "dpbench/graph.h"
 #include "dpbench/status.h"
 
-/* How far a training has come. */
+/* The progress of a training. */
 struct dpb_progress {
     uint64_t step;     /* steps done */
     uint64_t samples;  /* trained on, over all workers */
-    uint64_t epoch;    /* of the next sample, from 0 */
+    uint64_t epoch;    /* of the next sample; counted from 0 */
     uint64_t position; /* in that epoch */
     int64_t trained_ns;
     /* Of a training in fp16 (train/loss_scale.h). */
@@ -34,7 +34,7 @@ struct dpb_checkpoint {
     /* Loading: NULL where not wanted. Saving: the optimizer's may be NULL. */
     void *weights;              /* graph->n_elements */
     void *state;                /* graph->n_state_elements */
-    void *optimizer;            /* its state, as the weights lie */
+    void *optimizer;            /* its state, laid out as the weights */
     const char *optimizer_name; /* "momentum_buffer", "sum"; NULL: the optimizer has none */
 };
 
@@ -43,16 +43,17 @@ dpb_status dpb_checkpoint_save(const char *path, const struct dpb_checkpoint *ch
                                const struct dpb_progress *progress, const char *const *metadata);
 
 /*
- * Whether `path` can be loaded for this graph, and how far it has come; no arena is touched. Every
- * tensor and state of the graph must be there with its shape, in F32 or F64. Where the file is of a
- * training under way, the state of this optimizer must be, too. DPB_DATA with what is wrong.
+ * Checks that `path` can be loaded for this graph, and reads its progress; touches no arena. The
+ * file must have every tensor and state of the graph with its shape, in F32 or F64. A file of a
+ * training under way must have the state of this optimizer, too. Otherwise DPB_DATA with the
+ * mistake.
  */
 dpb_status dpb_checkpoint_check(const char *path, const struct dpb_checkpoint *checkpoint,
                                 struct dpb_progress *progress);
 
-/* Checks, then reads. Where the optimizer's state is wanted and the file (of weights alone) has
- * none, it becomes zero. What is not the model's is left out with a warning; PyTorch's
- * num_batches_tracked and another optimizer's state without. */
+/* Checks, then reads. If the optimizer's state is wanted and the file has weights alone, the state
+ * becomes zero. Tensors that are not the model's are ignored with a warning; PyTorch's
+ * num_batches_tracked and another optimizer's state are ignored silently. */
 dpb_status dpb_checkpoint_load(const char *path, const struct dpb_checkpoint *checkpoint);
 
 #endif

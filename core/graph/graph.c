@@ -1,6 +1,6 @@
 /*
- * graph.c - makes a graph from a model's calls, lays its arenas out, and answers questions about
- * it.
+ * graph.c - makes a graph from a model's calls, lays out its arenas, and answers questions about
+ * the graph.
  */
 #include "graph/graph.h"
 
@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "graph/builder.h"
 
-/* The end of something that begins at `offset`, as the next thing needs it. */
+/* The aligned end of a tensor or state that begins at `offset`: where the next one begins. */
 static uint64_t aligned_end(uint64_t offset, uint64_t n_elements)
 {
     const uint64_t mask = DPB_TENSOR_ALIGN - 1;
@@ -20,7 +20,7 @@ static uint64_t aligned_end(uint64_t offset, uint64_t n_elements)
 
 /* ------------------------------------------------------------------------------------- building */
 
-/* A node that nobody reads would never get a gradient. */
+/* A node without a reader would never get a gradient. */
 static void check_finished(struct dpb_graph_builder *builder)
 {
     const struct dpb_graph *graph = builder->graph;
@@ -60,7 +60,8 @@ static void place_tensor(struct dpb_graph *graph, const struct dpb_tensor *from,
     *index = (*n_ordered)++;
 }
 
-/* Backward finishes the last node first: tensors get that order, and offsets; states keep theirs.
+/* Backward finishes the last node first, so tensors get this order; states keep theirs. Sets
+ * offsets.
  */
 static dpb_status lay_out(struct dpb_graph_builder *builder)
 {

@@ -119,7 +119,7 @@ static bool write_file(int file, const char *header, const struct dpb_safetensor
     return fsync(file) == 0;
 }
 
-/* The rename is on disk only once the directory is. */
+/* A rename is on disk only once its directory is synced. */
 static bool sync_directory_of(const char *path)
 {
     char *directory = strdup(path);
@@ -233,7 +233,7 @@ static dpb_status parse_header(struct dpb_safetensors *file, uint64_t length)
 static dpb_status read_header(struct dpb_safetensors *file)
 {
     const char *path = file->path;
-    file->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe must not hold us up */
+    file->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe must not block the open */
     struct stat info;
     if (file->fd < 0 || fstat(file->fd, &info) != 0)
         return dpb_fail(DPB_DATA, "%s: the checkpoint cannot be read: %s", path, strerror(errno));
@@ -380,7 +380,7 @@ void dpb_safetensors_visit(const struct dpb_safetensors *file,
     }
 }
 
-/* Type and place of a tensor that is wanted, once all about it is right. */
+/* Finds a wanted tensor and checks its type, shape and length. */
 static dpb_status find(const struct dpb_safetensors *file, const struct dpb_safetensor *tensor,
                        dpb_dtype *type, struct extent *extent)
 {

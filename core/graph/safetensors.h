@@ -1,10 +1,10 @@
 /*
- * safetensors.h - reading and writing files of named tensors: 8 bytes with the length of a header,
- * the header in JSON, the tensors one after the other, little endian.
+ * safetensors.h - reads and writes files of named tensors: 8 bytes with the header's length, the
+ * header in JSON, then the tensors, little endian.
  *
- * A file is written beside its place, synced and renamed; one that is read is checked whole
- * (lengths, offsets, that the tensors cover the data) before any tensor is. Nothing is believed: a
- * length that does not fit into the file takes no memory.
+ * A file is written beside its place, synced and renamed. Reading checks the whole header (lengths,
+ * offsets, tensors that cover the data) before any tensor. A length that does not fit into the file
+ * takes no memory.
  *
  * Format: github.com/huggingface/safetensors, "Format".
  */
@@ -30,8 +30,7 @@ dpb_status dpb_safetensors_write(const char *path, const struct dpb_safetensor *
 
 struct dpb_safetensors; /* a file that is open for reading */
 
-/* DPB_DATA with file and byte for what is damaged. *file is @owned; `path` @borrowed until
- * close. */
+/* DPB_DATA with file and byte for a damaged file. *file is @owned; `path` @borrowed until close. */
 dpb_status dpb_safetensors_open(const char *path, struct dpb_safetensors **file);
 void dpb_safetensors_close(struct dpb_safetensors *file); /* accepts NULL */
 
@@ -44,7 +43,7 @@ void dpb_safetensors_visit(const struct dpb_safetensors *file,
 /* The tensor is there, in F32 or F64, with this shape; else DPB_DATA. */
 dpb_status dpb_safetensors_check(const struct dpb_safetensors *file,
                                  const struct dpb_safetensor *tensor);
-/* Checks and reads it, converted to the tensor's type. */
+/* Checks and reads a tensor, converted to its type in memory. */
 dpb_status dpb_safetensors_read(const struct dpb_safetensors *file,
                                 const struct dpb_safetensor *tensor);
 
