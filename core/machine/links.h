@@ -1,11 +1,11 @@
 /*
- * links.h - how fast bytes move on this machine: through its memory, between cores, over loopback,
- * and between the host and the devices of a plugin. Nothing is trained. Rates are bytes a second,
- * of the payload: what is copied counts once.
+ * links.h - how fast bytes move on this machine: through memory, between cores, over loopback, and
+ * between the host and the devices of a plugin. Nothing is trained. Rates are bytes of payload a
+ * second: a copy counts its bytes once.
  *
- * Every measurement finds how often the work has to be repeated to fill a window, and is the median
- * of up to five windows, with the slowest and the fastest. Functions block for as long as they
- * measure, bind threads of their own and leave nothing behind.
+ * A measurement repeats the work until it fills a window, and is the median of up to five windows,
+ * with the slowest and the fastest. Functions block while they measure, bind threads of their own
+ * and leave nothing behind.
  */
 #ifndef DPB_CORE_MACHINE_LINKS_H
 #define DPB_CORE_MACHINE_LINKS_H
@@ -29,7 +29,7 @@ struct dpb_links_limits {
     const volatile sig_atomic_t *stop; /* not 0: DPB_INTERRUPTED at the next window; may be NULL */
 };
 
-/* NaN: not measured. Of latencies: seconds. */
+/* NaN: not measured. Latencies are in seconds. */
 struct dpb_links_value {
     double median, least, most;
 };
@@ -46,18 +46,18 @@ static inline dpb_status dpb_links_stopped(const struct dpb_links_limits *limits
 
 /* ---- how it is timed ----------------------------------------------------------------------- */
 
-/* Does the work `times` times and waits until it is done. */
+/* Does the work `times` times and blocks until it is done. */
 typedef dpb_status (*dpb_links_work)(void *context, uint64_t times);
 
-/* Seconds that the work takes once. */
+/* The seconds of one repetition of the work. */
 dpb_status dpb_links_time(const struct dpb_links_limits *limits, dpb_links_work work, void *context,
                           struct dpb_links_value *seconds);
-/* The rate of so many bytes in these seconds. */
+/* The rate of `bytes` in these seconds. */
 struct dpb_links_value dpb_links_rate(const struct dpb_links_value *seconds, double bytes);
 struct dpb_links_value dpb_links_nothing(void);
 
-/* Runs `work` on threads bound to these hardware threads (as the system numbers them), all at once,
- * and waits for them. */
+/* Runs `member` at once on threads bound to these hardware threads (as the system numbers them),
+ * and waits for all. */
 typedef void (*dpb_links_member)(void *context, uint32_t member);
 dpb_status dpb_links_team(const uint16_t *cpus, uint32_t n, dpb_links_member member, void *context);
 
@@ -69,18 +69,18 @@ struct dpb_links_memory {
     struct dpb_links_value read[DPB_LINKS_SIZES], copy[DPB_LINKS_SIZES];
 };
 
-/* Threads on these hardware threads go over memory that `toucher` was the first to write, and so
- * lies on its node (UINT16_MAX: each of them its own). A size is what they go over together, read
- * or from one buffer into another; sizes with less than 4 KiB a thread are left out. Each thread's
- * passes are counted in its own window. */
+/* Threads on these hardware threads read and copy memory of one node: `toucher` writes the memory
+ * first, so the memory lies on its node (UINT16_MAX: each thread writes its own). All threads
+ * together go over one size; sizes with less than 4 KiB a thread are left out. Each thread counts
+ * its passes in its own window. */
 dpb_status dpb_links_memory_measure(const struct dpb_links_limits *limits, const uint16_t *cpus,
                                     uint32_t n_threads, uint16_t toucher,
                                     struct dpb_links_memory *memory);
 
 /* ---- between two cores --------------------------------------------------------------------- */
 
-/* `latency`: one way, of a cache line that two cores write in turn. `rate`: at which `b` copies
- * into memory of its own what `a` has just written into memory that both share. */
+/* `latency`: one way, of a cache line that two cores write in turn. `rate`: `a` writes into shared
+ * memory, then `b` copies this into its own memory; the copy is timed. */
 struct dpb_links_cores {
     uint16_t a, b;
     struct dpb_links_value latency, rate[DPB_LINKS_SIZES];
@@ -105,7 +105,7 @@ dpb_status dpb_links_loopback_measure(const struct dpb_links_limits *limits, uin
 typedef enum dpb_links_way {
     DPB_LINKS_TO_DEVICE,
     DPB_LINKS_FROM_DEVICE,
-    DPB_LINKS_BOTH /* at the same time on two queues; the rate is their sum */
+    DPB_LINKS_BOTH /* at once on two queues; the rate is their sum */
 } dpb_links_way;
 enum { DPB_LINKS_WAYS = 3 };
 
@@ -118,8 +118,8 @@ dpb_status dpb_links_host_measure(const struct dpb_links_limits *limits,
                                   const struct dpb_device_links *links, uint32_t device,
                                   bool pinned, struct dpb_links_host *host);
 
-/* From one device's memory into another's (or, where they are one, within it). `direct`: as peers;
- * else by the host. Left out (`possible` false) where they cannot be peers. */
+/* Copies from one device's memory into another's; `from` = `to`: within it. `direct`: as peers;
+ * else through the host. `possible` is false for devices that cannot be peers. */
 struct dpb_links_pair {
     uint32_t from, to;
     bool direct, possible;

@@ -1,6 +1,5 @@
-/* links_cores.c - a cache line and memory that two cores share. Each waits for the other by
- * looking: the cores are the two threads' own, and where they are not (a virtual machine), they
- * yield after a while. */
+/* links_cores.c - a cache line and memory that two cores share. Each thread polls for the other. The
+ * threads yield after a while, because in a virtual machine a core may not be theirs alone. */
 #include <errno.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -12,13 +11,13 @@
 #include "dpbench/types.h"
 #include "machine/links.h"
 
-enum { LOOKS = 1 << 14 /* before a core is given to others */ };
+enum { LOOKS = 1 << 14 /* before the thread yields its core */ };
 
 struct line {
     _Alignas(DPB_CACHE_LINE) atomic_uint_least64_t turn;
 };
 
-/* In memory that both write. */
+/* In shared memory; both cores write. */
 struct shared {
     struct line line;
     struct line stop;
@@ -29,7 +28,7 @@ struct duel {
     const struct dpb_links_limits *limits;
     struct shared *shared;
     uint64_t bytes;
-    char *own[2];      /* where a writes from and b copies to */
+    char *own[2];      /* the source of a, the destination of b */
     int64_t copied_ns; /* by b */
     dpb_status status;
     struct dpb_links_value value;
@@ -48,7 +47,7 @@ static void pass_on(struct line *line, uint64_t value)
     atomic_store_explicit(&line->turn, value, memory_order_release);
 }
 
-/* Odd turns are b's. b ends when `stop` is set, with a turn of its own. */
+/* Odd turns are b's. When `stop` is set, b takes one more turn and ends. */
 static dpb_status ping(void *duel_, uint64_t times)
 {
     struct shared *shared = ((struct duel *)duel_)->shared;
@@ -155,7 +154,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Windows of time that b copies, not of the whole exchange. */
+/* A window is filled by b's copying time, not by the whole exchange. */
 static void rate_member(void *duel_, uint32_t member)
 {
     struct duel *duel = duel_;

@@ -1,6 +1,6 @@
-/* links_devices.c - copies between the host and devices, by the table that a device plugin has for
- * it. Work is enqueued often enough to fill a window and waited for once: what is measured is the
- * link, not the calls; a latency is of one copy that is waited for. */
+/* links_devices.c - copies between the host and devices, by the device plugin's table. Enough copies to
+ * fill a window are enqueued and waited for once, so the link is measured, not the calls. A latency
+ * is of one copy that is waited for. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ struct course {
     struct lane lanes[2];
     uint32_t n_lanes;
     uint64_t bytes;
-    bool waits; /* for each copy by itself */
+    bool waits; /* waits for each copy by itself */
 };
 
 static dpb_status wait_all(const struct course *course)
@@ -100,7 +100,7 @@ static dpb_status take_buffer(struct bench *bench, int kind, uint32_t device, ui
     else if ((buffer->memory = malloc(bytes)) == NULL)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     else
-        memset(buffer->memory, 1, bytes); /* so that it is there */
+        memset(buffer->memory, 1, bytes); /* the first write maps the pages */
     bench->n_buffers++;
     *memory = buffer->memory;
     return DPB_OK;
@@ -146,7 +146,7 @@ static dpb_status host_ways(const struct dpb_links_limits *limits,
         DPB_TRY(time_latency(limits, &course, &host->latency[way]));
         DPB_TRY(time_rates(limits, &course, host->rate[way]));
     }
-    /* A copy of pageable memory holds its caller: two of them take turns. */
+    /* A copy of pageable memory blocks its caller, so two copies take turns. */
     if (!host->pinned)
         return DPB_OK;
     struct course both = {.links = links, .lanes = {lanes[0], lanes[1]}, .n_lanes = 2};

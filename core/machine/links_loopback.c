@@ -68,7 +68,7 @@ static dpb_status accept_one(int listener, const struct sockaddr_in *address, in
     ends[RECEIVER] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     if (ends[RECEIVER] < 0)
         return failed("accept");
-    /* Somebody else may have been quicker. */
+    /* Another process may have connected first. */
     struct sockaddr_in own, peer;
     socklen_t bytes = sizeof own;
     if (getsockname(ends[SENDER], (struct sockaddr *)&own, &bytes) != 0 ||
@@ -121,7 +121,7 @@ static dpb_status exchange(void *line_, uint64_t times)
     return DPB_OK;
 }
 
-/* The receiver learns of each size by a message of its own. */
+/* A message of its own tells the receiver each size. */
 static dpb_status announce(struct line *line, uint64_t bytes)
 {
     line->bytes = bytes;
@@ -139,7 +139,8 @@ static dpb_status send_sizes(struct line *line)
         dpb_status status = dpb_links_time(line->limits, exchange, line, &seconds);
         if (status != DPB_OK && status != DPB_INTERRUPTED)
             return status;
-        /* End of a size: a message that is answered, whose first byte is not zero. */
+        /* The last message of a size has a first byte that is not zero; the receiver answers it,
+         * too. */
         line->buffers[SENDER][0] = 1;
         DPB_TRY(exchange(line, 1));
         line->buffers[SENDER][0] = 0;
@@ -170,7 +171,7 @@ static dpb_status receive_sizes(struct line *line)
     }
 }
 
-/* Whoever fails closes its end, so that the other does not wait. */
+/* A thread that fails closes its end, so that the other does not wait. */
 static void line_member(void *line_, uint32_t member)
 {
     struct line *line = line_;

@@ -1,4 +1,4 @@
-/* links_memory.c - reading and copying of the host's memory, by one thread or many. */
+/* links_memory.c - reads and copies the host's memory, by one thread or many. */
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -25,7 +25,7 @@ struct round {
     uint64_t *sums;
 };
 
-/* Eight sums, so that additions wait for no other: the compiler makes vectors of them. */
+/* Eight independent sums; the compiler makes vectors of them. */
 static uint64_t read_all(const uint64_t *words, uint64_t n)
 {
     uint64_t sums[8] = {0}, sum = 0;
@@ -37,7 +37,7 @@ static uint64_t read_all(const uint64_t *words, uint64_t n)
     return sum;
 }
 
-/* The compiler must not find out that nobody looks. */
+/* Keeps the compiler from removing the unused sum. */
 static void used(const void *memory)
 {
     __asm__ volatile("" : : "r"(memory) : "memory");
@@ -68,7 +68,7 @@ static void measure_member(void *round_, uint32_t member)
     struct round *round = round_;
     for (int kind = 0; kind < KINDS; kind++) {
         pthread_barrier_wait(&round->begin);
-        rate_of_window(round, member, kind); /* into the caches, and out of the page faults */
+        rate_of_window(round, member, kind); /* warms the caches; takes the page faults */
         for (int i = 0; i < DPB_LINKS_WINDOWS; i++) {
             pthread_barrier_wait(&round->begin);
             round->rates[member][kind][i] = rate_of_window(round, member, kind);
@@ -76,7 +76,7 @@ static void measure_member(void *round_, uint32_t member)
     }
 }
 
-/* Windows of all threads at once, added up. */
+/* Adds up the rates of all threads, which run at once. */
 static struct dpb_links_value total(const struct round *round, int kind)
 {
     double sums[DPB_LINKS_WINDOWS] = {0};
@@ -88,7 +88,7 @@ static struct dpb_links_value total(const struct round *round, int kind)
     return (struct dpb_links_value){stats.median, stats.min, stats.max};
 }
 
-/* Each member its part, or the only one all. */
+/* Each member's own part; a single toucher writes all. */
 static void touch_member(void *round_, uint32_t member)
 {
     struct round *round = round_;
@@ -109,7 +109,7 @@ static dpb_status touch(struct round *round, const uint16_t *cpus, uint16_t touc
     return status;
 }
 
-/* Huge pages where the system has them: what is measured is memory, not the table of its pages. */
+/* Huge pages, if the system has them: memory is measured, not its page table. */
 static char *map(uint64_t bytes)
 {
     char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -159,7 +159,7 @@ dpb_status dpb_links_memory_measure(const struct dpb_links_limits *limits, const
     for (uint32_t i = 0; i < DPB_LINKS_SIZES; i++) {
         memory->read[i] = memory->copy[i] = dpb_links_nothing();
         round.bytes = dpb_links_size(i);
-        /* One thread may go over less than a page. */
+        /* A single thread may use less than a page. */
         bool wanted = n_threads == 1 || round.bytes / n_threads >= LEAST_BYTES;
         if (status != DPB_OK || !wanted || !dpb_links_wanted(limits, round.bytes))
             continue;

@@ -1,4 +1,4 @@
-/* links_timing.c - windows of repeated work, and threads that are bound to where they work. */
+/* links_timing.c - windows of repeated work, and threads that are bound to cores. */
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -47,17 +47,17 @@ dpb_status dpb_links_time(const struct dpb_links_limits *limits, dpb_links_work 
         DPB_TRY(time_once(limits, work, context, times, &ns));
         if (ns >= limits->window_ns || times >= UINT64_C(1) << 40)
             break;
-        /* At least twice, at most ten times as often: a short look says little of the time. */
+        /* 2 to 10 times as often: a short trial predicts the time badly. */
         double factor = ns > 0 ? 1.1 * (double)limits->window_ns / (double)ns : 10;
         times = (uint64_t)((double)times * fmin(fmax(factor, 2), 10));
     }
-    /* What takes long by itself needs no more than three. */
+    /* Work longer than ten windows needs three. */
     size_t n = ns > 10 * limits->window_ns ? 3 : DPB_LINKS_WINDOWS;
     for (size_t i = 0; i < n; i++) {
         if (i > 0)
             DPB_TRY(time_once(limits, work, context, times, &ns));
         each[i] = (double)(ns > 0 ? ns : 1) * 1e-9 / (double)times;
-        /* A machine that others have begun to use: windows stay windows. */
+        /* If the machine has become slow, repeat less, so that windows keep their length. */
         if (ns > 10 * limits->window_ns)
             times = times > 10 ? times / 10 : 1;
     }
@@ -69,8 +69,7 @@ dpb_status dpb_links_time(const struct dpb_links_limits *limits, dpb_links_work 
 
 /* ---- teams --------------------------------------------------------------------------------- */
 
-/* Members wait for each other in their work: they begin when all of them are there, or not at
- * all. */
+/* Members wait for each other inside their work, so they begin when all exist, or not at all. */
 struct gate {
     pthread_mutex_t lock;
     pthread_cond_t changed;

@@ -13,8 +13,7 @@
 
 enum { MAX_PCI = 64, ADDRESS_BYTES = 32 };
 
-/* Classes of PCI devices that links lead to; the last two digits are of no matter where they are
- * 0. */
+/* Classes of PCI devices that links lead to: base class, or base class and subclass. */
 enum {
     CLASS_NVME = 0x0108,
     CLASS_NETWORK = 0x02,
@@ -122,7 +121,7 @@ const char *dpb_topology_shared(const struct dpb_topology *topology, uint16_t a,
 
 /* ---- ways between PCI devices ---------------------------------------------------------------- */
 
-/* A device by its address, whose domain may have 4 or 8 digits. */
+/* Finds a device by its address; the domain may have 4 or 8 digits. */
 static hwloc_obj_t device_at(const struct dpb_topology *topology, const char *address)
 {
     unsigned domain, bus, device, function;
@@ -157,7 +156,7 @@ static const char *path_of(hwloc_obj_t a, hwloc_obj_t b)
         return "?";
     if (top->type == HWLOC_OBJ_BRIDGE && top->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST)
         return "PHB";
-    /* Within one switch there is its upstream port, and a downstream port for each of the two. */
+    /* One switch counts as its upstream port and a downstream port for each of the two devices. */
     if (top->type == HWLOC_OBJ_BRIDGE)
         return bridges_below(a, top) <= 1 && bridges_below(b, top) <= 1 ? "PIX" : "PXB";
     if (top->type == HWLOC_OBJ_PCI_DEVICE)
@@ -200,7 +199,7 @@ static json_t *describe_nodes(const struct dpb_topology *topology)
     return nodes;
 }
 
-/* The firmware's relative latencies, 10 being a node's own; null where it gives none. */
+/* The firmware's relative latencies; 10 is a node's own; null: the firmware gives none. */
 static json_t *describe_distances(const struct dpb_topology *topology)
 {
     struct hwloc_distances_s *distances = NULL;
@@ -228,7 +227,7 @@ static void address_of(const struct hwloc_obj *device, char address[ADDRESS_BYTE
              pci->func);
 }
 
-/* As the system calls it: eth0, mlx5_0, nvme0n1. */
+/* The system's name: eth0, mlx5_0, nvme0n1. */
 static json_t *system_names(const struct hwloc_obj *device)
 {
     json_t *names = json_array();

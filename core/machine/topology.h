@@ -12,26 +12,26 @@
 
 struct dpb_topology; /* opaque */
 
-/* Of this machine, or of hwloc's XML (for tests; NULL: this machine). @owned. */
+/* The topology of hwloc's XML (for tests), or, with NULL, of this machine. @owned. */
 dpb_status dpb_topology_open(const char *xml, struct dpb_topology **topology);
 void dpb_topology_close(struct dpb_topology *topology); /* accepts NULL */
 
 uint32_t dpb_topology_nodes(const struct dpb_topology *topology);
 /* The NUMA node of a hardware thread (both as the system numbers them); UINT32_MAX: unknown. */
 uint32_t dpb_topology_node_of(const struct dpb_topology *topology, uint16_t cpu);
-/* What two hardware threads share, the smallest: "core", "L2", "L3", "NUMA node", "package",
+/* The smallest thing that two hardware threads share: "core", "L2", "L3", "NUMA node", "package",
  * "machine". */
 const char *dpb_topology_shared(const struct dpb_topology *topology, uint16_t a, uint16_t b);
 
-/* Between two PCI devices by their addresses ("0000:1b:00.0", with more zeros if need be):
+/* The way between two PCI devices, by their addresses ("0000:1b:00.0"; a domain may have 8 digits):
  *   PIX   one PCIe switch at most              PXB  several switches, no host bridge
  *   PHB   a host bridge                        NODE host bridges of one NUMA node
  *   SYS   NUMA nodes         X  itself         ?    not known here
  */
 const char *dpb_topology_path(const struct dpb_topology *topology, const char *a, const char *b);
 
-/* packages, NUMA nodes (memory, hardware threads, distances), PCI devices of interest (GPUs and the
- * like, networks, NVMe) with node and link speed, and the ways among these. @owned. */
+/* Packages, NUMA nodes (memory, hardware threads, distances), accelerators, networks and NVMe
+ * devices with node and link speed, and the ways among these devices. @owned. */
 json_t *dpb_topology_describe(const struct dpb_topology *topology);
 
 #endif
