@@ -1,7 +1,7 @@
 /*
- * comm_report.h - what `dpbench comm` measured: one JSON document, schema dpbench.comm/1, and a
- * table of it. Bandwidths: algorithm = bytes / time; bus = algorithm * 2 (n - 1) / n for n
- * workers, what each of them has to send and to receive at least.
+ * comm_report.h - the measurements of `dpbench comm`: one JSON document, schema dpbench.comm/1, and
+ * its table. Bandwidths: algorithm = bytes / time, bus = algorithm * 2 (n - 1) / n for n
+ * workers, the least that each worker sends and receives.
  */
 #ifndef DPB_CORE_STUDY_COMM_REPORT_H
 #define DPB_CORE_STUDY_COMM_REPORT_H
@@ -12,7 +12,7 @@
 #include "train/comm_test.h"
 #include "world/board.h"
 
-/* status: DPB_OK, DPB_INTERRUPTED, or what failed, with `error` (NULL: none). Journals may be
+/* status: DPB_OK, DPB_INTERRUPTED, or a failure, with `error` (NULL: none). Journals may be
  * incomplete; the experiment is built. @owned; NULL for lack of memory. */
 json_t *dpb_comm_report_make(const struct dpb_experiment *experiment, struct dpb_board *board,
                              dpb_status status, const char *error);

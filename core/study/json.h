@@ -1,20 +1,20 @@
 /*
- * json.h - small words for reading and making the documents of results.
+ * json.h - small functions that read and make the documents of results.
  */
 #ifndef DPB_CORE_STUDY_JSON_H
 #define DPB_CORE_STUDY_JSON_H
 
 #include <jansson.h>
 
-/* What stands at "timing.samples_per_s.mean"; NULL when nothing does. @borrowed. */
+/* The value at a path like "timing.samples_per_s.mean"; NULL: none. @borrowed. */
 const json_t *dpb_json_at(const json_t *document, const char *path);
-/* The number there; NaN where there is none, or null. */
+/* The number there; NaN for null or no value. */
 double dpb_json_number(const json_t *document, const char *path);
 /* The string there, or `otherwise`. @borrowed. */
 const char *dpb_json_text(const json_t *document, const char *path, const char *otherwise);
 
-/* Calls `visit` for every value that `a` and `b` do not have alike: what is an object in both is
- * gone into, what only one has is there with NULL for the other. `name` begins every path. */
+/* Calls `visit` for every value in which `a` and `b` differ. Objects of both are compared by their
+ * members; a value that only one has comes with NULL for the other. `name` begins every path. */
 typedef void dpb_json_visit(void *context, const char *path, const json_t *a, const json_t *b);
 void dpb_json_differences(const json_t *a, const json_t *b, const char *name, dpb_json_visit *visit,
                           void *context);

@@ -1,5 +1,5 @@
 /*
- * links_report.h - what `dpbench links` measures, as a document of schema dpbench.links/1 and as
+ * links_report.h - the measurements of `dpbench links`: a document of schema dpbench.links/1, and
  * tables.
  */
 #ifndef DPB_CORE_STUDY_LINKS_REPORT_H
@@ -10,7 +10,7 @@
 
 #include "machine/links.h"
 
-/* Each a part of the document; @owned. Sizes that were not measured are left out of the lists. */
+/* Each makes a part of the document; @owned. The lists have the measured sizes alone. */
 json_t *dpb_links_memory_to_json(const struct dpb_links_memory *memory);
 json_t *dpb_links_latency_to_json(const struct dpb_links_cores *cores, const char *shared);
 json_t *dpb_links_cores_to_json(const struct dpb_links_cores *cores, const char *shared);

@@ -1,6 +1,6 @@
 /*
- * loader_report.h - what `dpbench data` measured: one JSON document, schema dpbench.data/1, and a
- * table of it.
+ * loader_report.h - the measurements of `dpbench data`: one JSON document, schema dpbench.data/1,
+ * and its table.
  */
 #ifndef DPB_CORE_STUDY_LOADER_REPORT_H
 #define DPB_CORE_STUDY_LOADER_REPORT_H
@@ -10,8 +10,8 @@
 
 #include "train/loader.h"
 
-/* status: DPB_OK, DPB_INTERRUPTED, or what failed, with `error` (NULL: none). open_ns: how long
- * opening the source took. @owned; NULL for lack of memory. */
+/* status: DPB_OK, DPB_INTERRUPTED, or a failure, with `error` (NULL: none). open_ns: the time of
+ * opening the source. @owned; NULL for lack of memory. */
 json_t *dpb_loader_report_make(const struct dpb_loader *loader, int64_t open_ns, dpb_status status,
                                const char *error);
 void dpb_loader_report_print(const json_t *document, FILE *out);

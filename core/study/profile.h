@@ -1,6 +1,6 @@
 /*
- * profile.h - run.profile: where rank 0's device spent the timed steps, op by op, beside what the
- * hardware can do at most.
+ * profile.h - run.profile: where rank 0's device spent the timed steps, op by op, beside the
+ * hardware's limits.
  */
 #ifndef DPB_CORE_STUDY_PROFILE_H
 #define DPB_CORE_STUDY_PROFILE_H

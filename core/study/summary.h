@@ -1,11 +1,11 @@
 /*
- * summary.h - what the journals of a job's ranks say together: step times, rate, breakdown, loss.
- * Pure computing on memory; result.c makes JSON of it.
+ * summary.h - sums up the journals of a job's ranks: step times, rate, breakdown, loss. Computes on
+ * memory alone; result.c makes the JSON.
  *
  * A synchronous step takes as long as its slowest worker. Workers that do not wait for each other
- * have no common step: there the rate is the sum over the workers of samples / elapsed, each over
- * its whole steps within the window in which all of them were running, and a step's time is that in
- * which all of them together would go through a global batch at the rate of their k-th steps.
+ * have no common step. Their rate is the sum over the workers of samples / elapsed, each over its
+ * whole steps in the window in which all workers ran. The time of their step k is the global batch
+ * divided by the sum of the workers' rates in their k-th steps.
  */
 #ifndef DPB_CORE_STUDY_SUMMARY_H
 #define DPB_CORE_STUDY_SUMMARY_H
@@ -14,8 +14,8 @@
 #include "dpbench/status.h"
 #include "train/journal.h"
 
-/* Means a step, in nanoseconds: of the slowest worker of each step; of all workers where they do
- * not wait for each other. All but comm_hidden and comm_wait_peer sum to the step. */
+/* Mean nanoseconds a step: of the slowest worker of each step, or of all workers if they do not
+ * wait for each other. All but comm_hidden and comm_wait_peer sum to the step. */
 struct dpb_breakdown {
     double data_wait, forward, backward, optimizer, comm_exposed, comm_hidden, comm_wait_peer;
 };
@@ -28,8 +28,8 @@ struct dpb_summary_args {
 };
 
 struct dpb_summary {
-    uint64_t warmup_steps; /* before the first timed one */
-    uint64_t n_steps;      /* timed ones that every worker completed */
+    uint64_t warmup_steps; /* before the first timed step */
+    uint64_t n_steps;      /* timed steps that every worker completed */
     int64_t *step_ns;      /* @owned */
     int64_t elapsed_ns;    /* sum of step_ns */
     struct dpb_stats rate; /* samples/s; NaN where nothing was timed */
@@ -38,19 +38,19 @@ struct dpb_summary {
     uint64_t n_losses;     /* steps from the first that every worker completed */
     double *loss;          /* @owned; mean over the workers */
     bool steady, gated, oversubscribed;
-    dpb_verdict pattern, exchange, replicas, after; /* the worst that a worker says */
+    dpb_verdict pattern, exchange, replicas, after; /* the worst of all workers */
     bool no_common_window; /* local: a worker had no whole step while all were running */
 };
 
-/* DPB_NO_MEMORY or DPB_OK: incomplete and empty journals give a summary of what there is. */
+/* DPB_NO_MEMORY or DPB_OK. Incomplete and empty journals give a summary of their records. */
 dpb_status dpb_summary_make(const struct dpb_summary_args *args, struct dpb_summary *summary);
 void dpb_summary_release(struct dpb_summary *summary);
 
-/* The timed steps of one rank by itself: times, and its own breakdown (@borrowed nothing). */
+/* The timed steps of one rank alone: their times and their breakdown. */
 void dpb_summary_of_rank(const struct dpb_journal *journal, uint64_t timed_from,
                          struct dpb_stats *step_ns, struct dpb_breakdown *breakdown);
 
-/* Records that are complete; safe while the rank still writes. */
+/* The number of complete records; safe while the rank still writes. */
 uint64_t dpb_journal_records(const struct dpb_journal *journal);
 
 #endif

@@ -8,10 +8,9 @@
  *     repeats = 3                       how often every cell is timed
  *     accuracy = 500                    steps of one more run a strategy, for its test accuracy
  *
- * On the command line an axis is `sweep.SECTION.KEY=a,b`; a plain SECTION.KEY=VALUE there takes the
- * place of the file's axis of that name. Where an axis goes through plugins (comm.name, data.name),
- * an option that only some of them have is given to those. Not here: how a cell is run (a callback)
- * and where.
+ * On the command line an axis is `sweep.SECTION.KEY=a,b`; a plain SECTION.KEY=VALUE replaces the
+ * file's axis of this name. If an axis lists plugins (comm.name, data.name), an option that only
+ * some of them have goes to these. The caller runs the cells.
  */
 #ifndef DPB_CORE_STUDY_SWEEP_H
 #define DPB_CORE_STUDY_SWEEP_H
@@ -26,7 +25,7 @@
 
 #define DPB_SWEEP_SUMMARY "a product of settings, each cell a job: SECTION.KEY = a, b"
 
-extern const struct dpb_option dpb_sweep_rows[]; /* repeats and accuracy; the rest are axes */
+extern const struct dpb_option dpb_sweep_rows[]; /* repeats and accuracy; all other keys are axes */
 
 struct dpb_sweep_axis {
     char *section, *key, *origin;
@@ -54,9 +53,9 @@ bool dpb_sweep_wanted(const struct dpb_config *config);
 dpb_status dpb_sweep_create(const struct dpb_config *config, struct dpb_sweep **sweep);
 void dpb_sweep_destroy(struct dpb_sweep *sweep); /* accepts NULL */
 
-/* The value that a cell has on an axis. Cells count with the last axis fastest. @borrowed. */
+/* A cell's value on an axis. Cells count with the last axis fastest. @borrowed. */
 const char *dpb_sweep_value(const struct dpb_sweep *sweep, size_t cell, size_t axis);
-/* What it has for SECTION.KEY, on an axis or in the base; "" where that is left to the default. */
+/* A cell's value for SECTION.KEY, from an axis or the base; "": the default. */
 const char *dpb_sweep_setting(const struct dpb_sweep *sweep, size_t cell, const char *section,
                               const char *key);
 /* The configuration of one job. *config is @owned. */
@@ -65,22 +64,21 @@ dpb_status dpb_sweep_config(const struct dpb_sweep *sweep, const struct dpb_swee
 /* "comm.name=shm run.workers=2": for people. */
 void dpb_sweep_label(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job, char *text,
                      size_t capacity);
-/* The order of the timing jobs, repeats * n_cells of them: within each repeat every cell once, in
- * an order of its own drawn by `seed`. So a slow change of the machine touches all cells alike. */
+/* The order of the repeats * n_cells timing jobs: each repeat has every cell once, in an order of
+ * its own, drawn by `seed`. So a slow change of the machine affects all cells alike. */
 void dpb_sweep_order(const struct dpb_sweep *sweep, uint64_t seed, struct dpb_sweep_job *jobs);
-/* The accuracy jobs (none where sweep.accuracy is 0): one for each comm.name, with the most
- * workers. At most n_cells of them; returns how many. */
+/* The accuracy jobs: one for each comm.name, with the most workers; none if sweep.accuracy is 0.
+ * Returns their number, at most n_cells. */
 size_t dpb_sweep_accuracy_jobs(const struct dpb_sweep *sweep, struct dpb_sweep_job *jobs);
 
 /* ---- the document (dpbench.sweep/1) -------------------------------------------------------- */
 
-/* A new document, with no runs yet, and with what this process has warned of. @owned; NULL: out of
- * memory. */
+/* A new document without runs, with this process's warnings. @owned; NULL: out of memory. */
 json_t *dpb_sweep_document(const struct dpb_sweep *sweep, const struct dpb_config *config);
 /* Appends a job's result (stolen) with its cell and repeat. */
 void dpb_sweep_add(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job, json_t *result,
                    json_t *document);
-/* The job's run in a sweep's document, where it went well; NULL: it is still to be done. @borrowed.
+/* The job's successful run in a sweep's document; NULL: none yet. @borrowed.
  */
 const json_t *dpb_sweep_done(const json_t *document, const struct dpb_sweep_job *job);
 /* Makes rows[] from runs[], the warnings, and the status (DPB_OK, DPB_INTERRUPTED or a failure). */

@@ -1,5 +1,5 @@
 /*
- * warnings.h - warnings[] of a result: what the launcher and all ranks warned of, each text once.
+ * warnings.h - warnings[] of a result: the warnings of the launcher and all ranks, each text once.
  */
 #ifndef DPB_CORE_STUDY_WARNINGS_H
 #define DPB_CORE_STUDY_WARNINGS_H
@@ -8,10 +8,10 @@
 
 #include "world/board.h"
 
-/* An array of {code, text, count, ranks[]}, of this process and of the board's ranks (NULL: none).
- * ranks[] is empty for the launcher's own. @owned. */
+/* An array of {code, text, count, ranks[]} from this process and the board's ranks (NULL: no
+ * board). ranks[] is empty for the launcher's own warnings. @owned. */
 json_t *dpb_warnings_collect(struct dpb_board *board);
-/* Appends one of the result itself. */
+/* Appends a warning of the result itself. */
 void dpb_warnings_add(json_t *warnings, const char *code, const char *format, ...) DPB_PRINTF(3, 4);
 
 #endif
