@@ -37,7 +37,7 @@ int dpb_exit_code_first(int a, int b)
     return a != 0 ? a : b;
 }
 
-/* The argument of an option that stands at argv[*i]. */
+/* The argument of the option at argv[*i]. */
 static dpb_status take_value(const struct dpb_command *command, int argc, char **argv, int *i,
                              const char **value)
 {
@@ -83,8 +83,7 @@ static bool on_command_line(const struct dpb_setting *setting)
     return setting != NULL && strcmp(setting->origin, COMMAND_LINE) == 0;
 }
 
-/* Of settings that exclude each other (ended by NULL) one on the command line replaces the
- * file's. */
+/* `keys` (ended by NULL) exclude each other: one on the command line replaces the file's. */
 static void settle_one_of(struct dpb_config *config, const char *section, const char *const *keys)
 {
     bool given = false;
@@ -108,7 +107,7 @@ static dpb_status read_result(const char *path, struct dpb_arguments *arguments)
     DPB_TRY(dpb_result_read(path, &arguments->document));
     const json_t *config = json_object_get(arguments->document, "config");
     DPB_TRY(dpb_config_from_json(arguments->config, config, path));
-    /* Where its ranks were is not where those of this run will be. */
+    /* The result's ranks were on other machines than this run's. */
     const struct dpb_setting *hosts = dpb_config_get(arguments->config, "comm", "hosts");
     if (hosts != NULL && strcmp(hosts->origin, "launcher") == 0)
         dpb_config_remove(arguments->config, "comm", "hosts");
@@ -123,7 +122,7 @@ static dpb_status refuse_word(const struct dpb_command *command, unsigned accept
     return dpb_usage_error(command, "'%s' is no setting: write SECTION.KEY=VALUE", word);
 }
 
-/* KEY=VALUE without its section: the first of core's that has such a key. */
+/* KEY=VALUE without a section: the first section of core that has this key. */
 static dpb_status refuse_bare_key(const char *assignment)
 {
     size_t length = strcspn(assignment, "=");

@@ -1,5 +1,5 @@
 /*
- * cli.h - what the commands of dpbench share: their table, their arguments, and the way from an
+ * cli.h - shared by the commands of dpbench: their table, their arguments, and the way from an
  * experiment to its result. Only main calls exit; a command returns the exit code.
  */
 #ifndef DPB_CORE_CLI_CLI_H
@@ -33,19 +33,19 @@ int dpb_command_plugins(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_help(const struct dpb_command *self, const struct dpb_command *commands,
                      size_t n_commands, int argc, char **argv);
 
-/* help_models.c: the model plugins among `rows` as a table, each by its own graph: input, size, and
- * memory on the device that is the default (where that cannot be loaded: on the first that can). */
+/* help_models.c: a table of the model plugins among `rows`, from their graphs: input, size, and
+ * memory on the default device, or on the first that can be loaded. */
 void dpb_help_models(const struct dpb_plugin_row *rows, size_t n_rows);
 
 /* Writes the message and one line of usage; returns DPB_USAGE. */
 dpb_status dpb_usage_error(const struct dpb_command *command, const char *format, ...)
     DPB_PRINTF(2, 3);
 
-/* The option or command that a file of this name is given by (".ini": -c, ".json": rerun); NULL:
- * its name does not say. */
+/* The option or command that takes a file of this name (".ini": -c, ".json": rerun); NULL:
+ * unknown. */
 const char *dpb_missing_option(const char *word);
 
-/* The exit code that stands where both hold: signals, then 2, 1, 3, 5, 4, 0. */
+/* The exit code where both apply: signals first, then 2, 1, 3, 5, 4, 0. */
 int dpb_exit_code_first(int a, int b);
 
 /* ---- arguments: -c FILE.ini [SECTION.KEY=VALUE ...] [--json] [--output FILE] --------------- */
@@ -57,13 +57,13 @@ enum dpb_accepts {                         /* beside SECTION.KEY=VALUE */
 };
 
 struct dpb_arguments {
-    struct dpb_config *config; /* @owned: the file's settings with the command line's over them */
+    struct dpb_config *config; /* @owned: the file's settings, overridden by the command line */
     const char *file;          /* -c FILE or RESULT.json */
     const char *output;        /* NULL: a new file in run.results */
     bool json;
-    bool resume;             /* of RESULT.json, a sweep, only what is not there yet */
+    bool resume;             /* only the missing runs of the sweep RESULT.json */
     json_t *document;        /* @owned: RESULT.json */
-    struct dpb_party *party; /* @borrowed; NULL: nobody but this process launches */
+    struct dpb_party *party; /* @borrowed; NULL: not under mpirun or srun */
 };
 
 dpb_status dpb_arguments_parse(const struct dpb_command *command, unsigned accepts, int argc,
@@ -72,13 +72,13 @@ void dpb_arguments_release(struct dpb_arguments *arguments);
 
 /* ---- under mpirun and srun: together.c ------------------------------------------------------- */
 
-/* Arguments of a command that starts jobs: where mpirun or srun started this process it joins the
- * others first, and the numbers of workers and machines are theirs (origin `launcher`). What fails
- * is agreed on. */
+/* Runs a command that starts jobs. Under mpirun or srun this process first joins the others, and
+ * the launcher sets the numbers of workers and machines (origin `launcher`). All parts agree on a
+ * failure. */
 int dpb_together(const struct dpb_command *self, unsigned accepts, int argc, char **argv,
                  int (*run)(struct dpb_arguments *arguments));
-/* Whether the job begins: in all parts or in none. `status` is what this part has come to;
- * `experiment` may be NULL when that is not DPB_OK. *exit_code: where it does not. */
+/* Agrees whether the job begins: in all parts or in none. `status` is this part's own; unless it is
+ * DPB_OK, `experiment` may be NULL. *exit_code is set if the job does not begin. */
 dpb_status dpb_together_agree(const struct dpb_arguments *arguments, dpb_status status,
                               const struct dpb_experiment *experiment, int *exit_code);
 
@@ -90,19 +90,19 @@ struct dpb_execution {
     json_t *result; /* @owned; NULL when the job could not be started */
 };
 
-/* Runs the experiment's ranks to their end; see dpb_launch for the outcome. */
+/* Runs the experiment's ranks to their end; dpb_launch describes the outcome. */
 dpb_status dpb_execute_job(const struct dpb_experiment *experiment, struct dpb_party *party,
                            const char *label, struct dpb_job_outcome *outcome);
-/* One job, from its experiment to its result; `label` is shown with the progress. Errors are in
- * `execution`: nothing is left to report. */
+/* Runs one job, from its experiment to its result; the progress line shows `label`. `execution` has
+ * all errors. */
 void dpb_execute(const struct dpb_experiment *experiment, struct dpb_party *party,
                  const char *label, struct dpb_execution *execution);
 
-/* Runs what the arguments describe, a run or a sweep; writes and prints its document. */
+/* Runs the arguments' run or sweep; writes and prints its document. */
 int dpb_run_arguments(struct dpb_arguments *arguments);
 
-/* Writes the document to `output` or into `results`, and prints it: a table or JSON. Returns the
- * exit code of doing so. */
+/* Writes the document to `output` or into `results`, and prints a table or JSON. Returns the exit
+ * code. */
 int dpb_document_deliver(const json_t *document, const struct dpb_arguments *arguments,
                          const char *results, const char *run_name,
                          void (*print)(const json_t *document, FILE *out));

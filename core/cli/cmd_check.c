@@ -1,5 +1,5 @@
-/* cmd_check.c - `dpbench check -c FILE.ini`: everything that can be refused before a run is refused
- * here, every cell of a sweep too; and how much memory it would take. Runs nothing. */
+/* cmd_check.c - `dpbench check -c FILE.ini`: refuses everything that a run would refuse before it
+ * begins, in every cell of a sweep, and prints the memory that a run would take. Runs nothing. */
 #include <stdio.h>
 
 #include "base/log.h"
@@ -38,7 +38,7 @@ static dpb_status check_memory(const struct dpb_experiment *experiment)
     return dpb_fit_check(experiment, &fit, &memory);
 }
 
-/* `label`: which cell; NULL for a run of its own. */
+/* `label`: the cell; NULL: no sweep. */
 static dpb_status check_config(const struct dpb_config *config, const char *label,
                                const char *output)
 {
@@ -69,7 +69,7 @@ static dpb_status check_config(const struct dpb_config *config, const char *labe
     return status;
 }
 
-/* Every cell is checked, also behind one that is refused. */
+/* Checks every cell, also after a refused one. */
 static int check_sweep(const struct dpb_config *config)
 {
     struct dpb_sweep *sweep = NULL;

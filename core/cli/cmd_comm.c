@@ -1,5 +1,5 @@
-/* cmd_comm.c - `dpbench comm -c FILE.ini`: an experiment's communicator alone, over sizes and on
- * the layout of its model, without training. */
+/* cmd_comm.c - `dpbench comm -c FILE.ini`: measures an experiment's communicator alone, over sizes
+ * and on the layout of its model. */
 #include <stdio.h>
 
 #include "base/log.h"
@@ -22,7 +22,7 @@ static dpb_status make_experiment(struct dpb_config *config, struct dpb_experime
     dpb_status status = dpb_experiment_build(made, made->n_workers);
     if (status == DPB_OK)
         status = dpb_comm_points(made, points, &n);
-    if (status == DPB_OK) /* at the best: the ranks know better where they are */
+    if (status == DPB_OK) /* the launcher's guess; the ranks find out themselves */
         status = dpb_comm_largest(made, made->settings.comm_test.barrier != DPB_BARRIER_EXCHANGE,
                                   &largest);
     if (status != DPB_OK)
@@ -40,7 +40,7 @@ static int measure(const struct dpb_experiment *experiment, const struct dpb_arg
              experiment->plugins[DPB_PLUGIN_COMM]->name, experiment->n_workers,
              experiment->n_workers == 1 ? "" : "s");
     dpb_status status = dpb_execute_job(experiment, arguments->party, label, &outcome);
-    if (status != DPB_OK || outcome.board == NULL) /* no board: the head makes the document */
+    if (status != DPB_OK || outcome.board == NULL) /* no board: only the head makes the document */
         return status != DPB_OK ? dpb_status_exit_code(status) : outcome.exit_code;
     status = outcome.status;
     int code = status == DPB_INTERRUPTED ? outcome.exit_code : dpb_status_exit_code(status);
@@ -54,7 +54,7 @@ static int measure(const struct dpb_experiment *experiment, const struct dpb_arg
         status = dpb_fail(DPB_NO_MEMORY, "out of memory: what was measured is lost");
         return dpb_exit_code_first(code, dpb_status_exit_code(status));
     }
-    if (code != dpb_status_exit_code(DPB_USAGE)) /* wrong input leaves nothing behind */
+    if (code != dpb_status_exit_code(DPB_USAGE)) /* wrong input leaves no file */
         code = dpb_exit_code_first(
             code, dpb_document_deliver(document, arguments, "", "comm", dpb_comm_report_print));
     json_decref(document);

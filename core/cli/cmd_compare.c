@@ -1,4 +1,4 @@
-/* cmd_compare.c - `dpbench compare A B`: two results side by side, and whether B is slower. */
+/* cmd_compare.c - `dpbench compare A B`: compares two results, and says whether B is slower. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 struct request {
     const char *files[2];
-    double threshold; /* a share; NaN: none was given */
+    double threshold; /* a share; NaN: not given */
     bool json;
 };
 

@@ -1,5 +1,5 @@
-/* cmd_data.c - `dpbench data -c FILE.ini`: how fast an experiment's data come, by threads, without
- * training on them. */
+/* cmd_data.c - `dpbench data -c FILE.ini`: measures how fast an experiment's data come, by threads;
+ * trains nothing. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static void on_signal(int number)
     stop_signal = number;
 }
 
-/* The second signal of a kind ends the process: a source may be stuck. */
+/* The second signal of a kind ends the process, because a source may be stuck. */
 static void take_signals(void (*handler)(int))
 {
     const struct sigaction action = {.sa_handler = handler, .sa_flags = (int)SA_RESETHAND};
@@ -29,8 +29,7 @@ static void take_signals(void (*handler)(int))
 
 /* ---- what to measure ----------------------------------------------------------------------- */
 
-/* A sweep changes strategies and the like; its first cell stands for all, unless it changes what is
- * measured here. */
+/* A sweep's first cell stands for all, unless the sweep changes data, model or batch. */
 static dpb_status first_cell(const struct dpb_config *config, struct dpb_config **cell)
 {
     const struct dpb_sweep_job first = {0};
@@ -53,7 +52,7 @@ static dpb_status first_cell(const struct dpb_config *config, struct dpb_config 
     return status;
 }
 
-/* The length of a training is none of a window: only the command line's counts. */
+/* The file's length is the training's: only a length on the command line is a window's. */
 static dpb_status settle_length(struct dpb_config *config)
 {
     static const char *const keys[] = {"steps", "seconds", "epochs"};
@@ -122,7 +121,7 @@ static int measure(struct dpb_experiment *experiment, const struct dpb_arguments
     take_signals(on_signal);
     status = dpb_loader_measure(&loader);
     int code = status == DPB_INTERRUPTED ? 128 + (int)stop_signal : dpb_status_exit_code(status);
-    if (code != dpb_status_exit_code(DPB_USAGE)) /* wrong input leaves nothing behind */
+    if (code != dpb_status_exit_code(DPB_USAGE)) /* wrong input leaves no file */
         code = deliver(&loader, open_ns, status, code, arguments);
     return code;
 }

@@ -1,5 +1,4 @@
-/* cmd_help.c - `dpbench help`: everything it says comes from the tables of commands, sections and
- * plugins. */
+/* cmd_help.c - `dpbench help`: prints the tables of commands, sections and plugins. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +8,7 @@
 #include "plugin/plugins.h"
 #include "study/sweep.h"
 
-/* What can be asked for, and whether the question was answered. */
+/* The plugins, and whether the question was answered. */
 struct help {
     const struct dpb_command *commands;
     size_t n_commands;
@@ -58,7 +57,7 @@ static void help_overview(const struct help *help)
     }
 }
 
-/* The arguments that several commands take; others stand in their summaries. */
+/* The arguments that several commands take; summaries have the others. */
 static void print_arguments(const char *usage)
 {
     static const struct {
@@ -146,7 +145,7 @@ static void help_row(struct help *help, const char *what, const char *name, cons
     }
 }
 
-/* SECTION.KEY: core's row of that name, and that of every plugin that has one. */
+/* SECTION.KEY: core's row of this name, and every plugin's. */
 static void help_key(struct help *help, const char *word)
 {
     const char *dot = strchr(word, '.');
@@ -168,7 +167,7 @@ static void help_key(struct help *help, const char *word)
     free(section);
 }
 
-/* Nothing was found: the nearest word that would have been. */
+/* Nothing was found: suggests the nearest word. */
 static dpb_status help_unknown(const struct dpb_command *self, const struct help *help,
                                const char *word)
 {

@@ -1,5 +1,5 @@
-/* cmd_links.c - `dpbench links`: how fast bytes move on this machine, and how its parts are
- * connected. */
+/* cmd_links.c - `dpbench links`: measures how fast bytes move on this machine, and prints how its
+ * parts are connected. */
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ enum part { TOPOLOGY, MEMORY, CORES, LOOPBACK, DEVICES, PARTS };
 static const char *const part_names[PARTS + 1] = {"topology", "memory",  "cores",
                                                   "loopback", "devices", NULL};
 
-/* What is measured, and with what. */
+/* The arguments and the machine. */
 struct measuring {
     struct dpb_links_limits limits;
     struct dpb_topology *topology;
@@ -65,7 +65,7 @@ static json_t *add_list(json_t *object, const char *name)
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-/* The usable cores of a node, in their order. */
+/* The usable cores of a node, in order. */
 static uint32_t cpus_of_node(const struct measuring *m, uint32_t node, uint16_t cpus[MAX_CPUS])
 {
     uint32_t n = 0;
@@ -86,7 +86,7 @@ static dpb_status memory_row(const struct measuring *m, const struct dpb_links_l
     return DPB_OK;
 }
 
-/* The memory of other nodes, from all cores of this one; the largest size stands for all. */
+/* Measures other nodes' memory from all cores of this node, at the largest size alone. */
 static dpb_status memory_across(const struct measuring *m, uint32_t node, const uint16_t *cpus,
                                 uint32_t n, json_t *rows)
 {
@@ -132,8 +132,8 @@ static bool seen_before(const json_t *rows, const char *shared)
     return false;
 }
 
-/* Latency of all pairs of up to DPB_LINKS_CORES cores, evenly spread; rates of the first pair of
- * those that share the same thing. */
+/* Measures the latency of all pairs of up to DPB_LINKS_CORES cores, evenly spread, and the rate of
+ * one pair for each thing that cores can share. */
 static dpb_status measure_cores(struct measuring *m)
 {
     json_t *cores = json_object();
@@ -180,7 +180,7 @@ static json_t *device_to_json(const struct dpb_monitor_ops *monitor,
                      "driver", driver);
 }
 
-/* As the driver of the GPUs tells; where it does not, as the PCI devices lie. */
+/* The way that the GPUs' driver tells, or else the way between the PCI devices. */
 static json_t *paths_of(const struct measuring *m, const struct dpb_monitor_ops *monitor,
                         const struct dpb_link_device *devices, uint32_t n, uint32_t from)
 {
@@ -225,7 +225,8 @@ static dpb_status measure_host_copies(const struct measuring *m,
     return DPB_OK;
 }
 
-/* Within each, and of all pairs as peers and by the host; "both ways" makes one order enough. */
+/* Measures each device alone, and all pairs as peers and through the host. One order of a pair is
+ * enough, because both ways are measured. */
 static dpb_status measure_pairs(const struct measuring *m, const struct dpb_device_links *links,
                                 uint32_t n, json_t *plugin)
 {
@@ -290,7 +291,7 @@ static dpb_status measure_devices(struct measuring *m)
 
 /* ---- the command --------------------------------------------------------------------------- */
 
-/* Two buffers, and room for others: a machine that begins to swap measures its disk. */
+/* Two buffers of a quarter each leave room for others: a machine that swaps measures its disk. */
 static void limit_sizes(struct dpb_links_limits *limits)
 {
     struct dpb_machine_memory memory;
@@ -368,7 +369,7 @@ static dpb_status parse_max(const struct dpb_command *self, const char *text,
     return DPB_OK;
 }
 
-/* What follows an option; NULL: nothing does. */
+/* The word after an option; NULL: none. */
 static const char *value_of(int argc, char **argv, int *i)
 {
     return *i + 1 < argc && argv[*i + 1][0] != '\0' ? argv[++*i] : NULL;
@@ -388,7 +389,7 @@ static dpb_status take_word(const struct dpb_command *self, const char *word, bo
                            near ? "'?" : "");
 }
 
-/* An option that has a value. */
+/* Reads an option with a value. */
 static dpb_status take_valued(const struct dpb_command *self, const char *option, const char *value,
                               struct dpb_links_limits *limits, struct dpb_arguments *arguments)
 {

@@ -1,5 +1,5 @@
-/* cmd_plugins.c - `dpbench plugins`: what can be loaded, what cannot and what was not built, and
- * why. */
+/* cmd_plugins.c - `dpbench plugins`: lists plugins that can be loaded, cannot be loaded, or were
+ * not built, with the reasons. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +17,8 @@ static json_t *libraries_to_json(const struct dpb_library *library)
     return list;
 }
 
-/* The next after `row` (NULL: the first) of what was not built, which has not come from elsewhere;
- * or NULL. */
+/* The next plugin after `row` (NULL: the first) that was not built and was not found elsewhere; or
+ * NULL. */
 static const struct dpb_plugin_not_built *absent_from(const struct dpb_plugin_row *rows, size_t n,
                                                       const struct dpb_plugin_not_built *row)
 {

@@ -1,4 +1,4 @@
-/* cmd_report.c - `dpbench report RESULT.json...`: the tables of results that were kept. */
+/* cmd_report.c - `dpbench report RESULT.json...`: prints the tables of kept results. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "study/result.h"
 #include "study/sweep.h"
 
-/* The table that its run or sweep has printed. */
+/* Prints the table of the run or sweep again. */
 static dpb_status report(const char *path)
 {
     json_t *document = NULL;

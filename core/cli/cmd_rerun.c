@@ -1,4 +1,4 @@
-/* cmd_rerun.c - `dpbench rerun RESULT.json`: the run that a result was made by, once more. */
+/* cmd_rerun.c - `dpbench rerun RESULT.json`: runs a result's run once more. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,9 @@
 #include "study/result.h"
 #include "study/sweep.h"
 
-/* What the result has and this machine has otherwise. What only is here is a field that an older
- * dpbench did not write; but for the environment, whose absence was written. */
+/* Warns of a field of the result that is different or missing here. A field that the result lacks
+ * is newer than the result's dpbench, except in the environment: a result has all of its
+ * variables. */
 static void warn_of(void *code, const char *path, const json_t *then, const json_t *now)
 {
     char *was = then == NULL ? NULL : json_dumps(then, JSON_ENCODE_ANY | JSON_COMPACT);
@@ -31,7 +32,7 @@ static void compare_part(const char *code, const char *name, const json_t *then,
     json_decref(now);
 }
 
-/* What would run now: the configuration itself, or the first cell of its sweep. */
+/* The configuration that would run now, or the first cell of its sweep. */
 static struct dpb_experiment *experiment_of(const struct dpb_config *config)
 {
     struct dpb_sweep *sweep = NULL;
@@ -48,7 +49,7 @@ static struct dpb_experiment *experiment_of(const struct dpb_config *config)
     return experiment;
 }
 
-/* What differs is said by name, before the run: its numbers are another machine's, or others'. */
+/* Warns before the run of each difference by name: with a difference the numbers do not compare. */
 static dpb_status compare_all(const struct dpb_arguments *arguments)
 {
     const json_t *document = arguments->document;

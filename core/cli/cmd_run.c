@@ -1,4 +1,4 @@
-/* cmd_run.c - `dpbench -c FILE.ini`: one run, or a sweep where the file has one. */
+/* cmd_run.c - `dpbench -c FILE.ini`: one run, or the file's sweep. */
 #include <stdio.h>
 
 #include "base/log.h"
@@ -26,7 +26,7 @@ static int run_single(const struct dpb_arguments *arguments)
         struct dpb_execution execution;
         dpb_execute(experiment, arguments->party, label, &execution);
         code = execution.exit_code;
-        /* Wrong input leaves nothing behind. */
+        /* Wrong input leaves no file. */
         if (execution.result != NULL && code != dpb_status_exit_code(DPB_USAGE))
             code = dpb_exit_code_first(code, dpb_document_deliver(execution.result, arguments,
                                                                   run->results, run->name,

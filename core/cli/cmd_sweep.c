@@ -1,5 +1,5 @@
-/* cmd_sweep.c - a sweep at work: every cell is checked first, then each job runs in processes of
- * its own; a job that fails is a row with its reason. */
+/* cmd_sweep.c - runs a sweep: checks every cell, then runs each job in processes of its own. A
+ * failed job is a row with its reason. */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "study/result.h"
 #include "study/sweep.h"
 
-/* A signal that comes between two jobs, while no launcher listens. */
+/* A signal between two jobs, while no launcher listens. */
 static volatile sig_atomic_t signal_between_jobs;
 
 static void note_signal(int number)
@@ -38,17 +38,17 @@ static void listen_end(const struct listening *old)
     sigaction(SIGTERM, &old->terminate, NULL);
 }
 
-/* What all jobs share, from the first cell that can be run. */
+/* Shared by all jobs, from the first cell that can run. */
 struct plan {
     char *results, *name;
     uint64_t seed;
-    char built[256];    /* model and data that were last opened */
-    char refusal[1024]; /* of the first cell whose combination cannot work */
+    char built[256];    /* model and data of the last cell opened */
+    char refusal[1024]; /* of the first cell that was refused */
     dpb_status refused;
 };
 
-/* Opens data and builds the network where they are others than those of the cell before: a missing
- * file is found here and not by every job. */
+/* Opens data and builds the network if they differ from the last cell's, to find a missing file
+ * once and before the jobs. */
 static dpb_status build_cell(const struct dpb_sweep *sweep, size_t cell,
                              struct dpb_experiment *experiment, struct plan *plan)
 {
@@ -88,8 +88,8 @@ static dpb_status check_cell(const struct dpb_sweep *sweep, size_t cell, struct 
     return status;
 }
 
-/* What is wrong by itself (an unknown option, a value out of range) ends the sweep before its first
- * job; a combination that cannot work is a row with its reason. */
+/* A wrong setting (an unknown option, a value out of range) ends the sweep before its first job. A
+ * combination that cannot work is a row with its reason. */
 static dpb_status check_each_cell(const struct dpb_sweep *sweep, struct plan *plan)
 {
     for (size_t cell = 0; cell < sweep->n_cells; cell++) {
@@ -105,7 +105,7 @@ static dpb_status check_each_cell(const struct dpb_sweep *sweep, struct plan *pl
     return plan->results != NULL ? DPB_OK : dpb_fail(plan->refused, "%s", plan->refusal);
 }
 
-/* Without messages of cells that will say the same when their turn comes. */
+/* Drops the messages of refused cells: their jobs will repeat them. */
 static dpb_status check_cells(const struct dpb_sweep *sweep, struct plan *plan)
 {
     const struct dpb_log_hooks silent = {.silent = true};
@@ -117,7 +117,7 @@ static dpb_status check_cells(const struct dpb_sweep *sweep, struct plan *plan)
     return status;
 }
 
-/* Timing jobs in their order, then one for the accuracy of each strategy. */
+/* The timing jobs in their order, then one job for the accuracy of each strategy. */
 static struct dpb_sweep_job *plan_jobs(const struct dpb_sweep *sweep, uint64_t seed, size_t *n_jobs)
 {
     size_t n_timing = sweep->n_cells * (size_t)sweep->repeats;
@@ -131,8 +131,7 @@ static struct dpb_sweep_job *plan_jobs(const struct dpb_sweep *sweep, uint64_t s
     return jobs;
 }
 
-/* Of a sweep that goes on: its good runs go into the document, and the jobs that are still to be
- * done stay, in their order. */
+/* For --resume: puts the good runs into the document and keeps the missing jobs, in their order. */
 static dpb_status take_done(const struct dpb_sweep *sweep, const struct dpb_arguments *arguments,
                             struct dpb_sweep_job *jobs, size_t *n_jobs, json_t *document)
 {
@@ -205,7 +204,8 @@ static int run_jobs(const struct dpb_sweep *sweep, const struct dpb_sweep_job *j
             break;
         }
         dpb_sweep_add(sweep, &jobs[i], execution.result, document);
-        /* A cell whose combination or data is refused is a failed cell of a sweep that ran. */
+        /* A cell with a refused combination or refused data is a failed cell of a sweep that
+         * ran. */
         bool refused = execution.exit_code == dpb_status_exit_code(DPB_USAGE);
         code = dpb_exit_code_first(code, refused ? dpb_status_exit_code(DPB_FAILED)
                                                  : execution.exit_code);

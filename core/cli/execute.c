@@ -1,4 +1,4 @@
-/* execute.c - one job, from its experiment to its result, and the result to where it belongs. */
+/* execute.c - runs one job, from its experiment to its result, and delivers the result. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "train/journal.h"
 #include "train/snapshot.h"
 
-/* Compute threads of a worker, for the environment that its plugins ask for. */
+/* A worker's compute threads, as its plugins want them in the environment. */
 static dpb_status worker_threads(const struct dpb_experiment *experiment,
                                  const struct dpb_party *party, uint32_t *threads)
 {
@@ -66,7 +66,7 @@ dpb_status dpb_execute_job(const struct dpb_experiment *experiment, struct dpb_p
     return status;
 }
 
-/* eval.require_target and run.require_steady, once the job itself went well. */
+/* Applies eval.require_target and run.require_steady to a job that went well. */
 static dpb_status check_demands(const struct dpb_experiment *experiment, struct dpb_board *board,
                                 char *error, size_t capacity)
 {
@@ -105,9 +105,9 @@ void dpb_execute(const struct dpb_experiment *experiment, struct dpb_party *part
                  const char *label, struct dpb_execution *execution)
 {
     struct dpb_job_outcome outcome = {0};
-    json_t *inputs = dpb_result_inputs(experiment); /* before the run may write to them */
+    json_t *inputs = dpb_result_inputs(experiment); /* before the run may change them */
     dpb_status status = dpb_execute_job(experiment, party, label, &outcome);
-    if (status != DPB_OK || outcome.board == NULL) { /* no board: the head makes the result */
+    if (status != DPB_OK || outcome.board == NULL) { /* no board: only the head makes the result */
         json_decref(inputs);
         *execution = (struct dpb_execution){
             status, status != DPB_OK ? dpb_status_exit_code(status) : outcome.exit_code, NULL};

@@ -1,5 +1,5 @@
 /* help_models.c - the table of `dpbench help models`. Each row comes from an experiment of the
- * model and otherwise defaults: so memory is what `dpbench check` says of it. */
+ * model with defaults, so its memory is that of `dpbench check`. */
 #include <stdio.h>
 #include <string.h>
 
@@ -48,7 +48,7 @@ static void print_model(const char *name, const char *summary, const char *devic
     const double mib = 1024.0 * 1024.0;
     struct dpb_experiment *experiment = NULL;
     dpb_status status = create(name, device, &experiment);
-    /* As the rank behind the workers: one that needs to know the data and none of the samples. */
+    /* Opens the data as the rank after the workers does: for its description, not its samples. */
     if (status == DPB_OK)
         status = dpb_experiment_build(experiment, experiment->n_workers);
     if (status != DPB_OK) {
@@ -73,7 +73,7 @@ void dpb_help_models(const struct dpb_plugin_row *rows, size_t n_rows)
         device = find_device(rows, n_rows, NULL);
     printf("  %-16s %-10s %11s %8s %6s %9s\n", "name", "input", "parameters", "GMAC", "batch",
            "MiB");
-    /* What is wrong with one is said in its row. */
+    /* A model's error stands in its row. */
     const struct dpb_log_hooks silent = {.silent = true};
     dpb_log_set_hooks(&silent);
     for (size_t i = 0; i < n_rows; i++) {

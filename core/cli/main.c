@@ -1,6 +1,6 @@
 /*
- * main.c - where every process of dpbench begins: a command of the user's, or a rank of a job that
- * another dpbench started. The only place that exits.
+ * main.c - every process of dpbench begins here: a user's command, or a rank of a job that another
+ * dpbench started. The only file that exits.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -63,7 +63,7 @@ static const struct dpb_command *find_command(const char *name)
     return NULL;
 }
 
-/* What a word that is no command was meant to be. */
+/* Refuses a word that is no command, with a guess of its meaning. */
 static dpb_status refuse_command(const struct dpb_command *run, const char *word)
 {
     const char *names[N_COMMANDS + 1] = {NULL};
@@ -139,7 +139,8 @@ static int user_main(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    /* A full disk, a file-size limit or a closed pipe is an error to be reported, not an end. */
+    /* Makes a full disk, a file-size limit and a closed pipe errors to report, not a process's
+     * end. */
     signal(SIGXFSZ, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
     int code = dpb_world_is_rank() ? rank_main() : user_main(argc, argv);

@@ -1,4 +1,5 @@
-/* together.c - a command whose process is one of several that mpirun or srun started: see cli.h. */
+/* together.c - runs a command in one of several processes that mpirun or srun started: see
+ * cli.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +9,9 @@
 #include "launch/machines.h"
 #include "study/sweep.h"
 
-#define LAUNCHER "launcher" /* the origin of what it says */
+#define LAUNCHER "launcher" /* the origin of the launcher's settings */
 
-/* As many workers as there are ranks beside the servers, where the file does not say. */
+/* Unless the file says otherwise, all ranks but the servers are workers. */
 static dpb_status adopt_workers(const struct dpb_party *party, struct dpb_config *config)
 {
     const struct dpb_setting *servers = dpb_config_get(config, "run", "servers");
@@ -45,7 +46,7 @@ static dpb_status adopt(const struct dpb_party *party, struct dpb_config *config
     return adopt_machines(party, config);
 }
 
-/* comm.hosts may take apart what is together, not the other way round. */
+/* comm.hosts may separate ranks of one machine, but not join ranks of two. */
 static dpb_status check_machines(const struct dpb_party *party,
                                  const struct dpb_experiment *experiment)
 {
