@@ -65,11 +65,13 @@ static json_t *breakdown_to_json(struct maker *maker, const struct dpb_breakdown
     return json;
 }
 
-static json_t *rate_to_json(struct maker *maker, const struct dpb_stats *rate)
+static json_t *rate_to_json(struct maker *maker)
 {
     static const char name[] = "timing.samples_per_s";
-    return json_pack("{s:o, s:o, s:o, s:o, s:[o, o], s:o, s:o}",                                 //
+    const struct dpb_stats *rate = &maker->summary.rate;
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:[o, o], s:o, s:o}",                            //
                      "mean", real(maker, rate->mean, name),                                      //
+                     "first_to_last", real(maker, maker->summary.first_to_last, name),           //
                      "median", real(maker, rate->median, name),                                  //
                      "p10", real(maker, rate->p10, name),                                        //
                      "p90", real(maker, rate->p90, name),                                        //
@@ -109,7 +111,7 @@ static json_t *timing_to_json(struct maker *maker)
                      "elapsed_ns", (json_int_t)summary->elapsed_ns,              //
                      "drift",
                      real(maker, dpb_drift_of(summary->step_ns, summary->n_steps), "drift"),
-                     "samples_per_s", rate_to_json(maker, &summary->rate),          //
+                     "samples_per_s", rate_to_json(maker),                          //
                      "breakdown_ns", breakdown_to_json(maker, &summary->breakdown), //
                      "step_ns", step_ns);
 }

@@ -20,127 +20,202 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-static void breakdown_add(struct dpb_breakdown *sum, const struct dpb_record *record)
+/* `weight` of the record's parts. */
+static void breakdown_add(struct dpb_breakdown *sum, const struct dpb_record *record, double weight)
 {
-    sum->data_wait += (double)record->data_wait_ns;
-    sum->forward += (double)record->forward_ns;
-    sum->backward += (double)record->backward_ns;
-    sum->optimizer += (double)record->optimizer_ns;
-    sum->comm_exposed += (double)record->comm_exposed_ns;
-    sum->comm_hidden += (double)record->comm_hidden_ns;
-    sum->comm_wait_peer += (double)record->comm_wait_peer_ns;
+    sum->data_wait += weight * (double)record->data_wait_ns;
+    sum->forward += weight * (double)record->forward_ns;
+    sum->backward += weight * (double)record->backward_ns;
+    sum->optimizer += weight * (double)record->optimizer_ns;
+    sum->comm_exposed += weight * (double)record->comm_exposed_ns;
+    sum->comm_hidden += weight * (double)record->comm_hidden_ns;
+    sum->comm_wait_peer += weight * (double)record->comm_wait_peer_ns;
 }
 
-/* n = 0 makes every part NaN: there is no such step. */
-static void breakdown_divide(struct dpb_breakdown *sum, uint64_t n)
+/* A factor of NaN says that there is no such step. */
+static void breakdown_scale(struct dpb_breakdown *sum, double factor)
 {
     double *const parts[] = {&sum->data_wait,     &sum->forward,      &sum->backward,
                              &sum->optimizer,     &sum->comm_exposed, &sum->comm_hidden,
                              &sum->comm_wait_peer};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        *parts[i] = n > 0 ? *parts[i] / (double)n : NAN;
+        *parts[i] *= factor;
 }
 
-/* ---- synchronous --------------------------------------------------------------------------- */
+/* ---- the one clock ------------------------------------------------------------------------- */
 
-static void summarise_synchronous(const struct dpb_summary_args *args, uint64_t first,
-                                  struct dpb_summary *summary)
+struct span {
+    int64_t begin_ns, end_ns;
+};
+
+/* Moves *span from the step before to step k. Only the first begin is read from the clock. Later
+ * begins may be noisy (a GPU's, another machine's); durations carry no such noise. */
+static void move_to(const struct dpb_record *records, uint64_t k, uint64_t first, struct span *span)
 {
-    for (uint64_t k = 0; k < summary->n_steps; k++) {
-        const struct dpb_record *slowest = &args->journals[0]->records[first + k];
-        for (uint32_t w = 1; w < args->n_workers; w++) {
-            const struct dpb_record *record = &args->journals[w]->records[first + k];
-            if (record->step_ns > slowest->step_ns)
-                slowest = record;
+    const struct dpb_record *record = &records[k];
+    span->begin_ns = k == first ? record->begin_ns : span->end_ns + record->paused_ns;
+    span->end_ns = span->begin_ns + record->step_ns;
+}
+
+/* ---- workers that wait for each other ------------------------------------------------------ */
+
+/* Step k of all workers: its record in *latest is of the worker that ends it last. */
+static struct span step_of_all(const struct dpb_summary_args *args, uint64_t k, uint64_t first,
+                               struct span *spans, const struct dpb_record **latest)
+{
+    struct span all = {INT64_MAX, INT64_MIN};
+    for (uint32_t w = 0; w < args->n_workers; w++) {
+        const struct dpb_record *records = args->journals[w]->records;
+        move_to(records, k, first, &spans[w]);
+        if (spans[w].begin_ns < all.begin_ns)
+            all.begin_ns = spans[w].begin_ns;
+        if (spans[w].end_ns > all.end_ns) {
+            all.end_ns = spans[w].end_ns;
+            *latest = &records[k];
         }
-        summary->step_ns[k] = slowest->step_ns;
-        summary->elapsed_ns += slowest->step_ns;
-        breakdown_add(&summary->breakdown, slowest);
     }
-    breakdown_divide(&summary->breakdown, summary->n_steps);
+    return all;
+}
+
+static dpb_status summarise_together(const struct dpb_summary_args *args, uint64_t first,
+                                     struct dpb_summary *summary)
+{
+    struct span *spans = calloc((size_t)args->n_workers + 1, sizeof *spans);
+    if (spans == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    int64_t ended_ns = INT64_MIN;
+    for (uint64_t k = 0; k < summary->n_steps; k++) {
+        const struct dpb_record *latest = NULL;
+        struct span all = step_of_all(args, first + k, first, spans, &latest);
+        /* After a pause of all workers the step begins with the first of them. */
+        int64_t from_ns = all.begin_ns > ended_ns ? all.begin_ns : ended_ns;
+        summary->step_ns[k] = all.end_ns - from_ns;
+        summary->elapsed_ns += summary->step_ns[k];
+        ended_ns = all.end_ns;
+        breakdown_add(&summary->breakdown, latest,
+                      (double)summary->step_ns[k] / (double)latest->step_ns);
+    }
+    free(spans);
+    breakdown_scale(&summary->breakdown,
+                    summary->n_steps > 0 ? 1.0 / (double)summary->n_steps : NAN);
     dpb_rate_of(summary->step_ns, summary->n_steps, (double)args->global_batch, &summary->rate);
+    summary->first_to_last = summary->rate.mean;
+    return DPB_OK;
 }
 
 /* ---- workers that do not wait for each other ----------------------------------------------- */
 
-/* The whole steps [begin, end) of a worker within a window of time. */
-struct within {
-    uint64_t begin, end;
+/* A worker begins a step (running 1) or ends one (-1). */
+struct change {
+    int64_t at_ns;
+    double steps_per_ns; /* by which the speed of all workers together changes */
+    int running;
 };
 
-static struct within steps_within(const struct dpb_journal *journal, uint64_t first,
-                                  int64_t from_ns, int64_t to_ns)
+static int by_time(const void *a, const void *b)
 {
-    struct within steps = {first, dpb_journal_records(journal)};
-    while (steps.begin < steps.end && journal->records[steps.begin].begin_ns < from_ns)
-        steps.begin++;
-    while (steps.end > steps.begin) {
-        const struct dpb_record *last = &journal->records[steps.end - 1];
-        if (last->begin_ns + last->step_ns <= to_ns)
-            break;
-        steps.end--;
-    }
-    return steps;
+    int64_t x = ((const struct change *)a)->at_ns, y = ((const struct change *)b)->at_ns;
+    return (x > y) - (x < y);
 }
 
-/* The window in which every worker ran timed steps. */
-static void common_window(const struct dpb_summary_args *args, uint64_t first, int64_t *from_ns,
-                          int64_t *to_ns)
+/* All changes in the order of time, two for each timed record. *common is the time from the first
+ * moment to the last in which all workers may run. */
+static void find_changes(const struct dpb_summary_args *args, uint64_t first,
+                         struct change *changes, struct span *common)
 {
-    *from_ns = INT64_MIN;
-    *to_ns = INT64_MAX;
+    size_t n = 0;
+    *common = (struct span){INT64_MIN, INT64_MAX};
     for (uint32_t w = 0; w < args->n_workers; w++) {
         const struct dpb_record *records = args->journals[w]->records;
-        const struct dpb_record *last = &records[dpb_journal_records(args->journals[w]) - 1];
-        if (records[first].begin_ns > *from_ns)
-            *from_ns = records[first].begin_ns;
-        if (last->begin_ns + last->step_ns < *to_ns)
-            *to_ns = last->begin_ns + last->step_ns;
+        struct span span = {0};
+        for (uint64_t k = first; k < dpb_journal_records(args->journals[w]); k++) {
+            double speed = 1.0 / (double)records[k].step_ns;
+            move_to(records, k, first, &span);
+            changes[n++] = (struct change){span.begin_ns, speed, 1};
+            changes[n++] = (struct change){span.end_ns, -speed, -1};
+            if (k == first && span.begin_ns > common->begin_ns)
+                common->begin_ns = span.begin_ns;
+        }
+        if (span.end_ns < common->end_ns)
+            common->end_ns = span.end_ns;
     }
+    qsort(changes, n, sizeof *changes, by_time);
 }
 
-/* The rate of every worker over its whole steps, summed. */
-static double sum_of_rates(const struct dpb_summary_args *args, const struct within *within)
+/* Cuts the time in which all workers run where they have done another global batch together; a step
+ * that is under way counts by the share of its time. Returns the time in which any worker runs. */
+static double cut_steps(const struct change *changes, size_t n, uint32_t n_workers,
+                        struct dpb_summary *summary)
 {
-    double batch = (double)args->global_batch / args->n_workers, rate = 0;
-    for (uint32_t w = 0; w < args->n_workers; w++) {
-        int64_t elapsed_ns = 0;
-        for (uint64_t k = within[w].begin; k < within[w].end; k++)
-            elapsed_ns += args->journals[w]->records[k].step_ns;
-        rate += batch * (double)(within[w].end - within[w].begin) / ((double)elapsed_ns / 1e9);
+    const double rounding = 1e-9; /* of a step, in the sum of shares */
+    double speed = 0, done = 0, all_ns = 0, any_ns = 0;
+    uint32_t running = 0;
+    summary->n_steps = 0;
+    for (size_t i = 0; i + 1 < n; i++) {
+        double passed_ns = (double)(changes[i + 1].at_ns - changes[i].at_ns);
+        running = (uint32_t)((int)running + changes[i].running);
+        speed += changes[i].steps_per_ns / n_workers;
+        any_ns += running > 0 ? passed_ns : 0;
+        if (running < n_workers)
+            continue;
+        double before = done;
+        done += passed_ns * speed;
+        for (double next = (double)summary->n_steps + 1; next <= done + rounding; next++) {
+            int64_t at_ns = llround(all_ns + (next - before) / speed);
+            summary->step_ns[summary->n_steps++] = at_ns - summary->elapsed_ns;
+            summary->elapsed_ns = at_ns;
+        }
+        all_ns += passed_ns;
     }
-    return rate;
+    return any_ns;
 }
 
-static dpb_status summarise_local(const struct dpb_summary_args *args, uint64_t first,
+/* The mean step, divided as all workers' time within `common` was. */
+static void divide_step(const struct dpb_summary_args *args, uint64_t first,
+                        const struct span *common, struct dpb_summary *summary)
+{
+    double sum_ns = 0;
+    for (uint32_t w = 0; w < args->n_workers; w++) {
+        const struct dpb_record *records = args->journals[w]->records;
+        struct span span = {0};
+        for (uint64_t k = first; k < dpb_journal_records(args->journals[w]); k++) {
+            move_to(records, k, first, &span);
+            int64_t from_ns = span.begin_ns > common->begin_ns ? span.begin_ns : common->begin_ns;
+            int64_t to_ns = span.end_ns < common->end_ns ? span.end_ns : common->end_ns;
+            if (to_ns <= from_ns)
+                continue;
+            double within_ns = (double)(to_ns - from_ns);
+            breakdown_add(&summary->breakdown, &records[k], within_ns / (double)records[k].step_ns);
+            sum_ns += within_ns;
+        }
+    }
+    double step_ns = (double)summary->elapsed_ns / (double)summary->n_steps; /* 0 / 0 without one */
+    breakdown_scale(&summary->breakdown, step_ns / sum_ns);
+}
+
+static dpb_status summarise_apart(const struct dpb_summary_args *args, uint64_t first,
                                   struct dpb_summary *summary)
 {
-    struct within *within = calloc(args->n_workers, sizeof *within);
-    if (within == NULL)
+    size_t n_records = 0;
+    for (uint32_t w = 0; w < args->n_workers; w++)
+        n_records += (size_t)(dpb_journal_records(args->journals[w]) - first);
+    int64_t *step_ns = calloc(n_records / args->n_workers + 2, sizeof *step_ns);
+    struct change *changes = calloc(2 * n_records, sizeof *changes);
+    free(summary->step_ns);
+    summary->step_ns = step_ns;
+    if (step_ns == NULL || changes == NULL) {
+        free(changes);
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
-    int64_t from_ns, to_ns;
-    common_window(args, first, &from_ns, &to_ns);
-    uint64_t n_added = 0;
-    for (uint32_t w = 0; w < args->n_workers; w++) {
-        within[w] = steps_within(args->journals[w], first, from_ns, to_ns);
-        uint64_t n = within[w].end - within[w].begin;
-        summary->n_steps = min_u64(summary->n_steps, n);
-        for (uint64_t k = within[w].begin; k < within[w].end; k++, n_added++)
-            breakdown_add(&summary->breakdown, &args->journals[w]->records[k]);
     }
-    breakdown_divide(&summary->breakdown, n_added);
+    struct span common;
+    find_changes(args, first, changes, &common);
+    double any_ns = cut_steps(changes, 2 * n_records, args->n_workers, summary);
+    free(changes);
+    divide_step(args, first, &common, summary);
     summary->no_common_window = summary->n_steps == 0;
-    for (uint64_t k = 0; k < summary->n_steps; k++) {
-        double steps_per_ns = 0;
-        for (uint32_t w = 0; w < args->n_workers; w++)
-            steps_per_ns += 1.0 / (double)args->journals[w]->records[within[w].begin + k].step_ns;
-        summary->step_ns[k] = (int64_t)llround(args->n_workers / steps_per_ns);
-        summary->elapsed_ns += summary->step_ns[k];
-    }
     dpb_rate_of(summary->step_ns, summary->n_steps, (double)args->global_batch, &summary->rate);
-    if (summary->n_steps > 0)
-        summary->rate.mean = sum_of_rates(args, within);
-    free(within);
+    double samples = (double)args->global_batch / args->n_workers * (double)n_records;
+    summary->first_to_last = samples / (any_ns / 1e9);
     return DPB_OK;
 }
 
@@ -208,13 +283,13 @@ dpb_status dpb_summary_make(const struct dpb_summary_args *args, struct dpb_summ
     result.gated = leader != NULL && leader->gated;
     result.step_ns = calloc((size_t)result.n_steps + 1, sizeof *result.step_ns);
     result.loss = calloc((size_t)result.n_losses + 1, sizeof *result.loss);
-    dpb_status status = DPB_OK;
+    dpb_status status;
     if (result.step_ns == NULL || result.loss == NULL)
         status = dpb_fail(DPB_NO_MEMORY, "out of memory");
-    else if (args->local && result.n_steps > 0)
-        status = summarise_local(args, first, &result);
+    else if (args->local && args->n_workers > 1 && result.n_steps > 0)
+        status = summarise_apart(args, first, &result);
     else
-        summarise_synchronous(args, first, &result);
+        status = summarise_together(args, first, &result);
     if (status != DPB_OK) {
         dpb_summary_release(&result);
         return status;
@@ -240,11 +315,11 @@ void dpb_summary_of_rank(const struct dpb_journal *journal, uint64_t timed_from,
     double *times = calloc((size_t)(end - first) + 1, sizeof *times);
     *breakdown = (struct dpb_breakdown){0};
     for (uint64_t k = first; k < end; k++) {
-        breakdown_add(breakdown, &journal->records[k]);
+        breakdown_add(breakdown, &journal->records[k], 1);
         if (times != NULL)
             times[k - first] = (double)journal->records[k].step_ns;
     }
-    breakdown_divide(breakdown, end - first);
+    breakdown_scale(breakdown, end > first ? 1.0 / (double)(end - first) : NAN);
     dpb_stats_of(times, times != NULL ? (size_t)(end - first) : 0, step_ns);
     free(times);
 }

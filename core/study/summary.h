@@ -2,10 +2,10 @@
  * summary.h - sums up the journals of a job's ranks: step times, rate, breakdown, loss. Computes on
  * memory alone; result.c makes the JSON.
  *
- * A synchronous step takes as long as its slowest worker. Workers that do not wait for each other
- * have no common step. Their rate is the sum over the workers of samples / elapsed, each over its
- * whole steps in the window in which all workers ran. The time of their step k is the global batch
- * divided by the sum of the workers' rates in their k-th steps.
+ * All times are on one clock. Where workers wait for each other, a step of the run ends when its
+ * last worker ends it, and begins when the step before has ended. Where workers do not wait for
+ * each other, a step of the run is the time in which all of them together do a global batch, while
+ * all of them run. Either way the steps add up to the time that passed, pauses left out.
  */
 #ifndef DPB_CORE_STUDY_SUMMARY_H
 #define DPB_CORE_STUDY_SUMMARY_H
@@ -14,8 +14,9 @@
 #include "dpbench/status.h"
 #include "train/journal.h"
 
-/* Mean nanoseconds a step: of the slowest worker of each step, or of all workers if they do not
- * wait for each other. All but comm_hidden and comm_wait_peer sum to the step. */
+/* Means a step, in nanoseconds. Each step is divided as the worker that ends it last divides its
+ * own; where workers do not wait for each other, as all of them together divide theirs. All parts
+ * but comm_hidden and comm_wait_peer sum to the step. */
 struct dpb_breakdown {
     double data_wait, forward, backward, optimizer, comm_exposed, comm_hidden, comm_wait_peer;
 };
@@ -28,18 +29,21 @@ struct dpb_summary_args {
 };
 
 struct dpb_summary {
-    uint64_t warmup_steps; /* before the first timed step */
-    uint64_t n_steps;      /* timed steps that every worker completed */
+    uint64_t warmup_steps; /* before the first timed one */
+    uint64_t n_steps;      /* timed steps of the run */
     int64_t *step_ns;      /* @owned */
     int64_t elapsed_ns;    /* sum of step_ns */
     struct dpb_stats rate; /* samples/s; NaN where nothing was timed */
+    /* All timed samples by the time in which any worker ran timed steps. The mean rate, but where
+     * workers do not wait for each other. */
+    double first_to_last;
     struct dpb_breakdown breakdown;
     double bytes_per_step; /* payload of all processes */
     uint64_t n_losses;     /* steps from the first that every worker completed */
     double *loss;          /* @owned; mean over the workers */
     bool steady, gated, oversubscribed;
     dpb_verdict pattern, exchange, replicas, after; /* the worst of all workers */
-    bool no_common_window; /* local: a worker had no whole step while all were running */
+    bool no_common_window; /* local: no global batch was done while all workers were running */
 };
 
 /* DPB_NO_MEMORY or DPB_OK. Incomplete and empty journals give a summary of their records. */

@@ -26,6 +26,7 @@ static struct {
     uint64_t capacity;
     uint64_t bytes;
     bool running;
+    int64_t stopped_ns; /* end of the last step before a pause; 0: none */
     int64_t marked_ns;  /* end of the last part */
     int64_t exposed_ns; /* since then */
     struct dpb_record record;
@@ -221,19 +222,24 @@ static void forget(void)
 
 void dpb_account_end(void)
 {
-    if (account.running)
-        end_step(dpb_now_ns());
+    if (!account.running)
+        return;
+    account.stopped_ns = dpb_now_ns();
+    end_step(account.stopped_ns);
 }
 
 void dpb_account_begin(double learning_rate)
 {
-    int64_t now = dpb_now_ns();
-    if (account.running)
+    int64_t now = dpb_now_ns(), paused_ns = 0;
+    if (account.running) {
         end_step(now);
-    else
+    } else {
         forget();
+        paused_ns = account.stopped_ns != 0 ? now - account.stopped_ns : 0;
+    }
     memset(&account.record, 0, sizeof account.record);
     account.record.begin_ns = now;
+    account.record.paused_ns = paused_ns;
     account.record.learning_rate = learning_rate;
     account.marked_ns = now;
     account.exposed_ns = 0;

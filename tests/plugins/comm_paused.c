@@ -6,7 +6,8 @@
  * and the wait that follows it. What is said, looked at and waited for stays as it is, so nothing
  * may come of it but time.
  *
- * DPB_PAUSES is the seed of the pauses; each thread of each rank has its own.
+ * DPB_PAUSES is the seed of the pauses; each thread of each rank has its own. With DPB_LATE_MS there
+ * are none: the strategy's events on rank 0 fire by so much later, every other time.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -23,7 +24,12 @@ static const struct dpb_host *host; /* core's */
 static struct dpb_host told;        /* what the strategy gets */
 static struct dpb_flag_ops flags;
 static struct dpb_event_ops events;
+static struct dpb_comm_ops late_ops;
+static struct dpb_plugin late_plugin;
+static const struct dpb_comm_ops *inner;
 static uint64_t seed;
+static unsigned late_us;
+static bool is_late; /* this rank */
 
 /* ---- pauses -------------------------------------------------------------------------------- */
 
@@ -109,6 +115,14 @@ static dpb_status paused_patience(const struct dpb_wait *what, int64_t *begin_ns
     return host->patience(what, begin_ns);
 }
 
+static void late_signal(struct dpb_event *event)
+{
+    static unsigned n;
+    if (is_late && n++ % 2 == 0)
+        usleep(late_us);
+    host->event->signal(event);
+}
+
 static void tell(void)
 {
     flags = *host->flag;
@@ -118,6 +132,12 @@ static void tell(void)
     events = *host->event;
     events.poll = paused_event_poll;
     told = *host;
+    if (late_us > 0) {
+        events = *host->event;
+        events.signal = late_signal;
+        told.event = &events;
+        return;
+    }
     told.flag = &flags;
     told.event = &events;
     told.poll = paused_poll;
@@ -154,6 +174,22 @@ static bool find_other(const char *own, char path[PATH_MAX])
     return is_other(path, own);
 }
 
+static dpb_status late_open(const void *options, const struct dpb_comm_args *args, void **comm)
+{
+    is_late = args->rank == 0;
+    return inner->open(options, args, comm);
+}
+
+static const struct dpb_plugin *make_late(const struct dpb_plugin *plugin)
+{
+    late_plugin = *plugin;
+    inner = plugin->ops;
+    late_ops = *inner;
+    late_ops.open = late_open;
+    late_plugin.ops = &late_ops;
+    return &late_plugin;
+}
+
 const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
 {
     const struct dpb_plugin *(*entry)(const struct dpb_host *) = NULL;
@@ -161,7 +197,9 @@ const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
     char own[PATH_MAX], path[PATH_MAX];
     Dl_info here;
     host = given;
+    const char *late_ms = getenv("DPB_LATE_MS");
     seed = text ? strtoull(text, NULL, 10) : 1;
+    late_us = late_ms ? 1000 * (unsigned)strtoul(late_ms, NULL, 10) : 0;
     tell();
     if (!dladdr((const void *)(uintptr_t)&dpb_plugin_entry, &here) ||
         !realpath(here.dli_fname, own) || !find_other(own, path))
@@ -171,5 +209,6 @@ const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
         *(void **)&entry = dlsym(object, "dpb_plugin_entry");
     if (!entry)
         host->fail(DPB_FAILED, "%s: cannot be paused: %s", path, dlerror());
-    return entry ? entry(&told) : NULL;
+    const struct dpb_plugin *plugin = entry ? entry(&told) : NULL;
+    return plugin && late_us > 0 ? make_late(plugin) : plugin;
 }

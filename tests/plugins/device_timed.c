@@ -8,7 +8,7 @@
  *
  * On top of that the first `warmup_steps` steps can be longer, by `warmup_extra` in the first and
  * linearly less in each that follows; and one rank can be late in every step, in forward or before
- * a layer of backward.
+ * a layer of backward, and by up to `jitter` more in forward, another time in every step.
  *
  * With `trace = PATH` each rank writes PATH.RANK when its program is released: a line a pass (in
  * training, evaluations left out) with its step, begin, deadline and end of forward and of
@@ -40,7 +40,7 @@ enum { LATE_IN_FORWARD, LATE_IN_BACKWARD };
 struct options {
     int64_t forward_ns, backward_ns, evaluate_ns;
     int64_t warmup_steps, warmup_extra_ns;
-    int64_t late_rank, late_ns, late_layer;
+    int64_t late_rank, late_ns, late_layer, jitter_ns;
     int late_in;
     const char *trace, *gpu;
 };
@@ -64,6 +64,7 @@ static const struct dpb_option option_table[] = {
     TIME(warmup_extra, "0", "by how much in the first, falling linearly to nothing"),
     NUMBER(late_rank, "-1", -1, 4096, "the rank that is late in every step; -1: none"),
     TIME(late, "0", "by how much it is"),
+    TIME(jitter, "0", "its forward is longer by up to as much, another time in every step"),
     {"late_in", DPB_OPT_CHOICE, NULL, "forward", 0, 0, late_places,
      offsetof(struct options, late_in), "the pass in which it is"},
     NUMBER(late_layer, "0", 0, 1e6,
@@ -257,9 +258,11 @@ static int64_t forward_duration(const struct device *device, uint64_t step)
     int64_t duration = options->forward_ns, left = options->warmup_steps - (int64_t)step;
     if (left > 0)
         duration += options->warmup_extra_ns * left / options->warmup_steps;
-    if (options->late_rank == device->rank && options->late_in == LATE_IN_FORWARD)
+    if (options->late_rank != device->rank)
+        return duration;
+    if (options->late_in == LATE_IN_FORWARD)
         duration += options->late_ns;
-    return duration;
+    return duration + options->jitter_ns * (int64_t)(step * 7 % 11) / 10;
 }
 
 static dpb_status timed_forward(void *program_, const struct dpb_pass *pass,

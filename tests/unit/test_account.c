@@ -152,19 +152,28 @@ static void test_random_steps(void **state)
 {
     (void)state;
     struct bitmap map;
-    int64_t first_ns = clock_ns, sum = 0;
+    int64_t first_ns = clock_ns, sum = 0, paused_ns = 0;
     dpb_account_begin(0.5);
     for (int i = 0; i < STEPS; i++) {
         random_step(&map);
-        if (i % 3 == 0) /* else the next begin ends it */
+        int64_t ended_ns = clock_ns;
+        if (i % 3 == 0) { /* else the next begin ends it */
             dpb_account_end();
+            clock_ns += draw(100);
+        }
         dpb_account_begin(0.5);
+        int64_t resumed_ns = clock_ns;
+        clock_ns = ended_ns;
         check_record(&map, last_record());
-        sum += last_record()->step_ns;
+        assert_int_equal(last_record()->paused_ns, paused_ns);
+        clock_ns = resumed_ns;
+        paused_ns = resumed_ns - ended_ns; /* before the step that has begun */
+        sum += last_record()->paused_ns + last_record()->step_ns;
     }
+    sum += paused_ns;
     assert_int_equal(journal->n_records, STEPS);
     assert_int_equal(journal->dropped_spans, 0);
-    assert_int_equal(sum, clock_ns - first_ns); /* steps add up to the clock */
+    assert_int_equal(sum, clock_ns - first_ns); /* steps and pauses add up to the clock */
 }
 
 /* More spans than there is room for: the first count, the rest is said; the next step has room. */

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "dpbench/random.h"
 #include "study/json.h"
 #include "study/result.h"
 #include "study/summary.h"
@@ -71,10 +72,12 @@ static double sum_of_parts(const struct dpb_breakdown *b)
 
 /* ---- summary ------------------------------------------------------------------------------- */
 
-static void synchronous_takes_the_slowest(void **state)
+/* Workers by turns late: a step of the run goes from the last end to the last end. */
+static void steps_end_with_the_last_worker(void **state)
 {
     (void)state;
-    /* Steps 0 and 1 are warm-up; the slowest of 2, 3, 4 are workers 1, 0, 2. */
+    /* Steps 0 and 1 are warm-up and end together at 100 ms. Ends after that: 110 140 151, 120 132
+     * 144, 110 120 160. */
     static const int64_t ms[3][5] = {
         {50, 50, 10, 30, 11}, {50, 50, 20, 12, 12}, {50, 50, 10, 10, 40}};
     const struct dpb_journal *journals[3];
@@ -95,15 +98,16 @@ static void synchronous_takes_the_slowest(void **state)
     assert_int_equal(s.warmup_steps, 2);
     assert_int_equal(s.n_steps, 3);
     assert_int_equal(s.step_ns[0], 20 * MS);
-    assert_int_equal(s.step_ns[1], 30 * MS);
-    assert_int_equal(s.step_ns[2], 40 * MS);
-    assert_int_equal(s.elapsed_ns, 90 * MS);
-    assert_near(s.rate.mean, 96 / 0.030, 1e-6);
-    assert_near(s.rate.median, 96 / 0.030, 1e-6);
-    assert_near(sum_of_parts(&s.breakdown), 30 * MS, 1e-3);
-    assert_near(s.breakdown.comm_exposed, 4.5 * MS, 1e-3);
-    assert_near(s.breakdown.comm_hidden, 9.0 * MS, 1e-3);
-    assert_near(s.breakdown.comm_wait_peer, 0.6 * MS, 1e-3);
+    assert_int_equal(s.step_ns[1], 20 * MS);
+    assert_int_equal(s.step_ns[2], 20 * MS);
+    assert_int_equal(s.elapsed_ns, 60 * MS); /* the sum of the longest would be 90 */
+    assert_near(s.rate.mean, 96 / 0.020, 1e-6);
+    assert_near(s.rate.median, 96 / 0.020, 1e-6);
+    assert_near(s.first_to_last, 96 / 0.020, 1e-6);
+    assert_near(sum_of_parts(&s.breakdown), 20 * MS, 1e-3);
+    assert_near(s.breakdown.comm_exposed, 3.0 * MS, 1e-3);
+    assert_near(s.breakdown.comm_hidden, 6.0 * MS, 1e-3);
+    assert_near(s.breakdown.comm_wait_peer, 0.4 * MS, 1e-3);
     assert_near(s.bytes_per_step, 6000, 1e-9);
     assert_int_equal(s.n_losses, 5);
     assert_near(s.loss[0], 1.0, 1e-12);
@@ -114,8 +118,8 @@ static void synchronous_takes_the_slowest(void **state)
         free((void *)(uintptr_t)journals[w]);
 }
 
-/* The breakdown of a step is that of its slowest worker, not a mean over the workers. */
-static void breakdown_follows_the_slowest(void **state)
+/* The breakdown of a step is that of the worker that ends it last, not a mean over the workers. */
+static void breakdown_follows_the_last(void **state)
 {
     (void)state;
     struct dpb_journal *fast = make_journal(), *slow = make_journal();
@@ -136,11 +140,38 @@ static void breakdown_follows_the_slowest(void **state)
     free(slow);
 }
 
+/* A pause of all workers is no part of a step; time in which one of them trains is. */
+static void pauses_are_left_out(void **state)
+{
+    (void)state;
+    struct dpb_journal *a = make_journal(), *b = make_journal();
+    a->timed_from = b->timed_from = 0;
+    add_step(a, 0, 10); /* to 10 */
+    add_step(b, 3, 12); /* to 15 */
+    struct dpb_record *goes_on = add_step(a, 0, 10), *later = add_step(b, 0, 10);
+    goes_on->paused_ns = 90 * MS;            /* 100 to 110 */
+    later->paused_ns = 87 * MS;              /* 102 to 112 */
+    add_step(a, 0, 10)->paused_ns = 50 * MS; /* 160 to 170, while b trains until 122 */
+    add_step(b, 0, 10);
+    const struct dpb_journal *journals[] = {a, b};
+    const struct dpb_summary_args args = {journals, 2, 0, 64, false};
+    struct dpb_summary s;
+    assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
+    assert_int_equal(s.n_steps, 3);
+    assert_int_equal(s.step_ns[0], 15 * MS);
+    assert_int_equal(s.step_ns[1], 12 * MS);
+    assert_int_equal(s.step_ns[2], 58 * MS);
+    dpb_summary_release(&s);
+    free(a);
+    free(b);
+}
+
 static void local_rates_add_up_in_the_common_window(void **state)
 {
     (void)state;
     /* A runs from 0 to 100 ms in steps of 10 ms, but its first takes 20 and its last 40; B from 15
-     * to 75 ms in steps of 20 ms. Within 15..75 A has whole steps from 20 to 60 ms: 4 of 10 ms. */
+     * to 75 ms in steps of 20 ms. Within 15..75 A does 0.25 + 4 + 0.375 steps and B 3: 3.8125 global
+     * batches, three of them whole. */
     struct dpb_journal *a = make_journal(), *b = make_journal();
     a->timed_from = b->timed_from = 0;
     static const int64_t ms[] = {20, 10, 10, 10, 10, 40};
@@ -153,11 +184,14 @@ static void local_rates_add_up_in_the_common_window(void **state)
     struct dpb_summary s;
     assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
     assert_false(s.no_common_window);
-    assert_near(s.rate.mean, 32 / 0.010 + 32 / 0.020, 1e-6);
     assert_int_equal(s.n_steps, 3);
-    /* Both together: 64 samples at 4,800 samples/s. */
-    assert_int_equal(s.step_ns[0], 13333333);
+    assert_int_equal(s.step_ns[0], 15000000); /* 5 ms at 0.05 steps a ms, 10 at 0.075 */
+    assert_int_equal(s.step_ns[1], 13333333);
+    assert_int_equal(s.elapsed_ns, 41666667);
+    assert_near(s.rate.mean, 3 * 64 / 0.041666667, 1e-3);
     assert_near(s.rate.median, 4800, 1e-3);
+    assert_near(sum_of_parts(&s.breakdown), 41666667.0 / 3, 1e-3);
+    assert_near(s.first_to_last, 9 * 32 / 0.100, 1e-6); /* of all nine steps, in all the time */
     dpb_summary_release(&s);
 
     /* Alone, a worker's rate is the plain one. */
@@ -168,6 +202,149 @@ static void local_rates_add_up_in_the_common_window(void **state)
     dpb_summary_release(&s);
     free(a);
     free(b);
+}
+
+/* ---- an oracle: the clock tick by tick ------------------------------------------------------ */
+
+enum { ORACLE_STEPS = 12, ORACLE_WORKERS = 16, DRAWS = 12, TICKS = 4096, TICK = 1000 /* ns */ };
+
+static uint32_t drawn;
+
+static int64_t draw(int64_t below)
+{
+    return dpb_random(5, DPB_STREAM_SHUFFLE, drawn++, 7, 0, 0).v[0] % below;
+}
+
+/* What every worker does in every tick: its step, counted from 1; 0: none. */
+static struct {
+    uint8_t at[ORACLE_WORKERS][TICKS];
+    int64_t length[ORACLE_WORKERS][ORACLE_STEPS]; /* ticks */
+    int64_t end[ORACLE_WORKERS];
+} oracle;
+
+/* The next step of a worker, [begin, end) in ticks. `noise`: what its clock is off in ns. */
+static void tick_step(struct dpb_journal *journal, uint32_t w, int64_t begin, int64_t end,
+                      int64_t noise)
+{
+    uint64_t k = journal->n_records;
+    assert_true(begin < end && end < TICKS);
+    struct dpb_record *record = add_step(journal, 0, 0);
+    int64_t ns = (end - begin) * TICK;
+    *record = (struct dpb_record){.begin_ns = begin * TICK + noise,
+                                  .step_ns = ns,
+                                  .paused_ns = k > 0 ? (begin - oracle.end[w]) * TICK : 0,
+                                  .data_wait_ns = ns / 5,
+                                  .forward_ns = ns / 2,
+                                  .backward_ns = ns - ns / 5 - ns / 2};
+    oracle.length[w][k] = end - begin;
+    oracle.end[w] = end;
+    for (int64_t t = begin; t < end; t++)
+        oracle.at[w][t] = (uint8_t)(k + 1);
+}
+
+/* Workers meet in each step: the last to arrive lets all go on, at their own time. Now and then all
+ * pause. */
+static void draw_together(struct dpb_journal *journals[], uint32_t n)
+{
+    for (int k = 0; k < ORACLE_STEPS; k++) {
+        int64_t met = 0, begin[ORACLE_WORKERS];
+        int64_t resumed = 0;
+        for (uint32_t w = 0; w < n && k > 0 && k % 5 == 0; w++)
+            resumed = oracle.end[w] > resumed ? oracle.end[w] : resumed;
+        for (uint32_t w = 0; w < n; w++) {
+            begin[w] = k == 0 ? 5 + draw(20) : resumed > 0 ? resumed + 30 + draw(8) : oracle.end[w];
+            int64_t arrived = begin[w] + 20 + draw(40);
+            met = arrived > met ? arrived : met;
+        }
+        for (uint32_t w = 0; w < n; w++)
+            tick_step(journals[w], w, begin[w], met + 1 + draw(25), k > 0 ? draw(TICK) : 0);
+    }
+}
+
+static void draw_apart(struct dpb_journal *journals[], uint32_t n)
+{
+    for (uint32_t w = 0; w < n; w++) {
+        int64_t at = 5 + draw(60), slow = 1 + draw(3);
+        for (int k = 0; k < ORACLE_STEPS; k++) {
+            at += w == 0 && k == 6 ? 40 : 0; /* evaluates alone */
+            int64_t end = at + 30 * slow + draw(30);
+            tick_step(journals[w], w, at, end, k > 0 ? draw(TICK) : 0);
+            at = end;
+        }
+    }
+}
+
+/* The ticks in which some worker trains; and of those in which all do how many pass until `steps`
+ * global batches are done. */
+static void count_ticks(uint32_t n, double steps, int64_t *any, double *all)
+{
+    double done = 0;
+    *any = 0;
+    *all = 0;
+    for (int64_t t = 0; t < TICKS; t++) {
+        uint32_t running = 0;
+        double speed = 0;
+        for (uint32_t w = 0; w < n; w++) {
+            uint8_t k = oracle.at[w][t];
+            running += k > 0;
+            speed += k > 0 ? 1.0 / (double)oracle.length[w][k - 1] / n : 0;
+        }
+        *any += running > 0;
+        if (running < n || !(done < steps))
+            continue;
+        *all += done + speed > steps ? (steps - done) / speed : 1;
+        done += speed;
+    }
+    if (done < steps - 1e-6)
+        fail_msg("all workers together did %.6f global batches, not %.0f", done, steps);
+}
+
+/* Against the ticks: 1 to 16 workers. Noise in all begins but the first changes
+ * nothing. */
+static void check_against_ticks(bool local)
+{
+    for (uint32_t n = 1; n <= ORACLE_WORKERS; n++)
+        for (int i = 0; i < DRAWS; i++) {
+            struct dpb_journal *journals[ORACLE_WORKERS];
+            struct dpb_summary s;
+            double all;
+            int64_t any;
+            memset(&oracle, 0, sizeof oracle);
+            for (uint32_t w = 0; w < n; w++) {
+                journals[w] = make_journal();
+                journals[w]->timed_from = 0;
+            }
+            (local ? draw_apart : draw_together)(journals, n);
+            const struct dpb_summary_args args = {(const struct dpb_journal *const *)journals, n, 0,
+                                                  32 * (uint64_t)n, local};
+            assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
+            count_ticks(n, local ? (double)s.n_steps : 0, &any, &all);
+            double passed_ns = (local ? all : (double)any) * TICK, sum_ns = 0,
+                   first_to_last = 32.0 * n * ORACLE_STEPS / ((double)any * TICK / 1e9);
+            for (uint64_t k = 0; k < s.n_steps; k++)
+                sum_ns += (double)s.step_ns[k];
+            assert_true(s.n_steps > 0 && (local || s.n_steps == ORACLE_STEPS));
+            assert_near((double)s.elapsed_ns, passed_ns, 2);
+            assert_near(sum_ns, (double)s.elapsed_ns, 0);
+            assert_near(sum_of_parts(&s.breakdown), passed_ns / (double)s.n_steps, 1);
+            assert_near(s.rate.mean / (32.0 * n * (double)s.n_steps / (passed_ns / 1e9)), 1, 1e-5);
+            assert_near(s.first_to_last / first_to_last, 1, 1e-9);
+            dpb_summary_release(&s);
+            for (uint32_t w = 0; w < n; w++)
+                free(journals[w]);
+        }
+}
+
+static void synchronous_rate_is_of_the_time_that_passed(void **state)
+{
+    (void)state;
+    check_against_ticks(false);
+}
+
+static void local_rate_is_of_the_common_time(void **state)
+{
+    (void)state;
+    check_against_ticks(true);
 }
 
 static void local_without_common_window_says_so(void **state)
@@ -299,7 +476,7 @@ static int bench_create(void **state)
         journal->parameters = 61706;
         journal->macs_per_sample = 416520;
         for (int k = 0; k < 6 && rank < 2; k++)
-            add_step(journal, 0, 10 + (int64_t)rank);
+            add_step(journal, 0, 11);
     }
     struct dpb_journal *first = journal_of(bench, 0);
     first->n_evals = 1;
@@ -678,8 +855,11 @@ static void probe_refuses_and_leaves_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(synchronous_takes_the_slowest),
-        cmocka_unit_test(breakdown_follows_the_slowest),
+        cmocka_unit_test(steps_end_with_the_last_worker),
+        cmocka_unit_test(breakdown_follows_the_last),
+        cmocka_unit_test(pauses_are_left_out),
+        cmocka_unit_test(synchronous_rate_is_of_the_time_that_passed),
+        cmocka_unit_test(local_rate_is_of_the_common_time),
         cmocka_unit_test(local_rates_add_up_in_the_common_window),
         cmocka_unit_test(local_without_common_window_says_so),
         cmocka_unit_test(incomplete_journals_give_what_there_is),
