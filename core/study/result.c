@@ -101,14 +101,15 @@ static json_t *timing_to_json(struct maker *maker)
         json_array_append_new(step_ns, json_integer((json_int_t)summary->step_ns[k]));
     const struct dpb_journal *journal = maker->journals[0];
     json_int_t first_step = journal ? (json_int_t)journal->first_step : 0;
-    return json_pack("{s:s, s:I, s:I, s:I, s:b, s:b, s:I, s:o, s:o, s:o, s:o}",  //
-                     "clock", journal && journal->by_device ? "device" : "host", //
-                     "first_step", first_step,                                   //
-                     "warmup_steps", (json_int_t)summary->warmup_steps,          //
-                     "steps", (json_int_t)summary->n_steps,                      //
-                     "steady", summary->steady,                                  //
-                     "gated", summary->gated,                                    //
-                     "elapsed_ns", (json_int_t)summary->elapsed_ns,              //
+    return json_pack("{s:s, s:I, s:I, s:I, s:b, s:b, s:b, s:I, s:o, s:o, s:o, s:o}", //
+                     "clock", journal && journal->by_device ? "device" : "host",     //
+                     "first_step", first_step,                                       //
+                     "warmup_steps", (json_int_t)summary->warmup_steps,              //
+                     "steps", (json_int_t)summary->n_steps,                          //
+                     "steady", summary->steady,                                      //
+                     "gated", summary->gated,                                        //
+                     "too_short", summary->too_short,                                //
+                     "elapsed_ns", (json_int_t)summary->elapsed_ns,                  //
                      "drift",
                      real(maker, dpb_drift_of(summary->step_ns, summary->n_steps), "drift"),
                      "samples_per_s", rate_to_json(maker),                          //
@@ -347,6 +348,12 @@ static void warn_of_numbers(struct maker *maker, json_t *warnings)
             "step times were not steady within run.steady_limit_s = %g s and were timed "
             "all the same",
             (double)run->steady_limit_ns / 1e9);
+    if (summary->too_short && summary->n_steps > 0)
+        dpb_warnings_add(warnings, "too_short",
+                         "%llu timed steps in %.3g s allow no conclusion; time at least %d steps "
+                         "and %.3g s by run.steps or run.seconds",
+                         (unsigned long long)summary->n_steps, (double)summary->elapsed_ns / 1e9,
+                         DPB_LEAST_STEPS, (double)DPB_LEAST_NS / 1e9);
     dpb_load_warn(load_of(maker), warnings);
     for (uint32_t rank = 0; rank < maker->n_ranks; rank++)
         if (maker->journals[rank] != NULL)

@@ -65,7 +65,8 @@ dpb_status dpb_result_write(const json_t *document, const char *path, const char
 /* Before the run: DPB_USAGE unless the directory can be made and written. Leaves nothing behind. */
 dpb_status dpb_result_probe(const char *path, const char *results);
 
-/* For people: a table of the run that ends on `SamplesPerSec: 1234.5 +- 6.7 (jitter 8.9)`. */
+/* For people: a table of the run, closed by `SamplesPerSec: 1234.5 +- 6.7 (jitter 8.9)`: the mean
+ * rate, its uncertainty, and the jitter of the steps' rates. */
 void dpb_result_print(const json_t *document, FILE *out);
 
 #endif

@@ -50,6 +50,32 @@ static double mean_step_ns(const json_t *document)
     return number(document, "timing.elapsed_ns") / number(document, "timing.steps");
 }
 
+/* The rate over all timed steps, and those of the steps one by one. */
+static void print_rates(const json_t *document, FILE *out)
+{
+    double mean = number(document, "timing.samples_per_s.mean");
+    double first_to_last = number(document, "timing.samples_per_s.first_to_last");
+    const json_t *interval = dpb_json_at(document, "timing.samples_per_s.ci95");
+    fprintf(out, "  %-13s %.1f over all timed steps%s\n", "samples/s", mean,
+            json_is_true(dpb_json_at(document, "throttled"))
+                ? "; THROTTLED: a GPU's clocks were held down"
+                : "");
+    if (fabs(first_to_last - mean) > 0.01 * mean) /* workers that do not wait for each other */
+        fprintf(out, "  %-13s %.1f from the first worker's begin to the last one's end\n", "",
+                first_to_last);
+    fprintf(out, "  %-13s step by step: median %.1f, p10 %.1f, p90 %.1f", "",
+            number(document, "timing.samples_per_s.median"),
+            number(document, "timing.samples_per_s.p10"),
+            number(document, "timing.samples_per_s.p90"));
+    if (json_is_true(dpb_json_at(document, "timing.too_short")))
+        fputs("; TOO SHORT for a conclusion", out);
+    else if (json_is_number(json_array_get(interval, 0)))
+        fprintf(out, "; 95 %% interval of the median %.1f .. %.1f",
+                json_number_value(json_array_get(interval, 0)),
+                json_number_value(json_array_get(interval, 1)));
+    fputc('\n', out);
+}
+
 static void print_timing(const json_t *document, FILE *out)
 {
     bool gated = json_is_true(dpb_json_at(document, "timing.gated"));
@@ -59,18 +85,7 @@ static void print_timing(const json_t *document, FILE *out)
             steady  ? "steady"
             : gated ? "NOT STEADY"
                     : "no steady-state gate");
-    fprintf(out, "  %-13s median %.1f, p10 %.1f, p90 %.1f", "samples/s",
-            number(document, "timing.samples_per_s.median"),
-            number(document, "timing.samples_per_s.p10"),
-            number(document, "timing.samples_per_s.p90"));
-    const json_t *interval = dpb_json_at(document, "timing.samples_per_s.ci95");
-    if (json_is_number(json_array_get(interval, 0))) /* one step has none */
-        fprintf(out, "; 95 %% interval of the median %.1f .. %.1f",
-                json_number_value(json_array_get(interval, 0)),
-                json_number_value(json_array_get(interval, 1)));
-    if (json_is_true(dpb_json_at(document, "throttled")))
-        fputs("; THROTTLED: a GPU's clocks were held down", out);
-    fputc('\n', out);
+    print_rates(document, out);
 }
 
 static void print_breakdown(const json_t *document, FILE *out)
@@ -163,9 +178,11 @@ void dpb_result_print(const json_t *document, FILE *out)
     if (strcmp(status, "ok") != 0)
         fprintf(out, "  %-13s %s: %s\n", "status", status,
                 dpb_json_text(document, "error", "no reason given"));
-    if (measured)
-        fprintf(out, "SamplesPerSec: %.1f +- %.1f (jitter %.1f)\n",
-                number(document, "timing.samples_per_s.mean"),
+    double mean = number(document, "timing.samples_per_s.mean");
+    if (number(document, "timing.steps") == 1)
+        fprintf(out, "SamplesPerSec: %.1f (of one step: its uncertainty is unknown)\n", mean);
+    else if (measured)
+        fprintf(out, "SamplesPerSec: %.1f +- %.1f (jitter %.1f)\n", mean,
                 number(document, "timing.samples_per_s.uncertainty"),
                 number(document, "timing.samples_per_s.jitter"));
 }

@@ -294,6 +294,7 @@ dpb_status dpb_summary_make(const struct dpb_summary_args *args, struct dpb_summ
         dpb_summary_release(&result);
         return status;
     }
+    result.too_short = result.n_steps < DPB_LEAST_STEPS || result.elapsed_ns < DPB_LEAST_NS;
     summarise_losses(args, &result);
     summarise_bytes(args, first, &result);
     summarise_verdicts(args, &result);

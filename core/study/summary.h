@@ -14,6 +14,11 @@
 #include "dpbench/status.h"
 #include "train/journal.h"
 
+/* Below either, the timed part allows no conclusion: processes are scheduled and quotas are handed
+ * out in periods of up to 100 ms, and a median of few steps is any of them. */
+#define DPB_LEAST_STEPS 10
+#define DPB_LEAST_NS INT64_C(500000000)
+
 /* Means a step, in nanoseconds. Each step is divided as the worker that ends it last divides its
  * own; where workers do not wait for each other, as all of them together divide theirs. All parts
  * but comm_hidden and comm_wait_peer sum to the step. */
@@ -42,6 +47,7 @@ struct dpb_summary {
     uint64_t n_losses;     /* steps from the first that every worker completed */
     double *loss;          /* @owned; mean over the workers */
     bool steady, gated, oversubscribed;
+    bool too_short;                                 /* fewer steps or less time than DPB_LEAST_* */
     dpb_verdict pattern, exchange, replicas, after; /* the worst of all workers */
     bool no_common_window; /* local: no global batch was done while all workers were running */
 };

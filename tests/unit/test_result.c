@@ -673,7 +673,7 @@ static void warnings_are_counted_once(void **state)
     }
     json_t *document = dpb_result_make(&bench->experiment, bench->board, DPB_OK, NULL);
     const json_t *warnings = json_object_get(document, "warnings");
-    assert_int_equal(json_array_size(warnings), 1);
+    assert_int_equal(json_array_size(warnings), 2); /* the other: too_short */
     assert_near(dpb_json_number(json_array_get(warnings, 0), "count"), 2, 0);
     assert_int_equal(strlen(dpb_json_text(json_array_get(warnings, 0), "text", "")), 256);
     json_decref(document);
@@ -699,6 +699,11 @@ static void table_closes_with_the_rate(void **state)
     assert_non_null(strstr(text, "shm, consistency: synchronous"));
     assert_non_null(strstr(text, "89.00 % of the test set after 6 steps"));
     assert_non_null(strstr(text, "comm_exposed     1.650 ms  15.0 %"));
+    /* 4 steps of 11 ms. */
+    assert_non_null(strstr(text, "samples/s     5818.2 over all timed steps\n"));
+    assert_non_null(strstr(text, " step by step: median 5818.2, p10 5818.2, p90 5818.2; TOO SHORT "
+                                 "for a conclusion\n"));
+    assert_true(has_warning(document, "too_short"));
     free(text);
     json_decref(document);
     document = dpb_result_make(&bench->experiment, NULL, DPB_PEER, "rank 1 died");
@@ -707,6 +712,37 @@ static void table_closes_with_the_rate(void **state)
     assert_non_null(strstr(text, "failed: rank 1 died"));
     free(text);
     json_decref(document);
+}
+
+/* One step has a rate and no uncertainty; ten of half a second together have an interval. */
+static void table_says_how_sure_it_is(void **state)
+{
+    struct bench *bench = *state;
+    for (uint32_t rank = 0; rank < 2; rank++)
+        journal_of(bench, rank)->timed_from = 5;
+    json_t *document = dpb_result_make(&bench->experiment, bench->board, DPB_OK, NULL);
+    char *text = printed(document);
+    assert_null(strstr(text, "nan"));
+    assert_non_null(
+        strstr(text, "\nSamplesPerSec: 5818.2 (of one step: its uncertainty is unknown)\n"));
+    free(text);
+    json_decref(document);
+    for (int extra = 0; extra < 2; extra++) { /* 9 steps, 10 steps */
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            journal_of(bench, rank)->timed_from = 6;
+            for (int k = 0; k < (extra == 0 ? 9 : 1); k++)
+                add_step(journal_of(bench, rank), 0, 100);
+        }
+        document = dpb_result_make(&bench->experiment, bench->board, DPB_OK, NULL);
+        text = printed(document);
+        bool interval = strstr(text, "; 95 % interval of the median 640.0 .. 640.0\n") != NULL;
+        bool too_short = strstr(text, "TOO SHORT") != NULL;
+        assert_int_equal(interval, extra == 1);
+        assert_int_equal(too_short, extra == 0);
+        assert_int_equal(has_warning(document, "too_short"), extra == 0);
+        free(text);
+        json_decref(document);
+    }
 }
 
 /* ---- files --------------------------------------------------------------------------------- */
@@ -872,6 +908,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(unquiet_run_says_so, bench_create, bench_destroy),
         cmocka_unit_test_setup_teardown(warnings_are_counted_once, bench_create, bench_destroy),
         cmocka_unit_test_setup_teardown(table_closes_with_the_rate, bench_create, bench_destroy),
+        cmocka_unit_test_setup_teardown(table_says_how_sure_it_is, bench_create, bench_destroy),
         cmocka_unit_test_setup_teardown(never_over_another_runs_file, place_create, place_destroy),
         cmocka_unit_test_setup_teardown(any_name_makes_a_file, place_create, place_destroy),
         cmocka_unit_test_setup_teardown(named_file_is_replaced_whole, place_create, place_destroy),
