@@ -36,7 +36,7 @@ static void print_head(const json_t *document, FILE *out)
     if (servers > 0)
         fprintf(out, ", %.0f server%s", servers, plural(servers));
     if (json_is_true(dpb_json_at(document, "world.oversubscribed")))
-        fputs("; OVERSUBSCRIBED: more processes than cores", out);
+        fputs("; OVERSUBSCRIBED: more processes or data threads than cores", out);
     fprintf(out, "\n  %-13s %.0f a worker, %.0f in all", "batch",
             number(document, "batch.per_worker"), number(document, "batch.global"));
     if (number(document, "batch.accumulate") > 1)

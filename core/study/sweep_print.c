@@ -312,7 +312,7 @@ static void note_meanings(const json_t *document, const struct line *lines, size
         "upper bound, no training of one model.",
         number(document, "loss_samples"), accuracy);
     if (any_line(lines, n, 1, '!'))
-        print_note(out, "- !: more processes than cores; these rates say little.");
+        print_note(out, "- !: more processes or data threads than cores; these rates say little.");
     if (any_line(lines, n, 3, '~'))
         print_note(out, "- ~: some runs were timed before their steps were steady.");
     if (any_line(lines, n, 3, '?'))

@@ -388,6 +388,23 @@ static void warn_oversubscribed(const struct dpb_trainer *trainer)
             dpb_world.place.n_servers, dpb_world.place.n_servers == 1 ? "" : "s", n_cores);
 }
 
+/* Helpers of all workers here, more than this machine has cores. */
+static bool has_too_many_helpers(const struct dpb_experiment *x)
+{
+    uint64_t n_helpers = (uint64_t)x->settings.data.threads * dpb_world.place.n_workers;
+    uint32_t n_cores = 0;
+    if (x->settings.run.mode == DPB_MODE_COMM || dpb_cores_available(&n_cores) != DPB_OK ||
+        n_helpers <= n_cores)
+        return false;
+    if (dpb_world.place.index == 0)
+        dpb_warn("oversubscribed",
+                 "data.threads = %lld for each of %u worker%s are more than the %u cores, so the "
+                 "rate says little of the strategy; take fewer",
+                 (long long)x->settings.data.threads, dpb_world.place.n_workers,
+                 dpb_world.place.n_workers == 1 ? "" : "s", n_cores);
+    return true;
+}
+
 /* Once a machine, by the first rank there. */
 dpb_status dpb_trainer_check_memory(const struct dpb_experiment *x)
 {
@@ -424,6 +441,7 @@ dpb_status dpb_trainer_settle(struct dpb_experiment *experiment, struct dpb_trai
     }
     if (*oversubscribed && place->index == 0)
         warn_oversubscribed(trainer);
+    *oversubscribed |= has_too_many_helpers(experiment);
     return DPB_OK;
 }
 

@@ -388,13 +388,11 @@ static void test_check_refuses_too(void **state)
 }
 
 /* No mistake, but a number that must not pass for one of a machine with that many cores. */
-static void test_more_workers_than_cores(void **state)
+static void expect_oversubscribed(const char *setting)
 {
     struct command command;
-    long workers = sysconf(_SC_NPROCESSORS_ONLN) + 1;
-    (void)state;
-    dpbench(&command, deadline_s, "-c base.ini comm.name=shm run.workers=%ld --output over.json",
-            workers);
+    dpbench(&command, deadline_s, "-c base.ini comm.name=shm %s=%ld --output over.json", setting,
+            sysconf(_SC_NPROCESSORS_ONLN) + 1);
     assert_int_equal(command.exit_code, 0);
     assert_non_null(strstr(command.out, "OVERSUBSCRIBED"));
     assert_non_null(strstr(command.out, "warning       oversubscribed: "));
@@ -412,6 +410,23 @@ static void test_more_workers_than_cores(void **state)
     assert_true(warned);
     json_decref(result);
     unlink("over.json");
+}
+
+static void test_more_workers_than_cores(void **state)
+{
+    (void)state;
+    expect_oversubscribed("run.workers");
+}
+
+static void test_more_helpers_than_cores(void **state)
+{
+    struct command command;
+    (void)state;
+    expect_oversubscribed("data.threads");
+    dpbench(&command, deadline_s, "-c base.ini data.threads=1 run.workers=1");
+    assert_int_equal(command.exit_code, 0);
+    assert_null(strstr(command.out, "OVERSUBSCRIBED"));
+    command_free(&command);
 }
 
 /* ----  -------------------------------------------------------------------------------------- */
@@ -441,6 +456,7 @@ int main(void)
         cmocka_unit_test(test_places_and_usage),
         cmocka_unit_test(test_check_refuses_too),
         cmocka_unit_test(test_more_workers_than_cores),
+        cmocka_unit_test(test_more_helpers_than_cores),
     };
     return cmocka_run_group_tests(tests, set_up, sandbox_teardown);
 }
