@@ -123,6 +123,7 @@ static const struct field fields[] = {
     {"dpbench.epoch", offsetof(struct dpb_progress, epoch), false},
     {"dpbench.position", offsetof(struct dpb_progress, position), false},
     {"dpbench.trained_ns", offsetof(struct dpb_progress, trained_ns), false},
+    {"dpbench.seed", offsetof(struct dpb_progress, seed), false},
     {"dpbench.loss_scale", offsetof(struct dpb_progress, loss_scale), true},
     {"dpbench.clean_steps", offsetof(struct dpb_progress, clean_steps), true},
     {"dpbench.skipped_steps", offsetof(struct dpb_progress, skipped_steps), true},

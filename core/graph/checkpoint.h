@@ -6,7 +6,7 @@
  * type of the arenas (F32 or F64). A tensor's optimizer state is
  * "optimizer.momentum_buffer.conv1.weight" or "optimizer.sum...", PyTorch's words. The header's
  * __metadata__ has the progress as whole numbers: dpbench.step, .samples, .epoch, .position,
- * .trained_ns. A missing number is zero: a file of weights alone begins a training, and another
+ * .trained_ns, .seed. A missing number is zero: a file of weights alone begins a training, and another
  * program's file may continue one.
  */
 #ifndef DPB_CORE_GRAPH_CHECKPOINT_H
@@ -22,6 +22,7 @@ struct dpb_progress {
     uint64_t epoch;    /* of the next sample; counted from 0 */
     uint64_t position; /* in that epoch */
     int64_t trained_ns;
+    uint64_t seed; /* of its random numbers */
     /* Of a training in fp16 (train/loss_scale.h). */
     uint64_t loss_scale;    /* 0: none, or a fixed one */
     uint64_t clean_steps;   /* since it changed */

@@ -165,6 +165,17 @@ static dpb_status load_file(struct dpb_trainer *t, void *weights)
     return status;
 }
 
+static void warn_of_seed(const struct dpb_experiment *x)
+{
+    const struct dpb_settings *settings = &x->settings;
+    if (dpb_world.rank == 0 && x->start.step > 0 && x->start.seed != (uint64_t)settings->run.seed)
+        dpb_warn("other_seed",
+                 "%s was trained with run.seed = %" PRIu64
+                 ", here it is %lld: samples come in another order, and some of this epoch twice "
+                 "or not at all",
+                 settings->checkpoint.load, x->start.seed, (long long)settings->run.seed);
+}
+
 dpb_status dpb_snapshot_load(struct dpb_trainer *t)
 {
     const struct dpb_experiment *x = t->experiment;
@@ -175,6 +186,7 @@ dpb_status dpb_snapshot_load(struct dpb_trainer *t)
         DPB_TRY(dpb_arena_edit(t, t->arenas.weights, &weights));
     if (x->settings.checkpoint.load[0]) {
         DPB_TRY(load_file(t, weights));
+        warn_of_seed(x);
     } else if (worker) {
         dpb_graph_initialise(x->graph, (uint64_t)x->settings.run.seed, x->weight_type, weights);
         dpb_graph_initialise_state(x->graph, x->weight_type, t->state);
@@ -191,14 +203,7 @@ static dpb_status write_snapshot(struct dpb_trainer *t, const char *path, const 
 {
     const struct dpb_experiment *x = t->experiment;
     size_t bytes = x->graph->n_elements * dpb_dtype_size(x->weight_type);
-    char seed[24];
-    snprintf(seed, sizeof seed, "%lld", (long long)x->settings.run.seed);
-    const char *const metadata[] = {"dpbench.version",
-                                    DPB_VERSION,
-                                    "dpbench.model",
-                                    x->graph->name,
-                                    "dpbench.seed",
-                                    seed,
+    const char *const metadata[] = {"dpbench.version", DPB_VERSION, "dpbench.model", x->graph->name,
                                     NULL};
     struct dpb_checkpoint checkpoint = {.graph = x->graph,
                                         .type = x->weight_type,
@@ -208,6 +213,7 @@ static dpb_status write_snapshot(struct dpb_trainer *t, const char *path, const 
                                             dpb_optimizer_state_name(&x->settings.optimizer)};
     struct dpb_progress progress = dpb_feed_progress(t->feed, t->step);
     progress.trained_ns = dpb_trained_ns(t);
+    progress.seed = (uint64_t)x->settings.run.seed;
     if (t->scales) {
         progress.loss_scale = t->loss_scale.fixed ? 0 : (uint64_t)t->loss_scale.scale;
         progress.clean_steps = t->loss_scale.clean;

@@ -285,6 +285,30 @@ static void test_epochs(void **state)
     command_free(&whole);
 }
 
+/* ---- another seed -------------------------------------------------------------------------- */
+
+static void test_other_seed(void **state)
+{
+    static const char said[] = "s.safetensors was trained with run.seed = 1, here it is 2";
+    struct command command;
+    (void)state;
+    run(&command, FP64 "comm.name=shm run.workers=2 run.steps=3 checkpoint.save=s.safetensors");
+    command_free(&command);
+    for (int seed = 1; seed <= 2; seed++)
+        for (int resume = 0; resume < 2; resume++) {
+            char line[256];
+            snprintf(line, sizeof line,
+                     FP64 "comm.name=shm run.workers=2 run.steps=2 run.seed=%d "
+                          "checkpoint.load=s.safetensors checkpoint.resume=%s",
+                     seed, resume ? "yes" : "no");
+            run(&command, line);
+            const char *at = strstr(command.err, said);
+            assert_true((at != NULL) == (seed == 2 && resume == 1));
+            assert_true(at == NULL || strstr(at + 1, said) == NULL); /* once for all ranks */
+            command_free(&command);
+        }
+}
+
 /* ---- weights alone ------------------------------------------------------------------------- */
 
 static void test_weights_alone(void **state)
@@ -427,6 +451,7 @@ int main(void)
     }
     add_case(test_epochs, NULL, "epochs, schedule and evaluations go on");
     add_case(test_weights_alone, NULL, "weights alone");
+    add_case(test_other_seed, NULL, "another seed");
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
         add_case(test_refused, &refusals[i], "refused: %s", refusals[i].settings);
     add_case(test_target, NULL, "a target ends the training");
