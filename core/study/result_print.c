@@ -63,16 +63,15 @@ static void print_rates(const json_t *document, FILE *out)
     if (fabs(first_to_last - mean) > 0.01 * mean) /* workers that do not wait for each other */
         fprintf(out, "  %-13s %.1f from the first worker's begin to the last one's end\n", "",
                 first_to_last);
-    fprintf(out, "  %-13s step by step: median %.1f, p10 %.1f, p90 %.1f", "",
-            number(document, "timing.samples_per_s.median"),
-            number(document, "timing.samples_per_s.p10"),
-            number(document, "timing.samples_per_s.p90"));
-    if (json_is_true(dpb_json_at(document, "timing.too_short")))
-        fputs("; TOO SHORT for a conclusion", out);
-    else if (json_is_number(json_array_get(interval, 0)))
-        fprintf(out, "; 95 %% interval of the median %.1f .. %.1f",
-                json_number_value(json_array_get(interval, 0)),
+    bool too_short = json_is_true(dpb_json_at(document, "timing.too_short"));
+    fprintf(out, "  %-13s step by step: median %.1f", "",
+            number(document, "timing.samples_per_s.median"));
+    if (!too_short && json_is_number(json_array_get(interval, 0)))
+        fprintf(out, " (95 %%: %.1f .. %.1f)", json_number_value(json_array_get(interval, 0)),
                 json_number_value(json_array_get(interval, 1)));
+    fprintf(out, ", p10 %.1f, p90 %.1f%s", number(document, "timing.samples_per_s.p10"),
+            number(document, "timing.samples_per_s.p90"),
+            too_short ? "; TOO SHORT for a conclusion" : "");
     fputc('\n', out);
 }
 
