@@ -117,12 +117,30 @@ static bool is_regression(const struct dpb_rate *a, const struct dpb_rate *b, do
            (strcmp(verdict, "slower") == 0 && b->rate < (1 - threshold) * a->rate);
 }
 
-static json_t *row_of(const json_t *cell, const struct dpb_rate *a, const struct dpb_rate *b,
+/* What speaks against the rates of a run or row. @owned. */
+static json_t *doubts_of(const json_t *document, const json_t *row)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < DPB_DOUBTS; i++) {
+        const char *reason = dpb_result_doubt(row != NULL ? row : document, i);
+        if (reason != NULL)
+            json_array_append_new(list, json_string(reason));
+    }
+    return list;
+}
+
+/* Of two runs (rows NULL), or of two rows of one cell. */
+static json_t *row_of(const json_t *a, const json_t *row_a, const json_t *b, const json_t *row_b,
                       double threshold)
 {
-    return json_pack("{s:O?, s:o, s:o, s:o, s:s, s:b}", "cell", cell, "a", rate_to_json(a), "b",
-                     rate_to_json(b), "ratio", dpb_json_real(b->rate / a->rate), "verdict",
-                     verdict_of(a, b), "regression", is_regression(a, b, threshold));
+    struct dpb_rate of_a = rate_of(a, row_a), of_b = rate_of(b, row_b);
+    json_t *json_a = rate_to_json(&of_a), *json_b = rate_to_json(&of_b);
+    json_object_set_new(json_a, "doubts", doubts_of(a, row_a));
+    json_object_set_new(json_b, "doubts", doubts_of(b, row_b));
+    return json_pack("{s:O?, s:o, s:o, s:o, s:s, s:b}", "cell", json_object_get(row_a, "cell"), "a",
+                     json_a, "b", json_b, "ratio", dpb_json_real(of_b.rate / of_a.rate), "verdict",
+                     verdict_of(&of_a, &of_b), "regression",
+                     is_regression(&of_a, &of_b, threshold));
 }
 
 static const json_t *row_with_cell(const json_t *document, const json_t *cell)
@@ -157,13 +175,10 @@ static json_t *compare_rows(const json_t *a, const json_t *b, double threshold)
         const json_t *other = row_with_cell(b, cell);
         if (other == NULL)
             continue;
-        struct dpb_rate of_a = rate_of(a, row), of_b = rate_of(b, other);
-        json_array_append_new(result, row_of(cell, &of_a, &of_b, threshold));
+        json_array_append_new(result, row_of(a, row, b, other, threshold));
     }
-    if (rows == NULL) {
-        struct dpb_rate of_a = rate_of(a, NULL), of_b = rate_of(b, NULL);
-        json_array_append_new(result, row_of(NULL, &of_a, &of_b, threshold));
-    }
+    if (rows == NULL)
+        json_array_append_new(result, row_of(a, NULL, b, NULL, threshold));
     return result;
 }
 
@@ -264,6 +279,22 @@ static void print_rate(const json_t *rate, FILE *out)
     fprintf(out, "  %11s  %16s", text, interval);
 }
 
+/* "; A was disturbed, timed only once". */
+static void print_doubts(const json_t *row, FILE *out)
+{
+    static const char *const sides[] = {"a", "b"}, *const names[] = {"A", "B"};
+    for (size_t side = 0; side < 2; side++) {
+        const json_t *doubts = json_object_get(json_object_get(row, sides[side]), "doubts"), *one;
+        size_t i;
+        json_array_foreach(doubts, i, one)
+        {
+            if (i == 0)
+                fprintf(out, "; %s was ", names[side]);
+            fprintf(out, "%s%s", i > 0 ? ", " : "", json_string_value(one));
+        }
+    }
+}
+
 static void print_rows(const json_t *document, FILE *out)
 {
     const json_t *rows = json_object_get(document, "rows"), *row;
@@ -288,8 +319,10 @@ static void print_rows(const json_t *document, FILE *out)
             fprintf(out, "  %6.3f", ratio);
         else
             fprintf(out, "  %6s", "-");
-        fprintf(out, "  %s%s\n", dpb_json_text(row, "verdict", "?"),
+        fprintf(out, "  %s%s", dpb_json_text(row, "verdict", "?"),
                 json_is_true(json_object_get(row, "regression")) ? " REGRESSION" : "");
+        print_doubts(row, out);
+        fputc('\n', out);
     }
 }
 

@@ -8,6 +8,7 @@
 
 #include "dpbench/host.h"
 #include "study/json.h"
+#include "study/result.h"
 #include "study/sweep.h"
 
 enum { WIDTH = 100, COLUMNS = 10, CELL = 40, GROUP = 512, MAX_NOTES = 4 };
@@ -79,8 +80,12 @@ static void fill_line(const json_t *row, struct line *line)
              number(row, "samples_per_s.low"));
     snprintf(high, sizeof high, number(row, "samples_per_s.high") < 1000 ? "%.1f" : "%.0f",
              number(row, "samples_per_s.high"));
-    snprintf(line->text[3], CELL, "%s..%s%s%s%s", low, high,
-             json_is_true(json_object_get(row, "steady")) ? "" : "~",
+    snprintf(line->text[3], CELL, "%s..%s%s%s%s%s", low, high,
+             json_is_true(json_object_get(row, "too_short")) ? "<" : "",
+             json_is_true(json_object_get(row, "gated")) &&
+                     !json_is_true(json_object_get(row, "steady"))
+                 ? "~"
+                 : "",
              json_is_true(json_object_get(row, "disturbed")) ? "?" : "",
              json_is_true(json_object_get(row, "throttled")) ? "^" : "");
     print_if(line->text[4], speedup, "%.2f%s", speedup, own_baseline ? "*" : "");
@@ -217,6 +222,37 @@ static bool is_faster(const json_t *row, const json_t *other)
            number(row, "samples_per_s.median") > number(other, "samples_per_s.median");
 }
 
+/* Whether a rate among the rows of one group and number of workers allows no conclusion: then says
+ * whose, and why. */
+static bool note_doubts(const struct line *lines, size_t n, double workers, const char *group,
+                        FILE *out)
+{
+    char text[768] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < DPB_DOUBTS; i++) {
+        const char *reason = NULL;
+        for (size_t k = 0; k < n && at < sizeof text; k++) {
+            const json_t *row = lines[k].row;
+            const char *own = is_candidate(row, workers, group) ? dpb_result_doubt(row, i) : NULL;
+            if (own == NULL)
+                continue;
+            int written = snprintf(text + at, sizeof text - at, "%s%s",
+                                   reason != NULL ? ", "
+                                   : at > 0       ? "; "
+                                                  : "",
+                                   dpb_json_text(row, "strategy", "?"));
+            at += written > 0 ? (size_t)written : 0;
+            reason = own;
+        }
+        if (reason != NULL && at < sizeof text)
+            at += (size_t)snprintf(text + at, sizeof text - at, " %s", reason);
+    }
+    if (text[0] != '\0')
+        print_note(out, "- %s%s%.0f worker%s: no conclusion (%s).", group, group[0] ? ": " : "",
+                   workers, workers == 1 ? "" : "s", text);
+    return text[0] != '\0';
+}
+
 /* Which strategy is fastest among the rows of one group and number of workers. */
 static void note_fastest(const struct line *lines, size_t n, const json_t *like, const char *group,
                          FILE *out)
@@ -236,9 +272,10 @@ static void note_fastest(const struct line *lines, size_t n, const json_t *like,
             second = row;
         }
     }
-    if (first == NULL || (second == NULL && bound == NULL))
+    if (first == NULL || (second == NULL && bound == NULL) ||
+        note_doubts(lines, n, workers, group, out))
         return;
-    char text[512] = "", reach[128] = "";
+    char text[512] = "", reach[192] = "";
     double best = number(first, "samples_per_s.median");
     if (second != NULL) {
         bool overlap = number(second, "samples_per_s.high") >= number(first, "samples_per_s.low");
@@ -247,9 +284,15 @@ static void note_fastest(const struct line *lines, size_t n, const json_t *like,
                  dpb_json_text(second, "strategy", "?"),
                  overlap ? " (their intervals overlap: no difference is shown)" : "");
     }
-    if (bound != NULL)
-        snprintf(reach, sizeof reach, "; that is %.0f %% of the rate without any exchange",
-                 100 * best / number(bound, "samples_per_s.median"));
+    if (bound != NULL) {
+        double most = number(bound, "samples_per_s.median");
+        bool overlap = number(bound, "samples_per_s.high") >= number(first, "samples_per_s.low");
+        snprintf(reach, sizeof reach, "; that is %.0f %% of the rate without any exchange%s",
+                 100 * best / most,
+                 !(best > most) ? ""
+                 : overlap      ? " (their intervals overlap: no cost is shown)"
+                                : " (more than can be: the machine was not the same)");
+    }
     print_note(out, "- %s%s%.0f worker%s: %s is fastest%s%s.", group, group[0] ? ": " : "", workers,
                workers == 1 ? "" : "s", dpb_json_text(first, "strategy", "?"), text, reach);
 }
@@ -313,6 +356,8 @@ static void note_meanings(const json_t *document, const struct line *lines, size
         number(document, "loss_samples"), accuracy);
     if (any_line(lines, n, 1, '!'))
         print_note(out, "- !: more processes or data threads than cores; these rates say little.");
+    if (any_line(lines, n, 3, '<'))
+        print_note(out, "- <: some runs timed less than 10 steps or 0.5 s: too short to conclude.");
     if (any_line(lines, n, 3, '~'))
         print_note(out, "- ~: some runs were timed before their steps were steady.");
     if (any_line(lines, n, 3, '?'))

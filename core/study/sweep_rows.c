@@ -332,7 +332,6 @@ static json_t *row_to_json(const struct dpb_sweep *sweep, size_t cell, double sa
                             ? "no timed steps that all workers ran at once; give it more steps"
                             : runs->reason;
     double accuracy = spread_over(runs, accuracy_of_run).median;
-    bool gated = any_true(runs, "timing.gated", true);
     json_t *row =
         json_pack("{s:I, s:o, s:s, s:s, s:s, s:o, s:s?, s:I, s:I}",                              //
                   "cell_index", (json_int_t)cell,                                                //
@@ -345,23 +344,26 @@ static json_t *row_to_json(const struct dpb_sweep *sweep, size_t cell, double sa
                   "runs", (json_int_t)runs->n_ok,                                                //
                   "failed_runs", (json_int_t)runs->n_failed);
     json_t *numbers = json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:b, s:b}", //
-        "samples_per_s", rate_to_json(runs),                                                //
-        "step_ns", dpb_json_real(spread_over(runs, step_of_run).median),                    //
-        "comm_exposed_share", dpb_json_real(spread_over(runs, exposed_of_run).median),      //
-        "comm_hidden_share", dpb_json_real(spread_over(runs, hidden_of_run).median),        //
-        "bytes_per_step", dpb_json_real(spread_over(runs, bytes_of_run).median),            //
-        "threads", dpb_json_real(spread_over(runs, threads_of_run).median),                 //
-        "batch_per_worker", dpb_json_real(dpb_json_number(runs->any, "batch.per_worker")),  //
-        "batch_global", dpb_json_real(dpb_json_number(runs->any, "batch.global")),          //
-        "loss", dpb_json_real(mean_loss_at(runs, samples)),                                 //
-        "accuracy", dpb_json_real(accuracy),                                                //
-        "verified", verified(runs),                                                         //
-        "proved", proved(runs),                                                             //
-        "oversubscribed", any_true(runs, "world.oversubscribed", true),                     //
-        "throttled", any_true(runs, "throttled", true),                                     //
-        "disturbed", any_true(runs, "load.disturbed", true),                                //
-        "steady", runs->n_ok > 0 && (!gated || !any_true(runs, "timing.steady", false)));
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:b, s:b, s:b, "
+        "s:b}",                                                                            //
+        "samples_per_s", rate_to_json(runs),                                               //
+        "step_ns", dpb_json_real(spread_over(runs, step_of_run).median),                   //
+        "comm_exposed_share", dpb_json_real(spread_over(runs, exposed_of_run).median),     //
+        "comm_hidden_share", dpb_json_real(spread_over(runs, hidden_of_run).median),       //
+        "bytes_per_step", dpb_json_real(spread_over(runs, bytes_of_run).median),           //
+        "threads", dpb_json_real(spread_over(runs, threads_of_run).median),                //
+        "batch_per_worker", dpb_json_real(dpb_json_number(runs->any, "batch.per_worker")), //
+        "batch_global", dpb_json_real(dpb_json_number(runs->any, "batch.global")),         //
+        "loss", dpb_json_real(mean_loss_at(runs, samples)),                                //
+        "accuracy", dpb_json_real(accuracy),                                               //
+        "verified", verified(runs),                                                        //
+        "proved", proved(runs),                                                            //
+        "oversubscribed", any_true(runs, "world.oversubscribed", true),                    //
+        "throttled", any_true(runs, "throttled", true),                                    //
+        "disturbed", any_true(runs, "load.disturbed", true),                               //
+        "too_short", any_true(runs, "timing.too_short", true),                             //
+        "gated", any_true(runs, "timing.gated", true),                                     //
+        "steady", runs->n_ok > 0 && !any_true(runs, "timing.steady", false));
     json_object_update(row, numbers);
     json_decref(numbers);
     return row;

@@ -149,6 +149,47 @@ static void runs_have_the_interval_of_their_mean(void **state)
     json_decref(document);
 }
 
+static const json_t *doubts_of_row(const json_t *document, const char *path)
+{
+    return dpb_json_at(json_array_get(json_object_get(document, "rows"), 0), path);
+}
+
+/* What speaks against a rate stands beside the verdict, and takes no gate away. */
+static void doubts_stand_beside_the_verdict(void **state)
+{
+    bool regression;
+    char *text = NULL;
+    size_t length;
+    (void)state;
+    json_t *disturbed = cell_of("x", 49, 50, 51), *once = cell_of("x", 99, 100, 101);
+    json_object_update_new(disturbed, json_pack("{s:i, s:i, s:b, s:b}", "failed_runs", 0, "runs", 3,
+                                                "disturbed", 1, "oversubscribed", 1));
+    json_object_update_new(once, json_pack("{s:i, s:i}", "failed_runs", 0, "runs", 1));
+    json_t *document = compare(sweep_of(once, cell_of("y", 9, 10, 11)),
+                               sweep_of(disturbed, cell_of("y", 9, 10, 11)), 0.1, &regression);
+    assert_true(regression);
+    const json_t *doubts = doubts_of_row(document, "b.doubts");
+    assert_int_equal(json_array_size(doubts), 2);
+    assert_string_equal(json_string_value(json_array_get(doubts, 1)), "disturbed");
+    FILE *out = open_memstream(&text, &length);
+    dpb_compare_print(document, out);
+    fclose(out);
+    assert_non_null(strstr(text,
+                           "  slower REGRESSION; A was timed only once; B was oversubscribed, "
+                           "disturbed\n"));
+    assert_non_null(strstr(text, "  no difference shown\n"));
+    free(text);
+    json_decref(document);
+
+    json_t *run = run_of(100, 1, "shm");
+    json_object_set_new(json_object_get(run, "timing"), "too_short", json_true());
+    document = compare(run_of(100, 1, "shm"), run, NAN, &regression);
+    assert_int_equal(json_array_size(doubts_of_row(document, "a.doubts")), 0);
+    doubts = doubts_of_row(document, "b.doubts");
+    assert_string_equal(json_string_value(json_array_get(doubts, 0)), "timed too shortly");
+    json_decref(document);
+}
+
 /* Cells are matched by their values, whatever their order; one that B lost fails a gate. */
 static void cells_are_matched(void **state)
 {
@@ -194,6 +235,7 @@ int main(void)
         cmocka_unit_test(what_one_lacks_is_a_difference),
         cmocka_unit_test(intervals_decide),
         cmocka_unit_test(runs_have_the_interval_of_their_mean),
+        cmocka_unit_test(doubts_stand_beside_the_verdict),
         cmocka_unit_test(cells_are_matched),
         cmocka_unit_test(unlike_documents_are_refused),
     };

@@ -584,6 +584,117 @@ static void overlapping_intervals_show_no_winner(void **state)
     study_end(&s);
 }
 
+/* Whatever speaks against one rate of a group takes its conclusion, is said by name and marks the
+ * rate in the table. */
+static void doubtful_rates_conclude_nothing(void **state)
+{
+    static const struct {
+        const char *section, *key, *reason, *marked;
+        bool value;
+    } doubts[] = {
+        {"timing", "too_short", "shm timed too shortly", "1980..2020<", true},
+        {"world", "oversubscribed", "shm oversubscribed", "2!", true},
+        {"load", "disturbed", "shm disturbed", "1980..2020?", true},
+        {NULL, "throttled", "shm throttled", "1980..2020^", true},
+        {"timing", "steady", "shm not steady", "1980..2020~", false},
+        {"timing", "gated", "", "1980..2020 ", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof doubts / sizeof doubts[0]; i++) {
+        struct study s = study_of(CONFIGURE("sweep.comm.name=replicated,shm", "sweep.repeats=2"));
+        for (uint32_t repeat = 0; repeat < 2; repeat++)
+            for (size_t cell = 0; cell < 2; cell++)
+                add_run(s.sweep, cell, repeat, s.document,
+                        (struct made_run){cell == 0 ? "replicated" : "shm", 2, 1,
+                                          1000 * ((double)cell + 1) - 20 + 40 * repeat, 0, 10, NULL,
+                                          0});
+        json_t *run = json_array_get(json_object_get(s.document, "runs"), 3); /* shm's second */
+        json_t *section = doubts[i].section ? json_object_get(run, doubts[i].section) : run;
+        if (section == NULL) {
+            section = json_object();
+            json_object_set_new(run, doubts[i].section, section);
+        }
+        json_object_set_new(section, doubts[i].key, json_boolean(doubts[i].value));
+        dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+        char *text = printed(s.document), said[128];
+        bool concludes = doubts[i].reason[0] == '\0';
+        snprintf(said, sizeof said, "- 2 workers: no conclusion (%s).\n", doubts[i].reason);
+        if ((strstr(text, said) != NULL) == concludes ||
+            (strstr(text, "shm is fastest, 2.00 times the next") != NULL) != concludes ||
+            strstr(text, doubts[i].marked) == NULL)
+            fail_msg("%s:\n%s", doubts[i].key, text);
+        free(text);
+        study_end(&s);
+    }
+}
+
+/* A row is steady where all its runs say so, gate or none; without a gate there is no mark. */
+static void steadiness_is_that_of_the_runs(void **state)
+{
+    (void)state;
+    for (int steady = 0; steady < 2; steady++) {
+        struct study s = study_of(CONFIGURE("sweep.comm.name=shm", "sweep.repeats=2"));
+        for (uint32_t repeat = 0; repeat < 2; repeat++) {
+            add_run(s.sweep, 0, repeat, s.document,
+                    (struct made_run){"shm", 2, 1, 1000, 0, 10, NULL, 0});
+            json_t *timing = json_object_get(
+                json_array_get(json_object_get(s.document, "runs"), repeat), "timing");
+            json_object_set_new(timing, "gated", json_false());
+            json_object_set_new(timing, "steady", json_boolean(steady));
+        }
+        dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+        assert_int_equal(json_is_true(json_object_get(row_at(&s, 0), "steady")), steady);
+        assert_true(json_is_false(json_object_get(row_at(&s, 0), "gated")));
+        char *text = printed(s.document);
+        assert_null(strchr(text, '~'));
+        free(text);
+        study_end(&s);
+    }
+}
+
+static void one_repeat_concludes_nothing(void **state)
+{
+    (void)state;
+    struct study s = study_of(CONFIGURE("sweep.comm.name=replicated,shm", "sweep.repeats=1"));
+    for (size_t cell = 0; cell < 2; cell++)
+        add_run(s.sweep, cell, 0, s.document,
+                (struct made_run){cell == 0 ? "replicated" : "shm", 2, 1, 1000 * ((double)cell + 1),
+                                  0, 10, NULL, 0});
+    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    char *text = printed(s.document);
+    assert_non_null(
+        strstr(text, "- 2 workers: no conclusion (replicated, shm timed only once).\n"));
+    assert_null(strstr(text, "is fastest"));
+    free(text);
+    study_end(&s);
+}
+
+/* More than without any exchange is not a success. */
+static void more_than_the_bound_is_said(void **state)
+{
+    static const char *const said[] = {
+        "rate without any exchange (their intervals overlap: no cost",
+        "rate without any exchange (more than can be: the machine"};
+    (void)state;
+    for (int apart = 0; apart < 2; apart++) {
+        struct study s = study_of(CONFIGURE("sweep.comm.name=independent,shm", "sweep.repeats=2"));
+        for (uint32_t repeat = 0; repeat < 2; repeat++)
+            for (size_t cell = 0; cell < 2; cell++)
+                add_run(s.sweep, cell, repeat, s.document,
+                        (struct made_run){cell == 0 ? "independent" : "shm", 2, 1,
+                                          1000 + (double)cell * (apart ? 90 : 10) + 40 * repeat, 0,
+                                          10, NULL, 0});
+        dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+        char *text = printed(s.document);
+        for (char *c = text; *c; c++)
+            *c = *c == '\n' ? ' ' : *c;
+        if (strstr(text, said[apart]) == NULL)
+            fail_msg("%s", text);
+        free(text);
+        study_end(&s);
+    }
+}
+
 static void other_axes_head_their_rows(void **state)
 {
     (void)state;
@@ -625,6 +736,10 @@ int main(void)
         cmocka_unit_test(worst_verification_of_the_repeats_stands),
         cmocka_unit_test(table_says_who_was_fastest),
         cmocka_unit_test(overlapping_intervals_show_no_winner),
+        cmocka_unit_test(doubtful_rates_conclude_nothing),
+        cmocka_unit_test(steadiness_is_that_of_the_runs),
+        cmocka_unit_test(one_repeat_concludes_nothing),
+        cmocka_unit_test(more_than_the_bound_is_said),
         cmocka_unit_test(other_axes_head_their_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
