@@ -21,6 +21,7 @@
 
 #include "base/log.h"
 #include "dpbench/random.h"
+#include "lib/documented.h"
 #include "study/json.h"
 #include "study/result.h"
 #include "study/summary.h"
@@ -579,6 +580,7 @@ static void document_has_every_name(void **state)
     assert_int_equal(json_array_size(dpb_json_at(document, "timing.step_ns")), 4);
     assert_int_equal(json_array_size(dpb_json_at(document, "timing.samples_per_s.ci95")), 2);
     assert_int_equal(json_array_size(json_object_get(document, "loss")), 6);
+    expect_documented(document);
     const json_t *eval = json_array_get(json_object_get(document, "eval"), 0);
     assert_near(dpb_json_number(eval, "accuracy"), 0.89, 1e-12);
     assert_near(dpb_json_number(eval, "step"), 6, 0);

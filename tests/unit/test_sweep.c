@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "lib/documented.h"
 #include "study/json.h"
 #include "study/sweep.h"
 
@@ -342,6 +343,7 @@ static void rows_compare_with_independent(void **state)
     dpb_sweep_finish(s.sweep, DPB_OK, s.document);
     assert_string_equal(dpb_json_text(s.document, "status", ""), "ok");
     assert_int_equal(json_array_size(json_object_get(s.document, "runs")), 10);
+    expect_documented(s.document);
     assert_int_equal(json_array_size(json_object_get(s.document, "rows")), 4);
     const json_t *row = row_at(&s, 3); /* shm, 2 workers */
     assert_string_equal(dpb_json_text(row, "strategy", ""), "shm");

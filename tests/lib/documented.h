@@ -1,0 +1,11 @@
+/* documented.h - every field of a document stands in docs/results.md. */
+#ifndef DPB_TESTS_LIB_DOCUMENTED_H
+#define DPB_TESTS_LIB_DOCUMENTED_H
+
+#include <jansson.h>
+
+/* Fails the test at the first name of a field that docs/results.md does not have in backquotes. Names
+ * below `config`, `environment`, `plugins`, `axes` and `cell` are the user's or other documents'. */
+void expect_documented(const json_t *document);
+
+#endif
