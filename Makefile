@@ -115,8 +115,9 @@ $(BUILD)/obj/plugins/devices/%.o $(BUILD)/obj/plugins/data/image_folder/resize.o
 
 # Two commands do all the set-up: this is one. A second make looks again at what deps brought; it
 # takes all cores, unless -j said how many.
+JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 run: deps
-	$(Q)$(MAKE) $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc)) all
+	$(Q)$(MAKE) $(JOBS) all
 	$(Q)$(BUILD)/dpbench -c conf/quickstart.ini run.results=$(BUILD)/results
 
 clean:

@@ -3,15 +3,30 @@
 # may be one, too: tests/system/NAME.sh or NAME.py. tests/plugins/KIND_NAME.c are plugins that only
 # tests use: $(BUILD)/tests/plugins/KIND_NAME.so. tests/preload/NAME.c are for LD_PRELOAD,
 # tests/fakes/NAME.c stand in for a library NAME.so.1.
+#
+# What a test needs it says in its first line (tools/test-needs); no test is named here for it.
 
 TEST_CFLAGS := $(COMMON) -Icore/include -Icore -Iplugins -I. -Itests -Itests/unit
 TEST_LIBS   := -lcmocka $(CORE_LIBS)
 
-UNIT_TESTS   := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/unit/test_*.c)))
-UNIT_TESTS   += $(FUZZ_REPLAYS)
-SYSTEM_TESTS := $(patsubst tests/system/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/system/test_*.c)))
-SYSTEM_SCRIPTS := $(sort $(wildcard tests/system/*.sh tests/system/*.py))
-LONG_TESTS   := $(patsubst tests/long/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/long/test_*.c)))
+NEEDS := $(shell tools/test-needs)
+$(if $(filter-out 0,$(.SHELLSTATUS)),$(error tools/test-needs has failed))
+# The programs of files, and those of the tests that need WORD.
+programs = $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(filter %.c,$(1)))) $(filter-out %.c,$(1))
+needing  = $(call programs,$(patsubst %:$(1),%,$(filter %:$(1),$(NEEDS))))
+without  = $(if $(filter yes,$(HAVE_$(1))),,$(2))
+
+HAVE_STAND_IN      := $(if $(SANITIZE)$(filter devices/cuda,$(SKIPPED)),no,yes)
+HAVE_STAND_IN_NCCL := $(if $(SANITIZE)$(filter devices/cuda comm/nccl,$(SKIPPED)),no,yes)
+# Without libibverbs the guest's tests fail, unless that is what was asked for.
+LACKING := $(call without,CPU,cpu) $(call without,JPEG,jpeg) $(call without,GLOO,gloo) $(call without,VERBS,verbs) \
+	$(call without,MPI,mpi) $(call without,STAND_IN,cuda) $(call without,STAND_IN_NCCL,nccl) \
+	$(if $(filter no,$(VERBS))$(SANITIZE),guest)
+present  = $(filter-out $(foreach word,$(LACKING),$(call needing,$(word))),$(call programs,$(1)))
+
+UNIT_TESTS   := $(call present,$(sort $(wildcard tests/unit/test_*.c))) $(FUZZ_REPLAYS)
+SYSTEM_TESTS := $(call present,$(sort $(wildcard $(addprefix tests/system/,test_*.c *.sh *.py))))
+LONG_TESTS   := $(call present,$(sort $(wildcard $(addprefix tests/long/,test_*.c *.sh */run) tests/pytorch/run)))
 TEST_LIB_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/lib/*.c))
 TEST_PLUGINS := $(patsubst tests/plugins/%.c,$(BUILD)/tests/plugins/%.so,$(wildcard tests/plugins/*.c))
 TEST_PRELOADS := $(patsubst tests/preload/%.c,$(BUILD)/tests/preload/%.so,$(wildcard tests/preload/*.c))
@@ -25,37 +40,11 @@ endif
 TEST_LIB_OBJ += $(BUILD)/obj/plugins/devices/reference/ops.o $(BUILD)/obj/plugins/devices/reference/magnitudes.o
 
 .SECONDARY: $(TEST_LIB_OBJ)
-CPU_TESTS    := $(filter $(BUILD)/tests/test_cpu%,$(UNIT_TESTS))
-ifneq ($(HAVE_CPU),yes)
-UNIT_TESTS := $(filter-out $(CPU_TESTS),$(UNIT_TESTS))
-endif
 # These write their images by libjpeg.
-IMAGE_TESTS := $(addprefix $(BUILD)/tests/test_image_,folder damage training)
-ifeq ($(HAVE_JPEG),yes)
-$(IMAGE_TESTS): TEST_LIBS += $(JPEG_LIBS)
-else
-UNIT_TESTS   := $(filter-out $(IMAGE_TESTS),$(UNIT_TESTS))
-SYSTEM_TESTS := $(filter-out $(IMAGE_TESTS),$(SYSTEM_TESTS))
-endif
-
-ifneq ($(HAVE_GLOO),yes)
-SYSTEM_TESTS := $(filter-out $(BUILD)/tests/test_gloo,$(SYSTEM_TESTS))
-endif
-# Without libibverbs rdma_vm.sh fails, unless that is what was asked for.
-ifeq ($(HAVE_VERBS),yes)
+$(call needing,jpeg): TEST_LIBS += $(JPEG_LIBS)
 $(BUILD)/tests/test_rdma_failure: $(BUILD)/obj/plugins/lib/verbs/failure.o
 $(BUILD)/tests/test_rdma_failure: TEST_LIBS += $(VERBS_LIBS)
-else
-UNIT_TESTS   := $(filter-out %/test_rdma_failure,$(UNIT_TESTS))
-SYSTEM_TESTS := $(filter-out %/test_verbs,$(SYSTEM_TESTS))
-endif
-ifeq ($(VERBS),no)
-SYSTEM_SCRIPTS := $(filter-out %/rdma_vm.sh,$(SYSTEM_SCRIPTS))
-endif
 
-ifneq ($(HAVE_MPI),yes)
-SYSTEM_TESTS := $(filter-out $(BUILD)/tests/test_mpi,$(SYSTEM_TESTS))
-endif
 # The cuda device on a CUDA for tests: its kernels as C++ for the processor, and NVIDIA's libraries in
 # plain loops. Threads of a block have stacks of their own, which sanitizers take for errors.
 STAND_IN     := $(BUILD)/tests/cuda/plugins/device_cuda.so
@@ -63,37 +52,22 @@ STAND_IN_LIB := $(BUILD)/tests/cuda/libstand_in.so
 STAND_IN_OBJ := $(addprefix $(BUILD)/obj/tests/cuda/,libraries.o graphs.o) \
 	$(patsubst plugins/%.cu,$(BUILD)/obj/tests/cuda/%.o,$(wildcard plugins/devices/cuda/*.cu)) \
 	$(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/devices/cuda/*.c) $(lib_devices))
-STAND_IN_TESTS := $(addprefix $(BUILD)/tests/test_,cuda cuda_arenas cuda_faults cuda_fusion cuda_layouts cuda_queues cuda_runs device_runs \
-	gpu_missing)
 # comm nccl and hierarchical on it, with a NCCL for tests.
 STAND_IN_NCCL := $(BUILD)/tests/cuda/plugins/comm_nccl.so
 STAND_IN_NCCL_LIB := $(BUILD)/tests/cuda/plugins/libdpbench-nccl.so
 STAND_IN_BESIDE := $(patsubst %,$(BUILD)/tests/cuda/plugins/%,comm_hierarchical.so $(notdir $(MPI_OBJECT)))
 STAND_IN_COMMS := $(STAND_IN_NCCL) $(STAND_IN_NCCL_LIB) $(STAND_IN_BESIDE)
-ifeq ($(filter devices/cuda comm/nccl,$(SKIPPED))$(SANITIZE),)
-$(addprefix $(BUILD)/tests/test_,nccl conf cuda_faults device_runs combinations all_combinations mpi pauses): \
-	| $(STAND_IN) $(STAND_IN_COMMS)
+$(call needing,stand-in): | $(if $(filter yes,$(HAVE_STAND_IN)),$(STAND_IN)) \
+	$(if $(filter yes,$(HAVE_STAND_IN_NCCL)),$(STAND_IN_COMMS))
+$(call needing,cuda) $(call needing,nccl): TEST_CFLAGS += $(CUDA_CFLAGS)
 $(BUILD)/tests/test_nccl_stand_in: $(BUILD)/obj/tests/cuda/nccl.o $(STAND_IN_LIB)
-$(BUILD)/tests/test_nccl_stand_in: TEST_CFLAGS += $(CUDA_CFLAGS)
 $(BUILD)/tests/test_nccl_stand_in: TEST_LIBS += $(STAND_IN_LIB) -Wl,-rpath,'$$ORIGIN/cuda' -lstdc++
-else
-UNIT_TESTS   := $(filter-out %/test_nccl_stand_in,$(UNIT_TESTS))
-SYSTEM_TESTS := $(filter-out %/test_nccl,$(SYSTEM_TESTS))
-endif
-ifeq ($(filter devices/cuda,$(SKIPPED))$(SANITIZE),)
-$(STAND_IN_TESTS) $(BUILD)/tests/test_conf: | $(STAND_IN)
-$(BUILD)/tests/test_cuda $(BUILD)/tests/test_cuda_fusion $(BUILD)/tests/test_cuda_layouts: TEST_CFLAGS += $(CUDA_CFLAGS)
 $(BUILD)/tests/test_cuda: $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_devices))
 # The device as it is, with cuDNN as it is.
-$(BUILD)/tests/test_cudnn_plans: TEST_CFLAGS += $(CUDA_CFLAGS)
 $(BUILD)/tests/test_cudnn_plans: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/devices/cuda/*.c) $(lib_devices) $(lib_cuda)) \
 	$(patsubst %.cu,$(BUILD)/obj/%.o,$(wildcard plugins/devices/cuda/*.cu))
 $(BUILD)/tests/test_cudnn_plans: TEST_LIBS += -Wl,--wrap=cudnnBackendSetAttribute \
 	$(filter-out -Wl$(cuda_comma)--version-script=%,$(call cuda_links,$(CUDA_NEEDS_devices/cuda))) -ldl
-else
-UNIT_TESTS   := $(filter-out $(STAND_IN_TESTS) %/test_cudnn_plans,$(UNIT_TESTS))
-SYSTEM_TESTS := $(filter-out $(STAND_IN_TESTS),$(SYSTEM_TESTS))
-endif
 
 # These test a library of the plugins'.
 LIB_TESTS := $(addprefix $(BUILD)/tests/test_,interface mesh ring ring_tcp)
@@ -107,51 +81,46 @@ $(BUILD)/tests/test_links: TEST_LIBS += -Wl,--wrap=dpb_now_ns
 # It measures by a program of bench.
 $(BUILD)/tests/test_network_speed: | $(BUILD)/bench/all_reduce
 
-.PHONY: tests check check-unit check-untimed check-leaks check-threads check-install check-long \
-	mutants asan ubsan asan-ubsan tsan
-tests: all $(UNIT_TESTS) $(SYSTEM_TESTS) $(LONG_TESTS) $(TEST_PLUGINS) $(TEST_PRELOADS) $(TEST_FAKES)
+.PHONY: tests tests-long check check-built check-unit check-leaks check-addresses check-threads check-install \
+	check-long mutants asan ubsan asan-ubsan tsan
+TESTS       := $(UNIT_TESTS) $(SYSTEM_TESTS)
+TESTS_TAKE  := $(TEST_PLUGINS) $(TEST_PRELOADS) $(TEST_FAKES)
+tests: all $(TESTS) $(TESTS_TAKE)
+tests-long: tests $(LONG_TESTS)
 
-# Two of these run at a time, the longest first: they compute, or have deadlines far above what they need.
-PAIRED_TESTS := $(filter $(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS), \
-	$(addprefix $(BUILD)/tests/test_,identity learning exchange cpu_models conf mutants comm_command) \
-	$(addprefix tests/system/,rdma_vm.sh install.sh headers.sh layers.sh bench.py) \
-	$(addprefix $(BUILD)/tests/test_,pauses ps_cpu traffic effects combinations cuda cuda_runs nccl cpu \
-		image_training reference_gradients cuda_arenas cuda_queues device_runs launchers mpi gloo \
-		cuda_faults cuda_fusion cuda_layouts faults network world cli gpu_missing continue full_disk \
-		gpu_clocks image_folder store flags cudnn_plans))
-check: tests
-	$(Q)BUILD=$(BUILD) tools/run-tests $(PAIRED_TESTS) -- \
-		$(filter-out $(PAIRED_TESTS),$(UNIT_TESTS) $(SYSTEM_SCRIPTS) $(SYSTEM_TESTS))
-# A guest is slow enough without a sanitizer.
-GUEST_SCRIPTS := tests/system/rdma_vm.sh
-# What a sanitizer slows down is no test of times, nor of two epochs' learning; and what goes the ways
-# of other tests on larger networks (conf, identity) or by mutants takes too long under one.
-TIMED_TESTS := $(addprefix $(BUILD)/tests/test_,measuring overlap learning conf identity mutants)
-UNTIMED_TESTS := $(filter-out $(GUEST_SCRIPTS) $(TIMED_TESTS),$(SYSTEM_SCRIPTS) $(SYSTEM_TESTS))
-check-untimed: tests
-	$(Q)BUILD=$(BUILD) tools/run-tests $(filter $(PAIRED_TESTS),$(UNTIMED_TESTS)) -- \
-		$(filter-out $(PAIRED_TESTS),$(UNTIMED_TESTS))
-check-leaks: tests
-	$(Q)BUILD=$(BUILD) tools/run-tests $(filter-out $(CPU_TESTS),$(UNIT_TESTS))
-# Of the system tests all that run jobs, but those of times. They take minutes: THREAD_SYSTEM="nan
-# continue" runs these alone.
-THREAD_SYSTEM ?= combinations continue effects exchange faults full_disk identity mutants nan ps_cpu \
-	stall traffic
-THREAD_TESTS = $(UNIT_TESTS) $(addprefix $(BUILD)/tests/test_,$(THREAD_SYSTEM))
-check-threads: tests
-	$(Q)BUILD=$(BUILD) tools/run-tests $(THREAD_TESTS) tests/threads/run
+run_tests = $(Q)BUILD=$(BUILD) tools/run-tests $(1)
+# By itself it does all that it needs: a second make looks again at what deps brought.
+check: deps
+	$(Q)$(MAKE) $(JOBS) tests
+	$(Q)$(MAKE) check-built
+check-built: tests
+	$(call run_tests,$(TESTS))
 check-unit: tests
-	$(Q)BUILD=$(BUILD) tools/run-tests $(UNIT_TESTS)
-# One test program: make check-feed
-check-%: tests
-	$(Q)BUILD=$(BUILD) tools/run-tests $(BUILD)/tests/test_$*
+	$(call run_tests,$(UNIT_TESTS))
+# Under a sanitizer: without oneDNN, then the others.
+SANITIZED  := $(filter-out $(call needing,plain),$(TESTS))
+LEAK_TESTS := $(filter-out $(call needing,cpu),$(filter $(UNIT_TESTS),$(SANITIZED)))
+check-leaks: tests
+	$(call run_tests,$(LEAK_TESTS))
+check-addresses: tests
+	$(call run_tests,$(filter-out $(LEAK_TESTS),$(SANITIZED)))
+# Of the system tests those that run jobs. They take minutes: THREAD_SYSTEM="nan continue" runs these alone.
+THREAD_SYSTEM ?= $(patsubst $(BUILD)/tests/test_%,%,$(call needing,threads))
+check-threads: tests
+	$(call run_tests,$(UNIT_TESTS) $(addprefix $(BUILD)/tests/test_,$(THREAD_SYSTEM)) tests/threads/run)
+
+# One test: make check-feed, make check-bench. What the programs of names are; an error where there is none.
+named = $(foreach name,$(1),$(or $(firstword $(filter $(addprefix %/,test_$(name) $(name) $(addprefix $(name),.sh .py /run)), \
+	$(2))),$(error there is no test '$(name)' here)))
+check-%: all $(TESTS_TAKE) $$(call named,$$*,$$(TESTS) $$(LONG_TESTS))
+	$(call run_tests,$(call named,$*,$(TESTS) $(LONG_TESTS)))
 
 # What needs a GPU, in minutes: `make check-gpu`; on a machine that cannot build what `make gpu-pack` packs,
 # and then `tests/gpu/run build` (docs/gpu-status.md).
 .PHONY: check-gpu gpu-pack
-check-gpu: tests
+check-gpu: tests-long
 	$(Q)tests/gpu/run $(BUILD)
-gpu-pack: tests
+gpu-pack: tests-long
 	$(Q)tests/gpu/pack $(BUILD) $(BUILD)/gpu-pack.tar.gz
 
 # The documents' commands on a bare Debian that is made for it, as root or by sudo.
@@ -161,52 +130,41 @@ check-install: all
 # What takes longer than `make check` may: other strategies' accuracy, PyTorch in its own venv, all
 # cells of the matrices that test_identity and test_exchange take a part of.
 # LONG="models random_faults": of tests/long only these.
-LONG_SCRIPT_pytorch    := tests/pytorch/run
-LONG_SCRIPT_rdma_vm    := tests/long/rdma_vm.sh
-LONG_SCRIPT_rdma_speed := tests/long/rdma_speed.sh
-LONG_SCRIPT_openmpi5   := tests/long/openmpi5/run
-LONG ?= identity exchange pauses $(if $(filter %/test_device_runs,$(SYSTEM_TESTS)),device_runs) \
-	$(patsubst $(BUILD)/tests/test_%,%,$(LONG_TESTS)) pytorch rdma_vm rdma_speed openmpi5
-check-long: tests $(BUILD)/bench/all_reduce
+LONG_MORE := $(call present,$(patsubst %:cells,%,$(filter %:cells,$(NEEDS)))) $(LONG_TESTS)
+check-long: tests-long $(BUILD)/bench/all_reduce
 	$(Q)BUILD=$(BUILD) DPB_ALL_CELLS=1 TEST_TIMEOUT_S=1800 tools/run-tests \
-		$(foreach t,$(LONG),$(or $(LONG_SCRIPT_$(t)),$(BUILD)/tests/test_$(t)))
-	$(Q)$(MAKE) fuzz
+		$(if $(LONG),$(call named,$(LONG),$(LONG_MORE)),$(LONG_MORE))
+	$(Q)$(MAKE) $(JOBS) fuzz
 
 # Every check must catch what it is there for: each mutant of each strategy.
 mutants: tests
-	$(Q)BUILD=$(BUILD) DPB_ALL_MUTANTS=1 tools/run-tests \
-		$(filter %/test_mutants %/test_device_runs,$(SYSTEM_TESTS))
+	$(Q)BUILD=$(BUILD) DPB_ALL_MUTANTS=1 tools/run-tests $(filter $(call needing,mutants),$(TESTS))
 
 # The same suite under a sanitizer, in a build directory of its own. oneDNN's and libgomp's threads
 # keep what they allocate until the end of the process. Leaks are looked for where oneDNN is not loaded:
 # there LeakSanitizer's own tracer crashes now and then, which would fail a run that has no leak.
 define check_addresses
+	$(Q)$(MAKE) $(JOBS) tests $(1)
 	$(Q)ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lsan.supp \
 		UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) check-leaks $(1)
-	$(Q)ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
-		$(MAKE) check-untimed $(if $(filter yes,$(HAVE_CPU)),check-cpu check-cpu_models) $(1)
+	$(Q)ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) check-addresses $(1)
 endef
-ASAN := BUILD=$(BUILD)/asan ONEDNN=$(ONEDNN) CUDA=no CFLAGS="-O1 -g -fno-omit-frame-pointer" \
-	SANITIZE=-fsanitize=address
+SANITIZED_BUILD = BUILD=$(BUILD)/$(1) ONEDNN=$(ONEDNN) CUDA=no CFLAGS="-O1 -g -fno-omit-frame-pointer" \
+	SANITIZE="$(2)"
+UNDEFINED := undefined -fno-sanitize-recover=undefined
 asan:
-	$(call check_addresses,$(ASAN))
-
-UBSAN := BUILD=$(BUILD)/ubsan ONEDNN=$(ONEDNN) CUDA=no CFLAGS="-O1 -g" \
-	SANITIZE="-fsanitize=undefined -fno-sanitize-recover=undefined"
+	$(call check_addresses,$(call SANITIZED_BUILD,$@,-fsanitize=address))
 ubsan:
-	$(Q)UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) check-unit $(UBSAN)
-	$(Q)UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) check-untimed $(UBSAN)
-
+	$(call check_addresses,$(call SANITIZED_BUILD,$@,-fsanitize=$(UNDEFINED)))
 # Both in one build and one run, for CI, which has no time for two.
-ASAN_UBSAN := BUILD=$(BUILD)/asan-ubsan ONEDNN=$(ONEDNN) CUDA=no CFLAGS="-O1 -g -fno-omit-frame-pointer" \
-	SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
 asan-ubsan:
-	$(call check_addresses,$(ASAN_UBSAN))
+	$(call check_addresses,$(call SANITIZED_BUILD,$@,-fsanitize=address$(cuda_comma)$(UNDEFINED)))
 
 # Data races, on the reference device: libgomp gives false alarms. Between processes a race is not seen:
 # test_ranks has ranks as threads, tests/threads/run the threads of each rank.
 TSAN := BUILD=$(BUILD)/tsan CPU=no CUDA=no CFLAGS="-O1 -g" SANITIZE=-fsanitize=thread
 tsan:
+	$(Q)$(MAKE) $(JOBS) tests $(TSAN)
 	$(Q)TSAN_OPTIONS="halt_on_error=1 exitcode=66 second_deadlock_stack=1" \
 	$(MAKE) check-threads $(TSAN)
 

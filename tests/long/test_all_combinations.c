@@ -1,3 +1,4 @@
+/* needs: stand-in */
 /*
  * test_all_combinations.c - every combination of device, precision, strategy, servers, mode and
  * machines is started: it runs, verified, or is refused by name. Under each launcher, too, but for

@@ -1,3 +1,4 @@
+/* needs: alone */
 /*
  * test_network_overlap.c - between hosts joined by links of 1 Gbit/s a training step hides and
  * exposes what can be told beforehand: latency and bandwidth of the exchange alone, measured by

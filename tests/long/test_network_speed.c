@@ -1,3 +1,4 @@
+/* needs: alone */
 /*
  * test_network_speed.c - between hosts joined by links of 1 Gbit/s, ring_tcp's bus bandwidth at 4
  * MiB and more is at least 97 % of what one bulk TCP stream carries over the same link in the same

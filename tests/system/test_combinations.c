@@ -1,3 +1,4 @@
+/* needs: threads stand-in */
 /*
  * test_combinations.c - every combination of device, precision, strategy, servers, mode, machines
  * and launcher is allowed or refused by name as tests/lib/combinations.c says once more; and a set

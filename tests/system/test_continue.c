@@ -1,3 +1,4 @@
+/* needs: threads */
 /*
  * test_continue.c - a training that is saved and continued is the one that never stopped: with the
  * same setup bit for bit, with other workers, strategies, precisions and devices but for rounding.

@@ -1,3 +1,4 @@
+/* needs: cuda stand-in */
 /*
  * test_cuda_arenas.c - trainings whose weights, gradients and optimizer state are in a GPU's
  * memory: the same as on the reference, whatever the optimizer and the way of the gradients; saved,

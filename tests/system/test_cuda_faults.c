@@ -1,3 +1,4 @@
+/* needs: cuda stand-in */
 /*
  * test_cuda_faults.c - a worker that computes on a GPU is killed: the job ends at once, names it,
  * and leaves nothing behind; or it is stopped, and the others wait no longer than they may. On a

@@ -1,3 +1,4 @@
+/* needs: cuda stand-in */
 /*
  * test_cuda_runs.c - runs of dpbench with the cuda device: on a CUDA for tests (tests/cuda), which
  * needs no GPU, or with DPB_TEST_DEVICE=cuda on one that two workers share; and what is said where

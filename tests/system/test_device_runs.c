@@ -1,3 +1,4 @@
+/* needs: long cuda stand-in cells mutants */
 /*
  * test_device_runs.c - trainings by the strategies that keep their arenas on GPUs: ps_gpu,
  * replicated and hierarchical with NCCL inside, which are driven by the host, and nccl: that they

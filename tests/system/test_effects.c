@@ -1,3 +1,4 @@
+/* needs: threads */
 /*
  * test_effects.c - no option is only echoed: for each one, two runs that differ in it alone differ
  * in what is observed: losses, numbers of ranks, steps and bytes, files, exit codes. A row for

@@ -1,3 +1,4 @@
+/* needs: long threads cells */
 /*
  * test_exchange.c - the reduced gradients are right, element by element: the pattern and run.prove,
  * for every strategy, number of workers, size of buckets and type of gradients; once for each of

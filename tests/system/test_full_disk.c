@@ -1,3 +1,4 @@
+/* needs: threads */
 /*
  * test_full_disk.c - a disk that fills up, and a process that is killed, while a result or a
  * checkpoint is written: the file that was there stays whole, and no part of a new one is left.

@@ -1,3 +1,4 @@
+/* needs: gloo */
 /*
  * test_gloo.c - what is Gloo's own: every algorithm sums right in every type, buckets overlap
  * backward with a core for communication and not without, what Gloo cannot is refused, and its

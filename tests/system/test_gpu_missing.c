@@ -1,3 +1,4 @@
+/* needs: cuda stand-in */
 /*
  * test_gpu_missing.c - what is said for want of a GPU: by `dpbench plugins`, by a run on device
  * cuda and by `dpbench links`, with a libcuda.so.1 that answers as it is told (tests/fakes). Where

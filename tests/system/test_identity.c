@@ -1,3 +1,4 @@
+/* needs: long plain threads cells */
 /*
  * test_identity.c - W workers with a strategy are one worker that goes through W micro-batches.
  *

@@ -1,3 +1,4 @@
+/* needs: jpeg */
 /*
  * test_image_training.c - training on directories of JPEG files: the same losses whatever the
  * number of threads and the way files are kept, and damage reported in the result.

@@ -1,3 +1,4 @@
+/* needs: long plain */
 /* test_learning.c - shm trains LeNet on real data; tests/long/test_accuracy.c has the others. */
 #include "lib/accuracy.h"
 #include "lib/cases.h"

@@ -1,3 +1,4 @@
+/* needs: plain waits */
 /*
  * test_measuring.c - the truth of the measuring: runs whose times are known, because device, data
  * and strategy sleep for them, must come out as they are.

@@ -1,3 +1,4 @@
+/* needs: mpi stand-in */
 /*
  * test_mpi.c - the strategies that sum by MPI, under mpirun: `mpi` over all workers, `hierarchical`
  * with comm.transport = mpi over those of one place of each machine. Sums are right in every type

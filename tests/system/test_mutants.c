@@ -1,3 +1,4 @@
+/* needs: long plain threads mutants */
 /*
  * test_mutants.c - every check of sameness catches what it is there for.
  *

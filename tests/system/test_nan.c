@@ -1,3 +1,4 @@
+/* needs: threads */
 /*
  * test_nan.c - a number that is none is reported at its step: in the loss, and in weights from
  * which a device still computes a finite loss, because max(0, NaN) is 0 to it.

@@ -1,3 +1,4 @@
+/* needs: nccl stand-in */
 /*
  * test_nccl.c - comm nccl: the same training run as one worker's, what its checks catch, its
  * options, what it refuses, and how it ends when something goes wrong. On a CUDA and a NCCL for

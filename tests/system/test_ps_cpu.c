@@ -1,3 +1,4 @@
+/* needs: threads */
 /*
  * test_ps_cpu.c - ps_cpu is a parameter server: the optimizer's state is mapped on the shards and
  * nowhere else, nothing goes on without a server, and on several machines it trains to the same

@@ -1,3 +1,4 @@
+/* needs: threads */
 /*
  * test_traffic.c - strategies read and write what their definitions say.
  *

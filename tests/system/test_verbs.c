@@ -1,3 +1,4 @@
+/* needs: verbs */
 /*
  * test_verbs.c - strategies over RDMA on a machine without it: what is missing is said by name,
  * before anything is trained; experiments can be written and checked all the same. What it does

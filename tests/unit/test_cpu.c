@@ -1,3 +1,4 @@
+/* needs: cpu */
 /*
  * test_cpu.c - the cpu device's ops, one by one, in small networks that have them all; forward
  * alone, ties, and what is refused. The models: test_cpu_models.c.

@@ -1,3 +1,4 @@
+/* needs: cpu long */
 /*
  * test_cpu_models.c - the cpu device held to the reference, op by op, on the families of models;
  * every model, and those whose dense layers take long (AlexNet, VGG, OverFeat):

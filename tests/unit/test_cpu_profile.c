@@ -1,3 +1,4 @@
+/* needs: cpu plain */
 /*
  * test_cpu_profile.c - the account that the cpu device keeps of its ops: complete, within the wall
  * clock, begun anew when asked, and none where it was not asked for.

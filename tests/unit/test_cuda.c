@@ -1,3 +1,4 @@
+/* needs: cuda stand-in */
 /*
  * test_cuda.c - the cuda device without a GPU: on a CUDA for tests (tests/cuda), which runs its
  * kernels on the processor and does what streams were given in any order that events allow. Ops and

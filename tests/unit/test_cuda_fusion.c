@@ -1,3 +1,4 @@
+/* needs: cuda stand-in */
 /*
  * test_cuda_fusion.c - device.fusion: convolutions that add up the statistics of the batch-norm
  * behind them, and gradients by a convolution's input that add up the sums of the batch-norm before

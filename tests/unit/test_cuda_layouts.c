@@ -1,3 +1,4 @@
+/* needs: cuda stand-in */
 /*
  * test_cuda_layouts.c - the cuda device in NCHW, held to the reference op by op: on a CUDA for
  * tests, or with DPB_TEST_DEVICE=cuda on a GPU. NHWC is what all other tests of the device are in.

@@ -1,3 +1,4 @@
+/* needs: cuda stand-in */
 /*
  * test_cuda_queues.c - what the cuda device does with arenas in its memory (dpbench/queue.h): sums,
  * casts and updates are the host's bit for bit; events order queues; another process maps memory,

@@ -1,3 +1,4 @@
+/* needs: cuda */
 /*
  * test_cudnn_plans.c - what the cuda device asks of cuDNN's graph API (conv_graph.c), asked of the
  * real library without a GPU: cuDNN plans for a GPU that is described to it. So its attributes,

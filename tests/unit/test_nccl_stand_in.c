@@ -1,3 +1,4 @@
+/* needs: nccl stand-in */
 /*
  * test_nccl_stand_in.c - the NCCL for tests (tests/cuda/nccl.cc) by itself: what it sums, in what
  * order, what it refuses, and what of it is left by an error and by an abort. Every rank is a

@@ -1,3 +1,4 @@
+/* needs: verbs */
 /*
  * test_rdma_failure.c - what ring_verbs says of a failed completion, of memory and of a device's
  * events: every status has its name, place and a hint. Needs no device.
