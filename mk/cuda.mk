@@ -40,7 +40,7 @@ SKIPPED      += $(CUDA_SKIPPED)
 $(foreach p,$(CUDA_SKIPPED),$(eval $(call not_built,$(subst /, ,$(p:devices/%=device/%)),$(call cuda_reason,$(p)))))
 ifeq ($(CUDA),yes)
 ifneq ($(CUDA_SKIPPED),)
-ifeq ($(filter deps run help clean,$(MAKECMDGOALS)),)
+ifeq ($(filter deps run check help clean,$(MAKECMDGOALS)),)
 $(error CUDA=yes, but $(call cuda_reason,$(firstword $(CUDA_SKIPPED))))
 endif
 endif

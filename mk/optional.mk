@@ -25,7 +25,7 @@ HAVE_$(1) := yes
 else
 HAVE_$(1) := no
 $(call not_built,$(5),$(3))
-ifeq ($$($(1))-$$(filter deps run help clean,$$(MAKECMDGOALS)),yes-)
+ifeq ($$($(1))-$$(filter deps run check help clean,$$(MAKECMDGOALS)),yes-)
 $$(error $(1)=yes, but $(3))
 endif
 endif
