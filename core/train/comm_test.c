@@ -8,6 +8,7 @@
 #include "train/comm_host.h"
 #include "train/pattern.h"
 #include "train/trainer.h"
+#include "world/store.h"
 #include "world/job_load.h"
 
 struct comm_test {

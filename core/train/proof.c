@@ -21,6 +21,7 @@
 #include "dpbench/random.h"
 #include "train/pattern.h"
 #include "train/trainer.h"
+#include "world/store.h"
 
 enum { BLOCK = 1024, SAMPLED_BLOCKS = 1024, BOOK_STEPS = 8 };
 

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "train/trainer.h"
+#include "world/store.h"
 
 /* The same weights on every worker; then the strategy takes them as the model. */
 static dpb_status load_model(struct dpb_trainer *t)

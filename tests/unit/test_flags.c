@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include "tests/unit/trial.h"
+#include "world/store.h"
 
 enum { ROUNDS = 100000, STRESS_MS = 3000, LAST_ROUND = 1 << 30 };
 

@@ -13,6 +13,7 @@
 #include "lib/ring.h"
 #include "lib/tcp.h"
 #include "train/experiment.h"
+#include "world/store.h"
 
 enum { N = 100000, BUCKET = 30000, SLOTS = 8, SLOT_BYTES = 4096, PORT = 23171 };
 

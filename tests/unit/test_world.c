@@ -5,6 +5,7 @@
 #include <sys/un.h>
 
 #include "tests/unit/trial.h"
+#include "world/store.h"
 
 /* ---- what ranks do ------------------------------------------------------------------------- */
 
