@@ -41,6 +41,9 @@ void dpb_config_remove(struct dpb_config *config, const char *section, const cha
 /* NULL: not given. @borrowed until the next change. */
 const struct dpb_setting *dpb_config_get(const struct dpb_config *config, const char *section,
                                          const char *key);
+/* Where a setting comes from: "FILE:LINE", "command line" or "default". Likewise. */
+const char *dpb_config_origin(const struct dpb_config *config, const char *section,
+                              const char *key);
 
 /* {SECTION: {KEY: {"value": text, "origin": text}}}. Reading also accepts the numbers and booleans
  * of a result, and skips entries with origin "default" or "derived". @owned. */

@@ -66,12 +66,11 @@ static dpb_status check_ranks(const struct dpb_party *party,
                               const struct dpb_experiment *experiment)
 {
     uint32_t workers = experiment->n_workers, servers = experiment->n_servers;
-    const struct dpb_setting *given = dpb_config_get(experiment->config, "run", "workers");
     if (workers + servers != party->n_ranks)
         return dpb_fail(DPB_USAGE,
                         "%s: run.workers = %u and run.servers = %u make %u ranks, but %s has "
                         "started %u; leave run.workers out, or start as many",
-                        given != NULL ? given->origin : "default", workers, servers,
+                        dpb_config_origin(experiment->config, "run", "workers"), workers, servers,
                         workers + servers, party->launcher, party->n_ranks);
     return check_machines(party, experiment);
 }

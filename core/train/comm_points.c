@@ -11,8 +11,7 @@
 
 static const char *origin(const struct dpb_experiment *experiment, const char *key)
 {
-    const struct dpb_setting *setting = dpb_config_get(experiment->config, "comm_test", key);
-    return setting ? setting->origin : "default";
+    return dpb_config_origin(experiment->config, "comm_test", key);
 }
 
 static dpb_status add(const struct dpb_experiment *experiment, const char *key, uint64_t bytes,
