@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "study/result.h"
 #include "study/sweep.h"
+#include "train/estimate.h"
 #include "train/fit.h"
 
 static const double mib = 1024.0 * 1024.0;

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "cli/cli.h"
+#include "train/estimate.h"
 
 static const struct dpb_plugin *find_device(const struct dpb_plugin_row *rows, size_t n_rows,
                                             const char *name)

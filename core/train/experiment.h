@@ -65,25 +65,26 @@ dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment);
 struct dpb_feed_args dpb_experiment_feed(const struct dpb_experiment *experiment);
 void dpb_experiment_destroy(struct dpb_experiment *experiment); /* accepts NULL */
 /* Capabilities of the communicator, and what its options need beyond them: DPB_COMM_*. */
-uint64_t dpb_experiment_promises(const struct dpb_experiment *experiment);
+static inline uint64_t dpb_experiment_promises(const struct dpb_experiment *experiment)
+{
+    return experiment->plugins[DPB_PLUGIN_COMM]->capabilities | experiment->comm_needs.capabilities;
+}
 /* Whether the communicator, with its options, needs the runtime of mpirun or srun. */
-bool dpb_experiment_needs_launcher(const struct dpb_experiment *experiment);
+static inline bool dpb_experiment_needs_launcher(const struct dpb_experiment *experiment)
+{
+    return (dpb_experiment_promises(experiment) & DPB_COMM_LAUNCHER) != 0;
+}
 
 /* config.SECTION.KEY.{value,origin} of all tables. @owned. */
 json_t *dpb_experiment_effective(const struct dpb_experiment *experiment);
-/* Bytes a rank's process needs, its arenas, activations and data staging (an estimate). Built
- * experiments only. */
-uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t rank);
-/* What its strategy takes beside that and grows with the model. */
-struct dpb_comm_memory dpb_experiment_strategy_memory(const struct dpb_experiment *experiment,
-                                                      uint32_t rank);
-/* Bytes of a worker's arenas in the memory of its device; 0: they are on the host. What the device
- * takes beside them is known when it compiles. */
-uint64_t dpb_experiment_device_memory(const struct dpb_experiment *experiment);
 /* comm.bucket, as the strategy's plan gets it. */
 uint64_t dpb_experiment_bucket_elements(const struct dpb_experiment *experiment);
 /* Whether the device could hold arenas at all. */
-bool dpb_experiment_has_device_memory(const struct dpb_experiment *experiment);
+static inline bool dpb_experiment_has_device_memory(const struct dpb_experiment *experiment)
+{
+    const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
+    return device->queues != NULL;
+}
 /* Of its journals: launch/launch.h. */
 struct dpb_journal_shape dpb_experiment_journal_shape(const struct dpb_experiment *experiment);
 /* Bytes of journal that the longest run of these settings may need; sparse memory. */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "train/estimate.h"
 
 static const double mib = 1024.0 * 1024.0;
 

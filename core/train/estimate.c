@@ -1,0 +1,79 @@
+/* estimate.c - see estimate.h. */
+#include "train/estimate.h"
+
+#include "train/comm_test.h"
+#include "train/optimizer.h"
+
+/* As the strategy promises, which has not planned yet. */
+static bool arenas_on_device(const struct dpb_experiment *experiment)
+{
+    return dpb_experiment_has_device_memory(experiment) &&
+           (dpb_experiment_promises(experiment) &
+            (DPB_COMM_DEVICE | DPB_COMM_EVENTS | DPB_COMM_EITHER));
+}
+
+/* Weights, gradients, and what they pass through; optimizer state as if all of it were the
+ * worker's. */
+uint64_t dpb_experiment_device_memory(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    uint64_t n = experiment->graph->n_elements, arena = n * dpb_dtype_size(experiment->weight_type);
+    uint64_t total = arena + n * dpb_dtype_size(experiment->gradient_type);
+    if (!arenas_on_device(experiment) || settings->run.mode == DPB_MODE_COMM)
+        return 0;
+    total += dpb_optimizer_state_name(&settings->optimizer) ? arena : 0;
+    total += experiment->accumulate > 1 ? arena : 0;
+    return total + (experiment->gradient_type != experiment->weight_type ? arena : 0);
+}
+
+struct dpb_comm_memory dpb_experiment_strategy_memory(const struct dpb_experiment *experiment,
+                                                      uint32_t rank)
+{
+    const struct dpb_comm_ops *ops = experiment->plugins[DPB_PLUGIN_COMM]->ops;
+    const bool worker = rank < experiment->n_workers;
+    const struct dpb_layout layout = {.n_elements = experiment->graph->n_elements,
+                                      .weight_type = experiment->weight_type,
+                                      .gradient_type = experiment->gradient_type};
+    const struct dpb_comm_args args = {.rank = rank,
+                                       .n_workers = experiment->n_workers,
+                                       .n_servers = experiment->n_servers,
+                                       .role = worker ? DPB_WORKER : DPB_SERVER,
+                                       .bucket_bytes = experiment->settings.comm.bucket,
+                                       .machines = experiment->machines,
+                                       .n_machines = experiment->n_machines};
+    struct dpb_comm_memory memory = {0};
+    if (ops->memory && experiment->settings.run.mode == DPB_MODE_TRAIN)
+        ops->memory(experiment->options[DPB_PLUGIN_COMM], &args, &layout,
+                    dpb_experiment_bucket_elements(experiment), &memory);
+    if (!worker || !arenas_on_device(experiment))
+        memory.device_bytes = 0;
+    return memory;
+}
+
+uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t rank)
+{
+    const struct dpb_graph *graph = experiment->graph;
+    const struct dpb_settings *settings = &experiment->settings;
+    if (settings->run.mode == DPB_MODE_COMM)
+        return dpb_comm_memory(experiment, rank);
+    uint64_t arena = graph->n_elements * dpb_dtype_size(experiment->weight_type);
+    bool has_state = dpb_optimizer_state_name(&settings->optimizer) != NULL;
+    bool on_device = arenas_on_device(experiment);
+    uint64_t total = arena * (has_state ? 2 : 1);
+    if (rank >= experiment->n_workers)
+        return total;
+    if (on_device) /* of an arena for core to look at, and of the state for checkpoints */
+        total = arena * (has_state && settings->checkpoint.save[0] ? 2 : 1);
+    const struct dpb_compile_args compile = {.graph = graph,
+                                             .batch = experiment->batch,
+                                             .precision = (dpb_precision)settings->run.precision,
+                                             .training = settings->run.mode == DPB_MODE_TRAIN,
+                                             .format = &experiment->data_info.format,
+                                             .on_device = on_device};
+    const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
+    if (!on_device)
+        total += arena * (experiment->accumulate > 1 ? 2 : 1);
+    total += device->memory_needed(experiment->options[DPB_PLUGIN_DEVICE], &compile);
+    return total +
+           4 * (uint64_t)experiment->batch * dpb_sample_bytes(&experiment->data_info.format);
+}
