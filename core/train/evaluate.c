@@ -147,6 +147,39 @@ static dpb_status gather(struct dpb_trainer *trainer, const char *name, const st
     return DPB_OK;
 }
 
+/* A published array other than the worker's takes its place; *own is what was there. */
+static dpb_status take_published(struct dpb_trainer *trainer, const struct dpb_view *view,
+                                 void **own)
+{
+    const uint64_t bytes = dpb_arena_bytes(trainer, trainer->layout.weight_type);
+    const void *content;
+    void *weights;
+    if (view->weights == trainer->arenas.weights)
+        return DPB_OK;
+    *own = malloc(bytes);
+    if (!*own)
+        return dpb_fail(DPB_NO_MEMORY, "no memory to keep the worker's own weights");
+    DPB_TRY(dpb_arena_look(trainer, trainer->arenas.weights, bytes, &content));
+    memcpy(*own, content, bytes);
+    DPB_TRY(dpb_arena_look(trainer, view->weights, bytes, &content));
+    DPB_TRY(dpb_arena_edit(trainer, trainer->arenas.weights, &weights));
+    memmove(weights, content, bytes);
+    trainer->weights_changed = true;
+    return dpb_arena_commit(trainer, trainer->arenas.weights, bytes);
+}
+
+static dpb_status put_back(struct dpb_trainer *trainer, const void *own)
+{
+    const uint64_t bytes = dpb_arena_bytes(trainer, trainer->layout.weight_type);
+    void *weights;
+    if (!own)
+        return DPB_OK;
+    DPB_TRY(dpb_arena_edit(trainer, trainer->arenas.weights, &weights));
+    memcpy(weights, own, bytes);
+    trainer->weights_changed = true;
+    return dpb_arena_commit(trainer, trainer->arenas.weights, bytes);
+}
+
 /* With the averaged batch-norm statistics in place of the own ones. */
 static dpb_status evaluate(struct dpb_trainer *trainer, const char *name, void *own_state)
 {
@@ -154,16 +187,17 @@ static dpb_status evaluate(struct dpb_trainer *trainer, const char *name, void *
     struct share share;
     size_t bytes =
         trainer->experiment->graph->n_state_elements * dpb_dtype_size(trainer->layout.weight_type);
+    void *own_weights = NULL;
     DPB_TRY(trainer->comm_ops->publish(trainer->comm, &view));
-    if (view.weights != trainer->arenas.weights)
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "comm '%s' publishes weights that are not those of its "
-                        "workers; evaluation cannot use them yet",
-                        trainer->experiment->settings.comm.name);
     DPB_TRY(dpb_trainer_drain(trainer));
     memcpy(own_state, trainer->state, bytes);
     DPB_TRY(dpb_average_state(trainer, name, trainer->state));
-    dpb_status status = run_share(trainer, &share);
+    dpb_status status = take_published(trainer, &view, &own_weights);
+    if (status == DPB_OK)
+        status = run_share(trainer, &share);
+    if (status == DPB_OK)
+        status = put_back(trainer, own_weights);
+    free(own_weights);
     memcpy(trainer->state, own_state, bytes);
     DPB_TRY(status);
     return gather(trainer, name, &share);

@@ -121,6 +121,18 @@ static dpb_status take_steps(struct proof *proof)
     return t->comm_ops->settle ? t->comm_ops->settle(t->comm) : DPB_OK;
 }
 
+/* Where a proof starts from: zero weights; or those of the training, once steps of zero gradients
+ * have brought all that it handed over into them. */
+static dpb_status make_start(const struct proof *proof)
+{
+    struct dpb_trainer *t = proof->t;
+    if (proof->fresh)
+        return start_from_zero(t);
+    for (uint32_t step = 0; step < t->plan.contract.settle_steps; step++)
+        DPB_TRY(take_step(proof, UINT32_MAX));
+    return t->plan.contract.settle_steps > 0 ? dpb_verify_replicas(t) : DPB_OK;
+}
+
 /* ---- settling: the weights against all workers' gradients ---------------------------------- */
 
 /* What an element should be, and by how much it may differ. */
@@ -374,8 +386,8 @@ static dpb_status keep_books(struct proof *proof)
     dpb_status status = balance.is && balance.bound
                             ? DPB_OK
                             : dpb_fail(DPB_NO_MEMORY, "no memory for the books of a proof");
-    if (status == DPB_OK && proof->fresh)
-        status = start_from_zero(t);
+    if (status == DPB_OK)
+        status = make_start(proof);
     if (status == DPB_OK)
         status = dpb_workers_meet(t); /* none takes a step while another opens its books */
     if (status == DPB_OK)
@@ -384,6 +396,8 @@ static dpb_status keep_books(struct proof *proof)
         status = dpb_workers_meet(t);
     if (status == DPB_OK)
         status = take_steps(proof);
+    if (status == DPB_OK)
+        status = dpb_workers_meet(t); /* none closes its books while another still hands over */
     if (status == DPB_OK)
         status = close_books(proof, &balance);
     free(balance.is);
@@ -427,9 +441,8 @@ static dpb_status keep_weights(struct proof *proof, bool *finite)
 static dpb_status settle_and_check(struct proof *proof)
 {
     bool finite = true;
-    if (proof->fresh)
-        DPB_TRY(start_from_zero(proof->t));
-    else
+    DPB_TRY(make_start(proof));
+    if (!proof->fresh)
         DPB_TRY(keep_weights(proof, &finite));
     DPB_TRY(take_steps(proof));
     return finite ? check_weights(proof) : DPB_OK;

@@ -1,0 +1,477 @@
+/*
+ * toy - one small strategy of each kind that is not a synchronous mean, for tests of contracts.
+ *
+ *   late       the sum of a step is applied one step later
+ *   periodic   workers train alone and average their weights every `period` steps (local SGD)
+ *   partial    in step s the gradient of worker s mod W is dropped
+ *   lossy      each step sends every other element; the rest stays in a residual
+ *   async      worker 0's scratch holds the model; each worker applies its gradient and pulls, under
+ *              a lock, and waits for nobody
+ *   averaging  as async, with weights of its own that a centre draws: x -= d, z += d, d = alpha(x - z)
+ *
+ * `mistake`, from exchange `from` on, is what a proof must find. Buckets are whole pieces of work;
+ * arenas are fp32 in memory that the machine's workers share.
+ */
+#include <sched.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "dpbench/plugin.h"
+#include "lib/strategy.h"
+
+enum kind { LATE, PERIODIC, PARTIAL, LOSSY, ASYNC, AVERAGING };
+static const char *const kinds[] = {"late",  "periodic",  "partial", "lossy",
+                                    "async", "averaging", NULL};
+enum mistake { NONE, LOST, DOUBLED, COEFFICIENT, FORGOTTEN, LIE };
+static const char *const mistakes[] = {"none",      "lost", "doubled", "coefficient",
+                                       "forgotten", "lie",  NULL};
+
+struct options {
+    int kind, mistake;
+    int64_t from, period;
+    bool books;
+};
+
+#define AT(member) offsetof(struct options, member)
+static const struct dpb_option option_table[] = {
+    {"kind", DPB_OPT_CHOICE, NULL, "late", 0, 0, kinds, AT(kind), "which strategy"},
+    {"mistake", DPB_OPT_CHOICE, NULL, "none", 0, 0, mistakes, AT(mistake),
+     "lost: a worker's gradients of bucket 0; doubled: the same; coefficient: times 1.001; "
+     "forgotten: what is on its way or kept; lie: the contract or the books say otherwise"},
+    {"from", DPB_OPT_INT, "exchange", "0", 0, 1e9, NULL, AT(from), "first exchange with it"},
+    {"period", DPB_OPT_INT, "steps", "3", 1, 64, NULL, AT(period), "of periodic"},
+    {"books", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(books), "lossy: prove by books"},
+    {0}};
+
+struct toy {
+    struct strategy base;
+    struct options options;
+    float *sums[2];    /* of the step at hand, of the step before */
+    float *residual;   /* lossy */
+    uint64_t model_at; /* in rank 0's scratch: lock, then the model or centre */
+};
+
+static const struct dpb_host *host;
+
+static bool wrong(const struct toy *toy, enum mistake mistake)
+{
+    return (enum mistake)toy->options.mistake == mistake &&
+           toy->base.step.step >= (uint64_t)toy->options.from;
+}
+
+static bool is_last(const struct toy *toy)
+{
+    return toy->base.args.rank + 1 == toy->base.args.n_workers;
+}
+
+static bool waits(const struct toy *toy)
+{
+    return toy->options.kind != ASYNC && toy->options.kind != AVERAGING;
+}
+
+/* ---- worker 0's scratch -------------------------------------------------------------------- */
+
+static uint32_t *lock_of(const struct toy *toy)
+{
+    return (uint32_t *)(void *)((char *)toy->base.arenas.peer_scratch[0] + toy->model_at);
+}
+
+static float *model_of(const struct toy *toy)
+{
+    return (float *)(void *)((char *)lock_of(toy) + DPB_CACHE_LINE);
+}
+
+static void lock(const struct toy *toy)
+{
+    while (__atomic_exchange_n(lock_of(toy), 1, __ATOMIC_ACQUIRE))
+        sched_yield();
+}
+
+static void unlock(const struct toy *toy)
+{
+    __atomic_store_n(lock_of(toy), 0, __ATOMIC_RELEASE);
+}
+
+/* ---- work on a bucket ---------------------------------------------------------------------- */
+
+static void update(const struct toy *toy, uint64_t bucket, struct piece piece, float *weights,
+                   const float *gradients)
+{
+    struct dpb_step step = toy->base.step;
+    const bool here = bucket == 0 && is_last(toy);
+    if (wrong(toy, COEFFICIENT))
+        step.scale *= 1.001;
+    for (int times = wrong(toy, DOUBLED) && here ? 2 : 1; times > 0; times--)
+        if (!(wrong(toy, LOST) && here))
+            host->optimizer->update(toy->base.arenas.optimizer,
+                                    (struct dpb_range){piece.begin, piece.begin + piece.n},
+                                    weights + piece.begin, gradients, bucket, &step);
+}
+
+/* All gradients of the bucket, less what kind and mistake leave out. */
+static void sum(const struct toy *toy, uint64_t bucket, struct piece piece, float *to)
+{
+    const struct dpb_comm_args *args = &toy->base.args;
+    const uint32_t left_out = toy->options.kind == PARTIAL && args->n_workers > 1
+                                  ? (uint32_t)(toy->base.step.step % args->n_workers)
+                                  : UINT32_MAX;
+    memset(to, 0, piece.n * sizeof *to);
+    for (uint32_t rank = 0; rank < args->n_workers; rank++) {
+        const bool last = rank + 1 == args->n_workers && bucket == 0;
+        float factor = rank == left_out ? 0.0F : 1.0F;
+        factor *= wrong(toy, LOST) && last ? 0.0F : 1.0F;
+        factor *= wrong(toy, DOUBLED) && last ? 2.0F : 1.0F;
+        const float *from = strategy_gradients(&toy->base, rank, piece.begin);
+        for (uint64_t i = 0; i < piece.n; i++)
+            to[i] += factor * from[i];
+    }
+}
+
+/* Gradients and residual become what is sent, in place, and a new residual. */
+static void encode(const struct toy *toy, struct piece piece)
+{
+    float *gradients = strategy_gradients(&toy->base, toy->base.args.rank, piece.begin);
+    float *residual = toy->residual + piece.begin;
+    for (uint64_t i = 0; i < piece.n; i++) {
+        const bool sent = (piece.begin + i + toy->base.step.step) % 2 == 0;
+        const float value = gradients[i] + residual[i];
+        gradients[i] = sent ? value : 0.0F;
+        residual[i] = sent || wrong(toy, FORGOTTEN) ? 0.0F : value;
+    }
+}
+
+static void average_with_centre(const struct toy *toy, struct piece piece)
+{
+    const float alpha = 0.25F;
+    float *x = (float *)toy->base.arenas.weights + piece.begin;
+    float *z = model_of(toy) + piece.begin;
+    for (uint64_t i = 0; i < piece.n; i++) {
+        const float difference = alpha * (x[i] - z[i]);
+        x[i] -= difference;
+        z[i] += wrong(toy, FORGOTTEN) ? 0.0F : difference;
+    }
+}
+
+static void work_alone(const struct toy *toy, uint64_t bucket, struct piece piece)
+{
+    float *own = toy->base.arenas.weights;
+    const float *gradients = strategy_gradients(&toy->base, toy->base.args.rank, piece.begin);
+    lock(toy);
+    if (toy->options.kind == ASYNC) {
+        update(toy, bucket, piece, model_of(toy), gradients);
+        memcpy(own + piece.begin, model_of(toy) + piece.begin, piece.n * sizeof *own);
+    } else {
+        update(toy, bucket, piece, own, gradients);
+        average_with_centre(toy, piece);
+    }
+    unlock(toy);
+}
+
+static void work_together(struct toy *toy, uint64_t bucket, struct piece piece)
+{
+    float *own = toy->base.arenas.weights, *now = toy->sums[0] + piece.begin;
+    float *before = toy->sums[1] + piece.begin;
+    if (toy->options.kind == PERIODIC) {
+        const float *gradients = strategy_gradients(&toy->base, toy->base.args.rank, piece.begin);
+        update(toy, bucket, piece, own, gradients);
+        return;
+    }
+    sum(toy, bucket, piece, now);
+    const bool forgets = wrong(toy, FORGOTTEN) && toy->base.step.step % 2 == 0;
+    struct dpb_step *step = &toy->base.step;
+    const double scale = step->scale;
+    step->scale *= wrong(toy, COEFFICIENT) ? 1.001 : 1.0;
+    if (!(toy->options.kind == LATE && forgets))
+        host->optimizer->update(
+            toy->base.arenas.optimizer, (struct dpb_range){piece.begin, piece.begin + piece.n},
+            own + piece.begin, toy->options.kind == LATE ? before : now, bucket, step);
+    step->scale = scale;
+    memcpy(before, now, piece.n * sizeof *now);
+}
+
+/* ---- stages -------------------------------------------------------------------------------- */
+
+static struct rank_set needed(const struct toy *toy)
+{
+    return waits(toy) ? strategy_workers(&toy->base) : strategy_self(&toy->base);
+}
+
+static struct piece whole(const struct toy *toy, uint64_t bucket, uint64_t length)
+{
+    return (struct piece){bucket * toy->base.arenas.bucket_elements, length};
+}
+
+static bool encode_due(void *strategy, uint64_t bucket)
+{
+    const struct toy *toy = strategy;
+    return signals_reached(&toy->base.signals, SIGNAL_READY, strategy_self(&toy->base), bucket);
+}
+
+static dpb_status encode_wait(void *strategy, uint64_t bucket)
+{
+    return strategy_wait_ready(strategy, strategy_self(strategy), bucket);
+}
+
+static void encode_work(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
+                        int64_t until_ns)
+{
+    const struct toy *toy = strategy;
+    (void)until_ns;
+    if (toy->options.kind == LOSSY)
+        encode(toy, whole(toy, bucket, length));
+    signals_raise(&toy->base.signals, SIGNAL_PUSHED, bucket);
+    *at = length;
+}
+
+static bool apply_due(void *strategy, uint64_t bucket)
+{
+    const struct toy *toy = strategy;
+    return signals_reached(&toy->base.signals, SIGNAL_PUSHED, needed(toy), bucket);
+}
+
+static dpb_status apply_wait(void *strategy, uint64_t bucket)
+{
+    return strategy_wait(strategy, SIGNAL_PUSHED, needed(strategy), bucket, DPB_FP32,
+                         "the peer's gradients");
+}
+
+static void apply_work(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
+                       int64_t until_ns)
+{
+    struct toy *toy = strategy;
+    (void)until_ns;
+    if (waits(toy))
+        work_together(toy, bucket, whole(toy, bucket, length));
+    else
+        work_alone(toy, bucket, whole(toy, bucket, length));
+    signals_raise(&toy->base.signals, SIGNAL_REDUCED, bucket);
+    *at = length;
+}
+
+static bool meets(const struct toy *toy)
+{
+    return toy->options.kind == PERIODIC && !wrong(toy, FORGOTTEN) &&
+           (toy->base.step.step + 1) % (uint64_t)toy->options.period == 0;
+}
+
+static bool average_due(void *strategy, uint64_t bucket)
+{
+    const struct toy *toy = strategy;
+    return signals_reached(&toy->base.signals, SIGNAL_REDUCED, needed(toy), bucket);
+}
+
+static dpb_status average_wait(void *strategy, uint64_t bucket)
+{
+    return strategy_wait(strategy, SIGNAL_REDUCED, needed(strategy), bucket, DPB_FP32,
+                         "the peer's weights");
+}
+
+static void average_work(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
+                         int64_t until_ns)
+{
+    const struct toy *toy = strategy;
+    const struct piece piece = whole(toy, bucket, length);
+    const uint32_t n = toy->base.args.n_workers;
+    (void)until_ns;
+    for (uint64_t i = 0; i < length && meets(toy); i++) {
+        float all = 0;
+        for (uint32_t rank = 0; rank < n; rank++)
+            all += ((const float *)strategy_weights(&toy->base, rank, piece.begin))[i];
+        toy->sums[0][piece.begin + i] = all / (float)n;
+    }
+    signals_raise(&toy->base.signals, SIGNAL_GATHERED, bucket);
+    *at = length;
+}
+
+/* All have read this rank's weights and gradients. */
+static bool take_due(void *strategy, uint64_t bucket)
+{
+    const struct toy *toy = strategy;
+    return signals_reached(&toy->base.signals, SIGNAL_GATHERED, needed(toy), bucket);
+}
+
+static dpb_status take_wait(void *strategy, uint64_t bucket)
+{
+    return strategy_wait(strategy, SIGNAL_GATHERED, needed(strategy), bucket, DPB_FP32,
+                         "the peer to read");
+}
+
+static void take_work(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
+                      int64_t until_ns)
+{
+    const struct toy *toy = strategy;
+    const struct piece piece = whole(toy, bucket, length);
+    (void)until_ns;
+    if (meets(toy))
+        memcpy((float *)toy->base.arenas.weights + piece.begin, toy->sums[0] + piece.begin,
+               length * sizeof(float));
+    *at = length;
+}
+
+static const struct stage stages[] = {{encode_due, encode_work, encode_wait},
+                                      {apply_due, apply_work, apply_wait},
+                                      {average_due, average_work, average_wait},
+                                      {take_due, take_work, take_wait}};
+
+/* ---- hooks --------------------------------------------------------------------------------- */
+
+static dpb_status toy_open(const void *options, const struct dpb_comm_args *args, void **comm)
+{
+    DPB_TRY(strategy_open(host, args, sizeof(struct toy), comm));
+    ((struct toy *)*comm)->options = *(const struct options *)options;
+    return DPB_OK;
+}
+
+static struct dpb_contract contract_of(const struct toy *toy, const struct dpb_contract *given)
+{
+    const uint32_t n = toy->base.args.n_workers;
+    struct dpb_contract contract = *given;
+    switch ((enum kind)toy->options.kind) {
+    case LATE:
+        contract.consistency = DPB_LATE;
+        contract.parameter = 1;
+        contract.settle_steps = toy->options.mistake == LIE ? 0 : 1;
+        break;
+    case PERIODIC:
+        contract.consistency = DPB_PERIODIC;
+        contract.parameter = (uint32_t)toy->options.period;
+        contract.settle_steps = contract.parameter - 1;
+        contract.divisor = 1;
+        contract.roundings = n + 2 * contract.parameter;
+        break;
+    case PARTIAL:
+        contract.consistency = DPB_PARTIAL;
+        contract.parameter = contract.divisor = n > 1 ? n - 1 : 1;
+        contract.share = 1.0 / contract.divisor;
+        contract.proof = DPB_PROOF_BOOKS;
+        break;
+    case LOSSY:
+        contract.consistency = DPB_LOSSY;
+        contract.settle_steps = 1;
+        contract.roundings = 1;
+        contract.proof = toy->options.books ? DPB_PROOF_BOOKS : DPB_PROOF_SETTLES;
+        break;
+    case ASYNC:
+    case AVERAGING:
+        contract.consistency = toy->options.kind == ASYNC ? DPB_ASYNCHRONOUS : DPB_AVERAGING;
+        contract.proof = DPB_PROOF_BOOKS;
+        contract.divisor = 1;
+        contract.share = 1.0;
+        contract.replicas_equal = false;
+    }
+    if (toy->options.mistake == LIE && toy->options.kind > LATE && toy->options.kind != PARTIAL)
+        contract.share *= 0.5;
+    return contract;
+}
+
+static dpb_status toy_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
+{
+    struct toy *toy = comm;
+    if (layout->weight_type != DPB_FP32 || layout->gradient_type != DPB_FP32)
+        return host->fail(DPB_UNSUPPORTED, "comm toy: fp32 alone");
+    DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
+    want->weights = DPB_MEMORY_SHARED;
+    want->contract = contract_of(toy, &want->contract);
+    toy->model_at = (want->scratch_bytes + DPB_CACHE_LINE - 1) / DPB_CACHE_LINE * DPB_CACHE_LINE;
+    want->scratch_bytes = toy->model_at + DPB_CACHE_LINE + layout->n_elements * sizeof(float);
+    return DPB_OK;
+}
+
+static dpb_status toy_bind(void *comm, const struct dpb_arenas *arenas)
+{
+    struct toy *toy = comm;
+    float **buffers[] = {&toy->sums[0], &toy->sums[1], &toy->residual};
+    for (int i = 0; i < 3; i++)
+        if (!(*buffers[i] = host->alloc(arenas->layout.n_elements * sizeof(float))))
+            return DPB_NO_MEMORY;
+    return strategy_bind(comm, arenas, stages, 4);
+}
+
+/* What is on its way is of another model. */
+static dpb_status toy_load(void *comm)
+{
+    struct toy *toy = comm;
+    const size_t bytes = toy->base.arenas.layout.n_elements * sizeof(float);
+    memset(toy->sums[1], 0, bytes);
+    memset(toy->residual, 0, bytes);
+    if (toy->base.args.rank == 0)
+        memcpy(model_of(toy), toy->base.arenas.weights, bytes);
+    return DPB_OK;
+}
+
+static dpb_status toy_publish(void *comm, struct dpb_view *view)
+{
+    const struct toy *toy = comm;
+    view->weights = waits(toy) ? toy->base.arenas.weights : (void *)model_of(toy);
+    return DPB_OK;
+}
+
+static dpb_status toy_books(void *comm, struct dpb_books *books)
+{
+    const struct toy *toy = comm;
+    const struct dpb_comm_args *args = &toy->base.args;
+    const double share = 1.0 / args->n_workers;
+    const struct dpb_book weights = {toy->base.arenas.weights, DPB_FP32, 1.0, false};
+    const struct dpb_book model = {model_of(toy), DPB_FP32, 1.0, false};
+    if (toy->options.kind != ASYNC)
+        books->entries[books->n++] = weights;
+    if (waits(toy))
+        books->entries[0].coefficient = share;
+    else if (args->rank == 0)
+        books->entries[books->n++] = model;
+    if (toy->options.kind == LOSSY)
+        books->entries[books->n++] = (struct dpb_book){toy->residual, DPB_FP32, share, true};
+    return DPB_OK;
+}
+
+static double toy_applied(void *comm, uint64_t step)
+{
+    const struct toy *toy = comm;
+    const uint32_t n = toy->base.args.n_workers;
+    const uint32_t dropped = (uint32_t)((step + (wrong(toy, LIE) ? 1 : 0)) % n);
+    return n > 1 && toy->base.args.rank == dropped ? 0.0 : 1.0 / (n > 1 ? n - 1 : 1);
+}
+
+static void toy_close(void *comm)
+{
+    struct toy *toy = comm;
+    if (!toy)
+        return;
+    const size_t bytes = toy->base.arenas.layout.n_elements * sizeof(float);
+    host->release(toy->sums[0], bytes);
+    host->release(toy->sums[1], bytes);
+    host->release(toy->residual, bytes);
+    strategy_close(comm);
+}
+
+#define TOY_HOOKS                                                                    \
+    .open = toy_open, .plan = toy_plan, .bind = toy_bind, .load = toy_load,          \
+    .begin = strategy_begin, .ready = strategy_ready, .progress = strategy_progress, \
+    .end = strategy_end, .publish = toy_publish, .books = toy_books, .close = toy_close
+
+static const struct dpb_comm_ops toy_ops = {TOY_HOOKS};
+static const struct dpb_comm_ops partial_ops = {TOY_HOOKS, .applied = toy_applied};
+
+static const struct dpb_plugin partial = {
+    DPB_PLUGIN_HEAD(COMM, partial_ops),
+    .name = "toy_partial",
+    .version = DPB_VERSION,
+    .summary = "toy with the hook that says which gradients count",
+    .options = option_table,
+    .options_size = sizeof(struct options),
+};
+static const struct dpb_plugin toy = {
+    DPB_PLUGIN_HEAD(COMM, toy_ops),
+    .name = "toy",
+    .version = DPB_VERSION,
+    .summary = "a small strategy of each kind, with mistakes",
+    .options = option_table,
+    .options_size = sizeof(struct options),
+    .next = &partial,
+};
+
+const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
+{
+    host = given;
+    return &toy;
+}
