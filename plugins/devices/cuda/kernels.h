@@ -128,6 +128,9 @@ void cuda_pad(cudaStream_t stream, enum cuda_type type, const struct frame *fram
 void cuda_crop(cudaStream_t stream, enum cuda_type type, const struct frame *frame,
                const void *outer, void *inner);
 
+/* n values, uniform in [-1, 1), the same in each run. */
+void cuda_fill_random(cudaStream_t stream, enum cuda_type type, void *to, uint64_t n);
+
 /* *flag (in the host's memory, mapped) = words->serial, when all that came before is done. */
 void cuda_raise(cudaStream_t stream, const struct pass_words *words, uint32_t *flag);
 

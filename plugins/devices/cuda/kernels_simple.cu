@@ -324,6 +324,23 @@ void cuda_dropout(cudaStream_t stream, enum cuda_type type, const struct dropout
                                static_cast<const T *>(x), static_cast<T *>(y), places, (I)n)));
 }
 
+/* --------------------------------------------------------------------------------------- random */
+
+template <typename T> __global__ void fill_random(T *to, index_t n)
+{
+    for (EACH(k, n)) {
+        const dpb_random4 bits =
+            dpb_random(1, DPB_STREAM_SYNTHETIC, (uint32_t)k, (uint32_t)(k >> 32), 0, 0);
+        to[k] = from_fp32<T>(2.0f * dpb_random_uniform(bits.v[0]) - 1.0f);
+    }
+}
+
+void cuda_fill_random(cudaStream_t stream, enum cuda_type type, void *to, uint64_t n)
+{
+    BY_TYPE(type, LAUNCH(fill_random<T>, blocks_for(n), THREADS, stream, static_cast<T *>(to),
+                         (index_t)n));
+}
+
 /* ----------------------------------------------------------------------------------------- flag */
 
 __global__ void raise_flag(const pass_words *words, volatile uint32_t *flag)
