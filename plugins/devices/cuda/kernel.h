@@ -18,12 +18,19 @@
 #ifdef DPB_KERNELS_ON_HOST
 #include "kernel_host.h"
 #define UNROLLED
+#define ROLLED
+#define KERNEL_OF(blocks)
 #define LONG_INDICES stand_in_long_indices()
 #else
 /* Whether indices are of 64 bits, however few elements there are. */
 #define LONG_INDICES false
 /* Before a loop: eight of its rounds at a time. */
 #define UNROLLED _Pragma("unroll 8")
+/* Before a loop: one round at a time, for which its body has been given registers. */
+#define ROLLED _Pragma("unroll 1")
+/* A kernel of which so many blocks are on a multiprocessor at a time: 4 leave a thread 64
+ * registers, 3 leave 80. */
+#define KERNEL_OF(blocks) __global__ __launch_bounds__(THREADS, blocks)
 #define LAUNCH(kernel, grid, block, stream, ...) kernel<<<grid, block, 0, stream>>>(__VA_ARGS__)
 #define LAUNCH_BLOCKS LAUNCH
 #endif

@@ -141,16 +141,8 @@ void cuda_find_infinite(cudaStream_t stream, const struct pass_words *words, con
 
 /* ---- kernels_norm.cu: sums over the pixels of a channel, and batch-norm --------------------- */
 
-/* Pixels that one block adds up, and how many such slabs there are: `partial` has room for 2
- * doubles a slab and channel. */
-struct slabs {
-    uint64_t rows, n;
-};
-struct slabs cuda_slabs(const struct grid *grid);
-static inline size_t cuda_partial_bytes(const struct grid *grid)
-{
-    return (size_t)cuda_slabs(grid).n * 2 * grid->c * sizeof(double);
-}
+/* What `partial` takes: 2 doubles of a channel for each block's share of its pixels. */
+size_t cuda_partial_bytes(enum cuda_type type, const struct grid *grid);
 
 /* to[c] = the channel's sum. */
 void cuda_column_sums(cudaStream_t stream, enum cuda_type type, const void *x, struct grid grid,

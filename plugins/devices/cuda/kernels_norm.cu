@@ -1,181 +1,333 @@
 /*
  * kernels_norm.cu - sums over the pixels of a channel, and batch-norm, which is made of them.
  *
- * A sum is made in two launches. In the first each block takes some neighbouring channels and a
- * slab of pixels, of which its lines of threads take turns; a thread adds CHUNK values in fp32,
- * then goes on in fp64. In the second a block adds the slabs of LANES channels up and finishes the
- * channel.
+ * A pass goes over a tensor in packs of N elements. A column is N neighbouring channels of NHWC, or
+ * one channel of NCHW; its rows are all of its packs. A thread stays in one column, so it loads the
+ * channels' values once. It reads several rows before it computes with the first: a GPU's memory
+ * gives its rate only to many reads that are under way at once.
  *
- * Neighbouring threads read neighbouring elements: of NHWC they are at LANES channels of a pixel,
- * of NCHW at THREADS pixels of a channel.
+ * A sum is made in two launches. In the first each block adds a slab of rows: a thread adds CHUNK
+ * rows in fp32, then goes on in fp64. In the second a block adds the slabs of LANES channels and
+ * finishes the channels.
  */
 #include "kernel.h"
 
-enum { LANES = 32, LINES = 8, CHUNK = 32, BLOCKS = 2048 /* about as many as fill a GPU */ };
-static_assert(LANES * LINES == THREADS, "blocks of both layouts have as many threads");
+enum { CHUNK = 32, BLOCKS = 2048 /* about as many as fill a GPU */ };
+/* Of a slab, with those of other channels between: a thread counts them in 32 bits. */
+static const index_t MOST_PACKS = (index_t)1 << 31;
+/* Columns of a block at most: of packs they fill a line of the cache, of elements a warp. */
+enum { LANES = 8, LANES_OF_ELEMENTS = 32 };
+/* Rows of each tensor that a thread reads at once; when normalising, packs of all tensors. */
+enum { SUMMED_ROWS = 4, NORMALISED_PACKS = 4, BACKWARD_ROWS = 4 };
 
-static inline uint32_t lanes_of(const grid &shape)
-{
-    return shape.planes ? 1 : LANES;
-}
-
-struct slabs cuda_slabs(const struct grid *grid)
-{
-    const uint64_t rows = cuda_grid_pixels(grid);
-    const uint32_t lanes = lanes_of(*grid);
-    const uint64_t least = (uint64_t)THREADS / lanes * CHUNK,
-                   groups = (grid->c + lanes - 1) / lanes;
-    const uint64_t most = groups < BLOCKS ? BLOCKS / groups : 1;
-    struct slabs slabs = {(rows + most - 1) / most, 0};
-    if (slabs.rows < least)
-        slabs.rows = least;
-    slabs.n = (rows + slabs.rows - 1) / slabs.rows;
-    return slabs;
-}
-
-struct pair {
-    double a, b;
+/* A grid as a pass goes over it. */
+struct table {
+    uint32_t columns, lanes; /* lanes: the columns of a block, a power of two */
+    index_t rows, slab;      /* of a column; of a block */
+    uint32_t run;            /* NCHW: rows of a channel in one sample */
+    uint32_t slabs;
+    /* This block's first row, and how many rows there are from this thread's first one on. */
+    __device__ index_t begin() const
+    {
+        return blockIdx.y * slab;
+    }
+    __device__ uint32_t left() const
+    {
+        const uint32_t here = (uint32_t)(rows - begin() < slab ? rows - begin() : slab);
+        return here > threadIdx.y ? here - threadIdx.y : 0;
+    }
 };
 
-/* Adds the lines of a block up; the result is the first line's. Many lines are halved first. */
-static __device__ pair add_lines(pair mine)
+static table table_of(const grid &shape, uint32_t n_in_pack)
 {
-    __shared__ double a[THREADS], b[THREADS];
-    const uint32_t at = threadIdx.y * blockDim.x + threadIdx.x;
-    uint32_t lines = blockDim.y;
-    a[at] = mine.a;
-    b[at] = mine.b;
-    __syncthreads();
-    for (; lines > LINES; lines /= 2) {
-        if (threadIdx.y < lines / 2) {
-            a[at] += a[at + lines / 2 * blockDim.x];
-            b[at] += b[at + lines / 2 * blockDim.x];
-        }
-        __syncthreads();
+    const uint32_t most_lanes = n_in_pack == 1 ? LANES_OF_ELEMENTS : LANES;
+    table made = {shape.planes ? shape.c : shape.c / n_in_pack, 1, 0, 0, 0, 0};
+    made.rows = cuda_grid_pixels(&shape);
+    if (shape.planes) {
+        made.rows /= n_in_pack;
+        made.run = shape.h * shape.w / n_in_pack;
     }
-    pair total = {0.0, 0.0};
-    for (uint32_t line = 0; line < lines && threadIdx.y == 0; line++) {
-        total.a += a[line * blockDim.x + threadIdx.x];
-        total.b += b[line * blockDim.x + threadIdx.x];
-    }
-    return total;
+    while (!shape.planes && made.lanes < most_lanes && made.lanes < made.columns)
+        made.lanes *= 2;
+    const uint32_t groups = (made.columns + made.lanes - 1) / made.lanes;
+    const index_t least = (index_t)THREADS / made.lanes * CHUNK;
+    const index_t most = groups < BLOCKS ? BLOCKS / groups : 1;
+    made.slab = (made.rows + most - 1) / most;
+    if (made.slab < least)
+        made.slab = least;
+    while (made.slab > 1 && made.slab * made.columns > MOST_PACKS)
+        made.slab = (made.slab + 1) / 2;
+    made.slabs = (uint32_t)((made.rows + made.slab - 1) / made.slab);
+    return made;
 }
 
-/* Go over the pixels of a channel, `step` at a time: of NHWC, and of NCHW. */
+size_t cuda_partial_bytes(enum cuda_type type, const struct grid *grid)
+{
+    uint32_t slabs = 0;
+    BY_TYPE(type, BY_PACK(run_length(*grid), slabs = table_of(*grid, N).slabs));
+    return (size_t)slabs * 2 * grid->c * sizeof(double);
+}
+
+/* Go over the packs of a column in a block's slab, `step` rows at a time: of NHWC, and of NCHW.
+ * `pack` counts from the slab's first pack, which leaves it 32 bits. */
 struct pixel_walk {
-    index_t row, step, element, stride;
-    __device__ pixel_walk(const grid &shape, uint32_t channel, index_t first, index_t by)
-        : row(first), step(by), element(first * shape.c + channel), stride(by * shape.c)
+    static constexpr bool planes = false;
+    uint32_t left, step, pack, stride; /* left: rows of the slab from here on */
+    index_t first;
+    __device__ pixel_walk(const table &by, uint32_t column)
+        : left(by.left()), step(blockDim.y), pack(threadIdx.y * by.columns + column),
+          stride(blockDim.y * by.columns), first(by.begin() * by.columns)
     {
     }
     __device__ void go_on()
     {
-        row += step;
-        element += stride;
+        left = left > step ? left - step : 0;
+        pack += stride;
     }
 };
 
 struct plane_walk {
-    index_t row, step, element, sample, pixel, samples_a_step, pixels_a_step, pixels, channel;
-    uint32_t c;
-    __device__ plane_walk(const grid &shape, uint32_t of, index_t first, index_t by)
-        : row(first), step(by), pixels((index_t)shape.h * shape.w), channel(of), c(shape.c)
+    static constexpr bool planes = true;
+    uint32_t left, step, pack, at, run, packs_a_step, stride, next;
+    index_t first;
+    __device__ plane_walk(const table &by, uint32_t column)
+        : left(by.left()), step(blockDim.y), run(by.run)
     {
-        sample = row / pixels;
-        pixel = row % pixels;
-        samples_a_step = step / pixels;
-        pixels_a_step = step % pixels;
-        element = (sample * c + channel) * pixels + pixel;
+        const uint32_t ahead = (uint32_t)(by.begin() % run) + threadIdx.y;
+        const uint32_t sample = by.columns * run; /* of all channels */
+        at = ahead % run;
+        pack = ahead / run * sample + column * run + at;
+        packs_a_step = step % run;
+        stride = step / run * sample + packs_a_step;
+        next = sample - run;
+        first = by.begin() / run * sample;
     }
     __device__ void go_on()
     {
-        row += step;
-        sample += samples_a_step;
-        pixel += pixels_a_step;
-        if (pixel >= pixels) {
-            pixel -= pixels;
-            sample++;
+        left = left > step ? left - step : 0;
+        pack += stride;
+        at += packs_a_step;
+        if (at >= run) {
+            at -= run;
+            pack += next;
         }
-        element = (sample * c + channel) * pixels + pixel;
     }
 };
 
-/* terms.of(column)(element, &a, &b) gives an element's two terms. Where a whole chunk is left its
- * reads are begun together. */
-template <typename Walk, typename Terms>
-__global__ void sum_slabs(Terms terms, grid shape, index_t rows, index_t slab, double *partial)
-{
-    const uint32_t column = blockIdx.x * blockDim.x + threadIdx.x, c = shape.c;
-    const index_t begin = blockIdx.y * slab, end = begin + slab < rows ? begin + slab : rows;
-    pair total = {0.0, 0.0};
-    if (column < c) {
-        const auto of = terms.of(column);
-        Walk at(shape, column, begin + threadIdx.y, blockDim.y);
-        while (at.row < end) {
-            float a = 0.0f, b = 0.0f;
-            if (at.row + (CHUNK - 1) * at.step < end) {
-                UNROLLED
-                for (int k = 0; k < CHUNK; k++, at.go_on())
-                    of(at.element, &a, &b);
-            } else {
-                for (; at.row < end; at.go_on())
-                    of(at.element, &a, &b);
-            }
-            total.a += a;
-            total.b += b;
+/* The next rows of a walk. Behind the last row the first one stands in, so that all are read
+ * without a condition. */
+template <int ROWS> struct row_group {
+    index_t first;
+    uint32_t place[ROWS];
+    template <typename Walk> __device__ row_group(Walk &at, index_t from) : first(from)
+    {
+        UNROLLED
+        for (int r = 0; r < ROWS; r++, at.go_on())
+            place[r] = r == 0 || at.left > 0 ? at.pack : place[0];
+    }
+    /* Whether there is an r-th row. */
+    __device__ bool has(int r) const
+    {
+        return r == 0 || place[r] != place[0];
+    }
+    template <typename T, int N> __device__ void store(T *to, int r, const pack<T, N> &values) const
+    {
+        if (has(r))
+            store_pack(to, first + place[r], values);
+    }
+};
+
+template <typename T, int N, int ROWS> struct row_packs {
+    pack<T, N> row[ROWS];
+    __device__ row_packs(const T *from, const row_group<ROWS> &rows)
+    {
+        UNROLLED
+        for (int r = 0; r < ROWS; r++)
+            row[r] = load_pack<T, N>(from, rows.first + rows.place[r]);
+    }
+};
+
+/* Which elements of a group of rows count: a bit each, in one register. */
+template <typename T, int N, int ROWS> struct row_mask {
+    uint32_t bits;
+    static_assert(N * ROWS <= 32, "a bit for each element");
+    /* Not those where y (NULL: none) <= 0. y leaves its registers before other tensors are read. */
+    __device__ row_mask(const T *y, const row_group<ROWS> &rows) : bits(0)
+    {
+        UNROLLED
+        for (int r = 0; r < ROWS; r++)
+            bits |= rows.has(r) ? ((1u << N) - 1) << (r * N) : 0;
+        if (y)
+            relu(row_packs<T, N, ROWS>(y, rows));
+        asm volatile("" ::: "memory");
+    }
+    __device__ void relu(const row_packs<T, N, ROWS> &y)
+    {
+        UNROLLED
+        for (int r = 0; r < ROWS; r++) {
+            UNROLLED
+            for (int i = 0; i < N; i++)
+                bits &= to_fp32(y.row[r].at[i]) <= 0.0f ? ~(1u << (r * N + i)) : 0xffffffffu;
         }
     }
-    total = add_lines(total);
-    if (threadIdx.y == 0 && column < c) {
-        partial[((index_t)blockIdx.y * 2 + 0) * c + column] = total.a;
-        partial[((index_t)blockIdx.y * 2 + 1) * c + column] = total.b;
+    __device__ bool has(int r, int i) const
+    {
+        return bits >> (r * N + i) & 1;
+    }
+    __device__ pack<T, N> of(const pack<T, N> &values, int r) const
+    {
+        pack<T, N> kept;
+        UNROLLED
+        for (int i = 0; i < N; i++)
+            kept.at[i] = has(r, i) ? values.at[i] : from_fp32<T>(0.0f);
+        return kept;
+    }
+};
+
+/* Adds the lines of a block up, of S values of each thread; the results are the first line's. */
+template <int S> static __device__ inline void add_lines(double (&values)[S][THREADS])
+{
+    const uint32_t at = threadIdx.y * blockDim.x + threadIdx.x;
+    for (uint32_t lines = blockDim.y / 2; lines > 0; lines /= 2) {
+        __syncthreads();
+        if (threadIdx.y < lines) {
+            UNROLLED
+            for (int s = 0; s < S; s++)
+                values[s][at] += values[s][at + lines * blockDim.x];
+        }
     }
 }
 
-/* Finish::operator()(column, a, b) takes a column's sums. */
+/* Of a thread: of each of its channels two sums. The origins stay in shared memory, as the slab's
+ * begin does: reads under way take the registers. */
+template <int CHANNELS> struct pair_sums {
+    const volatile float *origins;
+    float a[CHANNELS], b[CHANNELS];
+    __device__ float origin(int channel) const
+    {
+        return origins[channel * LANES_OF_ELEMENTS];
+    }
+};
+
+/* Terms::add adds the two terms of each element of a group of rows. */
+template <typename T, int N, typename Walk, typename Terms>
+KERNEL_OF(4)
+void sum_slabs(Terms terms, table by, double *partial)
+{
+    constexpr int CHANNELS = Walk::planes ? 1 : N;
+    __shared__ double sums[2 * CHANNELS][THREADS];
+    __shared__ float origins[CHANNELS][LANES_OF_ELEMENTS];
+    __shared__ index_t first;
+    const volatile index_t *const begin = &first;
+    const uint32_t column = blockIdx.x * blockDim.x + threadIdx.x;
+    const uint32_t thread = threadIdx.y * blockDim.x + threadIdx.x;
+    UNROLLED
+    for (int s = 0; s < 2 * CHANNELS; s++)
+        sums[s][thread] = 0.0;
+    for (int i = 0; i < CHANNELS && threadIdx.y == 0 && column < by.columns; i++)
+        origins[i][threadIdx.x] = terms.origin(column * CHANNELS + i);
+    Walk at(by, column);
+    if (thread == 0)
+        first = at.first;
+    __syncthreads();
+    if (column < by.columns) {
+        ROLLED
+        while (at.left > 0) {
+            pair_sums<CHANNELS> chunk = {&origins[0][threadIdx.x], {}, {}};
+            ROLLED
+            for (int k = 0; k < CHUNK && at.left > 0; k += SUMMED_ROWS)
+                terms.add(row_group<SUMMED_ROWS>(at, *begin), &chunk);
+            UNROLLED
+            for (int i = 0; i < CHANNELS; i++) {
+                sums[i][thread] += chunk.a[i];
+                sums[CHANNELS + i][thread] += chunk.b[i];
+            }
+        }
+    }
+    add_lines<2 * CHANNELS>(sums);
+    if (threadIdx.y != 0 || column >= by.columns)
+        return;
+    const index_t c = (index_t)by.columns * CHANNELS;
+    for (int i = 0; i < CHANNELS; i++) {
+        partial[((index_t)blockIdx.y * 2 + 0) * c + column * CHANNELS + i] = sums[i][thread];
+        partial[((index_t)blockIdx.y * 2 + 1) * c + column * CHANNELS + i] =
+            sums[CHANNELS + i][thread];
+    }
+}
+
+/* Finish::operator()(channel, a, b) takes a channel's sums. */
 template <typename Finish>
-__global__ void finish_slabs(Finish finish, const double *partial, index_t n_slabs, uint32_t c)
+__global__ void finish_slabs(Finish finish, const double *partial, uint32_t n_slabs, uint32_t c)
 {
-    const uint32_t column = blockIdx.x * LANES + threadIdx.x;
-    pair total = {0.0, 0.0};
-    for (index_t slab = threadIdx.y; column < c && slab < n_slabs; slab += LINES) {
-        total.a += partial[(slab * 2 + 0) * c + column];
-        total.b += partial[(slab * 2 + 1) * c + column];
+    __shared__ double sums[2][THREADS];
+    const uint32_t channel = blockIdx.x * blockDim.x + threadIdx.x;
+    const uint32_t thread = threadIdx.y * blockDim.x + threadIdx.x;
+    double a = 0.0, b = 0.0;
+    UNROLLED
+    for (uint32_t slab = threadIdx.y; slab < n_slabs; slab += blockDim.y) {
+        if (channel < c) {
+            a += partial[((index_t)slab * 2 + 0) * c + channel];
+            b += partial[((index_t)slab * 2 + 1) * c + channel];
+        }
     }
-    total = add_lines(total);
-    if (threadIdx.y == 0 && column < c)
-        finish(column, total.a, total.b);
+    sums[0][thread] = a;
+    sums[1][thread] = b;
+    add_lines<2>(sums);
+    if (threadIdx.y == 0 && channel < c)
+        finish(channel, sums[0][thread], sums[1][thread]);
 }
 
-template <typename Terms, typename Finish>
-static void sum_columns(cudaStream_t stream, Terms terms, Finish finish, const grid &shape,
-                        double *partial)
+static dim3 slab_blocks(const table &by)
 {
-    const struct slabs slabs = cuda_slabs(&shape);
-    const uint32_t lanes = lanes_of(shape), c = shape.c;
-    const dim3 lines(lanes, THREADS / lanes), block(LANES, LINES);
-    const dim3 grid((c + lanes - 1) / lanes, (unsigned)slabs.n), groups((c + LANES - 1) / LANES);
-    const index_t rows = cuda_grid_pixels(&shape);
-    if (shape.planes)
-        LAUNCH_BLOCKS((sum_slabs<plane_walk, Terms>), grid, lines, stream, terms, shape, rows,
-                      slabs.rows, partial);
-    else
-        LAUNCH_BLOCKS((sum_slabs<pixel_walk, Terms>), grid, lines, stream, terms, shape, rows,
-                      slabs.rows, partial);
-    LAUNCH_BLOCKS(finish_slabs<Finish>, groups, block, stream, finish, partial, slabs.n, c);
+    return dim3((by.columns + by.lanes - 1) / by.lanes, by.slabs);
+}
+
+static dim3 slab_threads(const table &by)
+{
+    return dim3(by.lanes, THREADS / by.lanes);
+}
+
+/* Does what follows with Walk as the walk of the layout. */
+#define BY_WALK(planes, ...)         \
+    do {                             \
+        if (planes) {                \
+            using Walk = plane_walk; \
+            __VA_ARGS__;             \
+        } else {                     \
+            using Walk = pixel_walk; \
+            __VA_ARGS__;             \
+        }                            \
+    } while (0)
+
+template <typename T, int N, typename Terms, typename Finish>
+static void sum_columns(cudaStream_t stream, const Terms &terms, const Finish &finish,
+                        const grid &shape, double *partial)
+{
+    const table by = table_of(shape, N);
+    const dim3 groups((shape.c + LANES - 1) / LANES), lanes(LANES, THREADS / LANES);
+    BY_WALK(shape.planes, LAUNCH_BLOCKS((sum_slabs<T, N, Walk, Terms>), slab_blocks(by),
+                                        slab_threads(by), stream, terms, by, partial));
+    LAUNCH_BLOCKS(finish_slabs<Finish>, groups, lanes, stream, finish, partial, by.slabs, shape.c);
 }
 
 /* ----------------------------------------------------------------------------------- plain sums */
 
-template <typename T> struct plain_terms {
+template <typename T, int N> struct plain_terms {
     const T *x;
-    __device__ plain_terms of(uint32_t) const
+    __device__ float origin(uint32_t) const
     {
-        return *this;
+        return 0.0f;
     }
-    __device__ void operator()(index_t at, float *a, float *) const
+    template <int ROWS, int CHANNELS>
+    __device__ void add(const row_group<ROWS> &rows, pair_sums<CHANNELS> *sums) const
     {
-        *a += to_fp32(x[at]);
+        const row_packs<T, N, ROWS> in(x, rows);
+        UNROLLED
+        for (int i = 0; i < N; i++) {
+            UNROLLED
+            for (int r = 0; r < ROWS; r++)
+                sums->a[i % CHANNELS] += rows.has(r) ? to_fp32(in.row[r].at[i]) : 0.0f;
+        }
     }
 };
 
@@ -192,30 +344,35 @@ void cuda_column_sums(cudaStream_t stream, enum cuda_type type, const void *x, s
 {
     const plain_finish finish = {to};
     BY_TYPE(type,
-            sum_columns(stream, plain_terms<T>{static_cast<const T *>(x)}, finish, grid, partial));
+            BY_PACK(run_length(grid), const plain_terms<T, N> terms = {static_cast<const T *>(x)};
+                    sum_columns<T, N>(stream, terms, finish, grid, partial)));
 }
 
 /* -------------------------------------------------------------------------------------- forward */
 
-/* By the first pixel's values: so that squares of small deviations from a large mean are not
- * lost. */
-template <typename T> struct moment_terms_of {
-    const T *x;
-    float origin;
-    __device__ void operator()(index_t at, float *a, float *b) const
-    {
-        const float value = to_fp32(x[at]) - origin;
-        *a += value;
-        *b += value * value;
-    }
-};
-
-template <typename T> struct moment_terms {
+/* Of deviations from the first pixel's values, so that squares of small deviations from a large
+ * mean are not lost. */
+template <typename T, int N> struct moment_terms {
     const T *x;
     index_t stride; /* of channels */
-    __device__ moment_terms_of<T> of(uint32_t column) const
+    __device__ float origin(uint32_t channel) const
     {
-        return {x, to_fp32(x[column * stride])};
+        return to_fp32(x[channel * stride]);
+    }
+    template <int ROWS, int CHANNELS>
+    __device__ void add(const row_group<ROWS> &rows, pair_sums<CHANNELS> *sums) const
+    {
+        const row_packs<T, N, ROWS> in(x, rows);
+        UNROLLED
+        for (int i = 0; i < N; i++) {
+            const float origin = sums->origin(i % CHANNELS);
+            UNROLLED
+            for (int r = 0; r < ROWS; r++) {
+                const float value = rows.has(r) ? to_fp32(in.row[r].at[i]) - origin : 0.0f;
+                sums->a[i % CHANNELS] += value;
+                sums->b[i % CHANNELS] += value * value;
+            }
+        }
     }
 };
 
@@ -254,13 +411,12 @@ void cuda_batch_moments(cudaStream_t stream, enum cuda_type type, const void *x,
                         float *statistics_variance)
 {
     const index_t stride = channel_stride(grid);
-    const double rows = (double)cuda_grid_pixels(&grid);
-    BY_TYPE(type, const T *values = static_cast<const T *>(x);
-            const moment_terms<T> terms = {values, stride};
-            const moment_finish<T> finish = {values,
-                                             stride,
-                                             {*norm, rows, statistics_mean, statistics_variance}};
-            sum_columns(stream, terms, finish, grid, partial));
+    const moments_to to = {*norm, (double)cuda_grid_pixels(&grid), statistics_mean,
+                           statistics_variance};
+    BY_TYPE(type, BY_PACK(run_length(grid), const T *values = static_cast<const T *>(x);
+                          const moment_terms<T, N> terms = {values, stride};
+                          const moment_finish<T> finish = {values, stride, to};
+                          sum_columns<T, N>(stream, terms, finish, grid, partial)));
 }
 
 __global__ void moments_of_sums(const float *sums, size_t stride, uint32_t c, moments_to to)
@@ -292,92 +448,118 @@ void cuda_running_moments(cudaStream_t stream, const float *running_mean,
            *norm);
 }
 
-/* What is done to the channels of a pack. */
-template <int N> struct normalising {
-    channel_values<N> mean, inverse, scale, beta;
+/* What is done to the channels of a column: y = (x - mean) * scale + beta. */
+template <int CHANNELS> struct normalising {
+    float mean[CHANNELS], scale[CHANNELS], beta[CHANNELS];
+    __device__ normalising(const norm_by &by, uint32_t column)
+    {
+        UNROLLED
+        for (int i = 0; i < CHANNELS; i++) {
+            const uint32_t channel = column * CHANNELS + i;
+            mean[i] = by.mean[channel];
+            scale[i] = by.inverse[channel] * (by.gamma ? by.gamma[channel] : 1.0f);
+            beta[i] = by.beta ? by.beta[channel] : 0.0f;
+        }
+    }
 };
 
-template <int N>
-static __device__ inline normalising<N> normalising_of(const norm_by &by, uint32_t channel,
-                                                       const grid &shape)
+/* ROWS at once; `added` only where ADDS says so. */
+template <typename T, int N, typename Walk, bool ADDS>
+KERNEL_OF(4)
+void normalise(const T *__restrict__ x, norm_by norm, const T *__restrict__ added, bool relu,
+               T *__restrict__ y, table by)
 {
-    normalising<N> of;
-    const channel_values<N> gamma = values_of<N>(by.gamma, 1.0f, channel, shape);
-    of.mean = values_of<N>(by.mean, 0.0f, channel, shape);
-    of.inverse = values_of<N>(by.inverse, 0.0f, channel, shape);
-    of.beta = values_of<N>(by.beta, 0.0f, channel, shape);
-    for (int i = 0; i < N; i++)
-        of.scale.at[i] = of.inverse.at[i] * gamma.at[i];
-    return of;
+    constexpr int CHANNELS = Walk::planes ? 1 : N;
+    constexpr int ROWS = NORMALISED_PACKS / (ADDS ? 2 : 1);
+    const uint32_t column = blockIdx.x * blockDim.x + threadIdx.x;
+    if (column >= by.columns)
+        return;
+    Walk at(by, column);
+    const normalising<CHANNELS> of(norm, column);
+    ROLLED
+    while (at.left > 0) {
+        const row_group<ROWS> rows(at, at.first);
+        const row_packs<T, N, ROWS> in(x, rows), more(ADDS ? added : x, rows);
+        UNROLLED
+        for (int r = 0; r < ROWS; r++) {
+            pack<T, N> out;
+            UNROLLED
+            for (int i = 0; i < N; i++) {
+                const int k = i % CHANNELS;
+                float value = (to_fp32(in.row[r].at[i]) - of.mean[k]) * of.scale[k];
+                value += of.beta[k];
+                value += ADDS ? to_fp32(more.row[r].at[i]) : 0.0f;
+                out.at[i] = from_fp32<T>(relu && value <= 0.0f ? 0.0f : value);
+            }
+            rows.store(y, r, out);
+        }
+    }
 }
 
-/* Of n packs. */
 template <typename T, int N>
-__global__ void normalise(const T *x, norm_by by, const T *added, bool relu, T *y, index_t n,
-                          grid shape)
+static void launch_normalise(cudaStream_t stream, const T *x, const norm_by &norm, const T *added,
+                             bool relu, T *y, const grid &shape)
 {
-    const bool same = same_channels<N>(shape);
-    normalising<N> of = {};
-    bool known = false;
-    for (EACH(k, n)) {
-        pack<T, N> values = load_pack<T, N>(x, k), more = {};
-        if (added)
-            more = load_pack<T, N>(added, k);
-        if (!known || !same)
-            of = normalising_of<N>(by, channel_of(k * N, shape), shape);
-        known = true;
-        for (int i = 0; i < N; i++) {
-            float value = (to_fp32(values.at[i]) - of.mean.at[i]) * of.scale.at[i];
-            value += of.beta.at[i];
-            value += added ? to_fp32(more.at[i]) : 0.0f;
-            values.at[i] = from_fp32<T>(relu && value <= 0.0f ? 0.0f : value);
-        }
-        store_pack(y, k, values);
-    }
+    const table by = table_of(shape, N);
+    const dim3 blocks = slab_blocks(by), threads = slab_threads(by);
+    if (added)
+        BY_WALK(shape.planes, LAUNCH((normalise<T, N, Walk, true>), blocks, threads, stream, x,
+                                     norm, added, relu, y, by));
+    else
+        BY_WALK(shape.planes, LAUNCH((normalise<T, N, Walk, false>), blocks, threads, stream, x,
+                                     norm, added, relu, y, by));
 }
 
 void cuda_normalise(cudaStream_t stream, enum cuda_type type, const void *x,
                     const struct norm_by *norm, const void *added, bool relu, void *y,
                     struct grid grid)
 {
-    BY_TYPE(type, BY_PACK(run_length(grid), const index_t n = elements(grid) / N;
-                          LAUNCH((normalise<T, N>), blocks_for_packs(n), THREADS, stream,
-                                 static_cast<const T *>(x), *norm, static_cast<const T *>(added),
-                                 relu, static_cast<T *>(y), n, grid)));
+    BY_TYPE(type,
+            BY_PACK(run_length(grid), const T *from = static_cast<const T *>(x);
+                    const T *more = static_cast<const T *>(added); T *to = static_cast<T *>(y);
+                    launch_normalise<T, N>(stream, from, *norm, more, relu, to, grid)));
 }
 
 /* ------------------------------------------------------------------------------------- backward */
 
-template <typename T> struct norm_terms_of {
+/* Of dz, and of dz times the deviation from the mean, which norm_finish normalises. */
+template <typename T, int N> struct norm_terms {
     const T *dy, *y, *x;
-    T *dz;
-    float mean, inverse;
-    __device__ void operator()(index_t at, float *a, float *b) const
+    T *dz; /* may be dy */
+    const float *mean;
+    __device__ float origin(uint32_t channel) const
     {
-        const T value = y && to_fp32(y[at]) <= 0.0f ? from_fp32<T>(0.0f) : dy[at];
-        const float normal = (to_fp32(x[at]) - mean) * inverse;
-        if (dz)
-            dz[at] = value;
-        *a += to_fp32(value);
-        *b += to_fp32(value) * normal;
+        return mean[channel];
     }
-};
-
-template <typename T> struct norm_terms {
-    const T *dy, *y, *x;
-    T *dz;
-    norm_by by;
-    __device__ norm_terms_of<T> of(uint32_t column) const
+    template <int ROWS, int CHANNELS>
+    __device__ void add(const row_group<ROWS> &rows, pair_sums<CHANNELS> *sums) const
     {
-        return {dy, y, x, dz, by.mean[column], by.inverse[column]};
+        const row_mask<T, N, ROWS> mask(y, rows);
+        const row_packs<T, N, ROWS> gradient(dy, rows);
+        UNROLLED
+        for (int r = 0; r < ROWS && dz; r++)
+            rows.store(dz, r, mask.of(gradient.row[r], r));
+        const row_packs<T, N, ROWS> in(x, rows);
+        UNROLLED
+        for (int i = 0; i < N; i++) {
+            const float origin = sums->origin(i % CHANNELS);
+            UNROLLED
+            for (int r = 0; r < ROWS; r++) {
+                const float value = mask.has(r, i) ? to_fp32(gradient.row[r].at[i]) : 0.0f;
+                sums->a[i % CHANNELS] += value;
+                sums->b[i % CHANNELS] += value * (to_fp32(in.row[r].at[i]) - origin);
+            }
+        }
     }
 };
 
 struct norm_finish {
     float *sums, *dgamma, *dbeta;
+    const float *inverse; /* NULL: b is of normalised values */
     uint32_t c;
     __device__ void operator()(uint32_t column, double a, double b) const
     {
+        b *= inverse ? (double)inverse[column] : 1.0;
         sums[column] = (float)a;
         sums[c + column] = (float)b;
         if (dgamma)
@@ -391,12 +573,14 @@ void cuda_norm_sums(cudaStream_t stream, enum cuda_type type, const struct norm_
                     const struct norm_by *norm, struct grid grid, double *partial, float *sums,
                     float *dgamma, float *dbeta)
 {
-    const norm_finish finish = {sums, dgamma, dbeta, grid.c};
-    BY_TYPE(type, const norm_terms<T> terms = {static_cast<const T *>(gradient->dy),
-                                               static_cast<const T *>(gradient->y),
-                                               static_cast<const T *>(gradient->x),
-                                               static_cast<T *>(gradient->dz), *norm};
-            sum_columns(stream, terms, finish, grid, partial));
+    const norm_finish finish = {sums, dgamma, dbeta, norm->inverse, grid.c};
+    BY_TYPE(type,
+            BY_PACK(run_length(grid),
+                    const norm_terms<T, N> terms = {static_cast<const T *>(gradient->dy),
+                                                    static_cast<const T *>(gradient->y),
+                                                    static_cast<const T *>(gradient->x),
+                                                    static_cast<T *>(gradient->dz), norm->mean};
+                    sum_columns<T, N>(stream, terms, finish, grid, partial)));
 }
 
 __global__ void norm_sums_made(const float *made, size_t stride, uint32_t c, norm_finish finish)
@@ -408,41 +592,62 @@ __global__ void norm_sums_made(const float *made, size_t stride, uint32_t c, nor
 void cuda_norm_sums_made(cudaStream_t stream, const float *made, size_t stride, uint32_t c,
                          float *sums, float *dgamma, float *dbeta)
 {
-    const norm_finish finish = {sums, dgamma, dbeta, c};
+    const norm_finish finish = {sums, dgamma, dbeta, NULL, c};
     LAUNCH(norm_sums_made, blocks_for(c), THREADS, stream, made, stride, c, finish);
 }
 
-template <typename T, int N>
-__global__ void norm_backward(const T *dy, const T *y, const T *x, norm_by by, const float *sums,
-                              float rows, T *dx, index_t n, grid shape)
+/* dx = scale * (dz - mean of dz - deviation of x * slope), where the slope is the mean of dz x^,
+ * times the inverse. */
+template <typename T, int N, typename Walk>
+KERNEL_OF(3)
+void norm_backward(const T *dy, const T *y, const T *x, norm_by norm, const float *sums,
+                   float share, T *dx, table by)
 {
-    const bool same = same_channels<N>(shape);
-    normalising<N> of = {};
-    channel_values<N> mean_dz = {}, mean_product = {}; /* of dz, and of dz times x^ */
-    bool known = false;
-    for (EACH(k, n)) {
-        const pack<T, N> in = load_pack<T, N>(x, k);
-        pack<T, N> gradient = load_pack<T, N>(dy, k), out = {};
-        if (y)
-            out = load_pack<T, N>(y, k);
-        if (!known || !same) {
-            const uint32_t channel = channel_of(k * N, shape);
-            of = normalising_of<N>(by, channel, shape);
-            mean_dz = values_of<N>(sums, 0.0f, channel, shape);
-            mean_product = values_of<N>(sums + shape.c, 0.0f, channel, shape);
+    constexpr int CHANNELS = Walk::planes ? 1 : N, ROWS = BACKWARD_ROWS;
+    __shared__ float values[3 * CHANNELS][LANES_OF_ELEMENTS];
+    __shared__ index_t first;
+    const volatile index_t *const begin = &first;
+    const volatile float *const of = &values[0][threadIdx.x];
+    const uint32_t column = blockIdx.x * blockDim.x + threadIdx.x;
+    for (int i = 0; i < CHANNELS && threadIdx.y == 0 && column < by.columns; i++) {
+        const uint32_t channel = column * CHANNELS + i;
+        const float inverse = norm.inverse[channel];
+        values[3 * i + 0][threadIdx.x] = norm.mean[channel];
+        values[3 * i + 1][threadIdx.x] = sums[channel] * share;
+        values[3 * i + 2][threadIdx.x] = inverse * (sums[by.columns * CHANNELS + channel] * share);
+    }
+    Walk at(by, column);
+    if (threadIdx.x == 0 && threadIdx.y == 0)
+        first = at.first;
+    __syncthreads();
+    if (column >= by.columns)
+        return;
+    float scale[CHANNELS];
+    UNROLLED
+    for (int i = 0; i < CHANNELS; i++) {
+        const uint32_t channel = column * CHANNELS + i;
+        scale[i] = norm.inverse[channel] * (norm.gamma ? norm.gamma[channel] : 1.0f);
+    }
+    ROLLED
+    while (at.left > 0) {
+        const row_group<ROWS> rows(at, *begin);
+        const row_mask<T, N, ROWS> mask(y, rows);
+        const row_packs<T, N, ROWS> gradient(dy, rows), in(x, rows);
+        UNROLLED
+        for (int r = 0; r < ROWS; r++) {
+            pack<T, N> out;
+            UNROLLED
             for (int i = 0; i < N; i++) {
-                mean_dz.at[i] /= rows;
-                mean_product.at[i] /= rows;
+                const int k = i % CHANNELS;
+                const float mean = of[(3 * k + 0) * LANES_OF_ELEMENTS];
+                const float mean_dz = of[(3 * k + 1) * LANES_OF_ELEMENTS];
+                const float slope = of[(3 * k + 2) * LANES_OF_ELEMENTS];
+                const float dz = mask.has(r, i) ? to_fp32(gradient.row[r].at[i]) : 0.0f;
+                const float less = mean_dz + (to_fp32(in.row[r].at[i]) - mean) * slope;
+                out.at[i] = from_fp32<T>(scale[k] * (dz - less));
             }
+            rows.store(dx, r, out);
         }
-        known = true;
-        for (int i = 0; i < N; i++) {
-            const float dz = y && to_fp32(out.at[i]) <= 0.0f ? 0.0f : to_fp32(gradient.at[i]);
-            const float normal = (to_fp32(in.at[i]) - of.mean.at[i]) * of.inverse.at[i];
-            gradient.at[i] =
-                from_fp32<T>(of.scale.at[i] * (dz - mean_dz.at[i] - normal * mean_product.at[i]));
-        }
-        store_pack(dx, k, gradient);
     }
 }
 
@@ -450,11 +655,13 @@ void cuda_norm_backward(cudaStream_t stream, enum cuda_type type,
                         const struct norm_gradient *gradient, const struct norm_by *norm,
                         const float *sums, void *dx, struct grid grid)
 {
-    const float rows = (float)cuda_grid_pixels(&grid);
+    const float share = (float)(1.0 / (double)cuda_grid_pixels(&grid));
     BY_TYPE(type,
-            BY_PACK(run_length(grid), const index_t n = elements(grid) / N;
-                    LAUNCH((norm_backward<T, N>), blocks_for_packs(n), THREADS, stream,
-                           static_cast<const T *>(gradient->dy),
-                           static_cast<const T *>(gradient->y), static_cast<const T *>(gradient->x),
-                           *norm, sums, rows, static_cast<T *>(dx), n, grid)));
+            BY_PACK(run_length(grid), const table by = table_of(grid, N);
+                    const T *dy = static_cast<const T *>(gradient->dy);
+                    const T *y = static_cast<const T *>(gradient->y);
+                    const T *x = static_cast<const T *>(gradient->x);
+                    BY_WALK(grid.planes, LAUNCH_BLOCKS((norm_backward<T, N, Walk>), slab_blocks(by),
+                                                       slab_threads(by), stream, dy, y, x, *norm,
+                                                       sums, share, static_cast<T *>(dx), by))));
 }

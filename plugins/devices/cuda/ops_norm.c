@@ -69,7 +69,7 @@ static dpb_status run_normalise(const struct program *p, const struct step *step
 static dpb_status partials(struct program *p, const struct dpb_node *node, struct tensor **tensor)
 {
     const struct grid grid = cuda_grid(p, node->shape);
-    return cuda_scratch(p, cuda_partial_bytes(&grid), tensor);
+    return cuda_scratch(p, cuda_partial_bytes(p->type, &grid), tensor);
 }
 
 /* A batch-norm alone, or with the addition and the ReLU that it was fused with. */

@@ -115,7 +115,7 @@ dpb_status cuda_sum_bias(struct program *p, const struct dpb_node *node)
     struct tensor *partial;
     if (node->bias == DPB_NONE)
         return DPB_OK;
-    DPB_TRY(cuda_scratch(p, cuda_partial_bytes(&grid), &partial));
+    DPB_TRY(cuda_scratch(p, cuda_partial_bytes(p->type, &grid), &partial));
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward bias", run_bias_gradient,
                       TENSORS(cuda_plan(p, node)->gradient, NULL, partial)));
     cuda_use_core(p, node->bias);

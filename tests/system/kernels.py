@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""What the compiler made of the kernels that pass over large tensors (plugins/devices/cuda/kernels_norm.cu), in the
+machine code for sm_90 of the object that was built: reads of 16 bytes that are begun before the first of them is
+used, registers, local memory. A GPU's memory gives its rate only to many reads that are under way at once. Run from
+the top of the tree; ends on `N passed, N failed, N skipped`."""
+
+import os
+import re
+import subprocess
+import sys
+
+BUILD = os.environ.get("DPB_BUILD", "build")
+OBJECT = f"{BUILD}/obj/plugins/devices/cuda/kernels_norm.o"
+# Mangled names: of each kernel with packs of 16 bytes, by the walk of either layout.
+TYPES = {"fp32": "fLi4E", "fp16": "6__halfLi8E", "bf16": "13__nv_bfloat16Li8E"}
+WALKS = ("10pixel_walk", "10plane_walk")
+SUMS = ("10norm_terms", "12moment_terms", "11plain_terms")
+LEAST_READS = 4
+MOST_REGISTERS = {"sum_slabs": 64, "normalise": 64, "norm_backward": 80}  # 4, or 3, blocks at a time
+
+
+def wanted():
+    """What a kernel is called, and how its function's name begins."""
+    for type_name, mangled in TYPES.items():
+        for walk in WALKS:
+            for terms in SUMS:
+                yield f"sum_slabs {terms[2:]} {type_name} {walk[2:]}", f"_Z9sum_slabsI{mangled}{walk}{terms}"
+            for adds in "01":
+                yield f"normalise {adds} {type_name} {walk[2:]}", f"_Z9normaliseI{mangled}{walk}Lb{adds}E"
+            yield f"norm_backward {type_name} {walk[2:]}", f"_Z13norm_backwardI{mangled}{walk}E"
+
+
+def find_cuobjdump():
+    """Its path, or None."""
+    found = subprocess.run(["tools/find-cuda", f"{BUILD}/deps/cuda", f"{BUILD}/venv"], capture_output=True,
+                           text=True, check=False).stdout
+    nvcc = re.search(r"NVCC=(\S+)/nvcc ", found)
+    for place in [nvcc.group(1)] if nvcc else []:
+        for directory in (place, f"{BUILD}/deps/disassembler/nvidia/cu13/bin"):
+            if os.access(f"{directory}/cuobjdump", os.X_OK):
+                return f"{directory}/cuobjdump"
+    return None
+
+
+def cuobjdump(program, *arguments):
+    path = os.path.dirname(os.path.abspath(program)) + ":" + os.environ["PATH"]  # it calls nvdisasm
+    return subprocess.run([program, "-arch", "sm_90", *arguments, OBJECT], capture_output=True, text=True,
+                          check=True, env={**os.environ, "PATH": path}).stdout
+
+
+def functions(sass):
+    """The instructions of each function, by its name."""
+    made, body = {}, []
+    for line in sass.splitlines():
+        name = re.search(r"Function : (\S+)", line)
+        text = re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(.*?);", line)
+        if name:
+            body = made.setdefault(name.group(1), [])
+        elif text:
+            body.append(text.group(1).strip())
+    return made
+
+
+def registers_in(text):
+    return {int(number) for number in re.findall(r"\bR(\d+)\b", text)}
+
+
+def reads_before_use(instructions):
+    """The most reads of 16 bytes in a row whose results nothing between them names, nor any branch parts."""
+    most, pending = 0, []
+    for text in instructions:
+        read = re.match(r"(?:@!?U?P\d+ )?LDG\.E\.128\S* R(\d+), desc\[\S+\]\[(.*)", text)
+        named = registers_in(read.group(2) if read else text)
+        predicated = text.startswith("@")
+        if re.search(r"\b(BRA|BSYNC|BREAK|EXIT|CALL|RET|BAR)\b", text):
+            pending = []
+        # The address of a read may lie where its result will.
+        while pending and any(named & taken for taken in pending):
+            pending.pop(0)
+        if read and not predicated:
+            first = int(read.group(1))
+            pending.append(set(range(first, first + 4)))
+            most = max(most, len(pending))
+    return most
+
+
+def usage(text):
+    """(registers, bytes of local memory and stack) of each function, by its name."""
+    lines = re.findall(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)", text)
+    return {name: (int(registers), int(stack) + int(local)) for name, registers, stack, local in lines}
+
+
+def check_scan():
+    """The scan itself, on code that is known."""
+    read = "LDG.E.128 R{}, desc[UR8][R{}.64]"
+    four = [read.format(4 * k, 4 * k) for k in range(1, 5)]
+    use = "FADD R40, R41, R4"
+    return [("the scan counts 4 reads", reads_before_use(four + [use]) == 4),
+            ("a use between ends the row", reads_before_use(four[:1] + [use] + four[1:]) == 3),
+            ("a branch between does", reads_before_use(four[:2] + ["@P0 BRA 0x10"] + four[2:]) == 2),
+            ("reads under a condition do not count", reads_before_use(["@P0 " + r for r in four]) == 0)]
+
+
+def main():
+    program = find_cuobjdump()
+    if not os.path.exists(OBJECT) or program is None:
+        print(f"kernels: {'no cuobjdump: `make deps` brings one' if os.path.exists(OBJECT) else 'no ' + OBJECT}")
+        print("0 passed, 0 failed, 1 skipped")
+        return 0
+    code, used = functions(cuobjdump(program, "-sass")), usage(cuobjdump(program, "-res-usage"))
+    checks = check_scan()
+    for what, prefix in wanted():
+        names = [name for name in code if name.startswith(prefix)]
+        reads = reads_before_use(code[names[0]]) if len(names) == 1 else 0
+        registers, local = used[names[0]] if len(names) == 1 else (0, 0)
+        good = reads >= LEAST_READS and 0 < registers <= MOST_REGISTERS[what.split()[0]] and local == 0
+        checks.append((f"{what}: {len(names)} function(s), {reads} reads before the first use, {registers} registers, "
+                       f"{local} bytes of local memory", good))
+    failed = [text for text, good in checks if not good]
+    for text in failed:
+        print(text)
+    print(f"{len(checks) - len(failed)} passed, {len(failed)} failed, 0 skipped")
+    return 1 if failed else 0
+
+
+sys.exit(main())
