@@ -14,6 +14,7 @@
 #include <string>
 
 #include "kernel_host.h"
+#include "stand_in.h"
 
 struct cudnnContext {
     cudaStream_t stream;
@@ -28,6 +29,19 @@ static inline void stand_in_dawdle(const char *call)
     const std::string all = slow ? "," + std::string(slow) + "," : "";
     if (all.find("," + std::string(call) + ",") != std::string::npos)
         stand_in_take(int64_t(1000000000) * 1000);
+}
+
+/* DPB_STAND_IN_BROKEN: such a list of what fails when executed: forward's first algorithm; `every`
+ * one of forward's; all plans of graph; with `stuck` the GPU's context, from the first failure
+ * on. */
+static inline bool stand_in_broken(const char *call)
+{
+    const char *broken = getenv("DPB_STAND_IN_BROKEN");
+    const std::string all = broken ? "," + std::string(broken) + "," : "";
+    const bool fails = all.find("," + std::string(call) + ",") != std::string::npos;
+    if (fails && all.find(",stuck,") != std::string::npos)
+        sticky = cudaErrorIllegalAddress;
+    return fails;
 }
 
 static inline float load(cudnnDataType_t type, const void *data, size_t i)

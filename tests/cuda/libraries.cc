@@ -357,6 +357,8 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void *alpha,
     const shape s = {*x, *y, *w, *by};
     if (check(s, (int)algorithm, workspace, bytes) != CUDNN_STATUS_SUCCESS || !plain(alpha, beta))
         return CUDNN_STATUS_BAD_PARAM;
+    if ((algorithm == 1 && stand_in_broken("forward")) || stand_in_broken("every"))
+        return CUDNN_STATUS_EXECUTION_FAILED;
     stand_in_enqueue(handle->stream, [=] {
         stand_in_dawdle("forward");
         std::vector<double> sum(count(s.y));

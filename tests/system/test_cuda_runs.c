@@ -116,6 +116,40 @@ static void test_failures(void **unused)
     unsetenv("DPB_STAND_IN_MB");
 }
 
+/* An algorithm that fails when it is tried is dropped with a warning; the run goes on with another.
+ * Where none is left, or where the GPU fails from then on, the run ends with CUDA's words. */
+static void test_dropped_candidates(void **unused)
+{
+    static const char settings[] =
+        "device.name=cuda run.precision=fp16 model.name=resnet20 "
+        "run.batch=2 run.steps=1 run.workers=1 comm.name=independent "
+        "device.workspace=1G device.fusion=%s device.tuning=%s/dropped%d";
+    static const struct {
+        const char *broken, *fusion;
+        const char *words[4]; /* of the failure; none: it trains */
+    } rows[] = {{"forward", "off", {NULL}},
+                {"graph", "auto", {NULL}},
+                {"every", "off", {"none of ", "candidate_dropped", "device.tuning = no", NULL}},
+                {"forward,stuck", "off", {"cudaErrorIllegalAddress", "device cuda", NULL}}};
+    (void)unused;
+    use_stand_in(true);
+    for (int i = 0; i < (int)(sizeof rows / sizeof rows[0]); i++) {
+        char text[512];
+        snprintf(text, sizeof text, settings, cache, i);
+        setenv("DPB_STAND_IN_BROKEN", rows[i].broken, 1);
+        if (rows[i].words[0]) {
+            expect_failure(text, 1, rows[i].words);
+        } else {
+            struct training trained;
+            train(&trained, "%s", text);
+            if (!strstr(trained.command.err, "an algorithm on trial is dropped"))
+                fail_msg("%s: nothing was dropped: %s", rows[i].broken, trained.command.err);
+            training_free(&trained);
+        }
+        unsetenv("DPB_STAND_IN_BROKEN");
+    }
+}
+
 /* Samples that stay on the device train as those that the host sends: the same losses, the same
  * evaluation. Data that is read cannot stay there, nor what does not fit. */
 static void test_place(void **unused)
@@ -326,6 +360,7 @@ int main(void)
         add_case(test_skipped_step, NULL, "fp16: an overflow skips the step everywhere");
         add_case(test_loss_scale, NULL, "fp16: the scale of the loss");
         add_case(test_failures, NULL, "a kernel that fails, a batch that is too large");
+        add_case(test_dropped_candidates, NULL, "algorithms that fail when they are tried");
         add_case(test_without_gpu, NULL, "without a GPU");
     }
     return run_cases("cuda runs", setup, teardown);

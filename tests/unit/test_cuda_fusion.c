@@ -298,11 +298,34 @@ static void check_tuning(const struct tuned *t, bool fused)
     assert_in_range(known, 0, 76);
 }
 
+/* Plans that fail when they are tried are dropped: the convolutions alone are taken. */
+static void check_dropped(void)
+{
+    static struct left off, dropped;
+    char path[128];
+    int rank;
+    snprintf(path, sizeof path, "%s/dropped", cache);
+    set_options(FUSION_OFF, "no");
+    options.workspace = 60000;
+    pass_of(&many, &off);
+    set_options(FUSION_AUTO, path);
+    options.workspace = 60000;
+    setenv("DPB_STAND_IN_BROKEN", "graph", 1);
+    pass_of(&many, &dropped);
+    unsetenv("DPB_STAND_IN_BROKEN");
+    assert_memory_equal(&dropped, &off, sizeof off);
+    for (size_t i = 0; i < sizeof tuned / sizeof tuned[0]; i++) {
+        lines_of(path, tuned[i].name, &rank);
+        assert_int_equal(rank, -1);
+    }
+}
+
 static void test_tuning(void **unused)
 {
     (void)unused;
     if (on_gpu())
         skip(); /* it cannot be told what is to be slow */
+    check_dropped();
     for (size_t i = 0; i < sizeof tuned / sizeof tuned[0]; i++) {
         check_tuning(&tuned[i], false);
         check_tuning(&tuned[i], true);

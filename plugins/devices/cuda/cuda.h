@@ -281,6 +281,7 @@ struct program {
     bool trained;      /* the last forward was a training pass: backward may follow */
     bool uploaded;     /* the device's weights are core's */
     double loss_scale; /* of the last backward; 1 but for fp16 */
+    bool on_trial;     /* tuning.c: what fails now is dropped, with a warning */
 };
 
 extern const struct dpb_host *cuda_host;

@@ -34,8 +34,14 @@ static dpb_status report(const struct program *p, const struct dpb_node *node, c
                          const char *name, const char *meaning, bool memory)
 {
     char about[TEXT_BYTES], left[TEXT_BYTES];
-    return cuda_host->fail(memory ? DPB_NO_MEMORY : DPB_FAILED,
-                           "device cuda: %s%s gave %s (%s)%s%s", call,
+    const dpb_status status = memory ? DPB_NO_MEMORY : DPB_FAILED;
+    if (p && p->on_trial) {
+        cuda_host->warn("candidate_dropped",
+                        "device cuda: an algorithm on trial is dropped: %s%s gave %s (%s)", call,
+                        describe_node(p, node, about), name, meaning);
+        return status;
+    }
+    return cuda_host->fail(status, "device cuda: %s%s gave %s (%s)%s%s", call,
                            describe_node(p, node, about), name, meaning, describe_memory(left),
                            memory ? "; take a smaller run.batch" : "");
 }

@@ -205,11 +205,20 @@ static dpb_status run_trial(const void *trial_)
     return DPB_OK;
 }
 
+/* *ran: false where the candidate failed and the GPU goes on. Of an error that stays with the GPU's
+ * context every later call fails, too. */
 static dpb_status time_steps(const struct tuning *tuning, const struct step *step,
-                             struct step *const *next, float *best_ms)
+                             struct step *const *next, bool *ran, float *best_ms)
 {
     const struct trial trial = {tuning->p, step, next};
-    return cuda_time_best(tuning->p, step->node, step->what, run_trial, &trial, TRIES, best_ms);
+    struct program *p = tuning->p;
+    p->on_trial = true;
+    *ran = cuda_time_best(p, step->node, step->what, run_trial, &trial, TRIES, best_ms) == DPB_OK;
+    p->on_trial = false;
+    if (*ran)
+        return DPB_OK;
+    cudaGetLastError();
+    return cuda_check(p, step->node, step->what, cudaStreamSynchronize(p->device->stream));
 }
 
 /* What may be taken for a step: numbers [first, end), and how the file writes them. */
@@ -245,18 +254,24 @@ static dpb_status take_fastest(struct tuning *tuning, const char *key,
                                const struct candidates *from)
 {
     float best_ms = 1e30f;
-    int best = from->first;
+    int best = from->end;
     if (take_known(tuning, key, from) || (first_trial(tuning) && take_known(tuning, key, from)))
         return DPB_OK;
     for (int i = from->first; i < from->end; i++) {
         float ms;
+        bool ran;
         *from->taken = i;
-        DPB_TRY(time_steps(tuning, from->step, from->next, &ms));
-        if (ms < best_ms) {
+        DPB_TRY(time_steps(tuning, from->step, from->next, &ran, &ms));
+        if (ran && ms < best_ms) {
             best_ms = ms;
             best = i;
         }
     }
+    if (best == from->end)
+        return cuda_host->fail(DPB_FAILED,
+                               "device cuda: none of %d algorithms for the %s of '%s' runs; the "
+                               "warnings say why; device.tuning = no takes the library's choice",
+                               from->end - from->first, from->step->what, from->step->node->name);
     *from->taken = best;
     const struct written *written = &from->written[best - from->first];
     return remember(tuning, key, written->algorithm, written->math);
