@@ -41,7 +41,8 @@ struct CUevent_st {
     bool timed = true;
     int64_t fired_ns = 0;
     int device = 0;
-    uint64_t capture = 0; /* the number of the one that its last record is of; 0: of none */
+    uint64_t capture = 0;  /* the number of the one that its last record is of; 0: of none */
+    bool by_graph = false; /* its last record is a launched graph's */
 };
 
 namespace
@@ -421,12 +422,14 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     return answer(stream->ops.empty());
 }
 
-/* To look at, or wait for, by the host: not one whose last record is of a capture, nor while one
- * goes on. */
+/* To look at, or wait for, by the host: not one whose last record is of a capture or, which CUDA's
+ * documentation leaves open, of a graph that was launched; nor while a capture goes on. */
 static cudaError_t forbidden_event(cudaEvent_t event)
 {
     if (cudaError_t code = forbidden())
         return code;
+    if (event->by_graph)
+        return last_error = cudaErrorInvalidResourceHandle;
     return event->capture ? last_error = cudaErrorCapturedEvent : cudaSuccess;
 }
 
@@ -497,6 +500,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     if (event->device != stream->device)
         return last_error = cudaErrorInvalidResourceHandle;
     event->capture = stream->capture ? stream->capture->number : 0;
+    event->by_graph = false;
     push(stream, {op::RECORD, nullptr, event, ++event->recorded, nullptr, nullptr, nullptr});
     return cudaSuccess;
 }
@@ -651,8 +655,10 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
     trace("cudaGraphLaunch");
     for (auto &one : exec->graph.branches) {
         for (op &each : one.second) {
-            if (each.kind == op::EXTERNAL)
+            if (each.kind == op::EXTERNAL) {
                 each.event->recorded++;
+                each.event->by_graph = true;
+            }
             if (each.launched)
                 each.launched();
         }

@@ -123,6 +123,8 @@ static void close_device(void *device)
         cudnnDestroy(d->cudnn);
     if (d->copies)
         cudaStreamDestroy(d->copies);
+    if (d->behind)
+        cudaEventDestroy(d->behind);
     if (d->stream)
         cudaStreamDestroy(d->stream);
     free(d);
@@ -134,6 +136,8 @@ static dpb_status open_libraries(struct device *d)
                        cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking)));
     DPB_TRY(cuda_check(NULL, NULL, "cudaStreamCreateWithFlags",
                        cudaStreamCreateWithFlags(&d->copies, cudaStreamNonBlocking)));
+    DPB_TRY(cuda_check(NULL, NULL, "cudaEventCreateWithFlags",
+                       cudaEventCreateWithFlags(&d->behind, cudaEventDisableTiming)));
     DPB_TRY(cuda_check_cudnn(NULL, NULL, "cudnnCreate", cudnnCreate(&d->cudnn)));
     DPB_TRY(cuda_check_cudnn(NULL, NULL, "cudnnSetStream", cudnnSetStream(d->cudnn, d->stream)));
     return cuda_check_blas(NULL, NULL, "cublasLtCreate", cublasLtCreate(&d->blas));

@@ -54,6 +54,7 @@ struct device {
     uint64_t seed;
     struct options options;
     cudaStream_t stream, copies;
+    cudaEvent_t behind;       /* each launch of backward that is captured with the exchange */
     struct mapping *mappings; /* queues.c */
     cudnnHandle_t cudnn;
     cublasLtHandle_t blas;
@@ -547,7 +548,18 @@ dpb_status cuda_masked_run(const struct program *p, const struct dpb_node *node,
 /* ---- queues.c: arenas in device memory ------------------------------------------------------- */
 
 extern const struct dpb_queue_ops cuda_queues;
-extern const struct dpb_event_source cuda_events; /* of a cudaEvent_t */
+/* An event of a stream. CUDA documents what a graph's record of an event is to streams that wait,
+ * not to a host that asks: the host asks for `behind`, which is recorded behind each launch of the
+ * graph that records `native`. */
+struct cuda_event {
+    cudaEvent_t native;
+    cudaEvent_t behind; /* @borrowed; NULL: no graph records `native` */
+};
+extern const struct dpb_event_source cuda_events; /* of a struct cuda_event */
+/* NULL: no memory. `native` is owned by the event. */
+struct dpb_event *cuda_event_adopt(cudaEvent_t native);
+/* In a capture that this thread begins: what is recorded behind each launch. NULL: it is over. */
+void cuda_capturing(cudaEvent_t behind);
 /* What the stream is given from now on begins when `event` has fired as it was last recorded. */
 dpb_status cuda_await(cudaStream_t stream, struct dpb_event *event);
 

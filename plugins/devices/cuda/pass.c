@@ -159,7 +159,9 @@ static dpb_status capture(struct program *p, unsigned which, const struct dpb_ho
         DPB_TRY(hooks->capture(hooks->context, &handle));
     DPB_TRY(cuda_check(p, NULL, "cudaStreamBeginCapture",
                        cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal)));
+    cuda_capturing(exchanged ? p->device->behind : NULL);
     dpb_status status = enqueue(p, which, exchanged ? CAPTURED_EXCHANGED : CAPTURED, hooks);
+    cuda_capturing(NULL);
     cudaError_t code = cudaStreamEndCapture(stream, &graph);
     if (status == DPB_OK)
         status = cuda_check(p, NULL, "cudaStreamEndCapture", code);
@@ -183,8 +185,12 @@ static dpb_status launch(struct program *p, unsigned which, const struct dpb_hoo
         DPB_TRY(hooks->replay(hooks->context));
         *replayed = true;
     }
-    return cuda_check(p, NULL, "cudaGraphLaunch",
-                      cudaGraphLaunch(p->graphs[which], p->device->stream));
+    DPB_TRY(cuda_check(p, NULL, "cudaGraphLaunch",
+                       cudaGraphLaunch(p->graphs[which], p->device->stream)));
+    if (which != BACKWARD_EXCHANGED)
+        return DPB_OK;
+    return cuda_check(p, NULL, "cudaEventRecord",
+                      cudaEventRecord(p->device->behind, p->device->stream));
 }
 
 /* ---- waiting ------------------------------------------------------------------------------- */

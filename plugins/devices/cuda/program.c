@@ -243,8 +243,8 @@ static dpb_status make_event(const struct program *p, cudaEvent_t *event)
 static dpb_status make_fence(const struct program *p, struct fence *fence)
 {
     DPB_TRY(make_event(p, &fence->native));
-    fence->event = cuda_host->event->adopt(&cuda_events, fence->native);
-    return fence->event ? DPB_OK : DPB_NO_MEMORY;
+    fence->event = cuda_event_adopt(fence->native);
+    return fence->event ? DPB_OK : cuda_no_memory();
 }
 
 /* What a program needs that runs ahead of the host. */

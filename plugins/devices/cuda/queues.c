@@ -111,9 +111,17 @@ static dpb_status drain_queue(struct dpb_queue *queue)
 
 /* ---- events -------------------------------------------------------------------------------- */
 
+static _Thread_local cudaEvent_t behind_capture;
+
+void cuda_capturing(cudaEvent_t behind)
+{
+    behind_capture = behind;
+}
+
 static dpb_status poll_event(void *native, bool *fired)
 {
-    cudaError_t code = cudaEventQuery(native);
+    const struct cuda_event *event = native;
+    cudaError_t code = cudaEventQuery(event->behind ? event->behind : event->native);
     *fired = code == cudaSuccess;
     if (code != cudaErrorNotReady)
         return cuda_check(NULL, NULL, "cudaEventQuery", code);
@@ -123,10 +131,23 @@ static dpb_status poll_event(void *native, bool *fired)
 
 static void destroy_event(void *native)
 {
-    cudaEventDestroy(native);
+    struct cuda_event *event = native;
+    cudaEventDestroy(event->native);
+    free(event);
 }
 
 const struct dpb_event_source cuda_events = {.poll = poll_event, .destroy = destroy_event};
+
+struct dpb_event *cuda_event_adopt(cudaEvent_t native)
+{
+    struct cuda_event *made = calloc(1, sizeof *made);
+    struct dpb_event *event = made ? cuda_host->event->adopt(&cuda_events, made) : NULL;
+    if (event)
+        made->native = native;
+    else
+        free(made);
+    return event;
+}
 
 static dpb_status new_event(void *device, struct dpb_event **event)
 {
@@ -134,40 +155,49 @@ static dpb_status new_event(void *device, struct dpb_event **event)
     cudaEvent_t made = NULL;
     CHECK(cudaSetDevice(d->id));
     CHECK(cudaEventCreate(&made));
-    *event = cuda_host->event->adopt(&cuda_events, made);
-    return *event ? DPB_OK : DPB_NO_MEMORY;
+    *event = cuda_event_adopt(made);
+    if (*event)
+        return DPB_OK;
+    cudaEventDestroy(made);
+    return cuda_no_memory();
 }
 
-static dpb_status record_as(struct dpb_queue *queue, struct dpb_event *event, unsigned flags)
+static dpb_status record_as(struct dpb_queue *queue, struct dpb_event *event, cudaEvent_t behind)
 {
-    cudaEvent_t native = cuda_host->event->native(event, &cuda_events);
-    if (!native)
+    struct cuda_event *to = cuda_host->event->native(event, &cuda_events);
+    const unsigned flags = behind ? cudaEventRecordExternal : cudaEventRecordDefault;
+    if (!to)
         return cuda_host->fail(DPB_USAGE, "device cuda: an event that it has not made is recorded");
     DPB_TRY(turn_to(queue));
-    CHECK(cudaEventRecordWithFlags(native, stream_of(queue), flags));
+    to->behind = behind;
+    CHECK(cudaEventRecordWithFlags(to->native, stream_of(queue), flags));
     return DPB_OK;
 }
 
 static dpb_status record(struct dpb_queue *queue, struct dpb_event *event)
 {
-    return record_as(queue, event, cudaEventRecordDefault);
+    return record_as(queue, event, NULL);
 }
 
 static dpb_status stamp(struct dpb_queue *queue, struct dpb_event *event)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     CHECK(cudaStreamIsCapturing(stream_of(queue), &status));
-    return record_as(queue, event,
-                     status == cudaStreamCaptureStatusNone ? cudaEventRecordDefault
-                                                           : cudaEventRecordExternal);
+    if (status == cudaStreamCaptureStatusNone)
+        return record(queue, event);
+    if (!behind_capture)
+        return cuda_host->fail(DPB_USAGE,
+                               "device cuda: a stamp in a capture that is not backward's "
+                               "with the exchange");
+    return record_as(queue, event, behind_capture);
 }
 
 dpb_status cuda_await(cudaStream_t stream, struct dpb_event *event)
 {
-    cudaEvent_t native = cuda_host->event->native(event, &cuda_events);
-    if (native)
+    const struct cuda_event *made = cuda_host->event->native(event, &cuda_events);
+    if (made)
         return cuda_check(NULL, NULL, "cudaStreamWaitEvent",
-                          cudaStreamWaitEvent(stream, native, 0));
+                          cudaStreamWaitEvent(stream, made->native, 0));
     if (cuda_host->event->poll(event))
         return DPB_OK;
     return cuda_host->fail(DPB_USAGE,
@@ -183,12 +213,12 @@ static dpb_status await_event(struct dpb_queue *queue, struct dpb_event *event)
 
 static dpb_status elapsed(const struct dpb_event *from, const struct dpb_event *to, int64_t *ns)
 {
-    cudaEvent_t begin = cuda_host->event->native(from, &cuda_events);
-    cudaEvent_t end = cuda_host->event->native(to, &cuda_events);
+    const struct cuda_event *begin = cuda_host->event->native(from, &cuda_events);
+    const struct cuda_event *end = cuda_host->event->native(to, &cuda_events);
     float ms = 0.0f;
     if (!begin || !end)
         return cuda_host->fail(DPB_USAGE, "device cuda: time of an event that it has not made");
-    CHECK(cudaEventElapsedTime(&ms, begin, end));
+    CHECK(cudaEventElapsedTime(&ms, begin->native, end->native));
     *ns = (int64_t)((double)ms * 1e6);
     return DPB_OK;
 }
