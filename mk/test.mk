@@ -117,11 +117,18 @@ check-%: all $(TESTS_TAKE) $$(call named,$$*,$$(TESTS) $$(LONG_TESTS))
 
 # What needs a GPU, in minutes: `make check-gpu`; on a machine that cannot build what `make gpu-pack` packs,
 # and then `tests/gpu/run build` (docs/gpu-status.md).
-.PHONY: check-gpu gpu-pack
+.PHONY: check-gpu gpu-pack gpu-first gpu-first-pack
 check-gpu: tests-long
 	$(Q)tests/gpu/run $(BUILD)
 gpu-pack: tests-long
 	$(Q)tests/gpu/pack $(BUILD) $(BUILD)/gpu-pack.tar.gz
+# The first ten minutes with a GPU, by tests/gpu/first, from such a pack without data; GPU_OUT: where the
+# files go. Without make: tests/gpu/first PACK OUT.
+GPU_OUT ?= $(BUILD)/gpu-first
+gpu-first-pack: tests-long
+	$(Q)tests/gpu/pack $(BUILD) $(BUILD)/gpu-first.tar.gz nodata
+gpu-first:
+	$(Q)tests/gpu/first $(firstword $(wildcard $(BUILD)/gpu-first.tar.gz) $(BUILD)) $(GPU_OUT)
 
 # The documents' commands on a bare Debian that is made for it, as root or by sudo.
 check-install: all
