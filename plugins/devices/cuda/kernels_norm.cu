@@ -7,7 +7,7 @@
  * gives its rate only to many reads that are under way at once.
  *
  * A sum is made in two launches. In the first each block adds a slab of rows: a thread adds CHUNK
- * rows in fp32, then goes on in fp64. In the second a block adds the slabs of LANES channels and
+ * values in fp32, then goes on in fp64. In the second a block adds the slabs of LANES channels and
  * finishes the channels.
  */
 #include "kernel.h"
@@ -214,7 +214,7 @@ template <typename T, int N, typename Walk, typename Terms>
 KERNEL_OF(4)
 void sum_slabs(Terms terms, table by, double *partial)
 {
-    constexpr int CHANNELS = Walk::planes ? 1 : N;
+    constexpr int CHANNELS = Walk::planes ? 1 : N, ROWS_IN_FP32 = CHUNK * CHANNELS / N;
     __shared__ double sums[2 * CHANNELS][THREADS];
     __shared__ float origins[CHANNELS][LANES_OF_ELEMENTS];
     __shared__ index_t first;
@@ -235,7 +235,7 @@ void sum_slabs(Terms terms, table by, double *partial)
         while (at.left > 0) {
             pair_sums<CHANNELS> chunk = {&origins[0][threadIdx.x], {}, {}};
             ROLLED
-            for (int k = 0; k < CHUNK && at.left > 0; k += SUMMED_ROWS)
+            for (int k = 0; k < ROWS_IN_FP32 && at.left > 0; k += SUMMED_ROWS)
                 terms.add(row_group<SUMMED_ROWS>(at, *begin), &chunk);
             UNROLLED
             for (int i = 0; i < CHANNELS; i++) {
