@@ -503,5 +503,5 @@ dpb_status dpb_prove_again(struct dpb_trainer *t)
     t->journal->verdict_after = DPB_VERDICT_FAIL;
     DPB_TRY(prove(t, "pattern (after training)", pattern, false));
     t->journal->verdict_after = alone ? DPB_VERDICT_NOT_APPLICABLE : DPB_VERDICT_PASS;
-    return DPB_OK;
+    return dpb_workers_meet(t); /* none closes while another's exchange goes on */
 }
