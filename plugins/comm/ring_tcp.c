@@ -11,8 +11,8 @@
  * Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations. JPDC 2009.
  */
 #include "dpbench/plugin.h"
+#include "lib/mesh_tcp.h"
 #include "lib/ring_strategy.h"
-#include "lib/tcp.h"
 
 static const struct dpb_host *host;
 
@@ -27,8 +27,8 @@ static const struct dpb_option options[] = {
 static dpb_status ring_tcp_open(const void *options_, const struct dpb_comm_args *args, void **comm)
 {
     const struct ring_tcp_options *given = options_;
-    struct transport *transport;
-    DPB_TRY(tcp_create(host, &given->tcp, args->n_machines == 1, &transport));
+    struct mesh_transport *transport;
+    DPB_TRY(mesh_tcp_create(host, &given->tcp, args->n_machines == 1, &transport));
     return ring_strategy_open(host, args, &given->ring, transport, comm);
 }
 

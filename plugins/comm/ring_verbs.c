@@ -4,7 +4,7 @@
  * Every worker keeps weights and optimizer state. Gradients go round a ring of the workers, chunk
  * by chunk: scatter-reduce, then all-gather (lib/ring.h); then every rank updates its weights. The
  * network card writes chunks out of one rank's gradient arena into the next one's memory: partial
- * sums into an inbox, sums to where they belong (lib/verbs/verbs.h). No processor copies them.
+ * sums into an inbox, sums to where they belong (lib/verbs/mesh_verbs.h). No processor copies them.
  *
  * Bytes moved per step and rank, W workers, M bytes of gradients: 2 (W - 1)/W M sent.
  *
@@ -12,7 +12,8 @@
  */
 #include "dpbench/plugin.h"
 #include "lib/ring_strategy.h"
-#include "lib/verbs/verbs.h"
+#include "lib/verbs/mesh_verbs.h"
+#include "lib/verbs/port.h"
 
 static const struct dpb_host *host;
 
@@ -34,8 +35,8 @@ static dpb_status ring_verbs_open(const void *options_, const struct dpb_comm_ar
                                   void **comm)
 {
     const struct ring_verbs_options *given = options_;
-    struct transport *transport;
-    DPB_TRY(verbs_create(host, &given->verbs, strategy_local_rank(args), &transport));
+    struct mesh_transport *transport;
+    DPB_TRY(mesh_verbs_create(host, &given->verbs, strategy_local_rank(args), &transport));
     return ring_strategy_open(host, args, &given->ring, transport, comm);
 }
 
@@ -56,7 +57,7 @@ static struct dpb_plugin ring_verbs = {
 const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
 {
     host = given;
-    if (verbs_missing(missing, sizeof missing))
+    if (port_missing(missing, sizeof missing))
         ring_verbs.missing = missing;
     return &ring_verbs;
 }

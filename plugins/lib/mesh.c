@@ -13,6 +13,7 @@
 /* Another rank. */
 struct end {
     struct mesh_peer peer;
+    uint64_t sent; /* messages taken on */
     uint64_t arrived[MESH_KINDS];
     bool left;
 };
@@ -59,6 +60,10 @@ bool mesh_read_header(const uint8_t bytes[MESH_HEADER_BYTES], struct mesh_label 
 void mesh_describe(const struct mesh *mesh, const struct mesh_label *label,
                    char text[MESH_TEXT_BYTES])
 {
+    if (mesh->sink.describe) {
+        mesh->sink.describe(label, text);
+        return;
+    }
     const char *kind = label->kind < MESH_KINDS ? mesh->kinds[label->kind] : NULL;
     snprintf(text, MESH_TEXT_BYTES, "%s of exchange %llu, bucket %u, %llu bytes for byte %llu",
              kind ? kind : "no kind of message", (unsigned long long)label->exchange, label->bucket,
@@ -90,18 +95,28 @@ static bool same_label(const struct mesh_label *a, const struct mesh_label *b)
            a->at_bytes == b->at_bytes && a->bytes == b->bytes;
 }
 
-/* Nothing of it is believed but that it is the message which is to come. */
+static dpb_status check(const struct mesh *mesh, uint32_t link, uint64_t n,
+                        const struct mesh_label *label)
+{
+    const struct mesh_sink *sink = &mesh->sink;
+    struct mesh_label expected = {.kind = label->kind};
+    if (label->kind >= MESH_KINDS)
+        return refuse(mesh, link, label, NULL);
+    if (sink->begins)
+        return sink->begins(sink->owner, link, n, label);
+    if (!sink->expects(sink->owner, link, label->kind, n, &expected))
+        return refuse(mesh, link, label, NULL);
+    return same_label(label, &expected) ? DPB_OK : refuse(mesh, link, label, &expected);
+}
+
+/* Nothing of it is believed but that it is a message which is to come. */
 dpb_status mesh_begins(const struct mesh *mesh, uint32_t link, uint64_t n,
                        const struct mesh_label *label, void **memory)
 {
-    struct mesh_label expected = {.kind = label->kind};
-    if (label->kind >= MESH_KINDS ||
-        !mesh->sink.expects(mesh->sink.owner, link, label->kind, n, &expected))
-        return refuse(mesh, link, label, NULL);
+    DPB_TRY(check(mesh, link, n, label));
     const struct mesh_landing *landing = &mesh->ends[link].peer.landings[label->kind];
-    if (!same_label(label, &expected) || label->at_bytes > landing->bytes ||
-        label->bytes > landing->bytes - label->at_bytes)
-        return refuse(mesh, link, label, &expected);
+    if (label->at_bytes > landing->bytes || label->bytes > landing->bytes - label->at_bytes)
+        return refuse(mesh, link, label, NULL);
     *memory = (char *)landing->memory + label->at_bytes;
     return DPB_OK;
 }
@@ -138,12 +153,18 @@ void mesh_send(struct mesh *mesh, uint32_t link, const struct mesh_label *label,
                const void *payload)
 {
     assert(mesh_room(mesh, link) > 0 && label->kind < MESH_KINDS);
+    mesh->ends[link].sent++;
     mesh->transport->ops->send(mesh->transport, link, label, payload);
+}
+
+uint64_t mesh_sent(const struct mesh *mesh, uint32_t link)
+{
+    return mesh->ends[link].sent - (MESH_QUEUE - mesh_room(mesh, link));
 }
 
 bool mesh_idle(const struct mesh *mesh, uint32_t link)
 {
-    return mesh->transport->ops->idle(mesh->transport, link);
+    return mesh_room(mesh, link) == MESH_QUEUE;
 }
 
 dpb_status mesh_move(struct mesh *mesh, int64_t until_ns, bool *moved)

@@ -1,13 +1,12 @@
 /*
- * mesh.h - messages between any two ranks, for strategies whose ranks are no ring: a server and its
- * many workers. By a transport (mesh_transport.h), TCP or RDMA. Beside transport.h, which is a
- * ring's: there a rank hears from one other rank, and what comes early needs slots and credits.
+ * mesh.h - messages between any two ranks: of a ring (ring.h), or of a server and its many workers.
+ * By a transport (mesh_transport.h), TCP or RDMA.
  *
  * A link joins two ranks, both ways. A message has a kind, and lands where the receiver has said
  * messages of its kind from this rank do, at a place that its label names: in the arena itself, or
  * in memory kept for this sender. So no message waits for memory, and none needs a credit: who uses
- * the mesh sends only what the receiver's memory is free for, which its own exchange has to assure,
- * and the receiver says of each that comes which one it has to be.
+ * the mesh sends only what the receiver's memory is free for, which its own exchange or messages of
+ * its own (the credits of ring.h) have to assure. The receiver checks each message that comes.
  *
  * Messages of a kind arrive in the order in which they were sent. Payload is copied by the kernel
  * alone, or by nobody.
@@ -22,7 +21,12 @@
 
 #include "dpbench/host.h"
 
-enum { MESH_KINDS = 8, MESH_HEADER_BYTES = 48 };
+enum {
+    MESH_KINDS = 8,
+    MESH_HEADER_BYTES = 48,
+    MESH_QUEUE = 16, /* messages of a link that the kernel or the peer does not have yet, at most */
+    MESH_TEXT_BYTES = 200
+};
 
 /* What a message is; goes with it. Both ends know it before: the receiver compares. */
 struct mesh_label {
@@ -53,7 +57,7 @@ struct mesh_peer {
     struct mesh_landing landings[MESH_KINDS];
 };
 
-/* What the mesh asks of the strategy, from within mesh_move. */
+/* What the mesh asks of its owner, from within mesh_move. Of `expects` and `begins` one is set. */
 struct mesh_sink {
     void *owner;
     /* The n-th message of a kind (from 0) begins to come over a link: which one is it to be? False:
@@ -61,6 +65,11 @@ struct mesh_sink {
      * when its first bytes are here, by RDMA when all of it is. */
     bool (*expects)(void *owner, uint32_t link, uint32_t kind, uint64_t n,
                     struct mesh_label *label);
+    /* The same, for an owner that cannot tell which message is next: refuses a wrong one, with the
+     * message. The mesh compares the label with the memory that it lands in alone. */
+    dpb_status (*begins)(void *owner, uint32_t link, uint64_t n, const struct mesh_label *label);
+    /* How messages call a label; NULL: as mesh_describe does by itself. */
+    void (*describe)(const struct mesh_label *label, char text[MESH_TEXT_BYTES]);
     /* All of it is here. */
     void (*arrived)(void *owner, uint32_t link, const struct mesh_label *label);
 };
@@ -72,15 +81,19 @@ struct mesh_args {
     struct mesh_transport *transport; /* the mesh's from mesh_open on, also where that fails */
     const char *name;                 /* prefix of its keys in the store, once a job */
     const char *what;                 /* in messages: "the parameter servers" */
-    const char *const *kinds;         /* their names there, MESH_KINDS; @borrowed until close */
+    const char *const *kinds; /* their names there, MESH_KINDS; @borrowed until close; unused where
+                                 the sink describes labels */
+    const char *shape; /* as said in messages: must be equal at both ends of a link; NULL: any */
     uint32_t rank;
     uint32_t keeper; /* the rank that makes the secret; it opens the mesh, with peers or without */
     const struct mesh_peer *peers; /* copied */
     uint32_t n_peers;
     const struct mesh_memory *memories; /* @borrowed until mesh_open returns */
     uint32_t n_memories;
-    int bell; /* a descriptor that ends a wait when it is readable; -1: none; @borrowed until
-                 close */
+    /* For a wait that looks for something to do (mesh_watch) and ends when the descriptor is
+     * readable, or the word is not 0. -1 and NULL: neither is there. @borrowed until close. */
+    int bell;
+    const uint32_t *woken;
     struct mesh_sink sink;
 };
 
@@ -94,7 +107,9 @@ uint32_t mesh_room(const struct mesh *mesh, uint32_t link);
  * @borrowed until the link is idle, or until an answer says that it has come. */
 void mesh_send(struct mesh *mesh, uint32_t link, const struct mesh_label *label,
                const void *payload);
-/* Whether the kernel (TCP) or the peer (RDMA) has all that was sent over a link. */
+/* Messages sent over a link that the kernel (TCP) or the peer (RDMA) has wholly, in their order. */
+uint64_t mesh_sent(const struct mesh *mesh, uint32_t link);
+/* Whether it has all of them. */
 bool mesh_idle(const struct mesh *mesh, uint32_t link);
 /* Messages of a kind that have come whole. */
 uint64_t mesh_arrived(const struct mesh *mesh, uint32_t link, uint32_t kind);

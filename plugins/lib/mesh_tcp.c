@@ -8,9 +8,12 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "lib/tcp_frames.h"
+
 enum { READS = 4 }; /* of a connection in a pass: for the others are not to wait */
 
 _Static_assert((int)MESH_HEADER_BYTES == (int)TCP_FRAME_BYTES, "a frame's header is a message's");
+_Static_assert((int)MESH_QUEUE == (int)TCP_QUEUE, "a message is a frame of every stream");
 
 /* One connection. */
 struct stream {
@@ -25,6 +28,7 @@ struct mesh_tcp {
     struct mesh_transport base;
     const struct dpb_host *host;
     struct tcp_options options;
+    bool one_machine;
     const int *fds; /* connections that are there already; NULL: none */
     struct mesh *mesh;
     uint32_t n_links, n_streams;
@@ -78,11 +82,6 @@ static uint32_t room(const struct mesh_transport *transport, uint32_t link)
     return least;
 }
 
-static bool idle(const struct mesh_transport *transport, uint32_t link)
-{
-    return room(transport, link) == TCP_QUEUE;
-}
-
 static void send_message(struct mesh_transport *transport, uint32_t link,
                          const struct mesh_label *label, const void *payload)
 {
@@ -96,12 +95,12 @@ static void send_message(struct mesh_transport *transport, uint32_t link,
     }
 }
 
-static dpb_status flush(struct mesh_tcp *tcp, uint32_t link, struct stream *stream, bool *moved)
+/* *error: errno; 0: none. */
+static void flush(struct stream *stream, int *error, bool *moved)
 {
     uint32_t n_sent;
-    int error = tcp_sender_flush(&stream->sender, &n_sent, moved);
+    *error = tcp_sender_flush(&stream->sender, &n_sent, moved);
     *moved = *moved || n_sent > 0; /* there is room again */
-    return error == 0 ? DPB_OK : broken(tcp, link, "sending to", error);
 }
 
 /* ---- receiving ----------------------------------------------------------------------------- */
@@ -161,19 +160,31 @@ static dpb_status receive(struct mesh_tcp *tcp, uint32_t link, struct stream *st
 
 /* ---- moving and waiting -------------------------------------------------------------------- */
 
+/* Sends and receives what one connection takes and holds now. A peer that has closed after its
+ * good-bye has what it needs: what is still sent to it goes nowhere. */
+static dpb_status move_stream(struct mesh_tcp *tcp, uint32_t link, struct stream *stream,
+                              bool *moved)
+{
+    bool dry = false;
+    int error = 0;
+    if (!tcp_sender_idle(&stream->sender))
+        flush(stream, &error, moved);
+    for (int reads = 0; reads < READS && !dry && !stream->left; reads++)
+        DPB_TRY(receive(tcp, link, stream, &dry, moved));
+    if (error != 0 && !stream->left)
+        return broken(tcp, link, "sending to", error);
+    if (error != 0)
+        tcp_sender_drop(&stream->sender);
+    return DPB_OK;
+}
+
 static dpb_status move(struct mesh_transport *transport, int64_t until_ns, bool *moved)
 {
     struct mesh_tcp *tcp = tcp_of(transport);
     (void)until_ns; /* a pass is short: what sockets hold, once for each */
     for (uint32_t link = 0; link < tcp->n_links; link++)
-        for (uint32_t s = 0; s < tcp->n_streams; s++) {
-            struct stream *stream = stream_of(tcp, link, s);
-            bool dry = false;
-            if (!tcp_sender_idle(&stream->sender))
-                DPB_TRY(flush(tcp, link, stream, moved));
-            for (int reads = 0; reads < READS && !dry && !stream->left; reads++)
-                DPB_TRY(receive(tcp, link, stream, &dry, moved));
-        }
+        for (uint32_t s = 0; s < tcp->n_streams; s++)
+            DPB_TRY(move_stream(tcp, link, stream_of(tcp, link, s), moved));
     return DPB_OK;
 }
 
@@ -211,11 +222,12 @@ static void take_connections(struct mesh_tcp *tcp, uint32_t link, const int *fds
 static dpb_status dial_all(struct mesh_tcp *tcp, const struct mesh_args *args,
                            struct tcp_peer *peers)
 {
-    char shape[64];
+    char shape[TCP_SHAPE_BYTES];
     const struct tcp_args connection = {.host = tcp->host,
                                         .interface = tcp->options.interface,
                                         .port = tcp->options.port,
-                                        .n_streams = tcp->n_streams};
+                                        .n_streams = tcp->n_streams,
+                                        .one_machine = tcp->one_machine};
     const struct tcp_party party = {.name = args->name,
                                     .what = args->what,
                                     .shape = shape,
@@ -223,7 +235,8 @@ static dpb_status dial_all(struct mesh_tcp *tcp, const struct mesh_args *args,
                                     .keeper = args->keeper,
                                     .peers = peers,
                                     .n_peers = args->n_peers};
-    snprintf(shape, sizeof shape, "comm.streams = %u", tcp->n_streams);
+    snprintf(shape, sizeof shape, "comm.streams = %u%s%s", tcp->n_streams, args->shape ? ", " : "",
+             args->shape ? args->shape : "");
     for (uint32_t i = 0; i < args->n_peers; i++)
         peers[i] = (struct tcp_peer){.rank = args->peers[i].rank,
                                      .dialled = args->rank < args->peers[i].rank};
@@ -257,7 +270,7 @@ static dpb_status connect_all(struct mesh_transport *transport, const struct mes
 static void say_bye(struct mesh_tcp *tcp, uint32_t link)
 {
     const struct mesh_label label = MESH_BYE;
-    for (uint32_t s = 0; s < tcp->n_streams && idle(&tcp->base, link); s++) {
+    for (uint32_t s = 0; s < tcp->n_streams && room(&tcp->base, link) == TCP_QUEUE; s++) {
         uint8_t header[TCP_FRAME_BYTES];
         mesh_write_header(header, &label);
         (void)!send(stream_of(tcp, link, s)->sender.fd, header, sizeof header,
@@ -282,7 +295,6 @@ static void close_all(struct mesh_transport *transport, bool through)
 static const struct mesh_transport_ops tcp_ops = {.connect = connect_all,
                                                   .room = room,
                                                   .send = send_message,
-                                                  .idle = idle,
                                                   .move = move,
                                                   .n_watched = n_watched,
                                                   .watch = watch,
@@ -302,9 +314,10 @@ static dpb_status create(const struct dpb_host *host, const struct mesh_tcp *val
 }
 
 dpb_status mesh_tcp_create(const struct dpb_host *host, const struct tcp_options *options,
-                           struct mesh_transport **transport)
+                           bool one_machine, struct mesh_transport **transport)
 {
-    const struct mesh_tcp values = {.options = *options, .n_streams = (uint32_t)options->streams};
+    const struct mesh_tcp values = {
+        .options = *options, .one_machine = one_machine, .n_streams = (uint32_t)options->streams};
     return create(host, &values, transport);
 }
 

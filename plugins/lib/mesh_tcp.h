@@ -8,11 +8,11 @@
 #define DPB_PLUGINS_LIB_MESH_TCP_H
 
 #include "lib/mesh_transport.h"
-#include "lib/tcp.h"
+#include "lib/tcp_connect.h"
 
 /* @owned: its `close`. The options are copied; their strings stay until then. */
 dpb_status mesh_tcp_create(const struct dpb_host *host, const struct tcp_options *options,
-                           struct mesh_transport **transport);
+                           bool one_machine, struct mesh_transport **transport);
 /* The same over connections that are there already, n_streams of them a link (tests): `connect`,
  * until which `fds` is @borrowed, takes them over. */
 dpb_status mesh_tcp_create_connected(const struct dpb_host *host, uint32_t n_streams,

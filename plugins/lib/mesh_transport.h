@@ -13,11 +13,10 @@ struct mesh_transport_ops {
     dpb_status (*connect)(struct mesh_transport *transport, const struct mesh_args *args,
                           struct mesh *mesh);
 
-    /* As the mesh's functions of these names. */
+    /* As the mesh's functions of these names; room is MESH_QUEUE where a link is idle. */
     uint32_t (*room)(const struct mesh_transport *transport, uint32_t link);
     void (*send)(struct mesh_transport *transport, uint32_t link, const struct mesh_label *label,
                  const void *payload);
-    bool (*idle)(const struct mesh_transport *transport, uint32_t link);
     dpb_status (*move)(struct mesh_transport *transport, int64_t until_ns, bool *moved);
     uint32_t (*n_watched)(const struct mesh_transport *transport);
     bool (*watch)(struct mesh_transport *transport, struct pollfd *fds);
@@ -33,7 +32,7 @@ struct mesh_transport {
 /* ---- what a transport tells the mesh, from within `move` ----------------------------------- */
 
 /* The n-th message of its kind comes over a link: *memory is where its payload belongs. An error,
- * which has its message, unless it is the one that is to come. */
+ * which has its message, where the owner does not expect it. */
 dpb_status mesh_begins(const struct mesh *mesh, uint32_t link, uint64_t n,
                        const struct mesh_label *label, void **memory);
 /* All of it is there. */
@@ -43,7 +42,6 @@ void mesh_leaves(struct mesh *mesh, uint32_t link);
 /* What came is no message. */
 dpb_status mesh_refuse_bytes(const struct mesh *mesh, uint32_t link);
 
-enum { MESH_TEXT_BYTES = 200 };
 /* "gradients of exchange 3, bucket 1, 4096 bytes for byte 0" */
 void mesh_describe(const struct mesh *mesh, const struct mesh_label *label,
                    char text[MESH_TEXT_BYTES]);

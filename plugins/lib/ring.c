@@ -2,12 +2,24 @@
 #include "lib/ring.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "lib/mesh_transport.h"
+
+/* What ring_wait polls before the mesh's descriptors. */
+enum { WAKE_FD, BELL_FD, RING_FDS };
+
+#define NO_BUCKET UINT64_MAX
 
 /* Shorter gaps between two chunks are the network's, not a late peer's. */
 #define GAP_NS INT64_C(20000)
 
-/* What may be sent as soon as the transport takes it. */
+/* What may be sent as soon as the link takes it. */
 struct pending {
     uint32_t round, chunk;
 };
@@ -27,29 +39,41 @@ struct flight {
     uint64_t *seen; /* a bit for each chunk of each round */
 };
 
-/* A chunk that came before this member was ready for it. */
-struct held {
-    bool used;
-    struct transport_label label;
-    const void *payload;
+/* A slot of the own inbox, and the one of the same number in the next member's. */
+struct slot {
+    bool lent;  /* the next member's: a chunk is under way to it, or lies in it */
+    bool taken; /* the own: a chunk is in it, or the member before has no credit for it yet */
+    bool held;  /* the own: its chunk came before this member was ready for it */
+    struct mesh_label label; /* of the chunk that is held */
 };
 
 struct ring {
     struct ring_args args;
-    dpb_status status; /* of what failed where none could be returned */
+    struct mesh *mesh;       /* NULL: there is one member */
+    uint32_t next, previous; /* links */
+    dpb_status status;       /* of what failed where none could be returned */
     uint64_t step;
     bool stepping;             /* there was an exchange: `step` counts */
     uint64_t posted, finished; /* buckets of this exchange; finished: all before it are */
     uint64_t chunk_elements;
     uint32_t max_chunks; /* of a slice */
     uint32_t queue_size, n_seen_words;
-    uint32_t reserve;    /* credits that are left to the oldest bucket */
-    uint32_t n_arriving; /* chunks of which a part is here */
-    int64_t last_ns;     /* when the last chunk had come */
+    uint32_t reserve;              /* credits that are left to the oldest bucket */
+    uint64_t n_begun[RING_CREDIT]; /* chunks of each kind of which a part has come */
+    uint32_t n_arriving;           /* chunks of which only a part is here */
+    int64_t last_ns;               /* when the last chunk had come */
     struct flight flights[RING_WINDOW];
-    struct held *held; /* by slot */
+    struct slot *slots;
+    uint32_t *free_slots, n_free; /* of the next member's inbox: the last one returned on top */
+    uint64_t *released;           /* a bit for each slot of the own inbox: there is no credit yet */
+    uint32_t n_released;
+    uint64_t buckets[MESH_QUEUE];     /* of messages to the next member; NO_BUCKET: a credit */
+    uint64_t n_messages, n_completed; /* to the next member: handed over, and sent */
     struct pending *queues;
     uint64_t *seens;
+    struct pollfd *fds; /* of a ring_wait: @borrowed by the mesh until it moves */
+    int wake_fd;
+    uint32_t waiting, woken; /* between threads: see ring_wake */
 };
 
 /* ---- which bytes travel when --------------------------------------------------------------- */
@@ -98,21 +122,30 @@ static uint32_t count_chunks(const struct ring *ring, const struct flight *fligh
     return (uint32_t)((range.end - range.begin + ring->chunk_elements - 1) / ring->chunk_elements);
 }
 
-static struct transport_label label_of(const struct ring *ring, const struct flight *flight,
-                                       uint32_t slice, uint32_t round, uint32_t chunk)
+static uint32_t round_of(const struct mesh_label *label)
+{
+    return (uint32_t)(label->word >> 32);
+}
+
+static uint32_t chunk_of(const struct mesh_label *label)
+{
+    return (uint32_t)label->word;
+}
+
+/* Its at_bytes is the chunk's place in either arena; of partial sums a slot's place is sent. */
+static struct mesh_label label_of(const struct ring *ring, const struct flight *flight,
+                                  uint32_t slice, uint32_t round, uint32_t chunk)
 {
     struct dpb_range range = slice_range(ring, flight, slice);
     uint64_t size = dpb_dtype_size(ring->args.type);
     uint64_t begin = range.begin + chunk * ring->chunk_elements, rest = range.end - begin;
     uint64_t n = rest < ring->chunk_elements ? rest : ring->chunk_elements;
-    return (struct transport_label){.step = ring->step,
-                                    .bucket = (uint32_t)flight->bucket,
-                                    .round = round,
-                                    .chunk = chunk,
-                                    .landing =
-                                        reduces(ring, round) ? TRANSPORT_INBOX : TRANSPORT_ARENA,
-                                    .at_bytes = (flight->begin + begin) * size,
-                                    .bytes = n * size};
+    return (struct mesh_label){.kind = reduces(ring, round) ? RING_PARTIAL : RING_SUM,
+                               .bucket = (uint32_t)flight->bucket,
+                               .exchange = ring->step,
+                               .at_bytes = (flight->begin + begin) * size,
+                               .bytes = n * size,
+                               .word = (uint64_t)round << 32 | chunk};
 }
 
 static struct flight *flight_of(struct ring *ring, uint64_t bucket)
@@ -121,62 +154,99 @@ static struct flight *flight_of(struct ring *ring, uint64_t bucket)
 }
 
 /* The flight that a label belongs to; NULL: that bucket is not under way here. */
-static struct flight *find_flight(struct ring *ring, const struct transport_label *label)
+static struct flight *find_flight(struct ring *ring, const struct mesh_label *label)
 {
-    bool under_way = ring->stepping && label->step == ring->step &&
+    bool under_way = ring->stepping && label->exchange == ring->step &&
                      label->bucket >= ring->finished && label->bucket < ring->posted;
     return under_way ? flight_of(ring, label->bucket) : NULL;
 }
 
+/* Of 64 slots, which one credit can give back. */
+static uint32_t n_groups(const struct ring *ring)
+{
+    return (ring->args.memory.n_slots + 63) / 64;
+}
+
+static uint32_t slot_of(const struct ring *ring, const struct mesh_label *label)
+{
+    return (uint32_t)(label->at_bytes / ring->args.memory.slot_bytes);
+}
+
 /* ---- refusing ------------------------------------------------------------------------------ */
 
-static dpb_status refuse(const struct ring *ring, const struct transport_label *label,
+static uint32_t rank_at(const struct ring *ring, uint32_t position)
+{
+    return ring->args.members.members[position % n_members(ring)];
+}
+
+static uint32_t own_rank(const struct ring *ring)
+{
+    return rank_at(ring, ring->args.members.position);
+}
+
+static uint32_t next_rank(const struct ring *ring)
+{
+    return rank_at(ring, ring->args.members.position + 1);
+}
+
+static uint32_t previous_rank(const struct ring *ring)
+{
+    return rank_at(ring, ring->args.members.position + n_members(ring) - 1);
+}
+
+static const char *target_of(const struct mesh_label *label)
+{
+    return label->kind == RING_PARTIAL ? "inbox" : "arena";
+}
+
+static dpb_status refuse(const struct ring *ring, const struct mesh_label *label,
                          const char *expected)
 {
-    const struct transport_ring *members = &ring->args.members;
     return ring->args.host->fail(
         DPB_FAILED,
         "rank %u sent step %llu, bucket %u, round %u, chunk %u: %llu bytes for the %s at byte "
         "%llu; rank %u expected %s: the two do not run the same training",
-        transport_previous(members), (unsigned long long)label->step, label->bucket, label->round,
-        label->chunk, (unsigned long long)label->bytes,
-        label->landing == TRANSPORT_INBOX ? "inbox" : "arena", (unsigned long long)label->at_bytes,
-        members->members[members->position], expected);
+        previous_rank(ring), (unsigned long long)label->exchange, label->bucket, round_of(label),
+        chunk_of(label), (unsigned long long)label->bytes, target_of(label),
+        (unsigned long long)label->at_bytes, own_rank(ring), expected);
 }
 
 /* Whether a label is one that its bucket's flight expects. */
 static dpb_status check_label(const struct ring *ring, const struct flight *flight,
-                              const struct transport_label *label)
+                              const struct mesh_label *label)
 {
     char text[128];
-    if (label->round >= n_rounds(ring)) {
+    uint32_t round = round_of(label), chunk = chunk_of(label);
+    if (round >= n_rounds(ring)) {
         snprintf(text, sizeof text, "rounds below %u", n_rounds(ring));
         return refuse(ring, label, text);
     }
-    uint32_t slice = incoming_slice(ring, label->round);
-    if (label->chunk >= count_chunks(ring, flight, slice)) {
+    uint32_t slice = incoming_slice(ring, round);
+    if (chunk >= count_chunks(ring, flight, slice)) {
         snprintf(text, sizeof text, "chunks below %u in that round",
                  count_chunks(ring, flight, slice));
         return refuse(ring, label, text);
     }
-    struct transport_label wanted = label_of(ring, flight, slice, label->round, label->chunk);
-    if (label->landing == wanted.landing && label->at_bytes == wanted.at_bytes &&
-        label->bytes == wanted.bytes)
+    struct mesh_label wanted = label_of(ring, flight, slice, round, chunk);
+    if (label->kind == wanted.kind && label->bytes == wanted.bytes &&
+        (label->kind == RING_PARTIAL || label->at_bytes == wanted.at_bytes))
         return DPB_OK;
-    snprintf(
-        text, sizeof text, "%llu bytes for the %s at byte %llu", (unsigned long long)wanted.bytes,
-        wanted.landing == TRANSPORT_INBOX ? "inbox" : "arena", (unsigned long long)wanted.at_bytes);
+    int n = snprintf(text, sizeof text, "%llu bytes for the %s", (unsigned long long)wanted.bytes,
+                     target_of(&wanted));
+    if (wanted.kind == RING_SUM)
+        snprintf(text + n, sizeof text - (size_t)n, " at byte %llu",
+                 (unsigned long long)wanted.at_bytes);
     return refuse(ring, label, text);
 }
 
 /* What is not under way here may be of a bucket that backward has not got to, or of the next step
  * for a member that was sooner through with this one. */
-static dpb_status check_early(const struct ring *ring, const struct transport_label *label)
+static dpb_status check_early(const struct ring *ring, const struct mesh_label *label)
 {
     char text[128];
-    bool later = !ring->stepping || label->step == ring->step + 1 ||
-                 (label->step == ring->step && label->bucket >= ring->posted);
-    if (later && label->bucket < ring->args.n_buckets && label->landing == TRANSPORT_INBOX)
+    bool later = !ring->stepping || label->exchange == ring->step + 1 ||
+                 (label->exchange == ring->step && label->bucket >= ring->posted);
+    if (later && label->bucket < ring->args.n_buckets && label->kind == RING_PARTIAL)
         return DPB_OK;
     snprintf(text, sizeof text, "buckets %llu to %llu of step %llu",
              (unsigned long long)ring->finished, (unsigned long long)ring->args.n_buckets - 1,
@@ -184,16 +254,79 @@ static dpb_status check_early(const struct ring *ring, const struct transport_la
     return refuse(ring, label, text);
 }
 
+/* A chunk of partial sums lands at the beginning of a slot, which a credit was sent for. */
+static dpb_status check_slot(const struct ring *ring, const struct mesh_label *label)
+{
+    const struct ring_memory *memory = &ring->args.memory;
+    bool whole = label->at_bytes % memory->slot_bytes == 0 && label->bytes > 0 &&
+                 label->bytes <= memory->slot_bytes;
+    if (whole && label->at_bytes / memory->slot_bytes < memory->n_slots &&
+        !ring->slots[slot_of(ring, label)].taken)
+        return DPB_OK;
+    return refuse(ring, label, "partial sums in a slot of the inbox that is free");
+}
+
+/* The lowest slot of a credit, which is taken out of it. */
+static uint32_t take_slot(uint32_t group, uint64_t *slots)
+{
+    uint32_t slot = group * 64 + (uint32_t)__builtin_ctzll(*slots);
+    *slots &= *slots - 1;
+    return slot;
+}
+
+static bool are_lent(const struct ring *ring, const struct mesh_label *label)
+{
+    uint64_t slots = label->word;
+    if (slots == 0 || label->bucket >= n_groups(ring))
+        return false;
+    while (slots != 0) {
+        uint32_t slot = take_slot(label->bucket, &slots);
+        if (slot >= ring->args.memory.n_slots || !ring->slots[slot].lent)
+            return false;
+    }
+    return true;
+}
+
+static dpb_status check_credit(const struct ring *ring, uint32_t link,
+                               const struct mesh_label *label)
+{
+    if (link == ring->next && are_lent(ring, label))
+        return DPB_OK;
+    return ring->args.host->fail(
+        DPB_FAILED,
+        "rank %u sent a credit for slots %llx behind slot %llu of its inbox, of which rank %u has "
+        "not used all: the two do not run the same training",
+        link == ring->next ? next_rank(ring) : previous_rank(ring), (unsigned long long)label->word,
+        (unsigned long long)label->bucket * 64, own_rank(ring));
+}
+
 /* Each chunk comes once. */
 static dpb_status see(const struct ring *ring, struct flight *flight,
-                      const struct transport_label *label)
+                      const struct mesh_label *label)
 {
-    uint32_t bit = label->round * ring->max_chunks + label->chunk;
+    uint32_t bit = round_of(label) * ring->max_chunks + chunk_of(label);
     uint64_t mask = UINT64_C(1) << (bit % 64);
     if (flight->seen[bit / 64] & mask)
         return refuse(ring, label, "it once, and had it");
     flight->seen[bit / 64] |= mask;
     return DPB_OK;
+}
+
+/* ---- slots --------------------------------------------------------------------------------- */
+
+static void release(struct ring *ring, uint32_t slot)
+{
+    ring->released[slot / 64] |= UINT64_C(1) << (slot % 64);
+    ring->n_released++;
+}
+
+static void take_credit(struct ring *ring, const struct mesh_label *label)
+{
+    for (uint64_t slots = label->word; slots != 0;) {
+        uint32_t slot = take_slot(label->bucket, &slots);
+        ring->slots[slot].lent = false;
+        ring->free_slots[ring->n_free++] = slot;
+    }
 }
 
 /* ---- waiting for a peer -------------------------------------------------------------------- */
@@ -257,11 +390,15 @@ static void finish_if_complete(struct ring *ring, struct flight *flight)
 }
 
 static void reduce(const struct ring *ring, const struct flight *flight,
-                   const struct transport_label *label, const void *payload)
+                   const struct mesh_label *label)
 {
     const struct dpb_host *host = ring->args.host;
-    void *own = (char *)ring->args.memory.arena + label->at_bytes;
-    const void *sources[] = {payload, own};
+    const struct ring_memory *memory = &ring->args.memory;
+    uint32_t round = round_of(label);
+    struct mesh_label here =
+        label_of(ring, flight, incoming_slice(ring, round), round, chunk_of(label));
+    void *own = (char *)memory->arena + here.at_bytes;
+    const void *sources[] = {(char *)memory->inbox + label->at_bytes, own};
     int64_t began_ns = host->now_ns();
     host->vec->sum(ring->args.type, &own, 1, sources, 2,
                    label->bytes / dpb_dtype_size(ring->args.type));
@@ -269,20 +406,20 @@ static void reduce(const struct ring *ring, const struct flight *flight,
 }
 
 /* A chunk that is all here, of a bucket that is under way. */
-static dpb_status take(struct ring *ring, struct flight *flight,
-                       const struct transport_label *label, const void *payload, uint32_t slot)
+static dpb_status take(struct ring *ring, struct flight *flight, const struct mesh_label *label)
 {
+    uint32_t round = round_of(label);
     DPB_TRY(check_label(ring, flight, label));
-    if (label->round + 1 < n_rounds(ring) && is_full(ring, flight))
+    if (round + 1 < n_rounds(ring) && is_full(ring, flight))
         return refuse(ring, label, "only rounds whose turn has come");
     DPB_TRY(see(ring, flight, label));
-    begin_rounds(ring, flight, label->round);
-    if (reduces(ring, label->round)) {
-        reduce(ring, flight, label, payload);
-        ring->args.transport->ops->release(ring->args.transport, slot);
+    begin_rounds(ring, flight, round);
+    if (reduces(ring, round)) {
+        reduce(ring, flight, label);
+        release(ring, slot_of(ring, label));
     }
-    if (label->round + 1 < n_rounds(ring))
-        queue_slice_chunk(ring, flight, label->round + 1, label->chunk);
+    if (round + 1 < n_rounds(ring))
+        queue_slice_chunk(ring, flight, round + 1, chunk_of(label));
     flight->n_received++;
     ring->last_ns = ring->args.host->now_ns();
     if (flight->began_ns == 0)
@@ -293,66 +430,109 @@ static dpb_status take(struct ring *ring, struct flight *flight,
     return DPB_OK;
 }
 
-/* ---- what the transport says --------------------------------------------------------------- */
+/* ---- what the mesh says -------------------------------------------------------------------- */
 
-static dpb_status begins(void *ring_, const struct transport_label *label)
+static dpb_status begins(void *ring_, uint32_t link, uint64_t n, const struct mesh_label *label)
 {
     struct ring *ring = ring_;
+    if (label->kind == RING_CREDIT)
+        return check_credit(ring, link, label);
+    if (label->kind > RING_CREDIT || link != ring->previous)
+        return refuse(ring, label, "chunks from the member before alone");
     struct flight *flight = find_flight(ring, label);
-    report_wait(ring, ring->args.host->now_ns());
     DPB_TRY(flight ? check_label(ring, flight, label) : check_early(ring, label));
+    if (label->kind == RING_PARTIAL)
+        DPB_TRY(check_slot(ring, label));
+    if (n < ring->n_begun[label->kind])
+        return DPB_OK;
+    report_wait(ring, ring->args.host->now_ns());
     if (flight)
-        begin_rounds(ring, flight, label->round);
+        begin_rounds(ring, flight, round_of(label));
+    ring->n_begun[label->kind]++;
     ring->n_arriving++;
     return DPB_OK;
 }
 
-static dpb_status arrived(void *ring_, const struct transport_label *label, const void *payload,
-                          uint32_t slot)
+static void describe(const struct mesh_label *label, char text[MESH_TEXT_BYTES])
 {
-    struct ring *ring = ring_;
+    if (label->kind == RING_CREDIT)
+        snprintf(text, MESH_TEXT_BYTES, "a credit for slots %llx behind slot %llu",
+                 (unsigned long long)label->word, (unsigned long long)label->bucket * 64);
+    else
+        snprintf(text, MESH_TEXT_BYTES, "step %llu, bucket %u, round %u, chunk %u (%llu bytes)",
+                 (unsigned long long)label->exchange, label->bucket, round_of(label),
+                 chunk_of(label), (unsigned long long)label->bytes);
+}
+
+static dpb_status take_chunk(struct ring *ring, const struct mesh_label *label)
+{
     struct flight *flight = find_flight(ring, label);
     ring->n_arriving--;
+    if (label->kind == RING_PARTIAL) {
+        DPB_TRY(check_slot(ring, label));
+        ring->slots[slot_of(ring, label)].taken = true;
+    }
     if (flight)
-        return take(ring, flight, label, payload, slot);
+        return take(ring, flight, label);
     ring->last_ns = ring->args.host->now_ns();
-    assert(slot < ring->args.memory.n_slots && !ring->held[slot].used);
-    ring->held[slot] = (struct held){.used = true, .label = *label, .payload = payload};
+    ring->slots[slot_of(ring, label)].held = true;
+    ring->slots[slot_of(ring, label)].label = *label;
     return DPB_OK;
 }
 
-static void sent(void *ring_, const struct transport_label *label)
+static void arrived(void *ring_, uint32_t link, const struct mesh_label *label)
 {
     struct ring *ring = ring_;
-    struct flight *flight = find_flight(ring, label);
-    assert(flight); /* no bucket is finished before its chunks are sent */
-    flight->n_sent++;
-    finish_if_complete(ring, flight);
+    (void)link;
+    if (label->kind == RING_CREDIT) {
+        take_credit(ring, label);
+    } else if (ring->status == DPB_OK) {
+        ring->status = take_chunk(ring, label);
+    }
 }
 
 /* ---- sending ------------------------------------------------------------------------------- */
 
+static void send_next(struct ring *ring, const struct mesh_label *label, const void *payload,
+                      uint64_t bucket)
+{
+    ring->buckets[ring->n_messages++ % MESH_QUEUE] = bucket;
+    mesh_send(ring->mesh, ring->next, label, payload);
+}
+
+static void send_chunk(struct ring *ring, struct flight *flight, struct mesh_label *label)
+{
+    const struct ring_memory *memory = &ring->args.memory;
+    const char *payload = (char *)memory->arena + label->at_bytes;
+    if (label->kind == RING_PARTIAL) {
+        uint32_t slot = ring->free_slots[--ring->n_free];
+        ring->slots[slot].lent = true;
+        label->at_bytes = slot * memory->slot_bytes;
+    }
+    send_next(ring, label, payload, flight->bucket);
+    flight->n_handed_over++;
+    if (flight->began_ns == 0)
+        flight->began_ns = ring->args.host->now_ns();
+    ring->args.host->count_bytes(label->bytes);
+}
+
 /*
- * Hands over what may be sent of one bucket; false: the transport takes nothing more. Credits are
- * not for younger buckets alone: what they send may be early for the next member, and would keep
- * its slots until its backward gets there, while older buckets that could move on need them.
+ * Hands over what may be sent of one bucket; false: nothing more can be sent now. Credits are not
+ * for younger buckets alone: what they send may be early for the next member, and would keep its
+ * slots until its backward gets there, while older buckets that could move on need them.
  */
 static bool hand_over(struct ring *ring, struct flight *flight, bool oldest, bool *moved)
 {
-    struct transport *transport = ring->args.transport;
     while (flight->n_handed_over < flight->n_queued) {
         struct pending next = flight->queue[flight->n_handed_over % ring->queue_size];
-        struct transport_label label =
+        struct mesh_label label =
             label_of(ring, flight, own_slice(ring, next.round), next.round, next.chunk);
-        if (label.landing == TRANSPORT_INBOX && !oldest &&
-            transport->ops->room(transport) <= ring->reserve)
+        if (label.kind == RING_PARTIAL && !oldest && ring->n_free <= ring->reserve)
             return true;
-        if (!transport->ops->send(transport, &label))
+        if (mesh_room(ring->mesh, ring->next) == 0 ||
+            (label.kind == RING_PARTIAL && ring->n_free == 0))
             return false;
-        flight->n_handed_over++;
-        if (flight->began_ns == 0)
-            flight->began_ns = ring->args.host->now_ns();
-        ring->args.host->count_bytes(label.bytes);
+        send_chunk(ring, flight, &label);
         *moved = true;
     }
     return true;
@@ -366,6 +546,42 @@ static void hand_over_all(struct ring *ring, bool *moved)
         if (!hand_over(ring, flight, oldest, moved))
             return;
         oldest = oldest && flight->n_handed_over == flight->n_to_send;
+    }
+}
+
+static void send_credit(struct ring *ring, uint32_t group)
+{
+    uint64_t slots = ring->released[group];
+    const struct mesh_label label = {.kind = RING_CREDIT, .bucket = group, .word = slots};
+    ring->released[group] = 0;
+    for (; slots != 0; ring->n_released--)
+        ring->slots[take_slot(group, &slots)].taken = false;
+    if (ring->previous == ring->next)
+        send_next(ring, &label, NULL, NO_BUCKET);
+    else
+        mesh_send(ring->mesh, ring->previous, &label, NULL);
+}
+
+/* Many at once: a quarter of the inbox is as good as all of it to a sender. */
+static void give_back(struct ring *ring)
+{
+    if (ring->n_released < ring->args.memory.n_slots / 4)
+        return;
+    for (uint32_t group = 0; group < n_groups(ring); group++)
+        if (ring->released[group] != 0 && mesh_room(ring->mesh, ring->previous) > 0)
+            send_credit(ring, group);
+}
+
+/* The payload of chunks that are sent may be written again. */
+static void note_sent(struct ring *ring)
+{
+    uint64_t n = mesh_sent(ring->mesh, ring->next);
+    for (; ring->n_completed < n; ring->n_completed++) {
+        uint64_t bucket = ring->buckets[ring->n_completed % MESH_QUEUE];
+        if (bucket == NO_BUCKET)
+            continue;
+        flight_of(ring, bucket)->n_sent++;
+        finish_if_complete(ring, flight_of(ring, bucket));
     }
 }
 
@@ -397,12 +613,13 @@ bool ring_idle(const struct ring *ring)
 /* What came early for a bucket that is now under way. */
 static dpb_status take_held(struct ring *ring, struct flight *flight)
 {
-    for (uint32_t slot = 0; slot < ring->args.memory.n_slots; slot++) {
-        struct held held = ring->held[slot];
-        if (!held.used || held.label.step != ring->step || held.label.bucket != flight->bucket)
+    for (uint32_t i = 0; i < ring->args.memory.n_slots; i++) {
+        struct slot *slot = &ring->slots[i];
+        if (!slot->held || slot->label.exchange != ring->step ||
+            slot->label.bucket != flight->bucket)
             continue;
-        ring->held[slot].used = false;
-        DPB_TRY(take(ring, flight, &held.label, held.payload, slot));
+        slot->held = false;
+        DPB_TRY(take(ring, flight, &slot->label));
     }
     return DPB_OK;
 }
@@ -435,44 +652,75 @@ void ring_post(struct ring *ring, uint64_t begin, uint64_t n)
 
 dpb_status ring_move(struct ring *ring, int64_t until_ns, bool *moved)
 {
-    struct transport *transport = ring->args.transport;
+    bool handed = false;
     *moved = false;
     DPB_TRY(ring->status);
-    if (n_members(ring) == 1)
+    if (!ring->mesh)
         return DPB_OK;
-    bool handed = false;
     hand_over_all(ring, &handed);
     handed = false; /* those go out now */
-    ring->status = transport->ops->move(transport, until_ns, moved);
+    dpb_status status = mesh_move(ring->mesh, until_ns, moved);
+    if (ring->status == DPB_OK)
+        ring->status = status;
+    note_sent(ring);
+    give_back(ring);
     hand_over_all(ring, &handed); /* what came may be sent on, and there may be room again */
     *moved = *moved || handed;
     return ring->status;
 }
 
+static dpb_status poll_links(struct ring *ring, const struct dpb_wait *what)
+{
+    const int *bell = ring->args.members.bell;
+    uint64_t drained;
+    if (!mesh_watch(ring->mesh, ring->fds + RING_FDS))
+        return DPB_OK;
+    ring->fds[WAKE_FD] = (struct pollfd){.fd = ring->wake_fd, .events = POLLIN};
+    ring->fds[BELL_FD] = (struct pollfd){.fd = bell ? *bell : -1, .events = POLLIN};
+    DPB_TRY(ring->args.host->poll(ring->fds, RING_FDS + mesh_n_watched(ring->mesh), what, NULL));
+    if (ring->fds[WAKE_FD].revents != 0)
+        (void)!read(ring->wake_fd, &drained, sizeof drained);
+    return DPB_OK;
+}
+
 dpb_status ring_wait(struct ring *ring)
 {
     const struct flight *flight = flight_of(ring, ring->finished);
-    struct transport *transport = ring->args.transport;
     bool receives = flight->n_received < flight->n_to_receive;
     assert(ring->finished < ring->posted);
     struct dpb_wait what = {.step = ring->step,
                             .bucket = flight->bucket,
                             .bytes = flight->n * dpb_dtype_size(ring->args.type),
-                            .peer = receives ? transport_previous(&ring->args.members)
-                                             : transport_next(&ring->args.members),
+                            .peer = receives ? previous_rank(ring) : next_rank(ring),
                             .purpose = "the next rank in the ring to take its chunks"};
     if (flight->n_received < flight->n_to_reduce)
         what.purpose = "partial sums (scatter-reduce) from the rank before in the ring";
     else if (receives)
         what.purpose = "sums (all-gather) from the rank before in the ring";
+    if (mesh_left(ring->mesh, receives ? ring->previous : ring->next))
+        return ring->args.host->fail(DPB_PEER,
+                                     "rank %u has left the ring before step %llu, bucket "
+                                     "%llu was through",
+                                     what.peer, (unsigned long long)what.step,
+                                     (unsigned long long)what.bucket);
     ring->args.host->note("wait_peer", what.bucket, what.peer);
-    return transport->ops->wait(transport, &what);
+    dpb_status status = DPB_OK;
+    __atomic_store_n(&ring->waiting, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&ring->woken, __ATOMIC_SEQ_CST) == 0)
+        status = poll_links(ring, &what);
+    __atomic_store_n(&ring->waiting, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&ring->woken, 0, __ATOMIC_SEQ_CST);
+    return status;
 }
 
+/* A waiter says that it waits and then looks whether it was woken; who wakes does it the other way
+ * round. In the one order of these four accesses one of the two sees the other. */
 void ring_wake(struct ring *ring)
 {
-    if (n_members(ring) > 1)
-        ring->args.transport->ops->wake(ring->args.transport);
+    uint64_t one = 1;
+    __atomic_store_n(&ring->woken, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&ring->waiting, __ATOMIC_SEQ_CST) != 0)
+        (void)!write(ring->wake_fd, &one, sizeof one);
 }
 
 /* ---- making and ending --------------------------------------------------------------------- */
@@ -487,14 +735,25 @@ static size_t seen_bytes(const struct ring *ring)
     return RING_WINDOW * ring->n_seen_words * sizeof *ring->seens;
 }
 
-static size_t held_bytes(const struct ring *ring)
+static size_t slots_bytes(const struct ring *ring)
 {
-    return (ring->args.memory.n_slots + 1) * sizeof *ring->held;
+    return ring->args.memory.n_slots * sizeof *ring->slots;
+}
+
+static size_t free_bytes(const struct ring *ring)
+{
+    return ring->args.memory.n_slots * sizeof *ring->free_slots;
+}
+
+static size_t released_bytes(const struct ring *ring)
+{
+    return n_groups(ring) * sizeof *ring->released;
 }
 
 static dpb_status allocate(struct ring *ring)
 {
     const struct dpb_host *host = ring->args.host;
+    uint32_t n_slots = ring->args.memory.n_slots;
     uint64_t slice = (ring->args.bucket_elements + n_members(ring) - 1) / n_members(ring);
     ring->chunk_elements = ring->args.memory.slot_bytes / dpb_dtype_size(ring->args.type);
     ring->max_chunks = (uint32_t)((slice + ring->chunk_elements - 1) / ring->chunk_elements);
@@ -503,31 +762,85 @@ static dpb_status allocate(struct ring *ring)
     ring->n_seen_words = (n_rounds(ring) * ring->max_chunks + 63) / 64 + 1;
     ring->queues = host->alloc(queue_bytes(ring));
     ring->seens = host->alloc(seen_bytes(ring));
-    ring->held = host->alloc(held_bytes(ring));
-    if (!ring->queues || !ring->seens || !ring->held)
+    ring->slots = host->alloc(slots_bytes(ring));
+    ring->free_slots = host->alloc(free_bytes(ring));
+    ring->released = host->alloc(released_bytes(ring));
+    if (!ring->queues || !ring->seens || !ring->slots || !ring->free_slots || !ring->released)
         return DPB_NO_MEMORY;
     for (uint32_t i = 0; i < RING_WINDOW; i++) {
         ring->flights[i].queue = ring->queues + (size_t)i * ring->queue_size;
         ring->flights[i].seen = ring->seens + (size_t)i * ring->n_seen_words;
     }
+    for (uint32_t i = 0; i < n_slots; i++)
+        ring->free_slots[ring->n_free++] = n_slots - 1 - i;
     return DPB_OK;
+}
+
+/* Links to the next member and to the one before: with two members one link is both. */
+static dpb_status open_mesh(struct ring *ring)
+{
+    const struct ring_members *members = &ring->args.members;
+    const struct ring_memory *memory = &ring->args.memory;
+    uint64_t inbox_bytes = memory->n_slots * memory->slot_bytes;
+    struct mesh_peer peers[2] = {{.rank = next_rank(ring)}, {.rank = previous_rank(ring)}};
+    const struct mesh_memory memories[] = {{"the gradients", memory->arena, memory->arena_bytes},
+                                           {"the inbox", memory->inbox, inbox_bytes}};
+    char shape[128];
+    ring->previous = n_members(ring) > 2;
+    for (uint32_t link = 0; link <= ring->previous; link++)
+        peers[link].landings[RING_CREDIT].memory = memory->inbox;
+    peers[ring->previous].landings[RING_PARTIAL] =
+        (struct mesh_landing){memory->inbox, inbox_bytes};
+    peers[ring->previous].landings[RING_SUM] =
+        (struct mesh_landing){memory->arena, memory->arena_bytes};
+    snprintf(shape, sizeof shape,
+             "chunks of %llu bytes, %u of them in the inbox, %llu bytes of gradients",
+             (unsigned long long)memory->slot_bytes, memory->n_slots,
+             (unsigned long long)memory->arena_bytes);
+    const struct mesh_args args = {
+        .host = ring->args.host,
+        .transport = ring->args.transport,
+        .name = members->name,
+        .what = "the ring",
+        .shape = shape,
+        .rank = own_rank(ring),
+        .keeper = members->members[0],
+        .peers = peers,
+        .n_peers = ring->previous + 1,
+        .memories = memories,
+        .n_memories = 2,
+        .bell = members->bell ? *members->bell : -1,
+        .woken = &ring->woken,
+        .sink = {.owner = ring, .begins = begins, .describe = describe, .arrived = arrived}};
+    ring->args.transport = NULL; /* the mesh's from here on */
+    DPB_TRY(mesh_open(&args, &ring->mesh));
+    ring->fds = calloc(RING_FDS + mesh_n_watched(ring->mesh), sizeof *ring->fds);
+    return ring->fds ? DPB_OK
+                     : ring->args.host->fail(DPB_NO_MEMORY, "no memory to wait for the ring");
+}
+
+static dpb_status connect(struct ring *ring)
+{
+    DPB_TRY(allocate(ring));
+    if (n_members(ring) == 1)
+        return DPB_OK;
+    ring->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (ring->wake_fd < 0)
+        return ring->args.host->fail(DPB_IO, "cannot make an eventfd: %s", strerror(errno));
+    return open_mesh(ring);
 }
 
 dpb_status ring_create(const struct ring_args *args, struct ring **made)
 {
-    struct transport *transport = args->transport;
     struct ring *ring = args->host->alloc(sizeof *ring);
     if (!ring) {
-        transport->ops->close(transport);
+        args->transport->ops->close(args->transport, false);
         return DPB_NO_MEMORY;
     }
     ring->args = *args;
     ring->reserve = args->memory.n_slots / 4;
-    dpb_status status = allocate(ring);
-    const struct transport_sink sink = {
-        .ring = ring, .begins = begins, .arrived = arrived, .sent = sent};
-    if (status == DPB_OK && n_members(ring) > 1)
-        status = transport->ops->connect(transport, &ring->args.members, &ring->args.memory, &sink);
+    ring->wake_fd = -1;
+    dpb_status status = connect(ring);
     if (status != DPB_OK) {
         ring_destroy(ring);
         return status;
@@ -541,9 +854,16 @@ void ring_destroy(struct ring *ring)
     if (!ring)
         return;
     const struct dpb_host *host = ring->args.host;
-    ring->args.transport->ops->close(ring->args.transport);
+    mesh_close(ring->mesh, ring->status == DPB_OK && ring_idle(ring));
+    if (ring->args.transport)
+        ring->args.transport->ops->close(ring->args.transport, false);
+    if (ring->wake_fd >= 0)
+        close(ring->wake_fd);
+    free(ring->fds);
     host->release(ring->queues, queue_bytes(ring));
     host->release(ring->seens, seen_bytes(ring));
-    host->release(ring->held, held_bytes(ring));
+    host->release(ring->slots, slots_bytes(ring));
+    host->release(ring->free_slots, free_bytes(ring));
+    host->release(ring->released, released_bytes(ring));
     host->release(ring, sizeof *ring);
 }

@@ -1,5 +1,6 @@
 /*
- * ring.h - the ring all-reduce: scatter-reduce, then all-gather, chunked, over any transport.
+ * ring.h - the ring all-reduce: scatter-reduce, then all-gather, chunked, over a mesh (mesh.h) with
+ * links to the two neighbours.
  *
  * A bucket is cut into W slices, one a member. In round k the member at position p sends slice
  * p - k to the next one and receives slice p - 1 - k (modulo W) from the one before. For W - 1
@@ -20,30 +21,60 @@
  * part, which nobody will read here again. Gradients are written again only when the bucket is
  * finished, and finished are all sends and receives of it.
  *
- * One thread at a time, but for ring_wake.
+ * Messages on the links. Payload is sent from the sender's arena.
+ *
+ *     partial sums  to the next member: a chunk of scatter-reduce, into a slot of its inbox
+ *     sums          to the next member: a chunk of all-gather, into the same place of its arena
+ *     credit        to the member before: slots of the inbox that are free again
+ *
+ * A sender uses a slot that it has a credit for. So partial sums never wait in the network for
+ * memory, and no chunk blocks another.
+ *
+ * One thread at a time, but for ring_wake. Nothing allocates after ring_create.
  */
 #ifndef DPB_PLUGINS_LIB_RING_H
 #define DPB_PLUGINS_LIB_RING_H
 
-#include "lib/transport.h"
+#include "lib/mesh.h"
 
 enum { RING_WINDOW = 16 /* buckets under way at once */ };
+
+/* The members, and what messages call them. */
+struct ring_members {
+    const char *name;        /* of this ring, once a job: prefix of its keys in the store */
+    const uint32_t *members; /* ranks in the order of the ring; @borrowed until ring_destroy */
+    uint32_t n_members;
+    uint32_t position; /* of this rank */
+    /* NULL; or a descriptor that ends a ring_wait while it is readable. Its owner reads it
+     * (doorbell.h). */
+    const int *bell;
+};
+
+/* Where chunks come from and land. @borrowed until ring_destroy. Sizes are the same everywhere. */
+struct ring_memory {
+    void *arena;
+    uint64_t arena_bytes;
+    void *inbox; /* n_slots * slot_bytes, aligned to a cache line */
+    uint32_t n_slots;
+    uint64_t slot_bytes; /* of payload; a multiple of DPB_CACHE_LINE */
+};
 
 struct ring;
 
 struct ring_args {
     const struct dpb_host *host;
-    struct transport *transport; /* @owned by the ring, also when it cannot be made */
-    struct transport_ring members;
-    struct transport_memory memory; /* its arena: elements of `type` */
+    struct mesh_transport *transport; /* @owned by the ring, also when it cannot be made */
+    struct ring_members members;
+    struct ring_memory memory; /* its arena: elements of `type` */
     dpb_dtype type;
     uint64_t n_buckets;       /* of an exchange */
     uint64_t bucket_elements; /* at most */
 };
 
-/* Connects the members: collective, may block. With one member there is no transport to use. */
+/* Connects the members: collective, may block. One member alone connects nothing. */
 dpb_status ring_create(const struct ring_args *args, struct ring **ring);
-void ring_destroy(struct ring *ring); /* accepts NULL; never waits for a peer */
+/* Accepts NULL. Waits for a peer no longer than mesh_close does. */
+void ring_destroy(struct ring *ring);
 
 /* A new exchange; all buckets of the one before are finished. */
 void ring_begin(struct ring *ring, uint64_t step);
@@ -63,5 +94,11 @@ dpb_status ring_move(struct ring *ring, int64_t until_ns, bool *moved);
 /* Blocks until ring_move may do something, for the oldest bucket that is not finished. */
 dpb_status ring_wait(struct ring *ring);
 void ring_wake(struct ring *ring); /* any thread: ends a ring_wait */
+
+/* ---- on the links, for tests --------------------------------------------------------------- */
+
+/* Kinds of messages. A label's `exchange` is the step, its `word` round << 32 | chunk of the slice that
+ * travels in this round. A credit has neither: bit i of its `word` is slot 64 * bucket + i. */
+enum { RING_PARTIAL, RING_SUM, RING_CREDIT };
 
 #endif

@@ -89,13 +89,13 @@ static dpb_status order_members(struct ring_strategy *comm)
 }
 
 dpb_status ring_strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
-                              const struct ring_options *options, struct transport *transport,
+                              const struct ring_options *options, struct mesh_transport *transport,
                               void **made)
 {
     struct ring_strategy *comm = NULL;
     dpb_status status = strategy_open(host, args, sizeof *comm, made);
     if (status != DPB_OK) {
-        transport->ops->close(transport);
+        transport->ops->close(transport, false);
         return status;
     }
     comm = *made;
@@ -130,15 +130,15 @@ dpb_status ring_inbox_plan(const struct dpb_host *host, const struct ring_option
     return DPB_OK;
 }
 
-struct transport_memory ring_inbox_memory(const struct ring_inbox *inbox,
-                                          const struct dpb_arenas *arenas)
+struct ring_memory ring_inbox_memory(const struct ring_inbox *inbox,
+                                     const struct dpb_arenas *arenas)
 {
-    return (struct transport_memory){.arena = arenas->gradients,
-                                     .arena_bytes = arenas->layout.n_elements *
-                                                    dpb_dtype_size(arenas->layout.gradient_type),
-                                     .inbox = (char *)arenas->scratch + inbox->at,
-                                     .n_slots = inbox->n_slots,
-                                     .slot_bytes = inbox->slot_bytes};
+    return (struct ring_memory){.arena = arenas->gradients,
+                                .arena_bytes = arenas->layout.n_elements *
+                                               dpb_dtype_size(arenas->layout.gradient_type),
+                                .inbox = (char *)arenas->scratch + inbox->at,
+                                .n_slots = inbox->n_slots,
+                                .slot_bytes = inbox->slot_bytes};
 }
 
 dpb_status ring_strategy_plan(void *comm_, const struct dpb_layout *layout,
@@ -190,7 +190,7 @@ void ring_strategy_close(void *comm_)
     if (!comm)
         return;
     if (comm->transport)
-        comm->transport->ops->close(comm->transport);
+        comm->transport->ops->close(comm->transport, false);
     ring_destroy(comm->ring);
     free(comm->order);
     strategy_close(comm);

@@ -13,6 +13,7 @@
 #include <stddef.h>
 
 #include "dpbench/option.h"
+#include "lib/mesh_transport.h"
 #include "lib/ring.h"
 #include "lib/strategy.h"
 
@@ -48,13 +49,13 @@ struct ring_inbox {
 dpb_status ring_inbox_plan(const struct dpb_host *host, const struct ring_options *options,
                            struct dpb_comm_plan *want, struct ring_inbox *inbox);
 /* A ring's memory: the gradient arena, and this inbox. */
-struct transport_memory ring_inbox_memory(const struct ring_inbox *inbox,
-                                          const struct dpb_arenas *arenas);
+struct ring_memory ring_inbox_memory(const struct ring_inbox *inbox,
+                                     const struct dpb_arenas *arenas);
 
 struct ring_strategy {
     struct strategy base;
     struct ring_options options;
-    struct transport *transport; /* the ring's, once there is one */
+    struct mesh_transport *transport; /* the ring's, once there is one */
     struct ring *ring;
     uint32_t *order; /* of the members */
     uint32_t position;
@@ -63,7 +64,7 @@ struct ring_strategy {
 
 /* `open`: a struct ring_strategy; the transport is @owned by it, also when this fails. */
 dpb_status ring_strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
-                              const struct ring_options *options, struct transport *transport,
+                              const struct ring_options *options, struct mesh_transport *transport,
                               void **comm);
 dpb_status ring_strategy_plan(void *comm, const struct dpb_layout *layout,
                               struct dpb_comm_plan *want);

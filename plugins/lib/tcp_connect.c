@@ -17,7 +17,7 @@
 
 #include "lib/interface.h"
 
-enum { STRANGERS = 48, ADDRESS_BYTES = 80, SHAPE_BYTES = 160, WORDS_BYTES = 128 };
+enum { STRANGERS = 48, ADDRESS_BYTES = 80, WORDS_BYTES = 128 };
 enum { LOCAL_BUFFER_BYTES = 256 << 10 };
 
 #define VISIT_NS INT64_C(3000000000) /* to prove oneself */
@@ -212,7 +212,7 @@ static dpb_status compare_shapes(const struct maker *maker)
     const char *own = maker->party->shape;
     DPB_TRY(put_text(maker, "shape", own));
     for (uint32_t i = 0; i < maker->n_callees; i++) {
-        char theirs[SHAPE_BYTES];
+        char theirs[TCP_SHAPE_BYTES];
         uint32_t rank = maker->callees[i].peer->rank;
         DPB_TRY(get_text(maker, "shape", rank, theirs, sizeof theirs));
         if (strcmp(own, theirs) != 0)
@@ -411,7 +411,10 @@ static void welcome(struct maker *maker)
     int fd = accept4(maker->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0)
         return; /* gone again, or out of descriptors: the deadline tells */
-    set_options(fd, false);
+    union address theirs = {{0}};
+    socklen_t bytes = sizeof theirs;
+    bool known = getpeername(fd, &theirs.any, &bytes) == 0;
+    set_options(fd, known && same_host(&maker->own, &theirs));
     struct meeting *visitor = place_for_visitor(maker);
     *visitor = (struct meeting){
         .fd = fd, .state = AWAITS_HELLO, .until_ns = maker->host->now_ns() + VISIT_NS};

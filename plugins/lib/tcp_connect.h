@@ -10,9 +10,44 @@
 #ifndef DPB_PLUGINS_LIB_TCP_CONNECT_H
 #define DPB_PLUGINS_LIB_TCP_CONNECT_H
 
+#include <stddef.h>
+
+#include "dpbench/option.h"
 #include "lib/tcp_wire.h"
 
-enum { TCP_MOST_STREAMS = 16 };
+enum { TCP_MOST_STREAMS = 16, TCP_SHAPE_BYTES = 160 };
+
+/* Options that every strategy over TCP has: a member of its options. */
+struct tcp_options {
+    int64_t streams;
+    const char *interface;
+    int64_t port;
+};
+
+/* Their rows, for a struct whose member `tcp` they are. */
+#define TCP_OPTION_ROWS(STRUCT)                                                          \
+    {"streams",                                                                          \
+     DPB_OPT_INT,                                                                        \
+     NULL,                                                                               \
+     "1",                                                                                \
+     1,                                                                                  \
+     TCP_MOST_STREAMS,                                                                   \
+     NULL,                                                                               \
+     offsetof(STRUCT, tcp.streams),                                                      \
+     "connections to each neighbour"},                                                   \
+        {"interface",                                                                    \
+         DPB_OPT_STRING,                                                                 \
+         NULL,                                                                           \
+         "",                                                                             \
+         0,                                                                              \
+         0,                                                                              \
+         NULL,                                                                           \
+         offsetof(STRUCT, tcp.interface),                                                \
+         "network interface: a name, an address or a network like 10.0.0.0/8"},          \
+    {                                                                                    \
+        "port", DPB_OPT_INT, NULL, "0", 0, UINT16_MAX, NULL, offsetof(STRUCT, tcp.port), \
+            "rank r listens at port + r; 0: at any free port"                            \
+    }
 
 struct tcp_args {
     const struct dpb_host *host;

@@ -15,7 +15,6 @@ uint8_t *tcp_sender_add(struct tcp_sender *sender, const void *payload, uint64_t
     struct tcp_outgoing *outgoing = &sender->queue[sender->tail++ % TCP_QUEUE];
     outgoing->payload = payload;
     outgoing->bytes = bytes;
-    sender->queued_bytes += TCP_FRAME_BYTES + bytes;
     return outgoing->header;
 }
 
@@ -33,7 +32,6 @@ static void add_part(struct iovec *parts, int *n, const void *bytes, uint64_t si
 static uint32_t note_sent(struct tcp_sender *sender, uint64_t bytes)
 {
     uint32_t n = 0;
-    sender->queued_bytes -= bytes;
     sender->sent_bytes += bytes;
     for (; sender->head != sender->tail; n++) {
         uint64_t whole = TCP_FRAME_BYTES + sender->queue[sender->head % TCP_QUEUE].bytes;
@@ -82,6 +80,12 @@ int tcp_sender_flush(struct tcp_sender *sender, uint32_t *n_sent, bool *moved)
     *n_sent = note_sent(sender, (uint64_t)done);
     *moved = *moved || (all && !tcp_sender_idle(sender)); /* else nothing can be sent now */
     return 0;
+}
+
+void tcp_sender_drop(struct tcp_sender *sender)
+{
+    sender->head = sender->tail;
+    sender->sent_bytes = 0;
 }
 
 /* ---- receiving ----------------------------------------------------------------------------- */

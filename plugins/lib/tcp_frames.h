@@ -27,9 +27,8 @@ struct tcp_outgoing {
 struct tcp_sender {
     int fd;
     struct tcp_outgoing queue[TCP_QUEUE];
-    uint32_t head, tail;   /* they only rise */
-    uint64_t sent_bytes;   /* of the frame at the head */
-    uint64_t queued_bytes; /* of all of them, not yet taken by the kernel */
+    uint32_t head, tail; /* they only rise */
+    uint64_t sent_bytes; /* of the frame at the head */
 };
 
 /* Frames that may be added now. */
@@ -51,6 +50,8 @@ uint8_t *tcp_sender_add(struct tcp_sender *sender, const void *payload, uint64_t
  * frames that are wholly with the kernel now and were not before: head - *n_sent to head. *moved is
  * set where more could be handed over right now. */
 int tcp_sender_flush(struct tcp_sender *sender, uint32_t *n_sent, bool *moved);
+/* Forgets all frames: nobody is there to take them. */
+void tcp_sender_drop(struct tcp_sender *sender);
 
 /* Starts zeroed but for the descriptor. */
 struct tcp_receiver {

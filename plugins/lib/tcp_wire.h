@@ -1,33 +1,28 @@
 /*
- * tcp_wire.h - what goes over the TCP connections of a ring: messages by which a connection proves
- * that both its ends belong to the job, then frames. All numbers are little endian; nothing
- * that is read is believed before it was checked here. No I/O.
+ * tcp_wire.h - the messages by which a TCP connection proves that both its ends belong to the job.
+ * All numbers are little endian; nothing that is read is believed before it was checked here. No
+ * I/O.
  *
  *     dialler -> acceptor   hello: who I am, for whom this is, which of the streams; nonce
  *     acceptor -> dialler   answer: nonce, code of "answer", both ranks, stream and both nonces
  *     dialler -> acceptor   proof: code of "proof", and the same
  *     acceptor -> dialler   welcome: a byte
  *
- * The code is host->secret->mac with the secret of this ring, so neither side's can be sent back as
+ * The code is host->secret->mac with the secret of the party, so neither side's can be sent back as
  * the other's, nor be used for another connection. Until a proof has come, the acceptor has sent
  * and kept a few bytes for whoever it is.
- *
- *     dialler -> acceptor   data frames: a label (transport.h), then its payload
- *     acceptor -> dialler   credits: how many slots of the inbox are free again
  */
 #ifndef DPB_PLUGINS_LIB_TCP_WIRE_H
 #define DPB_PLUGINS_LIB_TCP_WIRE_H
 
-#include "lib/tcp_frames.h"
-#include "lib/transport.h"
+#include "dpbench/host.h"
 
 enum {
     TCP_NONCE_BYTES = 32,
     TCP_HELLO_BYTES = 8 + 3 * 4 + TCP_NONCE_BYTES,
     TCP_ANSWER_BYTES = TCP_NONCE_BYTES + DPB_MAC_BYTES,
     TCP_PROOF_BYTES = DPB_MAC_BYTES,
-    TCP_CREDIT_BYTES = 8,
-    TCP_NAME_BYTES = 64 /* of a ring's name, with its end */
+    TCP_NAME_BYTES = 64 /* of a party's name, with its end */
 };
 
 /* A connection as both its ends know it. */
@@ -45,17 +40,7 @@ bool tcp_read_hello(const uint8_t bytes[TCP_HELLO_BYTES], struct tcp_identity *i
 
 /* What a side proves that it knows the secret by. */
 void tcp_code(const struct dpb_host *host, const uint8_t secret[DPB_SECRET_BYTES],
-              const char *ring_name, enum tcp_side side, const struct tcp_identity *identity,
+              const char *party_name, enum tcp_side side, const struct tcp_identity *identity,
               uint8_t code[DPB_MAC_BYTES]);
-
-void tcp_write_frame(uint8_t bytes[TCP_FRAME_BYTES], const struct transport_label *label);
-/* NULL, or what is wrong with it: "its length". The label is filled in either way, for messages.
- * What is right fits into a slot of `memory`, or into its arena. */
-const char *tcp_read_frame(const uint8_t bytes[TCP_FRAME_BYTES],
-                           const struct transport_memory *memory, struct transport_label *label);
-
-void tcp_write_credit(uint8_t bytes[TCP_CREDIT_BYTES], uint32_t n);
-/* False: it is none, or more than the `most` slots that may be free again. */
-bool tcp_read_credit(const uint8_t bytes[TCP_CREDIT_BYTES], uint32_t most, uint32_t *n);
 
 #endif

@@ -1,9 +1,11 @@
 /*
  * fuzz_mesh.c - a rank of a mesh (lib/mesh.h) whose peer says anything over two connections:
  * messages that are right but for what the input makes wrong, raw bytes, good-byes, closed
- * connections, while the rank sends, too.
+ * connections, while the rank sends, too. Also the readers of headers and of what comes before a
+ * connection is proven.
  */
 #include "lib/mesh_tcp.h"
+#include "lib/tcp_frames.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <sys/socket.h>
@@ -138,15 +140,21 @@ static void command(struct rank *rank, struct fuzz_input *input)
     }
 }
 
-static void read_header(struct fuzz_input input)
+/* What is read is what was written, where it is accepted at all. */
+static void read_messages(struct fuzz_input input)
 {
-    uint8_t bytes[TCP_FRAME_BYTES] = {0}, again[TCP_FRAME_BYTES];
+    uint8_t bytes[TCP_HELLO_BYTES] = {0}, again[TCP_HELLO_BYTES];
+    struct tcp_identity identity = {0};
     struct mesh_label label;
     memcpy(bytes, input.data, input.size < sizeof bytes ? input.size : sizeof bytes);
-    if (!mesh_read_header(bytes, &label))
-        return;
-    mesh_write_header(again, &label);
-    FUZZ_CHECK(memcmp(bytes, again, sizeof bytes) == 0);
+    if (tcp_read_hello(bytes, &identity)) {
+        tcp_write_hello(again, &identity);
+        FUZZ_CHECK(memcmp(bytes, again, TCP_HELLO_BYTES) == 0);
+    }
+    if (mesh_read_header(bytes, &label)) {
+        mesh_write_header(again, &label);
+        FUZZ_CHECK(memcmp(bytes, again, MESH_HEADER_BYTES) == 0);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -155,7 +163,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct rank rank;
     dpb_status status = DPB_OK;
     fuzz_begin();
-    read_header(input);
+    read_messages(input);
     rank_create(&rank);
     for (int i = 0; i < MOST_COMMANDS && input.size > 0 && status == DPB_OK; i++) {
         command(&rank, &input);

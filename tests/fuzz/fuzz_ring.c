@@ -1,10 +1,10 @@
 /*
- * fuzz_ring.c - a member of a ring over TCP whose neighbours say anything: frames that are right
+ * fuzz_ring.c - a member of a ring over TCP whose neighbours say anything: messages that are right
  * but for what the input makes wrong, raw bytes, credits, closed connections, while buckets come
- * and go. Also the readers of what comes before a connection is proven.
+ * and go.
  */
+#include "lib/mesh_tcp.h"
 #include "lib/ring.h"
-#include "lib/tcp.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <sys/socket.h>
@@ -15,7 +15,7 @@ enum { ELEMENTS = 96, BUCKET = 32, BUCKETS = 3, SLOTS = 4, SLOT_BYTES = 64, MOST
 struct member {
     struct ring *ring;
     int previous, next; /* the neighbours' ends; -1: closed */
-    uint64_t step, posted;
+    uint64_t step, posted, n_partial;
     float *arena; /* by malloc: a sanitizer sees what is written beyond */
     char *inbox;
 };
@@ -23,11 +23,12 @@ struct member {
 static void member_create(struct member *member)
 {
     static const uint32_t ranks[] = {0, 1, 2};
-    struct transport *transport;
+    struct mesh_transport *transport;
     int in[2], out[2];
     FUZZ_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in) == 0);
     FUZZ_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, out) == 0);
-    FUZZ_CHECK(tcp_create_connected(fuzz_host(), 1, &out[0], &in[0], &transport) == DPB_OK);
+    const int fds[] = {out[0], in[0]}; /* links to the next member and to the one before */
+    FUZZ_CHECK(mesh_tcp_create_connected(fuzz_host(), 1, fds, &transport) == DPB_OK);
     *member = (struct member){.previous = in[1], .next = out[1]};
     member->arena = calloc(ELEMENTS, sizeof *member->arena);
     member->inbox = calloc(SLOTS, SLOT_BYTES);
@@ -65,31 +66,33 @@ static void say(int fd, const void *bytes, size_t n)
 }
 
 /* What the member before would send for its place in the ring, and what the input changes of it. */
-static void say_frame(struct member *member, struct fuzz_input *input)
+static void say_chunk(struct member *member, struct fuzz_input *input)
 {
-    uint8_t form = fuzz_byte(input), bytes[TCP_FRAME_BYTES + SLOT_BYTES] = {0};
-    uint32_t bucket = form & 3, round = (form >> 2) % 4, slice = (3 - round) % 3;
+    uint8_t form = fuzz_byte(input), bytes[MESH_HEADER_BYTES + SLOT_BYTES] = {0};
+    uint32_t bucket = form & 3, round = (form >> 2) % 4, slice = (3 - round) % 3, chunk = 0;
     uint64_t begin = BUCKET * slice / 3, end = BUCKET * (slice + 1) / 3;
-    struct transport_label label = {.step = member->step,
-                                    .bucket = bucket,
-                                    .round = round,
-                                    .landing = round < 2 ? TRANSPORT_INBOX : TRANSPORT_ARENA,
-                                    .at_bytes = (bucket * BUCKET + begin) * sizeof(float),
-                                    .bytes = (end - begin) * sizeof(float)};
+    struct mesh_label label = {.kind = round < 2 ? RING_PARTIAL : RING_SUM,
+                               .bucket = bucket,
+                               .exchange = member->step,
+                               .at_bytes = (bucket * BUCKET + begin) * sizeof(float),
+                               .bytes = (end - begin) * sizeof(float)};
+    if (label.kind == RING_PARTIAL)
+        label.at_bytes = member->n_partial++ % SLOTS * SLOT_BYTES;
     if (form & 16)
-        label.step += fuzz_byte(input);
+        label.exchange += fuzz_byte(input);
     if (form & 32)
         label.bytes = (uint64_t)fuzz_word(input) << fuzz_byte(input) % 33;
     if (form & 64)
         label.at_bytes = (uint64_t)fuzz_word(input) << fuzz_byte(input) % 33;
     if (form & 128) {
-        label.chunk = fuzz_byte(input);
-        label.round = fuzz_byte(input);
-        label.landing = fuzz_byte(input) % 4;
+        chunk = fuzz_byte(input);
+        round = fuzz_byte(input);
+        label.kind = fuzz_byte(input) % 4;
     }
-    tcp_write_frame(bytes, &label);
+    label.word = (uint64_t)round << 32 | chunk;
+    mesh_write_header(bytes, &label);
     say(member->previous, bytes,
-        TCP_FRAME_BYTES + (label.bytes < SLOT_BYTES ? label.bytes : SLOT_BYTES));
+        MESH_HEADER_BYTES + (label.bytes < SLOT_BYTES ? label.bytes : SLOT_BYTES));
 }
 
 static void post(struct member *member)
@@ -104,7 +107,8 @@ static void post(struct member *member)
 
 static void command(struct member *member, struct fuzz_input *input)
 {
-    uint8_t what = fuzz_byte(input), credit[TCP_CREDIT_BYTES];
+    uint8_t what = fuzz_byte(input), credit[MESH_HEADER_BYTES];
+    struct mesh_label label = {.kind = RING_CREDIT};
     int *end = what & 8 ? &member->previous : &member->next;
     struct fuzz_input raw;
     switch (what % 8) {
@@ -113,7 +117,8 @@ static void command(struct member *member, struct fuzz_input *input)
         say(*end, raw.data, raw.size);
         break;
     case 1:
-        tcp_write_credit(credit, fuzz_byte(input));
+        label.word = fuzz_byte(input);
+        mesh_write_header(credit, &label);
         say(member->next, credit, sizeof credit);
         break;
     case 2:
@@ -126,32 +131,7 @@ static void command(struct member *member, struct fuzz_input *input)
         post(member);
         break;
     default:
-        say_frame(member, input);
-    }
-}
-
-/* What is read is what was written, where it is accepted at all. */
-static void read_messages(struct fuzz_input input)
-{
-    uint8_t bytes[TCP_HELLO_BYTES] = {0}, again[TCP_HELLO_BYTES];
-    const struct transport_memory memory = {.arena_bytes = 4096, .slot_bytes = 64};
-    struct tcp_identity identity = {0};
-    struct transport_label label;
-    uint32_t n;
-    memcpy(bytes, input.data, input.size < sizeof bytes ? input.size : sizeof bytes);
-    if (tcp_read_hello(bytes, &identity)) {
-        tcp_write_hello(again, &identity);
-        FUZZ_CHECK(memcmp(bytes, again, TCP_HELLO_BYTES) == 0);
-    }
-    if (!tcp_read_frame(bytes, &memory, &label)) {
-        FUZZ_CHECK(label.bytes <= 64 && label.at_bytes + label.bytes <= 4096);
-        tcp_write_frame(again, &label);
-        FUZZ_CHECK(memcmp(bytes, again, TCP_FRAME_BYTES) == 0);
-    }
-    if (tcp_read_credit(bytes, 7, &n)) {
-        FUZZ_CHECK(n >= 1 && n <= 7);
-        tcp_write_credit(again, n);
-        FUZZ_CHECK(memcmp(bytes, again, TCP_CREDIT_BYTES) == 0);
+        say_chunk(member, input);
     }
 }
 
@@ -161,13 +141,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct member member;
     dpb_status status = DPB_OK;
     fuzz_begin();
-    read_messages(input);
     member_create(&member);
     ring_begin(member.ring, 0);
     for (int i = 0; i < MOST_COMMANDS && input.size > 0 && status == DPB_OK; i++) {
         command(&member, &input);
         for (bool moved = true; moved && status == DPB_OK;)
             status = ring_move(member.ring, INT64_MAX, &moved);
+        if (member.step == 0 && ring_finished(member.ring, 0))
+            fuzz_used();
     }
     member_destroy(&member);
     return 0;

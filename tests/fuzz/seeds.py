@@ -273,12 +273,12 @@ def ring():
 
     post, credit, close = b"\3", b"\1", b"\x42"
     whole = b"".join(chunk(0, r) for r in range(4))
-    raw = struct.pack("<IIQIIIIQQ", 0x46425044, 0, 0, 0, 0, 0, 0, 0, 40) + bytes(40)
+    raw = struct.pack("<IIIIQQQQ", 0x4d425044, 0, 0, 0, 0, 0, 40, 0) + bytes(40)
     return {
         "whole": post + whole,
         "buckets": post * 3 + b"".join(chunk(b, r) for r in range(4) for b in range(3)) + post,
         "steps": post * 3 + b"".join(chunk(b, r) for b in range(3) for r in range(4)) + post + credit + b"\2" + whole,
-        "early": chunk(0, 0) + chunk(1, 0) + chunk(0, 1) + post * 2 + chunk(0, 2),
+        "early": chunk(0, 0) + chunk(1, 0) + chunk(0, 1) + post * 2 + chunk(0, 2) + chunk(0, 3),
         "full": b"".join(chunk(b, 0) for b in range(3)) + chunk(0, 1) + chunk(1, 1),
         "twice": post + chunk(0, 0) * 2,
         "long": post + chunk(0, 0, 32, b"\0\0\0\x80\x20"),
@@ -403,7 +403,8 @@ GOOD = {"ini": ["every", "mark"], "sweep": ["two", "wide", "length"], "result": 
         "idx": ["plain", "gzip", "members"], "cifar10": ["two", "crops"],
         "safetensors": ["weights", "double", "training"], "pack": ["plain", "corrupt", "unreadable"],
         "jpeg": ["grey", "grey-partial", "colour", "cmyk", "progressive", "wide"], "plugin": ["comm", "three"],
-        "store": ["meet", "raw", "values"], "mesh": ["both", "skew", "bye"], "party": ["agreed", "cores", "verdict", "joins", "joins-alone"],
+        "store": ["meet", "raw", "values"], "ring": ["whole", "buckets", "early"],
+        "mesh": ["both", "skew", "bye"], "party": ["agreed", "cores", "verdict", "joins", "joins-alone"],
         "text": ["sizes", "range", "loopback", "network", "address", "default", "hosts", "hosts-mixed",
                  "hosts-list", "hosts-one"]}
 

@@ -12,6 +12,7 @@
 
 #include "lib/doorbell.h"
 #include "lib/mesh_tcp.h"
+#include "lib/tcp_frames.h"
 #include "train/experiment.h"
 #include "world/store.h"
 
@@ -143,7 +144,7 @@ static dpb_status meets(struct trial_scratch *scratch)
         if (rank != dpb_world.rank)
             add_peer(&talk, rank);
     struct mesh_transport *transport;
-    DPB_TRY(mesh_tcp_create(host, &options, &transport));
+    DPB_TRY(mesh_tcp_create(host, &options, true, &transport));
     const struct mesh_args args = args_of(&talk, dpb_world.rank, transport);
     DPB_TRY(mesh_open(&args, &talk.mesh));
     DPB_TRY(converse(&talk));

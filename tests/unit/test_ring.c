@@ -1,6 +1,6 @@
 /*
- * test_ring.c - the ring all-reduce over a network in memory that does its worst: chunks overtake
- * each other, members are ahead of others by buckets and by a step, the network reads the sender's
+ * test_ring.c - the ring all-reduce over a mesh in memory that does its worst: messages overtake
+ * those of other kinds, members are ahead of others by buckets and by a step, the network reads the sender's
  * memory late and says late that it has. All members are moved by one thread, in random order.
  */
 #include <setjmp.h>
@@ -16,10 +16,11 @@
 #include "base/log.h"
 #include "base/vec.h"
 #include "dpbench/plugin.h"
+#include "lib/mesh_transport.h"
 #include "lib/ring.h"
 #include "train/experiment.h"
 
-enum { MAX_MEMBERS = 7, MAX_BUCKETS = 24, LINE = 256, QUEUE_LIMIT = 5 };
+enum { MAX_MEMBERS = 7, MAX_BUCKETS = 24, KINDS = 3 };
 
 static uint32_t seed;
 
@@ -29,133 +30,129 @@ static uint32_t draw(uint32_t n)
     return (uint32_t)(((uint64_t)(seed >> 8) * n) >> 24);
 }
 
-/* ---- a network in memory ------------------------------------------------------------------- */
+/* ---- a mesh in memory ---------------------------------------------------------------------- */
 
-/* A chunk under way. When it was delivered its sender is not told at once. */
+/* A message under way. When it was delivered its sender is not told at once. */
 struct parcel {
-    struct transport_label label;
+    struct mesh_label label;
+    const void *payload;
     bool delivered;
 };
 
-struct line {
-    struct transport base;
-    struct transport_ring ring;
-    struct transport_memory memory;
-    struct transport_sink sink;
-    struct line *next;           /* the member that it leads to */
-    struct parcel parcels[LINE]; /* from here to there */
-    uint32_t n_parcels, credits;
-    uint32_t *free_slots, n_free;
+/* A way to another member, and the number that the link has there. */
+struct way {
+    struct line *to;
+    uint32_t back;
+    struct parcel parcels[MESH_QUEUE];
+    uint32_t n_parcels;
+    uint64_t n_come[KINDS]; /* from there to here */
 };
 
-static struct line *line_of(const struct transport *transport)
+struct line {
+    struct mesh_transport base;
+    struct mesh *mesh;
+    struct way ways[2]; /* by link: to the next member, to the one before */
+};
+
+static struct line *line_of(const struct mesh_transport *transport)
 {
     return (struct line *)(uintptr_t)transport;
 }
 
-static dpb_status line_connect(struct transport *transport, const struct transport_ring *ring,
-                               const struct transport_memory *memory,
-                               const struct transport_sink *sink)
+static dpb_status line_connect(struct mesh_transport *transport, const struct mesh_args *args,
+                               struct mesh *mesh)
 {
-    struct line *line = line_of(transport);
-    line->ring = *ring;
-    line->memory = *memory;
-    line->sink = *sink;
-    line->credits = line->n_free = memory->n_slots;
-    line->free_slots = calloc(memory->n_slots, sizeof *line->free_slots);
-    for (uint32_t i = 0; i < memory->n_slots; i++)
-        line->free_slots[i] = i;
+    (void)args;
+    line_of(transport)->mesh = mesh;
     return DPB_OK;
 }
 
-static uint32_t line_room(const struct transport *transport)
+static uint32_t line_room(const struct mesh_transport *transport, uint32_t link)
 {
-    return line_of(transport)->credits;
+    return MESH_QUEUE - line_of(transport)->ways[link].n_parcels;
 }
 
-static bool line_send(struct transport *transport, const struct transport_label *label)
+static void line_send(struct mesh_transport *transport, uint32_t link,
+                      const struct mesh_label *label, const void *payload)
 {
-    struct line *line = line_of(transport);
-    bool inbox = label->landing == TRANSPORT_INBOX;
-    if (line->n_parcels >= 1 + draw(QUEUE_LIMIT) || (inbox && line->credits == 0))
-        return false;
-    line->credits -= inbox;
-    line->parcels[line->n_parcels++] = (struct parcel){.label = *label};
+    struct way *way = &line_of(transport)->ways[link];
+    way->parcels[way->n_parcels++] = (struct parcel){.label = *label, .payload = payload};
+}
+
+/* A parcel becomes what it was meant for: its bytes are read now, not when it was sent. */
+static dpb_status deliver(struct way *way, struct parcel *parcel)
+{
+    struct line *to = way->to;
+    const struct mesh_label *label = &parcel->label;
+    uint64_t *n_come = &to->ways[way->back].n_come[label->kind];
+    void *memory;
+    DPB_TRY(mesh_begins(to->mesh, way->back, (*n_come)++, label, &memory));
+    if (label->bytes > 0)
+        memcpy(memory, parcel->payload, label->bytes);
+    parcel->delivered = true;
+    mesh_arrives(to->mesh, way->back, label);
+    return DPB_OK;
+}
+
+/* The first that is not delivered of a kind, any. */
+static struct parcel *choose(struct way *way)
+{
+    uint32_t kind = way->parcels[draw(way->n_parcels)].label.kind;
+    for (uint32_t i = 0; i < way->n_parcels; i++)
+        if (way->parcels[i].label.kind == kind && !way->parcels[i].delivered)
+            return &way->parcels[i];
+    return NULL;
+}
+
+static dpb_status line_move(struct mesh_transport *transport, int64_t until_ns, bool *moved)
+{
+    struct way *way = &line_of(transport)->ways[draw(2)];
+    (void)until_ns;
+    if (way->n_parcels == 0 || draw(3) == 0)
+        return DPB_OK;
+    *moved = true;
+    if (way->parcels[0].delivered && draw(2) == 0) {
+        memmove(way->parcels, way->parcels + 1, --way->n_parcels * sizeof way->parcels[0]);
+        return DPB_OK;
+    }
+    struct parcel *parcel = choose(way);
+    return parcel ? deliver(way, parcel) : DPB_OK;
+}
+
+static uint32_t line_n_watched(const struct mesh_transport *transport)
+{
+    (void)transport;
+    return 0;
+}
+
+static bool line_watch(struct mesh_transport *transport, struct pollfd *fds)
+{
+    (void)transport, (void)fds;
     return true;
 }
 
-/* A parcel, any, becomes what it was meant for: its bytes are read now, not when it was sent. */
-static dpb_status deliver(struct line *line, struct parcel *parcel)
+static void line_close(struct mesh_transport *transport, bool through)
 {
-    struct line *to = line->next;
-    const struct transport_label *label = &parcel->label;
-    uint32_t slot = UINT32_MAX;
-    char *target = (char *)to->memory.arena + label->at_bytes;
-    DPB_TRY(to->sink.begins(to->sink.ring, label));
-    if (label->landing == TRANSPORT_INBOX) {
-        uint32_t i = draw(to->n_free);
-        assert_true(to->n_free > 0);
-        slot = to->free_slots[i];
-        to->free_slots[i] = to->free_slots[--to->n_free];
-        target = (char *)to->memory.inbox + slot * to->memory.slot_bytes;
-    }
-    memcpy(target, (char *)line->memory.arena + label->at_bytes, label->bytes);
-    parcel->delivered = true;
-    return to->sink.arrived(to->sink.ring, label, target, slot);
+    (void)transport, (void)through;
 }
 
-static dpb_status line_move(struct transport *transport, int64_t until_ns, bool *moved)
-{
-    struct line *line = line_of(transport);
-    (void)until_ns;
-    if (line->n_parcels == 0 || draw(3) == 0)
-        return DPB_OK;
-    uint32_t i = draw(line->n_parcels);
-    *moved = true;
-    if (!line->parcels[i].delivered)
-        return deliver(line, &line->parcels[i]);
-    struct transport_label label = line->parcels[i].label;
-    line->parcels[i] = line->parcels[--line->n_parcels];
-    line->sink.sent(line->sink.ring, &label);
-    return DPB_OK;
-}
+static const struct mesh_transport_ops line_ops = {.connect = line_connect,
+                                                   .room = line_room,
+                                                   .send = line_send,
+                                                   .move = line_move,
+                                                   .n_watched = line_n_watched,
+                                                   .watch = line_watch,
+                                                   .close = line_close};
 
-static void line_release(struct transport *transport, uint32_t slot)
+/* A wait is told, and ends at once. */
+static dpb_status end_wait(struct pollfd *fds, uint32_t n, const struct dpb_wait *what,
+                           int64_t *waited_ns)
 {
-    struct line *line = line_of(transport), *previous = line;
-    line->free_slots[line->n_free++] = slot;
-    while (previous->next != line)
-        previous = previous->next;
-    previous->credits++;
-}
-
-static dpb_status line_wait(struct transport *transport, const struct dpb_wait *what)
-{
-    (void)transport;
+    (void)fds, (void)n, (void)waited_ns;
     return dpb_fail(DPB_TIMEOUT, "%s: step %llu, bucket %llu, rank %u, %llu bytes", what->purpose,
                     (unsigned long long)what->step, (unsigned long long)what->bucket, what->peer,
                     (unsigned long long)what->bytes);
 }
-
-static void line_wake(struct transport *transport)
-{
-    (void)transport;
-}
-
-static void line_close(struct transport *transport)
-{
-    free(line_of(transport)->free_slots);
-    line_of(transport)->free_slots = NULL;
-}
-
-static const struct transport_ops line_ops = {.connect = line_connect,
-                                              .room = line_room,
-                                              .send = line_send,
-                                              .move = line_move,
-                                              .release = line_release,
-                                              .wait = line_wait,
-                                              .wake = line_wake,
-                                              .close = line_close};
 
 /* ---- members ------------------------------------------------------------------------------- */
 
@@ -191,22 +188,36 @@ static uint64_t bucket_length(const struct world *w, uint64_t bucket)
     return rest < w->bucket_elements ? rest : w->bucket_elements;
 }
 
+/* With two members the links to the next one and to the one before are one. */
+static void join(struct world *w)
+{
+    uint32_t n = w->n_members, previous = n > 2;
+    for (uint32_t m = 0; m < n; m++) {
+        struct line *line = &w->lines[m], *next = &w->lines[(m + 1) % n];
+        line->ways[0].to = next;
+        line->ways[0].back = previous;
+        next->ways[previous].to = line;
+        next->ways[previous].back = 0;
+    }
+}
+
 static void open_world(struct world *w, uint32_t n_slots, uint64_t slot_bytes)
 {
     size_t bytes = w->n_elements * dpb_dtype_size(w->type);
     w->host = dpb_host;
     w->host.count_bytes = count_bytes;
     w->host.span = check_span;
+    w->host.poll = end_wait;
     w->n_buckets = (w->n_elements + w->bucket_elements - 1) / w->bucket_elements;
     assert_true(w->n_buckets <= MAX_BUCKETS);
     for (uint32_t m = 0; m < w->n_members; m++) {
         w->ranks[m] = 10 + (m * 3) % w->n_members; /* ranks are not positions */
-        w->lines[m] =
-            (struct line){.base.ops = &line_ops, .next = &w->lines[(m + 1) % w->n_members]};
+        w->lines[m] = (struct line){.base.ops = &line_ops};
         w->arenas[m] = calloc(1, bytes);
         w->given[m] = calloc(1, bytes);
         w->inboxes[m] = calloc(n_slots, slot_bytes);
     }
+    join(w);
     for (uint32_t m = 0; m < w->n_members; m++) {
         const struct ring_args args = {.host = &w->host,
                                        .transport = &w->lines[m].base,
@@ -381,26 +392,51 @@ static void test_ahead_by_a_step(void **state)
 
 /* ---- what does not belong to the exchange -------------------------------------------------- */
 
+#define LABEL(STEP, BUCKET, ROUND, CHUNK, KIND, AT_BYTES, BYTES)                             \
+    {                                                                                        \
+        .kind = RING_##KIND, .bucket = (BUCKET), .exchange = (STEP), .at_bytes = (AT_BYTES), \
+        .bytes = (BYTES), .word = (uint64_t)(ROUND) << 32 | (CHUNK)                          \
+    }
+
 struct wrong {
-    struct transport_label label;
+    struct mesh_label label;
     const char *words[3];
 };
 
-/* Two members, step 5, buckets of 64 elements fp32 in chunks of 16; bucket 0 is under way at member
- * 0. In round 0 it receives slice 1: elements 32 to 64. */
+/* Two members, step 5, buckets of 64 elements fp32 in chunks of 16, an inbox of 4 slots; bucket 0
+ * is under way at member 0. In round 0 it receives slice 1, in round 1 slice 0. */
 static const struct wrong wrongs[] = {
-    {{5, 0, 0, 0, TRANSPORT_INBOX, 0, 64}, {"for the inbox at byte 0", "at byte 128"}},
-    {{5, 0, 0, 0, TRANSPORT_INBOX, 128, 60}, {"60 bytes", "expected 64 bytes"}},
-    {{5, 0, 0, 0, TRANSPORT_ARENA, 128, 64}, {"for the arena", "for the inbox"}},
-    {{5, 0, 1, 0, TRANSPORT_INBOX, 0, 64}, {"for the inbox", "for the arena"}},
-    {{5, 0, 0, 2, TRANSPORT_INBOX, 256, 64}, {"chunk 2", "chunks below 2"}},
-    {{5, 0, 2, 0, TRANSPORT_INBOX, 128, 64}, {"round 2", "rounds below 2"}},
-    {{5, 0, UINT32_MAX, 0, TRANSPORT_INBOX, 128, 64}, {"rounds below 2"}},
-    {{4, 0, 0, 0, TRANSPORT_INBOX, 128, 64}, {"step 4", "of step 5"}},
-    {{7, 0, 0, 0, TRANSPORT_INBOX, 128, 64}, {"step 7", "of step 5"}},
-    {{5, 3, 0, 0, TRANSPORT_INBOX, 896, 64}, {"bucket 3", "buckets 0 to 2"}},
-    {{5, 1, 1, 0, TRANSPORT_ARENA, 256, 64}, {"bucket 1", "for the arena"}},
+    {LABEL(5, 0, 1, 0, SUM, 128, 64), {"for the arena at byte 128", "at byte 0"}},
+    {LABEL(5, 0, 0, 0, PARTIAL, 0, 60), {"60 bytes", "expected 64 bytes"}},
+    {LABEL(5, 0, 0, 0, PARTIAL, 32, 64), {"for the inbox at byte 32", "a slot of the inbox"}},
+    {LABEL(5, 0, 0, 0, PARTIAL, 256, 64), {"for the inbox at byte 256", "a slot of the inbox"}},
+    {LABEL(5, 1, 0, 0, PARTIAL, 64, 65), {"65 bytes for the inbox", "a slot of the inbox"}},
+    {LABEL(5, 0, 0, 0, SUM, 128, 64), {"for the arena", "for the inbox"}},
+    {LABEL(5, 0, 1, 0, PARTIAL, 0, 64), {"for the inbox", "for the arena"}},
+    {LABEL(5, 0, 0, 2, PARTIAL, 0, 64), {"chunk 2", "chunks below 2"}},
+    {LABEL(5, 0, 2, 0, PARTIAL, 0, 64), {"round 2", "rounds below 2"}},
+    {LABEL(5, 0, UINT32_MAX, 0, PARTIAL, 0, 64), {"rounds below 2"}},
+    {LABEL(4, 0, 0, 0, PARTIAL, 0, 64), {"step 4", "of step 5"}},
+    {LABEL(7, 0, 0, 0, PARTIAL, 0, 64), {"step 7", "of step 5"}},
+    {LABEL(5, 3, 0, 0, PARTIAL, 0, 64), {"bucket 3", "buckets 0 to 2"}},
+    {LABEL(5, 1, 1, 0, SUM, 256, 64), {"bucket 1", "for the arena"}},
 };
+
+/* What mesh_begins says of a message from member 1 to member 0, of two. */
+static dpb_status begin(const struct world *w, const struct mesh_label *label)
+{
+    void *memory;
+    return mesh_begins(w->lines[0].mesh, 0, w->lines[0].ways[0].n_come[label->kind], label,
+                       &memory);
+}
+
+/* And all of it comes. */
+static void come(struct world *w, const struct mesh_label *label)
+{
+    assert_int_equal(begin(w, label), DPB_OK);
+    w->lines[0].ways[0].n_come[label->kind]++;
+    mesh_arrives(w->lines[0].mesh, 0, label);
+}
 
 static void test_refusals(void **state)
 {
@@ -412,9 +448,8 @@ static void test_refusals(void **state)
         open_world(&w, 4, 64);
         ring_begin(w.rings[0], 5);
         ring_post(w.rings[0], 0, 64);
-        const struct transport_sink *sink = &w.lines[0].sink;
         dpb_first_error_clear();
-        assert_int_equal(sink->begins(sink->ring, &wrongs[i].label), DPB_FAILED);
+        assert_int_equal(begin(&w, &wrongs[i].label), DPB_FAILED);
         assert_non_null(strstr(dpb_first_error(&first), "rank 11 sent"));
         assert_non_null(strstr(dpb_first_error(&first), "rank 10 expected"));
         for (size_t word = 0; word < 3 && wrongs[i].words[word]; word++)
@@ -425,48 +460,47 @@ static void test_refusals(void **state)
     dpb_first_error_clear();
 }
 
-/* The same chunk again; and one that came early and is seen to be wrong when its bucket is there.
- * */
+/* The same chunk again, in another slot and in the same one; and one that came early and is seen to
+ * be wrong when its bucket is there. */
 static void test_late_refusals(void **state)
 {
-    struct world w = {.n_members = 2, .type = DPB_FP32, .n_elements = 192, .bucket_elements = 64};
-    const struct transport_label once = {5, 0, 0, 0, TRANSPORT_INBOX, 128, 64};
-    const struct transport_label early = {5, 1, 0, 0, TRANSPORT_INBOX, 256, 64};
+    static const struct mesh_label once = LABEL(5, 0, 0, 0, PARTIAL, 0, 64);
+    static const struct mesh_label again = LABEL(5, 0, 0, 0, PARTIAL, 64, 64);
+    static const struct mesh_label early = LABEL(5, 1, 0, 0, PARTIAL, 128, 60);
     dpb_status first;
     bool moved;
     (void)state;
-    open_world(&w, 4, 64);
-    struct line *line = &w.lines[0];
-    const struct transport_sink *sink = &line->sink;
-    ring_begin(w.rings[0], 5);
-    ring_post(w.rings[0], 0, 64);
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(sink->begins(sink->ring, &once), DPB_OK);
-        assert_int_equal(
-            sink->arrived(sink->ring, &once, w.inboxes[0], line->free_slots[--line->n_free]),
-            i == 0 ? DPB_OK : DPB_FAILED);
+    for (int i = 0; i < 3; i++) {
+        struct world w = {
+            .n_members = 2, .type = DPB_FP32, .n_elements = 192, .bucket_elements = 64};
+        open_world(&w, 8, 64);
+        ring_begin(w.rings[0], 5);
+        ring_post(w.rings[0], 0, 64);
+        come(&w, i < 2 ? &once : &early);
+        if (i == 0)
+            come(&w, &again);
+        else if (i == 1)
+            assert_int_equal(begin(&w, &once), DPB_FAILED);
+        else
+            ring_post(w.rings[0], 64, 64);
+        if (i != 1)
+            assert_int_equal(ring_move(w.rings[0], INT64_MAX, &moved), DPB_FAILED);
+        static const char *const words[] = {"expected it once, and had it",
+                                            "a slot of the inbox that is free",
+                                            "expected 64 bytes for the inbox"};
+        assert_non_null(strstr(dpb_first_error(&first), words[i]));
+        dpb_first_error_clear();
+        close_world(&w);
     }
-    assert_non_null(strstr(dpb_first_error(&first), "expected it once, and had it"));
-    dpb_first_error_clear();
-    assert_int_equal(sink->begins(sink->ring, &early), DPB_OK);
-    assert_int_equal(
-        sink->arrived(sink->ring, &early, w.inboxes[0], line->free_slots[--line->n_free]), DPB_OK);
-    ring_post(w.rings[0], 64, 64);
-    assert_int_equal(ring_move(w.rings[0], INT64_MAX, &moved), DPB_FAILED);
-    assert_non_null(strstr(dpb_first_error(&first), "expected 64 bytes for the inbox at byte 384"));
-    dpb_first_error_clear();
-    close_world(&w);
 }
 
-/* What a wait is for, by phase. */
+/* What a wait is for, by phase; one for a member that has left is none. */
 static void test_waits(void **state)
 {
     struct world w = {.n_members = 2, .type = DPB_FP32, .n_elements = 64, .bucket_elements = 64};
     dpb_status first;
     (void)state;
     open_world(&w, 4, 64);
-    struct line *line = &w.lines[0];
-    const struct transport_sink *sink = &line->sink;
     ring_begin(w.rings[0], 5);
     ring_post(w.rings[0], 0, 64);
     assert_int_equal(ring_wait(w.rings[0]), DPB_TIMEOUT);
@@ -475,14 +509,15 @@ static void test_waits(void **state)
                         "in the ring: step 5, bucket 0, rank 11, 256 bytes");
     dpb_first_error_clear();
     for (uint32_t chunk = 0; chunk < 2; chunk++) {
-        struct transport_label label = {5, 0, 0, chunk, TRANSPORT_INBOX, 128 + 64 * chunk, 64};
-        assert_int_equal(sink->begins(sink->ring, &label), DPB_OK);
-        assert_int_equal(
-            sink->arrived(sink->ring, &label, w.inboxes[0], line->free_slots[--line->n_free]),
-            DPB_OK);
+        const struct mesh_label label = LABEL(5, 0, 0, chunk, PARTIAL, 64 * chunk, 64);
+        come(&w, &label);
     }
     assert_int_equal(ring_wait(w.rings[0]), DPB_TIMEOUT);
     assert_non_null(strstr(dpb_first_error(&first), "sums (all-gather) from the rank before"));
+    dpb_first_error_clear();
+    mesh_leaves(w.lines[0].mesh, 0);
+    assert_int_equal(ring_wait(w.rings[0]), DPB_PEER);
+    assert_non_null(strstr(dpb_first_error(&first), "rank 11 has left the ring before step 5"));
     dpb_first_error_clear();
     close_world(&w);
 }

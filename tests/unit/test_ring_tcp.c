@@ -1,5 +1,5 @@
 /*
- * test_ring_tcp.c - the TCP transport of a ring: jobs whose ranks connect and reduce, strangers
+ * test_ring_tcp.c - a ring over TCP: jobs whose ranks connect and reduce, strangers
  * that knock at their ports, peers that send what they should not, close, or say nothing.
  */
 #include <arpa/inet.h>
@@ -10,8 +10,9 @@
 
 #include "tests/unit/trial.h"
 
+#include "lib/mesh_tcp.h"
 #include "lib/ring.h"
-#include "lib/tcp.h"
+#include "lib/tcp_frames.h"
 #include "train/experiment.h"
 #include "world/store.h"
 
@@ -28,10 +29,10 @@ static const struct dpb_host *host = &dpb_host;
 static dpb_status open_ring(const char *name, struct ring **ring)
 {
     static uint32_t members[TRIAL_RANKS];
-    struct transport *transport;
+    struct mesh_transport *transport;
     for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++)
         members[rank] = rank;
-    DPB_TRY(tcp_create(host, &options, true, &transport));
+    DPB_TRY(mesh_tcp_create(host, &options, true, &transport));
     const struct ring_args args = {.host = host,
                                    .transport = transport,
                                    .members = {.name = name,
@@ -87,8 +88,9 @@ static dpb_status meets(struct trial_scratch *scratch)
     for (int opening = 0; opening < 2; opening++) {
         struct ring *ring;
         DPB_TRY(open_ring(opening == 0 ? "first" : "second", &ring));
-        /* To the next, from the one before, and one to be woken by. */
-        RANK_CHECK(count_fds() == before + 2 * options.streams + 1);
+        /* To the next and to the one before, which of two are the same, and one to be woken by. */
+        int n_links = dpb_world.n_ranks == 2 ? 1 : 2;
+        RANK_CHECK(count_fds() == before + n_links * options.streams + 1);
         for (uint64_t step = 0; step < 20; step++)
             DPB_TRY(reduce(ring, step));
         DPB_TRY(dpb_store_barrier(opening == 0 ? "over" : "all over", 0));
@@ -134,32 +136,32 @@ static int knock(uint32_t rank)
 
 enum { TRIED = 2 /* of scratch->numbers: the strangers have tried all */ };
 
-/* All that a stranger may try at rank 0, whose secret it does not know. */
+/* All that a stranger may try at rank 1, whose secret it does not know. */
 static void *annoy(void *scratch_)
 {
     struct trial_scratch *scratch = scratch_;
     char rubbish[500];
     uint8_t hello[TCP_HELLO_BYTES], answer[TCP_ANSWER_BYTES], proof[TCP_PROOF_BYTES] = {1};
-    struct tcp_identity identity = {.dialler = 1, .acceptor = 0};
+    struct tcp_identity identity = {.acceptor = 1};
     memset(rubbish, 'x', sizeof rubbish);
     for (int i = 0; i < 30; i++)
-        knock(0); /* and says nothing */
-    (void)!write(knock(0), rubbish, sizeof rubbish);
-    close(knock(0));
+        knock(1); /* and says nothing */
+    (void)!write(knock(1), rubbish, sizeof rubbish);
+    close(knock(1));
     tcp_write_hello(hello, &identity);
-    (void)!write(knock(0), hello, 20); /* and stops in the middle */
+    (void)!write(knock(1), hello, 20); /* and stops in the middle */
     identity.stream = UINT32_MAX;
     tcp_write_hello(hello, &identity);
-    (void)!write(knock(0), hello, sizeof hello);
+    (void)!write(knock(1), hello, sizeof hello);
     identity.stream = 0;
     tcp_write_hello(hello, &identity);
-    (void)!write(knock(0), hello, sizeof hello); /* and does not prove it */
-    int fd = knock(0);
+    (void)!write(knock(1), hello, sizeof hello); /* and does not prove it */
+    int fd = knock(1);
     if (write(fd, hello, sizeof hello) == sizeof hello &&
         recv(fd, answer, sizeof answer, MSG_WAITALL) == sizeof answer)
         (void)!write(fd, proof, sizeof proof);
     memcpy(proof, answer + TCP_NONCE_BYTES, sizeof proof); /* what the rank itself has said */
-    fd = knock(0);
+    fd = knock(1);
     if (write(fd, hello, sizeof hello) == sizeof hello &&
         recv(fd, answer, sizeof answer, MSG_WAITALL) == sizeof answer)
         (void)!write(fd, proof, sizeof proof);
@@ -167,7 +169,7 @@ static void *annoy(void *scratch_)
     return NULL;
 }
 
-/* Rank 1 learns where rank 0 is when the strangers have tried all. */
+/* Rank 0 learns where rank 1 is when the strangers have tried all. */
 static struct trial_scratch *tried;
 
 static dpb_status get_late(const char *key, void *value, size_t *bytes, int64_t timeout_ns)
@@ -178,7 +180,7 @@ static dpb_status get_late(const char *key, void *value, size_t *bytes, int64_t 
     return dpb_store.get(key, value, bytes, timeout_ns);
 }
 
-/* They are there before rank 1 is. */
+/* They are there before rank 0 is, which dials. */
 static dpb_status strangers(struct trial_scratch *scratch)
 {
     pthread_t thread;
@@ -191,7 +193,7 @@ static dpb_status strangers(struct trial_scratch *scratch)
     patient.store = &store;
     tried = scratch;
     options.port = PORT;
-    if (dpb_world.rank == 0)
+    if (dpb_world.rank == 1)
         RANK_CHECK(pthread_create(&thread, NULL, annoy, scratch) == 0);
     else
         host = &patient;
@@ -201,7 +203,7 @@ static dpb_status strangers(struct trial_scratch *scratch)
     DPB_TRY(reduce(ring, 0));
     DPB_TRY(dpb_store_barrier("over", 0));
     ring_destroy(ring);
-    if (dpb_world.rank == 0)
+    if (dpb_world.rank == 1)
         pthread_join(thread, NULL);
     return DPB_OK;
 }
@@ -310,9 +312,9 @@ static void test_strangers(void **state)
         fail_msg("%s\n%s", trial.at->cause, trial.errors);
     for (size_t i = 0; i < sizeof said / sizeof said[0]; i++)
         assert_contains(trial.errors, said[i]);
-    /* Rank 1 finds rank 0 besieged: the silent ones would take 3 s. */
-    if (trial.at->numbers[1] > 1000000000)
-        fail_msg("strangers cost %.1f s", (double)trial.at->numbers[1] * 1e-9);
+    /* Rank 0 finds rank 1 besieged: the silent ones would take 3 s. */
+    if (trial.at->numbers[0] > 1000000000)
+        fail_msg("strangers cost %.1f s", (double)trial.at->numbers[0] * 1e-9);
     trial_done(&trial);
 }
 
@@ -350,33 +352,31 @@ static void test_ends(void **state)
 
 /* ---- a peer that the test plays ------------------------------------------------------------ */
 
-/* Rank 0 of two, at step 5 with one bucket of two chunks a slice under way. */
+/* Rank 0 of two, at step 5 with one bucket of 16 KiB under way, two slices of 8 KiB. */
 struct duel {
     struct ring *ring;
-    struct transport *transport;
-    int previous, next; /* the test's ends */
-    int bell[2];        /* a pipe, whose reading end is the bell */
+    int peer;    /* the test's end */
+    int bell[2]; /* a pipe, whose reading end is the bell */
 };
 
-static void duel_begin(struct duel *duel)
+static void duel_begin_with(struct duel *duel, uint32_t n_slots, uint64_t slot_bytes)
 {
     static const uint32_t members[] = {0, 1};
-    int in[2], out[2];
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in), 0);
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, out), 0);
+    struct mesh_transport *transport;
+    int fds[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     assert_int_equal(pipe(duel->bell), 0);
-    duel->previous = in[1];
-    duel->next = out[1];
-    assert_int_equal(tcp_create_connected(&dpb_host, 1, &out[0], &in[0], &duel->transport), DPB_OK);
+    duel->peer = fds[1];
+    assert_int_equal(mesh_tcp_create_connected(&dpb_host, 1, &fds[0], &transport), DPB_OK);
     const struct ring_args args = {
         .host = &dpb_host,
-        .transport = duel->transport,
+        .transport = transport,
         .members = {.name = "duel", .members = members, .n_members = 2, .bell = &duel->bell[0]},
         .memory = {.arena = arena,
                    .arena_bytes = 16384,
                    .inbox = inbox,
-                   .n_slots = SLOTS,
-                   .slot_bytes = SLOT_BYTES},
+                   .n_slots = n_slots,
+                   .slot_bytes = slot_bytes},
         .type = DPB_FP32,
         .n_buckets = 1,
         .bucket_elements = 4096};
@@ -386,11 +386,15 @@ static void duel_begin(struct duel *duel)
     ring_post(duel->ring, 0, 4096);
 }
 
+static void duel_begin(struct duel *duel)
+{
+    duel_begin_with(duel, SLOTS, SLOT_BYTES);
+}
+
 static void duel_end(struct duel *duel)
 {
     ring_destroy(duel->ring);
-    close(duel->previous);
-    close(duel->next);
+    close(duel->peer);
     close(duel->bell[0]);
     close(duel->bell[1]);
     dpb_first_error_clear();
@@ -405,6 +409,11 @@ static dpb_status duel_move(struct duel *duel)
     return status;
 }
 
+static void duel_say(const struct duel *duel, const void *bytes, size_t n)
+{
+    assert_int_equal(write(duel->peer, bytes, n), n);
+}
+
 static void expect_refused(struct duel *duel, dpb_status status, const char *words)
 {
     dpb_status first;
@@ -413,105 +422,169 @@ static void expect_refused(struct duel *duel, dpb_status status, const char *wor
     duel_end(duel);
 }
 
+/* A chunk of the first slice that comes, in round 0. */
+static const struct mesh_label good = {.kind = RING_PARTIAL, .exchange = 5, .bytes = 4096};
+
 static void test_frames(void **state)
 {
-    const struct transport_label good = {5, 0, 0, 0, TRANSPORT_INBOX, 8192, 4096};
-    struct {
-        struct transport_label label;
+    static const struct {
+        struct mesh_label label;
         const char *words;
     } bad[] = {
-        {{5, 0, 0, 0, TRANSPORT_INBOX, 8192, UINT64_C(1) << 63},
-         "its length: step 5, bucket 0, "
-         "round 0, chunk 0, 9223372036854775808 bytes"},
-        {{5, 0, 0, 0, TRANSPORT_INBOX, 8192, 0}, "wrong in its length"},
-        {{5, 0, 0, 0, TRANSPORT_INBOX, 8192, 4097}, "wrong in its length"},
-        {{5, 0, 0, 0, TRANSPORT_INBOX, UINT64_MAX - 10, 4096}, "wrong in its place"},
-        {{5, 0, 0, 0, TRANSPORT_INBOX, 16384 - 4095, 4096}, "wrong in its place"},
-        {{5, 0, 0, 0, 2, 8192, 4096}, "wrong in its landing"},
-        {{6, 0, 0, 0, TRANSPORT_ARENA, 8192, 4096}, "rank 1 sent step 6"},
-        {{5, 0, 1, 0, TRANSPORT_ARENA, 4096, 4096}, "rank 0 expected 4096 bytes for the arena"},
+        {{.kind = RING_PARTIAL, .exchange = 5, .bytes = UINT64_C(1) << 63},
+         "step 5, bucket 0, round 0, chunk 0: 9223372036854775808 bytes"},
+        {{.kind = RING_PARTIAL, .exchange = 5}, "0 bytes for the inbox"},
+        {{.kind = RING_PARTIAL, .exchange = 5, .bytes = 4097}, "4097 bytes for the inbox"},
+        {{.kind = RING_PARTIAL, .exchange = 5, .bytes = 4096, .at_bytes = UINT64_MAX - 10},
+         "a slot of the inbox"},
+        {{.kind = RING_PARTIAL, .exchange = 5, .bytes = 4096, .at_bytes = SLOTS * SLOT_BYTES},
+         "a slot of the inbox"},
+        {{.kind = RING_CREDIT + 1, .exchange = 5, .bytes = 4096}, "rank 1 sent step 5"},
+        {{.kind = RING_SUM, .exchange = 6, .at_bytes = 8192, .bytes = 4096}, "rank 1 sent step 6"},
+        {{.kind = RING_SUM, .exchange = 5, .at_bytes = 4096, .bytes = 4096, .word = 1ull << 32},
+         "rank 0 expected 4096 bytes for the arena at byte 0"},
+        {{.kind = RING_PARTIAL, .exchange = 6, .bytes = UINT64_C(1) << 63}, "a slot of the inbox"},
+        {{.kind = RING_PARTIAL, .exchange = 6, .bytes = 4096, .at_bytes = 64},
+         "a slot of the inbox"},
     };
     uint8_t frame[TCP_FRAME_BYTES];
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct duel duel;
         duel_begin(&duel);
-        tcp_write_frame(frame, &bad[i].label);
-        assert_int_equal(write(duel.previous, frame, sizeof frame), sizeof frame);
+        mesh_write_header(frame, &bad[i].label);
+        duel_say(&duel, frame, sizeof frame);
         expect_refused(&duel, DPB_FAILED, bad[i].words);
     }
     for (size_t byte = 0; byte < 4; byte++) {
         struct duel duel;
         duel_begin(&duel);
-        tcp_write_frame(frame, &good);
+        mesh_write_header(frame, &good);
         frame[byte] ^= 0x10;
-        assert_int_equal(write(duel.previous, frame, sizeof frame), sizeof frame);
-        expect_refused(&duel, DPB_FAILED, "no frame of this version");
+        duel_say(&duel, frame, sizeof frame);
+        expect_refused(&duel, DPB_FAILED, "no message of this version");
     }
 }
 
 /* Early ones fill the inbox; one more would need a slot that there is not. */
 static void test_full_inbox(void **state)
 {
-    struct transport_label early = {6, 0, 0, 0, TRANSPORT_INBOX, 8192, 64};
+    struct mesh_label early = {.kind = RING_PARTIAL, .exchange = 6, .bytes = 64};
     uint8_t frame[TCP_FRAME_BYTES + 64] = {0};
-    struct duel duel;
     (void)state;
-    duel_begin(&duel);
-    for (uint32_t i = 0; i < SLOTS; i++) {
-        tcp_write_frame(frame, &early);
-        assert_int_equal(write(duel.previous, frame, sizeof frame), sizeof frame);
-    }
-    assert_int_equal(duel_move(&duel), DPB_OK);
-    assert_int_equal(write(duel.previous, frame, sizeof frame), sizeof frame);
-    expect_refused(&duel, DPB_FAILED, "the inbox is full");
-}
-
-/* Of 8 slots two are in use. */
-static void test_credits(void **state)
-{
-    uint8_t credit[TCP_CREDIT_BYTES];
-    (void)state;
-    for (uint32_t n = 1; n <= 4; n++) {
+    for (uint32_t again = 0; again < SLOTS; again++) {
         struct duel duel;
         duel_begin(&duel);
-        assert_int_equal(duel_move(&duel), DPB_OK);
-        assert_int_equal(duel.transport->ops->room(duel.transport), SLOTS - 2);
-        tcp_write_credit(credit, n);
-        credit[0] ^= n == 4; /* no credits at all */
-        assert_int_equal(write(duel.next, credit, sizeof credit), sizeof credit);
-        const struct dpb_wait what = {.bucket = UINT64_MAX, .peer = 1, .purpose = "credits"};
-        assert_int_equal(duel.transport->ops->wait(duel.transport, &what), DPB_OK);
-        if (n > 2) {
-            expect_refused(&duel, DPB_FAILED, "credits");
-            continue;
+        for (uint32_t i = 0; i <= SLOTS; i++) {
+            early.at_bytes = (i < SLOTS ? i : again) * SLOT_BYTES;
+            early.word = i;
+            mesh_write_header(frame, &early);
+            duel_say(&duel, frame, sizeof frame);
+            if (i < SLOTS)
+                assert_int_equal(duel_move(&duel), DPB_OK);
         }
-        assert_int_equal(duel_move(&duel), DPB_OK);
-        assert_int_equal(duel.transport->ops->room(duel.transport), SLOTS - 2 + n);
-        duel_end(&duel);
+        expect_refused(&duel, DPB_FAILED, "rank 0 expected partial sums in a slot of the inbox");
     }
 }
 
-/* Between frames, in a header, in a payload; the one before and the next one. */
-static void test_early_close(void **state)
+/* How many chunks of 1 KiB the ring has sent since the last look, of each kind; slots that it has
+ * given back. */
+static void count_sent(const struct duel *duel, uint32_t n[3])
 {
-    const struct transport_label good = {5, 0, 0, 0, TRANSPORT_INBOX, 8192, 4096};
-    static const size_t sent[] = {0, 20, TCP_FRAME_BYTES, TCP_FRAME_BYTES + 1000};
-    uint8_t frame[TCP_FRAME_BYTES + 4096] = {0};
+    uint8_t bytes[TCP_FRAME_BYTES + 1024];
+    struct mesh_label label;
+    memset(n, 0, 3 * sizeof *n);
+    while (recv(duel->peer, bytes, TCP_FRAME_BYTES, MSG_DONTWAIT) == TCP_FRAME_BYTES) {
+        assert_true(mesh_read_header(bytes, &label) && label.kind <= RING_CREDIT);
+        assert_int_equal(recv(duel->peer, bytes, label.bytes, 0), label.bytes);
+        n[label.kind] += label.kind == RING_CREDIT ? (uint32_t)__builtin_popcountll(label.word) : 1;
+    }
+}
+
+/* A slice is 8 chunks, and the next one's inbox has 4 slots. A slot is used again for a credit, and
+ * no credit is believed that is for another one. */
+static void test_credits(void **state)
+{
+    struct mesh_label credit = {.kind = RING_CREDIT};
+    uint8_t frame[TCP_FRAME_BYTES];
+    uint32_t n[3];
     struct duel duel;
     (void)state;
-    tcp_write_frame(frame, &good);
+    duel_begin_with(&duel, 4, 1024);
+    assert_int_equal(duel_move(&duel), DPB_OK);
+    count_sent(&duel, n);
+    assert_int_equal(n[RING_PARTIAL], 4);
+    for (credit.word = 1; credit.word <= 4; credit.word *= 2) {
+        mesh_write_header(frame, &credit);
+        duel_say(&duel, frame, sizeof frame);
+        assert_int_equal(ring_wait(duel.ring), DPB_OK);
+        assert_int_equal(duel_move(&duel), DPB_OK);
+        count_sent(&duel, n);
+        assert_int_equal(n[RING_PARTIAL], 1);
+    }
+    duel_end(&duel);
+    /* Two of the eight are used, 0 and 1. */
+    static const uint64_t bad[] = {0, 4, 5, 7, 0xff, 0x100, UINT64_C(1) << 63, UINT64_MAX, 1};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        duel_begin(&duel);
+        assert_int_equal(duel_move(&duel), DPB_OK);
+        credit.word = bad[i];
+        credit.bucket = bad[i] == 1; /* slot 64 */
+        mesh_write_header(frame, &credit);
+        duel_say(&duel, frame, sizeof frame);
+        expect_refused(&duel, DPB_FAILED, "rank 1 sent a credit for slots");
+    }
+}
+
+/* What is in a slot is summed, and then the slot is given back: a quarter of them at a time. */
+static void test_credits_given(void **state)
+{
+    struct mesh_label chunk = {.kind = RING_PARTIAL, .exchange = 5, .bytes = 1024};
+    uint8_t frame[TCP_FRAME_BYTES + 1024] = {0};
+    uint32_t n[3];
+    struct duel duel;
+    (void)state;
+    duel_begin_with(&duel, 8, 1024);
+    for (uint32_t i = 0; i < 4; i++) {
+        chunk.word = i;
+        chunk.at_bytes = (7 - i) * 1024;
+        mesh_write_header(frame, &chunk);
+        duel_say(&duel, frame, sizeof frame);
+        assert_int_equal(duel_move(&duel), DPB_OK);
+        count_sent(&duel, n);
+        assert_int_equal(n[RING_CREDIT], i % 2 * 2);
+    }
+    duel_end(&duel);
+}
+
+/* Between messages, in a header, in a payload; and after a good-bye, when it was not through. */
+static void test_early_close(void **state)
+{
+    static const size_t sent[] = {0, 20, TCP_FRAME_BYTES, TCP_FRAME_BYTES + 1000};
+    uint8_t frame[TCP_FRAME_BYTES + 4096] = {0};
+    const struct mesh_label bye = MESH_BYE;
+    struct duel duel;
+    dpb_status first;
+    (void)state;
+    mesh_write_header(frame, &good);
     for (size_t i = 0; i < sizeof sent / sizeof sent[0]; i++) {
         duel_begin(&duel);
-        assert_int_equal(write(duel.previous, frame, sent[i]), sent[i]);
-        shutdown(duel.previous, SHUT_WR);
+        duel_say(&duel, frame, sent[i]);
+        shutdown(duel.peer, SHUT_WR);
         expect_refused(&duel, DPB_PEER, "receiving from rank 1: it closed the connection");
     }
     duel_begin(&duel);
     assert_int_equal(duel_move(&duel), DPB_OK);
-    shutdown(duel.next, SHUT_RDWR);
+    shutdown(duel.peer, SHUT_RDWR);
     assert_int_equal(ring_wait(duel.ring), DPB_OK);
-    expect_refused(&duel, DPB_PEER, "sending to rank 1: it closed the connection");
+    expect_refused(&duel, DPB_PEER, "rank 1: it closed the connection");
+    duel_begin(&duel);
+    mesh_write_header(frame, &bye);
+    duel_say(&duel, frame, TCP_FRAME_BYTES);
+    assert_int_equal(duel_move(&duel), DPB_OK);
+    assert_int_equal(ring_wait(duel.ring), DPB_PEER);
+    assert_contains(dpb_first_error(&first), "rank 1 has left the ring before step 5, bucket 0");
+    duel_end(&duel);
 }
 
 static void *wake_later(void *ring)
@@ -580,11 +653,12 @@ int main(void)
     if (dpb_world_is_rank())
         return trial_rank_main(cases);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_frames),    cmocka_unit_test(test_full_inbox),
-        cmocka_unit_test(test_credits),   cmocka_unit_test(test_early_close),
-        cmocka_unit_test(test_wake),      cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_bell),      cmocka_unit_test(test_meets),
-        cmocka_unit_test(test_strangers), cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_frames),      cmocka_unit_test(test_full_inbox),
+        cmocka_unit_test(test_credits),     cmocka_unit_test(test_credits_given),
+        cmocka_unit_test(test_early_close), cmocka_unit_test(test_wake),
+        cmocka_unit_test(test_deadline),    cmocka_unit_test(test_bell),
+        cmocka_unit_test(test_meets),       cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

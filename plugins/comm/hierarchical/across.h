@@ -10,8 +10,8 @@
 
 #include "lib/nccl.h"
 #include "lib/ring_strategy.h"
-#include "lib/tcp.h"
-#include "lib/verbs/verbs.h"
+#include "lib/tcp_connect.h"
+#include "lib/verbs/options.h"
 
 enum { OVER_TCP, OVER_VERBS, OVER_MPI };
 
@@ -31,7 +31,7 @@ struct across_group {
     const uint32_t *members; /* ranks, by machine */
     uint32_t machine, place; /* of this rank */
     uint32_t n_shares;       /* of a bucket: the first places have one each */
-    const int *bell;         /* as struct transport_ring has it */
+    const int *bell;         /* as struct ring_members has it */
 };
 
 struct across;

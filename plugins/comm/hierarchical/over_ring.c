@@ -2,12 +2,14 @@
 #include <stdio.h>
 
 #include "across.h"
+#include "lib/mesh_tcp.h"
+#include "lib/verbs/mesh_verbs.h"
 
 struct over_ring {
     struct across base;
     const struct dpb_host *host;
     struct ring_options options;
-    struct transport *transport; /* the ring's, once there is one */
+    struct mesh_transport *transport; /* the ring's, once there is one */
     struct ring *ring;
     struct ring_inbox inbox;
     char name[32]; /* of the ring */
@@ -91,7 +93,7 @@ static void over_ring_close(struct across *across)
 {
     struct over_ring *over = (struct over_ring *)across;
     if (over->transport)
-        over->transport->ops->close(over->transport);
+        over->transport->ops->close(over->transport, false);
     ring_destroy(over->ring);
     over->host->release(over, sizeof *over);
 }
@@ -115,11 +117,11 @@ static dpb_status open_transport(struct over_ring *over, const struct hierarchic
     if (given->transport == OVER_VERBS) {
         struct verbs_options verbs = given->verbs;
         verbs.interface = given->tcp.interface;
-        return verbs_create(over->host, &verbs, place, &over->transport);
+        return mesh_verbs_create(over->host, &verbs, place, &over->transport);
     }
 #endif
     (void)place; /* verbs without its library is refused before */
-    return tcp_create(over->host, &given->tcp, false, &over->transport);
+    return mesh_tcp_create(over->host, &given->tcp, false, &over->transport);
 }
 
 dpb_status across_open_ring(const struct dpb_host *host, const struct hierarchical_options *options,

@@ -7,7 +7,7 @@
 
 #include "lib/mesh_transport.h"
 #include "lib/strategy.h"
-#include "lib/tcp.h"
+#include "lib/tcp_connect.h"
 #include "lib/verbs/options.h"
 
 /* Indices into the choices of comm.transport. */

@@ -407,7 +407,7 @@ static dpb_status open_transport(struct ps *ps, const struct ps_options *given)
     if (ps->base.args.n_machines == 1)
         return DPB_OK;
     if (given->transport == PS_OVER_TCP)
-        return mesh_tcp_create(host, &given->tcp, &ps->transport);
+        return mesh_tcp_create(host, &given->tcp, false, &ps->transport);
 #ifdef DPB_HAVE_VERBS
     struct verbs_options verbs = given->verbs;
     verbs.interface = given->tcp.interface;

@@ -1,7 +1,6 @@
 /*
  * adapter.h - what a rank has of an RDMA device, whatever it sends: a port, one queue into which
- * all of its connections (link.h) complete, and registered memory. The ring (verbs.h) and the mesh
- * (mesh_verbs.h) have one each.
+ * all of its connections (link.h) complete, and registered memory. A mesh (mesh_verbs.h) has one.
  */
 #ifndef DPB_PLUGINS_LIB_VERBS_ADAPTER_H
 #define DPB_PLUGINS_LIB_VERBS_ADAPTER_H

@@ -12,12 +12,12 @@
 
 enum {
     PLACES = 32,   /* labels on their way to a rank that it has not given back */
-    QUEUE = 16,    /* messages of a link that are taken on and not yet with the peer */
     REQUESTS = 48, /* posted writes of a link */
     CREDITS = 8,   /* under way; a credit is for a quarter of the places */
     NUMBERS = CREDITS + 1,
     PAGE_BYTES = 4096,
-    KEY_BYTES = 96
+    KEY_BYTES = 96,
+    SHAPE_BYTES = 160
 };
 
 /* The good-bye, among the numbers of credits. */
@@ -48,13 +48,14 @@ struct mesh_card {
         begins; /* of the queue pair: its number, and the packet number it begins with */
     struct remote labels, landings[MESH_KINDS];
     uint32_t n_places, unused;
+    char shape[SHAPE_BYTES]; /* struct mesh_args.shape */
 };
 
 struct way {
     struct link link;
     struct place *in, *out; /* PLACES each */
     struct remote labels, landings[MESH_KINDS];
-    struct message queue[QUEUE];
+    struct message queue[MESH_QUEUE];
     uint32_t head, cursor, tail; /* they only rise: with the peer, being posted, taken on */
     uint32_t n_requests;         /* posted, not completed */
     uint64_t n_sent, n_returned; /* labels */
@@ -82,7 +83,8 @@ struct mesh_verbs {
     struct ibv_mr *places_region;
     uint64_t largest_bytes;       /* of a write */
     const struct pollfd *awaited; /* what poll was given; NULL: nothing to look at there */
-    int bell;
+    int bell;                     /* these two: struct mesh_args */
+    const uint32_t *woken;
     bool closing;
     dpb_status status; /* of what failed where none could be returned */
 };
@@ -107,12 +109,7 @@ static uint64_t request_id(enum kind kind, uint32_t link)
 static uint32_t room(const struct mesh_transport *transport, uint32_t link)
 {
     const struct way *way = way_seen(transport, link);
-    return QUEUE - (way->tail - way->head);
-}
-
-static bool idle(const struct mesh_transport *transport, uint32_t link)
-{
-    return room(transport, link) == QUEUE;
+    return MESH_QUEUE - (way->tail - way->head);
 }
 
 /* The key of own memory, which payload lies in: the mesh's user has said so. */
@@ -146,7 +143,7 @@ static dpb_status post_last(struct mesh_verbs *verbs, struct way *way,
 {
     uint64_t place = way->n_sent % PLACES,
              id = request_id(KIND_LAST, (uint32_t)(way - verbs->ways));
-    const struct message *message = &way->queue[way->cursor % QUEUE];
+    const struct message *message = &way->queue[way->cursor % MESH_QUEUE];
     mesh_write_header(way->out[place].header, &message->label);
     const struct link_write label = {.id = id,
                                      .from = &way->out[place],
@@ -180,7 +177,7 @@ static dpb_status post_part(struct mesh_verbs *verbs, struct way *way, struct me
 static dpb_status pump(struct mesh_verbs *verbs, struct way *way)
 {
     while (way->cursor != way->tail && way->n_requests + 2 <= REQUESTS && !way->failed) {
-        struct message *message = &way->queue[way->cursor % QUEUE];
+        struct message *message = &way->queue[way->cursor % MESH_QUEUE];
         bool label_may = way->n_sent - way->n_returned < PLACES;
         struct link_write write = {0};
         if (message->label.bytes > 0)
@@ -200,7 +197,7 @@ static void send_message(struct mesh_transport *transport, uint32_t link,
 {
     struct mesh_verbs *verbs = verbs_of(transport);
     struct way *way = &verbs->ways[link];
-    way->queue[way->tail++ % QUEUE] = (struct message){.label = *label, .payload = payload};
+    way->queue[way->tail++ % MESH_QUEUE] = (struct message){.label = *label, .payload = payload};
     if (verbs->status == DPB_OK)
         verbs->status = pump(verbs, way);
 }
@@ -259,7 +256,7 @@ static dpb_status fail_completion(const struct mesh_verbs *verbs, struct way *wa
     }
     if (kind != KIND_PART && kind != KIND_LAST)
         return failure_of_completion(verbs->host, &way->link, completion, NULL);
-    mesh_describe(verbs->mesh, &way->queue[way->head % QUEUE].label, text);
+    mesh_describe(verbs->mesh, &way->queue[way->head % MESH_QUEUE].label, text);
     return failure_of_completion(verbs->host, &way->link, completion, text);
 }
 
@@ -331,7 +328,7 @@ static bool watch(struct mesh_transport *transport, struct pollfd *fds)
     struct mesh_verbs *verbs = verbs_of(transport);
     bool some = false;
     if (verbs->status == DPB_OK)
-        verbs->status = adapter_arm(&verbs->adapter, verbs->bell, NULL, fds, &some);
+        verbs->status = adapter_arm(&verbs->adapter, verbs->bell, verbs->woken, fds, &some);
     verbs->awaited = fds;
     return verbs->status == DPB_OK && !some;
 }
@@ -438,6 +435,7 @@ static dpb_status put_card(const struct mesh_verbs *verbs, const struct mesh_arg
         .labels = {.at = (uintptr_t)way->in, .key = verbs->places_region->rkey},
         .n_places = PLACES};
     char key[KEY_BYTES];
+    snprintf(card.shape, sizeof card.shape, "%s", args->shape ? args->shape : "");
     for (uint32_t kind = 0; kind < MESH_KINDS; kind++)
         card.landings[kind] = landing_of(verbs, &peer->landings[kind]);
     make_key(args, "card", args->rank, peer->rank, key);
@@ -457,6 +455,10 @@ static dpb_status take_card(struct mesh_verbs *verbs, const struct mesh_args *ar
     if (bytes != sizeof card || card.n_places != PLACES)
         return host->fail(DPB_USAGE, "rank %u and rank %u run different versions of dpbench",
                           args->rank, peer);
+    card.shape[sizeof card.shape - 1] = '\0';
+    if (args->shape && strcmp(card.shape, args->shape) != 0)
+        return host->fail(DPB_USAGE, "rank %u has %s; rank %u has %s", args->rank, args->shape,
+                          peer, card.shape);
     DPB_TRY(link_check_card(host, &verbs->adapter.port, args->rank, peer, &card.port));
     way->labels = card.labels;
     memcpy(way->landings, card.landings, sizeof way->landings);
@@ -486,6 +488,7 @@ static dpb_status connect_all(struct mesh_transport *transport, const struct mes
     struct mesh_verbs *verbs = verbs_of(transport);
     verbs->mesh = mesh;
     verbs->bell = args->bell;
+    verbs->woken = args->woken;
     DPB_TRY(allocate(verbs, args));
     DPB_TRY(make_queue(verbs));
     DPB_TRY(register_memories(verbs, args));
@@ -550,7 +553,6 @@ static void close_all(struct mesh_transport *transport, bool through)
 static const struct mesh_transport_ops verbs_ops = {.connect = connect_all,
                                                     .room = room,
                                                     .send = send_message,
-                                                    .idle = idle,
                                                     .move = move,
                                                     .n_watched = n_watched,
                                                     .watch = watch,
