@@ -408,6 +408,28 @@ static void test_early_close(void **state)
     }
 }
 
+/* What is sent to a rank that has said good-bye and gone needs to get nowhere. */
+static void test_send_after_bye(void **state)
+{
+    static struct duel duel;
+    static const char payload[PLACE];
+    uint8_t bye[TCP_FRAME_BYTES];
+    const struct mesh_label label = {.bytes = PLACE};
+    (void)state;
+    duel_begin(&duel);
+    mesh_write_header(bye, &MESH_BYE);
+    duel_say(&duel, bye, sizeof bye);
+    shutdown(duel.peer, SHUT_RDWR);
+    for (int i = 0; i < 3; i++) {
+        mesh_send(duel.talk.mesh, 0, &label, payload);
+        assert_int_equal(duel_move(&duel), DPB_OK);
+        assert_true(mesh_idle(duel.talk.mesh, 0) &&
+                    mesh_sent(duel.talk.mesh, 0) == (uint64_t)i + 1);
+    }
+    assert_true(mesh_left(duel.talk.mesh, 0));
+    duel_end(&duel);
+}
+
 /* Every byte is in one part, whole lines but for the last one. */
 static void test_parts(void **state)
 {
@@ -432,8 +454,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_labels),    cmocka_unit_test(test_landing),
         cmocka_unit_test(test_slow_peer), cmocka_unit_test(test_early_close),
-        cmocka_unit_test(test_parts),     cmocka_unit_test(test_meets),
-        cmocka_unit_test(test_doorbell),
+        cmocka_unit_test(test_parts),     cmocka_unit_test(test_send_after_bye),
+        cmocka_unit_test(test_meets),     cmocka_unit_test(test_doorbell),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
