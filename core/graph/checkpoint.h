@@ -6,8 +6,8 @@
  * type of the arenas (F32 or F64). A tensor's optimizer state is
  * "optimizer.momentum_buffer.conv1.weight" or "optimizer.sum...", PyTorch's words. The header's
  * __metadata__ has the progress as whole numbers: dpbench.step, .samples, .epoch, .position,
- * .trained_ns, .seed. A missing number is zero: a file of weights alone begins a training, and another
- * program's file may continue one.
+ * .trained_ns, .seed. A missing number is zero: a file of weights alone begins a training, and
+ * another program's file may continue one.
  */
 #ifndef DPB_CORE_GRAPH_CHECKPOINT_H
 #define DPB_CORE_GRAPH_CHECKPOINT_H

@@ -160,7 +160,8 @@ static double cut_steps(const struct change *changes, size_t n, uint32_t n_worke
             continue;
         double before = done;
         done += passed_ns * speed;
-        for (double next = (double)summary->n_steps + 1; next <= done + rounding; next++) {
+        while ((double)summary->n_steps + 1 <= done + rounding) {
+            double next = (double)summary->n_steps + 1;
             int64_t at_ns = llround(all_ns + (next - before) / speed);
             summary->step_ns[summary->n_steps++] = at_ns - summary->elapsed_ns;
             summary->elapsed_ns = at_ns;

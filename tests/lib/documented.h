@@ -4,8 +4,8 @@
 
 #include <jansson.h>
 
-/* Fails the test at the first name of a field that docs/results.md does not have in backquotes. Names
- * below `config`, `environment`, `plugins`, `axes` and `cell` are the user's or other documents'. */
+/* Fails the test at the first name of a field that docs/results.md does not have in backquotes.
+ * Names below `config`, `environment`, `plugins`, `axes` and `cell` are not looked at. */
 void expect_documented(const json_t *document);
 
 #endif

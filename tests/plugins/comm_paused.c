@@ -6,8 +6,8 @@
  * and the wait that follows it. What is said, looked at and waited for stays as it is, so nothing
  * may come of it but time.
  *
- * DPB_PAUSES is the seed of the pauses; each thread of each rank has its own. With DPB_LATE_MS there
- * are none: the strategy's events on rank 0 fire by so much later, every other time.
+ * DPB_PAUSES is the seed of the pauses; each thread of each rank has its own. With DPB_LATE_MS
+ * there are no pauses: every other event of rank 0 fires so many milliseconds later.
  */
 #include <dlfcn.h>
 #include <limits.h>

@@ -171,8 +171,8 @@ static void local_rates_add_up_in_the_common_window(void **state)
 {
     (void)state;
     /* A runs from 0 to 100 ms in steps of 10 ms, but its first takes 20 and its last 40; B from 15
-     * to 75 ms in steps of 20 ms. Within 15..75 A does 0.25 + 4 + 0.375 steps and B 3: 3.8125 global
-     * batches, three of them whole. */
+     * to 75 ms in steps of 20 ms. Within 15..75 A does 0.25 + 4 + 0.375 steps and B 3: 3.8125
+     * global batches, three of them whole. */
     struct dpb_journal *a = make_journal(), *b = make_journal();
     a->timed_from = b->timed_from = 0;
     static const int64_t ms[] = {20, 10, 10, 10, 10, 40};
