@@ -48,30 +48,44 @@ struct span {
     int64_t begin_ns, end_ns;
 };
 
-/* Moves *span from the step before to step k. Only the first begin is read from the clock. Later
- * begins may be noisy (a GPU's, another machine's); durations carry no such noise. */
-static void move_to(const struct dpb_record *records, uint64_t k, uint64_t first, struct span *span)
+/* From the step before to that of `record`. */
+static void move_to(const struct dpb_record *record, struct span *span)
 {
-    const struct dpb_record *record = &records[k];
-    span->begin_ns = k == first ? record->begin_ns : span->end_ns + record->paused_ns;
+    span->begin_ns = span->end_ns + record->paused_ns;
     span->end_ns = span->begin_ns + record->step_ns;
+}
+
+/* Where a worker is before its first timed step. Durations place its steps among each other. Begins
+ * may be noisy (a GPU's, another machine's), so only their mean places all of them on the clock. */
+static struct span start_of(const struct dpb_journal *journal, uint64_t first)
+{
+    const struct dpb_record *records = journal->records;
+    uint64_t end = dpb_journal_records(journal);
+    const struct span start = {.end_ns = records[first].begin_ns - records[first].paused_ns};
+    struct span span = start;
+    double late_ns = 0;
+    for (uint64_t k = first; k < end; k++) {
+        move_to(&records[k], &span);
+        late_ns += (double)(records[k].begin_ns - span.begin_ns);
+    }
+    return (struct span){.end_ns = start.end_ns + llround(late_ns / (double)(end - first))};
 }
 
 /* ---- workers that wait for each other ------------------------------------------------------ */
 
-/* Step k of all workers: its record in *latest is of the worker that ends it last. */
-static struct span step_of_all(const struct dpb_summary_args *args, uint64_t k, uint64_t first,
-                               struct span *spans, const struct dpb_record **latest)
+/* Record k of all workers: *latest is that of the worker that ends it last. */
+static struct span step_of_all(const struct dpb_summary_args *args, uint64_t k, struct span *spans,
+                               const struct dpb_record **latest)
 {
     struct span all = {INT64_MAX, INT64_MIN};
     for (uint32_t w = 0; w < args->n_workers; w++) {
-        const struct dpb_record *records = args->journals[w]->records;
-        move_to(records, k, first, &spans[w]);
+        const struct dpb_record *record = &args->journals[w]->records[k];
+        move_to(record, &spans[w]);
         if (spans[w].begin_ns < all.begin_ns)
             all.begin_ns = spans[w].begin_ns;
         if (spans[w].end_ns > all.end_ns) {
             all.end_ns = spans[w].end_ns;
-            *latest = &records[k];
+            *latest = record;
         }
     }
     return all;
@@ -84,9 +98,11 @@ static dpb_status summarise_together(const struct dpb_summary_args *args, uint64
     if (spans == NULL)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     int64_t ended_ns = INT64_MIN;
+    for (uint32_t w = 0; w < args->n_workers && summary->n_steps > 0; w++)
+        spans[w] = start_of(args->journals[w], first);
     for (uint64_t k = 0; k < summary->n_steps; k++) {
         const struct dpb_record *latest = NULL;
-        struct span all = step_of_all(args, first + k, first, spans, &latest);
+        struct span all = step_of_all(args, first + k, spans, &latest);
         /* After a pause of all workers the step begins with the first of them. */
         int64_t from_ns = all.begin_ns > ended_ns ? all.begin_ns : ended_ns;
         summary->step_ns[k] = all.end_ns - from_ns;
@@ -127,10 +143,10 @@ static void find_changes(const struct dpb_summary_args *args, uint64_t first,
     *common = (struct span){INT64_MIN, INT64_MAX};
     for (uint32_t w = 0; w < args->n_workers; w++) {
         const struct dpb_record *records = args->journals[w]->records;
-        struct span span = {0};
+        struct span span = start_of(args->journals[w], first);
         for (uint64_t k = first; k < dpb_journal_records(args->journals[w]); k++) {
             double speed = 1.0 / (double)records[k].step_ns;
-            move_to(records, k, first, &span);
+            move_to(&records[k], &span);
             changes[n++] = (struct change){span.begin_ns, speed, 1};
             changes[n++] = (struct change){span.end_ns, -speed, -1};
             if (k == first && span.begin_ns > common->begin_ns)
@@ -178,9 +194,9 @@ static void divide_step(const struct dpb_summary_args *args, uint64_t first,
     double sum_ns = 0;
     for (uint32_t w = 0; w < args->n_workers; w++) {
         const struct dpb_record *records = args->journals[w]->records;
-        struct span span = {0};
+        struct span span = start_of(args->journals[w], first);
         for (uint64_t k = first; k < dpb_journal_records(args->journals[w]); k++) {
-            move_to(records, k, first, &span);
+            move_to(&records[k], &span);
             int64_t from_ns = span.begin_ns > common->begin_ns ? span.begin_ns : common->begin_ns;
             int64_t to_ns = span.end_ns < common->end_ns ? span.end_ns : common->end_ns;
             if (to_ns <= from_ns)
