@@ -49,6 +49,11 @@ int timed_teardown(void **state)
     return 0;
 }
 
+const char *timed_directory(void)
+{
+    return directory;
+}
+
 /* Unless the options give the run another length. */
 static const char *default_length(const char *options)
 {

@@ -52,6 +52,8 @@ int timed_teardown(void **state);
  * gate, one compute thread, no result file). The test fails unless it ends with `exit_code`. */
 void timed_run(struct command *command, int exit_code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Where timed_run finds its configuration, timed.ini, and where ranks write their traces. */
+const char *timed_directory(void);
 /* The passes of a rank in the last run; their number. */
 size_t timed_trace(uint32_t rank, struct timed_pass passes[TIMED_PASSES]);
 /* By how much the machine made the last run's timed steps of `step_ms` longer, or shifted time

@@ -17,19 +17,24 @@
 #include <cmocka.h>
 
 #include "lib/cases.h"
+#include "lib/launchers.h"
 #include "lib/timed.h"
 
-enum { WORKERS = 16, STEPS = 25, WARM = 2, TRIES = 6 };
+enum { WORKERS = 16, STEPS = 25, WARM = 2, TRIES = 6, AHEAD_S = 1000 };
 
 static const double bound = 0.005;
 
 static const struct form {
     const char *name;
     uint32_t n_workers;
+    bool hosts; /* worker 1 on a machine whose clock is another */
 } forms[] = {
-    {"shm", 1},    {"shm", 2},         {"shm", 4},         {"shm", 16},        {"replicated", 2},
-    {"ps_cpu", 2}, {"ps_cpu", 16},     {"ring_tcp", 2},    {"ring_tcp", 16},   {"hierarchical", 2},
-    {"gloo", 2},   {"independent", 1}, {"independent", 2}, {"independent", 4}, {"independent", 16},
+    {"ring_tcp", 2, true},     {"independent", 2, true},   {"shm", 1, false},
+    {"shm", 2, false},         {"shm", 4, false},          {"shm", 16, false},
+    {"replicated", 2, false},  {"ps_cpu", 2, false},       {"ps_cpu", 16, false},
+    {"ring_tcp", 2, false},    {"ring_tcp", 16, false},    {"hierarchical", 2, false},
+    {"gloo", 2, false},        {"independent", 1, false},  {"independent", 2, false},
+    {"independent", 4, false}, {"independent", 16, false},
 };
 
 static bool is_apart(const struct form *form)
@@ -42,14 +47,15 @@ static bool is_apart(const struct form *form)
 /* When each worker began its timed steps, and (the last) ended its last backward pass. */
 static int64_t begins[WORKERS][STEPS + 1];
 
-static void read_begins(uint32_t n_workers)
+static void read_begins(const struct form *form)
 {
     static struct timed_pass passes[TIMED_PASSES];
-    for (uint32_t w = 0; w < n_workers; w++) {
+    for (uint32_t w = 0; w < form->n_workers; w++) {
+        int64_t ahead_ns = form->hosts && w == 1 ? AHEAD_S * INT64_C(1000000000) : 0;
         assert_int_equal(timed_trace(w, passes), WARM + STEPS);
         for (int k = 0; k < STEPS; k++)
-            begins[w][k] = passes[WARM + k].forward.begin;
-        begins[w][STEPS] = passes[WARM + STEPS - 1].backward.end;
+            begins[w][k] = passes[WARM + k].forward.begin - ahead_ns;
+        begins[w][STEPS] = passes[WARM + STEPS - 1].backward.end - ahead_ns;
     }
 }
 
@@ -147,6 +153,31 @@ static void check_sums(const json_t *document)
     assert_true(fabs(json_number_at(document, "timing.samples_per_s.mean") / rate - 1) < 1e-9);
 }
 
+static char late[64];
+
+/* The machine `other` has names, shared memory and a clock of its own. mpirun enters by a script
+ * in place of ssh. */
+static void run_on_hosts(struct command *command, const char *options)
+{
+    char line[4096], own[128];
+    assert_int_equal(gethostname(own, sizeof own), 0);
+    char *program = NULL;
+    assert_true(asprintf(&program, "%s/dpbench", build_directory()) > 0);
+    char *real = realpath(program, NULL);
+    free(program);
+    assert_non_null(real);
+    snprintf(line, sizeof line,
+             "exec mpirun --allow-run-as-root --oversubscribe --bind-to none --mca plm_rsh_agent "
+             "%s/agent -H %s:1,other:1 -np 2 -x DPBENCH_PLUGIN_PATH -x DPB_LATE_MS %s -c "
+             "%s/timed.ini --json device.trace=%s/trace %s",
+             late, own, real, timed_directory(), timed_directory(), options);
+    free(real);
+    command_run(command, TIMED_DEADLINE_S, (const char *const[]){"/bin/sh", "-c", line, NULL},
+                NULL);
+    if (command->exit_code != 0 || json_number_at(command->json, "world.machines") != 2)
+        fail_msg("%s: exit %d\n%s", line, command->exit_code, command->err);
+}
+
 static void test_rate(void **state)
 {
     const struct form *form = *state;
@@ -154,11 +185,16 @@ static void test_rate(void **state)
     double error = INFINITY;
     for (int i = 0; i < TRIES && !(fabs(error) <= bound); i++) {
         struct command command;
-        timed_run(&command, 0,
-                  "comm.name=%s run.workers=%u run.servers=0 run.warmup_steps=%d run.steps=%d "
-                  "device.forward=8 device.backward=8 device.late_rank=%u device.jitter=6",
-                  form->name, n, WARM, STEPS, n - 1);
-        read_begins(n);
+        char options[512];
+        snprintf(options, sizeof options,
+                 "comm.name=%s run.workers=%u run.servers=0 run.warmup_steps=%d run.steps=%d "
+                 "device.forward=8 device.backward=8 device.late_rank=%u device.jitter=6",
+                 form->name, n, WARM, STEPS, n - 1);
+        if (form->hosts)
+            run_on_hosts(&command, options);
+        else
+            timed_run(&command, 0, "%s", options);
+        read_begins(form);
         check_sums(command.json);
         error = is_apart(form) ? error_apart(command.json, n) : error_together(command.json, n);
         print_message("%s, %u workers: the rate is off by %.3f %%\n", form->name, n, -100 * error);
@@ -171,13 +207,28 @@ static void test_rate(void **state)
 
 /* ---- the program --------------------------------------------------------------------------- */
 
-static char late[64];
-
-static bool is_there(const struct form *form)
+static bool is_there(const struct form *form, bool has_hosts)
 {
     char path[1024];
     snprintf(path, sizeof path, "%s/plugins/comm_%s.so", build_directory(), form->name);
-    return access(path, F_OK) == 0;
+    return access(path, F_OK) == 0 && (!form->hosts || has_hosts);
+}
+
+/* What starts processes on two machines, and gives one of them another clock. */
+static bool find_hosts(void)
+{
+    struct command command;
+    if (!is_there(&(const struct form){"mpi", 2, false}, false)) /* no launcher was built in */
+        return false;
+    command_run(&command, TIMED_DEADLINE_S,
+                (const char *const[]){"/bin/sh", "-c",
+                                      "command -v mpirun && unshare -T --monotonic 1 --uts --ipc "
+                                      "--fork --kill-child hostname other",
+                                      NULL},
+                NULL);
+    bool found = command.exit_code == 0;
+    command_free(&command);
+    return found;
 }
 
 static int setup(void **state)
@@ -202,6 +253,17 @@ static int setup(void **state)
     snprintf(path, sizeof path, "%s:%s", late, getenv("DPBENCH_PLUGIN_PATH"));
     setenv("DPBENCH_PLUGIN_PATH", path, 1);
     setenv("DPB_LATE_MS", "8", 1);
+    snprintf(path, sizeof path, "%s/agent", late);
+    snprintf(own, sizeof own,
+             "#!/bin/sh\n"
+             "while [ \"${1#-}\" != \"$1\" ]; do shift; done\n"
+             "h=$1; shift\n"
+             "exec unshare -T --monotonic %d --uts --ipc --fork --kill-child sh -c \"hostname $h; "
+             "$*\"\n",
+             AHEAD_S);
+    write_file(path, own, strlen(own));
+    assert_int_equal(chmod(path, 0755), 0);
+    launchers_allow_root();
     return result;
 }
 
@@ -213,8 +275,10 @@ static int teardown(void **state)
 
 int main(void)
 {
+    bool has_hosts = find_hosts();
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
-        if (is_there(&forms[i]))
-            add_case(test_rate, &forms[i], "%s, %u workers", forms[i].name, forms[i].n_workers);
+        if (is_there(&forms[i], has_hosts))
+            add_case(test_rate, &forms[i], "%s, %u workers%s", forms[i].name, forms[i].n_workers,
+                     forms[i].hosts ? ", two machines" : "");
     return run_cases("rate", setup, teardown);
 }
