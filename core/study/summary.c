@@ -57,10 +57,8 @@ static void move_to(const struct dpb_record *record, struct span *span)
 
 /* Where a worker is before its first timed step. Durations place its steps among each other. Begins
  * may be noisy (a GPU's, another machine's), so only their mean places all of them on the clock. */
-static struct span start_of(const struct dpb_journal *journal, uint64_t first)
+static struct span start_of(const struct dpb_record *records, uint64_t first, uint64_t end)
 {
-    const struct dpb_record *records = journal->records;
-    uint64_t end = dpb_journal_records(journal);
     const struct span start = {.end_ns = records[first].begin_ns - records[first].paused_ns};
     struct span span = start;
     double late_ns = 0;
@@ -99,7 +97,7 @@ static dpb_status summarise_together(const struct dpb_summary_args *args, uint64
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     int64_t ended_ns = INT64_MIN;
     for (uint32_t w = 0; w < args->n_workers && summary->n_steps > 0; w++)
-        spans[w] = start_of(args->journals[w], first);
+        spans[w] = start_of(args->journals[w]->records, first, first + summary->n_steps);
     for (uint64_t k = 0; k < summary->n_steps; k++) {
         const struct dpb_record *latest = NULL;
         struct span all = step_of_all(args, first + k, spans, &latest);
@@ -134,28 +132,32 @@ static int by_time(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* All changes in the order of time, two for each timed record. *common is the time from the first
- * moment to the last in which all workers may run. */
-static void find_changes(const struct dpb_summary_args *args, uint64_t first,
-                         struct change *changes, struct span *common)
+/* All changes in the order of time, two for each record in [first, ends[worker]); their number.
+ * Steps that took no time have no speed and are left out. *common is the time from the first moment
+ * to the last in which all workers may run. */
+static size_t find_changes(const struct dpb_summary_args *args, uint64_t first,
+                           const uint64_t *ends, struct change *changes, struct span *common)
 {
     size_t n = 0;
     *common = (struct span){INT64_MIN, INT64_MAX};
     for (uint32_t w = 0; w < args->n_workers; w++) {
         const struct dpb_record *records = args->journals[w]->records;
-        struct span span = start_of(args->journals[w], first);
-        for (uint64_t k = first; k < dpb_journal_records(args->journals[w]); k++) {
+        struct span span = start_of(records, first, ends[w]);
+        for (uint64_t k = first; k < ends[w]; k++) {
             double speed = 1.0 / (double)records[k].step_ns;
             move_to(&records[k], &span);
-            changes[n++] = (struct change){span.begin_ns, speed, 1};
-            changes[n++] = (struct change){span.end_ns, -speed, -1};
             if (k == first && span.begin_ns > common->begin_ns)
                 common->begin_ns = span.begin_ns;
+            if (records[k].step_ns <= 0)
+                continue;
+            changes[n++] = (struct change){span.begin_ns, speed, 1};
+            changes[n++] = (struct change){span.end_ns, -speed, -1};
         }
         if (span.end_ns < common->end_ns)
             common->end_ns = span.end_ns;
     }
     qsort(changes, n, sizeof *changes, by_time);
+    return n;
 }
 
 /* Cuts the time in which all workers run where they have done another global batch together; a step
@@ -188,14 +190,14 @@ static double cut_steps(const struct change *changes, size_t n, uint32_t n_worke
 }
 
 /* The mean step, divided as all workers' time within `common` was. */
-static void divide_step(const struct dpb_summary_args *args, uint64_t first,
+static void divide_step(const struct dpb_summary_args *args, uint64_t first, const uint64_t *ends,
                         const struct span *common, struct dpb_summary *summary)
 {
     double sum_ns = 0;
     for (uint32_t w = 0; w < args->n_workers; w++) {
         const struct dpb_record *records = args->journals[w]->records;
-        struct span span = start_of(args->journals[w], first);
-        for (uint64_t k = first; k < dpb_journal_records(args->journals[w]); k++) {
+        struct span span = start_of(records, first, ends[w]);
+        for (uint64_t k = first; k < ends[w]; k++) {
             move_to(&records[k], &span);
             int64_t from_ns = span.begin_ns > common->begin_ns ? span.begin_ns : common->begin_ns;
             int64_t to_ns = span.end_ns < common->end_ns ? span.end_ns : common->end_ns;
@@ -214,26 +216,31 @@ static dpb_status summarise_apart(const struct dpb_summary_args *args, uint64_t 
                                   struct dpb_summary *summary)
 {
     size_t n_records = 0;
-    for (uint32_t w = 0; w < args->n_workers; w++)
-        n_records += (size_t)(dpb_journal_records(args->journals[w]) - first);
+    uint64_t *ends = calloc(args->n_workers, sizeof *ends);
+    for (uint32_t w = 0; w < args->n_workers && ends != NULL; w++) {
+        ends[w] = dpb_journal_records(args->journals[w]); /* once: a rank may still write */
+        n_records += (size_t)(ends[w] - first);
+    }
     int64_t *step_ns = calloc(n_records / args->n_workers + 2, sizeof *step_ns);
     struct change *changes = calloc(2 * n_records, sizeof *changes);
+    dpb_status status = DPB_OK;
     free(summary->step_ns);
     summary->step_ns = step_ns;
-    if (step_ns == NULL || changes == NULL) {
-        free(changes);
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    if (ends == NULL || step_ns == NULL || changes == NULL) {
+        status = dpb_fail(DPB_NO_MEMORY, "out of memory");
+    } else {
+        struct span common;
+        size_t n = find_changes(args, first, ends, changes, &common);
+        double any_ns = cut_steps(changes, n, args->n_workers, summary);
+        double samples = (double)args->global_batch / args->n_workers * 0.5 * (double)n;
+        summary->first_to_last = samples / (any_ns / 1e9);
+        divide_step(args, first, ends, &common, summary);
+        summary->no_common_window = summary->n_steps == 0;
+        dpb_rate_of(summary->step_ns, summary->n_steps, (double)args->global_batch, &summary->rate);
     }
-    struct span common;
-    find_changes(args, first, changes, &common);
-    double any_ns = cut_steps(changes, 2 * n_records, args->n_workers, summary);
     free(changes);
-    divide_step(args, first, &common, summary);
-    summary->no_common_window = summary->n_steps == 0;
-    dpb_rate_of(summary->step_ns, summary->n_steps, (double)args->global_batch, &summary->rate);
-    double samples = (double)args->global_batch / args->n_workers * (double)n_records;
-    summary->first_to_last = samples / (any_ns / 1e9);
-    return DPB_OK;
+    free(ends);
+    return status;
 }
 
 /* ---- both ---------------------------------------------------------------------------------- */

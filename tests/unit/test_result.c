@@ -362,6 +362,27 @@ static void local_rate_is_of_the_common_time(void **state)
     check_against_ticks(true);
 }
 
+/* A step that took no time has no speed: the others count. */
+static void local_steps_without_time_are_left_out(void **state)
+{
+    (void)state;
+    struct dpb_journal *a = make_journal(), *b = make_journal();
+    a->timed_from = b->timed_from = 0;
+    for (int k = 0; k < 6; k++) {
+        add_step(a, 0, k == 2 ? 0 : 10);
+        add_step(b, 0, 10);
+    }
+    const struct dpb_journal *journals[] = {a, b};
+    const struct dpb_summary_args args = {journals, 2, 0, 64, true};
+    struct dpb_summary s;
+    assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
+    assert_int_equal(s.n_steps, 5);
+    assert_int_equal(s.elapsed_ns, 50 * MS);
+    dpb_summary_release(&s);
+    free(a);
+    free(b);
+}
+
 static void local_without_common_window_says_so(void **state)
 {
     (void)state;
@@ -913,6 +934,7 @@ int main(void)
         cmocka_unit_test(synchronous_rate_is_of_the_time_that_passed),
         cmocka_unit_test(local_rate_is_of_the_common_time),
         cmocka_unit_test(local_rates_add_up_in_the_common_window),
+        cmocka_unit_test(local_steps_without_time_are_left_out),
         cmocka_unit_test(local_without_common_window_says_so),
         cmocka_unit_test(incomplete_journals_give_what_there_is),
         cmocka_unit_test(worst_verdict_stands),
