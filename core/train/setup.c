@@ -441,7 +441,7 @@ dpb_status dpb_trainer_settle(struct dpb_experiment *experiment, struct dpb_trai
     }
     if (*oversubscribed && place->index == 0)
         warn_oversubscribed(trainer);
-    *oversubscribed |= has_too_many_helpers(experiment);
+    *oversubscribed = *oversubscribed || has_too_many_helpers(experiment);
     return DPB_OK;
 }
 
