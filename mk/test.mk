@@ -175,18 +175,14 @@ tsan:
 	$(Q)TSAN_OPTIONS="halt_on_error=1 exitcode=66 second_deadlock_stack=1" \
 	$(MAKE) check-threads $(TSAN)
 
-$(BUILD)/tests/test_%: tests/unit/test_%.c $(TEST_LIB_OBJ) $(BUILD)/libcore.a
-	@echo "  TEST  $@"
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(TEST_CFLAGS) -MF $@.d -o $@ $< $(filter %.o %.a,$^) $(TEST_LIBS)
-$(BUILD)/tests/test_%: tests/system/test_%.c $(TEST_LIB_OBJ) $(BUILD)/libcore.a
-	@echo "  TEST  $@"
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(TEST_CFLAGS) -MF $@.d -o $@ $< $(filter %.o %.a,$^) $(TEST_LIBS)
-$(BUILD)/tests/test_%: tests/long/test_%.c $(TEST_LIB_OBJ) $(BUILD)/libcore.a
-	@echo "  TEST  $@"
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(TEST_CFLAGS) -MF $@.d -o $@ $< $(filter %.o %.a,$^) $(TEST_LIBS)
+# -O1: what tests compute is little beside what compiling them takes.
+define test_rule
+$(BUILD)/tests/test_%: tests/$(1)/test_%.c $(TEST_LIB_OBJ) $(BUILD)/libcore.a
+	@echo "  TEST  $$@"
+	@mkdir -p $$(@D)
+	$(Q)$$(CC) $$(CFLAGS) -O1 $$(TEST_CFLAGS) -MF $$@.d -o $$@ $$< $$(filter %.o %.a,$$^) $$(TEST_LIBS)
+endef
+$(foreach group,unit system long,$(eval $(call test_rule,$(group))))
 
 $(BUILD)/obj/tests/%.o: tests/%.c
 	@echo "  CC    $<"

@@ -22,7 +22,7 @@
 #include "lib/sandbox.h"
 #include "lib/training.h"
 
-enum { MAX_CONFS = 128, LARGE_IMAGE = 200, SMALLER_IMAGE = 96 };
+enum { MAX_CONFS = 128, LARGE_IMAGE = 200 };
 
 static const double deadline_s = 600.0, heavy_gmac = 0.5;
 
@@ -267,6 +267,12 @@ static bool needs_rdma(const struct conf *conf)
     return has_word(value_of(conf, "comm", "name"), "ring_verbs");
 }
 
+/* The smallest that the windows of a network for large images take. */
+static int small_image(const char *network)
+{
+    return has_word("alexnet overfeat inception3", network) ? 75 : 33;
+}
+
 /* Two steps with few samples, steady or not, all cells once. Where that would take long, one of the
  * cells. */
 static void test_run(const struct conf *conf, const struct networks *networks)
@@ -285,7 +291,7 @@ static void test_run(const struct conf *conf, const struct networks *networks)
     if (is_given(conf, "sweep", "accuracy"))
         append(settings, sizeof settings, " sweep.accuracy=2");
     if (!conf->full && networks->large_images)
-        append(settings, sizeof settings, " model.image=%d", SMALLER_IMAGE);
+        append(settings, sizeof settings, " model.image=%d", small_image(networks->lightest));
     if (!conf->full && networks->heavy)
         choose_cell(conf, networks->lightest, settings, sizeof settings);
     char arguments[2048];

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -60,8 +61,24 @@ int launchers_start(int n_nodes)
     return slurm("start", nodes);
 }
 
+/* Each mpirun of a user makes this directory if it is missing; the last removes it, unless it holds
+ * something. One that ends while another begins takes it from under that: none is to remove it. */
+static void hold_session_directory(void)
+{
+    char host[HOST_NAME_MAX + 1] = "", path[512];
+    const char *root = getenv("TMPDIR");
+    if (!root || strlen(root) > 256 || gethostname(host, sizeof host - 1) != 0)
+        return; /* /tmp is not ours */
+    host[strcspn(host, ".")] = '\0';
+    snprintf(path, sizeof path, "%s/ompi.%s.%u", root, host, (unsigned)geteuid());
+    (void)mkdir(path, 0700);
+    strcat(path, "/held");
+    (void)mkdir(path, 0700);
+}
+
 void launchers_allow_root(void)
 {
+    hold_session_directory();
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
 }
