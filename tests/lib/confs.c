@@ -267,10 +267,17 @@ static bool needs_rdma(const struct conf *conf)
     return has_word(value_of(conf, "comm", "name"), "ring_verbs");
 }
 
-/* The smallest that the windows of a network for large images take. */
-static int small_image(const char *network)
+/* Where a run of heavy networks would take long: of those that are the experiment's axis the lightest, or
+ * with options of their own, on the smallest images that all of them take; else one that is light. */
+static void choose_network(const struct conf *conf, const struct networks *networks, char *settings,
+                           size_t capacity)
 {
-    return has_word("alexnet overfeat inception3", network) ? 75 : 33;
+    bool its_own = dpb_config_get(conf->config, "sweep", "model.name") != NULL ||
+                   is_given(conf, "model", "version");
+    if (networks->heavy && !its_own)
+        append(settings, capacity, " model.name=resnet20");
+    else if (networks->large_images)
+        append(settings, capacity, " model.image=75");
 }
 
 /* Two steps with few samples, steady or not, all cells once. Where that would take long, one of the
@@ -290,8 +297,8 @@ static void test_run(const struct conf *conf, const struct networks *networks)
         append(settings, sizeof settings, " sweep.repeats=1");
     if (is_given(conf, "sweep", "accuracy"))
         append(settings, sizeof settings, " sweep.accuracy=2");
-    if (!conf->full && networks->large_images)
-        append(settings, sizeof settings, " model.image=%d", small_image(networks->lightest));
+    if (!conf->full)
+        choose_network(conf, networks, settings, sizeof settings);
     if (!conf->full && networks->heavy)
         choose_cell(conf, networks->lightest, settings, sizeof settings);
     char arguments[2048];

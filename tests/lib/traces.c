@@ -18,7 +18,7 @@
 
 #include "lib/command.h"
 
-static const double machine_s = 5.0; /* for what others on the machine have made meanwhile */
+static const double machine_s = 5.0; /* until what another process has just made is mapped */
 
 void traces_adopt_orphans(void)
 {
@@ -51,32 +51,11 @@ static void add_files(struct traces *traces, const char *kind, const char *direc
     nftw(directory, add_file, 16, FTW_PHYS);
 }
 
-static void add_sockets(struct traces *traces)
-{
-    char line[512];
-    FILE *file = fopen("/proc/net/unix", "re");
-    while (file && fgets(line, sizeof line, file)) {
-        const char *name = strchr(line, '@');
-        if (!name)
-            continue;
-        line[strcspn(line, "\n")] = '\0';
-        add(traces, "socket", name);
-    }
-    if (file)
-        fclose(file);
-}
-
-static void take_machine(struct traces *traces)
-{
-    add_files(traces, "shared memory", "/dev/shm");
-    add_sockets(traces);
-}
-
 void traces_take(struct traces *before, const char *directory)
 {
     *before = (struct traces){.directory = directory};
     add_files(before, "file", directory);
-    take_machine(before);
+    add_files(before, "shared memory", "/dev/shm");
 }
 
 void traces_free(struct traces *traces)
@@ -95,12 +74,33 @@ static bool has(const struct traces *traces, const char *name)
     return false;
 }
 
-/* The first of `now` that was not there before, but was among `suspects` (NULL: all). */
-static const char *first_new(const struct traces *before, const struct traces *suspects,
-                             const struct traces *now)
+/* Whether a process has the file at the end of `name` in its memory. */
+static bool is_mapped(const char *name)
+{
+    char path[300], line[1024];
+    bool found = false;
+    const char *file = strchr(name, '/');
+    DIR *processes = opendir("/proc");
+    for (const struct dirent *entry; processes && !found && (entry = readdir(processes));) {
+        if (entry->d_name[0] < '1' || entry->d_name[0] > '9')
+            continue;
+        snprintf(path, sizeof path, "/proc/%s/maps", entry->d_name);
+        FILE *maps = fopen(path, "re");
+        while (maps && !found && fgets(line, sizeof line, maps))
+            found = strstr(line, file) != NULL;
+        if (maps)
+            fclose(maps);
+    }
+    if (processes)
+        closedir(processes);
+    return found;
+}
+
+/* The first of `now` that was not there before; of shared memory only what no process has. */
+static const char *first_new(const struct traces *before, const struct traces *now, bool shared)
 {
     for (size_t i = 0; i < now->n; i++)
-        if (!has(before, now->names[i]) && (!suspects || has(suspects, now->names[i])))
+        if (!has(before, now->names[i]) && (!shared || !is_mapped(now->names[i])))
             return now->names[i];
     return NULL;
 }
@@ -134,26 +134,30 @@ static void expect_no_process(const char *title, double gone_s)
     }
 }
 
-void traces_expect_none(const struct traces *before, const char *title, double gone_s)
+/* No process of the test lives any more: shared memory that is mapped is another's. */
+static void expect_no_shared_memory(const struct traces *before, const char *title)
 {
-    struct traces files = {0}, suspects = {0};
-    expect_no_process(title, gone_s);
-    add_files(&files, "file", before->directory);
-    if (first_new(before, NULL, &files))
-        fail_msg("%s: left behind: %s", title, first_new(before, NULL, &files));
-    traces_free(&files);
-    take_machine(&suspects);
     double until_s = now_s() + machine_s;
     for (bool clean = false; !clean; usleep(clean ? 0 : 20000)) {
         struct traces now = {0};
-        take_machine(&now);
-        const char *left = first_new(before, &suspects, &now);
+        add_files(&now, "shared memory", "/dev/shm");
+        const char *left = first_new(before, &now, true);
         if (left && now_s() > until_s)
             fail_msg("%s: left behind: %s", title, left);
         clean = left == NULL;
         traces_free(&now);
     }
-    traces_free(&suspects);
+}
+
+void traces_expect_none(const struct traces *before, const char *title, double gone_s)
+{
+    struct traces files = {0};
+    expect_no_process(title, gone_s);
+    add_files(&files, "file", before->directory);
+    if (first_new(before, &files, false))
+        fail_msg("%s: left behind: %s", title, first_new(before, &files, false));
+    traces_free(&files);
+    expect_no_shared_memory(before, title);
 }
 
 size_t traces_threads(pid_t pid)

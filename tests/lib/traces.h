@@ -1,6 +1,6 @@
 /*
  * traces.h - what a run of dpbench could leave behind on the machine: processes, files in the
- * directory of the test, entries of /dev/shm, sockets with abstract names.
+ * directory of the test, entries of /dev/shm. A socket with an abstract name ends with its process.
  */
 #ifndef DPB_TESTS_LIB_TRACES_H
 #define DPB_TESTS_LIB_TRACES_H
@@ -21,8 +21,8 @@ void traces_take(struct traces *before, const char *directory);
 void traces_free(struct traces *traces);
 
 /* Fails the test, naming what and `title`, if a process is left of what it started within `gone_s`,
- * or anything else that was not there before. Others on the machine come and go: what is of the
- * machine gets a moment to vanish. */
+ * a file that was not there before, or shared memory that was not there and that no process has in
+ * its memory. */
 void traces_expect_none(const struct traces *before, const char *title, double gone_s);
 
 /* Threads of a process; 0: it is gone. */

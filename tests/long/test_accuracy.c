@@ -1,5 +1,4 @@
-/* test_accuracy.c - the strategies that tests/system/test_learning.c leaves out train LeNet as
- * well. */
+/* test_accuracy.c - the strategies that test_learning.c leaves out train LeNet as well. */
 #include "lib/accuracy.h"
 #include "lib/cases.h"
 

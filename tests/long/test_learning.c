@@ -1,5 +1,5 @@
-/* needs: long plain */
-/* test_learning.c - shm trains LeNet on real data; tests/long/test_accuracy.c has the others. */
+/* needs: long */
+/* test_learning.c - shm trains LeNet on real data; test_accuracy.c has the others. */
 #include "lib/accuracy.h"
 #include "lib/cases.h"
 
