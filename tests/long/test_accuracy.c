@@ -1,4 +1,4 @@
-/* test_accuracy.c - the strategies that test_learning.c leaves out train LeNet as well. */
+/* test_accuracy.c - the strategies that test_accuracy_shm.c leaves out train LeNet as well. */
 #include "lib/accuracy.h"
 #include "lib/cases.h"
 

@@ -20,7 +20,7 @@
 #include "lib/stand_in.h"
 #include "lib/training.h"
 
-#define CUDA "device.name=cuda run.precision=fp32 model.name=lenet run.batch=4 device.tuning=no "
+#define CUDA "device.name=cuda run.precision=fp32 model.name=lenet run.batch=2 device.tuning=no "
 #define TWO "run.workers=2 device.ids=0,0 "
 
 static const double deadline_s = 60.0;
@@ -112,7 +112,7 @@ static void test_failures(void **unused)
     unsetenv("DPB_STAND_IN_FAIL");
     setenv("DPB_STAND_IN_MB", "2", 1);
     expect_failure(CUDA TWO "comm.name=shm", 1,
-                   (const char *const[]){"run.batch = 4 takes", "MB are free", NULL});
+                   (const char *const[]){"run.batch = 2 takes", "MB are free", NULL});
     unsetenv("DPB_STAND_IN_MB");
 }
 
@@ -187,7 +187,7 @@ static void test_place(void **unused)
     unsetenv("DPB_STAND_IN_MB");
 }
 
-#define FP16 "device.name=cuda run.precision=fp16 model.name=lenet run.batch=4 device.tuning=no "
+#define FP16 "device.name=cuda run.precision=fp16 model.name=lenet run.batch=2 device.tuning=no "
 
 /* A step whose gradients are infinite on one of two workers is skipped on both: the weights are,
  * bit for bit, those of a training without it, with momentum, decay and a rate that rises from step

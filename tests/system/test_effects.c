@@ -151,7 +151,7 @@ static const struct {
     {"data.flip", "test_image_folder"},
     {"data.max_corrupt", "test_image_damage"},
     {"data.max_pixels", "test_image_damage"},
-    {"data.name", "test_learning"},
+    {"data.name", "test_cifar"},
     {"data.path", "test_idx, test_cifar10, test_image_folder"},
     {"data.place", "test_cuda, test_cuda_runs"},
     {"data.preload", "test_image_training"},

@@ -1,5 +1,5 @@
 /* needs: long */
-/* test_learning.c - shm trains LeNet on real data; test_accuracy.c has the others. */
+/* test_accuracy_shm.c - shm trains LeNet on real data; test_accuracy.c has the others. */
 #include "lib/accuracy.h"
 #include "lib/cases.h"
 
@@ -12,5 +12,5 @@ static void test_shm(void **state)
 int main(void)
 {
     add_case(test_shm, NULL, "LeNet on Fashion-MNIST, shm");
-    return run_cases("learning", NULL, NULL);
+    return run_cases("accuracy_shm", NULL, NULL);
 }
