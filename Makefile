@@ -3,7 +3,7 @@
 #   make deps      installs what is missing (Debian packages; oneDNN from PyPI), saying first what
 #   make           builds build/dpbench and its plugins, which run from there
 #   make run       deps, build, quickstart
-#   make check     deps, build, all tests that fit in 6 minutes; make check-NAME: one of them
+#   make check     deps, build, all tests that fit in minutes; make check-NAME: one of them
 #   make lint      static checks; make fuzz FUZZ_S=60: hostile input; make asan|ubsan|asan-ubsan|tsan
 #   make install   to PREFIX (/usr/local), under DESTDIR; make uninstall takes it away again
 #

@@ -1,4 +1,4 @@
-/* needs: plain alone */
+/* needs: plain waits */
 /*
  * test_overlap.c - strategies that promise overlap keep it: with a backward of ten buckets 20 ms
  * apart and exchanges of about 10 ms, what is left to wait for is one exchange, not ten; and a late
