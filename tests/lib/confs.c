@@ -267,8 +267,8 @@ static bool needs_rdma(const struct conf *conf)
     return has_word(value_of(conf, "comm", "name"), "ring_verbs");
 }
 
-/* Where a run of heavy networks would take long: of those that are the experiment's axis the lightest, or
- * with options of their own, on the smallest images that all of them take; else one that is light. */
+/* Heavy networks would take long: a light one runs in their place. If networks are the experiment's
+ * axis, or have options of their own, the lightest of them runs on images that all of them take. */
 static void choose_network(const struct conf *conf, const struct networks *networks, char *settings,
                            size_t capacity)
 {

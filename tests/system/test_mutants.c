@@ -151,8 +151,8 @@ static void expect_caught(const struct mutant *mutant, const struct strategy_for
     training_free(&training);
 }
 
-/* Odd buckets; one of them has an element or two a slice. In `make mutants` all places, otherwise the
- * first; a library takes seconds for the small buckets and has the last ones. */
+/* Odd buckets; one of them has an element or two a slice. `make mutants` takes all places, `make
+ * check` the first. A library takes seconds for small buckets: it has the last two, or one. */
 enum { PLACES = 5, SMALL = 3 };
 static const char *const places[PLACES] = {
     "comm.bucket=296",

@@ -41,7 +41,7 @@ static void test_models(void **unused)
     (void)unused;
     check_subject(&(struct subject){"tiny", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL}, ALL);
     check_subject(&(struct subject){"tiny_bn", NULL, 0, 4, DPB_UINT8, DPB_HWC, NULL}, ALL);
-    check_subject(&(struct subject){"lenet", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL}, ALL);
+    check_subject(&(struct subject){"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL}, ALL);
     check_subject(&(struct subject){"alexnet_cifar10", NULL, 0, 2, DPB_FP32, DPB_CHW, NULL}, ALL);
     check_subject(&(struct subject){"resnet20", NULL, 16, 3, DPB_UINT8, DPB_HWC, NULL},
                   ALL - EVALUATION);
@@ -69,7 +69,7 @@ static void test_tf32_differs(void **unused)
 static void test_fp16_overflow(void **unused)
 {
     (void)unused;
-    const struct subject subject = {"lenet", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
+    const struct subject subject = {"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
     const double scales[] = {256, 1e7, 256, 256, 1e7, 256};
     struct session s;
     bool finite;
@@ -92,7 +92,8 @@ static void test_without_graphs(void **unused)
 {
     (void)unused;
     untuned.graphs = 0;
-    check_subject(&(struct subject){"lenet", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL}, ALL);
+    check_in(DPB_PRECISION_FP32, &(struct subject){"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL},
+             ALL);
     untuned.graphs = 1;
 }
 
@@ -271,7 +272,7 @@ static dpb_status refuse_final(void *context, uint64_t frontier, struct dpb_even
 static void test_strategy_fails(void **unused)
 {
     (void)unused;
-    const struct subject subject = {"lenet", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
+    const struct subject subject = {"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
     struct session s;
     session_open(&subject, DPB_PRECISION_FP32, true, &s);
     const struct dpb_hooks hooks = {.final = refuse_final, .progress = no_progress};
@@ -686,7 +687,7 @@ static void test_equal_shapes(void **unused)
  * one of that rank. */
 static void expect_products(const char *path, uint32_t n, int rank)
 {
-    const struct subject subject = {"lenet", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
+    const struct subject subject = {"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
     static struct options options;
     struct session s;
     unsigned products = 0;
@@ -738,7 +739,7 @@ static void test_products(void **unused)
 static void test_shared_gpu(void **unused)
 {
     (void)unused;
-    const struct subject subject = {"lenet", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
+    const struct subject subject = {"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
     static struct options options;
     char path[128];
     int go[2], status;
