@@ -197,7 +197,7 @@ static void test_skipped_step(void **unused)
     static const char *const strategies[] = {"shm", "replicated run.accumulate=2",
                                              "ps_cpu run.servers=1", "ring_tcp run.comm_cores=1"};
     static const char same[] = FP16 "run.workers=2 device.ids=0,1 run.loss_scale=1024 "
-                                    "data.shuffle=no data.samples=16 data.distinct=4 "
+                                    "run.batch=1 data.shuffle=no data.samples=16 data.distinct=2 "
                                     "optimizer.momentum=0.9 optimizer.weight_decay=0.01 "
                                     "optimizer.linear_scaling=yes optimizer.linear_base=1 "
                                     "optimizer.learning_rate=0.001 optimizer.warmup_epochs=50 "
@@ -224,7 +224,8 @@ static void test_skipped_step(void **unused)
  * and one that the other worker alone has had. */
 static void test_loss_scale(void **unused)
 {
-    static const char settings[] = FP16 "run.workers=2 device.ids=0,1 comm.name=shm run.steps=8";
+    static const char settings[] =
+        FP16 "run.batch=4 run.workers=2 device.ids=0,1 comm.name=shm run.steps=8";
     struct training two;
     (void)unused;
     use_stand_in(true);
