@@ -26,6 +26,8 @@ struct process {
     int64_t ended_ns, fault_ns;
     char fault[256];
     uint32_t n_warnings_shown;
+    char late_in[32]; /* the phase in which it was said to be late; stall.c */
+    uint32_t late_at; /* the look that found it late last */
     struct stall_sign sign;
 };
 
@@ -40,9 +42,9 @@ struct job_run {
     int signal_fd;
     sigset_t old_mask;
     struct sigaction old_child_action;
-    bool ending;
-    uint64_t memory_kills; /* dpb_memory_kills when it began */
-    int interrupt;         /* the first signal's number */
+    bool ending, child_ended; /* there may be a process to be reaped */
+    uint64_t memory_kills;    /* dpb_memory_kills when it began */
+    int interrupt;            /* the first signal's number */
     uint32_t n_interrupts;
     int64_t kill_at_ns, give_up_ns;
     struct stall_watch stalls;

@@ -15,8 +15,6 @@
 
 #define TICK_NS INT64_C(250000000)
 
-enum { MAX_RANKS = 1024 };
-
 /* ---- beginning and end --------------------------------------------------------------------- */
 
 static void run_destroy(struct job_run *run)
@@ -29,13 +27,17 @@ static void run_destroy(struct job_run *run)
 
 static dpb_status run_create(struct job_run *run, const struct dpb_job *job)
 {
-    *run = (struct job_run){
-        .job = job, .signal_fd = -1, .memory_kills = dpb_memory_kills(""), .kill_at_ns = INT64_MAX};
-    if (job->n_workers == 0 || job->n_workers > MAX_RANKS || job->n_servers > MAX_RANKS)
+    *run = (struct job_run){.job = job,
+                            .signal_fd = -1,
+                            .memory_kills = dpb_memory_kills(""),
+                            .kill_at_ns = INT64_MAX,
+                            .child_ended = true};
+    if (job->n_workers == 0 || job->n_workers > DPB_JOB_RANKS ||
+        job->n_servers > DPB_JOB_RANKS - job->n_workers)
         return dpb_fail(DPB_USAGE,
-                        "a local job has 1 to %d workers and at most %d servers, not %u "
-                        "and %u",
-                        MAX_RANKS, MAX_RANKS, job->n_workers, job->n_servers);
+                        "a job has 1 to %d workers, and as many processes at most, not %u workers "
+                        "and %u servers",
+                        DPB_JOB_RANKS, job->n_workers, job->n_servers);
     run->n_ranks = job->n_workers + job->n_servers;
     run->processes = calloc(run->n_ranks, sizeof *run->processes);
     run->fds = calloc(2 * (size_t)run->n_ranks + 1, sizeof *run->fds);
@@ -85,8 +87,12 @@ static void suspend(struct job_run *run)
 
 /* ---- watching ------------------------------------------------------------------------------ */
 
+/* Asks of each process: only after SIGCHLD, as requests to the store are as many as the ranks. */
 static void reap(struct job_run *run)
 {
+    if (!run->child_ended)
+        return;
+    run->child_ended = false;
     for (uint32_t rank = 0; rank < run->n_ranks; rank++)
         if (job_reap(run, rank))
             job_rank_ended(run, rank);
@@ -97,6 +103,8 @@ static void take_signal_input(struct job_run *run)
     for (int number; (number = job_next_signal(run)) != 0;) {
         if (number == SIGINT || number == SIGTERM)
             job_interrupt(run, ++run->processes[0].n_interrupts, number);
+        else if (number == SIGCHLD)
+            run->child_ended = true;
         else if (number == SIGTSTP && run->job->party == NULL)
             suspend(run);
     }

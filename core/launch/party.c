@@ -19,12 +19,11 @@
 #include "launch/machines.h"
 #include "launch/spawn.h"
 #include "machine/rights.h"
+#include "world/board.h"
 #include "world/pmix.h"
 
 #define JOIN_NS INT64_C(90000000000) /* for all to be started, to join and to connect */
 #define LEAVE_NS INT64_C(2000000000) /* for a word to arrive, for a rank without a job to end */
-
-enum { MAX_PARTS = 4096 };
 
 /* ---- this part's own end -------------------------------------------------------------------- */
 
@@ -152,7 +151,10 @@ static dpb_status hear_rank(struct dpb_party *party, struct dpb_join_answer *ans
                         party->rank);
     if (answer->status != DPB_OK)
         return dpb_fail((dpb_status)answer->status, "%s", answer->text);
-    if (answer->rank != party->rank || answer->n_ranks == 0 || answer->n_ranks > MAX_PARTS)
+    if (answer->n_ranks > DPB_JOB_RANKS)
+        return dpb_fail(DPB_USAGE, "%s started %u processes; a job has at most %d", party->launcher,
+                        answer->n_ranks, DPB_JOB_RANKS);
+    if (answer->rank != party->rank || answer->n_ranks == 0)
         return dpb_fail(DPB_FAILED, "%s says that this is rank %u of %u, and PMIX_RANK rank %u",
                         party->launcher, answer->rank, answer->n_ranks, party->rank);
     party->n_ranks = answer->n_ranks;

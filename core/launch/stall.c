@@ -176,33 +176,52 @@ void stall_keep_picture(struct job_run *run, int64_t now_ns)
 
 /* ---- saying so ----------------------------------------------------------------------------- */
 
-static bool is_new(struct stall_watch *watch, uint32_t rank, const char *phase)
+static void say_stall(struct job_run *run, uint32_t late, uint32_t n_others, int64_t silent_ns,
+                      int64_t now_ns)
 {
-    for (uint32_t i = 0; i < watch->n_said; i++)
-        if (watch->said[i].rank == rank && strcmp(watch->said[i].phase, phase) == 0)
-            return false;
-    if (watch->n_said == STALLS_SAID)
-        return false;
-    watch->said[watch->n_said].rank = rank;
-    snprintf(watch->said[watch->n_said++].phase, 32, "%s", phase);
-    return true;
-}
-
-static void say_stall(struct job_run *run, uint32_t rank, int64_t now_ns)
-{
-    char where[160], phase[32], picture[STALL_PICTURE_BYTES];
-    uint32_t late = find_late(run, rank);
-    phase_of(run, late, phase);
-    if (!is_new(&run->stalls, late, phase))
-        return;
+    char where[160], others[64] = "", picture[STALL_PICTURE_BYTES];
     describe(run, late, now_ns, where, sizeof where);
     draw_picture(run, now_ns, picture, sizeof picture);
+    if (n_others > 0)
+        snprintf(others, sizeof others, "; %u other%s late, too", n_others,
+                 n_others == 1 ? " is" : "s are");
     job_erase_progress(run);
-    dpb_warn("stall", "no progress for %.1f s: rank %u (%s, pid %d) is late: %s",
-             (double)(now_ns - run->processes[rank].sign.sign_ns) * 1e-9, late, job_host(run, late),
-             (int)job_pid(run, late), where);
+    dpb_warn("stall", "no progress for %.1f s: rank %u (%s, pid %d) is late: %s%s",
+             (double)silent_ns * 1e-9, late, job_host(run, late), (int)job_pid(run, late), where,
+             others);
     if (run->n_ranks > 1)
         dpb_log(DPB_LOG_INFO, "%s", picture);
+}
+
+/* All that are late now, in one message: those that were late in the same phase before are not said
+ * again, nor is anything after STALLS_SAID messages. */
+static void say_stalls(struct job_run *run, int64_t now_ns)
+{
+    struct stall_watch *watch = &run->stalls;
+    uint32_t n_late = 0, named = UINT32_MAX;
+    int64_t silent_ns = 0;
+    watch->n_looks++;
+    for (uint32_t rank = 0; rank < run->job->n_workers; rank++) {
+        char phase[32];
+        if (!run->processes[rank].running ||
+            now_ns - run->processes[rank].sign.sign_ns < run->job->stall_warning_ns)
+            continue;
+        const uint32_t late = find_late(run, rank);
+        struct process *process = &run->processes[late];
+        if (process->late_at == watch->n_looks)
+            continue;
+        process->late_at = watch->n_looks;
+        n_late++;
+        phase_of(run, late, phase);
+        if (strcmp(process->late_in, phase) == 0)
+            continue;
+        snprintf(process->late_in, sizeof process->late_in, "%s", phase);
+        if (named == UINT32_MAX)
+            silent_ns = now_ns - run->processes[rank].sign.sign_ns;
+        named = named == UINT32_MAX ? late : named;
+    }
+    if (named != UINT32_MAX && watch->n_said++ < STALLS_SAID)
+        say_stall(run, named, n_late - 1, silent_ns, now_ns);
 }
 
 /* All leave together: who is there long after another has left does not come to its end. */
@@ -222,8 +241,6 @@ static void check_rank(struct job_run *run, uint32_t rank, int64_t now_ns)
     struct process *process = &run->processes[rank];
     stall_look_at(run, rank, now_ns);
     int64_t silent_ns = now_ns - process->sign.sign_ns;
-    if (run->job->stall_warning_ns > 0 && silent_ns >= run->job->stall_warning_ns)
-        say_stall(run, rank, now_ns);
     if (silent_ns >= run->job->timeout_ns + AFTER_WAITERS_NS && !waits(run, rank))
         snprintf(process->fault, sizeof process->fault,
                  "stuck: for %.1f s it has not moved on, computed, read or written, nor waited for "
@@ -231,10 +248,18 @@ static void check_rank(struct job_run *run, uint32_t rank, int64_t now_ns)
                  (double)silent_ns * 1e-9);
 }
 
+/* A look reads /proc of every rank: the more ranks, the rarer. */
+static int64_t look_interval_ns(const struct job_run *run)
+{
+    enum { RANKS = 64 };
+    return run->n_ranks > RANKS ? LOOK_NS * run->n_ranks / RANKS : LOOK_NS;
+}
+
 uint32_t stall_look(struct job_run *run, int64_t now_ns)
 {
-    if (run->ending || now_ns - run->stalls.looked_ns < LOOK_NS)
-        return UINT32_MAX;
+    uint32_t stuck = UINT32_MAX;
+    if (run->ending || now_ns - run->stalls.looked_ns < look_interval_ns(run))
+        return stuck;
     run->stalls.looked_ns = now_ns;
     for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
         if (!run->processes[rank].running)
@@ -242,8 +267,10 @@ uint32_t stall_look(struct job_run *run, int64_t now_ns)
         check_left(run, rank, now_ns);
         if (is_worker(run, rank)) /* a server has nothing to do while workers compute */
             check_rank(run, rank, now_ns);
-        if (run->processes[rank].fault[0] != '\0')
-            return rank;
+        if (stuck == UINT32_MAX && run->processes[rank].fault[0] != '\0')
+            stuck = rank;
     }
-    return UINT32_MAX;
+    if (run->job->stall_warning_ns > 0)
+        say_stalls(run, now_ns);
+    return stuck;
 }

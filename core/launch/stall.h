@@ -6,7 +6,8 @@
  * waits for a disk: a first step that compiles for minutes, or a long evaluation, is no stall. A
  * rank that waits for another gives none.
  *
- *     nobody's sign for run.stall_warning_s: said once, with where each rank is
+ *     nobody's sign for run.stall_warning_s: said once for all that are late, with where the ranks
+ *     are
  *     a worker's that waits for nobody either, for run.timeout_s: it is stuck, and the job ended
  *     a rank that is there run.timeout_s after another has ended, all having left together:
  *     likewise
@@ -28,11 +29,7 @@ enum { STALL_PICTURE_BYTES = 4096, STALLS_SAID = 8 };
 /* The launcher's state of it, zeroed at the start. */
 struct stall_watch {
     int64_t looked_ns, first_left_ns; /* the first rank that ended as it should; 0: none */
-    uint32_t n_said;
-    struct {
-        uint32_t rank;
-        char phase[32];
-    } said[STALLS_SAID]; /* each only once */
+    uint32_t n_said, n_looks;
 
     char picture[STALL_PICTURE_BYTES]; /* when the job was ended: a line a rank */
     char late[256]; /* who the one whose deadline passed was waiting for at last */
@@ -48,7 +45,8 @@ struct stall_sign {
     uint64_t io_bytes;
 };
 
-/* Called in the launcher's loop; looks at most four times a second. Warns. Returns a rank that is
+/* Called in the launcher's loop; looks at most four times a second, and with more than 64 ranks
+ * more rarely. Warns. Returns a rank that is
  * to be ended, with the reason in its `fault`; UINT32_MAX: none. */
 uint32_t stall_look(struct job_run *run, int64_t now_ns);
 /* Of one rank: keeps its sign of life, sign_ns. */

@@ -516,19 +516,23 @@ static void expire_waiter(struct dpb_store_server *server, const struct waiter *
                                           [DPB_STORE_GIVE] = "no rank has taken key '",
                                           [DPB_STORE_TAKE] = "no rank has given key '"};
     char text[TEXT_BYTES];
-    uint32_t first = UINT32_MAX;
+    enum { LISTED = 8 };
+    uint32_t first = UINT32_MAX, n_missing = 0;
     size_t used = (size_t)snprintf(text, sizeof text, "%s%s'%s", missing[waiter->op], waiter->key,
                                    waiter->op == DPB_STORE_BARRIER ? ": not there yet: rank" : "");
     forget(server, waiter);
     for (uint32_t rank = 0; waiter->op == DPB_STORE_BARRIER && rank < server->n_ranks; rank++) {
         if (entry_find(server, waiter->key, BARRIER)->arrived[rank])
             continue;
-        if (used + 16 < sizeof text)
+        if (++n_missing <= LISTED)
             used += (size_t)snprintf(text + used, sizeof text - used, "%s %u",
-                                     first == UINT32_MAX ? "" : ",", rank);
+                                     n_missing == 1 ? "" : ",", rank);
         if (first == UINT32_MAX)
             first = rank;
     }
+    if (n_missing > LISTED)
+        used +=
+            (size_t)snprintf(text + used, sizeof text - used, " and %u more", n_missing - LISTED);
     answer_about(server, waiter->rank, waiter->serial, DPB_TIMEOUT, first, text, (uint32_t)used);
 }
 

@@ -150,9 +150,9 @@ void dpb_control_leave(struct dpb_control *control)
 
 bool dpb_control_all_left(struct dpb_control *control)
 {
-    bool all = true;
-    for (uint32_t rank = 0; rank < control->n_ranks; rank++)
-        all = all && has_left(control, rank);
+    while (control->n_left < control->n_ranks && has_left(control, control->n_left))
+        control->n_left++;
+    const bool all = control->n_left == control->n_ranks;
     if (all || control->rank != 0)
         return all;
     begin_round(control);
@@ -165,6 +165,12 @@ bool dpb_control_all_left(struct dpb_control *control)
         control->acked = 0;
     }
     return false;
+}
+
+uint32_t dpb_control_nap_us(const struct dpb_control *control)
+{
+    enum { SERVES_US = 200 /* rank 0 commits for the others */, A_RANK_US = 100 };
+    return control->rank == 0 ? SERVES_US : SERVES_US + A_RANK_US * control->n_ranks;
 }
 
 dpb_status dpb_control_look(struct dpb_control *control, uint64_t step, uint32_t *actions)

@@ -33,8 +33,7 @@ enum {
     DPB_ACTION_UNSTEADY = 2,    /* with TIMED: the gate's limit passed */
     DPB_ACTION_STOP = 4,        /* do not begin this step */
     DPB_ACTION_INTERRUPTED = 8, /* with STOP: a signal came */
-    DPB_ACTION_NOT_FINITE = 16, /* with STOP: a loss was not finite */
-    DPB_CONTROL_MAX_RANKS = 1000
+    DPB_ACTION_NOT_FINITE = 16  /* with STOP: a loss was not finite */
 };
 
 /* In memory shared by all workers of a board, zeroed at first. Every word has one writer; an even
@@ -50,10 +49,10 @@ struct dpb_control_block {
         uint64_t step; /* written before the sequence */
         uint64_t sequence;
         uint64_t left; /* 1: begins no further step */
-    } acks[DPB_CONTROL_MAX_RANKS];
+    } acks[DPB_JOB_RANKS];
     /* Number of the agreement << 8 | value; even and odd ones: a rank may be one ahead of
      * another. */
-    uint64_t said[2][DPB_CONTROL_MAX_RANKS];
+    uint64_t said[2][DPB_JOB_RANKS];
 };
 
 /* Tells the other boards of what was written on this one: dpb_store_post, and in tests what delays
@@ -66,6 +65,7 @@ struct dpb_control {
     dpb_control_tell tell; /* NULL: all ranks share one board */
     void *context;
     uint32_t rank, n_ranks;
+    uint32_t n_left;            /* the ranks below this one are known to have left */
     uint64_t acked, acked_step; /* 0: nothing under way here */
     uint64_t done;              /* sequence of the last action taken */
     uint32_t wanted;            /* rank 0: proposed in the next round */
@@ -87,6 +87,8 @@ void dpb_control_leave(struct dpb_control *control);
 /* Once left: whether all have. Rank 0 serves the others by this call, so it is made again and again
  * until it says so. */
 bool dpb_control_all_left(struct dpb_control *control);
+/* The pause between two such calls: all ranks together look equally often, however many they are. */
+uint32_t dpb_control_nap_us(const struct dpb_control *control);
 /*
  * The maximum of a value of every rank, time after time: each says its own, then hears until it
  * knows all. All ranks come to every agreement, and say nothing further before they have heard.

@@ -107,6 +107,13 @@ static dpb_status derive_machines(struct dpb_experiment *experiment)
     const char *hosts = experiment->settings.comm.hosts;
     uint32_t n_ranks = experiment->n_workers + experiment->n_servers;
     char why[128];
+    if (n_ranks > DPB_JOB_RANKS)
+        return dpb_fail(DPB_USAGE,
+                        "%s: run.servers = %u and run.workers = %u (%s) are %u processes; a job "
+                        "has at most %d",
+                        origin(experiment, "run", "servers"), experiment->n_servers,
+                        experiment->n_workers, origin(experiment, "run", "workers"), n_ranks,
+                        DPB_JOB_RANKS);
     experiment->machines = calloc(n_ranks, sizeof *experiment->machines);
     if (!experiment->machines)
         return dpb_fail(DPB_NO_MEMORY, "no memory for the machines of %u ranks", n_ranks);

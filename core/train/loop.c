@@ -155,7 +155,7 @@ static dpb_status leave_together(struct dpb_trainer *t)
         watch_for_stop(t);
         if (dpb_board_job_ended(dpb_world.board))
             return DPB_PEER;
-        usleep(200);
+        usleep(dpb_control_nap_us(&t->control));
         if (dpb_world_now_ns() < deadline_ns)
             continue;
         if (count_steps(t) == steps)

@@ -3,6 +3,8 @@
 
 #include <stddef.h>
 
+#include "world/board.h"
+
 #define AT(member) offsetof(struct dpb_settings, member)
 #define MANY 9e15 /* an upper bound that is none, yet exact in a double */
 
@@ -19,8 +21,9 @@ static const char *const schedules[] = {"constant", "step", "cosine", NULL};
 
 static const struct dpb_option run_rows[] = {
     {"name", DPB_OPT_STRING, NULL, "run", 0, 0, NULL, AT(run.name), "label of the result"},
-    {"workers", DPB_OPT_INT, NULL, "1", 1, 1024, NULL, AT(run.workers), "worker processes"},
-    {"servers", DPB_OPT_INT, NULL, "0", 0, 1024, NULL, AT(run.servers),
+    {"workers", DPB_OPT_INT, NULL, "1", 1, DPB_JOB_RANKS, NULL, AT(run.workers),
+     "worker processes"},
+    {"servers", DPB_OPT_INT, NULL, "0", 0, DPB_JOB_RANKS, NULL, AT(run.servers),
      "parameter server processes; 0: shards in the workers"},
     {"mode", DPB_OPT_CHOICE, NULL, "train", 0, 0, modes, AT(run.mode),
      "train, or the forward pass alone; comm: what `dpbench comm` sets"},

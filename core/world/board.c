@@ -16,7 +16,7 @@
 
 #define BOARD_MAGIC UINT64_C(0x314452414f425044) /* "DPBOARD1" */
 
-enum { BOARD_PAGE = 4096, BOARD_MAX_RANKS = 4096 };
+enum { BOARD_PAGE = 4096 };
 
 struct board_header {
     uint64_t magic;
@@ -87,8 +87,8 @@ static dpb_status create_memory(size_t bytes, int *fd)
 dpb_status dpb_board_create(uint32_t n_ranks, size_t journal_bytes, struct dpb_board **board)
 {
     size_t stride = whole_pages(journal_bytes), total;
-    if (n_ranks == 0 || n_ranks > BOARD_MAX_RANKS)
-        return dpb_fail(DPB_USAGE, "a job has 1 to %d processes, not %u", BOARD_MAX_RANKS, n_ranks);
+    if (n_ranks == 0 || n_ranks > DPB_JOB_RANKS)
+        return dpb_fail(DPB_USAGE, "a job has 1 to %d processes, not %u", DPB_JOB_RANKS, n_ranks);
     if (stride < journal_bytes || __builtin_mul_overflow(stride, n_ranks, &total) ||
         __builtin_add_overflow(total, status_offset(n_ranks), &total) || total > INT64_MAX)
         return dpb_fail(DPB_USAGE, "a journal of %zu bytes for each of %u processes is too large",

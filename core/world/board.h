@@ -12,6 +12,7 @@
 #include "dpbench/host.h"
 
 enum {
+    DPB_JOB_RANKS = 1024, /* of a job at most, workers and servers together */
     DPB_BOARD_TEXT = 1024,
     DPB_BOARD_WARNINGS = 16,
     DPB_BOARD_FACTS = 8,

@@ -262,27 +262,64 @@ void dpb_world_close(void)
 
 /* ---- agreement ----------------------------------------------------------------------------- */
 
+struct agreement {
+    uint32_t number;
+    const char *what;
+};
+
+/* Where `rank` says its value; UINT32_MAX: where rank 0 says whether all are the same. */
+static void agree_key(const struct agreement *agreement, uint32_t rank,
+                      char key[DPB_STORE_KEY_BYTES + 1])
+{
+    if (rank == UINT32_MAX)
+        snprintf(key, DPB_STORE_KEY_BYTES + 1, "agree/%u/%s", agreement->number, agreement->what);
+    else
+        snprintf(key, DPB_STORE_KEY_BYTES + 1, "agree/%u/%s/rank %u", agreement->number,
+                 agreement->what, rank);
+}
+
+/* Rank 0's: the first two ranks that differ; an empty verdict: none do. */
+static dpb_status compare_all(const struct agreement *agreement, const char *value, char *verdict,
+                              size_t size)
+{
+    char key[DPB_STORE_KEY_BYTES + 1], other[AGREE_BYTES];
+    verdict[0] = '\0';
+    for (uint32_t rank = 1; rank < dpb_world.n_ranks; rank++) {
+        size_t bytes = sizeof other;
+        agree_key(agreement, rank, key);
+        DPB_TRY(dpb_store.get(key, other, &bytes, 0));
+        other[sizeof other - 1] = '\0';
+        if (verdict[0] == '\0' && strcmp(value, other) != 0)
+            snprintf(verdict, size, "the ranks differ in %s: rank 0 has '%s', rank %u has '%s'",
+                     agreement->what, value, rank, other);
+    }
+    return DPB_OK;
+}
+
+/* Rank 0 compares and tells the others: what it costs grows as the ranks do, not as their
+ * square. */
 dpb_status dpb_world_agree(const char *what, const char *value)
 {
     static uint32_t n_agreements; /* the same on all ranks: the calls are collective */
-    uint32_t number = __atomic_fetch_add(&n_agreements, 1, __ATOMIC_RELAXED);
-    char key[DPB_STORE_KEY_BYTES + 1], first[AGREE_BYTES], other[AGREE_BYTES];
+    const struct agreement agreement = {__atomic_fetch_add(&n_agreements, 1, __ATOMIC_RELAXED),
+                                        what};
+    char key[DPB_STORE_KEY_BYTES + 1], verdict[2 * AGREE_BYTES + 256];
     size_t bytes = strlen(value) + 1;
-    if (bytes > sizeof first)
+    if (bytes > AGREE_BYTES)
         return dpb_fail(DPB_FAILED,
                         "agreement on %s: a value of %zu bytes, at most %d are possible", what,
                         bytes, AGREE_BYTES);
-    snprintf(key, sizeof key, "agree/%u/%s/rank %u", number, what, dpb_world.rank);
-    DPB_TRY(dpb_store.put(key, value, bytes));
-    for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++) {
-        char *into = rank == 0 ? first : other;
-        bytes = sizeof first;
-        snprintf(key, sizeof key, "agree/%u/%s/rank %u", number, what, rank);
-        DPB_TRY(dpb_store.get(key, into, &bytes, 0));
-        into[sizeof first - 1] = '\0';
-        if (rank > 0 && strcmp(first, other) != 0)
-            return dpb_fail(DPB_FAILED, "the ranks differ in %s: rank 0 has '%s', rank %u has '%s'",
-                            what, first, rank, other);
+    if (dpb_world.rank == 0) {
+        DPB_TRY(compare_all(&agreement, value, verdict, sizeof verdict));
+        agree_key(&agreement, UINT32_MAX, key);
+        DPB_TRY(dpb_store.put(key, verdict, strlen(verdict) + 1));
+    } else {
+        agree_key(&agreement, dpb_world.rank, key);
+        DPB_TRY(dpb_store.put(key, value, bytes));
+        agree_key(&agreement, UINT32_MAX, key);
+        bytes = sizeof verdict;
+        DPB_TRY(dpb_store.get(key, verdict, &bytes, 0));
+        verdict[sizeof verdict - 1] = '\0';
     }
-    return DPB_OK;
+    return verdict[0] == '\0' ? DPB_OK : dpb_fail(DPB_FAILED, "%s", verdict);
 }

@@ -41,22 +41,22 @@ struct fault_options {
 };
 
 /* The rows of a table of options; `hooks`: names of the hooks, ended by NULL. */
-#define FAULT_ROWS(STRUCT, MEMBER, hooks)                                                         \
-    {                                                                                             \
-        "fault",                                                                                  \
-        DPB_OPT_CHOICE,                                                                           \
-        NULL,                                                                                     \
-        "none",                                                                                   \
-        0,                                                                                        \
-        0,                                                                                        \
-        fault_names,                                                                              \
-        offsetof(STRUCT, MEMBER.fault),                                                           \
-        "what happens"},                                                                          \
-        {"hook", DPB_OPT_CHOICE, NULL, hooks[0], 0, 0, hooks, offsetof(STRUCT, MEMBER.hook),      \
-         "where"},                                                                                \
-        {"rank", DPB_OPT_INT, NULL, "0", 0, 1e6, NULL, offsetof(STRUCT, MEMBER.rank), "to whom"}, \
-    {                                                                                             \
-        "call", DPB_OPT_INT, NULL, "1", 1, 1e9, NULL, offsetof(STRUCT, MEMBER.call), "when"       \
+#define FAULT_ROWS(STRUCT, MEMBER, hooks)                                                        \
+    {                                                                                            \
+        "fault",                                                                                 \
+        DPB_OPT_CHOICE,                                                                          \
+        NULL,                                                                                    \
+        "none",                                                                                  \
+        0,                                                                                       \
+        0,                                                                                       \
+        fault_names,                                                                             \
+        offsetof(STRUCT, MEMBER.fault),                                                          \
+        "what happens"},                                                                         \
+        {"hook", DPB_OPT_CHOICE, NULL, hooks[0], 0, 0, hooks, offsetof(STRUCT, MEMBER.hook),     \
+         "where"},                                                                               \
+        {"rank", DPB_OPT_INT, NULL, "0", -1, 1e6, NULL, offsetof(STRUCT, MEMBER.rank), "or -1"}, \
+    {                                                                                            \
+        "call", DPB_OPT_INT, NULL, "1", 1, 1e9, NULL, offsetof(STRUCT, MEMBER.call), "when"      \
     }
 
 /* No address space beyond what the process has, and nothing free in it. */
@@ -88,7 +88,7 @@ static inline dpb_status fault_here(const struct dpb_host *host,
                                     const struct fault_options *options, uint32_t rank, int hook)
 {
     static int64_t calls;
-    if (hook != options->hook || rank != (uint32_t)options->rank ||
+    if (hook != options->hook || (options->rank >= 0 && rank != (uint32_t)options->rank) ||
         __atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED) != options->call)
         return DPB_OK;
     switch ((enum fault)options->fault) {

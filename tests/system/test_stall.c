@@ -79,6 +79,23 @@ static void test_stall_is_said_once(void **state)
     command_free(&command);
 }
 
+/* All hang, soon after each other: they are counted, not listed. */
+static void test_many_are_late(void **state)
+{
+    struct command command;
+    (void)state;
+    dpbench(&command, deadline_s,
+            FAULTS_BASE FAULTS_COMM
+            "comm.fault=hang comm.hook=end comm.rank=-1 comm.call=9 run.stall_warning_s=1.5 "
+            "run.timeout_s=4 run.workers=12");
+    assert_int_equal(command.exit_code, 1);
+    assert_in_range(count_of(command.err, "warning: no progress for "), 1, 5);
+    expect_words("the last warning", command.err,
+                 (const char *const[]){" is late: phase 'exchange' of step 7",
+                                       "; 11 others are late, too", NULL});
+    command_free(&command);
+}
+
 /* Behind a server: who is late is not the one who is waited for, but whom that one waits for. */
 static void test_late_behind_a_server(void **state)
 {
@@ -280,6 +297,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stall_is_said_once),
+        cmocka_unit_test(test_many_are_late),
         cmocka_unit_test(test_late_behind_a_server),
         cmocka_unit_test(test_work_is_no_stall),
         cmocka_unit_test(test_suspended),

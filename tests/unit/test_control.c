@@ -526,6 +526,40 @@ static void test_last_steps(void **state)
     assert_int_equal(look(0, 5), 0);
 }
 
+/* The last of as many ranks as a job may have: its words lie in the block, and are found there. */
+static void test_most_ranks(void **state)
+{
+    static struct {
+        struct dpb_control_block block;
+        uint64_t behind[8];
+    } memory;
+    static struct dpb_control ranks[DPB_JOB_RANKS];
+    static const uint64_t untouched[8];
+    uint8_t highest;
+    uint32_t actions;
+    (void)state;
+    for (uint32_t r = 0; r < DPB_JOB_RANKS; r++) {
+        dpb_control_init(&ranks[r], &memory.block, r, DPB_JOB_RANKS);
+        dpb_control_say(&ranks[r], r + 1 == DPB_JOB_RANKS ? 7 : 1);
+        dpb_control_say(&ranks[r], r + 1 == DPB_JOB_RANKS ? 5 : 1);
+    }
+    assert_true(dpb_control_hear(&ranks[0], &highest));
+    assert_int_equal(highest, 5);
+    dpb_control_propose(&ranks[0], DPB_ACTION_STOP);
+    for (uint32_t r = 0; r < DPB_JOB_RANKS; r++)
+        assert_true(dpb_control_try(&ranks[r], 3, &actions));
+    assert_true(dpb_control_try(&ranks[0], 4, &actions)); /* commits for 5 */
+    assert_true(dpb_control_try(&ranks[DPB_JOB_RANKS - 1], 5, &actions));
+    assert_int_equal(actions, DPB_ACTION_STOP);
+    for (uint32_t r = 0; r < DPB_JOB_RANKS; r++) {
+        assert_false(dpb_control_all_left(&ranks[DPB_JOB_RANKS - 1]));
+        dpb_control_leave(&ranks[r]);
+    }
+    assert_true(dpb_control_all_left(&ranks[DPB_JOB_RANKS - 1]));
+    assert_memory_equal(memory.behind, untouched, sizeof untouched);
+    assert_true(dpb_control_nap_us(&ranks[1]) >= DPB_JOB_RANKS * dpb_control_nap_us(&ranks[0]) / 2);
+}
+
 /* A peer that never comes ends the wait at the deadline, with a message. */
 static void test_deadline(void **state)
 {
@@ -556,6 +590,7 @@ int main(void)
         cmocka_unit_test_setup(test_two_past_the_highest, make_pair),
         cmocka_unit_test_setup(test_one_has_left, make_pair),
         cmocka_unit_test_setup(test_last_steps, make_pair),
+        cmocka_unit_test(test_most_ranks),
         cmocka_unit_test_setup(test_deadline, make_pair),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
