@@ -1,11 +1,14 @@
 /* invocation.c - result.invocation and result.inputs: how dpbench was called, and what the files
  * are that it read. */
 #include <dirent.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -15,10 +18,8 @@
 
 extern char **environ;
 
-/* Settings that name files which a run reads. */
-static const struct {
-    const char *section, *key;
-} inputs[] = {{"data", "path"}, {"checkpoint", "load"}};
+/* Settings that name files which every run may read; a plugin's are found by their unit. */
+static const char *const inputs[][2] = {{"data", "path"}, {"checkpoint", "load"}};
 enum { N_INPUTS = sizeof inputs / sizeof inputs[0] };
 
 /* ---- how it was called --------------------------------------------------------------------- */
@@ -64,33 +65,55 @@ json_t *dpb_result_invocation(void)
                      describe_environment());
 }
 
+static dpb_status locate(struct dpb_config *config, const char *there, const char *section,
+                         const char *key)
+{
+    char path[2 * PATH_MAX];
+    const struct dpb_setting *setting = dpb_config_get(config, section, key);
+    if (setting == NULL || setting->value[0] == '/' || setting->value[0] == '\0')
+        return DPB_OK;
+    snprintf(path, sizeof path, "%s/%s", there, setting->value);
+    dpb_log(DPB_LOG_INFO, "%s.%s = %s is taken from %s, where the result was made", section, key,
+            setting->value, there);
+    return dpb_config_set(config, section, key, path, setting->origin);
+}
+
 dpb_status dpb_result_locate(const json_t *document, struct dpb_config *config)
 {
-    char here[PATH_MAX], path[2 * PATH_MAX];
-    const char *there = dpb_json_text(document, "invocation.directory", NULL);
+    char here[PATH_MAX], section[64];
+    const char *there = dpb_json_text(document, "invocation.directory", NULL), *name;
+    json_t *entry;
     if (there == NULL || getcwd(here, sizeof here) == NULL || strcmp(here, there) == 0)
         return DPB_OK;
-    for (size_t i = 0; i < N_INPUTS; i++) {
-        const struct dpb_setting *setting =
-            dpb_config_get(config, inputs[i].section, inputs[i].key);
-        if (setting == NULL || setting->value[0] == '/' || setting->value[0] == '\0')
-            continue;
-        snprintf(path, sizeof path, "%s/%s", there, setting->value);
-        dpb_log(DPB_LOG_INFO, "%s.%s = %s is taken from %s, where the result was made",
-                inputs[i].section, inputs[i].key, setting->value, there);
-        DPB_TRY(dpb_config_set(config, inputs[i].section, inputs[i].key, path, setting->origin));
+    for (size_t i = 0; i < N_INPUTS; i++)
+        DPB_TRY(locate(config, there, inputs[i][0], inputs[i][1]));
+    json_object_foreach(json_object_get(document, "inputs"), name, entry)
+    {
+        const char *dot = strchr(name, '.');
+        snprintf(section, sizeof section, "%.*s", dot != NULL ? (int)(dot - name) : 0, name);
+        if (dot != NULL && json_is_object(entry)) /* those above are there already */
+            DPB_TRY(locate(config, there, section, dot + 1));
     }
     return DPB_OK;
 }
 
 /* ---- what it read -------------------------------------------------------------------------- */
 
-/* Files and directories that a fingerprint goes over; more than that are left out and counted. */
-enum { DEPTH = 2, BLOCK = 65536, MOST_FILES = 10000 };
+/* Filesystems of the kernel's own making: linux/magic.h. */
+static const uint32_t made_up[] = {
+    PROC_SUPER_MAGIC,    SYSFS_MAGIC,      DEBUGFS_MAGIC, TRACEFS_MAGIC,      CGROUP_SUPER_MAGIC,
+    CGROUP2_SUPER_MAGIC, SECURITYFS_MAGIC, BPF_FS_MAGIC,  DEVPTS_SUPER_MAGIC, PSTOREFS_MAGIC};
+
+/* A fingerprint goes over this many files; more are left out. A directory with more names, or data
+ * that takes longer to look at, has none. */
+enum { DEPTH = 2, BLOCK = 65536, MOST_FILES = 10000, MOST_NAMES = 1 << 20 };
+#define MOST_NS INT64_C(5000000000)
 
 struct print {
     uLong crc;
     uint64_t files, bytes; /* of those that were looked at */
+    int64_t until_ns;
+    const char *why_none; /* NULL: it is a fingerprint */
 };
 
 static void add_bytes(struct print *print, const void *bytes, size_t n)
@@ -98,70 +121,136 @@ static void add_bytes(struct print *print, const void *bytes, size_t n)
     print->crc = crc32(print->crc, bytes, (uInt)n);
 }
 
-/* Its name, size, first and last block: enough to tell data apart, quick for those of any size. */
-static void add_file(struct print *print, const char *path, off_t size)
+/* Its size, first and last block: enough to tell data apart, quick for those of any size. A file
+ * of /proc or /sys looks regular; to read it may block, or change the system. */
+static void add_file(struct print *print, const char *path)
 {
     unsigned char block[BLOCK];
-    FILE *file = fopen(path, "re");
-    print->files++;
-    print->bytes += (uint64_t)size;
-    add_bytes(print, &size, sizeof size);
-    for (int end = 0; end < 2 && file != NULL; end++) {
-        if (end == 1 && (size <= BLOCK || fseeko(file, size - BLOCK, SEEK_SET) != 0))
-            break;
-        add_bytes(print, block, fread(block, 1, BLOCK, file));
+    struct stat info;
+    struct statfs system;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    bool opened =
+        fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && fstatfs(fd, &system) == 0;
+    for (size_t i = 0; opened && i < sizeof made_up / sizeof made_up[0]; i++)
+        opened = (uint32_t)system.f_type != made_up[i];
+    const off_t size = opened ? info.st_size : 0;
+    if (opened) {
+        print->files++;
+        print->bytes += (uint64_t)size;
+        add_bytes(print, &size, sizeof size);
     }
-    if (file != NULL)
-        fclose(file);
+    for (int end = 0; end < (size > BLOCK ? 2 : 1) && size > 0; end++) {
+        ssize_t n = pread(fd, block, BLOCK, end == 0 ? 0 : size - BLOCK);
+        add_bytes(print, block, n > 0 ? (size_t)n : 0);
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The names in a directory, in order; hidden ones too. @owned, each and all. */
+static size_t list(struct print *print, const char *path, char ***names)
+{
+    size_t n = 0, capacity = 0;
+    DIR *directory = opendir(path);
+    struct dirent *entry;
+    *names = NULL;
+    while (directory != NULL && (entry = readdir(directory)) != NULL) {
+        if (n == MOST_NAMES || dpb_now_ns() > print->until_ns) {
+            print->why_none = n == MOST_NAMES ? "a directory has more than 1,048,576 names"
+                                              : "it takes longer than 5 s";
+            break;
+        }
+        if (n == capacity) {
+            size_t more = capacity > 0 ? 2 * capacity : 64;
+            char **grown = realloc(*names, more * sizeof *grown);
+            if (grown == NULL)
+                break;
+            *names = grown;
+            capacity = more;
+        }
+        if (((*names)[n] = strdup(entry->d_name)) == NULL)
+            break;
+        n++;
+    }
+    if (directory != NULL)
+        closedir(directory);
+    if (n > 0)
+        qsort(*names, n, sizeof **names, by_name);
+    return n;
 }
 
 static void add_path(struct print *print, const char *path, int depth)
 {
     struct stat info;
-    struct dirent **entries;
-    if (print->files >= MOST_FILES || stat(path, &info) != 0)
+    char **names;
+    if (dpb_now_ns() > print->until_ns)
+        print->why_none = "it takes longer than 5 s";
+    if (print->files >= MOST_FILES || print->why_none != NULL || stat(path, &info) != 0)
         return;
     if (S_ISREG(info.st_mode))
-        add_file(print, path, info.st_size);
-    int n = S_ISDIR(info.st_mode) && depth > 0 ? scandir(path, &entries, NULL, alphasort) : -1;
-    for (int i = 0; i < n; i++) {
+        add_file(print, path);
+    if (!S_ISDIR(info.st_mode) || depth == 0)
+        return;
+    const size_t n = list(print, path, &names);
+    for (size_t i = 0; i < n; i++) {
         char *below = NULL;
-        const char *name = entries[i]->d_name;
-        add_bytes(print, name, strlen(name) + 1);
-        if (name[0] != '.' && asprintf(&below, "%s/%s", path, name) >= 0)
+        add_bytes(print, names[i], strlen(names[i]) + 1);
+        if (names[i][0] != '.' && asprintf(&below, "%s/%s", path, names[i]) >= 0)
             add_path(print, below, depth - 1);
         free(below);
-        free(entries[i]);
+        free(names[i]);
     }
-    if (n >= 0)
-        free(entries);
+    free(names);
 }
 
-static json_t *describe_input(const char *path)
+static json_t *describe_input(const char *name, const char *path)
 {
     char place[PATH_MAX], text[16];
-    struct print print = {.crc = crc32(0, NULL, 0)};
-    if (path[0] == '\0')
+    struct print print = {.crc = crc32(0, NULL, 0), .until_ns = dpb_now_ns() + MOST_NS};
+    if (path == NULL || path[0] == '\0')
         return json_null();
     if (realpath(path, place) == NULL)
         return json_pack("{s:o, s:n, s:n, s:n}", "path", dpb_json_string(path), "files", "bytes",
                          "fingerprint");
     add_path(&print, place, DEPTH);
+    if (print.why_none != NULL)
+        dpb_warn("no_fingerprint", "%s = %s has no fingerprint: %s", name, path, print.why_none);
     snprintf(text, sizeof text, "0x%08lx", (unsigned long)print.crc);
-    return json_pack("{s:o, s:I, s:I, s:s}", "path", dpb_json_string(place), "files",
+    return json_pack("{s:o, s:I, s:I, s:o}", "path", dpb_json_string(place), "files",
                      (json_int_t)print.files, "bytes", (json_int_t)print.bytes, "fingerprint",
-                     text);
+                     print.why_none != NULL ? json_null() : json_string(text));
+}
+
+/* Core's own tables have files that a run writes, too. */
+static bool is_input(const struct dpb_option_table *table, const struct dpb_option *row)
+{
+    bool named = false;
+    for (size_t i = 0; i < N_INPUTS; i++)
+        named = named ||
+                (strcmp(table->section, inputs[i][0]) == 0 && strcmp(row->name, inputs[i][1]) == 0);
+    bool plugins = table->owner != NULL && row->unit != NULL &&
+                   (strcmp(row->unit, "file") == 0 || strcmp(row->unit, "directory") == 0);
+    return row->type == DPB_OPT_STRING && (named || plugins);
 }
 
 json_t *dpb_result_inputs(const struct dpb_experiment *experiment)
 {
-    json_t *config = dpb_experiment_effective(experiment), *found = json_object();
-    for (size_t i = 0; i < N_INPUTS; i++) {
-        char name[64], path[80];
-        snprintf(name, sizeof name, "%s.%s", inputs[i].section, inputs[i].key);
-        snprintf(path, sizeof path, "%s.value", name);
-        json_object_set_new(found, name, describe_input(dpb_json_text(config, path, "")));
+    json_t *found = json_pack("{s:n, s:n}", "data.path", "checkpoint.load");
+    for (size_t i = 0; i < experiment->n_tables; i++) {
+        const struct dpb_option_table *table = &experiment->tables[i];
+        for (const struct dpb_option *row = table->rows; row->name != NULL; row++) {
+            char name[128];
+            if (!is_input(table, row))
+                continue;
+            const char *const *value = (const void *)((const uint8_t *)table->values + row->offset);
+            snprintf(name, sizeof name, "%s.%s", table->section, row->name);
+            json_object_set_new(found, name, describe_input(name, *value));
+        }
     }
-    json_decref(config);
     return found;
 }

@@ -14,6 +14,7 @@ static const struct dpb_host *host;
 
 struct options {
     int64_t fetch_ns, samples, test_samples, fail_at;
+    const char *path, *shelf;
 };
 
 static const struct dpb_option option_table[] = {
@@ -25,6 +26,9 @@ static const struct dpb_option option_table[] = {
      "of the test set"},
     {"fail_at", DPB_OPT_INT, NULL, "0", 0, 1e9, NULL, offsetof(struct options, fail_at),
      "this batch, counted from 1, cannot be read; 0: none"},
+    {"path", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct options, path), "not read"},
+    {"shelf", DPB_OPT_STRING, "directory", "", 0, 0, NULL, offsetof(struct options, shelf),
+     "not read either"},
     {0}};
 
 struct source {

@@ -306,6 +306,29 @@ static void test_interrupts(void **state)
     }
 }
 
+/* Files that are no data are not opened: the system's own, whose reading may block, and pipes. An
+ * option of any name takes part that says by its unit that it is a file or a directory. */
+static void test_only_files_are_looked_at(void **state)
+{
+    struct command command;
+    (void)state;
+    mkdir("shelf", 0777);
+    assert_int_equal(mkfifo("shelf/pipe", 0666), 0);
+    assert_int_equal(symlink("/dev/zero", "shelf/zero"), 0);
+    sandbox_write("shelf/book", "twelve bytes");
+    dpbench(&command, deadline_s,
+            "-c x.ini --json run.steps=2 run.warmup_steps=0 run.steady_limit_s=0 "
+            "data.name=timed data.path=/proc data.shelf=shelf");
+    assert_int_equal(command.exit_code, 0);
+    const json_t *inputs = json_at(command.json, "inputs"), *shelf;
+    assert_non_null(
+        json_string_value(json_object_get(json_object_get(inputs, "data.path"), "fingerprint")));
+    assert_non_null(shelf = json_object_get(inputs, "data.shelf"));
+    assert_int_equal(json_integer_value(json_object_get(shelf, "files")), 1);
+    assert_int_equal(json_integer_value(json_object_get(shelf, "bytes")), 12);
+    command_free(&command);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -318,6 +341,7 @@ int main(void)
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_failure_in_a_fetch),
         cmocka_unit_test(test_interrupts),
+        cmocka_unit_test(test_only_files_are_looked_at),
     };
     return cmocka_run_group_tests(tests, set_up, sandbox_teardown);
 }
