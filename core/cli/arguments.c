@@ -75,6 +75,10 @@ static dpb_status take_option(const struct dpb_command *command, unsigned accept
         arguments->resume = true;
         return DPB_OK;
     }
+    if (strcmp(option, "--trust") == 0 && (accepts & DPB_ACCEPTS_RESULT)) {
+        arguments->trust = true;
+        return DPB_OK;
+    }
     return dpb_usage_error(command, "unknown option '%s'", option);
 }
 
@@ -166,8 +170,10 @@ static dpb_status parse(const struct dpb_command *command, unsigned accepts, int
                                arguments->file, assignments[0]);
     DPB_TRY(accepts & DPB_ACCEPTS_RESULT ? read_result(arguments->file, arguments)
                                          : dpb_config_read(arguments->config, arguments->file));
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         DPB_TRY(assign(arguments->config, assignments[i]));
+        DPB_TRY(assign(arguments->given, assignments[i]));
+    }
     settle_lengths(arguments->config);
     return DPB_OK;
 }
@@ -175,10 +181,10 @@ static dpb_status parse(const struct dpb_command *command, unsigned accepts, int
 dpb_status dpb_arguments_parse(const struct dpb_command *command, unsigned accepts, int argc,
                                char **argv, struct dpb_arguments *arguments)
 {
-    struct dpb_arguments result = {.config = dpb_config_create()};
+    struct dpb_arguments result = {.config = dpb_config_create(), .given = dpb_config_create()};
     const char **assignments = calloc((size_t)argc + 1, sizeof *assignments);
     dpb_status status;
-    if (result.config == NULL || assignments == NULL)
+    if (result.config == NULL || result.given == NULL || assignments == NULL)
         status = dpb_fail(DPB_NO_MEMORY, "out of memory");
     else
         status = parse(command, accepts, argc, argv, assignments, &result);
@@ -193,6 +199,7 @@ dpb_status dpb_arguments_parse(const struct dpb_command *command, unsigned accep
 void dpb_arguments_release(struct dpb_arguments *arguments)
 {
     dpb_config_destroy(arguments->config);
+    dpb_config_destroy(arguments->given);
     json_decref(arguments->document);
     *arguments = (struct dpb_arguments){0};
 }

@@ -58,9 +58,11 @@ enum dpb_accepts {                         /* beside SECTION.KEY=VALUE */
 
 struct dpb_arguments {
     struct dpb_config *config; /* @owned: the file's settings, overridden by the command line */
+    struct dpb_config *given;  /* @owned: the command line's settings alone */
     const char *file;          /* -c FILE or RESULT.json */
     const char *output;        /* NULL: a new file in run.results */
     bool json;
+    bool trust;              /* a rerun may write where its result says */
     bool resume;             /* only the missing runs of the sweep RESULT.json */
     json_t *document;        /* @owned: RESULT.json */
     struct dpb_party *party; /* @borrowed; NULL: not under mpirun or srun */
@@ -69,6 +71,18 @@ struct dpb_arguments {
 dpb_status dpb_arguments_parse(const struct dpb_command *command, unsigned accepts, int argc,
                                char **argv, struct dpb_arguments *arguments);
 void dpb_arguments_release(struct dpb_arguments *arguments);
+
+/* ---- rerun: trust.c ------------------------------------------------------------------------- */
+
+/*
+ * Refuses a rerun that would write elsewhere than beside its result or below the working directory
+ * (unless arguments->trust), or replace a checkpoint that is there. A setting of this command line
+ * may do both.
+ */
+dpb_status dpb_trust_check(const struct dpb_arguments *arguments);
+/* Says what a rerun will run, read and write; `experiment`: of a sweep, its first cell. */
+void dpb_trust_announce(const struct dpb_arguments *arguments,
+                        const struct dpb_experiment *experiment);
 
 /* ---- under mpirun and srun: together.c ------------------------------------------------------- */
 

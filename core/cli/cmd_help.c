@@ -67,6 +67,7 @@ static void print_arguments(const char *usage)
         {"RESULT.json", "a file that a run or a sweep left"},
         {"SECTION.KEY=VALUE", "takes the place of what the file says"},
         {"--resume", "of a sweep that was interrupted or failed only the runs that are missing"},
+        {"--trust", "write where RESULT.json says; else beside it or below the working directory"},
         {"--json", "one JSON document on standard output instead of a table"},
         {"--output FILE", "the document goes to FILE, a run's else to a new one in run.results"},
     };

@@ -66,6 +66,12 @@ static dpb_status compare_all(const struct dpb_arguments *arguments)
         dpb_first_error(&status);
         return status;
     }
+    dpb_status status = dpb_trust_check(arguments);
+    if (status != DPB_OK) {
+        dpb_experiment_destroy(experiment);
+        return status;
+    }
+    dpb_trust_announce(arguments, experiment);
     compare_part("version_differs", "versions", dpb_result_part(document, "versions"),
                  dpb_result_versions(experiment));
     if (!dpb_sweep_wanted(arguments->config))

@@ -21,7 +21,8 @@ static const struct dpb_command commands[] = {
     {"check", "dpbench check -c FILE.ini [SECTION.KEY=VALUE ...]",
      "validate everything and say how much memory it needs; run nothing", dpb_command_check},
     {"rerun",
-     "dpbench rerun RESULT.json [SECTION.KEY=VALUE ... | --resume] [--json] [--output FILE]",
+     "dpbench rerun RESULT.json [SECTION.KEY=VALUE ... | --resume] [--trust] [--json] [--output "
+     "FILE]",
      "run again what a result was made by, or the rest of a sweep", dpb_command_rerun},
     {"report", "dpbench report RESULT.json...", "print the tables of results again",
      dpb_command_report},

@@ -227,7 +227,7 @@ static json_t *describe_input(const char *name, const char *path)
 }
 
 /* Core's own tables have files that a run writes, too. */
-static bool is_input(const struct dpb_option_table *table, const struct dpb_option *row)
+bool dpb_result_is_input(const struct dpb_option_table *table, const struct dpb_option *row)
 {
     bool named = false;
     for (size_t i = 0; i < N_INPUTS; i++)
@@ -245,7 +245,7 @@ json_t *dpb_result_inputs(const struct dpb_experiment *experiment)
         const struct dpb_option_table *table = &experiment->tables[i];
         for (const struct dpb_option *row = table->rows; row->name != NULL; row++) {
             char name[128];
-            if (!is_input(table, row))
+            if (!dpb_result_is_input(table, row))
                 continue;
             const char *const *value = (const void *)((const uint8_t *)table->values + row->offset);
             snprintf(name, sizeof name, "%s.%s", table->section, row->name);

@@ -38,6 +38,8 @@ json_t *dpb_result_invocation(void);
 /* result.inputs: the files that the experiment reads (data.path, checkpoint.load): place, number,
  * bytes, fingerprint; null: not given. Call it before the run, which may change them. @owned. */
 json_t *dpb_result_inputs(const struct dpb_experiment *experiment);
+/* Whether this option names a file or a directory that is read. */
+bool dpb_result_is_input(const struct dpb_option_table *table, const struct dpb_option *row);
 /* Makes relative paths of these settings, in a result's `config`, start from the directory of the
  * result's run, if this is another directory. */
 dpb_status dpb_result_locate(const json_t *document, struct dpb_config *config);

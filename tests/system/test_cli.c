@@ -559,6 +559,100 @@ static void test_rerun_without_the_plugin_path(void **state)
     command_free(&command);
 }
 
+/* The result of a run with this setting in it, as somebody could have written it. */
+static void write_result(const char *path, const char *section, const char *key, const char *value)
+{
+    json_t *document = json_load_file("first.json", 0, NULL), *config;
+    assert_non_null(document);
+    assert_non_null(config = json_object_get(document, "config"));
+    json_t *rows = json_object_get(config, section);
+    if (rows == NULL)
+        json_object_set_new(config, section, rows = json_object());
+    json_object_set_new(rows, key,
+                        json_pack("{s:s, s:s}", "value", value, "origin", "command line"));
+    assert_int_equal(json_dump_file(document, path, 0), 0);
+    json_decref(document);
+}
+
+static void use_test_plugins(void)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/tests/plugins", build_directory());
+    setenv("DPBENCH_PLUGIN_PATH", path, 1);
+}
+
+/* A result that somebody sent writes nowhere but beside itself and below the working directory. */
+static void test_rerun_writes_here_only(void **state)
+{
+    static const struct {
+        const char *section, *key, *value;
+    } outside[] = {{"run", "results", "../../above/new"},
+                   {"run", "results", "/nowhere/to/be/made"},
+                   {"run", "results", "made/../../../above"},
+                   {"run", "results", "away"},
+                   {"run", "results", "dangling"},
+                   {"checkpoint", "save", "../../above.safetensors"},
+                   {"sweep", "run.results", "../../above, results"},
+                   {"data", "shelf", "../../read"}, /* an input: see below */
+                   {"device", "trace", "../../trace"}};
+    struct command command;
+    (void)state;
+    use_test_plugins();
+    run(&command, 0, RUN "data.name=timed device.name=timed --json --output first.json");
+    command_free(&command);
+    mkdir("sent", 0777);
+    mkdir("sent/work", 0777);
+    assert_int_equal(symlink("/tmp", "sent/work/away"), 0);
+    assert_int_equal(symlink("/nowhere/at/all", "sent/work/dangling"), 0);
+    for (size_t i = 0; i < sizeof outside / sizeof *outside; i++) {
+        write_result("sent/result.json", outside[i].section, outside[i].key, outside[i].value);
+        bool reads = strcmp(outside[i].key, "shelf") == 0;
+        run_in("sent/work", &command, reads ? 0 : 2, "rerun ../result.json");
+        if (!reads)
+            expect_part(command.err,
+                        "is neither beside the result nor below the working directory");
+        assert_int_not_equal(access("above", F_OK), 0);
+        assert_int_not_equal(access("above.safetensors", F_OK), 0);
+        command_free(&command);
+    }
+    write_result("sent/result.json", "run", "results", "../../above/new");
+    run_in("sent/work", &command, 0, "rerun ../result.json run.results=../mine");
+    expect_words("what it says first", command.err,
+                 (const char *const[]){"../result.json runs: tiny on timed, timed, shm; 2 "
+                                       "workers, 0 servers",
+                                       "  writes its result into ../mine", NULL});
+    command_free(&command);
+    run_in("sent/work", &command, 0, "rerun ../result.json --trust");
+    assert_int_equal(access("above/new", F_OK), 0);
+    command_free(&command);
+    unsetenv("DPBENCH_PLUGIN_PATH");
+}
+
+/* The checkpoint that the first run left stays as it is. */
+static void test_rerun_replaces_no_checkpoint(void **state)
+{
+    static const char *const saves[] = {"net.safetensors", "other.safetensors"};
+    struct command command;
+    (void)state;
+    use_test_plugins();
+    sandbox_write("net.safetensors", "precious");
+    sandbox_write("other-step12.safetensors", "precious");
+    run(&command, 0, RUN "data.name=timed device.name=timed --json --output first.json");
+    command_free(&command);
+    for (size_t i = 0; i < 2; i++) {
+        write_result("saves.json", "checkpoint", "save", saves[i]);
+        run(&command, 2, "rerun saves.json");
+        expect_part(command.err, "a rerun replaces no file");
+        command_free(&command);
+        run(&command, 2, "rerun saves.json --trust");
+        command_free(&command);
+    }
+    run(&command, 0, "rerun saves.json checkpoint.save=third.safetensors");
+    assert_int_equal(access("third.safetensors", R_OK), 0);
+    command_free(&command);
+    unsetenv("DPBENCH_PLUGIN_PATH");
+}
+
 static void test_rerun_refuses(void **state)
 {
     struct command command;
@@ -882,6 +976,8 @@ int main(void)
         cmocka_unit_test(test_rerun_elsewhere),
         cmocka_unit_test(test_rerun_names_what_differs),
         cmocka_unit_test(test_rerun_without_the_plugin_path),
+        cmocka_unit_test(test_rerun_writes_here_only),
+        cmocka_unit_test(test_rerun_replaces_no_checkpoint),
         cmocka_unit_test(test_rerun_refuses),
         cmocka_unit_test(test_rerun_of_a_sweep),
         cmocka_unit_test(test_resume),

@@ -1,0 +1,202 @@
+/*
+ * trust.c - what a result that somebody sent may do when it is run again: see dpb_trust_check.
+ *
+ * Settings that read files are those of result.inputs. Every other text of a plugin's options may
+ * be the name of a file that the plugin writes, and is treated as one.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "cli/cli.h"
+#include "study/json.h"
+#include "study/result.h"
+#include "study/sweep.h"
+
+/* Where `path` leads, as far as there is something. False: through "..", or a link to nothing,
+ * behind the end of that. */
+static bool resolve(const char *path, char place[PATH_MAX])
+{
+    char part[PATH_MAX];
+    struct stat info;
+    if (snprintf(part, sizeof part, "%s%s", path[0] == '/' ? "" : "./", path) >= (int)sizeof part)
+        return false;
+    while (realpath(part, place) == NULL) {
+        char *slash = strrchr(part, '/');
+        if (errno != ENOENT || lstat(part, &info) == 0 || strcmp(slash, "/..") == 0)
+            return false;
+        slash[slash == part] = '\0'; /* the root keeps its slash */
+    }
+    return true;
+}
+
+static bool is_below(const char *place, const char *root)
+{
+    size_t length = strcmp(root, "/") == 0 ? 0 : strlen(root);
+    return strncmp(place, root, length) == 0 && (place[length] == '/' || place[length] == '\0');
+}
+
+static bool is_allowed(const struct dpb_arguments *arguments, const char *path)
+{
+    char place[PATH_MAX], here[PATH_MAX], result[PATH_MAX];
+    if (!resolve(path, place) || realpath(".", here) == NULL ||
+        realpath(arguments->file, result) == NULL)
+        return false;
+    char *slash = strrchr(result, '/');
+    slash[slash == result] = '\0';
+    return is_below(place, here) || is_below(place, result);
+}
+
+/* Whether the document says so, not this command line. */
+static bool is_sent(const struct dpb_arguments *arguments, const char *section, const char *key)
+{
+    return dpb_config_get(arguments->given, section, key) == NULL;
+}
+
+static dpb_status check_place(const struct dpb_arguments *arguments, const char *section,
+                              const char *key, const char *path)
+{
+    if (path[0] == '\0' || arguments->trust || !is_sent(arguments, section, key) ||
+        is_allowed(arguments, path))
+        return DPB_OK;
+    return dpb_fail(DPB_USAGE,
+                    "%s: %s.%s = %s is neither beside the result nor below the working directory; "
+                    "give another by %s.%s=..., or --trust if you know who made the result",
+                    arguments->file, section, key, path, section, key);
+}
+
+/* A checkpoint that is there, of the end or of a step; false: there is none. */
+static bool find_checkpoint(const char *save, char found[PATH_MAX])
+{
+    static const char marker[] = "-step";
+    char with_step[PATH_MAX], directory[PATH_MAX];
+    struct stat info;
+    snprintf(found, PATH_MAX, "%s", save);
+    if (lstat(save, &info) == 0)
+        return true;
+    if (!dpb_snapshot_path(save, 0, with_step, sizeof with_step))
+        return false;
+    const char *slash = strrchr(with_step, '/'), *name = slash != NULL ? slash + 1 : with_step;
+    const char *digit = with_step + strlen(with_step);
+    while (strncmp(digit, marker, sizeof marker - 1) != 0)
+        digit--;
+    digit += sizeof marker - 1; /* "net-step0.safetensors" */
+    const size_t stem = (size_t)(digit - name);
+    snprintf(directory, sizeof directory, "%.*s", slash != NULL ? (int)(name - with_step) : 1,
+             slash != NULL ? with_step : ".");
+    DIR *entries = opendir(directory);
+    bool is_there = false;
+    for (struct dirent *entry; entries != NULL && !is_there && (entry = readdir(entries)) != NULL;)
+        if (strncmp(entry->d_name, name, stem) == 0) {
+            const char *rest = entry->d_name + stem + strspn(entry->d_name + stem, "0123456789");
+            is_there = rest > entry->d_name + stem && strcmp(rest, digit + 1) == 0;
+            if (is_there)
+                snprintf(found, PATH_MAX, "%s", entry->d_name);
+        }
+    if (entries != NULL)
+        closedir(entries);
+    return is_there;
+}
+
+static dpb_status check_checkpoint(const struct dpb_arguments *arguments,
+                                   const struct dpb_experiment *x)
+{
+    const char *save = x->settings.checkpoint.save;
+    char found[PATH_MAX];
+    DPB_TRY(check_place(arguments, "checkpoint", "save", save));
+    if (save[0] == '\0' || !is_sent(arguments, "checkpoint", "save") ||
+        !find_checkpoint(save, found))
+        return DPB_OK;
+    return dpb_fail(DPB_USAGE,
+                    "%s: checkpoint.save = %s: %s is there, and a rerun replaces no file; give "
+                    "another by checkpoint.save=FILE, or checkpoint.save= to save none",
+                    arguments->file, save, found);
+}
+
+static dpb_status check_plugins(const struct dpb_arguments *arguments,
+                                const struct dpb_experiment *x)
+{
+    for (size_t i = 0; i < x->n_tables; i++) {
+        const struct dpb_option_table *table = &x->tables[i];
+        for (const struct dpb_option *row = table->rows; row->name != NULL; row++) {
+            if (table->owner == NULL || row->type != DPB_OPT_STRING ||
+                dpb_result_is_input(table, row))
+                continue;
+            const char *const *value = (const void *)((const uint8_t *)table->values + row->offset);
+            DPB_TRY(check_place(arguments, table->section, row->name, *value));
+        }
+    }
+    return DPB_OK;
+}
+
+static dpb_status check_one(const struct dpb_arguments *arguments, const struct dpb_experiment *x)
+{
+    if (arguments->output == NULL)
+        DPB_TRY(check_place(arguments, "run", "results", x->settings.run.results));
+    DPB_TRY(check_checkpoint(arguments, x));
+    return check_plugins(arguments, x);
+}
+
+/* A cell that cannot be made is a refused one of its sweep, and writes nothing. */
+static dpb_status check_cell(const struct dpb_arguments *arguments, const struct dpb_sweep *sweep,
+                             size_t i)
+{
+    static const struct dpb_log_hooks silent = {.silent = true};
+    const struct dpb_sweep_job job = {.cell = i};
+    struct dpb_config *cell = NULL;
+    struct dpb_experiment *experiment = NULL;
+    dpb_log_set_hooks(&silent);
+    if (dpb_sweep_config(sweep, &job, &cell) == DPB_OK)
+        dpb_experiment_create(cell, &experiment);
+    dpb_log_set_hooks(NULL);
+    dpb_first_error_clear();
+    dpb_status status = experiment != NULL ? check_one(arguments, experiment) : DPB_OK;
+    dpb_experiment_destroy(experiment);
+    dpb_config_destroy(cell);
+    return status;
+}
+
+dpb_status dpb_trust_check(const struct dpb_arguments *arguments)
+{
+    struct dpb_experiment *experiment = NULL;
+    struct dpb_sweep *sweep = NULL;
+    dpb_status status = DPB_OK;
+    if (!dpb_sweep_wanted(arguments->config)) {
+        DPB_TRY(dpb_experiment_create(arguments->config, &experiment));
+        status = check_one(arguments, experiment);
+        dpb_experiment_destroy(experiment);
+        return status;
+    }
+    DPB_TRY(dpb_sweep_create(arguments->config, &sweep));
+    for (size_t i = 0; i < sweep->n_cells && status == DPB_OK; i++)
+        status = check_cell(arguments, sweep, i);
+    dpb_sweep_destroy(sweep);
+    return status;
+}
+
+void dpb_trust_announce(const struct dpb_arguments *arguments, const struct dpb_experiment *x)
+{
+    const struct dpb_settings *settings = &x->settings;
+    json_t *inputs = dpb_result_inputs(x), *entry;
+    const char *name;
+    dpb_log(DPB_LOG_INFO, "%s runs: %s on %s, %s, %s%s; %u worker%s, %u server%s", arguments->file,
+            settings->model.name, settings->data.name, settings->device.name, settings->comm.name,
+            dpb_sweep_wanted(arguments->config) ? ", and the other cells of its sweep" : "",
+            x->n_workers, x->n_workers == 1 ? "" : "s", x->n_servers, x->n_servers == 1 ? "" : "s");
+    json_object_foreach(inputs, name, entry)
+    {
+        if (json_is_object(entry))
+            dpb_log(DPB_LOG_INFO, "  reads %s = %s", name, dpb_json_text(entry, "path", ""));
+    }
+    json_decref(inputs);
+    if (arguments->output != NULL)
+        dpb_log(DPB_LOG_INFO, "  writes its result to %s", arguments->output);
+    else if (settings->run.results[0] != '\0')
+        dpb_log(DPB_LOG_INFO, "  writes its result into %s", settings->run.results);
+    if (settings->checkpoint.save[0] != '\0')
+        dpb_log(DPB_LOG_INFO, "  writes checkpoint.save = %s", settings->checkpoint.save);
+}
