@@ -17,7 +17,10 @@
 
 #include "base/log.h"
 
-enum { SECTION_BYTES = 49 /* inih cuts a section's name after these bytes */ };
+enum {
+    SECTION_BYTES = 49,  /* inih cuts a section's name after these bytes */
+    MAX_SETTINGS = 4096, /* more than there are options: each is looked for among the others */
+};
 
 static const char blanks[] = " \t\v\f\r";
 
@@ -79,6 +82,17 @@ static bool is_utf8(const char *text)
     return json != NULL;
 }
 
+/* Escape sequences and line ends would reach the terminal with the first message that quotes them:
+ * bytes below a blank but for tabs, DEL, and U+0080 to U+009F. */
+static bool has_control(const char *text)
+{
+    const unsigned char *c = (const unsigned char *)text;
+    for (; *c != '\0'; c++)
+        if ((*c < ' ' && *c != '\t') || *c == 0x7f || (*c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0))
+            return true;
+    return false;
+}
+
 /* Copies all strings before any is freed: the caller may pass strings of the old setting. */
 static dpb_status put(struct dpb_config *config, struct dpb_setting setting)
 {
@@ -86,7 +100,13 @@ static dpb_status put(struct dpb_config *config, struct dpb_setting setting)
         return dpb_fail(DPB_USAGE, "%s: the text is not UTF-8", setting.origin);
     if (!is_utf8(setting.origin))
         return dpb_fail(DPB_USAGE, "the path of a configuration is not UTF-8: %s", setting.origin);
+    if (has_control(setting.section) || has_control(setting.key) || has_control(setting.value) ||
+        has_control(setting.origin))
+        return dpb_fail(DPB_USAGE, "%s: a control character: this is not plain text",
+                        has_control(setting.origin) ? "the configuration" : setting.origin);
     struct dpb_setting *old = find(config, setting.section, setting.key);
+    if (!old && config->n_settings == MAX_SETTINGS)
+        return dpb_fail(DPB_USAGE, "%s: more than %d settings", setting.origin, MAX_SETTINGS);
     setting.section = strdup(setting.section);
     setting.key = strdup(setting.key);
     setting.value = strdup(setting.value);
@@ -179,8 +199,9 @@ static bool read_text(struct reader *reader, char *text, size_t capacity)
         return false;
     reader->line++;
     for (; c != EOF && c != '\n'; c = getc(reader->file)) {
-        if (c == '\0') {
-            refuse(reader, "a NUL byte: this is not a text file");
+        if (c == '\0' || (c < ' ' && !strchr(blanks, c)) || c == 0x7f) {
+            refuse(reader, "%s: this is not a text file",
+                   c == '\0' ? "a NUL byte" : "a control character");
             return false;
         }
         if (length == 0 && strchr(blanks, c))

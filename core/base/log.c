@@ -71,6 +71,28 @@ static size_t append(size_t used, const char *text, size_t length)
     return used + length;
 }
 
+size_t dpb_escape(const char *text, size_t length, char *to, size_t size)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < length && used + 5 <= size; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        const bool wide = c == 0xc2 && i + 1 < length && (unsigned char)text[i + 1] < 0xa0;
+        if ((c >= ' ' || c == '\t') && c != 0x7f && !wide) {
+            to[used++] = text[i];
+            continue;
+        }
+        i += wide;
+        used += (size_t)snprintf(to + used, 5, "\\x%02x", (unsigned char)text[i]);
+    }
+    to[used] = '\0';
+    return used;
+}
+
+static size_t append_escaped(size_t used, const char *text, size_t length)
+{
+    return used + dpb_escape(text, length, output + used, OUTPUT_BYTES - used);
+}
+
 /* Each line of `text` gets the prefix; the first one also `kind`. The lock is held. */
 static void write_text(const char *kind, const char *text)
 {
@@ -78,7 +100,7 @@ static void write_text(const char *kind, const char *text)
     used = append(used, kind, strlen(kind));
     for (;;) {
         size_t length = strcspn(text, "\n");
-        used = append(used, text, length);
+        used = append_escaped(used, text, length);
         if (text[length] == '\0' || text[length + 1] == '\0')
             break;
         text += length + 1;
@@ -96,12 +118,22 @@ static void write_text(const char *kind, const char *text)
     }
 }
 
+/* Of this thread. */
+static _Thread_local char fail_place[PREFIX_BYTES];
+
+void dpb_fail_at(const char *place)
+{
+    snprintf(fail_place, sizeof fail_place, "%s", place != NULL ? place : "");
+}
+
 dpb_status dpb_failv(dpb_status status, const char *format, va_list arguments)
 {
     assert(status != DPB_OK);
     int saved_errno = errno;
-    char text[TEXT_BYTES];
-    format_text(text, format, arguments);
+    char text[TEXT_BYTES], message[TEXT_BYTES];
+    format_text(fail_place[0] != '\0' ? message : text, format, arguments);
+    if (fail_place[0] != '\0')
+        snprintf(text, sizeof text, "%s: %.*s", fail_place, TEXT_BYTES - PREFIX_BYTES - 2, message);
 
     pthread_mutex_lock(&lock);
     bool first = first_status == DPB_OK;

@@ -44,4 +44,15 @@ int64_t dpb_now_ns(void);      /* CLOCK_MONOTONIC */
 void *dpb_alloc(size_t bytes); /* see dpb_host.alloc */
 void dpb_release(void *memory, size_t bytes);
 
+/* From now on messages of failures on this thread begin with "PLACE: ", the setting that led there;
+ * NULL: none. For what is wrong with a file that a setting names. */
+void dpb_fail_at(const char *place);
+
+/*
+ * Control characters (tabs apart) as \x1b: what files, plugins and peers bring may be made for the
+ * terminal. Messages are escaped by themselves, line by line. `size`: of `to`, of which 4 * length
+ * + 5 bytes are always enough. Returns the length of the text in `to`.
+ */
+size_t dpb_escape(const char *text, size_t length, char *to, size_t size);
+
 #endif

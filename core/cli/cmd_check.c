@@ -1,6 +1,7 @@
 /* cmd_check.c - `dpbench check -c FILE.ini`: refuses everything that a run would refuse before it
  * begins, in every cell of a sweep, and prints the memory that a run would take. Runs nothing. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "cli/cli.h"
@@ -70,32 +71,70 @@ static dpb_status check_config(const struct dpb_config *config, const char *labe
     return status;
 }
 
+/* Cells in a row that are refused for the same reason. */
+struct refusals {
+    char reason[1024];
+    size_t n;
+};
+
+static void end_refusals(struct refusals *refusals)
+{
+    if (refusals->n > 1)
+        printf("... and %zu more, for the same reason\n", refusals->n - 1);
+    refusals->n = 0;
+}
+
+static void add_refusal(struct refusals *refusals, const char *label)
+{
+    const char *reason = dpb_first_error(NULL);
+    if (refusals->n > 0 && strcmp(refusals->reason, reason) == 0) {
+        refusals->n++;
+        return;
+    }
+    end_refusals(refusals);
+    snprintf(refusals->reason, sizeof refusals->reason, "%s", reason);
+    refusals->n = 1;
+    dpb_log(DPB_LOG_ERROR, "%s", reason);
+    printf("%s: refused: %s\n", label, reason);
+}
+
+static dpb_status check_cell(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
+                             const char *label)
+{
+    struct dpb_config *cell = NULL;
+    struct dpb_experiment *experiment = NULL;
+    dpb_status status = dpb_sweep_config(sweep, job, &cell);
+    if (status == DPB_OK && job->accuracy)
+        status = dpb_experiment_create(cell, &experiment);
+    else if (status == DPB_OK)
+        status = check_config(cell, label, NULL);
+    dpb_experiment_destroy(experiment);
+    dpb_config_destroy(cell);
+    return status;
+}
+
 /* Checks every cell, also after a refused one. */
 static int check_sweep(const struct dpb_config *config)
 {
+    static const struct dpb_log_hooks silent = {.silent = true};
     struct dpb_sweep *sweep = NULL;
+    struct refusals refusals = {.n = 0};
     dpb_status status = dpb_sweep_create(config, &sweep);
     int code = dpb_status_exit_code(status);
     size_t per_cell = status == DPB_OK && sweep->accuracy > 0 ? 2 : 1;
+    dpb_log_set_hooks(&silent);
     for (size_t i = 0; status == DPB_OK && i < per_cell * sweep->n_cells; i++) {
         struct dpb_sweep_job job = {.cell = i / per_cell, .accuracy = i % per_cell == 1};
         char label[256];
         dpb_sweep_label(sweep, &job, label, sizeof label);
-        struct dpb_config *cell = NULL;
-        dpb_status refused = dpb_sweep_config(sweep, &job, &cell);
-        if (refused == DPB_OK && job.accuracy) {
-            struct dpb_experiment *experiment = NULL;
-            refused = dpb_experiment_create(cell, &experiment);
-            dpb_experiment_destroy(experiment);
-        } else if (refused == DPB_OK) {
-            refused = check_config(cell, label, NULL);
-        }
-        dpb_config_destroy(cell);
+        dpb_status refused = check_cell(sweep, &job, label);
         if (refused != DPB_OK)
-            printf("%s: refused: %s\n", label, dpb_first_error(NULL));
+            add_refusal(&refusals, label);
         dpb_first_error_clear();
         code = dpb_exit_code_first(code, dpb_status_exit_code(refused));
     }
+    end_refusals(&refusals);
+    dpb_log_set_hooks(NULL);
     dpb_sweep_destroy(sweep);
     return code;
 }

@@ -11,8 +11,12 @@
 /* Prints the table of the run or sweep again. */
 static dpb_status report(const char *path)
 {
-    json_t *document = NULL;
-    DPB_TRY(dpb_result_read(path, &document));
+    json_t *read = NULL;
+    DPB_TRY(dpb_result_read(path, &read));
+    json_t *document = dpb_json_printable(read);
+    json_decref(read);
+    if (document == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
     printf("%s\n", path);
     if (strcmp(dpb_json_text(document, "schema", ""), "dpbench.sweep/1") == 0)
         dpb_sweep_print(document, stdout);

@@ -15,13 +15,15 @@
  * variables. */
 static void warn_of(void *code, const char *path, const json_t *then, const json_t *now)
 {
+    char name[512];
+    dpb_escape(path, strlen(path), name, sizeof name);
     char *was = then == NULL ? NULL : json_dumps(then, JSON_ENCODE_ANY | JSON_COMPACT);
     char *is = now == NULL ? NULL : json_dumps(now, JSON_ENCODE_ANY | JSON_COMPACT);
     if (then != NULL)
-        dpb_warn(code, "%s was %s in the result, here it is %s", path, was ? was : "?",
+        dpb_warn(code, "%s was %s in the result, here it is %s", name, was ? was : "?",
                  is ? is : "missing");
     else if (strncmp(path, "environment.", 12) == 0)
-        dpb_warn(code, "%s is %s here and was not set in the result", path, is ? is : "?");
+        dpb_warn(code, "%s is %s here and was not set in the result", name, is ? is : "?");
     free(was);
     free(is);
 }

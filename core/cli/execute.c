@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "launch/launch.h"
 #include "machine/cores.h"
+#include "study/json.h"
 #include "study/result.h"
 #include "train/journal.h"
 #include "train/snapshot.h"
@@ -148,7 +149,9 @@ int dpb_document_deliver(const json_t *document, const struct dpb_arguments *arg
         json_dumpf(document, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
         putchar('\n');
     } else {
-        print(document, stdout);
+        json_t *printable = dpb_json_printable(document);
+        print(printable != NULL ? printable : document, stdout);
+        json_decref(printable);
     }
     return dpb_status_exit_code(status);
 }

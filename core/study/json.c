@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+
 const json_t *dpb_json_at(const json_t *document, const char *path)
 {
     while (document != NULL && *path != '\0') {
@@ -98,4 +100,53 @@ json_t *dpb_json_string(const char *text)
     string = json_string(copy);
     free(copy);
     return string;
+}
+
+static json_t *printable_string(const json_t *string)
+{
+    const size_t length = json_string_length(string), size = 4 * length + 5;
+    char *text = malloc(size);
+    if (text == NULL)
+        return NULL;
+    const size_t used = dpb_escape(json_string_value(string), length, text, size);
+    json_t *made = json_stringn(text, used);
+    free(text);
+    return made;
+}
+
+static json_t *printable_object(const json_t *object)
+{
+    json_t *made = json_object();
+    for (void *i = json_object_iter((json_t *)(uintptr_t)object); made != NULL && i != NULL;
+         i = json_object_iter_next((json_t *)(uintptr_t)object, i)) {
+        const char *key = json_object_iter_key(i);
+        json_t *name = json_stringn_nocheck(key, strlen(key));
+        json_t *clean = name != NULL ? printable_string(name) : NULL;
+        if (clean == NULL ||
+            json_object_set_new(made, json_string_value(clean),
+                                dpb_json_printable(json_object_iter_value(i))) != 0) {
+            json_decref(made);
+            made = NULL;
+        }
+        json_decref(name);
+        json_decref(clean);
+    }
+    return made;
+}
+
+json_t *dpb_json_printable(const json_t *document)
+{
+    if (json_is_string(document))
+        return printable_string(document);
+    if (json_is_object(document))
+        return printable_object(document);
+    if (!json_is_array(document))
+        return json_incref((json_t *)(uintptr_t)document);
+    json_t *made = json_array();
+    for (size_t i = 0; made != NULL && i < json_array_size(document); i++)
+        if (json_array_append_new(made, dpb_json_printable(json_array_get(document, i))) != 0) {
+            json_decref(made);
+            made = NULL;
+        }
+    return made;
 }

@@ -24,4 +24,8 @@ json_t *dpb_json_real(double value);
 /* A string; bytes that are no UTF-8 (a message cut off, a file's name) become `?`. @owned. */
 json_t *dpb_json_string(const char *text);
 
+/* A copy whose strings have no control characters (dpb_escape): all that is printed of a document
+ * that may have come from anywhere. NULL: out of memory. @owned. */
+json_t *dpb_json_printable(const json_t *document);
+
 #endif

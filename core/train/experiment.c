@@ -23,6 +23,14 @@ static const char *origin(const struct dpb_experiment *experiment, const char *s
     return dpb_config_origin(experiment->config, section, key);
 }
 
+/* The same, NULL instead of "default". */
+static const char *place_of(const struct dpb_experiment *experiment, const char *section,
+                            const char *key)
+{
+    const struct dpb_setting *setting = dpb_config_get(experiment->config, section, key);
+    return setting ? setting->origin : NULL;
+}
+
 /* ---- plugins and options ------------------------------------------------------------------- */
 
 /* Core's rows of every section; values go into the settings. */
@@ -276,14 +284,21 @@ dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank
         request.shape.h = request.shape.w = (uint32_t)settings->model.image;
     if (settings->run.mode == DPB_MODE_COMM) /* no data: the model as it is by itself */
         return build_graph(experiment, request.shape, request.nclass);
-    DPB_TRY(data_ops->open(experiment->options[DPB_PLUGIN_DATA], &request, &experiment->data,
-                           &experiment->data_info));
+    const char *path = place_of(experiment, "data", "path");
+    dpb_fail_at(path ? path : place_of(experiment, "data", "name"));
+    dpb_status status = data_ops->open(experiment->options[DPB_PLUGIN_DATA], &request,
+                                       &experiment->data, &experiment->data_info);
+    dpb_fail_at(NULL);
+    DPB_TRY(status);
     DPB_TRY(dpb_refuse_data(experiment));
     experiment->steps_per_epoch =
         experiment->data_info.n_samples[DPB_TRAIN] / experiment->global_batch;
     DPB_TRY(
         build_graph(experiment, experiment->data_info.format.shape, experiment->data_info.nclass));
-    return dpb_snapshot_check(experiment, &experiment->start);
+    dpb_fail_at(place_of(experiment, "checkpoint", "load"));
+    status = dpb_snapshot_check(experiment, &experiment->start);
+    dpb_fail_at(NULL);
+    return status;
 }
 
 struct dpb_feed_args dpb_experiment_feed(const struct dpb_experiment *x)

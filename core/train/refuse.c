@@ -19,6 +19,23 @@ static const char *origin(const struct dpb_experiment *experiment, const char *s
     return dpb_config_origin(experiment->config, section, key);
 }
 
+/* Where a setting of this section could stand: with the last one there is, or with the last of
+ * all. */
+static const char *place_for(const struct dpb_experiment *experiment, const char *section)
+{
+    const struct dpb_config *config = experiment->config;
+    const char *place = "default";
+    bool inside = false;
+    for (size_t i = 0; i < config->n_settings; i++) {
+        const struct dpb_setting *setting = &config->settings[i];
+        bool fits = strcmp(setting->section, section) == 0;
+        if (fits || !inside)
+            place = setting->origin;
+        inside = inside || fits;
+    }
+    return place;
+}
+
 static dpb_status check_length(const struct dpb_experiment *experiment)
 {
     static const char *const keys[] = {"steps", "seconds", "epochs"};
@@ -36,10 +53,11 @@ static dpb_status check_length(const struct dpb_experiment *experiment)
                             origin(experiment, "run", first));
         first = keys[i];
     }
-    return first
-               ? DPB_OK
-               : dpb_fail(DPB_USAGE, "how long is the run? Give one of run.steps, run.seconds and "
-                                     "run.epochs");
+    return first ? DPB_OK
+                 : dpb_fail(DPB_USAGE,
+                            "%s: how long is the run? Give one of run.steps, run.seconds and "
+                            "run.epochs",
+                            place_for(experiment, "run"));
 }
 
 static dpb_status check_optimizer(const struct dpb_experiment *experiment)

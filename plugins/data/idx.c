@@ -280,8 +280,8 @@ static dpb_status read_elements(struct reader *reader, uint64_t n, const char *w
     return reader_expect_end(reader);
 }
 
-/* Of `set`, what is decoded is released by its owner also after a failure. */
-static dpb_status decode_images(struct reader *reader, struct set *set, const struct set *like)
+/* How many images of which size follow. */
+static dpb_status read_image_header(struct reader *reader, struct set *set, const struct set *like)
 {
     uint32_t size[MAX_DIMENSIONS];
     DPB_TRY(read_header(reader, 3, size));
@@ -295,10 +295,10 @@ static dpb_status decode_images(struct reader *reader, struct set *set, const st
     set->n = size[0];
     set->h = size[1];
     set->w = size[2];
-    return read_elements(reader, set->n * set->h * set->w, "images", &set->images);
+    return DPB_OK;
 }
 
-/* nclass: the labels must be below it; 0: any. */
+/* Of `set`, what is decoded is released by its owner also after a failure. nclass: the labels must be below it; 0: any. */
 static dpb_status decode_labels(struct reader *reader, struct set *set, uint32_t nclass)
 {
     uint32_t size[MAX_DIMENSIONS];
@@ -329,7 +329,20 @@ static uint32_t classes_of(const struct set *set)
     return largest + 1u;
 }
 
-/* Decodes both files of a split; test: like the training set, with its classes. */
+static dpb_status decode_label_file(const char *directory, const char *prefix, struct set *set,
+                                    const struct set *train)
+{
+    char name[32];
+    struct reader reader;
+    snprintf(name, sizeof name, "%s-labels-idx1-ubyte", prefix);
+    DPB_TRY(reader_open(&reader, directory, name));
+    dpb_status status = decode_labels(&reader, set, train ? classes_of(train) : 0);
+    reader_close(&reader);
+    return status;
+}
+
+/* Decodes both files of a split; test: like the training set, with its classes. The images come
+ * last: a few compressed bytes may make gigabytes, which labels that do not fit save. */
 static dpb_status decode_split(const char *directory, const char *prefix, struct set *set,
                                const struct set *train)
 {
@@ -337,13 +350,11 @@ static dpb_status decode_split(const char *directory, const char *prefix, struct
     struct reader reader;
     snprintf(name, sizeof name, "%s-images-idx3-ubyte", prefix);
     DPB_TRY(reader_open(&reader, directory, name));
-    dpb_status status = decode_images(&reader, set, train);
-    reader_close(&reader);
-    if (status != DPB_OK)
-        return status;
-    snprintf(name, sizeof name, "%s-labels-idx1-ubyte", prefix);
-    DPB_TRY(reader_open(&reader, directory, name));
-    status = decode_labels(&reader, set, train ? classes_of(train) : 0);
+    dpb_status status = read_image_header(&reader, set, train);
+    if (status == DPB_OK)
+        status = decode_label_file(directory, prefix, set, train);
+    if (status == DPB_OK)
+        status = read_elements(&reader, set->n * set->h * set->w, "images", &set->images);
     reader_close(&reader);
     return status;
 }

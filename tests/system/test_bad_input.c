@@ -74,6 +74,13 @@ static void write_odd_files(void)
     write_file("no_result.json", "{\"schema\": \"dpbench.result/9\"}", 30);
     write_file("cut_result.json", "{\"schema\": ", 11);
     mkdir("folder", 0777);
+    write_file("escape.ini", "[run]\nsteps = 2\nname = \x1b[31mred\n", 31);
+    FILE *many = fopen("many.ini", "w");
+    assert_non_null(many);
+    fputs("[run]\nsteps = 2\n", many);
+    for (int i = 0; i < 200000; i++)
+        fprintf(many, "key%d = 1\n", i);
+    assert_int_equal(fclose(many), 0);
 }
 
 /* An idx set of 12 training and 4 test images of 9 x 9 in 5 classes. */
@@ -213,7 +220,9 @@ static const struct row file_rows[] = {
     {"-c folder", {"folder: cannot be read: Is a directory"}},
     {"-c model.ini", {"model.ini:4: unknown model 'tinny'; did you mean 'tiny'?"}},
     {"-c lengths.ini", {"lengths.ini:3: run.epochs", "run.steps (lengths.ini:2)", "exactly one"}},
-    {"-c no_length.ini", {"run.steps", "run.seconds", "run.epochs"}},
+    {"-c escape.ini", {"escape.ini:3: a control character"}},
+    {"-c many.ini", {"many.ini:4098: more than 4096 settings"}},
+    {"-c no_length.ini", {"no_length.ini:2: how long is the run?", "run.steps", "run.seconds", "run.epochs"}},
     {"-c batches.ini", {"batches.ini:4: run.global_batch", "run.batch (batches.ini:3)"}},
     {"-c divide.ini", {"divide.ini:4: run.global_batch = 7", "2 workers", "multiple"}},
     {"-c sweep.ini", {"sweep.ini:6: ", "wrokers", "did you mean 'workers'?"}},
@@ -296,7 +305,7 @@ static const struct row combination_rows[] = {
     {0}};
 
 static const struct row data_rows[] = {
-    {"-c idx.ini data.path=missing", {"missing: there is no such directory", "apt-get install"}},
+    {"-c idx.ini data.path=missing", {"command line: data.path = missing: there is no such directory", "apt-get install"}},
     {"-c idx.ini data.path=", {"data.path = : there is no such directory"}},
     {"-c idx.ini data.path=file", {"file"}},
     {"-c idx.ini data.path=cut",

@@ -653,6 +653,38 @@ static void test_rerun_replaces_no_checkpoint(void **state)
     unsetenv("DPBENCH_PLUGIN_PATH");
 }
 
+/* No byte of a result reaches the terminal but as text. */
+static void test_hostile_text(void **state)
+{
+    static const char hostile[] = "red\x1b[31m\nforged: line\xc2\x9b";
+    struct command command;
+    (void)state;
+    run(&command, 0, RUN "--json --output first.json");
+    json_t *document = json_deep_copy(command.json);
+    command_free(&command);
+    json_object_set_new(json_at(document, "strategy"), "name", json_string(hostile));
+    json_object_set_new(json_at(document, "model"), "name", json_string(hostile));
+    json_array_append_new(json_object_get(document, "warnings"),
+                          json_pack("{s:s, s:s}", "code", hostile, "text", hostile));
+    json_object_set_new(json_at(document, "machine"), hostile, json_string(hostile));
+    assert_int_equal(json_dump_file(document, "hostile.json", 0), 0);
+    json_decref(document);
+    static const char *const lines[] = {"report hostile.json", "compare first.json hostile.json",
+                                        "rerun hostile.json run.results=", "check -c hostile.ini",
+                                        "-c base.ini data.name=idx data.path=./\x1b[31m"};
+    sandbox_write("hostile.ini", "[run]\nsteps = 2\n[model]\nname = \x1b[31mred\n");
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        dpbench(&command, deadline_s, "%s", lines[i]);
+        if (strpbrk(command.out, "\x1b") || strpbrk(command.err, "\x1b") ||
+            strstr(command.out, "\nforged: line") || strstr(command.err, "\nforged: line"))
+            fail_msg("%s: %s%s", lines[i], command.out, command.err);
+        command_free(&command);
+    }
+    run(&command, 0, "report hostile.json");
+    expect_part(command.out, "red\\x1b[31m\\x0aforged: line\\x9b");
+    command_free(&command);
+}
+
 static void test_rerun_refuses(void **state)
 {
     struct command command;
@@ -978,6 +1010,7 @@ int main(void)
         cmocka_unit_test(test_rerun_without_the_plugin_path),
         cmocka_unit_test(test_rerun_writes_here_only),
         cmocka_unit_test(test_rerun_replaces_no_checkpoint),
+        cmocka_unit_test(test_hostile_text),
         cmocka_unit_test(test_rerun_refuses),
         cmocka_unit_test(test_rerun_of_a_sweep),
         cmocka_unit_test(test_resume),

@@ -369,6 +369,23 @@ static void check_split(const struct source *source, dpb_split split, uint64_t e
     assert_true(fabs(squares / elements - 1) < (unit ? 1e-5 : 0.01));
 }
 
+/* Labels that do not fit are found before the images, which may be gigabytes, are inflated. */
+static void test_labels_come_first(void **state)
+{
+    static const char *const messages[] = {"byte 4: expected 3 labels", "found 2"};
+    (void)state;
+    remove_all();
+    put_good(false);
+    struct blob images = good(IMAGES), labels = good(LABELS);
+    images.n--; /* what would be found in them */
+    set32(&labels, 4, 2);
+    labels.n--;
+    put(IMAGES, &images, false);
+    put(LABELS, &labels, false);
+    assert_refused(directory, "labels", messages);
+    put_good(false);
+}
+
 static void test_fashion_mnist(void **state)
 {
     (void)state;
@@ -417,6 +434,7 @@ int main(void)
         cmocka_unit_test(test_damage_is_refused),
         cmocka_unit_test(test_equal_pixels_are_refused),
         cmocka_unit_test(test_missing_files),
+        cmocka_unit_test(test_labels_come_first),
         cmocka_unit_test(test_fashion_mnist),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);

@@ -552,6 +552,35 @@ static void test_kept_files_are_the_same(void **state)
     source_close(&plain);
 }
 
+/* What lies in the place of NAME.part is not written to: a link is refused, a file that a process
+ * left is put away. */
+static void test_part_is_made_anew(void **state)
+{
+    static const char *const file[4] = {"data.preload=file", "data.shard_file=linked.pack"};
+    struct dpb_data_request request = request_of(SIDE);
+    struct stat info;
+    (void)state;
+    FILE *victim = fopen("victim", "w");
+    assert_non_null(victim);
+    fputs("precious", victim);
+    assert_int_equal(fclose(victim), 0);
+    assert_int_equal(symlink("victim", "linked.pack.part"), 0);
+    const char *const assignments[] = {"data.path=same", file[0], file[1], NULL};
+    struct source source;
+    assert_int_equal(source_open("image_folder", &request, assignments, &source), DPB_IO);
+    source_close(&source);
+    dpb_first_error_clear();
+    assert_true(stat("victim", &info) == 0 && info.st_size == 8);
+    unlink("linked.pack.part");
+    assert_int_equal(link("victim", "linked.pack.part"), 0);
+    source = open_set("same", &request, file);
+    source_close(&source);
+    assert_true(stat("victim", &info) == 0 && info.st_size == 8);
+    assert_int_equal(access("linked.pack.part", F_OK), -1);
+    unlink("linked.pack");
+    unlink("victim");
+}
+
 /* A rank of three keeps its third, and gives what one that keeps all gives. */
 static void test_a_shard_keeps_its_part(void **state)
 {
@@ -604,6 +633,7 @@ int main(void)
         cmocka_unit_test(test_threads_and_order_do_not_matter),
         cmocka_unit_test(test_memory_settles),
         cmocka_unit_test(test_kept_files_are_the_same),
+        cmocka_unit_test(test_part_is_made_anew),
         cmocka_unit_test(test_a_shard_keeps_its_part),
     };
     return cmocka_run_group_tests(tests, sandbox_setup, sandbox_teardown);

@@ -150,13 +150,11 @@ static dpb_status write_pack(struct pack *pack, int fd, uint64_t max_bytes)
     return folder_host->fail(DPB_IO, "%s.part: cannot be written: %s", pack->path, strerror(errno));
 }
 
-/* `fd` is the locked NAME.part. */
+/* `fd` is NAME.part, made by this process and locked. */
 static dpb_status make_pack(struct pack *pack, const char *part, int fd, uint64_t max_bytes)
 {
     folder_host->log(DPB_LOG_INFO, "data.shard_file: packing %" PRIu64 " images into %s", pack->n,
                      pack->path);
-    if (ftruncate(fd, 0) != 0)
-        return folder_host->fail(DPB_IO, "%s: cannot be emptied: %s", part, strerror(errno));
     dpb_status status = write_pack(pack, fd, max_bytes);
     if (status == DPB_OK && rename(part, pack->path) != 0)
         status = folder_host->fail(DPB_IO, "%s: cannot be renamed to %s: %s", part, pack->path,
@@ -171,29 +169,51 @@ static dpb_status make_pack(struct pack *pack, const char *part, int fd, uint64_
 static bool is_current(int fd, const char *path)
 {
     struct stat ours, theirs;
-    return fstat(fd, &ours) == 0 && stat(path, &theirs) == 0 && ours.st_dev == theirs.st_dev &&
+    return fstat(fd, &ours) == 0 && lstat(path, &theirs) == 0 && ours.st_dev == theirs.st_dev &&
            ours.st_ino == theirs.st_ino;
 }
 
-/* Comes back when there is a pack, made by this process or by another. */
+/* A file that is there is opened to wait for its lock, and never written to: somebody else may have
+ * put it there, or made it a link. -1 and ENOENT: it has gone meanwhile. */
+static int open_part(const char *part, bool *made)
+{
+    int fd = open(part, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    *made = fd >= 0;
+    if (fd >= 0 || errno != EEXIST)
+        return fd;
+    struct stat info;
+    fd = open(part, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0 && (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))) {
+        close(fd);
+        errno = EEXIST;
+        return -1;
+    }
+    return fd;
+}
+
+/* Comes back when there is a pack, made by this process or by another, or when one is to be looked
+ * for again. */
 static dpb_status provide_pack(struct pack *pack, uint64_t max_bytes)
 {
     char part[PATH_BYTES];
+    bool made;
     if (snprintf(part, sizeof part, "%s.part", pack->path) >= PATH_BYTES)
         return folder_host->fail(DPB_USAGE, "data.shard_file is longer than %d bytes",
                                  PATH_BYTES - 6);
-    int fd = open(part, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    int fd = open_part(part, &made), locked;
+    if (fd < 0 && errno == ENOENT && access(pack->path, F_OK) == 0)
+        return DPB_OK;
     if (fd < 0)
-        return folder_host->fail(DPB_IO, "%s: cannot be made: %s", part, strerror(errno));
-    int locked;
+        return folder_host->fail(DPB_IO, "%s: cannot be made: %s", part,
+                                 errno == ELOOP ? "there is a link" : strerror(errno));
     do {
         locked = flock(fd, LOCK_EX); /* gone when its holder is gone */
     } while (locked != 0 && errno == EINTR);
     dpb_status status = DPB_OK;
     if (locked != 0)
         status = folder_host->fail(DPB_IO, "%s: cannot be locked: %s", part, strerror(errno));
-    else if (is_current(fd, part) && access(pack->path, F_OK) == 0)
-        unlink(part); /* made by the one before us, who took his own away */
+    else if (is_current(fd, part) && (!made || access(pack->path, F_OK) == 0))
+        unlink(part); /* left by a process that has died; or the pack was made before us */
     else if (is_current(fd, part))
         status = make_pack(pack, part, fd, max_bytes);
     close(fd);
