@@ -1,12 +1,14 @@
 /*
  * log.c - the first error, the warnings, and lines to stderr. An error's path uses static memory
- * alone, so it works when memory is exhausted. Each message is one write(2), so lines of several
- * processes do not mix.
+ * alone, so it works when memory is exhausted. Each message of up to PIPE_BUF bytes is one write(2),
+ * so lines of several processes do not mix.
  */
 #include "base/log.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -93,6 +95,23 @@ static size_t append_escaped(size_t used, const char *text, size_t length)
     return used + dpb_escape(text, length, output + used, OUTPUT_BYTES - used);
 }
 
+bool dpb_log_can_write(int patience_ms)
+{
+    struct pollfd stream = {.fd = STDERR_FILENO, .events = POLLOUT};
+    return poll(&stream, 1, patience_ms) != 0;
+}
+
+/* A reader that does not read loses messages: nothing may wait for it, a launcher least of all. Its
+ * patience ends once; from then on it is lost at once, until there is room again. */
+static bool can_write(void)
+{
+    enum { PATIENCE_MS = 1000 };
+    static int patience_ms = PATIENCE_MS;
+    bool can = dpb_log_can_write(patience_ms);
+    patience_ms = can ? PATIENCE_MS : 0;
+    return can;
+}
+
 /* Each line of `text` gets the prefix; the first one also `kind`. The lock is held. */
 static void write_text(const char *kind, const char *text)
 {
@@ -108,8 +127,9 @@ static void write_text(const char *kind, const char *text)
         used = append(used, line_prefix, strlen(line_prefix));
     }
     output[used++] = '\n';
-    for (size_t done = 0; done < used;) {
-        ssize_t n = write(STDERR_FILENO, output + done, used - done);
+    for (size_t done = 0; done < used && can_write();) {
+        size_t most = used - done < PIPE_BUF ? used - done : PIPE_BUF; /* what a pipe then takes */
+        ssize_t n = write(STDERR_FILENO, output + done, most);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)

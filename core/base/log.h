@@ -48,6 +48,9 @@ void dpb_release(void *memory, size_t bytes);
  * NULL: none. For what is wrong with a file that a setting names. */
 void dpb_fail_at(const char *place);
 
+/* Whether standard error takes up to PIPE_BUF bytes now, or within so many milliseconds. */
+bool dpb_log_can_write(int patience_ms);
+
 /*
  * Control characters (tabs apart) as \x1b: what files, plugins and peers bring may be made for the
  * terminal. Messages are escaped by themselves, line by line. `size`: of `to`, of which 4 * length

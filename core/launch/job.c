@@ -35,7 +35,7 @@ int32_t job_pid(const struct job_run *run, uint32_t rank)
 
 void job_erase_progress(struct job_run *run)
 {
-    if (!run->progress.drawn)
+    if (!run->progress.drawn || !dpb_log_can_write(0)) /* a terminal may be stopped by ^S */
         return;
     fputs("\r\033[K", stderr);
     run->progress.drawn = false;
@@ -127,7 +127,8 @@ static void show_warnings(struct job_run *run)
 void job_show(struct job_run *run, int64_t now_ns)
 {
     show_warnings(run);
-    if (run->job->progress && now_ns - run->progress.at_ns >= REFRESH_NS && isatty(STDERR_FILENO))
+    if (run->job->progress && now_ns - run->progress.at_ns >= REFRESH_NS && isatty(STDERR_FILENO) &&
+        dpb_log_can_write(0))
         draw_progress(run, now_ns);
 }
 

@@ -11,6 +11,7 @@
 #include "machine/proc.h"
 
 enum { TICK_MS = 100 };
+#define FORCED_NS INT64_C(2000000000) /* for the head to end the job after a second signal */
 
 struct part {
     struct job_run run;
@@ -24,7 +25,9 @@ struct part {
     int64_t offset_ns, round_trip_ns; /* the head's clock less this one, by the fastest ping */
     int64_t looked_ns;                /* when its loop came round last */
     bool same_clock, ended, over, was_stopped;
-    const char *lost; /* what has become of the head */
+    uint32_t n_signals;
+    int64_t give_up_ns; /* a while after the second signal; 0: it has not come */
+    const char *lost;   /* what has become of the head */
     int exit_code;
 };
 
@@ -250,6 +253,8 @@ static void hear(struct part *part)
         return;
     if (found < 0 || !open)
         part->lost = "has ended";
+    else if (part->give_up_ns != 0 && dpb_now_ns() > part->give_up_ns)
+        part->lost = "has not ended the job after a second signal";
     else if (dpb_now_ns() - part->heard_ns > patience_ns(part))
         part->lost =
             "has not been heard of for longer than run.timeout_s: it is stopped, or its machine or "
@@ -262,8 +267,11 @@ static void take_signals(struct part *part)
 {
     for (int number; (number = job_next_signal(&part->run)) != 0;) {
         int32_t said = number;
-        if (number == SIGINT || number == SIGTERM)
-            link_say(part->link, LINK_INTERRUPT, part->rank, &said, sizeof said);
+        if (number != SIGINT && number != SIGTERM)
+            continue;
+        link_say(part->link, LINK_INTERRUPT, part->rank, &said, sizeof said);
+        if (++part->n_signals == 2)
+            part->give_up_ns = dpb_now_ns() + FORCED_NS;
     }
 }
 

@@ -248,6 +248,36 @@ static void check_rank(struct job_run *run, uint32_t rank, int64_t now_ns)
                  (double)silent_ns * 1e-9);
 }
 
+/* Whoever waits has a deadline, and says so when it passes: where nobody does for longer, nobody
+ * can. A stopped one is named before another. */
+static uint32_t find_all_silent(struct job_run *run, int64_t now_ns)
+{
+    const int64_t limit_ns = run->job->timeout_ns + 2 * AFTER_WAITERS_NS;
+    uint32_t named = UINT32_MAX;
+    bool stopped = false;
+    for (uint32_t rank = 0; rank < run->job->n_workers; rank++) {
+        struct dpb_proc proc = {.state = run->processes[rank].state};
+        if (!run->processes[rank].running)
+            continue;
+        if (now_ns - run->processes[rank].sign.sign_ns < limit_ns)
+            return UINT32_MAX;
+        if (!run->processes[rank].remote)
+            dpb_proc_read("", (int32_t)run->processes[rank].pid, &proc);
+        if (named == UINT32_MAX || (proc.state == 'T' && !stopped))
+            named = rank;
+        stopped = stopped || proc.state == 'T';
+    }
+    if (named != UINT32_MAX) {
+        char where[160];
+        describe(run, named, now_ns, where, sizeof where);
+        snprintf(run->processes[named].fault, sizeof run->processes[named].fault,
+                 "stuck: for %.1f s no rank has done anything, and no deadline of those that wait "
+                 "was heeded; %s",
+                 (double)(now_ns - run->processes[named].sign.sign_ns) * 1e-9, where);
+    }
+    return named;
+}
+
 /* A look reads /proc of every rank: the more ranks, the rarer. */
 static int64_t look_interval_ns(const struct job_run *run)
 {
@@ -260,6 +290,9 @@ uint32_t stall_look(struct job_run *run, int64_t now_ns)
     uint32_t stuck = UINT32_MAX;
     if (run->ending || now_ns - run->stalls.looked_ns < look_interval_ns(run))
         return stuck;
+    const int64_t late_ns = now_ns - run->stalls.looked_ns - look_interval_ns(run);
+    if (run->stalls.looked_ns != 0 && late_ns > AFTER_WAITERS_NS)
+        stall_forgive(run, late_ns); /* this process was stopped, with the ranks maybe */
     run->stalls.looked_ns = now_ns;
     for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
         if (!run->processes[rank].running)
@@ -272,5 +305,5 @@ uint32_t stall_look(struct job_run *run, int64_t now_ns)
     }
     if (run->job->stall_warning_ns > 0)
         say_stalls(run, now_ns);
-    return stuck;
+    return stuck != UINT32_MAX ? stuck : find_all_silent(run, now_ns);
 }

@@ -9,6 +9,7 @@
  *     nobody's sign for run.stall_warning_s: said once for all that are late, with where the ranks
  *     are
  *     a worker's that waits for nobody either, for run.timeout_s: it is stuck, and the job ended
+ *     no worker's for longer: all are stopped, or none heeds its deadline: likewise
  *     a rank that is there run.timeout_s after another has ended, all having left together:
  *     likewise
  *

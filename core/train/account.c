@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "world/futex.h"
 #include "world/world.h"
 
 struct interval {
@@ -300,4 +301,5 @@ void dpb_account_span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_
 void dpb_account_bytes(uint64_t bytes)
 {
     __atomic_fetch_add(&account.bytes, bytes, __ATOMIC_RELAXED);
+    dpb_wait_sign();
 }

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "world/futex.h"
 #include "world/world.h"
 
 _Static_assert(sizeof(struct dpb_control_block) <= DPB_BOARD_CONTROL_BYTES, "fits the board");
@@ -183,7 +184,7 @@ dpb_status dpb_control_look(struct dpb_control *control, uint64_t step, uint32_t
         const struct timespec nap = {.tv_nsec = 50000};
         nanosleep(&nap, NULL);
         if (dpb_board_job_ended(dpb_world.board))
-            return DPB_PEER;
+            return dpb_wait_cancelled(&(struct dpb_wait){.purpose = "a change of phase"});
         if (dpb_world_now_ns() > deadline_ns)
             return dpb_fail(
                 DPB_TIMEOUT,
@@ -233,7 +234,7 @@ dpb_status dpb_control_agree(struct dpb_control *control, uint64_t step, uint8_t
         const struct timespec nap = {.tv_nsec = 20000};
         nanosleep(&nap, NULL);
         if (dpb_board_job_ended(dpb_world.board))
-            return DPB_PEER;
+            return dpb_wait_cancelled(&(struct dpb_wait){.purpose = "an agreement"});
         if (dpb_world_now_ns() > deadline_ns)
             return dpb_fail(DPB_TIMEOUT,
                             "step %llu: the other workers did not say within %.0f s whether their "

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/vec.h"
 #include "train/trainer.h"
+#include "world/futex.h"
 
 /* Between the device's ops: long enough for a piece of work, short against an op. */
 static const int64_t progress_budget_ns = 500000;
@@ -21,6 +22,33 @@ static const int64_t progress_budget_ns = 500000;
 static uint64_t minimum(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
+}
+
+/* A strategy's own waits have deadlines. This one is for a strategy that has nothing to wait for,
+ * counts no bytes, and does not signal `done`: sooner than run.timeout_s, so that this rank fails
+ * before the ranks that wait for it. */
+static dpb_status await_done(struct dpb_trainer *trainer, struct dpb_event *done)
+{
+    const int64_t limit_ns = dpb_world.timeout_ns / 2;
+    uint64_t signs = 0;
+    int64_t deadline_ns = 0;
+    while (!dpb_events.poll(done)) {
+        DPB_TRY(trainer->comm_ops->progress(trainer->comm, DPB_FOREVER));
+        const int64_t now_ns = dpb_world_now_ns();
+        if (deadline_ns == 0 || signs != dpb_wait_signs()) {
+            signs = dpb_wait_signs();
+            deadline_ns = now_ns + limit_ns;
+        } else if (dpb_wait_is_over()) {
+            return dpb_wait_cancelled(&(struct dpb_wait){.purpose = "the end of an exchange"});
+        } else if (now_ns > deadline_ns) {
+            return dpb_fail(DPB_TIMEOUT,
+                            "step %llu: comm '%s' has not signalled the event `done` of its `end` "
+                            "within %.1f s, and waits for nothing",
+                            (unsigned long long)trainer->step,
+                            trainer->experiment->settings.comm.name, (double)limit_ns * 1e-9);
+        }
+    }
+    return DPB_OK;
 }
 
 /* ---- the pump ------------------------------------------------------------------------------ */
@@ -38,10 +66,9 @@ static dpb_status pump_one_step(struct dpb_trainer *trainer)
     while (!is_stopped(pump)) {
         DPB_TRY(trainer->comm_ops->progress(trainer->comm, DPB_FOREVER));
         struct dpb_event *done = __atomic_load_n(&pump->done, __ATOMIC_ACQUIRE);
-        if (done && dpb_events.poll(done))
-            return DPB_OK;
-        if (!done)
-            usleep(20); /* all is exchanged; `end` is about to be called */
+        if (done)
+            return await_done(trainer, done);
+        usleep(20); /* all is exchanged; `end` is about to be called */
     }
     return DPB_PEER;
 }
@@ -167,9 +194,7 @@ static dpb_status finish(struct dpb_trainer *trainer, struct dpb_event *done)
         __atomic_store_n(&trainer->pump.done, done, __ATOMIC_RELEASE);
         return wait_for_pump(trainer);
     }
-    while (!dpb_events.poll(done))
-        DPB_TRY(trainer->comm_ops->progress(trainer->comm, DPB_FOREVER));
-    return DPB_OK;
+    return await_done(trainer, done);
 }
 
 dpb_status dpb_exchange_finish(struct dpb_trainer *trainer)
@@ -194,8 +219,8 @@ dpb_status dpb_trainer_drain(struct dpb_trainer *trainer)
 {
     if (!trainer->on_device)
         return DPB_OK;
-    while (trainer->pending && !dpb_events.poll(trainer->pending))
-        DPB_TRY(trainer->comm_ops->progress(trainer->comm, DPB_FOREVER));
+    if (trainer->pending)
+        DPB_TRY(await_done(trainer, trainer->pending));
     if (trainer->pending) /* it sees that, too, and reports its spans */
         DPB_TRY(trainer->comm_ops->progress(trainer->comm, 0));
     trainer->pending = NULL;

@@ -13,6 +13,7 @@
 #include "base/vec.h"
 #include "graph/graph.h"
 #include "train/trainer.h"
+#include "world/futex.h"
 #include "world/job_load.h"
 
 /* ---- what surrounds a step ----------------------------------------------------------------- */
@@ -154,7 +155,7 @@ static dpb_status leave_together(struct dpb_trainer *t)
     while (!dpb_control_all_left(&t->control)) {
         watch_for_stop(t);
         if (dpb_board_job_ended(dpb_world.board))
-            return DPB_PEER;
+            return dpb_wait_cancelled(&(struct dpb_wait){.purpose = "the other workers' end"});
         usleep(dpb_control_nap_us(&t->control));
         if (dpb_world_now_ns() < deadline_ns)
             continue;

@@ -99,6 +99,18 @@ dpb_status dpb_wait_expired(const struct dpb_wait *what, int64_t waited_ns, cons
                     peer[0] != '\0' ? ": " : "", peer);
 }
 
+static uint64_t signs;
+
+void dpb_wait_sign(void)
+{
+    __atomic_fetch_add(&signs, 1, __ATOMIC_RELAXED);
+}
+
+uint64_t dpb_wait_signs(void)
+{
+    return __atomic_load_n(&signs, __ATOMIC_RELAXED);
+}
+
 /* Of this thread. */
 static _Thread_local const uint32_t *heeded;
 
@@ -141,6 +153,7 @@ dpb_status dpb_futex_wait(struct dpb_flag *flag, uint32_t value, dpb_futex_scope
     if (dpb_futex_reached(flag, value) || (dpb_world.may_spin && spin(flag, value)))
         return DPB_OK;
     int64_t begin = dpb_world_now_ns(), timeout = dpb_timeout_of(what->timeout_ns);
+    dpb_wait_sign();
     for (;;) {
         int64_t waited = dpb_world_now_ns() - begin, slice = DPB_WAIT_SLICE_NS;
         if (timeout >= 0 && timeout - waited < slice)

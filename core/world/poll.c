@@ -43,6 +43,7 @@ dpb_status dpb_world_patience(const struct dpb_wait *what, int64_t *begin_ns)
     int64_t now_ns = dpb_world_now_ns(), timeout_ns = dpb_timeout_of(what->timeout_ns);
     if (*begin_ns == 0)
         *begin_ns = now_ns;
+    dpb_wait_sign();
     if (dpb_wait_is_over())
         return dpb_wait_cancelled(what);
     if (timeout_ns >= 0 && now_ns - *begin_ns >= timeout_ns)
@@ -60,6 +61,7 @@ dpb_status dpb_world_poll(struct pollfd *fds, uint32_t n, const struct dpb_wait 
         int64_t passed_ns = dpb_world_now_ns() - begin_ns, slice_ns = DPB_WAIT_SLICE_NS;
         if (timeout_ns >= 0 && timeout_ns - passed_ns < slice_ns)
             slice_ns = timeout_ns - passed_ns;
+        dpb_wait_sign();
         ready = poll_for(fds, n, slice_ns > 0 ? slice_ns : 0);
         if (ready != 0)
             break;

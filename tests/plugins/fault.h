@@ -29,11 +29,12 @@ enum fault {
     FAULT_EXIT_3, /* by exit(), with all that it calls */
     FAULT_ABORT,
     FAULT_MEMORY, /* from now on there is no more than there is */
-    FAULT_BUSY    /* computes for two seconds, and goes on */
+    FAULT_BUSY,   /* computes for two seconds, and goes on */
+    FAULT_FORGET  /* comm, end: its event never fires */
 };
 static const char *const fault_names[] = {"none",   "kill", "exit_0", "exit_7", "error",
                                           "stop",   "hang", "spin",   "exit_3", "abort",
-                                          "memory", "busy", NULL};
+                                          "memory", "busy", "forget", NULL};
 
 struct fault_options {
     int fault, hook;
@@ -120,6 +121,7 @@ static inline dpb_status fault_here(const struct dpb_host *host,
     case FAULT_BUSY:
         fault_compute(2);
         break;
+    case FAULT_FORGET:
     case FAULT_NONE:
         break;
     }

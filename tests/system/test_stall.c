@@ -4,6 +4,7 @@
  * long says nothing; a job that is suspended goes on; a machine that does other things meanwhile
  * stands beside the rate.
  */
+#include <fcntl.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -94,6 +95,29 @@ static void test_many_are_late(void **state)
                  (const char *const[]){" is late: phase 'exchange' of step 7",
                                        "; 11 others are late, too", NULL});
     command_free(&command);
+}
+
+/* A strategy whose event never fires is ended by that sentence, with and without a core of its
+ * own. */
+static void test_forgotten_done(void **state)
+{
+    static const char *const cores[] = {"", "run.comm_cores=1"};
+    struct command command;
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        dpbench(&command, deadline_s,
+                FAULTS_BASE FAULTS_COMM "comm.fault=forget comm.hook=end comm.rank=1 "
+                                        "run.timeout_s=1.5 %s",
+                cores[i]);
+        assert_int_equal(command.exit_code, 1);
+        assert_true(command.seconds < 20);
+        expect_words("forgotten", faults_only_error("forgotten", &command),
+                     (const char *const[]){"rank 1 (",
+                                           "comm 'fault' has not signalled the event "
+                                           "`done` of its `end` within 0.8 s",
+                                           NULL});
+        command_free(&command);
+    }
 }
 
 /* Behind a server: who is late is not the one who is waited for, but whom that one waits for. */
@@ -270,6 +294,70 @@ static void test_killed_while_suspended(void **state)
     command_free(&command);
 }
 
+/* Each is stopped while it waits for the other: none of their deadlines passes, the launcher's
+ * does. */
+static void test_all_are_stopped(void **state)
+{
+    struct started started;
+    struct command command;
+    pid_t pids[2];
+    (void)state;
+    faults_start_long(&started, "comm.name=shm run.timeout_s=2 run.stall_warning_s=0");
+    faults_await_ranks(&started, pids, 2);
+    usleep(700000);
+    for (int i = 0; i < 2; i++) { /* [1] waits for [0], and then [0] for [1] */
+        kill(pids[i], SIGSTOP);
+        usleep(300000);
+        kill(pids[1 - i], SIGSTOP);
+        await_state(pids[1 - i], 'T');
+        if (i == 0)
+            kill(pids[0], SIGCONT);
+        usleep(300000);
+    }
+    command_finish(&started, &command, deadline_s);
+    assert_int_equal(command.exit_code, 1);
+    expect_words("all stopped", faults_only_error("all stopped", &command),
+                 (const char *const[]){"stuck: for ", "is stopped (SIGSTOP)", NULL});
+    command_free(&command);
+}
+
+/* A reader that stops reading what is printed does not keep the launcher from its job. */
+static void test_full_stderr(void **state)
+{
+    char program[4200];
+    int ends[2], status;
+    (void)state;
+    snprintf(program, sizeof program, "%s/dpbench", build_directory());
+    assert_int_equal(pipe(ends), 0);
+    static char filling[4096];
+    fcntl(ends[1], F_SETFL, O_NONBLOCK);
+    while (write(ends[1], filling, sizeof filling) > 0)
+        ;
+    fcntl(ends[1], F_SETFL, 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(ends[1], STDERR_FILENO);
+        execl(program, program, "-c", "base.ini", "run.seconds=600", "comm.name=fault",
+              "device.name=reference", "comm.fault=hang", "comm.hook=end", "comm.rank=1",
+              "comm.call=9", "run.stall_warning_s=0.2", "run.timeout_s=600", (char *)NULL);
+        _exit(127);
+    }
+    sleep(4); /* it has warned by now */
+    kill(pid, SIGINT);
+    usleep(100000);
+    kill(pid, SIGINT);
+    double until_s = now_s() + 20;
+    pid_t ended;
+    while ((ended = waitpid(pid, &status, WNOHANG)) == 0 && now_s() < until_s)
+        usleep(10000);
+    if (ended == 0)
+        kill(pid, SIGKILL);
+    close(ends[0]);
+    close(ends[1]);
+    assert_int_equal(ended, pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 130);
+}
+
 /* ---- numbers ------------------------------------------------------------------------------- */
 
 static void test_busy_machine(void **state)
@@ -298,6 +386,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stall_is_said_once),
         cmocka_unit_test(test_many_are_late),
+        cmocka_unit_test(test_forgotten_done),
+        cmocka_unit_test(test_all_are_stopped),
+        cmocka_unit_test(test_full_stderr),
         cmocka_unit_test(test_late_behind_a_server),
         cmocka_unit_test(test_work_is_no_stall),
         cmocka_unit_test(test_suspended),
