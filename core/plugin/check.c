@@ -132,6 +132,39 @@ static bool check_queues(const struct dpb_plugin *plugin, dpb_plugin_kind kind, 
     return true;
 }
 
+/* A bit that no header names is a promise that nobody keeps; so is a pair that cannot both hold. */
+static bool check_capabilities(const struct dpb_plugin *plugin, dpb_plugin_kind kind, char *reason)
+{
+    static const uint64_t known[DPB_PLUGIN_KINDS] = {
+        [DPB_PLUGIN_DEVICE] = DPB_DEVICE_FP32 | DPB_DEVICE_BF16 | DPB_DEVICE_FP64 |
+                              DPB_DEVICE_TF32 | DPB_DEVICE_FP16 | DPB_DEVICE_POOL,
+        [DPB_PLUGIN_COMM] = DPB_COMM_OVERLAP | DPB_COMM_SERVERS | DPB_COMM_ALONE |
+                            DPB_COMM_MULTI_NODE | DPB_COMM_LAUNCHER | DPB_COMM_DEVICE |
+                            DPB_COMM_EVENTS | DPB_COMM_EITHER};
+    static const struct {
+        uint64_t a, b;
+        const char *names;
+    } pairs[] = {{DPB_COMM_ALONE, DPB_COMM_SERVERS, "DPB_COMM_ALONE and DPB_COMM_SERVERS"},
+                 {DPB_COMM_ALONE, DPB_COMM_LAUNCHER, "DPB_COMM_ALONE and DPB_COMM_LAUNCHER"},
+                 {DPB_COMM_DEVICE, DPB_COMM_EITHER, "DPB_COMM_DEVICE and DPB_COMM_EITHER"}};
+    const uint64_t unknown = plugin->capabilities & ~known[kind];
+    if (unknown != 0) {
+        snprintf(reason, DPB_REASON_BYTES,
+                 "capabilities of '%s' have the bits 0x%llx, which a %s "
+                 "does not have",
+                 plugin->name, (unsigned long long)unknown, dpb_plugin_kind_name[kind]);
+        return false;
+    }
+    for (size_t i = 0; kind == DPB_PLUGIN_COMM && i < sizeof pairs / sizeof pairs[0]; i++) {
+        if (!(plugin->capabilities & pairs[i].a) || !(plugin->capabilities & pairs[i].b))
+            continue;
+        snprintf(reason, DPB_REASON_BYTES, "capabilities of '%s' have %s, which exclude each other",
+                 plugin->name, pairs[i].names);
+        return false;
+    }
+    return true;
+}
+
 static bool check_one(const struct dpb_plugin *plugin, dpb_plugin_kind kind, char *reason)
 {
     if (!check_prefix(plugin, kind, reason))
@@ -165,7 +198,8 @@ static bool check_one(const struct dpb_plugin *plugin, dpb_plugin_kind kind, cha
                  plugin->name);
         return false;
     }
-    return check_queues(plugin, kind, reason) && check_options(plugin, reason);
+    return check_capabilities(plugin, kind, reason) && check_queues(plugin, kind, reason) &&
+           check_options(plugin, reason);
 }
 
 bool dpb_plugin_check(const struct dpb_plugin *first, dpb_plugin_kind kind,

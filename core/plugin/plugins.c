@@ -214,6 +214,15 @@ static bool is_file_of(const char *file, dpb_plugin_kind kind)
            strcmp(file + length - 3, ".so") == 0;
 }
 
+/* Whether `path` ends in KIND_NAME.so. */
+static bool is_file_name_of(const char *path, dpb_plugin_kind kind, const char *name)
+{
+    char file[NAME_MAX + 1];
+    const char *slash = strrchr(path, '/');
+    snprintf(file, sizeof file, "%s_%s.so", dpb_plugin_kind_name[kind], name);
+    return strcmp(slash != NULL ? slash + 1 : path, file) == 0;
+}
+
 /* Calls visit for each KIND_*.so of the directories, in order, until it returns false. */
 static void search_visit(const struct search *search, dpb_plugin_kind kind,
                          bool (*visit)(void *context, const char *path), void *context)
@@ -275,6 +284,11 @@ static bool lookup_visit(void *context, const char *path)
     for (const struct dpb_plugin *p = object->first; p != NULL; p = p->next)
         if (lookup->n_names < DPB_PLUGIN_CHAIN)
             lookup->names[lookup->n_names++] = p->name;
+    if (object->first->next == NULL && !is_file_name_of(path, lookup->kind, object->first->name)) {
+        lookup_tried(lookup, "\n  %s: name is '%s', by its file name it should be another", path,
+                     object->first->name);
+        return true;
+    }
     lookup->found = find_in(object, lookup->name);
     return lookup->found == NULL;
 }
@@ -402,6 +416,16 @@ static const char *hidden_reason(struct object *object, const struct dpb_plugin_
     return object->reason != NULL ? object->reason : "not used: found elsewhere first";
 }
 
+static const char *misnamed_reason(struct object *object)
+{
+    char text[DPB_REASON_BYTES];
+    snprintf(text, sizeof text, "not used: name is '%s', by its file name it should be another",
+             object->first->name);
+    if (object->reason == NULL)
+        object->reason = strdup(text);
+    return object->reason != NULL ? object->reason : "not used: its file has another name";
+}
+
 static bool listing_visit(void *context, const char *path)
 {
     struct listing *listing = context;
@@ -413,6 +437,10 @@ static bool listing_visit(void *context, const char *path)
     struct dpb_plugin_row row = {.kind = listing->kind, .path = object->path};
     if (object->first == NULL) {
         row.reason = object->reason != NULL ? object->reason : "out of memory";
+        return listing_add(listing, &row);
+    }
+    if (object->first->next == NULL && !is_file_name_of(path, listing->kind, object->first->name)) {
+        row.reason = misnamed_reason(object);
         return listing_add(listing, &row);
     }
     for (const struct dpb_plugin *p = object->first; p != NULL; p = p->next) {

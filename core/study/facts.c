@@ -69,7 +69,7 @@ void dpb_facts_print(const json_t *ranks, const char *margin, FILE *out)
         }
         if (line[0] == '\0')
             continue;
-        fprintf(out, "%s%-14s", margin, n_lines == 0 ? "network" : "");
+        fprintf(out, "%s%-14s", margin, n_lines == 0 ? "reported" : "");
         if (n_lines++ == MOST_LINES) {
             fputs("the other ranks' are in the result\n", out);
             return;

@@ -209,6 +209,8 @@ dpb_status dpb_exchange_finish(struct dpb_trainer *trainer)
     if (status == DPB_OK)
         status = finish(trainer, done);
     if (status == DPB_OK)
+        status = dpb_optimizer_refused();
+    if (status == DPB_OK)
         status = dpb_optimizer_watch(trainer->optimizer, done);
     dpb_account_leave(entered_ns);
     trainer->weights_changed = true;

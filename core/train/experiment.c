@@ -238,12 +238,16 @@ void dpb_experiment_destroy(struct dpb_experiment *experiment)
 dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment)
 {
     const char *save = experiment->settings.checkpoint.save, *slash = strrchr(save, '/');
-    const struct dpb_plugin *device = experiment->plugins[DPB_PLUGIN_DEVICE];
     char directory[PATH_MAX];
     struct stat info;
-    if (device->missing)
-        return dpb_fail(DPB_UNSUPPORTED, "%s: device '%s' cannot run here: %s",
-                        origin(experiment, "device", "name"), device->name, device->missing);
+    for (int kind = 0; kind < DPB_PLUGIN_KINDS; kind++) {
+        const struct dpb_plugin *plugin = experiment->plugins[kind];
+        const char *section = dpb_plugin_kind_name[kind];
+        if (plugin->missing)
+            return dpb_fail(DPB_UNSUPPORTED, "%s: %s '%s' cannot run here: %s",
+                            origin(experiment, section, "name"), section, plugin->name,
+                            plugin->missing);
+    }
     if (!save[0])
         return DPB_OK;
     snprintf(directory, sizeof directory, "%.*s",

@@ -354,12 +354,9 @@ static void apply_pieces(const struct dpb_optimizer *optimizer, const struct rul
     }
 }
 
-/* The state of arena element `at`, which lies in an owned range; NULL where the rule has none. */
-static char *state_of(const struct dpb_optimizer *optimizer, uint64_t at)
+/* The last owned range that does not begin behind arena element `at`, or the first. */
+static uint64_t owned_at(const struct dpb_optimizer *optimizer, uint64_t at)
 {
-    char *state = optimizer->device ? (char *)optimizer->device_state : optimizer->state.memory;
-    if (!state)
-        return NULL;
     uint64_t low = 0, high = optimizer->n_owned;
     while (high - low > 1) {
         uint64_t middle = (low + high) / 2;
@@ -368,7 +365,17 @@ static char *state_of(const struct dpb_optimizer *optimizer, uint64_t at)
         else
             high = middle;
     }
-    uint64_t element = optimizer->state_at[low] + (at - optimizer->owned[low].begin);
+    return low;
+}
+
+/* The state of arena element `at`, which lies in an owned range; NULL where the rule has none. */
+static char *state_of(const struct dpb_optimizer *optimizer, uint64_t at)
+{
+    char *state = optimizer->device ? (char *)optimizer->device_state : optimizer->state.memory;
+    if (!state)
+        return NULL;
+    const uint64_t i = owned_at(optimizer, at);
+    uint64_t element = optimizer->state_at[i] + (at - optimizer->owned[i].begin);
     return state + element * dpb_dtype_size(optimizer->weight_type);
 }
 
@@ -395,11 +402,44 @@ static bool is_plain(const struct dpb_step *step)
 
 /* ---- updates ------------------------------------------------------------------------------- */
 
+static uint32_t refused; /* an update: the run fails with the message that said so */
+
+/* Whether a strategy asks for an update of elements that this rank does not own. `update` returns
+ * no status, so the whole job ends. */
+static bool refuses(const struct dpb_optimizer *optimizer, struct dpb_range range)
+{
+    uint64_t at = range.begin;
+    const uint64_t n = optimizer ? optimizer->n_owned : 0;
+    for (uint64_t i = n ? owned_at(optimizer, at) : 0;
+         i < n && at < range.end && optimizer->owned[i].begin <= at && at < optimizer->owned[i].end;
+         i++)
+        at = optimizer->owned[i].end;
+    if (range.begin <= range.end && at >= range.end)
+        return false;
+    dpb_fail(
+        DPB_FAILED,
+        "the strategy updates elements %llu to %llu, and this rank owns %s: `plan` says by its "
+        "ranges what a rank updates",
+        (unsigned long long)range.begin, (unsigned long long)range.end,
+        n > 0 ? "not all of them" : "none");
+    __atomic_store_n(&refused, 1, __ATOMIC_RELEASE);
+    if (dpb_world.board != NULL)
+        dpb_board_end_job(dpb_world.board);
+    return true;
+}
+
+dpb_status dpb_optimizer_refused(void)
+{
+    return __atomic_load_n(&refused, __ATOMIC_ACQUIRE) ? DPB_FAILED : DPB_OK;
+}
+
 /* Tensor by tensor, because decay is a tensor's matter; the gaps behind them hold zeros and stay
  * so. A range lies within one owned range or within several that are adjacent in the state too. */
 static void update(struct dpb_optimizer *optimizer, struct dpb_range range, void *weights,
                    const void *gradients, uint64_t bucket, const struct dpb_step *step)
 {
+    if (refuses(optimizer, range))
+        return;
     const struct dpb_graph *graph = optimizer->graph;
     const bool plain = is_plain(step);
     int64_t began_ns = dpb_now_ns();
@@ -470,6 +510,8 @@ static dpb_status enqueue(struct dpb_optimizer *optimizer, struct dpb_queue *que
 {
     const struct dpb_optimizer_settings *settings = &optimizer->settings;
     const bool plain = step && is_plain(step);
+    if (refuses(optimizer, range))
+        return DPB_FAILED;
     if (!optimizer->device)
         return dpb_fail(DPB_USAGE, "an update is enqueued of weights that are on no device");
     uint64_t decay = decay_at(optimizer, range.begin), end = decay;

@@ -60,6 +60,10 @@ dpb_status dpb_optimizer_find(struct dpb_optimizer *optimizer);
 uint64_t dpb_step_seal(uint64_t n, bool plain);
 void dpb_step_key(uint64_t key);
 
+/* DPB_FAILED, after its message, once an update of elements that are not owned was asked for, which
+ * was not done. */
+dpb_status dpb_optimizer_refused(void);
+
 extern const struct dpb_optimizer_ops dpb_optimizers;
 
 #endif

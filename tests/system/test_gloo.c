@@ -92,11 +92,11 @@ static void test_interface_is_reported(void **state)
         command_free(&command);
     }
     dpbench(&command, deadline_s, "-c base.ini comm.name=gloo run.steps=1");
-    assert_non_null(strstr(command.out, "\n  network       interface lo, address 127.0.0.1\n"));
+    assert_non_null(strstr(command.out, "\n  reported      interface lo, address 127.0.0.1\n"));
     command_free(&command);
     sandbox_write("sizes.ini", "[run]\nresults =\nworkers = 2\n[comm]\nname = gloo\n");
     dpbench(&command, deadline_s, "comm -c sizes.ini comm_test.sizes=8,64 comm_test.iterations=3");
-    if (command.exit_code != 0 || !strstr(command.out, "network       interface lo, address"))
+    if (command.exit_code != 0 || !strstr(command.out, "reported      interface lo, address"))
         fail_msg("exit code %d: %s%s", command.exit_code, command.out, command.err);
     command_free(&command);
 }

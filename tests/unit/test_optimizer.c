@@ -11,6 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/log.h"
 #include "base/vec.h"
 #include "dpbench/random.h"
 #include "train/optimizer.h"
@@ -329,6 +330,42 @@ static uint64_t bad_of(uint64_t at, double value)
 }
 
 /* The first element of the arena that is no number afterwards, wherever it lies, is named. */
+/* An update of what this rank does not own is refused, and changes nothing. */
+static void test_not_owned(void **state)
+{
+    static const struct dpb_range owned[] = {{8, 12}, {12, 20}},
+                                  good[] = {{8, 20}, {9, 13}, {8, 8}},
+                                  bad[] = {{7, 9}, {19, 21}, {0, 4}, {30, 20}, {8, 1 << 20}};
+    const struct dpb_optimizer_settings sgd = {.kind = DPB_SGD, .momentum = 0.9};
+    const struct dpb_step step = {.learning_rate = 1.0, .scale = 1.0};
+    float model[32] = {0}, slope[32], zeros[32] = {0};
+    struct dpb_optimizer *optimizer = NULL;
+    (void)state;
+    for (size_t i = 0; i < 32; i++)
+        slope[i] = 1;
+    const struct dpb_optimizer_args args = {.graph = &graph,
+                                            .settings = &sgd,
+                                            .weight_type = DPB_FP32,
+                                            .gradient_type = DPB_FP32,
+                                            .owned = owned,
+                                            .n_owned = 2};
+    assert_int_equal(dpb_optimizer_create(&args, &optimizer), DPB_OK);
+    for (size_t i = 0; i < 3; i++)
+        dpb_optimizers.update(optimizer, good[i], model, slope, 0, &step);
+    assert_int_equal(dpb_optimizer_refused(), DPB_OK);
+    memset(model, 0, sizeof model);
+    for (size_t i = 0; i < 6; i++) {
+        dpb_first_error_clear();
+        dpb_optimizers.update(i < 5 ? optimizer : NULL, i < 5 ? bad[i] : good[0], model, slope, 0,
+                              &step);
+        assert_int_equal(dpb_optimizer_refused(), DPB_FAILED);
+        assert_non_null(strstr(dpb_first_error(NULL), i < 5 ? "not all of them" : "owns none"));
+        assert_memory_equal(model, zeros, sizeof model);
+    }
+    dpb_first_error_clear();
+    dpb_optimizer_destroy(optimizer);
+}
+
 static void test_not_finite(void **state)
 {
     static const uint64_t places[] = {7, 33, 64, 1087, 1088, 1089, 4063, 4096, ELEMENTS - 1};
@@ -342,9 +379,9 @@ static void test_not_finite(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[RULES + 3] = {cmocka_unit_test(test_state_is_for_the_owned),
-                                          cmocka_unit_test(test_smallest_epsilon),
-                                          cmocka_unit_test(test_not_finite)};
+    struct CMUnitTest tests[RULES + 3] = {
+        cmocka_unit_test(test_state_is_for_the_owned), cmocka_unit_test(test_smallest_epsilon),
+        cmocka_unit_test(test_not_owned), cmocka_unit_test(test_not_finite)};
     for (size_t i = 0; i < RULES; i++)
         tests[3 + i] = (struct CMUnitTest){rules[i].name, test_rule, NULL, NULL, (void *)&rules[i]};
     return cmocka_run_group_tests_name("optimizer", tests, NULL, NULL);

@@ -58,6 +58,8 @@ static void test_refusals(void **state)
         {"bad_abi", {"abi is 4", "here it is 3", "rebuild"}},
         {"bad_kind", {"kind is 1 (data)", "should be 3 (comm)", "data_NAME.so"}},
         {"bad_name", {"name is 'other_name'", "'bad_name'", "file name"}},
+        {"bad_bits", {"capabilities of 'bad_bits'", "0x10000000000", "a comm does not have"}},
+        {"bad_pair", {"DPB_COMM_DEVICE and DPB_COMM_EITHER", "exclude each other", ""}},
         {"bad_characters", {"name is 'Bad-Name'", "[a-z0-9_]+", ""}},
         {"bad_version", {"version of 'bad_version' is NULL", "", ""}},
         {"bad_hook", {"hook publish", "'bad_hook'", "missing"}},
@@ -77,6 +79,8 @@ static void test_refusals(void **state)
         for (size_t j = 0; j < 3; j++)
             assert_contains(text, expected[i].parts[j]);
     }
+    /* And under the name that it gives itself. */
+    assert_contains(refusal("other_name", DPB_USAGE), "comm_bad_name.so: name is 'other_name'");
     snprintf(sizes, sizeof sizes, "struct_size is %zu, here it is %zu",
              sizeof(struct dpb_plugin) + 8, sizeof(struct dpb_plugin));
     assert_contains(refusal("bad_struct_size", DPB_UNSUPPORTED), sizes);
