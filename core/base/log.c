@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -138,6 +139,17 @@ static void write_text(const char *kind, const char *text)
     }
 }
 
+/* A library's message, too, says that there are too many; none says how many there may be. */
+static void name_limit(char *text)
+{
+    struct rlimit limit;
+    const size_t length = strlen(text);
+    if (strstr(text, strerror(EMFILE)) != NULL && getrlimit(RLIMIT_NOFILE, &limit) == 0)
+        snprintf(text + length, TEXT_BYTES - length,
+                 " (this process may have %llu open files: raise `ulimit -n`)",
+                 (unsigned long long)limit.rlim_cur);
+}
+
 /* Of this thread. */
 static _Thread_local char fail_place[PREFIX_BYTES];
 
@@ -154,6 +166,7 @@ dpb_status dpb_failv(dpb_status status, const char *format, va_list arguments)
     format_text(fail_place[0] != '\0' ? message : text, format, arguments);
     if (fail_place[0] != '\0')
         snprintf(text, sizeof text, "%s: %.*s", fail_place, TEXT_BYTES - PREFIX_BYTES - 2, message);
+    name_limit(text);
 
     pthread_mutex_lock(&lock);
     bool first = first_status == DPB_OK;

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -25,6 +26,19 @@ static void run_destroy(struct job_run *run)
     job_release_signals(run);
 }
 
+/* A connection a rank, and some for each while it starts: more than many shells let a process
+ * have, and less than they let it take. What is still missing is said where it is needed. */
+static void raise_descriptors(uint32_t n_ranks)
+{
+    enum { OWN = 64 };
+    struct rlimit limit;
+    const rlim_t wanted = 2 * (rlim_t)n_ranks + OWN;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
+        return;
+    limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 static dpb_status run_create(struct job_run *run, const struct dpb_job *job)
 {
     *run = (struct job_run){.job = job,
@@ -39,6 +53,7 @@ static dpb_status run_create(struct job_run *run, const struct dpb_job *job)
                         "and %u servers",
                         DPB_JOB_RANKS, job->n_workers, job->n_servers);
     run->n_ranks = job->n_workers + job->n_servers;
+    raise_descriptors(run->n_ranks);
     run->processes = calloc(run->n_ranks, sizeof *run->processes);
     run->fds = calloc(2 * (size_t)run->n_ranks + 1, sizeof *run->fds);
     if (run->processes == NULL || run->fds == NULL)

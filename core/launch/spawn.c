@@ -132,8 +132,9 @@ static dpb_status start_child(const struct dpb_spawn *spawn, int socket, pid_t *
                         spawn->hello.rank, strerror(fork_error));
     if (n != 0) {
         waitpid(child, NULL, 0);
-        return dpb_fail(DPB_FAILED, "cannot start rank %u: executing /proc/self/exe: %s",
-                        spawn->hello.rank, strerror(error));
+        return dpb_fail(DPB_FAILED, "cannot start rank %u: executing /proc/self/exe: %s%s",
+                        spawn->hello.rank, strerror(error),
+                        error == ENOENT ? "; is /proc mounted?" : "");
     }
     *pid = child;
     return DPB_OK;

@@ -330,6 +330,11 @@ static dpb_status lookup_fail(const struct lookup *lookup)
     if (reason != NULL)
         return dpb_fail(DPB_USAGE, "%s%s '%s' was not built: %s; tried:%s", lookup->at, kind,
                         lookup->name, reason, lookup->tried);
+    if (access("/proc/self/exe", F_OK) != 0)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s%s '%s' is not found: /proc is not mounted, by which dpbench finds its "
+                        "own directory and starts its ranks",
+                        lookup->at, kind, lookup->name);
     const char *near = dpb_did_you_mean(lookup->name, lookup->names);
     return dpb_fail(DPB_USAGE, "%sunknown %s '%s'; %s%s%s; tried:%s", lookup->at, kind,
                     lookup->name,

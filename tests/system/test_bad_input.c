@@ -457,9 +457,46 @@ static int set_up(void **state)
     return result;
 }
 
+/* `sh -c "BEFORE; dpbench -c base.ini SETTINGS"`. */
+static void run_after(struct command *command, const char *before, const char *settings)
+{
+    char line[5000];
+    snprintf(line, sizeof line, "%s && exec %s/dpbench -c base.ini %s", before, build_directory(),
+             settings);
+    const char *const arguments[] = {"/bin/sh", "-c", line, NULL};
+    command_run(command, 60, arguments, NULL);
+}
+
+/* A machine that lets a process have few open files, and one without /proc. */
+static void test_poor_machine(void **state)
+{
+    struct command command;
+    (void)state;
+    run_after(&command, "ulimit -n 12", "run.workers=2");
+    assert_int_equal(command.exit_code, 1);
+    assert_non_null(strstr(command.err, "this process may have 12 open files: raise `ulimit -n`"));
+    command_free(&command);
+    run_after(&command, "ulimit -S -n 20", "run.workers=24 data.samples=640"); /* it raises it */
+    assert_int_equal(command.exit_code, 0);
+    command_free(&command);
+    run_after(&command, "unshare -m true", "");
+    bool may_unshare = command.exit_code == 0;
+    command_free(&command);
+    if (!may_unshare)
+        return;
+    char line[5000];
+    snprintf(line, sizeof line, "umount -l /proc && %s/dpbench -c base.ini", build_directory());
+    const char *const arguments[] = {"/usr/bin/env", "unshare", "-m", "sh", "-c", line, NULL};
+    command_run(&command, 60, arguments, NULL);
+    assert_int_equal(command.exit_code, 2);
+    assert_non_null(strstr(command.err, "/proc is not mounted"));
+    command_free(&command);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_poor_machine),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_plugins),
         cmocka_unit_test(test_values),
