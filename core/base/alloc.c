@@ -37,6 +37,27 @@ static void *map_huge(size_t bytes)
     return base + before;
 }
 
+static uint64_t held, most_held; /* bytes */
+
+static void hold(size_t bytes)
+{
+    const uint64_t now = __atomic_add_fetch(&held, bytes, __ATOMIC_RELAXED);
+    uint64_t most = __atomic_load_n(&most_held, __ATOMIC_RELAXED);
+    while (now > most && !__atomic_compare_exchange_n(&most_held, &most, now, true,
+                                                      __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+}
+
+uint64_t dpb_alloc_held(void)
+{
+    return __atomic_load_n(&held, __ATOMIC_RELAXED);
+}
+
+uint64_t dpb_alloc_most(void)
+{
+    return __atomic_exchange_n(&most_held, dpb_alloc_held(), __ATOMIC_RELAXED);
+}
+
 void *dpb_alloc(size_t bytes)
 {
     void *memory = NULL;
@@ -51,7 +72,9 @@ void *dpb_alloc(size_t bytes)
                 memset(memory, 0, rounded);
         }
     }
-    if (!memory)
+    if (memory)
+        hold(bytes);
+    else
         dpb_fail(DPB_NO_MEMORY, "out of memory: %zu bytes are not to be had", bytes);
     return memory;
 }
@@ -60,6 +83,7 @@ void dpb_release(void *memory, size_t bytes)
 {
     if (!memory)
         return;
+    __atomic_sub_fetch(&held, bytes, __ATOMIC_RELAXED);
     if (bytes >= MAPPED_FROM_BYTES)
         munmap(memory, (bytes + 4095) & ~(size_t)4095);
     else

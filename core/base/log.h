@@ -42,6 +42,8 @@ void dpb_log_set_hooks(const struct dpb_log_hooks *hooks); /* NULL: none. Copied
 
 int64_t dpb_now_ns(void);      /* CLOCK_MONOTONIC */
 void *dpb_alloc(size_t bytes); /* see dpb_host.alloc */
+uint64_t dpb_alloc_held(void); /* bytes of it that were not released */
+uint64_t dpb_alloc_most(void); /* the most that was held since it was last asked */
 void dpb_release(void *memory, size_t bytes);
 
 /* From now on messages of failures on this thread begin with "PLACE: ", the setting that led there;

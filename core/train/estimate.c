@@ -74,6 +74,8 @@ uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t
     if (!on_device)
         total += arena * (experiment->accumulate > 1 ? 2 : 1);
     total += device->memory_needed(experiment->options[DPB_PLUGIN_DEVICE], &compile);
-    return total +
-           4 * (uint64_t)experiment->batch * dpb_sample_bytes(&experiment->data_info.format);
+    const uint64_t batch_bytes =
+        (uint64_t)experiment->batch * dpb_sample_bytes(&experiment->data_info.format);
+    return total + experiment->data_bytes +
+           (4 + (uint64_t)settings->data.threads) * batch_bytes; /* of the feed, and the device's */
 }

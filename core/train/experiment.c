@@ -290,8 +290,11 @@ dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank
         return build_graph(experiment, request.shape, request.nclass);
     const char *path = place_of(experiment, "data", "path");
     dpb_fail_at(path ? path : place_of(experiment, "data", "name"));
+    (void)dpb_alloc_most();
+    const uint64_t before = dpb_alloc_held();
     dpb_status status = data_ops->open(experiment->options[DPB_PLUGIN_DATA], &request,
                                        &experiment->data, &experiment->data_info);
+    experiment->data_bytes = dpb_alloc_most() - before;
     dpb_fail_at(NULL);
     DPB_TRY(status);
     DPB_TRY(dpb_refuse_data(experiment));

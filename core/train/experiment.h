@@ -37,6 +37,7 @@ struct dpb_experiment {
     dpb_dtype weight_type, gradient_type;
     struct dpb_model_info model_info;
     struct dpb_comm_needs comm_needs;
+    uint64_t data_bytes; /* that the source took in `open`, at the most at a time */
     struct dpb_save_points save_points;
 
     /* From dpb_experiment_build. */

@@ -1,7 +1,8 @@
 /*
  * fit.h - does a run fit into the memory of the machine that it is to run on? What it needs is what
- * core and the device plan to take, and what a strategy takes that grows with the model; what it
- * has beside that, and what data and libraries take, is not counted.
+ * core and the device plan to take, what a strategy takes that grows with the model, what the data
+ * source took when it was opened, and what an idle process takes. Libraries' memory for work, and
+ * what a source takes later, is not counted.
  */
 #ifndef DPB_CORE_TRAIN_FIT_H
 #define DPB_CORE_TRAIN_FIT_H

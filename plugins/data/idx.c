@@ -375,16 +375,22 @@ static dpb_status normalise(const char *directory, const struct set *train, floa
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
+static void release_sets(struct idx *source)
+{
+    for (int split = 0; split < 2; split++) {
+        struct set *set = &source->sets[split];
+        host->release(set->images, (size_t)(set->n * set->h * set->w));
+        host->release(set->labels, (size_t)set->n);
+        set->images = set->labels = NULL;
+    }
+}
+
 static void idx_close(void *handle)
 {
     struct idx *source = handle;
     if (!source)
         return;
-    for (int split = 0; split < 2; split++) {
-        struct set *set = &source->sets[split];
-        host->release(set->images, (size_t)(set->n * set->h * set->w));
-        host->release(set->labels, (size_t)set->n);
-    }
+    release_sets(source);
     host->release(source, sizeof *source);
 }
 
@@ -417,7 +423,6 @@ static dpb_status decode(struct idx *source, const char *directory, struct dpb_d
 static dpb_status idx_open(const void *given, const struct dpb_data_request *request, void **handle,
                            struct dpb_data_info *info)
 {
-    (void)request; /* core compares shape and classes with the model's */
     const struct options *options = given;
     struct idx *source = host->alloc(sizeof *source);
     if (!source)
@@ -428,6 +433,8 @@ static dpb_status idx_open(const void *given, const struct dpb_data_request *req
         idx_close(source);
         return status;
     }
+    if (request->info_only)
+        release_sets(source); /* the launcher and servers read no samples */
     *handle = source;
     *info = found;
     return DPB_OK;

@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "lib/datasets.h"
 #include "lib/faults.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
@@ -54,6 +55,33 @@ static void test_warned(void **state)
     assert_int_equal(command.exit_code, 0);
     expect_words("check", command.err, (const char *const[]){"warning: this run needs ", NULL});
     command_free(&command);
+}
+
+/* Data that a source keeps, its helper threads' batches and the processes themselves are in the
+ * plan. */
+static void test_data_and_processes_count(void **state)
+{
+    static const char *const settings[] = {
+        "data.name=synthetic model.name=tiny", "data.name=idx data.path=big model.name=tiny",
+        "data.name=synthetic model.name=tiny data.threads=64 run.batch=1000 data.samples=9000"};
+    double mib[3];
+    (void)state;
+    sandbox_write("plain.ini", "[run]\nresults =\nworkers = 2\nbatch = 2\nsteps = 2\n"
+                               "[device]\nname = reference\nthreads = 1\n");
+    dataset_idx("big", 20000, 8); /* of 28 x 28 bytes: 15 MiB */
+    for (size_t i = 0; i < 3; i++) {
+        struct command command;
+        dpbench(&command, deadline_s, "check -c plain.ini %s", settings[i]);
+        const char *said = strstr(command.out, "  memory: ");
+        if (said == NULL)
+            fail_msg("%s: %s%s", settings[i], command.out, command.err);
+        mib[i] = strtod(strstr(said, " a worker, ") + strlen(" a worker, "), NULL) / 2;
+        command_free(&command);
+    }
+    assert_true(mib[0] > 10);
+    if (mib[1] - mib[0] < 14 || mib[1] - mib[0] > 17)
+        fail_msg("%.1f MiB with 15 MiB of data, %.1f MiB without", mib[1], mib[0]);
+    assert_true(mib[2] - mib[0] > 64 * 1000 * 81 / 1048576.);
 }
 
 /* ---- in a control group -------------------------------------------------------------------- */
@@ -114,6 +142,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_data_and_processes_count),
         cmocka_unit_test(test_warned),
         cmocka_unit_test(test_control_group),
     };
