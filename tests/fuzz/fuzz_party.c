@@ -129,7 +129,7 @@ static void hear_join(struct fuzz_input *input)
                                 .pmix_fd = -1,
                                 .quiet_fd = -1};
     given.rank = party->rank;
-    given.n_ranks = fuzz_word(input) % (2 * MAX_PARTS);
+    given.n_ranks = fuzz_word(input) % (2 * DPB_JOB_RANKS);
     uint8_t form = fuzz_byte(input);
     given.magic ^= form & 1;
     given.status = form & 2 ? DPB_FAILED : DPB_OK;

@@ -135,7 +135,7 @@ static void test_dropped_candidates(void **unused)
     use_stand_in(true);
     for (int i = 0; i < (int)(sizeof rows / sizeof rows[0]); i++) {
         char text[512];
-        snprintf(text, sizeof text, settings, cache, i);
+        snprintf(text, sizeof text, settings, rows[i].fusion, cache, i);
         setenv("DPB_STAND_IN_BROKEN", rows[i].broken, 1);
         if (rows[i].words[0]) {
             expect_failure(text, 1, rows[i].words);
