@@ -54,6 +54,7 @@ struct mesh_memory {
 /* Another rank, as given to mesh_open; links are numbered as they are there. */
 struct mesh_peer {
     uint32_t rank;
+    uint32_t number; /* of the links between the same two ranks: 0 or 1, the same at both ends */
     struct mesh_landing landings[MESH_KINDS];
 };
 

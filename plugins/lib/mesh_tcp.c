@@ -10,7 +10,7 @@
 
 #include "lib/tcp_frames.h"
 
-enum { READS = 4 }; /* of a connection in a pass: for the others are not to wait */
+enum { READS = 2 }; /* of a connection in a pass: a payload, and the header that it follows */
 
 _Static_assert((int)MESH_HEADER_BYTES == (int)TCP_FRAME_BYTES, "a frame's header is a message's");
 _Static_assert((int)MESH_QUEUE == (int)TCP_QUEUE, "a message is a frame of every stream");
@@ -218,7 +218,7 @@ static void take_connections(struct mesh_tcp *tcp, uint32_t link, const int *fds
     tcp->n_links = link + 1;
 }
 
-/* Of two ranks the lower one dials. */
+/* Of two ranks the lower one dials, and the higher one for a second link. */
 static dpb_status dial_all(struct mesh_tcp *tcp, const struct mesh_args *args,
                            struct tcp_peer *peers)
 {
@@ -239,7 +239,8 @@ static dpb_status dial_all(struct mesh_tcp *tcp, const struct mesh_args *args,
              args->shape ? args->shape : "");
     for (uint32_t i = 0; i < args->n_peers; i++)
         peers[i] = (struct tcp_peer){.rank = args->peers[i].rank,
-                                     .dialled = args->rank < args->peers[i].rank};
+                                     .dialled = (args->rank < args->peers[i].rank) ==
+                                                (args->peers[i].number == 0)};
     DPB_TRY(tcp_connect(&connection, &party));
     for (uint32_t i = 0; i < args->n_peers; i++)
         take_connections(tcp, i, peers[i].fds);

@@ -11,10 +11,12 @@
 
 #include "lib/mesh_transport.h"
 
+/* Links: to the next member, and to the one before. Two members have both, for a connection is
+ * faster one way than both ways at once. */
+enum { NEXT, PREVIOUS, LINKS };
+
 /* What ring_wait polls before the mesh's descriptors. */
 enum { WAKE_FD, BELL_FD, RING_FDS };
-
-#define NO_BUCKET UINT64_MAX
 
 /* Shorter gaps between two chunks are the network's, not a late peer's. */
 #define GAP_NS INT64_C(20000)
@@ -49,9 +51,8 @@ struct slot {
 
 struct ring {
     struct ring_args args;
-    struct mesh *mesh;       /* NULL: there is one member */
-    uint32_t next, previous; /* links */
-    dpb_status status;       /* of what failed where none could be returned */
+    struct mesh *mesh; /* NULL: there is one member */
+    dpb_status status; /* of what failed where none could be returned */
     uint64_t step;
     bool stepping;             /* there was an exchange: `step` counts */
     uint64_t posted, finished; /* buckets of this exchange; finished: all before it are */
@@ -67,8 +68,8 @@ struct ring {
     uint32_t *free_slots, n_free; /* of the next member's inbox: the last one returned on top */
     uint64_t *released;           /* a bit for each slot of the own inbox: there is no credit yet */
     uint32_t n_released;
-    uint64_t buckets[MESH_QUEUE];     /* of messages to the next member; NO_BUCKET: a credit */
-    uint64_t n_messages, n_completed; /* to the next member: handed over, and sent */
+    uint64_t buckets[MESH_QUEUE];     /* of chunks handed over */
+    uint64_t n_messages, n_completed; /* chunks handed over, and sent */
     struct pending *queues;
     uint64_t *seens;
     struct pollfd *fds; /* of a ring_wait: @borrowed by the mesh until it moves */
@@ -290,13 +291,13 @@ static bool are_lent(const struct ring *ring, const struct mesh_label *label)
 static dpb_status check_credit(const struct ring *ring, uint32_t link,
                                const struct mesh_label *label)
 {
-    if (link == ring->next && are_lent(ring, label))
+    if (link == NEXT && are_lent(ring, label))
         return DPB_OK;
     return ring->args.host->fail(
         DPB_FAILED,
         "rank %u sent a credit for slots %llx behind slot %llu of its inbox, of which rank %u has "
         "not used all: the two do not run the same training",
-        link == ring->next ? next_rank(ring) : previous_rank(ring), (unsigned long long)label->word,
+        link == NEXT ? next_rank(ring) : previous_rank(ring), (unsigned long long)label->word,
         (unsigned long long)label->bucket * 64, own_rank(ring));
 }
 
@@ -437,7 +438,7 @@ static dpb_status begins(void *ring_, uint32_t link, uint64_t n, const struct me
     struct ring *ring = ring_;
     if (label->kind == RING_CREDIT)
         return check_credit(ring, link, label);
-    if (label->kind > RING_CREDIT || link != ring->previous)
+    if (label->kind > RING_CREDIT || link != PREVIOUS)
         return refuse(ring, label, "chunks from the member before alone");
     struct flight *flight = find_flight(ring, label);
     DPB_TRY(flight ? check_label(ring, flight, label) : check_early(ring, label));
@@ -493,13 +494,6 @@ static void arrived(void *ring_, uint32_t link, const struct mesh_label *label)
 
 /* ---- sending ------------------------------------------------------------------------------- */
 
-static void send_next(struct ring *ring, const struct mesh_label *label, const void *payload,
-                      uint64_t bucket)
-{
-    ring->buckets[ring->n_messages++ % MESH_QUEUE] = bucket;
-    mesh_send(ring->mesh, ring->next, label, payload);
-}
-
 static void send_chunk(struct ring *ring, struct flight *flight, struct mesh_label *label)
 {
     const struct ring_memory *memory = &ring->args.memory;
@@ -509,7 +503,8 @@ static void send_chunk(struct ring *ring, struct flight *flight, struct mesh_lab
         ring->slots[slot].lent = true;
         label->at_bytes = slot * memory->slot_bytes;
     }
-    send_next(ring, label, payload, flight->bucket);
+    ring->buckets[ring->n_messages++ % MESH_QUEUE] = flight->bucket;
+    mesh_send(ring->mesh, NEXT, label, payload);
     flight->n_handed_over++;
     if (flight->began_ns == 0)
         flight->began_ns = ring->args.host->now_ns();
@@ -529,8 +524,7 @@ static bool hand_over(struct ring *ring, struct flight *flight, bool oldest, boo
             label_of(ring, flight, own_slice(ring, next.round), next.round, next.chunk);
         if (label.kind == RING_PARTIAL && !oldest && ring->n_free <= ring->reserve)
             return true;
-        if (mesh_room(ring->mesh, ring->next) == 0 ||
-            (label.kind == RING_PARTIAL && ring->n_free == 0))
+        if (mesh_room(ring->mesh, NEXT) == 0 || (label.kind == RING_PARTIAL && ring->n_free == 0))
             return false;
         send_chunk(ring, flight, &label);
         *moved = true;
@@ -556,10 +550,7 @@ static void send_credit(struct ring *ring, uint32_t group)
     ring->released[group] = 0;
     for (; slots != 0; ring->n_released--)
         ring->slots[take_slot(group, &slots)].taken = false;
-    if (ring->previous == ring->next)
-        send_next(ring, &label, NULL, NO_BUCKET);
-    else
-        mesh_send(ring->mesh, ring->previous, &label, NULL);
+    mesh_send(ring->mesh, PREVIOUS, &label, NULL);
 }
 
 /* Many at once: a quarter of the inbox is as good as all of it to a sender. */
@@ -568,18 +559,16 @@ static void give_back(struct ring *ring)
     if (ring->n_released < ring->args.memory.n_slots / 4)
         return;
     for (uint32_t group = 0; group < n_groups(ring); group++)
-        if (ring->released[group] != 0 && mesh_room(ring->mesh, ring->previous) > 0)
+        if (ring->released[group] != 0 && mesh_room(ring->mesh, PREVIOUS) > 0)
             send_credit(ring, group);
 }
 
 /* The payload of chunks that are sent may be written again. */
 static void note_sent(struct ring *ring)
 {
-    uint64_t n = mesh_sent(ring->mesh, ring->next);
+    uint64_t n = mesh_sent(ring->mesh, NEXT);
     for (; ring->n_completed < n; ring->n_completed++) {
         uint64_t bucket = ring->buckets[ring->n_completed % MESH_QUEUE];
-        if (bucket == NO_BUCKET)
-            continue;
         flight_of(ring, bucket)->n_sent++;
         finish_if_complete(ring, flight_of(ring, bucket));
     }
@@ -697,7 +686,7 @@ dpb_status ring_wait(struct ring *ring)
         what.purpose = "partial sums (scatter-reduce) from the rank before in the ring";
     else if (receives)
         what.purpose = "sums (all-gather) from the rank before in the ring";
-    if (mesh_left(ring->mesh, receives ? ring->previous : ring->next))
+    if (mesh_left(ring->mesh, receives ? PREVIOUS : NEXT))
         return ring->args.host->fail(DPB_PEER,
                                      "rank %u has left the ring before step %llu, bucket "
                                      "%llu was through",
@@ -776,23 +765,21 @@ static dpb_status allocate(struct ring *ring)
     return DPB_OK;
 }
 
-/* Links to the next member and to the one before: with two members one link is both. */
 static dpb_status open_mesh(struct ring *ring)
 {
     const struct ring_members *members = &ring->args.members;
     const struct ring_memory *memory = &ring->args.memory;
     uint64_t inbox_bytes = memory->n_slots * memory->slot_bytes;
-    struct mesh_peer peers[2] = {{.rank = next_rank(ring)}, {.rank = previous_rank(ring)}};
+    struct mesh_peer peers[LINKS] = {
+        {.rank = next_rank(ring), .number = own_rank(ring) > next_rank(ring)},
+        {.rank = previous_rank(ring), .number = previous_rank(ring) > own_rank(ring)}};
     const struct mesh_memory memories[] = {{"the gradients", memory->arena, memory->arena_bytes},
                                            {"the inbox", memory->inbox, inbox_bytes}};
     char shape[128];
-    ring->previous = n_members(ring) > 2;
-    for (uint32_t link = 0; link <= ring->previous; link++)
+    for (uint32_t link = 0; link < LINKS; link++)
         peers[link].landings[RING_CREDIT].memory = memory->inbox;
-    peers[ring->previous].landings[RING_PARTIAL] =
-        (struct mesh_landing){memory->inbox, inbox_bytes};
-    peers[ring->previous].landings[RING_SUM] =
-        (struct mesh_landing){memory->arena, memory->arena_bytes};
+    peers[PREVIOUS].landings[RING_PARTIAL] = (struct mesh_landing){memory->inbox, inbox_bytes};
+    peers[PREVIOUS].landings[RING_SUM] = (struct mesh_landing){memory->arena, memory->arena_bytes};
     snprintf(shape, sizeof shape,
              "chunks of %llu bytes, %u of them in the inbox, %llu bytes of gradients",
              (unsigned long long)memory->slot_bytes, memory->n_slots,
@@ -806,7 +793,7 @@ static dpb_status open_mesh(struct ring *ring)
         .rank = own_rank(ring),
         .keeper = members->members[0],
         .peers = peers,
-        .n_peers = ring->previous + 1,
+        .n_peers = LINKS,
         .memories = memories,
         .n_memories = 2,
         .bell = members->bell ? *members->bell : -1,

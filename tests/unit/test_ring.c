@@ -188,16 +188,14 @@ static uint64_t bucket_length(const struct world *w, uint64_t bucket)
     return rest < w->bucket_elements ? rest : w->bucket_elements;
 }
 
-/* With two members the links to the next one and to the one before are one. */
 static void join(struct world *w)
 {
-    uint32_t n = w->n_members, previous = n > 2;
-    for (uint32_t m = 0; m < n; m++) {
-        struct line *line = &w->lines[m], *next = &w->lines[(m + 1) % n];
+    for (uint32_t m = 0; m < w->n_members; m++) {
+        struct line *line = &w->lines[m], *next = &w->lines[(m + 1) % w->n_members];
         line->ways[0].to = next;
-        line->ways[0].back = previous;
-        next->ways[previous].to = line;
-        next->ways[previous].back = 0;
+        line->ways[0].back = 1;
+        next->ways[1].to = line;
+        next->ways[1].back = 0;
     }
 }
 
@@ -426,7 +424,7 @@ static const struct wrong wrongs[] = {
 static dpb_status begin(const struct world *w, const struct mesh_label *label)
 {
     void *memory;
-    return mesh_begins(w->lines[0].mesh, 0, w->lines[0].ways[0].n_come[label->kind], label,
+    return mesh_begins(w->lines[0].mesh, 1, w->lines[0].ways[1].n_come[label->kind], label,
                        &memory);
 }
 
@@ -434,8 +432,8 @@ static dpb_status begin(const struct world *w, const struct mesh_label *label)
 static void come(struct world *w, const struct mesh_label *label)
 {
     assert_int_equal(begin(w, label), DPB_OK);
-    w->lines[0].ways[0].n_come[label->kind]++;
-    mesh_arrives(w->lines[0].mesh, 0, label);
+    w->lines[0].ways[1].n_come[label->kind]++;
+    mesh_arrives(w->lines[0].mesh, 1, label);
 }
 
 static void test_refusals(void **state)
@@ -515,7 +513,7 @@ static void test_waits(void **state)
     assert_int_equal(ring_wait(w.rings[0]), DPB_TIMEOUT);
     assert_non_null(strstr(dpb_first_error(&first), "sums (all-gather) from the rank before"));
     dpb_first_error_clear();
-    mesh_leaves(w.lines[0].mesh, 0);
+    mesh_leaves(w.lines[0].mesh, 1);
     assert_int_equal(ring_wait(w.rings[0]), DPB_PEER);
     assert_non_null(strstr(dpb_first_error(&first), "rank 11 has left the ring before step 5"));
     dpb_first_error_clear();

@@ -404,10 +404,13 @@ static dpb_status allocate(struct mesh_verbs *verbs, const struct mesh_args *arg
 
 /* ---- connecting ---------------------------------------------------------------------------- */
 
-static void make_key(const struct mesh_args *args, const char *what, uint32_t from, uint32_t to,
+/* What is told over a link: to its other end, or by it. */
+static void make_key(const struct mesh_args *args, const char *what, uint32_t link, bool own,
                      char key[KEY_BYTES])
 {
-    snprintf(key, KEY_BYTES, "%s.verbs.%s.%u.%u", args->name, what, from, to);
+    const struct mesh_peer *peer = &args->peers[link];
+    snprintf(key, KEY_BYTES, "%s.verbs.%s.%u.%u.%u", args->name, what,
+             own ? args->rank : peer->rank, own ? peer->rank : args->rank, peer->number);
 }
 
 /* Where in registered memory a landing lies; one that is not there has no key. */
@@ -438,7 +441,7 @@ static dpb_status put_card(const struct mesh_verbs *verbs, const struct mesh_arg
     snprintf(card.shape, sizeof card.shape, "%s", args->shape ? args->shape : "");
     for (uint32_t kind = 0; kind < MESH_KINDS; kind++)
         card.landings[kind] = landing_of(verbs, &peer->landings[kind]);
-    make_key(args, "card", args->rank, peer->rank, key);
+    make_key(args, "card", link, true, key);
     return verbs->host->store->put(key, &card, sizeof card);
 }
 
@@ -450,7 +453,7 @@ static dpb_status take_card(struct mesh_verbs *verbs, const struct mesh_args *ar
     struct mesh_card card;
     size_t bytes = sizeof card;
     char key[KEY_BYTES];
-    make_key(args, "card", peer, args->rank, key);
+    make_key(args, "card", link, false, key);
     DPB_TRY(host->store->get(key, &card, &bytes, 0));
     if (bytes != sizeof card || card.n_places != PLACES)
         return host->fail(DPB_USAGE, "rank %u and rank %u run different versions of dpbench",
@@ -471,12 +474,12 @@ static dpb_status meet(const struct mesh_verbs *verbs, const struct mesh_args *a
 {
     char key[KEY_BYTES], byte = 1;
     for (uint32_t link = 0; link < args->n_peers; link++) {
-        make_key(args, "ready", args->rank, args->peers[link].rank, key);
+        make_key(args, "ready", link, true, key);
         DPB_TRY(verbs->host->store->put(key, &byte, sizeof byte));
     }
     for (uint32_t link = 0; link < args->n_peers; link++) {
         size_t bytes = sizeof byte;
-        make_key(args, "ready", args->peers[link].rank, args->rank, key);
+        make_key(args, "ready", link, false, key);
         DPB_TRY(verbs->host->store->get(key, &byte, &bytes, 0));
     }
     return DPB_OK;
