@@ -18,6 +18,10 @@ enum { NEXT, PREVIOUS, LINKS };
 /* What ring_wait polls before the mesh's descriptors. */
 enum { WAKE_FD, BELL_FD, RING_FDS };
 
+/* Handed to the mesh at once. A slot is chosen when its chunk is handed over: with fewer chunks ahead
+ * fewer slots are in use, and those are in the caches. */
+#define AHEAD_BYTES (UINT64_C(512) << 10)
+
 /* Shorter gaps between two chunks are the network's, not a late peer's. */
 #define GAP_NS INT64_C(20000)
 
@@ -49,6 +53,11 @@ struct slot {
     struct mesh_label label; /* of the chunk that is held */
 };
 
+/* A chunk that the mesh was given and that is not sent yet. */
+struct sending {
+    uint64_t bucket, bytes;
+};
+
 struct ring {
     struct ring_args args;
     struct mesh *mesh; /* NULL: there is one member */
@@ -68,7 +77,8 @@ struct ring {
     uint32_t *free_slots, n_free; /* of the next member's inbox: the last one returned on top */
     uint64_t *released;           /* a bit for each slot of the own inbox: there is no credit yet */
     uint32_t n_released;
-    uint64_t buckets[MESH_QUEUE];     /* of chunks handed over */
+    struct sending sending[MESH_QUEUE];
+    uint64_t ahead_bytes;             /* of the chunks there */
     uint64_t n_messages, n_completed; /* chunks handed over, and sent */
     struct pending *queues;
     uint64_t *seens;
@@ -503,7 +513,8 @@ static void send_chunk(struct ring *ring, struct flight *flight, struct mesh_lab
         ring->slots[slot].lent = true;
         label->at_bytes = slot * memory->slot_bytes;
     }
-    ring->buckets[ring->n_messages++ % MESH_QUEUE] = flight->bucket;
+    ring->sending[ring->n_messages++ % MESH_QUEUE] = (struct sending){flight->bucket, label->bytes};
+    ring->ahead_bytes += label->bytes;
     mesh_send(ring->mesh, NEXT, label, payload);
     flight->n_handed_over++;
     if (flight->began_ns == 0)
@@ -524,7 +535,8 @@ static bool hand_over(struct ring *ring, struct flight *flight, bool oldest, boo
             label_of(ring, flight, own_slice(ring, next.round), next.round, next.chunk);
         if (label.kind == RING_PARTIAL && !oldest && ring->n_free <= ring->reserve)
             return true;
-        if (mesh_room(ring->mesh, NEXT) == 0 || (label.kind == RING_PARTIAL && ring->n_free == 0))
+        if (mesh_room(ring->mesh, NEXT) == 0 || ring->ahead_bytes >= AHEAD_BYTES ||
+            (label.kind == RING_PARTIAL && ring->n_free == 0))
             return false;
         send_chunk(ring, flight, &label);
         *moved = true;
@@ -568,9 +580,11 @@ static void note_sent(struct ring *ring)
 {
     uint64_t n = mesh_sent(ring->mesh, NEXT);
     for (; ring->n_completed < n; ring->n_completed++) {
-        uint64_t bucket = ring->buckets[ring->n_completed % MESH_QUEUE];
-        flight_of(ring, bucket)->n_sent++;
-        finish_if_complete(ring, flight_of(ring, bucket));
+        const struct sending *chunk = &ring->sending[ring->n_completed % MESH_QUEUE];
+        struct flight *flight = flight_of(ring, chunk->bucket);
+        ring->ahead_bytes -= chunk->bytes;
+        flight->n_sent++;
+        finish_if_complete(ring, flight);
     }
 }
 
