@@ -150,9 +150,9 @@ static dpb_status refuse_precision(const struct dpb_experiment *experiment,
     }
     return dpb_fail(DPB_UNSUPPORTED,
                     "%s: device '%s' does not compute in %s; set run.precision to one that it "
-                    "has:%s",
+                    "has:%s (%s)",
                     origin(experiment, "run", "precision"), device->name,
-                    dpb_precision_name(precision), has);
+                    dpb_precision_name(precision), has, device->summary);
 }
 
 static dpb_status check_precision(struct dpb_experiment *experiment)

@@ -19,6 +19,7 @@
 #include "lib/sandbox.h"
 #include "lib/says.h"
 #include "lib/traces.h"
+#include "lib/training.h"
 
 static const double deadline_s = 60.0;
 
@@ -374,6 +375,37 @@ static void test_combinations(void **state)
     expect_all_refused(combination_rows);
 }
 
+#if defined(__x86_64__)
+/* oneDNN is told that the processor has AVX2 alone. */
+static void test_processor_without_bf16(void **state)
+{
+    static const char why[] = "oneDNN has no bf16 on this processor";
+    static const struct row rows[] = {
+        {"-c bf16.ini",
+         {"bf16.ini:3: device 'cpu' does not compute in bf16",
+          "set run.precision to one that it has: fp32 (", why}},
+        {"check -c bf16.ini", {"bf16.ini:3: device 'cpu' does not compute in bf16", why}},
+        {0}};
+    struct command command;
+    (void)state;
+    if (!have_cpu_device()) {
+        print_message("needs the cpu device\n");
+        skip();
+    }
+    sandbox_write("bf16.ini", "[run]\nsteps = 2\nprecision = bf16\n[model]\nname = tiny\n"
+                              "[data]\nname = synthetic\n[comm]\nname = shm\n");
+    setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);
+    expect_all_refused(rows);
+    dpbench(&command, deadline_s, "plugins");
+    expect_part(command.out, why);
+    command_free(&command);
+    dpbench(&command, deadline_s, "check -c bf16.ini run.precision=fp32");
+    assert_int_equal(command.exit_code, 0);
+    command_free(&command);
+    unsetenv("ONEDNN_MAX_CPU_ISA");
+}
+#endif
+
 static void test_data(void **state)
 {
     (void)state;
@@ -501,6 +533,9 @@ int main(void)
         cmocka_unit_test(test_plugins),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_combinations),
+#if defined(__x86_64__)
+        cmocka_unit_test(test_processor_without_bf16),
+#endif
         cmocka_unit_test(test_data),
         cmocka_unit_test(test_places_and_usage),
         cmocka_unit_test(test_check_refuses_too),

@@ -73,7 +73,7 @@ static const struct dpb_library libraries[] = {
 
 static const char *const thread_variables[] = {"OMP_NUM_THREADS", NULL};
 
-static const struct dpb_plugin plugin = {
+static struct dpb_plugin plugin = {
     DPB_PLUGIN_HEAD(DEVICE, ops),
     .capabilities = DPB_DEVICE_FP32 | DPB_DEVICE_BF16,
     .name = "cpu",
@@ -82,6 +82,26 @@ static const struct dpb_plugin plugin = {
     .libraries = libraries,
     .thread_variables = thread_variables,
 };
+
+/* oneDNN has bf16 for all of our ops on a processor, or for none. ReLU answers for them. */
+static bool lacks_bf16(void)
+{
+    const dnnl_dims_t dims = {1, 1};
+    dnnl_engine_t engine = NULL;
+    dnnl_memory_desc_t tensor = NULL;
+    dnnl_primitive_desc_t relu = NULL;
+    dnnl_status_t status = dnnl_engine_create(&engine, dnnl_cpu, 0);
+    if (status == dnnl_success)
+        status = dnnl_memory_desc_create_with_tag(&tensor, 2, dims, dnnl_bf16, dnnl_ab);
+    if (status == dnnl_success)
+        status = dnnl_eltwise_forward_primitive_desc_create(&relu, engine, dnnl_forward_training,
+                                                            dnnl_eltwise_relu, tensor, tensor, 0.0f,
+                                                            0.0f, NULL);
+    dnnl_primitive_desc_destroy(relu);
+    dnnl_memory_desc_destroy(tensor);
+    dnnl_engine_destroy(engine);
+    return status == dnnl_unimplemented;
+}
 
 const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
 {
@@ -95,6 +115,10 @@ const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
                    "LD_LIBRARY_PATH",
                    BUILT_VERSION, loaded_version);
         return NULL;
+    }
+    if (lacks_bf16()) {
+        plugin.capabilities &= ~DPB_DEVICE_BF16;
+        plugin.summary = "processor cores, by oneDNN: fp32; oneDNN has no bf16 on this processor";
     }
     return &plugin;
 }
