@@ -177,7 +177,7 @@ static dpb_status check_comm(const struct dpb_experiment *experiment)
         return dpb_fail(
             DPB_UNSUPPORTED,
             "%s: comm '%s'%s%s keeps weights and gradients in a GPU's memory, and device "
-            "'%s' (%s) computes in the host's; take a device that computes on GPUs, or "
+            "'%s' (%s) computes in the host's; take a device.name that computes on GPUs, or "
             "another %s",
             origin(experiment, "comm", "name"), comm->name, because ? " with " : "",
             because ? because : "", settings->device.name, origin(experiment, "device", "name"),
