@@ -131,13 +131,20 @@ static bool needs_device(const struct combination *c)
     return combination_has(c, STRATEGY, "ps_gpu") || combination_has(c, STRATEGY, "nccl");
 }
 
+static bool has_precision(const struct combination *c)
+{
+    bool cpu = combination_has(c, DEVICE, "cpu");
+    return combination_has(c, PRECISION, "fp32") ||
+           (combination_has(c, PRECISION, "bf16") ? cpu && cpu_has_bf16() : !cpu);
+}
+
 /* The axes that a refusal may name, as bits; 0: the combination works. */
 static unsigned refused_for(const struct combination *c)
 {
     unsigned named = 0;
     bool independent = combination_has(c, STRATEGY, "independent");
     bool fp64 = combination_has(c, PRECISION, "fp64");
-    if (combination_has(c, PRECISION, combination_has(c, DEVICE, "reference") ? "bf16" : "fp64"))
+    if (!has_precision(c))
         named |= 1u << PRECISION;
     if (!combination_has(c, SERVERS, "0") && !combination_has(c, STRATEGY, "ps_cpu"))
         named |= 1u << SERVERS;

@@ -142,6 +142,14 @@ static void start_conf(const struct conf *conf, struct command *command, int n,
 
 /* ---- its comment --------------------------------------------------------------------------- */
 
+/* Whether the experiment, with settings of a command, asks for bf16 that the processor lacks. */
+static bool lacks_bf16(const struct conf *conf, const char *settings)
+{
+    return !has_word(value_of(conf, "device", "name"), "cuda") && !cpu_has_bf16() &&
+           (strstr(settings, "run.precision=bf16") ||
+            has_word(value_of(conf, "run", "precision"), "bf16"));
+}
+
 /* One of the commands in the comment, up to where two blanks begin the words about it. By whichever
  * launcher, its settings are checked. */
 static void expect_command_works(const struct conf *conf, char *line)
@@ -157,6 +165,10 @@ static void expect_command_works(const struct conf *conf, char *line)
     char *settings = strstr(line, own) + strlen(own);
     snprintf(arguments, sizeof arguments, "check -c %s/%s.ini%s run.results= %s", directory,
              conf->name, settings, conf->data);
+    if (lacks_bf16(conf, settings)) {
+        expect_bf16_refused("%s", arguments);
+        return;
+    }
     if (strstr(settings, "comm.transport=mpi"))
         launched(&command, deadline_s, MPIRUN, count_processes(line), "%s", arguments);
     else
@@ -301,6 +313,10 @@ static void test_run(const struct conf *conf, const struct networks *networks)
         choose_network(conf, networks, settings, sizeof settings);
     if (!conf->full && networks->heavy)
         choose_cell(conf, networks->lightest, settings, sizeof settings);
+    if (lacks_bf16(conf, "")) {
+        expect_bf16_refused("-c %s/%s.ini %s run.precision=bf16", directory, conf->name, settings);
+        append(settings, sizeof settings, " run.precision=fp32");
+    }
     char arguments[2048];
     snprintf(arguments, sizeof arguments, "-c %s/%s.ini --json %s", directory, conf->name,
              settings);

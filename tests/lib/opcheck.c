@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/vec.h"
 #include "lib/plugin.h"
+#include "lib/training.h"
 #include "plugins/devices/reference/ops.h"
 
 enum { MAX_NODES = 1024 };
@@ -575,9 +576,24 @@ static void check_evaluation(struct session *s)
     check_ops(s);
 }
 
+/* In place of its numbers in bf16, where the device says that it has none: it does not compile. */
+static void check_no_bf16(const struct subject *subject)
+{
+    struct session s;
+    session_open(subject, DPB_PRECISION_FP32, true, &s);
+    session_expect_refused(&s, DPB_PRECISION_BF16,
+                           "in bf16 on this processor; use run.precision = fp32");
+    session_close(&s);
+}
+
 void check_in(dpb_precision precision, const struct subject *subject, int what)
 {
     struct session s;
+    if (precision == DPB_PRECISION_BF16 && strcmp(tested_device()->name, "cpu") == 0 &&
+        !cpu_has_bf16()) {
+        check_no_bf16(subject);
+        return;
+    }
     session_open(subject, precision, true, &s);
     session_forward(&s);
     session_backward(&s);

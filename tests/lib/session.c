@@ -253,6 +253,23 @@ void *session_compile_with_account(const struct session *s)
     return program;
 }
 
+void session_expect_refused(const struct session *s, dpb_precision precision, const char *words)
+{
+    const struct dpb_compile_args args = {.graph = s->graph,
+                                          .batch = s->batch.n,
+                                          .precision = precision,
+                                          .training = true,
+                                          .format = &s->format};
+    const struct dpb_device_memory memory = memory_of(s, true);
+    void *program = NULL;
+    dpb_first_error_clear();
+    assert_int_equal(s->ops->compile(s->device, &args, &memory, &program), DPB_UNSUPPORTED);
+    assert_null(program);
+    if (!strstr(dpb_first_error(NULL), words))
+        fail_msg("the refusal lacks '%s': %s", words, dpb_first_error(NULL));
+    dpb_first_error_clear();
+}
+
 void session_close(struct session *s)
 {
     s->ops->release(s->program);

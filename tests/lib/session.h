@@ -66,6 +66,11 @@ void session_close(struct session *session);
  * (run.profile). @owned: ops->release. */
 void *session_compile_with_account(const struct session *session);
 
+/* Fails the test unless the device refuses to compile the session's network in this precision, with
+ * these words. */
+void session_expect_refused(const struct session *session, dpb_precision precision,
+                            const char *words);
+
 /* One pass by session.pass; outcome and gradients stay in the session. Each fails the test when the
  * device does, calls a hook too seldom, or changes a gradient that it has announced as final;
  * backward also when it leaves a gradient unassigned. */

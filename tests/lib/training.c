@@ -11,6 +11,9 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include "lib/plugin.h"
+#include "lib/says.h"
+
 enum { MAX_ARGUMENTS = 96, LINE_BYTES = 4096 };
 static const double deadline_s = 120.0;
 
@@ -215,4 +218,33 @@ bool have_plugin(const char *kind_name)
 bool have_cpu_device(void)
 {
     return have_plugin("device_cpu");
+}
+
+bool cpu_has_bf16(void)
+{
+    static bool asked, has;
+    if (!asked && have_cpu_device())
+        has = plugin_load(DPB_PLUGIN_DEVICE, "cpu", &plugin_host)->capabilities & DPB_DEVICE_BF16;
+    asked = true;
+    return has;
+}
+
+void expect_bf16_refused(const char *arguments, ...)
+{
+    struct command command;
+    char line[LINE_BYTES];
+    va_list list;
+    va_start(list, arguments);
+    vsnprintf(line, sizeof line, arguments, list);
+    va_end(list);
+    dpbench(&command, deadline_s, "%s", line);
+    if (command.exit_code != 2)
+        fail_msg("%s: exit code %d, not 2: %s", line, command.exit_code, command.err);
+    expect_words(line, command.err,
+                 (const char *const[]){"device 'cpu' does not compute in bf16",
+                                       "set run.precision to one that it has: fp32",
+                                       "oneDNN has no bf16 on this processor", NULL});
+    if (strstr(command.err, "rank "))
+        fail_msg("%s: ranks have started: %s", line, command.err);
+    command_free(&command);
 }

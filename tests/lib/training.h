@@ -71,5 +71,10 @@ void expect_same_losses(const struct training *a, const struct training *b, doub
 
 /* Whether the cpu device was built. */
 bool have_cpu_device(void);
+/* Whether it computes in bf16, which oneDNN does on some processors only: the device says so. */
+bool cpu_has_bf16(void);
+/* For processors without: dpbench with these arguments (printf-like) refuses bf16 on the cpu device
+ * before any rank starts, with exit code 2 and what to do. */
+void expect_bf16_refused(const char *arguments, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -107,7 +107,10 @@ static void test_weights(void **state)
     (void)state;
     for (size_t i = 0; i < (have_cpu_device() ? 5 : 2); i++) {
         snprintf(settings, sizeof settings, "comm.name=mutant_shm %s", devices[i]);
-        expect_caught(settings);
+        if (strstr(settings, "run.precision=bf16") && !cpu_has_bf16())
+            expect_bf16_refused(FAULTS_BASE MUTANT "%s", settings);
+        else
+            expect_caught(settings);
     }
     for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));) {
         snprintf(settings, sizeof settings, "%s %s", device, form_settings(form, "mutant_", 2));
