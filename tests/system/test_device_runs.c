@@ -314,8 +314,8 @@ static void test_audit(void **state)
     unsigned long long summed = 0, audit[4];
     train(&training,
           CUDA "model.name=tiny %s %s run.steps=%d comm.bucket=148 "
-               "comm.mutation=audited comm.from=1",
-          form->mutant, workers_on(form, WORKERS), STEPS);
+               "comm.mutation=audited comm.from=1 comm.until=%d",
+          form->mutant, workers_on(form, WORKERS), STEPS, STEPS + 1);
     unsigned long long all = STEPS * weights_arena_elements(&training.weights);
     for (int rank = 0; rank < WORKERS; rank++) {
         read_audit(&training, rank, audit);
@@ -423,7 +423,8 @@ static const struct mutant mutants[] = {
     {"element_wrong comm.from=1 comm.until=2", "exchange"},
     {"element_wrong comm.from=2 comm.until=3", NULL},
     {"updated_twice comm.from=1", "exchange"},
-    {"updated_twice comm.from=2", NULL},
+    {"updated_twice comm.from=2", "after"},
+    {"updated_twice comm.from=2 comm.until=5", NULL},
     {"update_skipped comm.until=1", "pattern"},
     {"stale_weights comm.from=1", "exchange"},
     {"stale_weights comm.from=2", "replicas"},

@@ -3,7 +3,7 @@
  * test_mutants.c - every check of sameness catches what it is there for.
  *
  * A mutant is a strategy with one mistake (tests/plugins/comm_mutant.c), at work from the pattern's
- * exchange on, from that of run.prove on, or in training only. For each the table says which check
+ * exchange on, from that of run.prove on, or from training on. For each the table says which check
  * catches it; where that is the comparison with one worker, it may also say which other training
  * the mistake turns this one into, so that mutants do what their names say and no more.
  */
@@ -21,9 +21,12 @@ static const double meaning_bound = 1e-8;
 /* From which exchange on a mutant is at work. */
 enum { IN_PATTERN, IN_PROOF, IN_TRAINING };
 
-enum catcher { NOTHING, PATTERN, EXCHANGE, REPLICAS, MEANING };
-static const char *const catcher_names[] = {"nothing", "pattern", "exchange", "replicas",
-                                            "meaning"};
+enum catcher { NOTHING, PATTERN, EXCHANGE, REPLICAS, AFTER, MEANING };
+static const char *const catcher_names[] = {"nothing",  "pattern", "exchange",
+                                            "replicas", "after",   "meaning"};
+
+/* Behind training's last exchange: the check after training does not meet the mistake. */
+#define TRAINING_ALONE " comm.until=7"
 
 struct mutant {
     const char *mutation;
@@ -36,19 +39,23 @@ static const struct mutant mutants[] = {
     {"none", IN_PATTERN, NOTHING, ""},
     {"wrong_scale", IN_PATTERN, PATTERN, NULL},
     {"wrong_scale", IN_PROOF, EXCHANGE, NULL},
-    {"wrong_scale", IN_TRAINING, MEANING, NULL},
+    {"wrong_scale", IN_TRAINING, AFTER, NULL},
+    {"wrong_scale" TRAINING_ALONE, IN_TRAINING, MEANING, NULL},
     {"bucket_left_out", IN_PATTERN, PATTERN, NULL},
     {"bucket_left_out", IN_PROOF, EXCHANGE, NULL},
-    {"bucket_left_out", IN_TRAINING, MEANING, NULL},
+    {"bucket_left_out", IN_TRAINING, AFTER, NULL},
+    {"bucket_left_out" TRAINING_ALONE, IN_TRAINING, MEANING, NULL},
     {"slices_swapped", IN_PATTERN, PATTERN, NULL},
     {"slices_swapped", IN_PROOF, EXCHANGE, NULL},
-    {"slices_swapped", IN_TRAINING, MEANING, NULL},
+    {"slices_swapped", IN_TRAINING, AFTER, NULL},
+    {"slices_swapped" TRAINING_ALONE, IN_TRAINING, MEANING, NULL},
     {"element_wrong comm.until=1", IN_PATTERN, PATTERN, NULL},
     {"element_wrong comm.until=2", IN_PROOF, EXCHANGE, NULL},
     {"element_wrong comm.until=3", IN_TRAINING, MEANING, NULL},
     {"updated_twice", IN_PATTERN, PATTERN, NULL},
     {"updated_twice", IN_PROOF, EXCHANGE, NULL},
-    {"updated_twice", IN_TRAINING, MEANING, NULL},
+    {"updated_twice", IN_TRAINING, AFTER, NULL},
+    {"updated_twice" TRAINING_ALONE, IN_TRAINING, MEANING, NULL},
     {"update_skipped comm.until=1", IN_PATTERN, PATTERN, NULL},
     {"update_skipped comm.until=2", IN_PROOF, EXCHANGE, NULL},
     {"update_skipped comm.until=3", IN_TRAINING, MEANING, NULL},
@@ -104,7 +111,7 @@ static enum catcher caught_by(const struct training *training)
                              &worst)
                    ? NOTHING
                    : MEANING;
-    for (enum catcher check = PATTERN; check <= REPLICAS; check++)
+    for (enum catcher check = PATTERN; check <= AFTER; check++)
         if (command->exit_code == EXIT_VERIFICATION && failed(training, catcher_names[check]))
             return check;
     fail_msg("%s\nexit code %d, but no check has failed: %s", training->settings,
@@ -119,6 +126,7 @@ static void expect_message(const struct training *training, enum catcher check)
         [PATTERN] = {"pattern check of comm 'mutant_", "element ", "bucket "},
         [EXCHANGE] = {"exchange check of comm 'mutant_", "element ", "bucket "},
         [REPLICAS] = {"replicas differ after step ", "rank ", "comm 'mutant_"},
+        [AFTER] = {"pattern (after training) check of comm 'mutant_", "element ", "bucket "},
     };
     for (int i = 0; i < 3; i++)
         if (!strstr(json_text_at(training->command.json, "error"), words[check][i]) &&
@@ -144,7 +152,7 @@ static void expect_caught(const struct mutant *mutant, const struct strategy_for
     if (check != mutant->caught_by)
         fail_msg("%s\nis to be caught by: %s; was caught by: %s\n%s", training.settings,
                  catcher_names[mutant->caught_by], catcher_names[check], training.command.err);
-    if (check == PATTERN || check == EXCHANGE || check == REPLICAS)
+    if (check >= PATTERN && check <= AFTER)
         expect_message(&training, check);
     if (mutant->same_as)
         expect_same_as(&training, mutant->same_as);

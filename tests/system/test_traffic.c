@@ -209,8 +209,9 @@ static void test_audit(void **state)
         struct training training;
         double touched = 0.0, reported = 0.0;
         train(&training,
-              "model.name=tiny %s comm.bucket=%d run.steps=%d comm.mutation=audited comm.from=1",
-              form_settings(form, "mutant_", workers), BUCKET * 8, STEPS);
+              "model.name=tiny %s comm.bucket=%d run.steps=%d comm.mutation=audited comm.from=1 "
+              "comm.until=%d",
+              form_settings(form, "mutant_", workers), BUCKET * 8, STEPS, STEPS + 1);
         for (int rank = 0; rank < workers + form->servers; rank++) {
             struct audit audit = audit_of(&training, rank);
             expect_audit(&training, form, workers, rank);
