@@ -26,8 +26,12 @@ static const double deadline_s = 60.0;
 /* The document's plugins: files KIND_NAME.c. */
 static const struct own {
     const char *kind, *name;
-} own[] = {{"model", "perceptron"}, {"data", "csv"}, {"device", "one_layer"}, {"comm", "sum_all"}};
-enum { KINDS = sizeof own / sizeof *own };
+} own[] = {{"model", "perceptron"},
+           {"data", "csv"},
+           {"device", "one_layer"},
+           {"comm", "sum_all"},
+           {"comm", "local_sgd"}};
+enum { PLUGINS = sizeof own / sizeof *own };
 
 /* ---- files and compiling ------------------------------------------------------------------- */
 
@@ -112,7 +116,7 @@ static int set_up(void **state)
         fail_msg("exit %d\n%s%s", command.exit_code, command.out, command.err);
     command_free(&command);
     free(root);
-    for (size_t i = 0; i < KINDS; i++)
+    for (size_t i = 0; i < PLUGINS; i++)
         build_plugin(&own[i], ".", "");
     setenv("DPBENCH_PLUGIN_PATH", ".", 1);
     write_rows("rows.csv", 0);
@@ -171,7 +175,7 @@ static void test_listed(void **state)
     dpbench(&command, deadline_s, "plugins --json");
     json_array_foreach(json_at(command.json, "plugins"), i, row)
     {
-        for (size_t k = 0; k < KINDS; k++) {
+        for (size_t k = 0; k < PLUGINS; k++) {
             if (strcmp(json_text_at(row, "name"), own[k].name) != 0)
                 continue;
             assert_true(json_is_true(json_at(row, "usable")));
@@ -179,11 +183,11 @@ static void test_listed(void **state)
             n++;
         }
     }
-    assert_int_equal(n, KINDS);
+    assert_int_equal(n, PLUGINS);
     command_free(&command);
 }
 
-/* All four at once, with any number of workers, are the training that the real ones do. */
+/* One of each kind at once, with any number of workers, are the training that the real ones do. */
 static void test_all_train(void **state)
 {
     (void)state;
@@ -211,6 +215,63 @@ static void test_all_train(void **state)
         command_free(&own_run);
         command_free(&real);
     }
+}
+
+/* Local SGD keeps its contract; meeting after every step it is the synchronous mean. */
+static void test_local_sgd(void **state)
+{
+    (void)state;
+    for (int workers = 1; workers <= 3; workers++) {
+        struct command every, third, mean;
+        char arguments[256];
+        const char *format = "run.workers=%d run.batch=6 run.prove=yes comm.name=%s";
+        snprintf(arguments, sizeof arguments, format, workers, "shm");
+        train(&mean, arguments);
+        snprintf(arguments, sizeof arguments, format, workers, "local_sgd comm.period=1");
+        train(&every, arguments);
+        snprintf(arguments, sizeof arguments, format, workers, "local_sgd comm.period=3");
+        train(&third, arguments);
+        assert_true(same_losses(&every, &mean));
+        assert_true(same_losses(&third, &mean) == (workers == 1));
+        assert_string_equal(json_text_at(third.json, "strategy.consistency"), "periodic(3)");
+        static const char *const checks[] = {"pattern", "exchange", "replicas", "after"};
+        for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
+            snprintf(arguments, sizeof arguments, "verification.%s", checks[i]);
+            assert_string_equal(json_text_at(third.json, arguments), "pass");
+        }
+        command_free(&every);
+        command_free(&third);
+        command_free(&mean);
+    }
+}
+
+/* Each claim of local SGD's contract that is changed is found by the first check. */
+static void test_local_sgd_must_keep_its_contract(void **state)
+{
+    static const struct own broken = {"comm", "broken"};
+    static const char *const lies[][2] = {
+        {"1.0 / c->args.n_workers, sum", "1.0, sum"},
+        {"settle_steps = c->period - 1", "settle_steps = 0"},
+        {"contract.share = 1.0 /", "contract.share = 0.5 /"},
+    };
+    char *good = read_text("comm_local_sgd.c");
+    char *named = replaced(good, ".name = \"local_sgd\"", ".name = \"broken\"");
+    (void)state;
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        struct command command;
+        char *text = replaced(named, lies[i][0], lies[i][1]);
+        write_file("comm_broken.c", text, strlen(text));
+        build_plugin(&broken, ".", "");
+        dpbench(&command, deadline_s, "-c base.ini run.workers=2 comm.name=broken comm.period=3");
+        assert_int_equal(command.exit_code, 3);
+        expect_words(lies[i][1], command.err,
+                     (const char *const[]){"pattern check of comm 'broken'",
+                                           "does not keep its contract, periodic(3)", NULL});
+        command_free(&command);
+        free(text);
+    }
+    free(named);
+    free(good);
 }
 
 static void test_change_what_is_computed(void **state)
@@ -300,8 +361,8 @@ static const struct misfit {
      {"struct_size is ", "here it is ", "rebuild"}},
     {3,
      "include/dpbench/comm.h",
-     "dpb_status (*serve)(void *comm);",
-     "dpb_status (*serve)(void *comm); void (*more)(void);",
+     "dpb_status (*end)(void *comm, struct dpb_event **done);",
+     "dpb_status (*end)(void *comm, struct dpb_event **done); void (*more)(void);",
      {"ops_size is ", "here it is ", "rebuild"}},
 };
 
@@ -336,6 +397,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_listed),
         cmocka_unit_test(test_all_train),
+        cmocka_unit_test(test_local_sgd),
+        cmocka_unit_test(test_local_sgd_must_keep_its_contract),
         cmocka_unit_test(test_change_what_is_computed),
         cmocka_unit_test(test_fixed_image),
         cmocka_unit_test(test_refuse_what_they_cannot),
