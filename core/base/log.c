@@ -1,7 +1,7 @@
 /*
  * log.c - the first error, the warnings, and lines to stderr. An error's path uses static memory
- * alone, so it works when memory is exhausted. Each message of up to PIPE_BUF bytes is one write(2),
- * so lines of several processes do not mix.
+ * alone, so it works when memory is exhausted. Each message of up to PIPE_BUF bytes is one
+ * write(2), so lines of several processes do not mix.
  */
 #include "base/log.h"
 

@@ -1,5 +1,5 @@
-/* links_cores.c - a cache line and memory that two cores share. Each thread polls for the other. The
- * threads yield after a while, because in a virtual machine a core may not be theirs alone. */
+/* links_cores.c - a cache line and memory that two cores share. Each thread polls for the other.
+ * The threads yield after a while, because in a virtual machine a core may not be theirs alone. */
 #include <errno.h>
 #include <sched.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
-/* links_devices.c - copies between the host and devices, by the device plugin's table. Enough copies to
- * fill a window are enqueued and waited for once, so the link is measured, not the calls. A latency
- * is of one copy that is waited for. */
+/* links_devices.c - copies between the host and devices, by the device plugin's table. Enough
+ * copies to fill a window are enqueued and waited for once, so the link is measured, not the
+ * calls. A latency is of one copy that is waited for. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -87,7 +87,8 @@ void dpb_control_leave(struct dpb_control *control);
 /* Once left: whether all have. Rank 0 serves the others by this call, so it is made again and again
  * until it says so. */
 bool dpb_control_all_left(struct dpb_control *control);
-/* The pause between two such calls: all ranks together look equally often, however many they are. */
+/* The pause between two such calls: all ranks together look equally often, however many they are.
+ * */
 uint32_t dpb_control_nap_us(const struct dpb_control *control);
 /*
  * The maximum of a value of every rank, time after time: each says its own, then hears until it

@@ -34,6 +34,7 @@ struct proof {
     const char *name;
     generator generate;
     bool exact, fresh; /* from zero weights */
+    bool finite;       /* all numbers that were looked at; run.nan = continue lets others be */
     double rate, scale;
     uint32_t n_steps;        /* with gradients; settle_steps with zeros come behind them */
     uint64_t first_exchange; /* step number of the first */
@@ -333,7 +334,7 @@ static dpb_status pass_balance(const char *key, bool gives, struct balance *bala
 }
 
 /* Rank 0, with the sum over all workers. */
-static dpb_status judge_balance(const struct proof *proof, const struct balance *balance)
+static dpb_status judge_balance(struct proof *proof, const struct balance *balance)
 {
     const struct dpb_trainer *t = proof->t;
     const struct dpb_contract *contract = &t->plan.contract;
@@ -345,11 +346,15 @@ static dpb_status judge_balance(const struct proof *proof, const struct balance 
             return dpb_fail(DPB_VERIFICATION,
                             "%s check of comm '%s': in step %llu the gradients of %u workers "
                             "count, not of %u as its contract says",
-                            proof->name, comm, (unsigned long long)(proof->first_exchange + step),
+                            proof->name, comm, (unsigned long long)proof->first_exchange + step,
                             balance->counted[step], contract->parameter);
     for (uint64_t i = 0; i < balance->n; i++) {
         double bound = roundings * unit * balance->bound[i];
         uint64_t element = (proof->phase + i / BLOCK * proof->stride) * BLOCK + i % BLOCK;
+        if (!isfinite(bound) && t->experiment->settings.run.nan != DPB_NAN_STOP) {
+            proof->finite = false;
+            continue;
+        }
         if (!(fabs(balance->is[i]) <= bound))
             return dpb_fail(DPB_VERIFICATION,
                             "%s check of comm '%s': the books of element %llu (bucket %llu) are "
@@ -362,7 +367,7 @@ static dpb_status judge_balance(const struct proof *proof, const struct balance 
     return DPB_OK;
 }
 
-static dpb_status close_books(const struct proof *proof, struct balance *balance)
+static dpb_status close_books(struct proof *proof, struct balance *balance)
 {
     char key[32];
     add_gradients(proof, balance);
@@ -418,8 +423,7 @@ static void sample_blocks(struct proof *proof)
     proof->phase = word.v[0] % proof->stride;
 }
 
-/* *finite: all are numbers. */
-static dpb_status keep_weights(struct proof *proof, bool *finite)
+static dpb_status keep_weights(struct proof *proof)
 {
     struct dpb_trainer *t = proof->t;
     dpb_dtype type = t->layout.weight_type;
@@ -433,19 +437,18 @@ static dpb_status keep_weights(struct proof *proof, bool *finite)
          begin += proof->stride * BLOCK, at += BLOCK)
         for (uint64_t i = 0; i < block_length(t, begin); i++) {
             proof->before[at + i] = number_at(type, weights, begin + i);
-            *finite = *finite && isfinite(proof->before[at + i]);
+            proof->finite = proof->finite && isfinite(proof->before[at + i]);
         }
     return DPB_OK;
 }
 
 static dpb_status settle_and_check(struct proof *proof)
 {
-    bool finite = true;
     DPB_TRY(make_start(proof));
     if (!proof->fresh)
-        DPB_TRY(keep_weights(proof, &finite));
+        DPB_TRY(keep_weights(proof));
     DPB_TRY(take_steps(proof));
-    return finite ? check_weights(proof) : DPB_OK;
+    return proof->finite ? check_weights(proof) : DPB_OK;
 }
 
 /* The schedule's rate as a power of two, so that products with it are exact. */
@@ -455,53 +458,52 @@ static double proof_rate(const struct dpb_trainer *t)
     return rate > 0x1p-10 ? exp2(floor(log2(rate))) : 0x1p-10;
 }
 
-static dpb_status prove(struct dpb_trainer *t, const char *name, generator gradients, bool fresh)
+/* *verdict: what the proof says unless it fails. */
+static dpb_status prove(struct dpb_trainer *t, const char *name, generator gradients, bool fresh,
+                        uint32_t *verdict)
 {
     const struct dpb_contract *contract = &t->plan.contract;
     struct proof proof = {.t = t,
                           .name = name,
                           .generate = gradients,
                           .fresh = fresh,
+                          .finite = true,
                           .exact = gradients == pattern && contract->roundings == 0,
                           .rate = proof_rate(t),
                           .scale = 1.0 / ((double)contract->divisor * t->experiment->accumulate),
                           .n_steps = contract->settle_steps ? contract->settle_steps + 2 : 1,
                           .stride = 1};
-    dpb_world_note(name, UINT64_MAX, UINT32_MAX);
+    dpb_status status;
+    *verdict = DPB_VERDICT_FAIL;
+    dpb_world_note(fresh && gradients == noise ? "exchange check" : name, UINT64_MAX, UINT32_MAX);
+    if (!fresh || contract->proof == DPB_PROOF_BOOKS)
+        sample_blocks(&proof);
     if (contract->proof == DPB_PROOF_BOOKS) {
         proof.n_steps = BOOK_STEPS;
-        sample_blocks(&proof);
-        return keep_books(&proof);
+        status = keep_books(&proof);
+    } else {
+        status = settle_and_check(&proof);
     }
-    if (!fresh)
-        sample_blocks(&proof);
-    dpb_status status = settle_and_check(&proof);
     free(proof.before);
-    return status;
+    DPB_TRY(status);
+    *verdict = !proof.finite                        ? DPB_VERDICT_SKIPPED
+               : contract->proof == DPB_PROOF_ALONE ? DPB_VERDICT_NOT_APPLICABLE
+                                                    : DPB_VERDICT_PASS;
+    return DPB_OK;
 }
 
 dpb_status dpb_prove_pattern(struct dpb_trainer *t)
 {
-    bool alone = t->plan.contract.proof == DPB_PROOF_ALONE;
-    t->journal->verdict_pattern = DPB_VERDICT_FAIL;
-    DPB_TRY(prove(t, "pattern", pattern, true));
-    t->journal->verdict_pattern = alone ? DPB_VERDICT_NOT_APPLICABLE : DPB_VERDICT_PASS;
-    return DPB_OK;
+    return prove(t, "pattern", pattern, true, &t->journal->verdict_pattern);
 }
 
 dpb_status dpb_prove_exchange(struct dpb_trainer *t)
 {
-    t->journal->verdict_exchange = DPB_VERDICT_FAIL;
-    DPB_TRY(prove(t, "exchange", noise, true));
-    t->journal->verdict_exchange = DPB_VERDICT_PASS;
-    return DPB_OK;
+    return prove(t, "exchange", noise, true, &t->journal->verdict_exchange);
 }
 
 dpb_status dpb_prove_again(struct dpb_trainer *t)
 {
-    bool alone = t->plan.contract.proof == DPB_PROOF_ALONE;
-    t->journal->verdict_after = DPB_VERDICT_FAIL;
-    DPB_TRY(prove(t, "pattern (after training)", pattern, false));
-    t->journal->verdict_after = alone ? DPB_VERDICT_NOT_APPLICABLE : DPB_VERDICT_PASS;
+    DPB_TRY(prove(t, "pattern (after training)", pattern, false, &t->journal->verdict_after));
     return dpb_workers_meet(t); /* none closes while another's exchange goes on */
 }

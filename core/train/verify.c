@@ -1,5 +1,6 @@
 /*
- * verify.c - where the workers meet, and the check that replicas which promise equal bits hold them.
+ * verify.c - where the workers meet, and the check that replicas which promise equal bits hold
+ * them.
  */
 #include "base/log.h"
 #include "base/vec.h"

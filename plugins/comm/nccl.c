@@ -261,7 +261,8 @@ static dpb_status look_at(const struct nccl *nccl, struct exchange *exchange)
 }
 
 /* Whether the first launch that is not through may go on being waited for. As long as this rank's
- * own backward has not got there, that is the device's matter. */
+ * own backward has not got there, that is the device's matter. A graph does not tell how far it is:
+ * its deadline counts from its launch. */
 static dpb_status watch(const struct nccl *nccl, struct exchange *exchange)
 {
     if (exchange->n_through == exchange->work->n_launches)
@@ -271,7 +272,8 @@ static dpb_status watch(const struct nccl *nccl, struct exchange *exchange)
     const struct dpb_wait what =
         wait_for(nccl, exchange, launch, reduced ? "the update by the GPU" : "NCCL's all-reduce");
     DPB_TRY(communicator_look(&nccl->communicator, &what));
-    if (!host->event->poll(launch->marks[BEGUN])) {
+    const bool captured = exchange->work == &nccl->captured;
+    if (!captured && !host->event->poll(launch->marks[BEGUN])) {
         exchange->waiting_ns = 0;
         return DPB_OK;
     }

@@ -18,8 +18,8 @@ enum { NEXT, PREVIOUS, LINKS };
 /* What ring_wait polls before the mesh's descriptors. */
 enum { WAKE_FD, BELL_FD, RING_FDS };
 
-/* Handed to the mesh at once. A slot is chosen when its chunk is handed over: with fewer chunks ahead
- * fewer slots are in use, and those are in the caches. */
+/* Handed to the mesh at once. A slot is chosen when its chunk is handed over: with fewer chunks
+ * ahead fewer slots are in use, and those are in the caches. */
 #define AHEAD_BYTES (UINT64_C(512) << 10)
 
 /* Shorter gaps between two chunks are the network's, not a late peer's. */

@@ -97,8 +97,8 @@ void ring_wake(struct ring *ring); /* any thread: ends a ring_wait */
 
 /* ---- on the links, for tests --------------------------------------------------------------- */
 
-/* Kinds of messages. A label's `exchange` is the step, its `word` round << 32 | chunk of the slice that
- * travels in this round. A credit has neither: bit i of its `word` is slot 64 * bucket + i. */
+/* Kinds of messages. A label's `exchange` is the step, its `word` round << 32 | chunk of the slice
+ * that travels in this round. A credit has neither: bit i of its `word` is slot 64 * bucket + i. */
 enum { RING_PARTIAL, RING_SUM, RING_CREDIT };
 
 #endif

@@ -23,8 +23,8 @@ enum { OPS = 1, LOSS = 2, REPEAT = 4, EVALUATION = 8, ALL = 15 };
  * not compiled for inspection. EVALUATION: with running
  * averages, no dropout, and samples that do not count; then training with other weights. */
 void check_in(dpb_precision precision, const struct subject *subject, int what);
-/* In fp32 and in bf16, which some processors refuse; and where the device has them in tf32 and fp16, without REPEAT and
- * EVALUATION. */
+/* In fp32 and in bf16, which some processors refuse; and where the device has them in tf32 and
+ * fp16, without REPEAT and EVALUATION. */
 void check_subject(const struct subject *subject, int what);
 
 #endif

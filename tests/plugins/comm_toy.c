@@ -5,9 +5,10 @@
  *   periodic   workers train alone and average their weights every `period` steps (local SGD)
  *   partial    in step s the gradient of worker s mod W is dropped
  *   lossy      each step sends every other element; the rest stays in a residual
- *   async      worker 0's scratch holds the model; each worker applies its gradient and pulls, under
- *              a lock, and waits for nobody
- *   averaging  as async, with weights of its own that a centre draws: x -= d, z += d, d = alpha(x - z)
+ *   async      worker 0's scratch holds the model; each worker applies its gradient and pulls,
+ *              under a lock, and waits for nobody
+ *   averaging  as async, with weights of its own that a centre draws: x -= d, z += d,
+ *              d = alpha (x - z)
  *
  * `mistake`, from exchange `from` on, is what a proof must find. Buckets are whole pieces of work;
  * arenas are fp32 in memory that the machine's workers share.

@@ -223,7 +223,8 @@ static const struct row file_rows[] = {
     {"-c lengths.ini", {"lengths.ini:3: run.epochs", "run.steps (lengths.ini:2)", "exactly one"}},
     {"-c escape.ini", {"escape.ini:3: a control character"}},
     {"-c many.ini", {"many.ini:4098: more than 4096 settings"}},
-    {"-c no_length.ini", {"no_length.ini:2: how long is the run?", "run.steps", "run.seconds", "run.epochs"}},
+    {"-c no_length.ini",
+     {"no_length.ini:2: how long is the run?", "run.steps", "run.seconds", "run.epochs"}},
     {"-c batches.ini", {"batches.ini:4: run.global_batch", "run.batch (batches.ini:3)"}},
     {"-c divide.ini", {"divide.ini:4: run.global_batch = 7", "2 workers", "multiple"}},
     {"-c sweep.ini", {"sweep.ini:6: ", "wrokers", "did you mean 'workers'?"}},
@@ -306,7 +307,8 @@ static const struct row combination_rows[] = {
     {0}};
 
 static const struct row data_rows[] = {
-    {"-c idx.ini data.path=missing", {"command line: data.path = missing: there is no such directory", "apt-get install"}},
+    {"-c idx.ini data.path=missing",
+     {"command line: data.path = missing: there is no such directory", "apt-get install"}},
     {"-c idx.ini data.path=", {"data.path = : there is no such directory"}},
     {"-c idx.ini data.path=file", {"file"}},
     {"-c idx.ini data.path=cut",

@@ -123,7 +123,7 @@ static void test_dropped_candidates(void **unused)
     static const char settings[] =
         "device.name=cuda run.precision=fp16 model.name=resnet20 "
         "run.batch=2 run.steps=1 run.workers=1 comm.name=independent "
-        "device.workspace=1G device.fusion=%s device.tuning=%s/dropped%d";
+        "device.workspace=1GiB device.fusion=%s device.tuning=%s/dropped%d";
     static const struct {
         const char *broken, *fusion;
         const char *words[4]; /* of the failure; none: it trains */

@@ -1,7 +1,8 @@
 /*
  * test_ring.c - the ring all-reduce over a mesh in memory that does its worst: messages overtake
- * those of other kinds, members are ahead of others by buckets and by a step, the network reads the sender's
- * memory late and says late that it has. All members are moved by one thread, in random order.
+ * those of other kinds, members are ahead of others by buckets and by a step, the network reads
+ * the sender's memory late and says late that it has. All members are moved by one thread, in
+ * random order.
  */
 #include <setjmp.h>
 #include <stdarg.h>

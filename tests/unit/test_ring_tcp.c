@@ -491,8 +491,8 @@ static void test_full_inbox(void **state)
     }
 }
 
-/* How many chunks of 1 KiB the ring has sent by a link since the last look, of each kind; slots that
- * it has given back. */
+/* How many chunks of 1 KiB the ring has sent by a link since the last look, of each kind; slots
+ * that it has given back. */
 static void count_sent(int fd, uint32_t n[3])
 {
     uint8_t bytes[TCP_FRAME_BYTES + 1024];

@@ -1,12 +1,13 @@
 /*
- * contract.h - what a strategy promises about the gradients that it is handed, and what core proves.
+ * contract.h - the promise of a strategy about the gradients that it is handed, which core
+ * proves.
  *
  * Every strategy conserves something: each gradient ends up in the model, or is still on its way,
  * exactly once. Core hands over known gradients, which look like those of any step, and checks the
  * promise in one of three ways:
  *
- *   settling   After contract.settle_steps steps of zero gradients every worker's weights have moved
- *              by  - learning rate x contract.share x (sum of all workers' gradients).
+ *   settling   After contract.settle_steps steps of zero gradients every worker's weights have
+ *              moved by  - learning rate x contract.share x (sum of all workers' gradients).
  *   books      A strategy whose replicas stay apart, or that drops gradients, names arrays and
  *              coefficients. Over all workers, element by element, the change of
  *                  sum of coefficient x array
