@@ -47,12 +47,14 @@ struct dpb_contract {
      * strategy that applies step->scale once. */
     double share;
     /* Roundings between a gradient and the weights beside the optimizer's own; 0: small integers
-     * must come out exactly. Each is at most one unit of the gradient or weight type. */
+     * must come out exactly. Each is at most one unit of the gradient or weight type. Count every
+     * operation that rounds a value which carries the gradient: an average of W replicas is W. */
     uint32_t roundings;
     bool replicas_equal; /* after settling, all workers hold the same bits */
 };
 
-/* One array of the books, with an element for each of the layout's weights. */
+/* One array of the books, with an element for each of the layout's weights. The sum runs over all
+ * workers: equal replicas name their weights with coefficient 1 / n_workers. */
 struct dpb_book {
     const void *array; /* @borrowed until the next hook; NULL: none on this rank */
     dpb_dtype type;
