@@ -84,8 +84,10 @@ $(BUILD)/tests/test_network_speed: | $(BUILD)/bench/all_reduce
 .PHONY: tests tests-long check check-built check-unit check-leaks check-addresses check-threads check-install \
 	check-long mutants asan ubsan asan-ubsan tsan
 TESTS       := $(UNIT_TESTS) $(SYSTEM_TESTS)
+# Long ones that a pack for a GPU takes along (tests/gpu/list): gpu_first.sh packs.
+PACKED_TESTS := $(if $(SANITIZE),,$(filter %/test_gpu_machine %/test_model_ops,$(LONG_TESTS)))
 TESTS_TAKE  := $(TEST_PLUGINS) $(TEST_PRELOADS) $(TEST_FAKES)
-tests: all $(TESTS) $(TESTS_TAKE)
+tests: all $(TESTS) $(TESTS_TAKE) $(PACKED_TESTS)
 tests-long: tests $(LONG_TESTS)
 
 run_tests = $(Q)BUILD=$(BUILD) tools/run-tests $(1)
