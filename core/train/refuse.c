@@ -276,7 +276,7 @@ static dpb_status check_image(const struct dpb_experiment *experiment)
 
 dpb_status dpb_refuse_settings(const struct dpb_experiment *experiment)
 {
-    dpb_status (*const checks[])(const struct dpb_experiment *) = {
+    static dpb_status (*const checks[])(const struct dpb_experiment *) = {
         check_length,     check_optimizer, check_forward_mode, check_comm,     check_image,
         check_checkpoint, check_target,    check_profile,      check_machines, check_comm_mode,
         check_launcher,   check_place,     check_loss_scale};
