@@ -154,7 +154,7 @@ static dpb_status meets(struct trial_scratch *scratch)
         mesh_close(talk.mesh, true);
     DPB_TRY(dpb_store_barrier("closed", 0));
     for (uint32_t link = 0; dpb_world.rank == 0 && link < talk.n; link++) {
-        bool moved;
+        bool moved = false;
         DPB_TRY(mesh_move(talk.mesh, INT64_MAX, &moved));
         RANK_CHECK(mesh_left(talk.mesh, link));
     }
