@@ -341,8 +341,9 @@ static void print_only(const json_t *document, const char *key, const char *side
 /* Where the time of a step went; of two runs. */
 static void print_breakdown(const json_t *document, FILE *out)
 {
-    static const char *const parts[] = {"data_wait",    "forward",     "backward",      "optimizer",
-                                        "comm_exposed", "comm_hidden", "comm_wait_peer"};
+    static const char *const parts[] = {"data_wait",   "forward",       "delay",
+                                        "backward",    "optimizer",     "comm_exposed",
+                                        "comm_hidden", "comm_wait_peer"};
     const json_t *a = json_object_get(document, "a"), *b = json_object_get(document, "b");
     double step_a = dpb_json_number(a, "step_ns"), step_b = dpb_json_number(b, "step_ns");
     if (!isfinite(step_a) || !isfinite(step_b))
@@ -353,6 +354,8 @@ static void print_breakdown(const json_t *document, FILE *out)
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         double of_a = dpb_json_number(json_object_get(a, "breakdown_ns"), parts[i]) / 1e6;
         double of_b = dpb_json_number(json_object_get(b, "breakdown_ns"), parts[i]) / 1e6;
+        if (strcmp(parts[i], "delay") == 0 && !(of_a > 0) && !(of_b > 0))
+            continue; /* as most runs have none */
         fprintf(out, "  %-14s %12.4f %12.4f %+12.4f\n", parts[i], of_a, of_b, of_b - of_a);
     }
 }

@@ -53,6 +53,7 @@ static json_t *breakdown_to_json(struct maker *maker, const struct dpb_breakdown
     } parts[] = {
         {"data_wait", part->data_wait},
         {"forward", part->forward},
+        {"delay", part->delay},
         {"backward", part->backward},
         {"optimizer", part->optimizer},
         {"comm_exposed", part->comm_exposed},

@@ -94,6 +94,7 @@ static void print_breakdown(const json_t *document, FILE *out)
     } parts[] = {
         {"data_wait", "timing.breakdown_ns.data_wait", "waiting for the batch"},
         {"forward", "timing.breakdown_ns.forward", ""},
+        {"delay", "timing.breakdown_ns.delay", "run.delay"},
         {"backward", "timing.breakdown_ns.backward", ""},
         {"optimizer", "timing.breakdown_ns.optimizer", "the worker's own updates"},
         {"comm_exposed", "timing.breakdown_ns.comm_exposed",
@@ -108,6 +109,8 @@ static void print_breakdown(const json_t *document, FILE *out)
     fprintf(out, "  %-13s %10.3f %s\n", "step", step / unit_ns, unit);
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         double value = number(document, parts[i].path);
+        if (value == 0 && strcmp(parts[i].name, "delay") == 0)
+            continue; /* as most runs have none */
         fprintf(out, "    %-12s %9.3f %s %5.1f %%%s%s\n", parts[i].name, value / unit_ns, unit,
                 100 * value / step, parts[i].meaning[0] ? "  " : "", parts[i].meaning);
     }

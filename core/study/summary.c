@@ -25,6 +25,7 @@ static void breakdown_add(struct dpb_breakdown *sum, const struct dpb_record *re
 {
     sum->data_wait += weight * (double)record->data_wait_ns;
     sum->forward += weight * (double)record->forward_ns;
+    sum->delay += weight * (double)record->delay_ns;
     sum->backward += weight * (double)record->backward_ns;
     sum->optimizer += weight * (double)record->optimizer_ns;
     sum->comm_exposed += weight * (double)record->comm_exposed_ns;
@@ -35,9 +36,9 @@ static void breakdown_add(struct dpb_breakdown *sum, const struct dpb_record *re
 /* A factor of NaN says that there is no such step. */
 static void breakdown_scale(struct dpb_breakdown *sum, double factor)
 {
-    double *const parts[] = {&sum->data_wait,     &sum->forward,      &sum->backward,
-                             &sum->optimizer,     &sum->comm_exposed, &sum->comm_hidden,
-                             &sum->comm_wait_peer};
+    double *const parts[] = {&sum->data_wait,   &sum->forward,       &sum->delay,
+                             &sum->backward,    &sum->optimizer,     &sum->comm_exposed,
+                             &sum->comm_hidden, &sum->comm_wait_peer};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         *parts[i] *= factor;
 }

@@ -23,7 +23,8 @@
  * own; where workers do not wait for each other, as all of them together divide theirs. All parts
  * but comm_hidden and comm_wait_peer sum to the step. */
 struct dpb_breakdown {
-    double data_wait, forward, backward, optimizer, comm_exposed, comm_hidden, comm_wait_peer;
+    double data_wait, forward, delay, backward, optimizer, comm_exposed, comm_hidden,
+        comm_wait_peer;
 };
 
 struct dpb_summary_args {

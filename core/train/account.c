@@ -180,7 +180,10 @@ void dpb_account_device(const struct dpb_device_times *times)
     struct dpb_record *record = &account.ended;
     int64_t exposed_ns = times->exchange_ns;
     record->begin_ns = times->begin_ns;
-    record->data_wait_ns = times->idle_ns;
+    /* The host sleeps while the device has nothing to do. */
+    if (record->delay_ns > times->idle_ns)
+        record->delay_ns = times->idle_ns;
+    record->data_wait_ns = times->idle_ns - record->delay_ns;
     record->forward_ns = times->forward_ns;
     record->backward_ns = times->backward_ns;
     record->step_ns = times->idle_ns + times->forward_ns + times->backward_ns + exposed_ns;
@@ -206,7 +209,7 @@ static void end_step(int64_t now)
     record->comm_exposed_ns = exposed_ns - record->optimizer_ns;
     /* What the loop itself did after the last mark (statistics, control) counts as backward. */
     record->backward_ns += record->step_ns - exposed_ns - record->data_wait_ns -
-                           record->forward_ns - record->backward_ns;
+                           record->forward_ns - record->delay_ns - record->backward_ns;
     record->comm_bytes = __atomic_exchange_n(&account.bytes, 0, __ATOMIC_ACQ_REL);
 
     keep(record);
@@ -252,9 +255,9 @@ void dpb_account_mark(dpb_part part)
 {
     int64_t now = dpb_now_ns();
     int64_t *const parts[DPB_PARTS] = {&account.record.data_wait_ns, &account.record.forward_ns,
-                                       &account.record.backward_ns};
+                                       &account.record.delay_ns, &account.record.backward_ns};
     /* What follows, for the status page. */
-    static const char *const next[DPB_PARTS] = {"forward", "backward", "data"};
+    static const char *const next[DPB_PARTS] = {"forward", "backward", "backward", "data"};
     dpb_world_note(next[part], UINT64_MAX, UINT32_MAX);
     *parts[part] += now - account.marked_ns - account.exposed_ns;
     account.marked_ns = now;

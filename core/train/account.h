@@ -10,12 +10,13 @@
  *     comm_hidden   = |union of wait_peer, transfer and reduce spans, less exposed|
  *     comm_wait_peer = |union of wait_peer spans|
  *
- * so data_wait + forward + backward + optimizer + comm_exposed is the step, to the nanosecond.
+ * so data_wait + forward + delay + backward + optimizer + comm_exposed is the step, to the
+ * nanosecond.
  *
  * Where device and strategy run ahead of the host (dpb_account_by_device) the device tells of a
  * step when the next one's forward is over: a step is then from its first work there to the next
- * one's, data_wait is what it had nothing to do, exposed what it waited for new weights, and spans
- * of the step may be reported until it has told.
+ * one's, data_wait is what it had nothing to do (less run.delay), exposed what it waited for new
+ * weights, and spans of the step may be reported until it has told.
  *
  * One account a process. Nothing is allocated after dpb_account_open; spans beyond the capacity are
  * counted and dropped.
@@ -26,7 +27,13 @@
 #include "dpbench/comm.h"
 #include "train/journal.h"
 
-typedef enum dpb_part { DPB_PART_DATA, DPB_PART_FORWARD, DPB_PART_BACKWARD, DPB_PARTS } dpb_part;
+typedef enum dpb_part {
+    DPB_PART_DATA,
+    DPB_PART_FORWARD,
+    DPB_PART_DELAY,
+    DPB_PART_BACKWARD,
+    DPB_PARTS
+} dpb_part;
 
 /* `journal` receives the records; @borrowed until close. `capacity`: spans of one kind a step. */
 dpb_status dpb_account_open(struct dpb_journal *journal, size_t capacity);

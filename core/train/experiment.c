@@ -209,6 +209,10 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
     if (status == DPB_OK)
         status = dpb_save_points_make(&made->settings, origin(made, "checkpoint", "at"),
                                       &made->save_points);
+    if (status == DPB_OK)
+        status = dpb_delay_make(made->settings.run.delay, origin(made, "run", "delay"),
+                                made->settings.run.delay_ranks, origin(made, "run", "delay_ranks"),
+                                made->n_workers, (uint64_t)made->settings.run.seed, &made->delay);
     if (status != DPB_OK) {
         dpb_experiment_destroy(made);
         return status;

@@ -11,6 +11,7 @@
 #include "dpbench/plugin.h"
 #include "graph/checkpoint.h"
 #include "launch/launch.h"
+#include "train/delay.h"
 #include "train/feed.h"
 #include "train/settings.h"
 #include "train/snapshot.h"
@@ -39,6 +40,7 @@ struct dpb_experiment {
     struct dpb_comm_needs comm_needs;
     uint64_t data_bytes; /* that the source took in `open`, at the most at a time */
     struct dpb_save_points save_points;
+    struct dpb_delay delay;
 
     /* From dpb_experiment_build. */
     void *data; /* the open source */

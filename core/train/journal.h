@@ -17,12 +17,12 @@
 
 enum { DPB_JOURNAL_EVALS = 4096, DPB_JOURNAL_PROFILE = 8192, DPB_JOURNAL_CORES = 1024 };
 
-/* One step of one rank. data_wait + forward + backward + optimizer + comm_exposed = step. */
+/* One step of one rank. data_wait + forward + delay + backward + optimizer + comm_exposed = step. */
 struct dpb_record {
     int64_t begin_ns;  /* CLOCK_MONOTONIC */
     int64_t paused_ns; /* between the step before and this one: an evaluation, a checkpoint */
     int64_t step_ns;   /* to the begin of the next step, or of a pause, or to the end of the last */
-    int64_t data_wait_ns, forward_ns, backward_ns, optimizer_ns;
+    int64_t data_wait_ns, forward_ns, delay_ns, backward_ns, optimizer_ns;
     int64_t comm_exposed_ns, comm_hidden_ns, comm_wait_peer_ns;
     uint64_t comm_bytes;
     double loss; /* mean of this rank's samples */

@@ -273,6 +273,18 @@ static struct dpb_pass pass_of(const struct dpb_trainer *t, bool training)
                              .captures = t->captures && t->micro_batch + 1 == x->accumulate};
 }
 
+/* run.delay, before the backward of the last micro-batch: no bucket has been handed over yet. */
+static dpb_status delay_gradients(const struct dpb_trainer *t)
+{
+    const struct dpb_delay *delay = &t->experiment->delay;
+    if (t->micro_batch + 1 < t->experiment->accumulate ||
+        dpb_delay_of(delay, dpb_world.rank, t->step) == 0)
+        return DPB_OK;
+    DPB_TRY(dpb_delay_sleep(delay, dpb_world.rank, t->step));
+    dpb_account_mark(DPB_PART_DELAY);
+    return DPB_OK;
+}
+
 dpb_status dpb_train(struct dpb_trainer *t)
 {
     const struct dpb_experiment *x = t->experiment;
@@ -308,6 +320,7 @@ dpb_status dpb_train(struct dpb_trainer *t)
             if (!training)
                 continue;
 
+            DPB_TRY(delay_gradients(t));
             t->staged = 0;
             DPB_TRY(t->device_ops->backward(t->program, &pass, &hooks));
             DPB_TRY(look_for_overflow(t));

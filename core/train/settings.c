@@ -75,6 +75,11 @@ static const struct dpb_option run_rows[] = {
      "a run that needs more memory than there is: is refused, or only warned about"},
     {"nan", DPB_OPT_CHOICE, NULL, "stop", 0, 0, nans, AT(run.nan),
      "a loss or a new weight that is not finite ends the run at its step, or is only reported"},
+    {"delay", DPB_OPT_STRING, NULL, "none", 0, 0, NULL, AT(run.delay),
+     "workers sleep before they hand over gradients, by seed, rank and step: constant(20 ms), "
+     "exponential(20 ms) with that mean, pareto(20 ms, 1.5) with that minimum and shape"},
+    {"delay_ranks", DPB_OPT_STRING, NULL, "all", 0, 0, NULL, AT(run.delay_ranks),
+     "which workers run.delay is for, as in 0,2"},
     {0},
 };
 

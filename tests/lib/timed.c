@@ -186,8 +186,8 @@ double timed_bound_ms(double ms)
 /* What is in the step, and nothing else. */
 static void check_sum(const char *name, const json_t *breakdown, double step_ns)
 {
-    static const char *const parts[] = {"data_wait", "forward", "backward", "optimizer",
-                                        "comm_exposed"};
+    static const char *const parts[] = {"data_wait", "forward",   "delay",
+                                        "backward",  "optimizer", "comm_exposed"};
     double sum = 0.0;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         sum += json_number_at(breakdown, parts[i]);

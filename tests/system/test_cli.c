@@ -344,6 +344,7 @@ static const struct {
     {"timing.samples_per_s.ci95.0", 'n'}, {"timing.samples_per_s.ci95.1", 'n'},
     {"timing.samples_per_s.jitter", 'n'}, {"timing.samples_per_s.uncertainty", 'n'},
     {"timing.breakdown_ns.data_wait", 'n'}, {"timing.breakdown_ns.forward", 'n'},
+    {"timing.breakdown_ns.delay", 'n'},
     {"timing.breakdown_ns.backward", 'n'}, {"timing.breakdown_ns.optimizer", 'n'},
     {"timing.breakdown_ns.comm_exposed", 'n'}, {"timing.breakdown_ns.comm_hidden", 'n'},
     {"timing.breakdown_ns.comm_wait_peer", 'n'},

@@ -178,8 +178,8 @@ static void test_runs_ahead(void **state)
 /* All parts of the device's time are the step, evaluations between steps or not. */
 static void test_times(void **state)
 {
-    static const char *const parts[] = {"data_wait", "forward", "backward", "optimizer",
-                                        "comm_exposed"};
+    static const char *const parts[] = {"data_wait", "forward",   "delay",
+                                        "backward",  "optimizer", "comm_exposed"};
     struct command command;
     (void)state;
     use_stand_in(true);

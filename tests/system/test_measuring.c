@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "lib/timed.h"
+#include "train/delay.h"
 
 #define PART(name) "timing.breakdown_ns." name
 #define PART_OF(rank, name) "ranks." #rank ".breakdown_ns." name
@@ -35,6 +36,23 @@ static const struct timed_case cases[] = {
       {PART("comm_exposed"), 0},
       {PART("comm_hidden"), 0},
       {PART("comm_wait_peer"), 0}}},
+    {"a delay before the gradients",
+     "run.accumulate=2 device.forward=10 device.backward=20 run.delay=constant(30ms)",
+     90,
+     {{PART("data_wait"), 0},
+      {PART("forward"), 20},
+      {PART("delay"), 30},
+      {PART("backward"), 40},
+      {PART("comm_exposed"), 0}}},
+    {"a delayed peer",
+     SHM "run.delay=constant(40ms) run.delay_ranks=1",
+     150,
+     {{PART_OF(0, "delay"), 0},
+      {PART_OF(1, "delay"), 40},
+      {PART_OF(1, "backward"), 80},
+      {PART_OF(0, "comm_exposed"), 40},
+      {PART_OF(0, "comm_wait_peer"), 40},
+      {PART_OF(1, "comm_wait_peer"), 0}}},
     {"forward alone",
      "run.mode=forward device.evaluate=25",
      25,
@@ -103,6 +121,40 @@ static const struct timed_case cases[] = {
 static void test_case(void **state)
 {
     timed_check(*state);
+}
+
+/* ---- run.delay ----------------------------------------------------------------------------- */
+
+/* Of each worker the mean of its timed steps is that of the plan, and no less. */
+static void test_delays(void **state)
+{
+    enum { STEPS = 40, WARM = 3, WORKERS = 2, TRIES = 3 };
+    const double bound = 0.1;
+    struct dpb_delay delay;
+    double worst = INFINITY;
+    (void)state;
+    assert_int_equal(dpb_delay_make("exponential(8 ms)", "", "all", "", WORKERS, 5, &delay),
+                     DPB_OK);
+    for (int i = 0; i < TRIES && worst > bound; i++) {
+        struct command command;
+        timed_run(&command, 0,
+                  "run.workers=%d comm.name=shm run.steps=%d run.warmup_steps=%d run.seed=5 "
+                  "run.delay=exponential(8ms)",
+                  WORKERS, STEPS, WARM);
+        worst = 0.0;
+        for (uint32_t rank = 0; rank < WORKERS; rank++) {
+            double planned_ns = 0.0;
+            for (uint64_t step = WARM; step < WARM + STEPS; step++)
+                planned_ns += (double)dpb_delay_of(&delay, rank, step) / STEPS;
+            const json_t *of_rank = json_array_get(json_at(command.json, "ranks"), rank);
+            const double is = json_number_at(of_rank, "breakdown_ns.delay") / planned_ns;
+            assert_true(is >= 1.0);
+            worst = fmax(worst, is - 1.0);
+        }
+        command_free(&command);
+    }
+    if (worst > bound)
+        fail_msg("delays were longer than planned by a share of %.3f", worst);
 }
 
 /* ---- warm-up ------------------------------------------------------------------------------- */
@@ -307,6 +359,7 @@ int main(void)
 {
     enum { N_CASES = sizeof cases / sizeof cases[0] };
     static const struct CMUnitTest others[] = {
+        cmocka_unit_test(test_delays),
         cmocka_unit_test(test_warm_up_by_count),
         cmocka_unit_test(test_warm_up_by_gate),
         cmocka_unit_test(test_steps_add_up),

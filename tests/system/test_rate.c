@@ -141,8 +141,8 @@ static double error_apart(const json_t *document, uint32_t n_workers)
 /* Steps, parts and rate are three views of one time. */
 static void check_sums(const json_t *document)
 {
-    static const char *const parts[] = {"data_wait", "forward", "backward", "optimizer",
-                                        "comm_exposed"};
+    static const char *const parts[] = {"data_wait", "forward",   "delay",
+                                        "backward",  "optimizer", "comm_exposed"};
     double elapsed = json_number_at(document, "timing.elapsed_ns"), sum = 0;
     double steps = json_number_at(document, "timing.steps");
     double rate = json_number_at(document, "batch.global") * steps * 1e9 / elapsed;

@@ -44,7 +44,7 @@ static struct dpb_journal *make_journal(void)
 }
 
 /* Appends a step that begins where the last one ended (the first: at `begin_ms`). Its parts are 5
- * %, 20 %, 50 %, 10 %, 15 % of it; hidden and wait_peer 30 % and 2 %. */
+ * %, 20 %, 45 %, 5 % (delay), 10 %, 15 % of it; hidden and wait_peer 30 % and 2 %. */
 static struct dpb_record *add_step(struct dpb_journal *journal, int64_t begin_ms, int64_t ms)
 {
     uint64_t k = journal->n_records++;
@@ -55,7 +55,8 @@ static struct dpb_record *add_step(struct dpb_journal *journal, int64_t begin_ms
         .step_ns = ms * MS,
         .data_wait_ns = ms * MS / 100 * 5,
         .forward_ns = ms * MS / 100 * 20,
-        .backward_ns = ms * MS / 100 * 50,
+        .delay_ns = ms * MS / 100 * 5,
+        .backward_ns = ms * MS / 100 * 45,
         .optimizer_ns = ms * MS / 100 * 10,
         .comm_exposed_ns = ms * MS / 100 * 15,
         .comm_hidden_ns = ms * MS / 100 * 30,
@@ -68,7 +69,7 @@ static struct dpb_record *add_step(struct dpb_journal *journal, int64_t begin_ms
 
 static double sum_of_parts(const struct dpb_breakdown *b)
 {
-    return b->data_wait + b->forward + b->backward + b->optimizer + b->comm_exposed;
+    return b->data_wait + b->forward + b->delay + b->backward + b->optimizer + b->comm_exposed;
 }
 
 /* ---- summary ------------------------------------------------------------------------------- */
@@ -577,6 +578,7 @@ static void document_has_every_name(void **state)
         "timing.samples_per_s.uncertainty",
         "timing.breakdown_ns.data_wait",
         "timing.breakdown_ns.forward",
+        "timing.breakdown_ns.delay",
         "timing.breakdown_ns.backward",
         "timing.breakdown_ns.optimizer",
         "timing.breakdown_ns.comm_exposed",

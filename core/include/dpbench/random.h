@@ -22,7 +22,8 @@
  *   SYNTHETIC  sample, element / 4, 0, 0
  *   AUGMENT    sample, epoch, what, 0
  *   EXCHANGE   rank, element, element / 2^32, step of the proof
- *   SEAL       step, step / 2^32, rule, 0 */
+ *   SEAL       step, step / 2^32, rule, 0
+ *   DELAY      rank, step, step / 2^32, 0 */
 enum dpb_stream {
     DPB_STREAM_INIT = 1,
     DPB_STREAM_DROPOUT,
@@ -30,7 +31,8 @@ enum dpb_stream {
     DPB_STREAM_SYNTHETIC,
     DPB_STREAM_AUGMENT,
     DPB_STREAM_EXCHANGE,
-    DPB_STREAM_SEAL
+    DPB_STREAM_SEAL,
+    DPB_STREAM_DELAY
 };
 
 struct dpb_random4 {

@@ -1,0 +1,148 @@
+/* delay.c - see delay.h. */
+#include "train/delay.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/parse.h"
+#include "dpbench/random.h"
+#include "world/futex.h"
+#include "world/world.h"
+
+static const double longest_ns = 60e9, least_shape = 1.2, most_shape = 100.0;
+
+/* ---- from text ----------------------------------------------------------------------------- */
+
+static const char *skip_blanks(const char *at)
+{
+    return at + strspn(at, " ");
+}
+
+/* Copies [from, to) without the blanks around it. False: too long. */
+static bool copy_word(const char *from, const char *to, char word[64])
+{
+    from = skip_blanks(from);
+    while (to > from && to[-1] == ' ')
+        to--;
+    if (to - from >= 64)
+        return false;
+    snprintf(word, 64, "%.*s", (int)(to - from), from);
+    return true;
+}
+
+/* "TIME)" or, where a shape is wanted, "TIME, SHAPE)", to the end of the text. */
+static bool parse_numbers(const char *at, bool shaped, struct dpb_delay *made)
+{
+    const char *end = strchr(at, ')'), *comma = strchr(at, ',');
+    char word[64];
+    uint64_t time_ns;
+    if (!end || *skip_blanks(end + 1) || shaped != (comma != NULL))
+        return false;
+    if (!copy_word(at, comma ? comma : end, word) ||
+        dpb_parse_quantity(word, dpb_time_units, NULL, &time_ns) != DPB_PARSED)
+        return false;
+    made->time_ns = (double)time_ns;
+    if (shaped &&
+        (!copy_word(comma + 1, end, word) || dpb_parse_real(word, &made->shape) != DPB_PARSED ||
+         !(made->shape >= least_shape && made->shape <= most_shape)))
+        return false;
+    return time_ns > 0 && made->time_ns <= longest_ns;
+}
+
+static bool parse_delay(const char *text, struct dpb_delay *made)
+{
+    static const char *const names[] = {"none", "constant", "exponential", "pareto"};
+    const char *open = strchr(text, '(');
+    char name[64];
+    if (!copy_word(text, open ? open : text + strlen(text), name))
+        return false;
+    for (int kind = DPB_DELAY_NONE; kind <= DPB_DELAY_PARETO; kind++)
+        if (strcmp(name, names[kind]) == 0) {
+            made->kind = (dpb_delay_kind)kind;
+            return kind == DPB_DELAY_NONE
+                       ? open == NULL
+                       : open && parse_numbers(open + 1, kind == DPB_DELAY_PARETO, made);
+        }
+    return false;
+}
+
+static bool parse_ranks(const char *text, uint32_t n_workers, struct dpb_delay *made)
+{
+    const bool all = strcmp(text, "all") == 0;
+    for (uint32_t rank = 0; rank < n_workers && all; rank++)
+        made->ranks[rank] = true;
+    if (all)
+        return true;
+    for (const char *at = text;; at++) {
+        char *end;
+        at = skip_blanks(at);
+        unsigned long long rank = strtoull(at, &end, 10);
+        if (*at < '0' || *at > '9' || rank >= n_workers || made->ranks[rank])
+            return false;
+        made->ranks[rank] = true;
+        at = skip_blanks(end);
+        if (*at == '\0')
+            return true;
+        if (*at != ',')
+            return false;
+    }
+}
+
+dpb_status dpb_delay_make(const char *delay, const char *delay_origin, const char *ranks,
+                          const char *ranks_origin, uint32_t n_workers, uint64_t seed,
+                          struct dpb_delay *made)
+{
+    *made = (struct dpb_delay){.seed = seed};
+    if (!parse_delay(delay, made))
+        return dpb_fail(DPB_USAGE,
+                        "%s: run.delay = '%s' is none of: none, constant(20 ms), exponential(20 "
+                        "ms), pareto(20 ms, 1.5); times are up to 60 s, shapes from 1.2 to 100",
+                        delay_origin, delay);
+    if (!parse_ranks(ranks, n_workers, made))
+        return dpb_fail(DPB_USAGE,
+                        "%s: run.delay_ranks = '%s' is neither 'all' nor a list of different "
+                        "workers below run.workers = %u, as in 0,2",
+                        ranks_origin, ranks, n_workers);
+    return DPB_OK;
+}
+
+/* ---- delays -------------------------------------------------------------------------------- */
+
+int64_t dpb_delay_of(const struct dpb_delay *delay, uint32_t rank, uint64_t step)
+{
+    if (delay->kind == DPB_DELAY_NONE || !delay->ranks[rank])
+        return 0;
+    struct dpb_random4 word =
+        dpb_random(delay->seed, DPB_STREAM_DELAY, rank, (uint32_t)step, (uint32_t)(step >> 32), 0);
+    const double u = ((double)word.v[0] + 1.0) * 0x1p-32;
+    switch (delay->kind) {
+    case DPB_DELAY_EXPONENTIAL:
+        return llround(-delay->time_ns * log(u));
+    case DPB_DELAY_PARETO:
+        return llround(delay->time_ns * pow(u, -1.0 / delay->shape));
+    default:
+        return llround(delay->time_ns);
+    }
+}
+
+dpb_status dpb_delay_sleep(const struct dpb_delay *delay, uint32_t rank, uint64_t step)
+{
+    const int64_t length_ns = dpb_delay_of(delay, rank, step);
+    if (length_ns == 0)
+        return DPB_OK;
+    const int64_t until_ns = dpb_now_ns() + length_ns;
+    dpb_world_note("delay", UINT64_MAX, UINT32_MAX);
+    for (int64_t now_ns; (now_ns = dpb_now_ns()) < until_ns;) {
+        const int64_t rest_ns = until_ns - now_ns;
+        const struct timespec nap = {
+            .tv_nsec = (long)(rest_ns < DPB_WAIT_SLICE_NS ? rest_ns : DPB_WAIT_SLICE_NS)};
+        nanosleep(&nap, NULL);
+        if (dpb_wait_is_over())
+            return dpb_wait_cancelled(&(struct dpb_wait){.step = step, .purpose = "run.delay"});
+    }
+    return DPB_OK;
+}

@@ -1,0 +1,46 @@
+/*
+ * delay.h - run.delay: workers sleep before they hand over a step's gradients, as stragglers do.
+ *
+ * A delay is a function of run.seed, rank and step. So two strategies meet the same stragglers, and
+ * a test knows the sum. With u uniform in (0, 1]:
+ *
+ *     constant(t)      t
+ *     exponential(t)   -t log u          mean t
+ *     pareto(t, a)     t u^(-1/a)        at least t, mean t a / (a - 1)
+ *
+ * Devroye: Non-uniform random variate generation. Springer 1986 (inversion).
+ */
+#ifndef DPB_CORE_TRAIN_DELAY_H
+#define DPB_CORE_TRAIN_DELAY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "dpbench/status.h"
+#include "world/board.h"
+
+typedef enum dpb_delay_kind {
+    DPB_DELAY_NONE,
+    DPB_DELAY_CONSTANT,
+    DPB_DELAY_EXPONENTIAL,
+    DPB_DELAY_PARETO
+} dpb_delay_kind;
+
+struct dpb_delay {
+    dpb_delay_kind kind;
+    double time_ns, shape;
+    uint64_t seed;
+    bool ranks[DPB_JOB_RANKS]; /* that are delayed */
+};
+
+/* From run.delay and run.delay_ranks ("all", or ranks below n_workers and commas). DPB_USAGE, with
+ * `origin` of the one that is wrong. */
+dpb_status dpb_delay_make(const char *delay, const char *delay_origin, const char *ranks,
+                          const char *ranks_origin, uint32_t n_workers, uint64_t seed,
+                          struct dpb_delay *made);
+/* Nanoseconds; 0 for a rank that is not delayed. */
+int64_t dpb_delay_of(const struct dpb_delay *delay, uint32_t rank, uint64_t step);
+/* Sleeps until the delay is over; never less. DPB_PEER if the job ends meanwhile. */
+dpb_status dpb_delay_sleep(const struct dpb_delay *delay, uint32_t rank, uint64_t step);
+
+#endif

@@ -1,0 +1,167 @@
+/*
+ * test_delay.c - run.delay: the moments of each distribution against its formula, what depends on
+ * seed, rank and step, what is refused, and that a sleep is never shorter than its delay.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "train/delay.h"
+
+enum { DRAWS = 200000, WORKERS = 4 };
+
+static struct dpb_delay make(const char *text, const char *ranks, uint64_t seed)
+{
+    struct dpb_delay delay;
+    assert_int_equal(dpb_delay_make(text, "here", ranks, "there", WORKERS, seed, &delay), DPB_OK);
+    return delay;
+}
+
+/* ---- distributions ------------------------------------------------------------------------- */
+
+/* Means over ranks and steps of a function of the delay in units of its time. */
+static double mean_of(const struct dpb_delay *delay, double time_ns, double (*function)(double))
+{
+    double sum = 0.0;
+    for (uint32_t i = 0; i < DRAWS; i++)
+        sum += function((double)dpb_delay_of(delay, i % WORKERS, i / WORKERS) / time_ns);
+    return sum / DRAWS;
+}
+
+static double itself(double x)
+{
+    return x;
+}
+
+static double squared(double x)
+{
+    return x * x;
+}
+
+static double cubed(double x)
+{
+    return x * x * x;
+}
+
+static double below_one(double x)
+{
+    return x < 1.0 - 1e-6;
+}
+
+static double above_four(double x)
+{
+    return x > 4.0;
+}
+
+/* Bounds are 5 standard errors of 200000 draws, from the formula's own variance. */
+static void test_moments(void **state)
+{
+    static const struct {
+        const char *text;
+        double time_ns;
+        double (*function)(double);
+        double expected, bound;
+    } rows[] = {
+        {"constant(20 ms)", 20e6, itself, 1.0, 1e-9},
+        {"constant(20 ms)", 20e6, squared, 1.0, 1e-9},
+        {"exponential(20 ms)", 20e6, itself, 1.0, 0.0112},
+        {"exponential(20 ms)", 20e6, squared, 2.0, 0.05}, /* variance 24 - 4 */
+        {"exponential(20 ms)", 20e6, cubed, 6.0, 0.293},  /* 720 - 36 */
+        {"exponential( 3us )", 3e3, above_four, 0.0183156, 0.0015},
+        {"pareto(20 ms, 1.5)", 20e6, below_one, 0.0, 0.0},
+        {"pareto(20 ms, 1.5)", 20e6, above_four, 0.125, 0.0037}, /* 4^-1.5 */
+        {"pareto(20 ms, 4)", 20e6, itself, 4.0 / 3.0, 0.0053},   /* 2 - 16 / 9 */
+        {"pareto (1 s,8)", 1e9, squared, 8.0 / 6.0, 0.0053},     /* 8 / 4 - 16 / 9 */
+        {"pareto(20 ms, 8)", 20e6, cubed, 8.0 / 5.0, 0.0134},    /* 8 / 2 - 2.56 */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct dpb_delay delay = make(rows[i].text, "all", 7);
+        const double is = mean_of(&delay, rows[i].time_ns, rows[i].function);
+        if (!(fabs(is - rows[i].expected) <= rows[i].bound))
+            fail_msg("row %zu, %s: %.6f, not %.6f within %.6f", i, rows[i].text, is,
+                     rows[i].expected, rows[i].bound);
+    }
+}
+
+/* Equal for equal seed, rank and step; another for any of them. */
+static void test_seed(void **state)
+{
+    const struct dpb_delay a = make("exponential(20 ms)", "all", 1);
+    const struct dpb_delay b = make("exponential(20 ms)", "all", 2);
+    const uint64_t far = UINT64_C(1) << 32;
+    (void)state;
+    assert_true(dpb_delay_of(&a, 1, 5) == dpb_delay_of(&a, 1, 5));
+    assert_true(dpb_delay_of(&a, 1, 5) != dpb_delay_of(&b, 1, 5));
+    assert_true(dpb_delay_of(&a, 1, 5) != dpb_delay_of(&a, 2, 5));
+    assert_true(dpb_delay_of(&a, 1, 5) != dpb_delay_of(&a, 1, 6));
+    assert_true(dpb_delay_of(&a, 1, 5) != dpb_delay_of(&a, 1, 5 + far));
+}
+
+static void test_ranks(void **state)
+{
+    const struct dpb_delay some = make("constant(1 ms)", " 3, 0", 1), none = make("none", "all", 1);
+    (void)state;
+    for (uint32_t rank = 0; rank < WORKERS; rank++) {
+        assert_int_equal(dpb_delay_of(&some, rank, 9), rank == 0 || rank == 3 ? 1000000 : 0);
+        assert_int_equal(dpb_delay_of(&none, rank, 9), 0);
+    }
+}
+
+/* ---- refusals ------------------------------------------------------------------------------ */
+
+static void test_refusals(void **state)
+{
+    static const struct {
+        const char *delay, *ranks, *message;
+    } rows[] = {
+        {"", "all", "here: run.delay = ''"},         {"constant", "all", "run.delay = 'constant'"},
+        {"none(1 ms)", "all", "run.delay"},          {"constant()", "all", "run.delay"},
+        {"constant(20)", "all", "run.delay"},        {"constant(0 ms)", "all", "run.delay"},
+        {"constant(-1 ms)", "all", "run.delay"},     {"constant(61 s)", "all", "run.delay"},
+        {"constant(20 ms, 2)", "all", "run.delay"},  {"constant(20 ms", "all", "run.delay"},
+        {"constant(20 ms) x", "all", "run.delay"},   {"uniform(20 ms)", "all", "run.delay"},
+        {"pareto(20 ms)", "all", "run.delay"},       {"pareto(20 ms, 1)", "all", "run.delay"},
+        {"pareto(20 ms, nan)", "all", "run.delay"},  {"pareto(20 ms, 2, 3)", "all", "run.delay"},
+        {"none", "", "there: run.delay_ranks = ''"}, {"none", "4", "workers below run.workers = 4"},
+        {"none", "1,1", "run.delay_ranks"},          {"none", "1,", "run.delay_ranks"},
+        {"none", "-1", "run.delay_ranks"},           {"none", "1 2", "run.delay_ranks"},
+        {"none", "one", "run.delay_ranks"},
+    };
+    dpb_status status;
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct dpb_delay delay;
+        if (dpb_delay_make(rows[i].delay, "here", rows[i].ranks, "there", WORKERS, 1, &delay) !=
+            DPB_USAGE)
+            fail_msg("'%s' for '%s' is not refused", rows[i].delay, rows[i].ranks);
+        if (!strstr(dpb_first_error(&status), rows[i].message))
+            fail_msg("'%s': the message is '%s'", rows[i].delay, dpb_first_error(&status));
+        dpb_first_error_clear();
+    }
+}
+
+/* ---- sleeping ------------------------------------------------------------------------------ */
+
+static void test_sleep(void **state)
+{
+    const struct dpb_delay delay = make("constant(120 ms)", "1", 1);
+    int64_t began_ns = dpb_now_ns();
+    (void)state;
+    assert_int_equal(dpb_delay_sleep(&delay, 1, 0), DPB_OK);
+    assert_true(dpb_now_ns() - began_ns >= 120000000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_moments),  cmocka_unit_test(test_seed),  cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_sleep),
+    };
+    return cmocka_run_group_tests_name("delay", tests, NULL, NULL);
+}
