@@ -7,6 +7,9 @@ The interval of the median is that of the ideal bootstrap (infinitely many resam
 the median of a resample is at most the j-th smallest value with the probability that a
 binomial(n, j / n) number reaches (n + 1) / 2. The table has the values between which each end
 must lie, for 10,000 resamples: the ideal quantiles 2.5 standard errors to either side.
+
+Student's t for whole degrees of freedom has a finite sum (Abramowitz and Stegun 26.7.3, 26.7.4).
+The error of a mean of steps that depend on each other is found by drawing blocks.
 """
 import math
 import random
@@ -46,6 +49,35 @@ def bootstrap_bounds(x):
     return bounds
 
 
+def within(t, freedom):
+    """Probability of |T| <= t."""
+    angle = math.atan(t / math.sqrt(freedom))
+    term, total = (math.cos(angle), 0.0) if freedom % 2 else (1.0, 0.0)
+    for k in range(2 if freedom % 2 == 0 else 3, freedom + 1, 2):
+        total += term
+        term *= math.cos(angle) ** 2 * (k - 1) / k
+    return math.sin(angle) * total if freedom % 2 == 0 else \
+        2 / math.pi * (angle + math.sin(angle) * total)
+
+
+def student(freedom):
+    below, above = 0.0, 20.0
+    for _ in range(100):
+        middle = (below + above) / 2
+        below, above = (middle, above) if within(middle, freedom) < 0.95 else (below, middle)
+    return below
+
+
+def block_error(x, rng):
+    """Error of the mean, as a share of it: circular blocks of sqrt(n), resampled."""
+    n, length = len(x), math.ceil(math.sqrt(len(x)))
+    blocks = n // length
+    means = [math.fsum(x[(i + k) % n] for k in range(length)) / length for i in range(n)]
+    drawn = [math.fsum(rng.choices(means, k=blocks)) / blocks for _ in range(40000)]
+    # The spread of so few blocks is about their own mean.
+    return statistics.pstdev(drawn) * math.sqrt(blocks / (blocks - 1)) / statistics.fmean(x)
+
+
 def cases():
     rng = random.Random(20240229)
     yield "two", [3.0, 1.0]
@@ -57,13 +89,22 @@ def cases():
     yield "skewed", [math.exp(rng.gauss(0, 1)) for _ in range(151)]
     yield "outlier", [10 + rng.random() for _ in range(40)] + [1000.0]
     yield "even", [rng.uniform(1, 2) for _ in range(64)]
+    waves = [100.0]
+    while len(waves) < 150:
+        waves.append(100 + 0.9 * (waves[-1] - 100) + rng.gauss(0, 1))
+    yield "waves", waves
 
 
 def main():
     print("/* Made by stats_oracle.py; not to be edited. */\n/* clang-format off */")
     print("struct oracle_case {\n    const char *name;\n    size_t n;\n    double x[160];")
     print("    double mean, stddev, min, p10, median, p90, p99, max, jitter, uncertainty;")
-    print("    double ci95_bounds[4]; /* all 0: not known */\n};\n")
+    print("    double ci95_bounds[4]; /* all 0: not known */")
+    print("    double block_error; /* 0: too few for blocks */\n};\n")
+    print("/* By whole degrees of freedom, from 1. */")
+    print("static const double oracle_student[] = {" +
+          ", ".join(repr(student(freedom)) for freedom in range(1, 41)) + "};\n")
+    rng = random.Random(7)
     print("static const struct oracle_case oracle_cases[] = {")
     for name, x in cases():
         exact = [Fraction(v) for v in x]
@@ -77,7 +118,8 @@ def main():
         series = ",\n      ".join(", ".join(map(repr, x[i:i + 4])) for i in range(0, len(x), 4))
         print(f'    {{"{name}", {len(x)},\n     {{{series}}},')
         print("     " + ",\n     ".join(map(repr, values)) + ",")
-        print("     {" + ", ".join(map(repr, bounds)) + "}},")
+        error = block_error(x, rng) if len(x) >= 40 else 0.0
+        print("     {" + ", ".join(map(repr, bounds)) + "}, " + repr(error) + "},")
     print("};")
 
 

@@ -1,0 +1,159 @@
+/* comparison.c - see comparison.h. */
+#include "base/comparison.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { MOST_REPEATS = 1000 };
+
+/* ---- Student's t --------------------------------------------------------------------------- */
+
+/* The integral of cos^power from 0 to `angle`, by Simpson's rule. */
+static double integrate(double power, double angle)
+{
+    enum { PARTS = 64 };
+    double sum = 1 + pow(cos(angle), power);
+    for (int i = 1; i < PARTS; i++)
+        sum += (i % 2 == 1 ? 4 : 2) * pow(cos(angle * i / PARTS), power);
+    return sum * angle / (3 * PARTS);
+}
+
+/* With t = sqrt(freedom) tan(angle) the probability of |T| <= t is such an integral. It is concave
+ * in `angle`, so Newton's steps from below never pass the root. */
+double dpb_student(double freedom)
+{
+    double scale = 2 / sqrt(M_PI) * exp(lgamma((freedom + 1) / 2) - lgamma(freedom / 2));
+    double angle = atan(1.95 / sqrt(freedom)), step = 1;
+    for (int i = 0; i < 20 && step > 1e-12 * angle; i++) {
+        step = (0.95 / scale - integrate(freedom - 1, angle)) / pow(cos(angle), freedom - 1);
+        angle += step;
+    }
+    return sqrt(freedom) * tan(angle);
+}
+
+/* ---- estimates ----------------------------------------------------------------------------- */
+
+void dpb_estimate_of(const double *x, size_t n, struct dpb_estimate *estimate)
+{
+    double sum = 0, squares = 0;
+    size_t known = 0;
+    for (size_t i = 0; i < n; i++)
+        if (isfinite(x[i])) {
+            sum += x[i];
+            known++;
+        }
+    double mean = known > 0 ? sum / (double)known : NAN;
+    for (size_t i = 0; i < n; i++)
+        squares += isfinite(x[i]) ? (x[i] - mean) * (x[i] - mean) : 0;
+    double freedom = (double)known - 1;
+    *estimate = (struct dpb_estimate){
+        mean, known > 1 ? sqrt(squares / freedom / (double)known) : NAN, freedom, known, false};
+}
+
+void dpb_estimate_of_steps(const double *step_ns, size_t n, double rate,
+                           struct dpb_estimate *estimate)
+{
+    *estimate = (struct dpb_estimate){log(rate), NAN, NAN, isfinite(log(rate)) ? 1 : 0, true};
+    size_t length = (size_t)ceil(sqrt((double)n)), blocks = length > 0 ? n / length : 0;
+    if (blocks < 2)
+        return;
+    double sum = 0, block = 0, squares = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum += step_ns[i];
+        block += i < length ? step_ns[i] : 0;
+    }
+    for (size_t i = 0; i < n; i++) { /* the block that begins with step i */
+        double off = block / (double)length - sum / (double)n;
+        squares += off * off;
+        block += step_ns[(i + length) % n] - step_ns[i];
+    }
+    /* Of the mean of `blocks` blocks, drawn with equal probability; `freedom` corrects for spread
+     * about their own mean. */
+    estimate->freedom = (double)blocks - 1;
+    estimate->error = sqrt(squares / (double)n / estimate->freedom) / (sum / (double)n);
+}
+
+void dpb_estimate_interval(const struct dpb_estimate *estimate, double *low, double *high)
+{
+    double half =
+        isfinite(estimate->error) ? dpb_student(estimate->freedom) * estimate->error : NAN;
+    *low = exp(estimate->mean - half);
+    *high = exp(estimate->mean + half);
+}
+
+/* ---- comparisons --------------------------------------------------------------------------- */
+
+/* An interval of half the margin to either side is within the margin or without 1. */
+static size_t repeats_to_decide(double spread, size_t n, double limit)
+{
+    double normal = 1.96 * spread / (limit / 2), least = fmax(3, (double)n + 1);
+    double take = fmin(fmax(floor(normal * normal), least), MOST_REPEATS);
+    while (take < MOST_REPEATS && dpb_student(take - 1) * spread / sqrt(take) > limit / 2)
+        take++;
+    return (size_t)take;
+}
+
+/* `spread`: standard deviation of the difference between two repeats. */
+static void decide(const struct dpb_estimate *difference, double spread, double margin,
+                   struct dpb_comparison *comparison)
+{
+    struct dpb_comparison made = {.ratio = exp(difference->mean), .margin = margin};
+    dpb_estimate_interval(difference, &made.low, &made.high);
+    made.of_steps = difference->of_steps;
+    if (!isfinite(difference->mean))
+        made.outcome = DPB_NOT_MEASURED;
+    else if (made.low > 1 / (1 + margin) && made.high < 1 + margin)
+        made.outcome = DPB_EQUAL;
+    else if (made.low > 1)
+        made.outcome = DPB_FASTER;
+    else if (made.high < 1)
+        made.outcome = DPB_SLOWER;
+    else
+        made.outcome = DPB_UNDECIDED;
+    if (made.outcome == DPB_UNDECIDED)
+        made.take = repeats_to_decide(isfinite(spread) ? spread : 0, difference->n,
+                                      log1p(margin > 0 ? margin : DPB_MARGIN));
+    *comparison = made;
+}
+
+void dpb_compare_apart(const struct dpb_estimate *a, const struct dpb_estimate *b, double margin,
+                       struct dpb_comparison *comparison)
+{
+    double of_a = a->error * a->error, of_b = b->error * b->error, both = of_a + of_b;
+    struct dpb_estimate difference = {
+        .mean = b->mean - a->mean,
+        .error = sqrt(both),
+        .freedom = both > 0 ? both * both / (of_a * of_a / a->freedom + of_b * of_b / b->freedom)
+                            : a->freedom + b->freedom,
+        .n = a->n < b->n ? a->n : b->n,
+        .of_steps = a->of_steps || b->of_steps,
+    };
+    decide(&difference, sqrt(of_a * (double)a->n + of_b * (double)b->n), margin, comparison);
+}
+
+void dpb_compare_paired(const struct dpb_estimate *difference, double margin,
+                        struct dpb_comparison *comparison)
+{
+    decide(difference, difference->error * sqrt((double)difference->n), margin, comparison);
+    comparison->paired = true;
+}
+
+void dpb_comparison_text(const struct dpb_comparison *comparison, char *text, size_t capacity)
+{
+    switch (comparison->outcome) {
+    case DPB_EQUAL:
+        snprintf(text, capacity, "equal within %g %%", 100 * comparison->margin);
+        return;
+    case DPB_UNDECIDED:
+        snprintf(text, capacity, "undecided: take %zu%s repeats", comparison->take,
+                 comparison->take >= MOST_REPEATS ? " or more" : "");
+        return;
+    case DPB_FASTER:
+    case DPB_SLOWER:
+        snprintf(text, capacity, comparison->outcome == DPB_FASTER ? "faster" : "slower");
+        return;
+    case DPB_NOT_MEASURED:
+        break;
+    }
+    snprintf(text, capacity, "not measured");
+}

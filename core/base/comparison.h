@@ -1,0 +1,63 @@
+/*
+ * comparison.h - the ratio of two rates, its 95 % interval, and what the interval shows.
+ *
+ * All estimates are of logarithms of rates, so a ratio and its inverse are treated alike. The unit
+ * is the repeat: steps of one process share its luck with memory and cores. Student's t takes the
+ * number of repeats into account. Where there is one repeat, a circular block bootstrap over its
+ * steps gives an error that knows nothing of other repeats: `of_steps` says so.
+ *
+ * Welch: The generalization of Student's problem when several different population variances are
+ * involved. Biometrika 34, 1947. Politis, Romano: A circular block-resampling procedure for
+ * stationary data. 1992.
+ */
+#ifndef DPB_CORE_BASE_COMPARISON_H
+#define DPB_CORE_BASE_COMPARISON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Rates that differ by less are called equal; the largest width of a useful interval follows. */
+#define DPB_MARGIN 0.05
+
+/* A mean of logarithms and its standard error; NaN: not known. */
+struct dpb_estimate {
+    double mean, error, freedom; /* degrees of freedom */
+    size_t n;                    /* repeats */
+    bool of_steps;               /* the error is that of the steps of one repeat */
+};
+
+/* The mean of independent values; those that are not finite are left out. */
+void dpb_estimate_of(const double *x, size_t n, struct dpb_estimate *estimate);
+/* The logarithm of a run's rate, samples / mean(t), from its step times, which may depend on their
+ * predecessors: the error is that of a circular block bootstrap with infinitely many resamples. */
+void dpb_estimate_of_steps(const double *step_ns, size_t n, double rate,
+                           struct dpb_estimate *estimate);
+/* The 95 % interval of exp(mean). */
+void dpb_estimate_interval(const struct dpb_estimate *estimate, double *low, double *high);
+
+/* Half the width of a 95 % interval in standard errors: the quantile 0.975 of Student's t.
+ * freedom >= 1. */
+double dpb_student(double freedom);
+
+enum dpb_outcome { DPB_NOT_MEASURED, DPB_UNDECIDED, DPB_EQUAL, DPB_FASTER, DPB_SLOWER };
+
+/* B against A. */
+struct dpb_comparison {
+    double ratio, low, high; /* B / A and its 95 % interval */
+    double margin; /* DPB_EQUAL: the whole interval is within 1 / (1 + margin) .. 1 + margin */
+    enum dpb_outcome
+        outcome; /* DPB_FASTER, DPB_SLOWER: the interval has no 1, and reaches beyond */
+    size_t take; /* DPB_UNDECIDED: with so many repeats of this spread any other outcome follows */
+    bool paired, of_steps;
+};
+
+/* `a` and `b` are independent of each other (Welch). */
+void dpb_compare_apart(const struct dpb_estimate *a, const struct dpb_estimate *b, double margin,
+                       struct dpb_comparison *comparison);
+/* `difference`: of the logarithms B - A of rates taken one beside the other. */
+void dpb_compare_paired(const struct dpb_estimate *difference, double margin,
+                        struct dpb_comparison *comparison);
+/* "faster", "equal within 5 %", "undecided: take 12 repeats". */
+void dpb_comparison_text(const struct dpb_comparison *comparison, char *text, size_t capacity);
+
+#endif
