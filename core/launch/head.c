@@ -211,6 +211,20 @@ static void check_own_stop(struct job_run *run, int64_t now_ns)
     job_kill(run, 0);
 }
 
+/* Without mpirun nobody waits for the result's end, but it is made: what was measured is kept. */
+static void check_starter(struct job_run *run, int64_t now_ns)
+{
+    const struct dpb_party *party = run->job->party;
+    struct process *process = &run->processes[0];
+    if (run->ending || !dpb_party_deserted(party))
+        return;
+    process->fault_ns = now_ns;
+    snprintf(process->fault, sizeof process->fault,
+             "the process of %s that started it (pid %d) has ended", party->launcher,
+             (int)party->starter);
+    job_end(run);
+}
+
 /* ---- in the launcher's loop ------------------------------------------------------------------ */
 
 void head_begin(struct job_run *run)
@@ -279,6 +293,7 @@ void head_serve(struct job_run *run, int64_t now_ns)
     if (run->job->party == NULL)
         return;
     check_own_stop(run, now_ns);
+    check_starter(run, now_ns);
     for (uint32_t rank = 1; rank < run->n_ranks; rank++) {
         serve_part(run, rank, now_ns);
         settle_end(run, rank, now_ns);

@@ -285,11 +285,11 @@ static bool prove(int fd, const uint8_t secret[DPB_SECRET_BYTES], uint32_t rank,
 
 /* Tries each of the addresses; the reasons why they did not do are in `why`. */
 static int try_all(char *list, uint16_t port, const uint8_t secret[DPB_SECRET_BYTES], uint32_t rank,
-                   link_purpose purpose, int64_t deadline_ns, char *why, size_t capacity)
+                   link_purpose purpose, int64_t deadline_ns, char why[LINK_WHY_BYTES])
 {
     char *rest = NULL;
     size_t used = 0;
-    why[0] = '\0';
+    snprintf(why, LINK_WHY_BYTES, "its machine has no address");
     for (char *host = strtok_r(list, " ", &rest); host; host = strtok_r(NULL, " ", &rest)) {
         int64_t until_ns = dpb_now_ns() + ATTEMPT_NS;
         until_ns = until_ns < deadline_ns ? until_ns : deadline_ns;
@@ -299,34 +299,30 @@ static int try_all(char *list, uint16_t port, const uint8_t secret[DPB_SECRET_BY
         int error = errno;
         if (fd >= 0)
             close(fd);
-        if (used < capacity)
-            used += (size_t)snprintf(why + used, capacity - used, "%s%s port %u: %s",
+        if (used < LINK_WHY_BYTES)
+            used += (size_t)snprintf(why + used, LINK_WHY_BYTES - used, "%s%s port %u: %s",
                                      used > 0 ? "; " : "", host, port, strerror(error));
     }
     return -1;
 }
 
 dpb_status link_connect(const char *address, bool same_host, uint32_t rank, link_purpose purpose,
-                        int64_t deadline_ns, int *fd)
+                        int64_t deadline_ns, int *fd, char why[LINK_WHY_BYTES])
 {
     uint8_t secret[DPB_SECRET_BYTES];
-    char list[DPB_ADDRESS_BYTES], why[512];
+    char list[DPB_ADDRESS_BYTES + 32];
     unsigned port = 0;
     int used = 0;
-    if (strlen(address) >= sizeof list || !secret_from_text(address, secret) ||
+    if (strlen(address) >= DPB_ADDRESS_BYTES || !secret_from_text(address, secret) ||
         sscanf(address + 2 * DPB_SECRET_BYTES, " %5u%n", &port, &used) != 1 || port == 0 ||
         port > UINT16_MAX)
         return dpb_fail(DPB_FAILED, "rank 0's launcher has left no address that can be read");
-    const char *hosts = address + 2 * DPB_SECRET_BYTES + used;
-    int made = -1;
-    do {
-        snprintf(list, sizeof list, "%s %s", same_host ? "127.0.0.1 ::1" : "", hosts);
-        made = try_all(list, (uint16_t)port, secret, rank, purpose, deadline_ns, why, sizeof why);
-    } while (made < 0 && dpb_now_ns() < deadline_ns && poll(NULL, 0, 50) == 0);
+    snprintf(list, sizeof list, "%s %s", same_host ? "127.0.0.1 ::1" : "",
+             address + 2 * DPB_SECRET_BYTES + used);
+    int made = try_all(list, (uint16_t)port, secret, rank, purpose, deadline_ns, why);
     explicit_bzero(secret, sizeof secret);
     if (made < 0)
-        return dpb_fail(DPB_PEER, "cannot reach rank 0's launcher: %s",
-                        why[0] != '\0' ? why : "its machine has no address");
+        return DPB_PEER;
     tune(made);
     *fd = made;
     return DPB_OK;

@@ -18,7 +18,7 @@
 #include "world/hello.h"
 #include "world/store.h"
 
-enum { LINK_PENDING = 64 };
+enum { LINK_PENDING = 64, LINK_WHY_BYTES = 512 };
 #define LINK_PENDING_NS INT64_C(5000000000)
 
 typedef enum link_purpose { LINK_PART = 1 /* frames of link_op */, LINK_STORE } link_purpose;
@@ -68,10 +68,11 @@ bool link_receive(struct link *link);
  * who may know it. */
 dpb_status link_listen(int *fd, uint8_t secret[DPB_SECRET_BYTES], char address[DPB_ADDRESS_BYTES]);
 
-/* A connection to where `address` says, proven by both sides, within the deadline. `same_host`: by
- * the loopback interface. Blocks. */
+/* One try of a connection to where `address` says, proven by both sides. `same_host`: by the
+ * loopback interface. Blocks up to 2 s for each of the addresses, and not beyond the deadline.
+ * DPB_PEER: not this time; no message is written, `why` has the reasons. */
 dpb_status link_connect(const char *address, bool same_host, uint32_t rank, link_purpose purpose,
-                        int64_t deadline_ns, int *fd);
+                        int64_t deadline_ns, int *fd, char why[LINK_WHY_BYTES]);
 
 /* The accepting side's connections that have not proven themselves yet. */
 struct link_pending;

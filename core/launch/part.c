@@ -11,7 +11,8 @@
 #include "machine/proc.h"
 
 enum { TICK_MS = 100 };
-#define FORCED_NS INT64_C(2000000000) /* for the head to end the job after a second signal */
+#define FORCED_NS INT64_C(2000000000)   /* for the head to end the job after a second signal */
+#define DESERTED_NS INT64_C(3000000000) /* ... after the end of who started this part */
 
 struct part {
     struct job_run run;
@@ -27,6 +28,7 @@ struct part {
     bool same_clock, ended, over, was_stopped;
     uint32_t n_signals;
     int64_t give_up_ns; /* a while after the second signal; 0: it has not come */
+    int64_t alone_ns;   /* a while after the end of who started this part; 0: it is there */
     const char *lost;   /* what has become of the head */
     int exit_code;
 };
@@ -275,6 +277,17 @@ static void take_signals(struct part *part)
     }
 }
 
+/* The head sees the same, and ends the job. One that does not is on another machine. */
+static void look_for_starter(struct part *part, int64_t now_ns)
+{
+    if (part->alone_ns == 0 && dpb_party_deserted(part->run.job->party))
+        part->alone_ns = now_ns + DESERTED_NS;
+    if (part->alone_ns == 0 || now_ns < part->alone_ns)
+        return;
+    part->over = true;
+    part->exit_code = dpb_status_exit_code(DPB_PEER);
+}
+
 static void look(struct part *part)
 {
     struct process *process = &part->run.processes[part->rank];
@@ -310,6 +323,7 @@ static void watch(struct part *part)
         hear(part);
         take_signals(part);
         look(part);
+        look_for_starter(part, now_ns);
     }
     job_kill(&part->run, part->rank);
     while (part->run.processes[part->rank].running) {

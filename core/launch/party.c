@@ -18,10 +18,12 @@
 #include "base/secret.h"
 #include "launch/machines.h"
 #include "launch/spawn.h"
+#include "machine/proc.h"
 #include "machine/rights.h"
 #include "world/board.h"
 #include "world/pmix.h"
 
+enum { TICK_MS = 50 };               /* between looks at what may end the waiting */
 #define JOIN_NS INT64_C(90000000000) /* for all to be started, to join and to connect */
 #define LEAVE_NS INT64_C(2000000000) /* for a word to arrive, for a rank without a job to end */
 
@@ -81,6 +83,39 @@ static void dismiss(struct dpb_party *party)
     party->pid = 0;
 }
 
+/* ---- the process that started this one ------------------------------------------------------- */
+
+/* Scripts around this process have the launcher's mark in their environment, the launcher has
+ * not. */
+static void find_starter(struct dpb_party *party)
+{
+    struct dpb_proc proc;
+    party->started = getpid();
+    party->starter = party->parent = getppid();
+    while (dpb_proc_has_variable("", party->starter, DPB_PMIX_RANK_VARIABLE) &&
+           dpb_proc_read("", party->starter, &proc)) {
+        party->started = party->starter;
+        party->starter = proc.parent;
+    }
+}
+
+bool dpb_party_deserted(const struct dpb_party *party)
+{
+    struct dpb_proc proc;
+    if (getppid() != party->parent)
+        return true;
+    return party->starter != party->parent &&
+           (!dpb_proc_read("", party->started, &proc) || proc.parent != party->starter);
+}
+
+static dpb_status check_starter(const struct dpb_party *party)
+{
+    if (!dpb_party_deserted(party))
+        return DPB_OK;
+    return dpb_fail(DPB_PEER, "the process of %s that started rank %u (pid %d) has ended",
+                    party->launcher, party->rank, (int)party->starter);
+}
+
 /* ---- joining -------------------------------------------------------------------------------- */
 
 static dpb_status start_rank(struct dpb_party *party, const char *address)
@@ -116,11 +151,11 @@ static dpb_status read_rank(struct dpb_party *party, void *bytes, size_t n, int6
 {
     for (size_t done = 0; done < n;) {
         struct pollfd ready = {.fd = party->socket, .events = POLLIN};
-        int64_t left_ns = deadline_ns - dpb_now_ns();
-        int found = poll(&ready, 1, left_ns > 0 ? (int)(left_ns / 1000000) + 1 : 0);
-        if (found < 0 && errno == EINTR)
+        int found = poll(&ready, 1, TICK_MS);
+        DPB_TRY(check_starter(party));
+        if (found <= 0 && dpb_now_ns() < deadline_ns)
             continue;
-        if (found == 0)
+        if (found <= 0)
             return dpb_fail(DPB_TIMEOUT,
                             "rank %u has not joined the job within %.0f s; are all ranks of "
                             "%s started by dpbench?",
@@ -184,13 +219,30 @@ static void find_machines(struct dpb_party *party)
     }
 }
 
+/* Tries until it is there. */
+static dpb_status connect_as(const struct dpb_party *party, const char *address,
+                             link_purpose purpose, int64_t deadline_ns, int *fd)
+{
+    bool same_host = party->machines[party->rank] == party->machines[0];
+    char why[LINK_WHY_BYTES];
+    for (;;) {
+        dpb_status status =
+            link_connect(address, same_host, party->rank, purpose, deadline_ns, fd, why);
+        if (status != DPB_PEER)
+            return status;
+        DPB_TRY(check_starter(party));
+        if (dpb_now_ns() >= deadline_ns)
+            return dpb_fail(DPB_PEER, "cannot reach rank 0's launcher (%s): %s", party->hosts[0],
+                            why);
+        poll(NULL, 0, TICK_MS);
+    }
+}
+
 static dpb_status connect_to_head(struct dpb_party *party, const char *address)
 {
     int64_t deadline_ns = dpb_now_ns() + JOIN_NS;
-    bool same_host = party->machines[party->rank] == party->machines[0];
-    DPB_TRY(
-        link_connect(address, same_host, party->rank, LINK_PART, deadline_ns, &party->links[0].fd));
-    return link_connect(address, same_host, party->rank, LINK_STORE, deadline_ns, &party->store_fd);
+    DPB_TRY(connect_as(party, address, LINK_PART, deadline_ns, &party->links[0].fd));
+    return connect_as(party, address, LINK_STORE, deadline_ns, &party->store_fd);
 }
 
 /* The head: until both connections of every other part are there. */
@@ -204,8 +256,11 @@ static dpb_status accept_all(struct dpb_party *party, int listener, const uint8_
         int fd;
         uint32_t rank;
         link_purpose purpose;
-        if (!link_pending_take(pending, 100, &fd, &rank, &purpose))
+        if (!link_pending_take(pending, TICK_MS, &fd, &rank, &purpose)) {
+            if (dpb_party_deserted(party))
+                break;
             continue;
+        }
         int *place = rank == 0 || rank >= party->n_ranks ? NULL
                      : purpose == LINK_PART              ? &party->links[rank].fd
                      : purpose == LINK_STORE             ? &party->store_fds[rank]
@@ -218,6 +273,7 @@ static dpb_status accept_all(struct dpb_party *party, int listener, const uint8_
         n++;
     }
     link_pending_destroy(pending);
+    DPB_TRY(check_starter(party));
     for (uint32_t rank = 1; rank < party->n_ranks; rank++)
         if (party->links[rank].fd < 0 || party->store_fds[rank] < 0)
             return dpb_fail(DPB_TIMEOUT,
@@ -246,6 +302,7 @@ dpb_status dpb_party_join(struct dpb_party **party)
     char address[DPB_ADDRESS_BYTES] = "";
     struct dpb_join_answer answer;
     bool head = dpb_party_is_head(made);
+    find_starter(made);
     dpb_status status = head ? link_listen(&listener, secret, address) : DPB_OK;
     if (status == DPB_OK)
         status = start_rank(made, address);
@@ -406,7 +463,8 @@ static dpb_status collect(struct dpb_party *party, struct reported *reports)
             const void *value;
             char why[128] = "";
             struct pollfd ready = {.fd = link->fd, .events = POLLIN};
-            poll(&ready, 1, 100);
+            poll(&ready, 1, TICK_MS);
+            DPB_TRY(check_starter(party));
             bool open = link_receive(link);
             int found = link_next(link, &frame, &value, why);
             if (found > 0 && frame.op == LINK_REPORT &&
@@ -477,7 +535,8 @@ static dpb_status agree_as_part(struct dpb_party *party, dpb_status status, cons
         struct pollfd ready = {.fd = link->fd, .events = POLLIN};
         if (link->out.end > link->out.begin)
             ready.events |= POLLOUT;
-        poll(&ready, 1, 100);
+        poll(&ready, 1, TICK_MS);
+        DPB_TRY(check_starter(party));
         link_flush(link);
         open = link_receive(link);
         if (link_next(link, &frame, &value, why) > 0 && frame.op == LINK_VERDICT &&

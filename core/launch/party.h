@@ -15,6 +15,9 @@
  * MPI keeps a client of PMIx may die, and mpirun or srun do not learn of it before the result is
  * there. Should that launcher die, a keeper has it still.
  *
+ * A part ends with the process of mpirun or srun that started it, also where that was killed and
+ * could not say so.
+ *
  *     dpb_party_join      in every part, before anything is refused
  *     dpb_party_agree     whether the job begins: all have read the same
  *     dpb_launch          with job.party
@@ -36,7 +39,11 @@ struct dpb_party {
     const char *launcher;          /* "mpirun", "srun", "pmix" */
     struct dpb_seat place; /* of the rank among those that share its cores; by dpb_party_agree */
 
-    /* Private. The process that is to be the rank; 0: dpb_launch has reaped it. */
+    /* Private. Of mpirun or srun on this machine, and its child: this process, or a script around
+     * it. */
+    pid_t starter, started;
+    pid_t parent; /* of this process */
+    /* The process that is to be the rank; 0: dpb_launch has reaped it. */
     pid_t pid;
     int socket, store_fd; /* to it; its connection to the store (-1: it is rank 0) */
     int pmix_fd;          /* its connection to PMIx: Slurm kills the job when that ends */
@@ -65,6 +72,9 @@ dpb_status dpb_party_agree(struct dpb_party *party, dpb_status status, const cha
 /* From here on the rank may die, and this process with it, without an end of its connection to
  * PMIx. */
 dpb_status dpb_party_keep(struct dpb_party *party);
+/* Whether the process of mpirun or srun that started this part has ended. Reads /proc where there
+ * is a script between them. */
+bool dpb_party_deserted(const struct dpb_party *party);
 /* The head tells the others to end, with this code. Accepts NULL. */
 void dpb_party_leave(struct dpb_party *party, int exit_code);
 

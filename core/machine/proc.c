@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -31,6 +32,7 @@ bool dpb_proc_read(const char *root, int32_t pid, struct dpb_proc *proc)
 {
     char path[PATH_MAX], line[1024], state;
     unsigned long long user, system;
+    int parent;
     snprintf(path, sizeof path, "%s/proc/%d/stat", root, pid);
     FILE *file = fopen(path, "re");
     if (file == NULL)
@@ -39,11 +41,27 @@ bool dpb_proc_read(const char *root, int32_t pid, struct dpb_proc *proc)
     const char *name_end = fgets(line, sizeof line, file) != NULL ? strrchr(line, ')') : NULL;
     fclose(file);
     if (name_end == NULL ||
-        sscanf(name_end + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &state, &user,
-               &system) != 3)
+        sscanf(name_end + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &state,
+               &parent, &user, &system) != 4)
         return false;
     proc->state = state;
+    proc->parent = parent;
     proc->cpu_ns = (int64_t)(user + system) * dpb_proc_tick_ns();
     proc->io_bytes = read_io(root, pid);
     return true;
+}
+
+bool dpb_proc_has_variable(const char *root, int32_t pid, const char *name)
+{
+    char path[PATH_MAX], *variable = NULL;
+    size_t capacity = 0, length = strlen(name);
+    bool found = false;
+    snprintf(path, sizeof path, "%s/proc/%d/environ", root, pid);
+    FILE *file = fopen(path, "re");
+    while (file != NULL && !found && getdelim(&variable, &capacity, '\0', file) > 0)
+        found = strncmp(variable, name, length) == 0 && variable[length] == '=';
+    free(variable);
+    if (file != NULL)
+        fclose(file);
+    return found;
 }

@@ -9,12 +9,17 @@
 
 struct dpb_proc {
     char state;        /* of its main thread: R, S, D (waits for a disk), T (stopped), Z, ... */
+    int32_t parent;    /* its process id; 0: outside of this PID namespace */
     int64_t cpu_ns;    /* of all its threads, in the steps of the system's clock tick */
     uint64_t io_bytes; /* read and written so far; 0 where the system does not tell */
 };
 
 /* `root` stands before /proc: "", but for tests. False: there is no such process. */
 bool dpb_proc_read(const char *root, int32_t pid, struct dpb_proc *proc);
+
+/* Whether the environment that the process was started with has `name`. False, too, for a process
+ * of another user, which this one may not look at. */
+bool dpb_proc_has_variable(const char *root, int32_t pid, const char *name);
 
 /* Nanoseconds of a clock tick of /proc. */
 int64_t dpb_proc_tick_ns(void);

@@ -12,12 +12,12 @@
 
 bool dpb_pmix_is_here(void)
 {
-    return getenv("PMIX_NAMESPACE") != NULL && getenv("PMIX_RANK") != NULL;
+    return getenv("PMIX_NAMESPACE") != NULL && getenv(DPB_PMIX_RANK_VARIABLE) != NULL;
 }
 
 uint32_t dpb_pmix_rank(void)
 {
-    const char *rank = getenv("PMIX_RANK");
+    const char *rank = getenv(DPB_PMIX_RANK_VARIABLE);
     return rank != NULL ? (uint32_t)strtoul(rank, NULL, 10) : 0;
 }
 

@@ -25,6 +25,7 @@ struct dpb_joined {
 
 /* By the environment: whether a launcher with PMIx started this process, as which rank, and which
  * one it is: "mpirun", "srun" or "pmix" (another). */
+#define DPB_PMIX_RANK_VARIABLE "PMIX_RANK"
 bool dpb_pmix_is_here(void);
 uint32_t dpb_pmix_rank(void);
 const char *dpb_pmix_launcher(void);

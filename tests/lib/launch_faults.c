@@ -43,6 +43,7 @@ struct fault {
     const char *plugin; /* without it the fault is left out; NULL: none is needed */
     int rank;
     bool part_launcher; /* of the rank, not the rank itself */
+    bool mpirun;        /* mpirun itself, where it is that, with a script around each part */
     int signal_number;
     double timeout_s;   /* run.timeout_s where that ends the job, else 0 */
     double held_s;      /* the launcher of rank 0 is stopped for so long, meanwhile */
@@ -200,6 +201,13 @@ static const struct fault faults[] = {
      .signal_number = SIGTERM,
      .status = "interrupted",
      .quick = true},
+    {.title = "mpirun killed",
+     .arguments = "comm.name=ring_tcp",
+     .mpirun = true,
+     .signal_number = SIGKILL,
+     .status = "failed",
+     .quick = true},
+    {.title = "mpirun crashes", .mpirun = true, .signal_number = SIGSEGV, .status = "failed"},
 };
 
 static void expect_result(const char *title, const struct fault *fault,
@@ -220,6 +228,24 @@ static void expect_result(const char *title, const struct fault *fault,
     json_decref(result);
 }
 
+/* A script that stays there, as those that bind a rank to its place do. */
+#define SCRIPT "around.sh"
+
+static void start(const struct fault *fault, launcher by, struct started *started)
+{
+    char arguments[512], program[4096];
+    snprintf(arguments, sizeof arguments, "run.seconds=60 run.workers=3 run.timeout_s=%g %s",
+             fault->timeout_s > 0 ? fault->timeout_s : 20.0,
+             fault->arguments ? fault->arguments : "");
+    if (!fault->mpirun) {
+        launched_start(started, by, 3, LAUNCH_BASE "%s", arguments);
+        return;
+    }
+    snprintf(program, sizeof program, "/bin/sh " SCRIPT " %s/dpbench " LAUNCH_BASE "%s",
+             build_directory(), arguments);
+    launched_start_program(started, by, 3, program);
+}
+
 static void disturb(const struct fault *fault, pid_t pid)
 {
     pid_t head = fault->held_s > 0 ? launched_process(0, true) : 0;
@@ -238,12 +264,11 @@ static void run_fault(launcher by, const struct fault *fault)
     struct traces before;
     char title[128];
     snprintf(title, sizeof title, "%s, %s", launcher_names[by], fault->title);
+    sandbox_write(SCRIPT, "\"$@\"\nexit $?\n");
     traces_take(&before, ".");
-    launched_start(&started, by, 3, LAUNCH_BASE "run.seconds=60 run.workers=3 run.timeout_s=%g %s",
-                   fault->timeout_s > 0 ? fault->timeout_s : 20.0,
-                   fault->arguments ? fault->arguments : "");
+    start(fault, by, &started);
     launched_await_steps(3);
-    pid_t pid = launched_process(fault->rank, fault->part_launcher);
+    pid_t pid = fault->mpirun ? started.pid : launched_process(fault->rank, fault->part_launcher);
     if (pid == 0)
         fail_msg("%s: the process is not there", title);
     double began_s = now_s(), bound_s = fault->timeout_s + fault->held_s + most_s;
@@ -252,6 +277,8 @@ static void run_fault(launcher by, const struct fault *fault)
     double took_s = now_s() - began_s;
     if (command.exit_code == 0 || command.late || took_s > bound_s)
         fail_msg("%s: exit %d after %.1f s\n%s", title, command.exit_code, took_s, command.err);
+    if (fault->mpirun) /* it is the first to end */
+        launched_expect_none(title, most_s);
     expect_result(title, fault, &command);
     int n_errors = launch_count_errors(command.err);
     if (n_errors != (fault->words[0] ? 1 : 0))
@@ -266,7 +293,8 @@ static void run_fault(launcher by, const struct fault *fault)
 void launch_faults_run(launcher by, bool all)
 {
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
-        if ((all || faults[i].quick) && (!faults[i].plugin || have_plugin(faults[i].plugin)))
+        if ((all || faults[i].quick) && (!faults[i].mpirun || by == MPIRUN) &&
+            (!faults[i].plugin || have_plugin(faults[i].plugin)))
             run_fault(by, &faults[i]);
 }
 
