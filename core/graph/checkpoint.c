@@ -11,7 +11,6 @@
 #include <jansson.h>
 
 #include "base/log.h"
-#include "graph/safetensors.h"
 
 enum { NAME_BYTES = 256 };
 
@@ -89,7 +88,7 @@ static dpb_status tensors_open(const struct dpb_checkpoint *checkpoint, struct t
 {
     const struct dpb_graph *graph = checkpoint->graph;
     assert(checkpoint->type == DPB_FP32 || checkpoint->type == DPB_FP64);
-    size_t n = 2 * (size_t)graph->n_tensors + graph->n_states + 1;
+    size_t n = 2 * (size_t)graph->n_tensors + graph->n_states + checkpoint->n_more + 1;
     *tensors = (struct tensors){.array = calloc(n, sizeof *tensors->array),
                                 .names = calloc(graph->n_tensors + 1u, sizeof *tensors->names)};
     if (!tensors->array || !tensors->names)
@@ -179,9 +178,12 @@ dpb_status dpb_checkpoint_save(const char *path, const struct dpb_checkpoint *ch
     pairs[n] = NULL;
     struct tensors tensors;
     dpb_status status = tensors_open(checkpoint, &tensors);
-    if (status == DPB_OK)
-        status = dpb_safetensors_write(path, tensors.array,
-                                       checkpoint->optimizer ? tensors.n : tensors.n_model, pairs);
+    if (status == DPB_OK) {
+        uint32_t n_written = checkpoint->optimizer ? tensors.n : tensors.n_model;
+        for (uint32_t i = 0; i < checkpoint->n_more; i++)
+            tensors.array[n_written++] = checkpoint->more[i];
+        status = dpb_safetensors_write(path, tensors.array, n_written, pairs);
+    }
     tensors_close(&tensors);
     return status;
 }
@@ -228,11 +230,13 @@ struct others {
 
 static void count_other(void *context, const char *name)
 {
-    static const char counter[] = ".num_batches_tracked", prefix[] = OPTIMIZER_PREFIX;
+    static const char counter[] = ".num_batches_tracked", prefix[] = OPTIMIZER_PREFIX,
+                      comm[] = DPB_CHECKPOINT_COMM;
     struct others *others = context;
     size_t length = strlen(name), tail = sizeof counter - 1;
     bool expected = json_object_get(others->known, name) ||
                     strncmp(name, prefix, sizeof prefix - 1) == 0 ||
+                    strncmp(name, comm, sizeof comm - 1) == 0 ||
                     (length > tail && strcmp(name + length - tail, counter) == 0);
     if (!expected && others->n++ == 0)
         others->first = name;

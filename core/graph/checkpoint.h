@@ -14,6 +14,9 @@
 
 #include "dpbench/graph.h"
 #include "dpbench/status.h"
+#include "graph/safetensors.h"
+
+#define DPB_CHECKPOINT_COMM "comm." /* the strategy's state: train/saved.h */
 
 /* The progress of a training. */
 struct dpb_progress {
@@ -37,6 +40,9 @@ struct dpb_checkpoint {
     void *state;                /* graph->n_state_elements */
     void *optimizer;            /* its state, laid out as the weights */
     const char *optimizer_name; /* "momentum_buffer", "sum"; NULL: the optimizer has none */
+    /* Saving: further tensors, whose names begin with DPB_CHECKPOINT_COMM. */
+    const struct dpb_safetensor *more;
+    uint32_t n_more;
 };
 
 /* `metadata`: more pairs of strings for the header, ended by NULL; may be NULL. */

@@ -107,16 +107,37 @@ static bool write_all(int file, const void *bytes, size_t n)
     return true;
 }
 
-static bool write_file(int file, const char *header, const struct dpb_safetensor *tensors,
-                       uint32_t n)
+/* DPB_IO: see errno; another status has its message. */
+static dpb_status write_fetched(int file, const struct dpb_safetensor *tensor)
+{
+    dpb_status status = DPB_OK;
+    uint64_t rest = bytes_of(tensor);
+    void *piece = malloc(DPB_SAFETENSORS_PIECE);
+    if (!piece)
+        return dpb_fail(DPB_NO_MEMORY, "no memory for a piece of tensor '%s'", tensor->name);
+    while (rest > 0 && status == DPB_OK) {
+        size_t n = rest < DPB_SAFETENSORS_PIECE ? rest : DPB_SAFETENSORS_PIECE;
+        status = tensor->fetch(tensor->context, piece, n);
+        if (status == DPB_OK && !write_all(file, piece, n))
+            status = DPB_IO;
+        rest -= n;
+    }
+    free(piece);
+    return status;
+}
+
+static dpb_status write_file(int file, const char *header, const struct dpb_safetensor *tensors,
+                             uint32_t n)
 {
     uint64_t length = strlen(header);
     if (!write_all(file, &length, LENGTH_BYTES) || !write_all(file, header, length))
-        return false;
+        return DPB_IO;
     for (uint32_t i = 0; i < n; i++)
-        if (!write_all(file, tensors[i].memory, bytes_of(&tensors[i])))
-            return false;
-    return fsync(file) == 0;
+        if (!tensors[i].memory && tensors[i].fetch)
+            DPB_TRY(write_fetched(file, &tensors[i]));
+        else if (!write_all(file, tensors[i].memory, bytes_of(&tensors[i])))
+            return DPB_IO;
+    return fsync(file) == 0 ? DPB_OK : DPB_IO;
 }
 
 /* A rename is on disk only once its directory is synced. */
@@ -149,21 +170,22 @@ static dpb_status replace_file(const char *path, const char *header,
     if (file < 0)
         return dpb_fail(DPB_IO, "%s: cannot be written: %s; choose another checkpoint.save",
                         temporary, strerror(errno));
-    bool written = write_file(file, header, tensors, n);
+    dpb_status status = write_file(file, header, tensors, n);
     int error = errno;
-    if (close(file) != 0 && written) {
-        written = false;
+    if (close(file) != 0 && status == DPB_OK) {
+        status = DPB_IO;
         error = errno;
     }
-    if (written && rename(temporary, path) != 0) {
-        written = false;
+    if (status == DPB_OK && rename(temporary, path) != 0) {
+        status = DPB_IO;
         error = errno;
     }
-    if (!written) {
+    if (status != DPB_OK)
         unlink(temporary);
+    if (status == DPB_IO)
         return dpb_fail(DPB_IO, "%s: writing the checkpoint failed: %s; an older file is unchanged",
                         path, strerror(error));
-    }
+    DPB_TRY(status);
     if (!sync_directory_of(path))
         return dpb_fail(DPB_IO, "%s: is in place, but its directory cannot be synced: %s", path,
                         strerror(errno));

@@ -14,7 +14,7 @@
 #include "dpbench/status.h"
 #include "dpbench/types.h"
 
-enum { DPB_SAFETENSORS_DIMS = 4 };
+enum { DPB_SAFETENSORS_DIMS = 4, DPB_SAFETENSORS_PIECE = 1 << 20 /* bytes */ };
 
 /* A tensor and where it lies in memory. */
 struct dpb_safetensor {
@@ -22,6 +22,9 @@ struct dpb_safetensor {
     dpb_dtype type; /* DPB_FP32 or DPB_FP64 */
     uint32_t n_dims, dims[DPB_SAFETENSORS_DIMS];
     void *memory;
+    /* Writing, where `memory` is NULL: gives the content piece by piece, in order. */
+    dpb_status (*fetch)(void *context, void *piece, size_t bytes);
+    void *context;
 };
 
 /* `metadata`: pairs of strings for the header's __metadata__, ended by NULL; may be NULL. */

@@ -379,6 +379,12 @@ static char *state_of(const struct dpb_optimizer *optimizer, uint64_t at)
     return state + element * dpb_dtype_size(optimizer->weight_type);
 }
 
+static void *host_state(struct dpb_optimizer *optimizer, uint64_t element)
+{
+    (void)__atomic_load_n(&optimizer->n_changes, __ATOMIC_ACQUIRE);
+    return optimizer->device ? NULL : state_of(optimizer, element);
+}
+
 /* ---- seals --------------------------------------------------------------------------------- */
 
 static uint64_t seal_key;
@@ -537,5 +543,8 @@ static dpb_status enqueue(struct dpb_optimizer *optimizer, struct dpb_queue *que
     return optimizer->device->ops->update(queue, &update);
 }
 
-const struct dpb_optimizer_ops dpb_optimizers = {
-    .update = update, .enqueue = enqueue, .capture = capture, .replay = replay};
+const struct dpb_optimizer_ops dpb_optimizers = {.update = update,
+                                                 .enqueue = enqueue,
+                                                 .state = host_state,
+                                                 .capture = capture,
+                                                 .replay = replay};

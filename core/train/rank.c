@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include "base/log.h"
+#include "train/saved.h"
 #include "train/trainer.h"
 #include "world/store.h"
 
@@ -14,7 +15,8 @@ static dpb_status load_model(struct dpb_trainer *t)
 {
     DPB_TRY(dpb_snapshot_load(t));
     t->weights_changed = true;
-    return t->comm_ops->load(t->comm);
+    DPB_TRY(t->comm_ops->load(t->comm));
+    return dpb_saved_load(t);
 }
 
 /* A run that ended before its gate opened is timed from the end of the counted warm-up. */

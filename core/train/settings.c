@@ -176,6 +176,9 @@ static const struct dpb_option checkpoint_rows[] = {
      "continue the training that the loaded file is of (optimizer's state, step, place in the "
      "data); "
      "no: take its weights and statistics, and begin anew"},
+    {"partial", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(checkpoint.partial),
+     "continue without the strategy's state that this run cannot keep, as with another number of "
+     "workers, and say which it is"},
     {"save", DPB_OPT_STRING, "file", "", 0, 0, NULL, AT(checkpoint.save),
      "safetensors file for the training after the last step"},
     {"at", DPB_OPT_STRING, "steps", "", 0, 0, NULL, AT(checkpoint.at),

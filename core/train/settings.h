@@ -82,7 +82,7 @@ struct dpb_settings {
     struct {
         const char *load, *save, *at;
         int64_t every; /* steps; 0: never */
-        bool resume;
+        bool resume, partial;
     } checkpoint;
     struct {
         const char *sizes;

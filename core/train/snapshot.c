@@ -12,6 +12,7 @@
 #include "base/vec.h"
 #include "graph/checkpoint.h"
 #include "graph/graph.h"
+#include "train/saved.h"
 #include "train/trainer.h"
 
 /* ---- when, and under which name ------------------------------------------------------------ */
@@ -65,6 +66,7 @@ bool dpb_snapshot_path(const char *save, uint64_t step, char *path, size_t capac
 dpb_status dpb_snapshot_share(struct dpb_trainer *t)
 {
     const struct dpb_settings *settings = &t->experiment->settings;
+    dpb_saved_warn(t);
     if (!settings->checkpoint.save[0] || !dpb_optimizer_state_name(&settings->optimizer))
         return DPB_OK;
     return dpb_collect_open(t);
@@ -117,6 +119,7 @@ dpb_status dpb_snapshot_check(const struct dpb_experiment *x, struct dpb_progres
             "%s: dpbench.loss_scale = %" PRIu64 " is no power of two up to 2^32, or more "
             "steps were skipped (%" PRIu64 ") than done (%" PRIu64 ")",
             settings->checkpoint.load, found.loss_scale, found.skipped_steps, found.step);
+    DPB_TRY(dpb_saved_check(x));
     *start = found;
     return DPB_OK;
 }
@@ -219,13 +222,19 @@ static dpb_status write_snapshot(struct dpb_trainer *t, const char *path, const 
         progress.clean_steps = t->loss_scale.clean;
         progress.skipped_steps = t->loss_scale.skipped;
     }
+    struct dpb_saved_tensors saved = {.n = 0};
     dpb_status status = DPB_OK;
     if (checkpoint.optimizer_name) {
         checkpoint.optimizer = dpb_alloc(bytes);
         status = checkpoint.optimizer ? dpb_collect_state(t, checkpoint.optimizer) : DPB_NO_MEMORY;
     }
     if (status == DPB_OK)
+        status = dpb_saved_open(t, &saved);
+    checkpoint.more = saved.tensors;
+    checkpoint.n_more = saved.n;
+    if (status == DPB_OK)
         status = dpb_checkpoint_save(path, &checkpoint, &progress, metadata);
+    dpb_saved_close(&saved);
     dpb_release(checkpoint.optimizer, bytes);
     return status;
 }
@@ -260,6 +269,8 @@ static dpb_status save(struct dpb_trainer *t, const char *path)
         status = write_snapshot(t, path, weights, average);
     else if (status == DPB_OK)
         status = dpb_collect_answer(t);
+    if (status == DPB_OK && dpb_world.rank != 0)
+        status = dpb_saved_give(t);
     free(average);
     /* The others read what rank 0 collects; workers that do not exchange have nothing to wait
      * for. */

@@ -3,8 +3,9 @@
  * how the parts that the ranks hold come together. The file itself is graph/checkpoint.h's.
  *
  * Weights are those that the strategy publishes, batch-norm statistics the mean over the workers,
- * the optimizer's state is collected from the ranks that own it (collect.h). So a file does not
- * know by how many workers, on how many machines or by which strategy it was made.
+ * the optimizer's state is collected from the ranks that own it (collect.h). What a strategy keeps
+ * beside them is saved.h's. A file without such state does not know by how many workers, on how
+ * many machines or by which strategy it was made.
  */
 #ifndef DPB_CORE_TRAIN_SNAPSHOT_H
 #define DPB_CORE_TRAIN_SNAPSHOT_H

@@ -52,7 +52,8 @@ static void read_tensor(struct weights *weights, const char *path, const char *n
 
 static bool is_wanted(const char *name, bool optimizer)
 {
-    return strcmp(name, "__metadata__") != 0 && (optimizer || strncmp(name, "optimizer.", 10) != 0);
+    return strcmp(name, "__metadata__") != 0 &&
+           (optimizer || (strncmp(name, "optimizer.", 10) != 0 && strncmp(name, "comm.", 5) != 0));
 }
 
 void weights_read(struct weights *weights, const char *path, bool optimizer)

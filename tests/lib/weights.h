@@ -23,7 +23,7 @@ struct weights {
     size_t file_bytes;
 };
 
-/* Reads a safetensors file of F32 and F64 tensors, the optimizer's state where it is wanted, too;
+/* Reads a safetensors file of F32 and F64 tensors, the optimizer's and the strategy's state where wanted;
  * fails the test when it is not one. */
 void weights_read(struct weights *weights, const char *path, bool optimizer);
 void weights_free(struct weights *weights);

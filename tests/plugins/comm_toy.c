@@ -50,6 +50,7 @@ struct toy {
     float *sums[2];    /* of the step at hand, of the step before */
     float *residual;   /* lossy */
     uint64_t model_at; /* in rank 0's scratch: lock, then the model or centre */
+    double steps;      /* since `load` */
 };
 
 static const struct dpb_host *host;
@@ -134,7 +135,7 @@ static void encode(const struct toy *toy, struct piece piece)
     float *gradients = strategy_gradients(&toy->base, toy->base.args.rank, piece.begin);
     float *residual = toy->residual + piece.begin;
     for (uint64_t i = 0; i < piece.n; i++) {
-        const bool sent = (piece.begin + i + toy->base.step.step) % 2 == 0;
+        const bool sent = (piece.begin + i + (uint64_t)toy->steps) % 2 == 0;
         const float value = gradients[i] + residual[i];
         gradients[i] = sent ? value : 0.0F;
         residual[i] = sent || wrong(toy, FORGOTTEN) ? 0.0F : value;
@@ -252,7 +253,7 @@ static void apply_work(void *strategy, uint64_t bucket, uint64_t length, uint64_
 static bool meets(const struct toy *toy)
 {
     return toy->options.kind == PERIODIC && !wrong(toy, FORGOTTEN) &&
-           (toy->base.step.step + 1) % (uint64_t)toy->options.period == 0;
+           (int64_t)toy->steps % toy->options.period == 0;
 }
 
 static bool average_due(void *strategy, uint64_t bucket)
@@ -395,8 +396,34 @@ static dpb_status toy_load(void *comm)
     const size_t bytes = toy->base.arenas.layout.n_elements * sizeof(float);
     memset(toy->sums[1], 0, bytes);
     memset(toy->residual, 0, bytes);
+    toy->steps = 0;
     if (toy->base.args.rank == 0)
         memcpy(model_of(toy), toy->base.arenas.weights, bytes);
+    return DPB_OK;
+}
+
+static dpb_status toy_begin(void *comm, const struct dpb_step *step)
+{
+    ((struct toy *)comm)->steps += 1;
+    return strategy_begin(comm, step);
+}
+
+static dpb_status toy_state(void *comm, struct dpb_saved *saved)
+{
+    struct toy *toy = comm;
+    const struct dpb_arenas *arenas = &toy->base.arenas;
+    const struct dpb_saved_array arrays[] = {
+        {"steps", DPB_FP64, true, 1, &toy->steps},
+        {"weights", DPB_FP32, false, 0, arenas->weights},
+        {"momentum", DPB_FP32, false, 0, host->optimizer->state(arenas->optimizer, 0)},
+        {"pending", DPB_FP32, false, 0, toy->sums[1]},
+        {"residual", DPB_FP32, false, 0, toy->residual}};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
+        if (!arrays[i].memory)
+            continue;
+        saved->arrays[saved->n] = arrays[i];
+        saved->arrays[saved->n++].n_elements = i == 0 ? 1 : arenas->layout.n_elements;
+    }
     return DPB_OK;
 }
 
@@ -445,14 +472,23 @@ static void toy_close(void *comm)
     strategy_close(comm);
 }
 
-#define TOY_HOOKS                                                                    \
-    .open = toy_open, .plan = toy_plan, .bind = toy_bind, .load = toy_load,          \
-    .begin = strategy_begin, .ready = strategy_ready, .progress = strategy_progress, \
-    .end = strategy_end, .publish = toy_publish, .books = toy_books, .close = toy_close
+#define TOY_HOOKS                                                                               \
+    .open = toy_open, .plan = toy_plan, .bind = toy_bind, .load = toy_load, .begin = toy_begin, \
+    .ready = strategy_ready, .progress = strategy_progress, .end = strategy_end,                \
+    .publish = toy_publish, .books = toy_books, .close = toy_close
 
-static const struct dpb_comm_ops toy_ops = {TOY_HOOKS};
+static const struct dpb_comm_ops toy_ops = {TOY_HOOKS, .state = toy_state};
+static const struct dpb_comm_ops bare_ops = {TOY_HOOKS};
 static const struct dpb_comm_ops partial_ops = {TOY_HOOKS, .applied = toy_applied};
 
+static const struct dpb_plugin bare = {
+    DPB_PLUGIN_HEAD(COMM, bare_ops),
+    .name = "toy_bare",
+    .version = DPB_VERSION,
+    .summary = "toy without the hook that says what a checkpoint needs",
+    .options = option_table,
+    .options_size = sizeof(struct options),
+};
 static const struct dpb_plugin partial = {
     DPB_PLUGIN_HEAD(COMM, partial_ops),
     .name = "toy_partial",
@@ -460,6 +496,7 @@ static const struct dpb_plugin partial = {
     .summary = "toy with the hook that says which gradients count",
     .options = option_table,
     .options_size = sizeof(struct options),
+    .next = &bare,
 };
 static const struct dpb_plugin toy = {
     DPB_PLUGIN_HEAD(COMM, toy_ops),

@@ -11,6 +11,7 @@
 #include "lib/faults.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/weights.h"
 
 static const double deadline_s = 60.0;
 
@@ -107,6 +108,103 @@ static void test_wrong_contract(void **state)
     expect_found(toy, "lie", "", "pattern");
 }
 
+/* ---- checkpoints --------------------------------------------------------------------------- */
+
+#define SAVED TRAINING "eval.every=0 run.warmup_steps=0 data.samples=60 "
+
+static void run_well(struct command *command, const char *settings, const char *more)
+{
+    dpbench(command, deadline_s, FAULTS_BASE SAVED "%s %s", settings, more);
+    if (command->exit_code != 0)
+        fail_msg("%s %s: exit code %d: %s", settings, more, command->exit_code, command->err);
+}
+
+/* Saved after 5 of 9 steps, with something pending, and continued: all arrays have the bits of the
+ * run that never stopped. The order in which workers come to the model of `async` and `averaging`
+ * is theirs alone with one worker. */
+static void test_goes_on(void **state)
+{
+    const struct toy *toy = *state;
+    const bool ordered = !strstr(toy->settings, "async") && !strstr(toy->settings, "averaging");
+    struct command command;
+    struct weights whole, part;
+    char settings[256];
+    snprintf(settings, sizeof settings, "%s run.workers=%d", toy->settings, ordered ? 3 : 1);
+    run_well(&command, settings, "run.steps=9 checkpoint.save=whole.safetensors checkpoint.at=5");
+    command_free(&command);
+    run_well(
+        &command, settings,
+        "run.steps=4 checkpoint.load=whole-step5.safetensors checkpoint.save=part.safetensors");
+    assert_null(strstr(command.err, "were not read"));
+    command_free(&command);
+    weights_read(&whole, "whole.safetensors", true);
+    weights_read(&part, "part.safetensors", true);
+    assert_int_equal(whole.n_tensors, part.n_tensors);
+    for (size_t i = 0; i < whole.n_tensors; i++)
+        if (memcmp(whole.tensors[i].values, part.tensors[i].values,
+                   whole.tensors[i].n_elements * (whole.tensors[i].fp64 ? 8 : 4)) != 0)
+            fail_msg("%s: %s differs", settings, whole.tensors[i].name);
+    weights_free(&whole);
+    weights_free(&part);
+}
+
+#define PERIODIC "comm.kind=periodic run.steps=4 "
+
+/* State that a run cannot keep is named, and left out only if the user says so. */
+static void test_state_refused(void **state)
+{
+    static const struct {
+        const char *settings, *words[4];
+    } rows[] = {
+        {"comm.name=toy run.workers=2 " PERIODIC,
+         {"it has 'comm.toy.weights.0' and", "comm 'toy' with 2 workers cannot keep",
+          "checkpoint.partial=yes", NULL}},
+        {"comm.name=shm run.workers=3 run.steps=4",
+         {"it has 'comm.toy.steps' and", "comm 'shm' with 3 workers cannot keep", NULL}},
+        {"comm.name=toy_bare run.workers=3 " PERIODIC,
+         {"it has 'comm.toy.steps' and", "comm 'toy_bare' with 3 workers cannot keep", NULL}},
+    };
+    struct command command;
+    (void)state;
+    run_well(&command, "comm.name=toy run.workers=3 " PERIODIC, "checkpoint.save=p.safetensors");
+    command_free(&command);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        dpbench(&command, deadline_s, FAULTS_BASE SAVED "%s checkpoint.load=p.safetensors",
+                rows[i].settings);
+        assert_int_equal(command.exit_code, 2);
+        expect_words(rows[i].settings, command.err, rows[i].words);
+        command_free(&command);
+        run_well(&command, rows[i].settings,
+                 "checkpoint.load=p.safetensors checkpoint.partial=yes");
+        expect_words(
+            rows[i].settings, command.err,
+            (const char *const[]){rows[i].words[0], "they begin anew from the model", NULL});
+        command_free(&command);
+        run_well(&command, rows[i].settings, "checkpoint.load=p.safetensors checkpoint.resume=no");
+        assert_null(strstr(command.err, "comm.toy"));
+        command_free(&command);
+    }
+}
+
+/* A strategy without the hook is told of where it keeps something apart. */
+static void test_state_not_saved(void **state)
+{
+    static const char said[] = "has no hook `state`";
+    struct command command;
+    (void)state;
+    for (int with = 0; with < 2; with++) {
+        run_well(&command, with ? "comm.name=toy" : "comm.name=toy_bare",
+                 PERIODIC "checkpoint.save=b.safetensors");
+        assert_true((strstr(command.err, said) == NULL) == (with == 1));
+        command_free(&command);
+    }
+    run_well(&command, "comm.name=toy_bare", PERIODIC);
+    assert_null(strstr(command.err, said));
+    command_free(&command);
+}
+
+/* ---- contracts that cannot be -------------------------------------------------------------- */
+
 /* Claims that exclude each other. */
 static void test_refusals(void **state)
 {
@@ -133,7 +231,11 @@ int main(void)
         add_case(test_mistakes, &toys[i], "%s: mistakes", toys[i].settings);
         if (!strstr(toys[i].settings, "partial"))
             add_case(test_wrong_contract, &toys[i], "%s: a wrong contract", toys[i].settings);
+        if (!strstr(toys[i].settings, "partial"))
+            add_case(test_goes_on, &toys[i], "%s: saved and continued", toys[i].settings);
     }
+    add_case(test_state_refused, NULL, "state that a run cannot keep");
+    add_case(test_state_not_saved, NULL, "a strategy without the hook state");
     add_case(test_refusals, NULL, "contracts that cannot be");
     return run_cases("contracts", faults_setup, sandbox_teardown);
 }

@@ -136,6 +136,7 @@ static const struct {
     {"comm.proto", "test_nccl"},
     {"comm.shards", "test_device_strategies"},
     {"comm.streams", "test_ring_tcp"},
+    {"checkpoint.partial", "test_contracts"},
     {"comm_test.barrier", "test_comm_command"},
     {"comm_test.iterations", "test_comm_command"},
     {"comm_test.max_bytes", "test_comm_command"},

@@ -127,6 +127,22 @@ struct dpb_view {
     const void *weights; /* the whole arena, in layout.weight_type, where the own arena is */
 };
 
+/* An array that belongs to training beside weights and optimizer: a residual, a replica that differs
+ * from the model, a clock. */
+struct dpb_saved_array {
+    const char *name; /* a snake_case word; a checkpoint has it as comm.STRATEGY.NAME */
+    dpb_dtype type;   /* fp32 or fp64; counts below 2^53 as fp64 */
+    bool common;      /* one for all workers, rank 0's; else each worker has one of its own */
+    uint64_t n_elements;
+    void *memory; /* on the host, @borrowed until the next hook; NULL: common, and rank 0 has it */
+};
+
+enum { DPB_SAVED = 8 };
+struct dpb_saved {
+    struct dpb_saved_array arrays[DPB_SAVED];
+    uint32_t n;
+};
+
 /* What a strategy's options need beyond its capabilities. */
 struct dpb_comm_needs {
     uint64_t capabilities;
@@ -186,6 +202,11 @@ struct dpb_comm_ops {
     /* The part of this worker's mean gradient of `step`, one of the last 64, that was applied: in
      * place of contract.share. 0: dropped. May be NULL: contract.share. */
     double (*applied)(void *comm, uint64_t step);
+    /* What a checkpoint needs beside published weights and optimizer state, so that a training goes
+     * on from it bit for bit: the same arrays on all workers; *saved is zeroed. Core reads them
+     * after `publish`. To continue, core writes them after `load` and before the first step. May be
+     * NULL: nothing. */
+    dpb_status (*state)(void *comm, struct dpb_saved *saved);
 
     /* ---- servers ---- */
 

@@ -65,6 +65,10 @@ struct dpb_optimizer_ops {
     dpb_status (*enqueue)(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
                           struct dpb_range range, void *weights, const void *gradients,
                           const struct dpb_step *step);
+    /* The optimizer's state of an owned element and of those behind it in its owned range, in the
+     * weights' type and on the host; NULL: it has none. For replicas that differ: a checkpoint
+     * keeps this state of one worker, unless the hook `state` names that of each. */
+    void *(*state)(struct dpb_optimizer *optimizer, uint64_t element);
     /* For a capture: on its queue, before `enqueue` with `step` NULL, which is then
      * of the step that `replay` was given before the launch. Nothing of it is plain. */
     dpb_status (*capture)(struct dpb_optimizer *optimizer, struct dpb_queue *queue);

@@ -1,0 +1,293 @@
+/* saved.c - see saved.h. */
+#include "train/saved.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "graph/checkpoint.h"
+#include "plugin/plugins.h"
+#include "train/trainer.h"
+#include "world/store.h"
+
+enum { NAME_BYTES = 192, KEY_BYTES = 32 };
+
+_Static_assert((int)DPB_SAFETENSORS_PIECE == (int)DPB_STORE_VALUE_BYTES, "a piece is one value");
+
+struct dpb_saved_source {
+    char name[NAME_BYTES];
+    uint32_t rank;
+};
+
+static const char *comm_of(const struct dpb_experiment *x)
+{
+    return x->settings.comm.name;
+}
+
+static bool continues(const struct dpb_settings *settings)
+{
+    return settings->checkpoint.load[0] && settings->checkpoint.resume &&
+           settings->run.mode == DPB_MODE_TRAIN;
+}
+
+/* ---- what the strategy names --------------------------------------------------------------- */
+
+static const char *mistake_of(const struct dpb_saved_array *array)
+{
+    if (array->type != DPB_FP32 && array->type != DPB_FP64)
+        return "its type is neither fp32 nor fp64";
+    if (array->n_elements == 0 || array->n_elements > UINT32_MAX)
+        return "it has no elements, or more than 2^32";
+    if (!array->memory && (!array->common || dpb_world.rank == 0))
+        return "this rank has none, which goes for common arrays on other ranks than 0 alone";
+    return NULL;
+}
+
+static dpb_status list_arrays(struct dpb_trainer *t, struct dpb_saved *saved)
+{
+    memset(saved, 0, sizeof *saved);
+    if (!t->comm_ops->state)
+        return DPB_OK;
+    DPB_TRY(t->comm_ops->state(t->comm, saved));
+    if (saved->n > DPB_SAVED)
+        return dpb_fail(DPB_FAILED, "comm '%s' names %u arrays of state; at most %d are saved",
+                        comm_of(t->experiment), saved->n, DPB_SAVED);
+    for (uint32_t i = 0; i < saved->n; i++) {
+        const struct dpb_saved_array *array = &saved->arrays[i];
+        const char *mistake = mistake_of(array);
+        if (!dpb_plugin_name_valid(array->name))
+            mistake = "its name should match [a-z0-9_]+";
+        if (mistake)
+            return dpb_fail(DPB_FAILED, "comm '%s' names state '%s' that cannot be saved: %s",
+                            comm_of(t->experiment), array->name ? array->name : "(NULL)", mistake);
+    }
+    return DPB_OK;
+}
+
+static struct dpb_safetensor tensor_of(const struct dpb_trainer *t,
+                                       const struct dpb_saved_array *array, uint32_t rank,
+                                       char name[NAME_BYTES])
+{
+    int n = snprintf(name, NAME_BYTES, DPB_CHECKPOINT_COMM "%s.%s", comm_of(t->experiment),
+                     array->name);
+    if (!array->common && n < NAME_BYTES)
+        snprintf(name + n, NAME_BYTES - (size_t)n, ".%u", rank);
+    return (struct dpb_safetensor){.name = name,
+                                   .type = array->type,
+                                   .n_dims = 1,
+                                   .dims = {(uint32_t)array->n_elements},
+                                   .memory = array->memory};
+}
+
+void dpb_saved_warn(const struct dpb_trainer *t)
+{
+    const struct dpb_contract *contract = &t->plan.contract;
+    const bool apart = !contract->replicas_equal || contract->settle_steps > 0 ||
+                       contract->consistency == DPB_LOSSY;
+    if (dpb_world.rank == 0 && apart && contract->consistency != DPB_ALONE && !t->comm_ops->state &&
+        t->experiment->settings.checkpoint.save[0])
+        dpb_warn("state_not_saved",
+                 "comm '%s' keeps gradients or replicas apart and has no hook `state`: a training "
+                 "continued from %s begins without them",
+                 comm_of(t->experiment), t->experiment->settings.checkpoint.save);
+}
+
+/* ---- saving -------------------------------------------------------------------------------- */
+
+static dpb_status fetch(void *context, void *piece, size_t bytes)
+{
+    const struct dpb_saved_source *source = context;
+    char key[KEY_BYTES];
+    size_t n = bytes;
+    snprintf(key, sizeof key, "saved/%u", source->rank);
+    dpb_world_note("checkpoint", UINT64_MAX, source->rank);
+    DPB_TRY(dpb_store_take(key, piece, &n, 0));
+    if (n != bytes)
+        return dpb_fail(DPB_FAILED, "rank %u gave %zu bytes of '%s', not %zu", source->rank, n,
+                        source->name, bytes);
+    return DPB_OK;
+}
+
+dpb_status dpb_saved_open(struct dpb_trainer *t, struct dpb_saved_tensors *tensors)
+{
+    const uint32_t n_workers = t->experiment->n_workers;
+    struct dpb_saved saved;
+    DPB_TRY(list_arrays(t, &saved));
+    const size_t most = (size_t)saved.n * n_workers + 1;
+    tensors->tensors = calloc(most, sizeof *tensors->tensors);
+    tensors->sources = calloc(most, sizeof *tensors->sources);
+    if (!tensors->tensors || !tensors->sources)
+        return dpb_fail(DPB_NO_MEMORY, "no memory to list the state of %u workers", n_workers);
+    for (uint32_t i = 0; i < saved.n; i++)
+        for (uint32_t rank = 0; rank < (saved.arrays[i].common ? 1 : n_workers); rank++) {
+            struct dpb_saved_source *source = &tensors->sources[tensors->n];
+            struct dpb_safetensor *tensor = &tensors->tensors[tensors->n++];
+            source->rank = rank;
+            *tensor = tensor_of(t, &saved.arrays[i], rank, source->name);
+            tensor->memory = rank == 0 ? tensor->memory : NULL;
+            tensor->fetch = fetch;
+            tensor->context = source;
+        }
+    return DPB_OK;
+}
+
+void dpb_saved_close(struct dpb_saved_tensors *tensors)
+{
+    free(tensors->tensors);
+    free(tensors->sources);
+    *tensors = (struct dpb_saved_tensors){.n = 0};
+}
+
+/* In the pieces that the writer takes. */
+dpb_status dpb_saved_give(struct dpb_trainer *t)
+{
+    struct dpb_saved saved;
+    char key[KEY_BYTES];
+    DPB_TRY(list_arrays(t, &saved));
+    snprintf(key, sizeof key, "saved/%u", dpb_world.rank);
+    for (uint32_t i = 0; i < saved.n; i++) {
+        const struct dpb_saved_array *array = &saved.arrays[i];
+        const uint64_t bytes = array->n_elements * dpb_dtype_size(array->type);
+        for (uint64_t at = 0, n; at < bytes && !array->common; at += n) {
+            n = bytes - at < DPB_SAFETENSORS_PIECE ? bytes - at : DPB_SAFETENSORS_PIECE;
+            DPB_TRY(dpb_store_give(key, (const char *)array->memory + at, n, 0));
+        }
+    }
+    return DPB_OK;
+}
+
+/* ---- what a file has ----------------------------------------------------------------------- */
+
+/* comm.STRATEGY.ARRAY or comm.STRATEGY.ARRAY.RANK; false: another tensor's name. */
+struct parts {
+    char comm[64], array[64];
+    bool common;
+    uint32_t rank;
+};
+
+static bool parse(const char *name, struct parts *parts)
+{
+    int n = sscanf(name, DPB_CHECKPOINT_COMM "%63[a-z0-9_].%63[a-z0-9_].%9u", parts->comm,
+                   parts->array, &parts->rank);
+    parts->common = n == 2;
+    return n >= 2;
+}
+
+/* What of a file's state is not kept: `keeps` decides. */
+struct lost {
+    const struct dpb_experiment *x;
+    const struct dpb_saved *saved; /* NULL: the strategy has not been asked */
+    uint32_t n_ranks;              /* in the file */
+    uint32_t n_own, n;             /* of this strategy; lost */
+    char first[NAME_BYTES];
+};
+
+static void count_ranks(void *context, const char *name)
+{
+    struct lost *lost = context;
+    struct parts parts;
+    if (!parse(name, &parts) || strcmp(parts.comm, comm_of(lost->x)) != 0)
+        return;
+    lost->n_own++;
+    if (!parts.common && parts.rank >= lost->n_ranks)
+        lost->n_ranks = parts.rank + 1;
+}
+
+static bool keeps(const struct lost *lost, const struct parts *parts)
+{
+    if (strcmp(parts->comm, comm_of(lost->x)) != 0 ||
+        (!parts->common && lost->n_ranks != lost->x->n_workers))
+        return false;
+    bool listed = !lost->saved;
+    for (uint32_t i = 0; lost->saved && i < lost->saved->n; i++)
+        listed = listed || (strcmp(lost->saved->arrays[i].name, parts->array) == 0 &&
+                            lost->saved->arrays[i].common == parts->common);
+    return listed;
+}
+
+static void count_lost(void *context, const char *name)
+{
+    struct lost *lost = context;
+    struct parts parts;
+    if (parse(name, &parts) && !keeps(lost, &parts) && lost->n++ == 0)
+        snprintf(lost->first, sizeof lost->first, "%s", name);
+}
+
+static void look_for_lost(const struct dpb_safetensors *file, struct lost *lost)
+{
+    dpb_safetensors_visit(file, count_ranks, lost);
+    dpb_safetensors_visit(file, count_lost, lost);
+}
+
+/* An error, or with checkpoint.partial = yes a warning of rank 0. */
+static dpb_status tell_lost(const struct lost *lost, const char *what)
+{
+    const struct dpb_settings *settings = &lost->x->settings;
+    if (!settings->checkpoint.partial)
+        return dpb_fail(DPB_USAGE,
+                        "%s: %s '%s' and %u more of a strategy's state, which comm '%s' with %u "
+                        "workers cannot keep: continue with the strategy, options and workers it "
+                        "was saved with, or without this state by checkpoint.partial=yes",
+                        settings->checkpoint.load, what, lost->first, lost->n - 1, comm_of(lost->x),
+                        lost->x->n_workers);
+    if (dpb_world.rank == 0)
+        dpb_warn("state_not_kept",
+                 "%s: %s '%s' and %u more of a strategy's state, which comm '%s' with %u workers "
+                 "cannot keep; they begin anew from the model (checkpoint.partial=yes)",
+                 settings->checkpoint.load, what, lost->first, lost->n - 1, comm_of(lost->x),
+                 lost->x->n_workers);
+    return DPB_OK;
+}
+
+/* ---- loading ------------------------------------------------------------------------------- */
+
+dpb_status dpb_saved_check(const struct dpb_experiment *x)
+{
+    struct lost lost = {.x = x};
+    struct dpb_safetensors *file;
+    if (!continues(&x->settings) || x->settings.checkpoint.partial)
+        return DPB_OK;
+    DPB_TRY(dpb_safetensors_open(x->settings.checkpoint.load, &file));
+    look_for_lost(file, &lost);
+    dpb_safetensors_close(file);
+    return lost.n > 0 ? tell_lost(&lost, "it has") : DPB_OK;
+}
+
+static dpb_status read_arrays(const struct dpb_trainer *t, const struct dpb_safetensors *file,
+                              const struct dpb_saved *saved, struct lost *missing)
+{
+    for (uint32_t i = 0; i < saved->n; i++) {
+        const struct dpb_saved_array *array = &saved->arrays[i];
+        char name[NAME_BYTES];
+        const struct dpb_safetensor tensor = tensor_of(t, array, dpb_world.rank, name);
+        if (!array->common && missing->n_ranks != missing->x->n_workers)
+            continue; /* told as lost */
+        if (!dpb_safetensors_has(file, name) && missing->n++ == 0)
+            snprintf(missing->first, sizeof missing->first, "%s", name);
+        else if (dpb_safetensors_has(file, name) && array->memory)
+            DPB_TRY(dpb_safetensors_read(file, &tensor));
+    }
+    return DPB_OK;
+}
+
+dpb_status dpb_saved_load(struct dpb_trainer *t)
+{
+    const struct dpb_experiment *x = t->experiment;
+    struct dpb_saved saved;
+    struct dpb_safetensors *file;
+    if (!continues(&x->settings))
+        return DPB_OK;
+    DPB_TRY(list_arrays(t, &saved));
+    DPB_TRY(dpb_safetensors_open(x->settings.checkpoint.load, &file));
+    struct lost lost = {.x = x, .saved = &saved};
+    look_for_lost(file, &lost);
+    struct lost missing = {.x = x, .n_ranks = lost.n_ranks};
+    dpb_status status = lost.n > 0 ? tell_lost(&lost, "it has") : DPB_OK;
+    if (status == DPB_OK && lost.n_own > 0)
+        status = read_arrays(t, file, &saved, &missing);
+    if (status == DPB_OK && missing.n > 0)
+        status = tell_lost(&missing, "it lacks");
+    dpb_safetensors_close(file);
+    return status;
+}
