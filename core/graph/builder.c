@@ -322,7 +322,16 @@ static uint32_t add_conv(struct dpb_graph_builder *builder, const char *name, ui
     uint32_t h, w;
     if (!infer_window(builder, in, args, &h, &w))
         return DPB_NONE;
-    uint32_t dims[4] = {args->channels, in.c, node->window.kernel_h, node->window.kernel_w};
+    node->groups = args->groups ? args->groups : 1;
+    if (in.c % node->groups != 0 || args->channels % node->groups != 0) {
+        dpb_graph_builder_refuse(builder, DPB_USAGE, name,
+                                 "%u groups have to divide both its %u input channels and its %u "
+                                 "output channels",
+                                 node->groups, in.c, args->channels);
+        return DPB_NONE;
+    }
+    uint32_t dims[4] = {args->channels, in.c / node->groups, node->window.kernel_h,
+                        node->window.kernel_w};
     if (!append_weights(builder, 4, dims, args->bias))
         return DPB_NONE;
     node->macs = builder->tensors[node->weight].n_elements * ((uint64_t)h * w);

@@ -119,7 +119,8 @@ def run_node(dump, index, x, weight, bias, statistics):
         case "input":
             return dump.input
         case "conv":
-            return F.conv2d(F.pad(x[0], node["pad"]), weight, bias, node["stride"])
+            return F.conv2d(F.pad(x[0], node["pad"]), weight, bias, node["stride"],
+                            groups=node["groups"])
         case "batch_norm":
             return batch_norm(x[0], weight, bias, node, statistics)
         case "relu":

@@ -66,16 +66,16 @@ static json_t *node_json(const struct dpb_node *node)
     json_t *inputs = json_array();
     for (uint32_t k = 0; k < node->n_inputs; k++)
         json_array_append_new(inputs, json_integer(node->inputs[k]));
-    return json_pack("{s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:[i,i],s:[i,i],s:[i,i,i,i],"
-                     "s:f,s:i,s:f,s:f,s:f}",
-                     "op", op_name[node->op], "name", node->name, "inputs", inputs, "shape",
-                     shape_json(node->shape), "weight", index_json(node->weight), "bias",
-                     index_json(node->bias), "mean", index_json(node->mean), "variance",
-                     index_json(node->variance), "kernel", (int)v->kernel_h, (int)v->kernel_w,
-                     "stride", (int)v->stride_h, (int)v->stride_w, "pad", (int)v->pad_left,
-                     (int)v->pad_right, (int)v->pad_top, (int)v->pad_bottom, "epsilon",
-                     node->epsilon, "lrn_radius", (int)node->lrn_radius, "lrn_k", node->lrn_k,
-                     "lrn_alpha", node->lrn_alpha, "lrn_beta", node->lrn_beta);
+    return json_pack(
+        "{s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:[i,i],s:[i,i],s:[i,i,i,i],"
+        "s:i,s:f,s:i,s:f,s:f,s:f}",
+        "op", op_name[node->op], "name", node->name, "inputs", inputs, "shape",
+        shape_json(node->shape), "weight", index_json(node->weight), "bias", index_json(node->bias),
+        "mean", index_json(node->mean), "variance", index_json(node->variance), "kernel",
+        (int)v->kernel_h, (int)v->kernel_w, "stride", (int)v->stride_h, (int)v->stride_w, "pad",
+        (int)v->pad_left, (int)v->pad_right, (int)v->pad_top, (int)v->pad_bottom, "groups",
+        (int)node->groups, "epsilon", node->epsilon, "lrn_radius", (int)node->lrn_radius, "lrn_k",
+        node->lrn_k, "lrn_alpha", node->lrn_alpha, "lrn_beta", node->lrn_beta);
 }
 
 static dpb_status write_graph(const char *directory, const struct dpb_graph *graph, uint32_t batch,

@@ -352,6 +352,20 @@ static uint32_t no_channels(const struct dpb_graph_ops *g, struct dpb_graph_buil
     return g->conv(b, "none", x, &(struct dpb_conv_args){.kernel_h = 3});
 }
 
+static uint32_t groups_of_input(const struct dpb_graph_ops *g, struct dpb_graph_builder *b,
+                                uint32_t x)
+{
+    return g->conv(b, "uneven", x,
+                   &(struct dpb_conv_args){.channels = 4, .kernel_h = 1, .groups = 2});
+}
+
+static uint32_t groups_of_output(const struct dpb_graph_ops *g, struct dpb_graph_builder *b,
+                                 uint32_t x)
+{
+    return g->conv(b, "uneven", x,
+                   &(struct dpb_conv_args){.channels = 4, .kernel_h = 1, .groups = 3});
+}
+
 static uint32_t padding_alone(const struct dpb_graph_ops *g, struct dpb_graph_builder *b,
                               uint32_t x)
 {
@@ -447,6 +461,8 @@ static void test_mistakes(void **unused)
         {window_too_large, "'big'", "8x8 window does not fit into 7x7"},
         {kernel_of_zero, "'empty'", "kernel"},
         {no_channels, "'none'", "no elements"},
+        {groups_of_input, "'uneven'", "2 groups have to divide both its 3 input"},
+        {groups_of_output, "'uneven'", "3 groups have to divide both its 3 input"},
         {padding_alone, "'padded'", "padding (0,2)"},
         {padding_unused, "'unused'", "padding (1,0)"},
         {name_twice, "'twin'", "used twice"},

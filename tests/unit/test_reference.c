@@ -140,9 +140,11 @@ static double from_definition(const struct bench *bench, uint32_t index, const d
                      ? get(bench, bench->weights, bench->graph->tensors[node->bias].offset + c)
                      : 0;
     double count = 0, largest = -INFINITY;
-    for (uint32_t k = 0; k < in.c * window->kernel_h * window->kernel_w; k++) {
+    uint32_t n_inputs = conv ? in.c / node->groups : in.c;
+    uint32_t first = conv ? c * node->groups / node->shape.c * n_inputs : 0;
+    for (uint32_t k = 0; k < n_inputs * window->kernel_h * window->kernel_w; k++) {
         uint32_t kw = k % window->kernel_w, kh = k / window->kernel_w % window->kernel_h;
-        uint32_t channel = k / window->kernel_w / window->kernel_h;
+        uint32_t channel = first + k / window->kernel_w / window->kernel_h;
         int64_t row = (int64_t)h * window->stride_h + kh - window->pad_top;
         int64_t column = (int64_t)w * window->stride_w + kw - window->pad_left;
         if (row < 0 || row >= in.h || column < 0 || column >= in.w || (!conv && channel != c))
@@ -151,7 +153,7 @@ static double from_definition(const struct bench *bench, uint32_t index, const d
         if (conv)
             weight = get(bench, bench->weights,
                          bench->graph->tensors[node->weight].offset +
-                             c * in.c * window->kernel_h * window->kernel_w + k);
+                             c * n_inputs * window->kernel_h * window->kernel_w + k);
         sum += weight * value;
         count++;
         largest = fmax(largest, value);
@@ -171,6 +173,8 @@ NET(windows)
     x = g->conv(b, "before", x,
                 CONV(.channels = 2, .kernel_h = 4, .stride = 3, .padding = DPB_PAD_EXPLICIT,
                      .before = 3, .after = 1));
+    x = g->conv(b, "each", x, CONV(.channels = 6, .kernel_h = 3, .groups = 2));
+    x = g->conv(b, "groups", x, CONV(.channels = 9, .kernel_h = 2, .groups = 3, .bias = true));
     x = g->mean_pool(b, "mean", x, POOL(.kernel = 2, .stride = 1));
     return x;
 }

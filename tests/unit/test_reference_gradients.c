@@ -38,6 +38,20 @@ NET(conv_pointwise_strided)
     return g->conv(b, "op", x, CONV(.channels = 4, .kernel_h = 1, .stride = 2, .bias = true));
 }
 
+NET(conv_grouped)
+{
+    x = g->conv(b, "wider", x, CONV(.channels = 6, .kernel_h = 3, .groups = 2, .bias = true));
+    return g->conv(b, "narrower", x,
+                   CONV(.channels = 3, .kernel_h = 3, .stride = 2, .groups = 3,
+                        .padding = DPB_PAD_EXPLICIT, .before = 0, .after = 1));
+}
+
+NET(conv_depthwise)
+{
+    x = g->conv(b, "op", x, CONV(.channels = 4, .kernel_h = 3, .stride = 2, .groups = 4));
+    return g->conv(b, "twice", x, CONV(.channels = 8, .kernel_h = 2, .groups = 4, .bias = true));
+}
+
 NET(dense)
 {
     x = g->dense(b, "first", x, 6, true);
@@ -132,6 +146,8 @@ static const struct net nets[] = {
     {"conv_rows_and_columns", conv_rows_and_columns, ODD, false},
     {"conv_valid", conv_valid, ODD, false},
     {"conv_pointwise_strided", conv_pointwise_strided, ODD, false},
+    {"conv_grouped", conv_grouped, ODD, false},
+    {"conv_depthwise", conv_depthwise, ODD, false},
     {"dense", dense, ODD, false},
     {"batch_norm", batch_norm, ODD, false},
     {"batch_norm_no_gamma", batch_norm_no_gamma, ODD, false},

@@ -19,7 +19,8 @@ enum { DPB_TENSOR_ALIGN = 16 /* elements */, DPB_MAX_INPUTS = 128 /* of a node *
 
 typedef enum dpb_op {
     DPB_OP_INPUT,
-    DPB_OP_CONV,       /* weight OIHW, optional bias O; cross-correlation, as everyone means it */
+    DPB_OP_CONV,       /* weight OIHW, where I is the input channels of one group; optional bias O;
+                          cross-correlation, as everyone means it */
     DPB_OP_BATCH_NORM, /* over N, H, W; weight is gamma (may be DPB_NONE: 1), bias is beta */
     DPB_OP_RELU,
     DPB_OP_MAX_POOL,  /* padding never wins; the first maximum in row order gets the gradient */
@@ -49,9 +50,12 @@ struct dpb_node {
     uint32_t weight, bias;    /* indices into tensors[] or DPB_NONE */
     uint32_t mean, variance;  /* batch-norm: indices into states[] or DPB_NONE */
     struct dpb_window window; /* conv, pools; shortcut: its strides */
-    double epsilon;           /* batch-norm */
-    double keep_average;      /* batch-norm: running = keep * running + (1 - keep) * batch's */
-    double rate;              /* dropout: share of elements set to zero */
+    /* conv, else 0: both input and output channels are split in so many equal groups, in order. A
+     * group of output channels reads the input's group of the same number alone. */
+    uint32_t groups;
+    double epsilon;      /* batch-norm */
+    double keep_average; /* batch-norm: running = keep * running + (1 - keep) * batch's */
+    double rate;         /* dropout: share of elements set to zero */
     uint32_t lrn_radius;
     double lrn_k, lrn_alpha, lrn_beta;
     uint64_t macs; /* multiply-accumulates of the forward pass of one sample (conv and dense) */
@@ -100,9 +104,10 @@ typedef enum dpb_padding {
     DPB_PAD_EXPLICIT /* `before` and `after` on both axes */
 } dpb_padding;
 
-/* Zero means the default: kernel_w = kernel_h, stride = 1. */
+/* Zero means the default: kernel_w = kernel_h, stride = 1, groups = 1. A depthwise convolution has
+ * as many groups as its input has channels. */
 struct dpb_conv_args {
-    uint32_t channels, kernel_h, kernel_w, stride;
+    uint32_t channels, kernel_h, kernel_w, stride, groups;
     dpb_padding padding;
     uint32_t before, after;
     bool bias;

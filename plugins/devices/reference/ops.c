@@ -126,17 +126,27 @@ static double tap_backward_weight(const struct tap *tap, const double *x, const 
     return sum;
 }
 
+/* Where the input planes begin that output channel o of sample i reads: those of the channel's
+ * group. */
+static size_t first_plane(const struct ref_call *call, uint32_t i, uint32_t o)
+{
+    struct dpb_shape in = call->in[0];
+    uint32_t groups = call->node->groups, group = o / (call->node->shape.c / groups);
+    return ((size_t)i * in.c + (size_t)group * (in.c / groups)) * plane(in);
+}
+
 static void conv_forward(const struct ref_call *call)
 {
     const struct dpb_window *window = &call->node->window;
     struct dpb_shape in = call->in[0], out = call->node->shape;
+    uint32_t n_inputs = in.c / call->node->groups; /* of an output channel */
     double *y = call->y;
     for (uint32_t i = 0; i < call->n; i++) {
         const double *weight = call->weight;
         for (uint32_t o = 0; o < out.c; o++, y += plane(out)) {
-            const double *x = call->x[0] + i * in.c * plane(in);
+            const double *x = call->x[0] + first_plane(call, i, o);
             fill(y, plane(out), call->bias ? TERM(call->bias[o]) : 0);
-            for (uint32_t c = 0; c < in.c; c++, x += plane(in)) {
+            for (uint32_t c = 0; c < n_inputs; c++, x += plane(in)) {
                 for (uint32_t kh = 0; kh < window->kernel_h; kh++) {
                     for (uint32_t kw = 0; kw < window->kernel_w; kw++) {
                         struct tap tap = tap_of(call, kh, kw);
@@ -165,14 +175,15 @@ static void conv_backward(const struct ref_call *call)
 {
     const struct dpb_window *window = &call->node->window;
     struct dpb_shape in = call->in[0], out = call->node->shape;
-    size_t n_weights = (size_t)out.c * in.c * window->kernel_h * window->kernel_w;
+    uint32_t n_inputs = in.c / call->node->groups; /* of an output channel */
+    size_t n_weights = (size_t)out.c * n_inputs * window->kernel_h * window->kernel_w;
     const double *dy = call->dy;
     fill(call->dweight, n_weights, 0);
     for (uint32_t i = 0; i < call->n; i++) {
         size_t k = 0;
         for (uint32_t o = 0; o < out.c; o++, dy += plane(out)) {
-            size_t at = i * in.c * plane(in);
-            for (uint32_t c = 0; c < in.c; c++, at += plane(in)) {
+            size_t at = first_plane(call, i, o);
+            for (uint32_t c = 0; c < n_inputs; c++, at += plane(in)) {
                 for (uint32_t kh = 0; kh < window->kernel_h; kh++) {
                     for (uint32_t kw = 0; kw < window->kernel_w; kw++, k++) {
                         struct tap tap = tap_of(call, kh, kw);
