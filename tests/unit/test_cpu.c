@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "lib/grouped.h"
 #include "lib/opcheck.h"
 
 /* ---- a model of what the others do not have ------------------------------------------------ */
@@ -184,6 +185,16 @@ static void test_pairs_of_pixels(void **unused)
     check_in(DPB_PRECISION_BF16, &subject, OPS);
 }
 
+static void test_groups(void **unused)
+{
+    (void)unused;
+    struct subject subject = {"grouped", NULL, 0, 5, DPB_FP32, DPB_HWC, &grouped_model};
+    check_subject(&subject, ALL);
+    subject.batch = 1;
+    subject.image = 129; /* sums over many pixels */
+    check_subject(&subject, OPS);
+}
+
 /* A program compiled without training: less memory, the same numbers, and no backward. */
 static void test_forward_only(void **unused)
 {
@@ -254,7 +265,7 @@ int main(void)
         cmocka_unit_test(test_tiny),         cmocka_unit_test(test_odd),
         cmocka_unit_test(test_large_images), cmocka_unit_test(test_pairs_of_pixels),
         cmocka_unit_test(test_forward_only), cmocka_unit_test(test_ties),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_groups),
     };
     /* Tests share the cores with others: threads that spin for one another would wait for long. */
     setenv("OMP_WAIT_POLICY", "passive", 1);

@@ -360,6 +360,7 @@ dpb_status cpu_weights_loop(struct program *p, const struct dpb_node *node,
 
 /* ---- image_conv.c: a convolution of the images themselves ---------------------------------- */
 
+/* Of one group, and so large that oneDNN's sums are too far off. */
 bool cpu_reads_images(const struct program *p, const struct dpb_node *node);
 /* Appends the step that computes its weights' gradient. */
 dpb_status cpu_image_weights(struct program *p, const struct dpb_node *node,
@@ -367,7 +368,8 @@ dpb_status cpu_image_weights(struct program *p, const struct dpb_node *node,
 
 /* ---- weights_product.c: weights' gradients by own kernels ------------------------------------ */
 
-/* Whether this processor has the instructions, and they are the best that it has. */
+/* Whether this processor has the instructions, and they are the best that it has; for convolutions
+ * of one group. */
 bool cpu_multiplies_weights(const struct program *p, const struct dpb_node *node);
 /* Appends the step that computes a convolution's weights' gradient. */
 dpb_status cpu_weights_product(struct program *p, const struct dpb_node *node,

@@ -172,7 +172,7 @@ bool cpu_reads_images(const struct program *p, const struct dpb_node *node)
 {
     enum { LONG = 1 << 14 /* pixels: from here on the error shows */ };
     const struct dpb_window *w = &node->window;
-    return node->inputs[0] == 0 && w->stride_h == 1 && w->stride_w == 1 &&
+    return node->inputs[0] == 0 && node->groups == 1 && w->stride_h == 1 && w->stride_w == 1 &&
            (uint64_t)p->args.batch * node->shape.h * node->shape.w >= LONG;
 }
 

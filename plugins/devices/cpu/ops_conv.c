@@ -1,17 +1,37 @@
 /*
  * ops_conv.c - convolution: weights are repacked from core's OIHW into the formats that oneDNN
  * picks for forward and for backward data; their gradient is asked for in fp32 whatever the
- * precision.
+ * precision. Of several groups oneDNN has weights of five dimensions, which lie as core's do.
  */
 #include "cpu.h"
 
 /* What the three primitives of a convolution share. */
 struct conv {
     const_dnnl_memory_desc_t src, dst;  /* nhwc, also of the gradients */
-    const_dnnl_memory_desc_t canonical; /* core's weights: fp32, oihw */
+    const_dnnl_memory_desc_t canonical; /* core's weights: fp32, oihw; goihw of groups */
     const_dnnl_memory_desc_t bias;      /* NULL: none; its gradient is no matter of oneDNN's */
+    int n_weight_dims;
     dnnl_dims_t weight_dims, strides, dilates, padding_before, padding_after;
 };
+
+static void describe_weights(const struct dpb_node *node, struct dpb_shape in, struct conv *conv)
+{
+    const dnnl_dim_t groups = node->groups;
+    dnnl_dim_t *dims = conv->weight_dims;
+    if (groups > 1)
+        *dims++ = groups;
+    *dims++ = node->shape.c / groups;
+    *dims++ = in.c / groups;
+    *dims++ = node->window.kernel_h;
+    *dims++ = node->window.kernel_w;
+    conv->n_weight_dims = (int)(dims - conv->weight_dims);
+}
+
+static dpb_status weights_desc(struct program *p, const struct conv *conv, dnnl_data_type_t type,
+                               dnnl_format_tag_t tag, const_dnnl_memory_desc_t *desc)
+{
+    return cpu_desc(p, conv->n_weight_dims, conv->weight_dims, type, tag, desc);
+}
 
 static dpb_status describe(struct program *p, const struct dpb_node *node, struct conv *conv)
 {
@@ -19,15 +39,17 @@ static dpb_status describe(struct program *p, const struct dpb_node *node, struc
     const struct dpb_node *input = cpu_input(p, node, 0);
     *conv = (struct conv){
         .src = cpu_plan(p, input)->activation->desc,
-        .weight_dims = {node->shape.c, input->shape.c, w->kernel_h, w->kernel_w},
         .strides = {w->stride_h, w->stride_w},
         .padding_before = {w->pad_top, w->pad_left},
         .padding_after = {w->pad_bottom, w->pad_right},
     };
+    const dnnl_dims_t channels = {node->shape.c};
+    describe_weights(node, input->shape, conv);
     if (node->bias != DPB_NONE)
-        DPB_TRY(cpu_desc(p, 1, conv->weight_dims, dnnl_f32, dnnl_a, &conv->bias));
+        DPB_TRY(cpu_desc(p, 1, channels, dnnl_f32, dnnl_a, &conv->bias));
     DPB_TRY(cpu_activation_desc(p, node->shape, p->type, &conv->dst));
-    return cpu_desc(p, 4, conv->weight_dims, dnnl_f32, dnnl_oihw, &conv->canonical);
+    return weights_desc(p, conv, dnnl_f32, node->groups > 1 ? dnnl_goihw : dnnl_oihw,
+                        &conv->canonical);
 }
 
 dpb_status cpu_conv_forward(struct program *p, const struct dpb_node *node)
@@ -35,7 +57,7 @@ dpb_status cpu_conv_forward(struct program *p, const struct dpb_node *node)
     struct conv c;
     const_dnnl_memory_desc_t weights_any;
     DPB_TRY(describe(p, node, &c));
-    DPB_TRY(cpu_desc(p, 4, c.weight_dims, p->type, dnnl_format_tag_any, &weights_any));
+    DPB_TRY(weights_desc(p, &c, p->type, dnnl_format_tag_any, &weights_any));
     dnnl_prop_kind_t kind = p->args.training ? dnnl_forward_training : dnnl_forward_inference;
     dnnl_primitive_desc_t created = NULL;
     dnnl_status_t status = dnnl_convolution_forward_primitive_desc_create(
@@ -59,12 +81,12 @@ dpb_status cpu_conv_forward(struct program *p, const struct dpb_node *node)
     return DPB_OK;
 }
 
-/* A 1x1 convolution that takes every pixel is a product of matrices. */
+/* A 1x1 convolution of one group that takes every pixel is a product of matrices. */
 static bool is_matrix_product(const struct dpb_node *node)
 {
     const struct dpb_window *w = &node->window;
-    return w->kernel_h == 1 && w->kernel_w == 1 && w->stride_h == 1 && w->stride_w == 1 &&
-           !w->pad_top && !w->pad_bottom && !w->pad_left && !w->pad_right;
+    return node->groups == 1 && w->kernel_h == 1 && w->kernel_w == 1 && w->stride_h == 1 &&
+           w->stride_w == 1 && !w->pad_top && !w->pad_bottom && !w->pad_left && !w->pad_right;
 }
 
 /* dW = dY' X over all pixels of the batch, straight into core's arena. On 14x14 and 7x7 pixels it
@@ -105,7 +127,7 @@ static dpb_status convolve_weights(struct program *p, const struct dpb_node *nod
     const char *what = "backward weights";
     const struct node_plan *plan = cpu_plan(p, node);
     const_dnnl_memory_desc_t diff_any;
-    DPB_TRY(cpu_desc(p, 4, c->weight_dims, dnnl_f32, dnnl_format_tag_any, &diff_any));
+    DPB_TRY(weights_desc(p, c, dnnl_f32, dnnl_format_tag_any, &diff_any));
     dnnl_primitive_desc_t created = NULL;
     dnnl_status_t status = dnnl_convolution_backward_weights_primitive_desc_create(
         &created, p->engine, dnnl_convolution_direct, c->src, diff_any, NULL, c->dst, c->strides,
@@ -148,7 +170,7 @@ dpb_status cpu_conv_backward(struct program *p, const struct dpb_node *node)
 
     const struct node_plan *plan = cpu_plan(p, node);
     const_dnnl_memory_desc_t weights_any;
-    DPB_TRY(cpu_desc(p, 4, c.weight_dims, p->type, dnnl_format_tag_any, &weights_any));
+    DPB_TRY(weights_desc(p, &c, p->type, dnnl_format_tag_any, &weights_any));
     dnnl_primitive_desc_t created = NULL;
     dnnl_status_t status = dnnl_convolution_backward_data_primitive_desc_create(
         &created, p->engine, dnnl_convolution_direct, c.src, weights_any, c.dst, c.strides,

@@ -475,7 +475,7 @@ static void sum_batch(const struct program *p, const struct step *step)
 
 bool cpu_multiplies_weights(const struct program *p, const struct dpb_node *node)
 {
-    if (cpu_input(p, node, 0)->shape.c < LANES || node->shape.c < LEAST_ROWS ||
+    if (node->groups > 1 || cpu_input(p, node, 0)->shape.c < LANES || node->shape.c < LEAST_ROWS ||
         !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl"))
         return false;
     return p->type == dnnl_f32 || (__builtin_cpu_supports("avx512bf16") && !cpu_has_tiles());
