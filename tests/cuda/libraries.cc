@@ -27,7 +27,7 @@ struct cudnnFilterStruct {
     cudnnTensorFormat_t format;
 };
 struct cudnnConvolutionStruct {
-    int pad_h, pad_w, stride_h, stride_w;
+    int pad_h, pad_w, stride_h, stride_w, groups;
     cudnnMathType_t math;
 };
 
@@ -82,8 +82,9 @@ template <typename Each> void for_all(const shape &s, Each each)
                         const size_t x = at(s.x, n, ih, iw, 0);
                         for (int k = 0; k < s.w.k; k++) {
                             const size_t f = at(filter, k, kh, kw, 0), y = at(s.y, n, h, w, k);
+                            const size_t first = (size_t)(k / (s.w.k / s.by.groups)) * s.w.c;
                             for (int c = 0; c < s.w.c; c++)
-                                each(x + c * x_step, f + c * w_step, y);
+                                each(x + (first + c) * x_step, f + c * w_step, y);
                         }
                     }
 }
@@ -118,9 +119,9 @@ bool fits(const shape &s)
 {
     const int h = (s.x.h + 2 * s.by.pad_h - s.w.h) / s.by.stride_h + 1;
     const int w = (s.x.w + 2 * s.by.pad_w - s.w.w) / s.by.stride_w + 1;
-    return s.x.n == s.y.n && s.x.c == s.w.c && s.y.c == s.w.k && s.y.h == h && s.y.w == w &&
-           s.x.type == s.y.type && s.x.type == s.w.type && s.x.format == s.y.format &&
-           s.x.format == s.w.format;
+    return s.x.n == s.y.n && s.x.c == s.w.c * s.by.groups && s.y.c == s.w.k &&
+           s.w.k % s.by.groups == 0 && s.y.h == h && s.y.w == w && s.x.type == s.y.type &&
+           s.x.type == s.w.type && s.x.format == s.y.format && s.x.format == s.w.format;
 }
 
 /* What is offered for every call: the first is not deterministic, the second does not work, and of
@@ -276,10 +277,16 @@ cudnnStatus_t cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t desc,
                                               int dilation_w, cudnnConvolutionMode_t mode,
                                               cudnnDataType_t compute)
 {
-    *desc = {pad_h, pad_w, stride_h, stride_w, CUDNN_DEFAULT_MATH};
+    *desc = {pad_h, pad_w, stride_h, stride_w, 1, CUDNN_DEFAULT_MATH};
     bool ok = dilation_h == 1 && dilation_w == 1 && mode == CUDNN_CROSS_CORRELATION &&
               compute == CUDNN_DATA_FLOAT;
     return ok ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
+}
+
+cudnnStatus_t cudnnSetConvolutionGroupCount(cudnnConvolutionDescriptor_t desc, int groups)
+{
+    desc->groups = groups;
+    return groups >= 1 ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
 }
 
 cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t desc, cudnnMathType_t math)

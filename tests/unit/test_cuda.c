@@ -22,6 +22,7 @@
 
 #include "base/log.h"
 #include "lib/command.h"
+#include "lib/grouped.h"
 #include "lib/opcheck.h"
 #include "plugins/devices/cuda/cuda.h"
 
@@ -46,6 +47,7 @@ static void test_models(void **unused)
     check_subject(&(struct subject){"resnet20", NULL, 16, 3, DPB_UINT8, DPB_HWC, NULL},
                   ALL - EVALUATION);
     check_subject(&(struct subject){"densenet40_k12", NULL, 8, 2, DPB_UINT8, DPB_CHW, NULL}, OPS);
+    check_subject(&(struct subject){"grouped", NULL, 0, 5, DPB_FP32, DPB_HWC, &grouped_model}, OPS);
 }
 
 /* tf32 is not fp32 by another name: where weights have more than 10 bits, sums differ. */

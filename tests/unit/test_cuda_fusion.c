@@ -18,6 +18,7 @@
 
 #include "base/log.h"
 #include "lib/command.h"
+#include "lib/grouped.h"
 #include "lib/opcheck.h"
 #include "lib/stand_in.h"
 #include "plugins/devices/cuda/cuda.h"
@@ -383,6 +384,20 @@ static void test_no_plan(void **unused)
                    "CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN");
 }
 
+/* Of several groups: `on` says so by name, auto goes without. */
+static void test_groups(void **unused)
+{
+    (void)unused;
+    struct subject subject = {"grouped", NULL, 0, 30, DPB_FP32, DPB_HWC, &grouped_model};
+    char path[128];
+    snprintf(path, sizeof path, "%s/groups", cache);
+    set_options(FUSION_AUTO, path);
+    check_in(DPB_PRECISION_FP32, &subject, OPS);
+    subject.batch = 2;
+    set_options(FUSION_ON, "no");
+    expect_refusal(&subject, DPB_PRECISION_FP32, "'conv2' has 24 groups", "auto leaves");
+}
+
 /* Statistics are those of NHWC alone. */
 static void test_layout(void **unused)
 {
@@ -453,6 +468,7 @@ int main(void)
         cmocka_unit_test(test_differs),    cmocka_unit_test(test_tuning),
         cmocka_unit_test(test_evaluation), cmocka_unit_test(test_no_plan),
         cmocka_unit_test(test_workspace),  cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_groups),
     };
     if (!on_gpu())
         setenv("DPB_TEST_DEVICE", "cuda_stand_in", 1);

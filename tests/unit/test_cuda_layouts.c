@@ -12,16 +12,18 @@
 #include <cmocka.h>
 
 #include "lib/cases.h"
+#include "lib/grouped.h"
 #include "lib/opcheck.h"
 #include "lib/stand_in.h"
 #include "plugins/devices/cuda/cuda.h"
 
-/* Every op, odd padding, samples in both orders; in each precision. */
+/* Every op, odd padding, several groups, samples in both orders; in each precision. */
 static void test_every_op(void **unused)
 {
     (void)unused;
     check_subject(&(struct subject){"tiny", NULL, 0, 4, DPB_UINT8, DPB_HWC, NULL}, ALL);
     check_subject(&(struct subject){"tiny_bn", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL}, ALL);
+    check_subject(&(struct subject){"grouped", NULL, 0, 5, DPB_FP32, DPB_HWC, &grouped_model}, OPS);
 }
 
 /* Sums over more pixels than one block adds up: 11 x 28 x 28. */

@@ -67,8 +67,8 @@ static dpb_status describe(const struct program *p, const struct dpb_node *node,
     TRY_CUDNN("cudnnCreateFilterDescriptor", cudnnCreateFilterDescriptor(&conv->w));
     TRY_CUDNN("cudnnSetFilter4dDescriptor",
               cudnnSetFilter4dDescriptor(conv->w, cuda_cudnn_type(p), format_of(p),
-                                         (int)node->shape.c, (int)in.c, (int)w->kernel_h,
-                                         (int)w->kernel_w));
+                                         (int)node->shape.c, (int)(in.c / node->groups),
+                                         (int)w->kernel_h, (int)w->kernel_w));
     for (int call = 0; call < CONV_CALLS; call++) {
         cudnnConvolutionDescriptor_t *desc = &conv->call[call].conv;
         TRY_CUDNN("cudnnCreateConvolutionDescriptor", cudnnCreateConvolutionDescriptor(desc));
@@ -77,6 +77,8 @@ static dpb_status describe(const struct program *p, const struct dpb_node *node,
                                                   alike ? (int)w->pad_left : 0, (int)w->stride_h,
                                                   (int)w->stride_w, 1, 1, CUDNN_CROSS_CORRELATION,
                                                   CUDNN_DATA_FLOAT));
+        TRY_CUDNN("cudnnSetConvolutionGroupCount",
+                  cudnnSetConvolutionGroupCount(*desc, (int)node->groups));
         TRY_CUDNN("cudnnSetConvolutionMathType", cudnnSetConvolutionMathType(*desc, math_type(p)));
     }
     return DPB_OK;
@@ -174,10 +176,11 @@ static dpb_status choose(const struct program *p, const struct dpb_node *node, s
     return cuda_host->fail(
         DPB_UNSUPPORTED,
         "device cuda: cuDNN has no algorithm for the %s of '%s' (%u to %u "
-        "channels, %ux%u, %s, %s) that gives equal bits for equal inputs with at "
+        "channels, %ux%u, groups: %u, %s, %s) that gives equal bits for equal inputs with at "
         "most device.workspace = %llu bytes; it offered %d of other kinds",
         names[call], node->name, cuda_input(p, node, 0)->shape.c, node->shape.c,
-        node->window.kernel_h, node->window.kernel_w, dpb_precision_name(p->args.precision),
+        node->window.kernel_h, node->window.kernel_w, node->groups,
+        dpb_precision_name(p->args.precision),
         p->device->options.layout == LAYOUT_NCHW ? "NCHW" : "NHWC",
         (unsigned long long)p->device->options.workspace, n);
 }

@@ -21,6 +21,8 @@
  * own kernel's is; cuDNN's own pattern for this (DgradDreluBNBwdWeight) makes y anew from x, and
  * has engines for fp16 only.
  *
+ * Convolutions of several groups stay without: no GPU has shown that such graphs are right.
+ *
  * Of cuDNN's engines only those are taken that give equal bits for equal inputs, add in fp32, and
  * multiply as run.precision says. A plan is finalised, which may compile its kernel, when the
  * program is planned: how much it needs to work with is known then.
@@ -535,6 +537,19 @@ static dpb_status find_or_make(struct program *p, const struct dpb_node *node, e
     return make_plans(p, node, call, made);
 }
 
+/* device.fusion = on fails rather than leave one out. */
+static dpb_status leave_groups(const struct program *p, const struct dpb_node *node)
+{
+    if (p->device->options.fusion != FUSION_ON)
+        return DPB_OK;
+    return cuda_host->fail(
+        DPB_UNSUPPORTED,
+        "device cuda: device.fusion = on, but the convolution '%s' has %u groups, and only those "
+        "of "
+        "one group add up a batch-norm's sums; auto leaves such ones as they are",
+        node->name, node->groups);
+}
+
 /* Of a node's call, with sums for `norm`'s channels. */
 static dpb_status open_call(struct program *p, const struct dpb_node *node, enum fused_call call,
                             const struct dpb_node *norm)
@@ -542,6 +557,8 @@ static dpb_status open_call(struct program *p, const struct dpb_node *node, enum
     struct node_plan *plan = cuda_plan(p, node);
     struct fused *fused;
     struct tensor *unused;
+    if (node->groups > 1)
+        return leave_groups(p, node);
     DPB_TRY(find_or_make(p, node, call, &fused));
     if (fused->n == 0)
         return DPB_OK;

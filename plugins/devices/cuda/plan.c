@@ -196,7 +196,8 @@ dpb_status cuda_over_gradient(struct program *p, const struct dpb_node *node,
 
 /* -------------------------------------------------------------------------------------- weights */
 
-/* A dense layer over a picture has OI over CHW: OIHW in all but name. Activations in NCHW want
+/* I is what an output reads: of a convolution, the channels of a group.
+ * A dense layer over a picture has OI over CHW: OIHW in all but name. Activations in NCHW want
  * weights as core has them: there is nothing to permute. */
 static struct packing packing_of(const struct program *p, const struct dpb_node *node)
 {
@@ -204,11 +205,12 @@ static struct packing packing_of(const struct program *p, const struct dpb_node 
     const struct dpb_shape in = cuda_input(p, node, 0)->shape;
     const struct dpb_window *w = &node->window;
     uint32_t hw = node->op == DPB_OP_DENSE ? in.h * in.w : w->kernel_h * w->kernel_w;
-    const bool nchw = p->device->options.layout == LAYOUT_NCHW;
+    if (p->device->options.layout == LAYOUT_NCHW)
+        hw = 1;
     return (struct packing){.from = tensor->offset,
                             .o = node->shape.c,
-                            .i = nchw ? in.c * hw : in.c,
-                            .hw = nchw ? 1 : hw};
+                            .i = (uint32_t)(tensor->n_elements / node->shape.c / hw),
+                            .hw = hw};
 }
 
 static bool needs_packing(const struct program *p, const struct dpb_node *node, enum cuda_type type)

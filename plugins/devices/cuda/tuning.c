@@ -179,11 +179,14 @@ void cuda_tuning_key(const struct program *p, const struct dpb_node *node, const
 {
     const struct dpb_window *w = &node->window;
     const struct dpb_shape in = cuda_input(p, node, 0)->shape;
+    char groups[20] = "";
+    if (node->groups > 1)
+        snprintf(groups, sizeof groups, " groups %u", node->groups);
     snprintf(key, TUNING_KEY_BYTES,
-             "%s\t%zu\t%s %s n%u c%u h%u w%u k%u %ux%u stride %ux%u pad %u,%u,%u,%u%s",
+             "%s\t%zu\t%s %s n%u c%u h%u w%u k%u %ux%u stride %ux%u pad %u,%u,%u,%u%s%s",
              p->device->name, cudnnGetVersion(), call, dpb_precision_name(p->args.precision),
              p->args.batch, in.c, in.h, in.w, node->shape.c, w->kernel_h, w->kernel_w, w->stride_h,
-             w->stride_w, w->pad_top, w->pad_bottom, w->pad_left, w->pad_right,
+             w->stride_w, w->pad_top, w->pad_bottom, w->pad_left, w->pad_right, groups,
              p->device->options.layout == LAYOUT_NCHW ? " NCHW" : "");
 }
 
