@@ -39,14 +39,13 @@ void dpb_estimate_interval(const struct dpb_estimate *estimate, double *low, dou
  * freedom >= 1. */
 double dpb_student(double freedom);
 
-enum dpb_outcome { DPB_NOT_MEASURED, DPB_UNDECIDED, DPB_EQUAL, DPB_FASTER, DPB_SLOWER };
+enum dpb_shown { DPB_NOT_MEASURED, DPB_UNDECIDED, DPB_EQUAL, DPB_FASTER, DPB_SLOWER };
 
 /* B against A. */
 struct dpb_comparison {
     double ratio, low, high; /* B / A and its 95 % interval */
     double margin; /* DPB_EQUAL: the whole interval is within 1 / (1 + margin) .. 1 + margin */
-    enum dpb_outcome
-        outcome; /* DPB_FASTER, DPB_SLOWER: the interval has no 1, and reaches beyond */
+    enum dpb_shown outcome; /* DPB_FASTER, DPB_SLOWER: the interval has no 1, and reaches beyond */
     size_t take; /* DPB_UNDECIDED: with so many repeats of this spread any other outcome follows */
     bool paired, of_steps;
 };

@@ -13,6 +13,7 @@
 struct request {
     const char *files[2];
     double threshold; /* a share; NaN: not given */
+    const char *same; /* NULL: not given */
     bool json;
 };
 
@@ -32,6 +33,24 @@ static dpb_status parse_threshold(const struct dpb_command *self, const char *te
     return DPB_OK;
 }
 
+/* "machine,config". */
+static dpb_status parse_same(const struct dpb_command *self, const char *text, const char **same)
+{
+    static const char *const parts[] = {"config",   "inputs",      "machine",
+                                        "versions", "environment", NULL};
+    for (const char *at = text; at != NULL; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        size_t length = strcspn(at, ","), i = 0;
+        while (parts[i] != NULL &&
+               (strlen(parts[i]) != length || strncmp(parts[i], at, length) != 0))
+            i++;
+        if (parts[i] == NULL)
+            return dpb_usage_error(self, "--require-same takes a list of config, inputs, machine, "
+                                         "versions, environment, as in machine,config");
+    }
+    *same = text;
+    return DPB_OK;
+}
+
 static dpb_status parse(const struct dpb_command *self, int argc, char **argv,
                         struct request *request)
 {
@@ -41,6 +60,8 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv,
             request->json = true;
         else if (strcmp(argv[i], "--threshold") == 0)
             DPB_TRY(parse_threshold(self, i + 1 < argc ? argv[++i] : "", &request->threshold));
+        else if (strcmp(argv[i], "--require-same") == 0)
+            DPB_TRY(parse_same(self, i + 1 < argc ? argv[++i] : "", &request->same));
         else if (argv[i][0] == '-')
             return dpb_usage_error(self, "unknown option '%s'", argv[i]);
         else if (n == 2)
@@ -69,7 +90,8 @@ static dpb_status compare(const struct request *request, bool *regression)
     if (status == DPB_OK) {
         const struct dpb_compared a = {request->files[0], documents[0]};
         const struct dpb_compared b = {request->files[1], documents[1]};
-        status = dpb_compare_make(&a, &b, request->threshold, &comparison, regression);
+        status =
+            dpb_compare_make(&a, &b, request->threshold, request->same, &comparison, regression);
     }
     if (comparison != NULL && request->json) {
         json_dumpf(comparison, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(17));

@@ -135,17 +135,20 @@ static struct dpb_sweep_job *plan_jobs(const struct dpb_sweep *sweep, uint64_t s
 static dpb_status take_done(const struct dpb_sweep *sweep, const struct dpb_arguments *arguments,
                             struct dpb_sweep_job *jobs, size_t *n_jobs, json_t *document)
 {
-    size_t n_left = 0;
-    for (size_t i = 0; i < *n_jobs; i++) {
-        const json_t *run = dpb_sweep_done(arguments->document, &jobs[i]);
-        json_t *copy = run != NULL ? json_deep_copy(run) : NULL;
-        if (run == NULL)
-            jobs[n_left++] = jobs[i];
-        else if (copy != NULL)
-            dpb_sweep_add(sweep, &jobs[i], copy, document);
-        else
+    size_t n_left = 0, i;
+    const json_t *runs = json_object_get(arguments->document, "runs"), *run;
+    json_array_foreach(runs, i, run)
+    {
+        json_t *copy = json_deep_copy(run);
+        if (copy == NULL)
             return dpb_fail(DPB_NO_MEMORY, "out of memory");
+        if (strcmp(dpb_json_text(run, "status", ""), "ok") == 0)
+            json_array_append(json_object_get(document, "runs"), copy);
+        json_decref(copy);
     }
+    for (i = 0; i < *n_jobs; i++)
+        if (!dpb_sweep_done(sweep, document, &jobs[i]))
+            jobs[n_left++] = jobs[i];
     dpb_log(DPB_LOG_INFO, "%zu of %zu runs are there, from %s", *n_jobs - n_left, *n_jobs,
             arguments->file);
     *n_jobs = n_left;
@@ -187,40 +190,64 @@ static dpb_status run_job(const struct dpb_sweep *sweep, const struct dpb_sweep_
     return execution->result == NULL ? dpb_fail(DPB_NO_MEMORY, "out of memory") : DPB_OK;
 }
 
+/* Of all jobs so far. */
+struct outcome {
+    dpb_status status;
+    int code;
+};
+
+static void note_end(const struct dpb_execution *execution, struct outcome *outcome)
+{
+    /* A cell with a refused combination or refused data is a failed cell of a sweep that ran. */
+    bool refused = execution->exit_code == dpb_status_exit_code(DPB_USAGE);
+    outcome->code = dpb_exit_code_first(outcome->code, refused ? dpb_status_exit_code(DPB_FAILED)
+                                                               : execution->exit_code);
+    if (execution->status != DPB_OK && outcome->status == DPB_OK)
+        outcome->status = DPB_FAILED;
+    if (execution->status == DPB_INTERRUPTED)
+        outcome->status = DPB_INTERRUPTED;
+    if (signal_between_jobs != 0) {
+        outcome->status = DPB_INTERRUPTED;
+        outcome->code = dpb_exit_code_first(outcome->code, 128 + signal_between_jobs);
+    }
+}
+
+/* Runs a job until a run of it ends badly or undisturbed, or was repeated often enough. */
+static void run_until_done(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job, size_t i,
+                           size_t n_jobs, json_t *document, struct outcome *outcome)
+{
+    dpb_status ended = DPB_OK;
+    while (ended == DPB_OK && outcome->status != DPB_INTERRUPTED) {
+        struct dpb_execution execution = {0};
+        if (run_job(sweep, job, i, n_jobs, &execution) != DPB_OK) {
+            *outcome = (struct outcome){
+                DPB_INTERRUPTED,
+                dpb_exit_code_first(outcome->code, dpb_status_exit_code(DPB_NO_MEMORY))};
+            return;
+        }
+        dpb_sweep_add(sweep, job, execution.result, document);
+        note_end(&execution, outcome);
+        ended = execution.status;
+        if (ended == DPB_OK && dpb_sweep_done(sweep, document, job))
+            return;
+        if (ended == DPB_OK)
+            dpb_log(DPB_LOG_INFO, "  disturbed: once more");
+    }
+}
+
 /* Runs all jobs into the document; returns the exit code. */
 static int run_jobs(const struct dpb_sweep *sweep, const struct dpb_sweep_job *jobs, size_t n_jobs,
                     json_t *document)
 {
-    int code = 0;
-    dpb_status status = DPB_OK;
+    struct outcome outcome = {DPB_OK, 0};
     struct listening old;
     signal_between_jobs = 0;
     listen_begin(&old);
-    for (size_t i = 0; i < n_jobs && status != DPB_INTERRUPTED; i++) {
-        struct dpb_execution execution = {0};
-        if (run_job(sweep, &jobs[i], i, n_jobs, &execution) != DPB_OK) {
-            code = dpb_exit_code_first(code, dpb_status_exit_code(DPB_NO_MEMORY));
-            status = DPB_FAILED;
-            break;
-        }
-        dpb_sweep_add(sweep, &jobs[i], execution.result, document);
-        /* A cell with a refused combination or refused data is a failed cell of a sweep that
-         * ran. */
-        bool refused = execution.exit_code == dpb_status_exit_code(DPB_USAGE);
-        code = dpb_exit_code_first(code, refused ? dpb_status_exit_code(DPB_FAILED)
-                                                 : execution.exit_code);
-        if (execution.status != DPB_OK && status == DPB_OK)
-            status = DPB_FAILED;
-        if (execution.status == DPB_INTERRUPTED)
-            status = DPB_INTERRUPTED;
-        if (signal_between_jobs != 0) {
-            status = DPB_INTERRUPTED;
-            code = dpb_exit_code_first(code, 128 + signal_between_jobs);
-        }
-    }
+    for (size_t i = 0; i < n_jobs && outcome.status != DPB_INTERRUPTED; i++)
+        run_until_done(sweep, &jobs[i], i, n_jobs, document, &outcome);
     listen_end(&old);
-    dpb_sweep_finish(sweep, status, document);
-    return code;
+    dpb_sweep_finish(sweep, outcome.status, document);
+    return outcome.code;
 }
 
 int dpb_sweep_arguments(const struct dpb_arguments *arguments)

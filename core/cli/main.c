@@ -26,7 +26,7 @@ static const struct dpb_command commands[] = {
      "run again what a result was made by, or the rest of a sweep", dpb_command_rerun},
     {"report", "dpbench report RESULT.json...", "print the tables of results again",
      dpb_command_report},
-    {"compare", "dpbench compare A.json B.json [--threshold PERCENT] [--json]",
+    {"compare", "dpbench compare A.json B.json [--threshold PERCENT] [--require-same PARTS] [--json]",
      "two runs, or two sweeps: all that differs, then the rates; exit code 4 where B is slower by "
      "more than PERCENT",
      dpb_command_compare},

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "study/json.h"
+#include "study/rates.h"
 #include "study/result.h"
 
 enum { LABEL = 512 };
@@ -82,65 +83,54 @@ static json_t *differences_of(const json_t *a, const json_t *b)
 
 /* ---- rates --------------------------------------------------------------------------------- */
 
-/* Of a run (`row` NULL) or of a sweep's row. */
-static struct dpb_rate rate_of(const json_t *document, const json_t *row)
-{
-    if (row == NULL)
-        return dpb_result_rate(document);
-    return (struct dpb_rate){dpb_json_number(row, "samples_per_s.median"),
-                             dpb_json_number(row, "samples_per_s.low"),
-                             dpb_json_number(row, "samples_per_s.high")};
-}
-
-static json_t *rate_to_json(const struct dpb_rate *rate)
-{
-    return json_pack("{s:o, s:o, s:o}", "samples_per_s", dpb_json_real(rate->rate), "low",
-                     dpb_json_real(rate->low), "high", dpb_json_real(rate->high));
-}
-
-static const char *verdict_of(const struct dpb_rate *a, const struct dpb_rate *b)
-{
-    if (!isfinite(a->rate) || !isfinite(b->rate))
-        return "not measured";
-    /* One step has no interval, and so shows nothing. */
-    if (!(a->high < b->low) && !(b->high < a->low))
-        return "no difference shown";
-    return b->rate > a->rate ? "faster" : "slower";
-}
-
-static bool is_regression(const struct dpb_rate *a, const struct dpb_rate *b, double threshold)
-{
-    if (!isfinite(threshold))
-        return false;
-    const char *verdict = verdict_of(a, b);
-    return strcmp(verdict, "not measured") == 0 ||
-           (strcmp(verdict, "slower") == 0 && b->rate < (1 - threshold) * a->rate);
-}
-
 /* What speaks against the rates of a run or row. @owned. */
-static json_t *doubts_of(const json_t *document, const json_t *row)
+static json_t *doubts_of(const json_t *of)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < DPB_DOUBTS; i++) {
-        const char *reason = dpb_result_doubt(row != NULL ? row : document, i);
+    for (size_t i = 0; i < DPB_DOUBT_ONCE; i++) {
+        const char *reason = dpb_rates_doubt(of, i);
         if (reason != NULL)
             json_array_append_new(list, json_string(reason));
     }
     return list;
 }
 
+/* Of a run (`row` NULL) or of a sweep's row. @owned. */
+static json_t *side_of_row(const json_t *document, const json_t *row,
+                           const struct dpb_estimate *estimate)
+{
+    double low, high;
+    double rate = row != NULL ? dpb_json_number(row, "samples_per_s.median")
+                              : dpb_json_number(document, "timing.samples_per_s.mean");
+    dpb_estimate_interval(estimate, &low, &high);
+    return json_pack("{s:o, s:o, s:o, s:I, s:o}", "samples_per_s", dpb_json_real(rate), "low",
+                     dpb_json_real(low), "high", dpb_json_real(high), "repeats",
+                     (json_int_t)estimate->n, "doubts", doubts_of(row != NULL ? row : document));
+}
+
 /* Of two runs (rows NULL), or of two rows of one cell. */
 static json_t *row_of(const json_t *a, const json_t *row_a, const json_t *b, const json_t *row_b,
                       double threshold)
 {
-    struct dpb_rate of_a = rate_of(a, row_a), of_b = rate_of(b, row_b);
-    json_t *json_a = rate_to_json(&of_a), *json_b = rate_to_json(&of_b);
-    json_object_set_new(json_a, "doubts", doubts_of(a, row_a));
-    json_object_set_new(json_b, "doubts", doubts_of(b, row_b));
-    return json_pack("{s:O?, s:o, s:o, s:o, s:s, s:b}", "cell", json_object_get(row_a, "cell"), "a",
-                     json_a, "b", json_b, "ratio", dpb_json_real(of_b.rate / of_a.rate), "verdict",
-                     verdict_of(&of_a, &of_b), "regression",
-                     is_regression(&of_a, &of_b, threshold));
+    struct dpb_estimate of_a, of_b;
+    struct dpb_comparison c;
+    char verdict[64];
+    dpb_rates_estimate(a, row_a, &of_a);
+    dpb_rates_estimate(b, row_b, &of_b);
+    dpb_compare_apart(&of_a, &of_b, threshold > 0 ? threshold : DPB_MARGIN, &c);
+    json_t *json_a = side_of_row(a, row_a, &of_a), *json_b = side_of_row(b, row_b, &of_b);
+    bool doubtful = json_array_size(json_object_get(json_a, "doubts")) > 0 ||
+                    json_array_size(json_object_get(json_b, "doubts")) > 0;
+    bool measured = c.outcome != DPB_NOT_MEASURED;
+    bool slower = measured && !doubtful && c.high < 1 && c.ratio < 1 - threshold;
+    dpb_comparison_text(&c, verdict, sizeof verdict);
+    if (measured && doubtful)
+        snprintf(verdict, sizeof verdict, "no conclusion");
+    return json_pack("{s:O?, s:o, s:o, s:o, s:o, s:o, s:s, s:b, s:b}", "cell",
+                     json_object_get(row_a, "cell"), "a", json_a, "b", json_b, "ratio",
+                     dpb_json_real(c.ratio), "low", dpb_json_real(c.low), "high",
+                     dpb_json_real(c.high), "verdict", verdict, "of_steps", c.of_steps,
+                     "regression", slower || (!measured && isfinite(threshold)));
 }
 
 static const json_t *row_with_cell(const json_t *document, const json_t *cell)
@@ -195,8 +185,33 @@ static json_t *side_of(const struct dpb_compared *side)
                      dpb_json_real(step_ns), "breakdown_ns", breakdown);
 }
 
+/* Whether `list` separated by commas has the first `length` bytes of `name`. */
+static bool is_listed(const char *list, const char *name, size_t length)
+{
+    for (; *list != '\0'; list += strcspn(list, ",") + (list[strcspn(list, ",")] == ','))
+        if (strcspn(list, ",") == length && strncmp(list, name, length) == 0)
+            return true;
+    return false;
+}
+
+static dpb_status require_same(const json_t *differences, const char *same)
+{
+    const json_t *entry;
+    size_t i;
+    json_array_foreach(differences, i, entry)
+    {
+        const char *path = dpb_json_text(entry, "path", "?");
+        if (is_listed(same, path, strcspn(path, ".")))
+            return dpb_fail(DPB_USAGE,
+                            "A and B differ in %s, and --require-same %s was asked for; without it "
+                            "all differences are listed",
+                            path, same);
+    }
+    return DPB_OK;
+}
+
 dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compared *b,
-                            double threshold, json_t **document, bool *regression)
+                            double threshold, const char *same, json_t **document, bool *regression)
 {
     const json_t *schema = json_object_get(a->document, "schema");
     if (!json_equal(schema, json_object_get(b->document, "schema")))
@@ -208,11 +223,17 @@ dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compa
         json_decref(rows);
         return dpb_fail(DPB_USAGE, "%s and %s have no cell in common", a->file, b->file);
     }
-    json_t *made = json_pack(
-        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema", "dpbench.compare/1", "a", side_of(a),
-        "b", side_of(b), "threshold", dpb_json_real(threshold), "differences",
-        differences_of(a->document, b->document), "rows", rows, "only_a",
-        cells_without(a->document, b->document), "only_b", cells_without(b->document, a->document));
+    json_t *differences = differences_of(a->document, b->document);
+    if (same != NULL && require_same(differences, same) != DPB_OK) {
+        json_decref(differences);
+        json_decref(rows);
+        return DPB_USAGE;
+    }
+    json_t *made =
+        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema", "dpbench.compare/1", "a",
+                  side_of(a), "b", side_of(b), "threshold", dpb_json_real(threshold), "differences",
+                  differences, "rows", rows, "only_a", cells_without(a->document, b->document),
+                  "only_b", cells_without(b->document, a->document));
     if (made == NULL)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     *regression = isfinite(threshold) && json_array_size(json_object_get(made, "only_a")) > 0;
@@ -236,7 +257,9 @@ static void print_differences(const json_t *document, FILE *out)
 {
     const json_t *list = json_object_get(document, "differences"), *entry;
     size_t i, n_settings = 0;
-    fputs(json_array_size(list) == 0 ? "nothing differs but the times\n" : "different (A | B):\n",
+    fputs(json_array_size(list) == 0
+              ? "settings, inputs, machine, versions and environment are the same\n"
+              : "different (A | B):\n",
           out);
     json_array_foreach(list, i, entry)
     {
@@ -269,17 +292,13 @@ static void label_of(const json_t *cell, char label[LABEL])
 static void print_rate(const json_t *rate, FILE *out)
 {
     double value = dpb_json_number(rate, "samples_per_s");
-    char interval[64] = "-", text[32] = "-";
-    int decimals = value < 1000 ? 1 : 0;
+    char text[32] = "-";
     if (isfinite(value))
-        snprintf(text, sizeof text, "%.*f", decimals, value);
-    if (isfinite(dpb_json_number(rate, "low")))
-        snprintf(interval, sizeof interval, "%.*f..%.*f", decimals, dpb_json_number(rate, "low"),
-                 decimals, dpb_json_number(rate, "high"));
-    fprintf(out, "  %11s  %16s", text, interval);
+        snprintf(text, sizeof text, "%.*f", value < 1000 ? 1 : 0, value);
+    fprintf(out, "  %11s", text);
 }
 
-/* "; A was disturbed, timed only once". */
+/* "; A was disturbed, throttled". */
 static void print_doubts(const json_t *row, FILE *out)
 {
     static const char *const sides[] = {"a", "b"}, *const names[] = {"A", "B"};
@@ -306,21 +325,24 @@ static void print_rows(const json_t *document, FILE *out)
         label_of(json_object_get(row, "cell"), label);
         width = (int)strlen(label) > width ? (int)strlen(label) : width;
     }
-    fprintf(out, "\n%-*s  %11s  %16s  %11s  %16s  %6s\n", width, "cell", "A samples/s", "interval",
-            "B samples/s", "interval", "B / A");
+    fprintf(out, "\n%-*s  %11s  %11s  %s\n", width, "cell", "A samples/s", "B samples/s",
+            "B / A [95 % interval]");
     json_array_foreach(rows, i, row)
     {
-        double ratio = dpb_json_number(row, "ratio");
+        struct dpb_comparison c = {.ratio = dpb_json_number(row, "ratio"),
+                                   .low = dpb_json_number(row, "low"),
+                                   .high = dpb_json_number(row, "high")};
+        char ratio[64];
+        c.outcome = isfinite(c.ratio) ? DPB_UNDECIDED : DPB_NOT_MEASURED;
+        dpb_rates_ratio(&c, ratio, sizeof ratio);
         label_of(json_object_get(row, "cell"), label);
         fprintf(out, "%-*s", width, label);
         print_rate(json_object_get(row, "a"), out);
         print_rate(json_object_get(row, "b"), out);
-        if (isfinite(ratio))
-            fprintf(out, "  %6.3f", ratio);
-        else
-            fprintf(out, "  %6s", "-");
-        fprintf(out, "  %s%s", dpb_json_text(row, "verdict", "?"),
+        fprintf(out, "  %s  %s%s", ratio, dpb_json_text(row, "verdict", "?"),
                 json_is_true(json_object_get(row, "regression")) ? " REGRESSION" : "");
+        if (isfinite(c.ratio) && json_is_true(json_object_get(row, "of_steps")))
+            fputs(" (by the steps of one run)", out);
         print_doubts(row, out);
         fputc('\n', out);
     }
@@ -377,11 +399,12 @@ void dpb_compare_print(const json_t *document, FILE *out)
     print_only(document, "only_a", "A", out);
     print_only(document, "only_b", "B", out);
     print_breakdown(document, out);
-    if (json_is_null(dpb_json_at(json_array_get(json_object_get(document, "rows"), 0), "cell")))
-        fputs("\none run each: a [sweep] with repeats tells chance from difference\n", out);
+    fputs("\nA and B were measured at different times: the ratio holds what changed between them, "
+          "too;\n`dpbench gate` alternates two builds\n",
+          out);
     if (isfinite(threshold))
         fprintf(out, "%s: B may be %.3g %% slower\n",
                 json_is_true(json_object_get(document, "regression")) ? "regression"
-                                                                      : "no regression",
+                                                                      : "no regression is shown",
                 100 * threshold);
 }

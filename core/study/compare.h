@@ -3,8 +3,8 @@
  * rates. One JSON document, schema dpbench.compare/1, and its table, made from the two documents
  * alone.
  *
- * A rate has an interval: a sweep's cell the one of its row, a run the 95 % interval of its mean.
- * Two intervals that overlap show no difference, however far apart the rates are.
+ * Two documents were measured at different times, so their repeats are no pairs
+ * (base/comparison.h, dpb_compare_apart). A rate that is in doubt allows no conclusion.
  */
 #ifndef DPB_CORE_STUDY_COMPARE_H
 #define DPB_CORE_STUDY_COMPARE_H
@@ -21,11 +21,12 @@ struct dpb_compared {
 };
 
 /* `threshold`: by which share of A's rate (0.05) B may be slower; NaN: any. *regression: a cell of
- * B is slower by more than `threshold` and the intervals do not overlap, or one of the two has no
- * rate. DPB_USAGE: one is a run and the other a sweep, or they have no common cell. *document is
- * @owned. */
+ * B is shown to be slower, by more than `threshold`, or one of the two has no rate. DPB_USAGE: one
+ * is a run and the other a sweep, they have no common cell, or they differ in a part that `same`
+ * names ("machine,config"; NULL: none). *document is @owned. */
 dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compared *b,
-                            double threshold, json_t **document, bool *regression);
+                            double threshold, const char *same, json_t **document,
+                            bool *regression);
 void dpb_compare_print(const json_t *document, FILE *out);
 
 #endif

@@ -51,18 +51,6 @@ dpb_status dpb_result_read(const char *path, json_t **document);
  * NULL: none has it. @borrowed. */
 const json_t *dpb_result_part(const json_t *document, const char *path);
 
-/* Samples a second, with an interval. */
-struct dpb_rate {
-    double rate, low, high;
-};
-/* A run's mean with its 95 % interval; NaN: nothing was timed. */
-struct dpb_rate dpb_result_rate(const json_t *result);
-
-/* Why a rate allows no conclusion. `of`: a run's result, or a row of a sweep. Reason i of
- * DPB_DOUBTS, as in "shm was disturbed"; NULL: the reason does not hold. */
-enum { DPB_DOUBTS = 6 };
-const char *dpb_result_doubt(const json_t *of, size_t i);
-
 /* Writes `document` to `path`; with NULL to a new file in directory `results`, named after the run,
  * its strategy, its workers and the time. A file is written beside its place, synced and renamed.
  * An existing `path` is replaced and stays whole until then; in `results` no file is replaced.

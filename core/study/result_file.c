@@ -139,35 +139,6 @@ const json_t *dpb_result_part(const json_t *document, const char *path)
     return part;
 }
 
-struct dpb_rate dpb_result_rate(const json_t *result)
-{
-    double mean = dpb_json_number(result, "timing.samples_per_s.mean");
-    double half = 1.96 * dpb_json_number(result, "timing.samples_per_s.uncertainty");
-    return (struct dpb_rate){mean, mean - half, mean + half};
-}
-
-const char *dpb_result_doubt(const json_t *of, size_t i)
-{
-    static const struct {
-        const char *reason, *in_run, *in_row;
-    } marks[] = {{"timed too shortly", "timing.too_short", "too_short"},
-                 {"oversubscribed", "world.oversubscribed", "oversubscribed"},
-                 {"disturbed", "load.disturbed", "disturbed"},
-                 {"throttled", "throttled", "throttled"}};
-    enum { MARKS = sizeof marks / sizeof marks[0], NOT_STEADY = MARKS, ONE_RUN };
-    bool is_row = json_object_get(of, "failed_runs") != NULL;
-    if (i < MARKS)
-        return json_is_true(dpb_json_at(of, is_row ? marks[i].in_row : marks[i].in_run))
-                   ? marks[i].reason
-                   : NULL;
-    if (i == NOT_STEADY)
-        return json_is_true(dpb_json_at(of, is_row ? "gated" : "timing.gated")) &&
-                       !json_is_true(dpb_json_at(of, is_row ? "steady" : "timing.steady"))
-                   ? "not steady"
-                   : NULL;
-    return i == ONE_RUN && is_row && dpb_json_number(of, "runs") < 2 ? "timed only once" : NULL;
-}
-
 /* ---- writing ------------------------------------------------------------------------------- */
 
 static bool write_all(int fd, const char *text, size_t length)

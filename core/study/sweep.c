@@ -19,6 +19,9 @@ enum { MAX_JOBS = 100000 };
 const struct dpb_option dpb_sweep_rows[] = {
     {"repeats", DPB_OPT_INT, NULL, "3", 1, 1000, NULL, offsetof(struct dpb_sweep, repeats),
      "how often every cell is timed, in interleaved random order"},
+    {"retry_disturbed", DPB_OPT_INT, NULL, "3", 0, 1000, NULL,
+     offsetof(struct dpb_sweep, retry_disturbed),
+     "how often a run that others disturbed is repeated at once; rows leave disturbed runs out"},
     {"accuracy", DPB_OPT_INT, "steps", "0", 0, 1e9, NULL, offsetof(struct dpb_sweep, accuracy),
      "length of one more run for each strategy, for its test accuracy; 0: none"},
     {0},
@@ -35,9 +38,17 @@ static bool is_duration(const char *section, const char *key)
     return found;
 }
 
+static bool has_row(const struct dpb_option *rows, const char *key)
+{
+    for (; rows != NULL && rows->name != NULL; rows++)
+        if (strcmp(rows->name, key) == 0)
+            return true;
+    return false;
+}
+
 static bool is_own_key(const char *key)
 {
-    return strcmp(key, "repeats") == 0 || strcmp(key, "accuracy") == 0;
+    return has_row(dpb_sweep_rows, key);
 }
 
 bool dpb_sweep_wanted(const struct dpb_config *config)
@@ -241,14 +252,6 @@ static dpb_status set_purpose(const struct dpb_sweep *sweep, const struct dpb_sw
     DPB_TRY(set(config, "run", "steady_limit_s", "0", "sweep.accuracy"));
     DPB_TRY(set(config, "run", "require_steady", "no", "sweep.accuracy"));
     return set(config, "eval", "final", "yes", "sweep.accuracy");
-}
-
-static bool has_row(const struct dpb_option *rows, const char *key)
-{
-    for (; rows != NULL && rows->name != NULL; rows++)
-        if (strcmp(rows->name, key) == 0)
-            return true;
-    return false;
 }
 
 static bool is_core_row(const char *section, const char *key)

@@ -6,6 +6,7 @@
  *     comm.name = independent, shm      an axis: SECTION.KEY = list
  *     run.workers = 1, 2
  *     repeats = 3                       how often every cell is timed
+ *     retry_disturbed = 3               how often a disturbed run is repeated at once
  *     accuracy = 500                    steps of one more run a strategy, for its test accuracy
  *
  * On the command line an axis is `sweep.SECTION.KEY=a,b`; a plain SECTION.KEY=VALUE replaces the
@@ -25,7 +26,7 @@
 
 #define DPB_SWEEP_SUMMARY "a product of settings, each cell a job: SECTION.KEY = a, b"
 
-extern const struct dpb_option dpb_sweep_rows[]; /* repeats and accuracy; all other keys are axes */
+extern const struct dpb_option dpb_sweep_rows[]; /* sweep's own keys; all others are axes */
 
 struct dpb_sweep_axis {
     char *section, *key, *origin;
@@ -44,7 +45,7 @@ struct dpb_sweep {
     struct dpb_config *base; /* @owned: without [sweep] */
     struct dpb_sweep_axis *axes;
     size_t n_axes, n_cells;
-    int64_t repeats, accuracy;
+    int64_t repeats, accuracy, retry_disturbed;
 };
 
 /* Whether the configuration has a [sweep]. */
@@ -78,9 +79,10 @@ json_t *dpb_sweep_document(const struct dpb_sweep *sweep, const struct dpb_confi
 /* Appends a job's result (stolen) with its cell and repeat. */
 void dpb_sweep_add(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job, json_t *result,
                    json_t *document);
-/* The job's successful run in a sweep's document; NULL: none yet. @borrowed.
- */
-const json_t *dpb_sweep_done(const json_t *document, const struct dpb_sweep_job *job);
+/* Whether the job needs no further run: a good one is in the document that was not disturbed, or
+ * that was repeated sweep.retry_disturbed times. */
+bool dpb_sweep_done(const struct dpb_sweep *sweep, const json_t *document,
+                    const struct dpb_sweep_job *job);
 /* Makes rows[] from runs[], the warnings, and the status (DPB_OK, DPB_INTERRUPTED or a failure). */
 void dpb_sweep_finish(const struct dpb_sweep *sweep, dpb_status status, json_t *document);
 /* The table for people, at most 100 columns, and how to read it. */

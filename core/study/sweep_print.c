@@ -8,14 +8,27 @@
 
 #include "dpbench/host.h"
 #include "study/json.h"
-#include "study/result.h"
+#include "study/rates.h"
 #include "study/sweep.h"
 
-enum { WIDTH = 100, COLUMNS = 10, CELL = 40, GROUP = 512, MAX_NOTES = 4 };
+enum { WIDTH = 100, COLUMNS = 11, CELL = 40, GROUP = 512, NOTE = 8192 };
 
-static const char *const titles[COLUMNS] = {"strategy", "workers", "samples/s", "interval",
-                                            "speedup",  "effic.",  "exposed",   "loss",
-                                            "accuracy", "verified"};
+enum column {
+    STRATEGY,
+    LABEL,
+    WORKERS,
+    RATE,
+    INTERVAL,
+    SPEEDUP,
+    EFFICIENCY,
+    EXPOSED,
+    LOSS,
+    ACCURACY,
+    VERIFIED
+};
+static const char *const titles[COLUMNS] = {"strategy", "label",    "workers", "samples/s",
+                                            "interval", "speedup",  "effic.",  "exposed",
+                                            "loss",     "accuracy", "verified"};
 
 /* One line of the table as text. */
 struct line {
@@ -68,19 +81,22 @@ static const char *verified_text(const json_t *row)
 
 static void fill_line(const json_t *row, struct line *line)
 {
-    char low[CELL / 2 - 3], high[CELL / 2 - 3];
+    char low[CELL / 2 - 4], high[CELL / 2 - 4], interval[CELL - 6] = "-";
     double speedup = number(row, "speedup");
     bool own_baseline = has_text(row, "speedup_over", "same strategy, 1 worker");
     line->row = row;
-    snprintf(line->text[0], CELL, "%.20s", dpb_json_text(row, "strategy", "?"));
-    print_if(line->text[1], number(row, "workers"), "%.0f%s", number(row, "workers"),
+    snprintf(line->text[STRATEGY], CELL, "%.20s", dpb_json_text(row, "strategy", "?"));
+    snprintf(line->text[LABEL], CELL, "%.20s", dpb_json_text(row, "consistency", "?"));
+    print_if(line->text[WORKERS], number(row, "workers"), "%.0f%s", number(row, "workers"),
              json_is_true(json_object_get(row, "oversubscribed")) ? "!" : "");
-    print_rate(line->text[2], number(row, "samples_per_s.median"));
-    snprintf(low, sizeof low, number(row, "samples_per_s.high") < 1000 ? "%.1f" : "%.0f",
-             number(row, "samples_per_s.low"));
-    snprintf(high, sizeof high, number(row, "samples_per_s.high") < 1000 ? "%.1f" : "%.0f",
-             number(row, "samples_per_s.high"));
-    snprintf(line->text[3], CELL, "%s..%s%s%s%s%s", low, high,
+    print_rate(line->text[RATE], number(row, "samples_per_s.median"));
+    if (isfinite(number(row, "samples_per_s.low"))) {
+        const char *format = number(row, "samples_per_s.high") < 1000 ? "%.1f" : "%.0f";
+        snprintf(low, sizeof low, format, number(row, "samples_per_s.low"));
+        snprintf(high, sizeof high, format, number(row, "samples_per_s.high"));
+        snprintf(interval, sizeof interval, "%s..%s", low, high);
+    }
+    snprintf(line->text[INTERVAL], CELL, "%s%s%s%s%s", interval,
              json_is_true(json_object_get(row, "too_short")) ? "<" : "",
              json_is_true(json_object_get(row, "gated")) &&
                      !json_is_true(json_object_get(row, "steady"))
@@ -88,13 +104,15 @@ static void fill_line(const json_t *row, struct line *line)
                  : "",
              json_is_true(json_object_get(row, "disturbed")) ? "?" : "",
              json_is_true(json_object_get(row, "throttled")) ? "^" : "");
-    print_if(line->text[4], speedup, "%.2f%s", speedup, own_baseline ? "*" : "");
-    print_if(line->text[5], number(row, "efficiency"), "%.0f %%", 100 * number(row, "efficiency"));
-    print_if(line->text[6], number(row, "comm_exposed_share"), "%.1f %%",
+    print_if(line->text[SPEEDUP], speedup, "%.2f%s", speedup, own_baseline ? "*" : "");
+    print_if(line->text[EFFICIENCY], number(row, "efficiency"), "%.0f %%",
+             100 * number(row, "efficiency"));
+    print_if(line->text[EXPOSED], number(row, "comm_exposed_share"), "%.1f %%",
              100 * number(row, "comm_exposed_share"));
-    print_if(line->text[7], number(row, "loss"), "%.4f", number(row, "loss"));
-    print_if(line->text[8], number(row, "accuracy"), "%.2f %%", 100 * number(row, "accuracy"));
-    snprintf(line->text[9], CELL, "%s", verified_text(row));
+    print_if(line->text[LOSS], number(row, "loss"), "%.4f", number(row, "loss"));
+    print_if(line->text[ACCURACY], number(row, "accuracy"), "%.2f %%",
+             100 * number(row, "accuracy"));
+    snprintf(line->text[VERIFIED], CELL, "%s", verified_text(row));
 }
 
 /* ---- groups: what a row has beside strategy and workers ------------------------------------ */
@@ -137,25 +155,46 @@ static size_t order_rows(const json_t *rows, const json_t **ordered)
 
 /* ---- the table ----------------------------------------------------------------------------- */
 
+/* A column of width 0 is left out. */
 static void print_line(const struct line *line, const size_t width[COLUMNS], const char *gap,
                        FILE *out)
 {
-    fprintf(out, "%-*s", (int)width[0], line->text[0]);
-    for (size_t c = 1; c < COLUMNS; c++)
-        fprintf(out, "%s%*s", gap, (int)width[c], line->text[c]);
+    fprintf(out, "%-*s", (int)width[STRATEGY], line->text[STRATEGY]);
+    if (width[LABEL] > 0)
+        fprintf(out, "%s%-*s", gap, (int)width[LABEL], line->text[LABEL]);
+    for (size_t c = WORKERS; c < COLUMNS; c++)
+        if (width[c] > 0)
+            fprintf(out, "%s%*s", gap, (int)width[c], line->text[c]);
     fputc('\n', out);
 }
 
 static void print_failed(const struct line *line, size_t width, FILE *out)
 {
     char text[512];
-    snprintf(text, sizeof text, "%-*s  %s  %s: %s", (int)width, line->text[0], line->text[1],
-             dpb_json_text(line->row, "status", "failed"),
+    snprintf(text, sizeof text, "%-*s  %s  %s: %s", (int)width, line->text[STRATEGY],
+             line->text[WORKERS], dpb_json_text(line->row, "status", "failed"),
              dpb_json_text(line->row, "error", "no run of it ended"));
     text[strcspn(text, "\n")] = '\0';
     if (strlen(text) > WIDTH)
         memcpy(text + WIDTH - 3, "...", 4);
     fprintf(out, "%s\n", text);
+}
+
+/* Labels where they differ, and no column of an unknown number alone. */
+static bool has_content(const struct line *lines, size_t n, size_t column)
+{
+    const char *label = NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (is_failed(lines[i].row))
+            continue;
+        const char *text = lines[i].text[column];
+        if (column != LABEL && strcmp(text, "-") != 0)
+            return true;
+        if (column == LABEL && label != NULL && strcmp(text, label) != 0)
+            return true;
+        label = text;
+    }
+    return column == STRATEGY;
 }
 
 static void print_table(const struct line *lines, size_t n, FILE *out)
@@ -165,13 +204,13 @@ static void print_table(const struct line *lines, size_t n, FILE *out)
     char group[GROUP], before[GROUP] = "";
     for (size_t c = 0; c < COLUMNS; c++) {
         snprintf(head.text[c], CELL, "%s", titles[c]);
-        width[c] = strlen(titles[c]);
-        for (size_t i = 0; i < n; i++)
+        width[c] = has_content(lines, n, c) ? strlen(titles[c]) : 0;
+        for (size_t i = 0; i < n && width[c] > 0; i++)
             if (!is_failed(lines[i].row) && strlen(lines[i].text[c]) > width[c])
                 width[c] = strlen(lines[i].text[c]);
-        total += width[c];
+        total += width[c] + (c > 0 && width[c] > 0 ? 2 : 0);
     }
-    const char *gap = total + 2 * (COLUMNS - 1) <= WIDTH ? "  " : " ";
+    const char *gap = total <= WIDTH ? "  " : " ";
     print_line(&head, width, gap, out);
     for (size_t i = 0; i < n; i++) {
         group_of(lines[i].row, group);
@@ -179,22 +218,17 @@ static void print_table(const struct line *lines, size_t n, FILE *out)
             fprintf(out, "%s:\n", group);
         memcpy(before, group, sizeof before);
         if (is_failed(lines[i].row))
-            print_failed(&lines[i], width[0], out);
+            print_failed(&lines[i], width[STRATEGY], out);
         else
             print_line(&lines[i], width, gap, out);
     }
 }
 
-/* ---- how to read it ------------------------------------------------------------------------ */
+/* ---- notes --------------------------------------------------------------------------------- */
 
 /* A paragraph, broken at white space. */
-DPB_PRINTF(2, 3) static void print_note(FILE *out, const char *format, ...)
+static void print_paragraph(char *text, FILE *out)
 {
-    char text[1024];
-    va_list list;
-    va_start(list, format);
-    vsnprintf(text, sizeof text, format, list);
-    va_end(list);
     size_t column = 0;
     char *state = NULL;
     for (char *word = strtok_r(text, " ", &state); word != NULL;
@@ -209,6 +243,34 @@ DPB_PRINTF(2, 3) static void print_note(FILE *out, const char *format, ...)
     fputc('\n', out);
 }
 
+DPB_PRINTF(2, 3) static void print_note(FILE *out, const char *format, ...)
+{
+    char text[1024];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    print_paragraph(text, out);
+}
+
+/* A note that grows; what does not fit is left out. */
+struct note {
+    char text[NOTE];
+    size_t length;
+};
+
+DPB_PRINTF(2, 3) static void add(struct note *note, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    int n = vsnprintf(note->text + note->length, sizeof note->text - note->length, format, list);
+    va_end(list);
+    size_t length = note->length + (n > 0 ? (size_t)n : 0);
+    note->length = length < sizeof note->text ? length : sizeof note->text - 1;
+}
+
+/* ---- conclusions --------------------------------------------------------------------------- */
+
 static bool is_candidate(const json_t *row, double workers, const char *group)
 {
     char own[GROUP];
@@ -222,86 +284,118 @@ static bool is_faster(const json_t *row, const json_t *other)
            number(row, "samples_per_s.median") > number(other, "samples_per_s.median");
 }
 
+static bool is_bound(const json_t *row)
+{
+    return has_text(row, "consistency", "none");
+}
+
 /* Whether a rate among the rows of one group and number of workers allows no conclusion: then says
  * whose, and why. */
 static bool note_doubts(const struct line *lines, size_t n, double workers, const char *group,
                         FILE *out)
 {
-    char text[768] = "";
-    size_t at = 0;
+    struct note note = {.length = 0};
     for (size_t i = 0; i < DPB_DOUBTS; i++) {
         const char *reason = NULL;
-        for (size_t k = 0; k < n && at < sizeof text; k++) {
+        for (size_t k = 0; k < n; k++) {
             const json_t *row = lines[k].row;
-            const char *own = is_candidate(row, workers, group) ? dpb_result_doubt(row, i) : NULL;
+            const char *own = is_candidate(row, workers, group) ? dpb_rates_doubt(row, i) : NULL;
             if (own == NULL)
                 continue;
-            int written = snprintf(text + at, sizeof text - at, "%s%s",
-                                   reason != NULL ? ", "
-                                   : at > 0       ? "; "
-                                                  : "",
-                                   dpb_json_text(row, "strategy", "?"));
-            at += written > 0 ? (size_t)written : 0;
+            add(&note, "%s%s",
+                reason != NULL    ? ", "
+                : note.length > 0 ? "; "
+                                  : "",
+                dpb_json_text(row, "strategy", "?"));
             reason = own;
         }
-        if (reason != NULL && at < sizeof text)
-            at += (size_t)snprintf(text + at, sizeof text - at, " %s", reason);
+        if (reason != NULL)
+            add(&note, " %s", reason);
     }
-    if (text[0] != '\0')
+    if (note.length > 0)
         print_note(out, "- %s%s%.0f worker%s: no conclusion (%s).", group, group[0] ? ": " : "",
-                   workers, workers == 1 ? "" : "s", text);
-    return text[0] != '\0';
+                   workers, workers == 1 ? "" : "s", note.text);
+    return note.length > 0;
+}
+
+static enum dpb_shown add_ratio(struct note *note, const json_t *document, const json_t *a,
+                                const json_t *b)
+{
+    struct dpb_comparison c;
+    char ratio[64], verdict[64];
+    dpb_rates_compare(document, a, b, DPB_MARGIN, &c);
+    dpb_rates_ratio(&c, ratio, sizeof ratio);
+    dpb_comparison_text(&c, verdict, sizeof verdict);
+    add(note, "%s %s", ratio, verdict);
+    return c.outcome;
+}
+
+/* "; shm / replicated 0.990 [0.970..1.010] equal within 5 %": all others by `first`. *shown: how
+ * many are shown to be slower; *apart: whether they have several labels. Returns their number. */
+static size_t add_others(struct note *note, const json_t *document, const struct line *lines,
+                         size_t n, const json_t *first, const char *group, size_t *shown,
+                         bool *apart)
+{
+    size_t n_others = 0;
+    *shown = 0;
+    *apart = false;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *row = lines[i].row;
+        if (row == first || is_bound(row) || !is_candidate(row, number(first, "workers"), group))
+            continue;
+        add(note, "; %s / %s ", dpb_json_text(row, "strategy", "?"),
+            dpb_json_text(first, "strategy", "?"));
+        *shown += add_ratio(note, document, first, row) == DPB_SLOWER;
+        *apart |= !has_text(row, "consistency", dpb_json_text(first, "consistency", ""));
+        n_others++;
+    }
+    return n_others;
 }
 
 /* Which strategy is fastest among the rows of one group and number of workers. */
-static void note_fastest(const struct line *lines, size_t n, const json_t *like, const char *group,
-                         FILE *out)
+static void note_fastest(const json_t *document, const struct line *lines, size_t n,
+                         const json_t *like, const char *group, FILE *out)
 {
     double workers = number(like, "workers");
-    const json_t *first = NULL, *second = NULL, *bound = NULL;
+    const json_t *first = NULL, *bound = NULL;
     for (size_t i = 0; i < n; i++) {
         const json_t *row = lines[i].row;
         if (!is_candidate(row, workers, group))
             continue;
-        if (has_text(row, "consistency", "none")) {
+        if (is_bound(row))
             bound = is_faster(row, bound) ? row : bound;
-        } else if (is_faster(row, first)) {
-            second = first;
+        else if (is_faster(row, first))
             first = row;
-        } else if (is_faster(row, second)) {
-            second = row;
-        }
     }
-    if (first == NULL || (second == NULL && bound == NULL) ||
+    struct note others = {.length = 0}, note = {.length = 0};
+    size_t n_shown = 0;
+    bool apart = false;
+    size_t n_others =
+        first != NULL ? add_others(&others, document, lines, n, first, group, &n_shown, &apart) : 0;
+    if (first == NULL || (n_others == 0 && bound == NULL) ||
         note_doubts(lines, n, workers, group, out))
         return;
-    char text[512] = "", reach[192] = "";
-    double best = number(first, "samples_per_s.median");
-    if (second != NULL) {
-        bool overlap = number(second, "samples_per_s.high") >= number(first, "samples_per_s.low");
-        snprintf(text, sizeof text, ", %.2f times the next, %s%s",
-                 best / number(second, "samples_per_s.median"),
-                 dpb_json_text(second, "strategy", "?"),
-                 overlap ? " (their intervals overlap: no difference is shown)" : "");
-    }
+    const char *name = dpb_json_text(first, "strategy", "?");
+    add(&note, "- %s%s%.0f worker%s: ", group, group[0] ? ": " : "", workers,
+        workers == 1 ? "" : "s");
+    if (n_others > 0)
+        add(&note, "%s%s%s%s", name,
+            n_shown == n_others ? " is fastest" : " is first, but not shown to be the fastest",
+            apart ? " across labels, which do not compute the same" : "", others.text);
     if (bound != NULL) {
-        double most = number(bound, "samples_per_s.median");
-        bool overlap = number(bound, "samples_per_s.high") >= number(first, "samples_per_s.low");
-        snprintf(reach, sizeof reach, "; that is %.0f %% of the rate without any exchange%s",
-                 100 * best / most,
-                 !(best > most) ? ""
-                 : overlap      ? " (their intervals overlap: no cost is shown)"
-                                : " (more than can be: the machine was not the same)");
+        add(&note, "%s%s / %s ", n_others > 0 ? "; " : "", name,
+            dpb_json_text(bound, "strategy", "?"));
+        if (add_ratio(&note, document, bound, first) == DPB_FASTER)
+            add(&note, " (more than can be: the machine was not the same)");
     }
-    print_note(out, "- %s%s%.0f worker%s: %s is fastest%s%s.", group, group[0] ? ": " : "", workers,
-               workers == 1 ? "" : "s", dpb_json_text(first, "strategy", "?"), text, reach);
+    add(&note, ".");
+    print_paragraph(note.text, out);
 }
 
-/* One note for each group and number of workers; the first few of them. */
-static void note_winners(const struct line *lines, size_t n, FILE *out)
+/* One note for each group and number of workers. */
+static void note_winners(const json_t *document, const struct line *lines, size_t n, FILE *out)
 {
-    size_t n_notes = 0;
-    for (size_t i = 0; i < n && n_notes < MAX_NOTES; i++) {
+    for (size_t i = 0; i < n; i++) {
         char group[GROUP], other[GROUP];
         bool seen = is_failed(lines[i].row);
         group_of(lines[i].row, group);
@@ -310,12 +404,104 @@ static void note_winners(const struct line *lines, size_t n, FILE *out)
             seen = !is_failed(lines[k].row) && strcmp(group, other) == 0 &&
                    number(lines[k].row, "workers") == number(lines[i].row, "workers");
         }
-        if (seen)
-            continue;
-        note_fastest(lines, n, lines[i].row, group, out);
-        n_notes++;
+        if (!seen)
+            note_fastest(document, lines, n, lines[i].row, group, out);
     }
 }
+
+/* Whether two rows differ in the axis alone. */
+static bool is_pair(const json_t *a, const json_t *b, const char *axis)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(json_object_get(a, "cell"), key, value)
+    {
+        bool same = json_equal(value, json_object_get(json_object_get(b, "cell"), key));
+        if (same == (strcmp(key, axis) == 0))
+            return false;
+    }
+    return true;
+}
+
+/* "shm, 2 workers, run.precision = bf16": a cell without one axis. */
+static void add_cell(struct note *note, const json_t *row, const char *axis)
+{
+    const char *key, *gap = "";
+    json_t *value;
+    json_object_foreach(json_object_get(row, "cell"), key, value)
+    {
+        const char *text = dpb_json_text(value, "", "?");
+        if (strcmp(key, axis) == 0)
+            continue;
+        if (strcmp(key, "comm.name") == 0)
+            add(note, "%s%s ", gap, text);
+        else if (strcmp(key, "run.workers") == 0)
+            add(note, "%s%s worker%s ", gap, text, strcmp(text, "1") == 0 ? "" : "s");
+        else
+            add(note, "%s%s = %s ", gap, key, text);
+        note->length -= 1; /* the comma follows the word */
+        gap = ", ";
+    }
+    if (gap[0] != '\0')
+        add(note, " ");
+}
+
+/* Row `b` by row `a`, which differ in one axis. */
+static void add_effect(struct note *note, const json_t *document, const json_t *a, const json_t *b)
+{
+    const char *doubt = NULL;
+    for (size_t i = 0; i < DPB_DOUBTS && doubt == NULL; i++) {
+        doubt = dpb_rates_doubt(a, i);
+        doubt = doubt != NULL ? doubt : dpb_rates_doubt(b, i);
+    }
+    if (doubt == NULL)
+        add_ratio(note, document, a, b);
+    else
+        add(note, "%.3f no conclusion (%s)",
+            number(b, "samples_per_s.median") / number(a, "samples_per_s.median"), doubt);
+}
+
+/* Of every value of an axis by the first, in all cells that are otherwise the same. */
+static void note_axis(const json_t *document, const struct line *lines, size_t n, const char *axis,
+                      const json_t *values, FILE *out)
+{
+    const char *base = dpb_json_text(json_array_get(values, 0), "", "");
+    for (size_t v = 1; v < json_array_size(values); v++) {
+        const json_t *value = json_array_get(values, v);
+        struct note note = {.length = 0};
+        size_t n_pairs = 0;
+        add(&note, "- %s %s / %s: ", axis, dpb_json_text(value, "", "?"), base);
+        for (size_t k = 0; k < n; k++)
+            for (size_t i = 0; i < n; i++) {
+                const json_t *a = lines[i].row, *b = lines[k].row;
+                const json_t *of_a = json_object_get(json_object_get(a, "cell"), axis);
+                if (is_failed(a) || is_failed(b) || !is_pair(a, b, axis) ||
+                    !json_equal(json_object_get(json_object_get(b, "cell"), axis), value) ||
+                    strcmp(dpb_json_text(of_a, "", ""), base) != 0)
+                    continue;
+                add(&note, "%s", n_pairs++ > 0 ? "; " : "");
+                add_cell(&note, a, axis);
+                add_effect(&note, document, a, b);
+            }
+        add(&note, ".");
+        if (n_pairs > 0)
+            print_paragraph(note.text, out);
+    }
+}
+
+/* The strategies' effect is that of note_winners. */
+static void note_effects(const json_t *document, const struct line *lines, size_t n, FILE *out)
+{
+    const char *axis;
+    json_t *values;
+    json_object_foreach(json_object_get(document, "axes"), axis, values)
+    {
+        if (strcmp(axis, "comm.name") != 0)
+            note_axis(document, lines, n, axis, values, out);
+    }
+}
+
+/* ---- how to read it ------------------------------------------------------------------------ */
 
 static bool any_line(const struct line *lines, size_t n, size_t column, char mark)
 {
@@ -328,43 +514,53 @@ static bool any_line(const struct line *lines, size_t n, size_t column, char mar
 static void note_meanings(const json_t *document, const struct line *lines, size_t n, FILE *out)
 {
     double repeats = number(document, "repeats"), steps = number(document, "accuracy_steps");
-    bool independent = false, repeated = false, single = false;
+    bool independent = false, repeated = false, single = false, bound = false, speedup = false;
     for (size_t i = 0; i < n; i++) {
         repeated |= number(lines[i].row, "runs") > 1;
         single |= number(lines[i].row, "runs") == 1;
+        bound |= is_bound(lines[i].row);
+        speedup |= isfinite(number(lines[i].row, "speedup"));
         independent |= has_text(lines[i].row, "speedup_over", "independent, 1 worker");
     }
-    print_note(out,
-               "- samples/s: median of %.0f repeat%s, interval: %s; speedup: over %s with one "
-               "worker, same cores a worker and batch%s; effic. = speedup / workers.",
-               repeats, repeats == 1 ? "" : "s",
-               !repeated ? "95 % of the run's mean"
-               : single  ? "slowest .. fastest repeat (of one: 95 % of its mean)"
-                         : "slowest .. fastest repeat",
-               independent ? "independent" : "the same strategy",
-               independent && any_line(lines, n, 4, '*') ? " (*: over the same strategy)" : "");
-    char accuracy[128] = "";
+    struct note note = {.length = 0};
+    add(&note, "- samples/s: median of %.0f repeat%s; interval: 95 %% of the %s", repeats,
+        repeats == 1 ? "" : "s",
+        !repeated ? "run's mean, by its steps"
+        : single  ? "mean of the repeats (of one: by its steps)"
+                  : "mean of the repeats");
+    if (speedup)
+        add(&note,
+            "; speedup: over %s with one worker, same cores a worker and batch%s; effic. = "
+            "speedup / workers",
+            independent ? "independent" : "the same strategy",
+            independent && any_line(lines, n, SPEEDUP, '*') ? " (*: over the same strategy)" : "");
+    add(&note, ".");
+    print_paragraph(note.text, out);
+    note.length = 0;
+    add(&note,
+        "- exposed: share of the step in which computing waits for communication; loss: mean over "
+        "the last tenth of the first %.0f samples",
+        number(document, "loss_samples"));
     if (steps > 0 && isfinite(number(document, "accuracy_workers")))
-        snprintf(accuracy, sizeof accuracy,
-                 "; accuracy: of the test set after %.0f steps with %.0f workers", steps,
-                 number(document, "accuracy_workers"));
-    print_note(
-        out,
-        "- exposed: share of the step in which computing waits for communication; loss: mean "
-        "over the last tenth of the first %.0f samples%s. independent never exchanges: an "
-        "upper bound, no training of one model.",
-        number(document, "loss_samples"), accuracy);
-    if (any_line(lines, n, 1, '!'))
+        add(&note, "; accuracy: of the test set after %.0f steps with %.0f workers", steps,
+            number(document, "accuracy_workers"));
+    add(&note, ".%s",
+        bound ? " independent never exchanges: an upper bound, no training of one model." : "");
+    print_paragraph(note.text, out);
+    if (has_content(lines, n, LABEL))
+        print_note(out, "- label: which updates a strategy makes; strategies of different labels "
+                        "do not train the same way.");
+    if (any_line(lines, n, WORKERS, '!'))
         print_note(out, "- !: more processes or data threads than cores; these rates say little.");
-    if (any_line(lines, n, 3, '<'))
+    if (any_line(lines, n, INTERVAL, '<'))
         print_note(out, "- <: some runs timed less than 10 steps or 0.5 s: too short to conclude.");
-    if (any_line(lines, n, 3, '~'))
+    if (any_line(lines, n, INTERVAL, '~'))
         print_note(out, "- ~: some runs were timed before their steps were steady.");
-    if (any_line(lines, n, 3, '?'))
+    if (any_line(lines, n, INTERVAL, '?'))
         print_note(out,
                    "- ?: other processes, a quota or heat took a part of the job's cores during "
-                   "some runs; their warnings[] say how much.");
-    if (any_line(lines, n, 3, '^'))
+                   "all runs; their warnings[] say how much.");
+    if (any_line(lines, n, INTERVAL, '^'))
         print_note(out, "- ^: power, heat or the like held the clocks of a GPU down during some "
                         "runs; their warnings[] say what and for how long.");
 }
@@ -395,7 +591,8 @@ void dpb_sweep_print(const json_t *document, FILE *out)
     if (n > 0) {
         print_table(lines, n, out);
         fputc('\n', out);
-        note_winners(lines, n, out);
+        note_winners(document, lines, n, out);
+        note_effects(document, lines, n, out);
         note_meanings(document, lines, n, out);
     }
     print_warnings(document, out);

@@ -1,10 +1,10 @@
 /*
  * sweep_rows.c - the document of a sweep: its runs, and one row a cell made from them.
  *
- * A row's rate is the median over the repeats of their mean rates, and its interval goes from the
- * slowest to the fastest repeat: steps of one process share its luck with memory and cores, so only
- * repeats are independent of each other. With one repeat it is the 95 % interval of that run's
- * mean.
+ * A row is made from the runs that nobody disturbed, and from disturbed ones only where there is no
+ * other. Its rate is the median over the repeats of their mean rates. Its interval is the 95 %
+ * interval of the mean logarithm: steps of one process share its luck with memory and cores, so
+ * repeats are the unit (base/comparison.h).
  */
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +13,9 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "base/stats.h"
 #include "study/json.h"
+#include "study/rates.h"
 #include "study/result.h"
 #include "study/sweep.h"
 #include "study/warnings.h"
@@ -86,24 +88,35 @@ static bool is_timing(const json_t *run)
     return strcmp(dpb_json_text(run, "purpose", ""), "timing") == 0;
 }
 
-const json_t *dpb_sweep_done(const json_t *document, const struct dpb_sweep_job *job)
+static bool is_disturbed(const json_t *run)
+{
+    return json_is_true(dpb_json_at(run, "load.disturbed"));
+}
+
+bool dpb_sweep_done(const struct dpb_sweep *sweep, const json_t *document,
+                    const struct dpb_sweep_job *job)
 {
     const json_t *runs = json_object_get(document, "runs"), *run;
+    int64_t n_disturbed = 0;
+    bool clean = false;
     size_t i;
     json_array_foreach(runs, i, run)
     {
-        if (is_ok(run) && dpb_json_number(run, "cell_index") == (double)job->cell &&
-            dpb_json_number(run, "repeat") == (double)job->repeat &&
-            strcmp(dpb_json_text(run, "purpose", ""), purpose_of(job)) == 0)
-            return run;
+        if (!is_ok(run) || dpb_json_number(run, "cell_index") != (double)job->cell ||
+            dpb_json_number(run, "repeat") != (double)job->repeat ||
+            strcmp(dpb_json_text(run, "purpose", ""), purpose_of(job)) != 0)
+            continue;
+        clean |= job->accuracy || !is_disturbed(run);
+        n_disturbed += is_disturbed(run);
     }
-    return NULL;
+    return clean || n_disturbed > sweep->retry_disturbed;
 }
 
 /* The timing runs of one cell; @borrowed. */
 struct cell_runs {
     const json_t **ok;
     size_t n_ok, n_failed, n_interrupted;
+    size_t n_disturbed; /* good runs that are left out, since others were not disturbed */
     const json_t *any;  /* one of them, a good one if there is: for what all have in common */
     const char *reason; /* why the first failed one failed */
 };
@@ -130,6 +143,16 @@ static bool cell_runs_find(const json_t *document, size_t cell, struct cell_runs
         if (found->any == NULL || (is_ok(run) && !is_ok(found->any)))
             found->any = run;
     }
+    size_t n_clean = 0;
+    for (i = 0; i < found->n_ok; i++)
+        n_clean += !is_disturbed(found->ok[i]);
+    for (size_t k = i = 0; n_clean > 0 && i < found->n_ok; i++)
+        if (!is_disturbed(found->ok[i]))
+            found->ok[k++] = found->ok[i];
+    if (n_clean > 0) {
+        found->n_disturbed = found->n_ok - n_clean;
+        found->n_ok = n_clean;
+    }
     return true;
 }
 
@@ -139,15 +162,10 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* A number of every good run: its median, least and greatest; NaN where there is none. */
-struct spread {
-    double median, low, high;
-};
-
-static struct spread spread_over(const struct cell_runs *runs, double (*of)(const json_t *run))
+/* The median of a number of every good run; NaN where there is none. */
+static double median_of(const struct cell_runs *runs, double (*of)(const json_t *run))
 {
-    struct spread spread = {NAN, NAN, NAN};
-    double *values = calloc(runs->n_ok + 1, sizeof *values);
+    double median = NAN, *values = calloc(runs->n_ok + 1, sizeof *values);
     size_t n = 0;
     for (size_t i = 0; values != NULL && i < runs->n_ok; i++) {
         values[n] = of(runs->ok[i]);
@@ -155,12 +173,10 @@ static struct spread spread_over(const struct cell_runs *runs, double (*of)(cons
     }
     if (n > 0) {
         qsort(values, n, sizeof *values, by_value);
-        spread.median = (values[(n - 1) / 2] + values[n / 2]) / 2;
-        spread.low = values[0];
-        spread.high = values[n - 1];
+        median = dpb_quantile_of_sorted(values, n, 0.5);
     }
     free(values);
-    return spread;
+    return median;
 }
 
 static double rate_of_run(const json_t *run)
@@ -284,16 +300,36 @@ static bool proved(const struct cell_runs *runs)
 
 /* ---- rows ---------------------------------------------------------------------------------- */
 
-static json_t *rate_to_json(const struct cell_runs *runs)
+/* The rate of every repeat; null: it has none. */
+static json_t *rates_to_json(const struct dpb_sweep *sweep, const struct cell_runs *runs)
 {
-    struct spread over = spread_over(runs, rate_of_run);
-    bool single = runs->n_ok == 1;
-    struct dpb_rate rate =
-        single ? dpb_result_rate(runs->ok[0]) : (struct dpb_rate){over.median, over.low, over.high};
-    const char *interval = single ? "95 % of the run's mean" : "min..max of the repeats";
-    return json_pack("{s:o, s:o, s:o, s:s}", "median", dpb_json_real(rate.rate), "low",
-                     dpb_json_real(rate.low), "high", dpb_json_real(rate.high), "interval",
-                     interval);
+    json_t *rates = json_array();
+    for (int64_t repeat = 0; repeat < sweep->repeats; repeat++) {
+        double rate = NAN;
+        for (size_t i = 0; i < runs->n_ok; i++)
+            if (dpb_json_number(runs->ok[i], "repeat") == (double)repeat)
+                rate = rate_of_run(runs->ok[i]);
+        json_array_append_new(rates, dpb_json_real(rate));
+    }
+    return rates;
+}
+
+/* Puts rates[] and samples_per_s into the row. */
+static void set_rate(const struct dpb_sweep *sweep, const struct cell_runs *runs,
+                     const json_t *document, json_t *row)
+{
+    struct dpb_estimate estimate;
+    double low, high;
+    json_object_set_new(row, "rates", rates_to_json(sweep, runs));
+    json_object_set_new(row, "samples_per_s",
+                        json_pack("{s:o}", "median", dpb_json_real(median_of(runs, rate_of_run))));
+    dpb_rates_estimate(document, row, &estimate);
+    dpb_estimate_interval(&estimate, &low, &high);
+    json_object_update_new(json_object_get(row, "samples_per_s"),
+                           json_pack("{s:o, s:o, s:s}", "low", dpb_json_real(low), "high",
+                                     dpb_json_real(high), "interval",
+                                     estimate.of_steps ? "95 % of the run's mean, by its steps"
+                                                       : "95 % of the mean of the repeats"));
 }
 
 static bool any_true(const struct cell_runs *runs, const char *path, bool value)
@@ -321,9 +357,9 @@ static json_t *workers_to_json(const struct dpb_sweep *sweep, size_t cell, const
 }
 
 static json_t *row_to_json(const struct dpb_sweep *sweep, size_t cell, double samples,
-                           const struct cell_runs *runs)
+                           const struct cell_runs *runs, const json_t *document)
 {
-    bool timed = isfinite(spread_over(runs, rate_of_run).median);
+    bool timed = isfinite(median_of(runs, rate_of_run));
     const char *status = runs->n_failed > 0 ? "failed"
                          : timed            ? "ok"
                          : runs->n_ok > 0   ? "not timed"
@@ -331,9 +367,9 @@ static json_t *row_to_json(const struct dpb_sweep *sweep, size_t cell, double sa
     const char *error = runs->n_ok > 0 && !timed
                             ? "no timed steps that all workers ran at once; give it more steps"
                             : runs->reason;
-    double accuracy = spread_over(runs, accuracy_of_run).median;
+    double accuracy = median_of(runs, accuracy_of_run);
     json_t *row =
-        json_pack("{s:I, s:o, s:s, s:s, s:s, s:o, s:s?, s:I, s:I}",                              //
+        json_pack("{s:I, s:o, s:s, s:s, s:s, s:o, s:s?, s:I, s:I, s:I}",                         //
                   "cell_index", (json_int_t)cell,                                                //
                   "cell", cell_to_json(sweep, cell),                                             //
                   "status", status,                                                              //
@@ -342,16 +378,17 @@ static json_t *row_to_json(const struct dpb_sweep *sweep, size_t cell, double sa
                   "workers", workers_to_json(sweep, cell, runs->any),                            //
                   "error", error,                                                                //
                   "runs", (json_int_t)runs->n_ok,                                                //
-                  "failed_runs", (json_int_t)runs->n_failed);
+                  "failed_runs", (json_int_t)runs->n_failed,                                     //
+                  "disturbed_runs", (json_int_t)runs->n_disturbed);
+    set_rate(sweep, runs, document, row);
     json_t *numbers = json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:b, s:b, s:b, "
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:b, s:b, s:b, "
         "s:b}",                                                                            //
-        "samples_per_s", rate_to_json(runs),                                               //
-        "step_ns", dpb_json_real(spread_over(runs, step_of_run).median),                   //
-        "comm_exposed_share", dpb_json_real(spread_over(runs, exposed_of_run).median),     //
-        "comm_hidden_share", dpb_json_real(spread_over(runs, hidden_of_run).median),       //
-        "bytes_per_step", dpb_json_real(spread_over(runs, bytes_of_run).median),           //
-        "threads", dpb_json_real(spread_over(runs, threads_of_run).median),                //
+        "step_ns", dpb_json_real(median_of(runs, step_of_run)),                            //
+        "comm_exposed_share", dpb_json_real(median_of(runs, exposed_of_run)),              //
+        "comm_hidden_share", dpb_json_real(median_of(runs, hidden_of_run)),                //
+        "bytes_per_step", dpb_json_real(median_of(runs, bytes_of_run)),                    //
+        "threads", dpb_json_real(median_of(runs, threads_of_run)),                         //
         "batch_per_worker", dpb_json_real(dpb_json_number(runs->any, "batch.per_worker")), //
         "batch_global", dpb_json_real(dpb_json_number(runs->any, "batch.global")),         //
         "loss", dpb_json_real(mean_loss_at(runs, samples)),                                //
@@ -377,7 +414,7 @@ static void add_rows(const struct dpb_sweep *sweep, json_t *document)
         struct cell_runs runs;
         if (cell_runs_find(document, cell, &runs) && runs.any != NULL)
             json_array_append_new(json_object_get(document, "rows"),
-                                  row_to_json(sweep, cell, samples, &runs));
+                                  row_to_json(sweep, cell, samples, &runs, document));
         free(runs.ok);
     }
 }

@@ -799,15 +799,27 @@ static void test_compare(void **state)
         {"compare a.json slow.json --threshold 5%", {"slow.json is slower than a.json"}, 4},
         {"compare slow.json a.json --threshold 5", {""}, 0},
         {"compare a.json slow.json", {""}, 0},
+        {"compare short.json slow.json --threshold 5", {""}, 0},
+        {"compare a.json slow.json --require-same machine,config", {""}, 0},
+        {"compare a.json b.json --require-same machine,config",
+         {"A and B differ in config.comm.name"},
+         2},
+        {"compare a.json b.json --require-same host", {"takes a list of config, inputs"}, 2},
     };
     struct command command;
     (void)state;
     run(&command, 0, RUN "--output a.json --json");
-    json_t *slow = json_deep_copy(command.json), *rate = json_at(slow, "timing.samples_per_s");
+    assert_int_equal(json_dump_file(command.json, "short.json", 0), 0); /* too short to conclude */
+    json_t *timing = json_at(command.json, "timing"), *steps = json_array();
+    for (int i = 0; i < 100; i++)
+        json_array_append_new(steps, json_integer(990 + i * 37 % 21));
+    json_object_update_new(timing, json_pack("{s:b, s:b, s:b, s:o}", "too_short", 0, "gated", 0,
+                                             "steady", 1, "step_ns", steps));
+    json_object_set_new(json_at(command.json, "load"), "disturbed", json_false());
+    json_object_set_new(json_at(command.json, "world"), "oversubscribed", json_false());
+    json_t *slow = json_deep_copy(command.json);
     json_object_set_new(json_at(command.json, "timing.samples_per_s"), "mean", json_real(1000));
-    json_object_set_new(json_at(command.json, "timing.samples_per_s"), "uncertainty", json_real(1));
-    json_object_set_new(rate, "mean", json_real(500));
-    json_object_set_new(rate, "uncertainty", json_real(1));
+    json_object_set_new(json_at(slow, "timing.samples_per_s"), "mean", json_real(500));
     assert_int_equal(json_dump_file(command.json, "a.json", 0), 0);
     assert_int_equal(json_dump_file(slow, "slow.json", 0), 0);
     json_decref(slow);
@@ -822,7 +834,12 @@ static void test_compare(void **state)
     run(&command, 0, "compare a.json b.json");
     expect_words("compare", command.out,
                  (const char *const[]){"different (A | B):", "\"shm\" | \"replicated\"",
-                                       "A samples/s", "comm_exposed", "one run each", NULL});
+                                       "A samples/s", "comm_exposed", "different times", NULL});
+    command_free(&command);
+    run(&command, 0, "compare short.json slow.json --threshold 5");
+    expect_words("compare", command.out,
+                 (const char *const[]){"no conclusion", "A was timed too shortly",
+                                       "no regression is shown", NULL});
     command_free(&command);
     run(&command, 0, "compare a.json slow.json --json");
     assert_string_equal(json_text_at(command.json, "schema"), "dpbench.compare/1");

@@ -157,7 +157,7 @@ static struct dpb_comparison compare_study(const struct noise *noise, uint32_t s
 }
 
 static int count(const struct noise *noise, uint32_t n, double effect, bool paired,
-                 enum dpb_outcome outcome)
+                 enum dpb_shown outcome)
 {
     int found = 0;
     for (uint32_t study = 0; study < STUDIES; study++)

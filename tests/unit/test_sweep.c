@@ -253,6 +253,10 @@ static json_t *make_result(const struct made_run *run)
                   "breakdown_ns", "comm_exposed", run->exposed_share * step_ns, "comm_hidden", 0.0);
     assert_non_null(result);
     assert_non_null(timing);
+    json_t *steps = json_array();
+    for (size_t k = 0; k < run->n_steps; k++)
+        json_array_append_new(steps, json_real(step_ns * (0.9 + 0.2 * (double)(k * 7 % 11) / 10)));
+    json_object_set_new(timing, "step_ns", steps);
     if (!timed)
         json_object_del(timing, "samples_per_s");
     json_object_set_new(result, "timing", timing);
@@ -348,10 +352,13 @@ static void rows_compare_with_independent(void **state)
     const json_t *row = row_at(&s, 3); /* shm, 2 workers */
     assert_string_equal(dpb_json_text(row, "strategy", ""), "shm");
     assert_near(dpb_json_number(row, "samples_per_s.median"), 1600);
-    assert_near(dpb_json_number(row, "samples_per_s.low"), 1580);
-    assert_near(dpb_json_number(row, "samples_per_s.high"), 1620);
+    /* 12.706 standard errors of the mean logarithm, one degree of freedom. */
+    double middle = sqrt(1580.0 * 1620), half = 12.706204736174676 * log(1620.0 / 1580) / 2;
+    assert_true(fabs(dpb_json_number(row, "samples_per_s.low") - middle * exp(-half)) < 1e-3);
+    assert_true(fabs(dpb_json_number(row, "samples_per_s.high") - middle * exp(half)) < 1e-3);
     assert_string_equal(dpb_json_text(row, "samples_per_s.interval", ""),
-                        "min..max of the repeats");
+                        "95 % of the mean of the repeats");
+    assert_near(json_number_value(json_array_get(json_object_get(row, "rates"), 1)), 1620);
     assert_near(dpb_json_number(row, "speedup"), 1.6);
     assert_near(dpb_json_number(row, "efficiency"), 0.8);
     assert_string_equal(dpb_json_text(row, "speedup_over", ""), "independent, 1 worker");
@@ -383,8 +390,11 @@ static void rows_fall_back_to_the_same_strategy(void **state)
     assert_near(dpb_json_number(row, "speedup"), 2);
     assert_near(dpb_json_number(row, "efficiency"), 0.5);
     assert_string_equal(dpb_json_text(row, "speedup_over", ""), "same strategy, 1 worker");
-    assert_near(dpb_json_number(row, "samples_per_s.low"), 1000 - 1.96 * 5); /* of one run */
-    assert_near(dpb_json_number(row, "samples_per_s.high"), 1000 + 1.96 * 5);
+    double low = dpb_json_number(row, "samples_per_s.low"); /* of one run, by its steps */
+    double high = dpb_json_number(row, "samples_per_s.high");
+    assert_true(low < 990 && low > 500 && fabs(low * high - 1e6) < 1e-3);
+    assert_string_equal(dpb_json_text(row, "samples_per_s.interval", ""),
+                        "95 % of the run's mean, by its steps");
     study_end(&s);
 }
 
@@ -552,15 +562,18 @@ static void table_says_who_was_fastest(void **state)
     char *text = printed(s.document);
     assert_lines_fit(text);
     assert_non_null(strstr(
-        text, "strategy     workers  samples/s    interval  speedup  effic.  exposed    loss  "
-              "accuracy  verified\n"
-              "independent        1       1000   980..1020     1.00   100 %    0.0 %  5.1500   "
-              "81.25 %       n/a\n"));
+        text, "strategy    label       workers samples/s   interval speedup effic. exposed   loss "
+              "accuracy verified\n"
+              "independent none              1      1000  775..1289    1.00  100 %   0.0 % 5.1500  "
+              "81.25 %      n/a\n"));
     assert_non_null(strstr(
-        text, "\nshm                2       1600  1580..1620     1.60    80 %   15.0 %  5.1000   "
-              "87.50 %       yes\n"));
-    assert_non_null(strstr(text, "- 2 workers: shm is fastest; that is 84 % of the rate without "
-                                 "any exchange.\n"));
+        text,
+        "\nshm         synchronous       2      1600 1365..1875    1.60   80 %  15.0 % 5.1000  "
+        "87.50 %      yes\n"));
+    assert_non_null(strstr(text, "- 2 workers: shm / independent 0.842 [0.8"));
+    assert_non_null(strstr(text, "- run.workers 2 / 1: independent 1.900 ["));
+    for (char *c = text; *c; c++)
+        *c = *c == '\n' ? ' ' : *c;
     assert_non_null(strstr(text, "median of 2 repeats"));
     assert_non_null(strstr(text, "speedup: over independent"));
     assert_null(strstr(text, "warning"));
@@ -568,22 +581,136 @@ static void table_says_who_was_fastest(void **state)
     study_end(&s);
 }
 
-static void overlapping_intervals_show_no_winner(void **state)
+/* Three repeats each; what is said of shm and replicated. */
+static void winners_are_shown_by_intervals(void **state)
+{
+    static const struct {
+        double rates[2][3];
+        const char *said;
+    } rows[] = {
+        {{{1000, 1010, 1020}, {2000, 2010, 2030}},
+         "- 2 workers: shm is fastest; replicated / shm 0.502 [0.49"},
+        {{{1000, 1010, 1020}, {1005, 1014, 1026}}, "] equal within 5 %."},
+        {{{1000, 1010, 1020}, {1005, 1314, 1026}},
+         "- 2 workers: shm is first, but not shown to be the fastest; replicated / shm 0.9"},
+        {{{1000, 1010, 1020}, {1005, 1314, 1026}}, "undecided: take"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct study s = study_of(CONFIGURE("sweep.comm.name=replicated,shm", "sweep.repeats=3"));
+        for (uint32_t repeat = 0; repeat < 3; repeat++)
+            for (size_t cell = 0; cell < 2; cell++)
+                add_run(s.sweep, cell, repeat, s.document,
+                        (struct made_run){cell == 0 ? "replicated" : "shm", 2, 1,
+                                          rows[i].rates[cell][repeat], 0, 10, NULL, 0});
+        dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+        char *text = printed(s.document);
+        assert_lines_fit(text);
+        for (char *c = text; *c; c++)
+            *c = *c == '\n' ? ' ' : *c;
+        if (strstr(text, rows[i].said) == NULL)
+            fail_msg("no '%s':\n%s", rows[i].said, text);
+        free(text);
+        study_end(&s);
+    }
+}
+
+/* A repeat of its own run that nobody disturbed makes a row; without one there is no conclusion. */
+static void disturbed_runs_are_left_out(void **state)
 {
     (void)state;
-    static const double rates[2][2] = {{1000, 1010}, {1005, 1030}};
-    struct study s = study_of(CONFIGURE("sweep.comm.name=replicated,shm", "sweep.repeats=2"));
-    for (uint32_t repeat = 0; repeat < 2; repeat++)
-        for (size_t cell = 0; cell < 2; cell++)
+    for (int clean = 0; clean < 2; clean++) {
+        struct study s = study_of(CONFIGURE("sweep.comm.name=replicated,shm", "sweep.repeats=2",
+                                            "sweep.retry_disturbed=1"));
+        for (uint32_t repeat = 0; repeat < 2; repeat++)
+            for (size_t cell = 0; cell < 2; cell++)
+                for (int attempt = 0; attempt < 2; attempt++) {
+                    const struct dpb_sweep_job job = {.cell = cell, .repeat = repeat};
+                    assert_false(dpb_sweep_done(s.sweep, s.document, &job));
+                    bool disturbed = attempt == 0 || (cell == 1 && !clean);
+                    add_run(s.sweep, cell, repeat, s.document,
+                            (struct made_run){cell == 0 ? "replicated" : "shm", 2, 1,
+                                              disturbed ? 500 : 1000 + 10 * repeat, 0, 10, NULL,
+                                              0});
+                    json_t *runs = json_object_get(s.document, "runs");
+                    json_object_set_new(json_array_get(runs, json_array_size(runs) - 1), "load",
+                                        json_pack("{s:b}", "disturbed", disturbed));
+                    assert_int_equal(dpb_sweep_done(s.sweep, s.document, &job), attempt);
+                }
+        dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+        assert_near(dpb_json_number(row_at(&s, 0), "samples_per_s.median"), 1005);
+        assert_near(dpb_json_number(row_at(&s, 0), "disturbed_runs"), 2);
+        assert_near(dpb_json_number(row_at(&s, 0), "runs"), 2);
+        assert_near(dpb_json_number(row_at(&s, 1), "samples_per_s.median"), clean ? 1005 : 500);
+        char *text = printed(s.document);
+        assert_int_equal(strstr(text, "no conclusion (shm disturbed)") != NULL, !clean);
+        assert_int_equal(strchr(text, '?') != NULL, !clean);
+        free(text);
+        study_end(&s);
+    }
+}
+
+/* Each axis has a line with all its pairs, however many groups there are. */
+static void every_axis_has_its_effect(void **state)
+{
+    (void)state;
+    struct study s = study_of(CONFIGURE("sweep.run.precision=fp32,bf16", "sweep.comm.name=shm,ps",
+                                        "sweep.run.batch=1,2,3", "sweep.repeats=3"));
+    for (uint32_t repeat = 0; repeat < 3; repeat++)
+        for (size_t cell = 0; cell < 12; cell++)
             add_run(s.sweep, cell, repeat, s.document,
-                    (struct made_run){cell == 0 ? "replicated" : "shm", 2, 1, rates[cell][repeat],
-                                      0, 10, NULL, 0});
+                    (struct made_run){cell / 3 % 2 == 0 ? "shm" : "ps", 2, 1,
+                                      (cell < 6 ? 1000 : 990) + 3 * ((repeat + cell) % 3), 0, 10,
+                                      NULL, 0});
+    json_object_set_new(json_array_get(json_object_get(s.document, "runs"), 11), "throttled",
+                        json_true());
     dpb_sweep_finish(s.sweep, DPB_OK, s.document);
     char *text = printed(s.document);
-    assert_non_null(strstr(text, "- 2 workers: shm is fastest, 1.01 times the next, replicated "
-                                 "(their intervals overlap: no"));
+    assert_lines_fit(text);
+    for (char *c = text; *c; c++)
+        *c = *c == '\n' ? ' ' : *c;
+    static const char *const said[] = {
+        "- run.precision bf16 / fp32: shm, run.batch = 1 0.990 [",
+        "; ps, run.batch = 2 0.99",
+        "; ps, run.batch = 3 0.990 no conclusion (throttled).",
+        "- run.batch 2 / 1: run.precision = fp32, shm ",
+        "- run.batch 3 / 1: run.precision = fp32, shm ",
+        "- run.precision = fp32, run.batch = 1: 2 workers: ",
+        "- run.precision = bf16, run.batch = 2: 2 workers: ",
+        "- run.precision = bf16, run.batch = 3: 2 workers: no conclusion (ps throttled)."};
+    for (size_t i = 0; i < sizeof said / sizeof said[0]; i++)
+        if (strstr(text, said[i]) == NULL)
+            fail_msg("no '%s':\n%s", said[i], text);
     free(text);
     study_end(&s);
+}
+
+/* Labels stand where they differ, and nothing is fastest across them without a word. */
+static void labels_stand_where_they_differ(void **state)
+{
+    (void)state;
+    for (int differ = 0; differ < 2; differ++) {
+        struct study s = study_of(CONFIGURE("sweep.comm.name=replicated,shm", "sweep.repeats=2"));
+        for (uint32_t repeat = 0; repeat < 2; repeat++)
+            for (size_t cell = 0; cell < 2; cell++)
+                add_run(s.sweep, cell, repeat, s.document,
+                        (struct made_run){cell == 0 ? "replicated" : "shm", 2, 1,
+                                          1000 * ((double)cell + 1) * (1 + 0.01 * repeat), 0, 10,
+                                          NULL, 0});
+        for (size_t i = 0; i < 4; i++)
+            if (differ && i % 2 == 1)
+                json_object_set_new(
+                    json_object_get(json_array_get(json_object_get(s.document, "runs"), i),
+                                    "strategy"),
+                    "consistency", json_string("stale(4)"));
+        dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+        char *text = printed(s.document);
+        assert_int_equal(strstr(text, "stale(4)") != NULL, differ);
+        assert_int_equal(strstr(text, "shm is fastest across labels") != NULL, differ);
+        assert_int_equal(strstr(text, "shm is fastest;") != NULL, !differ);
+        free(text);
+        study_end(&s);
+    }
 }
 
 /* Whatever speaks against one rate of a group takes its conclusion, is said by name and marks the
@@ -594,12 +721,13 @@ static void doubtful_rates_conclude_nothing(void **state)
         const char *section, *key, *reason, *marked;
         bool value;
     } doubts[] = {
-        {"timing", "too_short", "shm timed too shortly", "1980..2020<", true},
+        {"timing", "too_short", "shm timed too shortly", "1761..2271<", true},
         {"world", "oversubscribed", "shm oversubscribed", "2!", true},
-        {"load", "disturbed", "shm disturbed", "1980..2020?", true},
-        {NULL, "throttled", "shm throttled", "1980..2020^", true},
-        {"timing", "steady", "shm not steady", "1980..2020~", false},
-        {"timing", "gated", "", "1980..2020 ", false},
+        {"load", "disturbed", "shm timed only once", "1534..2556 ",
+         true}, /* the other one remains */
+        {NULL, "throttled", "shm throttled", "1761..2271^", true},
+        {"timing", "steady", "shm not steady", "1761..2271~", false},
+        {"timing", "gated", "", "1761..2271 ", false},
     };
     (void)state;
     for (size_t i = 0; i < sizeof doubts / sizeof doubts[0]; i++) {
@@ -622,7 +750,7 @@ static void doubtful_rates_conclude_nothing(void **state)
         bool concludes = doubts[i].reason[0] == '\0';
         snprintf(said, sizeof said, "- 2 workers: no conclusion (%s).\n", doubts[i].reason);
         if ((strstr(text, said) != NULL) == concludes ||
-            (strstr(text, "shm is fastest, 2.00 times the next") != NULL) != concludes ||
+            (strstr(text, "shm is fastest; replicated / shm 0.50") != NULL) != concludes ||
             strstr(text, doubts[i].marked) == NULL)
             fail_msg("%s:\n%s", doubts[i].key, text);
         free(text);
@@ -675,8 +803,8 @@ static void one_repeat_concludes_nothing(void **state)
 static void more_than_the_bound_is_said(void **state)
 {
     static const char *const said[] = {
-        "rate without any exchange (their intervals overlap: no cost",
-        "rate without any exchange (more than can be: the machine"};
+        "- 2 workers: shm / independent 1.010 [1.007..1.012] equal within 5 %.",
+        "faster (more than can be: the machine was not the same)."};
     (void)state;
     for (int apart = 0; apart < 2; apart++) {
         struct study s = study_of(CONFIGURE("sweep.comm.name=independent,shm", "sweep.repeats=2"));
@@ -737,7 +865,10 @@ int main(void)
         cmocka_unit_test(interrupted_sweep_keeps_what_there_is),
         cmocka_unit_test(worst_verification_of_the_repeats_stands),
         cmocka_unit_test(table_says_who_was_fastest),
-        cmocka_unit_test(overlapping_intervals_show_no_winner),
+        cmocka_unit_test(winners_are_shown_by_intervals),
+        cmocka_unit_test(disturbed_runs_are_left_out),
+        cmocka_unit_test(every_axis_has_its_effect),
+        cmocka_unit_test(labels_stand_where_they_differ),
         cmocka_unit_test(doubtful_rates_conclude_nothing),
         cmocka_unit_test(steadiness_is_that_of_the_runs),
         cmocka_unit_test(one_repeat_concludes_nothing),

@@ -1,0 +1,122 @@
+/* rates.c - see rates.h. */
+#include "study/rates.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "study/json.h"
+
+/* The logarithms in rates[] of a row, by repeat; NaN: not measured. *n: their number. @owned */
+static double *logarithms(const json_t *row, size_t *n)
+{
+    const json_t *rates = json_object_get(row, "rates");
+    *n = json_array_size(rates);
+    double *x = calloc(*n + 1, sizeof *x);
+    for (size_t i = 0; x != NULL && i < *n; i++) {
+        const json_t *rate = json_array_get(rates, i);
+        x[i] = json_is_number(rate) ? log(json_number_value(rate)) : NAN;
+    }
+    return x;
+}
+
+static void estimate_run(const json_t *run, struct dpb_estimate *estimate)
+{
+    const json_t *steps = dpb_json_at(run, "timing.step_ns");
+    size_t n = json_array_size(steps);
+    double *step_ns = calloc(n + 1, sizeof *step_ns);
+    for (size_t i = 0; step_ns != NULL && i < n; i++)
+        step_ns[i] = json_number_value(json_array_get(steps, i));
+    dpb_estimate_of_steps(step_ns, step_ns != NULL ? n : 0,
+                          dpb_json_number(run, "timing.samples_per_s.mean"), estimate);
+    free(step_ns);
+}
+
+/* The run of a row that was timed once. */
+static const json_t *run_of(const json_t *document, const json_t *row, double rate)
+{
+    const json_t *runs = json_object_get(document, "runs"), *run;
+    size_t i;
+    json_array_foreach(runs, i, run)
+    {
+        if (json_equal(json_object_get(run, "cell"), json_object_get(row, "cell")) &&
+            strcmp(dpb_json_text(run, "purpose", ""), "timing") == 0 &&
+            dpb_json_number(run, "timing.samples_per_s.mean") == rate)
+            return run;
+    }
+    return NULL;
+}
+
+void dpb_rates_estimate(const json_t *document, const json_t *row, struct dpb_estimate *estimate)
+{
+    if (row == NULL) {
+        estimate_run(document, estimate);
+        return;
+    }
+    size_t n;
+    double *x = logarithms(row, &n);
+    dpb_estimate_of(x, x != NULL ? n : 0, estimate);
+    free(x);
+    if (estimate->n != 1)
+        return;
+    double rate = dpb_json_number(row, "samples_per_s.median");
+    const json_t *run = run_of(document, row, rate);
+    if (run != NULL)
+        estimate_run(run, estimate);
+}
+
+void dpb_rates_compare(const json_t *document, const json_t *a, const json_t *b, double margin,
+                       struct dpb_comparison *comparison)
+{
+    size_t n_a, n_b;
+    struct dpb_estimate difference = {.n = 0}, of_a, of_b;
+    double *x = logarithms(a, &n_a), *y = logarithms(b, &n_b);
+    size_t n = n_a < n_b ? n_a : n_b;
+    for (size_t i = 0; x != NULL && y != NULL && i < n; i++)
+        y[i] -= x[i];
+    if (x != NULL && y != NULL)
+        dpb_estimate_of(y, n, &difference);
+    free(x);
+    free(y);
+    if (difference.n > 1) {
+        dpb_compare_paired(&difference, margin, comparison);
+        return;
+    }
+    dpb_rates_estimate(document, a, &of_a);
+    dpb_rates_estimate(document, b, &of_b);
+    dpb_compare_apart(&of_a, &of_b, margin, comparison);
+}
+
+const char *dpb_rates_doubt(const json_t *of, size_t i)
+{
+    static const struct {
+        const char *reason, *in_run, *in_row;
+    } marks[] = {{"timed too shortly", "timing.too_short", "too_short"},
+                 {"oversubscribed", "world.oversubscribed", "oversubscribed"},
+                 {"disturbed", "load.disturbed", "disturbed"},
+                 {"throttled", "throttled", "throttled"}};
+    enum { MARKS = sizeof marks / sizeof marks[0], NOT_STEADY = MARKS };
+    bool is_row = json_object_get(of, "failed_runs") != NULL;
+    if (i < MARKS)
+        return json_is_true(dpb_json_at(of, is_row ? marks[i].in_row : marks[i].in_run))
+                   ? marks[i].reason
+                   : NULL;
+    if (i == NOT_STEADY)
+        return json_is_true(dpb_json_at(of, is_row ? "gated" : "timing.gated")) &&
+                       !json_is_true(dpb_json_at(of, is_row ? "steady" : "timing.steady"))
+                   ? "not steady"
+                   : NULL;
+    return i == DPB_DOUBT_ONCE && is_row && dpb_json_number(of, "runs") < 2 ? "timed only once"
+                                                                            : NULL;
+}
+
+void dpb_rates_ratio(const struct dpb_comparison *comparison, char *text, size_t capacity)
+{
+    if (comparison->outcome == DPB_NOT_MEASURED)
+        snprintf(text, capacity, "-");
+    else if (!isfinite(comparison->low))
+        snprintf(text, capacity, "%.3f", comparison->ratio);
+    else
+        snprintf(text, capacity, "%.3f [%.3f..%.3f]", comparison->ratio, comparison->low,
+                 comparison->high);
+}

@@ -1,0 +1,28 @@
+/*
+ * rates.h - the rates of runs and of a sweep's rows as base/comparison.h compares them, and why a
+ * rate allows no conclusion. Read from documents alone.
+ */
+#ifndef DPB_CORE_STUDY_RATES_H
+#define DPB_CORE_STUDY_RATES_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "base/comparison.h"
+
+/* The repeats' mean logarithm; of one repeat, and of a run (`row` NULL), that of its steps. */
+void dpb_rates_estimate(const json_t *document, const json_t *row, struct dpb_estimate *estimate);
+/* Two rows of one sweep, B against A: paired by repeat where both have at least two in common. */
+void dpb_rates_compare(const json_t *document, const json_t *a, const json_t *b, double margin,
+                       struct dpb_comparison *comparison);
+
+/* Why a rate allows no conclusion. `of`: a run's result, or a row of a sweep. Reason i of
+ * DPB_DOUBTS, as in "shm was disturbed"; NULL: the reason does not hold. The last is of rows alone:
+ * "timed only once". */
+enum { DPB_DOUBTS = 6, DPB_DOUBT_ONCE = 5 };
+const char *dpb_rates_doubt(const json_t *of, size_t i);
+
+/* "0.990 [0.970..1.010]"; "-" where nothing was measured. */
+void dpb_rates_ratio(const struct dpb_comparison *comparison, char *text, size_t capacity);
+
+#endif
