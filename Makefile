@@ -104,7 +104,7 @@ $(BUILD)/obj/plugins/%.o: plugins/%.cc
 	$(Q)$(CXX) $(CFLAGS) $(PLUGIN_CXXFLAGS) -c -o $@ $<
 
 # Arithmetic that the compiler should vectorise, and code for one instruction set, by file.
-HOT_CORE := $(addprefix $(BUILD)/obj/core/,base/vec.o train/optimizer.o train/pattern.o machine/links_memory.o)
+HOT_CORE := $(addprefix $(BUILD)/obj/core/,base/vec.o base/update.o train/pattern.o machine/links_memory.o)
 $(HOT_CORE): CFLAGS += -O3
 $(BUILD)/obj/plugins/data/image_folder/resize.o $(BUILD)/obj/plugins/data/synthetic.o: CFLAGS += -O3
 

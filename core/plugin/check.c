@@ -139,14 +139,12 @@ static bool check_capabilities(const struct dpb_plugin *plugin, dpb_plugin_kind 
         [DPB_PLUGIN_DEVICE] = DPB_DEVICE_FP32 | DPB_DEVICE_BF16 | DPB_DEVICE_FP64 |
                               DPB_DEVICE_TF32 | DPB_DEVICE_FP16 | DPB_DEVICE_POOL,
         [DPB_PLUGIN_COMM] = DPB_COMM_OVERLAP | DPB_COMM_SERVERS | DPB_COMM_ALONE |
-                            DPB_COMM_MULTI_NODE | DPB_COMM_LAUNCHER | DPB_COMM_DEVICE |
-                            DPB_COMM_EVENTS | DPB_COMM_EITHER};
+                            DPB_COMM_MULTI_NODE | DPB_COMM_LAUNCHER};
     static const struct {
         uint64_t a, b;
         const char *names;
     } pairs[] = {{DPB_COMM_ALONE, DPB_COMM_SERVERS, "DPB_COMM_ALONE and DPB_COMM_SERVERS"},
-                 {DPB_COMM_ALONE, DPB_COMM_LAUNCHER, "DPB_COMM_ALONE and DPB_COMM_LAUNCHER"},
-                 {DPB_COMM_DEVICE, DPB_COMM_EITHER, "DPB_COMM_DEVICE and DPB_COMM_EITHER"}};
+                 {DPB_COMM_ALONE, DPB_COMM_LAUNCHER, "DPB_COMM_ALONE and DPB_COMM_LAUNCHER"}};
     const uint64_t unknown = plugin->capabilities & ~known[kind];
     if (unknown != 0) {
         snprintf(reason, DPB_REASON_BYTES,

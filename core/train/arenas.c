@@ -12,9 +12,9 @@
 
 #include "base/log.h"
 #include "train/trainer.h"
+#include "world/host_device.h"
 
-static const char *const names[DPB_ARENA_KINDS] = {"weights", "gradients", "scratch",
-                                                   "scratch on the device"};
+static const char *const names[DPB_ARENA_KINDS] = {"weights", "gradients", "scratch", "inbox"};
 
 /* What the plan asks for, by kind. */
 static void list_plan(const struct dpb_trainer *t, dpb_memory memory[DPB_ARENA_KINDS],
@@ -22,34 +22,17 @@ static void list_plan(const struct dpb_trainer *t, dpb_memory memory[DPB_ARENA_K
 {
     const struct dpb_comm_plan *want = &t->plan;
     const struct dpb_layout *layout = &t->layout;
-    const dpb_memory memories[] = {want->weights, want->gradients, want->scratch,
-                                   want->device_scratch};
+    const dpb_memory memories[] = {want->weights, want->gradients, want->scratch, want->inbox};
     const uint64_t sizes[] = {layout->n_elements * dpb_dtype_size(layout->weight_type),
                               layout->n_elements * dpb_dtype_size(layout->gradient_type),
-                              want->scratch_bytes, want->device_scratch_bytes};
+                              want->scratch_bytes, want->inbox_bytes};
     memcpy(memory, memories, sizeof memories);
     memcpy(bytes, sizes, sizeof sizes);
 }
 
 static bool is_on_device(const struct dpb_trainer *t, int kind)
 {
-    return kind == DPB_ARENA_DEVICE_SCRATCH || (t->plan.on_device && kind != DPB_ARENA_SCRATCH);
-}
-
-/* A plan that no rank can follow is the plugin's mistake. */
-static dpb_status check_plan(const struct dpb_trainer *t)
-{
-    const struct dpb_comm_plan *want = &t->plan;
-    const char *name = t->experiment->settings.comm.name;
-    if ((want->on_device || want->device_scratch != DPB_MEMORY_NONE) && !t->device_arenas.ops)
-        return dpb_fail(DPB_FAILED,
-                        "comm '%s' plans arenas on a device, and this rank has none with memory of "
-                        "its own",
-                        name);
-    if (want->on_device && t->layout.weight_type != DPB_FP32)
-        return dpb_fail(DPB_UNSUPPORTED, "comm '%s': arenas in a device's memory are fp32 only",
-                        name);
-    return DPB_OK;
+    return t->on_device && kind != DPB_ARENA_SCRATCH;
 }
 
 /* ---- of this rank -------------------------------------------------------------------------- */
@@ -59,10 +42,12 @@ static dpb_status make_own(struct dpb_trainer *t, struct dpb_mapping offered[DPB
     dpb_memory memory[DPB_ARENA_KINDS];
     uint64_t bytes[DPB_ARENA_KINDS];
     list_plan(t, memory, bytes);
-    DPB_TRY(check_plan(t));
-    t->on_device = t->plan.on_device;
-    if (t->device_arenas.ops)
-        DPB_TRY(t->device_arenas.ops->open(t->device, &t->queue));
+    t->on_device = dpb_experiment_arenas_on_device(t->experiment) && dpb_world.role == DPB_WORKER;
+    t->place = t->on_device ? &t->device_arenas : &dpb_host_device;
+    if (t->on_device && t->layout.weight_type != DPB_FP32)
+        return dpb_fail(DPB_UNSUPPORTED, "comm '%s': arenas in a device's memory are fp32 only",
+                        t->experiment->settings.comm.name);
+    DPB_TRY(t->place->ops->open(t->place->device, &t->queue));
     for (int kind = 0; kind < DPB_ARENA_KINDS; kind++) {
         offered[kind] = (struct dpb_mapping){.fd = -1};
         if (memory[kind] == DPB_MEMORY_NONE || bytes[kind] == 0)
@@ -126,9 +111,10 @@ static dpb_status map_device_of(struct dpb_trainer *t, uint32_t rank)
 /* Among the workers of each machine; all of them have a device of the same plugin. */
 static dpb_status share_device(struct dpb_trainer *t)
 {
-    if (!t->device_arenas.ops)
+    for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++)
+        t->direct[rank] = !t->on_device || rank == dpb_world.rank;
+    if (!t->on_device)
         return DPB_OK;
-    t->direct[dpb_world.rank] = true;
     DPB_TRY(offer_device(t));
     for (uint32_t rank = 0; rank < t->experiment->n_workers; rank++)
         if (rank != dpb_world.rank && dpb_world_is_local(rank))
@@ -165,14 +151,12 @@ dpb_status dpb_arenas_make(struct dpb_trainer *t)
     arenas->weights = memory_of(t, dpb_world.rank, DPB_ARENA_WEIGHTS);
     arenas->gradients = memory_of(t, dpb_world.rank, DPB_ARENA_GRADIENTS);
     arenas->scratch = memory_of(t, dpb_world.rank, DPB_ARENA_SCRATCH);
-    arenas->device_scratch = memory_of(t, dpb_world.rank, DPB_ARENA_DEVICE_SCRATCH);
+    arenas->inbox = memory_of(t, dpb_world.rank, DPB_ARENA_INBOX);
     arenas->peer_weights = t->views + DPB_ARENA_WEIGHTS * n_ranks;
     arenas->peer_gradients = t->views + DPB_ARENA_GRADIENTS * n_ranks;
     arenas->peer_scratch = t->views + DPB_ARENA_SCRATCH * n_ranks;
-    if (t->device_arenas.ops) {
-        arenas->peer_device_scratch = t->views + DPB_ARENA_DEVICE_SCRATCH * n_ranks;
-        arenas->direct = t->direct;
-    }
+    arenas->peer_inbox = t->views + DPB_ARENA_INBOX * n_ranks;
+    arenas->direct = t->direct;
     return DPB_OK;
 }
 
@@ -188,7 +172,7 @@ void dpb_arenas_let_go(struct dpb_trainer *t)
 void dpb_arenas_stop(struct dpb_trainer *t)
 {
     if (t->queue)
-        t->device_arenas.ops->close(t->queue);
+        t->place->ops->close(t->queue);
     t->queue = NULL;
 }
 
@@ -246,8 +230,8 @@ dpb_status dpb_arena_commit(struct dpb_trainer *t, void *arena, uint64_t bytes)
     if (!t->on_device)
         return DPB_OK;
     DPB_TRY(dpb_trainer_drain(t));
-    DPB_TRY(t->device_arenas.ops->copy(t->queue, arena, t->staging, bytes));
-    return t->device_arenas.ops->drain(t->queue);
+    DPB_TRY(t->place->ops->copy(t->queue, arena, t->staging, bytes));
+    return t->place->ops->drain(t->queue);
 }
 
 dpb_status dpb_arena_look(struct dpb_trainer *t, const void *arena, uint64_t bytes,
@@ -258,8 +242,8 @@ dpb_status dpb_arena_look(struct dpb_trainer *t, const void *arena, uint64_t byt
         return DPB_OK;
     DPB_TRY(get_staging(t));
     DPB_TRY(dpb_trainer_drain(t));
-    DPB_TRY(t->device_arenas.ops->copy(t->queue, t->staging, arena, bytes));
-    DPB_TRY(t->device_arenas.ops->drain(t->queue));
+    DPB_TRY(t->place->ops->copy(t->queue, t->staging, arena, bytes));
+    DPB_TRY(t->place->ops->drain(t->queue));
     *content = t->staging;
     return DPB_OK;
 }
@@ -268,13 +252,9 @@ dpb_status dpb_arena_clear(struct dpb_trainer *t, void *arena, uint64_t bytes)
 {
     if (!arena)
         return DPB_OK;
-    if (!t->on_device) {
-        memset(arena, 0, bytes);
-        return DPB_OK;
-    }
     DPB_TRY(dpb_trainer_drain(t));
-    DPB_TRY(t->device_arenas.ops->clear(t->queue, arena, bytes));
-    return t->device_arenas.ops->drain(t->queue);
+    DPB_TRY(t->place->ops->clear(t->queue, arena, bytes));
+    return t->place->ops->drain(t->queue);
 }
 
 uint64_t dpb_arena_bytes(const struct dpb_trainer *t, dpb_dtype type)

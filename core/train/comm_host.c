@@ -1,8 +1,6 @@
 /* comm_host.c - see comm_host.h. */
 #include "train/comm_host.h"
 
-#include "base/vec.h"
-
 struct dpb_reduced dpb_reduced;
 
 /* The sum is where the worker's gradients were: nothing has to be brought there. */
@@ -13,38 +11,25 @@ static bool is_own(const void *gradients, struct dpb_range range)
                       own + range.begin * dpb_dtype_size(dpb_reduced.trainer->layout.gradient_type);
 }
 
-static void assign(struct dpb_optimizer *optimizer, struct dpb_range range, void *weights,
-                   const void *gradients, uint64_t bucket, const struct dpb_step *step)
+static dpb_status assign(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                         struct dpb_range range, void *weights, const void *gradients,
+                         uint64_t bucket, const struct dpb_step *step)
 {
-    const struct dpb_layout *layout = &dpb_reduced.trainer->layout;
+    const struct dpb_trainer *trainer = dpb_reduced.trainer;
+    const struct dpb_layout *layout = &trainer->layout;
+    const uint64_t n = range.end - range.begin;
     (void)optimizer, (void)bucket, (void)step;
-    if (dpb_reduced.in_place)
-        return;
-    if (is_own(gradients, range))
-        __atomic_fetch_add(&dpb_reduced.n_in_place, range.end - range.begin, __ATOMIC_RELAXED);
-    dpb_vec.cast(layout->weight_type, weights, layout->gradient_type, gradients,
-                 range.end - range.begin);
-}
-
-static dpb_status assign_on_device(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
-                                   struct dpb_range range, void *weights, const void *gradients,
-                                   const struct dpb_step *step)
-{
-    const struct dpb_layout *layout = &dpb_reduced.trainer->layout;
-    (void)optimizer, (void)step;
     if (dpb_reduced.in_place)
         return DPB_OK;
     if (is_own(gradients, range))
-        __atomic_fetch_add(&dpb_reduced.n_in_place, range.end - range.begin, __ATOMIC_RELAXED);
-    return dpb_reduced.trainer->device_arenas.ops->cast(queue, layout->weight_type, weights,
-                                                        layout->gradient_type, gradients,
-                                                        range.end - range.begin);
+        __atomic_fetch_add(&dpb_reduced.n_in_place, n, __ATOMIC_RELAXED);
+    return trainer->place->ops->cast(queue, layout->weight_type, weights, layout->gradient_type,
+                                     gradients, n);
 }
 
 const struct dpb_host *dpb_comm_host(void)
 {
-    static const struct dpb_optimizer_ops assignment = {.update = assign,
-                                                        .enqueue = assign_on_device};
+    static const struct dpb_optimizer_ops assignment = {.update = assign};
     static struct dpb_host host;
     host = dpb_host;
     host.optimizer = &assignment;

@@ -324,7 +324,7 @@ static dpb_status open_test(struct dpb_experiment *experiment, struct comm_test 
     test->journal->opened = true;
     if (dpb_world.role == DPB_SERVER)
         return DPB_OK;
-    if (dpb_experiment_promises(experiment) & DPB_COMM_DEVICE)
+    if (experiment->comm_needs.runtime)
         DPB_TRY(dpb_trainer_open_device(t));
     dpb_trainer_join_control(t);
     test->pattern.n_ranks = experiment->n_workers;

@@ -1,7 +1,7 @@
 /*
  * comm_test.h - `dpbench comm`: a communicator alone, exchange after exchange of one layout after
  * the other, without data and optimizer, and without a device but for strategies that work in its
- * memory (DPB_COMM_DEVICE). The launcher plans the layouts and reads the journals, the ranks do the
+ * memory (dpb_comm_needs.runtime). The launcher plans the layouts and reads the journals, the ranks do the
  * rest.
  *
  * Before each exchange every worker writes a new pattern (pattern.h) into its gradients, and the

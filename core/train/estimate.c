@@ -4,14 +4,6 @@
 #include "train/comm_test.h"
 #include "train/optimizer.h"
 
-/* As the strategy promises, which has not planned yet. */
-static bool arenas_on_device(const struct dpb_experiment *experiment)
-{
-    return dpb_experiment_has_device_memory(experiment) &&
-           (dpb_experiment_promises(experiment) &
-            (DPB_COMM_DEVICE | DPB_COMM_EVENTS | DPB_COMM_EITHER));
-}
-
 /* Weights, gradients, and what they pass through; optimizer state as if all of it were the
  * worker's. */
 uint64_t dpb_experiment_device_memory(const struct dpb_experiment *experiment)
@@ -19,7 +11,7 @@ uint64_t dpb_experiment_device_memory(const struct dpb_experiment *experiment)
     const struct dpb_settings *settings = &experiment->settings;
     uint64_t n = experiment->graph->n_elements, arena = n * dpb_dtype_size(experiment->weight_type);
     uint64_t total = arena + n * dpb_dtype_size(experiment->gradient_type);
-    if (!arenas_on_device(experiment) || settings->run.mode == DPB_MODE_COMM)
+    if (!dpb_experiment_arenas_on_device(experiment) || settings->run.mode == DPB_MODE_COMM)
         return 0;
     total += dpb_optimizer_state_name(&settings->optimizer) ? arena : 0;
     total += experiment->accumulate > 1 ? arena : 0;
@@ -45,7 +37,7 @@ struct dpb_comm_memory dpb_experiment_strategy_memory(const struct dpb_experimen
     if (ops->memory && experiment->settings.run.mode == DPB_MODE_TRAIN)
         ops->memory(experiment->options[DPB_PLUGIN_COMM], &args, &layout,
                     dpb_experiment_bucket_elements(experiment), &memory);
-    if (!worker || !arenas_on_device(experiment))
+    if (!worker || !dpb_experiment_arenas_on_device(experiment))
         memory.device_bytes = 0;
     return memory;
 }
@@ -58,7 +50,7 @@ uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t
         return dpb_comm_memory(experiment, rank);
     uint64_t arena = graph->n_elements * dpb_dtype_size(experiment->weight_type);
     bool has_state = dpb_optimizer_state_name(&settings->optimizer) != NULL;
-    bool on_device = arenas_on_device(experiment);
+    bool on_device = dpb_experiment_arenas_on_device(experiment);
     uint64_t total = arena * (has_state ? 2 : 1);
     if (rank >= experiment->n_workers)
         return total;

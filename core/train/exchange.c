@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/vec.h"
 #include "train/trainer.h"
 #include "world/futex.h"
 
@@ -264,38 +263,26 @@ static struct staging staging_of(const struct dpb_trainer *trainer, uint64_t beg
                             .n = end - begin};
 }
 
-static void stage(const struct dpb_trainer *trainer, const struct staging *s)
-{
-    dpb_dtype type = trainer->layout.weight_type;
-    if (s->sums && s->first)
-        dpb_vec.copy(type, s->summed, s->device, s->n);
-    else if (s->sums)
-        dpb_vec.axpby(type, 1.0, s->device, 1.0, s->summed, s->n);
-    if (s->casts)
-        dpb_vec.cast(trainer->layout.gradient_type, s->given, type, s->summed, s->n);
-}
-
 static dpb_status get_staged_event(struct dpb_trainer *trainer, struct dpb_event **event)
 {
-    const struct dpb_device_arenas *arenas = &trainer->device_arenas;
     size_t n = trainer->n_staged_events;
     if (trainer->next_staged_event == n) { /* in the first step */
         struct dpb_event **more = realloc(trainer->staged_events, (n + 1) * sizeof *more);
         if (!more)
             return dpb_fail(DPB_NO_MEMORY, "no memory for the events of a step");
         trainer->staged_events = more;
-        DPB_TRY(arenas->ops->new_event(arenas->device, &more[n]));
+        DPB_TRY(trainer->place->ops->new_event(trainer->place->device, &more[n]));
         trainer->n_staged_events++;
     }
     *event = trainer->staged_events[trainer->next_staged_event++];
     return DPB_OK;
 }
 
-/* The same, enqueued, once *event (NULL: at once) fires; *event is then that it is done. */
-static dpb_status stage_on_device(struct dpb_trainer *trainer, const struct staging *s,
-                                  struct dpb_event **event)
+/* Enqueued behind *event (NULL: at once); *event then fires when the work is done (NULL: it is). */
+static dpb_status stage(struct dpb_trainer *trainer, const struct staging *s,
+                        struct dpb_event **event)
 {
-    const struct dpb_queue_ops *ops = trainer->device_arenas.ops;
+    const struct dpb_queue_ops *ops = trainer->place->ops;
     struct dpb_queue *queue = trainer->queue;
     dpb_dtype type = trainer->layout.weight_type;
     if (!s->sums && !s->casts)
@@ -308,6 +295,8 @@ static dpb_status stage_on_device(struct dpb_trainer *trainer, const struct stag
         DPB_TRY(ops->axpby(queue, type, 1.0, s->device, 1.0, s->summed, s->n));
     if (s->casts)
         DPB_TRY(ops->cast(queue, trainer->layout.gradient_type, s->given, type, s->summed, s->n));
+    if (!trainer->on_device) /* the host has done it */
+        return DPB_OK;
     DPB_TRY(get_staged_event(trainer, event));
     return ops->record(queue, *event);
 }
@@ -330,10 +319,8 @@ static dpb_status on_final(void *context, uint64_t frontier, struct dpb_event *e
     const struct staging s = staging_of(trainer, trainer->staged, frontier, last);
     if (!trainer->takes_events)
         DPB_TRY(wait_for(trainer, &event));
-    if (frontier > trainer->staged && trainer->on_device)
-        DPB_TRY(stage_on_device(trainer, &s, &event));
-    else if (frontier > trainer->staged)
-        stage(trainer, &s);
+    if (frontier > trainer->staged)
+        DPB_TRY(stage(trainer, &s, &event));
     trainer->staged = frontier;
     if (!last && event && frontier == trainer->layout.n_elements)
         return trainer->device_ops->follow(trainer->program, event);

@@ -82,11 +82,11 @@ static inline bool dpb_experiment_needs_launcher(const struct dpb_experiment *ex
 json_t *dpb_experiment_effective(const struct dpb_experiment *experiment);
 /* comm.bucket, as the strategy's plan gets it. */
 uint64_t dpb_experiment_bucket_elements(const struct dpb_experiment *experiment);
-/* Whether the device could hold arenas at all. */
-static inline bool dpb_experiment_has_device_memory(const struct dpb_experiment *experiment)
+/* Whether the workers' weights and gradients lie in memory of the device's own. */
+static inline bool dpb_experiment_arenas_on_device(const struct dpb_experiment *experiment)
 {
     const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
-    return device->queues != NULL;
+    return device->queues != NULL && experiment->comm_needs.on_device;
 }
 /* Of its journals: launch/launch.h. */
 struct dpb_journal_shape dpb_experiment_journal_shape(const struct dpb_experiment *experiment);

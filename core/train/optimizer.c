@@ -1,12 +1,11 @@
 /* optimizer.c - SGD and Adagrad on ranges of the arena: see optimizer.h. */
 #include "train/optimizer.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "base/vec.h"
+#include "base/update.h"
 #include "dpbench/random.h"
 #include "graph/graph.h"
 #include "train/account.h"
@@ -20,12 +19,13 @@ struct dpb_optimizer {
     uint64_t n_owned, n_state;
     struct dpb_mapping state; /* momentum or sum of squares; zero bytes: none needed */
     uint64_t *not_finite;
-    /* With arenas on a device: there is the state, which elements decay, and what was found. */
+    struct dpb_range *decays; /* arena elements with weight decay */
+    uint64_t n_decays;
+    /* With arenas on a device: there is the state, a copy of `decays`, and what was found. */
     const struct dpb_device_arenas *device;
     struct dpb_queue *queue;
     float *device_state;
-    struct dpb_range *decays, *device_decays;
-    uint64_t n_decays;
+    struct dpb_range *device_decays;
     uint64_t *found, *seen; /* the device's word; its copy in pinned memory */
     /* Of a captured step: the device's words, and, pinned, what each launch copies there. */
     struct dpb_update_words *words, *next_words;
@@ -45,8 +45,6 @@ static uint64_t state_bytes(const struct dpb_optimizer *optimizer)
                ? optimizer->n_state * dpb_dtype_size(optimizer->weight_type)
                : 0;
 }
-
-/* ---- with arenas on a device --------------------------------------------------------------- */
 
 /* A tensor and the gap behind it; neighbours are one range. */
 static dpb_status list_decays(struct dpb_optimizer *optimizer)
@@ -69,11 +67,12 @@ static dpb_status list_decays(struct dpb_optimizer *optimizer)
     return DPB_OK;
 }
 
+/* ---- with arenas on a device --------------------------------------------------------------- */
+
 static dpb_status create_on_device(struct dpb_optimizer *optimizer)
 {
     const struct dpb_queue_ops *ops = optimizer->device->ops;
     void *device = optimizer->device->device, *memory = NULL;
-    DPB_TRY(list_decays(optimizer));
     uint64_t bytes = optimizer->n_decays * sizeof *optimizer->decays;
     DPB_TRY(ops->allocate(device, "ranges with weight decay", bytes + 1, false, &memory));
     optimizer->device_decays = memory;
@@ -104,7 +103,6 @@ static void destroy_on_device(struct dpb_optimizer *optimizer)
     ops->release(device, optimizer->words);
     ops->unpin(device, optimizer->seen);
     ops->unpin(device, optimizer->next_words);
-    free(optimizer->decays);
 }
 
 dpb_status dpb_optimizer_fetch(struct dpb_optimizer *optimizer)
@@ -149,6 +147,7 @@ dpb_status dpb_optimizer_find(struct dpb_optimizer *optimizer)
 /* On a device the mapping is for checkpoints alone. */
 static dpb_status make_state(struct dpb_optimizer *optimizer, bool saved)
 {
+    DPB_TRY(list_decays(optimizer));
     if (optimizer->device)
         DPB_TRY(create_on_device(optimizer));
     if (state_bytes(optimizer) == 0 || (optimizer->device && !saved))
@@ -202,6 +201,7 @@ void dpb_optimizer_destroy(struct dpb_optimizer *optimizer)
     if (optimizer->device)
         destroy_on_device(optimizer);
     dpb_mapping_destroy(&optimizer->state);
+    free(optimizer->decays);
     free(optimizer->owned);
     free(optimizer->state_at);
     free(optimizer);
@@ -244,115 +244,7 @@ dpb_status dpb_optimizer_load(struct dpb_optimizer *optimizer, const void *arena
     return optimizer->device ? optimizer->device->ops->drain(optimizer->queue) : DPB_OK;
 }
 
-/* ---- the rules, once for each weight type -------------------------------------------------- */
-
-struct rule {
-    double rate, scale, decay, momentum, epsilon;
-};
-
-#define DEFINE_RULES(real, root)                                                                   \
-    static void plain_##real(const struct rule *rule, real *restrict w, const real *restrict g,    \
-                             uint64_t n)                                                           \
-    {                                                                                              \
-        const real rate = (real)rule->rate, scale = (real)rule->scale, decay = (real)rule->decay;  \
-        for (uint64_t i = 0; i < n; i++)                                                           \
-            w[i] -= rate * (scale * g[i] + decay * w[i]);                                          \
-    }                                                                                              \
-                                                                                                   \
-    static void momentum_##real(const struct rule *rule, real *restrict w, const real *restrict g, \
-                                real *restrict v, uint64_t n)                                      \
-    {                                                                                              \
-        const real rate = (real)rule->rate, scale = (real)rule->scale, decay = (real)rule->decay;  \
-        const real momentum = (real)rule->momentum;                                                \
-        for (uint64_t i = 0; i < n; i++) {                                                         \
-            v[i] = momentum * v[i] + (scale * g[i] + decay * w[i]);                                \
-            w[i] -= rate * v[i];                                                                   \
-        }                                                                                          \
-    }                                                                                              \
-                                                                                                   \
-    static void nesterov_##real(const struct rule *rule, real *restrict w, const real *restrict g, \
-                                real *restrict v, uint64_t n)                                      \
-    {                                                                                              \
-        const real rate = (real)rule->rate, scale = (real)rule->scale, decay = (real)rule->decay;  \
-        const real momentum = (real)rule->momentum;                                                \
-        for (uint64_t i = 0; i < n; i++) {                                                         \
-            real whole = scale * g[i] + decay * w[i];                                              \
-            v[i] = momentum * v[i] + whole;                                                        \
-            w[i] -= rate * (whole + momentum * v[i]);                                              \
-        }                                                                                          \
-    }                                                                                              \
-                                                                                                   \
-    static void adagrad_##real(const struct rule *rule, real *restrict w, const real *restrict g,  \
-                               real *restrict s, uint64_t n)                                       \
-    {                                                                                              \
-        const real rate = (real)rule->rate, scale = (real)rule->scale, decay = (real)rule->decay;  \
-        const real epsilon = (real)rule->epsilon;                                                  \
-        for (uint64_t i = 0; i < n; i++) {                                                         \
-            real whole = scale * g[i] + decay * w[i];                                              \
-            s[i] += whole * whole;                                                                 \
-            w[i] -= rate * whole / (root(s[i]) + epsilon);                                         \
-        }                                                                                          \
-    }
-
-DEFINE_RULES(float, sqrtf)
-DEFINE_RULES(double, sqrt)
-
-/* n elements of one decay flag whose gradients are already in the weights' type. */
-static void apply(const struct dpb_optimizer *optimizer, const struct rule *rule, bool plain,
-                  void *w, const void *g, void *state, uint64_t n)
-{
-    bool fp64 = optimizer->weight_type == DPB_FP64;
-    if (plain || !state)
-        fp64 ? plain_double(rule, w, g, n) : plain_float(rule, w, g, n);
-    else if (optimizer->settings.kind == DPB_ADAGRAD)
-        fp64 ? adagrad_double(rule, w, g, state, n) : adagrad_float(rule, w, g, state, n);
-    else if (optimizer->settings.nesterov)
-        fp64 ? nesterov_double(rule, w, g, state, n) : nesterov_float(rule, w, g, state, n);
-    else
-        fp64 ? momentum_double(rule, w, g, state, n) : momentum_float(rule, w, g, state, n);
-}
-
-/* A device may swallow a NaN (max(0, NaN) is 0): then no loss would ever show what is wrong. */
-static void look_at(const struct dpb_optimizer *optimizer, const char *w, uint64_t element,
-                    uint64_t n)
-{
-    size_t size = dpb_dtype_size(optimizer->weight_type);
-    uint64_t none = 0;
-    if (dpb_vec.finite(optimizer->weight_type, w, n))
-        return;
-    while (dpb_vec.finite(optimizer->weight_type, w, 1)) {
-        w += size;
-        element++;
-    }
-    __atomic_compare_exchange_n(optimizer->not_finite, &none, element + 1, false, __ATOMIC_RELAXED,
-                                __ATOMIC_RELAXED);
-}
-
-/* Elements from `element` of the arena on, of one decay flag. In pieces that stay in cache:
- * gradients of another type than the weights' pass through a buffer, new weights are looked at. */
-static void apply_pieces(const struct dpb_optimizer *optimizer, const struct rule *rule, bool plain,
-                         char *w, const char *g, char *state, uint64_t element, uint64_t n)
-{
-    enum { PIECE = 1024 };
-    double buffer[PIECE];
-    dpb_dtype type = optimizer->weight_type, g_type = optimizer->gradient_type;
-    size_t w_size = dpb_dtype_size(type), g_size = dpb_dtype_size(g_type);
-    bool looks =
-        optimizer->not_finite && __atomic_load_n(optimizer->not_finite, __ATOMIC_RELAXED) == 0;
-    for (uint64_t at = 0; at < n; at += PIECE) {
-        uint64_t piece = n - at < PIECE ? n - at : PIECE;
-        const void *gradients = g + at * g_size;
-        char *weights = w + at * w_size;
-        if (type != g_type) {
-            dpb_vec.cast(type, buffer, g_type, gradients, piece);
-            gradients = buffer;
-        }
-        apply(optimizer, rule, plain, weights, gradients, state ? state + at * w_size : NULL,
-              piece);
-        if (looks)
-            look_at(optimizer, weights, element + at, piece);
-    }
-}
+/* ---- ranges -------------------------------------------------------------------------------- */
 
 /* The last owned range that does not begin behind arena element `at`, or the first. */
 static uint64_t owned_at(const struct dpb_optimizer *optimizer, uint64_t at)
@@ -439,38 +331,6 @@ dpb_status dpb_optimizer_refused(void)
     return __atomic_load_n(&refused, __ATOMIC_ACQUIRE) ? DPB_FAILED : DPB_OK;
 }
 
-/* Tensor by tensor, because decay is a tensor's matter; the gaps behind them hold zeros and stay
- * so. A range lies within one owned range or within several that are adjacent in the state too. */
-static void update(struct dpb_optimizer *optimizer, struct dpb_range range, void *weights,
-                   const void *gradients, uint64_t bucket, const struct dpb_step *step)
-{
-    if (refuses(optimizer, range))
-        return;
-    const struct dpb_graph *graph = optimizer->graph;
-    const bool plain = is_plain(step);
-    int64_t began_ns = dpb_now_ns();
-    (void)__atomic_load_n(&optimizer->n_changes, __ATOMIC_ACQUIRE);
-    struct rule rule = {.rate = step->learning_rate,
-                        .scale = step->scale,
-                        .momentum = optimizer->settings.momentum,
-                        .epsilon = optimizer->settings.epsilon};
-    size_t w_size = dpb_dtype_size(optimizer->weight_type);
-    size_t g_size = dpb_dtype_size(optimizer->gradient_type);
-    uint64_t at = range.begin;
-    for (uint32_t t = dpb_graph_tensor_at(graph, at); at < range.end; t++) {
-        uint64_t next = t + 1 < graph->n_tensors ? graph->tensors[t + 1].offset : graph->n_elements;
-        uint64_t end = next < range.end ? next : range.end;
-        bool decays = graph->tensors[t].decays && !plain;
-        rule.decay = decays ? optimizer->settings.weight_decay : 0.0;
-        apply_pieces(optimizer, &rule, plain, (char *)weights + (at - range.begin) * w_size,
-                     (const char *)gradients + (at - range.begin) * g_size, state_of(optimizer, at),
-                     at, end - at);
-        at = end;
-    }
-    note_change(optimizer);
-    dpb_account_span(bucket, DPB_PHASE_UPDATE, began_ns, dpb_now_ns());
-}
-
 /* The first range with decay that ends behind `at`. */
 static uint64_t decay_at(const struct dpb_optimizer *optimizer, uint64_t at)
 {
@@ -487,7 +347,7 @@ static uint64_t decay_at(const struct dpb_optimizer *optimizer, uint64_t at)
 
 static dpb_update_kind kind_of(const struct dpb_optimizer *optimizer, bool plain)
 {
-    if (plain || !optimizer->device_state)
+    if (plain || !dpb_optimizer_state_name(&optimizer->settings))
         return DPB_UPDATE_PLAIN;
     if (optimizer->settings.kind == DPB_ADAGRAD)
         return DPB_UPDATE_ADAGRAD;
@@ -510,41 +370,46 @@ static void replay(struct dpb_optimizer *optimizer, const struct dpb_step *step)
         (struct dpb_update_words){.rate = (float)step->learning_rate, .scale = (float)step->scale};
 }
 
-static dpb_status enqueue(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
-                          struct dpb_range range, void *weights, const void *gradients,
-                          const struct dpb_step *step)
+static dpb_status update(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                         struct dpb_range range, void *weights, const void *gradients,
+                         uint64_t bucket, const struct dpb_step *step)
 {
-    const struct dpb_optimizer_settings *settings = &optimizer->settings;
-    const bool plain = step && is_plain(step);
     if (refuses(optimizer, range))
         return DPB_FAILED;
-    if (!optimizer->device)
-        return dpb_fail(DPB_USAGE, "an update is enqueued of weights that are on no device");
+    const struct dpb_optimizer_settings *settings = &optimizer->settings;
+    const bool plain = step && is_plain(step);
     uint64_t decay = decay_at(optimizer, range.begin), end = decay;
     while (end < optimizer->n_decays && optimizer->decays[end].begin < range.end)
         end++;
-    const struct dpb_update update = {.kind = kind_of(optimizer, plain),
-                                      .rate = step ? step->learning_rate : 0.0,
-                                      .scale = step ? step->scale : 0.0,
-                                      .words = step ? NULL : optimizer->words,
-                                      .decay = plain ? 0.0 : settings->weight_decay,
-                                      .momentum = settings->momentum,
-                                      .epsilon = settings->epsilon,
-                                      .n = range.end - range.begin,
-                                      .first = range.begin,
-                                      .decays = optimizer->device_decays + decay,
-                                      .n_decays = end - decay,
-                                      .weights = weights,
-                                      .gradients = gradients,
-                                      .gradient_type = optimizer->gradient_type,
-                                      .state = (float *)(void *)state_of(optimizer, range.begin),
-                                      .not_finite =
-                                          optimizer->not_finite ? optimizer->found : NULL};
-    return optimizer->device->ops->update(queue, &update);
+    struct dpb_update update = {.kind = kind_of(optimizer, plain),
+                                .rate = step ? step->learning_rate : 0.0,
+                                .scale = step ? step->scale : 0.0,
+                                .words = step ? NULL : optimizer->words,
+                                .decay = plain ? 0.0 : settings->weight_decay,
+                                .momentum = settings->momentum,
+                                .epsilon = settings->epsilon,
+                                .n = range.end - range.begin,
+                                .first = range.begin,
+                                .decays = optimizer->decays + decay,
+                                .n_decays = end - decay,
+                                .weight_type = optimizer->weight_type,
+                                .gradient_type = optimizer->gradient_type,
+                                .weights = weights,
+                                .state = state_of(optimizer, range.begin),
+                                .gradients = gradients,
+                                .not_finite = optimizer->not_finite};
+    if (optimizer->device) {
+        update.decays = optimizer->device_decays + decay;
+        update.not_finite = optimizer->not_finite ? optimizer->found : NULL;
+        return optimizer->device->ops->update(queue, &update);
+    }
+    const int64_t began_ns = dpb_now_ns();
+    (void)__atomic_load_n(&optimizer->n_changes, __ATOMIC_ACQUIRE);
+    dpb_update_apply(&update);
+    note_change(optimizer);
+    dpb_account_span(bucket, DPB_PHASE_UPDATE, began_ns, dpb_now_ns());
+    return DPB_OK;
 }
 
-const struct dpb_optimizer_ops dpb_optimizers = {.update = update,
-                                                 .enqueue = enqueue,
-                                                 .state = host_state,
-                                                 .capture = capture,
-                                                 .replay = replay};
+const struct dpb_optimizer_ops dpb_optimizers = {
+    .update = update, .state = host_state, .capture = capture, .replay = replay};

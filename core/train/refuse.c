@@ -152,6 +152,15 @@ static dpb_status check_loss_scale(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+/* Whether the device has the memory and the queues that the strategy needs. */
+static bool has_runtime(const struct dpb_experiment *experiment)
+{
+    const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
+    const char *needed = experiment->comm_needs.runtime;
+    return !needed || (device->queues != NULL && (strcmp(needed, "any") == 0 ||
+                                                  strcmp(needed, device->queues->runtime) == 0));
+}
+
 static dpb_status check_comm(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
@@ -165,19 +174,18 @@ static dpb_status check_comm(const struct dpb_experiment *experiment)
                         "%s: comm '%s' has no work for communication cores; leave "
                         "run.comm_cores out",
                         origin(experiment, "run", "comm_cores"), comm->name);
-    if (settings->run.comm_cores > 0 && (comm->capabilities & DPB_COMM_EVENTS) &&
-        dpb_experiment_has_device_memory(experiment))
+    if (settings->run.comm_cores > 0 && experiment->comm_needs.takes_events &&
+        dpb_experiment_arenas_on_device(experiment))
         return dpb_fail(
             DPB_UNSUPPORTED,
             "%s: what comm '%s' does is enqueued on the GPU by the loop's thread: there is "
             "no work for communication cores; leave run.comm_cores out",
             origin(experiment, "run", "comm_cores"), comm->name);
-    if ((dpb_experiment_promises(experiment) & DPB_COMM_DEVICE) &&
-        !dpb_experiment_has_device_memory(experiment))
+    if (!has_runtime(experiment))
         return dpb_fail(
             DPB_UNSUPPORTED,
             "%s: comm '%s'%s%s keeps weights and gradients in a GPU's memory, and device "
-            "'%s' (%s) computes in the host's; take a device.name that computes on GPUs, or "
+            "'%s' (%s) computes elsewhere; take a device.name that computes on GPUs, or "
             "another %s",
             origin(experiment, "comm", "name"), comm->name, because ? " with " : "",
             because ? because : "", settings->device.name, origin(experiment, "device", "name"),

@@ -12,6 +12,7 @@
 #include "train/fit.h"
 #include "train/trainer.h"
 #include "world/store.h"
+#include "world/host_device.h"
 
 enum { MAX_BUCKETS = 1 << 20, SPANS_A_STEP = 1 << 16 };
 
@@ -61,16 +62,15 @@ static dpb_status plan(struct dpb_trainer *trainer)
     const struct dpb_experiment *x = trainer->experiment;
     const struct dpb_plugin *comm = x->plugins[DPB_PLUGIN_COMM];
     uint64_t bucket_bytes = x->settings.comm.bucket;
-    const struct dpb_comm_args args = {
-        .rank = dpb_world.rank,
-        .n_workers = x->n_workers,
-        .n_servers = x->n_servers,
-        .role = dpb_world.role,
-        .bucket_bytes = bucket_bytes,
-        .comm_cores = (uint32_t)x->settings.run.comm_cores,
-        .machines = x->machines,
-        .n_machines = x->n_machines,
-        .device = trainer->device_arenas.ops ? &trainer->device_arenas : NULL};
+    const struct dpb_comm_args args = {.rank = dpb_world.rank,
+                                       .n_workers = x->n_workers,
+                                       .n_servers = x->n_servers,
+                                       .role = dpb_world.role,
+                                       .bucket_bytes = bucket_bytes,
+                                       .comm_cores = (uint32_t)x->settings.run.comm_cores,
+                                       .machines = x->machines,
+                                       .n_machines = x->n_machines,
+                                       .device = &trainer->device_arenas};
     DPB_TRY(trainer->comm_ops->open(x->options[DPB_PLUGIN_COMM], &args, &trainer->comm));
 
     trainer->layout = (struct dpb_layout){.n_elements = trainer->graph->n_elements,
@@ -158,19 +158,9 @@ static dpb_status alloc_into(size_t bytes, void **memory)
 /* Of gradients that pass through core's own. */
 static dpb_status make_gradients(struct dpb_trainer *trainer, void **memory)
 {
-    uint64_t bytes = dpb_arena_bytes(trainer, trainer->layout.weight_type);
-    if (!trainer->on_device)
-        return alloc_into(bytes, memory);
-    return trainer->device_arenas.ops->allocate(trainer->device, "gradients on their way", bytes,
-                                                false, memory);
-}
-
-static void release_gradients(struct dpb_trainer *trainer, void *memory)
-{
-    if (trainer->on_device)
-        trainer->device_arenas.ops->release(trainer->device, memory);
-    else
-        dpb_release(memory, dpb_arena_bytes(trainer, trainer->layout.weight_type));
+    return trainer->place->ops->allocate(trainer->place->device, "gradients on their way",
+                                         dpb_arena_bytes(trainer, trainer->layout.weight_type),
+                                         false, memory);
 }
 
 /* Arenas that are core's own: batch-norm's, and those that gradients pass through. */
@@ -231,8 +221,9 @@ dpb_status dpb_trainer_open_device(struct dpb_trainer *trainer)
                           : NULL;
     if (gpu != NULL && trainer->journal != NULL)
         dpb_gpu_open(trainer->device_ops->monitor, gpu, &trainer->journal->gpu);
-    trainer->device_arenas = (struct dpb_device_arenas){trainer->device_ops->queues,
-                                                        trainer->device, capture_refusal(trainer)};
+    if (trainer->device_ops->queues != NULL)
+        trainer->device_arenas = (struct dpb_device_arenas){
+            trainer->device_ops->queues, trainer->device, capture_refusal(trainer)};
     return DPB_OK;
 }
 
@@ -242,7 +233,7 @@ static dpb_status compile(struct dpb_trainer *trainer)
     uint64_t promises = x->plugins[DPB_PLUGIN_COMM]->capabilities;
     DPB_TRY(make_own_arenas(trainer));
     /* Of fp16 the host has to see whether gradients are finite before they are exchanged. */
-    trainer->takes_events = trainer->on_device && (promises & DPB_COMM_EVENTS) &&
+    trainer->takes_events = trainer->on_device && x->comm_needs.takes_events &&
                             x->settings.run.mode == DPB_MODE_TRAIN &&
                             x->settings.run.precision != DPB_PRECISION_FP16;
     trainer->captures = trainer->takes_events && trainer->plan.captures;
@@ -428,6 +419,7 @@ dpb_status dpb_trainer_settle(struct dpb_experiment *experiment, struct dpb_trai
     trainer->replicas = local ? 1 : experiment->n_workers;
     trainer->comm_ops = experiment->plugins[DPB_PLUGIN_COMM]->ops;
     trainer->threads = (uint32_t)experiment->settings.device.threads;
+    trainer->device_arenas = dpb_host_device;
     for (int kind = 0; kind < DPB_ARENA_KINDS; kind++)
         trainer->own[kind].fd = -1;
     const struct dpb_seat *place = &dpb_world.place;
@@ -508,9 +500,9 @@ void dpb_trainer_close(struct dpb_trainer *trainer)
         dpb_release(trainer->statistics, state_bytes);
         dpb_release(trainer->summed_statistics, state_bytes);
         if (trainer->device_gradients != trainer->summed_gradients)
-            release_gradients(trainer, trainer->device_gradients);
+            trainer->place->ops->release(trainer->place->device, trainer->device_gradients);
         if (trainer->summed_gradients != trainer->arenas.gradients)
-            release_gradients(trainer, trainer->summed_gradients);
+            trainer->place->ops->release(trainer->place->device, trainer->summed_gradients);
     }
     for (size_t i = 0; i < trainer->n_staged_events; i++)
         dpb_events.destroy(trainer->staged_events[i]);

@@ -29,7 +29,7 @@ enum {
     DPB_ARENA_WEIGHTS,
     DPB_ARENA_GRADIENTS,
     DPB_ARENA_SCRATCH,
-    DPB_ARENA_DEVICE_SCRATCH,
+    DPB_ARENA_INBOX,
     DPB_ARENA_KINDS
 };
 
@@ -61,12 +61,15 @@ struct dpb_trainer {
     void **views;              /* [kind * ranks + rank]: what struct dpb_arenas points into */
     struct dpb_arenas arenas;
     /* arenas.c: the same in the device's memory. */
-    struct dpb_device_arenas device_arenas; /* ops NULL: the device has none of its own */
+    struct dpb_device_arenas device_arenas; /* the worker's device; else the host */
     void *own_device[DPB_ARENA_KINDS], **peers_device;
     bool own_shared[DPB_ARENA_KINDS], *direct;
-    bool on_device;          /* weights, gradients and optimizer state are there */
-    bool all_let_go;         /* no peer has this rank's memory mapped any more */
-    struct dpb_queue *queue; /* core's own */
+    bool on_device;  /* weights, gradients, inbox and optimizer state lie in memory of the device's
+                        own */
+    bool all_let_go; /* no peer has this rank's memory mapped any more */
+    const struct dpb_device_arenas
+        *place;              /* where weights and gradients lie: the device or the host */
+    struct dpb_queue *queue; /* core's own, of `place` */
     void *staging;           /* an arena's content, on the host */
     size_t staging_bytes;
     struct dpb_optimizer *optimizer;

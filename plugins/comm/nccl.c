@@ -185,10 +185,10 @@ static dpb_status update(struct nccl *nccl, const struct exchange *exchange,
 {
     const struct strategy *comm = &nccl->strategy;
     struct dpb_range range = range_of(nccl, launch->first, launch->n);
-    return host->optimizer->enqueue(comm->arenas.optimizer, nccl->queue, range,
-                                    strategy_weights(comm, comm->args.rank, range.begin),
-                                    strategy_gradients(comm, comm->args.rank, range.begin),
-                                    nccl->capturing ? NULL : &exchange->step);
+    return host->optimizer->update(comm->arenas.optimizer, nccl->queue, range,
+                                   strategy_weights(comm, comm->args.rank, range.begin),
+                                   strategy_gradients(comm, comm->args.rank, range.begin),
+                                   launch->first, nccl->capturing ? NULL : &exchange->step);
 }
 
 /* Enqueues all that is to be done for the buckets that are held. Waiting for backward's event is
@@ -320,6 +320,14 @@ static dpb_status settle_capture(const struct options *given, const struct dpb_c
     return DPB_OK;
 }
 
+static dpb_status nccl_needs(const void *options, struct dpb_comm_needs *needs)
+{
+    (void)options;
+    needs->on_device = needs->takes_events = true;
+    needs->runtime = "cuda";
+    return DPB_OK;
+}
+
 static dpb_status nccl_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {
     bool captures;
@@ -327,17 +335,6 @@ static dpb_status nccl_open(const void *options, const struct dpb_comm_args *arg
     void *made;
     if (nccl_missing)
         return host->fail(DPB_UNSUPPORTED, "comm nccl cannot run here: %s", nccl_missing);
-    if (!args->device || strcmp(args->device->ops->runtime, "cuda") != 0)
-        return host->fail(
-            DPB_UNSUPPORTED,
-            "comm nccl keeps weights and gradients in the memory of a GPU, and this device "
-            "computes on the host's; set device.name = cuda");
-    if (args->comm_cores > 0)
-        return host->fail(
-            DPB_UNSUPPORTED,
-            "run.comm_cores = %u: the GPU carries out what comm nccl has to do, and no "
-            "core would; set run.comm_cores = 0",
-            args->comm_cores);
     DPB_TRY(settle_capture(given, args, &captures));
     DPB_TRY(communicator_settle_options(&given->nccl, args));
     DPB_TRY(strategy_open(host, args, sizeof(struct nccl), &made));
@@ -362,7 +359,6 @@ static dpb_status nccl_plan(void *comm, const struct dpb_layout *layout, struct 
         return host->fail(DPB_UNSUPPORTED, "comm nccl does not sum gradients of type %s",
                           dpb_dtype_name(layout->gradient_type));
     DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_PRIVATE, want));
-    want->on_device = true;
     want->scratch = DPB_MEMORY_NONE;
     want->scratch_bytes = 0;
     want->captures = ((const struct nccl *)comm)->captures;
@@ -557,7 +553,8 @@ static void nccl_close(void *comm)
     strategy_close(comm);
 }
 
-static const struct dpb_comm_ops nccl_ops = {.open = nccl_open,
+static const struct dpb_comm_ops nccl_ops = {.needs = nccl_needs,
+                                             .open = nccl_open,
                                              .plan = nccl_plan,
                                              .bind = nccl_bind,
                                              .load = strategy_load,
@@ -574,7 +571,7 @@ static const struct dpb_comm_ops nccl_ops = {.open = nccl_open,
 
 static struct dpb_plugin nccl_plugin = {
     DPB_PLUGIN_HEAD(COMM, nccl_ops),
-    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_DEVICE | DPB_COMM_EVENTS,
+    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE,
     .name = "nccl",
     .version = DPB_VERSION,
     .summary = "replicated in the memory of NVIDIA GPUs, all-reduced by NCCL",

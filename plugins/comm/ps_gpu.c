@@ -145,6 +145,14 @@ static struct device_scheme scheme_of(const struct ps_options *given)
                                   .gives_weights = true};
 }
 
+static dpb_status ps_needs(const void *given, struct dpb_comm_needs *needs)
+{
+    (void)given;
+    needs->on_device = true;
+    needs->runtime = "any";
+    return DPB_OK;
+}
+
 static dpb_status ps_open(const void *given, const struct dpb_comm_args *args, void **comm)
 {
     DPB_TRY(device_strategy_open(host, args, sizeof(struct device_strategy), comm));
@@ -185,7 +193,6 @@ static dpb_status ps_plan(void *comm_, const struct dpb_layout *layout, struct d
     const struct dpb_comm_args *args = &comm->base.args;
     struct dpb_range first = comm->scheme.share(args, args->rank, 0, args->n_workers);
     bool shard = first.end > first.begin;
-    want->on_device = true;
     want->weights = shard ? DPB_MEMORY_SHARED : DPB_MEMORY_PRIVATE;
     want->gradients = DPB_MEMORY_PRIVATE;
     device_strategy_plan(comm, layout, want);
@@ -197,7 +204,9 @@ static dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas)
     return device_strategy_bind(comm, arenas, stages, sizeof stages / sizeof *stages);
 }
 
-static const struct dpb_comm_ops ps_ops = {.open = ps_open,
+static const struct dpb_comm_ops ps_ops = {.needs = ps_needs,
+                                           .memory = ps_memory,
+                                           .open = ps_open,
                                            .plan = ps_plan,
                                            .bind = ps_bind,
                                            .load = strategy_load,
@@ -206,12 +215,11 @@ static const struct dpb_comm_ops ps_ops = {.open = ps_open,
                                            .progress = device_strategy_progress,
                                            .end = strategy_end,
                                            .publish = strategy_publish,
-                                           .close = device_strategy_close,
-                                           .memory = ps_memory};
+                                           .close = device_strategy_close};
 
 static const struct dpb_plugin ps_gpu = {
     DPB_PLUGIN_HEAD(COMM, ps_ops),
-    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_DEVICE,
+    .capabilities = DPB_COMM_OVERLAP,
     .name = "ps_gpu",
     .version = DPB_VERSION,
     .summary = "parameter servers in device memory: push, sum, update there, pull",

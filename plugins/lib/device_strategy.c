@@ -12,11 +12,6 @@ enum { YIELDS = 64, SHORTEST_NAP_US = 20, LONGEST_NAP_US = 1000 };
 dpb_status device_strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
                                 size_t bytes, void **comm)
 {
-    if (!args->device)
-        return host->fail(
-            DPB_UNSUPPORTED,
-            "this strategy keeps its arenas in the memory of a device, and this worker's "
-            "device computes on the host's; take device.name = cuda");
     if (args->n_workers > DPB_SUM_SOURCES)
         return host->fail(DPB_UNSUPPORTED,
                           "run.workers = %u: a device sums the gradients of at most %d workers",
@@ -91,8 +86,8 @@ void device_strategy_plan(struct device_strategy *comm, const struct dpb_layout 
     want->scratch_bytes = signals_bytes(strategy_count_buckets(layout, want));
     if (inbox == 0)
         return;
-    want->device_scratch = DPB_MEMORY_SHARED;
-    want->device_scratch_bytes = inbox;
+    want->inbox = DPB_MEMORY_SHARED;
+    want->inbox_bytes = inbox;
 }
 
 dpb_status device_flight_open(struct device_strategy *comm, struct device_lane *lane,
@@ -227,7 +222,7 @@ static char *slot(const struct device_strategy *comm, uint32_t owner, uint32_t f
 {
     uint64_t turn = bucket / comm->scheme.every % comm->scheme.n_slots;
     uint64_t row = from < owner ? from : from - 1;
-    return (char *)comm->base.arenas.peer_device_scratch[owner] +
+    return (char *)comm->base.arenas.peer_inbox[owner] +
            (row * comm->scheme.n_slots + turn) * comm->slot_bytes;
 }
 
@@ -335,10 +330,10 @@ bool device_update(struct device_strategy *comm, const struct device_flight *fli
     if (end == begin || comm->status != DPB_OK)
         return false;
     device_keep(comm,
-                base->host->optimizer->enqueue(
+                base->host->optimizer->update(
                     base->arenas.optimizer, flight->lane->queue, (struct dpb_range){begin, end},
                     strategy_weights(base, base->args.rank, begin),
-                    strategy_gradients(base, base->args.rank, begin), &base->step));
+                    strategy_gradients(base, base->args.rank, begin), bucket, &base->step));
     return true;
 }
 

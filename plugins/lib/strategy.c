@@ -209,7 +209,7 @@ void strategy_count_all_reduce(const struct strategy *strategy, uint64_t bucket)
 void strategy_update(const struct strategy *strategy, uint64_t bucket, struct piece piece,
                      const void *gradients)
 {
-    strategy->host->optimizer->update(strategy->arenas.optimizer,
+    strategy->host->optimizer->update(strategy->arenas.optimizer, strategy->queue,
                                       (struct dpb_range){piece.begin, piece.begin + piece.n},
                                       strategy_weights(strategy, strategy->args.rank, piece.begin),
                                       gradients, bucket, &strategy->step);

@@ -18,6 +18,7 @@ struct strategy {
     struct dpb_comm_args args;
     struct dpb_arenas arenas;
     struct dpb_step step;
+    struct dpb_queue *queue; /* of args.device, for this strategy's own work */
     struct signals signals;
     struct pipeline pipeline;
 };

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/update.h"
+
 enum { MAX_QUEUES = 8, MAX_SOURCES = 8, MOST_AT_ONCE = 4 };
 
 enum kind { COPY, CLEAR, SUM, UPDATE, RECORD, AWAIT };
@@ -212,7 +214,8 @@ static dpb_status drain(struct dpb_queue *queue)
     return state(queue->device);
 }
 
-const struct dpb_queue_ops lazy_device_ops = {.open = open_queue,
+const struct dpb_queue_ops lazy_device_ops = {.runtime = "lazy",
+                                              .open = open_queue,
                                               .close = close_queue,
                                               .drain = drain,
                                               .new_event = new_event,
@@ -243,17 +246,21 @@ void lazy_device_break(void *device, unsigned n)
     ((struct lazy_device *)device)->left = n;
 }
 
-dpb_status lazy_device_enqueue(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
-                               struct dpb_range range, void *weights, const void *gradients,
-                               const struct dpb_step *step)
+dpb_status lazy_device_update(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                              struct dpb_range range, void *weights, const void *gradients,
+                              uint64_t bucket, const struct dpb_step *step)
 {
     const struct dpb_update plain = {.kind = DPB_UPDATE_PLAIN,
                                      .rate = step->learning_rate,
                                      .scale = step->scale,
                                      .n = range.end - range.begin,
                                      .weights = weights,
+                                     .weight_type = DPB_FP32,
                                      .gradients = gradients,
                                      .gradient_type = DPB_FP32};
-    (void)optimizer;
-    return lazy_device_ops.update(queue, &plain);
+    (void)optimizer, (void)bucket;
+    if (queue)
+        return lazy_device_ops.update(queue, &plain);
+    dpb_update_apply(&plain);
+    return DPB_OK;
 }

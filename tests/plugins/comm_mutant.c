@@ -92,7 +92,7 @@ static struct {
     struct dpb_queue *queue;            /* the mutant's own */
     struct dpb_event *done;             /* of the exchange before */
     char *spoilt;                       /* room for a sum */
-    uint64_t device_scratch_bytes;
+    uint64_t inbox_bytes;
     const struct dpb_comm_ops *inner;
     bool pulls; /* the strategy's workers copy weights instead of updating them */
     bool apart; /* its ranks, or some of them, share no memory */
@@ -287,32 +287,9 @@ static void update_without_decay(struct dpb_optimizer *optimizer, struct dpb_ran
     void *zeros = m.host->alloc(n * weight_size());
     if (!zeros)
         abort();
-    m.host->optimizer->update(optimizer, range, zeros, gradients, bucket, step);
+    m.host->optimizer->update(optimizer, NULL, range, zeros, gradients, bucket, step);
     m.host->vec->axpby(m.arenas.layout.weight_type, 1.0, zeros, 1.0, weights, n);
     m.host->release(zeros, n * weight_size());
-}
-
-static void mutant_update(struct dpb_optimizer *optimizer, struct dpb_range range, void *weights,
-                          const void *gradients, uint64_t bucket, const struct dpb_step *step)
-{
-    struct dpb_range meant = meant_bucket();
-    if (m.args.role == DPB_SERVER && m.apart)
-        __atomic_store_n(&m.exchange, step->step, __ATOMIC_RELAXED);
-    bool skipped = active(UPDATE_SKIPPED) && range.begin >= meant.begin && range.begin < meant.end;
-    if (range.begin == range.end || skipped || (!m.pulls && is_stale(range.begin)))
-        return;
-    if (m.apart) /* the sum is in this rank's own arena, and of no use to others any more */
-        spoil_sum(m.arenas.layout.gradient_type, (void *)(uintptr_t)gradients, range.begin,
-                  range.end - range.begin);
-    if (active(DECAY_DROPPED))
-        update_without_decay(optimizer, range, weights, gradients, bucket, step);
-    else
-        m.host->optimizer->update(optimizer, range, weights, gradients, bucket, step);
-    if (active(UPDATED_TWICE))
-        m.host->optimizer->update(optimizer, (struct dpb_range){range.begin, range.begin + 1},
-                                  weights, gradients, bucket, step);
-    if (!m.pulls)
-        perturb(weights);
 }
 
 /* ---- the device's queues, as the strategy gets them ----------------------------------------- */
@@ -366,11 +343,11 @@ static dpb_status perturb_on_device(struct dpb_queue *queue, void *weights)
 static bool is_own(const void *at)
 {
     const struct dpb_layout *layout = &m.arenas.layout;
-    const char *scratch = m.arenas.device_scratch, *p = at;
+    const char *inbox = m.arenas.inbox, *p = at;
     uint64_t element;
     return within(m.arenas.weights, at, layout->weight_type, &element) ||
            within(m.arenas.gradients, at, layout->gradient_type, &element) ||
-           (scratch && p >= scratch && p < scratch + m.device_scratch_bytes);
+           (inbox && p >= inbox && p < inbox + m.inbox_bytes);
 }
 
 static dpb_status mutant_queue_copy(struct dpb_queue *queue, void *dst, const void *src,
@@ -396,7 +373,7 @@ static uint64_t clamp(uint64_t value, struct dpb_range range)
 /* Of `range`, which may be several buckets, all but what lies in `left_out`. */
 static dpb_status update_but(struct dpb_range left_out, struct dpb_optimizer *optimizer,
                              struct dpb_queue *queue, struct dpb_range range, char *weights,
-                             const char *gradients, const struct dpb_step *step)
+                             const char *gradients, uint64_t bucket, const struct dpb_step *step)
 {
     size_t g_size = dpb_dtype_size(m.arenas.layout.gradient_type);
     const struct dpb_range parts[] = {{range.begin, clamp(left_out.begin, range)},
@@ -404,32 +381,53 @@ static dpb_status update_but(struct dpb_range left_out, struct dpb_optimizer *op
     for (int i = 0; i < 2; i++) {
         uint64_t at = parts[i].begin - range.begin;
         if (parts[i].begin < parts[i].end)
-            DPB_TRY(m.host->optimizer->enqueue(optimizer, queue, parts[i],
-                                               weights + at * weight_size(),
-                                               gradients + at * g_size, step));
+            DPB_TRY(m.host->optimizer->update(optimizer, queue, parts[i],
+                                              weights + at * weight_size(), gradients + at * g_size,
+                                              bucket, step));
     }
     return DPB_OK;
 }
 
-static dpb_status mutant_enqueue(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
-                                 struct dpb_range range, void *weights, const void *gradients,
-                                 const struct dpb_step *step)
+/* The sum is in this rank's own arena, and of no use to others any more. */
+static dpb_status spoil_own(struct dpb_queue *queue, const void *gradients, struct dpb_range range)
+{
+    const dpb_dtype type = m.arenas.layout.gradient_type;
+    void *sum = (void *)(uintptr_t)gradients;
+    if (m.queues)
+        return spoil_on_device(queue, type, sum, range.begin, range.end - range.begin);
+    spoil_sum(type, sum, range.begin, range.end - range.begin);
+    return DPB_OK;
+}
+
+static dpb_status mutant_update(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                                struct dpb_range range, void *weights, const void *gradients,
+                                uint64_t bucket, const struct dpb_step *step)
 {
     struct dpb_range first = {range.begin, range.begin + 1}, left_out = {0, 0};
     bool stale = !m.pulls && is_last_worker() && active(STALE_WEIGHTS);
+    if (m.args.role == DPB_SERVER && m.apart)
+        __atomic_store_n(&m.exchange, step->step, __ATOMIC_RELAXED);
     if (range.begin == range.end)
         return DPB_OK;
-    if (active(DECAY_DROPPED))
+    if (m.queues && active(DECAY_DROPPED))
         return m.host->fail(DPB_UNSUPPORTED, "no mutant of an optimizer on a device");
-    if (m.apart) /* as mutant_update */
-        DPB_TRY(spoil_on_device(queue, m.arenas.layout.gradient_type, (void *)(uintptr_t)gradients,
-                                range.begin, range.end - range.begin));
+    if (m.apart)
+        DPB_TRY(spoil_own(queue, gradients, range));
     if (stale || active(UPDATE_SKIPPED))
         left_out = meant_bucket();
-    DPB_TRY(update_but(left_out, optimizer, queue, range, weights, gradients, step));
+    if (active(DECAY_DROPPED))
+        update_without_decay(optimizer, range, weights, gradients, bucket, step);
+    else
+        DPB_TRY(update_but(left_out, optimizer, queue, range, weights, gradients, bucket, step));
     if (active(UPDATED_TWICE))
-        DPB_TRY(m.host->optimizer->enqueue(optimizer, queue, first, weights, gradients, step));
-    return m.pulls ? DPB_OK : perturb_on_device(queue, weights);
+        DPB_TRY(
+            m.host->optimizer->update(optimizer, queue, first, weights, gradients, bucket, step));
+    if (m.pulls)
+        return DPB_OK;
+    if (m.queues)
+        return perturb_on_device(queue, weights);
+    perturb(weights);
+    return DPB_OK;
 }
 
 /* Weights come to this worker's arena by themselves, from servers of other machines. */
@@ -459,7 +457,7 @@ static dpb_status mutant_plan(void *comm, const struct dpb_layout *layout,
 {
     DPB_TRY(m.inner->plan(comm, layout, want));
     want->captures = false; /* mistakes are made in some exchanges and not in others */
-    m.device_scratch_bytes = want->device_scratch_bytes;
+    m.inbox_bytes = want->inbox_bytes;
     m.apart = want->scratch != DPB_MEMORY_SHARED || m.args.n_machines > 1;
     if (m.apart)
         return DPB_OK;
@@ -657,7 +655,7 @@ static dpb_status mutant_open(const struct dpb_plugin *inner, const void *option
     m.inner = inner->ops;
     m.pulls = strncmp(inner->name, "ps_", 3) == 0;
     m.args = *args;
-    if (args->device) {
+    if (strcmp(args->device->ops->runtime, "host") != 0) {
         m.queues = args->device->ops;
         m.queue_ops = *m.queues;
         m.queue_ops.sum = mutant_queue_sum;
@@ -746,7 +744,6 @@ const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
     m.vec.copy = mutant_copy;
     m.optimizer = *host->optimizer;
     m.optimizer.update = mutant_update;
-    m.optimizer.enqueue = mutant_enqueue;
     m.told = *host;
     m.told.vec = &m.vec;
     m.told.count_bytes = mutant_count_bytes;

@@ -99,8 +99,9 @@ static void update(struct comm *comm)
     int64_t began_ns = host->now_ns();
     nap_until(began_ns + comm->options.update_ns);
     host->span(comm->bucket, DPB_PHASE_UPDATE, began_ns, host->now_ns());
-    host->optimizer->update(arenas->optimizer, (struct dpb_range){0, arenas->layout.n_elements},
-                            arenas->weights, arenas->gradients, 0, &comm->step);
+    host->optimizer->update(arenas->optimizer, NULL,
+                            (struct dpb_range){0, arenas->layout.n_elements}, arenas->weights,
+                            arenas->gradients, 0, &comm->step);
     comm->finished = true;
     host->event->signal(comm->done);
 }

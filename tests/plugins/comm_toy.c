@@ -105,7 +105,7 @@ static void update(const struct toy *toy, uint64_t bucket, struct piece piece, f
         step.scale *= 1.001;
     for (int times = wrong(toy, DOUBLED) && here ? 2 : 1; times > 0; times--)
         if (!(wrong(toy, LOST) && here))
-            host->optimizer->update(toy->base.arenas.optimizer,
+            host->optimizer->update(toy->base.arenas.optimizer, NULL,
                                     (struct dpb_range){piece.begin, piece.begin + piece.n},
                                     weights + piece.begin, gradients, bucket, &step);
 }
@@ -184,9 +184,10 @@ static void work_together(struct toy *toy, uint64_t bucket, struct piece piece)
     const double scale = step->scale;
     step->scale *= wrong(toy, COEFFICIENT) ? 1.001 : 1.0;
     if (!(toy->options.kind == LATE && forgets))
-        host->optimizer->update(
-            toy->base.arenas.optimizer, (struct dpb_range){piece.begin, piece.begin + piece.n},
-            own + piece.begin, toy->options.kind == LATE ? before : now, bucket, step);
+        host->optimizer->update(toy->base.arenas.optimizer, NULL,
+                                (struct dpb_range){piece.begin, piece.begin + piece.n},
+                                own + piece.begin, toy->options.kind == LATE ? before : now, bucket,
+                                step);
     step->scale = scale;
     memcpy(before, now, piece.n * sizeof *now);
 }

@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "dpbench/plugin.h"
 #include "lib/command.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
@@ -332,6 +333,9 @@ static void test_refuse_what_they_cannot(void **state)
 
 /* ---- plugins that do not fit --------------------------------------------------------------- */
 
+#define QUOTED(x) #x
+#define TEXT_OF(x) QUOTED(x)
+
 /* A plugin or a header with one thing changed gives a plugin that is refused by what it is. */
 static const struct misfit {
     size_t plugin;    /* of own */
@@ -346,9 +350,9 @@ static const struct misfit {
     {3, NULL, "HEAD(COMM", "HEAD(DATA", {"kind is 1 (data)", "3 (comm)"}},
     {0,
      "include/dpbench/plugin.h",
-     "DPB_ABI 4",
-     "DPB_ABI 5",
-     {"abi is 5, here it is 4", "rebuild"}},
+     "DPB_ABI " TEXT_OF(DPB_ABI),
+     "DPB_ABI 999",
+     {"abi is 999, here it is " TEXT_OF(DPB_ABI), "rebuild"}},
     {1,
      "include/dpbench/plugin.h",
      "0x3147554c50425044",

@@ -270,11 +270,11 @@ static void check_rule(const struct rule_case *rule)
             expect_ok(dpb_optimizers.capture(there, queue));
         for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
             uint64_t at = pieces[i].begin;
-            dpb_optimizers.update(host, pieces[i], weights + at * sizeof(float),
-                                  gradients + at * size, 0, &step);
-            expect_ok(dpb_optimizers.enqueue(there, queue, pieces[i],
-                                             weights_device + at * sizeof(float),
-                                             gradients_device + at * size, words ? NULL : &step));
+            expect_ok(dpb_optimizers.update(host, NULL, pieces[i], weights + at * sizeof(float),
+                                            gradients + at * size, 0, &step));
+            expect_ok(dpb_optimizers.update(there, queue, pieces[i],
+                                            weights_device + at * sizeof(float),
+                                            gradients_device + at * size, 0, words ? NULL : &step));
         }
         expect_equal(DPB_FP32, weights_device, weights, rule->name);
         ops->release(device, gradients_at);
@@ -314,12 +314,12 @@ static void test_not_finite(void **state)
     float *on_device = upload(DPB_FP32, weights, &weights_at);
     float *gradients_device = upload(DPB_FP32, gradients, &gradients_at);
     expect_ok(ops->new_event(device, &done));
-    expect_ok(dpb_optimizers.enqueue(optimizer, queue, owned[0], on_device + owned[0].begin,
-                                     gradients_device + owned[0].begin, &step));
+    expect_ok(dpb_optimizers.update(optimizer, queue, owned[0], on_device + owned[0].begin,
+                                    gradients_device + owned[0].begin, 0, &step));
     expect_ok(dpb_optimizer_find(optimizer));
     assert_true(found == 0);
-    expect_ok(dpb_optimizers.enqueue(optimizer, queue, owned[1], on_device + owned[1].begin,
-                                     gradients_device + owned[1].begin, &step));
+    expect_ok(dpb_optimizers.update(optimizer, queue, owned[1], on_device + owned[1].begin,
+                                    gradients_device + owned[1].begin, 0, &step));
     expect_ok(ops->record(queue, done));
     expect_ok(dpb_optimizer_watch(optimizer, done));
     expect_ok(dpb_optimizer_find(optimizer));

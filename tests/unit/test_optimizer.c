@@ -166,7 +166,7 @@ static void update_range(struct dpb_optimizer *optimizer, const struct rule_case
     while (range.begin < range.end) {
         uint64_t n = 1 + dpb_random(3, DPB_STREAM_SHUFFLE, drawn++, 0, 0, 0).v[0] % 1500;
         uint64_t end = n < range.end - range.begin ? range.begin + n : range.end;
-        dpb_optimizers.update(optimizer, (struct dpb_range){range.begin, end},
+        dpb_optimizers.update(optimizer, NULL, (struct dpb_range){range.begin, end},
                               weights.bytes + range.begin * dpb_dtype_size(rule->weights),
                               gradients.bytes + range.begin * dpb_dtype_size(rule->gradients), 0,
                               step);
@@ -317,11 +317,11 @@ static uint64_t bad_of(uint64_t at, double value)
     /* Two more behind it: the first counts. */
     for (uint64_t i = at; i < at + 3 && i < ELEMENTS; i++)
         g[i] = (float)value;
-    dpb_optimizers.update(optimizer, (struct dpb_range){7, ELEMENTS}, w + 7, g + 7, 0, &step);
+    dpb_optimizers.update(optimizer, NULL, (struct dpb_range){7, ELEMENTS}, w + 7, g + 7, 0, &step);
     uint64_t first = found;
     memset(g, 0, ELEMENTS * sizeof *g);
     g[8] = NAN; /* later than the first */
-    dpb_optimizers.update(optimizer, (struct dpb_range){7, ELEMENTS}, w + 7, g + 7, 0, &step);
+    dpb_optimizers.update(optimizer, NULL, (struct dpb_range){7, ELEMENTS}, w + 7, g + 7, 0, &step);
     assert_int_equal(found, first ? first : 9);
     dpb_optimizer_destroy(optimizer);
     free(w);
@@ -351,13 +351,13 @@ static void test_not_owned(void **state)
                                             .n_owned = 2};
     assert_int_equal(dpb_optimizer_create(&args, &optimizer), DPB_OK);
     for (size_t i = 0; i < 3; i++)
-        dpb_optimizers.update(optimizer, good[i], model, slope, 0, &step);
+        dpb_optimizers.update(optimizer, NULL, good[i], model, slope, 0, &step);
     assert_int_equal(dpb_optimizer_refused(), DPB_OK);
     memset(model, 0, sizeof model);
     for (size_t i = 0; i < 6; i++) {
         dpb_first_error_clear();
-        dpb_optimizers.update(i < 5 ? optimizer : NULL, i < 5 ? bad[i] : good[0], model, slope, 0,
-                              &step);
+        dpb_optimizers.update(i < 5 ? optimizer : NULL, NULL, i < 5 ? bad[i] : good[0], model,
+                              slope, 0, &step);
         assert_int_equal(dpb_optimizer_refused(), DPB_FAILED);
         assert_non_null(strstr(dpb_first_error(NULL), i < 5 ? "not all of them" : "owns none"));
         assert_memory_equal(model, zeros, sizeof model);

@@ -59,7 +59,7 @@ static void test_refusals(void **state)
         {"bad_kind", {"kind is 1 (data)", "should be 3 (comm)", "data_NAME.so"}},
         {"bad_name", {"name is 'other_name'", "'bad_name'", "file name"}},
         {"bad_bits", {"capabilities of 'bad_bits'", "0x10000000000", "a comm does not have"}},
-        {"bad_pair", {"DPB_COMM_DEVICE and DPB_COMM_EITHER", "exclude each other", ""}},
+        {"bad_pair", {"DPB_COMM_ALONE and DPB_COMM_LAUNCHER", "exclude each other", ""}},
         {"bad_characters", {"name is 'Bad-Name'", "[a-z0-9_]+", ""}},
         {"bad_version", {"version of 'bad_version' is NULL", "", ""}},
         {"bad_hook", {"hook publish", "'bad_hook'", "missing"}},

@@ -23,10 +23,11 @@
 #include "lib/lazy_device.h"
 #include "lib/plugin.h"
 #include "train/experiment.h"
+#include "world/host_device.h"
 #include "world/world.h"
 
 enum { MAX_RANKS = 5, STEPS = 24, ELEMENTS = 1003, BUCKET = 100 };
-enum { WEIGHTS, GRADIENTS, SCRATCH, DEVICE_SCRATCH, ARENAS };
+enum { WEIGHTS, GRADIENTS, SCRATCH, INBOX, ARENAS };
 
 struct trial {
     const char *strategy;
@@ -60,13 +61,12 @@ struct rank {
 
 /* ---- what strategies get ------------------------------------------------------------------- */
 
-static void update(struct dpb_optimizer *optimizer, struct dpb_range range, void *weights,
-                   const void *gradients, uint64_t bucket, const struct dpb_step *step)
+static dpb_status update_here(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                              struct dpb_range range, void *weights, const void *gradients,
+                              uint64_t bucket, const struct dpb_step *step)
 {
-    (void)optimizer, (void)bucket;
-    for (uint64_t i = 0; i < range.end - range.begin; i++)
-        ((float *)weights)[i] -=
-            (float)(step->learning_rate * step->scale) * ((const float *)gradients)[i];
+    (void)queue;
+    return lazy_device_update(optimizer, NULL, range, weights, gradients, bucket, step);
 }
 
 static void span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_t end_ns)
@@ -135,16 +135,16 @@ static dpb_status store_get(const char *key, void *value, size_t *bytes, int64_t
 static const struct dpb_store_ops shared_store = {.put = store_put, .get = store_get};
 
 /* Without what there is one of in a process: accounts and status pages. */
-static const struct dpb_host *rank_host(void)
+static const struct dpb_host *rank_host(bool on_device)
 {
-    static const struct dpb_optimizer_ops optimizer = {.update = update,
-                                                       .enqueue = lazy_device_enqueue};
+    static const struct dpb_optimizer_ops here = {.update = update_here},
+                                          there = {.update = lazy_device_update};
     static struct dpb_host host;
     host = plugin_host;
     host.span = span;
     host.count_bytes = count_bytes;
     host.note = note;
-    host.optimizer = &optimizer;
+    host.optimizer = on_device ? &there : &here;
     host.flag = &dpb_flags;
     host.event = &dpb_events;
     host.store = &shared_store;
@@ -165,24 +165,24 @@ static float gradient(uint32_t rank, uint64_t step, uint64_t i)
 static size_t arena_bytes(const struct rank *self, int kind)
 {
     const size_t bytes[ARENAS] = {ELEMENTS * sizeof(float), ELEMENTS * sizeof(float),
-                                  self->plan.scratch_bytes, self->plan.device_scratch_bytes};
+                                  self->plan.scratch_bytes, self->plan.inbox_bytes};
     return bytes[kind];
 }
 
-/* Scratch of a device begins as no numbers at all. */
+/* Inboxes begin as no numbers at all. */
 static void make_arenas(struct rank *self)
 {
     const dpb_memory memory[ARENAS] = {self->plan.weights, self->plan.gradients, self->plan.scratch,
-                                       self->plan.device_scratch};
+                                       self->plan.inbox};
     void **made[ARENAS] = {&self->bound.weights, &self->bound.gradients, &self->bound.scratch,
-                           &self->bound.device_scratch};
+                           &self->bound.inbox};
     for (int kind = 0; kind < ARENAS; kind++) {
         if (memory[kind] != DPB_MEMORY_NONE)
             *made[kind] = dpb_alloc(arena_bytes(self, kind));
         self->trial->arenas[kind][self->rank] = *made[kind];
     }
-    if (self->bound.device_scratch)
-        memset(self->bound.device_scratch, 0xff, self->plan.device_scratch_bytes);
+    if (self->bound.inbox)
+        memset(self->bound.inbox, 0xff, self->plan.inbox_bytes);
 }
 
 static void release_arenas(struct rank *self)
@@ -196,16 +196,16 @@ static dpb_status open_rank(struct rank *self)
 {
     struct trial *trial = self->trial;
     struct dpb_arenas *bound = &self->bound;
-    const struct dpb_comm_args args = {.rank = self->rank,
-                                       .n_workers = trial->n_workers,
-                                       .n_servers = trial->n_servers,
-                                       .role =
-                                           self->rank < trial->n_workers ? DPB_WORKER : DPB_SERVER,
-                                       .bucket_bytes = BUCKET * sizeof(float),
-                                       .comm_cores = trial->pumped,
-                                       .machines = trial->machines,
-                                       .n_machines = trial->n_machines,
-                                       .device = trial->on_device ? &self->on_device : NULL};
+    const struct dpb_comm_args args = {
+        .rank = self->rank,
+        .n_workers = trial->n_workers,
+        .n_servers = trial->n_servers,
+        .role = self->rank < trial->n_workers ? DPB_WORKER : DPB_SERVER,
+        .bucket_bytes = BUCKET * sizeof(float),
+        .comm_cores = trial->pumped,
+        .machines = trial->machines,
+        .n_machines = trial->n_machines,
+        .device = trial->on_device ? &self->on_device : &dpb_host_device};
     const struct ps_options ps = {.tcp = {.streams = 2, .interface = "127.0.0.1"}};
     const void *options = strcmp(trial->strategy, "ps_cpu") == 0   ? (const void *)&ps
                           : strcmp(trial->strategy, "ps_gpu") == 0 ? &trial->shards
@@ -225,7 +225,7 @@ static dpb_status open_rank(struct rank *self)
     bound->peer_weights = self->peers[WEIGHTS];
     bound->peer_gradients = self->peers[GRADIENTS];
     bound->peer_scratch = self->peers[SCRATCH];
-    bound->peer_device_scratch = self->peers[DEVICE_SCRATCH];
+    bound->peer_inbox = self->peers[INBOX];
     bound->direct = direct;
     bound->bucket_elements = self->plan.bucket_elements;
     bound->n_buckets = (ELEMENTS + bound->bucket_elements - 1) / bound->bucket_elements;
@@ -334,7 +334,7 @@ static void run_trial(struct trial *trial)
         trial->n_machines = 1;
     }
     store.n = 0;
-    trial->host = rank_host();
+    trial->host = rank_host(trial->on_device);
     trial->ops = plugin_load(DPB_PLUGIN_COMM, trial->strategy, trial->host)->ops;
     assert_int_equal(pthread_barrier_init(&trial->barrier, NULL, n), 0);
     assert_int_equal(pthread_barrier_init(&trial->loaded, NULL, trial->n_workers), 0);

@@ -37,11 +37,6 @@ struct dpb_optimizer; /* host.h */
 #define DPB_COMM_ALONE UINT64_C(0x004)      /* workers do not exchange: contract DPB_ALONE */
 #define DPB_COMM_MULTI_NODE UINT64_C(0x008) /* ranks may be on several machines */
 #define DPB_COMM_LAUNCHER UINT64_C(0x010)   /* needs the runtime of mpirun or srun, as MPI does */
-#define DPB_COMM_DEVICE UINT64_C(0x020)     /* needs a device that has memory of its own */
-#define DPB_COMM_EITHER UINT64_C(0x040)     /* keeps its arenas in the device's memory, if any */
-/* With arenas on a device, `ready` takes events that have not fired, the strategy enqueues its work
- * behind them, and *done of `end` is such an event. */
-#define DPB_COMM_EVENTS UINT64_C(0x080)
 
 typedef enum dpb_role { DPB_WORKER, DPB_SERVER } dpb_role;
 
@@ -64,8 +59,8 @@ struct dpb_comm_args {
      * Ranks of one machine, and no others, share memory and a clock. @borrowed until close. */
     const uint32_t *machines;
     uint32_t n_machines; /* at least 1 */
-    /* The worker's device, if it has memory of its own; NULL otherwise, and on servers. @borrowed
-     * until close. */
+    /* The worker's device, if it has memory of its own; otherwise, and on servers, the host, whose
+     * queues do their work when it is given. NULL in `memory`. @borrowed until close. */
     const struct dpb_device_arenas *device;
 };
 
@@ -88,11 +83,11 @@ typedef enum dpb_memory {
 struct dpb_comm_plan {
     uint64_t bucket_elements; /* buckets are [i, i + 1) * this; the last may be shorter. The same
                                  on all ranks */
-    dpb_memory weights, gradients, scratch;
-    bool on_device; /* weights and gradients, and so optimizer state, lie in the device's memory */
-    uint64_t scratch_bytes;
-    dpb_memory device_scratch; /* scratch on the device, beside the host's */
-    uint64_t device_scratch_bytes;
+    dpb_memory weights, gradients;
+    /* scratch is the host's, for flags and words that ranks look at. inbox lies where the gradients
+     * lie. */
+    dpb_memory scratch, inbox;
+    uint64_t scratch_bytes, inbox_bytes;
     /* The ranges whose optimizer state and update belong to this rank: rising, disjoint. From
      * host->alloc; core frees them. NULL with n_owned = 0: none. */
     struct dpb_range *owned;
@@ -104,9 +99,9 @@ struct dpb_comm_plan {
 /* The arenas of this rank and, where they are shared, of its machine's other ranks. @borrowed until
  * close. The own entry is the own arena; entries that cannot be reached are NULL. */
 struct dpb_arenas {
-    void *weights, *gradients, *scratch, *device_scratch;
-    void *const *peer_weights, *const *peer_gradients, *const *peer_scratch; /* by rank */
-    void *const *peer_device_scratch; /* NULL without a device's memory */
+    void *weights, *gradients, *scratch, *inbox;
+    void *const *peer_weights, *const *peer_gradients; /* by rank */
+    void *const *peer_scratch, *const *peer_inbox;     /* likewise */
     const bool *direct; /* by rank: arithmetic may read the peer's memory, not `copy` alone */
     struct dpb_optimizer *optimizer; /* for the owned ranges; NULL where none is owned */
     uint64_t n_buckets, bucket_elements;
@@ -143,9 +138,17 @@ struct dpb_saved {
     uint32_t n;
 };
 
-/* What a strategy's options need beyond its capabilities. */
+/* What a strategy needs with its options, and where it works. */
 struct dpb_comm_needs {
-    uint64_t capabilities;
+    uint64_t capabilities; /* beyond the plugin's */
+    /* Weights, gradients, inbox and optimizer state lie in args->device's memory. */
+    bool on_device;
+    /* With on_device, where the device has memory of its own: `ready` takes events that have not
+     * fired, the strategy enqueues its work behind them, and *done of `end` is such an event. */
+    bool takes_events;
+    /* The workers' device has memory of its own, with queues of this runtime
+     * (dpb_queue_ops.runtime): "cuda", or "any". NULL: the host will do. */
+    const char *runtime;
     const char *because; /* which option, for messages: "comm.transport = mpi"; a constant */
 };
 

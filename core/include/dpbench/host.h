@@ -53,23 +53,22 @@ struct dpb_vec_ops {
 /*
  * Core makes it after `plan`, with state for the rank's owned ranges only. `update` applies one
  * step to the elements [range.begin, range.end), which lie within owned ranges; `weights` and
- * `gradients` point at the element range.begin. Weight decay follows the tensors of the layout. Its
- * time is reported as phase UPDATE and taken out of the communicator's. Disjoint ranges may be
- * updated by several threads at once.
+ * `gradients` point at the element range.begin. Weight decay follows the tensors of the layout.
+ * Disjoint ranges may be updated by several threads at once.
+ *
+ * On host memory the update is done on return, `queue` may be NULL, and its time is reported as
+ * phase UPDATE and taken out of the communicator's. In a device's memory all of `range` is one piece
+ * of work of `queue`; the strategy reports its time if it can tell.
  */
 struct dpb_optimizer_ops {
-    void (*update)(struct dpb_optimizer *optimizer, struct dpb_range range, void *weights,
-                   const void *gradients, uint64_t bucket, const struct dpb_step *step);
-    /* `update` of arenas on a device: enqueued, all of `range` by one piece of work.
-     * Its time is in the queue: who can tell it reports it as a span of phase UPDATE. */
-    dpb_status (*enqueue)(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
-                          struct dpb_range range, void *weights, const void *gradients,
-                          const struct dpb_step *step);
+    dpb_status (*update)(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                         struct dpb_range range, void *weights, const void *gradients,
+                         uint64_t bucket, const struct dpb_step *step);
     /* The optimizer's state of an owned element and of those behind it in its owned range, in the
      * weights' type and on the host; NULL: it has none. For replicas that differ: a checkpoint
      * keeps this state of one worker, unless the hook `state` names that of each. */
     void *(*state)(struct dpb_optimizer *optimizer, uint64_t element);
-    /* For a capture: on its queue, before `enqueue` with `step` NULL, which is then
+    /* For a capture: on its queue, before `update` with `step` NULL, which is then
      * of the step that `replay` was given before the launch. Nothing of it is plain. */
     dpb_status (*capture)(struct dpb_optimizer *optimizer, struct dpb_queue *queue);
     /* Before a launch; all that the last one did is done. */

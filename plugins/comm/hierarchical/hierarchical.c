@@ -357,7 +357,8 @@ static dpb_status need_nccl(struct dpb_comm_needs *needs)
     const struct dpb_library *library;
     DPB_TRY(inside_nccl_check(host, &library));
     add_versions(library);
-    needs->capabilities |= DPB_COMM_DEVICE;
+    needs->on_device = true;
+    needs->runtime = "cuda";
     return DPB_OK;
 }
 

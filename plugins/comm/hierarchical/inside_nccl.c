@@ -434,10 +434,6 @@ dpb_status inside_nccl_open(struct hierarchical *comm, const struct nccl_options
     const struct dpb_host *host = comm->base.host;
     const struct dpb_device_arenas *device = comm->job.device;
     const struct nccl_library *library;
-    if (!device || strcmp(device->ops->runtime, "cuda") != 0)
-        return host->fail(DPB_UNSUPPORTED,
-                          "comm.inside = nccl keeps weights and gradients in the memory of a GPU, "
-                          "and this device computes on the host's; set device.name = cuda");
     DPB_TRY(nccl_load(host, &library));
     DPB_TRY(library->settle_options(options, &comm->job));
     comm->nccl = host->alloc(sizeof *comm->nccl);
@@ -485,7 +481,6 @@ dpb_status inside_nccl_plan(struct hierarchical *comm, const struct dpb_layout *
     nccl->pinned_bytes = inside_nccl_pinned_bytes(&comm->job, layout, want->bucket_elements);
     want->bucket_elements = round_bucket(&comm->job, want->bucket_elements);
     DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_SHARED, want));
-    want->on_device = true;
     want->gradients = DPB_MEMORY_PRIVATE;
     nccl->order_at = (want->scratch_bytes + DPB_CACHE_LINE - 1) / DPB_CACHE_LINE * DPB_CACHE_LINE;
     want->scratch_bytes =

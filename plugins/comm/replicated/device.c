@@ -140,7 +140,6 @@ dpb_status on_device_plan(void *comm_, const struct dpb_layout *layout, struct d
 {
     struct device_strategy *comm = comm_;
     DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_SHARED, want));
-    want->on_device = true;
     device_strategy_plan(comm, layout, want);
     return DPB_OK;
 }

@@ -14,6 +14,8 @@
  *
  * Where the workers' devices have memory of their own it is the same on arenas there: device.c.
  */
+#include <string.h>
+
 #include "comm/replicated/replicated.h"
 #include "dpbench/plugin.h"
 
@@ -145,17 +147,29 @@ static const struct stage stages[] = {{reduce_due, reduce, reduce_wait},
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
+static bool is_on_device(const struct dpb_comm_args *args)
+{
+    return strcmp(args->device->ops->runtime, "host") != 0;
+}
+
 static bool on_device(const void *comm)
 {
-    return comm && ((const struct strategy *)comm)->args.device;
+    return comm && is_on_device(&((const struct strategy *)comm)->args);
+}
+
+static dpb_status replicated_needs(const void *options, struct dpb_comm_needs *needs)
+{
+    (void)options;
+    needs->on_device = true;
+    return DPB_OK;
 }
 
 static dpb_status replicated_open(const void *options, const struct dpb_comm_args *args,
                                   void **comm)
 {
     (void)options;
-    return args->device ? on_device_open(host, args, comm)
-                        : strategy_open(host, args, sizeof(struct strategy), comm);
+    return is_on_device(args) ? on_device_open(host, args, comm)
+                              : strategy_open(host, args, sizeof(struct strategy), comm);
 }
 
 static dpb_status replicated_plan(void *comm, const struct dpb_layout *layout,
@@ -189,7 +203,9 @@ static void replicated_close(void *comm)
         strategy_close(comm);
 }
 
-static const struct dpb_comm_ops replicated_ops = {.open = replicated_open,
+static const struct dpb_comm_ops replicated_ops = {.needs = replicated_needs,
+                                                   .memory = on_device_memory,
+                                                   .open = replicated_open,
                                                    .plan = replicated_plan,
                                                    .bind = replicated_bind,
                                                    .load = strategy_load,
@@ -198,12 +214,11 @@ static const struct dpb_comm_ops replicated_ops = {.open = replicated_open,
                                                    .progress = replicated_progress,
                                                    .end = strategy_end,
                                                    .publish = strategy_publish,
-                                                   .close = replicated_close,
-                                                   .memory = on_device_memory};
+                                                   .close = replicated_close};
 
 static const struct dpb_plugin replicated = {
     DPB_PLUGIN_HEAD(COMM, replicated_ops),
-    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_EITHER,
+    .capabilities = DPB_COMM_OVERLAP,
     .name = "replicated",
     .version = DPB_VERSION,
     .summary = "a copy on every worker; bucket i is summed on worker i mod W and copied back",

@@ -121,30 +121,32 @@ static __device__ void lower(unsigned long long *word, unsigned long long value)
     }
 }
 
-/* The rules of train/optimizer.c, with the same steps of arithmetic. */
+/* The rules of core/base/update.c, with the same steps of arithmetic. */
 template <typename G> __global__ void update_weights(dpb_update by, const G *gradients)
 {
     const float rate = by.words ? by.words->rate : (float)by.rate;
     const float scale = by.words ? by.words->scale : (float)by.scale;
     const float momentum = (float)by.momentum;
     const float epsilon = (float)by.epsilon;
+    float *const weights = static_cast<float *>(by.weights);
+    float *const state = static_cast<float *>(by.state);
     for (EACH(i, by.n)) {
         const float decay = decays_at(by, by.first + i) ? (float)by.decay : 0.0f;
-        const float weight = by.weights[i];
+        const float weight = weights[i];
         const float whole = scale * load(gradients + i) + decay * weight;
         float change = rate * whole;
         if (by.kind == DPB_UPDATE_MOMENTUM || by.kind == DPB_UPDATE_NESTEROV) {
-            const float velocity = momentum * by.state[i] + whole;
-            by.state[i] = velocity;
+            const float velocity = momentum * state[i] + whole;
+            state[i] = velocity;
             change =
                 rate * (by.kind == DPB_UPDATE_MOMENTUM ? velocity : whole + momentum * velocity);
         } else if (by.kind == DPB_UPDATE_ADAGRAD) {
-            const float sum = by.state[i] + whole * whole;
-            by.state[i] = sum;
+            const float sum = state[i] + whole * whole;
+            state[i] = sum;
             change = rate * whole / (sqrtf(sum) + epsilon);
         }
         const float updated = weight - change;
-        by.weights[i] = updated;
+        weights[i] = updated;
         if (by.not_finite && !(updated - updated == 0.0f))
             lower(reinterpret_cast<unsigned long long *>(by.not_finite), by.first + i + 1);
     }

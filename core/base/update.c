@@ -1,0 +1,149 @@
+/*
+ * update.c - SGD and Adagrad in host memory, the arithmetic in the weights' type.
+ *
+ * An update is done in pieces that stay in the first cache: gradients of another type than the
+ * weights' pass through a buffer, and new weights are looked at while they are there.
+ */
+#include "base/update.h"
+
+#include <math.h>
+
+#include "base/vec.h"
+
+/* What a rule reads beside its arrays: an update's numbers, with the decay of this piece. */
+struct rule {
+    dpb_update_kind kind;
+    double rate, scale, decay, momentum, epsilon;
+};
+
+/* ---- the rules, once for each weight type -------------------------------------------------- */
+
+#define DEFINE_RULES(real, root)                                                                   \
+    static void plain_##real(const struct rule *rule, real *restrict w, const real *restrict g,    \
+                             uint64_t n)                                                           \
+    {                                                                                              \
+        const real rate = (real)rule->rate, scale = (real)rule->scale, decay = (real)rule->decay;  \
+        for (uint64_t i = 0; i < n; i++)                                                           \
+            w[i] -= rate * (scale * g[i] + decay * w[i]);                                          \
+    }                                                                                              \
+                                                                                                   \
+    static void momentum_##real(const struct rule *rule, real *restrict w, const real *restrict g, \
+                                real *restrict v, uint64_t n)                                      \
+    {                                                                                              \
+        const real rate = (real)rule->rate, scale = (real)rule->scale, decay = (real)rule->decay;  \
+        const real momentum = (real)rule->momentum;                                                \
+        for (uint64_t i = 0; i < n; i++) {                                                         \
+            v[i] = momentum * v[i] + (scale * g[i] + decay * w[i]);                                \
+            w[i] -= rate * v[i];                                                                   \
+        }                                                                                          \
+    }                                                                                              \
+                                                                                                   \
+    static void nesterov_##real(const struct rule *rule, real *restrict w, const real *restrict g, \
+                                real *restrict v, uint64_t n)                                      \
+    {                                                                                              \
+        const real rate = (real)rule->rate, scale = (real)rule->scale, decay = (real)rule->decay;  \
+        const real momentum = (real)rule->momentum;                                                \
+        for (uint64_t i = 0; i < n; i++) {                                                         \
+            real whole = scale * g[i] + decay * w[i];                                              \
+            v[i] = momentum * v[i] + whole;                                                        \
+            w[i] -= rate * (whole + momentum * v[i]);                                              \
+        }                                                                                          \
+    }                                                                                              \
+                                                                                                   \
+    static void adagrad_##real(const struct rule *rule, real *restrict w, const real *restrict g,  \
+                               real *restrict s, uint64_t n)                                       \
+    {                                                                                              \
+        const real rate = (real)rule->rate, scale = (real)rule->scale, decay = (real)rule->decay;  \
+        const real epsilon = (real)rule->epsilon;                                                  \
+        for (uint64_t i = 0; i < n; i++) {                                                         \
+            real whole = scale * g[i] + decay * w[i];                                              \
+            s[i] += whole * whole;                                                                 \
+            w[i] -= rate * whole / (root(s[i]) + epsilon);                                         \
+        }                                                                                          \
+    }
+
+DEFINE_RULES(float, sqrtf)
+DEFINE_RULES(double, sqrt)
+
+/* n elements of one decay flag whose gradients are in the weights' type. */
+static void apply(const struct rule *rule, bool fp64, void *w, const void *g, void *state,
+                  uint64_t n)
+{
+    switch (rule->kind) {
+    case DPB_UPDATE_PLAIN:
+        fp64 ? plain_double(rule, w, g, n) : plain_float(rule, w, g, n);
+        break;
+    case DPB_UPDATE_MOMENTUM:
+        fp64 ? momentum_double(rule, w, g, state, n) : momentum_float(rule, w, g, state, n);
+        break;
+    case DPB_UPDATE_NESTEROV:
+        fp64 ? nesterov_double(rule, w, g, state, n) : nesterov_float(rule, w, g, state, n);
+        break;
+    case DPB_UPDATE_ADAGRAD:
+        fp64 ? adagrad_double(rule, w, g, state, n) : adagrad_float(rule, w, g, state, n);
+        break;
+    }
+}
+
+/* A device may swallow a NaN (max(0, NaN) is 0). Then no loss would ever show the fault. */
+static void look_at(const struct dpb_update *update, const char *w, uint64_t element, uint64_t n)
+{
+    const size_t size = dpb_dtype_size(update->weight_type);
+    uint64_t found = __atomic_load_n(update->not_finite, __ATOMIC_RELAXED);
+    if (dpb_vec.finite(update->weight_type, w, n))
+        return;
+    while (dpb_vec.finite(update->weight_type, w, 1)) {
+        w += size;
+        element++;
+    }
+    while ((found == 0 || found > element + 1) &&
+           !__atomic_compare_exchange_n(update->not_finite, &found, element + 1, false,
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+}
+
+/* Elements [begin, end) of the update, all of them with rule->decay. */
+static void apply_pieces(const struct dpb_update *update, const struct rule *rule, uint64_t begin,
+                         uint64_t end)
+{
+    enum { PIECE = 1024 };
+    double buffer[PIECE];
+    const dpb_dtype type = update->weight_type, g_type = update->gradient_type;
+    const size_t w_size = dpb_dtype_size(type), g_size = dpb_dtype_size(g_type);
+    for (uint64_t at = begin; at < end; at += PIECE) {
+        const uint64_t n = end - at < PIECE ? end - at : PIECE;
+        const void *gradients = (const char *)update->gradients + at * g_size;
+        char *weights = (char *)update->weights + at * w_size;
+        char *state = update->state ? (char *)update->state + at * w_size : NULL;
+        if (type != g_type) {
+            dpb_vec.cast(type, buffer, g_type, gradients, n);
+            gradients = buffer;
+        }
+        apply(rule, type == DPB_FP64, weights, gradients, state, n);
+        if (update->not_finite)
+            look_at(update, weights, update->first + at, n);
+    }
+}
+
+void dpb_update_apply(const struct dpb_update *update)
+{
+    struct rule rule = {.kind = update->kind,
+                        .rate = update->words ? (double)update->words->rate : update->rate,
+                        .scale = update->words ? (double)update->words->scale : update->scale,
+                        .momentum = update->momentum,
+                        .epsilon = update->epsilon};
+    uint64_t at = 0;
+    for (uint64_t i = 0; at < update->n; i++) {
+        const bool any = i < update->n_decays;
+        const uint64_t last = update->first + update->n;
+        uint64_t begin = any && update->decays[i].begin < last ? update->decays[i].begin : last;
+        uint64_t end = any && update->decays[i].end < last ? update->decays[i].end : last;
+        begin = begin > update->first ? begin - update->first : 0;
+        end -= update->first;
+        rule.decay = 0.0;
+        apply_pieces(update, &rule, at, begin);
+        rule.decay = update->decay;
+        apply_pieces(update, &rule, begin, end);
+        at = end;
+    }
+}
