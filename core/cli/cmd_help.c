@@ -64,7 +64,10 @@ static void print_arguments(const char *usage)
         const char *argument, *meaning;
     } rows[] = {
         {"-c FILE.ini", "the experiment; `dpbench help` lists the sections of FILE.ini"},
-        {"RESULT.json", "a file that a run or a sweep left"},
+        {"RESULT.json", "a file that a run or a sweep left, or the directory of a sweep's runs"},
+        {"--threshold", "exit code 4 where B is shown to be slower by more than PERCENT"},
+        {"--require-same",
+         "PARTS that must not differ: config,inputs,machine,versions,environment"},
         {"SECTION.KEY=VALUE", "takes the place of what the file says"},
         {"--resume", "of a sweep that was interrupted or failed only the runs that are missing"},
         {"--trust", "write where RESULT.json says; else beside it or below the working directory"},

@@ -1,5 +1,6 @@
 /* cmd_sweep.c - runs a sweep: checks every cell, then runs each job in processes of its own. A
  * failed job is a row with its reason. */
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -131,28 +132,58 @@ static struct dpb_sweep_job *plan_jobs(const struct dpb_sweep *sweep, uint64_t s
     return jobs;
 }
 
+/* The document as it grows, and its runs on the disk. */
+struct record {
+    json_t *document;         /* @owned */
+    char directory[PATH_MAX]; /* "": kept in memory alone */
+    dpb_status status;        /* of writing */
+};
+
+/* The document without runs and rows. */
+static dpb_status keep_head(struct record *record, const char *status)
+{
+    json_t *head = json_copy(record->document);
+    if (head == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    json_object_set_new(head, "status", json_string(status));
+    json_object_set_new(head, "runs", json_array());
+    json_object_set_new(head, "rows", json_array());
+    dpb_status written = dpb_result_keep(head, record->directory, 0);
+    json_decref(head);
+    return written;
+}
+
+/* Writes the last run of the document. A full disk does not end the sweep: the document is still
+ * delivered as a whole. */
+static void keep_run(struct record *record)
+{
+    const json_t *runs = json_object_get(record->document, "runs");
+    size_t n = json_array_size(runs);
+    dpb_status status = dpb_result_keep(json_array_get(runs, n - 1), record->directory, n);
+    if (record->status == DPB_OK)
+        record->status = status;
+}
+
 /* For --resume: puts the good runs into the document and keeps the missing jobs, in their order. */
 static dpb_status take_done(const struct dpb_sweep *sweep, const struct dpb_arguments *arguments,
-                            struct dpb_sweep_job *jobs, size_t *n_jobs, json_t *document)
+                            struct dpb_sweep_job *jobs, size_t *n_jobs, struct record *record)
 {
     size_t n_left = 0, i;
-    const json_t *runs = json_object_get(arguments->document, "runs"), *run;
-    json_array_foreach(runs, i, run)
+    json_t *kept = json_object_get(record->document, "runs"), *run;
+    json_array_foreach(json_object_get(arguments->document, "runs"), i, run)
     {
-        json_t *copy = json_deep_copy(run);
-        if (copy == NULL)
-            return dpb_fail(DPB_NO_MEMORY, "out of memory");
-        if (strcmp(dpb_json_text(run, "status", ""), "ok") == 0)
-            json_array_append(json_object_get(document, "runs"), copy);
-        json_decref(copy);
+        if (strcmp(dpb_json_text(run, "status", ""), "ok") != 0)
+            continue;
+        json_array_append(kept, run);
+        keep_run(record);
     }
     for (i = 0; i < *n_jobs; i++)
-        if (!dpb_sweep_done(sweep, document, &jobs[i]))
+        if (!dpb_sweep_done(sweep, record->document, &jobs[i]))
             jobs[n_left++] = jobs[i];
     dpb_log(DPB_LOG_INFO, "%zu of %zu runs are there, from %s", *n_jobs - n_left, *n_jobs,
             arguments->file);
     *n_jobs = n_left;
-    return DPB_OK;
+    return record->status;
 }
 
 static void report_job(size_t i, size_t n_jobs, const char *label,
@@ -214,7 +245,7 @@ static void note_end(const struct dpb_execution *execution, struct outcome *outc
 
 /* Runs a job until a run of it ends badly or undisturbed, or was repeated often enough. */
 static void run_until_done(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job, size_t i,
-                           size_t n_jobs, json_t *document, struct outcome *outcome)
+                           size_t n_jobs, struct record *record, struct outcome *outcome)
 {
     dpb_status ended = DPB_OK;
     while (ended == DPB_OK && outcome->status != DPB_INTERRUPTED) {
@@ -225,10 +256,11 @@ static void run_until_done(const struct dpb_sweep *sweep, const struct dpb_sweep
                 dpb_exit_code_first(outcome->code, dpb_status_exit_code(DPB_NO_MEMORY))};
             return;
         }
-        dpb_sweep_add(sweep, job, execution.result, document);
+        dpb_sweep_add(sweep, job, execution.result, record->document);
+        keep_run(record);
         note_end(&execution, outcome);
         ended = execution.status;
-        if (ended == DPB_OK && dpb_sweep_done(sweep, document, job))
+        if (ended == DPB_OK && dpb_sweep_done(sweep, record->document, job))
             return;
         if (ended == DPB_OK)
             dpb_log(DPB_LOG_INFO, "  disturbed: once more");
@@ -237,27 +269,61 @@ static void run_until_done(const struct dpb_sweep *sweep, const struct dpb_sweep
 
 /* Runs all jobs into the document; returns the exit code. */
 static int run_jobs(const struct dpb_sweep *sweep, const struct dpb_sweep_job *jobs, size_t n_jobs,
-                    json_t *document)
+                    struct record *record)
 {
     struct outcome outcome = {DPB_OK, 0};
     struct listening old;
     signal_between_jobs = 0;
     listen_begin(&old);
     for (size_t i = 0; i < n_jobs && outcome.status != DPB_INTERRUPTED; i++)
-        run_until_done(sweep, &jobs[i], i, n_jobs, document, &outcome);
+        run_until_done(sweep, &jobs[i], i, n_jobs, record, &outcome);
     listen_end(&old);
-    dpb_sweep_finish(sweep, outcome.status, document);
-    return outcome.code;
+    if (outcome.status != DPB_INTERRUPTED && keep_head(record, "ok") != DPB_OK)
+        record->status = DPB_IO;
+    dpb_sweep_finish(sweep, outcome.status, record->document);
+    return dpb_exit_code_first(outcome.code, dpb_status_exit_code(record->status));
+}
+
+/* The empty document, the directory of its runs, and what a sweep before this one has done. */
+static dpb_status begin(const struct dpb_sweep *sweep, const struct dpb_arguments *arguments,
+                        const struct plan *plan, struct dpb_sweep_job *jobs, size_t *n_jobs,
+                        struct record *record)
+{
+    record->document = dpb_sweep_document(sweep, arguments->config);
+    if (jobs == NULL || record->document == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    json_object_set_new(record->document, "invocation", dpb_result_invocation());
+    DPB_TRY(dpb_result_begin(record->document, arguments->output, plan->results, plan->name,
+                             record->directory));
+    DPB_TRY(keep_head(record, "interrupted"));
+    if (record->directory[0] != '\0')
+        dpb_log(DPB_LOG_INFO, "runs: %s", record->directory);
+    return arguments->resume ? take_done(sweep, arguments, jobs, n_jobs, record) : DPB_OK;
+}
+
+/* Beside the directory of the runs: "FILE.json" and "FILE.runs". */
+static int deliver(const struct dpb_arguments *arguments, const struct plan *plan,
+                   const struct record *record)
+{
+    char path[PATH_MAX];
+    struct dpb_arguments named = *arguments;
+    size_t length = strlen(record->directory);
+    if (arguments->output == NULL && length > 0) {
+        snprintf(path, sizeof path, "%.*s.json", (int)(length - strlen(".runs")),
+                 record->directory);
+        named.output = path;
+    }
+    return dpb_document_deliver(record->document, &named, plan->results, plan->name,
+                                dpb_sweep_print);
 }
 
 int dpb_sweep_arguments(const struct dpb_arguments *arguments)
 {
     struct dpb_sweep *sweep = NULL;
     struct dpb_sweep_job *jobs = NULL;
-    json_t *document = NULL;
+    struct record record = {.document = NULL};
     struct plan plan = {0};
     size_t n_jobs = 0;
-    int code = 0;
     dpb_status status = dpb_sweep_create(arguments->config, &sweep);
     if (status == DPB_OK)
         status = check_cells(sweep, &plan);
@@ -265,20 +331,14 @@ int dpb_sweep_arguments(const struct dpb_arguments *arguments)
         status = dpb_result_probe(arguments->output, plan.results);
     if (status == DPB_OK) {
         jobs = plan_jobs(sweep, plan.seed, &n_jobs);
-        document = dpb_sweep_document(sweep, arguments->config);
-        json_object_set_new(document, "invocation", dpb_result_invocation());
-        if (jobs == NULL || document == NULL)
-            status = dpb_fail(DPB_NO_MEMORY, "out of memory");
-        else if (arguments->resume)
-            status = take_done(sweep, arguments, jobs, &n_jobs, document);
+        status = begin(sweep, arguments, &plan, jobs, &n_jobs, &record);
     }
-    code = dpb_status_exit_code(status);
+    int code = dpb_status_exit_code(status);
     if (status == DPB_OK) {
-        code = run_jobs(sweep, jobs, n_jobs, document);
-        code = dpb_exit_code_first(code, dpb_document_deliver(document, arguments, plan.results,
-                                                              plan.name, dpb_sweep_print));
+        code = run_jobs(sweep, jobs, n_jobs, &record);
+        code = dpb_exit_code_first(code, deliver(arguments, &plan, &record));
     }
-    json_decref(document);
+    json_decref(record.document);
     free(jobs);
     free(plan.results);
     free(plan.name);

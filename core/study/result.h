@@ -44,7 +44,8 @@ bool dpb_result_is_input(const struct dpb_option_table *table, const struct dpb_
  * result's run, if this is another directory. */
 dpb_status dpb_result_locate(const json_t *document, struct dpb_config *config);
 
-/* Reads a file of dpb_result_write: schema dpbench.result/1 or dpbench.sweep/1, or DPB_USAGE.
+/* Reads a file of dpb_result_write: schema dpbench.result/1 or dpbench.sweep/1, or DPB_USAGE. Of a
+ * directory of dpb_result_begin it makes the document of the runs that are there, with their rows.
  * *document is @owned. */
 dpb_status dpb_result_read(const char *path, json_t **document);
 /* A part of a result by its path ("machine"); of a sweep, the part of the first run that has it.
@@ -57,6 +58,14 @@ const json_t *dpb_result_part(const json_t *document, const char *path);
  * `results` = "": nothing is written. Copies the name to `written` (capacity PATH_MAX). */
 dpb_status dpb_result_write(const json_t *document, const char *path, const char *results,
                             const char *run_name, char *written);
+/* Makes a directory for the runs of a sweep, each written when it ends: "FILE.runs" beside the file
+ * that dpb_result_write would write; a number keeps it apart from others. In `results` that file
+ * is then "FILE.json". Copies the name to `directory` (PATH_MAX); "": nothing is to be written. */
+dpb_status dpb_result_begin(const json_t *document, const char *path, const char *results,
+                            const char *run_name, char *directory);
+/* Replaces the file "sweep.json" (`number` 0: the sweep without runs) or "NUMBER.json" (a run, from
+ * 1) of such a directory. */
+dpb_status dpb_result_keep(const json_t *document, const char *directory, size_t number);
 /* Before the run: DPB_USAGE unless the directory can be made and written. Leaves nothing behind. */
 dpb_status dpb_result_probe(const char *path, const char *results);
 

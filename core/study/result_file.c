@@ -16,6 +16,7 @@
 
 #include "base/log.h"
 #include "study/json.h"
+#include "study/sweep.h"
 
 enum {
     MAX_SAME_SECOND = 1000, /* results of one name made in the same second */
@@ -110,7 +111,7 @@ dpb_status dpb_result_probe(const char *path, const char *results)
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-dpb_status dpb_result_read(const char *path, json_t **document)
+static dpb_status read_file(const char *path, json_t **document)
 {
     json_error_t error;
     json_t *read = json_load_file(path, 0, &error);
@@ -127,6 +128,64 @@ dpb_status dpb_result_read(const char *path, json_t **document)
                                  "give a file that dpbench wrote",
                                  path, schema);
     json_decref(read);
+    return status;
+}
+
+static bool name_kept(const char *directory, size_t number, char path[PATH_MAX])
+{
+    int n = number == 0 ? snprintf(path, PATH_MAX, "%s/sweep.json", directory)
+                        : snprintf(path, PATH_MAX, "%s/%06zu.json", directory, number);
+    return n > 0 && n < PATH_MAX;
+}
+
+static dpb_status read_kept(const char *directory, json_t *document)
+{
+    char path[PATH_MAX];
+    for (size_t number = 1; name_kept(directory, number, path) && access(path, F_OK) == 0;
+         number++) {
+        json_t *run = NULL;
+        DPB_TRY(read_file(path, &run));
+        json_array_append_new(json_object_get(document, "runs"), run);
+    }
+    return DPB_OK;
+}
+
+/* The rows of the runs that are there. */
+static dpb_status finish_kept(const char *directory, json_t *document)
+{
+    struct dpb_config *config = dpb_config_create();
+    struct dpb_sweep *sweep = NULL;
+    dpb_status status = config == NULL ? dpb_fail(DPB_NO_MEMORY, "out of memory") : DPB_OK;
+    if (status == DPB_OK)
+        status = dpb_config_from_json(config, json_object_get(document, "config"), directory);
+    if (status == DPB_OK)
+        status = dpb_sweep_create(config, &sweep);
+    bool ended = strcmp(dpb_json_text(document, "status", ""), "interrupted") != 0;
+    if (status == DPB_OK)
+        dpb_sweep_finish(sweep, ended ? DPB_OK : DPB_INTERRUPTED, document);
+    dpb_sweep_destroy(sweep);
+    dpb_config_destroy(config);
+    return status;
+}
+
+dpb_status dpb_result_read(const char *path, json_t **document)
+{
+    char first[PATH_MAX];
+    struct stat info;
+    json_t *read = NULL;
+    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
+        return read_file(path, document);
+    if (!name_kept(path, 0, first) || access(first, F_OK) != 0)
+        return dpb_fail(DPB_USAGE, "%s: no sweep.json in it; give a directory that a sweep made",
+                        path);
+    DPB_TRY(read_file(first, &read));
+    dpb_status status = read_kept(path, read);
+    if (status == DPB_OK)
+        status = finish_kept(path, read);
+    if (status != DPB_OK)
+        json_decref(read);
+    else
+        *document = read;
     return status;
 }
 
@@ -268,6 +327,45 @@ static dpb_status write_to(const json_t *document, const char *path, char *writt
     int error = errno;
     unlink(temporary);
     return dpb_fail(DPB_IO, "%s: the result cannot be put in its place: %s", path, strerror(error));
+}
+
+dpb_status dpb_result_begin(const json_t *document, const char *path, const char *results,
+                            const char *run_name, char *directory)
+{
+    char stem[PATH_MAX - 64], parent[PATH_MAX];
+    size_t made;
+    directory[0] = '\0';
+    if (path == NULL && results[0] == '\0')
+        return DPB_OK;
+    if (path == NULL)
+        file_stem(document, results, run_name, stem, sizeof stem);
+    else if (snprintf(stem, sizeof stem, "%s", path) >= (int)sizeof stem)
+        return dpb_fail(DPB_IO, "--output: the name is too long");
+    directory_of(stem, parent);
+    int error = make_directories(parent, &made) ? EEXIST : errno;
+    for (int i = 1; i <= MAX_SAME_SECOND && error == EEXIST; i++) {
+        if (i == 1)
+            snprintf(directory, PATH_MAX, "%s.runs", stem);
+        else
+            snprintf(directory, PATH_MAX, "%s-%d.runs", stem, i);
+        error = mkdir(directory, 0777) == 0 ? 0 : errno;
+    }
+    if (error == 0)
+        return DPB_OK;
+    dpb_status status =
+        dpb_fail(DPB_IO, "%s.runs: the directory cannot be made: %s", stem, strerror(error));
+    directory[0] = '\0';
+    return status;
+}
+
+dpb_status dpb_result_keep(const json_t *document, const char *directory, size_t number)
+{
+    char path[PATH_MAX], written[PATH_MAX];
+    if (directory[0] == '\0')
+        return DPB_OK;
+    if (!name_kept(directory, number, path))
+        return dpb_fail(DPB_IO, "%s: the name is too long", directory);
+    return dpb_result_write(document, path, "", "", written);
 }
 
 dpb_status dpb_result_write(const json_t *document, const char *path, const char *results,

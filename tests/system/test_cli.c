@@ -997,6 +997,64 @@ static void test_interrupted(void **state)
     traces_free(&before);
 }
 
+/* The runs that lie in a directory. */
+static int runs_in(const char *directory)
+{
+    char path[PATH_MAX];
+    int n = 0;
+    do
+        snprintf(path, sizeof path, "%s/%06d.json", directory, n + 1);
+    while (access(path, F_OK) == 0 && ++n > 0);
+    return n;
+}
+
+/* SIGKILL takes the run under way alone: the others are reported, and the sweep goes on. */
+static void test_killed_sweep(void **state)
+{
+    struct started started;
+    struct command command;
+    char program[4200], arguments[128];
+    const char *const words[] = {program,           "-c",
+                                 "base.ini",        "sweep.comm.name=shm,replicated",
+                                 "sweep.repeats=3", "sweep.retry_disturbed=0",
+                                 "run.seconds=0.4", "--output",
+                                 "killed.json",     NULL};
+    (void)state;
+    snprintf(program, sizeof program, "%s/dpbench", build_directory());
+    command_start(&started, words, NULL);
+    double begin_s = now_s();
+    while (runs_in("killed.json.runs") < 2 && now_s() - begin_s < deadline_s)
+        usleep(1000);
+    run(&command, 0, "report killed.json.runs"); /* while it runs */
+    expect_words("report", command.out, (const char *const[]){"samples/s", "interrupted: ", NULL});
+    command_free(&command);
+    kill(started.pid, SIGKILL);
+    command_finish(&started, &command, deadline_s);
+    command_free(&command);
+    assert_int_equal(access("killed.json", F_OK), -1);
+    int n = runs_in("killed.json.runs");
+    assert_true(n >= 2 && n < 6);
+    run(&command, 0, "report killed.json.runs");
+    expect_words("report", command.out, (const char *const[]){"samples/s", "interrupted: ", NULL});
+    command_free(&command);
+    run(&command, 0, "rerun killed.json.runs --resume --json --output whole_again.json");
+    snprintf(arguments, sizeof arguments, "%d of 6 runs are there, from killed.json.runs", n);
+    expect_part(command.err, arguments);
+    assert_string_equal(json_text_at(command.json, "status"), "ok");
+    assert_int_equal(json_array_size(json_at(command.json, "runs")), 6);
+    assert_int_equal(runs_in("whole_again.json.runs"), 6);
+    command_free(&command);
+    run(&command, 0, "compare whole_again.json whole_again.json.runs --json");
+    assert_int_equal(json_array_size(json_at(command.json, "differences")), 0);
+    assert_int_equal(json_array_size(json_at(command.json, "rows")), 2);
+    assert_int_equal(json_number_at(command.json, "rows.0.ratio"), 1);
+    command_free(&command);
+    assert_int_equal(mkdir("empty", 0777), 0);
+    run(&command, 2, "report empty");
+    expect_part(command.err, "empty: no sweep.json in it");
+    command_free(&command);
+}
+
 static void test_interrupted_sweep(void **state)
 {
     struct command command;
@@ -1039,6 +1097,7 @@ int main(void)
         cmocka_unit_test(test_sweep_with_a_cell_that_fails),
         cmocka_unit_test(test_interrupted),
         cmocka_unit_test(test_interrupted_sweep),
+        cmocka_unit_test(test_killed_sweep),
     };
     return cmocka_run_group_tests(tests, set_up, sandbox_teardown);
 }
