@@ -1,5 +1,6 @@
 /*
- * residual.h - what the residual networks share: their layers with names made of a block's prefix.
+ * residual.h - what the residual networks, DenseNet and MobileNet share: convolutions without bias
+ * with batch-norm, and names made of a block's prefix.
  *
  * Names are those of torchvision, so that its checkpoints fit: "layer1.0.conv2", "layer1.0.bn2".
  */
@@ -29,18 +30,26 @@ static inline struct name layer_name(const char *prefix, const char *kind, int n
     return name;
 }
 
-/* A convolution without bias: in a residual network batch-norm comes somewhere after each. */
-static inline uint32_t conv(const struct net *net, struct name name, uint32_t x, uint32_t channels,
-                            uint32_t kernel, uint32_t stride)
+/* A convolution without bias: in these networks batch-norm comes somewhere after each. */
+static inline uint32_t grouped_conv(const struct net *net, struct name name, uint32_t x,
+                                    uint32_t channels, uint32_t kernel, uint32_t stride,
+                                    uint32_t groups)
 {
     uint32_t pad = net->padding == DPB_PAD_EXPLICIT ? kernel / 2 : 0;
     const struct dpb_conv_args args = {.channels = channels,
                                        .kernel_h = kernel,
                                        .stride = stride,
+                                       .groups = groups,
                                        .padding = net->padding,
                                        .before = pad,
                                        .after = pad};
     return net->g->conv(net->b, name.text, x, &args);
+}
+
+static inline uint32_t conv(const struct net *net, struct name name, uint32_t x, uint32_t channels,
+                            uint32_t kernel, uint32_t stride)
+{
+    return grouped_conv(net, name, x, channels, kernel, stride, 1);
 }
 
 static inline uint32_t batch_norm(const struct net *net, struct name name, uint32_t x)
@@ -68,14 +77,22 @@ static inline uint32_t conv_bn(const struct net *net, const char *prefix, int i,
 }
 
 /* PREFIXconvI, PREFIXbnI and PREFIXreluI. */
-static inline uint32_t conv_bn_relu(const struct net *net, const char *prefix, int i, uint32_t x,
-                                    uint32_t channels, uint32_t kernel, uint32_t stride)
+static inline uint32_t grouped_conv_bn_relu(const struct net *net, const char *prefix, int i,
+                                            uint32_t x, uint32_t channels, uint32_t kernel,
+                                            uint32_t stride, uint32_t groups)
 {
-    x = conv_bn(net, prefix, i, x, channels, kernel, stride);
+    x = grouped_conv(net, layer_name(prefix, "conv", i), x, channels, kernel, stride, groups);
+    x = batch_norm(net, layer_name(prefix, "bn", i), x);
     return relu(net, layer_name(prefix, "relu", i), x);
 }
 
-/* The end of every residual network: mean over the pixels, dense layer, loss. */
+static inline uint32_t conv_bn_relu(const struct net *net, const char *prefix, int i, uint32_t x,
+                                    uint32_t channels, uint32_t kernel, uint32_t stride)
+{
+    return grouped_conv_bn_relu(net, prefix, i, x, channels, kernel, stride, 1);
+}
+
+/* The end of each of these networks: mean over the pixels, dense layer, loss. */
 static inline void classify(const struct net *net, uint32_t x, uint32_t nclass)
 {
     x = net->g->global_mean(net->b, "mean", x);

@@ -1,5 +1,5 @@
 /*
- * resnet.c - ResNet-50, 101 and 152 for ImageNet, in three versions.
+ * resnet.c - ResNet-50, 101 and 152 for ImageNet, in three versions, and ResNeXt-50 (32x4d).
  *
  *   v1    as published: a stage's first block strides in its first 1x1 convolution
  *   v1.5  strides in the 3x3 convolution instead, as PyTorch and most published results do
@@ -7,6 +7,11 @@
  *
  * He, Zhang, Ren, Sun: Deep residual learning for image recognition. CVPR 2016.
  * He, Zhang, Ren, Sun: Identity mappings in deep residual networks. ECCV 2016.
+ *
+ * ResNeXt is v1.5 with twice the channels inside a block, whose 3x3 convolution has 32 groups.
+ *
+ * Xie, Girshick, Dollar, Tu, He: Aggregated residual transformations for deep neural networks.
+ * CVPR 2017.
  */
 #include "residual.h"
 
@@ -29,11 +34,19 @@ static const struct dpb_option option_table[] = {
     {.name = NULL},
 };
 
-/* Blocks of a stage: `width` channels in the middle, four times as many at the end. */
+/* What tells one of these networks from the others. */
+struct network {
+    enum version version;
+    int n_blocks[4]; /* of each stage */
+    uint32_t width;  /* channels inside the first stage's blocks; twice as many in the next */
+    uint32_t groups; /* of the 3x3 convolutions */
+};
+
 struct block {
     enum version version;
-    bool first; /* of its stage: the shortcut is a projection */
-    uint32_t width, stride;
+    bool first;          /* of its stage: the shortcut is a projection */
+    uint32_t width, out; /* channels inside and at the end */
+    uint32_t stride, groups;
 };
 
 static uint32_t bottleneck(const struct net *net, const char *prefix, uint32_t x,
@@ -41,10 +54,11 @@ static uint32_t bottleneck(const struct net *net, const char *prefix, uint32_t x
 {
     uint32_t stride_1x1 = block.version == V1 ? block.stride : 1;
     uint32_t y = conv_bn_relu(net, prefix, 1, x, block.width, 1, stride_1x1);
-    y = conv_bn_relu(net, prefix, 2, y, block.width, 3, block.stride / stride_1x1);
-    y = conv_bn(net, prefix, 3, y, 4 * block.width, 1, 1);
+    y = grouped_conv_bn_relu(net, prefix, 2, y, block.width, 3, block.stride / stride_1x1,
+                             block.groups);
+    y = conv_bn(net, prefix, 3, y, block.out, 1, 1);
     if (block.first) {
-        x = conv(net, layer_name(prefix, "downsample.", 0), x, 4 * block.width, 1, block.stride);
+        x = conv(net, layer_name(prefix, "downsample.", 0), x, block.out, 1, block.stride);
         x = batch_norm(net, layer_name(prefix, "downsample.", 1), x);
     }
     x = add(net, layer_name(prefix, "add", 1), x, y);
@@ -57,46 +71,46 @@ static uint32_t bottleneck_v2(const struct net *net, const char *prefix, uint32_
     uint32_t y = batch_norm(net, layer_name(prefix, "bn", 0), x);
     y = relu(net, layer_name(prefix, "relu", 0), y);
     if (block.first)
-        x = conv(net, layer_name(prefix, "downsample.", 0), y, 4 * block.width, 1, block.stride);
+        x = conv(net, layer_name(prefix, "downsample.", 0), y, block.out, 1, block.stride);
     y = conv_bn_relu(net, prefix, 1, y, block.width, 1, block.stride);
     y = conv_bn_relu(net, prefix, 2, y, block.width, 3, 1);
-    y = conv(net, layer_name(prefix, "conv", 3), y, 4 * block.width, 1, 1);
+    y = conv(net, layer_name(prefix, "conv", 3), y, block.out, 1, 1);
     return add(net, layer_name(prefix, "add", 1), x, y);
 }
 
-static uint32_t stage(const struct net *net, int number, int n_blocks, enum version version,
-                      uint32_t x)
+/* Number: 0 to 3. */
+static uint32_t stage(const struct net *net, int number, const struct network *network, uint32_t x)
 {
-    for (int i = 0; i < n_blocks; i++) {
+    for (int i = 0; i < network->n_blocks[number]; i++) {
         char prefix[24];
-        snprintf(prefix, sizeof prefix, "layer%d.%d.", number, i);
-        struct block block = {.version = version,
+        snprintf(prefix, sizeof prefix, "layer%d.%d.", number + 1, i);
+        struct block block = {.version = network->version,
                               .first = i == 0,
-                              .width = 32u << number,
-                              .stride = number > 1 && i == 0 ? 2 : 1};
-        x = version == V2 ? bottleneck_v2(net, prefix, x, block)
-                          : bottleneck(net, prefix, x, block);
+                              .width = network->width << number,
+                              .out = 256u << number,
+                              .stride = number > 0 && i == 0 ? 2 : 1,
+                              .groups = network->groups};
+        x = network->version == V2 ? bottleneck_v2(net, prefix, x, block)
+                                   : bottleneck(net, prefix, x, block);
     }
     return x;
 }
 
-static dpb_status build(const void *options, const struct dpb_graph_ops *g,
-                        struct dpb_graph_builder *b, const int n_blocks[4], uint32_t nclass)
+static dpb_status build(const struct network *network, const struct dpb_graph_ops *g,
+                        struct dpb_graph_builder *b, uint32_t nclass)
 {
-    const struct options *o = options;
-    enum version version = (enum version)o->version;
     const struct net net = {g, b, DPB_PAD_EXPLICIT};
     const struct dpb_pool_args pool = {
         .kernel = 3, .stride = 2, .padding = DPB_PAD_EXPLICIT, .before = 1, .after = 1};
 
-    uint32_t x = g->input(b);                    /* 3 x 224 x 224 */
-    x = conv_bn_relu(&net, "", 1, x, 64, 7, 2);  /* 64 x 112 x 112 */
-    x = g->max_pool(b, "maxpool", x, &pool);     /* 64 x 56 x 56 */
-    x = stage(&net, 1, n_blocks[0], version, x); /* 256 x 56 x 56 */
-    x = stage(&net, 2, n_blocks[1], version, x); /* 512 x 28 x 28 */
-    x = stage(&net, 3, n_blocks[2], version, x); /* 1024 x 14 x 14 */
-    x = stage(&net, 4, n_blocks[3], version, x); /* 2048 x 7 x 7 */
-    if (version == V2) {
+    uint32_t x = g->input(b);                   /* 3 x 224 x 224 */
+    x = conv_bn_relu(&net, "", 1, x, 64, 7, 2); /* 64 x 112 x 112 */
+    x = g->max_pool(b, "maxpool", x, &pool);    /* 64 x 56 x 56 */
+    x = stage(&net, 0, network, x);             /* 256 x 56 x 56 */
+    x = stage(&net, 1, network, x);             /* 512 x 28 x 28 */
+    x = stage(&net, 2, network, x);             /* 1024 x 14 x 14 */
+    x = stage(&net, 3, network, x);             /* 2048 x 7 x 7 */
+    if (network->version == V2) {
         x = batch_norm(&net, layer_name("", "bn", 5), x);
         x = relu(&net, layer_name("", "relu", 5), x);
     }
@@ -104,31 +118,57 @@ static dpb_status build(const void *options, const struct dpb_graph_ops *g,
     return DPB_OK;
 }
 
-#define RESNET(DEPTH, BATCH, N1, N2, N3, N4, NEXT)                                      \
-    static void describe_##DEPTH(const void *options, struct dpb_model_info *info)      \
-    {                                                                                   \
-        (void)options;                                                                  \
-        *info = (struct dpb_model_info){                                                \
-            .input = {3, 224, 224}, .nclass = 1000, .batch = BATCH, .any_image = true}; \
-    }                                                                                   \
-    static dpb_status build_##DEPTH(const void *options, const struct dpb_graph_ops *g, \
-                                    struct dpb_graph_builder *b, uint32_t nclass)       \
-    {                                                                                   \
-        return build(options, g, b, (const int[4]){N1, N2, N3, N4}, nclass);            \
-    }                                                                                   \
-    static const struct dpb_model_ops ops_##DEPTH = {.describe = describe_##DEPTH,      \
-                                                     .build = build_##DEPTH};           \
-    static const struct dpb_plugin resnet##DEPTH = {                                    \
-        DPB_PLUGIN_HEAD(MODEL, ops_##DEPTH),                                            \
-        .name = "resnet" #DEPTH,                                                        \
-        .version = DPB_VERSION,                                                         \
-        .summary = "ResNet-" #DEPTH " for ImageNet: bottleneck blocks; v1, v1.5 or v2", \
-        .options = option_table,                                                        \
-        .options_size = sizeof(struct options),                                         \
-        .next = NEXT,                                                                   \
+#define RESNET(DEPTH, BATCH, N1, N2, N3, N4, NEXT)                                          \
+    static void describe_##DEPTH(const void *options, struct dpb_model_info *info)          \
+    {                                                                                       \
+        (void)options;                                                                      \
+        *info = (struct dpb_model_info){                                                    \
+            .input = {3, 224, 224}, .nclass = 1000, .batch = BATCH, .any_image = true};     \
+    }                                                                                       \
+    static dpb_status build_##DEPTH(const void *options, const struct dpb_graph_ops *g,     \
+                                    struct dpb_graph_builder *b, uint32_t nclass)           \
+    {                                                                                       \
+        const struct options *o = options;                                                  \
+        const struct network network = {(enum version)o->version, {N1, N2, N3, N4}, 64, 1}; \
+        return build(&network, g, b, nclass);                                               \
+    }                                                                                       \
+    static const struct dpb_model_ops ops_##DEPTH = {.describe = describe_##DEPTH,          \
+                                                     .build = build_##DEPTH};               \
+    static const struct dpb_plugin resnet##DEPTH = {                                        \
+        DPB_PLUGIN_HEAD(MODEL, ops_##DEPTH),                                                \
+        .name = "resnet" #DEPTH,                                                            \
+        .version = DPB_VERSION,                                                             \
+        .summary = "ResNet-" #DEPTH " for ImageNet: bottleneck blocks; v1, v1.5 or v2",     \
+        .options = option_table,                                                            \
+        .options_size = sizeof(struct options),                                             \
+        .next = NEXT,                                                                       \
     };
 
-RESNET(152, 32, 3, 8, 36, 3, NULL)
+static void describe_resnext(const void *options, struct dpb_model_info *info)
+{
+    (void)options;
+    *info = (struct dpb_model_info){
+        .input = {3, 224, 224}, .nclass = 1000, .batch = 32, .any_image = true};
+}
+
+static dpb_status build_resnext50(const void *options, const struct dpb_graph_ops *g,
+                                  struct dpb_graph_builder *b, uint32_t nclass)
+{
+    (void)options;
+    const struct network network = {V1_5, {3, 4, 6, 3}, 128, 32};
+    return build(&network, g, b, nclass);
+}
+
+static const struct dpb_model_ops ops_resnext50 = {.describe = describe_resnext,
+                                                   .build = build_resnext50};
+static const struct dpb_plugin resnext50 = {
+    DPB_PLUGIN_HEAD(MODEL, ops_resnext50),
+    .name = "resnext50_32x4d",
+    .version = DPB_VERSION,
+    .summary = "ResNeXt-50 for ImageNet: bottleneck blocks of 32 groups of 4 channels",
+};
+
+RESNET(152, 32, 3, 8, 36, 3, &resnext50)
 RESNET(101, 32, 3, 4, 23, 3, &resnet152)
 RESNET(50, 64, 3, 4, 6, 3, &resnet101)
 

@@ -42,6 +42,8 @@ static const struct subject subjects[] = {
     {"resnet50", "v2", 32, 2, DPB_UINT8, DPB_CHW, NULL},
     {"resnet101", NULL, 32, 2, DPB_UINT8, DPB_HWC, NULL},
     {"resnet152", NULL, 32, 2, DPB_UINT8, DPB_CHW, NULL},
+    {"resnext50_32x4d", NULL, 32, 2, DPB_UINT8, DPB_HWC, NULL},
+    {"mobilenet_v1", NULL, 32, 2, DPB_UINT8, DPB_CHW, NULL},
 };
 enum { N_SUBJECTS = sizeof subjects / sizeof subjects[0] };
 

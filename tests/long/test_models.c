@@ -51,6 +51,8 @@ static const struct row rows[] = {
     {"resnet50", "model.image=32 model.version=v2"},
     {"resnet101", "model.image=32"},
     {"resnet152", "model.image=32"},
+    {"resnext50_32x4d", "model.image=32"},
+    {"mobilenet_v1", "model.image=32"},
 };
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 

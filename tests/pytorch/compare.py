@@ -16,7 +16,7 @@ import sys
 import continuation
 import torch
 import torch.nn.functional as F
-from networks import LeNet, ResNet20, ResNet50
+from networks import LeNet, MobileNet, ResNet20, ResNet50, ResNeXt50
 from safetensors import SafetensorError
 from worst import Worst
 
@@ -40,6 +40,8 @@ CASES = [
     ("resnet50", ["version=v2"], 2, (3, 64, 64), lambda n: ResNet50(n, "v2")),
     ("resnet101", [], 2, (3, 64, 64), None),
     ("resnet152", [], 2, (3, 64, 64), None),
+    ("resnext50_32x4d", [], 2, (3, 64, 64), ResNeXt50),
+    ("mobilenet_v1", [], 2, (3, 64, 64), MobileNet),
     ("alexnet", [], 2, (3, 99, 99), None),
     ("vgg11", [], 2, (3, 64, 64), None),
     ("vgg16", [], 2, (3, 64, 64), None),

@@ -54,18 +54,18 @@ class ResNet20(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    def __init__(self, channels_in, width, stride, version):
+    def __init__(self, channels_in, width, out, stride, version, groups=1):
         super().__init__()
         first, second = (stride, 1) if version == "v1" else (1, stride)
         self.conv1 = nn.Conv2d(channels_in, width, 1, first, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, second, padding=1, bias=False)
+        self.conv2 = nn.Conv2d(width, width, 3, second, padding=1, groups=groups, bias=False)
         self.bn2 = nn.BatchNorm2d(width)
-        self.conv3 = nn.Conv2d(width, 4 * width, 1, bias=False)
-        self.bn3 = nn.BatchNorm2d(4 * width)
-        if stride != 1 or channels_in != 4 * width:
-            projection = nn.Conv2d(channels_in, 4 * width, 1, stride, bias=False)
-            self.downsample = nn.Sequential(projection, nn.BatchNorm2d(4 * width))
+        self.conv3 = nn.Conv2d(width, out, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(out)
+        if stride != 1 or channels_in != out:
+            projection = nn.Conv2d(channels_in, out, 1, stride, bias=False)
+            self.downsample = nn.Sequential(projection, nn.BatchNorm2d(out))
         else:
             self.downsample = nn.Identity()
 
@@ -78,17 +78,17 @@ class Bottleneck(nn.Module):
 class PreactivationBottleneck(nn.Module):
     """ResNet v2: the projection reads the block's input after batch-norm and ReLU."""
 
-    def __init__(self, channels_in, width, stride):
+    def __init__(self, channels_in, width, out, stride):
         super().__init__()
         self.bn0 = nn.BatchNorm2d(channels_in)
         self.conv1 = nn.Conv2d(channels_in, width, 1, stride, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(width)
-        self.conv3 = nn.Conv2d(width, 4 * width, 1, bias=False)
+        self.conv3 = nn.Conv2d(width, out, 1, bias=False)
         self.downsample = None
-        if stride != 1 or channels_in != 4 * width:
-            projection = nn.Conv2d(channels_in, 4 * width, 1, stride, bias=False)
+        if stride != 1 or channels_in != out:
+            projection = nn.Conv2d(channels_in, out, 1, stride, bias=False)
             self.downsample = nn.Sequential(projection)
 
     def forward(self, x):
@@ -100,28 +100,70 @@ class PreactivationBottleneck(nn.Module):
 
 
 class ResNet50(nn.Module):
-    def __init__(self, nclass, version):
+    def __init__(self, nclass, version, width=64, groups=1):
         super().__init__()
-        self.version = version
+        self.version, self.groups = version, groups
         self.conv1 = nn.Conv2d(3, 64, 7, 2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
-        self.layer1 = self.stage(64, 64, 3, 1)
-        self.layer2 = self.stage(256, 128, 4, 2)
-        self.layer3 = self.stage(512, 256, 6, 2)
-        self.layer4 = self.stage(1024, 512, 3, 2)
+        self.layer1 = self.stage(64, width, 256, 3, 1)
+        self.layer2 = self.stage(256, 2 * width, 512, 4, 2)
+        self.layer3 = self.stage(512, 4 * width, 1024, 6, 2)
+        self.layer4 = self.stage(1024, 8 * width, 2048, 3, 2)
         self.bn5 = nn.BatchNorm2d(2048) if version == "v2" else None
         self.fc = nn.Linear(2048, nclass)
 
-    def stage(self, channels_in, width, n_blocks, stride):
+    def stage(self, channels_in, width, out, n_blocks, stride):
         blocks = []
         for i in range(n_blocks):
-            args = (channels_in if i == 0 else 4 * width, width, stride if i == 0 else 1)
+            args = (channels_in if i == 0 else out, width, out, stride if i == 0 else 1)
             v2 = self.version == "v2"
-            blocks.append(PreactivationBottleneck(*args) if v2 else Bottleneck(*args, self.version))
+            blocks.append(PreactivationBottleneck(*args) if v2
+                          else Bottleneck(*args, self.version, self.groups))
         return nn.Sequential(*blocks)
 
     def forward(self, x):
         x = F.max_pool2d(F.relu(self.bn1(self.conv1(x))), 3, 2, padding=1)
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         x = F.relu(self.bn5(x)) if self.bn5 else x
+        return self.fc(x.mean((2, 3)))
+
+
+class ResNeXt50(ResNet50):
+    def __init__(self, nclass):
+        super().__init__(nclass, "v1.5", width=128, groups=32)
+
+
+class Separable(nn.Module):
+    """MobileNet's block: each channel alone, then all of a pixel; strides are padded (0,1)."""
+
+    def __init__(self, channels_in, channels, stride):
+        super().__init__()
+        self.padding = (1, 1, 1, 1) if stride == 1 else (0, 1, 0, 1)
+        self.conv1 = nn.Conv2d(channels_in, channels_in, 3, stride, groups=channels_in, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels_in)
+        self.conv2 = nn.Conv2d(channels_in, channels, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+
+    def forward(self, x):
+        x = F.relu(self.bn1(self.conv1(F.pad(x, self.padding))))
+        return F.relu(self.bn2(self.conv2(x)))
+
+
+class MobileNet(nn.Module):
+    def __init__(self, nclass):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 32, 3, 2, bias=False)
+        self.bn1 = nn.BatchNorm2d(32)
+        widths = [32, 64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024]
+        strides = [1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1]
+        self.blocks = []
+        for i, stride in enumerate(strides):
+            self.blocks.append(Separable(widths[i], widths[i + 1], stride))
+            self.add_module(f"block{i + 1}", self.blocks[i])
+        self.fc = nn.Linear(1024, nclass)
+
+    def forward(self, x):
+        x = F.relu(self.bn1(self.conv1(F.pad(x, (0, 1, 0, 1)))))
+        for block in self.blocks:
+            x = block(x)
         return self.fc(x.mean((2, 3)))

@@ -73,6 +73,14 @@ static void test_densenet(void **unused)
                   OPS | REPEAT);
 }
 
+static void test_groups(void **unused)
+{
+    (void)unused;
+    check_subject(&(struct subject){"resnext50_32x4d", NULL, 32, 2, DPB_UINT8, DPB_HWC, NULL}, OPS);
+    check_subject(&(struct subject){"mobilenet_v1", NULL, 33, 2, DPB_UINT8, DPB_CHW, NULL},
+                  OPS | REPEAT);
+}
+
 static void test_cifar_cnn(void **unused)
 {
     (void)unused;
@@ -82,10 +90,11 @@ static void test_cifar_cnn(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lenet),    cmocka_unit_test(test_alexnet_cifar10),
-        cmocka_unit_test(test_mlp),      cmocka_unit_test(test_resnet_cifar),
-        cmocka_unit_test(test_resnet50), cmocka_unit_test(test_inception),
-        cmocka_unit_test(test_densenet), cmocka_unit_test(test_cifar_cnn),
+        cmocka_unit_test(test_lenet),     cmocka_unit_test(test_alexnet_cifar10),
+        cmocka_unit_test(test_mlp),       cmocka_unit_test(test_resnet_cifar),
+        cmocka_unit_test(test_resnet50),  cmocka_unit_test(test_inception),
+        cmocka_unit_test(test_densenet),  cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_cifar_cnn),
     };
     /* Tests share the cores with others: threads that spin for one another would wait for long. */
     setenv("OMP_WAIT_POLICY", "passive", 1);

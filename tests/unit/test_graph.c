@@ -262,7 +262,8 @@ static void check_initial(const struct dpb_graph *graph)
         } else if (node->weight == i) {
             struct dpb_shape in = graph->nodes[node->inputs[0]].shape;
             double window = (double)node->window.kernel_h * node->window.kernel_w;
-            double fan_in = in.c * (node->op == DPB_OP_CONV ? window : (double)in.h * in.w);
+            double fan_in =
+                node->op == DPB_OP_CONV ? in.c / node->groups * window : (double)in.c * in.h * in.w;
             stddev = sqrt((feeds_the_loss(graph, tensor->node) ? 1.0 : 2.0) / fan_in);
         }
         if (fabs(tensor->init_stddev - stddev) > 1e-15 || tensor->init_value != value)

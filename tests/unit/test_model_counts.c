@@ -121,6 +121,42 @@ static uint64_t resnet_macs(uint64_t nclass, uint64_t depth, uint64_t stride_in_
            nclass * 2048;
 }
 
+/* The same of ResNeXt: 32 groups in the 3x3 convolutions, half as many channels at the end. */
+static uint64_t resnext_stage_macs(uint64_t before, uint64_t size, uint64_t in, uint64_t width,
+                                   uint64_t n_blocks)
+{
+    uint64_t out = 2 * width;
+    uint64_t first = conv(before, width, 1, in) + conv(size, width, 3, width / 32) +
+                     conv(size, out, 1, width) + conv(size, out, 1, in);
+    uint64_t other =
+        conv(size, width, 1, out) + conv(size, width, 3, width / 32) + conv(size, out, 1, width);
+    return first + (n_blocks - 1) * other;
+}
+
+static uint64_t resnext50_macs(uint64_t nclass, uint64_t a, uint64_t b)
+{
+    (void)a, (void)b;
+    return conv(112, 64, 7, 3) + resnext_stage_macs(56, 56, 64, 128, 3) +
+           resnext_stage_macs(56, 28, 256, 256, 4) + resnext_stage_macs(28, 14, 512, 512, 6) +
+           resnext_stage_macs(14, 7, 1024, 1024, 3) + nclass * 2048;
+}
+
+/* A depthwise convolution, of which an output channel reads one of the input's, and a 1x1. */
+static uint64_t separable_macs(uint64_t size, uint64_t in, uint64_t out)
+{
+    return conv(size, in, 3, 1) + conv(size, out, 1, in);
+}
+
+static uint64_t mobilenet_macs(uint64_t nclass, uint64_t a, uint64_t b)
+{
+    (void)a, (void)b;
+    return conv(112, 32, 3, 3) + separable_macs(112, 32, 64) + separable_macs(56, 64, 128) +
+           separable_macs(56, 128, 128) + separable_macs(28, 128, 256) +
+           separable_macs(28, 256, 256) + separable_macs(14, 256, 512) +
+           5 * separable_macs(14, 512, 512) + separable_macs(7, 512, 1024) +
+           separable_macs(7, 1024, 1024) + nclass * 1024;
+}
+
 /* A dense block: layer i reads `in` + i x growth channels. */
 static uint64_t dense_block_macs(uint64_t size, uint64_t in, uint64_t n_layers, uint64_t growth)
 {
@@ -267,6 +303,8 @@ static const struct counts table[] = {
     {"resnet152", "v1", 1001, 60194857, resnet_macs, 152, 0},
     {"resnet152", "v1.5", 1001, 60194857, resnet_macs, 152, STRIDE_IN_3X3},
     {"resnet152", "v2", 1001, 60194857 - V1_LESS_V2, resnet_macs, 152, 0},
+    {"resnext50_32x4d", NULL, 1000, 25028904, resnext50_macs, 0, 0}, /* torchvision's */
+    {"mobilenet_v1", NULL, 1000, 4231976, mobilenet_macs, 0, 0},     /* Keras' trainable ones */
     {"tiny", NULL, 5, 245 + 315 + 14 + 63 + 3 + 990 + 60, tiny_macs, 0, 0},
     {"tiny_dense", NULL, 5, 243 * 13 + 13 + 13 * 7 + 7 + 7 * 5 + 5, tiny_dense_macs, 0, 0},
     {"tiny_bn", NULL, 5, 3 * 9 * 5 + 2 * 5 + 5 * 9 * 9 + 2 * 9 + 9 * 5 + 5, tiny_bn_macs, 0, 0},
@@ -304,12 +342,14 @@ static void test_colour(void **unused)
     dpb_graph_destroy(graph);
 }
 
-/* Published: 3.858 and 4.089 G. */
-static void test_published_macs_of_resnet50(void **unused)
+/* ResNet-50: 3.858 and 4.089 G; of their papers, ResNeXt-50: 4.2 G, MobileNet: 569 M. */
+static void test_published_macs(void **unused)
 {
     (void)unused;
     assert_int_equal((resnet_macs(1001, 50, 0) + 500000) / 1000000, 3858);
     assert_int_equal((resnet_macs(1001, 50, STRIDE_IN_3X3) + 500000) / 1000000, 4089);
+    assert_int_equal((resnext50_macs(1000, 0, 0) + 50000000) / 100000000, 42);
+    assert_int_equal((mobilenet_macs(1000, 0, 0) + 500000) / 1000000, 569);
 }
 
 /* "12,273,152" */
@@ -379,7 +419,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counts),
         cmocka_unit_test(test_colour),
-        cmocka_unit_test(test_published_macs_of_resnet50),
+        cmocka_unit_test(test_published_macs),
         cmocka_unit_test(test_documented),
         cmocka_unit_test(test_every_model_is_in_the_table),
     };

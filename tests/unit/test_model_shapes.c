@@ -70,6 +70,33 @@ static void test_shapes(void **unused)
     dpb_graph_destroy(resnet50);
 }
 
+static void test_shapes_of_groups(void **unused)
+{
+    (void)unused;
+    struct dpb_graph *resnext50 = model_build("resnext50_32x4d", NULL, 1000);
+    assert_shape(resnext50, "layer1.0.conv2", 128, 56, 56);
+    assert_shape(resnext50, "layer1.2.relu3", 256, 56, 56);
+    assert_shape(resnext50, "layer4.2.relu3", 2048, 7, 7);
+    assert_int_equal(graph_node(resnext50, "layer4.0.conv1")->groups, 1);
+    assert_int_equal(graph_node(resnext50, "layer4.0.conv2")->groups, 32);
+    assert_int_equal(graph_node(resnext50, "layer4.0.conv2")->window.stride_h, 2);
+    assert_int_equal(graph_node(resnext50, "layer4.0.downsample.0")->groups, 1);
+    assert_padding(resnext50, "layer2.0.conv2", 1, 1);
+    dpb_graph_destroy(resnext50);
+
+    struct dpb_graph *mobilenet = model_build("mobilenet_v1", NULL, 1000);
+    assert_shape(mobilenet, "conv1", 32, 112, 112);
+    assert_shape(mobilenet, "block2.conv1", 64, 56, 56);
+    assert_shape(mobilenet, "block2.relu2", 128, 56, 56);
+    assert_shape(mobilenet, "block13.relu2", 1024, 7, 7);
+    assert_int_equal(graph_node(mobilenet, "block12.conv1")->groups, 512);
+    assert_int_equal(graph_node(mobilenet, "block12.conv1")->window.stride_h, 2);
+    assert_int_equal(graph_node(mobilenet, "block12.conv2")->groups, 1);
+    assert_padding(mobilenet, "block1.conv1", 1, 1);
+    assert_padding(mobilenet, "block12.conv1", 0, 1);
+    dpb_graph_destroy(mobilenet);
+}
+
 static void test_shapes_of_chains(void **unused)
 {
     (void)unused;
@@ -173,6 +200,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_shapes_of_groups),
         cmocka_unit_test(test_shapes_of_chains),
         cmocka_unit_test(test_shapes_of_blocks),
     };
