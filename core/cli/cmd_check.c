@@ -23,49 +23,73 @@ static void print_device_memory(const struct dpb_experiment *experiment, uint64_
     printf(" on each worker's device");
 }
 
-static dpb_status check_memory(const struct dpb_experiment *experiment)
+static void print_memory(const struct dpb_experiment *experiment, const struct dpb_fit *fit,
+                         const struct dpb_machine_memory *memory)
 {
-    struct dpb_machine_memory memory;
-    struct dpb_fit fit;
-    dpb_fit_of(experiment, UINT32_MAX, &fit);
-    dpb_memory_look("", &memory);
-    printf("  memory: %.1f MiB a worker", (double)fit.worker_bytes / mib);
+    printf("  memory: %.1f MiB a worker", (double)fit->worker_bytes / mib);
     if (experiment->n_servers > 0)
-        printf(", %.1f MiB a server", (double)fit.server_bytes / mib);
-    printf(", %.1f MiB in all", (double)fit.all_bytes / mib);
-    print_device_memory(experiment, fit.device_bytes);
-    if (memory.total_bytes != UINT64_MAX)
-        printf(", of %.1f MiB here", (double)memory.total_bytes / mib);
+        printf(", %.1f MiB a server", (double)fit->server_bytes / mib);
+    printf(", %.1f MiB in all", (double)fit->all_bytes / mib);
+    print_device_memory(experiment, fit->device_bytes);
+    if (memory->total_bytes != UINT64_MAX)
+        printf(", of %.1f MiB here", (double)memory->total_bytes / mib);
     putchar('\n');
-    return dpb_fit_check(experiment, &fit, &memory);
 }
 
-/* `label`: the cell; NULL: no sweep. */
+static void print_run(const struct dpb_experiment *experiment)
+{
+    printf("%s: %s on %s, %s, %s; %u worker%s, %u server%s; batch %u a worker, %llu in all\n",
+           experiment->settings.run.name, experiment->plugins[DPB_PLUGIN_MODEL]->name,
+           experiment->plugins[DPB_PLUGIN_DATA]->name, experiment->plugins[DPB_PLUGIN_DEVICE]->name,
+           experiment->plugins[DPB_PLUGIN_COMM]->name, experiment->n_workers,
+           experiment->n_workers == 1 ? "" : "s", experiment->n_servers,
+           experiment->n_servers == 1 ? "" : "s", experiment->batch,
+           (unsigned long long)experiment->global_batch);
+    printf("  %llu parameters, %llu multiply-accumulates a sample, %llu steps an epoch\n",
+           (unsigned long long)experiment->graph->n_parameters,
+           (unsigned long long)experiment->graph->macs,
+           (unsigned long long)experiment->steps_per_epoch);
+}
+
+/* How long the cells of a sweep take, as far as their settings say. */
+struct length {
+    double timed_s, gate_s; /* at most, of the gates */
+    uint64_t steps;
+};
+
+static void add_length(const struct dpb_experiment *experiment, struct length *length)
+{
+    const struct dpb_run_settings *run = &experiment->settings.run;
+    length->timed_s += (double)run->seconds_ns / 1e9;
+    length->gate_s += (double)run->steady_limit_ns / 1e9;
+    length->steps += (uint64_t)run->steps + (uint64_t)run->epochs * experiment->steps_per_epoch;
+}
+
+/* `label`: the cell, in one line, added to `length`; NULL: no sweep. */
 static dpb_status check_config(const struct dpb_config *config, const char *label,
-                               const char *output)
+                               struct length *length)
 {
     struct dpb_experiment *experiment = NULL;
     DPB_TRY(dpb_experiment_create(config, &experiment));
     dpb_status status = dpb_experiment_build(experiment, experiment->n_workers);
     if (status == DPB_OK)
-        status = dpb_result_probe(output, experiment->settings.run.results);
+        status = dpb_result_probe(NULL, experiment->settings.run.results);
     if (status == DPB_OK)
         status = dpb_experiment_probe(experiment);
     if (status == DPB_OK) {
-        printf("%s: %s on %s, %s, %s; %u worker%s, %u server%s; batch %u a worker, %llu in all\n",
-               label ? label : experiment->settings.run.name,
-               experiment->plugins[DPB_PLUGIN_MODEL]->name,
-               experiment->plugins[DPB_PLUGIN_DATA]->name,
-               experiment->plugins[DPB_PLUGIN_DEVICE]->name,
-               experiment->plugins[DPB_PLUGIN_COMM]->name, experiment->n_workers,
-               experiment->n_workers == 1 ? "" : "s", experiment->n_servers,
-               experiment->n_servers == 1 ? "" : "s", experiment->batch,
-               (unsigned long long)experiment->global_batch);
-        printf("  %llu parameters, %llu multiply-accumulates a sample, %llu steps an epoch\n",
-               (unsigned long long)experiment->graph->n_parameters,
-               (unsigned long long)experiment->graph->macs,
-               (unsigned long long)experiment->steps_per_epoch);
-        status = check_memory(experiment);
+        struct dpb_machine_memory memory;
+        struct dpb_fit fit;
+        dpb_fit_of(experiment, UINT32_MAX, &fit);
+        dpb_memory_look("", &memory);
+        if (label == NULL) {
+            print_run(experiment);
+            print_memory(experiment, &fit, &memory);
+        }
+        status = dpb_fit_check(experiment, &fit, &memory);
+        if (status == DPB_OK && label != NULL) {
+            printf("%s: %.1f MiB in all\n", label, (double)fit.all_bytes / mib);
+            add_length(experiment, length);
+        }
     }
     dpb_experiment_destroy(experiment);
     return status;
@@ -99,7 +123,7 @@ static void add_refusal(struct refusals *refusals, const char *label)
 }
 
 static dpb_status check_cell(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
-                             const char *label)
+                             const char *label, struct length *length)
 {
     struct dpb_config *cell = NULL;
     struct dpb_experiment *experiment = NULL;
@@ -107,10 +131,29 @@ static dpb_status check_cell(const struct dpb_sweep *sweep, const struct dpb_swe
     if (status == DPB_OK && job->accuracy)
         status = dpb_experiment_create(cell, &experiment);
     else if (status == DPB_OK)
-        status = check_config(cell, label, NULL);
+        status = check_config(cell, label, length);
     dpb_experiment_destroy(experiment);
     dpb_config_destroy(cell);
     return status;
+}
+
+/* The cells that are not refused, their runs, and how long they take. */
+static void print_plan(const struct dpb_sweep *sweep, size_t n_cells, const struct length *length)
+{
+    double repeats = (double)sweep->repeats, minutes = length->timed_s * repeats / 60;
+    printf("plan: %zu cells, %.0f repeat%s: %.0f runs", n_cells, repeats, repeats == 1 ? "" : "s",
+           (double)n_cells * repeats);
+    if (sweep->accuracy > 0)
+        printf(", and one a strategy for its accuracy");
+    if (minutes > 0)
+        printf("; %.1f min of timed steps", minutes);
+    if (length->steps > 0)
+        printf("; %.0f steps, whose time is known once they ran", (double)length->steps * repeats);
+    if (length->gate_s > 0)
+        printf("; up to %.1f min until steps are steady", length->gate_s * repeats / 60);
+    if (sweep->retry_disturbed > 0)
+        printf("; a disturbed run up to %lld times more", (long long)sweep->retry_disturbed);
+    putchar('\n');
 }
 
 /* Checks every cell, also after a refused one. */
@@ -119,6 +162,8 @@ static int check_sweep(const struct dpb_config *config)
     static const struct dpb_log_hooks silent = {.silent = true};
     struct dpb_sweep *sweep = NULL;
     struct refusals refusals = {.n = 0};
+    struct length length = {.steps = 0};
+    size_t n_good = 0;
     dpb_status status = dpb_sweep_create(config, &sweep);
     int code = dpb_status_exit_code(status);
     size_t per_cell = status == DPB_OK && sweep->accuracy > 0 ? 2 : 1;
@@ -127,7 +172,8 @@ static int check_sweep(const struct dpb_config *config)
         struct dpb_sweep_job job = {.cell = i / per_cell, .accuracy = i % per_cell == 1};
         char label[256];
         dpb_sweep_label(sweep, &job, label, sizeof label);
-        dpb_status refused = check_cell(sweep, &job, label);
+        dpb_status refused = check_cell(sweep, &job, label, &length);
+        n_good += refused == DPB_OK && !job.accuracy;
         if (refused != DPB_OK)
             add_refusal(&refusals, label);
         dpb_first_error_clear();
@@ -135,6 +181,8 @@ static int check_sweep(const struct dpb_config *config)
     }
     end_refusals(&refusals);
     dpb_log_set_hooks(NULL);
+    if (n_good > 0)
+        print_plan(sweep, n_good, &length);
     dpb_sweep_destroy(sweep);
     return code;
 }

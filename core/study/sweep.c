@@ -1,8 +1,8 @@
 /* sweep.c - from [sweep] to jobs and their order: see sweep.h. */
 #include "study/sweep.h"
 
-#include <ctype.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +10,7 @@
 #include "base/options.h"
 #include "dpbench/random.h"
 #include "plugin/plugins.h"
+#include "study/sweep_list.h"
 #include "train/experiment.h"
 
 #define COMMAND_LINE "command line"
@@ -24,6 +25,9 @@ const struct dpb_option dpb_sweep_rows[] = {
      "how often a run that others disturbed is repeated at once; rows leave disturbed runs out"},
     {"accuracy", DPB_OPT_INT, "steps", "0", 0, 1e9, NULL, offsetof(struct dpb_sweep, accuracy),
      "length of one more run for each strategy, for its test accuracy; 0: none"},
+    {"when", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct dpb_sweep, when),
+     "only cells for which this holds: SECTION.KEY OP VALUE [and | or ...], OP one of = != < <= > "
+     ">=; empty: all"},
     {0},
 };
 
@@ -63,51 +67,11 @@ bool dpb_sweep_wanted(const struct dpb_config *config)
 
 static void axis_release(struct dpb_sweep_axis *axis)
 {
-    for (size_t i = 0; i < axis->n_values; i++)
-        free(axis->values[i]);
-    free(axis->values);
+    dpb_sweep_list_destroy(axis->values, axis->n_values);
     free(axis->section);
     free(axis->key);
     free(axis->origin);
     *axis = (struct dpb_sweep_axis){0};
-}
-
-/* The next item of a list, without the white space around it; NULL for lack of memory. */
-static char *next_item(const char **list)
-{
-    const char *begin = *list, *end = begin + strcspn(begin, ",");
-    *list = *end == ',' ? end + 1 : NULL;
-    while (begin < end && isspace((unsigned char)*begin))
-        begin++;
-    while (end > begin && isspace((unsigned char)end[-1]))
-        end--;
-    return strndup(begin, (size_t)(end - begin));
-}
-
-static dpb_status axis_values(struct dpb_sweep_axis *axis, const char *list)
-{
-    size_t capacity = 1;
-    for (const char *c = list; *c != '\0'; c++)
-        capacity += *c == ',';
-    axis->values = calloc(capacity, sizeof *axis->values);
-    if (axis->values == NULL)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
-    while (list != NULL) {
-        char *value = next_item(&list);
-        if (value == NULL)
-            return dpb_fail(DPB_NO_MEMORY, "out of memory");
-        axis->values[axis->n_values++] = value;
-        if (value[0] == '\0')
-            return dpb_fail(DPB_USAGE, "%s: sweep.%s.%s has an empty value in its list",
-                            axis->origin, axis->section, axis->key);
-        for (size_t i = 0; i + 1 < axis->n_values; i++)
-            if (strcmp(axis->values[i], value) == 0)
-                return dpb_fail(DPB_USAGE,
-                                "%s: sweep.%s.%s has '%s' twice; to repeat measurements set "
-                                "sweep.repeats",
-                                axis->origin, axis->section, axis->key, value);
-    }
-    return DPB_OK;
 }
 
 static dpb_status axis_create(const struct dpb_setting *setting, struct dpb_sweep_axis *axis)
@@ -115,8 +79,8 @@ static dpb_status axis_create(const struct dpb_setting *setting, struct dpb_swee
     const char *dot = strchr(setting->key, '.');
     if (dot == NULL || dot == setting->key || dot[1] == '\0')
         return dpb_fail(DPB_USAGE,
-                        "%s: '%s' is no axis of a sweep: write SECTION.KEY = LIST, repeats = N or "
-                        "accuracy = STEPS",
+                        "%s: '%s' is no axis of a sweep: write SECTION.KEY = LIST, repeats = N, "
+                        "accuracy = STEPS, retry_disturbed = N or when = CONDITION",
                         setting->origin, setting->key);
     axis->section = strndup(setting->key, (size_t)(dot - setting->key));
     axis->key = strdup(dot + 1);
@@ -125,7 +89,9 @@ static dpb_status axis_create(const struct dpb_setting *setting, struct dpb_swee
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     if (strcmp(axis->section, "sweep") == 0)
         return dpb_fail(DPB_USAGE, "%s: a sweep cannot sweep '%s'", axis->origin, setting->key);
-    return axis_values(axis, setting->value);
+    char name[512];
+    snprintf(name, sizeof name, "%s: sweep.%s", axis->origin, setting->key);
+    return dpb_sweep_list(setting->value, name, &axis->values, &axis->n_values);
 }
 
 /* Whether the command line says otherwise than the file's axis: then it holds, for all cells. */
@@ -173,6 +139,37 @@ static dpb_status create_axes(const struct dpb_config *config, struct dpb_sweep 
                             MAX_JOBS);
         sweep->n_cells *= axis->n_values;
     }
+    return DPB_OK;
+}
+
+static const char *lookup_cell(const void *context, const char *section, const char *key)
+{
+    const struct dpb_sweep *sweep = context;
+    const char *value = dpb_sweep_setting(sweep, sweep->n_cells, section, key);
+    return value[0] != '\0' ? value : NULL;
+}
+
+/* Keeps the cells for which sweep.when holds. */
+static dpb_status choose_cells(const struct dpb_config *config, struct dpb_sweep *sweep)
+{
+    const struct dpb_setting *when = dpb_config_get(config, "sweep", "when");
+    size_t n = sweep->n_cells;
+    sweep->cells = calloc(n + 1, sizeof *sweep->cells);
+    if (sweep->cells == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    sweep->n_cells = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool holds = true;
+        char name[512];
+        sweep->cells[sweep->n_cells] = i; /* lookup_cell looks at this one */
+        if (when != NULL && when->value[0] != '\0') {
+            snprintf(name, sizeof name, "%s: sweep.when", when->origin);
+            DPB_TRY(dpb_sweep_when(when->value, name, lookup_cell, sweep, &holds));
+        }
+        sweep->n_cells += holds;
+    }
+    if (sweep->n_cells == 0)
+        return dpb_fail(DPB_USAGE, "%s: sweep.when holds for no cell", when->origin);
     if (sweep->n_cells > (size_t)(MAX_JOBS / sweep->repeats))
         return dpb_fail(DPB_USAGE, "the sweep has %zu cells and %lld repeats: more than %d runs",
                         sweep->n_cells, (long long)sweep->repeats, MAX_JOBS);
@@ -190,7 +187,7 @@ static dpb_status fill(const struct dpb_config *config, struct dpb_sweep *sweep)
     for (size_t i = 0; i < config->n_settings; i++)
         if (strcmp(config->settings[i].section, "sweep") == 0)
             dpb_config_remove(sweep->base, "sweep", config->settings[i].key);
-    return DPB_OK;
+    return choose_cells(config, sweep);
 }
 
 dpb_status dpb_sweep_create(const struct dpb_config *config, struct dpb_sweep **sweep)
@@ -213,6 +210,7 @@ void dpb_sweep_destroy(struct dpb_sweep *sweep)
     for (size_t i = 0; i < sweep->n_axes; i++)
         axis_release(&sweep->axes[i]);
     free(sweep->axes);
+    free(sweep->cells);
     dpb_config_destroy(sweep->base);
     free(sweep);
 }
@@ -221,9 +219,10 @@ void dpb_sweep_destroy(struct dpb_sweep *sweep)
 
 const char *dpb_sweep_value(const struct dpb_sweep *sweep, size_t cell, size_t axis)
 {
+    size_t at = sweep->cells[cell];
     for (size_t i = sweep->n_axes - 1; i > axis; i--)
-        cell /= sweep->axes[i].n_values;
-    return sweep->axes[axis].values[cell % sweep->axes[axis].n_values];
+        at /= sweep->axes[i].n_values;
+    return sweep->axes[axis].values[at % sweep->axes[axis].n_values];
 }
 
 static dpb_status set(struct dpb_config *config, const char *section, const char *key,

@@ -3,8 +3,9 @@
  * table that compares its cells.
  *
  *     [sweep]
- *     comm.name = independent, shm      an axis: SECTION.KEY = list
- *     run.workers = 1, 2
+ *     comm.name = independent, shm      an axis: SECTION.KEY = list (sweep_list.h)
+ *     run.workers = 1..8 x2
+ *     when = comm.name != independent or run.workers > 1      which cells of the product
  *     repeats = 3                       how often every cell is timed
  *     retry_disturbed = 3               how often a disturbed run is repeated at once
  *     accuracy = 500                    steps of one more run a strategy, for its test accuracy
@@ -24,7 +25,8 @@
 #include "base/config.h"
 #include "dpbench/option.h"
 
-#define DPB_SWEEP_SUMMARY "a product of settings, each cell a job: SECTION.KEY = a, b"
+#define DPB_SWEEP_SUMMARY \
+    "a product of settings, each cell a job: SECTION.KEY = a, b or 1..16 x2 or \"a,b\", \"c\""
 
 extern const struct dpb_option dpb_sweep_rows[]; /* sweep's own keys; all others are axes */
 
@@ -45,16 +47,20 @@ struct dpb_sweep {
     struct dpb_config *base; /* @owned: without [sweep] */
     struct dpb_sweep_axis *axes;
     size_t n_axes, n_cells;
+    size_t *cells; /* @owned: by cell, its number in the product */
     int64_t repeats, accuracy, retry_disturbed;
+    const char *when; /* @borrowed while the sweep is made */
 };
 
 /* Whether the configuration has a [sweep]. */
 bool dpb_sweep_wanted(const struct dpb_config *config);
-/* Refuses (DPB_USAGE) with the origin: an empty or repeated value, a key that is no SECTION.KEY. */
+/* Refuses (DPB_USAGE) with the origin: a list or condition that is none (sweep_list.h), a key that is no
+ * SECTION.KEY. */
 dpb_status dpb_sweep_create(const struct dpb_config *config, struct dpb_sweep **sweep);
 void dpb_sweep_destroy(struct dpb_sweep *sweep); /* accepts NULL */
 
-/* A cell's value on an axis. Cells count with the last axis fastest. @borrowed. */
+/* A cell's value on an axis. Cells count with the last axis fastest; those for which sweep.when
+ * does not hold do not count. @borrowed. */
 const char *dpb_sweep_value(const struct dpb_sweep *sweep, size_t cell, size_t axis);
 /* A cell's value for SECTION.KEY, from an axis or the base; "": the default. */
 const char *dpb_sweep_setting(const struct dpb_sweep *sweep, size_t cell, const char *section,

@@ -300,8 +300,13 @@ static void test_check_runs_nothing(void **state)
     /* Every cell, also behind one that is refused. */
     run(&command, 2, "check " RUN "sweep.run.precision=fp32,bf16,fp64");
     expect_words("dpbench", command.out,
-                 (const char *const[]){"run.precision=fp32: tiny", "run.precision=bf16: refused: ",
-                                       "run.precision=fp64: tiny", NULL});
+                 (const char *const[]){
+                     "run.precision=fp32: ", "run.precision=bf16: refused: ",
+                     "run.precision=fp64: ", "plan: 2 cells, 3 repeats: 6 runs; 36 steps", NULL});
+    int n_lines = 0;
+    for (const char *c = command.out; *c != '\0'; c++)
+        n_lines += *c == '\n';
+    assert_int_equal(n_lines, 4); /* one a cell, and the plan */
     command_free(&command);
     traces_expect_none(&before, "check", 0.5);
     traces_free(&before);

@@ -89,6 +89,75 @@ static void axes_multiply(void **state)
     dpb_config_destroy(config);
 }
 
+static void lists_have_quotes_and_ranges(void **state)
+{
+    static const struct {
+        const char *list, *values[6];
+    } rows[] = {
+        {"1, 2,4", {"1", "2", "4"}},
+        {"1..16 x2", {"1", "2", "4", "8", "16"}},
+        {"1..17x2", {"1", "2", "4", "8", "16"}},
+        {"1..3", {"1", "2", "3"}},
+        {"0..10 +5, 12", {"0", "5", "10", "12"}},
+        {"1..64 MiB x8", {"1 MiB", "8 MiB", "64 MiB"}},
+        {"0.1..0.3 +0.1", {"0.1", "0.2", "0.3"}},
+        {"0,1;2,3", {"0,1", "2,3"}},
+        {"\"0,1\", \"2;3\" , 4", {"0,1", "2;3", "4"}},
+        {"\"1..4\"", {"1..4"}},
+        {"../data, a..b", {"../data", "a..b"}},
+        {"4.5", {"4.5"}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char setting[128];
+        snprintf(setting, sizeof setting, "sweep.a.b=%s", rows[i].list);
+        struct dpb_config *config = CONFIGURE(setting);
+        struct dpb_sweep *sweep = sweep_of(config);
+        size_t n = 0;
+        while (rows[i].values[n] != NULL)
+            n++;
+        assert_int_equal(sweep->n_cells, n);
+        for (size_t k = 0; k < n; k++)
+            assert_string_equal(dpb_sweep_value(sweep, k, 0), rows[i].values[k]);
+        dpb_sweep_destroy(sweep);
+        dpb_config_destroy(config);
+    }
+}
+
+static void conditions_choose_cells(void **state)
+{
+    static const struct {
+        const char *when, *cells; /* comm.name and run.workers of each */
+    } rows[] = {
+        {"comm.name != a or run.workers > 2", "a4 b1 b2 b4 "},
+        {"comm.name=a and run.workers <= 2", "a1 a2 "},
+        {"run.workers = 4 or comm.name = b and run.workers < 2", "a4 b1 b4 "},
+        {"run.workers >= 2 and run.batch = 32 and comm.name = b", "b2 b4 "},
+        {"run.workers > 3", "a4 b4 "},
+        {"", "a1 a2 a4 b1 b2 b4 "},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char setting[128], cells[64] = "";
+        snprintf(setting, sizeof setting, "sweep.when=%s", rows[i].when);
+        struct dpb_config *config =
+            CONFIGURE(setting, "run.batch=32", "sweep.comm.name=a,b", "sweep.run.workers=1..4 x2");
+        struct dpb_sweep *sweep = sweep_of(config);
+        for (size_t cell = 0; cell < sweep->n_cells; cell++) {
+            strcat(cells, dpb_sweep_value(sweep, cell, 0));
+            strcat(cells, dpb_sweep_value(sweep, cell, 1));
+            strcat(cells, " ");
+        }
+        assert_string_equal(cells, rows[i].cells);
+        struct dpb_sweep_job jobs[18];
+        dpb_sweep_order(sweep, 1, jobs);
+        for (size_t k = 0; k < 3 * sweep->n_cells; k++)
+            assert_true(jobs[k].cell < sweep->n_cells);
+        dpb_sweep_destroy(sweep);
+        dpb_config_destroy(config);
+    }
+}
+
 static void one_duration_stands(void **state)
 {
     (void)state;
@@ -133,6 +202,19 @@ static void bad_sweeps_are_refused(void **state)
         {{"sweep.run.=3"}, "is no axis"},
         {{"sweep.sweep.repeats=1,2"}, "cannot sweep"},
         {{"sweep.repeats=0"}, "repeats"},
+        {{"sweep.a.b=\"1,2"}, FILE_LINE ": sweep.a.b has a quote without its end"},
+        {{"sweep.a.b=4..1"}, FILE_LINE ": sweep.a.b: '4..1' is no range"},
+        {{"sweep.a.b=1..4 x1"}, "'1..4 x1' is no range"},
+        {{"sweep.a.b=0..4 x2"}, "'0..4 x2' is no range"},
+        {{"sweep.a.b=1..4 +0"}, "'1..4 +0' is no range"},
+        {{"sweep.a.b=1..2000"}, "has more than 1000 values"},
+        {{"sweep.a.b=1,2", "sweep.when=a.b"}, FILE_LINE ": sweep.when: 'a.b' is no condition"},
+        {{"sweep.a.b=1,2", "sweep.when=a.b == 1"}, "'a.b == 1' is no condition"},
+        {{"sweep.a.b=1,2", "sweep.when=a.b = 1 and"}, "holds for no cell"},
+        {{"sweep.a.b=1,2", "sweep.when=a.b = 1 or  and a.b = 2"}, "is no condition"},
+        {{"sweep.a.b=1,2", "sweep.when=a.c = 1"}, "a.c has no value here"},
+        {{"sweep.a.b=1,x", "sweep.when=a.b > 1"}, "'x > 1' compares what is no number"},
+        {{"sweep.a.b=1,2", "sweep.when=a.b > 2"}, "sweep.when holds for no cell"},
         {{"sweep.repeats=three"}, "repeats"},
         {{"!sweep.comm.name=a,b", "!comm.name=a"}, "are both given; leave one out"},
         {{"sweep.repeats=1000", "sweep.run.seed=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,"
@@ -850,6 +932,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(axes_multiply),
+        cmocka_unit_test(lists_have_quotes_and_ranges),
+        cmocka_unit_test(conditions_choose_cells),
         cmocka_unit_test(one_duration_stands),
         cmocka_unit_test(command_line_takes_an_axis_place),
         cmocka_unit_test(bad_sweeps_are_refused),
