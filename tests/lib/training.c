@@ -22,7 +22,6 @@ static const struct strategy_form strategy_forms[] = {
     {"replicated", 0, "replicated", false, false, false},
     {"ps_cpu", 0, "ps_cpu, shards in the workers", false, false, false},
     {"ps_cpu", 1, "ps_cpu, 1 server", false, false, false},
-    {"ps_cpu", 2, "ps_cpu, 2 servers", false, false, false},
     {"ps_cpu", 3, "ps_cpu, 3 servers", false, false, false},
     {"ring_tcp", 0, "ring_tcp", true, true, false},
     {"hierarchical", 0, "hierarchical", true, true, true},
