@@ -24,6 +24,7 @@ int dpb_command_run(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_rerun(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_report(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_compare(const struct dpb_command *self, int argc, char **argv);
+int dpb_command_gate(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_check(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_data(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_comm(const struct dpb_command *self, int argc, char **argv);
@@ -44,6 +45,9 @@ dpb_status dpb_usage_error(const struct dpb_command *command, const char *format
 /* The option or command that takes a file of this name (".ini": -c, ".json": rerun); NULL:
  * unknown. */
 const char *dpb_missing_option(const char *word);
+
+/* The argument of --threshold, "5" or "5%", as a share. */
+dpb_status dpb_parse_threshold(const struct dpb_command *self, const char *text, double *share);
 
 /* The exit code where both apply: signals first, then 2, 1, 3, 5, 4, 0. */
 int dpb_exit_code_first(int a, int b);

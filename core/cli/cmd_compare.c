@@ -12,13 +12,11 @@
 
 struct request {
     const char *files[2];
-    double threshold; /* a share; NaN: not given */
-    const char *same; /* NULL: not given */
+    struct dpb_compare_how how;
     bool json;
 };
 
-/* "5" or "5%". */
-static dpb_status parse_threshold(const struct dpb_command *self, const char *text, double *share)
+dpb_status dpb_parse_threshold(const struct dpb_command *self, const char *text, double *share)
 {
     char digits[32] = "";
     size_t length = strlen(text);
@@ -59,9 +57,10 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv,
         if (strcmp(argv[i], "--json") == 0)
             request->json = true;
         else if (strcmp(argv[i], "--threshold") == 0)
-            DPB_TRY(parse_threshold(self, i + 1 < argc ? argv[++i] : "", &request->threshold));
+            DPB_TRY(
+                dpb_parse_threshold(self, i + 1 < argc ? argv[++i] : "", &request->how.threshold));
         else if (strcmp(argv[i], "--require-same") == 0)
-            DPB_TRY(parse_same(self, i + 1 < argc ? argv[++i] : "", &request->same));
+            DPB_TRY(parse_same(self, i + 1 < argc ? argv[++i] : "", &request->how.same));
         else if (argv[i][0] == '-')
             return dpb_usage_error(self, "unknown option '%s'", argv[i]);
         else if (n == 2)
@@ -90,8 +89,7 @@ static dpb_status compare(const struct request *request, bool *regression)
     if (status == DPB_OK) {
         const struct dpb_compared a = {request->files[0], documents[0]};
         const struct dpb_compared b = {request->files[1], documents[1]};
-        status =
-            dpb_compare_make(&a, &b, request->threshold, request->same, &comparison, regression);
+        status = dpb_compare_make(&a, &b, &request->how, &comparison, regression);
     }
     if (comparison != NULL && request->json) {
         json_dumpf(comparison, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
@@ -107,7 +105,7 @@ static dpb_status compare(const struct request *request, bool *regression)
 
 int dpb_command_compare(const struct dpb_command *self, int argc, char **argv)
 {
-    struct request request = {.threshold = NAN};
+    struct request request = {.how = {.threshold = NAN}};
     bool regression = false;
     dpb_status status = parse(self, argc, argv, &request);
     if (status == DPB_OK)
@@ -116,6 +114,6 @@ int dpb_command_compare(const struct dpb_command *self, int argc, char **argv)
         status = dpb_fail(DPB_REGRESSION,
                           "%s is slower than %s by more than %g %%, or a cell of "
                           "either has no rate",
-                          request.files[1], request.files[0], 100 * request.threshold);
+                          request.files[1], request.files[0], 100 * request.how.threshold);
     return dpb_status_exit_code(status);
 }

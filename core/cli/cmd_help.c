@@ -65,6 +65,8 @@ static void print_arguments(const char *usage)
     } rows[] = {
         {"-c FILE.ini", "the experiment; `dpbench help` lists the sections of FILE.ini"},
         {"RESULT.json", "a file that a run or a sweep left, or the directory of a sweep's runs"},
+        {"--base", "the program of the other build; its plugins are those beside it"},
+        {"--repeats", "how often each build runs; default 10"},
         {"--threshold", "exit code 4 where B is shown to be slower by more than PERCENT"},
         {"--require-same",
          "PARTS that must not differ: config,inputs,machine,versions,environment"},

@@ -26,10 +26,17 @@ static const struct dpb_command commands[] = {
      "run again what a result was made by, or the rest of a sweep", dpb_command_rerun},
     {"report", "dpbench report RESULT.json...", "print the tables of results again",
      dpb_command_report},
-    {"compare", "dpbench compare A.json B.json [--threshold PERCENT] [--require-same PARTS] [--json]",
+    {"compare",
+     "dpbench compare A.json B.json [--threshold PERCENT] [--require-same PARTS] [--json]",
      "two runs, or two sweeps: all that differs, then the rates; exit code 4 where B is slower by "
      "more than PERCENT",
      dpb_command_compare},
+    {"gate",
+     "dpbench gate --base OLD/dpbench -c FILE.ini [SECTION.KEY=VALUE ...] [--repeats N] "
+     "[--threshold PERCENT] [--json] [--output FILE]",
+     "run an experiment by turns with another build and with this one; exit code 4 where this one "
+     "is slower by more than PERCENT",
+     dpb_command_gate},
     {"data", "dpbench data -c FILE.ini [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
      "measure how fast the data of an experiment come, by data.threads; train nothing",
      dpb_command_data},

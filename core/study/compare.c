@@ -110,14 +110,18 @@ static json_t *side_of_row(const json_t *document, const json_t *row,
 
 /* Of two runs (rows NULL), or of two rows of one cell. */
 static json_t *row_of(const json_t *a, const json_t *row_a, const json_t *b, const json_t *row_b,
-                      double threshold)
+                      const struct dpb_compare_how *how)
 {
+    double threshold = how->threshold, margin = threshold > 0 ? threshold : DPB_MARGIN;
     struct dpb_estimate of_a, of_b;
     struct dpb_comparison c;
     char verdict[64];
     dpb_rates_estimate(a, row_a, &of_a);
     dpb_rates_estimate(b, row_b, &of_b);
-    dpb_compare_apart(&of_a, &of_b, threshold > 0 ? threshold : DPB_MARGIN, &c);
+    if (how->paired)
+        dpb_rates_compare(a, row_a, b, row_b, margin, &c);
+    else
+        dpb_compare_apart(&of_a, &of_b, margin, &c);
     json_t *json_a = side_of_row(a, row_a, &of_a), *json_b = side_of_row(b, row_b, &of_b);
     bool doubtful = json_array_size(json_object_get(json_a, "doubts")) > 0 ||
                     json_array_size(json_object_get(json_b, "doubts")) > 0;
@@ -156,7 +160,7 @@ static json_t *cells_without(const json_t *document, const json_t *other)
 }
 
 /* @owned; NULL for lack of memory. */
-static json_t *compare_rows(const json_t *a, const json_t *b, double threshold)
+static json_t *compare_rows(const json_t *a, const json_t *b, const struct dpb_compare_how *how)
 {
     const json_t *rows = json_object_get(a, "rows");
     json_t *result = json_array();
@@ -165,10 +169,10 @@ static json_t *compare_rows(const json_t *a, const json_t *b, double threshold)
         const json_t *other = row_with_cell(b, cell);
         if (other == NULL)
             continue;
-        json_array_append_new(result, row_of(a, row, b, other, threshold));
+        json_array_append_new(result, row_of(a, row, b, other, how));
     }
     if (rows == NULL)
-        json_array_append_new(result, row_of(a, NULL, b, NULL, threshold));
+        json_array_append_new(result, row_of(a, NULL, b, NULL, how));
     return result;
 }
 
@@ -211,14 +215,15 @@ static dpb_status require_same(const json_t *differences, const char *same)
 }
 
 dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compared *b,
-                            double threshold, const char *same, json_t **document, bool *regression)
+                            const struct dpb_compare_how *how, json_t **document, bool *regression)
 {
+    const char *same = how->same;
     const json_t *schema = json_object_get(a->document, "schema");
     if (!json_equal(schema, json_object_get(b->document, "schema")))
         return dpb_fail(DPB_USAGE, "%s is %s and %s is %s: compare two runs, or two sweeps",
                         a->file, dpb_json_text(a->document, "schema", "?"), b->file,
                         dpb_json_text(b->document, "schema", "?"));
-    json_t *rows = compare_rows(a->document, b->document, threshold);
+    json_t *rows = compare_rows(a->document, b->document, how);
     if (rows != NULL && json_array_size(rows) == 0) {
         json_decref(rows);
         return dpb_fail(DPB_USAGE, "%s and %s have no cell in common", a->file, b->file);
@@ -229,17 +234,18 @@ dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compa
         json_decref(rows);
         return DPB_USAGE;
     }
-    json_t *made =
-        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema", "dpbench.compare/1", "a",
-                  side_of(a), "b", side_of(b), "threshold", dpb_json_real(threshold), "differences",
-                  differences, "rows", rows, "only_a", cells_without(a->document, b->document),
-                  "only_b", cells_without(b->document, a->document));
+    json_t *made = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema",
+                             "dpbench.compare/1", "a", side_of(a), "b", side_of(b), "threshold",
+                             dpb_json_real(how->threshold), "differences", differences, "rows",
+                             rows, "only_a", cells_without(a->document, b->document), "only_b",
+                             cells_without(b->document, a->document));
     if (made == NULL)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
-    *regression = isfinite(threshold) && json_array_size(json_object_get(made, "only_a")) > 0;
+    *regression = isfinite(how->threshold) && json_array_size(json_object_get(made, "only_a")) > 0;
     for (size_t i = 0; i < json_array_size(rows); i++)
         *regression |= json_is_true(json_object_get(json_array_get(rows, i), "regression"));
     json_object_set_new(made, "regression", json_boolean(*regression));
+    json_object_set_new(made, "paired", json_boolean(how->paired));
     *document = made;
     return DPB_OK;
 }
@@ -399,8 +405,10 @@ void dpb_compare_print(const json_t *document, FILE *out)
     print_only(document, "only_a", "A", out);
     print_only(document, "only_b", "B", out);
     print_breakdown(document, out);
-    fputs("\nA and B were measured at different times: the ratio holds what changed between them, "
-          "too;\n`dpbench gate` alternates two builds\n",
+    fputs(json_is_true(json_object_get(document, "paired"))
+              ? "\nA and B ran by turns and are compared repeat by repeat\n"
+              : "\nA and B were measured at different times: the ratio holds what changed between "
+                "them, too;\n`dpbench gate` alternates two builds\n",
           out);
     if (isfinite(threshold))
         fprintf(out, "%s: B may be %.3g %% slower\n",

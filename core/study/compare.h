@@ -3,8 +3,8 @@
  * rates. One JSON document, schema dpbench.compare/1, and its table, made from the two documents
  * alone.
  *
- * Two documents were measured at different times, so their repeats are no pairs
- * (base/comparison.h, dpb_compare_apart). A rate that is in doubt allows no conclusion.
+ * Two documents were measured at different times, so their repeats are no pairs, unless `dpbench
+ * gate` made them (base/comparison.h). A rate that is in doubt allows no conclusion.
  */
 #ifndef DPB_CORE_STUDY_COMPARE_H
 #define DPB_CORE_STUDY_COMPARE_H
@@ -20,13 +20,17 @@ struct dpb_compared {
     const json_t *document; /* @borrowed: dpbench.result/1 or dpbench.sweep/1 */
 };
 
-/* `threshold`: by which share of A's rate (0.05) B may be slower; NaN: any. *regression: a cell of
- * B is shown to be slower, by more than `threshold`, or one of the two has no rate. DPB_USAGE: one
- * is a run and the other a sweep, they have no common cell, or they differ in a part that `same`
- * names ("machine,config"; NULL: none). *document is @owned. */
+struct dpb_compare_how {
+    double threshold; /* by which share of A's rate (0.05) B may be slower; NaN: any */
+    const char *same; /* parts that must be the same: "machine,config"; NULL: none */
+    bool paired;      /* two sweeps that ran together, repeat by repeat */
+};
+
+/* *regression: a cell of B is shown to be slower, by more than the threshold, or one of the two has
+ * no rate. DPB_USAGE: one is a run and the other a sweep, they have no common cell, or they differ
+ * in a part that must be the same. *document is @owned. */
 dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compared *b,
-                            double threshold, const char *same, json_t **document,
-                            bool *regression);
+                            const struct dpb_compare_how *how, json_t **document, bool *regression);
 void dpb_compare_print(const json_t *document, FILE *out);
 
 #endif

@@ -65,8 +65,8 @@ void dpb_rates_estimate(const json_t *document, const json_t *row, struct dpb_es
         estimate_run(run, estimate);
 }
 
-void dpb_rates_compare(const json_t *document, const json_t *a, const json_t *b, double margin,
-                       struct dpb_comparison *comparison)
+void dpb_rates_compare(const json_t *document_a, const json_t *a, const json_t *document_b,
+                       const json_t *b, double margin, struct dpb_comparison *comparison)
 {
     size_t n_a, n_b;
     struct dpb_estimate difference = {.n = 0}, of_a, of_b;
@@ -82,8 +82,8 @@ void dpb_rates_compare(const json_t *document, const json_t *a, const json_t *b,
         dpb_compare_paired(&difference, margin, comparison);
         return;
     }
-    dpb_rates_estimate(document, a, &of_a);
-    dpb_rates_estimate(document, b, &of_b);
+    dpb_rates_estimate(document_a, a, &of_a);
+    dpb_rates_estimate(document_b, b, &of_b);
     dpb_compare_apart(&of_a, &of_b, margin, comparison);
 }
 

@@ -12,9 +12,10 @@
 
 /* The repeats' mean logarithm; of one repeat, and of a run (`row` NULL), that of its steps. */
 void dpb_rates_estimate(const json_t *document, const json_t *row, struct dpb_estimate *estimate);
-/* Two rows of one sweep, B against A: paired by repeat where both have at least two in common. */
-void dpb_rates_compare(const json_t *document, const json_t *a, const json_t *b, double margin,
-                       struct dpb_comparison *comparison);
+/* Two rows of one sweep, or of two that ran together, B against A: paired by repeat where both have
+ * at least two in common. */
+void dpb_rates_compare(const json_t *document_a, const json_t *a, const json_t *document_b,
+                       const json_t *b, double margin, struct dpb_comparison *comparison);
 
 /* Why a rate allows no conclusion. `of`: a run's result, or a row of a sweep. Reason i of
  * DPB_DOUBTS, as in "shm was disturbed"; NULL: the reason does not hold. The last is of rows alone:

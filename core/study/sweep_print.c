@@ -323,7 +323,7 @@ static enum dpb_shown add_ratio(struct note *note, const json_t *document, const
 {
     struct dpb_comparison c;
     char ratio[64], verdict[64];
-    dpb_rates_compare(document, a, b, DPB_MARGIN, &c);
+    dpb_rates_compare(document, a, document, b, DPB_MARGIN, &c);
     dpb_rates_ratio(&c, ratio, sizeof ratio);
     dpb_comparison_text(&c, verdict, sizeof verdict);
     add(note, "%s %s", ratio, verdict);

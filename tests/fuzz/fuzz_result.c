@@ -44,7 +44,8 @@ static void show(const char *path)
     dpb_result_print(document, out);
     dpb_sweep_print(document, out);
     const struct dpb_compared side = {path, document};
-    if (dpb_compare_make(&side, &side, NAN, NULL, &comparison, &regression) == DPB_OK) {
+    const struct dpb_compare_how how = {.threshold = NAN};
+    if (dpb_compare_make(&side, &side, &how, &comparison, &regression) == DPB_OK) {
         FUZZ_CHECK(!regression);
         FUZZ_CHECK(json_array_size(json_object_get(comparison, "differences")) == 0);
         dpb_compare_print(comparison, out);

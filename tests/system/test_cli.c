@@ -855,6 +855,58 @@ static void test_compare(void **state)
     command_free(&command);
 }
 
+/* Two builds by turns: the same program is no regression, one whose steps take longer is. */
+static void test_gate(void **state)
+{
+    static const struct {
+        const char *arguments, *words[3];
+        int exit_code;
+    } rows[] = {
+        {"gate -c base.ini", {"which other build?"}, 2},
+        {"gate --base none -c base.ini", {"--base none: No such file"}, 2},
+        {"gate --base ./slow -c base.ini --repeats 1", {"--repeats needs a number from 2"}, 2},
+        {"gate --base ./slow", {"which experiment?"}, 2},
+        {"gate --base ./broken -c base.ini", {"out of order", "base: ./broken ended with exit"}, 3},
+        {"gate --base ./mute -c base.ini", {"./mute printed no result"}, 1},
+    };
+    struct command command;
+    char script[4600];
+    (void)state;
+    sandbox_write("broken", "#!/bin/sh\necho out of order >&2\nexit 3\n");
+    sandbox_write("mute", "#!/bin/sh\n");
+    /* Other rates, as their results say. */
+    static const char *const mean[] = {"0.", "9999999."}, *const names[] = {"slow", "fast"};
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(script, sizeof script,
+                 "#!/bin/sh\n%s/dpbench \"$@\" | sed -E '/\"samples_per_s\"/,/\\}/"
+                 "s/\"mean\": [0-9]+\\./\"mean\": %s/'\n",
+                 build_directory(), mean[i]);
+        sandbox_write(names[i], script);
+        assert_int_equal(chmod(names[i], 0777), 0);
+    }
+    assert_int_equal(chmod("broken", 0777) | chmod("mute", 0777), 0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        run(&command, rows[i].exit_code, rows[i].arguments);
+        expect_words(rows[i].arguments, command.err, rows[i].words);
+        command_free(&command);
+    }
+    run(&command, 0,
+        "gate --base ./slow -c base.ini run.seconds=0.6 --repeats 3 --threshold 5 --output g.json");
+    expect_words("gate", command.err,
+                 (const char *const[]){"[1/3] base: 0.", "[3/3] this: ", NULL});
+    expect_part(command.out, "A and B ran by turns");
+    command_free(&command);
+    json_t *document = json_load_file("g.json", 0, NULL);
+    assert_true(json_number_at(document, "rows.0.ratio") > 100);
+    assert_true(json_number_at(document, "rows.0.a.repeats") >= 1); /* undisturbed */
+    assert_true(json_is_true(json_at(document, "paired")));
+    json_decref(document);
+    run(&command, 0,
+        "gate --base ./slow -c base.ini sweep.comm.name=shm,replicated --repeats 2 --json");
+    assert_int_equal(json_array_size(json_at(command.json, "rows")), 2);
+    command_free(&command);
+}
+
 /* ---- sweeps -------------------------------------------------------------------------------- */
 
 static void test_sweep(void **state)
@@ -1099,6 +1151,7 @@ int main(void)
         cmocka_unit_test(test_resume),
         cmocka_unit_test(test_report),
         cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_gate),
         cmocka_unit_test(test_sweep),
         cmocka_unit_test(test_sweep_over_plugins_with_options),
         cmocka_unit_test(test_sweep_with_a_cell_that_fails),

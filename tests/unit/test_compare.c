@@ -51,8 +51,9 @@ static json_t *sweep_of(json_t *first, json_t *second)
 static json_t *compare(json_t *a, json_t *b, double threshold, bool *regression)
 {
     const struct dpb_compared of_a = {"a.json", a}, of_b = {"b.json", b};
+    const struct dpb_compare_how how = {.threshold = threshold};
     json_t *document = NULL;
-    dpb_status status = dpb_compare_make(&of_a, &of_b, threshold, NULL, &document, regression);
+    dpb_status status = dpb_compare_make(&of_a, &of_b, &how, &document, regression);
     json_decref(a);
     json_decref(b);
     assert_int_equal(status, DPB_OK);
@@ -174,8 +175,9 @@ static void required_parts_must_be_the_same(void **state)
         json_t *of_a = run_of(1, "shm"), *of_b = run_of(1, "ps"), *document = NULL;
         const struct dpb_compared a = {"a.json", of_a}, b = {"b.json", of_b};
         bool regression;
+        const struct dpb_compare_how how = {.threshold = NAN, .same = rows[i].same};
         dpb_first_error_clear();
-        dpb_status status = dpb_compare_make(&a, &b, NAN, rows[i].same, &document, &regression);
+        dpb_status status = dpb_compare_make(&a, &b, &how, &document, &regression);
         assert_int_equal(status, rows[i].named != NULL ? DPB_USAGE : DPB_OK);
         if (rows[i].named != NULL)
             assert_non_null(strstr(dpb_first_error(NULL), rows[i].named));
@@ -245,6 +247,25 @@ static void cells_are_matched(void **state)
     }
 }
 
+/* What both have in common cancels where they ran by turns. */
+static void turns_are_pairs(void **state)
+{
+    (void)state;
+    for (int paired = 0; paired < 2; paired++) {
+        json_t *of_a = sweep_of(cell_of("a", 100, 150, 200), cell_of("b", 9, 10, 11));
+        json_t *of_b = sweep_of(cell_of("a", 89, 135, 181), cell_of("b", 9, 10, 11));
+        const struct dpb_compared a = {"a.json", of_a}, b = {"b.json", of_b};
+        const struct dpb_compare_how how = {.threshold = 0.05, .paired = paired};
+        json_t *document = NULL;
+        bool regression;
+        assert_int_equal(dpb_compare_make(&a, &b, &how, &document, &regression), DPB_OK);
+        assert_int_equal(regression, paired);
+        json_decref(document);
+        json_decref(of_a);
+        json_decref(of_b);
+    }
+}
+
 static void unlike_documents_are_refused(void **state)
 {
     bool regression;
@@ -253,10 +274,11 @@ static void unlike_documents_are_refused(void **state)
     json_t *sweep = sweep_of(cell_of("a", 1, 2, 3), cell_of("b", 1, 2, 3));
     json_t *other = sweep_of(cell_of("c", 1, 2, 3), cell_of("d", 1, 2, 3));
     const struct dpb_compared a = {"a.json", run}, b = {"b.json", sweep}, c = {"c.json", other};
-    assert_int_equal(dpb_compare_make(&a, &b, NAN, NULL, &document, &regression), DPB_USAGE);
+    const struct dpb_compare_how how = {.threshold = NAN};
+    assert_int_equal(dpb_compare_make(&a, &b, &how, &document, &regression), DPB_USAGE);
     assert_non_null(strstr(dpb_first_error(NULL), "compare two runs, or two sweeps"));
     dpb_first_error_clear();
-    assert_int_equal(dpb_compare_make(&b, &c, NAN, NULL, &document, &regression), DPB_USAGE);
+    assert_int_equal(dpb_compare_make(&b, &c, &how, &document, &regression), DPB_USAGE);
     assert_non_null(strstr(dpb_first_error(NULL), "no cell in common"));
     assert_null(document);
     json_decref(run);
@@ -274,6 +296,7 @@ int main(void)
         cmocka_unit_test(required_parts_must_be_the_same),
         cmocka_unit_test(doubtful_rates_conclude_nothing),
         cmocka_unit_test(cells_are_matched),
+        cmocka_unit_test(turns_are_pairs),
         cmocka_unit_test(unlike_documents_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,267 @@
+/* cmd_gate.c - `dpbench gate --base OLD/dpbench -c FILE.ini`: runs an experiment, or each cell of a
+ * sweep once, with the other build and with this one by turns, and compares repeat by repeat. */
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/parse.h"
+#include "cli/cli.h"
+#include "study/compare.h"
+#include "study/json.h"
+#include "study/result.h"
+#include "study/sweep.h"
+
+enum { RETRIES = 3 }; /* of a disturbed run; a sweep repeats its own */
+
+struct gate {
+    const char *base;
+    int64_t repeats;
+    double threshold; /* a share; NaN: not given */
+    char **words;     /* @owned: the other words of the command line, for each run; ended by NULL */
+    int n_words;
+};
+
+/* The run under way gets the signals that this process gets. */
+static volatile sig_atomic_t child_pid, signal_number;
+
+static void pass_on(int number)
+{
+    signal_number = number;
+    if (child_pid > 0)
+        kill((pid_t)child_pid, number);
+}
+
+/* ---- the command line ---------------------------------------------------------------------- */
+
+static dpb_status parse(const struct dpb_command *self, int argc, char **argv, struct gate *gate)
+{
+    gate->words = calloc((size_t)argc + 1, sizeof *gate->words);
+    if (gate->words == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    gate->words[gate->n_words++] = argv[0];
+    for (int i = 1; i < argc; i++) {
+        char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strcmp(argv[i], "--base") == 0) {
+            gate->base = value;
+            i++;
+        } else if (strcmp(argv[i], "--threshold") == 0) {
+            DPB_TRY(dpb_parse_threshold(self, value != NULL ? value : "", &gate->threshold));
+            i++;
+        } else if (strcmp(argv[i], "--repeats") == 0) {
+            if (value == NULL || dpb_parse_int(value, &gate->repeats) != DPB_PARSED ||
+                gate->repeats < 2 || gate->repeats > 1000)
+                return dpb_usage_error(self, "--repeats needs a number from 2 to 1000");
+            i++;
+        } else {
+            gate->words[gate->n_words++] = argv[i];
+        }
+    }
+    if (gate->base == NULL)
+        return dpb_usage_error(self, "which other build? give its program by --base OLD/dpbench");
+    if (access(gate->base, X_OK) != 0)
+        return dpb_fail(DPB_USAGE, "--base %s: %s", gate->base, strerror(errno));
+    return DPB_OK;
+}
+
+/* ---- a run --------------------------------------------------------------------------------- */
+
+/* In the child: does not return. */
+static void become(const char *program, const struct gate *gate, bool sweep, int out, int err)
+{
+    const char **words = calloc((size_t)gate->n_words + 6, sizeof *words);
+    if (words == NULL)
+        _exit(127);
+    int n = 0;
+    words[n++] = "dpbench";
+    words[n++] = "run";
+    for (int i = 1; i < gate->n_words; i++) {
+        if (strcmp(gate->words[i], "--output") == 0)
+            i++; /* the gate's own */
+        else if (strcmp(gate->words[i], "--json") != 0)
+            words[n++] = gate->words[i];
+    }
+    words[n++] = "--json";
+    words[n++] = "run.results=";
+    if (sweep)
+        words[n++] = "sweep.repeats=1";
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    dup2(out, STDOUT_FILENO);
+    dup2(err, STDERR_FILENO);
+    execv(program, (char *const *)(uintptr_t)words);
+    dprintf(STDERR_FILENO, "%s: %s\n", program, strerror(errno));
+    _exit(127);
+}
+
+/* What the run wrote to standard error, where it failed. */
+static void show(int err)
+{
+    char text[4096];
+    ssize_t n;
+    lseek(err, 0, SEEK_SET);
+    while ((n = read(err, text, sizeof text)) > 0)
+        fwrite(text, 1, (size_t)n, stderr);
+}
+
+/* Runs `program` once. *code: its exit code. *document: @owned, NULL where it printed none. */
+static dpb_status run_once(const char *program, const struct gate *gate, bool sweep, int *code,
+                           json_t **document)
+{
+    int status = 0, out = memfd_create("result", MFD_CLOEXEC);
+    int err = memfd_create("messages", MFD_CLOEXEC);
+    pid_t pid = out >= 0 && err >= 0 ? fork() : -1;
+    if (pid == 0)
+        become(program, gate, sweep, out, err);
+    child_pid = pid;
+    if (pid > 0 && signal_number != 0)
+        kill(pid, signal_number);
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    child_pid = 0;
+    *document = NULL;
+    if (pid > 0) {
+        *code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        lseek(out, 0, SEEK_SET);
+        *document = *code == 0 ? json_loadfd(out, 0, NULL) : NULL;
+    }
+    if (pid > 0 && *code != 0)
+        show(err);
+    if (out >= 0)
+        close(out);
+    if (err >= 0)
+        close(err);
+    if (pid < 0)
+        return dpb_fail(DPB_FAILED, "%s cannot be started: %s", program, strerror(errno));
+    if (*code == 0 && *document == NULL)
+        return dpb_fail(DPB_FAILED, "%s printed no result", program);
+    return DPB_OK;
+}
+
+/* ---- turns --------------------------------------------------------------------------------- */
+
+struct side {
+    const char *name, *program;
+    json_t *document; /* @owned: a sweep of all runs */
+};
+
+/* Adds a run, or those of a sweep, as this repeat. Returns a rate to show. */
+static double add_runs(const struct dpb_sweep *sweep, json_t *made, uint32_t repeat,
+                       struct side *side)
+{
+    const json_t *runs = json_object_get(made, "runs");
+    size_t n = runs != NULL ? json_array_size(runs) : 1;
+    double rate = NAN;
+    for (size_t i = 0; i < n; i++) {
+        json_t *run = runs != NULL ? json_array_get(runs, i) : made;
+        double cell = runs != NULL ? dpb_json_number(run, "cell_index") : 0;
+        if (strcmp(dpb_json_text(run, "purpose", "timing"), "timing") != 0 ||
+            !(cell >= 0 && cell < (double)sweep->n_cells))
+            continue;
+        const struct dpb_sweep_job job = {.cell = (size_t)cell, .repeat = repeat};
+        rate = dpb_json_number(run, "timing.samples_per_s.mean");
+        dpb_sweep_add(sweep, &job, json_incref(run), side->document);
+    }
+    return rate;
+}
+
+static dpb_status take_turn(const struct gate *gate, const struct dpb_sweep *sweep, uint32_t repeat,
+                            struct side *side, int *code)
+{
+    bool is_sweep = sweep->n_axes > 0, again = true;
+    for (int i = 0; again && i <= RETRIES; i++) {
+        json_t *made = NULL;
+        DPB_TRY(run_once(side->program, gate, is_sweep, code, &made));
+        if (made == NULL)
+            return dpb_fail(DPB_FAILED, "%s: %s ended with exit code %d", side->name, side->program,
+                            *code);
+        again = !is_sweep && json_is_true(dpb_json_at(made, "load.disturbed"));
+        double rate = add_runs(sweep, made, repeat, side);
+        dpb_log(DPB_LOG_INFO, "[%u/%lld] %s: %.1f samples/s%s%s", repeat + 1,
+                (long long)gate->repeats, side->name, rate, is_sweep ? " in the last cell" : "",
+                again ? ", disturbed" : "");
+        json_decref(made);
+    }
+    return DPB_OK;
+}
+
+/* A B, B A, A B, ...: a slow change of the machine favours neither. */
+static dpb_status take_turns(const struct gate *gate, const struct dpb_sweep *sweep,
+                             struct side sides[2], int *code)
+{
+    for (uint32_t repeat = 0; repeat < gate->repeats; repeat++)
+        for (uint32_t turn = 0; turn < 2; turn++)
+            DPB_TRY(take_turn(gate, sweep, repeat, &sides[(repeat + turn) % 2], code));
+    for (size_t i = 0; i < 2; i++)
+        dpb_sweep_finish(sweep, DPB_OK, sides[i].document);
+    return DPB_OK;
+}
+
+static dpb_status compare(const struct gate *gate, const struct dpb_arguments *arguments,
+                          const struct side sides[2], int *code)
+{
+    const struct dpb_compared a = {sides[0].program, sides[0].document};
+    const struct dpb_compared b = {sides[1].program, sides[1].document};
+    const struct dpb_compare_how how = {.threshold = gate->threshold, .paired = true};
+    json_t *comparison = NULL;
+    bool regression = false;
+    DPB_TRY(dpb_compare_make(&a, &b, &how, &comparison, &regression));
+    *code = dpb_document_deliver(comparison, arguments, "", "gate", dpb_compare_print);
+    json_decref(comparison);
+    if (!regression)
+        return DPB_OK;
+    dpb_status status = dpb_fail(DPB_REGRESSION, "this build is slower than %s by more than %g %%",
+                                 gate->base, 100 * gate->threshold);
+    *code = dpb_exit_code_first(*code, dpb_status_exit_code(status));
+    return DPB_OK;
+}
+
+/* *code is set where the status is DPB_OK, or a run failed. */
+static dpb_status run_gate(const struct gate *gate, struct dpb_arguments *arguments, int *code)
+{
+    struct dpb_sweep *sweep = NULL;
+    struct side sides[2] = {{.name = "base", .program = gate->base},
+                            {.name = "this", .program = "/proc/self/exe"}};
+    const struct sigaction action = {.sa_handler = pass_on};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    DPB_TRY(dpb_sweep_create(arguments->config, &sweep));
+    sweep->repeats = gate->repeats;
+    dpb_status status = dpb_result_probe(arguments->output, "");
+    for (size_t i = 0; i < 2 && status == DPB_OK; i++) {
+        sides[i].document = dpb_sweep_document(sweep, arguments->config);
+        status = sides[i].document == NULL ? dpb_fail(DPB_NO_MEMORY, "out of memory") : DPB_OK;
+    }
+    if (status == DPB_OK)
+        status = take_turns(gate, sweep, sides, code);
+    if (status == DPB_OK)
+        status = compare(gate, arguments, sides, code);
+    json_decref(sides[0].document);
+    json_decref(sides[1].document);
+    dpb_sweep_destroy(sweep);
+    return status;
+}
+
+int dpb_command_gate(const struct dpb_command *self, int argc, char **argv)
+{
+    struct gate gate = {.repeats = 10, .threshold = NAN};
+    struct dpb_arguments arguments = {0};
+    int code = 0;
+    dpb_status status = parse(self, argc, argv, &gate);
+    if (status == DPB_OK)
+        status = dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, gate.n_words,
+                                     gate.words, &arguments);
+    if (status == DPB_OK)
+        status = run_gate(&gate, &arguments, &code);
+    if (status != DPB_OK && code == 0)
+        code = dpb_status_exit_code(status);
+    dpb_arguments_release(&arguments);
+    free((void *)gate.words);
+    return code;
+}
