@@ -123,6 +123,7 @@ static dpb_status start_rank(struct dpb_party *party, const char *address)
     struct dpb_join join = {.magic = DPB_JOIN_MAGIC, .launcher_pid = (int32_t)getpid()};
     struct dpb_spawn spawn = {.null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC),
                               .environment = dpb_spawn_environment(NULL, true),
+                              .timeout_ns = JOIN_NS,
                               .hello = {.rank = party->rank, .launcher_pid = join.launcher_pid}};
     snprintf(join.address, sizeof join.address, "%s", address);
     dpb_status status = DPB_OK;

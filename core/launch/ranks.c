@@ -17,6 +17,7 @@
 #include "base/secret.h"
 #include "launch/parts.h"
 #include "launch/spawn.h"
+#include "machine/proc.h"
 
 #define GRACE_NS INT64_C(2000000000) /* from the first death to SIGKILL */
 /* For a killed process that the system does not let die. */
@@ -110,7 +111,9 @@ static dpb_status create_environment(const char *const *variables, int *fd)
 static dpb_status prepare(const struct job_run *run, struct dpb_spawn *spawn)
 {
     const struct dpb_job *job = run->job;
-    *spawn = (struct dpb_spawn){.fds = {dpb_board_fd(run->board), -1, -1, -1}, .null_fd = -1};
+    *spawn = (struct dpb_spawn){.fds = {dpb_board_fd(run->board), -1, -1, -1},
+                                .null_fd = -1,
+                                .timeout_ns = job->timeout_ns};
     spawn->hello = (struct dpb_hello){.magic = DPB_HELLO_MAGIC,
                                       .n_workers = job->n_workers,
                                       .n_servers = job->n_servers,
@@ -136,6 +139,29 @@ static void put_away(struct dpb_spawn *spawn)
             close(spawn->fds[i]);
 }
 
+/* One of them does not begin, or a signal says that none is to: it is pending, and job_conclude
+ * names it. */
+static void give_up_start(struct job_run *run)
+{
+    job_end(run);
+    job_kill_all(run);
+    for (uint32_t rank = 0; rank < run->n_ranks; rank++)
+        run->processes[rank].killed = true;
+}
+
+static void does_not_begin(struct job_run *run, uint32_t rank)
+{
+    struct process *process = &run->processes[rank];
+    struct dpb_proc proc = {0};
+    dpb_proc_read("", (int32_t)process->pid, &proc);
+    process->fault_ns = dpb_now_ns();
+    process->stuck = true;
+    snprintf(process->fault, sizeof process->fault, "it has not executed dpbench within %.1f s: %s",
+             (double)run->job->timeout_ns * 1e-9,
+             proc.state == 'T' ? "it is stopped (SIGSTOP)"
+                               : "if it is only slow, set a larger run.timeout_s");
+}
+
 dpb_status job_start_ranks(struct job_run *run)
 {
     struct dpb_spawn spawn;
@@ -151,14 +177,19 @@ dpb_status job_start_ranks(struct job_run *run)
         spawn.hello.rank = rank;
         spawn.hello.place = (struct dpb_seat){rank, run->job->n_workers, run->job->n_servers};
         status = dpb_spawn_rank(&spawn, &run->processes[rank].pid, &socket);
-        if (status == DPB_OK) {
+        if (status == DPB_OK || status == DPB_TIMEOUT) {
             dpb_store_server_attach(run->server, rank, socket);
             run->processes[rank].running = true;
             run->n_running++;
         }
+        if (status == DPB_TIMEOUT)
+            does_not_begin(run, rank);
     }
     put_away(&spawn);
-    return status;
+    if (status != DPB_INTERRUPTED && status != DPB_TIMEOUT)
+        return status;
+    give_up_start(run);
+    return DPB_OK;
 }
 
 dpb_status job_greet_rank(struct job_run *run)

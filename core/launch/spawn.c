@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@
 
 extern char **environ;
 
-enum { RANK_FD = 3 };
+enum { RANK_FD = 3, TICK_MS = 50 };
 #define RANK_MARK DPB_JOB_VARIABLE "=3"
 #define JOIN_MARK DPB_JOB_VARIABLE "=3,join"
 
@@ -89,6 +90,10 @@ static void run_child(const struct dpb_spawn *spawn, int socket, int report)
     static char name[] = "dpbench";
     char *arguments[] = {name, NULL};
     sigset_t none;
+    /* First: a child that is stopped before this would outlive its launcher. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != spawn->hello.launcher_pid)
+        _exit(1); /* it ended before the request was in place */
     sigemptyset(&none);
     for (int signal_number = 1; signal_number < NSIG; signal_number++)
         signal(signal_number, SIG_DFL); /* ignored ones would stay so */
@@ -97,9 +102,6 @@ static void run_child(const struct dpb_spawn *spawn, int socket, int report)
     setpgid(0, 0);
     signal(SIGTTOU, SIG_IGN);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != spawn->hello.launcher_pid)
-        _exit(1); /* it ended before the request was in place */
     /* Out of the way of the places to be filled. */
     int high = fcntl(report, F_DUPFD_CLOEXEC, RANK_FD + 1);
     if (high >= 0 && place(socket, RANK_FD) && place(spawn->null_fd, STDIN_FILENO))
@@ -110,10 +112,35 @@ static void run_child(const struct dpb_spawn *spawn, int socket, int report)
     _exit(127);
 }
 
-/* Starts the child; the pipe says why its program could not be executed. */
+static bool is_interrupted(void)
+{
+    sigset_t pending;
+    return sigpending(&pending) == 0 &&
+           (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1);
+}
+
+/* The pipe closes when the child executes its program, or says why it cannot. */
+static dpb_status await_program(const struct dpb_spawn *spawn, int report)
+{
+    const int64_t until_ns = dpb_now_ns() + spawn->timeout_ns;
+    struct pollfd said = {.fd = report, .events = POLLIN};
+    int error = 0;
+    while (poll(&said, 1, TICK_MS) <= 0) {
+        if (is_interrupted())
+            return DPB_INTERRUPTED;
+        if (dpb_now_ns() >= until_ns)
+            return DPB_TIMEOUT;
+    }
+    if (read(report, &error, sizeof error) == 0)
+        return DPB_OK;
+    return dpb_fail(DPB_FAILED, "cannot start rank %u: executing /proc/self/exe: %s%s",
+                    spawn->hello.rank, strerror(error),
+                    error == ENOENT ? "; is /proc mounted?" : "");
+}
+
 static dpb_status start_child(const struct dpb_spawn *spawn, int socket, pid_t *pid)
 {
-    int report[2], error = 0;
+    int report[2];
     if (pipe2(report, O_CLOEXEC) != 0)
         return dpb_fail(DPB_FAILED, "cannot open a pipe: %s", strerror(errno));
     pid_t child = fork();
@@ -121,23 +148,19 @@ static dpb_status start_child(const struct dpb_spawn *spawn, int socket, pid_t *
         run_child(spawn, socket, report[1]);
     int fork_error = errno;
     close(report[1]);
-    ssize_t n = 0;
-    if (child > 0)
-        do
-            n = read(report[0], &error, sizeof error);
-        while (n < 0 && errno == EINTR);
+    dpb_status status =
+        child > 0
+            ? await_program(spawn, report[0])
+            : dpb_fail(DPB_FAILED, "cannot start rank %u: %s (is a limit on processes reached?)",
+                       spawn->hello.rank, strerror(fork_error));
     close(report[0]);
-    if (child < 0)
-        return dpb_fail(DPB_FAILED, "cannot start rank %u: %s (is a limit on processes reached?)",
-                        spawn->hello.rank, strerror(fork_error));
-    if (n != 0) {
+    if (status == DPB_OK || status == DPB_TIMEOUT) {
+        *pid = child;
+    } else if (child > 0) {
+        kill(child, SIGKILL);
         waitpid(child, NULL, 0);
-        return dpb_fail(DPB_FAILED, "cannot start rank %u: executing /proc/self/exe: %s%s",
-                        spawn->hello.rank, strerror(error),
-                        error == ENOENT ? "; is /proc mounted?" : "");
     }
-    *pid = child;
-    return DPB_OK;
+    return status;
 }
 
 /* The socket pair; what is to be read first is in it before the child is there. */
@@ -155,12 +178,11 @@ static dpb_status start_on(const struct dpb_spawn *spawn, dpb_status status, con
     if (status == DPB_OK)
         status = start_child(spawn, ends[1], pid);
     close(ends[1]);
-    if (status != DPB_OK) {
+    if (status == DPB_OK || status == DPB_TIMEOUT)
+        *socket = ends[0];
+    else
         close(ends[0]);
-        return status;
-    }
-    *socket = ends[0];
-    return DPB_OK;
+    return status;
 }
 
 dpb_status dpb_spawn_rank(const struct dpb_spawn *spawn, pid_t *pid, int *socket)

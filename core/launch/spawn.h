@@ -13,6 +13,7 @@ struct dpb_spawn {
     int fds[DPB_HELLO_FDS]; /* what goes with the hello; -1: nothing */
     int null_fd;
     char **environment; /* dpb_spawn_environment */
+    int64_t timeout_ns; /* for a child to execute its program */
     struct dpb_hello hello;
 };
 
@@ -23,7 +24,9 @@ struct dpb_spawn {
 char **dpb_spawn_environment(const char *const *additions, bool joins);
 
 /* *socket is the launcher's end of the rank's socket, close-on-exec. A program that cannot be
- * executed is an error here, not a rank that dies. */
+ * executed is an error here, not a rank that dies. Without a message: DPB_TIMEOUT, the child is
+ * there, but has not come to execute it; DPB_INTERRUPTED, SIGINT or SIGTERM is pending, which the
+ * caller has blocked, and there is no child. */
 dpb_status dpb_spawn_rank(const struct dpb_spawn *spawn, pid_t *pid, int *socket);
 
 /* The same in two steps, for a rank that joins first: */

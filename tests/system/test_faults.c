@@ -326,6 +326,60 @@ static void test_launcher_killed(void **state)
     }
 }
 
+/* ---- a rank that does not begin ------------------------------------------------------------- */
+
+static void forget(const char *variable, const char *old)
+{
+    if (old)
+        setenv(variable, old, 1);
+    else
+        unsetenv(variable);
+}
+
+/* Stopped between fork and exec; SIGTERM comes meanwhile, or does not. */
+static void expect_not_begun(double timeout_s, bool terminated, const char *const *words)
+{
+    const char *old = getenv("ASAN_OPTIONS");
+    char preload[256], options[512], arguments[64];
+    struct started started;
+    struct command command;
+    struct traces before;
+    pid_t pids[2];
+    snprintf(preload, sizeof preload, "%s/tests/preload/stop_before_exec.so", build_directory());
+    snprintf(options, sizeof options, "%s:verify_asan_link_order=0", old ? old : "");
+    snprintf(arguments, sizeof arguments, "run.timeout_s=%g", timeout_s);
+    traces_take(&before, ".");
+    setenv("LD_PRELOAD", preload, 1);
+    setenv("ASAN_OPTIONS", options, 1);
+    faults_start_long(&started, arguments);
+    unsetenv("LD_PRELOAD");
+    forget("ASAN_OPTIONS", old);
+    faults_await_ranks(&started, pids, 2);
+    double began_s = now_s();
+    if (terminated)
+        kill(started.pid, SIGTERM);
+    command_finish(&started, &command, deadline_s);
+    if (now_s() - began_s > timeout_s * !terminated + most_s ||
+        command.exit_code != (terminated ? 143 : 1))
+        fail_msg("exit %d after %.1f s: %s", command.exit_code, now_s() - began_s, command.err);
+    if (!terminated)
+        expect_words("a rank does not begin", faults_only_error("it", &command), words);
+    if (strcmp(json_text_at(command.json, "status"), terminated ? "interrupted" : "failed") != 0)
+        fail_msg("the result has status '%s'", json_text_at(command.json, "status"));
+    traces_expect_none(&before, "a rank does not begin", 0.5);
+    traces_free(&before);
+    command_free(&command);
+}
+
+static void test_does_not_begin(void **state)
+{
+    (void)state;
+    expect_not_begun(1, false,
+                     (const char *const[]){"rank 1 (", "has not executed dpbench within 1.0 s",
+                                           "stopped (SIGSTOP)", NULL});
+    expect_not_begun(30, true, NULL);
+}
+
 /* A job that cannot stop by itself ends at the second signal. */
 static void test_interrupted_twice(void **state)
 {
@@ -359,6 +413,7 @@ int main(void)
         cmocka_unit_test(test_killed_at_every_hook), cmocka_unit_test(test_ended_or_failed),
         cmocka_unit_test(test_stopped_or_hanging),   cmocka_unit_test(test_killed_at_random),
         cmocka_unit_test(test_launcher_killed),      cmocka_unit_test(test_interrupted_twice),
+        cmocka_unit_test(test_does_not_begin),
     };
     return cmocka_run_group_tests(tests, faults_setup, sandbox_teardown);
 }
