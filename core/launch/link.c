@@ -370,6 +370,12 @@ static void drop(struct stranger *stranger)
     stranger->fd = -1;
 }
 
+static void refuse(struct stranger *stranger)
+{
+    dpb_warn("stranger", "dropped a connection that did not prove the job's secret");
+    drop(stranger);
+}
+
 void link_pending_destroy(struct link_pending *pending)
 {
     if (pending == NULL)
@@ -380,16 +386,32 @@ void link_pending_destroy(struct link_pending *pending)
     free(pending);
 }
 
-static void accept_all(struct link_pending *pending)
+/* A place for one more: of those who have said nothing, else of all, who has had most time is
+ * thought the least of. */
+static struct stranger *place_for_one(struct link_pending *pending)
 {
+    struct stranger *least = &pending->strangers[0];
     for (size_t i = 0; i < LINK_PENDING; i++) {
         struct stranger *stranger = &pending->strangers[i];
-        if (stranger->fd >= 0)
-            continue;
+        if (stranger->fd < 0)
+            return stranger;
+        if (stranger->greeted != least->greeted ? least->greeted
+                                                : stranger->deadline_ns < least->deadline_ns)
+            least = stranger;
+    }
+    refuse(least);
+    return least;
+}
+
+/* As many as there are places: all of them are heard before others take their places. */
+static void accept_some(struct link_pending *pending)
+{
+    for (size_t i = 0; i < LINK_PENDING; i++) {
         int fd = accept4(pending->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0)
             return;
-        *stranger = (struct stranger){.fd = fd, .deadline_ns = dpb_now_ns() + LINK_PENDING_NS};
+        *place_for_one(pending) =
+            (struct stranger){.fd = fd, .deadline_ns = dpb_now_ns() + LINK_PENDING_NS};
     }
 }
 
@@ -432,7 +454,7 @@ bool link_pending_take(struct link_pending *pending, int wait_ms_, int *fd, uint
         fds[i] = (struct pollfd){.fd = pending->strangers[i].fd, .events = POLLIN};
     fds[LINK_PENDING] = (struct pollfd){.fd = pending->listener, .events = POLLIN};
     poll(fds, LINK_PENDING + 1, wait_ms_);
-    accept_all(pending);
+    accept_some(pending);
     int64_t now = dpb_now_ns();
     for (size_t i = 0; i < LINK_PENDING; i++) {
         struct stranger *stranger = &pending->strangers[i];
@@ -449,8 +471,7 @@ bool link_pending_take(struct link_pending *pending, int wait_ms_, int *fd, uint
             tune(*fd);
             return true;
         }
-        dpb_warn("stranger", "dropped a connection that did not prove the job's secret");
-        drop(stranger);
+        refuse(stranger);
     }
     return false;
 }

@@ -10,7 +10,7 @@
  *                                     <-   proof: the same, marked as its own
  *
  * A stranger who connects, stalls or sends rubbish is dropped, and costs a place among the pending
- * for at most LINK_PENDING_NS.
+ * for at most LINK_PENDING_NS, and only while no other needs it.
  */
 #ifndef DPB_CORE_LAUNCH_LINK_H
 #define DPB_CORE_LAUNCH_LINK_H

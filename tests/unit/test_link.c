@@ -98,6 +98,34 @@ static void test_proven(void **state)
     close(loud);
 }
 
+/* Many more strangers than there are places, all silent, come first: a part takes one's place. */
+static void test_crowd(void **state)
+{
+    enum { CROWD = 300 };
+    struct caller caller = {.seconds = 10};
+    pthread_t thread;
+    struct link_pending *pending = link_pending_create(listener, secret, 0);
+    int crowd[CROWD], fd = -1;
+    uint32_t rank = 0;
+    link_purpose purpose = LINK_PART;
+    (void)state;
+    for (int i = 0; i < CROWD; i++)
+        crowd[i] = knock(NULL, 0);
+    memcpy(caller.address, address, sizeof address);
+    int64_t until_ns = dpb_now_ns() + LINK_PENDING_NS / 2; /* before the first is too late */
+    assert_int_equal(pthread_create(&thread, NULL, call, &caller), 0);
+    while (fd < 0 && dpb_now_ns() < until_ns)
+        link_pending_take(pending, 20, &fd, &rank, &purpose);
+    link_pending_destroy(pending);
+    for (int i = 0; i < CROWD; i++)
+        close(crowd[i]);
+    pthread_join(thread, NULL);
+    assert_true(fd >= 0 && rank == 3 && purpose == LINK_STORE);
+    assert_int_equal(caller.status, DPB_OK);
+    close(fd);
+    close(caller.fd);
+}
+
 /* With another secret neither side believes the other. */
 static void test_other_secret(void **state)
 {
@@ -170,6 +198,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_proven, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_crowd, setup, teardown),
         cmocka_unit_test_setup_teardown(test_other_secret, setup, teardown),
         cmocka_unit_test_setup_teardown(test_addresses, setup, teardown),
         cmocka_unit_test(test_frames),
