@@ -5,9 +5,11 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/options.h"
 #include "cli/cli.h"
 #include "launch/machines.h"
 #include "study/sweep.h"
+#include "train/settings.h"
 
 #define LAUNCHER "launcher" /* the origin of the launcher's settings */
 
@@ -95,15 +97,30 @@ dpb_status dpb_together_agree(const struct dpb_arguments *arguments, dpb_status 
     return status;
 }
 
+/* run.timeout_s, before anything is known of the experiment. A value that is none is refused once
+ * all parts have joined. */
+static int64_t timeout_of(const struct dpb_config *config)
+{
+    const struct dpb_setting *given =
+        config != NULL ? dpb_config_get(config, "run", "timeout_s") : NULL;
+    int64_t ns = DPB_TIMEOUT_NS;
+    if (given != NULL && dpb_parse_time(given->value, "s", &ns))
+        return ns > 0 ? ns : DPB_TIMEOUT_NS;
+    return ns;
+}
+
 int dpb_together(const struct dpb_command *self, unsigned accepts, int argc, char **argv,
                  int (*run)(struct dpb_arguments *arguments))
 {
     struct dpb_arguments arguments = {0};
     struct dpb_party *party = NULL;
-    dpb_status status = dpb_party_join(&party);
-    if (status != DPB_OK)
-        return dpb_status_exit_code(status);
-    status = dpb_arguments_parse(self, accepts, argc, argv, &arguments);
+    dpb_party_hush();
+    dpb_status status = dpb_arguments_parse(self, accepts, argc, argv, &arguments);
+    dpb_status joined = dpb_party_join(timeout_of(arguments.config), &party);
+    if (joined != DPB_OK) {
+        dpb_arguments_release(&arguments);
+        return dpb_status_exit_code(joined);
+    }
     arguments.party = party;
     if (status == DPB_OK && party != NULL)
         status = adopt(party, arguments.config);

@@ -339,9 +339,9 @@ static void watch(struct part *part)
 static void say_lost(const struct part *part)
 {
     const struct dpb_party *party = part->run.job->party;
-    if (party->rank != 1 || party->quiet_fd < 0 || part->was_stopped)
+    if (part->was_stopped)
         return;
-    dup2(party->quiet_fd, STDERR_FILENO);
+    dpb_party_speak(party);
     dpb_log(DPB_LOG_ERROR, "the launcher of rank 0 (%s) %s; the job cannot go on and has no result",
             party->hosts[0], part->lost);
 }

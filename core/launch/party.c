@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,22 +24,34 @@
 #include "world/board.h"
 #include "world/pmix.h"
 
-enum { TICK_MS = 50 };               /* between looks at what may end the waiting */
-#define JOIN_NS INT64_C(90000000000) /* for all to be started, to join and to connect */
+enum { TICK_MS = 50 }; /* between looks at what may end the waiting */
+/* The head gives up first, then rank 1: the first names the culprit, the second the head. */
+#define TURN_NS INT64_C(500000000)
+#define SLEPT_NS INT64_C(1000000000) /* between two looks: it was stopped */
 #define LEAVE_NS INT64_C(2000000000) /* for a word to arrive, for a rank without a job to end */
 
 /* ---- this part's own end -------------------------------------------------------------------- */
 
-static void be_silent(struct dpb_party *party)
+static int stderr_kept = -1; /* of a process that is silent */
+
+void dpb_party_hush(void)
 {
+    if (!dpb_pmix_is_here() || dpb_pmix_rank() == 0)
+        return;
     int null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    party->quiet_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+    stderr_kept = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
     fflush(stdout);
     if (null_fd >= 0) {
         dup2(null_fd, STDOUT_FILENO);
         dup2(null_fd, STDERR_FILENO);
         close(null_fd);
     }
+}
+
+void dpb_party_speak(const struct dpb_party *party)
+{
+    if (party->rank == 1 && stderr_kept >= 0)
+        dup2(stderr_kept, STDERR_FILENO);
 }
 
 static void destroy(struct dpb_party *party)
@@ -57,8 +70,6 @@ static void destroy(struct dpb_party *party)
         close(party->store_fd);
     if (party->pmix_fd >= 0)
         close(party->pmix_fd);
-    if (party->quiet_fd >= 0)
-        close(party->quiet_fd);
     free(party->links);
     free(party->store_fds);
     free(party->lost_fds);
@@ -108,22 +119,47 @@ bool dpb_party_deserted(const struct dpb_party *party)
            (!dpb_proc_read("", party->started, &proc) || proc.parent != party->starter);
 }
 
-static dpb_status check_starter(const struct dpb_party *party)
+/* Of a part that waits: often. */
+static dpb_status look(struct dpb_party *party)
 {
+    const int64_t now_ns = dpb_now_ns();
+    if (party->looked_ns != 0 && now_ns - party->looked_ns > SLEPT_NS)
+        party->slept_ns = now_ns - party->looked_ns;
+    party->looked_ns = now_ns;
     if (!dpb_party_deserted(party))
         return DPB_OK;
     return dpb_fail(DPB_PEER, "the process of %s that started rank %u (pid %d) has ended",
                     party->launcher, party->rank, (int)party->starter);
 }
 
+/* A deadline has passed. One that was stopped itself has no right to name another: that one, or
+ * rank 1's part, has said meanwhile who was missing. */
+DPB_PRINTF(2, 3)
+static dpb_status missed(struct dpb_party *party, const char *format, ...)
+{
+    va_list list;
+    DPB_TRY(look(party));
+    if (party->slept_ns > 0) {
+        dpb_log(DPB_LOG_INFO, "the launcher of rank %u was stopped for %.1f s while it waited",
+                party->rank, (double)party->slept_ns * 1e-9);
+        return DPB_TIMEOUT;
+    }
+    va_start(list, format);
+    dpb_failv(DPB_TIMEOUT, format, list);
+    va_end(list);
+    return DPB_TIMEOUT;
+}
+
 /* ---- joining -------------------------------------------------------------------------------- */
 
 static dpb_status start_rank(struct dpb_party *party, const char *address)
 {
-    struct dpb_join join = {.magic = DPB_JOIN_MAGIC, .launcher_pid = (int32_t)getpid()};
+    struct dpb_join join = {.magic = DPB_JOIN_MAGIC,
+                            .launcher_pid = (int32_t)getpid(),
+                            .timeout_ns = party->timeout_ns};
     struct dpb_spawn spawn = {.null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC),
                               .environment = dpb_spawn_environment(NULL, true),
-                              .timeout_ns = JOIN_NS,
+                              .timeout_ns = party->timeout_ns,
                               .hello = {.rank = party->rank, .launcher_pid = join.launcher_pid}};
     snprintf(join.address, sizeof join.address, "%s", address);
     dpb_status status = DPB_OK;
@@ -135,7 +171,7 @@ static dpb_status start_rank(struct dpb_party *party, const char *address)
         close(spawn.null_fd);
     free(spawn.environment);
     explicit_bzero(&join, sizeof join);
-    return status;
+    return status == DPB_TIMEOUT ? DPB_OK : status; /* the child is there: read_rank waits for it */
 }
 
 /* The first descriptor that the rank sends is its connection to PMIx. */
@@ -147,20 +183,34 @@ static void keep_connection(struct dpb_party *party, const int *fds, size_t n_fd
     dpb_rights_close(fds + wanted, n_fds - wanted);
 }
 
+static dpb_status has_not_joined(struct dpb_party *party)
+{
+    struct dpb_proc proc = {0};
+    dpb_proc_read("", (int32_t)party->pid, &proc);
+    return missed(party, "rank %u (pid %d) has not joined the job by PMIx within %.1f s%s",
+                  party->rank, (int)party->pid, (double)party->timeout_ns * 1e-9,
+                  proc.state == 'T' ? ": it is stopped (SIGSTOP)"
+                                    : "; if it is only slow, set a larger run.timeout_s");
+}
+
+/* When what began now is given up. */
+static int64_t deadline_of(const struct dpb_party *party)
+{
+    uint32_t turn = party->rank < 2 ? party->rank : 2;
+    return dpb_now_ns() + party->timeout_ns + turn * TURN_NS;
+}
+
 /* All of it, or the reason why not. */
 static dpb_status read_rank(struct dpb_party *party, void *bytes, size_t n, int64_t deadline_ns)
 {
     for (size_t done = 0; done < n;) {
         struct pollfd ready = {.fd = party->socket, .events = POLLIN};
         int found = poll(&ready, 1, TICK_MS);
-        DPB_TRY(check_starter(party));
+        DPB_TRY(look(party));
         if (found <= 0 && dpb_now_ns() < deadline_ns)
             continue;
         if (found <= 0)
-            return dpb_fail(DPB_TIMEOUT,
-                            "rank %u has not joined the job within %.0f s; are all ranks of "
-                            "%s started by dpbench?",
-                            party->rank, (double)JOIN_NS * 1e-9, party->launcher);
+            return has_not_joined(party);
         int fds[DPB_RIGHTS_MOST];
         size_t n_fds;
         ssize_t got = dpb_rights_receive(party->socket, (char *)bytes + done, n - done,
@@ -175,9 +225,9 @@ static dpb_status read_rank(struct dpb_party *party, void *bytes, size_t n, int6
     return DPB_OK;
 }
 
-static dpb_status hear_rank(struct dpb_party *party, struct dpb_join_answer *answer)
+static dpb_status hear_rank(struct dpb_party *party, int64_t deadline_ns,
+                            struct dpb_join_answer *answer)
 {
-    int64_t deadline_ns = dpb_now_ns() + JOIN_NS;
     char opened;
     DPB_TRY(read_rank(party, &opened, sizeof opened, deadline_ns));
     DPB_TRY(read_rank(party, answer, sizeof *answer, deadline_ns));
@@ -185,6 +235,8 @@ static dpb_status hear_rank(struct dpb_party *party, struct dpb_join_answer *ans
     if (answer->magic != DPB_JOIN_MAGIC)
         return dpb_fail(DPB_FAILED, "rank %u has joined by another version of dpbench",
                         party->rank);
+    if (answer->status == DPB_TIMEOUT) /* of rank 0 */
+        dpb_party_speak(party);
     if (answer->status != DPB_OK)
         return dpb_fail((dpb_status)answer->status, "%s", answer->text);
     if (answer->n_ranks > DPB_JOB_RANKS)
@@ -221,8 +273,8 @@ static void find_machines(struct dpb_party *party)
 }
 
 /* Tries until it is there. */
-static dpb_status connect_as(const struct dpb_party *party, const char *address,
-                             link_purpose purpose, int64_t deadline_ns, int *fd)
+static dpb_status connect_as(struct dpb_party *party, const char *address, link_purpose purpose,
+                             int64_t deadline_ns, int *fd)
 {
     bool same_host = party->machines[party->rank] == party->machines[0];
     char why[LINK_WHY_BYTES];
@@ -231,37 +283,41 @@ static dpb_status connect_as(const struct dpb_party *party, const char *address,
             link_connect(address, same_host, party->rank, purpose, deadline_ns, fd, why);
         if (status != DPB_PEER)
             return status;
-        DPB_TRY(check_starter(party));
-        if (dpb_now_ns() >= deadline_ns)
-            return dpb_fail(DPB_PEER, "cannot reach rank 0's launcher (%s): %s", party->hosts[0],
-                            why);
+        party->looked_ns = 0; /* a try may take long */
+        DPB_TRY(look(party));
+        if (dpb_now_ns() >= deadline_ns) {
+            dpb_party_speak(party);
+            return missed(party, "rank %u cannot reach rank 0's launcher (%s): %s", party->rank,
+                          party->hosts[0], why);
+        }
         poll(NULL, 0, TICK_MS);
     }
 }
 
-static dpb_status connect_to_head(struct dpb_party *party, const char *address)
+static dpb_status connect_to_head(struct dpb_party *party, const char *address, int64_t deadline_ns)
 {
-    int64_t deadline_ns = dpb_now_ns() + JOIN_NS;
     DPB_TRY(connect_as(party, address, LINK_PART, deadline_ns, &party->links[0].fd));
     return connect_as(party, address, LINK_STORE, deadline_ns, &party->store_fd);
 }
 
 /* The head: until both connections of every other part are there. */
-static dpb_status accept_all(struct dpb_party *party, int listener, const uint8_t *secret)
+static dpb_status accept_all(struct dpb_party *party, int listener, const uint8_t *secret,
+                             int64_t deadline_ns)
 {
     struct link_pending *pending = link_pending_create(listener, secret, 0);
-    int64_t deadline_ns = dpb_now_ns() + JOIN_NS;
+    dpb_status status = DPB_OK;
     if (pending == NULL)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     for (uint32_t n = 0; n < 2 * (party->n_ranks - 1) && dpb_now_ns() < deadline_ns;) {
         int fd;
         uint32_t rank;
         link_purpose purpose;
-        if (!link_pending_take(pending, TICK_MS, &fd, &rank, &purpose)) {
-            if (dpb_party_deserted(party))
-                break;
+        bool came = link_pending_take(pending, TICK_MS, &fd, &rank, &purpose);
+        status = look(party);
+        if (status != DPB_OK)
+            break;
+        if (!came)
             continue;
-        }
         int *place = rank == 0 || rank >= party->n_ranks ? NULL
                      : purpose == LINK_PART              ? &party->links[rank].fd
                      : purpose == LINK_STORE             ? &party->store_fds[rank]
@@ -274,17 +330,17 @@ static dpb_status accept_all(struct dpb_party *party, int listener, const uint8_
         n++;
     }
     link_pending_destroy(pending);
-    DPB_TRY(check_starter(party));
-    for (uint32_t rank = 1; rank < party->n_ranks; rank++)
+    for (uint32_t rank = 1; status == DPB_OK && rank < party->n_ranks; rank++)
         if (party->links[rank].fd < 0 || party->store_fds[rank] < 0)
-            return dpb_fail(DPB_TIMEOUT,
-                            "rank %u (%s) has joined, but not connected to rank 0's machine "
-                            "within %.0f s; does a firewall hold its connections back?",
-                            rank, party->hosts[rank], (double)JOIN_NS * 1e-9);
-    return DPB_OK;
+            return missed(party,
+                          "rank %u (%s) has not connected to rank 0's launcher within %.1f s: it "
+                          "is stopped, has not been started by dpbench, or a firewall holds its "
+                          "connections back",
+                          rank, party->hosts[rank], (double)party->timeout_ns * 1e-9);
+    return status;
 }
 
-dpb_status dpb_party_join(struct dpb_party **party)
+dpb_status dpb_party_join(int64_t timeout_ns, struct dpb_party **party)
 {
     *party = NULL;
     if (!dpb_pmix_is_here())
@@ -297,23 +353,24 @@ dpb_status dpb_party_join(struct dpb_party **party)
                                .socket = -1,
                                .store_fd = -1,
                                .pmix_fd = -1,
-                               .quiet_fd = -1};
+                               .timeout_ns = timeout_ns + PARTY_START_NS,
+                               .looked_ns = dpb_now_ns()};
     int listener = -1;
     uint8_t secret[DPB_SECRET_BYTES];
     char address[DPB_ADDRESS_BYTES] = "";
     struct dpb_join_answer answer;
     bool head = dpb_party_is_head(made);
     find_starter(made);
+    const int64_t deadline_ns = deadline_of(made);
     dpb_status status = head ? link_listen(&listener, secret, address) : DPB_OK;
     if (status == DPB_OK)
         status = start_rank(made, address);
-    if (!head)
-        be_silent(made);
     if (status == DPB_OK)
-        status = hear_rank(made, &answer);
+        status = hear_rank(made, deadline_ns, &answer);
     if (status == DPB_OK) {
         find_machines(made);
-        status = head ? accept_all(made, listener, secret) : connect_to_head(made, answer.text);
+        status = head ? accept_all(made, listener, secret, deadline_ns)
+                      : connect_to_head(made, answer.text, deadline_ns);
     }
     if (listener >= 0)
         close(listener);
@@ -456,7 +513,7 @@ static struct dpb_seat place_of(const struct dpb_party *party, const struct repo
 /* The head waits for the reports of all; a part that says nothing has died, or is stopped. */
 static dpb_status collect(struct dpb_party *party, struct reported *reports)
 {
-    int64_t deadline_ns = dpb_now_ns() + JOIN_NS;
+    const int64_t deadline_ns = deadline_of(party);
     for (uint32_t rank = 1; rank < party->n_ranks; rank++) {
         struct link *link = &party->links[rank];
         while (reports[rank].text == NULL) {
@@ -465,18 +522,22 @@ static dpb_status collect(struct dpb_party *party, struct reported *reports)
             char why[128] = "";
             struct pollfd ready = {.fd = link->fd, .events = POLLIN};
             poll(&ready, 1, TICK_MS);
-            DPB_TRY(check_starter(party));
+            DPB_TRY(look(party));
             bool open = link_receive(link);
             int found = link_next(link, &frame, &value, why);
             if (found > 0 && frame.op == LINK_REPORT &&
                 take_report(&reports[rank], value, frame.value_bytes))
                 continue;
             if (found != 0 || !open || dpb_now_ns() > deadline_ns)
-                return dpb_fail(DPB_PEER, "the launcher of rank %u (%s) %s", rank,
-                                party->hosts[rank],
-                                found != 0 ? "said what it should not"
-                                : !open    ? "has ended before the job began"
-                                           : "has not read its configuration within 90 s");
+                return found == 0 && open
+                           ? missed(party,
+                                    "the launcher of rank %u (%s) has not read its configuration "
+                                    "within %.1f s: it is stopped, or set a larger run.timeout_s",
+                                    rank, party->hosts[rank], (double)party->timeout_ns * 1e-9)
+                           : dpb_fail(DPB_PEER, "the launcher of rank %u (%s) %s", rank,
+                                      party->hosts[rank],
+                                      found != 0 ? "said what it should not"
+                                                 : "has ended before the job began");
         }
         party->launcher_pids[rank] = reports[rank].report.pid;
     }
@@ -528,7 +589,8 @@ static dpb_status agree_as_part(struct dpb_party *party, dpb_status status, cons
     memcpy(report + 1, text, length);
     bool open = link_say(link, LINK_REPORT, party->rank, report, bytes);
     free(report);
-    int64_t deadline_ns = dpb_now_ns() + 2 * JOIN_NS;
+    /* The head may have just begun to wait for the last one to join. */
+    const int64_t deadline_ns = deadline_of(party) + party->timeout_ns;
     while (open && dpb_now_ns() < deadline_ns) {
         struct dpb_frame frame;
         const void *value;
@@ -537,7 +599,7 @@ static dpb_status agree_as_part(struct dpb_party *party, dpb_status status, cons
         if (link->out.end > link->out.begin)
             ready.events |= POLLOUT;
         poll(&ready, 1, TICK_MS);
-        DPB_TRY(check_starter(party));
+        DPB_TRY(look(party));
         link_flush(link);
         open = link_receive(link);
         if (link_next(link, &frame, &value, why) > 0 && frame.op == LINK_VERDICT &&
@@ -550,7 +612,13 @@ static dpb_status agree_as_part(struct dpb_party *party, dpb_status status, cons
             return verdict.exit_code == 0 ? DPB_OK : DPB_PEER;
         }
     }
-    return dpb_fail(DPB_PEER, "rank 0's launcher has ended before the job began");
+    if (open)
+        dpb_party_speak(party);
+    return open ? missed(party,
+                         "the launcher of rank 0 (%s) has not begun the job within %.1f s: it is "
+                         "stopped, or set a larger run.timeout_s",
+                         party->hosts[0], (double)party->timeout_ns * 1e-9)
+                : dpb_fail(DPB_PEER, "rank 0's launcher has ended before the job began");
 }
 
 dpb_status dpb_party_agree(struct dpb_party *party, dpb_status status, const char *config,
@@ -561,6 +629,7 @@ dpb_status dpb_party_agree(struct dpb_party *party, dpb_status status, const cha
         text = "a configuration of more than 512 KiB is too long for a job of several launchers";
         status = DPB_USAGE;
     }
+    party->looked_ns = 0; /* reading the configuration and the data took what it took */
     return dpb_party_is_head(party) ? agree_as_head(party, status, text, n_workers, exit_code)
                                     : agree_as_part(party, status, text, exit_code);
 }

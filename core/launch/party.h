@@ -42,7 +42,9 @@ struct dpb_party {
     /* Private. Of mpirun or srun on this machine, and its child: this process, or a script around
      * it. */
     pid_t starter, started;
-    pid_t parent; /* of this process */
+    pid_t parent;                /* of this process */
+    int64_t timeout_ns;          /* of joining and of agreeing, each */
+    int64_t looked_ns, slept_ns; /* the last look of a waiting part; it was stopped for so long */
     /* The process that is to be the rank; 0: dpb_launch has reaped it. */
     pid_t pid;
     int socket, store_fd; /* to it; its connection to the store (-1: it is rank 0) */
@@ -53,7 +55,6 @@ struct dpb_party {
     int *lost_fds;        /* the head's: of links that are lost, open until it ends: see keeper.h */
     int32_t *launcher_pids;           /* the head's: of the parts */
     uint8_t secret[DPB_SECRET_BYTES]; /* of the job, for its ranks: by dpb_party_agree */
-    int quiet_fd; /* standard error of a part that says nothing; -1: it speaks */
 };
 
 static inline bool dpb_party_is_head(const struct dpb_party *party)
@@ -61,9 +62,15 @@ static inline bool dpb_party_is_head(const struct dpb_party *party)
     return party->rank == 0;
 }
 
-/* NULL without a launcher (mpirun, srun) around this process. *party is @owned: dpb_party_leave. A
- * part that is not the head is silent from here on, whatever it writes. */
-dpb_status dpb_party_join(struct dpb_party **party);
+/* First: nothing is seen of what a part that is not the head writes from here on. */
+void dpb_party_hush(void);
+/* Rank 1's part writes again, to say that the head cannot. The others do not. */
+void dpb_party_speak(const struct dpb_party *party);
+/* NULL without a launcher (mpirun, srun) around this process. *party is @owned: dpb_party_leave.
+ * Joining, and then agreeing, may take `timeout_ns` and PARTY_START_NS: DPB_TIMEOUT names who is
+ * missing; the head says it, or rank 1's part where the head is missing. */
+#define PARTY_START_NS INT64_C(3000000000) /* for mpirun or srun to start all processes */
+dpb_status dpb_party_join(int64_t timeout_ns, struct dpb_party **party);
 /* What this part has made of its configuration: not DPB_OK when it was refused, with
  * dpb_first_error. `config` is JSON as of dpb_config_to_json. Collective. DPB_OK in all parts or in
  * none: the head says what was refused, where parts differ, and the exit code is in *exit_code. */

@@ -114,6 +114,15 @@ static uint32_t find_late(const struct job_run *run, uint32_t rank)
     return late;
 }
 
+static bool is_stopped(const struct job_run *run, uint32_t rank)
+{
+    const struct process *process = &run->processes[rank];
+    struct dpb_proc proc = {.state = process->state};
+    if (process->running && !process->remote)
+        dpb_proc_read("", (int32_t)process->pid, &proc);
+    return process->running && (proc.state == 'T' || proc.state == 't');
+}
+
 /* "phase 'backward' of step 7, bucket 3, for 10.2 s" */
 static void describe(const struct job_run *run, uint32_t rank, int64_t now_ns, char *text,
                      size_t size)
@@ -128,17 +137,14 @@ static void describe(const struct job_run *run, uint32_t rank, int64_t now_ns, c
         snprintf(bucket, sizeof bucket, ", bucket %llu", (unsigned long long)page->bucket);
     if (page->peer != UINT32_MAX)
         snprintf(peer, sizeof peer, ", for rank %u", page->peer);
-    bool there = process->running;
-    if (process->remote)
-        proc.state = process->state;
-    else
-        there = there && dpb_proc_read("", (int32_t)process->pid, &proc);
+    bool there =
+        process->running && (process->remote || dpb_proc_read("", (int32_t)process->pid, &proc));
     snprintf(text, size, "phase '%s' of step %llu%s%s, since %.1f s%s", phase,
              (unsigned long long)page->step, bucket, peer,
              since_ns != 0 ? (double)(now_ns - since_ns) * 1e-9 : 0.0,
-             !there                                   ? "; has ended"
-             : proc.state == 'T' || proc.state == 't' ? "; is stopped (SIGSTOP)"
-                                                      : "");
+             !there                  ? "; has ended"
+             : is_stopped(run, rank) ? "; is stopped (SIGSTOP)"
+                                     : "");
 }
 
 static void draw_picture(const struct job_run *run, int64_t now_ns, char *text, size_t size)
@@ -167,6 +173,10 @@ void stall_keep_picture(struct job_run *run, int64_t now_ns)
         if (__atomic_load_n(&page->failed_ns, __ATOMIC_ACQUIRE) == 0 || page->status != DPB_TIMEOUT)
             continue;
         uint32_t late = find_late(run, rank);
+        for (uint32_t other = 0; late == rank && other < run->n_ranks; other++)
+            if (is_stopped(run,
+                           other)) /* it waits in the store, and its page does not say for whom */
+                late = other;
         char where[160];
         describe(run, late, now_ns, where, sizeof where);
         if (late != rank)
@@ -256,16 +266,13 @@ static uint32_t find_all_silent(struct job_run *run, int64_t now_ns)
     uint32_t named = UINT32_MAX;
     bool stopped = false;
     for (uint32_t rank = 0; rank < run->job->n_workers; rank++) {
-        struct dpb_proc proc = {.state = run->processes[rank].state};
         if (!run->processes[rank].running)
             continue;
         if (now_ns - run->processes[rank].sign.sign_ns < limit_ns)
             return UINT32_MAX;
-        if (!run->processes[rank].remote)
-            dpb_proc_read("", (int32_t)run->processes[rank].pid, &proc);
-        if (named == UINT32_MAX || (proc.state == 'T' && !stopped))
+        if (named == UINT32_MAX || (is_stopped(run, rank) && !stopped))
             named = rank;
-        stopped = stopped || proc.state == 'T';
+        stopped = stopped || is_stopped(run, rank);
     }
     if (named != UINT32_MAX) {
         char where[160];

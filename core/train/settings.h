@@ -92,6 +92,8 @@ struct dpb_settings {
     } comm_test;
 };
 
+#define DPB_TIMEOUT_NS INT64_C(60000000000) /* run.timeout_s, unless it is given */
+
 /* Section names and their rows, in the order in which help shows them; offsets into dpb_settings.
  */
 struct dpb_settings_section {

@@ -43,6 +43,7 @@ struct dpb_hello {
 struct dpb_join {
     uint64_t magic;
     int32_t launcher_pid;
+    int64_t timeout_ns;
     char address[DPB_ADDRESS_BYTES]; /* rank 0's */
 };
 struct dpb_join_answer {

@@ -72,7 +72,7 @@ static dpb_status join(int fd)
     dpb_status status = dpb_pmix_open(&connection);
     bool sent = dpb_rights_send(fd, "", 1, 0, &connection, connection >= 0) == 1;
     if (status == DPB_OK)
-        status = dpb_pmix_join(asked.address, &joined);
+        status = dpb_pmix_join(asked.address, asked.timeout_ns, &joined);
     dpb_log_set_hooks(NULL);
     answer.status = (int32_t)status;
     answer.rank = joined.rank;

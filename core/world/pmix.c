@@ -2,6 +2,7 @@
 #include "world/pmix.h"
 
 #include <dlfcn.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +34,7 @@ const char *dpb_pmix_launcher(void)
 #include <pmix.h>
 
 #define ADDRESS_KEY "dpbench.address"
-enum { FENCE_TIMEOUT_S = 60, FDS_LOOKED_AT = 1024 };
+enum { FDS_LOOKED_AT = 1024, RETRY_MS = 10 };
 
 /* The functions of the library that are used. */
 static struct {
@@ -43,7 +44,6 @@ static struct {
     __typeof__(PMIx_Get) *get;
     __typeof__(PMIx_Put) *put;
     __typeof__(PMIx_Commit) *commit;
-    __typeof__(PMIx_Fence) *fence;
     __typeof__(PMIx_Get_version) *version;
     __typeof__(PMIx_Error_string) *error_string;
 } pmix;
@@ -63,7 +63,6 @@ static dpb_status load_library(void)
         {"PMIx_Get", &pmix.get},
         {"PMIx_Put", &pmix.put},
         {"PMIx_Commit", &pmix.commit},
-        {"PMIx_Fence", &pmix.fence},
         {"PMIx_Get_version", &pmix.version},
         {"PMIx_Error_string", &pmix.error_string},
     };
@@ -86,16 +85,10 @@ static dpb_status failed(const char *what, pmix_status_t status)
     return dpb_fail(DPB_FAILED, "PMIx: %s: %s", what, pmix.error_string(status));
 }
 
-/* The value of `key` of a rank of this job, of one of the two types. */
-static dpb_status get(pmix_rank_t rank, const char *key, uint32_t *number, char *text,
-                      size_t capacity)
+/* A value of one of the two types; it is freed. */
+static dpb_status take(pmix_value_t *value, const char *key, uint32_t *number, char *text,
+                       size_t capacity)
 {
-    pmix_proc_t proc = self;
-    pmix_value_t *value = NULL;
-    proc.rank = rank;
-    pmix_status_t status = pmix.get(&proc, key, NULL, 0, &value);
-    if (status != PMIX_SUCCESS)
-        return failed(key, status);
     bool good = false;
     if (number != NULL && value->type == PMIX_UINT32) {
         *number = value->data.uint32;
@@ -110,6 +103,17 @@ static dpb_status get(pmix_rank_t rank, const char *key, uint32_t *number, char 
                 : dpb_fail(DPB_FAILED, "PMIx: %s has another type or is longer than expected", key);
 }
 
+/* The value of `key` of a rank of this job, which the launcher itself has put there. */
+static dpb_status get(pmix_rank_t rank, const char *key, uint32_t *number, char *text,
+                      size_t capacity)
+{
+    pmix_proc_t proc = self;
+    pmix_value_t *value = NULL;
+    proc.rank = rank;
+    pmix_status_t status = pmix.get(&proc, key, NULL, 0, &value);
+    return status == PMIX_SUCCESS ? take(value, key, number, text, capacity) : failed(key, status);
+}
+
 static dpb_status publish(const char *address)
 {
     char text[DPB_ADDRESS_BYTES];
@@ -117,35 +121,40 @@ static dpb_status publish(const char *address)
     pmix_value_t value = {.type = PMIX_STRING, .data.string = text};
     pmix_status_t status = pmix.put(PMIX_GLOBAL, ADDRESS_KEY, &value);
     explicit_bzero(text, sizeof text);
+    if (status == PMIX_SUCCESS)
+        status = pmix.commit();
     return status == PMIX_SUCCESS ? DPB_OK : failed("put", status);
 }
 
-/* A fence that comes back has not met all where a rank has died: what is expected is asked for by
- * name afterwards. */
-static dpb_status exchange(void)
+/* Rank 0's, once it is there. The server waits for it; but one that has just heard of rank 0, and
+ * not yet of its address, says at once that there is none (PMIx 4.2). */
+static dpb_status get_address(int64_t timeout_ns, char address[DPB_ADDRESS_BYTES])
 {
-    pmix_proc_t all = self;
-    pmix_info_t info[2];
-    all.rank = PMIX_RANK_WILDCARD;
-    memset(info, 0, sizeof info);
-    snprintf(info[0].key, sizeof info[0].key, "%s", PMIX_COLLECT_DATA);
-    info[0].value.type = PMIX_BOOL;
-    info[0].value.data.flag = true;
-    snprintf(info[1].key, sizeof info[1].key, "%s", PMIX_TIMEOUT);
-    info[1].value.type = PMIX_INT;
-    info[1].value.data.integer = FENCE_TIMEOUT_S;
-    pmix_status_t status = pmix.commit();
-    if (status == PMIX_SUCCESS)
-        status = pmix.fence(&all, 1, info, 2);
-    return status == PMIX_SUCCESS ? DPB_OK : failed("fence", status);
-}
-
-static dpb_status take_in(struct dpb_joined *joined)
-{
-    DPB_TRY(get(0, ADDRESS_KEY, NULL, joined->address, sizeof joined->address));
-    for (uint32_t rank = 0; rank < joined->n_ranks; rank++)
-        DPB_TRY(get(rank, PMIX_HOSTNAME, NULL, joined->hosts[rank], DPB_HOST_BYTES));
-    return DPB_OK;
+    const int64_t until_ns = dpb_now_ns() + timeout_ns;
+    pmix_proc_t head = self;
+    pmix_value_t *value = NULL;
+    pmix_status_t status;
+    pmix_info_t limit;
+    memset(&limit, 0, sizeof limit);
+    snprintf(limit.key, sizeof limit.key, "%s", PMIX_TIMEOUT);
+    limit.value.type = PMIX_INT;
+    head.rank = 0;
+    for (;;) {
+        int64_t left_ns = until_ns - dpb_now_ns();
+        limit.value.data.integer = left_ns > 0 ? (int)(left_ns / 1000000000) + 1 : 1;
+        status = pmix.get(&head, ADDRESS_KEY, &limit, 1, &value);
+        if (status != PMIX_ERR_NOT_FOUND || left_ns <= 0)
+            break;
+        poll(NULL, 0, RETRY_MS);
+    }
+    if (status == PMIX_ERR_TIMEOUT || status == PMIX_ERR_NOT_FOUND)
+        return dpb_fail(
+            DPB_TIMEOUT,
+            "rank 0 has not said by PMIx where its launcher listens within %.1f s: it is "
+            "stopped, or has not been started by dpbench",
+            (double)timeout_ns * 1e-9);
+    return status == PMIX_SUCCESS ? take(value, ADDRESS_KEY, NULL, address, DPB_ADDRESS_BYTES)
+                                  : failed(ADDRESS_KEY, status);
 }
 
 /* A socket that has a named place at its other end: the ends of a pair have none. */
@@ -177,18 +186,17 @@ dpb_status dpb_pmix_open(int *connection)
     return DPB_OK;
 }
 
-dpb_status dpb_pmix_join(const char *address, struct dpb_joined *joined)
+dpb_status dpb_pmix_join(const char *address, int64_t timeout_ns, struct dpb_joined *joined)
 {
     struct dpb_joined made = {.rank = self.rank};
     DPB_TRY(get(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE, &made.n_ranks, NULL, 0));
     made.hosts = calloc(made.n_ranks, sizeof *made.hosts);
     if (made.hosts == NULL)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
-    dpb_status result = made.rank == 0 ? publish(address) : DPB_OK;
-    if (result == DPB_OK)
-        result = exchange();
-    if (result == DPB_OK)
-        result = take_in(&made);
+    snprintf(made.address, sizeof made.address, "%s", address);
+    dpb_status result = made.rank == 0 ? publish(address) : get_address(timeout_ns, made.address);
+    for (uint32_t rank = 0; result == DPB_OK && rank < made.n_ranks; rank++)
+        result = get(rank, PMIX_HOSTNAME, NULL, made.hosts[rank], DPB_HOST_BYTES);
     if (result != DPB_OK) {
         free(made.hosts);
         return result;
@@ -254,9 +262,9 @@ dpb_status dpb_pmix_open(int *connection)
                     dpb_pmix_launcher(), dpb_pmix_launcher());
 }
 
-dpb_status dpb_pmix_join(const char *address, struct dpb_joined *joined)
+dpb_status dpb_pmix_join(const char *address, int64_t timeout_ns, struct dpb_joined *joined)
 {
-    (void)address, (void)joined;
+    (void)address, (void)timeout_ns, (void)joined;
     return DPB_UNSUPPORTED;
 }
 

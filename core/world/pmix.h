@@ -33,9 +33,9 @@ const char *dpb_pmix_launcher(void);
 /* *connection: the socket by which the launcher sees that this process lives, @borrowed; -1: none
  * was found. */
 dpb_status dpb_pmix_open(int *connection);
-/* Collective over all ranks of the launcher's job: rank 0 publishes `address`, the others get it.
- * Blocks, up to a minute. PMIx stays open. */
-dpb_status dpb_pmix_join(const char *address, struct dpb_joined *joined);
+/* Rank 0 publishes `address`; the others block until it has, or DPB_TIMEOUT. It is no fence: ranks
+ * whom rank 0 waits for meet by that address, and it can tell who is missing. PMIx stays open. */
+dpb_status dpb_pmix_join(const char *address, int64_t timeout_ns, struct dpb_joined *joined);
 /* Whether MPI finds by PMIx what it needs: a library of PMIx 5 does not in what a Slurm with PMIx 4
  * tells, and MPI_Init of Open MPI 5 ends the process for it. */
 dpb_status dpb_pmix_check_mpi(void);

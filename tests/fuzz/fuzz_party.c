@@ -19,7 +19,7 @@ static struct dpb_party *create(uint32_t rank)
                                 .socket = -1,
                                 .store_fd = -1,
                                 .pmix_fd = -1,
-                                .quiet_fd = -1};
+                                .timeout_ns = 1000000000};
     party->hosts = calloc(RANKS, sizeof *party->hosts);
     party->machines = calloc(RANKS, sizeof *party->machines);
     party->launcher_pids = calloc(RANKS, sizeof *party->launcher_pids);
@@ -127,7 +127,7 @@ static void hear_join(struct fuzz_input *input)
                                 .socket = -1,
                                 .store_fd = -1,
                                 .pmix_fd = -1,
-                                .quiet_fd = -1};
+                                .timeout_ns = 1000000000};
     given.rank = party->rank;
     given.n_ranks = fuzz_word(input) % (2 * DPB_JOB_RANKS);
     uint8_t form = fuzz_byte(input);
@@ -148,7 +148,7 @@ static void hear_join(struct fuzz_input *input)
     (void)!send(pair[1], bytes, form & 16 ? n / 2 : n, MSG_NOSIGNAL);
     close(pair[1]);
     party->socket = pair[0];
-    if (hear_rank(party, &answer) == DPB_OK) {
+    if (hear_rank(party, dpb_now_ns() + party->timeout_ns, &answer) == DPB_OK) {
         find_machines(party);
         FUZZ_CHECK(party->n_machines >= 1 && party->n_machines <= party->n_ranks);
         for (uint32_t rank = 0; rank < party->n_ranks; rank++)

@@ -25,7 +25,9 @@
 
 enum { BY_ITSELF = N_LAUNCHERS, MOST_RANKS = 4 };
 
-static const double most_s = 5.0, start_s = 30.0, timeout_s = 1.0;
+static const double most_s = 5.0, there_s = 30.0, timeout_s = 1.0;
+static const double start_s = 5.0; /* beyond run.timeout_s, for the others to notice that it does
+                                      not join, and cannot be reached */
 
 static const struct strategy {
     const char *settings, *plugin;
@@ -53,9 +55,9 @@ static const struct kind {
     double allowed_s;   /* to end */
 } kinds[] = {{"a rank is killed", SIGKILL, false, true, 0},
              {"a rank aborts", SIGABRT, false, true, 0},
-             {"a rank is stopped", SIGSTOP, false, false, timeout_s + 2},
-             {"a rank's launcher is killed", SIGKILL, true, false, 0},
-             {"a rank's launcher is stopped", SIGSTOP, true, false, timeout_s + 2},
+             {"a rank is stopped", SIGSTOP, false, true, timeout_s + start_s},
+             {"a rank's launcher is killed", SIGKILL, true, true, 0},
+             {"a rank's launcher is stopped", SIGSTOP, true, true, timeout_s + start_s},
              {"a rank's launcher is terminated", SIGTERM, true, false, 0}};
 
 struct fault {
@@ -108,7 +110,7 @@ static pid_t await_process(const struct fault *fault, const struct started *star
         faults_await_ranks(started, pids, (size_t)fault->rank + 1);
         return pids[fault->rank]; /* they are started one after the other */
     }
-    for (double until_s = now_s() + start_s; now_s() < until_s; usleep(2000)) {
+    for (double until_s = now_s() + there_s; now_s() < until_s; usleep(2000)) {
         pid_t pid = launched_process(fault->rank, fault->kind->part_launcher);
         if (pid != 0)
             return pid;
