@@ -175,10 +175,55 @@ static json_t *target_to_json(struct maker *maker)
     return json;
 }
 
+/* The age below which a share of the n gradients is, by the nearest rank. */
+static uint64_t age_quantile(const uint64_t *counts, uint64_t n, double share)
+{
+    const uint64_t wanted = (uint64_t)ceil(share * (double)n);
+    uint64_t seen = 0;
+    for (uint64_t age = 0; age < DPB_JOURNAL_AGES; age++)
+        if ((seen += counts[age]) >= wanted)
+            return age;
+    return DPB_JOURNAL_AGES;
+}
+
+/* How old gradients were when servers applied them, over all workers; null: none told. */
+static json_t *ages_to_json(const struct maker *maker)
+{
+    static uint64_t counts[DPB_JOURNAL_AGES];
+    json_t *histogram = json_array(), *of_workers = json_array();
+    uint64_t n = 0, most = 0;
+    double sum = 0;
+    memset(counts, 0, sizeof counts);
+    for (uint32_t w = 0; w < maker->n_workers; w++) {
+        const struct dpb_journal *journal = maker->journals[w];
+        uint64_t own = 0;
+        for (uint64_t age = 0; journal && age < DPB_JOURNAL_AGES; age++) {
+            counts[age] += journal->ages[age];
+            own += journal->ages[age];
+        }
+        json_array_append_new(of_workers, json_integer((json_int_t)own));
+        n += own;
+        sum += journal ? (double)journal->sum_of_ages : 0;
+        most = journal && journal->most_age > most ? journal->most_age : most;
+    }
+    for (uint64_t age = 0; age <= most && age < DPB_JOURNAL_AGES; age++)
+        json_array_append_new(histogram, json_integer((json_int_t)counts[age]));
+    json_t *json = json_pack(
+        "{s:f, s:I, s:I, s:I, s:o, s:o}", "mean", n > 0 ? sum / (double)n : 0.0, "p50",
+        (json_int_t)age_quantile(counts, n, 0.5), "p99", (json_int_t)age_quantile(counts, n, 0.99),
+        "max", (json_int_t)most, "histogram", histogram, "contributions", of_workers);
+    if (n > 0)
+        return json;
+    json_decref(json);
+    return json_null();
+}
+
 static json_t *strategy_to_json(const struct maker *maker)
 {
     const struct dpb_journal *journal = maker->journals[0];
-    return dpb_result_strategy(maker->experiment, journal ? journal->consistency : "");
+    json_t *json = dpb_result_strategy(maker->experiment, journal ? journal->consistency : "");
+    json_object_set_new(json, "age", ages_to_json(maker));
+    return json;
 }
 
 static json_t *verification_to_json(const struct dpb_summary *summary)
@@ -446,7 +491,8 @@ json_t *dpb_result_make(const struct dpb_experiment *experiment, struct dpb_boar
         .n_workers = maker.n_workers,
         .n_servers = experiment->n_servers,
         .global_batch = experiment->global_batch,
-        .local = (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE) != 0,
+        .local = (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE) != 0 ||
+                 (maker.journals[0] && maker.journals[0]->apart),
     };
     if (dpb_summary_make(&args, &maker.summary) != DPB_OK)
         return NULL;

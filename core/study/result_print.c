@@ -30,6 +30,11 @@ static void print_head(const json_t *document, FILE *out)
     fprintf(out, "  %-13s %s, consistency: %s\n", "strategy",
             dpb_json_text(document, "strategy.name", "?"),
             dpb_json_text(document, "strategy.consistency", "?"));
+    if (json_is_object(dpb_json_at(document, "strategy.age")))
+        fprintf(out, "  %-13s %.2f updates on average, median %.0f, p99 %.0f, at most %.0f\n",
+                "gradients' age", number(document, "strategy.age.mean"),
+                number(document, "strategy.age.p50"), number(document, "strategy.age.p99"),
+                number(document, "strategy.age.max"));
     fprintf(out, "  %-13s %.0f worker%s of %.0f thread%s on %s", "processes", workers,
             plural(workers), threads, plural(threads),
             dpb_json_text(document, "config.device.name.value", "?"));

@@ -133,18 +133,28 @@ static int by_time(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* All changes in the order of time, two for each record in [first, ends[worker]); their number.
- * Steps that took no time have no speed and are left out. *common is the time from the first moment
- * to the last in which all workers may run. */
-static size_t find_changes(const struct dpb_summary_args *args, uint64_t first,
-                           const uint64_t *ends, struct change *changes, struct span *common)
+/* The timed records of a worker: [first, end). */
+struct timed {
+    uint64_t first, end;
+};
+
+/* All changes in the order of time, two for each timed record; their number. Steps that took no
+ * time have no speed and are left out. *common is the time from the first moment to the last in
+ * which all workers may run. */
+static size_t find_changes(const struct dpb_summary_args *args, const struct timed *timed,
+                           struct change *changes, struct span *common)
 {
     size_t n = 0;
     *common = (struct span){INT64_MIN, INT64_MAX};
     for (uint32_t w = 0; w < args->n_workers; w++) {
         const struct dpb_record *records = args->journals[w]->records;
-        struct span span = start_of(records, first, ends[w]);
-        for (uint64_t k = first; k < ends[w]; k++) {
+        const uint64_t first = timed[w].first;
+        if (first == timed[w].end) {
+            common->end_ns = INT64_MIN;
+            continue;
+        }
+        struct span span = start_of(records, first, timed[w].end);
+        for (uint64_t k = first; k < timed[w].end; k++) {
             double speed = 1.0 / (double)records[k].step_ns;
             move_to(&records[k], &span);
             if (k == first && span.begin_ns > common->begin_ns)
@@ -191,14 +201,16 @@ static double cut_steps(const struct change *changes, size_t n, uint32_t n_worke
 }
 
 /* The mean step, divided as all workers' time within `common` was. */
-static void divide_step(const struct dpb_summary_args *args, uint64_t first, const uint64_t *ends,
+static void divide_step(const struct dpb_summary_args *args, const struct timed *timed,
                         const struct span *common, struct dpb_summary *summary)
 {
     double sum_ns = 0;
     for (uint32_t w = 0; w < args->n_workers; w++) {
         const struct dpb_record *records = args->journals[w]->records;
-        struct span span = start_of(records, first, ends[w]);
-        for (uint64_t k = first; k < ends[w]; k++) {
+        if (timed[w].first == timed[w].end)
+            continue;
+        struct span span = start_of(records, timed[w].first, timed[w].end);
+        for (uint64_t k = timed[w].first; k < timed[w].end; k++) {
             move_to(&records[k], &span);
             int64_t from_ns = span.begin_ns > common->begin_ns ? span.begin_ns : common->begin_ns;
             int64_t to_ns = span.end_ns < common->end_ns ? span.end_ns : common->end_ns;
@@ -213,34 +225,34 @@ static void divide_step(const struct dpb_summary_args *args, uint64_t first, con
     breakdown_scale(&summary->breakdown, step_ns / sum_ns);
 }
 
-static dpb_status summarise_apart(const struct dpb_summary_args *args, uint64_t first,
-                                  struct dpb_summary *summary)
+static dpb_status summarise_apart(const struct dpb_summary_args *args, struct dpb_summary *summary)
 {
     size_t n_records = 0;
-    uint64_t *ends = calloc(args->n_workers, sizeof *ends);
-    for (uint32_t w = 0; w < args->n_workers && ends != NULL; w++) {
-        ends[w] = dpb_journal_records(args->journals[w]); /* once: a rank may still write */
-        n_records += (size_t)(ends[w] - first);
+    struct timed *timed = calloc(args->n_workers, sizeof *timed);
+    for (uint32_t w = 0; w < args->n_workers && timed != NULL; w++) {
+        const uint64_t end = dpb_journal_records(args->journals[w]); /* a rank may still write */
+        timed[w] = (struct timed){min_u64(args->journals[w]->timed_from, end), end};
+        n_records += (size_t)(end - timed[w].first);
     }
     int64_t *step_ns = calloc(n_records / args->n_workers + 2, sizeof *step_ns);
     struct change *changes = calloc(2 * n_records, sizeof *changes);
     dpb_status status = DPB_OK;
     free(summary->step_ns);
     summary->step_ns = step_ns;
-    if (ends == NULL || step_ns == NULL || changes == NULL) {
+    if (timed == NULL || step_ns == NULL || changes == NULL) {
         status = dpb_fail(DPB_NO_MEMORY, "out of memory");
     } else {
         struct span common;
-        size_t n = find_changes(args, first, ends, changes, &common);
+        size_t n = find_changes(args, timed, changes, &common);
         double any_ns = cut_steps(changes, n, args->n_workers, summary);
         double samples = (double)args->global_batch / args->n_workers * 0.5 * (double)n;
         summary->first_to_last = samples / (any_ns / 1e9);
-        divide_step(args, first, ends, &common, summary);
+        divide_step(args, timed, &common, summary);
         summary->no_common_window = summary->n_steps == 0;
         dpb_rate_of(summary->step_ns, summary->n_steps, (double)args->global_batch, &summary->rate);
     }
     free(changes);
-    free(ends);
+    free(timed);
     return status;
 }
 
@@ -259,13 +271,20 @@ static void summarise_losses(const struct dpb_summary_args *args, struct dpb_sum
 static void summarise_bytes(const struct dpb_summary_args *args, uint64_t first,
                             struct dpb_summary *summary)
 {
-    double bytes = 0;
+    double bytes = 0, n = 0;
     for (uint32_t r = 0; r < args->n_workers + args->n_servers; r++) {
-        uint64_t end = min_u64(dpb_journal_records(args->journals[r]), first + summary->n_steps);
-        for (uint64_t k = first; k < end; k++)
+        uint64_t end = dpb_journal_records(args->journals[r]), from = first;
+        if (args->local)
+            from = args->journals[r] != NULL ? min_u64(args->journals[r]->timed_from, end) : end;
+        else
+            end = min_u64(end, first + summary->n_steps);
+        for (uint64_t k = from; k < end; k++)
             bytes += (double)args->journals[r]->records[k].comm_bytes;
+        n += end > from && r < args->n_workers ? (double)(end - from) / args->n_workers : 0;
     }
-    summary->bytes_per_step = summary->n_steps > 0 ? bytes / (double)summary->n_steps : NAN;
+    if (!args->local)
+        n = (double)summary->n_steps;
+    summary->bytes_per_step = summary->n_steps > 0 ? bytes / n : NAN;
 }
 
 static dpb_verdict worst(dpb_verdict a, uint32_t b)
@@ -312,7 +331,7 @@ dpb_status dpb_summary_make(const struct dpb_summary_args *args, struct dpb_summ
     if (result.step_ns == NULL || result.loss == NULL)
         status = dpb_fail(DPB_NO_MEMORY, "out of memory");
     else if (args->local && args->n_workers > 1 && result.n_steps > 0)
-        status = summarise_apart(args, first, &result);
+        status = summarise_apart(args, &result);
     else
         status = summarise_together(args, first, &result);
     if (status != DPB_OK) {

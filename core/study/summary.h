@@ -31,7 +31,7 @@ struct dpb_summary_args {
     const struct dpb_journal *const *journals; /* by rank, workers first; NULL: none */
     uint32_t n_workers, n_servers;
     uint64_t global_batch; /* samples of a step over all workers */
-    bool local;            /* the workers do not wait for each other */
+    bool local;            /* the workers do not wait for each other in each step */
 };
 
 struct dpb_summary {

@@ -301,6 +301,17 @@ void dpb_account_span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_
     }
 }
 
+void dpb_account_age(uint64_t age)
+{
+    struct dpb_journal *journal = account.journal;
+    if (!account.running || journal->timed_from == UINT64_MAX)
+        return;
+    journal->ages[age < DPB_JOURNAL_AGES ? age : DPB_JOURNAL_AGES - 1]++;
+    journal->sum_of_ages += age;
+    if (age > journal->most_age)
+        journal->most_age = age;
+}
+
 void dpb_account_bytes(uint64_t bytes)
 {
     __atomic_fetch_add(&account.bytes, bytes, __ATOMIC_RELAXED);

@@ -60,5 +60,7 @@ void dpb_account_device(const struct dpb_device_times *times);
 /* Any thread: the host's `span` and `count_bytes`. */
 void dpb_account_span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_t end_ns);
 void dpb_account_bytes(uint64_t bytes);
+/* The host's `age`: counted in the timed steps. */
+void dpb_account_age(uint64_t age);
 
 #endif

@@ -268,6 +268,11 @@ static dpb_status run_point(struct comm_test *test, bool *more)
     dpb_reduced.in_place = false;
     dpb_reduced.n_in_place = 0;
     DPB_TRY(dpb_trainer_connect(t, point->model ? t->experiment->graph : &bare));
+    if (t->plan.contract.consistency != DPB_SYNCHRONOUS)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "comm '%s' does not sum the gradients of a step: there is no exchange to "
+                        "time by itself; measure a training",
+                        t->experiment->settings.comm.name);
     if (dpb_world.role == DPB_WORKER)
         DPB_TRY(dpb_pump_start(t));
     if (dpb_world.role == DPB_SERVER)

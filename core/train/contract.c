@@ -13,6 +13,7 @@ struct dpb_contract dpb_contract_default(uint32_t n_workers, bool alone)
                                  .proof = alone ? DPB_PROOF_ALONE : DPB_PROOF_SETTLES,
                                  .divisor = divisor,
                                  .share = 1.0 / divisor,
+                                 .lead = alone ? UINT32_MAX : 0,
                                  .replicas_equal = !alone};
 }
 
@@ -30,8 +31,8 @@ static const char *contradiction(const struct dpb_contract *contract,
     if (contract->settle_steps > DPB_SETTLE_STEPS)
         return "it settles in more than 4096 steps; say DPB_PROOF_BOOKS";
     if (contract->consistency == DPB_SYNCHRONOUS &&
-        (books || contract->settle_steps > 0 || !contract->replicas_equal))
-        return "a synchronous strategy settles at once, with equal replicas";
+        (books || contract->settle_steps > 0 || !contract->replicas_equal || contract->lead > 0))
+        return "a synchronous strategy settles at once, with equal replicas, and no worker leads";
     if (alone != (contract->consistency == DPB_ALONE) ||
         alone != (contract->proof == DPB_PROOF_ALONE))
         return "DPB_COMM_ALONE, DPB_ALONE and DPB_PROOF_ALONE go together";

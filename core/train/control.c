@@ -101,15 +101,25 @@ static void commit_if_all_acked(struct dpb_control *control)
         uint64_t step = __atomic_load_n(&block->acks[rank].step, __ATOMIC_RELAXED);
         highest = step > highest ? step : highest;
     }
-    uint64_t commit = control->acked << 32 | control->proposed;
-    __atomic_store_n(&block->commit_step, highest + 2, __ATOMIC_RELAXED);
+    const uint64_t commit = control->acked << 32 | control->proposed;
+    const uint64_t step = control->apart ? highest : highest + 2;
+    __atomic_store_n(&block->commit_step, step, __ATOMIC_RELAXED);
     __atomic_store_n(&block->commit, commit, __ATOMIC_RELEASE);
     tell(control, &(struct dpb_post){.n_words = 2,
                                      .all = true,
                                      .confirm_at = UINT64_MAX,
-                                     .words = {{WORD_AT(control, commit_step), highest + 2},
+                                     .words = {{WORD_AT(control, commit_step), step},
                                                {WORD_AT(control, commit), commit}}});
     control->proposed = 0;
+}
+
+/* Acts on what this rank has acknowledged and rank 0 has committed. */
+static void take_actions(struct dpb_control *control, uint64_t commit, uint32_t *actions)
+{
+    *actions = (uint32_t)commit;
+    control->committed = __atomic_load_n(&control->block->commit_step, __ATOMIC_RELAXED);
+    control->done = control->acked;
+    control->acked = 0;
 }
 
 bool dpb_control_try(struct dpb_control *control, uint64_t step, uint32_t *actions)
@@ -118,7 +128,7 @@ bool dpb_control_try(struct dpb_control *control, uint64_t step, uint32_t *actio
     *actions = 0;
     if (control->rank == 0)
         begin_round(control);
-    if (control->rank == 0 && !is_confirmed(control))
+    if (control->rank == 0 && !control->apart && !is_confirmed(control))
         return false;
     if (control->acked == 0) {
         uint64_t proposal = __atomic_load_n(&block->proposal, __ATOMIC_ACQUIRE);
@@ -131,12 +141,35 @@ bool dpb_control_try(struct dpb_control *control, uint64_t step, uint32_t *actio
 
     uint64_t commit = __atomic_load_n(&block->commit, __ATOMIC_ACQUIRE);
     if (commit >> 32 != control->acked)
-        return step < control->acked_step + 2;
-    if (step < __atomic_load_n(&block->commit_step, __ATOMIC_RELAXED))
-        return true;
-    *actions = (uint32_t)commit;
-    control->done = control->acked;
-    control->acked = 0;
+        return control->apart || step < control->acked_step + 2;
+    if (control->apart || step >= __atomic_load_n(&block->commit_step, __ATOMIC_RELAXED))
+        take_actions(control, commit, actions);
+    return true;
+}
+
+void dpb_control_arrive(struct dpb_control *control, uint64_t step)
+{
+    __atomic_store_n(&control->block->acks[control->rank].pause, step, __ATOMIC_RELEASE);
+    tell(control,
+         &(struct dpb_post){.n_words = 1,
+                            .all = true,
+                            .confirm_at = UINT64_MAX,
+                            .words = {{WORD_AT(control, acks[control->rank].pause), step}}});
+}
+
+bool dpb_control_may_pause(struct dpb_control *control, uint64_t step)
+{
+    struct dpb_control_block *block = control->block;
+    if (control->rank != 0)
+        return __atomic_load_n(&block->granted, __ATOMIC_ACQUIRE) >= step;
+    for (uint32_t rank = 0; rank < control->n_ranks; rank++)
+        if (__atomic_load_n(&block->acks[rank].pause, __ATOMIC_ACQUIRE) != step)
+            return false;
+    __atomic_store_n(&block->granted, step, __ATOMIC_RELEASE);
+    tell(control, &(struct dpb_post){.n_words = 1,
+                                     .all = true,
+                                     .confirm_at = UINT64_MAX,
+                                     .words = {{WORD_AT(control, granted), step}}});
     return true;
 }
 

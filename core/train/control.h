@@ -17,6 +17,13 @@
  * which nobody who acknowledged keeps another. Ranks that do not exchange wait for nobody in a
  * step, so that a late word only makes them hold longer.
  *
+ * Where a rank may be any number of steps ahead of another (`apart`: contract.lead is not 0), a
+ * common step would have the slow ones train for as long as they are behind. There nobody holds,
+ * and each acts at the first look that finds the commit. What all have to enter at the same step, a
+ * pause, rank 0 grants once all have arrived at it. Ranks look while they wait for the grant, so a
+ * stop ends that wait. A granted pause is entered by all: rank 0 enters it, too, and commits
+ * nothing before it has left it.
+ *
  * Ranks that do not exchange may end far apart. One that begins no further step leaves: nobody
  * waits for its acknowledgement any more. Rank 0 goes on committing for the others until all have
  * left.
@@ -44,11 +51,13 @@ struct dpb_control_block {
     uint64_t commit;   /* sequence << 32 | actions; commit_step was written before */
     uint64_t commit_step;
     uint64_t confirmed; /* the last proposal that is on every board */
-    uint64_t unused[4];
+    uint64_t granted;   /* apart: the last pause that all are at, by its step */
+    uint64_t unused[3];
     struct {
         uint64_t step; /* written before the sequence */
         uint64_t sequence;
-        uint64_t left; /* 1: begins no further step */
+        uint64_t left;  /* 1: begins no further step */
+        uint64_t pause; /* apart: the last pause that it has arrived at, by its step */
     } acks[DPB_JOB_RANKS];
     /* Number of the agreement << 8 | value; even and odd ones: a rank may be one ahead of
      * another. */
@@ -68,6 +77,8 @@ struct dpb_control {
     uint32_t n_left;            /* the ranks below this one are known to have left */
     uint64_t acked, acked_step; /* 0: nothing under way here */
     uint64_t done;              /* sequence of the last action taken */
+    uint64_t committed;         /* its step: apart, the highest that a rank had acknowledged at */
+    bool apart;                 /* set after init */
     uint32_t wanted;            /* rank 0: proposed in the next round */
     uint32_t proposed;          /* rank 0: in the round under way */
     uint64_t agreements;        /* begun */
@@ -82,6 +93,10 @@ void dpb_control_propose(struct dpb_control *control, uint32_t actions);
 /* At the start of `step`, before it begins. True: *actions (0: none) are to be done now and the
  * step may begin. False: the commit is due and not there; look again. */
 bool dpb_control_try(struct dpb_control *control, uint64_t step, uint32_t *actions);
+/* Apart: at the start of `step`, where all pause: this rank is there. Then, between looks, whether
+ * all are. */
+void dpb_control_arrive(struct dpb_control *control, uint64_t step);
+bool dpb_control_may_pause(struct dpb_control *control, uint64_t step);
 /* Instead of a further look: this rank begins no step any more. */
 void dpb_control_leave(struct dpb_control *control);
 /* Once left: whether all have. Rank 0 serves the others by this call, so it is made again and again

@@ -22,6 +22,7 @@ const struct dpb_host dpb_host = {
     .release = dpb_release,
     .span = dpb_account_span,
     .count_bytes = dpb_account_bytes,
+    .age = dpb_account_age,
     .note = dpb_world_note,
     .vec = &dpb_vec,
     .optimizer = &dpb_optimizers,

@@ -15,7 +15,12 @@
 #include "machine/load.h"
 #include "train/contract.h"
 
-enum { DPB_JOURNAL_EVALS = 4096, DPB_JOURNAL_PROFILE = 8192, DPB_JOURNAL_CORES = 1024 };
+enum {
+    DPB_JOURNAL_EVALS = 4096,
+    DPB_JOURNAL_PROFILE = 8192,
+    DPB_JOURNAL_CORES = 1024,
+    DPB_JOURNAL_AGES = 4096
+};
 
 /* One step of one rank. data_wait + forward + delay + backward + optimizer + comm_exposed = step. */
 struct dpb_record {
@@ -68,6 +73,10 @@ struct dpb_journal {
     uint64_t checksum;                 /* of the published weights at the end */
     uint64_t parameters, macs_per_sample, steps_per_epoch, dropped_samples;
     uint64_t dropped_spans;
+    bool apart; /* workers do not wait for each other in each step */
+    /* Of this worker's gradients, one a server and timed step: how many had each age; the last
+     * entry: so many updates or more. */
+    uint64_t ages[DPB_JOURNAL_AGES], sum_of_ages, most_age;
     uint32_t threads; /* compute threads of this rank */
     uint32_t n_cores; /* hardware threads that it is bound to; 0: it is not */
     uint16_t cores[DPB_JOURNAL_CORES];

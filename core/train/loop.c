@@ -80,7 +80,14 @@ static void watch_for_stop(struct dpb_trainer *t)
     t->stopping = actions != 0;
 }
 
-/* The first timed step is known: from it follows the end of a run that counts steps. */
+static bool has_pauses(const struct dpb_trainer *t)
+{
+    const struct dpb_save_points *saves = &t->experiment->save_points;
+    return t->experiment->settings.eval.every > 0 || saves->every > 0 || saves->n > 0;
+}
+
+/* The first timed step is known: from it follows the end of a run that counts steps. Workers that
+ * are apart begin to time at steps of their own; where they meet in pauses they end at the same. */
 static dpb_status begin_timing(struct dpb_trainer *t, bool steady)
 {
     const struct dpb_run_settings *run = &t->experiment->settings.run;
@@ -90,15 +97,76 @@ static dpb_status begin_timing(struct dpb_trainer *t, bool steady)
     if (t->control.rank == 0)
         dpb_load_begin(t->n_cores);
     dpb_gpu_begin(&t->journal->gpu);
+    const bool common = t->control.apart && t->gated && has_pauses(t);
     if (run->steps)
-        t->stop_at = t->step + (uint64_t)run->steps;
+        t->stop_at = (common ? t->control.committed : t->step) + (uint64_t)run->steps;
     dpb_board_page(dpb_world.board, dpb_world.rank)->n_steps =
         t->stop_at == UINT64_MAX ? 0 : t->stop_at;
     return t->experiment->settings.run.profile ? t->device_ops->profile(t->program, NULL) : DPB_OK;
 }
 
+/* Acts on what the ranks have agreed on. */
+static dpb_status act(struct dpb_trainer *t)
+{
+    if (t->last_actions & DPB_ACTION_TIMED)
+        DPB_TRY(begin_timing(t, !(t->last_actions & DPB_ACTION_UNSTEADY)));
+    return DPB_OK;
+}
+
+/* Steps that the workers have begun, all together. */
+static uint64_t count_steps(const struct dpb_trainer *t)
+{
+    uint64_t sum = 0;
+    for (uint32_t rank = 0; rank < t->experiment->n_workers; rank++)
+        sum += dpb_board_page(dpb_world.board, rank)->step;
+    return sum;
+}
+
+/* Waits until `over`, which serves the control word, for workers that may be any number of steps
+ * behind: so the deadline is one for their next step. */
+static dpb_status await_others(struct dpb_trainer *t, const char *what,
+                               dpb_status (*over)(struct dpb_trainer *t, bool *is_over))
+{
+    uint64_t steps = count_steps(t);
+    int64_t deadline_ns = dpb_world_now_ns() + dpb_world.timeout_ns;
+    for (bool is_over = false;;) {
+        watch_for_stop(t);
+        DPB_TRY(over(t, &is_over));
+        if (is_over)
+            return DPB_OK;
+        if (dpb_board_job_ended(dpb_world.board))
+            return dpb_wait_cancelled(&(struct dpb_wait){.purpose = "the other workers"});
+        usleep(dpb_control_nap_us(&t->control));
+        if (dpb_world_now_ns() < deadline_ns)
+            continue;
+        if (count_steps(t) == steps)
+            return dpb_fail(
+                DPB_TIMEOUT,
+                "step %llu: this worker has done all its steps%s, and the others none within "
+                "%.0f s; give run.timeout_s more if they are only slow",
+                (unsigned long long)t->step, what, (double)dpb_world.timeout_ns * 1e-9);
+        steps = count_steps(t);
+        deadline_ns = dpb_world_now_ns() + dpb_world.timeout_ns;
+    }
+}
+
+/* All are at the pause of this step; or the run stops before it. */
+static dpb_status at_pause(struct dpb_trainer *t, bool *is_over)
+{
+    (void)dpb_control_try(&t->control, t->step, &t->last_actions);
+    DPB_TRY(act(t));
+    *is_over = (t->last_actions & DPB_ACTION_STOP) || dpb_control_may_pause(&t->control, t->step);
+    return DPB_OK;
+}
+
+static dpb_status all_left(struct dpb_trainer *t, bool *is_over)
+{
+    *is_over = dpb_control_all_left(&t->control);
+    return DPB_OK;
+}
+
 /* Evaluation and checkpoint, where this step begins with one. */
-static dpb_status pause_training(struct dpb_trainer *t)
+static dpb_status pause_training(struct dpb_trainer *t, bool *stop)
 {
     const struct dpb_experiment *x = t->experiment;
     uint64_t every = (uint64_t)x->settings.eval.every;
@@ -107,6 +175,15 @@ static dpb_status pause_training(struct dpb_trainer *t)
     if (t->step == t->first_step || (!evaluates && !saves))
         return DPB_OK;
     DPB_TRY(dpb_trainer_pause(t));
+    if (t->control.apart) {
+        if (t->last_actions & DPB_ACTION_STOP)
+            return DPB_OK; /* each stops where it is */
+        dpb_control_arrive(&t->control, t->step);
+        DPB_TRY(await_others(t, " before a pause", at_pause));
+        *stop = *stop || (t->last_actions & DPB_ACTION_STOP);
+        if (t->last_actions & DPB_ACTION_STOP)
+            return DPB_OK;
+    }
     int64_t began_ns = dpb_now_ns();
     if (evaluates)
         DPB_TRY(dpb_evaluate(t));
@@ -128,47 +205,20 @@ static dpb_status between_steps(struct dpb_trainer *t, bool *stop)
     DPB_TRY(dpb_control_look(&t->control, t->step, &t->last_actions));
     if (!t->gated && t->step - t->first_step == (uint64_t)run->warmup_steps)
         DPB_TRY(begin_timing(t, false));
-    if (t->last_actions & DPB_ACTION_TIMED)
-        DPB_TRY(begin_timing(t, !(t->last_actions & DPB_ACTION_UNSTEADY)));
+    DPB_TRY(act(t));
     *stop = t->step >= t->stop_at || (t->last_actions & DPB_ACTION_STOP);
-    return pause_training(t);
-}
-
-/* Steps that the workers have begun, all together. */
-static uint64_t count_steps(const struct dpb_trainer *t)
-{
-    uint64_t sum = 0;
-    for (uint32_t rank = 0; rank < t->experiment->n_workers; rank++)
-        sum += dpb_board_page(dpb_world.board, rank)->step;
-    return sum;
+    return pause_training(t, stop);
 }
 
 /* No rank goes on before all have trained to their end: one that is still at it may have to be told
- * to stop, and can be any number of steps behind where workers do not exchange. So the deadline is
- * one for its next step. */
+ * to stop. */
 static dpb_status leave_together(struct dpb_trainer *t)
 {
-    uint64_t steps = count_steps(t);
-    int64_t deadline_ns = dpb_world_now_ns() + dpb_world.timeout_ns;
+    if (t->control.apart && t->comm_ops->settle)
+        DPB_TRY(t->comm_ops->settle(t->comm)); /* nobody waits for this worker's next step */
     dpb_world_note("wait_end", UINT64_MAX, UINT32_MAX);
     dpb_control_leave(&t->control);
-    while (!dpb_control_all_left(&t->control)) {
-        watch_for_stop(t);
-        if (dpb_board_job_ended(dpb_world.board))
-            return dpb_wait_cancelled(&(struct dpb_wait){.purpose = "the other workers' end"});
-        usleep(dpb_control_nap_us(&t->control));
-        if (dpb_world_now_ns() < deadline_ns)
-            continue;
-        if (count_steps(t) == steps)
-            return dpb_fail(
-                DPB_TIMEOUT,
-                "step %llu: this worker has done all its steps, and the others none within "
-                "%.0f s; give run.timeout_s more if they are only slow",
-                (unsigned long long)t->step, (double)dpb_world.timeout_ns * 1e-9);
-        steps = count_steps(t);
-        deadline_ns = dpb_world_now_ns() + dpb_world.timeout_ns;
-    }
-    return DPB_OK;
+    return await_others(t, "", all_left);
 }
 
 /* run.nan: the run ends, or goes on after saying so at the first such step. */

@@ -279,24 +279,30 @@ static dpb_status add_books(const struct proof *proof, double sign, struct balan
     return DPB_OK;
 }
 
+static double share_of(const struct proof *proof, uint32_t step, uint64_t element)
+{
+    const struct dpb_trainer *t = proof->t;
+    return t->comm_ops->applied
+               ? t->comm_ops->applied(t->comm, proof->first_exchange + step, element)
+               : t->plan.contract.share;
+}
+
 static void add_gradients(const struct proof *proof, struct balance *balance)
 {
     struct dpb_trainer *t = proof->t;
     double block[BLOCK];
     for (uint32_t step = 0; step < proof->n_steps; step++) {
-        const double share = t->comm_ops->applied
-                                 ? t->comm_ops->applied(t->comm, proof->first_exchange + step)
-                                 : t->plan.contract.share;
-        const double coefficient = proof->rate * share / t->experiment->accumulate;
+        const double unit = proof->rate / t->experiment->accumulate;
         uint64_t at = 0;
-        balance->counted[step] = share != 0.0;
+        balance->counted[step] = share_of(proof, step, 0) != 0.0;
         for (uint64_t begin = proof->phase * BLOCK; begin < t->layout.n_elements;
              begin += proof->stride * BLOCK, at += BLOCK) {
             uint64_t count = block_length(t, begin);
             generate(proof, dpb_world.rank, step, begin, count, block);
             for (uint64_t i = 0; i < count; i++) {
-                balance->is[at + i] += coefficient * block[i];
-                balance->bound[at + i] += fabs(coefficient * block[i]);
+                const double part = unit * share_of(proof, step, begin + i) * block[i];
+                balance->is[at + i] += part;
+                balance->bound[at + i] += fabs(part);
             }
         }
     }

@@ -90,6 +90,7 @@ static dpb_status work(struct dpb_trainer *t)
         return trained;
     if (settings->run.profile)
         DPB_TRY(take_profile(t));
+    DPB_TRY(dpb_verify_ages(t));
     /* Replicas that settle later are equal later: dpb_prove_again. */
     if (settings->run.mode == DPB_MODE_TRAIN && t->plan.contract.settle_steps == 0)
         DPB_TRY(dpb_verify_replicas(t));

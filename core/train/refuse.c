@@ -169,6 +169,10 @@ static dpb_status check_comm(const struct dpb_experiment *experiment)
     if (settings->run.servers > 0 && !(comm->capabilities & DPB_COMM_SERVERS))
         return dpb_fail(DPB_UNSUPPORTED, "%s: comm '%s' has no servers; leave run.servers out",
                         origin(experiment, "run", "servers"), comm->name);
+    if (settings->run.servers == 0 && (comm->capabilities & DPB_COMM_SERVED))
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm '%s' keeps the model in server processes; give run.servers",
+                        origin(experiment, "comm", "name"), comm->name);
     if (settings->run.comm_cores > 0 && !(comm->capabilities & DPB_COMM_OVERLAP))
         return dpb_fail(DPB_UNSUPPORTED,
                         "%s: comm '%s' has no work for communication cores; leave "

@@ -292,6 +292,7 @@ void dpb_trainer_join_control(struct dpb_trainer *trainer)
 {
     dpb_control_init(&trainer->control, dpb_board_control(dpb_world.board), dpb_world.rank,
                      trainer->experiment->n_workers);
+    trainer->control.apart = trainer->plan.contract.lead > 0;
     if (dpb_world.parted)
         dpb_control_connect(&trainer->control, post, NULL);
 }
@@ -450,6 +451,21 @@ static dpb_status share_seal_key(void)
     return DPB_OK;
 }
 
+/* What a strategy's contract excludes is known only when it has planned. */
+static dpb_status refuse_contract(const struct dpb_trainer *trainer)
+{
+    const struct dpb_experiment *x = trainer->experiment;
+    const bool exchanges = trainer->plan.contract.consistency != DPB_ALONE;
+    if (exchanges && trainer->plan.contract.lead > 0 &&
+        x->settings.run.precision == DPB_PRECISION_FP16)
+        return dpb_fail(
+            DPB_UNSUPPORTED,
+            "comm '%s' lets workers be steps apart, and run.precision = fp16 has them "
+            "agree in each step on whether gradients are finite; take another precision",
+            x->settings.comm.name);
+    return DPB_OK;
+}
+
 dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_trainer *trainer)
 {
     bool oversubscribed;
@@ -465,6 +481,8 @@ dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_traine
     DPB_TRY(dpb_trainer_connect(trainer, experiment->graph));
     dpb_contract_label(&trainer->plan.contract, experiment->n_workers,
                        trainer->journal->consistency);
+    trainer->journal->apart = trainer->plan.contract.lead > 0;
+    DPB_TRY(refuse_contract(trainer));
     if (dpb_world.role == DPB_SERVER)
         return DPB_OK;
     dpb_world_note("compile", UINT64_MAX, UINT32_MAX);

@@ -197,6 +197,8 @@ void dpb_pump_stop(struct dpb_trainer *trainer);
 /* All workers (not the servers) have come here. For setting up, not for steps. */
 dpb_status dpb_workers_meet(struct dpb_trainer *trainer);
 
+/* After training: no gradient was applied later than a contract of DPB_STALE allows. */
+dpb_status dpb_verify_ages(const struct dpb_trainer *trainer);
 /* After training: replicas that promise to be equal bit for bit are. Collective. */
 dpb_status dpb_verify_replicas(struct dpb_trainer *trainer);
 

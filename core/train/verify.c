@@ -1,6 +1,6 @@
 /*
- * verify.c - where the workers meet, and the check that replicas which promise equal bits hold
- * them.
+ * verify.c - where the workers meet, and the checks that replicas which promise equal bits hold
+ * them, and that no gradient was older than a bound allows.
  */
 #include "base/log.h"
 #include "base/vec.h"
@@ -18,6 +18,23 @@ dpb_status dpb_workers_meet(struct dpb_trainer *trainer)
         DPB_TRY(dpb_store.get(key, key, &bytes, 0));
     }
     return DPB_OK;
+}
+
+/* Between a pull and its push another worker's clock passes from `bound` behind the own to one more
+ * than `bound` ahead of it. */
+dpb_status dpb_verify_ages(const struct dpb_trainer *trainer)
+{
+    const struct dpb_contract *contract = &trainer->plan.contract;
+    const uint64_t others = trainer->experiment->n_workers - 1;
+    const uint64_t most = others * (2 * (uint64_t)contract->parameter + 1);
+    if (contract->consistency != DPB_STALE || trainer->journal->most_age <= most)
+        return DPB_OK;
+    return dpb_fail(DPB_VERIFICATION,
+                    "comm '%s' promises stale(%u), by which %u workers' gradients are at most %llu "
+                    "updates old; one was %llu updates old when it was applied",
+                    trainer->experiment->settings.comm.name, contract->parameter,
+                    trainer->experiment->n_workers, (unsigned long long)most,
+                    (unsigned long long)trainer->journal->most_age);
 }
 
 dpb_status dpb_verify_replicas(struct dpb_trainer *trainer)

@@ -360,6 +360,7 @@ static struct dpb_contract contract_of(const struct toy *toy, const struct dpb_c
         contract.proof = DPB_PROOF_BOOKS;
         contract.divisor = 1;
         contract.share = 1.0;
+        contract.lead = UINT32_MAX;
         contract.replicas_equal = false;
     }
     if (toy->options.mistake == LIE && toy->options.kind > LATE && toy->options.kind != PARTIAL)
@@ -453,9 +454,10 @@ static dpb_status toy_books(void *comm, struct dpb_books *books)
     return DPB_OK;
 }
 
-static double toy_applied(void *comm, uint64_t step)
+static double toy_applied(void *comm, uint64_t step, uint64_t element)
 {
     const struct toy *toy = comm;
+    (void)element;
     const uint32_t n = toy->base.args.n_workers;
     const uint32_t dropped = (uint32_t)((step + (wrong(toy, LIE) ? 1 : 0)) % n);
     return n > 1 && toy->base.args.rank == dropped ? 0.0 : 1.0 / (n > 1 ? n - 1 : 1);

@@ -42,7 +42,7 @@ struct channel {
     struct message {
         struct dpb_post post;
         bool confirms; /* and nothing else */
-    } queue[256];
+    } queue[4096];
     size_t begin, end;
 };
 
@@ -318,6 +318,107 @@ static void test_delays(void **state)
     interleave(40);
 }
 
+/* ---- apart: pauses are entered by all, whoever stops --------------------------------------- */
+
+/* Where a rank is: it trains, waits for the grant of the pause at its step, or is in that pause. */
+enum place { TRAINS, WAITS, PAUSES };
+
+enum { EVERY = 7 /* steps from pause to pause */ };
+
+static bool all_are_at(const struct job *job, const enum place *places, uint64_t step)
+{
+    for (uint32_t r = 0; r < job->n_ranks; r++)
+        if (!(places[r] == PAUSES && job->ranks[r].step == step) && job->ranks[r].step <= step)
+            return false;
+    return true;
+}
+
+/* One move of a rank that may be any number of steps ahead. */
+static void move_far(struct job *job, enum place *places, uint64_t *stopped_at)
+{
+    struct rank *rank = choose(job);
+    enum place *place = &places[rank - job->ranks];
+    uint32_t actions = 0;
+    if (rank == &job->ranks[0] && *place != PAUSES)
+        maybe_propose(job);
+    if (rank->ended) {
+        dpb_control_all_left(&rank->control);
+        return;
+    }
+    if (*place == PAUSES) { /* a collective: over when all have come */
+        if (!all_are_at(job, places, rank->step))
+            return;
+        *place = TRAINS;
+        rank->step++;
+        return;
+    }
+    assert_true(dpb_control_try(&rank->control, rank->step, &actions)); /* nobody holds */
+    if (actions != 0)
+        rank->taken[rank->n_taken++] = (struct taken){rank->step, actions};
+    if (actions & DPB_ACTION_STOP) {
+        rank->ended = true;
+        dpb_control_leave(&rank->control);
+        *stopped_at = rank->step > *stopped_at ? rank->step : *stopped_at;
+        for (uint32_t r = 0; r < job->n_ranks; r++)
+            if (places[r] == PAUSES && job->ranks[r].step >= rank->step)
+                fail_msg("seed %u: rank %u stops while rank %u is in a pause", job->seed,
+                         rank->control.rank, r);
+    } else if (*place == WAITS) {
+        if (dpb_control_may_pause(&rank->control, rank->step))
+            *place = PAUSES;
+    } else if (rank->step > 0 && rank->step % EVERY == 0) {
+        dpb_control_arrive(&rank->control, rank->step);
+        *place = WAITS;
+    } else {
+        rank->step++;
+    }
+}
+
+static bool all_have_ended(const struct job *job)
+{
+    for (uint32_t r = 0; r < job->n_ranks; r++)
+        if (!job->ranks[r].ended)
+            return false;
+    return true;
+}
+
+static void run_far(struct job *job, uint32_t delay)
+{
+    enum place places[MAX_RANKS] = {TRAINS};
+    uint64_t stopped_at = 0, least = UINT64_MAX;
+    for (uint32_t moves = 0; !all_have_ended(job); moves++) {
+        if (moves == PATIENCE)
+            fail_msg("seed %u, delay %u: deadlock", job->seed, delay);
+        move_far(job, places, &stopped_at);
+        if (job->is_apart && draw(job, delay) == 0)
+            deliver(job);
+    }
+    for (uint32_t r = 0; r < job->n_ranks; r++) {
+        least = job->ranks[r].step < least ? job->ranks[r].step : least;
+        assert_int_equal(job->ranks[r].n_taken, job->ranks[0].n_taken);
+        for (size_t i = 0; i < job->ranks[r].n_taken; i++)
+            assert_int_equal(job->ranks[r].taken[i].actions, job->ranks[0].taken[i].actions);
+    }
+    assert_true(stopped_at / EVERY <= least / EVERY + 1); /* by a pause at the most */
+}
+
+static void test_far_apart(void **state)
+{
+    static struct job job;
+    (void)state;
+    for (uint32_t seed = 0; seed < SEEDS; seed++)
+        for (uint32_t delay = 0; delay <= 4; delay += 2) {
+            job_make(&job, seed);
+            job.length = UINT64_MAX;
+            job.together = false;
+            if (delay > 0)
+                set_apart(&job);
+            for (uint32_t r = 0; r < job.n_ranks; r++)
+                job.ranks[r].control.apart = true;
+            run_far(&job, delay);
+        }
+}
+
 /* Every rank hears the highest of what all have said, though words arrive late and ranks run
  * ahead. */
 static void agree(struct job *job, uint32_t rounds)
@@ -585,6 +686,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_interleavings),
         cmocka_unit_test(test_delays),
+        cmocka_unit_test(test_far_apart),
         cmocka_unit_test(test_agreements),
         cmocka_unit_test(test_threads),
         cmocka_unit_test_setup(test_two_past_the_highest, make_pair),

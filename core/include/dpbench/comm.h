@@ -37,6 +37,7 @@ struct dpb_optimizer; /* host.h */
 #define DPB_COMM_ALONE UINT64_C(0x004)      /* workers do not exchange: contract DPB_ALONE */
 #define DPB_COMM_MULTI_NODE UINT64_C(0x008) /* ranks may be on several machines */
 #define DPB_COMM_LAUNCHER UINT64_C(0x010)   /* needs the runtime of mpirun or srun, as MPI does */
+#define DPB_COMM_SERVED UINT64_C(0x020)     /* with SERVERS: needs one, for workers have no shards */
 
 typedef enum dpb_role { DPB_WORKER, DPB_SERVER } dpb_role;
 
@@ -202,9 +203,9 @@ struct dpb_comm_ops {
     dpb_status (*settle)(void *comm);
     /* With DPB_PROOF_BOOKS; *books is zeroed. */
     dpb_status (*books)(void *comm, struct dpb_books *books);
-    /* The part of this worker's mean gradient of `step`, one of the last 64, that was applied: in
-     * place of contract.share. 0: dropped. May be NULL: contract.share. */
-    double (*applied)(void *comm, uint64_t step);
+    /* The part of an element of this worker's mean gradient of `step`, one of the last 64, that was
+     * applied: in place of contract.share. 0: dropped. May be NULL: contract.share. */
+    double (*applied)(void *comm, uint64_t step, uint64_t element);
     /* What a checkpoint needs beside published weights and optimizer state, so that a training goes
      * on from it bit for bit: the same arrays on all workers; *saved is zeroed. Core reads them
      * after `publish`. To continue, core writes them after `load` and before the first step. May be

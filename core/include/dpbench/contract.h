@@ -50,6 +50,9 @@ struct dpb_contract {
      * must come out exactly. Each is at most one unit of the gradient or weight type. Count every
      * operation that rounds a value which carries the gradient: an average of W replicas is W. */
     uint32_t roundings;
+    /* Steps by which a worker may be ahead of another. 0: none begins a step before all have handed
+     * over the gradients of the step before. UINT32_MAX: any number. */
+    uint32_t lead;
     bool replicas_equal; /* after settling, all workers hold the same bits */
 };
 
