@@ -38,6 +38,7 @@ static const char base[] =
     STEPS "run.steady_limit_s=0.2s run.steady_window=4 run.steady_windows=1 run.steady_drift=1 " \
           "run.steady_spread=10 "
 #define TWO "run.workers=2 comm.name=shm "
+#define ASYNC "comm.name=ps_async run.servers=1 "
 #define RING "run.workers=2 comm.name=ring_tcp "
 
 static const struct effect effects[] = {
@@ -83,6 +84,8 @@ static const struct effect effects[] = {
     {"comm.transport", STEPS TWO "comm.name=hierarchical", "tcp", "mpi", EXIT_CODE},
     {"comm.transport", STEPS TWO "comm.name=ps_cpu comm.hosts=1+1 comm.interface=lo", "tcp",
      "verbs", EXIT_CODE},
+    {"comm.bound", STEPS ASYNC, "-1", "2", "strategy.consistency"},
+    {"comm.log", STEPS ASYNC, "", "out/log", FILES},
     {"comm.interface", STEPS TWO "comm.name=gloo", "lo", "no_such", EXIT_CODE},
     {"comm.gradient", STEPS TWO "run.precision=fp32", "fp32", "bf16", "comm.bytes_per_step"},
     {"comm.hosts", STEPS "run.workers=2", "2", "1+1", "ranks.1.machine"},
@@ -133,6 +136,7 @@ static const struct {
     {"comm.max_ctas", "test_nccl"},
     {"comm.min_ctas", "test_nccl"},
     {"comm.poll", "rdma_vm.sh"},
+    {"comm.rate", "test_ps_async"},
     {"comm.proto", "test_nccl"},
     {"comm.shards", "test_device_strategies"},
     {"comm.streams", "test_ring_tcp"},

@@ -53,6 +53,8 @@ static const struct form forms[] = {
      .settings = " comm.interface=lo comm.streams=2",
      .hosts = {"1+2", "2+2", "2+3"},
      .servers = 1},
+    {.name = "ps_cpu", .settings = " comm.name=ps_async", .servers = 2},
+    {.name = "ps_cpu", .settings = " comm.name=ps_async comm.bound=1", .servers = 1},
     {.name = "ring_tcp", .settings = SMALL_CHUNKS},
     {.name = "hierarchical", .settings = " comm.interface=lo" SMALL_CHUNKS, .hosts = MACHINES},
     {.name = "gloo"},

@@ -37,7 +37,7 @@ struct dpb_optimizer; /* host.h */
 #define DPB_COMM_ALONE UINT64_C(0x004)      /* workers do not exchange: contract DPB_ALONE */
 #define DPB_COMM_MULTI_NODE UINT64_C(0x008) /* ranks may be on several machines */
 #define DPB_COMM_LAUNCHER UINT64_C(0x010)   /* needs the runtime of mpirun or srun, as MPI does */
-#define DPB_COMM_SERVED UINT64_C(0x020)     /* with SERVERS: needs one, for workers have no shards */
+#define DPB_COMM_SERVED UINT64_C(0x020) /* with SERVERS: needs one, for workers have no shards */
 
 typedef enum dpb_role { DPB_WORKER, DPB_SERVER } dpb_role;
 
@@ -199,7 +199,8 @@ struct dpb_comm_ops {
     /* ---- model: workers, collective, between steps; may block ---- */
 
     dpb_status (*publish)(void *comm, struct dpb_view *view); /* which weights are the model */
-    /* Applies what is on its way. May be NULL: nothing is. */
+    /* Applies what is on its way; until its next step nobody waits for this worker. Not collective:
+     * core calls it, too, when a worker's training ends. May be NULL: nothing is on its way. */
     dpb_status (*settle)(void *comm);
     /* With DPB_PROOF_BOOKS; *books is zeroed. */
     dpb_status (*books)(void *comm, struct dpb_books *books);

@@ -1,6 +1,7 @@
 /*
- * links.c - ps_cpu's links between ranks of different machines: see ps.h. Each worker has one to
- * each shard elsewhere, which is also its way back.
+ * links.c - the links of ps_cpu between ranks of different machines, and of ps_async between all
+ * workers and servers: see ps.h. Each worker has one to each shard elsewhere, which is also its way
+ * back.
  *
  * A worker pushes its part of a bucket to each shard. It lands in memory that the shard keeps for
  * this worker, at a place of its own for each bucket: free again when the worker has got the new
@@ -14,26 +15,34 @@
  *                                   waited for others'
  *     worker 0 -> server LOAD       all weights
  *     server -> worker 0 LOADED     they have come
+ * and of ps_async alone
+ *     worker -> server   SAY        that it meets the others, or that nobody waits for it: `word`
+ *     server -> worker   MODEL      the server's slices, once all workers meet
+ *     server -> worker   AGE        of the gradients of an exchange, in `word`
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/ps_cpu/ps.h"
 
-enum { STEP, GRADIENTS, WEIGHTS, LOAD, LOADED };
+enum { STEP, GRADIENTS, WEIGHTS, LOAD, LOADED, SAY, MODEL, AGE };
 enum { NONE = UINT32_MAX, STEP_BYTES = 4 * 8 };
 
-static const char *const kinds[MESH_KINDS] = {"parameters", "gradients", "new weights",
-                                              "weights to load", "loading weights"};
+static const char *const kinds[MESH_KINDS] = {"parameters",      "gradients",       "new weights",
+                                              "weights to load", "loading weights", "word",
+                                              "the model",       "age of gradients"};
 
-_Static_assert((int)LOADED < (int)MESH_KINDS, "kinds of messages");
+_Static_assert((int)AGE < (int)MESH_KINDS, "kinds of messages");
 
 struct link {
     uint32_t rank;
-    bool is_shard, is_worker; /* for this rank */
-    char *inbox;              /* its gradients; NULL: it pushes none here */
-    uint64_t pushed, given;   /* slices sent to it */
-    uint64_t n_loads;         /* sent, or answered */
+    bool is_shard, is_worker;      /* for this rank */
+    char *inbox;                   /* its gradients; NULL: it pushes none here */
+    uint64_t pushed, given;        /* slices sent to it */
+    uint64_t n_loads;              /* sent, or answered */
+    uint64_t said, models, n_ages; /* sent: words, slices of the model; expected: slices; ages */
+    uint64_t word;                 /* the last that it said */
+    uint64_t ages[LINKS_AGES];     /* of the own gradients, by exchange */
     /* By bucket, on this machine's clock: a slice begins to come, and is here. */
     int64_t *began_ns, *came_ns;   /* gradients */
     int64_t *given_ns, *waited_ns; /* weights: are here; its shard waited for late workers */
@@ -52,7 +61,10 @@ struct links {
     uint64_t slice_elements; /* places in the inbox */
     char *inbox;             /* of all links */
     uint64_t inbox_bytes;
-    uint8_t *steps; /* parameters: own, then of each rank */
+    uint8_t *steps;    /* parameters: own, then of each rank */
+    char *outbox;      /* by worker; NULL: weights are sent from the arena */
+    uint32_t *pushers; /* links whose gradients of an exchange have all come, in that order */
+    uint64_t n_pushed, n_taken;
 };
 
 /* ---- who and how much ---------------------------------------------------------------------- */
@@ -86,26 +98,31 @@ static uint64_t slice_elements(const struct dpb_comm_args *args, const struct dp
 }
 
 static uint64_t worker_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
-                             uint64_t bucket_elements)
+                             uint64_t bucket_elements, dpb_dtype type)
 {
     uint64_t n_buckets = (layout->n_elements + bucket_elements - 1) / bucket_elements;
-    return n_buckets * slice_elements(args, layout, bucket_elements) *
-           dpb_dtype_size(layout->gradient_type);
+    return n_buckets * slice_elements(args, layout, bucket_elements) * dpb_dtype_size(type);
 }
 
 uint64_t links_inbox_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
-                           uint64_t bucket_elements)
+                           uint64_t bucket_elements, bool keeps_sent)
 {
+    const uint64_t in = worker_bytes(args, layout, bucket_elements, layout->gradient_type);
+    const uint64_t out = worker_bytes(args, layout, bucket_elements, layout->weight_type);
     uint64_t n = 0;
     for (uint32_t rank = 0; rank < args->n_workers && ps_is_shard(args); rank++)
         n += has_link(args, rank);
-    return n * worker_bytes(args, layout, bucket_elements);
+    return n * (in + (keeps_sent ? out : 0));
+}
+
+static uint64_t place_of(const struct links *links, uint64_t bucket, dpb_dtype type)
+{
+    return bucket * links->slice_elements * dpb_dtype_size(type);
 }
 
 static uint64_t inbox_at(const struct links *links, uint64_t bucket)
 {
-    return bucket * links->slice_elements *
-           dpb_dtype_size(links->base->arenas.layout.gradient_type);
+    return place_of(links, bucket, links->base->arenas.layout.gradient_type);
 }
 
 static struct link *link_to(const struct links *links, uint32_t rank)
@@ -160,6 +177,20 @@ static struct mesh_label step_label(uint64_t exchange)
     return (struct mesh_label){.kind = STEP, .exchange = exchange, .bytes = STEP_BYTES};
 }
 
+/* What has no payload: the n-th of its kind, with a word. */
+static struct mesh_label word_label(uint32_t kind, uint64_t n, uint64_t word)
+{
+    return (struct mesh_label){.kind = kind, .exchange = n, .word = word};
+}
+
+/* The n-th slice of the model lies where its weights do. */
+static struct mesh_label model_label(const struct links *links, uint32_t shard, uint64_t n)
+{
+    struct mesh_label label = slice_label(links, true, shard, n);
+    label.kind = MODEL;
+    return label;
+}
+
 /* How often is said in `exchange`. */
 static struct mesh_label load_label(const struct links *links, uint32_t kind, uint64_t n)
 {
@@ -204,6 +235,15 @@ static bool expects(void *links_, uint32_t number, uint32_t kind, uint64_t n,
     case LOADED:
         *label = load_label(links, LOADED, n);
         return link->is_shard && n < link->n_loads;
+    case SAY:
+        *label = word_label(SAY, n, 0);
+        return serves;
+    case MODEL:
+        *label = model_label(links, link->rank, n);
+        return link->is_shard && n < link->models;
+    case AGE:
+        *label = word_label(AGE, n, 0);
+        return link->is_shard && n < link->pushed;
     default:
         return false;
     }
@@ -211,13 +251,27 @@ static bool expects(void *links_, uint32_t number, uint32_t kind, uint64_t n,
 
 static void arrived(void *links_, uint32_t number, const struct mesh_label *label)
 {
-    const struct links *links = links_;
-    const struct link *link = &links->links[number];
-    int64_t now_ns = links->host->now_ns();
-    if (label->kind == GRADIENTS)
+    struct links *links = links_;
+    struct link *link = &links->links[number];
+    const int64_t now_ns = links->host->now_ns();
+    switch (label->kind) {
+    case GRADIENTS:
         link->came_ns[label->bucket] = now_ns;
-    if (label->kind != WEIGHTS)
+        if (label->bucket + 1 == links->base->arenas.n_buckets)
+            links->pushers[links->n_pushed++ % links->n] = link->rank;
         return;
+    case SAY:
+        link->word = label->word;
+        return;
+    case AGE:
+        link->ages[label->exchange % LINKS_AGES] = label->word;
+        links->host->age(label->word);
+        return;
+    case WEIGHTS:
+        break;
+    default:
+        return;
+    }
     link->given_ns[label->bucket] = now_ns;
     link->waited_ns[label->bucket] = (int64_t)(label->word < INT64_MAX ? label->word : 0);
     if (links->base->args.n_servers > 0) /* a server counts nothing by itself */
@@ -257,6 +311,112 @@ void links_push(struct links *links, uint64_t bucket, uint64_t length)
         links->host->count_bytes(label.bytes);
     }
 }
+
+/* ---- one worker at a time: ps_async -------------------------------------------------------- */
+
+uint32_t links_next_push(struct links *links, struct dpb_step *step)
+{
+    if (links->n_taken == links->n_pushed)
+        return NONE;
+    const uint32_t worker = links->pushers[links->n_taken % links->n];
+    const struct link *link = link_to(links, worker);
+    const uint64_t exchange = link->given / links->base->arenas.n_buckets;
+    if (mesh_arrived(links->mesh, links->by_rank[worker], STEP) <= exchange)
+        return NONE; /* by RDMA it may come behind the gradients */
+    *step = read_step(link->step);
+    links->n_taken++;
+    return worker;
+}
+
+void links_keep_sent(struct links *links, uint32_t worker)
+{
+    const struct strategy *base = links->base;
+    const struct dpb_comm_args *args = &base->args;
+    const dpb_dtype type = base->arenas.layout.weight_type;
+    char *outbox =
+        links->outbox + place_of(links, base->arenas.n_buckets, type) * links->by_rank[worker];
+    for (uint64_t bucket = 0; bucket < base->arenas.n_buckets; bucket++) {
+        const uint64_t length = pipeline_bucket_length(&base->pipeline, bucket);
+        const struct dpb_range slice = ps_slice(args, args->rank, bucket, length);
+        const uint64_t begin = bucket * base->arenas.bucket_elements + slice.begin;
+        links->host->vec->copy(type, outbox + place_of(links, bucket, type),
+                               strategy_weights(base, args->rank, begin), slice.end - slice.begin);
+    }
+}
+
+bool links_give_one(struct links *links, uint32_t worker, uint64_t bucket, bool model,
+                    int64_t waited_ns)
+{
+    const struct strategy *base = links->base;
+    const dpb_dtype type = base->arenas.layout.weight_type;
+    const uint32_t number = links->by_rank[worker], self = base->args.rank;
+    struct link *link = &links->links[number];
+    if (mesh_room(links->mesh, number) < 2)
+        return false;
+    struct mesh_label label = model ? model_label(links, self, link->models++)
+                                    : slice_label(links, true, self, link->given++);
+    label.word = model ? 0 : (uint64_t)waited_ns;
+    mesh_send(links->mesh, number, &label,
+              links->outbox + place_of(links, base->arenas.n_buckets, type) * number +
+                  place_of(links, bucket, type));
+    return true;
+}
+
+bool links_tell_age(struct links *links, uint32_t worker, uint64_t age)
+{
+    const uint32_t number = links->by_rank[worker];
+    if (mesh_room(links->mesh, number) < 2)
+        return false;
+    const struct mesh_label label = word_label(AGE, links->links[number].n_ages++, age);
+    mesh_send(links->mesh, number, &label, NULL);
+    return true;
+}
+
+uint64_t links_said(const struct links *links, uint32_t worker)
+{
+    return link_to(links, worker)->word;
+}
+
+uint64_t links_age(const struct links *links, uint32_t shard, uint64_t exchange)
+{
+    return link_to(links, shard)->ages[exchange % LINKS_AGES];
+}
+
+bool links_aged(const struct links *links, uint32_t shard)
+{
+    return mesh_arrived(links->mesh, links->by_rank[shard], AGE) > links->base->signals.exchange;
+}
+
+static struct link *awaited_model(const struct links *links)
+{
+    for (uint32_t i = 0; i < links->n; i++)
+        if (mesh_arrived(links->mesh, i, MODEL) < links->links[i].models)
+            return &links->links[i];
+    return NULL;
+}
+
+dpb_status links_say(struct links *links, uint64_t word, bool meets)
+{
+    struct dpb_wait what = {.bucket = UINT64_MAX,
+                            .step = links->base->step.step,
+                            .purpose = "the model, for which all workers meet"};
+    for (uint32_t i = 0; i < links->n; i++) {
+        const struct mesh_label label = word_label(SAY, links->links[i].said++, word);
+        mesh_send(links->mesh, i, &label, NULL); /* between steps there is room */
+        links->links[i].models += meets ? links->base->arenas.n_buckets : 0;
+    }
+    for (bool moved = true; links_busy(links) != NONE || awaited_model(links);) {
+        const struct link *link = awaited_model(links);
+        what.peer = link ? link->rank : links_busy(links);
+        if (!moved)
+            DPB_TRY(links_wait(links, &what));
+        moved = false;
+        DPB_TRY(links_move(links, INT64_MAX, &moved));
+    }
+    return DPB_OK;
+}
+
+/* ---- all workers --------------------------------------------------------------------------- */
 
 void links_give(struct links *links, uint64_t bucket, uint64_t length, int64_t pushed_ns)
 {
@@ -445,7 +605,7 @@ static dpb_status make_link(struct links *links, uint32_t rank, char **inbox)
                       .step = links->steps + (1 + (size_t)rank) * STEP_BYTES};
     if (link->is_worker) {
         link->inbox = *inbox;
-        *inbox += worker_bytes(&base->args, &arenas->layout, arenas->bucket_elements);
+        *inbox += place_of(links, arenas->n_buckets, arenas->layout.gradient_type);
     }
     links->by_rank[rank] = links->n++;
     return DPB_OK;
@@ -460,7 +620,8 @@ static dpb_status make_links(struct links *links)
         return DPB_NO_MEMORY;
     links->links = calloc(n_ranks(args), sizeof *links->links);
     links->by_rank = calloc(n_ranks(args), sizeof *links->by_rank);
-    if (!links->links || !links->by_rank)
+    links->pushers = calloc(n_ranks(args), sizeof *links->pushers);
+    if (!links->links || !links->by_rank || !links->pushers)
         return links->host->fail(DPB_NO_MEMORY, "no memory for links to %u ranks", n_ranks(args));
     for (uint32_t rank = 0; rank < n_ranks(args); rank++) {
         links->by_rank[rank] = NONE;
@@ -526,7 +687,7 @@ static dpb_status open_mesh(struct links *links, struct mesh_transport *transpor
 {
     const struct strategy *base = links->base;
     const struct dpb_layout *layout = &base->arenas.layout;
-    size_t inbox_bytes = worker_bytes(&base->args, layout, base->arenas.bucket_elements);
+    size_t inbox_bytes = place_of(links, base->arenas.n_buckets, layout->gradient_type);
     size_t weight_bytes = layout->n_elements * dpb_dtype_size(layout->weight_type);
     struct mesh_peer *peers = calloc(links->n + 1, sizeof *peers);
     if (!peers) {
@@ -540,7 +701,8 @@ static dpb_status open_mesh(struct links *links, struct mesh_transport *transpor
             .landings = {[STEP] = {link->step, STEP_BYTES},
                          [GRADIENTS] = {link->inbox, link->inbox ? inbox_bytes : 0},
                          [WEIGHTS] = {base->arenas.weights, weight_bytes},
-                         [LOAD] = {base->arenas.weights, weight_bytes}}};
+                         [LOAD] = {base->arenas.weights, weight_bytes},
+                         [MODEL] = {base->arenas.weights, weight_bytes}}};
     }
     dpb_status status = connect_mesh(links, transport, peers);
     free(peers);
@@ -548,7 +710,7 @@ static dpb_status open_mesh(struct links *links, struct mesh_transport *transpor
 }
 
 dpb_status links_open(struct strategy *base, struct mesh_transport *transport, void *inbox,
-                      struct links **made)
+                      bool keeps_sent, struct links **made)
 {
     const struct dpb_arenas *arenas = &base->arenas;
     struct links *links = calloc(1, sizeof *links);
@@ -560,8 +722,10 @@ dpb_status links_open(struct strategy *base, struct mesh_transport *transport, v
             slice_elements(&base->args, &arenas->layout, arenas->bucket_elements);
         links->inbox = inbox;
         links->inbox_bytes =
-            links_inbox_bytes(&base->args, &arenas->layout, arenas->bucket_elements);
+            links_inbox_bytes(&base->args, &arenas->layout, arenas->bucket_elements, keeps_sent);
         status = make_links(links);
+        links->outbox = (char *)inbox +
+                        links->n * place_of(links, arenas->n_buckets, arenas->layout.gradient_type);
         if (status == DPB_OK)
             status = open_doorbell(links);
     } else {
@@ -597,5 +761,6 @@ void links_close(struct links *links, bool through)
     free(links->fds);
     free(links->links);
     free(links->by_rank);
+    free(links->pushers);
     free(links);
 }

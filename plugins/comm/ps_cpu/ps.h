@@ -1,6 +1,7 @@
 /*
- * ps.h - the parts of ps_cpu: the strategy itself (ps_cpu.c), and the links to ranks of other
- * machines (links.c), of which there are none in a job on one machine.
+ * ps.h - the parts of ps_cpu and ps_async: the strategies themselves (ps_cpu.c, ps_async.c), and
+ * the links between workers and servers (links.c). ps_cpu has links to ranks of other machines
+ * alone, and none in a job on one machine; ps_async has no other way.
  */
 #ifndef DPB_PLUGINS_COMM_PS_CPU_PS_H
 #define DPB_PLUGINS_COMM_PS_CPU_PS_H
@@ -18,6 +19,45 @@ struct ps_options {
     struct tcp_options tcp;
     struct verbs_options verbs; /* its interface is tcp.interface */
 };
+
+extern const char *const ps_transports[];
+
+/* Rows of these options, for a struct that begins with them. */
+#define PS_OPTION_ROWS(STRUCT, TRANSPORT)                                                        \
+    {"transport", DPB_OPT_CHOICE, NULL, "tcp", 0, 0, ps_transports, offsetof(STRUCT, transport), \
+     TRANSPORT},                                                                                 \
+        TCP_OPTION_ROWS(STRUCT), VERBS_OPTION_ROWS(STRUCT)
+
+/* ---- the strategy -------------------------------------------------------------------------- */
+
+struct links;
+
+struct ps {
+    struct strategy base;
+    struct mesh_transport *transport; /* the links', once there are some */
+    struct links *links;              /* NULL: all ranks are on one machine */
+    uint64_t notice_at, inbox_at;     /* offsets in the scratch */
+    void *sum;                        /* of a piece */
+    const void **sources;             /* of it, by worker */
+    bool asynchronous;                /* of ps_async */
+};
+
+extern const struct dpb_host *ps_host;
+extern const struct dpb_plugin ps_async; /* ps_async.c */
+
+/* `open` of either; a zeroed struct of `bytes` that begins with a struct ps. `local_rank`: among
+ * those of its machine. */
+dpb_status ps_create(const struct ps_options *options, const struct dpb_comm_args *args,
+                     uint32_t local_rank, size_t bytes, void **comm);
+/* Hooks. */
+dpb_status ps_needs(const void *options, struct dpb_comm_needs *needs);
+dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want);
+dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas);
+dpb_status ps_load(void *comm);
+dpb_status ps_begin(void *comm, const struct dpb_step *step);
+void ps_close(void *comm);
+/* Servers, before close: until the network has all that workers are to get. */
+dpb_status ps_serve_last(struct ps *ps);
 
 /* ---- shards -------------------------------------------------------------------------------- */
 
@@ -49,18 +89,18 @@ static inline struct dpb_range ps_slice(const struct dpb_comm_args *args, uint32
 
 /* ---- links: what goes to and comes from ranks of other machines ---------------------------- */
 
-struct links;
+enum { LINKS_AGES = 64 };
 
-/* Bytes of this rank's scratch, behind what else there is in it, for the gradients that come; also
- * for links_open. */
+/* Bytes of this rank's scratch, behind what else there is in it, for the gradients that come, and
+ * (keeps_sent) for what each worker was given. The same for links_open. */
 uint64_t links_inbox_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
-                           uint64_t bucket_elements);
+                           uint64_t bucket_elements, bool keeps_sent);
 
 /* Collective over all ranks of the job. `base` is bound, but for its doorbell, and @borrowed until
  * close; the transport is the links' from here on, also where this fails; `inbox`: of
  * links_inbox_bytes. */
 dpb_status links_open(struct strategy *base, struct mesh_transport *transport, void *inbox,
-                      struct links **links);
+                      bool keeps_sent, struct links **links);
 /* As mesh_close. */
 void links_close(struct links *links, bool through);
 
@@ -103,5 +143,29 @@ struct dpb_step links_step(const struct links *links);
 /* Worker 0, between exchanges: its weights to the servers elsewhere. Blocks until they have
  * them. */
 dpb_status links_load(struct links *links);
+
+/* ---- one worker at a time: ps_async; servers ----------------------------------------------- */
+
+/* The worker whose gradients of an exchange (links_gradients) were the first to come whole of those
+ * not taken yet, with its parameters; UINT32_MAX: there is none. */
+uint32_t links_next_push(struct links *links, struct dpb_step *step);
+/* Keeps the own shard's weights as they are, for this worker: links_give_one sends them. */
+void links_keep_sent(struct links *links, uint32_t worker);
+/* Sends what was kept of a bucket, as the weights of its exchange or (model) to a worker that meets
+ * the others; `waited_ns`: how long it was held back. False: no room. */
+bool links_give_one(struct links *links, uint32_t worker, uint64_t bucket, bool model,
+                    int64_t waited_ns);
+bool links_tell_age(struct links *links, uint32_t worker, uint64_t age); /* false: no room */
+uint64_t links_said(const struct links *links, uint32_t worker);         /* last; 0: nothing yet */
+
+/* ---- the same: workers --------------------------------------------------------------------- */
+
+/* Between exchanges, to all servers. `meets`: blocks until the model of each is in the weight
+ * arena. */
+dpb_status links_say(struct links *links, uint64_t word, bool meets);
+/* Whether a server has told the age of this exchange's gradients; and what it told, of one of the
+ * last LINKS_AGES. */
+bool links_aged(const struct links *links, uint32_t shard);
+uint64_t links_age(const struct links *links, uint32_t shard, uint64_t exchange);
 
 #endif

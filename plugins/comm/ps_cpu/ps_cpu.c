@@ -35,27 +35,14 @@ struct notice {
     uint32_t closed;      /* written before a last READY */
 };
 
-struct ps {
-    struct strategy base;
-    struct mesh_transport *transport; /* the links', once there are some */
-    struct links *links;              /* NULL: all ranks are on one machine */
-    uint64_t notice_at, inbox_at;     /* offsets in the scratch */
-    void *sum;                        /* of a piece */
-    const void **sources;             /* of it, by worker */
-};
-
 enum { NONE = UINT32_MAX };
 
-static const struct dpb_host *host;
+const struct dpb_host *ps_host;
 
-static const char *const transports[] = {"tcp", "verbs", NULL};
+const char *const ps_transports[] = {"tcp", "verbs", NULL};
 
 static const struct dpb_option options[] = {
-    {"transport", DPB_OPT_CHOICE, NULL, "tcp", 0, 0, transports,
-     offsetof(struct ps_options, transport),
-     "between machines: tcp, or verbs (RDMA: InfiniBand or RoCE)"},
-    TCP_OPTION_ROWS(struct ps_options),
-    VERBS_OPTION_ROWS(struct ps_options),
+    PS_OPTION_ROWS(struct ps_options, "between machines: tcp, or verbs (RDMA: InfiniBand or RoCE)"),
     {0}};
 
 static struct notice *notice_of(const struct ps *ps, uint32_t rank)
@@ -185,10 +172,10 @@ static void note_pushed(const struct ps *ps, uint64_t bucket)
         pushed_ns = came_ns > pushed_ns ? came_ns : pushed_ns;
         late_ns = began_ns > late_ns ? began_ns : late_ns;
         if (came_ns > began_ns)
-            host->span(bucket, DPB_PHASE_TRANSFER, began_ns, came_ns);
+            ps_host->span(bucket, DPB_PHASE_TRANSFER, began_ns, came_ns);
     }
     if (late_ns > own_ns)
-        host->span(bucket, DPB_PHASE_WAIT_PEER, own_ns, late_ns);
+        ps_host->span(bucket, DPB_PHASE_WAIT_PEER, own_ns, late_ns);
     signals_note_time(&comm->signals, SIGNAL_TAKEN, bucket, pushed_ns);
 }
 
@@ -205,7 +192,7 @@ static void sum(const struct ps *ps, uint64_t bucket, struct piece piece, uint64
         n_read += here && worker != comm->args.rank;
     }
     strategy_sum_sources(comm, bucket, piece, ps->sources, &into, 1);
-    host->count_bytes(n_read * piece.n * dpb_dtype_size(comm->arenas.layout.gradient_type));
+    ps_host->count_bytes(n_read * piece.n * dpb_dtype_size(comm->arenas.layout.gradient_type));
 }
 
 static void serve(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
@@ -217,7 +204,7 @@ static void serve(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at
         note_pushed(ps, bucket);
         *at = slice.begin;
     }
-    while (*at < slice.end && host->now_ns() < until_ns) {
+    while (*at < slice.end && ps_host->now_ns() < until_ns) {
         struct piece piece =
             strategy_piece(comm, bucket, slice.end, *at, comm->arenas.layout.gradient_type);
         sum(ps, bucket, piece, *at - slice.begin);
@@ -262,8 +249,10 @@ static void give(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
 static bool has_updated(const struct ps *ps, uint32_t shard, uint64_t bucket)
 {
     struct rank_set one = {shard, 1};
-    return is_here(ps, shard) ? signals_reached(&ps->base.signals, SIGNAL_REDUCED, one, bucket)
-                              : links_updated(ps->links, shard, bucket);
+    if (is_here(ps, shard))
+        return signals_reached(&ps->base.signals, SIGNAL_REDUCED, one, bucket);
+    return links_updated(ps->links, shard, bucket) &&
+           (!ps->asynchronous || links_aged(ps->links, shard));
 }
 
 /* The first shard whose weights are not here. */
@@ -313,8 +302,8 @@ static void report_server(const struct ps *ps, uint32_t shard, uint64_t bucket)
     int64_t pushed_ns = signals_latest_ns(signals, SIGNAL_TAKEN, one, bucket);
     int64_t served_ns = signals_latest_ns(signals, SIGNAL_REDUCED, one, bucket);
     if (pushed_ns > ready_ns)
-        host->span(bucket, DPB_PHASE_WAIT_PEER, ready_ns, pushed_ns);
-    host->span(bucket, DPB_PHASE_TRANSFER, pushed_ns, served_ns);
+        ps_host->span(bucket, DPB_PHASE_WAIT_PEER, ready_ns, pushed_ns);
+    ps_host->span(bucket, DPB_PHASE_TRANSFER, pushed_ns, served_ns);
 }
 
 static void pull_slice(const struct ps *ps, uint32_t shard, uint64_t bucket, uint64_t length)
@@ -325,19 +314,19 @@ static void pull_slice(const struct ps *ps, uint32_t shard, uint64_t bucket, uin
     uint64_t n = slice.end - slice.begin;
     uint64_t begin = bucket * comm->arenas.bucket_elements + slice.begin;
     if (comm->args.n_servers > 0) /* a shard in a worker counts by itself what it reads of others */
-        host->count_bytes(n * dpb_dtype_size(comm->arenas.layout.gradient_type));
+        ps_host->count_bytes(n * dpb_dtype_size(comm->arenas.layout.gradient_type));
     if (shard == comm->args.rank)
         return;
-    host->vec->copy(type, strategy_weights(comm, comm->args.rank, begin),
-                    strategy_weights(comm, shard, begin), n);
-    host->count_bytes(n * dpb_dtype_size(type));
+    ps_host->vec->copy(type, strategy_weights(comm, comm->args.rank, begin),
+                       strategy_weights(comm, shard, begin), n);
+    ps_host->count_bytes(n * dpb_dtype_size(type));
 }
 
 static void pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
 {
     const struct ps *ps = strategy;
     struct rank_set all = ps_shards(&ps->base.args);
-    int64_t began_ns = host->now_ns();
+    int64_t began_ns = ps_host->now_ns();
     (void)until_ns; /* a copy of a bucket is short */
     for (uint32_t shard = all.first; shard < all.first + all.n; shard++) {
         if (is_here(ps, shard)) {
@@ -347,7 +336,7 @@ static void pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
             links_report(ps->links, shard, bucket);
         }
     }
-    host->span(bucket, DPB_PHASE_TRANSFER, began_ns, host->now_ns());
+    ps_host->span(bucket, DPB_PHASE_TRANSFER, began_ns, ps_host->now_ns());
     *at = length;
 }
 
@@ -395,33 +384,35 @@ static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
-static dpb_status ps_needs(const void *options_, struct dpb_comm_needs *needs)
+dpb_status ps_needs(const void *options_, struct dpb_comm_needs *needs)
 {
     const struct ps_options *given = options_;
     (void)needs;
-    return given->transport == PS_OVER_VERBS ? verbs_check_built(host) : DPB_OK;
+    return given->transport == PS_OVER_VERBS ? verbs_check_built(ps_host) : DPB_OK;
 }
 
-static dpb_status open_transport(struct ps *ps, const struct ps_options *given)
+static dpb_status open_transport(struct ps *ps, const struct ps_options *given, uint32_t local_rank)
 {
     if (ps->base.args.n_machines == 1)
         return DPB_OK;
     if (given->transport == PS_OVER_TCP)
-        return mesh_tcp_create(host, &given->tcp, false, &ps->transport);
+        return mesh_tcp_create(ps_host, &given->tcp, false, &ps->transport);
 #ifdef DPB_HAVE_VERBS
     struct verbs_options verbs = given->verbs;
     verbs.interface = given->tcp.interface;
-    return mesh_verbs_create(host, &verbs, strategy_local_rank(&ps->base.args), &ps->transport);
+    return mesh_verbs_create(ps_host, &verbs, local_rank, &ps->transport);
 #else
+    (void)local_rank;
     return DPB_OK; /* refused by ps_needs */
 #endif
 }
 
-static dpb_status ps_open(const void *options_, const struct dpb_comm_args *args, void **comm)
+dpb_status ps_create(const struct ps_options *given, const struct dpb_comm_args *args,
+                     uint32_t local_rank, size_t bytes, void **comm)
 {
     void *made;
-    DPB_TRY(strategy_open(host, args, sizeof(struct ps), &made));
-    dpb_status status = open_transport(made, options_);
+    DPB_TRY(strategy_open(ps_host, args, bytes, &made));
+    dpb_status status = open_transport(made, given, local_rank);
     if (status != DPB_OK) {
         strategy_close(made);
         return status;
@@ -430,11 +421,16 @@ static dpb_status ps_open(const void *options_, const struct dpb_comm_args *args
     return DPB_OK;
 }
 
+static dpb_status ps_open(const void *given, const struct dpb_comm_args *args, void **comm)
+{
+    return ps_create(given, args, strategy_local_rank(args), sizeof(struct ps), comm);
+}
+
 static dpb_status own_slices(const struct strategy *comm, const struct dpb_layout *layout,
                              struct dpb_comm_plan *want)
 {
     uint64_t n_buckets = strategy_count_buckets(layout, want);
-    want->owned = host->alloc(n_buckets * sizeof *want->owned);
+    want->owned = ps_host->alloc(n_buckets * sizeof *want->owned);
     if (!want->owned)
         return DPB_NO_MEMORY;
     want->n_owned = n_buckets;
@@ -447,7 +443,7 @@ static dpb_status own_slices(const struct strategy *comm, const struct dpb_layou
     return DPB_OK;
 }
 
-static dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
+dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
 {
     struct ps *ps = comm;
     const struct dpb_comm_args *args = &ps->base.args;
@@ -457,7 +453,8 @@ static dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dp
     ps->notice_at = signals_bytes(strategy_count_buckets(layout, want));
     ps->inbox_at = (ps->notice_at + sizeof(struct notice) + DPB_CACHE_LINE - 1) / DPB_CACHE_LINE *
                    DPB_CACHE_LINE;
-    want->scratch_bytes = ps->inbox_at + links_inbox_bytes(args, layout, want->bucket_elements);
+    want->scratch_bytes =
+        ps->inbox_at + links_inbox_bytes(args, layout, want->bucket_elements, ps->asynchronous);
     return ps_is_shard(args) ? own_slices(&ps->base, layout, want) : DPB_OK;
 }
 
@@ -466,7 +463,7 @@ static void ps_memory(const void *options_, const struct dpb_comm_args *args,
                       struct dpb_comm_memory *memory)
 {
     (void)options_;
-    memory->host_bytes = links_inbox_bytes(args, layout, bucket_elements);
+    memory->host_bytes = links_inbox_bytes(args, layout, bucket_elements, false);
 }
 
 static size_t sources_bytes(const struct ps *ps)
@@ -474,13 +471,13 @@ static size_t sources_bytes(const struct ps *ps)
     return ps->base.args.n_workers * sizeof *ps->sources;
 }
 
-static dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas)
+dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas)
 {
     struct ps *ps = comm;
     uint32_t n;
     const struct stage *stages = choose_stages(&ps->base.args, &n);
-    ps->sum = host->alloc(CHUNK_BYTES);
-    ps->sources = host->alloc(sources_bytes(ps));
+    ps->sum = ps_host->alloc(CHUNK_BYTES);
+    ps->sources = ps_host->alloc(sources_bytes(ps));
     if (!ps->sum || !ps->sources)
         return DPB_NO_MEMORY;
     DPB_TRY(strategy_bind(&ps->base, arenas, stages, n));
@@ -489,11 +486,12 @@ static dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas)
     ps->base.pipeline.move = move;
     struct mesh_transport *transport = ps->transport;
     ps->transport = NULL;
-    return links_open(&ps->base, transport, (char *)arenas->scratch + ps->inbox_at, &ps->links);
+    return links_open(&ps->base, transport, (char *)arenas->scratch + ps->inbox_at,
+                      ps->asynchronous, &ps->links);
 }
 
 /* Worker 0 writes its weights into the servers' memory: no exchange is under way anywhere. */
-static dpb_status ps_load(void *comm)
+dpb_status ps_load(void *comm)
 {
     struct ps *ps = comm;
     const struct dpb_comm_args *args = &ps->base.args;
@@ -502,12 +500,12 @@ static dpb_status ps_load(void *comm)
         return DPB_OK;
     for (uint32_t rank = args->n_workers; rank < args->n_workers + args->n_servers; rank++)
         if (is_here(ps, rank))
-            host->vec->copy(arenas->layout.weight_type, arenas->peer_weights[rank], arenas->weights,
-                            arenas->layout.n_elements);
+            ps_host->vec->copy(arenas->layout.weight_type, arenas->peer_weights[rank],
+                               arenas->weights, arenas->layout.n_elements);
     return ps->links ? links_load(ps->links) : DPB_OK;
 }
 
-static dpb_status ps_begin(void *comm, const struct dpb_step *step)
+dpb_status ps_begin(void *comm, const struct dpb_step *step)
 {
     struct ps *ps = comm;
     notice_of(ps, ps->base.args.rank)->step = *step; /* published by the READY that follows */
@@ -563,7 +561,7 @@ static dpb_status await_exchange(struct ps *ps, bool *closed)
 
 /* The first worker that closes may be one of this machine, while weights of the last exchange are
  * on their way to others. */
-static dpb_status serve_last(struct ps *ps)
+dpb_status ps_serve_last(struct ps *ps)
 {
     const struct dpb_arenas *arenas = &ps->base.arenas;
     for (uint32_t worker; ps->links && (worker = links_busy(ps->links)) != NONE;) {
@@ -586,22 +584,22 @@ static dpb_status ps_serve(void *comm_)
         bool closed;
         DPB_TRY(await_exchange(ps, &closed));
         if (closed)
-            return serve_last(ps);
-        while (!host->event->poll(comm->pipeline.done))
+            return ps_serve_last(ps);
+        while (!ps_host->event->poll(comm->pipeline.done))
             DPB_TRY(pipeline_progress(&comm->pipeline, DPB_FOREVER));
     }
 }
 
 /* The servers see a closed worker by the READY of an exchange that will not be, those elsewhere by
  * the end of its link. */
-static void ps_close(void *comm)
+void ps_close(void *comm)
 {
     struct ps *ps = comm;
     if (!ps)
         return;
     struct strategy *base = &ps->base;
     bool begun = base->pipeline.done && base->signals.exchange != UINT64_MAX;
-    bool through = !begun || host->event->poll(base->pipeline.done);
+    bool through = !begun || ps_host->event->poll(base->pipeline.done);
     if (base->pipeline.done && base->args.role == DPB_WORKER) {
         notice_of(ps, base->args.rank)->closed = 1;
         base->signals.exchange++;
@@ -610,8 +608,8 @@ static void ps_close(void *comm)
     links_close(ps->links, through);
     if (ps->transport)
         ps->transport->ops->close(ps->transport, false);
-    host->release(ps->sum, CHUNK_BYTES);
-    host->release(ps->sources, sources_bytes(ps));
+    ps_host->release(ps->sum, CHUNK_BYTES);
+    ps_host->release(ps->sources, sources_bytes(ps));
     strategy_close(comm);
 }
 
@@ -634,10 +632,11 @@ static const struct dpb_plugin ps_cpu = {
     .summary = "parameter servers in host memory: push, sum, update there, pull",
     .options = options,
     .options_size = sizeof(struct ps_options),
+    .next = &ps_async,
 };
 
 const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
 {
-    host = given;
+    ps_host = given;
     return &ps_cpu;
 }

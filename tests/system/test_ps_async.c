@@ -1,0 +1,243 @@
+/* needs: threads */
+/*
+ * test_ps_async.c - ps_async keeps its contract with any number of workers and servers, trains one
+ * worker to the bits of synchronous training, keeps its bound, and ends well however far its
+ * workers are apart.
+ */
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/cases.h"
+#include "lib/faults.h"
+#include "lib/sandbox.h"
+#include "lib/says.h"
+#include "lib/training.h"
+
+static const double deadline_s = 60.0;
+
+#define ASYNC                                                                             \
+    FAULTS_BASE "comm.name=ps_async eval.every=0 model.name=tiny_dense data.samples=640 " \
+                "optimizer.learning_rate=0.05 "
+
+/* ---- contracts ----------------------------------------------------------------------------- */
+
+static const struct world {
+    unsigned workers, servers, accumulate;
+    uint64_t bucket;
+    const char *settings, *label;
+} worlds[] = {
+    {1, 1, 1, 1 << 20, "", "asynchronous"},
+    {2, 1, 1, 388, "run.comm_cores=1", "asynchronous"},
+    {2, 3, 3, 1000, "comm.rate=staleness run.precision=fp64", "asynchronous"},
+    {3, 2, 2, 388, "comm.rate=staleness run.delay=exponential(2ms)", "asynchronous"},
+    {3, 2, 1, 388, "comm.bound=0 run.delay=exponential(2ms)", "stale(0)"},
+    {4, 1, 1, 1000, "comm.bound=1 run.delay=pareto(1ms,1.5) eval.every=4", "stale(1)"},
+    {5, 3, 1, 4, "comm.bound=3 comm.rate=staleness comm.gradient=bf16", "stale(3)"},
+    {5, 2, 2, 1 << 20, "eval.every=3 run.delay=exponential(2ms) comm.streams=2", "asynchronous"},
+};
+
+static void expect_verdict(const struct command *command, const char *check)
+{
+    char path[64];
+    snprintf(path, sizeof path, "verification.%s", check);
+    assert_string_equal(json_text_at(command->json, path), "pass");
+}
+
+/* Each worker's gradients of each timed step were applied once by each server, and none after more
+ * updates than the bound allows. */
+static void expect_ages(const struct command *command, const struct world *world, double steps)
+{
+    const json_t *age = json_at(command->json, "strategy.age");
+    const char *bound = strstr(world->settings, "comm.bound=");
+    const double most = json_number_at(age, "max"), others = world->workers - 1;
+    double sum = 0.0, weighted = 0.0;
+    for (unsigned w = 0; w < world->workers; w++)
+        assert_true(json_number_value(json_array_get(json_at(age, "contributions"), w)) ==
+                    steps * world->servers);
+    const json_t *histogram = json_at(age, "histogram");
+    for (size_t i = 0; i < json_array_size(histogram); i++) {
+        sum += json_number_value(json_array_get(histogram, i));
+        weighted += json_number_value(json_array_get(histogram, i)) * (double)i;
+    }
+    assert_true(sum == steps * world->servers * world->workers);
+    assert_true(fabs(json_number_at(age, "mean") - weighted / sum) < 1e-9);
+    assert_int_equal(json_array_size(histogram), most + 1);
+    if (bound)
+        assert_true(most <= others * (2 * atoi(bound + strlen("comm.bound=")) + 1));
+    if (world->workers > 1)
+        assert_true(most > 0);
+}
+
+static void test_keeps(void **state)
+{
+    enum { STEPS = 20 };
+    const struct world *world = *state;
+    struct command command;
+    dpbench(&command, deadline_s,
+            ASYNC "run.prove=yes run.workers=%u run.servers=%u run.accumulate=%u comm.bucket=%llu "
+                  "run.steps=%d %s",
+            world->workers, world->servers, world->accumulate, (unsigned long long)world->bucket,
+            STEPS, world->settings);
+    if (command.exit_code != 0)
+        fail_msg("exit code %d: %s", command.exit_code, command.err);
+    expect_verdict(&command, "pattern");
+    expect_verdict(&command, "exchange");
+    expect_verdict(&command, "after");
+    assert_string_equal(json_text_at(command.json, "strategy.consistency"), world->label);
+    expect_ages(&command, world, STEPS);
+    command_free(&command);
+}
+
+/* ---- one worker ---------------------------------------------------------------------------- */
+
+/* Without others its gradients are of the weights that they are applied to. */
+static void test_one_worker(void **state)
+{
+    static const char *const forms[] = {
+        "run.servers=1 run.accumulate=2", "run.servers=3 comm.bucket=388 run.comm_cores=1",
+        "run.servers=2 comm.bucket=1000 comm.rate=staleness optimizer.name=adagrad",
+        "run.servers=1 comm.bound=0 run.precision=fp32 comm.gradient=bf16"};
+    (void)state;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        struct training async, synchronous;
+        char settings[256], *at;
+        snprintf(settings, sizeof settings, "%s", forms[i]);
+        train(&async, "comm.name=ps_async model.name=tiny_bn run.steps=12 %s", settings);
+        for (const char *const *word =
+                 (const char *const[]){"comm.rate=staleness", "comm.bound=0", "run.servers=", NULL};
+             *word; word++)
+            if ((at = strstr(settings, *word)))
+                memset(at, ' ', strcspn(at, " "));
+        train(&synchronous, "comm.name=ps_cpu model.name=tiny_bn run.steps=12 %s", settings);
+        expect_same_weights(&async, &synchronous, NULL, 0.0);
+        expect_same_losses(&async, &synchronous, 0.0);
+        training_free(&async);
+        training_free(&synchronous);
+    }
+}
+
+/* ---- ends ---------------------------------------------------------------------------------- */
+
+#define STRAGGLER "run.workers=3 run.servers=1 run.delay=constant(100ms) run.delay_ranks=%d "
+
+static double steps_of(const struct command *command, int rank)
+{
+    return json_number_value(
+        json_at(json_array_get(json_at(command->json, "ranks"), (size_t)rank), "steps"));
+}
+
+/* A worker of 100 ms a step beside two of much less: nobody trains on for as long as that one is
+ * behind. Steps of all would take it minutes. */
+static void test_seconds(void **state)
+{
+    (void)state;
+    for (int late = 0; late < 2; late++) {
+        struct command command;
+        dpbench(&command, deadline_s, ASYNC STRAGGLER "run.seconds=1", late);
+        if (command.exit_code != 0)
+            fail_msg("exit code %d: %s", command.exit_code, command.err);
+        assert_true(steps_of(&command, late) <= 15);
+        assert_true(steps_of(&command, 2) > 10 * steps_of(&command, late));
+        assert_true(command.seconds < 10.0);
+        assert_true(json_number_at(command.json, "timing.elapsed_ns") > 0.5e9);
+        command_free(&command);
+    }
+}
+
+/* The same with a bound, with evaluations, for which all meet, and by steps. */
+static void test_other_ends(void **state)
+{
+    static const char *const rows[] = {
+        "run.seconds=1 comm.bound=2",
+        "run.seconds=1 eval.every=6",
+        "run.seconds=1 eval.every=2 comm.bound=0",
+        "run.steps=6 comm.bound=1",
+        "run.steps=8 eval.every=5 run.steady_limit_s=0.5 run.steady_window=4",
+        "run.steps=4 run.steady_limit_s=0.5 run.steady_window=4",
+        "run.seconds=0.5 comm.bound=1 checkpoint.every=3 checkpoint.save=a.safetensors"};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int late = 0; late < 2; late++) {
+            struct command command;
+            dpbench(&command, deadline_s, ASYNC STRAGGLER "run.timeout_s=4 %s", late, rows[i]);
+            if (command.exit_code != 0)
+                fail_msg("%s: exit code %d: %s", rows[i], command.exit_code, command.err);
+            expect_verdict(&command, "after");
+            assert_true(command.seconds < 20.0);
+            command_free(&command);
+        }
+}
+
+static void test_interrupt(void **state)
+{
+    static const char *const rows[] = {"", "comm.bound=2", "eval.every=6"};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct started started;
+        struct command command;
+        char line[512];
+        pid_t ranks[4];
+        snprintf(line, sizeof line,
+                 "comm.name=ps_async model.name=tiny_dense data.samples=640 eval.every=0 " STRAGGLER
+                 "%s",
+                 1, rows[i]);
+        faults_start_long(&started, line);
+        faults_await_ranks(&started, ranks, 4);
+        usleep(1500000);
+        kill(started.pid, SIGINT);
+        command_finish(&started, &command, deadline_s);
+        if (command.exit_code != 130)
+            fail_msg("%s: exit code %d: %s", rows[i], command.exit_code, command.err);
+        assert_string_equal(json_text_at(command.json, "status"), "interrupted");
+        assert_true(command.seconds < 10.0);
+        command_free(&command);
+    }
+}
+
+/* ---- refusals ------------------------------------------------------------------------------ */
+
+static void test_refusals(void **state)
+{
+    static const struct {
+        const char *settings, *words;
+        int exit_code;
+    } rows[] = {
+        {"run.workers=2", "comm 'ps_async' keeps the model in server processes; give run.servers",
+         2},
+        {"run.workers=2 run.servers=1 comm.log=/no_such/log", "cannot write /no_such/log.2", 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        dpbench(&command, deadline_s, ASYNC "%s", rows[i].settings);
+        assert_int_equal(command.exit_code, rows[i].exit_code);
+        expect_words(rows[i].settings, command.err, (const char *const[]){rows[i].words, NULL});
+        command_free(&command);
+    }
+}
+
+static int setup(void **state)
+{
+    return training_setup(state) || faults_setup(state);
+}
+
+static int teardown(void **state)
+{
+    return sandbox_teardown(state) || training_teardown(state);
+}
+
+int main(void)
+{
+    for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++)
+        add_case(test_keeps, &worlds[i], "%u workers, %u servers %s keep the contract",
+                 worlds[i].workers, worlds[i].servers, worlds[i].settings);
+    add_case(test_one_worker, NULL, "one worker trains to the bits of synchronous training");
+    add_case(test_seconds, NULL, "run.seconds beside a straggler");
+    add_case(test_other_ends, NULL, "ends with bounds, evaluations and steps");
+    add_case(test_interrupt, NULL, "SIGINT beside a straggler");
+    add_case(test_refusals, NULL, "refusals");
+    return run_cases("ps_async", setup, teardown);
+}
