@@ -207,6 +207,8 @@ void dpb_nearest_offer(struct dpb_nearest *nearest, const char *candidate)
         return;
     size_t distance = edits(nearest->word, n_word, candidate, n_candidate);
     size_t longer = n_word > n_candidate ? n_word : n_candidate;
+    if (n_word > 2 && strncasecmp(nearest->word, candidate, n_word) == 0)
+        distance = distance < 1 ? distance : 1; /* its begin: resnet of resnet50 */
     if (distance > longer / 3 || (nearest->found && distance >= nearest->distance))
         return;
     nearest->found = candidate;

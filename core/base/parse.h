@@ -47,7 +47,8 @@ struct dpb_nearest {
 };
 
 /* Offers a candidate. Near: at most as many edits (insert, delete, replace, swap neighbours; case
- * is free) as a third of the longer word's letters. The first of equals stays. Damerau: A technique
+ * is free) as a third of the longer word's letters; a candidate that begins with the word counts as
+ * one edit. The first of equals stays. Damerau: A technique
  * for computer detection and correction of spelling errors. CACM 7(3), 1964.
  */
 void dpb_nearest_offer(struct dpb_nearest *nearest, const char *candidate);

@@ -313,7 +313,8 @@ static dpb_status lookup_own_file(struct lookup *lookup, const struct search *se
                             lookup->name, path,
                             object->reason != NULL ? object->reason : "out of memory");
         lookup->found = find_in(object, lookup->name);
-        if (lookup->found == NULL)
+        /* A file of several plugins has a name of its own. */
+        if (lookup->found == NULL && object->first->next == NULL)
             return dpb_fail(DPB_UNSUPPORTED,
                             "%s%s '%s' cannot be used: %s: name is '%s', by its file name it "
                             "should be '%s'",
@@ -326,7 +327,8 @@ static dpb_status lookup_own_file(struct lookup *lookup, const struct search *se
 static dpb_status lookup_fail(const struct lookup *lookup)
 {
     const char *kind = dpb_plugin_kind_name[lookup->kind];
-    const char *reason = why_not_built(lookup->kind, lookup->name);
+    const char *reason =
+        dpb_plugin_name_valid(lookup->name) ? why_not_built(lookup->kind, lookup->name) : NULL;
     if (reason != NULL)
         return dpb_fail(DPB_USAGE, "%s%s '%s' was not built: %s; tried:%s", lookup->at, kind,
                         lookup->name, reason, lookup->tried);
@@ -336,6 +338,10 @@ static dpb_status lookup_fail(const struct lookup *lookup)
                         "own directory and starts its ranks",
                         lookup->at, kind, lookup->name);
     const char *near = dpb_did_you_mean(lookup->name, lookup->names);
+    if (!dpb_plugin_name_valid(lookup->name))
+        return dpb_fail(DPB_USAGE, "%s'%s' is no name of a %s plugin: names match [a-z0-9_]+%s%s%s",
+                        lookup->at, lookup->name, kind, near != NULL ? "; did you mean '" : "",
+                        near != NULL ? near : "", near != NULL ? "'?" : "");
     return dpb_fail(DPB_USAGE, "%sunknown %s '%s'; %s%s%s; tried:%s", lookup->at, kind,
                     lookup->name,
                     near != NULL ? "did you mean '" : "`dpbench plugins` lists those there are",
@@ -345,10 +351,6 @@ static dpb_status lookup_fail(const struct lookup *lookup)
 dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const char *where,
                            const struct dpb_host *host, const struct dpb_plugin **plugin)
 {
-    if (!dpb_plugin_name_valid(name))
-        return dpb_fail(DPB_USAGE, "%s%s'%s' is no name of a %s plugin: names match [a-z0-9_]+",
-                        where != NULL ? where : "", where != NULL ? ": " : "", name,
-                        dpb_plugin_kind_name[kind]);
     struct search search;
     struct lookup *lookup = calloc(1, sizeof *lookup);
     if (lookup == NULL)
@@ -360,7 +362,7 @@ dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const char *w
     lookup->host = host;
     pthread_mutex_lock(&lock);
     search_create(&search);
-    dpb_status status = lookup_own_file(lookup, &search);
+    dpb_status status = dpb_plugin_name_valid(name) ? lookup_own_file(lookup, &search) : DPB_OK;
     if (status == DPB_OK && lookup->found == NULL)
         search_visit(&search, kind, lookup_visit, lookup);
     pthread_mutex_unlock(&lock);

@@ -318,6 +318,7 @@ static void test_did_you_mean(void **state)
     assert_string_equal(dpb_did_you_mean("learning-rate", names), "learning_rate");
     assert_string_equal(dpb_did_you_mean("Batch", names), "batch");
     assert_string_equal(dpb_did_you_mean("lrr", names), "lr");
+    assert_string_equal(dpb_did_you_mean("learn", names), "learning_rate"); /* its begin */
     assert_null(dpb_did_you_mean("x", names));
     assert_null(dpb_did_you_mean("momentum", names));
     assert_null(dpb_did_you_mean("ba", names));

@@ -49,13 +49,16 @@ static const char *refusal(const char *name, dpb_status expected)
     return text;
 }
 
+#define TEXT(x) #x
+#define NUMBER(macro) TEXT(macro)
+
 static void test_refusals(void **state)
 {
     static const struct {
         const char *name, *parts[3];
     } expected[] = {
         {"bad_magic", {"magic is 0x1234", "0x3147554c50425044", "no dpbench plugin"}},
-        {"bad_abi", {"abi is 4", "here it is 3", "rebuild"}},
+        {"bad_abi", {"abi is ", "here it is " NUMBER(DPB_ABI) ":", "rebuild"}},
         {"bad_kind", {"kind is 1 (data)", "should be 3 (comm)", "data_NAME.so"}},
         {"bad_name", {"name is 'other_name'", "'bad_name'", "file name"}},
         {"bad_bits", {"capabilities of 'bad_bits'", "0x10000000000", "a comm does not have"}},
@@ -79,6 +82,9 @@ static void test_refusals(void **state)
         for (size_t j = 0; j < 3; j++)
             assert_contains(text, expected[i].parts[j]);
     }
+    /* The begin of a name, and one that is none, have a neighbour, too. */
+    assert_contains(refusal("goo", DPB_USAGE), "did you mean 'good'?");
+    assert_contains(refusal("go-od", DPB_USAGE), "match [a-z0-9_]+; did you mean 'good'?");
     /* And under the name that it gives itself. */
     assert_contains(refusal("other_name", DPB_USAGE), "comm_bad_name.so: name is 'other_name'");
     snprintf(sizes, sizeof sizes, "struct_size is %zu, here it is %zu",
