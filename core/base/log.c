@@ -236,6 +236,46 @@ static bool warning_keep(const char *code, const char *text)
     return true;
 }
 
+static struct {
+    char code[64];
+    size_t n;
+} counted[MAX_WARNINGS];
+static bool is_once;
+
+/* Under the lock: whether a warning of this code is to be printed. */
+static bool count_code(const char *code)
+{
+    size_t i = 0;
+    while (is_once && i < MAX_WARNINGS && counted[i].n > 0 &&
+           strncmp(counted[i].code, code, sizeof counted[i].code - 1) != 0)
+        i++;
+    if (!is_once || i == MAX_WARNINGS)
+        return true;
+    snprintf(counted[i].code, sizeof counted[i].code, "%.*s", (int)sizeof counted[i].code - 1,
+             code);
+    return counted[i].n++ == 0;
+}
+
+bool dpb_warning_is_new(const char *code)
+{
+    pthread_mutex_lock(&lock);
+    bool is_new = count_code(code);
+    pthread_mutex_unlock(&lock);
+    return is_new;
+}
+
+void dpb_warnings_once(bool yes)
+{
+    for (size_t i = 0; !yes && i < MAX_WARNINGS && counted[i].n > 0; i++)
+        if (counted[i].n > 1)
+            dpb_log(DPB_LOG_WARNING, "%s: %zu times in all; warnings[] of each run have the others",
+                    counted[i].code, counted[i].n);
+    pthread_mutex_lock(&lock);
+    memset(counted, 0, sizeof counted);
+    is_once = yes;
+    pthread_mutex_unlock(&lock);
+}
+
 void dpb_warn(const char *code, const char *format, ...)
 {
     int saved_errno = errno;
@@ -248,7 +288,8 @@ void dpb_warn(const char *code, const char *format, ...)
     pthread_mutex_lock(&lock);
     bool fresh = warning_keep(code, text);
     struct dpb_log_hooks hooks = log_hooks;
-    if (fresh && !hooks.silent && atomic_load(&level_limit) >= DPB_LOG_WARNING)
+    bool printed = fresh && !hooks.silent && atomic_load(&level_limit) >= DPB_LOG_WARNING;
+    if (printed && count_code(code))
         write_text("warning: ", text);
     pthread_mutex_unlock(&lock);
 

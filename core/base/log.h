@@ -25,6 +25,11 @@ void dpb_warn(const char *code, const char *format, ...) DPB_PRINTF(2, 3);
 /* The i-th warning of the process in order; equal warnings count once. False past the last. */
 bool dpb_warning_at(size_t i, const char **code, const char **text);
 void dpb_warnings_clear(void);
+/* `yes`: of a code that was printed before, further warnings are counted and not printed: between
+ * the runs of a sweep. False: the counts are printed and forgotten. */
+void dpb_warnings_once(bool yes);
+/* Counts a warning of this code; whether it is to be printed. */
+bool dpb_warning_is_new(const char *code);
 
 void dpb_log(dpb_log_level level, const char *format, ...) DPB_PRINTF(2, 3);
 void dpb_log_set_level(dpb_log_level level); /* default DPB_LOG_INFO */

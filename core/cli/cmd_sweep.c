@@ -275,8 +275,10 @@ static int run_jobs(const struct dpb_sweep *sweep, const struct dpb_sweep_job *j
     struct listening old;
     signal_between_jobs = 0;
     listen_begin(&old);
+    dpb_warnings_once(true);
     for (size_t i = 0; i < n_jobs && outcome.status != DPB_INTERRUPTED; i++)
         run_until_done(sweep, &jobs[i], i, n_jobs, record, &outcome);
+    dpb_warnings_once(false);
     listen_end(&old);
     if (outcome.status != DPB_INTERRUPTED && keep_head(record, "ok") != DPB_OK)
         record->status = DPB_IO;

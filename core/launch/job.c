@@ -112,7 +112,7 @@ static void show_warnings(struct job_run *run)
         if (n > DPB_BOARD_WARNINGS)
             n = DPB_BOARD_WARNINGS;
         for (uint32_t *i = &run->processes[rank].n_warnings_shown; *i < n; ++*i) {
-            if (warning_known(run, rank, *i))
+            if (warning_known(run, rank, *i) || !dpb_warning_is_new(page->warnings[*i].code))
                 continue;
             job_erase_progress(run);
             if (run->n_ranks > 1)
