@@ -61,7 +61,7 @@ static void print_rates(const json_t *document, FILE *out)
     double mean = number(document, "timing.samples_per_s.mean");
     double first_to_last = number(document, "timing.samples_per_s.first_to_last");
     const json_t *interval = dpb_json_at(document, "timing.samples_per_s.ci95");
-    fprintf(out, "  %-13s %.1f over all timed steps%s\n", "samples/s", mean,
+    fprintf(out, "  %-13s %.1f over all timed steps (SamplesPerSec)%s\n", "samples/s", mean,
             json_is_true(dpb_json_at(document, "throttled"))
                 ? "; THROTTLED: a GPU's clocks were held down"
                 : "");

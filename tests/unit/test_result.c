@@ -739,7 +739,7 @@ static void table_closes_with_the_rate(void **state)
     assert_non_null(strstr(text, "89.00 % of the test set after 6 steps"));
     assert_non_null(strstr(text, "comm_exposed     1.650 ms  15.0 %"));
     /* 4 steps of 11 ms. */
-    assert_non_null(strstr(text, "samples/s     5818.2 over all timed steps\n"));
+    assert_non_null(strstr(text, "samples/s     5818.2 over all timed steps (SamplesPerSec)\n"));
     assert_non_null(strstr(text, " step by step: median 5818.2, p10 5818.2, p90 5818.2; TOO SHORT "
                                  "for a conclusion\n"));
     assert_true(has_warning(document, "too_short"));
