@@ -179,6 +179,20 @@ static void test_warnings(void **state)
     assert_string_equal(code, "too_many_warnings");
     dpb_warnings_clear();
     assert_false(dpb_warning_at(0, &code, &text));
+    /* Of one code only the first is printed, run after run; then the counts. */
+    capture_begin();
+    dpb_warnings_once(true);
+    dpb_warn("b", "one");
+    dpb_warn("b", "two");
+    dpb_warnings_clear();
+    dpb_warn("b", "one");
+    dpb_warn("a", "three");
+    dpb_warnings_once(false);
+    dpb_warn("b", "four");
+    assert_string_equal(capture_end(),
+                        "warning: one\nwarning: three\nwarning: b: 3 times in all; warnings[] of "
+                        "each run have the others\nwarning: four\n");
+    dpb_warnings_clear();
 }
 
 enum { THREADS = 4, LINES = 200 };
