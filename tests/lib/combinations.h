@@ -57,8 +57,9 @@ bool combination_next(struct combination *c);
 
 /* Runs it; fails the test unless it ends as the rules say, and shows that it did what was asked. */
 void combination_run(const struct combination *c);
-/* The same of `dpbench check` for all combinations of the first axes by this launcher (an index
- * of that axis' values), one after the other in one go. How many there were. */
+/* The same of `dpbench check` for the combinations of the first axes by this launcher (an index of
+ * that axis' values), one after the other in one go: without a launcher all, with one a fifth, with
+ * DPB_ALL_CELLS all. How many there were. */
 unsigned combinations_check(unsigned by);
 
 #endif

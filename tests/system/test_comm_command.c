@@ -76,7 +76,7 @@ static void test_strategy(void **state)
         struct command command;
         char arguments[300];
         snprintf(arguments, sizeof arguments, ODD_SIZES "%s " THRICE "%s %s",
-                 form->network && !form->ring ? "264" : "64",
+                 form->network && !form->ring ? "1000" : "64",
                  form_settings(form, "", (int)i % 3 + 1), types[i]);
         run(&command, 0, arguments);
         expect_right(&command, 6, strcmp(form->name, "ps_cpu") != 0, arguments);

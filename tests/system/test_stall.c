@@ -1,4 +1,4 @@
-/* needs: threads */
+/* needs: threads waits */
 /*
  * test_stall.c - a job without progress says who is late and where all are; one that only takes
  * long says nothing; a job that is suspended goes on; a machine that does other things meanwhile
