@@ -180,8 +180,7 @@ static bool append_weights(struct dpb_graph_builder *builder, uint32_t n_dims, c
     if (!weight)
         return false;
     weight->decays = true;
-    uint64_t fan_in = weight->n_elements / dims[0];
-    weight->init_stddev = sqrt(2.0 / (double)fan_in); /* He */
+    weight->init_stddev = NAN;
     builder->nodes[graph->n_nodes - 1].weight = graph->n_tensors - 1;
     if (bias) {
         if (!append_tensor(builder, "bias", 1, dims))
@@ -540,12 +539,80 @@ static uint32_t add_softmax_loss(struct dpb_graph_builder *builder, const char *
                                  builder->graph->nclass);
         return DPB_NONE;
     }
-    if (logits->op == DPB_OP_DENSE) {
-        struct dpb_tensor *weight = &builder->tensors[logits->weight];
-        weight->init_stddev = sqrt(1.0 / (double)weight->dims[1]);
-    }
     builder->ended = true;
     return set_shape(builder, 1, 1, 1);
+}
+
+static double fan_in(const struct dpb_tensor *weight)
+{
+    return (double)dpb_graph_fan_in(weight);
+}
+
+static double fan_out(const struct dpb_node *node, const struct dpb_tensor *weight)
+{
+    const uint32_t groups = node->op == DPB_OP_CONV ? node->groups : 1;
+    return (double)(weight->n_elements / weight->dims[1] / groups);
+}
+
+/* Why a tensor cannot begin so; NULL: it can. */
+static const char *initial_mistake(const struct dpb_tensor *tensor,
+                                   const struct dpb_initial *initial)
+{
+    switch (initial->rule) {
+    case DPB_INITIAL_NORMAL:
+        return initial->value >= 0.0 && isfinite(initial->value)
+                   ? NULL
+                   : "a standard deviation is finite and not negative";
+    case DPB_INITIAL_CONSTANT:
+        return isfinite(initial->value) ? NULL : "a constant is finite";
+    case DPB_INITIAL_HE_NORMAL:
+    case DPB_INITIAL_GLOROT_UNIFORM:
+        return tensor->n_dims > 1 ? NULL : "it has no fan-in; it may be a constant or normal";
+    }
+    return "dpb_initial_rule has no such rule";
+}
+
+static void choose_initial(struct dpb_graph_builder *builder, const struct dpb_node *node,
+                           uint32_t index, const char *what, const struct dpb_initial *initial)
+{
+    if (!initial || builder->status != DPB_OK)
+        return;
+    if (index == DPB_NONE) {
+        dpb_graph_builder_refuse(builder, DPB_USAGE, node->name,
+                                 "has no %s to choose initial values for", what);
+        return;
+    }
+    struct dpb_tensor *tensor = &builder->tensors[index];
+    const char *mistake = initial_mistake(tensor, initial);
+    if (mistake) {
+        dpb_graph_builder_refuse(builder, DPB_USAGE, node->name,
+                                 "its %s cannot begin by rule %d and value %g: %s", what,
+                                 (int)initial->rule, initial->value, mistake);
+        return;
+    }
+    tensor->init_uniform = initial->rule == DPB_INITIAL_GLOROT_UNIFORM;
+    tensor->init_value = initial->rule == DPB_INITIAL_CONSTANT ? initial->value : 0.0;
+    tensor->init_stddev = initial->rule == DPB_INITIAL_NORMAL ? initial->value : 0.0;
+    if (initial->rule == DPB_INITIAL_HE_NORMAL)
+        tensor->init_stddev = sqrt(2.0 / fan_in(tensor));
+    if (initial->rule == DPB_INITIAL_GLOROT_UNIFORM)
+        tensor->init_stddev = sqrt(2.0 / (fan_in(tensor) + fan_out(node, tensor)));
+}
+
+static uint32_t set_initial(struct dpb_graph_builder *builder, uint32_t node,
+                            const struct dpb_initial *weight, const struct dpb_initial *bias)
+{
+    if (builder->status != DPB_OK)
+        return DPB_NONE;
+    if (node >= builder->graph->n_nodes) {
+        dpb_graph_builder_refuse(builder, DPB_USAGE, NULL,
+                                 "chooses initial values for a node that no earlier call returned");
+        return DPB_NONE;
+    }
+    const struct dpb_node *chosen = &builder->nodes[node];
+    choose_initial(builder, chosen, chosen->weight, "weight", weight);
+    choose_initial(builder, chosen, chosen->bias, "bias", bias);
+    return builder->status == DPB_OK ? node : DPB_NONE;
 }
 
 static struct dpb_shape node_shape(const struct dpb_graph_builder *builder, uint32_t node)
@@ -580,6 +647,7 @@ const struct dpb_graph_ops dpb_graph_builder_ops = {
     .dropout = add_dropout,
     .lrn = add_lrn,
     .shortcut = add_shortcut,
+    .initial = set_initial,
     .softmax_loss = add_softmax_loss,
     .shape = node_shape,
 };

@@ -14,7 +14,7 @@
 struct dpb_graph_builder {
     struct dpb_graph *graph;    /* @owned with all its arrays */
     struct dpb_node *nodes;     /* graph->nodes, writable */
-    struct dpb_tensor *tensors; /* likewise */
+    struct dpb_tensor *tensors; /* likewise; init_stddev is NaN by default until graph.c sets it */
     struct dpb_state *states;
     bool ended;        /* the loss was added */
     dpb_status status; /* of the first mistake; later calls do nothing */
@@ -22,6 +22,12 @@ struct dpb_graph_builder {
 };
 
 extern const struct dpb_graph_ops dpb_graph_builder_ops;
+
+/* Inputs of one output of a weight, OIHW or OI. */
+static inline uint64_t dpb_graph_fan_in(const struct dpb_tensor *weight)
+{
+    return weight->n_elements / weight->dims[0];
+}
 
 /* Adds the input node to an empty builder, whose graph has its name and nclass. */
 void dpb_graph_builder_start(struct dpb_graph_builder *builder, struct dpb_shape input);

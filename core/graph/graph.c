@@ -5,6 +5,7 @@
 #include "graph/graph.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,6 +45,20 @@ static void check_finished(struct dpb_graph_builder *builder)
                                      "no other node uses it, so it has no gradient");
     }
     free(read);
+}
+
+/* Weights that no model has chosen initial values for: He's; of the dense layer that feeds the loss
+ * smaller ones, so that a network begins with nearly equal logits. */
+static void set_default_initial(struct dpb_graph_builder *builder)
+{
+    const struct dpb_graph *graph = builder->graph;
+    const uint32_t logits = graph->nodes[graph->n_nodes - 1].inputs[0];
+    for (uint32_t i = 0; i < graph->n_tensors; i++) {
+        struct dpb_tensor *tensor = &builder->tensors[i];
+        const bool last = tensor->node == logits && graph->nodes[logits].op == DPB_OP_DENSE;
+        if (isnan(tensor->init_stddev))
+            tensor->init_stddev = sqrt((last ? 1.0 : 2.0) / (double)dpb_graph_fan_in(tensor));
+    }
 }
 
 /* Moves the tensor that *index names to the end of `ordered` and makes *index its new place. */
@@ -107,8 +122,10 @@ dpb_status dpb_graph_build(const char *name, const struct dpb_model_ops *model, 
         check_finished(&builder);
     if (builder.status != DPB_OK)
         status = dpb_fail(builder.status, "%s", builder.message);
-    if (status == DPB_OK)
+    if (status == DPB_OK) {
+        set_default_initial(&builder);
         status = lay_out(&builder);
+    }
     if (status != DPB_OK) {
         dpb_graph_destroy(builder.graph);
         return status;
@@ -199,6 +216,7 @@ uint64_t dpb_graph_hash(const struct dpb_graph *graph)
         hash_u64(&hash, tensor->offset);
         hash_u64(&hash, tensor->decays);
         hash_double(&hash, tensor->init_stddev);
+        hash_u64(&hash, tensor->init_uniform);
         hash_double(&hash, tensor->init_value);
     }
     hash_u64(&hash, graph->n_states);

@@ -5,8 +5,11 @@
  * every rank writes the same ones in every precision.
  *
  * He, Zhang, Ren, Sun: Delving deep into rectifiers. ICCV 2015.
+ * Glorot, Bengio: Understanding the difficulty of training deep feedforward neural networks.
+ * AISTATS 2010.
  */
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "dpbench/random.h"
@@ -26,14 +29,25 @@ static void fill(dpb_dtype type, void *arena, uint64_t offset, uint64_t n, doubl
         store(type, arena, offset + i, value);
 }
 
-static void fill_normal(const struct dpb_tensor *tensor, uint32_t index, uint64_t seed,
+/* Of mean 0 and variance 1, by Box and Muller or within +-sqrt(3). */
+static void draw(bool uniform, struct dpb_random4 bits, double value[4])
+{
+    if (!uniform) {
+        dpb_random_normal(bits.v[0], bits.v[1], &value[0]);
+        dpb_random_normal(bits.v[2], bits.v[3], &value[2]);
+        return;
+    }
+    for (int k = 0; k < 4; k++)
+        value[k] = sqrt(3.0) * (((double)bits.v[k] + 0.5) * 0x1p-31 - 1.0);
+}
+
+static void fill_random(const struct dpb_tensor *tensor, uint32_t index, uint64_t seed,
                         dpb_dtype type, void *weights)
 {
     for (uint64_t i = 0; i < tensor->n_elements; i += 4) {
         struct dpb_random4 bits = dpb_random(seed, DPB_STREAM_INIT, index, (uint32_t)(i / 4), 0, 0);
         double value[4];
-        dpb_random_normal(bits.v[0], bits.v[1], &value[0]);
-        dpb_random_normal(bits.v[2], bits.v[3], &value[2]);
+        draw(tensor->init_uniform, bits, value);
         for (uint64_t k = 0; k < 4 && i + k < tensor->n_elements; k++)
             store(type, weights, tensor->offset + i + k, tensor->init_stddev * value[k]);
     }
@@ -47,7 +61,7 @@ void dpb_graph_initialise(const struct dpb_graph *graph, uint64_t seed, dpb_dtyp
     for (uint32_t i = 0; i < graph->n_tensors; i++) {
         const struct dpb_tensor *tensor = &graph->tensors[i];
         if (tensor->init_stddev > 0.0)
-            fill_normal(tensor, i, seed, type, weights);
+            fill_random(tensor, i, seed, type, weights);
         else
             fill(type, weights, tensor->offset, tensor->n_elements, tensor->init_value);
     }

@@ -18,7 +18,7 @@ static dpb_status build(const void *options, const struct dpb_graph_ops *g,
                         struct dpb_graph_builder *b, uint32_t nclass)
 {
     (void)options;
-    const struct net net = {g, b, ""};
+    const struct net net = {g, b, "", NULL};
     uint32_t x = g->input(b);                                     /* 3 x 227 x 227 */
     x = conv_relu_window(&net, "1", x, 64, 11, 4, DPB_PAD_VALID); /* 64 x 55 x 55 */
     x = max_pool(&net, "1", x, 3, 2, DPB_PAD_VALID);              /* 64 x 27 x 27 */

@@ -1,8 +1,9 @@
 /*
  * cifar_cnn.c - the convolutional network of Keras' CIFAR-10 example: small, with dropout after
- * each stage.
+ * each stage. Weights begin by Glorot's rule, which is Keras' default (docs of Conv2D and Dense:
+ * kernel_initializer = "glorot_uniform", bias_initializer = "zeros").
  *
- * Chollet and others: Keras, examples/cifar10_cnn.py.
+ * Chollet and others: Keras 2, examples/cifar10_cnn.py.
  */
 #include "layers.h"
 
@@ -17,7 +18,8 @@ static dpb_status build(const void *options, const struct dpb_graph_ops *g,
                         struct dpb_graph_builder *b, uint32_t nclass)
 {
     (void)options;
-    const struct net net = {g, b, ""};
+    const struct dpb_initial glorot = {.rule = DPB_INITIAL_GLOROT_UNIFORM};
+    const struct net net = {g, b, "", &glorot};
     uint32_t x = g->input(b); /* 3 x 32 x 32 */
     x = conv_relu(&net, "1", x, 32, 3);
     x = conv_relu_window(&net, "2", x, 32, 3, 1, DPB_PAD_VALID); /* 32 x 30 x 30 */

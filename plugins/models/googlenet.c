@@ -22,7 +22,7 @@ struct widths {
 static uint32_t inception(const struct net *net, const char *prefix, uint32_t x,
                           struct widths widths)
 {
-    const struct net block = {net->g, net->b, prefix};
+    const struct net block = {net->g, net->b, prefix, net->initial};
     uint32_t branches[4];
     branches[0] = conv_relu(&block, "1x1", x, widths.w1x1, 1);
     branches[1] = conv_relu(&block, "3x3_reduce", x, widths.w3x3[0], 1);
@@ -68,7 +68,7 @@ static dpb_status build(const void *options, const struct dpb_graph_ops *g,
                         struct dpb_graph_builder *b, uint32_t nclass)
 {
     (void)options;
-    const struct net net = {g, b, ""};
+    const struct net net = {g, b, "", NULL};
     uint32_t x = g->input(b);                                   /* 3 x 224 x 224 */
     x = conv_relu_window(&net, "1", x, 64, 7, 2, DPB_PAD_SAME); /* 64 x 112 x 112 */
     x = max_pool(&net, "1", x, 3, 2, DPB_PAD_SAME);             /* 64 x 56 x 56 */

@@ -60,7 +60,7 @@ static uint32_t concat(const struct net *net, const uint32_t *inputs, uint32_t n
 /* 35 x 35: 5x5 and two 3x3. */
 static uint32_t block_a(const struct net *net, const char *prefix, uint32_t x, uint32_t pool)
 {
-    const struct net in = {net->g, net->b, prefix};
+    const struct net in = {net->g, net->b, prefix, net->initial};
     uint32_t y[4];
     y[0] = conv(&in, "1x1", x, 64, 1, 1);
     y[1] = conv(&in, "5x5_1", x, 48, 1, 1);
@@ -75,7 +75,7 @@ static uint32_t block_a(const struct net *net, const char *prefix, uint32_t x, u
 /* 35 x 35 to 17 x 17. */
 static uint32_t reduction_a(const struct net *net, const char *prefix, uint32_t x)
 {
-    const struct net in = {net->g, net->b, prefix};
+    const struct net in = {net->g, net->b, prefix, net->initial};
     uint32_t y[3];
     y[0] = conv_valid(&in, "3x3", x, 384, 2);
     y[1] = conv(&in, "3x3dbl_1", x, 64, 1, 1);
@@ -88,7 +88,7 @@ static uint32_t reduction_a(const struct net *net, const char *prefix, uint32_t 
 /* 17 x 17: 7x7 once and twice, each as 1x7 and 7x1. */
 static uint32_t block_b(const struct net *net, const char *prefix, uint32_t x, uint32_t width)
 {
-    const struct net in = {net->g, net->b, prefix};
+    const struct net in = {net->g, net->b, prefix, net->initial};
     uint32_t y[4];
     y[0] = conv(&in, "1x1", x, 192, 1, 1);
     y[1] = conv(&in, "7x7_1", x, width, 1, 1);
@@ -106,7 +106,7 @@ static uint32_t block_b(const struct net *net, const char *prefix, uint32_t x, u
 /* 17 x 17 to 8 x 8. */
 static uint32_t reduction_b(const struct net *net, const char *prefix, uint32_t x)
 {
-    const struct net in = {net->g, net->b, prefix};
+    const struct net in = {net->g, net->b, prefix, net->initial};
     uint32_t y[3];
     y[0] = conv(&in, "3x3_1", x, 192, 1, 1);
     y[0] = conv_valid(&in, "3x3_2", y[0], 320, 2);
@@ -121,7 +121,7 @@ static uint32_t reduction_b(const struct net *net, const char *prefix, uint32_t 
 /* 8 x 8: the 3x3 branches end in a 1x3 and a 3x1 side by side. */
 static uint32_t block_c(const struct net *net, const char *prefix, uint32_t x)
 {
-    const struct net in = {net->g, net->b, prefix};
+    const struct net in = {net->g, net->b, prefix, net->initial};
     uint32_t y[6];
     y[0] = conv(&in, "1x1", x, 320, 1, 1);
     uint32_t stem = conv(&in, "3x3_1", x, 384, 1, 1);
@@ -139,7 +139,7 @@ static dpb_status build(const void *options, const struct dpb_graph_ops *g,
                         struct dpb_graph_builder *b, uint32_t nclass)
 {
     (void)options;
-    const struct net net = {g, b, ""};
+    const struct net net = {g, b, "", NULL};
     uint32_t x = g->input(b);                         /* 3 x 299 x 299 */
     x = conv_valid(&net, "1a", x, 32, 2);             /* 32 x 149 x 149 */
     x = conv_valid(&net, "2a", x, 32, 1);             /* 32 x 147 x 147 */

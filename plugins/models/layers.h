@@ -16,6 +16,7 @@ struct net {
     const struct dpb_graph_ops *g;
     struct dpb_graph_builder *b;
     const char *prefix;
+    const struct dpb_initial *initial; /* of all weights; NULL: the default */
 };
 
 struct name {
@@ -44,6 +45,7 @@ static inline uint32_t conv_relu_window(const struct net *net, const char *which
                                        .padding = padding,
                                        .bias = true};
     x = net->g->conv(net->b, layer_name(net, "conv", which).text, x, &args);
+    x = net->g->initial(net->b, x, net->initial, NULL);
     return relu(net, which, x);
 }
 
@@ -71,6 +73,7 @@ static inline uint32_t hidden(const struct net *net, const char *which, uint32_t
                               uint32_t features, double dropout_rate)
 {
     x = net->g->dense(net->b, layer_name(net, "fc", which).text, x, features, true);
+    x = net->g->initial(net->b, x, net->initial, NULL);
     x = net->g->relu(net->b, layer_name(net, "relu_fc", which).text, x);
     return net->g->dropout(net->b, layer_name(net, "dropout_fc", which).text, x, dropout_rate);
 }
@@ -79,6 +82,7 @@ static inline uint32_t hidden(const struct net *net, const char *which, uint32_t
 static inline void classify(const struct net *net, const char *which, uint32_t x, uint32_t nclass)
 {
     x = net->g->dense(net->b, layer_name(net, "fc", which).text, x, nclass, true);
+    x = net->g->initial(net->b, x, net->initial, NULL);
     net->g->softmax_loss(net->b, "loss", x);
 }
 

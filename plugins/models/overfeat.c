@@ -17,7 +17,7 @@ static dpb_status build(const void *options, const struct dpb_graph_ops *g,
                         struct dpb_graph_builder *b, uint32_t nclass)
 {
     (void)options;
-    const struct net net = {g, b, ""};
+    const struct net net = {g, b, "", NULL};
     uint32_t x = g->input(b);                                     /* 3 x 231 x 231 */
     x = conv_relu_window(&net, "1", x, 96, 11, 4, DPB_PAD_VALID); /* 96 x 56 x 56 */
     x = max_pool(&net, "1", x, 2, 2, DPB_PAD_VALID);              /* 96 x 28 x 28 */

@@ -30,7 +30,7 @@ static uint32_t group(const struct net *net, int number, int n_convs, uint32_t c
 static dpb_status build(const struct dpb_graph_ops *g, struct dpb_graph_builder *b,
                         const int n_convs[5], uint32_t nclass)
 {
-    const struct net net = {g, b, ""};
+    const struct net net = {g, b, "", NULL};
     uint32_t x = g->input(b);               /* 3 x 224 x 224 */
     x = group(&net, 1, n_convs[0], 64, x);  /* 64 x 112 x 112 */
     x = group(&net, 2, n_convs[1], 128, x); /* 128 x 56 x 56 */

@@ -195,7 +195,8 @@ static double *initial_weights(const struct dpb_graph *graph, uint64_t seed)
     return weights;
 }
 
-/* Mean within 5 and standard deviation within 5 of their own standard deviations. */
+/* Mean within 5 and standard deviation within 5 of their own standard deviations (a uniform
+ * distribution's are smaller). */
 static void assert_normal(const struct dpb_graph *graph, const double *weights, const char *name,
                           double stddev)
 {
@@ -211,6 +212,21 @@ static void assert_normal(const struct dpb_graph *graph, const double *weights, 
         fail_msg("%s: mean %g", name, sum / n);
     if (fabs(sqrt(squares / (n - 1.0)) / stddev - 1.0) > 5.0 / sqrt(2.0 * n))
         fail_msg("%s: standard deviation %g, not %g", name, sqrt(squares / (n - 1.0)), stddev);
+}
+
+/* Uniform within +-limit: moments, and values near both ends. */
+static void assert_uniform(const struct dpb_graph *graph, const double *weights, const char *name,
+                           double limit)
+{
+    const struct dpb_tensor *tensor = graph_tensor(graph, name);
+    double least = INFINITY, most = -INFINITY;
+    assert_normal(graph, weights, name, limit / sqrt(3.0));
+    for (uint64_t i = 0; i < tensor->n_elements; i++) {
+        least = fmin(least, weights[tensor->offset + i]);
+        most = fmax(most, weights[tensor->offset + i]);
+    }
+    if (!(least > -limit && least < -0.98 * limit && most < limit && most > 0.98 * limit))
+        fail_msg("%s: from %g to %g, not within +-%g", name, least, most, limit);
 }
 
 static void assert_constant(const struct dpb_graph *graph, const double *weights, const char *name,
@@ -245,18 +261,65 @@ static void test_initial_values(void **unused)
     dpb_graph_destroy(resnet20);
 }
 
+/* A layer of every rule. */
+static dpb_status build_initial(const void *options, const struct dpb_graph_ops *g,
+                                struct dpb_graph_builder *b, uint32_t nclass)
+{
+    (void)options;
+    const struct dpb_conv_args conv = {.channels = 60, .kernel_h = 5, .groups = 3, .bias = true};
+    const struct dpb_batch_norm_args norm = {0};
+    const struct dpb_initial glorot = {.rule = DPB_INITIAL_GLOROT_UNIFORM};
+    const struct dpb_initial he = {.rule = DPB_INITIAL_HE_NORMAL};
+    const struct dpb_initial small = {.rule = DPB_INITIAL_NORMAL, .value = 0.01};
+    const struct dpb_initial third = {.rule = DPB_INITIAL_CONSTANT, .value = 1.0 / 3};
+    const struct dpb_initial zero = {.rule = DPB_INITIAL_CONSTANT};
+    uint32_t x = g->initial(b, g->conv(b, "conv1", g->input(b), &conv), &glorot, &third);
+    x = g->initial(b, g->conv(b, "conv2", x, &conv), &small, &small);
+    x = g->initial(b, g->batch_norm(b, "norm", x, &norm), &zero, NULL);
+    x = g->dense(b, "fc1", x, 40, true);
+    uint32_t logits = g->dense(b, "fc2", x, nclass, true);
+    g->initial(b, g->initial(b, logits, &third, NULL), &he, NULL); /* the last one counts */
+    g->initial(b, x, &glorot, NULL);                               /* in any order */
+    g->softmax_loss(b, "loss", logits);
+    return DPB_OK;
+}
+
+static void test_chosen_initial_values(void **unused)
+{
+    static const struct dpb_model_ops model = {.build = build_initial};
+    (void)unused;
+    struct dpb_graph *graph;
+    const struct dpb_shape image = {3, 6, 6};
+    assert_int_equal(dpb_graph_build("m", &model, NULL, image, 100, &graph), DPB_OK);
+    double *weights = initial_weights(graph, 1);
+    assert_uniform(graph, weights, "conv1.weight", sqrt(6.0 / (5 * 5 * 1 + 5 * 5 * 20)));
+    assert_constant(graph, weights, "conv1.bias", 1.0 / 3);
+    assert_normal(graph, weights, "conv2.weight", 0.01);
+    assert_normal(graph, weights, "conv2.bias", 0.01);
+    assert_constant(graph, weights, "norm.weight", 0.0);
+    assert_constant(graph, weights, "norm.bias", 0.0);
+    assert_uniform(graph, weights, "fc1.weight", sqrt(6.0 / (6 * 6 * 60 + 40)));
+    assert_normal(graph, weights, "fc2.weight", sqrt(2.0 / 40));
+    assert_constant(graph, weights, "fc2.bias", 0.0);
+    free(weights);
+    dpb_graph_destroy(graph);
+}
+
 static bool feeds_the_loss(const struct dpb_graph *graph, uint32_t node)
 {
     return graph->nodes[graph->n_nodes - 1].inputs[0] == node;
 }
 
-/* He's for convolutions and hidden dense layers, 1 / sqrt(fan-in) for the last; constants else. */
+/* He's for convolutions and hidden dense layers, 1 / sqrt(fan-in) for the last; constants else. Of
+ * cifar_cnn Glorot's for all of them. */
 static void check_initial(const struct dpb_graph *graph)
 {
+    const bool glorot = strcmp(graph->name, "cifar_cnn") == 0;
     for (uint32_t i = 0; i < graph->n_tensors; i++) {
         const struct dpb_tensor *tensor = &graph->tensors[i];
         const struct dpb_node *node = &graph->nodes[tensor->node];
         double stddev = 0.0, value = 0.0;
+        bool uniform = false;
         if (node->weight == i && node->op == DPB_OP_BATCH_NORM) {
             value = 1.0;
         } else if (node->weight == i) {
@@ -265,8 +328,13 @@ static void check_initial(const struct dpb_graph *graph)
             double fan_in =
                 node->op == DPB_OP_CONV ? in.c / node->groups * window : (double)in.c * in.h * in.w;
             stddev = sqrt((feeds_the_loss(graph, tensor->node) ? 1.0 : 2.0) / fan_in);
+            uniform = glorot;
+            if (glorot) /* of one group */
+                stddev = sqrt(
+                    2.0 / (fan_in + tensor->dims[0] * (node->op == DPB_OP_CONV ? window : 1.0)));
         }
-        if (fabs(tensor->init_stddev - stddev) > 1e-15 || tensor->init_value != value)
+        if (fabs(tensor->init_stddev - stddev) > 1e-15 || tensor->init_value != value ||
+            tensor->init_uniform != uniform)
             fail_msg("%s: %s begins at %g +- %g, not %g +- %g", graph->name, tensor->name,
                      tensor->init_value, tensor->init_stddev, value, stddev);
     }
@@ -434,6 +502,48 @@ static uint32_t input_unknown(const struct dpb_graph_ops *g, struct dpb_graph_bu
     return g->relu(b, "astray", x + 1);
 }
 
+static uint32_t initial_of_nothing(const struct dpb_graph_ops *g, struct dpb_graph_builder *b,
+                                   uint32_t x)
+{
+    const struct dpb_initial zero = {.rule = DPB_INITIAL_CONSTANT};
+    x = g->conv(b, "bare", x, &(struct dpb_conv_args){.channels = 3, .kernel_h = 1});
+    return g->initial(b, x, &zero, &zero);
+}
+
+static uint32_t initial_of_bias(const struct dpb_graph_ops *g, struct dpb_graph_builder *b,
+                                uint32_t x)
+{
+    return g->initial(b, g->dense(b, "biased", x, 3, true), NULL,
+                      &(struct dpb_initial){.rule = DPB_INITIAL_GLOROT_UNIFORM});
+}
+
+static uint32_t initial_negative(const struct dpb_graph_ops *g, struct dpb_graph_builder *b,
+                                 uint32_t x)
+{
+    return g->initial(b, g->dense(b, "odd", x, 3, true),
+                      &(struct dpb_initial){.rule = DPB_INITIAL_NORMAL, .value = -1.0}, NULL);
+}
+
+static uint32_t initial_infinite(const struct dpb_graph_ops *g, struct dpb_graph_builder *b,
+                                 uint32_t x)
+{
+    return g->initial(b, g->dense(b, "odd", x, 3, true),
+                      &(struct dpb_initial){.rule = DPB_INITIAL_CONSTANT, .value = INFINITY}, NULL);
+}
+
+static uint32_t initial_unknown(const struct dpb_graph_ops *g, struct dpb_graph_builder *b,
+                                uint32_t x)
+{
+    return g->initial(b, g->dense(b, "odd", x, 3, true),
+                      &(struct dpb_initial){.rule = (dpb_initial_rule)77}, NULL);
+}
+
+static uint32_t initial_astray(const struct dpb_graph_ops *g, struct dpb_graph_builder *b,
+                               uint32_t x)
+{
+    return g->initial(b, x + 1, NULL, NULL);
+}
+
 static uint32_t node_unread(const struct dpb_graph_ops *g, struct dpb_graph_builder *b, uint32_t x)
 {
     g->relu(b, "dangling", x);
@@ -475,6 +585,13 @@ static void test_mistakes(void **unused)
         {rate_of_one, "'drop'", "rate 1"},
         {tensor_too_large, "'huge'", "2^32"},
         {input_unknown, "'astray'", "not a node"},
+        {initial_of_nothing, "'bare'", "has no bias"},
+        {initial_of_bias, "'biased'",
+         "its bias cannot begin by rule 3 and value 0: it has no fan-in"},
+        {initial_negative, "'odd'", "its weight cannot begin by rule 1 and value -1"},
+        {initial_infinite, "'odd'", "a constant is finite"},
+        {initial_unknown, "'odd'", "no such rule"},
+        {initial_astray, "", "no earlier call returned"},
         {node_unread, "'dangling'", "no other node uses it"},
         {loss_too_early, "'after'", "after the loss"},
         {loss_of_wrong_classes, "'wrong_loss'", "'six' of 6x1x1 for 5 classes"},
@@ -556,6 +673,7 @@ int main(void)
         cmocka_unit_test(test_layout),
         cmocka_unit_test(test_hash),
         cmocka_unit_test(test_initial_values),
+        cmocka_unit_test(test_chosen_initial_values),
         cmocka_unit_test(test_initial_values_of_every_model),
         cmocka_unit_test(test_initial_values_by_type_and_seed),
         cmocka_unit_test(test_mistakes),

@@ -69,7 +69,8 @@ struct dpb_tensor {
     uint64_t n_elements;
     uint64_t offset;    /* of its first element in the arena */
     bool decays;        /* weight decay applies: weights of convolutions and dense layers */
-    double init_stddev; /* standard deviation of the initial normal values; 0: init_value */
+    double init_stddev; /* standard deviation of the initial values, of mean 0; 0: init_value */
+    bool init_uniform;  /* they are uniform, else normal */
     double init_value;
 };
 
@@ -130,6 +131,20 @@ struct dpb_lrn_args {
     double k, alpha, beta;
 };
 
+/* How the elements of a tensor begin. Fan-in is the number of inputs of one output, fan-out the
+ * number of outputs that read one input: of a convolution, channels of a group times the window. */
+typedef enum dpb_initial_rule {
+    DPB_INITIAL_CONSTANT,  /* `value` */
+    DPB_INITIAL_NORMAL,    /* of mean 0 and standard deviation `value` */
+    DPB_INITIAL_HE_NORMAL, /* normal, of standard deviation sqrt(2 / fan-in) [He et al. 2015] */
+    DPB_INITIAL_GLOROT_UNIFORM, /* within +-sqrt(6 / (fan-in + fan-out)) [Glorot, Bengio 2010] */
+} dpb_initial_rule;
+
+struct dpb_initial {
+    dpb_initial_rule rule;
+    double value; /* of CONSTANT and NORMAL */
+};
+
 struct dpb_graph_builder; /* core's; lives for one call of a model's `build` */
 
 /*
@@ -163,6 +178,12 @@ struct dpb_graph_ops {
                     const struct dpb_lrn_args *args);
     uint32_t (*shortcut)(struct dpb_graph_builder *builder, const char *name, uint32_t input,
                          uint32_t channels, uint32_t stride);
+    /* Chooses how the tensors of `node` begin, and returns `node`. NULL, and a node for which this
+     * is never called: HE_NORMAL for weights of convolutions and dense layers, sqrt(1 / fan-in)
+     * for those of the dense layer that feeds the loss, 1 for gamma, 0 for biases and beta. Rules
+     * by fan-in are for weights of convolutions and dense layers alone. */
+    uint32_t (*initial)(struct dpb_graph_builder *builder, uint32_t node,
+                        const struct dpb_initial *weight, const struct dpb_initial *bias);
     /* Ends the graph; `input` has one feature a class. */
     uint32_t (*softmax_loss)(struct dpb_graph_builder *builder, const char *name, uint32_t input);
     struct dpb_shape (*shape)(const struct dpb_graph_builder *builder, uint32_t node);
