@@ -46,9 +46,12 @@ dpb_status dpb_verify_replicas(struct dpb_trainer *trainer)
     const void *weights;
     dpb_dtype type = trainer->layout.weight_type;
     DPB_TRY(trainer->comm_ops->publish(trainer->comm, &view));
-    DPB_TRY(dpb_arena_look(trainer, view.weights, dpb_arena_bytes(trainer, type), &weights));
+    /* Equal replicas are those that the workers train with; what is published may be one array. */
+    const bool equal = trainer->plan.contract.replicas_equal;
+    DPB_TRY(dpb_arena_look(trainer, equal ? trainer->arenas.weights : view.weights,
+                           dpb_arena_bytes(trainer, type), &weights));
     journal->checksum = dpb_vec.checksum(type, weights, trainer->layout.n_elements);
-    if (!trainer->plan.contract.replicas_equal) {
+    if (!equal) {
         journal->verdict_replicas = DPB_VERDICT_NOT_APPLICABLE;
         return DPB_OK;
     }

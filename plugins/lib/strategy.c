@@ -5,8 +5,6 @@
 
 #include "lib/slices.h"
 
-enum { MAX_WORKERS = 1024 };
-
 dpb_status strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
                          size_t bytes, void **comm)
 {
@@ -15,10 +13,10 @@ dpb_status strategy_open(const struct dpb_host *host, const struct dpb_comm_args
         return host->fail(DPB_NO_MEMORY, "no memory for the communicator");
     made->host = host;
     made->args = *args;
-    if (args->n_workers > MAX_WORKERS) {
+    if (args->n_workers > STRATEGY_WORKERS) {
         free(made);
         return host->fail(DPB_UNSUPPORTED, "run.workers = %u: at most %d workers share memory",
-                          args->n_workers, MAX_WORKERS);
+                          args->n_workers, STRATEGY_WORKERS);
     }
     *comm = made;
     return DPB_OK;
@@ -179,7 +177,7 @@ void strategy_sum(const struct strategy *strategy, uint64_t bucket, struct piece
                   void *const *dst, uint32_t n_dst)
 {
     const struct dpb_comm_args *args = &strategy->args;
-    const void *sources[MAX_WORKERS];
+    const void *sources[STRATEGY_WORKERS];
     uint32_t n_others = args->n_workers - (args->role == DPB_WORKER ? 1 : 0);
     for (uint32_t rank = 0; rank < args->n_workers; rank++)
         sources[rank] = strategy_gradients(strategy, rank, piece.begin);
@@ -191,7 +189,7 @@ void strategy_sum(const struct strategy *strategy, uint64_t bucket, struct piece
 void strategy_sum_everywhere(const struct strategy *strategy, uint64_t bucket, struct piece piece)
 {
     const struct dpb_comm_args *args = &strategy->args;
-    void *all[MAX_WORKERS];
+    void *all[STRATEGY_WORKERS];
     for (uint32_t rank = 0; rank < args->n_workers; rank++)
         all[rank] = strategy_gradients(strategy, rank, piece.begin);
     strategy_sum(strategy, bucket, piece, all, args->n_workers);

@@ -13,6 +13,8 @@ enum {
     CHUNK_BYTES = 128 * 1024
 }; /* a piece of work: what several sources of it fit into a cache */
 
+enum { STRATEGY_WORKERS = 1024 }; /* at most */
+
 struct strategy {
     const struct dpb_host *host;
     struct dpb_comm_args args;

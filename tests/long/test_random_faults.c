@@ -39,6 +39,8 @@ static const struct {
                   {"comm.inner=ring_tcp", 3, 0},
                   {"comm.inner=ring_tcp run.comm_cores=1", 2, 0},
                   {"comm.inner=hierarchical comm.hosts=2+1 comm.interface=lo", 3, 0},
+                  {"comm.inner=local_sgd", 3, 0},
+                  {"comm.inner=sma", 3, 0},
                   {"comm.inner=ps_cpu", 2, 0},
                   {"comm.inner=ps_cpu run.servers=1", 2, 1},
                   {"comm.inner=ps_cpu run.servers=2", 2, 2}};

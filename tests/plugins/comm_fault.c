@@ -5,6 +5,7 @@
 
 #include "comm/hierarchical/across.h"
 #include "comm/ps_cpu/ps.h"
+#include "lib/averaging.h"
 
 #define HOOKS(X) \
     X(open)      \
@@ -16,7 +17,8 @@ enum {
 #define HOOK_NAME(name) #name,
 static const char *const hooks[] = {HOOKS(HOOK_NAME) NULL};
 static const char *const inner_names[] = {"shm",          "replicated", "ps_cpu", "ring_tcp",
-                                          "hierarchical", "gloo",       "ps_gpu", NULL};
+                                          "hierarchical", "gloo",       "ps_gpu", "local_sgd",
+                                          "sma",          NULL};
 
 struct options {
     struct fault_options fault;
@@ -58,6 +60,7 @@ static dpb_status fault_open(const void *given, const struct dpb_comm_args *args
     const struct ps_options served = {.tcp = options->tcp};
     const char *name = inner_names[options->inner];
     static const int shards_on_all = 0;
+    static const struct averaging_options averaging = {.period = 4};
     const void *its = NULL; /* the others have defaults */
     if (strcmp(name, "ring_tcp") == 0)
         its = &options->ring;
@@ -65,6 +68,8 @@ static dpb_status fault_open(const void *given, const struct dpb_comm_args *args
         its = &served;
     else if (strcmp(name, "ps_gpu") == 0)
         its = &shards_on_all;
+    else if (strcmp(name, "local_sgd") == 0 || strcmp(name, "sma") == 0)
+        its = &averaging;
     else if (strcmp(name, "hierarchical") == 0)
         its = &over_tcp;
     return inner->open(its, args, comm);
@@ -126,6 +131,11 @@ static dpb_status fault_publish(void *comm, struct dpb_view *view)
     return inner->publish(comm, view);
 }
 
+static dpb_status fault_books(void *comm, struct dpb_books *books)
+{
+    return inner->books(comm, books);
+}
+
 static dpb_status fault_serve(void *comm)
 {
     FAULT_HERE(serve);
@@ -148,6 +158,7 @@ static const struct dpb_comm_ops fault_ops = {.open = fault_open,
                                               .progress = fault_progress,
                                               .end = fault_end,
                                               .publish = fault_publish,
+                                              .books = fault_books,
                                               .serve = fault_serve,
                                               .close = fault_close};
 

@@ -93,6 +93,19 @@ static const struct setup setups[] = {
     {"cosine", /* by steps: its length is the whole training's */
      "comm.name=independent run.precision=fp64 device.name=reference optimizer.schedule=cosine",
      true},
+    {"local_sgd, between two meetings", /* after 4 of 9 steps */
+     "comm.name=local_sgd comm.period=3 run.workers=3 run.precision=fp64 device.name=reference",
+     false},
+    {"local_sgd with averaged momentum",
+     "comm.name=local_sgd comm.period=2 comm.average_state=yes run.workers=2 run.precision=fp64 "
+     "device.name=reference",
+     false},
+    {"gossip",
+     "comm.name=gossip comm.matching=random run.workers=3 run.precision=fp64 device.name=reference",
+     false},
+    {"easgd",
+     "comm.name=easgd comm.period=3 run.workers=2 run.precision=fp64 device.name=reference", false},
+    {"sma", "comm.name=sma run.workers=3 run.precision=fp64 device.name=reference", false},
     {"sharded data",
      "comm.name=shm run.workers=2 data.shard=yes run.precision=fp64 "
      "device.name=reference",

@@ -3,8 +3,10 @@
  * thread sanitizer can see here, and between processes could not (`make tsan`). Right after `done`
  * each rank writes its gradients again, and reads its weights. Those that leave a machine also do
  * it between ranks that see each other's memory on their own machine only. Those on arenas of a
- * device do it on one that puts its work off (tests/lib/lazy_device.h).
+ * device do it on one that puts its work off (tests/lib/lazy_device.h). Strategies that average, in
+ * fp64 and with momentum, reach the weights of a serial oracle.
  */
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +21,9 @@
 
 #include <cmocka.h>
 
+#include "averaging_oracle.h"
 #include "base/log.h"
+#include "base/options.h"
 #include "lib/lazy_device.h"
 #include "lib/plugin.h"
 #include "train/experiment.h"
@@ -36,7 +40,8 @@ struct trial {
     const uint32_t *machines; /* by rank */
     uint32_t n_machines;
     bool on_device;
-    int shards; /* an option of ps_gpu */
+    const void *options;
+    const struct oracle_args *oracle; /* what it must come to; NULL: sums, in fp32 */
     const struct dpb_host *host;
     const struct dpb_comm_ops *ops;
     void *arenas[ARENAS][MAX_RANKS];
@@ -55,6 +60,8 @@ struct rank {
     struct dpb_device_arenas on_device;
     struct dpb_event *done; /* for the pump; atomically */
     float expected[ELEMENTS];
+    struct oracle *oracle;
+    vector momentum;
     uint32_t wrong;
     dpb_status status;
 };
@@ -67,6 +74,28 @@ static dpb_status update_here(struct dpb_optimizer *optimizer, struct dpb_queue 
 {
     (void)queue;
     return lazy_device_update(optimizer, NULL, range, weights, gradients, bucket, step);
+}
+
+/* Of a rank's own; `optimizer` is the rank. */
+static dpb_status update_by_momentum(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                                     struct dpb_range range, void *weights_, const void *gradients_,
+                                     uint64_t bucket, const struct dpb_step *step)
+{
+    struct rank *self = (struct rank *)(void *)optimizer;
+    const struct oracle_args *args = self->trial->oracle;
+    double *weights = weights_, *v = self->momentum + range.begin;
+    const double *gradients = gradients_;
+    (void)queue, (void)bucket;
+    for (uint64_t i = 0; i < range.end - range.begin; i++) {
+        v[i] = args->momentum * v[i] + (step->scale * gradients[i] + args->decay * weights[i]);
+        weights[i] -= step->learning_rate * v[i];
+    }
+    return DPB_OK;
+}
+
+static void *momentum_of(struct dpb_optimizer *optimizer, uint64_t element)
+{
+    return ((struct rank *)(void *)optimizer)->momentum + element;
 }
 
 static void span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_t end_ns)
@@ -134,17 +163,24 @@ static dpb_status store_get(const char *key, void *value, size_t *bytes, int64_t
 
 static const struct dpb_store_ops shared_store = {.put = store_put, .get = store_get};
 
-/* Without what there is one of in a process: accounts and status pages. */
-static const struct dpb_host *rank_host(bool on_device)
+static const struct dpb_optimizer_ops *optimizer_of(const struct trial *trial)
 {
     static const struct dpb_optimizer_ops here = {.update = update_here},
-                                          there = {.update = lazy_device_update};
+                                          there = {.update = lazy_device_update},
+                                          by_momentum = {.update = update_by_momentum,
+                                                         .state = momentum_of};
+    return trial->oracle ? &by_momentum : trial->on_device ? &there : &here;
+}
+
+/* Without what there is one of in a process: accounts and status pages. */
+static const struct dpb_host *rank_host(const struct dpb_optimizer_ops *optimizer)
+{
     static struct dpb_host host;
     host = plugin_host;
     host.span = span;
     host.count_bytes = count_bytes;
     host.note = note;
-    host.optimizer = on_device ? &there : &here;
+    host.optimizer = optimizer;
     host.flag = &dpb_flags;
     host.event = &dpb_events;
     host.store = &shared_store;
@@ -162,10 +198,16 @@ static float gradient(uint32_t rank, uint64_t step, uint64_t i)
     return (float)((i * 7 + rank * 3 + step) % 101);
 }
 
+static double noise(uint32_t rank, uint64_t step, uint64_t i)
+{
+    return sin((double)(rank * 1000003 + step * 7919 + i));
+}
+
 static size_t arena_bytes(const struct rank *self, int kind)
 {
-    const size_t bytes[ARENAS] = {ELEMENTS * sizeof(float), ELEMENTS * sizeof(float),
-                                  self->plan.scratch_bytes, self->plan.inbox_bytes};
+    const size_t element = self->trial->oracle ? sizeof(double) : sizeof(float);
+    const size_t bytes[ARENAS] = {ELEMENTS * element, ELEMENTS * element, self->plan.scratch_bytes,
+                                  self->plan.inbox_bytes};
     return bytes[kind];
 }
 
@@ -196,25 +238,22 @@ static dpb_status open_rank(struct rank *self)
 {
     struct trial *trial = self->trial;
     struct dpb_arenas *bound = &self->bound;
+    const dpb_dtype type = trial->oracle ? DPB_FP64 : DPB_FP32;
     const struct dpb_comm_args args = {
         .rank = self->rank,
         .n_workers = trial->n_workers,
         .n_servers = trial->n_servers,
         .role = self->rank < trial->n_workers ? DPB_WORKER : DPB_SERVER,
-        .bucket_bytes = BUCKET * sizeof(float),
+        .bucket_bytes = BUCKET * dpb_dtype_size(type),
         .comm_cores = trial->pumped,
         .machines = trial->machines,
         .n_machines = trial->n_machines,
         .device = trial->on_device ? &self->on_device : &dpb_host_device};
-    const struct ps_options ps = {.tcp = {.streams = 2, .interface = "127.0.0.1"}};
-    const void *options = strcmp(trial->strategy, "ps_cpu") == 0   ? (const void *)&ps
-                          : strcmp(trial->strategy, "ps_gpu") == 0 ? &trial->shards
-                                                                   : NULL;
     static const bool direct[MAX_RANKS] = {true, true, true, true, true};
     self->plan.bucket_elements = BUCKET;
-    bound->layout = (struct dpb_layout){
-        .n_elements = ELEMENTS, .weight_type = DPB_FP32, .gradient_type = DPB_FP32};
-    DPB_TRY(trial->ops->open(options, &args, &self->comm));
+    bound->layout =
+        (struct dpb_layout){.n_elements = ELEMENTS, .weight_type = type, .gradient_type = type};
+    DPB_TRY(trial->ops->open(trial->options, &args, &self->comm));
     DPB_TRY(trial->ops->plan(self->comm, &bound->layout, &self->plan));
     make_arenas(self);
     pthread_barrier_wait(&trial->barrier);
@@ -227,6 +266,7 @@ static dpb_status open_rank(struct rank *self)
     bound->peer_scratch = self->peers[SCRATCH];
     bound->peer_inbox = self->peers[INBOX];
     bound->direct = direct;
+    bound->optimizer = trial->oracle ? (struct dpb_optimizer *)(void *)self : NULL;
     bound->bucket_elements = self->plan.bucket_elements;
     bound->n_buckets = (ELEMENTS + bound->bucket_elements - 1) / bound->bucket_elements;
     DPB_TRY(trial->ops->bind(self->comm, bound));
@@ -255,16 +295,19 @@ static void *pump(void *argument)
 static dpb_status exchange(struct rank *self, uint64_t number)
 {
     const struct dpb_comm_ops *ops = self->trial->ops;
-    const struct dpb_step step = {.step = number, .learning_rate = 1.0, .scale = 1.0};
+    const double rate = self->trial->oracle ? self->trial->oracle->rate : 1.0;
+    const struct dpb_step step = {.step = number, .learning_rate = rate, .scale = 1.0};
     struct dpb_event *done;
-    float *gradients = self->bound.gradients;
     self->done = NULL;
     DPB_TRY(ops->begin(self->comm, &step));
     if (self->trial->pumped && pthread_create(&self->thread, NULL, pump, self) != 0)
         return DPB_FAILED;
     for (uint64_t bucket = 0; bucket < self->bound.n_buckets; bucket++) {
         for (uint64_t i = bucket * BUCKET; i < (bucket + 1) * BUCKET && i < ELEMENTS; i++)
-            gradients[i] = gradient(self->rank, number, i);
+            if (self->trial->oracle)
+                ((double *)self->bound.gradients)[i] = noise(self->rank, number, i);
+            else
+                ((float *)self->bound.gradients)[i] = gradient(self->rank, number, i);
         DPB_TRY(ops->ready(self->comm, bucket, NULL));
         if (!self->trial->pumped)
             DPB_TRY(ops->progress(self->comm, 1000));
@@ -291,9 +334,38 @@ static void compare(struct rank *self, uint64_t step, const float *weights)
     }
 }
 
+static void compare_with_oracle(struct rank *self, const double *is, const double *expected)
+{
+    for (int i = 0; i < ELEMENTS; i++)
+        self->wrong += !(fabs(is[i] - expected[i]) <= 1e-12 * fmax(1.0, fabs(expected[i])));
+}
+
+/* The model is looked at in every third step, as an evaluation does. */
+static dpb_status work_beside_oracle(struct rank *self)
+{
+    struct dpb_view view;
+    vector model;
+    self->oracle = calloc(1, sizeof *self->oracle);
+    self->oracle->args = *self->trial->oracle;
+    for (uint64_t step = 0; step < STEPS; step++) {
+        DPB_TRY(exchange(self, step));
+        oracle_step(self->oracle, noise);
+        compare_with_oracle(self, self->bound.weights, self->oracle->w[self->rank]);
+        if (step % 3 != 1)
+            continue;
+        DPB_TRY(self->trial->ops->publish(self->comm, &view));
+        oracle_model(self->oracle, model);
+        compare_with_oracle(self, view.weights, model);
+    }
+    free(self->oracle);
+    return DPB_OK;
+}
+
 static dpb_status work(struct rank *self)
 {
     struct dpb_view view;
+    if (self->trial->oracle)
+        return work_beside_oracle(self);
     for (uint64_t step = 0; step < STEPS; step++) {
         DPB_TRY(exchange(self, step));
         compare(self, step, self->bound.weights);
@@ -334,7 +406,7 @@ static void run_trial(struct trial *trial)
         trial->n_machines = 1;
     }
     store.n = 0;
-    trial->host = rank_host(trial->on_device);
+    trial->host = rank_host(optimizer_of(trial));
     trial->ops = plugin_load(DPB_PLUGIN_COMM, trial->strategy, trial->host)->ops;
     assert_int_equal(pthread_barrier_init(&trial->barrier, NULL, n), 0);
     assert_int_equal(pthread_barrier_init(&trial->loaded, NULL, trial->n_workers), 0);
@@ -355,6 +427,8 @@ static void run_trial(struct trial *trial)
     free(ranks);
 }
 
+static const struct ps_options ps_options = {.tcp = {.streams = 2, .interface = "127.0.0.1"}};
+
 static void run_strategy(const char *strategy, uint32_t n_servers)
 {
     static const uint32_t workers[] = {1, 2, 3};
@@ -363,6 +437,7 @@ static void run_strategy(const char *strategy, uint32_t n_servers)
             struct trial trial = {.strategy = strategy,
                                   .n_workers = workers[i],
                                   .n_servers = n_servers,
+                                  .options = &ps_options,
                                   .pumped = pumped == 1};
             run_trial(&trial);
         }
@@ -413,6 +488,7 @@ static void test_ps_cpu_on_machines(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         for (int pumped = 0; pumped < 2; pumped++) {
             struct trial trial = {.strategy = "ps_cpu",
+                                  .options = &ps_options,
                                   .n_workers = rows[i].n_workers,
                                   .n_servers = rows[i].n_servers,
                                   .pumped = pumped == 1,
@@ -430,7 +506,7 @@ static void run_on_devices(const char *strategy, int shards)
                                   .n_workers = workers,
                                   .pumped = pumped == 1,
                                   .on_device = true,
-                                  .shards = shards};
+                                  .options = &shards};
             run_trial(&trial);
         }
 }
@@ -448,6 +524,65 @@ static void test_replicated_on_devices(void **state)
     run_on_devices("replicated", 0);
 }
 
+/* ---- averaging ----------------------------------------------------------------------------- */
+
+/* oracle_args.alpha: times the number of workers; below 0: - alpha. */
+static const struct averaging {
+    const char *strategy, *settings[3];
+    struct oracle_args args;
+} averaging[] = {
+    {"local_sgd", {"comm.period=1"}, {.rule = LOCAL_SGD, .period = 1}},
+    {"local_sgd", {"comm.period=5"}, {.rule = LOCAL_SGD, .period = 5}},
+    {"local_sgd",
+     {"comm.period=3", "comm.average_state=yes"},
+     {.rule = LOCAL_SGD, .period = 3, .average_state = true}},
+    {"gossip", {NULL}, {.rule = GOSSIP, .period = 1}},
+    {"gossip", {"comm.period=2"}, {.rule = GOSSIP, .period = 2}},
+    {"easgd", {"comm.period=1"}, {.rule = EASGD, .period = 1, .alpha = 0.9}},
+    {"easgd", {"comm.period=4", "comm.alpha=0.1"}, {.rule = EASGD, .period = 4, .alpha = -0.1}},
+    {"sma", {NULL}, {.rule = SMA, .period = 1, .alpha = 1.0, .centre_momentum = 0.9}},
+    {"sma",
+     {"comm.period=3", "comm.alpha=0.2", "comm.center_momentum=0.5"},
+     {.rule = SMA, .period = 3, .alpha = -0.2, .centre_momentum = 0.5}},
+    {"sma",
+     {"comm.momentum_on_center=no"},
+     {.rule = SMA, .period = 1, .alpha = 1.0, .centre_momentum = 0}},
+};
+
+static void run_beside_oracle(const struct averaging *row, uint32_t n_workers, bool pumped)
+{
+    const struct dpb_plugin *plugin = plugin_load(DPB_PLUGIN_COMM, row->strategy, &plugin_host);
+    _Alignas(16) char options[128];
+    const struct dpb_option_table table = {"comm", row->strategy, plugin->options, options};
+    struct dpb_config *config = dpb_config_create();
+    struct oracle_args args = row->args;
+    assert_true(plugin->options_size <= sizeof options);
+    for (int i = 0; i < 3 && row->settings[i]; i++)
+        assert_int_equal(dpb_config_assign(config, row->settings[i], "test"), DPB_OK);
+    assert_int_equal(dpb_options_parse(&table, 1, config), DPB_OK);
+    args.n_workers = n_workers;
+    args.alpha = args.alpha < 0 ? -args.alpha : args.alpha / n_workers;
+    args.rate = 0.01;
+    args.momentum = 0.9;
+    args.decay = 0.05;
+    struct trial trial = {.strategy = row->strategy,
+                          .n_workers = n_workers,
+                          .options = options,
+                          .oracle = &args,
+                          .pumped = pumped};
+    run_trial(&trial);
+    dpb_config_destroy(config);
+}
+
+static void test_averaging(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof averaging / sizeof *averaging; i++)
+        for (uint32_t n_workers = 1; n_workers <= MAX_RANKS; n_workers++)
+            for (int pumped = 0; pumped < 2; pumped++)
+                run_beside_oracle(&averaging[i], n_workers, pumped == 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -459,6 +594,7 @@ int main(void)
         cmocka_unit_test(test_ps_cpu_on_machines),
         cmocka_unit_test(test_ps_gpu),
         cmocka_unit_test(test_replicated_on_devices),
+        cmocka_unit_test(test_averaging),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

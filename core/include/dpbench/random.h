@@ -23,7 +23,8 @@
  *   AUGMENT    sample, epoch, what, 0
  *   EXCHANGE   rank, element, element / 2^32, step of the proof
  *   SEAL       step, step / 2^32, rule, 0
- *   DELAY      rank, step, step / 2^32, 0 */
+ *   DELAY      rank, step, step / 2^32, 0
+ *   GOSSIP     round, round / 2^32, place, 0 */
 enum dpb_stream {
     DPB_STREAM_INIT = 1,
     DPB_STREAM_DROPOUT,
@@ -32,7 +33,8 @@ enum dpb_stream {
     DPB_STREAM_AUGMENT,
     DPB_STREAM_EXCHANGE,
     DPB_STREAM_SEAL,
-    DPB_STREAM_DELAY
+    DPB_STREAM_DELAY,
+    DPB_STREAM_GOSSIP
 };
 
 struct dpb_random4 {

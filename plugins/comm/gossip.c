@@ -1,0 +1,111 @@
+/*
+ * gossip - every worker trains a replica of its own, and every comm.period steps takes the mean of
+ * its weights and one partner's.
+ *
+ *     each step:         w_i <- optimizer(w_i, g_i)
+ *     round r:           w_i, w_j <- (w_i + w_j) / 2                  (lib/averaging.h)
+ *
+ * The matching is symmetric, so the sum of all weights stays. comm.matching = ring: the workers
+ * stand in a circle that turns by one place each round; neighbours at places 2k and 2k + 1 are
+ * partners. random: by a permutation of each round, the same on all workers. With an odd number of
+ * workers one has no partner. The model is the mean of all weights.
+ *
+ * Bytes moved per round and rank, M bytes of weights: M/2 read and M/2 written.
+ *
+ * Boyd, Ghosh, Prabhakar, Shah: Randomized gossip algorithms. IEEE Trans. Inf. Theory 52, 2006.
+ * Lian et al.: Can decentralized algorithms outperform centralized algorithms? NIPS 2017.
+ */
+#include "dpbench/plugin.h"
+#include "dpbench/random.h"
+#include "lib/averaging.h"
+
+static const struct dpb_host *host;
+
+enum matching { RING, RANDOM };
+static const char *const matchings[] = {"ring", "random", NULL};
+
+static const struct dpb_option option_rows[] = {
+    {"period", DPB_OPT_INT, "steps", "1", 1, 4096, NULL, AVERAGING_AT(period), AVERAGING_PERIOD},
+    {"matching", DPB_OPT_CHOICE, NULL, "ring", 0, 0, matchings, AVERAGING_AT(matching),
+     "partners: neighbours in a circle that turns, or at random"},
+    {"seed", DPB_OPT_INT, NULL, "1", 0, 1e18, NULL, AVERAGING_AT(seed), "of random partners"},
+    {0}};
+
+/* ---- partners ------------------------------------------------------------------------------ */
+
+/* Whoever stands at places 2k and 2k + 1 are partners; the last of an odd number has none. */
+static uint32_t neighbour_of(uint32_t place, uint32_t n)
+{
+    return (place ^ 1) < n ? place ^ 1 : place;
+}
+
+static uint32_t ring_partner(const struct averaging *self, uint64_t round)
+{
+    const uint32_t n = self->base.args.n_workers, turn = (uint32_t)(round % n);
+    return (neighbour_of((self->base.args.rank + turn) % n, n) + n - turn) % n;
+}
+
+/* Fisher and Yates. */
+static uint32_t random_partner(const struct averaging *self, uint64_t round)
+{
+    const uint32_t n = self->base.args.n_workers;
+    uint32_t at[STRATEGY_WORKERS] = {0}, place = 0;
+    for (uint32_t i = 0; i < n; i++)
+        at[i] = i;
+    for (uint32_t i = n; i > 1; i--) {
+        const struct dpb_random4 word = dpb_random(self->seed, DPB_STREAM_GOSSIP, (uint32_t)round,
+                                                   (uint32_t)(round >> 32), i, 0);
+        const uint32_t j = (uint32_t)((uint64_t)word.v[0] * i >> 32), moved = at[j];
+        at[j] = at[i - 1];
+        at[i - 1] = moved;
+    }
+    while (at[place] != self->base.args.rank)
+        place++;
+    return at[neighbour_of(place, n)];
+}
+
+/* ---- hooks --------------------------------------------------------------------------------- */
+
+static struct averaging_rule rule_of(const struct averaging_options *options)
+{
+    return (struct averaging_rule){.period = (uint64_t)options->period,
+                                   .partner =
+                                       options->matching == RING ? ring_partner : random_partner};
+}
+
+static dpb_status gossip_open(const void *given, const struct dpb_comm_args *args, void **comm)
+{
+    const struct averaging_options *options = given;
+    const struct averaging_rule rule = rule_of(options);
+    DPB_TRY(averaging_open(host, args, &rule, comm));
+    ((struct averaging *)*comm)->seed = (uint64_t)options->seed;
+    return DPB_OK;
+}
+
+static void gossip_memory(const void *options, const struct dpb_comm_args *args,
+                          const struct dpb_layout *layout, uint64_t bucket_elements,
+                          struct dpb_comm_memory *memory)
+{
+    const struct averaging_rule rule = rule_of(options);
+    (void)bucket_elements;
+    averaging_memory(&rule, args, layout, memory);
+}
+
+static const struct dpb_comm_ops gossip_ops = {
+    .memory = gossip_memory, .open = gossip_open, AVERAGING_HOOKS};
+
+static const struct dpb_plugin gossip = {
+    DPB_PLUGIN_HEAD(COMM, gossip_ops),
+    .capabilities = DPB_COMM_OVERLAP,
+    .name = "gossip",
+    .version = DPB_VERSION,
+    .summary = "replicas; each round every worker averages its weights with one partner's",
+    .options = option_rows,
+    .options_size = sizeof(struct averaging_options),
+};
+
+const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
+{
+    host = given;
+    return &gossip;
+}

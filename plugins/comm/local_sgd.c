@@ -1,0 +1,67 @@
+/*
+ * local_sgd - every worker trains alone for comm.period steps, then all take the mean of their
+ * weights.
+ *
+ *     each step:         w_i <- optimizer(w_i, g_i)
+ *     each period-th:    w_i <- (w_1 + ... + w_W) / W                 (lib/averaging.h)
+ *
+ * With comm.average_state = yes the optimizer's state (momentum) is averaged with the weights. With
+ * a period of 1, plain SGD and equal learning rates this is synchronous training but for rounding.
+ * The model between two meetings is the mean of all weights.
+ *
+ * Bytes moved per meeting and rank, M bytes of weights: (W - 1)/W M read and as many written; twice
+ * that with average_state. None in other steps.
+ *
+ * Stich: Local SGD converges fast and communicates little. ICLR 2019. McMahan et al.:
+ * Communication-efficient learning of deep networks from decentralized data. AISTATS 2017.
+ */
+#include "dpbench/plugin.h"
+#include "lib/averaging.h"
+
+static const struct dpb_host *host;
+
+static const struct dpb_option option_rows[] = {
+    {"period", DPB_OPT_INT, "steps", "8", 1, 4096, NULL, AVERAGING_AT(period), AVERAGING_PERIOD},
+    {"average_state", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AVERAGING_AT(average_state),
+     "average the optimizer's state (momentum), too"},
+    {0}};
+
+static struct averaging_rule rule_of(const struct averaging_options *options)
+{
+    return (struct averaging_rule){.period = (uint64_t)options->period,
+                                   .average_state = options->average_state};
+}
+
+static dpb_status local_sgd_open(const void *options, const struct dpb_comm_args *args, void **comm)
+{
+    const struct averaging_rule rule = rule_of(options);
+    return averaging_open(host, args, &rule, comm);
+}
+
+static void local_sgd_memory(const void *options, const struct dpb_comm_args *args,
+                             const struct dpb_layout *layout, uint64_t bucket_elements,
+                             struct dpb_comm_memory *memory)
+{
+    const struct averaging_rule rule = rule_of(options);
+    (void)bucket_elements;
+    averaging_memory(&rule, args, layout, memory);
+}
+
+static const struct dpb_comm_ops local_sgd_ops = {
+    .memory = local_sgd_memory, .open = local_sgd_open, AVERAGING_HOOKS};
+
+static const struct dpb_plugin local_sgd = {
+    DPB_PLUGIN_HEAD(COMM, local_sgd_ops),
+    .capabilities = DPB_COMM_OVERLAP,
+    .name = "local_sgd",
+    .version = DPB_VERSION,
+    .summary = "workers train alone and average their weights every period steps",
+    .options = option_rows,
+    .options_size = sizeof(struct averaging_options),
+};
+
+const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
+{
+    host = given;
+    return &local_sgd;
+}

@@ -1,0 +1,76 @@
+/*
+ * sma - synchronous model averaging, as Crossbow trains its learners: replicas with momentum of
+ * their own, and a centre z that has momentum, too.
+ *
+ *     each step:         v_i <- momentum v_i - rate g_i;  w_i <- w_i + v_i     (core's optimizer)
+ *     each period-th:    c_i = alpha (w_i before its update - z)      (lib/averaging.h)
+ *                        w_i <- w_i - c_i
+ *                        z <- z + c_1 + ... + c_W + center_momentum (z - z before)
+ *
+ * Core's optimizer keeps v / rate (train/optimizer.h), which is the same while the rate stays. The
+ * model is z. The centre's momentum is that of comm.center_momentum where comm.momentum_on_center =
+ * yes; its second term is kept as d = z - z before.
+ *
+ * Bytes moved per meeting and rank, M bytes of weights: M of z and (W - 1)/W M of c read, M / W of z
+ * read and written, and of d as much. None in other steps.
+ *
+ * Koliousis, Watcharapichat, Weidlich, Mai, Costa, Pietzuch: CROSSBOW: scaling deep learning with
+ * small batch sizes on multi-GPU servers. VLDB 2019, algorithm 1.
+ */
+#include "dpbench/plugin.h"
+#include "lib/averaging.h"
+
+static const struct dpb_host *host;
+
+static const struct dpb_option option_rows[] = {
+    {"period", DPB_OPT_INT, "steps", "1", 1, 4096, NULL, AVERAGING_AT(period), AVERAGING_PERIOD},
+    {"alpha", DPB_OPT_REAL, NULL, "0", 0, 1, NULL, AVERAGING_AT(alpha),
+     AVERAGING_ALPHA "1 / run.workers"},
+    {"momentum_on_center", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL, AVERAGING_AT(momentum_on_center),
+     "z has momentum"},
+    {"center_momentum", DPB_OPT_REAL, NULL, "0.9", 0, 0.9999, NULL, AVERAGING_AT(center_momentum),
+     "of z, with comm.momentum_on_center"},
+    {0}};
+
+static struct averaging_rule rule_of(const struct averaging_options *options, uint32_t n_workers)
+{
+    return (struct averaging_rule){
+        .period = (uint64_t)options->period,
+        .centre = true,
+        .alpha = options->alpha > 0 ? options->alpha : 1.0 / n_workers,
+        .centre_momentum = options->momentum_on_center ? options->center_momentum : 0.0};
+}
+
+static dpb_status sma_open(const void *options, const struct dpb_comm_args *args, void **comm)
+{
+    const struct averaging_rule rule = rule_of(options, args->n_workers);
+    return averaging_open(host, args, &rule, comm);
+}
+
+static void sma_memory(const void *options, const struct dpb_comm_args *args,
+                       const struct dpb_layout *layout, uint64_t bucket_elements,
+                       struct dpb_comm_memory *memory)
+{
+    const struct averaging_rule rule = rule_of(options, args->n_workers);
+    (void)bucket_elements;
+    averaging_memory(&rule, args, layout, memory);
+}
+
+static const struct dpb_comm_ops sma_ops = {
+    .memory = sma_memory, .open = sma_open, AVERAGING_HOOKS};
+
+static const struct dpb_plugin sma = {
+    DPB_PLUGIN_HEAD(COMM, sma_ops),
+    .capabilities = DPB_COMM_OVERLAP,
+    .name = "sma",
+    .version = DPB_VERSION,
+    .summary = "Crossbow's model averaging: replicas, and a centre with momentum",
+    .options = option_rows,
+    .options_size = sizeof(struct averaging_options),
+};
+
+const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
+{
+    host = given;
+    return &sma;
+}

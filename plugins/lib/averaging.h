@@ -1,0 +1,91 @@
+/*
+ * averaging.h - what strategies over shared memory have in common whose workers train replicas of
+ * their own and draw them together every `period` steps: local_sgd, gossip, easgd, sma.
+ *
+ * Every worker updates its weights by its own gradients in each step, bucket by bucket as they
+ * become final. A step that meets goes on in one of two ways, at once for each bucket:
+ *
+ *   mean     the workers of a group take the mean of their weights: all workers, or two partners
+ *   centre   c = alpha (weights before the update - z);  weights -= c;
+ *            d = centre_momentum d + sum of all c;  z += d.  z and d are in rank 0's memory
+ *
+ * Of every bucket the p-th member of the group averages (or adds to z) the p-th slice (slices.h).
+ * The model is z; or, for means, the mean of all weights.
+ *
+ * Fences: 1. weights and c are read when their rank has updated the bucket (PUSHED). 2. Weights, c
+ * and z are used again when all slices are written (REDUCED). 3. No worker begins a step before all
+ * have updated their last bucket of the step before: the contract's `lead` is 0, so that a run
+ * changes its phase, and stops, in the same step everywhere. A worker that had stopped would miss
+ * the meeting that the others wait in.
+ */
+#ifndef DPB_PLUGINS_LIB_AVERAGING_H
+#define DPB_PLUGINS_LIB_AVERAGING_H
+
+#include <stddef.h>
+
+#include "lib/strategy.h"
+
+struct averaging;
+
+/* The options of all these strategies; each has rows for some, and the others stay zero. */
+struct averaging_options {
+    int64_t period, seed;
+    double alpha, center_momentum;
+    int matching; /* of gossip */
+    bool average_state, momentum_on_center;
+};
+
+#define AVERAGING_AT(member) offsetof(struct averaging_options, member)
+#define AVERAGING_PERIOD "a worker trains alone for so many steps, then it meets others"
+#define AVERAGING_ALPHA "part of the way to the centre by which a meeting draws a replica; 0: "
+
+struct averaging_rule {
+    uint64_t period; /* steps; at least 1 */
+    bool centre;
+    /* Centre. */
+    double alpha, centre_momentum;
+    /* Mean: of the optimizer's state, too. */
+    bool average_state;
+    /* Mean: with one partner, who says the same of this rank; the own rank: with nobody. `round`
+     * counts the meetings since `load`, from 0. NULL: with all workers. */
+    uint32_t (*partner)(const struct averaging *self, uint64_t round);
+};
+
+struct averaging {
+    struct strategy base;
+    struct averaging_rule rule;
+    uint64_t seed;        /* for `partner` */
+    uint64_t own_at;      /* in each rank's scratch: c, or a copy of the optimizer's state */
+    uint64_t model_at;    /* in rank 0's: z or the published mean */
+    uint64_t velocity_at; /* in rank 0's: d */
+    double steps;         /* since `load`, with the one under way */
+    uint32_t published;   /* means that were published */
+    struct rank_set peers;
+    bool meets; /* this step, with `peers`: all workers, or the partner */
+};
+
+/* `open` of a zeroed struct averaging with this rule. */
+dpb_status averaging_open(const struct dpb_host *host, const struct dpb_comm_args *args,
+                          const struct averaging_rule *rule, void **comm);
+/* `plan`: the arenas, and the contract: periodic where all workers take the mean, else averaging
+ * with books. */
+dpb_status averaging_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want);
+/* The hook `memory`. */
+void averaging_memory(const struct averaging_rule *rule, const struct dpb_comm_args *args,
+                      const struct dpb_layout *layout, struct dpb_comm_memory *memory);
+
+dpb_status averaging_bind(void *comm, const struct dpb_arenas *arenas);
+dpb_status averaging_load(void *comm);
+dpb_status averaging_begin(void *comm, const struct dpb_step *step);
+dpb_status averaging_publish(void *comm, struct dpb_view *view);
+dpb_status averaging_books(void *comm, struct dpb_books *books);
+dpb_status averaging_state(void *comm, struct dpb_saved *saved);
+
+/* All hooks but open and memory. */
+#define AVERAGING_HOOKS                                                               \
+    .plan = averaging_plan, .bind = averaging_bind, .load = averaging_load,           \
+    .begin = averaging_begin, .ready = strategy_ready, .progress = strategy_progress, \
+    .end = strategy_end, .publish = averaging_publish, .books = averaging_books,      \
+    .state = averaging_state, .close = strategy_close
+
+#endif

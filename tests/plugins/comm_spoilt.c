@@ -1,0 +1,208 @@
+/*
+ * comm_spoilt.c - spoilt: a strategy of plugins/lib/averaging.h (comm.inner) with a mistake, which
+ * a proof must find. The strategy is the real one; what the host's functions do for it is wrong
+ * from exchange `from` on.
+ *
+ *   lost         the last worker does not update bucket 0
+ *   doubled      it does so twice
+ *   coefficient  all gradients times 1.001
+ *   left_out     the last array of every sum over workers is not added
+ *   one_sided    a mean is not brought to the others
+ *   undrawn      a replica is not drawn, though the centre moves
+ *   centre       the centre's momentum is another than its books say
+ */
+#include <stddef.h>
+
+#include "fault.h"
+#include "lib/averaging.h"
+
+enum mistake { NONE, LOST, DOUBLED, COEFFICIENT, LEFT_OUT, ONE_SIDED, UNDRAWN, CENTRE };
+static const char *const mistakes[] = {"none",      "lost",    "doubled", "coefficient", "left_out",
+                                       "one_sided", "undrawn", "centre",  NULL};
+static const char *const inner_names[] = {"local_sgd", "gossip", "easgd", "sma", NULL};
+
+struct options {
+    struct averaging_options inner;
+    int name, mistake;
+    int64_t from;
+};
+
+#define INNER(member) offsetof(struct options, inner.member)
+#define AT(member) offsetof(struct options, member)
+static const struct dpb_option option_table[] = {
+    {"inner", DPB_OPT_CHOICE, NULL, "local_sgd", 0, 0, inner_names, AT(name), "the strategy"},
+    {"mistake", DPB_OPT_CHOICE, NULL, "none", 0, 0, mistakes, AT(mistake), "what is wrong"},
+    {"from", DPB_OPT_INT, "exchange", "0", 0, 1e9, NULL, AT(from), "first exchange with it"},
+    {"period", DPB_OPT_INT, "steps", "2", 1, 64, NULL, INNER(period), "the strategy's"},
+    {"center_momentum", DPB_OPT_REAL, NULL, "0.9", 0, 1, NULL, INNER(center_momentum),
+     "the strategy's"},
+    {"momentum_on_center", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL, INNER(momentum_on_center),
+     "the strategy's"},
+    {0}};
+
+static const struct dpb_host *host;
+static struct options options;
+static const struct dpb_comm_ops *inner;
+static struct dpb_comm_args args;
+static struct dpb_arenas arenas;
+static uint64_t exchange;
+
+static bool wrong(enum mistake mistake)
+{
+    return options.mistake == (int)mistake &&
+           __atomic_load_n(&exchange, __ATOMIC_RELAXED) >= (uint64_t)options.from;
+}
+
+static bool is_within(const void *at, const void *arena)
+{
+    const char *begin = arena, *p = at;
+    return p >= begin &&
+           p < begin + arenas.layout.n_elements * dpb_dtype_size(arenas.layout.weight_type);
+}
+
+/* ---- what the strategy gets ---------------------------------------------------------------- */
+
+static dpb_status update(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                         struct dpb_range range, void *weights, const void *gradients,
+                         uint64_t bucket, const struct dpb_step *step)
+{
+    const bool here = bucket == 0 && args.rank + 1 == args.n_workers;
+    struct dpb_step changed = *step;
+    changed.scale *= wrong(COEFFICIENT) ? 1.001 : 1.0;
+    for (int times = here && wrong(DOUBLED) ? 2 : here && wrong(LOST) ? 0 : 1; times > 0; times--)
+        DPB_TRY(
+            host->optimizer->update(optimizer, queue, range, weights, gradients, bucket, &changed));
+    return DPB_OK;
+}
+
+static void sum(dpb_dtype type, void *const *dst, uint32_t n_dst, const void *const *sources,
+                uint32_t k, uint64_t n)
+{
+    host->vec->sum(type, dst, n_dst, sources, wrong(LEFT_OUT) && k > 1 ? k - 1 : k, n);
+}
+
+static void copy(dpb_dtype type, void *dst, const void *src, uint64_t n)
+{
+    bool foreign = false;
+    for (uint32_t rank = 0; arenas.peer_weights && rank < args.n_workers; rank++)
+        foreign = foreign || (rank != args.rank && is_within(dst, arenas.peer_weights[rank]));
+    if (!(foreign && wrong(ONE_SIDED)))
+        host->vec->copy(type, dst, src, n);
+}
+
+static void axpby(dpb_dtype type, double a, const void *x, double b, void *y, uint64_t n)
+{
+    const bool scales = !(b > 0) && !is_within(y, arenas.weights);
+    if (is_within(y, arenas.weights) && a < 0 && wrong(UNDRAWN))
+        return;
+    host->vec->axpby(type, scales && wrong(CENTRE) ? a * 0.99 : a, x, b, y, n);
+}
+
+/* ---- hooks --------------------------------------------------------------------------------- */
+
+static dpb_status spoilt_open(const void *given, const struct dpb_comm_args *given_args,
+                              void **comm)
+{
+    static struct dpb_host told;
+    static struct dpb_vec_ops vec;
+    static struct dpb_optimizer_ops optimizer;
+    char file[64];
+    options = *(const struct options *)given;
+    args = *given_args;
+    told = *host;
+    vec = *host->vec;
+    optimizer = *host->optimizer;
+    vec.sum = sum;
+    vec.copy = copy;
+    vec.axpby = axpby;
+    optimizer.update = update;
+    told.vec = &vec;
+    told.optimizer = &optimizer;
+    snprintf(file, sizeof file, "comm_%s", inner_names[options.name]);
+    const struct dpb_plugin *plugin = fault_inner(&told, file);
+    if (!plugin)
+        return DPB_FAILED;
+    inner = plugin->ops;
+    return inner->open(&options.inner, given_args, comm);
+}
+
+static dpb_status spoilt_plan(void *comm, const struct dpb_layout *layout,
+                              struct dpb_comm_plan *want)
+{
+    return inner->plan(comm, layout, want);
+}
+
+static dpb_status spoilt_bind(void *comm, const struct dpb_arenas *given)
+{
+    arenas = *given;
+    return inner->bind(comm, given);
+}
+
+static dpb_status spoilt_load(void *comm)
+{
+    return inner->load(comm);
+}
+
+static dpb_status spoilt_begin(void *comm, const struct dpb_step *step)
+{
+    __atomic_store_n(&exchange, step->step, __ATOMIC_RELAXED);
+    return inner->begin(comm, step);
+}
+
+static dpb_status spoilt_ready(void *comm, uint64_t bucket, struct dpb_event *event)
+{
+    return inner->ready(comm, bucket, event);
+}
+
+static dpb_status spoilt_progress(void *comm, int64_t budget_ns)
+{
+    return inner->progress(comm, budget_ns);
+}
+
+static dpb_status spoilt_end(void *comm, struct dpb_event **done)
+{
+    return inner->end(comm, done);
+}
+
+static dpb_status spoilt_publish(void *comm, struct dpb_view *view)
+{
+    return inner->publish(comm, view);
+}
+
+static dpb_status spoilt_books(void *comm, struct dpb_books *books)
+{
+    return inner->books(comm, books);
+}
+
+static void spoilt_close(void *comm)
+{
+    if (inner)
+        inner->close(comm);
+}
+
+static const struct dpb_comm_ops spoilt_ops = {.open = spoilt_open,
+                                               .plan = spoilt_plan,
+                                               .bind = spoilt_bind,
+                                               .load = spoilt_load,
+                                               .begin = spoilt_begin,
+                                               .ready = spoilt_ready,
+                                               .progress = spoilt_progress,
+                                               .end = spoilt_end,
+                                               .publish = spoilt_publish,
+                                               .books = spoilt_books,
+                                               .close = spoilt_close};
+
+static const struct dpb_plugin spoilt = {
+    DPB_PLUGIN_HEAD(COMM, spoilt_ops),
+    .name = "spoilt",
+    .version = DPB_VERSION,
+    .summary = "a strategy that averages, with a mistake",
+    .options = option_table,
+    .options_size = sizeof(struct options),
+};
+
+const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
+{
+    host = given;
+    return &spoilt;
+}

@@ -1,0 +1,166 @@
+/* needs: threads */
+/*
+ * test_averaging.c - local_sgd, gossip, easgd and sma keep their contracts with any number of
+ * workers, size of buckets and type; a mistake of any of them is found; local_sgd with a period of
+ * 1 is synchronous training. That they reach the weights of a serial oracle is test_ranks.c's.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/cases.h"
+#include "lib/says.h"
+#include "lib/training.h"
+
+static const struct strategy {
+    const char *settings, *label;
+} strategies[] = {
+    {"comm.name=local_sgd comm.period=1", "periodic(1)"},
+    {"comm.name=local_sgd comm.period=5 comm.average_state=yes", "periodic(5)"},
+    {"comm.name=gossip", "averaging"},
+    {"comm.name=gossip comm.matching=random comm.period=2", "averaging"},
+    {"comm.name=easgd", "averaging"},
+    {"comm.name=easgd comm.period=1 comm.alpha=0.05", "averaging"},
+    {"comm.name=sma", "averaging"},
+    {"comm.name=sma comm.period=3 comm.momentum_on_center=no", "averaging"},
+};
+
+static const char *const worlds[] = {
+    "run.workers=1",
+    "run.workers=2 comm.bucket=8",
+    "run.workers=2 run.precision=fp32 comm.gradient=bf16 comm.bucket=106",
+    "run.workers=3 comm.bucket=424 run.accumulate=2",
+    "run.workers=3 run.precision=fp32 comm.bucket=212 run.comm_cores=1",
+    "run.workers=4 run.precision=fp32",
+    "run.workers=5 run.precision=fp32 comm.bucket=1GiB",
+};
+
+static void expect_pass(const struct training *training, const char *check)
+{
+    char path[64];
+    snprintf(path, sizeof path, "verification.%s", check);
+    if (strcmp(json_text_at(training->command.json, path), "pass") != 0)
+        fail_msg("%s: the check %s is no pass", training->settings, check);
+}
+
+static void test_keeps(void **state)
+{
+    const struct strategy *strategy = *state;
+    for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
+        struct training training;
+        train(&training,
+              "model.name=tiny run.steps=7 run.prove=yes eval.every=3 data.test_samples=10 %s %s",
+              strategy->settings, worlds[i]);
+        expect_pass(&training, "pattern");
+        expect_pass(&training, "exchange");
+        expect_pass(&training, "after");
+        assert_string_equal(json_text_at(training.command.json, "strategy.consistency"),
+                            strategy->label);
+        assert_int_equal(json_array_size(json_at(training.command.json, "eval")), 2);
+        training_free(&training);
+    }
+}
+
+/* A mean of weights is the mean of gradients where the update is linear in both: for SGD, and with
+ * momentum where the momentum is averaged, too. */
+static void test_is_synchronous(void **state)
+{
+    static const char *const optimizers[][2] = {
+        {"optimizer.momentum=0 optimizer.weight_decay=0.01", ""},
+        {"optimizer.momentum=0.9 optimizer.weight_decay=0.01", "comm.average_state=yes"},
+    };
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        for (int workers = 1; workers <= 4; workers++) {
+            struct training start, synchronous, averaged;
+            train(&start, "model.name=tiny run.steps=1 run.workers=%d optimizer.learning_rate=0",
+                  workers);
+            train(&synchronous, "model.name=tiny run.steps=9 comm.name=shm run.workers=%d %s",
+                  workers, optimizers[i][0]);
+            train(&averaged,
+                  "model.name=tiny run.steps=9 comm.name=local_sgd comm.period=1 comm.bucket=424 "
+                  "run.workers=%d %s %s",
+                  workers, optimizers[i][0], optimizers[i][1]);
+            expect_same_weights(&averaged, &synchronous, &start, 1e-12);
+            expect_same_losses(&averaged, &synchronous, 1e-12);
+            training_free(&start);
+            training_free(&synchronous);
+            training_free(&averaged);
+        }
+}
+
+/* Of the first exchange on, or from training on. */
+static void test_mistakes(void **state)
+{
+    static const struct {
+        const char *inner, *mistakes[7];
+    } rows[] = {
+        {"local_sgd", {"lost", "doubled", "coefficient", "left_out", "one_sided"}},
+        {"gossip", {"lost", "doubled", "coefficient", "left_out", "one_sided"}},
+        {"easgd", {"lost", "doubled", "coefficient", "left_out", "undrawn"}},
+        {"sma", {"lost", "doubled", "coefficient", "left_out", "undrawn", "centre"}},
+    };
+    static const char *const froms[] = {"", "comm.from=24"};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (size_t k = 0; rows[i].mistakes[k]; k++)
+            for (int late = 0; late < 2; late++) {
+                struct training training;
+                train_anyway(&training,
+                             "model.name=tiny run.steps=20 run.workers=3 comm.bucket=424 "
+                             "comm.name=spoilt comm.inner=%s comm.mistake=%s %s",
+                             rows[i].inner, rows[i].mistakes[k], froms[late]);
+                if (training.command.exit_code != 3)
+                    fail_msg("%s: exit code %d: %s", training.settings, training.command.exit_code,
+                             training.command.err);
+                expect_words(training.settings, training.command.err,
+                             (const char *const[]){late ? "pattern (after training)" : "pattern",
+                                                   "comm 'spoilt'", NULL});
+                training_free(&training);
+            }
+}
+
+/* The control: without a mistake it passes. */
+static void test_unspoilt(void **state)
+{
+    static const char *const inners[] = {"local_sgd", "gossip", "easgd", "sma"};
+    (void)state;
+    for (size_t i = 0; i < 4; i++) {
+        struct training training;
+        train(&training,
+              "model.name=tiny run.steps=20 run.workers=3 comm.bucket=424 comm.name=spoilt "
+              "comm.inner=%s",
+              inners[i]);
+        expect_pass(&training, "after");
+        training_free(&training);
+    }
+}
+
+static void test_refused(void **state)
+{
+    static const struct {
+        const char *settings, *words;
+    } rows[] = {
+        {"comm.name=easgd run.workers=3 comm.alpha=0.6", "it should be at most 0.5"},
+        {"comm.name=sma run.workers=2 comm.hosts=1+1", "works within one machine"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct training training;
+        train_anyway(&training, "model.name=tiny %s", rows[i].settings);
+        assert_int_equal(training.command.exit_code, 2);
+        expect_words(rows[i].settings, training.command.err,
+                     (const char *const[]){rows[i].words, NULL});
+        training_free(&training);
+    }
+}
+
+int main(void)
+{
+    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++)
+        add_case(test_keeps, &strategies[i], "%s keeps its contract", strategies[i].settings);
+    add_case(test_is_synchronous, NULL, "local_sgd with a period of 1 is synchronous");
+    add_case(test_unspoilt, NULL, "without a mistake");
+    add_case(test_mistakes, NULL, "mistakes are found");
+    add_case(test_refused, NULL, "refused");
+    return run_cases("averaging", training_setup_mutants, training_teardown);
+}

@@ -1,0 +1,104 @@
+/*
+ * averaging_oracle.h - local_sgd, easgd, sma and gossip as their papers write them: all workers one
+ * after the other, in float64, a vector at a time. Shares nothing with plugins/lib/averaging.c.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+enum rule { LOCAL_SGD, EASGD, SMA, GOSSIP };
+enum { ORACLE_WORKERS = 5, ORACLE_ELEMENTS = 1003 };
+
+struct oracle_args {
+    enum rule rule;
+    uint32_t n_workers;
+    uint64_t period;
+    double rate, momentum, decay;  /* of the workers' SGD */
+    double alpha, centre_momentum; /* of easgd, sma */
+    bool average_state;            /* of local_sgd */
+};
+
+typedef double vector[ORACLE_ELEMENTS];
+
+struct oracle {
+    struct oracle_args args;
+    uint64_t steps, rounds;
+    vector w[ORACLE_WORKERS], v[ORACLE_WORKERS]; /* v: as PyTorch's, without the rate */
+    vector z, z_before;
+};
+
+static void mean_of(const vector *vectors, uint32_t n, vector mean)
+{
+    memset(mean, 0, sizeof(vector));
+    for (uint32_t k = 0; k < n; k++)
+        for (int i = 0; i < ORACLE_ELEMENTS; i++)
+            mean[i] += vectors[k][i] / n;
+}
+
+static void meet_at_mean(vector *vectors, uint32_t n)
+{
+    vector mean;
+    mean_of(vectors, n, mean);
+    for (uint32_t k = 0; k < n; k++)
+        memcpy(vectors[k], mean, sizeof(vector));
+}
+
+/* The circle of all workers has turned by one place each round. */
+static void meet_partners(struct oracle *oracle)
+{
+    const uint32_t n = oracle->args.n_workers, turned = (uint32_t)(oracle->rounds % n);
+    for (uint32_t place = 0; place + 1 < n; place += 2) {
+        double *a = oracle->w[(place + n - turned) % n],
+               *b = oracle->w[(place + 1 + n - turned) % n];
+        for (int i = 0; i < ORACLE_ELEMENTS; i++)
+            a[i] = b[i] = (a[i] + b[i]) / 2;
+    }
+}
+
+static void draw_to_centre(struct oracle *oracle, const vector *w_before)
+{
+    const struct oracle_args *args = &oracle->args;
+    vector next;
+    for (int i = 0; i < ORACLE_ELEMENTS; i++)
+        next[i] = oracle->z[i] + args->centre_momentum * (oracle->z[i] - oracle->z_before[i]);
+    for (uint32_t k = 0; k < args->n_workers; k++)
+        for (int i = 0; i < ORACLE_ELEMENTS; i++) {
+            const double c = args->alpha * (w_before[k][i] - oracle->z[i]);
+            oracle->w[k][i] -= c;
+            next[i] += c;
+        }
+    memcpy(oracle->z_before, oracle->z, sizeof(vector));
+    memcpy(oracle->z, next, sizeof(vector));
+}
+
+/* `gradient(worker, step, element)`. */
+static void oracle_step(struct oracle *oracle, double (*gradient)(uint32_t, uint64_t, uint64_t))
+{
+    const struct oracle_args *args = &oracle->args;
+    vector before[ORACLE_WORKERS];
+    memcpy(before, oracle->w, sizeof before);
+    for (uint32_t k = 0; k < args->n_workers; k++)
+        for (uint64_t i = 0; i < ORACLE_ELEMENTS; i++) {
+            const double g = gradient(k, oracle->steps, i) + args->decay * oracle->w[k][i];
+            oracle->v[k][i] = args->momentum * oracle->v[k][i] + g;
+            oracle->w[k][i] -= args->rate * oracle->v[k][i];
+        }
+    if (++oracle->steps % args->period != 0)
+        return;
+    if (args->rule == LOCAL_SGD)
+        meet_at_mean(oracle->w, args->n_workers);
+    if (args->rule == LOCAL_SGD && args->average_state)
+        meet_at_mean(oracle->v, args->n_workers);
+    if (args->rule == GOSSIP)
+        meet_partners(oracle);
+    if (args->rule == EASGD || args->rule == SMA)
+        draw_to_centre(oracle, before);
+    oracle->rounds++;
+}
+
+static void oracle_model(const struct oracle *oracle, vector model)
+{
+    if (oracle->args.rule == EASGD || oracle->args.rule == SMA)
+        memcpy(model, oracle->z, sizeof(vector));
+    else
+        mean_of(oracle->w, oracle->args.n_workers, model);
+}
