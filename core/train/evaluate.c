@@ -208,15 +208,16 @@ dpb_status dpb_evaluate(struct dpb_trainer *trainer)
     char name[64];
     size_t bytes =
         trainer->experiment->graph->n_state_elements * dpb_dtype_size(trainer->layout.weight_type);
-    if (!trainer->eval_feed)
-        return DPB_OK; /* rank 0 tests its model alone */
+    struct dpb_view view;
+    dpb_world_note("evaluate", UINT64_MAX, UINT32_MAX);
+    trainer->evaluated_at = trainer->step;
+    if (!trainer->eval_feed) /* rank 0 tests its model alone; all publish, as always */
+        return trainer->comm_ops->publish(trainer->comm, &view);
     void *own_state = malloc(bytes + 1);
     if (!own_state)
         return dpb_fail(DPB_NO_MEMORY, "no memory to keep batch-norm's statistics");
-    dpb_world_note("evaluate", UINT64_MAX, UINT32_MAX);
     snprintf(name, sizeof name, "eval/%llu", (unsigned long long)trainer->step);
     dpb_status status = evaluate(trainer, name, own_state);
     free(own_state);
-    trainer->evaluated_at = trainer->step;
     return status;
 }

@@ -7,6 +7,12 @@
 #include "comm/ps_cpu/ps.h"
 #include "lib/averaging.h"
 
+#ifndef FAULT_NAME
+#define FAULT_NAME "fault"
+#define FAULT_INNER inner_names[options->inner]
+#define FAULT_CAPABILITIES DPB_COMM_OVERLAP | DPB_COMM_SERVERS | DPB_COMM_MULTI_NODE
+#endif
+
 #define HOOKS(X) \
     X(open)      \
     X(plan) X(bind) X(load) X(begin) X(ready) X(progress) X(end) X(publish) X(serve) X(close)
@@ -51,14 +57,14 @@ static dpb_status fault_open(const void *given, const struct dpb_comm_args *args
     fault = options->fault;
     own_rank = args->rank;
     FAULT_HERE(open);
-    snprintf(file, sizeof file, "comm_%s", inner_names[options->inner]);
+    const char *name = FAULT_INNER;
+    snprintf(file, sizeof file, "comm_%s", name);
     const struct dpb_plugin *plugin = fault_inner(host, file);
     if (!plugin)
         return DPB_FAILED;
     inner = plugin->ops;
     const struct hierarchical_options over_tcp = {.ring = options->ring, .tcp = options->tcp};
     const struct ps_options served = {.tcp = options->tcp};
-    const char *name = inner_names[options->inner];
     static const int shards_on_all = 0;
     static const struct averaging_options averaging = {.period = 4};
     const void *its = NULL; /* the others have defaults */
@@ -164,8 +170,8 @@ static const struct dpb_comm_ops fault_ops = {.open = fault_open,
 
 static const struct dpb_plugin plugin_fault = {
     DPB_PLUGIN_HEAD(COMM, fault_ops),
-    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_SERVERS | DPB_COMM_MULTI_NODE,
-    .name = "fault",
+    .capabilities = FAULT_CAPABILITIES,
+    .name = FAULT_NAME,
     .version = "1",
     .summary = "for tests: a strategy that misbehaves when it is told",
     .options = option_rows,

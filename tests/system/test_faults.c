@@ -80,6 +80,9 @@ static const struct row kills[] = {
      {KILLED, "in phase 'exchange' of step 7"}, 7},
     {"evaluation, publish", COMM "comm.fault=kill comm.hook=publish", 0,
      {KILLED, "in phase 'evaluate' of step 5"}, 5},
+    {"evaluation by rank 0 alone, publish",
+     "device.name=reference comm.name=fault_alone comm.fault=kill comm.hook=publish comm.rank=1", 1,
+     {KILLED, "in phase 'evaluate' of step 5"}, -1}, /* rank 0 may be at any step */
     {"evaluation, forward",
      DEVICE "device.fault=kill device.hook=forward device.rank=1 device.call=7", 1,
      {KILLED, "in phase 'evaluate' of step 5"}, 5},
