@@ -91,12 +91,12 @@ dpb_status dpb_wait_expired(const struct dpb_wait *what, int64_t waited_ns, cons
         snprintf(bytes, sizeof bytes, ", %llu bytes", (unsigned long long)what->bytes);
     if (what->peer != UINT32_MAX)
         dpb_peer_describe(what->peer, peer, sizeof peer);
-    return dpb_fail(DPB_TIMEOUT,
-                    "waited %.1f s for %s (step %llu%s%s%s)%s%s; if it is only slow, set a larger "
-                    "run.timeout_s",
-                    (double)waited_ns * 1e-9, what->purpose != NULL ? what->purpose : "a flag",
-                    (unsigned long long)what->step, bucket, bytes, detail,
-                    peer[0] != '\0' ? ": " : "", peer);
+    return dpb_fail(
+        DPB_TIMEOUT,
+        "waited %.1f s for %s (exchange %llu%s%s%s)%s%s; if it is only slow, set a larger "
+        "run.timeout_s",
+        (double)waited_ns * 1e-9, what->purpose != NULL ? what->purpose : "a flag",
+        (unsigned long long)what->step, bucket, bytes, detail, peer[0] != '\0' ? ": " : "", peer);
 }
 
 static uint64_t signs;

@@ -215,7 +215,7 @@ static dpb_status refuse(const struct ring *ring, const struct mesh_label *label
 {
     return ring->args.host->fail(
         DPB_FAILED,
-        "rank %u sent step %llu, bucket %u, round %u, chunk %u: %llu bytes for the %s at byte "
+        "rank %u sent exchange %llu, bucket %u, round %u, chunk %u: %llu bytes for the %s at byte "
         "%llu; rank %u expected %s: the two do not run the same training",
         previous_rank(ring), (unsigned long long)label->exchange, label->bucket, round_of(label),
         chunk_of(label), (unsigned long long)label->bytes, target_of(label),
@@ -259,7 +259,7 @@ static dpb_status check_early(const struct ring *ring, const struct mesh_label *
                  (label->exchange == ring->step && label->bucket >= ring->posted);
     if (later && label->bucket < ring->args.n_buckets && label->kind == RING_PARTIAL)
         return DPB_OK;
-    snprintf(text, sizeof text, "buckets %llu to %llu of step %llu",
+    snprintf(text, sizeof text, "buckets %llu to %llu of exchange %llu",
              (unsigned long long)ring->finished, (unsigned long long)ring->args.n_buckets - 1,
              (unsigned long long)ring->step);
     return refuse(ring, label, text);
@@ -470,7 +470,7 @@ static void describe(const struct mesh_label *label, char text[MESH_TEXT_BYTES])
         snprintf(text, MESH_TEXT_BYTES, "a credit for slots %llx behind slot %llu",
                  (unsigned long long)label->word, (unsigned long long)label->bucket * 64);
     else
-        snprintf(text, MESH_TEXT_BYTES, "step %llu, bucket %u, round %u, chunk %u (%llu bytes)",
+        snprintf(text, MESH_TEXT_BYTES, "exchange %llu, bucket %u, round %u, chunk %u (%llu bytes)",
                  (unsigned long long)label->exchange, label->bucket, round_of(label),
                  chunk_of(label), (unsigned long long)label->bytes);
 }
@@ -702,7 +702,7 @@ dpb_status ring_wait(struct ring *ring)
         what.purpose = "sums (all-gather) from the rank before in the ring";
     if (mesh_left(ring->mesh, receives ? PREVIOUS : NEXT))
         return ring->args.host->fail(DPB_PEER,
-                                     "rank %u has left the ring before step %llu, bucket "
+                                     "rank %u has left the ring before exchange %llu, bucket "
                                      "%llu was through",
                                      what.peer, (unsigned long long)what.step,
                                      (unsigned long long)what.bucket);

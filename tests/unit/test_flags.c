@@ -207,8 +207,8 @@ static void test_no_wake_up_is_lost(void **state)
 static void test_deadline(void **state)
 {
     static const char *const parts[] = {
-        "waited 0.",   "gradients of the peer",     "step 7",    "bucket 3",     "4194304 bytes",
-        "rank 1 (pid", "phase 'forward' of step 6", "wanted 12", "run.timeout_s"};
+        "waited 0.",   "gradients of the peer",     "exchange 7", "bucket 3",     "4194304 bytes",
+        "rank 1 (pid", "phase 'forward' of step 6", "wanted 12",  "run.timeout_s"};
     struct trial trial = {.name = "deadline", .n_workers = 2, .timeout_s = 20};
     (void)state;
     trial_run(&trial);
@@ -307,7 +307,7 @@ static void test_descriptors(void **state)
     dpb_first_error_clear();
     what.timeout_ns = 10000000;
     assert_int_equal(dpb_world_poll(wanted, 2, &what, NULL), DPB_TIMEOUT);
-    assert_contains(dpb_first_error(&first), " s for a turn (step 0); if");
+    assert_contains(dpb_first_error(&first), " s for a turn (exchange 0); if");
     dpb_first_error_clear();
     close(fds[0]);
     close(fds[1]);

@@ -150,9 +150,9 @@ static dpb_status end_wait(struct pollfd *fds, uint32_t n, const struct dpb_wait
                            int64_t *waited_ns)
 {
     (void)fds, (void)n, (void)waited_ns;
-    return dpb_fail(DPB_TIMEOUT, "%s: step %llu, bucket %llu, rank %u, %llu bytes", what->purpose,
-                    (unsigned long long)what->step, (unsigned long long)what->bucket, what->peer,
-                    (unsigned long long)what->bytes);
+    return dpb_fail(DPB_TIMEOUT, "%s: exchange %llu, bucket %llu, rank %u, %llu bytes",
+                    what->purpose, (unsigned long long)what->step, (unsigned long long)what->bucket,
+                    what->peer, (unsigned long long)what->bytes);
 }
 
 /* ---- members ------------------------------------------------------------------------------- */
@@ -415,8 +415,8 @@ static const struct wrong wrongs[] = {
     {LABEL(5, 0, 0, 2, PARTIAL, 0, 64), {"chunk 2", "chunks below 2"}},
     {LABEL(5, 0, 2, 0, PARTIAL, 0, 64), {"round 2", "rounds below 2"}},
     {LABEL(5, 0, UINT32_MAX, 0, PARTIAL, 0, 64), {"rounds below 2"}},
-    {LABEL(4, 0, 0, 0, PARTIAL, 0, 64), {"step 4", "of step 5"}},
-    {LABEL(7, 0, 0, 0, PARTIAL, 0, 64), {"step 7", "of step 5"}},
+    {LABEL(4, 0, 0, 0, PARTIAL, 0, 64), {"exchange 4", "of exchange 5"}},
+    {LABEL(7, 0, 0, 0, PARTIAL, 0, 64), {"exchange 7", "of exchange 5"}},
     {LABEL(5, 3, 0, 0, PARTIAL, 0, 64), {"bucket 3", "buckets 0 to 2"}},
     {LABEL(5, 1, 1, 0, SUM, 256, 64), {"bucket 1", "for the arena"}},
 };
@@ -505,7 +505,7 @@ static void test_waits(void **state)
     assert_int_equal(ring_wait(w.rings[0]), DPB_TIMEOUT);
     assert_string_equal(dpb_first_error(&first),
                         "partial sums (scatter-reduce) from the rank before "
-                        "in the ring: step 5, bucket 0, rank 11, 256 bytes");
+                        "in the ring: exchange 5, bucket 0, rank 11, 256 bytes");
     dpb_first_error_clear();
     for (uint32_t chunk = 0; chunk < 2; chunk++) {
         const struct mesh_label label = LABEL(5, 0, 0, chunk, PARTIAL, 64 * chunk, 64);
@@ -516,7 +516,7 @@ static void test_waits(void **state)
     dpb_first_error_clear();
     mesh_leaves(w.lines[0].mesh, 1);
     assert_int_equal(ring_wait(w.rings[0]), DPB_PEER);
-    assert_non_null(strstr(dpb_first_error(&first), "rank 11 has left the ring before step 5"));
+    assert_non_null(strstr(dpb_first_error(&first), "rank 11 has left the ring before exchange 5"));
     dpb_first_error_clear();
     close_world(&w);
 }

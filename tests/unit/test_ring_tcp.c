@@ -436,15 +436,16 @@ static void test_frames(void **state)
         const char *words;
     } bad[] = {
         {{.kind = RING_PARTIAL, .exchange = 5, .bytes = UINT64_C(1) << 63},
-         "step 5, bucket 0, round 0, chunk 0: 9223372036854775808 bytes"},
+         "exchange 5, bucket 0, round 0, chunk 0: 9223372036854775808 bytes"},
         {{.kind = RING_PARTIAL, .exchange = 5}, "0 bytes for the inbox"},
         {{.kind = RING_PARTIAL, .exchange = 5, .bytes = 4097}, "4097 bytes for the inbox"},
         {{.kind = RING_PARTIAL, .exchange = 5, .bytes = 4096, .at_bytes = UINT64_MAX - 10},
          "a slot of the inbox"},
         {{.kind = RING_PARTIAL, .exchange = 5, .bytes = 4096, .at_bytes = SLOTS * SLOT_BYTES},
          "a slot of the inbox"},
-        {{.kind = RING_CREDIT + 1, .exchange = 5, .bytes = 4096}, "rank 1 sent step 5"},
-        {{.kind = RING_SUM, .exchange = 6, .at_bytes = 8192, .bytes = 4096}, "rank 1 sent step 6"},
+        {{.kind = RING_CREDIT + 1, .exchange = 5, .bytes = 4096}, "rank 1 sent exchange 5"},
+        {{.kind = RING_SUM, .exchange = 6, .at_bytes = 8192, .bytes = 4096},
+         "rank 1 sent exchange 6"},
         {{.kind = RING_SUM, .exchange = 5, .at_bytes = 4096, .bytes = 4096, .word = 1ull << 32},
          "rank 0 expected 4096 bytes for the arena at byte 0"},
         {{.kind = RING_PARTIAL, .exchange = 6, .bytes = UINT64_C(1) << 63}, "a slot of the inbox"},
@@ -588,7 +589,8 @@ static void test_early_close(void **state)
     say(duel.previous, frame, TCP_FRAME_BYTES);
     assert_int_equal(duel_move(&duel), DPB_OK);
     assert_int_equal(ring_wait(duel.ring), DPB_PEER);
-    assert_contains(dpb_first_error(&first), "rank 1 has left the ring before step 5, bucket 0");
+    assert_contains(dpb_first_error(&first),
+                    "rank 1 has left the ring before exchange 5, bucket 0");
     duel_end(&duel);
 }
 
@@ -647,7 +649,7 @@ static void test_deadline(void **state)
     assert_int_equal(ring_wait(duel.ring), DPB_TIMEOUT);
     assert_contains(
         dpb_first_error(&first),
-        "partial sums (scatter-reduce) from the rank before in the ring (step 5, bucket "
+        "partial sums (scatter-reduce) from the rank before in the ring (exchange 5, bucket "
         "0, 16384 bytes): rank 1");
     duel_end(&duel);
     dpb_world.timeout_ns = 0;

@@ -163,7 +163,7 @@ static dpb_status exchange_bucket(struct gloo *gloo, uint64_t bucket)
     dpb_status status = shim_all_reduce(gloo->shim, bucket, why);
     if (status != DPB_OK)
         return host->fail(status,
-                          "Gloo's all-reduce failed (step %llu, bucket %llu, %llu bytes): %s",
+                          "Gloo's all-reduce failed (exchange %llu, bucket %llu, %llu bytes): %s",
                           (unsigned long long)comm->step.step, (unsigned long long)bucket,
                           (unsigned long long)bytes_of(gloo, bucket), why);
     host->span(bucket, DPB_PHASE_TRANSFER, began_ns, host->now_ns());

@@ -36,7 +36,7 @@ static dpb_status fail(const struct communicator *communicator, const char *call
     if (detail && strstr(detail, "Duplicate GPU"))
         return fail_shared(communicator, detail);
     if (what && what->bucket != UINT64_MAX)
-        snprintf(where, sizeof where, " (step %llu, bucket %llu, %llu bytes)",
+        snprintf(where, sizeof where, " (exchange %llu, bucket %llu, %llu bytes)",
                  (unsigned long long)what->step, (unsigned long long)what->bucket,
                  (unsigned long long)what->bytes);
     return communicator->host->fail(
