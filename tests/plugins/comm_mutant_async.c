@@ -1,0 +1,154 @@
+/*
+ * comm_mutant_async.c - mutant_async is ps_async, with its options and one mistake: what its
+ * servers have the host do is changed, or what it says of itself.
+ *
+ *   lost      push number `from` of a server is not applied
+ *   twice     it is applied twice
+ *   version   the weights that a server keeps for three pulls, from number `from` on, are those
+ *             of the worker's pull before
+ *   bound     workers may be five steps further ahead than the contract says
+ */
+#include "fault.h"
+
+enum mutation { NONE, LOST, TWICE, VERSION, BOUND };
+static const char *const mutations[] = {"none", "lost", "twice", "version", "bound", NULL};
+
+enum { FURTHER = 5, ROWS = 32 };
+
+struct options {
+    int mutation;
+    int64_t from;
+};
+enum { INNER = sizeof(struct options) }; /* where the options of ps_async begin */
+
+static const struct dpb_host *host;
+static struct dpb_host told;
+static struct dpb_optimizer_ops optimizer;
+static struct dpb_vec_ops vec;
+static const struct dpb_comm_ops *inner;
+static struct options options;
+static bool serves;
+static int64_t n_pushes, n_kept; /* by this server */
+
+/* ---- what the host does -------------------------------------------------------------------- */
+
+static dpb_status update(struct dpb_optimizer *of, struct dpb_queue *queue, struct dpb_range range,
+                         void *weights, const void *gradients, uint64_t bucket,
+                         const struct dpb_step *step)
+{
+    int times = 1;
+    n_pushes += bucket == 0;
+    if (serves && n_pushes == options.from)
+        times = options.mutation == LOST ? 0 : options.mutation == TWICE ? 2 : 1;
+    for (; times > 0; times--)
+        DPB_TRY(host->optimizer->update(of, queue, range, weights, gradients, bucket, step));
+    return DPB_OK;
+}
+
+static void copy(dpb_dtype type, void *dst, const void *src, uint64_t n)
+{
+    n_kept++;
+    if (!(serves && options.mutation == VERSION && n_kept >= options.from &&
+          n_kept < options.from + 3))
+        host->vec->copy(type, dst, src, n);
+}
+
+/* ---- hooks --------------------------------------------------------------------------------- */
+
+static struct dpb_option rows[ROWS];
+static size_t options_bytes; /* with those of ps_async */
+
+static size_t place_of(const char *name)
+{
+    for (const struct dpb_option *row = rows; row->name; row++)
+        if (strcmp(row->name, name) == 0)
+            return row->offset;
+    abort();
+}
+
+static dpb_status mutant_open(const void *given, const struct dpb_comm_args *args, void **comm)
+{
+    char *changed = malloc(options_bytes);
+    if (!changed)
+        return host->fail(DPB_NO_MEMORY, "no memory for the options of ps_async");
+    options = *(const struct options *)given;
+    serves = args->role == DPB_SERVER;
+    memcpy(changed, given, options_bytes);
+    if (options.mutation == BOUND)
+        *(int64_t *)(void *)(changed + place_of("bound")) += FURTHER;
+    dpb_status status = inner->open(changed + INNER, args, comm);
+    free(changed);
+    return status;
+}
+
+static dpb_status mutant_plan(void *comm, const struct dpb_layout *layout,
+                              struct dpb_comm_plan *want)
+{
+    DPB_TRY(inner->plan(comm, layout, want));
+    if (options.mutation == BOUND)
+        want->contract.parameter -= FURTHER;
+    return DPB_OK;
+}
+
+static dpb_status mutant_needs(const void *given, struct dpb_comm_needs *needs)
+{
+    return inner->needs((const char *)given + INNER, needs);
+}
+
+static void mutant_memory(const void *given, const struct dpb_comm_args *args,
+                          const struct dpb_layout *layout, uint64_t bucket_elements,
+                          struct dpb_comm_memory *memory)
+{
+    inner->memory((const char *)given + INNER, args, layout, bucket_elements, memory);
+}
+
+static struct dpb_comm_ops ops;
+static struct dpb_plugin plugin;
+
+static void take_rows(const struct dpb_plugin *real)
+{
+    size_t n = 0;
+    rows[n++] = (struct dpb_option){"mutation", DPB_OPT_CHOICE,
+                                    NULL,       "none",
+                                    0,          0,
+                                    mutations,  offsetof(struct options, mutation),
+                                    "which"};
+    rows[n++] = (struct dpb_option){
+        "from", DPB_OPT_INT, NULL, "1", 1, 1e9, NULL, offsetof(struct options, from), "where"};
+    for (const struct dpb_option *row = real->options; row->name && n + 1 < ROWS; row++) {
+        rows[n] = *row;
+        rows[n++].offset += INNER;
+    }
+}
+
+const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
+{
+    host = given;
+    told = *given;
+    optimizer = *given->optimizer;
+    vec = *given->vec;
+    optimizer.update = update;
+    vec.copy = copy;
+    told.optimizer = &optimizer;
+    told.vec = &vec;
+    const struct dpb_plugin *real = fault_inner(&told, "comm_ps_cpu");
+    while (real && strcmp(real->name, "ps_async") != 0)
+        real = real->next;
+    if (!real)
+        return NULL;
+    inner = real->ops;
+    ops = *inner;
+    ops.open = mutant_open;
+    ops.plan = mutant_plan;
+    ops.needs = mutant_needs;
+    ops.memory = mutant_memory;
+    take_rows(real);
+    plugin = *real;
+    plugin.name = "mutant_async";
+    plugin.summary = "ps_async with a mistake";
+    plugin.ops = &ops;
+    plugin.options = rows;
+    plugin.options_size = options_bytes = INNER + real->options_size;
+    plugin.next = NULL;
+    return &plugin;
+}

@@ -1,0 +1,396 @@
+/* needs: threads */
+/*
+ * test_ps_async_order.c - the oracle of ps_async: the order that the servers logged, replayed one
+ * update after the other in float64 by a second implementation of Downpour SGD, gives the weights
+ * that the training ended with. Forward and backward are the reference device's, at the weights that
+ * the log says each gradient was computed from. Mutants (tests/plugins/comm_mutant_async.c) are
+ * found by the replay, or by core.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/cases.h"
+#include "lib/training.h"
+
+#include "base/config.h"
+#include "base/log.h"
+#include "graph/graph.h"
+#include "train/experiment.h"
+#include "train/feed.h"
+
+enum { WORKERS = 3, MOST_SERVERS = 3, STEPS = 15, MOST_PUSHES = 256, PROOF_STEPS = 8 };
+
+#define RATE 0.1
+#define MOMENTUM 0.9
+
+/* A line of a server's log. */
+struct push {
+    unsigned worker;
+    unsigned long long step, pulled, applied;
+};
+
+struct shard {
+    struct push pushes[MOST_PUSHES]; /* of training: its steps and versions count from 0 */
+    size_t n, next;
+    double *versions[MOST_PUSHES + 1], *velocity; /* whole arenas; its slices are valid */
+};
+
+struct replay {
+    struct dpb_experiment *experiment;
+    const struct dpb_graph *graph;
+    void *device, *program;
+    double *weights, *gradients, *state, *statistics;
+    struct dpb_feed *feeds[WORKERS];
+    double *of[WORKERS][STEPS]; /* gradients */
+    struct shard shards[MOST_SERVERS];
+    unsigned n_servers;
+    uint64_t bucket; /* elements */
+    bool staleness;
+};
+
+static char log_path[128];
+
+/* ---- the log ------------------------------------------------------------------------------- */
+
+static void read_log(struct replay *r, unsigned server, unsigned long long proofs)
+{
+    struct shard *shard = &r->shards[server];
+    const unsigned long long from = proofs * PROOF_STEPS;
+    char path[160];
+    struct push p;
+    snprintf(path, sizeof path, "%s.%u", log_path, WORKERS + server);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fscanf(file, "%u %llu %llu %llu", &p.worker, &p.step, &p.pulled, &p.applied) == 4) {
+        if (p.step < from || p.step >= from + STEPS)
+            continue; /* of a proof */
+        assert_true(shard->n < MOST_PUSHES && p.worker < WORKERS);
+        p.step -= from;
+        p.pulled -= WORKERS * from;
+        p.applied -= WORKERS * from;
+        assert_int_equal(p.applied, shard->n);
+        assert_true(p.pulled <= p.applied);
+        shard->pushes[shard->n++] = p;
+    }
+    fclose(file);
+    unlink(path);
+    assert_int_equal(shard->n, WORKERS * STEPS);
+}
+
+static const struct push *push_of(const struct shard *shard, unsigned worker,
+                                  unsigned long long step)
+{
+    for (size_t i = 0; i < shard->n; i++)
+        if (shard->pushes[i].worker == worker && shard->pushes[i].step == step)
+            return &shard->pushes[i];
+    fail_msg("no push of worker %u in step %llu", worker, step);
+    return NULL;
+}
+
+/* ---- the model ----------------------------------------------------------------------------- */
+
+static dpb_status on_final(void *context, uint64_t frontier, struct dpb_event *event)
+{
+    (void)context, (void)frontier, (void)event;
+    return DPB_OK;
+}
+
+static dpb_status on_progress(void *context)
+{
+    (void)context;
+    return DPB_OK;
+}
+
+static const struct dpb_hooks hooks = {.final = on_final, .progress = on_progress};
+
+static void open_experiment(struct replay *r, const char *settings)
+{
+    char line[2048];
+    struct dpb_config *config = dpb_config_create();
+    snprintf(line, sizeof line, "comm.name=ps_async %s", settings);
+    for (char *word = strtok(line, " "); word; word = strtok(NULL, " "))
+        assert_int_equal(dpb_config_assign(config, word, "test"), DPB_OK);
+    assert_int_equal(dpb_experiment_create(config, &r->experiment), DPB_OK);
+    assert_int_equal(dpb_experiment_build(r->experiment, 0), DPB_OK);
+    dpb_config_destroy(config);
+    r->graph = r->experiment->graph;
+}
+
+static double *arena(const struct replay *r)
+{
+    double *made = calloc(r->graph->n_elements + r->graph->n_state_elements + 1, sizeof *made);
+    assert_non_null(made);
+    return made;
+}
+
+static void open_replay(struct replay *r, const char *settings)
+{
+    open_experiment(r, settings);
+    const struct dpb_experiment *x = r->experiment;
+    const struct dpb_device_ops *ops = x->plugins[DPB_PLUGIN_DEVICE]->ops;
+    r->weights = arena(r);
+    r->gradients = arena(r);
+    r->state = arena(r);
+    r->statistics = arena(r);
+    dpb_graph_initialise(r->graph, (uint64_t)x->settings.run.seed, DPB_FP64, r->weights);
+    dpb_graph_initialise_state(r->graph, DPB_FP64, r->state);
+    const struct dpb_device_args args = {.threads = 1, .seed = (uint64_t)x->settings.run.seed};
+    const struct dpb_compile_args compile = {.graph = r->graph,
+                                             .batch = x->batch,
+                                             .precision = DPB_PRECISION_FP64,
+                                             .training = true,
+                                             .format = &x->data_info.format};
+    const struct dpb_device_memory memory = {.weights = r->weights,
+                                             .gradients = r->gradients,
+                                             .state = r->state,
+                                             .statistics = r->statistics};
+    assert_int_equal(ops->open(x->options[DPB_PLUGIN_DEVICE], &args, &r->device), DPB_OK);
+    assert_int_equal(ops->compile(r->device, &compile, &memory, &r->program), DPB_OK);
+    for (uint32_t w = 0; w < WORKERS; w++) {
+        struct dpb_feed_args feed = dpb_experiment_feed(x);
+        feed.rank = w;
+        feed.threads = 0;
+        assert_int_equal(dpb_feed_create(&feed, &r->feeds[w]), DPB_OK);
+    }
+    for (unsigned s = 0; s < r->n_servers; s++) {
+        r->shards[s].velocity = arena(r);
+        r->shards[s].versions[0] = arena(r);
+        memcpy(r->shards[s].versions[0], r->weights, r->graph->n_elements * sizeof(double));
+    }
+}
+
+static void close_replay(struct replay *r)
+{
+    const struct dpb_device_ops *ops = r->experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
+    ops->release(r->program);
+    ops->close(r->device);
+    for (unsigned w = 0; w < WORKERS; w++) {
+        dpb_feed_destroy(r->feeds[w]);
+        for (int k = 0; k < STEPS; k++)
+            free(r->of[w][k]);
+    }
+    for (unsigned s = 0; s < r->n_servers; s++) {
+        free(r->shards[s].velocity);
+        for (size_t v = 0; v <= r->shards[s].n; v++)
+            free(r->shards[s].versions[v]);
+    }
+    free(r->weights);
+    free(r->gradients);
+    free(r->state);
+    free(r->statistics);
+    dpb_experiment_destroy(r->experiment);
+}
+
+/* The server of an element: slice (s + bucket) mod S of the bucket's S. */
+static unsigned server_of(const struct replay *r, uint64_t element)
+{
+    const uint64_t bucket = element / r->bucket, at = element % r->bucket;
+    const uint64_t rest = r->graph->n_elements - bucket * r->bucket;
+    const uint64_t length = rest < r->bucket ? rest : r->bucket;
+    for (unsigned s = 0; s < r->n_servers; s++) {
+        const uint64_t turn = (s + bucket) % r->n_servers;
+        if (at >= length * turn / r->n_servers && at < length * (turn + 1) / r->n_servers)
+            return s;
+    }
+    fail_msg("no server for element %llu", (unsigned long long)element);
+    return 0;
+}
+
+/* ---- the replay ---------------------------------------------------------------------------- */
+
+/* Whether the gradients of a worker's step are known, or can be made: all that it pulled is. */
+static bool has_gradients(struct replay *r, unsigned worker, unsigned long long step)
+{
+    const struct dpb_device_ops *ops = r->experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
+    struct dpb_feed_batch input;
+    struct dpb_outcome outcome;
+    if (r->of[worker][step])
+        return true;
+    if (step > 0 && !r->of[worker][step - 1])
+        return false;
+    for (unsigned s = 0; s < r->n_servers; s++)
+        if (push_of(&r->shards[s], worker, step)->pulled > r->shards[s].next)
+            return false;
+    for (uint64_t i = 0; i < r->graph->n_elements; i++) {
+        const struct shard *shard = &r->shards[server_of(r, i)];
+        r->weights[i] = shard->versions[push_of(shard, worker, step)->pulled][i];
+    }
+    const struct dpb_pass pass = {.training = true,
+                                  .weights_changed = true,
+                                  .step = step,
+                                  .first_sample = worker * r->experiment->batch,
+                                  .valid = r->experiment->batch,
+                                  .loss_scale = 1.0};
+    assert_int_equal(dpb_feed_next(r->feeds[worker], &input), DPB_OK);
+    assert_int_equal(ops->forward(r->program, &pass, &input.batch, &hooks, &outcome), DPB_OK);
+    assert_int_equal(ops->backward(r->program, &pass, &hooks), DPB_OK);
+    r->of[worker][step] = arena(r);
+    memcpy(r->of[worker][step], r->gradients, r->graph->n_elements * sizeof(double));
+    return true;
+}
+
+/* The next push in the log of a server; false: not yet. */
+static bool apply_next(struct replay *r, unsigned server)
+{
+    struct shard *shard = &r->shards[server];
+    if (shard->next == shard->n)
+        return false;
+    const struct push *p = &shard->pushes[shard->next];
+    const double age = (double)(p->applied - p->pulled);
+    const double rate = r->staleness && age > 1 ? RATE / age : RATE;
+    if (!has_gradients(r, p->worker, p->step))
+        return false;
+    double *to = shard->versions[shard->next + 1] = arena(r);
+    for (uint64_t i = 0; i < r->graph->n_elements; i++) {
+        if (server_of(r, i) != server)
+            continue;
+        shard->velocity[i] = MOMENTUM * shard->velocity[i] + r->of[p->worker][p->step][i];
+        to[i] = shard->versions[shard->next][i] - rate * shard->velocity[i];
+    }
+    shard->next++;
+    return true;
+}
+
+static double largest_difference(const struct replay *r, const struct weights *weights)
+{
+    double worst = 0.0, scale = 0.0;
+    for (uint32_t t = 0; t < r->graph->n_tensors; t++) {
+        const struct dpb_tensor *tensor = &r->graph->tensors[t];
+        const struct weight_tensor *is = NULL;
+        for (size_t k = 0; k < weights->n_tensors; k++)
+            if (strcmp(weights->tensors[k].name, tensor->name) == 0)
+                is = &weights->tensors[k];
+        assert_non_null(is);
+        for (uint64_t i = 0; i < tensor->n_elements; i++) {
+            const struct shard *shard = &r->shards[server_of(r, tensor->offset + i)];
+            const double value = weights_value(is, i);
+            scale = fmax(scale, fabs(value));
+            worst = fmax(worst, fabs(value - shard->versions[shard->n][tensor->offset + i]));
+        }
+    }
+    return worst / scale;
+}
+
+static double replay(struct replay *r, const struct weights *weights)
+{
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (unsigned s = 0; s < r->n_servers; s++)
+            while (apply_next(r, s))
+                moved = true;
+    }
+    for (unsigned s = 0; s < r->n_servers; s++)
+        if (r->shards[s].next != r->shards[s].n)
+            fail_msg("server %u: push %zu was computed from weights that were not there yet", s,
+                     r->shards[s].next);
+    return largest_difference(r, weights);
+}
+
+/* ---- tests --------------------------------------------------------------------------------- */
+
+static const struct form {
+    const char *settings;
+    unsigned servers, bucket_bytes;
+    bool staleness;
+} forms[] = {
+    {"run.delay=exponential(1ms)", 1, 1 << 20, false},
+    {"run.delay=exponential(1ms) comm.rate=staleness", 2, 776, true},
+    {"run.delay=pareto(0.3ms,1.5) comm.bound=1 model.name=tiny_dense", 3, 2000, false},
+};
+
+/* By how much the replay differs, as a share of the largest weight. */
+static double difference_of(const struct form *form, const char *comm)
+{
+    struct replay r = {.n_servers = form->servers,
+                       .bucket = form->bucket_bytes / sizeof(double),
+                       .staleness = form->staleness};
+    struct training training;
+    char settings[1024];
+    snprintf(settings, sizeof settings,
+             "run.workers=%d run.servers=%u run.steps=%d comm.bucket=%u "
+             "comm.log=%s model.name=tiny optimizer.learning_rate=%g optimizer.momentum=%g "
+             "run.batch=2 run.precision=fp64 device.name=reference data.name=synthetic "
+             "data.samples=640 run.prove=no %s",
+             WORKERS, form->servers, STEPS, form->bucket_bytes, log_path, RATE, MOMENTUM,
+             form->settings);
+    train(&training, "%s %s", comm, settings);
+    for (unsigned s = 0; s < form->servers; s++)
+        read_log(&r, s, 1);
+    open_replay(&r, settings);
+    const double difference = replay(&r, &training.weights);
+    const json_t *age = json_at(training.command.json, "strategy.age");
+    assert_true(json_number_at(age, "mean") > 0.0); /* there was an order to get wrong */
+    close_replay(&r);
+    training_free(&training);
+    return difference;
+}
+
+static void test_order(void **state)
+{
+    const double difference = difference_of(*state, "comm.name=ps_async");
+    if (!(difference <= 1e-12))
+        fail_msg("the replay differs by %.3g of the largest weight", difference);
+}
+
+/* ---- mutants ------------------------------------------------------------------------------- */
+
+/* With forms[0] (one server, one bucket) training begins with push 25 and about pull 40. */
+#define IN_TRAINING "comm.name=mutant_async comm.from=55 comm.mutation="
+
+static void test_replay_finds(void **state)
+{
+    const double none = difference_of(&forms[0], IN_TRAINING "none");
+    const double difference = difference_of(&forms[0], *state);
+    assert_true(none <= 1e-12);
+    if (!(difference > 1e-6))
+        fail_msg("%s: the replay differs by no more than %.3g", (const char *)*state, difference);
+}
+
+/* Core's own checks end these runs. */
+static void test_core_finds(void **state)
+{
+    static const struct {
+        const char *settings, *words;
+    } rows[] = {
+        {"comm.mutation=lost comm.from=7", "pattern check of comm 'mutant_async'"},
+        {"comm.mutation=twice comm.from=7", "pattern check of comm 'mutant_async'"},
+        {"comm.mutation=bound comm.bound=1 run.delay=constant(20ms) run.delay_ranks=1",
+         "comm 'mutant_async' promises stale(1)"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct training training;
+        train_anyway(&training,
+                     "comm.name=mutant_async run.workers=3 run.servers=1 run.steps=15 "
+                     "model.name=tiny %s",
+                     rows[i].settings);
+        if (training.command.exit_code != 3 || !strstr(training.command.err, rows[i].words))
+            fail_msg("%s: exit code %d: %s", rows[i].settings, training.command.exit_code,
+                     training.command.err);
+        training_free(&training);
+    }
+}
+
+static int setup(void **state)
+{
+    char plugins[512];
+    snprintf(plugins, sizeof plugins, "%s/tests/plugins:%s/plugins", build_directory(),
+             build_directory());
+    setenv("DPBENCH_PLUGIN_PATH", plugins, 1);
+    snprintf(log_path, sizeof log_path, "/tmp/dpb_async_order.%d", (int)getpid());
+    return training_setup(state);
+}
+
+int main(void)
+{
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        add_case(test_order, &forms[i], "%u servers, %s", forms[i].servers, forms[i].settings);
+    add_case(test_replay_finds, IN_TRAINING "lost", "a lost push");
+    add_case(test_replay_finds, IN_TRAINING "twice", "a push applied twice");
+    add_case(test_replay_finds, IN_TRAINING "version", "a wrong version pulled");
+    add_case(test_core_finds, NULL, "what core finds: lost, twice, a bound passed");
+    return run_cases("ps_async_order", setup, training_teardown);
+}
