@@ -75,16 +75,23 @@ size_t faults_children_of(pid_t parent, pid_t *pids, size_t n)
     return found;
 }
 
-void faults_start_long(struct started *started, const char *arguments)
+void faults_start(struct started *started, const char *arguments)
 {
     char program[4200], line[1024];
     const char *words[24] = {program};
     size_t n = 1;
     snprintf(program, sizeof program, "%s/dpbench", build_directory());
-    snprintf(line, sizeof line, FAULTS_BASE "run.seconds=60 %s", arguments);
+    snprintf(line, sizeof line, FAULTS_BASE "%s", arguments);
     for (char *word = strtok(line, " "); word && n < 23; word = strtok(NULL, " "))
         words[n++] = word;
     command_start(started, words, NULL);
+}
+
+void faults_start_long(struct started *started, const char *arguments)
+{
+    char line[1024];
+    snprintf(line, sizeof line, "run.seconds=60 %s", arguments);
+    faults_start(started, line);
 }
 
 void faults_await_ranks(const struct started *started, pid_t *pids, size_t n)

@@ -2,6 +2,9 @@
  * test_random_faults.c - faults of any kind, in any process, at any hook and time: the job ends,
  * names one cause, keeps what was measured, and leaves nothing behind.
  *
+ * The same around the saves of checkpoints, a quarter as often: the training continues from what
+ * was saved.
+ *
  * DPB_FAULTS=N: so many instead of 200; DPB_FAULTS_SEED=S: others. A failure names the command that
  * repeats it.
  */
@@ -160,9 +163,104 @@ static void test_random_interrupts(void **state)
         interrupt_one(&seed);
 }
 
+/* ---- around a checkpoint's save -------------------------------------------------------------- */
+
+enum { SAVED_STEPS = 60 };
+static const char saving[] =
+    "run.warmup_steps=0 eval.every=0 run.precision=fp64 checkpoint.save=y.safetensors ";
+
+static const char *const savers[] = {"comm.name=shm", "comm.name=replicated run.workers=3",
+                                     "comm.name=ring_tcp run.workers=3",
+                                     "comm.name=ps_cpu run.servers=1"};
+
+/* The last checkpoint that is whole: those before it are, too. 0: there is none. */
+static int last_checkpoint(void)
+{
+    for (int step = SAVED_STEPS; step > 0; step--) {
+        char path[64];
+        snprintf(path, sizeof path, "y-step%d.safetensors", step);
+        if (access(path, F_OK) == 0)
+            return step;
+    }
+    return 0;
+}
+
+static void expect_continued(const char *title, const json_t *whole, int step, const char *strategy)
+{
+    struct command command;
+    dpbench(&command, deadline_s,
+            FAULTS_BASE "%s%s run.steps=%d checkpoint.load=y-step%d.safetensors", saving, strategy,
+            SAVED_STEPS - step, step);
+    const json_t *expected = json_at(whole, "loss"), *found = json_at(command.json, "loss");
+    if (command.exit_code != 0 || json_array_size(found) != (size_t)(SAVED_STEPS - step))
+        fail_msg("%s: from step %d: exit %d\n%s", title, step, command.exit_code, command.err);
+    for (size_t i = 0; i < json_array_size(found); i++)
+        if (json_number_value(json_array_get(found, i)) !=
+            json_number_value(json_array_get(expected, (size_t)step + i)))
+            fail_msg("%s: from step %d: step %zu has another loss", title, step, (size_t)step + i);
+    command_free(&command);
+}
+
+/* A rank is killed while checkpoints are written, one a step: whichever was the last, the training
+ * continues from it, bit for bit. Whether there was one. */
+static bool kill_saver(unsigned *seed, const char *strategy, const struct command *whole)
+{
+    struct started started;
+    struct command command;
+    struct traces before;
+    char arguments[512], title[512];
+    pid_t pids[2];
+    int rank = rand_r(seed) % 2;
+    unsigned delay_us = (unsigned)(whole->seconds * 1e6) * (unsigned)(rand_r(seed) % 1000) / 1000;
+    snprintf(title, sizeof title, "%s, rank %d killed after %u us", strategy, rank, delay_us);
+    snprintf(arguments, sizeof arguments, "%s%s checkpoint.every=1 run.steps=%d", saving, strategy,
+             SAVED_STEPS);
+    faults_start(&started, arguments);
+    faults_await_ranks(&started, pids, 2);
+    usleep(delay_us);
+    kill(pids[rank], SIGKILL);
+    command_finish(&started, &command, deadline_s);
+    if (command.exit_code != 1 && command.exit_code != 0) /* 0: it was over */
+        fail_msg("%s: exit %d\n%s", title, command.exit_code, command.err);
+    int step = last_checkpoint();
+    if (step > 0 && step < SAVED_STEPS)
+        expect_continued(title, whole->json, step, strategy);
+    assert_int_equal(system("rm -f y.safetensors y-step*.safetensors"), 0);
+    traces_take(&before, ".");
+    for (size_t i = 0; i < before.n; i++)
+        if (strstr(before.names[i], ".tmp"))
+            fail_msg("%s: %s is left", title, before.names[i]);
+    traces_free(&before);
+    command_free(&command);
+    return step > 0 && step < SAVED_STEPS;
+}
+
+static void test_killed_savers(void **state)
+{
+    const size_t n_savers = sizeof savers / sizeof *savers;
+    unsigned n = faults_number_of("DPB_FAULTS", 200) / 4,
+             seed = faults_number_of("DPB_FAULTS_SEED", 6);
+    unsigned n_continued = 0;
+    (void)state;
+    for (size_t s = 0; s < n_savers; s++) {
+        struct command whole;
+        dpbench(&whole, deadline_s, FAULTS_BASE "%s%s checkpoint.every=1 run.steps=%d", saving,
+                savers[s], SAVED_STEPS);
+        assert_int_equal(whole.exit_code, 0);
+        assert_int_equal(last_checkpoint(), SAVED_STEPS);
+        assert_int_equal(system("rm -f y.safetensors y-step*.safetensors"), 0);
+        for (unsigned i = 0; i < (n + n_savers - 1) / n_savers; i++)
+            n_continued += kill_saver(&seed, savers[s], &whole);
+        command_free(&whole);
+    }
+    print_message("%u of %u were continued\n", n_continued, n);
+    assert_true(n_continued * 4 > n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_faults),
-                                       cmocka_unit_test(test_random_interrupts)};
+                                       cmocka_unit_test(test_random_interrupts),
+                                       cmocka_unit_test(test_killed_savers)};
     return cmocka_run_group_tests(tests, faults_setup, sandbox_teardown);
 }
