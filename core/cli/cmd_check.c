@@ -86,7 +86,7 @@ static dpb_status check_config(const struct dpb_config *config, const char *labe
             print_memory(experiment, &fit, &memory);
         }
         status = dpb_fit_check(experiment, &fit, &memory);
-        if (status == DPB_OK && label != NULL) {
+        if (status == DPB_OK && label != NULL && length != NULL) {
             printf("%s: %.1f MiB in all\n", label, (double)fit.all_bytes / mib);
             add_length(experiment, length);
         }

@@ -310,7 +310,7 @@ static void test_run(const struct conf *conf, const struct networks *networks)
     if (is_given(conf, "eval", "require_target")) /* two steps do not get there */
         append(settings, sizeof settings, " eval.require_target=no");
     if (sweep)
-        append(settings, sizeof settings, " sweep.repeats=1");
+        append(settings, sizeof settings, " sweep.repeats=1 sweep.retry_disturbed=0");
     if (is_given(conf, "sweep", "accuracy"))
         append(settings, sizeof settings, " sweep.accuracy=2");
     if (!conf->full)

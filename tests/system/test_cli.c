@@ -712,6 +712,7 @@ static void test_resume(void **state)
     (void)state;
     run(&first, 0,
         RUN "eval.final=yes sweep.comm.name=shm,replicated sweep.repeats=2 sweep.accuracy=4 "
+            "sweep.retry_disturbed=0 "
             "run.seed=5 --json --output whole.json");
     json_t *part = json_deep_copy(first.json), *runs = json_at(part, "runs");
     assert_int_equal(json_array_size(runs), 6); /* two repeats of two cells, two for accuracy */
@@ -915,7 +916,7 @@ static void test_sweep(void **state)
     (void)state;
     run(&command, 0,
         RUN "sweep.comm.name=shm,replicated sweep.run.workers=1,2 sweep.repeats=2 "
-            "--json");
+            "sweep.retry_disturbed=0 --json");
     assert_string_equal(json_text_at(command.json, "schema"), "dpbench.sweep/1");
     assert_int_equal(json_array_size(json_at(command.json, "runs")), 8);
     assert_int_equal(json_array_size(json_at(command.json, "rows")), 4);
