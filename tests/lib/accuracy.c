@@ -25,7 +25,7 @@ static double accuracy_after(int epochs, const char *strategy)
     remove_directory(directory);
     double accuracy = json_number_at(command.json, "eval.0.accuracy");
     if (command.exit_code != 0 ||
-        strcmp(json_text_at(command.json, "verification.replicas"), "pass") != 0)
+        strcmp(json_text_at(command.json, "verification.after"), "pass") != 0)
         fail_msg("%s: exit code %d: %s", strategy, command.exit_code, command.err);
     print_message("%s: %.2f %% after %d epochs, %.0f s\n", strategy, 100 * accuracy, epochs,
                   command.seconds);

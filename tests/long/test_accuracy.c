@@ -4,7 +4,11 @@
 
 static const char *const strategies[] = {"comm.name=replicated", "comm.name=ps_cpu",
                                          "comm.name=ps_cpu run.servers=1",
-                                         "comm.name=ps_cpu run.servers=2"};
+                                         "comm.name=ps_cpu run.servers=2",
+                                         "comm.name=local_sgd",
+                                         "comm.name=gossip",
+                                         "comm.name=easgd",
+                                         "comm.name=sma"};
 
 static void test_strategy(void **state)
 {
