@@ -1,4 +1,4 @@
-/* needs: threads */
+/* needs: threads waits */
 /*
  * test_faults.c - a process of a job that is killed, ends, fails, stops or hangs, in every phase:
  * the job ends soon everywhere, says who, where and in which step, and leaves nothing behind.
