@@ -163,6 +163,28 @@ static bool check_capabilities(const struct dpb_plugin *plugin, dpb_plugin_kind 
     return true;
 }
 
+bool dpb_plugin_check_hooks(const struct dpb_plugin *plugin, const void *ops,
+                            char reason[DPB_REASON_BYTES])
+{
+    const dpb_plugin_kind kind = (dpb_plugin_kind)plugin->kind;
+    for (const struct hook *hook = kinds[kind].hooks; hook->name != NULL; hook++) {
+        if (!is_set(ops, hook->offset)) {
+            snprintf(reason, DPB_REASON_BYTES,
+                     "hook %s of '%s' is missing (NULL): every %s sets it", hook->name,
+                     plugin->name, dpb_plugin_kind_name[kind]);
+            return false;
+        }
+    }
+    if (kind == DPB_PLUGIN_COMM && (plugin->capabilities & DPB_COMM_SERVERS) != 0 &&
+        !is_set(ops, offsetof(struct dpb_comm_ops, serve))) {
+        snprintf(reason, DPB_REASON_BYTES,
+                 "hook serve of '%s' is missing (NULL), its capabilities have DPB_COMM_SERVERS",
+                 plugin->name);
+        return false;
+    }
+    return true;
+}
+
 static bool check_one(const struct dpb_plugin *plugin, dpb_plugin_kind kind, char *reason)
 {
     if (!check_prefix(plugin, kind, reason))
@@ -181,22 +203,8 @@ static bool check_one(const struct dpb_plugin *plugin, dpb_plugin_kind kind, cha
         snprintf(reason, DPB_REASON_BYTES, "ops of '%s' is NULL: set it", plugin->name);
         return false;
     }
-    for (const struct hook *hook = kinds[kind].hooks; hook->name != NULL; hook++) {
-        if (!is_set(plugin->ops, hook->offset)) {
-            snprintf(reason, DPB_REASON_BYTES,
-                     "hook %s of '%s' is missing (NULL): every %s sets it", hook->name,
-                     plugin->name, dpb_plugin_kind_name[kind]);
-            return false;
-        }
-    }
-    if (kind == DPB_PLUGIN_COMM && (plugin->capabilities & DPB_COMM_SERVERS) != 0 &&
-        !is_set(plugin->ops, offsetof(struct dpb_comm_ops, serve))) {
-        snprintf(reason, DPB_REASON_BYTES,
-                 "hook serve of '%s' is missing (NULL), its capabilities have DPB_COMM_SERVERS",
-                 plugin->name);
-        return false;
-    }
-    return check_capabilities(plugin, kind, reason) && check_queues(plugin, kind, reason) &&
+    return dpb_plugin_check_hooks(plugin, plugin->ops, reason) &&
+           check_capabilities(plugin, kind, reason) && check_queues(plugin, kind, reason) &&
            check_options(plugin, reason);
 }
 

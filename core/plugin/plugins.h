@@ -17,6 +17,9 @@ bool dpb_plugin_name_valid(const char *name);
  * within their structs; else `reason` names the field. No hook is called. */
 bool dpb_plugin_check(const struct dpb_plugin *first, dpb_plugin_kind kind,
                       char reason[DPB_REASON_BYTES]);
+/* Whether `ops`, the plugin's or others of its kind, have all hooks that the plugin must have. */
+bool dpb_plugin_check_hooks(const struct dpb_plugin *plugin, const void *ops,
+                            char reason[DPB_REASON_BYTES]);
 
 /*
  * The plugin `name` of a kind: KIND_NAME.so in the directories of DPBENCH_PLUGIN_PATH (colons),

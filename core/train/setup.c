@@ -9,6 +9,7 @@
 #include "base/secret.h"
 #include "graph/graph.h"
 #include "machine/cores.h"
+#include "plugin/plugins.h"
 #include "train/fit.h"
 #include "train/trainer.h"
 #include "world/store.h"
@@ -57,6 +58,16 @@ static dpb_status agree_on_layout(const struct dpb_trainer *trainer)
 
 /* ---- the strategy and its arenas ----------------------------------------------------------- */
 
+/* The hooks that the plan chose. */
+static dpb_status check_form(const struct dpb_plugin *comm, const struct dpb_comm_ops *ops)
+{
+    char reason[DPB_REASON_BYTES];
+    return dpb_plugin_check_hooks(comm, ops, reason)
+               ? DPB_OK
+               : dpb_fail(DPB_FAILED, "comm '%s': its plan chose other hooks: %s", comm->name,
+                          reason);
+}
+
 static dpb_status plan(struct dpb_trainer *trainer)
 {
     const struct dpb_experiment *x = trainer->experiment;
@@ -71,6 +82,7 @@ static dpb_status plan(struct dpb_trainer *trainer)
                                        .machines = x->machines,
                                        .n_machines = x->n_machines,
                                        .device = &trainer->device_arenas};
+    trainer->comm_ops = trainer->plan.ops = comm->ops;
     DPB_TRY(trainer->comm_ops->open(x->options[DPB_PLUGIN_COMM], &args, &trainer->comm));
 
     trainer->layout = (struct dpb_layout){.n_elements = trainer->graph->n_elements,
@@ -80,7 +92,10 @@ static dpb_status plan(struct dpb_trainer *trainer)
     trainer->plan.bucket_elements = dpb_experiment_bucket_elements(x);
     trainer->plan.contract =
         dpb_contract_default(x->n_workers, comm->capabilities & DPB_COMM_ALONE);
-    DPB_TRY(trainer->comm_ops->plan(trainer->comm, &trainer->layout, &trainer->plan));
+    dpb_status status = trainer->comm_ops->plan(trainer->comm, &trainer->layout, &trainer->plan);
+    trainer->comm_ops = trainer->plan.ops;
+    DPB_TRY(status);
+    DPB_TRY(check_form(comm, trainer->plan.ops));
     DPB_TRY(dpb_contract_check(&trainer->plan.contract, comm, x->n_workers));
 
     uint64_t n_buckets = (trainer->layout.n_elements + trainer->plan.bucket_elements - 1) /

@@ -53,6 +53,7 @@ struct rank {
     uint32_t rank;
     pthread_t thread;
     void *comm;
+    const struct dpb_comm_ops *ops; /* that the plan chose */
     struct dpb_comm_plan plan;
     struct dpb_arenas bound;
     void *peers[ARENAS][MAX_RANKS]; /* those of its machine */
@@ -254,7 +255,9 @@ static dpb_status open_rank(struct rank *self)
     bound->layout =
         (struct dpb_layout){.n_elements = ELEMENTS, .weight_type = type, .gradient_type = type};
     DPB_TRY(trial->ops->open(trial->options, &args, &self->comm));
+    self->plan.ops = trial->ops;
     DPB_TRY(trial->ops->plan(self->comm, &bound->layout, &self->plan));
+    self->ops = self->plan.ops;
     make_arenas(self);
     pthread_barrier_wait(&trial->barrier);
     for (uint32_t r = 0; r < MAX_RANKS; r++)
@@ -269,11 +272,11 @@ static dpb_status open_rank(struct rank *self)
     bound->optimizer = trial->oracle ? (struct dpb_optimizer *)(void *)self : NULL;
     bound->bucket_elements = self->plan.bucket_elements;
     bound->n_buckets = (ELEMENTS + bound->bucket_elements - 1) / bound->bucket_elements;
-    DPB_TRY(trial->ops->bind(self->comm, bound));
+    DPB_TRY(self->ops->bind(self->comm, bound));
     pthread_barrier_wait(&trial->barrier);
     if (self->rank >= trial->n_workers) /* it serves while they load */
         return DPB_OK;
-    DPB_TRY(trial->ops->load(self->comm));
+    DPB_TRY(self->ops->load(self->comm));
     pthread_barrier_wait(&trial->loaded);
     return DPB_OK;
 }
@@ -283,7 +286,7 @@ static void *pump(void *argument)
 {
     struct rank *self = argument;
     for (;;) {
-        self->status = self->trial->ops->progress(self->comm, DPB_FOREVER);
+        self->status = self->ops->progress(self->comm, DPB_FOREVER);
         struct dpb_event *done = __atomic_load_n(&self->done, __ATOMIC_ACQUIRE);
         if (self->status != DPB_OK || (done && dpb_events.poll(done)))
             return NULL;
@@ -294,7 +297,7 @@ static void *pump(void *argument)
 
 static dpb_status exchange(struct rank *self, uint64_t number)
 {
-    const struct dpb_comm_ops *ops = self->trial->ops;
+    const struct dpb_comm_ops *ops = self->ops;
     const double rate = self->trial->oracle ? self->trial->oracle->rate : 1.0;
     const struct dpb_step step = {.step = number, .learning_rate = rate, .scale = 1.0};
     struct dpb_event *done;
@@ -353,7 +356,7 @@ static dpb_status work_beside_oracle(struct rank *self)
         compare_with_oracle(self, self->bound.weights, self->oracle->w[self->rank]);
         if (step % 3 != 1)
             continue;
-        DPB_TRY(self->trial->ops->publish(self->comm, &view));
+        DPB_TRY(self->ops->publish(self->comm, &view));
         oracle_model(self->oracle, model);
         compare_with_oracle(self, view.weights, model);
     }
@@ -370,7 +373,7 @@ static dpb_status work(struct rank *self)
         DPB_TRY(exchange(self, step));
         compare(self, step, self->bound.weights);
     }
-    DPB_TRY(self->trial->ops->publish(self->comm, &view));
+    DPB_TRY(self->ops->publish(self->comm, &view));
     self->wrong += memcmp(view.weights, self->expected, sizeof self->expected) != 0;
     return DPB_OK;
 }
@@ -383,8 +386,8 @@ static void *run_rank(void *argument)
     self->on_device = (struct dpb_device_arenas){.ops = &lazy_device_ops, .device = self->device};
     dpb_status status = open_rank(self);
     if (status == DPB_OK)
-        status = self->rank < trial->n_workers ? work(self) : trial->ops->serve(self->comm);
-    trial->ops->close(self->comm);
+        status = self->rank < trial->n_workers ? work(self) : self->ops->serve(self->comm);
+    (self->ops ? self->ops : trial->ops)->close(self->comm);
     pthread_barrier_wait(&trial->barrier); /* nobody's arena goes before */
     release_arenas(self);
     lazy_device_destroy(self->device);

@@ -28,6 +28,7 @@
 #include "status.h"
 #include "types.h"
 
+struct dpb_comm_ops;
 struct dpb_event;     /* host.h */
 struct dpb_optimizer; /* host.h */
 
@@ -94,7 +95,9 @@ struct dpb_comm_plan {
     struct dpb_range *owned;
     uint64_t n_owned;
     struct dpb_contract contract; /* the same on all ranks */
-    bool captures;                /* see `capture` */
+    /* The hooks from now on, for a strategy of several forms. Core sets the plugin's. */
+    const struct dpb_comm_ops *ops;
+    bool captures; /* see `capture` */
 };
 
 /* The arenas of this rank and, where they are shared, of its machine's other ranks. @borrowed until

@@ -326,6 +326,7 @@ static dpb_status find_places(struct hierarchical *comm)
 /* ---- hooks ---------------------------------------------------------------------------------- */
 
 static struct dpb_plugin hierarchical;
+static const struct dpb_comm_ops nccl_ops; /* with comm.inside = nccl */
 
 /* Of both libraries, as far as they are used. */
 static struct dpb_library versions[8];
@@ -390,25 +391,22 @@ static dpb_status open_across(struct hierarchical *comm, const struct hierarchic
                : DPB_OK;
 }
 
-static void hierarchical_close(void *comm_)
+void hierarchical_release(struct hierarchical *comm)
 {
-    struct hierarchical *comm = comm_;
-    if (!comm)
-        return;
     if (comm->across)
         comm->across->ops->close(comm->across);
-    bool on_device = comm->nccl != NULL;
-    if (on_device)
-        inside_nccl_close(comm);
     free(comm->ranks);
     free(comm->members);
     doorbell_close(comm->doorbell);
     free(comm->bells);
     free(comm->views);
-    if (on_device)
-        device_strategy_close(comm);
-    else
-        strategy_close(comm);
+}
+
+static void hierarchical_close(void *comm)
+{
+    if (comm)
+        hierarchical_release(comm);
+    strategy_close(comm);
 }
 
 static dpb_status hierarchical_open(const void *options_, const struct dpb_comm_args *args,
@@ -420,10 +418,10 @@ static dpb_status hierarchical_open(const void *options_, const struct dpb_comm_
     DPB_TRY(strategy_open(host, &within, sizeof(struct hierarchical), &made));
     struct hierarchical *opened = made;
     opened->transport = given->transport;
+    opened->inside = given->inside;
+    opened->nccl_options = given->nccl;
     opened->job = *args;
     dpb_status status = find_places(opened);
-    if (status == DPB_OK && given->inside == INSIDE_NCCL)
-        status = inside_nccl_open(opened, &given->nccl);
     if (status == DPB_OK)
         status = open_across(opened, given);
     if (status != DPB_OK) {
@@ -447,8 +445,10 @@ static dpb_status hierarchical_plan(void *comm_, const struct dpb_layout *layout
                                     struct dpb_comm_plan *want)
 {
     struct hierarchical *comm = comm_;
-    if (comm->nccl)
+    if (comm->inside == INSIDE_NCCL) {
+        want->ops = &nccl_ops;
         return inside_nccl_plan(comm, layout, want);
+    }
     uint64_t longest =
         want->bucket_elements < layout->n_elements ? want->bucket_elements : layout->n_elements;
     DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_SHARED, want));
@@ -514,8 +514,6 @@ static dpb_status hierarchical_bind(void *comm_, const struct dpb_arenas *arenas
 {
     struct hierarchical *comm = comm_;
     bool alone = comm->n_shares == 0;
-    if (comm->nccl)
-        return inside_nccl_bind(comm, arenas);
     struct dpb_arenas view = hierarchical_view(comm, arenas);
     DPB_TRY(strategy_bind(&comm->base, &view, alone ? slices_stages : stages,
                           alone ? SLICES_STAGES : sizeof stages / sizeof stages[0]));
@@ -528,13 +526,7 @@ static dpb_status hierarchical_begin(void *comm_, const struct dpb_step *step)
     struct hierarchical *comm = comm_;
     if (hierarchical_drives(comm))
         comm->across->ops->begin(comm->across, step->step);
-    return comm->nccl ? inside_nccl_begin(comm, step) : strategy_begin(comm_, step);
-}
-
-static dpb_status hierarchical_progress(void *comm_, int64_t budget_ns)
-{
-    struct hierarchical *comm = comm_;
-    return comm->nccl ? inside_nccl_progress(comm, budget_ns) : strategy_progress(comm, budget_ns);
+    return strategy_begin(comm_, step);
 }
 
 static dpb_status hierarchical_ready(void *comm_, uint64_t bucket, struct dpb_event *event)
@@ -546,18 +538,29 @@ static dpb_status hierarchical_ready(void *comm_, uint64_t bucket, struct dpb_ev
     return DPB_OK;
 }
 
-static const struct dpb_comm_ops hierarchical_ops = {.open = hierarchical_open,
+static const struct dpb_comm_ops hierarchical_ops = {.needs = hierarchical_needs,
+                                                     .memory = hierarchical_memory,
+                                                     .open = hierarchical_open,
                                                      .plan = hierarchical_plan,
                                                      .bind = hierarchical_bind,
                                                      .load = strategy_load,
+                                                     .close = hierarchical_close,
                                                      .begin = hierarchical_begin,
                                                      .ready = hierarchical_ready,
-                                                     .progress = hierarchical_progress,
+                                                     .progress = strategy_progress,
                                                      .end = strategy_end,
-                                                     .publish = strategy_publish,
-                                                     .close = hierarchical_close,
-                                                     .needs = hierarchical_needs,
-                                                     .memory = hierarchical_memory};
+                                                     .publish = strategy_publish};
+
+static const struct dpb_comm_ops nccl_ops = {.open = hierarchical_open,
+                                             .plan = hierarchical_plan,
+                                             .bind = inside_nccl_bind,
+                                             .load = strategy_load,
+                                             .close = inside_nccl_close,
+                                             .begin = inside_nccl_begin,
+                                             .ready = hierarchical_ready,
+                                             .progress = inside_nccl_progress,
+                                             .end = strategy_end,
+                                             .publish = strategy_publish};
 
 static struct dpb_plugin hierarchical = {
     DPB_PLUGIN_HEAD(COMM, hierarchical_ops),

@@ -19,7 +19,8 @@ struct hierarchical {
         struct device_strategy on_device; /* begins with it; with comm.inside = nccl */
     };
     struct dpb_comm_args job; /* as core gave it: ranks are ranks */
-    int transport;
+    int transport, inside;
+    struct nccl_options nccl_options;
     uint32_t machine;
     uint32_t n_shares;         /* of a bucket; 0: there is one machine */
     uint32_t *ranks;           /* of the machine's workers, by place */
@@ -52,22 +53,23 @@ dpb_status hierarchical_wait(const struct hierarchical *comm);
 struct dpb_arenas hierarchical_view(struct hierarchical *comm, const struct dpb_arenas *arenas);
 dpb_status hierarchical_connect(struct hierarchical *comm, const struct dpb_arenas *arenas,
                                 const struct dpb_arenas *staged);
+/* What both forms have beside their strategy within the machine; part of `close`. */
+void hierarchical_release(struct hierarchical *comm);
 
 /* ---- inside_nccl.c ------------------------------------------------------------------------- */
 
 /* Whether NCCL can be had, and its versions. */
 dpb_status inside_nccl_check(const struct dpb_host *host, const struct dpb_library **versions);
-/* Makes comm->nccl; places are known. */
-dpb_status inside_nccl_open(struct hierarchical *comm, const struct nccl_options *options);
+/* The part of `plan` that is this form's; makes comm->nccl. */
 dpb_status inside_nccl_plan(struct hierarchical *comm, const struct dpb_layout *layout,
                             struct dpb_comm_plan *want);
 /* Pinned memory that a rank will take, which need not be open. */
 uint64_t inside_nccl_pinned_bytes(const struct dpb_comm_args *job, const struct dpb_layout *layout,
                                   uint64_t bucket_elements);
-dpb_status inside_nccl_bind(struct hierarchical *comm, const struct dpb_arenas *arenas);
-dpb_status inside_nccl_begin(struct hierarchical *comm, const struct dpb_step *step);
-dpb_status inside_nccl_progress(struct hierarchical *comm, int64_t budget_ns);
-void inside_nccl_close(
-    struct hierarchical *comm); /* frees comm->nccl and what it has on the device */
+/* Hooks. */
+dpb_status inside_nccl_bind(void *comm, const struct dpb_arenas *arenas);
+dpb_status inside_nccl_begin(void *comm, const struct dpb_step *step);
+dpb_status inside_nccl_progress(void *comm, int64_t budget_ns);
+void inside_nccl_close(void *comm);
 
 #endif

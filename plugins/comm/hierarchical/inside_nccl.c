@@ -43,7 +43,6 @@ enum flight_name { REDUCTIONS, DOWNS, UPS, GATHERINGS, UPDATES, FLIGHTS };
 
 struct inside_nccl {
     const struct nccl_library *library;
-    struct nccl_options options;
     struct communicator communicator; /* without NCCL's, where this place is alone on its machine */
     char name[32];                    /* of its group */
     struct device_flight flights[FLIGHTS];
@@ -429,18 +428,17 @@ dpb_status inside_nccl_check(const struct dpb_host *host, const struct dpb_libra
     return DPB_OK;
 }
 
-dpb_status inside_nccl_open(struct hierarchical *comm, const struct nccl_options *options)
+static dpb_status open_nccl(struct hierarchical *comm)
 {
     const struct dpb_host *host = comm->base.host;
     const struct dpb_device_arenas *device = comm->job.device;
     const struct nccl_library *library;
     DPB_TRY(nccl_load(host, &library));
-    DPB_TRY(library->settle_options(options, &comm->job));
+    DPB_TRY(library->settle_options(&comm->nccl_options, &comm->job));
     comm->nccl = host->alloc(sizeof *comm->nccl);
     if (!comm->nccl)
         return DPB_NO_MEMORY;
     comm->nccl->library = library;
-    comm->nccl->options = *options;
     comm->on_device.ops = device->ops;
     comm->on_device.device = device->device;
     return DPB_OK;
@@ -477,6 +475,7 @@ uint64_t inside_nccl_pinned_bytes(const struct dpb_comm_args *job, const struct 
 dpb_status inside_nccl_plan(struct hierarchical *comm, const struct dpb_layout *layout,
                             struct dpb_comm_plan *want)
 {
+    DPB_TRY(open_nccl(comm));
     struct inside_nccl *nccl = comm->nccl;
     nccl->pinned_bytes = inside_nccl_pinned_bytes(&comm->job, layout, want->bucket_elements);
     want->bucket_elements = round_bucket(&comm->job, want->bucket_elements);
@@ -517,7 +516,7 @@ static dpb_status open_communicator(struct hierarchical *comm)
         .name = nccl->name, .rank = args->rank, .n_ranks = args->n_workers, .ranks = comm->ranks};
     if (args->n_workers == 1)
         return DPB_OK;
-    dpb_status status = nccl->library->open(&nccl->options, &group, &nccl->communicator);
+    dpb_status status = nccl->library->open(&comm->nccl_options, &group, &nccl->communicator);
     if (status != DPB_OK)
         nccl->library->abort(&nccl->communicator);
     return status;
@@ -538,8 +537,9 @@ static dpb_status stage_shares(struct hierarchical *comm, const struct dpb_arena
     return DPB_OK;
 }
 
-dpb_status inside_nccl_bind(struct hierarchical *comm, const struct dpb_arenas *arenas)
+dpb_status inside_nccl_bind(void *comm_, const struct dpb_arenas *arenas)
 {
+    struct hierarchical *comm = comm_;
     const struct dpb_host *host = comm->base.host;
     bool alone = comm->n_shares == 0;
     struct dpb_arenas view = hierarchical_view(comm, arenas), staged;
@@ -558,16 +558,20 @@ dpb_status inside_nccl_bind(struct hierarchical *comm, const struct dpb_arenas *
     return hierarchical_connect(comm, arenas, &staged);
 }
 
-dpb_status inside_nccl_begin(struct hierarchical *comm, const struct dpb_step *step)
+dpb_status inside_nccl_begin(void *comm_, const struct dpb_step *step)
 {
+    struct hierarchical *comm = comm_;
+    if (hierarchical_drives(comm))
+        comm->across->ops->begin(comm->across, step->step);
     for (int i = 0; i < FLIGHTS; i++)
         comm->nccl->flights[i].begun = comm->nccl->flights[i].landed = 0;
     return device_strategy_begin(comm, step);
 }
 
 /* What has failed is aborted, so that nothing waits for the GPU for ever. */
-dpb_status inside_nccl_progress(struct hierarchical *comm, int64_t budget_ns)
+dpb_status inside_nccl_progress(void *comm_, int64_t budget_ns)
 {
+    struct hierarchical *comm = comm_;
     dpb_status status = device_strategy_progress(comm, budget_ns);
     if (status == DPB_OK)
         status = look_at_nccl(comm);
@@ -578,7 +582,8 @@ dpb_status inside_nccl_progress(struct hierarchical *comm, int64_t budget_ns)
     return status;
 }
 
-void inside_nccl_close(struct hierarchical *comm)
+/* Takes away comm->nccl and what it has on the device. */
+static void close_nccl(struct hierarchical *comm)
 {
     struct inside_nccl *nccl = comm->nccl;
     struct device_strategy *device = &comm->on_device;
@@ -600,4 +605,22 @@ void inside_nccl_close(struct hierarchical *comm)
         device->ops->unpin(device->device, nccl->staging);
     comm->base.host->release(nccl, sizeof *nccl);
     comm->nccl = NULL;
+}
+
+void inside_nccl_close(void *comm_)
+{
+    struct hierarchical *comm = comm_;
+    if (!comm)
+        return;
+    if (comm->across) /* its wires read the staging memory */
+        comm->across->ops->close(comm->across);
+    comm->across = NULL;
+    const bool opened = comm->nccl != NULL;
+    if (opened)
+        close_nccl(comm);
+    hierarchical_release(comm);
+    if (opened)
+        device_strategy_close(comm);
+    else
+        strategy_close(comm);
 }

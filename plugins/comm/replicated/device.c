@@ -136,14 +136,6 @@ void on_device_memory(const void *options, const struct dpb_comm_args *args,
     memory->device_bytes = device_strategy_inbox(&scheme, args, layout, bucket_elements);
 }
 
-dpb_status on_device_plan(void *comm_, const struct dpb_layout *layout, struct dpb_comm_plan *want)
-{
-    struct device_strategy *comm = comm_;
-    DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_SHARED, want));
-    device_strategy_plan(comm, layout, want);
-    return DPB_OK;
-}
-
 dpb_status on_device_bind(void *comm, const struct dpb_arenas *arenas)
 {
     return device_strategy_bind(comm, arenas, stages, sizeof stages / sizeof *stages);

@@ -152,10 +152,7 @@ static bool is_on_device(const struct dpb_comm_args *args)
     return strcmp(args->device->ops->runtime, "host") != 0;
 }
 
-static bool on_device(const void *comm)
-{
-    return comm && is_on_device(&((const struct strategy *)comm)->args);
-}
+static const struct dpb_comm_ops on_device_ops;
 
 static dpb_status replicated_needs(const void *options, struct dpb_comm_needs *needs)
 {
@@ -172,35 +169,21 @@ static dpb_status replicated_open(const void *options, const struct dpb_comm_arg
                               : strategy_open(host, args, sizeof(struct strategy), comm);
 }
 
-static dpb_status replicated_plan(void *comm, const struct dpb_layout *layout,
+static dpb_status replicated_plan(void *comm_, const struct dpb_layout *layout,
                                   struct dpb_comm_plan *want)
 {
-    return on_device(comm) ? on_device_plan(comm, layout, want)
-                           : strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want);
+    struct strategy *comm = comm_;
+    DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
+    if (!is_on_device(&comm->args))
+        return DPB_OK;
+    device_strategy_plan(comm_, layout, want);
+    want->ops = &on_device_ops;
+    return DPB_OK;
 }
 
 static dpb_status replicated_bind(void *comm, const struct dpb_arenas *arenas)
 {
-    return on_device(comm) ? on_device_bind(comm, arenas) : strategy_bind(comm, arenas, stages, 3);
-}
-
-static dpb_status replicated_begin(void *comm, const struct dpb_step *step)
-{
-    return on_device(comm) ? device_strategy_begin(comm, step) : strategy_begin(comm, step);
-}
-
-static dpb_status replicated_progress(void *comm, int64_t budget_ns)
-{
-    return on_device(comm) ? device_strategy_progress(comm, budget_ns)
-                           : strategy_progress(comm, budget_ns);
-}
-
-static void replicated_close(void *comm)
-{
-    if (on_device(comm))
-        device_strategy_close(comm);
-    else
-        strategy_close(comm);
+    return strategy_bind(comm, arenas, stages, 3);
 }
 
 static const struct dpb_comm_ops replicated_ops = {.needs = replicated_needs,
@@ -209,12 +192,20 @@ static const struct dpb_comm_ops replicated_ops = {.needs = replicated_needs,
                                                    .plan = replicated_plan,
                                                    .bind = replicated_bind,
                                                    .load = strategy_load,
-                                                   .begin = replicated_begin,
-                                                   .ready = strategy_ready,
-                                                   .progress = replicated_progress,
-                                                   .end = strategy_end,
-                                                   .publish = strategy_publish,
-                                                   .close = replicated_close};
+                                                   .begin = strategy_begin,
+                                                   STRATEGY_HOOKS,
+                                                   .close = strategy_close};
+
+static const struct dpb_comm_ops on_device_ops = {.open = replicated_open,
+                                                  .plan = replicated_plan,
+                                                  .bind = on_device_bind,
+                                                  .load = strategy_load,
+                                                  .begin = device_strategy_begin,
+                                                  .ready = strategy_ready,
+                                                  .progress = device_strategy_progress,
+                                                  .end = strategy_end,
+                                                  .publish = strategy_publish,
+                                                  .close = device_strategy_close};
 
 static const struct dpb_plugin replicated = {
     DPB_PLUGIN_HEAD(COMM, replicated_ops),

@@ -12,10 +12,9 @@ static inline uint32_t replicated_owner(const struct dpb_comm_args *args, uint64
     return (uint32_t)(bucket % args->n_workers);
 }
 
-/* Hooks of the form on devices; its other hooks are those of lib/device_strategy.h. */
+/* Of the form on devices; its other hooks are those of lib/device_strategy.h. */
 dpb_status on_device_open(const struct dpb_host *host, const struct dpb_comm_args *args,
                           void **comm);
-dpb_status on_device_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want);
 dpb_status on_device_bind(void *comm, const struct dpb_arenas *arenas);
 void on_device_memory(const void *options, const struct dpb_comm_args *args,
                       const struct dpb_layout *layout, uint64_t bucket_elements,
