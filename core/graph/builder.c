@@ -551,7 +551,8 @@ static double fan_in(const struct dpb_tensor *weight)
 static double fan_out(const struct dpb_node *node, const struct dpb_tensor *weight)
 {
     const uint32_t groups = node->op == DPB_OP_CONV ? node->groups : 1;
-    return (double)(weight->n_elements / weight->dims[1] / groups);
+    const uint64_t outputs = weight->n_elements / weight->dims[1] / groups;
+    return (double)outputs;
 }
 
 /* Why a tensor cannot begin so; NULL: it can. */
