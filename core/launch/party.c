@@ -528,16 +528,16 @@ static dpb_status collect(struct dpb_party *party, struct reported *reports)
             if (found > 0 && frame.op == LINK_REPORT &&
                 take_report(&reports[rank], value, frame.value_bytes))
                 continue;
-            if (found != 0 || !open || dpb_now_ns() > deadline_ns)
-                return found == 0 && open
-                           ? missed(party,
-                                    "the launcher of rank %u (%s) has not read its configuration "
-                                    "within %.1f s: it is stopped, or set a larger run.timeout_s",
-                                    rank, party->hosts[rank], (double)party->timeout_ns * 1e-9)
-                           : dpb_fail(DPB_PEER, "the launcher of rank %u (%s) %s", rank,
-                                      party->hosts[rank],
-                                      found != 0 ? "said what it should not"
-                                                 : "has ended before the job began");
+            if (found == 0 && open && dpb_now_ns() <= deadline_ns)
+                continue;
+            if (found == 0 && open)
+                return missed(party,
+                              "the launcher of rank %u (%s) has not read its configuration within "
+                              "%.1f s: it is stopped, or set a larger run.timeout_s",
+                              rank, party->hosts[rank], (double)party->timeout_ns * 1e-9);
+            return dpb_fail(DPB_PEER, "the launcher of rank %u (%s) %s", rank, party->hosts[rank],
+                            found == 0 ? "has ended before the job began"
+                                       : "said what it should not");
         }
         party->launcher_pids[rank] = reports[rank].report.pid;
     }

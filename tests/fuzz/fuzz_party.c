@@ -19,6 +19,8 @@ static struct dpb_party *create(uint32_t rank)
                                 .socket = -1,
                                 .store_fd = -1,
                                 .pmix_fd = -1,
+                                .parent = getppid(),
+                                .starter = getppid(),
                                 .timeout_ns = 1000000000};
     party->hosts = calloc(RANKS, sizeof *party->hosts);
     party->machines = calloc(RANKS, sizeof *party->machines);
@@ -127,6 +129,8 @@ static void hear_join(struct fuzz_input *input)
                                 .socket = -1,
                                 .store_fd = -1,
                                 .pmix_fd = -1,
+                                .parent = getppid(),
+                                .starter = getppid(),
                                 .timeout_ns = 1000000000};
     given.rank = party->rank;
     given.n_ranks = fuzz_word(input) % (2 * DPB_JOB_RANKS);
