@@ -192,7 +192,7 @@ static void meet_group(const struct averaging *self, struct piece piece)
 {
     const struct strategy *base = &self->base;
     uint32_t ranks[STRATEGY_WORKERS], place;
-    void *arrays[STRATEGY_WORKERS];
+    void *arrays[STRATEGY_WORKERS] = {NULL};
     const uint32_t n = list_group(self, ranks, &place);
     for (uint32_t i = 0; i < n; i++)
         arrays[i] = strategy_weights(base, ranks[i], piece.begin);
