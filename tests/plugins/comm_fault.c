@@ -6,6 +6,7 @@
 #include "comm/hierarchical/across.h"
 #include "comm/ps_cpu/ps.h"
 #include "lib/averaging.h"
+#include "wrap.h"
 
 #ifndef FAULT_NAME
 #define FAULT_NAME "fault"
@@ -85,7 +86,7 @@ static dpb_status fault_plan(void *comm, const struct dpb_layout *layout,
                              struct dpb_comm_plan *want)
 {
     FAULT_HERE(plan);
-    return inner->plan(comm, layout, want);
+    return wrap_plan(&inner, comm, layout, want);
 }
 
 static dpb_status fault_bind(void *comm, const struct dpb_arenas *arenas)

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "dpbench/plugin.h"
+#include "wrap.h"
 
 enum mutation {
     NONE,             /* the control: nothing is wrong */
@@ -455,11 +456,7 @@ static void mutant_span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int6
 static dpb_status mutant_plan(void *comm, const struct dpb_layout *layout,
                               struct dpb_comm_plan *want)
 {
-    const struct dpb_comm_ops *own = want->ops;
-    want->ops = m.inner;
-    DPB_TRY(m.inner->plan(comm, layout, want));
-    m.inner = want->ops;
-    want->ops = own;
+    DPB_TRY(wrap_plan(&m.inner, comm, layout, want));
     want->captures = false; /* mistakes are made in some exchanges and not in others */
     m.inbox_bytes = want->inbox_bytes;
     m.apart = want->scratch != DPB_MEMORY_SHARED || m.args.n_machines > 1;

@@ -9,6 +9,7 @@
  *   bound     workers may be five steps further ahead than the contract says
  */
 #include "fault.h"
+#include "wrap.h"
 
 enum mutation { NONE, LOST, TWICE, VERSION, BOUND };
 static const char *const mutations[] = {"none", "lost", "twice", "version", "bound", NULL};
@@ -84,7 +85,7 @@ static dpb_status mutant_open(const void *given, const struct dpb_comm_args *arg
 static dpb_status mutant_plan(void *comm, const struct dpb_layout *layout,
                               struct dpb_comm_plan *want)
 {
-    DPB_TRY(inner->plan(comm, layout, want));
+    DPB_TRY(wrap_plan(&inner, comm, layout, want));
     if (options.mutation == BOUND)
         want->contract.parameter -= FURTHER;
     return DPB_OK;

@@ -15,6 +15,7 @@
 
 #include "fault.h"
 #include "lib/averaging.h"
+#include "wrap.h"
 
 enum mistake { NONE, LOST, DOUBLED, COEFFICIENT, LEFT_OUT, ONE_SIDED, UNDRAWN, CENTRE };
 static const char *const mistakes[] = {"none",      "lost",    "doubled", "coefficient", "left_out",
@@ -129,7 +130,7 @@ static dpb_status spoilt_open(const void *given, const struct dpb_comm_args *giv
 static dpb_status spoilt_plan(void *comm, const struct dpb_layout *layout,
                               struct dpb_comm_plan *want)
 {
-    return inner->plan(comm, layout, want);
+    return wrap_plan(&inner, comm, layout, want);
 }
 
 static dpb_status spoilt_bind(void *comm, const struct dpb_arenas *given)
