@@ -51,34 +51,51 @@ static uint32_t own_rank;
 
 #define FAULT_HERE(hook) DPB_TRY(fault_here(host, &fault, own_rank, HOOK_##hook))
 
-static dpb_status fault_open(const void *given, const struct dpb_comm_args *args, void **comm)
+/* Loads the inner strategy; *its are options for it. */
+static dpb_status load_inner(const struct options *options, const void **its)
 {
-    const struct options *options = given;
+    static struct hierarchical_options over_tcp;
+    static struct ps_options served;
+    static const int shards_on_all = 0;
+    static const struct averaging_options averaging = {.period = 4};
     char file[64];
-    fault = options->fault;
-    own_rank = args->rank;
-    FAULT_HERE(open);
     const char *name = FAULT_INNER;
     snprintf(file, sizeof file, "comm_%s", name);
     const struct dpb_plugin *plugin = fault_inner(host, file);
     if (!plugin)
         return DPB_FAILED;
     inner = plugin->ops;
-    const struct hierarchical_options over_tcp = {.ring = options->ring, .tcp = options->tcp};
-    const struct ps_options served = {.tcp = options->tcp};
-    static const int shards_on_all = 0;
-    static const struct averaging_options averaging = {.period = 4};
-    const void *its = NULL; /* the others have defaults */
+    over_tcp = (struct hierarchical_options){.ring = options->ring, .tcp = options->tcp};
+    served = (struct ps_options){.tcp = options->tcp};
+    *its = NULL; /* the others have defaults */
     if (strcmp(name, "ring_tcp") == 0)
-        its = &options->ring;
+        *its = &options->ring;
     else if (strcmp(name, "ps_cpu") == 0)
-        its = &served;
+        *its = &served;
     else if (strcmp(name, "ps_gpu") == 0)
-        its = &shards_on_all;
+        *its = &shards_on_all;
     else if (strcmp(name, "local_sgd") == 0 || strcmp(name, "sma") == 0)
-        its = &averaging;
+        *its = &averaging;
     else if (strcmp(name, "hierarchical") == 0)
-        its = &over_tcp;
+        *its = &over_tcp;
+    return DPB_OK;
+}
+
+static dpb_status fault_needs(const void *given, struct dpb_comm_needs *needs)
+{
+    const void *its;
+    DPB_TRY(load_inner(given, &its));
+    return inner->needs ? inner->needs(its, needs) : DPB_OK;
+}
+
+static dpb_status fault_open(const void *given, const struct dpb_comm_args *args, void **comm)
+{
+    const struct options *options = given;
+    const void *its;
+    fault = options->fault;
+    own_rank = args->rank;
+    FAULT_HERE(open);
+    DPB_TRY(load_inner(options, &its));
     return inner->open(its, args, comm);
 }
 
@@ -156,7 +173,8 @@ static void fault_close(void *comm)
         inner->close(comm);
 }
 
-static const struct dpb_comm_ops fault_ops = {.open = fault_open,
+static const struct dpb_comm_ops fault_ops = {.needs = fault_needs,
+                                              .open = fault_open,
                                               .plan = fault_plan,
                                               .bind = fault_bind,
                                               .load = fault_load,
