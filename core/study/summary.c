@@ -149,10 +149,6 @@ static size_t find_changes(const struct dpb_summary_args *args, const struct tim
     for (uint32_t w = 0; w < args->n_workers; w++) {
         const struct dpb_record *records = args->journals[w]->records;
         const uint64_t first = timed[w].first;
-        if (first == timed[w].end) {
-            common->end_ns = INT64_MIN;
-            continue;
-        }
         struct span span = start_of(records, first, timed[w].end);
         for (uint64_t k = first; k < timed[w].end; k++) {
             double speed = 1.0 / (double)records[k].step_ns;
@@ -207,8 +203,6 @@ static void divide_step(const struct dpb_summary_args *args, const struct timed 
     double sum_ns = 0;
     for (uint32_t w = 0; w < args->n_workers; w++) {
         const struct dpb_record *records = args->journals[w]->records;
-        if (timed[w].first == timed[w].end)
-            continue;
         struct span span = start_of(records, timed[w].first, timed[w].end);
         for (uint64_t k = timed[w].first; k < timed[w].end; k++) {
             move_to(&records[k], &span);
@@ -312,6 +306,16 @@ static void summarise_verdicts(const struct dpb_summary_args *args, struct dpb_s
         summary->oversubscribed |= args->journals[r] != NULL && args->journals[r]->oversubscribed;
 }
 
+/* Whether each worker has a timed step. */
+static bool all_have_begun(const struct dpb_summary_args *args)
+{
+    for (uint32_t w = 0; w < args->n_workers; w++)
+        if (args->journals[w] == NULL ||
+            args->journals[w]->timed_from >= dpb_journal_records(args->journals[w]))
+            return false;
+    return true;
+}
+
 dpb_status dpb_summary_make(const struct dpb_summary_args *args, struct dpb_summary *summary)
 {
     struct dpb_summary result = {.n_losses = UINT64_MAX};
@@ -321,8 +325,10 @@ dpb_status dpb_summary_make(const struct dpb_summary_args *args, struct dpb_summ
         result.n_losses = 0;
     const struct dpb_journal *leader = args->journals[0];
     uint64_t first = leader != NULL ? min_u64(leader->timed_from, result.n_losses) : 0;
-    result.warmup_steps = first;
-    result.n_steps = result.n_losses - first;
+    const bool apart = args->local && args->n_workers > 1;
+    result.warmup_steps =
+        apart && leader != NULL ? min_u64(leader->timed_from, dpb_journal_records(leader)) : first;
+    result.n_steps = apart && !all_have_begun(args) ? 0 : result.n_losses - first;
     result.steady = leader != NULL && leader->steady;
     result.gated = leader != NULL && leader->gated;
     result.step_ns = calloc((size_t)result.n_steps + 1, sizeof *result.step_ns);
@@ -330,7 +336,7 @@ dpb_status dpb_summary_make(const struct dpb_summary_args *args, struct dpb_summ
     dpb_status status;
     if (result.step_ns == NULL || result.loss == NULL)
         status = dpb_fail(DPB_NO_MEMORY, "out of memory");
-    else if (args->local && args->n_workers > 1 && result.n_steps > 0)
+    else if (apart && all_have_begun(args))
         status = summarise_apart(args, &result);
     else
         status = summarise_together(args, first, &result);

@@ -174,6 +174,33 @@ static void pauses_are_left_out(void **state)
     free(b);
 }
 
+/* Each worker's timed steps begin at a number of its own: 12 of 10 ms, 4 of 40 ms, together from 80
+ * ms to 200 ms. */
+static void local_steps_are_timed_from_their_own(void **state)
+{
+    struct dpb_journal *fast = make_journal(), *slow = make_journal();
+    const struct dpb_journal *journals[] = {fast, slow};
+    const struct dpb_summary_args args = {journals, 2, 0, 64, true};
+    struct dpb_summary s;
+    (void)state;
+    for (int k = 0; k < 20; k++)
+        add_step(fast, 0, 10);
+    for (int k = 0; k < 5; k++)
+        add_step(slow, 0, 40);
+    fast->timed_from = 8;
+    slow->timed_from = 1;
+    assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
+    assert_false(s.no_common_window);
+    assert_int_equal(s.warmup_steps, 8);
+    assert_int_equal(s.n_steps, 7); /* of 7.5, by (1 / 10 + 1 / 40) / 2 a ms */
+    assert_int_equal(s.elapsed_ns, 7 * 16 * MS);
+    assert_near(s.rate.mean, 64 / 0.016, 1e-6);
+    assert_near(s.bytes_per_step, 200, 1e-9); /* two workers' 100 */
+    dpb_summary_release(&s);
+    free(fast);
+    free(slow);
+}
+
 static void local_rates_add_up_in_the_common_window(void **state)
 {
     (void)state;
@@ -936,6 +963,7 @@ int main(void)
         cmocka_unit_test(synchronous_rate_is_of_the_time_that_passed),
         cmocka_unit_test(local_rate_is_of_the_common_time),
         cmocka_unit_test(local_rates_add_up_in_the_common_window),
+        cmocka_unit_test(local_steps_are_timed_from_their_own),
         cmocka_unit_test(local_steps_without_time_are_left_out),
         cmocka_unit_test(local_without_common_window_says_so),
         cmocka_unit_test(incomplete_journals_give_what_there_is),
