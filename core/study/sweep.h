@@ -54,8 +54,8 @@ struct dpb_sweep {
 
 /* Whether the configuration has a [sweep]. */
 bool dpb_sweep_wanted(const struct dpb_config *config);
-/* Refuses (DPB_USAGE) with the origin: a list or condition that is none (sweep_list.h), a key that is
- * no SECTION.KEY. */
+/* Refuses (DPB_USAGE) with the origin: a list or condition that is none (sweep_list.h), a key that
+ * is no SECTION.KEY. */
 dpb_status dpb_sweep_create(const struct dpb_config *config, struct dpb_sweep **sweep);
 void dpb_sweep_destroy(struct dpb_sweep *sweep); /* accepts NULL */
 

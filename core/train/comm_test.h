@@ -1,8 +1,8 @@
 /*
  * comm_test.h - `dpbench comm`: a communicator alone, exchange after exchange of one layout after
  * the other, without data and optimizer, and without a device but for strategies that work in its
- * memory (dpb_comm_needs.runtime). The launcher plans the layouts and reads the journals, the ranks do the
- * rest.
+ * memory (dpb_comm_needs.runtime). The launcher plans the layouts and reads the journals, the ranks
+ * do the rest.
  *
  * Before each exchange every worker writes a new pattern (pattern.h) into its gradients, and the
  * workers meet; afterwards each checks all elements. Only what is between belongs to the time. What

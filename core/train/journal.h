@@ -22,7 +22,8 @@ enum {
     DPB_JOURNAL_AGES = 4096
 };
 
-/* One step of one rank. data_wait + forward + delay + backward + optimizer + comm_exposed = step. */
+/* One step of one rank. data_wait + forward + delay + backward + optimizer + comm_exposed =
+ * step. */
 struct dpb_record {
     int64_t begin_ns;  /* CLOCK_MONOTONIC */
     int64_t paused_ns; /* between the step before and this one: an evaluation, a checkpoint */

@@ -8,8 +8,8 @@
  *
  * Weight decay is the optimizer's, of w_i before the update. The model is z.
  *
- * Bytes moved per meeting and rank, M bytes of weights: M of z and (W - 1)/W M of c read, M / W of z
- * read and written. None in other steps.
+ * Bytes moved per meeting and rank, M bytes of weights: M of z and (W - 1)/W M of c read, M / W of
+ * z read and written. None in other steps.
  *
  * Zhang, Choromanska, LeCun: Deep learning with elastic averaging SGD. NIPS 2015, algorithm 1 with
  * all workers in the same step.

@@ -11,8 +11,8 @@
  * model is z. The centre's momentum is that of comm.center_momentum where comm.momentum_on_center =
  * yes; its second term is kept as d = z - z before.
  *
- * Bytes moved per meeting and rank, M bytes of weights: M of z and (W - 1)/W M of c read, M / W of z
- * read and written, and of d as much. None in other steps.
+ * Bytes moved per meeting and rank, M bytes of weights: M of z and (W - 1)/W M of c read, M / W of
+ * z read and written, and of d as much. None in other steps.
  *
  * Koliousis, Watcharapichat, Weidlich, Mai, Costa, Pietzuch: CROSSBOW: scaling deep learning with
  * small batch sizes on multi-GPU servers. VLDB 2019, algorithm 1.

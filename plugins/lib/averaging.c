@@ -444,7 +444,8 @@ dpb_status averaging_publish(void *comm, struct dpb_view *view)
     return DPB_OK;
 }
 
-/* z(t + 1) - momentum z(t) moves by the sum of all c alone, and is (1 - momentum) z + momentum d. */
+/* z(t + 1) - momentum z(t) moves by the sum of all c alone, and is (1 - momentum) z + momentum
+ * d. */
 dpb_status averaging_books(void *comm, struct dpb_books *books)
 {
     const struct averaging *self = comm;

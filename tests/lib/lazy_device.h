@@ -19,8 +19,8 @@ void lazy_device_destroy(void *device);
 /* From now on the n-th piece of work fails, and all after it; 0: none does. */
 void lazy_device_break(void *device, unsigned n);
 
-/* An optimizer's `update`, for a table of the host's: a plain step of fp32, at once where `queue` is
- * NULL. `optimizer` is not used. */
+/* An optimizer's `update`, for a table of the host's: a plain step of fp32, at once where `queue`
+ * is NULL. `optimizer` is not used. */
 dpb_status lazy_device_update(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
                               struct dpb_range range, void *weights, const void *gradients,
                               uint64_t bucket, const struct dpb_step *step);

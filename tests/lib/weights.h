@@ -23,8 +23,8 @@ struct weights {
     size_t file_bytes;
 };
 
-/* Reads a safetensors file of F32 and F64 tensors, the optimizer's and the strategy's state where wanted;
- * fails the test when it is not one. */
+/* Reads a safetensors file of F32 and F64 tensors, the optimizer's and the strategy's state where
+ * wanted; fails the test when it is not one. */
 void weights_read(struct weights *weights, const char *path, bool optimizer);
 void weights_free(struct weights *weights);
 

@@ -2,7 +2,8 @@
 #include "lib/accuracy.h"
 #include "lib/cases.h"
 
-static const char *const strategies[] = {"comm.name=replicated", "comm.name=ps_cpu",
+static const char *const strategies[] = {"comm.name=replicated",
+                                         "comm.name=ps_cpu",
                                          "comm.name=ps_cpu run.servers=1",
                                          "comm.name=ps_cpu run.servers=2",
                                          "comm.name=local_sgd",

@@ -3,7 +3,8 @@
  * test_combinations.c - every combination of device, precision, strategy, servers, mode and
  * machines is allowed or refused by name as tests/lib/combinations.c says once more, and under a
  * launcher a fifth of them (all: make check-long); and a set of runs covers every pair of values of
- * these and of other axes that meet them. All of them are run in tests/long/test_all_combinations.c.
+ * these and of other axes that meet them. All of them are run in
+ * tests/long/test_all_combinations.c.
  */
 #include <stdint.h>
 

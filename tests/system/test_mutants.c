@@ -160,8 +160,8 @@ static void expect_caught(const struct mutant *mutant, const struct strategy_for
 }
 
 /* Odd buckets; one of them has an element or two a slice. `make mutants` takes all places for every
- * strategy. `make check` takes the first, and each mutant meets a third of the strategies. A library
- * takes seconds for small buckets: it has the last two, or one. */
+ * strategy. `make check` takes the first, and each mutant meets a third of the strategies. A
+ * library takes seconds for small buckets: it has the last two, or one. */
 enum { PLACES = 5, SMALL = 3 };
 static const char *const places[PLACES] = {
     "comm.bucket=296",

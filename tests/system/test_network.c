@@ -189,7 +189,7 @@ static void await_traffic(double bytes)
  * took until the job had ended. */
 static double take_link_down(const char *title, const int *hosts, int n, const char *settings)
 {
-    static const char *const words[] = {"waited 2.", "(exchange ",        "bucket ", " bytes",
+    static const char *const words[] = {"waited 2.", "(exchange ",    "bucket ", " bytes",
                                         "rank ",     "run.timeout_s", NULL};
     struct started started;
     struct command command;

@@ -14,6 +14,7 @@ The error of a mean of steps that depend on each other is found by drawing block
 import math
 import random
 import statistics
+import textwrap
 from fractions import Fraction
 
 
@@ -102,8 +103,9 @@ def main():
     print("    double ci95_bounds[4]; /* all 0: not known */")
     print("    double block_error; /* 0: too few for blocks */\n};\n")
     print("/* By whole degrees of freedom, from 1. */")
-    print("static const double oracle_student[] = {" +
-          ", ".join(repr(student(freedom)) for freedom in range(1, 41)) + "};\n")
+    quantiles = ", ".join(repr(student(freedom)) for freedom in range(1, 41))
+    print("static const double oracle_student[] = {\n" +
+          textwrap.fill(quantiles, 96, initial_indent="    ", subsequent_indent="    ") + "};\n")
     rng = random.Random(7)
     print("static const struct oracle_case oracle_cases[] = {")
     for name, x in cases():
@@ -119,7 +121,7 @@ def main():
         print(f'    {{"{name}", {len(x)},\n     {{{series}}},')
         print("     " + ",\n     ".join(map(repr, values)) + ",")
         error = block_error(x, rng) if len(x) >= 40 else 0.0
-        print("     {" + ", ".join(map(repr, bounds)) + "}, " + repr(error) + "},")
+        print("     {" + ", ".join(map(repr, bounds)) + "},\n     " + repr(error) + "},")
     print("};")
 
 

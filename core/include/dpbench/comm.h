@@ -126,8 +126,8 @@ struct dpb_view {
     const void *weights; /* the whole arena, in layout.weight_type, where the own arena is */
 };
 
-/* An array that belongs to training beside weights and optimizer: a residual, a replica that differs
- * from the model, a clock. */
+/* An array that belongs to training beside weights and optimizer: a residual, a replica that
+ * differs from the model, a clock. */
 struct dpb_saved_array {
     const char *name; /* a snake_case word; a checkpoint has it as comm.STRATEGY.NAME */
     dpb_dtype type;   /* fp32 or fp64; counts below 2^53 as fp64 */

@@ -57,8 +57,8 @@ struct dpb_vec_ops {
  * Disjoint ranges may be updated by several threads at once.
  *
  * On host memory the update is done on return, `queue` may be NULL, and its time is reported as
- * phase UPDATE and taken out of the communicator's. In a device's memory all of `range` is one piece
- * of work of `queue`; the strategy reports its time if it can tell.
+ * phase UPDATE and taken out of the communicator's. In a device's memory all of `range` is one
+ * piece of work of `queue`; the strategy reports its time if it can tell.
  */
 struct dpb_optimizer_ops {
     dpb_status (*update)(struct dpb_optimizer *optimizer, struct dpb_queue *queue,

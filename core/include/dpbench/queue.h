@@ -1,6 +1,6 @@
 /*
- * queue.h - memory of a device and work on it: what a device plugin with memory of its own offers to
- * core, and core to strategies. Core offers the same for the host.
+ * queue.h - memory of a device and work on it: what a device plugin with memory of its own offers
+ * to core, and core to strategies. Core offers the same for the host.
  *
  * Work is given to queues. A queue does its work in order. Several queues work at the same time
  * where the hardware can. No function here blocks unless its line says so. A queue of the host does
@@ -9,8 +9,8 @@
  * `record` ties an event of the host (host->event) to a queue. The host can poll it or wait for it,
  * and another queue can wait for it.
  *
- * With device cuda a struct dpb_queue * is a cudaStream_t, which a strategy may hand to a library of
- * CUDA's. A function that takes a queue makes the queue's GPU current on the calling thread.
+ * With device cuda a struct dpb_queue * is a cudaStream_t, which a strategy may hand to a library
+ * of CUDA's. A function that takes a queue makes the queue's GPU current on the calling thread.
  *
  * Functions fail by host->fail, naming the call. Each queue is used by one thread at a time.
  */
@@ -134,8 +134,8 @@ enum { DPB_SUM_SOURCES = 64 };
 struct dpb_capture {
     void *context;
     /* Destroys the graph, whether its work is done or not. If you put a library's work into the
-     * graph, call this before you close or abort that library's object. Does not wait. A second call
-     * is harmless. */
+     * graph, call this before you close or abort that library's object. Does not wait. A second
+     * call is harmless. */
     void (*drop)(void *context);
 };
 
