@@ -157,6 +157,16 @@ static bool lacks_rdma(const struct conf *conf, const struct command *command)
            strstr(command->err, "this machine has no RDMA device") != NULL;
 }
 
+/* The command as a shell takes it that splits at blanks alone: no argument in quotes has some. */
+static void drop_quotes(char *text)
+{
+    char *to = text;
+    for (const char *from = text; *from != '\0'; from++)
+        if (*from != '\'')
+            *to++ = *from;
+    *to = '\0';
+}
+
 /* One of the commands in the comment, up to where two blanks begin the words about it. By whichever
  * launcher, its settings are checked. */
 static void expect_command_works(const struct conf *conf, char *line)
@@ -170,6 +180,7 @@ static void expect_command_works(const struct conf *conf, char *line)
     if (strstr(line, own) == NULL)
         fail_msg("%s.ini: the command '%s' is of another file", conf->name, line);
     char *settings = strstr(line, own) + strlen(own);
+    drop_quotes(settings);
     snprintf(arguments, sizeof arguments, "check -c %s/%s.ini%s run.results= %s", directory,
              conf->name, settings, conf->data);
     if (strstr(line, "--hostfile") != NULL) /* its ranks are meant for several machines */
