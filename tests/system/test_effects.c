@@ -53,7 +53,8 @@ static const struct effect effects[] = {
     {"run.epochs", "", "1", "2", "loss"},
     {"run.warmup_steps", STEPS, "0", "3", "loss"},
     {"run.steady_window", GATE, "4", "9", "timing.warmup_steps"},
-    {"run.steady_windows", GATE, "1", "3", "timing.warmup_steps"},
+    /* So many windows that a disturbance cannot make as many of one. */
+    {"run.steady_windows", GATE, "1", "40", "timing.warmup_steps"},
     {"run.steady_drift", GATE "run.steps=400", "1", "1e-6", "timing.steady"},
     {"run.steady_spread", GATE "run.steps=400", "10", "1e-6", "timing.steady"},
     {"run.steady_limit_s", GATE, "0.2s", "0", "timing.gated"},
