@@ -27,6 +27,7 @@ struct gate {
     double threshold; /* a share; NaN: not given */
     char **words;     /* @owned: the other words of the command line, for each run; ended by NULL */
     int n_words;
+    bool is_sweep;
 };
 
 /* The run under way gets the signals that this process gets. */
@@ -74,9 +75,10 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv, s
 /* ---- a run --------------------------------------------------------------------------------- */
 
 /* In the child: does not return. */
-static void become(const char *program, const struct gate *gate, bool sweep, int out, int err)
+static void become(const char *program, const struct gate *gate, bool sweep, int out, int err,
+                   pid_t parent, const sigset_t *mask)
 {
-    const char **words = calloc((size_t)gate->n_words + 6, sizeof *words);
+    const char **words = calloc((size_t)gate->n_words + 7, sizeof *words);
     if (words == NULL)
         _exit(127);
     int n = 0;
@@ -90,9 +92,18 @@ static void become(const char *program, const struct gate *gate, bool sweep, int
     }
     words[n++] = "--json";
     words[n++] = "run.results=";
-    if (sweep)
+    if (sweep) {
         words[n++] = "sweep.repeats=1";
+        words[n++] = "sweep.accuracy=0";
+    }
+    setpgid(0, 0); /* the terminal's ^C is for the gate, which passes it on once */
+    unsetenv("DPBENCH_PLUGIN_PATH"); /* each build has its own */
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    sigprocmask(SIG_SETMASK, mask, NULL);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent)
+        _exit(127); /* it ended before the request was in place */
     dup2(out, STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
     execv(program, (char *const *)(uintptr_t)words);
@@ -110,18 +121,24 @@ static void show(int err)
         fwrite(text, 1, (size_t)n, stderr);
 }
 
-/* Runs `program` once. *code: its exit code. *document: @owned, NULL where it printed none. */
+/* Runs `program` once. *code: its exit code. *document: @owned, NULL where it printed none. A sweep
+ * prints one with failed cells, too. */
 static dpb_status run_once(const char *program, const struct gate *gate, bool sweep, int *code,
                            json_t **document)
 {
     int status = 0, out = memfd_create("result", MFD_CLOEXEC);
     int err = memfd_create("messages", MFD_CLOEXEC);
+    const pid_t own = getpid();
+    sigset_t both, mask;
+    sigemptyset(&both);
+    sigaddset(&both, SIGINT);
+    sigaddset(&both, SIGTERM);
+    sigprocmask(SIG_BLOCK, &both, &mask); /* until the child is known to pass_on */
     pid_t pid = out >= 0 && err >= 0 ? fork() : -1;
     if (pid == 0)
-        become(program, gate, sweep, out, err);
+        become(program, gate, sweep, out, err, own, &mask);
     child_pid = pid;
-    if (pid > 0 && signal_number != 0)
-        kill(pid, signal_number);
+    sigprocmask(SIG_SETMASK, &mask, NULL);
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
         continue;
     child_pid = 0;
@@ -129,7 +146,7 @@ static dpb_status run_once(const char *program, const struct gate *gate, bool sw
     if (pid > 0) {
         *code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         lseek(out, 0, SEEK_SET);
-        *document = *code == 0 ? json_loadfd(out, 0, NULL) : NULL;
+        *document = *code == 0 || (sweep && *code == 1) ? json_loadfd(out, 0, NULL) : NULL;
     }
     if (pid > 0 && *code != 0)
         show(err);
@@ -174,10 +191,16 @@ static double add_runs(const struct dpb_sweep *sweep, json_t *made, uint32_t rep
 static dpb_status take_turn(const struct gate *gate, const struct dpb_sweep *sweep, uint32_t repeat,
                             struct side *side, int *code)
 {
-    bool is_sweep = sweep->n_axes > 0, again = true;
+    const bool is_sweep = gate->is_sweep;
+    bool again = true;
     for (int i = 0; again && i <= RETRIES; i++) {
         json_t *made = NULL;
         DPB_TRY(run_once(side->program, gate, is_sweep, code, &made));
+        if (signal_number != 0) {
+            json_decref(made);
+            *code = 128 + signal_number;
+            return DPB_INTERRUPTED;
+        }
         if (made == NULL)
             return dpb_fail(DPB_FAILED, "%s: %s ended with exit code %d", side->name, side->program,
                             *code);
@@ -216,14 +239,16 @@ static dpb_status compare(const struct gate *gate, const struct dpb_arguments *a
     json_decref(comparison);
     if (!regression)
         return DPB_OK;
-    dpb_status status = dpb_fail(DPB_REGRESSION, "this build is slower than %s by more than %g %%",
+    dpb_status status = dpb_fail(DPB_REGRESSION,
+                                 "this build is slower than %s by more than %g %%, or a cell of "
+                                 "either has no rate",
                                  gate->base, 100 * gate->threshold);
     *code = dpb_exit_code_first(*code, dpb_status_exit_code(status));
     return DPB_OK;
 }
 
 /* *code is set where the status is DPB_OK, or a run failed. */
-static dpb_status run_gate(const struct gate *gate, struct dpb_arguments *arguments, int *code)
+static dpb_status run_gate(struct gate *gate, struct dpb_arguments *arguments, int *code)
 {
     struct dpb_sweep *sweep = NULL;
     struct side sides[2] = {{.name = "base", .program = gate->base},
@@ -231,6 +256,7 @@ static dpb_status run_gate(const struct gate *gate, struct dpb_arguments *argume
     const struct sigaction action = {.sa_handler = pass_on};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    gate->is_sweep = dpb_sweep_wanted(arguments->config);
     DPB_TRY(dpb_sweep_create(arguments->config, &sweep));
     sweep->repeats = gate->repeats;
     dpb_status status = dpb_result_probe(arguments->output, "");

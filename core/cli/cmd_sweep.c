@@ -136,6 +136,7 @@ static struct dpb_sweep_job *plan_jobs(const struct dpb_sweep *sweep, uint64_t s
 struct record {
     json_t *document;         /* @owned */
     char directory[PATH_MAX]; /* "": kept in memory alone */
+    size_t n_kept;            /* runs in the directory, numbered from 1 without a gap */
     dpb_status status;        /* of writing */
 };
 
@@ -158,8 +159,9 @@ static dpb_status keep_head(struct record *record, const char *status)
 static void keep_run(struct record *record)
 {
     const json_t *runs = json_object_get(record->document, "runs");
-    size_t n = json_array_size(runs);
-    dpb_status status = dpb_result_keep(json_array_get(runs, n - 1), record->directory, n);
+    const json_t *run = json_array_get(runs, json_array_size(runs) - 1);
+    dpb_status status = dpb_result_keep(run, record->directory, record->n_kept + 1);
+    record->n_kept += status == DPB_OK;
     if (record->status == DPB_OK)
         record->status = status;
 }
@@ -174,6 +176,11 @@ static dpb_status take_done(const struct dpb_sweep *sweep, const struct dpb_argu
     {
         if (strcmp(dpb_json_text(run, "status", ""), "ok") != 0)
             continue;
+        if (!dpb_sweep_has(sweep, run))
+            return dpb_fail(DPB_USAGE,
+                            "%s: run %zu is of no cell of this sweep: its `cell` and `cell_index` "
+                            "do not agree with the axes; give the file as dpbench wrote it",
+                            arguments->file, i + 1);
         json_array_append(kept, run);
         keep_run(record);
     }
@@ -280,8 +287,9 @@ static int run_jobs(const struct dpb_sweep *sweep, const struct dpb_sweep_job *j
         run_until_done(sweep, &jobs[i], i, n_jobs, record, &outcome);
     dpb_warnings_once(false);
     listen_end(&old);
-    if (outcome.status != DPB_INTERRUPTED && keep_head(record, "ok") != DPB_OK)
-        record->status = DPB_IO;
+    /* Where a run is missing there, the directory says so. */
+    if (outcome.status != DPB_INTERRUPTED && record->status == DPB_OK)
+        record->status = keep_head(record, "ok");
     dpb_sweep_finish(sweep, outcome.status, record->document);
     return dpb_exit_code_first(outcome.code, dpb_status_exit_code(record->status));
 }

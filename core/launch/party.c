@@ -365,6 +365,7 @@ dpb_status dpb_party_join(int64_t timeout_ns, struct dpb_party **party)
     dpb_status status = head ? link_listen(&listener, secret, address) : DPB_OK;
     if (status == DPB_OK)
         status = start_rank(made, address);
+    made->looked_ns = 0; /* a slow start is no stop of this process */
     if (status == DPB_OK)
         status = hear_rank(made, deadline_ns, &answer);
     if (status == DPB_OK) {

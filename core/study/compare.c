@@ -125,6 +125,7 @@ static json_t *row_of(const json_t *a, const json_t *row_a, const json_t *b, con
     json_t *json_a = side_of_row(a, row_a, &of_a), *json_b = side_of_row(b, row_b, &of_b);
     bool doubtful = json_array_size(json_object_get(json_a, "doubts")) > 0 ||
                     json_array_size(json_object_get(json_b, "doubts")) > 0;
+    doubtful |= how->paired && (of_a.n < 2 || of_b.n < 2); /* no two clean turns of a side */
     bool measured = c.outcome != DPB_NOT_MEASURED;
     bool slower = measured && !doubtful && c.high < 1 && c.ratio < 1 - threshold;
     dpb_comparison_text(&c, verdict, sizeof verdict);

@@ -105,8 +105,9 @@ static dpb_status add_range(struct list *list, const char *text, const struct ra
             "%s: '%s' is no range: write FIRST..LAST, with FIRST below LAST, and xFACTOR "
             "above 1 or +STEP above 0 behind it; quote the value if it is a text",
             list->name, text);
+    const double slack = 1e-12 * fmax(fabs(range->first), fabs(range->last));
     double value = range->first;
-    for (size_t i = 0; value <= range->last * (1 + 1e-12); i++) {
+    for (size_t i = 0; value <= range->last + slack; i++) {
         char word[64];
         if (i == MOST_VALUES)
             return dpb_fail(DPB_USAGE, "%s: '%s' has more than %d values", list->name, text,

@@ -61,6 +61,17 @@ static json_t *cell_to_json(const struct dpb_sweep *sweep, size_t cell)
     return json;
 }
 
+bool dpb_sweep_has(const struct dpb_sweep *sweep, const json_t *run)
+{
+    const double index = dpb_json_number(run, "cell_index");
+    if (!(index >= 0 && index < (double)sweep->n_cells))
+        return false;
+    json_t *cell = cell_to_json(sweep, (size_t)index);
+    bool same = json_equal(cell, json_object_get(run, "cell")) == 1;
+    json_decref(cell);
+    return same;
+}
+
 static const char *purpose_of(const struct dpb_sweep_job *job)
 {
     return job->accuracy ? "accuracy" : "timing";
@@ -130,7 +141,7 @@ static bool cell_runs_find(const json_t *document, size_t cell, struct cell_runs
         return false;
     json_array_foreach(runs, i, run)
     {
-        if (!is_timing(run) || (size_t)dpb_json_number(run, "cell_index") != cell)
+        if (!is_timing(run) || dpb_json_number(run, "cell_index") != (double)cell)
             continue;
         if (is_ok(run)) {
             found->ok[found->n_ok++] = run;

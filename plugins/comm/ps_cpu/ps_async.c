@@ -48,12 +48,12 @@ struct options {
 #define AT(member) offsetof(struct options, member)
 static const struct dpb_option option_table[] = {
     {"bound", DPB_OPT_INT, "steps", "-1", -1, 1e6, NULL, AT(bound),
-     "a worker that is so many steps ahead of the slowest waits for it; -1: nobody waits"},
+     "a worker that is more than so many steps ahead of the slowest waits; -1: no worker waits"},
     {"rate", DPB_OPT_CHOICE, NULL, "plain", 0, 0, rates, AT(rate),
      "staleness: the learning rate is divided by the age of the gradients, where that is above 1"},
     {"log", DPB_OPT_STRING, "file", "", 0, 0, NULL, AT(log),
-     "each server writes a line for each push that it applies to FILE.RANK: worker, its step, the "
-     "version that it was computed from, the version that it was applied to"},
+     "each server writes a line for each push that it applies to FILE.RANK: worker, exchange "
+     "number, version pulled, version applied to"},
     PS_OPTION_ROWS(struct ps_options, "tcp, or verbs (RDMA: InfiniBand or RoCE)"),
     {0}};
 
