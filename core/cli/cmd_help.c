@@ -65,19 +65,20 @@ static void print_arguments(const char *usage)
     } rows[] = {
         {"-c FILE.ini", "the experiment; `dpbench help` lists the sections of FILE.ini"},
         {"RESULT.json", "a file that a run or a sweep left, or the directory of a sweep's runs"},
-        {"A.json B.json",
-         "two results of runs or of sweeps, or two directories of sweeps' runs"},
+        {"A.json B.json", "two results of runs or of sweeps, or two directories of sweeps' runs"},
         {"--base", "the program of the other build; its plugins are those beside it"},
         {"--repeats", "how often each build runs; default 10"},
-        {"--threshold", "exit code 4 if B (`gate`: this build) is shown to be slower by more than PERCENT, or a cell "
-         "has no rate"},
+        {"--threshold", "exit code 4 if B (`gate`: this build) is shown to be slower by more than "
+                        "PERCENT, or a cell "
+                        "has no rate"},
         {"--require-same",
          "PARTS that must not differ: config,inputs,machine,versions,environment"},
         {"SECTION.KEY=VALUE", "replaces the setting of the file"},
         {"--resume", "run only the missing runs of an interrupted or failed sweep"},
         {"--trust", "write where RESULT.json says; else beside it or below the working directory"},
         {"--json", "one JSON document on standard output instead of a table"},
-        {"--output FILE", "write the document to FILE; without it only runs and sweeps write a file, a new one in "
+        {"--output FILE",
+         "write the document to FILE; without it only runs and sweeps write a file, a new one in "
          "run.results"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)

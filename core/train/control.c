@@ -270,8 +270,8 @@ dpb_status dpb_control_agree(struct dpb_control *control, uint64_t step, uint8_t
             return dpb_wait_cancelled(&(struct dpb_wait){.purpose = "an agreement"});
         if (dpb_world_now_ns() > deadline_ns)
             return dpb_fail(DPB_TIMEOUT,
-                            "step %llu: the other workers did not say within %.0f s whether their "
-                            "gradients are finite; give run.timeout_s more if they are only slow",
+                            "step %llu: the other workers did not take part in an agreement "
+                            "within %.0f s; give run.timeout_s more if they are only slow",
                             (unsigned long long)step, (double)dpb_world.timeout_ns * 1e-9);
     }
     return DPB_OK;

@@ -216,7 +216,8 @@ dpb_status dpb_evaluate(struct dpb_trainer *trainer)
     void *own_state = malloc(bytes + 1);
     if (!own_state)
         return dpb_fail(DPB_NO_MEMORY, "no memory to keep batch-norm's statistics");
-    snprintf(name, sizeof name, "eval/%llu", (unsigned long long)trainer->step);
+    /* Not by the step: workers that are apart end at steps of their own. */
+    snprintf(name, sizeof name, "eval/%u", trainer->evaluations++);
     dpb_status status = evaluate(trainer, name, own_state);
     free(own_state);
     return status;

@@ -150,12 +150,14 @@ static dpb_status await_others(struct dpb_trainer *t, const char *what,
     }
 }
 
-/* All are at the pause of this step; or the run stops before it. */
+/* All are at the pause of this step; or the run stops before it: this worker may have come here
+ * before the end was known, and nobody else will. */
 static dpb_status at_pause(struct dpb_trainer *t, bool *is_over)
 {
     (void)dpb_control_try(&t->control, t->step, &t->last_actions);
     DPB_TRY(act(t));
-    *is_over = (t->last_actions & DPB_ACTION_STOP) || dpb_control_may_pause(&t->control, t->step);
+    *is_over = (t->last_actions & DPB_ACTION_STOP) || t->step > t->stop_at ||
+               dpb_control_may_pause(&t->control, t->step);
     return DPB_OK;
 }
 
@@ -176,12 +178,12 @@ static dpb_status pause_training(struct dpb_trainer *t, bool *stop)
         return DPB_OK;
     DPB_TRY(dpb_trainer_pause(t));
     if (t->control.apart) {
-        if (t->last_actions & DPB_ACTION_STOP)
+        if ((t->last_actions & DPB_ACTION_STOP) || t->step > t->stop_at)
             return DPB_OK; /* each stops where it is */
         dpb_control_arrive(&t->control, t->step);
         DPB_TRY(await_others(t, " before a pause", at_pause));
-        *stop = *stop || (t->last_actions & DPB_ACTION_STOP);
-        if (t->last_actions & DPB_ACTION_STOP)
+        *stop = *stop || (t->last_actions & DPB_ACTION_STOP) || t->step >= t->stop_at;
+        if ((t->last_actions & DPB_ACTION_STOP) || t->step > t->stop_at)
             return DPB_OK;
     }
     int64_t began_ns = dpb_now_ns();
@@ -219,6 +221,24 @@ static dpb_status leave_together(struct dpb_trainer *t)
     dpb_world_note("wait_end", UINT64_MAX, UINT32_MAX);
     dpb_control_leave(&t->control);
     return await_others(t, "", all_left);
+}
+
+/* Workers that are apart end at steps of their own, and a signal may come when some have ended.
+ * What follows the training is for all: a run that was interrupted, or a last evaluation. */
+static dpb_status agree_on_end(struct dpb_trainer *t, bool *interrupted)
+{
+    enum { NOTHING, EVALUATION, INTERRUPTION };
+    uint8_t own = t->evaluated_at != t->step ? EVALUATION : NOTHING, highest;
+    *interrupted = (t->last_actions & DPB_ACTION_INTERRUPTED) != 0;
+    if (!t->control.apart)
+        return DPB_OK;
+    if (*interrupted)
+        own = INTERRUPTION;
+    DPB_TRY(dpb_control_agree(&t->control, t->step, own, &highest));
+    *interrupted = highest == INTERRUPTION;
+    if (highest == EVALUATION)
+        t->evaluated_at = UINT64_MAX;
+    return DPB_OK;
 }
 
 /* run.nan: the run ends, or goes on after saying so at the first such step. */
@@ -339,6 +359,7 @@ dpb_status dpb_train(struct dpb_trainer *t)
 {
     const struct dpb_experiment *x = t->experiment;
     const struct dpb_hooks hooks = dpb_trainer_hooks(t);
+    bool interrupted;
     const bool training = x->settings.run.mode == DPB_MODE_TRAIN;
     const double scale = 1.0 / ((double)t->plan.contract.divisor * x->accumulate);
 
@@ -390,5 +411,6 @@ dpb_status dpb_train(struct dpb_trainer *t)
     if (t->control.rank == 0)
         dpb_load_end(&t->journal->load);
     DPB_TRY(leave_together(t));
-    return t->last_actions & DPB_ACTION_INTERRUPTED ? DPB_INTERRUPTED : DPB_OK;
+    DPB_TRY(agree_on_end(t, &interrupted));
+    return interrupted ? DPB_INTERRUPTED : DPB_OK;
 }

@@ -61,8 +61,8 @@ static dpb_status agree_on_layout(const struct dpb_trainer *trainer)
 /* The hooks that the plan chose. */
 static dpb_status check_form(const struct dpb_plugin *comm, const struct dpb_comm_ops *ops)
 {
-    char reason[DPB_REASON_BYTES];
-    return dpb_plugin_check_hooks(comm, ops, reason)
+    char reason[DPB_REASON_BYTES] = "there are none (NULL)";
+    return ops && dpb_plugin_check_hooks(comm, ops, reason)
                ? DPB_OK
                : dpb_fail(DPB_FAILED, "comm '%s': its plan chose other hooks: %s", comm->name,
                           reason);
@@ -93,9 +93,11 @@ static dpb_status plan(struct dpb_trainer *trainer)
     trainer->plan.contract =
         dpb_contract_default(x->n_workers, comm->capabilities & DPB_COMM_ALONE);
     dpb_status status = trainer->comm_ops->plan(trainer->comm, &trainer->layout, &trainer->plan);
-    trainer->comm_ops = trainer->plan.ops;
+    dpb_status formed = check_form(comm, trainer->plan.ops);
+    if (formed == DPB_OK) /* also where the plan failed: what it chose closes what it opened */
+        trainer->comm_ops = trainer->plan.ops;
     DPB_TRY(status);
-    DPB_TRY(check_form(comm, trainer->plan.ops));
+    DPB_TRY(formed);
     DPB_TRY(dpb_contract_check(&trainer->plan.contract, comm, x->n_workers));
 
     uint64_t n_buckets = (trainer->layout.n_elements + trainer->plan.bucket_elements - 1) /

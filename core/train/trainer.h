@@ -77,7 +77,7 @@ struct dpb_trainer {
     struct dpb_pump pump;
     uint64_t exchanges; /* begin was called so often: struct dpb_step.step */
     uint32_t replicas;  /* workers that exchange: 1 where they do not */
-    uint32_t meetings, snapshots;
+    uint32_t meetings, snapshots, evaluations; /* begun: of all workers alike, for names */
 
     /* The device. Arenas are in the weights' type. Where gradients need adding up (accumulate) or
      * another type (comm.gradient) they pass through arenas of core's own: device_gradients ->

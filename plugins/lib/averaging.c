@@ -382,6 +382,11 @@ dpb_status averaging_load(void *comm)
 dpb_status averaging_begin(void *comm, const struct dpb_step *step)
 {
     struct averaging *self = comm;
+    const double most = 9007199254740992.0; /* 2^53: what an fp64 counts to */
+    if (!(self->steps >= 0 && self->steps < most) || self->steps != (double)(uint64_t)self->steps)
+        return self->base.host->fail(
+            DPB_FAILED, "the checkpoint's count of steps since the start is %g: it is damaged",
+            self->steps);
     const uint64_t period = self->rule.period, n = (uint64_t)++self->steps;
     self->meets = n % period == 0;
     self->peers = strategy_workers(&self->base);

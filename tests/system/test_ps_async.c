@@ -157,6 +157,8 @@ static void test_other_ends(void **state)
         "run.steps=6 comm.bound=1",
         "run.steps=8 eval.every=5 run.steady_limit_s=0.5 run.steady_window=4",
         "run.steps=4 run.steady_limit_s=0.5 run.steady_window=4",
+        "run.seconds=0.5 eval.final=yes model.name=tiny_bn", /* all take part in it, far apart */
+        "run.steps=4 run.steady_limit_s=0.5 run.steady_window=4 eval.final=yes",
         "run.seconds=0.5 comm.bound=1 checkpoint.every=3 checkpoint.save=a.safetensors"};
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -173,7 +175,10 @@ static void test_other_ends(void **state)
 
 static void test_interrupt(void **state)
 {
-    static const char *const rows[] = {"", "comm.bound=2", "eval.every=6"};
+    /* In the last, two workers have ended before the signal. */
+    static const char *const rows[] = {
+        "", "comm.bound=2", "eval.every=6",
+        "run.seconds=0 run.steps=40 eval.final=yes checkpoint.save=b.safetensors"};
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct started started;

@@ -40,6 +40,7 @@ struct ps {
     void *sum;                        /* of a piece */
     const void **sources;             /* of it, by worker */
     bool asynchronous;                /* of ps_async */
+    bool served; /* ps_async: this server has served the workers to their end */
 };
 
 extern const struct dpb_host *ps_host;

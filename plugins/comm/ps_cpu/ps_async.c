@@ -225,7 +225,9 @@ static dpb_status async_serve(void *comm)
         if (!moved)
             DPB_TRY(links_wait(links, &what));
     }
-    return ps_serve_last(&async->ps);
+    DPB_TRY(ps_serve_last(&async->ps));
+    async->ps.served = true;
+    return DPB_OK;
 }
 
 /* ---- worker -------------------------------------------------------------------------------- */

@@ -599,7 +599,9 @@ void ps_close(void *comm)
         return;
     struct strategy *base = &ps->base;
     bool begun = base->pipeline.done && base->signals.exchange != UINT64_MAX;
-    bool through = !begun || ps_host->event->poll(base->pipeline.done);
+    bool through = ps->asynchronous && base->args.role == DPB_SERVER
+                       ? ps->served
+                       : !begun || ps_host->event->poll(base->pipeline.done);
     if (base->pipeline.done && base->args.role == DPB_WORKER) {
         notice_of(ps, base->args.rank)->closed = 1;
         base->signals.exchange++;
