@@ -75,8 +75,8 @@ struct dpb_trainer {
     struct dpb_optimizer *optimizer;
     struct dpb_collection collection; /* for checkpoints */
     struct dpb_pump pump;
-    uint64_t exchanges; /* begin was called so often: struct dpb_step.step */
-    uint32_t replicas;  /* workers that exchange: 1 where they do not */
+    uint64_t exchanges;                        /* begin was called so often: struct dpb_step.step */
+    uint32_t replicas;                         /* workers that exchange: 1 where they do not */
     uint32_t meetings, snapshots, evaluations; /* begun: of all workers alike, for names */
 
     /* The device. Arenas are in the weights' type. Where gradients need adding up (accumulate) or
