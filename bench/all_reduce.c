@@ -26,6 +26,7 @@
 #include "base/vec.h"
 #include "plugin/plugins.h"
 #include "train/experiment.h"
+#include "world/host_device.h"
 #include "world/world.h"
 
 enum { MAX_RANKS = 16, MAX_REPETITIONS = 200000, CACHE_LINE = 64 };
@@ -140,10 +141,13 @@ static const struct dpb_store_ops store = {.put = store_put, .get = store_get};
 
 /* ---- the strategy --------------------------------------------------------------------------- */
 
-static void no_update(struct dpb_optimizer *optimizer, struct dpb_range range, void *weights,
-                      const void *gradients, uint64_t bucket, const struct dpb_step *step)
+static dpb_status no_update(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                            struct dpb_range range, void *weights, const void *gradients,
+                            uint64_t bucket, const struct dpb_step *step)
 {
-    (void)optimizer, (void)range, (void)weights, (void)gradients, (void)bucket, (void)step;
+    (void)optimizer, (void)queue, (void)range, (void)weights, (void)gradients, (void)bucket;
+    (void)step;
+    return DPB_OK;
 }
 
 static const struct dpb_optimizer_ops no_optimizer = {.update = no_update};
@@ -192,13 +196,15 @@ static void bind_strategy(struct bench *b)
                                        .n_workers = b->n_ranks,
                                        .bucket_bytes = bucket_bytes,
                                        .machines = machines,
-                                       .n_machines = 1};
+                                       .n_machines = 1,
+                                       .device = &dpb_host_device};
     struct dpb_layout *layout = &b->bound.layout;
-    struct dpb_comm_plan plan = {.bucket_elements = bucket_bytes / sizeof(float)};
+    struct dpb_comm_plan plan = {.bucket_elements = bucket_bytes / sizeof(float), .ops = b->ops};
     *layout = (struct dpb_layout){
         .n_elements = b->n_elements, .weight_type = DPB_FP32, .gradient_type = DPB_FP32};
     check(b->ops->open(b->options, &args, &b->comm));
     check(b->ops->plan(b->comm, layout, &plan));
+    b->ops = plan.ops;
     b->bound.weights = b->arenas[0][b->rank];
     b->bound.gradients = b->arenas[1][b->rank];
     b->bound.scratch = b->arenas[2][b->rank];

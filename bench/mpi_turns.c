@@ -18,6 +18,7 @@
 #include "base/vec.h"
 #include "plugin/plugins.h"
 #include "train/experiment.h"
+#include "world/host_device.h"
 #include "world/world.h"
 
 enum { MOST = 100000, WARM = 20, MOST_BUCKETS = 4096 };
@@ -77,10 +78,13 @@ static void through(uint64_t number)
 
 /* ---- the strategy --------------------------------------------------------------------------- */
 
-static void no_update(struct dpb_optimizer *optimizer, struct dpb_range range, void *weights,
-                      const void *gradients, uint64_t bucket, const struct dpb_step *step)
+static dpb_status no_update(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                            struct dpb_range range, void *weights, const void *gradients,
+                            uint64_t bucket, const struct dpb_step *step)
 {
-    (void)optimizer, (void)range, (void)weights, (void)gradients, (void)bucket, (void)step;
+    (void)optimizer, (void)queue, (void)range, (void)weights, (void)gradients, (void)bucket;
+    (void)step;
+    return DPB_OK;
 }
 
 static const struct dpb_optimizer_ops no_optimizer = {.update = no_update};
@@ -103,7 +107,8 @@ static void open_strategy(void)
                                        .n_workers = bench.n_ranks,
                                        .bucket_bytes = bucket_elements * sizeof(float),
                                        .machines = machines,
-                                       .n_machines = 1};
+                                       .n_machines = 1,
+                                       .device = &dpb_host_device};
     struct dpb_comm_plan plan = {.bucket_elements = bucket_elements};
     struct dpb_arenas arenas = {.n_buckets = bench.n_buckets,
                                 .bucket_elements = bucket_elements,
