@@ -40,7 +40,7 @@ static dpb_status independent_open(const void *options, const struct dpb_comm_ar
 static dpb_status independent_plan(void *comm, const struct dpb_layout *layout,
                                    struct dpb_comm_plan *want)
 {
-    return strategy_plan_replica(comm, layout, DPB_MEMORY_PRIVATE, want);
+    return strategy_plan_own(comm, layout, want);
 }
 
 static dpb_status independent_bind(void *comm, const struct dpb_arenas *arenas)

@@ -358,9 +358,7 @@ static dpb_status nccl_plan(void *comm, const struct dpb_layout *layout, struct 
     if (nccl_type_of(layout->gradient_type) == ncclNumTypes)
         return host->fail(DPB_UNSUPPORTED, "comm nccl does not sum gradients of type %s",
                           dpb_dtype_name(layout->gradient_type));
-    DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_PRIVATE, want));
-    want->scratch = DPB_MEMORY_NONE;
-    want->scratch_bytes = 0;
+    DPB_TRY(strategy_plan_own(comm, layout, want));
     want->captures = ((const struct nccl *)comm)->captures;
     return DPB_OK;
 }

@@ -38,9 +38,16 @@ dpb_status strategy_bind(struct strategy *strategy, const struct dpb_arenas *are
 dpb_status strategy_plan_replica(struct strategy *strategy, const struct dpb_layout *layout,
                                  dpb_memory shared, struct dpb_comm_plan *want)
 {
-    want->weights = DPB_MEMORY_PRIVATE;
+    DPB_TRY(strategy_plan_own(strategy, layout, want));
     want->gradients = want->scratch = shared;
     want->scratch_bytes = signals_bytes(strategy_count_buckets(layout, want));
+    return DPB_OK;
+}
+
+dpb_status strategy_plan_own(struct strategy *strategy, const struct dpb_layout *layout,
+                             struct dpb_comm_plan *want)
+{
+    want->weights = want->gradients = DPB_MEMORY_PRIVATE;
     want->owned = strategy->host->alloc(sizeof *want->owned);
     if (!want->owned)
         return DPB_NO_MEMORY;
@@ -207,7 +214,7 @@ void strategy_count_all_reduce(const struct strategy *strategy, uint64_t bucket)
 void strategy_update(const struct strategy *strategy, uint64_t bucket, struct piece piece,
                      const void *gradients)
 {
-    strategy->host->optimizer->update(strategy->arenas.optimizer, strategy->queue,
+    strategy->host->optimizer->update(strategy->arenas.optimizer, NULL,
                                       (struct dpb_range){piece.begin, piece.begin + piece.n},
                                       strategy_weights(strategy, strategy->args.rank, piece.begin),
                                       gradients, bucket, &strategy->step);

@@ -20,7 +20,6 @@ struct strategy {
     struct dpb_comm_args args;
     struct dpb_arenas arenas;
     struct dpb_step step;
-    struct dpb_queue *queue; /* of args.device, for this strategy's own work */
     struct signals signals;
     struct pipeline pipeline;
 };
@@ -37,8 +36,11 @@ dpb_status strategy_open(const struct dpb_host *host, const struct dpb_comm_args
 dpb_status strategy_bind(struct strategy *strategy, const struct dpb_arenas *arenas,
                          const struct stage *stages, uint32_t n_stages);
 
-/* The `plan` of a strategy whose workers keep weights and optimizer state: gradients and signals
- * are in memory of kind `shared`. */
+/* The `plan` of a strategy whose workers keep weights, gradients and optimizer state for themselves,
+ * and need no signals. */
+dpb_status strategy_plan_own(struct strategy *strategy, const struct dpb_layout *layout,
+                             struct dpb_comm_plan *want);
+/* The same with signals: they and the gradients are in memory of kind `shared`. */
 dpb_status strategy_plan_replica(struct strategy *strategy, const struct dpb_layout *layout,
                                  dpb_memory shared, struct dpb_comm_plan *want);
 

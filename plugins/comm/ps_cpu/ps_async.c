@@ -153,7 +153,7 @@ static dpb_status apply(struct async *async, uint32_t worker, const struct dpb_s
         const uint64_t begin = bucket * base->arenas.bucket_elements;
         const struct dpb_range range = {begin + slice.begin, begin + slice.end};
         bool moved;
-        DPB_TRY(ps_host->optimizer->update(base->arenas.optimizer, base->queue, range,
+        DPB_TRY(ps_host->optimizer->update(base->arenas.optimizer, NULL, range,
                                            strategy_weights(base, base->args.rank, range.begin),
                                            links_gradients(ps->links, worker, bucket, 0), bucket,
                                            &step));
