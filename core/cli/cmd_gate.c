@@ -75,8 +75,8 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv, s
 /* ---- a run --------------------------------------------------------------------------------- */
 
 /* In the child: does not return. */
-static void become(const char *program, const struct gate *gate, bool sweep, int out, int err,
-                   pid_t parent, const sigset_t *mask)
+static void become(const char *program, const struct gate *gate, int out, int err, pid_t parent,
+                   const sigset_t *mask)
 {
     const char **words = calloc((size_t)gate->n_words + 7, sizeof *words);
     if (words == NULL)
@@ -92,7 +92,7 @@ static void become(const char *program, const struct gate *gate, bool sweep, int
     }
     words[n++] = "--json";
     words[n++] = "run.results=";
-    if (sweep) {
+    if (gate->is_sweep) {
         words[n++] = "sweep.repeats=1";
         words[n++] = "sweep.accuracy=0";
     }
@@ -123,7 +123,7 @@ static void show(int err)
 
 /* Runs `program` once. *code: its exit code. *document: @owned, NULL where it printed none. A sweep
  * prints one with failed cells, too. */
-static dpb_status run_once(const char *program, const struct gate *gate, bool sweep, int *code,
+static dpb_status run_once(const char *program, const struct gate *gate, int *code,
                            json_t **document)
 {
     int status = 0, out = memfd_create("result", MFD_CLOEXEC);
@@ -136,7 +136,7 @@ static dpb_status run_once(const char *program, const struct gate *gate, bool sw
     sigprocmask(SIG_BLOCK, &both, &mask); /* until the child is known to pass_on */
     pid_t pid = out >= 0 && err >= 0 ? fork() : -1;
     if (pid == 0)
-        become(program, gate, sweep, out, err, own, &mask);
+        become(program, gate, out, err, own, &mask);
     child_pid = pid;
     sigprocmask(SIG_SETMASK, &mask, NULL);
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
@@ -146,7 +146,7 @@ static dpb_status run_once(const char *program, const struct gate *gate, bool sw
     if (pid > 0) {
         *code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         lseek(out, 0, SEEK_SET);
-        *document = *code == 0 || (sweep && *code == 1) ? json_loadfd(out, 0, NULL) : NULL;
+        *document = *code == 0 || (gate->is_sweep && *code == 1) ? json_loadfd(out, 0, NULL) : NULL;
     }
     if (pid > 0 && *code != 0)
         show(err);
@@ -191,11 +191,10 @@ static double add_runs(const struct dpb_sweep *sweep, json_t *made, uint32_t rep
 static dpb_status take_turn(const struct gate *gate, const struct dpb_sweep *sweep, uint32_t repeat,
                             struct side *side, int *code)
 {
-    const bool is_sweep = gate->is_sweep;
     bool again = true;
     for (int i = 0; again && i <= RETRIES; i++) {
         json_t *made = NULL;
-        DPB_TRY(run_once(side->program, gate, is_sweep, code, &made));
+        DPB_TRY(run_once(side->program, gate, code, &made));
         if (signal_number != 0) {
             json_decref(made);
             *code = 128 + signal_number;
@@ -204,11 +203,11 @@ static dpb_status take_turn(const struct gate *gate, const struct dpb_sweep *swe
         if (made == NULL)
             return dpb_fail(DPB_FAILED, "%s: %s ended with exit code %d", side->name, side->program,
                             *code);
-        again = !is_sweep && json_is_true(dpb_json_at(made, "load.disturbed"));
+        again = !gate->is_sweep && json_is_true(dpb_json_at(made, "load.disturbed"));
         double rate = add_runs(sweep, made, repeat, side);
         dpb_log(DPB_LOG_INFO, "[%u/%lld] %s: %.1f samples/s%s%s", repeat + 1,
-                (long long)gate->repeats, side->name, rate, is_sweep ? " in the last cell" : "",
-                again ? ", disturbed" : "");
+                (long long)gate->repeats, side->name, rate,
+                gate->is_sweep ? " in the last cell" : "", again ? ", disturbed" : "");
         json_decref(made);
     }
     return DPB_OK;

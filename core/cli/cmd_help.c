@@ -69,8 +69,7 @@ static void print_arguments(const char *usage)
         {"--base", "the program of the other build; its plugins are those beside it"},
         {"--repeats", "how often each build runs; default 10"},
         {"--threshold", "exit code 4 if B (`gate`: this build) is shown to be slower by more than "
-                        "PERCENT, or a cell "
-                        "has no rate"},
+                        "PERCENT, or a cell has no rate"},
         {"--require-same",
          "PARTS that must not differ: config,inputs,machine,versions,environment"},
         {"SECTION.KEY=VALUE", "replaces the setting of the file"},
