@@ -24,6 +24,7 @@
 #include "base/options.h"
 #include "base/stats.h"
 #include "base/vec.h"
+#include "no_optimizer.h"
 #include "plugin/plugins.h"
 #include "train/experiment.h"
 #include "world/host_device.h"
@@ -140,17 +141,6 @@ static dpb_status store_get(const char *key, void *value, size_t *bytes, int64_t
 static const struct dpb_store_ops store = {.put = store_put, .get = store_get};
 
 /* ---- the strategy --------------------------------------------------------------------------- */
-
-static dpb_status no_update(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
-                            struct dpb_range range, void *weights, const void *gradients,
-                            uint64_t bucket, const struct dpb_step *step)
-{
-    (void)optimizer, (void)queue, (void)range, (void)weights, (void)gradients, (void)bucket;
-    (void)step;
-    return DPB_OK;
-}
-
-static const struct dpb_optimizer_ops no_optimizer = {.update = no_update};
 
 static void *shared_memory(const char *name, size_t bytes)
 {

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/stats.h"
 #include "base/vec.h"
+#include "no_optimizer.h"
 #include "plugin/plugins.h"
 #include "train/experiment.h"
 #include "world/host_device.h"
@@ -77,17 +78,6 @@ static void through(uint64_t number)
 }
 
 /* ---- the strategy --------------------------------------------------------------------------- */
-
-static dpb_status no_update(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
-                            struct dpb_range range, void *weights, const void *gradients,
-                            uint64_t bucket, const struct dpb_step *step)
-{
-    (void)optimizer, (void)queue, (void)range, (void)weights, (void)gradients, (void)bucket;
-    (void)step;
-    return DPB_OK;
-}
-
-static const struct dpb_optimizer_ops no_optimizer = {.update = no_update};
 
 static void *memory(uint64_t bytes)
 {
