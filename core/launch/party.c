@@ -189,8 +189,8 @@ static dpb_status has_not_joined(struct dpb_party *party)
     dpb_proc_read("", (int32_t)party->pid, &proc);
     return missed(party, "rank %u (pid %d) has not joined the job by PMIx within %.1f s%s",
                   party->rank, (int)party->pid, (double)party->timeout_ns * 1e-9,
-                  proc.state == 'T' ? ": it is stopped (SIGSTOP)"
-                                    : "; if it is only slow, set a larger run.timeout_s");
+                  dpb_proc_is_stopped(&proc) ? ": it is stopped (SIGSTOP)"
+                                             : "; if it is only slow, set a larger run.timeout_s");
 }
 
 /* When what began now is given up. */

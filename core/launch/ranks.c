@@ -158,8 +158,8 @@ static void does_not_begin(struct job_run *run, uint32_t rank)
     process->stuck = true;
     snprintf(process->fault, sizeof process->fault, "it has not executed dpbench within %.1f s: %s",
              (double)run->job->timeout_ns * 1e-9,
-             proc.state == 'T' ? "it is stopped (SIGSTOP)"
-                               : "if it is only slow, set a larger run.timeout_s");
+             dpb_proc_is_stopped(&proc) ? "it is stopped (SIGSTOP)"
+                                        : "if it is only slow, set a larger run.timeout_s");
 }
 
 dpb_status job_start_ranks(struct job_run *run)

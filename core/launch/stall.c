@@ -120,7 +120,7 @@ static bool is_stopped(const struct job_run *run, uint32_t rank)
     struct dpb_proc proc = {.state = process->state};
     if (process->running && !process->remote)
         dpb_proc_read("", (int32_t)process->pid, &proc);
-    return process->running && (proc.state == 'T' || proc.state == 't');
+    return process->running && dpb_proc_is_stopped(&proc);
 }
 
 /* "phase 'backward' of step 7, bucket 3, for 10.2 s" */

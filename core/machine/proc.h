@@ -17,6 +17,12 @@ struct dpb_proc {
 /* `root` stands before /proc: "", but for tests. False: there is no such process. */
 bool dpb_proc_read(const char *root, int32_t pid, struct dpb_proc *proc);
 
+/* By SIGSTOP, or by a debugger. */
+static inline bool dpb_proc_is_stopped(const struct dpb_proc *proc)
+{
+    return proc->state == 'T' || proc->state == 't';
+}
+
 /* Whether the environment that the process was started with has `name`. False, too, for a process
  * of another user, which this one may not look at. */
 bool dpb_proc_has_variable(const char *root, int32_t pid, const char *name);

@@ -108,7 +108,7 @@ void dpb_peer_describe(uint32_t rank, char *text, size_t size)
              (int)sizeof page->phase - 1, page->phase[0] != '\0' ? page->phase : "start",
              (unsigned long long)__atomic_load_n(&page->step, __ATOMIC_RELAXED),
              (double)(dpb_now_ns() - since) * 1e-9,
-             proc.state == 'T' || proc.state == 't' ? " and is stopped (SIGSTOP)" : "");
+             dpb_proc_is_stopped(&proc) ? " and is stopped (SIGSTOP)" : "");
 }
 
 static void page_error(void *context, dpb_status status, const char *text)
