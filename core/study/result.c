@@ -94,6 +94,20 @@ static json_t *times_to_json(struct maker *maker, const struct dpb_stats *times,
                      "max", real(maker, times->max, name));
 }
 
+/* When gradients were final; null: the host's clock does not tell. */
+static json_t *ready_to_json(const struct dpb_journal *journal)
+{
+    if (journal == NULL || journal->n_ready == 0)
+        return json_null();
+    json_t *elements = json_array(), *ns = json_array();
+    for (uint64_t i = 0; i < journal->n_ready; i++) {
+        const struct dpb_ready *ready = &journal->ready[i];
+        json_array_append_new(elements, json_integer((json_int_t)ready->elements));
+        json_array_append_new(ns, dpb_json_real((double)ready->sum_ns / (double)ready->steps));
+    }
+    return json_pack("{s:o, s:o}", "elements", elements, "ns", ns);
+}
+
 static json_t *timing_to_json(struct maker *maker)
 {
     const struct dpb_summary *summary = &maker->summary;
@@ -102,19 +116,20 @@ static json_t *timing_to_json(struct maker *maker)
         json_array_append_new(step_ns, json_integer((json_int_t)summary->step_ns[k]));
     const struct dpb_journal *journal = maker->journals[0];
     json_int_t first_step = journal ? (json_int_t)journal->first_step : 0;
-    return json_pack("{s:s, s:I, s:I, s:I, s:b, s:b, s:b, s:I, s:o, s:o, s:o, s:o}", //
-                     "clock", journal && journal->by_device ? "device" : "host",     //
-                     "first_step", first_step,                                       //
-                     "warmup_steps", (json_int_t)summary->warmup_steps,              //
-                     "steps", (json_int_t)summary->n_steps,                          //
-                     "steady", summary->steady,                                      //
-                     "gated", summary->gated,                                        //
-                     "too_short", summary->too_short,                                //
-                     "elapsed_ns", (json_int_t)summary->elapsed_ns,                  //
+    return json_pack("{s:s, s:I, s:I, s:I, s:b, s:b, s:b, s:I, s:o, s:o, s:o, s:o, s:o}", //
+                     "clock", journal && journal->by_device ? "device" : "host",          //
+                     "first_step", first_step,                                            //
+                     "warmup_steps", (json_int_t)summary->warmup_steps,                   //
+                     "steps", (json_int_t)summary->n_steps,                               //
+                     "steady", summary->steady,                                           //
+                     "gated", summary->gated,                                             //
+                     "too_short", summary->too_short,                                     //
+                     "elapsed_ns", (json_int_t)summary->elapsed_ns,                       //
                      "drift",
                      real(maker, dpb_drift_of(summary->step_ns, summary->n_steps), "drift"),
                      "samples_per_s", rate_to_json(maker),                          //
                      "breakdown_ns", breakdown_to_json(maker, &summary->breakdown), //
+                     "ready", ready_to_json(journal),                               //
                      "step_ns", step_ns);
 }
 

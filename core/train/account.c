@@ -27,9 +27,11 @@ static struct {
     uint64_t capacity;
     uint64_t bytes;
     bool running;
-    int64_t stopped_ns; /* end of the last step before a pause; 0: none */
-    int64_t marked_ns;  /* end of the last part */
-    int64_t exposed_ns; /* since then */
+    int64_t stopped_ns;        /* end of the last step before a pause; 0: none */
+    int64_t marked_ns;         /* end of the last part */
+    int64_t exposed_ns;        /* since then */
+    int64_t exposed_before_ns; /* of the step, until then */
+    uint64_t next_ready;       /* of journal->ready */
     struct dpb_record record;
     bool by_device, updates_only;
     bool awaits_device;
@@ -246,7 +248,8 @@ void dpb_account_begin(double learning_rate)
     account.record.paused_ns = paused_ns;
     account.record.learning_rate = learning_rate;
     account.marked_ns = now;
-    account.exposed_ns = 0;
+    account.exposed_ns = account.exposed_before_ns = 0;
+    account.next_ready = 0;
     account.running = true;
     dpb_world_note("data", UINT64_MAX, UINT32_MAX);
 }
@@ -261,7 +264,26 @@ void dpb_account_mark(dpb_part part)
     dpb_world_note(next[part], UINT64_MAX, UINT32_MAX);
     *parts[part] += now - account.marked_ns - account.exposed_ns;
     account.marked_ns = now;
+    account.exposed_before_ns += account.exposed_ns;
     account.exposed_ns = 0;
+}
+
+void dpb_account_ready(uint64_t elements)
+{
+    struct dpb_journal *journal = account.journal;
+    if (!account.running || journal->timed_from == UINT64_MAX)
+        return;
+    uint64_t i = account.next_ready;
+    if (i > 0 && journal->ready[i - 1].elements == elements)
+        return;
+    if (i == journal->n_ready && i < DPB_JOURNAL_READY)
+        journal->ready[journal->n_ready++] = (struct dpb_ready){.elements = elements};
+    if (i == journal->n_ready || journal->ready[i].elements != elements)
+        return;
+    journal->ready[i].steps++;
+    journal->ready[i].sum_ns +=
+        dpb_now_ns() - account.record.begin_ns - account.exposed_before_ns - account.exposed_ns;
+    account.next_ready++;
 }
 
 int64_t dpb_account_enter(void)

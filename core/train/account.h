@@ -57,6 +57,9 @@ void dpb_account_end(void);         /* ends the step and writes its record; twic
 bool dpb_account_awaits_device(void);
 void dpb_account_device(const struct dpb_device_times *times);
 
+/* The loop's thread: the first `elements` of the gradient are final. Kept of the timed steps. */
+void dpb_account_ready(uint64_t elements);
+
 /* Any thread: the host's `span` and `count_bytes`. */
 void dpb_account_span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_t end_ns);
 void dpb_account_bytes(uint64_t bytes);

@@ -145,6 +145,8 @@ dpb_status dpb_exchange_ready(struct dpb_trainer *trainer, uint64_t frontier,
                               struct dpb_event *event)
 {
     const struct dpb_arenas *arenas = &trainer->arenas;
+    if (!event)
+        dpb_account_ready(frontier);
     while (trainer->next_bucket < arenas->n_buckets &&
            minimum((trainer->next_bucket + 1) * arenas->bucket_elements,
                    trainer->layout.n_elements) <= frontier) {

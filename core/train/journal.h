@@ -19,7 +19,8 @@ enum {
     DPB_JOURNAL_EVALS = 4096,
     DPB_JOURNAL_PROFILE = 8192,
     DPB_JOURNAL_CORES = 1024,
-    DPB_JOURNAL_AGES = 4096
+    DPB_JOURNAL_AGES = 4096,
+    DPB_JOURNAL_READY = 4096
 };
 
 /* One step of one rank. data_wait + forward + delay + backward + optimizer + comm_exposed =
@@ -33,6 +34,13 @@ struct dpb_record {
     uint64_t comm_bytes;
     double loss; /* mean of this rank's samples */
     double learning_rate;
+};
+
+/* A moment of the backward pass, over the timed steps. */
+struct dpb_ready {
+    uint64_t elements; /* of the gradient that are final by then */
+    uint64_t steps;
+    int64_t sum_ns; /* since the step began, communicator code left out */
 };
 
 struct dpb_eval {
@@ -78,7 +86,9 @@ struct dpb_journal {
     /* Of this worker's gradients, one a server and timed step: how many had each age; the last
      * entry: so many updates or more. */
     uint64_t ages[DPB_JOURNAL_AGES], sum_of_ages, most_age;
-    uint32_t threads; /* compute threads of this rank */
+    uint64_t n_ready; /* 0: gradients become final in the device's time, not the host's */
+    struct dpb_ready ready[DPB_JOURNAL_READY]; /* elements rise */
+    uint32_t threads;                          /* compute threads of this rank */
     uint32_t n_cores; /* hardware threads that it is bound to; 0: it is not */
     uint16_t cores[DPB_JOURNAL_CORES];
     bool oversubscribed;

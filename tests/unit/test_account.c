@@ -298,6 +298,36 @@ static void test_by_device(void **state)
     assert_int_equal(last_record()->comm_hidden_ns, 0); /* spans are the first's */
 }
 
+/* Gradients are final after so much of the step as no communicator code takes. */
+static void test_ready(void **state)
+{
+    (void)state;
+    journal->timed_from = UINT64_MAX;
+    for (int step = 0; step < 3; step++) {
+        if (step == 1)
+            journal->timed_from = 1;
+        dpb_account_begin(0.5);
+        for (int layer = 0; layer < 3; layer++) {
+            clock_ns += 10 * (step + 1);
+            if (layer == 1) /* in another part of the step than what follows */
+                dpb_account_mark(DPB_PART_FORWARD);
+            dpb_account_ready(100 * (uint64_t)(layer + 1));
+            dpb_account_ready(100 * (uint64_t)(layer + 1)); /* again: nothing new */
+            int64_t entered_ns = dpb_account_enter();
+            clock_ns += 1000;
+            dpb_account_leave(entered_ns);
+        }
+        dpb_account_end();
+        dpb_account_ready(900); /* of no step */
+    }
+    assert_int_equal(journal->n_ready, 3);
+    for (uint64_t i = 0; i < 3; i++) {
+        assert_int_equal(journal->ready[i].elements, 100 * (i + 1));
+        assert_int_equal(journal->ready[i].steps, 2);
+        assert_int_equal(journal->ready[i].sum_ns, 50 * (i + 1));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -306,6 +336,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_full_journal, open_account, close_account),
         cmocka_unit_test_setup_teardown(test_threads, open_account, close_account),
         cmocka_unit_test_setup_teardown(test_by_device, open_account, close_account),
+        cmocka_unit_test_setup_teardown(test_ready, open_account, close_account),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -596,6 +596,7 @@ static void document_has_every_name(void **state)
         "timing.steps",
         "timing.steady",
         "timing.step_ns",
+        "timing.ready",
         "timing.samples_per_s.mean",
         "timing.samples_per_s.median",
         "timing.samples_per_s.p10",
