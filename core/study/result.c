@@ -108,29 +108,35 @@ static json_t *ready_to_json(const struct dpb_journal *journal)
     return json_pack("{s:o, s:o}", "elements", elements, "ns", ns);
 }
 
+static json_t *integers_to_json(const int64_t *values, uint64_t n)
+{
+    json_t *json = json_array();
+    for (uint64_t k = 0; k < n; k++)
+        json_array_append_new(json, json_integer((json_int_t)values[k]));
+    return json;
+}
+
 static json_t *timing_to_json(struct maker *maker)
 {
     const struct dpb_summary *summary = &maker->summary;
-    json_t *step_ns = json_array();
-    for (uint64_t k = 0; k < summary->n_steps; k++)
-        json_array_append_new(step_ns, json_integer((json_int_t)summary->step_ns[k]));
     const struct dpb_journal *journal = maker->journals[0];
     json_int_t first_step = journal ? (json_int_t)journal->first_step : 0;
-    return json_pack("{s:s, s:I, s:I, s:I, s:b, s:b, s:b, s:I, s:o, s:o, s:o, s:o, s:o}", //
-                     "clock", journal && journal->by_device ? "device" : "host",          //
-                     "first_step", first_step,                                            //
-                     "warmup_steps", (json_int_t)summary->warmup_steps,                   //
-                     "steps", (json_int_t)summary->n_steps,                               //
-                     "steady", summary->steady,                                           //
-                     "gated", summary->gated,                                             //
-                     "too_short", summary->too_short,                                     //
-                     "elapsed_ns", (json_int_t)summary->elapsed_ns,                       //
-                     "drift",
-                     real(maker, dpb_drift_of(summary->step_ns, summary->n_steps), "drift"),
-                     "samples_per_s", rate_to_json(maker),                          //
-                     "breakdown_ns", breakdown_to_json(maker, &summary->breakdown), //
-                     "ready", ready_to_json(journal),                               //
-                     "step_ns", step_ns);
+    return json_pack(
+        "{s:s, s:I, s:I, s:I, s:b, s:b, s:b, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", //
+        "clock", journal && journal->by_device ? "device" : "host",               //
+        "first_step", first_step,                                                 //
+        "warmup_steps", (json_int_t)summary->warmup_steps,                        //
+        "steps", (json_int_t)summary->n_steps,                                    //
+        "steady", summary->steady,                                                //
+        "gated", summary->gated,                                                  //
+        "too_short", summary->too_short,                                          //
+        "elapsed_ns", (json_int_t)summary->elapsed_ns,                            //
+        "drift", real(maker, dpb_drift_of(summary->step_ns, summary->n_steps), "drift"),
+        "samples_per_s", rate_to_json(maker),                                           //
+        "breakdown_ns", breakdown_to_json(maker, &summary->breakdown),                  //
+        "ready", ready_to_json(journal),                                                //
+        "warmup_step_ns", integers_to_json(summary->warmup_step_ns, summary->n_warmup), //
+        "step_ns", integers_to_json(summary->step_ns, summary->n_steps));
 }
 
 static json_t *loss_to_json(struct maker *maker)

@@ -90,27 +90,38 @@ static struct span step_of_all(const struct dpb_summary_args *args, uint64_t k, 
     return all;
 }
 
-static dpb_status summarise_together(const struct dpb_summary_args *args, uint64_t first,
-                                     struct dpb_summary *summary)
+/* The times of steps [first, first + n) of all workers, and the sum of their parts. */
+static dpb_status time_together(const struct dpb_summary_args *args, uint64_t first, uint64_t n,
+                                int64_t *step_ns, struct dpb_breakdown *sum)
 {
     struct span *spans = calloc((size_t)args->n_workers + 1, sizeof *spans);
     if (spans == NULL)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     int64_t ended_ns = INT64_MIN;
-    for (uint32_t w = 0; w < args->n_workers && summary->n_steps > 0; w++)
-        spans[w] = start_of(args->journals[w]->records, first, first + summary->n_steps);
-    for (uint64_t k = 0; k < summary->n_steps; k++) {
+    for (uint32_t w = 0; w < args->n_workers && n > 0; w++)
+        spans[w] = start_of(args->journals[w]->records, first, first + n);
+    for (uint64_t k = 0; k < n; k++) {
         const struct dpb_record *latest = NULL;
         struct span all = step_of_all(args, first + k, spans, &latest);
         /* After a pause of all workers the step begins with the first of them. */
         int64_t from_ns = all.begin_ns > ended_ns ? all.begin_ns : ended_ns;
-        summary->step_ns[k] = all.end_ns - from_ns;
-        summary->elapsed_ns += summary->step_ns[k];
+        step_ns[k] = all.end_ns - from_ns;
         ended_ns = all.end_ns;
-        breakdown_add(&summary->breakdown, latest,
-                      (double)summary->step_ns[k] / (double)latest->step_ns);
+        breakdown_add(sum, latest, (double)step_ns[k] / (double)latest->step_ns);
     }
     free(spans);
+    return DPB_OK;
+}
+
+static dpb_status summarise_together(const struct dpb_summary_args *args, uint64_t first,
+                                     struct dpb_summary *summary)
+{
+    struct dpb_breakdown of_warmup = {0};
+    DPB_TRY(time_together(args, 0, first, summary->warmup_step_ns, &of_warmup));
+    DPB_TRY(time_together(args, first, summary->n_steps, summary->step_ns, &summary->breakdown));
+    for (uint64_t k = 0; k < summary->n_steps; k++)
+        summary->elapsed_ns += summary->step_ns[k];
+    summary->n_warmup = first;
     breakdown_scale(&summary->breakdown,
                     summary->n_steps > 0 ? 1.0 / (double)summary->n_steps : NAN);
     dpb_rate_of(summary->step_ns, summary->n_steps, (double)args->global_batch, &summary->rate);
@@ -332,9 +343,10 @@ dpb_status dpb_summary_make(const struct dpb_summary_args *args, struct dpb_summ
     result.steady = leader != NULL && leader->steady;
     result.gated = leader != NULL && leader->gated;
     result.step_ns = calloc((size_t)result.n_steps + 1, sizeof *result.step_ns);
+    result.warmup_step_ns = calloc((size_t)first + 1, sizeof *result.warmup_step_ns);
     result.loss = calloc((size_t)result.n_losses + 1, sizeof *result.loss);
     dpb_status status;
-    if (result.step_ns == NULL || result.loss == NULL)
+    if (result.step_ns == NULL || result.warmup_step_ns == NULL || result.loss == NULL)
         status = dpb_fail(DPB_NO_MEMORY, "out of memory");
     else if (apart && all_have_begun(args))
         status = summarise_apart(args, &result);
@@ -355,6 +367,7 @@ dpb_status dpb_summary_make(const struct dpb_summary_args *args, struct dpb_summ
 void dpb_summary_release(struct dpb_summary *summary)
 {
     free(summary->step_ns);
+    free(summary->warmup_step_ns);
     free(summary->loss);
     *summary = (struct dpb_summary){0};
 }

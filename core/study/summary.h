@@ -35,11 +35,13 @@ struct dpb_summary_args {
 };
 
 struct dpb_summary {
-    uint64_t warmup_steps; /* before the first timed one */
-    uint64_t n_steps;      /* timed steps of the run */
-    int64_t *step_ns;      /* @owned */
-    int64_t elapsed_ns;    /* sum of step_ns */
-    struct dpb_stats rate; /* samples/s; NaN where nothing was timed */
+    uint64_t warmup_steps;   /* before the first timed one */
+    uint64_t n_steps;        /* timed steps of the run */
+    int64_t *step_ns;        /* @owned */
+    int64_t *warmup_step_ns; /* @owned: of the steps before */
+    uint64_t n_warmup;       /* its length; 0 where the workers do not wait for each other */
+    int64_t elapsed_ns;      /* sum of step_ns */
+    struct dpb_stats rate;   /* samples/s; NaN where nothing was timed */
     /* All timed samples by the time in which any worker ran timed steps. The mean rate, but where
      * workers do not wait for each other. */
     double first_to_last;

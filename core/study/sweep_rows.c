@@ -227,6 +227,22 @@ static double threads_of_run(const json_t *run)
     return dpb_json_number(json_array_get(json_object_get(run, "ranks"), 0), "threads");
 }
 
+/* Means over the runs, so that the parts sum to the mean step. */
+static json_t *breakdown_to_json(const struct cell_runs *runs)
+{
+    static const char *const parts[] = {"data_wait",   "forward",       "delay",
+                                        "backward",    "optimizer",     "comm_exposed",
+                                        "comm_hidden", "comm_wait_peer"};
+    json_t *json = json_object();
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        double sum = runs->n_ok > 0 ? 0 : NAN;
+        for (size_t k = 0; k < runs->n_ok; k++)
+            sum += dpb_json_number(dpb_json_at(runs->ok[k], "timing.breakdown_ns"), parts[i]);
+        json_object_set_new(json, parts[i], dpb_json_real(sum / (double)runs->n_ok));
+    }
+    return json;
+}
+
 /* ---- loss at the same number of samples ---------------------------------------------------- */
 
 static bool is_training(const json_t *run)
@@ -414,6 +430,7 @@ static json_t *row_to_json(const struct dpb_sweep *sweep, size_t cell, double sa
         "steady", runs->n_ok > 0 && !any_true(runs, "timing.steady", false));
     json_object_update(row, numbers);
     json_decref(numbers);
+    json_object_set_new(row, "breakdown_ns", breakdown_to_json(runs));
     return row;
 }
 

@@ -98,6 +98,9 @@ static void steps_end_with_the_last_worker(void **state)
     struct dpb_summary s;
     assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
     assert_int_equal(s.warmup_steps, 2);
+    assert_int_equal(s.n_warmup, 2);
+    assert_int_equal(s.warmup_step_ns[0], 50 * MS);
+    assert_int_equal(s.warmup_step_ns[1], 50 * MS);
     assert_int_equal(s.n_steps, 3);
     assert_int_equal(s.step_ns[0], 20 * MS);
     assert_int_equal(s.step_ns[1], 20 * MS);
@@ -192,7 +195,8 @@ static void local_steps_are_timed_from_their_own(void **state)
     assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
     assert_false(s.no_common_window);
     assert_int_equal(s.warmup_steps, 8);
-    assert_int_equal(s.n_steps, 7); /* of 7.5, by (1 / 10 + 1 / 40) / 2 a ms */
+    assert_int_equal(s.n_warmup, 0); /* no step of all */
+    assert_int_equal(s.n_steps, 7);  /* of 7.5, by (1 / 10 + 1 / 40) / 2 a ms */
     assert_int_equal(s.elapsed_ns, 7 * 16 * MS);
     assert_near(s.rate.mean, 64 / 0.016, 1e-6);
     assert_near(s.bytes_per_step, 200, 1e-9); /* two workers' 100 */
@@ -593,6 +597,7 @@ static void document_has_every_name(void **state)
         "batch.per_worker",
         "batch.global",
         "timing.warmup_steps",
+        "timing.warmup_step_ns",
         "timing.steps",
         "timing.steady",
         "timing.step_ns",

@@ -446,6 +446,8 @@ static void rows_compare_with_independent(void **state)
     assert_string_equal(dpb_json_text(row, "speedup_over", ""), "independent, 1 worker");
     assert_near(dpb_json_number(row, "speedup_over_same_strategy"), 1600.0 / 980);
     assert_near(dpb_json_number(row, "comm_exposed_share"), 0.15);
+    assert_near(dpb_json_number(row, "breakdown_ns.comm_exposed"), /* of both repeats: the mean */
+                0.15 * (20e9 / 1580 + 20e9 / 1620) / 2);
     assert_near(dpb_json_number(row, "accuracy"), 0.875);
     assert_true(json_is_true(json_object_get(row, "verified")));
     assert_true(json_is_false(json_object_get(row, "proved")));
