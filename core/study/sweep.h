@@ -95,5 +95,10 @@ bool dpb_sweep_done(const struct dpb_sweep *sweep, const json_t *document,
 void dpb_sweep_finish(const struct dpb_sweep *sweep, dpb_status status, json_t *document);
 /* The table for people, at most 100 columns, and how to read it. */
 void dpb_sweep_print(const json_t *document, FILE *out);
+/* The same table as texts: columns[] (the titles of those that have content), lines[] in the order
+ * of the table: row (of rows[]), group ("": none), cells[], failed. NULL: out of memory. @owned. */
+json_t *dpb_sweep_table(const json_t *document);
+/* The notes and warnings below the table, each in one line, however long. */
+void dpb_sweep_notes(const json_t *document, FILE *out);
 
 #endif

@@ -226,21 +226,10 @@ static void print_table(const struct line *lines, size_t n, FILE *out)
 
 /* ---- notes --------------------------------------------------------------------------------- */
 
-/* A paragraph, broken at white space. */
-static void print_paragraph(char *text, FILE *out)
+/* One paragraph a line: dpb_sweep_print breaks them. */
+static void print_paragraph(const char *text, FILE *out)
 {
-    size_t column = 0;
-    char *state = NULL;
-    for (char *word = strtok_r(text, " ", &state); word != NULL;
-         word = strtok_r(NULL, " ", &state)) {
-        size_t length = strlen(word);
-        if (column > 0 && column + 1 + length > WIDTH) {
-            fputc('\n', out);
-            column = 0;
-        }
-        column += (size_t)fprintf(out, "%s%s", column > 0 ? " " : "", word);
-    }
-    fputc('\n', out);
+    fprintf(out, "%s\n", text);
 }
 
 DPB_PRINTF(2, 3) static void print_note(FILE *out, const char *format, ...)
@@ -579,23 +568,105 @@ static void print_warnings(const json_t *document, FILE *out)
                    dpb_json_text(document, "error", "what was measured until then"));
 }
 
-void dpb_sweep_print(const json_t *document, FILE *out)
+static bool lines_make(const json_t *document, struct line **lines, size_t *n)
 {
     const json_t *rows = json_object_get(document, "rows");
-    size_t n_rows = json_array_size(rows);
-    const json_t **ordered = calloc(n_rows + 1, sizeof *ordered);
-    struct line *lines = calloc(n_rows + 1, sizeof *lines);
-    size_t n = ordered != NULL && lines != NULL ? order_rows(rows, ordered) : 0;
-    for (size_t i = 0; i < n; i++)
-        fill_line(ordered[i], &lines[i]);
+    const json_t **ordered = calloc(json_array_size(rows) + 1, sizeof *ordered);
+    *lines = calloc(json_array_size(rows) + 1, sizeof **lines);
+    bool made = ordered != NULL && *lines != NULL;
+    *n = made ? order_rows(rows, ordered) : 0;
+    for (size_t i = 0; i < *n; i++)
+        fill_line(ordered[i], &(*lines)[i]);
+    free(ordered);
+    return made;
+}
+
+static void print_notes(const json_t *document, const struct line *lines, size_t n, FILE *out)
+{
     if (n > 0) {
-        print_table(lines, n, out);
-        fputc('\n', out);
         note_winners(document, lines, n, out);
         note_effects(document, lines, n, out);
         note_meanings(document, lines, n, out);
     }
     print_warnings(document, out);
-    free(ordered);
+}
+
+/* ---- the two forms ------------------------------------------------------------------------- */
+
+/* Breaks a paragraph at white space. */
+static void print_wrapped(char *text, FILE *out)
+{
+    size_t column = 0;
+    char *state = NULL;
+    for (char *word = strtok_r(text, " ", &state); word != NULL;
+         word = strtok_r(NULL, " ", &state)) {
+        size_t length = strlen(word);
+        if (column > 0 && column + 1 + length > WIDTH) {
+            fputc('\n', out);
+            column = 0;
+        }
+        column += (size_t)fprintf(out, "%s%s", column > 0 ? " " : "", word);
+    }
+    fputc('\n', out);
+}
+
+void dpb_sweep_print(const json_t *document, FILE *out)
+{
+    struct line *lines;
+    size_t n, length;
+    char *notes = NULL, *state = NULL;
+    FILE *memory = open_memstream(&notes, &length);
+    if (lines_make(document, &lines, &n) && n > 0) {
+        print_table(lines, n, out);
+        fputc('\n', out);
+    }
+    if (memory != NULL) {
+        print_notes(document, lines, n, memory);
+        fclose(memory);
+    }
+    for (char *note = notes ? strtok_r(notes, "\n", &state) : NULL; note != NULL;
+         note = strtok_r(NULL, "\n", &state))
+        print_wrapped(note, out);
+    free(notes);
+    free(lines);
+}
+
+json_t *dpb_sweep_table(const json_t *document)
+{
+    struct line *lines;
+    size_t n;
+    json_t *columns = json_array(), *table_lines = json_array();
+    bool shown[COLUMNS], made = lines_make(document, &lines, &n);
+    for (size_t c = 0; c < COLUMNS; c++) {
+        shown[c] = has_content(lines, n, c);
+        if (shown[c])
+            json_array_append_new(columns, json_string(titles[c]));
+    }
+    for (size_t i = 0; i < n; i++) {
+        char group[GROUP];
+        json_t *cells = json_array();
+        group_of(lines[i].row, group);
+        for (size_t c = 0; c < COLUMNS; c++)
+            if (shown[c])
+                json_array_append_new(cells, dpb_json_string(lines[i].text[c]));
+        json_array_append_new(table_lines, json_pack("{s:o, s:O, s:o, s:b}",              //
+                                                     "group", dpb_json_string(group),     //
+                                                     "row", lines[i].row, "cells", cells, //
+                                                     "failed", is_failed(lines[i].row)));
+    }
+    free(lines);
+    json_t *table = json_pack("{s:o, s:o}", "columns", columns, "lines", table_lines);
+    if (made)
+        return table;
+    json_decref(table);
+    return NULL;
+}
+
+void dpb_sweep_notes(const json_t *document, FILE *out)
+{
+    struct line *lines;
+    size_t n;
+    if (lines_make(document, &lines, &n))
+        print_notes(document, lines, n, out);
     free(lines);
 }
