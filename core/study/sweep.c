@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/options.h"
+#include "base/parse.h"
 #include "dpbench/random.h"
 #include "plugin/plugins.h"
 #include "study/sweep_list.h"
@@ -28,6 +29,11 @@ const struct dpb_option dpb_sweep_rows[] = {
     {"when", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct dpb_sweep, when),
      "only cells for which this holds: SECTION.KEY OP VALUE [and | or ...], OP one of = != < <= > "
      ">=; empty: all"},
+    {"seeds", DPB_OPT_INT, NULL, "0", 0, 1000, NULL, offsetof(struct dpb_sweep, seeds),
+     "so many repeats, each with a run.seed of its own, from run.seed upwards; 0: all with the "
+     "same"},
+    {"over", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct dpb_sweep, over),
+     "SECTION.KEY of a list that is no axis: each repeat takes the next value; empty: none"},
     {0},
 };
 
@@ -42,12 +48,26 @@ static bool is_duration(const char *section, const char *key)
     return found;
 }
 
-static bool has_row(const struct dpb_option *rows, const char *key)
+static const struct dpb_option *find_row(const struct dpb_option *rows, const char *key)
 {
     for (; rows != NULL && rows->name != NULL; rows++)
         if (strcmp(rows->name, key) == 0)
-            return true;
-    return false;
+            return rows;
+    return NULL;
+}
+
+static bool has_row(const struct dpb_option *rows, const char *key)
+{
+    return find_row(rows, key) != NULL;
+}
+
+/* The options of core in a section; NULL: it has none. */
+static const struct dpb_option *core_rows(const char *section)
+{
+    for (size_t i = 0; i < dpb_settings_n_sections; i++)
+        if (strcmp(dpb_settings_sections[i].name, section) == 0)
+            return dpb_settings_sections[i].rows;
+    return NULL;
 }
 
 static bool is_own_key(const char *key)
@@ -80,7 +100,8 @@ static dpb_status axis_create(const struct dpb_setting *setting, struct dpb_swee
     if (dot == NULL || dot == setting->key || dot[1] == '\0')
         return dpb_fail(DPB_USAGE,
                         "%s: '%s' is no axis of a sweep: write SECTION.KEY = LIST, repeats = N, "
-                        "accuracy = STEPS, retry_disturbed = N or when = CONDITION",
+                        "accuracy = STEPS, retry_disturbed = N, when = CONDITION, seeds = N or "
+                        "over = SECTION.KEY",
                         setting->origin, setting->key);
     axis->section = strndup(setting->key, (size_t)(dot - setting->key));
     axis->key = strdup(dot + 1);
@@ -134,11 +155,74 @@ static dpb_status create_axes(const struct dpb_config *config, struct dpb_sweep 
             sweep->n_axes--;
             continue;
         }
+        if (strcmp(setting->key, sweep->over) == 0) {
+            sweep->replicates = *axis;
+            *axis = (struct dpb_sweep_axis){0};
+            sweep->n_axes--;
+            continue;
+        }
         if (axis->n_values > MAX_JOBS / sweep->n_cells)
             return dpb_fail(DPB_USAGE, "%s: the sweep has more than %d cells", axis->origin,
                             MAX_JOBS);
         sweep->n_cells *= axis->n_values;
     }
+    return DPB_OK;
+}
+
+/* sweep.seeds as replicates: run.seed and the numbers behind it. */
+static dpb_status create_seeds(const struct dpb_config *config, struct dpb_sweep *sweep)
+{
+    const char *origin = dpb_config_get(config, "sweep", "seeds")->origin;
+    const struct dpb_setting *given = dpb_config_get(config, "run", "seed");
+    const char *text = given != NULL ? given->value : find_row(core_rows("run"), "seed")->def;
+    struct dpb_sweep_axis *seeds = &sweep->replicates;
+    int64_t first;
+    if (sweep->over[0] != '\0')
+        return dpb_fail(DPB_USAGE, "%s: sweep.seeds and sweep.over are both given; leave one out",
+                        origin);
+    for (size_t i = 0; i < sweep->n_axes; i++)
+        if (strcmp(sweep->axes[i].section, "run") == 0 && strcmp(sweep->axes[i].key, "seed") == 0)
+            return dpb_fail(DPB_USAGE,
+                            "%s: sweep.seeds and an axis run.seed: leave one out, or make the axis "
+                            "replicates by sweep.over = run.seed",
+                            origin);
+    if (dpb_parse_int(text, &first) != DPB_PARSED)
+        return dpb_fail(DPB_USAGE, "%s: run.seed = '%s' is no whole number", given->origin, text);
+    seeds->section = strdup("run");
+    seeds->key = strdup("seed");
+    seeds->origin = strdup(origin);
+    seeds->values = calloc((size_t)sweep->seeds, sizeof *seeds->values);
+    if (seeds->section == NULL || seeds->key == NULL || seeds->origin == NULL ||
+        seeds->values == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    for (; seeds->n_values < (size_t)sweep->seeds; seeds->n_values++) {
+        char value[32];
+        snprintf(value, sizeof value, "%lld", (long long)((uint64_t)first + seeds->n_values));
+        seeds->values[seeds->n_values] = strdup(value);
+        if (seeds->values[seeds->n_values] == NULL)
+            return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    }
+    return DPB_OK;
+}
+
+/* As many repeats as replicates, or fewer where sweep.repeats says so. */
+static dpb_status set_repeats(const struct dpb_config *config, struct dpb_sweep *sweep)
+{
+    const struct dpb_setting *repeats = dpb_config_get(config, "sweep", "repeats");
+    const struct dpb_setting *over = dpb_config_get(config, "sweep", "over");
+    if (sweep->seeds > 0)
+        DPB_TRY(create_seeds(config, sweep));
+    const int64_t n = (int64_t)sweep->replicates.n_values;
+    if (n == 0 && sweep->over[0] != '\0')
+        return dpb_fail(DPB_USAGE, "%s: sweep.over = %s: give its values, as sweep.%s = LIST",
+                        over->origin, sweep->over, sweep->over);
+    if (n > 0 && repeats == NULL)
+        sweep->repeats = n;
+    if (n > 0 && sweep->repeats > n)
+        return dpb_fail(DPB_USAGE,
+                        "%s: %lld repeats and %lld values of %s.%s: give each repeat its own",
+                        repeats->origin, (long long)sweep->repeats, (long long)n,
+                        sweep->replicates.section, sweep->replicates.key);
     return DPB_OK;
 }
 
@@ -181,6 +265,13 @@ static dpb_status fill(const struct dpb_config *config, struct dpb_sweep *sweep)
     const struct dpb_option_table table = {"sweep", NULL, dpb_sweep_rows, sweep};
     DPB_TRY(dpb_options_parse_known(&table, config));
     DPB_TRY(create_axes(config, sweep));
+    DPB_TRY(set_repeats(config, sweep));
+    const struct dpb_setting *target = dpb_config_get(config, "eval", "target");
+    if (target != NULL && sweep->accuracy > 0)
+        return dpb_fail(DPB_USAGE,
+                        "%s: with eval.target every run of a sweep has its accuracy: leave "
+                        "sweep.accuracy out",
+                        target->origin);
     sweep->base = dpb_config_copy(config);
     if (sweep->base == NULL)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
@@ -209,6 +300,7 @@ void dpb_sweep_destroy(struct dpb_sweep *sweep)
         return;
     for (size_t i = 0; i < sweep->n_axes; i++)
         axis_release(&sweep->axes[i]);
+    axis_release(&sweep->replicates);
     free(sweep->axes);
     free(sweep->cells);
     dpb_config_destroy(sweep->base);
@@ -253,14 +345,6 @@ static dpb_status set_purpose(const struct dpb_sweep *sweep, const struct dpb_sw
     return set(config, "eval", "final", "yes", "sweep.accuracy");
 }
 
-static bool is_core_row(const char *section, const char *key)
-{
-    for (size_t i = 0; i < dpb_settings_n_sections; i++)
-        if (strcmp(dpb_settings_sections[i].name, section) == 0)
-            return has_row(dpb_settings_sections[i].rows, key);
-    return false;
-}
-
 /* Whether the plugin of a section's kind has an option. */
 static bool has_option(const struct dpb_plugin_row *plugins, size_t n_plugins, const char *section,
                        const char *name, const char *key)
@@ -285,7 +369,7 @@ static dpb_status leave_to_others(const struct dpb_sweep *sweep, const struct dp
         return DPB_OK;
     for (size_t i = 0; i < sweep->base->n_settings; i++) {
         const struct dpb_setting *s = &sweep->base->settings[i];
-        if (strcmp(s->section, axis->section) != 0 || is_core_row(s->section, s->key))
+        if (strcmp(s->section, axis->section) != 0 || has_row(core_rows(s->section), s->key))
             continue;
         if (plugins == NULL)
             DPB_TRY(dpb_plugin_list(&dpb_host, &plugins, &n_plugins));
@@ -310,6 +394,13 @@ dpb_status dpb_sweep_config(const struct dpb_sweep *sweep, const struct dpb_swee
     for (size_t i = 0; i < sweep->n_axes && status == DPB_OK; i++)
         status = set(result, sweep->axes[i].section, sweep->axes[i].key,
                      dpb_sweep_value(sweep, job->cell, i), sweep->axes[i].origin);
+    const struct dpb_sweep_axis *by_repeat = &sweep->replicates;
+    if (status == DPB_OK && by_repeat->n_values > 0)
+        status = set(result, by_repeat->section, by_repeat->key,
+                     by_repeat->values[job->repeat % by_repeat->n_values], by_repeat->origin);
+    /* A run that misses is a part of its row; the sweep as a whole answers for it. */
+    if (status == DPB_OK && dpb_config_get(result, "eval", "target") != NULL)
+        dpb_config_remove(result, "eval", "require_target");
     if (status == DPB_OK)
         status = set_purpose(sweep, job, result);
     if (status != DPB_OK)

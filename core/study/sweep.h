@@ -7,6 +7,8 @@
  *     run.workers = 1..8 x2
  *     when = comm.name != independent or run.workers > 1      which cells of the product
  *     repeats = 3                       how often every cell is timed
+ *     seeds = 5                         or: by repeat another run.seed, 5 of them
+ *     over = run.seed                   or: by repeat another value of this list, which is no axis
  *     retry_disturbed = 3               how often a disturbed run is repeated at once
  *     accuracy = 500                    steps of one more run a strategy, for its test accuracy
  *
@@ -47,9 +49,10 @@ struct dpb_sweep {
     struct dpb_config *base; /* @owned: without [sweep] */
     struct dpb_sweep_axis *axes;
     size_t n_axes, n_cells;
-    size_t *cells; /* @owned: by cell, its number in the product */
-    int64_t repeats, accuracy, retry_disturbed;
-    const char *when; /* @borrowed while the sweep is made */
+    size_t *cells;                    /* @owned: by cell, its number in the product */
+    struct dpb_sweep_axis replicates; /* repeat r takes value r modulo n_values; none: all equal */
+    int64_t repeats, accuracy, retry_disturbed, seeds;
+    const char *when, *over; /* @borrowed while the sweep is made */
 };
 
 /* Whether the configuration has a [sweep]. */
@@ -62,7 +65,8 @@ void dpb_sweep_destroy(struct dpb_sweep *sweep); /* accepts NULL */
 /* A cell's value on an axis. Cells count with the last axis fastest; those for which sweep.when
  * does not hold do not count. @borrowed. */
 const char *dpb_sweep_value(const struct dpb_sweep *sweep, size_t cell, size_t axis);
-/* A cell's value for SECTION.KEY, from an axis or the base; "": the default. */
+/* A cell's value for SECTION.KEY, from an axis or the base; "": the default. Replicates are not
+ * looked at. */
 const char *dpb_sweep_setting(const struct dpb_sweep *sweep, size_t cell, const char *section,
                               const char *key);
 /* The configuration of one job. *config is @owned. */

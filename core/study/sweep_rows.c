@@ -20,33 +20,40 @@
 #include "study/sweep.h"
 #include "study/warnings.h"
 
+static void add_axis(const struct dpb_sweep_axis *axis, json_t *axes)
+{
+    char key[256];
+    json_t *values = json_array();
+    for (size_t v = 0; v < axis->n_values; v++)
+        json_array_append_new(values, dpb_json_string(axis->values[v]));
+    snprintf(key, sizeof key, "%s.%s", axis->section, axis->key);
+    json_object_set_new(axes, key, values);
+}
+
 json_t *dpb_sweep_document(const struct dpb_sweep *sweep, const struct dpb_config *config)
 {
-    json_t *axes = json_object();
-    for (size_t i = 0; i < sweep->n_axes; i++) {
-        char key[256];
-        json_t *values = json_array();
-        for (size_t v = 0; v < sweep->axes[i].n_values; v++)
-            json_array_append_new(values, dpb_json_string(sweep->axes[i].values[v]));
-        snprintf(key, sizeof key, "%s.%s", sweep->axes[i].section, sweep->axes[i].key);
-        json_object_set_new(axes, key, values);
-    }
+    json_t *axes = json_object(), *over = json_object();
+    for (size_t i = 0; i < sweep->n_axes; i++)
+        add_axis(&sweep->axes[i], axes);
+    if (sweep->replicates.n_values > 0)
+        add_axis(&sweep->replicates, over);
     time_t now = time(NULL);
     struct tm utc;
     char started[32];
     gmtime_r(&now, &utc);
     strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%SZ", &utc);
     const struct dpb_setting *name = dpb_config_get(sweep->base, "run", "name");
-    return json_pack("{s:s, s:s, s:o, s:o, s:s, s:o, s:I, s:I, s:o, s:[], s:[], s:o}", //
-                     "schema", "dpbench.sweep/1",                                      //
-                     "status", "interrupted",                                          //
-                     "error", json_null(),                                             //
-                     "name", dpb_json_string(name ? name->value : "run"),              //
-                     "started", started,                                               //
-                     "axes", axes,                                                     //
-                     "repeats", (json_int_t)sweep->repeats,                            //
-                     "accuracy_steps", (json_int_t)sweep->accuracy,                    //
-                     "config", dpb_config_to_json(config), "rows", "runs",             //
+    return json_pack("{s:s, s:s, s:o, s:o, s:s, s:o, s:o, s:I, s:I, s:o, s:[], s:[], s:o}", //
+                     "schema", "dpbench.sweep/1",                                           //
+                     "status", "interrupted",                                               //
+                     "error", json_null(),                                                  //
+                     "name", dpb_json_string(name ? name->value : "run"),                   //
+                     "started", started,                                                    //
+                     "axes", axes,                                                          //
+                     "over", over,                                                          //
+                     "repeats", (json_int_t)sweep->repeats,                                 //
+                     "accuracy_steps", (json_int_t)sweep->accuracy,                         //
+                     "config", dpb_config_to_json(config), "rows", "runs",                  //
                      "warnings", dpb_warnings_collect(NULL));
 }
 

@@ -49,7 +49,8 @@ static bool has_name(const char *text, const char *name)
 
 static bool is_foreign(const char *name)
 {
-    static const char *const foreign[] = {"config", "environment", "plugins", "axes", "cell"};
+    static const char *const foreign[] = {"config", "environment", "plugins",
+                                          "axes",   "over",        "cell"};
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++)
         if (strcmp(name, foreign[i]) == 0)
             return true;

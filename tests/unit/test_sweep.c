@@ -189,6 +189,40 @@ static void command_line_takes_an_axis_place(void **state)
     dpb_config_destroy(config);
 }
 
+/* The settings of a sweep whose repeats differ in run.seed, and the seeds. */
+static void repeats_take_replicates(void **state)
+{
+    static const struct {
+        const char *settings[4], *seeds[4];
+    } rows[] = {
+        {{"sweep.seeds=3"}, {"1", "2", "3"}},
+        {{"sweep.seeds=2", "run.seed=7"}, {"7", "8"}},
+        {{"sweep.seeds=3", "!sweep.repeats=2"}, {"1", "2"}},
+        {{"sweep.over=run.seed", "sweep.run.seed=4,9,2"}, {"4", "9", "2"}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct dpb_config *config = configure(rows[i].settings);
+        assert_int_equal(dpb_config_assign(config, "sweep.comm.name=a,b", FILE_LINE), DPB_OK);
+        struct dpb_sweep *sweep = sweep_of(config);
+        size_t n = 0;
+        while (rows[i].seeds[n] != NULL)
+            n++;
+        assert_int_equal(sweep->repeats, n);
+        assert_int_equal(sweep->n_cells, 2);
+        for (uint32_t repeat = 0; repeat < n; repeat++)
+            for (size_t cell = 0; cell < 2; cell++) {
+                const struct dpb_sweep_job job = {.cell = cell, .repeat = repeat};
+                struct dpb_config *made = NULL;
+                assert_int_equal(dpb_sweep_config(sweep, &job, &made), DPB_OK);
+                assert_string_equal(value_of(made, "run", "seed"), rows[i].seeds[repeat]);
+                dpb_config_destroy(made);
+            }
+        dpb_sweep_destroy(sweep);
+        dpb_config_destroy(config);
+    }
+}
+
 static void bad_sweeps_are_refused(void **state)
 {
     (void)state;
@@ -216,6 +250,12 @@ static void bad_sweeps_are_refused(void **state)
         {{"sweep.a.b=1,x", "sweep.when=a.b > 1"}, "'x > 1' compares what is no number"},
         {{"sweep.a.b=1,2", "sweep.when=a.b > 2"}, "sweep.when holds for no cell"},
         {{"sweep.repeats=three"}, "repeats"},
+        {{"sweep.seeds=3", "sweep.over=run.seed"}, "sweep.seeds and sweep.over are both given"},
+        {{"sweep.seeds=3", "sweep.run.seed=1,2"}, "sweep.seeds and an axis run.seed: leave one"},
+        {{"sweep.seeds=3", "run.seed=x"}, "run.seed = 'x' is no whole number"},
+        {{"sweep.seeds=2", "sweep.repeats=3"}, "3 repeats and 2 values of run.seed"},
+        {{"sweep.over=run.seed", "run.seed=1"}, "give its values, as sweep.run.seed = LIST"},
+        {{"sweep.accuracy=9", "eval.target=0.5"}, "leave sweep.accuracy out"},
         {{"!sweep.comm.name=a,b", "!comm.name=a"}, "are both given; leave one out"},
         {{"sweep.repeats=1000", "sweep.run.seed=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,"
                                 "21,22,23,24,25,26,27,28,29,30,31,32,33,34,35,36,37,38,39,40,41,42,"
@@ -938,6 +978,7 @@ int main(void)
         cmocka_unit_test(conditions_choose_cells),
         cmocka_unit_test(one_duration_stands),
         cmocka_unit_test(command_line_takes_an_axis_place),
+        cmocka_unit_test(repeats_take_replicates),
         cmocka_unit_test(bad_sweeps_are_refused),
         cmocka_unit_test(order_is_interleaved_and_seeded),
         cmocka_unit_test(accuracy_is_a_job_of_each_strategy),
