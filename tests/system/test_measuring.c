@@ -125,36 +125,39 @@ static void test_case(void **state)
 
 /* ---- run.delay ----------------------------------------------------------------------------- */
 
-/* Of each worker the mean of its timed steps is that of the plan, and no less. */
+/* Each worker's mean delay is the plan's, and never less. It is more by a tenth, and by what a
+ * process that only sleeps beside the run is woken late. */
 static void test_delays(void **state)
 {
     enum { STEPS = 40, WARM = 3, WORKERS = 2, TRIES = 3 };
-    const double bound = 0.1;
     struct dpb_delay delay;
-    double worst = INFINITY;
+    double over_ms = INFINITY;
     (void)state;
     assert_int_equal(dpb_delay_make("exponential(8 ms)", "", "all", "", WORKERS, 5, &delay),
                      DPB_OK);
-    for (int i = 0; i < TRIES && worst > bound; i++) {
+    for (int i = 0; i < TRIES && over_ms > 0.0; i++) {
         struct command command;
+        struct timed_napper napper;
+        timed_napper_start(&napper);
         timed_run(&command, 0,
                   "run.workers=%d comm.name=shm run.steps=%d run.warmup_steps=%d run.seed=5 "
                   "run.delay=exponential(8ms)",
                   WORKERS, STEPS, WARM);
-        worst = 0.0;
+        const double late_ms = timed_napper_stop(&napper);
+        over_ms = 0.0;
         for (uint32_t rank = 0; rank < WORKERS; rank++) {
-            double planned_ns = 0.0;
+            double planned_ms = 0.0;
             for (uint64_t step = WARM; step < WARM + STEPS; step++)
-                planned_ns += (double)dpb_delay_of(&delay, rank, step) / STEPS;
+                planned_ms += (double)dpb_delay_of(&delay, rank, step) / STEPS * 1e-6;
             const json_t *of_rank = json_array_get(json_at(command.json, "ranks"), rank);
-            const double is = json_number_at(of_rank, "breakdown_ns.delay") / planned_ns;
-            assert_true(is >= 1.0);
-            worst = fmax(worst, is - 1.0);
+            const double is_ms = json_number_at(of_rank, "breakdown_ns.delay") * 1e-6;
+            assert_true(is_ms >= planned_ms);
+            over_ms = fmax(over_ms, is_ms - 1.1 * planned_ms - late_ms);
         }
         command_free(&command);
     }
-    if (worst > bound)
-        fail_msg("delays were longer than planned by a share of %.3f", worst);
+    if (over_ms > 0.0)
+        fail_msg("delays were %.3f ms longer than the plan and the machine explain", over_ms);
 }
 
 /* ---- warm-up ------------------------------------------------------------------------------- */
