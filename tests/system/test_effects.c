@@ -146,6 +146,7 @@ static const struct {
     {"comm.poll", "rdma_vm.sh"},
     {"comm.rate", "test_ps_async"},
     {"comm.proto", "test_nccl"},
+    {"comm.softsync", "test_ps_async"},
     {"comm.shards", "test_device_strategies"},
     {"comm.streams", "test_ring_tcp"},
     {"checkpoint.partial", "test_contracts"},

@@ -36,6 +36,9 @@ static const struct world {
     {3, 2, 1, 388, "comm.bound=0 run.delay=exponential(2ms)", "stale(0)"},
     {4, 1, 1, 1000, "comm.bound=1 run.delay=pareto(1ms,1.5) eval.every=4", "stale(1)"},
     {5, 3, 1, 4, "comm.bound=3 comm.rate=staleness comm.gradient=bf16", "stale(3)"},
+    {4, 2, 1, 388, "comm.softsync=3 comm.rate=staleness run.delay=exponential(2ms)",
+     "asynchronous"},
+    {5, 2, 2, 1000, "comm.softsync=2 comm.bound=2 comm.gradient=bf16 eval.every=7", "stale(2)"},
     {5, 2, 2, 1 << 20, "eval.every=3 run.delay=exponential(2ms) comm.streams=2", "asynchronous"},
 };
 
@@ -211,6 +214,8 @@ static void test_refusals(void **state)
     } rows[] = {
         {"run.workers=2", "comm 'ps_async' keeps the model in server processes; give run.servers",
          2},
+        {"run.workers=2 run.servers=1 comm.softsync=3",
+         "comm.softsync = 3 is more than run.workers = 2", 2},
         {"run.workers=2 run.servers=1 comm.log=/no_such/log", "cannot write /no_such/log.2", 1},
     };
     (void)state;

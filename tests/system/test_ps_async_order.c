@@ -35,6 +35,7 @@ struct push {
 struct shard {
     struct push pushes[MOST_PUSHES]; /* of training: its steps and versions count from 0 */
     size_t n, next;
+    unsigned long long n_versions, version;
     double *versions[MOST_PUSHES + 1], *velocity; /* whole arenas; its slices are valid */
 };
 
@@ -49,6 +50,7 @@ struct replay {
     unsigned n_servers;
     uint64_t bucket; /* elements */
     bool staleness;
+    unsigned softsync; /* pushes of an update */
 };
 
 static char log_path[128];
@@ -60,6 +62,7 @@ static void read_log(struct replay *r, unsigned server, unsigned long long proof
     struct shard *shard = &r->shards[server];
     const unsigned long long from = proofs * PROOF_STEPS;
     char path[160];
+    unsigned long long first = 0;
     struct push p;
     snprintf(path, sizeof path, "%s.%u", log_path, WORKERS + server);
     FILE *file = fopen(path, "r");
@@ -68,12 +71,15 @@ static void read_log(struct replay *r, unsigned server, unsigned long long proof
         if (p.step < from || p.step >= from + STEPS)
             continue; /* of a proof */
         assert_true(shard->n < MOST_PUSHES && p.worker < WORKERS);
+        if (shard->n == 0)
+            first = p.applied; /* before it all have met, and nothing was on its way */
+        assert_true(p.pulled >= first && p.pulled <= p.applied);
         p.step -= from;
-        p.pulled -= WORKERS * from;
-        p.applied -= WORKERS * from;
-        assert_int_equal(p.applied, shard->n);
-        assert_true(p.pulled <= p.applied);
+        p.pulled -= first;
+        p.applied -= first;
+        assert_int_equal(p.applied, shard->n / r->softsync);
         shard->pushes[shard->n++] = p;
+        shard->n_versions = p.applied + 1;
     }
     fclose(file);
     unlink(path);
@@ -174,7 +180,7 @@ static void close_replay(struct replay *r)
     }
     for (unsigned s = 0; s < r->n_servers; s++) {
         free(r->shards[s].velocity);
-        for (size_t v = 0; v <= r->shards[s].n; v++)
+        for (size_t v = 0; v <= r->shards[s].n_versions; v++)
             free(r->shards[s].versions[v]);
     }
     free(r->weights);
@@ -212,7 +218,7 @@ static bool has_gradients(struct replay *r, unsigned worker, unsigned long long 
     if (step > 0 && !r->of[worker][step - 1])
         return false;
     for (unsigned s = 0; s < r->n_servers; s++)
-        if (push_of(&r->shards[s], worker, step)->pulled > r->shards[s].next)
+        if (push_of(&r->shards[s], worker, step)->pulled > r->shards[s].version)
             return false;
     for (uint64_t i = 0; i < r->graph->n_elements; i++) {
         const struct shard *shard = &r->shards[server_of(r, i)];
@@ -232,25 +238,36 @@ static bool has_gradients(struct replay *r, unsigned worker, unsigned long long 
     return true;
 }
 
-/* The next push in the log of a server; false: not yet. */
+/* The next update in the log of a server; false: not yet. */
 static bool apply_next(struct replay *r, unsigned server)
 {
     struct shard *shard = &r->shards[server];
-    if (shard->next == shard->n)
+    const size_t first = shard->next;
+    size_t end = first;
+    double rate = RATE;
+    for (; end < shard->n && shard->pushes[end].applied == shard->version; end++)
+        if (!has_gradients(r, shard->pushes[end].worker, shard->pushes[end].step))
+            return false;
+    if (end == first)
         return false;
-    const struct push *p = &shard->pushes[shard->next];
-    const double age = (double)(p->applied - p->pulled);
-    const double rate = r->staleness && age > 1 ? RATE / age : RATE;
-    if (!has_gradients(r, p->worker, p->step))
-        return false;
-    double *to = shard->versions[shard->next + 1] = arena(r);
+    double *sum = arena(r), *to = shard->versions[shard->version + 1] = arena(r);
+    for (; shard->next < end; shard->next++) {
+        const struct push *p = &shard->pushes[shard->next];
+        const double age = r->staleness ? fmax(1.0, (double)(p->applied - p->pulled)) : 1.0;
+        const double part = r->softsync > 1 ? 1.0 / (age * r->softsync) : 1.0;
+        if (r->softsync == 1)
+            rate /= age;
+        for (uint64_t i = 0; i < r->graph->n_elements; i++)
+            sum[i] += part * r->of[p->worker][p->step][i];
+    }
     for (uint64_t i = 0; i < r->graph->n_elements; i++) {
         if (server_of(r, i) != server)
             continue;
-        shard->velocity[i] = MOMENTUM * shard->velocity[i] + r->of[p->worker][p->step][i];
-        to[i] = shard->versions[shard->next][i] - rate * shard->velocity[i];
+        shard->velocity[i] = MOMENTUM * shard->velocity[i] + sum[i];
+        to[i] = shard->versions[shard->version][i] - rate * shard->velocity[i];
     }
-    shard->next++;
+    shard->version++;
+    free(sum);
     return true;
 }
 
@@ -268,7 +285,8 @@ static double largest_difference(const struct replay *r, const struct weights *w
             const struct shard *shard = &r->shards[server_of(r, tensor->offset + i)];
             const double value = weights_value(is, i);
             scale = fmax(scale, fabs(value));
-            worst = fmax(worst, fabs(value - shard->versions[shard->n][tensor->offset + i]));
+            worst =
+                fmax(worst, fabs(value - shard->versions[shard->n_versions][tensor->offset + i]));
         }
     }
     return worst / scale;
@@ -295,10 +313,12 @@ static const struct form {
     const char *settings;
     unsigned servers, bucket_bytes;
     bool staleness;
+    unsigned softsync;
 } forms[] = {
-    {"run.delay=exponential(1ms)", 1, 1 << 20, false},
-    {"run.delay=exponential(1ms) comm.rate=staleness", 2, 776, true},
-    {"run.delay=pareto(0.3ms,1.5) comm.bound=1 model.name=tiny_dense", 3, 2000, false},
+    {"run.delay=exponential(1ms)", 1, 1 << 20, false, 1},
+    {"run.delay=exponential(1ms) comm.rate=staleness", 2, 776, true, 1},
+    {"run.delay=pareto(0.3ms,1.5) comm.bound=1 model.name=tiny_dense", 3, 2000, false, 1},
+    {"run.delay=exponential(1ms) comm.rate=staleness comm.softsync=2", 2, 776, true, 2},
 };
 
 /* By how much the replay differs, as a share of the largest weight. */
@@ -306,7 +326,8 @@ static double difference_of(const struct form *form, const char *comm)
 {
     struct replay r = {.n_servers = form->servers,
                        .bucket = form->bucket_bytes / sizeof(double),
-                       .staleness = form->staleness};
+                       .staleness = form->staleness,
+                       .softsync = form->softsync};
     struct training training;
     char settings[1024];
     snprintf(settings, sizeof settings,

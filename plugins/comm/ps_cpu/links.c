@@ -467,7 +467,7 @@ int64_t links_push_began_ns(const struct links *links, uint32_t worker, uint64_t
     return link_to(links, worker)->began_ns[bucket];
 }
 
-const void *links_gradients(const struct links *links, uint32_t worker, uint64_t bucket,
+void *links_gradients(const struct links *links, uint32_t worker, uint64_t bucket,
                             uint64_t at)
 {
     return link_to(links, worker)->inbox + inbox_at(links, bucket) +

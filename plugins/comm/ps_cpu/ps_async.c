@@ -6,14 +6,8 @@
  * Worker and link are ps_cpu's (ps_cpu.c, links.c), but by messages alone, on one machine as on
  * several. A server is one shard of the model: the slices that ps_slice gives it, with a version.
  *
- *     push of worker w has come whole:  age = version - pulled[w]
- *                                       rate = learning rate / max(1, age)   comm.rate = staleness
- *                                       weights = update(weights, gradients, rate)
- *                                       version += 1, clock[w] += 1
- *     for each w that waits, once clock[w] <= clock[v] + comm.bound for all v that train:
- *                                       pulled[w] = version; send the weights
- *
- * Gradients are means over the worker's own batch: nothing divides by the workers.
+ * The rule of a server is in ps_shard.c. Gradients are means over the worker's own batch: nothing
+ * divides by the workers, but by the gradients of an update where comm.softsync gives it several.
  *
  * A worker says between steps when nobody needs to wait for it (settle, at its end), and when it
  * meets the others (load, publish): once all meet, each gets the model, the same for all.
@@ -23,221 +17,46 @@
  * Dean et al.: Large scale distributed deep networks. NIPS 2012 (Downpour SGD). Ho et al.: More
  * effective distributed ML via a stale synchronous parallel parameter server. NIPS 2013
  * (comm.bound). Gupta, Zhang, Wang: Model accuracy and runtime tradeoff in distributed deep
- * learning. ICDM 2016 (comm.rate = staleness).
+ * learning. ICDM 2016 (comm.rate = staleness). Zhang, Gupta, Lian, Liu: Staleness-aware
+ * async-SGD for distributed deep learning. IJCAI 2016 (comm.softsync).
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/ps_cpu/ps.h"
+#include "comm/ps_cpu/ps_async.h"
 #include "dpbench/plugin.h"
 #include "lib/verbs/mesh_verbs.h"
 
-enum { PLAIN, STALENESS };
-
 static const char *const rates[] = {"plain", "staleness", NULL};
 
-struct options {
-    struct ps_options ps;
-    int64_t bound; /* -1: none */
-    int rate;
-    const char *log;
-};
-
-#define AT(member) offsetof(struct options, member)
+#define AT(member) offsetof(struct ps_async_options, member)
 static const struct dpb_option option_table[] = {
     {"bound", DPB_OPT_INT, "steps", "-1", -1, 1e6, NULL, AT(bound),
      "a worker that is more than so many steps ahead of the slowest waits; -1: no worker waits"},
     {"rate", DPB_OPT_CHOICE, NULL, "plain", 0, 0, rates, AT(rate),
      "staleness: the learning rate is divided by the age of the gradients, where that is above 1"},
+    {"softsync", DPB_OPT_INT, "pushes", "1", 1, STRATEGY_WORKERS, NULL, AT(softsync),
+     "an update is the mean of so many pushes, of any workers; at most the workers"},
     {"log", DPB_OPT_STRING, "file", "", 0, 0, NULL, AT(log),
      "each server writes a line for each push that it applies to FILE.RANK: worker, exchange "
      "number, version pulled, version applied to"},
     PS_OPTION_ROWS(struct ps_options, "tcp, or verbs (RDMA: InfiniBand or RoCE)"),
     {0}};
 
-/* What a server knows of a worker. */
-struct client {
-    uint64_t clock;  /* pushes applied */
-    uint64_t pulled; /* version of the weights that it computes with */
-    uint64_t age;    /* of its last push */
-    uint64_t met;    /* meetings that it was given the model for */
-    int64_t applied_ns;
-    bool untold;       /* the age */
-    bool held;         /* the weights: comm.bound */
-    bool gives, model; /* weights are being sent; of a meeting */
-    uint64_t bucket;   /* the next to send */
-    int64_t waited_ns;
-};
-
-struct async {
-    struct ps ps;
-    struct options options;
-    uint32_t *machines;     /* each rank on one of its own: all goes over links */
-    struct client *clients; /* servers: by worker */
-    uint64_t version;       /* pushes applied */
-    FILE *log;
-    uint64_t meetings; /* workers */
-};
-
 static uint32_t n_ranks(const struct dpb_comm_args *args)
 {
     return args->n_workers + args->n_servers;
 }
 
-/* ---- server: what workers say -------------------------------------------------------------- */
-
-/* What a worker has behind it, pushes and meetings, and whether it pauses: nobody waits for it
- * until its next push. */
-static uint64_t word_of(uint64_t pushes, uint64_t meetings, bool pauses)
-{
-    return pushes << 32 | (meetings & 0x7fffffff) << 1 | pauses;
-}
-
-static uint64_t meetings_of(uint64_t word)
-{
-    return word >> 1 & 0x7fffffff;
-}
-
-static bool trains(const struct async *async, uint32_t worker)
-{
-    const uint64_t word = links_said(async->ps.links, worker);
-    const bool pauses = word % 2 == 1 && word >> 32 == (uint32_t)async->clients[worker].clock;
-    return !pauses && !links_left(async->ps.links, worker);
-}
-
-static bool may_go_on(const struct async *async, uint32_t worker)
-{
-    const uint64_t clock = async->clients[worker].clock;
-    for (uint32_t v = 0; v < async->ps.base.args.n_workers && async->options.bound >= 0; v++)
-        if (clock > async->clients[v].clock + (uint64_t)async->options.bound && trains(async, v))
-            return false;
-    return true;
-}
-
-/* Whether all workers wait for the model that `worker` has not been given yet. */
-static bool all_meet(const struct async *async, uint32_t worker)
-{
-    const uint64_t next = async->clients[worker].met + 1;
-    for (uint32_t v = 0; v < async->ps.base.args.n_workers; v++)
-        if (meetings_of(links_said(async->ps.links, v)) < next)
-            return false;
-    return true;
-}
-
-/* ---- server: applying and giving ----------------------------------------------------------- */
-
-static struct dpb_step step_for(const struct async *async, const struct client *client,
-                                const struct dpb_step *given)
-{
-    struct dpb_step step = *given;
-    if (async->options.rate == STALENESS && client->age > 1)
-        step.learning_rate /= (double)client->age;
-    return step;
-}
-
-static dpb_status apply(struct async *async, uint32_t worker, const struct dpb_step *given)
-{
-    struct ps *ps = &async->ps;
-    const struct strategy *base = &ps->base;
-    struct client *client = &async->clients[worker];
-    client->age = async->version - client->pulled;
-    const struct dpb_step step = step_for(async, client, given);
-    if (async->log)
-        fprintf(async->log, "%u %llu %llu %llu\n", worker, (unsigned long long)step.step,
-                (unsigned long long)client->pulled, (unsigned long long)async->version);
-    for (uint64_t bucket = 0; bucket < base->arenas.n_buckets; bucket++) {
-        const uint64_t length = pipeline_bucket_length(&base->pipeline, bucket);
-        const struct dpb_range slice = ps_slice(&base->args, base->args.rank, bucket, length);
-        const uint64_t begin = bucket * base->arenas.bucket_elements;
-        const struct dpb_range range = {begin + slice.begin, begin + slice.end};
-        bool moved;
-        DPB_TRY(ps_host->optimizer->update(base->arenas.optimizer, NULL, range,
-                                           strategy_weights(base, base->args.rank, range.begin),
-                                           links_gradients(ps->links, worker, bucket, 0), bucket,
-                                           &step));
-        DPB_TRY(links_move(ps->links, 0, &moved)); /* others' gradients go on coming */
-    }
-    async->version++;
-    client->clock++;
-    client->applied_ns = ps_host->now_ns();
-    client->held = client->untold = true;
-    return DPB_OK;
-}
-
-static void begin_giving(struct async *async, uint32_t worker, bool model)
-{
-    struct client *client = &async->clients[worker];
-    links_keep_sent(async->ps.links, worker);
-    client->pulled = async->version;
-    client->gives = true;
-    client->model = model;
-    client->bucket = 0;
-    client->waited_ns = model ? 0 : ps_host->now_ns() - client->applied_ns;
-    client->held = false;
-    client->met += model;
-}
-
-/* Whether something was done for the worker. */
-static bool serve_worker(struct async *async, uint32_t worker)
-{
-    struct client *client = &async->clients[worker];
-    struct links *links = async->ps.links;
-    bool did = false;
-    if (client->untold && links_tell_age(links, worker, client->age)) {
-        client->untold = false;
-        did = true;
-    }
-    if (client->held && may_go_on(async, worker))
-        begin_giving(async, worker, false);
-    if (!client->gives && !client->held && all_meet(async, worker))
-        begin_giving(async, worker, true);
-    while (client->gives &&
-           links_give_one(links, worker, client->bucket, client->model, client->waited_ns)) {
-        client->gives = ++client->bucket < async->ps.base.arenas.n_buckets;
-        did = true;
-    }
-    return did;
-}
-
-static bool all_left(const struct async *async)
-{
-    for (uint32_t worker = 0; worker < async->ps.base.args.n_workers; worker++)
-        if (!links_left(async->ps.links, worker))
-            return false;
-    return true;
-}
-
-static dpb_status async_serve(void *comm)
-{
-    struct async *async = comm;
-    struct links *links = async->ps.links;
-    const struct dpb_wait what = {.timeout_ns = DPB_FOREVER, .purpose = "gradients"};
-    while (!all_left(async)) {
-        struct dpb_step step;
-        bool moved = false;
-        DPB_TRY(links_move(links, INT64_MAX, &moved));
-        for (uint32_t worker; (worker = links_next_push(links, &step)) != UINT32_MAX; moved = true)
-            DPB_TRY(apply(async, worker, &step));
-        for (uint32_t worker = 0; worker < async->ps.base.args.n_workers; worker++)
-            moved = serve_worker(async, worker) || moved;
-        if (!moved)
-            DPB_TRY(links_wait(links, &what));
-    }
-    DPB_TRY(ps_serve_last(&async->ps));
-    async->ps.served = true;
-    return DPB_OK;
-}
-
 /* ---- worker -------------------------------------------------------------------------------- */
 
 /* Between steps, to all servers. */
-static dpb_status say(struct async *async, bool meets)
+static dpb_status say(struct ps_async *async, bool meets)
 {
     const uint64_t pushes = async->ps.base.signals.exchange + 1;
     async->meetings += meets;
-    return links_say(async->ps.links, word_of(pushes, async->meetings, !meets), meets);
+    return links_say(async->ps.links, ps_word(pushes, async->meetings, !meets), meets);
 }
 
 static dpb_status async_load(void *comm)
@@ -285,14 +104,15 @@ static uint32_t shard_of(const struct strategy *base, uint64_t element)
 
 static double async_applied(void *comm, uint64_t step, uint64_t element)
 {
-    const struct async *async = comm;
+    const struct ps_async *async = comm;
     const uint64_t age = links_age(async->ps.links, shard_of(&async->ps.base, element), step);
-    return async->options.rate == STALENESS && age > 1 ? 1.0 / (double)age : 1.0;
+    const double rate = async->options.rate == PS_STALENESS && age > 1 ? 1.0 / (double)age : 1.0;
+    return rate / async->rule.count;
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
-static dpb_status open_log(struct async *async)
+static dpb_status open_log(struct ps_async *async)
 {
     char path[4096];
     if (!async->options.log[0] || async->ps.base.args.role != DPB_SERVER)
@@ -307,7 +127,7 @@ static dpb_status open_log(struct async *async)
 
 static void async_close(void *comm)
 {
-    struct async *async = comm;
+    struct ps_async *async = comm;
     if (!async)
         return;
     uint32_t *machines = async->machines;
@@ -316,6 +136,19 @@ static void async_close(void *comm)
     free(async->clients);
     ps_close(comm);
     free(machines);
+}
+
+static dpb_status make_rule(struct ps_async *async)
+{
+    const struct ps_async_options *options = &async->options;
+    const uint32_t n_workers = async->ps.base.args.n_workers;
+    async->rule = (struct ps_rule){(uint32_t)options->softsync, options->softsync > 1};
+    return options->softsync <= n_workers
+               ? DPB_OK
+               : ps_host->fail(DPB_UNSUPPORTED,
+                               "comm.softsync = %lld is more than run.workers = %u; an update is "
+                               "the mean of at most one push a worker",
+                               (long long)options->softsync, n_workers);
 }
 
 static dpb_status async_open(const void *options, const struct dpb_comm_args *args, void **comm)
@@ -330,19 +163,21 @@ static dpb_status async_open(const void *options, const struct dpb_comm_args *ar
     apart.machines = machines;
     apart.n_machines = n_ranks(args);
     dpb_status status =
-        ps_create(options, &apart, strategy_local_rank(args), sizeof(struct async), &made);
+        ps_create(options, &apart, strategy_local_rank(args), sizeof(struct ps_async), &made);
     if (status != DPB_OK) {
         free(machines);
         return status;
     }
-    struct async *async = made;
+    struct ps_async *async = made;
     async->ps.asynchronous = true;
     async->machines = machines;
-    async->options = *(const struct options *)options;
+    async->options = *(const struct ps_async_options *)options;
     async->clients = calloc(args->n_workers, sizeof *async->clients);
     status = async->clients
-                 ? open_log(async)
+                 ? make_rule(async)
                  : ps_host->fail(DPB_NO_MEMORY, "no memory for %u workers", args->n_workers);
+    if (status == DPB_OK)
+        status = open_log(async);
     if (status != DPB_OK) {
         async_close(async);
         return status;
@@ -354,33 +189,40 @@ static dpb_status async_open(const void *options, const struct dpb_comm_args *ar
 static dpb_status async_plan(void *comm, const struct dpb_layout *layout,
                              struct dpb_comm_plan *want)
 {
-    const struct async *async = comm;
+    const struct ps_async *async = comm;
     const int64_t bound = async->options.bound;
+    const uint32_t count = async->rule.count;
     DPB_TRY(ps_plan(comm, layout, want));
     want->weights = want->scratch = DPB_MEMORY_PRIVATE;
     if (want->gradients == DPB_MEMORY_SHARED)
         want->gradients = DPB_MEMORY_PRIVATE;
+    if (async->rule.batch && async->ps.base.args.role == DPB_SERVER)
+        want->gradients = DPB_MEMORY_PRIVATE; /* the sum of the gradients of an update */
     struct dpb_contract *contract = &want->contract;
     contract->consistency = bound < 0 ? DPB_ASYNCHRONOUS : DPB_STALE;
     contract->parameter = bound < 0 ? 0 : (uint32_t)bound;
     contract->lead = bound < 0 ? UINT32_MAX : (uint32_t)bound;
     contract->proof = DPB_PROOF_BOOKS;
-    contract->divisor = 1;
-    contract->share = 1.0;
-    contract->roundings = async->options.rate == STALENESS ? 2 : 0;
+    contract->divisor = count;
+    contract->share = 1.0 / count;
+    contract->roundings = (async->options.rate == PS_STALENESS ? 2 : 0) + (count > 1 ? count : 0);
     contract->replicas_equal = false;
     return DPB_OK;
 }
 
-static void async_memory(const void *options, const struct dpb_comm_args *args,
+static void async_memory(const void *options_, const struct dpb_comm_args *args,
                          const struct dpb_layout *layout, uint64_t bucket_elements,
                          struct dpb_comm_memory *memory)
 {
     const uint64_t bytes =
         dpb_dtype_size(layout->gradient_type) + dpb_dtype_size(layout->weight_type);
-    (void)options, (void)bucket_elements;
-    if (args->role == DPB_SERVER)
-        memory->host_bytes = (layout->n_elements / args->n_servers + 1) * bytes * args->n_workers;
+    const struct ps_async_options *options = options_;
+    (void)bucket_elements;
+    if (args->role != DPB_SERVER)
+        return;
+    memory->host_bytes = (layout->n_elements / args->n_servers + 1) * bytes * args->n_workers;
+    if (options->softsync > 1)
+        memory->host_bytes += layout->n_elements * dpb_dtype_size(layout->gradient_type);
 }
 
 static const struct dpb_comm_ops async_ops = {.open = async_open,
@@ -395,7 +237,7 @@ static const struct dpb_comm_ops async_ops = {.open = async_open,
                                               .settle = async_settle,
                                               .books = async_books,
                                               .applied = async_applied,
-                                              .serve = async_serve,
+                                              .serve = ps_shard_serve,
                                               .close = async_close,
                                               .needs = ps_needs,
                                               .memory = async_memory};
@@ -407,5 +249,5 @@ const struct dpb_plugin ps_async = {
     .version = DPB_VERSION,
     .summary = "parameter servers that apply each worker's gradients at once",
     .options = option_table,
-    .options_size = sizeof(struct options),
+    .options_size = sizeof(struct ps_async_options),
 };

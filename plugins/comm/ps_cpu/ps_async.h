@@ -1,0 +1,74 @@
+/*
+ * ps_async.h - the parts of ps_async: the strategy with its workers (ps_async.c), and the server,
+ * which holds one shard of the model (ps_shard.c).
+ */
+#ifndef DPB_PLUGINS_COMM_PS_CPU_PS_ASYNC_H
+#define DPB_PLUGINS_COMM_PS_CPU_PS_ASYNC_H
+
+#include <stdio.h>
+
+#include "comm/ps_cpu/ps.h"
+
+/* Indices into the choices of comm.rate. */
+enum { PS_PLAIN, PS_STALENESS };
+
+/* When a server updates its shard, and which workers go on. */
+struct ps_rule {
+    uint32_t count; /* gradients of an update */
+    bool batch;     /* a worker gets weights at once, not after the update that it is part of */
+};
+
+struct ps_async_options {
+    struct ps_options ps;
+    int64_t bound; /* -1: none */
+    int rate;
+    int64_t softsync;
+    const char *log;
+};
+
+/* What a server knows of a worker. */
+struct ps_client {
+    uint64_t clock;  /* pushes taken */
+    uint64_t pulled; /* version of the weights that it computes with */
+    uint64_t age;    /* of its last push */
+    uint64_t met;    /* meetings that it was given the model for */
+    int64_t taken_ns;
+    bool pending;      /* its gradients are in the inbox, for the next update */
+    bool untold;       /* the age */
+    bool held;         /* the weights */
+    bool gives, model; /* weights are being sent; of a meeting */
+    uint64_t bucket;   /* the next to send */
+    int64_t waited_ns;
+};
+
+struct ps_async {
+    struct ps ps;
+    struct ps_async_options options;
+    struct ps_rule rule;
+    uint32_t *machines; /* each rank on one of its own: all goes over links */
+    uint64_t meetings;  /* workers */
+    /* Servers: */
+    struct ps_client *clients; /* by worker */
+    uint64_t version;          /* updates */
+    uint32_t n_taken;          /* gradients for the next update */
+    bool banked;               /* some of them are in the own gradients */
+    struct dpb_step step;      /* of the last push */
+    FILE *log;
+};
+
+/* What a worker says to all servers (links_say): pushes and meetings behind it, and whether it
+ * pauses: no worker waits for it until its next push. */
+static inline uint64_t ps_word(uint64_t pushes, uint64_t meetings, bool pauses)
+{
+    return pushes << 32 | (meetings & 0x7fffffff) << 1 | pauses;
+}
+
+static inline uint64_t ps_word_meetings(uint64_t word)
+{
+    return word >> 1 & 0x7fffffff;
+}
+
+/* The hook `serve`. */
+dpb_status ps_shard_serve(void *comm);
+
+#endif

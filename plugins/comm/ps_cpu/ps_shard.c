@@ -1,0 +1,259 @@
+/*
+ * ps_shard.c - a server of ps_async: one shard of the model, the slices that ps_slice gives it,
+ * with a version. docs/asynchronous.md has the rules.
+ *
+ *     push of worker w has come whole:  age = version - pulled[w]
+ *                                       n += 1, clock[w] += 1
+ *     once n reaches rule.count:        weights = update(weights, sum of the n gradients)
+ *                                       version += 1, n = 0
+ *     for each w that waits, once clock[w] <= clock[v] + comm.bound for all v that train and
+ *     (rule.batch or its gradients are applied):
+ *                                       pulled[w] = version; send the weights
+ *
+ * Workers that do not train bring no gradients: where too few train, an update takes what there is.
+ *
+ * Gradients of an update stay in the inbox of their worker, and are summed in the order of the
+ * ranks. Where the worker goes on before the update, the server adds them to a sum of its own.
+ */
+#include "comm/ps_cpu/ps_async.h"
+
+enum { NONE = UINT32_MAX };
+
+/* ---- who trains ---------------------------------------------------------------------------- */
+
+static bool trains(const struct ps_async *async, uint32_t worker)
+{
+    const struct ps_client *client = &async->clients[worker];
+    const uint64_t word = links_said(async->ps.links, worker);
+    const bool idle = word % 2 == 1 || ps_word_meetings(word) != (client->met & 0x7fffffff);
+    return !(idle && word >> 32 == (uint32_t)client->clock) && !links_left(async->ps.links, worker);
+}
+
+/* Gradients of the next update. */
+static uint32_t count_wanted(const struct ps_async *async)
+{
+    uint32_t n = 0;
+    for (uint32_t worker = 0; worker < async->ps.base.args.n_workers; worker++)
+        n += trains(async, worker);
+    if (async->rule.batch && n > 0)
+        return async->rule.count; /* one worker alone brings them */
+    return n < async->rule.count ? n : async->rule.count;
+}
+
+static bool may_go_on(const struct ps_async *async, uint32_t worker)
+{
+    const struct ps_client *client = &async->clients[worker];
+    if (client->pending)
+        return false;
+    for (uint32_t v = 0; v < async->ps.base.args.n_workers && async->options.bound >= 0; v++)
+        if (client->clock > async->clients[v].clock + (uint64_t)async->options.bound &&
+            trains(async, v))
+            return false;
+    return true;
+}
+
+/* Whether all workers wait for the model that `worker` has not been given yet. */
+static bool all_meet(const struct ps_async *async, uint32_t worker)
+{
+    const uint64_t next = async->clients[worker].met + 1;
+    for (uint32_t v = 0; v < async->ps.base.args.n_workers; v++)
+        if (ps_word_meetings(links_said(async->ps.links, v)) < next)
+            return false;
+    return true;
+}
+
+/* ---- gradients ----------------------------------------------------------------------------- */
+
+/* The own slice of a bucket. */
+static struct dpb_range own_slice(const struct ps_async *async, uint64_t bucket)
+{
+    const struct strategy *base = &async->ps.base;
+    return ps_slice(&base->args, base->args.rank, bucket,
+                    pipeline_bucket_length(&base->pipeline, bucket));
+}
+
+/* With one gradient an update its age divides the rate; with several each has an age of its own. */
+static void weigh(struct ps_async *async, uint32_t worker)
+{
+    const struct strategy *base = &async->ps.base;
+    const uint64_t age = async->clients[worker].age;
+    if (async->options.rate != PS_STALENESS || age < 2)
+        return;
+    if (async->rule.count == 1) {
+        async->step.learning_rate /= (double)age;
+        return;
+    }
+    for (uint64_t bucket = 0; bucket < base->arenas.n_buckets; bucket++) {
+        const struct dpb_range slice = own_slice(async, bucket);
+        void *gradients = links_gradients(async->ps.links, worker, bucket, 0);
+        ps_host->vec->axpby(base->arenas.layout.gradient_type, 0.0, gradients, 1.0 / (double)age,
+                            gradients, slice.end - slice.begin);
+    }
+}
+
+/* Adds a worker's gradients to the sum of the own arena: its inbox is free. */
+static void bank(struct ps_async *async, uint32_t worker)
+{
+    const struct strategy *base = &async->ps.base;
+    for (uint64_t bucket = 0; bucket < base->arenas.n_buckets; bucket++) {
+        const struct dpb_range slice = own_slice(async, bucket);
+        const uint64_t begin = bucket * base->arenas.bucket_elements + slice.begin;
+        void *sum = strategy_gradients(base, base->args.rank, begin);
+        const void *sources[] = {links_gradients(async->ps.links, worker, bucket, 0), sum};
+        ps_host->vec->sum(base->arenas.layout.gradient_type, &sum, 1, sources,
+                          async->banked ? 2 : 1, slice.end - slice.begin);
+    }
+    async->banked = true;
+    async->clients[worker].pending = false;
+}
+
+static void log_push(const struct ps_async *async, uint32_t worker, const struct dpb_step *step)
+{
+    if (async->log)
+        fprintf(async->log, "%u %llu %llu %llu\n", worker, (unsigned long long)step->step,
+                (unsigned long long)async->clients[worker].pulled,
+                (unsigned long long)async->version);
+}
+
+static void take(struct ps_async *async, uint32_t worker, const struct dpb_step *step)
+{
+    struct ps_client *client = &async->clients[worker];
+    client->age = async->version - client->pulled;
+    client->clock++;
+    client->taken_ns = ps_host->now_ns();
+    client->held = client->untold = client->pending = true;
+    async->n_taken++;
+    async->step = *step;
+    log_push(async, worker, step);
+    weigh(async, worker);
+    if (async->rule.batch && async->n_taken < async->rule.count)
+        bank(async, worker);
+}
+
+/* ---- an update ----------------------------------------------------------------------------- */
+
+/* Of elements of a bucket from `at` on, in the order in which they are summed. */
+static uint32_t find_sources(const struct ps_async *async, uint64_t bucket, uint64_t at,
+                             const void **sources)
+{
+    const struct strategy *base = &async->ps.base;
+    const struct dpb_range slice = own_slice(async, bucket);
+    const uint64_t begin = bucket * base->arenas.bucket_elements + at;
+    uint32_t n = 0;
+    if (async->banked)
+        sources[n++] = strategy_gradients(base, base->args.rank, begin);
+    for (uint32_t worker = 0; worker < base->args.n_workers; worker++)
+        if (async->clients[worker].pending)
+            sources[n++] = links_gradients(async->ps.links, worker, bucket, at - slice.begin);
+    return n;
+}
+
+static dpb_status update_bucket(const struct ps_async *async, uint64_t bucket)
+{
+    const struct ps *ps = &async->ps;
+    const struct strategy *base = &ps->base;
+    const dpb_dtype type = base->arenas.layout.gradient_type;
+    const struct dpb_range slice = own_slice(async, bucket);
+    for (uint64_t at = slice.begin; at < slice.end;) {
+        const struct piece piece = strategy_piece(base, bucket, slice.end, at, type);
+        const uint32_t n = find_sources(async, bucket, at, ps->sources);
+        const void *gradients = ps->sources[0];
+        void *sum = ps->sum;
+        if (n > 1) {
+            ps_host->vec->sum(type, &sum, 1, ps->sources, n, piece.n);
+            gradients = sum;
+        }
+        DPB_TRY(ps_host->optimizer->update(
+            base->arenas.optimizer, NULL, (struct dpb_range){piece.begin, piece.begin + piece.n},
+            strategy_weights(base, base->args.rank, piece.begin), gradients, bucket, &async->step));
+        at += piece.n;
+    }
+    return DPB_OK;
+}
+
+static dpb_status update_if_due(struct ps_async *async)
+{
+    const struct strategy *base = &async->ps.base;
+    if (async->n_taken == 0 || async->n_taken < count_wanted(async))
+        return DPB_OK;
+    for (uint64_t bucket = 0; bucket < base->arenas.n_buckets; bucket++) {
+        bool moved;
+        DPB_TRY(update_bucket(async, bucket));
+        DPB_TRY(links_move(async->ps.links, 0, &moved)); /* others' gradients go on coming */
+    }
+    async->version++;
+    async->n_taken = 0;
+    async->banked = false;
+    for (uint32_t worker = 0; worker < base->args.n_workers; worker++)
+        async->clients[worker].pending = false;
+    return DPB_OK;
+}
+
+/* ---- giving -------------------------------------------------------------------------------- */
+
+static void begin_giving(struct ps_async *async, uint32_t worker, bool model)
+{
+    struct ps_client *client = &async->clients[worker];
+    links_keep_sent(async->ps.links, worker);
+    client->pulled = async->version;
+    client->gives = true;
+    client->model = model;
+    client->bucket = 0;
+    client->waited_ns = model ? 0 : ps_host->now_ns() - client->taken_ns;
+    client->held = false;
+    client->met += model;
+}
+
+/* Whether something was done for the worker. */
+static bool serve_worker(struct ps_async *async, uint32_t worker)
+{
+    struct ps_client *client = &async->clients[worker];
+    struct links *links = async->ps.links;
+    bool did = false;
+    if (client->untold && links_tell_age(links, worker, client->age)) {
+        client->untold = false;
+        did = true;
+    }
+    if (client->held && may_go_on(async, worker))
+        begin_giving(async, worker, false);
+    if (!client->gives && !client->held && all_meet(async, worker))
+        begin_giving(async, worker, true);
+    while (client->gives &&
+           links_give_one(links, worker, client->bucket, client->model, client->waited_ns)) {
+        client->gives = ++client->bucket < async->ps.base.arenas.n_buckets;
+        did = true;
+    }
+    return did;
+}
+
+static bool all_left(const struct ps_async *async)
+{
+    for (uint32_t worker = 0; worker < async->ps.base.args.n_workers; worker++)
+        if (!links_left(async->ps.links, worker))
+            return false;
+    return true;
+}
+
+dpb_status ps_shard_serve(void *comm)
+{
+    struct ps_async *async = comm;
+    struct links *links = async->ps.links;
+    const struct dpb_wait what = {.timeout_ns = DPB_FOREVER, .purpose = "gradients"};
+    while (!all_left(async)) {
+        struct dpb_step step;
+        bool moved = false;
+        DPB_TRY(links_move(links, INT64_MAX, &moved));
+        for (uint32_t worker; (worker = links_next_push(links, &step)) != NONE; moved = true) {
+            take(async, worker, &step);
+            DPB_TRY(update_if_due(async));
+        }
+        DPB_TRY(update_if_due(async)); /* a worker may have paused */
+        for (uint32_t worker = 0; worker < async->ps.base.args.n_workers; worker++)
+            moved = serve_worker(async, worker) || moved;
+        if (!moved)
+            DPB_TRY(links_wait(links, &what));
+    }
+    DPB_TRY(ps_serve_last(&async->ps));
+    async->ps.served = true;
+    return DPB_OK;
+}
