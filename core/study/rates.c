@@ -95,13 +95,14 @@ const char *dpb_rates_doubt(const json_t *of, size_t i)
                  {"oversubscribed", "world.oversubscribed", "oversubscribed"},
                  {"disturbed", "load.disturbed", "disturbed"},
                  {"throttled", "throttled", "throttled"}};
-    enum { MARKS = sizeof marks / sizeof marks[0], NOT_STEADY = MARKS };
+    enum { MARKS = sizeof marks / sizeof marks[0] };
+    _Static_assert((int)MARKS == DPB_DOUBT_NOT_STEADY, "the reasons in their order");
     bool is_row = json_object_get(of, "failed_runs") != NULL;
     if (i < MARKS)
         return json_is_true(dpb_json_at(of, is_row ? marks[i].in_row : marks[i].in_run))
                    ? marks[i].reason
                    : NULL;
-    if (i == NOT_STEADY)
+    if (i == DPB_DOUBT_NOT_STEADY)
         return json_is_true(dpb_json_at(of, is_row ? "gated" : "timing.gated")) &&
                        !json_is_true(dpb_json_at(of, is_row ? "steady" : "timing.steady"))
                    ? "not steady"

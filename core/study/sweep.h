@@ -97,6 +97,12 @@ bool dpb_sweep_done(const struct dpb_sweep *sweep, const json_t *document,
                     const struct dpb_sweep_job *job);
 /* Makes rows[] from runs[], the warnings, and the status (DPB_OK, DPB_INTERRUPTED or a failure). */
 void dpb_sweep_finish(const struct dpb_sweep *sweep, dpb_status status, json_t *document);
+/* Whether a run missed eval.target of a sweep with eval.require_target; finished documents only. */
+bool dpb_sweep_missed(const struct dpb_sweep *sweep, const json_t *document);
+/* The cell of a row without strategy and workers: "run.batch = 16"; "": nothing. */
+void dpb_sweep_group(const json_t *row, char *group, size_t capacity);
+/* Puts rows[] into the order of the table, by group; `ordered` has room for all. Their number. */
+size_t dpb_sweep_order_rows(const json_t *rows, const json_t **ordered);
 /* The table for people, at most 100 columns, and how to read it. */
 void dpb_sweep_print(const json_t *document, FILE *out);
 /* The same table as texts: columns[] (the titles of those that have content), lines[] in the order

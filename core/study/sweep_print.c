@@ -10,6 +10,7 @@
 #include "study/json.h"
 #include "study/rates.h"
 #include "study/sweep.h"
+#include "study/target.h"
 
 enum { WIDTH = 100, COLUMNS = 11, CELL = 40, GROUP = 512, NOTE = 8192 };
 
@@ -117,7 +118,7 @@ static void fill_line(const json_t *row, struct line *line)
 
 /* ---- groups: what a row has beside strategy and workers ------------------------------------ */
 
-static void group_of(const json_t *row, char group[GROUP])
+void dpb_sweep_group(const json_t *row, char *group, size_t capacity)
 {
     const char *key;
     json_t *value;
@@ -125,24 +126,24 @@ static void group_of(const json_t *row, char group[GROUP])
     group[0] = '\0';
     json_object_foreach(json_object_get(row, "cell"), key, value)
     {
-        if (strcmp(key, "comm.name") == 0 || strcmp(key, "run.workers") == 0 || at >= GROUP)
+        if (strcmp(key, "comm.name") == 0 || strcmp(key, "run.workers") == 0 || at >= capacity)
             continue;
-        int n = snprintf(group + at, GROUP - at, "%s%s = %s", at > 0 ? ", " : "", key,
+        int n = snprintf(group + at, capacity - at, "%s%s = %s", at > 0 ? ", " : "", key,
                          dpb_json_text(value, "", "?"));
         at += n > 0 ? (size_t)n : 0;
     }
 }
 
-/* Rows in the order of the table: by group as it first appears, within it by cell. */
-static size_t order_rows(const json_t *rows, const json_t **ordered)
+/* By group as it first appears, within it by cell. */
+size_t dpb_sweep_order_rows(const json_t *rows, const json_t **ordered)
 {
     size_t n = json_array_size(rows), n_ordered = 0;
     bool *taken = calloc(n + 1, sizeof *taken);
     for (size_t i = 0; taken != NULL && i < n; i++) {
         char group[GROUP], other[GROUP];
-        group_of(json_array_get(rows, i), group);
+        dpb_sweep_group(json_array_get(rows, i), group, sizeof group);
         for (size_t k = i; k < n; k++) {
-            group_of(json_array_get(rows, k), other);
+            dpb_sweep_group(json_array_get(rows, k), other, sizeof other);
             if (taken[k] || strcmp(group, other) != 0)
                 continue;
             taken[k] = true;
@@ -213,7 +214,7 @@ static void print_table(const struct line *lines, size_t n, FILE *out)
     const char *gap = total <= WIDTH ? "  " : " ";
     print_line(&head, width, gap, out);
     for (size_t i = 0; i < n; i++) {
-        group_of(lines[i].row, group);
+        dpb_sweep_group(lines[i].row, group, sizeof group);
         if (strcmp(group, before) != 0)
             fprintf(out, "%s:\n", group);
         memcpy(before, group, sizeof before);
@@ -263,7 +264,7 @@ DPB_PRINTF(2, 3) static void add(struct note *note, const char *format, ...)
 static bool is_candidate(const json_t *row, double workers, const char *group)
 {
     char own[GROUP];
-    group_of(row, own);
+    dpb_sweep_group(row, own, sizeof own);
     return !is_failed(row) && number(row, "workers") == workers && strcmp(own, group) == 0;
 }
 
@@ -387,9 +388,9 @@ static void note_winners(const json_t *document, const struct line *lines, size_
     for (size_t i = 0; i < n; i++) {
         char group[GROUP], other[GROUP];
         bool seen = is_failed(lines[i].row);
-        group_of(lines[i].row, group);
+        dpb_sweep_group(lines[i].row, group, sizeof group);
         for (size_t k = 0; k < i && !seen; k++) {
-            group_of(lines[k].row, other);
+            dpb_sweep_group(lines[k].row, other, sizeof other);
             seen = !is_failed(lines[k].row) && strcmp(group, other) == 0 &&
                    number(lines[k].row, "workers") == number(lines[i].row, "workers");
         }
@@ -574,7 +575,7 @@ static bool lines_make(const json_t *document, struct line **lines, size_t *n)
     const json_t **ordered = calloc(json_array_size(rows) + 1, sizeof *ordered);
     *lines = calloc(json_array_size(rows) + 1, sizeof **lines);
     bool made = ordered != NULL && *lines != NULL;
-    *n = made ? order_rows(rows, ordered) : 0;
+    *n = made ? dpb_sweep_order_rows(rows, ordered) : 0;
     for (size_t i = 0; i < *n; i++)
         fill_line(ordered[i], &(*lines)[i]);
     free(ordered);
@@ -587,6 +588,7 @@ static void print_notes(const json_t *document, const struct line *lines, size_t
         note_winners(document, lines, n, out);
         note_effects(document, lines, n, out);
         note_meanings(document, lines, n, out);
+        dpb_target_notes(document, out);
     }
     print_warnings(document, out);
 }
@@ -619,6 +621,7 @@ void dpb_sweep_print(const json_t *document, FILE *out)
     if (lines_make(document, &lines, &n) && n > 0) {
         print_table(lines, n, out);
         fputc('\n', out);
+        dpb_target_print(document, out);
     }
     if (memory != NULL) {
         print_notes(document, lines, n, memory);
@@ -645,7 +648,7 @@ json_t *dpb_sweep_table(const json_t *document)
     for (size_t i = 0; i < n; i++) {
         char group[GROUP];
         json_t *cells = json_array();
-        group_of(lines[i].row, group);
+        dpb_sweep_group(lines[i].row, group, sizeof group);
         for (size_t c = 0; c < COLUMNS; c++)
             if (shown[c])
                 json_array_append_new(cells, dpb_json_string(lines[i].text[c]));

@@ -13,11 +13,13 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "base/options.h"
 #include "base/stats.h"
 #include "study/json.h"
 #include "study/rates.h"
 #include "study/result.h"
 #include "study/sweep.h"
+#include "study/target.h"
 #include "study/warnings.h"
 
 static void add_axis(const struct dpb_sweep_axis *axis, json_t *axes)
@@ -435,6 +437,8 @@ static json_t *row_to_json(const struct dpb_sweep *sweep, size_t cell, double sa
         "too_short", any_true(runs, "timing.too_short", true),                             //
         "gated", any_true(runs, "timing.gated", true),                                     //
         "steady", runs->n_ok > 0 && !any_true(runs, "timing.steady", false));
+    json_t *to_target = dpb_target_of_runs(runs->ok, runs->n_ok, runs->n_failed, sweep->repeats);
+    json_object_set_new(row, "to_target", to_target != NULL ? to_target : json_null());
     json_object_update(row, numbers);
     json_decref(numbers);
     json_object_set_new(row, "breakdown_ns", breakdown_to_json(runs));
@@ -573,7 +577,18 @@ static void warn_of_cores(const struct dpb_sweep *sweep, json_t *document, json_
             least, most);
 }
 
-static void set_status(dpb_status status, json_t *document)
+bool dpb_sweep_missed(const struct dpb_sweep *sweep, const json_t *document)
+{
+    bool required = false;
+    for (size_t cell = 0; cell < sweep->n_cells; cell++) {
+        bool here = false;
+        const char *text = dpb_sweep_setting(sweep, cell, "eval", "require_target");
+        required |= dpb_parse_bool(text, &here) && here;
+    }
+    return required && dpb_target_missed(json_object_get(document, "rows"));
+}
+
+static void set_status(const struct dpb_sweep *sweep, dpb_status status, json_t *document)
 {
     const json_t *runs = json_object_get(document, "runs"), *run;
     size_t i, n_bad = 0;
@@ -585,10 +600,14 @@ static void set_status(dpb_status status, json_t *document)
         n_bad++;
         first = first != NULL ? first : dpb_json_text(run, "error", "no reason given");
     }
-    const char *text = status == DPB_INTERRUPTED       ? "interrupted"
-                       : status != DPB_OK || n_bad > 0 ? "failed"
-                                                       : "ok";
+    bool missed = dpb_sweep_missed(sweep, document);
+    const char *text = status == DPB_INTERRUPTED                 ? "interrupted"
+                       : status != DPB_OK || n_bad > 0 || missed ? "failed"
+                                                                 : "ok";
     json_object_set_new(document, "status", json_string(text));
+    if (missed)
+        json_object_set_new(document, "error",
+                            json_string("eval.require_target: not all runs reached eval.target"));
     if (n_bad > 0)
         json_object_set_new(document, "error",
                             json_sprintf("%zu of %zu runs are not ok; the first: %s", n_bad,
@@ -601,6 +620,7 @@ void dpb_sweep_finish(const struct dpb_sweep *sweep, dpb_status status, json_t *
     add_rows(sweep, document);
     add_accuracy(document);
     add_speedups(document);
+    dpb_target_rank(json_object_get(document, "rows"));
     warn_of_cores(sweep, document, warnings);
-    set_status(status, document);
+    set_status(sweep, status, document);
 }

@@ -1,0 +1,226 @@
+/* target.c - see target.h. */
+#include "study/target.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "study/json.h"
+
+/* ---- of one run ---------------------------------------------------------------------------- */
+
+/* The evaluation that reached the target, or the last one before the run ended without. */
+static const json_t *end_of_run(const json_t *run)
+{
+    const json_t *evals = json_object_get(run, "eval"), *at = dpb_json_at(run, "target.at");
+    size_t n = json_array_size(evals);
+    return json_is_object(at) ? at : n > 0 ? json_array_get(evals, n - 1) : NULL;
+}
+
+static json_t *repeat_to_json(const json_t *run)
+{
+    const json_t *end = end_of_run(run);
+    double samples = dpb_json_number(end, "trained_samples");
+    double seconds = dpb_json_number(end, "trained_s");
+    return json_pack("{s:b, s:o, s:o, s:o, s:o}",                                                //
+                     "met", json_is_true(dpb_json_at(run, "target.met")),                        //
+                     "seconds", dpb_json_real(seconds),                                          //
+                     "epochs", dpb_json_real(samples / dpb_json_number(run, "batch.per_epoch")), //
+                     "samples", dpb_json_real(samples),                                          //
+                     "samples_per_s", dpb_json_real(samples / seconds));
+}
+
+/* Samples between the evaluation that ended the run and the one before it. */
+static double resolution_of(const json_t *run)
+{
+    const json_t *end = end_of_run(run), *evals = json_object_get(run, "eval"), *eval;
+    double samples = dpb_json_number(end, "trained_samples"), before = 0;
+    size_t i;
+    json_array_foreach(evals, i, eval)
+    {
+        double trained = dpb_json_number(eval, "trained_samples");
+        if (trained < samples)
+            before = fmax(before, trained);
+    }
+    return samples - before;
+}
+
+/* ---- of a row ------------------------------------------------------------------------------ */
+
+static bool has_met(const json_t *repeat)
+{
+    return json_is_true(json_object_get(repeat, "met"));
+}
+
+/* The mean over the repeats and its interval; where `censored` says that one missed, a bound. */
+static json_t *part_to_json(const json_t *repeats, const char *part, bool censored)
+{
+    const json_t *repeat;
+    size_t i, n = json_array_size(repeats);
+    double *x = calloc(n + 1, sizeof *x), low = NAN, high = NAN, above = INFINITY;
+    struct dpb_estimate estimate = {.mean = NAN};
+    json_array_foreach(repeats, i, repeat)
+    {
+        double value = dpb_json_number(repeat, part);
+        if (x != NULL)
+            x[i] = log(value);
+        if (!json_is_null(repeat) && !has_met(repeat))
+            above = fmin(above, value);
+    }
+    if (x != NULL && !censored)
+        dpb_estimate_of(x, n, &estimate);
+    dpb_estimate_interval(&estimate, &low, &high);
+    free(x);
+    return json_pack("{s:o, s:o, s:o, s:o}",                    //
+                     "mean", dpb_json_real(exp(estimate.mean)), //
+                     "low", dpb_json_real(low),                 //
+                     "high", dpb_json_real(high),               //
+                     "above", dpb_json_real(censored ? above : NAN));
+}
+
+json_t *dpb_target_of_runs(const json_t *const *runs, size_t n, size_t n_failed, int64_t n_repeats)
+{
+    json_t *repeats = json_array();
+    const json_t *any = NULL;
+    size_t n_met = 0, n_of = n_failed;
+    double resolution = 0;
+    for (int64_t repeat = 0; repeat < n_repeats; repeat++) {
+        const json_t *last = NULL;
+        for (size_t i = 0; i < n; i++)
+            if (dpb_json_number(runs[i], "repeat") == (double)repeat &&
+                json_is_object(json_object_get(runs[i], "target")))
+                last = runs[i];
+        json_array_append_new(repeats, last != NULL ? repeat_to_json(last) : json_null());
+        if (last == NULL)
+            continue;
+        any = last;
+        n_of++;
+        n_met += json_is_true(dpb_json_at(last, "target.met"));
+        resolution = fmax(resolution, resolution_of(last));
+    }
+    if (any == NULL) {
+        json_decref(repeats);
+        return NULL;
+    }
+    bool censored = n_met < n_of;
+    bool apart = strcmp(dpb_json_text(any, "strategy.consistency", ""), "none") == 0 &&
+                 dpb_json_number(any, "world.workers") > 1;
+    return json_pack("{s:o, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:n, s:o}",     //
+                     "accuracy", dpb_json_real(dpb_json_number(any, "target.accuracy")), //
+                     "criterion", dpb_json_text(any, "target.criterion", "?"),           //
+                     "model", apart ? "rank 0" : "all workers",                          //
+                     "reached", (json_int_t)n_met,                                       //
+                     "of", (json_int_t)n_of,                                             //
+                     "seconds", part_to_json(repeats, "seconds", censored),              //
+                     "epochs", part_to_json(repeats, "epochs", censored),                //
+                     "samples", part_to_json(repeats, "samples", censored),              //
+                     "samples_per_s", part_to_json(repeats, "samples_per_s", false),     //
+                     "resolution", dpb_json_real(resolution),                            //
+                     "rank",                                                             //
+                     "repeats", repeats);
+}
+
+/* ---- of all rows --------------------------------------------------------------------------- */
+
+static bool is_ranked(const json_t *row)
+{
+    const json_t *target = json_object_get(row, "to_target");
+    return json_is_object(target) &&
+           strcmp(dpb_json_text(target, "model", ""), "all workers") == 0 &&
+           dpb_json_number(target, "reached") == dpb_json_number(target, "of") &&
+           isfinite(dpb_json_number(target, "seconds.mean"));
+}
+
+bool dpb_target_same_contest(const json_t *a, const json_t *b)
+{
+    static const char *const what[] = {"to_target.accuracy", "to_target.criterion"};
+    const char *key;
+    json_t *value;
+    for (size_t i = 0; i < sizeof what / sizeof what[0]; i++)
+        if (!json_equal(dpb_json_at(a, what[i]), dpb_json_at(b, what[i])))
+            return false;
+    json_object_foreach(json_object_get(a, "cell"), key, value)
+    {
+        bool matters = strncmp(key, "model.", 6) == 0 || strncmp(key, "data.", 5) == 0;
+        if (matters && !json_equal(value, json_object_get(json_object_get(b, "cell"), key)))
+            return false;
+    }
+    return true;
+}
+
+void dpb_target_rank(json_t *rows)
+{
+    const json_t *row, *other;
+    size_t i, k;
+    json_array_foreach(rows, i, row)
+    {
+        json_int_t rank = 1;
+        if (!is_ranked(row))
+            continue;
+        json_array_foreach(rows, k, other)
+        {
+            rank += is_ranked(other) && dpb_target_same_contest(row, other) &&
+                    dpb_json_number(other, "to_target.seconds.mean") <
+                        dpb_json_number(row, "to_target.seconds.mean");
+        }
+        json_object_set_new(json_object_get(row, "to_target"), "rank", json_integer(rank));
+    }
+}
+
+bool dpb_target_missed(const json_t *rows)
+{
+    const json_t *row;
+    size_t i;
+    bool missed = false;
+    json_array_foreach(rows, i, row)
+    {
+        missed |= dpb_json_number(row, "to_target.reached") < dpb_json_number(row, "to_target.of");
+    }
+    return missed;
+}
+
+/* ---- comparing ----------------------------------------------------------------------------- */
+
+/* Logarithms of a part by repeat, of which more is better; NaN where the target was missed. *n:
+ * their number. @owned. */
+static double *gains(const json_t *row, const char *part, size_t *n)
+{
+    const json_t *repeats = dpb_json_at(row, "to_target.repeats"), *repeat;
+    double sign = strcmp(part, "samples_per_s") == 0 ? 1 : -1;
+    size_t i;
+    *n = json_array_size(repeats);
+    double *x = calloc(*n + 1, sizeof *x);
+    json_array_foreach(repeats, i, repeat)
+    {
+        if (x != NULL)
+            x[i] = has_met(repeat) ? sign * log(dpb_json_number(repeat, part)) : NAN;
+    }
+    return x;
+}
+
+void dpb_target_compare(const json_t *a, const json_t *b, const char *part,
+                        struct dpb_comparison *comparison)
+{
+    size_t n_a, n_b;
+    struct dpb_estimate of_a = {.mean = NAN}, of_b = of_a, difference = of_a;
+    double *x = gains(a, part, &n_a), *y = gains(b, part, &n_b);
+    if (x != NULL && y != NULL) {
+        dpb_estimate_of(x, n_a, &of_a);
+        dpb_estimate_of(y, n_b, &of_b);
+        for (size_t i = 0; i < n_a && i < n_b; i++)
+            y[i] -= x[i];
+        dpb_estimate_of(y, n_a < n_b ? n_a : n_b, &difference);
+    }
+    free(x);
+    free(y);
+    if (difference.n > 1)
+        dpb_compare_paired(&difference, DPB_MARGIN, comparison);
+    else
+        dpb_compare_apart(&of_a, &of_b, DPB_MARGIN, comparison);
+    if (strcmp(part, "samples_per_s") == 0)
+        return;
+    double low = comparison->low; /* of gains: less of the part */
+    comparison->ratio = 1 / comparison->ratio;
+    comparison->low = 1 / comparison->high;
+    comparison->high = 1 / low;
+}

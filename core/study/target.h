@@ -1,0 +1,45 @@
+/*
+ * target.h - time to accuracy: what the repeats of a sweep's cell needed until they reached
+ * eval.target, and how cells compare in it. Made from documents alone.
+ *
+ * All means are of logarithms, so the mean seconds are the mean samples (statistical efficiency) by
+ * the mean samples/s until then (hardware efficiency). A run that missed the target is censored: it
+ * bounds its row from below and enters no mean.
+ *
+ * Koliousis et al.: Crossbow: Scaling Deep Learning with Small Batch Sizes on Multi-GPU Servers.
+ * PVLDB 12(11), 2019. DAWNBench, Coleman et al. 2017.
+ */
+#ifndef DPB_CORE_STUDY_TARGET_H
+#define DPB_CORE_STUDY_TARGET_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/comparison.h"
+
+/* A row's `to_target` (docs/results.md) from the n runs that it is made of, at most one a repeat;
+ * `n_failed` more have missed it. NULL: no run asked for a target. @owned. */
+json_t *dpb_target_of_runs(const json_t *const *runs, size_t n, size_t n_failed, int64_t repeats);
+/* Puts `to_target.rank` into rows[]: 1 is the soonest of all rows with this target, model and data.
+ * Null where a run missed, or where each worker trains a model of its own. */
+void dpb_target_rank(json_t *rows);
+/* Whether two rows train for the same: the target, and the axes of model and data. */
+bool dpb_target_same_contest(const json_t *a, const json_t *b);
+/* Whether a run of any row missed. */
+bool dpb_target_missed(const json_t *rows);
+
+/* Row b by row a in `part` ("seconds", "samples" or "samples_per_s"), paired by repeat where at
+ * least two repeats of both reached the target. The ratio is b / a; DPB_FASTER: b is better (less
+ * time, fewer samples, more samples/s). */
+void dpb_target_compare(const json_t *a, const json_t *b, const char *part,
+                        struct dpb_comparison *comparison);
+
+/* Where no row has a target, these print nothing and give NULL. The table at most 100 columns wide;
+ * the same as dpb_sweep_table has its own (sweep.h), @owned; how to read it, one paragraph a line. */
+void dpb_target_print(const json_t *document, FILE *out);
+json_t *dpb_target_table(const json_t *document);
+void dpb_target_notes(const json_t *document, FILE *out);
+
+#endif

@@ -1,0 +1,332 @@
+/* test_target.c - times to accuracy from made results: every column against numbers made by hand,
+ * censoring, ranks, and how often a planted difference is found. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "dpbench/random.h"
+#include "lib/documented.h"
+#include "study/json.h"
+#include "study/sweep.h"
+#include "study/target.h"
+
+static void assert_near(double is, double should)
+{
+    if (!(fabs(is - should) <= 1e-9 * fmax(1, fabs(should)))) /* NaN is never near */
+        fail_msg("%.17g should be %.17g", is, should);
+}
+
+struct study {
+    struct dpb_config *config;
+    struct dpb_sweep *sweep;
+    json_t *document;
+};
+
+static struct study study_of(const char *const *settings)
+{
+    struct study study = {.config = dpb_config_create()};
+    dpb_first_error_clear();
+    for (; *settings != NULL; settings++)
+        assert_int_equal(dpb_config_assign(study.config, *settings, "x.ini:9"), DPB_OK);
+    assert_int_equal(dpb_sweep_create(study.config, &study.sweep), DPB_OK);
+    study.document = dpb_sweep_document(study.sweep, study.config);
+    assert_non_null(study.document);
+    return study;
+}
+
+#define STUDY(...) study_of((const char *const[]){__VA_ARGS__, NULL})
+
+static void study_end(struct study *study)
+{
+    json_decref(study->document);
+    dpb_sweep_destroy(study->sweep);
+    dpb_config_destroy(study->config);
+}
+
+/* A training of so many samples at so many a second; evaluated every 100, with the target met by
+ * the last evaluation, or never. */
+struct made {
+    const char *strategy, *consistency;
+    int workers;
+    double samples, rate;
+    bool missed;
+};
+
+static json_t *eval_at(double samples, double rate, double accuracy)
+{
+    return json_pack("{s:f, s:f, s:f}", "trained_samples", samples, "trained_s", samples / rate,
+                     "accuracy", accuracy);
+}
+
+static void add(const struct study *study, size_t cell, uint32_t repeat, struct made made)
+{
+    json_t *evals = json_array(), *at;
+    for (double samples = 100; samples < made.samples; samples += 100)
+        json_array_append_new(evals, eval_at(samples, made.rate, 0.5));
+    at = eval_at(made.samples, made.rate, made.missed ? 0.7 : 0.9);
+    json_array_append(evals, at);
+    json_t *result = json_pack(
+        "{s:s, s:n, s:{s:s, s:s}, s:{s:i, s:b}, s:{s:i, s:i, s:f}, s:{s:f, s:s, s:b}, s:o, "
+        "s:{s:i, s:f, s:b, s:{s:f}}, s:{s:s, s:s}}",                                        //
+        "status", "ok", "error", "strategy", "name", made.strategy, "consistency",          //
+        made.consistency, "world", "workers", made.workers, "oversubscribed", 0, "batch",   //
+        "per_worker", 10, "global", 20, "per_epoch", 1000.0, "target", "accuracy", 0.9,     //
+        "criterion", "last", "met", !made.missed, "eval", evals, "timing", "steps", 100,    //
+        "elapsed_ns", 1e9, "steady", 1, "samples_per_s", "mean", made.rate, "verification", //
+        "pattern", "pass", "replicas", "pass");
+    assert_non_null(result);
+    if (!made.missed)
+        json_object_set(json_object_get(result, "target"), "at", at);
+    json_decref(at);
+    const struct dpb_sweep_job job = {.cell = cell, .repeat = repeat};
+    dpb_sweep_add(study->sweep, &job, result, study->document);
+}
+
+static const json_t *target_of(const struct study *study, size_t row)
+{
+    const json_t *rows = json_object_get(study->document, "rows");
+    return json_object_get(json_array_get(rows, row), "to_target");
+}
+
+/* Not inlined: gcc 12 would take what the stream allocates for the local variable that names it. */
+__attribute__((noinline)) static char *printed(const json_t *document)
+{
+    char *text = NULL;
+    size_t length;
+    FILE *out = open_memstream(&text, &length);
+    dpb_sweep_print(document, out);
+    fclose(out);
+    for (const char *line = text; *line != '\0';) {
+        size_t columns = strcspn(line, "\n");
+        if (columns > 100)
+            fail_msg("%zu columns: %.*s", columns, (int)columns, line);
+        line += columns + (line[columns] == '\n');
+    }
+    return text;
+}
+
+/* Whether the table says it, wherever lines are broken. */
+static void assert_says(const char *text, const char *said)
+{
+    char *flat = strdup(text);
+    for (char *c = flat; *c; c++)
+        *c = *c == '\n' ? ' ' : *c;
+    if (strstr(flat, said) == NULL)
+        fail_msg("no '%s':\n%s", said, text);
+    free(flat);
+}
+
+/* sma needs 1000 and 4000 samples at 100 and 400 a second: geometric means 2000 and 200. shm needs
+ * twice the samples at twice the rate, minus a hair. */
+static void columns_are_exact(void **state)
+{
+    (void)state;
+    struct study s = STUDY("sweep.comm.name=sma,shm", "sweep.seeds=2", "eval.target=0.9");
+    add(&s, 0, 0, (struct made){"sma", "averaging", 2, 1000, 100, false});
+    add(&s, 0, 1, (struct made){"sma", "averaging", 2, 4000, 400, false});
+    add(&s, 1, 0, (struct made){"shm", "synchronous", 2, 2000, 199, false});
+    add(&s, 1, 1, (struct made){"shm", "synchronous", 2, 8000, 799, false});
+    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    expect_documented(s.document);
+    const json_t *sma = target_of(&s, 0), *shm = target_of(&s, 1);
+    assert_near(dpb_json_number(sma, "accuracy"), 0.9);
+    assert_near(dpb_json_number(sma, "reached"), 2);
+    assert_near(dpb_json_number(sma, "of"), 2);
+    assert_near(dpb_json_number(sma, "samples.mean"), 2000);
+    assert_near(dpb_json_number(sma, "epochs.mean"), 2);
+    assert_near(dpb_json_number(sma, "samples_per_s.mean"), 200);
+    assert_near(dpb_json_number(sma, "seconds.mean"), 10);
+    assert_near(dpb_json_number(sma, "resolution"), 100);
+    /* 12.706 standard errors of the mean logarithm, one degree of freedom. */
+    double half = 12.706204736174676 * log(4) / 2;
+    assert_near(log(dpb_json_number(sma, "samples.low")), log(2000) - half);
+    assert_near(log(dpb_json_number(sma, "samples.high")), log(2000) + half);
+    assert_near(log(dpb_json_number(sma, "epochs.high")), log(2) + half);
+    assert_true(json_is_null(dpb_json_at(sma, "seconds.above")));
+    assert_near(dpb_json_number(shm, "seconds.mean"),
+                dpb_json_number(shm, "samples.mean") / dpb_json_number(shm, "samples_per_s.mean"));
+    assert_near(dpb_json_number(sma, "rank"), 1);
+    assert_near(dpb_json_number(shm, "rank"), 2);
+    char *text = printed(s.document);
+    assert_non_null(strstr(text, "time to 90.00 %:\nstrategy"));
+    assert_says(text, "- to the target, shm, 2 workers / sma, 2 workers: time 1.003 [0.");
+    assert_says(text, " = samples 2.000 [2.000..2.000] more / rate 1.99");
+    assert_says(text, "The accuracy is looked at every 100 samples");
+    assert_null(strstr(text, "> X"));
+    free(text);
+    json_t *table = dpb_target_table(s.document);
+    char *columns = json_dumps(json_object_get(table, "columns"), JSON_COMPACT);
+    assert_string_equal(columns, "[\"strategy\",\"label\",\"rank\",\"reached\",\"seconds\","
+                                 "\"epochs\",\"samples\",\"samples/s\"]");
+    free(columns);
+    json_decref(table);
+    study_end(&s);
+}
+
+/* A run that misses bounds its row, which has no mean and no rank; a failed run counts as missed. */
+static void missing_runs_are_censored(void **state)
+{
+    (void)state;
+    struct study s = STUDY("sweep.comm.name=sma,shm,ps,independent", "sweep.seeds=3",
+                           "eval.target=0.9", "eval.require_target=yes");
+    for (uint32_t repeat = 0; repeat < 3; repeat++) {
+        add(&s, 0, repeat, (struct made){"sma", "averaging", 2, 1000, 100, false});
+        add(&s, 1, repeat,
+            (struct made){"shm", "synchronous", 2, 500 + 100 * repeat, 100, repeat > 0});
+        if (repeat < 2)
+            add(&s, 2, repeat, (struct made){"ps", "synchronous", 2, 200, 100, false});
+        add(&s, 3, repeat, (struct made){"independent", "none", 2, 100, 100, false});
+    }
+    const struct dpb_sweep_job failed = {.cell = 2, .repeat = 2};
+    dpb_sweep_add(s.sweep, &failed,
+                  json_pack("{s:s, s:s}", "status", "failed", "error", "loss is not finite"),
+                  s.document);
+    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    const json_t *shm = target_of(&s, 1), *ps = target_of(&s, 2), *apart = target_of(&s, 3);
+    assert_near(dpb_json_number(shm, "reached"), 1);
+    assert_near(dpb_json_number(shm, "of"), 3);
+    assert_near(dpb_json_number(shm, "seconds.above"), 6); /* not 5, which reached it */
+    assert_near(dpb_json_number(shm, "epochs.above"), 0.6);
+    assert_near(dpb_json_number(shm, "samples.above"), 600);
+    assert_true(json_is_null(dpb_json_at(shm, "seconds.mean")));
+    assert_true(json_is_null(json_object_get(shm, "rank")));
+    assert_near(dpb_json_number(ps, "of"), 3);
+    assert_true(json_is_null(dpb_json_at(ps, "seconds.mean")));
+    assert_true(json_is_null(json_object_get(ps, "rank")));
+    assert_near(dpb_json_number(target_of(&s, 0), "rank"), 1);
+    assert_string_equal(dpb_json_text(apart, "model", ""), "rank 0");
+    assert_true(json_is_null(json_object_get(apart, "rank")));
+    assert_true(dpb_sweep_missed(s.sweep, s.document));
+    assert_string_equal(dpb_json_text(s.document, "status", ""), "failed");
+    char *text = printed(s.document);
+    assert_says(text, " 1 of 3 ");
+    assert_says(text, "> 6.00");
+    assert_says(text, "- > X: a run missed the target");
+    assert_says(text, "- independent has a model for each worker: reached is that of rank 0's");
+    assert_null(strstr(text, "to the target, shm"));
+    free(text);
+    study_end(&s);
+}
+
+/* Rows of other targets, models or data are other contests; other batches are not. */
+static void ranks_are_within_a_contest(void **state)
+{
+    (void)state;
+    struct study s =
+        STUDY("sweep.model.name=a,b", "sweep.run.batch=8,16", "sweep.seeds=2", "eval.target=0.9");
+    static const double samples[] = {400, 300, 100, 200}, ranks[] = {2, 1, 1, 2};
+    for (size_t cell = 0; cell < 4; cell++)
+        for (uint32_t repeat = 0; repeat < 2; repeat++)
+            add(&s, cell, repeat,
+                (struct made){"shm", "synchronous", 2, samples[cell], 100, false});
+    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    for (size_t i = 0; i < 4; i++)
+        assert_near(dpb_json_number(target_of(&s, i), "rank"), ranks[i]);
+    study_end(&s);
+}
+
+static void without_a_target_nothing_is_said(void **state)
+{
+    (void)state;
+    struct study s = STUDY("sweep.comm.name=sma", "sweep.repeats=1");
+    add(&s, 0, 0, (struct made){"sma", "averaging", 2, 100, 100, false});
+    json_object_set_new(json_array_get(json_object_get(s.document, "runs"), 0), "target",
+                        json_null());
+    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    assert_true(json_is_null(target_of(&s, 0)));
+    assert_null(dpb_target_table(s.document));
+    char *text = printed(s.document);
+    assert_null(strstr(text, "target"));
+    free(text);
+    study_end(&s);
+}
+
+/* Whatever disturbed a run says nothing about its samples. */
+static void doubtful_times_leave_the_samples(void **state)
+{
+    (void)state;
+    struct study s = STUDY("sweep.comm.name=sma,shm", "sweep.seeds=2", "eval.target=0.9");
+    for (uint32_t repeat = 0; repeat < 2; repeat++) {
+        add(&s, 0, repeat, (struct made){"sma", "averaging", 2, 1000, 100, false});
+        add(&s, 1, repeat, (struct made){"shm", "synchronous", 2, 2000, 100, false});
+    }
+    json_object_set_new(json_array_get(json_object_get(s.document, "runs"), 0), "throttled",
+                        json_true());
+    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    char *text = printed(s.document);
+    assert_says(text, "time 2.000 no conclusion (throttled) = samples 2.000 [2.000..2.000] more / "
+                      "rate 1.000 no conclusion (throttled).");
+    free(text);
+    study_end(&s);
+}
+
+/* Normal, by Box and Muller. */
+static double noise(uint32_t try, uint32_t cell, uint32_t repeat)
+{
+    struct dpb_random4 r = dpb_random(1, DPB_STREAM_SHUFFLE, try, cell, repeat, 0);
+    double u = ((double)r.v[0] + 1) / 4294967297.0, v = (double)r.v[1] / 4294967296.0;
+    return sqrt(-2 * log(u)) * cos(2 * M_PI * v);
+}
+
+static json_t *made_row(uint32_t try, uint32_t cell, double samples, double spread)
+{
+    enum { SEEDS = 5 };
+    json_t *repeats = json_array();
+    for (uint32_t repeat = 0; repeat < SEEDS; repeat++) {
+        double of_run = samples * exp(spread * noise(try, cell, repeat));
+        json_array_append_new(repeats, json_pack("{s:b, s:f}", "met", 1, "samples", of_run));
+    }
+    return json_pack("{s:{s:o}}", "to_target", "repeats", repeats);
+}
+
+/* 20 % more samples, 5 seeds; and how often equal ones are called different. */
+static void planted_differences_are_found(void **state)
+{
+    enum { TRIES = 1000 };
+    static const struct {
+        double spread;
+        unsigned least;
+    } rows[] = {{0.03, 995}, {0.05, 950}, {0.06, 900}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        unsigned found = 0, wrong = 0;
+        for (uint32_t try = 0; try < TRIES; try++) {
+            json_t *a = made_row(try, 0, 10000, rows[i].spread);
+            json_t *b = made_row(try, 1, 12000, rows[i].spread);
+            json_t *same = made_row(try, 2, 10000, rows[i].spread);
+            struct dpb_comparison c;
+            dpb_target_compare(a, b, "samples", &c);
+            found += c.outcome == DPB_SLOWER;
+            dpb_target_compare(a, same, "samples", &c);
+            wrong += c.outcome == DPB_SLOWER || c.outcome == DPB_FASTER;
+            json_decref(a);
+            json_decref(b);
+            json_decref(same);
+        }
+        print_message("spread %.2f: found %u, false %u of %d\n", rows[i].spread, found, wrong,
+                      TRIES);
+        assert_in_range(found, rows[i].least, TRIES);
+        assert_in_range(wrong, 0, 65); /* 50, and two standard errors */
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(columns_are_exact),
+        cmocka_unit_test(missing_runs_are_censored),
+        cmocka_unit_test(ranks_are_within_a_contest),
+        cmocka_unit_test(without_a_target_nothing_is_said),
+        cmocka_unit_test(doubtful_times_leave_the_samples),
+        cmocka_unit_test(planted_differences_are_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
