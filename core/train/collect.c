@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "train/trainer.h"
+#include "train/optimizer.h"
 #include "world/store.h"
 
 enum { SHARED_STATE, SHARED_OWNED, SHARED, KEY_BYTES = 48 };
@@ -32,10 +32,9 @@ static bool is_mapped_by_0(uint32_t rank)
 
 /* Rank 0: whether it has to ask ranks of other machines. Replicas have all of the state each, so it
  * need not. */
-static dpb_status choose_sources(struct dpb_trainer *t, bool *asks)
+static dpb_status choose_sources(struct dpb_collection *c, bool *asks)
 {
-    struct dpb_collection *c = &t->collection;
-    uint64_t here = 0, elsewhere = 0, all = t->layout.n_elements;
+    uint64_t here = 0, elsewhere = 0, all = c->layout->n_elements;
     c->holdings = calloc(dpb_world.n_ranks, sizeof *c->holdings);
     if (!c->holdings)
         return dpb_fail(DPB_NO_MEMORY, "no memory to collect from %u ranks", dpb_world.n_ranks);
@@ -52,24 +51,24 @@ static dpb_status choose_sources(struct dpb_trainer *t, bool *asks)
     return dpb_fail(DPB_UNSUPPORTED,
                     "comm '%s': its ranks own %" PRIu64 " elements of optimizer state out of "
                     "%" PRIu64 "; no checkpoint can be made of that",
-                    t->experiment->settings.comm.name, here + elsewhere, all);
+                    c->comm, here + elsewhere, all);
 }
 
 /* Everybody tells rank 0 what it owns, and hears whether it asks. */
-static dpb_status agree_on_sources(struct dpb_trainer *t)
+static dpb_status agree_on_sources(struct dpb_collection *c)
 {
-    const struct dpb_holding own = holding_of(t->plan.owned, t->plan.n_owned);
+    const struct dpb_holding own = holding_of(c->plan->owned, c->plan->n_owned);
     bool asks = false;
     size_t bytes = sizeof asks;
     char key[KEY_BYTES];
     snprintf(key, sizeof key, "collect/owned/%u", dpb_world.rank);
     DPB_TRY(dpb_store.put(key, &own, sizeof own));
     if (dpb_world.rank == 0) {
-        DPB_TRY(choose_sources(t, &asks));
+        DPB_TRY(choose_sources(c, &asks));
         DPB_TRY(dpb_store.put("collect/asks", &asks, sizeof asks));
     }
     DPB_TRY(dpb_store.get("collect/asks", &asks, &bytes, 0));
-    t->collection.is_asked = asks && own.n_elements > 0 && !is_mapped_by_0(dpb_world.rank);
+    c->is_asked = asks && own.n_elements > 0 && !is_mapped_by_0(dpb_world.rank);
     return DPB_OK;
 }
 
@@ -88,9 +87,9 @@ static dpb_status give_all(const char *key, const void *memory, uint64_t bytes)
 }
 
 /* A copy of each piece: once it is given, this rank's next step may begin. */
-static dpb_status give_state(const struct dpb_trainer *t, const char *key)
+static dpb_status give_state(const struct dpb_collection *c, const char *key)
 {
-    const struct dpb_mapping state = dpb_optimizer_mapping(t->optimizer);
+    const struct dpb_mapping state = dpb_optimizer_mapping(c->optimizer);
     dpb_status status = DPB_OK;
     char *piece = malloc(DPB_STORE_VALUE_BYTES);
     if (!piece)
@@ -98,7 +97,7 @@ static dpb_status give_state(const struct dpb_trainer *t, const char *key)
     for (uint64_t at = 0, n; at < state.bytes && status == DPB_OK; at += n) {
         n = state.bytes - at < DPB_STORE_VALUE_BYTES ? state.bytes - at : DPB_STORE_VALUE_BYTES;
         memcpy(piece, (const char *)state.memory + at, n);
-        dpb_optimizer_was_read(t->optimizer);
+        dpb_optimizer_was_read(c->optimizer);
         status = dpb_store_give(key, piece, n, 0);
     }
     free(piece);
@@ -106,7 +105,7 @@ static dpb_status give_state(const struct dpb_trainer *t, const char *key)
 }
 
 /* Waits to be asked, however long rank 0 trains, and gives all; *left: it is the end. */
-static dpb_status answer(const struct dpb_trainer *t, bool *left)
+static dpb_status answer(const struct dpb_collection *c, bool *left)
 {
     char key[KEY_BYTES], asked[sizeof farewell] = "";
     size_t bytes = sizeof asked;
@@ -116,31 +115,30 @@ static dpb_status answer(const struct dpb_trainer *t, bool *left)
     if (*left)
         return DPB_OK;
     snprintf(key, sizeof key, "collect/state/%u", dpb_world.rank);
-    DPB_TRY(give_all(key, t->plan.owned, t->plan.n_owned * sizeof *t->plan.owned));
-    return give_state(t, key);
+    DPB_TRY(give_all(key, c->plan->owned, c->plan->n_owned * sizeof *c->plan->owned));
+    return give_state(c, key);
 }
 
-dpb_status dpb_collect_answer(const struct dpb_trainer *t)
+dpb_status dpb_collect_answer(const struct dpb_collection *c)
 {
     bool left;
-    return t->collection.is_asked ? answer(t, &left) : DPB_OK;
+    return c->is_asked ? answer(c, &left) : DPB_OK;
 }
 
 /* A server's. What goes wrong is also rank 0's, whose deadline ends the job. */
-static void *answer_always(void *trainer)
+static void *answer_always(void *collection)
 {
     for (bool left = false; !left;)
-        if (answer(trainer, &left) != DPB_OK)
+        if (answer(collection, &left) != DPB_OK)
             break;
     return NULL;
 }
 
-static dpb_status start_answering(struct dpb_trainer *t)
+static dpb_status start_answering(struct dpb_collection *c)
 {
-    struct dpb_collection *c = &t->collection;
     if (!c->is_asked || dpb_world.role != DPB_SERVER)
         return DPB_OK;
-    int error = pthread_create(&c->thread, NULL, answer_always, t);
+    int error = pthread_create(&c->thread, NULL, answer_always, c);
     if (error != 0)
         return dpb_fail(DPB_NO_MEMORY, "cannot start a thread for checkpoints: %s",
                         strerror(error));
@@ -203,33 +201,33 @@ static dpb_status take_all(uint32_t rank, void *memory, uint64_t bytes)
 }
 
 /* The ranges lie within the arena and are as many elements as was said. */
-static dpb_status check_ranges(const struct dpb_trainer *t, uint32_t rank,
+static dpb_status check_ranges(const struct dpb_collection *c, uint32_t rank,
                                const struct dpb_range *owned)
 {
-    const struct dpb_holding *said = &t->collection.holdings[rank];
+    const struct dpb_holding *said = &c->holdings[rank];
     uint64_t behind = 0;
     bool rising = true;
     for (uint64_t i = 0; i < said->n_ranges; i++) {
         rising = rising && owned[i].begin >= behind && owned[i].end >= owned[i].begin;
         behind = owned[i].end;
     }
-    if (rising && behind <= t->layout.n_elements &&
+    if (rising && behind <= c->layout->n_elements &&
         holding_of(owned, said->n_ranges).n_elements == said->n_elements)
         return DPB_OK;
     return dpb_fail(DPB_FAILED, "rank %u owns other parts of the optimizer's state than it said",
                     rank);
 }
 
-static dpb_status take_state(const struct dpb_trainer *t, uint32_t rank, struct dpb_range *owned,
+static dpb_status take_state(const struct dpb_collection *c, uint32_t rank, struct dpb_range *owned,
                              char *piece, struct placing *placing)
 {
-    const struct dpb_holding *said = &t->collection.holdings[rank];
+    const struct dpb_holding *said = &c->holdings[rank];
     char key[KEY_BYTES];
     snprintf(key, sizeof key, "collect/ask/%u", rank);
     dpb_world_note("checkpoint", UINT64_MAX, rank);
     DPB_TRY(dpb_store_give(key, question, sizeof question, 0));
     DPB_TRY(take_all(rank, owned, said->n_ranges * sizeof *owned));
-    DPB_TRY(check_ranges(t, rank, owned));
+    DPB_TRY(check_ranges(c, rank, owned));
     placing->owned = owned;
     uint64_t rest = said->n_elements * placing->element;
     while (rest > 0) {
@@ -241,44 +239,43 @@ static dpb_status take_state(const struct dpb_trainer *t, uint32_t rank, struct 
     return DPB_OK;
 }
 
-static dpb_status collect_elsewhere(const struct dpb_trainer *t, uint32_t rank,
+static dpb_status collect_elsewhere(const struct dpb_collection *c, uint32_t rank,
                                     struct placing *placing)
 {
-    const struct dpb_holding *said = &t->collection.holdings[rank];
+    const struct dpb_holding *said = &c->holdings[rank];
     struct dpb_range *owned = calloc(said->n_ranges + 1, sizeof *owned);
     char *piece = malloc(DPB_STORE_VALUE_BYTES);
     dpb_status status = owned && piece
-                            ? take_state(t, rank, owned, piece, placing)
+                            ? take_state(c, rank, owned, piece, placing)
                             : dpb_fail(DPB_NO_MEMORY, "no memory to collect from rank %u", rank);
     free(owned);
     free(piece);
     return status;
 }
 
-static void collect_here(const struct dpb_trainer *t, uint32_t rank, struct placing *placing)
+static void collect_here(const struct dpb_collection *c, uint32_t rank, struct placing *placing)
 {
-    const struct dpb_mapping *mapped = &t->collection.mapped[rank * SHARED];
+    const struct dpb_mapping *mapped = &c->mapped[rank * SHARED];
     placing->owned = mapped[SHARED_OWNED].memory;
     if (mapped[SHARED_STATE].memory)
         place(placing, mapped[SHARED_STATE].memory,
-              t->collection.holdings[rank].n_elements * placing->element);
+              c->holdings[rank].n_elements * placing->element);
 }
 
 /* Replicas own all of it each, shards a part: those that are near first. */
-dpb_status dpb_collect_state(const struct dpb_trainer *t, void *arena)
+dpb_status dpb_collect_state(const struct dpb_collection *c, void *arena)
 {
-    const struct dpb_collection *c = &t->collection;
-    uint64_t n = 0, all = t->layout.n_elements;
+    uint64_t n = 0, all = c->layout->n_elements;
     for (int elsewhere = 0; elsewhere < 2; elsewhere++)
         for (uint32_t rank = 0; rank < dpb_world.n_ranks && n < all; rank++) {
             struct placing placing = {.arena = arena,
-                                      .element = dpb_dtype_size(t->layout.weight_type)};
+                                      .element = dpb_dtype_size(c->layout->weight_type)};
             if (is_mapped_by_0(rank) == (elsewhere == 1) || c->holdings[rank].n_elements == 0)
                 continue;
             if (elsewhere)
-                DPB_TRY(collect_elsewhere(t, rank, &placing));
+                DPB_TRY(collect_elsewhere(c, rank, &placing));
             else
-                collect_here(t, rank, &placing);
+                collect_here(c, rank, &placing);
             n += c->holdings[rank].n_elements;
         }
     return DPB_OK;
@@ -286,26 +283,28 @@ dpb_status dpb_collect_state(const struct dpb_trainer *t, void *arena)
 
 /* ---- making and ending --------------------------------------------------------------------- */
 
-dpb_status dpb_collect_open(struct dpb_trainer *t)
+dpb_status dpb_collect_open(const struct dpb_comm_plan *plan, const struct dpb_layout *layout,
+                            struct dpb_optimizer *optimizer, const char *comm,
+                            struct dpb_collection *c)
 {
-    struct dpb_collection *c = &t->collection;
-    size_t bytes = t->plan.n_owned * sizeof *t->plan.owned;
+    *c = (struct dpb_collection){
+        .plan = plan, .layout = layout, .optimizer = optimizer, .comm = comm};
+    size_t bytes = c->plan->n_owned * sizeof *c->plan->owned;
     DPB_TRY(dpb_mapping_create("owned", bytes, &c->owned));
     if (bytes > 0)
-        memcpy(c->owned.memory, t->plan.owned, bytes);
+        memcpy(c->owned.memory, c->plan->owned, bytes);
     c->mapped = calloc((size_t)dpb_world.n_ranks * SHARED, sizeof *c->mapped);
     if (!c->mapped)
         return dpb_fail(DPB_NO_MEMORY, "no memory for the views of %u ranks", dpb_world.n_ranks);
     const struct dpb_mapping mine[SHARED] = {
-        [SHARED_STATE] = dpb_optimizer_mapping(t->optimizer), [SHARED_OWNED] = c->owned};
+        [SHARED_STATE] = dpb_optimizer_mapping(c->optimizer), [SHARED_OWNED] = c->owned};
     DPB_TRY(dpb_world_share("optimizers", mine, SHARED, c->mapped));
-    DPB_TRY(agree_on_sources(t));
-    return start_answering(t);
+    DPB_TRY(agree_on_sources(c));
+    return start_answering(c);
 }
 
-void dpb_collect_close(struct dpb_trainer *t)
+void dpb_collect_close(struct dpb_collection *c)
 {
-    struct dpb_collection *c = &t->collection;
     stop_answering(c);
     for (uint32_t i = 0; c->mapped && i < dpb_world.n_ranks * SHARED; i++)
         if (i / SHARED != dpb_world.rank)

@@ -11,7 +11,7 @@
 
 #include "world/world.h"
 
-struct dpb_trainer;
+struct dpb_optimizer;
 
 /* What a rank owns, in all. */
 struct dpb_holding {
@@ -20,6 +20,10 @@ struct dpb_holding {
 
 /* Zeroed: nothing is collected. */
 struct dpb_collection {
+    const struct dpb_comm_plan *plan; /* these four are @borrowed */
+    const struct dpb_layout *layout;
+    struct dpb_optimizer *optimizer;
+    const char *comm;
     struct dpb_mapping owned;     /* the ranges that this rank owns */
     struct dpb_mapping *mapped;   /* states and ranges of this machine's ranks */
     struct dpb_holding *holdings; /* rank 0's, by rank */
@@ -30,12 +34,14 @@ struct dpb_collection {
 
 /* Once the optimizers are there; collective over all ranks. Refuses where the ranks own less than
  * all of the state. */
-dpb_status dpb_collect_open(struct dpb_trainer *trainer);
-void dpb_collect_close(struct dpb_trainer *trainer);
+dpb_status dpb_collect_open(const struct dpb_comm_plan *plan, const struct dpb_layout *layout,
+                            struct dpb_optimizer *optimizer, const char *comm,
+                            struct dpb_collection *collection);
+void dpb_collect_close(struct dpb_collection *collection); /* accepts zeroed ones */
 
 /* Rank 0, between steps: into an arena that is laid out like the weights. */
-dpb_status dpb_collect_state(const struct dpb_trainer *trainer, void *arena);
+dpb_status dpb_collect_state(const struct dpb_collection *collection, void *arena);
 /* The other workers, at the same time: gives rank 0 what it asks for. */
-dpb_status dpb_collect_answer(const struct dpb_trainer *trainer);
+dpb_status dpb_collect_answer(const struct dpb_collection *collection);
 
 #endif

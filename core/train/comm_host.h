@@ -5,11 +5,11 @@
 #ifndef DPB_CORE_TRAIN_COMM_HOST_H
 #define DPB_CORE_TRAIN_COMM_HOST_H
 
-#include "train/trainer.h"
+#include "train/exchange.h"
 
 /* Of the communicator under test: a process has one. */
 extern struct dpb_reduced {
-    const struct dpb_trainer *trainer;
+    const struct dpb_exchange *exchange;
     bool in_place;       /* settled: nothing is to be done any more */
     uint64_t n_in_place; /* elements whose sum was in the own gradient arena */
 } dpb_reduced;

@@ -5,14 +5,18 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "train/binding.h"
 #include "train/comm_host.h"
+#include "train/control.h"
 #include "train/pattern.h"
-#include "train/trainer.h"
-#include "world/store.h"
 #include "world/job_load.h"
+#include "world/store.h"
 
 struct comm_test {
-    struct dpb_trainer trainer;
+    struct dpb_binding binding;
+    struct dpb_exchange exchange;
+    struct dpb_control control;
+    uint64_t step; /* repetitions, over all points */
     struct dpb_comm_journal *journal;
     struct dpb_comm_point points[DPB_COMM_POINTS];
     uint32_t n_points, point;
@@ -30,7 +34,7 @@ struct comm_test {
 
 static uint32_t n_workers_of(const struct comm_test *test)
 {
-    return test->trainer.experiment->n_workers;
+    return test->exchange.experiment->n_workers;
 }
 
 /* The sum of a number over the workers. For setting up. */
@@ -62,7 +66,7 @@ static dpb_status meet_once(struct comm_test *test)
     dpb_flags.set(flag_of(test, dpb_world.rank), round);
     for (uint32_t rank = 0; rank < n_workers_of(test); rank++) {
         struct dpb_flag *flag = flag_of(test, rank);
-        const struct dpb_wait wait = {.step = test->trainer.step,
+        const struct dpb_wait wait = {.step = test->step,
                                       .bucket = UINT64_MAX,
                                       .peer = rank,
                                       .purpose = "the peer's next exchange"};
@@ -83,16 +87,15 @@ static dpb_status meet(struct comm_test *test)
 
 /* ---- one exchange --------------------------------------------------------------------------- */
 
-static dpb_status exchange(struct comm_test *test, struct dpb_comm_sample *sample)
+static dpb_status exchange_once(struct comm_test *test, struct dpb_comm_sample *sample)
 {
-    struct dpb_trainer *t = &test->trainer;
+    struct dpb_exchange *exchange = &test->exchange;
     /* By the number that the strategy calls it, too: it begins anew with every size. */
-    __atomic_store_n(&dpb_board_page(dpb_world.board, dpb_world.rank)->step, t->exchanges,
-                     __ATOMIC_RELAXED);
+    dpb_world_begin_step(exchange->n_begun);
     sample->begin_ns = dpb_now_ns();
-    DPB_TRY(dpb_exchange_begin(t, 1.0, 1.0 / n_workers_of(test), true));
-    DPB_TRY(dpb_exchange_ready(t, t->layout.n_elements, NULL));
-    DPB_TRY(dpb_exchange_finish(t));
+    DPB_TRY(dpb_exchange_begin(exchange, 1.0, 1.0 / n_workers_of(test), true));
+    DPB_TRY(dpb_exchange_ready(exchange, exchange->layout.n_elements, NULL));
+    DPB_TRY(dpb_exchange_finish(exchange));
     sample->end_ns = dpb_now_ns();
     return DPB_OK;
 }
@@ -102,7 +105,7 @@ static void name_point(const struct comm_test *test, char *text, size_t size)
     const struct dpb_comm_point *point = &test->points[test->point];
     if (point->model)
         snprintf(text, size, "the layout of model '%s'",
-                 test->trainer.experiment->settings.model.name);
+                 test->exchange.experiment->settings.model.name);
     else
         snprintf(text, size, "%llu bytes", (unsigned long long)point->bytes);
 }
@@ -110,25 +113,28 @@ static void name_point(const struct comm_test *test, char *text, size_t size)
 /* Every element of what this worker now has; the first wrong one of all is the message. */
 static dpb_status check(struct comm_test *test)
 {
-    struct dpb_trainer *t = &test->trainer;
+    struct dpb_exchange *exchange = &test->exchange;
     struct dpb_comm_record *record = &test->journal->records[test->point];
     struct dpb_pattern_wrong first = {0};
     char what[128];
     const void *sums;
-    dpb_dtype type = record->in_place ? t->layout.gradient_type : t->layout.weight_type;
+    dpb_dtype type =
+        record->in_place ? exchange->layout.gradient_type : exchange->layout.weight_type;
     dpb_world_note("check", UINT64_MAX, UINT32_MAX);
-    DPB_TRY(dpb_arena_look(t, record->in_place ? t->arenas.gradients : t->arenas.weights,
-                           dpb_arena_bytes(t, type), &sums));
-    uint64_t n_wrong = dpb_pattern_check(type, sums, t->layout.n_elements, &test->pattern, &first);
+    DPB_TRY(dpb_arena_look(exchange,
+                           record->in_place ? exchange->arenas.gradients : exchange->arenas.weights,
+                           dpb_arena_bytes(exchange, type), &sums));
+    uint64_t n_wrong =
+        dpb_pattern_check(type, sums, exchange->layout.n_elements, &test->pattern, &first);
     record->n_exchanges++;
     if (n_wrong > 0 && record->n_wrong == 0) {
         name_point(test, what, sizeof what);
         dpb_fail(DPB_VERIFICATION,
                  "comm '%s', %s, exchange %llu: element %llu (bucket %llu) is %.9g on rank %u, "
                  "wanted %.9g; the strategy does not compute the sum",
-                 t->experiment->settings.comm.name, what, (unsigned long long)t->exchanges - 1,
-                 (unsigned long long)first.element,
-                 (unsigned long long)(first.element / t->arenas.bucket_elements), first.got,
+                 exchange->experiment->settings.comm.name, what,
+                 (unsigned long long)exchange->n_begun - 1, (unsigned long long)first.element,
+                 (unsigned long long)(first.element / exchange->arenas.bucket_elements), first.got,
                  dpb_world.rank, first.wanted);
     }
     record->n_wrong += n_wrong;
@@ -137,14 +143,14 @@ static dpb_status check(struct comm_test *test)
 
 static dpb_status fill(struct comm_test *test)
 {
-    struct dpb_trainer *t = &test->trainer;
-    dpb_dtype type = t->layout.gradient_type;
+    struct dpb_exchange *exchange = &test->exchange;
+    dpb_dtype type = exchange->layout.gradient_type;
     void *gradients;
     dpb_world_note("fill", UINT64_MAX, UINT32_MAX);
     test->pattern.repetition++;
-    DPB_TRY(dpb_arena_edit(t, t->arenas.gradients, &gradients));
-    dpb_pattern_fill(type, gradients, t->layout.n_elements, dpb_world.rank, &test->pattern);
-    return dpb_arena_commit(t, t->arenas.gradients, dpb_arena_bytes(t, type));
+    DPB_TRY(dpb_arena_edit(exchange, exchange->arenas.gradients, &gradients));
+    dpb_pattern_fill(type, gradients, exchange->layout.n_elements, dpb_world.rank, &test->pattern);
+    return dpb_arena_commit(exchange, exchange->arenas.gradients, dpb_arena_bytes(exchange, type));
 }
 
 /* Across machines, where no flag is seen, an exchange of the strategy's own is where the workers
@@ -155,8 +161,8 @@ static dpb_status repeat(struct comm_test *test, struct dpb_comm_sample *sample)
     bool chained = !journal->by_memory && journal->records[test->point].in_place;
     DPB_TRY(fill(test));
     test->pattern.factor = chained ? n_workers_of(test) : 1.0;
-    DPB_TRY(journal->by_memory ? meet(test) : exchange(test, sample));
-    DPB_TRY(exchange(test, sample));
+    DPB_TRY(journal->by_memory ? meet(test) : exchange_once(test, sample));
+    DPB_TRY(exchange_once(test, sample));
     return check(test);
 }
 
@@ -168,9 +174,9 @@ static dpb_status settle_place(struct comm_test *test)
     uint64_t n_in_place;
     DPB_TRY(fill(test));
     test->pattern.factor = 1.0;
-    DPB_TRY(exchange(test, &untimed));
+    DPB_TRY(exchange_once(test, &untimed));
     DPB_TRY(check(test));
-    bool all = dpb_reduced.n_in_place == test->trainer.layout.n_elements;
+    bool all = dpb_reduced.n_in_place == test->exchange.layout.n_elements;
     DPB_TRY(sum_up(test, "in_place", all, &n_in_place));
     record->in_place = dpb_reduced.in_place = n_in_place == n_workers_of(test);
     return DPB_OK;
@@ -181,37 +187,38 @@ static dpb_status settle_place(struct comm_test *test)
 /* Rank 0: whether this point has had its time. */
 static void watch(struct comm_test *test)
 {
-    struct dpb_trainer *t = &test->trainer;
+    struct dpb_exchange *exchange = &test->exchange;
     const struct dpb_comm_record *record = &test->journal->records[test->point];
     uint32_t actions = 0;
-    if (t->control.rank != 0 || test->stopping)
+    if (test->control.rank != 0 || test->stopping)
         return;
     if (record->n_samples == 1)
         test->timed_from_ns = dpb_now_ns();
-    bool over = record->n_samples >= DPB_COMM_LEAST &&
-                dpb_now_ns() - test->timed_from_ns >= t->experiment->settings.comm_test.seconds_ns;
-    if (!t->experiment->settings.comm_test.iterations &&
+    bool over =
+        record->n_samples >= DPB_COMM_LEAST &&
+        dpb_now_ns() - test->timed_from_ns >= exchange->experiment->settings.comm_test.seconds_ns;
+    if (!exchange->experiment->settings.comm_test.iterations &&
         (over || record->n_samples + 8 >= test->journal->capacity))
         actions = DPB_ACTION_STOP;
     if (dpb_board_interrupted(dpb_world.board))
         actions = DPB_ACTION_STOP | DPB_ACTION_INTERRUPTED;
     if (actions)
-        dpb_control_propose(&t->control, actions);
+        dpb_control_propose(&test->control, actions);
     test->stopping = actions != 0;
 }
 
 static dpb_status measure(struct comm_test *test)
 {
-    struct dpb_trainer *t = &test->trainer;
+    struct dpb_exchange *exchange = &test->exchange;
     struct dpb_comm_journal *journal = test->journal;
     struct dpb_comm_record *record = &journal->records[test->point];
     struct dpb_comm_sample *samples = journal->samples + test->point * journal->capacity;
-    uint64_t warm = (uint64_t)t->experiment->settings.comm_test.warmup_iterations;
-    uint64_t most = (uint64_t)t->experiment->settings.comm_test.iterations;
-    for (uint64_t n = 0;; n++, t->step++) {
+    uint64_t warm = (uint64_t)exchange->experiment->settings.comm_test.warmup_iterations;
+    uint64_t most = (uint64_t)exchange->experiment->settings.comm_test.iterations;
+    for (uint64_t n = 0;; n++, test->step++) {
         struct dpb_comm_sample sample;
         uint32_t actions;
-        DPB_TRY(dpb_control_look(&t->control, t->step, &actions));
+        DPB_TRY(dpb_control_look(&test->control, test->step, &actions));
         test->interrupted = actions & DPB_ACTION_INTERRUPTED;
         if ((actions & DPB_ACTION_STOP) || (most && n == warm + most))
             return DPB_OK;
@@ -228,12 +235,12 @@ static dpb_status measure(struct comm_test *test)
  * found wrong ones ends with that, and the others as its victims. */
 static dpb_status work(struct comm_test *test)
 {
-    struct dpb_trainer *t = &test->trainer;
+    struct dpb_exchange *exchange = &test->exchange;
     struct dpb_comm_record *record = &test->journal->records[test->point];
     uint64_t n_wrong;
-    record->n_buckets = t->arenas.n_buckets;
+    record->n_buckets = exchange->arenas.n_buckets;
     test->stopping = false;
-    DPB_TRY(t->comm_ops->load(t->comm));
+    DPB_TRY(exchange->ops->load(exchange->comm));
     DPB_TRY(settle_place(test));
     DPB_TRY(measure(test));
     DPB_TRY(sum_up(test, "wrong", record->n_wrong, &n_wrong));
@@ -257,33 +264,33 @@ static dpb_status goes_on(const struct comm_test *test, bool *more)
 
 static dpb_status run_point(struct comm_test *test, bool *more)
 {
-    struct dpb_trainer *t = &test->trainer;
+    struct dpb_exchange *exchange = &test->exchange;
     const struct dpb_comm_point *point = &test->points[test->point];
     struct dpb_graph bare = {.name = "bytes alone", .n_elements = point->n_elements};
     char scope[16];
     snprintf(scope, sizeof scope, "point %u", test->point);
     dpb_store_scope(scope);
-    t->exchanges = t->next_bucket = 0;
-    dpb_reduced.trainer = t;
+    exchange->n_begun = exchange->next_bucket = 0;
+    dpb_reduced.exchange = exchange;
     dpb_reduced.in_place = false;
     dpb_reduced.n_in_place = 0;
-    DPB_TRY(dpb_trainer_connect(t, point->model ? t->experiment->graph : &bare));
-    if (t->plan.contract.consistency != DPB_SYNCHRONOUS)
+    DPB_TRY(dpb_exchange_connect(exchange, point->model ? exchange->experiment->graph : &bare));
+    if (exchange->plan.contract.consistency != DPB_SYNCHRONOUS)
         return dpb_fail(DPB_UNSUPPORTED,
                         "comm '%s' does not sum the gradients of a step: there is no exchange to "
                         "time by itself; measure a training",
-                        t->experiment->settings.comm.name);
+                        exchange->experiment->settings.comm.name);
     if (dpb_world.role == DPB_WORKER)
-        DPB_TRY(dpb_pump_start(t));
+        DPB_TRY(dpb_pump_start(exchange));
     if (dpb_world.role == DPB_SERVER)
         dpb_world_note("serve", UINT64_MAX, UINT32_MAX);
     DPB_TRY(dpb_store_barrier("bound", 0));
-    DPB_TRY(dpb_world.role == DPB_SERVER ? t->comm_ops->serve(t->comm) : work(test));
+    DPB_TRY(dpb_world.role == DPB_SERVER ? exchange->ops->serve(exchange->comm) : work(test));
     dpb_world_note("close", UINT64_MAX, UINT32_MAX);
-    dpb_trainer_leave(t);
+    dpb_exchange_leave(exchange);
     DPB_TRY(goes_on(test, more));
-    t->all_let_go = true;
-    dpb_trainer_disconnect(t);
+    exchange->memory.all_let_go = true;
+    dpb_exchange_disconnect(exchange);
     dpb_store_scope("");
     return DPB_OK;
 }
@@ -293,7 +300,7 @@ static dpb_status run_point(struct comm_test *test, bool *more)
 /* The flags of all workers, if all of them can be seen here. */
 static dpb_status share_flags(struct comm_test *test)
 {
-    const struct dpb_experiment *x = test->trainer.experiment;
+    const struct dpb_experiment *x = test->exchange.experiment;
     bool worker = dpb_world.role == DPB_WORKER, seen = true;
     DPB_TRY(dpb_mapping_create("meeting", worker ? sizeof(struct dpb_flag) : 0, &test->flag));
     test->flags = calloc(dpb_world.n_ranks, sizeof *test->flags);
@@ -312,35 +319,33 @@ static dpb_status share_flags(struct comm_test *test)
 
 static dpb_status open_test(struct dpb_experiment *experiment, struct comm_test *test)
 {
-    struct dpb_trainer *t = &test->trainer;
-    bool oversubscribed;
+    struct dpb_exchange *exchange = &test->exchange;
     size_t bytes;
-    DPB_TRY(dpb_trainer_settle(experiment, t, &oversubscribed));
+    DPB_TRY(dpb_bind(experiment, &test->binding));
     dpb_world_note("open", UINT64_MAX, UINT32_MAX);
     DPB_TRY(dpb_experiment_build(experiment, dpb_world.rank));
     DPB_TRY(dpb_comm_points(experiment, test->points, &test->n_points));
-    DPB_TRY(dpb_trainer_check_memory(experiment));
+    DPB_TRY(dpb_bind_memory(experiment));
     test->journal = dpb_board_journal(dpb_world.board, dpb_world.rank, &bytes);
     test->journal->capacity =
         (bytes - sizeof *test->journal) / (DPB_COMM_POINTS * sizeof(struct dpb_comm_sample));
-    test->journal->oversubscribed = oversubscribed;
-    test->journal->threads = t->threads;
+    test->journal->oversubscribed = test->binding.oversubscribed;
+    test->journal->threads = test->binding.threads;
     DPB_TRY(share_flags(test));
     test->journal->opened = true;
     if (dpb_world.role == DPB_SERVER)
         return DPB_OK;
     if (experiment->comm_needs.runtime)
-        DPB_TRY(dpb_trainer_open_device(t));
-    dpb_trainer_join_control(t);
+        DPB_TRY(dpb_engine_open(exchange, test->binding.threads));
+    dpb_control_join(&test->control, experiment->n_workers, false);
     test->pattern.n_ranks = experiment->n_workers;
     return dpb_comm_largest(experiment, test->journal->by_memory, &test->pattern.largest);
 }
 
 static void close_test(struct comm_test *test)
 {
-    dpb_trainer_disconnect(&test->trainer);
-    if (test->trainer.device_ops)
-        test->trainer.device_ops->close(test->trainer.device);
+    dpb_exchange_disconnect(&test->exchange);
+    dpb_engine_close(&test->exchange.engine);
     for (uint32_t rank = 0; test->flags && rank < dpb_world.n_ranks; rank++)
         if (rank != dpb_world.rank)
             dpb_mapping_destroy(&test->flags[rank]);
@@ -352,7 +357,7 @@ static dpb_status run_points(struct comm_test *test)
 {
     bool more = true;
     if (dpb_world.rank == 0)
-        dpb_load_begin(test->trainer.n_cores);
+        dpb_load_begin(test->binding.n_cores);
     for (; more; test->point++)
         DPB_TRY(run_point(test, &more));
     if (dpb_world.rank == 0)
@@ -367,6 +372,7 @@ dpb_status dpb_comm_test_run(struct dpb_experiment *experiment)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     test->flag.fd = -1;
     dpb_world.timeout_ns = experiment->settings.run.timeout_ns;
+    dpb_exchange_init(&test->exchange, experiment);
     dpb_status status = open_test(experiment, test);
     if (status == DPB_OK)
         status = run_points(test);

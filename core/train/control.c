@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "world/futex.h"
+#include "world/store.h"
 #include "world/world.h"
 
 _Static_assert(sizeof(struct dpb_control_block) <= DPB_BOARD_CONTROL_BYTES, "fits the board");
@@ -23,6 +24,20 @@ void dpb_control_connect(struct dpb_control *control, dpb_control_tell tell, voi
 {
     control->tell = tell;
     control->context = context;
+}
+
+static dpb_status post_to_boards(void *context, const struct dpb_post *words)
+{
+    (void)context;
+    return dpb_store_post(words, sizeof *words);
+}
+
+void dpb_control_join(struct dpb_control *control, uint32_t n_workers, bool apart)
+{
+    dpb_control_init(control, dpb_board_control(dpb_world.board), dpb_world.rank, n_workers);
+    control->apart = apart;
+    if (dpb_world.parted)
+        dpb_control_connect(control, post_to_boards, NULL);
 }
 
 /* A message that cannot be sent is the end of the job: the launcher has ended, and this rank with

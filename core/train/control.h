@@ -88,6 +88,8 @@ void dpb_control_init(struct dpb_control *control, struct dpb_control_block *blo
                       uint32_t n_ranks);
 /* Once: there are several boards. */
 void dpb_control_connect(struct dpb_control *control, dpb_control_tell tell, void *context);
+/* Both, for this rank, wherever the workers' boards are. */
+void dpb_control_join(struct dpb_control *control, uint32_t n_workers, bool apart);
 /* Rank 0, at any time between two looks. */
 void dpb_control_propose(struct dpb_control *control, uint32_t actions);
 /* At the start of `step`, before it begins. True: *actions (0: none) are to be done now and the

@@ -16,35 +16,9 @@ struct share {
     uint64_t correct, samples;
 };
 
-dpb_status dpb_average_state(struct dpb_trainer *trainer, const char *name, void *average)
-{
-    const struct dpb_experiment *x = trainer->experiment;
-    uint64_t n = x->graph->n_state_elements;
-    dpb_dtype type = trainer->layout.weight_type;
-    size_t size = n * dpb_dtype_size(type);
-    memcpy(average, trainer->state, size);
-    if (n == 0 || trainer->replicas == 1)
-        return DPB_OK;
-    char key[96];
-    void *other = malloc(size);
-    if (!other)
-        return dpb_fail(DPB_NO_MEMORY, "no memory to average batch-norm's statistics");
-    snprintf(key, sizeof key, "%s/state/%u", name, dpb_world.rank);
-    dpb_status status = dpb_store.put(key, trainer->state, size);
-    memset(average, 0, size);
-    for (uint32_t rank = 0; rank < x->n_workers && status == DPB_OK; rank++) {
-        size_t bytes = size;
-        snprintf(key, sizeof key, "%s/state/%u", name, rank);
-        status = dpb_store.get(key, other, &bytes, 0);
-        dpb_vec.axpby(type, 1.0 / x->n_workers, other, 1.0, average, n);
-    }
-    free(other);
-    return status;
-}
-
 static dpb_status run_share(struct dpb_trainer *trainer, struct share *share)
 {
-    const struct dpb_hooks none = dpb_trainer_hooks(trainer);
+    const struct dpb_hooks none = dpb_exchange_hooks(&trainer->exchange);
     memset(share, 0, sizeof *share);
     dpb_feed_eval_begin(trainer->eval_feed);
     for (;;) {
@@ -54,27 +28,16 @@ static dpb_status run_share(struct dpb_trainer *trainer, struct share *share)
         if (input.valid == 0)
             return DPB_OK;
         const struct dpb_pass pass = {.training = false,
-                                      .weights_changed = trainer->weights_changed,
-                                      .step = trainer->step,
+                                      .weights_changed = trainer->exchange.engine.weights_changed,
+                                      .step = trainer->course.step,
                                       .valid = input.valid};
-        DPB_TRY(
-            trainer->device_ops->forward(trainer->program, &pass, &input.batch, &none, &outcome));
-        trainer->weights_changed = false;
+        DPB_TRY(trainer->exchange.engine.ops->forward(trainer->exchange.engine.program, &pass,
+                                                      &input.batch, &none, &outcome));
+        trainer->exchange.engine.weights_changed = false;
         share->loss += outcome.loss * input.valid;
         share->correct += outcome.correct;
         share->samples += input.valid;
     }
-}
-
-int64_t dpb_trained_ns(const struct dpb_trainer *trainer)
-{
-    const struct dpb_journal *journal = trainer->journal;
-    int64_t before_ns = trainer->experiment->start.trained_ns;
-    if (journal->n_records == 0)
-        return before_ns;
-    const struct dpb_record *first = &journal->records[0];
-    const struct dpb_record *last = &journal->records[journal->n_records - 1];
-    return before_ns + last->begin_ns + last->step_ns - first->begin_ns - trainer->all_paused_ns;
 }
 
 static int compare_accuracies(const void *a, const void *b)
@@ -108,7 +71,7 @@ static void watch_target(struct dpb_trainer *trainer)
         return;
     journal->target_met = journal->n_evals;
     dpb_control_propose(&trainer->control, DPB_ACTION_STOP);
-    trainer->stopping = true;
+    trainer->course.stopping = true;
 }
 
 /* Rank 0 adds up the shares; the others wait until it has, so that they end a run together. */
@@ -133,9 +96,9 @@ static dpb_status gather(struct dpb_trainer *trainer, const char *name, const st
     if (journal->n_evals == DPB_JOURNAL_EVALS)
         return dpb_fail(DPB_USAGE, "more than %d evaluations in a run; make eval.every larger",
                         DPB_JOURNAL_EVALS);
-    struct dpb_progress progress = dpb_feed_progress(trainer->feed, trainer->step);
+    struct dpb_progress progress = dpb_feed_progress(trainer->feed, trainer->course.step);
     journal->evals[journal->n_evals] =
-        (struct dpb_eval){.step = trainer->step,
+        (struct dpb_eval){.step = trainer->course.step,
                           .epoch = progress.epoch,
                           .trained_samples = progress.samples,
                           .trained_ns = dpb_trained_ns(trainer),
@@ -151,33 +114,35 @@ static dpb_status gather(struct dpb_trainer *trainer, const char *name, const st
 static dpb_status take_published(struct dpb_trainer *trainer, const struct dpb_view *view,
                                  void **own)
 {
-    const uint64_t bytes = dpb_arena_bytes(trainer, trainer->layout.weight_type);
+    const uint64_t bytes =
+        dpb_arena_bytes(&trainer->exchange, trainer->exchange.layout.weight_type);
     const void *content;
     void *weights;
-    if (view->weights == trainer->arenas.weights)
+    if (view->weights == trainer->exchange.arenas.weights)
         return DPB_OK;
     *own = malloc(bytes);
     if (!*own)
         return dpb_fail(DPB_NO_MEMORY, "no memory to keep the worker's own weights");
-    DPB_TRY(dpb_arena_look(trainer, trainer->arenas.weights, bytes, &content));
+    DPB_TRY(dpb_arena_look(&trainer->exchange, trainer->exchange.arenas.weights, bytes, &content));
     memcpy(*own, content, bytes);
-    DPB_TRY(dpb_arena_look(trainer, view->weights, bytes, &content));
-    DPB_TRY(dpb_arena_edit(trainer, trainer->arenas.weights, &weights));
+    DPB_TRY(dpb_arena_look(&trainer->exchange, view->weights, bytes, &content));
+    DPB_TRY(dpb_arena_edit(&trainer->exchange, trainer->exchange.arenas.weights, &weights));
     memmove(weights, content, bytes);
-    trainer->weights_changed = true;
-    return dpb_arena_commit(trainer, trainer->arenas.weights, bytes);
+    trainer->exchange.engine.weights_changed = true;
+    return dpb_arena_commit(&trainer->exchange, trainer->exchange.arenas.weights, bytes);
 }
 
 static dpb_status put_back(struct dpb_trainer *trainer, const void *own)
 {
-    const uint64_t bytes = dpb_arena_bytes(trainer, trainer->layout.weight_type);
+    const uint64_t bytes =
+        dpb_arena_bytes(&trainer->exchange, trainer->exchange.layout.weight_type);
     void *weights;
     if (!own)
         return DPB_OK;
-    DPB_TRY(dpb_arena_edit(trainer, trainer->arenas.weights, &weights));
+    DPB_TRY(dpb_arena_edit(&trainer->exchange, trainer->exchange.arenas.weights, &weights));
     memcpy(weights, own, bytes);
-    trainer->weights_changed = true;
-    return dpb_arena_commit(trainer, trainer->arenas.weights, bytes);
+    trainer->exchange.engine.weights_changed = true;
+    return dpb_arena_commit(&trainer->exchange, trainer->exchange.arenas.weights, bytes);
 }
 
 /* With the averaged batch-norm statistics in place of the own ones. */
@@ -185,20 +150,21 @@ static dpb_status evaluate(struct dpb_trainer *trainer, const char *name, void *
 {
     struct dpb_view view;
     struct share share;
-    size_t bytes =
-        trainer->experiment->graph->n_state_elements * dpb_dtype_size(trainer->layout.weight_type);
+    size_t bytes = trainer->experiment->graph->n_state_elements *
+                   dpb_dtype_size(trainer->exchange.layout.weight_type);
     void *own_weights = NULL;
-    DPB_TRY(trainer->comm_ops->publish(trainer->comm, &view));
-    DPB_TRY(dpb_trainer_drain(trainer));
-    memcpy(own_state, trainer->state, bytes);
-    DPB_TRY(dpb_average_state(trainer, name, trainer->state));
+    DPB_TRY(trainer->exchange.ops->publish(trainer->exchange.comm, &view));
+    DPB_TRY(dpb_exchange_drain(&trainer->exchange));
+    memcpy(own_state, trainer->statistics.running, bytes);
+    DPB_TRY(dpb_statistics_average(&trainer->statistics, trainer->replicas, name,
+                                   trainer->statistics.running));
     dpb_status status = take_published(trainer, &view, &own_weights);
     if (status == DPB_OK)
         status = run_share(trainer, &share);
     if (status == DPB_OK)
         status = put_back(trainer, own_weights);
     free(own_weights);
-    memcpy(trainer->state, own_state, bytes);
+    memcpy(trainer->statistics.running, own_state, bytes);
     DPB_TRY(status);
     return gather(trainer, name, &share);
 }
@@ -206,18 +172,18 @@ static dpb_status evaluate(struct dpb_trainer *trainer, const char *name, void *
 dpb_status dpb_evaluate(struct dpb_trainer *trainer)
 {
     char name[64];
-    size_t bytes =
-        trainer->experiment->graph->n_state_elements * dpb_dtype_size(trainer->layout.weight_type);
+    size_t bytes = trainer->experiment->graph->n_state_elements *
+                   dpb_dtype_size(trainer->exchange.layout.weight_type);
     struct dpb_view view;
     dpb_world_note("evaluate", UINT64_MAX, UINT32_MAX);
-    trainer->evaluated_at = trainer->step;
+    trainer->course.evaluated_at = trainer->course.step;
     if (!trainer->eval_feed) /* rank 0 tests its model alone; all publish, as always */
-        return trainer->comm_ops->publish(trainer->comm, &view);
+        return trainer->exchange.ops->publish(trainer->exchange.comm, &view);
     void *own_state = malloc(bytes + 1);
     if (!own_state)
         return dpb_fail(DPB_NO_MEMORY, "no memory to keep batch-norm's statistics");
     /* Not by the step: workers that are apart end at steps of their own. */
-    snprintf(name, sizeof name, "eval/%u", trainer->evaluations++);
+    snprintf(name, sizeof name, "eval/%u", trainer->course.evaluations++);
     dpb_status status = evaluate(trainer, name, own_state);
     free(own_state);
     return status;

@@ -10,34 +10,12 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/vec.h"
 #include "graph/graph.h"
 #include "train/trainer.h"
 #include "world/futex.h"
 #include "world/job_load.h"
 
 /* ---- what surrounds a step ----------------------------------------------------------------- */
-
-static void gather_statistics(struct dpb_trainer *t)
-{
-    double share = 1.0 / t->experiment->accumulate;
-    dpb_vec.axpby(t->layout.weight_type, share, t->statistics, t->micro_batch == 0 ? 0.0 : 1.0,
-                  t->summed_statistics, t->experiment->graph->n_state_elements);
-}
-
-/* Running statistics move once a step, by the mean over its micro-batches. */
-static void move_averages(struct dpb_trainer *t)
-{
-    const struct dpb_graph *graph = t->experiment->graph;
-    dpb_dtype type = t->layout.weight_type;
-    size_t size = dpb_dtype_size(type);
-    for (uint32_t s = 0; s < graph->n_states; s++) {
-        size_t at = graph->states[s].offset * size;
-        double keep = graph->states[s].keep_average;
-        dpb_vec.axpby(type, 1.0 - keep, (char *)t->summed_statistics + at, keep,
-                      (char *)t->state + at, graph->states[s].n_elements);
-    }
-}
 
 /* Rank 0: whether warm-up is over, by count and by the gate. Nothing once it has been proposed. */
 static void watch_warm_up(struct dpb_trainer *t)
@@ -46,18 +24,18 @@ static void watch_warm_up(struct dpb_trainer *t)
     const struct dpb_journal *journal = t->journal;
     /* The record of a step is there when the next has begun; of one of the device's time, a step
      * later. */
-    uint64_t warm = (uint64_t)run->warmup_steps + (t->takes_events ? 1 : 0);
-    if (t->control.rank != 0 || !t->gate || t->step - t->first_step <= warm)
+    uint64_t warm = (uint64_t)run->warmup_steps + (t->exchange.takes_events ? 1 : 0);
+    if (t->control.rank != 0 || !t->course.gate || t->course.step - t->course.first_step <= warm)
         return;
     int64_t now = dpb_now_ns();
-    if (t->warm_at_ns == 0)
-        t->warm_at_ns = now;
-    bool open = dpb_gate_add(t->gate, journal->records[journal->n_records - 1].step_ns);
-    bool late = now - t->warm_at_ns > run->steady_limit_ns;
+    if (t->course.warm_at_ns == 0)
+        t->course.warm_at_ns = now;
+    bool open = dpb_gate_add(t->course.gate, journal->records[journal->n_records - 1].step_ns);
+    bool late = now - t->course.warm_at_ns > run->steady_limit_ns;
     if (open || late) {
         dpb_control_propose(&t->control, DPB_ACTION_TIMED | (open ? 0 : DPB_ACTION_UNSTEADY));
-        dpb_gate_destroy(t->gate);
-        t->gate = NULL;
+        dpb_gate_destroy(t->course.gate);
+        t->course.gate = NULL;
     }
 }
 
@@ -66,18 +44,18 @@ static void watch_for_stop(struct dpb_trainer *t)
 {
     const struct dpb_run_settings *run = &t->experiment->settings.run;
     const struct dpb_journal *journal = t->journal;
-    if (t->control.rank != 0 || t->stopping)
+    if (t->control.rank != 0 || t->course.stopping)
         return;
     uint32_t actions = 0;
     if (run->seconds_ns && journal->timed_from < journal->n_records &&
-        dpb_now_ns() - journal->records[journal->timed_from].begin_ns - t->paused_ns >=
+        dpb_now_ns() - journal->records[journal->timed_from].begin_ns - t->course.paused_ns >=
             run->seconds_ns)
         actions = DPB_ACTION_STOP;
     if (dpb_board_interrupted(dpb_world.board))
         actions = DPB_ACTION_STOP | DPB_ACTION_INTERRUPTED;
     if (actions)
         dpb_control_propose(&t->control, actions);
-    t->stopping = actions != 0;
+    t->course.stopping = actions != 0;
 }
 
 static bool has_pauses(const struct dpb_trainer *t)
@@ -92,24 +70,26 @@ static dpb_status begin_timing(struct dpb_trainer *t, bool steady)
 {
     const struct dpb_run_settings *run = &t->experiment->settings.run;
     t->journal->steady = steady;
-    t->journal->timed_from = t->step - t->first_step;
-    t->paused_ns = 0;
+    t->journal->timed_from = t->course.step - t->course.first_step;
+    t->course.paused_ns = 0;
     if (t->control.rank == 0)
-        dpb_load_begin(t->n_cores);
+        dpb_load_begin(t->binding.n_cores);
     dpb_gpu_begin(&t->journal->gpu);
-    const bool common = t->control.apart && t->gated && has_pauses(t);
+    const bool common = t->control.apart && t->course.gated && has_pauses(t);
     if (run->steps)
-        t->stop_at = (common ? t->control.committed : t->step) + (uint64_t)run->steps;
+        t->course.stop_at = (common ? t->control.committed : t->course.step) + (uint64_t)run->steps;
     dpb_board_page(dpb_world.board, dpb_world.rank)->n_steps =
-        t->stop_at == UINT64_MAX ? 0 : t->stop_at;
-    return t->experiment->settings.run.profile ? t->device_ops->profile(t->program, NULL) : DPB_OK;
+        t->course.stop_at == UINT64_MAX ? 0 : t->course.stop_at;
+    return t->experiment->settings.run.profile
+               ? t->exchange.engine.ops->profile(t->exchange.engine.program, NULL)
+               : DPB_OK;
 }
 
 /* Acts on what the ranks have agreed on. */
 static dpb_status act(struct dpb_trainer *t)
 {
-    if (t->last_actions & DPB_ACTION_TIMED)
-        DPB_TRY(begin_timing(t, !(t->last_actions & DPB_ACTION_UNSTEADY)));
+    if (t->course.last_actions & DPB_ACTION_TIMED)
+        DPB_TRY(begin_timing(t, !(t->course.last_actions & DPB_ACTION_UNSTEADY)));
     return DPB_OK;
 }
 
@@ -144,7 +124,7 @@ static dpb_status await_others(struct dpb_trainer *t, const char *what,
                 DPB_TIMEOUT,
                 "step %llu: this worker has done all its steps%s, and the others none within "
                 "%.0f s; give run.timeout_s more if they are only slow",
-                (unsigned long long)t->step, what, (double)dpb_world.timeout_ns * 1e-9);
+                (unsigned long long)t->course.step, what, (double)dpb_world.timeout_ns * 1e-9);
         steps = count_steps(t);
         deadline_ns = dpb_world_now_ns() + dpb_world.timeout_ns;
     }
@@ -154,10 +134,10 @@ static dpb_status await_others(struct dpb_trainer *t, const char *what,
  * before the end was known, and nobody else will. */
 static dpb_status at_pause(struct dpb_trainer *t, bool *is_over)
 {
-    (void)dpb_control_try(&t->control, t->step, &t->last_actions);
+    (void)dpb_control_try(&t->control, t->course.step, &t->course.last_actions);
     DPB_TRY(act(t));
-    *is_over = (t->last_actions & DPB_ACTION_STOP) || t->step > t->stop_at ||
-               dpb_control_may_pause(&t->control, t->step);
+    *is_over = (t->course.last_actions & DPB_ACTION_STOP) || t->course.step > t->course.stop_at ||
+               dpb_control_may_pause(&t->control, t->course.step);
     return DPB_OK;
 }
 
@@ -172,18 +152,19 @@ static dpb_status pause_training(struct dpb_trainer *t, bool *stop)
 {
     const struct dpb_experiment *x = t->experiment;
     uint64_t every = (uint64_t)x->settings.eval.every;
-    bool evaluates = every > 0 && t->step % every == 0;
-    bool saves = dpb_save_points_due(&x->save_points, t->step);
-    if (t->step == t->first_step || (!evaluates && !saves))
+    bool evaluates = every > 0 && t->course.step % every == 0;
+    bool saves = dpb_save_points_due(&x->save_points, t->course.step);
+    if (t->course.step == t->course.first_step || (!evaluates && !saves))
         return DPB_OK;
-    DPB_TRY(dpb_trainer_pause(t));
+    DPB_TRY(dpb_exchange_pause(&t->exchange));
     if (t->control.apart) {
-        if ((t->last_actions & DPB_ACTION_STOP) || t->step > t->stop_at)
+        if ((t->course.last_actions & DPB_ACTION_STOP) || t->course.step > t->course.stop_at)
             return DPB_OK; /* each stops where it is */
-        dpb_control_arrive(&t->control, t->step);
+        dpb_control_arrive(&t->control, t->course.step);
         DPB_TRY(await_others(t, " before a pause", at_pause));
-        *stop = *stop || (t->last_actions & DPB_ACTION_STOP) || t->step >= t->stop_at;
-        if ((t->last_actions & DPB_ACTION_STOP) || t->step > t->stop_at)
+        *stop = *stop || (t->course.last_actions & DPB_ACTION_STOP) ||
+                t->course.step >= t->course.stop_at;
+        if ((t->course.last_actions & DPB_ACTION_STOP) || t->course.step > t->course.stop_at)
             return DPB_OK;
     }
     int64_t began_ns = dpb_now_ns();
@@ -192,8 +173,8 @@ static dpb_status pause_training(struct dpb_trainer *t, bool *stop)
     if (saves)
         DPB_TRY(dpb_snapshot_save_step(t));
     int64_t took_ns = dpb_now_ns() - began_ns;
-    t->paused_ns += took_ns;
-    t->all_paused_ns += took_ns;
+    t->course.paused_ns += took_ns;
+    t->course.all_paused_ns += took_ns;
     return DPB_OK;
 }
 
@@ -201,14 +182,13 @@ static dpb_status pause_training(struct dpb_trainer *t, bool *stop)
 static dpb_status between_steps(struct dpb_trainer *t, bool *stop)
 {
     const struct dpb_run_settings *run = &t->experiment->settings.run;
-    __atomic_store_n(&dpb_board_page(dpb_world.board, dpb_world.rank)->step, t->step,
-                     __ATOMIC_RELAXED);
+    dpb_world_begin_step(t->course.step);
     watch_for_stop(t);
-    DPB_TRY(dpb_control_look(&t->control, t->step, &t->last_actions));
-    if (!t->gated && t->step - t->first_step == (uint64_t)run->warmup_steps)
+    DPB_TRY(dpb_control_look(&t->control, t->course.step, &t->course.last_actions));
+    if (!t->course.gated && t->course.step - t->course.first_step == (uint64_t)run->warmup_steps)
         DPB_TRY(begin_timing(t, false));
     DPB_TRY(act(t));
-    *stop = t->step >= t->stop_at || (t->last_actions & DPB_ACTION_STOP);
+    *stop = t->course.step >= t->course.stop_at || (t->course.last_actions & DPB_ACTION_STOP);
     return pause_training(t, stop);
 }
 
@@ -216,8 +196,9 @@ static dpb_status between_steps(struct dpb_trainer *t, bool *stop)
  * to stop. */
 static dpb_status leave_together(struct dpb_trainer *t)
 {
-    if (t->control.apart && t->comm_ops->settle)
-        DPB_TRY(t->comm_ops->settle(t->comm)); /* nobody waits for this worker's next step */
+    if (t->control.apart && t->exchange.ops->settle)
+        DPB_TRY(t->exchange.ops->settle(
+            t->exchange.comm)); /* nobody waits for this worker's next step */
     dpb_world_note("wait_end", UINT64_MAX, UINT32_MAX);
     dpb_control_leave(&t->control);
     return await_others(t, "", all_left);
@@ -228,16 +209,16 @@ static dpb_status leave_together(struct dpb_trainer *t)
 static dpb_status agree_on_end(struct dpb_trainer *t, bool *interrupted)
 {
     enum { NOTHING, EVALUATION, INTERRUPTION };
-    uint8_t own = t->evaluated_at != t->step ? EVALUATION : NOTHING, highest;
-    *interrupted = (t->last_actions & DPB_ACTION_INTERRUPTED) != 0;
+    uint8_t own = t->course.evaluated_at != t->course.step ? EVALUATION : NOTHING, highest;
+    *interrupted = (t->course.last_actions & DPB_ACTION_INTERRUPTED) != 0;
     if (!t->control.apart)
         return DPB_OK;
     if (*interrupted)
         own = INTERRUPTION;
-    DPB_TRY(dpb_control_agree(&t->control, t->step, own, &highest));
+    DPB_TRY(dpb_control_agree(&t->control, t->course.step, own, &highest));
     *interrupted = highest == INTERRUPTION;
     if (highest == EVALUATION)
-        t->evaluated_at = UINT64_MAX;
+        t->course.evaluated_at = UINT64_MAX;
     return DPB_OK;
 }
 
@@ -248,11 +229,11 @@ static dpb_status meet_nan(struct dpb_trainer *t, const char *what)
         return dpb_fail(DPB_FAILED,
                         "step %llu: %s is not finite; try a smaller "
                         "optimizer.learning_rate, or run.nan = continue to train on",
-                        (unsigned long long)t->step, what);
-    if (!t->nan_seen)
+                        (unsigned long long)t->course.step, what);
+    if (!t->course.nan_seen)
         dpb_warn("nan", "step %llu: %s is not finite, and the run goes on (run.nan = continue)",
-                 (unsigned long long)t->step, what);
-    t->nan_seen = true;
+                 (unsigned long long)t->course.step, what);
+    t->course.nan_seen = true;
     return DPB_OK;
 }
 
@@ -264,7 +245,7 @@ static dpb_status look_for_nan(struct dpb_trainer *t, double loss)
     char what[128];
     if (!isfinite(loss))
         return meet_nan(t, "the loss");
-    for (uint32_t rank = dpb_world.rank; rank < dpb_world.n_ranks && !t->nan_seen;
+    for (uint32_t rank = dpb_world.rank; rank < dpb_world.n_ranks && !t->course.nan_seen;
          rank = rank < dpb_world.n_workers ? dpb_world.n_workers : rank + 1) {
         const struct dpb_status_page *page = dpb_board_page(dpb_world.board, rank);
         uint64_t element = __atomic_load_n(&page->not_finite, __ATOMIC_RELAXED);
@@ -279,133 +260,55 @@ static dpb_status look_for_nan(struct dpb_trainer *t, double loss)
 
 /* ---- fp16 ---------------------------------------------------------------------------------- */
 
-static dpb_status look_for_overflow(struct dpb_trainer *t)
+static dpb_status look_for_overflow(const struct dpb_engine *engine, bool *overflow)
 {
-    bool finite = true;
-    if (t->scales)
-        DPB_TRY(t->device_ops->finite(t->program, &finite));
-    t->overflow = t->overflow || !finite;
+    bool finite;
+    DPB_TRY(engine->ops->finite(engine->program, &finite));
+    *overflow = *overflow || !finite;
     return DPB_OK;
 }
 
-static dpb_status agree_on_overflow(struct dpb_trainer *t, uint8_t *overflow)
+static dpb_status agree_on_overflow(struct dpb_trainer *t, bool overflow, uint8_t *highest)
 {
-    *overflow = t->overflow;
+    *highest = overflow;
     if (t->replicas == 1)
         return DPB_OK;
     dpb_world_note("agree", UINT64_MAX, UINT32_MAX);
     int64_t entered_ns = dpb_account_enter();
-    dpb_status status = dpb_control_agree(&t->control, t->step, *overflow, overflow);
+    dpb_status status = dpb_control_agree(&t->control, t->course.step, overflow, highest);
     dpb_account_leave(entered_ns);
     return status;
 }
 
 /* Gradients are exchanged once those of all ranks are known to be finite. Where one is not,
  * nobody's are: weights, momentum, running statistics and schedule stay as they were. */
-static dpb_status exchange_if_finite(struct dpb_trainer *t, double rate, double scale)
+static dpb_status exchange_if_finite(struct dpb_trainer *t, double rate, double scale,
+                                     bool own_overflow)
 {
     const double multiplied_by = t->loss_scale.scale;
     uint8_t overflow;
-    DPB_TRY(agree_on_overflow(t, &overflow));
+    DPB_TRY(agree_on_overflow(t, own_overflow, &overflow));
     const bool helps = dpb_loss_scale_step(&t->loss_scale, overflow != 0);
     t->journal->loss_scale = t->loss_scale.scale;
     t->journal->skipped_steps += overflow != 0;
     if (!helps)
         DPB_TRY(meet_nan(t, "at a loss scale of 1 a gradient"));
     if (overflow) {
-        t->rate_shift--;
+        t->course.rate_shift--;
         return DPB_OK;
     }
-    move_averages(t);
-    DPB_TRY(dpb_exchange_begin(t, rate, scale / multiplied_by, false));
-    DPB_TRY(dpb_exchange_ready(t, t->layout.n_elements, NULL));
-    return dpb_exchange_finish(t);
+    dpb_statistics_move(&t->statistics);
+    DPB_TRY(dpb_exchange_begin(&t->exchange, rate, scale / multiplied_by, false));
+    DPB_TRY(dpb_exchange_ready(&t->exchange, t->exchange.layout.n_elements, NULL));
+    return dpb_exchange_finish(&t->exchange);
 }
 
-static dpb_status end_step(struct dpb_trainer *t, double rate, double scale)
-{
-    return t->scales ? exchange_if_finite(t, rate, scale) : dpb_exchange_finish(t);
-}
+/* ---- the end ------------------------------------------------------------------------------- */
 
-/* ---- the loop ------------------------------------------------------------------------------ */
-
-/* Of this micro-batch. */
-static struct dpb_pass pass_of(const struct dpb_trainer *t, bool training)
+static dpb_status end_training(struct dpb_trainer *t)
 {
-    const struct dpb_experiment *x = t->experiment;
-    const uint32_t micro_batch = dpb_world.rank * x->accumulate + t->micro_batch;
-    return (struct dpb_pass){.training = training,
-                             .weights_changed = t->weights_changed,
-                             .step = t->step,
-                             .first_sample = micro_batch * x->batch,
-                             .valid = x->batch,
-                             .loss_scale = t->loss_scale.scale,
-                             .captures = t->captures && t->micro_batch + 1 == x->accumulate};
-}
-
-/* run.delay, before the backward of the last micro-batch: no bucket has been handed over yet. */
-static dpb_status delay_gradients(const struct dpb_trainer *t)
-{
-    const struct dpb_delay *delay = &t->experiment->delay;
-    if (t->micro_batch + 1 < t->experiment->accumulate ||
-        dpb_delay_of(delay, dpb_world.rank, t->step) == 0)
-        return DPB_OK;
-    DPB_TRY(dpb_delay_sleep(delay, dpb_world.rank, t->step));
-    dpb_account_mark(DPB_PART_DELAY);
-    return DPB_OK;
-}
-
-dpb_status dpb_train(struct dpb_trainer *t)
-{
-    const struct dpb_experiment *x = t->experiment;
-    const struct dpb_hooks hooks = dpb_trainer_hooks(t);
     bool interrupted;
-    const bool training = x->settings.run.mode == DPB_MODE_TRAIN;
-    const double scale = 1.0 / ((double)t->plan.contract.divisor * x->accumulate);
-
-    for (t->step = t->first_step;; t->step++) {
-        bool stop;
-        DPB_TRY(between_steps(t, &stop));
-        if (stop)
-            break;
-
-        double rate = dpb_schedule_rate(&t->schedule, t->step + (uint64_t)t->rate_shift),
-               loss = 0.0;
-        dpb_account_begin(rate);
-        watch_warm_up(t);
-        t->overflow = false;
-        if (training && !t->scales)
-            DPB_TRY(dpb_exchange_begin(t, rate, scale, false));
-
-        for (t->micro_batch = 0; t->micro_batch < x->accumulate; t->micro_batch++) {
-            const struct dpb_pass pass = pass_of(t, training);
-            struct dpb_feed_batch input;
-            struct dpb_outcome outcome;
-            DPB_TRY(dpb_feed_next(t->feed, &input));
-            dpb_account_mark(DPB_PART_DATA);
-
-            DPB_TRY(t->device_ops->forward(t->program, &pass, &input.batch, &hooks, &outcome));
-            dpb_account_mark(DPB_PART_FORWARD);
-            t->weights_changed = false;
-            loss += outcome.loss / x->accumulate;
-            if (!training)
-                continue;
-
-            DPB_TRY(delay_gradients(t));
-            t->staged = 0;
-            DPB_TRY(t->device_ops->backward(t->program, &pass, &hooks));
-            DPB_TRY(look_for_overflow(t));
-            gather_statistics(t);
-            if (t->micro_batch + 1 == x->accumulate && !t->scales)
-                move_averages(t);
-            dpb_account_mark(DPB_PART_BACKWARD);
-        }
-        dpb_account_loss(loss);
-        if (training)
-            DPB_TRY(end_step(t, rate, scale));
-        DPB_TRY(look_for_nan(t, loss));
-    }
-    DPB_TRY(dpb_trainer_pause(t));
+    DPB_TRY(dpb_exchange_pause(&t->exchange));
     DPB_TRY(look_for_nan(t, 0.0)); /* what the last updates have found */
     dpb_gpu_end(&t->journal->gpu);
     if (t->control.rank == 0)
@@ -413,4 +316,85 @@ dpb_status dpb_train(struct dpb_trainer *t)
     DPB_TRY(leave_together(t));
     DPB_TRY(agree_on_end(t, &interrupted));
     return interrupted ? DPB_INTERRUPTED : DPB_OK;
+}
+
+/* ---- the loop ------------------------------------------------------------------------------ */
+
+static struct dpb_pass pass_of(const struct dpb_trainer *t, uint32_t micro_batch, bool training)
+{
+    const struct dpb_experiment *x = t->experiment;
+    return (struct dpb_pass){.training = training,
+                             .weights_changed = t->exchange.engine.weights_changed,
+                             .step = t->course.step,
+                             .first_sample =
+                                 (dpb_world.rank * x->accumulate + micro_batch) * x->batch,
+                             .valid = x->batch,
+                             .loss_scale = t->loss_scale.scale,
+                             .captures = t->exchange.captures && micro_batch + 1 == x->accumulate};
+}
+
+/* run.delay, before the backward of the last micro-batch: no bucket has been handed over yet. */
+static dpb_status delay_gradients(const struct dpb_trainer *t, uint32_t micro_batch)
+{
+    const struct dpb_delay *delay = &t->experiment->delay;
+    if (micro_batch + 1 < t->experiment->accumulate ||
+        dpb_delay_of(delay, dpb_world.rank, t->course.step) == 0)
+        return DPB_OK;
+    DPB_TRY(dpb_delay_sleep(delay, dpb_world.rank, t->course.step));
+    dpb_account_mark(DPB_PART_DELAY);
+    return DPB_OK;
+}
+
+dpb_status dpb_train(struct dpb_trainer *t)
+{
+    const struct dpb_experiment *x = t->experiment;
+    struct dpb_exchange *exchange = &t->exchange;
+    struct dpb_engine *engine = &exchange->engine;
+    const struct dpb_hooks hooks = dpb_exchange_hooks(exchange);
+    const bool training = x->settings.run.mode == DPB_MODE_TRAIN;
+    const bool held_back = exchange->staging.held_back;
+    const double scale = 1.0 / ((double)exchange->plan.contract.divisor * x->accumulate);
+
+    for (t->course.step = t->course.first_step;; t->course.step++) {
+        bool stop, overflow = false;
+        DPB_TRY(between_steps(t, &stop));
+        if (stop)
+            return end_training(t);
+
+        double rate = dpb_train_rate(t), loss = 0.0;
+        dpb_account_begin(rate);
+        watch_warm_up(t);
+        if (training && !held_back)
+            DPB_TRY(dpb_exchange_begin(exchange, rate, scale, false));
+
+        for (uint32_t i = 0; i < x->accumulate; i++) {
+            const struct dpb_pass pass = pass_of(t, i, training);
+            struct dpb_feed_batch input;
+            struct dpb_outcome outcome;
+            DPB_TRY(dpb_feed_next(t->feed, &input));
+            dpb_account_mark(DPB_PART_DATA);
+
+            DPB_TRY(engine->ops->forward(engine->program, &pass, &input.batch, &hooks, &outcome));
+            dpb_account_mark(DPB_PART_FORWARD);
+            engine->weights_changed = false;
+            loss += outcome.loss / x->accumulate;
+            if (!training)
+                continue;
+
+            DPB_TRY(delay_gradients(t, i));
+            dpb_staging_begin(exchange, i);
+            DPB_TRY(engine->ops->backward(engine->program, &pass, &hooks));
+            if (held_back)
+                DPB_TRY(look_for_overflow(engine, &overflow));
+            dpb_statistics_add(&t->statistics, i, x->accumulate);
+            if (i + 1 == x->accumulate && !held_back)
+                dpb_statistics_move(&t->statistics);
+            dpb_account_mark(DPB_PART_BACKWARD);
+        }
+        dpb_account_loss(loss);
+        if (training)
+            DPB_TRY(held_back ? exchange_if_finite(t, rate, scale, overflow)
+                              : dpb_exchange_finish(exchange));
+        DPB_TRY(look_for_nan(t, loss));
+    }
 }

@@ -20,17 +20,18 @@
 #include "base/vec.h"
 #include "dpbench/random.h"
 #include "train/pattern.h"
-#include "train/trainer.h"
+#include "train/proof.h"
 #include "world/store.h"
 
 enum { BLOCK = 1024, SAMPLED_BLOCKS = 1024, BOOK_STEPS = 8 };
 
 /* Gradients of `rank` in the n-th step of a proof, for elements [begin, begin + count). */
-typedef void (*generator)(const struct dpb_trainer *t, uint32_t rank, uint32_t step, uint64_t begin,
+typedef void (*generator)(uint64_t seed, uint32_t rank, uint32_t step, uint64_t begin,
                           uint64_t count, double *gradients);
 
 struct proof {
-    struct dpb_trainer *t;
+    struct dpb_exchange *exchange;
+    struct dpb_journal *journal;
     const char *name;
     generator generate;
     bool exact, fresh; /* from zero weights */
@@ -44,19 +45,18 @@ struct proof {
 
 /* ---- gradients ----------------------------------------------------------------------------- */
 
-static void pattern(const struct dpb_trainer *t, uint32_t rank, uint32_t step, uint64_t begin,
-                    uint64_t count, double *gradients)
+static void pattern(uint64_t seed, uint32_t rank, uint32_t step, uint64_t begin, uint64_t count,
+                    double *gradients)
 {
-    (void)t;
+    (void)seed;
     for (uint64_t i = 0; i < count; i++)
         gradients[i] = dpb_pattern(rank, begin + i, step, DPB_PATTERN_LARGEST);
 }
 
 /* Uniform in [-1, 1), times a power of two between 2^-12 and 2^3. */
-static void noise(const struct dpb_trainer *t, uint32_t rank, uint32_t step, uint64_t begin,
-                  uint64_t count, double *gradients)
+static void noise(uint64_t seed, uint32_t rank, uint32_t step, uint64_t begin, uint64_t count,
+                  double *gradients)
 {
-    uint64_t seed = (uint64_t)t->experiment->settings.run.seed;
     for (uint64_t i = 0; i < count; i++) {
         uint64_t at = begin + i;
         struct dpb_random4 r =
@@ -66,20 +66,25 @@ static void noise(const struct dpb_trainer *t, uint32_t rank, uint32_t step, uin
     }
 }
 
+static uint64_t seed_of(const struct dpb_exchange *exchange)
+{
+    return (uint64_t)exchange->experiment->settings.run.seed;
+}
+
 /* As the gradient arena holds them. */
 static void generate(const struct proof *proof, uint32_t rank, uint32_t step, uint64_t begin,
                      uint64_t count, double *gradients)
 {
-    dpb_dtype type = proof->t->layout.gradient_type;
+    dpb_dtype type = proof->exchange->layout.gradient_type;
     double stored[BLOCK]; /* room for any type */
-    proof->generate(proof->t, rank, step, begin, count, gradients);
+    proof->generate(seed_of(proof->exchange), rank, step, begin, count, gradients);
     dpb_vec.cast(type, stored, DPB_FP64, gradients, count);
     dpb_vec.cast(DPB_FP64, gradients, type, stored, count);
 }
 
-static uint64_t block_length(const struct dpb_trainer *t, uint64_t begin)
+static uint64_t block_length(const struct dpb_exchange *exchange, uint64_t begin)
 {
-    uint64_t rest = t->layout.n_elements - begin;
+    uint64_t rest = exchange->layout.n_elements - begin;
     return rest < BLOCK ? rest : BLOCK;
 }
 
@@ -87,51 +92,54 @@ static uint64_t block_length(const struct dpb_trainer *t, uint64_t begin)
 
 static dpb_status take_step(const struct proof *proof, uint32_t step)
 {
-    struct dpb_trainer *t = proof->t;
-    dpb_dtype type = t->layout.gradient_type;
+    struct dpb_exchange *exchange = proof->exchange;
+    dpb_dtype type = exchange->layout.gradient_type;
     double block[BLOCK];
     void *gradients;
-    DPB_TRY(dpb_arena_edit(t, t->arenas.gradients, &gradients));
+    DPB_TRY(dpb_arena_edit(exchange, exchange->arenas.gradients, &gradients));
     memset(block, 0, sizeof block);
-    for (uint64_t at = 0; at < t->layout.n_elements; at += BLOCK) {
-        uint64_t count = block_length(t, at);
+    for (uint64_t at = 0; at < exchange->layout.n_elements; at += BLOCK) {
+        uint64_t count = block_length(exchange, at);
         if (step < proof->n_steps)
-            proof->generate(t, dpb_world.rank, step, at, count, block);
+            proof->generate(seed_of(exchange), dpb_world.rank, step, at, count, block);
         dpb_vec.cast(type, (char *)gradients + at * dpb_dtype_size(type), DPB_FP64, block, count);
     }
-    DPB_TRY(dpb_arena_commit(t, t->arenas.gradients, dpb_arena_bytes(t, type)));
-    DPB_TRY(dpb_exchange_begin(t, proof->rate, proof->scale, true));
-    DPB_TRY(dpb_exchange_ready(t, t->layout.n_elements, NULL));
-    return dpb_exchange_finish(t);
+    DPB_TRY(
+        dpb_arena_commit(exchange, exchange->arenas.gradients, dpb_arena_bytes(exchange, type)));
+    DPB_TRY(dpb_exchange_begin(exchange, proof->rate, proof->scale, true));
+    DPB_TRY(dpb_exchange_ready(exchange, exchange->layout.n_elements, NULL));
+    return dpb_exchange_finish(exchange);
 }
 
-static dpb_status start_from_zero(struct dpb_trainer *t)
+static dpb_status start_from_zero(struct dpb_exchange *exchange)
 {
-    DPB_TRY(dpb_workers_meet(t)); /* nobody reads the arenas any more */
-    DPB_TRY(dpb_arena_clear(t, t->arenas.weights, dpb_arena_bytes(t, t->layout.weight_type)));
-    return t->comm_ops->load(t->comm);
+    DPB_TRY(dpb_workers_meet()); /* nobody reads the arenas any more */
+    DPB_TRY(dpb_arena_clear(exchange, exchange->arenas.weights,
+                            dpb_arena_bytes(exchange, exchange->layout.weight_type)));
+    return exchange->ops->load(exchange->comm);
 }
 
 static dpb_status take_steps(struct proof *proof)
 {
-    struct dpb_trainer *t = proof->t;
-    const struct dpb_contract *contract = &t->plan.contract;
-    proof->first_exchange = t->exchanges;
+    struct dpb_exchange *exchange = proof->exchange;
+    const struct dpb_contract *contract = &exchange->plan.contract;
+    proof->first_exchange = exchange->n_begun;
     for (uint32_t step = 0; step < proof->n_steps + contract->settle_steps; step++)
         DPB_TRY(take_step(proof, step));
-    return t->comm_ops->settle ? t->comm_ops->settle(t->comm) : DPB_OK;
+    return exchange->ops->settle ? exchange->ops->settle(exchange->comm) : DPB_OK;
 }
 
 /* Where a proof starts from: zero weights; or those of the training, once steps of zero gradients
  * have brought all that it handed over into them. */
 static dpb_status make_start(const struct proof *proof)
 {
-    struct dpb_trainer *t = proof->t;
+    struct dpb_exchange *exchange = proof->exchange;
     if (proof->fresh)
-        return start_from_zero(t);
-    for (uint32_t step = 0; step < t->plan.contract.settle_steps; step++)
+        return start_from_zero(exchange);
+    for (uint32_t step = 0; step < exchange->plan.contract.settle_steps; step++)
         DPB_TRY(take_step(proof, UINT32_MAX));
-    return t->plan.contract.settle_steps > 0 ? dpb_verify_replicas(t) : DPB_OK;
+    return exchange->plan.contract.settle_steps > 0 ? dpb_verify_replicas(exchange, proof->journal)
+                                                    : DPB_OK;
 }
 
 /* ---- settling: the weights against all workers' gradients ---------------------------------- */
@@ -155,7 +163,7 @@ static double number_at(dpb_dtype type, const void *array, uint64_t i)
 /* One plain step in the weights' type, as the optimizer makes it; exact but for its roundings. */
 static double plain_step(const struct proof *proof, double weight, double sum)
 {
-    if (proof->t->layout.weight_type == DPB_FP64)
+    if (proof->exchange->layout.weight_type == DPB_FP64)
         return weight - proof->rate * (proof->scale * sum);
     return (double)((float)weight - (float)proof->rate * ((float)proof->scale * (float)sum));
 }
@@ -164,12 +172,13 @@ static double plain_step(const struct proof *proof, double weight, double sum)
 static void expect_block(const struct proof *proof, uint64_t at, uint64_t begin, uint64_t count,
                          struct expected *expected)
 {
-    const struct dpb_trainer *t = proof->t;
-    const struct dpb_contract *contract = &t->plan.contract;
+    const struct dpb_exchange *exchange = proof->exchange;
+    const struct dpb_contract *contract = &exchange->plan.contract;
     const bool alone = contract->proof == DPB_PROOF_ALONE;
-    const uint32_t n_workers = t->experiment->n_workers;
-    const double coefficient = proof->rate * contract->share / t->experiment->accumulate;
-    const double unit = fmax(roundoff(t->layout.gradient_type), roundoff(t->layout.weight_type));
+    const uint32_t n_workers = exchange->experiment->n_workers;
+    const double coefficient = proof->rate * contract->share / exchange->experiment->accumulate;
+    const double unit =
+        fmax(roundoff(exchange->layout.gradient_type), roundoff(exchange->layout.weight_type));
     double block[BLOCK], sum[BLOCK], magnitude[BLOCK];
     for (uint64_t i = 0; i < count; i++)
         expected[i].value = proof->before ? proof->before[at * BLOCK + i] : 0.0;
@@ -189,7 +198,7 @@ static void expect_block(const struct proof *proof, uint64_t at, uint64_t begin,
             expected[i].value = proof->exact ? plain_step(proof, expected[i].value, sum[i])
                                              : expected[i].value - coefficient * sum[i];
     }
-    const double weight_unit = roundoff(t->layout.weight_type);
+    const double weight_unit = roundoff(exchange->layout.weight_type);
     for (uint64_t i = 0; i < count; i++) {
         double start = proof->before ? fabs(proof->before[at * BLOCK + i]) : 0.0;
         double moved = (n_workers + 1.0 + contract->roundings) * unit * magnitude[i] * coefficient;
@@ -201,16 +210,17 @@ static void expect_block(const struct proof *proof, uint64_t at, uint64_t begin,
 static dpb_status wrong(const struct proof *proof, uint64_t element, double is,
                         struct expected expected)
 {
-    const struct dpb_trainer *t = proof->t;
-    const struct dpb_contract *contract = &t->plan.contract;
+    const struct dpb_exchange *exchange = proof->exchange;
+    const struct dpb_contract *contract = &exchange->plan.contract;
     char label[DPB_LABEL_BYTES];
-    dpb_contract_label(contract, t->experiment->n_workers, label);
+    dpb_contract_label(contract, exchange->experiment->n_workers, label);
     return dpb_fail(DPB_VERIFICATION,
                     "%s check of comm '%s': element %llu (bucket %llu) is %.9g after the exchange, "
                     "not %.9g (within %.3g); the strategy does not %s%s",
-                    proof->name, t->experiment->settings.comm.name, (unsigned long long)element,
-                    (unsigned long long)(element / t->arenas.bucket_elements), is, expected.value,
-                    expected.bound,
+                    proof->name, exchange->experiment->settings.comm.name,
+                    (unsigned long long)element,
+                    (unsigned long long)(element / exchange->arenas.bucket_elements), is,
+                    expected.value, expected.bound,
                     contract->consistency == DPB_SYNCHRONOUS ? "compute the mean gradient"
                                                              : "keep its contract, ",
                     contract->consistency == DPB_SYNCHRONOUS ? "" : label);
@@ -218,15 +228,16 @@ static dpb_status wrong(const struct proof *proof, uint64_t element, double is,
 
 static dpb_status check_weights(const struct proof *proof)
 {
-    struct dpb_trainer *t = proof->t;
-    dpb_dtype type = t->layout.weight_type;
+    struct dpb_exchange *exchange = proof->exchange;
+    dpb_dtype type = exchange->layout.weight_type;
     struct expected expected[BLOCK];
     const void *weights;
     uint64_t at = 0;
-    DPB_TRY(dpb_arena_look(t, t->arenas.weights, dpb_arena_bytes(t, type), &weights));
-    for (uint64_t begin = proof->phase * BLOCK; begin < t->layout.n_elements;
+    DPB_TRY(dpb_arena_look(exchange, exchange->arenas.weights, dpb_arena_bytes(exchange, type),
+                           &weights));
+    for (uint64_t begin = proof->phase * BLOCK; begin < exchange->layout.n_elements;
          begin += proof->stride * BLOCK) {
-        uint64_t count = block_length(t, begin);
+        uint64_t count = block_length(exchange, begin);
         expect_block(proof, at++, begin, count, expected);
         for (uint64_t i = 0; i < count; i++) {
             double is = number_at(type, weights, begin + i);
@@ -249,28 +260,30 @@ struct balance {
 
 static uint64_t count_blocks(const struct proof *proof)
 {
-    uint64_t all = (proof->t->layout.n_elements + BLOCK - 1) / BLOCK;
+    uint64_t all = (proof->exchange->layout.n_elements + BLOCK - 1) / BLOCK;
     return all > proof->phase ? (all - proof->phase + proof->stride - 1) / proof->stride : 0;
 }
 
 /* Adds `sign` times the books as they stand. */
 static dpb_status add_books(const struct proof *proof, double sign, struct balance *balance)
 {
-    struct dpb_trainer *t = proof->t;
+    struct dpb_exchange *exchange = proof->exchange;
     struct dpb_books books = {.n = 0};
-    DPB_TRY(t->comm_ops->books(t->comm, &books));
+    DPB_TRY(exchange->ops->books(exchange->comm, &books));
     for (uint32_t e = 0; e < books.n && e < DPB_BOOKS; e++) {
         const struct dpb_book *book = &books.entries[e];
-        const double unit = book->of_gradients ? -proof->rate / t->experiment->accumulate : 1.0;
+        const double unit =
+            book->of_gradients ? -proof->rate / exchange->experiment->accumulate : 1.0;
         const double coefficient = sign * unit * book->coefficient;
         const void *array;
         uint64_t at = 0;
         if (!book->array)
             continue;
-        DPB_TRY(dpb_arena_look(t, book->array, dpb_arena_bytes(t, book->type), &array));
-        for (uint64_t begin = proof->phase * BLOCK; begin < t->layout.n_elements;
+        DPB_TRY(
+            dpb_arena_look(exchange, book->array, dpb_arena_bytes(exchange, book->type), &array));
+        for (uint64_t begin = proof->phase * BLOCK; begin < exchange->layout.n_elements;
              begin += proof->stride * BLOCK, at += BLOCK)
-            for (uint64_t i = 0; i < block_length(t, begin); i++) {
+            for (uint64_t i = 0; i < block_length(exchange, begin); i++) {
                 double part = coefficient * number_at(book->type, array, begin + i);
                 balance->is[at + i] += part;
                 balance->bound[at + i] += fabs(part);
@@ -281,23 +294,23 @@ static dpb_status add_books(const struct proof *proof, double sign, struct balan
 
 static double share_of(const struct proof *proof, uint32_t step, uint64_t element)
 {
-    const struct dpb_trainer *t = proof->t;
-    return t->comm_ops->applied
-               ? t->comm_ops->applied(t->comm, proof->first_exchange + step, element)
-               : t->plan.contract.share;
+    const struct dpb_exchange *exchange = proof->exchange;
+    return exchange->ops->applied
+               ? exchange->ops->applied(exchange->comm, proof->first_exchange + step, element)
+               : exchange->plan.contract.share;
 }
 
 static void add_gradients(const struct proof *proof, struct balance *balance)
 {
-    struct dpb_trainer *t = proof->t;
+    struct dpb_exchange *exchange = proof->exchange;
     double block[BLOCK];
     for (uint32_t step = 0; step < proof->n_steps; step++) {
-        const double unit = proof->rate / t->experiment->accumulate;
+        const double unit = proof->rate / exchange->experiment->accumulate;
         uint64_t at = 0;
         balance->counted[step] = share_of(proof, step, 0) != 0.0;
-        for (uint64_t begin = proof->phase * BLOCK; begin < t->layout.n_elements;
+        for (uint64_t begin = proof->phase * BLOCK; begin < exchange->layout.n_elements;
              begin += proof->stride * BLOCK, at += BLOCK) {
-            uint64_t count = block_length(t, begin);
+            uint64_t count = block_length(exchange, begin);
             generate(proof, dpb_world.rank, step, begin, count, block);
             for (uint64_t i = 0; i < count; i++) {
                 const double part = unit * share_of(proof, step, begin + i) * block[i];
@@ -342,11 +355,13 @@ static dpb_status pass_balance(const char *key, bool gives, struct balance *bala
 /* Rank 0, with the sum over all workers. */
 static dpb_status judge_balance(struct proof *proof, const struct balance *balance)
 {
-    const struct dpb_trainer *t = proof->t;
-    const struct dpb_contract *contract = &t->plan.contract;
-    const char *comm = t->experiment->settings.comm.name;
-    const double unit = fmax(roundoff(t->layout.gradient_type), roundoff(t->layout.weight_type));
-    const double roundings = proof->n_steps + t->experiment->n_workers + 1.0 + contract->roundings;
+    const struct dpb_exchange *exchange = proof->exchange;
+    const struct dpb_contract *contract = &exchange->plan.contract;
+    const char *comm = exchange->experiment->settings.comm.name;
+    const double unit =
+        fmax(roundoff(exchange->layout.gradient_type), roundoff(exchange->layout.weight_type));
+    const double roundings =
+        proof->n_steps + exchange->experiment->n_workers + 1.0 + contract->roundings;
     for (uint32_t step = 0; step < proof->n_steps; step++)
         if (contract->consistency == DPB_PARTIAL && balance->counted[step] != contract->parameter)
             return dpb_fail(DPB_VERIFICATION,
@@ -357,7 +372,7 @@ static dpb_status judge_balance(struct proof *proof, const struct balance *balan
     for (uint64_t i = 0; i < balance->n; i++) {
         double bound = roundings * unit * balance->bound[i];
         uint64_t element = (proof->phase + i / BLOCK * proof->stride) * BLOCK + i % BLOCK;
-        if (!isfinite(bound) && t->experiment->settings.run.nan != DPB_NAN_STOP) {
+        if (!isfinite(bound) && exchange->experiment->settings.run.nan != DPB_NAN_STOP) {
             proof->finite = false;
             continue;
         }
@@ -367,7 +382,7 @@ static dpb_status judge_balance(struct proof *proof, const struct balance *balan
                             "off by %.9g (within %.3g): a gradient was lost, applied twice or "
                             "with another coefficient than the strategy says",
                             proof->name, comm, (unsigned long long)element,
-                            (unsigned long long)(element / t->arenas.bucket_elements),
+                            (unsigned long long)(element / exchange->arenas.bucket_elements),
                             balance->is[i], bound);
     }
     return DPB_OK;
@@ -378,19 +393,18 @@ static dpb_status close_books(struct proof *proof, struct balance *balance)
     char key[32];
     add_gradients(proof, balance);
     DPB_TRY(add_books(proof, 1.0, balance));
-    for (uint32_t rank = 1; rank < proof->t->experiment->n_workers; rank++) {
+    for (uint32_t rank = 1; rank < proof->exchange->experiment->n_workers; rank++) {
         snprintf(key, sizeof key, "books/%u", rank);
         if (dpb_world.rank == 0 || dpb_world.rank == rank)
             DPB_TRY(pass_balance(key, dpb_world.rank == rank, balance));
     }
     if (dpb_world.rank == 0)
         DPB_TRY(judge_balance(proof, balance));
-    return dpb_workers_meet(proof->t);
+    return dpb_workers_meet();
 }
 
 static dpb_status keep_books(struct proof *proof)
 {
-    struct dpb_trainer *t = proof->t;
     struct balance balance = {.n = count_blocks(proof) * BLOCK};
     balance.is = calloc(balance.n + 1, sizeof *balance.is);
     balance.bound = calloc(balance.n + 1, sizeof *balance.bound);
@@ -400,15 +414,15 @@ static dpb_status keep_books(struct proof *proof)
     if (status == DPB_OK)
         status = make_start(proof);
     if (status == DPB_OK)
-        status = dpb_workers_meet(t); /* none takes a step while another opens its books */
+        status = dpb_workers_meet(); /* none takes a step while another opens its books */
     if (status == DPB_OK)
         status = add_books(proof, -1.0, &balance);
     if (status == DPB_OK)
-        status = dpb_workers_meet(t);
+        status = dpb_workers_meet();
     if (status == DPB_OK)
         status = take_steps(proof);
     if (status == DPB_OK)
-        status = dpb_workers_meet(t); /* none closes its books while another still hands over */
+        status = dpb_workers_meet(); /* none closes its books while another still hands over */
     if (status == DPB_OK)
         status = close_books(proof, &balance);
     free(balance.is);
@@ -421,27 +435,28 @@ static dpb_status keep_books(struct proof *proof)
 /* About SAMPLED_BLOCKS of them, at another place in each run. */
 static void sample_blocks(struct proof *proof)
 {
-    const struct dpb_trainer *t = proof->t;
-    uint64_t all = (t->layout.n_elements + BLOCK - 1) / BLOCK;
-    struct dpb_random4 word = dpb_random((uint64_t)t->experiment->settings.run.seed,
-                                         DPB_STREAM_EXCHANGE, UINT32_MAX, 0, 0, 0);
+    const struct dpb_exchange *exchange = proof->exchange;
+    uint64_t all = (exchange->layout.n_elements + BLOCK - 1) / BLOCK;
+    struct dpb_random4 word =
+        dpb_random(seed_of(exchange), DPB_STREAM_EXCHANGE, UINT32_MAX, 0, 0, 0);
     proof->stride = (all + SAMPLED_BLOCKS - 1) / SAMPLED_BLOCKS;
     proof->phase = word.v[0] % proof->stride;
 }
 
 static dpb_status keep_weights(struct proof *proof)
 {
-    struct dpb_trainer *t = proof->t;
-    dpb_dtype type = t->layout.weight_type;
+    struct dpb_exchange *exchange = proof->exchange;
+    dpb_dtype type = exchange->layout.weight_type;
     const void *weights;
     uint64_t at = 0;
     proof->before = calloc(count_blocks(proof) * BLOCK + 1, sizeof *proof->before);
     if (!proof->before)
         return dpb_fail(DPB_NO_MEMORY, "no memory to keep weights for the proof");
-    DPB_TRY(dpb_arena_look(t, t->arenas.weights, dpb_arena_bytes(t, type), &weights));
-    for (uint64_t begin = proof->phase * BLOCK; begin < t->layout.n_elements;
+    DPB_TRY(dpb_arena_look(exchange, exchange->arenas.weights, dpb_arena_bytes(exchange, type),
+                           &weights));
+    for (uint64_t begin = proof->phase * BLOCK; begin < exchange->layout.n_elements;
          begin += proof->stride * BLOCK, at += BLOCK)
-        for (uint64_t i = 0; i < block_length(t, begin); i++) {
+        for (uint64_t i = 0; i < block_length(exchange, begin); i++) {
             proof->before[at + i] = number_at(type, weights, begin + i);
             proof->finite = proof->finite && isfinite(proof->before[at + i]);
         }
@@ -457,26 +472,28 @@ static dpb_status settle_and_check(struct proof *proof)
     return proof->finite ? check_weights(proof) : DPB_OK;
 }
 
-/* The schedule's rate as a power of two, so that products with it are exact. */
-static double proof_rate(const struct dpb_trainer *t)
+/* As a power of two, so that products with it are exact. */
+static double proof_rate(double rate)
 {
-    double rate = dpb_schedule_rate(&t->schedule, t->step + (uint64_t)t->rate_shift);
     return rate > 0x1p-10 ? exp2(floor(log2(rate))) : 0x1p-10;
 }
 
 /* *verdict: what the proof says unless it fails. */
-static dpb_status prove(struct dpb_trainer *t, const char *name, generator gradients, bool fresh,
+static dpb_status prove(struct dpb_exchange *exchange, double rate, const char *name,
+                        generator gradients, bool fresh, struct dpb_journal *journal,
                         uint32_t *verdict)
 {
-    const struct dpb_contract *contract = &t->plan.contract;
-    struct proof proof = {.t = t,
+    const struct dpb_contract *contract = &exchange->plan.contract;
+    struct proof proof = {.exchange = exchange,
+                          .journal = journal,
                           .name = name,
                           .generate = gradients,
                           .fresh = fresh,
                           .finite = true,
                           .exact = gradients == pattern && contract->roundings == 0,
-                          .rate = proof_rate(t),
-                          .scale = 1.0 / ((double)contract->divisor * t->experiment->accumulate),
+                          .rate = proof_rate(rate),
+                          .scale =
+                              1.0 / ((double)contract->divisor * exchange->experiment->accumulate),
                           .n_steps = contract->settle_steps ? contract->settle_steps + 2 : 1,
                           .stride = 1};
     dpb_status status;
@@ -498,18 +515,21 @@ static dpb_status prove(struct dpb_trainer *t, const char *name, generator gradi
     return DPB_OK;
 }
 
-dpb_status dpb_prove_pattern(struct dpb_trainer *t)
+dpb_status dpb_prove_pattern(struct dpb_exchange *exchange, double rate,
+                             struct dpb_journal *journal)
 {
-    return prove(t, "pattern", pattern, true, &t->journal->verdict_pattern);
+    return prove(exchange, rate, "pattern", pattern, true, journal, &journal->verdict_pattern);
 }
 
-dpb_status dpb_prove_exchange(struct dpb_trainer *t)
+dpb_status dpb_prove_exchange(struct dpb_exchange *exchange, double rate,
+                              struct dpb_journal *journal)
 {
-    return prove(t, "exchange", noise, true, &t->journal->verdict_exchange);
+    return prove(exchange, rate, "exchange", noise, true, journal, &journal->verdict_exchange);
 }
 
-dpb_status dpb_prove_again(struct dpb_trainer *t)
+dpb_status dpb_prove_again(struct dpb_exchange *exchange, double rate, struct dpb_journal *journal)
 {
-    DPB_TRY(prove(t, "pattern (after training)", pattern, false, &t->journal->verdict_after));
-    return dpb_workers_meet(t); /* none closes while another's exchange goes on */
+    DPB_TRY(prove(exchange, rate, "pattern (after training)", pattern, false, journal,
+                  &journal->verdict_after));
+    return dpb_workers_meet(); /* none closes while another's exchange goes on */
 }

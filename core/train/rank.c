@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include "base/log.h"
+#include "train/proof.h"
 #include "train/saved.h"
 #include "train/trainer.h"
 #include "world/store.h"
@@ -14,9 +15,9 @@
 static dpb_status load_model(struct dpb_trainer *t)
 {
     DPB_TRY(dpb_snapshot_load(t));
-    t->weights_changed = true;
-    DPB_TRY(t->comm_ops->load(t->comm));
-    return dpb_saved_load(t);
+    t->exchange.engine.weights_changed = true;
+    DPB_TRY(t->exchange.ops->load(t->exchange.comm));
+    return dpb_saved_load(&t->exchange);
 }
 
 /* A run that ended before its gate opened is timed from the end of the counted warm-up. */
@@ -32,9 +33,9 @@ static dpb_status take_profile(struct dpb_trainer *t)
 {
     struct dpb_profile profile = {0};
     struct dpb_journal *journal = t->journal;
-    DPB_TRY(dpb_workers_meet(t));
+    DPB_TRY(dpb_workers_meet());
     if (dpb_world.rank == 0) {
-        DPB_TRY(t->device_ops->profile(t->program, &profile));
+        DPB_TRY(t->exchange.engine.ops->profile(t->exchange.engine.program, &profile));
         journal->limits = profile.limits;
         snprintf(journal->profile_how, sizeof journal->profile_how, "%s",
                  profile.how ? profile.how : "");
@@ -58,47 +59,48 @@ static dpb_status take_profile(struct dpb_trainer *t)
                      (unsigned long long)(profile.n_rows - DPB_JOURNAL_PROFILE),
                      (unsigned long long)profile.n_rows);
     }
-    return dpb_workers_meet(t);
+    return dpb_workers_meet();
 }
 
 /* The checks' gradients stand in the gaps between the tensors, too, where no device writes: each
  * step would sum them up anew, and in the end to infinity. */
-static dpb_status clear_gradients(struct dpb_trainer *t)
+static dpb_status clear_gradients(struct dpb_exchange *exchange)
 {
-    return dpb_arena_clear(t, t->arenas.gradients, dpb_arena_bytes(t, t->layout.gradient_type));
+    return dpb_arena_clear(exchange, exchange->arenas.gradients,
+                           dpb_arena_bytes(exchange, exchange->layout.gradient_type));
 }
 
-static dpb_status work(struct dpb_trainer *t)
+static dpb_status work(struct dpb_trainer *t, int64_t opened_ns)
 {
     const struct dpb_settings *settings = &t->experiment->settings;
     if (settings->run.mode == DPB_MODE_TRAIN) {
         DPB_TRY(dpb_store_barrier("bound", 0)); /* the servers are about to serve */
-        DPB_TRY(dpb_prove_pattern(t));
+        DPB_TRY(dpb_prove_pattern(&t->exchange, dpb_train_rate(t), t->journal));
         if (settings->run.prove)
-            DPB_TRY(dpb_prove_exchange(t));
+            DPB_TRY(dpb_prove_exchange(&t->exchange, dpb_train_rate(t), t->journal));
     } else {
         t->journal->verdict_pattern = t->journal->verdict_after = DPB_VERDICT_NOT_APPLICABLE;
     }
-    DPB_TRY(dpb_workers_meet(t));
-    DPB_TRY(clear_gradients(t));
+    DPB_TRY(dpb_workers_meet());
+    DPB_TRY(clear_gradients(&t->exchange));
     DPB_TRY(load_model(t));
-    DPB_TRY(dpb_workers_meet(t));
-    t->journal->start_ns = dpb_now_ns() - t->opened_ns;
+    DPB_TRY(dpb_workers_meet());
+    t->journal->start_ns = dpb_now_ns() - opened_ns;
     dpb_status trained = dpb_train(t);
     settle_timing(t);
     if (trained != DPB_OK && trained != DPB_INTERRUPTED)
         return trained;
     if (settings->run.profile)
         DPB_TRY(take_profile(t));
-    DPB_TRY(dpb_verify_ages(t));
+    DPB_TRY(dpb_verify_ages(&t->exchange, t->journal));
     /* Replicas that settle later are equal later: dpb_prove_again. */
-    if (settings->run.mode == DPB_MODE_TRAIN && t->plan.contract.settle_steps == 0)
-        DPB_TRY(dpb_verify_replicas(t));
-    if (settings->eval.final && t->evaluated_at != t->step && trained == DPB_OK)
+    if (settings->run.mode == DPB_MODE_TRAIN && t->exchange.plan.contract.settle_steps == 0)
+        DPB_TRY(dpb_verify_replicas(&t->exchange, t->journal));
+    if (settings->eval.final && t->course.evaluated_at != t->course.step && trained == DPB_OK)
         DPB_TRY(dpb_evaluate(t));
     DPB_TRY(dpb_snapshot_save(t));
     if (settings->run.mode == DPB_MODE_TRAIN && trained == DPB_OK)
-        DPB_TRY(dpb_prove_again(t));
+        DPB_TRY(dpb_prove_again(&t->exchange, dpb_train_rate(t), t->journal));
     return trained;
 }
 
@@ -107,7 +109,7 @@ static dpb_status serve(struct dpb_trainer *t)
     DPB_TRY(dpb_snapshot_load(t)); /* proving an exchange leaves it as it is */
     dpb_world_note("serve", UINT64_MAX, UINT32_MAX);
     DPB_TRY(dpb_store_barrier("bound", 0));
-    return t->comm_ops->serve(t->comm);
+    return t->exchange.ops->serve(t->exchange.comm);
 }
 
 static void note_usage(struct dpb_trainer *t)
@@ -130,18 +132,17 @@ dpb_status dpb_rank_run(struct dpb_experiment *experiment)
     int64_t opened_ns = dpb_now_ns();
     dpb_world.timeout_ns = experiment->settings.run.timeout_ns;
     dpb_status status = dpb_trainer_open(experiment, &trainer);
-    trainer.opened_ns = opened_ns;
     if (status == DPB_OK)
-        status = dpb_world.role == DPB_SERVER ? serve(&trainer) : work(&trainer);
+        status = dpb_world.role == DPB_SERVER ? serve(&trainer) : work(&trainer, opened_ns);
     if (trainer.journal)
         note_usage(&trainer);
     if (status == DPB_OK || status == DPB_INTERRUPTED) { /* else the page keeps where it failed */
         dpb_world_note("teardown", UINT64_MAX, UINT32_MAX);
-        dpb_trainer_leave(&trainer);
+        dpb_exchange_leave(&trainer.exchange);
         if (dpb_store_barrier("end", 0) != DPB_OK) /* all leave together, or one has failed */
             status = DPB_PEER;
         else
-            trainer.all_let_go = true;
+            trainer.exchange.memory.all_let_go = true;
     }
     dpb_trainer_close(&trainer);
     return status;

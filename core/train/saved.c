@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "graph/checkpoint.h"
 #include "plugin/plugins.h"
-#include "train/trainer.h"
+#include "train/exchange.h"
 #include "world/store.h"
 
 enum { NAME_BYTES = 192, KEY_BYTES = 32 };
@@ -44,15 +44,15 @@ static const char *mistake_of(const struct dpb_saved_array *array)
     return NULL;
 }
 
-static dpb_status list_arrays(struct dpb_trainer *t, struct dpb_saved *saved)
+static dpb_status list_arrays(struct dpb_exchange *exchange, struct dpb_saved *saved)
 {
     memset(saved, 0, sizeof *saved);
-    if (!t->comm_ops->state)
+    if (!exchange->ops->state)
         return DPB_OK;
-    DPB_TRY(t->comm_ops->state(t->comm, saved));
+    DPB_TRY(exchange->ops->state(exchange->comm, saved));
     if (saved->n > DPB_SAVED)
         return dpb_fail(DPB_FAILED, "comm '%s' names %u arrays of state; at most %d are saved",
-                        comm_of(t->experiment), saved->n, DPB_SAVED);
+                        comm_of(exchange->experiment), saved->n, DPB_SAVED);
     for (uint32_t i = 0; i < saved->n; i++) {
         const struct dpb_saved_array *array = &saved->arrays[i];
         const char *mistake = mistake_of(array);
@@ -60,16 +60,17 @@ static dpb_status list_arrays(struct dpb_trainer *t, struct dpb_saved *saved)
             mistake = "its name should match [a-z0-9_]+";
         if (mistake)
             return dpb_fail(DPB_FAILED, "comm '%s' names state '%s' that cannot be saved: %s",
-                            comm_of(t->experiment), array->name ? array->name : "(NULL)", mistake);
+                            comm_of(exchange->experiment), array->name ? array->name : "(NULL)",
+                            mistake);
     }
     return DPB_OK;
 }
 
-static struct dpb_safetensor tensor_of(const struct dpb_trainer *t,
+static struct dpb_safetensor tensor_of(const struct dpb_exchange *exchange,
                                        const struct dpb_saved_array *array, uint32_t rank,
                                        char name[NAME_BYTES])
 {
-    int n = snprintf(name, NAME_BYTES, DPB_CHECKPOINT_COMM "%s.%s", comm_of(t->experiment),
+    int n = snprintf(name, NAME_BYTES, DPB_CHECKPOINT_COMM "%s.%s", comm_of(exchange->experiment),
                      array->name);
     if (!array->common && n < NAME_BYTES)
         snprintf(name + n, NAME_BYTES - (size_t)n, ".%u", rank);
@@ -80,17 +81,17 @@ static struct dpb_safetensor tensor_of(const struct dpb_trainer *t,
                                    .memory = array->memory};
 }
 
-void dpb_saved_warn(const struct dpb_trainer *t)
+void dpb_saved_warn(const struct dpb_exchange *exchange)
 {
-    const struct dpb_contract *contract = &t->plan.contract;
+    const struct dpb_contract *contract = &exchange->plan.contract;
     const bool apart = !contract->replicas_equal || contract->settle_steps > 0 ||
                        contract->consistency == DPB_LOSSY;
-    if (dpb_world.rank == 0 && apart && contract->consistency != DPB_ALONE && !t->comm_ops->state &&
-        t->experiment->settings.checkpoint.save[0])
+    if (dpb_world.rank == 0 && apart && contract->consistency != DPB_ALONE &&
+        !exchange->ops->state && exchange->experiment->settings.checkpoint.save[0])
         dpb_warn("state_not_saved",
                  "comm '%s' keeps gradients or replicas apart and has no hook `state`: a training "
                  "continued from %s begins without them",
-                 comm_of(t->experiment), t->experiment->settings.checkpoint.save);
+                 comm_of(exchange->experiment), exchange->experiment->settings.checkpoint.save);
 }
 
 /* ---- saving -------------------------------------------------------------------------------- */
@@ -109,11 +110,11 @@ static dpb_status fetch(void *context, void *piece, size_t bytes)
     return DPB_OK;
 }
 
-dpb_status dpb_saved_open(struct dpb_trainer *t, struct dpb_saved_tensors *tensors)
+dpb_status dpb_saved_open(struct dpb_exchange *exchange, struct dpb_saved_tensors *tensors)
 {
-    const uint32_t n_workers = t->experiment->n_workers;
+    const uint32_t n_workers = exchange->experiment->n_workers;
     struct dpb_saved saved;
-    DPB_TRY(list_arrays(t, &saved));
+    DPB_TRY(list_arrays(exchange, &saved));
     const size_t most = (size_t)saved.n * n_workers + 1;
     tensors->tensors = calloc(most, sizeof *tensors->tensors);
     tensors->sources = calloc(most, sizeof *tensors->sources);
@@ -124,7 +125,7 @@ dpb_status dpb_saved_open(struct dpb_trainer *t, struct dpb_saved_tensors *tenso
             struct dpb_saved_source *source = &tensors->sources[tensors->n];
             struct dpb_safetensor *tensor = &tensors->tensors[tensors->n++];
             source->rank = rank;
-            *tensor = tensor_of(t, &saved.arrays[i], rank, source->name);
+            *tensor = tensor_of(exchange, &saved.arrays[i], rank, source->name);
             tensor->memory = rank == 0 ? tensor->memory : NULL;
             tensor->fetch = fetch;
             tensor->context = source;
@@ -140,11 +141,11 @@ void dpb_saved_close(struct dpb_saved_tensors *tensors)
 }
 
 /* In the pieces that the writer takes. */
-dpb_status dpb_saved_give(struct dpb_trainer *t)
+dpb_status dpb_saved_give(struct dpb_exchange *exchange)
 {
     struct dpb_saved saved;
     char key[KEY_BYTES];
-    DPB_TRY(list_arrays(t, &saved));
+    DPB_TRY(list_arrays(exchange, &saved));
     snprintf(key, sizeof key, "saved/%u", dpb_world.rank);
     for (uint32_t i = 0; i < saved.n; i++) {
         const struct dpb_saved_array *array = &saved.arrays[i];
@@ -254,13 +255,14 @@ dpb_status dpb_saved_check(const struct dpb_experiment *x)
     return lost.n > 0 ? tell_lost(&lost, "it has") : DPB_OK;
 }
 
-static dpb_status read_arrays(const struct dpb_trainer *t, const struct dpb_safetensors *file,
-                              const struct dpb_saved *saved, struct lost *missing)
+static dpb_status read_arrays(const struct dpb_exchange *exchange,
+                              const struct dpb_safetensors *file, const struct dpb_saved *saved,
+                              struct lost *missing)
 {
     for (uint32_t i = 0; i < saved->n; i++) {
         const struct dpb_saved_array *array = &saved->arrays[i];
         char name[NAME_BYTES];
-        const struct dpb_safetensor tensor = tensor_of(t, array, dpb_world.rank, name);
+        const struct dpb_safetensor tensor = tensor_of(exchange, array, dpb_world.rank, name);
         if (!array->common && missing->n_ranks != missing->x->n_workers)
             continue; /* told as lost */
         if (!dpb_safetensors_has(file, name) && missing->n++ == 0)
@@ -271,21 +273,21 @@ static dpb_status read_arrays(const struct dpb_trainer *t, const struct dpb_safe
     return DPB_OK;
 }
 
-dpb_status dpb_saved_load(struct dpb_trainer *t)
+dpb_status dpb_saved_load(struct dpb_exchange *exchange)
 {
-    const struct dpb_experiment *x = t->experiment;
+    const struct dpb_experiment *x = exchange->experiment;
     struct dpb_saved saved;
     struct dpb_safetensors *file;
     if (!continues(&x->settings))
         return DPB_OK;
-    DPB_TRY(list_arrays(t, &saved));
+    DPB_TRY(list_arrays(exchange, &saved));
     DPB_TRY(dpb_safetensors_open(x->settings.checkpoint.load, &file));
     struct lost lost = {.x = x, .saved = &saved};
     look_for_lost(file, &lost);
     struct lost missing = {.x = x, .n_ranks = lost.n_ranks};
     dpb_status status = lost.n > 0 ? tell_lost(&lost, "it has") : DPB_OK;
     if (status == DPB_OK && lost.n_own > 0)
-        status = read_arrays(t, file, &saved, &missing);
+        status = read_arrays(exchange, file, &saved, &missing);
     if (status == DPB_OK && missing.n > 0)
         status = tell_lost(&missing, "it lacks");
     dpb_safetensors_close(file);

@@ -11,7 +11,7 @@
 
 #include "graph/safetensors.h"
 
-struct dpb_trainer;
+struct dpb_exchange;
 struct dpb_experiment;
 
 /* The arrays of all workers, for the writer. Zeroed: none. */
@@ -25,15 +25,15 @@ struct dpb_saved_tensors {
  * it that this strategy or number of workers cannot keep, unless checkpoint.partial = yes. */
 dpb_status dpb_saved_check(const struct dpb_experiment *experiment);
 /* Warns, on rank 0, of a strategy that keeps something apart and does not say what. */
-void dpb_saved_warn(const struct dpb_trainer *trainer);
+void dpb_saved_warn(const struct dpb_exchange *exchange);
 /* Workers, after the strategy's `load`: reads its state, if checkpoint.load is continued. DPB_USAGE
  * where strategy and file have other arrays, unless checkpoint.partial = yes. */
-dpb_status dpb_saved_load(struct dpb_trainer *trainer);
+dpb_status dpb_saved_load(struct dpb_exchange *exchange);
 
 /* Between steps, after `publish`. Rank 0; the tensors are valid until the strategy's next hook. */
-dpb_status dpb_saved_open(struct dpb_trainer *trainer, struct dpb_saved_tensors *tensors);
+dpb_status dpb_saved_open(struct dpb_exchange *exchange, struct dpb_saved_tensors *tensors);
 void dpb_saved_close(struct dpb_saved_tensors *tensors);
 /* The other workers, while rank 0 writes. */
-dpb_status dpb_saved_give(struct dpb_trainer *trainer);
+dpb_status dpb_saved_give(struct dpb_exchange *exchange);
 
 #endif

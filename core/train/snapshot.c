@@ -61,22 +61,6 @@ bool dpb_snapshot_path(const char *save, uint64_t step, char *path, size_t capac
     return written >= 0 && (size_t)written < capacity;
 }
 
-/* ---- the optimizer's state of all ranks ---------------------------------------------------- */
-
-dpb_status dpb_snapshot_share(struct dpb_trainer *t)
-{
-    const struct dpb_settings *settings = &t->experiment->settings;
-    dpb_saved_warn(t);
-    if (!settings->checkpoint.save[0] || !dpb_optimizer_state_name(&settings->optimizer))
-        return DPB_OK;
-    return dpb_collect_open(t);
-}
-
-void dpb_snapshot_unshare(struct dpb_trainer *t)
-{
-    dpb_collect_close(t);
-}
-
 /* ---- loading ------------------------------------------------------------------------------- */
 
 /* Of a training that is continued; another optimizer's state has no name here. */
@@ -152,9 +136,9 @@ static dpb_status load_file(struct dpb_trainer *t, void *weights)
     struct dpb_checkpoint checkpoint = {.graph = x->graph,
                                         .type = x->weight_type,
                                         .weights = weights,
-                                        .state = worker ? t->state : NULL,
+                                        .state = worker ? t->statistics.running : NULL,
                                         .optimizer_name = resumed_state(&x->settings)};
-    if (checkpoint.optimizer_name && t->optimizer) {
+    if (checkpoint.optimizer_name && t->exchange.optimizer) {
         checkpoint.optimizer = dpb_alloc(bytes);
         if (!checkpoint.optimizer)
             return DPB_NO_MEMORY;
@@ -163,7 +147,7 @@ static dpb_status load_file(struct dpb_trainer *t, void *weights)
     if (status == DPB_OK && x->settings.run.nan == DPB_NAN_STOP)
         status = check_finite(x, &checkpoint);
     if (status == DPB_OK && checkpoint.optimizer)
-        status = dpb_optimizer_load(t->optimizer, checkpoint.optimizer);
+        status = dpb_optimizer_load(t->exchange.optimizer, checkpoint.optimizer);
     dpb_release(checkpoint.optimizer, bytes);
     return status;
 }
@@ -186,15 +170,16 @@ dpb_status dpb_snapshot_load(struct dpb_trainer *t)
     void *weights = NULL;
     dpb_world_note("load", UINT64_MAX, UINT32_MAX);
     if (worker)
-        DPB_TRY(dpb_arena_edit(t, t->arenas.weights, &weights));
+        DPB_TRY(dpb_arena_edit(&t->exchange, t->exchange.arenas.weights, &weights));
     if (x->settings.checkpoint.load[0]) {
         DPB_TRY(load_file(t, weights));
         warn_of_seed(x);
     } else if (worker) {
         dpb_graph_initialise(x->graph, (uint64_t)x->settings.run.seed, x->weight_type, weights);
-        dpb_graph_initialise_state(x->graph, x->weight_type, t->state);
+        dpb_graph_initialise_state(x->graph, x->weight_type, t->statistics.running);
     }
-    return worker ? dpb_arena_commit(t, t->arenas.weights, dpb_arena_bytes(t, x->weight_type))
+    return worker ? dpb_arena_commit(&t->exchange, t->exchange.arenas.weights,
+                                     dpb_arena_bytes(&t->exchange, x->weight_type))
                   : DPB_OK;
 }
 
@@ -214,10 +199,10 @@ static dpb_status write_snapshot(struct dpb_trainer *t, const char *path, const 
                                         .state = state,
                                         .optimizer_name =
                                             dpb_optimizer_state_name(&x->settings.optimizer)};
-    struct dpb_progress progress = dpb_feed_progress(t->feed, t->step);
+    struct dpb_progress progress = dpb_feed_progress(t->feed, t->course.step);
     progress.trained_ns = dpb_trained_ns(t);
     progress.seed = (uint64_t)x->settings.run.seed;
-    if (t->scales) {
+    if (t->exchange.staging.held_back) {
         progress.loss_scale = t->loss_scale.fixed ? 0 : (uint64_t)t->loss_scale.scale;
         progress.clean_steps = t->loss_scale.clean;
         progress.skipped_steps = t->loss_scale.skipped;
@@ -226,10 +211,12 @@ static dpb_status write_snapshot(struct dpb_trainer *t, const char *path, const 
     dpb_status status = DPB_OK;
     if (checkpoint.optimizer_name) {
         checkpoint.optimizer = dpb_alloc(bytes);
-        status = checkpoint.optimizer ? dpb_collect_state(t, checkpoint.optimizer) : DPB_NO_MEMORY;
+        status = checkpoint.optimizer
+                     ? dpb_collect_state(&t->exchange.collection, checkpoint.optimizer)
+                     : DPB_NO_MEMORY;
     }
     if (status == DPB_OK)
-        status = dpb_saved_open(t, &saved);
+        status = dpb_saved_open(&t->exchange, &saved);
     checkpoint.more = saved.tensors;
     checkpoint.n_more = saved.n;
     if (status == DPB_OK)
@@ -242,11 +229,11 @@ static dpb_status write_snapshot(struct dpb_trainer *t, const char *path, const 
 /* The state of all ranks is in memory that rank 0 has mapped; on devices it is brought there. */
 static dpb_status fetch_state(struct dpb_trainer *t)
 {
-    if (!t->on_device)
+    if (!t->exchange.memory.on_device)
         return DPB_OK;
-    DPB_TRY(dpb_trainer_drain(t));
-    DPB_TRY(dpb_optimizer_fetch(t->optimizer));
-    return t->replicas > 1 ? dpb_workers_meet(t) : DPB_OK;
+    DPB_TRY(dpb_exchange_drain(&t->exchange));
+    DPB_TRY(dpb_optimizer_fetch(t->exchange.optimizer));
+    return t->replicas > 1 ? dpb_workers_meet() : DPB_OK;
 }
 
 static dpb_status save(struct dpb_trainer *t, const char *path)
@@ -255,27 +242,28 @@ static dpb_status save(struct dpb_trainer *t, const char *path)
     struct dpb_view view;
     char name[48];
     dpb_world_note("checkpoint", UINT64_MAX, UINT32_MAX);
-    DPB_TRY(t->comm_ops->publish(t->comm, &view));
+    DPB_TRY(t->exchange.ops->publish(t->exchange.comm, &view));
     DPB_TRY(fetch_state(t));
     const void *weights = NULL;
     if (dpb_world.rank == 0)
-        DPB_TRY(dpb_arena_look(t, view.weights, dpb_arena_bytes(t, x->weight_type), &weights));
+        DPB_TRY(dpb_arena_look(&t->exchange, view.weights,
+                               dpb_arena_bytes(&t->exchange, x->weight_type), &weights));
     void *average = malloc(x->graph->n_state_elements * dpb_dtype_size(x->weight_type) + 1);
     if (!average)
         return dpb_fail(DPB_NO_MEMORY, "no memory for the checkpoint's statistics");
-    snprintf(name, sizeof name, "checkpoint/%u", t->snapshots++);
-    dpb_status status = dpb_average_state(t, name, average);
+    snprintf(name, sizeof name, "checkpoint/%u", t->course.snapshots++);
+    dpb_status status = dpb_statistics_average(&t->statistics, t->replicas, name, average);
     if (status == DPB_OK && dpb_world.rank == 0)
         status = write_snapshot(t, path, weights, average);
     else if (status == DPB_OK)
-        status = dpb_collect_answer(t);
+        status = dpb_collect_answer(&t->exchange.collection);
     if (status == DPB_OK && dpb_world.rank != 0)
-        status = dpb_saved_give(t);
+        status = dpb_saved_give(&t->exchange);
     free(average);
     /* The others read what rank 0 collects; workers that do not exchange have nothing to wait
      * for. */
     if (status == DPB_OK && t->replicas > 1)
-        status = dpb_workers_meet(t);
+        status = dpb_workers_meet();
     return status;
 }
 
@@ -288,7 +276,7 @@ dpb_status dpb_snapshot_save(struct dpb_trainer *t)
 dpb_status dpb_snapshot_save_step(struct dpb_trainer *t)
 {
     char path[PATH_MAX];
-    dpb_snapshot_path(t->experiment->settings.checkpoint.save, t->step, path, sizeof path);
+    dpb_snapshot_path(t->experiment->settings.checkpoint.save, t->course.step, path, sizeof path);
     return save(t, path);
 }
 

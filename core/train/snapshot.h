@@ -38,10 +38,6 @@ bool dpb_snapshot_path(const char *save, uint64_t step, char *path, size_t capac
  * all zero where nothing is loaded or resumed. */
 dpb_status dpb_snapshot_check(const struct dpb_experiment *experiment, struct dpb_progress *start);
 
-/* Where a checkpoint may want the optimizer's state: dpb_collect_open. */
-dpb_status dpb_snapshot_share(struct dpb_trainer *trainer);
-void dpb_snapshot_unshare(struct dpb_trainer *trainer);
-
 /* Workers: weights and statistics, initialised or from checkpoint.load, into the arenas; any rank:
  * the state of the ranges that it owns. */
 dpb_status dpb_snapshot_load(struct dpb_trainer *trainer);

@@ -1,56 +1,41 @@
 /*
- * verify.c - where the workers meet, and the checks that replicas which promise equal bits hold
- * them, and that no gradient was older than a bound allows.
+ * verify.c - after training: replicas that promise equal bits hold them, and no gradient was older
+ * than a bound allows.
  */
 #include "base/log.h"
 #include "base/vec.h"
-#include "train/trainer.h"
-
-dpb_status dpb_workers_meet(struct dpb_trainer *trainer)
-{
-    char key[64];
-    uint32_t meeting = trainer->meetings++;
-    snprintf(key, sizeof key, "meet/%u/%u", meeting, dpb_world.rank);
-    DPB_TRY(dpb_store.put(key, "", 0));
-    for (uint32_t rank = 0; rank < trainer->experiment->n_workers; rank++) {
-        size_t bytes = 0;
-        snprintf(key, sizeof key, "meet/%u/%u", meeting, rank);
-        DPB_TRY(dpb_store.get(key, key, &bytes, 0));
-    }
-    return DPB_OK;
-}
+#include "train/proof.h"
 
 /* Between a pull and its push another worker's clock passes from `bound` behind the own to one more
  * than `bound` ahead of it. */
-dpb_status dpb_verify_ages(const struct dpb_trainer *trainer)
+dpb_status dpb_verify_ages(const struct dpb_exchange *exchange, const struct dpb_journal *journal)
 {
-    const struct dpb_contract *contract = &trainer->plan.contract;
-    const uint64_t others = trainer->experiment->n_workers - 1;
+    const struct dpb_contract *contract = &exchange->plan.contract;
+    const uint64_t others = exchange->experiment->n_workers - 1;
     const uint64_t most = others * (2 * (uint64_t)contract->parameter + 1);
-    if (contract->consistency != DPB_STALE || trainer->journal->most_age <= most)
+    if (contract->consistency != DPB_STALE || journal->most_age <= most)
         return DPB_OK;
     return dpb_fail(DPB_VERIFICATION,
                     "comm '%s' promises stale(%u), by which %u workers' gradients are at most %llu "
                     "updates old; one was %llu updates old when it was applied",
-                    trainer->experiment->settings.comm.name, contract->parameter,
-                    trainer->experiment->n_workers, (unsigned long long)most,
-                    (unsigned long long)trainer->journal->most_age);
+                    exchange->experiment->settings.comm.name, contract->parameter,
+                    exchange->experiment->n_workers, (unsigned long long)most,
+                    (unsigned long long)journal->most_age);
 }
 
-dpb_status dpb_verify_replicas(struct dpb_trainer *trainer)
+dpb_status dpb_verify_replicas(struct dpb_exchange *exchange, struct dpb_journal *journal)
 {
-    const struct dpb_experiment *x = trainer->experiment;
-    struct dpb_journal *journal = trainer->journal;
+    const struct dpb_experiment *x = exchange->experiment;
     struct dpb_view view;
     dpb_world_note("replicas", UINT64_MAX, UINT32_MAX);
     const void *weights;
-    dpb_dtype type = trainer->layout.weight_type;
-    DPB_TRY(trainer->comm_ops->publish(trainer->comm, &view));
+    dpb_dtype type = exchange->layout.weight_type;
+    DPB_TRY(exchange->ops->publish(exchange->comm, &view));
     /* Equal replicas are those that the workers train with; what is published may be one array. */
-    const bool equal = trainer->plan.contract.replicas_equal;
-    DPB_TRY(dpb_arena_look(trainer, equal ? trainer->arenas.weights : view.weights,
-                           dpb_arena_bytes(trainer, type), &weights));
-    journal->checksum = dpb_vec.checksum(type, weights, trainer->layout.n_elements);
+    const bool equal = exchange->plan.contract.replicas_equal;
+    DPB_TRY(dpb_arena_look(exchange, equal ? exchange->arenas.weights : view.weights,
+                           dpb_arena_bytes(exchange, type), &weights));
+    journal->checksum = dpb_vec.checksum(type, weights, exchange->layout.n_elements);
     if (!equal) {
         journal->verdict_replicas = DPB_VERDICT_NOT_APPLICABLE;
         return DPB_OK;
@@ -72,7 +57,7 @@ dpb_status dpb_verify_replicas(struct dpb_trainer *trainer)
             DPB_VERIFICATION,
             "replicas differ after step %llu: the weights of rank 0 have checksum %016llx, "
             "those of rank %u %016llx; comm '%s' promises equal bits",
-            (unsigned long long)trainer->step, (unsigned long long)first, rank,
+            (unsigned long long)dpb_world_step(), (unsigned long long)first, rank,
             (unsigned long long)checksum, x->settings.comm.name);
     }
     journal->verdict_replicas = DPB_VERDICT_PASS;

@@ -323,3 +323,18 @@ dpb_status dpb_world_agree(const char *what, const char *value)
     }
     return verdict[0] == '\0' ? DPB_OK : dpb_fail(DPB_FAILED, "%s", verdict);
 }
+
+dpb_status dpb_workers_meet(void)
+{
+    static uint32_t n_meetings; /* the same on all workers, as above */
+    const uint32_t meeting = __atomic_fetch_add(&n_meetings, 1, __ATOMIC_RELAXED);
+    char key[DPB_STORE_KEY_BYTES + 1];
+    snprintf(key, sizeof key, "meet/%u/%u", meeting, dpb_world.rank);
+    DPB_TRY(dpb_store.put(key, "", 0));
+    for (uint32_t rank = 0; rank < dpb_world.n_workers; rank++) {
+        size_t bytes = 0;
+        snprintf(key, sizeof key, "meet/%u/%u", meeting, rank);
+        DPB_TRY(dpb_store.get(key, key, &bytes, 0));
+    }
+    return DPB_OK;
+}

@@ -53,6 +53,18 @@ void dpb_world_note(const char *phase, uint64_t bucket, uint32_t peer)
     __atomic_store_n(&page->since_ns, dpb_now_ns(), __ATOMIC_RELAXED);
 }
 
+void dpb_world_begin_step(uint64_t step)
+{
+    __atomic_store_n(&dpb_board_page(dpb_world.board, dpb_world.rank)->step, step,
+                     __ATOMIC_RELAXED);
+}
+
+uint64_t dpb_world_step(void)
+{
+    const struct dpb_status_page *page = dpb_board_page(dpb_world.board, dpb_world.rank);
+    return __atomic_load_n(&page->step, __ATOMIC_RELAXED);
+}
+
 void dpb_world_report(const char *name, const char *format, ...)
 {
     char value[sizeof((struct dpb_fact *)NULL)->value];

@@ -61,6 +61,9 @@ void dpb_world_heed(const uint32_t *stop);
 
 /* Writes phase, bucket and peer into the own status page; the host's `note`. Step by the loop. */
 void dpb_world_note(const char *phase, uint64_t bucket, uint32_t peer);
+/* The step there, which the loop of training or exchanges writes. Any thread. */
+void dpb_world_begin_step(uint64_t step);
+uint64_t dpb_world_step(void);
 /* Writes a fact into it; the host's `report`. */
 void dpb_world_report(const char *name, const char *format, ...) DPB_PRINTF(2, 3);
 /* Begins the own status page; from now on errors and warnings of the log go there. */
@@ -100,5 +103,7 @@ void dpb_share_set_secret(const uint8_t secret[DPB_SECRET_BYTES]);
  * message that names the first two ranks that differ and both values.
  */
 dpb_status dpb_world_agree(const char *what, const char *value);
+/* All workers (not the servers) have come here. For setting up, not for steps. */
+dpb_status dpb_workers_meet(void);
 
 #endif

@@ -1,0 +1,66 @@
+/*
+ * access.c - core's own reading and writing of weights and gradients, between steps: a pointer on
+ * the host, a copy by core's queue on a device.
+ */
+#include "base/log.h"
+#include "train/exchange.h"
+
+/* There is room for one arena. */
+static dpb_status get_staging(struct dpb_exchange *exchange)
+{
+    if (exchange->memory.staging)
+        return DPB_OK;
+    exchange->memory.staging_bytes =
+        exchange->layout.n_elements * dpb_dtype_size(exchange->layout.weight_type);
+    exchange->memory.staging = dpb_alloc(exchange->memory.staging_bytes);
+    return exchange->memory.staging ? DPB_OK : DPB_NO_MEMORY;
+}
+
+dpb_status dpb_arena_edit(struct dpb_exchange *exchange, void *arena, void **content)
+{
+    *content = arena;
+    if (!exchange->memory.on_device)
+        return DPB_OK;
+    DPB_TRY(get_staging(exchange));
+    *content = exchange->memory.staging;
+    return DPB_OK;
+}
+
+dpb_status dpb_arena_commit(struct dpb_exchange *exchange, void *arena, uint64_t bytes)
+{
+    if (!exchange->memory.on_device)
+        return DPB_OK;
+    DPB_TRY(dpb_exchange_drain(exchange));
+    DPB_TRY(exchange->memory.place->ops->copy(exchange->memory.queue, arena,
+                                              exchange->memory.staging, bytes));
+    return exchange->memory.place->ops->drain(exchange->memory.queue);
+}
+
+dpb_status dpb_arena_look(struct dpb_exchange *exchange, const void *arena, uint64_t bytes,
+                          const void **content)
+{
+    *content = arena;
+    if (!exchange->memory.on_device)
+        return DPB_OK;
+    DPB_TRY(get_staging(exchange));
+    DPB_TRY(dpb_exchange_drain(exchange));
+    DPB_TRY(exchange->memory.place->ops->copy(exchange->memory.queue, exchange->memory.staging,
+                                              arena, bytes));
+    DPB_TRY(exchange->memory.place->ops->drain(exchange->memory.queue));
+    *content = exchange->memory.staging;
+    return DPB_OK;
+}
+
+dpb_status dpb_arena_clear(struct dpb_exchange *exchange, void *arena, uint64_t bytes)
+{
+    if (!arena)
+        return DPB_OK;
+    DPB_TRY(dpb_exchange_drain(exchange));
+    DPB_TRY(exchange->memory.place->ops->clear(exchange->memory.queue, arena, bytes));
+    return exchange->memory.place->ops->drain(exchange->memory.queue);
+}
+
+uint64_t dpb_arena_bytes(const struct dpb_exchange *exchange, dpb_dtype type)
+{
+    return exchange->layout.n_elements * dpb_dtype_size(type);
+}

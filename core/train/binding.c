@@ -1,0 +1,66 @@
+/* binding.c - see binding.h. */
+#include "train/binding.h"
+
+#include "base/log.h"
+#include "machine/cores.h"
+#include "train/fit.h"
+
+static void warn_oversubscribed(uint32_t threads)
+{
+    uint32_t n_cores = 0;
+    if (dpb_cores_available(&n_cores) == DPB_OK)
+        dpb_warn(
+            "oversubscribed",
+            "more processes than cores: %u workers of %u thread%s and %u server%s take turns on "
+            "%u cores, so the rate says little of the strategy; take fewer workers",
+            dpb_world.place.n_workers, threads, threads == 1 ? "" : "s", dpb_world.place.n_servers,
+            dpb_world.place.n_servers == 1 ? "" : "s", n_cores);
+}
+
+/* Helpers of all workers here, more than this machine has cores. */
+static bool has_too_many_helpers(const struct dpb_experiment *x)
+{
+    uint64_t n_helpers = (uint64_t)x->settings.data.threads * dpb_world.place.n_workers;
+    uint32_t n_cores = 0;
+    if (x->settings.run.mode == DPB_MODE_COMM || dpb_cores_available(&n_cores) != DPB_OK ||
+        n_helpers <= n_cores)
+        return false;
+    if (dpb_world.place.index == 0)
+        dpb_warn("oversubscribed",
+                 "data.threads = %lld for each of %u worker%s are more than the %u cores, so the "
+                 "rate says little of the strategy; take fewer",
+                 (long long)x->settings.data.threads, dpb_world.place.n_workers,
+                 dpb_world.place.n_workers == 1 ? "" : "s", n_cores);
+    return true;
+}
+
+/* Once a machine, by the first rank there. */
+dpb_status dpb_bind_memory(const struct dpb_experiment *x)
+{
+    uint32_t machine = x->machines[dpb_world.rank];
+    struct dpb_machine_memory memory;
+    struct dpb_fit fit;
+    for (uint32_t rank = 0; rank < dpb_world.rank; rank++)
+        if (x->machines[rank] == machine)
+            return DPB_OK;
+    dpb_fit_of(x, machine, &fit);
+    dpb_memory_look("", &memory);
+    return dpb_fit_check(x, &fit, &memory);
+}
+
+dpb_status dpb_bind(const struct dpb_experiment *x, struct dpb_binding *binding)
+{
+    const struct dpb_seat *place = &dpb_world.place;
+    const uint32_t comm_cores = (uint32_t)x->settings.run.comm_cores;
+    bool oversubscribed;
+    *binding = (struct dpb_binding){.threads = (uint32_t)x->settings.device.threads};
+    DPB_TRY(dpb_cores_bind(place->index, place->n_workers, place->n_servers, comm_cores,
+                           &binding->threads, &oversubscribed));
+    dpb_world.may_spin = !oversubscribed;
+    if (!oversubscribed)
+        binding->n_cores = (binding->threads + comm_cores) * place->n_workers + place->n_servers;
+    else if (place->index == 0)
+        warn_oversubscribed(binding->threads);
+    binding->oversubscribed = oversubscribed || has_too_many_helpers(x);
+    return DPB_OK;
+}

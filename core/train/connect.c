@@ -1,0 +1,292 @@
+/*
+ * connect.c - opens a rank's strategy on a layout. The strategy plans before anything is allocated;
+ * then arenas are made, shared and bound.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "graph/graph.h"
+#include "plugin/plugins.h"
+#include "train/contract.h"
+#include "train/exchange.h"
+#include "train/saved.h"
+#include "world/host_device.h"
+
+enum { MAX_BUCKETS = 1 << 20 };
+
+/* ---- the device ---------------------------------------------------------------------------- */
+
+/* Among the workers of its machine. */
+static uint32_t local_index(const struct dpb_experiment *x)
+{
+    uint32_t index = 0;
+    for (uint32_t rank = 0; rank < dpb_world.rank; rank++)
+        index += x->machines[rank] == x->machines[dpb_world.rank];
+    return index;
+}
+
+/* See dpb_device_arenas.no_capture. */
+static const char *capture_refusal(const struct dpb_exchange *exchange)
+{
+    const struct dpb_run_settings *run = &exchange->experiment->settings.run;
+    if (run->mode != DPB_MODE_TRAIN)
+        return "no backward is done";
+    if (run->precision == DPB_PRECISION_FP16)
+        return "run.precision = fp16, where the host sees the gradients before they are exchanged";
+    if (run->profile)
+        return "run.profile = yes";
+    if (!exchange->engine.ops->no_capture)
+        return "the device captures nothing";
+    return exchange->engine.ops->no_capture(exchange->engine.device);
+}
+
+dpb_status dpb_engine_open(struct dpb_exchange *exchange, uint32_t threads)
+{
+    const struct dpb_experiment *x = exchange->experiment;
+    struct dpb_engine *engine = &exchange->engine;
+    const struct dpb_device_args args = {.rank = dpb_world.rank,
+                                         .threads = threads,
+                                         .seed = (uint64_t)x->settings.run.seed,
+                                         .index = local_index(x)};
+    engine->ops = x->plugins[DPB_PLUGIN_DEVICE]->ops;
+    DPB_TRY(engine->ops->open(x->options[DPB_PLUGIN_DEVICE], &args, &engine->device));
+    if (engine->ops->queues != NULL)
+        exchange->memory.device = (struct dpb_device_arenas){engine->ops->queues, engine->device,
+                                                             capture_refusal(exchange)};
+    return DPB_OK;
+}
+
+void dpb_engine_close(struct dpb_engine *engine)
+{
+    if (engine->ops)
+        engine->ops->close(engine->device);
+    *engine = (struct dpb_engine){.ops = NULL};
+}
+
+/* ---- agreement ----------------------------------------------------------------------------- */
+
+static dpb_status agree_on(const char *what, const char *format, ...) DPB_PRINTF(2, 3);
+static dpb_status agree_on(const char *what, const char *format, ...)
+{
+    char value[2048];
+    va_list arguments;
+    va_start(arguments, format);
+    int n = vsnprintf(value, sizeof value, format, arguments);
+    va_end(arguments);
+    if (n < 0 || (size_t)n >= sizeof value)
+        return dpb_fail(DPB_FAILED, "what the ranks have to agree on, %s, is longer than %zu bytes",
+                        what, sizeof value);
+    return dpb_world_agree(what, value);
+}
+
+/* dpbench of one version may find plugins of another on another machine. */
+static dpb_status agree_on_plugins(const struct dpb_experiment *x)
+{
+    const struct dpb_plugin *const *plugins = x->plugins;
+    const struct dpb_plugin *model = plugins[DPB_PLUGIN_MODEL], *data = plugins[DPB_PLUGIN_DATA];
+    const struct dpb_plugin *device = plugins[DPB_PLUGIN_DEVICE], *comm = plugins[DPB_PLUGIN_COMM];
+    return agree_on("plugins", "model %s %s, data %s %s, device %s %s, comm %s %s", model->name,
+                    model->version, data->name, data->version, device->name, device->version,
+                    comm->name, comm->version);
+}
+
+static dpb_status agree_on_layout(const struct dpb_exchange *exchange)
+{
+    DPB_TRY(agree_on_plugins(exchange->experiment));
+    DPB_TRY(agree_on("layout of model and arenas", "%s, %llu elements, %s, hash %016llx",
+                     exchange->graph->name, (unsigned long long)exchange->layout.n_elements,
+                     dpb_dtype_name(exchange->layout.weight_type),
+                     (unsigned long long)exchange->layout.hash));
+    return agree_on("buckets", "%llu elements of %s",
+                    (unsigned long long)exchange->plan.bucket_elements,
+                    dpb_dtype_name(exchange->layout.gradient_type));
+}
+
+/* ---- the strategy and its arenas ----------------------------------------------------------- */
+
+/* The hooks that the plan chose. */
+static dpb_status check_form(const struct dpb_plugin *comm, const struct dpb_comm_ops *ops)
+{
+    char reason[DPB_REASON_BYTES] = "there are none (NULL)";
+    return ops && dpb_plugin_check_hooks(comm, ops, reason)
+               ? DPB_OK
+               : dpb_fail(DPB_FAILED, "comm '%s': its plan chose other hooks: %s", comm->name,
+                          reason);
+}
+
+static dpb_status plan(struct dpb_exchange *exchange)
+{
+    const struct dpb_experiment *x = exchange->experiment;
+    const struct dpb_plugin *comm = x->plugins[DPB_PLUGIN_COMM];
+    uint64_t bucket_bytes = x->settings.comm.bucket;
+    const struct dpb_comm_args args = {.rank = dpb_world.rank,
+                                       .n_workers = x->n_workers,
+                                       .n_servers = x->n_servers,
+                                       .role = dpb_world.role,
+                                       .bucket_bytes = bucket_bytes,
+                                       .comm_cores = (uint32_t)x->settings.run.comm_cores,
+                                       .machines = x->machines,
+                                       .n_machines = x->n_machines,
+                                       .device = &exchange->memory.device};
+    exchange->ops = exchange->plan.ops = comm->ops;
+    DPB_TRY(exchange->ops->open(x->options[DPB_PLUGIN_COMM], &args, &exchange->comm));
+
+    exchange->layout = (struct dpb_layout){.n_elements = exchange->graph->n_elements,
+                                           .weight_type = x->weight_type,
+                                           .gradient_type = x->gradient_type,
+                                           .hash = dpb_graph_hash(exchange->graph)};
+    exchange->plan.bucket_elements = dpb_experiment_bucket_elements(x);
+    exchange->plan.contract =
+        dpb_contract_default(x->n_workers, comm->capabilities & DPB_COMM_ALONE);
+    dpb_status status = exchange->ops->plan(exchange->comm, &exchange->layout, &exchange->plan);
+    dpb_status formed = check_form(comm, exchange->plan.ops);
+    if (formed == DPB_OK) /* also where the plan failed: what it chose closes what it opened */
+        exchange->ops = exchange->plan.ops;
+    DPB_TRY(status);
+    DPB_TRY(formed);
+    DPB_TRY(dpb_contract_check(&exchange->plan.contract, comm, x->n_workers));
+
+    uint64_t n_buckets = (exchange->layout.n_elements + exchange->plan.bucket_elements - 1) /
+                         exchange->plan.bucket_elements;
+    if (n_buckets > MAX_BUCKETS)
+        return dpb_fail(DPB_USAGE,
+                        "comm.bucket = %llu bytes makes %llu buckets of %s; more than %d are "
+                        "refused",
+                        (unsigned long long)bucket_bytes, (unsigned long long)n_buckets,
+                        exchange->graph->name, MAX_BUCKETS);
+    exchange->arenas.n_buckets = n_buckets;
+    exchange->arenas.bucket_elements = exchange->plan.bucket_elements;
+    exchange->arenas.layout = exchange->layout;
+    return agree_on_layout(exchange);
+}
+
+/* Where a checkpoint may want the optimizer's state. */
+static dpb_status share_state(struct dpb_exchange *exchange)
+{
+    const struct dpb_settings *settings = &exchange->experiment->settings;
+    dpb_saved_warn(exchange);
+    if (!settings->checkpoint.save[0] || !dpb_optimizer_state_name(&settings->optimizer))
+        return DPB_OK;
+    return dpb_collect_open(&exchange->plan, &exchange->layout, exchange->optimizer,
+                            settings->comm.name, &exchange->collection);
+}
+
+/* Of the owned ranges; a communicator alone has none. */
+static dpb_status make_optimizer(struct dpb_exchange *exchange)
+{
+    const struct dpb_experiment *x = exchange->experiment;
+    const struct dpb_optimizer_args args = {
+        .graph = exchange->graph,
+        .settings = &x->settings.optimizer,
+        .weight_type = x->weight_type,
+        .gradient_type = x->gradient_type,
+        .owned = exchange->plan.owned,
+        .n_owned = exchange->plan.n_owned,
+        .device = exchange->memory.on_device ? &exchange->memory.device : NULL,
+        .queue = exchange->memory.queue,
+        .saved = x->settings.checkpoint.save[0] != '\0',
+        .not_finite = &dpb_board_page(dpb_world.board, dpb_world.rank)->not_finite};
+    if (x->settings.run.mode == DPB_MODE_COMM)
+        return DPB_OK;
+    DPB_TRY(dpb_optimizer_create(&args, &exchange->optimizer));
+    return share_state(exchange);
+}
+
+static dpb_status bind_arenas(struct dpb_exchange *exchange)
+{
+    const struct dpb_experiment *x = exchange->experiment;
+    const bool on_device = dpb_experiment_arenas_on_device(x) && dpb_world.role == DPB_WORKER;
+    if (on_device && exchange->layout.weight_type != DPB_FP32)
+        return dpb_fail(DPB_UNSUPPORTED, "comm '%s': arenas in a device's memory are fp32 only",
+                        x->settings.comm.name);
+    DPB_TRY(dpb_arenas_make(&exchange->memory, &exchange->plan, &exchange->layout, on_device,
+                            &exchange->arenas));
+    DPB_TRY(make_optimizer(exchange));
+    exchange->arenas.optimizer = exchange->optimizer;
+    return exchange->ops->bind(exchange->comm, &exchange->arenas);
+}
+
+void dpb_exchange_init(struct dpb_exchange *exchange, const struct dpb_experiment *experiment)
+{
+    *exchange = (struct dpb_exchange){.experiment = experiment,
+                                      .ops = experiment->plugins[DPB_PLUGIN_COMM]->ops,
+                                      .memory.device = dpb_host_device};
+    for (int kind = 0; kind < DPB_ARENA_KINDS; kind++)
+        exchange->memory.own[kind].fd = -1;
+}
+
+dpb_status dpb_exchange_connect(struct dpb_exchange *exchange, const struct dpb_graph *graph)
+{
+    exchange->graph = graph;
+    dpb_world_note("plan", UINT64_MAX, UINT32_MAX);
+    DPB_TRY(plan(exchange));
+    dpb_world_note("bind", UINT64_MAX, UINT32_MAX);
+    return bind_arenas(exchange);
+}
+
+/* ---- gradients on their way ---------------------------------------------------------------- */
+
+static dpb_status make_gradients(struct dpb_exchange *exchange, void **memory)
+{
+    const struct dpb_device_arenas *place = exchange->memory.place;
+    return place->ops->allocate(place->device, "gradients on their way",
+                                dpb_arena_bytes(exchange, exchange->layout.weight_type), false,
+                                memory);
+}
+
+dpb_status dpb_staging_open(struct dpb_exchange *exchange)
+{
+    const struct dpb_experiment *x = exchange->experiment;
+    struct dpb_staging *staging = &exchange->staging;
+    staging->summed = exchange->arenas.gradients;
+    if (x->settings.run.mode != DPB_MODE_TRAIN)
+        return DPB_OK;
+    staging->held_back = x->settings.run.precision == DPB_PRECISION_FP16;
+    exchange->takes_events =
+        exchange->memory.on_device && x->comm_needs.takes_events && !staging->held_back;
+    exchange->captures = exchange->takes_events && exchange->plan.captures;
+    if (x->gradient_type != x->weight_type)
+        DPB_TRY(make_gradients(exchange, &staging->summed));
+    staging->device = staging->summed;
+    return x->accumulate > 1 ? make_gradients(exchange, &staging->device) : DPB_OK;
+}
+
+static void close_staging(struct dpb_exchange *exchange)
+{
+    const struct dpb_device_arenas *place = exchange->memory.place;
+    struct dpb_staging *staging = &exchange->staging;
+    if (staging->device && staging->device != staging->summed)
+        place->ops->release(place->device, staging->device);
+    if (staging->summed && staging->summed != exchange->arenas.gradients)
+        place->ops->release(place->device, staging->summed);
+    for (size_t i = 0; i < staging->n_events; i++)
+        dpb_events.destroy(staging->events[i]);
+    free(staging->events);
+    *staging = (struct dpb_staging){.device = NULL};
+}
+
+/* ---- the end ------------------------------------------------------------------------------- */
+
+void dpb_exchange_leave(struct dpb_exchange *exchange)
+{
+    dpb_pump_stop(&exchange->pump);
+    exchange->ops->close(exchange->comm);
+    exchange->comm = NULL;
+    exchange->pending = NULL; /* it was the communicator's */
+    dpb_arenas_stop(&exchange->memory);
+    dpb_arenas_let_go(&exchange->memory);
+}
+
+void dpb_exchange_disconnect(struct dpb_exchange *exchange)
+{
+    dpb_exchange_leave(exchange);
+    dpb_collect_close(&exchange->collection);
+    dpb_optimizer_destroy(exchange->optimizer);
+    exchange->optimizer = NULL;
+    close_staging(exchange);
+    dpb_arenas_release(&exchange->memory);
+    dpb_release(exchange->plan.owned, exchange->plan.n_owned * sizeof *exchange->plan.owned);
+    exchange->plan = (struct dpb_comm_plan){0};
+    exchange->arenas = (struct dpb_arenas){0};
+}

@@ -1,0 +1,66 @@
+/* course.c - where a training begins, how long it has trained, and its learning rate. */
+#include "train/trainer.h"
+
+/* Where a training goes on, its scale does; and the schedule has stood still in the steps
+ * skipped. */
+static void open_loss_scale(struct dpb_trainer *trainer)
+{
+    const struct dpb_experiment *x = trainer->experiment;
+    const struct dpb_run_settings *run = &x->settings.run;
+    struct dpb_loss_scale *scale = &trainer->loss_scale;
+    dpb_loss_scale_init(scale, run->loss_scale);
+    scale->skipped = x->start.skipped_steps;
+    trainer->course.rate_shift -= (int64_t)x->start.skipped_steps;
+    if (!scale->fixed && x->start.loss_scale != 0) {
+        scale->scale = (double)x->start.loss_scale;
+        scale->clean = x->start.clean_steps;
+    }
+    trainer->journal->loss_scale = scale->scale;
+}
+
+dpb_status dpb_course_open(struct dpb_trainer *trainer)
+{
+    const struct dpb_experiment *x = trainer->experiment;
+    const struct dpb_run_settings *run = &x->settings.run;
+    /* The schedule goes by samples: by the steps that a training of this batch would have done. */
+    uint64_t done = x->start.epoch * x->steps_per_epoch + x->start.position / x->global_batch;
+    uint64_t total = run->epochs ? (uint64_t)run->epochs * x->steps_per_epoch : 0;
+    trainer->course.gated = run->steady_limit_ns > 0;
+    trainer->course.first_step = trainer->course.step = x->start.step;
+    trainer->course.rate_shift = (int64_t)done - (int64_t)x->start.step;
+    open_loss_scale(trainer);
+    trainer->course.stop_at =
+        run->epochs ? dpb_shards_epochs_end(dpb_feed_shards(trainer->feed), (uint64_t)run->epochs)
+                    : UINT64_MAX;
+    trainer->course.evaluated_at = UINT64_MAX;
+    if (!trainer->course.gated && run->steps)
+        total = done + (uint64_t)(run->warmup_steps + run->steps);
+    dpb_control_join(&trainer->control, x->n_workers, trainer->exchange.plan.contract.lead > 0);
+    if (trainer->course.gated && dpb_world.rank == 0) {
+        const struct dpb_gate_limits limits = {.window = (uint32_t)run->steady_window,
+                                               .in_a_row = (uint32_t)run->steady_windows,
+                                               .drift = run->steady_drift,
+                                               .spread = run->steady_spread};
+        trainer->course.gate = dpb_gate_create(&limits);
+        if (!trainer->course.gate)
+            return DPB_NO_MEMORY;
+    }
+    return dpb_schedule_make(&x->settings.optimizer, x->global_batch, x->steps_per_epoch, total,
+                             &trainer->schedule);
+}
+
+int64_t dpb_trained_ns(const struct dpb_trainer *t)
+{
+    const struct dpb_journal *journal = t->journal;
+    int64_t before_ns = t->experiment->start.trained_ns;
+    if (journal->n_records == 0)
+        return before_ns;
+    const struct dpb_record *first = &journal->records[0];
+    const struct dpb_record *last = &journal->records[journal->n_records - 1];
+    return before_ns + last->begin_ns + last->step_ns - first->begin_ns - t->course.all_paused_ns;
+}
+
+double dpb_train_rate(const struct dpb_trainer *t)
+{
+    return dpb_schedule_rate(&t->schedule, t->course.step + (uint64_t)t->course.rate_shift);
+}

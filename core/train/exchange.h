@@ -1,0 +1,136 @@
+/*
+ * exchange.h - a rank's strategy, opened on a layout, with its arenas; what happens in a step
+ * between the device and the strategy; and core's own access to the weights between steps.
+ *
+ * connect.c opens and closes it, exchange.c and pump.c are a step's exchange, access.c is core's
+ * access. Training and `dpbench comm` both work with one.
+ */
+#ifndef DPB_CORE_TRAIN_EXCHANGE_H
+#define DPB_CORE_TRAIN_EXCHANGE_H
+
+#include <pthread.h>
+
+#include "train/arenas.h"
+#include "train/collect.h"
+#include "train/experiment.h"
+#include "train/optimizer.h"
+
+/* The worker's device. Zeroed: there is none, as on servers. */
+struct dpb_engine {
+    const struct dpb_device_ops *ops;
+    void *device, *program;
+    bool weights_changed; /* since its last forward */
+};
+
+/* Progress on a core of its own (run.comm_cores). */
+struct dpb_pump {
+    pthread_t thread;
+    bool running;
+    struct dpb_event *kick; /* a step began */
+    struct dpb_event *idle; /* its exchange is over */
+    struct dpb_event *done; /* the communicator's, once `end` gave it */
+    uint32_t stop;
+    dpb_status status;
+};
+
+/* Gradients on their way from the device to the communicator. Where they need adding up
+ * (accumulate) or another type (comm.gradient) they pass through arenas of core's own: device ->
+ * summed -> the communicator's. Otherwise all three are the same memory. */
+struct dpb_staging {
+    void *device, *summed;
+    uint32_t micro_batch;      /* of the step: 0 .. accumulate - 1 */
+    uint64_t n_staged;         /* elements of this micro-batch that went on to the communicator */
+    bool held_back;            /* fp16: until all ranks know that their gradients are finite */
+    struct dpb_event **events; /* of a step's staged gradients, on a device */
+    size_t n_events, next_event;
+};
+
+struct dpb_exchange {
+    const struct dpb_experiment *experiment;
+    struct dpb_engine engine;
+    struct dpb_pump pump;
+
+    /* From connect to disconnect. */
+    const struct dpb_graph *graph; /* whose layout is exchanged: the experiment's, but alone */
+    const struct dpb_comm_ops *ops;
+    void *comm;
+    struct dpb_layout layout;
+    struct dpb_comm_plan plan;
+    struct dpb_arenas arenas;
+    struct dpb_arena_memory memory; /* behind `arenas` */
+    struct dpb_optimizer *optimizer;
+    struct dpb_collection collection; /* for checkpoints */
+
+    uint64_t n_begun; /* struct dpb_step.step of the next exchange */
+    uint64_t next_bucket;
+    struct dpb_staging staging;
+    bool takes_events;          /* the strategy's work is enqueued behind the device's */
+    bool captures;              /* a step's exchange may be captured with its last backward */
+    struct dpb_event *pending;  /* the weights are new when it fires; NULL: they are */
+    struct dpb_event *replayed; /* what the strategy's `replay` gave; NULL: no launch was it */
+};
+
+/* ---- connect.c ----------------------------------------------------------------------------- */
+
+/* Of ranks that are not connected. */
+void dpb_exchange_init(struct dpb_exchange *exchange, const struct dpb_experiment *experiment);
+/* The worker's device, for which nothing is compiled yet. */
+dpb_status dpb_engine_open(struct dpb_exchange *exchange, uint32_t threads);
+void dpb_engine_close(struct dpb_engine *engine); /* accepts zeroed ones */
+/* Opens the communicator on a layout, with its arenas; collective. `graph` is @borrowed until
+ * disconnect, which also takes away what was connected by half, and accepts nothing. */
+dpb_status dpb_exchange_connect(struct dpb_exchange *exchange, const struct dpb_graph *graph);
+void dpb_exchange_disconnect(struct dpb_exchange *exchange);
+/* Workers that train, once connected. */
+dpb_status dpb_staging_open(struct dpb_exchange *exchange);
+/* Closes the communicator: servers learn by it that there is no more to serve. Twice is
+ * harmless. */
+void dpb_exchange_leave(struct dpb_exchange *exchange);
+
+/* ---- exchange.c ---------------------------------------------------------------------------- */
+
+/* Before the backward of a step's micro-batch. */
+void dpb_staging_begin(struct dpb_exchange *exchange, uint32_t micro_batch);
+/* What the device calls back during a pass. */
+struct dpb_hooks dpb_exchange_hooks(struct dpb_exchange *exchange);
+/* Tells the communicator that an exchange with these parameters begins. */
+dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rate, double scale,
+                              bool plain);
+/* All buckets that end within the first `frontier` elements are ready, once `event` (NULL: at once)
+ * fires. */
+dpb_status dpb_exchange_ready(struct dpb_exchange *exchange, uint64_t frontier,
+                              struct dpb_event *event);
+/* Waits until the weights are those of the next forward; or, where the device and the strategy do
+ * so by themselves, sees to it that the next forward will. */
+dpb_status dpb_exchange_finish(struct dpb_exchange *exchange);
+/* Waits until device and strategy have done all that they were given. */
+dpb_status dpb_exchange_drain(struct dpb_exchange *exchange);
+/* The same between steps, and the account of the last one is closed. */
+dpb_status dpb_exchange_pause(struct dpb_exchange *exchange);
+
+/* ---- pump.c -------------------------------------------------------------------------------- */
+
+/* Waits for `done` of the strategy's `end`, and moves the strategy on until then. */
+dpb_status dpb_exchange_await(struct dpb_exchange *exchange, struct dpb_event *done);
+/* Nothing where run.comm_cores = 0. */
+dpb_status dpb_pump_start(struct dpb_exchange *exchange);
+void dpb_pump_stop(struct dpb_pump *pump);
+/* A step has begun; its `end` gave `done`, and the step's exchange is waited for. */
+void dpb_pump_kick(struct dpb_pump *pump);
+dpb_status dpb_pump_await(struct dpb_pump *pump, struct dpb_event *done);
+
+/* ---- access.c ------------------------------------------------------------------------------ */
+
+/* Between steps, once all of the strategy's work is done. `edit` gives host memory to write the
+ * whole content to, which `commit` brings where it belongs. What `look` gives is @borrowed until
+ * the next of these calls. */
+dpb_status dpb_arena_edit(struct dpb_exchange *exchange, void *arena, void **content);
+dpb_status dpb_arena_commit(struct dpb_exchange *exchange, void *arena, uint64_t bytes);
+dpb_status dpb_arena_look(struct dpb_exchange *exchange, const void *arena, uint64_t bytes,
+                          const void **content);
+dpb_status dpb_arena_clear(struct dpb_exchange *exchange, void *arena,
+                           uint64_t bytes); /* accepts NULL */
+/* Of an arena of elements of `type`. */
+uint64_t dpb_arena_bytes(const struct dpb_exchange *exchange, dpb_dtype type);
+
+#endif

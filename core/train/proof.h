@@ -1,0 +1,27 @@
+/*
+ * proof.h - that the strategy keeps its contract (dpbench/contract.h). All are collective; verdicts
+ * go into the journal. A failure is DPB_VERIFICATION with the first wrong element.
+ */
+#ifndef DPB_CORE_TRAIN_PROOF_H
+#define DPB_CORE_TRAIN_PROOF_H
+
+#include "train/exchange.h"
+#include "train/journal.h"
+
+/* Before training, on arenas that hold nothing yet. `rate` is the learning rate of the step that
+ * follows. */
+dpb_status dpb_prove_pattern(struct dpb_exchange *exchange, double rate,
+                             struct dpb_journal *journal);
+dpb_status dpb_prove_exchange(struct dpb_exchange *exchange, double rate,
+                              struct dpb_journal *journal);
+/* When no more training and no checkpoint follows. */
+dpb_status dpb_prove_again(struct dpb_exchange *exchange, double rate, struct dpb_journal *journal);
+
+/* ---- verify.c ------------------------------------------------------------------------------ */
+
+/* After training: no gradient was applied later than a contract of DPB_STALE allows. */
+dpb_status dpb_verify_ages(const struct dpb_exchange *exchange, const struct dpb_journal *journal);
+/* After training: replicas that promise to be equal bit for bit are. */
+dpb_status dpb_verify_replicas(struct dpb_exchange *exchange, struct dpb_journal *journal);
+
+#endif
