@@ -37,6 +37,12 @@ static const struct dpb_command commands[] = {
      "run an experiment by turns with another build and with this one; exit code 4 where this one "
      "is slower by more than PERCENT",
      dpb_command_gate},
+    {"predict",
+     "dpbench predict RESULT.json --link RATE,LATENCY | --comm COMM.json [--workers LIST] "
+     "[--strategies LIST] [--buckets LIST] [--batches LIST] [--per-machine N --inside "
+     "RATE,LATENCY] [--servers N] [--host RATE,TIME] [--json]",
+     "from a run of one worker, the step of many, by strategy, link, bucket and batch",
+     dpb_command_predict},
     {"data", "dpbench data -c FILE.ini [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
      "measure how fast the data of an experiment come, by data.threads; train nothing",
      dpb_command_data},

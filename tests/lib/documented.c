@@ -13,9 +13,7 @@
 
 #include <cmocka.h>
 
-static const char path[] = "docs/results.md";
-
-static char *read_all(void)
+static char *read_all(const char *path)
 {
     FILE *file = fopen(path, "r");
     char *text = calloc(1, 1 << 20);
@@ -58,7 +56,7 @@ static bool is_foreign(const char *name)
 }
 
 /* NOLINTNEXTLINE(misc-no-recursion): as deep as the document */
-static void expect_names(const json_t *part, const char *text)
+static void expect_names(const json_t *part, const char *path, const char *text)
 {
     const char *name;
     json_t *value;
@@ -68,14 +66,19 @@ static void expect_names(const json_t *part, const char *text)
         if (!has_name(text, name))
             fail_msg("%s: no `%s`", path, name);
         if (!is_foreign(name))
-            expect_names(value, text);
+            expect_names(value, path, text);
     }
-    json_array_foreach(part, i, value) expect_names(value, text);
+    json_array_foreach(part, i, value) expect_names(value, path, text);
+}
+
+void expect_documented_in(const json_t *document, const char *path)
+{
+    char *text = read_all(path);
+    expect_names(document, path, text);
+    free(text);
 }
 
 void expect_documented(const json_t *document)
 {
-    char *text = read_all();
-    expect_names(document, text);
-    free(text);
+    expect_documented_in(document, "docs/results.md");
 }

@@ -1,0 +1,91 @@
+/* test_predict_command.c - `dpbench predict` after a real run of one worker; what its command line
+ * refuses. Its numbers are test_predict.c's and test_predict_report.c's. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "lib/command.h"
+#include "lib/sandbox.h"
+#include "lib/says.h"
+
+static const double deadline_s = 60;
+
+static int set_up(void **state)
+{
+    int result = sandbox_setup(state);
+    struct command command;
+    dpbench(
+        &command, deadline_s,
+        "-c /dev/null run.workers=1 run.steps=20 run.steady_limit_s=0 run.results= model.name=tiny "
+        "device.name=reference --output one.json");
+    result |= command.exit_code;
+    command_free(&command);
+    sandbox_write("other.json", "{\"schema\": \"dpbench.comm/1\"}\n");
+    return result;
+}
+
+static void run(struct command *command, int exit_code, const char *arguments)
+{
+    dpbench_verb(command, deadline_s, exit_code, "predict", arguments);
+}
+
+static void test_run(void **state)
+{
+    struct command command;
+    (void)state;
+    run(&command, 0, "one.json --link 1Gbit,50us --workers 2,1024 --strategies ring_tcp --json");
+    assert_string_equal(json_text_at(command.json, "schema"), "dpbench.predict/1");
+    assert_string_equal(json_text_at(command.json, "measured.ready"), "measured");
+    assert_int_equal(json_array_size(json_at(command.json, "rows")), 2);
+    assert_true(json_number_at(command.json, "rows.1.step_ns") >
+                json_number_at(command.json, "rows.0.step_ns"));
+    command_free(&command);
+    run(&command, 0, "one.json --link 1Gbit,50us --per-machine 2 --inside 5GB,1us --host 2GB,5us");
+    expect_line(command.out, "^ +2 shm +[* ]");
+    expect_line(command.out, "^ +1024 hierarchical.* steps$");
+    command_free(&command);
+}
+
+static void test_refusals(void **state)
+{
+    static const struct {
+        const char *arguments, *word;
+    } rows[] = {
+        {"", "which result"},
+        {"one.json", "--link"},
+        {"one.json two.json --link 1Gbit,50us", "'two.json' is a second"},
+        {"one.json --link 1Gbit", "RATE,LATENCY"},
+        {"one.json --link 1G,50us", "'1G' is no rate"},
+        {"one.json --link 1Gbit,50us --workers 2,,4", "--workers"},
+        {"one.json --link 1Gbit,50us --workers 0", "--workers"},
+        {"one.json --link 1Gbit,50us --buckets 1parsec", "--buckets"},
+        {"one.json --link 1Gbit,50us --buckets 1", "larger --bucket"},
+        {"one.json --link 1Gbit,50us --per-machine 4", "--inside"},
+        {"one.json --link 1Gbit,50us --strategies easgd", "'easgd'"},
+        {"one.json --link 1Gbit,50us --nonsense 1", "'--nonsense'"},
+        {"one.json --link", "--link"},
+        {"one.json --comm one.json", "dpbench.comm/1"},
+        {"other.json --link 1Gbit,50us", "schema"},
+        {"one.json --comm other.json", "'?'"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct command command;
+        run(&command, 2, rows[i].arguments);
+        expect_part(command.err, rows[i].word);
+        command_free(&command);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_run),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, set_up, sandbox_teardown);
+}

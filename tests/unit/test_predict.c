@@ -1,0 +1,279 @@
+/* test_predict.c - predicted steps against limits that are known exactly, the formulas of the
+ * field, and a second way to the same number. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "study/predict.h"
+
+#define MB 1e6
+
+/* Gradients of 10, 30 and 100 MB are final after 40, 60 and 90 ms; backward ends after 95 ms. */
+static const double ready_s[] = {0.040, 0.060, 0.090}, ready_bytes[] = {10 * MB, 30 * MB, 100 * MB};
+static const double factors[] = {0.9, 1.0, 1.1}, one_factor[] = {1.0};
+static const struct dpb_measured worker = {.ready_s = ready_s,
+                                           .ready_bytes = ready_bytes,
+                                           .n_ready = 3,
+                                           .compute_s = 0.095,
+                                           .update_s = 0.005,
+                                           .factors = one_factor,
+                                           .n_factors = 1};
+/* All gradients at once, without computing and updating. */
+static const double at_once_s[] = {0}, all_bytes[] = {100 * MB};
+static const struct dpb_measured idle = {.ready_s = at_once_s,
+                                         .ready_bytes = all_bytes,
+                                         .n_ready = 1,
+                                         .factors = one_factor,
+                                         .n_factors = 1};
+
+static const struct dpb_cost free_link = {.bytes_per_s = INFINITY};
+static const struct dpb_cost gigabyte = {.bytes_per_s = 1e9, .latency_s = 20e-6};
+
+static struct dpb_prediction_case make_case(enum dpb_way way, uint32_t workers, double bucket)
+{
+    return (struct dpb_prediction_case){.way = way,
+                                        .workers = workers,
+                                        .per_machine = 1,
+                                        .bucket_bytes = bucket,
+                                        .outside = gigabyte,
+                                        .inside = free_link,
+                                        .host = free_link,
+                                        .compute_scale = 1};
+}
+
+static void assert_near(double is, double should, double share)
+{
+    if (!(fabs(is - should) <= share * fabs(should) + 1e-15))
+        fail_msg("%.12g should be %.12g", is, should);
+}
+
+static double step_of(const struct dpb_measured *measured, const struct dpb_prediction_case *c)
+{
+    struct dpb_predicted predicted;
+    assert_int_equal(dpb_predict_mean(measured, c, false, &predicted), DPB_OK);
+    assert_near(predicted.own_s + predicted.exposed_s, predicted.step_s, 1e-12);
+    return predicted.step_s;
+}
+
+/* An exchange that costs nothing leaves the step of one worker. */
+static void free_links_leave_one_workers_step(void **state)
+{
+    (void)state;
+    for (int way = DPB_WAY_ALONE; way <= DPB_WAY_SERVERS; way++)
+        for (uint32_t w = 1; w <= 1024; w *= 4) {
+            struct dpb_prediction_case c = make_case((enum dpb_way)way, w, 4 * MB);
+            c.outside = free_link;
+            /* Updates of shards are shared. */
+            double update_s = way == DPB_WAY_SERVERS ? 0.005 / w : 0.005;
+            assert_near(step_of(&worker, &c), 0.095 + update_s, 1e-9);
+            c.per_machine = 4;
+            assert_near(step_of(&worker, &c), 0.095 + update_s, 1e-9);
+        }
+    const struct dpb_prediction_case alone = make_case(DPB_WAY_ALONE, 1024, 4 * MB);
+    assert_near(step_of(&worker, &alone), 0.1, 1e-12);
+}
+
+/* Without computing, one bucket takes as long as the formulas say (a: latency, M / B: bytes). */
+static void one_bucket_takes_what_the_formulas_say(void **state)
+{
+    (void)state;
+    const double a = 20e-6, m = 0.1;
+    for (uint32_t p = 2; p <= 1024; p *= 2) {
+        struct dpb_prediction_case c = make_case(DPB_WAY_RING, p, 100 * MB);
+        assert_near(step_of(&idle, &c), 2 * (p - 1) * a + 2.0 * (p - 1) / p * m, 1e-9);
+        c.way = DPB_WAY_SERVERS;
+        assert_near(step_of(&idle, &c), 2 * a + 2.0 * (p - 1) / p * m, 1e-9);
+        c.servers = 1; /* pull after push: nothing overlaps */
+        assert_near(step_of(&idle, &c), 2 * a + 2 * p * m, 1e-9);
+        c.way = DPB_WAY_HIERARCHICAL;
+        c.per_machine = 4;
+        c.inside = (struct dpb_cost){.bytes_per_s = 10e9, .latency_s = 1e-6};
+        if (p < 8)
+            continue;
+        double n = p / 4.0;
+        assert_near(step_of(&idle, &c),
+                    2 * (3.0 / 4 * m / 10 + 1e-6) + 2 * (n - 1) * a + 2 * (n - 1) / n * m, 1e-9);
+    }
+}
+
+/* Many buckets fill the link: pushes and pulls of servers overlap, latencies hide. */
+static void many_buckets_overlap(void **state)
+{
+    (void)state;
+    struct dpb_prediction_case c = make_case(DPB_WAY_SERVERS, 8, 100 * MB / 256);
+    for (c.servers = 1; c.servers <= 16; c.servers *= 2) {
+        const double busy_s = fmax(0.1, 8 * 0.1 / c.servers);
+        assert_near(step_of(&idle, &c), busy_s * 257 / 256 + 40e-6, 1e-6);
+    }
+    c = make_case(DPB_WAY_RING, 8, 100 * MB / 256);
+    const double ring_s = 2 * 7.0 / 8 * 0.1;
+    assert_true(step_of(&idle, &c) >= ring_s);
+    assert_near(step_of(&idle, &c), ring_s + 14 * 20e-6, 0.01);
+    struct dpb_prediction_case one = c;
+    one.bucket_bytes = 100 * MB;
+    c.helper = true; /* what comes last, 70 MB, cannot be hidden */
+    assert_true(step_of(&worker, &c) > 0.090 + 0.7 * ring_s);
+    assert_true(step_of(&worker, &c) < 0.095 + 0.75 * ring_s);
+    assert_true(step_of(&worker, &one) > 0.095 + ring_s);
+}
+
+/* With a core for communication each bucket of two workers' ring, one after the other. */
+static void buckets_queue(void **state)
+{
+    (void)state;
+    const double latency_s = 20e-6;
+    struct dpb_prediction_case c = make_case(DPB_WAY_RING, 2, 10 * MB);
+    double link_s = 0, helper_s = 0;
+    c.helper = true;
+    c.outside.latency_s = latency_s;
+    /* Oracle: rounds in the order in which they can begin; the second round of a bucket waits for
+     * the latency of its first, in which the next bucket's first round may pass it. */
+    double at_s[10], through_s[10];
+    int round[10] = {0};
+    for (int b = 0; b < 10; b++)
+        at_s[b] = b < 1 ? 0.040 : b < 3 ? 0.060 : 0.090;
+    for (int n = 0; n < 20; n++) {
+        int next = -1;
+        for (int b = 0; b < 10; b++)
+            if (round[b] < 2 && (next < 0 || at_s[b] < at_s[next]))
+                next = b;
+        link_s = fmax(link_s, at_s[next]) + 0.005;
+        at_s[next] = through_s[next] = link_s + latency_s;
+        round[next]++;
+    }
+    for (int n = 0; n < 10; n++) { /* updates in the order of their ends */
+        int first = 0;
+        for (int b = 1; b < 10; b++)
+            if (through_s[b] < through_s[first])
+                first = b;
+        helper_s = fmax(helper_s, through_s[first]) + 0.0005;
+        through_s[first] = INFINITY;
+    }
+    assert_near(step_of(&worker, &c), helper_s, 1e-9);
+    /* Without that core the second rounds wait for the next layer, or for backward's end. */
+    c.helper = false;
+    assert_true(step_of(&worker, &c) >= helper_s - 0.0005);
+}
+
+/* The slowest of W workers decides: against all outcomes of W draws. */
+static void the_slowest_worker_decides(void **state)
+{
+    (void)state;
+    struct dpb_measured noisy = worker;
+    noisy.factors = factors;
+    noisy.n_factors = 3;
+    struct dpb_prediction_case c = make_case(DPB_WAY_RING, 3, 100 * MB);
+    struct dpb_predicted one, together;
+    double sum_s = 0, mean_s = 0;
+    for (int draw = 0; draw < 27; draw++) {
+        double largest =
+            fmax(factors[draw % 3], fmax(factors[draw / 3 % 3], factors[draw / 9 % 3]));
+        assert_int_equal(dpb_predict_step(&noisy, &c, largest, &one), DPB_OK);
+        sum_s += one.step_s;
+    }
+    assert_near(step_of(&noisy, &c), sum_s / 27, 1e-12);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(dpb_predict_step(&noisy, &c, factors[i], &one), DPB_OK);
+        mean_s += one.step_s / 3;
+    }
+    assert_int_equal(dpb_predict_mean(&noisy, &c, true, &together), DPB_OK);
+    assert_near(together.step_s, mean_s, 1e-12);
+    assert_true(mean_s < sum_s / 27);
+    c.workers = 1 << 20; /* beyond what was measured: the slowest measured step */
+    c.outside = free_link;
+    assert_near(step_of(&noisy, &c), 1.1 * 0.095 + 0.005, 1e-6);
+}
+
+static void least_bandwidth_is_just_enough(void **state)
+{
+    (void)state;
+    for (int way = DPB_WAY_RING; way <= DPB_WAY_SERVERS; way++) {
+        struct dpb_prediction_case c = make_case((enum dpb_way)way, 16, 4 * MB);
+        struct dpb_predicted predicted;
+        double least;
+        assert_int_equal(dpb_predict_least_bandwidth(&worker, &c, 0.05, &least), DPB_OK);
+        assert_true(least > 1e8 && least < 1e11);
+        c.outside.bytes_per_s = least;
+        assert_int_equal(dpb_predict_mean(&worker, &c, false, &predicted), DPB_OK);
+        assert_near(predicted.exposed_s / predicted.step_s, 0.05, 0.01);
+        c.outside.latency_s = 1;
+        assert_int_equal(dpb_predict_least_bandwidth(&worker, &c, 0.05, &least), DPB_OK);
+        assert_true(isinf(least));
+    }
+}
+
+/* Latency and bandwidth come back from times that were made of them. */
+static void fit_finds_the_link(void **state)
+{
+    (void)state;
+    static const double bytes[] = {8, 1024, 65536, 1 << 20, 4 << 20};
+    for (int way = DPB_WAY_RING; way <= DPB_WAY_SERVERS; way++) {
+        struct dpb_prediction_case c = make_case((enum dpb_way)way, 4, 4 << 20);
+        struct dpb_cost cost;
+        double time_s[5], error;
+        for (int i = 0; i < 5; i++) {
+            struct dpb_measured one = idle;
+            one.ready_bytes = &bytes[i];
+            time_s[i] = step_of(&one, &c);
+        }
+        assert_int_equal(dpb_predict_fit(&c, bytes, time_s, 5, &cost, &error), DPB_OK);
+        assert_near(cost.bytes_per_s, 1e9, 1e-6);
+        assert_near(cost.latency_s, 20e-6, 1e-6);
+        assert_near(error, 0, 1e-9);
+        time_s[4] *= 1.1;
+        assert_int_equal(dpb_predict_fit(&c, bytes, time_s, 5, &cost, &error), DPB_OK);
+        assert_true(error > 0.001 && error < 0.1);
+        assert_int_equal(dpb_predict_fit(&c, bytes, time_s, 1, &cost, &error), DPB_USAGE);
+    }
+}
+
+/* Work for the thread comes on top where there is no core for communication. */
+static void host_costs_are_the_threads(void **state)
+{
+    (void)state;
+    struct dpb_prediction_case c = make_case(DPB_WAY_RING, 4, 4 * MB);
+    c.outside = free_link;
+    c.host.bytes_per_s = 1e10;
+    assert_near(step_of(&worker, &c), 0.1 + 1.5 * 100 * MB * 1e-10, 1e-9);
+    c.host = (struct dpb_cost){.bytes_per_s = INFINITY, .latency_s = 1e-6};
+    assert_near(step_of(&worker, &c), 0.1 + 25 * 6 * 1e-6, 1e-9); /* a message a round */
+    c.way = DPB_WAY_SERVERS;
+    c.workers = 1001; /* pushes and pulls of 1000 messages each */
+    assert_near(step_of(&worker, &c), 0.095 + 0.005 / 1001 + 25 * 2 * 1000 * 1e-6, 1e-9);
+    c = make_case(DPB_WAY_RING, 4, 4 * MB);
+    c.outside = free_link;
+    c.host.bytes_per_s = 1e10;
+    c.helper = true; /* all but what follows the last gradients is hidden */
+    assert_true(step_of(&worker, &c) < 0.1 + 1.5 * 100 * MB * 1e-10);
+}
+
+static void too_many_buckets_are_refused(void **state)
+{
+    (void)state;
+    struct dpb_prediction_case c = make_case(DPB_WAY_RING, 2, 1024);
+    struct dpb_predicted predicted;
+    assert_int_equal(dpb_predict_step(&worker, &c, 1, &predicted), DPB_USAGE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(free_links_leave_one_workers_step),
+        cmocka_unit_test(one_bucket_takes_what_the_formulas_say),
+        cmocka_unit_test(many_buckets_overlap),
+        cmocka_unit_test(buckets_queue),
+        cmocka_unit_test(the_slowest_worker_decides),
+        cmocka_unit_test(least_bandwidth_is_just_enough),
+        cmocka_unit_test(fit_finds_the_link),
+        cmocka_unit_test(host_costs_are_the_threads),
+        cmocka_unit_test(too_many_buckets_are_refused),
+    };
+    dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true}); /* refusals are wanted */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

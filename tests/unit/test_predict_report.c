@@ -1,0 +1,246 @@
+/* test_predict_report.c - the document of `dpbench predict` from made-up results: what it takes
+ * from them, what it refuses by name, and how long it takes. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "lib/documented.h"
+#include "study/json.h"
+#include "study/predict_report.h"
+
+/* 20 ms a step: forward 8, backward 10, update 2. 25 million elements in fp32, in two parts. */
+static const char result_text[] =
+    "{'schema': 'dpbench.result/1', 'status': 'ok', 'world': {'workers': 1},"
+    " 'strategy': {'name': 'independent', 'consistency': 'none'},"
+    " 'model': {'name': 'made_up', 'parameters': 25000000},"
+    " 'batch': {'per_worker': 16, 'accumulate': 2}, 'timing': {'steps': 4,"
+    " 'step_ns': [18000000, 22000000, 19000000, 21000000],"
+    " 'breakdown_ns': {'backward': 10000000, 'optimizer': 2000000, 'comm_exposed': 0},"
+    " 'ready': {'elements': [5000000, 25000000], 'ns': [12000000, 18000000]}},"
+    " 'config': {'comm': {'bucket': {'value': 4000000}, 'gradient': {'value': 'auto'}},"
+    " 'run': {'precision': {'value': 'fp32'}, 'comm_cores': {'value': 0}}}}";
+
+static json_t *parse(const char *text)
+{
+    json_error_t error;
+    char quoted[2048];
+    snprintf(quoted, sizeof quoted, "%s", text);
+    for (char *at = quoted; *at != '\0'; at++)
+        *at = *at == '\'' ? '"' : *at;
+    json_t *json = json_loads(quoted, 0, &error);
+    if (json == NULL)
+        fail_msg("%s", error.text);
+    return json;
+}
+
+static struct dpb_predict_request make_request(const json_t *result)
+{
+    return (struct dpb_predict_request){.path = "one.json",
+                                        .result = result,
+                                        .links = {{.name = "given", .cost = {1.25e9, 50e-6}}},
+                                        .n_links = 1,
+                                        .per_machine = 1,
+                                        .inside = {INFINITY, 0},
+                                        .host = {INFINITY, 0}};
+}
+
+static json_t *make(const struct dpb_predict_request *request)
+{
+    json_t *document = NULL;
+    assert_int_equal(dpb_predict_report_make(request, &document), DPB_OK);
+    assert_non_null(document);
+    return document;
+}
+
+static const json_t *row_of(const json_t *document, const char *strategy, double workers)
+{
+    const json_t *row;
+    size_t i;
+    json_array_foreach(json_object_get(document, "rows"), i, row)
+    {
+        if (strcmp(dpb_json_text(row, "strategy", ""), strategy) == 0 &&
+            dpb_json_number(row, "workers") == workers)
+            return row;
+    }
+    return NULL;
+}
+
+static double number(const json_t *row, const char *name)
+{
+    const double value = dpb_json_number(row, name);
+    assert_true(isfinite(value));
+    return value;
+}
+
+static void assert_near(double is, double should, double share)
+{
+    if (!(fabs(is - should) <= share * fabs(should)))
+        fail_msg("%.12g should be %.12g", is, should);
+}
+
+static void numbers_come_from_the_result(void **state)
+{
+    (void)state;
+    json_t *result = parse(result_text);
+    struct dpb_predict_request request = make_request(result);
+    json_t *document = make(&request);
+    expect_documented_in(document, "docs/predicting.md");
+    assert_near(number(document, "measured.batch"), 32, 0);
+    assert_near(number(document, "measured.step_ns"), 20e6, 1e-9);
+    assert_near(number(document, "measured.samples_per_s"), 1600, 1e-9);
+    assert_near(number(document, "measured.compute_ns"), 18e6, 1e-9);
+    assert_near(number(document, "measured.gradient_bytes"), 100e6, 1e-9);
+    const json_t *alone = row_of(document, "independent", 8),
+                 *ring = row_of(document, "ring_tcp", 8);
+    assert_near(number(alone, "step_ns"), 20e6, 1e-9);
+    assert_near(number(alone, "efficiency"), 1, 1e-9);
+    /* The ring's bytes, in TCP's frames, after the first gradients and the first link latency. */
+    const double carried_s = 2 * 7.0 / 8 * 100e6 / (1.25e9 * 1448 / 1538);
+    const double step_s = number(ring, "step_ns") / 1e9;
+    if (!(step_s > 0.0125 + carried_s && step_s < 0.025 + carried_s))
+        fail_msg("%g s, of which the link carries %g", step_s, carried_s);
+    assert_near(number(ring, "samples_per_s"), 8 * 32 / step_s, 1e-9);
+    assert_near(number(ring, "efficiency"), 0.02 / step_s, 1e-9);
+    assert_true(number(ring, "low_ns") < number(ring, "step_ns"));
+    assert_true(number(ring, "high_ns") > number(ring, "step_ns"));
+    assert_int_equal(json_array_size(json_object_get(ring, "beyond")), 1); /* 4 steps, 8 workers */
+    assert_int_equal(json_array_size(json_object_get(alone, "beyond")), 0);
+    assert_null(row_of(document, "shm", 2)); /* each worker is a machine */
+    assert_null(row_of(document, "hierarchical", 1024));
+    json_decref(document);
+    json_decref(result);
+}
+
+/* The least link, given again, leaves what it promised. */
+static void least_link_holds(void **state)
+{
+    (void)state;
+    json_t *result = parse(result_text);
+    struct dpb_predict_request request = make_request(result);
+    request.workers[0] = 4;
+    request.n_workers = 1;
+    json_t *document = make(&request);
+    request.links[0].cost.bytes_per_s = number(row_of(document, "ps_cpu", 4), "least_bytes_per_s");
+    json_decref(document);
+    document = make(&request);
+    assert_near(number(row_of(document, "ps_cpu", 4), "exposed_share"), 0.05, 0.02);
+    json_decref(document);
+    json_decref(result);
+}
+
+/* Two workers a machine, other batches and buckets; all of it with 1,024 workers in less than 5 s. */
+static void many_cases(void **state)
+{
+    (void)state;
+    json_t *result = parse(result_text);
+    struct dpb_predict_request request = make_request(result);
+    request.per_machine = 2;
+    request.inside = (struct dpb_cost){5e9, 1e-6};
+    request.batches[0] = 32, request.batches[1] = 64, request.n_batches = 2;
+    request.buckets[0] = 1e6, request.buckets[1] = 25e6, request.n_buckets = 2;
+    const int64_t began_ns = dpb_now_ns();
+    json_t *document = make(&request);
+    assert_true(dpb_now_ns() - began_ns < INT64_C(5000000000));
+    const size_t n_tables = 4, n_first = 4 /* two workers: hierarchical crosses nothing */;
+    assert_int_equal(json_array_size(json_object_get(document, "rows")),
+                     n_tables * (n_first + 9 * 4));
+    const json_t *row;
+    size_t i, n_fastest = 0;
+    json_array_foreach(json_object_get(document, "rows"), i, row)
+    {
+        assert_true(number(row, "step_ns") > 0 && number(row, "exposed_share") < 1);
+        n_fastest += json_is_true(json_object_get(row, "fastest"));
+    }
+    assert_true(n_fastest >= 4 * 10);
+    /* Twice the batch: twice the computing, marked. */
+    row = json_array_get(json_object_get(document, "rows"), n_tables / 2 * (n_first + 9 * 4));
+    assert_near(number(row, "step_ns"), 38e6, 1e-9);
+    assert_string_equal(json_string_value(json_array_get(json_object_get(row, "beyond"), 0)),
+                        "batch");
+    FILE *out = tmpfile();
+    dpb_predict_report_print(document, out);
+    assert_true(ftell(out) > 10000);
+    fclose(out);
+    json_decref(document);
+    json_decref(result);
+}
+
+static void measured_link(void **state)
+{
+    (void)state;
+    json_t *result = parse(result_text);
+    /* 100 us and 1 GB/s, by a ring of two. */
+    json_t *comm = parse("{'schema': 'dpbench.comm/1', 'status': 'ok', 'bucket_bytes': 4000000,"
+                         " 'strategy': {'name': 'ring_tcp'}, 'world': {'workers': 2, 'servers': 0},"
+                         " 'points': [{'bytes': 1000, 'buckets': 1, 'time_us': {'p50': 201}},"
+                         " {'bytes': 4000000, 'buckets': 1, 'time_us': {'p50': 4200}},"
+                         " {'bytes': 8000000, 'buckets': 2, 'time_us': {'p50': 9999}}]}");
+    struct dpb_predict_request request = make_request(result);
+    request.links[0].comm = comm;
+    json_t *document = make(&request);
+    const json_t *link = json_array_get(json_object_get(document, "links"), 0);
+    assert_near(number(link, "bytes_per_s"), 1e9, 1e-6);
+    assert_near(number(link, "latency_s"), 100e-6, 1e-6);
+    const json_t *beyond = json_object_get(row_of(document, "ring_tcp", 2), "beyond");
+    assert_int_equal(json_array_size(beyond), 0);
+    beyond = json_object_get(row_of(document, "ps_cpu", 4), "beyond"); /* workers, strategy */
+    assert_int_equal(json_array_size(beyond), 2);
+    json_decref(document);
+    json_decref(comm);
+    json_decref(result);
+}
+
+/* The reason names the thing. */
+static void refuses(const char *path, const char *value, const char *strategy, const char *word)
+{
+    json_t *result = parse(result_text), *document = NULL;
+    struct dpb_predict_request request = make_request(result);
+    if (path != NULL) {
+        char parent[32];
+        const char *dot = strrchr(path, '.');
+        snprintf(parent, sizeof parent, "%.*s", (int)(dot - path), path);
+        json_object_set_new((json_t *)(uintptr_t)dpb_json_at(result, parent), dot + 1,
+                            json_loads(value, JSON_DECODE_ANY, NULL));
+    }
+    if (strategy != NULL)
+        request.strategies[request.n_strategies++] = strategy;
+    dpb_status status;
+    dpb_first_error_clear();
+    assert_int_equal(dpb_predict_report_make(&request, &document), DPB_USAGE);
+    assert_null(document);
+    if (strstr(dpb_first_error(&status), word) == NULL)
+        fail_msg("no '%s' in: %s", word, dpb_first_error(&status));
+    json_decref(result);
+}
+
+static void what_cannot_be_predicted_is_named(void **state)
+{
+    (void)state;
+    refuses("world.workers", "2", NULL, "run.workers=1");
+    refuses("strategy.consistency", "\"asynchronous\"", NULL, "asynchronous");
+    refuses("timing.steps", "0", NULL, "no timed step");
+    refuses("timing.ready", "{\"elements\": [2, 1], \"ns\": [1, 2]}", NULL, "timing.ready");
+    refuses("batch.per_worker", "null", NULL, "batch");
+    refuses(NULL, NULL, "ps_async", "'ps_async'");
+    refuses(NULL, NULL, "ring_tpc", "did you mean 'ring_tcp'");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_come_from_the_result),
+        cmocka_unit_test(least_link_holds),
+        cmocka_unit_test(many_cases),
+        cmocka_unit_test(measured_link),
+        cmocka_unit_test(what_cannot_be_predicted_is_named),
+    };
+    dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true}); /* refusals are wanted */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
