@@ -22,7 +22,7 @@
 #include "lib/sandbox.h"
 #include "lib/training.h"
 
-enum { MAX_CONFS = 128, LARGE_IMAGE = 200 };
+enum { MAX_CONFS = 128, LARGE_IMAGE = 200, MOST_CELLS = 4 };
 
 static const double deadline_s = 600.0, heavy_gmac = 0.5;
 
@@ -64,12 +64,24 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
-static bool is_sweep(const struct conf *conf)
+static size_t count_values(const char *list)
 {
-    for (size_t i = 0; i < conf->config->n_settings; i++)
-        if (strcmp(conf->config->settings[i].section, "sweep") == 0)
-            return true;
-    return false;
+    size_t n = 1;
+    for (const char *at = list; (at = strchr(at, ',')) != NULL; at++)
+        n++;
+    return n;
+}
+
+/* Of a sweep; 0: it is none. */
+static size_t count_cells(const struct conf *conf)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < conf->config->n_settings; i++) {
+        const struct dpb_setting *axis = &conf->config->settings[i];
+        if (strcmp(axis->section, "sweep") == 0)
+            n = (n == 0 ? 1 : n) * (strchr(axis->key, '.') ? count_values(axis->value) : 1);
+    }
+    return n;
 }
 
 /* What its networks are like. */
@@ -227,12 +239,35 @@ static void test_comment(const struct conf *conf)
 
 /* ---- what dpbench says of it --------------------------------------------------------------- */
 
-/* As it stands, or it says what is missing: the data that it is about. */
-static void test_check(const struct conf *conf)
+/* One cell of a sweep: the middle value of each axis, of networks the lightest; all of the data. */
+static void choose_cell(const struct conf *conf, const char *lightest, char *settings,
+                        size_t capacity)
+{
+    for (size_t i = 0; i < conf->config->n_settings; i++) {
+        const struct dpb_setting *axis = &conf->config->settings[i];
+        if (strcmp(axis->section, "sweep") != 0 || strchr(axis->key, '.') == NULL ||
+            strcmp(axis->key, "data.name") == 0) /* each of these wants settings of its own */
+            continue;
+        const char *value = axis->value;
+        for (size_t skip = count_values(axis->value) / 2; skip > 0; skip--)
+            value = strchr(value, ',') + 1;
+        if (strcmp(axis->key, "model.name") == 0)
+            value = lightest;
+        append(settings, capacity, " %s=", axis->key);
+        for (; *value != '\0' && *value != ','; value++) /* "1 GiB" is one word of a command */
+            if (*value != ' ')
+                append(settings, capacity, "%c", *value);
+    }
+}
+
+/* As it stands, or it says what is missing: the data that it is about. One cell of a sweep: every
+ * cell would read the data again. */
+static void test_check(const struct conf *conf, const char *lightest)
 {
     struct command command;
     char arguments[1024];
     snprintf(arguments, sizeof arguments, "check -c %s/%s.ini", directory, conf->name);
+    choose_cell(conf, lightest, arguments, sizeof arguments);
     start_conf(conf, &command, 1, arguments);
     bool names_data = strstr(command.err, "data.path") != NULL;
     if (command.exit_code != 0 && (command.exit_code != 2 || !names_data))
@@ -275,25 +310,6 @@ static void expect_verdicts(const struct conf *conf, const json_t *result)
             fail_msg("%s.ini: %s is %s", conf->name, checks[i], json_text_at(result, checks[i]));
 }
 
-/* One cell of a sweep: the last value of an axis, of the networks the lightest; all of the data. */
-static void choose_cell(const struct conf *conf, const char *lightest, char *settings,
-                        size_t capacity)
-{
-    for (size_t i = 0; i < conf->config->n_settings; i++) {
-        const struct dpb_setting *axis = &conf->config->settings[i];
-        if (strcmp(axis->section, "sweep") != 0 || strchr(axis->key, '.') == NULL ||
-            strcmp(axis->key, "data.name") == 0) /* each of these wants settings of its own */
-            continue;
-        const char *comma = strrchr(axis->value, ','), *last = comma ? comma + 1 : axis->value;
-        append(settings, capacity, " %s=", axis->key);
-        if (strcmp(axis->key, "model.name") == 0)
-            last = lightest;
-        for (; *last != '\0'; last++) /* "1 GiB" is one word of a command */
-            if (*last != ' ')
-                append(settings, capacity, "%c", *last);
-    }
-}
-
 /* Heavy networks would take long: a light one runs in their place. If networks are the experiment's
  * axis, or have options of their own, the lightest of them runs on images that all of them take. */
 static void choose_network(const struct conf *conf, const struct networks *networks, char *settings,
@@ -307,13 +323,19 @@ static void choose_network(const struct conf *conf, const struct networks *netwo
         append(settings, capacity, " model.image=75");
 }
 
-/* Two steps with few samples, steady or not, all cells once. Where that would take long, one of the
- * cells. */
+/* Whether all cells run: a few of light networks; more with DPB_ALL_CELLS (make check-long). */
+static bool takes_all_cells(const struct conf *conf, const struct networks *networks)
+{
+    return conf->full || (!networks->heavy &&
+                          (count_cells(conf) <= MOST_CELLS || getenv("DPB_ALL_CELLS") != NULL));
+}
+
+/* Two steps with few samples, steady or not, all cells once or one of them. */
 static void test_run(const struct conf *conf, const struct networks *networks)
 {
     struct command command;
     char settings[1024] = "run.results= run.steps=2 run.warmup_steps=0 run.steady_limit_s=0";
-    bool sweep = is_sweep(conf), all_samples = is_given(conf, "run", "global_batch");
+    bool sweep = count_cells(conf) > 0, all_samples = is_given(conf, "run", "global_batch");
     append(settings, sizeof settings, " %s %s", all_samples ? "run.global_batch=16" : "run.batch=2",
            conf->data);
     if (is_given(conf, "eval", "every"))
@@ -326,7 +348,7 @@ static void test_run(const struct conf *conf, const struct networks *networks)
         append(settings, sizeof settings, " sweep.accuracy=2");
     if (!conf->full)
         choose_network(conf, networks, settings, sizeof settings);
-    if (!conf->full && networks->heavy)
+    if (!takes_all_cells(conf, networks))
         choose_cell(conf, networks->lightest, settings, sizeof settings);
     if (lacks_bf16(conf, "")) {
         expect_bf16_refused("-c %s/%s.ini %s run.precision=bf16", directory, conf->name, settings);
@@ -455,7 +477,7 @@ static void test_gpu_conf(const struct conf *conf)
     if (!has_stand_in(conf, path, sizeof path))
         return;
     setenv("DPBENCH_PLUGIN_PATH", path, 1);
-    test_check(conf);
+    test_check(conf, networks_of(conf).lightest);
     test_comment(conf);
     unsetenv("DPBENCH_PLUGIN_PATH");
 }
@@ -489,7 +511,7 @@ static void test_conf(void **state)
     if (!conf->full || networks.heavy)
         test_run(conf, &networks);
     if (!conf->full && conf->real_data)
-        test_check(conf);
+        test_check(conf, networks.lightest);
     if (!conf->full)
         test_comment(conf); /* the last: its commands may go on from what the run has saved */
     dpb_config_destroy(conf->config);

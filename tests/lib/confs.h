@@ -11,8 +11,9 @@
 #include <stdbool.h>
 
 /* Runs a cmocka test a file, from the repository's root. `full`: only the experiments with heavy
- * networks, all cells, with images as large as published. Else all of them, but of those one cell,
- * with smaller images. Returns what cmocka does. */
+ * networks, all cells, with images as large as published. Otherwise every experiment, heavy ones
+ * with one cell and smaller images. Sweeps of more than four cells run one, all with DPB_ALL_CELLS.
+ * Returns what cmocka does. */
 int confs_test(bool full);
 
 #endif
