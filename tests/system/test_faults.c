@@ -23,18 +23,20 @@
 static const double most_s = 5.0;      /* from the fault to the end of the job */
 static const double gone_s = 2.0;      /* ranks whose launcher was killed */
 static const double deadline_s = 40.0; /* a job that hangs is a failure of the test */
+enum { TRIES = 3 };
 
 #define COMM FAULTS_COMM
 #define DEVICE FAULTS_DEVICE
 
-/* A document that says that the run failed, why, and what was measured until then. */
-static void expect_failed_result(const char *title, const struct command *command, double n_losses)
+/* A document that says that the run failed, why, and what was measured until then. False: the last
+ * step is not there, since another rank had not counted it when the job ended. */
+static bool has_failed_result(const char *title, const struct command *command, int n_losses)
 {
-    const json_t *result = command->json;
     faults_expect_failed(title, command);
-    size_t n = json_array_size(json_at(result, "loss"));
-    if ((double)n != n_losses)
-        fail_msg("%s: %zu steps in the result, not %g", title, n, n_losses);
+    int n = (int)json_array_size(json_at(command->json, "loss"));
+    if (n > n_losses || n + 1 < n_losses)
+        fail_msg("%s: %d steps in the result, not %d", title, n, n_losses);
+    return n == n_losses;
 }
 
 /* ---- from within, at every hook ------------------------------------------------------------ */
@@ -162,42 +164,58 @@ static const struct row others[] = {
     {0}};
 /* clang-format on */
 
-static void run_row(const struct row *row)
+/* One job, which ends soon: at once, or after its `timeout_s`, unless that is 0. Returns what
+ * has_failed_result does. */
+static bool run_once(const struct row *row, const char *who, int timeout_s)
 {
     struct command command;
     struct traces before;
-    char who[32];
+    bool complete = true;
+    char timeout[32] = "";
+    if (timeout_s > 0)
+        snprintf(timeout, sizeof timeout, " run.timeout_s=%d", timeout_s);
     traces_take(&before, ".");
-    dpbench(&command, deadline_s, FAULTS_BASE "%s", row->arguments);
+    dpbench(&command, deadline_s, FAULTS_BASE "%s%s", row->arguments, timeout);
     if (command.exit_code != 1)
         fail_msg("%s: exit %d%s\n%s", row->title, command.exit_code, command.late ? " (late)" : "",
                  command.err);
     const char *error = faults_only_error(row->title, &command);
-    snprintf(who, sizeof who, "error: rank %d (", row->rank);
     expect_words(row->title, error, (const char *const[]){who, NULL});
     expect_words(row->title, error, row->words);
     if (row->n_losses >= 0)
-        expect_failed_result(row->title, &command, row->n_losses);
-    /* Nothing in these jobs takes long: all that would is waiting for the one that is gone. */
-    if (command.seconds > most_s)
+        complete = has_failed_result(row->title, &command, row->n_losses);
+    if (command.seconds < timeout_s || command.seconds > timeout_s + most_s)
         fail_msg("%s: the job took %.1f s", row->title, command.seconds);
     traces_expect_none(&before, row->title, 0.5);
     traces_free(&before);
     command_free(&command);
+    return complete;
+}
+
+/* Ranks are seldom a step apart when the job ends: one of a few jobs has all steps. */
+static void run_row(const struct row *row, int timeout_s)
+{
+    char who[32] = "error: ";
+    if (row->rank >= 0)
+        snprintf(who, sizeof who, "error: rank %d (", row->rank);
+    for (int try = 0; try < TRIES; try++)
+        if (run_once(row, who, timeout_s))
+            return;
+    fail_msg("%s: the last step is not in the result", row->title);
 }
 
 static void test_killed_at_every_hook(void **state)
 {
     (void)state;
     for (const struct row *row = kills; row->title; row++)
-        run_row(row);
+        run_row(row, 0);
 }
 
 static void test_ended_or_failed(void **state)
 {
     (void)state;
     for (const struct row *row = others; row->title; row++)
-        run_row(row);
+        run_row(row, 0);
 }
 
 /* The others' deadline ends the job, and names who did not come. */
@@ -241,22 +259,8 @@ static void test_stopped_or_hanging(void **state)
          0},
     };
     (void)state;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct command command;
-        struct traces before;
-        traces_take(&before, ".");
-        dpbench(&command, deadline_s, FAULTS_BASE "%s run.timeout_s=1", rows[i].arguments);
-        if (command.exit_code != 1)
-            fail_msg("%s: exit %d\n%s", rows[i].title, command.exit_code, command.err);
-        expect_words(rows[i].title, faults_only_error(rows[i].title, &command), rows[i].words);
-        expect_failed_result(rows[i].title, &command, rows[i].n_losses);
-        assert_true(command.seconds >= 1.0);
-        if (command.seconds > 1.0 + most_s)
-            fail_msg("%s: the job took %.1f s", rows[i].title, command.seconds);
-        traces_expect_none(&before, rows[i].title, 0.5);
-        traces_free(&before);
-        command_free(&command);
-    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        run_row(&rows[i], 1);
 }
 
 /* ---- from outside -------------------------------------------------------------------------- */
