@@ -1,3 +1,4 @@
+/* needs: waits */
 /*
  * test_launchers.c - the same experiment under mpirun and under srun: it runs, what cannot work is
  * refused by one process alone, and a fault in any process of the job ends it soon, names its cause
