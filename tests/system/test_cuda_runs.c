@@ -20,7 +20,8 @@
 #include "lib/stand_in.h"
 #include "lib/training.h"
 
-#define CUDA "device.name=cuda run.precision=fp32 model.name=lenet run.batch=2 device.tuning=no "
+#define CUDA "device.name=cuda run.precision=fp32 model.name=tiny run.batch=2 device.tuning=no "
+#define LARGER "model.name=lenet "
 #define TWO "run.workers=2 device.ids=0,0 "
 
 static const double deadline_s = 60.0;
@@ -107,11 +108,11 @@ static void test_failures(void **unused)
     (void)unused;
     use_stand_in(true);
     setenv("DPB_STAND_IN_FAIL", "120", 1);
-    expect_failure(CUDA TWO "comm.name=shm", 1,
+    expect_failure(CUDA LARGER TWO "comm.name=shm", 1,
                    (const char *const[]){"cudaErrorIllegalAddress", "device cuda", NULL});
     unsetenv("DPB_STAND_IN_FAIL");
     setenv("DPB_STAND_IN_MB", "2", 1);
-    expect_failure(CUDA TWO "comm.name=shm", 1,
+    expect_failure(CUDA LARGER TWO "comm.name=shm", 1,
                    (const char *const[]){"run.batch = 2 takes", "MB are free", NULL});
     unsetenv("DPB_STAND_IN_MB");
 }
@@ -178,14 +179,14 @@ static void test_place(void **unused)
     command_free(&check);
     if (on_gpu())
         return;
-    setenv("DPB_STAND_IN_MB", "40", 1);
+    setenv("DPB_STAND_IN_MB", "8", 1);
     expect_failure(CUDA "comm.name=independent data.place=device data.samples=40000 "
                         "data.distinct=40000",
                    1, (const char *const[]){"40000 samples take", "data.distinct smaller", NULL});
     unsetenv("DPB_STAND_IN_MB");
 }
 
-#define FP16 "device.name=cuda run.precision=fp16 model.name=lenet run.batch=2 device.tuning=no "
+#define FP16 "device.name=cuda run.precision=fp16 model.name=tiny run.batch=2 device.tuning=no "
 
 /* A step whose gradients are infinite on one of two workers is skipped on both: the weights are,
  * bit for bit, those of a training without it, with momentum, decay and a rate that rises from step
@@ -194,19 +195,20 @@ static void test_skipped_step(void **unused)
 {
     static const char *const strategies[] = {"shm", "replicated run.accumulate=2",
                                              "ps_cpu run.servers=1", "ring_tcp run.comm_cores=1"};
-    static const char same[] = FP16 "run.workers=2 device.ids=0,1 run.loss_scale=1024 "
-                                    "run.batch=1 data.shuffle=no data.samples=16 data.distinct=2 "
-                                    "optimizer.momentum=0.9 optimizer.weight_decay=0.01 "
-                                    "optimizer.linear_scaling=yes optimizer.linear_base=1 "
-                                    "optimizer.learning_rate=0.001 optimizer.warmup_epochs=50 "
-                                    "run.prove=yes run.steps=%d comm.name=%s";
+    static const char same[] =
+        FP16 LARGER "run.workers=2 device.ids=0,1 run.loss_scale=1024 "
+                    "run.batch=1 data.shuffle=no data.samples=16 data.distinct=2 "
+                    "optimizer.momentum=0.9 optimizer.weight_decay=0.01 "
+                    "optimizer.linear_scaling=yes optimizer.linear_base=1 "
+                    "optimizer.learning_rate=0.001 optimizer.warmup_epochs=50 "
+                    "run.prove=yes run.steps=%d comm.name=%s";
     struct training without, with;
     (void)unused;
     use_stand_in(true);
     for (size_t i = 0; i < sizeof strategies / sizeof strategies[0]; i++) {
-        train(&without, same, 3, strategies[i]);
+        train(&without, same, 2, strategies[i]);
         setenv("DPB_STAND_IN_INFINITE", "3", 1);
-        train(&with, same, 4, strategies[i]);
+        train(&with, same, 3, strategies[i]);
         unsetenv("DPB_STAND_IN_INFINITE");
         expect_verified(&with);
         assert_true(json_number_at(with.command.json, "loss_scale.skipped_steps") == 1);
@@ -223,7 +225,7 @@ static void test_skipped_step(void **unused)
 static void test_loss_scale(void **unused)
 {
     static const char settings[] =
-        FP16 "run.batch=4 run.workers=2 device.ids=0,1 comm.name=shm run.steps=8";
+        FP16 LARGER "run.batch=4 run.workers=2 device.ids=0,1 comm.name=shm run.steps=8";
     struct training two;
     (void)unused;
     use_stand_in(true);
