@@ -346,22 +346,10 @@ struct link_pending {
     int listener;
     uint32_t rank;
     uint8_t secret[DPB_SECRET_BYTES];
-    struct stranger strangers[LINK_PENDING];
+    size_t n;           /* places */
+    struct pollfd *fds; /* theirs, then the listener's */
+    struct stranger *strangers;
 };
-
-struct link_pending *link_pending_create(int listener, const uint8_t secret[DPB_SECRET_BYTES],
-                                         uint32_t rank)
-{
-    struct link_pending *made = calloc(1, sizeof *made);
-    if (made == NULL)
-        return NULL;
-    made->listener = listener;
-    made->rank = rank;
-    memcpy(made->secret, secret, sizeof made->secret);
-    for (size_t i = 0; i < LINK_PENDING; i++)
-        made->strangers[i].fd = -1;
-    return made;
-}
 
 static void drop(struct stranger *stranger)
 {
@@ -380,10 +368,31 @@ void link_pending_destroy(struct link_pending *pending)
 {
     if (pending == NULL)
         return;
-    for (size_t i = 0; i < LINK_PENDING; i++)
+    for (size_t i = 0; pending->strangers && i < pending->n; i++)
         drop(&pending->strangers[i]);
     explicit_bzero(pending->secret, sizeof pending->secret);
+    free(pending->strangers);
+    free(pending->fds);
     free(pending);
+}
+
+struct link_pending *link_pending_create(int listener, const uint8_t secret[DPB_SECRET_BYTES],
+                                         uint32_t rank, uint32_t n_expected)
+{
+    struct link_pending *made = calloc(1, sizeof *made);
+    if (made == NULL)
+        return NULL;
+    *made = (struct link_pending){
+        .listener = listener, .rank = rank, .n = (size_t)n_expected + LINK_STRANGERS};
+    memcpy(made->secret, secret, sizeof made->secret);
+    made->strangers = calloc(made->n, sizeof *made->strangers);
+    made->fds = calloc(made->n + 1, sizeof *made->fds);
+    for (size_t i = 0; made->strangers && i < made->n; i++)
+        made->strangers[i].fd = -1;
+    if (made->strangers && made->fds)
+        return made;
+    link_pending_destroy(made);
+    return NULL;
 }
 
 /* A place for one more: of those who have said nothing, else of all, who has had most time is
@@ -391,7 +400,7 @@ void link_pending_destroy(struct link_pending *pending)
 static struct stranger *place_for_one(struct link_pending *pending)
 {
     struct stranger *least = &pending->strangers[0];
-    for (size_t i = 0; i < LINK_PENDING; i++) {
+    for (size_t i = 0; i < pending->n; i++) {
         struct stranger *stranger = &pending->strangers[i];
         if (stranger->fd < 0)
             return stranger;
@@ -406,7 +415,7 @@ static struct stranger *place_for_one(struct link_pending *pending)
 /* As many as there are places: all of them are heard before others take their places. */
 static void accept_some(struct link_pending *pending)
 {
-    for (size_t i = 0; i < LINK_PENDING; i++) {
+    for (size_t i = 0; i < pending->n; i++) {
         int fd = accept4(pending->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0)
             return;
@@ -449,14 +458,14 @@ static int move_on(struct link_pending *pending, struct stranger *stranger)
 bool link_pending_take(struct link_pending *pending, int wait_ms_, int *fd, uint32_t *rank,
                        link_purpose *purpose)
 {
-    struct pollfd fds[LINK_PENDING + 1];
-    for (size_t i = 0; i < LINK_PENDING; i++)
+    struct pollfd *fds = pending->fds;
+    for (size_t i = 0; i < pending->n; i++)
         fds[i] = (struct pollfd){.fd = pending->strangers[i].fd, .events = POLLIN};
-    fds[LINK_PENDING] = (struct pollfd){.fd = pending->listener, .events = POLLIN};
-    poll(fds, LINK_PENDING + 1, wait_ms_);
+    fds[pending->n] = (struct pollfd){.fd = pending->listener, .events = POLLIN};
+    poll(fds, pending->n + 1, wait_ms_);
     accept_some(pending);
     int64_t now = dpb_now_ns();
-    for (size_t i = 0; i < LINK_PENDING; i++) {
+    for (size_t i = 0; i < pending->n; i++) {
         struct stranger *stranger = &pending->strangers[i];
         if (stranger->fd < 0)
             continue;

@@ -9,8 +9,9 @@
  *     proof: code of both greetings   ->
  *                                     <-   proof: the same, marked as its own
  *
- * A stranger who connects, stalls or sends rubbish is dropped, and costs a place among the pending
- * for at most LINK_PENDING_NS, and only while no other needs it.
+ * A stranger who connects, stalls or sends rubbish is dropped. It takes a place among the pending
+ * for at most LINK_PENDING_NS, and only while no other needs the place. All connections of the job
+ * have places at once, so no number of them drops one of their own.
  */
 #ifndef DPB_CORE_LAUNCH_LINK_H
 #define DPB_CORE_LAUNCH_LINK_H
@@ -18,7 +19,7 @@
 #include "world/hello.h"
 #include "world/store.h"
 
-enum { LINK_PENDING = 64, LINK_WHY_BYTES = 512 };
+enum { LINK_STRANGERS = 64, LINK_WHY_BYTES = 512 };
 #define LINK_PENDING_NS INT64_C(5000000000)
 
 typedef enum link_purpose { LINK_PART = 1 /* frames of link_op */, LINK_STORE } link_purpose;
@@ -76,8 +77,9 @@ dpb_status link_connect(const char *address, bool same_host, uint32_t rank, link
 
 /* The accepting side's connections that have not proven themselves yet. */
 struct link_pending;
+/* For n_expected connections of the job, and LINK_STRANGERS others. NULL: out of memory. */
 struct link_pending *link_pending_create(int listener, const uint8_t secret[DPB_SECRET_BYTES],
-                                         uint32_t rank); /* NULL: out of memory */
+                                         uint32_t rank, uint32_t n_expected);
 void link_pending_destroy(struct link_pending *pending); /* accepts NULL; not the listener */
 /* Waits up to `wait_ms` and moves all of them on. True: one has proven itself; its descriptor is
  * the caller's. */

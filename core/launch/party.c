@@ -304,11 +304,12 @@ static dpb_status connect_to_head(struct dpb_party *party, const char *address, 
 static dpb_status accept_all(struct dpb_party *party, int listener, const uint8_t *secret,
                              int64_t deadline_ns)
 {
-    struct link_pending *pending = link_pending_create(listener, secret, 0);
+    const uint32_t n_expected = 2 * (party->n_ranks - 1);
+    struct link_pending *pending = link_pending_create(listener, secret, 0, n_expected);
     dpb_status status = DPB_OK;
     if (pending == NULL)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
-    for (uint32_t n = 0; n < 2 * (party->n_ranks - 1) && dpb_now_ns() < deadline_ns;) {
+    for (uint32_t n = 0; n < n_expected && dpb_now_ns() < deadline_ns;) {
         int fd;
         uint32_t rank;
         link_purpose purpose;

@@ -31,7 +31,7 @@ static void be_stranger(struct fuzz_input *input)
     uint32_t rank;
     link_purpose purpose;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    struct link_pending *pending = link_pending_create(listener, secret, 0);
+    struct link_pending *pending = link_pending_create(listener, secret, 0, 1);
     FUZZ_CHECK(fd >= 0 && pending && connect(fd, (struct sockaddr *)&address, size) == 0);
     for (int i = 0; i < 4; i++) {
         struct fuzz_input part = fuzz_part(input);

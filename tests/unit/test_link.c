@@ -75,7 +75,7 @@ static void test_proven(void **state)
 {
     struct caller caller = {.seconds = 10};
     pthread_t thread;
-    struct link_pending *pending = link_pending_create(listener, secret, 0);
+    struct link_pending *pending = link_pending_create(listener, secret, 0, 1);
     static const char rubbish[64] = "GET / HTTP/1.0\r\n\r\n";
     int fd = -1, quiet = knock(NULL, 0), loud = knock(rubbish, sizeof rubbish);
     uint32_t rank = 0;
@@ -104,7 +104,7 @@ static void test_crowd(void **state)
     enum { CROWD = 300 };
     struct caller caller = {.seconds = 10};
     pthread_t thread;
-    struct link_pending *pending = link_pending_create(listener, secret, 0);
+    struct link_pending *pending = link_pending_create(listener, secret, 0, 1);
     int crowd[CROWD], fd = -1;
     uint32_t rank = 0;
     link_purpose purpose = LINK_PART;
@@ -126,12 +126,36 @@ static void test_crowd(void **state)
     close(caller.fd);
 }
 
+/* All parts of a large job have greeted before one of them has proven itself: none is dropped for
+ * another's sake. */
+static void test_burst(void **state)
+{
+    enum { BURST = 2 * LINK_STRANGERS };
+    struct link_pending *pending = link_pending_create(listener, secret, 0, BURST);
+    const uint8_t greeting[8 + 2 * 4 + 32] = "DPBLINK1"; /* of rank 0, with an empty nonce */
+    int burst[BURST], fd;
+    uint32_t rank;
+    link_purpose purpose;
+    char answer[sizeof greeting];
+    (void)state;
+    for (int i = 0; i < BURST; i++)
+        burst[i] = knock(greeting, sizeof greeting);
+    for (int i = 0; i < 8; i++)
+        assert_false(link_pending_take(pending, 20, &fd, &rank, &purpose));
+    for (int i = 0; i < BURST; i++) {
+        assert_int_equal(recv(burst[i], answer, sizeof answer, 0), sizeof answer);
+        assert_int_equal(recv(burst[i], answer, 1, MSG_DONTWAIT), -1); /* 0: dropped */
+        close(burst[i]);
+    }
+    link_pending_destroy(pending);
+}
+
 /* With another secret neither side believes the other. */
 static void test_other_secret(void **state)
 {
     struct caller caller = {.seconds = 0.5};
     pthread_t thread;
-    struct link_pending *pending = link_pending_create(listener, secret, 0);
+    struct link_pending *pending = link_pending_create(listener, secret, 0, 1);
     int fd;
     uint32_t rank;
     link_purpose purpose;
@@ -199,6 +223,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_proven, setup, teardown),
         cmocka_unit_test_setup_teardown(test_crowd, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_burst, setup, teardown),
         cmocka_unit_test_setup_teardown(test_other_secret, setup, teardown),
         cmocka_unit_test_setup_teardown(test_addresses, setup, teardown),
         cmocka_unit_test(test_frames),
