@@ -45,8 +45,8 @@ MAIN_OBJ   := $(BUILD)/obj/core/cli/main.o
 LIB_OBJ    := $(filter-out $(MAIN_OBJ),$(CORE_OBJ))
 
 # A plugin is plugins/KINDS/NAME.c or plugins/KINDS/NAME/*.c and becomes KIND_NAME.so.
-KINDS      := devices models data comm
-kind        = $(patsubst devices,device,$(patsubst models,model,$(1)))
+KINDS      := devices models data comm codecs
+kind        = $(patsubst devices,device,$(patsubst models,model,$(patsubst codecs,codec,$(1))))
 plugin_names = $(sort $(basename $(notdir $(wildcard plugins/$(1)/*.c))) \
                       $(notdir $(patsubst %/,%,$(dir $(wildcard plugins/$(1)/*/*.c)))))
 plugin_src   = $(wildcard plugins/$(1)/$(2).c plugins/$(1)/$(2)/*.c plugins/$(1)/$(2)/*.cc plugins/$(1)/$(2)/*.cu)
@@ -106,7 +106,7 @@ $(BUILD)/obj/plugins/%.o: plugins/%.cc
 # Arithmetic that the compiler should vectorise, and code for one instruction set, by file.
 HOT_CORE := $(addprefix $(BUILD)/obj/core/,base/vec.o base/update.o train/pattern.o machine/links_memory.o)
 $(HOT_CORE): CFLAGS += -O3
-$(BUILD)/obj/plugins/data/image_folder/resize.o $(BUILD)/obj/plugins/data/synthetic.o: CFLAGS += -O3
+$(BUILD)/obj/plugins/codecs/%.o $(BUILD)/obj/plugins/data/image_folder/resize.o $(BUILD)/obj/plugins/data/synthetic.o: CFLAGS += -O3
 
 # The hot loops are the code that they would be without.
 UNHARDEN := -fno-stack-protector -U_FORTIFY_SOURCE

@@ -17,7 +17,8 @@ struct help {
     bool answered;
 };
 
-static const char *const kind_lists[DPB_PLUGIN_KINDS] = {"models", "data", "devices", "comm"};
+static const char *const kind_lists[DPB_PLUGIN_KINDS] = {"models", "data", "devices", "comm",
+                                                         "codecs"};
 
 static void title(struct help *help, const char *what, const char *name, const char *summary)
 {
@@ -116,8 +117,8 @@ static void help_kind(struct help *help, const char *word)
         const char *name = dpb_plugin_kind_name[kind];
         if (strcmp(kind_lists[kind], word) != 0 && strcmp(name, word) != 0)
             continue;
-        printf("%s%s.name may be (their options: `dpbench help NAME`):\n",
-               help->answered ? "\n" : "", name);
+        printf("%s%s.%s may be (their options: `dpbench help NAME`):\n", help->answered ? "\n" : "",
+               dpb_plugin_place[kind].section, dpb_plugin_place[kind].key);
         if (kind == DPB_PLUGIN_MODEL)
             dpb_help_models(help->plugins, help->n_plugins);
         else
@@ -136,7 +137,8 @@ static void help_plugin(struct help *help, const char *word)
         title(help, kind, word, plugin->summary);
         printf("  version %s, %s\n", plugin->version, help->plugins[i].path);
         if (plugin->options != NULL && plugin->options[0].name != NULL)
-            dpb_options_print(kind, plugin->options, stdout);
+            dpb_options_print(dpb_plugin_place[help->plugins[i].kind].section, plugin->options,
+                              stdout);
         else
             printf("  no options of its own\n");
     }
@@ -171,7 +173,7 @@ static void help_key(struct help *help, const char *word)
         help_row(help, "section", section, section, dpb_sweep_rows, dot + 1);
     for (size_t i = 0; i < help->n_plugins; i++) {
         const struct dpb_plugin_row *row = &help->plugins[i];
-        if (row->plugin != NULL && strcmp(dpb_plugin_kind_name[row->kind], section) == 0)
+        if (row->plugin != NULL && strcmp(dpb_plugin_place[row->kind].section, section) == 0)
             help_row(help, section, row->plugin->name, section, row->plugin->options, dot + 1);
     }
     free(section);

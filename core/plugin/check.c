@@ -7,7 +7,10 @@
 #include "base/options.h"
 #include "plugin/plugins.h"
 
-const char *const dpb_plugin_kind_name[DPB_PLUGIN_KINDS] = {"model", "data", "device", "comm"};
+const char *const dpb_plugin_kind_name[DPB_PLUGIN_KINDS] = {"model", "data", "device", "comm",
+                                                            "codec"};
+const struct dpb_plugin_place dpb_plugin_place[DPB_PLUGIN_KINDS] = {
+    {"model", "name"}, {"data", "name"}, {"device", "name"}, {"comm", "name"}, {"comm", "codec"}};
 
 struct hook {
     const char *name;
@@ -33,6 +36,9 @@ static const struct hook comm_hooks[] = {
     {HOOK(dpb_comm_ops, load)},    {HOOK(dpb_comm_ops, begin)},    {HOOK(dpb_comm_ops, ready)},
     {HOOK(dpb_comm_ops, progress)}, {HOOK(dpb_comm_ops, end)},     {HOOK(dpb_comm_ops, publish)},
     {HOOK(dpb_comm_ops, close)},   {NULL, 0}};
+static const struct hook codec_hooks[] = {
+    {HOOK(dpb_codec_ops, bound)}, {HOOK(dpb_codec_ops, encode)}, {HOOK(dpb_codec_ops, decode)},
+    {NULL, 0}};
 /* clang-format on */
 
 static const struct {
@@ -43,6 +49,7 @@ static const struct {
     [DPB_PLUGIN_DATA] = {data_hooks, sizeof(struct dpb_data_ops)},
     [DPB_PLUGIN_DEVICE] = {device_hooks, sizeof(struct dpb_device_ops)},
     [DPB_PLUGIN_COMM] = {comm_hooks, sizeof(struct dpb_comm_ops)},
+    [DPB_PLUGIN_CODEC] = {codec_hooks, sizeof(struct dpb_codec_ops)},
 };
 
 static bool is_set(const void *ops, size_t offset)
@@ -93,6 +100,12 @@ static bool check_prefix(const struct dpb_plugin *plugin, dpb_plugin_kind kind, 
 /* Rows that would be parsed into other memory than the options struct, or by no rule. */
 static bool check_options(const struct dpb_plugin *plugin, char *reason)
 {
+    const size_t least = plugin->kind == DPB_PLUGIN_CODEC ? sizeof(struct dpb_codec_options) : 0;
+    if (plugin->options_size < least || (least > 0 && plugin->options == NULL)) {
+        snprintf(reason, DPB_REASON_BYTES,
+                 "options of '%s' do not begin with struct dpb_codec_options", plugin->name);
+        return false;
+    }
     for (const struct dpb_option *row = plugin->options; row && row->name; row++) {
         size_t bytes = dpb_option_bytes(row->type);
         if (bytes == 0)
@@ -139,7 +152,8 @@ static bool check_capabilities(const struct dpb_plugin *plugin, dpb_plugin_kind 
         [DPB_PLUGIN_DEVICE] = DPB_DEVICE_FP32 | DPB_DEVICE_BF16 | DPB_DEVICE_FP64 |
                               DPB_DEVICE_TF32 | DPB_DEVICE_FP16 | DPB_DEVICE_POOL,
         [DPB_PLUGIN_COMM] = DPB_COMM_OVERLAP | DPB_COMM_SERVERS | DPB_COMM_ALONE |
-                            DPB_COMM_MULTI_NODE | DPB_COMM_LAUNCHER | DPB_COMM_SERVED};
+                            DPB_COMM_MULTI_NODE | DPB_COMM_LAUNCHER | DPB_COMM_SERVED |
+                            DPB_COMM_CODECS};
     static const struct {
         uint64_t a, b;
         const char *names;

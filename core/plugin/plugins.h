@@ -6,8 +6,12 @@
 
 #include "dpbench/plugin.h"
 
-/* "model", "data", "device", "comm" */
+/* "model", "data", "device", "comm", "codec" */
 extern const char *const dpb_plugin_kind_name[DPB_PLUGIN_KINDS];
+/* Where a configuration names the plugin of a kind; its options are in the same section. */
+extern const struct dpb_plugin_place {
+    const char *section, *key;
+} dpb_plugin_place[DPB_PLUGIN_KINDS];
 
 enum { DPB_PLUGIN_CHAIN = 256 /* plugins of a shared object */, DPB_REASON_BYTES = 1024 };
 

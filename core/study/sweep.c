@@ -345,14 +345,25 @@ static dpb_status set_purpose(const struct dpb_sweep *sweep, const struct dpb_sw
     return set(config, "eval", "final", "yes", "sweep.accuracy");
 }
 
-/* Whether the plugin of a section's kind has an option. */
-static bool has_option(const struct dpb_plugin_row *plugins, size_t n_plugins, const char *section,
+/* Whether the axis goes through plugins. */
+static bool names_plugins(const struct dpb_sweep_axis *axis, dpb_plugin_kind *kind)
+{
+    for (uint32_t k = 0; k < DPB_PLUGIN_KINDS; k++) {
+        *kind = (dpb_plugin_kind)k;
+        if (strcmp(dpb_plugin_place[k].section, axis->section) == 0 &&
+            strcmp(dpb_plugin_place[k].key, axis->key) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Whether the plugin of a kind has an option. */
+static bool has_option(const struct dpb_plugin_row *plugins, size_t n_plugins, dpb_plugin_kind kind,
                        const char *name, const char *key)
 {
     for (size_t i = 0; i < n_plugins; i++) {
         const struct dpb_plugin *plugin = plugins[i].plugin;
-        if (plugin != NULL && strcmp(dpb_plugin_kind_name[plugins[i].kind], section) == 0 &&
-            strcmp(plugin->name, name) == 0)
+        if (plugin != NULL && plugins[i].kind == kind && strcmp(plugin->name, name) == 0)
             return has_row(plugin->options, key);
     }
     return false;
@@ -365,7 +376,8 @@ static dpb_status leave_to_others(const struct dpb_sweep *sweep, const struct dp
 {
     struct dpb_plugin_row *plugins = NULL;
     size_t n_plugins = 0;
-    if (strcmp(axis->key, "name") != 0)
+    dpb_plugin_kind kind;
+    if (!names_plugins(axis, &kind))
         return DPB_OK;
     for (size_t i = 0; i < sweep->base->n_settings; i++) {
         const struct dpb_setting *s = &sweep->base->settings[i];
@@ -375,8 +387,8 @@ static dpb_status leave_to_others(const struct dpb_sweep *sweep, const struct dp
             DPB_TRY(dpb_plugin_list(&dpb_host, &plugins, &n_plugins));
         bool others = false;
         for (size_t v = 0; v < axis->n_values; v++)
-            others |= has_option(plugins, n_plugins, s->section, axis->values[v], s->key);
-        if (others && !has_option(plugins, n_plugins, s->section, plugin, s->key))
+            others |= has_option(plugins, n_plugins, kind, axis->values[v], s->key);
+        if (others && !has_option(plugins, n_plugins, kind, plugin, s->key))
             dpb_config_remove(config, s->section, s->key);
     }
     free(plugins);

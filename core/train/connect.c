@@ -86,9 +86,11 @@ static dpb_status agree_on_plugins(const struct dpb_experiment *x)
     const struct dpb_plugin *const *plugins = x->plugins;
     const struct dpb_plugin *model = plugins[DPB_PLUGIN_MODEL], *data = plugins[DPB_PLUGIN_DATA];
     const struct dpb_plugin *device = plugins[DPB_PLUGIN_DEVICE], *comm = plugins[DPB_PLUGIN_COMM];
-    return agree_on("plugins", "model %s %s, data %s %s, device %s %s, comm %s %s", model->name,
-                    model->version, data->name, data->version, device->name, device->version,
-                    comm->name, comm->version);
+    const struct dpb_plugin *codec = plugins[DPB_PLUGIN_CODEC];
+    return agree_on("plugins", "model %s %s, data %s %s, device %s %s, comm %s %s, codec %s %s",
+                    model->name, model->version, data->name, data->version, device->name,
+                    device->version, comm->name, comm->version, codec ? codec->name : "none",
+                    codec ? codec->version : "");
 }
 
 static dpb_status agree_on_layout(const struct dpb_exchange *exchange)
@@ -128,6 +130,7 @@ static dpb_status plan(struct dpb_exchange *exchange)
                                        .comm_cores = (uint32_t)x->settings.run.comm_cores,
                                        .machines = x->machines,
                                        .n_machines = x->n_machines,
+                                       .codec = dpb_experiment_codec(x),
                                        .device = &exchange->memory.device};
     exchange->ops = exchange->plan.ops = comm->ops;
     DPB_TRY(exchange->ops->open(x->options[DPB_PLUGIN_COMM], &args, &exchange->comm));

@@ -32,7 +32,8 @@ struct dpb_comm_memory dpb_experiment_strategy_memory(const struct dpb_experimen
                                        .role = worker ? DPB_WORKER : DPB_SERVER,
                                        .bucket_bytes = experiment->settings.comm.bucket,
                                        .machines = experiment->machines,
-                                       .n_machines = experiment->n_machines};
+                                       .n_machines = experiment->n_machines,
+                                       .codec = dpb_experiment_codec(experiment)};
     struct dpb_comm_memory memory = {0};
     if (ops->memory && experiment->settings.run.mode == DPB_MODE_TRAIN)
         ops->memory(experiment->options[DPB_PLUGIN_COMM], &args, &layout,

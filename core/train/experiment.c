@@ -47,7 +47,8 @@ static dpb_status load_plugin(struct dpb_experiment *experiment, dpb_plugin_kind
                               const char *name)
 {
     const struct dpb_plugin *plugin;
-    const char *where = origin(experiment, dpb_plugin_kind_name[kind], "name");
+    const char *section = dpb_plugin_place[kind].section;
+    const char *where = origin(experiment, section, dpb_plugin_place[kind].key);
     bool alone = kind == DPB_PLUGIN_COMM && experiment->settings.run.mode == DPB_MODE_COMM;
     DPB_TRY(dpb_plugin_load(kind, name, where, alone ? dpb_comm_host() : &dpb_host, &plugin));
     experiment->plugins[kind] = plugin;
@@ -61,11 +62,8 @@ static dpb_status load_plugin(struct dpb_experiment *experiment, dpb_plugin_kind
     char *owner = memory + plugin->options_size;
     snprintf(owner, owner_bytes, "%s '%s'", dpb_plugin_kind_name[kind], plugin->name);
     experiment->options[kind] = memory;
-    experiment->tables[experiment->n_tables++] =
-        (struct dpb_option_table){.section = dpb_plugin_kind_name[kind],
-                                  .owner = owner,
-                                  .rows = plugin->options,
-                                  .values = memory};
+    experiment->tables[experiment->n_tables++] = (struct dpb_option_table){
+        .section = section, .owner = owner, .rows = plugin->options, .values = memory};
     return DPB_OK;
 }
 
@@ -73,9 +71,11 @@ static dpb_status load_all(struct dpb_experiment *experiment)
 {
     struct dpb_settings *settings = &experiment->settings;
     const char *const names[DPB_PLUGIN_KINDS] = {settings->model.name, settings->data.name,
-                                                 settings->device.name, settings->comm.name};
+                                                 settings->device.name, settings->comm.name,
+                                                 settings->comm.codec};
     for (int kind = 0; kind < DPB_PLUGIN_KINDS; kind++)
-        DPB_TRY(load_plugin(experiment, (dpb_plugin_kind)kind, names[kind]));
+        if (kind != DPB_PLUGIN_CODEC || strcmp(names[kind], "none") != 0)
+            DPB_TRY(load_plugin(experiment, (dpb_plugin_kind)kind, names[kind]));
     return DPB_OK;
 }
 
@@ -131,9 +131,15 @@ static dpb_status derive_machines(struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
-/* What the strategy needs with its options. */
+/* What the strategy is given, and needs with its options. */
 static dpb_status derive_needs(struct dpb_experiment *experiment)
 {
+    const struct dpb_plugin *codec = experiment->plugins[DPB_PLUGIN_CODEC];
+    if (codec)
+        experiment->codec = (struct dpb_codec){.name = codec->name,
+                                               .ops = codec->ops,
+                                               .options = experiment->options[DPB_PLUGIN_CODEC],
+                                               .seed = (uint64_t)experiment->settings.run.seed};
     const struct dpb_comm_ops *ops = experiment->plugins[DPB_PLUGIN_COMM]->ops;
     return ops->needs ? ops->needs(experiment->options[DPB_PLUGIN_COMM], &experiment->comm_needs)
                       : DPB_OK;
@@ -246,11 +252,11 @@ dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment)
     struct stat info;
     for (int kind = 0; kind < DPB_PLUGIN_KINDS; kind++) {
         const struct dpb_plugin *plugin = experiment->plugins[kind];
-        const char *section = dpb_plugin_kind_name[kind];
-        if (plugin->missing)
+        const struct dpb_plugin_place *place = &dpb_plugin_place[kind];
+        if (plugin && plugin->missing)
             return dpb_fail(DPB_UNSUPPORTED, "%s: %s '%s' cannot run here: %s",
-                            origin(experiment, section, "name"), section, plugin->name,
-                            plugin->missing);
+                            origin(experiment, place->section, place->key),
+                            dpb_plugin_kind_name[kind], plugin->name, plugin->missing);
     }
     if (!save[0])
         return DPB_OK;
@@ -382,7 +388,8 @@ const char *const *dpb_experiment_environment(const struct dpb_experiment *exper
     char *text = (char *)(names + SLOTS + 1);
     size_t n = 0;
     for (int kind = 0; kind < DPB_PLUGIN_KINDS; kind++) {
-        const char *const *variable = experiment->plugins[kind]->thread_variables;
+        const struct dpb_plugin *plugin = experiment->plugins[kind];
+        const char *const *variable = plugin ? plugin->thread_variables : NULL;
         for (; variable && *variable && n < SLOTS; variable++, n++) {
             names[n] = text + n * TEXT;
             snprintf(names[n], TEXT, "%s=%u", *variable, threads);

@@ -1,5 +1,5 @@
 /*
- * experiment.h - a configuration made sense of: the settings, the four plugins with their options,
+ * experiment.h - a configuration made sense of: the settings, the plugins with their options,
  * and every number that follows. The launcher makes one to refuse what cannot work, each rank makes
  * one to do the work; nothing of a device or of other ranks is touched here.
  */
@@ -24,7 +24,7 @@ enum { DPB_MAX_TABLES = 16 };
 struct dpb_experiment {
     struct dpb_config *config; /* @owned copy, with derived settings added */
     struct dpb_settings settings;
-    /* By dpb_plugin_kind. */
+    /* By dpb_plugin_kind; that of DPB_PLUGIN_CODEC is NULL with comm.codec = none. */
     const struct dpb_plugin *plugins[DPB_PLUGIN_KINDS];
     void *options[DPB_PLUGIN_KINDS]; /* @owned parsed options structs; NULL where there are none */
     struct dpb_option_table tables[DPB_MAX_TABLES];
@@ -38,7 +38,8 @@ struct dpb_experiment {
     dpb_dtype weight_type, gradient_type;
     struct dpb_model_info model_info;
     struct dpb_comm_needs comm_needs;
-    uint64_t data_bytes; /* that the source took in `open`, at the most at a time */
+    struct dpb_codec codec; /* of comm.codec */
+    uint64_t data_bytes;    /* that the source took in `open`, at the most at a time */
     struct dpb_save_points save_points;
     struct dpb_delay delay;
 
@@ -67,6 +68,11 @@ dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment);
  * data.threads says; built experiments only. What it points to is @borrowed from the experiment. */
 struct dpb_feed_args dpb_experiment_feed(const struct dpb_experiment *experiment);
 void dpb_experiment_destroy(struct dpb_experiment *experiment); /* accepts NULL */
+/* What struct dpb_comm_args takes; NULL with comm.codec = none. */
+static inline const struct dpb_codec *dpb_experiment_codec(const struct dpb_experiment *experiment)
+{
+    return experiment->plugins[DPB_PLUGIN_CODEC] ? &experiment->codec : NULL;
+}
 /* Capabilities of the communicator, and what its options need beyond them: DPB_COMM_*. */
 static inline uint64_t dpb_experiment_promises(const struct dpb_experiment *experiment)
 {

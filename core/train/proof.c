@@ -53,7 +53,7 @@ static void pattern(uint64_t seed, uint32_t rank, uint32_t step, uint64_t begin,
         gradients[i] = dpb_pattern(rank, begin + i, step, DPB_PATTERN_LARGEST);
 }
 
-/* Uniform in [-1, 1), times a power of two between 2^-12 and 2^3. */
+/* Uniform in [-1, 1), times a power of two between 2^-12 and 2^3: at most DPB_PATTERN_LARGEST. */
 static void noise(uint64_t seed, uint32_t rank, uint32_t step, uint64_t begin, uint64_t count,
                   double *gradients)
 {
@@ -362,6 +362,9 @@ static dpb_status judge_balance(struct proof *proof, const struct balance *balan
         fmax(roundoff(exchange->layout.gradient_type), roundoff(exchange->layout.weight_type));
     const double roundings =
         proof->n_steps + exchange->experiment->n_workers + 1.0 + contract->roundings;
+    const double handed = proof->rate * contract->share / exchange->experiment->accumulate *
+                          exchange->experiment->n_workers * proof->n_steps * DPB_PATTERN_LARGEST;
+    const double shared = contract->consistency == DPB_LOSSY ? handed : 0.0;
     for (uint32_t step = 0; step < proof->n_steps; step++)
         if (contract->consistency == DPB_PARTIAL && balance->counted[step] != contract->parameter)
             return dpb_fail(DPB_VERIFICATION,
@@ -370,7 +373,7 @@ static dpb_status judge_balance(struct proof *proof, const struct balance *balan
                             proof->name, comm, (unsigned long long)proof->first_exchange + step,
                             balance->counted[step], contract->parameter);
     for (uint64_t i = 0; i < balance->n; i++) {
-        double bound = roundings * unit * balance->bound[i];
+        double bound = roundings * unit * (balance->bound[i] + shared);
         uint64_t element = (proof->phase + i / BLOCK * proof->stride) * BLOCK + i % BLOCK;
         if (!isfinite(bound) && exchange->experiment->settings.run.nan != DPB_NAN_STOP) {
             proof->finite = false;

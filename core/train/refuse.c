@@ -2,9 +2,11 @@
 #include "train/refuse.h"
 
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "plugin/plugins.h"
 #include "world/pmix.h"
 #include "world/world.h"
 
@@ -152,6 +154,49 @@ static dpb_status check_loss_scale(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+/* The strategies that carry codecs, for a message. */
+static dpb_status refuse_carrier(const struct dpb_experiment *experiment)
+{
+    struct dpb_plugin_row *rows = NULL;
+    size_t n = 0, used = 0;
+    char carriers[256] = "";
+    DPB_TRY(dpb_plugin_list(&dpb_host, &rows, &n));
+    for (size_t i = 0; i < n && used < sizeof carriers; i++)
+        if (rows[i].kind == DPB_PLUGIN_COMM && rows[i].plugin &&
+            rows[i].plugin->capabilities & DPB_COMM_CODECS)
+            used += (size_t)snprintf(carriers + used, sizeof carriers - used, " %s",
+                                     rows[i].plugin->name);
+    free(rows);
+    return dpb_fail(DPB_UNSUPPORTED,
+                    "%s: comm '%s' carries no codec, and comm.codec = %s; leave comm.codec out, or "
+                    "take a comm.name that carries codecs:%s",
+                    origin(experiment, "comm", "codec"), experiment->settings.comm.name,
+                    experiment->codec.name, carriers);
+}
+
+static dpb_status check_codec(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const int precision = settings->run.precision, gradient = settings->comm.gradient;
+    const char *place = origin(experiment, "comm", "codec");
+    if (!dpb_experiment_codec(experiment))
+        return DPB_OK;
+    if (!(experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_CODECS))
+        return refuse_carrier(experiment);
+    if (settings->run.mode == DPB_MODE_COMM)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: `dpbench comm` measures sums that come out exactly, and comm.codec = "
+                        "%s loses some of them; leave comm.codec out",
+                        place, experiment->codec.name);
+    if (precision == DPB_PRECISION_FP64 || precision == DPB_PRECISION_FP16 ||
+        (gradient != 0 && gradient != DPB_FP32 + 1))
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm.codec = %s encodes gradients in fp32 without a loss scale; leave "
+                        "comm.gradient out, and take run.precision = fp32, tf32 or bf16",
+                        place, experiment->codec.name);
+    return DPB_OK;
+}
+
 /* Whether the device has the memory and the queues that the strategy needs. */
 static bool has_runtime(const struct dpb_experiment *experiment)
 {
@@ -291,7 +336,7 @@ dpb_status dpb_refuse_settings(const struct dpb_experiment *experiment)
     static dpb_status (*const checks[])(const struct dpb_experiment *) = {
         check_length,     check_optimizer, check_forward_mode, check_comm,     check_image,
         check_checkpoint, check_target,    check_profile,      check_machines, check_comm_mode,
-        check_launcher,   check_place,     check_loss_scale};
+        check_launcher,   check_place,     check_loss_scale,   check_codec};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
         DPB_TRY(checks[i](experiment));
     return DPB_OK;

@@ -123,6 +123,8 @@ static const struct dpb_option comm_rows[] = {
      "gradients travel in pieces of this size"},
     {"gradient", DPB_OPT_CHOICE, NULL, "auto", 0, 0, gradients, AT(comm.gradient),
      "element type of the exchange; auto: fp64 under fp64, else fp32"},
+    {"codec", DPB_OPT_STRING, NULL, "none", 0, 0, NULL, AT(comm.codec),
+     "plugin: encodes the gradients of each bucket in fewer bytes; none: they travel as they are"},
     {"hosts", DPB_OPT_STRING, NULL, "", 0, 0, NULL, AT(comm.hosts),
      "which ranks are on one machine, for tests: 2x2 is two machines of two ranks each, 1+3, or "
      "the "

@@ -69,7 +69,7 @@ struct dpb_settings {
         const char *name;
         uint64_t bucket;
         int gradient; /* 0: as the precision says; else dpb_dtype + 1 */
-        const char *hosts;
+        const char *hosts, *codec;
     } comm;
     struct dpb_optimizer_settings optimizer;
     struct {

@@ -15,8 +15,12 @@
  *   3. a gradient arena is written again when all reads of it are over. The only other rank that
  *      touches a slice of an arena is the slice's owner, before it raises REDUCED, and a rank
  * begins no step before it has seen REDUCED of every rank for every bucket: fence 2 gives fence 3.
+ *
+ * With a codec each rank reads the messages of all others instead (lib/coded.h): (W - 1) m bytes, a
+ * rank's messages being m bytes.
  */
 #include "dpbench/plugin.h"
+#include "lib/coded.h"
 #include "lib/slices.h"
 
 static const struct dpb_host *host;
@@ -31,25 +35,41 @@ static dpb_status shm_comm_open(const void *options, const struct dpb_comm_args 
 
 static dpb_status shm_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
 {
-    return strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want);
+    struct strategy *strategy = comm;
+    DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
+    return strategy->coded ? coded_plan(strategy, layout, true, want) : DPB_OK;
 }
 
 static dpb_status shm_bind(void *comm, const struct dpb_arenas *arenas)
 {
-    return strategy_bind(comm, arenas, slices_stages, SLICES_STAGES);
+    struct strategy *strategy = comm;
+    if (!strategy->coded)
+        return strategy_bind(strategy, arenas, slices_stages, SLICES_STAGES);
+    DPB_TRY(strategy_bind(strategy, arenas, coded_stages, CODED_STAGES));
+    return coded_bind(strategy);
 }
 
-static const struct dpb_comm_ops shm_ops = {.open = shm_comm_open,
+static void shm_memory(const void *options, const struct dpb_comm_args *args,
+                       const struct dpb_layout *layout, uint64_t bucket_elements,
+                       struct dpb_comm_memory *memory)
+{
+    (void)options;
+    coded_memory(args, layout, bucket_elements, true, memory);
+}
+
+static const struct dpb_comm_ops shm_ops = {.memory = shm_memory,
+                                            .open = shm_comm_open,
                                             .plan = shm_plan,
                                             .bind = shm_bind,
                                             .load = strategy_load,
                                             .begin = strategy_begin,
                                             STRATEGY_HOOKS,
+                                            CODED_HOOKS,
                                             .close = strategy_close};
 
 static const struct dpb_plugin shm = {
     DPB_PLUGIN_HEAD(COMM, shm_ops),
-    .capabilities = DPB_COMM_OVERLAP,
+    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_CODECS,
     .name = "shm",
     .version = DPB_VERSION,
     .summary = "replicated, one machine: each rank sums its slice out of all arenas",

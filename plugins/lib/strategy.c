@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "lib/coded.h"
 #include "lib/slices.h"
 
 dpb_status strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
@@ -18,8 +19,12 @@ dpb_status strategy_open(const struct dpb_host *host, const struct dpb_comm_args
         return host->fail(DPB_UNSUPPORTED, "run.workers = %u: at most %d workers share memory",
                           args->n_workers, STRATEGY_WORKERS);
     }
-    *comm = made;
-    return DPB_OK;
+    dpb_status status = coded_open(made);
+    if (status == DPB_OK)
+        *comm = made;
+    else
+        free(made);
+    return status;
 }
 
 dpb_status strategy_bind(struct strategy *strategy, const struct dpb_arenas *arenas,
@@ -60,7 +65,9 @@ dpb_status strategy_plan_own(struct strategy *strategy, const struct dpb_layout 
 
 dpb_status strategy_load(void *comm)
 {
-    (void)comm; /* every worker holds the model already */
+    struct strategy *strategy = comm; /* every worker holds the model already */
+    if (strategy->coded)
+        coded_load(strategy);
     return DPB_OK;
 }
 
@@ -70,7 +77,7 @@ dpb_status strategy_begin(void *comm, const struct dpb_step *step)
     strategy->step = *step;
     strategy->signals.exchange++;
     pipeline_begin(&strategy->pipeline);
-    return DPB_OK;
+    return strategy->coded ? coded_begin(strategy) : DPB_OK;
 }
 
 dpb_status strategy_ready(void *comm, uint64_t bucket, struct dpb_event *event)
@@ -100,9 +107,12 @@ dpb_status strategy_publish(void *comm, struct dpb_view *view)
 
 void strategy_close(void *comm)
 {
-    if (comm)
-        pipeline_close(&((struct strategy *)comm)->pipeline);
-    free(comm);
+    struct strategy *strategy = comm;
+    if (!strategy)
+        return;
+    coded_close(strategy);
+    pipeline_close(&strategy->pipeline);
+    free(strategy);
 }
 
 /* ---- for stages ---------------------------------------------------------------------------- */

@@ -22,6 +22,7 @@ struct strategy {
     struct dpb_step step;
     struct signals signals;
     struct pipeline pipeline;
+    struct coded *coded; /* coded.h; NULL: without a codec */
 };
 
 /* Elements of the arena: bucket `bucket` from `at` on, as much as a piece of work. */

@@ -39,6 +39,7 @@ static const char base[] =
           "run.steady_spread=10 "
 #define TWO "run.workers=2 comm.name=shm "
 #define ASYNC "comm.name=ps_async run.servers=1 "
+#define CODEC TWO "run.precision=fp32 "
 #define RING "run.workers=2 comm.name=ring_tcp "
 
 static const struct effect effects[] = {
@@ -89,6 +90,10 @@ static const struct effect effects[] = {
     {"comm.log", STEPS ASYNC, "", "out/log", FILES},
     {"comm.interface", STEPS TWO "comm.name=gloo", "lo", "no_such", EXIT_CODE},
     {"comm.gradient", STEPS TWO "run.precision=fp32", "fp32", "bf16", "comm.bytes_per_step"},
+    {"comm.codec", STEPS TWO "run.precision=fp32", "none", "int8", "comm.bytes_per_step"},
+    {"comm.codec_feedback", STEPS CODEC "comm.codec=topk", "no", "yes", "loss"},
+    {"comm.codec_ratio", STEPS CODEC "comm.codec=topk", "0.1", "0.2", "comm.bytes_per_step"},
+    {"comm.codec_rounding", STEPS CODEC "comm.codec=int8", "nearest", "stochastic", "loss"},
     {"comm.hosts", STEPS "run.workers=2", "2", "1+1", "ranks.1.machine"},
     {"comm.chunk", STEPS RING "comm.inbox=64KiB", "16KiB", "17KiB", EXIT_CODE},
     {"comm.inbox", STEPS RING "comm.chunk=16KiB", "64KiB", "63KiB", EXIT_CODE},

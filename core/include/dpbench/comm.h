@@ -28,6 +28,7 @@
 #include "status.h"
 #include "types.h"
 
+struct dpb_codec; /* codec.h */
 struct dpb_comm_ops;
 struct dpb_event;     /* host.h */
 struct dpb_optimizer; /* host.h */
@@ -39,6 +40,7 @@ struct dpb_optimizer; /* host.h */
 #define DPB_COMM_MULTI_NODE UINT64_C(0x008) /* ranks may be on several machines */
 #define DPB_COMM_LAUNCHER UINT64_C(0x010)   /* needs the runtime of mpirun or srun, as MPI does */
 #define DPB_COMM_SERVED UINT64_C(0x020) /* with SERVERS: needs one, for workers have no shards */
+#define DPB_COMM_CODECS UINT64_C(0x040) /* carries codecs, on the host: args->codec */
 
 typedef enum dpb_role { DPB_WORKER, DPB_SERVER } dpb_role;
 
@@ -64,6 +66,7 @@ struct dpb_comm_args {
     /* The worker's device, if it has memory of its own; otherwise, and on servers, the host, whose
      * queues do their work when it is given. NULL in `memory`. @borrowed until close. */
     const struct dpb_device_arenas *device;
+    const struct dpb_codec *codec; /* comm.codec; NULL: none */
 };
 
 /* The weight arena and the gradient arena, before they exist. */

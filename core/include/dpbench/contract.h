@@ -48,7 +48,8 @@ struct dpb_contract {
     double share;
     /* Roundings between a gradient and the weights beside the optimizer's own; 0: small integers
      * must come out exactly. Each is at most one unit of the gradient or weight type. Count every
-     * operation that rounds a value which carries the gradient: an average of W replicas is W. */
+     * operation that rounds a value which carries the gradient: an average of W replicas is W.
+     * DPB_LOSSY with books: a unit of the largest gradient handed over, for codecs share scales. */
     uint32_t roundings;
     /* Steps by which a worker may be ahead of another. 0: none begins a step before all have handed
      * over the gradients of the step before. UINT32_MAX: any number. */

@@ -9,6 +9,7 @@
 #ifndef DPBENCH_PLUGIN_H
 #define DPBENCH_PLUGIN_H
 
+#include "codec.h"
 #include "comm.h"
 #include "data.h"
 #include "device.h"
@@ -18,13 +19,14 @@
 #include "queue.h"
 
 #define DPB_PLUGIN_MAGIC UINT64_C(0x3147554c50425044) /* "DPBPLUG1" in little endian */
-#define DPB_ABI 7 /* rises with every change of these headers that a plugin is built on */
+#define DPB_ABI 8 /* rises with every change of these headers that a plugin is built on */
 
 typedef enum dpb_plugin_kind {
     DPB_PLUGIN_MODEL,
     DPB_PLUGIN_DATA,
     DPB_PLUGIN_DEVICE,
     DPB_PLUGIN_COMM,
+    DPB_PLUGIN_CODEC,
     DPB_PLUGIN_KINDS
 } dpb_plugin_kind;
 
@@ -45,8 +47,8 @@ struct dpb_plugin {
     const char *version, *summary;
     const struct dpb_option *options; /* NULL: none */
     size_t options_size;              /* sizeof of the options struct */
-    const void
-        *ops; /* struct dpb_{model,data,device,comm}_ops; hooks not said to be optional are set */
+    const void *
+        ops; /* struct dpb_{model,data,device,comm,codec}_ops; hooks not said to be optional are set */
     /* End of the frozen prefix. */
     const struct dpb_plugin
         *next; /* another plugin of the same kind in this shared object, or NULL */

@@ -24,7 +24,8 @@
  *   EXCHANGE   rank, element, element / 2^32, step of the proof
  *   SEAL       step, step / 2^32, rule, 0
  *   DELAY      rank, step, step / 2^32, 0
- *   GOSSIP     round, round / 2^32, place, 0 */
+ *   GOSSIP     round, round / 2^32, place, 0
+ *   CODEC      rank, step, step / 2^32, first element of the bucket */
 enum dpb_stream {
     DPB_STREAM_INIT = 1,
     DPB_STREAM_DROPOUT,
@@ -34,7 +35,8 @@ enum dpb_stream {
     DPB_STREAM_EXCHANGE,
     DPB_STREAM_SEAL,
     DPB_STREAM_DELAY,
-    DPB_STREAM_GOSSIP
+    DPB_STREAM_GOSSIP,
+    DPB_STREAM_CODEC
 };
 
 struct dpb_random4 {

@@ -1,0 +1,143 @@
+/*
+ * topk - of each bucket the k elements of largest magnitude, k = ceil(comm.codec_ratio x elements).
+ *
+ * The selection is exact. The k-th largest magnitude is found by its bits, 11 + 10 + 10 of them in
+ * three counting passes; of several elements of this magnitude those with the lowest index are sent.
+ *
+ * Message: k indices (uint32) in rising order, then their k values (fp32): 8 k bytes.
+ *
+ * Aji, Heafield: Sparse communication for distributed gradient descent. EMNLP 2017. Lin et al.: Deep
+ * gradient compression. ICLR 2018.
+ */
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "dpbench/plugin.h"
+
+static const struct dpb_host *host;
+
+struct topk_options {
+    struct dpb_codec_options base;
+    double ratio;
+};
+
+static const struct dpb_option option_rows[] = {DPB_CODEC_OPTION_ROWS,
+                                                {"codec_ratio", DPB_OPT_REAL, NULL, "0.01", 1e-9, 1,
+                                                 NULL, offsetof(struct topk_options, ratio),
+                                                 "part of the elements that is sent"},
+                                                {0}};
+
+static uint64_t count_sent(const void *options, uint64_t n)
+{
+    return (uint64_t)ceil(((const struct topk_options *)options)->ratio * (double)n);
+}
+
+static uint64_t topk_bound(const void *options, uint64_t n)
+{
+    return count_sent(options, n) * (sizeof(uint32_t) + sizeof(float));
+}
+
+/* ---- selection ----------------------------------------------------------------------------- */
+
+/* Magnitudes of floats rise with these bits. */
+static uint32_t magnitude(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits & 0x7fffffffu;
+}
+
+/* Of the magnitudes that begin with `prefix`, those bits that end at `shift`, finds the next bits
+ * of the k-th largest. *k becomes its place among those that have these bits, too. */
+static uint32_t next_bits(const float *values, uint64_t n, uint32_t prefix, uint32_t prefix_shift,
+                          uint32_t shift, uint64_t *k)
+{
+    uint32_t counts[2048] = {0};
+    const uint32_t mask = (1u << (prefix_shift - shift)) - 1;
+    uint32_t bits = mask;
+    for (uint64_t i = 0; i < n; i++) {
+        const uint32_t m = magnitude(values[i]);
+        if (m >> prefix_shift == prefix)
+            counts[m >> shift & mask]++;
+    }
+    for (; counts[bits] < *k; bits--)
+        *k -= counts[bits];
+    return prefix << (prefix_shift - shift) | bits;
+}
+
+/* The k-th largest magnitude; *n_equal: how many elements that have it are among the k. */
+static uint32_t find_least(const float *values, uint64_t n, uint64_t k, uint64_t *n_equal)
+{
+    uint32_t bits = next_bits(values, n, 0, 31, 20, &k);
+    bits = next_bits(values, n, bits, 20, 10, &k);
+    bits = next_bits(values, n, bits, 10, 0, &k);
+    *n_equal = k;
+    return bits;
+}
+
+/* ---- hooks --------------------------------------------------------------------------------- */
+
+static uint64_t topk_encode(const void *options, const struct dpb_codec_part *part,
+                            const float *gradients, float *residual, void *message)
+{
+    const uint64_t k = count_sent(options, part->n);
+    uint32_t *indices = message;
+    float *values = (float *)(indices + k);
+    uint64_t n_equal, sent = 0;
+    for (uint64_t i = 0; i < part->n; i++)
+        residual[i] += gradients[i];
+    const uint32_t least = find_least(residual, part->n, k, &n_equal);
+    for (uint64_t i = 0; i < part->n && sent < k; i++) {
+        const uint32_t m = magnitude(residual[i]);
+        if (m < least || (m == least && n_equal == 0))
+            continue;
+        n_equal -= m == least;
+        indices[sent] = (uint32_t)i;
+        values[sent++] = residual[i];
+        residual[i] = 0.0F;
+    }
+    return topk_bound(options, part->n);
+}
+
+static dpb_status topk_decode(const void *options, const struct dpb_codec_part *part,
+                              const void *message, uint64_t bytes, float *sum)
+{
+    const uint64_t k = count_sent(options, part->n), wanted = topk_bound(options, part->n);
+    const uint32_t *indices = message;
+    const float *values = (const float *)(indices + k);
+    if (bytes != wanted)
+        return host->fail(DPB_FAILED,
+                          "codec topk: rank %u sent %llu bytes for %llu elements, not %llu: do all "
+                          "ranks have the same comm.codec_ratio?",
+                          part->rank, (unsigned long long)bytes, (unsigned long long)part->n,
+                          (unsigned long long)wanted);
+    for (uint64_t i = 0; i < k; i++) {
+        if (indices[i] >= part->n || (i > 0 && indices[i] <= indices[i - 1]))
+            return host->fail(DPB_FAILED,
+                              "codec topk: rank %u sent index %u as number %llu of %llu, for %llu "
+                              "elements: indices rise and are below that",
+                              part->rank, indices[i], (unsigned long long)i, (unsigned long long)k,
+                              (unsigned long long)part->n);
+        sum[indices[i]] += values[i];
+    }
+    return DPB_OK;
+}
+
+static const struct dpb_codec_ops topk_ops = {
+    .bound = topk_bound, .encode = topk_encode, .decode = topk_decode};
+
+static const struct dpb_plugin topk = {
+    DPB_PLUGIN_HEAD(CODEC, topk_ops),
+    .name = "topk",
+    .version = DPB_VERSION,
+    .summary = "the elements of largest magnitude, with their indices",
+    .options = option_rows,
+    .options_size = sizeof(struct topk_options),
+};
+
+const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
+{
+    host = given;
+    return &topk;
+}

@@ -1,0 +1,266 @@
+/* coded.c - see coded.h. */
+#include "lib/coded.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { BANKS = 2 };
+
+struct coded {
+    uint64_t at, slot_bytes; /* of the messages in a scratch; of one of them */
+    bool shared;
+    float *residual; /* of the own gradients; without feedback the sum of what was dropped */
+    float *dropped;  /* without feedback: of the bucket at hand; else NULL */
+    double steps;    /* since `load` */
+    dpb_status status;
+};
+
+static uint64_t lines(uint64_t bytes)
+{
+    return (bytes + DPB_CACHE_LINE - 1) / DPB_CACHE_LINE * DPB_CACHE_LINE;
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+dpb_status coded_open(struct strategy *strategy)
+{
+    if (!strategy->args.codec)
+        return DPB_OK;
+    strategy->coded = calloc(1, sizeof *strategy->coded);
+    return strategy->coded ? DPB_OK
+                           : strategy->host->fail(DPB_NO_MEMORY, "no memory for the codec");
+}
+
+static uint64_t slot_bytes(const struct dpb_codec *codec, uint64_t bucket_elements)
+{
+    return sizeof(struct coded_message) + lines(codec->ops->bound(codec->options, bucket_elements));
+}
+
+static uint64_t messages_bytes(const struct dpb_comm_args *args, uint64_t n_elements,
+                               uint64_t bucket_elements, bool shared)
+{
+    const uint64_t n_buckets = (n_elements + bucket_elements - 1) / bucket_elements;
+    return (shared ? 1 : args->n_workers) * BANKS * n_buckets *
+           slot_bytes(args->codec, bucket_elements);
+}
+
+void coded_memory(const struct dpb_comm_args *args, const struct dpb_layout *layout,
+                  uint64_t bucket_elements, bool shared, struct dpb_comm_memory *memory)
+{
+    if (args->codec)
+        memory->host_bytes += messages_bytes(args, layout->n_elements, bucket_elements, shared) +
+                              layout->n_elements * sizeof(float);
+}
+
+dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout, bool shared,
+                      struct dpb_comm_plan *want)
+{
+    struct coded *coded = strategy->coded;
+    const struct dpb_comm_args *args = &strategy->args;
+    if (want->bucket_elements > UINT32_MAX)
+        return strategy->host->fail(DPB_UNSUPPORTED,
+                                    "comm.bucket = %llu bytes with comm.codec = %s: a bucket may "
+                                    "have 2^32 - 1 elements",
+                                    (unsigned long long)args->bucket_bytes, args->codec->name);
+    coded->shared = shared;
+    coded->at = lines(want->scratch_bytes);
+    coded->slot_bytes = slot_bytes(args->codec, want->bucket_elements);
+    want->scratch_bytes =
+        coded->at + messages_bytes(args, layout->n_elements, want->bucket_elements, shared);
+    want->gradients = DPB_MEMORY_PRIVATE;
+    want->contract.consistency = DPB_LOSSY;
+    want->contract.proof = DPB_PROOF_BOOKS;
+    /* Residual and gradient are added; the message is taken off, and summed over the workers. */
+    want->contract.roundings = 2 + args->n_workers;
+    return DPB_OK;
+}
+
+dpb_status coded_bind(struct strategy *strategy)
+{
+    struct coded *coded = strategy->coded;
+    const struct dpb_arenas *arenas = &strategy->arenas;
+    coded->residual = strategy->host->alloc(arenas->layout.n_elements * sizeof(float));
+    if (!coded->residual)
+        return DPB_NO_MEMORY;
+    if (strategy->args.codec->options->feedback)
+        return DPB_OK;
+    coded->dropped = strategy->host->alloc(arenas->bucket_elements * sizeof(float));
+    return coded->dropped ? DPB_OK : DPB_NO_MEMORY;
+}
+
+void coded_load(struct strategy *strategy)
+{
+    struct coded *coded = strategy->coded;
+    memset(coded->residual, 0, strategy->arenas.layout.n_elements * sizeof(float));
+    coded->steps = 0;
+}
+
+void coded_close(struct strategy *strategy)
+{
+    struct coded *coded = strategy->coded;
+    if (!coded)
+        return;
+    strategy->host->release(coded->residual, strategy->arenas.layout.n_elements * sizeof(float));
+    strategy->host->release(coded->dropped, strategy->arenas.bucket_elements * sizeof(float));
+    free(coded);
+}
+
+/* ---- a bucket ------------------------------------------------------------------------------ */
+
+static struct dpb_codec_part part_of(const struct strategy *strategy, uint32_t rank,
+                                     uint64_t bucket)
+{
+    return (struct dpb_codec_part){.first = bucket * strategy->arenas.bucket_elements,
+                                   .n = pipeline_bucket_length(&strategy->pipeline, bucket),
+                                   .seed = strategy->args.codec->seed,
+                                   .step = (uint64_t)strategy->coded->steps,
+                                   .rank = rank};
+}
+
+uint64_t coded_slot_bytes(const struct strategy *strategy)
+{
+    return strategy->coded->slot_bytes;
+}
+
+struct coded_message *coded_message(const struct strategy *strategy, uint32_t rank, uint64_t bucket)
+{
+    const struct coded *coded = strategy->coded;
+    const uint32_t owner = coded->shared ? rank : strategy->args.rank;
+    const uint64_t place = coded->shared ? 0 : rank, bank = strategy->signals.exchange % BANKS;
+    const uint64_t slot = (place * BANKS + bank) * strategy->arenas.n_buckets + bucket;
+    char *scratch = strategy->arenas.peer_scratch[owner];
+    return (struct coded_message *)(void *)(scratch + coded->at + slot * coded->slot_bytes);
+}
+
+void coded_encode(struct strategy *strategy, uint64_t bucket)
+{
+    struct coded *coded = strategy->coded;
+    const struct dpb_host *host = strategy->host;
+    const struct dpb_codec *codec = strategy->args.codec;
+    const struct dpb_codec_part part = part_of(strategy, strategy->args.rank, bucket);
+    struct coded_message *message = coded_message(strategy, part.rank, bucket);
+    const float *gradients = strategy_gradients(strategy, part.rank, part.first);
+    float *residual = coded->residual + part.first;
+    const int64_t began_ns = host->now_ns();
+    if (coded->dropped)
+        memset(coded->dropped, 0, part.n * sizeof(float));
+    message->bytes =
+        codec->ops->encode(codec->options, &part, gradients,
+                           coded->dropped ? coded->dropped : residual, message->content);
+    if (coded->dropped)
+        host->vec->axpby(DPB_FP32, 1.0, coded->dropped, 1.0, residual, part.n);
+    host->span(bucket, DPB_PHASE_REDUCE, began_ns, host->now_ns());
+}
+
+void coded_decode(struct strategy *strategy, uint64_t bucket)
+{
+    struct coded *coded = strategy->coded;
+    const struct dpb_host *host = strategy->host;
+    const struct dpb_codec *codec = strategy->args.codec;
+    const uint64_t begin = bucket * strategy->arenas.bucket_elements;
+    float *sum = strategy_gradients(strategy, strategy->args.rank, begin);
+    const int64_t began_ns = host->now_ns();
+    memset(sum, 0, pipeline_bucket_length(&strategy->pipeline, bucket) * sizeof *sum);
+    for (uint32_t rank = 0; rank < strategy->args.n_workers && coded->status == DPB_OK; rank++) {
+        const struct dpb_codec_part part = part_of(strategy, rank, bucket);
+        const struct coded_message *message = coded_message(strategy, rank, bucket);
+        coded->status =
+            codec->ops->decode(codec->options, &part, message->content, message->bytes, sum);
+        if (coded->shared && rank != strategy->args.rank)
+            host->count_bytes(message->bytes);
+    }
+    host->span(bucket, DPB_PHASE_REDUCE, began_ns, host->now_ns());
+}
+
+dpb_status coded_begin(struct strategy *strategy)
+{
+    strategy->coded->steps += 1;
+    return strategy->coded->status;
+}
+
+/* ---- hooks: model -------------------------------------------------------------------------- */
+
+dpb_status coded_books(void *comm, struct dpb_books *books)
+{
+    const struct strategy *strategy = comm;
+    const double share = 1.0 / strategy->args.n_workers;
+    books->entries[books->n++] =
+        (struct dpb_book){strategy->arenas.weights, DPB_FP32, share, false};
+    if (strategy->coded)
+        books->entries[books->n++] =
+            (struct dpb_book){strategy->coded->residual, DPB_FP32, share, true};
+    return DPB_OK;
+}
+
+dpb_status coded_state(void *comm, struct dpb_saved *saved)
+{
+    const struct strategy *strategy = comm;
+    struct coded *coded = strategy->coded;
+    if (!coded)
+        return DPB_OK;
+    saved->arrays[saved->n++] = (struct dpb_saved_array){"steps", DPB_FP64, true, 1, &coded->steps};
+    if (!coded->dropped) /* what was dropped is for the books alone */
+        saved->arrays[saved->n++] = (struct dpb_saved_array){
+            "residual", DPB_FP32, false, strategy->arenas.layout.n_elements, coded->residual};
+    return DPB_OK;
+}
+
+/* ---- stages: encode, decode what all have encoded, update ----------------------------------- */
+
+static bool encode_due(void *strategy, uint64_t bucket)
+{
+    const struct strategy *comm = strategy;
+    return signals_reached(&comm->signals, SIGNAL_READY, strategy_self(comm), bucket);
+}
+
+static dpb_status encode_wait(void *strategy, uint64_t bucket)
+{
+    return strategy_wait_ready(strategy, strategy_self(strategy), bucket);
+}
+
+static void encode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    struct strategy *comm = strategy;
+    (void)until_ns;
+    coded_encode(comm, bucket);
+    signals_raise(&comm->signals, SIGNAL_PUSHED, bucket);
+    *at = length;
+}
+
+static bool decode_due(void *strategy, uint64_t bucket)
+{
+    const struct strategy *comm = strategy;
+    return signals_reached(&comm->signals, SIGNAL_PUSHED, strategy_workers(comm), bucket);
+}
+
+static dpb_status decode_wait(void *strategy, uint64_t bucket)
+{
+    const struct strategy *comm = strategy;
+    return strategy_wait(comm, SIGNAL_PUSHED, strategy_workers(comm), bucket, DPB_FP32,
+                         "the peer's encoded gradients");
+}
+
+static void decode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    struct strategy *comm = strategy;
+    (void)until_ns;
+    signals_span_late_peer(&comm->signals, strategy_workers(comm), bucket);
+    coded_decode(comm, bucket);
+    *at = length;
+}
+
+static bool update_due(void *strategy, uint64_t bucket)
+{
+    (void)bucket;
+    return ((const struct strategy *)strategy)->coded->status == DPB_OK;
+}
+
+static dpb_status update_wait(void *strategy, uint64_t bucket)
+{
+    (void)bucket;
+    return ((const struct strategy *)strategy)->coded->status;
+}
+
+const struct stage coded_stages[CODED_STAGES] = {{encode_due, encode, encode_wait},
+                                                 {decode_due, decode, decode_wait},
+                                                 {update_due, strategy_update_bucket, update_wait}};

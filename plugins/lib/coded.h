@@ -1,0 +1,59 @@
+/*
+ * coded.h - carries a codec (dpbench/codec.h): what the strategies with DPB_COMM_CODECS share.
+ *
+ *     encode    gradients + residual -> the own message, a new residual
+ *     (bring)   the strategy brings all messages of the bucket to all workers
+ *     decode    gradients <- the sum of all messages, in the order of the ranks
+ *
+ * Messages lie in two banks, of even and of odd exchanges. Exchange s + 2 may overwrite what
+ * exchange s has left: a worker begins s + 2 when it has all messages of s + 1, and each worker
+ * sends these after it has decoded all messages of s.
+ *
+ * The books of a strategy that carries a codec: weights 1/W, residuals 1/W in units of gradients.
+ * Without error feedback the array of residuals adds up what was dropped.
+ */
+#ifndef DPB_PLUGINS_LIB_CODED_H
+#define DPB_PLUGINS_LIB_CODED_H
+
+#include "dpbench/codec.h"
+#include "lib/strategy.h"
+
+/* A message of one bucket and worker, in a slot of the bank. */
+struct coded_message {
+    uint64_t bytes;
+    uint8_t unused[DPB_CACHE_LINE - 8];
+    uint8_t content[];
+};
+
+/* `open`: makes strategy->coded where args->codec is set; else leaves it NULL. */
+dpb_status coded_open(struct strategy *strategy);
+/* `plan`, after the plan without a codec: contract and scratch. `shared`: each rank's scratch has
+ * its own messages, and all can read them; otherwise the own scratch has those of all workers. */
+dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout, bool shared,
+                      struct dpb_comm_plan *want);
+/* What that takes: the hook `memory`; nothing without a codec. */
+void coded_memory(const struct dpb_comm_args *args, const struct dpb_layout *layout,
+                  uint64_t bucket_elements, bool shared, struct dpb_comm_memory *memory);
+dpb_status coded_bind(struct strategy *strategy);  /* after strategy_bind */
+dpb_status coded_begin(struct strategy *strategy); /* fails as the exchange before has failed */
+void coded_load(struct strategy *strategy);        /* residuals of another model go */
+void coded_close(struct strategy *strategy);       /* accepts a strategy without a codec */
+
+/* For stages. The message of a worker in the exchange under way. */
+struct coded_message *coded_message(const struct strategy *strategy, uint32_t rank,
+                                    uint64_t bucket);
+uint64_t coded_slot_bytes(const struct strategy *strategy); /* of a message with its head */
+void coded_encode(struct strategy *strategy, uint64_t bucket);
+/* A message that is refused is the next failure of `progress`. */
+void coded_decode(struct strategy *strategy, uint64_t bucket);
+
+/* Hooks for both: without a codec they have nothing to say. */
+dpb_status coded_books(void *comm, struct dpb_books *books);
+dpb_status coded_state(void *comm, struct dpb_saved *saved);
+#define CODED_HOOKS .books = coded_books, .state = coded_state
+
+/* The stages of a bucket whose messages lie in memory that all workers share. */
+enum { CODED_STAGES = 3 };
+extern const struct stage coded_stages[CODED_STAGES];
+
+#endif

@@ -1,0 +1,224 @@
+/* needs: threads */
+/*
+ * test_codecs.c - strategies that carry a codec keep their books with every codec, whatever the
+ * number of workers and the size of buckets; mistakes of a codec are found; a codec that loses
+ * nothing is the training without one; residuals are part of a checkpoint.
+ */
+#include <string.h>
+
+#include "lib/cases.h"
+
+#include "lib/faults.h"
+#include "lib/sandbox.h"
+#include "lib/says.h"
+#include "lib/weights.h"
+
+static const double deadline_s = 60.0;
+
+#define TRAINING                                                                     \
+    FAULTS_BASE "run.steps=8 run.warmup_steps=2 eval.every=4 model.name=tiny_dense " \
+                "device.name=reference optimizer.momentum=0.9 optimizer.learning_rate=0.05 "
+
+static const char *const carriers[] = {"shm"};
+enum { N_CARRIERS = sizeof carriers / sizeof *carriers };
+
+/* ---- books --------------------------------------------------------------------------------- */
+
+/* Buckets of one element, of a prime number of them, of nearly a block, larger than the model. */
+static const struct world {
+    unsigned workers, accumulate;
+    const char *bucket;
+} worlds[] = {{1, 1, "1MiB"}, {2, 2, "4"}, {3, 1, "388"}, {5, 1, "4000"}};
+enum { N_WORLDS = sizeof worlds / sizeof *worlds };
+
+static const struct row {
+    const char *codec;
+    unsigned n_worlds; /* the rest is the same text with other options */
+} rows[] = {
+    {"topk comm.codec_ratio=0.1", N_WORLDS},
+    {"int8", 2},
+    {"int8 comm.codec_rounding=stochastic", 2},
+    {"topk comm.codec_feedback=no", 2},
+};
+
+static void run_well(struct command *command, const char *settings)
+{
+    dpbench(command, deadline_s, TRAINING "%s", settings);
+    if (command->exit_code != 0)
+        fail_msg("%s: exit code %d: %s", settings, command->exit_code, command->err);
+}
+
+static void test_books(void **state)
+{
+    static const char *const checks[] = {"pattern", "exchange", "after"};
+    const struct row *row = *state;
+    for (unsigned i = 0; i < row->n_worlds * N_CARRIERS; i++) {
+        const struct world *world = &worlds[N_WORLDS - 1 - i / N_CARRIERS];
+        struct command command;
+        char settings[256];
+        snprintf(settings, sizeof settings,
+                 "comm.name=%s comm.codec=%s run.prove=yes run.workers=%u run.accumulate=%u "
+                 "comm.bucket=%s",
+                 carriers[i % N_CARRIERS], row->codec, world->workers, world->accumulate,
+                 world->bucket);
+        run_well(&command, settings);
+        for (size_t check = 0; check < 3; check++) {
+            char path[64];
+            snprintf(path, sizeof path, "verification.%s", checks[check]);
+            if (strcmp(json_text_at(command.json, path), "pass") != 0)
+                fail_msg("%s: %s is %s", settings, path, json_text_at(command.json, path));
+        }
+        assert_string_equal(json_text_at(command.json, "strategy.consistency"), "lossy");
+        assert_string_equal(json_text_at(command.json, "verification.replicas"), "pass");
+        command_free(&command);
+    }
+}
+
+/* A mistake is found where it begins: before training, or after it. */
+static void test_mistakes(void **state)
+{
+    static const char *const mistakes[] = {"forgotten", "lost", "doubled"};
+    static const char *const checks[] = {"pattern", "after"};
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof mistakes / sizeof *mistakes; i++) {
+        struct command command;
+        char path[64];
+        dpbench(&command, deadline_s,
+                TRAINING "comm.codec=mutant comm.codec_mistake=%s comm.codec_from=%d "
+                         "run.workers=3 comm.codec_rank=2",
+                mistakes[i / 2], i % 2 == 0 ? 0 : 9);
+        if (command.exit_code != 3)
+            fail_msg("%s: exit code %d: %s", mistakes[i / 2], command.exit_code, command.err);
+        snprintf(path, sizeof path, "verification.%s", checks[i % 2]);
+        assert_string_equal(json_text_at(command.json, path), "fail");
+        expect_words(mistakes[i / 2], command.err, (const char *const[]){"the books of", NULL});
+        command_free(&command);
+    }
+}
+
+/* What a rank cannot decode ends the run, named. */
+static void test_refused_message(void **state)
+{
+    const char *carrier = *state;
+    struct command command;
+    dpbench(&command, deadline_s,
+            TRAINING "comm.codec=mutant comm.codec_mistake=length comm.name=%s comm.codec_from=5",
+            carrier);
+    assert_int_equal(command.exit_code, 1);
+    expect_words(carrier, command.err,
+                 (const char *const[]){"codec mutant: rank 0 sent", "elements", NULL});
+    command_free(&command);
+}
+
+/* ---- nothing lost -------------------------------------------------------------------------- */
+
+/* All that a training leaves: its losses, and the bits of its weights. */
+static void test_lossless(void **state)
+{
+    const char *carrier = *state;
+    struct command with, without;
+    char settings[128];
+    snprintf(settings, sizeof settings,
+             "comm.name=%s run.workers=2 comm.codec=topk comm.codec_ratio=1", carrier);
+    run_well(&with, settings);
+    *strstr(settings, "comm.codec") = '\0';
+    run_well(&without, settings);
+    assert_true(json_equal(json_at(with.json, "loss"), json_at(without.json, "loss")));
+    assert_string_equal(json_text_at(with.json, "ranks.0.checksum"),
+                        json_text_at(without.json, "ranks.0.checksum"));
+    command_free(&with);
+    command_free(&without);
+}
+
+/* ---- checkpoints --------------------------------------------------------------------------- */
+
+/* Saved after 5 of 9 steps and continued: all arrays have the bits of the run that never
+ * stopped. */
+static void test_goes_on(void **state)
+{
+    const char *codec = *state;
+    struct command command;
+    struct weights whole, part;
+    char settings[512];
+    const char *const base = "comm.codec=%s run.workers=3 eval.every=0 run.warmup_steps=0 %s";
+    snprintf(settings, sizeof settings, base, codec,
+             "run.steps=9 checkpoint.save=whole.safetensors checkpoint.at=5");
+    run_well(&command, settings);
+    command_free(&command);
+    snprintf(settings, sizeof settings, base, codec,
+             "run.steps=4 checkpoint.load=whole-step5.safetensors "
+             "checkpoint.save=part.safetensors");
+    run_well(&command, settings);
+    assert_null(strstr(command.err, "were not read"));
+    command_free(&command);
+    weights_read(&whole, "whole.safetensors", true);
+    weights_read(&part, "part.safetensors", true);
+    assert_int_equal(whole.n_tensors, part.n_tensors);
+    for (size_t i = 0; i < whole.n_tensors; i++)
+        if (memcmp(whole.tensors[i].values, part.tensors[i].values,
+                   whole.tensors[i].n_elements * sizeof(float)) != 0)
+            fail_msg("%s: %s differs", codec, whole.tensors[i].name);
+    weights_free(&whole);
+    weights_free(&part);
+}
+
+/* ---- refusals ------------------------------------------------------------------------------ */
+
+static void test_refusals(void **state)
+{
+    static const struct {
+        const char *settings, *words[4];
+    } refusals[] = {
+        {"comm.codec=topk comm.name=replicated",
+         {"comm 'replicated' carries no codec, and comm.codec = topk", "carries codecs:", " shm",
+          NULL}},
+        {"comm.codec=tokp", {"unknown codec 'tokp'", "did you mean 'topk'?", NULL}},
+        {"comm.codec=topk run.precision=fp64", {"comm.codec = topk encodes gradients in fp32"}},
+        {"comm.codec=topk comm.gradient=bf16", {"leave comm.gradient out"}},
+        {"comm.codec=int8 comm.codec_ratio=0.1", {"unknown option 'codec_ratio' for codec 'int8'"}},
+        {"comm.codec_feedback=no", {"unknown option 'codec_feedback'"}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        struct command command;
+        dpbench(&command, deadline_s, TRAINING "%s", refusals[i].settings);
+        assert_int_equal(command.exit_code, 2);
+        expect_words(refusals[i].settings, command.err, refusals[i].words);
+        command_free(&command);
+    }
+}
+
+/* An axis over codecs leaves each cell the options of its own codec. */
+static void test_sweep(void **state)
+{
+    struct command command;
+    (void)state;
+    sandbox_write("sweep.ini",
+                  "[run]\nresults =\nworkers = 2\nbatch = 2\nsteps = 2\nwarmup_steps = 0\n"
+                  "steady_limit_s = 0\n[model]\nname = tiny_dense\n"
+                  "[data]\nsamples = 64\n[device]\nname = reference\nthreads = 1\n"
+                  "[comm]\nname = shm\ncodec_ratio = 0.5\ncodec_feedback = no\n"
+                  "[sweep]\ncomm.codec = none, int8, topk\nrepeats = 1\n");
+    dpbench(&command, deadline_s, "-c sweep.ini --json");
+    if (command.exit_code != 0)
+        fail_msg("exit code %d: %s", command.exit_code, command.err);
+    assert_int_equal(json_array_size(json_at(command.json, "runs")), 3);
+    command_free(&command);
+}
+
+int main(void)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        add_case(test_books, (void *)&rows[i], "%s keeps its books", rows[i].codec);
+    for (size_t i = 0; i < N_CARRIERS; i++) {
+        add_case(test_lossless, (void *)carriers[i], "%s: all elements are no codec", carriers[i]);
+        add_case(test_refused_message, (void *)carriers[i], "%s: a wrong message", carriers[i]);
+    }
+    add_case(test_mistakes, NULL, "mistakes of a codec");
+    add_case(test_goes_on, (void *)"topk", "topk: saved and continued");
+    add_case(test_goes_on, (void *)"int8 comm.codec_rounding=stochastic",
+             "int8 stochastic: saved and continued");
+    add_case(test_refusals, NULL, "refusals");
+    add_case(test_sweep, NULL, "an axis over codecs");
+    return run_cases("codecs", faults_setup, sandbox_teardown);
+}

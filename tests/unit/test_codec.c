@@ -1,0 +1,288 @@
+/*
+ * test_codec.c - the codecs of plugins/codecs against plain forms of their rules in float64: what
+ * is sent, what stays in the residual, what is refused.
+ */
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "dpbench/random.h"
+#include "lib/plugin.h"
+
+enum { MOST = 5000 };
+static const uint64_t sizes[] = {1, 2, 1023, 1024, 1025, 2047, MOST};
+enum { N_SIZES = sizeof sizes / sizeof *sizes };
+
+/* A codec, a part that it encodes, and what comes of it. */
+struct trial {
+    const struct dpb_codec_ops *ops;
+    struct dpb_config *config; /* owns the options' strings */
+    _Alignas(16) char options[256];
+    struct dpb_codec_part part;
+    float gradients[MOST], residual[MOST];
+    double values[MOST]; /* gradients + residual, before the encoding */
+    float decoded[MOST];
+    double largest;
+    _Alignas(DPB_CACHE_LINE) unsigned char message[MOST * 8 + 4096];
+    uint64_t bytes;
+};
+
+/* `assignments`: "comm.codec_KEY=VALUE", ended by NULL. */
+static struct trial *trial_open(const char *name, const char *const *assignments)
+{
+    struct trial *trial = aligned_alloc(DPB_CACHE_LINE, sizeof *trial);
+    assert_non_null(trial);
+    memset(trial, 0, sizeof *trial);
+    const struct dpb_plugin *plugin = plugin_load(DPB_PLUGIN_CODEC, name, &plugin_host);
+    const struct dpb_option_table table = {
+        .section = "comm", .rows = plugin->options, .values = trial->options};
+    assert_true(plugin->options_size <= sizeof trial->options);
+    trial->ops = plugin->ops;
+    trial->config = dpb_config_create();
+    for (; assignments && *assignments; assignments++)
+        assert_int_equal(dpb_config_assign(trial->config, *assignments, "test"), DPB_OK);
+    assert_int_equal(dpb_options_parse_known(&table, trial->config), DPB_OK);
+    return trial;
+}
+
+static void trial_close(struct trial *trial)
+{
+    dpb_config_destroy(trial->config);
+    free(trial);
+}
+
+/* Numbers of a wide range of magnitudes; every third is one of a few, so that many are equal. */
+static float number(uint32_t stream, uint64_t i)
+{
+    const struct dpb_random4 r = dpb_random(7, DPB_STREAM_EXCHANGE, stream, (uint32_t)i, 0, 0);
+    if (r.v[3] % 3 == 0)
+        return (float)((int)(r.v[0] % 7) - 3);
+    return (float)(int32_t)r.v[0] * 0x1p-31F * ldexpf(1.0F, -(int)(r.v[1] % 16));
+}
+
+static void fill(struct trial *trial, uint64_t n)
+{
+    trial->part =
+        (struct dpb_codec_part){.first = 3 * MOST, .n = n, .seed = 5, .step = 9, .rank = 2};
+    for (uint64_t i = 0; i < n; i++) {
+        trial->gradients[i] = number(1, i);
+        trial->residual[i] = i % 2 ? number(2, i) : 0.0F;
+    }
+}
+
+static dpb_status decode(struct trial *trial, uint64_t bytes)
+{
+    memset(trial->decoded, 0, sizeof trial->decoded);
+    return trial->ops->decode(trial->options, &trial->part, trial->message, bytes, trial->decoded);
+}
+
+/* Encodes and decodes; checks what holds for every codec. */
+static void pass(struct trial *trial)
+{
+    const uint64_t n = trial->part.n;
+    trial->largest = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        trial->values[i] = (float)(trial->gradients[i] + trial->residual[i]);
+        trial->largest = fmax(trial->largest, fabs(trial->values[i]));
+    }
+    memset(trial->message, 0xa5, sizeof trial->message);
+    trial->bytes = trial->ops->encode(trial->options, &trial->part, trial->gradients,
+                                      trial->residual, trial->message);
+    assert_true(trial->bytes <= trial->ops->bound(trial->options, n));
+    for (uint64_t i = trial->bytes; i < trial->bytes + DPB_CACHE_LINE; i++)
+        assert_int_equal(trial->message[i], 0xa5);
+    assert_int_equal(decode(trial, trial->bytes), DPB_OK);
+    for (uint64_t i = 0; i < n; i++) {
+        const double kept = (double)trial->decoded[i] + (double)trial->residual[i];
+        if (!(fabs(kept - trial->values[i]) <= trial->largest * FLT_EPSILON))
+            fail_msg("element %llu of %llu: %.9g and %.9g are sent and kept of %.9g",
+                     (unsigned long long)i, (unsigned long long)n, (double)trial->decoded[i],
+                     (double)trial->residual[i], trial->values[i]);
+    }
+}
+
+/* A message of another length is refused, whatever the length. */
+static void expect_lengths_refused(struct trial *trial)
+{
+    const uint64_t lengths[] = {0, 1, trial->bytes - 1, trial->bytes + 1, UINT64_MAX};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        if (lengths[i] == trial->bytes)
+            continue;
+        dpb_status status = decode(trial, lengths[i]);
+        assert_int_not_equal(status, DPB_OK);
+        assert_non_null(strstr(dpb_first_error(&status), "rank 2 sent"));
+        dpb_first_error_clear();
+    }
+}
+
+/* ---- topk ---------------------------------------------------------------------------------- */
+
+static const double *ordered;
+
+/* By magnitude, falling; of equal ones the first comes first. */
+static int by_magnitude(const void *a, const void *b)
+{
+    const uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
+    const double x = fabs(ordered[i]), y = fabs(ordered[j]);
+    return x != y ? (x > y ? -1 : 1) : (i < j ? -1 : 1);
+}
+
+static void check_topk(const struct trial *trial, uint64_t k)
+{
+    static uint32_t order[MOST];
+    static bool sent[MOST];
+    const uint64_t n = trial->part.n;
+    assert_int_equal(trial->bytes, 8 * k);
+    for (uint32_t i = 0; i < n; i++) {
+        order[i] = i;
+        sent[i] = false;
+    }
+    ordered = trial->values;
+    qsort(order, n, sizeof *order, by_magnitude);
+    for (uint64_t i = 0; i < k; i++)
+        sent[order[i]] = true;
+    for (uint64_t i = 0; i < n; i++) {
+        assert_true((double)trial->decoded[i] == (sent[i] ? trial->values[i] : 0.0));
+        assert_true((double)trial->residual[i] == (sent[i] ? 0.0 : trial->values[i]));
+    }
+}
+
+static void test_topk(void **state)
+{
+    static const double ratios[] = {1e-6, 0.01, 0.37, 1};
+    (void)state;
+    for (size_t r = 0; r < sizeof ratios / sizeof *ratios; r++) {
+        char assignment[64];
+        snprintf(assignment, sizeof assignment, "comm.codec_ratio=%.17g", ratios[r]);
+        struct trial *trial = trial_open("topk", (const char *const[]){assignment, NULL});
+        for (size_t i = 0; i < N_SIZES; i++) {
+            fill(trial, sizes[i]);
+            pass(trial);
+            check_topk(trial, (uint64_t)ceil(ratios[r] * (double)sizes[i]));
+            expect_lengths_refused(trial);
+        }
+        trial_close(trial);
+    }
+}
+
+static void test_topk_indices(void **state)
+{
+    static const struct {
+        uint32_t at, index;
+    } wrong[] = {{9, 1000}, {9, UINT32_MAX}, {0, 1000}, {5, 0}};
+    struct trial *trial = trial_open("topk", NULL);
+    uint32_t *indices = (uint32_t *)(void *)trial->message;
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        fill(trial, 1000);
+        pass(trial);
+        indices[wrong[i].at] = wrong[i].index;
+        dpb_status status = decode(trial, trial->bytes);
+        assert_int_not_equal(status, DPB_OK);
+        assert_non_null(strstr(dpb_first_error(&status), "codec topk: rank 2 sent index"));
+        dpb_first_error_clear();
+    }
+    trial_close(trial);
+}
+
+/* ---- int8 ---------------------------------------------------------------------------------- */
+
+static void test_int8(void **state)
+{
+    static const char *const settings[][2] = {{"comm.codec_rounding=nearest", NULL},
+                                              {"comm.codec_rounding=stochastic", NULL}};
+    (void)state;
+    for (int stochastic = 0; stochastic < 2; stochastic++) {
+        struct trial *trial = trial_open("int8", settings[stochastic]);
+        for (size_t s = 0; s < N_SIZES; s++) {
+            fill(trial, sizes[s]);
+            pass(trial);
+            assert_int_equal(trial->bytes, sizes[s] + (sizes[s] + 1023) / 1024 * 4);
+            for (uint64_t i = 0; i < sizes[s]; i++) {
+                const uint64_t block = i / 1024 * 1024;
+                double largest = 0;
+                for (uint64_t j = block; j < block + 1024 && j < sizes[s]; j++)
+                    largest = fmax(largest, fabs(trial->values[j]));
+                const double step = largest / 127, off = stochastic ? 1.0 : 0.5;
+                const double units = (double)trial->decoded[i] / step;
+                assert_true(fabs((double)trial->decoded[i] - trial->values[i]) <=
+                            off * step * (1 + 1e-4));
+                assert_true(fabs(units - nearbyint(units)) <= 1e-4);
+            }
+            expect_lengths_refused(trial);
+        }
+        trial_close(trial);
+    }
+}
+
+/* The mean of 10,000 draws is the value, within 4 standard errors; each step draws anew. */
+static void test_int8_unbiased(void **state)
+{
+    enum { N = 8, DRAWS = 10000 };
+    static const float values[N] = {1.0F,   0.5F / 127, 0.1F / 127, -0.9F / 127,
+                                    0.333F, -1.0F,      0,          -0.77F};
+    struct trial *trial =
+        trial_open("int8", (const char *const[]){"comm.codec_rounding=stochastic", NULL});
+    double sum[N] = {0};
+    (void)state;
+    for (uint64_t draw = 0; draw < DRAWS; draw++) {
+        fill(trial, N);
+        memcpy(trial->gradients, values, sizeof values);
+        memset(trial->residual, 0, sizeof trial->residual);
+        trial->part.step = draw;
+        pass(trial);
+        for (int i = 0; i < N; i++)
+            sum[i] += (double)trial->decoded[i];
+    }
+    for (int i = 0; i < N; i++) {
+        const double units = (double)values[i] * 127, up = units - floor(units);
+        const double error = sqrt(up * (1 - up) / DRAWS) / 127;
+        if (!(fabs(sum[i] / DRAWS - (double)values[i]) <= 4 * error + 1e-6))
+            fail_msg("the mean of %g is %g, error %g", (double)values[i], sum[i] / DRAWS, error);
+    }
+    trial_close(trial);
+}
+
+/* Blocks too small for a scale stay in the residual; what is not finite makes its block so. */
+static void test_int8_extremes(void **state)
+{
+    static const float odd[] = {NAN, INFINITY, -INFINITY};
+    struct trial *trial = trial_open("int8", NULL);
+    (void)state;
+    fill(trial, 10);
+    for (int i = 0; i < 10; i++) {
+        trial->gradients[i] = FLT_MIN;
+        trial->residual[i] = 0;
+    }
+    pass(trial);
+    assert_true(trial->residual[3] == FLT_MIN && trial->decoded[3] == 0);
+    for (int i = 0; i < 3; i++) {
+        fill(trial, 2000);
+        trial->gradients[7] = odd[i];
+        trial->bytes = trial->ops->encode(trial->options, &trial->part, trial->gradients,
+                                          trial->residual, trial->message);
+        assert_int_equal(decode(trial, trial->bytes), DPB_OK);
+        assert_true(isnan(trial->decoded[7]) && isnan(trial->decoded[0]));
+        assert_true(isfinite(trial->decoded[1024]));
+    }
+    trial_close(trial);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_topk),          cmocka_unit_test(test_topk_indices),
+        cmocka_unit_test(test_int8),          cmocka_unit_test(test_int8_unbiased),
+        cmocka_unit_test(test_int8_extremes),
+    };
+    return cmocka_run_group_tests_name("codec", tests, NULL, NULL);
+}
