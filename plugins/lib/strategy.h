@@ -37,7 +37,7 @@ dpb_status strategy_open(const struct dpb_host *host, const struct dpb_comm_args
 dpb_status strategy_bind(struct strategy *strategy, const struct dpb_arenas *arenas,
                          const struct stage *stages, uint32_t n_stages);
 
-/* The `plan` of a strategy whose workers keep weights, gradients and optimizer state for themselves,
+/* The `plan` of a strategy whose workers keep weights, gradients and optimizer state to themselves
  * and need no signals. */
 dpb_status strategy_plan_own(struct strategy *strategy, const struct dpb_layout *layout,
                              struct dpb_comm_plan *want);
