@@ -280,10 +280,15 @@ static uint32_t find_culprit(const struct job_run *run)
             culprit = rank;
         }
     }
-    for (uint32_t rank = 0; culprit == UINT32_MAX && rank < run->n_ranks; rank++)
+    bool all_victims = culprit == UINT32_MAX;
+    for (uint32_t rank = 0; all_victims && rank < run->n_ranks; rank++) {
+        int64_t failed_ns = page_of(run, rank)->failed_ns;
         if (!run->processes[rank].running && !run->processes[rank].killed &&
-            !job_ended_well(run, rank))
+            !job_ended_well(run, rank) && failed_ns < earliest) {
+            earliest = failed_ns;
             culprit = rank;
+        }
+    }
     return culprit;
 }
 

@@ -275,6 +275,17 @@ static dpb_status victim_first(struct trial_scratch *scratch)
     return dpb_fail(DPB_PEER, "rank 1 has hung up");
 }
 
+/* Every rank is a victim: the first to say so tells most. */
+static dpb_status all_victims(struct trial_scratch *scratch)
+{
+    (void)scratch;
+    if (dpb_world.rank == 2)
+        return dpb_fail(DPB_PEER, "rank 1 has hung up");
+    char value[8];
+    size_t size = sizeof value;
+    return dpb_store.get("never", value, &size, 0);
+}
+
 static dpb_status crashes(struct trial_scratch *scratch)
 {
     (void)scratch;
@@ -334,6 +345,7 @@ static const struct trial_case cases[] = {
     {"verification", verification},
     {"blames_peer", blames_peer},
     {"victim_first", victim_first},
+    {"all_victims", all_victims},
     {"crashes", crashes},
     {"warns", warns},
     {"starts_another", starts_another},
@@ -485,6 +497,7 @@ static void test_first_cause(void **state)
         {"verification", NULL, DPB_VERIFICATION, UINT32_MAX, {"replicas differ", "rank"}, 1.5},
         {"blames_peer", NULL, DPB_FAILED, 1, {"killed by signal 9", "rank 1"}, 1.5},
         {"victim_first", NULL, DPB_IO, 1, {"the disk is full", "rank 1"}, 1.5},
+        {"all_victims", NULL, DPB_FAILED, 2, {"rank 1 has hung up", "rank 2"}, 1.5},
         {"crashes", NULL, DPB_FAILED, 2, {"killed by signal 6", "rank 2"}, 2.5},
         {"counts_differ", NULL, DPB_FAILED, UINT32_MAX, {"sharing of arena", "mappings"}, 1.5},
     };
