@@ -7,8 +7,8 @@
 
 #include "base/log.h"
 
-/* Equal rounds of a ring are simulated one by one up to MOST_STAGES, else several as one of the same
- * length: what a link carries and when a bucket is through stay as they are. */
+/* Up to MOST_STAGES equal rounds of a ring are simulated one by one, more as fewer and longer ones:
+ * what a link carries and when a bucket is through stay as they are. */
 enum { MOST_STAGES = 64, MOST_MESSAGES = 16384, GRID = 16, STEPS_OF_SEARCH = 14 };
 enum { LINK, SERVER, LINK_BACK, RESOURCES };
 
@@ -214,7 +214,7 @@ static struct flight pop(struct simulation *s)
     return first;
 }
 
-/* Until when the thread is busy that communicates. Where nothing is exchanged, the loop's updates. */
+/* When the thread that communicates is free. Where nothing is exchanged, the loop's updates. */
 static double *thread_of(struct simulation *s, const struct plan *plan)
 {
     return s->c->helper && plan->n_stages > 0 ? &s->helper_s : &s->now_s;

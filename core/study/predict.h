@@ -77,8 +77,8 @@ dpb_status dpb_predict_step(const struct dpb_measured *measured,
 
 /*
  * The mean over steps. Each worker's step is drawn from the measured ones. together: all workers
- * draw the same one; else each draws its own, and the slowest decides. This is the exact expectation
- * of resampling: the largest of W draws from n values is the i-th with probability
+ * draw the same one; else each draws its own, and the slowest decides. This is the expectation of
+ * resampling, without chance: the largest of W draws from n values is the i-th with probability
  * (i/n)^W - ((i-1)/n)^W. Where there are more than 16 values, steps in between are interpolated.
  */
 dpb_status dpb_predict_mean(const struct dpb_measured *measured,

@@ -326,8 +326,8 @@ static json_t *beyond_of(const struct maker *maker, const struct strategy *strat
     return list;
 }
 
-/* The interval: the worker's mean step and the fitted link, each at its better and at its worse end;
- * low, too, as if all workers' slow steps coincided. */
+/* The interval: the worker's mean step and the fitted link, each at its better and its worse end.
+ * At the low end all workers' slow steps coincide. */
 static dpb_status predict_interval(const struct maker *maker, const struct dpb_prediction_case *c,
                                    double error, double *low_s, double *high_s)
 {

@@ -135,7 +135,7 @@ static void least_link_holds(void **state)
     json_decref(result);
 }
 
-/* Two workers a machine, other batches and buckets; all of it with 1,024 workers in less than 5 s. */
+/* Two workers a machine, other batches and buckets, up to 1,024 workers, in less than 5 s. */
 static void many_cases(void **state)
 {
     (void)state;

@@ -1,0 +1,215 @@
+/* needs: alone */
+/*
+ * test_predict_network.c - predicted steps against measured ones: a device that sleeps, LeNet, and
+ * AlexNet for CIFAR-10, on 2 and 4 hosts, joined by links of 100 Mbit/s, 1 and 10 Gbit/s.
+ *
+ * Hosts share this machine's cores. So the measured worker is one of as many that run at once,
+ * without an exchange. Links are what `dpbench comm` finds of a ring between two hosts: the steps
+ * of ps_cpu and of 4 hosts are predicted from it, too. Cells whose run was disturbed by other
+ * processes are run again, and left out where they stay so.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "lib/command.h"
+#include "lib/network.h"
+#include "lib/sandbox.h"
+
+enum { HOSTS = 4, WORDS = 40, TRIES = 3 };
+
+static const double deadline_s = 300, most_mean_error = 0.05;
+/* Bursts are as short as the rate allows: what they carry for nothing is not the link's. */
+static const struct rate {
+    const char *name, *shape, *seconds;
+} rates[] = {
+    {"100 Mbit/s", "rate 100mbit burst 16k limit 64m", "6"},
+    {"1 Gbit/s", "rate 1gbit burst 128k limit 64m", "4"},
+    {"10 Gbit/s", "rate 10gbit burst 512k limit 64m", "4"},
+};
+/* The first takes no core: what is left of the error is the exchange's. */
+static const struct model {
+    const char *name, *settings;
+} models[] = {
+    {"a device that sleeps", "model.name=timed data.name=timed device.name=timed model.layers=8 "
+                             "model.parameters=200000 device.forward=30 device.backward=80 "
+                             "run.batch=1"},
+    {"LeNet", "model.name=lenet run.batch=32"},
+    {"AlexNet for CIFAR-10", "model.name=alexnet_cifar10 run.batch=32"},
+};
+static const char *const strategies[] = {"ring_tcp", "ps_cpu"};
+enum { N_RATES = 3, N_MODELS = 3, N_STRATEGIES = 2 };
+
+static const char common[] = "-c /dev/null --json device.threads=1 run.results= "
+                             "run.steady_limit_s=0 run.warmup_steps=5";
+static struct network network;
+
+static int set_up(void **state)
+{
+    if (sandbox_setup(state) != 0)
+        return -1;
+    if (network_possible()) {
+        network_up(&network, HOSTS, NULL);
+        network_set_tcp(&network, "reno");
+    }
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    network_down(&network);
+    return sandbox_teardown(state);
+}
+
+/* dpbench's ranks are on hosts from here on, one on each; 0: on none. */
+static void place(int n_hosts)
+{
+    static const int hosts[HOSTS] = {0, 1, 2, 3};
+    const char *const *variable = network_environment(&network, hosts, HOSTS);
+    for (; *variable; variable++) {
+        char name[64];
+        size_t length = strcspn(*variable, "=");
+        snprintf(name, sizeof name, "%.*s", (int)length, *variable);
+        if (n_hosts > 0)
+            setenv(name, *variable + length + 1, 1);
+        else
+            unsetenv(name);
+    }
+}
+
+/* As many workers at once as there are hosts, each a run of its own; the first one's result. */
+static void measure_alone(const struct model *model, int n, const char *file)
+{
+    struct started started[HOSTS];
+    for (int i = 0; i < n; i++) {
+        char line[512], path[64], program[256], *words[WORDS], *save = NULL;
+        int n_words = 1;
+        snprintf(path, sizeof path, i == 0 ? "%s" : "%s.%d", file, i);
+        snprintf(line, sizeof line, "%s run.workers=1 run.seconds=4 --output %s %s", common, path,
+                 model->settings);
+        snprintf(program, sizeof program, "%s/dpbench", build_directory());
+        words[0] = program;
+        for (char *word = strtok_r(line, " ", &save); word; word = strtok_r(NULL, " ", &save))
+            words[n_words++] = word;
+        words[n_words] = NULL;
+        command_start(&started[i], (const char *const *)words, NULL);
+    }
+    for (int i = 0; i < n; i++) {
+        struct command command;
+        command_finish(&started[i], &command, deadline_s);
+        if (command.exit_code != 0)
+            fail_msg("%s alone: %s", model->name, command.err);
+        command_free(&command);
+    }
+}
+
+/* A ring of two hosts, by itself. */
+static void measure_link(const char *file)
+{
+    struct command command;
+    char line[512];
+    snprintf(line, sizeof line,
+             "-c /dev/null --json device.name=reference device.threads=1 run.workers=2 "
+             "comm.name=ring_tcp comm.hosts=1+1 comm.interface=10.9.0.0/24 comm_test.seconds=1 "
+             "comm_test.sizes=1MiB,2MiB,4MiB --output %s",
+             file);
+    place(2);
+    dpbench_verb(&command, deadline_s, 0, "comm", line);
+    place(0);
+    command_free(&command);
+}
+
+/* NaN: other processes disturbed each of the runs. */
+static double measured_ns(const struct model *model, int n, const char *strategy,
+                          const struct rate *rate)
+{
+    double ns = NAN;
+    for (int i = 0; i < TRIES && isnan(ns); i++) {
+        struct command command;
+        place(n);
+        dpbench(&command, deadline_s,
+                "%s %s run.workers=%d comm.name=%s comm.hosts=%s comm.interface=10.9.0.0/24 "
+                "run.seconds=%s",
+                common, model->settings, n, strategy, n == 2 ? "1+1" : "1+1+1+1", rate->seconds);
+        place(0);
+        if (command.exit_code != 0)
+            fail_msg("%s, %d hosts, %s: %s", model->name, n, strategy, command.err);
+        if (!json_is_true(json_at(command.json, "load.disturbed")))
+            ns = expect_number(&command, "timing.elapsed_ns") /
+                 expect_number(&command, "timing.steps");
+        command_free(&command);
+    }
+    return ns;
+}
+
+static double predicted_ns(const char *result, const char *comm, int n, const char *strategy)
+{
+    struct command command;
+    char line[256];
+    snprintf(line, sizeof line, "%s --comm %s --workers %d --strategies %s --json", result, comm, n,
+             strategy);
+    dpbench_verb(&command, deadline_s, 0, "predict", line);
+    const double ns = expect_number(&command, "rows.0.step_ns");
+    command_free(&command);
+    return ns;
+}
+
+/* All cells of a model; their mean error. */
+static void test_model(void **state)
+{
+    const struct model *model = *state;
+    double sum = 0, worst = 0;
+    int n_cells = 0; /* that were not disturbed */
+    if (network.n == 0) {
+        print_message("no network namespaces here (root?)\n");
+        skip();
+    }
+    for (int r = 0; r < N_RATES; r++) {
+        network_shape(&network, rates[r].shape);
+        measure_link("comm.json");
+        for (int n = 2; n <= HOSTS; n += 2) {
+            measure_alone(model, n, "one.json");
+            for (int s = 0; s < N_STRATEGIES; s++) {
+                const double is = measured_ns(model, n, strategies[s], &rates[r]);
+                const double should = predicted_ns("one.json", "comm.json", n, strategies[s]);
+                const double off = should / is - 1;
+                if (isnan(is)) {
+                    print_message("%s, %s, %d hosts, %s: disturbed, %d times\n", rates[r].name,
+                                  model->name, n, strategies[s], TRIES);
+                    continue;
+                }
+                sum += fabs(off);
+                worst = fmax(worst, fabs(off));
+                n_cells++;
+                print_message("%s, %s, %d hosts, %s: %.2f ms, predicted %.2f (%+.1f %%)\n",
+                              rates[r].name, model->name, n, strategies[s], is / 1e6, should / 1e6,
+                              100 * off);
+            }
+        }
+    }
+    if (n_cells == 0) {
+        print_message("no conclusion: other processes disturbed all runs\n");
+        skip();
+    }
+    print_message("%s: mean error %.1f %%, largest %.1f %%, of %d\n", model->name,
+                  100 * sum / n_cells, 100 * worst, n_cells);
+    if (!(sum / n_cells <= most_mean_error))
+        fail_msg("the mean error is %.1f %%, above %.0f %%", 100 * sum / n_cells,
+                 100 * most_mean_error);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[N_MODELS];
+    for (size_t i = 0; i < N_MODELS; i++)
+        tests[i] = (struct CMUnitTest){models[i].name, test_model, NULL, NULL,
+                                       (void *)(uintptr_t)&models[i]};
+    return cmocka_run_group_tests_name("predict network", tests, set_up, tear_down);
+}
