@@ -24,7 +24,7 @@ static const struct dpb_command commands[] = {
      "dpbench rerun RESULT.json [SECTION.KEY=VALUE ... | --resume] [--trust] [--json] [--output "
      "FILE]",
      "run again what a result was made by, or the rest of a sweep", dpb_command_rerun},
-    {"report", "dpbench report RESULT.json...", "print the tables of results again",
+    {"report", "dpbench report [--markdown | --csv] RESULT.json...", "print the tables of results again",
      dpb_command_report},
     {"compare",
      "dpbench compare A.json B.json [--threshold PERCENT] [--require-same PARTS] [--json]",

@@ -134,8 +134,8 @@ bool dpb_sweep_done(const struct dpb_sweep *sweep, const json_t *document,
 
 /* The timing runs of one cell; @borrowed. */
 struct cell_runs {
-    const json_t **ok;
-    size_t n_ok, n_failed, n_interrupted;
+    const json_t **ok, **good; /* `good` has the disturbed ones, too */
+    size_t n_ok, n_good, n_failed, n_interrupted;
     size_t n_disturbed; /* good runs that are left out, since others were not disturbed */
     const json_t *any;  /* one of them, a good one if there is: for what all have in common */
     const char *reason; /* why the first failed one failed */
@@ -145,8 +145,9 @@ static bool cell_runs_find(const json_t *document, size_t cell, struct cell_runs
 {
     const json_t *runs = json_object_get(document, "runs"), *run;
     size_t i;
-    *found = (struct cell_runs){.ok = calloc(json_array_size(runs) + 1, sizeof *found->ok)};
-    if (found->ok == NULL)
+    *found = (struct cell_runs){.ok = calloc(json_array_size(runs) + 1, sizeof *found->ok),
+                                .good = calloc(json_array_size(runs) + 1, sizeof *found->good)};
+    if (found->ok == NULL || found->good == NULL)
         return false;
     json_array_foreach(runs, i, run)
     {
@@ -154,6 +155,7 @@ static bool cell_runs_find(const json_t *document, size_t cell, struct cell_runs
             continue;
         if (is_ok(run)) {
             found->ok[found->n_ok++] = run;
+            found->good[found->n_good++] = run;
         } else if (strcmp(dpb_json_text(run, "status", ""), "interrupted") == 0) {
             found->n_interrupted++;
         } else {
@@ -437,7 +439,8 @@ static json_t *row_to_json(const struct dpb_sweep *sweep, size_t cell, double sa
         "too_short", any_true(runs, "timing.too_short", true),                             //
         "gated", any_true(runs, "timing.gated", true),                                     //
         "steady", runs->n_ok > 0 && !any_true(runs, "timing.steady", false));
-    json_t *to_target = dpb_target_of_runs(runs->ok, runs->n_ok, runs->n_failed, sweep->repeats);
+    json_t *to_target =
+        dpb_target_of_runs(runs->good, runs->n_good, runs->n_failed, sweep->repeats);
     json_object_set_new(row, "to_target", to_target != NULL ? to_target : json_null());
     json_object_update(row, numbers);
     json_decref(numbers);
@@ -455,6 +458,7 @@ static void add_rows(const struct dpb_sweep *sweep, json_t *document)
             json_array_append_new(json_object_get(document, "rows"),
                                   row_to_json(sweep, cell, samples, &runs, document));
         free(runs.ok);
+        free(runs.good);
     }
 }
 

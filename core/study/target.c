@@ -45,6 +45,21 @@ static double resolution_of(const json_t *run)
     return samples - before;
 }
 
+/* Whether it reached the target as soon as the criterion had evaluations enough: perhaps it had
+ * been there before. */
+static bool met_at_once(const json_t *run)
+{
+    bool median = strcmp(dpb_json_text(run, "target.criterion", ""), "median5") == 0;
+    double samples = dpb_json_number(end_of_run(run), "trained_samples");
+    const json_t *eval;
+    size_t i, n = 0;
+    json_array_foreach(json_object_get(run, "eval"), i, eval)
+    {
+        n += dpb_json_number(eval, "trained_samples") <= samples;
+    }
+    return json_is_true(dpb_json_at(run, "target.met")) && n <= (median ? 5 : 1);
+}
+
 /* ---- of a row ------------------------------------------------------------------------------ */
 
 static bool has_met(const json_t *repeat)
@@ -78,24 +93,38 @@ static json_t *part_to_json(const json_t *repeats, const char *part, bool censor
                      "above", dpb_json_real(censored ? above : NAN));
 }
 
+/* The last run of a repeat, an undisturbed one where there is any; NULL: none with a target. */
+static const json_t *run_of_repeat(const json_t *const *runs, size_t n, int64_t repeat)
+{
+    const json_t *last = NULL, *clean = NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (dpb_json_number(runs[i], "repeat") != (double)repeat ||
+            !json_is_object(json_object_get(runs[i], "target")))
+            continue;
+        last = runs[i];
+        if (!json_is_true(dpb_json_at(runs[i], "load.disturbed")))
+            clean = runs[i];
+    }
+    return clean != NULL ? clean : last;
+}
+
 json_t *dpb_target_of_runs(const json_t *const *runs, size_t n, size_t n_failed, int64_t n_repeats)
 {
     json_t *repeats = json_array();
     const json_t *any = NULL;
-    size_t n_met = 0, n_of = n_failed;
+    size_t n_met = 0, n_at_once = 0, n_of = n_failed;
     double resolution = 0;
+    bool disturbed = false;
     for (int64_t repeat = 0; repeat < n_repeats; repeat++) {
-        const json_t *last = NULL;
-        for (size_t i = 0; i < n; i++)
-            if (dpb_json_number(runs[i], "repeat") == (double)repeat &&
-                json_is_object(json_object_get(runs[i], "target")))
-                last = runs[i];
+        const json_t *last = run_of_repeat(runs, n, repeat);
         json_array_append_new(repeats, last != NULL ? repeat_to_json(last) : json_null());
         if (last == NULL)
             continue;
         any = last;
         n_of++;
+        disturbed |= json_is_true(dpb_json_at(last, "load.disturbed"));
         n_met += json_is_true(dpb_json_at(last, "target.met"));
+        n_at_once += met_at_once(last);
         resolution = fmax(resolution, resolution_of(last));
     }
     if (any == NULL) {
@@ -105,18 +134,20 @@ json_t *dpb_target_of_runs(const json_t *const *runs, size_t n, size_t n_failed,
     bool censored = n_met < n_of;
     bool apart = strcmp(dpb_json_text(any, "strategy.consistency", ""), "none") == 0 &&
                  dpb_json_number(any, "world.workers") > 1;
-    return json_pack("{s:o, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:n, s:o}",     //
-                     "accuracy", dpb_json_real(dpb_json_number(any, "target.accuracy")), //
-                     "criterion", dpb_json_text(any, "target.criterion", "?"),           //
-                     "model", apart ? "rank 0" : "all workers",                          //
-                     "reached", (json_int_t)n_met,                                       //
-                     "of", (json_int_t)n_of,                                             //
-                     "seconds", part_to_json(repeats, "seconds", censored),              //
-                     "epochs", part_to_json(repeats, "epochs", censored),                //
-                     "samples", part_to_json(repeats, "samples", censored),              //
-                     "samples_per_s", part_to_json(repeats, "samples_per_s", false),     //
-                     "resolution", dpb_json_real(resolution),                            //
-                     "rank",                                                             //
+    return json_pack("{s:o, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:I, s:b, s:o, s:n, s:o}", //
+                     "accuracy", dpb_json_real(dpb_json_number(any, "target.accuracy")),       //
+                     "criterion", dpb_json_text(any, "target.criterion", "?"),                 //
+                     "model", apart ? "rank 0" : "all workers",                                //
+                     "reached", (json_int_t)n_met,                                             //
+                     "of", (json_int_t)n_of,                                                   //
+                     "seconds", part_to_json(repeats, "seconds", censored),                    //
+                     "epochs", part_to_json(repeats, "epochs", censored),                      //
+                     "samples", part_to_json(repeats, "samples", censored),                    //
+                     "samples_per_s", part_to_json(repeats, "samples_per_s", false),           //
+                     "reached_at_once", (json_int_t)n_at_once,                                 //
+                     "disturbed", disturbed,                                                   //
+                     "resolution", dpb_json_real(resolution),                                  //
+                     "rank",                                                                   //
                      "repeats", repeats);
 }
 

@@ -37,7 +37,7 @@ static double number(const json_t *row, const char *path)
 static const char *print_number(char text[CELL], double value)
 {
     if (value < 100000)
-        snprintf(text, CELL, "%.*f", value < 10 ? 2 : value < 1000 ? 1 : 0, value);
+        snprintf(text, CELL, "%.*f", value < 1 ? 3 : value < 10 ? 2 : value < 1000 ? 1 : 0, value);
     else
         snprintf(text, CELL, value < 1e7 ? "%.0fk" : "%.0fM", value / (value < 1e7 ? 1e3 : 1e6));
     return text;
@@ -211,13 +211,21 @@ void dpb_target_print(const json_t *document, FILE *out)
 
 /* ---- notes --------------------------------------------------------------------------------- */
 
-/* What speaks against the times of a row; steps need not be steady here. NULL: nothing. */
-static const char *doubt_of(const json_t *row)
+/* What speaks against the samples of a row; NULL: nothing. */
+static const char *doubt_of_samples(const json_t *row)
 {
-    const char *doubt = NULL;
+    return number(row, "to_target.reached_at_once") > 0 ? "evaluated too rarely"
+           : number(row, "to_target.of") < 2            ? "one run"
+                                                        : NULL;
+}
+
+/* What speaks against its times; steps need not be steady here. */
+static const char *doubt_of_times(const json_t *row)
+{
+    const char *doubt = json_is_true(dpb_json_at(row, "to_target.disturbed")) ? "disturbed" : NULL;
     for (size_t i = 0; i < DPB_DOUBTS && doubt == NULL; i++)
         doubt = i == DPB_DOUBT_NOT_STEADY ? NULL : dpb_rates_doubt(row, i);
-    return doubt;
+    return doubt != NULL ? doubt : doubt_of_samples(row);
 }
 
 static void print_name(const json_t *row, FILE *out)
@@ -231,14 +239,18 @@ static void print_name(const json_t *row, FILE *out)
 
 /* "time 1.310 [1.200..1.430] slower". */
 static void print_ratio(const json_t *first, const json_t *row, const char *part, const char *name,
-                        const char *doubt, FILE *out)
+                        FILE *out)
 {
+    bool samples = strcmp(part, "samples") == 0;
+    const char *own = samples ? doubt_of_samples(row) : doubt_of_times(row);
+    const char *of_first = samples ? doubt_of_samples(first) : doubt_of_times(first);
+    const char *doubt = own != NULL ? own : of_first;
     struct dpb_comparison c;
     char ratio[64], outcome[64];
     dpb_target_compare(first, row, part, &c);
     dpb_rates_ratio(&c, ratio, sizeof ratio);
     dpb_comparison_text(&c, outcome, sizeof outcome);
-    if (strcmp(part, "samples") == 0 && (c.outcome == DPB_FASTER || c.outcome == DPB_SLOWER))
+    if (samples && (c.outcome == DPB_FASTER || c.outcome == DPB_SLOWER))
         snprintf(outcome, sizeof outcome, c.outcome == DPB_FASTER ? "fewer" : "more");
     if (doubt != NULL)
         fprintf(out, "%s %.3f no conclusion (%s)", name, c.ratio, doubt);
@@ -257,17 +269,14 @@ static void note_ranks(const struct table *table, FILE *out)
                 first = table->lines[k].row;
         if (first == NULL || first == row)
             continue;
-        const char *of_row = doubt_of(row), *of_first = doubt_of(first);
-        const char *doubt = of_row != NULL ? of_row : of_first;
-        bool once = number(row, "to_target.of") < 2 || number(first, "to_target.of") < 2;
         fputs("- to the target, ", out);
         print_name(row, out);
         fputs(" / ", out);
         print_name(first, out);
         fputs(": ", out);
-        print_ratio(first, row, "seconds", "time", doubt, out);
-        print_ratio(first, row, "samples", " = samples", once ? "one run" : NULL, out);
-        print_ratio(first, row, "samples_per_s", " / rate", doubt, out);
+        print_ratio(first, row, "seconds", "time", out);
+        print_ratio(first, row, "samples", " = samples", out);
+        print_ratio(first, row, "samples_per_s", " / rate", out);
         fputs(".\n", out);
     }
 }
@@ -275,11 +284,12 @@ static void note_ranks(const struct table *table, FILE *out)
 void dpb_target_notes(const json_t *document, FILE *out)
 {
     struct table table;
-    bool apart = false, made = table_make(document, false, &table);
+    bool apart = false, at_once = false, made = table_make(document, false, &table);
     double least = INFINITY, most = 0;
     for (size_t i = 0; i < table.n; i++) {
         const json_t *row = table.lines[i].row;
         apart |= strcmp(dpb_json_text(row, "to_target.model", ""), "rank 0") == 0;
+        at_once |= number(row, "to_target.reached_at_once") > 0;
         least = fmin(least, number(row, "to_target.resolution"));
         most = fmax(most, number(row, "to_target.resolution"));
     }
@@ -293,6 +303,10 @@ void dpb_target_notes(const json_t *document, FILE *out)
         if (most > least)
             fprintf(out, " to %.0f", most);
         fputs(" samples: no difference below is seen.\n", out);
+        if (at_once)
+            fputs("- evaluated too rarely: a run reached the target as soon as there were "
+                  "evaluations enough, so perhaps before; make eval.every smaller.\n",
+                  out);
         if (dpb_target_missed(json_object_get(document, "rows")))
             fputs("- > X: a run missed the target, and the shortest such run trained for X. Rows "
                   "are ranked by time only where all runs reached it.\n",

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "dpbench/random.h"
 #include "lib/documented.h"
+#include "study/forms.h"
 #include "study/json.h"
 #include "study/sweep.h"
 #include "study/target.h"
@@ -96,14 +97,22 @@ static const json_t *target_of(const struct study *study, size_t row)
     return json_object_get(json_array_get(rows, row), "to_target");
 }
 
+typedef void print_form(const json_t *document, FILE *out);
+
 /* Not inlined: gcc 12 would take what the stream allocates for the local variable that names it. */
-__attribute__((noinline)) static char *printed(const json_t *document)
+__attribute__((noinline)) static char *printed_as(const json_t *document, print_form *form)
 {
     char *text = NULL;
     size_t length;
     FILE *out = open_memstream(&text, &length);
-    dpb_sweep_print(document, out);
+    form(document, out);
     fclose(out);
+    return text;
+}
+
+static char *printed(const json_t *document)
+{
+    char *text = printed_as(document, dpb_sweep_print);
     for (const char *line = text; *line != '\0';) {
         size_t columns = strcspn(line, "\n");
         if (columns > 100)
@@ -163,6 +172,16 @@ static void columns_are_exact(void **state)
     assert_null(strstr(text, "> X"));
     free(text);
     json_t *table = dpb_target_table(s.document);
+    char *markdown = printed_as(s.document, dpb_sweep_markdown);
+    assert_non_null(strstr(markdown, "|  | shm | synchronous | 2 | 2 of 2 | "));
+    assert_non_null(strstr(markdown, "| settings | strategy | label | rank | reached | seconds | "
+                                     "epochs | samples | samples/s |\n|---|---|---:|"));
+    free(markdown);
+    char *csv = printed_as(s.document, dpb_sweep_csv);
+    assert_int_equal(strncmp(csv, "cell_index,cell.comm.name,status,", 33), 0);
+    assert_non_null(strstr(csv, ",to_target.reached,to_target.of,to_target.seconds.mean,"));
+    assert_non_null(strstr(csv, "\n1,shm,ok,shm,synchronous,2,"));
+    free(csv);
     char *columns = json_dumps(json_object_get(table, "columns"), JSON_COMPACT);
     assert_string_equal(columns, "[\"strategy\",\"label\",\"rank\",\"reached\",\"seconds\","
                                  "\"epochs\",\"samples\",\"samples/s\"]");
@@ -268,6 +287,55 @@ static void doubtful_times_leave_the_samples(void **state)
     study_end(&s);
 }
 
+/* A seed whose run was disturbed is not left out; a clean run of the same seed comes first. */
+static void disturbed_runs_count_where_there_is_no_other(void **state)
+{
+    (void)state;
+    struct study s = STUDY("sweep.comm.name=sma", "sweep.seeds=2", "eval.target=0.9");
+    add(&s, 0, 0, (struct made){"sma", "averaging", 2, 1000, 100, false});
+    add(&s, 0, 0, (struct made){"sma", "averaging", 2, 3000, 100, false});
+    add(&s, 0, 1, (struct made){"sma", "averaging", 2, 4000, 100, true});
+    json_t *runs = json_object_get(s.document, "runs");
+    for (size_t i = 1; i < 3; i++)
+        json_object_set_new(json_array_get(runs, i), "load", json_pack("{s:b}", "disturbed", 1));
+    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    assert_near(dpb_json_number(target_of(&s, 0), "reached"), 1);
+    assert_near(dpb_json_number(target_of(&s, 0), "of"), 2);
+    const json_t *repeats = json_object_get(target_of(&s, 0), "repeats");
+    assert_near(dpb_json_number(json_array_get(repeats, 0), "samples"), 1000);
+    assert_near(dpb_json_number(target_of(&s, 0), "samples.above"), 4000);
+    assert_true(json_is_true(json_object_get(target_of(&s, 0), "disturbed")));
+    study_end(&s);
+}
+
+/* Whoever is there at the first evaluation was perhaps there before. */
+static void too_few_evaluations_conclude_nothing(void **state)
+{
+    (void)state;
+    struct study s = STUDY("sweep.comm.name=sma,shm", "sweep.seeds=2", "eval.target=0.9");
+    for (uint32_t repeat = 0; repeat < 2; repeat++) {
+        add(&s, 0, repeat,
+            (struct made){"sma", "averaging", 2, repeat == 0 ? 100 : 200, 100, false});
+        add(&s, 1, repeat, (struct made){"shm", "synchronous", 2, 2000, 100, false});
+    }
+    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    assert_near(dpb_json_number(target_of(&s, 0), "reached_at_once"), 1);
+    assert_near(dpb_json_number(target_of(&s, 1), "reached_at_once"), 0);
+    char *text = printed(s.document);
+    assert_says(text, "= samples 14.142 no conclusion (evaluated too rarely) / ");
+    assert_says(text, "make eval.every smaller");
+    free(text);
+    for (size_t i = 0; i < 4; i++) { /* five are needed, and there are no more than two */
+        json_t *run = json_array_get(json_object_get(s.document, "runs"), i);
+        json_object_set_new(json_object_get(run, "target"), "criterion", json_string("median5"));
+    }
+    json_array_clear(json_object_get(s.document, "rows"));
+    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    assert_near(dpb_json_number(target_of(&s, 0), "reached_at_once"), 2);
+    assert_near(dpb_json_number(target_of(&s, 1), "reached_at_once"), 0);
+    study_end(&s);
+}
+
 /* Normal, by Box and Muller. */
 static double noise(uint32_t try, uint32_t cell, uint32_t repeat)
 {
@@ -326,6 +394,8 @@ int main(void)
         cmocka_unit_test(ranks_are_within_a_contest),
         cmocka_unit_test(without_a_target_nothing_is_said),
         cmocka_unit_test(doubtful_times_leave_the_samples),
+        cmocka_unit_test(disturbed_runs_count_where_there_is_no_other),
+        cmocka_unit_test(too_few_evaluations_conclude_nothing),
         cmocka_unit_test(planted_differences_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 alone: the criterion, means, Student's t, ranks and ratios. Run from the top of the tree; ends on
 `N passed, N failed, N skipped`."""
 
+import csv
 import json
 import math
 import os
@@ -73,6 +74,9 @@ class Table(unittest.TestCase):
                 cwd=path, capture_output=True, text=True, timeout=200, check=False)
             with open(file, encoding="utf-8") as text:
                 cls.document = json.load(text)
+            cls.csv = subprocess.run(
+                [os.path.join(BUILD, "dpbench"), "report", "--csv", file], capture_output=True,
+                text=True, timeout=60, check=True).stdout
         cls.reached = {}
         for run in cls.document["runs"]:
             cls.reached.setdefault(run["cell_index"], {})[run["repeat"]] = reach(run)
@@ -104,6 +108,16 @@ class Table(unittest.TestCase):
                 else:
                     self.assertIsNone(of["mean"])
                     self.near(of["above"], min(r[part] for r in repeats if not r["met"]))
+
+    def test_the_csv_has_the_same_columns(self):
+        lines = list(csv.DictReader(self.csv.splitlines()))
+        self.assertEqual(len(lines), len(self.document["rows"]))
+        for line, (row, target, _) in zip(lines, self.rows()):
+            self.assertEqual(line["cell.comm.name"], row["strategy"])
+            for part in ("seconds", "epochs", "samples", "samples_per_s"):
+                for name, value in target[part].items():
+                    text = line[f"to_target.{part}.{name}"]
+                    self.assertEqual(float(text) if text else None, value)
 
     def test_ranks_are_by_time_where_all_reached_it(self):
         whole = [(mean([r["seconds"] for r in repeats])[0], row["cell_index"])

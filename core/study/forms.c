@@ -1,0 +1,151 @@
+/* forms.c - see forms.h. */
+#include "study/forms.h"
+
+#include <string.h>
+
+#include "study/json.h"
+#include "study/sweep.h"
+#include "study/target.h"
+
+/* ---- Markdown ------------------------------------------------------------------------------ */
+
+/* A cell of a table: a bar in it would end it. */
+static void print_cell(const char *text, FILE *out)
+{
+    fputs("| ", out);
+    for (; *text != '\0'; text++) {
+        if (*text == '|')
+            fputc('\\', out);
+        fputc(*text == '\n' ? ' ' : *text, out);
+    }
+    fputc(' ', out);
+}
+
+/* A failed row has its reason in the place of its numbers. */
+static void print_row(const json_t *line, size_t n_columns, FILE *out)
+{
+    const json_t *cells = json_object_get(line, "cells"), *row = json_object_get(line, "row");
+    bool failed = json_is_true(json_object_get(line, "failed"));
+    print_cell(dpb_json_text(line, "group", ""), out);
+    print_cell(dpb_json_text(json_array_get(cells, 0), "", ""), out);
+    if (failed) {
+        print_cell(dpb_json_text(row, "status", "failed"), out);
+        print_cell(dpb_json_text(row, "error", "no run of it ended"), out);
+    }
+    for (size_t c = failed ? 3 : 1; c < n_columns; c++)
+        print_cell(failed ? "" : dpb_json_text(json_array_get(cells, c), "", ""), out);
+    fputs("|\n", out);
+}
+
+static void print_table(const json_t *table, FILE *out)
+{
+    const json_t *columns = json_object_get(table, "columns"), *column, *line;
+    size_t i;
+    print_cell("settings", out);
+    json_array_foreach(columns, i, column)
+    {
+        print_cell(json_string_value(column), out);
+    }
+    fputs("|\n|---", out);
+    json_array_foreach(columns, i, column)
+    {
+        fputs(i == 0 ? "|---" : "|---:", out);
+    }
+    fputs("|\n", out);
+    json_array_foreach(json_object_get(table, "lines"), i, line)
+    {
+        print_row(line, json_array_size(columns), out);
+    }
+    fputc('\n', out);
+}
+
+void dpb_sweep_markdown(const json_t *document, FILE *out)
+{
+    json_t *tables[] = {dpb_sweep_table(document), dpb_target_table(document)};
+    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
+        if (json_array_size(json_object_get(tables[i], "lines")) > 0)
+            print_table(tables[i], out);
+        json_decref(tables[i]);
+    }
+    dpb_sweep_notes(document, out);
+}
+
+/* ---- CSV ----------------------------------------------------------------------------------- */
+
+/* Puts the scalars below `value` into `flat`, by their paths. */
+static void flatten(const char *path, json_t *value, json_t *flat)
+{
+    const char *key;
+    json_t *member;
+    if (!json_is_object(value)) {
+        if (!json_is_array(value))
+            json_object_set(flat, path, value);
+        return;
+    }
+    json_object_foreach(value, key, member)
+    {
+        char below[512];
+        snprintf(below, sizeof below, "%s%s%s", path, path[0] != '\0' ? "." : "", key);
+        flatten(below, member, flat);
+    }
+}
+
+static void print_field(const char *text, FILE *out)
+{
+    if (text[strcspn(text, ",\"\r\n")] == '\0') {
+        fputs(text, out);
+        return;
+    }
+    fputc('"', out);
+    for (; *text != '\0'; text++)
+        fputs(*text == '"' ? "\"\"" : (char[]){*text, '\0'}, out);
+    fputc('"', out);
+}
+
+static void print_value(const json_t *value, FILE *out)
+{
+    if (json_is_string(value))
+        print_field(json_string_value(value), out);
+    else if (json_is_boolean(value))
+        fputs(json_is_true(value) ? "true" : "false", out);
+    else if (json_is_integer(value))
+        fprintf(out, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+    else if (json_is_real(value))
+        fprintf(out, "%.17g", json_real_value(value));
+}
+
+void dpb_sweep_csv(const json_t *document, FILE *out)
+{
+    json_t *columns = json_object(), *flat = json_array(), *row;
+    const char *path;
+    json_t *unused;
+    size_t i;
+    json_array_foreach(json_object_get(document, "rows"), i, row)
+    {
+        json_t *fields = json_object();
+        flatten("", row, fields);
+        json_object_update_missing(columns, fields);
+        json_array_append_new(flat, fields);
+    }
+    const char *comma = "";
+    json_object_foreach(columns, path, unused)
+    {
+        fputs(comma, out);
+        print_field(path, out);
+        comma = ",";
+    }
+    fputc('\n', out);
+    json_array_foreach(flat, i, row)
+    {
+        comma = "";
+        json_object_foreach(columns, path, unused)
+        {
+            fputs(comma, out);
+            print_value(json_object_get(row, path), out);
+            comma = ",";
+        }
+        fputc('\n', out);
+    }
+    json_decref(columns);
+    json_decref(flat);
+}
