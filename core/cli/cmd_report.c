@@ -1,26 +1,33 @@
-/* cmd_report.c - `dpbench report [--markdown | --csv] RESULT.json...`: prints the tables of kept
- * results. */
+/* cmd_report.c - `dpbench report [--markdown | --csv | --html FILE] RESULT.json...`: kept results as
+ * tables or as a page. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "cli/cli.h"
 #include "study/forms.h"
+#include "study/html.h"
 #include "study/json.h"
 #include "study/result.h"
 #include "study/sweep.h"
 
-typedef void print_form(const json_t *document, FILE *out);
-
-/* Prints the table of the run or sweep again, or a sweep's in another form. */
-static dpb_status report(const char *path, print_form *form)
+static dpb_status read_printable(const char *path, json_t **document)
 {
     json_t *read = NULL;
     DPB_TRY(dpb_result_read(path, &read));
-    json_t *document = dpb_json_printable(read);
+    *document = dpb_json_printable(read);
     json_decref(read);
-    if (document == NULL)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    return *document != NULL ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
+}
+
+typedef void print_form(const json_t *document, FILE *out);
+
+/* Prints the table of the run or sweep again, or a sweep's in another form. */
+static dpb_status print(const char *path, print_form *form)
+{
+    json_t *document = NULL;
+    DPB_TRY(read_printable(path, &document));
     bool is_sweep = strcmp(dpb_json_text(document, "schema", ""), "dpbench.sweep/1") == 0;
     dpb_status status = DPB_OK;
     if (form == NULL)
@@ -44,19 +51,80 @@ static print_form *form_of(const char *option)
                                              : NULL;
 }
 
+/* One document after the other: a long run takes much memory. */
+static dpb_status write_page(const char *const *paths, int n, const char *file)
+{
+    struct dpb_html *html = dpb_html_create();
+    dpb_status status = DPB_OK;
+    for (int i = 0; i < n && html != NULL && status == DPB_OK; i++) {
+        json_t *document = NULL;
+        status = read_printable(paths[i], &document);
+        if (status == DPB_OK)
+            dpb_html_add(html, paths[i], document);
+        json_decref(document);
+    }
+    size_t length = 0;
+    char *page = html != NULL && status == DPB_OK ? dpb_html_finish(html, &length) : NULL;
+    dpb_html_destroy(html);
+    if (status == DPB_OK)
+        status = page != NULL ? dpb_result_write_page(page, length, file)
+                              : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    if (status == DPB_OK)
+        dpb_log(DPB_LOG_INFO, "report: %s", file);
+    free(page);
+    return status;
+}
+
+static bool ends_on(const char *text, const char *end)
+{
+    const size_t length = strlen(text), n = strlen(end);
+    return length > n && strcmp(text + length - n, end) == 0;
+}
+
+/* `--html *.json` must not put a page in the place of the first result. */
+static dpb_status check_page(const struct dpb_command *self, const char *file)
+{
+    if (file == NULL || !(ends_on(file, ".html") || ends_on(file, ".htm")))
+        return dpb_usage_error(self, "--html needs the name of a file that ends on .html");
+    return dpb_result_probe_file("--html", file);
+}
+
+static dpb_status report(const struct dpb_command *self, const char **paths, int argc, char **argv)
+{
+    const char *html = NULL;
+    print_form *form = NULL;
+    int n = 0;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--html") == 0) {
+            html = i + 1 < argc ? argv[++i] : NULL;
+            DPB_TRY(check_page(self, html));
+        } else if (form_of(argv[i]) != NULL) {
+            form = form_of(argv[i]);
+        } else if (argv[i][0] == '-') {
+            return dpb_usage_error(self, "unknown option '%s'", argv[i]);
+        } else {
+            paths[n++] = argv[i];
+        }
+    }
+    if (n == 0)
+        return dpb_usage_error(self, "which results? give their files");
+    if (html != NULL && form != NULL)
+        return dpb_usage_error(self, "one form at a time: --html beside --markdown or --csv");
+    if (html != NULL)
+        return write_page(paths, n, html);
+    for (int i = 0; i < n; i++) {
+        if (i > 0)
+            putchar('\n');
+        DPB_TRY(print(paths[i], form));
+    }
+    return DPB_OK;
+}
+
 int dpb_command_report(const struct dpb_command *self, int argc, char **argv)
 {
-    print_form *form = argc > 1 ? form_of(argv[1]) : NULL;
-    const int first = form != NULL ? 2 : 1;
+    const char **paths = calloc((size_t)argc + 1, sizeof *paths);
     dpb_status status =
-        argc <= first ? dpb_usage_error(self, "which results? give their files") : DPB_OK;
-    for (int i = first; i < argc && status == DPB_OK; i++) {
-        if (argv[i][0] == '-')
-            status = dpb_usage_error(self, "unknown option '%s'", argv[i]);
-        else if (i > first)
-            putchar('\n');
-        if (status == DPB_OK)
-            status = report(argv[i], form);
-    }
+        paths != NULL ? report(self, paths, argc, argv) : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    free(paths);
     return dpb_status_exit_code(status);
 }

@@ -70,20 +70,27 @@ static void directory_of(const char *path, char directory[PATH_MAX])
     snprintf(directory, PATH_MAX, "%.*s", length == 0 ? 1 : (int)length, length == 0 ? "." : path);
 }
 
+dpb_status dpb_result_probe_file(const char *option, const char *path)
+{
+    struct stat info;
+    if (stat(path, &info) != 0 || S_ISREG(info.st_mode))
+        return DPB_OK;
+    if (S_ISDIR(info.st_mode))
+        return dpb_fail(DPB_USAGE, "%s %s is a directory: name a file in it", option, path);
+    /* A rename would put a file in the place of the device: /dev/null would be gone. */
+    return dpb_fail(DPB_USAGE,
+                    "%s %s is no regular file and would be replaced by one; --json "
+                    "prints the document to standard output, `run.results=` keeps no file",
+                    option, path);
+}
+
 dpb_status dpb_result_probe(const char *path, const char *results)
 {
     char directory[PATH_MAX], probe[PATH_MAX];
-    struct stat info;
     if (path == NULL && results[0] == '\0')
         return DPB_OK;
-    if (path != NULL && stat(path, &info) == 0 && S_ISDIR(info.st_mode))
-        return dpb_fail(DPB_USAGE, "--output %s is a directory: name a file in it", path);
-    /* A rename would put a file in the place of the device: /dev/null would be gone. */
-    if (path != NULL && stat(path, &info) == 0 && !S_ISREG(info.st_mode))
-        return dpb_fail(DPB_USAGE,
-                        "--output %s is no regular file and would be replaced by one; --json "
-                        "prints the document to standard output, `run.results=` keeps no file",
-                        path);
+    if (path != NULL)
+        DPB_TRY(dpb_result_probe_file("--output", path));
     if (path != NULL)
         directory_of(path, directory);
     else if (snprintf(directory, sizeof directory, "%s", results) >= (int)sizeof directory)
@@ -225,19 +232,15 @@ static void sync_directory(const char *path)
     close(fd);
 }
 
-/* The document in a file of its own beside `path`. */
-static dpb_status write_temporary(const json_t *document, const char *path, char name[PATH_MAX])
+/* The text in a file of its own beside `path`. */
+static dpb_status write_temporary_text(const char *text, size_t length, const char *path,
+                                       char name[PATH_MAX])
 {
     if (snprintf(name, PATH_MAX, "%s.tmp-%ld", path, (long)getpid()) >= PATH_MAX)
         return dpb_fail(DPB_IO, "%s: the name is too long", path);
-    char *text = json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
-    if (text == NULL)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory: the result cannot be written to %s", path);
     int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    bool good =
-        fd >= 0 && write_all(fd, text, strlen(text)) && write_all(fd, "\n", 1) && fsync(fd) == 0;
+    bool good = fd >= 0 && write_all(fd, text, length) && fsync(fd) == 0;
     int error = errno;
-    free(text);
     if (fd >= 0 && close(fd) != 0 && good) {
         good = false;
         error = errno;
@@ -247,6 +250,18 @@ static dpb_status write_temporary(const json_t *document, const char *path, char
     if (fd >= 0)
         unlink(name);
     return dpb_fail(DPB_IO, "%s: the result cannot be written: %s", path, strerror(error));
+}
+
+static dpb_status write_temporary(const json_t *document, const char *path, char name[PATH_MAX])
+{
+    char *text = json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    if (text == NULL)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory: the result cannot be written to %s", path);
+    const size_t length = strlen(text);
+    text[length] = '\n'; /* in the place of the end */
+    dpb_status status = write_temporary_text(text, length + 1, path, name);
+    free(text);
+    return status;
 }
 
 /* Gives the file its name if that is free. 0, or errno. */
@@ -316,17 +331,32 @@ static dpb_status write_new(const json_t *document, const char *results, const c
                     strerror(error));
 }
 
+/* Gives the file its name, and replaces another of this name. */
+static dpb_status name_it(const char *temporary, const char *path)
+{
+    if (rename(temporary, path) == 0)
+        return DPB_OK;
+    int error = errno;
+    unlink(temporary);
+    return dpb_fail(DPB_IO, "%s: the result cannot be put in its place: %s", path, strerror(error));
+}
+
 static dpb_status write_to(const json_t *document, const char *path, char *written)
 {
     char temporary[PATH_MAX];
     if (snprintf(written, PATH_MAX, "%s", path) >= PATH_MAX)
         return dpb_fail(DPB_IO, "--output: the name is too long");
     DPB_TRY(write_temporary(document, path, temporary));
-    if (rename(temporary, path) == 0)
-        return DPB_OK;
-    int error = errno;
-    unlink(temporary);
-    return dpb_fail(DPB_IO, "%s: the result cannot be put in its place: %s", path, strerror(error));
+    return name_it(temporary, path);
+}
+
+dpb_status dpb_result_write_page(const char *text, size_t length, const char *path)
+{
+    char temporary[PATH_MAX];
+    DPB_TRY(write_temporary_text(text, length, path, temporary));
+    DPB_TRY(name_it(temporary, path));
+    sync_directory(path);
+    return DPB_OK;
 }
 
 dpb_status dpb_result_begin(const json_t *document, const char *path, const char *results,
