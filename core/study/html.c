@@ -276,9 +276,8 @@ static void write_lines_of_run(char *text, FILE *out)
         if (labelled && strlen(line) > 16) {
             char label[16];
             snprintf(label, sizeof label, "%.13s", line + 2);
-            label[strcspn(label, " ") < 13 && strstr(label, "  ")
-                      ? (size_t)(strstr(label, "  ") - label)
-                      : strlen(label)] = '\0';
+            for (size_t n = strlen(label); n > 0 && label[n - 1] == ' '; n--)
+                label[n - 1] = '\0';
             fputs(open ? "</td></tr>\n<tr>" : "<tr>", out);
             element("th", "", label, out);
             fputs("<td>", out);

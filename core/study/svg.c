@@ -392,24 +392,27 @@ static size_t shorten(const char *label, char text[8 * MOST_LABEL])
     return n;
 }
 
+/* How far a row reaches: the value of a dot, or the sum of a bar. */
 static double end_of(const struct dpb_svg_row *row, bool bars)
 {
     double sum = 0;
     for (size_t i = 0; i < DPB_SVG_PARTS; i++)
         sum += row->parts[i] > 0 ? row->parts[i] : 0;
-    return bars ? sum : isfinite(row->high) ? fmax(row->high, row->value) : row->value;
+    return bars ? sum : row->value;
 }
 
 static bool make_rows_axis(const struct dpb_svg_rows *plot, bool bars, struct axis *x)
 {
-    double most = 0, left = 0, right = 0;
+    double most = 0, high = 0, left = 0, right = 0;
     for (size_t i = 0; i < plot->n_rows; i++) {
         char label[8 * MOST_LABEL];
         const double end = end_of(&plot->rows[i], bars);
         most = isfinite(end) ? fmax(most, end) : most;
+        high = !bars && isfinite(plot->rows[i].high) ? fmax(high, plot->rows[i].high) : high;
         left = fmax(left, character * (double)shorten(plot->rows[i].label, label));
         right = fmax(right, character * (double)strlen(plot->rows[i].text));
     }
+    most = fmax(most, fmin(high, 1.5 * most));
     if (!(most > 0) || !axis_of(0, most, true, 4, x))
         return false;
     x->from_px = left + 8;
@@ -423,9 +426,13 @@ static void draw_dot(const struct dpb_svg_row *row, const struct axis *x, double
     if (!isfinite(row->value))
         return;
     if (isfinite(row->low) && isfinite(row->high)) {
-        const double low = place(x, fmax(row->low, 0)), high = place(x, row->high);
-        fprintf(out, "<path class=\"line %s\" d=\"M%.1f %.1fH%.1fM%.1f %.1fv7M%.1f %.1fv7\"/>\n",
-                color, low, y, high, low, y - 3.5, high, y - 3.5);
+        const double low = place(x, fmin(fmax(row->low, 0), x->high));
+        const double high = place(x, fmin(row->high, x->high));
+        fprintf(out, "<path class=\"line %s\" d=\"M%.1f %.1fH%.1fM%.1f %.1fv7", color, low, y, high,
+                low, y - 3.5);
+        if (row->high <= x->high)
+            fprintf(out, "M%.1f %.1fv7", high, y - 3.5);
+        fputs("\"/>\n", out);
     }
     fprintf(out, "<circle class=\"%s %s\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\"/>\n",
             row->hollow ? "hollow" : "dot", color, place(x, row->value), y);

@@ -55,7 +55,8 @@ struct dpb_svg_row {
     double parts[DPB_SVG_PARTS]; /* of a bar; 0 or NaN: not drawn */
 };
 
-/* Both axes begin at 0. `title` says what the labels are. */
+/* The axis begins at 0. `title` says what the labels are. An interval that reaches beyond 1.5 times
+ * the largest value runs out of the plot, without its end: it would leave no room for the dots. */
 struct dpb_svg_rows {
     const char *name, *title, *x_title;
     const struct dpb_svg_row *rows;
