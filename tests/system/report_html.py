@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+"""`dpbench report --html`: the numbers of its page recomputed from the runs' raw documents by a program of its own;
+text that is made to be markup; numbers that are none; two million steps. Run from the top of the tree; ends on
+`N passed, N failed, N skipped`."""
+
+import html.parser
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import unittest
+
+DPBENCH = os.path.abspath(os.path.join(os.environ.get("DPB_BUILD", "build"), "dpbench"))
+VOID = {"meta", "path", "rect", "circle"}  # without an end tag, or closed at once in SVG
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;\x1b[31m"
+BASE = """[run]
+results =
+batch = 4
+steps = 12
+warmup_steps = 3
+steady_limit_s = 0
+[model]
+name = tiny
+[data]
+samples = 64
+test_samples = 16
+[device]
+name = reference
+threads = 1
+"""
+
+
+class Page(html.parser.HTMLParser):
+    """Tags that nest, rows of the tables, texts and figures."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.tick, self.open, self.rows, self.figures, self.dots, self.ticks, self.text = None, [], [], [], [], [], ""
+        self.tags, self.attributes, self.lines, self.places = set(), set(), {}, []
+        self.feed(text)
+        self.close()
+        assert self.open == [], self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        values = dict(attrs)
+        self.places += [value for name, value in attrs if name in ("d", "x", "y", "cx", "cy", "width", "height")]
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+        if tag == "figure":
+            self.figures.append("")
+        if tag == "circle" and self.figures[-1] == "Rates":
+            self.dots.append(float(values["cx"]))
+        self.tick = float(values["x"]) if values.get("text-anchor") == "middle" and self.figures[-1] == "Rates" else None
+        if tag == "path" and "line" in values.get("class", "") and "figure" in self.open:
+            self.lines.setdefault(self.figures[-1], []).append(values["d"])
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, tag
+
+    def handle_data(self, data):
+        if "style" in self.open:
+            return
+        self.text += data + " "
+        if self.tick is not None and data[0].isdigit():
+            self.ticks.append((float(data.replace("k", "e3").replace("M", "e6")), self.tick))
+        if "b" in self.open and "figcaption" in self.open:
+            self.figures[-1] += data
+        elif ("td" in self.open or "th" in self.open) and "small" not in self.open:
+            self.rows[-1][-1] += data
+
+
+def dpbench(*arguments):
+    return subprocess.run([DPBENCH, *arguments], capture_output=True, text=True, timeout=300, check=False)
+
+
+def page_of(*paths):
+    ended = dpbench("report", *paths, "--html", "page.html")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "", ended.stdout
+    with open("page.html", encoding="utf-8") as file:
+        return file.read()
+
+
+def load(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def save(document, path):
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(document, file)
+
+
+def rate_text(rate):
+    return f"{rate:.1f}" if rate < 1000 else f"{rate:.0f}"
+
+
+class OfRealResults(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        with open("base.ini", "w", encoding="utf-8") as file:
+            file.write(BASE)
+        # Two workers that do not wait for each other may have no step in common on a busy machine.
+        ended = dpbench("-c", "base.ini", "sweep.comm.name=independent,shm", "sweep.run.workers=1,2", "sweep.repeats=2",
+                        "sweep.when=comm.name = shm or run.workers = 1", "sweep.retry_disturbed=0",
+                        "--output", "sweep.json")
+        assert ended.returncode == 0, ended.stderr
+        cls.runs = [load(f"sweep.json.runs/{i:06}.json") for i in range(1, 7)]
+
+    def recomputed(self):
+        """By cell: the numbers of the table, from step times and records alone."""
+        cells = {}
+        for run in self.runs:
+            cells.setdefault((run["cell"]["comm.name"], int(run["cell"]["run.workers"])), []).append(run)
+        rates, rows = {}, {}
+        for cell, runs in cells.items():
+            clean = [run for run in runs if not run["load"]["disturbed"]] or runs
+            of_runs, exposed = [], []
+            for run in clean:
+                steps = run["timing"]["step_ns"]
+                of_runs.append(run["batch"]["global"] * len(steps) / sum(steps) * 1e9)
+                exposed.append(run["timing"]["breakdown_ns"]["comm_exposed"] / (sum(steps) / len(steps)))
+            rates[cell] = statistics.median(of_runs)
+            rows[cell] = statistics.median(exposed)
+        baseline = rates["independent", 1]
+        return {cell: (rate_text(rates[cell]), f"{rates[cell] / baseline:.2f}",
+                       f"{100 * rates[cell] / baseline / cell[1]:.0f} %", f"{100 * rows[cell]:.1f} %") for cell in rates}
+
+    def test_table_and_dots(self):
+        page = Page(page_of("sweep.json.runs"))
+        head = next(row for row in page.rows if "samples/s" in row)
+        seen = {}
+        for row in page.rows:
+            if len(row) == len(head) and row is not head:
+                cell = dict(zip(head, row))
+                seen[cell["strategy"], int(cell["workers"].rstrip("!"))] = (
+                    cell["samples/s"], cell["speedup"].rstrip("*"), cell["effic."], cell["exposed"])
+        self.assertEqual(seen, self.recomputed())
+        # The ticks tell where a rate is.
+        (low, from_px), *_, (high, to_px) = page.ticks
+        for (rate, *_), place in zip(seen.values(), page.dots):
+            self.assertAlmostEqual(place, from_px + (float(rate) - low) / (high - low) * (to_px - from_px), delta=0.2)
+        for figure in ("Rates", "Parts of the step", "Speedup", "Efficiency", "Loss by samples", "Loss by seconds"):
+            self.assertIn(figure, page.figures)
+        self.assertNotIn("Accuracy by samples", page.figures)  # none was asked for
+        self.assertIn("no conclusion", page.text)
+        for run in self.runs:
+            for warning in run["warnings"]:
+                self.assertIn(warning["code"], page.text)
+
+    def test_run_is_the_text(self):
+        """Each word of the text report stands on the page."""
+        save(self.runs[0], "run.json")
+        page = Page(page_of("run.json"))
+        words = set(page.text.split())
+        for word in dpbench("report", "run.json").stdout.replace("run.json\n", "", 1).split("\n", 1)[1].split():
+            self.assertTrue(word in words or word == "warning", word)
+        timing = self.runs[0]["timing"]
+        self.assertEqual(len(timing["warmup_step_ns"]), 3)
+        steps = page.lines["Time of each step"]
+        self.assertEqual(sum(line.count("L") for line in steps), 3 + 12 - 1)
+        for part in ("Settings", "Machine", "Versions", self.runs[0]["machine"]["processor"]):
+            self.assertIn(part, page.text)
+
+    def test_several(self):
+        for i in range(2):
+            save(self.runs[i], f"{i}.json")
+        page = Page(page_of("0.json", "1.json", "sweep.json"))
+        self.assertEqual(page.figures.count("Rates"), 2)  # of the two runs, and of the sweep
+
+    def test_hostile(self):
+        run = load("sweep.json")["runs"][0]
+        run["name"] = run["strategy"]["name"] = run["model"]["name"] = HOSTILE
+        run["machine"] = {HOSTILE: HOSTILE}
+        run["warnings"] = [{"code": HOSTILE, "text": HOSTILE, "count": 1}]
+        sweep = load("sweep.json")
+        for row in sweep["rows"]:
+            row["strategy"] = row["consistency"] = HOSTILE
+            row["cell"]["run.seed"] = HOSTILE
+        sweep["error"], sweep["status"] = HOSTILE, "failed"
+        sweep["rows"][1]["samples_per_s"] = {}
+        sweep["rows"][1]["error"] = HOSTILE
+        save(run, HOSTILE.replace("/", "_").replace("\x1b", "") + ".json")
+        save(sweep, "hostile.json")
+        text = page_of(HOSTILE.replace("/", "_").replace("\x1b", "") + ".json", "hostile.json")
+        page = Page(text)
+        self.assertEqual(page.tags & {"script", "img", "link", "a", "iframe"}, set())
+        self.assertEqual({a for a in page.attributes if a.startswith("on") or a in ("src", "href", "style")}, set())
+        self.assertNotIn("\x1b", text)
+        self.assertNotIn("url(", text)
+        self.assertIn("<script>alert(1)</script>", page.text)
+
+    def test_no_numbers(self):
+        """No figure is drawn of nothing."""
+        run = load("sweep.json")["runs"][0]
+        run["loss"] = [None] * 9
+        run["eval"] = [{"accuracy": None}] * 3
+        run["timing"] = {"step_ns": [], "breakdown_ns": {"forward": None}, "samples_per_s": {"mean": 1e308}}
+        run["ranks"] = []
+        save(run, "empty.json")
+        self.assertEqual(Page(page_of("empty.json")).figures, [])
+        run["loss"] = [1e308, -1e308, 5, 5]
+        run["timing"]["step_ns"] = [0, 0, 0]
+        save(run, "odd.json")
+        page = Page(page_of("odd.json"))
+        self.assertEqual(page.figures, ["Time of each step"])
+        self.assertEqual([at for at in page.places if "nan" in at or "inf" in at], [])
+        save({"schema": "dpbench.sweep/1", "rows": [{}, 3, {"cell": [1]}], "runs": [7, {}], "warnings": 3}, "odd.json")
+        Page(page_of("odd.json"))
+
+    def test_two_million_steps(self):
+        run, n = load("sweep.json")["runs"][0], 2000000
+        run["timing"]["step_ns"] = run["loss"] = "@"
+        before, after = json.dumps(run).split('"@"', 1)
+        between, after = after.split('"@"', 1)
+        with open("long.json", "w", encoding="ascii") as file:
+            file.write(before + "[" + "2.5,0.5,null,7.25," * (n // 4) + "1]" + between)
+            file.write("[" + "1000000,1200345,1400222,900001," * (n // 4) + "1]" + after)
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        text = page_of("long.json")
+        now = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.assertLess(now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime, 5)
+        self.assertLess(now.ru_maxrss, 300 * 1024)  # of any child so far
+        self.assertLess(len(text), 200000)
+        self.assertIn("Loss by samples", Page(text).figures)
+        os.unlink("long.json")
+
+    def test_where_it_may_write(self):
+        os.symlink("/dev/full", "device.html")
+        os.mkdir("directory.html")
+        for name, words in (("device.html", "no regular file"), ("directory.html", "is a directory"),
+                            ("sweep.json", "ends on .html"), ("none/x.html", "none/x.html")):
+            ended = dpbench("report", "sweep.json", "--html", name)
+            self.assertNotEqual(ended.returncode, 0)
+            self.assertIn(words, ended.stderr)
+        self.assertTrue(os.path.islink("device.html"))
+        self.assertEqual([name for name in os.listdir() if ".tmp-" in name], [])
+        self.assertEqual(dpbench("report", "sweep.json", "--html").returncode, 2)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as place:
+        os.chdir(place)
+        result = unittest.TextTestRunner(verbosity=0).run(
+            unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"]))
+        os.chdir("/")
+    failed = len(result.failures) + len(result.errors)
+    print(f"{result.testsRun - failed} passed, {failed} failed, 0 skipped")
+    return 1 if failed else 0
+
+
+sys.exit(main())
