@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# needs: plain
 """The driver of `make bench` on programs whose rates are known: turns, statistics, verdicts, what
 it writes, how it ends. Nothing is timed. Run from the top of the tree; ends on `N passed, N failed,
 N skipped`."""

@@ -1,4 +1,6 @@
 #!/bin/sh
+# needs: plain
+#
 # tools/find-cuda and what `make` says by it, with toolkits that are made here: an nvcc that prints its
 # release, headers of one line, empty libraries. Run from the top of the tree.
 passed=0 failed=0 work=$(mktemp -d)

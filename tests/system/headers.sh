@@ -1,4 +1,6 @@
 #!/bin/sh
+# needs: plain
+#
 # Each public header is complete in itself: alone it is valid C11 and valid C++17, without a
 # warning. Run from the top of the tree.
 passed=0 failed=0

@@ -1,4 +1,6 @@
 #!/bin/sh
+# needs: plain
+#
 # `make install` and `make uninstall`, and what an author of plugins does with the result: the
 # commands of docs/writing-plugins.md as they are written, on a copy that is installed into a
 # directory of its own. tests/install/bare-root does the same on a system that has nothing else. Run

@@ -1,4 +1,6 @@
 #!/bin/sh
+# needs: plain
+#
 # Dependencies flow one way: cli -> study -> train -> launch, graph -> world -> plugin, machine -> base.
 # Includes and names are both held to that; neither includes nor calls between core's files form a loop.
 # Public headers include each other alone. Plugins include public headers, the libraries beside them and

@@ -1,4 +1,4 @@
-/* needs: cpu long */
+/* needs: cpu long plain */
 /*
  * test_cpu_models.c - the cpu device held to the reference, op by op, on the families of models;
  * every model, and those whose dense layers take long (AlexNet, VGG, OverFeat):
