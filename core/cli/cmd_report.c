@@ -1,5 +1,5 @@
-/* cmd_report.c - `dpbench report [--markdown | --csv | --html FILE] RESULT.json...`: kept results as
- * tables or as a page. */
+/* cmd_report.c - `dpbench report [--markdown | --csv | --html FILE] RESULT.json...`: kept results
+ * as tables or as a page. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

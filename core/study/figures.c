@@ -520,13 +520,14 @@ static void write_scaling(const struct group *group, const char *path, FILE *out
             continue;
         const bool dashed = color >= DPB_SVG_COLORS;
         keys[n] = (struct key){group->strategies[i], dpb_svg_color(color), dashed, false};
-        series[n++] = (struct dpb_svg_series){.x = s->course.x,
-                                              .y = s->course.y,
-                                              .n = s->course.n,
-                                              .hollow = s->hollow,
-                                              .color = color,
-                                              .dashed = dashed,
-                                              .marked = true};
+        series[n] = (struct dpb_svg_series){.x = s->course.x,
+                                            .y = s->course.y,
+                                            .n = s->course.n,
+                                            .hollow = s->hollow,
+                                            .color = color,
+                                            .dashed = dashed,
+                                            .marked = true};
+        n++;
     }
     const bool wide = n_workers > 0 && workers[n_workers - 1] >= 16 * workers[0];
     const struct dpb_svg_plot plot = {.name = is_speedup ? "Speedup" : "Efficiency",

@@ -13,8 +13,8 @@
 
 /* Step times, parts of the step, loss and accuracy of one run. */
 void dpb_figures_of_run(const json_t *document, FILE *out);
-/* Rates, speedup, efficiency, parts of the step, loss and accuracy, for each group of rows. `table`:
- * of dpb_sweep_table. */
+/* Rates, speedup, efficiency, parts of the step, loss and accuracy, for each group of rows.
+ * `table`: of dpb_sweep_table. */
 void dpb_figures_of_sweep(const json_t *document, const json_t *table, FILE *out);
 /* The rates of runs or of rows, one below the other. */
 void dpb_figure_of_rates(const struct dpb_svg_row *rows, size_t n, const char *what, FILE *out);

@@ -74,7 +74,7 @@ static const char style[] =
     "figcaption{font-size:.87rem;color:var(--soft)}figcaption b{color:var(--ink)}\n"
     ".key{list-style:none;display:flex;flex-wrap:wrap;gap:.1rem 1rem;padding:0;margin:.25rem 0;"
     "font-size:.8rem}.key svg{width:18px;height:10px;margin-right:.35rem;display:inline}\n"
-    "svg{display:block;width:100%;height:auto}\n"
+    "svg{display:block;width:100%;height:auto;overflow:visible}\n"
     "svg text{font-size:11px;fill:var(--ink);font-variant-numeric:tabular-nums}\n"
     ".grid{stroke:var(--line);stroke-width:.75}.axis{stroke:var(--soft);stroke-width:1}\n"
     ".line{fill:none;stroke-width:1.5;stroke-linejoin:round;stroke:var(--c)}\n"

@@ -14,7 +14,8 @@ enum {
     MOST_LABEL = 22, /* characters */
     TICK = 24
 };
-static const double character = 6.1; /* the mean width of a character at the size of the style */
+static const double character =
+    6.8; /* the width of a digit of a wide font at the size of the style */
 
 void dpb_svg_text(const char *text, FILE *out)
 {
@@ -74,8 +75,8 @@ static void set_ticks(struct axis *axis, double wanted)
     axis->step = power * (digit < 1.4 ? 1 : digit < 3.2 ? 2 : digit < 7 ? 5 : 10);
     const double first = ceil(axis->low / axis->step - 1e-9);
     axis->n_ticks = 0;
-    for (double k = first; axis->n_ticks < MOST_TICKS; k++) {
-        const double tick = k * axis->step;
+    while (axis->n_ticks < MOST_TICKS) {
+        const double tick = (first + (double)axis->n_ticks) * axis->step;
         if (!(tick <= axis->high + 1e-9 * axis->step))
             break;
         axis->ticks[axis->n_ticks++] = tick;
@@ -109,8 +110,12 @@ static bool log_axis_of(double low, double high, struct axis *axis)
     if (!(low > 0) || !isfinite(axis->low) || !isfinite(axis->high))
         return false;
     const double step = ceil((axis->high - axis->low) / (MOST_TICKS - 2));
-    for (double k = ceil(axis->low); k <= axis->high && axis->n_ticks < MOST_TICKS; k += step)
-        axis->ticks[axis->n_ticks++] = exp2(k);
+    while (axis->n_ticks < MOST_TICKS) {
+        const double tick = ceil(axis->low) + (double)axis->n_ticks * step;
+        if (!(tick <= axis->high))
+            break;
+        axis->ticks[axis->n_ticks++] = exp2(tick);
+    }
     return true;
 }
 

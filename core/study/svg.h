@@ -1,6 +1,6 @@
 /*
  * svg.h - small plots as inline SVG: lines over two axes, rows of dots with intervals, rows of
- * stacked bars. It is no general drawing library: no legends, no styles, no layout of several plots.
+ * stacked bars. It is no general drawing library: no legends, no styles, no layout.
  *
  * Colours and fonts are classes that the page's style sheet defines: c0 to c7 and cn (neutral) of
  * series, p0 to p7 of parts. A plot is DPB_SVG_WIDTH units wide and scales with its place.
