@@ -1,6 +1,7 @@
 /* sweep.c - from [sweep] to jobs and their order: see sweep.h. */
 #include "study/sweep.h"
 
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -186,8 +187,9 @@ static dpb_status create_seeds(const struct dpb_config *config, struct dpb_sweep
                             "%s: sweep.seeds and an axis run.seed: leave one out, or make the axis "
                             "replicates by sweep.over = run.seed",
                             origin);
-    if (dpb_parse_int(text, &first) != DPB_PARSED)
-        return dpb_fail(DPB_USAGE, "%s: run.seed = '%s' is no whole number", given->origin, text);
+    if (dpb_parse_int(text, &first) != DPB_PARSED || first < 0)
+        return dpb_fail(DPB_USAGE, "%s: run.seed = '%s' is no whole number from 0",
+                        given != NULL ? given->origin : origin, text);
     seeds->section = strdup("run");
     seeds->key = strdup("seed");
     seeds->origin = strdup(origin);
@@ -197,7 +199,8 @@ static dpb_status create_seeds(const struct dpb_config *config, struct dpb_sweep
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     for (; seeds->n_values < (size_t)sweep->seeds; seeds->n_values++) {
         char value[32];
-        snprintf(value, sizeof value, "%lld", (long long)((uint64_t)first + seeds->n_values));
+        const uint64_t seed = (uint64_t)first + seeds->n_values;
+        snprintf(value, sizeof value, "%" PRIu64, seed);
         seeds->values[seeds->n_values] = strdup(value);
         if (seeds->values[seeds->n_values] == NULL)
             return dpb_fail(DPB_NO_MEMORY, "out of memory");
