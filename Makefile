@@ -43,6 +43,9 @@ CORE_SRC   := $(sort $(wildcard core/*/*.c))
 CORE_OBJ   := $(CORE_SRC:%.c=$(BUILD)/obj/%.o)
 MAIN_OBJ   := $(BUILD)/obj/core/cli/main.o
 LIB_OBJ    := $(filter-out $(MAIN_OBJ),$(CORE_OBJ))
+# The oracle of `dpbench conform`: the ops of device reference.
+ORACLE_OBJ := $(addprefix $(BUILD)/obj/plugins/devices/reference/,ops.o magnitudes.o)
+$(BUILD)/obj/core/conform/opcheck.o: CORE_CFLAGS += -Iplugins
 
 # A plugin is plugins/KINDS/NAME.c or plugins/KINDS/NAME/*.c and becomes KIND_NAME.so.
 KINDS      := devices models data comm codecs
@@ -79,7 +82,7 @@ $(BUILD)/dpbench: $(MAIN_OBJ) $(BUILD)/libcore.a
 	@echo "  LD    $@"
 	$(Q)$(CC) $(SANITIZE) -pie $(HARDEN_LINK) $(EXPORTS) -o $@ $^ $(CORE_LIBS)
 
-$(BUILD)/libcore.a: $(LIB_OBJ)
+$(BUILD)/libcore.a: $(LIB_OBJ) $(ORACLE_OBJ)
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 

@@ -36,8 +36,6 @@ TEST_FAKES := $(addprefix $(BUILD)/tests/fakes/,cuda/libcuda.so.1 cuda_without_i
 ifneq ($(HAVE_VERBS),yes)
 TEST_PRELOADS := $(filter-out %/break_queue_pair.so,$(TEST_PRELOADS))
 endif
-# The oracle of tests/lib/opcheck.c.
-TEST_LIB_OBJ += $(BUILD)/obj/plugins/devices/reference/ops.o $(BUILD)/obj/plugins/devices/reference/magnitudes.o
 
 .SECONDARY: $(TEST_LIB_OBJ)
 # These write their images by libjpeg.

@@ -1,8 +1,4 @@
-/*
- * grouped.h - a small network of convolutions in several groups: as many groups as channels, with
- * one output each and with more; groups of fewer channels than a vector has, and of more; images
- * that are read in groups; 1x1, strides, padding on one side.
- */
+/* grouped.h - dpb_network_grouped of conform/networks.h as a model for sessions. */
 #ifndef DPB_TESTS_LIB_GROUPED_H
 #define DPB_TESTS_LIB_GROUPED_H
 

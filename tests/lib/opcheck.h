@@ -1,10 +1,5 @@
 /*
- * opcheck.h - the cpu device held to the reference's fp64 ops, op by op.
- *
- * Each node is computed again in fp64 from what the device itself fed it (activations of its
- * inputs, gradient by its output), so that errors neither hide nor pile up; the bound is that of
- * device.h, relative to the sum of the magnitudes of the terms. Then whole models: the loss,
- * evaluation, repeated passes, and the promises that backward makes about its frontier.
+ * opcheck.h - conform/opcheck.h for tests of dpbench's own devices: a failure fails the test.
  */
 #ifndef DPB_TESTS_LIB_OPCHECK_H
 #define DPB_TESTS_LIB_OPCHECK_H
@@ -12,9 +7,9 @@
 #include "lib/session.h"
 
 /* Every op of the last pass: activations, statistics and, after a training pass, all gradients. */
-void check_ops(const struct session *session);
+void check_ops(const struct dpb_session *session);
 /* The last pass's loss against the reference device's in fp64. */
-void check_loss(const struct session *session);
+void check_loss(const struct dpb_session *session);
 
 enum { OPS = 1, LOSS = 2, REPEAT = 4, EVALUATION = 8, ALL = 15 };
 

@@ -1,6 +1,6 @@
 /*
- * session.h - a network compiled on a device, with arenas, a batch and hooks that hold the device
- * to its promises: for tests that look into a training pass. The device is cpu; or, by
+ * session.h - conform/session.h for tests of dpbench's own devices: a failure fails the test, and
+ * the promises of this device beyond device.h are checked. The device is cpu; or, by
  * $DPB_TEST_DEVICE, cuda, on a GPU, or cuda_stand_in: the cuda device with a CUDA for tests in
  * place of NVIDIA's.
  */
@@ -10,10 +10,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "conform/session.h"
 #include "dpbench/plugin.h"
-#include "graph/graph.h"
 
-enum { SEED = 7, STEP = 3, FIRST_SAMPLE = 5 };
+enum { SEED = DPB_SESSION_SEED, STEP = DPB_SESSION_STEP, FIRST_SAMPLE = DPB_SESSION_FIRST_SAMPLE };
 
 /* What is trained: a model and how its samples come. */
 struct subject {
@@ -39,43 +39,25 @@ const struct tested_device *tested_device(void);
 /* The device's options; NULL, as at first: the defaults. @borrowed */
 void session_options(const void *options);
 
-/* Arenas, samples and a program. */
-struct session {
-    const struct dpb_device_ops *ops;
-    void *device, *program;
-    struct dpb_graph *graph;
-    dpb_precision precision;
-    struct dpb_sample_format format;
-    struct dpb_batch batch;
-    struct dpb_pass pass;
-    struct dpb_hooks hooks;
-    float *weights, *gradients, *state, *statistics;
-    struct dpb_outcome outcome;
-    uint64_t frontier;  /* what backward has said so far */
-    float *at_frontier; /* gradients as they were then */
-    bool spoil;         /* overwrite weights that backward has let go */
-    uint64_t n_progress;
-};
-
 /* Compiles the subject, of 10 classes, on two threads. Weights are initial, but no bias is 0 and no
  * gamma 1. Fails the test with the device's message. session_close frees all. */
 void session_open(const struct subject *subject, dpb_precision precision, bool training,
-                  struct session *session);
-void session_close(struct session *session);
+                  struct dpb_session *session);
+void session_close(struct dpb_session *session);
 /* The session's network once more on its device and in its memory, with an account of its ops
  * (run.profile). @owned: ops->release. */
-void *session_compile_with_account(const struct session *session);
+void *session_compile_with_account(const struct dpb_session *session);
 
 /* Fails the test unless the device refuses to compile the session's network in this precision, with
  * these words. */
-void session_expect_refused(const struct session *session, dpb_precision precision,
+void session_expect_refused(const struct dpb_session *session, dpb_precision precision,
                             const char *words);
 
 /* One pass by session.pass; outcome and gradients stay in the session. Each fails the test when the
  * device does, calls a hook too seldom, or changes a gradient that it has announced as final;
  * backward also when it leaves a gradient unassigned. */
-void session_forward(struct session *session);
-void session_backward(struct session *session);
+void session_forward(struct dpb_session *session);
+void session_backward(struct dpb_session *session);
 
 /* Zeroed and aligned to a cache line, with a line behind it; ends the test where there is none.
  * @owned: free(). */

@@ -14,59 +14,11 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "conform/networks.h"
 #include "lib/grouped.h"
 #include "lib/opcheck.h"
 
-/* ---- a model of what the others do not have ------------------------------------------------ */
-
-static void describe_odd(const void *options, struct dpb_model_info *info)
-{
-    (void)options;
-    *info = (struct dpb_model_info){.input = {3, 13, 10}, .nclass = 10, .batch = 5};
-}
-
-/* Images that are not square, padding on one side, more than 16 channels that are no multiple of
- * it, windows wider than the channels; the input used twice and normalised, a node added to itself,
- * used by two concats, and by one alone. */
-static dpb_status build_odd(const void *options, const struct dpb_graph_ops *g,
-                            struct dpb_graph_builder *b, uint32_t nclass)
-{
-    (void)options;
-    const struct dpb_conv_args wide = {.channels = 37, .kernel_h = 2, .kernel_w = 3, .bias = true};
-    const struct dpb_conv_args before = {
-        .channels = 37, .kernel_h = 2, .padding = DPB_PAD_EXPLICIT, .before = 1};
-    const struct dpb_conv_args single = {.channels = 1, .kernel_h = 1};
-    const struct dpb_pool_args after = {
-        .kernel = 3, .stride = 2, .padding = DPB_PAD_EXPLICIT, .after = 1};
-    const struct dpb_pool_args smooth = {.kernel = 3, .stride = 1};
-    const struct dpb_batch_norm_args norm = {0};
-    const struct dpb_lrn_args few = {.radius = 4, .k = 2.0, .alpha = 0.05, .beta = 0.5};
-    const struct dpb_lrn_args many = {.radius = 2, .k = 1.0, .alpha = 0.2, .beta = 0.75};
-
-    uint32_t input = g->input(b);
-    uint32_t x = g->batch_norm(b, "norm1", input, &norm);
-    x = g->lrn(b, "lrn1", x, &few);
-    x = g->conv(b, "conv1", x, &wide);
-    uint32_t y = g->conv(b, "conv2", input, &before);
-    x = g->add(b, "add1", x, y);
-    x = g->add(b, "add2", x, x);
-    x = g->lrn(b, "lrn2", x, &many);
-    y = g->conv(b, "conv3", x, &single);
-    uint32_t z = g->concat(b, "concat1", (const uint32_t[]){y, x}, 2);
-    z = g->concat(b, "concat2", (const uint32_t[]){x, z, x}, 3);
-    z = g->max_pool(b, "pool1", z, &after);
-    z = g->mean_pool(b, "pool2", z, &smooth);
-    z = g->shortcut(b, "shortcut", z, 120, 3);
-    z = g->dropout(b, "dropout", z, 0.3);
-    z = g->dense(b, "fc1", z, 17, true);
-    z = g->batch_norm(b, "norm2", z, &norm);
-    z = g->relu(b, "relu", z);
-    g->softmax_loss(b, "loss", g->dense(b, "fc2", z, nclass, false));
-    return DPB_OK;
-}
-
-static const struct dpb_model_ops odd_ops = {.describe = describe_odd, .build = build_odd};
-static const struct dpb_plugin odd = {.name = "odd", .ops = &odd_ops};
+static const struct dpb_plugin odd = {.name = "odd", .ops = &dpb_network_odd};
 
 static void test_tiny(void **unused)
 {
@@ -109,28 +61,7 @@ static void describe_large(const void *options, struct dpb_model_info *info)
 static const struct dpb_model_ops large_ops = {.describe = describe_large, .build = build_large};
 static const struct dpb_plugin large = {.name = "large", .ops = &large_ops};
 
-/* The same code where nothing is round: a window off the image on one side, full and partial
- * vectors of channels, taps that are no multiple of three. */
-static dpb_status build_uneven(const void *options, const struct dpb_graph_ops *g,
-                               struct dpb_graph_builder *b, uint32_t nclass)
-{
-    (void)options;
-    const struct dpb_conv_args conv = {
-        .channels = 70, .kernel_h = 2, .kernel_w = 5, .padding = DPB_PAD_EXPLICIT, .before = 1};
-    uint32_t x = g->max_pool(b, "pool", g->conv(b, "conv", g->input(b), &conv),
-                             &(struct dpb_pool_args){.kernel = 5, .stride = 5});
-    g->softmax_loss(b, "loss", g->dense(b, "fc", x, nclass, true));
-    return DPB_OK;
-}
-
-static void describe_uneven(const void *options, struct dpb_model_info *info)
-{
-    (void)options;
-    *info = (struct dpb_model_info){.input = {2, 64, 70}, .nclass = 10, .batch = 4};
-}
-
-static const struct dpb_model_ops uneven_ops = {.describe = describe_uneven, .build = build_uneven};
-static const struct dpb_plugin uneven = {.name = "uneven", .ops = &uneven_ops};
+static const struct dpb_plugin uneven = {.name = "uneven", .ops = &dpb_network_uneven};
 
 static void test_large_images(void **unused)
 {
@@ -141,40 +72,7 @@ static void test_large_images(void **unused)
              &(struct subject){"large", NULL, 0, 16, DPB_UINT8, DPB_CHW, &large}, OPS);
 }
 
-/* Weights' gradients in bf16 where nothing is round: an odd number of pixels, more of them than are
- * summed at once; channels of one lane and less, of several groups, panels that are not full; a
- * window with a stride and padding on one side. The first weights are those of a batch-norm whose
- * steps are the ReLU's. */
-static dpb_status build_pairs(const void *options, const struct dpb_graph_ops *g,
-                              struct dpb_graph_builder *b, uint32_t nclass)
-{
-    (void)options;
-    const struct dpb_conv_args few = {.channels = 17, .kernel_h = 3};
-    const struct dpb_conv_args pointwise = {.channels = 75, .kernel_h = 1};
-    const struct dpb_conv_args narrow = {.channels = 7, .kernel_h = 1, .kernel_w = 2};
-    const struct dpb_conv_args back = {.channels = 37, .kernel_h = 1, .bias = true};
-    const struct dpb_conv_args strided = {.channels = 300, .kernel_h = 3, .stride = 2};
-    const struct dpb_batch_norm_args norm = {0};
-    uint32_t x = g->relu(b, "relu", g->batch_norm(b, "norm", g->input(b), &norm));
-    x = g->conv(b, "conv1", x, &few);
-    x = g->conv(b, "conv2", x, &pointwise);
-    x = g->conv(b, "conv3", x, &back);
-    uint32_t y = g->global_mean(b, "mean1", g->conv(b, "conv4", x, &narrow));
-    x = g->conv(b, "conv5", x, &strided);
-    x = g->global_mean(b, "mean2", g->conv(b, "conv6", x, &pointwise));
-    x = g->concat(b, "concat", (const uint32_t[]){x, y}, 2);
-    g->softmax_loss(b, "loss", g->dense(b, "fc", x, nclass, true));
-    return DPB_OK;
-}
-
-static void describe_pairs(const void *options, struct dpb_model_info *info)
-{
-    (void)options;
-    *info = (struct dpb_model_info){.input = {3, 37, 31}, .nclass = 10, .batch = 5};
-}
-
-static const struct dpb_model_ops pairs_ops = {.describe = describe_pairs, .build = build_pairs};
-static const struct dpb_plugin pairs = {.name = "pairs", .ops = &pairs_ops};
+static const struct dpb_plugin pairs = {.name = "pairs", .ops = &dpb_network_pairs};
 
 static void test_pairs_of_pixels(void **unused)
 {
@@ -200,7 +98,7 @@ static void test_forward_only(void **unused)
 {
     (void)unused;
     const struct subject subject = {"tiny", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
-    struct session s;
+    struct dpb_session s;
     session_open(&subject, DPB_PRECISION_FP32, false, &s);
     session_forward(&s);
     check_ops(&s);
@@ -219,7 +117,7 @@ static void test_ties(void **unused)
 {
     (void)unused;
     const struct subject subject = {"tiny_dense", NULL, 0, 5, DPB_UINT8, DPB_CHW, NULL};
-    struct session s;
+    struct dpb_session s;
     session_open(&subject, DPB_PRECISION_FP32, false, &s);
     memset(s.weights, 0, s.graph->n_elements * sizeof(float));
     uint32_t first = 0;
@@ -236,7 +134,7 @@ static void test_refusals(void **unused)
 {
     (void)unused;
     const struct subject subject = {"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
-    struct session s;
+    struct dpb_session s;
     session_open(&subject, DPB_PRECISION_FP32, true, &s);
     const struct dpb_device_memory memory = {.weights = s.weights,
                                              .gradients = s.gradients,

@@ -28,7 +28,7 @@ static void test_account(void **unused)
     (void)unused;
     enum { PASSES = 3 };
     const struct subject subject = {"tiny_bn", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
-    struct session s;
+    struct dpb_session s;
     struct dpb_profile profile;
     session_open(&subject, DPB_PRECISION_FP32, true, &s);
     assert_int_equal(s.ops->profile(s.program, &profile), DPB_USAGE);

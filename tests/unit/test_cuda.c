@@ -62,7 +62,7 @@ static void test_tf32_differs(void **unused)
     const dpb_precision precisions[] = {DPB_PRECISION_FP32, DPB_PRECISION_TF32};
     double loss[2];
     for (int i = 0; i < 2; i++) {
-        struct session s;
+        struct dpb_session s;
         session_open(&subject, precisions[i], true, &s);
         session_forward(&s);
         loss[i] = s.outcome.loss;
@@ -77,7 +77,7 @@ static void test_fp16_overflow(void **unused)
     (void)unused;
     const struct subject subject = {"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
     const double scales[] = {256, 1e7, 256, 256, 1e7, 256};
-    struct session s;
+    struct dpb_session s;
     bool finite;
     session_open(&subject, DPB_PRECISION_FP16, true, &s);
     for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++) {
@@ -88,7 +88,7 @@ static void test_fp16_overflow(void **unused)
         assert_int_equal(finite, scales[i] < 1e6);
         bool is = true;
         for (uint64_t k = 0; k < s.graph->n_elements; k++)
-            is = is && isfinite(s.gradients[k]);
+            is = is && isfinite(dpb_session_value(&s, s.gradients, k));
         assert_int_equal(finite, is);
     }
     session_close(&s);
@@ -153,7 +153,7 @@ static void test_long_indices(void **unused)
 /* ---- layouts ------------------------------------------------------------------------------- */
 
 /* Whether the samples lie in device memory in the order in which `inspect` shows them, NCHW. */
-static bool lies_in_nchw(struct session *s, const struct program *p)
+static bool lies_in_nchw(struct dpb_session *s, const struct program *p)
 {
     const size_t n = s->batch.n * dpb_shape_elements(s->graph->nodes[0].shape);
     double *shown = allocate(n, sizeof *shown);
@@ -174,7 +174,7 @@ static void test_layout(void **unused)
     (void)unused;
     const struct subject subject = {"tiny", NULL, 0, 4, DPB_UINT8, DPB_HWC, NULL};
     for (int layout = LAYOUT_NHWC; layout <= LAYOUT_NCHW; layout++) {
-        struct session s;
+        struct dpb_session s;
         untuned.layout = layout;
         session_open(&subject, DPB_PRECISION_FP32, true, &s);
         const struct program *p = s.program;
@@ -213,7 +213,7 @@ static void test_first_layer_in_a_group(void **unused)
 /* ---- pieces -------------------------------------------------------------------------------- */
 
 struct finals {
-    const struct session *session;
+    const struct dpb_session *session;
     uint64_t frontier[64];
     size_t n;
 };
@@ -239,7 +239,7 @@ static void test_pieces(void **unused)
 {
     (void)unused;
     const struct subject subject = {"alexnet_cifar10", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
-    struct session s;
+    struct dpb_session s;
     session_open(&subject, DPB_PRECISION_FP32, true, &s);
     struct finals first = {.session = &s};
     for (int pass = 0; pass < 4; pass++) {
@@ -279,7 +279,7 @@ static void test_strategy_fails(void **unused)
 {
     (void)unused;
     const struct subject subject = {"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
-    struct session s;
+    struct dpb_session s;
     session_open(&subject, DPB_PRECISION_FP32, true, &s);
     const struct dpb_hooks hooks = {.final = refuse_final, .progress = no_progress};
     expect_ok(s.ops->forward(s.program, &s.pass, &s.batch, &hooks, &s.outcome));
@@ -328,7 +328,7 @@ static void test_too_large(void **unused)
 {
     (void)unused;
     const struct subject subject = {"resnet20", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
-    struct session s;
+    struct dpb_session s;
     session_open(&subject, DPB_PRECISION_FP32, true, &s);
     const struct dpb_device_memory memory = {.weights = s.weights,
                                              .gradients = s.gradients,
@@ -390,7 +390,7 @@ static void test_pinned(void **unused)
     const struct subject subjects[] = {{"lenet", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL},
                                        {"tiny_dense", NULL, 0, 4400, DPB_FP32, DPB_CHW, NULL}};
     for (int i = 0; i < 2; i++) {
-        struct session s;
+        struct dpb_session s;
         session_open(&subjects[i], DPB_PRECISION_FP32, true, &s);
         const size_t bytes = s.batch.n * dpb_sample_bytes(&s.format);
         assert_true((bytes > 4 << 20) == (i == 1));
@@ -407,7 +407,8 @@ static void test_pinned(void **unused)
 }
 
 /* The batch that the session has, of samples with these numbers. */
-static void gather(struct session *s, const struct dpb_sample_pool *pool, const uint32_t *numbers)
+static void gather(struct dpb_session *s, const struct dpb_sample_pool *pool,
+                   const uint32_t *numbers)
 {
     const size_t bytes = dpb_sample_bytes(&s->format);
     for (uint32_t i = 0; i < s->batch.n; i++) {
@@ -424,7 +425,7 @@ static void check_pool(dpb_sample_order order)
     static const uint32_t numbers[3][4] = {{5, 0, 3, 3}, {1, 2, 4, 0}, {2, 2, 2, 5}};
     const struct subject all = {"lenet", NULL, 0, POOLED, DPB_UINT8, order, NULL};
     const struct subject some = {"lenet", NULL, 0, 4, DPB_UINT8, order, NULL};
-    struct session source, s;
+    struct dpb_session source, s;
     session_open(&all, DPB_PRECISION_FP32, true, &source);
     session_open(&some, DPB_PRECISION_FP32, true, &s);
     const struct dpb_sample_pool pool = {source.batch.samples, source.batch.labels, POOLED};
@@ -488,7 +489,7 @@ static void test_pool(void **unused)
 /* ---- run.profile --------------------------------------------------------------------------- */
 
 /* A pass is the same, bit for bit, with an account and without one. */
-static void expect_same_pass(struct session *s, void *counted)
+static void expect_same_pass(struct dpb_session *s, void *counted)
 {
     const size_t bytes = s->graph->n_elements * sizeof(float);
     void *plain = s->program, *gradients = allocate(s->graph->n_elements, sizeof(float));
@@ -506,7 +507,7 @@ static void expect_same_pass(struct session *s, void *counted)
 }
 
 /* What a row says of a convolution forward: all that it reads and writes, and what it adds up. */
-static void expect_convolution(const struct session *s, const struct dpb_profile_row *row)
+static void expect_convolution(const struct dpb_session *s, const struct dpb_profile_row *row)
 {
     const struct dpb_node *node = &s->graph->nodes[row->node];
     const struct dpb_shape in = s->graph->nodes[node->inputs[0]].shape;
@@ -518,8 +519,8 @@ static void expect_convolution(const struct session *s, const struct dpb_profile
     assert_true(row->flops == 2.0 * (double)node->macs * s->batch.n * (double)row->calls);
 }
 
-static void check_rows(const struct session *s, const struct dpb_profile *profile, uint64_t passes,
-                       int64_t elapsed_ns)
+static void check_rows(const struct dpb_session *s, const struct dpb_profile *profile,
+                       uint64_t passes, int64_t elapsed_ns)
 {
     double flops = 0, want = 0;
     int64_t sum_ns = 0;
@@ -550,7 +551,7 @@ static void check_rows(const struct session *s, const struct dpb_profile *profil
 }
 
 /* Where there is no memory to measure them in they are not known, which is no error. */
-static void expect_no_limits(const struct session *s)
+static void expect_no_limits(const struct dpb_session *s)
 {
     struct dpb_profile profile;
     setenv("DPB_STAND_IN_MB", "1", 1);
@@ -566,7 +567,7 @@ static void check_account(dpb_precision precision)
     enum { PASSES = 3 };
     const struct subject subject = {"tiny_bn", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
     const bool fp32 = precision == DPB_PRECISION_FP32;
-    struct session s;
+    struct dpb_session s;
     struct dpb_profile profile;
     session_open(&subject, precision, true, &s);
     assert_int_equal(s.ops->profile(s.program, &profile), DPB_USAGE);
@@ -613,7 +614,7 @@ static off_t bytes_of(const char *path)
 
 static void tune(const struct subject *subject)
 {
-    struct session s;
+    struct dpb_session s;
     session_open(subject, DPB_PRECISION_FP32, true, &s);
     session_close(&s);
 }
@@ -687,7 +688,7 @@ static void test_equal_shapes(void **unused)
     options.tuning = path;
     session_options(&options);
     const struct subject subject = {"resnet20", NULL, 8, 2, DPB_UINT8, DPB_CHW, NULL};
-    struct session s;
+    struct dpb_session s;
     size_t repeated;
     session_open(&subject, DPB_PRECISION_FP32, true, &s);
     session_close(&s);
@@ -702,7 +703,7 @@ static void expect_products(const char *path, uint32_t n, int rank)
 {
     const struct subject subject = {"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
     static struct options options;
-    struct session s;
+    struct dpb_session s;
     unsigned products = 0;
     options = defaults();
     options.tuning = path;
@@ -757,7 +758,7 @@ static void test_shared_gpu(void **unused)
     char path[128];
     int go[2], status;
     size_t repeated;
-    struct session s;
+    struct dpb_session s;
     snprintf(path, sizeof path, "%s/shared", cache);
     options = defaults();
     options.tuning = path;
@@ -791,7 +792,7 @@ static void test_workspace(void **unused)
     (void)unused;
     const struct subject subject = {"lenet", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
     static struct options options;
-    struct session s;
+    struct dpb_session s;
     options = defaults();
     options.workspace = 2000;
     session_options(&options);
@@ -821,8 +822,8 @@ static void test_workspace(void **unused)
 
 /* ---- which GPU ----------------------------------------------------------------------------- */
 
-static void expect_open(const struct session *s, const char *ids, uint32_t index, dpb_status status,
-                        const char *words)
+static void expect_open(const struct dpb_session *s, const char *ids, uint32_t index,
+                        dpb_status status, const char *words)
 {
     struct options options = defaults();
     const struct dpb_device_args args = {.threads = 1, .index = index};
@@ -840,7 +841,7 @@ static void test_ids(void **unused)
 {
     (void)unused;
     const struct subject subject = {"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
-    struct session s;
+    struct dpb_session s;
     session_open(&subject, DPB_PRECISION_FP32, true, &s);
     expect_open(&s, "", 1, DPB_OK, "");
     expect_open(&s, "", 2, DPB_USAGE, "would have GPU 2, but there are 2");

@@ -77,7 +77,7 @@ static const struct subject many = {"block", NULL, 0, 84, DPB_FP32, DPB_CHW, &bl
 static bool offered(dpb_precision precision)
 {
     const int asked = options.fusion;
-    struct session s;
+    struct dpb_session s;
     void *device, *program = NULL;
     options.fusion = FUSION_OFF;
     session_open(&block, precision, true, &s);
@@ -147,7 +147,7 @@ struct left {
 
 static void pass_of(const struct subject *subject, struct left *left)
 {
-    struct session s;
+    struct dpb_session s;
     session_open(subject, DPB_PRECISION_FP16, true, &s);
     assert_in_range(s.graph->n_state_elements, 1, STATISTICS);
     assert_in_range(s.graph->n_elements, 1, GRADIENTS);
@@ -187,7 +187,7 @@ static void test_evaluation(void **unused)
     if (!offered(DPB_PRECISION_FP16))
         skip();
     for (int i = 0; i < 2; i++) {
-        struct session s;
+        struct dpb_session s;
         set_options(i == 0 ? FUSION_ON : FUSION_OFF, "no");
         session_open(&block, DPB_PRECISION_FP16, true, &s);
         session_forward(&s);
@@ -340,7 +340,7 @@ static void expect_refusal(const struct subject *subject, dpb_precision precisio
                            const char *first, const char *second)
 {
     const struct options asked = options;
-    struct session s;
+    struct dpb_session s;
     void *device, *program = NULL;
     set_options(FUSION_OFF, "no");
     session_open(subject, precision, true, &s);
@@ -404,7 +404,7 @@ static void test_layout(void **unused)
     (void)unused;
     static struct left on, off;
     char path[128];
-    struct session s;
+    struct dpb_session s;
     void *device = NULL;
     snprintf(path, sizeof path, "%s/nchw", cache);
     set_options(FUSION_OFF, path);

@@ -1,0 +1,286 @@
+/* networks.c - see networks.h. */
+#include "conform/networks.h"
+
+#define CONV(...) (&(const struct dpb_conv_args){__VA_ARGS__})
+#define POOL(...) (&(const struct dpb_pool_args){__VA_ARGS__})
+
+/* ---- one op each ---------------------------------------------------------------------------- */
+
+/* NET(NAME): the middle of a network, from node x to the returned node. */
+#define NET(name)                                                                          \
+    static uint32_t net_##name(const struct dpb_graph_ops *g, struct dpb_graph_builder *b, \
+                               uint32_t x)
+
+NET(dense)
+{
+    (void)g, (void)b;
+    return x;
+}
+
+NET(dense_deep)
+{
+    return g->dense(b, "fc2", g->dense(b, "fc1", x, 17, false), 9, true);
+}
+
+NET(relu)
+{
+    return g->relu(b, "relu", g->dense(b, "fc1", x, 21, true));
+}
+
+NET(conv)
+{
+    x = g->conv(b, "same", x, CONV(.channels = 5, .kernel_h = 3, .bias = true));
+    x = g->conv(b, "strided", x,
+                CONV(.channels = 6, .kernel_h = 3, .stride = 2, .padding = DPB_PAD_EXPLICIT,
+                     .before = 0, .after = 1));
+    x = g->conv(b, "pointwise", x, CONV(.channels = 18, .kernel_h = 1));
+    return g->conv(b, "wide", x,
+                   CONV(.channels = 4, .kernel_h = 1, .kernel_w = 3, .padding = DPB_PAD_VALID));
+}
+
+NET(conv_groups)
+{
+    x = g->conv(b, "grouped", x, CONV(.channels = 6, .kernel_h = 3, .groups = 3, .bias = true));
+    return g->conv(b, "depthwise", x, CONV(.channels = 6, .kernel_h = 3, .stride = 2, .groups = 6));
+}
+
+NET(batch_norm)
+{
+    x = g->batch_norm(b, "of_images", x, &(struct dpb_batch_norm_args){0});
+    x = g->dense(b, "fc1", x, 19, false);
+    return g->batch_norm(b, "of_features", x,
+                         &(struct dpb_batch_norm_args){.epsilon = 1e-3, .no_gamma = true});
+}
+
+NET(max_pool)
+{
+    x = g->max_pool(b, "overlapping", x, POOL(.kernel = 3, .stride = 2));
+    return g->max_pool(b, "padded", x,
+                       POOL(.kernel = 2, .stride = 1, .padding = DPB_PAD_EXPLICIT, .before = 1));
+}
+
+NET(mean_pool)
+{
+    x = g->mean_pool(b, "padded", x, POOL(.kernel = 3, .stride = 1));
+    x = g->mean_pool(b, "strided", x, POOL(.kernel = 2, .stride = 2, .padding = DPB_PAD_VALID));
+    return g->global_mean(b, "global", x);
+}
+
+NET(add)
+{
+    x = g->dense(b, "fc1", x, 21, true);
+    return g->add(b, "twice", x, g->add(b, "sum", x, g->dense(b, "fc2", x, 21, false)));
+}
+
+NET(concat)
+{
+    x = g->dense(b, "fc1", x, 7, true);
+    return g->concat(b, "concat", (const uint32_t[]){x, g->dense(b, "fc2", x, 9, true), x}, 3);
+}
+
+NET(dropout)
+{
+    return g->dropout(b, "dropout", g->dense(b, "fc1", x, 33, true), 0.3);
+}
+
+NET(lrn)
+{
+    const struct dpb_lrn_args args = {.radius = 2, .k = 2.0, .alpha = 0.05, .beta = 0.75};
+    return g->lrn(b, "lrn", x, &args);
+}
+
+NET(shortcut)
+{
+    return g->shortcut(b, "shortcut", x, 7, 2);
+}
+
+/* `options`: the row. */
+static dpb_status build_row(const void *options, const struct dpb_graph_ops *g,
+                            struct dpb_graph_builder *b, uint32_t nclass)
+{
+    const struct dpb_network *row = options;
+    uint32_t x = row->middle(g, b, g->input(b));
+    g->softmax_loss(b, "loss", g->dense(b, "classes", x, nclass, true));
+    return DPB_OK;
+}
+
+static void describe_row(const void *options, struct dpb_model_info *info)
+{
+    (void)options;
+    *info = (struct dpb_model_info){.input = {3, 9, 8}, .nclass = 10, .batch = 4};
+}
+
+static const struct dpb_model_ops of_row = {.describe = describe_row, .build = build_row};
+
+/* ---- mixtures ------------------------------------------------------------------------------- */
+
+static void describe_odd(const void *options, struct dpb_model_info *info)
+{
+    (void)options;
+    *info = (struct dpb_model_info){.input = {3, 13, 10}, .nclass = 10, .batch = 5};
+}
+
+/* Images that are not square, padding on one side, more than 16 channels that are no multiple of
+ * it, windows wider than the channels; the input used twice and normalised, a node added to itself,
+ * used by two concats, and by one alone. */
+static dpb_status build_odd(const void *options, const struct dpb_graph_ops *g,
+                            struct dpb_graph_builder *b, uint32_t nclass)
+{
+    (void)options;
+    const struct dpb_conv_args wide = {.channels = 37, .kernel_h = 2, .kernel_w = 3, .bias = true};
+    const struct dpb_conv_args before = {
+        .channels = 37, .kernel_h = 2, .padding = DPB_PAD_EXPLICIT, .before = 1};
+    const struct dpb_conv_args single = {.channels = 1, .kernel_h = 1};
+    const struct dpb_pool_args after = {
+        .kernel = 3, .stride = 2, .padding = DPB_PAD_EXPLICIT, .after = 1};
+    const struct dpb_pool_args smooth = {.kernel = 3, .stride = 1};
+    const struct dpb_batch_norm_args norm = {0};
+    const struct dpb_lrn_args few = {.radius = 4, .k = 2.0, .alpha = 0.05, .beta = 0.5};
+    const struct dpb_lrn_args many = {.radius = 2, .k = 1.0, .alpha = 0.2, .beta = 0.75};
+
+    uint32_t input = g->input(b);
+    uint32_t x = g->batch_norm(b, "norm1", input, &norm);
+    x = g->lrn(b, "lrn1", x, &few);
+    x = g->conv(b, "conv1", x, &wide);
+    uint32_t y = g->conv(b, "conv2", input, &before);
+    x = g->add(b, "add1", x, y);
+    x = g->add(b, "add2", x, x);
+    x = g->lrn(b, "lrn2", x, &many);
+    y = g->conv(b, "conv3", x, &single);
+    uint32_t z = g->concat(b, "concat1", (const uint32_t[]){y, x}, 2);
+    z = g->concat(b, "concat2", (const uint32_t[]){x, z, x}, 3);
+    z = g->max_pool(b, "pool1", z, &after);
+    z = g->mean_pool(b, "pool2", z, &smooth);
+    z = g->shortcut(b, "shortcut", z, 120, 3);
+    z = g->dropout(b, "dropout", z, 0.3);
+    z = g->dense(b, "fc1", z, 17, true);
+    z = g->batch_norm(b, "norm2", z, &norm);
+    z = g->relu(b, "relu", z);
+    g->softmax_loss(b, "loss", g->dense(b, "fc2", z, nclass, false));
+    return DPB_OK;
+}
+
+const struct dpb_model_ops dpb_network_odd = {.describe = describe_odd, .build = build_odd};
+
+/* The same code where nothing is round: a window off the image on one side, full and partial
+ * vectors of channels, taps that are no multiple of three. */
+static dpb_status build_uneven(const void *options, const struct dpb_graph_ops *g,
+                               struct dpb_graph_builder *b, uint32_t nclass)
+{
+    (void)options;
+    const struct dpb_conv_args conv = {
+        .channels = 70, .kernel_h = 2, .kernel_w = 5, .padding = DPB_PAD_EXPLICIT, .before = 1};
+    uint32_t x = g->max_pool(b, "pool", g->conv(b, "conv", g->input(b), &conv),
+                             &(struct dpb_pool_args){.kernel = 5, .stride = 5});
+    g->softmax_loss(b, "loss", g->dense(b, "fc", x, nclass, true));
+    return DPB_OK;
+}
+
+static void describe_uneven(const void *options, struct dpb_model_info *info)
+{
+    (void)options;
+    *info = (struct dpb_model_info){.input = {2, 64, 70}, .nclass = 10, .batch = 4};
+}
+
+const struct dpb_model_ops dpb_network_uneven = {.describe = describe_uneven,
+                                                 .build = build_uneven};
+
+/* Weights' gradients in bf16 where nothing is round: an odd number of pixels, more of them than are
+ * summed at once; channels of one lane and less, of several groups, panels that are not full; a
+ * window with a stride and padding on one side. The first weights are those of a batch-norm whose
+ * steps are the ReLU's. */
+static dpb_status build_pairs(const void *options, const struct dpb_graph_ops *g,
+                              struct dpb_graph_builder *b, uint32_t nclass)
+{
+    (void)options;
+    const struct dpb_conv_args few = {.channels = 17, .kernel_h = 3};
+    const struct dpb_conv_args pointwise = {.channels = 75, .kernel_h = 1};
+    const struct dpb_conv_args narrow = {.channels = 7, .kernel_h = 1, .kernel_w = 2};
+    const struct dpb_conv_args back = {.channels = 37, .kernel_h = 1, .bias = true};
+    const struct dpb_conv_args strided = {.channels = 300, .kernel_h = 3, .stride = 2};
+    const struct dpb_batch_norm_args norm = {0};
+    uint32_t x = g->relu(b, "relu", g->batch_norm(b, "norm", g->input(b), &norm));
+    x = g->conv(b, "conv1", x, &few);
+    x = g->conv(b, "conv2", x, &pointwise);
+    x = g->conv(b, "conv3", x, &back);
+    uint32_t y = g->global_mean(b, "mean1", g->conv(b, "conv4", x, &narrow));
+    x = g->conv(b, "conv5", x, &strided);
+    x = g->global_mean(b, "mean2", g->conv(b, "conv6", x, &pointwise));
+    x = g->concat(b, "concat", (const uint32_t[]){x, y}, 2);
+    g->softmax_loss(b, "loss", g->dense(b, "fc", x, nclass, true));
+    return DPB_OK;
+}
+
+static void describe_pairs(const void *options, struct dpb_model_info *info)
+{
+    (void)options;
+    *info = (struct dpb_model_info){.input = {3, 37, 31}, .nclass = 10, .batch = 5};
+}
+
+const struct dpb_model_ops dpb_network_pairs = {.describe = describe_pairs, .build = build_pairs};
+
+static dpb_status build_grouped(const void *options, const struct dpb_graph_ops *g,
+                                struct dpb_graph_builder *b, uint32_t nclass)
+{
+    (void)options;
+    const struct dpb_conv_args image = {.channels = 24, .kernel_h = 5, .groups = 3, .bias = true};
+    const struct dpb_conv_args depthwise = {
+        .channels = 24, .kernel_h = 3, .stride = 2, .groups = 24};
+    const struct dpb_conv_args halved = {.channels = 24,
+                                         .kernel_h = 2,
+                                         .kernel_w = 3,
+                                         .stride = 2,
+                                         .groups = 24,
+                                         .padding = DPB_PAD_EXPLICIT,
+                                         .after = 1};
+    const struct dpb_conv_args narrow = {.channels = 32, .kernel_h = 3, .groups = 8};
+    const struct dpb_conv_args wide = {.channels = 34, .kernel_h = 3, .groups = 2, .bias = true};
+    const struct dpb_conv_args pointwise = {.channels = 51, .kernel_h = 1, .groups = 17};
+    const struct dpb_batch_norm_args norm = {0};
+    uint32_t x = g->relu(b, "relu1", g->conv(b, "conv1", g->input(b), &image));
+    x = g->conv(b, "conv2", x, &depthwise);
+    x = g->relu(b, "relu2", g->batch_norm(b, "norm2", x, &norm));
+    uint32_t y = g->global_mean(b, "mean1", g->conv(b, "conv3", x, &halved));
+    x = g->conv(b, "conv4", x, &narrow);
+    x = g->relu(b, "relu4", g->batch_norm(b, "norm4", x, &norm));
+    x = g->conv(b, "conv6", g->conv(b, "conv5", x, &wide), &pointwise);
+    x = g->concat(b, "concat", (const uint32_t[]){g->global_mean(b, "mean2", x), y}, 2);
+    g->softmax_loss(b, "loss", g->dense(b, "fc", x, nclass, true));
+    return DPB_OK;
+}
+
+static void describe_grouped(const void *options, struct dpb_model_info *info)
+{
+    (void)options;
+    *info = (struct dpb_model_info){.input = {3, 21, 18}, .nclass = 10, .batch = 5};
+}
+
+const struct dpb_model_ops dpb_network_grouped = {.describe = describe_grouped,
+                                                  .build = build_grouped};
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+#define ROW(name) #name, &of_row, net_##name
+const struct dpb_network dpb_networks[] = {
+    {ROW(dense), DPB_FP32, DPB_CHW},
+    {ROW(dense_deep), DPB_FP32, DPB_CHW},
+    {ROW(relu), DPB_FP32, DPB_CHW},
+    {ROW(conv), DPB_FP32, DPB_CHW},
+    {ROW(conv_groups), DPB_FP32, DPB_CHW},
+    {ROW(batch_norm), DPB_FP32, DPB_CHW},
+    {ROW(max_pool), DPB_FP32, DPB_CHW},
+    {ROW(mean_pool), DPB_FP32, DPB_CHW},
+    {ROW(add), DPB_FP32, DPB_CHW},
+    {ROW(concat), DPB_FP32, DPB_CHW},
+    {ROW(dropout), DPB_FP32, DPB_CHW},
+    {ROW(lrn), DPB_FP32, DPB_CHW},
+    {ROW(shortcut), DPB_FP32, DPB_CHW},
+    {"fp32_hwc", &of_row, net_dense, DPB_FP32, DPB_HWC},
+    {"uint8_chw", &of_row, net_dense, DPB_UINT8, DPB_CHW},
+    {"uint8_hwc", &of_row, net_dense, DPB_UINT8, DPB_HWC},
+    {"odd", &dpb_network_odd, NULL, DPB_FP32, DPB_HWC},
+    {"uneven", &dpb_network_uneven, NULL, DPB_FP32, DPB_HWC},
+    {"pairs", &dpb_network_pairs, NULL, DPB_UINT8, DPB_CHW},
+    {"grouped", &dpb_network_grouped, NULL, DPB_FP32, DPB_HWC},
+    {.name = NULL},
+};
