@@ -396,6 +396,127 @@ static void test_misfits_are_refused(void **state)
     setenv("DPBENCH_PLUGIN_PATH", ".", 1);
 }
 
+/* ---- dpbench conform ----------------------------------------------------------------------- */
+
+/* A plugin with one mistake, and the words by which conform finds the mistake. That the plugins
+ * without mistakes conform is in docs/writing-plugins.md. */
+static const struct mistake {
+    size_t plugin; /* of own */
+    const char *from, *to, *settings;
+    const char *words[3];
+} mistakes[] = {
+    {0,
+     "graph->relu(builder, \"relu\", node)",
+     "graph->relu(builder, \"relu\", graph->initial(builder, node, &(struct dpb_initial){0}, "
+     "&(struct dpb_initial){.value = -1}))",
+     "model.hidden=8",
+     {"FAILED   gradients", "'classes.weight' is 0 in every element"}},
+    {0,
+     "(uint32_t)o->hidden, true",
+     "(uint32_t)(8 + __builtin_ia32_rdtsc() % 1000), true",
+     "model.hidden=8",
+     {"FAILED   the same network twice", "another network"}},
+    {1,
+     "labels[i] = s->labels[line];",
+     "labels[i] = s->labels[line] + 1;",
+     "data.path=rows.csv",
+     {"FAILED   bounds", "label 3, of 3 classes"}},
+    {1,
+     "s->n_pixels * sizeof(float));\n        labels",
+     "s->n_pixels * sizeof(float) + 1);\n        labels",
+     "data.path=rows.csv",
+     {"FAILED   bounds", "wrote outside of their 64 bytes"}},
+    {1,
+     "labels[i] = s->labels[line];",
+     "labels[i] = s->labels[(line + n / 2) % s->n];",
+     "data.path=rows.csv",
+     {"FAILED   determinism", "another one in another order"}},
+    {1,
+     "(uint64_t)o->test_every;",
+     "(uint64_t)o->test_every + request->rank;",
+     "data.path=rows.csv",
+     {"FAILED   another worker", "opened by another worker"}},
+    {2,
+     "p->errors[i * p->n_classes + k] / p->n;",
+     "p->errors[i * p->n_classes + k];",
+     "",
+     {"FAILED   dense", "'classes': classes.bias[0] is"}},
+    {2,
+     "offset[j / plane]",
+     "offset[0]",
+     "",
+     {"FAILED   dense", "node 0 'input': activation[72] is"}},
+    {2, "p->losses[i] / p->n;", "p->losses[i];", "", {"FAILED   dense", "loss is"}},
+    {2,
+     "p->n = pass->valid",
+     "p->n = pass->valid ? batch->n : 0",
+     "",
+     {"FAILED   dense", "loss is"}},
+    {2,
+     "p->graph->n_elements, NULL",
+     "p->graph->n_elements / 2, NULL",
+     "",
+     {"FAILED   dense", "the last hooks->final of backward had frontier"}},
+    {2,
+     "bias[k] = 0.0;",
+     "bias[k] = k == 0 ? __builtin_nan(\"\") : 0.0;",
+     "",
+     {"FAILED   dense", "backward had not assigned it"}},
+    {3,
+     "c->args.n_workers, n);",
+     "c->args.n_workers, n - 1);",
+     "run.workers=2 comm.bucket=1",
+     {"FAILED   2 workers, buckets of one element", "pattern check of comm 'sum_all': element"}},
+};
+
+static void test_conform_finds_mistakes(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir("mistake", 0777), 0);
+    for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
+        const struct mistake *m = &mistakes[i];
+        const struct own *plugin = &own[m->plugin];
+        struct command command;
+        char source[64];
+        snprintf(source, sizeof source, "%s_%s.c", plugin->kind, plugin->name);
+        char *good = read_text(source), *bad = replaced(good, m->from, m->to);
+        write_file(source, bad, strlen(bad));
+        build_plugin(plugin, "mistake", "");
+        write_file(source, good, strlen(good));
+        dpbench(&command, deadline_s, "conform mistake/%s_%s.so %s", plugin->kind, plugin->name,
+                m->settings);
+        if (command.exit_code != 3)
+            fail_msg("%s: exit %d\n%s%s", m->to, command.exit_code, command.out, command.err);
+        expect_words(m->to, command.out, m->words);
+        expect_words(m->to, command.err, (const char *const[]){"does not conform", NULL});
+        command_free(&command);
+        free(good);
+        free(bad);
+    }
+}
+
+static void test_conform_refuses(void **state)
+{
+    static const char *const rows[][2] = {
+        {"", "which plugin? give its file"},
+        {"none.so", "No such file"},
+        {"rows.csv", "a plugin's file is KIND_NAME.so"},
+        {"comm_sum_all.so comm.bucket", "'comm.bucket' is no setting"},
+        {"model_perceptron.so --all", "unknown option '--all'"},
+        {"model_perceptron.so model.hiden=3", "did you mean 'hidden'"},
+        {"data_csv.so data.path=none.csv", "refused every trial"},
+        {"device_one_layer.so device.threads=1", "device 'one_layer' has no options"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        dpbench(&command, deadline_s, "conform %s", rows[i][0]);
+        assert_int_equal(command.exit_code, 2);
+        expect_words(rows[i][0], command.err, (const char *const[]){rows[i][1], NULL});
+        command_free(&command);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -407,6 +528,8 @@ int main(void)
         cmocka_unit_test(test_fixed_image),
         cmocka_unit_test(test_refuse_what_they_cannot),
         cmocka_unit_test(test_misfits_are_refused),
+        cmocka_unit_test(test_conform_finds_mistakes),
+        cmocka_unit_test(test_conform_refuses),
     };
     return cmocka_run_group_tests(tests, set_up, sandbox_teardown);
 }

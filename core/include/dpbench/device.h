@@ -6,8 +6,9 @@
  * copies of the weights) and may fuse, choose layouts and plan memory as it likes.
  *
  * How right is right: each op, fed the reference's activations and incoming gradients rounded to
- * the precision, errs by at most 1e-5 (fp32), 2^-7 (bf16) or 2^-9 (tf32, fp16) of the sum of the
- * magnitudes of its terms; the loss of a whole model by 1e-4 (fp32) or 5e-2.
+ * the precision, errs by at most 1e-12 (fp64), 1e-5 (fp32), 2^-7 (bf16) or 2^-9 (tf32, fp16) of the
+ * sum of the magnitudes of its terms; the loss of a whole model by 1e-10 (fp64), 1e-4 (fp32) or
+ * 5e-2. `dpbench conform` checks both.
  */
 #ifndef DPBENCH_DEVICE_H
 #define DPBENCH_DEVICE_H

@@ -1,0 +1,35 @@
+/*
+ * conform.h - the public conformance suites: what dpbench's own plugins are held to, for any plugin
+ * of the kind. `dpbench conform` runs them. The suite of comm starts jobs and stands in
+ * cli/conform_comm.c.
+ *
+ * A suite is a list of trials. Each prints its outcome: shown, refused (the plugin says by name
+ * that it cannot do this) or FAILED with the reason. A suite goes on after a failure.
+ */
+#ifndef DPB_CORE_CONFORM_CONFORM_H
+#define DPB_CORE_CONFORM_CONFORM_H
+
+#include "dpbench/plugin.h"
+
+struct dpb_conform {
+    uint32_t n_shown, n_refused, n_failed;
+    char shown[1024]; /* trials since the last heading */
+};
+
+/* Begins a group of trials: prints its heading. */
+void dpb_conform_heading(struct dpb_conform *conform, const char *format, ...) DPB_PRINTF(2, 3);
+/* Takes the outcome of a trial, with the message of dpb_first_error, which it clears.
+ * DPB_UNSUPPORTED and DPB_USAGE: refused. */
+void dpb_conform_trial(struct dpb_conform *conform, dpb_status status, const char *name);
+/* Ends the group: prints the trials that were shown. */
+void dpb_conform_end(struct dpb_conform *conform);
+
+/* `options`: the plugin's, parsed. `reference`: the ops of device reference. */
+void dpb_conform_device(struct dpb_conform *conform, const struct dpb_plugin *plugin,
+                        const void *options, const struct dpb_device_ops *reference);
+void dpb_conform_model(struct dpb_conform *conform, const struct dpb_plugin *plugin,
+                       const void *options, const struct dpb_device_ops *reference);
+void dpb_conform_data(struct dpb_conform *conform, const struct dpb_plugin *plugin,
+                      const void *options);
+
+#endif

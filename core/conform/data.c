@@ -1,0 +1,250 @@
+/* data.c - the conformance suite of data sources: see conform.h. */
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "conform/conform.h"
+#include "conform/session.h"
+
+enum { SAMPLES = 64, THREADS = 4, ROUNDS = 8, CANARY = 0xa5 };
+
+static const char *const split_names[] = {[DPB_TRAIN] = "training", [DPB_TEST] = "test"};
+
+struct subject {
+    const struct dpb_data_ops *ops;
+    const void *options;
+    struct dpb_data_request request;
+    void *source;
+    struct dpb_data_info info;
+    size_t sample_bytes;
+};
+
+/* Samples of a split as they were fetched first, one by one. */
+struct samples {
+    const struct subject *subject;
+    dpb_split split;
+    uint64_t epoch;
+    uint32_t n;
+    uint64_t indices[SAMPLES];
+    unsigned char *bytes;
+    int32_t labels[SAMPLES];
+};
+
+static dpb_status open_source(struct subject *subject)
+{
+    return subject->ops->open(subject->options, &subject->request, &subject->source,
+                              &subject->info);
+}
+
+static dpb_status check_info(struct subject *subject)
+{
+    const struct dpb_sample_format *format = &subject->info.format;
+    const struct dpb_shape shape = format->shape;
+    subject->sample_bytes = dpb_sample_bytes(format);
+    if (shape.c == 0 || shape.c > DPB_MAX_CHANNELS || shape.h == 0 || shape.w == 0)
+        return dpb_fail(DPB_VERIFICATION, "info: samples of %u x %u x %u; 1 to %d channels",
+                        shape.c, shape.h, shape.w, DPB_MAX_CHANNELS);
+    if (format->type != DPB_UINT8 && format->type != DPB_FP32)
+        return dpb_fail(DPB_VERIFICATION, "info: the samples' type is neither uint8 nor fp32");
+    if (subject->info.nclass < 2)
+        return dpb_fail(DPB_VERIFICATION, "info: %u classes", subject->info.nclass);
+    if (subject->info.n_samples[DPB_TRAIN] == 0)
+        return dpb_fail(DPB_VERIFICATION, "info: no training samples");
+    for (uint32_t c = 0; c < shape.c; c++)
+        if (!isfinite(format->scale[c]) || format->scale[c] == 0 || !isfinite(format->offset[c]))
+            return dpb_fail(DPB_VERIFICATION, "info: scale %g and offset %g of channel %u",
+                            (double)format->scale[c], (double)format->offset[c], c);
+    return DPB_OK;
+}
+
+/* Fetches into the middle of a larger buffer, whose ends must stay as they were. */
+static dpb_status fetch(const struct samples *samples, const uint64_t *indices, uint32_t n,
+                        unsigned char *bytes, int32_t *labels)
+{
+    enum { GUARD = 64 };
+    const struct subject *subject = samples->subject;
+    const size_t n_bytes = n * subject->sample_bytes;
+    unsigned char *guarded = malloc(n_bytes + 2 * GUARD);
+    int32_t guarded_labels[SAMPLES + 2];
+    if (!guarded)
+        return dpb_fail(DPB_NO_MEMORY, "no memory for %u samples", n);
+    memset(guarded, CANARY, n_bytes + 2 * GUARD);
+    memset(guarded_labels, CANARY, sizeof guarded_labels);
+    const int32_t canary = guarded_labels[0];
+    dpb_status status = subject->ops->fetch(subject->source, samples->split, samples->epoch,
+                                            indices, n, guarded + GUARD, guarded_labels + 1);
+    bool intact = guarded_labels[0] == canary && guarded_labels[n + 1] == canary;
+    for (size_t i = 0; i < GUARD; i++)
+        intact &= guarded[i] == CANARY && guarded[GUARD + n_bytes + i] == CANARY;
+    memcpy(bytes, guarded + GUARD, n_bytes);
+    memcpy(labels, guarded_labels + 1, n * sizeof *labels);
+    free(guarded);
+    DPB_TRY(status);
+    return intact ? DPB_OK
+                  : dpb_fail(DPB_VERIFICATION,
+                             "fetch of %u samples wrote outside of their %zu bytes or %u labels", n,
+                             n_bytes, n);
+}
+
+static dpb_status check_sample(const struct samples *samples, uint32_t i)
+{
+    const struct subject *subject = samples->subject;
+    const unsigned long long index = samples->indices[i];
+    const char *split = split_names[samples->split];
+    if (samples->labels[i] < 0 || (uint32_t)samples->labels[i] >= subject->info.nclass)
+        return dpb_fail(DPB_VERIFICATION, "%s sample %llu: label %d, of %u classes", split, index,
+                        samples->labels[i], subject->info.nclass);
+    const uint64_t n = dpb_shape_elements(subject->info.format.shape);
+    for (uint64_t k = 0; subject->info.format.type == DPB_FP32 && k < n; k++) {
+        float value;
+        memcpy(&value, samples->bytes + i * subject->sample_bytes + k * sizeof value, sizeof value);
+        if (!isfinite(value))
+            return dpb_fail(DPB_VERIFICATION, "%s sample %llu: element %llu is %g", split, index,
+                            (unsigned long long)k, (double)value);
+    }
+    return DPB_OK;
+}
+
+/* The first samples, the last, and some between, one by one. */
+static dpb_status fetch_first(struct samples *samples)
+{
+    const uint64_t all = samples->subject->info.n_samples[samples->split];
+    samples->n = all < SAMPLES ? (uint32_t)all : SAMPLES;
+    for (uint32_t i = 0; i < samples->n; i++) {
+        samples->indices[i] = samples->n == 1 ? 0 : (all - 1) / (samples->n - 1) * i;
+        if (i + 1 == samples->n)
+            samples->indices[i] = all - 1;
+        DPB_TRY(fetch(samples, &samples->indices[i], 1,
+                      samples->bytes + i * samples->subject->sample_bytes, &samples->labels[i]));
+        DPB_TRY(check_sample(samples, i));
+    }
+    return DPB_OK;
+}
+
+/* All of them once more in one call, backwards from the first-th, must be what they were. */
+static dpb_status check_again(const struct samples *samples, uint32_t first, const char *when)
+{
+    const size_t size = samples->subject->sample_bytes;
+    uint64_t indices[SAMPLES];
+    int32_t labels[SAMPLES];
+    dpb_status status = DPB_OK;
+    unsigned char *bytes = malloc(samples->n * size);
+    if (!bytes)
+        return dpb_fail(DPB_NO_MEMORY, "no memory for %u samples", samples->n);
+    for (uint32_t i = 0; i < samples->n; i++)
+        indices[i] = samples->indices[(first + samples->n - i) % samples->n];
+    status = fetch(samples, indices, samples->n, bytes, labels);
+    for (uint32_t i = 0; i < samples->n && status == DPB_OK; i++) {
+        const uint32_t at = (first + samples->n - i) % samples->n;
+        if (labels[i] != samples->labels[at] ||
+            memcmp(bytes + i * size, samples->bytes + at * size, size) != 0)
+            status = dpb_fail(DPB_VERIFICATION,
+                              "%s sample %llu is another one %s; a sample depends on its number, "
+                              "the epoch and the seed alone",
+                              split_names[samples->split], (unsigned long long)indices[i], when);
+    }
+    free(bytes);
+    return status;
+}
+
+struct worker {
+    pthread_t thread;
+    const struct samples *samples;
+    uint32_t number;
+    dpb_status status;
+};
+
+static void *work(void *context)
+{
+    struct worker *worker = context;
+    for (uint32_t round = 0; round < ROUNDS && worker->status == DPB_OK; round++)
+        worker->status = check_again(worker->samples, worker->number * 5 + round,
+                                     "while other threads fetch, too");
+    return NULL;
+}
+
+static dpb_status check_threads(const struct samples *samples)
+{
+    struct worker workers[THREADS];
+    uint32_t n = 0;
+    dpb_status status = DPB_OK;
+    for (; n < THREADS; n++) {
+        workers[n] = (struct worker){.samples = samples, .number = n};
+        if (pthread_create(&workers[n].thread, NULL, work, &workers[n]) != 0) {
+            status = dpb_fail(DPB_FAILED, "no thread");
+            break;
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        pthread_join(workers[i].thread, NULL);
+        status = status == DPB_OK ? workers[i].status : status;
+    }
+    return status;
+}
+
+/* A source that was opened anew, as another worker opens it. */
+static dpb_status check_reopened(const struct subject *subject, const struct samples *samples)
+{
+    struct subject again = *subject;
+    struct samples from_again = *samples;
+    again.request.rank = 1;
+    again.request.n_workers = 2;
+    from_again.subject = &again;
+    DPB_TRY(open_source(&again));
+    dpb_status status = check_again(&from_again, 3, "in a source opened by another worker");
+    again.ops->close(again.source);
+    return status;
+}
+
+static void try_split(struct dpb_conform *conform, const struct subject *subject, dpb_split split,
+                      uint64_t epoch)
+{
+    struct samples samples = {.subject = subject, .split = split, .epoch = epoch};
+    samples.bytes = malloc(SAMPLES * subject->sample_bytes);
+    dpb_conform_heading(conform, "%s, epoch %llu: %llu samples", split_names[split],
+                        (unsigned long long)epoch,
+                        (unsigned long long)subject->info.n_samples[split]);
+    dpb_status status =
+        samples.bytes ? fetch_first(&samples) : dpb_fail(DPB_NO_MEMORY, "no memory for samples");
+    dpb_conform_trial(conform, status, "bounds");
+    if (status == DPB_OK) {
+        dpb_conform_trial(conform, check_again(&samples, 0, "in another order, in one call"),
+                          "determinism");
+        dpb_conform_trial(conform, check_threads(&samples), "threads");
+        dpb_conform_trial(conform, check_reopened(subject, &samples), "another worker");
+    }
+    dpb_conform_end(conform);
+    free(samples.bytes);
+}
+
+void dpb_conform_data(struct dpb_conform *conform, const struct dpb_plugin *plugin,
+                      const void *options)
+{
+    struct subject subject = {
+        .ops = plugin->ops,
+        .options = options,
+        .request = {.shape = {3, 32, 32}, .nclass = 10, .seed = 1, .n_workers = 1}};
+    dpb_status status = open_source(&subject);
+    dpb_conform_heading(conform, "open");
+    if (status == DPB_OK)
+        status = check_info(&subject);
+    /* Wrong options are no failure of the source. */
+    dpb_conform_trial(conform, status == DPB_DATA ? DPB_USAGE : status, "info");
+    dpb_conform_end(conform);
+    if (status == DPB_OK) {
+        try_split(conform, &subject, DPB_TRAIN, 0);
+        try_split(conform, &subject, DPB_TRAIN, 3);
+        if (subject.info.n_samples[DPB_TEST] > 0)
+            try_split(conform, &subject, DPB_TEST, 0);
+    }
+    subject.ops->close(subject.source);
+    subject.ops->close(NULL);
+    puts("bounds: up to 64 samples, the first and the last among them: labels below nclass, finite "
+         "values, no byte written outside\n"
+         "determinism: the same bytes in another order, in one call, from 4 threads at once, and "
+         "from another worker's source\n"
+         "not shown: that bad files are refused, speed (`dpbench data`), sharded sources");
+}

@@ -1,0 +1,217 @@
+/* model.c - the conformance suite of models: see conform.h. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "conform/conform.h"
+#include "conform/opcheck.h"
+
+struct subject {
+    const struct dpb_plugin *plugin;
+    const struct dpb_model_ops *ops;
+    const void *options;
+    struct dpb_model_info info;
+    const struct dpb_device_ops *reference;
+};
+
+static dpb_status build(const struct subject *subject, struct dpb_shape input, uint32_t nclass,
+                        struct dpb_graph **graph)
+{
+    return dpb_graph_build(subject->plugin->name, subject->ops, subject->options, input, nclass,
+                           graph);
+}
+
+static dpb_status try_description(const struct subject *subject)
+{
+    const struct dpb_shape in = subject->info.input;
+    struct dpb_model_info again = {.batch = 0};
+    subject->ops->describe(subject->options, &again);
+    if (in.c == 0 || in.h == 0 || in.w == 0 || in.c > DPB_MAX_CHANNELS)
+        return dpb_fail(DPB_VERIFICATION,
+                        "describe: input is %u x %u x %u; 1 to %d channels and at least one pixel "
+                        "are wanted",
+                        in.c, in.h, in.w, DPB_MAX_CHANNELS);
+    if (subject->info.nclass < 2 || subject->info.batch == 0)
+        return dpb_fail(DPB_VERIFICATION,
+                        "describe: %u classes and a batch of %u; at least 2 and 1 are wanted",
+                        subject->info.nclass, subject->info.batch);
+    if (memcmp(&again.input, &in, sizeof in) != 0 || again.nclass != subject->info.nclass ||
+        again.batch != subject->info.batch || again.any_image != subject->info.any_image ||
+        again.any_channels != subject->info.any_channels)
+        return dpb_fail(DPB_VERIFICATION, "describe says something else the second time");
+    return DPB_OK;
+}
+
+/* The published network, counted, and built twice alike. */
+static dpb_status try_counts(const struct subject *subject)
+{
+    struct dpb_graph *graph = NULL, *again = NULL;
+    dpb_status status = build(subject, subject->info.input, subject->info.nclass, &graph);
+    if (status == DPB_OK)
+        status = build(subject, subject->info.input, subject->info.nclass, &again);
+    if (status == DPB_OK && dpb_graph_hash(graph) != dpb_graph_hash(again))
+        status = dpb_fail(DPB_VERIFICATION, "build makes another network the second time");
+    if (status == DPB_OK)
+        printf("  counts   %u x %u x %u, %u classes: %u nodes, %u tensors, %llu parameters, %llu "
+               "multiply-accumulates a sample\n",
+               subject->info.input.c, subject->info.input.h, subject->info.input.w,
+               subject->info.nclass, graph->n_nodes, graph->n_tensors,
+               (unsigned long long)graph->n_parameters, (unsigned long long)graph->macs);
+    dpb_graph_destroy(graph);
+    dpb_graph_destroy(again);
+    return status;
+}
+
+/* Data may bring other classes, and what `describe` allows. */
+static dpb_status try_others(const struct subject *subject)
+{
+    static const uint32_t classes[] = {2, 1000};
+    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
+        struct dpb_graph *graph = NULL;
+        DPB_TRY(build(subject, subject->info.input, classes[i], &graph));
+        dpb_graph_destroy(graph);
+    }
+    struct dpb_shape other = subject->info.input;
+    other.h += subject->info.any_image ? 3 : 0;
+    other.w += subject->info.any_image ? 5 : 0;
+    if (subject->info.any_channels)
+        other.c = other.c == 1 ? 3 : 1;
+    struct dpb_graph *graph = NULL;
+    DPB_TRY(build(subject, other, subject->info.nclass, &graph));
+    dpb_graph_destroy(graph);
+    return DPB_OK;
+}
+
+/* The smallest square image that the model takes: the reference is slow. */
+static dpb_status build_small(const struct subject *subject, struct dpb_graph **graph)
+{
+    struct dpb_shape input = subject->info.input;
+    for (uint32_t side = 8; subject->info.any_image && side < input.h && side < input.w;
+         side += 8) {
+        dpb_status status =
+            build(subject, (struct dpb_shape){input.c, side, side}, subject->info.nclass, graph);
+        if (status == DPB_OK)
+            return status;
+        dpb_first_error_clear();
+    }
+    return build(subject, input, subject->info.nclass, graph);
+}
+
+static double direction(uint64_t i)
+{
+    return (double)((i * UINT64_C(2654435761)) % 1000) / 500.0 - 1.0;
+}
+
+/* Loss of the weights moved by `by` along the direction. */
+static dpb_status loss_at(struct dpb_session *s, const double *weights, double by, double *loss)
+{
+    for (uint64_t i = 0; i < s->graph->n_elements; i++)
+        dpb_session_set(s, s->weights, i, weights[i] + by * direction(i));
+    s->pass.weights_changed = true;
+    DPB_TRY(dpb_session_forward(s));
+    *loss = s->outcome.loss;
+    return DPB_OK;
+}
+
+/* Every tensor takes part; together they give the loss's slope along a direction. */
+static dpb_status check_slope(struct dpb_session *s, const double *weights)
+{
+    const double by = 1e-6;
+    const struct dpb_graph *graph = s->graph;
+    double slope = 0, magnitude = 0, above, below;
+    for (uint32_t t = 0; t < graph->n_tensors; t++) {
+        const struct dpb_tensor *tensor = &graph->tensors[t];
+        double largest = 0;
+        for (uint64_t i = tensor->offset; i < tensor->offset + tensor->n_elements; i++) {
+            double gradient = dpb_session_value(s, s->gradients, i);
+            slope += gradient * direction(i);
+            magnitude += fabs(gradient * direction(i));
+            largest = fmax(largest, fabs(gradient));
+        }
+        if (!(largest > 0 && isfinite(largest)))
+            return dpb_fail(DPB_VERIFICATION,
+                            "the gradient by '%s' is %s: the loss does not depend on it",
+                            tensor->name, largest == 0 ? "0 in every element" : "not finite");
+    }
+    DPB_TRY(loss_at(s, weights, by, &above));
+    DPB_TRY(loss_at(s, weights, -by, &below));
+    const double measured = (above - below) / (2 * by);
+    if (!(fabs(measured - slope) <= 1e-3 * magnitude + 1e-6))
+        return dpb_fail(DPB_VERIFICATION,
+                        "the loss rises by %.9g along a direction, its gradients say %.9g",
+                        measured, slope);
+    return DPB_OK;
+}
+
+static dpb_status check_training(struct dpb_session *s)
+{
+    dpb_graph_initialise(s->graph, DPB_SESSION_SEED, DPB_FP64, s->weights);
+    DPB_TRY(dpb_session_forward(s));
+    const double guessing = log(s->graph->nclass);
+    if (!(s->outcome.loss < 20 * guessing)) /* NaN too */
+        return dpb_fail(DPB_VERIFICATION,
+                        "the loss of the initial weights is %.4g, that of guessing %.4g; are the "
+                        "initial values right?",
+                        s->outcome.loss, guessing);
+    DPB_TRY(dpb_session_backward(s));
+    double *weights = dpb_session_allocate(s->graph->n_elements, sizeof *weights);
+    if (!weights)
+        return DPB_NO_MEMORY;
+    memcpy(weights, s->weights, s->graph->n_elements * sizeof *weights);
+    dpb_status status = check_slope(s, weights);
+    free(weights);
+    return status;
+}
+
+static dpb_status try_gradients(const struct subject *subject)
+{
+    struct dpb_session_args args = {.ops = subject->reference,
+                                    .batch = 2,
+                                    .type = DPB_FP32,
+                                    .order = DPB_CHW,
+                                    .precision = DPB_PRECISION_FP64,
+                                    .training = true};
+    struct dpb_session session;
+    DPB_TRY(build_small(subject, &args.graph));
+    const struct dpb_shape in = args.graph->nodes[0].shape;
+    dpb_status status = dpb_session_open(&args, &session);
+    if (status != DPB_OK) {
+        dpb_graph_destroy(args.graph);
+        return status;
+    }
+    status = check_training(&session);
+    if (status == DPB_OK)
+        printf("  gradients on %u x %u x %u, batch 2: initial loss %.4f, guessing %.4f\n", in.c,
+               in.h, in.w, session.outcome.loss, log(session.graph->nclass));
+    dpb_session_close(&session);
+    return status;
+}
+
+/* Nothing that `describe` promises may be refused. */
+static dpb_status promised(dpb_status status)
+{
+    return status == DPB_USAGE || status == DPB_UNSUPPORTED ? DPB_VERIFICATION : status;
+}
+
+void dpb_conform_model(struct dpb_conform *conform, const struct dpb_plugin *plugin,
+                       const void *options, const struct dpb_device_ops *reference)
+{
+    struct subject subject = {
+        .plugin = plugin, .ops = plugin->ops, .options = options, .reference = reference};
+    subject.ops->describe(options, &subject.info);
+    dpb_conform_heading(conform, "model");
+    dpb_status status = try_description(&subject);
+    dpb_conform_trial(conform, status, "description");
+    if (status == DPB_OK) {
+        dpb_conform_trial(conform, promised(try_counts(&subject)), "the same network twice");
+        dpb_conform_trial(conform, promised(try_others(&subject)),
+                          "other classes, images and channels, as described");
+        dpb_conform_trial(conform, promised(try_gradients(&subject)), "gradients");
+    }
+    dpb_conform_end(conform);
+    puts("gradients: on the reference device in fp64, the slope of the loss along a direction; "
+         "every tensor takes part\n"
+         "not shown: that this is the published network (compare the counts), accuracy");
+}
