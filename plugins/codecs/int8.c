@@ -65,7 +65,7 @@ KERNEL float add(const float *restrict more, float *restrict values, uint64_t n)
     return magnitude;
 }
 
-/* Adding and taking off this number rounds a small float to the nearest integer, as its low bits. */
+/* Adding and taking off this number rounds a small float to an integer, as its low bits. */
 #define ROUNDER 12582912.0F /* 1.5 x 2^23 */
 
 /* Between -1/2 and 1/2, both excluded. */

@@ -2,12 +2,12 @@
  * topk - of each bucket the k elements of largest magnitude, k = ceil(comm.codec_ratio x elements).
  *
  * The selection is exact. The k-th largest magnitude is found by its bits, 11 + 10 + 10 of them in
- * three counting passes; of several elements of this magnitude those with the lowest index are sent.
+ * three counting passes; of elements of this magnitude those with the lowest index are sent.
  *
  * Message: k indices (uint32) in rising order, then their k values (fp32): 8 k bytes.
  *
- * Aji, Heafield: Sparse communication for distributed gradient descent. EMNLP 2017. Lin et al.: Deep
- * gradient compression. ICLR 2018.
+ * Aji, Heafield: Sparse communication for distributed gradient descent. EMNLP 2017. Lin et al.:
+ * Deep gradient compression. ICLR 2018.
  */
 #include <math.h>
 #include <stddef.h>
@@ -83,7 +83,7 @@ static uint64_t topk_encode(const void *options, const struct dpb_codec_part *pa
 {
     const uint64_t k = count_sent(options, part->n);
     uint32_t *indices = message;
-    float *values = (float *)(indices + k);
+    float *values = (void *)(indices + k);
     uint64_t n_equal, sent = 0;
     for (uint64_t i = 0; i < part->n; i++)
         residual[i] += gradients[i];
@@ -105,7 +105,7 @@ static dpb_status topk_decode(const void *options, const struct dpb_codec_part *
 {
     const uint64_t k = count_sent(options, part->n), wanted = topk_bound(options, part->n);
     const uint32_t *indices = message;
-    const float *values = (const float *)(indices + k);
+    const float *values = (const void *)(indices + k);
     if (bytes != wanted)
         return host->fail(DPB_FAILED,
                           "codec topk: rank %u sent %llu bytes for %llu elements, not %llu: do all "

@@ -53,7 +53,7 @@ static void make_plugin(struct made *made, const struct dpb_plugin *next, struct
 {
     static const uint32_t ops_sizes[DPB_PLUGIN_KINDS] = {
         sizeof(struct dpb_model_ops), sizeof(struct dpb_data_ops), sizeof(struct dpb_device_ops),
-        sizeof(struct dpb_comm_ops),  sizeof(struct dpb_codec_ops)};
+        sizeof(struct dpb_comm_ops), sizeof(struct dpb_codec_ops)};
     struct dpb_plugin *plugin = &made->plugin;
     uint32_t kind = fuzz_byte(input), unset = fuzz_word(input), wrong = fuzz_byte(input);
     *plugin = (struct dpb_plugin){.magic = DPB_PLUGIN_MAGIC,

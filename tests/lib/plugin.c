@@ -45,11 +45,8 @@ const struct dpb_plugin *plugin_load_from(const char *directory, dpb_plugin_kind
                                           const char *file, const struct dpb_host *host)
 {
     static const char *const kinds[DPB_PLUGIN_KINDS] = {
-        [DPB_PLUGIN_MODEL] = "model",
-        [DPB_PLUGIN_DATA] = "data",
-        [DPB_PLUGIN_DEVICE] = "device",
-        [DPB_PLUGIN_COMM] = "comm",
-        [DPB_PLUGIN_CODEC] = "codec",
+        [DPB_PLUGIN_MODEL] = "model", [DPB_PLUGIN_DATA] = "data",   [DPB_PLUGIN_DEVICE] = "device",
+        [DPB_PLUGIN_COMM] = "comm",   [DPB_PLUGIN_CODEC] = "codec",
     };
     char path[512];
     snprintf(path, sizeof path, "%s/%s/%s_%s.so", build_directory(), directory, kinds[kind], file);

@@ -3,8 +3,8 @@
  *
  * A strategy that carries codecs (DPB_COMM_CODECS) encodes each bucket of its worker, brings the
  * message to all workers, and adds what each decodes to the sum in the order of the ranks: all
- * workers hold the same bits. A message loses some of what it encodes. The codec leaves this part in
- * a residual, which the carrier keeps. With error feedback the residual is part of the next message.
+ * workers hold the same bits. A message loses some of what it encodes. The codec leaves this part
+ * in a residual, which the carrier keeps. With error feedback it is part of the next message.
  *
  * A codec has no state of its own. All its hooks may be called by any thread; none blocks or
  * allocates. Elements are fp32; elements that are not finite make others of their bucket so.
@@ -26,7 +26,7 @@ struct dpb_codec_part {
 struct dpb_codec_ops {
     /* Bytes of the longest message for n elements. */
     uint64_t (*bound)(const void *options, uint64_t n);
-    /* Encodes gradients + residual into `message`, which is aligned to a cache line, and returns the
+    /* Encodes gradients + residual into `message`, which is aligned to a cache line; returns the
      * message's bytes. Afterwards residual = gradients + residual - what the message decodes to,
      * each element within one rounding of the largest of the part. */
     uint64_t (*encode)(const void *options, const struct dpb_codec_part *part,

@@ -47,8 +47,8 @@ struct dpb_plugin {
     const char *version, *summary;
     const struct dpb_option *options; /* NULL: none */
     size_t options_size;              /* sizeof of the options struct */
-    const void *
-        ops; /* struct dpb_{model,data,device,comm,codec}_ops; hooks not said to be optional are set */
+    const void
+        *ops; /* struct dpb_{model,...}_ops of the kind; hooks not said to be optional are set */
     /* End of the frozen prefix. */
     const struct dpb_plugin
         *next; /* another plugin of the same kind in this shared object, or NULL */
