@@ -6,7 +6,8 @@
  * way of a chunk from a gradient arena to the next one's is the kernel's copy out and the kernel's
  * copy in.
  *
- * Bytes moved per step and rank, W workers, M bytes of gradients: 2 (W - 1)/W M sent.
+ * Bytes moved per step and rank, W workers, M bytes of gradients: 2 (W - 1)/W M sent. With a codec
+ * messages go round the ring instead (lib/gather.h): (W - 1) m, a rank's messages being m bytes.
  *
  * Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations. JPDC 2009.
  */
@@ -36,7 +37,7 @@ static const struct dpb_comm_ops ring_tcp_ops = {.open = ring_tcp_open, RING_STR
 
 static const struct dpb_plugin ring_tcp = {
     DPB_PLUGIN_HEAD(COMM, ring_tcp_ops),
-    .capabilities = RING_STRATEGY_CAPABILITIES,
+    .capabilities = RING_STRATEGY_CAPABILITIES | DPB_COMM_CODECS,
     .name = "ring_tcp",
     .version = DPB_VERSION,
     .summary = "replicated, ring all-reduce over TCP: scatter-reduce, then all-gather",

@@ -117,19 +117,45 @@ static struct dpb_codec_part part_of(const struct strategy *strategy, uint32_t r
                                    .rank = rank};
 }
 
-uint64_t coded_slot_bytes(const struct strategy *strategy)
+uint64_t coded_content_bytes(const struct strategy *strategy)
 {
-    return strategy->coded->slot_bytes;
+    return strategy->coded->slot_bytes - sizeof(struct coded_message);
+}
+
+void *coded_memory_of(const struct strategy *strategy, uint64_t *bytes)
+{
+    const struct coded *coded = strategy->coded;
+    *bytes = strategy->args.n_workers * BANKS * strategy->arenas.n_buckets * coded->slot_bytes;
+    return (char *)strategy->arenas.scratch + coded->at;
+}
+
+/* A slot's place among the messages of its scratch. */
+static uint64_t slot_at(const struct strategy *strategy, uint64_t exchange, uint32_t rank,
+                        uint64_t bucket)
+{
+    const uint64_t place = strategy->coded->shared ? 0 : rank;
+    const uint64_t slot = (place * BANKS + exchange % BANKS) * strategy->arenas.n_buckets + bucket;
+    return slot * strategy->coded->slot_bytes;
+}
+
+uint64_t coded_offset(const struct strategy *strategy, uint64_t exchange, uint32_t rank,
+                      uint64_t bucket)
+{
+    return slot_at(strategy, exchange, rank, bucket) + sizeof(struct coded_message);
+}
+
+struct coded_message *coded_message_of(const struct strategy *strategy, uint64_t exchange,
+                                       uint32_t rank, uint64_t bucket)
+{
+    const struct coded *coded = strategy->coded;
+    char *scratch = coded->shared ? strategy->arenas.peer_scratch[rank] : strategy->arenas.scratch;
+    return (struct coded_message *)(void *)(scratch + coded->at +
+                                            slot_at(strategy, exchange, rank, bucket));
 }
 
 struct coded_message *coded_message(const struct strategy *strategy, uint32_t rank, uint64_t bucket)
 {
-    const struct coded *coded = strategy->coded;
-    const uint32_t owner = coded->shared ? rank : strategy->args.rank;
-    const uint64_t place = coded->shared ? 0 : rank, bank = strategy->signals.exchange % BANKS;
-    const uint64_t slot = (place * BANKS + bank) * strategy->arenas.n_buckets + bucket;
-    char *scratch = strategy->arenas.peer_scratch[owner];
-    return (struct coded_message *)(void *)(scratch + coded->at + slot * coded->slot_bytes);
+    return coded_message_of(strategy, strategy->signals.exchange, rank, bucket);
 }
 
 void coded_encode(struct strategy *strategy, uint64_t bucket)
@@ -207,13 +233,13 @@ dpb_status coded_state(void *comm, struct dpb_saved *saved)
 
 /* ---- stages: encode, decode what all have encoded, update ----------------------------------- */
 
-static bool encode_due(void *strategy, uint64_t bucket)
+bool coded_encode_due(void *strategy, uint64_t bucket)
 {
     const struct strategy *comm = strategy;
     return signals_reached(&comm->signals, SIGNAL_READY, strategy_self(comm), bucket);
 }
 
-static dpb_status encode_wait(void *strategy, uint64_t bucket)
+dpb_status coded_encode_wait(void *strategy, uint64_t bucket)
 {
     return strategy_wait_ready(strategy, strategy_self(strategy), bucket);
 }
@@ -249,18 +275,19 @@ static void decode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
     *at = length;
 }
 
-static bool update_due(void *strategy, uint64_t bucket)
+bool coded_update_due(void *strategy, uint64_t bucket)
 {
     (void)bucket;
     return ((const struct strategy *)strategy)->coded->status == DPB_OK;
 }
 
-static dpb_status update_wait(void *strategy, uint64_t bucket)
+dpb_status coded_update_wait(void *strategy, uint64_t bucket)
 {
     (void)bucket;
     return ((const struct strategy *)strategy)->coded->status;
 }
 
-const struct stage coded_stages[CODED_STAGES] = {{encode_due, encode, encode_wait},
-                                                 {decode_due, decode, decode_wait},
-                                                 {update_due, strategy_update_bucket, update_wait}};
+const struct stage coded_stages[CODED_STAGES] = {
+    {coded_encode_due, encode, coded_encode_wait},
+    {decode_due, decode, decode_wait},
+    {coded_update_due, strategy_update_bucket, coded_update_wait}};

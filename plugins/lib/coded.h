@@ -39,10 +39,16 @@ dpb_status coded_begin(struct strategy *strategy); /* fails as the exchange befo
 void coded_load(struct strategy *strategy);        /* residuals of another model go */
 void coded_close(struct strategy *strategy);       /* accepts a strategy without a codec */
 
-/* For stages. The message of a worker in the exchange under way. */
+/* For stages. The message of a worker in the exchange under way; in another. */
 struct coded_message *coded_message(const struct strategy *strategy, uint32_t rank,
                                     uint64_t bucket);
-uint64_t coded_slot_bytes(const struct strategy *strategy); /* of a message with its head */
+struct coded_message *coded_message_of(const struct strategy *strategy, uint64_t exchange,
+                                       uint32_t rank, uint64_t bucket);
+/* The memory of all messages, where they are not shared; where a message's content begins in it. */
+void *coded_memory_of(const struct strategy *strategy, uint64_t *bytes);
+uint64_t coded_offset(const struct strategy *strategy, uint64_t exchange, uint32_t rank,
+                      uint64_t bucket);
+uint64_t coded_content_bytes(const struct strategy *strategy); /* at most, of a message */
 void coded_encode(struct strategy *strategy, uint64_t bucket);
 /* A message that is refused is the next failure of `progress`. */
 void coded_decode(struct strategy *strategy, uint64_t bucket);
@@ -51,6 +57,12 @@ void coded_decode(struct strategy *strategy, uint64_t bucket);
 dpb_status coded_books(void *comm, struct dpb_books *books);
 dpb_status coded_state(void *comm, struct dpb_saved *saved);
 #define CODED_HOOKS .books = coded_books, .state = coded_state
+
+/* The first and the last stage of a bucket: encode, update. `due` and `wait` of both. */
+bool coded_encode_due(void *strategy, uint64_t bucket);
+dpb_status coded_encode_wait(void *strategy, uint64_t bucket);
+bool coded_update_due(void *strategy, uint64_t bucket);
+dpb_status coded_update_wait(void *strategy, uint64_t bucket);
 
 /* The stages of a bucket whose messages lie in memory that all workers share. */
 enum { CODED_STAGES = 3 };

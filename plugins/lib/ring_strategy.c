@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "lib/gather.h"
+
 /* ---- stages: onto the ring, round it, into the weights -------------------------------------- */
 
 static bool post_due(void *strategy, uint64_t bucket)
@@ -61,6 +63,44 @@ static dpb_status update_wait(void *strategy, uint64_t bucket)
 static const struct stage stages[] = {{post_due, post, post_wait},
                                       {reduce_due, pass, reduce_wait},
                                       {update_due, strategy_update_bucket, update_wait}};
+
+/* ---- stages with a codec: encode, gather and decode, update --------------------------------- */
+
+static void encode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    struct ring_strategy *comm = strategy;
+    (void)until_ns;
+    coded_encode(&comm->base, bucket);
+    gather_post(comm->gather, bucket);
+    *at = length;
+}
+
+static bool decode_due(void *strategy, uint64_t bucket)
+{
+    return gather_finished(((const struct ring_strategy *)strategy)->gather, bucket);
+}
+
+static void decode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    (void)until_ns;
+    coded_decode(strategy, bucket);
+    *at = length;
+}
+
+static dpb_status decode_wait(void *strategy, uint64_t bucket)
+{
+    return gather_wait(((const struct ring_strategy *)strategy)->gather, bucket);
+}
+
+static const struct stage stages_with_codec[] = {
+    {coded_encode_due, encode, coded_encode_wait},
+    {decode_due, decode, decode_wait},
+    {coded_update_due, strategy_update_bucket, coded_update_wait}};
+
+static dpb_status move_messages(void *strategy, int64_t until_ns, bool *moved)
+{
+    return gather_move(((struct ring_strategy *)strategy)->gather, until_ns, moved);
+}
 
 static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
 {
@@ -146,12 +186,38 @@ dpb_status ring_strategy_plan(void *comm_, const struct dpb_layout *layout,
 {
     struct ring_strategy *comm = comm_;
     DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_PRIVATE, want));
+    if (comm->base.coded)
+        return coded_plan(&comm->base, layout, false, want);
     return ring_inbox_plan(comm->base.host, &comm->options, want, &comm->inbox);
+}
+
+void ring_strategy_memory(const void *options, const struct dpb_comm_args *args,
+                          const struct dpb_layout *layout, uint64_t bucket_elements,
+                          struct dpb_comm_memory *memory)
+{
+    (void)options;
+    coded_memory(args, layout, bucket_elements, false, memory);
+}
+
+static dpb_status bind_gather(struct ring_strategy *comm, const struct dpb_arenas *arenas)
+{
+    const struct gather_args args = {.strategy = &comm->base,
+                                     .transport = comm->transport,
+                                     .members = comm->order,
+                                     .position = comm->position};
+    DPB_TRY(strategy_bind(&comm->base, arenas, stages_with_codec,
+                          sizeof stages_with_codec / sizeof *stages_with_codec));
+    DPB_TRY(coded_bind(&comm->base));
+    comm->base.pipeline.move = move_messages;
+    comm->transport = NULL; /* the gather's from here on */
+    return gather_create(&args, &comm->gather);
 }
 
 dpb_status ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
 {
     struct ring_strategy *comm = comm_;
+    if (comm->base.coded)
+        return bind_gather(comm, arenas);
     const struct ring_args args = {.host = comm->base.host,
                                    .transport = comm->transport,
                                    .members = {.name = "ring",
@@ -171,15 +237,19 @@ dpb_status ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
 dpb_status ring_strategy_begin(void *comm_, const struct dpb_step *step)
 {
     struct ring_strategy *comm = comm_;
-    ring_begin(comm->ring, step->step);
-    return strategy_begin(comm_, step);
+    if (comm->ring)
+        ring_begin(comm->ring, step->step);
+    DPB_TRY(strategy_begin(comm_, step));
+    if (comm->gather)
+        gather_begin(comm->gather);
+    return DPB_OK;
 }
 
 dpb_status ring_strategy_ready(void *comm_, uint64_t bucket, struct dpb_event *event)
 {
     struct ring_strategy *comm = comm_;
     DPB_TRY(strategy_ready(comm_, bucket, event));
-    if (comm->base.args.comm_cores > 0)
+    if (comm->ring && comm->base.args.comm_cores > 0)
         ring_wake(comm->ring); /* the helper thread may wait for the network */
     return DPB_OK;
 }
@@ -192,6 +262,7 @@ void ring_strategy_close(void *comm_)
     if (comm->transport)
         comm->transport->ops->close(comm->transport, false);
     ring_destroy(comm->ring);
+    gather_destroy(comm->gather);
     free(comm->order);
     strategy_close(comm);
 }

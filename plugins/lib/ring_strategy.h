@@ -13,6 +13,7 @@
 #include <stddef.h>
 
 #include "dpbench/option.h"
+#include "lib/coded.h"
 #include "lib/mesh_transport.h"
 #include "lib/ring.h"
 #include "lib/strategy.h"
@@ -52,12 +53,15 @@ dpb_status ring_inbox_plan(const struct dpb_host *host, const struct ring_option
 struct ring_memory ring_inbox_memory(const struct ring_inbox *inbox,
                                      const struct dpb_arenas *arenas);
 
+struct gather;
+
 struct ring_strategy {
     struct strategy base;
     struct ring_options options;
     struct mesh_transport *transport; /* the ring's, once there is one */
-    struct ring *ring;
-    uint32_t *order; /* of the members */
+    struct ring *ring;                /* without a codec */
+    struct gather *gather;            /* with one */
+    uint32_t *order;                  /* of the members */
     uint32_t position;
     struct ring_inbox inbox;
 };
@@ -73,11 +77,17 @@ dpb_status ring_strategy_begin(void *comm, const struct dpb_step *step);
 dpb_status ring_strategy_ready(void *comm, uint64_t bucket, struct dpb_event *event);
 void ring_strategy_close(void *comm);
 
+/* What a codec takes. */
+void ring_strategy_memory(const void *options, const struct dpb_comm_args *args,
+                          const struct dpb_layout *layout, uint64_t bucket_elements,
+                          struct dpb_comm_memory *memory);
+
 /* All hooks but `open`, for a plugin's table. */
-#define RING_STRATEGY_HOOKS                                                                    \
-    .plan = ring_strategy_plan, .bind = ring_strategy_bind, .load = strategy_load,             \
-    .begin = ring_strategy_begin, .ready = ring_strategy_ready, .progress = strategy_progress, \
-    .end = strategy_end, .publish = strategy_publish, .close = ring_strategy_close
+#define RING_STRATEGY_HOOKS                                                           \
+    .memory = ring_strategy_memory, CODED_HOOKS, .plan = ring_strategy_plan,          \
+    .bind = ring_strategy_bind, .load = strategy_load, .begin = ring_strategy_begin,  \
+    .ready = ring_strategy_ready, .progress = strategy_progress, .end = strategy_end, \
+    .publish = strategy_publish, .close = ring_strategy_close
 
 #define RING_STRATEGY_CAPABILITIES (DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE)
 

@@ -19,7 +19,7 @@ static const double deadline_s = 60.0;
     FAULTS_BASE "run.steps=8 run.warmup_steps=2 eval.every=4 model.name=tiny_dense " \
                 "device.name=reference optimizer.momentum=0.9 optimizer.learning_rate=0.05 "
 
-static const char *const carriers[] = {"shm"};
+static const char *const carriers[] = {"shm", "ring_tcp"};
 enum { N_CARRIERS = sizeof carriers / sizeof *carriers };
 
 /* ---- books --------------------------------------------------------------------------------- */
