@@ -211,8 +211,8 @@ static uint64_t age_quantile(const uint64_t *counts, uint64_t n, double share)
 static json_t *ages_to_json(const struct maker *maker)
 {
     static uint64_t counts[DPB_JOURNAL_AGES];
-    json_t *histogram = json_array(), *of_workers = json_array();
-    uint64_t n = 0, most = 0;
+    json_t *histogram = json_array(), *of_workers = json_array(), *dropped = json_array();
+    uint64_t n = 0, most = 0, n_dropped = 0;
     double sum = 0;
     memset(counts, 0, sizeof counts);
     for (uint32_t w = 0; w < maker->n_workers; w++) {
@@ -223,16 +223,22 @@ static json_t *ages_to_json(const struct maker *maker)
             own += journal->ages[age];
         }
         json_array_append_new(of_workers, json_integer((json_int_t)own));
+        json_array_append_new(dropped, json_integer(journal ? (json_int_t)journal->dropped : 0));
+        n_dropped += journal ? journal->dropped : 0;
         n += own;
         sum += journal ? (double)journal->sum_of_ages : 0;
         most = journal && journal->most_age > most ? journal->most_age : most;
     }
     for (uint64_t age = 0; age <= most && age < DPB_JOURNAL_AGES; age++)
         json_array_append_new(histogram, json_integer((json_int_t)counts[age]));
-    json_t *json = json_pack(
-        "{s:f, s:I, s:I, s:I, s:o, s:o}", "mean", n > 0 ? sum / (double)n : 0.0, "p50",
-        (json_int_t)age_quantile(counts, n, 0.5), "p99", (json_int_t)age_quantile(counts, n, 0.99),
-        "max", (json_int_t)most, "histogram", histogram, "contributions", of_workers);
+    const double counted = n > 0 ? (double)n / (double)(n + n_dropped) : 0.0;
+    json_t *json =
+        json_pack("{s:f, s:I, s:I, s:I, s:o, s:o, s:o, s:f, s:o}", "mean",
+                  n > 0 ? sum / (double)n : 0.0, "p50", (json_int_t)age_quantile(counts, n, 0.5),
+                  "p99", (json_int_t)age_quantile(counts, n, 0.99), "max", (json_int_t)most,
+                  "histogram", histogram, "contributions", of_workers, "dropped", dropped,
+                  "dropped_share", counted > 0 ? 1.0 - counted : 0.0, "counted_samples_per_s",
+                  dpb_json_real(counted * maker->summary.rate.mean));
     if (n > 0)
         return json;
     json_decref(json);

@@ -35,6 +35,10 @@ static void print_head(const json_t *document, FILE *out)
                 "gradients' age", number(document, "strategy.age.mean"),
                 number(document, "strategy.age.p50"), number(document, "strategy.age.p99"),
                 number(document, "strategy.age.max"));
+    if (number(document, "strategy.age.dropped_share") > 0)
+        fprintf(out, "  %-13s %.1f %% of the gradients; the others are %.1f samples/s\n", "dropped",
+                100.0 * number(document, "strategy.age.dropped_share"),
+                number(document, "strategy.age.counted_samples_per_s"));
     fprintf(out, "  %-13s %.0f worker%s of %.0f thread%s on %s", "processes", workers,
             plural(workers), threads, plural(threads),
             dpb_json_text(document, "config.device.name.value", "?"));

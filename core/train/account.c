@@ -328,6 +328,10 @@ void dpb_account_age(uint64_t age)
     struct dpb_journal *journal = account.journal;
     if (!account.running || journal->timed_from == UINT64_MAX)
         return;
+    if (age == DPB_DROPPED) {
+        journal->dropped++;
+        return;
+    }
     journal->ages[age < DPB_JOURNAL_AGES ? age : DPB_JOURNAL_AGES - 1]++;
     journal->sum_of_ages += age;
     if (age > journal->most_age)

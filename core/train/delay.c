@@ -129,8 +129,10 @@ int64_t dpb_delay_of(const struct dpb_delay *delay, uint32_t rank, uint64_t step
     }
 }
 
-dpb_status dpb_delay_sleep(const struct dpb_delay *delay, uint32_t rank, uint64_t step)
+dpb_status dpb_delay_sleep(const struct dpb_delay *delay, uint32_t rank, uint64_t step,
+                           dpb_delay_look look, void *context)
 {
+    const int64_t slice_ns = look ? 500000 : DPB_WAIT_SLICE_NS;
     const int64_t length_ns = dpb_delay_of(delay, rank, step);
     if (length_ns == 0)
         return DPB_OK;
@@ -138,8 +140,12 @@ dpb_status dpb_delay_sleep(const struct dpb_delay *delay, uint32_t rank, uint64_
     dpb_world_note("delay", UINT64_MAX, UINT32_MAX);
     for (int64_t now_ns; (now_ns = dpb_now_ns()) < until_ns;) {
         const int64_t rest_ns = until_ns - now_ns;
-        const struct timespec nap = {
-            .tv_nsec = (long)(rest_ns < DPB_WAIT_SLICE_NS ? rest_ns : DPB_WAIT_SLICE_NS)};
+        const struct timespec nap = {.tv_nsec = (long)(rest_ns < slice_ns ? rest_ns : slice_ns)};
+        bool over = false;
+        if (look)
+            DPB_TRY(look(context, &over));
+        if (over)
+            return DPB_OK;
         nanosleep(&nap, NULL);
         if (dpb_wait_is_over())
             return dpb_wait_cancelled(&(struct dpb_wait){.step = step, .purpose = "run.delay"});

@@ -40,7 +40,11 @@ dpb_status dpb_delay_make(const char *delay, const char *delay_origin, const cha
                           struct dpb_delay *made);
 /* Nanoseconds; 0 for a rank that is not delayed. */
 int64_t dpb_delay_of(const struct dpb_delay *delay, uint32_t rank, uint64_t step);
-/* Sleeps until the delay is over; never less. DPB_PEER if the job ends meanwhile. */
-dpb_status dpb_delay_sleep(const struct dpb_delay *delay, uint32_t rank, uint64_t step);
+/* Ends a delay early, by *over. */
+typedef dpb_status (*dpb_delay_look)(void *context, bool *over);
+/* Sleeps until the delay is over; never less, unless `look` (NULL: none), asked about twice a ms,
+ * says so. DPB_PEER if the job ends meanwhile. */
+dpb_status dpb_delay_sleep(const struct dpb_delay *delay, uint32_t rank, uint64_t step,
+                           dpb_delay_look look, void *context);
 
 #endif

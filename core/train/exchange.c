@@ -41,12 +41,10 @@ dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rat
     return status;
 }
 
-dpb_status dpb_exchange_ready(struct dpb_exchange *exchange, uint64_t frontier,
-                              struct dpb_event *event)
+static dpb_status hand_over_buckets(struct dpb_exchange *exchange, uint64_t frontier,
+                                    struct dpb_event *event)
 {
     const struct dpb_arenas *arenas = &exchange->arenas;
-    if (!event)
-        dpb_account_ready(frontier);
     while (exchange->next_bucket < arenas->n_buckets &&
            minimum((exchange->next_bucket + 1) * arenas->bucket_elements,
                    exchange->layout.n_elements) <= frontier) {
@@ -56,6 +54,31 @@ dpb_status dpb_exchange_ready(struct dpb_exchange *exchange, uint64_t frontier,
         DPB_TRY(status);
     }
     return DPB_OK;
+}
+
+dpb_status dpb_exchange_ready(struct dpb_exchange *exchange, uint64_t frontier,
+                              struct dpb_event *event)
+{
+    if (!event)
+        dpb_account_ready(frontier);
+    return hand_over_buckets(exchange, frontier, event);
+}
+
+dpb_status dpb_exchange_look(void *exchange_, bool *cancelled)
+{
+    struct dpb_exchange *exchange = exchange_;
+    *cancelled = false;
+    if (!exchange->ops->cancelled)
+        return DPB_OK;
+    if (!exchange->pump.running)
+        DPB_TRY(exchange->ops->progress(exchange->comm, 0));
+    *cancelled = exchange->ops->cancelled(exchange->comm);
+    return DPB_OK;
+}
+
+dpb_status dpb_exchange_give_up(struct dpb_exchange *exchange)
+{
+    return hand_over_buckets(exchange, exchange->layout.n_elements, NULL);
 }
 
 /* All of the exchange is enqueued: so is the next forward, behind it. */

@@ -100,6 +100,11 @@ dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rat
  * fires. */
 dpb_status dpb_exchange_ready(struct dpb_exchange *exchange, uint64_t frontier,
                               struct dpb_event *event);
+/* Begun: moves the strategy on, and asks whether this step's gradients will be dropped. A
+ * dpb_delay_look. */
+dpb_status dpb_exchange_look(void *exchange, bool *cancelled);
+/* In that case, in place of a backward: all buckets are handed over as they are. */
+dpb_status dpb_exchange_give_up(struct dpb_exchange *exchange);
 /* Waits until the weights are those of the next forward; or, where the device and the strategy do
  * so by themselves, sees to it that the next forward will. */
 dpb_status dpb_exchange_finish(struct dpb_exchange *exchange);

@@ -86,6 +86,7 @@ struct dpb_journal {
     /* Of this worker's gradients, one a server and timed step: how many had each age; the last
      * entry: so many updates or more. */
     uint64_t ages[DPB_JOURNAL_AGES], sum_of_ages, most_age;
+    uint64_t dropped; /* likewise: were not applied */
     uint64_t n_ready; /* 0: gradients become final in the device's time, not the host's */
     struct dpb_ready ready[DPB_JOURNAL_READY]; /* elements rise */
     uint32_t threads;                          /* compute threads of this rank */

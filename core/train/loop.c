@@ -160,6 +160,8 @@ static dpb_status pause_training(struct dpb_trainer *t, bool *stop)
     if (t->control.apart) {
         if ((t->course.last_actions & DPB_ACTION_STOP) || t->course.step > t->course.stop_at)
             return DPB_OK; /* each stops where it is */
+        if (t->exchange.ops->settle)
+            DPB_TRY(t->exchange.ops->settle(t->exchange.comm));
         dpb_control_arrive(&t->control, t->course.step);
         DPB_TRY(await_others(t, " before a pause", at_pause));
         *stop = *stop || (t->course.last_actions & DPB_ACTION_STOP) ||
@@ -334,15 +336,29 @@ static struct dpb_pass pass_of(const struct dpb_trainer *t, uint32_t micro_batch
 }
 
 /* run.delay, before the backward of the last micro-batch: no bucket has been handed over yet. */
-static dpb_status delay_gradients(const struct dpb_trainer *t, uint32_t micro_batch)
+static dpb_status delay_gradients(struct dpb_trainer *t, uint32_t micro_batch)
 {
     const struct dpb_delay *delay = &t->experiment->delay;
+    const dpb_delay_look look = t->exchange.ops->cancelled ? dpb_exchange_look : NULL;
     if (micro_batch + 1 < t->experiment->accumulate ||
         dpb_delay_of(delay, dpb_world.rank, t->course.step) == 0)
         return DPB_OK;
-    DPB_TRY(dpb_delay_sleep(delay, dpb_world.rank, t->course.step));
+    DPB_TRY(dpb_delay_sleep(delay, dpb_world.rank, t->course.step, look, &t->exchange));
     dpb_account_mark(DPB_PART_DELAY);
     return DPB_OK;
+}
+
+static dpb_status go_backward(struct dpb_trainer *t, const struct dpb_pass *pass,
+                              const struct dpb_hooks *hooks, uint32_t micro_batch)
+{
+    struct dpb_engine *engine = &t->exchange.engine;
+    bool cancelled;
+    DPB_TRY(dpb_exchange_look(&t->exchange, &cancelled));
+    dpb_staging_begin(&t->exchange, micro_batch);
+    if (!cancelled)
+        return engine->ops->backward(engine->program, pass, hooks);
+    return micro_batch + 1 == t->experiment->accumulate ? dpb_exchange_give_up(&t->exchange)
+                                                        : DPB_OK;
 }
 
 dpb_status dpb_train(struct dpb_trainer *t)
@@ -382,8 +398,7 @@ dpb_status dpb_train(struct dpb_trainer *t)
                 continue;
 
             DPB_TRY(delay_gradients(t, i));
-            dpb_staging_begin(exchange, i);
-            DPB_TRY(engine->ops->backward(engine->program, &pass, &hooks));
+            DPB_TRY(go_backward(t, &pass, &hooks, i));
             if (held_back)
                 DPB_TRY(look_for_overflow(engine, &overflow));
             dpb_statistics_add(&t->statistics, i, x->accumulate);

@@ -4,23 +4,26 @@
  */
 #include "base/log.h"
 #include "base/vec.h"
+#include "train/contract.h"
 #include "train/proof.h"
 
-/* Between a pull and its push another worker's clock passes from `bound` behind the own to one more
- * than `bound` ahead of it. */
+/* Partial: a gradient that counts is of the step itself. Stale: between a pull and its push another
+ * worker's clock passes from `bound` behind the own to one more than `bound` ahead of it. */
 dpb_status dpb_verify_ages(const struct dpb_exchange *exchange, const struct dpb_journal *journal)
 {
     const struct dpb_contract *contract = &exchange->plan.contract;
-    const uint64_t others = exchange->experiment->n_workers - 1;
-    const uint64_t most = others * (2 * (uint64_t)contract->parameter + 1);
-    if (contract->consistency != DPB_STALE || journal->most_age <= most)
+    const uint32_t n_workers = exchange->experiment->n_workers;
+    const bool stale = contract->consistency == DPB_STALE;
+    const uint64_t most = stale ? (n_workers - 1) * (2 * (uint64_t)contract->parameter + 1) : 0;
+    char label[DPB_LABEL_BYTES];
+    if ((!stale && contract->consistency != DPB_PARTIAL) || journal->most_age <= most)
         return DPB_OK;
+    dpb_contract_label(contract, n_workers, label);
     return dpb_fail(DPB_VERIFICATION,
-                    "comm '%s' promises stale(%u), by which %u workers' gradients are at most %llu "
+                    "comm '%s' promises %s, by which %u workers' gradients are at most %llu "
                     "updates old; one was %llu updates old when it was applied",
-                    exchange->experiment->settings.comm.name, contract->parameter,
-                    exchange->experiment->n_workers, (unsigned long long)most,
-                    (unsigned long long)journal->most_age);
+                    exchange->experiment->settings.comm.name, label, n_workers,
+                    (unsigned long long)most, (unsigned long long)journal->most_age);
 }
 
 dpb_status dpb_verify_replicas(struct dpb_exchange *exchange, struct dpb_journal *journal)

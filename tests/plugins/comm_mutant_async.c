@@ -6,13 +6,19 @@
  *   twice     it is applied twice
  *   version   the weights that a server keeps for three pulls, from number `from` on, are those
  *             of the worker's pull before
+ *   banked    sum number `from` of a server's gradients takes the first of them alone
+ *   late      gradients that come late count in the next update, which k_sync says they do not
+ *   denied    worker 0 says of all its gradients but the first element that they were dropped
+ *   scale     the gradients of an update are summed, not averaged
  *   bound     workers may be five steps further ahead than the contract says
  */
 #include "fault.h"
 #include "wrap.h"
 
-enum mutation { NONE, LOST, TWICE, VERSION, BOUND };
-static const char *const mutations[] = {"none", "lost", "twice", "version", "bound", NULL};
+enum mutation { NONE, LOST, TWICE, VERSION, BANKED, LATE, DENIED, SCALE, BOUND };
+enum { K_BATCH_ASYNC = 2 }; /* of comm.policy */
+static const char *const mutations[] = {"none", "lost",   "twice", "version", "banked",
+                                        "late", "denied", "scale", "bound",   NULL};
 
 enum { FURTHER = 5, ROWS = 32 };
 
@@ -29,7 +35,8 @@ static struct dpb_vec_ops vec;
 static const struct dpb_comm_ops *inner;
 static struct options options;
 static bool serves;
-static int64_t n_pushes, n_kept; /* by this server */
+static uint32_t rank;
+static int64_t n_pushes, n_kept, n_sums; /* by this server */
 
 /* ---- what the host does -------------------------------------------------------------------- */
 
@@ -52,6 +59,13 @@ static void copy(dpb_dtype type, void *dst, const void *src, uint64_t n)
     if (!(serves && options.mutation == VERSION && n_kept >= options.from &&
           n_kept < options.from + 3))
         host->vec->copy(type, dst, src, n);
+}
+
+static void sum(dpb_dtype type, void *const *dst, uint32_t n_dst, const void *const *sources,
+                uint32_t k, uint64_t n)
+{
+    const bool loses = serves && options.mutation == BANKED && ++n_sums == options.from;
+    host->vec->sum(type, dst, n_dst, sources, loses ? 1 : k, n);
 }
 
 /* ---- hooks --------------------------------------------------------------------------------- */
@@ -77,6 +91,9 @@ static dpb_status mutant_open(const void *given, const struct dpb_comm_args *arg
     memcpy(changed, given, options_bytes);
     if (options.mutation == BOUND)
         *(int64_t *)(void *)(changed + place_of("bound")) += FURTHER;
+    if (options.mutation == LATE)
+        *(int *)(void *)(changed + place_of("policy")) = K_BATCH_ASYNC;
+    rank = args->rank;
     dpb_status status = inner->open(changed + INNER, args, comm);
     free(changed);
     return status;
@@ -88,7 +105,20 @@ static dpb_status mutant_plan(void *comm, const struct dpb_layout *layout,
     DPB_TRY(wrap_plan(&inner, comm, layout, want));
     if (options.mutation == BOUND)
         want->contract.parameter -= FURTHER;
+    if (options.mutation == LATE) {
+        want->contract.consistency = DPB_PARTIAL;
+        want->contract.parameter = want->contract.divisor;
+    }
+    if (options.mutation == SCALE)
+        want->contract.divisor = 1;
     return DPB_OK;
+}
+
+static double mutant_applied(void *comm, uint64_t step, uint64_t element)
+{
+    if (options.mutation == DENIED && rank == 0 && element > 0)
+        return 0.0;
+    return inner->applied(comm, step, element);
 }
 
 static dpb_status mutant_needs(const void *given, struct dpb_comm_needs *needs)
@@ -130,6 +160,7 @@ const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
     vec = *given->vec;
     optimizer.update = update;
     vec.copy = copy;
+    vec.sum = sum;
     told.optimizer = &optimizer;
     told.vec = &vec;
     const struct dpb_plugin *real = fault_inner(&told, "comm_ps_cpu");
@@ -141,6 +172,7 @@ const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
     ops = *inner;
     ops.open = mutant_open;
     ops.plan = mutant_plan;
+    ops.applied = mutant_applied;
     ops.needs = mutant_needs;
     ops.memory = mutant_memory;
     take_rows(real);

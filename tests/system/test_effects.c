@@ -151,6 +151,8 @@ static const struct {
     {"comm.poll", "rdma_vm.sh"},
     {"comm.rate", "test_ps_async"},
     {"comm.proto", "test_nccl"},
+    {"comm.k", "test_ps_async"},
+    {"comm.policy", "test_ps_async"},
     {"comm.softsync", "test_ps_async"},
     {"comm.shards", "test_device_strategies"},
     {"comm.streams", "test_ring_tcp"},

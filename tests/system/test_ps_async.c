@@ -39,6 +39,12 @@ static const struct world {
     {4, 2, 1, 388, "comm.softsync=3 comm.rate=staleness run.delay=exponential(2ms)",
      "asynchronous"},
     {5, 2, 2, 1000, "comm.softsync=2 comm.bound=2 comm.gradient=bf16 eval.every=7", "stale(2)"},
+    {4, 1, 2, 388, "comm.policy=k_sync comm.k=2 run.delay=exponential(4ms) eval.every=6",
+     "partial(2 of 4)"},
+    {3, 2, 1, 1000, "comm.policy=k_sync comm.k=1 run.delay=pareto(1ms,1.5) run.comm_cores=1",
+     "partial(1 of 3)"},
+    {4, 2, 1, 1000, "comm.policy=k_batch_async comm.k=3 run.delay=exponential(2ms) eval.every=6",
+     "asynchronous"},
     {5, 2, 2, 1 << 20, "eval.every=3 run.delay=exponential(2ms) comm.streams=2", "asynchronous"},
 };
 
@@ -56,22 +62,33 @@ static void expect_ages(const struct command *command, const struct world *world
     const json_t *age = json_at(command->json, "strategy.age");
     const char *bound = strstr(world->settings, "comm.bound=");
     const double most = json_number_at(age, "max"), others = world->workers - 1;
-    double sum = 0.0, weighted = 0.0;
-    for (unsigned w = 0; w < world->workers; w++)
-        assert_true(json_number_value(json_array_get(json_at(age, "contributions"), w)) ==
-                    steps * world->servers);
+    const char *sync = strstr(world->settings, "k_sync comm.k=");
+    double sum = 0.0, weighted = 0.0, counted = 0.0;
+    for (unsigned w = 0; w < world->workers; w++) {
+        const double count = json_number_value(json_array_get(json_at(age, "contributions"), w));
+        const double dropped = json_number_value(json_array_get(json_at(age, "dropped"), w));
+        assert_true(count + dropped == steps * world->servers);
+        assert_true(sync || dropped == 0);
+        counted += count;
+    }
+    const double share =
+        sync ? atoi(sync + strlen("k_sync comm.k=")) / (double)world->workers : 1.0;
+    assert_true(counted == share * steps * world->servers * world->workers);
+    assert_true(fabs(json_number_at(age, "dropped_share") - (1.0 - share)) < 1e-9);
+    assert_true(fabs(json_number_at(age, "counted_samples_per_s") /
+                         json_number_at(command->json, "timing.samples_per_s.mean") -
+                     share) < 1e-9);
     const json_t *histogram = json_at(age, "histogram");
     for (size_t i = 0; i < json_array_size(histogram); i++) {
         sum += json_number_value(json_array_get(histogram, i));
         weighted += json_number_value(json_array_get(histogram, i)) * (double)i;
     }
-    assert_true(sum == steps * world->servers * world->workers);
+    assert_true(sum == counted);
     assert_true(fabs(json_number_at(age, "mean") - weighted / sum) < 1e-9);
     assert_int_equal(json_array_size(histogram), most + 1);
     if (bound)
         assert_true(most <= others * (2 * atoi(bound + strlen("comm.bound=")) + 1));
-    if (world->workers > 1)
-        assert_true(most > 0);
+    assert_true(sync ? most == 0 : world->workers == 1 || most > 0);
 }
 
 static void test_keeps(void **state)
@@ -120,6 +137,20 @@ static void test_one_worker(void **state)
         training_free(&async);
         training_free(&synchronous);
     }
+}
+
+/* All gradients of a step: the synchronous mean. */
+static void test_all_of_them(void **state)
+{
+    struct training partial, synchronous;
+    (void)state;
+#define ALL "model.name=tiny_bn run.workers=3 run.servers=2 comm.bucket=388 run.steps=8 "
+    train(&partial, ALL "comm.name=ps_async comm.policy=k_sync comm.k=3 run.precision=fp32");
+    train(&synchronous, ALL "comm.name=ps_cpu run.precision=fp32");
+    expect_same_weights(&partial, &synchronous, NULL, 0.0);
+    expect_same_losses(&partial, &synchronous, 0.0);
+    training_free(&partial);
+    training_free(&synchronous);
 }
 
 /* ---- ends ---------------------------------------------------------------------------------- */
@@ -214,8 +245,17 @@ static void test_refusals(void **state)
     } rows[] = {
         {"run.workers=2", "comm 'ps_async' keeps the model in server processes; give run.servers",
          2},
-        {"run.workers=2 run.servers=1 comm.softsync=3",
-         "comm.softsync = 3 is more than run.workers = 2", 2},
+        {"run.workers=2 run.servers=1 comm.softsync=3", "comm.softsync is more than run.workers",
+         2},
+        {"run.workers=2 run.servers=1 comm.softsync=2 comm.policy=k_batch_async comm.k=2",
+         "comm.softsync and comm.policy both", 2},
+        {"run.workers=2 run.servers=1 comm.policy=k_sync", "comm.policy needs comm.k", 2},
+        {"run.workers=2 run.servers=1 comm.policy=k_sync comm.k=3", "comm.policy needs comm.k", 2},
+        {"run.workers=2 run.servers=1 comm.k=2", "comm.k goes with comm.policy", 2},
+        {"run.workers=2 run.servers=1 comm.policy=k_sync comm.k=1 comm.bound=1",
+         "leave out comm.bound", 2},
+        {"run.workers=2 run.servers=1 comm.policy=k_sync comm.k=1 comm.rate=staleness",
+         "leave out comm.rate", 2},
         {"run.workers=2 run.servers=1 comm.log=/no_such/log", "cannot write /no_such/log.2", 1},
     };
     (void)state;
@@ -244,6 +284,7 @@ int main(void)
         add_case(test_keeps, &worlds[i], "%u workers, %u servers %s keep the contract",
                  worlds[i].workers, worlds[i].servers, worlds[i].settings);
     add_case(test_one_worker, NULL, "one worker trains to the bits of synchronous training");
+    add_case(test_all_of_them, NULL, "k_sync with all workers trains to the bits of ps_cpu");
     add_case(test_seconds, NULL, "run.seconds beside a straggler");
     add_case(test_other_ends, NULL, "ends with bounds, evaluations and steps");
     add_case(test_interrupt, NULL, "SIGINT beside a straggler");

@@ -318,7 +318,7 @@ static const struct form {
     {"run.delay=exponential(1ms)", 1, 1 << 20, false, 1},
     {"run.delay=exponential(1ms) comm.rate=staleness", 2, 776, true, 1},
     {"run.delay=pareto(0.3ms,1.5) comm.bound=1 model.name=tiny_dense", 3, 2000, false, 1},
-    {"run.delay=exponential(1ms) comm.rate=staleness comm.softsync=2", 2, 776, true, 2},
+    {"run.delay=exponential(1ms) comm.rate=staleness comm.softsync=3", 2, 776, true, 3},
 };
 
 /* By how much the replay differs, as a share of the largest weight. */
@@ -378,6 +378,13 @@ static void test_core_finds(void **state)
     } rows[] = {
         {"comm.mutation=lost comm.from=7", "pattern check of comm 'mutant_async'"},
         {"comm.mutation=twice comm.from=7", "pattern check of comm 'mutant_async'"},
+        {"comm.mutation=banked comm.from=9 comm.softsync=3",
+         "pattern check of comm 'mutant_async': the books"},
+        {"comm.mutation=late comm.policy=k_sync comm.k=2", "count, not of 2"},
+        {"comm.mutation=denied comm.policy=k_sync comm.k=2",
+         "pattern check of comm 'mutant_async': the books"},
+        {"comm.mutation=scale comm.policy=k_sync comm.k=2",
+         "pattern check of comm 'mutant_async': the books"},
         {"comm.mutation=bound comm.bound=1 run.delay=constant(20ms) run.delay_ranks=1",
          "comm 'mutant_async' promises stale(1)"},
     };
@@ -412,6 +419,7 @@ int main(void)
     add_case(test_replay_finds, IN_TRAINING "lost", "a lost push");
     add_case(test_replay_finds, IN_TRAINING "twice", "a push applied twice");
     add_case(test_replay_finds, IN_TRAINING "version", "a wrong version pulled");
-    add_case(test_core_finds, NULL, "what core finds: lost, twice, a bound passed");
+    add_case(test_core_finds, NULL,
+             "what core finds: lost, twice, late, denied, wrong scale, a bound passed");
     return run_cases("ps_async_order", setup, training_teardown);
 }

@@ -153,7 +153,7 @@ static void test_sleep(void **state)
     const struct dpb_delay delay = make("constant(120 ms)", "1", 1);
     int64_t began_ns = dpb_now_ns();
     (void)state;
-    assert_int_equal(dpb_delay_sleep(&delay, 1, 0), DPB_OK);
+    assert_int_equal(dpb_delay_sleep(&delay, 1, 0, NULL, NULL), DPB_OK);
     assert_true(dpb_now_ns() - began_ns >= 120000000);
 }
 

@@ -206,13 +206,18 @@ struct dpb_comm_ops {
 
     dpb_status (*publish)(void *comm, struct dpb_view *view); /* which weights are the model */
     /* Applies what is on its way; until its next step nobody waits for this worker. Not collective:
-     * core calls it, too, when a worker's training ends. May be NULL: nothing is on its way. */
+     * core calls it, too, when a worker's training ends, or waits for a pause of all. May be NULL:
+     * nothing is on its way. */
     dpb_status (*settle)(void *comm);
     /* With DPB_PROOF_BOOKS; *books is zeroed. */
     dpb_status (*books)(void *comm, struct dpb_books *books);
     /* The part of an element of this worker's mean gradient of `step`, one of the last 64, that was
      * applied: in place of contract.share. 0: dropped. May be NULL: contract.share. */
     double (*applied)(void *comm, uint64_t step, uint64_t element);
+    /* The gradients of the step under way will be dropped, whatever they are: core need not compute
+     * them, and hands over all buckets as they are. The loop's thread asks; never blocks. May be
+     * NULL: never. */
+    bool (*cancelled)(void *comm);
     /* What a checkpoint needs beside published weights and optimizer state, so that a training goes
      * on from it bit for bit: the same arrays on all workers; *saved is zeroed. Core reads them
      * after `publish`. To continue, core writes them after `load` and before the first step. May be

@@ -66,6 +66,9 @@ struct dpb_book {
     bool of_gradients; /* the array is in units of gradients: core multiplies by - learning rate */
 };
 
+/* host->age: in place of an age. */
+#define DPB_DROPPED UINT64_MAX
+
 enum { DPB_BOOKS = 4 };
 struct dpb_books {
     struct dpb_book entries[DPB_BOOKS];

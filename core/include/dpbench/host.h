@@ -183,7 +183,8 @@ struct dpb_host {
     /* Payload bytes that this rank sent, or read out of another rank's memory. */
     void (*count_bytes)(uint64_t bytes);
     /* A server has applied this worker's gradients of the current step after `age` other updates of
-     * the weights that they were computed from. Workers; once a server and step. */
+     * the weights that they were computed from; DPB_DROPPED: it never will. Workers; once a server
+     * and step. */
     void (*age)(uint64_t age);
     /* What this rank is about to do, for the status page: shown when it hangs or dies. */
     void (*note)(const char *phase, uint64_t bucket, uint32_t peer);

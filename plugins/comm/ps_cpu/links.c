@@ -18,6 +18,7 @@
  * and of ps_async alone
  *     worker -> server   SAY        that it meets the others, or that nobody waits for it: `word`
  *     server -> worker   MODEL      the server's slices, once all workers meet
+ *     server -> worker   SAY        that the exchange under way will not count: `word`
  *     server -> worker   AGE        of the gradients of an exchange, in `word`
  */
 #include <stdlib.h>
@@ -237,7 +238,7 @@ static bool expects(void *links_, uint32_t number, uint32_t kind, uint64_t n,
         return link->is_shard && n < link->n_loads;
     case SAY:
         *label = word_label(SAY, n, 0);
-        return serves;
+        return serves || link->is_shard;
     case MODEL:
         *label = model_label(links, link->rank, n);
         return link->is_shard && n < link->models;
@@ -261,7 +262,7 @@ static void arrived(void *links_, uint32_t number, const struct mesh_label *labe
             links->pushers[links->n_pushed++ % links->n] = link->rank;
         return;
     case SAY:
-        link->word = label->word;
+        __atomic_store_n(&link->word, label->word, __ATOMIC_RELAXED);
         return;
     case AGE:
         link->ages[label->exchange % LINKS_AGES] = label->word;
@@ -372,9 +373,19 @@ bool links_tell_age(struct links *links, uint32_t worker, uint64_t age)
     return true;
 }
 
-uint64_t links_said(const struct links *links, uint32_t worker)
+bool links_tell_word(struct links *links, uint32_t worker, uint64_t word)
 {
-    return link_to(links, worker)->word;
+    const uint32_t number = links->by_rank[worker];
+    if (mesh_room(links->mesh, number) < 2)
+        return false;
+    const struct mesh_label label = word_label(SAY, links->links[number].said++, word);
+    mesh_send(links->mesh, number, &label, NULL);
+    return true;
+}
+
+uint64_t links_said(const struct links *links, uint32_t rank)
+{
+    return __atomic_load_n(&link_to(links, rank)->word, __ATOMIC_RELAXED);
 }
 
 uint64_t links_age(const struct links *links, uint32_t shard, uint64_t exchange)

@@ -156,8 +156,10 @@ void links_keep_sent(struct links *links, uint32_t worker);
  * the others; `waited_ns`: how long it was held back. False: no room. */
 bool links_give_one(struct links *links, uint32_t worker, uint64_t bucket, bool model,
                     int64_t waited_ns);
-bool links_tell_age(struct links *links, uint32_t worker, uint64_t age); /* false: no room */
-uint64_t links_said(const struct links *links, uint32_t worker);         /* last; 0: nothing yet */
+bool links_tell_age(struct links *links, uint32_t worker, uint64_t age);   /* false: no room */
+bool links_tell_word(struct links *links, uint32_t worker, uint64_t word); /* likewise */
+/* The last word of a worker or, to a worker, of a server; 0: none yet. From any thread. */
+uint64_t links_said(const struct links *links, uint32_t rank);
 
 /* ---- the same: workers --------------------------------------------------------------------- */
 

@@ -18,7 +18,9 @@
  * effective distributed ML via a stale synchronous parallel parameter server. NIPS 2013
  * (comm.bound). Gupta, Zhang, Wang: Model accuracy and runtime tradeoff in distributed deep
  * learning. ICDM 2016 (comm.rate = staleness). Zhang, Gupta, Lian, Liu: Staleness-aware
- * async-SGD for distributed deep learning. IJCAI 2016 (comm.softsync).
+ * async-SGD for distributed deep learning. IJCAI 2016 (comm.softsync). Dutta et al.: Slow and stale
+ * gradients can win the race. AISTATS 2018 (comm.policy). Chen et al.: Revisiting distributed
+ * synchronous SGD. ICLR workshop 2016 (backup workers: k_sync).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -28,6 +30,7 @@
 #include "dpbench/plugin.h"
 #include "lib/verbs/mesh_verbs.h"
 
+static const char *const policies[] = {"async", "k_sync", "k_batch_async", NULL};
 static const char *const rates[] = {"plain", "staleness", NULL};
 
 #define AT(member) offsetof(struct ps_async_options, member)
@@ -38,6 +41,11 @@ static const struct dpb_option option_table[] = {
      "staleness: the learning rate is divided by the age of the gradients, where that is above 1"},
     {"softsync", DPB_OPT_INT, "pushes", "1", 1, STRATEGY_WORKERS, NULL, AT(softsync),
      "an update is the mean of so many pushes, of any workers; at most the workers"},
+    {"policy", DPB_OPT_CHOICE, NULL, "async", 0, 0, policies, AT(policy),
+     "k_sync: the first comm.k gradients of a step count, the rest are dropped; "
+     "k_batch_async: comm.softsync = comm.k"},
+    {"k", DPB_OPT_INT, "gradients", "0", 0, STRATEGY_WORKERS, NULL, AT(k),
+     "of an update, with comm.policy = k_...; at most the workers"},
     {"log", DPB_OPT_STRING, "file", "", 0, 0, NULL, AT(log),
      "each server writes a line for each push that it applies to FILE.RANK: worker, exchange "
      "number, version pulled, version applied to"},
@@ -63,6 +71,19 @@ static dpb_status async_load(void *comm)
 {
     DPB_TRY(ps_load(comm));
     return say(comm, true);
+}
+
+/* All servers have said so. */
+static bool async_cancelled(void *comm)
+{
+    const struct ps_async *async = comm;
+    const struct strategy *base = &async->ps.base;
+    const struct rank_set all = ps_shards(&base->args);
+    const uint64_t word = ps_late_word(base->signals.exchange, async->meetings);
+    for (uint32_t shard = all.first; shard < all.first + all.n; shard++)
+        if (!async->rule.sync || links_said(async->ps.links, shard) != word)
+            return false;
+    return true;
 }
 
 static dpb_status async_settle(void *comm)
@@ -106,6 +127,8 @@ static double async_applied(void *comm, uint64_t step, uint64_t element)
 {
     const struct ps_async *async = comm;
     const uint64_t age = links_age(async->ps.links, shard_of(&async->ps.base, element), step);
+    if (age == DPB_DROPPED)
+        return 0.0;
     const double rate = async->options.rate == PS_STALENESS && age > 1 ? 1.0 / (double)age : 1.0;
     return rate / async->rule.count;
 }
@@ -138,17 +161,36 @@ static void async_close(void *comm)
     free(machines);
 }
 
+/* What in the options contradicts something else, and what to do; NULL: nothing. */
+static const char *contradiction(const struct ps_async_options *options, uint32_t n_workers)
+{
+    const bool k_rule = options->policy != PS_ASYNC;
+    if (options->softsync > n_workers)
+        return "comm.softsync is more than run.workers; give at most one push a worker";
+    if (k_rule && options->softsync > 1)
+        return "comm.softsync and comm.policy both say what makes an update; give one of them";
+    if (k_rule && (options->k < 1 || options->k > n_workers))
+        return "comm.policy needs comm.k, from 1 to run.workers";
+    if (!k_rule && options->k > 0)
+        return "comm.k goes with comm.policy = k_sync or k_batch_async; give one of them";
+    if (options->policy == PS_K_SYNC && options->bound >= 0)
+        return "comm.bound says how far workers are apart, and with comm.policy = k_sync they are "
+               "in the same step; leave out comm.bound";
+    if (options->policy == PS_K_SYNC && options->rate == PS_STALENESS)
+        return "with comm.policy = k_sync no gradient that counts is stale; leave out comm.rate";
+    return NULL;
+}
+
 static dpb_status make_rule(struct ps_async *async)
 {
     const struct ps_async_options *options = &async->options;
-    const uint32_t n_workers = async->ps.base.args.n_workers;
-    async->rule = (struct ps_rule){(uint32_t)options->softsync, options->softsync > 1};
-    return options->softsync <= n_workers
-               ? DPB_OK
-               : ps_host->fail(DPB_UNSUPPORTED,
-                               "comm.softsync = %lld is more than run.workers = %u; an update is "
-                               "the mean of at most one push a worker",
-                               (long long)options->softsync, n_workers);
+    const char *reason = contradiction(options, async->ps.base.args.n_workers);
+    if (reason)
+        return ps_host->fail(DPB_UNSUPPORTED, "%s", reason);
+    async->rule.count = (uint32_t)(options->policy == PS_ASYNC ? options->softsync : options->k);
+    async->rule.batch = async->rule.count > 1 && options->policy != PS_K_SYNC;
+    async->rule.sync = options->policy == PS_K_SYNC;
+    return DPB_OK;
 }
 
 static dpb_status async_open(const void *options, const struct dpb_comm_args *args, void **comm)
@@ -199,8 +241,10 @@ static dpb_status async_plan(void *comm, const struct dpb_layout *layout,
     if (async->rule.batch && async->ps.base.args.role == DPB_SERVER)
         want->gradients = DPB_MEMORY_PRIVATE; /* the sum of the gradients of an update */
     struct dpb_contract *contract = &want->contract;
-    contract->consistency = bound < 0 ? DPB_ASYNCHRONOUS : DPB_STALE;
-    contract->parameter = bound < 0 ? 0 : (uint32_t)bound;
+    contract->consistency = async->rule.sync ? DPB_PARTIAL
+                            : bound < 0      ? DPB_ASYNCHRONOUS
+                                             : DPB_STALE;
+    contract->parameter = async->rule.sync ? count : bound < 0 ? 0 : (uint32_t)bound;
     contract->lead = bound < 0 ? UINT32_MAX : (uint32_t)bound;
     contract->proof = DPB_PROOF_BOOKS;
     contract->divisor = count;
@@ -221,7 +265,7 @@ static void async_memory(const void *options_, const struct dpb_comm_args *args,
     if (args->role != DPB_SERVER)
         return;
     memory->host_bytes = (layout->n_elements / args->n_servers + 1) * bytes * args->n_workers;
-    if (options->softsync > 1)
+    if (options->softsync > 1 || options->policy == PS_K_BATCH_ASYNC)
         memory->host_bytes += layout->n_elements * dpb_dtype_size(layout->gradient_type);
 }
 
@@ -237,6 +281,7 @@ static const struct dpb_comm_ops async_ops = {.open = async_open,
                                               .settle = async_settle,
                                               .books = async_books,
                                               .applied = async_applied,
+                                              .cancelled = async_cancelled,
                                               .serve = ps_shard_serve,
                                               .close = async_close,
                                               .needs = ps_needs,

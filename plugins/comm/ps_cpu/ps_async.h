@@ -12,10 +12,14 @@
 /* Indices into the choices of comm.rate. */
 enum { PS_PLAIN, PS_STALENESS };
 
+/* Indices into the choices of comm.policy. */
+enum { PS_ASYNC, PS_K_SYNC, PS_K_BATCH_ASYNC };
+
 /* When a server updates its shard, and which workers go on. */
 struct ps_rule {
     uint32_t count; /* gradients of an update */
     bool batch;     /* a worker gets weights at once, not after the update that it is part of */
+    bool sync;      /* an update takes gradients of its own step alone; later ones are dropped */
 };
 
 struct ps_async_options {
@@ -23,6 +27,8 @@ struct ps_async_options {
     int64_t bound; /* -1: none */
     int rate;
     int64_t softsync;
+    int policy;
+    int64_t k; /* 0: not given */
     const char *log;
 };
 
@@ -32,6 +38,8 @@ struct ps_client {
     uint64_t pulled; /* version of the weights that it computes with */
     uint64_t age;    /* of its last push */
     uint64_t met;    /* meetings that it was given the model for */
+    uint64_t turn;   /* rule.sync: the update that its next gradients are for */
+    uint64_t warned; /* rule.sync: the word of ps_late_word last sent */
     int64_t taken_ns;
     bool pending;      /* its gradients are in the inbox, for the next update */
     bool untold;       /* the age */
@@ -66,6 +74,12 @@ static inline uint64_t ps_word(uint64_t pushes, uint64_t meetings, bool pauses)
 static inline uint64_t ps_word_meetings(uint64_t word)
 {
     return word >> 1 & 0x7fffffff;
+}
+
+/* A server says to a worker that its exchange `exchange` will be dropped; 0 is no such word. */
+static inline uint64_t ps_late_word(uint64_t exchange, uint64_t meetings)
+{
+    return ps_word(exchange, meetings, true);
 }
 
 /* The hook `serve`. */

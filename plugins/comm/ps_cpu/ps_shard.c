@@ -4,6 +4,7 @@
  *
  *     push of worker w has come whole:  age = version - pulled[w]
  *                                       n += 1, clock[w] += 1
+ *                                       rule.sync, age > 0: dropped instead
  *     once n reaches rule.count:        weights = update(weights, sum of the n gradients)
  *                                       version += 1, n = 0
  *     for each w that waits, once clock[w] <= clock[v] + comm.bound for all v that train and
@@ -118,10 +119,15 @@ static void log_push(const struct ps_async *async, uint32_t worker, const struct
 static void take(struct ps_async *async, uint32_t worker, const struct dpb_step *step)
 {
     struct ps_client *client = &async->clients[worker];
-    client->age = async->version - client->pulled;
+    const bool late = async->rule.sync && client->turn < async->version;
+    client->age = late ? DPB_DROPPED : async->version - client->pulled;
     client->clock++;
+    client->turn++;
     client->taken_ns = ps_host->now_ns();
-    client->held = client->untold = client->pending = true;
+    client->held = client->untold = true;
+    if (late)
+        return;
+    client->pending = true;
     async->n_taken++;
     async->step = *step;
     log_push(async, worker, step);
@@ -202,6 +208,21 @@ static void begin_giving(struct ps_async *async, uint32_t worker, bool model)
     client->waited_ns = model ? 0 : ps_host->now_ns() - client->taken_ns;
     client->held = false;
     client->met += model;
+    if (model)
+        client->turn = async->version; /* all begin the same step */
+}
+
+/* So that it stops. */
+static bool warn_late_worker(struct ps_async *async, uint32_t worker)
+{
+    struct ps_client *client = &async->clients[worker];
+    const uint64_t word = ps_late_word(client->clock, client->met);
+    if (!async->rule.sync || client->held || client->turn == async->version ||
+        client->warned == word || links_left(async->ps.links, worker) ||
+        !links_tell_word(async->ps.links, worker, word))
+        return false;
+    client->warned = word;
+    return true;
 }
 
 /* Whether something was done for the worker. */
@@ -216,6 +237,7 @@ static bool serve_worker(struct ps_async *async, uint32_t worker)
     }
     if (client->held && may_go_on(async, worker))
         begin_giving(async, worker, false);
+    did = warn_late_worker(async, worker) || did;
     if (!client->gives && !client->held && all_meet(async, worker))
         begin_giving(async, worker, true);
     while (client->gives &&
