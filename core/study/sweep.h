@@ -100,6 +100,7 @@ void dpb_sweep_finish(const struct dpb_sweep *sweep, dpb_status status, json_t *
 /* Whether a run missed eval.target of a sweep with eval.require_target; finished documents only. */
 bool dpb_sweep_missed(const struct dpb_sweep *sweep, const json_t *document);
 /* The cell of a row without strategy and workers: "run.batch = 16"; "": nothing. */
+enum { DPB_SWEEP_GROUP = 512 }; /* capacity that holds most; longer ones are cut */
 void dpb_sweep_group(const json_t *row, char *group, size_t capacity);
 /* Puts rows[] into the order of the table, by group; `ordered` has room for all. Their number. */
 size_t dpb_sweep_order_rows(const json_t *rows, const json_t **ordered);

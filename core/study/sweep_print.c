@@ -12,7 +12,7 @@
 #include "study/sweep.h"
 #include "study/target.h"
 
-enum { WIDTH = 100, COLUMNS = 11, CELL = 40, GROUP = 512, NOTE = 8192 };
+enum { WIDTH = 100, COLUMNS = 11, CELL = 40, NOTE = 8192 };
 
 enum column {
     STRATEGY,
@@ -116,44 +116,6 @@ static void fill_line(const json_t *row, struct line *line)
     snprintf(line->text[VERIFIED], CELL, "%s", verified_text(row));
 }
 
-/* ---- groups: what a row has beside strategy and workers ------------------------------------ */
-
-void dpb_sweep_group(const json_t *row, char *group, size_t capacity)
-{
-    const char *key;
-    json_t *value;
-    size_t at = 0;
-    group[0] = '\0';
-    json_object_foreach(json_object_get(row, "cell"), key, value)
-    {
-        if (strcmp(key, "comm.name") == 0 || strcmp(key, "run.workers") == 0 || at >= capacity)
-            continue;
-        int n = snprintf(group + at, capacity - at, "%s%s = %s", at > 0 ? ", " : "", key,
-                         dpb_json_text(value, "", "?"));
-        at += n > 0 ? (size_t)n : 0;
-    }
-}
-
-/* By group as it first appears, within it by cell. */
-size_t dpb_sweep_order_rows(const json_t *rows, const json_t **ordered)
-{
-    size_t n = json_array_size(rows), n_ordered = 0;
-    bool *taken = calloc(n + 1, sizeof *taken);
-    for (size_t i = 0; taken != NULL && i < n; i++) {
-        char group[GROUP], other[GROUP];
-        dpb_sweep_group(json_array_get(rows, i), group, sizeof group);
-        for (size_t k = i; k < n; k++) {
-            dpb_sweep_group(json_array_get(rows, k), other, sizeof other);
-            if (taken[k] || strcmp(group, other) != 0)
-                continue;
-            taken[k] = true;
-            ordered[n_ordered++] = json_array_get(rows, k);
-        }
-    }
-    free(taken);
-    return n_ordered;
-}
-
 /* ---- the table ----------------------------------------------------------------------------- */
 
 /* A column of width 0 is left out. */
@@ -202,7 +164,7 @@ static void print_table(const struct line *lines, size_t n, FILE *out)
 {
     struct line head = {0};
     size_t width[COLUMNS], total = 0;
-    char group[GROUP], before[GROUP] = "";
+    char group[DPB_SWEEP_GROUP], before[DPB_SWEEP_GROUP] = "";
     for (size_t c = 0; c < COLUMNS; c++) {
         snprintf(head.text[c], CELL, "%s", titles[c]);
         width[c] = has_content(lines, n, c) ? strlen(titles[c]) : 0;
@@ -263,7 +225,7 @@ DPB_PRINTF(2, 3) static void add(struct note *note, const char *format, ...)
 
 static bool is_candidate(const json_t *row, double workers, const char *group)
 {
-    char own[GROUP];
+    char own[DPB_SWEEP_GROUP];
     dpb_sweep_group(row, own, sizeof own);
     return !is_failed(row) && number(row, "workers") == workers && strcmp(own, group) == 0;
 }
@@ -386,7 +348,7 @@ static void note_fastest(const json_t *document, const struct line *lines, size_
 static void note_winners(const json_t *document, const struct line *lines, size_t n, FILE *out)
 {
     for (size_t i = 0; i < n; i++) {
-        char group[GROUP], other[GROUP];
+        char group[DPB_SWEEP_GROUP], other[DPB_SWEEP_GROUP];
         bool seen = is_failed(lines[i].row);
         dpb_sweep_group(lines[i].row, group, sizeof group);
         for (size_t k = 0; k < i && !seen; k++) {
@@ -646,7 +608,7 @@ json_t *dpb_sweep_table(const json_t *document)
             json_array_append_new(columns, json_string(titles[c]));
     }
     for (size_t i = 0; i < n; i++) {
-        char group[GROUP];
+        char group[DPB_SWEEP_GROUP];
         json_t *cells = json_array();
         dpb_sweep_group(lines[i].row, group, sizeof group);
         for (size_t c = 0; c < COLUMNS; c++)

@@ -9,7 +9,7 @@
 #include "study/sweep.h"
 #include "study/target.h"
 
-enum { WIDTH = 100, COLUMNS = 9, CELL = 64, GROUP = 512 };
+enum { WIDTH = 100, COLUMNS = 9, CELL = 64 };
 
 enum column { STRATEGY, LABEL, WORKERS, RANK, REACHED, SECONDS, EPOCHS, SAMPLES, RATE };
 static const char *const titles[COLUMNS] = {"strategy", "label",  "workers", "rank",     "reached",
@@ -111,7 +111,7 @@ json_t *dpb_target_table(const json_t *document)
         if (table.shown[c])
             json_array_append_new(columns, json_string(titles[c]));
     for (size_t i = 0; i < table.n; i++) {
-        char group[GROUP];
+        char group[DPB_SWEEP_GROUP];
         json_t *cells = json_array();
         dpb_sweep_group(table.lines[i].row, group, sizeof group);
         for (size_t c = 0; c < COLUMNS; c++)
@@ -183,7 +183,7 @@ void dpb_target_print(const json_t *document, FILE *out)
     struct table table;
     struct line head = {.row = NULL};
     size_t width[COLUMNS];
-    char goal[128], group[GROUP], before[GROUP] = "";
+    char goal[128], group[DPB_SWEEP_GROUP], before[DPB_SWEEP_GROUP] = "";
     if (!table_make(document, false, &table)) {
         table_release(&table);
         return;
@@ -230,7 +230,7 @@ static const char *doubt_of_times(const json_t *row)
 
 static void print_name(const json_t *row, FILE *out)
 {
-    char group[GROUP];
+    char group[DPB_SWEEP_GROUP];
     dpb_sweep_group(row, group, sizeof group);
     fprintf(out, "%s, %.0f worker%s%s%s", dpb_json_text(row, "strategy", "?"),
             number(row, "workers"), number(row, "workers") == 1 ? "" : "s", group[0] ? ", " : "",

@@ -1,0 +1,43 @@
+/* sweep_groups.c - rows of a sweep that differ in strategy and workers alone: a group of its tables. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "study/json.h"
+#include "study/sweep.h"
+
+void dpb_sweep_group(const json_t *row, char *group, size_t capacity)
+{
+    const char *key;
+    json_t *value;
+    size_t at = 0;
+    group[0] = '\0';
+    json_object_foreach(json_object_get(row, "cell"), key, value)
+    {
+        if (strcmp(key, "comm.name") == 0 || strcmp(key, "run.workers") == 0 || at >= capacity)
+            continue;
+        int n = snprintf(group + at, capacity - at, "%s%s = %s", at > 0 ? ", " : "", key,
+                         dpb_json_text(value, "", "?"));
+        at += n > 0 ? (size_t)n : 0;
+    }
+}
+
+/* By group as it first appears, within it by cell. */
+size_t dpb_sweep_order_rows(const json_t *rows, const json_t **ordered)
+{
+    size_t n = json_array_size(rows), n_ordered = 0;
+    bool *taken = calloc(n + 1, sizeof *taken);
+    for (size_t i = 0; taken != NULL && i < n; i++) {
+        char group[DPB_SWEEP_GROUP], other[DPB_SWEEP_GROUP];
+        dpb_sweep_group(json_array_get(rows, i), group, sizeof group);
+        for (size_t k = i; k < n; k++) {
+            dpb_sweep_group(json_array_get(rows, k), other, sizeof other);
+            if (taken[k] || strcmp(group, other) != 0)
+                continue;
+            taken[k] = true;
+            ordered[n_ordered++] = json_array_get(rows, k);
+        }
+    }
+    free(taken);
+    return n_ordered;
+}
