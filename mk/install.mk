@@ -6,8 +6,24 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 INSTALL_ROOT = $(DESTDIR)$(PREFIX)
 
+# Manual pages and completion, from the option tables of what was built.
+
+PAGES_DIR := $(BUILD)/pages
+PAGES := $(addprefix $(PAGES_DIR)/,dpbench.1 dpbench.ini.5 dpbench)
+$(PAGES) &: $(BUILD)/dpbench $(PLUGINS) tools/pages
+	@echo "  GEN   $(PAGES_DIR)"
+	$(Q)tools/pages $(BUILD)/dpbench $(PAGES_DIR)
+
 INSTALL_DIRS := bin lib/dpbench include/dpbench share/dpbench/conf share/doc/dpbench \
 	share/doc/dpbench/docs
+INSTALL_DIRS += share/man/man1 share/man/man5 share/bash-completion/completions
+IN_share/man/man1 := $(PAGES_DIR)/dpbench.1
+IN_share/man/man5 := $(PAGES_DIR)/dpbench.ini.5
+IN_share/bash-completion/completions := $(PAGES_DIR)/dpbench
+# Templates of `dpbench new`.
+INSTALL_DIRS += share/dpbench/templates $(patsubst %/,share/dpbench/%,$(sort $(wildcard templates/*/)))
+IN_share/dpbench/templates := templates/Makefile
+$(foreach d,$(wildcard templates/*/),$(eval IN_share/dpbench/$(d:/=) := $(sort $(wildcard $(d)*))))
 IN_bin                    := $(BUILD)/dpbench
 IN_lib/dpbench            := $(PLUGINS)
 IN_include/dpbench        := $(sort $(wildcard core/include/dpbench/*.h))
@@ -39,7 +55,7 @@ define newline
 endef
 
 .PHONY: install uninstall
-install: $(BUILD)/dpbench plugins
+install: $(BUILD)/dpbench plugins $(PAGES)
 	$(foreach d,$(INSTALL_DIRS),$(Q)$(call install_into,$(d))$(newline)	)
 	$(Q)install -d '$(INSTALL_ROOT)/lib/pkgconfig'
 	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$(cat VERSION)|" mk/dpbench.pc.in | \

@@ -30,6 +30,7 @@ int dpb_command_predict(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_data(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_comm(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_links(const struct dpb_command *self, int argc, char **argv);
+int dpb_command_new(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_conform(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_plugins(const struct dpb_command *self, int argc, char **argv);
 /* `help` knows all commands. */

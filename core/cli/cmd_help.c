@@ -73,6 +73,7 @@ static void print_arguments(const char *usage)
                         "PERCENT, or a cell has no rate"},
         {"--require-same",
          "PARTS that must not differ: config,inputs,machine,versions,environment"},
+        {"KIND NAME", "KIND is model, data or comm; NAME is the plugin's and the directory's"},
         {"KIND_NAME.so", "the plugin's file; KIND is model, data, device or comm"},
         {"SECTION.KEY=VALUE",
          "replaces the setting of the file; `conform`: a setting of the plugin or of its jobs"},
@@ -222,6 +223,19 @@ static dpb_status help_unknown(const struct dpb_command *self, const struct help
     return status;
 }
 
+/* For tools/pages, and to be searched. */
+static void help_all(struct help *help)
+{
+    for (size_t i = 0; i < help->n_commands; i++)
+        help_command(help, help->commands[i].name);
+    for (size_t i = 0; i < dpb_settings_n_sections; i++)
+        help_section(help, dpb_settings_sections[i].name);
+    help_section(help, "sweep");
+    for (size_t i = 0; i < help->n_plugins; i++)
+        if (help->plugins[i].plugin != NULL)
+            help_plugin(help, help->plugins[i].plugin->name);
+}
+
 int dpb_command_help(const struct dpb_command *self, const struct dpb_command *commands,
                      size_t n_commands, int argc, char **argv)
 {
@@ -233,6 +247,8 @@ int dpb_command_help(const struct dpb_command *self, const struct dpb_command *c
     dpb_status status = dpb_plugin_list(&dpb_host, &help.plugins, &help.n_plugins);
     if (status == DPB_OK && argc == 1) {
         help_overview(&help);
+    } else if (status == DPB_OK && strcmp(argv[1], "all") == 0) {
+        help_all(&help);
     } else if (status == DPB_OK) {
         help_command(&help, argv[1]);
         help_section(&help, argv[1]);

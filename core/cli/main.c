@@ -58,11 +58,15 @@ static const struct dpb_command commands[] = {
      dpb_command_links},
     {"plugins", "dpbench plugins [--json]", "list what can be loaded, and what cannot and why",
      dpb_command_plugins},
+    {"new", "dpbench new KIND NAME",
+     "write a plugin to begin with, its experiment and its Makefile into a new directory",
+     dpb_command_new},
     {"conform", "dpbench conform KIND_NAME.so [SECTION.KEY=VALUE ...]",
      "hold a plugin to the conformance suite of its kind; exit code 3 where it fails",
      dpb_command_conform},
     {"help",
-     "dpbench help [COMMAND | SECTION | SECTION.KEY | PLUGIN | models | data | devices | comm]",
+     "dpbench help [COMMAND | SECTION | SECTION.KEY | PLUGIN | models | data | devices | comm "
+     "| all]",
      "explain commands, options and plugins", run_help},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };

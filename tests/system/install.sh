@@ -35,6 +35,10 @@ verdict $? "make install"
 ! grep -E '^  (CC|LD|AR) ' "$work/log" >/dev/null
 verdict $? "make install built something"
 
+(cd "$prefix/share" && [ -s man/man1/dpbench.1 ] && [ -s man/man5/dpbench.ini.5 ] &&
+    [ -s bash-completion/completions/dpbench ])
+verdict $? "manual pages and completion"
+
 (outside dpbench plugins --json) >"$work/log" 2>&1 &&
     ! grep -E "\"usable\": false|\"path\": \"(/[^\"]*)?$build/plugins" "$work/log" >/dev/null &&
     [ "$(grep -c '"usable": true' "$work/log")" -ge "$(find "$prefix/lib/dpbench" -name '*_*.so' | wc -l)" ]

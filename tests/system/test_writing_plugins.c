@@ -111,8 +111,9 @@ static int set_up(void **state)
     struct command command;
     shell(&command,
           "mkdir include && cp -R '%s/core/include/dpbench' include/ && "
+          "cp '%s'/templates/*/*.c . && "
           "'%s/tests/document/run' '%s/docs/writing-plugins.md' files",
-          root, root, root);
+          root, root, root, root);
     if (command.exit_code != 0)
         fail_msg("exit %d\n%s%s", command.exit_code, command.out, command.err);
     command_free(&command);
@@ -396,6 +397,57 @@ static void test_misfits_are_refused(void **state)
     setenv("DPBENCH_PLUGIN_PATH", ".", 1);
 }
 
+/* ---- dpbench new ---------------------------------------------------------------------------- */
+
+/* A new plugin, under a name of its own, builds and conforms. Nothing is replaced. */
+static void test_new(void **state)
+{
+    static const struct {
+        const char *kind, *name, *settings;
+    } rows[] = {{"model", "mine", "model.hidden=4"},
+                {"data", "ours", "data.path=rows.txt"},
+                {"comm", "yours", "run.workers=2 comm.bucket=1"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        dpbench(&command, deadline_s, "new %s %s", rows[i].kind, rows[i].name);
+        assert_int_equal(command.exit_code, 0);
+        command_free(&command);
+        shell(&command,
+              "make -s -C %s check CFLAGS=-Werror CPPFLAGS=-I../include DPBENCH='%s/dpbench' "
+              "SETTINGS='%s' && ! grep -rE '@(KIND|NAME)@' %s",
+              rows[i].name, build_directory(), rows[i].settings, rows[i].name);
+        if (command.exit_code != 0)
+            fail_msg("%s: exit %d\n%s%s", rows[i].name, command.exit_code, command.out,
+                     command.err);
+        expect_words(rows[i].name, command.out, (const char *const[]){rows[i].name, NULL});
+        command_free(&command);
+    }
+    sandbox_write("mine/model_mine.c", "changed");
+}
+
+static void test_new_refuses(void **state)
+{
+    static const char *const rows[][2] = {
+        {"model mine", "the directory mine cannot be made: File exists"},
+        {"comm shm", "there is a comm 'shm' in "},
+        {"device fast", "there is no template of kind 'device'"},
+        {"comm ../up", "'../up' is no name"},
+        {"comm", "a kind and a name are wanted"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        dpbench(&command, deadline_s, "new %s", rows[i][0]);
+        assert_int_equal(command.exit_code, 2);
+        expect_words(rows[i][0], command.err, (const char *const[]){rows[i][1], NULL});
+        command_free(&command);
+    }
+    char *kept = read_text("mine/model_mine.c");
+    assert_string_equal(kept, "changed");
+    free(kept);
+}
+
 /* ---- dpbench conform ----------------------------------------------------------------------- */
 
 /* A plugin with one mistake, and the words by which conform finds the mistake. That the plugins
@@ -528,6 +580,8 @@ int main(void)
         cmocka_unit_test(test_fixed_image),
         cmocka_unit_test(test_refuse_what_they_cannot),
         cmocka_unit_test(test_misfits_are_refused),
+        cmocka_unit_test(test_new),
+        cmocka_unit_test(test_new_refuses),
         cmocka_unit_test(test_conform_finds_mistakes),
         cmocka_unit_test(test_conform_refuses),
     };

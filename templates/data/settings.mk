@@ -1,0 +1,2 @@
+# For `make check`.
+SETTINGS = data.path=rows.txt

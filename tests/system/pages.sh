@@ -1,0 +1,72 @@
+#!/bin/sh
+# The manual pages and the completion of bash name every command, section, option and plugin. Run
+# from the top of the tree; BUILD=build.
+build=${DPB_BUILD:-build}
+passed=0 failed=0 work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+verdict() { # TEXT OFFENDERS: passes when there are none
+    if [ -z "$2" ]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "$1:"
+        echo "$2" | sed 's/^/    /'
+    fi
+}
+
+missing() { # FILE: those words of standard input that are not in the file
+    while read -r word; do
+        grep -qw -e "$word" "$1" || echo "$word"
+    done
+}
+
+verdict "tools/pages" "$(tools/pages "$build/dpbench" "$work" 2>&1)"
+sed 's/\\-/-/g' "$work/dpbench.ini.5" >"$work/ini"
+sed 's/\\-/-/g' "$work/dpbench.1" >"$work/program"
+
+# From the sources of the tables, not from help.
+options=$(sed -nE 's/^ *\{"([a-z0-9_]+)", DPB_OPT_.*/\1/p' core/train/settings.c core/study/sweep*.c
+    # shellcheck disable=SC2044 # names without spaces
+    for plugin in $(find "$build/plugins" -name '*_*.so' -printf '%f\n'); do
+        name=${plugin#*_}
+        find plugins/*/"${name%.so}" plugins/*/"${name%.so}.c" -name '*.c' 2>/dev/null
+    done | xargs cat | awk '/\.name = "/ { name = $0 } /\.type = DPB_OPT_/ { print name }' |
+        sed -E 's/.*\.name = "([a-z0-9_]+)".*/\1/')
+commands=$(sed -nE 's/^ *\{"([a-z]+)",( |$).*/\1/p' core/cli/main.c)
+verdict "found too few options and commands" "$([ "$(echo "$options" | wc -l)" -gt 60 ] &&
+    [ "$(echo "$commands" | wc -l)" -gt 10 ] || echo "$options $commands")"
+verdict "options that dpbench.ini(5) lacks" "$(echo "$options" | missing "$work/ini")"
+verdict "options that the completion lacks" "$(echo "$options" | missing "$work/dpbench")"
+verdict "commands that dpbench(1) lacks" "$(echo "$commands" | missing "$work/program")"
+verdict "commands that the completion lacks" "$(echo "$commands" | missing "$work/dpbench")"
+verdict "plugins that dpbench.ini(5) lacks" \
+    "$("$build/dpbench" plugins | awk 'NR > 1 && /^$/ { exit } NR > 1 && /^[a-z]/ { print $2 }' | missing "$work/ini")"
+verdict "this machine's paths" "$(grep -n "$PWD" "$work/dpbench.1" "$work/dpbench.ini.5" "$work/dpbench")"
+! command -v groff >/dev/null || verdict "groff's warnings" \
+    "$(groff -man -ww -z -rLL=100n "$work/dpbench.1" "$work/dpbench.ini.5" 2>&1)"
+
+complete_line() { # WORD...: what bash offers after these words of a command line
+    bash -c '
+        compopt() { :; }
+        . "$1"
+        shift
+        COMP_WORDS=(dpbench "$@") COMP_CWORD=$#
+        _dpbench
+        echo "${COMPREPLY[*]}"
+    ' bash "$work/dpbench" "$@" 2>&1
+}
+expect() { # OFFERED WORD...
+    wanted=$1
+    shift
+    got=$(complete_line "$@")
+    verdict "after '$*'" "$([ "$got" = "$wanted" ] || echo "'$got', not '$wanted'")"
+}
+expect gate ga
+expect run.precision= -c x.ini run.prec
+expect "--threshold" compare a.json --thr
+expect bf16 -c x.ini run.precision = b
+expect shm check -c x.ini comm.name = shm
+cd "$work" && expect program -c prog
+echo "$passed passed, $failed failed, 0 skipped"
+[ "$failed" -eq 0 ]
