@@ -65,6 +65,10 @@ static dpb_status run_suite(struct dpb_conform *conform, const struct dpb_plugin
     if (plugin->missing)
         return dpb_fail(DPB_UNSUPPORTED, "%s '%s' cannot run here: %s",
                         dpb_plugin_kind_name[plugin->kind], plugin->name, plugin->missing);
+    if (plugin->kind != DPB_PLUGIN_COMM && plugin->kind != DPB_PLUGIN_DEVICE &&
+        plugin->kind != DPB_PLUGIN_MODEL && plugin->kind != DPB_PLUGIN_DATA)
+        return dpb_fail(DPB_UNSUPPORTED, "there is no conformance suite for kind %s",
+                        dpb_plugin_kind_name[plugin->kind]);
     if (plugin->kind == DPB_PLUGIN_COMM)
         return dpb_conform_comm(conform, plugin, config);
     DPB_TRY(dpb_plugin_load(DPB_PLUGIN_DEVICE, "reference", NULL, &dpb_host, &reference));
