@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "dpbench/host.h"
+enum { DPB_SECRET_BYTES = 32, DPB_MAC_BYTES = 32 };
 
 /* Keyed BLAKE2b of 256 bits (RFC 7693). */
 void dpb_mac(const uint8_t key[DPB_SECRET_BYTES], const void *bytes, size_t n,

@@ -17,37 +17,9 @@
 #include "base/log.h"
 #include "base/secret.h"
 
-#define GREETING_MAGIC UINT64_C(0x314b4e494c425044) /* "DPBLINK1" */
-#define ATTEMPT_NS INT64_C(2000000000)              /* for one of several addresses */
+#define ATTEMPT_NS INT64_C(2000000000) /* for one of several addresses */
 
-enum { NONCE_BYTES = 32, MAX_OUTPUT = 256 << 20, BACKLOG = 1024 };
-
-struct greeting {
-    uint64_t magic;
-    uint32_t rank, purpose;
-    uint8_t nonce[NONCE_BYTES];
-};
-
-/* Of which side a proof is. */
-enum { CONNECTING = 1, ACCEPTING = 2 };
-
-static void make_greeting(uint32_t rank, link_purpose purpose, struct greeting *greeting)
-{
-    *greeting =
-        (struct greeting){.magic = GREETING_MAGIC, .rank = rank, .purpose = (uint32_t)purpose};
-    dpb_random_bytes(greeting->nonce, sizeof greeting->nonce);
-}
-
-static void make_proof(const uint8_t secret[DPB_SECRET_BYTES], uint64_t side,
-                       const struct greeting *connecting, const struct greeting *accepting,
-                       uint8_t proof[DPB_MAC_BYTES])
-{
-    struct {
-        uint64_t side;
-        struct greeting connecting, accepting;
-    } said = {side, *connecting, *accepting};
-    dpb_mac(secret, &said, sizeof said, proof);
-}
+enum { MAX_OUTPUT = 256 << 20, BACKLOG = 1024 };
 
 /* ---- frames -------------------------------------------------------------------------------- */
 
@@ -178,7 +150,7 @@ static int open_listener(uint16_t *port)
     return -1;
 }
 
-dpb_status link_listen(int *fd, uint8_t secret[DPB_SECRET_BYTES], char address[DPB_ADDRESS_BYTES])
+dpb_status link_listen(int *fd, struct dpb_circle *circle, char address[DPB_ADDRESS_BYTES])
 {
     char text[2 * DPB_SECRET_BYTES + 1], list[DPB_ADDRESS_BYTES - 128];
     uint16_t port = 0;
@@ -186,8 +158,9 @@ dpb_status link_listen(int *fd, uint8_t secret[DPB_SECRET_BYTES], char address[D
     if (listener < 0)
         return dpb_fail(DPB_FAILED, "cannot listen for the job's other processes: %s",
                         strerror(errno));
-    dpb_random_bytes(secret, DPB_SECRET_BYTES);
-    secret_to_text(secret, text);
+    *circle = (struct dpb_circle){.name = "launchers"};
+    dpb_random_bytes(circle->secret, sizeof circle->secret);
+    secret_to_text(circle->secret, text);
     list_addresses(list, sizeof list);
     snprintf(address, DPB_ADDRESS_BYTES, "%s %u %s", text, port, list);
     explicit_bzero(text, sizeof text);
@@ -215,23 +188,7 @@ static bool wait_for(int fd, short events, int64_t deadline_ns)
     return n > 0;
 }
 
-static bool transfer(int fd, void *bytes, size_t n, bool sends, int64_t deadline_ns)
-{
-    for (size_t done = 0; done < n;) {
-        ssize_t moved = sends ? send(fd, (char *)bytes + done, n - done, MSG_NOSIGNAL)
-                              : recv(fd, (char *)bytes + done, n - done, 0);
-        if (moved > 0)
-            done += (size_t)moved;
-        else if (moved == 0)
-            errno = ECONNRESET;
-        if (moved == 0 || (moved < 0 && errno != EAGAIN && errno != EINTR) ||
-            (moved < 0 && !wait_for(fd, sends ? POLLOUT : POLLIN, deadline_ns)))
-            return false;
-    }
-    return true;
-}
-
-static void tune(int fd)
+void link_tune(int fd)
 {
     static const int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -265,26 +222,22 @@ static int connect_one(const char *host, uint16_t port, int64_t deadline_ns)
     return -1;
 }
 
-static bool prove(int fd, const uint8_t secret[DPB_SECRET_BYTES], uint32_t rank,
-                  link_purpose purpose, int64_t deadline_ns)
+static bool prove(int fd, const struct dpb_circle *circle, uint32_t rank, link_purpose purpose,
+                  int64_t deadline_ns)
 {
-    struct greeting mine, his;
-    uint8_t proof[DPB_MAC_BYTES], expected[DPB_MAC_BYTES];
-    make_greeting(rank, purpose, &mine);
-    if (!transfer(fd, &mine, sizeof mine, true, deadline_ns) ||
-        !transfer(fd, &his, sizeof his, false, deadline_ns))
-        return false;
-    make_proof(secret, CONNECTING, &mine, &his, proof);
-    make_proof(secret, ACCEPTING, &mine, &his, expected);
-    if (!transfer(fd, proof, sizeof proof, true, deadline_ns) ||
-        !transfer(fd, proof, sizeof proof, false, deadline_ns))
-        return false;
-    errno = EACCES;
-    return his.magic == GREETING_MAGIC && dpb_same_bytes(proof, expected, sizeof proof);
+    struct dpb_meeting meeting = {.fd = fd, .greeting = {.dialler = rank, .purpose = purpose}};
+    dpb_heard heard = dpb_meeting_begin(&meeting);
+    while (heard == DPB_HEARD_PART) {
+        if (!wait_for(fd, POLLIN, deadline_ns))
+            return false;
+        heard = dpb_meeting_move(&meeting, circle);
+    }
+    errno = heard == DPB_HEARD_STRANGER ? EACCES : ECONNRESET;
+    return heard == DPB_HEARD_PROOF;
 }
 
 /* Tries each of the addresses; the reasons why they did not do are in `why`. */
-static int try_all(char *list, uint16_t port, const uint8_t secret[DPB_SECRET_BYTES], uint32_t rank,
+static int try_all(char *list, uint16_t port, const struct dpb_circle *circle, uint32_t rank,
                    link_purpose purpose, int64_t deadline_ns, char why[LINK_WHY_BYTES])
 {
     char *rest = NULL;
@@ -294,7 +247,7 @@ static int try_all(char *list, uint16_t port, const uint8_t secret[DPB_SECRET_BY
         int64_t until_ns = dpb_now_ns() + ATTEMPT_NS;
         until_ns = until_ns < deadline_ns ? until_ns : deadline_ns;
         int fd = connect_one(host, port, until_ns);
-        if (fd >= 0 && prove(fd, secret, rank, purpose, until_ns))
+        if (fd >= 0 && prove(fd, circle, rank, purpose, until_ns))
             return fd;
         int error = errno;
         if (fd >= 0)
@@ -309,178 +262,21 @@ static int try_all(char *list, uint16_t port, const uint8_t secret[DPB_SECRET_BY
 dpb_status link_connect(const char *address, bool same_host, uint32_t rank, link_purpose purpose,
                         int64_t deadline_ns, int *fd, char why[LINK_WHY_BYTES])
 {
-    uint8_t secret[DPB_SECRET_BYTES];
+    struct dpb_circle circle = {.name = "launchers"};
     char list[DPB_ADDRESS_BYTES + 32];
     unsigned port = 0;
     int used = 0;
-    if (strlen(address) >= DPB_ADDRESS_BYTES || !secret_from_text(address, secret) ||
+    if (strlen(address) >= DPB_ADDRESS_BYTES || !secret_from_text(address, circle.secret) ||
         sscanf(address + 2 * DPB_SECRET_BYTES, " %5u%n", &port, &used) != 1 || port == 0 ||
         port > UINT16_MAX)
         return dpb_fail(DPB_FAILED, "rank 0's launcher has left no address that can be read");
     snprintf(list, sizeof list, "%s %s", same_host ? "127.0.0.1 ::1" : "",
              address + 2 * DPB_SECRET_BYTES + used);
-    int made = try_all(list, (uint16_t)port, secret, rank, purpose, deadline_ns, why);
-    explicit_bzero(secret, sizeof secret);
+    int made = try_all(list, (uint16_t)port, &circle, rank, purpose, deadline_ns, why);
+    explicit_bzero(&circle, sizeof circle);
     if (made < 0)
         return DPB_PEER;
-    tune(made);
+    link_tune(made);
     *fd = made;
     return DPB_OK;
-}
-
-/* ---- the accepting side -------------------------------------------------------------------- */
-
-struct stranger {
-    int fd; /* -1: free */
-    int64_t deadline_ns;
-    size_t used;
-    struct {
-        struct greeting greeting;
-        uint8_t proof[DPB_MAC_BYTES];
-    } said;
-    struct greeting mine;
-    bool greeted;
-};
-
-struct link_pending {
-    int listener;
-    uint32_t rank;
-    uint8_t secret[DPB_SECRET_BYTES];
-    size_t n;           /* places */
-    struct pollfd *fds; /* theirs, then the listener's */
-    struct stranger *strangers;
-};
-
-static void drop(struct stranger *stranger)
-{
-    if (stranger->fd >= 0)
-        close(stranger->fd);
-    stranger->fd = -1;
-}
-
-static void refuse(struct stranger *stranger)
-{
-    dpb_warn("stranger", "dropped a connection that did not prove the job's secret");
-    drop(stranger);
-}
-
-void link_pending_destroy(struct link_pending *pending)
-{
-    if (pending == NULL)
-        return;
-    for (size_t i = 0; pending->strangers && i < pending->n; i++)
-        drop(&pending->strangers[i]);
-    explicit_bzero(pending->secret, sizeof pending->secret);
-    free(pending->strangers);
-    free(pending->fds);
-    free(pending);
-}
-
-struct link_pending *link_pending_create(int listener, const uint8_t secret[DPB_SECRET_BYTES],
-                                         uint32_t rank, uint32_t n_expected)
-{
-    struct link_pending *made = calloc(1, sizeof *made);
-    if (made == NULL)
-        return NULL;
-    *made = (struct link_pending){
-        .listener = listener, .rank = rank, .n = (size_t)n_expected + LINK_STRANGERS};
-    memcpy(made->secret, secret, sizeof made->secret);
-    made->strangers = calloc(made->n, sizeof *made->strangers);
-    made->fds = calloc(made->n + 1, sizeof *made->fds);
-    for (size_t i = 0; made->strangers && i < made->n; i++)
-        made->strangers[i].fd = -1;
-    if (made->strangers && made->fds)
-        return made;
-    link_pending_destroy(made);
-    return NULL;
-}
-
-/* A place for one more: of those who have said nothing, else of all, who has had most time is
- * thought the least of. */
-static struct stranger *place_for_one(struct link_pending *pending)
-{
-    struct stranger *least = &pending->strangers[0];
-    for (size_t i = 0; i < pending->n; i++) {
-        struct stranger *stranger = &pending->strangers[i];
-        if (stranger->fd < 0)
-            return stranger;
-        if (stranger->greeted != least->greeted ? least->greeted
-                                                : stranger->deadline_ns < least->deadline_ns)
-            least = stranger;
-    }
-    refuse(least);
-    return least;
-}
-
-/* As many as there are places: all of them are heard before others take their places. */
-static void accept_some(struct link_pending *pending)
-{
-    for (size_t i = 0; i < pending->n; i++) {
-        int fd = accept4(pending->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0)
-            return;
-        *place_for_one(pending) =
-            (struct stranger){.fd = fd, .deadline_ns = dpb_now_ns() + LINK_PENDING_NS};
-    }
-}
-
-/* 1: it has proven itself; 0: not yet; -1: it never will. An empty socket takes what is sent
- * here. */
-static int move_on(struct link_pending *pending, struct stranger *stranger)
-{
-    uint8_t *bytes = (uint8_t *)&stranger->said;
-    size_t wanted = stranger->greeted ? sizeof stranger->said : sizeof stranger->said.greeting;
-    ssize_t n = recv(stranger->fd, bytes + stranger->used, wanted - stranger->used, 0);
-    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-        return -1;
-    stranger->used += n > 0 ? (size_t)n : 0;
-    if (stranger->used < wanted)
-        return 0;
-    const struct greeting *his = &stranger->said.greeting;
-    if (!stranger->greeted) {
-        if (his->magic != GREETING_MAGIC)
-            return -1;
-        make_greeting(pending->rank, (link_purpose)his->purpose, &stranger->mine);
-        stranger->greeted = true;
-        return send(stranger->fd, &stranger->mine, sizeof stranger->mine, MSG_NOSIGNAL) ==
-                       (ssize_t)sizeof stranger->mine
-                   ? 0
-                   : -1;
-    }
-    uint8_t proof[DPB_MAC_BYTES];
-    make_proof(pending->secret, CONNECTING, his, &stranger->mine, proof);
-    if (!dpb_same_bytes(proof, stranger->said.proof, sizeof proof))
-        return -1;
-    make_proof(pending->secret, ACCEPTING, his, &stranger->mine, proof);
-    return send(stranger->fd, proof, sizeof proof, MSG_NOSIGNAL) == (ssize_t)sizeof proof ? 1 : -1;
-}
-
-bool link_pending_take(struct link_pending *pending, int wait_ms_, int *fd, uint32_t *rank,
-                       link_purpose *purpose)
-{
-    struct pollfd *fds = pending->fds;
-    for (size_t i = 0; i < pending->n; i++)
-        fds[i] = (struct pollfd){.fd = pending->strangers[i].fd, .events = POLLIN};
-    fds[pending->n] = (struct pollfd){.fd = pending->listener, .events = POLLIN};
-    poll(fds, pending->n + 1, wait_ms_);
-    accept_some(pending);
-    int64_t now = dpb_now_ns();
-    for (size_t i = 0; i < pending->n; i++) {
-        struct stranger *stranger = &pending->strangers[i];
-        if (stranger->fd < 0)
-            continue;
-        int state = move_on(pending, stranger);
-        if (state == 0 && now < stranger->deadline_ns)
-            continue;
-        if (state == 1) {
-            *fd = stranger->fd;
-            *rank = stranger->said.greeting.rank;
-            *purpose = (link_purpose)stranger->said.greeting.purpose;
-            stranger->fd = -1;
-            tune(*fd);
-            return true;
-        }
-        refuse(stranger);
-    }
-    return false;
 }

@@ -1,26 +1,16 @@
 /*
  * link.h - connections by TCP between the processes of a job that mpirun or srun started, and the
- * frames on them. Nothing that comes in is believed before the other side has proven the job's
- * secret:
- *
- *     connecting side                      accepting side
- *     greeting: nonce, rank, purpose  ->
- *                                     <-   greeting: nonce, its rank
- *     proof: code of both greetings   ->
- *                                     <-   proof: the same, marked as its own
- *
- * A stranger who connects, stalls or sends rubbish is dropped. It takes a place among the pending
- * for at most LINK_PENDING_NS, and only while no other needs the place. All connections of the job
- * have places at once, so no number of them drops one of their own.
+ * frames on them. Nothing that comes in is believed before both sides have proven the job's secret
+ * (world/handshake.h).
  */
 #ifndef DPB_CORE_LAUNCH_LINK_H
 #define DPB_CORE_LAUNCH_LINK_H
 
+#include "world/handshake.h"
 #include "world/hello.h"
 #include "world/store.h"
 
-enum { LINK_STRANGERS = 64, LINK_WHY_BYTES = 512 };
-#define LINK_PENDING_NS INT64_C(5000000000)
+enum { LINK_WHY_BYTES = 512 };
 
 typedef enum link_purpose { LINK_PART = 1 /* frames of link_op */, LINK_STORE } link_purpose;
 
@@ -67,7 +57,7 @@ bool link_receive(struct link *link);
 
 /* Listens on a free port of every interface; `address` says where, and the secret: for those alone
  * who may know it. */
-dpb_status link_listen(int *fd, uint8_t secret[DPB_SECRET_BYTES], char address[DPB_ADDRESS_BYTES]);
+dpb_status link_listen(int *fd, struct dpb_circle *circle, char address[DPB_ADDRESS_BYTES]);
 
 /* One try of a connection to where `address` says, proven by both sides. `same_host`: by the
  * loopback interface. Blocks up to 2 s for each of the addresses, and not beyond the deadline.
@@ -75,15 +65,6 @@ dpb_status link_listen(int *fd, uint8_t secret[DPB_SECRET_BYTES], char address[D
 dpb_status link_connect(const char *address, bool same_host, uint32_t rank, link_purpose purpose,
                         int64_t deadline_ns, int *fd, char why[LINK_WHY_BYTES]);
 
-/* The accepting side's connections that have not proven themselves yet. */
-struct link_pending;
-/* For n_expected connections of the job, and LINK_STRANGERS others. NULL: out of memory. */
-struct link_pending *link_pending_create(int listener, const uint8_t secret[DPB_SECRET_BYTES],
-                                         uint32_t rank, uint32_t n_expected);
-void link_pending_destroy(struct link_pending *pending); /* accepts NULL; not the listener */
-/* Waits up to `wait_ms` and moves all of them on. True: one has proven itself; its descriptor is
- * the caller's. */
-bool link_pending_take(struct link_pending *pending, int wait_ms, int *fd, uint32_t *rank,
-                       link_purpose *purpose);
+void link_tune(int fd); /* a connection that a door has let in */
 
 #endif

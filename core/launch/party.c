@@ -300,37 +300,42 @@ static dpb_status connect_to_head(struct dpb_party *party, const char *address, 
     return connect_as(party, address, LINK_STORE, deadline_ns, &party->store_fd);
 }
 
+/* Where a connection belongs; NULL: none is expected of this rank and purpose. */
+static int *socket_of(struct dpb_party *party, const struct dpb_greeting *greeting)
+{
+    const uint32_t rank = greeting->dialler;
+    if (rank == 0 || rank >= party->n_ranks)
+        return NULL;
+    return greeting->purpose == LINK_PART    ? &party->links[rank].fd
+           : greeting->purpose == LINK_STORE ? &party->store_fds[rank]
+                                             : NULL;
+}
+
 /* The head: until both connections of every other part are there. */
-static dpb_status accept_all(struct dpb_party *party, int listener, const uint8_t *secret,
+static dpb_status accept_all(struct dpb_party *party, int listener, const struct dpb_circle *circle,
                              int64_t deadline_ns)
 {
     const uint32_t n_expected = 2 * (party->n_ranks - 1);
-    struct link_pending *pending = link_pending_create(listener, secret, 0, n_expected);
-    dpb_status status = DPB_OK;
-    if (pending == NULL)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
-    for (uint32_t n = 0; n < n_expected && dpb_now_ns() < deadline_ns;) {
-        int fd;
-        uint32_t rank;
-        link_purpose purpose;
-        bool came = link_pending_take(pending, TICK_MS, &fd, &rank, &purpose);
+    struct dpb_door door = {.listener = listener, .circle = circle};
+    DPB_TRY(dpb_door_open(&door, n_expected));
+    struct pollfd *fds = calloc(1 + door.n_visitors, sizeof *fds);
+    dpb_status status = fds ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    for (uint32_t n = 0; status == DPB_OK && n < n_expected && dpb_now_ns() < deadline_ns;) {
+        struct dpb_meeting came;
+        poll(fds, dpb_door_watch(&door, fds), TICK_MS);
+        bool proven = dpb_door_serve(&door, fds, &came);
         status = look(party);
-        if (status != DPB_OK)
-            break;
-        if (!came)
-            continue;
-        int *place = rank == 0 || rank >= party->n_ranks ? NULL
-                     : purpose == LINK_PART              ? &party->links[rank].fd
-                     : purpose == LINK_STORE             ? &party->store_fds[rank]
-                                                         : NULL;
-        if (place == NULL || *place >= 0) {
-            close(fd);
-            continue;
+        int *place = proven ? socket_of(party, &came.greeting) : NULL;
+        if (place != NULL && *place < 0) {
+            link_tune(came.fd);
+            *place = came.fd;
+            n++;
+        } else if (proven) {
+            close(came.fd);
         }
-        *place = fd;
-        n++;
     }
-    link_pending_destroy(pending);
+    free(fds);
+    dpb_door_close(&door);
     for (uint32_t rank = 1; status == DPB_OK && rank < party->n_ranks; rank++)
         if (party->links[rank].fd < 0 || party->store_fds[rank] < 0)
             return missed(party,
@@ -357,13 +362,13 @@ dpb_status dpb_party_join(int64_t timeout_ns, struct dpb_party **party)
                                .timeout_ns = timeout_ns + PARTY_START_NS,
                                .looked_ns = dpb_now_ns()};
     int listener = -1;
-    uint8_t secret[DPB_SECRET_BYTES];
+    struct dpb_circle circle;
     char address[DPB_ADDRESS_BYTES] = "";
     struct dpb_join_answer answer;
     bool head = dpb_party_is_head(made);
     find_starter(made);
     const int64_t deadline_ns = deadline_of(made);
-    dpb_status status = head ? link_listen(&listener, secret, address) : DPB_OK;
+    dpb_status status = head ? link_listen(&listener, &circle, address) : DPB_OK;
     if (status == DPB_OK)
         status = start_rank(made, address);
     made->looked_ns = 0; /* a slow start is no stop of this process */
@@ -371,12 +376,12 @@ dpb_status dpb_party_join(int64_t timeout_ns, struct dpb_party **party)
         status = hear_rank(made, deadline_ns, &answer);
     if (status == DPB_OK) {
         find_machines(made);
-        status = head ? accept_all(made, listener, secret, deadline_ns)
+        status = head ? accept_all(made, listener, &circle, deadline_ns)
                       : connect_to_head(made, answer.text, deadline_ns);
     }
     if (listener >= 0)
         close(listener);
-    explicit_bzero(secret, sizeof secret);
+    explicit_bzero(&circle, sizeof circle);
     explicit_bzero(&answer, sizeof answer);
     explicit_bzero(address, sizeof address);
     if (status != DPB_OK) {

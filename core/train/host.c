@@ -1,15 +1,11 @@
 /* host.c - the one table of functions that every plugin gets: see dpbench/host.h. */
 #include "base/log.h"
-#include "base/secret.h"
 #include "base/vec.h"
 #include "dpbench/plugin.h"
 #include "train/account.h"
 #include "train/experiment.h"
 #include "train/optimizer.h"
 #include "world/world.h"
-
-static const struct dpb_secret_ops secrets = {
-    .mac = dpb_mac, .random = dpb_random_bytes, .same = dpb_same_bytes};
 
 const struct dpb_host dpb_host = {
     .struct_size = sizeof(struct dpb_host),
@@ -29,7 +25,7 @@ const struct dpb_host dpb_host = {
     .flag = &dpb_flags,
     .event = &dpb_events,
     .store = &dpb_store,
-    .secret = &secrets,
+    .connect = dpb_world_connect,
     .poll = dpb_world_poll,
     .patience = dpb_world_patience,
     .report = dpb_world_report,

@@ -4,6 +4,7 @@
 #ifndef DPB_CORE_WORLD_HELLO_H
 #define DPB_CORE_WORLD_HELLO_H
 
+#include "base/secret.h"
 #include "dpbench/host.h"
 
 /* The address of rank 0's launcher, as text (launch/link.h); the name of a host. */

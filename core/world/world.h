@@ -55,6 +55,8 @@ dpb_status dpb_world_poll(struct pollfd *fds, uint32_t n, const struct dpb_wait 
                           int64_t *waited_ns);
 /* The host's `patience`. */
 dpb_status dpb_world_patience(const struct dpb_wait *what, int64_t *begin_ns);
+/* connect.c: the host's `connect`. */
+dpb_status dpb_world_connect(const struct dpb_connect_args *args);
 /* From now on waits of this thread, of any kind, end as those of a job that is ending do, and as
  * soon, when *stop is not 0; NULL: no more. @borrowed until then. */
 void dpb_world_heed(const uint32_t *stop);

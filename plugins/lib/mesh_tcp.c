@@ -220,27 +220,27 @@ static void take_connections(struct mesh_tcp *tcp, uint32_t link, const int *fds
 
 /* Of two ranks the lower one dials, and the higher one for a second link. */
 static dpb_status dial_all(struct mesh_tcp *tcp, const struct mesh_args *args,
-                           struct tcp_peer *peers)
+                           struct dpb_connect_peer *peers)
 {
-    char shape[TCP_SHAPE_BYTES];
+    char shape[DPB_SHAPE_BYTES];
     const struct tcp_args connection = {.host = tcp->host,
                                         .interface = tcp->options.interface,
                                         .port = tcp->options.port,
-                                        .n_streams = tcp->n_streams,
                                         .one_machine = tcp->one_machine};
-    const struct tcp_party party = {.name = args->name,
-                                    .what = args->what,
-                                    .shape = shape,
-                                    .self = args->rank,
-                                    .keeper = args->keeper,
-                                    .peers = peers,
-                                    .n_peers = args->n_peers};
+    struct dpb_connect_args party = {.name = args->name,
+                                     .n_streams = tcp->n_streams,
+                                     .what = args->what,
+                                     .shape = shape,
+                                     .rank = args->rank,
+                                     .keeper = args->keeper,
+                                     .peers = peers,
+                                     .n_peers = args->n_peers};
     snprintf(shape, sizeof shape, "comm.streams = %u%s%s", tcp->n_streams, args->shape ? ", " : "",
              args->shape ? args->shape : "");
     for (uint32_t i = 0; i < args->n_peers; i++)
-        peers[i] = (struct tcp_peer){.rank = args->peers[i].rank,
-                                     .dialled = (args->rank < args->peers[i].rank) ==
-                                                (args->peers[i].number == 0)};
+        peers[i] = (struct dpb_connect_peer){.rank = args->peers[i].rank,
+                                             .dialled = (args->rank < args->peers[i].rank) ==
+                                                        (args->peers[i].number == 0)};
     DPB_TRY(tcp_connect(&connection, &party));
     for (uint32_t i = 0; i < args->n_peers; i++)
         take_connections(tcp, i, peers[i].fds);
@@ -254,7 +254,7 @@ static dpb_status connect_all(struct mesh_transport *transport, const struct mes
     tcp->mesh = mesh;
     tcp->ranks = calloc(args->n_peers + 1, sizeof *tcp->ranks);
     tcp->streams = calloc((size_t)args->n_peers * tcp->n_streams + 1, sizeof *tcp->streams);
-    struct tcp_peer *peers = calloc(args->n_peers + 1, sizeof *peers);
+    struct dpb_connect_peer *peers = calloc(args->n_peers + 1, sizeof *peers);
     dpb_status status = DPB_OK;
     if (!tcp->ranks || !tcp->streams || !peers)
         status = tcp->host->fail(DPB_NO_MEMORY, "no memory to connect %s", args->what);

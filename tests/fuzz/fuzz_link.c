@@ -9,7 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static const uint8_t secret[DPB_SECRET_BYTES] = {1, 2, 3};
+static const struct dpb_circle circle = {"launchers", {1, 2, 3}};
 
 /* A listening socket, and where it listens: a name that the system chooses. */
 static int listen_here(struct sockaddr_un *address, socklen_t *size)
@@ -22,26 +22,34 @@ static int listen_here(struct sockaddr_un *address, socklen_t *size)
     return fd;
 }
 
+static bool is_believed(struct dpb_door *door)
+{
+    struct pollfd fds[2 + DPB_STRANGERS];
+    struct dpb_meeting came;
+    poll(fds, dpb_door_watch(door, fds), 0);
+    return dpb_door_serve(door, fds, &came);
+}
+
 /* Says its parts, one after the other, to one who expects a greeting and a proof. */
 static void be_stranger(struct fuzz_input *input)
 {
     struct sockaddr_un address;
     socklen_t size;
-    int listener = listen_here(&address, &size), taken;
-    uint32_t rank;
-    link_purpose purpose;
+    int listener = listen_here(&address, &size);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    struct link_pending *pending = link_pending_create(listener, secret, 0, 1);
-    FUZZ_CHECK(fd >= 0 && pending && connect(fd, (struct sockaddr *)&address, size) == 0);
+    struct dpb_door door = {.listener = listener, .circle = &circle};
+    FUZZ_CHECK(fd >= 0 && dpb_door_open(&door, 1) == DPB_OK &&
+               connect(fd, (struct sockaddr *)&address, size) == 0);
+    FUZZ_CHECK(!is_believed(&door)); /* lets it in */
     for (int i = 0; i < 4; i++) {
         struct fuzz_input part = fuzz_part(input);
         if (part.size > 0)
             (void)!send(fd, part.data, part.size, MSG_NOSIGNAL);
-        FUZZ_CHECK(!link_pending_take(pending, 0, &taken, &rank, &purpose));
+        FUZZ_CHECK(!is_believed(&door));
     }
     close(fd);
-    FUZZ_CHECK(!link_pending_take(pending, 0, &taken, &rank, &purpose));
-    link_pending_destroy(pending);
+    FUZZ_CHECK(!is_believed(&door));
+    dpb_door_close(&door);
     close(listener);
 }
 

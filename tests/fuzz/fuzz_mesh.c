@@ -143,14 +143,9 @@ static void command(struct rank *rank, struct fuzz_input *input)
 /* What is read is what was written, where it is accepted at all. */
 static void read_messages(struct fuzz_input input)
 {
-    uint8_t bytes[TCP_HELLO_BYTES] = {0}, again[TCP_HELLO_BYTES];
-    struct tcp_identity identity = {0};
+    uint8_t bytes[MESH_HEADER_BYTES] = {0}, again[MESH_HEADER_BYTES];
     struct mesh_label label;
     memcpy(bytes, input.data, input.size < sizeof bytes ? input.size : sizeof bytes);
-    if (tcp_read_hello(bytes, &identity)) {
-        tcp_write_hello(again, &identity);
-        FUZZ_CHECK(memcmp(bytes, again, TCP_HELLO_BYTES) == 0);
-    }
     if (mesh_read_header(bytes, &label)) {
         mesh_write_header(again, &label);
         FUZZ_CHECK(memcmp(bytes, again, MESH_HEADER_BYTES) == 0);

@@ -21,7 +21,7 @@
 #include "launch/link.h"
 
 static int listener = -1;
-static uint8_t secret[DPB_SECRET_BYTES];
+static struct dpb_circle circle;
 static char address[DPB_ADDRESS_BYTES];
 
 struct caller {
@@ -56,10 +56,24 @@ static int knock(const void *bytes, size_t n)
     return fd;
 }
 
+static struct dpb_door open_door(uint32_t n_expected)
+{
+    struct dpb_door door = {.listener = listener, .circle = &circle};
+    assert_int_equal(dpb_door_open(&door, n_expected), DPB_OK);
+    return door;
+}
+
+static bool take(struct dpb_door *door, int wait_ms, struct dpb_meeting *came)
+{
+    struct pollfd fds[1024];
+    poll(fds, dpb_door_watch(door, fds), wait_ms);
+    return dpb_door_serve(door, fds, came);
+}
+
 static int setup(void **state)
 {
     (void)state;
-    return link_listen(&listener, secret, address) == DPB_OK ? 0 : -1;
+    return link_listen(&listener, &circle, address) == DPB_OK ? 0 : -1;
 }
 
 static int teardown(void **state)
@@ -75,24 +89,23 @@ static void test_proven(void **state)
 {
     struct caller caller = {.seconds = 10};
     pthread_t thread;
-    struct link_pending *pending = link_pending_create(listener, secret, 0, 1);
+    struct dpb_door door = open_door(1);
     static const char rubbish[64] = "GET / HTTP/1.0\r\n\r\n";
-    int fd = -1, quiet = knock(NULL, 0), loud = knock(rubbish, sizeof rubbish);
-    uint32_t rank = 0;
-    link_purpose purpose = LINK_PART;
+    int quiet = knock(NULL, 0), loud = knock(rubbish, sizeof rubbish);
+    struct dpb_meeting came = {.fd = -1};
     char byte;
     (void)state;
     memcpy(caller.address, address, sizeof address);
     assert_int_equal(pthread_create(&thread, NULL, call, &caller), 0);
-    while (!link_pending_take(pending, 100, &fd, &rank, &purpose))
+    while (!take(&door, 100, &came))
         ;
     pthread_join(thread, NULL);
     assert_int_equal(caller.status, DPB_OK);
-    assert_true(rank == 3 && purpose == LINK_STORE);
+    assert_true(came.greeting.dialler == 3 && came.greeting.purpose == LINK_STORE);
     assert_true(recv(loud, &byte, 1, 0) <= 0); /* dropped; the quiet one may still say something */
     assert_int_equal(recv(quiet, &byte, 1, MSG_DONTWAIT), -1);
-    link_pending_destroy(pending);
-    close(fd);
+    dpb_door_close(&door);
+    close(came.fd);
     close(caller.fd);
     close(quiet);
     close(loud);
@@ -104,25 +117,24 @@ static void test_crowd(void **state)
     enum { CROWD = 300 };
     struct caller caller = {.seconds = 10};
     pthread_t thread;
-    struct link_pending *pending = link_pending_create(listener, secret, 0, 1);
-    int crowd[CROWD], fd = -1;
-    uint32_t rank = 0;
-    link_purpose purpose = LINK_PART;
+    struct dpb_door door = open_door(1);
+    int crowd[CROWD];
+    struct dpb_meeting came = {.fd = -1};
     (void)state;
     for (int i = 0; i < CROWD; i++)
         crowd[i] = knock(NULL, 0);
     memcpy(caller.address, address, sizeof address);
-    int64_t until_ns = dpb_now_ns() + LINK_PENDING_NS / 2; /* before the first is too late */
+    int64_t until_ns = dpb_now_ns() + DPB_VISIT_NS / 2; /* before the first is too late */
     assert_int_equal(pthread_create(&thread, NULL, call, &caller), 0);
-    while (fd < 0 && dpb_now_ns() < until_ns)
-        link_pending_take(pending, 20, &fd, &rank, &purpose);
-    link_pending_destroy(pending);
+    while (came.fd < 0 && dpb_now_ns() < until_ns)
+        take(&door, 20, &came);
+    dpb_door_close(&door);
     for (int i = 0; i < CROWD; i++)
         close(crowd[i]);
     pthread_join(thread, NULL);
-    assert_true(fd >= 0 && rank == 3 && purpose == LINK_STORE);
+    assert_true(came.fd >= 0 && came.greeting.dialler == 3 && came.greeting.purpose == LINK_STORE);
     assert_int_equal(caller.status, DPB_OK);
-    close(fd);
+    close(came.fd);
     close(caller.fd);
 }
 
@@ -130,24 +142,23 @@ static void test_crowd(void **state)
  * another's sake. */
 static void test_burst(void **state)
 {
-    enum { BURST = 2 * LINK_STRANGERS };
-    struct link_pending *pending = link_pending_create(listener, secret, 0, BURST);
-    const uint8_t greeting[8 + 2 * 4 + 32] = "DPBLINK1"; /* of rank 0, with an empty nonce */
-    int burst[BURST], fd;
-    uint32_t rank;
-    link_purpose purpose;
-    char answer[sizeof greeting];
+    enum { BURST = 2 * DPB_STRANGERS };
+    struct dpb_door door = open_door(BURST);
+    const struct dpb_greeting greeting = {.magic = DPB_GREETING_MAGIC, .dialler = 3};
+    int burst[BURST];
+    struct dpb_meeting came = {.fd = -1};
+    struct dpb_answer answer;
     (void)state;
     for (int i = 0; i < BURST; i++)
-        burst[i] = knock(greeting, sizeof greeting);
-    for (int i = 0; i < 8; i++)
-        assert_false(link_pending_take(pending, 20, &fd, &rank, &purpose));
+        burst[i] = knock(&greeting, sizeof greeting);
+    for (int i = 0; i < 2 * BURST; i++)
+        assert_false(take(&door, 1, &came));
     for (int i = 0; i < BURST; i++) {
-        assert_int_equal(recv(burst[i], answer, sizeof answer, 0), sizeof answer);
-        assert_int_equal(recv(burst[i], answer, 1, MSG_DONTWAIT), -1); /* 0: dropped */
+        assert_int_equal(recv(burst[i], &answer, sizeof answer, 0), sizeof answer);
+        assert_int_equal(recv(burst[i], &answer, 1, MSG_DONTWAIT), -1); /* 0: dropped */
         close(burst[i]);
     }
-    link_pending_destroy(pending);
+    dpb_door_close(&door);
 }
 
 /* With another secret neither side believes the other. */
@@ -155,20 +166,18 @@ static void test_other_secret(void **state)
 {
     struct caller caller = {.seconds = 0.5};
     pthread_t thread;
-    struct link_pending *pending = link_pending_create(listener, secret, 0, 1);
-    int fd;
-    uint32_t rank;
-    link_purpose purpose;
+    struct dpb_door door = open_door(1);
+    struct dpb_meeting came = {.fd = -1};
     (void)state;
     memcpy(caller.address, address, sizeof address);
     caller.address[5] = caller.address[5] == '0' ? '1' : '0';
     assert_int_equal(pthread_create(&thread, NULL, call, &caller), 0);
     for (int64_t until_ns = dpb_now_ns() + 800000000; dpb_now_ns() < until_ns;)
-        assert_false(link_pending_take(pending, 20, &fd, &rank, &purpose));
+        assert_false(take(&door, 20, &came));
     pthread_join(thread, NULL);
     assert_int_equal(caller.status, DPB_PEER);
     assert_non_null(strstr(caller.why, "127.0.0.1 port "));
-    link_pending_destroy(pending);
+    dpb_door_close(&door);
 }
 
 static void test_addresses(void **state)

@@ -435,7 +435,7 @@ static void test_parts(void **state)
 {
     (void)state;
     for (uint64_t bytes = 0; bytes < 1500; bytes++)
-        for (uint32_t n = 1; n <= TCP_MOST_STREAMS; n++) {
+        for (uint32_t n = 1; n <= DPB_STREAMS; n++) {
             uint64_t at = 0;
             for (uint32_t s = 0; s < n; s++) {
                 struct dpb_range part = mesh_tcp_part(bytes, s, n);

@@ -185,7 +185,7 @@ static const struct dpb_host *rank_host(const struct dpb_optimizer_ops *optimize
     host.flag = &dpb_flags;
     host.event = &dpb_events;
     host.store = &shared_store;
-    host.secret = dpb_host.secret;
+    host.connect = dpb_host.connect;
     host.poll = dpb_world_poll;
     host.patience = dpb_world_patience;
     host.report = report;

@@ -14,6 +14,7 @@
 #include "lib/ring.h"
 #include "lib/tcp_frames.h"
 #include "train/experiment.h"
+#include "world/handshake.h"
 #include "world/store.h"
 
 enum { N = 100000, BUCKET = 30000, SLOTS = 8, SLOT_BYTES = 4096, PORT = 23171 };
@@ -140,29 +141,27 @@ static void *annoy(void *scratch_)
 {
     struct trial_scratch *scratch = scratch_;
     char rubbish[500];
-    uint8_t hello[TCP_HELLO_BYTES], answer[TCP_ANSWER_BYTES], proof[TCP_PROOF_BYTES] = {1};
-    struct tcp_identity identity = {.dialler = 1, .acceptor = 0};
+    struct dpb_greeting greeting = {.magic = DPB_GREETING_MAGIC, .dialler = 1, .acceptor = 0};
+    struct dpb_answer answer;
+    uint8_t proof[DPB_MAC_BYTES] = {1};
     memset(rubbish, 'x', sizeof rubbish);
     for (int i = 0; i < 30; i++)
         knock(0); /* and says nothing */
     (void)!write(knock(0), rubbish, sizeof rubbish);
     close(knock(0));
-    tcp_write_hello(hello, &identity);
-    (void)!write(knock(0), hello, 20); /* and stops in the middle */
-    identity.stream = UINT32_MAX;
-    tcp_write_hello(hello, &identity);
-    (void)!write(knock(0), hello, sizeof hello);
-    identity.stream = 0;
-    tcp_write_hello(hello, &identity);
-    (void)!write(knock(0), hello, sizeof hello); /* and does not prove it */
+    (void)!write(knock(0), &greeting, 20); /* and stops in the middle */
+    greeting.purpose = UINT32_MAX;
+    (void)!write(knock(0), &greeting, sizeof greeting);
+    greeting.purpose = 0;
+    (void)!write(knock(0), &greeting, sizeof greeting); /* and does not prove it */
     int fd = knock(0);
-    if (write(fd, hello, sizeof hello) == sizeof hello &&
-        recv(fd, answer, sizeof answer, MSG_WAITALL) == sizeof answer)
+    if (write(fd, &greeting, sizeof greeting) == sizeof greeting &&
+        recv(fd, &answer, sizeof answer, MSG_WAITALL) == sizeof answer)
         (void)!write(fd, proof, sizeof proof);
-    memcpy(proof, answer + TCP_NONCE_BYTES, sizeof proof); /* what the rank itself has said */
+    memcpy(proof, answer.code, sizeof proof); /* what the rank itself has said */
     fd = knock(0);
-    if (write(fd, hello, sizeof hello) == sizeof hello &&
-        recv(fd, answer, sizeof answer, MSG_WAITALL) == sizeof answer)
+    if (write(fd, &greeting, sizeof greeting) == sizeof greeting &&
+        recv(fd, &answer, sizeof answer, MSG_WAITALL) == sizeof answer)
         (void)!write(fd, proof, sizeof proof);
     __atomic_store_n(&scratch->numbers[TRIED], 1, __ATOMIC_RELEASE);
     return NULL;

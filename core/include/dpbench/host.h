@@ -137,23 +137,32 @@ struct dpb_store_ops {
     dpb_status (*get)(const char *key, void *value, size_t *bytes, int64_t timeout_ns);
 };
 
-/* ---- secrets: proving to a peer that one belongs to the job ---------------------------------- */
+/* ---- connections: TCP between ranks, whose both ends prove that they belong to the job -------- */
 
-enum { DPB_SECRET_BYTES = 32, DPB_MAC_BYTES = 32 };
+enum { DPB_STREAMS = 16, DPB_SHAPE_BYTES = 160 };
+struct sockaddr;
 
-/*
- * A secret is made by one rank (`random`) and handed out by the store, which only the job's ranks
- * can read. Whoever connects from elsewhere is believed nothing before it has proven to know it:
- * both sides send a nonce, then the code of who they are and of both nonces. The codes of the two
- * sides must differ in something (which of them connected), or one could be sent back as the other.
- */
-struct dpb_secret_ops {
-    /* Message authentication code: keyed BLAKE2b of 256 bits (RFC 7693). */
-    void (*mac)(const uint8_t key[DPB_SECRET_BYTES], const void *bytes, size_t n,
-                uint8_t mac[DPB_MAC_BYTES]);
-    void (*random)(void *bytes, size_t n); /* from the system's generator */
-    /* Takes as long whatever the bytes are: the time tells nothing about them. */
-    bool (*same)(const void *a, const void *b, size_t n);
+/* The other end of n_streams connections. A rank may be one's peer twice: dialled, and dialling. */
+struct dpb_connect_peer {
+    uint32_t rank;
+    bool dialled;         /* by this rank; else it dials */
+    int fds[DPB_STREAMS]; /* set by `connect`: non-blocking, @owned by the caller */
+};
+
+/* Every peer's own arguments have this rank among the peers, the other way round. */
+struct dpb_connect_args {
+    const char *name;  /* once a job, up to 63 bytes: prefix of keys in the store */
+    const char *what;  /* in messages: "the ring" */
+    const char *shape; /* what must be equal at both ends of a connection, as said in messages */
+    const char *interface;          /* in messages: that of `address` */
+    const struct sockaddr *address; /* where to listen and to dial from; port 0: any free one */
+    uint32_t address_bytes;
+    uint32_t rank;
+    uint32_t keeper; /* the rank that makes the secret; it connects, too, with peers or without */
+    uint32_t n_streams;
+    struct dpb_connect_peer *peers;
+    uint32_t n_peers;
+    const struct dpb_store_ops *store; /* where the ranks tell their addresses */
 };
 
 /* ----  -------------------------------------------------------------------------------------- */
@@ -194,7 +203,10 @@ struct dpb_host {
     const struct dpb_flag_ops *flag;
     const struct dpb_event_ops *event;
     const struct dpb_store_ops *store;
-    const struct dpb_secret_ops *secret;
+
+    /* Collective over the ranks that connect; blocks up to run.timeout_s. A connection without the
+     * job's secret is logged and dropped. No socket is left when this fails. */
+    dpb_status (*connect)(const struct dpb_connect_args *args);
 
     /* Blocks as flag->wait does, until one of the descriptors is ready as for
      * poll(2), which fills in revents. waited_ns: NULL; or for a wait in turns, between which there

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
+#include <sys/random.h>
 
 enum {
     PSN_MASK = 0xffffff,
@@ -40,7 +41,8 @@ dpb_status link_create(const struct dpb_host *host, const struct port *port, str
         return host->fail(DPB_IO, "cannot make a queue pair of %u sends and %u receives on %s: %s",
                           size->n_sends, size->n_receives, port->name, strerror(errno));
     link->max_inline = wanted.cap.max_inline_data;
-    host->secret->random(&link->begins, sizeof link->begins);
+    if (getrandom(&link->begins, sizeof link->begins, 0) != (ssize_t)sizeof link->begins)
+        return host->fail(DPB_FAILED, "no random number from the system: %s", strerror(errno));
     link->begins &= PSN_MASK;
     int error = ibv_modify_qp(link->queue, &begun,
                               IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);

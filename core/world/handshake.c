@@ -1,0 +1,268 @@
+/* handshake.c - see handshake.h. */
+#include "world/handshake.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+enum { AWAITS_HELLO, AWAITS_ANSWER, AWAITS_PROOF, AWAITS_WELCOME };
+enum { SIDE_ANSWER, SIDE_PROOF };
+
+/* ---- messages ------------------------------------------------------------------------------ */
+
+static void code_of(const struct dpb_meeting *meeting, const struct dpb_circle *circle,
+                    uint32_t side, uint8_t code[DPB_MAC_BYTES])
+{
+    struct {
+        uint64_t side;
+        char name[DPB_CIRCLE_BYTES];
+        struct dpb_greeting greeting;
+        uint8_t nonce[DPB_NONCE_BYTES];
+    } said = {.side = side, .greeting = meeting->greeting};
+    memcpy(said.name, circle->name, strnlen(circle->name, sizeof said.name));
+    memcpy(said.nonce, meeting->answer.nonce, sizeof said.nonce);
+    dpb_mac(circle->secret, &said, sizeof said, code);
+}
+
+static dpb_heard end(struct dpb_meeting *meeting, dpb_heard heard, const char *why)
+{
+    meeting->why = why;
+    return heard;
+}
+
+/* A message is small: a socket that does not take it all at once is none to talk over. */
+static dpb_heard say(struct dpb_meeting *meeting, const void *bytes, size_t n, int awaits)
+{
+    meeting->awaits = awaits;
+    return send(meeting->fd, bytes, n, MSG_NOSIGNAL) == (ssize_t)n
+               ? DPB_HEARD_PART
+               : end(meeting, DPB_HEARD_END, "it is gone");
+}
+
+/* Reads on until `n` bytes are there, and never more. 1: they are; 0: not yet; -1: it is broken. */
+static int hear(struct dpb_meeting *meeting, void *bytes, size_t n)
+{
+    ssize_t got = recv(meeting->fd, (char *)bytes + meeting->n_bytes, n - meeting->n_bytes, 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (got <= 0)
+        return -1;
+    meeting->n_bytes += (size_t)got;
+    if (meeting->n_bytes < n)
+        return 0;
+    meeting->n_bytes = 0;
+    return 1;
+}
+
+/* ---- the dialler --------------------------------------------------------------------------- */
+
+dpb_heard dpb_meeting_begin(struct dpb_meeting *meeting)
+{
+    meeting->greeting.magic = DPB_GREETING_MAGIC;
+    meeting->n_bytes = 0;
+    dpb_random_bytes(meeting->greeting.nonce, sizeof meeting->greeting.nonce);
+    return say(meeting, &meeting->greeting, sizeof meeting->greeting, AWAITS_ANSWER);
+}
+
+static dpb_heard hear_answer(struct dpb_meeting *meeting, const struct dpb_circle *circle)
+{
+    uint8_t code[DPB_MAC_BYTES];
+    int heard = hear(meeting, &meeting->answer, sizeof meeting->answer);
+    if (heard < 0)
+        return end(meeting, DPB_HEARD_END, "the connection was closed before an answer");
+    if (heard == 0)
+        return DPB_HEARD_PART;
+    code_of(meeting, circle, SIDE_ANSWER, code);
+    if (!dpb_same_bytes(code, meeting->answer.code, sizeof code))
+        return end(meeting, DPB_HEARD_STRANGER, "it does not know the job's secret");
+    code_of(meeting, circle, SIDE_PROOF, code);
+    return say(meeting, code, sizeof code, AWAITS_WELCOME);
+}
+
+static dpb_heard hear_welcome(struct dpb_meeting *meeting)
+{
+    char byte;
+    int heard = hear(meeting, &byte, 1);
+    if (heard < 0)
+        return end(meeting, DPB_HEARD_END, "the connection was closed before it was welcome");
+    return heard == 0 ? DPB_HEARD_PART : DPB_HEARD_PROOF;
+}
+
+/* ---- the acceptor -------------------------------------------------------------------------- */
+
+static dpb_heard hear_hello(struct dpb_meeting *meeting, const struct dpb_circle *circle)
+{
+    int heard = hear(meeting, &meeting->greeting, sizeof meeting->greeting);
+    if (heard < 0)
+        return end(meeting, DPB_HEARD_END, "it said nothing");
+    if (heard == 0)
+        return DPB_HEARD_PART;
+    if (meeting->greeting.magic != DPB_GREETING_MAGIC)
+        return end(meeting, DPB_HEARD_STRANGER,
+                   "what it said is no hello of a rank that is to connect here");
+    dpb_random_bytes(meeting->answer.nonce, sizeof meeting->answer.nonce);
+    code_of(meeting, circle, SIDE_ANSWER, meeting->answer.code);
+    return say(meeting, &meeting->answer, sizeof meeting->answer, AWAITS_PROOF);
+}
+
+static dpb_heard hear_proof(struct dpb_meeting *meeting, const struct dpb_circle *circle)
+{
+    uint8_t code[DPB_MAC_BYTES];
+    int heard = hear(meeting, meeting->code, sizeof meeting->code);
+    if (heard < 0)
+        return end(meeting, DPB_HEARD_END, "it left without proving that it knows the secret");
+    if (heard == 0)
+        return DPB_HEARD_PART;
+    code_of(meeting, circle, SIDE_PROOF, code);
+    if (!dpb_same_bytes(code, meeting->code, sizeof code))
+        return end(meeting, DPB_HEARD_STRANGER, "it does not know the job's secret");
+    return say(meeting, "w", 1, AWAITS_PROOF) == DPB_HEARD_PART ? DPB_HEARD_PROOF : DPB_HEARD_END;
+}
+
+/* ---- both ---------------------------------------------------------------------------------- */
+
+dpb_heard dpb_meeting_move(struct dpb_meeting *meeting, const struct dpb_circle *circle)
+{
+    switch (meeting->awaits) {
+    case AWAITS_HELLO:
+        return hear_hello(meeting, circle);
+    case AWAITS_ANSWER:
+        return hear_answer(meeting, circle);
+    case AWAITS_PROOF:
+        return hear_proof(meeting, circle);
+    default:
+        return hear_welcome(meeting);
+    }
+}
+
+void dpb_meeting_close(struct dpb_meeting *meeting)
+{
+    if (meeting->fd >= 0)
+        close(meeting->fd);
+    meeting->fd = -1;
+}
+
+/* ---- the door ------------------------------------------------------------------------------ */
+
+dpb_status dpb_door_open(struct dpb_door *door, uint32_t n_expected)
+{
+    door->n_visitors = n_expected + DPB_STRANGERS;
+    door->visitors = calloc(door->n_visitors, sizeof *door->visitors);
+    if (!door->visitors)
+        return dpb_fail(DPB_NO_MEMORY, "no memory to connect %u peers", n_expected);
+    for (uint32_t i = 0; i < door->n_visitors; i++)
+        door->visitors[i].fd = -1;
+    return DPB_OK;
+}
+
+void dpb_door_close(struct dpb_door *door)
+{
+    for (uint32_t i = 0; door->visitors && i < door->n_visitors; i++)
+        dpb_meeting_close(&door->visitors[i]);
+    free(door->visitors);
+    door->visitors = NULL;
+}
+
+static void describe_peer(int fd, char *text, size_t size)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in ip4;
+        struct sockaddr_in6 ip6;
+    } address = {{0}};
+    socklen_t bytes = sizeof address;
+    char number[INET6_ADDRSTRLEN] = "?";
+    if (getpeername(fd, &address.any, &bytes) != 0)
+        snprintf(text, size, "an address that is gone");
+    else if (address.any.sa_family == AF_INET6)
+        snprintf(text, size, "[%s]:%u",
+                 inet_ntop(AF_INET6, &address.ip6.sin6_addr, number, sizeof number),
+                 ntohs(address.ip6.sin6_port));
+    else
+        snprintf(text, size, "%s:%u",
+                 inet_ntop(AF_INET, &address.ip4.sin_addr, number, sizeof number),
+                 ntohs(address.ip4.sin_port));
+}
+
+static void drop(struct dpb_meeting *visitor, const char *why)
+{
+    char text[80];
+    describe_peer(visitor->fd, text, sizeof text);
+    dpb_log(DPB_LOG_WARNING, "dropped a connection from %s, which is none of the job's: %s", text,
+            why);
+    dpb_meeting_close(visitor);
+}
+
+/* A free place; else that of the oldest of those who have said nothing, else of all. */
+static struct dpb_meeting *place_for_visitor(struct dpb_door *door)
+{
+    struct dpb_meeting *least = &door->visitors[0];
+    for (uint32_t i = 0; i < door->n_visitors; i++) {
+        struct dpb_meeting *visitor = &door->visitors[i];
+        if (visitor->fd < 0)
+            return visitor;
+        if (visitor->awaits != least->awaits ? visitor->awaits == AWAITS_HELLO
+                                             : visitor->until_ns < least->until_ns)
+            least = visitor;
+    }
+    drop(least, "others came, and it had not proven itself");
+    return least;
+}
+
+/* One at a time: all who are here are heard before others take their places. */
+static void let_in(struct dpb_door *door)
+{
+    int fd = accept4(door->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0)
+        return; /* gone again, or out of descriptors: the caller's deadline tells */
+    *place_for_visitor(door) = (struct dpb_meeting){
+        .fd = fd, .awaits = AWAITS_HELLO, .until_ns = dpb_now_ns() + DPB_VISIT_NS};
+}
+
+uint32_t dpb_door_watch(const struct dpb_door *door, struct pollfd *fds)
+{
+    fds[0] = (struct pollfd){.fd = door->listener, .events = POLLIN};
+    for (uint32_t i = 0; i < door->n_visitors; i++)
+        fds[1 + i] = (struct pollfd){.fd = door->visitors[i].fd, .events = POLLIN};
+    return 1 + door->n_visitors;
+}
+
+static bool is_expected(const struct dpb_door *door, const struct dpb_meeting *visitor)
+{
+    return visitor->awaits == AWAITS_HELLO || !door->expects ||
+           door->expects(door->context, &visitor->greeting);
+}
+
+bool dpb_door_serve(struct dpb_door *door, const struct pollfd *fds, struct dpb_meeting *came)
+{
+    const int64_t now_ns = dpb_now_ns();
+    for (uint32_t i = 0; i < door->n_visitors; i++) {
+        struct dpb_meeting *visitor = &door->visitors[i];
+        dpb_heard heard = DPB_HEARD_PART;
+        if (visitor->fd < 0)
+            continue;
+        if (fds[1 + i].revents != 0)
+            heard = dpb_meeting_move(visitor, door->circle);
+        if (heard == DPB_HEARD_PROOF) {
+            *came = *visitor;
+            visitor->fd = -1;
+            return true;
+        }
+        if (heard != DPB_HEARD_PART)
+            drop(visitor, visitor->why);
+        else if (!is_expected(door, visitor))
+            drop(visitor, "what it said is no hello of a rank that is to connect here");
+        else if (visitor->until_ns <= now_ns)
+            drop(visitor, "it took too long to prove itself");
+    }
+    if (fds[0].revents != 0)
+        let_in(door);
+    return false;
+}
