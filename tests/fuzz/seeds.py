@@ -317,7 +317,7 @@ def mesh():
 
 
 def link():
-    greeting = struct.pack("<QII", 0x314b4e494c425044, 1, 1) + bytes(range(32))
+    greeting = struct.pack("<QIIII", 0x3154454552475044, 1, 0, 1, 0) + bytes(range(32))
     page = struct.pack("<IHHIIiIq", 0x53425044, 34, 0, 0, 5, 0, 1, 0) + b"abcde"
     return {
         "greeting": b"\0" + part(greeting) + part(bytes(32)),
