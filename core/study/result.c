@@ -460,12 +460,13 @@ static json_t *make_document(struct maker *maker, dpb_status status, const char 
     const struct dpb_experiment *experiment = maker->experiment;
     json_t *warnings = dpb_warnings_collect(maker->board);
     json_t *world = dpb_result_world(experiment, maker->summary.oversubscribed);
-    uint64_t steps_per_epoch = maker->journals[0] ? maker->journals[0]->steps_per_epoch : 0;
+    json_int_t steps_per_epoch =
+        maker->journals[0] ? (json_int_t)maker->journals[0]->steps_per_epoch : 0;
     json_t *batch =
         json_pack("{s:I, s:I, s:I, s:I}", "per_worker", (json_int_t)experiment->batch, //
                   "global", (json_int_t)experiment->global_batch,                      //
                   "accumulate", (json_int_t)experiment->accumulate,                    //
-                  "per_epoch", (json_int_t)(steps_per_epoch * experiment->global_batch));
+                  "per_epoch", steps_per_epoch * (json_int_t)experiment->global_batch);
     maker->counting = maker->summary.n_steps > 0;
     json_t *timing = timing_to_json(maker);
     json_t *comm = json_pack("{s:o}", "bytes_per_step",

@@ -1,4 +1,4 @@
-/* sweep_groups.c - rows of a sweep that differ in strategy and workers alone: a group of its tables. */
+/* sweep_groups.c - rows of a sweep that differ in strategy and workers alone are a group. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

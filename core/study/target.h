@@ -38,7 +38,7 @@ void dpb_target_compare(const json_t *a, const json_t *b, const char *part,
                         struct dpb_comparison *comparison);
 
 /* Where no row has a target, these print nothing and give NULL. The table at most 100 columns wide;
- * the same as dpb_sweep_table has its own (sweep.h), @owned; how to read it, one paragraph a line. */
+ * the same in the form of dpb_sweep_table (sweep.h), @owned; how to read it, a line a paragraph. */
 void dpb_target_print(const json_t *document, FILE *out);
 json_t *dpb_target_table(const json_t *document);
 void dpb_target_notes(const json_t *document, FILE *out);

@@ -1,4 +1,4 @@
-/* binding.h - a rank's part of its machine: its cores, and whether the machine's memory is enough. */
+/* binding.h - a rank's part of its machine: its cores, and whether the memory is enough. */
 #ifndef DPB_CORE_TRAIN_BINDING_H
 #define DPB_CORE_TRAIN_BINDING_H
 

@@ -147,8 +147,8 @@ static dpb_status progress(void *comm, int64_t budget_ns)
         DPB_TRY(all_reached(c, 2 * c->exchange, budget_ns, &all));
         if (!all)
             return DPB_OK;
-        host->optimizer->update(c->arenas.optimizer, NULL, (struct dpb_range){0, n}, c->arenas.weights,
-                                sum_of(c), 0, &c->step);
+        host->optimizer->update(c->arenas.optimizer, NULL, (struct dpb_range){0, n},
+                                c->arenas.weights, sum_of(c), 0, &c->step);
         c->state = IDLE;
         host->event->signal(c->done);
     }

@@ -190,7 +190,7 @@ static void columns_are_exact(void **state)
     study_end(&s);
 }
 
-/* A run that misses bounds its row, which has no mean and no rank; a failed run counts as missed. */
+/* A run that misses bounds its row, which has no mean and no rank; so does a failed run. */
 static void missing_runs_are_censored(void **state)
 {
     (void)state;

@@ -137,7 +137,7 @@ struct dpb_store_ops {
     dpb_status (*get)(const char *key, void *value, size_t *bytes, int64_t timeout_ns);
 };
 
-/* ---- connections: TCP between ranks, whose both ends prove that they belong to the job -------- */
+/* ---- connections: TCP between ranks; both ends prove that they belong to the job ------------- */
 
 enum { DPB_STREAMS = 16, DPB_SHAPE_BYTES = 160 };
 struct sockaddr;

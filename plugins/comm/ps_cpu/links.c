@@ -478,8 +478,7 @@ int64_t links_push_began_ns(const struct links *links, uint32_t worker, uint64_t
     return link_to(links, worker)->began_ns[bucket];
 }
 
-void *links_gradients(const struct links *links, uint32_t worker, uint64_t bucket,
-                            uint64_t at)
+void *links_gradients(const struct links *links, uint32_t worker, uint64_t bucket, uint64_t at)
 {
     return link_to(links, worker)->inbox + inbox_at(links, bucket) +
            at * dpb_dtype_size(links->base->arenas.layout.gradient_type);

@@ -129,8 +129,7 @@ int64_t links_pushed_ns(const struct links *links, uint32_t worker, uint64_t buc
 /* When they began to come: until then it was the worker's time, then the network's. */
 int64_t links_push_began_ns(const struct links *links, uint32_t worker, uint64_t bucket);
 /* A worker's gradients from element `at` of this shard's slice on. */
-void *links_gradients(const struct links *links, uint32_t worker, uint64_t bucket,
-                            uint64_t at);
+void *links_gradients(const struct links *links, uint32_t worker, uint64_t bucket, uint64_t at);
 /* Whether a shard's new weights of a bucket are in the own arena. */
 bool links_updated(const struct links *links, uint32_t shard, uint64_t bucket);
 /* Reports what a bucket waited for at a shard, and its way. */
