@@ -5,13 +5,14 @@
 
 #include "lib/interface.h"
 
-dpb_status tcp_connect(const struct tcp_args *tcp, struct dpb_connect_args *args)
+dpb_status tcp_connect(const struct tcp_args *tcp, const struct dpb_connect_args *args)
 {
     struct interface found;
+    struct dpb_connect_args own = *args; /* `found` ends with this function */
     const int64_t port = tcp->port != 0 ? tcp->port + args->rank : 0;
-    args->store = tcp->host->store;
-    if (args->n_peers == 0)
-        return tcp->host->connect(args);
+    own.store = tcp->host->store;
+    if (own.n_peers == 0)
+        return tcp->host->connect(&own);
     DPB_TRY(interface_find(tcp->host, tcp->interface, tcp->one_machine, &found));
     if (port > UINT16_MAX)
         return tcp->host->fail(DPB_USAGE, "comm.port = %lld: rank %u would listen at %lld",
@@ -20,8 +21,8 @@ dpb_status tcp_connect(const struct tcp_args *tcp, struct dpb_connect_args *args
         found.socket.ip4.sin_port = htons((uint16_t)port);
     else
         found.socket.ip6.sin6_port = htons((uint16_t)port);
-    args->interface = found.name;
-    args->address = &found.socket.any;
-    args->address_bytes = found.socket_bytes;
-    return tcp->host->connect(args);
+    own.interface = found.name;
+    own.address = &found.socket.any;
+    own.address_bytes = found.socket_bytes;
+    return tcp->host->connect(&own);
 }

@@ -50,6 +50,6 @@ struct tcp_args {
 };
 
 /* host->connect at the address that the options mean. `args` has all but address and interface. */
-dpb_status tcp_connect(const struct tcp_args *tcp, struct dpb_connect_args *args);
+dpb_status tcp_connect(const struct tcp_args *tcp, const struct dpb_connect_args *args);
 
 #endif
