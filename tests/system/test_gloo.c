@@ -130,7 +130,7 @@ static void test_faults(void **state)
 {
     static const struct {
         const char *title, *settings;
-        int n_losses;         /* steps that the result must have */
+        size_t n_losses;      /* steps that a rank has made: another may be one behind */
         const char *words[5]; /* ended by NULL */
         double least_s;
     } rows[] = {
@@ -178,7 +178,8 @@ static void test_faults(void **state)
             fail_msg("%s: exit code %d: %s", rows[i].title, command.exit_code, command.err);
         expect_words(rows[i].title, faults_only_error(rows[i].title, &command), rows[i].words);
         faults_expect_failed(rows[i].title, &command);
-        assert_int_equal(json_array_size(json_at(command.json, "loss")), rows[i].n_losses);
+        size_t n_losses = json_array_size(json_at(command.json, "loss"));
+        assert_true(n_losses <= rows[i].n_losses && n_losses + 1 >= rows[i].n_losses);
         assert_true(command.seconds >= rows[i].least_s);
         if (command.seconds > rows[i].least_s + most_s)
             fail_msg("%s: the job took %.1f s", rows[i].title, command.seconds);
