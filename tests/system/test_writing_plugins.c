@@ -513,7 +513,7 @@ static const struct mistake {
      "bias[k] = 0.0;",
      "bias[k] = k == 0 ? __builtin_nan(\"\") : 0.0;",
      "",
-     {"FAILED   dense", "backward had not assigned it"}},
+     {"FAILED   dense", "is nan, should be"}},
     {3,
      "c->args.n_workers, n);",
      "c->args.n_workers, n - 1);",
