@@ -54,7 +54,8 @@ dpb_status shim_all_reduce(struct shim *shim, uint64_t bucket, char why[SHIM_TEX
 /* Closes the connections. After it Gloo touches no bucket but in a call that is under way, which
  * fails soon, or waits for ever. */
 void shim_break(struct shim *shim);
-void shim_close(struct shim *shim); /* accepts NULL; nothing is under way */
+/* Accepts NULL; nothing is under way. By ibverbs the connections stay until the process ends. */
+void shim_close(struct shim *shim);
 
 #ifdef __cplusplus
 }
