@@ -96,9 +96,13 @@ static dpb_status report(const struct dpb_command *self, const char **paths, int
     int n = 0;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--html") == 0) {
+            if (html != NULL)
+                return dpb_usage_error(self, "one page at a time: --html twice");
             html = i + 1 < argc ? argv[++i] : NULL;
             DPB_TRY(check_page(self, html));
         } else if (form_of(argv[i]) != NULL) {
+            if (form != NULL && form != form_of(argv[i]))
+                return dpb_usage_error(self, "one form at a time: --markdown or --csv");
             form = form_of(argv[i]);
         } else if (argv[i][0] == '-') {
             return dpb_usage_error(self, "unknown option '%s'", argv[i]);

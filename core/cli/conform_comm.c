@@ -155,11 +155,12 @@ dpb_status dpb_conform_comm(struct dpb_conform *conform, const struct dpb_plugin
     dpb_conform_end(conform);
     printf(
         "contract: %s\n"
-        "each job: model tiny in fp64; the pattern before training and, unannounced, after it; "
-        "random gradients against their float64 sum;\n"
-        "  equal replicas or the books, as the contract says\n"
-        "not shown: speed, death of a peer, memory of GPUs, capture; what the plugin declares no "
-        "capability for\n",
+        "each job: model tiny, in fp64 unless its name says otherwise; the pattern before training "
+        "and, unannounced, after it;\n"
+        "  random gradients, if it exchanges, against their float64 sum; equal replicas or the "
+        "books, as the contract says\n"
+        "not shown: speed, codecs, death of a peer, memory of GPUs, capture; what the plugin "
+        "declares no capability for\n",
         contract);
     return status == DPB_INTERRUPTED ? status : DPB_OK;
 }

@@ -65,8 +65,8 @@ static const struct dpb_command commands[] = {
      "hold a plugin to the conformance suite of its kind; exit code 3 where it fails",
      dpb_command_conform},
     {"help",
-     "dpbench help [COMMAND | SECTION | SECTION.KEY | PLUGIN | models | data | devices | comm "
-     "| all]",
+     "dpbench help [COMMAND | SECTION | SECTION.KEY | PLUGIN | models | data | devices | comm | "
+     "codecs | all]",
      "explain commands, options and plugins", run_help},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };

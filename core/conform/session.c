@@ -161,7 +161,8 @@ static dpb_status check_gradients(const struct dpb_session *s)
             const uint64_t at = tensor->offset + i;
             double now = dpb_session_value(s, s->gradients, at);
             double then = dpb_session_value(s, s->at_frontier, at);
-            if (memcmp((char *)s->gradients + at * size, (char *)s->at_frontier + at * size, size))
+            if (memcmp((char *)s->gradients + at * size, (char *)s->at_frontier + at * size,
+                       size) != 0)
                 return dpb_fail(DPB_VERIFICATION,
                                 "%s: gradient of '%s', element %llu: %.9g when hooks->final "
                                 "announced it, %.9g after backward",

@@ -26,13 +26,17 @@ static void print_row(const json_t *line, size_t n_columns, FILE *out)
 {
     const json_t *cells = json_object_get(line, "cells"), *row = json_object_get(line, "row");
     bool failed = json_is_true(json_object_get(line, "failed"));
+    char why[512];
     print_cell(dpb_json_text(line, "group", ""), out);
     print_cell(dpb_json_text(json_array_get(cells, 0), "", ""), out);
     if (failed) {
-        print_cell(dpb_json_text(row, "status", "failed"), out);
-        print_cell(dpb_json_text(row, "error", "no run of it ended"), out);
+        const double workers = dpb_json_number(row, "workers");
+        snprintf(why, sizeof why, "%.0f worker%s, %s: %s", workers, workers == 1 ? "" : "s",
+                 dpb_json_text(row, "status", "failed"),
+                 dpb_json_text(row, "error", "no run of it ended"));
+        print_cell(why, out);
     }
-    for (size_t c = failed ? 3 : 1; c < n_columns; c++)
+    for (size_t c = failed ? 2 : 1; c < n_columns; c++)
         print_cell(failed ? "" : dpb_json_text(json_array_get(cells, c), "", ""), out);
     fputs("|\n", out);
 }
@@ -46,15 +50,17 @@ static void print_table(const json_t *table, FILE *out)
     {
         print_cell(json_string_value(column), out);
     }
+    /* Where every row failed, strategy is the only column: the reasons have one of their own. */
+    const size_t n = json_array_size(columns) > 1 ? json_array_size(columns) : 2;
+    for (size_t c = json_array_size(columns); c < n; c++)
+        print_cell("", out);
     fputs("|\n|---", out);
-    json_array_foreach(columns, i, column)
-    {
-        fputs(i == 0 ? "|---" : "|---:", out);
-    }
+    for (size_t c = 0; c < n; c++)
+        fputs(c == 0 ? "|---" : "|---:", out);
     fputs("|\n", out);
     json_array_foreach(json_object_get(table, "lines"), i, line)
     {
-        print_row(line, json_array_size(columns), out);
+        print_row(line, n, out);
     }
     fputc('\n', out);
 }

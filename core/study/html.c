@@ -427,8 +427,10 @@ static void write_failed(const json_t *line, size_t n_columns, FILE *out)
     const json_t *row = json_object_get(line, "row");
     fputs("<tr>", out);
     element("td", "l", dpb_json_text(row, "strategy", "?"), out);
-    fprintf(out, "<td class=\"l why\" colspan=\"%zu\"><span class=\"warn\">", n_columns - 1);
-    fprintf(out, "%.0f workers, ", dpb_json_number(row, "workers"));
+    const double workers = dpb_json_number(row, "workers");
+    fprintf(out, "<td class=\"l why\" colspan=\"%zu\"><span class=\"warn\">",
+            n_columns > 1 ? n_columns - 1 : 1);
+    fprintf(out, "%.0f worker%s, ", workers, workers == 1 ? "" : "s");
     dpb_svg_text(dpb_json_text(row, "status", "failed"), out);
     fputs(": ", out);
     dpb_svg_text(dpb_json_text(row, "error", "no run of it ended"), out);

@@ -211,8 +211,12 @@ static dpb_status choose_strategies(struct maker *maker)
 }
 
 /* Whether the strategy can run so, and is not the same as another of the table. */
+/* A link that was measured within a machine says nothing of those between machines. */
 static bool applies(const struct strategy *strategy, const struct dpb_prediction_case *c)
 {
+    if (strategy->way != DPB_WAY_ALONE && c->workers > c->per_machine &&
+        !isfinite(c->outside.bytes_per_s))
+        return false;
     if (strategy->way == DPB_WAY_MEMORY)
         return c->workers <= c->per_machine;
     return strategy->way != DPB_WAY_HIERARCHICAL ||
@@ -264,14 +268,23 @@ static dpb_status fit_link(const struct dpb_predict_request *request,
                         "or ps_cpu with 2 workers or more",
                         given->name, name, link->workers);
     const bool memory = link->fitted->way == DPB_WAY_MEMORY;
-    const struct dpb_prediction_case c = {
-        .way = link->fitted->way,
-        .workers = (uint32_t)link->workers,
-        .per_machine = memory ? (uint32_t)link->workers : 1,
-        .servers = (uint32_t)dpb_json_number(given->comm, "world.servers"),
-        .bucket_bytes = dpb_json_number(given->comm, "bucket_bytes"),
-        .host = {.bytes_per_s = INFINITY},
-        .compute_scale = 1};
+    const double servers = dpb_json_number(given->comm, "world.servers");
+    const double machines = dpb_json_number(given->comm, "world.machines");
+    /* On one machine a ring runs over the loopback; ps_cpu exchanges through shared memory. */
+    const bool ring_inside = link->fitted->way == DPB_WAY_RING && machines == 1;
+    if (!memory && !ring_inside && machines != link->workers + servers)
+        return dpb_fail(DPB_USAGE,
+                        "%s: %.0f ranks of %s were measured on %.0f machines; measure with each "
+                        "rank on a machine of its own, as by comm.hosts = 1+1",
+                        given->name, link->workers + servers, name, machines);
+    const struct dpb_prediction_case c = {.way = link->fitted->way,
+                                          .workers = (uint32_t)link->workers,
+                                          .per_machine = memory ? (uint32_t)link->workers : 1,
+                                          .servers = (uint32_t)servers,
+                                          .bucket_bytes =
+                                              dpb_json_number(given->comm, "bucket_bytes"),
+                                          .host = {.bytes_per_s = INFINITY},
+                                          .compute_scale = 1};
     const size_t n = read_points(given->comm, bytes, time_s, MOST);
     DPB_TRY(dpb_predict_fit(&c, bytes, time_s, n, &cost, &link->error));
     link->smallest = bytes[0], link->largest = bytes[n - 1];

@@ -4,7 +4,7 @@
  *
  * All means are of logarithms, so the mean seconds are the mean samples (statistical efficiency) by
  * the mean samples/s until then (hardware efficiency). A run that missed the target is censored: it
- * bounds its row from below and enters no mean.
+ * bounds seconds, epochs and samples of its row from below, and enters the mean of samples/s alone.
  *
  * Koliousis et al.: Crossbow: Scaling Deep Learning with Small Batch Sizes on Multi-GPU Servers.
  * PVLDB 12(11), 2019. DAWNBench, Coleman et al. 2017.
@@ -19,8 +19,8 @@
 
 #include "base/comparison.h"
 
-/* A row's `to_target` (docs/results.md) from the n good runs of its cell, one a repeat. Disturbed
- * runs count where a repeat has no other: their samples are as good. `n_failed` repeats more have
+/* A row's `to_target` (docs/results.md) from the n good runs of its cell, the last of each repeat.
+ * Disturbed runs count where a repeat has no other: their samples are as good. `n_failed` repeats more have
  * missed the target. NULL: no run asked for one. @owned. */
 json_t *dpb_target_of_runs(const json_t *const *runs, size_t n, size_t n_failed, int64_t repeats);
 /* Puts `to_target.rank` into rows[]: 1 is the soonest of all rows with this target, model and data.

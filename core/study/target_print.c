@@ -166,7 +166,9 @@ static void print_goal(const json_t *document, char *text, size_t capacity)
     {
         const json_t *own = json_object_get(row, "to_target");
         several |= json_is_object(own) && goal != NULL &&
-                   number(own, "accuracy") != number(goal, "accuracy");
+                   (number(own, "accuracy") != number(goal, "accuracy") ||
+                    strcmp(dpb_json_text(own, "criterion", ""),
+                           dpb_json_text(goal, "criterion", "")) != 0);
         goal = json_is_object(own) ? own : goal;
     }
     if (several)
@@ -302,7 +304,7 @@ void dpb_target_notes(const json_t *document, FILE *out)
                 least);
         if (most > least)
             fprintf(out, " to %.0f", most);
-        fputs(" samples: no difference below is seen.\n", out);
+        fputs(" samples: smaller differences cannot be seen.\n", out);
         if (at_once)
             fputs("- evaluated too rarely: a run reached the target as soon as there were "
                   "evaluations enough, so perhaps before; make eval.every smaller.\n",

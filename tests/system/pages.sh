@@ -65,6 +65,8 @@ expect() { # OFFERED WORD...
 expect gate ga
 expect run.precision= -c x.ini run.prec
 expect "--threshold" compare a.json --thr
+expect "--markdown" report a.json --mark
+expect topk -c x.ini comm.codec = to
 expect bf16 -c x.ini run.precision = b
 expect shm check -c x.ini comm.name = shm
 cd "$work" && expect program -c prog
