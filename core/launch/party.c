@@ -326,13 +326,16 @@ static dpb_status accept_all(struct dpb_party *party, int listener, const struct
         bool proven = dpb_door_serve(&door, fds, &came);
         status = look(party);
         int *place = proven ? socket_of(party, &came.greeting) : NULL;
-        if (place != NULL && *place < 0) {
-            link_tune(came.fd);
-            *place = came.fd;
-            n++;
-        } else if (proven) {
+        if (place == NULL && proven)
             close(came.fd);
-        }
+        if (place == NULL)
+            continue;
+        if (*place >= 0) /* it dialled again: it has given the one before up */
+            close(*place);
+        else
+            n++;
+        link_tune(came.fd);
+        *place = came.fd;
     }
     free(fds);
     dpb_door_close(&door);

@@ -70,8 +70,12 @@ dpb_status dpb_exchange_look(void *exchange_, bool *cancelled)
     *cancelled = false;
     if (!exchange->ops->cancelled)
         return DPB_OK;
-    if (!exchange->pump.running)
-        DPB_TRY(exchange->ops->progress(exchange->comm, 0));
+    if (!exchange->pump.running) {
+        int64_t entered_ns = dpb_account_enter();
+        dpb_status status = exchange->ops->progress(exchange->comm, 0);
+        dpb_account_leave(entered_ns);
+        DPB_TRY(status);
+    }
     *cancelled = exchange->ops->cancelled(exchange->comm);
     return DPB_OK;
 }

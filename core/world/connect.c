@@ -378,8 +378,9 @@ static dpb_status prepare(struct maker *maker)
     maker->listener = -1;
     maker->n_missing = args->n_peers * args->n_streams;
     snprintf(maker->circle.name, sizeof maker->circle.name, "%s", args->name);
-    maker->door = (struct dpb_door){
-        .circle = &maker->circle, .listener = -1, .expects = is_caller, .context = args};
+    maker->circle.expects = is_caller;
+    maker->circle.context = args;
+    maker->door = (struct dpb_door){.circle = &maker->circle, .listener = -1};
     DPB_TRY(dpb_door_open(&maker->door, maker->n_missing));
     maker->callees = calloc(args->n_peers + 1, sizeof *maker->callees);
     maker->diallers = calloc(maker->n_missing + 1, sizeof *maker->diallers);

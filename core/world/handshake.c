@@ -104,7 +104,8 @@ static dpb_heard hear_hello(struct dpb_meeting *meeting, const struct dpb_circle
         return end(meeting, DPB_HEARD_END, "it said nothing");
     if (heard == 0)
         return DPB_HEARD_PART;
-    if (meeting->greeting.magic != DPB_GREETING_MAGIC)
+    if (meeting->greeting.magic != DPB_GREETING_MAGIC ||
+        (circle->expects && !circle->expects(circle->context, &meeting->greeting)))
         return end(meeting, DPB_HEARD_STRANGER,
                    "what it said is no hello of a rank that is to connect here");
     dpb_random_bytes(meeting->answer.nonce, sizeof meeting->answer.nonce);
@@ -195,12 +196,13 @@ static void drop(struct dpb_meeting *visitor, const char *why)
 {
     char text[80];
     describe_peer(visitor->fd, text, sizeof text);
-    dpb_log(DPB_LOG_WARNING, "dropped a connection from %s, which is none of the job's: %s", text,
+    dpb_log(DPB_LOG_WARNING,
+            "dropped a connection from %s, which has not proven that it is the job's: %s", text,
             why);
     dpb_meeting_close(visitor);
 }
 
-/* A free place; else that of the oldest of those who have said nothing, else of all. */
+/* A free place; else that of the oldest: one who has just come may be a rank. */
 static struct dpb_meeting *place_for_visitor(struct dpb_door *door)
 {
     struct dpb_meeting *least = &door->visitors[0];
@@ -208,8 +210,7 @@ static struct dpb_meeting *place_for_visitor(struct dpb_door *door)
         struct dpb_meeting *visitor = &door->visitors[i];
         if (visitor->fd < 0)
             return visitor;
-        if (visitor->awaits != least->awaits ? visitor->awaits == AWAITS_HELLO
-                                             : visitor->until_ns < least->until_ns)
+        if (visitor->until_ns < least->until_ns)
             least = visitor;
     }
     drop(least, "others came, and it had not proven itself");
@@ -234,12 +235,6 @@ uint32_t dpb_door_watch(const struct dpb_door *door, struct pollfd *fds)
     return 1 + door->n_visitors;
 }
 
-static bool is_expected(const struct dpb_door *door, const struct dpb_meeting *visitor)
-{
-    return visitor->awaits == AWAITS_HELLO || !door->expects ||
-           door->expects(door->context, &visitor->greeting);
-}
-
 bool dpb_door_serve(struct dpb_door *door, const struct pollfd *fds, struct dpb_meeting *came)
 {
     const int64_t now_ns = dpb_now_ns();
@@ -257,8 +252,6 @@ bool dpb_door_serve(struct dpb_door *door, const struct pollfd *fds, struct dpb_
         }
         if (heard != DPB_HEARD_PART)
             drop(visitor, visitor->why);
-        else if (!is_expected(door, visitor))
-            drop(visitor, "what it said is no hello of a rank that is to connect here");
         else if (visitor->until_ns <= now_ns)
             drop(visitor, "it took too long to prove itself");
     }

@@ -22,10 +22,15 @@
 enum { DPB_NONCE_BYTES = 32, DPB_CIRCLE_BYTES = 64, DPB_STRANGERS = 64 };
 #define DPB_VISIT_NS INT64_C(3000000000) /* to prove oneself */
 
+struct dpb_greeting;
+
 /* Who connect with each other, and the secret that they alone know. */
 struct dpb_circle {
     char name[DPB_CIRCLE_BYTES];
     uint8_t secret[DPB_SECRET_BYTES];
+    /* Whether this acceptor awaits such a greeting: another is not answered. NULL: any. */
+    bool (*expects)(const void *context, const struct dpb_greeting *greeting);
+    const void *context;
 };
 
 /* As it goes over the wire, in the byte order that all machines of a job have. */
@@ -74,13 +79,11 @@ void dpb_meeting_close(struct dpb_meeting *meeting);
 struct dpb_door {
     int listener; /* non-blocking; @borrowed, as what follows */
     const struct dpb_circle *circle;
-    bool (*expects)(const void *context, const struct dpb_greeting *greeting); /* NULL: anybody */
-    const void *context;
     struct dpb_meeting *visitors; /* @owned */
     uint32_t n_visitors;
 };
 
-/* For n_expected connections of the circle, and DPB_STRANGERS others; the first four are set. */
+/* For n_expected connections of the circle, and DPB_STRANGERS others; the first two are set. */
 dpb_status dpb_door_open(struct dpb_door *door, uint32_t n_expected);
 void dpb_door_close(struct dpb_door *door); /* accepts zeroed ones; not the listener */
 /* Descriptors to poll: 1 + n_visitors. */

@@ -112,14 +112,18 @@ static dpb_status topk_decode(const void *options, const struct dpb_codec_part *
                           "ranks have the same comm.codec_ratio?",
                           part->rank, (unsigned long long)bytes, (unsigned long long)part->n,
                           (unsigned long long)wanted);
+    uint64_t least = 0; /* that the next index may be */
     for (uint64_t i = 0; i < k; i++) {
-        if (indices[i] >= part->n || (i > 0 && indices[i] <= indices[i - 1]))
+        /* Once: the message may lie in a peer's memory. */
+        const uint32_t at = __atomic_load_n(&indices[i], __ATOMIC_RELAXED);
+        if (at >= part->n || at < least)
             return host->fail(DPB_FAILED,
                               "codec topk: rank %u sent index %u as number %llu of %llu, for %llu "
                               "elements: indices rise and are below that",
-                              part->rank, indices[i], (unsigned long long)i, (unsigned long long)k,
+                              part->rank, at, (unsigned long long)i, (unsigned long long)k,
                               (unsigned long long)part->n);
-        sum[indices[i]] += values[i];
+        sum[at] += values[i];
+        least = (uint64_t)at + 1;
     }
     return DPB_OK;
 }

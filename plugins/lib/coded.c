@@ -31,9 +31,17 @@ dpb_status coded_open(struct strategy *strategy)
                            : strategy->host->fail(DPB_NO_MEMORY, "no memory for the codec");
 }
 
-static uint64_t slot_bytes(const struct dpb_codec *codec, uint64_t bucket_elements)
+/* Elements of the largest bucket: comm.bucket may be larger than the model. */
+static uint64_t largest_bucket(uint64_t n_elements, uint64_t bucket_elements)
 {
-    return sizeof(struct coded_message) + lines(codec->ops->bound(codec->options, bucket_elements));
+    return bucket_elements < n_elements ? bucket_elements : n_elements;
+}
+
+static uint64_t slot_bytes(const struct dpb_codec *codec, uint64_t n_elements,
+                           uint64_t bucket_elements)
+{
+    const uint64_t n = largest_bucket(n_elements, bucket_elements);
+    return sizeof(struct coded_message) + lines(codec->ops->bound(codec->options, n));
 }
 
 static uint64_t messages_bytes(const struct dpb_comm_args *args, uint64_t n_elements,
@@ -41,15 +49,18 @@ static uint64_t messages_bytes(const struct dpb_comm_args *args, uint64_t n_elem
 {
     const uint64_t n_buckets = (n_elements + bucket_elements - 1) / bucket_elements;
     return (shared ? 1 : args->n_workers) * BANKS * n_buckets *
-           slot_bytes(args->codec, bucket_elements);
+           slot_bytes(args->codec, n_elements, bucket_elements);
 }
 
 void coded_memory(const struct dpb_comm_args *args, const struct dpb_layout *layout,
                   uint64_t bucket_elements, bool shared, struct dpb_comm_memory *memory)
 {
-    if (args->codec)
-        memory->host_bytes += messages_bytes(args, layout->n_elements, bucket_elements, shared) +
-                              layout->n_elements * sizeof(float);
+    if (!args->codec)
+        return;
+    memory->host_bytes += messages_bytes(args, layout->n_elements, bucket_elements, shared) +
+                          layout->n_elements * sizeof(float);
+    if (!args->codec->options->feedback)
+        memory->host_bytes += largest_bucket(layout->n_elements, bucket_elements) * sizeof(float);
 }
 
 dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout, bool shared,
@@ -57,14 +68,14 @@ dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout
 {
     struct coded *coded = strategy->coded;
     const struct dpb_comm_args *args = &strategy->args;
-    if (want->bucket_elements > UINT32_MAX)
+    if (largest_bucket(layout->n_elements, want->bucket_elements) > UINT32_MAX)
         return strategy->host->fail(DPB_UNSUPPORTED,
                                     "comm.bucket = %llu bytes with comm.codec = %s: a bucket may "
                                     "have 2^32 - 1 elements",
                                     (unsigned long long)args->bucket_bytes, args->codec->name);
     coded->shared = shared;
     coded->at = lines(want->scratch_bytes);
-    coded->slot_bytes = slot_bytes(args->codec, want->bucket_elements);
+    coded->slot_bytes = slot_bytes(args->codec, layout->n_elements, want->bucket_elements);
     want->scratch_bytes =
         coded->at + messages_bytes(args, layout->n_elements, want->bucket_elements, shared);
     want->gradients = DPB_MEMORY_PRIVATE;
@@ -73,6 +84,11 @@ dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout
     /* Residual and gradient are added; the message is taken off, and summed over the workers. */
     want->contract.roundings = 2 + args->n_workers;
     return DPB_OK;
+}
+
+static size_t dropped_bytes(const struct dpb_arenas *arenas)
+{
+    return largest_bucket(arenas->layout.n_elements, arenas->bucket_elements) * sizeof(float);
 }
 
 dpb_status coded_bind(struct strategy *strategy)
@@ -84,7 +100,7 @@ dpb_status coded_bind(struct strategy *strategy)
         return DPB_NO_MEMORY;
     if (strategy->args.codec->options->feedback)
         return DPB_OK;
-    coded->dropped = strategy->host->alloc(arenas->bucket_elements * sizeof(float));
+    coded->dropped = strategy->host->alloc(dropped_bytes(arenas));
     return coded->dropped ? DPB_OK : DPB_NO_MEMORY;
 }
 
@@ -101,7 +117,7 @@ void coded_close(struct strategy *strategy)
     if (!coded)
         return;
     strategy->host->release(coded->residual, strategy->arenas.layout.n_elements * sizeof(float));
-    strategy->host->release(coded->dropped, strategy->arenas.bucket_elements * sizeof(float));
+    strategy->host->release(coded->dropped, dropped_bytes(&strategy->arenas));
     free(coded);
 }
 

@@ -95,12 +95,15 @@ static void take(struct gather *gather, uint32_t origin, uint64_t bucket)
         queue(gather, origin, bucket);
 }
 
-/* A message of the next exchange is taken when that begins. */
+/* A message of the next exchange is taken when that begins. One whose streams disagree may arrive
+ * twice. */
 static void arrived(void *gather_, uint32_t link, const struct mesh_label *label)
 {
     struct gather *gather = gather_;
     const uint32_t origin = (uint32_t)label->word;
     (void)link;
+    if (*here(gather, label->exchange, origin, label->bucket))
+        return;
     *here(gather, label->exchange, origin, label->bucket) = true;
     coded_message_of(gather->args.strategy, label->exchange, origin, label->bucket)->bytes =
         label->bytes;

@@ -9,7 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static const struct dpb_circle circle = {"launchers", {1, 2, 3}};
+static const struct dpb_circle circle = {.name = "launchers", .secret = {1, 2, 3}};
 
 /* A listening socket, and where it listens: a name that the system chooses. */
 static int listen_here(struct sockaddr_un *address, socklen_t *size)

@@ -512,7 +512,7 @@ static int bench_create(void **state)
     *state = bench;
     dpb_warnings_clear();
     dpb_first_error_clear();
-    for (size_t kind = 0; kind < DPB_PLUGIN_KINDS; kind++) {
+    for (size_t kind = 0; kind < sizeof names / sizeof names[0]; kind++) { /* no codec */
         bench->plugins[kind] = (struct dpb_plugin){.name = names[kind], .version = "1.2.3"};
         e->plugins[kind] = &bench->plugins[kind];
     }
