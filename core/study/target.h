@@ -20,8 +20,8 @@
 #include "base/comparison.h"
 
 /* A row's `to_target` (docs/results.md) from the n good runs of its cell, the last of each repeat.
- * Disturbed runs count where a repeat has no other: their samples are as good. `n_failed` repeats more have
- * missed the target. NULL: no run asked for one. @owned. */
+ * Disturbed runs count where a repeat has no other: their samples are as good. `n_failed` repeats
+ * more have missed the target. NULL: no run asked for one. @owned. */
 json_t *dpb_target_of_runs(const json_t *const *runs, size_t n, size_t n_failed, int64_t repeats);
 /* Puts `to_target.rank` into rows[]: 1 is the soonest of all rows with this target, model and data.
  * Null where a run missed, or where each worker trains a model of its own. */

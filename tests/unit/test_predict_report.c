@@ -178,7 +178,8 @@ static void measured_link(void **state)
     json_t *result = parse(result_text);
     /* 100 us and 1 GB/s, by a ring of two. */
     json_t *comm = parse("{'schema': 'dpbench.comm/1', 'status': 'ok', 'bucket_bytes': 4000000,"
-                         " 'strategy': {'name': 'ring_tcp'}, 'world': {'workers': 2, 'servers': 0, 'machines': 2},"
+                         " 'strategy': {'name': 'ring_tcp'},"
+                         " 'world': {'workers': 2, 'servers': 0, 'machines': 2},"
                          " 'points': [{'bytes': 1000, 'buckets': 1, 'time_us': {'p50': 201}},"
                          " {'bytes': 4000000, 'buckets': 1, 'time_us': {'p50': 4200}},"
                          " {'bytes': 8000000, 'buckets': 2, 'time_us': {'p50': 9999}}]}");
