@@ -79,8 +79,9 @@ dpb_status dpb_result_probe_file(const char *option, const char *path)
         return dpb_fail(DPB_USAGE, "%s %s is a directory: name a file in it", option, path);
     /* A rename would put a file in the place of the device: /dev/null would be gone. */
     return dpb_fail(DPB_USAGE,
-                    "%s %s is no regular file and would be replaced by one: name another", option,
-                    path);
+                    "%s %s is no regular file and would be replaced by one; --json "
+                    "prints the document to standard output, `run.results=` keeps no file",
+                    option, path);
 }
 
 dpb_status dpb_result_probe(const char *path, const char *results)

@@ -183,7 +183,7 @@ static dpb_status update_if_due(struct ps_async *async)
     if (async->n_taken == 0 || async->n_taken < count_wanted(async))
         return DPB_OK;
     for (uint64_t bucket = 0; bucket < base->arenas.n_buckets; bucket++) {
-        bool moved;
+        bool moved = false;
         DPB_TRY(update_bucket(async, bucket));
         DPB_TRY(links_move(async->ps.links, 0, &moved)); /* others' gradients go on coming */
     }
