@@ -154,7 +154,7 @@ define check_addresses
 	$(Q)$(MAKE) $(JOBS) tests $(1)
 	$(Q)ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lsan.supp \
 		UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) check-leaks $(1)
-	$(Q)ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) check-addresses $(1)
+	$(Q)ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 TEST_JOBS=$$(nproc) $(MAKE) check-addresses $(1)
 endef
 SANITIZED_BUILD = BUILD=$(BUILD)/$(1) ONEDNN=$(ONEDNN) CUDA=no CFLAGS="-O1 -g -fno-omit-frame-pointer" \
 	SANITIZE="$(2)"
