@@ -22,6 +22,11 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+void dpb_sort(double *x, size_t n)
+{
+    qsort(x, n, sizeof *x, compare);
+}
+
 double dpb_quantile_of_sorted(const double *sorted, size_t n, double p)
 {
     double position = (double)(n - 1) * p;
@@ -88,7 +93,7 @@ static void bootstrap_median(const double *sorted, size_t n, double ci95[2])
     double medians[RESAMPLES];
     for (uint32_t i = 0; i < RESAMPLES; i++)
         medians[i] = resampled_median(sorted, n, i);
-    qsort(medians, RESAMPLES, sizeof *medians, compare);
+    dpb_sort(medians, RESAMPLES);
     ci95[0] = dpb_quantile_of_sorted(medians, RESAMPLES, 0.025);
     ci95[1] = dpb_quantile_of_sorted(medians, RESAMPLES, 0.975);
 }
@@ -124,7 +129,7 @@ void dpb_stats_of(const double *x, size_t n, struct dpb_stats *stats)
     if (!sorted)
         return;
     memcpy(sorted, x, n * sizeof *sorted);
-    qsort(sorted, n, sizeof *sorted, compare);
+    dpb_sort(sorted, n);
     mean_and_deviation(sorted, n, &stats->mean, &stats->stddev);
     stats->min = sorted[0];
     stats->p10 = dpb_quantile_of_sorted(sorted, n, 0.10);
@@ -137,7 +142,7 @@ void dpb_stats_of(const double *x, size_t n, struct dpb_stats *stats)
         bootstrap_median(sorted, n, stats->ci95);
         for (size_t i = 0; i < n; i++)
             sorted[i] = fabs(sorted[i] - stats->median);
-        qsort(sorted, n, sizeof *sorted, compare);
+        dpb_sort(sorted, n);
         stats->jitter = 1.4826 * dpb_quantile_of_sorted(sorted, n, 0.50);
     }
     free(sorted);

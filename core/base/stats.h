@@ -24,6 +24,9 @@ struct dpb_stats {
  * element stddev, jitter, uncertainty and ci95 are NaN. Allocates. */
 void dpb_stats_of(const double *x, size_t n, struct dpb_stats *stats);
 
+/* Sorts n numbers, none of them NaN: rising. */
+void dpb_sort(double *x, size_t n);
+
 /* A quantile of a rising series, n > 0: linear between the order statistics around (n - 1) p (type
  * 7 of Hyndman and Fan). */
 double dpb_quantile_of_sorted(const double *sorted, size_t n, double p);

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "base/log.h"
+#include "base/stats.h"
 #include "dpbench/types.h"
 #include "machine/links.h"
 
@@ -148,12 +149,6 @@ static void exchange(struct duel *duel, uint64_t times)
     }
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* A window is filled by b's copying time, not by the whole exchange. */
 static void rate_member(void *duel_, uint32_t member)
 {
@@ -180,7 +175,7 @@ static void rate_member(void *duel_, uint32_t member)
         end(duel->shared);
         return;
     }
-    qsort(rates, DPB_LINKS_WINDOWS, sizeof *rates, by_value);
+    dpb_sort(rates, DPB_LINKS_WINDOWS);
     duel->value = (struct dpb_links_value){rates[DPB_LINKS_WINDOWS / 2], rates[0],
                                            rates[DPB_LINKS_WINDOWS - 1]};
     end(duel->shared);

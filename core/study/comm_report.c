@@ -20,12 +20,6 @@ struct maker {
     double *times_us;                         /* room for the most samples of a point */
 };
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static uint64_t n_samples_of(const struct dpb_comm_journal *journal, uint32_t point)
 {
     uint64_t n = __atomic_load_n(&journal->records[point].n_samples, __ATOMIC_ACQUIRE);
@@ -58,7 +52,7 @@ static size_t sort_times(const struct maker *maker, uint32_t point)
     }
     for (uint64_t i = 0; i < n; i++)
         maker->times_us[i] = time_of(maker, point, i);
-    qsort(maker->times_us, n, sizeof *maker->times_us, compare);
+    dpb_sort(maker->times_us, n);
     return n;
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/stats.h"
 #include "study/json.h"
 #include "study/rates.h"
 
@@ -474,12 +475,6 @@ static void scaling_of(const struct group *group, const char *strategy, const ch
     free(rows);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The numbers of workers, rising. */
 static size_t find_workers(const struct group *group, double workers[MOST_WORKERS])
 {
@@ -493,7 +488,7 @@ static size_t find_workers(const struct group *group, double workers[MOST_WORKER
             workers[n++] = w;
     }
     if (n > 0)
-        qsort(workers, n, sizeof *workers, by_value);
+        dpb_sort(workers, n);
     return n;
 }
 

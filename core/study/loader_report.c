@@ -2,7 +2,6 @@
 #include "study/loader_report.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/stats.h"
@@ -13,18 +12,12 @@
 
 /* ---- the document -------------------------------------------------------------------------- */
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Samples a second of each window, rising. */
 static void sort_rates(const struct dpb_loader_point *point, double rates[DPB_LOADER_WINDOWS])
 {
     for (uint32_t i = 0; i < point->n_windows; i++)
         rates[i] = (double)point->windows[i].samples * 1e9 / (double)point->windows[i].ns;
-    qsort(rates, point->n_windows, sizeof *rates, compare);
+    dpb_sort(rates, point->n_windows);
 }
 
 /* NaN where nothing was measured. */

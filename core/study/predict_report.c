@@ -7,6 +7,7 @@
 
 #include "base/comparison.h"
 #include "base/log.h"
+#include "base/stats.h"
 #include "base/options.h"
 #include "study/json.h"
 
@@ -71,12 +72,6 @@ static dpb_status check_result(const struct maker *maker)
     return DPB_OK;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Step times over their mean, rising, and the uncertainty of that mean. */
 static dpb_status read_steps(struct maker *maker)
 {
@@ -97,7 +92,7 @@ static dpb_status read_steps(struct maker *maker)
     maker->spread = isfinite(estimate.error) ? 1.96 * estimate.error : NAN;
     for (size_t i = 0; i < n; i++)
         maker->factors[i] /= mean_ns;
-    qsort(maker->factors, n, sizeof *maker->factors, compare);
+    dpb_sort(maker->factors, n);
     maker->step_s = mean_ns / 1e9;
     maker->measured.factors = maker->factors;
     maker->measured.n_factors = n;

@@ -178,12 +178,6 @@ static bool cell_runs_find(const json_t *document, size_t cell, struct cell_runs
     return true;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The median of a number of every good run; NaN where there is none. */
 static double median_of(const struct cell_runs *runs, double (*of)(const json_t *run))
 {
@@ -194,7 +188,7 @@ static double median_of(const struct cell_runs *runs, double (*of)(const json_t 
         n += isfinite(values[n]) ? 1 : 0;
     }
     if (n > 0) {
-        qsort(values, n, sizeof *values, by_value);
+        dpb_sort(values, n);
         median = dpb_quantile_of_sorted(values, n, 0.5);
     }
     free(values);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/stats.h"
 #include "base/vec.h"
 #include "train/trainer.h"
 
@@ -40,12 +41,6 @@ static dpb_status run_share(struct dpb_trainer *trainer, struct share *share)
     }
 }
 
-static int compare_accuracies(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return (left > right) - (left < right);
-}
-
 /* What eval.criterion says of the evaluations so far; -1 while there are too few. */
 static double judged_accuracy(const struct dpb_journal *journal, dpb_criterion criterion)
 {
@@ -57,7 +52,7 @@ static double judged_accuracy(const struct dpb_journal *journal, dpb_criterion c
         const struct dpb_eval *eval = &journal->evals[journal->n_evals - n + i];
         last[i] = eval->samples ? (double)eval->correct / (double)eval->samples : 0.0;
     }
-    qsort(last, n, sizeof last[0], compare_accuracies);
+    dpb_sort(last, n);
     return last[n / 2];
 }
 
