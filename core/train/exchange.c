@@ -64,18 +64,22 @@ dpb_status dpb_exchange_ready(struct dpb_exchange *exchange, uint64_t frontier,
     return hand_over_buckets(exchange, frontier, event);
 }
 
+static dpb_status make_progress(struct dpb_exchange *exchange, int64_t budget_ns)
+{
+    int64_t entered_ns = dpb_account_enter();
+    dpb_status status = exchange->ops->progress(exchange->comm, budget_ns);
+    dpb_account_leave(entered_ns);
+    return status;
+}
+
 dpb_status dpb_exchange_look(void *exchange_, bool *cancelled)
 {
     struct dpb_exchange *exchange = exchange_;
     *cancelled = false;
     if (!exchange->ops->cancelled)
         return DPB_OK;
-    if (!exchange->pump.running) {
-        int64_t entered_ns = dpb_account_enter();
-        dpb_status status = exchange->ops->progress(exchange->comm, 0);
-        dpb_account_leave(entered_ns);
-        DPB_TRY(status);
-    }
+    if (!exchange->pump.running)
+        DPB_TRY(make_progress(exchange, 0));
     *cancelled = exchange->ops->cancelled(exchange->comm);
     return DPB_OK;
 }
@@ -146,6 +150,11 @@ dpb_status dpb_exchange_drain(struct dpb_exchange *exchange)
     if (exchange->engine.program)
         DPB_TRY(exchange->engine.ops->drain(exchange->engine.program));
     return dpb_optimizer_find(exchange->optimizer);
+}
+
+dpb_status dpb_exchange_settle(struct dpb_exchange *exchange)
+{
+    return exchange->ops->settle ? exchange->ops->settle(exchange->comm) : DPB_OK;
 }
 
 dpb_status dpb_exchange_pause(struct dpb_exchange *exchange)
@@ -262,10 +271,7 @@ static dpb_status on_progress(void *context)
     struct dpb_exchange *exchange = context;
     if (exchange->pump.running || (exchange->next_bucket == 0 && !exchange->pending))
         return DPB_OK; /* nothing was handed over yet, nor is left of the last step */
-    int64_t entered_ns = dpb_account_enter();
-    dpb_status status = exchange->ops->progress(exchange->comm, progress_budget_ns);
-    dpb_account_leave(entered_ns);
-    return status;
+    return make_progress(exchange, progress_budget_ns);
 }
 
 static dpb_status on_capture(void *context, const struct dpb_capture *capture)

@@ -110,7 +110,9 @@ dpb_status dpb_exchange_give_up(struct dpb_exchange *exchange);
 dpb_status dpb_exchange_finish(struct dpb_exchange *exchange);
 /* Waits until device and strategy have done all that they were given. */
 dpb_status dpb_exchange_drain(struct dpb_exchange *exchange);
-/* The same between steps, and the account of the last one is closed. */
+/* All that was handed over is in all weights: the strategy's `settle`, where it has one. */
+dpb_status dpb_exchange_settle(struct dpb_exchange *exchange);
+/* The same as drain, between steps, and the account of the last one is closed. */
 dpb_status dpb_exchange_pause(struct dpb_exchange *exchange);
 
 /* ---- pump.c -------------------------------------------------------------------------------- */

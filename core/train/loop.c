@@ -160,8 +160,7 @@ static dpb_status pause_training(struct dpb_trainer *t, bool *stop)
     if (t->control.apart) {
         if ((t->course.last_actions & DPB_ACTION_STOP) || t->course.step > t->course.stop_at)
             return DPB_OK; /* each stops where it is */
-        if (t->exchange.ops->settle)
-            DPB_TRY(t->exchange.ops->settle(t->exchange.comm));
+        DPB_TRY(dpb_exchange_settle(&t->exchange));
         dpb_control_arrive(&t->control, t->course.step);
         DPB_TRY(await_others(t, " before a pause", at_pause));
         *stop = *stop || (t->course.last_actions & DPB_ACTION_STOP) ||
@@ -198,9 +197,8 @@ static dpb_status between_steps(struct dpb_trainer *t, bool *stop)
  * to stop. */
 static dpb_status leave_together(struct dpb_trainer *t)
 {
-    if (t->control.apart && t->exchange.ops->settle)
-        DPB_TRY(t->exchange.ops->settle(
-            t->exchange.comm)); /* nobody waits for this worker's next step */
+    if (t->control.apart) /* nobody shall wait for this worker's next step */
+        DPB_TRY(dpb_exchange_settle(&t->exchange));
     dpb_world_note("wait_end", UINT64_MAX, UINT32_MAX);
     dpb_control_leave(&t->control);
     return await_others(t, "", all_left);

@@ -126,7 +126,7 @@ static dpb_status take_steps(struct proof *proof)
     proof->first_exchange = exchange->n_begun;
     for (uint32_t step = 0; step < proof->n_steps + contract->settle_steps; step++)
         DPB_TRY(take_step(proof, step));
-    return exchange->ops->settle ? exchange->ops->settle(exchange->comm) : DPB_OK;
+    return dpb_exchange_settle(exchange);
 }
 
 /* Where a proof starts from: zero weights; or those of the training, once steps of zero gradients
