@@ -80,8 +80,7 @@ static dpb_status mpi_open(const void *options, const struct dpb_comm_args *args
 
 static dpb_status mpi_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
 {
-    DPB_TRY(library->check_length(want->bucket_elements < layout->n_elements ? want->bucket_elements
-                                                                             : layout->n_elements));
+    DPB_TRY(library->check_length(strategy_longest_bucket(layout, want->bucket_elements)));
     return strategy_plan_replica(comm, layout, DPB_MEMORY_PRIVATE, want);
 }
 

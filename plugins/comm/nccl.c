@@ -348,7 +348,7 @@ static dpb_status nccl_open(const void *options, const struct dpb_comm_args *arg
 
 static dpb_status nccl_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
 {
-    uint64_t n_buckets = strategy_count_buckets(layout, want);
+    uint64_t n_buckets = strategy_count_buckets(layout, want->bucket_elements);
     if (n_buckets > MOST_BUCKETS)
         return host->fail(
             DPB_UNSUPPORTED,

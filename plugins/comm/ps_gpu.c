@@ -173,14 +173,14 @@ static dpb_status own_slices(const struct device_strategy *comm, const struct dp
                              struct dpb_comm_plan *want)
 {
     const struct dpb_comm_args *args = &comm->base.args;
-    uint64_t n_buckets = strategy_count_buckets(layout, want);
+    uint64_t n_buckets = strategy_count_buckets(layout, want->bucket_elements);
     want->owned = host->alloc(n_buckets * sizeof *want->owned);
     if (!want->owned)
         return DPB_NO_MEMORY;
     want->n_owned = n_buckets;
     for (uint64_t bucket = 0; bucket < n_buckets; bucket++) {
-        uint64_t begin = bucket * want->bucket_elements, rest = layout->n_elements - begin;
-        uint64_t length = rest < want->bucket_elements ? rest : want->bucket_elements;
+        uint64_t begin = bucket * want->bucket_elements;
+        uint64_t length = strategy_bucket_length(layout, want->bucket_elements, bucket);
         struct dpb_range share = comm->scheme.share(args, args->rank, bucket, length);
         want->owned[bucket] = (struct dpb_range){begin + share.begin, begin + share.end};
     }

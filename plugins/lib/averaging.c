@@ -321,11 +321,6 @@ dpb_status averaging_open(const struct dpb_host *host, const struct dpb_comm_arg
     return DPB_OK;
 }
 
-static uint64_t lines(uint64_t bytes)
-{
-    return (bytes + DPB_CACHE_LINE - 1) / DPB_CACHE_LINE * DPB_CACHE_LINE;
-}
-
 /* Arrays as large as the weights in the scratch of this rank. */
 static uint32_t count_areas(const struct averaging_rule *rule, uint32_t rank)
 {
@@ -336,7 +331,7 @@ static uint32_t count_areas(const struct averaging_rule *rule, uint32_t rank)
 void averaging_memory(const struct averaging_rule *rule, const struct dpb_comm_args *args,
                       const struct dpb_layout *layout, struct dpb_comm_memory *memory)
 {
-    const uint64_t area = lines(layout->n_elements * dpb_dtype_size(layout->weight_type));
+    const uint64_t area = strategy_lines(layout->n_elements * dpb_dtype_size(layout->weight_type));
     memory->host_bytes = count_areas(rule, args->rank) * area;
 }
 
@@ -344,12 +339,12 @@ dpb_status averaging_plan(void *comm, const struct dpb_layout *layout, struct dp
 {
     struct averaging *self = comm;
     const uint32_t rank = self->base.args.rank;
-    const uint64_t area = lines(layout->n_elements * dpb_dtype_size(layout->weight_type));
+    const uint64_t area = strategy_lines(layout->n_elements * dpb_dtype_size(layout->weight_type));
     DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
     want->weights = DPB_MEMORY_SHARED;
     want->gradients = DPB_MEMORY_PRIVATE;
     want->contract = contract_of(&self->rule, self->base.args.n_workers);
-    self->own_at = lines(want->scratch_bytes) + sizeof(struct meeting);
+    self->own_at = strategy_lines(want->scratch_bytes) + sizeof(struct meeting);
     self->model_at = self->own_at + (self->rule.centre || self->rule.average_state ? area : 0);
     self->velocity_at = self->model_at + area;
     want->scratch_bytes = self->own_at + count_areas(&self->rule, rank) * area;

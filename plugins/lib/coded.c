@@ -15,11 +15,6 @@ struct coded {
     dpb_status status;
 };
 
-static uint64_t lines(uint64_t bytes)
-{
-    return (bytes + DPB_CACHE_LINE - 1) / DPB_CACHE_LINE * DPB_CACHE_LINE;
-}
-
 /* ---- life ---------------------------------------------------------------------------------- */
 
 dpb_status coded_open(struct strategy *strategy)
@@ -31,25 +26,19 @@ dpb_status coded_open(struct strategy *strategy)
                            : strategy->host->fail(DPB_NO_MEMORY, "no memory for the codec");
 }
 
-/* Elements of the largest bucket: comm.bucket may be larger than the model. */
-static uint64_t largest_bucket(uint64_t n_elements, uint64_t bucket_elements)
-{
-    return bucket_elements < n_elements ? bucket_elements : n_elements;
-}
-
-static uint64_t slot_bytes(const struct dpb_codec *codec, uint64_t n_elements,
+static uint64_t slot_bytes(const struct dpb_codec *codec, const struct dpb_layout *layout,
                            uint64_t bucket_elements)
 {
-    const uint64_t n = largest_bucket(n_elements, bucket_elements);
-    return sizeof(struct coded_message) + lines(codec->ops->bound(codec->options, n));
+    const uint64_t n = strategy_longest_bucket(layout, bucket_elements);
+    return sizeof(struct coded_message) + strategy_lines(codec->ops->bound(codec->options, n));
 }
 
-static uint64_t messages_bytes(const struct dpb_comm_args *args, uint64_t n_elements,
+static uint64_t messages_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
                                uint64_t bucket_elements, bool shared)
 {
-    const uint64_t n_buckets = (n_elements + bucket_elements - 1) / bucket_elements;
-    return (shared ? 1 : args->n_workers) * BANKS * n_buckets *
-           slot_bytes(args->codec, n_elements, bucket_elements);
+    return (shared ? 1 : args->n_workers) * BANKS *
+           strategy_count_buckets(layout, bucket_elements) *
+           slot_bytes(args->codec, layout, bucket_elements);
 }
 
 void coded_memory(const struct dpb_comm_args *args, const struct dpb_layout *layout,
@@ -57,10 +46,10 @@ void coded_memory(const struct dpb_comm_args *args, const struct dpb_layout *lay
 {
     if (!args->codec)
         return;
-    memory->host_bytes += messages_bytes(args, layout->n_elements, bucket_elements, shared) +
-                          layout->n_elements * sizeof(float);
+    memory->host_bytes +=
+        messages_bytes(args, layout, bucket_elements, shared) + layout->n_elements * sizeof(float);
     if (!args->codec->options->feedback)
-        memory->host_bytes += largest_bucket(layout->n_elements, bucket_elements) * sizeof(float);
+        memory->host_bytes += strategy_longest_bucket(layout, bucket_elements) * sizeof(float);
 }
 
 dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout, bool shared,
@@ -68,16 +57,15 @@ dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout
 {
     struct coded *coded = strategy->coded;
     const struct dpb_comm_args *args = &strategy->args;
-    if (largest_bucket(layout->n_elements, want->bucket_elements) > UINT32_MAX)
+    if (strategy_longest_bucket(layout, want->bucket_elements) > UINT32_MAX)
         return strategy->host->fail(DPB_UNSUPPORTED,
                                     "comm.bucket = %llu bytes with comm.codec = %s: a bucket may "
                                     "have 2^32 - 1 elements",
                                     (unsigned long long)args->bucket_bytes, args->codec->name);
     coded->shared = shared;
-    coded->at = lines(want->scratch_bytes);
-    coded->slot_bytes = slot_bytes(args->codec, layout->n_elements, want->bucket_elements);
-    want->scratch_bytes =
-        coded->at + messages_bytes(args, layout->n_elements, want->bucket_elements, shared);
+    coded->at = strategy_lines(want->scratch_bytes);
+    coded->slot_bytes = slot_bytes(args->codec, layout, want->bucket_elements);
+    want->scratch_bytes = coded->at + messages_bytes(args, layout, want->bucket_elements, shared);
     want->gradients = DPB_MEMORY_PRIVATE;
     want->contract.consistency = DPB_LOSSY;
     want->contract.proof = DPB_PROOF_BOOKS;
@@ -88,7 +76,7 @@ dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout
 
 static size_t dropped_bytes(const struct dpb_arenas *arenas)
 {
-    return largest_bucket(arenas->layout.n_elements, arenas->bucket_elements) * sizeof(float);
+    return strategy_longest_bucket(&arenas->layout, arenas->bucket_elements) * sizeof(float);
 }
 
 dpb_status coded_bind(struct strategy *strategy)

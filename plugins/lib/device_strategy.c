@@ -34,8 +34,8 @@ static uint64_t largest_share(const struct device_scheme *scheme, const struct d
                               uint32_t owner, const struct dpb_layout *layout,
                               uint64_t bucket_elements)
 {
-    uint64_t n_buckets = (layout->n_elements + bucket_elements - 1) / bucket_elements, most = 0;
-    uint64_t length = minimum(bucket_elements, layout->n_elements);
+    uint64_t n_buckets = strategy_count_buckets(layout, bucket_elements), most = 0;
+    uint64_t length = strategy_longest_bucket(layout, bucket_elements);
     for (uint64_t bucket = 0; bucket < minimum(args->n_workers, n_buckets); bucket++) {
         struct dpb_range share = scheme->share(args, owner, bucket, length);
         most = share.end - share.begin > most ? share.end - share.begin : most;
@@ -61,7 +61,7 @@ static uint64_t slot_bytes_of(const struct device_scheme *scheme, const struct d
 static uint64_t slots_of(const struct device_scheme *scheme, const struct dpb_layout *layout,
                          uint64_t bucket_elements)
 {
-    uint64_t n_buckets = (layout->n_elements + bucket_elements - 1) / bucket_elements;
+    uint64_t n_buckets = strategy_count_buckets(layout, bucket_elements);
     return minimum(scheme->n_slots, (n_buckets + scheme->every - 1) / scheme->every);
 }
 
@@ -83,7 +83,7 @@ void device_strategy_plan(struct device_strategy *comm, const struct dpb_layout 
     comm->slot_bytes = slot_bytes_of(&comm->scheme, args, layout, elements);
     comm->scheme.n_slots = slots_of(&comm->scheme, layout, elements);
     want->scratch = DPB_MEMORY_SHARED;
-    want->scratch_bytes = signals_bytes(strategy_count_buckets(layout, want));
+    want->scratch_bytes = signals_bytes(strategy_count_buckets(layout, want->bucket_elements));
     if (inbox == 0)
         return;
     want->inbox = DPB_MEMORY_SHARED;

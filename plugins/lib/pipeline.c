@@ -31,9 +31,7 @@ void pipeline_begin(struct pipeline *pipeline)
 
 uint64_t pipeline_bucket_length(const struct pipeline *pipeline, uint64_t bucket)
 {
-    uint64_t begin = bucket * pipeline->bucket_elements;
-    uint64_t rest = pipeline->n_elements - begin;
-    return rest < pipeline->bucket_elements ? rest : pipeline->bucket_elements;
+    return pipeline_length_of(pipeline->n_elements, pipeline->bucket_elements, bucket);
 }
 
 /* A bucket reaches a stage when it has left the one before. */

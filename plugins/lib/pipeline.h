@@ -46,6 +46,14 @@ void pipeline_begin(struct pipeline *pipeline); /* a new exchange: no bucket has
 /* The `progress` hook. */
 dpb_status pipeline_progress(struct pipeline *pipeline, int64_t budget_ns);
 
+/* Elements of a bucket: the last may have fewer than `bucket_elements`. */
+static inline uint64_t pipeline_length_of(uint64_t n_elements, uint64_t bucket_elements,
+                                          uint64_t bucket)
+{
+    const uint64_t rest = n_elements - bucket * bucket_elements;
+    return rest < bucket_elements ? rest : bucket_elements;
+}
+
 uint64_t pipeline_bucket_length(const struct pipeline *pipeline, uint64_t bucket);
 
 #endif

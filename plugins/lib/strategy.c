@@ -45,7 +45,7 @@ dpb_status strategy_plan_replica(struct strategy *strategy, const struct dpb_lay
 {
     DPB_TRY(strategy_plan_own(strategy, layout, want));
     want->gradients = want->scratch = shared;
-    want->scratch_bytes = signals_bytes(strategy_count_buckets(layout, want));
+    want->scratch_bytes = signals_bytes(strategy_count_buckets(layout, want->bucket_elements));
     return DPB_OK;
 }
 
@@ -133,11 +133,6 @@ struct rank_set strategy_self(const struct strategy *strategy)
 struct rank_set strategy_workers(const struct strategy *strategy)
 {
     return (struct rank_set){0, strategy->args.n_workers};
-}
-
-uint64_t strategy_count_buckets(const struct dpb_layout *layout, const struct dpb_comm_plan *want)
-{
-    return (layout->n_elements + want->bucket_elements - 1) / want->bucket_elements;
 }
 
 dpb_status strategy_wait(const struct strategy *strategy, enum signal_kind kind,

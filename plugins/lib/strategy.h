@@ -45,7 +45,35 @@ dpb_status strategy_plan_own(struct strategy *strategy, const struct dpb_layout 
 dpb_status strategy_plan_replica(struct strategy *strategy, const struct dpb_layout *layout,
                                  dpb_memory shared, struct dpb_comm_plan *want);
 
-/* Hooks. */
+/* ---- sizes, for `plan` and `memory` --------------------------------------------------------- */
+
+static inline uint64_t strategy_count_buckets(const struct dpb_layout *layout,
+                                              uint64_t bucket_elements)
+{
+    return (layout->n_elements + bucket_elements - 1) / bucket_elements;
+}
+
+static inline uint64_t strategy_bucket_length(const struct dpb_layout *layout,
+                                              uint64_t bucket_elements, uint64_t bucket)
+{
+    return pipeline_length_of(layout->n_elements, bucket_elements, bucket);
+}
+
+/* The first bucket is the longest; comm.bucket may be larger than the model. */
+static inline uint64_t strategy_longest_bucket(const struct dpb_layout *layout,
+                                               uint64_t bucket_elements)
+{
+    return strategy_bucket_length(layout, bucket_elements, 0);
+}
+
+/* `bytes`, rounded up to whole cache lines. */
+static inline uint64_t strategy_lines(uint64_t bytes)
+{
+    return (bytes + DPB_CACHE_LINE - 1) / DPB_CACHE_LINE * DPB_CACHE_LINE;
+}
+
+/* ---- hooks --------------------------------------------------------------------------------- */
+
 dpb_status strategy_load(void *comm);
 dpb_status strategy_begin(void *comm, const struct dpb_step *step);
 dpb_status strategy_ready(void *comm, uint64_t bucket, struct dpb_event *event);
@@ -64,8 +92,6 @@ void strategy_close(void *comm);
 struct rank_set strategy_self(const struct strategy *strategy);
 uint32_t strategy_local_rank(const struct dpb_comm_args *args); /* among those of its machine */
 struct rank_set strategy_workers(const struct strategy *strategy);
-
-uint64_t strategy_count_buckets(const struct dpb_layout *layout, const struct dpb_comm_plan *want);
 
 struct piece strategy_piece(const struct strategy *strategy, uint64_t bucket, uint64_t length,
                             uint64_t at, dpb_dtype type);

@@ -300,8 +300,7 @@ static dpb_status gloo_open(const void *options, const struct dpb_comm_args *arg
 static dpb_status gloo_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
 {
     const struct gloo *gloo = comm;
-    uint64_t bucket =
-        want->bucket_elements < layout->n_elements ? want->bucket_elements : layout->n_elements;
+    uint64_t bucket = strategy_longest_bucket(layout, want->bucket_elements);
     if (is_class(gloo->options.algorithm) &&
         bucket * dpb_dtype_size(layout->gradient_type) > INT32_MAX)
         return host->fail(

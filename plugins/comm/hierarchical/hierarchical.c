@@ -449,8 +449,7 @@ static dpb_status hierarchical_plan(void *comm_, const struct dpb_layout *layout
         want->ops = &nccl_ops;
         return inside_nccl_plan(comm, layout, want);
     }
-    uint64_t longest =
-        want->bucket_elements < layout->n_elements ? want->bucket_elements : layout->n_elements;
+    uint64_t longest = strategy_longest_bucket(layout, want->bucket_elements);
     DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_SHARED, want));
     return hierarchical_drives(comm)
                ? comm->across->ops->plan(comm->across, longest / comm->n_shares + 1, want)

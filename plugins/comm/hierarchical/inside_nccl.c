@@ -458,8 +458,7 @@ static uint64_t round_bucket(const struct dpb_comm_args *job, uint64_t elements)
 static uint64_t longest_share(const struct dpb_comm_args *job, const struct dpb_layout *layout,
                               uint64_t bucket_elements)
 {
-    uint64_t longest = bucket_elements < layout->n_elements ? bucket_elements : layout->n_elements;
-    return longest / hierarchical_shares(job) + 1;
+    return strategy_longest_bucket(layout, bucket_elements) / hierarchical_shares(job) + 1;
 }
 
 uint64_t inside_nccl_pinned_bytes(const struct dpb_comm_args *job, const struct dpb_layout *layout,
@@ -468,7 +467,7 @@ uint64_t inside_nccl_pinned_bytes(const struct dpb_comm_args *job, const struct 
     uint64_t elements = round_bucket(job, bucket_elements);
     if (hierarchical_place(job) >= hierarchical_shares(job))
         return 0;
-    return (layout->n_elements + elements - 1) / elements * longest_share(job, layout, elements) *
+    return strategy_count_buckets(layout, elements) * longest_share(job, layout, elements) *
            dpb_dtype_size(layout->gradient_type);
 }
 
@@ -481,9 +480,9 @@ dpb_status inside_nccl_plan(struct hierarchical *comm, const struct dpb_layout *
     want->bucket_elements = round_bucket(&comm->job, want->bucket_elements);
     DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_SHARED, want));
     want->gradients = DPB_MEMORY_PRIVATE;
-    nccl->order_at = (want->scratch_bytes + DPB_CACHE_LINE - 1) / DPB_CACHE_LINE * DPB_CACHE_LINE;
-    want->scratch_bytes =
-        nccl->order_at + strategy_count_buckets(layout, want) * sizeof *nccl->order;
+    nccl->order_at = strategy_lines(want->scratch_bytes);
+    want->scratch_bytes = nccl->order_at + strategy_count_buckets(layout, want->bucket_elements) *
+                                               sizeof *nccl->order;
     if (!hierarchical_drives(comm))
         return DPB_OK;
     nccl->share_elements = longest_share(&comm->job, layout, want->bucket_elements);

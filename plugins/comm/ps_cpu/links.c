@@ -94,15 +94,14 @@ static uint64_t slice_elements(const struct dpb_comm_args *args, const struct dp
                                uint64_t bucket_elements)
 {
     uint32_t n = ps_shards(args).n;
-    uint64_t most = bucket_elements < layout->n_elements ? bucket_elements : layout->n_elements;
-    return (most + n - 1) / n;
+    return (strategy_longest_bucket(layout, bucket_elements) + n - 1) / n;
 }
 
 static uint64_t worker_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
                              uint64_t bucket_elements, dpb_dtype type)
 {
-    uint64_t n_buckets = (layout->n_elements + bucket_elements - 1) / bucket_elements;
-    return n_buckets * slice_elements(args, layout, bucket_elements) * dpb_dtype_size(type);
+    return strategy_count_buckets(layout, bucket_elements) *
+           slice_elements(args, layout, bucket_elements) * dpb_dtype_size(type);
 }
 
 uint64_t links_inbox_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,

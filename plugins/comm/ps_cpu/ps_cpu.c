@@ -429,14 +429,14 @@ static dpb_status ps_open(const void *given, const struct dpb_comm_args *args, v
 static dpb_status own_slices(const struct strategy *comm, const struct dpb_layout *layout,
                              struct dpb_comm_plan *want)
 {
-    uint64_t n_buckets = strategy_count_buckets(layout, want);
+    uint64_t n_buckets = strategy_count_buckets(layout, want->bucket_elements);
     want->owned = ps_host->alloc(n_buckets * sizeof *want->owned);
     if (!want->owned)
         return DPB_NO_MEMORY;
     want->n_owned = n_buckets;
     for (uint64_t bucket = 0; bucket < n_buckets; bucket++) {
-        uint64_t begin = bucket * want->bucket_elements, rest = layout->n_elements - begin;
-        uint64_t length = rest < want->bucket_elements ? rest : want->bucket_elements;
+        uint64_t begin = bucket * want->bucket_elements;
+        uint64_t length = strategy_bucket_length(layout, want->bucket_elements, bucket);
         struct dpb_range slice = ps_slice(&comm->args, comm->args.rank, bucket, length);
         want->owned[bucket] = (struct dpb_range){begin + slice.begin, begin + slice.end};
     }
@@ -450,9 +450,8 @@ dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_
     want->weights = ps_is_shard(args) ? DPB_MEMORY_SHARED : DPB_MEMORY_PRIVATE;
     want->gradients = args->role == DPB_WORKER ? DPB_MEMORY_SHARED : DPB_MEMORY_NONE;
     want->scratch = DPB_MEMORY_SHARED;
-    ps->notice_at = signals_bytes(strategy_count_buckets(layout, want));
-    ps->inbox_at = (ps->notice_at + sizeof(struct notice) + DPB_CACHE_LINE - 1) / DPB_CACHE_LINE *
-                   DPB_CACHE_LINE;
+    ps->notice_at = signals_bytes(strategy_count_buckets(layout, want->bucket_elements));
+    ps->inbox_at = strategy_lines(ps->notice_at + sizeof(struct notice));
     want->scratch_bytes =
         ps->inbox_at + links_inbox_bytes(args, layout, want->bucket_elements, ps->asynchronous);
     return ps_is_shard(args) ? own_slices(&ps->base, layout, want) : DPB_OK;
