@@ -145,3 +145,20 @@ bool weights_agree(const struct weights *a, const struct weights *b, const struc
     }
     return worst_ratio <= 1.0;
 }
+
+void weights_expect_equal(const char *path_a, const char *path_b, bool statistics)
+{
+    struct weights a, b;
+    weights_read(&a, path_a, true);
+    weights_read(&b, path_b, true);
+    expect_same_tensors(&a, &b);
+    for (size_t t = 0; t < a.n_tensors; t++) {
+        const struct weight_tensor *x = &a.tensors[t], *y = &b.tensors[t];
+        if (!statistics && strstr(x->name, ".running_"))
+            continue;
+        if (memcmp(x->values, y->values, x->n_elements * (x->fp64 ? 8 : 4)) != 0)
+            fail_msg("%s and %s differ in %s", path_a, path_b, x->name);
+    }
+    weights_free(&a);
+    weights_free(&b);
+}

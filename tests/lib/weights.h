@@ -48,4 +48,11 @@ struct weights_difference {
 bool weights_agree(const struct weights *a, const struct weights *b, const struct weights *start,
                    double bound, struct weights_difference *worst);
 
+/*
+ * Fails the test unless two checkpoints hold the same tensors with the same bits; the optimizer's
+ * and the strategy's state are among them. Without `statistics` batch norm's running ones may
+ * differ.
+ */
+void weights_expect_equal(const char *path_a, const char *path_b, bool statistics);
+
 #endif

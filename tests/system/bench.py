@@ -12,9 +12,10 @@ import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, "bench")
+sys.path[:0] = ["bench", "tests/lib"]
 
 import compare  # noqa: E402
+import counted  # noqa: E402
 
 PART = """
 import os, sys
@@ -381,13 +382,5 @@ class Parts(unittest.TestCase):
         self.assertEqual(len(names), len(set(names)))
 
 
-def main():
-    result = unittest.main(exit=False, verbosity=1).result
-    failed = len(result.failures) + len(result.errors)
-    skipped = len(result.skipped)
-    print(f"{result.testsRun - failed - skipped} passed, {failed} failed, {skipped} skipped")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    counted.main()

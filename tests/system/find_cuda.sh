@@ -3,18 +3,14 @@
 #
 # tools/find-cuda and what `make` says by it, with toolkits that are made here: an nvcc that prints its
 # release, headers of one line, empty libraries. Run from the top of the tree.
-passed=0 failed=0 work=$(mktemp -d)
+. tests/lib/verdict.sh
+work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 root=$PWD
 
 same() { # TEXT WANTED GOT
-    if [ "$2" = "$3" ]; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        printf '%s:\n    wanted: %s\n    got:    %s\n' "$1" "$2" "$3"
-    fi
+    verdict "$1" "$([ "$2" = "$3" ] || printf 'wanted: %s\ngot:    %s\n' "$2" "$3")"
 }
 
 nvcc() { # DIRECTORY RELEASE
@@ -110,5 +106,4 @@ same "the list of what was not built" 'NOT_BUILT(DEVICE, "cuda", "no \"nvcc\"")
 NOT_BUILT(COMM, "nccl", "CUDA=no")' \
     "$(tools/not-built 'device cuda' 'no "nvcc"' 'launching by mpirun' none 'comm nccl' CUDA=no)"
 
-echo "$passed passed, $failed failed, 0 skipped"
-[ "$failed" -eq 0 ]
+end

@@ -7,20 +7,10 @@
 # Public headers include each other alone. Plugins include public headers, the libraries beside them and
 # nothing of core's, and a plugin exports its entry and nothing else. Run from the top of the tree;
 # BUILD=build.
+. tests/lib/verdict.sh
 build=${DPB_BUILD:-build}
-passed=0 failed=0
 uses=$(mktemp)
 trap 'rm -f "$uses"' EXIT
-
-verdict() { # TEXT OFFENDERS: passes when there are none
-    if [ -z "$2" ]; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "$1:"
-        echo "$2" | sed 's/^/    /'
-    fi
-}
 
 includes() { # of the files in "$@": FILE:LINE:#include "X"
     grep -nE '^#include "' "$@" /dev/null
@@ -107,5 +97,4 @@ for plugin in "$build"/plugins/*_*.so; do
     verdict "$plugin exports more than its entry" \
         "$(nm -D --defined-only "$plugin" | grep -vE ' (dpb_plugin_entry|_init|_fini|__bss_start|_edata|_end|__asan.*|__odr_asan.*|__ubsan.*)$')"
 done
-echo "$passed passed, $failed failed, 0 skipped"
-[ "$failed" -eq 0 ]
+end

@@ -1,19 +1,10 @@
 #!/bin/sh
 # The manual pages and the completion of bash name every command, section, option and plugin. Run
 # from the top of the tree; BUILD=build.
+. tests/lib/verdict.sh
 build=${DPB_BUILD:-build}
-passed=0 failed=0 work=$(mktemp -d)
+work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-
-verdict() { # TEXT OFFENDERS: passes when there are none
-    if [ -z "$2" ]; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "$1:"
-        echo "$2" | sed 's/^/    /'
-    fi
-}
 
 missing() { # FILE: those words of standard input that are not in the file
     while read -r word; do
@@ -70,5 +61,4 @@ expect topk -c x.ini comm.codec = to
 expect bf16 -c x.ini run.precision = b
 expect shm check -c x.ini comm.name = shm
 cd "$work" && expect program -c prog
-echo "$passed passed, $failed failed, 0 skipped"
-[ "$failed" -eq 0 ]
+end

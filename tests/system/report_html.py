@@ -13,6 +13,11 @@ import sys
 import tempfile
 import unittest
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, "tests/lib")
+
+import counted  # noqa: E402
+
 DPBENCH = os.path.abspath(os.path.join(os.environ.get("DPB_BUILD", "build"), "dpbench"))
 VOID = {"meta", "path", "rect", "circle"}  # without an end tag, or closed at once in SVG
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;\x1b[31m"
@@ -112,6 +117,9 @@ def rate_text(rate):
 class OfRealResults(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
+        place = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(place.cleanup)
+        os.chdir(place.name)
         with open("base.ini", "w", encoding="utf-8") as file:
             file.write(BASE)
         # Two workers that do not wait for each other may have no step in common on a busy machine.
@@ -253,15 +261,5 @@ class OfRealResults(unittest.TestCase):
         self.assertEqual(dpbench("report", "sweep.json", "--html").returncode, 2)
 
 
-def main():
-    with tempfile.TemporaryDirectory() as place:
-        os.chdir(place)
-        result = unittest.TextTestRunner(verbosity=0).run(
-            unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"]))
-        os.chdir("/")
-    failed = len(result.failures) + len(result.errors)
-    print(f"{result.testsRun - failed} passed, {failed} failed, 0 skipped")
-    return 1 if failed else 0
-
-
-sys.exit(main())
+if __name__ == "__main__":
+    counted.main()

@@ -14,6 +14,11 @@ import sys
 import tempfile
 import unittest
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, "tests/lib")
+
+import counted  # noqa: E402
+
 BUILD = os.path.abspath(os.environ.get("DPB_BUILD", "build"))
 TARGET, SEEDS = 0.9, 3
 SWEEP = f"""run.results= run.steady_limit_s=0 run.warmup_steps=0 run.precision=fp64 run.steps=80
@@ -146,13 +151,5 @@ class Table(unittest.TestCase):
         self.assertIn("> ", self.done.stdout)
 
 
-def main():
-    result = unittest.main(exit=False, verbosity=1).result
-    failed = len(result.failures) + len(result.errors)
-    skipped = len(result.skipped)
-    print(f"{result.testsRun - failed - skipped} passed, {failed} failed, {skipped} skipped")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    counted.main()

@@ -30,24 +30,6 @@ static void run(struct command *command, const char *settings)
         fail_msg("%s\nexit code %d: %s", settings, command->exit_code, command->err);
 }
 
-/* The data of two checkpoints; their headers tell the time. */
-static void expect_same_tensors(const char *a, const char *b, bool statistics)
-{
-    struct weights left, right;
-    weights_read(&left, a, true);
-    weights_read(&right, b, true);
-    assert_int_equal(left.n_tensors, right.n_tensors);
-    for (size_t i = 0; i < left.n_tensors; i++) {
-        const struct weight_tensor *x = &left.tensors[i], *y = &right.tensors[i];
-        if (!statistics && strstr(x->name, ".running_"))
-            continue;
-        if (memcmp(x->values, y->values, x->n_elements * (x->fp64 ? 8 : 4)) != 0)
-            fail_msg("%s and %s differ in %s", a, b, x->name);
-    }
-    weights_free(&left);
-    weights_free(&right);
-}
-
 static void expect_losses(const json_t *whole, size_t from, const json_t *part, double bound,
                           const char *what)
 {
@@ -138,8 +120,8 @@ static void test_same_setup(void **state)
     run(&part, settings);
     assert_int_equal(json_number_at(part.json, "timing.first_step"), STOP);
     expect_losses(whole.json, STOP, part.json, 0.0, setup->name);
-    expect_same_tensors("whole.safetensors", "part.safetensors", setup->statistics);
-    expect_same_tensors("whole.safetensors", "whole-step9.safetensors", true);
+    weights_expect_equal("whole.safetensors", "part.safetensors", setup->statistics);
+    weights_expect_equal("whole.safetensors", "whole-step9.safetensors", true);
     command_free(&whole);
     command_free(&part);
 }
@@ -233,8 +215,8 @@ static void expect_machines_alike(size_t i, const char *also)
              also);
     run_spread(&apart, spread, true, settings);
     expect_losses(together.json, 0, apart.json, 0.0, spread->hosts);
-    expect_same_tensors("here-step4.safetensors", "there-step4.safetensors", true);
-    expect_same_tensors("here.safetensors", "there.safetensors", true);
+    weights_expect_equal("here-step4.safetensors", "there-step4.safetensors", true);
+    weights_expect_equal("here.safetensors", "there.safetensors", true);
     command_free(&together);
     command_free(&apart);
     for (int on_several = 0; on_several < 2; on_several++) {
@@ -246,7 +228,7 @@ static void expect_machines_alike(size_t i, const char *also)
         run_spread(command, next, on_several, settings);
     }
     expect_losses(together.json, 0, apart.json, 0.0, next->hosts);
-    expect_same_tensors("here.safetensors", "there.safetensors", true);
+    weights_expect_equal("here.safetensors", "there.safetensors", true);
     command_free(&together);
     command_free(&apart);
 }
