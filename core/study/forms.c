@@ -5,6 +5,7 @@
 
 #include "study/json.h"
 #include "study/sweep.h"
+#include "study/table.h"
 #include "study/target.h"
 
 /* ---- Markdown ------------------------------------------------------------------------------ */
@@ -26,14 +27,13 @@ static void print_row(const json_t *line, size_t n_columns, FILE *out)
 {
     const json_t *cells = json_object_get(line, "cells"), *row = json_object_get(line, "row");
     bool failed = json_is_true(json_object_get(line, "failed"));
-    char why[512];
+    char why[DPB_TABLE_FAILURE + 512], failure[DPB_TABLE_FAILURE];
     print_cell(dpb_json_text(line, "group", ""), out);
     print_cell(dpb_json_text(json_array_get(cells, 0), "", ""), out);
     if (failed) {
         const double workers = dpb_json_number(row, "workers");
-        snprintf(why, sizeof why, "%.0f worker%s, %s: %s", workers, workers == 1 ? "" : "s",
-                 dpb_json_text(row, "status", "failed"),
-                 dpb_json_text(row, "error", "no run of it ended"));
+        dpb_table_failure(row, failure, sizeof failure);
+        snprintf(why, sizeof why, "%.0f worker%s, %s", workers, workers == 1 ? "" : "s", failure);
         print_cell(why, out);
     }
     for (size_t c = failed ? 2 : 1; c < n_columns; c++)

@@ -11,6 +11,7 @@
 #include "study/result.h"
 #include "study/svg.h"
 #include "study/sweep.h"
+#include "study/table.h"
 #include "study/target.h"
 
 enum { MOST_NOTES = 200, MOST_RATES = 64, TEXT = 256 };
@@ -425,15 +426,15 @@ static const char *class_of(const char *title)
 static void write_failed(const json_t *line, size_t n_columns, FILE *out)
 {
     const json_t *row = json_object_get(line, "row");
+    char failure[DPB_TABLE_FAILURE];
     fputs("<tr>", out);
     element("td", "l", dpb_json_text(row, "strategy", "?"), out);
     const double workers = dpb_json_number(row, "workers");
     fprintf(out, "<td class=\"l why\" colspan=\"%zu\"><span class=\"warn\">",
             n_columns > 1 ? n_columns - 1 : 1);
     fprintf(out, "%.0f worker%s, ", workers, workers == 1 ? "" : "s");
-    dpb_svg_text(dpb_json_text(row, "status", "failed"), out);
-    fputs(": ", out);
-    dpb_svg_text(dpb_json_text(row, "error", "no run of it ended"), out);
+    dpb_table_failure(row, failure, sizeof failure);
+    dpb_svg_text(failure, out);
     fputs("</span></td></tr>\n", out);
 }
 

@@ -10,37 +10,28 @@
 #include "study/json.h"
 #include "study/rates.h"
 #include "study/sweep.h"
+#include "study/table.h"
 #include "study/target.h"
 
-enum { WIDTH = 100, COLUMNS = 11, CELL = 40, NOTE = 8192 };
+enum { CELL = DPB_TABLE_CELL, NOTE = 8192 };
 
 enum column {
-    STRATEGY,
-    LABEL,
-    WORKERS,
-    RATE,
+    STRATEGY = DPB_TABLE_STRATEGY,
+    LABEL = DPB_TABLE_LABEL,
+    WORKERS = DPB_TABLE_WORKERS,
+    RATE = DPB_TABLE_NEXT,
     INTERVAL,
     SPEEDUP,
     EFFICIENCY,
     EXPOSED,
     LOSS,
     ACCURACY,
-    VERIFIED
+    VERIFIED,
+    COLUMNS
 };
 static const char *const titles[COLUMNS] = {"strategy", "label",    "workers", "samples/s",
                                             "interval", "speedup",  "effic.",  "exposed",
                                             "loss",     "accuracy", "verified"};
-
-/* One line of the table as text. */
-struct line {
-    char text[COLUMNS][CELL];
-    const json_t *row;
-};
-
-static double number(const json_t *row, const char *path)
-{
-    return dpb_json_number(row, path);
-}
 
 static bool has_text(const json_t *row, const char *path, const char *text)
 {
@@ -49,7 +40,7 @@ static bool has_text(const json_t *row, const char *path, const char *text)
 
 static bool is_failed(const json_t *row)
 {
-    return !isfinite(number(row, "samples_per_s.median"));
+    return !isfinite(dpb_json_number(row, "samples_per_s.median"));
 }
 
 /* ---- cells --------------------------------------------------------------------------------- */
@@ -80,21 +71,23 @@ static const char *verified_text(const json_t *row)
     return json_is_true(json_object_get(row, "proved")) ? "proved" : "yes";
 }
 
-static void fill_line(const json_t *row, struct line *line)
+static bool fill_line(struct dpb_table_line *line)
 {
-    char low[CELL / 2 - 4], high[CELL / 2 - 4], interval[CELL - 6] = "-";
-    double speedup = number(row, "speedup");
+    const json_t *row = line->row;
+    char low[16], high[16], interval[34] = "-";
+    double speedup = dpb_json_number(row, "speedup");
     bool own_baseline = has_text(row, "speedup_over", "same strategy, 1 worker");
-    line->row = row;
+    line->failed = is_failed(row);
     snprintf(line->text[STRATEGY], CELL, "%.20s", dpb_json_text(row, "strategy", "?"));
     snprintf(line->text[LABEL], CELL, "%.20s", dpb_json_text(row, "consistency", "?"));
-    print_if(line->text[WORKERS], number(row, "workers"), "%.0f%s", number(row, "workers"),
+    print_if(line->text[WORKERS], dpb_json_number(row, "workers"), "%.0f%s",
+             dpb_json_number(row, "workers"),
              json_is_true(json_object_get(row, "oversubscribed")) ? "!" : "");
-    print_rate(line->text[RATE], number(row, "samples_per_s.median"));
-    if (isfinite(number(row, "samples_per_s.low"))) {
-        const char *format = number(row, "samples_per_s.high") < 1000 ? "%.1f" : "%.0f";
-        snprintf(low, sizeof low, format, number(row, "samples_per_s.low"));
-        snprintf(high, sizeof high, format, number(row, "samples_per_s.high"));
+    print_rate(line->text[RATE], dpb_json_number(row, "samples_per_s.median"));
+    if (isfinite(dpb_json_number(row, "samples_per_s.low"))) {
+        const char *format = dpb_json_number(row, "samples_per_s.high") < 1000 ? "%.1f" : "%.0f";
+        snprintf(low, sizeof low, format, dpb_json_number(row, "samples_per_s.low"));
+        snprintf(high, sizeof high, format, dpb_json_number(row, "samples_per_s.high"));
         snprintf(interval, sizeof interval, "%s..%s", low, high);
     }
     snprintf(line->text[INTERVAL], CELL, "%s%s%s%s%s", interval,
@@ -106,49 +99,25 @@ static void fill_line(const json_t *row, struct line *line)
              json_is_true(json_object_get(row, "disturbed")) ? "?" : "",
              json_is_true(json_object_get(row, "throttled")) ? "^" : "");
     print_if(line->text[SPEEDUP], speedup, "%.2f%s", speedup, own_baseline ? "*" : "");
-    print_if(line->text[EFFICIENCY], number(row, "efficiency"), "%.0f %%",
-             100 * number(row, "efficiency"));
-    print_if(line->text[EXPOSED], number(row, "comm_exposed_share"), "%.1f %%",
-             100 * number(row, "comm_exposed_share"));
-    print_if(line->text[LOSS], number(row, "loss"), "%.4f", number(row, "loss"));
-    print_if(line->text[ACCURACY], number(row, "accuracy"), "%.2f %%",
-             100 * number(row, "accuracy"));
+    print_if(line->text[EFFICIENCY], dpb_json_number(row, "efficiency"), "%.0f %%",
+             100 * dpb_json_number(row, "efficiency"));
+    print_if(line->text[EXPOSED], dpb_json_number(row, "comm_exposed_share"), "%.1f %%",
+             100 * dpb_json_number(row, "comm_exposed_share"));
+    print_if(line->text[LOSS], dpb_json_number(row, "loss"), "%.4f", dpb_json_number(row, "loss"));
+    print_if(line->text[ACCURACY], dpb_json_number(row, "accuracy"), "%.2f %%",
+             100 * dpb_json_number(row, "accuracy"));
     snprintf(line->text[VERIFIED], CELL, "%s", verified_text(row));
+    return true;
 }
 
 /* ---- the table ----------------------------------------------------------------------------- */
 
-/* A column of width 0 is left out. */
-static void print_line(const struct line *line, const size_t width[COLUMNS], const char *gap,
-                       FILE *out)
-{
-    fprintf(out, "%-*s", (int)width[STRATEGY], line->text[STRATEGY]);
-    if (width[LABEL] > 0)
-        fprintf(out, "%s%-*s", gap, (int)width[LABEL], line->text[LABEL]);
-    for (size_t c = WORKERS; c < COLUMNS; c++)
-        if (width[c] > 0)
-            fprintf(out, "%s%*s", gap, (int)width[c], line->text[c]);
-    fputc('\n', out);
-}
-
-static void print_failed(const struct line *line, size_t width, FILE *out)
-{
-    char text[512];
-    snprintf(text, sizeof text, "%-*s  %s  %s: %s", (int)width, line->text[STRATEGY],
-             line->text[WORKERS], dpb_json_text(line->row, "status", "failed"),
-             dpb_json_text(line->row, "error", "no run of it ended"));
-    text[strcspn(text, "\n")] = '\0';
-    if (strlen(text) > WIDTH)
-        memcpy(text + WIDTH - 3, "...", 4);
-    fprintf(out, "%s\n", text);
-}
-
 /* Labels where they differ, and no column of an unknown number alone. */
-static bool has_content(const struct line *lines, size_t n, size_t column)
+static bool has_content(const struct dpb_table_line *lines, size_t n, size_t column)
 {
     const char *label = NULL;
     for (size_t i = 0; i < n; i++) {
-        if (is_failed(lines[i].row))
+        if (lines[i].failed)
             continue;
         const char *text = lines[i].text[column];
         if (column != LABEL && strcmp(text, "-") != 0)
@@ -160,31 +129,13 @@ static bool has_content(const struct line *lines, size_t n, size_t column)
     return column == STRATEGY;
 }
 
-static void print_table(const struct line *lines, size_t n, FILE *out)
+/* False: out of memory. */
+static bool table_make(const json_t *document, struct dpb_table *table)
 {
-    struct line head = {0};
-    size_t width[COLUMNS], total = 0;
-    char group[DPB_SWEEP_GROUP], before[DPB_SWEEP_GROUP] = "";
-    for (size_t c = 0; c < COLUMNS; c++) {
-        snprintf(head.text[c], CELL, "%s", titles[c]);
-        width[c] = has_content(lines, n, c) ? strlen(titles[c]) : 0;
-        for (size_t i = 0; i < n && width[c] > 0; i++)
-            if (!is_failed(lines[i].row) && strlen(lines[i].text[c]) > width[c])
-                width[c] = strlen(lines[i].text[c]);
-        total += width[c] + (c > 0 && width[c] > 0 ? 2 : 0);
-    }
-    const char *gap = total <= WIDTH ? "  " : " ";
-    print_line(&head, width, gap, out);
-    for (size_t i = 0; i < n; i++) {
-        dpb_sweep_group(lines[i].row, group, sizeof group);
-        if (strcmp(group, before) != 0)
-            fprintf(out, "%s:\n", group);
-        memcpy(before, group, sizeof before);
-        if (is_failed(lines[i].row))
-            print_failed(&lines[i], width[STRATEGY], out);
-        else
-            print_line(&lines[i], width, gap, out);
-    }
+    const bool made = dpb_table_make(document, titles, COLUMNS, fill_line, table);
+    for (size_t c = 0; c < COLUMNS; c++)
+        table->shown[c] = has_content(table->lines, table->n, c);
+    return made;
 }
 
 /* ---- notes --------------------------------------------------------------------------------- */
@@ -227,13 +178,13 @@ static bool is_candidate(const json_t *row, double workers, const char *group)
 {
     char own[DPB_SWEEP_GROUP];
     dpb_sweep_group(row, own, sizeof own);
-    return !is_failed(row) && number(row, "workers") == workers && strcmp(own, group) == 0;
+    return !is_failed(row) && dpb_json_number(row, "workers") == workers && strcmp(own, group) == 0;
 }
 
 static bool is_faster(const json_t *row, const json_t *other)
 {
-    return other == NULL ||
-           number(row, "samples_per_s.median") > number(other, "samples_per_s.median");
+    return other == NULL || dpb_json_number(row, "samples_per_s.median") >
+                                dpb_json_number(other, "samples_per_s.median");
 }
 
 static bool is_bound(const json_t *row)
@@ -243,8 +194,8 @@ static bool is_bound(const json_t *row)
 
 /* Whether a rate among the rows of one group and number of workers allows no conclusion: then says
  * whose, and why. */
-static bool note_doubts(const struct line *lines, size_t n, double workers, const char *group,
-                        FILE *out)
+static bool note_doubts(const struct dpb_table_line *lines, size_t n, double workers,
+                        const char *group, FILE *out)
 {
     struct note note = {.length = 0};
     for (size_t i = 0; i < DPB_DOUBTS; i++) {
@@ -284,16 +235,17 @@ static enum dpb_shown add_ratio(struct note *note, const json_t *document, const
 
 /* "; shm / replicated 0.990 [0.970..1.010] equal within 5 %": all others by `first`. *shown: how
  * many are shown to be slower; *apart: whether they have several labels. Returns their number. */
-static size_t add_others(struct note *note, const json_t *document, const struct line *lines,
-                         size_t n, const json_t *first, const char *group, size_t *shown,
-                         bool *apart)
+static size_t add_others(struct note *note, const json_t *document,
+                         const struct dpb_table_line *lines, size_t n, const json_t *first,
+                         const char *group, size_t *shown, bool *apart)
 {
     size_t n_others = 0;
     *shown = 0;
     *apart = false;
     for (size_t i = 0; i < n; i++) {
         const json_t *row = lines[i].row;
-        if (row == first || is_bound(row) || !is_candidate(row, number(first, "workers"), group))
+        if (row == first || is_bound(row) ||
+            !is_candidate(row, dpb_json_number(first, "workers"), group))
             continue;
         add(note, "; %s / %s ", dpb_json_text(row, "strategy", "?"),
             dpb_json_text(first, "strategy", "?"));
@@ -305,10 +257,10 @@ static size_t add_others(struct note *note, const json_t *document, const struct
 }
 
 /* Which strategy is fastest among the rows of one group and number of workers. */
-static void note_fastest(const json_t *document, const struct line *lines, size_t n,
+static void note_fastest(const json_t *document, const struct dpb_table_line *lines, size_t n,
                          const json_t *like, const char *group, FILE *out)
 {
-    double workers = number(like, "workers");
+    double workers = dpb_json_number(like, "workers");
     const json_t *first = NULL, *bound = NULL;
     for (size_t i = 0; i < n; i++) {
         const json_t *row = lines[i].row;
@@ -345,16 +297,18 @@ static void note_fastest(const json_t *document, const struct line *lines, size_
 }
 
 /* One note for each group and number of workers. */
-static void note_winners(const json_t *document, const struct line *lines, size_t n, FILE *out)
+static void note_winners(const json_t *document, const struct dpb_table_line *lines, size_t n,
+                         FILE *out)
 {
     for (size_t i = 0; i < n; i++) {
         char group[DPB_SWEEP_GROUP], other[DPB_SWEEP_GROUP];
-        bool seen = is_failed(lines[i].row);
+        bool seen = lines[i].failed;
         dpb_sweep_group(lines[i].row, group, sizeof group);
         for (size_t k = 0; k < i && !seen; k++) {
             dpb_sweep_group(lines[k].row, other, sizeof other);
-            seen = !is_failed(lines[k].row) && strcmp(group, other) == 0 &&
-                   number(lines[k].row, "workers") == number(lines[i].row, "workers");
+            seen = !lines[k].failed && strcmp(group, other) == 0 &&
+                   dpb_json_number(lines[k].row, "workers") ==
+                       dpb_json_number(lines[i].row, "workers");
         }
         if (!seen)
             note_fastest(document, lines, n, lines[i].row, group, out);
@@ -410,12 +364,13 @@ static void add_effect(struct note *note, const json_t *document, const json_t *
         add_ratio(note, document, a, b);
     else
         add(note, "%.3f no conclusion (%s)",
-            number(b, "samples_per_s.median") / number(a, "samples_per_s.median"), doubt);
+            dpb_json_number(b, "samples_per_s.median") / dpb_json_number(a, "samples_per_s.median"),
+            doubt);
 }
 
 /* Of every value of an axis by the first, in all cells that are otherwise the same. */
-static void note_axis(const json_t *document, const struct line *lines, size_t n, const char *axis,
-                      const json_t *values, FILE *out)
+static void note_axis(const json_t *document, const struct dpb_table_line *lines, size_t n,
+                      const char *axis, const json_t *values, FILE *out)
 {
     const char *base = dpb_json_text(json_array_get(values, 0), "", "");
     for (size_t v = 1; v < json_array_size(values); v++) {
@@ -442,7 +397,8 @@ static void note_axis(const json_t *document, const struct line *lines, size_t n
 }
 
 /* The strategies' effect is that of note_winners. */
-static void note_effects(const json_t *document, const struct line *lines, size_t n, FILE *out)
+static void note_effects(const json_t *document, const struct dpb_table_line *lines, size_t n,
+                         FILE *out)
 {
     const char *axis;
     json_t *values;
@@ -455,23 +411,25 @@ static void note_effects(const json_t *document, const struct line *lines, size_
 
 /* ---- how to read it ------------------------------------------------------------------------ */
 
-static bool any_line(const struct line *lines, size_t n, size_t column, char mark)
+static bool any_line(const struct dpb_table_line *lines, size_t n, size_t column, char mark)
 {
     for (size_t i = 0; i < n; i++)
-        if (!is_failed(lines[i].row) && strchr(lines[i].text[column], mark) != NULL)
+        if (!lines[i].failed && strchr(lines[i].text[column], mark) != NULL)
             return true;
     return false;
 }
 
-static void note_meanings(const json_t *document, const struct line *lines, size_t n, FILE *out)
+static void note_meanings(const json_t *document, const struct dpb_table_line *lines, size_t n,
+                          FILE *out)
 {
-    double repeats = number(document, "repeats"), steps = number(document, "accuracy_steps");
+    double repeats = dpb_json_number(document, "repeats"),
+           steps = dpb_json_number(document, "accuracy_steps");
     bool independent = false, repeated = false, single = false, bound = false, speedup = false;
     for (size_t i = 0; i < n; i++) {
-        repeated |= number(lines[i].row, "runs") > 1;
-        single |= number(lines[i].row, "runs") == 1;
+        repeated |= dpb_json_number(lines[i].row, "runs") > 1;
+        single |= dpb_json_number(lines[i].row, "runs") == 1;
         bound |= is_bound(lines[i].row);
-        speedup |= isfinite(number(lines[i].row, "speedup"));
+        speedup |= isfinite(dpb_json_number(lines[i].row, "speedup"));
         independent |= has_text(lines[i].row, "speedup_over", "independent, 1 worker");
     }
     struct note note = {.length = 0};
@@ -492,10 +450,10 @@ static void note_meanings(const json_t *document, const struct line *lines, size
     add(&note,
         "- exposed: share of the step in which computing waits for communication; loss: mean over "
         "the last tenth of the first %.0f samples",
-        number(document, "loss_samples"));
-    if (steps > 0 && isfinite(number(document, "accuracy_workers")))
+        dpb_json_number(document, "loss_samples"));
+    if (steps > 0 && isfinite(dpb_json_number(document, "accuracy_workers")))
         add(&note, "; accuracy: of the test set after %.0f steps with %.0f workers", steps,
-            number(document, "accuracy_workers"));
+            dpb_json_number(document, "accuracy_workers"));
     add(&note, ".%s",
         bound ? " independent never exchanges: an upper bound, no training of one model." : "");
     print_paragraph(note.text, out);
@@ -531,21 +489,10 @@ static void print_warnings(const json_t *document, FILE *out)
                    dpb_json_text(document, "error", "what was measured until then"));
 }
 
-static bool lines_make(const json_t *document, struct line **lines, size_t *n)
+static void print_notes(const json_t *document, const struct dpb_table *table, FILE *out)
 {
-    const json_t *rows = json_object_get(document, "rows");
-    const json_t **ordered = calloc(json_array_size(rows) + 1, sizeof *ordered);
-    *lines = calloc(json_array_size(rows) + 1, sizeof **lines);
-    bool made = ordered != NULL && *lines != NULL;
-    *n = made ? dpb_sweep_order_rows(rows, ordered) : 0;
-    for (size_t i = 0; i < *n; i++)
-        fill_line(ordered[i], &(*lines)[i]);
-    free(ordered);
-    return made;
-}
-
-static void print_notes(const json_t *document, const struct line *lines, size_t n, FILE *out)
-{
+    const struct dpb_table_line *lines = table->lines;
+    const size_t n = table->n;
     if (n > 0) {
         note_winners(document, lines, n, out);
         note_effects(document, lines, n, out);
@@ -565,7 +512,7 @@ static void print_wrapped(char *text, FILE *out)
     for (char *word = strtok_r(text, " ", &state); word != NULL;
          word = strtok_r(NULL, " ", &state)) {
         size_t length = strlen(word);
-        if (column > 0 && column + 1 + length > WIDTH) {
+        if (column > 0 && column + 1 + length > DPB_TABLE_WIDTH) {
             fputc('\n', out);
             column = 0;
         }
@@ -576,62 +523,38 @@ static void print_wrapped(char *text, FILE *out)
 
 void dpb_sweep_print(const json_t *document, FILE *out)
 {
-    struct line *lines;
-    size_t n, length;
+    struct dpb_table table;
+    size_t length;
     char *notes = NULL, *state = NULL;
     FILE *memory = open_memstream(&notes, &length);
-    if (lines_make(document, &lines, &n) && n > 0) {
-        print_table(lines, n, out);
+    if (table_make(document, &table) && table.n > 0) {
+        dpb_table_print(&table, out);
         fputc('\n', out);
         dpb_target_print(document, out);
     }
     if (memory != NULL) {
-        print_notes(document, lines, n, memory);
+        print_notes(document, &table, memory);
         fclose(memory);
     }
     for (char *note = notes ? strtok_r(notes, "\n", &state) : NULL; note != NULL;
          note = strtok_r(NULL, "\n", &state))
         print_wrapped(note, out);
     free(notes);
-    free(lines);
+    dpb_table_release(&table);
 }
 
 json_t *dpb_sweep_table(const json_t *document)
 {
-    struct line *lines;
-    size_t n;
-    json_t *columns = json_array(), *table_lines = json_array();
-    bool shown[COLUMNS], made = lines_make(document, &lines, &n);
-    for (size_t c = 0; c < COLUMNS; c++) {
-        shown[c] = has_content(lines, n, c);
-        if (shown[c])
-            json_array_append_new(columns, json_string(titles[c]));
-    }
-    for (size_t i = 0; i < n; i++) {
-        char group[DPB_SWEEP_GROUP];
-        json_t *cells = json_array();
-        dpb_sweep_group(lines[i].row, group, sizeof group);
-        for (size_t c = 0; c < COLUMNS; c++)
-            if (shown[c])
-                json_array_append_new(cells, dpb_json_string(lines[i].text[c]));
-        json_array_append_new(table_lines, json_pack("{s:o, s:O, s:o, s:b}",              //
-                                                     "group", dpb_json_string(group),     //
-                                                     "row", lines[i].row, "cells", cells, //
-                                                     "failed", is_failed(lines[i].row)));
-    }
-    free(lines);
-    json_t *table = json_pack("{s:o, s:o}", "columns", columns, "lines", table_lines);
-    if (made)
-        return table;
-    json_decref(table);
-    return NULL;
+    struct dpb_table table;
+    json_t *json = table_make(document, &table) ? dpb_table_to_json(&table) : NULL;
+    dpb_table_release(&table);
+    return json;
 }
 
 void dpb_sweep_notes(const json_t *document, FILE *out)
 {
-    struct line *lines;
-    size_t n;
-    if (lines_make(document, &lines, &n))
-        print_notes(document, lines, n, out);
-    free(lines);
+    struct dpb_table table;
+    if (table_make(document, &table))
+        print_notes(document, &table, out);
+    dpb_table_release(&table);
 }

@@ -1,0 +1,55 @@
+/*
+ * table.h - a table of texts, a line for each row of a sweep: for people, with the settings of each
+ * group above its lines, and the same as JSON.
+ */
+#ifndef DPB_CORE_STUDY_TABLE_H
+#define DPB_CORE_STUDY_TABLE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+enum {
+    DPB_TABLE_WIDTH = 100, /* of a line, in characters */
+    DPB_TABLE_COLUMNS = 11,
+    DPB_TABLE_CELL = 64
+};
+
+/* The first columns of every table. Strategy and label stand to the left. */
+enum { DPB_TABLE_STRATEGY, DPB_TABLE_LABEL, DPB_TABLE_WORKERS, DPB_TABLE_NEXT };
+
+struct dpb_table_line {
+    char text[DPB_TABLE_COLUMNS][DPB_TABLE_CELL];
+    const json_t *row; /* @borrowed */
+    bool failed;       /* has a reason in the place of its numbers */
+};
+
+struct dpb_table {
+    const char *const *titles;    /* @borrowed */
+    size_t n_columns;             /* at most DPB_TABLE_COLUMNS */
+    struct dpb_table_line *lines; /* @owned */
+    size_t n;
+    bool shown[DPB_TABLE_COLUMNS]; /* the owner sets it */
+};
+
+/* Writes the texts of a line whose row is known. False: the row is no line of this table. */
+typedef bool dpb_table_fill(struct dpb_table_line *line);
+
+/* The lines of rows[], in the order of dpb_sweep_order_rows. False: out of memory; the table is
+ * empty then. dpb_table_release either way. */
+bool dpb_table_make(const json_t *document, const char *const *titles, size_t n_columns,
+                    dpb_table_fill *fill, struct dpb_table *table);
+void dpb_table_release(struct dpb_table *table);
+
+/* The characters of a line with two blanks between columns. */
+size_t dpb_table_width(const struct dpb_table *table);
+/* With one blank between columns where two need more than DPB_TABLE_WIDTH. */
+void dpb_table_print(const struct dpb_table *table, FILE *out);
+/* In the form of dpb_sweep_table (sweep.h). @owned. */
+json_t *dpb_table_to_json(const struct dpb_table *table);
+
+/* "failed: REASON" of a row without a good run. */
+enum { DPB_TABLE_FAILURE = 4224 }; /* capacity that holds every message of dpb_fail */
+void dpb_table_failure(const json_t *row, char *text, size_t capacity);
+
+#endif
