@@ -11,11 +11,6 @@
 
 enum { TEXT = 128, MOST_SERIES = 24, MOST_WORKERS = 32 };
 
-static double number(const json_t *document, const char *path)
-{
-    return dpb_json_number(document, path);
-}
-
 static double item(const json_t *array, size_t i)
 {
     const json_t *value = json_array_get(array, i);
@@ -93,14 +88,14 @@ void dpb_figure_rate(const json_t *document, const json_t *row, char text[32],
     const json_t *of = row != NULL ? row : document;
     *rate = (struct dpb_svg_row){.text = text, .low = NAN, .high = NAN, .hollow = is_doubtful(of)};
     if (row != NULL) {
-        rate->value = number(row, "samples_per_s.median");
-        rate->low = number(row, "samples_per_s.low");
-        rate->high = number(row, "samples_per_s.high");
+        rate->value = dpb_json_number(row, "samples_per_s.median");
+        rate->low = dpb_json_number(row, "samples_per_s.low");
+        rate->high = dpb_json_number(row, "samples_per_s.high");
     } else {
         struct dpb_estimate estimate;
         dpb_rates_estimate(document, NULL, &estimate);
         dpb_estimate_interval(&estimate, &rate->low, &rate->high);
-        rate->value = number(document, "timing.samples_per_s.mean");
+        rate->value = dpb_json_number(document, "timing.samples_per_s.mean");
     }
     if (isfinite(rate->value))
         snprintf(text, 32, rate->value < 1000 ? "%.1f" : "%.0f", rate->value);
@@ -141,7 +136,7 @@ enum { PARTS = sizeof parts / sizeof parts[0] };
 static void fill_parts(const json_t *breakdown_ns, struct dpb_svg_row *bar)
 {
     for (size_t i = 0; i < PARTS; i++)
-        bar->parts[i] = number(breakdown_ns, parts[i].path);
+        bar->parts[i] = dpb_json_number(breakdown_ns, parts[i].path);
 }
 
 static double sum_of_parts(const struct dpb_svg_row *bar)
@@ -204,7 +199,7 @@ static void write_parts_of_run(const json_t *document, FILE *out)
     {
         if (!is_worker(rank) || n_workers++ >= MOST_WORKERS)
             continue;
-        snprintf(labels[n], sizeof labels[n], "rank %.0f", number(rank, "rank"));
+        snprintf(labels[n], sizeof labels[n], "rank %.0f", dpb_json_number(rank, "rank"));
         bars[n] = (struct dpb_svg_row){.label = labels[n]};
         fill_parts(json_object_get(rank, "breakdown_ns"), &bars[n]);
         n++;
@@ -253,7 +248,8 @@ static void loss_of(const json_t *run, enum by by, struct course *course)
     const json_t *before = dpb_json_at(run, "timing.warmup_step_ns");
     const json_t *timed = dpb_json_at(run, "timing.step_ns");
     const size_t n = json_array_size(loss), n_before = json_array_size(before);
-    double ns = 0, first = number(run, "timing.first_step"), batch = number(run, "batch.global");
+    double ns = 0, first = dpb_json_number(run, "timing.first_step"),
+           batch = dpb_json_number(run, "batch.global");
     if ((by == BY_SECONDS && n_before + json_array_size(timed) != n) || !course_create(n, course))
         return;
     for (size_t k = 0; k < n; k++) {
@@ -269,9 +265,9 @@ static void accuracy_of(const json_t *run, enum by by, struct course *course)
     size_t i;
     if (!course_create(json_array_size(evals), course))
         return;
-    json_array_foreach(evals, i, eval)
-        course_add(course, number(eval, by == BY_SECONDS ? "trained_s" : "trained_samples"),
-                   100 * number(eval, "accuracy"));
+    json_array_foreach(evals, i, eval) course_add(
+        course, dpb_json_number(eval, by == BY_SECONDS ? "trained_s" : "trained_samples"),
+        100 * dpb_json_number(eval, "accuracy"));
 }
 
 struct named_run {
@@ -318,7 +314,7 @@ static void write_steps(const json_t *document, FILE *out)
     const json_t *before = dpb_json_at(document, "timing.warmup_step_ns");
     const json_t *timed = dpb_json_at(document, "timing.step_ns");
     const size_t n_before = json_array_size(before), n_timed = json_array_size(timed);
-    const double warmup = number(document, "timing.warmup_steps");
+    const double warmup = dpb_json_number(document, "timing.warmup_steps");
     struct course course;
     double most_ns = 0;
     if (course_create(n_before + n_timed, &course)) {
@@ -422,7 +418,8 @@ static void write_rates_and_parts(const struct group *group, FILE *out)
     if (dots && bars && labels && texts && sums) {
         for (size_t i = 0; i < group->n; i++) {
             const json_t *row = group->rows[i];
-            snprintf(labels[i], TEXT, "%.100s, %.0f", strategy_of(row), number(row, "workers"));
+            snprintf(labels[i], TEXT, "%.100s, %.0f", strategy_of(row),
+                     dpb_json_number(row, "workers"));
             dpb_figure_rate(group->document, row, texts[i], &dots[i]);
             dots[i].label = labels[i];
             dots[i].color = color_of(group, strategy_of(row));
@@ -449,8 +446,8 @@ struct scaling {
 
 static int by_workers(const void *a, const void *b)
 {
-    const double x = number(*(const json_t *const *)a, "workers");
-    const double y = number(*(const json_t *const *)b, "workers");
+    const double x = dpb_json_number(*(const json_t *const *)a, "workers");
+    const double y = dpb_json_number(*(const json_t *const *)b, "workers");
     return (x > y) - (x < y);
 }
 
@@ -462,14 +459,15 @@ static void scaling_of(const struct group *group, const char *strategy, const ch
     *scaling = (struct scaling){.hollow = calloc(group->n + 1, sizeof *scaling->hollow)};
     for (size_t i = 0; rows != NULL && i < group->n; i++)
         if (strcmp(strategy_of(group->rows[i]), strategy) == 0 &&
-            isfinite(number(group->rows[i], path)))
+            isfinite(dpb_json_number(group->rows[i], path)))
             rows[n++] = group->rows[i];
     if (n > 0)
         qsort(rows, n, sizeof *rows, by_workers);
     if (course_create(n, &scaling->course) && scaling->hollow != NULL) {
         for (size_t i = 0; i < n; i++) {
             scaling->hollow[i] = is_doubtful(rows[i]);
-            course_add(&scaling->course, number(rows[i], "workers"), number(rows[i], path) * unit);
+            course_add(&scaling->course, dpb_json_number(rows[i], "workers"),
+                       dpb_json_number(rows[i], path) * unit);
         }
     }
     free(rows);
@@ -480,11 +478,12 @@ static size_t find_workers(const struct group *group, double workers[MOST_WORKER
 {
     size_t n = 0;
     for (size_t i = 0; i < group->n; i++) {
-        const double w = number(group->rows[i], "workers");
+        const double w = dpb_json_number(group->rows[i], "workers");
         size_t k = 0;
         while (k < n && workers[k] != w)
             k++;
-        if (k == n && n < MOST_WORKERS && w > 0 && isfinite(number(group->rows[i], "speedup")))
+        if (k == n && n < MOST_WORKERS && w > 0 &&
+            isfinite(dpb_json_number(group->rows[i], "speedup")))
             workers[n++] = w;
     }
     if (n > 0)
@@ -572,11 +571,11 @@ static void write_training(const struct group *group, const char *purpose, cours
     char about[TEXT];
     for (size_t i = 0; i < group->n; i++)
         if (run_of(group->document, group->rows[i], purpose) != NULL)
-            most = fmax(most, number(group->rows[i], "workers"));
+            most = fmax(most, dpb_json_number(group->rows[i], "workers"));
     for (size_t i = 0; i < group->n && n < MOST_SERIES; i++) {
         const json_t *row = group->rows[i];
         const json_t *run =
-            number(row, "workers") == most ? run_of(group->document, row, purpose) : NULL;
+            dpb_json_number(row, "workers") == most ? run_of(group->document, row, purpose) : NULL;
         if (run != NULL)
             runs[n++] =
                 (struct named_run){strategy_of(row), run, color_of(group, strategy_of(row))};
@@ -598,7 +597,8 @@ static void write_group(const struct group *group, FILE *out)
     write_scaling(group, "speedup", out);
     write_scaling(group, "efficiency", out);
     write_training(group, "timing", loss_of, out);
-    write_training(group, number(group->document, "accuracy_steps") > 0 ? "accuracy" : "timing",
+    write_training(group,
+                   dpb_json_number(group->document, "accuracy_steps") > 0 ? "accuracy" : "timing",
                    accuracy_of, out);
     fputs("</div>\n", out);
 }

@@ -100,19 +100,14 @@ struct table {
     size_t n;
 };
 
-static double number(const json_t *json, const char *path)
-{
-    return dpb_json_number(json, path);
-}
-
 static double rate_at(const json_t *points, double bytes)
 {
     size_t i;
     const json_t *point;
     json_array_foreach(points, i, point)
     {
-        if (number(point, "bytes") == bytes)
-            return number(point, "bytes_per_s.median");
+        if (dpb_json_number(point, "bytes") == bytes)
+            return dpb_json_number(point, "bytes_per_s.median");
     }
     return NAN;
 }
@@ -178,13 +173,13 @@ static void print_memory(const json_t *rows, FILE *out)
     const json_t *row;
     size_t i;
     bool several = false; /* nodes */
-    json_array_foreach(rows, i, row) several |= !(number(row, "cpu_node") == 0);
+    json_array_foreach(rows, i, row) several |= !(dpb_json_number(row, "cpu_node") == 0);
     fprintf(out, "\nmemory: one size gone over by so many threads together%s; a copy counts once\n",
             several ? ", node of the threads > node of the memory" : "");
     json_array_foreach(rows, i, row)
     {
-        double threads = number(row, "threads"), cpu = number(row, "cpu_node"),
-               memory = number(row, "memory_node");
+        double threads = dpb_json_number(row, "threads"), cpu = dpb_json_number(row, "cpu_node"),
+               memory = dpb_json_number(row, "memory_node");
         char nodes[TITLE / 2] = "";
         if (several && !isnan(cpu) && !isnan(memory))
             snprintf(nodes, sizeof nodes, ", %.0f>%.0f", cpu, memory);
@@ -217,7 +212,7 @@ static void print_latencies(const json_t *rows, FILE *out)
             continue;
         json_array_foreach(rows, k, other)
         {
-            double latency = number(other, "latency_s.median");
+            double latency = dpb_json_number(other, "latency_s.median");
             if (strcmp(dpb_json_text(other, "shared", "?"), shared) != 0 || isnan(latency))
                 continue;
             sum += latency;
@@ -244,8 +239,9 @@ static void print_cores(const json_t *cores, FILE *out)
     print_latencies(json_object_get(cores, "latency"), out);
     json_array_foreach(json_object_get(cores, "rate"), i, row)
     {
-        add_column(&table, json_object_get(row, "rate"), out, "%.0f>%.0f (%.8s)", number(row, "a"),
-                   number(row, "b"), dpb_json_text(row, "shared", "?"));
+        add_column(&table, json_object_get(row, "rate"), out, "%.0f>%.0f (%.8s)",
+                   dpb_json_number(row, "a"), dpb_json_number(row, "b"),
+                   dpb_json_text(row, "shared", "?"));
     }
     flush(&table, out);
 }
@@ -256,7 +252,7 @@ static void print_loopback(const json_t *loopback, FILE *out)
     fprintf(out,
             "\nloopback: TCP over 127.0.0.1, messages answered by a byte\n"
             "  latency: %.1f us\n",
-            number(loopback, "latency_s.median") * 1e6);
+            dpb_json_number(loopback, "latency_s.median") * 1e6);
     add_column(&table, json_object_get(loopback, "rate"), out, "one way");
     flush(&table, out);
 }
@@ -265,13 +261,14 @@ static void print_clock(const json_t *device, const char *what, const char *name
 {
     const json_t *clock = dpb_json_at(device, name);
     fprintf(out, ", %s ", what);
-    if (isnan(number(clock, "now"))) {
+    if (isnan(dpb_json_number(clock, "now"))) {
         fputs("clock not told", out);
         return;
     }
-    fprintf(out, "%.0f MHz (maximal %.0f", number(clock, "now"), number(clock, "maximal"));
-    if (!isnan(number(clock, "application")))
-        fprintf(out, ", application %.0f", number(clock, "application"));
+    fprintf(out, "%.0f MHz (maximal %.0f", dpb_json_number(clock, "now"),
+            dpb_json_number(clock, "maximal"));
+    if (!isnan(dpb_json_number(clock, "application")))
+        fprintf(out, ", application %.0f", dpb_json_number(clock, "application"));
     fputc(')', out);
 }
 
@@ -305,10 +302,10 @@ static void print_copies(const json_t *plugin, FILE *out)
     json_array_foreach(json_object_get(plugin, "host"), i, row)
     {
         const char *memory = dpb_json_text(row, "memory", "?");
-        double device = number(row, "device");
+        double device = dpb_json_number(row, "device");
         fprintf(out, "  latency, host and %.0f, %s: %.1f us to, %.1f us from\n", device, memory,
-                number(row, "latency_to_device_s.median") * 1e6,
-                number(row, "latency_from_device_s.median") * 1e6);
+                dpb_json_number(row, "latency_to_device_s.median") * 1e6,
+                dpb_json_number(row, "latency_from_device_s.median") * 1e6);
         add_column(&table, json_object_get(row, "to_device"), out, "H>%.0f %s", device, memory);
         add_column(&table, json_object_get(row, "from_device"), out, "%.0f>H %s", device, memory);
         add_column(&table, json_object_get(row, "both"), out, "H<>%.0f %s", device, memory);
@@ -317,13 +314,13 @@ static void print_copies(const json_t *plugin, FILE *out)
     json_array_foreach(json_object_get(plugin, "pairs"), i, row)
     {
         const char *way = dpb_json_text(row, "way", "?");
-        double from = number(row, "from"), to = number(row, "to");
+        double from = dpb_json_number(row, "from"), to = dpb_json_number(row, "to");
         if (!json_is_true(json_object_get(row, "possible"))) {
             fprintf(out, "  %.0f and %.0f cannot reach each other's memory (%s)\n", from, to, way);
             continue;
         }
         fprintf(out, "  latency, %.0f to %.0f, %s: %.1f us\n", from, to, way,
-                number(row, "latency_s.median") * 1e6);
+                dpb_json_number(row, "latency_s.median") * 1e6);
         add_column(&table, json_object_get(row, "one_way"), out, "%.0f>%.0f %s", from, to, way);
         add_column(&table, json_object_get(row, "both"), out, "%.0f<>%.0f %s", from, to, way);
     }
@@ -341,7 +338,7 @@ static void print_plugin(const json_t *plugin, FILE *out)
     {
         fprintf(out, "  %zu: %s at %s, %.1f GiB", i, dpb_json_text(device, "name", "?"),
                 dpb_json_text(device, "pci_address", "?"),
-                number(device, "memory_bytes") / (1024. * 1024 * 1024));
+                dpb_json_number(device, "memory_bytes") / (1024. * 1024 * 1024));
         print_clock(device, "SM", "driver.sm_mhz", out);
         print_clock(device, "memory", "driver.memory_mhz", out);
         fputc('\n', out);
@@ -358,12 +355,13 @@ static void print_topology(const json_t *topology, FILE *out)
     const json_t *row, *name;
     size_t i, k;
     fprintf(out, "topology: %.0f package%s, %.0f cores, %.0f hardware threads\n",
-            number(topology, "packages"), number(topology, "packages") == 1 ? "" : "s",
-            number(topology, "cores"), number(topology, "threads"));
+            dpb_json_number(topology, "packages"),
+            dpb_json_number(topology, "packages") == 1 ? "" : "s",
+            dpb_json_number(topology, "cores"), dpb_json_number(topology, "threads"));
     json_array_foreach(json_object_get(topology, "nodes"), i, row)
     {
-        fprintf(out, "  node %.0f: %.1f GiB, threads %s\n", number(row, "node"),
-                number(row, "memory_bytes") / (1024. * 1024 * 1024),
+        fprintf(out, "  node %.0f: %.1f GiB, threads %s\n", dpb_json_number(row, "node"),
+                dpb_json_number(row, "memory_bytes") / (1024. * 1024 * 1024),
                 dpb_json_text(row, "threads", "?"));
     }
     json_array_foreach(json_object_get(topology, "pci"), i, row)
@@ -373,10 +371,10 @@ static void print_topology(const json_t *topology, FILE *out)
                 dpb_json_text(row, "name", dpb_json_text(row, "ids", "?")));
         json_array_foreach(json_object_get(row, "system_names"), k, name)
             fprintf(out, " %s", json_string_value(name));
-        if (!isnan(number(row, "node")))
-            fprintf(out, ", node %.0f", number(row, "node"));
-        if (!isnan(number(row, "link_bytes_per_s")))
-            fprintf(out, ", link %.1f GB/s", number(row, "link_bytes_per_s") * 1e-9);
+        if (!isnan(dpb_json_number(row, "node")))
+            fprintf(out, ", node %.0f", dpb_json_number(row, "node"));
+        if (!isnan(dpb_json_number(row, "link_bytes_per_s")))
+            fprintf(out, ", link %.1f GB/s", dpb_json_number(row, "link_bytes_per_s") * 1e-9);
         fputc('\n', out);
     }
 }

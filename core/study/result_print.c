@@ -8,11 +8,6 @@
 #include "study/profile.h"
 #include "study/result.h"
 
-static double number(const json_t *document, const char *path)
-{
-    return dpb_json_number(document, path);
-}
-
 static const char *plural(double n)
 {
     return n == 1 ? "" : "s";
@@ -20,7 +15,8 @@ static const char *plural(double n)
 
 static void print_head(const json_t *document, FILE *out)
 {
-    double workers = number(document, "world.workers"), servers = number(document, "world.servers");
+    double workers = dpb_json_number(document, "world.workers"),
+           servers = dpb_json_number(document, "world.servers");
     double threads = json_number_value(
         dpb_json_at(json_array_get(json_object_get(document, "ranks"), 0), "threads"));
     fprintf(out, "%s: %s on %s, %s\n", dpb_json_text(document, "name", "run"),
@@ -32,13 +28,14 @@ static void print_head(const json_t *document, FILE *out)
             dpb_json_text(document, "strategy.consistency", "?"));
     if (json_is_object(dpb_json_at(document, "strategy.age")))
         fprintf(out, "  %-13s %.2f updates on average, median %.0f, p99 %.0f, at most %.0f\n",
-                "gradients' age", number(document, "strategy.age.mean"),
-                number(document, "strategy.age.p50"), number(document, "strategy.age.p99"),
-                number(document, "strategy.age.max"));
-    if (number(document, "strategy.age.dropped_share") > 0)
+                "gradients' age", dpb_json_number(document, "strategy.age.mean"),
+                dpb_json_number(document, "strategy.age.p50"),
+                dpb_json_number(document, "strategy.age.p99"),
+                dpb_json_number(document, "strategy.age.max"));
+    if (dpb_json_number(document, "strategy.age.dropped_share") > 0)
         fprintf(out, "  %-13s %.1f %% of the gradients; the others are %.1f samples/s\n", "dropped",
-                100.0 * number(document, "strategy.age.dropped_share"),
-                number(document, "strategy.age.counted_samples_per_s"));
+                100.0 * dpb_json_number(document, "strategy.age.dropped_share"),
+                dpb_json_number(document, "strategy.age.counted_samples_per_s"));
     fprintf(out, "  %-13s %.0f worker%s of %.0f thread%s on %s", "processes", workers,
             plural(workers), threads, plural(threads),
             dpb_json_text(document, "config.device.name.value", "?"));
@@ -47,23 +44,25 @@ static void print_head(const json_t *document, FILE *out)
     if (json_is_true(dpb_json_at(document, "world.oversubscribed")))
         fputs("; OVERSUBSCRIBED: more processes or data threads than cores", out);
     fprintf(out, "\n  %-13s %.0f a worker, %.0f in all", "batch",
-            number(document, "batch.per_worker"), number(document, "batch.global"));
-    if (number(document, "batch.accumulate") > 1)
-        fprintf(out, ", %.0f micro-batches a step", number(document, "batch.accumulate"));
+            dpb_json_number(document, "batch.per_worker"),
+            dpb_json_number(document, "batch.global"));
+    if (dpb_json_number(document, "batch.accumulate") > 1)
+        fprintf(out, ", %.0f micro-batches a step", dpb_json_number(document, "batch.accumulate"));
     fputc('\n', out);
     dpb_facts_print(json_object_get(document, "ranks"), "  ", out);
 }
 
 static double mean_step_ns(const json_t *document)
 {
-    return number(document, "timing.elapsed_ns") / number(document, "timing.steps");
+    return dpb_json_number(document, "timing.elapsed_ns") /
+           dpb_json_number(document, "timing.steps");
 }
 
 /* The rate over all timed steps, and those of the steps one by one. */
 static void print_rates(const json_t *document, FILE *out)
 {
-    double mean = number(document, "timing.samples_per_s.mean");
-    double first_to_last = number(document, "timing.samples_per_s.first_to_last");
+    double mean = dpb_json_number(document, "timing.samples_per_s.mean");
+    double first_to_last = dpb_json_number(document, "timing.samples_per_s.first_to_last");
     const json_t *interval = dpb_json_at(document, "timing.samples_per_s.ci95");
     fprintf(out, "  %-13s %.1f over all timed steps (SamplesPerSec)%s\n", "samples/s", mean,
             json_is_true(dpb_json_at(document, "throttled"))
@@ -74,12 +73,12 @@ static void print_rates(const json_t *document, FILE *out)
                 first_to_last);
     bool too_short = json_is_true(dpb_json_at(document, "timing.too_short"));
     fprintf(out, "  %-13s step by step: median %.1f", "",
-            number(document, "timing.samples_per_s.median"));
+            dpb_json_number(document, "timing.samples_per_s.median"));
     if (!too_short && json_is_number(json_array_get(interval, 0)))
         fprintf(out, " (95 %%: %.1f .. %.1f)", json_number_value(json_array_get(interval, 0)),
                 json_number_value(json_array_get(interval, 1)));
-    fprintf(out, ", p10 %.1f, p90 %.1f%s", number(document, "timing.samples_per_s.p10"),
-            number(document, "timing.samples_per_s.p90"),
+    fprintf(out, ", p10 %.1f, p90 %.1f%s", dpb_json_number(document, "timing.samples_per_s.p10"),
+            dpb_json_number(document, "timing.samples_per_s.p90"),
             too_short ? "; TOO SHORT for a conclusion" : "");
     fputc('\n', out);
 }
@@ -89,7 +88,8 @@ static void print_timing(const json_t *document, FILE *out)
     bool gated = json_is_true(dpb_json_at(document, "timing.gated"));
     bool steady = json_is_true(dpb_json_at(document, "timing.steady"));
     fprintf(out, "  %-13s %.0f timed after %.0f of warm-up, %s\n", "steps",
-            number(document, "timing.steps"), number(document, "timing.warmup_steps"),
+            dpb_json_number(document, "timing.steps"),
+            dpb_json_number(document, "timing.warmup_steps"),
             steady  ? "steady"
             : gated ? "NOT STEADY"
                     : "no steady-state gate");
@@ -117,14 +117,14 @@ static void print_breakdown(const json_t *document, FILE *out)
     const char *unit = step < 1e6 ? "us" : "ms";
     fprintf(out, "  %-13s %10.3f %s\n", "step", step / unit_ns, unit);
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-        double value = number(document, parts[i].path);
+        double value = dpb_json_number(document, parts[i].path);
         if (value == 0 && strcmp(parts[i].name, "delay") == 0)
             continue; /* as most runs have none */
         fprintf(out, "    %-12s %9.3f %s %5.1f %%%s%s\n", parts[i].name, value / unit_ns, unit,
                 100 * value / step, parts[i].meaning[0] ? "  " : "", parts[i].meaning);
     }
     fprintf(out, "  %-13s %.3f MB a step, over all processes\n", "payload",
-            number(document, "comm.bytes_per_step") / 1e6);
+            dpb_json_number(document, "comm.bytes_per_step") / 1e6);
 }
 
 static void print_training(const json_t *document, FILE *out)
@@ -144,7 +144,8 @@ static void print_training(const json_t *document, FILE *out)
     }
     if (json_object_get(document, "loss_scale"))
         fprintf(out, "  %-13s %g at the end, %.0f steps skipped for an overflow\n", "loss scale",
-                number(document, "loss_scale.final"), number(document, "loss_scale.skipped_steps"));
+                dpb_json_number(document, "loss_scale.final"),
+                dpb_json_number(document, "loss_scale.skipped_steps"));
     if (n_evals > 0) {
         const json_t *last = json_array_get(evals, n_evals - 1);
         fprintf(out, "  %-13s %.2f %% of the test set after %.0f steps\n", "accuracy",
@@ -154,8 +155,9 @@ static void print_training(const json_t *document, FILE *out)
     if (json_is_object(met))
         fprintf(out,
                 "  %-13s %.2f %% reached at step %.0f, after %.0f samples, %.1f s of training\n",
-                "target", 100 * number(document, "target.accuracy"), dpb_json_number(met, "step"),
-                dpb_json_number(met, "trained_samples"), dpb_json_number(met, "trained_s"));
+                "target", 100 * dpb_json_number(document, "target.accuracy"),
+                dpb_json_number(met, "step"), dpb_json_number(met, "trained_samples"),
+                dpb_json_number(met, "trained_s"));
 }
 
 static void print_warnings(const json_t *document, FILE *out)
@@ -177,7 +179,7 @@ void dpb_result_print(const json_t *document, FILE *out)
 {
     const char *status = dpb_json_text(document, "status", "?");
     print_head(document, out);
-    bool measured = number(document, "timing.steps") > 0;
+    bool measured = dpb_json_number(document, "timing.steps") > 0;
     if (measured) {
         print_timing(document, out);
         print_breakdown(document, out);
@@ -189,11 +191,11 @@ void dpb_result_print(const json_t *document, FILE *out)
     if (strcmp(status, "ok") != 0)
         fprintf(out, "  %-13s %s: %s\n", "status", status,
                 dpb_json_text(document, "error", "no reason given"));
-    double mean = number(document, "timing.samples_per_s.mean");
-    if (number(document, "timing.steps") == 1)
+    double mean = dpb_json_number(document, "timing.samples_per_s.mean");
+    if (dpb_json_number(document, "timing.steps") == 1)
         fprintf(out, "SamplesPerSec: %.1f (of one step: its uncertainty is unknown)\n", mean);
     else if (measured)
         fprintf(out, "SamplesPerSec: %.1f +- %.1f (jitter %.1f)\n", mean,
-                number(document, "timing.samples_per_s.uncertainty"),
-                number(document, "timing.samples_per_s.jitter"));
+                dpb_json_number(document, "timing.samples_per_s.uncertainty"),
+                dpb_json_number(document, "timing.samples_per_s.jitter"));
 }
