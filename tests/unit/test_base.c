@@ -14,31 +14,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-
-enum { CAPTURE_BYTES = 1 << 20 };
-
-static int saved_stderr = -1;
-static FILE *captured;
-
-static void capture_begin(void)
-{
-    captured = tmpfile();
-    assert_non_null(captured);
-    saved_stderr = dup(STDERR_FILENO);
-    dup2(fileno(captured), STDERR_FILENO);
-}
-
-/* What was written since; @borrowed until the next call. */
-static const char *capture_end(void)
-{
-    static char text[CAPTURE_BYTES];
-    dup2(saved_stderr, STDERR_FILENO);
-    close(saved_stderr);
-    rewind(captured);
-    text[fread(text, 1, sizeof text - 1, captured)] = '\0';
-    fclose(captured);
-    return text;
-}
+#include "lib/capture.h"
 
 static int reset(void **state)
 {

@@ -1,0 +1,33 @@
+/* capture.c - see capture.h. */
+#include "capture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static int saved_stderr = -1;
+static FILE *captured;
+
+void capture_begin(void)
+{
+    captured = tmpfile();
+    assert_non_null(captured);
+    saved_stderr = dup(STDERR_FILENO);
+    dup2(fileno(captured), STDERR_FILENO);
+}
+
+const char *capture_end(void)
+{
+    static char text[CAPTURE_BYTES];
+    dup2(saved_stderr, STDERR_FILENO);
+    close(saved_stderr);
+    rewind(captured);
+    text[fread(text, 1, sizeof text - 1, captured)] = '\0';
+    fclose(captured);
+    return text;
+}
