@@ -323,10 +323,11 @@ static dpb_status accept_all(struct dpb_party *party, int listener, const struct
     for (uint32_t n = 0; status == DPB_OK && n < n_expected && dpb_now_ns() < deadline_ns;) {
         struct dpb_meeting came;
         poll(fds, dpb_door_watch(&door, fds), TICK_MS);
-        bool proven = dpb_door_serve(&door, fds, &came);
-        status = look(party);
-        int *place = proven ? socket_of(party, &came.greeting) : NULL;
-        if (place == NULL && proven)
+        status = dpb_door_serve(&door, fds, &came);
+        if (status == DPB_OK)
+            status = look(party);
+        int *place = came.fd >= 0 ? socket_of(party, &came.greeting) : NULL;
+        if (place == NULL && came.fd >= 0)
             close(came.fd);
         if (place == NULL)
             continue;

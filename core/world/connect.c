@@ -353,7 +353,8 @@ static dpb_status take_turn(struct maker *maker, int64_t *waited_ns)
             DPB_TRY(dial(maker, dialler));
     }
     struct dpb_meeting came;
-    if (dpb_door_serve(&maker->door, door_fds, &came))
+    DPB_TRY(dpb_door_serve(&maker->door, door_fds, &came));
+    if (came.fd >= 0)
         take_in(maker, &came);
     return DPB_OK;
 }

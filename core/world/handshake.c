@@ -167,6 +167,9 @@ void dpb_door_close(struct dpb_door *door)
 {
     for (uint32_t i = 0; door->visitors && i < door->n_visitors; i++)
         dpb_meeting_close(&door->visitors[i]);
+    if (door->n_dropped > DPB_NAMED_STRANGERS)
+        dpb_log(DPB_LOG_WARNING, "dropped %llu more connections, none of which was the job's",
+                (unsigned long long)(door->n_dropped - DPB_NAMED_STRANGERS));
     free(door->visitors);
     door->visitors = NULL;
 }
@@ -192,14 +195,16 @@ static void describe_peer(int fd, char *text, size_t size)
                  ntohs(address.ip4.sin_port));
 }
 
-static void drop(struct dpb_meeting *visitor, const char *why)
+static void drop(struct dpb_door *door, struct dpb_meeting *visitor, const char *why)
 {
     char text[80];
     describe_peer(visitor->fd, text, sizeof text);
-    dpb_log(DPB_LOG_WARNING,
-            "dropped a connection from %s, which has not proven that it is the job's: %s", text,
-            why);
+    if (door->n_dropped++ < DPB_NAMED_STRANGERS)
+        dpb_log(DPB_LOG_WARNING,
+                "dropped a connection from %s, which has not proven that it is the job's: %s", text,
+                why);
     dpb_meeting_close(visitor);
+    door->full = false;
 }
 
 /* A free place; else that of the oldest: one who has just come may be a rank. */
@@ -213,30 +218,44 @@ static struct dpb_meeting *place_for_visitor(struct dpb_door *door)
         if (visitor->until_ns < least->until_ns)
             least = visitor;
     }
-    drop(least, "others came, and it had not proven itself");
+    drop(door, least, "others came, and it had not proven itself");
     return least;
 }
 
+/* The visitors leave within DPB_VISIT_NS, and their descriptors with them. */
+static dpb_status meet_shortage(struct dpb_door *door)
+{
+    const char *why = strerror(errno);
+    for (uint32_t i = 0; i < door->n_visitors; i++)
+        door->full = door->full || door->visitors[i].fd >= 0;
+    return door->full ? DPB_OK
+                      : dpb_fail(DPB_FAILED, "cannot accept a connection: %s (see ulimit -n)", why);
+}
+
 /* One at a time: all who are here are heard before others take their places. */
-static void let_in(struct dpb_door *door)
+static dpb_status let_in(struct dpb_door *door)
 {
     int fd = accept4(door->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE))
+        return meet_shortage(door);
     if (fd < 0)
-        return; /* gone again, or out of descriptors: the caller's deadline tells */
+        return DPB_OK; /* gone again */
     *place_for_visitor(door) = (struct dpb_meeting){
         .fd = fd, .awaits = AWAITS_HELLO, .until_ns = dpb_now_ns() + DPB_VISIT_NS};
+    return DPB_OK;
 }
 
 uint32_t dpb_door_watch(const struct dpb_door *door, struct pollfd *fds)
 {
-    fds[0] = (struct pollfd){.fd = door->listener, .events = POLLIN};
+    fds[0] = (struct pollfd){.fd = door->full ? -1 : door->listener, .events = POLLIN};
     for (uint32_t i = 0; i < door->n_visitors; i++)
         fds[1 + i] = (struct pollfd){.fd = door->visitors[i].fd, .events = POLLIN};
     return 1 + door->n_visitors;
 }
 
-bool dpb_door_serve(struct dpb_door *door, const struct pollfd *fds, struct dpb_meeting *came)
+dpb_status dpb_door_serve(struct dpb_door *door, const struct pollfd *fds, struct dpb_meeting *came)
 {
+    came->fd = -1;
     const int64_t now_ns = dpb_now_ns();
     for (uint32_t i = 0; i < door->n_visitors; i++) {
         struct dpb_meeting *visitor = &door->visitors[i];
@@ -248,14 +267,13 @@ bool dpb_door_serve(struct dpb_door *door, const struct pollfd *fds, struct dpb_
         if (heard == DPB_HEARD_PROOF) {
             *came = *visitor;
             visitor->fd = -1;
-            return true;
+            door->full = false; /* whatever becomes of it, the others have had their turn */
+            return DPB_OK;
         }
         if (heard != DPB_HEARD_PART)
-            drop(visitor, visitor->why);
+            drop(door, visitor, visitor->why);
         else if (visitor->until_ns <= now_ns)
-            drop(visitor, "it took too long to prove itself");
+            drop(door, visitor, "it took too long to prove itself");
     }
-    if (fds[0].revents != 0)
-        let_in(door);
-    return false;
+    return fds[0].revents != 0 ? let_in(door) : DPB_OK;
 }

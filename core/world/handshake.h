@@ -19,7 +19,7 @@
 #include "base/secret.h"
 #include "dpbench/status.h"
 
-enum { DPB_NONCE_BYTES = 32, DPB_CIRCLE_BYTES = 64, DPB_STRANGERS = 64 };
+enum { DPB_NONCE_BYTES = 32, DPB_CIRCLE_BYTES = 64, DPB_STRANGERS = 64, DPB_NAMED_STRANGERS = 8 };
 #define DPB_VISIT_NS INT64_C(3000000000) /* to prove oneself */
 
 struct dpb_greeting;
@@ -72,15 +72,18 @@ dpb_heard dpb_meeting_move(struct dpb_meeting *meeting, const struct dpb_circle 
 void dpb_meeting_close(struct dpb_meeting *meeting);
 
 /*
- * A listener beside which strangers cost nothing: one who stalls or sends rubbish is dropped and
- * logged. It takes a place for at most DPB_VISIT_NS, and only while no other needs the place. All
- * connections of the circle have places at once, so no number of them drops one of their own.
+ * A listener beside which strangers cost nothing: one who stalls or sends rubbish is dropped. The
+ * log names the first DPB_NAMED_STRANGERS of them and, at the end, counts the others. A stranger
+ * takes a place for at most DPB_VISIT_NS, and only while no other needs the place. All connections
+ * of the circle have places at once, so no number of them drops one of their own.
  */
 struct dpb_door {
     int listener; /* non-blocking; @borrowed, as what follows */
     const struct dpb_circle *circle;
     struct dpb_meeting *visitors; /* @owned */
     uint32_t n_visitors;
+    uint64_t n_dropped;
+    bool full; /* out of descriptors: nobody is let in before a visitor has left */
 };
 
 /* For n_expected connections of the circle, and DPB_STRANGERS others; the first two are set. */
@@ -88,7 +91,9 @@ dpb_status dpb_door_open(struct dpb_door *door, uint32_t n_expected);
 void dpb_door_close(struct dpb_door *door); /* accepts zeroed ones; not the listener */
 /* Descriptors to poll: 1 + n_visitors. */
 uint32_t dpb_door_watch(const struct dpb_door *door, struct pollfd *fds);
-/* After poll: true: one has proven itself; came->fd is the caller's. */
-bool dpb_door_serve(struct dpb_door *door, const struct pollfd *fds, struct dpb_meeting *came);
+/* After poll: came->fd is that of one who has proven itself, and the caller's; -1: nobody has.
+ * Fails where this process has no descriptor left for another connection. */
+dpb_status dpb_door_serve(struct dpb_door *door, const struct pollfd *fds,
+                          struct dpb_meeting *came);
 
 #endif

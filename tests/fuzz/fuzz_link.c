@@ -27,7 +27,8 @@ static bool is_believed(struct dpb_door *door)
     struct pollfd fds[2 + DPB_STRANGERS];
     struct dpb_meeting came;
     poll(fds, dpb_door_watch(door, fds), 0);
-    return dpb_door_serve(door, fds, &came);
+    FUZZ_CHECK(dpb_door_serve(door, fds, &came) == DPB_OK);
+    return came.fd >= 0;
 }
 
 /* Says its parts, one after the other, to one who expects a greeting and a proof. */

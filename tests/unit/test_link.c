@@ -12,12 +12,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "lib/capture.h"
 #include "launch/link.h"
 
 static int listener = -1;
@@ -67,7 +69,8 @@ static bool take(struct dpb_door *door, int wait_ms, struct dpb_meeting *came)
 {
     struct pollfd fds[1024];
     poll(fds, dpb_door_watch(door, fds), wait_ms);
-    return dpb_door_serve(door, fds, came);
+    assert_int_equal(dpb_door_serve(door, fds, came), DPB_OK);
+    return came->fd >= 0;
 }
 
 static int setup(void **state)
@@ -111,6 +114,14 @@ static void test_proven(void **state)
     close(loud);
 }
 
+static uint32_t count(const char *text, const char *word)
+{
+    uint32_t n = 0;
+    for (const char *at = strstr(text, word); at; at = strstr(at + 1, word))
+        n++;
+    return n;
+}
+
 /* Many more strangers than there are places, all silent, come first: a part takes one's place. */
 static void test_crowd(void **state)
 {
@@ -121,6 +132,7 @@ static void test_crowd(void **state)
     int crowd[CROWD];
     struct dpb_meeting came = {.fd = -1};
     (void)state;
+    capture_begin();
     for (int i = 0; i < CROWD; i++)
         crowd[i] = knock(NULL, 0);
     memcpy(caller.address, address, sizeof address);
@@ -129,11 +141,13 @@ static void test_crowd(void **state)
     while (came.fd < 0 && dpb_now_ns() < until_ns)
         take(&door, 20, &came);
     dpb_door_close(&door);
+    const uint32_t n_lines = count(capture_end(), "dropped ");
     for (int i = 0; i < CROWD; i++)
         close(crowd[i]);
     pthread_join(thread, NULL);
     assert_true(came.fd >= 0 && came.greeting.dialler == 3 && came.greeting.purpose == LINK_STORE);
     assert_int_equal(caller.status, DPB_OK);
+    assert_int_equal(n_lines, DPB_NAMED_STRANGERS + 1); /* the last counts the others */
     close(came.fd);
     close(caller.fd);
 }
@@ -159,6 +173,67 @@ static void test_burst(void **state)
         close(burst[i]);
     }
     dpb_door_close(&door);
+}
+
+/* From now on this process can open no descriptor more, until it closes one of its own. poll takes
+ * no more entries than the limit. */
+struct shortage {
+    int held[1024];
+    uint32_t n;
+    struct rlimit before;
+};
+
+static void use_up_descriptors(struct shortage *shortage)
+{
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &shortage->before), 0);
+    const struct rlimit few = {.rlim_cur = 1024, .rlim_max = shortage->before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    for (shortage->n = 0; shortage->n < 1024; shortage->n++)
+        if ((shortage->held[shortage->n] = dup(listener)) < 0)
+            break;
+    assert_true(shortage->n > 0 && shortage->n < 1024);
+}
+
+static void end_shortage(struct shortage *shortage)
+{
+    for (uint32_t i = 0; i < shortage->n; i++)
+        close(shortage->held[i]);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &shortage->before), 0);
+}
+
+/* Without a descriptor the door waits for a visitor to leave, without spinning. With no visitor
+ * either it says so at once. */
+static void test_no_descriptors(void **state)
+{
+    struct dpb_door door = open_door(1);
+    struct pollfd fds[1024];
+    struct dpb_meeting came;
+    struct shortage shortage;
+    (void)state;
+    int first = knock(NULL, 0), second = knock(NULL, 0);
+    assert_false(take(&door, 1000, &came));
+    use_up_descriptors(&shortage);
+    assert_false(take(&door, 1000, &came));
+    dpb_door_watch(&door, fds);
+    assert_int_equal(fds[0].fd, -1);
+
+    close(first);
+    assert_false(take(&door, 1000, &came)); /* sees that it has left */
+    dpb_door_watch(&door, fds);
+    assert_int_equal(fds[0].fd, listener);
+    assert_false(take(&door, 1000, &came)); /* lets the second in */
+    end_shortage(&shortage);
+    close(second);
+    assert_false(take(&door, 1000, &came));
+
+    int third = knock(NULL, 0);
+    use_up_descriptors(&shortage);
+    poll(fds, dpb_door_watch(&door, fds), 1000);
+    assert_int_equal(dpb_door_serve(&door, fds, &came), DPB_FAILED);
+    assert_non_null(strstr(dpb_first_error(NULL), "ulimit -n"));
+    end_shortage(&shortage);
+    dpb_door_close(&door);
+    close(third);
 }
 
 /* With another secret neither side believes the other. */
@@ -232,6 +307,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_proven, setup, teardown),
         cmocka_unit_test_setup_teardown(test_crowd, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_descriptors, setup, teardown),
         cmocka_unit_test_setup_teardown(test_burst, setup, teardown),
         cmocka_unit_test_setup_teardown(test_other_secret, setup, teardown),
         cmocka_unit_test_setup_teardown(test_addresses, setup, teardown),
