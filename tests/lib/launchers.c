@@ -2,6 +2,7 @@
 #include "lib/launchers.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -16,15 +17,14 @@
 
 #include <cmocka.h>
 
+#include "world/board.h"
+
 const char *const launcher_names[N_LAUNCHERS] = {"mpirun", "srun"};
 
-static const double start_s = 30.0; /* for a loaded machine */
-/* From when all ranks are there until each has made steps and told of them. */
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-static const useconds_t settle_us = 5000000;
-#else
-static const useconds_t settle_us = 1300000;
-#endif
+static const double start_s = 60.0; /* for a loaded machine, or a sanitizer */
+enum { AWAITED_STEPS = 5 /* warm-up's among them */, MOST_DESCRIPTORS = 256 };
+/* A part tells the head of its journal after half a second (launch/parts.h), by ticks of 0.1 s. */
+static const useconds_t journal_us = 700000;
 static char slurm_directory[80], slurm_program[PATH_MAX];
 static char mark[64]; /* in the environment of the job that was started last */
 static unsigned n_started;
@@ -208,19 +208,39 @@ pid_t launched_process(int rank, bool part_launcher)
     return find(rank, part_launcher);
 }
 
+/* The board of the process, which each part tells of its rank; NULL: not there yet. @owned */
+static struct dpb_board *board_of(pid_t head)
+{
+    char path[64], target[64];
+    struct dpb_board *board = NULL;
+    for (int fd = 3; head != 0 && !board && fd < MOST_DESCRIPTORS; fd++) {
+        snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)head, fd);
+        ssize_t n = readlink(path, target, sizeof target - 1);
+        target[n > 0 ? n : 0] = '\0';
+        int own = strstr(target, "dpbench-board") ? open(path, O_RDWR | O_CLOEXEC) : -1;
+        if (own >= 0)
+            dpb_board_open(own, &board);
+    }
+    return board;
+}
+
 void launched_await_steps(int n)
 {
-    double until_s = now_s() + start_s;
-    for (int rank = 0; rank < n; rank++)
-        while (!find(rank, false)) {
-            if (now_s() > until_s)
-                fail_msg("rank %d did not start", rank);
-            usleep(2000);
+    struct dpb_board *board = NULL;
+    for (double until_s = now_s() + start_s;; usleep(5000)) {
+        int made = 0;
+        board = board ? board : board_of(find(0, true));
+        for (int rank = 0; board && rank < n; rank++) {
+            const struct dpb_status_page *page = dpb_board_page(board, (uint32_t)rank);
+            made += page->role == DPB_SERVER || page->step >= AWAITED_STEPS;
         }
-    /* The small job of these tests is in its steps then, and has told the head of some; other
-     * launchers than those of `make check` may take longer to get there. */
-    const char *more_s = getenv("DPB_SETTLE_S");
-    usleep(settle_us + (more_s ? (useconds_t)atoi(more_s) * 1000000 : 0));
+        if (made == n)
+            break;
+        if (now_s() > until_s)
+            fail_msg("%d of %d ranks came to step %d in %g s", made, n, AWAITED_STEPS, start_s);
+    }
+    dpb_board_destroy(board);
+    usleep(journal_us);
 }
 
 void launched_expect_none(const char *title, double gone_s)
