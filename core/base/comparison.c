@@ -50,27 +50,36 @@ void dpb_estimate_of(const double *x, size_t n, struct dpb_estimate *estimate)
         mean, known > 1 ? sqrt(squares / freedom / (double)known) : NAN, freedom, known, false};
 }
 
-void dpb_estimate_of_steps(const double *step_ns, size_t n, double rate,
-                           struct dpb_estimate *estimate)
+double dpb_block_error(const double *x, size_t n, double *freedom)
 {
-    *estimate = (struct dpb_estimate){log(rate), NAN, NAN, isfinite(log(rate)) ? 1 : 0, true};
     size_t length = (size_t)ceil(sqrt((double)n)), blocks = length > 0 ? n / length : 0;
+    *freedom = NAN;
     if (blocks < 2)
-        return;
+        return NAN;
     double sum = 0, block = 0, squares = 0;
     for (size_t i = 0; i < n; i++) {
-        sum += step_ns[i];
-        block += i < length ? step_ns[i] : 0;
+        sum += x[i];
+        block += i < length ? x[i] : 0;
     }
-    for (size_t i = 0; i < n; i++) { /* the block that begins with step i */
+    for (size_t i = 0; i < n; i++) { /* the block that begins with number i */
         double off = block / (double)length - sum / (double)n;
         squares += off * off;
-        block += step_ns[(i + length) % n] - step_ns[i];
+        block += x[(i + length) % n] - x[i];
     }
     /* Of the mean of `blocks` blocks, drawn with equal probability; `freedom` corrects for spread
      * about their own mean. */
-    estimate->freedom = (double)blocks - 1;
-    estimate->error = sqrt(squares / (double)n / estimate->freedom) / (sum / (double)n);
+    *freedom = (double)blocks - 1;
+    return sqrt(squares / (double)n / *freedom);
+}
+
+void dpb_estimate_of_steps(const double *step_ns, size_t n, double rate,
+                           struct dpb_estimate *estimate)
+{
+    double sum = 0;
+    *estimate = (struct dpb_estimate){log(rate), NAN, NAN, isfinite(log(rate)) ? 1 : 0, true};
+    for (size_t i = 0; i < n; i++)
+        sum += step_ns[i];
+    estimate->error = dpb_block_error(step_ns, n, &estimate->freedom) / (sum / (double)n);
 }
 
 void dpb_estimate_interval(const struct dpb_estimate *estimate, double *low, double *high)

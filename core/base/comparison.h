@@ -32,6 +32,9 @@ void dpb_estimate_of(const double *x, size_t n, struct dpb_estimate *estimate);
  * predecessors: the error is that of a circular block bootstrap with infinitely many resamples. */
 void dpb_estimate_of_steps(const double *step_ns, size_t n, double rate,
                            struct dpb_estimate *estimate);
+/* The standard error of the mean of n numbers that may depend on their predecessors, by the same
+ * bootstrap; NaN: too few. *freedom: its degrees of freedom. */
+double dpb_block_error(const double *x, size_t n, double *freedom);
 /* The 95 % interval of exp(mean). */
 void dpb_estimate_interval(const struct dpb_estimate *estimate, double *low, double *high);
 

@@ -19,6 +19,7 @@
 #include "study/profile.h"
 #include "study/summary.h"
 #include "study/warnings.h"
+#include "study/why.h"
 
 enum { MAX_RANKS = 4096 };
 
@@ -29,6 +30,7 @@ struct maker {
     const struct dpb_journal *journals[MAX_RANKS];
     uint32_t n_workers, n_ranks;
     struct dpb_summary summary;
+    bool apart;    /* workers do not wait for each other in each step */
     bool counting; /* numbers that are not finite: off where nothing was timed */
     uint64_t n_not_finite;
     char first_not_finite[64];
@@ -356,6 +358,23 @@ static json_t *throttled_to_json(const struct maker *maker)
     return told ? json_boolean(throttled) : json_null();
 }
 
+/* Null where the timed part allows no conclusion. */
+static json_t *why_to_json(const struct maker *maker)
+{
+    const struct dpb_experiment *experiment = maker->experiment;
+    const struct dpb_summary *summary = &maker->summary;
+    const struct dpb_why_args args = {
+        .journals = maker->journals,
+        .n_workers = maker->n_workers,
+        .first = summary->warmup_steps,
+        .n_steps = summary->n_steps,
+        .samples = (double)experiment->batch * experiment->accumulate,
+        .apart = maker->apart,
+    };
+    json_t *why = summary->too_short ? NULL : dpb_why_to_json(&args);
+    return why != NULL ? why : json_null();
+}
+
 static json_t *ranks_to_json(struct maker *maker)
 {
     json_t *list = json_array();
@@ -472,7 +491,7 @@ static json_t *make_document(struct maker *maker, dpb_status status, const char 
     json_t *comm = json_pack("{s:o}", "bytes_per_step",
                              real(maker, maker->summary.bytes_per_step, "comm.bytes_per_step"));
     json_t *document = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-                                 "s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+                                 "s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
                                  "schema", "dpbench.result/1",                          //
                                  "status", dpb_result_status(status),                   //
                                  "name", experiment->settings.run.name,                 //
@@ -483,6 +502,7 @@ static json_t *make_document(struct maker *maker, dpb_status status, const char 
                                  "strategy", strategy_to_json(maker),                   //
                                  "batch", batch,                                        //
                                  "timing", timing,                                      //
+                                 "why", why_to_json(maker),                             //
                                  "comm", comm,                                          //
                                  "loss", loss_to_json(maker),                           //
                                  "eval", eval_to_json(maker),                           //
@@ -517,14 +537,16 @@ json_t *dpb_result_make(const struct dpb_experiment *experiment, struct dpb_boar
     if (experiment->n_workers + experiment->n_servers > MAX_RANKS)
         return NULL;
     find_journals(&maker);
+    maker.apart = (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE) != 0 ||
+                  (maker.journals[0] && maker.journals[0]->apart);
     const struct dpb_summary_args args = {
         .journals = maker.journals,
         .n_workers = maker.n_workers,
         .n_servers = experiment->n_servers,
         .global_batch = experiment->global_batch,
-        .local = (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE) != 0 ||
-                 (maker.journals[0] && maker.journals[0]->apart),
+        .local = maker.apart,
     };
+    maker.apart = maker.apart && maker.n_workers > 1;
     if (dpb_summary_make(&args, &maker.summary) != DPB_OK)
         return NULL;
     json_t *document = make_document(&maker, status, error);

@@ -7,6 +7,7 @@
 #include "study/json.h"
 #include "study/profile.h"
 #include "study/result.h"
+#include "study/why.h"
 
 static const char *plural(double n)
 {
@@ -183,6 +184,7 @@ void dpb_result_print(const json_t *document, FILE *out)
     if (measured) {
         print_timing(document, out);
         print_breakdown(document, out);
+        dpb_why_print(document, out);
     }
     if (json_object_get(document, "profile"))
         dpb_profile_print(json_object_get(document, "profile"), out);

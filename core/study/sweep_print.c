@@ -12,6 +12,7 @@
 #include "study/sweep.h"
 #include "study/table.h"
 #include "study/target.h"
+#include "study/why.h"
 
 enum { CELL = DPB_TABLE_CELL, NOTE = 8192 };
 
@@ -409,6 +410,50 @@ static void note_effects(const json_t *document, const struct dpb_table_line *li
     }
 }
 
+/* ---- why a row is not faster ---------------------------------------------------------------- */
+
+/* The runs that a row is made from; `found` has room for all. Their number. */
+static size_t runs_of(const json_t *document, const json_t *row, const json_t **found)
+{
+    const bool left_out = dpb_json_number(row, "disturbed_runs") > 0;
+    const json_t *run;
+    size_t n = 0, i;
+    json_array_foreach(json_object_get(document, "runs"), i, run)
+    {
+        if (has_text(run, "purpose", "timing") && has_text(run, "status", "ok") &&
+            json_equal(json_object_get(run, "cell"), json_object_get(row, "cell")) &&
+            !(left_out && json_is_true(dpb_json_at(run, "load.disturbed"))))
+            found[n++] = run;
+    }
+    return n;
+}
+
+/* What stands in all runs of a row. */
+static void note_why(const json_t *document, const struct dpb_table_line *lines, size_t n,
+                     FILE *out)
+{
+    const size_t most = json_array_size(json_object_get(document, "runs"));
+    const json_t **runs = calloc(most + 1, sizeof *runs);
+    for (size_t i = 0; i < n && runs != NULL; i++) {
+        const size_t n_runs = lines[i].failed ? 0 : runs_of(document, lines[i].row, runs);
+        char group[DPB_SWEEP_GROUP], text[DPB_WHY_SENTENCES][DPB_WHY_TEXT];
+        const size_t n_texts = n_runs > 0 ? dpb_why_sentences(runs, n_runs, text) : 0;
+        const double workers = dpb_json_number(lines[i].row, "workers");
+        struct note note = {.length = 0};
+        if (n_texts == 0)
+            continue;
+        dpb_sweep_group(lines[i].row, group, sizeof group);
+        add(&note, "- why %s, %.0f worker%s%s%s is not faster: ",
+            dpb_json_text(lines[i].row, "strategy", "?"), workers, workers == 1 ? "" : "s",
+            group[0] ? ", " : "", group);
+        for (size_t k = 0; k < n_texts; k++)
+            add(&note, "%s%s", k > 0 ? "; " : "", text[k]);
+        add(&note, ".");
+        print_paragraph(note.text, out);
+    }
+    free(runs);
+}
+
 /* ---- how to read it ------------------------------------------------------------------------ */
 
 static bool any_line(const struct dpb_table_line *lines, size_t n, size_t column, char mark)
@@ -496,6 +541,7 @@ static void print_notes(const json_t *document, const struct dpb_table *table, F
     if (n > 0) {
         note_winners(document, lines, n, out);
         note_effects(document, lines, n, out);
+        note_why(document, lines, n, out);
         note_meanings(document, lines, n, out);
         dpb_target_notes(document, out);
     }

@@ -18,7 +18,7 @@ static const struct dpb_host *host;
 /* ---- options ------------------------------------------------------------------------------- */
 
 struct options {
-    int64_t exchange_ns, late_peer_ns, update_ns;
+    int64_t exchange_ns, late_peer_ns, update_ns, payload_bytes;
     bool worker;
 };
 
@@ -33,6 +33,8 @@ static const struct dpb_option option_table[] = {
     TIME(update, "of the optimizer, once a step"),
     {"worker", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, offsetof(struct options, worker),
      "whether progress does the work, or only looks"},
+    {"payload", DPB_OPT_INT, "bytes", "0", 0, 1e12, NULL, offsetof(struct options, payload_bytes),
+     "of a bucket, as if it had been sent"},
     {0}};
 
 /* ---- state --------------------------------------------------------------------------------- */
@@ -182,6 +184,7 @@ static dpb_status timed_progress(void *comm_, int64_t budget_ns)
         if (comm->options.worker ? !work_on_bucket(comm, budget_ns)
                                  : !look_at_bucket(comm, ready_ns, forever))
             return DPB_OK;
+        host->count_bytes((uint64_t)comm->options.payload_bytes);
         comm->bucket++;
         comm->worked_ns = 0;
         if (comm->options.worker && !forever)

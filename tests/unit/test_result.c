@@ -617,6 +617,7 @@ static void document_has_every_name(void **state)
         "timing.breakdown_ns.comm_exposed",
         "timing.breakdown_ns.comm_hidden",
         "timing.breakdown_ns.comm_wait_peer",
+        "why",
         "comm.bytes_per_step",
         "loss",
         "eval",
