@@ -291,7 +291,19 @@ dpb_status coded_update_wait(void *strategy, uint64_t bucket)
     return ((const struct strategy *)strategy)->coded->status;
 }
 
+/* No device writes the gradients between tensors, and a codec may decode 0 to another number: what
+ * it leaves there would be encoded with the next step's. */
+void coded_update(void *strategy_, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    const struct strategy *strategy = strategy_;
+    const uint64_t begin = *at;
+    strategy_update_bucket(strategy_, bucket, length, at, until_ns);
+    memset(strategy_gradients(strategy, strategy->args.rank,
+                              bucket * strategy->arenas.bucket_elements + begin),
+           0, (*at - begin) * sizeof(float));
+}
+
 const struct stage coded_stages[CODED_STAGES] = {
     {coded_encode_due, encode, coded_encode_wait},
     {decode_due, decode, decode_wait},
-    {coded_update_due, strategy_update_bucket, coded_update_wait}};
+    {coded_update_due, coded_update, coded_update_wait}};

@@ -62,6 +62,8 @@ dpb_status coded_state(void *comm, struct dpb_saved *saved);
 bool coded_encode_due(void *strategy, uint64_t bucket);
 dpb_status coded_encode_wait(void *strategy, uint64_t bucket);
 bool coded_update_due(void *strategy, uint64_t bucket);
+/* strategy_update_bucket, which then clears the gradients. */
+void coded_update(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
 dpb_status coded_update_wait(void *strategy, uint64_t bucket);
 
 /* The stages of a bucket whose messages lie in memory that all workers share. */

@@ -95,7 +95,7 @@ static dpb_status decode_wait(void *strategy, uint64_t bucket)
 static const struct stage stages_with_codec[] = {
     {coded_encode_due, encode, coded_encode_wait},
     {decode_due, decode, decode_wait},
-    {coded_update_due, strategy_update_bucket, coded_update_wait}};
+    {coded_update_due, coded_update, coded_update_wait}};
 
 static dpb_status move_messages(void *strategy, int64_t until_ns, bool *moved)
 {
