@@ -14,14 +14,8 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "dpbench/plugin.h"
+#include "codecs/message.h"
 #include "dpbench/random.h"
-
-#if defined(__x86_64__)
-#define KERNEL __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) static
-#else
-#define KERNEL static
-#endif
 
 enum { BLOCK = 1024, LARGEST = 127 };
 
@@ -50,7 +44,7 @@ static uint64_t int8_bound(const void *options, uint64_t n)
 /* ---- a block ------------------------------------------------------------------------------- */
 
 /* values += more; returns the largest magnitude, by its bits: NaN is larger than all numbers. */
-KERNEL float add(const float *restrict more, float *restrict values, uint64_t n)
+DPB_CLONES static float add(const float *restrict more, float *restrict values, uint64_t n)
 {
     uint32_t largest = 0;
     for (uint64_t i = 0; i < n; i++) {
@@ -96,20 +90,20 @@ static inline __attribute__((always_inline)) void round_all(float *restrict valu
     }
 }
 
-KERNEL void round_nearest(float *restrict values, int8_t *restrict integers, uint64_t n,
-                          float scale)
+DPB_CLONES static void round_nearest(float *restrict values, int8_t *restrict integers, uint64_t n,
+                                     float scale)
 {
     round_all(values, integers, n, scale, false, 0);
 }
 
-KERNEL void round_stochastic(float *restrict values, int8_t *restrict integers, uint64_t n,
-                             float scale, uint32_t key)
+DPB_CLONES static void round_stochastic(float *restrict values, int8_t *restrict integers,
+                                        uint64_t n, float scale, uint32_t key)
 {
     round_all(values, integers, n, scale, true, key);
 }
 
-KERNEL void add_scaled(const int8_t *restrict integers, float scale, float *restrict sum,
-                       uint64_t n)
+DPB_CLONES static void add_scaled(const int8_t *restrict integers, float scale, float *restrict sum,
+                                  uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++)
         sum[i] += (float)integers[i] * scale;
@@ -154,16 +148,9 @@ static uint64_t int8_encode(const void *options, const struct dpb_codec_part *pa
 static dpb_status int8_decode(const void *options, const struct dpb_codec_part *part,
                               const void *message, uint64_t bytes, float *sum)
 {
-    const uint64_t wanted = int8_bound(options, part->n);
     const float *scales = message;
     const int8_t *integers = (const int8_t *)(scales + (part->n + BLOCK - 1) / BLOCK);
-    if (bytes != wanted)
-        return host->fail(
-            DPB_FAILED,
-            "codec int8: rank %u sent %llu bytes for %llu elements, not %llu: the two "
-            "do not run the same training",
-            part->rank, (unsigned long long)bytes, (unsigned long long)part->n,
-            (unsigned long long)wanted);
+    DPB_TRY(message_check_length(host, "int8", part, bytes, int8_bound(options, part->n)));
     for (uint64_t at = 0; at < part->n; at += BLOCK)
         add_scaled(integers + at, scales[at / BLOCK], sum + at,
                    part->n - at < BLOCK ? part->n - at : BLOCK);

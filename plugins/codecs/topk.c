@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "dpbench/plugin.h"
+#include "codecs/message.h"
 
 static const struct dpb_host *host;
 
@@ -103,15 +103,10 @@ static uint64_t topk_encode(const void *options, const struct dpb_codec_part *pa
 static dpb_status topk_decode(const void *options, const struct dpb_codec_part *part,
                               const void *message, uint64_t bytes, float *sum)
 {
-    const uint64_t k = count_sent(options, part->n), wanted = topk_bound(options, part->n);
+    const uint64_t k = count_sent(options, part->n);
     const uint32_t *indices = message;
     const float *values = (const void *)(indices + k);
-    if (bytes != wanted)
-        return host->fail(DPB_FAILED,
-                          "codec topk: rank %u sent %llu bytes for %llu elements, not %llu: do all "
-                          "ranks have the same comm.codec_ratio?",
-                          part->rank, (unsigned long long)bytes, (unsigned long long)part->n,
-                          (unsigned long long)wanted);
+    DPB_TRY(message_check_length(host, "topk", part, bytes, topk_bound(options, part->n)));
     uint64_t least = 0; /* that the next index may be */
     for (uint64_t i = 0; i < k; i++) {
         /* Once: the message may lie in a peer's memory. */

@@ -39,6 +39,10 @@ static const struct row {
     {"int8", 2},
     {"int8 comm.codec_rounding=stochastic", 2},
     {"topk comm.codec_feedback=no", 2},
+    {"threshold", N_WORLDS},
+    {"threshold comm.codec_threshold=0", 2},
+    {"threshold comm.codec_feedback=no", 2},
+    {"onebit", N_WORLDS},
 };
 
 static void run_well(struct command *command, const char *settings)
@@ -115,19 +119,54 @@ static void test_refused_message(void **state)
 /* All that a training leaves: its losses, and the bits of its weights. */
 static void test_lossless(void **state)
 {
+    static const char *const lossless[] = {"topk comm.codec_ratio=1",
+                                           "threshold comm.codec_threshold=0"};
     const char *carrier = *state;
     struct command with, without;
     char settings[128];
-    snprintf(settings, sizeof settings,
-             "comm.name=%s run.workers=2 comm.codec=topk comm.codec_ratio=1", carrier);
-    run_well(&with, settings);
-    *strstr(settings, "comm.codec") = '\0';
+    snprintf(settings, sizeof settings, "comm.name=%s run.workers=2", carrier);
     run_well(&without, settings);
-    assert_true(json_equal(json_at(with.json, "loss"), json_at(without.json, "loss")));
-    assert_string_equal(json_text_at(with.json, "ranks.0.checksum"),
-                        json_text_at(without.json, "ranks.0.checksum"));
-    command_free(&with);
+    for (size_t i = 0; i < sizeof lossless / sizeof *lossless; i++) {
+        snprintf(settings, sizeof settings, "comm.name=%s run.workers=2 comm.codec=%s", carrier,
+                 lossless[i]);
+        run_well(&with, settings);
+        assert_true(json_equal(json_at(with.json, "loss"), json_at(without.json, "loss")));
+        assert_string_equal(json_text_at(with.json, "ranks.0.checksum"),
+                            json_text_at(without.json, "ranks.0.checksum"));
+        command_free(&with);
+    }
     command_free(&without);
+}
+
+/* ---- feedback ------------------------------------------------------------------------------ */
+
+/* int8 loses too little to be seen here. */
+static const char *const fed[] = {"topk comm.codec_ratio=0.02",
+                                  "threshold comm.codec_threshold=0.3", "onebit"};
+enum { N_FED = sizeof fed / sizeof *fed };
+
+static double last_loss(const char *codec, const char *feedback)
+{
+    struct command command;
+    char settings[256];
+    snprintf(settings, sizeof settings,
+             "run.steps=120 run.batch=4 optimizer.momentum=0 comm.codec=%s comm.codec_feedback=%s",
+             codec, feedback);
+    run_well(&command, settings);
+    const json_t *eval = json_at(command.json, "eval");
+    const double loss =
+        json_number_value(json_object_get(json_array_get(eval, json_array_size(eval) - 1), "loss"));
+    command_free(&command);
+    return loss;
+}
+
+/* The loss with feedback is at most half of that without. */
+static void test_feedback(void **state)
+{
+    const char *codec = *state;
+    const double with = last_loss(codec, "yes"), without = last_loss(codec, "no");
+    if (!(with < without / 2))
+        fail_msg("%s: loss %g with feedback, %g without", codec, with, without);
 }
 
 /* ---- checkpoints --------------------------------------------------------------------------- */
@@ -189,11 +228,11 @@ static void test_sweep(void **state)
                   "steady_limit_s = 0\n[model]\nname = tiny_dense\n"
                   "[data]\nsamples = 64\n[device]\nname = reference\nthreads = 1\n"
                   "[comm]\nname = shm\ncodec_ratio = 0.5\ncodec_feedback = no\n"
-                  "[sweep]\ncomm.codec = none, int8, topk\nrepeats = 1\n");
+                  "[sweep]\ncomm.codec = none, int8, topk, onebit\nrepeats = 1\n");
     dpbench(&command, deadline_s, "-c sweep.ini --json");
     if (command.exit_code != 0)
         fail_msg("exit code %d: %s", command.exit_code, command.err);
-    assert_int_equal(json_array_size(json_at(command.json, "runs")), 3);
+    assert_int_equal(json_array_size(json_at(command.json, "runs")), 4);
     command_free(&command);
 }
 
@@ -206,7 +245,10 @@ int main(void)
         add_case(test_refused_message, (void *)carriers[i], "%s: a wrong message", carriers[i]);
     }
     add_case(test_mistakes, NULL, "mistakes of a codec");
+    for (size_t i = 0; i < N_FED; i++)
+        add_case(test_feedback, (void *)fed[i], "%s: feedback", fed[i]);
     add_case(test_goes_on, (void *)"topk", "topk: saved and continued");
+    add_case(test_goes_on, (void *)"onebit", "onebit: saved and continued");
     add_case(test_goes_on, (void *)"int8 comm.codec_rounding=stochastic",
              "int8 stochastic: saved and continued");
     add_case(test_refusals, NULL, "refusals");

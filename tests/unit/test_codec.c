@@ -277,12 +277,116 @@ static void test_int8_extremes(void **state)
     trial_close(trial);
 }
 
+/* ---- threshold ----------------------------------------------------------------------------- */
+
+static void test_threshold(void **state)
+{
+    static const double thresholds[] = {1e-3, 0.3, 1, 2.5};
+    (void)state;
+    for (size_t k = 0; k < sizeof thresholds / sizeof *thresholds; k++) {
+        char assignment[64];
+        const double t = (double)(float)thresholds[k];
+        snprintf(assignment, sizeof assignment, "comm.codec_threshold=%.17g", thresholds[k]);
+        struct trial *trial = trial_open("threshold", (const char *const[]){assignment, NULL});
+        for (size_t s = 0; s < N_SIZES; s++) {
+            fill(trial, sizes[s]);
+            pass(trial);
+            assert_int_equal(trial->bytes, (sizes[s] + 3) / 4);
+            for (uint64_t i = 0; i < sizes[s]; i++) {
+                const double value = trial->values[i];
+                const double sent = value >= t ? t : value <= -t ? -t : 0;
+                assert_true((double)trial->decoded[i] == sent);
+                assert_true(trial->residual[i] == (float)(value - sent));
+            }
+            expect_lengths_refused(trial);
+        }
+        trial_close(trial);
+    }
+}
+
+/* Threshold 0 sends all elements, as they are. */
+static void test_threshold_zero(void **state)
+{
+    struct trial *trial =
+        trial_open("threshold", (const char *const[]){"comm.codec_threshold=0", NULL});
+    (void)state;
+    for (size_t s = 0; s < N_SIZES; s++) {
+        fill(trial, sizes[s]);
+        pass(trial);
+        assert_int_equal(trial->bytes, 4 * sizes[s]);
+        for (uint64_t i = 0; i < sizes[s]; i++)
+            assert_true((double)trial->decoded[i] == trial->values[i] && trial->residual[i] == 0);
+        expect_lengths_refused(trial);
+    }
+    trial_close(trial);
+}
+
+/* ---- onebit -------------------------------------------------------------------------------- */
+
+static void check_onebit_block(const struct trial *trial, uint64_t begin, uint64_t end)
+{
+    double sums[2] = {0}, largest = 0;
+    uint64_t counts[2] = {0};
+    for (uint64_t i = begin; i < end; i++) {
+        sums[trial->values[i] < 0] += trial->values[i];
+        counts[trial->values[i] < 0]++;
+        largest = fmax(largest, fabs(trial->values[i]));
+    }
+    for (uint64_t i = begin; i < end; i++) {
+        const bool negative = trial->values[i] < 0;
+        const double mean = sums[negative] / (double)counts[negative];
+        assert_true(fabs((double)trial->decoded[i] - mean) <= largest * 64 * FLT_EPSILON);
+    }
+}
+
+static void test_onebit(void **state)
+{
+    struct trial *trial = trial_open("onebit", NULL);
+    (void)state;
+    for (size_t s = 0; s < N_SIZES; s++) {
+        const uint64_t n = sizes[s];
+        fill(trial, n);
+        pass(trial);
+        assert_int_equal(trial->bytes, (n + 7) / 8 + (n + 1023) / 1024 * 8);
+        for (uint64_t at = 0; at < n; at += 1024)
+            check_onebit_block(trial, at, at + 1024 < n ? at + 1024 : n);
+        expect_lengths_refused(trial);
+    }
+    trial_close(trial);
+}
+
+/* ---- both ---------------------------------------------------------------------------------- */
+
+/* NaN reaches the elements that the codec says, and no other block. */
+static void test_not_finite(void **state)
+{
+    static const float odd[] = {NAN, INFINITY, -INFINITY};
+    static const char *const codecs[] = {"threshold", "onebit"};
+    (void)state;
+    for (size_t c = 0; c < 2; c++) {
+        struct trial *trial = trial_open(codecs[c], NULL);
+        for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+            fill(trial, 2000);
+            trial->gradients[7] = odd[i];
+            trial->bytes = trial->ops->encode(trial->options, &trial->part, trial->gradients,
+                                              trial->residual, trial->message);
+            assert_int_equal(decode(trial, trial->bytes), DPB_OK);
+            assert_true(isnan(trial->decoded[7]) && !isfinite(trial->residual[7]));
+            assert_true(isnan(trial->decoded[8]) == (c == 1));
+            assert_true(isfinite(trial->decoded[1024]) && isfinite(trial->residual[1024]));
+        }
+        trial_close(trial);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_topk),          cmocka_unit_test(test_topk_indices),
-        cmocka_unit_test(test_int8),          cmocka_unit_test(test_int8_unbiased),
-        cmocka_unit_test(test_int8_extremes),
+        cmocka_unit_test(test_topk),           cmocka_unit_test(test_topk_indices),
+        cmocka_unit_test(test_int8),           cmocka_unit_test(test_int8_unbiased),
+        cmocka_unit_test(test_int8_extremes),  cmocka_unit_test(test_threshold),
+        cmocka_unit_test(test_threshold_zero), cmocka_unit_test(test_onebit),
+        cmocka_unit_test(test_not_finite),
     };
     return cmocka_run_group_tests_name("codec", tests, NULL, NULL);
 }
