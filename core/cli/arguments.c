@@ -147,6 +147,17 @@ static dpb_status assign(struct dpb_config *config, const char *assignment)
                                   : dpb_config_assign(config, assignment, COMMAND_LINE);
 }
 
+static dpb_status take_name(const struct dpb_command *command, const char *name,
+                            struct dpb_arguments *arguments)
+{
+    if (arguments->file != NULL)
+        return dpb_usage_error(command, "'%s' beside %s: give one experiment", name,
+                               arguments->file);
+    DPB_TRY(dpb_experiment_named(name, &arguments->found));
+    arguments->file = arguments->found;
+    return DPB_OK;
+}
+
 static dpb_status parse(const struct dpb_command *command, unsigned accepts, int argc, char **argv,
                         const char **assignments, struct dpb_arguments *arguments)
 {
@@ -158,13 +169,17 @@ static dpb_status parse(const struct dpb_command *command, unsigned accepts, int
             arguments->file = argv[i];
         else if (strchr(argv[i], '=') != NULL)
             assignments[n++] = argv[i];
+        else if ((accepts & DPB_ACCEPTS_CONFIG) && dpb_plugin_name_valid(argv[i]))
+            DPB_TRY(take_name(command, argv[i], arguments));
         else
             return refuse_word(command, accepts, argv[i]);
     }
     if (arguments->file == NULL)
         return dpb_usage_error(command, "%s",
-                               accepts & DPB_ACCEPTS_RESULT ? "which result? give its file"
-                                                            : "which experiment? give -c FILE.ini");
+                               accepts & DPB_ACCEPTS_RESULT
+                                   ? "which result? give its file"
+                                   : "which experiment? give -c FILE.ini, or a "
+                                     "name that `dpbench list` lists");
     if (arguments->resume && n > 0)
         return dpb_usage_error(command, "--resume goes on with the settings of %s: leave '%s' out",
                                arguments->file, assignments[0]);
@@ -201,5 +216,6 @@ void dpb_arguments_release(struct dpb_arguments *arguments)
     dpb_config_destroy(arguments->config);
     dpb_config_destroy(arguments->given);
     json_decref(arguments->document);
+    free(arguments->found);
     *arguments = (struct dpb_arguments){0};
 }

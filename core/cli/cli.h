@@ -5,7 +5,9 @@
 #ifndef DPB_CORE_CLI_CLI_H
 #define DPB_CORE_CLI_CLI_H
 
+#include <glob.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -30,6 +32,7 @@ int dpb_command_predict(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_data(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_comm(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_links(const struct dpb_command *self, int argc, char **argv);
+int dpb_command_list(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_new(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_conform(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_plugins(const struct dpb_command *self, int argc, char **argv);
@@ -49,16 +52,24 @@ dpb_status dpb_usage_error(const struct dpb_command *command, const char *format
  * unknown. */
 const char *dpb_missing_option(const char *word);
 
+/* shared.c: the directory of this name ("conf", "templates") that came with dpbench: beside the
+ * installed program, or in dpbench's own tree. */
+dpb_status dpb_shared_directory(const char *name, char directory[PATH_MAX]);
+/* Its experiments whose names match the pattern, at least one; globfree them. */
+dpb_status dpb_experiments_find(const char *pattern, glob_t *files);
+/* The file of the experiment of this name; *path is the caller's. */
+dpb_status dpb_experiment_named(const char *name, char **path);
+
 /* The argument of --threshold, "5" or "5%", as a share. */
 dpb_status dpb_parse_threshold(const struct dpb_command *self, const char *text, double *share);
 
 /* The exit code where both apply: signals first, then 2, 1, 3, 5, 4, 0. */
 int dpb_exit_code_first(int a, int b);
 
-/* ---- arguments: -c FILE.ini [SECTION.KEY=VALUE ...] [--json] [--output FILE] --------------- */
+/* ---- arguments: NAME | -c FILE.ini [SECTION.KEY=VALUE ...] [--json] [--output FILE] -------- */
 
 enum dpb_accepts {                         /* beside SECTION.KEY=VALUE */
-                   DPB_ACCEPTS_CONFIG = 1, /* -c FILE, required */
+                   DPB_ACCEPTS_CONFIG = 1, /* -c FILE or NAME, required */
                    DPB_ACCEPTS_RESULT = 2, /* RESULT.json, required */
                    DPB_ACCEPTS_OUTPUT = 4  /* --json, --output FILE */
 };
@@ -66,7 +77,8 @@ enum dpb_accepts {                         /* beside SECTION.KEY=VALUE */
 struct dpb_arguments {
     struct dpb_config *config; /* @owned: the file's settings, overridden by the command line */
     struct dpb_config *given;  /* @owned: the command line's settings alone */
-    const char *file;          /* -c FILE or RESULT.json */
+    const char *file;          /* -c FILE or RESULT.json; or `found` */
+    char *found;               /* @owned: the file of an experiment that was named */
     const char *output;        /* NULL: a new file in run.results */
     bool json;
     bool trust;              /* a rerun may write where its result says */

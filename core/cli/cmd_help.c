@@ -64,7 +64,8 @@ static void print_arguments(const char *usage)
     static const struct {
         const char *argument, *meaning;
     } rows[] = {
-        {"-c FILE.ini", "the experiment; `dpbench help` lists the sections of FILE.ini"},
+        {"-c FILE.ini | NAME", "the experiment: a file, whose sections `dpbench help` lists; or a "
+                               "name of `dpbench list`"},
         {"RESULT.json", "a file that a run or a sweep left, or the directory of a sweep's runs"},
         {"A.json B.json", "two results of runs or of sweeps, or two directories of sweeps' runs"},
         {"--base", "the program of the other build; its plugins are those beside it"},

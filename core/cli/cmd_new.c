@@ -20,29 +20,6 @@ struct words {
     char example[64]; /* the name in the templates of this kind */
 };
 
-/* The directory of templates: beside the installed program or in dpbench's own tree. */
-static dpb_status find_templates(char directory[PATH_MAX])
-{
-    static const char *const places[] = {"../share/dpbench/templates", "../templates",
-                                         "../../templates"};
-    char exe[PATH_MAX - 64], tried[2 * PATH_MAX] = "";
-    ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    exe[length > 0 ? length : 0] = '\0';
-    char *slash = strrchr(exe, '/');
-    if (slash == NULL)
-        return dpb_fail(DPB_UNSUPPORTED, "/proc is not mounted, by which dpbench finds its "
-                                         "templates");
-    *slash = '\0';
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        snprintf(directory, PATH_MAX, "%s/%s", exe, places[i]);
-        if (access(directory, R_OK | X_OK) == 0)
-            return DPB_OK;
-        size_t used = strlen(tried);
-        snprintf(tried + used, sizeof tried - used, "%s%s", used > 0 ? ", " : "", directory);
-    }
-    return dpb_fail(DPB_IO, "there are no templates; tried %s", tried);
-}
-
 static dpb_status read_template(const char *path, char **text)
 {
     FILE *file = fopen(path, "r");
@@ -171,7 +148,7 @@ static dpb_status make_plugin(const struct dpb_command *self, int argc, char **a
     if (!dpb_plugin_name_valid(words.kind) || !dpb_plugin_name_valid(words.name))
         return dpb_usage_error(self, "'%s' is no name: names match [a-z0-9_]+",
                                dpb_plugin_name_valid(words.kind) ? words.name : words.kind);
-    DPB_TRY(find_templates(templates));
+    DPB_TRY(dpb_shared_directory("templates", templates));
     DPB_TRY(refuse_taken(&words));
     DPB_TRY(copy_all(templates, &words));
     printf("in %s: `make` builds it, `make check` holds it to its conformance suite, `make run` "

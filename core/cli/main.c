@@ -16,9 +16,9 @@
 static int run_help(const struct dpb_command *self, int argc, char **argv);
 
 static const struct dpb_command commands[] = {
-    {"run", "dpbench [run] -c FILE.ini [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
+    {"run", "dpbench [run] -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
      "run an experiment, or a sweep where the file has [sweep]", dpb_command_run},
-    {"check", "dpbench check -c FILE.ini [SECTION.KEY=VALUE ...]",
+    {"check", "dpbench check -c FILE.ini | NAME [SECTION.KEY=VALUE ...]",
      "validate everything and say how much memory it needs; run nothing", dpb_command_check},
     {"rerun",
      "dpbench rerun RESULT.json [SECTION.KEY=VALUE ... | --resume] [--trust] [--json] [--output "
@@ -32,7 +32,7 @@ static const struct dpb_command commands[] = {
      "more than PERCENT",
      dpb_command_compare},
     {"gate",
-     "dpbench gate --base OLD/dpbench -c FILE.ini [SECTION.KEY=VALUE ...] [--repeats N] "
+     "dpbench gate --base OLD/dpbench -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--repeats N] "
      "[--threshold PERCENT] [--json] [--output FILE]",
      "run an experiment by turns with another build and with this one; exit code 4 where this one "
      "is slower by more than PERCENT",
@@ -43,10 +43,10 @@ static const struct dpb_command commands[] = {
      "RATE,LATENCY] [--servers N] [--host RATE,TIME] [--json]",
      "from a run of one worker, the step of many, by strategy, link, bucket and batch",
      dpb_command_predict},
-    {"data", "dpbench data -c FILE.ini [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
+    {"data", "dpbench data -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
      "measure how fast the data of an experiment come, by data.threads; train nothing",
      dpb_command_data},
-    {"comm", "dpbench comm -c FILE.ini [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
+    {"comm", "dpbench comm -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
      "measure an experiment's communicator alone, by size and by the model's buckets; train "
      "nothing",
      dpb_command_comm},
@@ -58,6 +58,10 @@ static const struct dpb_command commands[] = {
      dpb_command_links},
     {"plugins", "dpbench plugins [--json]", "list what can be loaded, and what cannot and why",
      dpb_command_plugins},
+    {"list", "dpbench list [WORD ...]",
+     "list the experiments that come with dpbench, each with its question; only those that mention "
+     "all words",
+     dpb_command_list},
     {"new", "dpbench new KIND NAME",
      "write a plugin to begin with, its experiment and its Makefile into a new directory",
      dpb_command_new},

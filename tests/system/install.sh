@@ -47,7 +47,7 @@ verdict $? "what is installed can be used"
 # All but those whose data no machine has by itself, that another launcher has to start, for a GPU that is
 # not here, or for a precision that this processor does not have.
 (cd "$root" && for conf in "$prefix"/share/dpbench/conf/*.ini; do
-    said=$(outside dpbench check -c "$conf" 2>&1) && continue
+    said=$(outside dpbench check "$(basename "$conf" .ini)" 2>&1) && continue
     case $said in *"needs data.path"* | *"works under mpirun or srun only"* | \
         *"device 'cuda' cannot run here: "* | *"device 'cuda' was not built: "* | \
             *"comm.inside = nccl cannot run here: "* | *"comm 'ring_verbs' cannot run here: "* | \

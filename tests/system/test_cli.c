@@ -121,6 +121,37 @@ static void test_answers(void **state)
     }
 }
 
+/* Each experiment that comes with dpbench has a question, and is checked by its name. */
+static void test_list(void **state)
+{
+    struct command all, some, command;
+    uint32_t n_names = 0, n_questions = 0, n_said = 0;
+    char *rest, *last = NULL;
+    (void)state;
+    run(&all, 0, "list");
+    run(&some, 0, "list CUDA nccl");
+    expect_words("list CUDA nccl", some.out, (const char *const[]){"  resnet50_nccl\n", NULL});
+    assert_null(strstr(some.out, "  lenet_shm\n"));
+    assert_non_null(strstr(all.out, "  lenet_shm\n"));
+    for (char *line = strtok_r(all.out, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        const bool indented = strncmp(line, "      ", 6) == 0;
+        if (!indented && last)
+            n_questions += last[strlen(last) - 1] == '?';
+        n_names += !indented && line[0] == ' ';
+        if (line[0] != ' ')
+            assert_int_equal(sscanf(line, "%u experiments in /", &n_said), 1);
+        last = indented ? line : NULL;
+    }
+    assert_true(n_names > 0);
+    assert_int_equal(n_names, n_said);
+    assert_int_equal(n_names, n_questions);
+    run(&command, 0, "check lenet_shm data.name=synthetic device.name=reference");
+    expect_words("check lenet_shm", command.out, (const char *const[]){"lenet_shm: ", NULL});
+    command_free(&command);
+    command_free(&some);
+    command_free(&all);
+}
+
 /* clang-format off */
 /* Input and counts of docs/models.md at the default number of classes, the field's batches. */
 static const struct {
@@ -213,6 +244,10 @@ static void test_words_in_the_wrong_place(void **state)
     } rows[] = {
         {"base.ini", {"did you mean '-c base.ini'?"}},
         {"check base.ini", {"did you mean '-c base.ini'?"}},
+        {"check nothing", {"no experiment 'nothing' in /", "`dpbench list`"}},
+        {"check ../conf/tiny", {"'../conf/tiny' is no setting"}},
+        {"check lenet_shm lenet_shm", {"give one experiment"}},
+        {"list nothing-like-it", {"no experiment mentions nothing-like-it"}},
         {"x.json", {"did you mean 'rerun x.json'?"}},
         {RUN "workers=1", {"command line: 'workers=1'", "did you mean 'run.workers=1'?"}},
         {RUN "bucket=1kB", {"did you mean 'comm.bucket=1kB'?"}},
@@ -1136,6 +1171,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_list),
         cmocka_unit_test(test_help_models),
         cmocka_unit_test(test_help_unknown),
         cmocka_unit_test(test_words_in_the_wrong_place),
