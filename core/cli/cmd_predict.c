@@ -23,7 +23,7 @@ struct reading {
     struct dpb_predict_request request;
     json_t *result, *comms[DPB_PREDICT_LIST]; /* @owned */
     char words[DPB_PREDICT_LIST][WORD];       /* of --strategies */
-    bool has_inside, json;
+    bool json;
 };
 
 static dpb_status parse_rate(const struct reading *r, const char *option, const char *text,
@@ -159,10 +159,8 @@ static dpb_status take_option(struct reading *r, const char *option, const char 
         return parse_one(r, option, text, &request->servers);
     if (strcmp(option, "--host") == 0)
         return parse_cost(r, option, text, &request->host);
-    if (strcmp(option, "--inside") == 0) {
-        r->has_inside = true;
+    if (strcmp(option, "--inside") == 0)
         return parse_cost(r, option, text, &request->inside);
-    }
     return dpb_usage_error(r->self, "unknown option '%s'", option);
 }
 
@@ -187,11 +185,6 @@ static dpb_status parse(struct reading *r, int argc, char **argv)
     if (request->n_links == 0)
         return dpb_usage_error(r->self, "over which link? give --link RATE,LATENCY, as in "
                                         "10Gbit,50us, or --comm COMM.json");
-    if (request->per_machine > 1 && !r->has_inside)
-        return dpb_usage_error(r->self,
-                               "--per-machine %u needs --inside RATE,LATENCY: how fast a worker "
-                               "copies within a machine",
-                               request->per_machine);
     return DPB_OK;
 }
 

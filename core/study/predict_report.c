@@ -263,6 +263,11 @@ static dpb_status fit_link(const struct dpb_predict_request *request,
                         "or ps_cpu with 2 workers or more",
                         given->name, name, link->workers);
     const bool memory = link->fitted->way == DPB_WAY_MEMORY;
+    if (memory && isfinite(request->inside.bytes_per_s))
+        return dpb_fail(DPB_USAGE,
+                        "%s: %s measures how fast a worker copies within its machine, and --inside "
+                        "says it, too: leave one of them out",
+                        given->name, name);
     const double servers = dpb_json_number(given->comm, "world.servers");
     const double machines = dpb_json_number(given->comm, "world.machines");
     /* On one machine a ring runs over the loopback; ps_cpu exchanges through shared memory. */
@@ -297,7 +302,13 @@ static dpb_status make_link(const struct dpb_predict_request *request,
 {
     *link = (struct link){.outside = given->cost, .inside = request->inside};
     if (given->comm != NULL)
-        return fit_link(request, given, link);
+        DPB_TRY(fit_link(request, given, link));
+    if (request->per_machine > 1 && !isfinite(link->inside.bytes_per_s))
+        return dpb_fail(
+            DPB_USAGE,
+            "%s: --per-machine %u needs --inside RATE,LATENCY: how fast a worker copies "
+            "within a machine",
+            given->name, request->per_machine);
     return DPB_OK;
 }
 

@@ -24,6 +24,11 @@ static int set_up(void **state)
         "device.name=reference --output one.json");
     result |= command.exit_code;
     command_free(&command);
+    dpbench(&command, deadline_s,
+            "comm -c /dev/null comm.name=shm run.workers=2 comm_test.iterations=5 model.name=tiny "
+            "comm_test.sizes=4KiB,64KiB,1MiB device.name=reference run.results= --output shm.json");
+    result |= command.exit_code;
+    command_free(&command);
     sandbox_write("other.json", "{\"schema\": \"dpbench.comm/1\"}\n");
     return result;
 }
@@ -48,6 +53,11 @@ static void test_run(void **state)
     expect_line(command.out, "^ +2 shm +[* ]");
     expect_line(command.out, "^ +1024 hierarchical.* steps$");
     command_free(&command);
+    /* What shm measures is the cost within a machine. */
+    run(&command, 0,
+        "one.json --comm shm.json --per-machine 2 --workers 2 --strategies shm --json");
+    assert_true(json_number_at(command.json, "rows.0.step_ns") > 0);
+    command_free(&command);
 }
 
 static void test_refusals(void **state)
@@ -71,6 +81,8 @@ static void test_refusals(void **state)
         {"one.json --comm one.json", "dpbench.comm/1"},
         {"other.json --link 1Gbit,50us", "schema"},
         {"one.json --comm other.json", "'?'"},
+        {"one.json --comm shm.json", "--per-machine"},
+        {"one.json --comm shm.json --per-machine 2 --inside 5GB,1us", "and --inside says it, too"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
