@@ -365,7 +365,7 @@ struct group {
     const json_t **rows; /* @owned; @borrowed rows, in the order of the table */
     size_t n;
     const char *strategies[MOST_SERIES]; /* of the whole table */
-    size_t n_strategies;
+    size_t n_strategies, n_left_out;
 };
 
 static const char *strategy_of(const json_t *row)
@@ -392,8 +392,10 @@ static int color_of(const struct group *group, const char *strategy)
     return color;
 }
 
+/* Colors do not tell more apart than MOST_SERIES; a strategy that comes twice counts once. */
 static void find_strategies(const json_t *lines, struct group *group)
 {
+    json_t *left_out = json_object();
     const json_t *line;
     size_t i;
     json_array_foreach(lines, i, line)
@@ -402,9 +404,13 @@ static void find_strategies(const json_t *lines, struct group *group)
         size_t k = 0;
         while (k < group->n_strategies && strcmp(group->strategies[k], strategy) != 0)
             k++;
-        if (k == group->n_strategies && k < MOST_SERIES)
+        if (k == MOST_SERIES)
+            json_object_set_new(left_out, strategy, json_true());
+        else if (k == group->n_strategies)
             group->strategies[group->n_strategies++] = strategy;
     }
+    group->n_left_out = json_object_size(left_out);
+    json_decref(left_out);
 }
 
 static void write_rates_and_parts(const struct group *group, FILE *out)
@@ -473,8 +479,8 @@ static void scaling_of(const struct group *group, const char *strategy, const ch
     free(rows);
 }
 
-/* The numbers of workers, rising. */
-static size_t find_workers(const struct group *group, double workers[MOST_WORKERS])
+/* The numbers of workers, rising; `workers` has room for one a row. */
+static size_t find_workers(const struct group *group, double *workers)
 {
     size_t n = 0;
     for (size_t i = 0; i < group->n; i++) {
@@ -482,8 +488,7 @@ static size_t find_workers(const struct group *group, double workers[MOST_WORKER
         size_t k = 0;
         while (k < n && workers[k] != w)
             k++;
-        if (k == n && n < MOST_WORKERS && w > 0 &&
-            isfinite(dpb_json_number(group->rows[i], "speedup")))
+        if (k == n && w > 0 && isfinite(dpb_json_number(group->rows[i], "speedup")))
             workers[n++] = w;
     }
     if (n > 0)
@@ -495,8 +500,8 @@ static size_t find_workers(const struct group *group, double workers[MOST_WORKER
 static void write_scaling(const struct group *group, const char *path, FILE *out)
 {
     const bool is_speedup = strcmp(path, "speedup") == 0;
-    double workers[MOST_WORKERS], ideal[MOST_WORKERS];
-    const size_t n_workers = find_workers(group, workers);
+    double *workers = calloc(group->n, sizeof *workers), *ideal = calloc(group->n, sizeof *ideal);
+    const size_t n_workers = workers && ideal ? find_workers(group, workers) : 0;
     struct scaling scalings[MOST_SERIES];
     struct dpb_svg_series series[MOST_SERIES + 1];
     struct key keys[MOST_SERIES + 1] = {{"ideal", "cn", true, false}};
@@ -542,6 +547,8 @@ static void write_scaling(const struct group *group, const char *path, FILE *out
         course_release(&scalings[i].course);
         free(scalings[i].hollow);
     }
+    free(workers);
+    free(ideal);
 }
 
 /* A good run of the row: the first that was not disturbed, or the first. NULL: none. */
@@ -609,6 +616,11 @@ void dpb_figures_of_sweep(const json_t *document, const json_t *table, FILE *out
     const size_t n = json_array_size(lines);
     struct group group = {.document = document, .rows = calloc(n + 1, sizeof *group.rows)};
     find_strategies(lines, &group);
+    if (group.n_left_out > 0)
+        fprintf(out,
+                "<p class=\"about\">Curves are those of the first %d strategies; %zu more have "
+                "none.</p>\n",
+                MOST_SERIES, group.n_left_out);
     for (size_t i = 0; group.rows != NULL && i < n; i++) {
         const json_t *line = json_array_get(lines, i);
         const json_t *next = json_array_get(lines, i + 1);

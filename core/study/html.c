@@ -25,7 +25,7 @@ struct dpb_html {
     /* One row for each run that is no part of a sweep. */
     struct dpb_svg_row rates[MOST_RATES];
     char labels[MOST_RATES][TEXT], values[MOST_RATES][32];
-    size_t n_rates;
+    size_t n_rates, n_rates_left_out;
 };
 
 static const char style[] =
@@ -325,8 +325,10 @@ static void write_rate(const char *text, const json_t *document, FILE *out)
 
 static void add_rate(struct dpb_html *html, const char *path, const json_t *document)
 {
-    if (html->n_rates == MOST_RATES)
+    if (html->n_rates == MOST_RATES) {
+        html->n_rates_left_out++;
         return;
+    }
     const size_t i = html->n_rates++;
     const char *slash = strrchr(path, '/');
     dpb_figure_rate(document, NULL, html->values[i], &html->rates[i]);
@@ -357,6 +359,7 @@ static void add_run(struct dpb_html *html, const char *path, const json_t *docum
 struct notes {
     const json_t *document;
     json_t *list; /* @owned: texts */
+    size_t n_left_out;
 };
 
 static json_t *note_of(json_t *notes, const char *code)
@@ -407,8 +410,10 @@ static void write_marks(struct notes *notes, const json_t *row, FILE *out)
     dpb_svg_text(doubts, out);
     json_array_foreach(warnings, i, warning)
     {
-        if (json_array_size(notes->list) == MOST_NOTES)
-            break;
+        if (json_array_size(notes->list) == MOST_NOTES) {
+            notes->n_left_out++;
+            continue;
+        }
         json_object_set_new(warning, "where", dpb_json_string(where));
         json_array_append(notes->list, warning);
         fprintf(out, " [%zu]", json_array_size(notes->list));
@@ -507,14 +512,14 @@ static void write_notes(const json_t *document, FILE *out)
     free(text);
 }
 
-static void write_warnings_of_runs(const json_t *notes, FILE *out)
+static void write_warnings_of_runs(const struct notes *notes, FILE *out)
 {
     const json_t *note;
     size_t i;
-    if (json_array_size(notes) == 0)
+    if (json_array_size(notes->list) == 0)
         return;
     fputs("<h4>Warnings of the runs</h4>\n<ul class=\"warn\">\n", out);
-    json_array_foreach(notes, i, note)
+    json_array_foreach(notes->list, i, note)
     {
         const double runs = dpb_json_number(note, "runs");
         fprintf(out, "<li>[%zu] ", i + 1);
@@ -527,6 +532,9 @@ static void write_warnings_of_runs(const json_t *notes, FILE *out)
             fprintf(out, " (the first of %.0f runs)", runs);
         fputs("</li>\n", out);
     }
+    if (notes->n_left_out > 0)
+        fprintf(out, "<li>%zu more warnings stand in the file alone, in runs[].warnings.</li>\n",
+                notes->n_left_out);
     fputs("</ul>\n", out);
 }
 
@@ -540,7 +548,7 @@ static void add_sweep(struct dpb_html *html, const char *path, const json_t *doc
     if (json_array_size(json_object_get(targets, "lines")) > 0)
         write_table(targets, NULL, html->body);
     write_notes(document, html->body);
-    write_warnings_of_runs(notes.list, html->body);
+    write_warnings_of_runs(&notes, html->body);
     dpb_figures_of_sweep(document, table, html->body);
     json_decref(table);
     json_decref(targets);
@@ -605,6 +613,11 @@ char *dpb_html_finish(struct dpb_html *html, size_t *length)
         fputs("<div class=\"figures\">\n", out);
         dpb_figure_of_rates(html->rates, html->n_rates, "result", out);
         fputs("</div>\n", out);
+        if (html->n_rates_left_out > 0)
+            fprintf(out,
+                    "<p class=\"about\">%zu more results have a section below, and no place in "
+                    "this figure.</p>\n",
+                    html->n_rates_left_out);
     }
     fwrite(html->text, 1, html->length, out);
     fputs("</body>\n</html>\n", out);

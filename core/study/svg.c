@@ -10,7 +10,7 @@ enum {
     BOTTOM = 36,
     MARGIN = 8,
     ROW = 20,
-    MOST_TICKS = 12,
+    MOST_ROUND = 12, /* round numbers on an axis */
     MOST_LABEL = 22, /* characters */
     TICK = 24
 };
@@ -54,7 +54,8 @@ const char *dpb_svg_color(int color)
 struct axis {
     double low, high;      /* in the unit of the values; of a logarithmic axis their log2 */
     double from_px, to_px; /* where these are */
-    double ticks[MOST_TICKS];
+    const double *ticks;   /* `round`, or the plot's own; labels that overlap are left out */
+    double round[MOST_ROUND];
     size_t n_ticks;
     double step; /* between ticks */
     bool log;
@@ -74,12 +75,13 @@ static void set_ticks(struct axis *axis, double wanted)
     const double digit = rough / power;
     axis->step = power * (digit < 1.4 ? 1 : digit < 3.2 ? 2 : digit < 7 ? 5 : 10);
     const double first = ceil(axis->low / axis->step - 1e-9);
+    axis->ticks = axis->round;
     axis->n_ticks = 0;
-    while (axis->n_ticks < MOST_TICKS) {
+    while (axis->n_ticks < MOST_ROUND) {
         const double tick = (first + (double)axis->n_ticks) * axis->step;
         if (!(tick <= axis->high + 1e-9 * axis->step))
             break;
-        axis->ticks[axis->n_ticks++] = tick;
+        axis->round[axis->n_ticks++] = tick;
     }
 }
 
@@ -109,12 +111,13 @@ static bool log_axis_of(double low, double high, struct axis *axis)
     *axis = (struct axis){.low = log2(low) - 0.2, .high = log2(high) + 0.2, .log = true};
     if (!(low > 0) || !isfinite(axis->low) || !isfinite(axis->high))
         return false;
-    const double step = ceil((axis->high - axis->low) / (MOST_TICKS - 2));
-    while (axis->n_ticks < MOST_TICKS) {
+    const double step = ceil((axis->high - axis->low) / (MOST_ROUND - 2));
+    axis->ticks = axis->round;
+    while (axis->n_ticks < MOST_ROUND) {
         const double tick = ceil(axis->low) + (double)axis->n_ticks * step;
         if (!(tick <= axis->high))
             break;
-        axis->ticks[axis->n_ticks++] = exp2(tick);
+        axis->round[axis->n_ticks++] = exp2(tick);
     }
     return true;
 }
@@ -168,19 +171,28 @@ static void draw_line(double x1, double y1, double x2, double y2, const char *cl
     fprintf(out, "<path class=\"%s\" d=\"M%.1f %.1fL%.1f %.1f\"/>\n", class, x1, y1, x2, y2);
 }
 
-/* Ticks, their lines from `top` to `bottom`, and the title. */
+/* Writes the text of a tick; half its width. */
+static double text_of(const struct axis *axis, size_t tick, char text[TICK])
+{
+    tick_text(axis, axis->ticks[tick], text);
+    return 0.5 * character * (double)strlen(text);
+}
+
+/* Ticks, their lines from `top` to `bottom`, and the title. A number that would touch its
+ * neighbour's, or the last one's, is left out. */
 static void draw_x_axis(const struct axis *axis, bool grid, double top, double bottom,
                         const char *title, FILE *out)
 {
-    double free_px = -1;
+    char text[TICK];
+    const size_t last = axis->n_ticks - 1;
+    double free_px = -1, last_px = INFINITY;
+    if (axis->n_ticks > 0)
+        last_px = place(axis, axis->ticks[last]) - text_of(axis, last, text);
     draw_line(axis->from_px, bottom, axis->to_px, bottom, "axis", out);
     for (size_t i = 0; i < axis->n_ticks; i++) {
-        char text[TICK];
-        const double x = place(axis, axis->ticks[i]);
-        tick_text(axis, axis->ticks[i], text);
+        const double x = place(axis, axis->ticks[i]), half = text_of(axis, i, text);
         draw_line(x, grid ? top : bottom, x, bottom + 3, grid ? "grid" : "axis", out);
-        const double half = 0.5 * character * (double)strlen(text);
-        if (x - half < free_px)
+        if (x - half < free_px || (i < last && x + half + 2 > last_px))
             continue;
         write_at(x, bottom + 14, "middle", text, out);
         free_px = x + half + 2;
@@ -254,8 +266,8 @@ static bool make_axes(const struct dpb_svg_plot *plot, struct axis *x, struct ax
     x->low -= room;
     x->high += room;
     x->step = 1;
-    for (size_t i = 0; i < plot->n_x_ticks && x->n_ticks < MOST_TICKS; i++)
-        x->ticks[x->n_ticks++] = plot->x_ticks[i];
+    x->ticks = plot->x_ticks;
+    x->n_ticks = plot->n_x_ticks;
     return true;
 }
 

@@ -45,6 +45,7 @@ class Page(html.parser.HTMLParser):
         super().__init__(convert_charrefs=True)
         self.tick, self.open, self.rows, self.figures, self.dots, self.ticks, self.text = None, [], [], [], [], [], ""
         self.tags, self.attributes, self.lines, self.places = set(), set(), {}, []
+        self.below, self.is_below, self.axes = {}, False, {}
         self.feed(text)
         self.close()
         assert self.open == [], self.open
@@ -62,9 +63,12 @@ class Page(html.parser.HTMLParser):
             self.figures.append("")
         if tag == "circle" and self.figures[-1] == "Rates":
             self.dots.append(float(values["cx"]))
+        self.is_below = values.get("text-anchor") == "middle"
         self.tick = float(values["x"]) if values.get("text-anchor") == "middle" and self.figures[-1] == "Rates" else None
         if tag == "path" and "line" in values.get("class", "") and "figure" in self.open:
             self.lines.setdefault(self.figures[-1], []).append(values["d"])
+        if tag == "path" and values.get("class") == "axis":
+            self.axes[self.figures[-1]] = self.axes.get(self.figures[-1], 0) + 1
         if tag not in VOID:
             self.open.append(tag)
 
@@ -80,6 +84,8 @@ class Page(html.parser.HTMLParser):
         if "style" in self.open:
             return
         self.text += data + " "
+        if self.is_below and data[0].isdigit():
+            self.below.setdefault(self.figures[-1], []).append(data)
         if self.tick is not None and data[0].isdigit():
             self.ticks.append((float(data.replace("k", "e3").replace("M", "e6")), self.tick))
         if "b" in self.open and "figcaption" in self.open:
@@ -189,6 +195,47 @@ class OfRealResults(unittest.TestCase):
             save(self.runs[i], f"{i}.json")
         page = Page(page_of("0.json", "1.json", "sweep.json"))
         self.assertEqual(page.figures.count("Rates"), 2)  # of the two runs, and of the sweep
+
+    def sweep_of(self, strategies, workers, warnings):
+        """A sweep of all these, with one run each, that has as many warnings."""
+        sweep = load("sweep.json")
+        row, run = next(row for row in sweep["rows"] if row["speedup"]), sweep["runs"][0]
+        sweep["rows"], sweep["runs"] = [], []
+        for i in range(strategies):
+            for w in range(1, workers + 1):
+                cell = {"comm.name": f"strategy{i}", "run.workers": str(w)}
+                sweep["rows"].append(dict(row, cell=cell, strategy=f"strategy{i}", workers=w, speedup=w))
+                sweep["runs"].append(dict(run, cell=cell, warnings=[
+                    {"code": f"code{k}", "text": "text", "count": 1} for k in range(warnings)]))
+        save(sweep, "made.json")
+        return Page(page_of("made.json"))
+
+    def test_every_number_of_workers_has_a_tick(self):
+        for most in (15, 16):  # from 16 on the axis is logarithmic, and some have no room for a number
+            page = self.sweep_of(2, most, 0)
+            for figure in ("Speedup", "Efficiency"):
+                numbers = [int(text) for text in page.below[figure]]
+                self.assertEqual(page.axes[figure], most + 1)
+                self.assertEqual((numbers[0], numbers[-1]), (1, most))
+                self.assertTrue(most > 15 or numbers == list(range(1, 16)), numbers)
+        wide = self.sweep_of(1, 40, 0)  # the ideal goes on to the last
+        ideal = wide.lines["Speedup"]
+        self.assertEqual(max(line.count("L") for line in ideal), 40 - 1)
+        self.assertEqual([line.count("L") for line in ideal if line.count("L") > 1], [39, 39])
+
+    def test_what_is_left_out_is_said(self):
+        page = self.sweep_of(26, 2, 5)
+        self.assertIn("Curves are those of the first 24 strategies; 2 more have none.", page.text)
+        self.assertIn("60 more warnings stand in the file alone", page.text)  # of 26 * 2 * 5
+        page = self.sweep_of(20, 2, 5)
+        self.assertNotIn("more", " ".join(page.text.split("Settings")[0].split()).replace("more processes", ""))
+        save(self.runs[0], "one.json")
+        links = [f"{i}.link.json" for i in range(66)]
+        for name in links:
+            os.symlink("one.json", name)
+        page = Page(page_of(*links))
+        self.assertIn("2 more results have a section below", page.text)
+        self.assertNotIn("more results", Page(page_of(*links[:64])).text)
 
     def test_hostile(self):
         run = load("sweep.json")["runs"][0]
