@@ -38,11 +38,11 @@ verdict "this machine's paths" "$(grep -n "$PWD" "$work/dpbench.1" "$work/dpbenc
     "$(groff -man -ww -z -rLL=100n "$work/dpbench.1" "$work/dpbench.ini.5" 2>&1)"
 
 complete_line() { # WORD...: what bash offers after these words of a command line
-    bash -c '
+    program=$build/dpbench bash -c '
         compopt() { :; }
         . "$1"
         shift
-        COMP_WORDS=(dpbench "$@") COMP_CWORD=$#
+        COMP_WORDS=("$program" "$@") COMP_CWORD=$#
         _dpbench
         echo "${COMPREPLY[*]}"
     ' bash "$work/dpbench" "$@" 2>&1
@@ -54,6 +54,7 @@ expect() { # OFFERED WORD...
     verdict "after '$*'" "$([ "$got" = "$wanted" ] || echo "'$got', not '$wanted'")"
 }
 expect gate ga
+expect quickstart check quick
 expect run.precision= -c x.ini run.prec
 expect "--threshold" compare a.json --thr
 expect "--markdown" report a.json --mark
