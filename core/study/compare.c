@@ -9,6 +9,7 @@
 #include "study/json.h"
 #include "study/rates.h"
 #include "study/result.h"
+#include "study/target.h"
 
 enum { LABEL = 512 };
 
@@ -138,6 +139,63 @@ static json_t *row_of(const json_t *a, const json_t *row_a, const json_t *b, con
                      "regression", slower || (!measured && isfinite(threshold)));
 }
 
+/* ---- time to accuracy ---------------------------------------------------------------------- */
+
+static const char *const target_parts[] = {"seconds", "samples", "samples_per_s"};
+enum { TARGET_PARTS = sizeof target_parts / sizeof target_parts[0] };
+
+/* A row as it is, or a run as a row with one repeat. NULL: without a target. @owned. */
+static json_t *with_target(const json_t *document, const json_t *row)
+{
+    if (row != NULL)
+        return json_is_object(json_object_get(row, "to_target"))
+                   ? json_incref((json_t *)(uintptr_t)row)
+                   : NULL;
+    json_t *run = json_copy((json_t *)(uintptr_t)document);
+    json_object_set_new(run, "repeat", json_integer(0));
+    json_t *target = dpb_target_of_runs((const json_t *const *)&run, 1, 0, 1);
+    if (target != NULL) {
+        json_object_set_new(run, "to_target", target);
+        return run;
+    }
+    json_decref(run);
+    return NULL;
+}
+
+static json_t *side_of_target(const json_t *row)
+{
+    const json_t *target = json_object_get(row, "to_target");
+    return json_pack("{s:O?, s:O?, s:o, s:o}", "reached", json_object_get(target, "reached"), "of",
+                     json_object_get(target, "of"), "seconds",
+                     dpb_json_real(dpb_json_number(target, "seconds.mean")), "above",
+                     dpb_json_real(dpb_json_number(target, "seconds.above")));
+}
+
+/* Null where one of the two asks for no target, or each for another. @owned. */
+static json_t *target_of(const json_t *a, const json_t *row_a, const json_t *b, const json_t *row_b,
+                         const struct dpb_compare_how *how)
+{
+    json_t *of_a = with_target(a, row_a), *of_b = with_target(b, row_b), *json = json_null();
+    if (of_a != NULL && of_b != NULL && dpb_target_same_contest(of_a, of_b)) {
+        json = json_pack("{s:o, s:o}", "a", side_of_target(of_a), "b", side_of_target(of_b));
+        for (size_t i = 0; i < TARGET_PARTS; i++) {
+            struct dpb_comparison c;
+            char verdict[64];
+            dpb_target_conclude(of_a, of_b, target_parts[i], how->paired, &c, verdict,
+                                sizeof verdict);
+            json_object_set_new(json, target_parts[i],
+                                json_pack("{s:o, s:o, s:o, s:s}", "ratio", dpb_json_real(c.ratio),
+                                          "low", dpb_json_real(c.low), "high",
+                                          dpb_json_real(c.high), "verdict", verdict));
+        }
+    }
+    json_decref(of_a);
+    json_decref(of_b);
+    return json;
+}
+
+/* ---- cells --------------------------------------------------------------------------------- */
+
 static const json_t *row_with_cell(const json_t *document, const json_t *cell)
 {
     const json_t *rows = json_object_get(document, "rows");
@@ -170,10 +228,15 @@ static json_t *compare_rows(const json_t *a, const json_t *b, const struct dpb_c
         const json_t *other = row_with_cell(b, cell);
         if (other == NULL)
             continue;
-        json_array_append_new(result, row_of(a, row, b, other, how));
+        json_t *made = row_of(a, row, b, other, how);
+        json_object_set_new(made, "to_target", target_of(a, row, b, other, how));
+        json_array_append_new(result, made);
     }
-    if (rows == NULL)
-        json_array_append_new(result, row_of(a, NULL, b, NULL, how));
+    if (rows == NULL) {
+        json_t *made = row_of(a, NULL, b, NULL, how);
+        json_object_set_new(made, "to_target", target_of(a, NULL, b, NULL, how));
+        json_array_append_new(result, made);
+    }
     return result;
 }
 
@@ -321,9 +384,9 @@ static void print_doubts(const json_t *row, FILE *out)
     }
 }
 
-static void print_rows(const json_t *document, FILE *out)
+static int width_of_labels(const json_t *rows)
 {
-    const json_t *rows = json_object_get(document, "rows"), *row;
+    const json_t *row;
     char label[LABEL];
     int width = 4;
     size_t i;
@@ -332,26 +395,83 @@ static void print_rows(const json_t *document, FILE *out)
         label_of(json_object_get(row, "cell"), label);
         width = (int)strlen(label) > width ? (int)strlen(label) : width;
     }
+    return width;
+}
+
+static void ratio_of(const json_t *of, char *text, size_t capacity)
+{
+    struct dpb_comparison c = {.ratio = dpb_json_number(of, "ratio"),
+                               .low = dpb_json_number(of, "low"),
+                               .high = dpb_json_number(of, "high")};
+    c.outcome = isfinite(c.ratio) ? DPB_UNDECIDED : DPB_NOT_MEASURED;
+    dpb_rates_ratio(&c, text, capacity);
+}
+
+static void print_rows(const json_t *document, FILE *out)
+{
+    const json_t *rows = json_object_get(document, "rows"), *row;
+    const int width = width_of_labels(rows);
+    char label[LABEL], ratio[64];
+    size_t i;
     fprintf(out, "\n%-*s  %11s  %11s  %s\n", width, "cell", "A samples/s", "B samples/s",
             "B / A [95 % interval]");
     json_array_foreach(rows, i, row)
     {
-        struct dpb_comparison c = {.ratio = dpb_json_number(row, "ratio"),
-                                   .low = dpb_json_number(row, "low"),
-                                   .high = dpb_json_number(row, "high")};
-        char ratio[64];
-        c.outcome = isfinite(c.ratio) ? DPB_UNDECIDED : DPB_NOT_MEASURED;
-        dpb_rates_ratio(&c, ratio, sizeof ratio);
+        ratio_of(row, ratio, sizeof ratio);
         label_of(json_object_get(row, "cell"), label);
         fprintf(out, "%-*s", width, label);
         print_rate(json_object_get(row, "a"), out);
         print_rate(json_object_get(row, "b"), out);
         fprintf(out, "  %s  %s%s", ratio, dpb_json_text(row, "verdict", "?"),
                 json_is_true(json_object_get(row, "regression")) ? " REGRESSION" : "");
-        if (isfinite(c.ratio) && json_is_true(json_object_get(row, "of_steps")))
+        if (isfinite(dpb_json_number(row, "ratio")) &&
+            json_is_true(json_object_get(row, "of_steps")))
             fputs(" (by the steps of one run)", out);
         print_doubts(row, out);
         fputc('\n', out);
+    }
+}
+
+/* "12.3", "> 12.3" of a cell that missed. */
+static void print_seconds(const json_t *side, FILE *out)
+{
+    const double mean = dpb_json_number(side, "seconds"), above = dpb_json_number(side, "above");
+    const double seconds = isfinite(above) ? above : mean;
+    char text[32] = "-";
+    if (isfinite(seconds))
+        snprintf(text, sizeof text, "%s%.*f", isfinite(above) ? "> " : "", seconds < 10 ? 3 : 1,
+                 seconds);
+    fprintf(out, "  %11s", text);
+}
+
+/* Of the cells with the same target in both. */
+static void print_targets(const json_t *document, FILE *out)
+{
+    static const char *const names[TARGET_PARTS] = {"time", "= samples", "/ rate"};
+    const json_t *rows = json_object_get(document, "rows"), *row;
+    const int width = width_of_labels(rows);
+    char label[LABEL], ratio[64];
+    bool titled = false;
+    size_t i;
+    json_array_foreach(rows, i, row)
+    {
+        const json_t *target = json_object_get(row, "to_target");
+        if (!json_is_object(target))
+            continue;
+        if (!titled)
+            fprintf(out, "\n%-*s  %11s  %11s  %s\n", width, "to target", "A seconds", "B seconds",
+                    "B / A [95 % interval]");
+        titled = true;
+        label_of(json_object_get(row, "cell"), label);
+        fprintf(out, "%-*s", width, label);
+        print_seconds(json_object_get(target, "a"), out);
+        print_seconds(json_object_get(target, "b"), out);
+        for (size_t part = 0; part < TARGET_PARTS; part++) {
+            const json_t *of = json_object_get(target, target_parts[part]);
+            ratio_of(of, ratio, sizeof ratio);
+            fprintf(out, "%*s  %-9s %s  %s\n", part > 0 ? width + 26 : 0, "", names[part], ratio,
+                    dpb_json_text(of, "verdict", "?"));
+        }
     }
 }
 
@@ -403,6 +523,7 @@ void dpb_compare_print(const json_t *document, FILE *out)
     print_side(document, "b", "B", out);
     print_differences(document, out);
     print_rows(document, out);
+    print_targets(document, out);
     print_only(document, "only_a", "A", out);
     print_only(document, "only_b", "B", out);
     print_breakdown(document, out);

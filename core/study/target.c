@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "study/json.h"
+#include "study/rates.h"
 
 /* ---- of one run ---------------------------------------------------------------------------- */
 
@@ -198,6 +199,11 @@ void dpb_target_rank(json_t *rows)
     }
 }
 
+static bool has_missed(const json_t *row)
+{
+    return dpb_json_number(row, "to_target.reached") < dpb_json_number(row, "to_target.of");
+}
+
 bool dpb_target_missed(const json_t *rows)
 {
     const json_t *row;
@@ -205,7 +211,7 @@ bool dpb_target_missed(const json_t *rows)
     bool missed = false;
     json_array_foreach(rows, i, row)
     {
-        missed |= dpb_json_number(row, "to_target.reached") < dpb_json_number(row, "to_target.of");
+        missed |= has_missed(row);
     }
     return missed;
 }
@@ -229,7 +235,7 @@ static double *gains(const json_t *row, const char *part, size_t *n)
     return x;
 }
 
-void dpb_target_compare(const json_t *a, const json_t *b, const char *part,
+void dpb_target_compare(const json_t *a, const json_t *b, const char *part, bool paired,
                         struct dpb_comparison *comparison)
 {
     size_t n_a, n_b;
@@ -244,7 +250,7 @@ void dpb_target_compare(const json_t *a, const json_t *b, const char *part,
     }
     free(x);
     free(y);
-    if (difference.n > 1)
+    if (paired && difference.n > 1)
         dpb_compare_paired(&difference, DPB_MARGIN, comparison);
     else
         dpb_compare_apart(&of_a, &of_b, DPB_MARGIN, comparison);
@@ -254,4 +260,41 @@ void dpb_target_compare(const json_t *a, const json_t *b, const char *part,
     comparison->ratio = 1 / comparison->ratio;
     comparison->low = 1 / comparison->high;
     comparison->high = 1 / low;
+}
+
+/* What speaks against the samples of a row; NULL: nothing. */
+static const char *doubt_of_samples(const json_t *row)
+{
+    return dpb_json_number(row, "to_target.reached_at_once") > 0 ? "evaluated too rarely"
+           : dpb_json_number(row, "to_target.of") < 2            ? "one run"
+                                                                 : NULL;
+}
+
+/* What speaks against its times; steps need not be steady here. */
+static const char *doubt_of_times(const json_t *row)
+{
+    const char *doubt = json_is_true(dpb_json_at(row, "to_target.disturbed")) ? "disturbed" : NULL;
+    for (size_t i = 0; i < DPB_DOUBTS && doubt == NULL; i++)
+        doubt = i == DPB_DOUBT_NOT_STEADY ? NULL : dpb_rates_doubt(row, i);
+    return doubt != NULL ? doubt : doubt_of_samples(row);
+}
+
+bool dpb_target_conclude(const json_t *a, const json_t *b, const char *part, bool paired,
+                         struct dpb_comparison *comparison, char *verdict, size_t capacity)
+{
+    bool samples = strcmp(part, "samples") == 0;
+    const char *of_a = samples ? doubt_of_samples(a) : doubt_of_times(a);
+    const char *of_b = samples ? doubt_of_samples(b) : doubt_of_times(b);
+    dpb_target_compare(a, b, part, paired, comparison);
+    if (has_missed(a) || has_missed(b)) { /* those that did not miss are no sample of all */
+        *comparison = (struct dpb_comparison){.ratio = NAN, .low = NAN, .high = NAN};
+        snprintf(verdict, capacity, "no conclusion (a run missed it)");
+        return false;
+    }
+    dpb_comparison_text(comparison, verdict, capacity);
+    if (samples && (comparison->outcome == DPB_FASTER || comparison->outcome == DPB_SLOWER))
+        snprintf(verdict, capacity, comparison->outcome == DPB_FASTER ? "fewer" : "more");
+    if (of_a != NULL || of_b != NULL)
+        snprintf(verdict, capacity, "no conclusion (%s)", of_b != NULL ? of_b : of_a);
+    return of_a == NULL && of_b == NULL;
 }

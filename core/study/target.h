@@ -31,11 +31,15 @@ bool dpb_target_same_contest(const json_t *a, const json_t *b);
 /* Whether a run of any row missed. */
 bool dpb_target_missed(const json_t *rows);
 
-/* Row b by row a in `part` ("seconds", "samples" or "samples_per_s"), paired by repeat where at
- * least two repeats of both reached the target. The ratio is b / a; DPB_FASTER: b is better (less
- * time, fewer samples, more samples/s). */
-void dpb_target_compare(const json_t *a, const json_t *b, const char *part,
+/* Row b by row a in `part` ("seconds", "samples" or "samples_per_s"). `paired`: the rows ran by
+ * turns; they are compared by repeat where at least two repeats of both reached the target. The
+ * ratio is b / a; DPB_FASTER: b is better (less time, fewer samples, more samples/s). */
+void dpb_target_compare(const json_t *a, const json_t *b, const char *part, bool paired,
                         struct dpb_comparison *comparison);
+/* The same, and what it shows in words: "faster"; "fewer" samples; "no conclusion (disturbed)".
+ * Where a run missed the target nothing is compared. Returns whether it allows a conclusion. */
+bool dpb_target_conclude(const json_t *a, const json_t *b, const char *part, bool paired,
+                         struct dpb_comparison *comparison, char *verdict, size_t capacity);
 
 /* Where no row has a target, these print nothing and give NULL. The table at most 100 columns wide;
  * the same in the form of dpb_sweep_table (sweep.h), @owned; how to read it, a line a paragraph. */

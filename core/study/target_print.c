@@ -152,23 +152,6 @@ void dpb_target_print(const json_t *document, FILE *out)
 
 /* ---- notes --------------------------------------------------------------------------------- */
 
-/* What speaks against the samples of a row; NULL: nothing. */
-static const char *doubt_of_samples(const json_t *row)
-{
-    return dpb_json_number(row, "to_target.reached_at_once") > 0 ? "evaluated too rarely"
-           : dpb_json_number(row, "to_target.of") < 2            ? "one run"
-                                                                 : NULL;
-}
-
-/* What speaks against its times; steps need not be steady here. */
-static const char *doubt_of_times(const json_t *row)
-{
-    const char *doubt = json_is_true(dpb_json_at(row, "to_target.disturbed")) ? "disturbed" : NULL;
-    for (size_t i = 0; i < DPB_DOUBTS && doubt == NULL; i++)
-        doubt = i == DPB_DOUBT_NOT_STEADY ? NULL : dpb_rates_doubt(row, i);
-    return doubt != NULL ? doubt : doubt_of_samples(row);
-}
-
 static void print_name(const json_t *row, FILE *out)
 {
     char group[DPB_SWEEP_GROUP];
@@ -182,21 +165,14 @@ static void print_name(const json_t *row, FILE *out)
 static void print_ratio(const json_t *first, const json_t *row, const char *part, const char *name,
                         FILE *out)
 {
-    bool samples = strcmp(part, "samples") == 0;
-    const char *own = samples ? doubt_of_samples(row) : doubt_of_times(row);
-    const char *of_first = samples ? doubt_of_samples(first) : doubt_of_times(first);
-    const char *doubt = own != NULL ? own : of_first;
     struct dpb_comparison c;
-    char ratio[64], outcome[64];
-    dpb_target_compare(first, row, part, &c);
-    dpb_rates_ratio(&c, ratio, sizeof ratio);
-    dpb_comparison_text(&c, outcome, sizeof outcome);
-    if (samples && (c.outcome == DPB_FASTER || c.outcome == DPB_SLOWER))
-        snprintf(outcome, sizeof outcome, c.outcome == DPB_FASTER ? "fewer" : "more");
-    if (doubt != NULL)
-        fprintf(out, "%s %.3f no conclusion (%s)", name, c.ratio, doubt);
+    char ratio[64], verdict[64];
+    bool concluded = dpb_target_conclude(first, row, part, true, &c, verdict, sizeof verdict);
+    if (concluded)
+        dpb_rates_ratio(&c, ratio, sizeof ratio);
     else
-        fprintf(out, "%s %s %s", name, ratio, outcome);
+        snprintf(ratio, sizeof ratio, "%.3f", c.ratio);
+    fprintf(out, "%s %s %s", name, ratio, verdict);
 }
 
 /* All ranked rows by the soonest one of their contest. */

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "dpbench/random.h"
 #include "lib/documented.h"
+#include "study/compare.h"
 #include "study/forms.h"
 #include "study/json.h"
 #include "study/sweep.h"
@@ -371,9 +372,9 @@ static void planted_differences_are_found(void **state)
             json_t *b = made_row(try, 1, 12000, rows[i].spread);
             json_t *same = made_row(try, 2, 10000, rows[i].spread);
             struct dpb_comparison c;
-            dpb_target_compare(a, b, "samples", &c);
+            dpb_target_compare(a, b, "samples", true, &c);
             found += c.outcome == DPB_SLOWER;
-            dpb_target_compare(a, same, "samples", &c);
+            dpb_target_compare(a, same, "samples", true, &c);
             wrong += c.outcome == DPB_SLOWER || c.outcome == DPB_FASTER;
             json_decref(a);
             json_decref(b);
@@ -384,6 +385,104 @@ static void planted_differences_are_found(void **state)
         assert_in_range(found, rows[i].least, TRIES);
         assert_in_range(wrong, 0, 65); /* 50, and two standard errors */
     }
+}
+
+/* ---- two documents ------------------------------------------------------------------------- */
+
+/* shm reaches the target in 10 s and 12.1 s, `factor` times as long; sma once in 7 s, or misses. */
+static struct study two_seeds(double factor, bool missed)
+{
+    struct study s = STUDY("sweep.comm.name=shm,sma", "sweep.seeds=2", "eval.target=0.9");
+    add(&s, 0, 0, (struct made){"shm", "synchronous", 2, 1000, 100 / factor, false});
+    add(&s, 0, 1, (struct made){"shm", "synchronous", 2, 1210, 100 / factor, false});
+    add(&s, 1, 0, (struct made){"sma", "averaging", 2, 700, 100, false});
+    add(&s, 1, 1, (struct made){"sma", "averaging", 2, 900, 100, missed});
+    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    return s;
+}
+
+static json_t *compared(const json_t *a, const json_t *b, bool paired)
+{
+    const struct dpb_compared side_a = {"a.json", a}, side_b = {"b.json", b};
+    const struct dpb_compare_how how = {.threshold = NAN, .paired = paired};
+    json_t *document = NULL;
+    bool regression;
+    assert_int_equal(dpb_compare_make(&side_a, &side_b, &how, &document, &regression), DPB_OK);
+    return document;
+}
+
+static const json_t *compared_target(const json_t *document, size_t row)
+{
+    return json_object_get(json_array_get(json_object_get(document, "rows"), row), "to_target");
+}
+
+/* Half the seconds. Means of two logarithms 0.1906 apart: Welch's t with 2 degrees of freedom has
+ * the interval 0.5 exp(+-4.302653 x 0.1906 / sqrt(2)); by pairs there is no spread. */
+static void documents_compare_to_the_target(void **state)
+{
+    (void)state;
+    struct study a = two_seeds(1, false), b = two_seeds(0.5, true);
+    const double half = 4.30265273 * log(1.21) / sqrt(2);
+    for (int paired = 0; paired < 2; paired++) {
+        json_t *document = compared(a.document, b.document, paired);
+        const json_t *shm = compared_target(document, 0), *sma = compared_target(document, 1);
+        assert_near(dpb_json_number(shm, "a.seconds"), 11);
+        assert_near(dpb_json_number(shm, "b.seconds"), 5.5);
+        assert_near(dpb_json_number(shm, "seconds.ratio"), 0.5);
+        assert_true(fabs(dpb_json_number(shm, "seconds.low") - (paired ? 0.5 : 0.5 * exp(-half))) <
+                    1e-6);
+        assert_true(fabs(dpb_json_number(shm, "seconds.high") - (paired ? 0.5 : 0.5 * exp(half))) <
+                    1e-6);
+        assert_near(dpb_json_number(shm, "samples.ratio"), 1);
+        assert_near(dpb_json_number(shm, "samples_per_s.ratio"), 2);
+        assert_string_equal(dpb_json_text(shm, "seconds.verdict", ""), "faster");
+        assert_near(dpb_json_number(sma, "a.reached"), 2);
+        assert_near(dpb_json_number(sma, "b.reached"), 1);
+        assert_near(dpb_json_number(sma, "b.above"), 9);
+        assert_true(isnan(dpb_json_number(sma, "seconds.ratio"))); /* 7 s is not all of B's */
+        assert_true(json_is_null(json_object_get(json_object_get(sma, "b"), "seconds")));
+        expect_documented(shm);
+        char *text = printed_as(document, dpb_compare_print);
+        assert_says(text, "comm.name=shm         11.0        5.500  time      0.500 [");
+        assert_says(text, "  = samples 1.000 [");
+        assert_says(text, "  / rate    2.000 [");
+        assert_says(text, "comm.name=sma        7.937      > 9.000  time      -  no conclusion (a "
+                          "run missed it)");
+        free(text);
+        json_decref(document);
+    }
+    study_end(&a);
+    study_end(&b);
+}
+
+/* Runs alone, and documents with other targets or none. */
+static void runs_and_other_targets_compare(void **state)
+{
+    (void)state;
+    struct study a = two_seeds(1, false), b = two_seeds(0.5, false);
+    json_t *runs[2] = {json_array_get(json_object_get(a.document, "runs"), 0),
+                       json_array_get(json_object_get(b.document, "runs"), 0)};
+    for (int i = 0; i < 2; i++)
+        json_object_set_new(runs[i], "schema", json_string("dpbench.result/1"));
+    json_t *document = compared(runs[0], runs[1], false);
+    assert_near(dpb_json_number(compared_target(document, 0), "seconds.ratio"), 0.5);
+    assert_string_equal(dpb_json_text(compared_target(document, 0), "seconds.verdict", ""),
+                        "no conclusion (one run)");
+    json_decref(document);
+
+    json_object_set_new(json_object_get(runs[1], "target"), "accuracy", json_real(0.8));
+    document = compared(runs[0], runs[1], false);
+    assert_true(json_is_null(compared_target(document, 0)));
+    json_decref(document);
+    json_object_set_new(runs[1], "target", json_null());
+    document = compared(runs[0], runs[1], false);
+    assert_true(json_is_null(compared_target(document, 0)));
+    char *text = printed_as(document, dpb_compare_print);
+    assert_null(strstr(text, "to target"));
+    free(text);
+    json_decref(document);
+    study_end(&a);
+    study_end(&b);
 }
 
 int main(void)
@@ -397,6 +496,8 @@ int main(void)
         cmocka_unit_test(disturbed_runs_count_where_there_is_no_other),
         cmocka_unit_test(too_few_evaluations_conclude_nothing),
         cmocka_unit_test(planted_differences_are_found),
+        cmocka_unit_test(documents_compare_to_the_target),
+        cmocka_unit_test(runs_and_other_targets_compare),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
