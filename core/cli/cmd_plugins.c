@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/options.h"
 #include "cli/cli.h"
+#include "dpbench/comm.h"
 #include "plugin/plugins.h"
 
 static json_t *libraries_to_json(const struct dpb_library *library)
@@ -15,6 +17,46 @@ static json_t *libraries_to_json(const struct dpb_library *library)
         json_array_append_new(list, json_pack("{s:s, s:s?, s:s?}", "name", library->name, "built",
                                               library->built, "loaded", library->loaded));
     return list;
+}
+
+static json_t *hooks_to_json(const struct dpb_comm_ops *ops)
+{
+    const struct {
+        const char *name;
+        bool there;
+    } hooks[] = {{"needs", ops->needs},         {"memory", ops->memory},
+                 {"settle", ops->settle},       {"books", ops->books},
+                 {"applied", ops->applied},     {"state", ops->state},
+                 {"cancelled", ops->cancelled}, {"serve", ops->serve},
+                 {"capture", ops->capture},     {"replay", ops->replay}};
+    json_t *list = json_array();
+    for (size_t i = 0; i < sizeof hooks / sizeof *hooks; i++)
+        if (hooks[i].there)
+            json_array_append_new(list, json_string(hooks[i].name));
+    return list;
+}
+
+/* What a strategy says beside its capabilities: the hooks that it need not have, and the runtime of
+ * the device that it needs with its options' defaults. */
+static dpb_status add_strategy(const struct dpb_plugin *plugin, json_t *row)
+{
+    const struct dpb_comm_ops *ops = plugin->ops;
+    struct dpb_comm_needs needs = {0};
+    struct dpb_config *config = dpb_config_create();
+    void *options = calloc(1, plugin->options_size + 1);
+    const struct dpb_option_table table = {
+        .section = "comm", .owner = plugin->name, .rows = plugin->options, .values = options};
+    dpb_status status = config != NULL && options != NULL
+                            ? dpb_options_parse_known(&table, config)
+                            : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    if (status == DPB_OK && ops->needs != NULL)
+        status = ops->needs(options, &needs);
+    if (status == DPB_OK)
+        json_object_update_new(
+            row, json_pack("{s:o, s:s?}", "hooks", hooks_to_json(ops), "runtime", needs.runtime));
+    free(options);
+    dpb_config_destroy(config);
+    return status;
 }
 
 /* The next plugin after `row` (NULL: the first) that was not built and was not found elsewhere; or
@@ -48,6 +90,9 @@ static json_t *rows_to_json(const struct dpb_plugin_row *rows, size_t n)
                                plugin->version, "summary", plugin->summary, "capabilities",
                                (json_int_t)plugin->capabilities, "missing", plugin->missing,
                                "libraries", libraries_to_json(plugin->libraries)));
+        if (plugin != NULL && rows[i].kind == DPB_PLUGIN_COMM &&
+            add_strategy(plugin, row) != DPB_OK)
+            json_object_set_new(row, "refuses", json_string(dpb_first_error(NULL)));
         json_array_append_new(list, row);
     }
     json_t *absent = json_array();

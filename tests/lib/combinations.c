@@ -6,23 +6,23 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "dpbench/comm.h"
 #include "lib/cases.h"
 #include "lib/launch_faults.h"
 #include "lib/sandbox.h"
 #include "lib/stand_in.h"
+#include "lib/strategies.h"
 #include "lib/training.h"
 
 static const double deadline_s = 60.0, many_s = 300.0;
 
-static const struct {
+static struct {
     const char *key; /* a refusal for it has this in it; a section's key, but of the launcher */
     const char *values[MOST_VALUES + 1];
 } axes[N_AXES] = {
     [DEVICE] = {"device.name", {"reference", "cpu"}},
     [PRECISION] = {"run.precision", {"fp64", "fp32", "bf16"}},
-    [STRATEGY] = {"comm.name",
-                  {"independent", "shm", "replicated", "ps_cpu", "ps_gpu", "ring_tcp",
-                   "hierarchical", "gloo", "mpi", "hierarchical comm.transport=mpi", "nccl"}},
+    [STRATEGY] = {"comm.name", {0}}, /* by find_strategies */
     [SERVERS] = {"run.servers", {"0", "1", "2"}},
     [MODE] = {"run.mode", {"train", "forward"}},
     [HOSTS] = {"comm.hosts", {"", "1+1", "2+1"}},
@@ -38,6 +38,27 @@ static const struct {
 };
 
 static bool have_launchers;
+static const char by_mpi[] = "hierarchical comm.transport=mpi";
+
+static void find_strategies(void)
+{
+    size_t n = 0;
+    for (const struct strategy *s = NULL; (s = strategy_after(s));)
+        if (s->usable && (s->synchronous || s->capabilities & DPB_COMM_ALONE)) {
+            assert_true(n < MOST_VALUES - 1);
+            axes[STRATEGY].values[n++] = s->name;
+        }
+    if (have_plugin("comm_mpi"))
+        axes[STRATEGY].values[n] = by_mpi;
+}
+
+/* What the strategy of the combination declares. */
+static uint64_t declared(const struct combination *c)
+{
+    const char *name = combination_value(c, STRATEGY);
+    return name == by_mpi ? strategy_named("hierarchical")->capabilities | DPB_COMM_LAUNCHER
+                          : strategy_named(name)->capabilities;
+}
 
 const char *combination_value(const struct combination *c, enum axis axis)
 {
@@ -76,6 +97,7 @@ int combinations_setup(void **state)
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 1);
     setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
     use_stand_in(true); /* NVIDIA's NCCL is refused for want of a driver, by none of the axes */
+    find_strategies();
     int code = sandbox_setup(state);
     sandbox_write("empty.ini", "%s", "");
     return code;
@@ -111,24 +133,15 @@ static bool fits_hosts(const struct combination *c)
     return n_machines(c) == 1 || n_ranks(c) == (combination_has(c, HOSTS, "1+1") ? 2 : 3);
 }
 
-static bool goes_across(const struct combination *c)
-{
-    static const char *const within[] = {"shm", "replicated", "ps_gpu"};
-    for (size_t i = 0; i < sizeof within / sizeof *within; i++)
-        if (combination_has(c, STRATEGY, within[i]))
-            return false;
-    return true;
-}
-
 bool combination_by_mpi(const struct combination *c)
 {
-    return combination_has(c, STRATEGY, "mpi") ||
-           combination_has(c, STRATEGY, "hierarchical comm.transport=mpi");
+    return declared(c) & DPB_COMM_LAUNCHER;
 }
 
 static bool needs_device(const struct combination *c)
 {
-    return combination_has(c, STRATEGY, "ps_gpu") || combination_has(c, STRATEGY, "nccl");
+    return combination_value(c, STRATEGY) != by_mpi &&
+           strategy_named(combination_value(c, STRATEGY))->runtime;
 }
 
 static bool has_precision(const struct combination *c)
@@ -142,17 +155,18 @@ static bool has_precision(const struct combination *c)
 static unsigned refused_for(const struct combination *c)
 {
     unsigned named = 0;
-    bool independent = combination_has(c, STRATEGY, "independent");
+    bool independent = declared(c) & DPB_COMM_ALONE;
     bool fp64 = combination_has(c, PRECISION, "fp64");
     if (!has_precision(c))
         named |= 1u << PRECISION;
-    if (!combination_has(c, SERVERS, "0") && !combination_has(c, STRATEGY, "ps_cpu"))
+    if (declared(c) & (combination_has(c, SERVERS, "0") ? DPB_COMM_SERVED : 0) ||
+        (!combination_has(c, SERVERS, "0") && !(declared(c) & DPB_COMM_SERVERS)))
         named |= 1u << SERVERS;
     if (combination_has(c, MODE, "forward") &&
         (!independent || !combination_has(c, ACCUMULATE, "1") || combination_has(c, PROVE, "yes") ||
          combination_has(c, EVALUATION, "yes") || !combination_has(c, SAVING, "")))
         named |= 1u << MODE;
-    if (!fits_hosts(c) || (n_machines(c) > 1 && !goes_across(c)))
+    if (!fits_hosts(c) || (n_machines(c) > 1 && !(declared(c) & DPB_COMM_MULTI_NODE)))
         named |= 1u << HOSTS;
     if (combination_by_mpi(c) && combination_has(c, LAUNCHER, ""))
         named |= 1u << LAUNCHER;
@@ -180,9 +194,6 @@ unsigned combination_contradictions(const struct combination *c)
 bool combination_is_there(const struct combination *c)
 {
     return (!combination_has(c, DEVICE, "cpu") || have_cpu_device()) &&
-           (!combination_has(c, STRATEGY, "gloo") || have_plugin("comm_gloo")) &&
-           (!combination_has(c, STRATEGY, "nccl") || have_stand_in("comm_nccl")) &&
-           (!combination_by_mpi(c) || have_plugin("comm_mpi")) &&
            (combination_has(c, LAUNCHER, "") || have_launchers);
 }
 
@@ -236,7 +247,7 @@ static void expect_number_at(const json_t *result, const char *line, const char 
 static void expect_run(const json_t *result, const char *line, const struct combination *c)
 {
     bool trains = combination_has(c, MODE, "train");
-    bool exchanges = !combination_has(c, STRATEGY, "independent");
+    bool exchanges = !(declared(c) & DPB_COMM_ALONE);
     const char *by = combination_value(c, LAUNCHER);
     expect_text(result, line, "status", "ok");
     expect_text(result, line, "verification.pattern", exchanges ? "pass" : "not_applicable");

@@ -1,7 +1,7 @@
 /*
- * combinations.h - what may be combined: the axes of an experiment, rules that know nothing of the
- * program and say which of their combinations work, and the test of one: it runs, verified, or is
- * refused by name with exit code 2; `check` says beforehand which.
+ * combinations.h - what may be combined: the axes of an experiment, rules that say which of their
+ * combinations work, and the test of one: it runs, verified, or is refused by name with exit code
+ * 2; `check` says beforehand which. The rules know of the program what strategies declare.
  */
 #ifndef DPB_TESTS_LIB_COMBINATIONS_H
 #define DPB_TESTS_LIB_COMBINATIONS_H
@@ -28,7 +28,7 @@ enum axis {
     N_AXES
 };
 
-enum { MOST_VALUES = 12 };
+enum { MOST_VALUES = 32 };
 
 struct combination {
     unsigned char at[N_AXES]; /* index of the value of each axis */

@@ -17,52 +17,6 @@
 enum { MAX_ARGUMENTS = 96, LINE_BYTES = 4096 };
 static const double deadline_s = 120.0;
 
-static const struct strategy_form strategy_forms[] = {
-    {"shm", 0, "shm", false, false, false},
-    {"replicated", 0, "replicated", false, false, false},
-    {"ps_cpu", 0, "ps_cpu, shards in the workers", false, false, false},
-    {"ps_cpu", 1, "ps_cpu, 1 server", false, false, false},
-    {"ps_cpu", 3, "ps_cpu, 3 servers", false, false, false},
-    {"ring_tcp", 0, "ring_tcp", true, true, false},
-    {"hierarchical", 0, "hierarchical", true, true, true},
-    {"gloo", 0, "gloo", true, false, false},
-    {0},
-};
-
-const struct strategy_form *strategy_form_after(const struct strategy_form *form)
-{
-    char plugin[64];
-    for (form = form ? form + 1 : strategy_forms; form->name; form++) {
-        snprintf(plugin, sizeof plugin, "comm_%s", form->name);
-        if (have_plugin(plugin))
-            return form;
-    }
-    return NULL;
-}
-
-const char *form_settings(const struct strategy_form *form, const char *prefix, int workers)
-{
-    static char text[192];
-    int n = snprintf(text, sizeof text, "comm.name=%s%s run.servers=%d run.workers=%d", prefix,
-                     form->name, form->servers, workers);
-    int first = form->servers > 0 ? workers : workers / 2;
-    if (form->machines && first > 0)
-        snprintf(text + n, sizeof text - (size_t)n, " comm.hosts=%d+%d comm.interface=lo", first,
-                 workers + form->servers - first);
-    return text;
-}
-
-bool is_cell(const struct strategy_form *form, int workers, bool small_buckets)
-{
-    if (form->machines)
-        return workers > 1 && (workers == 3 || !small_buckets);
-    if (!form->network || form->ring)
-        return true;
-    if (small_buckets)
-        return workers == 2;
-    return workers <= 3 || (workers == 5 && getenv("DPB_ALL_CELLS") != NULL);
-}
-
 static const char shared[] =
     "run.steady_limit_s=0 run.warmup_steps=0 run.precision=fp64 run.batch=2 run.steps=5 "
     "device.name=reference device.threads=1 optimizer.learning_rate=0.1 ";

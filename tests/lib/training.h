@@ -1,6 +1,5 @@
 /*
- * training.h - short trainings by dpbench, kept with their result and their weights; and the
- * strategies that tests go through.
+ * training.h - short trainings by dpbench, kept with their result and their weights.
  */
 #ifndef DPB_TESTS_LIB_TRAINING_H
 #define DPB_TESTS_LIB_TRAINING_H
@@ -8,30 +7,8 @@
 #include "lib/command.h"
 #include "lib/weights.h"
 
-/* A synchronous strategy in one of its forms. */
-struct strategy_form {
-    const char *name;
-    int servers;
-    const char *label; /* for tests' names and messages */
-    /* It sends messages and sums in an order of its own, not that of the ranks (which for two
-     * workers is the same): along the ring of the workers, or as a library does, which takes long
-     * for many small buckets. Others read each other's memory. */
-    bool network, ring;
-    bool
-        machines; /* its workers, or they and its servers, are told that they are on two machines */
-};
-
-/* Those whose plugins were built: the first, after NULL; the next; NULL after the last. */
-const struct strategy_form *strategy_form_after(const struct strategy_form *form);
-/* "comm.name=... run.servers=... run.workers=...", and which rank is on which machine: half of the
- * workers on the first; all of them, where there are servers. `prefix` of the name: "mutant_" or
- * "". @borrowed until the next call. */
-const char *form_settings(const struct strategy_form *form, const char *prefix, int workers);
 /* Whether plugins/KIND_NAME.so was built. */
 bool have_plugin(const char *kind_name);
-/* Whether these workers and elements a bucket are a cell for the strategy: with a library, or
- * several machines, not all of them are, for the time that they take. */
-bool is_cell(const struct strategy_form *form, int workers, bool small_buckets);
 
 struct training {
     char *settings; /* as given, for messages */

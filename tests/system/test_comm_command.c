@@ -15,6 +15,7 @@
 #include "lib/faults.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/strategies.h"
 #include "lib/traces.h"
 #include "lib/training.h"
 

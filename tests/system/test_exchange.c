@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "lib/cases.h"
+#include "lib/strategies.h"
 #include "lib/training.h"
 
 enum { MOST_WORKERS = 5 };
@@ -65,20 +66,15 @@ static void test_communication_core(void **state)
 /* More workers than cores; their sums use most of the bits that bf16 has. */
 static void test_many_workers(void **state)
 {
-    static const char *const settings[] = {
-        "comm.name=shm", "comm.name=replicated", "comm.name=ps_cpu",
-        "comm.name=ps_cpu run.servers=2",
-        "comm.name=ring_tcp comm.chunk=64 comm.inbox=256 comm.streams=2"};
-    (void)state;
-    for (size_t s = 0; s < sizeof settings / sizeof settings[0]; s++) {
-        struct training training;
-        train(&training,
-              "model.name=tiny_dense run.precision=fp32 comm.gradient=bf16 run.steps=1 "
-              "run.prove=yes run.batch=1 run.workers=16 comm.bucket=106 %s",
-              settings[s]);
-        expect_verified(&training);
-        training_free(&training);
-    }
+    const struct strategy_form *form = *state;
+    struct training training;
+    train(&training,
+          "model.name=tiny_dense run.precision=fp32 comm.gradient=bf16 run.steps=1 "
+          "run.prove=yes run.batch=1 comm.bucket=106 %s %s %s",
+          form_settings(form, "", 16), strategy_named(form->name)->small,
+          form->ring ? "comm.streams=2" : "");
+    expect_verified(&training);
+    training_free(&training);
 }
 
 /* ---- real models --------------------------------------------------------------------------- */
@@ -130,8 +126,9 @@ int main(void)
         add_case(test_small_model, form, "small net, %s", form->label);
         add_case(test_communication_core, form, "communication core, %s", form->label);
         add_case(test_model, form, "a real model, %s", form->label);
+        if (is_cell(form, 16, true))
+            add_case(test_many_workers, form, "16 workers, %s", form->label);
     }
-    add_case(test_many_workers, NULL, "16 workers");
     add_case(test_independent, NULL, "independent");
     return run_cases("exchange", training_setup, training_teardown);
 }

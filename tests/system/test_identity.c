@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "lib/cases.h"
+#include "lib/strategies.h"
 #include "lib/training.h"
 
 /* A thread sanitizer is slow, and sees as much in a part of it. */

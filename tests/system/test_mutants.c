@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "lib/cases.h"
+#include "lib/strategies.h"
 #include "lib/training.h"
 
 enum { WORKERS = 3, EXIT_VERIFICATION = 3 };

@@ -16,6 +16,7 @@
 #include "lib/faults.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/strategies.h"
 #include "lib/training.h"
 
 static const double deadline_s = 60.0;

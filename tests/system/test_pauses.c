@@ -19,10 +19,12 @@
 
 #include <cmocka.h>
 
+#include "dpbench/comm.h"
 #include "lib/cases.h"
 #include "lib/launchers.h"
 #include "lib/sandbox.h"
 #include "lib/stand_in.h"
+#include "lib/strategies.h"
 #include "lib/training.h"
 
 enum { FEWEST = 2, MOST = 4, AT_ONCE = 6, MOST_WORDS = 64, REPEATS = 5 };
@@ -31,62 +33,69 @@ enum { FEWEST = 2, MOST = 4, AT_ONCE = 6, MOST_WORDS = 64, REPEATS = 5 };
 static const double deadline_s = 100.0;
 
 struct form {
-    const char *name, *settings;          /* of the strategy; its name is that of its plugin */
-    const char *hosts[MOST - FEWEST + 1]; /* comm.hosts by workers; NULL: one machine */
+    const char *name, *settings; /* of the strategy */
     int servers;
-    bool on_device, by_mpi;
+    bool machines, on_device, by_mpi;
 };
 
-#define SMALL_CHUNKS " comm.chunk=64 comm.inbox=256"
-#define SMALL_RATE " optimizer.learning_rate=0.01"
-#define MACHINES            \
-    {                       \
-        "1+1", "2+1", "2+2" \
-    }
+/* Gradients come late and are not divided by workers: a rate of 0.1 diverges at times. */
+#define SMALL_RATE "optimizer.learning_rate=0.01 "
+#define SMALL_CHUNKS "comm.chunk=64 comm.inbox=256 "
+#define INSIDE "comm.inside=nccl comm.host_ids=rank "
 
-static const struct form forms[] = {
-    {.name = "shm"},
-    {.name = "replicated"},
-    {.name = "ps_cpu"},
-    {.name = "ps_cpu", .servers = 2},
-    {.name = "ps_cpu", .settings = " comm.interface=lo", .hosts = MACHINES},
-    {.name = "ps_cpu",
-     .settings = " comm.interface=lo comm.streams=2",
-     .hosts = {"1+2", "2+2", "2+3"},
-     .servers = 1},
-    /* Gradients come late and are not divided by workers: a rate of 0.1 diverges at times. */
-    {.name = "ps_cpu", .settings = " comm.name=ps_async" SMALL_RATE, .servers = 2},
-    {.name = "ps_cpu", .settings = " comm.name=ps_async comm.bound=1" SMALL_RATE, .servers = 1},
-    {.name = "ring_tcp", .settings = SMALL_CHUNKS},
-    {.name = "hierarchical", .settings = " comm.interface=lo" SMALL_CHUNKS, .hosts = MACHINES},
-    {.name = "gloo"},
-    {.name = "local_sgd", .settings = " comm.period=3"},
-    {.name = "gossip"},
-    {.name = "sma"},
-    {.name = "mpi", .by_mpi = true},
-    {.name = "hierarchical", .settings = " comm.transport=mpi", .hosts = MACHINES, .by_mpi = true},
-    {.name = "ps_gpu", .on_device = true},
-    {.name = "ps_gpu", .settings = " comm.shards=one", .on_device = true},
+/* Beside each strategy as the table has it. */
+static const struct form special[] = {
+    {.name = "ps_cpu", .machines = true},
+    {.name = "ps_cpu", .settings = "comm.streams=2", .servers = 1, .machines = true},
+    {.name = "ps_async", .settings = SMALL_RATE "comm.bound=1", .servers = 1},
+    {.name = "hierarchical", .settings = "comm.transport=mpi", .machines = true, .by_mpi = true},
+    {.name = "ps_gpu", .settings = "comm.shards=one", .on_device = true},
     {.name = "replicated", .on_device = true},
-    {.name = "hierarchical", .settings = " comm.inside=nccl comm.host_ids=rank", .on_device = true},
+    {.name = "hierarchical", .settings = INSIDE, .on_device = true},
+    {.name = "hierarchical", .settings = INSIDE SMALL_CHUNKS, .machines = true, .on_device = true},
     {.name = "hierarchical",
-     .settings = " comm.inside=nccl comm.host_ids=rank comm.interface=lo" SMALL_CHUNKS,
-     .hosts = MACHINES,
-     .on_device = true},
-    {.name = "hierarchical",
-     .settings = " comm.inside=nccl comm.host_ids=rank comm.transport=mpi",
-     .hosts = MACHINES,
+     .settings = INSIDE "comm.transport=mpi",
+     .machines = true,
      .on_device = true,
      .by_mpi = true},
 };
-enum { N_FORMS = sizeof forms / sizeof *forms };
+enum { N_SPECIAL = sizeof special / sizeof *special, MOST_FORMS = 64 };
+static struct form forms[MOST_FORMS];
+static size_t n_forms;
 
 static bool is_there(const struct form *form)
 {
-    char plugin[64];
-    snprintf(plugin, sizeof plugin, "comm_%s", form->name);
-    return have_plugin(plugin) && (!form->by_mpi || have_plugin("comm_mpi")) &&
+    return strategy_named(form->name) && (!form->by_mpi || have_plugin("comm_mpi")) &&
            (!form->on_device || (have_stand_in("comm_nccl") && !on_gpu()));
+}
+
+static void add_form(const struct form *form)
+{
+    assert_true(n_forms < MOST_FORMS);
+    if (is_there(form))
+        forms[n_forms++] = *form;
+}
+
+/* Every strategy that exchanges, with and without servers. A device's own library has its own
+ * tests: that of nccl is not to be paused. */
+static void make_forms(void)
+{
+    for (const struct strategy *s = NULL; (s = strategy_after(s));) {
+        struct form form = {.name = s->name,
+                            .settings = s->synchronous ? s->small : SMALL_RATE,
+                            .machines = s->machines,
+                            .on_device = s->runtime != NULL,
+                            .by_mpi = s->capabilities & DPB_COMM_LAUNCHER};
+        if (!s->usable || s->capabilities & DPB_COMM_ALONE)
+            continue;
+        if (!(s->capabilities & DPB_COMM_SERVED))
+            add_form(&form);
+        form.servers = 2;
+        if (s->capabilities & DPB_COMM_SERVERS)
+            add_form(&form);
+    }
+    for (size_t i = 0; i < N_SPECIAL; i++)
+        add_form(&special[i]);
 }
 
 /* ---- jobs ---------------------------------------------------------------------------------- */
@@ -108,18 +117,21 @@ static const char on_device[] =
 
 static void start(struct job *job, const struct form *form, int workers, int cores, int seed)
 {
-    const char *words[MOST_WORDS + 1], *hosts = form->hosts[workers - FEWEST];
-    char text[sizeof job->line], mpirun[96] = "";
+    const char *words[MOST_WORDS + 1];
+    char text[sizeof job->line], mpirun[96] = "", hosts[64] = "";
     size_t n = 0;
     if (form->by_mpi)
         snprintf(mpirun, sizeof mpirun,
                  "/usr/bin/env mpirun --oversubscribe --bind-to none -np %d ",
                  workers + form->servers);
+    if (form->machines) /* the first has the worker more, and no server */
+        snprintf(hosts, sizeof hosts, "%scomm.hosts=%d+%d",
+                 form->by_mpi ? "" : "comm.interface=lo ", (workers + 1) / 2,
+                 workers / 2 + form->servers);
     snprintf(job->line, sizeof job->line,
-             "%s%s/dpbench %s%scomm.name=%s%s run.workers=%d run.servers=%d run.comm_cores=%d%s%s",
+             "%s%s/dpbench %s%scomm.name=%s run.workers=%d run.servers=%d run.comm_cores=%d %s %s",
              mpirun, build_directory(), common, form->on_device ? on_device : on_host, form->name,
-             form->settings ? form->settings : "", workers, form->servers, cores,
-             hosts ? " comm.hosts=" : "", hosts ? hosts : "");
+             workers, form->servers, cores, form->settings ? form->settings : "", hosts);
     strcpy(text, job->line);
     for (char *word = strtok(text, " "); word && n < MOST_WORDS; word = strtok(NULL, " "))
         words[n++] = word;
@@ -193,8 +205,8 @@ static int setup(void **state)
     here = getcwd(NULL, 0);
     snprintf(own, sizeof own, "%s/tests/plugins/comm_paused.so", build_directory());
     assert_int_equal(mkdir("paused", 0755), 0);
-    for (int i = 0; i < N_FORMS; i++) {
-        snprintf(path, sizeof path, "paused/comm_%s.so", forms[i].name);
+    for (size_t i = 0; i < n_forms; i++) {
+        snprintf(path, sizeof path, "paused/%s.so", strategy_named(forms[i].name)->plugin);
         if (access(path, F_OK) != 0)
             copy(own, path);
     }
@@ -209,11 +221,10 @@ static int setup(void **state)
 
 int main(void)
 {
-    for (int i = 0; i < N_FORMS; i++)
-        if (is_there(&forms[i]))
-            add_case(test_pauses, &forms[i], "%s%s%s%s%s", forms[i].name,
-                     forms[i].settings ? forms[i].settings : "",
-                     forms[i].servers > 0 ? ", servers" : "", forms[i].hosts[0] ? ", machines" : "",
-                     forms[i].on_device ? ", on a device" : "");
+    make_forms();
+    for (const struct form *form = forms; form < forms + n_forms; form++)
+        add_case(test_pauses, form, "%s %s%s%s%s", form->name, form->settings ? form->settings : "",
+                 form->servers > 0 ? ", servers" : "", form->machines ? ", machines" : "",
+                 form->on_device ? ", on a device" : "");
     return run_cases("pauses", setup, sandbox_teardown);
 }

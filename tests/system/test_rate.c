@@ -14,10 +14,13 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
 #include <cmocka.h>
 
+#include "dpbench/comm.h"
 #include "lib/cases.h"
 #include "lib/launchers.h"
+#include "lib/strategies.h"
 #include "lib/timed.h"
 
 enum { WORKERS = 16, STEPS = 25, WARM = 2, TRIES = 6, AHEAD_S = 1000 };
@@ -28,14 +31,16 @@ static const struct form {
     const char *name;
     uint32_t n_workers;
     bool hosts; /* worker 1 on a machine whose clock is another */
-} forms[] = {
+} special[] = {
     {"ring_tcp", 2, true},     {"independent", 2, true},   {"shm", 1, false},
-    {"shm", 2, false},         {"shm", 4, false},          {"shm", 16, false},
-    {"replicated", 2, false},  {"ps_cpu", 2, false},       {"ps_cpu", 16, false},
-    {"ring_tcp", 2, false},    {"ring_tcp", 16, false},    {"hierarchical", 2, false},
-    {"gloo", 2, false},        {"independent", 1, false},  {"independent", 2, false},
+    {"shm", 4, false},         {"shm", 16, false},         {"ps_cpu", 16, false},
+    {"ring_tcp", 16, false},   {"independent", 1, false},  {"independent", 2, false},
     {"independent", 4, false}, {"independent", 16, false},
 };
+enum { N_SPECIAL = sizeof special / sizeof *special, MOST_FORMS = 64 };
+/* These, and two workers of each synchronous strategy. */
+static struct form forms[MOST_FORMS];
+static size_t n_forms;
 
 static bool is_apart(const struct form *form)
 {
@@ -207,18 +212,23 @@ static void test_rate(void **state)
 
 /* ---- the program --------------------------------------------------------------------------- */
 
-static bool is_there(const struct form *form, bool has_hosts)
+static void make_forms(bool has_hosts)
 {
-    char path[1024];
-    snprintf(path, sizeof path, "%s/plugins/comm_%s.so", build_directory(), form->name);
-    return access(path, F_OK) == 0 && (!form->hosts || has_hosts);
+    for (size_t i = 0; i < N_SPECIAL; i++)
+        if (strategy_named(special[i].name) && (!special[i].hosts || has_hosts))
+            forms[n_forms++] = special[i];
+    for (const struct strategy *s = NULL; (s = strategy_after(s));)
+        if (s->synchronous && strategy_on_host(s) && !(s->capabilities & DPB_COMM_SERVED)) {
+            assert_true(n_forms < MOST_FORMS);
+            forms[n_forms++] = (struct form){s->name, 2, false};
+        }
 }
 
 /* What starts processes on two machines, and gives one of them another clock. */
 static bool find_hosts(void)
 {
     struct command command;
-    if (!is_there(&(const struct form){"mpi", 2, false}, false)) /* no launcher was built in */
+    if (!strategy_named("mpi")) /* no launcher was built in */
         return false;
     command_run(&command, TIMED_DEADLINE_S,
                 (const char *const[]){"/bin/sh", "-c",
@@ -239,9 +249,9 @@ static int setup(void **state)
     snprintf(own, sizeof own, "%s/tests/plugins/comm_paused.so", build_directory());
     char *real = realpath(own, NULL);
     assert_non_null(real);
-    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+    for (size_t i = 0; i < n_forms; i++) {
         struct command command;
-        snprintf(path, sizeof path, "%s/comm_%s.so", late, forms[i].name);
+        snprintf(path, sizeof path, "%s/%s.so", late, strategy_named(forms[i].name)->plugin);
         if (access(path, F_OK) == 0 || strcmp(forms[i].name, "independent") == 0)
             continue;
         command_run(&command, TIMED_DEADLINE_S,
@@ -275,10 +285,9 @@ static int teardown(void **state)
 
 int main(void)
 {
-    bool has_hosts = find_hosts();
-    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
-        if (is_there(&forms[i], has_hosts))
-            add_case(test_rate, &forms[i], "%s, %u workers%s", forms[i].name, forms[i].n_workers,
-                     forms[i].hosts ? ", two machines" : "");
+    make_forms(find_hosts());
+    for (const struct form *form = forms; form < forms + n_forms; form++)
+        add_case(test_rate, form, "%s, %u workers%s", form->name, form->n_workers,
+                 form->hosts ? ", two machines" : "");
     return run_cases("rate", setup, teardown);
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "lib/cases.h"
+#include "lib/strategies.h"
 #include "lib/training.h"
 
 enum { MOST_WORKERS = 4, STEPS = 5, BUCKET = 37 /* elements */ };
