@@ -247,6 +247,34 @@ static json_t *ages_to_json(const struct maker *maker)
     return json_null();
 }
 
+/* What the codec did, a mean over workers and timed steps; null: no codec, or nothing was timed. */
+static json_t *codec_to_json(const struct maker *maker)
+{
+    const struct dpb_codec *codec = dpb_experiment_codec(maker->experiment);
+    struct dpb_coding sum = {0};
+    for (uint32_t w = 0; codec && w < maker->n_workers; w++) {
+        const struct dpb_journal *journal = maker->journals[w];
+        if (!journal)
+            continue;
+        sum.encode_ns += journal->coding.encode_ns;
+        sum.decode_ns += journal->coding.decode_ns;
+        sum.elements += journal->coding.elements;
+        sum.message_bytes += journal->coding.message_bytes;
+        sum.gradients += journal->coding.gradients;
+        sum.residual += journal->coding.residual;
+    }
+    if (sum.elements == 0 || maker->summary.n_steps == 0)
+        return json_null();
+    const double n = (double)maker->summary.n_steps * maker->n_workers;
+    return json_pack(
+        "{s:s, s:o, s:o, s:o, s:o, s:o}", "name", codec->name, "message_bytes",
+        dpb_json_real((double)sum.message_bytes / n), "ratio",
+        dpb_json_real((double)sum.message_bytes / ((double)sum.elements * sizeof(float))),
+        "encode_ns", dpb_json_real((double)sum.encode_ns / n), "decode_ns",
+        dpb_json_real((double)sum.decode_ns / n), "residual_share",
+        dpb_json_real(sqrt(sum.residual / sum.gradients)));
+}
+
 static json_t *strategy_to_json(const struct maker *maker)
 {
     const struct dpb_journal *journal = maker->journals[0];
@@ -488,8 +516,9 @@ static json_t *make_document(struct maker *maker, dpb_status status, const char 
                   "per_epoch", steps_per_epoch * (json_int_t)experiment->global_batch);
     maker->counting = maker->summary.n_steps > 0;
     json_t *timing = timing_to_json(maker);
-    json_t *comm = json_pack("{s:o}", "bytes_per_step",
-                             real(maker, maker->summary.bytes_per_step, "comm.bytes_per_step"));
+    json_t *comm = json_pack("{s:o, s:o}", "bytes_per_step",
+                             real(maker, maker->summary.bytes_per_step, "comm.bytes_per_step"),
+                             "codec", codec_to_json(maker));
     json_t *document = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
                                  "s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
                                  "schema", "dpbench.result/1",                          //

@@ -338,6 +338,20 @@ void dpb_account_age(uint64_t age)
         journal->most_age = age;
 }
 
+void dpb_account_coding(const struct dpb_coding *coding)
+{
+    struct dpb_journal *journal = account.journal;
+    if (!account.running || journal->timed_from == UINT64_MAX)
+        return;
+    struct dpb_coding *sum = &journal->coding;
+    sum->encode_ns += coding->encode_ns;
+    sum->decode_ns += coding->decode_ns;
+    sum->elements += coding->elements;
+    sum->message_bytes += coding->message_bytes;
+    sum->gradients += coding->gradients;
+    sum->residual += coding->residual;
+}
+
 void dpb_account_bytes(uint64_t bytes)
 {
     __atomic_fetch_add(&account.bytes, bytes, __ATOMIC_RELAXED);

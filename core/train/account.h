@@ -65,5 +65,7 @@ void dpb_account_span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_
 void dpb_account_bytes(uint64_t bytes);
 /* The host's `age`: counted in the timed steps. */
 void dpb_account_age(uint64_t age);
+/* The host's `coding`: likewise. */
+void dpb_account_coding(const struct dpb_coding *coding);
 
 #endif

@@ -19,6 +19,7 @@ const struct dpb_host dpb_host = {
     .span = dpb_account_span,
     .count_bytes = dpb_account_bytes,
     .age = dpb_account_age,
+    .coding = dpb_account_coding,
     .note = dpb_world_note,
     .vec = &dpb_vec,
     .optimizer = &dpb_optimizers,

@@ -11,6 +11,7 @@
 
 #include "dpbench/data.h"
 #include "dpbench/device.h"
+#include "dpbench/host.h"
 #include "machine/gpu.h"
 #include "machine/load.h"
 #include "train/contract.h"
@@ -86,8 +87,9 @@ struct dpb_journal {
     /* Of this worker's gradients, one a server and timed step: how many had each age; the last
      * entry: so many updates or more. */
     uint64_t ages[DPB_JOURNAL_AGES], sum_of_ages, most_age;
-    uint64_t dropped; /* likewise: were not applied */
-    uint64_t n_ready; /* 0: gradients become final in the device's time, not the host's */
+    uint64_t dropped;         /* likewise: were not applied */
+    struct dpb_coding coding; /* likewise */
+    uint64_t n_ready;         /* 0: gradients become final in the device's time, not the host's */
     struct dpb_ready ready[DPB_JOURNAL_READY]; /* elements rise */
     uint32_t threads;                          /* compute threads of this rank */
     uint32_t n_cores; /* hardware threads that it is bound to; 0: it is not */

@@ -64,18 +64,17 @@ add(const float *restrict gradients, float *restrict residual, uint8_t *restrict
         n_negative += codes[i];
     for (uint64_t at = 0; at < n / LANES * LANES; at += LANES)
         for (uint64_t l = 0; l < LANES; l++) {
-            sums[l] += residual[at + l];
+            sums[l] += residual[at + l] < 0 ? 0.0F : residual[at + l];
             negatives[l] += residual[at + l] < 0 ? residual[at + l] : 0.0F;
         }
     for (uint64_t i = n / LANES * LANES; i < n; i++) {
-        sums[0] += residual[i];
+        sums[0] += residual[i] < 0 ? 0.0F : residual[i];
         negatives[0] += residual[i] < 0 ? residual[i] : 0.0F;
     }
     for (uint64_t l = 0; l < LANES; l++) {
         positive += sums[l];
         negative += negatives[l];
     }
-    positive -= negative;
     if (!isfinite(positive) || !isfinite(negative))
         return (struct means){NAN, NAN};
     return (struct means){n_negative < n ? positive / (float)(n - n_negative) : 0.0F,

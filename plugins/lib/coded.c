@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BANKS = 2 };
+enum { BANKS = 2, SAMPLED = 16 /* of so many buckets one is measured */ };
 
 struct coded {
     uint64_t at, slot_bytes; /* of the messages in a scratch; of one of them */
@@ -162,6 +162,20 @@ struct coded_message *coded_message(const struct strategy *strategy, uint32_t ra
     return coded_message_of(strategy, strategy->signals.exchange, rank, bucket);
 }
 
+/* Several sums at a time: one alone would wait for itself. */
+static double sum_squares(const float *values, uint64_t n)
+{
+    double sums[8] = {0}, sum = 0;
+    for (uint64_t i = 0; i + 8 <= n; i += 8)
+        for (uint64_t k = 0; k < 8; k++)
+            sums[k] += (double)values[i + k] * (double)values[i + k];
+    for (uint64_t i = n / 8 * 8; i < n; i++)
+        sum += (double)values[i] * (double)values[i];
+    for (uint64_t k = 0; k < 8; k++)
+        sum += sums[k];
+    return sum;
+}
+
 void coded_encode(struct strategy *strategy, uint64_t bucket)
 {
     struct coded *coded = strategy->coded;
@@ -179,7 +193,15 @@ void coded_encode(struct strategy *strategy, uint64_t bucket)
                            coded->dropped ? coded->dropped : residual, message->content);
     if (coded->dropped)
         host->vec->axpby(DPB_FP32, 1.0, coded->dropped, 1.0, residual, part.n);
-    host->span(bucket, DPB_PHASE_REDUCE, began_ns, host->now_ns());
+    const int64_t ended_ns = host->now_ns();
+    struct dpb_coding coding = {
+        .encode_ns = ended_ns - began_ns, .elements = part.n, .message_bytes = message->bytes};
+    if ((bucket + part.step) % SAMPLED == 0) {
+        coding.gradients = sum_squares(gradients, part.n);
+        coding.residual = sum_squares(coded->dropped ? coded->dropped : residual, part.n);
+    }
+    host->coding(&coding);
+    host->span(bucket, DPB_PHASE_REDUCE, began_ns, ended_ns);
 }
 
 void coded_decode(struct strategy *strategy, uint64_t bucket)
@@ -199,7 +221,9 @@ void coded_decode(struct strategy *strategy, uint64_t bucket)
         if (coded->shared && rank != strategy->args.rank)
             host->count_bytes(message->bytes);
     }
-    host->span(bucket, DPB_PHASE_REDUCE, began_ns, host->now_ns());
+    const int64_t ended_ns = host->now_ns();
+    host->coding(&(struct dpb_coding){.decode_ns = ended_ns - began_ns});
+    host->span(bucket, DPB_PHASE_REDUCE, began_ns, ended_ns);
 }
 
 dpb_status coded_begin(struct strategy *strategy)

@@ -395,7 +395,7 @@ static const struct {
     {"timing.breakdown_ns.backward", 'n'}, {"timing.breakdown_ns.optimizer", 'n'},
     {"timing.breakdown_ns.comm_exposed", 'n'}, {"timing.breakdown_ns.comm_hidden", 'n'},
     {"timing.breakdown_ns.comm_wait_peer", 'n'},
-    {"comm.bytes_per_step", 'n'}, {"loss.7", 'n'},
+    {"comm.bytes_per_step", 'n'}, {"comm.codec", '0'}, {"loss.7", 'n'},
     {"eval.0.step", 'n'}, {"eval.0.accuracy", 'n'}, {"eval.0.loss", 'n'},
     {"verification.pattern", 's'}, {"verification.exchange", 's'}, {"verification.replicas", 's'},
     {"machine", 'o'}, {"machine.usable_cores", 'n'}, {"machine.instructions", 'a'},

@@ -169,6 +169,60 @@ static void test_feedback(void **state)
         fail_msg("%s: loss %g with feedback, %g without", codec, with, without);
 }
 
+/* ---- the result ---------------------------------------------------------------------------- */
+
+/* Of the fp32 elements; how large the residual's norm may be, of the gradients'. */
+static const struct measured {
+    const char *codec;
+    double ratio, least_residual, most_residual;
+} measured[] = {
+    {"topk comm.codec_ratio=1", 2, 0, 0},
+    {"topk comm.codec_ratio=0.05", 0.1, 0.5, 20},
+    {"int8 comm.codec_feedback=no", 0.251, 0.001, 0.05},
+    {"threshold comm.codec_threshold=1e9", 1.0 / 16, 4, 40}, /* nothing is sent: steps add up */
+};
+enum { N_MEASURED = sizeof measured / sizeof *measured };
+
+static void test_result(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_MEASURED * N_CARRIERS; i++) {
+        const struct measured *row = &measured[i / N_CARRIERS];
+        struct command command;
+        char settings[256];
+        snprintf(settings, sizeof settings,
+                 "comm.name=%s comm.codec=%s run.workers=3 run.steps=40 optimizer.momentum=0",
+                 carriers[i % N_CARRIERS], row->codec);
+        run_well(&command, settings);
+        const double bytes = json_number_at(command.json, "comm.codec.message_bytes");
+        const double residual = json_number_at(command.json, "comm.codec.residual_share");
+        const double ratio = json_number_at(command.json, "comm.codec.ratio");
+        if (!(ratio >= row->ratio && ratio <= row->ratio * 1.02))
+            fail_msg("%s: ratio %g, not %g", settings, ratio, row->ratio);
+        if (!(residual >= row->least_residual && residual <= row->most_residual))
+            fail_msg("%s: residual %g, not in %g to %g", settings, residual, row->least_residual,
+                     row->most_residual);
+        /* The carriers count by themselves what each of 3 workers has of the 2 others. */
+        assert_true(json_number_at(command.json, "comm.bytes_per_step") == 3 * 2 * bytes);
+        assert_true(json_number_at(command.json, "comm.codec.encode_ns") > 0);
+        assert_true(json_number_at(command.json, "comm.codec.decode_ns") > 0);
+        command_free(&command);
+    }
+}
+
+static void test_table(void **state)
+{
+    struct command command;
+    (void)state;
+    dpbench(&command, deadline_s,
+            "-c base.ini run.steps=40 model.name=tiny_dense comm.codec=topk comm.codec_ratio=1");
+    assert_int_equal(command.exit_code, 0);
+    expect_words("table", command.out,
+                 (const char *const[]){"topk: 0.0", "MB a message, 2.0000 of fp32; a step encodes",
+                                       "residual", "0 times the norm", NULL});
+    command_free(&command);
+}
+
 /* ---- checkpoints --------------------------------------------------------------------------- */
 
 /* Saved after 5 of 9 steps and continued: all arrays have the bits of the run that never
@@ -247,6 +301,8 @@ int main(void)
     add_case(test_mistakes, NULL, "mistakes of a codec");
     for (size_t i = 0; i < N_FED; i++)
         add_case(test_feedback, (void *)fed[i], "%s: feedback", fed[i]);
+    add_case(test_result, NULL, "what codecs did is in the result");
+    add_case(test_table, NULL, "what a codec did is in the table");
     add_case(test_goes_on, (void *)"topk", "topk: saved and continued");
     add_case(test_goes_on, (void *)"onebit", "onebit: saved and continued");
     add_case(test_goes_on, (void *)"int8 comm.codec_rounding=stochastic",

@@ -167,6 +167,15 @@ struct dpb_connect_args {
 
 /* ----  -------------------------------------------------------------------------------------- */
 
+/* What a worker's codec did. Times are of this worker alone. */
+struct dpb_coding {
+    int64_t encode_ns, decode_ns;
+    uint64_t elements, message_bytes; /* encoded; of the own messages */
+    /* Sums of squares over a sample of the encoded elements: of gradients, and of what is left of
+     * them, or without error feedback was dropped, once their message is made. */
+    double gradients, residual;
+};
+
 struct dpb_host {
     uint32_t struct_size;
     uint32_t abi; /* DPB_ABI */
@@ -195,6 +204,8 @@ struct dpb_host {
      * the weights that they were computed from; DPB_DROPPED: it never will. Workers; once a server
      * and step. */
     void (*age)(uint64_t age);
+    /* What a codec did in the current step: all of it is added up. */
+    void (*coding)(const struct dpb_coding *coding);
     /* What this rank is about to do, for the status page: shown when it hangs or dies. */
     void (*note)(const char *phase, uint64_t bucket, uint32_t peer);
 
