@@ -7,6 +7,9 @@
  *   version   the weights that a server keeps for three pulls, from number `from` on, are those
  *             of the worker's pull before
  *   banked    sum number `from` of a server's gradients takes the first of them alone
+ *   accrued   sum number `from` of a worker's gradients, for a push of several steps, takes those
+ *             of the last step alone
+ *   alone     worker 0 takes no steps of its own between fetches
  *   late      gradients that come late count in the next update, which k_sync says they do not
  *   denied    worker 0 says of all its gradients but the first element that they were dropped
  *   scale     the gradients of an update are summed, not averaged
@@ -15,10 +18,10 @@
 #include "fault.h"
 #include "wrap.h"
 
-enum mutation { NONE, LOST, TWICE, VERSION, BANKED, LATE, DENIED, SCALE, BOUND };
+enum mutation { NONE, LOST, TWICE, VERSION, BANKED, ACCRUED, ALONE, LATE, DENIED, SCALE, BOUND };
 enum { K_BATCH_ASYNC = 2 }; /* of comm.policy */
-static const char *const mutations[] = {"none", "lost",   "twice", "version", "banked",
-                                        "late", "denied", "scale", "bound",   NULL};
+static const char *const mutations[] = {"none",  "lost", "twice",  "version", "banked", "accrued",
+                                        "alone", "late", "denied", "scale",   "bound",  NULL};
 
 enum { FURTHER = 5, ROWS = 32 };
 
@@ -36,7 +39,7 @@ static const struct dpb_comm_ops *inner;
 static struct options options;
 static bool serves;
 static uint32_t rank;
-static int64_t n_pushes, n_kept, n_sums; /* by this server */
+static int64_t n_pushes, n_kept, n_sums; /* by this rank */
 
 /* ---- what the host does -------------------------------------------------------------------- */
 
@@ -64,8 +67,15 @@ static void copy(dpb_dtype type, void *dst, const void *src, uint64_t n)
 static void sum(dpb_dtype type, void *const *dst, uint32_t n_dst, const void *const *sources,
                 uint32_t k, uint64_t n)
 {
-    const bool loses = serves && options.mutation == BANKED && ++n_sums == options.from;
+    const bool looks = serves ? options.mutation == BANKED : options.mutation == ACCRUED && k > 1;
+    const bool loses = looks && ++n_sums == options.from;
     host->vec->sum(type, dst, n_dst, sources, loses ? 1 : k, n);
+}
+
+static void axpby(dpb_dtype type, double a, const void *x, double b, void *y, uint64_t n)
+{
+    const bool alone = rank == 0 && options.mutation == ALONE;
+    host->vec->axpby(type, alone ? 0.0 : a, x, b, y, n);
 }
 
 /* ---- hooks --------------------------------------------------------------------------------- */
@@ -161,6 +171,7 @@ const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
     optimizer.update = update;
     vec.copy = copy;
     vec.sum = sum;
+    vec.axpby = axpby;
     told.optimizer = &optimizer;
     told.vec = &vec;
     const struct dpb_plugin *real = fault_inner(&told, "comm_ps_cpu");

@@ -88,6 +88,8 @@ static const struct effect effects[] = {
      "verbs", EXIT_CODE},
     {"comm.bound", STEPS ASYNC, "-1", "2", "strategy.consistency"},
     {"comm.log", STEPS ASYNC, "", "out/log", FILES},
+    {"comm.push_every", STEPS ASYNC, "1", "2", "comm.bytes_per_step"},
+    {"comm.fetch_every", STEPS ASYNC, "1", "2", "loss"},
     {"comm.interface", STEPS TWO "comm.name=gloo", "lo", "no_such", EXIT_CODE},
     {"comm.gradient", STEPS TWO "run.precision=fp32", "fp32", "bf16", "comm.bytes_per_step"},
     {"comm.codec", STEPS TWO "run.precision=fp32", "none", "int8", "comm.bytes_per_step"},

@@ -2,7 +2,8 @@
 /*
  * test_ps_async_order.c - the oracle of ps_async: the order that the servers logged, replayed one
  * update after the other in float64 by a second implementation of Downpour SGD, gives the weights
- * that the training ended with. Forward and backward are the reference device's, at the weights
+ * that the training ended with. With comm.push_every a push is the sum of its steps' gradients; with
+ * comm.fetch_every a worker takes steps of its own between fetches. Forward and backward are the reference device's, at the weights
  * that the log says each gradient was computed from. Mutants (tests/plugins/comm_mutant_async.c)
  * are found by the replay, or by core.
  */
@@ -37,6 +38,7 @@ struct shard {
     size_t n, next;
     unsigned long long n_versions, version;
     double *versions[MOST_PUSHES + 1], *velocity; /* whole arenas; its slices are valid */
+    unsigned long long fetched[WORKERS][STEPS];   /* by the step after which it came */
 };
 
 struct replay {
@@ -46,30 +48,80 @@ struct replay {
     double *weights, *gradients, *state, *statistics;
     struct dpb_feed *feeds[WORKERS];
     double *of[WORKERS][STEPS]; /* gradients */
+    double *own[WORKERS];       /* weights */
     struct shard shards[MOST_SERVERS];
     unsigned n_servers;
     uint64_t bucket; /* elements */
     bool staleness;
     unsigned softsync; /* pushes of an update */
+    unsigned push_every, fetch_every;
 };
 
 static char log_path[128];
 
 /* ---- the log ------------------------------------------------------------------------------- */
 
+static bool is_apart(const struct replay *r)
+{
+    return r->push_every > 1 || r->fetch_every > 1;
+}
+
+static const struct push *push_before(const struct shard *shard, const struct push *push)
+{
+    const struct push *before = NULL;
+    for (const struct push *p = shard->pushes; p < push; p++)
+        if (p->worker == push->worker)
+            before = p;
+    return before;
+}
+
+/* The first step whose gradients are in a push. */
+static unsigned long long first_step(const struct shard *shard, const struct push *push)
+{
+    const struct push *before = push_before(shard, push);
+    return before ? before->step + 1 : 0;
+}
+
+/* Version of the weights with which a step begins, but for the worker's own steps. */
+static unsigned long long version_at(const struct replay *r, const struct shard *shard,
+                                     unsigned worker, unsigned long long step)
+{
+    const unsigned long long fetches = step / r->fetch_every;
+    return fetches > 0 ? shard->fetched[worker][fetches * r->fetch_every - 1] : 0;
+}
+
+/* Where each push fetches, too, its line says what was fetched before; else fetches have lines, and
+ * a push says what its first gradients were computed from. */
+static void check_versions(const struct replay *r, struct shard *shard)
+{
+    for (size_t i = 0; i < shard->n; i++) {
+        const struct push *p = &shard->pushes[i];
+        if (!is_apart(r) && p->step > 0)
+            shard->fetched[p->worker][p->step - 1] = p->pulled;
+        assert_int_equal(p->pulled, version_at(r, shard, p->worker, first_step(shard, p)));
+    }
+}
+
 static void read_log(struct replay *r, unsigned server, unsigned long long proofs)
 {
     struct shard *shard = &r->shards[server];
     const unsigned long long from = proofs * PROOF_STEPS;
-    char path[160];
+    char path[160], line[128];
     unsigned long long first = 0;
     struct push p;
     snprintf(path, sizeof path, "%s.%u", log_path, WORKERS + server);
     FILE *file = fopen(path, "r");
     assert_non_null(file);
-    while (fscanf(file, "%u %llu %llu %llu", &p.worker, &p.step, &p.pulled, &p.applied) == 4) {
+    while (fgets(line, sizeof line, file)) {
+        const int n = sscanf(line, "%u %llu %llu %llu", &p.worker, &p.step, &p.pulled, &p.applied);
         if (p.step < from || p.step >= from + STEPS)
             continue; /* of a proof */
+        if (n == 3) {
+            assert_true(is_apart(r) && strstr(line, " fetch\n"));
+            shard->fetched[p.worker][p.step - from] = p.pulled;
+            continue;
+        }
+        assert_int_equal(n, 4);
         assert_true(shard->n < MOST_PUSHES && p.worker < WORKERS);
         if (shard->n == 0)
             first = p.applied; /* before it all have met, and nothing was on its way */
@@ -83,17 +135,11 @@ static void read_log(struct replay *r, unsigned server, unsigned long long proof
     }
     fclose(file);
     unlink(path);
-    assert_int_equal(shard->n, WORKERS * STEPS);
-}
-
-static const struct push *push_of(const struct shard *shard, unsigned worker,
-                                  unsigned long long step)
-{
-    for (size_t i = 0; i < shard->n; i++)
-        if (shard->pushes[i].worker == worker && shard->pushes[i].step == step)
-            return &shard->pushes[i];
-    fail_msg("no push of worker %u in step %llu", worker, step);
-    return NULL;
+    assert_int_equal(shard->n, WORKERS * ((STEPS + r->push_every - 1) / r->push_every));
+    for (int i = 0; i < WORKERS * STEPS && is_apart(r); i++)
+        if (shard->fetched[i / STEPS][i % STEPS] > 0)
+            shard->fetched[i / STEPS][i % STEPS] -= first;
+    check_versions(r, shard);
 }
 
 /* ---- the model ----------------------------------------------------------------------------- */
@@ -160,6 +206,7 @@ static void open_replay(struct replay *r, const char *settings)
         feed.rank = w;
         feed.threads = 0;
         assert_int_equal(dpb_feed_create(&feed, &r->feeds[w]), DPB_OK);
+        r->own[w] = arena(r);
     }
     for (unsigned s = 0; s < r->n_servers; s++) {
         r->shards[s].velocity = arena(r);
@@ -175,6 +222,7 @@ static void close_replay(struct replay *r)
     ops->close(r->device);
     for (unsigned w = 0; w < WORKERS; w++) {
         dpb_feed_destroy(r->feeds[w]);
+        free(r->own[w]);
         for (int k = 0; k < STEPS; k++)
             free(r->of[w][k]);
     }
@@ -218,11 +266,13 @@ static bool has_gradients(struct replay *r, unsigned worker, unsigned long long 
     if (step > 0 && !r->of[worker][step - 1])
         return false;
     for (unsigned s = 0; s < r->n_servers; s++)
-        if (push_of(&r->shards[s], worker, step)->pulled > r->shards[s].version)
+        if (version_at(r, &r->shards[s], worker, step) > r->shards[s].version)
             return false;
     for (uint64_t i = 0; i < r->graph->n_elements; i++) {
         const struct shard *shard = &r->shards[server_of(r, i)];
-        r->weights[i] = shard->versions[push_of(shard, worker, step)->pulled][i];
+        if (step % r->fetch_every == 0)
+            r->own[worker][i] = shard->versions[version_at(r, shard, worker, step)][i];
+        r->weights[i] = r->own[worker][i];
     }
     const struct dpb_pass pass = {.training = true,
                                   .weights_changed = true,
@@ -235,6 +285,16 @@ static bool has_gradients(struct replay *r, unsigned worker, unsigned long long 
     assert_int_equal(ops->backward(r->program, &pass, &hooks), DPB_OK);
     r->of[worker][step] = arena(r);
     memcpy(r->of[worker][step], r->gradients, r->graph->n_elements * sizeof(double));
+    for (uint64_t i = 0; i < r->graph->n_elements; i++)
+        r->own[worker][i] -= RATE * r->gradients[i];
+    return true;
+}
+
+static bool has_all_gradients(struct replay *r, const struct shard *shard, const struct push *push)
+{
+    for (unsigned long long step = first_step(shard, push); step <= push->step; step++)
+        if (!has_gradients(r, push->worker, step))
+            return false;
     return true;
 }
 
@@ -246,7 +306,7 @@ static bool apply_next(struct replay *r, unsigned server)
     size_t end = first;
     double rate = RATE;
     for (; end < shard->n && shard->pushes[end].applied == shard->version; end++)
-        if (!has_gradients(r, shard->pushes[end].worker, shard->pushes[end].step))
+        if (!has_all_gradients(r, shard, &shard->pushes[end]))
             return false;
     if (end == first)
         return false;
@@ -257,8 +317,9 @@ static bool apply_next(struct replay *r, unsigned server)
         const double part = r->softsync > 1 ? 1.0 / (age * r->softsync) : 1.0;
         if (r->softsync == 1)
             rate /= age;
-        for (uint64_t i = 0; i < r->graph->n_elements; i++)
-            sum[i] += part * r->of[p->worker][p->step][i];
+        for (unsigned long long step = first_step(shard, p); step <= p->step; step++)
+            for (uint64_t i = 0; i < r->graph->n_elements; i++)
+                sum[i] += part * r->of[p->worker][step][i];
     }
     for (uint64_t i = 0; i < r->graph->n_elements; i++) {
         if (server_of(r, i) != server)
@@ -313,12 +374,16 @@ static const struct form {
     const char *settings;
     unsigned servers, bucket_bytes;
     bool staleness;
-    unsigned softsync;
+    unsigned softsync, push_every, fetch_every;
 } forms[] = {
-    {"run.delay=exponential(1ms)", 1, 1 << 20, false, 1},
-    {"run.delay=exponential(1ms) comm.rate=staleness", 2, 776, true, 1},
-    {"run.delay=pareto(0.3ms,1.5) comm.bound=1 model.name=tiny_dense", 3, 2000, false, 1},
-    {"run.delay=exponential(1ms) comm.rate=staleness comm.softsync=3", 2, 776, true, 3},
+    {"run.delay=exponential(1ms)", 1, 1 << 20, false, 1, 1, 1},
+    {"run.delay=exponential(1ms) comm.rate=staleness", 2, 776, true, 1, 1, 1},
+    {"run.delay=pareto(0.3ms,1.5) comm.bound=1 model.name=tiny_dense", 3, 2000, false, 1, 1, 1},
+    {"run.delay=exponential(1ms) comm.rate=staleness comm.softsync=3", 2, 776, true, 3, 1, 1},
+    {"run.delay=exponential(1ms)", 1, 1 << 20, false, 1, 4, 3},
+    {"run.delay=exponential(1ms) comm.rate=staleness run.accumulate=1", 2, 776, true, 1, 3, 1},
+    {"run.delay=pareto(0.3ms,1.5) model.name=tiny_dense run.comm_cores=1", 3, 2000, false, 1, 1, 4},
+    {"run.delay=exponential(1ms) comm.softsync=3", 2, 776, false, 3, 2, 2},
 };
 
 /* By how much the replay differs, as a share of the largest weight. */
@@ -327,16 +392,18 @@ static double difference_of(const struct form *form, const char *comm)
     struct replay r = {.n_servers = form->servers,
                        .bucket = form->bucket_bytes / sizeof(double),
                        .staleness = form->staleness,
-                       .softsync = form->softsync};
+                       .softsync = form->softsync,
+                       .push_every = form->push_every,
+                       .fetch_every = form->fetch_every};
     struct training training;
     char settings[1024];
     snprintf(settings, sizeof settings,
              "run.workers=%d run.servers=%u run.steps=%d comm.bucket=%u "
              "comm.log=%s model.name=tiny optimizer.learning_rate=%g optimizer.momentum=%g "
              "run.batch=2 run.precision=fp64 device.name=reference data.name=synthetic "
-             "data.samples=640 run.prove=no %s",
+             "data.samples=640 run.prove=no comm.push_every=%u comm.fetch_every=%u %s",
              WORKERS, form->servers, STEPS, form->bucket_bytes, log_path, RATE, MOMENTUM,
-             form->settings);
+             form->push_every, form->fetch_every, form->settings);
     train(&training, "%s %s", comm, settings);
     for (unsigned s = 0; s < form->servers; s++)
         read_log(&r, s, 1);
@@ -361,13 +428,24 @@ static void test_order(void **state)
 /* With forms[0] (one server, one bucket) training begins with push 25 and about pull 40. */
 #define IN_TRAINING "comm.name=mutant_async comm.from=55 comm.mutation="
 
-static void test_replay_finds(void **state)
+static void expect_found(const struct form *form, const char *mutant)
 {
-    const double none = difference_of(&forms[0], IN_TRAINING "none");
-    const double difference = difference_of(&forms[0], *state);
+    const double none = difference_of(form, IN_TRAINING "none");
+    const double difference = difference_of(form, mutant);
     assert_true(none <= 1e-12);
     if (!(difference > 1e-6))
-        fail_msg("%s: the replay differs by no more than %.3g", (const char *)*state, difference);
+        fail_msg("%s: the replay differs by no more than %.3g", mutant, difference);
+}
+
+static void test_replay_finds(void **state)
+{
+    expect_found(&forms[0], *state);
+}
+
+/* With a step of its own between fetches. */
+static void test_own_steps(void **state)
+{
+    expect_found(&forms[4], *state);
 }
 
 /* Core's own checks end these runs. */
@@ -379,6 +457,8 @@ static void test_core_finds(void **state)
         {"comm.mutation=lost comm.from=7", "pattern check of comm 'mutant_async'"},
         {"comm.mutation=twice comm.from=7", "pattern check of comm 'mutant_async'"},
         {"comm.mutation=banked comm.from=9 comm.softsync=3",
+         "pattern check of comm 'mutant_async': the books"},
+        {"comm.mutation=accrued comm.from=2 comm.push_every=3",
          "pattern check of comm 'mutant_async': the books"},
         {"comm.mutation=late comm.policy=k_sync comm.k=2", "count, not of 2"},
         {"comm.mutation=denied comm.policy=k_sync comm.k=2",
@@ -415,10 +495,12 @@ static int setup(void **state)
 int main(void)
 {
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        add_case(test_order, &forms[i], "%u servers, %s", forms[i].servers, forms[i].settings);
+        add_case(test_order, &forms[i], "%u servers, push every %u, fetch every %u, %s",
+                 forms[i].servers, forms[i].push_every, forms[i].fetch_every, forms[i].settings);
     add_case(test_replay_finds, IN_TRAINING "lost", "a lost push");
     add_case(test_replay_finds, IN_TRAINING "twice", "a push applied twice");
     add_case(test_replay_finds, IN_TRAINING "version", "a wrong version pulled");
+    add_case(test_own_steps, IN_TRAINING "alone", "a step of a worker's own left out");
     add_case(test_core_finds, NULL,
              "what core finds: lost, twice, late, denied, wrong scale, a bound passed");
     return run_cases("ps_async_order", setup, training_teardown);

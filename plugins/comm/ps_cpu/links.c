@@ -9,7 +9,8 @@
  * its own gradients of the bucket have come, so it reads these weights no more. So nothing needs
  * credits.
  *
- *     worker -> server   STEP       parameters of an exchange, before its first gradients
+ *     worker -> server   STEP       parameters of a turn, before its first gradients; whether it
+ *                                   pushes and fetches. ps_cpu: both, a turn is an exchange
  *     worker -> shard    GRADIENTS  the shard's slice of a bucket
  *     shard -> worker    WEIGHTS    the same slice, updated; with how long this worker's gradients
  *                                   waited for others'
@@ -27,7 +28,8 @@
 #include "comm/ps_cpu/ps.h"
 
 enum { STEP, GRADIENTS, WEIGHTS, LOAD, LOADED, SAY, MODEL, AGE };
-enum { NONE = UINT32_MAX, STEP_BYTES = 4 * 8 };
+enum { NONE = UINT32_MAX, STEP_BYTES = 5 * 8 };
+enum { PUSHES = 1, FETCHES = 2 };
 
 static const char *const kinds[MESH_KINDS] = {"parameters",      "gradients",       "new weights",
                                               "weights to load", "loading weights", "word",
@@ -37,10 +39,12 @@ _Static_assert((int)AGE < (int)MESH_KINDS, "kinds of messages");
 
 struct link {
     uint32_t rank;
-    bool is_shard, is_worker;      /* for this rank */
-    char *inbox;                   /* its gradients; NULL: it pushes none here */
-    uint64_t pushed, given;        /* slices sent to it */
-    uint64_t n_loads;              /* sent, or answered */
+    bool is_shard, is_worker; /* for this rank */
+    char *inbox;              /* its gradients; NULL: it pushes none here */
+    uint64_t pushed, given;   /* slices sent to it */
+    uint64_t asked;           /* slices of weights that it is to send */
+    uint64_t freed, turns;    /* its gradients that are used, in slices; its turns that ended */
+    uint64_t n_loads;         /* sent, or answered */
     uint64_t said, models, n_ages; /* sent: words, slices of the model; expected: slices; ages */
     uint64_t word;                 /* the last that it said */
     uint64_t ages[LINKS_AGES];     /* of the own gradients, by exchange */
@@ -62,10 +66,12 @@ struct links {
     uint64_t slice_elements; /* places in the inbox */
     char *inbox;             /* of all links */
     uint64_t inbox_bytes;
-    uint8_t *steps;    /* parameters: own, then of each rank */
-    char *outbox;      /* by worker; NULL: weights are sent from the arena */
-    uint32_t *pushers; /* links whose gradients of an exchange have all come, in that order */
-    uint64_t n_pushed, n_taken;
+    uint8_t *steps;   /* parameters: own, then of each rank */
+    char *outbox;     /* by worker; NULL: weights are sent from the arena */
+    uint32_t *comers; /* workers whose turns have come whole, in that order */
+    uint64_t n_come, n_taken;
+    struct links_turn turn;                /* of this worker */
+    uint64_t n_turns, n_pushes, n_fetches; /* begun */
 };
 
 /* ---- who and how much ---------------------------------------------------------------------- */
@@ -105,14 +111,16 @@ static uint64_t worker_bytes(const struct dpb_comm_args *args, const struct dpb_
 }
 
 uint64_t links_inbox_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
-                           uint64_t bucket_elements, bool keeps_sent)
+                           uint64_t bucket_elements, const struct links_memory *memory)
 {
     const uint64_t in = worker_bytes(args, layout, bucket_elements, layout->gradient_type);
     const uint64_t out = worker_bytes(args, layout, bucket_elements, layout->weight_type);
     uint64_t n = 0;
     for (uint32_t rank = 0; rank < args->n_workers && ps_is_shard(args); rank++)
         n += has_link(args, rank);
-    return n * (in + (keeps_sent ? out : 0));
+    if (memory->accrues && args->role == DPB_WORKER)
+        return layout->n_elements * dpb_dtype_size(layout->gradient_type);
+    return n * (in + (memory->keeps_sent ? out : 0));
 }
 
 static uint64_t place_of(const struct links *links, uint64_t bucket, dpb_dtype type)
@@ -132,16 +140,18 @@ static struct link *link_to(const struct links *links, uint32_t rank)
 
 /* ---- messages ------------------------------------------------------------------------------ */
 
-static void write_step(uint8_t bytes[STEP_BYTES], const struct dpb_step *step)
+static void write_step(uint8_t bytes[STEP_BYTES], const struct links_news *news)
 {
-    uint64_t words[STEP_BYTES / 8] = {step->step, 0, 0, step->seal};
+    const struct dpb_step *step = &news->step;
+    uint64_t words[STEP_BYTES / 8] = {step->step, 0, 0, step->seal,
+                                      (news->pushes ? PUSHES : 0) | (news->fetches ? FETCHES : 0)};
     memcpy(&words[1], &step->learning_rate, 8);
     memcpy(&words[2], &step->scale, 8);
     for (int i = 0; i < STEP_BYTES; i++)
         bytes[i] = (uint8_t)(words[i / 8] >> (8 * (i % 8)));
 }
 
-static struct dpb_step read_step(const uint8_t bytes[STEP_BYTES])
+static struct links_news read_step(const uint8_t bytes[STEP_BYTES])
 {
     uint64_t words[STEP_BYTES / 8] = {0};
     struct dpb_step step = {0};
@@ -151,7 +161,7 @@ static struct dpb_step read_step(const uint8_t bytes[STEP_BYTES])
     memcpy(&step.learning_rate, &words[1], 8);
     memcpy(&step.scale, &words[2], 8);
     step.seal = words[3];
-    return step;
+    return (struct links_news){step, words[4] & PUSHES, words[4] & FETCHES};
 }
 
 /* The n-th slice between a worker and a shard (`weights`: the way back). */
@@ -172,9 +182,9 @@ static struct mesh_label slice_label(const struct links *links, bool weights, ui
                                .bytes = (slice.end - slice.begin) * size};
 }
 
-static struct mesh_label step_label(uint64_t exchange)
+static struct mesh_label step_label(uint64_t turn)
 {
-    return (struct mesh_label){.kind = STEP, .exchange = exchange, .bytes = STEP_BYTES};
+    return (struct mesh_label){.kind = STEP, .exchange = turn, .bytes = STEP_BYTES};
 }
 
 /* What has no payload: the n-th of its kind, with a word. */
@@ -204,8 +214,9 @@ static struct mesh_label load_label(const struct links *links, uint32_t kind, ui
 static bool expects_gradients(const struct links *links, const struct link *link, uint64_t n,
                               struct mesh_label *label)
 {
-    /* Its place is free since the worker was given the weights of the exchange before. */
-    if (!link->is_worker || n >= link->given + links->base->arenas.n_buckets)
+    /* Its place is free: ps_cpu has given the weights of the exchange before, or the turn before
+     * has ended. */
+    if (!link->is_worker || n >= link->freed + links->base->arenas.n_buckets)
         return false;
     *label = slice_label(links, false, links->base->args.rank, n);
     if (link->began_ns[label->bucket] <= link->came_ns[label->bucket])
@@ -223,12 +234,12 @@ static bool expects(void *links_, uint32_t number, uint32_t kind, uint64_t n,
     switch (kind) {
     case STEP:
         *label = step_label(n);
-        return serves && link->given == n * links->base->arenas.n_buckets;
+        return serves && n == link->turns;
     case GRADIENTS:
         return expects_gradients(links, link, n, label);
     case WEIGHTS:
         *label = slice_label(links, true, link->rank, n);
-        return link->is_shard && n < link->pushed;
+        return link->is_shard && n < link->asked;
     case LOAD:
         *label = load_label(links, LOAD, n);
         return serves && link->rank == 0 && n == link->n_loads;
@@ -249,23 +260,33 @@ static bool expects(void *links_, uint32_t number, uint32_t kind, uint64_t n,
     }
 }
 
+static void note_comer(struct links *links, const struct link *link)
+{
+    links->comers[links->n_come++ % links->n] = link->rank;
+}
+
 static void arrived(void *links_, uint32_t number, const struct mesh_label *label)
 {
     struct links *links = links_;
     struct link *link = &links->links[number];
     const int64_t now_ns = links->host->now_ns();
     switch (label->kind) {
+    case STEP:
+        if (!read_step(link->step).pushes)
+            note_comer(links, link);
+        return;
     case GRADIENTS:
         link->came_ns[label->bucket] = now_ns;
         if (label->bucket + 1 == links->base->arenas.n_buckets)
-            links->pushers[links->n_pushed++ % links->n] = link->rank;
+            note_comer(links, link);
         return;
     case SAY:
         __atomic_store_n(&link->word, label->word, __ATOMIC_RELAXED);
         return;
     case AGE:
         link->ages[label->exchange % LINKS_AGES] = label->word;
-        links->host->age(label->word);
+        for (uint32_t i = 0; i < links->turn.n_gradients; i++)
+            links->host->age(label->word);
         return;
     case WEIGHTS:
         break;
@@ -290,42 +311,61 @@ uint32_t links_crowded(const struct links *links, bool weights)
     return NONE;
 }
 
+/* The servers have all of the turn before, also its parameters. */
+static void begin_turn(struct links *links)
+{
+    const struct strategy *base = links->base;
+    const struct links_news news = {base->step, links->turn.gradients != NULL, links->turn.fetches};
+    const struct mesh_label label = step_label(links->n_turns++);
+    write_step(links->steps, &news);
+    links->n_pushes += news.pushes;
+    links->n_fetches += news.fetches;
+    for (uint32_t i = 0; i < links->n && base->args.n_servers > 0; i++)
+        if (links->links[i].is_shard)
+            mesh_send(links->mesh, i, &label, links->steps);
+}
+
 void links_push(struct links *links, uint64_t bucket, uint64_t length)
 {
     const struct strategy *base = links->base;
     const struct dpb_comm_args *args = &base->args;
+    const size_t size = dpb_dtype_size(base->arenas.layout.gradient_type);
     uint64_t begin = bucket * base->arenas.bucket_elements;
     if (bucket == 0)
-        write_step(links->steps, &base->step); /* of the last exchange every server has it */
+        begin_turn(links);
     for (uint32_t i = 0; i < links->n; i++) {
         struct link *link = &links->links[i];
         if (!link->is_shard)
             continue;
         struct dpb_range slice = ps_slice(args, link->rank, bucket, length);
-        struct mesh_label step = step_label(base->signals.exchange);
         struct mesh_label label = slice_label(links, false, link->rank, link->pushed++);
-        if (bucket == 0 && args->n_servers > 0)
-            mesh_send(links->mesh, i, &step, links->steps);
+        link->asked += links->turn.fetches;
         mesh_send(links->mesh, i, &label,
-                  strategy_gradients(base, args->rank, begin + slice.begin));
+                  (const char *)links->turn.gradients + (begin + slice.begin) * size);
         links->host->count_bytes(label.bytes);
     }
 }
 
 /* ---- one worker at a time: ps_async -------------------------------------------------------- */
 
-uint32_t links_next_push(struct links *links, struct dpb_step *step)
+uint32_t links_next_turn(struct links *links, struct links_news *news)
 {
-    if (links->n_taken == links->n_pushed)
+    if (links->n_taken == links->n_come)
         return NONE;
-    const uint32_t worker = links->pushers[links->n_taken % links->n];
+    const uint32_t worker = links->comers[links->n_taken % links->n];
     const struct link *link = link_to(links, worker);
-    const uint64_t exchange = link->given / links->base->arenas.n_buckets;
-    if (mesh_arrived(links->mesh, links->by_rank[worker], STEP) <= exchange)
+    if (mesh_arrived(links->mesh, links->by_rank[worker], STEP) <= link->turns)
         return NONE; /* by RDMA it may come behind the gradients */
-    *step = read_step(link->step);
+    *news = read_step(link->step);
     links->n_taken++;
     return worker;
+}
+
+void links_end_turn(struct links *links, uint32_t worker, bool pushes)
+{
+    struct link *link = link_to(links, worker);
+    link->turns++;
+    link->freed += pushes ? links->base->arenas.n_buckets : 0;
 }
 
 void links_keep_sent(struct links *links, uint32_t worker)
@@ -387,14 +427,72 @@ uint64_t links_said(const struct links *links, uint32_t rank)
     return __atomic_load_n(&link_to(links, rank)->word, __ATOMIC_RELAXED);
 }
 
-uint64_t links_age(const struct links *links, uint32_t shard, uint64_t exchange)
+uint64_t links_age(const struct links *links, uint32_t shard, uint64_t push)
 {
-    return link_to(links, shard)->ages[exchange % LINKS_AGES];
+    return link_to(links, shard)->ages[push % LINKS_AGES];
 }
 
 bool links_aged(const struct links *links, uint32_t shard)
 {
-    return mesh_arrived(links->mesh, links->by_rank[shard], AGE) > links->base->signals.exchange;
+    return !links->turn.gradients ||
+           mesh_arrived(links->mesh, links->by_rank[shard], AGE) >= links->n_pushes;
+}
+
+void links_set_turn(struct links *links, const struct links_turn *turn)
+{
+    links->turn = *turn;
+}
+
+uint64_t links_turns(const struct links *links)
+{
+    return links->n_turns;
+}
+
+uint64_t links_pushes(const struct links *links)
+{
+    return links->n_pushes;
+}
+
+void *links_accrued(const struct links *links)
+{
+    return links->inbox;
+}
+
+void links_ask(struct links *links)
+{
+    for (uint32_t i = 0; i < links->n; i++)
+        links->links[i].asked += links->base->arenas.n_buckets;
+    begin_turn(links);
+}
+
+/* All links of a worker are to servers. */
+static uint32_t untold_server(const struct links *links)
+{
+    for (uint32_t i = 0; i < links->n; i++)
+        if (!links_aged(links, links->links[i].rank))
+            return links->links[i].rank;
+    return links_busy(links);
+}
+
+dpb_status links_push_alone(struct links *links)
+{
+    const struct strategy *base = links->base;
+    struct dpb_wait what = {.bucket = UINT64_MAX,
+                            .step = base->step.step,
+                            .purpose = "the server to apply the last gradients"};
+    for (uint64_t bucket = 0;
+         bucket < base->arenas.n_buckets || (what.peer = untold_server(links)) != NONE;) {
+        bool moved = false;
+        if (bucket < base->arenas.n_buckets && (what.peer = links_crowded(links, false)) == NONE) {
+            links_push(links, bucket, pipeline_bucket_length(&base->pipeline, bucket));
+            bucket++;
+            continue;
+        }
+        DPB_TRY(links_move(links, INT64_MAX, &moved));
+        if (!moved)
+            DPB_TRY(links_wait(links, &what));
+    }
+    return DPB_OK;
 }
 
 static struct link *awaited_model(const struct links *links)
@@ -439,6 +537,8 @@ void links_give(struct links *links, uint64_t bucket, uint64_t length, int64_t p
         if (!link->is_worker)
             continue;
         struct mesh_label label = slice_label(links, true, args->rank, link->given++);
+        link->freed++;
+        link->turns += bucket + 1 == base->arenas.n_buckets;
         label.word = (uint64_t)(pushed_ns - link->came_ns[bucket]);
         mesh_send(links->mesh, i, &label, strategy_weights(base, args->rank, begin + slice.begin));
         if (args->role == DPB_WORKER)
@@ -456,15 +556,17 @@ uint32_t links_busy(const struct links *links)
 
 /* ---- what is here -------------------------------------------------------------------------- */
 
-static bool has_come(const struct links *links, uint32_t rank, uint32_t kind, uint64_t bucket)
+/* Of the n-th exchange, from 0. */
+static bool has_come(const struct links *links, uint32_t rank, uint32_t kind, uint64_t n,
+                     uint64_t bucket)
 {
-    uint64_t n = links->base->signals.exchange * links->base->arenas.n_buckets + bucket;
-    return mesh_arrived(links->mesh, links->by_rank[rank], kind) > n;
+    return mesh_arrived(links->mesh, links->by_rank[rank], kind) >
+           n * links->base->arenas.n_buckets + bucket;
 }
 
 bool links_pushed(const struct links *links, uint32_t worker, uint64_t bucket)
 {
-    return has_come(links, worker, GRADIENTS, bucket);
+    return has_come(links, worker, GRADIENTS, links->base->signals.exchange, bucket);
 }
 
 int64_t links_pushed_ns(const struct links *links, uint32_t worker, uint64_t bucket)
@@ -485,7 +587,7 @@ void *links_gradients(const struct links *links, uint32_t worker, uint64_t bucke
 
 bool links_updated(const struct links *links, uint32_t shard, uint64_t bucket)
 {
-    return has_come(links, shard, WEIGHTS, bucket);
+    return !links->turn.fetches || has_come(links, shard, WEIGHTS, links->n_fetches - 1, bucket);
 }
 
 /* From the push on it is under way, but for the time in which the shard waited for other workers.
@@ -517,7 +619,7 @@ bool links_left(const struct links *links, uint32_t worker)
 
 struct dpb_step links_step(const struct links *links)
 {
-    return read_step(link_to(links, 0)->step);
+    return read_step(link_to(links, 0)->step).step;
 }
 
 /* ---- moving and waiting -------------------------------------------------------------------- */
@@ -629,8 +731,8 @@ static dpb_status make_links(struct links *links)
         return DPB_NO_MEMORY;
     links->links = calloc(n_ranks(args), sizeof *links->links);
     links->by_rank = calloc(n_ranks(args), sizeof *links->by_rank);
-    links->pushers = calloc(n_ranks(args), sizeof *links->pushers);
-    if (!links->links || !links->by_rank || !links->pushers)
+    links->comers = calloc(n_ranks(args), sizeof *links->comers);
+    if (!links->links || !links->by_rank || !links->comers)
         return links->host->fail(DPB_NO_MEMORY, "no memory for links to %u ranks", n_ranks(args));
     for (uint32_t rank = 0; rank < n_ranks(args); rank++) {
         links->by_rank[rank] = NONE;
@@ -719,7 +821,7 @@ static dpb_status open_mesh(struct links *links, struct mesh_transport *transpor
 }
 
 dpb_status links_open(struct strategy *base, struct mesh_transport *transport, void *inbox,
-                      bool keeps_sent, struct links **made)
+                      const struct links_memory *memory, struct links **made)
 {
     const struct dpb_arenas *arenas = &base->arenas;
     struct links *links = calloc(1, sizeof *links);
@@ -731,7 +833,8 @@ dpb_status links_open(struct strategy *base, struct mesh_transport *transport, v
             slice_elements(&base->args, &arenas->layout, arenas->bucket_elements);
         links->inbox = inbox;
         links->inbox_bytes =
-            links_inbox_bytes(&base->args, &arenas->layout, arenas->bucket_elements, keeps_sent);
+            links_inbox_bytes(&base->args, &arenas->layout, arenas->bucket_elements, memory);
+        links->turn = (struct links_turn){arenas->gradients, 1, true};
         status = make_links(links);
         links->outbox = (char *)inbox +
                         links->n * place_of(links, arenas->n_buckets, arenas->layout.gradient_type);
@@ -770,6 +873,6 @@ void links_close(struct links *links, bool through)
     free(links->fds);
     free(links->links);
     free(links->by_rank);
-    free(links->pushers);
+    free(links->comers);
     free(links);
 }

@@ -32,14 +32,22 @@ extern const char *const ps_transports[];
 
 struct links;
 
+/* What a rank keeps for its links beside the gradients that come. */
+struct links_memory {
+    bool keeps_sent; /* servers: the weights that each worker was given */
+    bool accrues;    /* workers: a sum of gradients (links_accrued) */
+};
+
 struct ps {
     struct strategy base;
     struct mesh_transport *transport; /* the links', once there are some */
     struct links *links;              /* NULL: all ranks are on one machine */
+    struct links_memory memory;       /* that they need */
     uint64_t notice_at, inbox_at;     /* offsets in the scratch */
     void *sum;                        /* of a piece */
     const void **sources;             /* of it, by worker */
     bool asynchronous;                /* of ps_async */
+    const struct stage *stages;       /* ps_async: the two of a worker, in place of ps_cpu's */
     bool served; /* ps_async: this server has served the workers to their end */
 };
 
@@ -59,6 +67,13 @@ dpb_status ps_begin(void *comm, const struct dpb_step *step);
 void ps_close(void *comm);
 /* Servers, before close: until the network has all that workers are to get. */
 dpb_status ps_serve_last(struct ps *ps);
+/* Parts of the stages of workers: gradients may be pushed; all that the exchange asks for is here,
+ * and is reported. `ps` is a struct ps. */
+bool ps_push_due(void *ps, uint64_t bucket);
+dpb_status ps_push_wait(void *ps, uint64_t bucket);
+bool ps_pull_due(void *ps, uint64_t bucket);
+void ps_pull(void *ps, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
+dpb_status ps_pull_wait(void *ps, uint64_t bucket);
 
 /* ---- shards -------------------------------------------------------------------------------- */
 
@@ -93,15 +108,15 @@ static inline struct dpb_range ps_slice(const struct dpb_comm_args *args, uint32
 enum { LINKS_AGES = 64 };
 
 /* Bytes of this rank's scratch, behind what else there is in it, for the gradients that come, and
- * (keeps_sent) for what each worker was given. The same for links_open. */
+ * for `memory`. The same for links_open. */
 uint64_t links_inbox_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
-                           uint64_t bucket_elements, bool keeps_sent);
+                           uint64_t bucket_elements, const struct links_memory *memory);
 
 /* Collective over all ranks of the job. `base` is bound, but for its doorbell, and @borrowed until
  * close; the transport is the links' from here on, also where this fails; `inbox`: of
  * links_inbox_bytes. */
 dpb_status links_open(struct strategy *base, struct mesh_transport *transport, void *inbox,
-                      bool keeps_sent, struct links **links);
+                      const struct links_memory *memory, struct links **links);
 /* As mesh_close. */
 void links_close(struct links *links, bool through);
 
@@ -114,8 +129,7 @@ dpb_status links_wait(struct links *links, const struct dpb_wait *what);
 /* The first of the ranks that are to get slices of gradients (`weights`: of weights) and take none
  * now; UINT32_MAX: all do. */
 uint32_t links_crowded(const struct links *links, bool weights);
-/* Own gradients of a bucket, to the shards elsewhere; before the first of an exchange its
- * parameters. */
+/* Own gradients of a bucket, to the shards elsewhere; before the first of a turn its parameters. */
 void links_push(struct links *links, uint64_t bucket, uint64_t length);
 /* Own shard's new weights of a bucket, to the workers elsewhere. `pushed_ns`: when the last
  * gradients were there. */
@@ -130,7 +144,7 @@ int64_t links_pushed_ns(const struct links *links, uint32_t worker, uint64_t buc
 int64_t links_push_began_ns(const struct links *links, uint32_t worker, uint64_t bucket);
 /* A worker's gradients from element `at` of this shard's slice on. */
 void *links_gradients(const struct links *links, uint32_t worker, uint64_t bucket, uint64_t at);
-/* Whether a shard's new weights of a bucket are in the own arena. */
+/* Whether a shard's new weights of a bucket are in the own arena, if the turn asks for weights. */
 bool links_updated(const struct links *links, uint32_t shard, uint64_t bucket);
 /* Reports what a bucket waited for at a shard, and its way. */
 void links_report(const struct links *links, uint32_t shard, uint64_t bucket);
@@ -146,9 +160,17 @@ dpb_status links_load(struct links *links);
 
 /* ---- one worker at a time: ps_async; servers ----------------------------------------------- */
 
-/* The worker whose gradients of an exchange (links_gradients) were the first to come whole of those
- * not taken yet, with its parameters; UINT32_MAX: there is none. */
-uint32_t links_next_push(struct links *links, struct dpb_step *step);
+/* What a worker asks for in a turn. */
+struct links_news {
+    struct dpb_step step;
+    bool pushes, fetches;
+};
+
+/* The worker whose turn was the first to come whole of those not taken yet: its gradients
+ * (links_gradients), if it pushes. UINT32_MAX: there is none. */
+uint32_t links_next_turn(struct links *links, struct links_news *news);
+/* All that the worker asked for is sent, and its gradients are used. */
+void links_end_turn(struct links *links, uint32_t worker, bool pushes);
 /* Keeps the own shard's weights as they are, for this worker: links_give_one sends them. */
 void links_keep_sent(struct links *links, uint32_t worker);
 /* Sends what was kept of a bucket, as the weights of its exchange or (model) to a worker that meets
@@ -165,9 +187,28 @@ uint64_t links_said(const struct links *links, uint32_t rank);
 /* Between exchanges, to all servers. `meets`: blocks until the model of each is in the weight
  * arena. */
 dpb_status links_say(struct links *links, uint64_t word, bool meets);
-/* Whether a server has told the age of this exchange's gradients; and what it told, of one of the
- * last LINKS_AGES. */
+/* The turn that begins with the next links_push or links_ask. links_open sets one that pushes the
+ * own gradients, and fetches. */
+struct links_turn {
+    const void *gradients; /* an arena, the own or links_accrued: what is pushed; NULL: nothing */
+    uint32_t n_gradients;  /* gradients summed in it */
+    bool fetches;          /* new weights */
+};
+
+void links_set_turn(struct links *links, const struct links_turn *turn);
+/* Turns and pushes that have begun. */
+uint64_t links_turns(const struct links *links);
+uint64_t links_pushes(const struct links *links);
+/* In place of links_push, in a turn that fetches alone: the weight arena may be written. */
+void links_ask(struct links *links);
+/* An arena of gradients (links_memory.accrues). */
+void *links_accrued(const struct links *links);
+/* Between exchanges, a turn that pushes and does not fetch. Blocks until all servers have told the
+ * age. */
+dpb_status links_push_alone(struct links *links);
+/* Whether a server has told the age of this turn's gradients, if it pushes; and the age of one of
+ * the last LINKS_AGES pushes. */
 bool links_aged(const struct links *links, uint32_t shard);
-uint64_t links_age(const struct links *links, uint32_t shard, uint64_t exchange);
+uint64_t links_age(const struct links *links, uint32_t shard, uint64_t push);
 
 #endif

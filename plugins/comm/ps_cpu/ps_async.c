@@ -12,7 +12,11 @@
  * A worker says between steps when nobody needs to wait for it (settle, at its end), and when it
  * meets the others (load, publish): once all meet, each gets the model, the same for all.
  *
- * Bytes moved per step and worker, M bytes of the model: M pushed and M pulled.
+ * With comm.push_every and comm.fetch_every above 1 a worker pushes the sum of its last gradients,
+ * and takes plain steps of its own where it does not fetch.
+ *
+ * Bytes moved per step and worker, M bytes of the model: M / comm.push_every pushed and
+ * M / comm.fetch_every pulled.
  *
  * Dean et al.: Large scale distributed deep networks. NIPS 2012 (Downpour SGD). Ho et al.: More
  * effective distributed ML via a stale synchronous parallel parameter server. NIPS 2013
@@ -46,9 +50,15 @@ static const struct dpb_option option_table[] = {
      "k_batch_async: comm.softsync = comm.k"},
     {"k", DPB_OPT_INT, "gradients", "0", 0, STRATEGY_WORKERS, NULL, AT(k),
      "of an update, with comm.policy = k_...; at most the workers"},
+    {"push_every", DPB_OPT_INT, "steps", "1", 1, 4096, NULL, AT(push_every),
+     "a worker adds up its gradients of so many steps and pushes the sum"},
+    {"fetch_every", DPB_OPT_INT, "steps", "1", 1, 4096, NULL, AT(fetch_every),
+     "a worker gets new weights every so many steps; between, it applies its own gradients to its "
+     "own weights"},
     {"log", DPB_OPT_STRING, "file", "", 0, 0, NULL, AT(log),
      "each server writes a line for each push that it applies to FILE.RANK: worker, exchange "
-     "number, version pulled, version applied to"},
+     "number, version pulled, version applied to; with push_every or fetch_every above 1 also for "
+     "each fetch: worker, exchange number, version, the word fetch"},
     PS_OPTION_ROWS(struct ps_options, "tcp, or verbs (RDMA: InfiniBand or RoCE)"),
     {0}};
 
@@ -59,12 +69,113 @@ static uint32_t n_ranks(const struct dpb_comm_args *args)
 
 /* ---- worker -------------------------------------------------------------------------------- */
 
+/* The parameters of a step say what its turn is. */
+static dpb_status async_begin(void *comm, const struct dpb_step *step)
+{
+    struct ps_async *async = comm;
+    const uint64_t n = ++async->unpushed;
+    const bool pushes = n == (uint64_t)async->options.push_every;
+    const bool fetches = ++async->unfetched == (uint64_t)async->options.fetch_every;
+    const void *gradients = async->options.push_every > 1 ? links_accrued(async->ps.links)
+                                                          : async->ps.base.arenas.gradients;
+    async->turn = (struct links_turn){pushes ? gradients : NULL, (uint32_t)n, fetches};
+    async->carried[step->step % LINKS_AGES] = links_pushes(async->ps.links);
+    links_set_turn(async->ps.links, &async->turn);
+    if (pushes)
+        async->unpushed = 0;
+    if (fetches)
+        async->unfetched = 0;
+    return ps_begin(comm, step);
+}
+
+/* Adds a bucket to the sum that is pushed later. */
+static void accrue(const struct ps_async *async, uint64_t bucket, uint64_t length)
+{
+    const struct strategy *base = &async->ps.base;
+    const dpb_dtype type = base->arenas.layout.gradient_type;
+    const uint64_t begin = bucket * base->arenas.bucket_elements;
+    void *sum = (char *)links_accrued(async->ps.links) + begin * dpb_dtype_size(type);
+    const void *sources[] = {strategy_gradients(base, base->args.rank, begin), sum};
+    ps_host->vec->sum(type, &sum, 1, sources, async->turn.n_gradients > 1 ? 2 : 1, length);
+}
+
+/* Also in steps that do not push: the stage is passed all the same. */
+static void push(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    struct ps_async *async = strategy;
+    (void)until_ns;
+    if (async->options.push_every > 1)
+        accrue(async, bucket, length);
+    if (async->turn.gradients)
+        links_push(async->ps.links, bucket, length);
+    else if (async->turn.fetches && bucket + 1 == async->ps.base.arenas.n_buckets)
+        links_ask(async->ps.links);
+    *at = length;
+}
+
+/* A plain step by the own gradients alone: optimizer state is the servers'. */
+static void step_alone(const struct ps_async *async, uint64_t bucket, uint64_t length)
+{
+    const struct ps *ps = &async->ps;
+    const struct strategy *base = &ps->base;
+    const struct dpb_layout *layout = &base->arenas.layout;
+    const double rate = base->step.learning_rate * base->step.scale * async->rule.count;
+    const int64_t began_ns = ps_host->now_ns();
+    for (uint64_t at = 0; at < length;) {
+        const struct piece piece = strategy_piece(base, bucket, length, at, layout->weight_type);
+        const void *gradients = strategy_gradients(base, base->args.rank, piece.begin);
+        if (layout->gradient_type != layout->weight_type) {
+            ps_host->vec->cast(layout->weight_type, ps->sum, layout->gradient_type, gradients,
+                               piece.n);
+            gradients = ps->sum;
+        }
+        ps_host->vec->axpby(layout->weight_type, -rate, gradients, 1.0,
+                            strategy_weights(base, base->args.rank, piece.begin), piece.n);
+        at += piece.n;
+    }
+    ps_host->span(bucket, DPB_PHASE_UPDATE, began_ns, ps_host->now_ns());
+}
+
+static void pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    const struct ps_async *async = strategy;
+    const struct strategy *base = &async->ps.base;
+    if (async->turn.fetches) {
+        ps_pull(strategy, bucket, length, at, until_ns);
+        return;
+    }
+    if (async->turn.gradients)
+        ps_host->span(bucket, DPB_PHASE_TRANSFER,
+                      signals_latest_ns(&base->signals, SIGNAL_READY, strategy_self(base), bucket),
+                      ps_host->now_ns());
+    step_alone(async, bucket, length);
+    *at = length;
+}
+
+static const struct stage worker_stages[] = {{ps_push_due, push, ps_push_wait},
+                                             {ps_pull_due, pull, ps_pull_wait}};
+
+/* Gradients of steps since the last push. */
+static dpb_status push_rest(struct ps_async *async)
+{
+    if (async->unpushed == 0)
+        return DPB_OK;
+    const struct links_turn rest = {links_accrued(async->ps.links), (uint32_t)async->unpushed,
+                                    false};
+    async->unpushed = 0;
+    links_set_turn(async->ps.links, &rest);
+    return links_push_alone(async->ps.links);
+}
+
 /* Between steps, to all servers. */
 static dpb_status say(struct ps_async *async, bool meets)
 {
-    const uint64_t pushes = async->ps.base.signals.exchange + 1;
+    DPB_TRY(push_rest(async));
     async->meetings += meets;
-    return links_say(async->ps.links, ps_word(pushes, async->meetings, !meets), meets);
+    if (meets)
+        async->unfetched = 0;
+    return links_say(async->ps.links,
+                     ps_word(links_turns(async->ps.links), async->meetings, !meets), meets);
 }
 
 static dpb_status async_load(void *comm)
@@ -126,7 +237,8 @@ static uint32_t shard_of(const struct strategy *base, uint64_t element)
 static double async_applied(void *comm, uint64_t step, uint64_t element)
 {
     const struct ps_async *async = comm;
-    const uint64_t age = links_age(async->ps.links, shard_of(&async->ps.base, element), step);
+    const uint64_t push = async->carried[step % LINKS_AGES];
+    const uint64_t age = links_age(async->ps.links, shard_of(&async->ps.base, element), push);
     if (age == DPB_DROPPED)
         return 0.0;
     const double rate = async->options.rate == PS_STALENESS && age > 1 ? 1.0 / (double)age : 1.0;
@@ -165,6 +277,7 @@ static void async_close(void *comm)
 static const char *contradiction(const struct ps_async_options *options, uint32_t n_workers)
 {
     const bool k_rule = options->policy != PS_ASYNC;
+    const bool apart = options->push_every > 1 || options->fetch_every > 1;
     if (options->softsync > n_workers)
         return "comm.softsync is more than run.workers; give at most one push a worker";
     if (k_rule && options->softsync > 1)
@@ -178,6 +291,12 @@ static const char *contradiction(const struct ps_async_options *options, uint32_
                "in the same step; leave out comm.bound";
     if (options->policy == PS_K_SYNC && options->rate == PS_STALENESS)
         return "with comm.policy = k_sync no gradient that counts is stale; leave out comm.rate";
+    if (apart && options->policy == PS_K_SYNC)
+        return "with comm.policy = k_sync each gradient is of the newest weights; leave out "
+               "comm.push_every and comm.fetch_every";
+    if (apart && options->bound >= 0)
+        return "comm.bound counts steps, and with comm.push_every or comm.fetch_every above 1 "
+               "servers do not see each step; leave out comm.bound";
     return NULL;
 }
 
@@ -191,6 +310,11 @@ static dpb_status make_rule(struct ps_async *async)
     async->rule.batch = async->rule.count > 1 && options->policy != PS_K_SYNC;
     async->rule.sync = options->policy == PS_K_SYNC;
     return DPB_OK;
+}
+
+static struct links_memory memory_of(const struct ps_async_options *options)
+{
+    return (struct links_memory){.keeps_sent = true, .accrues = options->push_every > 1};
 }
 
 static dpb_status async_open(const void *options, const struct dpb_comm_args *args, void **comm)
@@ -212,8 +336,10 @@ static dpb_status async_open(const void *options, const struct dpb_comm_args *ar
     }
     struct ps_async *async = made;
     async->ps.asynchronous = true;
+    async->ps.stages = worker_stages;
     async->machines = machines;
     async->options = *(const struct ps_async_options *)options;
+    async->ps.memory = memory_of(&async->options);
     async->clients = calloc(args->n_workers, sizeof *async->clients);
     status = async->clients
                  ? make_rule(async)
@@ -249,7 +375,9 @@ static dpb_status async_plan(void *comm, const struct dpb_layout *layout,
     contract->proof = DPB_PROOF_BOOKS;
     contract->divisor = count;
     contract->share = 1.0 / count;
-    contract->roundings = (async->options.rate == PS_STALENESS ? 2 : 0) + (count > 1 ? count : 0);
+    const uint32_t n_push = (uint32_t)async->options.push_every;
+    contract->roundings = (async->options.rate == PS_STALENESS ? 2 : 0) + (count > 1 ? count : 0) +
+                          (n_push > 1 ? n_push : 0);
     contract->replicas_equal = false;
     return DPB_OK;
 }
@@ -262,8 +390,11 @@ static void async_memory(const void *options_, const struct dpb_comm_args *args,
         dpb_dtype_size(layout->gradient_type) + dpb_dtype_size(layout->weight_type);
     const struct ps_async_options *options = options_;
     (void)bucket_elements;
-    if (args->role != DPB_SERVER)
+    if (args->role != DPB_SERVER) {
+        if (options->push_every > 1)
+            memory->host_bytes = layout->n_elements * dpb_dtype_size(layout->gradient_type);
         return;
+    }
     memory->host_bytes = (layout->n_elements / args->n_servers + 1) * bytes * args->n_workers;
     if (options->softsync > 1 || options->policy == PS_K_BATCH_ASYNC)
         memory->host_bytes += layout->n_elements * dpb_dtype_size(layout->gradient_type);
@@ -273,7 +404,7 @@ static const struct dpb_comm_ops async_ops = {.open = async_open,
                                               .plan = async_plan,
                                               .bind = ps_bind,
                                               .load = async_load,
-                                              .begin = ps_begin,
+                                              .begin = async_begin,
                                               .ready = strategy_ready,
                                               .progress = strategy_progress,
                                               .end = strategy_end,

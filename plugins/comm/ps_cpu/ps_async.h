@@ -30,22 +30,26 @@ struct ps_async_options {
     int policy;
     int64_t k; /* 0: not given */
     const char *log;
+    int64_t push_every, fetch_every;
 };
 
 /* What a server knows of a worker. */
 struct ps_client {
-    uint64_t clock;  /* pushes taken */
+    uint64_t clock;  /* turns taken: pushes, or fetches alone */
     uint64_t pulled; /* version of the weights that it computes with */
+    uint64_t oldest; /* the same, of the first of the gradients that it pushes next */
     uint64_t age;    /* of its last push */
     uint64_t met;    /* meetings that it was given the model for */
     uint64_t turn;   /* rule.sync: the update that its next gradients are for */
     uint64_t warned; /* rule.sync: the word of ps_late_word last sent */
+    uint64_t step;   /* of its last turn, for the log */
     int64_t taken_ns;
-    bool pending;      /* its gradients are in the inbox, for the next update */
-    bool untold;       /* the age */
-    bool held;         /* the weights */
-    bool gives, model; /* weights are being sent; of a meeting */
-    uint64_t bucket;   /* the next to send */
+    bool pushes, fetches; /* in its last turn */
+    bool pending;         /* its gradients are in the inbox, for the next update */
+    bool untold;          /* the age */
+    bool held;            /* the weights */
+    bool gives, model;    /* weights are being sent; of a meeting */
+    uint64_t bucket;      /* the next to send */
     int64_t waited_ns;
 };
 
@@ -54,7 +58,11 @@ struct ps_async {
     struct ps_async_options options;
     struct ps_rule rule;
     uint32_t *machines; /* each rank on one of its own: all goes over links */
-    uint64_t meetings;  /* workers */
+    /* Workers: */
+    uint64_t meetings;
+    uint64_t unpushed, unfetched; /* steps since a push, or a fetch, with the one under way */
+    uint64_t carried[LINKS_AGES]; /* by step: the push that brings its gradients */
+    struct links_turn turn;       /* of the step under way */
     /* Servers: */
     struct ps_client *clients; /* by worker */
     uint64_t version;          /* updates */

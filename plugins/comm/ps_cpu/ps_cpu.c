@@ -97,13 +97,13 @@ static dpb_status wait_own_ready(const struct ps *ps, uint64_t bucket)
 
 /* ---- stage: push own gradients to other machines ------------------------------------------- */
 
-static bool push_due(void *strategy, uint64_t bucket)
+bool ps_push_due(void *strategy, uint64_t bucket)
 {
     const struct ps *ps = strategy;
     return own_ready(ps, bucket) && links_crowded(ps->links, false) == NONE;
 }
 
-static dpb_status push_wait(void *strategy, uint64_t bucket)
+dpb_status ps_push_wait(void *strategy, uint64_t bucket)
 {
     const struct ps *ps = strategy;
     if (!own_ready(ps, bucket))
@@ -272,14 +272,14 @@ static uint32_t unserved(const struct ps *ps, uint64_t bucket)
     return ps->links && last ? links_busy(ps->links) : NONE;
 }
 
-static bool pull_due(void *strategy, uint64_t bucket)
+bool ps_pull_due(void *strategy, uint64_t bucket)
 {
     const struct ps *ps = strategy;
     return own_ready(ps, bucket) && missing_shard(ps, bucket) == NONE &&
            unserved(ps, bucket) == NONE;
 }
 
-static dpb_status pull_wait(void *strategy, uint64_t bucket)
+dpb_status ps_pull_wait(void *strategy, uint64_t bucket)
 {
     const struct ps *ps = strategy;
     dpb_dtype type = ps->base.arenas.layout.weight_type;
@@ -322,7 +322,7 @@ static void pull_slice(const struct ps *ps, uint32_t shard, uint64_t bucket, uin
     ps_host->count_bytes(n * dpb_dtype_size(type));
 }
 
-static void pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+void ps_pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
 {
     const struct ps *ps = strategy;
     struct rank_set all = ps_shards(&ps->base.args);
@@ -342,9 +342,9 @@ static void pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
 
 /* ---- the stages of a rank ------------------------------------------------------------------ */
 
-#define PUSH                      \
-    {                             \
-        push_due, push, push_wait \
+#define PUSH                            \
+    {                                   \
+        ps_push_due, push, ps_push_wait \
     }
 #define SERVE                        \
     {                                \
@@ -354,9 +354,9 @@ static void pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
     {                             \
         give_due, give, give_wait \
     }
-#define PULL                      \
-    {                             \
-        pull_due, pull, pull_wait \
+#define PULL                               \
+    {                                      \
+        ps_pull_due, ps_pull, ps_pull_wait \
     }
 
 /* A worker with a shard serves and pulls; with server processes it pulls and they serve. */
@@ -453,7 +453,7 @@ dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_
     ps->notice_at = signals_bytes(strategy_count_buckets(layout, want->bucket_elements));
     ps->inbox_at = strategy_lines(ps->notice_at + sizeof(struct notice));
     want->scratch_bytes =
-        ps->inbox_at + links_inbox_bytes(args, layout, want->bucket_elements, ps->asynchronous);
+        ps->inbox_at + links_inbox_bytes(args, layout, want->bucket_elements, &ps->memory);
     return ps_is_shard(args) ? own_slices(&ps->base, layout, want) : DPB_OK;
 }
 
@@ -462,7 +462,8 @@ static void ps_memory(const void *options_, const struct dpb_comm_args *args,
                       struct dpb_comm_memory *memory)
 {
     (void)options_;
-    memory->host_bytes = links_inbox_bytes(args, layout, bucket_elements, false);
+    memory->host_bytes =
+        links_inbox_bytes(args, layout, bucket_elements, &(struct links_memory){.accrues = false});
 }
 
 static size_t sources_bytes(const struct ps *ps)
@@ -475,6 +476,8 @@ dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas)
     struct ps *ps = comm;
     uint32_t n;
     const struct stage *stages = choose_stages(&ps->base.args, &n);
+    if (ps->stages && ps->base.args.role == DPB_WORKER)
+        stages = ps->stages;
     ps->sum = ps_host->alloc(CHUNK_BYTES);
     ps->sources = ps_host->alloc(sources_bytes(ps));
     if (!ps->sum || !ps->sources)
@@ -485,8 +488,8 @@ dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas)
     ps->base.pipeline.move = move;
     struct mesh_transport *transport = ps->transport;
     ps->transport = NULL;
-    return links_open(&ps->base, transport, (char *)arenas->scratch + ps->inbox_at,
-                      ps->asynchronous, &ps->links);
+    return links_open(&ps->base, transport, (char *)arenas->scratch + ps->inbox_at, &ps->memory,
+                      &ps->links);
 }
 
 /* Worker 0 writes its weights into the servers' memory: no exchange is under way anywhere. */

@@ -2,14 +2,15 @@
  * ps_shard.c - a server of ps_async: one shard of the model, the slices that ps_slice gives it,
  * with a version. docs/asynchronous.md has the rules.
  *
- *     push of worker w has come whole:  age = version - pulled[w]
+ *     push of worker w has come whole:  age = version - pulled[w]; with comm.push_every the version
+ *                                             of the first of its gradients
  *                                       n += 1, clock[w] += 1
  *                                       rule.sync, age > 0: dropped instead
  *     once n reaches rule.count:        weights = update(weights, sum of the n gradients)
  *                                       version += 1, n = 0
  *     for each w that waits, once clock[w] <= clock[v] + comm.bound for all v that train and
  *     (rule.batch or its gradients are applied):
- *                                       pulled[w] = version; send the weights
+ *                                       pulled[w] = version; send the weights, if w fetches
  *
  * Workers that do not train bring no gradients: where too few train, an update takes what there is.
  *
@@ -112,19 +113,25 @@ static void log_push(const struct ps_async *async, uint32_t worker, const struct
 {
     if (async->log)
         fprintf(async->log, "%u %llu %llu %llu\n", worker, (unsigned long long)step->step,
-                (unsigned long long)async->clients[worker].pulled,
+                (unsigned long long)async->clients[worker].oldest,
                 (unsigned long long)async->version);
 }
 
-static void take(struct ps_async *async, uint32_t worker, const struct dpb_step *step)
+static void log_fetch(const struct ps_async *async, uint32_t worker)
+{
+    if (async->log && (async->options.push_every > 1 || async->options.fetch_every > 1))
+        fprintf(async->log, "%u %llu %llu fetch\n", worker,
+                (unsigned long long)async->clients[worker].step,
+                (unsigned long long)async->version);
+}
+
+static void take_push(struct ps_async *async, uint32_t worker, const struct dpb_step *step)
 {
     struct ps_client *client = &async->clients[worker];
     const bool late = async->rule.sync && client->turn < async->version;
-    client->age = late ? DPB_DROPPED : async->version - client->pulled;
-    client->clock++;
+    client->age = late ? DPB_DROPPED : async->version - client->oldest;
     client->turn++;
-    client->taken_ns = ps_host->now_ns();
-    client->held = client->untold = true;
+    client->untold = true;
     if (late)
         return;
     client->pending = true;
@@ -134,6 +141,20 @@ static void take(struct ps_async *async, uint32_t worker, const struct dpb_step 
     weigh(async, worker);
     if (async->rule.batch && async->n_taken < async->rule.count)
         bank(async, worker);
+}
+
+static void take(struct ps_async *async, uint32_t worker, const struct links_news *news)
+{
+    struct ps_client *client = &async->clients[worker];
+    client->clock++;
+    client->taken_ns = ps_host->now_ns();
+    client->step = news->step.step;
+    client->pushes = news->pushes;
+    client->fetches = client->held = news->fetches;
+    if (news->pushes)
+        take_push(async, worker, &news->step);
+    if (news->pushes && !news->fetches)
+        client->oldest = client->pulled; /* it goes on with the weights that it has */
 }
 
 /* ---- an update ----------------------------------------------------------------------------- */
@@ -202,6 +223,10 @@ static void begin_giving(struct ps_async *async, uint32_t worker, bool model)
     struct ps_client *client = &async->clients[worker];
     links_keep_sent(async->ps.links, worker);
     client->pulled = async->version;
+    if (model || client->pushes)
+        client->oldest = async->version; /* no gradients wait for a push */
+    if (!model)
+        log_fetch(async, worker);
     client->gives = true;
     client->model = model;
     client->bucket = 0;
@@ -234,6 +259,8 @@ static bool serve_worker(struct ps_async *async, uint32_t worker)
     if (client->untold && links_tell_age(links, worker, client->age)) {
         client->untold = false;
         did = true;
+        if (!client->fetches)
+            links_end_turn(links, worker, true);
     }
     if (client->held && may_go_on(async, worker))
         begin_giving(async, worker, false);
@@ -244,6 +271,8 @@ static bool serve_worker(struct ps_async *async, uint32_t worker)
            links_give_one(links, worker, client->bucket, client->model, client->waited_ns)) {
         client->gives = ++client->bucket < async->ps.base.arenas.n_buckets;
         did = true;
+        if (!client->gives && !client->model)
+            links_end_turn(links, worker, client->pushes);
     }
     return did;
 }
@@ -262,11 +291,11 @@ dpb_status ps_shard_serve(void *comm)
     struct links *links = async->ps.links;
     const struct dpb_wait what = {.timeout_ns = DPB_FOREVER, .purpose = "gradients"};
     while (!all_left(async)) {
-        struct dpb_step step;
+        struct links_news news;
         bool moved = false;
         DPB_TRY(links_move(links, INT64_MAX, &moved));
-        for (uint32_t worker; (worker = links_next_push(links, &step)) != NONE; moved = true) {
-            take(async, worker, &step);
+        for (uint32_t worker; (worker = links_next_turn(links, &news)) != NONE; moved = true) {
+            take(async, worker, &news);
             DPB_TRY(update_if_due(async));
         }
         DPB_TRY(update_if_due(async)); /* a worker may have paused */
