@@ -164,6 +164,13 @@ json_t *dpb_comm_report_make(const struct dpb_experiment *experiment, struct dpb
 
 /* ---- the table ----------------------------------------------------------------------------- */
 
+/* Three decimals, or three digits where a link is so slow that they tell less. */
+static int digits_of_rate(const json_t *point, const char *path)
+{
+    double value = dpb_json_number(point, path);
+    return value > 0 && value < 0.1 ? (int)fmin(8, 2 - floor(log10(value))) : 3;
+}
+
 /* A number in a column of its own; `-` where there is none. */
 static void print_cell(const json_t *point, const char *path, int width, int digits, FILE *out)
 {
@@ -184,8 +191,9 @@ static void print_point(const json_t *point, FILE *out)
     print_cell(point, "time_us.min", 12, 2, out);
     print_cell(point, "time_us.p50", 12, 2, out);
     print_cell(point, "time_us.p99", 12, 2, out);
-    print_cell(point, "algorithm_gb_per_s", 12, 3, out);
-    print_cell(point, "bus_gb_per_s", 12, 3, out);
+    static const char *const rates[] = {"algorithm_gb_per_s", "bus_gb_per_s"};
+    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++)
+        print_cell(point, rates[i], 12, digits_of_rate(point, rates[i]), out);
     print_cell(point, "wrong", 10, 0, out);
     fprintf(out, "  %-8s%s%s\n", json_is_true(json_object_get(point, "in_place")) ? "yes" : "no",
             model ? "  " : "", model ? model : "");

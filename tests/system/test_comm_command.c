@@ -257,6 +257,11 @@ static void test_table(void **state)
     expect_line(command.out, "^thing: comm ps_cpu, 1 worker, 1 server; ");
     expect_line(command.out, "^ +8 +2 +fp32 +1 +[0-9]+" THREE_TIMES " +[0-9.]+ +- +0 +no *$");
     command_free(&command);
+    /* 40 kB in 10 ms, or a little more. */
+    run(&command, 0,
+        "-c x.ini comm_test.sizes=40000 comm.name=timed comm.exchange=10ms run.workers=1");
+    expect_line(command.out, THREE_TIMES " +0\\.00[1-4][0-9][0-9] ");
+    command_free(&command);
     traces_expect_none(&before, "dpbench comm", 0.5);
     traces_free(&before);
 }
