@@ -146,6 +146,22 @@ static void print_breakdown(const json_t *document, FILE *out)
     print_codec(document, out);
 }
 
+/* The process that took most of the host's memory. */
+static void print_memory(const json_t *document, FILE *out)
+{
+    const json_t *ranks = json_object_get(document, "ranks"), *rank, *most = NULL;
+    size_t i;
+    json_array_foreach(ranks, i, rank)
+    {
+        if (most == NULL ||
+            dpb_json_number(rank, "peak_memory_bytes") > dpb_json_number(most, "peak_memory_bytes"))
+            most = rank;
+    }
+    if (dpb_json_number(most, "peak_memory_bytes") > 0)
+        fprintf(out, "  %-13s at most %.1f MB in a process (rank %.0f)\n", "memory",
+                dpb_json_number(most, "peak_memory_bytes") / 1e6, dpb_json_number(most, "rank"));
+}
+
 static void print_training(const json_t *document, FILE *out)
 {
     const json_t *loss = json_object_get(document, "loss");
@@ -204,6 +220,7 @@ void dpb_result_print(const json_t *document, FILE *out)
         print_breakdown(document, out);
         dpb_why_print(document, out);
     }
+    print_memory(document, out);
     if (json_object_get(document, "profile"))
         dpb_profile_print(json_object_get(document, "profile"), out);
     print_training(document, out);

@@ -3,6 +3,7 @@
  */
 #include <dirent.h>
 #include <limits.h>
+#include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -819,6 +820,16 @@ static void test_report(void **state)
     if (strncmp(report.out, "kept.json\n", 10) != 0)
         fail_msg("'%s'", report.out);
     assert_string_equal(report.out + 10, run_.out);
+    json_t *document = json_load_file("kept.json", 0, NULL);
+    double most = 0;
+    for (size_t i = 0; i < 2; i++)
+        most = fmax(most, json_number_at(json_array_get(json_at(document, "ranks"), i),
+                                         "peak_memory_bytes"));
+    char memory[64];
+    snprintf(memory, sizeof memory, "memory        at most %.1f MB in a process", most / 1e6);
+    assert_true(most > 1e6);
+    expect_part(report.out, memory);
+    json_decref(document);
     command_free(&report);
     command_free(&run_);
     run(&run_, 0, RUN "sweep.comm.name=shm,replicated sweep.repeats=1 --output sweep-kept.json");
