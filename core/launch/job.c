@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "machine/memory.h"
 
+enum { LABEL = 320 }; /* characters of a label that are shown */
 #define REFRESH_NS INT64_C(500000000)
 /* Others notice a broken connection before the launcher has reaped who broke it. */
 #define NOTICE_NS INT64_C(50000000)
@@ -66,9 +67,9 @@ static void draw_progress(struct job_run *run, int64_t now_ns)
         run->progress.last_step = step;
         run->progress.last_ns = now_ns;
     }
-    char line[256], eta[32];
+    char line[512], eta[32]; /* the label's LABEL characters, and less than 160 more */
     const char *label = run->job->label != NULL ? run->job->label : "";
-    int used = snprintf(line, sizeof line, "%s%s%.*s", label, label[0] != '\0' ? "  " : "",
+    int used = snprintf(line, sizeof line, "%.*s%s%.*s", LABEL, label, label[0] != '\0' ? "  " : "",
                         (int)sizeof page->phase - 1, page->phase);
     if (n_steps > 0)
         used += snprintf(line + used, sizeof line - (size_t)used, "  step %llu / %llu",
