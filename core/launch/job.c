@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,6 +53,19 @@ static void format_eta(char text[32], double seconds)
         snprintf(text, 32, "%.1f h", seconds / 3600);
 }
 
+/* Cuts a line that the terminal would break: the break would stay when the line is erased. */
+static void fit_terminal(char *line)
+{
+    struct winsize size;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+        return;
+    size_t n = strlen(line), most = (size_t)size.ws_col - 1;
+    n = n < most ? n : most;
+    while (n > 0 && ((unsigned char)line[n] & 0xc0) == 0x80)
+        n--; /* not within a character of UTF-8 */
+    line[n] = '\0';
+}
+
 static void draw_progress(struct job_run *run, int64_t now_ns)
 {
     struct dpb_status_page *page = page_of(run, 0);
@@ -84,6 +98,7 @@ static void draw_progress(struct job_run *run, int64_t now_ns)
         format_eta(eta, (double)(n_steps - step) / rate);
         snprintf(line + used, sizeof line - (size_t)used, "  ETA %s", eta);
     }
+    fit_terminal(line);
     fprintf(stderr, "\r\033[K%s", line);
     run->progress.drawn = true;
     run->progress.at_ns = now_ns;

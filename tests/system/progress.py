@@ -75,6 +75,12 @@ class Progress(unittest.TestCase):
         lines = lines_at(600, LONG)
         self.assertTrue(any(len(x) > 300 and " steps/s  ETA " in x for x in lines), lines)
 
+    def test_a_narrow_one_is_not_left(self):
+        for columns in (80, 30):
+            lines = lines_at(columns)
+            self.assertTrue(lines)
+            self.assertEqual(max(map(len, lines)), columns - 1, lines)
+
 
 if __name__ == "__main__":
     counted.main()
