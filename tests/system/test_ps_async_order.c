@@ -14,13 +14,8 @@
 #include <unistd.h>
 
 #include "lib/cases.h"
+#include "lib/oracle.h"
 #include "lib/training.h"
-
-#include "base/config.h"
-#include "base/log.h"
-#include "graph/graph.h"
-#include "train/experiment.h"
-#include "train/feed.h"
 
 enum { WORKERS = 3, MOST_SERVERS = 3, STEPS = 15, MOST_PUSHES = 256, PROOF_STEPS = 8 };
 
@@ -42,11 +37,7 @@ struct shard {
 };
 
 struct replay {
-    struct dpb_experiment *experiment;
-    const struct dpb_graph *graph;
-    void *device, *program;
-    double *weights, *gradients, *state, *statistics;
-    struct dpb_feed *feeds[WORKERS];
+    struct oracle oracle;
     double *of[WORKERS][STEPS]; /* gradients */
     double *own[WORKERS];       /* weights */
     struct shard shards[MOST_SERVERS];
@@ -144,84 +135,24 @@ static void read_log(struct replay *r, unsigned server, unsigned long long proof
 
 /* ---- the model ----------------------------------------------------------------------------- */
 
-static dpb_status on_final(void *context, uint64_t frontier, struct dpb_event *event)
-{
-    (void)context, (void)frontier, (void)event;
-    return DPB_OK;
-}
-
-static dpb_status on_progress(void *context)
-{
-    (void)context;
-    return DPB_OK;
-}
-
-static const struct dpb_hooks hooks = {.final = on_final, .progress = on_progress};
-
-static void open_experiment(struct replay *r, const char *settings)
-{
-    char line[2048];
-    struct dpb_config *config = dpb_config_create();
-    snprintf(line, sizeof line, "comm.name=ps_async %s", settings);
-    for (char *word = strtok(line, " "); word; word = strtok(NULL, " "))
-        assert_int_equal(dpb_config_assign(config, word, "test"), DPB_OK);
-    assert_int_equal(dpb_experiment_create(config, &r->experiment), DPB_OK);
-    assert_int_equal(dpb_experiment_build(r->experiment, 0), DPB_OK);
-    dpb_config_destroy(config);
-    r->graph = r->experiment->graph;
-}
-
-static double *arena(const struct replay *r)
-{
-    double *made = calloc(r->graph->n_elements + r->graph->n_state_elements + 1, sizeof *made);
-    assert_non_null(made);
-    return made;
-}
-
 static void open_replay(struct replay *r, const char *settings)
 {
-    open_experiment(r, settings);
-    const struct dpb_experiment *x = r->experiment;
-    const struct dpb_device_ops *ops = x->plugins[DPB_PLUGIN_DEVICE]->ops;
-    r->weights = arena(r);
-    r->gradients = arena(r);
-    r->state = arena(r);
-    r->statistics = arena(r);
-    dpb_graph_initialise(r->graph, (uint64_t)x->settings.run.seed, DPB_FP64, r->weights);
-    dpb_graph_initialise_state(r->graph, DPB_FP64, r->state);
-    const struct dpb_device_args args = {.threads = 1, .seed = (uint64_t)x->settings.run.seed};
-    const struct dpb_compile_args compile = {.graph = r->graph,
-                                             .batch = x->batch,
-                                             .precision = DPB_PRECISION_FP64,
-                                             .training = true,
-                                             .format = &x->data_info.format};
-    const struct dpb_device_memory memory = {.weights = r->weights,
-                                             .gradients = r->gradients,
-                                             .state = r->state,
-                                             .statistics = r->statistics};
-    assert_int_equal(ops->open(x->options[DPB_PLUGIN_DEVICE], &args, &r->device), DPB_OK);
-    assert_int_equal(ops->compile(r->device, &compile, &memory, &r->program), DPB_OK);
-    for (uint32_t w = 0; w < WORKERS; w++) {
-        struct dpb_feed_args feed = dpb_experiment_feed(x);
-        feed.rank = w;
-        feed.threads = 0;
-        assert_int_equal(dpb_feed_create(&feed, &r->feeds[w]), DPB_OK);
-        r->own[w] = arena(r);
-    }
+    char line[2048];
+    snprintf(line, sizeof line, "comm.name=ps_async %s", settings);
+    oracle_open(&r->oracle, line);
+    for (uint32_t w = 0; w < WORKERS; w++)
+        r->own[w] = oracle_arena(&r->oracle);
     for (unsigned s = 0; s < r->n_servers; s++) {
-        r->shards[s].velocity = arena(r);
-        r->shards[s].versions[0] = arena(r);
-        memcpy(r->shards[s].versions[0], r->weights, r->graph->n_elements * sizeof(double));
+        r->shards[s].velocity = oracle_arena(&r->oracle);
+        r->shards[s].versions[0] = oracle_arena(&r->oracle);
+        memcpy(r->shards[s].versions[0], r->oracle.weights,
+               r->oracle.graph->n_elements * sizeof(double));
     }
 }
 
 static void close_replay(struct replay *r)
 {
-    const struct dpb_device_ops *ops = r->experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
-    ops->release(r->program);
-    ops->close(r->device);
     for (unsigned w = 0; w < WORKERS; w++) {
-        dpb_feed_destroy(r->feeds[w]);
         free(r->own[w]);
         for (int k = 0; k < STEPS; k++)
             free(r->of[w][k]);
@@ -231,18 +162,14 @@ static void close_replay(struct replay *r)
         for (size_t v = 0; v <= r->shards[s].n_versions; v++)
             free(r->shards[s].versions[v]);
     }
-    free(r->weights);
-    free(r->gradients);
-    free(r->state);
-    free(r->statistics);
-    dpb_experiment_destroy(r->experiment);
+    oracle_close(&r->oracle);
 }
 
 /* The server of an element: slice (s + bucket) mod S of the bucket's S. */
 static unsigned server_of(const struct replay *r, uint64_t element)
 {
     const uint64_t bucket = element / r->bucket, at = element % r->bucket;
-    const uint64_t rest = r->graph->n_elements - bucket * r->bucket;
+    const uint64_t rest = r->oracle.graph->n_elements - bucket * r->bucket;
     const uint64_t length = rest < r->bucket ? rest : r->bucket;
     for (unsigned s = 0; s < r->n_servers; s++) {
         const uint64_t turn = (s + bucket) % r->n_servers;
@@ -258,9 +185,6 @@ static unsigned server_of(const struct replay *r, uint64_t element)
 /* Whether the gradients of a worker's step are known, or can be made: all that it pulled is. */
 static bool has_gradients(struct replay *r, unsigned worker, unsigned long long step)
 {
-    const struct dpb_device_ops *ops = r->experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
-    struct dpb_feed_batch input;
-    struct dpb_outcome outcome;
     if (r->of[worker][step])
         return true;
     if (step > 0 && !r->of[worker][step - 1])
@@ -268,25 +192,17 @@ static bool has_gradients(struct replay *r, unsigned worker, unsigned long long 
     for (unsigned s = 0; s < r->n_servers; s++)
         if (version_at(r, &r->shards[s], worker, step) > r->shards[s].version)
             return false;
-    for (uint64_t i = 0; i < r->graph->n_elements; i++) {
+    for (uint64_t i = 0; i < r->oracle.graph->n_elements; i++) {
         const struct shard *shard = &r->shards[server_of(r, i)];
         if (step % r->fetch_every == 0)
             r->own[worker][i] = shard->versions[version_at(r, shard, worker, step)][i];
-        r->weights[i] = r->own[worker][i];
+        r->oracle.weights[i] = r->own[worker][i];
     }
-    const struct dpb_pass pass = {.training = true,
-                                  .weights_changed = true,
-                                  .step = step,
-                                  .first_sample = worker * r->experiment->batch,
-                                  .valid = r->experiment->batch,
-                                  .loss_scale = 1.0};
-    assert_int_equal(dpb_feed_next(r->feeds[worker], &input), DPB_OK);
-    assert_int_equal(ops->forward(r->program, &pass, &input.batch, &hooks, &outcome), DPB_OK);
-    assert_int_equal(ops->backward(r->program, &pass, &hooks), DPB_OK);
-    r->of[worker][step] = arena(r);
-    memcpy(r->of[worker][step], r->gradients, r->graph->n_elements * sizeof(double));
-    for (uint64_t i = 0; i < r->graph->n_elements; i++)
-        r->own[worker][i] -= RATE * r->gradients[i];
+    oracle_pass(&r->oracle, worker, step, 0);
+    r->of[worker][step] = oracle_arena(&r->oracle);
+    memcpy(r->of[worker][step], r->oracle.gradients, r->oracle.graph->n_elements * sizeof(double));
+    for (uint64_t i = 0; i < r->oracle.graph->n_elements; i++)
+        r->own[worker][i] -= RATE * r->oracle.gradients[i];
     return true;
 }
 
@@ -310,7 +226,8 @@ static bool apply_next(struct replay *r, unsigned server)
             return false;
     if (end == first)
         return false;
-    double *sum = arena(r), *to = shard->versions[shard->version + 1] = arena(r);
+    double *sum = oracle_arena(&r->oracle),
+           *to = shard->versions[shard->version + 1] = oracle_arena(&r->oracle);
     for (; shard->next < end; shard->next++) {
         const struct push *p = &shard->pushes[shard->next];
         const double age = r->staleness ? fmax(1.0, (double)(p->applied - p->pulled)) : 1.0;
@@ -318,10 +235,10 @@ static bool apply_next(struct replay *r, unsigned server)
         if (r->softsync == 1)
             rate /= age;
         for (unsigned long long step = first_step(shard, p); step <= p->step; step++)
-            for (uint64_t i = 0; i < r->graph->n_elements; i++)
+            for (uint64_t i = 0; i < r->oracle.graph->n_elements; i++)
                 sum[i] += part * r->of[p->worker][step][i];
     }
-    for (uint64_t i = 0; i < r->graph->n_elements; i++) {
+    for (uint64_t i = 0; i < r->oracle.graph->n_elements; i++) {
         if (server_of(r, i) != server)
             continue;
         shard->velocity[i] = MOMENTUM * shard->velocity[i] + sum[i];
@@ -335,13 +252,9 @@ static bool apply_next(struct replay *r, unsigned server)
 static double largest_difference(const struct replay *r, const struct weights *weights)
 {
     double worst = 0.0, scale = 0.0;
-    for (uint32_t t = 0; t < r->graph->n_tensors; t++) {
-        const struct dpb_tensor *tensor = &r->graph->tensors[t];
-        const struct weight_tensor *is = NULL;
-        for (size_t k = 0; k < weights->n_tensors; k++)
-            if (strcmp(weights->tensors[k].name, tensor->name) == 0)
-                is = &weights->tensors[k];
-        assert_non_null(is);
+    for (uint32_t t = 0; t < r->oracle.graph->n_tensors; t++) {
+        const struct dpb_tensor *tensor = &r->oracle.graph->tensors[t];
+        const struct weight_tensor *is = oracle_tensor(weights, "", tensor);
         for (uint64_t i = 0; i < tensor->n_elements; i++) {
             const struct shard *shard = &r->shards[server_of(r, tensor->offset + i)];
             const double value = weights_value(is, i);
