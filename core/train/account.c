@@ -1,6 +1,7 @@
 /* account.c - interval arithmetic on the spans of a step: see account.h. */
 #include "train/account.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,14 +13,16 @@ struct interval {
     int64_t begin, end;
 };
 
-/* Intervals of one kind. Several threads append; the loop's thread reads at the end of the step,
- * when all that belongs to it has been reported. */
+/* Intervals of one kind. Several threads append; the loop's thread reads at the end of the step.
+ * With comm.late an exchange goes on meanwhile. */
 struct series {
     struct interval *at;
     uint64_t n; /* may exceed the capacity: the rest was dropped */
 };
 
 enum { EXPOSED, UPDATE, COMM, WAIT, N_SERIES };
+
+static pthread_mutex_t series_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct {
     struct dpb_journal *journal;
@@ -59,9 +62,11 @@ void dpb_account_close(void)
 
 static void append(struct series *series, int64_t begin_ns, int64_t end_ns)
 {
-    uint64_t i = __atomic_fetch_add(&series->n, 1, __ATOMIC_ACQ_REL);
+    pthread_mutex_lock(&series_lock);
+    const uint64_t i = series->n++;
     if (i < account.capacity)
         series->at[i] = (struct interval){begin_ns, end_ns};
+    pthread_mutex_unlock(&series_lock);
 }
 
 /* ---- sets of disjoint rising intervals ----------------------------------------------------- */
@@ -135,6 +140,7 @@ static int64_t take_series(struct dpb_record *record)
 {
     struct series *series = account.series;
     struct interval step = {record->begin_ns, record->begin_ns + record->step_ns};
+    pthread_mutex_lock(&series_lock);
     uint64_t n_exposed = make_union(&series[EXPOSED], step);
     uint64_t n_update = make_union(&series[UPDATE], step);
     uint64_t n_comm = make_union(&series[COMM], step);
@@ -144,7 +150,9 @@ static int64_t take_series(struct dpb_record *record)
     record->comm_hidden_ns = length(series[COMM].at, n_comm) -
                              intersection(series[COMM].at, n_comm, series[EXPOSED].at, n_exposed);
     record->comm_wait_peer_ns = length(series[WAIT].at, n_wait);
-    return length(series[EXPOSED].at, n_exposed);
+    const int64_t exposed_ns = length(series[EXPOSED].at, n_exposed);
+    pthread_mutex_unlock(&series_lock);
+    return exposed_ns;
 }
 
 static void keep(const struct dpb_record *record)
@@ -221,8 +229,10 @@ static void end_step(int64_t now)
 /* What verification exchanged before the first step, or an evaluation between two, is no step's. */
 static void forget(void)
 {
+    pthread_mutex_lock(&series_lock);
     for (int s = 0; s < N_SERIES; s++)
         account.series[s].n = 0;
+    pthread_mutex_unlock(&series_lock);
     __atomic_store_n(&account.bytes, 0, __ATOMIC_RELEASE);
 }
 

@@ -149,6 +149,7 @@ static dpb_status plan(struct dpb_exchange *exchange)
     DPB_TRY(status);
     DPB_TRY(formed);
     DPB_TRY(dpb_contract_check(&exchange->plan.contract, comm, x->n_workers));
+    DPB_TRY(dpb_late_contract(x, &exchange->plan.contract));
 
     uint64_t n_buckets = (exchange->layout.n_elements + exchange->plan.bucket_elements - 1) /
                          exchange->plan.bucket_elements;
@@ -205,6 +206,7 @@ static dpb_status bind_arenas(struct dpb_exchange *exchange)
                         x->settings.comm.name);
     DPB_TRY(dpb_arenas_make(&exchange->memory, &exchange->plan, &exchange->layout, on_device,
                             &exchange->arenas));
+    DPB_TRY(dpb_late_open(exchange));
     DPB_TRY(make_optimizer(exchange));
     exchange->arenas.optimizer = exchange->optimizer;
     return exchange->ops->bind(exchange->comm, &exchange->arenas);
@@ -228,6 +230,12 @@ dpb_status dpb_exchange_connect(struct dpb_exchange *exchange, const struct dpb_
     return bind_arenas(exchange);
 }
 
+dpb_status dpb_exchange_load(struct dpb_exchange *exchange)
+{
+    DPB_TRY(exchange->ops->load(exchange->comm));
+    return dpb_late_load(exchange);
+}
+
 /* ---- gradients on their way ---------------------------------------------------------------- */
 
 static dpb_status make_gradients(struct dpb_exchange *exchange, void **memory)
@@ -242,7 +250,7 @@ dpb_status dpb_staging_open(struct dpb_exchange *exchange)
 {
     const struct dpb_experiment *x = exchange->experiment;
     struct dpb_staging *staging = &exchange->staging;
-    staging->summed = exchange->arenas.gradients;
+    staging->summed = exchange->gradients;
     if (x->settings.run.mode != DPB_MODE_TRAIN)
         return DPB_OK;
     staging->held_back = x->settings.run.precision == DPB_PRECISION_FP16;
@@ -261,7 +269,7 @@ static void close_staging(struct dpb_exchange *exchange)
     struct dpb_staging *staging = &exchange->staging;
     if (staging->device && staging->device != staging->summed)
         place->ops->release(place->device, staging->device);
-    if (staging->summed && staging->summed != exchange->arenas.gradients)
+    if (staging->summed && staging->summed != exchange->gradients)
         place->ops->release(place->device, staging->summed);
     for (size_t i = 0; i < staging->n_events; i++)
         dpb_events.destroy(staging->events[i]);
@@ -288,6 +296,7 @@ void dpb_exchange_disconnect(struct dpb_exchange *exchange)
     dpb_optimizer_destroy(exchange->optimizer);
     exchange->optimizer = NULL;
     close_staging(exchange);
+    dpb_late_close(exchange);
     dpb_arenas_release(&exchange->memory);
     dpb_release(exchange->plan.owned, exchange->plan.n_owned * sizeof *exchange->plan.owned);
     exchange->plan = (struct dpb_comm_plan){0};

@@ -230,6 +230,8 @@ dpb_status dpb_control_look(struct dpb_control *control, uint64_t step, uint32_t
     int64_t deadline_ns = dpb_world_now_ns() + dpb_world.timeout_ns;
     while (!dpb_control_try(control, step, actions)) {
         const struct timespec nap = {.tv_nsec = 50000};
+        if (control->meanwhile)
+            DPB_TRY(control->meanwhile(control->owner));
         nanosleep(&nap, NULL);
         if (dpb_board_job_ended(dpb_world.board))
             return dpb_wait_cancelled(&(struct dpb_wait){.purpose = "a change of phase"});

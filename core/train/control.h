@@ -17,6 +17,10 @@
  * which nobody who acknowledged keeps another. Ranks that do not exchange wait for nobody in a
  * step, so that a late word only makes them hold longer.
  *
+ * With comm.late somebody may end step s without rank 0, but not step s + 1. So the last
+ * acknowledgement comes at s + 2. A rank that holds has handed over the gradients of all steps
+ * before, and keeps nobody from coming there.
+ *
  * Where a rank may be any number of steps ahead of another (`apart`: contract.lead is not 0), a
  * common step would have the slow ones train for as long as they are behind. There nobody holds,
  * and each acts at the first look that finds the commit. What all have to enter at the same step, a
@@ -79,9 +83,13 @@ struct dpb_control {
     uint64_t done;              /* sequence of the last action taken */
     uint64_t committed;         /* its step: apart, the highest that a rank had acknowledged at */
     bool apart;                 /* set after init */
-    uint32_t wanted;            /* rank 0: proposed in the next round */
-    uint32_t proposed;          /* rank 0: in the round under way */
-    uint64_t agreements;        /* begun */
+    /* Set after init, with what it gets; NULL: none. Called between looks of dpb_control_look: what
+     * other ranks may need of this one to come to their next look. */
+    dpb_status (*meanwhile)(void *owner);
+    void *owner;
+    uint32_t wanted;     /* rank 0: proposed in the next round */
+    uint32_t proposed;   /* rank 0: in the round under way */
+    uint64_t agreements; /* begun */
 };
 
 void dpb_control_init(struct dpb_control *control, struct dpb_control_block *block, uint32_t rank,

@@ -36,6 +36,10 @@ dpb_status dpb_course_open(struct dpb_trainer *trainer)
     if (!trainer->course.gated && run->steps)
         total = done + (uint64_t)(run->warmup_steps + run->steps);
     dpb_control_join(&trainer->control, x->n_workers, trainer->exchange.plan.contract.lead > 0);
+    if (trainer->exchange.is_late) {
+        trainer->control.meanwhile = dpb_exchange_move;
+        trainer->control.owner = &trainer->exchange;
+    }
     if (trainer->course.gated && dpb_world.rank == 0) {
         const struct dpb_gate_limits limits = {.window = (uint32_t)run->steady_window,
                                                .in_a_row = (uint32_t)run->steady_windows,

@@ -65,7 +65,7 @@ uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t
                                              .on_device = on_device};
     const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
     if (!on_device)
-        total += arena * (experiment->accumulate > 1 ? 2 : 1);
+        total += arena * ((experiment->accumulate > 1 ? 2 : 1) + 2 * (uint64_t)settings->comm.late);
     total += device->memory_needed(experiment->options[DPB_PLUGIN_DEVICE], &compile);
     const uint64_t batch_bytes =
         (uint64_t)experiment->batch * dpb_sample_bytes(&experiment->data_info.format);

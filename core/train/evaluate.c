@@ -113,18 +113,18 @@ static dpb_status take_published(struct dpb_trainer *trainer, const struct dpb_v
         dpb_arena_bytes(&trainer->exchange, trainer->exchange.layout.weight_type);
     const void *content;
     void *weights;
-    if (view->weights == trainer->exchange.arenas.weights)
+    if (view->weights == trainer->exchange.weights)
         return DPB_OK;
     *own = malloc(bytes);
     if (!*own)
         return dpb_fail(DPB_NO_MEMORY, "no memory to keep the worker's own weights");
-    DPB_TRY(dpb_arena_look(&trainer->exchange, trainer->exchange.arenas.weights, bytes, &content));
+    DPB_TRY(dpb_arena_look(&trainer->exchange, trainer->exchange.weights, bytes, &content));
     memcpy(*own, content, bytes);
     DPB_TRY(dpb_arena_look(&trainer->exchange, view->weights, bytes, &content));
-    DPB_TRY(dpb_arena_edit(&trainer->exchange, trainer->exchange.arenas.weights, &weights));
+    DPB_TRY(dpb_arena_edit(&trainer->exchange, trainer->exchange.weights, &weights));
     memmove(weights, content, bytes);
     trainer->exchange.engine.weights_changed = true;
-    return dpb_arena_commit(&trainer->exchange, trainer->exchange.arenas.weights, bytes);
+    return dpb_arena_commit(&trainer->exchange, trainer->exchange.weights, bytes);
 }
 
 static dpb_status put_back(struct dpb_trainer *trainer, const void *own)
@@ -134,10 +134,10 @@ static dpb_status put_back(struct dpb_trainer *trainer, const void *own)
     void *weights;
     if (!own)
         return DPB_OK;
-    DPB_TRY(dpb_arena_edit(&trainer->exchange, trainer->exchange.arenas.weights, &weights));
+    DPB_TRY(dpb_arena_edit(&trainer->exchange, trainer->exchange.weights, &weights));
     memcpy(weights, own, bytes);
     trainer->exchange.engine.weights_changed = true;
-    return dpb_arena_commit(&trainer->exchange, trainer->exchange.arenas.weights, bytes);
+    return dpb_arena_commit(&trainer->exchange, trainer->exchange.weights, bytes);
 }
 
 /* With the averaged batch-norm statistics in place of the own ones. */

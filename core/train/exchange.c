@@ -27,14 +27,16 @@ dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rat
                               bool plain)
 {
     const uint64_t number = exchange->n_begun++;
-    const struct dpb_step step = {.step = number,
-                                  .learning_rate = learning_rate,
-                                  .scale = scale,
-                                  .seal = dpb_step_seal(number, plain)};
+    exchange->step = (struct dpb_step){.step = number,
+                                       .learning_rate = learning_rate,
+                                       .scale = scale,
+                                       .seal = dpb_step_seal(number, plain)};
     exchange->next_bucket = 0;
     exchange->staging.next_event = 0;
+    if (exchange->is_late) /* at the step's end */
+        return DPB_OK;
     int64_t entered_ns = dpb_account_enter();
-    dpb_status status = exchange->ops->begin(exchange->comm, &step);
+    dpb_status status = exchange->ops->begin(exchange->comm, &exchange->step);
     if (exchange->pump.running)
         dpb_pump_kick(&exchange->pump);
     dpb_account_leave(entered_ns);
@@ -61,7 +63,7 @@ dpb_status dpb_exchange_ready(struct dpb_exchange *exchange, uint64_t frontier,
 {
     if (!event)
         dpb_account_ready(frontier);
-    return hand_over_buckets(exchange, frontier, event);
+    return exchange->is_late ? DPB_OK : hand_over_buckets(exchange, frontier, event);
 }
 
 static dpb_status make_progress(struct dpb_exchange *exchange, int64_t budget_ns)
@@ -72,12 +74,22 @@ static dpb_status make_progress(struct dpb_exchange *exchange, int64_t budget_ns
     return status;
 }
 
+dpb_status dpb_exchange_move(void *exchange_)
+{
+    struct dpb_exchange *exchange = exchange_;
+    if (exchange->pump.running || (exchange->next_bucket == 0 && !exchange->pending))
+        return DPB_OK; /* nothing was handed over yet, nor is left of the last step */
+    if (exchange->is_late && dpb_events.poll(exchange->pending))
+        return DPB_OK;
+    return make_progress(exchange, progress_budget_ns);
+}
+
 dpb_status dpb_exchange_look(void *exchange_, bool *cancelled)
 {
     struct dpb_exchange *exchange = exchange_;
     *cancelled = false;
     if (!exchange->ops->cancelled)
-        return DPB_OK;
+        return exchange->is_late ? dpb_exchange_move(exchange) : DPB_OK;
     if (!exchange->pump.running)
         DPB_TRY(make_progress(exchange, 0));
     *cancelled = exchange->ops->cancelled(exchange->comm);
@@ -118,30 +130,44 @@ static dpb_status finish(struct dpb_exchange *exchange, struct dpb_event *done)
     return dpb_exchange_await(exchange, done);
 }
 
+static dpb_status end_step(struct dpb_exchange *exchange)
+{
+    struct dpb_event *done = exchange->replayed;
+    exchange->replayed = NULL;
+    if (!done)
+        DPB_TRY(exchange->ops->end(exchange->comm, &done));
+    DPB_TRY(settle_times(exchange));
+    DPB_TRY(finish(exchange, done));
+    return dpb_optimizer_watch(exchange->optimizer, done);
+}
+
 dpb_status dpb_exchange_finish(struct dpb_exchange *exchange)
 {
     dpb_world_note("exchange", UINT64_MAX, UINT32_MAX);
-    struct dpb_event *done = exchange->replayed;
     int64_t entered_ns = dpb_account_enter();
-    dpb_status status = done ? DPB_OK : exchange->ops->end(exchange->comm, &done);
-    exchange->replayed = NULL;
-    if (status == DPB_OK)
-        status = settle_times(exchange);
-    if (status == DPB_OK)
-        status = finish(exchange, done);
+    dpb_status status = exchange->is_late ? dpb_late_turn(exchange) : end_step(exchange);
     if (status == DPB_OK)
         status = dpb_optimizer_refused();
-    if (status == DPB_OK)
-        status = dpb_optimizer_watch(exchange->optimizer, done);
     dpb_account_leave(entered_ns);
     exchange->engine.weights_changed = true;
+    return status;
+}
+
+/* In exposed time: it is the end of a step. */
+static dpb_status settle_late(struct dpb_exchange *exchange)
+{
+    int64_t entered_ns = dpb_account_enter();
+    dpb_status status = dpb_late_settle(exchange);
+    if (status == DPB_OK)
+        status = dpb_optimizer_refused();
+    dpb_account_leave(entered_ns);
     return status;
 }
 
 dpb_status dpb_exchange_drain(struct dpb_exchange *exchange)
 {
     if (!exchange->memory.on_device)
-        return DPB_OK;
+        return settle_late(exchange);
     if (exchange->pending)
         DPB_TRY(dpb_exchange_await(exchange, exchange->pending));
     if (exchange->pending) /* it sees that, too, and reports its spans */
@@ -154,6 +180,7 @@ dpb_status dpb_exchange_drain(struct dpb_exchange *exchange)
 
 dpb_status dpb_exchange_settle(struct dpb_exchange *exchange)
 {
+    DPB_TRY(settle_late(exchange));
     return exchange->ops->settle ? exchange->ops->settle(exchange->comm) : DPB_OK;
 }
 
@@ -191,8 +218,8 @@ static struct transfer transfer_of(const struct dpb_exchange *exchange, uint64_t
                              .casts = last && comm_type != type,
                              .device = (char *)exchange->staging.device + at,
                              .summed = (char *)exchange->staging.summed + at,
-                             .given = (char *)exchange->arenas.gradients +
-                                      begin * dpb_dtype_size(comm_type),
+                             .given =
+                                 (char *)exchange->gradients + begin * dpb_dtype_size(comm_type),
                              .n = end - begin};
 }
 
@@ -266,14 +293,6 @@ static dpb_status on_final(void *context, uint64_t frontier, struct dpb_event *e
     return exchange->staging.held_back ? DPB_OK : dpb_exchange_ready(exchange, frontier, event);
 }
 
-static dpb_status on_progress(void *context)
-{
-    struct dpb_exchange *exchange = context;
-    if (exchange->pump.running || (exchange->next_bucket == 0 && !exchange->pending))
-        return DPB_OK; /* nothing was handed over yet, nor is left of the last step */
-    return make_progress(exchange, progress_budget_ns);
-}
-
 static dpb_status on_capture(void *context, const struct dpb_capture *capture)
 {
     const struct dpb_exchange *exchange = context;
@@ -299,7 +318,7 @@ struct dpb_hooks dpb_exchange_hooks(struct dpb_exchange *exchange)
 {
     return (struct dpb_hooks){.context = exchange,
                               .final = on_final,
-                              .progress = on_progress,
+                              .progress = dpb_exchange_move,
                               .capture = on_capture,
                               .join = on_join,
                               .replay = on_replay};

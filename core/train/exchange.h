@@ -2,8 +2,8 @@
  * exchange.h - a rank's strategy, opened on a layout, with its arenas; what happens in a step
  * between the device and the strategy; and core's own access to the weights between steps.
  *
- * connect.c opens and closes it, exchange.c and pump.c are a step's exchange, access.c is core's
- * access. Training and `dpbench comm` both work with one.
+ * connect.c opens and closes it, exchange.c and pump.c are a step's exchange, late.c is that of
+ * comm.late, access.c is core's access. Training and `dpbench comm` both work with one.
  */
 #ifndef DPB_CORE_TRAIN_EXCHANGE_H
 #define DPB_CORE_TRAIN_EXCHANGE_H
@@ -58,14 +58,18 @@ struct dpb_exchange {
     struct dpb_comm_plan plan;
     struct dpb_arenas arenas;
     struct dpb_arena_memory memory; /* behind `arenas` */
+    /* Those that the device and core work with: the strategy's; with comm.late core's own. */
+    void *weights, *gradients;
     struct dpb_optimizer *optimizer;
     struct dpb_collection collection; /* for checkpoints */
 
-    uint64_t n_begun; /* struct dpb_step.step of the next exchange */
+    uint64_t n_begun;     /* struct dpb_step.step of the next exchange */
+    struct dpb_step step; /* of the last one begun */
     uint64_t next_bucket;
     struct dpb_staging staging;
     bool takes_events;          /* the strategy's work is enqueued behind the device's */
     bool captures;              /* a step's exchange may be captured with its last backward */
+    bool is_late;               /* comm.late: it goes on in the step behind it */
     struct dpb_event *pending;  /* the weights are new when it fires; NULL: they are */
     struct dpb_event *replayed; /* what the strategy's `replay` gave; NULL: no launch was it */
 };
@@ -81,6 +85,8 @@ void dpb_engine_close(struct dpb_engine *engine); /* accepts zeroed ones */
  * disconnect, which also takes away what was connected by half, and accepts nothing. */
 dpb_status dpb_exchange_connect(struct dpb_exchange *exchange, const struct dpb_graph *graph);
 void dpb_exchange_disconnect(struct dpb_exchange *exchange);
+/* The weights in the strategy's arena become the model. Workers; collective. */
+dpb_status dpb_exchange_load(struct dpb_exchange *exchange);
 /* Workers that train, once connected. */
 dpb_status dpb_staging_open(struct dpb_exchange *exchange);
 /* Closes the communicator: servers learn by it that there is no more to serve. Twice is
@@ -100,6 +106,9 @@ dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rat
  * fires. */
 dpb_status dpb_exchange_ready(struct dpb_exchange *exchange, uint64_t frontier,
                               struct dpb_event *event);
+/* Between the device's ops, on the loop's thread: a piece of what the strategy can do now. Takes a
+ * struct dpb_exchange. */
+dpb_status dpb_exchange_move(void *exchange);
 /* Begun: moves the strategy on, and asks whether this step's gradients will be dropped. A
  * dpb_delay_look. */
 dpb_status dpb_exchange_look(void *exchange, bool *cancelled);
@@ -115,6 +124,22 @@ dpb_status dpb_exchange_settle(struct dpb_exchange *exchange);
 /* The same as drain, between steps, and the account of the last one is closed. */
 dpb_status dpb_exchange_pause(struct dpb_exchange *exchange);
 
+/* ---- late.c -------------------------------------------------------------------------------- */
+
+/* After `plan`: the contract of the strategy one step late; refuses those that are not synchronous.
+ * Nothing without comm.late, as the others. */
+dpb_status dpb_late_contract(const struct dpb_experiment *experiment,
+                             struct dpb_contract *contract);
+/* Once the strategy's arenas are there: weights and gradients of the exchange. */
+dpb_status dpb_late_open(struct dpb_exchange *exchange);
+void dpb_late_close(struct dpb_exchange *exchange);
+/* The weights that were loaded are those of the next forward. */
+dpb_status dpb_late_load(struct dpb_exchange *exchange);
+/* In place of `end`: the exchange before this one is waited for, and this one begins. */
+dpb_status dpb_late_turn(struct dpb_exchange *exchange);
+/* Waits for the exchange under way; the weights of the next forward stay as they are. */
+dpb_status dpb_late_settle(struct dpb_exchange *exchange);
+
 /* ---- pump.c -------------------------------------------------------------------------------- */
 
 /* Waits for `done` of the strategy's `end`, and moves the strategy on until then. */
@@ -122,8 +147,9 @@ dpb_status dpb_exchange_await(struct dpb_exchange *exchange, struct dpb_event *d
 /* Nothing where run.comm_cores = 0. */
 dpb_status dpb_pump_start(struct dpb_exchange *exchange);
 void dpb_pump_stop(struct dpb_pump *pump);
-/* A step has begun; its `end` gave `done`, and the step's exchange is waited for. */
+/* A step has begun; its `end` gave `done`; and the step's exchange is waited for. */
 void dpb_pump_kick(struct dpb_pump *pump);
+void dpb_pump_end(struct dpb_pump *pump, struct dpb_event *done);
 dpb_status dpb_pump_await(struct dpb_pump *pump, struct dpb_event *done);
 
 /* ---- access.c ------------------------------------------------------------------------------ */

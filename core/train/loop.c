@@ -308,6 +308,8 @@ static dpb_status exchange_if_finite(struct dpb_trainer *t, double rate, double 
 static dpb_status end_training(struct dpb_trainer *t)
 {
     bool interrupted;
+    if (t->exchange.is_late) /* the first timed step has waited for the exchange before it */
+        dpb_account_end();
     DPB_TRY(dpb_exchange_pause(&t->exchange));
     DPB_TRY(look_for_nan(t, 0.0)); /* what the last updates have found */
     dpb_gpu_end(&t->journal->gpu);
@@ -337,7 +339,8 @@ static struct dpb_pass pass_of(const struct dpb_trainer *t, uint32_t micro_batch
 static dpb_status delay_gradients(struct dpb_trainer *t, uint32_t micro_batch)
 {
     const struct dpb_delay *delay = &t->experiment->delay;
-    const dpb_delay_look look = t->exchange.ops->cancelled ? dpb_exchange_look : NULL;
+    const bool looks = t->exchange.ops->cancelled || t->exchange.is_late;
+    const dpb_delay_look look = looks ? dpb_exchange_look : NULL;
     if (micro_batch + 1 < t->experiment->accumulate ||
         dpb_delay_of(delay, dpb_world.rank, t->course.step) == 0)
         return DPB_OK;

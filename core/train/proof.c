@@ -96,7 +96,7 @@ static dpb_status take_step(const struct proof *proof, uint32_t step)
     dpb_dtype type = exchange->layout.gradient_type;
     double block[BLOCK];
     void *gradients;
-    DPB_TRY(dpb_arena_edit(exchange, exchange->arenas.gradients, &gradients));
+    DPB_TRY(dpb_arena_edit(exchange, exchange->gradients, &gradients));
     memset(block, 0, sizeof block);
     for (uint64_t at = 0; at < exchange->layout.n_elements; at += BLOCK) {
         uint64_t count = block_length(exchange, at);
@@ -104,8 +104,7 @@ static dpb_status take_step(const struct proof *proof, uint32_t step)
             proof->generate(seed_of(exchange), dpb_world.rank, step, at, count, block);
         dpb_vec.cast(type, (char *)gradients + at * dpb_dtype_size(type), DPB_FP64, block, count);
     }
-    DPB_TRY(
-        dpb_arena_commit(exchange, exchange->arenas.gradients, dpb_arena_bytes(exchange, type)));
+    DPB_TRY(dpb_arena_commit(exchange, exchange->gradients, dpb_arena_bytes(exchange, type)));
     DPB_TRY(dpb_exchange_begin(exchange, proof->rate, proof->scale, true));
     DPB_TRY(dpb_exchange_ready(exchange, exchange->layout.n_elements, NULL));
     return dpb_exchange_finish(exchange);
@@ -116,7 +115,7 @@ static dpb_status start_from_zero(struct dpb_exchange *exchange)
     DPB_TRY(dpb_workers_meet()); /* nobody reads the arenas any more */
     DPB_TRY(dpb_arena_clear(exchange, exchange->arenas.weights,
                             dpb_arena_bytes(exchange, exchange->layout.weight_type)));
-    return exchange->ops->load(exchange->comm);
+    return dpb_exchange_load(exchange);
 }
 
 static dpb_status take_steps(struct proof *proof)
@@ -138,6 +137,7 @@ static dpb_status make_start(const struct proof *proof)
         return start_from_zero(exchange);
     for (uint32_t step = 0; step < exchange->plan.contract.settle_steps; step++)
         DPB_TRY(take_step(proof, UINT32_MAX));
+    DPB_TRY(dpb_exchange_drain(exchange));
     return exchange->plan.contract.settle_steps > 0 ? dpb_verify_replicas(exchange, proof->journal)
                                                     : DPB_OK;
 }
@@ -233,8 +233,7 @@ static dpb_status check_weights(const struct proof *proof)
     struct expected expected[BLOCK];
     const void *weights;
     uint64_t at = 0;
-    DPB_TRY(dpb_arena_look(exchange, exchange->arenas.weights, dpb_arena_bytes(exchange, type),
-                           &weights));
+    DPB_TRY(dpb_arena_look(exchange, exchange->weights, dpb_arena_bytes(exchange, type), &weights));
     for (uint64_t begin = proof->phase * BLOCK; begin < exchange->layout.n_elements;
          begin += proof->stride * BLOCK) {
         uint64_t count = block_length(exchange, begin);
@@ -455,8 +454,7 @@ static dpb_status keep_weights(struct proof *proof)
     proof->before = calloc(count_blocks(proof) * BLOCK + 1, sizeof *proof->before);
     if (!proof->before)
         return dpb_fail(DPB_NO_MEMORY, "no memory to keep weights for the proof");
-    DPB_TRY(dpb_arena_look(exchange, exchange->arenas.weights, dpb_arena_bytes(exchange, type),
-                           &weights));
+    DPB_TRY(dpb_arena_look(exchange, exchange->weights, dpb_arena_bytes(exchange, type), &weights));
     for (uint64_t begin = proof->phase * BLOCK; begin < exchange->layout.n_elements;
          begin += proof->stride * BLOCK, at += BLOCK)
         for (uint64_t i = 0; i < block_length(exchange, begin); i++) {

@@ -107,12 +107,17 @@ void dpb_pump_kick(struct dpb_pump *pump)
     dpb_events.signal(pump->kick);
 }
 
+void dpb_pump_end(struct dpb_pump *pump, struct dpb_event *done)
+{
+    __atomic_store_n(&pump->done, done, __ATOMIC_RELEASE);
+}
+
 dpb_status dpb_pump_await(struct dpb_pump *pump, struct dpb_event *done)
 {
     const struct dpb_wait wait = {.timeout_ns = DPB_FOREVER, /* the strategy's own waits have one */
                                   .step = dpb_world_step(),
                                   .purpose = "the communication thread"};
-    __atomic_store_n(&pump->done, done, __ATOMIC_RELEASE);
+    dpb_pump_end(pump, done);
     DPB_TRY(dpb_events.wait(pump->idle, &wait));
     return pump->status;
 }

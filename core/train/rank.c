@@ -16,7 +16,7 @@ static dpb_status load_model(struct dpb_trainer *t)
 {
     DPB_TRY(dpb_snapshot_load(t));
     t->exchange.engine.weights_changed = true;
-    DPB_TRY(t->exchange.ops->load(t->exchange.comm));
+    DPB_TRY(dpb_exchange_load(&t->exchange));
     return dpb_saved_load(&t->exchange);
 }
 
@@ -66,7 +66,7 @@ static dpb_status take_profile(struct dpb_trainer *t)
  * step would sum them up anew, and in the end to infinity. */
 static dpb_status clear_gradients(struct dpb_exchange *exchange)
 {
-    return dpb_arena_clear(exchange, exchange->arenas.gradients,
+    return dpb_arena_clear(exchange, exchange->gradients,
                            dpb_arena_bytes(exchange, exchange->layout.gradient_type));
 }
 

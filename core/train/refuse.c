@@ -92,11 +92,11 @@ static dpb_status check_forward_mode(const struct dpb_experiment *experiment)
                         "independent",
                         origin(experiment, "run", "mode"), settings->comm.name,
                         origin(experiment, "comm", "name"));
-    if (settings->run.accumulate > 1 || settings->run.prove || settings->eval.every > 0 ||
-        settings->eval.final || settings->checkpoint.save[0])
+    if (settings->run.accumulate > 1 || settings->run.prove || settings->comm.late > 0 ||
+        settings->eval.every > 0 || settings->eval.final || settings->checkpoint.save[0])
         return dpb_fail(DPB_UNSUPPORTED,
                         "%s: run.mode = forward trains nothing: run.accumulate, "
-                        "run.prove, [eval] and checkpoint.save have no meaning in "
+                        "run.prove, comm.late, [eval] and checkpoint.save have no meaning in "
                         "it; leave them out",
                         origin(experiment, "run", "mode"));
     return DPB_OK;
@@ -194,6 +194,38 @@ static dpb_status check_codec(const struct dpb_experiment *experiment)
                         "%s: comm.codec = %s encodes gradients in fp32 without a loss scale; leave "
                         "comm.gradient out, and take run.precision = fp32, tf32 or bf16",
                         place, experiment->codec.name);
+    return DPB_OK;
+}
+
+/* That the strategy is synchronous shows when it plans: dpb_late_contract. */
+static dpb_status check_late(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const char *place = origin(experiment, "comm", "late");
+    if (settings->comm.late == 0)
+        return DPB_OK;
+    if (settings->run.mode == DPB_MODE_COMM)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: `dpbench comm` waits for the end of each exchange; leave comm.late "
+                        "out",
+                        place);
+    if (dpb_experiment_codec(experiment))
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm.late = 1 beside comm.codec = %s (%s): no contract is both late "
+                        "and lossy; leave one of them out",
+                        place, experiment->codec.name, origin(experiment, "comm", "codec"));
+    if (settings->run.precision == DPB_PRECISION_FP16)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm.late = 1 with run.precision = fp16, which leaves out steps whose "
+                        "gradients overflow: the step before would be more than one late; take "
+                        "another precision",
+                        place);
+    if (dpb_experiment_arenas_on_device(experiment))
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm.late = 1 needs weights and gradients on the host, and comm '%s' "
+                        "keeps them in the memory of device '%s'; leave comm.late out, or take "
+                        "another comm.name",
+                        place, settings->comm.name, settings->device.name);
     return DPB_OK;
 }
 
@@ -336,7 +368,7 @@ dpb_status dpb_refuse_settings(const struct dpb_experiment *experiment)
     static dpb_status (*const checks[])(const struct dpb_experiment *) = {
         check_length,     check_optimizer, check_forward_mode, check_comm,     check_image,
         check_checkpoint, check_target,    check_profile,      check_machines, check_comm_mode,
-        check_launcher,   check_place,     check_loss_scale,   check_codec};
+        check_launcher,   check_place,     check_loss_scale,   check_codec,    check_late};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
         DPB_TRY(checks[i](experiment));
     return DPB_OK;

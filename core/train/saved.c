@@ -46,13 +46,20 @@ static const char *mistake_of(const struct dpb_saved_array *array)
 
 static dpb_status list_arrays(struct dpb_exchange *exchange, struct dpb_saved *saved)
 {
+    const uint32_t most = DPB_SAVED - (exchange->is_late ? 1 : 0);
     memset(saved, 0, sizeof *saved);
-    if (!exchange->ops->state)
-        return DPB_OK;
-    DPB_TRY(exchange->ops->state(exchange->comm, saved));
-    if (saved->n > DPB_SAVED)
-        return dpb_fail(DPB_FAILED, "comm '%s' names %u arrays of state; at most %d are saved",
-                        comm_of(exchange->experiment), saved->n, DPB_SAVED);
+    if (exchange->ops->state)
+        DPB_TRY(exchange->ops->state(exchange->comm, saved));
+    if (saved->n > most)
+        return dpb_fail(DPB_FAILED, "comm '%s' names %u arrays of state; at most %u are saved",
+                        comm_of(exchange->experiment), saved->n, most);
+    if (exchange->is_late) /* the published weights have a gradient more */
+        saved->arrays[saved->n++] =
+            (struct dpb_saved_array){.name = "weights_before",
+                                     .type = exchange->layout.weight_type,
+                                     .common = true,
+                                     .n_elements = exchange->layout.n_elements,
+                                     .memory = exchange->weights};
     for (uint32_t i = 0; i < saved->n; i++) {
         const struct dpb_saved_array *array = &saved->arrays[i];
         const char *mistake = mistake_of(array);
@@ -87,7 +94,8 @@ void dpb_saved_warn(const struct dpb_exchange *exchange)
     const bool apart = !contract->replicas_equal || contract->settle_steps > 0 ||
                        contract->consistency == DPB_LOSSY;
     if (dpb_world.rank == 0 && apart && contract->consistency != DPB_ALONE &&
-        !exchange->ops->state && exchange->experiment->settings.checkpoint.save[0])
+        !exchange->ops->state && !exchange->is_late &&
+        exchange->experiment->settings.checkpoint.save[0])
         dpb_warn("state_not_saved",
                  "comm '%s' keeps gradients or replicas apart and has no hook `state`: a training "
                  "continued from %s begins without them",

@@ -125,6 +125,9 @@ static const struct dpb_option comm_rows[] = {
      "element type of the exchange; auto: fp64 under fp64, else fp32"},
     {"codec", DPB_OPT_STRING, NULL, "none", 0, 0, NULL, AT(comm.codec),
      "plugin: encodes the gradients of each bucket in fewer bytes; none: they travel as they are"},
+    {"late", DPB_OPT_INT, "steps", "0", 0, 1, NULL, AT(comm.late),
+     "1: forward uses the weights of one step before, and an exchange has the whole next step; of "
+     "synchronous strategies on the host"},
     {"hosts", DPB_OPT_STRING, NULL, "", 0, 0, NULL, AT(comm.hosts),
      "which ranks are on one machine, for tests: 2x2 is two machines of two ranks each, 1+3, or "
      "the "

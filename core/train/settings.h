@@ -70,6 +70,7 @@ struct dpb_settings {
         uint64_t bucket;
         int gradient; /* 0: as the precision says; else dpb_dtype + 1 */
         const char *hosts, *codec;
+        int64_t late; /* steps: 0 or 1 */
     } comm;
     struct dpb_optimizer_settings optimizer;
     struct {

@@ -45,7 +45,7 @@ static dpb_status compile(struct dpb_trainer *trainer)
                                              .profile = x->settings.run.profile,
                                              .on_device = on_device,
                                              .pool = trainer->pool};
-    const struct dpb_device_memory memory = {.weights = exchange->arenas.weights,
+    const struct dpb_device_memory memory = {.weights = exchange->weights,
                                              .gradients = exchange->staging.device,
                                              .state = trainer->statistics.running,
                                              .statistics = trainer->statistics.micro_batch,

@@ -36,7 +36,7 @@ dpb_status dpb_verify_replicas(struct dpb_exchange *exchange, struct dpb_journal
     DPB_TRY(exchange->ops->publish(exchange->comm, &view));
     /* Equal replicas are those that the workers train with; what is published may be one array. */
     const bool equal = exchange->plan.contract.replicas_equal;
-    DPB_TRY(dpb_arena_look(exchange, equal ? exchange->arenas.weights : view.weights,
+    DPB_TRY(dpb_arena_look(exchange, equal ? exchange->weights : view.weights,
                            dpb_arena_bytes(exchange, type), &weights));
     journal->checksum = dpb_vec.checksum(type, weights, exchange->layout.n_elements);
     if (!equal) {

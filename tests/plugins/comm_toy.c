@@ -331,9 +331,10 @@ static struct dpb_contract contract_of(const struct toy *toy, const struct dpb_c
     struct dpb_contract contract = *given;
     switch ((enum kind)toy->options.kind) {
     case LATE:
+        if (toy->options.mistake == LIE) /* synchronous, it says */
+            break;
         contract.consistency = DPB_LATE;
-        contract.parameter = 1;
-        contract.settle_steps = toy->options.mistake == LIE ? 0 : 1;
+        contract.parameter = contract.settle_steps = 1;
         break;
     case PERIODIC:
         contract.consistency = DPB_PERIODIC;

@@ -88,6 +88,18 @@ static const struct setup setups[] = {
     {"easgd",
      "comm.name=easgd comm.period=3 run.workers=2 run.precision=fp64 device.name=reference", false},
     {"sma", "comm.name=sma run.workers=3 run.precision=fp64 device.name=reference", false},
+    {"shm, one step late",
+     "comm.name=shm comm.late=1 run.workers=3 run.accumulate=2 run.precision=fp64 "
+     "device.name=reference",
+     false},
+    {"ring_tcp, one step late, a core for communication",
+     "comm.name=ring_tcp comm.late=1 run.comm_cores=1 run.workers=2 run.precision=fp64 "
+     "device.name=reference",
+     false},
+    {"ps_cpu, one step late, 2 servers",
+     "comm.name=ps_cpu comm.late=1 run.workers=2 run.servers=2 comm.bucket=1kB run.precision=fp64 "
+     "device.name=reference optimizer.name=adagrad",
+     false},
     {"sharded data",
      "comm.name=shm run.workers=2 data.shard=yes run.precision=fp64 "
      "device.name=reference",

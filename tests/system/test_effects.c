@@ -97,6 +97,7 @@ static const struct effect effects[] = {
     {"comm.codec_ratio", STEPS CODEC "comm.codec=topk", "0.1", "0.2", "comm.bytes_per_step"},
     {"comm.codec_rounding", STEPS CODEC "comm.codec=int8", "nearest", "stochastic", "loss"},
     {"comm.codec_threshold", STEPS CODEC "comm.codec=threshold", "0.001", "0.1", "loss"},
+    {"comm.late", STEPS TWO, "0", "1", "loss"},
     {"comm.hosts", STEPS "run.workers=2", "2", "1+1", "ranks.1.machine"},
     {"comm.chunk", STEPS RING "comm.inbox=64KiB", "16KiB", "17KiB", EXIT_CODE},
     {"comm.inbox", STEPS RING "comm.chunk=16KiB", "64KiB", "63KiB", EXIT_CODE},

@@ -114,6 +114,18 @@ static const struct row kills[] = {
     {"replicated",
      COMM "comm.inner=replicated comm.fault=kill comm.hook=end comm.rank=1 comm.call=9", 1,
      {KILLED, "in phase 'exchange' of step 7"}, 7},
+    {"one step late", /* of which the proof has had four */
+     COMM "comm.late=1 comm.fault=kill comm.hook=end comm.rank=1 comm.call=12", 1,
+     {KILLED, "in phase 'exchange' of step 7"}, 7},
+    {"one step late, handing over",
+     COMM "comm.late=1 comm.inner=ring_tcp comm.fault=kill comm.hook=ready comm.call=9", 0,
+     {KILLED, "in phase 'exchange' of step 4"}, 4},
+    {"one step late, between the device's ops",
+     COMM "comm.late=1 comm.fault=kill comm.hook=progress comm.rank=1 comm.call=60", 1,
+     {KILLED}, -1},
+    {"one step late, evaluation",
+     COMM "comm.late=1 comm.fault=kill comm.hook=publish", 0,
+     {KILLED, "in phase 'evaluate' of step 5"}, 5},
     {"between two meetings", /* of which the proof has had two */
      COMM "comm.inner=local_sgd comm.fault=kill comm.hook=end comm.rank=1 comm.call=15", 1,
      {KILLED, "in phase 'exchange' of step 6"}, 6},

@@ -41,6 +41,7 @@ struct form {
 /* Gradients come late and are not divided by workers: a rate of 0.1 diverges at times. */
 #define SMALL_RATE "optimizer.learning_rate=0.01 "
 #define SMALL_CHUNKS "comm.chunk=64 comm.inbox=256 "
+#define LATE SMALL_RATE "comm.late=1 eval.every=5 data.test_samples=6 "
 #define INSIDE "comm.inside=nccl comm.host_ids=rank "
 
 /* Beside each strategy as the table has it. */
@@ -48,6 +49,9 @@ static const struct form special[] = {
     {.name = "ps_cpu", .machines = true},
     {.name = "ps_cpu", .settings = "comm.streams=2", .servers = 1, .machines = true},
     {.name = "ps_async", .settings = SMALL_RATE "comm.bound=1", .servers = 1},
+    {.name = "shm", .settings = LATE},
+    {.name = "ps_cpu", .settings = LATE},
+    {.name = "ring_tcp", .settings = LATE SMALL_CHUNKS},
     {.name = "hierarchical", .settings = "comm.transport=mpi", .machines = true, .by_mpi = true},
     {.name = "ps_gpu", .settings = "comm.shards=one", .on_device = true},
     {.name = "replicated", .on_device = true},

@@ -56,6 +56,7 @@ struct job {
     struct rank ranks[MAX_RANKS];
     uint32_t n_ranks, seed;
     bool together;    /* a step is exchanged: nobody begins a step before all have begun the last */
+    uint32_t late;    /* ... or, with 1, the one before the last: comm.late */
     uint64_t length;  /* steps of the run; UINT64_MAX: until it is stopped */
     uint32_t drawn;   /* random numbers so far */
     uint32_t planned; /* proposals to come, the stop last */
@@ -141,6 +142,7 @@ static void job_make(struct job *job, uint32_t seed)
     job->seed = seed;
     job->n_ranks = 1 + draw(job, MAX_RANKS);
     job->together = draw(job, 2);
+    job->late = draw(job, 2);
     job->length = draw(job, 2) ? 1 + draw(job, 60) : UINT64_MAX;
     job->planned = 1 + draw(job, 5);
     for (uint32_t r = 0; r < job->n_ranks; r++) {
@@ -222,7 +224,7 @@ static void check_commit(const struct job *job, uint64_t commit_before)
 static bool may_look(const struct job *job, const struct rank *rank)
 {
     for (uint32_t r = 0; job->together && r < job->n_ranks; r++)
-        if (job->ranks[r].step < rank->step)
+        if (job->ranks[r].step + job->late < rank->step)
             return false; /* still in the exchange of the step before */
     return true;
 }
@@ -480,7 +482,7 @@ static void pause_at_random(uint32_t *seed)
 static bool may_begin(struct job *job, const struct rank *rank)
 {
     for (uint32_t r = 0; job->together && r < job->n_ranks; r++)
-        if (__atomic_load_n(&job->ranks[r].step, __ATOMIC_ACQUIRE) < rank->step)
+        if (__atomic_load_n(&job->ranks[r].step, __ATOMIC_ACQUIRE) + job->late < rank->step)
             return false;
     return true;
 }

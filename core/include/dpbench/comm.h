@@ -15,6 +15,10 @@
  * `end`, until *done fires. With them a helper thread of core calls `progress` all the time, beside
  * begin, ready and end.
  *
+ * With comm.late = 1 core makes a synchronous strategy one step late: its weights and gradients are
+ * arenas that the device does not touch, all buckets are ready at a step's end, one behind the
+ * other, and `progress` goes on during the next step.
+ *
  * Scale: backward gives the mean over the micro-batch, a communicator sums over the workers, the
  * optimizer multiplies once by step->scale.
  *

@@ -1,0 +1,255 @@
+/* needs: threads */
+/*
+ * test_late.c - comm.late = 1: the weights of a training are, bit for bit, those of a second
+ * implementation that applies each gradient one step late; core finds strategies that lose a
+ * gradient, apply it twice or are later than that; and what cannot be late is refused by name.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/cases.h"
+#include "lib/oracle.h"
+#include "lib/says.h"
+#include "lib/training.h"
+
+enum { STEPS = 11, EXIT_REFUSED = 2, EXIT_VERIFICATION = 3 };
+
+#define RATE 0.1
+#define MOMENTUM 0.9
+#define DECAY 0.05
+
+/* ---- the oracle ---------------------------------------------------------------------------- */
+
+struct serial {
+    struct oracle oracle;
+    double *weights, *velocity, *sum;
+};
+
+/* The sum over workers and micro-batches at oracle.weights, in the order of the ranks. */
+static void sum_gradients(struct serial *s, uint64_t step)
+{
+    const struct dpb_experiment *x = s->oracle.experiment;
+    const uint64_t n = s->oracle.graph->n_elements;
+    double *own = oracle_arena(&s->oracle);
+    for (uint32_t worker = 0; worker < x->n_workers; worker++) {
+        for (uint32_t i = 0; i < x->accumulate; i++) {
+            oracle_pass(&s->oracle, worker, step, i);
+            for (uint64_t e = 0; e < n; e++)
+                own[e] = i == 0 ? s->oracle.gradients[e] : s->oracle.gradients[e] + own[e];
+        }
+        for (uint64_t e = 0; e < n; e++)
+            s->sum[e] = worker == 0 ? own[e] : s->sum[e] + own[e];
+    }
+    free(own);
+}
+
+static void update(struct serial *s)
+{
+    const struct dpb_experiment *x = s->oracle.experiment;
+    const double scale = 1.0 / ((double)x->n_workers * x->accumulate);
+    for (uint32_t t = 0; t < s->oracle.graph->n_tensors; t++) {
+        const struct dpb_tensor *tensor = &s->oracle.graph->tensors[t];
+        const double decay = tensor->decays ? DECAY : 0.0;
+        for (uint64_t e = tensor->offset; e < tensor->offset + tensor->n_elements; e++) {
+            s->velocity[e] =
+                MOMENTUM * s->velocity[e] + (scale * s->sum[e] + decay * s->weights[e]);
+            s->weights[e] -= RATE * s->velocity[e];
+        }
+    }
+}
+
+/* A gradient computed in step n is in the weights of step n + 1 + `late`. */
+static void train_serially(struct serial *s, const char *settings, bool late)
+{
+    oracle_open(&s->oracle, settings);
+    const size_t bytes = s->oracle.graph->n_elements * sizeof(double);
+    s->weights = oracle_arena(&s->oracle);
+    s->velocity = oracle_arena(&s->oracle);
+    s->sum = oracle_arena(&s->oracle);
+    memcpy(s->weights, s->oracle.weights, bytes);
+    for (uint64_t step = 0; step < STEPS; step++) {
+        sum_gradients(s, step);
+        if (late)
+            memcpy(s->oracle.weights, s->weights, bytes);
+        update(s);
+        if (!late)
+            memcpy(s->oracle.weights, s->weights, bytes);
+    }
+}
+
+static void serial_free(struct serial *s)
+{
+    free(s->weights);
+    free(s->velocity);
+    free(s->sum);
+    oracle_close(&s->oracle);
+}
+
+/* The first tensor with other bits; NULL: none. */
+static const char *first_difference(const struct serial *s, const struct weights *weights)
+{
+    for (uint32_t t = 0; t < s->oracle.graph->n_tensors; t++) {
+        const struct dpb_tensor *tensor = &s->oracle.graph->tensors[t];
+        const struct weight_tensor *is = oracle_tensor(weights, "", tensor);
+        assert_true(is->fp64);
+        if (memcmp(is->values, s->weights + tensor->offset, is->n_elements * sizeof(double)) != 0)
+            return tensor->name;
+    }
+    return NULL;
+}
+
+/* Rings add along the ring: of two workers any order gives the same bits. */
+static const char *const forms[] = {
+    "comm.name=shm run.workers=3 run.accumulate=2 comm.bucket=296",
+    "comm.name=shm run.workers=1 run.comm_cores=1",
+    "comm.name=shm run.workers=4 run.comm_cores=1 comm.bucket=8 eval.every=3",
+    "comm.name=ring_tcp run.workers=2 comm.bucket=104 run.delay=exponential(1ms)",
+    "comm.name=ring_tcp run.workers=2 run.comm_cores=1 comm.chunk=64 comm.inbox=256",
+    "comm.name=ring_tcp run.workers=2 comm.hosts=1+1 comm.interface=lo run.accumulate=3",
+    "comm.name=replicated run.workers=3 comm.bucket=104 run.delay=exponential(1ms)",
+    "comm.name=ps_cpu run.workers=3 comm.bucket=1000 eval.every=1",
+    "comm.name=ps_cpu run.workers=2 run.servers=2 comm.bucket=296 run.comm_cores=1",
+    "comm.name=hierarchical run.workers=3 comm.hosts=2+1 comm.interface=lo",
+};
+
+static void test_oracle(void **state)
+{
+    struct training training;
+    struct serial serial;
+    char settings[1024];
+    snprintf(settings, sizeof settings,
+             "%s model.name=tiny run.steps=%d run.batch=2 run.precision=fp64 device.name=reference "
+             "data.name=synthetic data.samples=640 data.test_samples=6 optimizer.learning_rate=%g "
+             "optimizer.momentum=%g optimizer.weight_decay=%g run.prove=yes comm.late=1",
+             (const char *)*state, STEPS, RATE, MOMENTUM, DECAY);
+    train(&training, "%s", settings);
+    expect_verified(&training);
+    assert_string_equal(json_text_at(training.command.json, "strategy.consistency"), "late(1)");
+    train_serially(&serial, settings, true);
+    const char *differs = first_difference(&serial, &training.weights);
+    if (differs)
+        fail_msg("%s: %s has other bits than one step late", settings, differs);
+    serial_free(&serial);
+    train_serially(&serial, settings, false); /* a step less late is another training */
+    assert_non_null(first_difference(&serial, &training.weights));
+    serial_free(&serial);
+    training_free(&training);
+}
+
+/* ---- mistakes ------------------------------------------------------------------------------ */
+
+/* A proof makes three steps with gradients and one without, so training begins with exchange 8. */
+#define IN_TRAINING " comm.from=8"
+
+static const char *const mistakes[] = {"updated_twice", "update_skipped", "bucket_left_out",
+                                       "wrong_scale"};
+
+static void try_mutant(struct training *training, const char *mutation, const char *from)
+{
+    train_anyway(training,
+                 "comm.name=mutant_shm run.workers=3 comm.late=1 run.prove=yes model.name=tiny "
+                 "comm.bucket=296 run.steps=6 comm.mutation=%s%s",
+                 mutation, from);
+}
+
+static void expect_found(const char *mutation, const char *from, const char *check)
+{
+    struct training training;
+    char path[64];
+    try_mutant(&training, mutation, from);
+    if (training.command.exit_code != EXIT_VERIFICATION)
+        fail_msg("%s%s: exit code %d: %s", mutation, from, training.command.exit_code,
+                 training.command.err);
+    snprintf(path, sizeof path, "verification.%s", check);
+    assert_string_equal(json_text_at(training.command.json, path), "fail");
+    expect_words(mutation, training.command.err,
+                 (const char *const[]){"comm 'mutant_shm'", "late(1)", NULL});
+    training_free(&training);
+}
+
+static void test_mistakes(void **state)
+{
+    struct training training;
+    (void)state;
+    try_mutant(&training, "none", "");
+    assert_int_equal(training.command.exit_code, 0);
+    training_free(&training);
+    for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
+        expect_found(mistakes[i], "", "pattern");
+        expect_found(mistakes[i], IN_TRAINING, "after");
+    }
+}
+
+/* A strategy that is one step late by itself and says that it is not. */
+static void test_two_late(void **state)
+{
+    struct training training;
+    (void)state;
+    train_anyway(&training, "comm.name=toy comm.kind=late comm.mistake=lie run.workers=3 "
+                            "model.name=tiny run.precision=fp32 comm.late=1");
+    assert_int_equal(training.command.exit_code, EXIT_VERIFICATION);
+    assert_string_equal(json_text_at(training.command.json, "verification.pattern"), "fail");
+    expect_words("two steps late", training.command.err,
+                 (const char *const[]){"comm 'toy'", "keep its contract, late(1)", NULL});
+    training_free(&training);
+}
+
+/* ---- refusals ------------------------------------------------------------------------------ */
+
+static void test_refusals(void **state)
+{
+    static const struct {
+        const char *settings, *words[4];
+    } rows[] = {
+        {"comm.name=local_sgd run.workers=2",
+         {"comm.late = 1 makes a synchronous strategy one step late, and comm 'local_sgd' is "
+          "periodic(8)",
+          "leave comm.late out"}},
+        {"comm.name=gossip run.workers=2", {"comm 'gossip' is averaging"}},
+        {"comm.name=ps_async run.workers=2 run.servers=1", {"comm 'ps_async' is asynchronous"}},
+        {"comm.name=independent", {"comm 'independent' is none"}},
+        {"comm.name=shm comm.codec=topk run.precision=fp32", {"comm.late = 1 beside comm.codec"}},
+        {"comm.name=shm run.precision=fp16", {"comm.late = 1 with run.precision = fp16"}},
+        {"comm.name=shm comm.late=2", {"comm.late", "1"}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct training training;
+        train_anyway(&training, "model.name=tiny comm.late=1 run.prove=no %s", rows[i].settings);
+        assert_int_equal(training.command.exit_code, EXIT_REFUSED);
+        expect_words(rows[i].settings, training.command.err, rows[i].words);
+        training_free(&training);
+    }
+}
+
+static void test_without_training(void **state)
+{
+    static const char *const rows[][2] = {
+        {"check -c /dev/null run.steps=2 run.mode=forward", "run.prove, comm.late, [eval]"},
+        {"comm -c /dev/null comm.name=shm run.workers=2 comm_test.sizes=8",
+         "`dpbench comm` waits for the end of each exchange"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        dpbench(&command, 60, "%s", rows[i][0]);
+        assert_int_equal(command.exit_code, 0);
+        command_free(&command);
+        dpbench(&command, 60, "%s comm.late=1", rows[i][0]);
+        assert_int_equal(command.exit_code, EXIT_REFUSED);
+        expect_part(command.err, rows[i][1]);
+        command_free(&command);
+    }
+}
+
+int main(void)
+{
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        add_case(test_oracle, forms[i], "%s", forms[i]);
+    add_case(test_mistakes, NULL, "what core finds");
+    add_case(test_two_late, NULL, "two steps late");
+    add_case(test_refusals, NULL, "what cannot be late");
+    add_case(test_without_training, NULL, "what has no training");
+    return run_cases("late", training_setup_mutants, training_teardown);
+}
