@@ -9,13 +9,9 @@
  *
  * Dettmers: 8-bit approximations for parallelism in deep learning. ICLR 2016.
  */
-#include <float.h>
-#include <math.h>
 #include <stddef.h>
-#include <string.h>
 
-#include "codecs/message.h"
-#include "dpbench/random.h"
+#include "codecs/scaled.h"
 
 enum { BLOCK = 1024, LARGEST = 127 };
 
@@ -43,33 +39,13 @@ static uint64_t int8_bound(const void *options, uint64_t n)
 
 /* ---- a block ------------------------------------------------------------------------------- */
 
-/* values += more; returns the largest magnitude, by its bits: NaN is larger than all numbers. */
-DPB_CLONES static float add(const float *restrict more, float *restrict values, uint64_t n)
+DPB_CLONES static float add(const float *restrict gradients, float *restrict residual, uint64_t n)
 {
-    uint32_t largest = 0;
-    for (uint64_t i = 0; i < n; i++) {
-        uint32_t bits;
-        values[i] += more[i];
-        memcpy(&bits, &values[i], sizeof bits);
-        bits &= 0x7fffffffu;
-        largest = bits > largest ? bits : largest;
-    }
-    float magnitude;
-    memcpy(&magnitude, &largest, sizeof magnitude);
-    return magnitude;
+    return scaled_add(gradients, residual, n);
 }
 
 /* Adding and taking off this number rounds a small float to an integer, as its low bits. */
 #define ROUNDER 12582912.0F /* 1.5 x 2^23 */
-
-/* Between -1/2 and 1/2, both excluded. */
-static inline float fraction(uint32_t key, uint32_t i)
-{
-    uint32_t x = key + i * 0x9e3779b9u;
-    x = (x ^ x >> 16) * 0x7feb352du;
-    x = (x ^ x >> 15) * 0x846ca68bu;
-    return ((float)(int32_t)(x >> 16) + 0.5F) * 0x1p-16F - 0.5F;
-}
 
 /* values -= what they are rounded to, in units of `scale`. */
 static inline __attribute__((always_inline)) void round_all(float *restrict values,
@@ -83,7 +59,7 @@ static inline __attribute__((always_inline)) void round_all(float *restrict valu
         int32_t bits;
         x = x < LARGEST ? x : LARGEST;
         x = x > -LARGEST ? x : -LARGEST;
-        const float rounded = (stochastic ? x + fraction(key, (uint32_t)i) : x) + ROUNDER;
+        const float rounded = (stochastic ? x + scaled_fraction(key, (uint32_t)i) : x) + ROUNDER;
         memcpy(&bits, &rounded, sizeof bits);
         integers[i] = (int8_t)bits;
         values[i] -= (rounded - ROUNDER) * scale;
@@ -111,26 +87,16 @@ DPB_CLONES static void add_scaled(const int8_t *restrict integers, float scale, 
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
-/* 0: the block is too small for a scale and stays in the residual. NaN: it is not finite. */
-static float scale_of(float largest)
-{
-    if (!isfinite(largest))
-        return NAN;
-    return largest < LARGEST * FLT_MIN ? 0.0F : largest / LARGEST;
-}
-
 static uint64_t int8_encode(const void *options, const struct dpb_codec_part *part,
                             const float *gradients, float *residual, void *message)
 {
     const bool stochastic = ((const struct int8_options *)options)->rounding == STOCHASTIC;
     float *scales = message;
     int8_t *integers = (int8_t *)(scales + (part->n + BLOCK - 1) / BLOCK);
-    const uint32_t key = dpb_random(part->seed, DPB_STREAM_CODEC, part->rank, (uint32_t)part->step,
-                                    (uint32_t)(part->step >> 32), (uint32_t)part->first)
-                             .v[0];
+    const uint32_t key = scaled_key(part);
     for (uint64_t at = 0; at < part->n; at += BLOCK) {
         const uint64_t n = part->n - at < BLOCK ? part->n - at : BLOCK;
-        const float scale = scale_of(add(gradients + at, residual + at, n));
+        const float scale = scaled_scale(add(gradients + at, residual + at, n), LARGEST);
         scales[at / BLOCK] = scale;
         if (!(scale > 0)) {
             memset(integers + at, 0, n);

@@ -43,6 +43,8 @@ static const struct row {
     {"threshold comm.codec_threshold=0", 2},
     {"threshold comm.codec_feedback=no", 2},
     {"onebit", N_WORLDS},
+    {"qsgd", N_WORLDS},
+    {"qsgd comm.codec_levels=127", 2},
 };
 
 static void run_well(struct command *command, const char *settings)
@@ -307,6 +309,7 @@ int main(void)
     add_case(test_goes_on, (void *)"onebit", "onebit: saved and continued");
     add_case(test_goes_on, (void *)"int8 comm.codec_rounding=stochastic",
              "int8 stochastic: saved and continued");
+    add_case(test_goes_on, (void *)"qsgd", "qsgd: saved and continued");
     add_case(test_refusals, NULL, "refusals");
     add_case(test_sweep, NULL, "an axis over codecs");
     return run_cases("codecs", faults_setup, sandbox_teardown);

@@ -224,19 +224,18 @@ static void test_int8(void **state)
     }
 }
 
-/* The mean of 10,000 draws is the value, within 4 standard errors; each step draws anew. */
-static void test_int8_unbiased(void **state)
+/* The mean of 10,000 draws is the value, within 4 standard errors; each step draws anew. The
+ * largest magnitude is `levels` units. */
+static void expect_unbiased(const char *codec, const char *assignment, double levels)
 {
     enum { N = 8, DRAWS = 10000 };
-    static const float values[N] = {1.0F,   0.5F / 127, 0.1F / 127, -0.9F / 127,
-                                    0.333F, -1.0F,      0,          -0.77F};
-    struct trial *trial =
-        trial_open("int8", (const char *const[]){"comm.codec_rounding=stochastic", NULL});
+    static const double units[N] = {1.0, 0.5, 0.1, -0.9, 0.333, -1.0, 0, -0.77};
+    struct trial *trial = trial_open(codec, (const char *const[]){assignment, NULL});
     double sum[N] = {0};
-    (void)state;
     for (uint64_t draw = 0; draw < DRAWS; draw++) {
         fill(trial, N);
-        memcpy(trial->gradients, values, sizeof values);
+        for (int i = 0; i < N; i++)
+            trial->gradients[i] = (float)(i % 4 == 0 ? units[i] : units[i] / levels);
         memset(trial->residual, 0, sizeof trial->residual);
         trial->part.step = draw;
         pass(trial);
@@ -244,12 +243,21 @@ static void test_int8_unbiased(void **state)
             sum[i] += (double)trial->decoded[i];
     }
     for (int i = 0; i < N; i++) {
-        const double units = (double)values[i] * 127, up = units - floor(units);
-        const double error = sqrt(up * (1 - up) / DRAWS) / 127;
-        if (!(fabs(sum[i] / DRAWS - (double)values[i]) <= 4 * error + 1e-6))
-            fail_msg("the mean of %g is %g, error %g", (double)values[i], sum[i] / DRAWS, error);
+        const double value = trial->values[i] * levels, up = value - floor(value);
+        const double error = sqrt(up * (1 - up) / DRAWS);
+        if (!(fabs(sum[i] / DRAWS * levels - value) <= 4 * error + 1e-4))
+            fail_msg("%s: the mean of %g is %g, error %g", codec, value, sum[i] / DRAWS * levels,
+                     error);
     }
     trial_close(trial);
+}
+
+static void test_unbiased(void **state)
+{
+    (void)state;
+    expect_unbiased("int8", "comm.codec_rounding=stochastic", 127);
+    expect_unbiased("qsgd", "comm.codec_levels=7", 7);
+    expect_unbiased("qsgd", "comm.codec_levels=100", 100);
 }
 
 /* Blocks too small for a scale stay in the residual; what is not finite makes its block so. */
@@ -355,15 +363,63 @@ static void test_onebit(void **state)
     trial_close(trial);
 }
 
-/* ---- both ---------------------------------------------------------------------------------- */
+/* ---- qsgd ---------------------------------------------------------------------------------- */
+
+static void test_qsgd(void **state)
+{
+    static const int all[] = {2, 7, 8, 127};
+    (void)state;
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+        char assignment[64];
+        snprintf(assignment, sizeof assignment, "comm.codec_levels=%d", all[k]);
+        struct trial *trial = trial_open("qsgd", (const char *const[]){assignment, NULL});
+        for (size_t s = 0; s < N_SIZES; s++) {
+            const uint64_t n = sizes[s], codes = all[k] > 7 ? n : (n + 1) / 2;
+            fill(trial, n);
+            pass(trial);
+            assert_int_equal(trial->bytes, codes + (n + 511) / 512 * 4);
+            for (uint64_t i = 0; i < n; i++) {
+                const uint64_t block = i / 512 * 512;
+                double largest = 0;
+                for (uint64_t j = block; j < block + 512 && j < n; j++)
+                    largest = fmax(largest, fabs(trial->values[j]));
+                const double step = largest / all[k], units = (double)trial->decoded[i] / step;
+                assert_true(fabs((double)trial->decoded[i] - trial->values[i]) <= step * 1.0001);
+                assert_true(fabs(units - nearbyint(units)) <= 1e-4);
+            }
+            expect_lengths_refused(trial);
+        }
+        trial_close(trial);
+    }
+}
+
+/* A level beyond s is refused, whatever the place. */
+static void test_qsgd_levels(void **state)
+{
+    static const uint64_t places[] = {8, 8 + 255, 8 + 256, 8 + 499};
+    struct trial *trial = trial_open("qsgd", NULL);
+    (void)state;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        fill(trial, 1000);
+        pass(trial);
+        trial->message[places[i]] |= 0xf0;
+        dpb_status status = decode(trial, trial->bytes);
+        assert_int_not_equal(status, DPB_OK);
+        assert_non_null(strstr(dpb_first_error(&status), "codec qsgd: rank 2 sent level 8"));
+        dpb_first_error_clear();
+    }
+    trial_close(trial);
+}
+
+/* ---- all of these ---------------------------------------------------------------------------------- */
 
 /* NaN reaches the elements that the codec says, and no other block. */
 static void test_not_finite(void **state)
 {
     static const float odd[] = {NAN, INFINITY, -INFINITY};
-    static const char *const codecs[] = {"threshold", "onebit"};
+    static const char *const codecs[] = {"threshold", "onebit", "qsgd"};
     (void)state;
-    for (size_t c = 0; c < 2; c++) {
+    for (size_t c = 0; c < sizeof codecs / sizeof *codecs; c++) {
         struct trial *trial = trial_open(codecs[c], NULL);
         for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
             fill(trial, 2000);
@@ -372,7 +428,7 @@ static void test_not_finite(void **state)
                                               trial->residual, trial->message);
             assert_int_equal(decode(trial, trial->bytes), DPB_OK);
             assert_true(isnan(trial->decoded[7]) && !isfinite(trial->residual[7]));
-            assert_true(isnan(trial->decoded[8]) == (c == 1));
+            assert_true(isnan(trial->decoded[8]) == (c > 0));
             assert_true(isfinite(trial->decoded[1024]) && isfinite(trial->residual[1024]));
         }
         trial_close(trial);
@@ -383,10 +439,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_topk),           cmocka_unit_test(test_topk_indices),
-        cmocka_unit_test(test_int8),           cmocka_unit_test(test_int8_unbiased),
+        cmocka_unit_test(test_int8),           cmocka_unit_test(test_unbiased),
         cmocka_unit_test(test_int8_extremes),  cmocka_unit_test(test_threshold),
         cmocka_unit_test(test_threshold_zero), cmocka_unit_test(test_onebit),
-        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_not_finite),     cmocka_unit_test(test_qsgd),
+        cmocka_unit_test(test_qsgd_levels),
     };
     return cmocka_run_group_tests_name("codec", tests, NULL, NULL);
 }
