@@ -46,6 +46,7 @@ DPB_CLONES static float add(const float *restrict gradients, float *restrict res
 
 /* Adding and taking off this number rounds a small float to an integer, as its low bits. */
 #define ROUNDER 12582912.0F /* 1.5 x 2^23 */
+#define ROUNDER_BITS 0x4b400000
 
 /* values -= what they are rounded to, in units of `scale`. */
 static inline __attribute__((always_inline)) void round_all(float *restrict values,
@@ -55,14 +56,15 @@ static inline __attribute__((always_inline)) void round_all(float *restrict valu
 {
     const float per_scale = 1.0F / scale;
     for (uint64_t i = 0; i < n; i++) {
-        float x = values[i] * per_scale;
-        int32_t bits;
-        x = x < LARGEST ? x : LARGEST;
-        x = x > -LARGEST ? x : -LARGEST;
+        const float x = values[i] * per_scale;
         const float rounded = (stochastic ? x + scaled_fraction(key, (uint32_t)i) : x) + ROUNDER;
-        memcpy(&bits, &rounded, sizeof bits);
-        integers[i] = (int8_t)bits;
-        values[i] -= (rounded - ROUNDER) * scale;
+        int32_t integer;
+        memcpy(&integer, &rounded, sizeof integer);
+        integer -= ROUNDER_BITS;
+        integer = integer < LARGEST ? integer : LARGEST;
+        integer = integer > -LARGEST ? integer : -LARGEST;
+        integers[i] = (int8_t)integer;
+        values[i] -= (float)integer * scale;
     }
 }
 
