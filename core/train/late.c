@@ -118,6 +118,7 @@ static dpb_status give_gradients(struct dpb_exchange *exchange)
 dpb_status dpb_late_turn(struct dpb_exchange *exchange)
 {
     DPB_TRY(dpb_late_settle(exchange));
+    dpb_world_note("exchange", UINT64_MAX, UINT32_MAX); /* nor does it wait for a peer any more */
     DPB_TRY(take_weights(exchange));
     DPB_TRY(exchange->ops->begin(exchange->comm, &exchange->step));
     if (exchange->pump.running)
