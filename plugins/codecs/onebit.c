@@ -17,6 +17,7 @@
  */
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "codecs/message.h"
 
@@ -48,6 +49,19 @@ static uint64_t onebit_bound(const void *options, uint64_t n)
 
 /* ---- a block of up to 1,024 elements ------------------------------------------------------- */
 
+/* Adds a value to one of the sums, and 0 to the other. By bits: a choice is not vectorised. */
+static inline __attribute__((always_inline)) void add_by_sign(float value, float *positive,
+                                                              float *negative)
+{
+    uint32_t bits;
+    float low;
+    memcpy(&bits, &value, sizeof bits);
+    bits &= 0 - (bits >> 31);
+    memcpy(&low, &bits, sizeof low);
+    *positive += value - low;
+    *negative += low;
+}
+
 /* residual += gradients; returns the means of the two signs. Lane l sums elements l, l + LANES,
  * ...: the order of the sums does not depend on the instruction set. */
 static inline __attribute__((always_inline)) struct means
@@ -63,14 +77,10 @@ add(const float *restrict gradients, float *restrict residual, uint8_t *restrict
     for (uint64_t i = 0; i < n; i++)
         n_negative += codes[i];
     for (uint64_t at = 0; at < n / LANES * LANES; at += LANES)
-        for (uint64_t l = 0; l < LANES; l++) {
-            sums[l] += residual[at + l] < 0 ? 0.0F : residual[at + l];
-            negatives[l] += residual[at + l] < 0 ? residual[at + l] : 0.0F;
-        }
-    for (uint64_t i = n / LANES * LANES; i < n; i++) {
-        sums[0] += residual[i] < 0 ? 0.0F : residual[i];
-        negatives[0] += residual[i] < 0 ? residual[i] : 0.0F;
-    }
+        for (uint64_t l = 0; l < LANES; l++)
+            add_by_sign(residual[at + l], &sums[l], &negatives[l]);
+    for (uint64_t i = n / LANES * LANES; i < n; i++)
+        add_by_sign(residual[i], &sums[0], &negatives[0]);
     for (uint64_t l = 0; l < LANES; l++) {
         positive += sums[l];
         negative += negatives[l];

@@ -411,7 +411,7 @@ static void test_qsgd_levels(void **state)
     trial_close(trial);
 }
 
-/* ---- all of these ------------------------------------------------------------------------------ */
+/* ---- all of these -------------------------------------------------------------------------- */
 
 /* NaN reaches the elements that the codec says, and no other block. */
 static void test_not_finite(void **state)
