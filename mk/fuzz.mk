@@ -20,6 +20,7 @@ FUZZ_NEEDS_jpeg    := $(FUZZ_NEEDS_pack)
 FUZZ_NEEDS_ring    := $(basename $(wildcard plugins/lib/*.c))
 FUZZ_NEEDS_mesh    := $(FUZZ_NEEDS_ring)
 FUZZ_NEEDS_text    := plugins/lib/interface
+$(foreach c,$(call plugin_names,codecs),$(eval FUZZ_NEEDS_codec_$c := plugins/codecs/$c))
 FUZZ_LIBS_idx      := -lz
 FUZZ_LIBS_pack      = $(JPEG_LIBS)
 FUZZ_LIBS_jpeg      = $(JPEG_LIBS)

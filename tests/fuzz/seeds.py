@@ -393,9 +393,42 @@ def texts():
     }
 
 
+# ---- messages of codecs --------------------------------------------------------------------------
+
+def codec(n, data, option=b"", encode=False):
+    return bytes([encode]) + part(option) + struct.pack("<I", n - 1) + part(data)
+
+
+def codec_seeds(message, n, option=b""):
+    floats = struct.pack("<6f", 1, -2, 0, 1e-30, -3e38, 0.5)
+    odd = struct.pack("<4f", float("nan"), 1, float("inf"), -1)
+    return {"message": codec(n, message, option), "encode": codec(1500, floats * 200, option, True),
+            "odd": codec(600, odd, option, True), "one": codec(1, floats, option, True),
+            "long": codec(n, message + b"x", option), "short": codec(n, message[:-1], option),
+            "other": codec(n + 1024, message, option), "option": codec(n, message, b"codec_feedback=no")}
+
+
+def topk_seeds():
+    def message(*indices):
+        return struct.pack("<3I3f", *indices, 1, -2, 3)
+    return dict(codec_seeds(message(0, 5, 29), 30, b"codec_ratio=0.1"),
+                **{name: codec(30, message(*indices), b"codec_ratio=0.1") for name, indices in
+                   {"beyond": (0, 5, 30), "far": (0, 5, 0xffffffff), "twice": (0, 5, 5), "falls": (5, 0, 29)}.items()})
+
+
+CODECS = {
+    "codec_topk": topk_seeds,
+    "codec_int8": lambda: codec_seeds(struct.pack("<2f", 0.1, 2) + bytes(range(250)) * 5, 1250),
+    "codec_threshold": lambda: codec_seeds(bytes(range(75)), 300),
+    "codec_onebit": lambda: codec_seeds(struct.pack("<4f", 1, -1, 2, -2) + bytes(150), 1200),
+    "codec_qsgd": lambda: dict(codec_seeds(struct.pack("<2f", 1, 2) + b"\x7e" * 300, 600),
+                               level=codec(600, struct.pack("<2f", 1, 2) + b"\xf7" * 300),
+                               wide=codec(3, struct.pack("<f", 1) + b"\0\x7f\xfe", b"codec_levels=127")),
+}
+
 ALL = {"ini": ini, "sweep": sweep, "result": result, "idx": idx, "cifar10": cifar10, "safetensors": safetensors,
        "pack": pack, "jpeg": jpeg, "plugin": plugins, "store": store, "ring": ring, "mesh": mesh, "link": link,
-       "party": party, "text": texts}
+       "party": party, "text": texts, **CODECS}
 
 
 # Those that a target uses to its end; replay.c sees to it.
@@ -406,7 +439,8 @@ GOOD = {"ini": ["every", "mark"], "sweep": ["two", "wide", "length"], "result": 
         "store": ["meet", "raw", "values"], "ring": ["whole", "buckets", "early"],
         "mesh": ["both", "skew", "bye"], "party": ["agreed", "cores", "verdict", "joins", "joins-alone"],
         "text": ["sizes", "range", "loopback", "network", "address", "default", "hosts", "hosts-mixed",
-                 "hosts-list", "hosts-one"]}
+                 "hosts-list", "hosts-one"],
+        **{name: ["message", "encode", "odd", "one"] for name in CODECS}}
 
 
 def main():
