@@ -31,7 +31,7 @@ const struct strategy *strategy_named(const char *name);
 /* Whether jobs that dpbench starts itself can use it, on any device. */
 bool strategy_on_host(const struct strategy *strategy);
 
-/* A synchronous strategy on the host in one of its forms: each number of servers that tests take. */
+/* A synchronous strategy on the host in one of its forms: one for each number of servers. */
 struct strategy_form {
     const char *name;
     int servers;
