@@ -50,7 +50,7 @@ static dpb_status parse_options(const struct dpb_plugin *plugin, const struct dp
     snprintf(owner, sizeof owner, "%s '%s'", dpb_plugin_kind_name[plugin->kind], plugin->name);
     if (!(*options = calloc(1, plugin->options_size)))
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
-    const struct dpb_option_table table = {.section = dpb_plugin_kind_name[plugin->kind],
+    const struct dpb_option_table table = {.section = dpb_plugin_place[plugin->kind].section,
                                            .owner = owner,
                                            .rows = plugin->options,
                                            .values = *options};
@@ -65,10 +65,6 @@ static dpb_status run_suite(struct dpb_conform *conform, const struct dpb_plugin
     if (plugin->missing)
         return dpb_fail(DPB_UNSUPPORTED, "%s '%s' cannot run here: %s",
                         dpb_plugin_kind_name[plugin->kind], plugin->name, plugin->missing);
-    if (plugin->kind != DPB_PLUGIN_COMM && plugin->kind != DPB_PLUGIN_DEVICE &&
-        plugin->kind != DPB_PLUGIN_MODEL && plugin->kind != DPB_PLUGIN_DATA)
-        return dpb_fail(DPB_UNSUPPORTED, "there is no conformance suite for kind %s",
-                        dpb_plugin_kind_name[plugin->kind]);
     if (plugin->kind == DPB_PLUGIN_COMM)
         return dpb_conform_comm(conform, plugin, config);
     DPB_TRY(dpb_plugin_load(DPB_PLUGIN_DEVICE, "reference", NULL, &dpb_host, &reference));
@@ -77,8 +73,10 @@ static dpb_status run_suite(struct dpb_conform *conform, const struct dpb_plugin
         dpb_conform_device(conform, plugin, options, reference->ops);
     else if (status == DPB_OK && plugin->kind == DPB_PLUGIN_MODEL)
         dpb_conform_model(conform, plugin, options, reference->ops);
-    else if (status == DPB_OK)
+    else if (status == DPB_OK && plugin->kind == DPB_PLUGIN_DATA)
         dpb_conform_data(conform, plugin, options);
+    else if (status == DPB_OK)
+        dpb_conform_codec(conform, plugin, options);
     free(options);
     return status;
 }
@@ -154,10 +152,11 @@ static dpb_status conform(const struct dpb_command *self, int argc, char **argv,
         return dpb_fail(DPB_USAGE, "%s: %m", file);
     const size_t length = strlen(path);
     if (kind_of(path) == DPB_PLUGIN_KINDS || length < 3 || strcmp(path + length - 3, ".so") != 0)
-        return dpb_fail(DPB_USAGE,
-                        "%s: a plugin's file is KIND_NAME.so, with KIND one of model, data, device "
-                        "and comm",
-                        file);
+        return dpb_fail(
+            DPB_USAGE,
+            "%s: a plugin's file is KIND_NAME.so, with KIND one of model, data, device, "
+            "comm and codec",
+            file);
     DPB_TRY(look_first_in(path));
     return conform_file(path, config);
 }

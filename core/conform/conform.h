@@ -31,5 +31,7 @@ void dpb_conform_model(struct dpb_conform *conform, const struct dpb_plugin *plu
                        const void *options, const struct dpb_device_ops *reference);
 void dpb_conform_data(struct dpb_conform *conform, const struct dpb_plugin *plugin,
                       const void *options);
+void dpb_conform_codec(struct dpb_conform *conform, const struct dpb_plugin *plugin,
+                       const void *options);
 
 #endif

@@ -27,11 +27,8 @@ static const double deadline_s = 60.0;
 /* The document's plugins: files KIND_NAME.c. */
 static const struct own {
     const char *kind, *name;
-} own[] = {{"model", "perceptron"},
-           {"data", "csv"},
-           {"device", "one_layer"},
-           {"comm", "sum_all"},
-           {"comm", "local_sgd"}};
+} own[] = {{"model", "perceptron"}, {"data", "csv"},       {"device", "one_layer"},
+           {"comm", "sum_all"},     {"comm", "local_sgd"}, {"codec", "upper_half"}};
 enum { PLUGINS = sizeof own / sizeof *own };
 
 /* ---- files and compiling ------------------------------------------------------------------- */
@@ -406,7 +403,8 @@ static void test_new(void **state)
         const char *kind, *name, *settings;
     } rows[] = {{"model", "mine", "model.hidden=4"},
                 {"data", "ours", "data.path=rows.txt"},
-                {"comm", "yours", "run.workers=2 comm.bucket=1"}};
+                {"comm", "yours", "run.workers=2 comm.bucket=1"},
+                {"codec", "theirs", "comm.codec_feedback=no"}};
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
@@ -519,6 +517,38 @@ static const struct mistake {
      "c->args.n_workers, n - 1);",
      "run.workers=2 comm.bucket=1",
      {"FAILED   2 workers, buckets of one element", "pattern check of comm 'sum_all': element"}},
+    {5, "value - float_of(halves[i]);", "0;", "", {"FAILED   books", "is sent and"}},
+    {5, "sum[i] +=", "sum[i] =", "", {"FAILED   sum", "3 and a message's"}},
+    {5,
+     "half_of(value);",
+     "half_of(value) ^ (__builtin_ia32_rdtsc() >> 8 & 1);",
+     "",
+     {"FAILED   determinism", "another message or residual"}},
+    {5,
+     "float value = gradients[i] + residual[i];",
+     "float value = isfinite(gradients[i]) ? gradients[i] + residual[i] : 0;",
+     "",
+     {"FAILED   not finite", "neither sent nor kept so"}},
+    {5,
+     "bytes != part->n * sizeof(uint16_t))",
+     "bytes == 0)",
+     "",
+     {"FAILED   lengths", "ends by signal 11"}},
+    {5,
+     "bytes != part->n * sizeof(uint16_t))",
+     "bytes < part->n * sizeof(uint16_t))",
+     "",
+     {"FAILED   lengths", "decode takes them"}},
+    {5,
+     "codec upper_half: rank %u",
+     "codec upper_half: %u",
+     "",
+     {"FAILED   lengths", "not with the codec's name"}},
+    {5,
+     "    for (uint64_t i = 0; i < part->n; i++) {\n        uint16_t half;",
+     "    for (uint64_t i = 0; i < part->n + (sum[0] > 8); i++) {\n        uint16_t half;",
+     "",
+     {"FAILED   foreign messages", "at random"}},
 };
 
 static void test_conform_finds_mistakes(void **state)
