@@ -24,7 +24,8 @@ static const char *contradiction(const struct dpb_contract *contract,
     const bool books = contract->proof == DPB_PROOF_BOOKS;
     if ((uint32_t)contract->consistency > DPB_ALONE || (uint32_t)contract->proof > DPB_PROOF_ALONE)
         return "its consistency or its proof is none of those in contract.h";
-    if (contract->divisor < 1 || contract->divisor > n_workers)
+    const bool batches = contract->consistency == DPB_BATCHES;
+    if (contract->divisor < 1 || (contract->divisor > n_workers && !batches))
         return "its divisor is not between 1 and the number of workers";
     if (!(contract->share > 0 && contract->share <= 1))
         return "its share is not above 0 and at most 1";
@@ -39,8 +40,8 @@ static const char *contradiction(const struct dpb_contract *contract,
     if (contract->consistency == DPB_PARTIAL &&
         (contract->parameter < 1 || contract->parameter > n_workers))
         return "of a step's gradients more count than there are workers, or none";
-    if (contract->consistency == DPB_PARTIAL && !ops->applied)
-        return "a partial strategy says by the hook `applied` which gradients count";
+    if ((contract->consistency == DPB_PARTIAL || batches) && !ops->applied)
+        return "a strategy that drops gradients says by the hook `applied` which count";
     if (books && !ops->books)
         return "DPB_PROOF_BOOKS needs the hook `books`";
     if (contract->proof == DPB_PROOF_SETTLES && ops->applied)
@@ -65,13 +66,15 @@ dpb_status dpb_contract_check(const struct dpb_contract *contract, const struct 
 void dpb_contract_label(const struct dpb_contract *contract, uint32_t n_workers,
                         char label[DPB_LABEL_BYTES])
 {
-    static const char *const words[] = {"synchronous",  "late",  "periodic",  "stale", "partial",
-                                        "asynchronous", "lossy", "averaging", "none"};
+    static const char *const words[] = {"synchronous", "late",    "periodic",     "stale",
+                                        "partial",     "batches", "asynchronous", "lossy",
+                                        "averaging",   "none"};
     const char *word = words[contract->consistency];
     switch (contract->consistency) {
     case DPB_LATE:
     case DPB_PERIODIC:
     case DPB_STALE:
+    case DPB_BATCHES:
         snprintf(label, DPB_LABEL_BYTES, "%s(%u)", word, contract->parameter);
         break;
     case DPB_PARTIAL:

@@ -7,7 +7,7 @@
 #include "train/contract.h"
 #include "train/proof.h"
 
-/* Partial: a gradient that counts is of the step itself. Stale: between a pull and its push another
+/* Partial, batches: a gradient that counts is of the newest weights. Stale: between a pull and its push another
  * worker's clock passes from `bound` behind the own to one more than `bound` ahead of it. */
 dpb_status dpb_verify_ages(const struct dpb_exchange *exchange, const struct dpb_journal *journal)
 {
@@ -16,7 +16,9 @@ dpb_status dpb_verify_ages(const struct dpb_exchange *exchange, const struct dpb
     const bool stale = contract->consistency == DPB_STALE;
     const uint64_t most = stale ? (n_workers - 1) * (2 * (uint64_t)contract->parameter + 1) : 0;
     char label[DPB_LABEL_BYTES];
-    if ((!stale && contract->consistency != DPB_PARTIAL) || journal->most_age <= most)
+    const bool newest =
+        contract->consistency == DPB_PARTIAL || contract->consistency == DPB_BATCHES;
+    if ((!stale && !newest) || journal->most_age <= most)
         return DPB_OK;
     dpb_contract_label(contract, n_workers, label);
     return dpb_fail(DPB_VERIFICATION,

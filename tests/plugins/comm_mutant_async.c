@@ -10,7 +10,8 @@
  *   accrued   sum number `from` of a worker's gradients, for a push of several steps, takes those
  *             of the last step alone
  *   alone     worker 0 takes no steps of its own between fetches
- *   late      gradients that come late count in the next update, which k_sync says they do not
+ *   late      gradients that come late count in the next update, which k_sync and k_batch_sync say
+ *             they do not
  *   denied    worker 0 says of all its gradients but the first element that they were dropped
  *   scale     the gradients of an update are summed, not averaged
  *   bound     workers may be five steps further ahead than the contract says
@@ -19,7 +20,7 @@
 #include "wrap.h"
 
 enum mutation { NONE, LOST, TWICE, VERSION, BANKED, ACCRUED, ALONE, LATE, DENIED, SCALE, BOUND };
-enum { K_BATCH_ASYNC = 2 }; /* of comm.policy */
+enum { K_BATCH_SYNC = 2, K_BATCH_ASYNC }; /* of comm.policy */
 static const char *const mutations[] = {"none",  "lost", "twice",  "version", "banked", "accrued",
                                         "alone", "late", "denied", "scale",   "bound",  NULL};
 
@@ -37,7 +38,7 @@ static struct dpb_optimizer_ops optimizer;
 static struct dpb_vec_ops vec;
 static const struct dpb_comm_ops *inner;
 static struct options options;
-static bool serves;
+static bool serves, batches;
 static uint32_t rank;
 static int64_t n_pushes, n_kept, n_sums; /* by this rank */
 
@@ -101,6 +102,7 @@ static dpb_status mutant_open(const void *given, const struct dpb_comm_args *arg
     memcpy(changed, given, options_bytes);
     if (options.mutation == BOUND)
         *(int64_t *)(void *)(changed + place_of("bound")) += FURTHER;
+    batches = *(int *)(void *)(changed + place_of("policy")) == K_BATCH_SYNC;
     if (options.mutation == LATE)
         *(int *)(void *)(changed + place_of("policy")) = K_BATCH_ASYNC;
     rank = args->rank;
@@ -116,7 +118,7 @@ static dpb_status mutant_plan(void *comm, const struct dpb_layout *layout,
     if (options.mutation == BOUND)
         want->contract.parameter -= FURTHER;
     if (options.mutation == LATE) {
-        want->contract.consistency = DPB_PARTIAL;
+        want->contract.consistency = batches ? DPB_BATCHES : DPB_PARTIAL;
         want->contract.parameter = want->contract.divisor;
     }
     if (options.mutation == SCALE)

@@ -43,6 +43,14 @@ static const struct world {
      "partial(2 of 4)"},
     {3, 2, 1, 1000, "comm.policy=k_sync comm.k=1 run.delay=pareto(1ms,1.5) run.comm_cores=1",
      "partial(1 of 3)"},
+    {4, 1, 2, 388, "comm.policy=k_batch_sync comm.k=2 run.delay=exponential(4ms) eval.every=6",
+     "batches(2)"},
+    {3, 2, 1, 1000, "comm.policy=k_batch_sync comm.k=7 run.delay=pareto(1ms,1.5) run.comm_cores=1",
+     "batches(7)"},
+    {5, 3, 1, 388,
+     "comm.policy=k_batch_sync comm.k=5 comm.gradient=bf16 run.delay=exponential(2ms)",
+     "batches(5)"},
+    {2, 1, 3, 1 << 20, "comm.policy=k_batch_sync comm.k=1 run.precision=fp64", "batches(1)"},
     {4, 2, 1, 1000, "comm.policy=k_batch_async comm.k=3 run.delay=exponential(2ms) eval.every=6",
      "asynchronous"},
     {2, 1, 2, 4, "comm.push_every=3 comm.fetch_every=5 model.name=tiny", "asynchronous"},
@@ -85,19 +93,22 @@ static void expect_ages(const struct command *command, const struct world *world
     const char *bound = strstr(world->settings, "comm.bound=");
     const double most = json_number_at(age, "max"), others = world->workers - 1;
     const char *sync = strstr(world->settings, "k_sync comm.k=");
+    const bool batches = strstr(world->settings, "k_batch_sync");
     double sum = 0.0, weighted = 0.0, counted = 0.0;
     for (unsigned w = 0; w < world->workers; w++) {
         const double count = json_number_value(json_array_get(json_at(age, "contributions"), w));
         const double dropped = json_number_value(json_array_get(json_at(age, "dropped"), w));
         assert_true(fabs(count + dropped - steps * world->servers) <=
                     count_untold(world, steps) * world->servers);
-        assert_true(sync || dropped == 0);
+        assert_true(sync || batches || dropped == 0);
         counted += count;
     }
-    const double share =
-        sync ? atoi(sync + strlen("k_sync comm.k=")) / (double)world->workers : 1.0;
-    assert_true(fabs(counted - share * steps * world->servers * world->workers) <=
-                count_untold(world, steps) * world->servers * world->workers);
+    const double all = steps * world->servers * world->workers;
+    const double share = batches ? counted / all
+                         : sync  ? atoi(sync + strlen("k_sync comm.k=")) / (double)world->workers
+                                 : 1.0;
+    assert_true(fabs(counted - share * all) <=
+                count_untold(world, steps) * world->servers * world->workers + 0.5);
     assert_true(fabs(json_number_at(age, "dropped_share") - (1.0 - share)) < 1e-9);
     const double rate = json_number_at(command->json, "timing.samples_per_s.mean");
     assert_true(fabs(json_number_at(age, "counted_samples_per_s") - share * rate) <= 1e-9 * rate);
@@ -111,7 +122,7 @@ static void expect_ages(const struct command *command, const struct world *world
     assert_int_equal(json_array_size(histogram), most + 1);
     if (bound)
         assert_true(most <= others * (2 * atoi(bound + strlen("comm.bound=")) + 1));
-    assert_true(sync ? most == 0 : world->workers == 1 || most > 0);
+    assert_true(sync || batches ? most == 0 : world->workers == 1 || most > 0);
 }
 
 static void test_keeps(void **state)
@@ -194,6 +205,22 @@ static void test_all_of_them(void **state)
     expect_same_weights(&partial, &synchronous, NULL, 0.0);
     expect_same_losses(&partial, &synchronous, 0.0);
     training_free(&partial);
+    training_free(&synchronous);
+}
+
+/* One worker alone gives all gradients of an update, at the same weights: micro-batches. (Dropout,
+ * which is drawn by step, would differ.) */
+static void test_batches_of_one_worker(void **state)
+{
+    enum { STEPS = 5, K = 3 };
+    struct training batches, synchronous;
+    (void)state;
+#define MICRO "model.name=tiny_dense run.servers=2 comm.bucket=388 run.precision=fp32 "
+    train(&batches, MICRO "comm.name=ps_async comm.policy=k_batch_sync comm.k=%d run.steps=%d", K,
+          K * STEPS);
+    train(&synchronous, MICRO "comm.name=ps_cpu run.accumulate=%d run.steps=%d", K, STEPS);
+    expect_same_weights(&batches, &synchronous, NULL, 0.0);
+    training_free(&batches);
     training_free(&synchronous);
 }
 
@@ -295,7 +322,11 @@ static void test_refusals(void **state)
         {"run.workers=2 run.servers=1 comm.softsync=2 comm.policy=k_batch_async comm.k=2",
          "comm.softsync and comm.policy both", 2},
         {"run.workers=2 run.servers=1 comm.policy=k_sync", "comm.policy needs comm.k", 2},
-        {"run.workers=2 run.servers=1 comm.policy=k_sync comm.k=3", "comm.policy needs comm.k", 2},
+        {"run.workers=2 run.servers=1 comm.policy=k_batch_sync", "comm.policy needs comm.k", 2},
+        {"run.workers=2 run.servers=1 comm.policy=k_sync comm.k=3",
+         "comm.k is more than run.workers", 2},
+        {"run.workers=2 run.servers=1 comm.policy=k_batch_sync comm.k=3 comm.bound=0",
+         "leave out comm.bound", 2},
         {"run.workers=2 run.servers=1 comm.k=2", "comm.k goes with comm.policy", 2},
         {"run.workers=2 run.servers=1 comm.policy=k_sync comm.k=1 comm.bound=1",
          "leave out comm.bound", 2},
@@ -335,6 +366,8 @@ int main(void)
     add_case(test_one_worker, NULL, "one worker trains to the bits of synchronous training");
     add_case(test_one_worker_apart, NULL, "one worker with intervals trains as without");
     add_case(test_all_of_them, NULL, "k_sync with all workers trains to the bits of ps_cpu");
+    add_case(test_batches_of_one_worker, NULL,
+             "k_batch_sync with one worker trains to the bits of accumulation");
     add_case(test_seconds, NULL, "run.seconds beside a straggler");
     add_case(test_other_ends, NULL, "ends with bounds, evaluations and steps");
     add_case(test_interrupt, NULL, "SIGINT beside a straggler");

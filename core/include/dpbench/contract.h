@@ -28,6 +28,8 @@ typedef enum dpb_consistency {
     DPB_PERIODIC,    /* workers train alone and meet every so many steps: periodic(steps) */
     DPB_STALE,       /* no worker is further ahead of another than: stale(steps) */
     DPB_PARTIAL,     /* of each step's gradients so many count: partial(count of workers) */
+    DPB_BATCHES, /* an update takes the first so many gradients of the weights before it, of any
+                    workers: batches(count); others are dropped */
     DPB_ASYNCHRONOUS,
     DPB_LOSSY,     /* gradients lose precision on the way, and come later or not at all */
     DPB_AVERAGING, /* replicas differ and are drawn together */
@@ -41,7 +43,8 @@ struct dpb_contract {
     uint32_t parameter;
     dpb_proof proof;
     uint32_t settle_steps;
-    /* Workers among which core divides: step->scale = 1 / (divisor x accumulate x loss scale). */
+    /* Gradients of an update: step->scale = 1 / (divisor x accumulate x loss scale). At most the
+     * workers, but for DPB_BATCHES. */
     uint32_t divisor;
     /* Part of one worker's mean gradient that reaches what the proof looks at; 1 / divisor for a
      * strategy that applies step->scale once. */

@@ -45,7 +45,7 @@ struct ps {
     struct links_memory memory;       /* that they need */
     uint64_t notice_at, inbox_at;     /* offsets in the scratch */
     void *sum;                        /* of a piece */
-    const void **sources;             /* of it, by worker */
+    const void **sources;             /* of it: by worker, and one more */
     bool asynchronous;                /* of ps_async */
     const struct stage *stages;       /* ps_async: the two of a worker, in place of ps_cpu's */
     bool served; /* ps_async: this server has served the workers to their end */

@@ -34,7 +34,7 @@
 #include "dpbench/plugin.h"
 #include "lib/verbs/mesh_verbs.h"
 
-static const char *const policies[] = {"async", "k_sync", "k_batch_async", NULL};
+static const char *const policies[] = {"async", "k_sync", "k_batch_sync", "k_batch_async", NULL};
 static const char *const rates[] = {"plain", "staleness", NULL};
 
 #define AT(member) offsetof(struct ps_async_options, member)
@@ -46,10 +46,11 @@ static const struct dpb_option option_table[] = {
     {"softsync", DPB_OPT_INT, "pushes", "1", 1, STRATEGY_WORKERS, NULL, AT(softsync),
      "an update is the mean of so many pushes, of any workers; at most the workers"},
     {"policy", DPB_OPT_CHOICE, NULL, "async", 0, 0, policies, AT(policy),
-     "k_sync: the first comm.k gradients of a step count, the rest are dropped; "
-     "k_batch_async: comm.softsync = comm.k"},
+     "k_sync: the first comm.k gradients of a step count, one a worker, and the rest are dropped; "
+     "k_batch_sync: likewise, but a fast worker gives several; k_batch_async: comm.softsync = "
+     "comm.k"},
     {"k", DPB_OPT_INT, "gradients", "0", 0, STRATEGY_WORKERS, NULL, AT(k),
-     "of an update, with comm.policy = k_...; at most the workers"},
+     "of an update, with comm.policy = k_...; at most the workers, but for k_batch_sync"},
     {"push_every", DPB_OPT_INT, "steps", "1", 1, 4096, NULL, AT(push_every),
      "a worker adds up its gradients of so many steps and pushes the sum"},
     {"fetch_every", DPB_OPT_INT, "steps", "1", 1, 4096, NULL, AT(fetch_every),
@@ -57,8 +58,9 @@ static const struct dpb_option option_table[] = {
      "own weights"},
     {"log", DPB_OPT_STRING, "file", "", 0, 0, NULL, AT(log),
      "each server writes a line for each push that it applies to FILE.RANK: worker, exchange "
-     "number, version pulled, version applied to; with push_every or fetch_every above 1 also for "
-     "each fetch: worker, exchange number, version, the word fetch"},
+     "number, version pulled, version applied to; with push_every or fetch_every above 1, or "
+     "policy "
+     "= k_batch_sync, also for each fetch: worker, exchange number, version, the word fetch"},
     PS_OPTION_ROWS(struct ps_options, "tcp, or verbs (RDMA: InfiniBand or RoCE)"),
     {0}};
 
@@ -278,22 +280,28 @@ static const char *contradiction(const struct ps_async_options *options, uint32_
 {
     const bool k_rule = options->policy != PS_ASYNC;
     const bool apart = options->push_every > 1 || options->fetch_every > 1;
+    const bool newest = options->policy == PS_K_SYNC || options->policy == PS_K_BATCH_SYNC;
     if (options->softsync > n_workers)
         return "comm.softsync is more than run.workers; give at most one push a worker";
     if (k_rule && options->softsync > 1)
         return "comm.softsync and comm.policy both say what makes an update; give one of them";
-    if (k_rule && (options->k < 1 || options->k > n_workers))
-        return "comm.policy needs comm.k, from 1 to run.workers";
+    if (k_rule && options->k < 1)
+        return "comm.policy needs comm.k";
+    if (k_rule && options->k > n_workers && options->policy != PS_K_BATCH_SYNC)
+        return "comm.k is more than run.workers; with comm.policy = k_batch_sync alone a worker "
+               "may give several gradients of an update";
     if (!k_rule && options->k > 0)
-        return "comm.k goes with comm.policy = k_sync or k_batch_async; give one of them";
-    if (options->policy == PS_K_SYNC && options->bound >= 0)
-        return "comm.bound says how far workers are apart, and with comm.policy = k_sync they are "
-               "in the same step; leave out comm.bound";
-    if (options->policy == PS_K_SYNC && options->rate == PS_STALENESS)
-        return "with comm.policy = k_sync no gradient that counts is stale; leave out comm.rate";
-    if (apart && options->policy == PS_K_SYNC)
-        return "with comm.policy = k_sync each gradient is of the newest weights; leave out "
-               "comm.push_every and comm.fetch_every";
+        return "comm.k goes with comm.policy = k_sync, k_batch_sync or k_batch_async; give one of "
+               "them";
+    if (newest && options->bound >= 0)
+        return "comm.bound says how old gradients may be, and with comm.policy = k_sync or "
+               "k_batch_sync none that counts is; leave out comm.bound";
+    if (newest && options->rate == PS_STALENESS)
+        return "with comm.policy = k_sync or k_batch_sync no gradient that counts is stale; leave "
+               "out comm.rate";
+    if (apart && newest)
+        return "with comm.policy = k_sync or k_batch_sync each gradient is of the newest weights; "
+               "leave out comm.push_every and comm.fetch_every";
     if (apart && options->bound >= 0)
         return "comm.bound counts steps, and with comm.push_every or comm.fetch_every above 1 "
                "servers do not see each step; leave out comm.bound";
@@ -308,7 +316,7 @@ static dpb_status make_rule(struct ps_async *async)
         return ps_host->fail(DPB_UNSUPPORTED, "%s", reason);
     async->rule.count = (uint32_t)(options->policy == PS_ASYNC ? options->softsync : options->k);
     async->rule.batch = async->rule.count > 1 && options->policy != PS_K_SYNC;
-    async->rule.sync = options->policy == PS_K_SYNC;
+    async->rule.sync = options->policy == PS_K_SYNC || options->policy == PS_K_BATCH_SYNC;
     return DPB_OK;
 }
 
@@ -354,6 +362,15 @@ static dpb_status async_open(const void *options, const struct dpb_comm_args *ar
     return DPB_OK;
 }
 
+static dpb_consistency consistency_of(const struct ps_async_options *options)
+{
+    if (options->policy == PS_K_SYNC)
+        return DPB_PARTIAL;
+    if (options->policy == PS_K_BATCH_SYNC)
+        return DPB_BATCHES;
+    return options->bound < 0 ? DPB_ASYNCHRONOUS : DPB_STALE;
+}
+
 static dpb_status async_plan(void *comm, const struct dpb_layout *layout,
                              struct dpb_comm_plan *want)
 {
@@ -367,9 +384,7 @@ static dpb_status async_plan(void *comm, const struct dpb_layout *layout,
     if (async->rule.batch && async->ps.base.args.role == DPB_SERVER)
         want->gradients = DPB_MEMORY_PRIVATE; /* the sum of the gradients of an update */
     struct dpb_contract *contract = &want->contract;
-    contract->consistency = async->rule.sync ? DPB_PARTIAL
-                            : bound < 0      ? DPB_ASYNCHRONOUS
-                                             : DPB_STALE;
+    contract->consistency = consistency_of(&async->options);
     contract->parameter = async->rule.sync ? count : bound < 0 ? 0 : (uint32_t)bound;
     contract->lead = bound < 0 ? UINT32_MAX : (uint32_t)bound;
     contract->proof = DPB_PROOF_BOOKS;
@@ -396,7 +411,7 @@ static void async_memory(const void *options_, const struct dpb_comm_args *args,
         return;
     }
     memory->host_bytes = (layout->n_elements / args->n_servers + 1) * bytes * args->n_workers;
-    if (options->softsync > 1 || options->policy == PS_K_BATCH_ASYNC)
+    if (options->softsync > 1 || options->policy >= PS_K_BATCH_SYNC)
         memory->host_bytes += layout->n_elements * dpb_dtype_size(layout->gradient_type);
 }
 

@@ -13,13 +13,13 @@
 enum { PS_PLAIN, PS_STALENESS };
 
 /* Indices into the choices of comm.policy. */
-enum { PS_ASYNC, PS_K_SYNC, PS_K_BATCH_ASYNC };
+enum { PS_ASYNC, PS_K_SYNC, PS_K_BATCH_SYNC, PS_K_BATCH_ASYNC };
 
 /* When a server updates its shard, and which workers go on. */
 struct ps_rule {
     uint32_t count; /* gradients of an update */
     bool batch;     /* a worker gets weights at once, not after the update that it is part of */
-    bool sync;      /* an update takes gradients of its own step alone; later ones are dropped */
+    bool sync;      /* an update takes gradients of the newest weights alone; others are dropped */
 };
 
 struct ps_async_options {

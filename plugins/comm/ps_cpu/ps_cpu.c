@@ -468,7 +468,7 @@ static void ps_memory(const void *options_, const struct dpb_comm_args *args,
 
 static size_t sources_bytes(const struct ps *ps)
 {
-    return ps->base.args.n_workers * sizeof *ps->sources;
+    return (ps->base.args.n_workers + 1) * sizeof *ps->sources;
 }
 
 dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas)

@@ -5,7 +5,7 @@
  *     push of worker w has come whole:  age = version - pulled[w]; with comm.push_every the version
  *                                             of the first of its gradients
  *                                       n += 1, clock[w] += 1
- *                                       rule.sync, age > 0: dropped instead
+ *                                       rule.sync, of older weights: dropped instead
  *     once n reaches rule.count:        weights = update(weights, sum of the n gradients)
  *                                       version += 1, n = 0
  *     for each w that waits, once clock[w] <= clock[v] + comm.bound for all v that train and
@@ -117,9 +117,16 @@ static void log_push(const struct ps_async *async, uint32_t worker, const struct
                 (unsigned long long)async->version);
 }
 
+static bool logs_fetches(const struct ps_async *async)
+{
+    const struct ps_async_options *options = &async->options;
+    return options->push_every > 1 || options->fetch_every > 1 ||
+           options->policy == PS_K_BATCH_SYNC; /* else the next push says it */
+}
+
 static void log_fetch(const struct ps_async *async, uint32_t worker)
 {
-    if (async->log && (async->options.push_every > 1 || async->options.fetch_every > 1))
+    if (async->log && logs_fetches(async))
         fprintf(async->log, "%u %llu %llu fetch\n", worker,
                 (unsigned long long)async->clients[worker].step,
                 (unsigned long long)async->version);
@@ -233,8 +240,8 @@ static void begin_giving(struct ps_async *async, uint32_t worker, bool model)
     client->waited_ns = model ? 0 : ps_host->now_ns() - client->taken_ns;
     client->held = false;
     client->met += model;
-    if (model)
-        client->turn = async->version; /* all begin the same step */
+    if (model || async->options.policy == PS_K_BATCH_SYNC)
+        client->turn = async->version; /* else its steps go on in their own order */
 }
 
 /* So that it stops. */
