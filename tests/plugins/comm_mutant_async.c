@@ -14,15 +14,30 @@
  *             they do not
  *   denied    worker 0 says of all its gradients but the first element that they were dropped
  *   scale     the gradients of an update are summed, not averaged
+ *   deaf      workers do not see that they are cancelled
  *   bound     workers may be five steps further ahead than the contract says
  */
 #include "fault.h"
 #include "wrap.h"
 
-enum mutation { NONE, LOST, TWICE, VERSION, BANKED, ACCRUED, ALONE, LATE, DENIED, SCALE, BOUND };
+enum mutation {
+    NONE,
+    LOST,
+    TWICE,
+    VERSION,
+    BANKED,
+    ACCRUED,
+    ALONE,
+    LATE,
+    DENIED,
+    SCALE,
+    DEAF,
+    BOUND
+};
 enum { K_BATCH_SYNC = 2, K_BATCH_ASYNC }; /* of comm.policy */
-static const char *const mutations[] = {"none",  "lost", "twice",  "version", "banked", "accrued",
-                                        "alone", "late", "denied", "scale",   "bound",  NULL};
+static const char *const mutations[] = {"none",    "lost",  "twice", "version", "banked",
+                                        "accrued", "alone", "late",  "denied",  "scale",
+                                        "deaf",    "bound", NULL};
 
 enum { FURTHER = 5, ROWS = 32 };
 
@@ -133,6 +148,11 @@ static double mutant_applied(void *comm, uint64_t step, uint64_t element)
     return inner->applied(comm, step, element);
 }
 
+static bool mutant_cancelled(void *comm)
+{
+    return options.mutation != DEAF && inner->cancelled(comm);
+}
+
 static dpb_status mutant_needs(const void *given, struct dpb_comm_needs *needs)
 {
     return inner->needs((const char *)given + INNER, needs);
@@ -186,6 +206,7 @@ const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
     ops.open = mutant_open;
     ops.plan = mutant_plan;
     ops.applied = mutant_applied;
+    ops.cancelled = mutant_cancelled;
     ops.needs = mutant_needs;
     ops.memory = mutant_memory;
     take_rows(real);

@@ -1,0 +1,174 @@
+/* needs: alone plain */
+/*
+ * test_stragglers.c - beside exponential delays the updates of k_sync and k_batch_sync take the
+ * time that Dutta et al. (AISTATS 2018) derive. W workers on the timed device, mean delay m, K
+ * gradients an update:
+ *
+ *     k_sync         base + m (H(W) - H(W - K)), the K-th smallest of W delays
+ *     k_batch_sync   base (1 + (K - 1) / W) + m K / W, for W workers together give W / m gradients
+ *                    a second; but each of the K - 1 before the last has its worker begin anew
+ *
+ * `base`, an update without delays, is measured just before, with as many processes. A process that
+ * only sleeps beside both runs shows how late the machine wakes; an update may be off by 5 %, and by
+ * that for each of the WAKES on its way. A worker that does not hear that it is cancelled makes both
+ * longer: the same check fails.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "lib/cases.h"
+#include "lib/timed.h"
+
+#include "train/delay.h"
+
+/* A rate of so many gradients has an error of 2 %. */
+/* On the way of an update are a worker's forward and delay, the server, and the worker again. */
+enum { WAKES = 4 };
+
+enum { TRIES = 3, STEPS = 300, GRADIENTS = 2400, MOST_WORKERS = 8 };
+
+#define MEAN_MS 40
+#define WITHIN 0.05
+
+static const struct policy {
+    const char *name;
+    unsigned workers, k;
+} policies[] = {{"k_sync", 4, 2}, {"k_sync", 8, 5}, {"k_batch_sync", 4, 4}, {"k_batch_sync", 8, 4}};
+
+static bool is_batch(const struct policy *policy)
+{
+    return strstr(policy->name, "batch") != NULL;
+}
+
+/* What the paper says that delays add to an update. */
+static double delay_ms(const struct policy *policy)
+{
+    double sum = 0.0;
+    if (is_batch(policy))
+        return (double)MEAN_MS * policy->k / policy->workers;
+    for (unsigned i = policy->workers - policy->k + 1; i <= policy->workers; i++)
+        sum += 1.0 / i;
+    return MEAN_MS * sum;
+}
+
+/* ---- seeds --------------------------------------------------------------------------------- */
+
+static int compare(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The mean of the K-th smallest delays of the timed steps of k_sync. */
+static double planned_ms(const struct policy *policy, uint64_t seed)
+{
+    struct dpb_delay delay;
+    double sum = 0.0;
+    char text[32];
+    snprintf(text, sizeof text, "exponential(%d ms)", MEAN_MS);
+    assert_int_equal(dpb_delay_make(text, "", "all", "", policy->workers, seed, &delay), DPB_OK);
+    for (uint64_t step = 1; step <= STEPS; step++) {
+        int64_t of[MOST_WORKERS];
+        for (uint32_t rank = 0; rank < policy->workers; rank++)
+            of[rank] = dpb_delay_of(&delay, rank, step);
+        qsort(of, policy->workers, sizeof *of, compare);
+        sum += (double)of[policy->k - 1];
+    }
+    return sum / STEPS * 1e-6;
+}
+
+/* The next seed from `seed` on by which the delays of STEPS steps have the mean that they are
+ * expected to have: of so many steps it would be off by 4 %. The workers of k_batch_sync are in no
+ * common step, so any seed will do. */
+static uint64_t choose_seed(const struct policy *policy, uint64_t seed)
+{
+    while (!is_batch(policy) && fabs(planned_ms(policy, seed) / delay_ms(policy) - 1.0) > 0.005)
+        seed++;
+    return seed;
+}
+
+/* ---- runs ---------------------------------------------------------------------------------- */
+
+/* Of an update: K gradients that count. */
+static double update_ms(const struct policy *policy, const char *comm, unsigned steps,
+                        const char *settings)
+{
+    struct command command;
+    timed_run(&command, 0,
+              "comm.name=%s comm.policy=%s comm.k=%u run.workers=%u run.servers=1 run.batch=1 "
+              "run.prove=no device.forward=1 device.backward=0 run.steps=%u %s",
+              comm, policy->name, policy->k, policy->workers, steps, settings);
+    const double rate = json_number_at(command.json, "strategy.age.counted_samples_per_s");
+    assert_true(rate > 0.0); /* there was a time in which all workers ran */
+    command_free(&command);
+    return policy->k / rate * 1e3;
+}
+
+/* By how much an update is off what the formula says, as a share of it; less what the machine
+ * explains. */
+static double error_of(const struct policy *policy, const char *comm, uint64_t seed)
+{
+    char settings[96];
+    /* Half of the steps of k_batch_sync are cancelled, or somewhat less. */
+    const unsigned steps = is_batch(policy) ? 2 * GRADIENTS / policy->workers : STEPS;
+    snprintf(settings, sizeof settings, "run.delay=exponential(%dms) run.seed=%llu", MEAN_MS,
+             (unsigned long long)seed);
+    struct timed_napper napper;
+    timed_napper_start(&napper);
+    const double base = update_ms(policy, comm, steps, "");
+    const double is = update_ms(policy, comm, steps, settings);
+    const double late = timed_napper_stop(&napper);
+    const double begins = is_batch(policy) ? 1.0 + (policy->k - 1.0) / policy->workers : 1.0;
+    const double expected = begins * base + delay_ms(policy);
+    print_message("%s, %u of %u, %s: base %.2f ms, an update %.2f ms, expected %.2f ms (%+.1f %%), "
+                  "wakes %.2f ms late\n",
+                  policy->name, policy->k, policy->workers, comm, base, is, expected,
+                  (is / expected - 1.0) * 100.0, late);
+    return fmax(0.0, fabs(is - expected) - WAKES * late) / expected;
+}
+
+static void test_formula(void **state)
+{
+    const struct policy *policy = *state;
+    double error = INFINITY;
+    uint64_t seed = 0;
+    for (int attempt = 0; attempt < TRIES && error > WITHIN; attempt++) {
+        seed = choose_seed(policy, seed + 1);
+        error = error_of(policy, "ps_async", seed);
+    }
+    if (error > WITHIN)
+        fail_msg("an update is %.1f %% off what the formula and the machine say", error * 100.0);
+}
+
+/* Beside the true strategy, which passes the same check. */
+static void test_deaf(void **state)
+{
+    const struct policy *policy = *state;
+    const double error =
+        error_of(policy, "mutant_async comm.mutation=deaf", choose_seed(policy, 1));
+    if (error <= 2 * WITHIN)
+        fail_msg("workers that train on when they are cancelled cost no more than %.1f %%",
+                 error * 100.0);
+}
+
+static int setup(void **state)
+{
+    char plugins[512];
+    const int failed = timed_setup(state);
+    snprintf(plugins, sizeof plugins, "%s/tests/plugins:%s/plugins", build_directory(),
+             build_directory());
+    setenv("DPBENCH_PLUGIN_PATH", plugins, 1);
+    return failed;
+}
+
+int main(void)
+{
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++)
+        add_case(test_formula, &policies[i], "%s, %u of %u: the time of an update",
+                 policies[i].name, policies[i].k, policies[i].workers);
+    add_case(test_deaf, &policies[0], "k_sync with workers that do not stop takes longer");
+    add_case(test_deaf, &policies[2], "k_batch_sync with workers that do not stop takes longer");
+    return run_cases("stragglers", setup, timed_teardown);
+}
