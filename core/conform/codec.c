@@ -30,7 +30,8 @@ struct subject {
     uint64_t bound, bytes; /* of the message */
     float *gradients;
     float *before, *residual; /* the residual before and after the encoding */
-    float *decoded;           /* with GUARD bytes on either side */
+    unsigned char *guarded;   /* `decoded`, with GUARD bytes on either side */
+    float *decoded;
     unsigned char *message;   /* `bound` bytes, and GUARD more */
     unsigned char *end;       /* of what can be read */
     void *mapped;
@@ -44,7 +45,7 @@ static void release(struct subject *s)
     free(s->gradients);
     free(s->before);
     free(s->residual);
-    free(s->decoded ? (char *)s->decoded - GUARD : NULL);
+    free(s->guarded);
     free(s->message);
     if (s->mapped)
         munmap(s->mapped, s->mapped_bytes);
@@ -72,11 +73,11 @@ static dpb_status allocate(struct subject *s)
     s->gradients = calloc(1, bytes);
     s->before = calloc(1, bytes);
     s->residual = calloc(1, bytes);
-    char *guarded = calloc(1, bytes + 2 * GUARD);
+    unsigned char *guarded = s->guarded = calloc(1, bytes + 2 * GUARD);
     s->decoded = guarded ? (float *)(void *)(guarded + GUARD) : NULL;
     const size_t lines = (s->bound + GUARD) / DPB_CACHE_LINE + 1;
     s->message = aligned_alloc(DPB_CACHE_LINE, lines * DPB_CACHE_LINE);
-    if (!s->gradients || !s->before || !s->residual || !s->decoded || !s->message)
+    if (!s->gradients || !s->before || !s->residual || !guarded || !s->message)
         return dpb_fail(DPB_NO_MEMORY, "no memory for %zu bytes of gradients", bytes);
     return map_message(s);
 }
@@ -118,7 +119,7 @@ static dpb_status encode(struct subject *s)
 /* Adds to `addend` in every element of s->decoded. */
 static dpb_status decode(struct subject *s, const void *message, uint64_t bytes, float addend)
 {
-    unsigned char *guarded = (unsigned char *)s->decoded - GUARD;
+    unsigned char *guarded = s->guarded;
     const size_t n_bytes = s->part.n * sizeof(float);
     memset(guarded, CANARY, n_bytes + 2 * GUARD);
     for (uint64_t i = 0; i < s->part.n; i++)
@@ -309,7 +310,7 @@ static void try_part(struct dpb_conform *conform, const struct dpb_plugin *plugi
     s.bound = s.ops->bound(options, n);
     dpb_conform_heading(conform, "%llu element%s: at most %llu bytes for %llu",
                         (unsigned long long)n, n == 1 ? "" : "s", (unsigned long long)s.bound,
-                        (unsigned long long)(n * sizeof(float)));
+                        4 * (unsigned long long)n);
     dpb_status status = allocate(&s);
     if (status == DPB_OK)
         dpb_conform_trial(conform, check_books(&s), "zeros");

@@ -19,8 +19,8 @@ dpb_status dpb_prove_again(struct dpb_exchange *exchange, double rate, struct dp
 
 /* ---- verify.c ------------------------------------------------------------------------------ */
 
-/* After training: no gradient was applied later than a contract of DPB_STALE, DPB_PARTIAL or DPB_BATCHES
- * allows. */
+/* After training: no gradient was applied later than a contract of DPB_STALE, DPB_PARTIAL or
+ * DPB_BATCHES allows. */
 dpb_status dpb_verify_ages(const struct dpb_exchange *exchange, const struct dpb_journal *journal);
 /* After training: replicas that promise to be equal bit for bit are. */
 dpb_status dpb_verify_replicas(struct dpb_exchange *exchange, struct dpb_journal *journal);

@@ -7,8 +7,9 @@
 #include "train/contract.h"
 #include "train/proof.h"
 
-/* Partial, batches: a gradient that counts is of the newest weights. Stale: between a pull and its push another
- * worker's clock passes from `bound` behind the own to one more than `bound` ahead of it. */
+/* Partial, batches: a gradient that counts is of the newest weights. Stale: between a pull and its
+ * push another worker's clock passes from `bound` behind the own to one more than `bound` ahead of
+ * it. */
 dpb_status dpb_verify_ages(const struct dpb_exchange *exchange, const struct dpb_journal *journal)
 {
     const struct dpb_contract *contract = &exchange->plan.contract;

@@ -143,7 +143,7 @@ static dpb_status qsgd_decode(const void *options, const struct dpb_codec_part *
                               "codec qsgd: rank %u sent level %d between elements %llu and %llu, "
                               "and comm.codec_levels = %d",
                               part->rank, code - levels, (unsigned long long)at,
-                              (unsigned long long)(at + n), levels);
+                              (unsigned long long)at + n, levels);
     }
     return DPB_OK;
 }

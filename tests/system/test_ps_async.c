@@ -75,8 +75,8 @@ static void expect_verdict(const struct command *command, const char *check)
     assert_string_equal(json_text_at(command->json, path), "pass");
 }
 
-/* Steps whose gradients are told of in others: those that a push brings together, and those that are
- * pushed before a pause. */
+/* Steps whose gradients are told of in others: those that a push brings together, and those that
+ * are pushed before a pause. */
 static double count_untold(const struct world *world, double steps)
 {
     const char *push = strstr(world->settings, "comm.push_every=");
@@ -173,8 +173,8 @@ static void test_one_worker(void **state)
     }
 }
 
-/* Without momentum a plain step of its own is the server's: by how many steps they are apart makes no
- * difference, but for the rounding of a sum. */
+/* Without momentum a plain step of its own is the server's: by how many steps they are apart makes
+ * no difference, but for the rounding of a sum. */
 static void test_one_worker_apart(void **state)
 {
 #define APART "model.name=tiny_bn run.precision=fp64 run.steps=14 optimizer.momentum=0 "

@@ -9,9 +9,9 @@
  *                    a second; but each of the K - 1 before the last has its worker begin anew
  *
  * `base`, an update without delays, is measured just before, with as many processes. A process that
- * only sleeps beside both runs shows how late the machine wakes; an update may be off by 5 %, and by
- * that for each of the WAKES on its way. A worker that does not hear that it is cancelled makes both
- * longer: the same check fails.
+ * only sleeps beside both runs shows how late the machine wakes. An update may be off by 5 %, and
+ * by that lateness for each of the WAKES on its way. A worker that does not hear that it is
+ * cancelled makes both longer: the same check fails.
  */
 #include <math.h>
 #include <stdio.h>
