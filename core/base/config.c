@@ -72,7 +72,7 @@ const struct dpb_setting *dpb_config_get(const struct dpb_config *config, const 
 const char *dpb_config_origin(const struct dpb_config *config, const char *section, const char *key)
 {
     const struct dpb_setting *setting = find(config, section, key);
-    return setting != NULL ? setting->origin : "default";
+    return setting ? setting->origin : "default";
 }
 
 static bool is_utf8(const char *text)

@@ -144,7 +144,7 @@ static void name_limit(char *text)
 {
     struct rlimit limit;
     const size_t length = strlen(text);
-    if (strstr(text, strerror(EMFILE)) != NULL && getrlimit(RLIMIT_NOFILE, &limit) == 0)
+    if (strstr(text, strerror(EMFILE)) && getrlimit(RLIMIT_NOFILE, &limit) == 0)
         snprintf(text + length, TEXT_BYTES - length,
                  " (this process may have %llu open files: raise `ulimit -n`)",
                  (unsigned long long)limit.rlim_cur);
@@ -155,7 +155,7 @@ static _Thread_local char fail_place[PREFIX_BYTES];
 
 void dpb_fail_at(const char *place)
 {
-    snprintf(fail_place, sizeof fail_place, "%s", place != NULL ? place : "");
+    snprintf(fail_place, sizeof fail_place, "%s", place ? place : "");
 }
 
 dpb_status dpb_failv(dpb_status status, const char *format, va_list arguments)

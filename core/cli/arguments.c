@@ -23,7 +23,7 @@ dpb_status dpb_usage_error(const struct dpb_command *command, const char *format
 const char *dpb_missing_option(const char *word)
 {
     const char *dot = strrchr(word, '.');
-    if (dot == NULL || strchr(word, '=') != NULL)
+    if (!dot || strchr(word, '='))
         return NULL;
     return strcmp(dot, ".ini") == 0 ? "-c" : strcmp(dot, ".json") == 0 ? "rerun" : NULL;
 }
@@ -42,7 +42,7 @@ static dpb_status take_value(const struct dpb_command *command, int argc, char *
                              const char **value)
 {
     const char *option = argv[*i];
-    if (*value != NULL)
+    if (*value)
         return dpb_usage_error(command, "%s is given twice", option);
     if (*i + 1 >= argc)
         return dpb_usage_error(command, "%s needs a file", option);
@@ -84,16 +84,16 @@ static dpb_status take_option(const struct dpb_command *command, unsigned accept
 
 static bool on_command_line(const struct dpb_setting *setting)
 {
-    return setting != NULL && strcmp(setting->origin, COMMAND_LINE) == 0;
+    return setting && strcmp(setting->origin, COMMAND_LINE) == 0;
 }
 
 /* `keys` (ended by NULL) exclude each other: one on the command line replaces the file's. */
 static void settle_one_of(struct dpb_config *config, const char *section, const char *const *keys)
 {
     bool given = false;
-    for (size_t i = 0; keys[i] != NULL; i++)
+    for (size_t i = 0; keys[i]; i++)
         given |= on_command_line(dpb_config_get(config, section, keys[i]));
-    for (size_t i = 0; given && keys[i] != NULL; i++)
+    for (size_t i = 0; given && keys[i]; i++)
         if (!on_command_line(dpb_config_get(config, section, keys[i])))
             dpb_config_remove(config, section, keys[i]);
 }
@@ -113,7 +113,7 @@ static dpb_status read_result(const char *path, struct dpb_arguments *arguments)
     DPB_TRY(dpb_config_from_json(arguments->config, config, path));
     /* The result's ranks were on other machines than this run's. */
     const struct dpb_setting *hosts = dpb_config_get(arguments->config, "comm", "hosts");
-    if (hosts != NULL && strcmp(hosts->origin, "launcher") == 0)
+    if (hosts && strcmp(hosts->origin, "launcher") == 0)
         dpb_config_remove(arguments->config, "comm", "hosts");
     return dpb_result_locate(arguments->document, arguments->config);
 }
@@ -121,7 +121,7 @@ static dpb_status read_result(const char *path, struct dpb_arguments *arguments)
 static dpb_status refuse_word(const struct dpb_command *command, unsigned accepts, const char *word)
 {
     const char *hint = accepts & DPB_ACCEPTS_CONFIG ? dpb_missing_option(word) : NULL;
-    if (hint != NULL && strcmp(hint, "-c") == 0)
+    if (hint && strcmp(hint, "-c") == 0)
         return dpb_usage_error(command, "'%s' is no setting: did you mean '-c %s'?", word, word);
     return dpb_usage_error(command, "'%s' is no setting: write SECTION.KEY=VALUE", word);
 }
@@ -150,7 +150,7 @@ static dpb_status assign(struct dpb_config *config, const char *assignment)
 static dpb_status take_name(const struct dpb_command *command, const char *name,
                             struct dpb_arguments *arguments)
 {
-    if (arguments->file != NULL)
+    if (arguments->file)
         return dpb_usage_error(command, "'%s' beside %s: give one experiment", name,
                                arguments->file);
     DPB_TRY(dpb_experiment_named(name, &arguments->found));
@@ -165,16 +165,16 @@ static dpb_status parse(const struct dpb_command *command, unsigned accepts, int
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] == '-')
             DPB_TRY(take_option(command, accepts, argc, argv, &i, arguments));
-        else if ((accepts & DPB_ACCEPTS_RESULT) && arguments->file == NULL)
+        else if ((accepts & DPB_ACCEPTS_RESULT) && !arguments->file)
             arguments->file = argv[i];
-        else if (strchr(argv[i], '=') != NULL)
+        else if (strchr(argv[i], '='))
             assignments[n++] = argv[i];
         else if ((accepts & DPB_ACCEPTS_CONFIG) && dpb_plugin_name_valid(argv[i]))
             DPB_TRY(take_name(command, argv[i], arguments));
         else
             return refuse_word(command, accepts, argv[i]);
     }
-    if (arguments->file == NULL)
+    if (!arguments->file)
         return dpb_usage_error(command, "%s",
                                accepts & DPB_ACCEPTS_RESULT
                                    ? "which result? give its file"
@@ -199,7 +199,7 @@ dpb_status dpb_arguments_parse(const struct dpb_command *command, unsigned accep
     struct dpb_arguments result = {.config = dpb_config_create(), .given = dpb_config_create()};
     const char **assignments = calloc((size_t)argc + 1, sizeof *assignments);
     dpb_status status;
-    if (result.config == NULL || result.given == NULL || assignments == NULL)
+    if (!result.config || !result.given || !assignments)
         status = dpb_fail(DPB_NO_MEMORY, "out of memory");
     else
         status = parse(command, accepts, argc, argv, assignments, &result);

@@ -81,12 +81,12 @@ static dpb_status check_config(const struct dpb_config *config, const char *labe
         struct dpb_fit fit;
         dpb_fit_of(experiment, UINT32_MAX, &fit);
         dpb_memory_look("", &memory);
-        if (label == NULL) {
+        if (!label) {
             print_run(experiment);
             print_memory(experiment, &fit, &memory);
         }
         status = dpb_fit_check(experiment, &fit, &memory);
-        if (status == DPB_OK && label != NULL && length != NULL) {
+        if (status == DPB_OK && label && length) {
             printf("%s: %.1f MiB in all\n", label, (double)fit.all_bytes / mib);
             add_length(experiment, length);
         }

@@ -40,17 +40,17 @@ static int measure(const struct dpb_experiment *experiment, const struct dpb_arg
              experiment->plugins[DPB_PLUGIN_COMM]->name, experiment->n_workers,
              experiment->n_workers == 1 ? "" : "s");
     dpb_status status = dpb_execute_job(experiment, arguments->party, label, &outcome);
-    if (status != DPB_OK || outcome.board == NULL) /* no board: only the head makes the document */
+    if (status != DPB_OK || !outcome.board) /* no board: only the head makes the document */
         return status != DPB_OK ? dpb_status_exit_code(status) : outcome.exit_code;
     status = outcome.status;
     int code = status == DPB_INTERRUPTED ? outcome.exit_code : dpb_status_exit_code(status);
     json_t *document = dpb_comm_report_make(experiment, outcome.board, status,
                                             outcome.cause[0] != '\0' ? outcome.cause : NULL);
     dpb_board_destroy(outcome.board);
-    if (arguments->party != NULL)
+    if (arguments->party)
         json_object_set_new(json_object_get(document, "world"), "launcher",
                             json_string(arguments->party->launcher));
-    if (document == NULL) {
+    if (!document) {
         status = dpb_fail(DPB_NO_MEMORY, "out of memory: what was measured is lost");
         return dpb_exit_code_first(code, dpb_status_exit_code(status));
     }
@@ -66,7 +66,7 @@ static int run(struct dpb_arguments *arguments)
     struct dpb_experiment *experiment = NULL;
     dpb_status status = make_experiment(arguments->config, &experiment);
     int code;
-    if (status == DPB_OK && (arguments->party == NULL || dpb_party_is_head(arguments->party)))
+    if (status == DPB_OK && (!arguments->party || dpb_party_is_head(arguments->party)))
         status = dpb_result_probe(arguments->output, "");
     if (dpb_together_agree(arguments, status, experiment, &code) == DPB_OK)
         code = measure(experiment, arguments);

@@ -36,12 +36,11 @@ static dpb_status parse_same(const struct dpb_command *self, const char *text, c
 {
     static const char *const parts[] = {"config",   "inputs",      "machine",
                                         "versions", "environment", NULL};
-    for (const char *at = text; at != NULL; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+    for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
         size_t length = strcspn(at, ","), i = 0;
-        while (parts[i] != NULL &&
-               (strlen(parts[i]) != length || strncmp(parts[i], at, length) != 0))
+        while (parts[i] && (strlen(parts[i]) != length || strncmp(parts[i], at, length) != 0))
             i++;
-        if (parts[i] == NULL)
+        if (!parts[i])
             return dpb_usage_error(self, "--require-same takes a list of config, inputs, machine, "
                                          "versions, environment, as in machine,config");
     }
@@ -77,7 +76,7 @@ static dpb_status read_printable(const char *path, json_t **document)
     DPB_TRY(dpb_result_read(path, &read));
     *document = dpb_json_printable(read);
     json_decref(read);
-    return *document != NULL ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    return *document ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
 }
 
 static dpb_status compare(const struct request *request, bool *regression)
@@ -91,10 +90,10 @@ static dpb_status compare(const struct request *request, bool *regression)
         const struct dpb_compared b = {request->files[1], documents[1]};
         status = dpb_compare_make(&a, &b, &request->how, &comparison, regression);
     }
-    if (comparison != NULL && request->json) {
+    if (comparison && request->json) {
         json_dumpf(comparison, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
         putchar('\n');
-    } else if (comparison != NULL) {
+    } else if (comparison) {
         dpb_compare_print(comparison, stdout);
     }
     json_decref(comparison);

@@ -38,7 +38,7 @@ static dpb_status first_cell(const struct dpb_config *config, struct dpb_config 
     dpb_status status = DPB_OK;
     for (size_t i = 0; i < sweep->n_axes && status == DPB_OK; i++) {
         const struct dpb_sweep_axis *axis = &sweep->axes[i];
-        bool batch = strcmp(axis->section, "run") == 0 && strstr(axis->key, "batch") != NULL;
+        bool batch = strcmp(axis->section, "run") == 0 && strstr(axis->key, "batch");
         if (batch || strcmp(axis->section, "data") == 0 || strcmp(axis->section, "model") == 0)
             status = dpb_fail(DPB_USAGE,
                               "%s: `dpbench data` measures one source: sweep.%s.%s makes several; "
@@ -59,9 +59,9 @@ static dpb_status settle_length(struct dpb_config *config)
     bool given = false;
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const struct dpb_setting *setting = dpb_config_get(config, "run", keys[i]);
-        if (setting != NULL && strcmp(setting->origin, "command line") == 0)
+        if (setting && strcmp(setting->origin, "command line") == 0)
             given = true;
-        else if (setting != NULL)
+        else if (setting)
             dpb_config_remove(config, "run", keys[i]);
     }
     return given ? DPB_OK : dpb_config_set(config, "run", "seconds", WINDOW_SECONDS, "derived");
@@ -75,7 +75,7 @@ static dpb_status make_experiment(const struct dpb_config *given,
         DPB_TRY(first_cell(given, &config));
     } else {
         config = dpb_config_copy(given);
-        if (config == NULL)
+        if (!config)
             return dpb_fail(DPB_NO_MEMORY, "out of memory");
     }
     dpb_status status = settle_length(config);
@@ -98,7 +98,7 @@ static int deliver(const struct dpb_loader *loader, int64_t open_ns, dpb_status 
         error = reason;
     }
     json_t *document = dpb_loader_report_make(loader, open_ns, status, error);
-    if (document == NULL) {
+    if (!document) {
         status = dpb_fail(DPB_NO_MEMORY, "out of memory: what was measured is lost");
         return dpb_exit_code_first(code, dpb_status_exit_code(status));
     }

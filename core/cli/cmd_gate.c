@@ -45,7 +45,7 @@ static void pass_on(int number)
 static dpb_status parse(const struct dpb_command *self, int argc, char **argv, struct gate *gate)
 {
     gate->words = calloc((size_t)argc + 1, sizeof *gate->words);
-    if (gate->words == NULL)
+    if (!gate->words)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     gate->words[gate->n_words++] = argv[0];
     for (int i = 1; i < argc; i++) {
@@ -54,18 +54,18 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv, s
             gate->base = value;
             i++;
         } else if (strcmp(argv[i], "--threshold") == 0) {
-            DPB_TRY(dpb_parse_threshold(self, value != NULL ? value : "", &gate->threshold));
+            DPB_TRY(dpb_parse_threshold(self, value ? value : "", &gate->threshold));
             i++;
         } else if (strcmp(argv[i], "--repeats") == 0) {
-            if (value == NULL || dpb_parse_int(value, &gate->repeats) != DPB_PARSED ||
-                gate->repeats < 2 || gate->repeats > 1000)
+            if (!value || dpb_parse_int(value, &gate->repeats) != DPB_PARSED || gate->repeats < 2 ||
+                gate->repeats > 1000)
                 return dpb_usage_error(self, "--repeats needs a number from 2 to 1000");
             i++;
         } else {
             gate->words[gate->n_words++] = argv[i];
         }
     }
-    if (gate->base == NULL)
+    if (!gate->base)
         return dpb_usage_error(self, "which other build? give its program by --base OLD/dpbench");
     if (access(gate->base, X_OK) != 0)
         return dpb_fail(DPB_USAGE, "--base %s: %s", gate->base, strerror(errno));
@@ -79,7 +79,7 @@ static void become(const char *program, const struct gate *gate, int out, int er
                    const sigset_t *mask)
 {
     const char **words = calloc((size_t)gate->n_words + 7, sizeof *words);
-    if (words == NULL)
+    if (!words)
         _exit(127);
     int n = 0;
     words[n++] = "dpbench";
@@ -156,7 +156,7 @@ static dpb_status run_once(const char *program, const struct gate *gate, int *co
         close(err);
     if (pid < 0)
         return dpb_fail(DPB_FAILED, "%s cannot be started: %s", program, strerror(errno));
-    if (*code == 0 && *document == NULL)
+    if (*code == 0 && !*document)
         return dpb_fail(DPB_FAILED, "%s printed no result", program);
     return DPB_OK;
 }
@@ -173,11 +173,11 @@ static double add_runs(const struct dpb_sweep *sweep, json_t *made, uint32_t rep
                        struct side *side)
 {
     const json_t *runs = json_object_get(made, "runs");
-    size_t n = runs != NULL ? json_array_size(runs) : 1;
+    size_t n = runs ? json_array_size(runs) : 1;
     double rate = NAN;
     for (size_t i = 0; i < n; i++) {
-        json_t *run = runs != NULL ? json_array_get(runs, i) : made;
-        double cell = runs != NULL ? dpb_json_number(run, "cell_index") : 0;
+        json_t *run = runs ? json_array_get(runs, i) : made;
+        double cell = runs ? dpb_json_number(run, "cell_index") : 0;
         if (strcmp(dpb_json_text(run, "purpose", "timing"), "timing") != 0 ||
             !(cell >= 0 && cell < (double)sweep->n_cells))
             continue;
@@ -200,7 +200,7 @@ static dpb_status take_turn(const struct gate *gate, const struct dpb_sweep *swe
             *code = 128 + signal_number;
             return DPB_INTERRUPTED;
         }
-        if (made == NULL)
+        if (!made)
             return dpb_fail(DPB_FAILED, "%s: %s ended with exit code %d", side->name, side->program,
                             *code);
         again = !gate->is_sweep && json_is_true(dpb_json_at(made, "load.disturbed"));
@@ -261,7 +261,7 @@ static dpb_status run_gate(struct gate *gate, struct dpb_arguments *arguments, i
     dpb_status status = dpb_result_probe(arguments->output, "");
     for (size_t i = 0; i < 2 && status == DPB_OK; i++) {
         sides[i].document = dpb_sweep_document(sweep, arguments->config);
-        status = sides[i].document == NULL ? dpb_fail(DPB_NO_MEMORY, "out of memory") : DPB_OK;
+        status = !sides[i].document ? dpb_fail(DPB_NO_MEMORY, "out of memory") : DPB_OK;
     }
     if (status == DPB_OK)
         status = take_turns(gate, sweep, sides, code);

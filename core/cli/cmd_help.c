@@ -30,7 +30,7 @@ static void print_plugins(const struct help *help, dpb_plugin_kind kind)
 {
     for (size_t i = 0; i < help->n_plugins; i++) {
         const struct dpb_plugin_row *row = &help->plugins[i];
-        if (row->kind == kind && row->plugin != NULL)
+        if (row->kind == kind && row->plugin)
             printf("  %-18s %s\n", row->plugin->name, row->plugin->summary);
         else if (row->kind == kind)
             printf("  %s: not usable: %s\n", row->path, row->reason);
@@ -52,7 +52,7 @@ static void help_overview(const struct help *help)
     for (size_t kind = 0; kind < DPB_PLUGIN_KINDS; kind++) {
         printf("  %-12s", kind_lists[kind]);
         for (size_t i = 0; i < help->n_plugins; i++)
-            if (help->plugins[i].kind == kind && help->plugins[i].plugin != NULL)
+            if (help->plugins[i].kind == kind && help->plugins[i].plugin)
                 printf(" %s", help->plugins[i].plugin->name);
         putchar('\n');
     }
@@ -87,7 +87,7 @@ static void print_arguments(const char *usage)
          "run.results"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (strstr(usage, rows[i].argument) != NULL)
+        if (strstr(usage, rows[i].argument))
             printf("      %-18s %s\n", rows[i].argument, rows[i].meaning);
 }
 
@@ -136,12 +136,12 @@ static void help_plugin(struct help *help, const char *word)
 {
     for (size_t i = 0; i < help->n_plugins; i++) {
         const struct dpb_plugin *plugin = help->plugins[i].plugin;
-        if (plugin == NULL || strcmp(plugin->name, word) != 0)
+        if (!plugin || strcmp(plugin->name, word) != 0)
             continue;
         const char *kind = dpb_plugin_kind_name[help->plugins[i].kind];
         title(help, kind, word, plugin->summary);
         printf("  version %s, %s\n", plugin->version, help->plugins[i].path);
-        if (plugin->options != NULL && plugin->options[0].name != NULL)
+        if (plugin->options && plugin->options[0].name)
             dpb_options_print(dpb_plugin_place[help->plugins[i].kind].section, plugin->options,
                               stdout);
         else
@@ -152,7 +152,7 @@ static void help_plugin(struct help *help, const char *word)
 static void help_row(struct help *help, const char *what, const char *name, const char *section,
                      const struct dpb_option *rows, const char *key)
 {
-    for (; rows != NULL && rows->name != NULL; rows++) {
+    for (; rows && rows->name; rows++) {
         if (strcmp(rows->name, key) != 0)
             continue;
         const struct dpb_option one[2] = {*rows, {0}};
@@ -166,10 +166,10 @@ static void help_row(struct help *help, const char *what, const char *name, cons
 static void help_key(struct help *help, const char *word)
 {
     const char *dot = strchr(word, '.');
-    if (dot == NULL)
+    if (!dot)
         return;
     char *section = strndup(word, (size_t)(dot - word));
-    if (section == NULL)
+    if (!section)
         return;
     for (size_t i = 0; i < dpb_settings_n_sections; i++)
         if (strcmp(dpb_settings_sections[i].name, section) == 0)
@@ -178,7 +178,7 @@ static void help_key(struct help *help, const char *word)
         help_row(help, "section", section, section, dpb_sweep_rows, dot + 1);
     for (size_t i = 0; i < help->n_plugins; i++) {
         const struct dpb_plugin_row *row = &help->plugins[i];
-        if (row->plugin != NULL && strcmp(dpb_plugin_place[row->kind].section, section) == 0)
+        if (row->plugin && strcmp(dpb_plugin_place[row->kind].section, section) == 0)
             help_row(help, section, row->plugin->name, section, row->plugin->options, dot + 1);
     }
     free(section);
@@ -196,7 +196,7 @@ static dpb_status help_unknown(const struct dpb_command *self, const struct help
         n + help->n_commands + dpb_settings_n_sections + DPB_PLUGIN_KINDS + help->n_plugins + 1;
     const char **names = calloc(capacity, sizeof *names);
     char(*keys)[128] = calloc(n + 1, sizeof *keys);
-    if (names == NULL || keys == NULL) {
+    if (!names || !keys) {
         free(names);
         free(keys);
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
@@ -214,7 +214,7 @@ static dpb_status help_unknown(const struct dpb_command *self, const struct help
     for (size_t i = 0; i < DPB_PLUGIN_KINDS; i++)
         names[k++] = kind_lists[i];
     for (size_t i = 0; i < help->n_plugins; i++)
-        if (help->plugins[i].plugin != NULL)
+        if (help->plugins[i].plugin)
             names[k++] = help->plugins[i].plugin->name;
     const char *near = dpb_did_you_mean(word, names);
     dpb_status status =
@@ -234,7 +234,7 @@ static void help_all(struct help *help)
         help_section(help, dpb_settings_sections[i].name);
     help_section(help, "sweep");
     for (size_t i = 0; i < help->n_plugins; i++)
-        if (help->plugins[i].plugin != NULL)
+        if (help->plugins[i].plugin)
             help_plugin(help, help->plugins[i].plugin->name);
 }
 

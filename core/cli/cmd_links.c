@@ -188,7 +188,7 @@ static json_t *paths_of(const struct measuring *m, const struct dpb_monitor_ops 
     for (uint32_t to = 0; to < n; to++) {
         const char *a = devices[from].pci_address, *b = devices[to].pci_address;
         char path[DPB_GPU_PATH] = "?", problem[DPB_GPU_TEXT];
-        if (monitor != NULL)
+        if (monitor)
             monitor->path(a, b, path, problem);
         append(paths, json_string(path[0] != '?' ? path : dpb_topology_path(m->topology, a, b)));
     }
@@ -250,7 +250,7 @@ static dpb_status measure_plugin(const struct measuring *m, const struct dpb_plu
     const struct dpb_device_ops *ops = device->ops;
     json_t *plugin = json_pack("{s:s, s:s?}", "name", device->name, "missing", device->missing);
     append(list, plugin);
-    if (device->missing != NULL)
+    if (device->missing)
         return DPB_OK;
     uint32_t n = 0;
     DPB_TRY(ops->links->count(&n));
@@ -275,14 +275,14 @@ static dpb_status measure_devices(struct measuring *m)
         const struct dpb_plugin *plugin = rows[i].plugin;
         if (rows[i].kind != DPB_PLUGIN_DEVICE)
             continue;
-        if (plugin == NULL)
+        if (!plugin)
             append(list, json_pack("{s:s, s:s}", "name", strrchr(rows[i].path, '/') + 1, "missing",
                                    rows[i].reason));
-        else if (((const struct dpb_device_ops *)plugin->ops)->links != NULL)
+        else if (((const struct dpb_device_ops *)plugin->ops)->links)
             status = measure_plugin(m, plugin, list);
     }
     free(rows);
-    for (const struct dpb_plugin_not_built *row = dpb_plugins_not_built; row->name != NULL; row++)
+    for (const struct dpb_plugin_not_built *row = dpb_plugins_not_built; row->name; row++)
         if (row->kind == DPB_PLUGIN_DEVICE)
             append(list, json_pack("{s:s, s:s+}", "name", row->name, "missing",
                                    "it was not built: ", row->reason));
@@ -394,15 +394,14 @@ static dpb_status take_valued(const struct dpb_command *self, const char *option
                               struct dpb_links_limits *limits, struct dpb_arguments *arguments)
 {
     if (strcmp(option, "--window") == 0)
-        return value != NULL ? parse_window(self, value, limits)
-                             : dpb_usage_error(self, "--window needs a time");
+        return value ? parse_window(self, value, limits)
+                     : dpb_usage_error(self, "--window needs a time");
     if (strcmp(option, "--max") == 0)
-        return value != NULL ? parse_max(self, value, limits)
-                             : dpb_usage_error(self, "--max needs a size");
+        return value ? parse_max(self, value, limits) : dpb_usage_error(self, "--max needs a size");
     if (strcmp(option, "--output") != 0)
         return dpb_usage_error(self, "unknown option '%s'", option);
     arguments->output = value;
-    return value != NULL ? DPB_OK : dpb_usage_error(self, "--output needs a file");
+    return value ? DPB_OK : dpb_usage_error(self, "--output needs a file");
 }
 
 /* [PART...] [--window TIME] [--max SIZE] [--json] [--output FILE] */
@@ -435,14 +434,14 @@ int dpb_command_links(const struct dpb_command *self, int argc, char **argv)
                                       .max_bytes = dpb_links_size(DPB_LINKS_SIZES - 1),
                                       .stop = &stop_signal};
     dpb_status status = parse(self, argc, argv, wanted, &limits, &arguments);
-    if (status == DPB_OK && arguments.output != NULL)
+    if (status == DPB_OK && arguments.output)
         status = dpb_result_probe(arguments.output, "");
     if (status != DPB_OK)
         return dpb_status_exit_code(status);
     struct measuring *m = calloc(1, sizeof *m);
-    if (m != NULL)
+    if (m)
         m->document = json_pack("{s:s}", "schema", "dpbench.links/1");
-    if (m == NULL || m->document == NULL) {
+    if (!m || !m->document) {
         free(m);
         return dpb_status_exit_code(dpb_fail(DPB_NO_MEMORY, "out of memory"));
     }

@@ -22,8 +22,8 @@ static dpb_status read_experiment(const char *path, struct experiment *experimen
     FILE *file = fopen(path, "re");
     char *text = NULL;
     errno = 0;
-    bool whole = file != NULL && getdelim(&text, &size, '\0', file) >= 0;
-    if (file != NULL)
+    bool whole = file && getdelim(&text, &size, '\0', file) >= 0;
+    if (file)
         fclose(file);
     if (!whole) {
         free(text);
@@ -39,8 +39,7 @@ static dpb_status read_experiment(const char *path, struct experiment *experimen
 static bool matches(const struct experiment *experiment, char *const *words)
 {
     for (; *words != NULL; words++)
-        if (strcasestr(experiment->name, *words) == NULL &&
-            strcasestr(experiment->text, *words) == NULL)
+        if (!strcasestr(experiment->name, *words) && !strcasestr(experiment->text, *words))
             return false;
     return true;
 }

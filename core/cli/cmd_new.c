@@ -24,9 +24,9 @@ static dpb_status read_template(const char *path, char **text)
 {
     FILE *file = fopen(path, "r");
     char *made = calloc(1, MOST_BYTES);
-    if (file == NULL || made == NULL) {
+    if (!file || !made) {
         free(made);
-        if (file != NULL)
+        if (file)
             fclose(file);
         return dpb_fail(DPB_IO, "%s: %s", path, strerror(errno));
     }
@@ -65,7 +65,7 @@ static dpb_status copy_template(const char *template, const struct words *words)
     char path[PATH_MAX] = "", *text = NULL;
     const char *slash = strrchr(template, '/');
     FILE *named = fmemopen(path, sizeof path, "w");
-    if (named == NULL)
+    if (!named)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     fprintf(named, "%s/", words->name);
     write_words(named, slash + 1, words);
@@ -92,7 +92,7 @@ static dpb_status find_example(const glob_t *files, struct words *words)
     for (size_t i = 0; i < files->gl_pathc; i++) {
         const char *file = strrchr(files->gl_pathv[i], '/') + 1, *dot = strrchr(file, '.');
         size_t n = strlen(words->kind);
-        if (dot == NULL || strcmp(dot, ".c") != 0 || strncmp(file, words->kind, n) != 0)
+        if (!dot || strcmp(dot, ".c") != 0 || strncmp(file, words->kind, n) != 0)
             continue;
         snprintf(words->example, sizeof words->example, "%.*s", (int)(dot - file - (int)n - 1),
                  file + n + 1);
@@ -108,7 +108,7 @@ static dpb_status refuse_taken(const struct words *words)
     size_t n = 0;
     dpb_status status = dpb_plugin_list(&dpb_host, &rows, &n);
     for (size_t i = 0; i < n && status == DPB_OK; i++)
-        if (rows[i].plugin != NULL && strcmp(rows[i].plugin->name, words->name) == 0 &&
+        if (rows[i].plugin && strcmp(rows[i].plugin->name, words->name) == 0 &&
             strcmp(dpb_plugin_kind_name[rows[i].kind], words->kind) == 0)
             status = dpb_fail(DPB_USAGE, "there is a %s '%s' in %s; take another name", words->kind,
                               words->name, rows[i].path);

@@ -13,7 +13,7 @@
 static json_t *libraries_to_json(const struct dpb_library *library)
 {
     json_t *list = json_array();
-    for (; library != NULL && library->name != NULL; library++)
+    for (; library && library->name; library++)
         json_array_append_new(list, json_pack("{s:s, s:s?, s:s?}", "name", library->name, "built",
                                               library->built, "loaded", library->loaded));
     return list;
@@ -46,10 +46,9 @@ static dpb_status add_strategy(const struct dpb_plugin *plugin, json_t *row)
     void *options = calloc(1, plugin->options_size + 1);
     const struct dpb_option_table table = {
         .section = "comm", .owner = plugin->name, .rows = plugin->options, .values = options};
-    dpb_status status = config != NULL && options != NULL
-                            ? dpb_options_parse_known(&table, config)
-                            : dpb_fail(DPB_NO_MEMORY, "out of memory");
-    if (status == DPB_OK && ops->needs != NULL)
+    dpb_status status = config && options ? dpb_options_parse_known(&table, config)
+                                          : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    if (status == DPB_OK && ops->needs)
         status = ops->needs(options, &needs);
     if (status == DPB_OK)
         json_object_update_new(
@@ -64,10 +63,10 @@ static dpb_status add_strategy(const struct dpb_plugin *plugin, json_t *row)
 static const struct dpb_plugin_not_built *absent_from(const struct dpb_plugin_row *rows, size_t n,
                                                       const struct dpb_plugin_not_built *row)
 {
-    for (row = row == NULL ? dpb_plugins_not_built : row + 1; row->name != NULL; row++) {
+    for (row = !row ? dpb_plugins_not_built : row + 1; row->name; row++) {
         bool there = false;
         for (size_t i = 0; i < n; i++)
-            there |= rows[i].plugin != NULL && rows[i].kind == row->kind &&
+            there |= rows[i].plugin && rows[i].kind == row->kind &&
                      strcmp(rows[i].plugin->name, row->name) == 0;
         if (!there)
             return row;
@@ -82,7 +81,7 @@ static json_t *rows_to_json(const struct dpb_plugin_row *rows, size_t n)
         const struct dpb_plugin *plugin = rows[i].plugin;
         json_t *row = json_pack("{s:s, s:s, s:b}", "kind", dpb_plugin_kind_name[rows[i].kind],
                                 "path", rows[i].path, "usable", plugin != NULL);
-        if (plugin == NULL)
+        if (!plugin)
             json_object_set_new(row, "reason", json_string(rows[i].reason));
         else
             json_object_update_new(
@@ -90,13 +89,12 @@ static json_t *rows_to_json(const struct dpb_plugin_row *rows, size_t n)
                                plugin->version, "summary", plugin->summary, "capabilities",
                                (json_int_t)plugin->capabilities, "missing", plugin->missing,
                                "libraries", libraries_to_json(plugin->libraries)));
-        if (plugin != NULL && rows[i].kind == DPB_PLUGIN_COMM &&
-            add_strategy(plugin, row) != DPB_OK)
+        if (plugin && rows[i].kind == DPB_PLUGIN_COMM && add_strategy(plugin, row) != DPB_OK)
             json_object_set_new(row, "refuses", json_string(dpb_first_error(NULL)));
         json_array_append_new(list, row);
     }
     json_t *absent = json_array();
-    for (const struct dpb_plugin_not_built *row = absent_from(rows, n, NULL); row != NULL;
+    for (const struct dpb_plugin_not_built *row = absent_from(rows, n, NULL); row;
          row = absent_from(rows, n, row))
         json_array_append_new(absent,
                               json_pack("{s:s, s:s, s:s}", "kind", dpb_plugin_kind_name[row->kind],
@@ -111,28 +109,28 @@ static void print_rows(const struct dpb_plugin_row *rows, size_t n)
     printf("%-8s %-18s %-8s %s\n", "kind", "name", "version", "summary");
     for (size_t i = 0; i < n; i++) {
         const struct dpb_plugin *plugin = rows[i].plugin;
-        if (plugin == NULL) {
+        if (!plugin) {
             n_refused++;
             continue;
         }
         printf("%-8s %-18s %-8s %s\n", dpb_plugin_kind_name[rows[i].kind], plugin->name,
                plugin->version, plugin->summary);
-        for (const struct dpb_library *l = plugin->libraries; l != NULL && l->name != NULL; l++)
+        for (const struct dpb_library *l = plugin->libraries; l && l->name; l++)
             printf("%-8s %-18s %-8s with %s %s (built against %s)\n", "", "", "", l->name,
                    l->loaded ? l->loaded : "?", l->built ? l->built : "?");
-        if (plugin->missing != NULL)
+        if (plugin->missing)
             printf("%-8s %-18s %-8s cannot run here: %s\n", "", "", "", plugin->missing);
     }
     if (n_refused > 0)
         printf("\nthere, but not usable:\n");
     for (size_t i = 0; i < n; i++)
-        if (rows[i].plugin == NULL)
+        if (!rows[i].plugin)
             printf("%-8s %s\n         %s\n", dpb_plugin_kind_name[rows[i].kind], rows[i].path,
                    rows[i].reason);
     const struct dpb_plugin_not_built *row = absent_from(rows, n, NULL);
-    if (row != NULL)
+    if (row)
         printf("\nnot built:\n");
-    for (; row != NULL; row = absent_from(rows, n, row))
+    for (; row; row = absent_from(rows, n, row))
         printf("%-8s %-18s %s\n", dpb_plugin_kind_name[row->kind], row->name, row->reason);
 }
 

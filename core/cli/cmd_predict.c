@@ -46,7 +46,7 @@ static dpb_status parse_cost(const struct reading *r, const char *option, const 
     char rate[WORD];
     uint64_t latency_ns;
     const char *comma = strchr(text, ',');
-    if (comma == NULL || (size_t)(comma - text) >= sizeof rate ||
+    if (!comma || (size_t)(comma - text) >= sizeof rate ||
         dpb_parse_quantity(comma + 1, dpb_time_units, NULL, &latency_ns) != DPB_PARSED)
         return dpb_usage_error(r->self, "%s: '%s' is not RATE,LATENCY: write it as in 10Gbit,50us",
                                option, text);
@@ -76,9 +76,9 @@ static dpb_status parse_list(const struct reading *r, const char *option, const 
         int64_t number = 0;
         uint64_t quantity = 0;
         at = next_word(at, word);
-        dpb_parsed parsed = at == NULL ? DPB_PARSED_MALFORMED
-                            : units    ? dpb_parse_quantity(word, units, "B", &quantity)
-                                       : dpb_parse_int(word, &number);
+        dpb_parsed parsed = !at     ? DPB_PARSED_MALFORMED
+                            : units ? dpb_parse_quantity(word, units, "B", &quantity)
+                                    : dpb_parse_int(word, &number);
         quantity = units ? quantity : number < 0 ? 0 : (uint64_t)number;
         if (parsed != DPB_PARSED || quantity == 0 || quantity > most || n == DPB_PREDICT_LIST)
             return dpb_usage_error(r->self,
@@ -95,7 +95,7 @@ static dpb_status parse_strategies(struct reading *r, const char *text)
     for (const char *at = text; *at != '\0' || r->request.n_strategies == 0;) {
         const size_t n = r->request.n_strategies;
         at = n < DPB_PREDICT_LIST ? next_word(at, r->words[n]) : NULL;
-        if (at == NULL)
+        if (!at)
             return dpb_usage_error(r->self, "--strategies: '%s' is no list of strategies", text);
         r->request.strategies[n] = r->words[n];
         r->request.n_strategies++;
@@ -128,7 +128,7 @@ static dpb_status add_link(struct reading *r, const char *option, const char *te
         return parse_cost(r, option, text, &request->links[n].cost);
     request->links[n].cost.bytes_per_s = INFINITY;
     request->links[n].comm = r->comms[n] = json_load_file(text, 0, &error);
-    if (r->comms[n] == NULL)
+    if (!r->comms[n])
         return dpb_fail(DPB_USAGE, "%s: %s", text, error.text);
     if (strcmp(dpb_json_text(r->comms[n], "schema", ""), "dpbench.comm/1") != 0)
         return dpb_fail(DPB_USAGE,
@@ -175,12 +175,12 @@ static dpb_status parse(struct reading *r, int argc, char **argv)
         else if (argv[i][0] == '-') {
             DPB_TRY(take_option(r, argv[i], argv[i + 1]));
             i++;
-        } else if (request->path != NULL)
+        } else if (request->path)
             return dpb_usage_error(r->self, "one result at a time: '%s' is a second", argv[i]);
         else
             request->path = argv[i];
     }
-    if (request->path == NULL)
+    if (!request->path)
         return dpb_usage_error(r->self, "which result? give that of a run with one worker");
     if (request->n_links == 0)
         return dpb_usage_error(r->self, "over which link? give --link RATE,LATENCY, as in "
@@ -194,14 +194,14 @@ static dpb_status predict(struct reading *r)
     DPB_TRY(dpb_result_read(r->request.path, &r->result));
     r->request.result = r->result;
     DPB_TRY(dpb_predict_report_make(&r->request, &document));
-    if (document == NULL)
+    if (!document)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     if (r->json) {
         json_dumpf(document, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
         putchar('\n');
     } else {
         json_t *printable = dpb_json_printable(document);
-        dpb_predict_report_print(printable != NULL ? printable : document, stdout);
+        dpb_predict_report_print(printable ? printable : document, stdout);
         json_decref(printable);
     }
     json_decref(document);

@@ -18,7 +18,7 @@ static dpb_status read_printable(const char *path, json_t **document)
     DPB_TRY(dpb_result_read(path, &read));
     *document = dpb_json_printable(read);
     json_decref(read);
-    return *document != NULL ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    return *document ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
 }
 
 typedef void print_form(const json_t *document, FILE *out);
@@ -30,13 +30,13 @@ static dpb_status print(const char *path, print_form *form)
     DPB_TRY(read_printable(path, &document));
     bool is_sweep = strcmp(dpb_json_text(document, "schema", ""), "dpbench.sweep/1") == 0;
     dpb_status status = DPB_OK;
-    if (form == NULL)
+    if (!form)
         printf("%s\n", path);
-    if (form != NULL && !is_sweep)
+    if (form && !is_sweep)
         status =
             dpb_fail(DPB_USAGE, "%s: a run has no rows; --markdown and --csv are for sweeps", path);
     else if (is_sweep)
-        (form != NULL ? form : dpb_sweep_print)(document, stdout);
+        (form ? form : dpb_sweep_print)(document, stdout);
     else
         dpb_result_print(document, stdout);
     json_decref(document);
@@ -56,7 +56,7 @@ static dpb_status write_page(const char *const *paths, int n, const char *file)
 {
     struct dpb_html *html = dpb_html_create();
     dpb_status status = DPB_OK;
-    for (int i = 0; i < n && html != NULL && status == DPB_OK; i++) {
+    for (int i = 0; i < n && html && status == DPB_OK; i++) {
         json_t *document = NULL;
         status = read_printable(paths[i], &document);
         if (status == DPB_OK)
@@ -64,11 +64,11 @@ static dpb_status write_page(const char *const *paths, int n, const char *file)
         json_decref(document);
     }
     size_t length = 0;
-    char *page = html != NULL && status == DPB_OK ? dpb_html_finish(html, &length) : NULL;
+    char *page = html && status == DPB_OK ? dpb_html_finish(html, &length) : NULL;
     dpb_html_destroy(html);
     if (status == DPB_OK)
-        status = page != NULL ? dpb_result_write_page(page, length, file)
-                              : dpb_fail(DPB_NO_MEMORY, "out of memory");
+        status = page ? dpb_result_write_page(page, length, file)
+                      : dpb_fail(DPB_NO_MEMORY, "out of memory");
     if (status == DPB_OK)
         dpb_log(DPB_LOG_INFO, "report: %s", file);
     free(page);
@@ -84,7 +84,7 @@ static bool ends_on(const char *text, const char *end)
 /* `--html *.json` must not put a page in the place of the first result. */
 static dpb_status check_page(const struct dpb_command *self, const char *file)
 {
-    if (file == NULL || !(ends_on(file, ".html") || ends_on(file, ".htm")))
+    if (!file || !(ends_on(file, ".html") || ends_on(file, ".htm")))
         return dpb_usage_error(self, "--html needs the name of a file that ends on .html");
     return dpb_result_probe_file("--html", file);
 }
@@ -96,12 +96,12 @@ static dpb_status report(const struct dpb_command *self, const char **paths, int
     int n = 0;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--html") == 0) {
-            if (html != NULL)
+            if (html)
                 return dpb_usage_error(self, "one page at a time: --html twice");
             html = i + 1 < argc ? argv[++i] : NULL;
             DPB_TRY(check_page(self, html));
-        } else if (form_of(argv[i]) != NULL) {
-            if (form != NULL && form != form_of(argv[i]))
+        } else if (form_of(argv[i])) {
+            if (form && form != form_of(argv[i]))
                 return dpb_usage_error(self, "one form at a time: --markdown or --csv");
             form = form_of(argv[i]);
         } else if (argv[i][0] == '-') {
@@ -112,9 +112,9 @@ static dpb_status report(const struct dpb_command *self, const char **paths, int
     }
     if (n == 0)
         return dpb_usage_error(self, "which results? give their files");
-    if (html != NULL && form != NULL)
+    if (html && form)
         return dpb_usage_error(self, "one form at a time: --html beside --markdown or --csv");
-    if (html != NULL)
+    if (html)
         return write_page(paths, n, html);
     for (int i = 0; i < n; i++) {
         if (i > 0)
@@ -128,7 +128,7 @@ int dpb_command_report(const struct dpb_command *self, int argc, char **argv)
 {
     const char **paths = calloc((size_t)argc + 1, sizeof *paths);
     dpb_status status =
-        paths != NULL ? report(self, paths, argc, argv) : dpb_fail(DPB_NO_MEMORY, "out of memory");
+        paths ? report(self, paths, argc, argv) : dpb_fail(DPB_NO_MEMORY, "out of memory");
     free(paths);
     return dpb_status_exit_code(status);
 }

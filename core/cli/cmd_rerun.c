@@ -17,9 +17,9 @@ static void warn_of(void *code, const char *path, const json_t *then, const json
 {
     char name[512];
     dpb_escape(path, strlen(path), name, sizeof name);
-    char *was = then == NULL ? NULL : json_dumps(then, JSON_ENCODE_ANY | JSON_COMPACT);
-    char *is = now == NULL ? NULL : json_dumps(now, JSON_ENCODE_ANY | JSON_COMPACT);
-    if (then != NULL)
+    char *was = !then ? NULL : json_dumps(then, JSON_ENCODE_ANY | JSON_COMPACT);
+    char *is = !now ? NULL : json_dumps(now, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (then)
         dpb_warn(code, "%s was %s in the result, here it is %s", name, was ? was : "?",
                  is ? is : "missing");
     else if (strncmp(path, "environment.", 12) == 0)
@@ -63,7 +63,7 @@ static dpb_status compare_all(const struct dpb_arguments *arguments)
     compare_part("machine_differs", "machine", dpb_result_part(document, "machine"),
                  dpb_machine_describe());
     struct dpb_experiment *experiment = experiment_of(arguments->config);
-    if (experiment == NULL) {
+    if (!experiment) {
         dpb_status status;
         dpb_first_error(&status);
         return status;

@@ -11,7 +11,7 @@ static int run_single(const struct dpb_arguments *arguments)
     struct dpb_experiment *experiment = NULL;
     int code;
     dpb_status status = dpb_experiment_create(arguments->config, &experiment);
-    bool writes = arguments->party == NULL || dpb_party_is_head(arguments->party);
+    bool writes = !arguments->party || dpb_party_is_head(arguments->party);
     if (status == DPB_OK && writes)
         status = dpb_result_probe(arguments->output, experiment->settings.run.results);
     if (status == DPB_OK && writes)
@@ -27,7 +27,7 @@ static int run_single(const struct dpb_arguments *arguments)
         dpb_execute(experiment, arguments->party, label, &execution);
         code = execution.exit_code;
         /* Wrong input leaves no file. */
-        if (execution.result != NULL && code != dpb_status_exit_code(DPB_USAGE))
+        if (execution.result && code != dpb_status_exit_code(DPB_USAGE))
             code = dpb_exit_code_first(code, dpb_document_deliver(execution.result, arguments,
                                                                   run->results, run->name,
                                                                   dpb_result_print));

@@ -60,7 +60,7 @@ static dpb_status build_cell(const struct dpb_sweep *sweep, size_t cell,
         if (strcmp(axis->section, "data") == 0 || strcmp(axis->section, "model") == 0)
             snprintf(wanted + at, sizeof wanted - at, " %s", dpb_sweep_value(sweep, cell, i));
     }
-    if (plan->results != NULL && strcmp(wanted, plan->built) == 0)
+    if (plan->results && strcmp(wanted, plan->built) == 0)
         return DPB_OK;
     memcpy(plan->built, wanted, sizeof wanted);
     return dpb_experiment_build(experiment, experiment->n_workers);
@@ -77,11 +77,11 @@ static dpb_status check_cell(const struct dpb_sweep *sweep, size_t cell, struct 
         status = build_cell(sweep, cell, experiment, plan);
     if (status == DPB_OK)
         status = dpb_experiment_probe(experiment);
-    if (status == DPB_OK && plan->results == NULL) {
+    if (status == DPB_OK && !plan->results) {
         plan->results = strdup(experiment->settings.run.results);
         plan->name = strdup(experiment->settings.run.name);
         plan->seed = (uint64_t)experiment->settings.run.seed;
-        if (plan->results == NULL || plan->name == NULL)
+        if (!plan->results || !plan->name)
             status = dpb_fail(DPB_NO_MEMORY, "out of memory");
     }
     dpb_experiment_destroy(experiment);
@@ -103,7 +103,7 @@ static dpb_status check_each_cell(const struct dpb_sweep *sweep, struct plan *pl
         }
         dpb_first_error_clear();
     }
-    return plan->results != NULL ? DPB_OK : dpb_fail(plan->refused, "%s", plan->refusal);
+    return plan->results ? DPB_OK : dpb_fail(plan->refused, "%s", plan->refusal);
 }
 
 /* Drops the messages of refused cells: their jobs will repeat them. */
@@ -123,7 +123,7 @@ static struct dpb_sweep_job *plan_jobs(const struct dpb_sweep *sweep, uint64_t s
 {
     size_t n_timing = sweep->n_cells * (size_t)sweep->repeats;
     struct dpb_sweep_job *jobs = calloc(n_timing + sweep->n_cells, sizeof *jobs);
-    if (jobs == NULL) {
+    if (!jobs) {
         dpb_fail(DPB_NO_MEMORY, "out of memory");
         return NULL;
     }
@@ -144,7 +144,7 @@ struct record {
 static dpb_status keep_head(struct record *record, const char *status)
 {
     json_t *head = json_copy(record->document);
-    if (head == NULL)
+    if (!head)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     json_object_set_new(head, "status", json_string(status));
     json_object_set_new(head, "runs", json_array());
@@ -220,12 +220,12 @@ static dpb_status run_job(const struct dpb_sweep *sweep, const struct dpb_sweep_
         dpb_execute(experiment, NULL, progress, execution);
     else
         *execution = (struct dpb_execution){status, dpb_status_exit_code(status), NULL};
-    if (execution->result == NULL)
+    if (!execution->result)
         execution->result = dpb_result_refused(config, execution->status, dpb_first_error(NULL));
     report_job(i, n_jobs, label, execution);
     dpb_experiment_destroy(experiment);
     dpb_config_destroy(config);
-    return execution->result == NULL ? dpb_fail(DPB_NO_MEMORY, "out of memory") : DPB_OK;
+    return !execution->result ? dpb_fail(DPB_NO_MEMORY, "out of memory") : DPB_OK;
 }
 
 /* Of all jobs so far. */
@@ -302,7 +302,7 @@ static dpb_status begin(const struct dpb_sweep *sweep, const struct dpb_argument
                         struct record *record)
 {
     record->document = dpb_sweep_document(sweep, arguments->config);
-    if (jobs == NULL || record->document == NULL)
+    if (!jobs || !record->document)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     json_object_set_new(record->document, "invocation", dpb_result_invocation());
     DPB_TRY(dpb_result_begin(record->document, arguments->output, plan->results, plan->name,
@@ -320,7 +320,7 @@ static int deliver(const struct dpb_arguments *arguments, const struct plan *pla
     char path[PATH_MAX];
     struct dpb_arguments named = *arguments;
     size_t length = strlen(record->directory);
-    if (arguments->output == NULL && length > 0) {
+    if (!arguments->output && length > 0) {
         snprintf(path, sizeof path, "%.*s.json", (int)(length - strlen(".runs")),
                  record->directory);
         named.output = path;

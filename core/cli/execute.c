@@ -17,8 +17,8 @@
 static dpb_status worker_threads(const struct dpb_experiment *experiment,
                                  const struct dpb_party *party, uint32_t *threads)
 {
-    uint32_t n_workers = party != NULL ? party->place.n_workers : experiment->n_workers;
-    uint32_t n_servers = party != NULL ? party->place.n_servers : experiment->n_servers;
+    uint32_t n_workers = party ? party->place.n_workers : experiment->n_workers;
+    uint32_t n_servers = party ? party->place.n_servers : experiment->n_servers;
     if (experiment->settings.device.threads > 0) {
         *threads = (uint32_t)experiment->settings.device.threads;
         return DPB_OK;
@@ -38,10 +38,10 @@ dpb_status dpb_execute_job(const struct dpb_experiment *experiment, struct dpb_p
     uint32_t threads = 1;
     DPB_TRY(worker_threads(experiment, party, &threads));
     json_t *json = dpb_config_to_json(experiment->config);
-    char *text = json == NULL ? NULL : json_dumps(json, JSON_COMPACT);
+    char *text = !json ? NULL : json_dumps(json, JSON_COMPACT);
     const char *const *environment = dpb_experiment_environment(experiment, threads);
     dpb_status status;
-    if (text == NULL || environment == NULL) {
+    if (!text || !environment) {
         status = dpb_fail(DPB_NO_MEMORY, "out of memory");
     } else {
         struct dpb_job job = {
@@ -95,9 +95,9 @@ static void sweep_checkpoint(const struct dpb_experiment *experiment, struct dpb
 {
     uint32_t n = dpb_board_ranks(board);
     int32_t *pids = calloc(n, sizeof *pids);
-    for (uint32_t rank = 0; pids != NULL && rank < n; rank++)
+    for (uint32_t rank = 0; pids && rank < n; rank++)
         pids[rank] = dpb_board_page(board, rank)->pid;
-    if (pids != NULL)
+    if (pids)
         dpb_snapshot_sweep(experiment->settings.checkpoint.save, pids, n);
     free(pids);
 }
@@ -108,7 +108,7 @@ void dpb_execute(const struct dpb_experiment *experiment, struct dpb_party *part
     struct dpb_job_outcome outcome = {0};
     json_t *inputs = dpb_result_inputs(experiment); /* before the run may change them */
     dpb_status status = dpb_execute_job(experiment, party, label, &outcome);
-    if (status != DPB_OK || outcome.board == NULL) { /* no board: only the head makes the result */
+    if (status != DPB_OK || !outcome.board) { /* no board: only the head makes the result */
         json_decref(inputs);
         *execution = (struct dpb_execution){
             status, status != DPB_OK ? dpb_status_exit_code(status) : outcome.exit_code, NULL};
@@ -124,11 +124,11 @@ void dpb_execute(const struct dpb_experiment *experiment, struct dpb_party *part
     }
     json_t *result = dpb_result_make(experiment, outcome.board, status,
                                      outcome.cause[0] != '\0' ? outcome.cause : NULL);
-    if (result == NULL) {
+    if (!result) {
         status = dpb_fail(DPB_NO_MEMORY, "out of memory: the result of the run is lost");
         exit_code = dpb_exit_code_first(exit_code, dpb_status_exit_code(status));
     }
-    if (party != NULL)
+    if (party)
         json_object_set_new(json_object_get(result, "world"), "launcher",
                             json_string(party->launcher));
     json_object_set_new(result, "inputs", inputs);
@@ -150,7 +150,7 @@ int dpb_document_deliver(const json_t *document, const struct dpb_arguments *arg
         putchar('\n');
     } else {
         json_t *printable = dpb_json_printable(document);
-        print(printable != NULL ? printable : document, stdout);
+        print(printable ? printable : document, stdout);
         json_decref(printable);
     }
     return dpb_status_exit_code(status);

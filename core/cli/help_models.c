@@ -11,9 +11,9 @@ static const struct dpb_plugin *find_device(const struct dpb_plugin_row *rows, s
                                             const char *name)
 {
     for (size_t i = 0; i < n_rows; i++)
-        if (rows[i].kind == DPB_PLUGIN_DEVICE && rows[i].plugin != NULL &&
+        if (rows[i].kind == DPB_PLUGIN_DEVICE && rows[i].plugin &&
             (rows[i].plugin->capabilities & DPB_DEVICE_FP32) &&
-            (name == NULL || strcmp(rows[i].plugin->name, name) == 0))
+            (!name || strcmp(rows[i].plugin->name, name) == 0))
             return rows[i].plugin;
     return NULL;
 }
@@ -31,7 +31,7 @@ static const char *default_device(void)
 static dpb_status create(const char *model, const char *device, struct dpb_experiment **experiment)
 {
     struct dpb_config *config = dpb_config_create();
-    if (config == NULL)
+    if (!config)
         return DPB_NO_MEMORY;
     dpb_status status = dpb_config_set(config, "model", "name", model, "help");
     if (status == DPB_OK)
@@ -70,7 +70,7 @@ static void print_model(const char *name, const char *summary, const char *devic
 void dpb_help_models(const struct dpb_plugin_row *rows, size_t n_rows)
 {
     const struct dpb_plugin *device = find_device(rows, n_rows, default_device());
-    if (device == NULL)
+    if (!device)
         device = find_device(rows, n_rows, NULL);
     printf("  %-16s %-10s %11s %8s %6s %9s\n", "name", "input", "parameters", "GMAC", "batch",
            "MiB");
@@ -80,16 +80,16 @@ void dpb_help_models(const struct dpb_plugin_row *rows, size_t n_rows)
     for (size_t i = 0; i < n_rows; i++) {
         if (rows[i].kind != DPB_PLUGIN_MODEL)
             continue;
-        if (rows[i].plugin == NULL)
+        if (!rows[i].plugin)
             printf("  %s: not usable: %s\n", rows[i].path, rows[i].reason);
-        else if (device == NULL)
+        else if (!device)
             printf("  %-16s no device plugin can be loaded: `dpbench plugins` says why\n",
                    rows[i].plugin->name);
         else
             print_model(rows[i].plugin->name, rows[i].plugin->summary, device->name);
     }
     dpb_log_set_hooks(NULL);
-    if (device != NULL)
+    if (device)
         printf("input: channels x height x width; GMAC: 10^9 multiply-accumulates of a sample's "
                "forward pass;\n"
                "batch: the default of run.batch; MiB: memory of one worker that trains with that "

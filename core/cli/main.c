@@ -95,7 +95,7 @@ static dpb_status refuse_command(const struct dpb_command *run, const char *word
     for (size_t i = 0; i < N_COMMANDS; i++)
         names[i] = commands[i].name;
     const char *hint = dpb_missing_option(word);
-    if (hint != NULL)
+    if (hint)
         return dpb_usage_error(run, "'%s' is no command: did you mean '%s %s'?", word, hint, word);
     const char *near = dpb_did_you_mean(word, names);
     return dpb_usage_error(run, "unknown command '%s'%s%s%s", word, near ? "; did you mean '" : "",
@@ -106,7 +106,7 @@ static dpb_status rank_config(struct dpb_config *config)
 {
     json_error_t error;
     json_t *json = json_loads(dpb_world.config, 0, &error);
-    if (json == NULL)
+    if (!json)
         return dpb_fail(DPB_FAILED, "the launcher's configuration cannot be read: %s", error.text);
     dpb_status status = dpb_config_from_json(config, json, "the launcher's configuration");
     json_decref(json);
@@ -125,7 +125,7 @@ static int rank_main(void)
         return dpb_status_exit_code(status);
     struct dpb_experiment *experiment = NULL;
     struct dpb_config *config = dpb_config_create();
-    status = config == NULL ? DPB_NO_MEMORY : rank_config(config);
+    status = !config ? DPB_NO_MEMORY : rank_config(config);
     if (status == DPB_OK)
         status = dpb_experiment_create(config, &experiment);
     if (status == DPB_OK)
@@ -154,9 +154,9 @@ static int user_main(int argc, char **argv)
         return run->run(run, argc, argv);
 
     const struct dpb_command *command = find_command(argv[1]);
-    if (command != NULL && argc == 3 && asks_for_help(argv[2]))
+    if (command && argc == 3 && asks_for_help(argv[2]))
         return help->run(help, 2, (char *[]){argv[2], argv[1], NULL});
-    if (command != NULL)
+    if (command)
         return command->run(command, argc - 1, argv + 1);
 
     return dpb_status_exit_code(refuse_command(run, argv[1]));

@@ -16,12 +16,12 @@ dpb_status dpb_shared_directory(const char *name, char directory[PATH_MAX])
     ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
     exe[length > 0 ? length : 0] = '\0';
     char *slash = strrchr(exe, '/');
-    if (slash == NULL)
+    if (!slash)
         return dpb_fail(DPB_UNSUPPORTED, "/proc is not mounted, by which dpbench finds its files");
     *slash = '\0';
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         snprintf(place, sizeof place, "%s/%s/%s", exe, places[i], name);
-        if (realpath(place, directory) != NULL)
+        if (realpath(place, directory))
             return DPB_OK;
         size_t used = strlen(tried);
         snprintf(tried + used, sizeof tried - used, "%s%s", used > 0 ? ", " : "", place);
@@ -51,5 +51,5 @@ dpb_status dpb_experiment_named(const char *name, char **path)
     DPB_TRY(dpb_experiments_find(name, &files));
     *path = strdup(files.gl_pathv[0]);
     globfree(&files);
-    return *path != NULL ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    return *path ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
 }

@@ -17,9 +17,9 @@
 static dpb_status adopt_workers(const struct dpb_party *party, struct dpb_config *config)
 {
     const struct dpb_setting *servers = dpb_config_get(config, "run", "servers");
-    unsigned long n_servers = servers != NULL ? strtoul(servers->value, NULL, 10) : 0;
+    unsigned long n_servers = servers ? strtoul(servers->value, NULL, 10) : 0;
     char text[24];
-    if (dpb_config_get(config, "run", "workers") != NULL || n_servers >= party->n_ranks)
+    if (dpb_config_get(config, "run", "workers") || n_servers >= party->n_ranks)
         return DPB_OK; /* dpb_together_agree compares them */
     snprintf(text, sizeof text, "%lu", party->n_ranks - n_servers);
     return dpb_config_set(config, "run", "workers", text, LAUNCHER);
@@ -29,7 +29,7 @@ static dpb_status adopt_machines(const struct dpb_party *party, struct dpb_confi
 {
     enum { BYTES = 16 * 1024 };
     char text[BYTES];
-    if (party->n_machines == 1 || dpb_config_get(config, "comm", "hosts") != NULL)
+    if (party->n_machines == 1 || dpb_config_get(config, "comm", "hosts"))
         return DPB_OK;
     if (!dpb_machines_format(party->machines, party->n_ranks, text, sizeof text))
         return dpb_fail(DPB_UNSUPPORTED, "%u ranks on %u machines: more than fit into comm.hosts",
@@ -82,16 +82,16 @@ dpb_status dpb_together_agree(const struct dpb_arguments *arguments, dpb_status 
 {
     struct dpb_party *party = arguments->party;
     *exit_code = dpb_status_exit_code(status);
-    if (party == NULL)
+    if (!party)
         return status;
     if (status == DPB_OK)
         status = check_ranks(party, experiment);
     json_t *json = status == DPB_OK ? dpb_config_to_json(experiment->config) : NULL;
-    char *text = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
-    if (status == DPB_OK && text == NULL)
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    if (status == DPB_OK && !text)
         status = dpb_fail(DPB_NO_MEMORY, "out of memory");
-    status = dpb_party_agree(party, status, text, experiment != NULL ? experiment->n_workers : 0,
-                             exit_code);
+    status =
+        dpb_party_agree(party, status, text, experiment ? experiment->n_workers : 0, exit_code);
     free(text);
     json_decref(json);
     return status;
@@ -101,10 +101,9 @@ dpb_status dpb_together_agree(const struct dpb_arguments *arguments, dpb_status 
  * all parts have joined. */
 static int64_t timeout_of(const struct dpb_config *config)
 {
-    const struct dpb_setting *given =
-        config != NULL ? dpb_config_get(config, "run", "timeout_s") : NULL;
+    const struct dpb_setting *given = config ? dpb_config_get(config, "run", "timeout_s") : NULL;
     int64_t ns = DPB_TIMEOUT_NS;
-    if (given != NULL && dpb_parse_time(given->value, "s", &ns))
+    if (given && dpb_parse_time(given->value, "s", &ns))
         return ns > 0 ? ns : DPB_TIMEOUT_NS;
     return ns;
 }
@@ -122,7 +121,7 @@ int dpb_together(const struct dpb_command *self, unsigned accepts, int argc, cha
         return dpb_status_exit_code(joined);
     }
     arguments.party = party;
-    if (status == DPB_OK && party != NULL)
+    if (status == DPB_OK && party)
         status = adopt(party, arguments.config);
     int code;
     if (status == DPB_OK)

@@ -25,7 +25,7 @@ static bool resolve(const char *path, char place[PATH_MAX])
     struct stat info;
     if (snprintf(part, sizeof part, "%s%s", path[0] == '/' ? "" : "./", path) >= (int)sizeof part)
         return false;
-    while (realpath(part, place) == NULL) {
+    while (!realpath(part, place)) {
         char *slash = strrchr(part, '/');
         if (errno != ENOENT || lstat(part, &info) == 0 || strcmp(slash, "/..") == 0)
             return false;
@@ -43,8 +43,7 @@ static bool is_below(const char *place, const char *root)
 static bool is_allowed(const struct dpb_arguments *arguments, const char *path)
 {
     char place[PATH_MAX], here[PATH_MAX], result[PATH_MAX];
-    if (!resolve(path, place) || realpath(".", here) == NULL ||
-        realpath(arguments->file, result) == NULL)
+    if (!resolve(path, place) || !realpath(".", here) || !realpath(arguments->file, result))
         return false;
     char *slash = strrchr(result, '/');
     slash[slash == result] = '\0';
@@ -54,7 +53,7 @@ static bool is_allowed(const struct dpb_arguments *arguments, const char *path)
 /* Whether the document says so, not this command line. */
 static bool is_sent(const struct dpb_arguments *arguments, const char *section, const char *key)
 {
-    return dpb_config_get(arguments->given, section, key) == NULL;
+    return !dpb_config_get(arguments->given, section, key);
 }
 
 static dpb_status check_place(const struct dpb_arguments *arguments, const char *section,
@@ -80,24 +79,24 @@ static bool find_checkpoint(const char *save, char found[PATH_MAX])
         return true;
     if (!dpb_snapshot_path(save, 0, with_step, sizeof with_step))
         return false;
-    const char *slash = strrchr(with_step, '/'), *name = slash != NULL ? slash + 1 : with_step;
+    const char *slash = strrchr(with_step, '/'), *name = slash ? slash + 1 : with_step;
     const char *digit = with_step + strlen(with_step);
     while (strncmp(digit, marker, sizeof marker - 1) != 0)
         digit--;
     digit += sizeof marker - 1; /* "net-step0.safetensors" */
     const size_t stem = (size_t)(digit - name);
-    snprintf(directory, sizeof directory, "%.*s", slash != NULL ? (int)(name - with_step) : 1,
-             slash != NULL ? with_step : ".");
+    snprintf(directory, sizeof directory, "%.*s", slash ? (int)(name - with_step) : 1,
+             slash ? with_step : ".");
     DIR *entries = opendir(directory);
     bool is_there = false;
-    for (struct dirent *entry; entries != NULL && !is_there && (entry = readdir(entries)) != NULL;)
+    for (struct dirent *entry; entries && !is_there && (entry = readdir(entries));)
         if (strncmp(entry->d_name, name, stem) == 0) {
             const char *rest = entry->d_name + stem + strspn(entry->d_name + stem, "0123456789");
             is_there = rest > entry->d_name + stem && strcmp(rest, digit + 1) == 0;
             if (is_there)
                 snprintf(found, PATH_MAX, "%s", entry->d_name);
         }
-    if (entries != NULL)
+    if (entries)
         closedir(entries);
     return is_there;
 }
@@ -122,9 +121,8 @@ static dpb_status check_plugins(const struct dpb_arguments *arguments,
 {
     for (size_t i = 0; i < x->n_tables; i++) {
         const struct dpb_option_table *table = &x->tables[i];
-        for (const struct dpb_option *row = table->rows; row->name != NULL; row++) {
-            if (table->owner == NULL || row->type != DPB_OPT_STRING ||
-                dpb_result_is_input(table, row))
+        for (const struct dpb_option *row = table->rows; row->name; row++) {
+            if (!table->owner || row->type != DPB_OPT_STRING || dpb_result_is_input(table, row))
                 continue;
             const char *const *value = (const void *)((const uint8_t *)table->values + row->offset);
             DPB_TRY(check_place(arguments, table->section, row->name, *value));
@@ -135,7 +133,7 @@ static dpb_status check_plugins(const struct dpb_arguments *arguments,
 
 static dpb_status check_one(const struct dpb_arguments *arguments, const struct dpb_experiment *x)
 {
-    if (arguments->output == NULL)
+    if (!arguments->output)
         DPB_TRY(check_place(arguments, "run", "results", x->settings.run.results));
     DPB_TRY(check_checkpoint(arguments, x));
     return check_plugins(arguments, x);
@@ -154,7 +152,7 @@ static dpb_status check_cell(const struct dpb_arguments *arguments, const struct
         dpb_experiment_create(cell, &experiment);
     dpb_log_set_hooks(NULL);
     dpb_first_error_clear();
-    dpb_status status = experiment != NULL ? check_one(arguments, experiment) : DPB_OK;
+    dpb_status status = experiment ? check_one(arguments, experiment) : DPB_OK;
     dpb_experiment_destroy(experiment);
     dpb_config_destroy(cell);
     return status;
@@ -193,7 +191,7 @@ void dpb_trust_announce(const struct dpb_arguments *arguments, const struct dpb_
             dpb_log(DPB_LOG_INFO, "  reads %s = %s", name, dpb_json_text(entry, "path", ""));
     }
     json_decref(inputs);
-    if (arguments->output != NULL)
+    if (arguments->output)
         dpb_log(DPB_LOG_INFO, "  writes its result to %s", arguments->output);
     else if (settings->run.results[0] != '\0')
         dpb_log(DPB_LOG_INFO, "  writes its result into %s", settings->run.results);

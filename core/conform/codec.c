@@ -32,8 +32,8 @@ struct subject {
     float *before, *residual; /* the residual before and after the encoding */
     unsigned char *guarded;   /* `decoded`, with GUARD bytes on either side */
     float *decoded;
-    unsigned char *message;   /* `bound` bytes, and GUARD more */
-    unsigned char *end;       /* of what can be read */
+    unsigned char *message; /* `bound` bytes, and GUARD more */
+    unsigned char *end;     /* of what can be read */
     void *mapped;
     size_t mapped_bytes;
 };

@@ -247,9 +247,9 @@ void head_watch(const struct job_run *run, struct pollfd *fds)
 {
     const struct dpb_party *party = run->job->party;
     for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
-        const struct link *link = party != NULL ? &party->links[rank] : NULL;
-        bool waits = link != NULL && link->out.end > link->out.begin;
-        fds[rank] = (struct pollfd){.fd = link != NULL ? link->fd : -1,
+        const struct link *link = party ? &party->links[rank] : NULL;
+        bool waits = link && link->out.end > link->out.begin;
+        fds[rank] = (struct pollfd){.fd = link ? link->fd : -1,
                                     .events = (short)(POLLIN | (waits ? POLLOUT : 0))};
     }
 }
@@ -290,7 +290,7 @@ static void tell_places(struct job_run *run)
 
 void head_serve(struct job_run *run, int64_t now_ns)
 {
-    if (run->job->party == NULL)
+    if (!run->job->party)
         return;
     check_own_stop(run, now_ns);
     check_starter(run, now_ns);

@@ -24,7 +24,7 @@ static struct dpb_status_page *page_of(const struct job_run *run, uint32_t rank)
 
 const char *job_host(const struct job_run *run, uint32_t rank)
 {
-    return run->job->party != NULL ? run->job->party->hosts[rank] : run->host;
+    return run->job->party ? run->job->party->hosts[rank] : run->host;
 }
 
 int32_t job_pid(const struct job_run *run, uint32_t rank)
@@ -82,7 +82,7 @@ static void draw_progress(struct job_run *run, int64_t now_ns)
         run->progress.last_ns = now_ns;
     }
     char line[512], eta[32]; /* the label's LABEL characters, and less than 160 more */
-    const char *label = run->job->label != NULL ? run->job->label : "";
+    const char *label = run->job->label ? run->job->label : "";
     int used = snprintf(line, sizeof line, "%.*s%s%.*s", LABEL, label, label[0] != '\0' ? "  " : "",
                         (int)sizeof page->phase - 1, page->phase);
     if (n_steps > 0)
@@ -232,7 +232,7 @@ static dpb_status status_of_code(int code)
 static const char *why_killed(const struct job_run *run, uint32_t rank)
 {
     const struct dpb_party *party = run->job->party;
-    bool elsewhere = party != NULL && party->machines[rank] != party->machines[party->rank];
+    bool elsewhere = party && party->machines[rank] != party->machines[party->rank];
     uint64_t kills = elsewhere ? UINT64_MAX : dpb_memory_kills("");
     if (kills == UINT64_MAX || run->memory_kills == UINT64_MAX)
         return "; if nobody sent it, memory ran out (see dmesg)";

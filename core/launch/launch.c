@@ -56,12 +56,12 @@ static dpb_status run_create(struct job_run *run, const struct dpb_job *job)
     raise_descriptors(run->n_ranks);
     run->processes = calloc(run->n_ranks, sizeof *run->processes);
     run->fds = calloc(2 * (size_t)run->n_ranks + 1, sizeof *run->fds);
-    if (run->processes == NULL || run->fds == NULL)
+    if (!run->processes || !run->fds)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     if (gethostname(run->host, sizeof run->host - 1) != 0)
         snprintf(run->host, sizeof run->host, "localhost");
     DPB_TRY(dpb_board_create(run->n_ranks, job->journal_bytes, &run->board));
-    for (uint32_t rank = 0; job->machines != NULL && rank < run->n_ranks; rank++)
+    for (uint32_t rank = 0; job->machines && rank < run->n_ranks; rank++)
         dpb_board_page(run->board, rank)->machine = job->machines[rank];
     DPB_TRY(dpb_store_server_create(run->n_ranks, &run->server));
     return job_take_signals(run);
@@ -120,7 +120,7 @@ static void take_signal_input(struct job_run *run)
             job_interrupt(run, ++run->processes[0].n_interrupts, number);
         else if (number == SIGCHLD)
             run->child_ended = true;
-        else if (number == SIGTSTP && run->job->party == NULL)
+        else if (number == SIGTSTP && !run->job->party)
             suspend(run);
     }
 }
@@ -130,7 +130,7 @@ static void check_fault(struct job_run *run, uint32_t rank)
 {
     struct process *process = &run->processes[rank];
     const char *fault = dpb_store_server_fault(run->server, rank);
-    if (fault == NULL || process->fault_ns != 0)
+    if (!fault || process->fault_ns != 0)
         return;
     process->fault_ns = dpb_now_ns();
     snprintf(process->fault, sizeof process->fault, "malformed request to the store: %s", fault);
@@ -196,13 +196,13 @@ static void watch(struct job_run *run)
 dpb_status dpb_launch(const struct dpb_job *job, struct dpb_job_outcome *outcome)
 {
     struct job_run run;
-    if (job->party != NULL && !dpb_party_is_head(job->party))
+    if (job->party && !dpb_party_is_head(job->party))
         return part_launch(job, outcome);
     dpb_status status = run_create(&run, job);
-    if (status == DPB_OK && job->party != NULL)
+    if (status == DPB_OK && job->party)
         head_begin(&run);
     if (status == DPB_OK) {
-        status = job->party != NULL ? job_greet_rank(&run) : job_start_ranks(&run);
+        status = job->party ? job_greet_rank(&run) : job_start_ranks(&run);
         if (status != DPB_OK)
             job_kill_all(&run);
         watch(&run);

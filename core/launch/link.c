@@ -104,17 +104,16 @@ static void list_addresses(char *text, size_t capacity)
     text[0] = '\0';
     if (getifaddrs(&list) != 0)
         return;
-    for (const struct ifaddrs *at = list; at != NULL; at = at->ifa_next) {
+    for (const struct ifaddrs *at = list; at; at = at->ifa_next) {
         char one[INET6_ADDRSTRLEN];
-        if (at->ifa_addr == NULL || (at->ifa_flags & IFF_UP) == 0 ||
-            (at->ifa_flags & IFF_LOOPBACK) != 0)
+        if (!at->ifa_addr || (at->ifa_flags & IFF_UP) == 0 || (at->ifa_flags & IFF_LOOPBACK) != 0)
             continue;
         const void *bytes = NULL;
         if (at->ifa_addr->sa_family == AF_INET)
             bytes = &((const struct sockaddr_in *)(const void *)at->ifa_addr)->sin_addr;
         else if (at->ifa_addr->sa_family == AF_INET6)
             bytes = &((const struct sockaddr_in6 *)(const void *)at->ifa_addr)->sin6_addr;
-        if (bytes == NULL || inet_ntop(at->ifa_addr->sa_family, bytes, one, sizeof one) == NULL ||
+        if (!bytes || !inet_ntop(at->ifa_addr->sa_family, bytes, one, sizeof one) ||
             strncmp(one, "fe80:", 5) == 0 || used + strlen(one) + 2 > capacity)
             continue;
         used += (size_t)snprintf(text + used, capacity - used, "%s%s", used > 0 ? " " : "", one);

@@ -79,8 +79,8 @@ bool dpb_machines_parse(const char *text, uint32_t n_ranks, uint32_t *machines,
                         uint32_t *n_machines, char why[128])
 {
     if (text[0] != '\0')
-        return strchr(text, ',') != NULL ? parse_list(text, n_ranks, machines, n_machines, why)
-                                         : parse_counts(text, n_ranks, machines, n_machines, why);
+        return strchr(text, ',') ? parse_list(text, n_ranks, machines, n_machines, why)
+                                 : parse_counts(text, n_ranks, machines, n_machines, why);
     memset(machines, 0, n_ranks * sizeof *machines);
     *n_machines = 1;
     return true;

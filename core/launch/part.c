@@ -311,7 +311,7 @@ static void look(struct part *part)
 
 static void watch(struct part *part)
 {
-    while (!part->over && part->lost == NULL) {
+    while (!part->over && !part->lost) {
         bool waits = part->link->out.end > part->link->out.begin;
         struct pollfd fds[2] = {
             {.fd = part->link->fd, .events = (short)(POLLIN | (waits ? POLLOUT : 0))},
@@ -360,10 +360,10 @@ static dpb_status begin(struct part *part, const struct dpb_job *job)
     run->kill_at_ns = INT64_MAX;
     run->processes = calloc(run->n_ranks, sizeof *run->processes);
     part->mirrored = calloc(1, job->shape.head_bytes + 1);
-    if (run->processes == NULL || part->mirrored == NULL)
+    if (!run->processes || !part->mirrored)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     DPB_TRY(dpb_board_create(run->n_ranks, job->journal_bytes, &run->board));
-    for (uint32_t rank = 0; job->machines != NULL && rank < run->n_ranks; rank++)
+    for (uint32_t rank = 0; job->machines && rank < run->n_ranks; rank++)
         dpb_board_page(run->board, rank)->machine = job->machines[rank];
     DPB_TRY(job_take_signals(run));
     tell_ping(part, part->heard_ns);
@@ -373,12 +373,12 @@ static dpb_status begin(struct part *part, const struct dpb_job *job)
 dpb_status part_launch(const struct dpb_job *job, struct dpb_job_outcome *outcome)
 {
     struct part *part = calloc(1, sizeof *part);
-    if (part == NULL)
+    if (!part)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     dpb_status status = begin(part, job);
     if (status == DPB_OK)
         watch(part);
-    if (part->lost != NULL)
+    if (part->lost)
         say_lost(part);
     *outcome = (struct dpb_job_outcome){.status = DPB_PEER,
                                         .exit_code = part->over ? part->exit_code

@@ -58,12 +58,12 @@ static void destroy(struct dpb_party *party)
 {
     keeper_stop(&party->keeper);
     uint32_t n_links = dpb_party_is_head(party) ? party->n_ranks : 1;
-    for (uint32_t i = 0; party->links != NULL && i < n_links; i++)
+    for (uint32_t i = 0; party->links && i < n_links; i++)
         link_close(&party->links[i]);
-    for (uint32_t i = 0; party->store_fds != NULL && i < party->n_ranks; i++)
+    for (uint32_t i = 0; party->store_fds && i < party->n_ranks; i++)
         if (party->store_fds[i] >= 0)
             close(party->store_fds[i]);
-    for (uint32_t i = 0; party->lost_fds != NULL && i < party->n_ranks; i++)
+    for (uint32_t i = 0; party->lost_fds && i < party->n_ranks; i++)
         if (party->lost_fds[i] >= 0)
             close(party->lost_fds[i]);
     if (party->store_fd >= 0)
@@ -163,7 +163,7 @@ static dpb_status start_rank(struct dpb_party *party, const char *address)
                               .hello = {.rank = party->rank, .launcher_pid = join.launcher_pid}};
     snprintf(join.address, sizeof join.address, "%s", address);
     dpb_status status = DPB_OK;
-    if (spawn.null_fd < 0 || spawn.environment == NULL)
+    if (spawn.null_fd < 0 || !spawn.environment)
         status = dpb_fail(DPB_FAILED, "cannot start rank %u: %s", party->rank, strerror(errno));
     if (status == DPB_OK)
         status = dpb_spawn_join(&spawn, &join, &party->pid, &party->socket);
@@ -252,8 +252,8 @@ static dpb_status hear_rank(struct dpb_party *party, int64_t deadline_ns,
     party->links = calloc(party->n_ranks, sizeof *party->links);
     party->store_fds = calloc(party->n_ranks, sizeof *party->store_fds);
     party->lost_fds = calloc(party->n_ranks, sizeof *party->lost_fds);
-    if (party->hosts == NULL || party->machines == NULL || party->launcher_pids == NULL ||
-        party->links == NULL || party->store_fds == NULL || party->lost_fds == NULL)
+    if (!party->hosts || !party->machines || !party->launcher_pids || !party->links ||
+        !party->store_fds || !party->lost_fds)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     for (uint32_t rank = 0; rank < party->n_ranks; rank++)
         party->links[rank].fd = party->store_fds[rank] = party->lost_fds[rank] = -1;
@@ -327,9 +327,9 @@ static dpb_status accept_all(struct dpb_party *party, int listener, const struct
         if (status == DPB_OK)
             status = look(party);
         int *place = came.fd >= 0 ? socket_of(party, &came.greeting) : NULL;
-        if (place == NULL && came.fd >= 0)
+        if (!place && came.fd >= 0)
             close(came.fd);
-        if (place == NULL)
+        if (!place)
             continue;
         if (*place >= 0) /* it dialled again: it has given the one before up */
             close(*place);
@@ -356,7 +356,7 @@ dpb_status dpb_party_join(int64_t timeout_ns, struct dpb_party **party)
     if (!dpb_pmix_is_here())
         return DPB_OK;
     struct dpb_party *made = calloc(1, sizeof *made);
-    if (made == NULL)
+    if (!made)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     *made = (struct dpb_party){.rank = dpb_pmix_rank(),
                                .launcher = dpb_pmix_launcher(),
@@ -429,7 +429,7 @@ static void make_report(dpb_status status, struct report *report)
 
 static bool take_report(struct reported *reported, const void *value, size_t bytes)
 {
-    if (bytes < sizeof reported->report || reported->text != NULL)
+    if (bytes < sizeof reported->report || reported->text)
         return false;
     memcpy(&reported->report, value, sizeof reported->report);
     reported->report.version[VERSION_BYTES - 1] = '\0';
@@ -455,8 +455,8 @@ static bool find_difference(const char *a_text, const char *b_text, char name[12
                     json_object_get(json_object_get(both[1 - side], section), key);
                 const char *mine = json_string_value(json_object_get(entry, "value"));
                 const char *his = json_string_value(json_object_get(other, "value"));
-                mine = mine != NULL ? mine : "(not given)";
-                his = his != NULL ? his : "(not given)";
+                mine = mine ? mine : "(not given)";
+                his = his ? his : "(not given)";
                 if (found || strcmp(mine, his) == 0)
                     continue;
                 snprintf(name, 128, "%s.%s", section, key);
@@ -527,7 +527,7 @@ static dpb_status collect(struct dpb_party *party, struct reported *reports)
     const int64_t deadline_ns = deadline_of(party);
     for (uint32_t rank = 1; rank < party->n_ranks; rank++) {
         struct link *link = &party->links[rank];
-        while (reports[rank].text == NULL) {
+        while (!reports[rank].text) {
             struct dpb_frame frame;
             const void *value;
             char why[128] = "";
@@ -559,7 +559,7 @@ static dpb_status agree_as_head(struct dpb_party *party, dpb_status status, cons
                                 uint32_t n_workers, int *exit_code)
 {
     struct reported *reports = calloc(party->n_ranks, sizeof *reports);
-    if (reports == NULL)
+    if (!reports)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     make_report(status, &reports[0].report);
     reports[0].text = strdup(text);
@@ -593,7 +593,7 @@ static dpb_status agree_as_part(struct dpb_party *party, dpb_status status, cons
     struct link *link = &party->links[0];
     struct report *report = malloc(bytes);
     *exit_code = dpb_status_exit_code(DPB_PEER);
-    if (report == NULL)
+    if (!report)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     make_report(status, report);
     /* NOLINTNEXTLINE(bugprone-not-null-terminated-result): its length goes with it */
@@ -686,7 +686,7 @@ static void finish_links(struct dpb_party *party)
 
 void dpb_party_leave(struct dpb_party *party, int exit_code)
 {
-    if (party == NULL)
+    if (!party)
         return;
     /* The launcher ends the others when one exits with a code that is not 0: this one has a word to
      * say still, and a code of its own. */

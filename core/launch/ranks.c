@@ -51,7 +51,7 @@ void job_release_signals(struct job_run *run)
         return;
     close(run->signal_fd);
     run->signal_fd = -1;
-    if (run->job->party != NULL) {
+    if (run->job->party) {
         /* What mpirun or srun now send to all, as one part has ended, must not take the result
          * away. */
         signal(SIGINT, SIG_IGN);
@@ -96,7 +96,7 @@ static dpb_status create_environment(const char *const *variables, int *fd)
 {
     char block[4096];
     size_t used = 0;
-    for (; variables != NULL && *variables != NULL; variables++) {
+    for (; variables && *variables; variables++) {
         size_t bytes = strlen(*variables) + 1;
         if (used + bytes > sizeof block)
             return dpb_fail(DPB_FAILED, "the plugins' environment is longer than %zu bytes",
@@ -122,7 +122,7 @@ static dpb_status prepare(const struct job_run *run, struct dpb_spawn *spawn)
                                       .keep_pmix = job->keep_pmix,
                                       .parted = job->party != NULL};
     snprintf(spawn->hello.launcher, sizeof spawn->hello.launcher, "%s",
-             job->party != NULL ? job->party->launcher : "local");
+             job->party ? job->party->launcher : "local");
     dpb_random_bytes(spawn->hello.secret, DPB_SECRET_BYTES);
     return create_file("dpbench-config", job->config, strlen(job->config),
                        &spawn->fds[DPB_FD_CONFIG]);
@@ -170,7 +170,7 @@ dpb_status job_start_ranks(struct job_run *run)
     spawn.environment = dpb_spawn_environment(run->job->environment, false);
     if (status == DPB_OK && spawn.null_fd < 0)
         status = dpb_fail(DPB_IO, "/dev/null: %s", strerror(errno));
-    if (status == DPB_OK && spawn.environment == NULL)
+    if (status == DPB_OK && !spawn.environment)
         status = dpb_fail(DPB_NO_MEMORY, "out of memory");
     for (uint32_t rank = 0; status == DPB_OK && rank < run->n_ranks; rank++) {
         int socket;
@@ -237,7 +237,7 @@ void job_kill(struct job_run *run, uint32_t rank)
 /* It sends SIGTERM, and SIGKILL a second later: until then the result has to be written. */
 static bool is_of_mpirun(const struct job_run *run)
 {
-    return run->job->party != NULL && strcmp(run->job->party->launcher, "mpirun") == 0;
+    return run->job->party && strcmp(run->job->party->launcher, "mpirun") == 0;
 }
 
 void job_kill_all(struct job_run *run)
@@ -251,7 +251,7 @@ void job_kill_all(struct job_run *run)
 void job_tell_parts(struct job_run *run, link_op op, const void *value, size_t bytes)
 {
     struct dpb_party *party = run->job->party;
-    for (uint32_t rank = 1; party != NULL && rank < party->n_ranks; rank++)
+    for (uint32_t rank = 1; party && rank < party->n_ranks; rank++)
         link_say(&party->links[rank], op, rank, value, bytes);
 }
 

@@ -40,12 +40,12 @@ static bool same_variable(const char *a, const char *b)
 char **dpb_spawn_environment(const char *const *additions, bool joins)
 {
     size_t n_own = 0, n_added = 0, n = 0;
-    while (environ != NULL && environ[n_own] != NULL)
+    while (environ && environ[n_own])
         n_own++;
-    while (additions != NULL && additions[n_added] != NULL)
+    while (additions && additions[n_added])
         n_added++;
     char **variables = calloc(n_own + n_added + 2, sizeof *variables);
-    if (variables == NULL)
+    if (!variables)
         return NULL;
     for (size_t i = 0; i < n_own; i++) {
         bool replaced = same_variable(environ[i], RANK_MARK);

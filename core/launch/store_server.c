@@ -61,9 +61,9 @@ struct dpb_store_server {
 dpb_status dpb_store_server_create(uint32_t n_ranks, struct dpb_store_server **server)
 {
     struct dpb_store_server *made = calloc(1, sizeof *made);
-    if (made != NULL)
+    if (made)
         made->connections = calloc(n_ranks, sizeof *made->connections);
-    if (made == NULL || made->connections == NULL) {
+    if (!made || !made->connections) {
         free(made);
         return dpb_fail(DPB_NO_MEMORY, "out of memory for the job's store");
     }
@@ -85,12 +85,12 @@ static void connection_close(struct connection *connection)
 
 void dpb_store_server_destroy(struct dpb_store_server *server)
 {
-    if (server == NULL)
+    if (!server)
         return;
     for (uint32_t rank = 0; rank < server->n_ranks; rank++)
         connection_close(&server->connections[rank]);
     for (size_t chain = 0; chain < CHAINS; chain++) {
-        while (server->chains[chain] != NULL) {
+        while (server->chains[chain]) {
             struct entry *entry = server->chains[chain];
             server->chains[chain] = entry->next;
             free(entry->value);
@@ -155,7 +155,7 @@ static struct entry *entry_find(struct dpb_store_server *server, const char *key
                                 enum entry_kind kind)
 {
     struct entry *entry = *chain_of(server, key);
-    while (entry != NULL && (entry->kind != kind || strcmp(entry->key, key) != 0))
+    while (entry && (entry->kind != kind || strcmp(entry->key, key) != 0))
         entry = entry->next;
     return entry;
 }
@@ -165,11 +165,11 @@ static struct entry *entry_create(struct dpb_store_server *server, const char *k
                                   enum entry_kind kind, const void *value, uint32_t bytes)
 {
     struct entry *entry = calloc(1, sizeof *entry);
-    if (entry == NULL)
+    if (!entry)
         return NULL;
     entry->value = malloc(bytes > 0 ? bytes : 1);
     entry->arrived = kind == BARRIER ? calloc(server->n_ranks, 1) : NULL;
-    if (entry->value == NULL || (kind == BARRIER && entry->arrived == NULL)) {
+    if (!entry->value || (kind == BARRIER && !entry->arrived)) {
         free(entry->value);
         free(entry->arrived);
         free(entry);
@@ -253,7 +253,7 @@ static void wait_for(struct dpb_store_server *server, uint32_t rank, const struc
     if (server->n_waiters == server->capacity) {
         size_t capacity = server->capacity != 0 ? 2 * server->capacity : 64;
         struct waiter *waiters = realloc(server->waiters, capacity * sizeof *waiters);
-        if (waiters == NULL) {
+        if (!waiters) {
             answer_text(server, rank, frame->serial, DPB_NO_MEMORY,
                         "the launcher is out of memory");
             return;
@@ -307,7 +307,7 @@ static void request_put(struct dpb_store_server *server, uint32_t rank,
                         const struct dpb_frame *frame, const char *key, const void *value)
 {
     struct entry *entry = entry_find(server, key, VALUE);
-    if (entry != NULL) {
+    if (entry) {
         answer_text(server, rank, frame->serial, DPB_FAILED,
                     "key '%s' was put before, by rank %u: a key is put once a job", key,
                     entry->rank);
@@ -316,7 +316,7 @@ static void request_put(struct dpb_store_server *server, uint32_t rank,
     if (!has_space(server, rank, frame, key))
         return;
     entry = entry_create(server, key, VALUE, value, frame->value_bytes);
-    if (entry == NULL) {
+    if (!entry) {
         answer_text(server, rank, frame->serial, DPB_NO_MEMORY, "the launcher is out of memory");
         return;
     }
@@ -330,7 +330,7 @@ static void request_get(struct dpb_store_server *server, uint32_t rank,
                         const struct dpb_frame *frame, const char *key)
 {
     const struct entry *entry = entry_find(server, key, VALUE);
-    if (entry != NULL)
+    if (entry)
         answer(server, rank, frame->serial, DPB_OK, entry->value, entry->bytes);
     else
         wait_for(server, rank, frame, key);
@@ -350,7 +350,7 @@ static void request_give(struct dpb_store_server *server, uint32_t rank,
                          const struct dpb_frame *frame, const char *key, const void *value)
 {
     size_t taker = find_waiter(server, DPB_STORE_TAKE, key);
-    if (entry_find(server, key, GIFT) != NULL) {
+    if (entry_find(server, key, GIFT)) {
         answer_text(server, rank, frame->serial, DPB_FAILED,
                     "key '%s' is given already, and was not taken yet", key);
     } else if (taker < server->n_waiters) {
@@ -358,7 +358,7 @@ static void request_give(struct dpb_store_server *server, uint32_t rank,
         answer(server, waiter.rank, waiter.serial, DPB_OK, value, frame->value_bytes);
         answer(server, rank, frame->serial, DPB_OK, NULL, 0);
     } else if (has_space(server, rank, frame, key)) {
-        if (entry_create(server, key, GIFT, value, frame->value_bytes) == NULL) {
+        if (!entry_create(server, key, GIFT, value, frame->value_bytes)) {
             answer_text(server, rank, frame->serial, DPB_NO_MEMORY,
                         "the launcher is out of memory");
             return;
@@ -372,7 +372,7 @@ static void request_take(struct dpb_store_server *server, uint32_t rank,
                          const struct dpb_frame *frame, const char *key)
 {
     struct entry *gift = entry_find(server, key, GIFT);
-    if (gift == NULL) {
+    if (!gift) {
         wait_for(server, rank, frame, key);
         return;
     }
@@ -390,7 +390,7 @@ static void forget(struct dpb_store_server *server, const struct waiter *waiter)
 {
     struct entry *gift =
         waiter->op == DPB_STORE_GIVE ? entry_find(server, waiter->key, GIFT) : NULL;
-    if (gift != NULL)
+    if (gift)
         entry_remove(server, gift);
 }
 
@@ -407,9 +407,9 @@ static void request_barrier(struct dpb_store_server *server, uint32_t rank,
                             const struct dpb_frame *frame, const char *key)
 {
     struct entry *entry = entry_find(server, key, BARRIER);
-    if (entry == NULL)
+    if (!entry)
         entry = entry_create(server, key, BARRIER, NULL, 0);
-    if (entry == NULL) {
+    if (!entry) {
         answer_text(server, rank, frame->serial, DPB_NO_MEMORY, "the launcher is out of memory");
         return;
     }
@@ -446,7 +446,7 @@ static void handle(struct dpb_store_server *server, uint32_t rank, const struct 
         set_fault(connection, "an answer where requests are expected");
     else if (frame->op > DPB_STORE_TAKE)
         set_fault(connection, "an operation that is not one of ranks");
-    else if (frame->op == DPB_STORE_POST && server->on_post != NULL)
+    else if (frame->op == DPB_STORE_POST && server->on_post)
         server->on_post(server->on_post_context, rank, value, frame->value_bytes);
     else if (frame->op == DPB_STORE_POST)
         set_fault(connection, "a post in a job of one launcher");

@@ -20,7 +20,7 @@ static bool read_line(const char *directory, const char *name, char *line, int s
     char path[PATH_MAX + 64];
     snprintf(path, sizeof path, "%s/%s", directory, name);
     FILE *file = fopen(path, "re");
-    if (file == NULL)
+    if (!file)
         return false;
     bool there = fgets(line, size, file) != NULL;
     fclose(file);
@@ -86,11 +86,11 @@ static double limit_of(const char *mount, const char *membership, const char *co
     char line[PATH_MAX + 128], root[PATH_MAX];
     double result = limit(mount);
     FILE *file = fopen(membership, "re");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+    while (file && fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = '\0';
         char *controllers = strchr(line, ':');
-        char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
-        if (group == NULL)
+        char *group = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!group)
             continue;
         *group++ = '\0';
         controllers++;
@@ -105,7 +105,7 @@ static double limit_of(const char *mount, const char *membership, const char *co
             result = fmin(result, least(root, group, limit));
         }
     }
-    if (file != NULL)
+    if (file)
         fclose(file);
     return result;
 }
@@ -118,10 +118,10 @@ static double counter_of(const char *directory, const char *name)
     double result = 0;
     snprintf(path, sizeof path, "%s/cpu.stat", directory);
     FILE *file = fopen(path, "re");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+    while (file && fgets(line, sizeof line, file))
         if (sscanf(line, "%63s %llu", found, &value) == 2 && strcmp(found, name) == 0)
             result = (double)value;
-    if (file != NULL)
+    if (file)
         fclose(file);
     return result;
 }

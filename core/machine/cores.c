@@ -48,7 +48,7 @@ static dpb_status find_usable(void)
     hwloc_obj_type_t type = n_cores > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
     int n = hwloc_get_nbobjs_by_type(topology, type);
     usable = n > 0 ? calloc((size_t)n, sizeof *usable) : NULL;
-    bool ready = allowed != NULL && shared != NULL && usable != NULL;
+    bool ready = allowed && shared && usable;
     if (ready && hwloc_get_cpubind(topology, allowed, HWLOC_CPUBIND_PROCESS) != 0)
         hwloc_bitmap_copy(allowed, hwloc_topology_get_allowed_cpuset(topology));
     for (int i = 0; ready && i < n; i++) {
@@ -121,7 +121,7 @@ dpb_status dpb_cores_bind(uint32_t rank, uint32_t n_workers, uint32_t n_servers,
     if (n == 0)
         return DPB_OK;
     hwloc_bitmap_t set = hwloc_bitmap_alloc();
-    if (set == NULL)
+    if (!set)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     for (uint32_t i = 0; i < n; i++)
         hwloc_bitmap_set(set, usable[first + i]);
@@ -155,10 +155,9 @@ void dpb_cores_kinds(uint32_t n_cores, uint8_t *kinds, size_t n)
     uint32_t n_used = n_cores > 0 && n_cores < n_usable ? n_cores : n_usable;
     for (uint32_t i = 0; i < n_used; i++) {
         hwloc_obj_t thread = hwloc_get_pu_obj_by_os_index(topology, usable[i]);
-        hwloc_obj_t core = thread != NULL
-                               ? hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_CORE, thread)
-                               : NULL;
-        for (int cpu = core != NULL ? hwloc_bitmap_first(core->cpuset) : -1; cpu >= 0;
+        hwloc_obj_t core =
+            thread ? hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_CORE, thread) : NULL;
+        for (int cpu = core ? hwloc_bitmap_first(core->cpuset) : -1; cpu >= 0;
              cpu = hwloc_bitmap_next(core->cpuset, cpu))
             if ((size_t)cpu < n)
                 kinds[cpu] = n_cores > 0 ? DPB_CPU_SIBLING : DPB_CPU_USED;
@@ -174,8 +173,8 @@ static json_t *line_of(const char *path)
 {
     char line[256];
     FILE *file = fopen(path, "re");
-    bool there = file != NULL && fgets(line, sizeof line, file) != NULL;
-    if (file != NULL)
+    bool there = file && fgets(line, sizeof line, file);
+    if (file)
         fclose(file);
     if (!there)
         return json_null();
@@ -198,18 +197,18 @@ static json_t *field_of(const char *path, const char *name)
     size_t capacity = 0, n = strlen(name);
     json_t *value = NULL;
     FILE *file = fopen(path, "re");
-    while (file != NULL && value == NULL && getline(&line, &capacity, file) > 0) {
+    while (file && !value && getline(&line, &capacity, file) > 0) {
         const char *colon = strchr(line, ':');
-        if (colon == NULL || strncmp(line, name, n) != 0 ||
+        if (!colon || strncmp(line, name, n) != 0 ||
             strspn(line + n, " \t") + n != (size_t)(colon - line))
             continue;
         const char *text = colon + 1 + strspn(colon + 1, " \t");
         value = json_stringn(text, strcspn(text, "\n"));
     }
-    if (file != NULL)
+    if (file)
         fclose(file);
     free(line);
-    return value != NULL ? value : json_null();
+    return value ? value : json_null();
 }
 
 /* Those sets that decide how fast a network computes. */
@@ -258,7 +257,7 @@ static json_t *describe_caches(void)
     json_t *caches = json_array();
     for (int depth = 0; depth < hwloc_topology_get_depth(topology); depth++) {
         hwloc_obj_t cache = hwloc_get_obj_by_depth(topology, depth, 0);
-        if (cache == NULL || !hwloc_obj_type_is_cache(cache->type))
+        if (!cache || !hwloc_obj_type_is_cache(cache->type))
             continue;
         char name[32];
         hwloc_obj_type_snprintf(name, sizeof name, cache, 0);
@@ -292,7 +291,7 @@ json_t *dpb_machine_describe(void)
     struct utsname system;
     json_t *machine = json_object();
     uint64_t memory = dpb_cgroup_memory(CGROUP_MOUNT, CGROUP_SELF);
-    if (machine == NULL)
+    if (!machine)
         return NULL;
     if (uname(&system) == 0) {
         json_object_set_new(machine, "host", json_string(system.nodename));

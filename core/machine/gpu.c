@@ -30,7 +30,7 @@ void dpb_gpu_open(const struct dpb_monitor_ops *monitor, const char *pci_address
 {
     *use = (struct dpb_gpu_use){0};
     snprintf(use->pci_address, sizeof use->pci_address, "%s", pci_address);
-    if (monitor == NULL)
+    if (!monitor)
         snprintf(use->problem, sizeof use->problem, "its device plugin has no monitor");
     else if (monitor->open(use))
         opened = monitor;
@@ -45,13 +45,13 @@ static void take_sample(struct dpb_gpu_use *use, struct dpb_gpu_sample *sample)
 
 void dpb_gpu_begin(struct dpb_gpu_use *use)
 {
-    if (opened != NULL)
+    if (opened)
         take_sample(use, &use->first);
 }
 
 void dpb_gpu_end(struct dpb_gpu_use *use)
 {
-    if (opened == NULL)
+    if (!opened)
         return;
     if (use->first.known)
         take_sample(use, &use->last);

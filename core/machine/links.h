@@ -41,7 +41,7 @@ static inline bool dpb_links_wanted(const struct dpb_links_limits *limits, uint6
 
 static inline dpb_status dpb_links_stopped(const struct dpb_links_limits *limits)
 {
-    return limits->stop != NULL && *limits->stop != 0 ? DPB_INTERRUPTED : DPB_OK;
+    return limits->stop && *limits->stop != 0 ? DPB_INTERRUPTED : DPB_OK;
 }
 
 /* ---- how it is timed ----------------------------------------------------------------------- */

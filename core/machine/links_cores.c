@@ -72,7 +72,7 @@ static void answer(struct shared *shared, void (*work)(struct duel *duel), struc
         wait_for(&shared->line, turn);
         if (atomic_load(&shared->stop.turn) != 0)
             return;
-        if (work != NULL)
+        if (work)
             work(duel);
         pass_on(&shared->line, turn + 1);
     }
@@ -189,7 +189,7 @@ static dpb_status rate_of_size(const struct dpb_links_limits *limits, const uint
     dpb_status status = DPB_OK;
     for (int i = 0; i < 2; i++) {
         duel.own[i] = malloc(bytes);
-        if (duel.own[i] == NULL)
+        if (!duel.own[i])
             status = dpb_fail(DPB_NO_MEMORY, "out of memory");
         else
             memset(duel.own[i], i + 1, bytes);

@@ -97,7 +97,7 @@ static dpb_status take_buffer(struct bench *bench, int kind, uint32_t device, ui
     *buffer = (struct buffer){.kind = kind, .device = device};
     if (kind != PAGEABLE)
         DPB_TRY(bench->links->allocate((dpb_link_memory)kind, device, bytes, &buffer->memory));
-    else if ((buffer->memory = malloc(bytes)) == NULL)
+    else if (!(buffer->memory = malloc(bytes)))
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     else
         memset(buffer->memory, 1, bytes); /* the first write maps the pages */

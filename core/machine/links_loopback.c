@@ -191,7 +191,7 @@ dpb_status dpb_links_loopback_measure(const struct dpb_links_limits *limits, uin
     dpb_status status = open_ends(line.ends);
     for (int i = 0; i < 2 && status == DPB_OK; i++) {
         line.buffers[i] = calloc(1, limits->max_bytes > 0 ? limits->max_bytes : 1);
-        if (line.buffers[i] == NULL)
+        if (!line.buffers[i])
             status = dpb_fail(DPB_NO_MEMORY, "out of memory");
     }
     if (status == DPB_OK)

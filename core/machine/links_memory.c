@@ -122,7 +122,7 @@ static char *map(uint64_t bytes)
 
 static void unmap(char *memory, uint64_t bytes)
 {
-    if (memory != NULL)
+    if (memory)
         munmap(memory, bytes);
 }
 
@@ -131,7 +131,7 @@ static dpb_status measure_size(struct round *round, const uint16_t *cpus, uint16
     dpb_status status = DPB_NO_MEMORY;
     round->from = map(round->bytes);
     round->to = map(round->bytes);
-    if (round->from == NULL || round->to == NULL) {
+    if (!round->from || !round->to) {
         dpb_fail(DPB_NO_MEMORY, "no memory for two buffers of %llu bytes: %s",
                  (unsigned long long)round->bytes, strerror(errno));
     } else {
@@ -152,8 +152,8 @@ dpb_status dpb_links_memory_measure(const struct dpb_links_limits *limits, const
                           .n_threads = n_threads,
                           .rates = calloc(n_threads, sizeof *round.rates),
                           .sums = calloc(n_threads, sizeof *round.sums)};
-    bool ready = round.rates != NULL && round.sums != NULL &&
-                 pthread_barrier_init(&round.begin, NULL, n_threads) == 0;
+    bool ready =
+        round.rates && round.sums && pthread_barrier_init(&round.begin, NULL, n_threads) == 0;
     dpb_status status = ready ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
     memory->n_threads = n_threads;
     for (uint32_t i = 0; i < DPB_LINKS_SIZES; i++) {

@@ -103,7 +103,7 @@ static int start_member(struct member *member, uint16_t cpu)
     pthread_attr_t attributes;
     size_t bytes = CPU_ALLOC_SIZE((size_t)cpu + 1);
     cpu_set_t *set = CPU_ALLOC((size_t)cpu + 1);
-    if (set == NULL)
+    if (!set)
         return ENOMEM;
     CPU_ZERO_S(bytes, set);
     CPU_SET_S(cpu, bytes, set);
@@ -122,7 +122,7 @@ dpb_status dpb_links_team(const uint16_t *cpus, uint32_t n, dpb_links_member mem
 {
     struct gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, CLOSED};
     struct member *members = calloc(n, sizeof *members);
-    if (members == NULL)
+    if (!members)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     dpb_status status = DPB_OK;
     uint32_t n_started = 0;

@@ -33,14 +33,14 @@ static void sample_cpus(const char *root, const uint8_t *cpus, size_t n_cpus,
     char path[PATH_MAX], line[512];
     snprintf(path, sizeof path, "%s/proc/stat", root);
     FILE *file = fopen(path, "re");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+    while (file && fgets(line, sizeof line, file)) {
         unsigned cpu;
         int length = 0;
         /* The first line, "cpu  ...", is the sum of all. */
         if (line[3] != ' ' && sscanf(line, "cpu%u %n", &cpu, &length) == 1 && cpu < n_cpus)
             add_cpu(sample, cpus[cpu], line + length);
     }
-    if (file != NULL)
+    if (file)
         fclose(file);
     if (sample->n_used == 0)
         sample->used_ns = -1;
@@ -59,9 +59,9 @@ static uint64_t sample_heat(const char *root, const uint8_t *cpus, size_t n_cpus
                  "%s/sys/devices/system/cpu/cpu%zu/thermal_throttle/core_throttle_count", root,
                  cpu);
         FILE *file = fopen(path, "re");
-        if (file != NULL && fscanf(file, "%llu", &count) == 1)
+        if (file && fscanf(file, "%llu", &count) == 1)
             sum += count;
-        if (file != NULL)
+        if (file)
             fclose(file);
     }
     return sum;

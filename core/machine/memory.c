@@ -15,10 +15,10 @@ static uint64_t number_of(const char *root, const char *file_name, const char *n
     uint64_t result = UINT64_MAX;
     snprintf(path, sizeof path, "%s/%s", root, file_name);
     FILE *file = fopen(path, "re");
-    while (file != NULL && result == UINT64_MAX && fgets(line, sizeof line, file) != NULL)
+    while (file && result == UINT64_MAX && fgets(line, sizeof line, file))
         if (sscanf(line, "%63s %llu", found, &value) == 2 && strcmp(found, name) == 0)
             result = value;
-    if (file != NULL)
+    if (file)
         fclose(file);
     return result;
 }

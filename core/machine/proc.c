@@ -19,11 +19,11 @@ static uint64_t read_io(const char *root, int32_t pid)
     unsigned long long read_bytes = 0, written_bytes = 0;
     snprintf(path, sizeof path, "%s/proc/%d/io", root, pid);
     FILE *file = fopen(path, "re");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+    while (file && fgets(line, sizeof line, file)) {
         sscanf(line, "rchar: %llu", &read_bytes);
         sscanf(line, "wchar: %llu", &written_bytes);
     }
-    if (file != NULL)
+    if (file)
         fclose(file);
     return read_bytes + written_bytes;
 }
@@ -35,14 +35,13 @@ bool dpb_proc_read(const char *root, int32_t pid, struct dpb_proc *proc)
     int parent;
     snprintf(path, sizeof path, "%s/proc/%d/stat", root, pid);
     FILE *file = fopen(path, "re");
-    if (file == NULL)
+    if (!file)
         return false;
     /* The name, in brackets, may hold anything. */
-    const char *name_end = fgets(line, sizeof line, file) != NULL ? strrchr(line, ')') : NULL;
+    const char *name_end = fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
     fclose(file);
-    if (name_end == NULL ||
-        sscanf(name_end + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &state,
-               &parent, &user, &system) != 4)
+    if (!name_end || sscanf(name_end + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu",
+                            &state, &parent, &user, &system) != 4)
         return false;
     proc->state = state;
     proc->parent = parent;
@@ -58,10 +57,10 @@ bool dpb_proc_has_variable(const char *root, int32_t pid, const char *name)
     bool found = false;
     snprintf(path, sizeof path, "%s/proc/%d/environ", root, pid);
     FILE *file = fopen(path, "re");
-    while (file != NULL && !found && getdelim(&variable, &capacity, '\0', file) > 0)
+    while (file && !found && getdelim(&variable, &capacity, '\0', file) > 0)
         found = strncmp(variable, name, length) == 0 && variable[length] == '=';
     free(variable);
-    if (file != NULL)
+    if (file)
         fclose(file);
     return found;
 }

@@ -44,7 +44,7 @@ ssize_t dpb_rights_receive(int socket, void *bytes, size_t n, int flags, int fds
     ssize_t got = recvmsg(socket, &message, flags | MSG_CMSG_CLOEXEC);
     if (got < 0)
         return got;
-    for (struct cmsghdr *h = CMSG_FIRSTHDR(&message); h != NULL; h = CMSG_NXTHDR(&message, h)) {
+    for (struct cmsghdr *h = CMSG_FIRSTHDR(&message); h; h = CMSG_NXTHDR(&message, h)) {
         if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
             continue;
         size_t count = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);

@@ -40,8 +40,8 @@ static const char *kind_of(const struct hwloc_obj *device)
 static void find_pci(struct dpb_topology *topology)
 {
     hwloc_obj_t device = NULL;
-    while ((device = hwloc_get_next_pcidev(topology->tree, device)) != NULL) {
-        if (kind_of(device) == NULL)
+    while ((device = hwloc_get_next_pcidev(topology->tree, device))) {
+        if (!kind_of(device))
             continue;
         if (topology->n_pci < MAX_PCI)
             topology->pci[topology->n_pci++] = device;
@@ -53,7 +53,7 @@ static void find_pci(struct dpb_topology *topology)
 dpb_status dpb_topology_open(const char *xml, struct dpb_topology **opened)
 {
     struct dpb_topology *topology = calloc(1, sizeof *topology);
-    if (topology == NULL || hwloc_topology_init(&topology->tree) != 0) {
+    if (!topology || hwloc_topology_init(&topology->tree) != 0) {
         free(topology);
         return dpb_fail(DPB_NO_MEMORY, "out of memory for the machine's topology");
     }
@@ -61,8 +61,7 @@ dpb_status dpb_topology_open(const char *xml, struct dpb_topology **opened)
         hwloc_topology_set_io_types_filter(topology->tree, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) == 0 &&
         hwloc_topology_set_type_filter(topology->tree, HWLOC_OBJ_BRIDGE,
                                        HWLOC_TYPE_FILTER_KEEP_ALL) == 0 &&
-        (xml == NULL ||
-         hwloc_topology_set_xmlbuffer(topology->tree, xml, (int)strlen(xml) + 1) == 0) &&
+        (!xml || hwloc_topology_set_xmlbuffer(topology->tree, xml, (int)strlen(xml) + 1) == 0) &&
         hwloc_topology_load(topology->tree) == 0;
     if (!loaded) {
         dpb_fail(DPB_FAILED, "hwloc cannot read the machine's topology: %s", strerror(errno));
@@ -76,7 +75,7 @@ dpb_status dpb_topology_open(const char *xml, struct dpb_topology **opened)
 
 void dpb_topology_close(struct dpb_topology *topology)
 {
-    if (topology == NULL)
+    if (!topology)
         return;
     hwloc_topology_destroy(topology->tree);
     free(topology);
@@ -93,7 +92,7 @@ uint32_t dpb_topology_nodes(const struct dpb_topology *topology)
 uint32_t dpb_topology_node_of(const struct dpb_topology *topology, uint16_t cpu)
 {
     hwloc_obj_t thread = hwloc_get_pu_obj_by_os_index(topology->tree, cpu);
-    int node = thread != NULL ? hwloc_bitmap_first(thread->nodeset) : -1;
+    int node = thread ? hwloc_bitmap_first(thread->nodeset) : -1;
     return node >= 0 ? (uint32_t)node : UINT32_MAX;
 }
 
@@ -101,9 +100,9 @@ const char *dpb_topology_shared(const struct dpb_topology *topology, uint16_t a,
 {
     hwloc_obj_t first = hwloc_get_pu_obj_by_os_index(topology->tree, a);
     hwloc_obj_t second = hwloc_get_pu_obj_by_os_index(topology->tree, b);
-    if (first == NULL || second == NULL)
+    if (!first || !second)
         return "?";
-    for (hwloc_obj_t o = hwloc_get_common_ancestor_obj(topology->tree, first, second); o != NULL;
+    for (hwloc_obj_t o = hwloc_get_common_ancestor_obj(topology->tree, first, second); o;
          o = o->parent) {
         if (o->type == HWLOC_OBJ_CORE || o->type == HWLOC_OBJ_PU)
             return "core";
@@ -132,8 +131,8 @@ static hwloc_obj_t device_at(const struct dpb_topology *topology, const char *ad
 
 static hwloc_obj_t common_ancestor(hwloc_obj_t a, hwloc_obj_t b)
 {
-    for (hwloc_obj_t x = a; x != NULL; x = x->parent)
-        for (hwloc_obj_t y = b; y != NULL; y = y->parent)
+    for (hwloc_obj_t x = a; x; x = x->parent)
+        for (hwloc_obj_t y = b; y; y = y->parent)
             if (x == y)
                 return x;
     return NULL;
@@ -142,7 +141,7 @@ static hwloc_obj_t common_ancestor(hwloc_obj_t a, hwloc_obj_t b)
 static uint32_t bridges_below(hwloc_obj_t device, const struct hwloc_obj *top)
 {
     uint32_t n = 0;
-    for (hwloc_obj_t o = device->parent; o != NULL && o != top; o = o->parent)
+    for (hwloc_obj_t o = device->parent; o && o != top; o = o->parent)
         n += o->type == HWLOC_OBJ_BRIDGE;
     return n;
 }
@@ -152,7 +151,7 @@ static const char *path_of(hwloc_obj_t a, hwloc_obj_t b)
     if (a == b)
         return "X";
     hwloc_obj_t top = common_ancestor(a, b);
-    if (top == NULL)
+    if (!top)
         return "?";
     if (top->type == HWLOC_OBJ_BRIDGE && top->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST)
         return "PHB";
@@ -161,13 +160,13 @@ static const char *path_of(hwloc_obj_t a, hwloc_obj_t b)
         return bridges_below(a, top) <= 1 && bridges_below(b, top) <= 1 ? "PIX" : "PXB";
     if (top->type == HWLOC_OBJ_PCI_DEVICE)
         return "PIX";
-    return top->nodeset != NULL && hwloc_bitmap_weight(top->nodeset) == 1 ? "NODE" : "SYS";
+    return top->nodeset && hwloc_bitmap_weight(top->nodeset) == 1 ? "NODE" : "SYS";
 }
 
 const char *dpb_topology_path(const struct dpb_topology *topology, const char *a, const char *b)
 {
     hwloc_obj_t first = device_at(topology, a), second = device_at(topology, b);
-    return first != NULL && second != NULL ? path_of(first, second) : "?";
+    return first && second ? path_of(first, second) : "?";
 }
 
 /* ---- description --------------------------------------------------------------------------- */
@@ -180,7 +179,7 @@ static json_t *real_or_null(double value)
 static json_t *cpus_of(hwloc_const_bitmap_t set)
 {
     char *text = NULL;
-    if (set == NULL || hwloc_bitmap_list_asprintf(&text, set) < 0)
+    if (!set || hwloc_bitmap_list_asprintf(&text, set) < 0)
         return json_null();
     json_t *json = json_string(text);
     free(text);
@@ -191,7 +190,7 @@ static json_t *describe_nodes(const struct dpb_topology *topology)
 {
     json_t *nodes = json_array();
     hwloc_obj_t node = NULL;
-    while ((node = hwloc_get_next_obj_by_type(topology->tree, HWLOC_OBJ_NUMANODE, node)) != NULL)
+    while ((node = hwloc_get_next_obj_by_type(topology->tree, HWLOC_OBJ_NUMANODE, node)))
         json_array_append_new(nodes, json_pack("{s:I, s:I, s:o}", "node",
                                                (json_int_t)node->os_index, "memory_bytes",
                                                (json_int_t)node->attr->numanode.local_memory,
@@ -231,8 +230,8 @@ static void address_of(const struct hwloc_obj *device, char address[ADDRESS_BYTE
 static json_t *system_names(const struct hwloc_obj *device)
 {
     json_t *names = json_array();
-    for (hwloc_obj_t child = device->io_first_child; child != NULL; child = child->next_sibling)
-        if (child->type == HWLOC_OBJ_OS_DEVICE && child->name != NULL)
+    for (hwloc_obj_t child = device->io_first_child; child; child = child->next_sibling)
+        if (child->type == HWLOC_OBJ_OS_DEVICE && child->name)
             json_array_append_new(names, json_string(child->name));
     return names;
 }
@@ -244,8 +243,7 @@ static json_t *describe_pci(const struct dpb_topology *topology)
         hwloc_obj_t device = topology->pci[i];
         hwloc_obj_t near = hwloc_get_non_io_ancestor_obj(topology->tree, device);
         char address[ADDRESS_BYTES], ids[32];
-        bool local =
-            near != NULL && near->nodeset != NULL && hwloc_bitmap_weight(near->nodeset) == 1;
+        bool local = near && near->nodeset && hwloc_bitmap_weight(near->nodeset) == 1;
         address_of(device, address);
         snprintf(ids, sizeof ids, "%04x:%04x", device->attr->pcidev.vendor_id,
                  device->attr->pcidev.device_id);

@@ -61,7 +61,7 @@ static bool is_set(const void *ops, size_t offset)
 
 bool dpb_plugin_name_valid(const char *name)
 {
-    return name != NULL && name[0] != '\0' &&
+    return name && name[0] != '\0' &&
            strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") == strlen(name);
 }
 
@@ -101,7 +101,7 @@ static bool check_prefix(const struct dpb_plugin *plugin, dpb_plugin_kind kind, 
 static bool check_options(const struct dpb_plugin *plugin, char *reason)
 {
     const size_t least = plugin->kind == DPB_PLUGIN_CODEC ? sizeof(struct dpb_codec_options) : 0;
-    if (plugin->options_size < least || (least > 0 && plugin->options == NULL)) {
+    if (plugin->options_size < least || (least > 0 && !plugin->options)) {
         snprintf(reason, DPB_REASON_BYTES,
                  "options of '%s' do not begin with struct dpb_codec_options", plugin->name);
         return false;
@@ -116,7 +116,7 @@ static bool check_options(const struct dpb_plugin *plugin, char *reason)
                      "option '%s' of '%s' lies at bytes %zu to %zu of options_size = %zu bytes",
                      row->name, plugin->name, row->offset, row->offset + bytes,
                      plugin->options_size);
-        else if (row->type == DPB_OPT_CHOICE && row->choices == NULL)
+        else if (row->type == DPB_OPT_CHOICE && !row->choices)
             snprintf(reason, DPB_REASON_BYTES, "option '%s' of '%s' has no choices (NULL)",
                      row->name, plugin->name);
         else
@@ -135,7 +135,7 @@ static bool check_queues(const struct dpb_plugin *plugin, dpb_plugin_kind kind, 
                                         {NULL, 0}};
     if (kind != DPB_PLUGIN_DEVICE || !is_set(plugin->ops, offsetof(struct dpb_device_ops, queues)))
         return true;
-    for (const struct hook *hook = hooks; hook->name != NULL; hook++) {
+    for (const struct hook *hook = hooks; hook->name; hook++) {
         if (is_set(plugin->ops, hook->offset))
             continue;
         snprintf(reason, DPB_REASON_BYTES, "hook %s of '%s' is missing (NULL), it has queues",
@@ -181,7 +181,7 @@ bool dpb_plugin_check_hooks(const struct dpb_plugin *plugin, const void *ops,
                             char reason[DPB_REASON_BYTES])
 {
     const dpb_plugin_kind kind = (dpb_plugin_kind)plugin->kind;
-    for (const struct hook *hook = kinds[kind].hooks; hook->name != NULL; hook++) {
+    for (const struct hook *hook = kinds[kind].hooks; hook->name; hook++) {
         if (!is_set(ops, hook->offset)) {
             snprintf(reason, DPB_REASON_BYTES,
                      "hook %s of '%s' is missing (NULL): every %s sets it", hook->name,
@@ -205,15 +205,15 @@ static bool check_one(const struct dpb_plugin *plugin, dpb_plugin_kind kind, cha
         return false;
     if (!dpb_plugin_name_valid(plugin->name)) {
         snprintf(reason, DPB_REASON_BYTES, "name is '%s', it should match [a-z0-9_]+",
-                 plugin->name != NULL ? plugin->name : "(NULL)");
+                 plugin->name ? plugin->name : "(NULL)");
         return false;
     }
-    if (plugin->version == NULL || plugin->summary == NULL) {
+    if (!plugin->version || !plugin->summary) {
         snprintf(reason, DPB_REASON_BYTES, "%s of '%s' is NULL: set it",
-                 plugin->version == NULL ? "version" : "summary", plugin->name);
+                 !plugin->version ? "version" : "summary", plugin->name);
         return false;
     }
-    if (plugin->ops == NULL) {
+    if (!plugin->ops) {
         snprintf(reason, DPB_REASON_BYTES, "ops of '%s' is NULL: set it", plugin->name);
         return false;
     }
@@ -226,7 +226,7 @@ bool dpb_plugin_check(const struct dpb_plugin *first, dpb_plugin_kind kind,
                       char reason[DPB_REASON_BYTES])
 {
     uint32_t n = 0;
-    for (const struct dpb_plugin *plugin = first; plugin != NULL; plugin = plugin->next) {
+    for (const struct dpb_plugin *plugin = first; plugin; plugin = plugin->next) {
         if (!check_one(plugin, kind, reason))
             return false;
         if (++n > DPB_PLUGIN_CHAIN) {

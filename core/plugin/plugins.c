@@ -24,7 +24,7 @@ enum { MAX_DIRECTORIES = 32, MESSAGE_BYTES = 4096 };
 /* NULL: it was built, or is none of ours. */
 static const char *why_not_built(dpb_plugin_kind kind, const char *name)
 {
-    for (const struct dpb_plugin_not_built *row = dpb_plugins_not_built; row->name != NULL; row++)
+    for (const struct dpb_plugin_not_built *row = dpb_plugins_not_built; row->name; row++)
         if (row->kind == kind && strcmp(row->name, name) == 0)
             return row->reason;
     return NULL;
@@ -57,9 +57,9 @@ static dpb_status entry_fail(dpb_status status, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    if (entering == NULL) {
+    if (!entering) {
         dpb_failv(status, format, arguments);
-    } else if (entering->reason == NULL) {
+    } else if (!entering->reason) {
         char text[DPB_REASON_BYTES];
         vsnprintf(text, sizeof text, format, arguments);
         entering->reason = strdup(text);
@@ -80,7 +80,7 @@ static void refuse(struct object *object, const char *reason)
 static void load_object(struct object *object, const struct dpb_host *host)
 {
     void *handle = dlopen(object->path, RTLD_NOW | RTLD_LOCAL);
-    if (handle == NULL) {
+    if (!handle) {
         const char *why = dlerror();
         size_t n = strlen(object->path);
         bool named = strncmp(why, object->path, n) == 0 && strncmp(why + n, ": ", 2) == 0;
@@ -89,7 +89,7 @@ static void load_object(struct object *object, const struct dpb_host *host)
     }
     const struct dpb_plugin *(*entry)(const struct dpb_host *);
     *(void **)&entry = dlsym(handle, "dpb_plugin_entry");
-    if (entry == NULL) {
+    if (!entry) {
         refuse(object, "it exports no dpb_plugin_entry: this is no dpbench plugin");
         return;
     }
@@ -98,8 +98,8 @@ static void load_object(struct object *object, const struct dpb_host *host)
     entering = object;
     const struct dpb_plugin *first = entry(&entry_host);
     entering = NULL;
-    if (first == NULL) {
-        if (object->reason == NULL)
+    if (!first) {
+        if (!object->reason)
             refuse(object, "its entry returned NULL and gave no reason");
         return;
     }
@@ -115,13 +115,13 @@ static void load_object(struct object *object, const struct dpb_host *host)
 static struct object *object_at(const char *path, dpb_plugin_kind kind, const struct dpb_host *host)
 {
     char resolved[PATH_MAX];
-    if (realpath(path, resolved) == NULL)
+    if (!realpath(path, resolved))
         snprintf(resolved, sizeof resolved, "%s", path);
-    for (struct object *object = objects; object != NULL; object = object->next)
+    for (struct object *object = objects; object; object = object->next)
         if (strcmp(object->path, resolved) == 0 && object->kind == kind)
             return object;
     struct object *object = calloc(1, sizeof *object);
-    if (object == NULL || (object->path = strdup(resolved)) == NULL) {
+    if (!object || !(object->path = strdup(resolved))) {
         free(object);
         return NULL;
     }
@@ -134,7 +134,7 @@ static struct object *object_at(const char *path, dpb_plugin_kind kind, const st
 
 static const struct dpb_plugin *find_in(const struct object *object, const char *name)
 {
-    for (const struct dpb_plugin *p = object->first; p != NULL; p = p->next)
+    for (const struct dpb_plugin *p = object->first; p; p = p->next)
         if (strcmp(p->name, name) == 0)
             return p;
     return NULL;
@@ -156,7 +156,7 @@ static void search_destroy(struct search *search)
 static bool same_place(const char *a, const char *b)
 {
     char ra[PATH_MAX], rb[PATH_MAX];
-    if (realpath(a, ra) == NULL || realpath(b, rb) == NULL)
+    if (!realpath(a, ra) || !realpath(b, rb))
         return strcmp(a, b) == 0;
     return strcmp(ra, rb) == 0;
 }
@@ -164,7 +164,7 @@ static bool same_place(const char *a, const char *b)
 static void search_add(struct search *search, const char *directory, size_t length)
 {
     char *copy = length > 0 && search->n < MAX_DIRECTORIES ? strndup(directory, length) : NULL;
-    if (copy == NULL)
+    if (!copy)
         return;
     for (size_t i = 0; i < search->n; i++) {
         if (same_place(search->directories[i], copy)) {
@@ -179,7 +179,7 @@ static void search_create(struct search *search)
 {
     search->n = 0;
     const char *path = getenv("DPBENCH_PLUGIN_PATH");
-    while (path != NULL && *path != '\0') {
+    while (path && *path != '\0') {
         size_t length = strcspn(path, ":");
         search_add(search, path, length);
         path += length + (path[length] == ':' ? 1 : 0);
@@ -190,7 +190,7 @@ static void search_create(struct search *search)
         return;
     exe[length] = '\0';
     char *slash = strrchr(exe, '/');
-    if (slash == NULL)
+    if (!slash)
         return;
     *slash = '\0';
     char directory[PATH_MAX];
@@ -220,7 +220,7 @@ static bool is_file_name_of(const char *path, dpb_plugin_kind kind, const char *
     char file[NAME_MAX + 1];
     const char *slash = strrchr(path, '/');
     snprintf(file, sizeof file, "%s_%s.so", dpb_plugin_kind_name[kind], name);
-    return strcmp(slash != NULL ? slash + 1 : path, file) == 0;
+    return strcmp(slash ? slash + 1 : path, file) == 0;
 }
 
 /* Calls visit for each KIND_*.so of the directories, in order, until it returns false. */
@@ -275,22 +275,22 @@ static bool lookup_visit(void *context, const char *path)
 {
     struct lookup *lookup = context;
     struct object *object = object_at(path, lookup->kind, lookup->host);
-    if (object == NULL)
+    if (!object)
         return true;
-    if (object->first == NULL) {
+    if (!object->first) {
         lookup_tried(lookup, "\n  %s: %s", path, object->reason);
         return true;
     }
-    for (const struct dpb_plugin *p = object->first; p != NULL; p = p->next)
+    for (const struct dpb_plugin *p = object->first; p; p = p->next)
         if (lookup->n_names < DPB_PLUGIN_CHAIN)
             lookup->names[lookup->n_names++] = p->name;
-    if (object->first->next == NULL && !is_file_name_of(path, lookup->kind, object->first->name)) {
+    if (!object->first->next && !is_file_name_of(path, lookup->kind, object->first->name)) {
         lookup_tried(lookup, "\n  %s: name is '%s', by its file name it should be another", path,
                      object->first->name);
         return true;
     }
     lookup->found = find_in(object, lookup->name);
-    return lookup->found == NULL;
+    return !lookup->found;
 }
 
 /* The file that should hold the plugin. A file that is there but is refused ends the search:
@@ -298,7 +298,7 @@ static bool lookup_visit(void *context, const char *path)
 static dpb_status lookup_own_file(struct lookup *lookup, const struct search *search)
 {
     const char *kind = dpb_plugin_kind_name[lookup->kind];
-    for (size_t i = 0; i < search->n && lookup->found == NULL; i++) {
+    for (size_t i = 0; i < search->n && !lookup->found; i++) {
         char path[PATH_MAX];
         snprintf(path, sizeof path, "%s/%s_%s.so", search->directories[i], kind, lookup->name);
         if (access(path, F_OK) != 0) {
@@ -306,15 +306,14 @@ static dpb_status lookup_own_file(struct lookup *lookup, const struct search *se
             continue;
         }
         struct object *object = object_at(path, lookup->kind, lookup->host);
-        if (object == NULL)
+        if (!object)
             return dpb_fail(DPB_NO_MEMORY, "out of memory");
-        if (object->first == NULL)
+        if (!object->first)
             return dpb_fail(object->status, "%s%s '%s' cannot be used: %s: %s", lookup->at, kind,
-                            lookup->name, path,
-                            object->reason != NULL ? object->reason : "out of memory");
+                            lookup->name, path, object->reason ? object->reason : "out of memory");
         lookup->found = find_in(object, lookup->name);
         /* A file of several plugins has a name of its own. */
-        if (lookup->found == NULL && object->first->next == NULL)
+        if (!lookup->found && !object->first->next)
             return dpb_fail(DPB_UNSUPPORTED,
                             "%s%s '%s' cannot be used: %s: name is '%s', by its file name it "
                             "should be '%s'",
@@ -329,7 +328,7 @@ static dpb_status lookup_fail(const struct lookup *lookup)
     const char *kind = dpb_plugin_kind_name[lookup->kind];
     const char *reason =
         dpb_plugin_name_valid(lookup->name) ? why_not_built(lookup->kind, lookup->name) : NULL;
-    if (reason != NULL)
+    if (reason)
         return dpb_fail(DPB_USAGE, "%s%s '%s' was not built: %s; tried:%s", lookup->at, kind,
                         lookup->name, reason, lookup->tried);
     if (access("/proc/self/exe", F_OK) != 0)
@@ -340,12 +339,12 @@ static dpb_status lookup_fail(const struct lookup *lookup)
     const char *near = dpb_did_you_mean(lookup->name, lookup->names);
     if (!dpb_plugin_name_valid(lookup->name))
         return dpb_fail(DPB_USAGE, "%s'%s' is no name of a %s plugin: names match [a-z0-9_]+%s%s%s",
-                        lookup->at, lookup->name, kind, near != NULL ? "; did you mean '" : "",
-                        near != NULL ? near : "", near != NULL ? "'?" : "");
+                        lookup->at, lookup->name, kind, near ? "; did you mean '" : "",
+                        near ? near : "", near ? "'?" : "");
     return dpb_fail(DPB_USAGE, "%sunknown %s '%s'; %s%s%s; tried:%s", lookup->at, kind,
                     lookup->name,
-                    near != NULL ? "did you mean '" : "`dpbench plugins` lists those there are",
-                    near != NULL ? near : "", near != NULL ? "'?" : "", lookup->tried);
+                    near ? "did you mean '" : "`dpbench plugins` lists those there are",
+                    near ? near : "", near ? "'?" : "", lookup->tried);
 }
 
 dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const char *where,
@@ -353,20 +352,20 @@ dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const char *w
 {
     struct search search;
     struct lookup *lookup = calloc(1, sizeof *lookup);
-    if (lookup == NULL)
+    if (!lookup)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     lookup->kind = kind;
     lookup->name = name;
-    if (where != NULL)
+    if (where)
         snprintf(lookup->at, sizeof lookup->at, "%s: ", where);
     lookup->host = host;
     pthread_mutex_lock(&lock);
     search_create(&search);
     dpb_status status = dpb_plugin_name_valid(name) ? lookup_own_file(lookup, &search) : DPB_OK;
-    if (status == DPB_OK && lookup->found == NULL)
+    if (status == DPB_OK && !lookup->found)
         search_visit(&search, kind, lookup_visit, lookup);
     pthread_mutex_unlock(&lock);
-    if (status == DPB_OK && lookup->found == NULL)
+    if (status == DPB_OK && !lookup->found)
         status = lookup_fail(lookup);
     if (status == DPB_OK)
         *plugin = lookup->found;
@@ -390,8 +389,7 @@ static const struct dpb_plugin_row *listing_find(const struct listing *listing, 
 {
     for (size_t i = 0; i < listing->n; i++) {
         const struct dpb_plugin_row *row = &listing->rows[i];
-        if (row->plugin != NULL && row->kind == listing->kind &&
-            strcmp(row->plugin->name, name) == 0)
+        if (row->plugin && row->kind == listing->kind && strcmp(row->plugin->name, name) == 0)
             return row;
     }
     return NULL;
@@ -402,7 +400,7 @@ static bool listing_add(struct listing *listing, const struct dpb_plugin_row *ro
     if (listing->n == listing->capacity) {
         size_t capacity = listing->capacity != 0 ? 2 * listing->capacity : 32;
         void *rows = realloc(listing->rows, capacity * sizeof *listing->rows);
-        if (rows == NULL) {
+        if (!rows) {
             listing->out_of_memory = true;
             return false;
         }
@@ -418,9 +416,9 @@ static const char *hidden_reason(struct object *object, const struct dpb_plugin_
 {
     char text[DPB_REASON_BYTES];
     snprintf(text, sizeof text, "not used: '%s' is found first in %s", by->plugin->name, by->path);
-    if (object->reason == NULL)
+    if (!object->reason)
         object->reason = strdup(text);
-    return object->reason != NULL ? object->reason : "not used: found elsewhere first";
+    return object->reason ? object->reason : "not used: found elsewhere first";
 }
 
 static const char *misnamed_reason(struct object *object)
@@ -428,32 +426,32 @@ static const char *misnamed_reason(struct object *object)
     char text[DPB_REASON_BYTES];
     snprintf(text, sizeof text, "not used: name is '%s', by its file name it should be another",
              object->first->name);
-    if (object->reason == NULL)
+    if (!object->reason)
         object->reason = strdup(text);
-    return object->reason != NULL ? object->reason : "not used: its file has another name";
+    return object->reason ? object->reason : "not used: its file has another name";
 }
 
 static bool listing_visit(void *context, const char *path)
 {
     struct listing *listing = context;
     struct object *object = object_at(path, listing->kind, listing->host);
-    if (object == NULL) {
+    if (!object) {
         listing->out_of_memory = true;
         return false;
     }
     struct dpb_plugin_row row = {.kind = listing->kind, .path = object->path};
-    if (object->first == NULL) {
-        row.reason = object->reason != NULL ? object->reason : "out of memory";
+    if (!object->first) {
+        row.reason = object->reason ? object->reason : "out of memory";
         return listing_add(listing, &row);
     }
-    if (object->first->next == NULL && !is_file_name_of(path, listing->kind, object->first->name)) {
+    if (!object->first->next && !is_file_name_of(path, listing->kind, object->first->name)) {
         row.reason = misnamed_reason(object);
         return listing_add(listing, &row);
     }
-    for (const struct dpb_plugin *p = object->first; p != NULL; p = p->next) {
+    for (const struct dpb_plugin *p = object->first; p; p = p->next) {
         const struct dpb_plugin_row *earlier = listing_find(listing, p->name);
-        row.plugin = earlier == NULL ? p : NULL;
-        row.reason = earlier == NULL ? NULL : hidden_reason(object, earlier);
+        row.plugin = !earlier ? p : NULL;
+        row.reason = !earlier ? NULL : hidden_reason(object, earlier);
         if (!listing_add(listing, &row))
             return false;
     }
@@ -463,8 +461,7 @@ static bool listing_visit(void *context, const char *path)
 static const char *row_name(const struct dpb_plugin_row *row)
 {
     const char *slash = strrchr(row->path, '/');
-    return row->plugin != NULL ? row->plugin->name
-                               : slash + 2 + strlen(dpb_plugin_kind_name[row->kind]);
+    return row->plugin ? row->plugin->name : slash + 2 + strlen(dpb_plugin_kind_name[row->kind]);
 }
 
 static int compare_rows(const void *a, const void *b)

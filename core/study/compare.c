@@ -67,7 +67,7 @@ static json_t *differences_of(const json_t *a, const json_t *b)
         {"versions", "versions", false},
         {"environment", "invocation.environment", false},
     };
-    bool runs = json_object_get(a, "rows") == NULL;
+    bool runs = !json_object_get(a, "rows");
     json_t *list = json_array();
     json_t *values_a = values_of(json_object_get(a, "config"));
     json_t *values_b = values_of(json_object_get(b, "config"));
@@ -90,7 +90,7 @@ static json_t *doubts_of(const json_t *of)
     json_t *list = json_array();
     for (size_t i = 0; i < DPB_DOUBT_ONCE; i++) {
         const char *reason = dpb_rates_doubt(of, i);
-        if (reason != NULL)
+        if (reason)
             json_array_append_new(list, json_string(reason));
     }
     return list;
@@ -101,12 +101,12 @@ static json_t *side_of_row(const json_t *document, const json_t *row,
                            const struct dpb_estimate *estimate)
 {
     double low, high;
-    double rate = row != NULL ? dpb_json_number(row, "samples_per_s.median")
-                              : dpb_json_number(document, "timing.samples_per_s.mean");
+    double rate = row ? dpb_json_number(row, "samples_per_s.median")
+                      : dpb_json_number(document, "timing.samples_per_s.mean");
     dpb_estimate_interval(estimate, &low, &high);
     return json_pack("{s:o, s:o, s:o, s:I, s:o}", "samples_per_s", dpb_json_real(rate), "low",
                      dpb_json_real(low), "high", dpb_json_real(high), "repeats",
-                     (json_int_t)estimate->n, "doubts", doubts_of(row != NULL ? row : document));
+                     (json_int_t)estimate->n, "doubts", doubts_of(row ? row : document));
 }
 
 /* Of two runs (rows NULL), or of two rows of one cell. */
@@ -147,14 +147,14 @@ enum { TARGET_PARTS = sizeof target_parts / sizeof target_parts[0] };
 /* A row as it is, or a run as a row with one repeat. NULL: without a target. @owned. */
 static json_t *with_target(const json_t *document, const json_t *row)
 {
-    if (row != NULL)
+    if (row)
         return json_is_object(json_object_get(row, "to_target"))
                    ? json_incref((json_t *)(uintptr_t)row)
                    : NULL;
     json_t *run = json_copy((json_t *)(uintptr_t)document);
     json_object_set_new(run, "repeat", json_integer(0));
     json_t *target = dpb_target_of_runs((const json_t *const *)&run, 1, 0, 1);
-    if (target != NULL) {
+    if (target) {
         json_object_set_new(run, "to_target", target);
         return run;
     }
@@ -176,7 +176,7 @@ static json_t *target_of(const json_t *a, const json_t *row_a, const json_t *b, 
                          const struct dpb_compare_how *how)
 {
     json_t *of_a = with_target(a, row_a), *of_b = with_target(b, row_b), *json = json_null();
-    if (of_a != NULL && of_b != NULL && dpb_target_same_contest(of_a, of_b)) {
+    if (of_a && of_b && dpb_target_same_contest(of_a, of_b)) {
         json = json_pack("{s:o, s:o}", "a", side_of_target(of_a), "b", side_of_target(of_b));
         for (size_t i = 0; i < TARGET_PARTS; i++) {
             struct dpb_comparison c;
@@ -212,7 +212,7 @@ static json_t *cells_without(const json_t *document, const json_t *other)
     const json_t *rows = json_object_get(document, "rows");
     for (size_t i = 0; i < json_array_size(rows); i++) {
         json_t *cell = json_object_get(json_array_get(rows, i), "cell");
-        if (row_with_cell(other, cell) == NULL)
+        if (!row_with_cell(other, cell))
             json_array_append(cells, cell);
     }
     return cells;
@@ -226,13 +226,13 @@ static json_t *compare_rows(const json_t *a, const json_t *b, const struct dpb_c
     for (size_t i = 0; i < json_array_size(rows); i++) {
         const json_t *row = json_array_get(rows, i), *cell = json_object_get(row, "cell");
         const json_t *other = row_with_cell(b, cell);
-        if (other == NULL)
+        if (!other)
             continue;
         json_t *made = row_of(a, row, b, other, how);
         json_object_set_new(made, "to_target", target_of(a, row, b, other, how));
         json_array_append_new(result, made);
     }
-    if (rows == NULL) {
+    if (!rows) {
         json_t *made = row_of(a, NULL, b, NULL, how);
         json_object_set_new(made, "to_target", target_of(a, NULL, b, NULL, how));
         json_array_append_new(result, made);
@@ -288,12 +288,12 @@ dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compa
                         a->file, dpb_json_text(a->document, "schema", "?"), b->file,
                         dpb_json_text(b->document, "schema", "?"));
     json_t *rows = compare_rows(a->document, b->document, how);
-    if (rows != NULL && json_array_size(rows) == 0) {
+    if (rows && json_array_size(rows) == 0) {
         json_decref(rows);
         return dpb_fail(DPB_USAGE, "%s and %s have no cell in common", a->file, b->file);
     }
     json_t *differences = differences_of(a->document, b->document);
-    if (same != NULL && require_same(differences, same) != DPB_OK) {
+    if (same && require_same(differences, same) != DPB_OK) {
         json_decref(differences);
         json_decref(rows);
         return DPB_USAGE;
@@ -303,7 +303,7 @@ dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compa
                              dpb_json_real(how->threshold), "differences", differences, "rows",
                              rows, "only_a", cells_without(a->document, b->document), "only_b",
                              cells_without(b->document, a->document));
-    if (made == NULL)
+    if (!made)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     *regression = isfinite(how->threshold) && json_array_size(json_object_get(made, "only_a")) > 0;
     for (size_t i = 0; i < json_array_size(rows); i++)
@@ -318,8 +318,8 @@ dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compa
 
 static void print_value(const json_t *value, FILE *out)
 {
-    char *text = value == NULL ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    fputs(text != NULL ? text : "missing", out);
+    char *text = !value ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    fputs(text ? text : "missing", out);
     free(text);
 }
 

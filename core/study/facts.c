@@ -22,7 +22,7 @@ json_t *dpb_facts_of_ranks(struct dpb_board *board)
     for (uint32_t rank = 0; rank < dpb_board_ranks(board); rank++) {
         const struct dpb_status_page *page = dpb_board_page(board, rank);
         json_t *facts = dpb_facts_to_json(page);
-        if (facts != NULL)
+        if (facts)
             json_array_append_new(list, json_pack("{s:I, s:s, s:o}", "rank", (json_int_t)rank,
                                                   "host", page->host, "comm", facts));
     }

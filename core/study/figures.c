@@ -23,7 +23,7 @@ void dpb_figure_doubts(const json_t *of, char *text, size_t capacity)
     text[0] = '\0';
     for (size_t i = 0; i < DPB_DOUBTS; i++) {
         const char *doubt = dpb_rates_doubt(of, i);
-        if (doubt == NULL || used >= capacity)
+        if (!doubt || used >= capacity)
             continue;
         int n = snprintf(text + used, capacity - used, "%s%s", used > 0 ? ", " : "", doubt);
         used += n > 0 ? (size_t)n : 0;
@@ -33,7 +33,7 @@ void dpb_figure_doubts(const json_t *of, char *text, size_t capacity)
 static bool is_doubtful(const json_t *of)
 {
     for (size_t i = 0; i < DPB_DOUBTS; i++)
-        if (dpb_rates_doubt(of, i) != NULL)
+        if (dpb_rates_doubt(of, i))
             return true;
     return false;
 }
@@ -85,9 +85,9 @@ static void write_lines(const char *about, const struct key *keys, size_t n_keys
 void dpb_figure_rate(const json_t *document, const json_t *row, char text[32],
                      struct dpb_svg_row *rate)
 {
-    const json_t *of = row != NULL ? row : document;
+    const json_t *of = row ? row : document;
     *rate = (struct dpb_svg_row){.text = text, .low = NAN, .high = NAN, .hollow = is_doubtful(of)};
-    if (row != NULL) {
+    if (row) {
         rate->value = dpb_json_number(row, "samples_per_s.median");
         rate->low = dpb_json_number(row, "samples_per_s.low");
         rate->high = dpb_json_number(row, "samples_per_s.high");
@@ -222,7 +222,7 @@ struct course {
 static bool course_create(size_t n, struct course *course)
 {
     *course = (struct course){calloc(n + 1, sizeof(double)), calloc(n + 1, sizeof(double)), 0};
-    return course->x != NULL && course->y != NULL;
+    return course->x && course->y;
 }
 
 static void course_release(struct course *course)
@@ -463,13 +463,13 @@ static void scaling_of(const struct group *group, const char *strategy, const ch
     const json_t **rows = calloc(group->n + 1, sizeof *rows);
     size_t n = 0;
     *scaling = (struct scaling){.hollow = calloc(group->n + 1, sizeof *scaling->hollow)};
-    for (size_t i = 0; rows != NULL && i < group->n; i++)
+    for (size_t i = 0; rows && i < group->n; i++)
         if (strcmp(strategy_of(group->rows[i]), strategy) == 0 &&
             isfinite(dpb_json_number(group->rows[i], path)))
             rows[n++] = group->rows[i];
     if (n > 0)
         qsort(rows, n, sizeof *rows, by_workers);
-    if (course_create(n, &scaling->course) && scaling->hollow != NULL) {
+    if (course_create(n, &scaling->course) && scaling->hollow) {
         for (size_t i = 0; i < n; i++) {
             scaling->hollow[i] = is_doubtful(rows[i]);
             course_add(&scaling->course, dpb_json_number(rows[i], "workers"),
@@ -564,7 +564,7 @@ static const json_t *run_of(const json_t *document, const json_t *row, const cha
             continue;
         if (!json_is_true(dpb_json_at(run, "load.disturbed")))
             return run;
-        first = first != NULL ? first : run;
+        first = first ? first : run;
     }
     return first;
 }
@@ -577,13 +577,13 @@ static void write_training(const struct group *group, const char *purpose, cours
     double most = 0;
     char about[TEXT];
     for (size_t i = 0; i < group->n; i++)
-        if (run_of(group->document, group->rows[i], purpose) != NULL)
+        if (run_of(group->document, group->rows[i], purpose))
             most = fmax(most, dpb_json_number(group->rows[i], "workers"));
     for (size_t i = 0; i < group->n && n < MOST_SERIES; i++) {
         const json_t *row = group->rows[i];
         const json_t *run =
             dpb_json_number(row, "workers") == most ? run_of(group->document, row, purpose) : NULL;
-        if (run != NULL)
+        if (run)
             runs[n++] =
                 (struct named_run){strategy_of(row), run, color_of(group, strategy_of(row))};
     }
@@ -621,12 +621,12 @@ void dpb_figures_of_sweep(const json_t *document, const json_t *table, FILE *out
                 "<p class=\"about\">Curves are those of the first %d strategies; %zu more have "
                 "none.</p>\n",
                 MOST_SERIES, group.n_left_out);
-    for (size_t i = 0; group.rows != NULL && i < n; i++) {
+    for (size_t i = 0; group.rows && i < n; i++) {
         const json_t *line = json_array_get(lines, i);
         const json_t *next = json_array_get(lines, i + 1);
         group.name = dpb_json_text(line, "group", "");
         group.rows[group.n++] = json_object_get(line, "row");
-        if (next != NULL && strcmp(dpb_json_text(next, "group", ""), group.name) == 0)
+        if (next && strcmp(dpb_json_text(next, "group", ""), group.name) == 0)
             continue;
         write_group(&group, out);
         group.n = 0;

@@ -167,10 +167,10 @@ static void write_facts(const char *path, const json_t *value, FILE *out)
 
 static void write_table_of(const char *title, const json_t *value, const json_t *first, FILE *out)
 {
-    if (value == NULL)
+    if (!value)
         return;
     element("h3", "", title, out);
-    if (first != NULL && json_equal(value, first)) {
+    if (first && json_equal(value, first)) {
         fputs("\n<p class=\"about\">as of the first result</p>\n", out);
         return;
     }
@@ -220,9 +220,9 @@ static void write_origin(struct dpb_html *html, const json_t *document)
     write_table_of("Machine", machine, html->machine, html->body);
     write_table_of("Versions", versions, html->versions, html->body);
     fputs("</div>\n", html->body);
-    if (html->machine == NULL)
+    if (!html->machine)
         html->machine = json_incref((json_t *)(uintptr_t)machine);
-    if (html->versions == NULL)
+    if (!html->versions)
         html->versions = json_incref((json_t *)(uintptr_t)versions);
 }
 
@@ -236,7 +236,7 @@ static void write_head(const char *path, const json_t *document, FILE *out)
     fputs(", started ", out);
     dpb_svg_text(dpb_json_text(document, "started", "at an unknown time"), out);
     const char *processor = dpb_json_text(dpb_result_part(document, "machine.processor"), "", NULL);
-    if (processor != NULL) {
+    if (processor) {
         fputs(", on ", out);
         dpb_svg_text(processor, out);
     }
@@ -267,8 +267,7 @@ static void write_lines_of_run(char *text, FILE *out)
     char *state = NULL;
     bool is_first = true, open = false;
     fputs("<table class=\"facts\">\n", out);
-    for (char *line = strtok_r(text, "\n", &state); line != NULL;
-         line = strtok_r(NULL, "\n", &state)) {
+    for (char *line = strtok_r(text, "\n", &state); line; line = strtok_r(NULL, "\n", &state)) {
         const bool part = begins(line, "    "), labelled = !part && begins(line, "  ");
         if (is_first || begins(line, "SamplesPerSec:") || begins(line, "  warning ")) {
             is_first = false;
@@ -299,7 +298,7 @@ static void write_rate(const char *text, const json_t *document, FILE *out)
     char doubts[TEXT];
     size_t i;
     dpb_figure_doubts(document, doubts, sizeof doubts);
-    if (rate != NULL && (rate == text || rate[-1] == '\n')) {
+    if (rate && (rate == text || rate[-1] == '\n')) {
         char line[TEXT];
         snprintf(line, sizeof line, "%.*s", (int)strcspn(rate, "\n"), rate);
         element("p", "rate", line, out);
@@ -341,7 +340,7 @@ static void add_run(struct dpb_html *html, const char *path, const json_t *docum
     char *text = NULL;
     size_t length;
     FILE *memory = open_memstream(&text, &length);
-    if (memory == NULL)
+    if (!memory)
         return;
     dpb_result_print(document, memory);
     fclose(memory);
@@ -389,7 +388,7 @@ static json_t *warnings_of_row(const json_t *document, const json_t *row)
         json_array_foreach(json_object_get(run, "warnings"), k, warning)
         {
             json_t *note = note_of(notes, dpb_json_text(warning, "code", "?"));
-            if (json_object_get(note, "text") == NULL)
+            if (!json_object_get(note, "text"))
                 json_object_set(note, "text", json_object_get(warning, "text"));
             json_object_set_new(note, "runs",
                                 json_integer((json_int_t)dpb_json_number(note, "runs") + 1));
@@ -457,7 +456,7 @@ static void write_line(const json_t *columns, const json_t *line, struct notes *
         const char *title = dpb_json_text(json_array_get(columns, i), "", "");
         fprintf(out, "<td class=\"%s\">", class_of(title));
         dpb_svg_text(dpb_json_text(cell, "", ""), out);
-        if (strcmp(title, "samples/s") == 0 && notes != NULL)
+        if (strcmp(title, "samples/s") == 0 && notes)
             write_marks(notes, json_object_get(line, "row"), out);
         fputs("</td>", out);
     }
@@ -497,13 +496,12 @@ static void write_notes(const json_t *document, FILE *out)
     char *text = NULL, *state = NULL;
     size_t length;
     FILE *memory = open_memstream(&text, &length);
-    if (memory == NULL)
+    if (!memory)
         return;
     dpb_sweep_notes(document, memory);
     fclose(memory);
     fputs("<ul>\n", out);
-    for (char *line = strtok_r(text, "\n", &state); line != NULL;
-         line = strtok_r(NULL, "\n", &state)) {
+    for (char *line = strtok_r(text, "\n", &state); line; line = strtok_r(NULL, "\n", &state)) {
         element("li", begins(line, "warning: ") ? "warn" : "", begins(line, "- ") ? line + 2 : line,
                 out);
         fputc('\n', out);
@@ -560,10 +558,10 @@ static void add_sweep(struct dpb_html *html, const char *path, const json_t *doc
 struct dpb_html *dpb_html_create(void)
 {
     struct dpb_html *html = calloc(1, sizeof *html);
-    if (html == NULL)
+    if (!html)
         return NULL;
     html->body = open_memstream(&html->text, &html->length);
-    if (html->body != NULL)
+    if (html->body)
         return html;
     free(html);
     return NULL;
@@ -571,9 +569,9 @@ struct dpb_html *dpb_html_create(void)
 
 void dpb_html_destroy(struct dpb_html *html)
 {
-    if (html == NULL)
+    if (!html)
         return;
-    if (html->body != NULL)
+    if (html->body)
         fclose(html->body);
     free(html->text);
     json_decref(html->machine);
@@ -599,7 +597,7 @@ char *dpb_html_finish(struct dpb_html *html, size_t *length)
     bool closed = fclose(html->body) == 0;
     html->body = NULL;
     FILE *out = closed ? open_memstream(&text, length) : NULL;
-    if (out == NULL)
+    if (!out)
         return NULL;
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
           "<meta http-equiv=\"Content-Security-Policy\" "

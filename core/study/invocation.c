@@ -30,10 +30,10 @@ static json_t *describe_command(void)
     char *word = NULL;
     size_t capacity = 0;
     FILE *file = fopen("/proc/self/cmdline", "re");
-    while (file != NULL && getdelim(&word, &capacity, '\0', file) > 0)
+    while (file && getdelim(&word, &capacity, '\0', file) > 0)
         json_array_append_new(words, dpb_json_string(word));
     free(word);
-    if (file != NULL)
+    if (file)
         fclose(file);
     return words;
 }
@@ -48,7 +48,7 @@ static json_t *describe_environment(void)
         for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
             const char *value = strchr(*entry, '=');
             char name[256];
-            if (value == NULL || strncmp(*entry, prefixes[i], strlen(prefixes[i])) != 0)
+            if (!value || strncmp(*entry, prefixes[i], strlen(prefixes[i])) != 0)
                 continue;
             snprintf(name, sizeof name, "%.*s", (int)(value - *entry), *entry);
             json_object_set_new(variables, name, dpb_json_string(value + 1));
@@ -70,7 +70,7 @@ static dpb_status locate(struct dpb_config *config, const char *there, const cha
 {
     char path[2 * PATH_MAX];
     const struct dpb_setting *setting = dpb_config_get(config, section, key);
-    if (setting == NULL || setting->value[0] == '/' || setting->value[0] == '\0')
+    if (!setting || setting->value[0] == '/' || setting->value[0] == '\0')
         return DPB_OK;
     snprintf(path, sizeof path, "%s/%s", there, setting->value);
     dpb_log(DPB_LOG_INFO, "%s.%s = %s is taken from %s, where the result was made", section, key,
@@ -83,15 +83,15 @@ dpb_status dpb_result_locate(const json_t *document, struct dpb_config *config)
     char here[PATH_MAX], section[64];
     const char *there = dpb_json_text(document, "invocation.directory", NULL), *name;
     json_t *entry;
-    if (there == NULL || getcwd(here, sizeof here) == NULL || strcmp(here, there) == 0)
+    if (!there || !getcwd(here, sizeof here) || strcmp(here, there) == 0)
         return DPB_OK;
     for (size_t i = 0; i < N_INPUTS; i++)
         DPB_TRY(locate(config, there, inputs[i][0], inputs[i][1]));
     json_object_foreach(json_object_get(document, "inputs"), name, entry)
     {
         const char *dot = strchr(name, '.');
-        snprintf(section, sizeof section, "%.*s", dot != NULL ? (int)(dot - name) : 0, name);
-        if (dot != NULL && json_is_object(entry)) /* those above are there already */
+        snprintf(section, sizeof section, "%.*s", dot ? (int)(dot - name) : 0, name);
+        if (dot && json_is_object(entry)) /* those above are there already */
             DPB_TRY(locate(config, there, section, dot + 1));
     }
     return DPB_OK;
@@ -159,7 +159,7 @@ static size_t list(struct print *print, const char *path, char ***names)
     DIR *directory = opendir(path);
     struct dirent *entry;
     *names = NULL;
-    while (directory != NULL && (entry = readdir(directory)) != NULL) {
+    while (directory && (entry = readdir(directory))) {
         if (n == MOST_NAMES || dpb_now_ns() > print->until_ns) {
             print->why_none = n == MOST_NAMES ? "a directory has more than 1,048,576 names"
                                               : "it takes longer than 5 s";
@@ -168,16 +168,16 @@ static size_t list(struct print *print, const char *path, char ***names)
         if (n == capacity) {
             size_t more = capacity > 0 ? 2 * capacity : 64;
             char **grown = realloc(*names, more * sizeof *grown);
-            if (grown == NULL)
+            if (!grown)
                 break;
             *names = grown;
             capacity = more;
         }
-        if (((*names)[n] = strdup(entry->d_name)) == NULL)
+        if (!((*names)[n] = strdup(entry->d_name)))
             break;
         n++;
     }
-    if (directory != NULL)
+    if (directory)
         closedir(directory);
     if (n > 0)
         qsort(*names, n, sizeof **names, by_name);
@@ -190,7 +190,7 @@ static void add_path(struct print *print, const char *path, int depth)
     char **names;
     if (dpb_now_ns() > print->until_ns)
         print->why_none = "it takes longer than 5 s";
-    if (print->files >= MOST_FILES || print->why_none != NULL || stat(path, &info) != 0)
+    if (print->files >= MOST_FILES || print->why_none || stat(path, &info) != 0)
         return;
     if (S_ISREG(info.st_mode))
         add_file(print, path);
@@ -212,18 +212,18 @@ static json_t *describe_input(const char *name, const char *path)
 {
     char place[PATH_MAX], text[16];
     struct print print = {.crc = crc32(0, NULL, 0), .until_ns = dpb_now_ns() + MOST_NS};
-    if (path == NULL || path[0] == '\0')
+    if (!path || path[0] == '\0')
         return json_null();
-    if (realpath(path, place) == NULL)
+    if (!realpath(path, place))
         return json_pack("{s:o, s:n, s:n, s:n}", "path", dpb_json_string(path), "files", "bytes",
                          "fingerprint");
     add_path(&print, place, DEPTH);
-    if (print.why_none != NULL)
+    if (print.why_none)
         dpb_warn("no_fingerprint", "%s = %s has no fingerprint: %s", name, path, print.why_none);
     snprintf(text, sizeof text, "0x%08lx", (unsigned long)print.crc);
     return json_pack("{s:o, s:I, s:I, s:o}", "path", dpb_json_string(place), "files",
                      (json_int_t)print.files, "bytes", (json_int_t)print.bytes, "fingerprint",
-                     print.why_none != NULL ? json_null() : json_string(text));
+                     print.why_none ? json_null() : json_string(text));
 }
 
 /* Core's own tables have files that a run writes, too. */
@@ -233,7 +233,7 @@ bool dpb_result_is_input(const struct dpb_option_table *table, const struct dpb_
     for (size_t i = 0; i < N_INPUTS; i++)
         named = named ||
                 (strcmp(table->section, inputs[i][0]) == 0 && strcmp(row->name, inputs[i][1]) == 0);
-    bool plugins = table->owner != NULL && row->unit != NULL &&
+    bool plugins = table->owner && row->unit &&
                    (strcmp(row->unit, "file") == 0 || strcmp(row->unit, "directory") == 0);
     return row->type == DPB_OPT_STRING && (named || plugins);
 }
@@ -243,7 +243,7 @@ json_t *dpb_result_inputs(const struct dpb_experiment *experiment)
     json_t *found = json_pack("{s:n, s:n}", "data.path", "checkpoint.load");
     for (size_t i = 0; i < experiment->n_tables; i++) {
         const struct dpb_option_table *table = &experiment->tables[i];
-        for (const struct dpb_option *row = table->rows; row->name != NULL; row++) {
+        for (const struct dpb_option *row = table->rows; row->name; row++) {
             char name[128];
             if (!dpb_result_is_input(table, row))
                 continue;

@@ -11,7 +11,7 @@
 
 const json_t *dpb_json_at(const json_t *document, const char *path)
 {
-    while (document != NULL && *path != '\0') {
+    while (document && *path != '\0') {
         size_t length = strcspn(path, ".");
         char key[128];
         if (length >= sizeof key)
@@ -60,7 +60,7 @@ static void walk(struct walk *at, const json_t *a, const json_t *b, size_t lengt
     const char *key;
     json_t *value;
     if (!json_is_object(a) || !json_is_object(b)) {
-        if ((a != NULL || b != NULL) && !json_equal(a, b))
+        if ((a || b) && !json_equal(a, b))
             at->visit(at->context, at->path, a, b);
         return;
     }
@@ -68,7 +68,7 @@ static void walk(struct walk *at, const json_t *a, const json_t *b, size_t lengt
         descend(at, key, value, json_object_get(b, key), length);
     json_object_foreach((json_t *)(uintptr_t)b, key, value)
     {
-        if (json_object_get(a, key) == NULL)
+        if (!json_object_get(a, key))
             descend(at, key, NULL, value, length);
     }
 }
@@ -89,10 +89,10 @@ json_t *dpb_json_real(double value)
 json_t *dpb_json_string(const char *text)
 {
     json_t *string = json_string(text);
-    if (string != NULL)
+    if (string)
         return string;
     char *copy = strdup(text);
-    if (copy == NULL)
+    if (!copy)
         return NULL;
     for (char *c = copy; *c != '\0'; c++)
         if ((unsigned char)*c >= 0x80)
@@ -106,7 +106,7 @@ static json_t *printable_string(const json_t *string)
 {
     const size_t length = json_string_length(string), size = 4 * length + 5;
     char *text = malloc(size);
-    if (text == NULL)
+    if (!text)
         return NULL;
     const size_t used = dpb_escape(json_string_value(string), length, text, size);
     json_t *made = json_stringn(text, used);
@@ -117,14 +117,13 @@ static json_t *printable_string(const json_t *string)
 static json_t *printable_object(const json_t *object)
 {
     json_t *made = json_object();
-    for (void *i = json_object_iter((json_t *)(uintptr_t)object); made != NULL && i != NULL;
+    for (void *i = json_object_iter((json_t *)(uintptr_t)object); made && i;
          i = json_object_iter_next((json_t *)(uintptr_t)object, i)) {
         const char *key = json_object_iter_key(i);
         json_t *name = json_stringn_nocheck(key, strlen(key));
-        json_t *clean = name != NULL ? printable_string(name) : NULL;
-        if (clean == NULL ||
-            json_object_set_new(made, json_string_value(clean),
-                                dpb_json_printable(json_object_iter_value(i))) != 0) {
+        json_t *clean = name ? printable_string(name) : NULL;
+        if (!clean || json_object_set_new(made, json_string_value(clean),
+                                          dpb_json_printable(json_object_iter_value(i))) != 0) {
             json_decref(made);
             made = NULL;
         }
@@ -143,7 +142,7 @@ json_t *dpb_json_printable(const json_t *document)
     if (!json_is_array(document))
         return json_incref((json_t *)(uintptr_t)document);
     json_t *made = json_array();
-    for (size_t i = 0; made != NULL && i < json_array_size(document); i++)
+    for (size_t i = 0; made && i < json_array_size(document); i++)
         if (json_array_append_new(made, dpb_json_printable(json_array_get(document, i))) != 0) {
             json_decref(made);
             made = NULL;

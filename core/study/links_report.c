@@ -288,7 +288,7 @@ static void print_paths(const json_t *devices, FILE *out)
         for (k = 0; k < n; k++) {
             const char *path =
                 json_string_value(json_array_get(json_object_get(device, "paths"), k));
-            fprintf(out, "%6s", path != NULL ? path : "?");
+            fprintf(out, "%6s", path ? path : "?");
         }
         fputc('\n', out);
     }
@@ -333,7 +333,7 @@ static void print_plugin(const json_t *plugin, FILE *out)
     size_t i;
     fprintf(out, "\ndevices of %s", dpb_json_text(plugin, "name", "?"));
     const char *missing = dpb_json_text(plugin, "missing", NULL);
-    fprintf(out, "%s%s\n", missing != NULL ? ": none: " : "", missing != NULL ? missing : "");
+    fprintf(out, "%s%s\n", missing ? ": none: " : "", missing ? missing : "");
     json_array_foreach(json_object_get(plugin, "devices"), i, device)
     {
         fprintf(out, "  %zu: %s at %s, %.1f GiB", i, dpb_json_text(device, "name", "?"),
@@ -343,7 +343,7 @@ static void print_plugin(const json_t *plugin, FILE *out)
         print_clock(device, "memory", "driver.memory_mhz", out);
         fputc('\n', out);
         const char *unknown = dpb_json_text(device, "driver.problem", NULL);
-        if (unknown != NULL)
+        if (unknown)
             fprintf(out, "     %s\n", unknown);
     }
     print_paths(json_object_get(plugin, "devices"), out);

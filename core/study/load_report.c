@@ -16,7 +16,7 @@ static bool matters(double share, const struct dpb_load *load)
 
 json_t *dpb_load_to_json(const struct dpb_load *load)
 {
-    if (load == NULL)
+    if (!load)
         return json_null();
     bool disturbed = matters(load->others_share, load) || matters(load->siblings_share, load) ||
                      matters(load->stolen_share, load) || load->throttled > 0 || load->hot > 0;
@@ -35,7 +35,7 @@ json_t *dpb_load_to_json(const struct dpb_load *load)
 
 void dpb_load_warn(const struct dpb_load *load, json_t *warnings)
 {
-    if (load == NULL)
+    if (!load)
         return;
     if (matters(load->others_share, load))
         dpb_warnings_add(warnings, "busy_machine",

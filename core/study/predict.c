@@ -287,7 +287,7 @@ dpb_status dpb_predict_step(const struct dpb_measured *measured,
     s.whole = plan_of(measured, c, fmin(c->bucket_bytes, bytes), s.n_buckets);
     s.last = plan_of(measured, c, last_bytes, s.n_buckets);
     s.heap = calloc(s.n_buckets, sizeof *s.heap);
-    if (s.heap == NULL)
+    if (!s.heap)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     run(&s, measured, scale);
     free(s.heap);

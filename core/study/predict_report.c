@@ -80,7 +80,7 @@ static dpb_status read_steps(struct maker *maker)
     struct dpb_estimate estimate;
     double mean_ns = 0;
     maker->factors = calloc(n, sizeof *maker->factors);
-    if (maker->factors == NULL)
+    if (!maker->factors)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     for (size_t i = 0; i < n; i++) {
         maker->factors[i] = json_number_value(json_array_get(steps, i));
@@ -125,7 +125,7 @@ static dpb_status read_ready(struct maker *maker)
     n = maker->even ? EVEN : n;
     maker->ready_s = calloc(n, sizeof(double));
     maker->ready_bytes = calloc(n, sizeof(double));
-    if (maker->ready_s == NULL || maker->ready_bytes == NULL)
+    if (!maker->ready_s || !maker->ready_bytes)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     for (size_t i = 0; i < n; i++) {
         const double part = (double)(i + 1) / EVEN;
@@ -198,7 +198,7 @@ static dpb_status choose_strategies(struct maker *maker)
             maker->chosen[maker->n_chosen++] = &strategies[i];
     for (size_t i = 0; i < request->n_strategies; i++) {
         const struct strategy *strategy = find_strategy(request->strategies[i]);
-        if (strategy == NULL)
+        if (!strategy)
             return refuse_strategy(request->strategies[i]);
         maker->chosen[maker->n_chosen++] = strategy;
     }
@@ -251,7 +251,7 @@ static dpb_status fit_link(const struct dpb_predict_request *request,
     struct dpb_cost cost;
     const char *name = dpb_json_text(given->comm, "strategy.name", "?");
     link->fitted = find_strategy(name);
-    if (link->fitted == NULL)
+    if (!link->fitted)
         return refuse_strategy(name);
     if (strcmp(dpb_json_text(given->comm, "status", ""), "ok") != 0)
         return dpb_fail(DPB_USAGE, "%s: the measurement did not end well", given->name);
@@ -301,7 +301,7 @@ static dpb_status make_link(const struct dpb_predict_request *request,
                             const struct dpb_predict_link *given, struct link *link)
 {
     *link = (struct link){.outside = given->cost, .inside = request->inside};
-    if (given->comm != NULL)
+    if (given->comm)
         DPB_TRY(fit_link(request, given, link));
     if (request->per_machine > 1 && !isfinite(link->inside.bytes_per_s))
         return dpb_fail(
@@ -334,7 +334,7 @@ static json_t *beyond_of(const struct maker *maker, const struct strategy *strat
         json_array_append_new(list, json_string("batch"));
     if (c->workers > maker->measured.n_factors && strategy->way != DPB_WAY_ALONE)
         json_array_append_new(list, json_string("steps"));
-    if (link->fitted == NULL || strategy->way == DPB_WAY_ALONE)
+    if (!link->fitted || strategy->way == DPB_WAY_ALONE)
         return list;
     if (c->workers != link->workers)
         json_array_append_new(list, json_string("workers"));
@@ -380,7 +380,7 @@ static dpb_status add_row(struct maker *maker, const struct strategy *strategy,
     DPB_TRY(predict_interval(maker, c, link->error, &low_s, &high_s));
     if (strategy->way != DPB_WAY_ALONE)
         DPB_TRY(dpb_predict_least_bandwidth(&maker->measured, c, hidden_share, &least));
-    const bool framed = strategy->tcp && link->fitted == NULL && c->workers > c->per_machine;
+    const bool framed = strategy->tcp && !link->fitted && c->workers > c->per_machine;
     const double wire = framed ? tcp_share : 1;
     const double rate = batch * c->workers / step.step_s;
     const double own_alone =
@@ -441,7 +441,7 @@ static dpb_status add_rows(struct maker *maker, double workers, double bucket, d
                                         .host = request->host,
                                         .helper = maker->helper,
                                         .compute_scale = batch / maker->batch};
-        if (strategy->tcp && link->fitted == NULL)
+        if (strategy->tcp && !link->fitted)
             c.outside.bytes_per_s *= tcp_share;
         if (applies(strategy, &c))
             DPB_TRY(add_row(maker, strategy, &c, batch, link_number, link));
@@ -582,7 +582,7 @@ void dpb_predict_report_print(const json_t *document, FILE *out)
                      "device did not tell\n");
     json_array_foreach(rows, i, row)
     {
-        if (before == NULL || !same_table(before, row))
+        if (!before || !same_table(before, row))
             print_head(document, row, out);
         print_row(row, out);
         before = row;

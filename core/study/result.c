@@ -99,7 +99,7 @@ static json_t *times_to_json(struct maker *maker, const struct dpb_stats *times,
 /* When gradients were final; null: the host's clock does not tell. */
 static json_t *ready_to_json(const struct dpb_journal *journal)
 {
-    if (journal == NULL || journal->n_ready == 0)
+    if (!journal || journal->n_ready == 0)
         return json_null();
     json_t *elements = json_array(), *ns = json_array();
     for (uint64_t i = 0; i < journal->n_ready; i++) {
@@ -299,7 +299,7 @@ static json_t *verification_to_json(const struct dpb_summary *summary)
 static json_t *model_to_json(const struct maker *maker)
 {
     const struct dpb_journal *journal = maker->journals[0];
-    bool known = journal != NULL && journal->parameters > 0;
+    bool known = journal && journal->parameters > 0;
     return json_pack(
         "{s:s, s:o, s:o}", "name", maker->experiment->plugins[DPB_PLUGIN_MODEL]->name, "parameters",
         known ? json_integer((json_int_t)journal->parameters) : json_null(), "macs_per_sample",
@@ -344,7 +344,7 @@ static json_t *rank_to_json(struct maker *maker, uint32_t rank)
     json_object_set_new(json, "cores", cores_to_json(journal));
     json_object_set_new(json, "gpu", dpb_gpu_to_json(&journal->gpu));
     json_t *facts = dpb_facts_to_json(page);
-    if (facts != NULL)
+    if (facts)
         json_object_set_new(json, "comm", facts);
     uint64_t n = dpb_journal_records(journal);
     uint64_t from = maker->summary.warmup_steps;
@@ -378,7 +378,7 @@ static json_t *throttled_to_json(const struct maker *maker)
     bool told = false, throttled = false;
     for (uint32_t rank = 0; rank < maker->n_ranks; rank++) {
         const struct dpb_journal *journal = maker->journals[rank];
-        if (journal == NULL || !journal->gpu.last.known)
+        if (!journal || !journal->gpu.last.known)
             continue;
         told = true;
         throttled |= dpb_gpu_throttled(&journal->gpu);
@@ -400,14 +400,14 @@ static json_t *why_to_json(const struct maker *maker)
         .apart = maker->apart,
     };
     json_t *why = summary->too_short ? NULL : dpb_why_to_json(&args);
-    return why != NULL ? why : json_null();
+    return why ? why : json_null();
 }
 
 static json_t *ranks_to_json(struct maker *maker)
 {
     json_t *list = json_array();
     for (uint32_t rank = 0; rank < maker->n_ranks; rank++)
-        if (maker->journals[rank] != NULL)
+        if (maker->journals[rank])
             json_array_append_new(list, rank_to_json(maker, rank));
     return list;
 }
@@ -445,7 +445,7 @@ const char *dpb_result_status(dpb_status status)
 static const struct dpb_load *load_of(const struct maker *maker)
 {
     const struct dpb_journal *journal = maker->journals[0];
-    return journal != NULL && journal->load.known ? &journal->load : NULL;
+    return journal && journal->load.known ? &journal->load : NULL;
 }
 
 /* What only the finished numbers show. */
@@ -476,7 +476,7 @@ static void warn_of_numbers(struct maker *maker, json_t *warnings)
                          DPB_LEAST_STEPS, (double)DPB_LEAST_NS / 1e9);
     dpb_load_warn(load_of(maker), warnings);
     for (uint32_t rank = 0; rank < maker->n_ranks; rank++)
-        if (maker->journals[rank] != NULL)
+        if (maker->journals[rank])
             dpb_gpu_warn(&maker->journals[rank]->gpu, rank, warnings);
     if (summary->n_steps == 0 && !summary->no_common_window)
         dpb_warnings_add(warnings, "nothing_timed", "the run ended before its first timed step");
@@ -495,7 +495,7 @@ static void find_journals(struct maker *maker)
 {
     maker->n_workers = maker->experiment->n_workers;
     maker->n_ranks = maker->n_workers + maker->experiment->n_servers;
-    uint32_t on_board = maker->board != NULL ? dpb_board_ranks(maker->board) : 0;
+    uint32_t on_board = maker->board ? dpb_board_ranks(maker->board) : 0;
     for (uint32_t rank = 0; rank < maker->n_ranks && rank < on_board; rank++) {
         size_t bytes = 0;
         maker->journals[rank] = dpb_board_journal(maker->board, rank, &bytes);
@@ -544,7 +544,7 @@ static json_t *make_document(struct maker *maker, dpb_status status, const char 
                                  "versions", dpb_result_versions(experiment),           //
                                  "machine", dpb_machine_describe());
     warn_of_numbers(maker, warnings); /* last: it counts what is not finite */
-    if (document == NULL) {
+    if (!document) {
         json_decref(warnings);
         return NULL;
     }

@@ -66,7 +66,7 @@ static void remove_directories(const char *path, size_t made)
 static void directory_of(const char *path, char directory[PATH_MAX])
 {
     const char *slash = strrchr(path, '/');
-    size_t length = slash == NULL ? 0 : slash == path ? 1 : (size_t)(slash - path);
+    size_t length = !slash ? 0 : slash == path ? 1 : (size_t)(slash - path);
     snprintf(directory, PATH_MAX, "%.*s", length == 0 ? 1 : (int)length, length == 0 ? "." : path);
 }
 
@@ -87,11 +87,11 @@ dpb_status dpb_result_probe_file(const char *option, const char *path)
 dpb_status dpb_result_probe(const char *path, const char *results)
 {
     char directory[PATH_MAX], probe[PATH_MAX];
-    if (path == NULL && results[0] == '\0')
+    if (!path && results[0] == '\0')
         return DPB_OK;
-    if (path != NULL)
+    if (path)
         DPB_TRY(dpb_result_probe_file("--output", path));
-    if (path != NULL)
+    if (path)
         directory_of(path, directory);
     else if (snprintf(directory, sizeof directory, "%s", results) >= (int)sizeof directory)
         return dpb_fail(DPB_USAGE, "run.results: the name of the directory is too long");
@@ -122,7 +122,7 @@ static dpb_status read_file(const char *path, json_t **document)
 {
     json_error_t error;
     json_t *read = json_load_file(path, 0, &error);
-    if (read == NULL)
+    if (!read)
         return dpb_fail(DPB_USAGE, "%s: %s%s", path, error.text,
                         error.line > 0 ? " (is it a result of dpbench?)" : "");
     const char *schema = dpb_json_text(read, "schema", "missing");
@@ -162,7 +162,7 @@ static dpb_status finish_kept(const char *directory, json_t *document)
 {
     struct dpb_config *config = dpb_config_create();
     struct dpb_sweep *sweep = NULL;
-    dpb_status status = config == NULL ? dpb_fail(DPB_NO_MEMORY, "out of memory") : DPB_OK;
+    dpb_status status = !config ? dpb_fail(DPB_NO_MEMORY, "out of memory") : DPB_OK;
     if (status == DPB_OK)
         status = dpb_config_from_json(config, json_object_get(document, "config"), directory);
     if (status == DPB_OK)
@@ -200,7 +200,7 @@ const json_t *dpb_result_part(const json_t *document, const char *path)
 {
     const json_t *part = dpb_json_at(document, path);
     const json_t *runs = json_object_get(document, "runs");
-    for (size_t i = 0; part == NULL && i < json_array_size(runs); i++)
+    for (size_t i = 0; !part && i < json_array_size(runs); i++)
         part = dpb_json_at(json_array_get(runs, i), path);
     return part;
 }
@@ -255,7 +255,7 @@ static dpb_status write_temporary_text(const char *text, size_t length, const ch
 static dpb_status write_temporary(const json_t *document, const char *path, char name[PATH_MAX])
 {
     char *text = json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
-    if (text == NULL)
+    if (!text)
         return dpb_fail(DPB_NO_MEMORY, "out of memory: the result cannot be written to %s", path);
     const size_t length = strlen(text);
     text[length] = '\n'; /* in the place of the end */
@@ -296,7 +296,7 @@ static void file_stem(const json_t *document, const char *results, const char *r
     gmtime_r(&now, &utc);
     strftime(stamp, sizeof stamp, "%Y%m%dT%H%M%SZ", &utc);
     const json_t *n = dpb_json_at(document, "world.workers");
-    if (n != NULL)
+    if (n)
         snprintf(workers, sizeof workers, "-w%lld", (long long)json_integer_value(n));
     snprintf(stem, capacity, "%s/", results);
     size_t at = strlen(stem);
@@ -365,9 +365,9 @@ dpb_status dpb_result_begin(const json_t *document, const char *path, const char
     char stem[PATH_MAX - 64], parent[PATH_MAX];
     size_t made;
     directory[0] = '\0';
-    if (path == NULL && results[0] == '\0')
+    if (!path && results[0] == '\0')
         return DPB_OK;
-    if (path == NULL)
+    if (!path)
         file_stem(document, results, run_name, stem, sizeof stem);
     else if (snprintf(stem, sizeof stem, "%s", path) >= (int)sizeof stem)
         return dpb_fail(DPB_IO, "--output: the name is too long");
@@ -404,16 +404,15 @@ dpb_status dpb_result_write(const json_t *document, const char *path, const char
     char directory[PATH_MAX], name[PATH_MAX] = "";
     size_t made;
     written[0] = '\0';
-    if (path == NULL && results[0] == '\0')
+    if (!path && results[0] == '\0')
         return DPB_OK;
-    if (path != NULL)
+    if (path)
         directory_of(path, directory);
     else
         snprintf(directory, sizeof directory, "%s", results);
     if (!make_directories(directory, &made))
         return dpb_fail(DPB_IO, "%s: the directory cannot be made: %s", directory, strerror(errno));
-    DPB_TRY(path != NULL ? write_to(document, path, name)
-                         : write_new(document, results, run_name, name));
+    DPB_TRY(path ? write_to(document, path, name) : write_new(document, results, run_name, name));
     sync_directory(name);
     memcpy(written, name, sizeof name);
     return DPB_OK;

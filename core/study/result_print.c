@@ -153,7 +153,7 @@ static void print_memory(const json_t *document, FILE *out)
     size_t i;
     json_array_foreach(ranks, i, rank)
     {
-        if (most == NULL ||
+        if (!most ||
             dpb_json_number(rank, "peak_memory_bytes") > dpb_json_number(most, "peak_memory_bytes"))
             most = rank;
     }

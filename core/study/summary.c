@@ -9,7 +9,7 @@
 
 uint64_t dpb_journal_records(const struct dpb_journal *journal)
 {
-    if (journal == NULL)
+    if (!journal)
         return 0;
     uint64_t n = __atomic_load_n(&journal->n_records, __ATOMIC_ACQUIRE);
     return n < journal->capacity ? n : journal->capacity;
@@ -95,7 +95,7 @@ static dpb_status time_together(const struct dpb_summary_args *args, uint64_t fi
                                 int64_t *step_ns, struct dpb_breakdown *sum)
 {
     struct span *spans = calloc((size_t)args->n_workers + 1, sizeof *spans);
-    if (spans == NULL)
+    if (!spans)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     int64_t ended_ns = INT64_MIN;
     for (uint32_t w = 0; w < args->n_workers && n > 0; w++)
@@ -234,7 +234,7 @@ static dpb_status summarise_apart(const struct dpb_summary_args *args, struct dp
 {
     size_t n_records = 0;
     struct timed *timed = calloc(args->n_workers, sizeof *timed);
-    for (uint32_t w = 0; w < args->n_workers && timed != NULL; w++) {
+    for (uint32_t w = 0; w < args->n_workers && timed; w++) {
         const uint64_t end = dpb_journal_records(args->journals[w]); /* a rank may still write */
         timed[w] = (struct timed){min_u64(args->journals[w]->timed_from, end), end};
         n_records += (size_t)(end - timed[w].first);
@@ -244,7 +244,7 @@ static dpb_status summarise_apart(const struct dpb_summary_args *args, struct dp
     dpb_status status = DPB_OK;
     free(summary->step_ns);
     summary->step_ns = step_ns;
-    if (timed == NULL || step_ns == NULL || changes == NULL) {
+    if (!timed || !step_ns || !changes) {
         status = dpb_fail(DPB_NO_MEMORY, "out of memory");
     } else {
         struct span common;
@@ -280,7 +280,7 @@ static void summarise_bytes(const struct dpb_summary_args *args, uint64_t first,
     for (uint32_t r = 0; r < args->n_workers + args->n_servers; r++) {
         uint64_t end = dpb_journal_records(args->journals[r]), from = first;
         if (args->local)
-            from = args->journals[r] != NULL ? min_u64(args->journals[r]->timed_from, end) : end;
+            from = args->journals[r] ? min_u64(args->journals[r]->timed_from, end) : end;
         else
             end = min_u64(end, first + summary->n_steps);
         for (uint64_t k = from; k < end; k++)
@@ -314,14 +314,14 @@ static void summarise_verdicts(const struct dpb_summary_args *args, struct dpb_s
         summary->after = worst(summary->after, journal ? journal->verdict_after : 0);
     }
     for (uint32_t r = 0; r < args->n_workers + args->n_servers; r++)
-        summary->oversubscribed |= args->journals[r] != NULL && args->journals[r]->oversubscribed;
+        summary->oversubscribed |= args->journals[r] && args->journals[r]->oversubscribed;
 }
 
 /* Whether each worker has a timed step. */
 static bool all_have_begun(const struct dpb_summary_args *args)
 {
     for (uint32_t w = 0; w < args->n_workers; w++)
-        if (args->journals[w] == NULL ||
+        if (!args->journals[w] ||
             args->journals[w]->timed_from >= dpb_journal_records(args->journals[w]))
             return false;
     return true;
@@ -335,18 +335,18 @@ dpb_status dpb_summary_make(const struct dpb_summary_args *args, struct dpb_summ
     if (args->n_workers == 0)
         result.n_losses = 0;
     const struct dpb_journal *leader = args->journals[0];
-    uint64_t first = leader != NULL ? min_u64(leader->timed_from, result.n_losses) : 0;
+    uint64_t first = leader ? min_u64(leader->timed_from, result.n_losses) : 0;
     const bool apart = args->local && args->n_workers > 1;
     result.warmup_steps =
-        apart && leader != NULL ? min_u64(leader->timed_from, dpb_journal_records(leader)) : first;
+        apart && leader ? min_u64(leader->timed_from, dpb_journal_records(leader)) : first;
     result.n_steps = apart && !all_have_begun(args) ? 0 : result.n_losses - first;
-    result.steady = leader != NULL && leader->steady;
-    result.gated = leader != NULL && leader->gated;
+    result.steady = leader && leader->steady;
+    result.gated = leader && leader->gated;
     result.step_ns = calloc((size_t)result.n_steps + 1, sizeof *result.step_ns);
     result.warmup_step_ns = calloc((size_t)first + 1, sizeof *result.warmup_step_ns);
     result.loss = calloc((size_t)result.n_losses + 1, sizeof *result.loss);
     dpb_status status;
-    if (result.step_ns == NULL || result.warmup_step_ns == NULL || result.loss == NULL)
+    if (!result.step_ns || !result.warmup_step_ns || !result.loss)
         status = dpb_fail(DPB_NO_MEMORY, "out of memory");
     else if (apart && all_have_begun(args))
         status = summarise_apart(args, &result);
@@ -380,10 +380,10 @@ void dpb_summary_of_rank(const struct dpb_journal *journal, uint64_t timed_from,
     *breakdown = (struct dpb_breakdown){0};
     for (uint64_t k = first; k < end; k++) {
         breakdown_add(breakdown, &journal->records[k], 1);
-        if (times != NULL)
+        if (times)
             times[k - first] = (double)journal->records[k].step_ns;
     }
     breakdown_scale(breakdown, end > first ? 1.0 / (double)(end - first) : NAN);
-    dpb_stats_of(times, times != NULL ? (size_t)(end - first) : 0, step_ns);
+    dpb_stats_of(times, times ? (size_t)(end - first) : 0, step_ns);
     free(times);
 }

@@ -235,7 +235,7 @@ static size_t find_ranges(const struct dpb_svg_plot *plot, struct range *x, stru
             widen(y, series->high ? series->high[i] : NAN);
         }
     }
-    if (plot->x_ticks == NULL && x->low > 0 && x->low < 0.2 * x->high)
+    if (!plot->x_ticks && x->low > 0 && x->low < 0.2 * x->high)
         x->low = 0;
     return n;
 }
@@ -258,7 +258,7 @@ static bool make_axes(const struct dpb_svg_plot *plot, struct axis *x, struct ax
                        .log = plot->x_log};
     if (!isfinite(x->low) || !isfinite(x->high - x->low))
         return false;
-    if (plot->x_ticks == NULL) {
+    if (!plot->x_ticks) {
         set_ticks(x, 5);
         return true;
     }
@@ -367,7 +367,7 @@ bool dpb_svg_lines(const struct dpb_svg_plot *plot, FILE *out)
     struct axis x, y;
     if (!make_axes(plot, &x, &y))
         return false;
-    if (out == NULL)
+    if (!out)
         return true;
     begin(plot->name, HEIGHT, out);
     if (plot->shaded_to > 0)
@@ -473,7 +473,7 @@ static bool draw_rows(const struct dpb_svg_rows *plot, bool bars, FILE *out)
     struct axis x;
     if (!make_rows_axis(plot, bars, &x))
         return false;
-    if (out == NULL)
+    if (!out)
         return true;
     const double bottom = TOP + ROW * (double)plot->n_rows;
     begin(plot->name, bottom + BOTTOM, out);

@@ -51,7 +51,7 @@ static bool is_duration(const char *section, const char *key)
 
 static const struct dpb_option *find_row(const struct dpb_option *rows, const char *key)
 {
-    for (; rows != NULL && rows->name != NULL; rows++)
+    for (; rows && rows->name; rows++)
         if (strcmp(rows->name, key) == 0)
             return rows;
     return NULL;
@@ -98,7 +98,7 @@ static void axis_release(struct dpb_sweep_axis *axis)
 static dpb_status axis_create(const struct dpb_setting *setting, struct dpb_sweep_axis *axis)
 {
     const char *dot = strchr(setting->key, '.');
-    if (dot == NULL || dot == setting->key || dot[1] == '\0')
+    if (!dot || dot == setting->key || dot[1] == '\0')
         return dpb_fail(DPB_USAGE,
                         "%s: '%s' is no axis of a sweep: write SECTION.KEY = LIST, repeats = N, "
                         "accuracy = STEPS, retry_disturbed = N, when = CONDITION, seeds = N or "
@@ -107,7 +107,7 @@ static dpb_status axis_create(const struct dpb_setting *setting, struct dpb_swee
     axis->section = strndup(setting->key, (size_t)(dot - setting->key));
     axis->key = strdup(dot + 1);
     axis->origin = strdup(setting->origin);
-    if (axis->section == NULL || axis->key == NULL || axis->origin == NULL)
+    if (!axis->section || !axis->key || !axis->origin)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     if (strcmp(axis->section, "sweep") == 0)
         return dpb_fail(DPB_USAGE, "%s: a sweep cannot sweep '%s'", axis->origin, setting->key);
@@ -140,7 +140,7 @@ static dpb_status overridden(const struct dpb_config *config, const struct dpb_s
 static dpb_status create_axes(const struct dpb_config *config, struct dpb_sweep *sweep)
 {
     sweep->axes = calloc(config->n_settings + 1, sizeof *sweep->axes);
-    if (sweep->axes == NULL)
+    if (!sweep->axes)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     sweep->n_cells = 1;
     for (size_t i = 0; i < config->n_settings; i++) {
@@ -175,7 +175,7 @@ static dpb_status create_seeds(const struct dpb_config *config, struct dpb_sweep
 {
     const char *origin = dpb_config_get(config, "sweep", "seeds")->origin;
     const struct dpb_setting *given = dpb_config_get(config, "run", "seed");
-    const char *text = given != NULL ? given->value : find_row(core_rows("run"), "seed")->def;
+    const char *text = given ? given->value : find_row(core_rows("run"), "seed")->def;
     struct dpb_sweep_axis *seeds = &sweep->replicates;
     int64_t first;
     if (sweep->over[0] != '\0')
@@ -189,20 +189,19 @@ static dpb_status create_seeds(const struct dpb_config *config, struct dpb_sweep
                             origin);
     if (dpb_parse_int(text, &first) != DPB_PARSED || first < 0)
         return dpb_fail(DPB_USAGE, "%s: run.seed = '%s' is no whole number from 0",
-                        given != NULL ? given->origin : origin, text);
+                        given ? given->origin : origin, text);
     seeds->section = strdup("run");
     seeds->key = strdup("seed");
     seeds->origin = strdup(origin);
     seeds->values = calloc((size_t)sweep->seeds, sizeof *seeds->values);
-    if (seeds->section == NULL || seeds->key == NULL || seeds->origin == NULL ||
-        seeds->values == NULL)
+    if (!seeds->section || !seeds->key || !seeds->origin || !seeds->values)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     for (; seeds->n_values < (size_t)sweep->seeds; seeds->n_values++) {
         char value[32];
         const uint64_t seed = (uint64_t)first + seeds->n_values;
         snprintf(value, sizeof value, "%" PRIu64, seed);
         seeds->values[seeds->n_values] = strdup(value);
-        if (seeds->values[seeds->n_values] == NULL)
+        if (!seeds->values[seeds->n_values])
             return dpb_fail(DPB_NO_MEMORY, "out of memory");
     }
     return DPB_OK;
@@ -219,7 +218,7 @@ static dpb_status set_repeats(const struct dpb_config *config, struct dpb_sweep 
     if (n == 0 && sweep->over[0] != '\0')
         return dpb_fail(DPB_USAGE, "%s: sweep.over = %s: give its values, as sweep.%s = LIST",
                         over->origin, sweep->over, sweep->over);
-    if (n > 0 && repeats == NULL)
+    if (n > 0 && !repeats)
         sweep->repeats = n;
     if (n > 0 && sweep->repeats > n)
         return dpb_fail(DPB_USAGE,
@@ -242,14 +241,14 @@ static dpb_status choose_cells(const struct dpb_config *config, struct dpb_sweep
     const struct dpb_setting *when = dpb_config_get(config, "sweep", "when");
     size_t n = sweep->n_cells;
     sweep->cells = calloc(n + 1, sizeof *sweep->cells);
-    if (sweep->cells == NULL)
+    if (!sweep->cells)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     sweep->n_cells = 0;
     for (size_t i = 0; i < n; i++) {
         bool holds = true;
         char name[512];
         sweep->cells[sweep->n_cells] = i; /* lookup_cell looks at this one */
-        if (when != NULL && when->value[0] != '\0') {
+        if (when && when->value[0] != '\0') {
             snprintf(name, sizeof name, "%s: sweep.when", when->origin);
             DPB_TRY(dpb_sweep_when(when->value, name, lookup_cell, sweep, &holds));
         }
@@ -270,13 +269,13 @@ static dpb_status fill(const struct dpb_config *config, struct dpb_sweep *sweep)
     DPB_TRY(create_axes(config, sweep));
     DPB_TRY(set_repeats(config, sweep));
     const struct dpb_setting *target = dpb_config_get(config, "eval", "target");
-    if (target != NULL && sweep->accuracy > 0)
+    if (target && sweep->accuracy > 0)
         return dpb_fail(DPB_USAGE,
                         "%s: with eval.target every run of a sweep has its accuracy: leave "
                         "sweep.accuracy out",
                         target->origin);
     sweep->base = dpb_config_copy(config);
-    if (sweep->base == NULL)
+    if (!sweep->base)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     for (size_t i = 0; i < config->n_settings; i++)
         if (strcmp(config->settings[i].section, "sweep") == 0)
@@ -287,7 +286,7 @@ static dpb_status fill(const struct dpb_config *config, struct dpb_sweep *sweep)
 dpb_status dpb_sweep_create(const struct dpb_config *config, struct dpb_sweep **sweep)
 {
     struct dpb_sweep *result = calloc(1, sizeof *result);
-    if (result == NULL)
+    if (!result)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     dpb_status status = fill(config, result);
     if (status != DPB_OK)
@@ -299,7 +298,7 @@ dpb_status dpb_sweep_create(const struct dpb_config *config, struct dpb_sweep **
 
 void dpb_sweep_destroy(struct dpb_sweep *sweep)
 {
-    if (sweep == NULL)
+    if (!sweep)
         return;
     for (size_t i = 0; i < sweep->n_axes; i++)
         axis_release(&sweep->axes[i]);
@@ -366,7 +365,7 @@ static bool has_option(const struct dpb_plugin_row *plugins, size_t n_plugins, d
 {
     for (size_t i = 0; i < n_plugins; i++) {
         const struct dpb_plugin *plugin = plugins[i].plugin;
-        if (plugin != NULL && plugins[i].kind == kind && strcmp(plugin->name, name) == 0)
+        if (plugin && plugins[i].kind == kind && strcmp(plugin->name, name) == 0)
             return has_row(plugin->options, key);
     }
     return false;
@@ -386,7 +385,7 @@ static dpb_status leave_to_others(const struct dpb_sweep *sweep, const struct dp
         const struct dpb_setting *s = &sweep->base->settings[i];
         if (strcmp(s->section, axis->section) != 0 || has_row(core_rows(s->section), s->key))
             continue;
-        if (plugins == NULL)
+        if (!plugins)
             DPB_TRY(dpb_plugin_list(&dpb_host, &plugins, &n_plugins));
         bool others = false;
         for (size_t v = 0; v < axis->n_values; v++)
@@ -402,7 +401,7 @@ dpb_status dpb_sweep_config(const struct dpb_sweep *sweep, const struct dpb_swee
                             struct dpb_config **config)
 {
     struct dpb_config *result = dpb_config_copy(sweep->base);
-    dpb_status status = result == NULL ? dpb_fail(DPB_NO_MEMORY, "out of memory") : DPB_OK;
+    dpb_status status = !result ? dpb_fail(DPB_NO_MEMORY, "out of memory") : DPB_OK;
     for (size_t i = 0; i < sweep->n_axes && status == DPB_OK; i++)
         status =
             leave_to_others(sweep, &sweep->axes[i], dpb_sweep_value(sweep, job->cell, i), result);
@@ -414,7 +413,7 @@ dpb_status dpb_sweep_config(const struct dpb_sweep *sweep, const struct dpb_swee
         status = set(result, by_repeat->section, by_repeat->key,
                      by_repeat->values[job->repeat % by_repeat->n_values], by_repeat->origin);
     /* A run that misses is a part of its row; the sweep as a whole answers for it. */
-    if (status == DPB_OK && dpb_config_get(result, "eval", "target") != NULL)
+    if (status == DPB_OK && dpb_config_get(result, "eval", "target"))
         dpb_config_remove(result, "eval", "require_target");
     if (status == DPB_OK)
         status = set_purpose(sweep, job, result);
@@ -464,7 +463,7 @@ const char *dpb_sweep_setting(const struct dpb_sweep *sweep, size_t cell, const 
         if (strcmp(sweep->axes[i].section, section) == 0 && strcmp(sweep->axes[i].key, key) == 0)
             return dpb_sweep_value(sweep, cell, i);
     const struct dpb_setting *setting = dpb_config_get(sweep->base, section, key);
-    return setting != NULL ? setting->value : "";
+    return setting ? setting->value : "";
 }
 
 size_t dpb_sweep_accuracy_jobs(const struct dpb_sweep *sweep, struct dpb_sweep_job *jobs)

@@ -27,7 +27,7 @@ size_t dpb_sweep_order_rows(const json_t *rows, const json_t **ordered)
 {
     size_t n = json_array_size(rows), n_ordered = 0;
     bool *taken = calloc(n + 1, sizeof *taken);
-    for (size_t i = 0; taken != NULL && i < n; i++) {
+    for (size_t i = 0; taken && i < n; i++) {
         char group[DPB_SWEEP_GROUP], other[DPB_SWEEP_GROUP];
         dpb_sweep_group(json_array_get(rows, i), group, sizeof group);
         for (size_t k = i; k < n; k++) {

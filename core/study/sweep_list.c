@@ -48,13 +48,13 @@ static dpb_status add_value(struct list *list, struct part value)
     if (list->n == list->capacity) {
         size_t capacity = 2 * list->capacity + 8;
         char **grown = realloc(list->values, capacity * sizeof *grown);
-        if (grown == NULL)
+        if (!grown)
             return dpb_fail(DPB_NO_MEMORY, "out of memory");
         list->values = grown;
         list->capacity = capacity;
     }
     char *copy = strndup(value.at, value.length);
-    if (copy == NULL)
+    if (!copy)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     list->values[list->n++] = copy;
     return DPB_OK;
@@ -72,7 +72,7 @@ static bool parse_range(const char *text, struct range *range)
     char first[32] = "", *end;
     const char *dots = strstr(text, "..");
     *range = (struct range){.by = 1};
-    if (dots == NULL || (size_t)(dots - text) >= sizeof first)
+    if (!dots || (size_t)(dots - text) >= sizeof first)
         return false;
     memcpy(first, text, (size_t)(dots - text));
     if (dpb_parse_real(first, &range->first) != DPB_PARSED)
@@ -145,10 +145,10 @@ static const char *item_end(const char *at, char separator)
 static dpb_status fill(const char *text, struct list *list)
 {
     const char *semicolon = item_end(text, ';');
-    char separator = semicolon != NULL && *semicolon == ';' ? ';' : ',';
-    for (const char *end; text != NULL; text = *end == '\0' ? NULL : end + 1) {
+    char separator = semicolon && *semicolon == ';' ? ';' : ',';
+    for (const char *end; text; text = *end == '\0' ? NULL : end + 1) {
         end = item_end(text, separator);
-        if (end == NULL)
+        if (!end)
             return dpb_fail(DPB_USAGE, "%s has a quote without its end", list->name);
         DPB_TRY(add_item(list, trimmed(text, (size_t)(end - text))));
     }
@@ -194,7 +194,7 @@ static dpb_status compare_numbers(const char *operator, const char * is, const c
     if (dpb_parse_real(is, &x) != DPB_PARSED || dpb_parse_real(value, &y) != DPB_PARSED)
         return dpb_fail(DPB_USAGE, "%s: '%s %s %s' compares what is no number", name, is, operator,
                         value);
-    bool equal = strchr(operator, '=') != NULL && x == y;
+    bool equal = strchr(operator, '=') && x == y;
     *holds = equal || (operator[0] == '<' ? x < y : x> y);
     return DPB_OK;
 }
@@ -218,7 +218,7 @@ static dpb_status evaluate(struct part test, const char *name, dpb_sweep_lookup 
     for (size_t i = 0; i < sizeof operators / sizeof operators[0]; i++)
         known |= strcmp(operator, operators[i]) == 0;
     const char *dot = left.length > 0 ? memchr(left.at, '.', left.length) : NULL;
-    if (!known || dot == NULL || right.length == 0)
+    if (!known || !dot || right.length == 0)
         return dpb_fail(DPB_USAGE,
                         "%s: '%.*s' is no condition: write SECTION.KEY OP VALUE, OP one of "
                         "= != < <= > >=, several with `and` and `or` between them",
@@ -228,7 +228,7 @@ static dpb_status evaluate(struct part test, const char *name, dpb_sweep_lookup 
     snprintf(rest, sizeof rest, "%.*s", (int)(left.length - (size_t)(dot + 1 - left.at)), dot + 1);
     snprintf(value, sizeof value, "%.*s", (int)right.length, right.at);
     const char *is = lookup(context, section, rest);
-    if (is == NULL)
+    if (!is)
         return dpb_fail(DPB_USAGE, "%s: %s.%s has no value here: make it an axis, or set it", name,
                         section, rest);
     if (operator[0] == '<' || operator[0] == '>')

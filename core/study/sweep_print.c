@@ -123,7 +123,7 @@ static bool has_content(const struct dpb_table_line *lines, size_t n, size_t col
         const char *text = lines[i].text[column];
         if (column != LABEL && strcmp(text, "-") != 0)
             return true;
-        if (column == LABEL && label != NULL && strcmp(text, label) != 0)
+        if (column == LABEL && label && strcmp(text, label) != 0)
             return true;
         label = text;
     }
@@ -184,8 +184,8 @@ static bool is_candidate(const json_t *row, double workers, const char *group)
 
 static bool is_faster(const json_t *row, const json_t *other)
 {
-    return other == NULL || dpb_json_number(row, "samples_per_s.median") >
-                                dpb_json_number(other, "samples_per_s.median");
+    return !other || dpb_json_number(row, "samples_per_s.median") >
+                         dpb_json_number(other, "samples_per_s.median");
 }
 
 static bool is_bound(const json_t *row)
@@ -204,16 +204,16 @@ static bool note_doubts(const struct dpb_table_line *lines, size_t n, double wor
         for (size_t k = 0; k < n; k++) {
             const json_t *row = lines[k].row;
             const char *own = is_candidate(row, workers, group) ? dpb_rates_doubt(row, i) : NULL;
-            if (own == NULL)
+            if (!own)
                 continue;
             add(&note, "%s%s",
-                reason != NULL    ? ", "
+                reason            ? ", "
                 : note.length > 0 ? "; "
                                   : "",
                 dpb_json_text(row, "strategy", "?"));
             reason = own;
         }
-        if (reason != NULL)
+        if (reason)
             add(&note, " %s", reason);
     }
     if (note.length > 0)
@@ -276,9 +276,8 @@ static void note_fastest(const json_t *document, const struct dpb_table_line *li
     size_t n_shown = 0;
     bool apart = false;
     size_t n_others =
-        first != NULL ? add_others(&others, document, lines, n, first, group, &n_shown, &apart) : 0;
-    if (first == NULL || (n_others == 0 && bound == NULL) ||
-        note_doubts(lines, n, workers, group, out))
+        first ? add_others(&others, document, lines, n, first, group, &n_shown, &apart) : 0;
+    if (!first || (n_others == 0 && !bound) || note_doubts(lines, n, workers, group, out))
         return;
     const char *name = dpb_json_text(first, "strategy", "?");
     add(&note, "- %s%s%.0f worker%s: ", group, group[0] ? ": " : "", workers,
@@ -287,7 +286,7 @@ static void note_fastest(const json_t *document, const struct dpb_table_line *li
         add(&note, "%s%s%s%s", name,
             n_shown == n_others ? " is fastest" : " is first, but not shown to be the fastest",
             apart ? " across labels, which do not compute the same" : "", others.text);
-    if (bound != NULL) {
+    if (bound) {
         add(&note, "%s%s / %s ", n_others > 0 ? "; " : "", name,
             dpb_json_text(bound, "strategy", "?"));
         if (add_ratio(&note, document, bound, first) == DPB_FASTER)
@@ -357,11 +356,11 @@ static void add_cell(struct note *note, const json_t *row, const char *axis)
 static void add_effect(struct note *note, const json_t *document, const json_t *a, const json_t *b)
 {
     const char *doubt = NULL;
-    for (size_t i = 0; i < DPB_DOUBTS && doubt == NULL; i++) {
+    for (size_t i = 0; i < DPB_DOUBTS && !doubt; i++) {
         doubt = dpb_rates_doubt(a, i);
-        doubt = doubt != NULL ? doubt : dpb_rates_doubt(b, i);
+        doubt = doubt ? doubt : dpb_rates_doubt(b, i);
     }
-    if (doubt == NULL)
+    if (!doubt)
         add_ratio(note, document, a, b);
     else
         add(note, "%.3f no conclusion (%s)",
@@ -434,7 +433,7 @@ static void note_why(const json_t *document, const struct dpb_table_line *lines,
 {
     const size_t most = json_array_size(json_object_get(document, "runs"));
     const json_t **runs = calloc(most + 1, sizeof *runs);
-    for (size_t i = 0; i < n && runs != NULL; i++) {
+    for (size_t i = 0; i < n && runs; i++) {
         const size_t n_runs = lines[i].failed ? 0 : runs_of(document, lines[i].row, runs);
         char group[DPB_SWEEP_GROUP], text[DPB_WHY_SENTENCES][DPB_WHY_TEXT];
         const size_t n_texts = n_runs > 0 ? dpb_why_sentences(runs, n_runs, text) : 0;
@@ -459,7 +458,7 @@ static void note_why(const json_t *document, const struct dpb_table_line *lines,
 static bool any_line(const struct dpb_table_line *lines, size_t n, size_t column, char mark)
 {
     for (size_t i = 0; i < n; i++)
-        if (!lines[i].failed && strchr(lines[i].text[column], mark) != NULL)
+        if (!lines[i].failed && strchr(lines[i].text[column], mark))
             return true;
     return false;
 }
@@ -555,8 +554,7 @@ static void print_wrapped(char *text, FILE *out)
 {
     size_t column = 0;
     char *state = NULL;
-    for (char *word = strtok_r(text, " ", &state); word != NULL;
-         word = strtok_r(NULL, " ", &state)) {
+    for (char *word = strtok_r(text, " ", &state); word; word = strtok_r(NULL, " ", &state)) {
         size_t length = strlen(word);
         if (column > 0 && column + 1 + length > DPB_TABLE_WIDTH) {
             fputc('\n', out);
@@ -578,11 +576,11 @@ void dpb_sweep_print(const json_t *document, FILE *out)
         fputc('\n', out);
         dpb_target_print(document, out);
     }
-    if (memory != NULL) {
+    if (memory) {
         print_notes(document, &table, memory);
         fclose(memory);
     }
-    for (char *note = notes ? strtok_r(notes, "\n", &state) : NULL; note != NULL;
+    for (char *note = notes ? strtok_r(notes, "\n", &state) : NULL; note;
          note = strtok_r(NULL, "\n", &state))
         print_wrapped(note, out);
     free(notes);

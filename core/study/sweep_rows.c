@@ -147,7 +147,7 @@ static bool cell_runs_find(const json_t *document, size_t cell, struct cell_runs
     size_t i;
     *found = (struct cell_runs){.ok = calloc(json_array_size(runs) + 1, sizeof *found->ok),
                                 .good = calloc(json_array_size(runs) + 1, sizeof *found->good)};
-    if (found->ok == NULL || found->good == NULL)
+    if (!found->ok || !found->good)
         return false;
     json_array_foreach(runs, i, run)
     {
@@ -162,7 +162,7 @@ static bool cell_runs_find(const json_t *document, size_t cell, struct cell_runs
             if (found->n_failed++ == 0)
                 found->reason = dpb_json_text(run, "error", "no reason given");
         }
-        if (found->any == NULL || (is_ok(run) && !is_ok(found->any)))
+        if (!found->any || (is_ok(run) && !is_ok(found->any)))
             found->any = run;
     }
     size_t n_clean = 0;
@@ -183,7 +183,7 @@ static double median_of(const struct cell_runs *runs, double (*of)(const json_t 
 {
     double median = NAN, *values = calloc(runs->n_ok + 1, sizeof *values);
     size_t n = 0;
-    for (size_t i = 0; values != NULL && i < runs->n_ok; i++) {
+    for (size_t i = 0; values && i < runs->n_ok; i++) {
         values[n] = of(runs->ok[i]);
         n += isfinite(values[n]) ? 1 : 0;
     }
@@ -381,7 +381,7 @@ static const char *text_of_any(const json_t *run, const char *path, const char *
 static json_t *workers_to_json(const struct dpb_sweep *sweep, size_t cell, const json_t *run)
 {
     const json_t *workers = dpb_json_at(run, "world.workers");
-    if (workers != NULL)
+    if (workers)
         return json_incref((json_t *)(uintptr_t)workers);
     const char *text = dpb_sweep_setting(sweep, cell, "run", "workers");
     long n = strtol(text, NULL, 10);
@@ -435,7 +435,7 @@ static json_t *row_to_json(const struct dpb_sweep *sweep, size_t cell, double sa
         "steady", runs->n_ok > 0 && !any_true(runs, "timing.steady", false));
     json_t *to_target =
         dpb_target_of_runs(runs->good, runs->n_good, runs->n_failed, sweep->repeats);
-    json_object_set_new(row, "to_target", to_target != NULL ? to_target : json_null());
+    json_object_set_new(row, "to_target", to_target ? to_target : json_null());
     json_object_update(row, numbers);
     json_decref(numbers);
     json_object_set_new(row, "breakdown_ns", breakdown_to_json(runs));
@@ -448,7 +448,7 @@ static void add_rows(const struct dpb_sweep *sweep, json_t *document)
     json_object_set_new(document, "loss_samples", json_integer((json_int_t)samples));
     for (size_t cell = 0; cell < sweep->n_cells; cell++) {
         struct cell_runs runs;
-        if (cell_runs_find(document, cell, &runs) && runs.any != NULL)
+        if (cell_runs_find(document, cell, &runs) && runs.any)
             json_array_append_new(json_object_get(document, "rows"),
                                   row_to_json(sweep, cell, samples, &runs, document));
         free(runs.ok);
@@ -468,7 +468,7 @@ static void add_accuracy(json_t *document)
             continue;
         const char *strategy = text_of_any(run, "strategy.name", "config.comm.name.value");
         const json_t *workers = dpb_json_at(run, "world.workers");
-        if (is_ok(run) && workers != NULL)
+        if (is_ok(run) && workers)
             json_object_set(document, "accuracy_workers", (json_t *)(uintptr_t)workers);
         json_array_foreach(json_object_get(document, "rows"), k, row)
         {
@@ -534,13 +534,13 @@ static void add_speedups(json_t *document)
     {
         const json_t *independent = find_baseline(rows, row, true);
         const json_t *same = find_baseline(rows, row, false);
-        const json_t *baseline = independent != NULL ? independent : same;
+        const json_t *baseline = independent ? independent : same;
         double rate = dpb_json_number(row, "samples_per_s.median");
         double speedup = rate / dpb_json_number(baseline, "samples_per_s.median");
         double speedup_same = rate / dpb_json_number(same, "samples_per_s.median");
-        const char *text = independent != NULL ? "independent, 1 worker"
-                           : same != NULL      ? "same strategy, 1 worker"
-                                               : NULL;
+        const char *text = independent ? "independent, 1 worker"
+                           : same      ? "same strategy, 1 worker"
+                                       : NULL;
         json_object_set_new(row, "speedup", dpb_json_real(speedup));
         json_object_set_new(row, "efficiency",
                             dpb_json_real(speedup / dpb_json_number(row, "workers")));
@@ -596,7 +596,7 @@ static void set_status(const struct dpb_sweep *sweep, dpb_status status, json_t 
         if (is_ok(run))
             continue;
         n_bad++;
-        first = first != NULL ? first : dpb_json_text(run, "error", "no reason given");
+        first = first ? first : dpb_json_text(run, "error", "no reason given");
     }
     bool missed = dpb_sweep_missed(sweep, document);
     const char *text = status == DPB_INTERRUPTED                 ? "interrupted"

@@ -14,7 +14,7 @@ bool dpb_table_make(const json_t *document, const char *const *titles, size_t n_
     const json_t **ordered = calloc(json_array_size(rows) + 1, sizeof *ordered);
     *table = (struct dpb_table){.titles = titles, .n_columns = n_columns};
     table->lines = calloc(json_array_size(rows) + 1, sizeof *table->lines);
-    const bool made = ordered != NULL && table->lines != NULL;
+    const bool made = ordered && table->lines;
     const size_t n = made ? dpb_sweep_order_rows(rows, ordered) : 0;
     for (size_t i = 0; i < n; i++) {
         struct dpb_table_line *line = &table->lines[table->n];

@@ -78,12 +78,12 @@ static json_t *part_to_json(const json_t *repeats, const char *part, bool censor
     json_array_foreach(repeats, i, repeat)
     {
         double value = dpb_json_number(repeat, part);
-        if (x != NULL)
+        if (x)
             x[i] = log(value);
         if (!json_is_null(repeat) && !has_met(repeat))
             above = fmin(above, value);
     }
-    if (x != NULL && !censored)
+    if (x && !censored)
         dpb_estimate_of(x, n, &estimate);
     dpb_estimate_interval(&estimate, &low, &high);
     free(x);
@@ -106,7 +106,7 @@ static const json_t *run_of_repeat(const json_t *const *runs, size_t n, int64_t 
         if (!json_is_true(dpb_json_at(runs[i], "load.disturbed")))
             clean = runs[i];
     }
-    return clean != NULL ? clean : last;
+    return clean ? clean : last;
 }
 
 json_t *dpb_target_of_runs(const json_t *const *runs, size_t n, size_t n_failed, int64_t n_repeats)
@@ -118,8 +118,8 @@ json_t *dpb_target_of_runs(const json_t *const *runs, size_t n, size_t n_failed,
     bool disturbed = false;
     for (int64_t repeat = 0; repeat < n_repeats; repeat++) {
         const json_t *last = run_of_repeat(runs, n, repeat);
-        json_array_append_new(repeats, last != NULL ? repeat_to_json(last) : json_null());
-        if (last == NULL)
+        json_array_append_new(repeats, last ? repeat_to_json(last) : json_null());
+        if (!last)
             continue;
         any = last;
         n_of++;
@@ -128,7 +128,7 @@ json_t *dpb_target_of_runs(const json_t *const *runs, size_t n, size_t n_failed,
         n_at_once += met_at_once(last);
         resolution = fmax(resolution, resolution_of(last));
     }
-    if (any == NULL) {
+    if (!any) {
         json_decref(repeats);
         return NULL;
     }
@@ -229,7 +229,7 @@ static double *gains(const json_t *row, const char *part, size_t *n)
     double *x = calloc(*n + 1, sizeof *x);
     json_array_foreach(repeats, i, repeat)
     {
-        if (x != NULL)
+        if (x)
             x[i] = has_met(repeat) ? sign * log(dpb_json_number(repeat, part)) : NAN;
     }
     return x;
@@ -241,7 +241,7 @@ void dpb_target_compare(const json_t *a, const json_t *b, const char *part, bool
     size_t n_a, n_b;
     struct dpb_estimate of_a = {.mean = NAN}, of_b = of_a, difference = of_a;
     double *x = gains(a, part, &n_a), *y = gains(b, part, &n_b);
-    if (x != NULL && y != NULL) {
+    if (x && y) {
         dpb_estimate_of(x, n_a, &of_a);
         dpb_estimate_of(y, n_b, &of_b);
         for (size_t i = 0; i < n_a && i < n_b; i++)
@@ -274,9 +274,9 @@ static const char *doubt_of_samples(const json_t *row)
 static const char *doubt_of_times(const json_t *row)
 {
     const char *doubt = json_is_true(dpb_json_at(row, "to_target.disturbed")) ? "disturbed" : NULL;
-    for (size_t i = 0; i < DPB_DOUBTS && doubt == NULL; i++)
+    for (size_t i = 0; i < DPB_DOUBTS && !doubt; i++)
         doubt = i == DPB_DOUBT_NOT_STEADY ? NULL : dpb_rates_doubt(row, i);
-    return doubt != NULL ? doubt : doubt_of_samples(row);
+    return doubt ? doubt : doubt_of_samples(row);
 }
 
 bool dpb_target_conclude(const json_t *a, const json_t *b, const char *part, bool paired,
@@ -294,7 +294,7 @@ bool dpb_target_conclude(const json_t *a, const json_t *b, const char *part, boo
     dpb_comparison_text(comparison, verdict, capacity);
     if (samples && (comparison->outcome == DPB_FASTER || comparison->outcome == DPB_SLOWER))
         snprintf(verdict, capacity, comparison->outcome == DPB_FASTER ? "fewer" : "more");
-    if (of_a != NULL || of_b != NULL)
-        snprintf(verdict, capacity, "no conclusion (%s)", of_b != NULL ? of_b : of_a);
-    return of_a == NULL && of_b == NULL;
+    if (of_a || of_b)
+        snprintf(verdict, capacity, "no conclusion (%s)", of_b ? of_b : of_a);
+    return !of_a && !of_b;
 }

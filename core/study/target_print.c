@@ -117,7 +117,7 @@ static void print_goal(const json_t *document, char *text, size_t capacity)
     json_array_foreach(rows, i, row)
     {
         const json_t *own = json_object_get(row, "to_target");
-        several |= json_is_object(own) && goal != NULL &&
+        several |= json_is_object(own) && goal &&
                    (dpb_json_number(own, "accuracy") != dpb_json_number(goal, "accuracy") ||
                     strcmp(dpb_json_text(own, "criterion", ""),
                            dpb_json_text(goal, "criterion", "")) != 0);
@@ -184,7 +184,7 @@ static void note_ranks(const struct dpb_table *table, FILE *out)
             if (dpb_json_number(table->lines[k].row, "to_target.rank") == 1 &&
                 dpb_target_same_contest(row, table->lines[k].row))
                 first = table->lines[k].row;
-        if (first == NULL || first == row)
+        if (!first || first == row)
             continue;
         fputs("- to the target, ", out);
         print_name(row, out);

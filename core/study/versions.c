@@ -24,7 +24,7 @@ static json_t *checksum_of(const char *path)
     char text[16];
     uLong crc = crc32(0, NULL, 0);
     FILE *file = fopen(path, "re");
-    if (file == NULL)
+    if (!file)
         return json_null();
     for (size_t n; (n = fread(block, 1, sizeof block, file)) > 0;)
         crc = crc32(crc, block, (uInt)n);
@@ -38,7 +38,7 @@ static json_t *checksum_of(const char *path)
 static json_t *file_of(const struct dpb_plugin *plugin)
 {
     Dl_info info;
-    bool found = dladdr(plugin, &info) != 0 && info.dli_fname != NULL;
+    bool found = dladdr(plugin, &info) != 0 && info.dli_fname;
     return json_pack("{s:o, s:o}",                                                  //
                      "path", found ? dpb_json_string(info.dli_fname) : json_null(), //
                      "crc32", found ? checksum_of(info.dli_fname) : json_null());
@@ -47,7 +47,7 @@ static json_t *file_of(const struct dpb_plugin *plugin)
 static json_t *plugin_to_json(const struct dpb_plugin *plugin)
 {
     json_t *libraries = json_object();
-    for (const struct dpb_library *l = plugin->libraries; l != NULL && l->name != NULL; l++)
+    for (const struct dpb_library *l = plugin->libraries; l && l->name; l++)
         json_object_set_new(libraries, l->name, library(l->built, l->loaded));
     return json_pack("{s:s, s:s, s:o, s:o}", "name", plugin->name, "version", plugin->version,
                      "file", file_of(plugin), "libraries", libraries);
@@ -69,7 +69,7 @@ json_t *dpb_result_versions(const struct dpb_experiment *experiment)
     hwloc_text(hwloc_get_api_version(), hwloc_loaded, sizeof hwloc_loaded);
     json_t *plugins = json_object();
     for (size_t kind = 0; kind < DPB_PLUGIN_KINDS; kind++)
-        if (experiment->plugins[kind] != NULL)
+        if (experiment->plugins[kind])
             json_object_set_new(plugins, dpb_plugin_kind_name[kind],
                                 plugin_to_json(experiment->plugins[kind]));
     json_t *build = json_pack("{s:s?, s:s, s:o}", "git", DPB_BUILD_GIT, "flags", DPB_BUILD_FLAGS,

@@ -57,7 +57,7 @@ json_t *dpb_warnings_collect(struct dpb_board *board)
     const char *code, *text;
     for (size_t i = 0; dpb_warning_at(i, &code, &text); i++)
         count(warnings, code, text, -1);
-    for (uint32_t rank = 0; board != NULL && rank < dpb_board_ranks(board); rank++)
+    for (uint32_t rank = 0; board && rank < dpb_board_ranks(board); rank++)
         collect_rank(warnings, dpb_board_page(board, rank), rank);
     return warnings;
 }

@@ -192,7 +192,7 @@ static json_t *make_json(struct why *why)
     }
     why->x = calloc(most + 1, sizeof *why->x);
     why->last = calloc(args->n_steps + 1, sizeof *why->last);
-    if (why->x == NULL || why->last == NULL)
+    if (!why->x || !why->last)
         return NULL;
     if (args->apart)
         return json_pack("{s:n, s:o, s:n, s:n}", "last", "data", data_to_json(why), "exchange",
@@ -208,7 +208,7 @@ static json_t *make_json(struct why *why)
 json_t *dpb_why_to_json(const struct dpb_why_args *args)
 {
     struct why why = {.args = args, .workers = calloc(args->n_workers, sizeof *why.workers)};
-    json_t *json = why.workers != NULL ? make_json(&why) : NULL;
+    json_t *json = why.workers ? make_json(&why) : NULL;
     free(why.workers);
     free(why.x);
     free(why.last);

@@ -34,7 +34,7 @@ static dpb_status add_list(const struct dpb_experiment *experiment, struct dpb_c
 {
     char *text = strdup(experiment->settings.comm_test.sizes), *rest = text, *word;
     dpb_status status = text ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "no memory for comm_test.sizes");
-    while (status == DPB_OK && (word = strsep(&rest, ",")) != NULL) {
+    while (status == DPB_OK && (word = strsep(&rest, ","))) {
         char units[128];
         uint64_t bytes;
         word += strspn(word, " ");
@@ -81,7 +81,7 @@ dpb_status dpb_comm_points(const struct dpb_experiment *experiment,
     *n = 0;
     if (strcmp(sizes, "none") != 0)
         DPB_TRY(sizes[0] ? add_list(experiment, points, n) : add_range(experiment, points, n));
-    if (dpb_config_get(experiment->config, "model", "name") != NULL)
+    if (dpb_config_get(experiment->config, "model", "name"))
         points[(*n)++] = (struct dpb_comm_point){.n_elements = experiment->graph->n_elements,
                                                  .bytes = experiment->graph->n_elements * element,
                                                  .model = true};

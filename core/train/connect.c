@@ -51,7 +51,7 @@ dpb_status dpb_engine_open(struct dpb_exchange *exchange, uint32_t threads)
                                          .index = local_index(x)};
     engine->ops = x->plugins[DPB_PLUGIN_DEVICE]->ops;
     DPB_TRY(engine->ops->open(x->options[DPB_PLUGIN_DEVICE], &args, &engine->device));
-    if (engine->ops->queues != NULL)
+    if (engine->ops->queues)
         exchange->memory.device = (struct dpb_device_arenas){engine->ops->queues, engine->device,
                                                              capture_refusal(exchange)};
     return DPB_OK;

@@ -44,7 +44,7 @@ void dpb_control_join(struct dpb_control *control, uint32_t n_workers, bool apar
  * it. */
 static void tell(struct dpb_control *control, const struct dpb_post *post)
 {
-    if (control->tell != NULL)
+    if (control->tell)
         (void)control->tell(control->context, post);
 }
 
@@ -94,9 +94,8 @@ static void begin_round(struct dpb_control *control)
 /* Rank 0: whether every board has the proposal under way. */
 static bool is_confirmed(const struct dpb_control *control)
 {
-    return control->tell == NULL ||
-           __atomic_load_n(&control->block->confirmed, __ATOMIC_ACQUIRE) ==
-               __atomic_load_n(&control->block->proposal, __ATOMIC_RELAXED);
+    return !control->tell || __atomic_load_n(&control->block->confirmed, __ATOMIC_ACQUIRE) ==
+                                 __atomic_load_n(&control->block->proposal, __ATOMIC_RELAXED);
 }
 
 /* Rank 0: commits once every rank has acknowledged or left. One that did both counts: where steps

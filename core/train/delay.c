@@ -64,7 +64,7 @@ static bool parse_delay(const char *text, struct dpb_delay *made)
         if (strcmp(name, names[kind]) == 0) {
             made->kind = (dpb_delay_kind)kind;
             return kind == DPB_DELAY_NONE
-                       ? open == NULL
+                       ? !open
                        : open && parse_numbers(open + 1, kind == DPB_DELAY_PARETO, made);
         }
     return false;

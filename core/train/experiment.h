@@ -92,7 +92,7 @@ uint64_t dpb_experiment_bucket_elements(const struct dpb_experiment *experiment)
 static inline bool dpb_experiment_arenas_on_device(const struct dpb_experiment *experiment)
 {
     const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
-    return device->queues != NULL && experiment->comm_needs.on_device;
+    return device->queues && experiment->comm_needs.on_device;
 }
 /* Of its journals: launch/launch.h. */
 struct dpb_journal_shape dpb_experiment_journal_shape(const struct dpb_experiment *experiment);

@@ -19,7 +19,7 @@ dpb_status dpb_loader_init(const struct dpb_experiment *experiment,
     if (experiment->settings.data.place == DPB_PLACE_DEVICE)
         return dpb_fail(DPB_USAGE, "data.place = device leaves nothing to load; leave it out to "
                                    "measure the loader");
-    if (dpb_config_get(experiment->config, "data", "threads") != NULL) {
+    if (dpb_config_get(experiment->config, "data", "threads")) {
         loader->points[loader->n_points++].threads = (uint32_t)experiment->settings.data.threads;
         return DPB_OK;
     }

@@ -321,7 +321,7 @@ static bool refuses(const struct dpb_optimizer *optimizer, struct dpb_range rang
         (unsigned long long)range.begin, (unsigned long long)range.end,
         n > 0 ? "not all of them" : "none");
     __atomic_store_n(&refused, 1, __ATOMIC_RELEASE);
-    if (dpb_world.board != NULL)
+    if (dpb_world.board)
         dpb_board_end_job(dpb_world.board);
     return true;
 }

@@ -234,8 +234,8 @@ static bool has_runtime(const struct dpb_experiment *experiment)
 {
     const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
     const char *needed = experiment->comm_needs.runtime;
-    return !needed || (device->queues != NULL && (strcmp(needed, "any") == 0 ||
-                                                  strcmp(needed, device->queues->runtime) == 0));
+    return !needed || (device->queues && (strcmp(needed, "any") == 0 ||
+                                          strcmp(needed, device->queues->runtime) == 0));
 }
 
 static dpb_status check_comm(const struct dpb_experiment *experiment)

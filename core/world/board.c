@@ -94,7 +94,7 @@ dpb_status dpb_board_create(uint32_t n_ranks, size_t journal_bytes, struct dpb_b
         return dpb_fail(DPB_USAGE, "a journal of %zu bytes for each of %u processes is too large",
                         journal_bytes, n_ranks);
     struct dpb_board *made = calloc(1, sizeof *made);
-    if (made == NULL)
+    if (!made)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     made->fd = -1;
     made->bytes = total;
@@ -128,7 +128,7 @@ dpb_status dpb_board_open(int fd, struct dpb_board **board)
 {
     struct stat info;
     struct dpb_board *made = calloc(1, sizeof *made);
-    if (made == NULL) {
+    if (!made) {
         close(fd);
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     }
@@ -155,9 +155,9 @@ dpb_status dpb_board_open(int fd, struct dpb_board **board)
 
 void dpb_board_destroy(struct dpb_board *board)
 {
-    if (board == NULL)
+    if (!board)
         return;
-    if (board->memory != NULL)
+    if (board->memory)
         munmap(board->memory, board->bytes);
     if (board->fd >= 0)
         close(board->fd);

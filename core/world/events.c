@@ -21,7 +21,7 @@ struct dpb_event {
 static struct dpb_event *event_create(void)
 {
     struct dpb_event *event = aligned_alloc(DPB_CACHE_LINE, sizeof *event);
-    if (event == NULL) {
+    if (!event) {
         dpb_fail(DPB_NO_MEMORY, "out of memory for an event");
         return NULL;
     }
@@ -32,7 +32,7 @@ static struct dpb_event *event_create(void)
 static struct dpb_event *event_adopt(const struct dpb_event_source *source, void *native)
 {
     struct dpb_event *event = event_create();
-    if (event == NULL) {
+    if (!event) {
         source->destroy(native);
         return NULL;
     }
@@ -48,7 +48,7 @@ static void *event_native(const struct dpb_event *event, const struct dpb_event_
 
 static void event_destroy(struct dpb_event *event)
 {
-    if (event != NULL && event->source != NULL)
+    if (event && event->source)
         event->source->destroy(event->native);
     free(event);
 }
@@ -68,7 +68,7 @@ static void event_signal(struct dpb_event *event)
 static bool event_poll(struct dpb_event *event)
 {
     bool fired = false;
-    if (event->source == NULL)
+    if (!event->source)
         return dpb_futex_reached(&event->flag, 1);
     return event->source->poll(event->native, &fired) != DPB_OK || fired;
 }
@@ -89,7 +89,7 @@ static dpb_status wait_for_device(const struct dpb_event *event, const struct dp
 
 static dpb_status event_wait(struct dpb_event *event, const struct dpb_wait *what)
 {
-    if (event->source != NULL)
+    if (event->source)
         return wait_for_device(event, what);
     return dpb_futex_wait(&event->flag, 1, DPB_FUTEX_PRIVATE, what);
 }

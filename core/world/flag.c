@@ -95,7 +95,7 @@ dpb_status dpb_wait_expired(const struct dpb_wait *what, int64_t waited_ns, cons
         DPB_TIMEOUT,
         "waited %.1f s for %s (exchange %llu%s%s%s)%s%s; if it is only slow, set a larger "
         "run.timeout_s",
-        (double)waited_ns * 1e-9, what->purpose != NULL ? what->purpose : "a flag",
+        (double)waited_ns * 1e-9, what->purpose ? what->purpose : "a flag",
         (unsigned long long)what->step, bucket, bytes, detail, peer[0] != '\0' ? ": " : "", peer);
 }
 
@@ -121,14 +121,14 @@ void dpb_world_heed(const uint32_t *stop)
 
 bool dpb_wait_is_over(void)
 {
-    return (heeded != NULL && __atomic_load_n(heeded, __ATOMIC_ACQUIRE) != 0) ||
-           (dpb_world.board != NULL && dpb_board_job_ended(dpb_world.board));
+    return (heeded && __atomic_load_n(heeded, __ATOMIC_ACQUIRE) != 0) ||
+           (dpb_world.board && dpb_board_job_ended(dpb_world.board));
 }
 
 dpb_status dpb_wait_cancelled(const struct dpb_wait *what)
 {
     return dpb_fail(DPB_PEER, "stopped waiting for %s: the job is ending",
-                    what->purpose != NULL ? what->purpose : "a flag");
+                    what->purpose ? what->purpose : "a flag");
 }
 
 static dpb_status deadline_passed(const struct dpb_flag *flag, uint32_t value,

@@ -16,7 +16,7 @@ static struct {
 static void sample_job(struct dpb_load_sample *sample)
 {
     int32_t *pids = calloc(dpb_world.n_ranks, sizeof *pids);
-    uint32_t n = pids != NULL ? dpb_world.n_ranks : 0;
+    uint32_t n = pids ? dpb_world.n_ranks : 0;
     for (uint32_t rank = 0; rank < n; rank++)
         if (!dpb_world.parted || dpb_world_is_local(rank))
             pids[rank] =

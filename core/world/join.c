@@ -23,7 +23,7 @@ enum { MAX_CONFIG_BYTES = 64 << 20, AGREE_BYTES = 4096 };
 bool dpb_world_is_rank(void)
 {
     static bool was;
-    was = was || getenv(DPB_JOB_VARIABLE) != NULL;
+    was = was || getenv(DPB_JOB_VARIABLE);
     return was;
 }
 
@@ -33,14 +33,14 @@ static dpb_status inherited_socket(int *fd, bool *joins)
 {
     const char *text = getenv(DPB_JOB_VARIABLE);
     char *end = NULL;
-    long number = text != NULL ? strtol(text, &end, 10) : -1;
-    *joins = end != NULL && strcmp(end, ",join") == 0;
-    if (end == NULL || end == text || (*end != '\0' && !*joins) || number < 0 ||
-        number > INT32_MAX || fcntl((int)number, F_SETFD, FD_CLOEXEC) != 0)
+    long number = text ? strtol(text, &end, 10) : -1;
+    *joins = end && strcmp(end, ",join") == 0;
+    if (!end || end == text || (*end != '\0' && !*joins) || number < 0 || number > INT32_MAX ||
+        fcntl((int)number, F_SETFD, FD_CLOEXEC) != 0)
         return dpb_fail(DPB_USAGE,
                         "%s is '%s', no descriptor from dpbench: unset it, dpbench sets it "
                         "itself",
-                        DPB_JOB_VARIABLE, text != NULL ? text : "");
+                        DPB_JOB_VARIABLE, text ? text : "");
     unsetenv(DPB_JOB_VARIABLE);
     *fd = (int)number;
     return DPB_OK;
@@ -121,14 +121,14 @@ static dpb_status read_file(int fd, char **content, size_t *bytes)
     char *text = NULL;
     if (fstat(fd, &info) == 0 && info.st_size <= MAX_CONFIG_BYTES)
         text = calloc(1, (size_t)info.st_size + 1);
-    while (text != NULL && used < (size_t)info.st_size) {
+    while (text && used < (size_t)info.st_size) {
         ssize_t n = pread(fd, text + used, (size_t)info.st_size - used, (off_t)used);
         if (n <= 0)
             break;
         used += (size_t)n;
     }
     close(fd);
-    if (text == NULL || used < (size_t)info.st_size) {
+    if (!text || used < (size_t)info.st_size) {
         free(text);
         return dpb_fail(DPB_IO, "cannot read the configuration that the launcher left");
     }
@@ -146,7 +146,7 @@ static dpb_status take_environment(int fd)
     DPB_TRY(read_file(fd, &block, &bytes));
     for (char *at = block; at < block + bytes; at += strlen(at) + 1) {
         char *equals = strchr(at, '=');
-        if (equals == NULL)
+        if (!equals)
             break;
         *equals = '\0';
         setenv(at, equals + 1, 1);
@@ -160,7 +160,7 @@ static dpb_status take_environment(int fd)
 static dpb_status fill_machines(void)
 {
     dpb_world.machines = calloc(dpb_world.n_ranks, sizeof *dpb_world.machines);
-    if (dpb_world.machines == NULL)
+    if (!dpb_world.machines)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++) {
         uint32_t machine = dpb_board_page(dpb_world.board, rank)->machine;

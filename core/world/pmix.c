@@ -13,20 +13,20 @@
 
 bool dpb_pmix_is_here(void)
 {
-    return getenv("PMIX_NAMESPACE") != NULL && getenv(DPB_PMIX_RANK_VARIABLE) != NULL;
+    return getenv("PMIX_NAMESPACE") && getenv(DPB_PMIX_RANK_VARIABLE);
 }
 
 uint32_t dpb_pmix_rank(void)
 {
     const char *rank = getenv(DPB_PMIX_RANK_VARIABLE);
-    return rank != NULL ? (uint32_t)strtoul(rank, NULL, 10) : 0;
+    return rank ? (uint32_t)strtoul(rank, NULL, 10) : 0;
 }
 
 const char *dpb_pmix_launcher(void)
 {
-    if (getenv("OMPI_COMM_WORLD_RANK") != NULL) /* within an allocation of Slurm, too */
+    if (getenv("OMPI_COMM_WORLD_RANK")) /* within an allocation of Slurm, too */
         return "mpirun";
-    return getenv("SLURM_STEP_ID") != NULL ? "srun" : "pmix";
+    return getenv("SLURM_STEP_ID") ? "srun" : "pmix";
 }
 
 #ifdef DPB_HAVE_PMIX
@@ -66,13 +66,13 @@ static dpb_status load_library(void)
         {"PMIx_Get_version", &pmix.version},
         {"PMIx_Error_string", &pmix.error_string},
     };
-    for (size_t i = 0; pmix.library != NULL && i < sizeof functions / sizeof *functions; i++) {
+    for (size_t i = 0; pmix.library && i < sizeof functions / sizeof *functions; i++) {
         void *found = dlsym(pmix.library, functions[i].name);
-        if (found == NULL)
+        if (!found)
             pmix.library = NULL;
         memcpy(functions[i].function, &found, sizeof found);
     }
-    if (pmix.library == NULL)
+    if (!pmix.library)
         return dpb_fail(DPB_FAILED,
                         "a launcher with PMIx started this process, but its library cannot be "
                         "loaded: %s (Debian: libpmix2)",
@@ -90,10 +90,10 @@ static dpb_status take(pmix_value_t *value, const char *key, uint32_t *number, c
                        size_t capacity)
 {
     bool good = false;
-    if (number != NULL && value->type == PMIX_UINT32) {
+    if (number && value->type == PMIX_UINT32) {
         *number = value->data.uint32;
         good = true;
-    } else if (text != NULL && value->type == PMIX_STRING && value->data.string != NULL) {
+    } else if (text && value->type == PMIX_STRING && value->data.string) {
         good = strlen(value->data.string) < capacity;
         snprintf(text, capacity, "%s", value->data.string);
         free(value->data.string);
@@ -191,7 +191,7 @@ dpb_status dpb_pmix_join(const char *address, int64_t timeout_ns, struct dpb_joi
     struct dpb_joined made = {.rank = self.rank};
     DPB_TRY(get(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE, &made.n_ranks, NULL, 0));
     made.hosts = calloc(made.n_ranks, sizeof *made.hosts);
-    if (made.hosts == NULL)
+    if (!made.hosts)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     snprintf(made.address, sizeof made.address, "%s", address);
     dpb_status result = made.rank == 0 ? publish(address) : get_address(timeout_ns, made.address);
@@ -222,7 +222,7 @@ dpb_status dpb_pmix_check_mpi(void)
         DPB_UNSUPPORTED,
         "MPI cannot begin: %s has PMIx %s, this process %.*s, which does not learn from "
         "it how many ranks are on this machine; take an MPI with the launcher's PMIx",
-        dpb_pmix_launcher(), theirs != NULL ? theirs : "of another kind", length, ours);
+        dpb_pmix_launcher(), theirs ? theirs : "of another kind", length, ours);
 }
 
 void dpb_pmix_leave(void)
@@ -240,7 +240,7 @@ pmix_status_t PMIx_Abort(int status, const char message[], pmix_proc_t procs[], 
 {
     (void)procs, (void)n_procs;
     dpb_fail(DPB_PEER, "MPI cannot go on (PMIx_Abort, status %d%s%s)", status,
-             message != NULL && message[0] != '\0' ? ": " : "", message != NULL ? message : "");
+             message && message[0] != '\0' ? ": " : "", message ? message : "");
     _exit(dpb_status_exit_code(DPB_PEER));
 }
 

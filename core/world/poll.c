@@ -56,8 +56,8 @@ dpb_status dpb_world_poll(struct pollfd *fds, uint32_t n, const struct dpb_wait 
 {
     int ready = look(fds, n);
     int64_t timeout_ns = dpb_timeout_of(what->timeout_ns);
-    int64_t begin_ns = dpb_world_now_ns() - (waited_ns != NULL ? *waited_ns : 0);
-    for (bool again = true; ready == 0 && again; again = waited_ns == NULL) {
+    int64_t begin_ns = dpb_world_now_ns() - (waited_ns ? *waited_ns : 0);
+    for (bool again = true; ready == 0 && again; again = !waited_ns) {
         int64_t passed_ns = dpb_world_now_ns() - begin_ns, slice_ns = DPB_WAIT_SLICE_NS;
         if (timeout_ns >= 0 && timeout_ns - passed_ns < slice_ns)
             slice_ns = timeout_ns - passed_ns;
@@ -72,7 +72,7 @@ dpb_status dpb_world_poll(struct pollfd *fds, uint32_t n, const struct dpb_wait 
     }
     if (ready < 0)
         return dpb_fail(DPB_IO, "cannot wait for %u descriptors: %s", n, strerror(errno));
-    if (waited_ns != NULL)
+    if (waited_ns)
         *waited_ns = dpb_world_now_ns() - begin_ns;
     return DPB_OK;
 }

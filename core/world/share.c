@@ -87,7 +87,7 @@ dpb_status dpb_mapping_create(const char *name, size_t bytes, struct dpb_mapping
 
 void dpb_mapping_destroy(struct dpb_mapping *mapping)
 {
-    if (mapping->memory != NULL) {
+    if (mapping->memory) {
         munmap(mapping->memory, mapping->bytes);
         if (mapping->fd >= 0)
             close(mapping->fd);
@@ -328,7 +328,7 @@ static dpb_status exchange_round(struct exchange *exchange, struct pollfd *fds)
 static dpb_status exchange_all(struct exchange *exchange)
 {
     struct pollfd *fds = calloc(exchange->n_links + 1, sizeof *fds);
-    if (fds == NULL)
+    if (!fds)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     int64_t begin = dpb_world_now_ns(), timeout = dpb_timeout_of(0);
     dpb_status status = DPB_OK;
@@ -355,7 +355,7 @@ static dpb_status exchange_open(struct exchange *exchange)
     exchange->n_links = dpb_world.n_local - 1 + MAX_STRANGERS;
     exchange->links = calloc(exchange->n_links, sizeof *exchange->links);
     exchange->met = calloc(dpb_world.n_ranks, sizeof *exchange->met);
-    if (exchange->links == NULL || exchange->met == NULL)
+    if (!exchange->links || !exchange->met)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     for (uint32_t i = 0; i < exchange->n_links; i++)
         exchange->links[i] = (struct link){.fd = -1, .rank = UINT32_MAX};
@@ -377,7 +377,7 @@ dpb_status dpb_world_share(const char *name, const struct dpb_mapping *mine, uin
     dpb_status status = exchange_open(&exchange);
     if (status == DPB_OK)
         status = exchange_all(&exchange);
-    for (uint32_t i = 0; exchange.links != NULL && i < exchange.n_links; i++)
+    for (uint32_t i = 0; exchange.links && i < exchange.n_links; i++)
         if (exchange.links[i].fd >= 0)
             close(exchange.links[i].fd);
     if (exchange.listener >= 0)

@@ -114,9 +114,9 @@ void dpb_store_disconnect(void)
 static void dispatch(const struct dpb_frame *frame, const void *value)
 {
     struct call *call = calls;
-    while (call != NULL && call->serial != frame->serial)
+    while (call && call->serial != frame->serial)
         call = call->next;
-    if (call == NULL)
+    if (!call)
         return;
     call->status = (dpb_status)frame->status;
     call->peer = frame->peer;
@@ -124,7 +124,7 @@ static void dispatch(const struct dpb_frame *frame, const void *value)
     if (call->status != DPB_OK)
         snprintf(call->text, sizeof call->text, "%.*s", (int)frame->value_bytes,
                  (const char *)value);
-    else if (call->value != NULL && frame->value_bytes <= call->capacity)
+    else if (call->value && frame->value_bytes <= call->capacity)
         memcpy(call->value, value, frame->value_bytes);
     call->answered = true;
 }
@@ -172,7 +172,7 @@ static dpb_status wait_answer(struct call *call, int64_t timeout_ns)
     dpb_status status = DPB_OK;
     while (status == DPB_OK && !call->answered) {
         int64_t now = dpb_now_ns(), waited = dpb_world_now_ns() - begin;
-        if (dpb_world.board != NULL && dpb_board_job_ended(dpb_world.board))
+        if (dpb_world.board && dpb_board_job_ended(dpb_world.board))
             return dpb_fail(DPB_PEER, "stopped waiting for %s '%s': the job is ending", call->what,
                             call->key);
         if (timeout_ns >= 0 && waited - MARGIN_NS > timeout_ns)

@@ -31,7 +31,7 @@ static bool reserve(struct dpb_buffer *buffer, size_t bytes)
         return true;
     size_t capacity = 2 * buffer->capacity > used + bytes ? 2 * buffer->capacity : used + bytes;
     uint8_t *data = realloc(buffer->data, capacity);
-    if (data == NULL)
+    if (!data)
         return false;
     buffer->data = data;
     buffer->capacity = capacity;

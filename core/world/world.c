@@ -44,7 +44,7 @@ static void phase_load(const struct dpb_status_page *page, char phase[sizeof pag
 
 void dpb_world_note(const char *phase, uint64_t bucket, uint32_t peer)
 {
-    if (dpb_world.board == NULL)
+    if (!dpb_world.board)
         return;
     struct dpb_status_page *page = dpb_board_page(dpb_world.board, dpb_world.rank);
     phase_store(page, phase);
@@ -72,7 +72,7 @@ void dpb_world_report(const char *name, const char *format, ...)
     va_start(arguments, format);
     int n = vsnprintf(value, sizeof value, format, arguments);
     va_end(arguments);
-    if (dpb_world.board == NULL)
+    if (!dpb_world.board)
         return;
     struct dpb_status_page *page = dpb_board_page(dpb_world.board, dpb_world.rank);
     uint32_t i = 0;
@@ -93,13 +93,13 @@ void dpb_world_report(const char *name, const char *format, ...)
 int64_t dpb_world_now_ns(void)
 {
     int64_t now = dpb_now_ns();
-    return dpb_world.board != NULL ? now - dpb_board_suspended_ns(dpb_world.board) : now;
+    return dpb_world.board ? now - dpb_board_suspended_ns(dpb_world.board) : now;
 }
 
 void dpb_peer_describe(uint32_t rank, char *text, size_t size)
 {
     struct dpb_board *board = dpb_world.board;
-    if (board == NULL || rank >= dpb_board_ranks(board)) {
+    if (!board || rank >= dpb_board_ranks(board)) {
         snprintf(text, size, "rank %u", rank);
         return;
     }

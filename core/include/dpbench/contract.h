@@ -28,7 +28,7 @@ typedef enum dpb_consistency {
     DPB_PERIODIC,    /* workers train alone and meet every so many steps: periodic(steps) */
     DPB_STALE,       /* no worker is further ahead of another than: stale(steps) */
     DPB_PARTIAL,     /* of each step's gradients so many count: partial(count of workers) */
-    DPB_BATCHES, /* an update takes the first so many gradients of the weights before it, of any
+    DPB_BATCHES,     /* an update takes the first so many gradients of the weights before it, of any
                     workers: batches(count); others are dropped */
     DPB_ASYNCHRONOUS,
     DPB_LOSSY,     /* gradients lose precision on the way, and come later or not at all */

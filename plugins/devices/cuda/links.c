@@ -69,7 +69,7 @@ static dpb_status open_queue(uint32_t device, void **queue)
 
 static void close_queue(void *queue)
 {
-    if (queue != NULL)
+    if (queue)
         cudaStreamDestroy(queue);
 }
 

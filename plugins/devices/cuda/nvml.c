@@ -128,7 +128,7 @@ DPB_PRINTF(2, 3) static void say(char text[DPB_GPU_TEXT], const char *format, ..
 
 static void unload(void)
 {
-    if (nvml.library != NULL)
+    if (nvml.library)
         nvml.shutdown();
     nvml.library = NULL;
 }
@@ -137,15 +137,15 @@ static void unload(void)
 static bool load(char driver[80], char problem[DPB_GPU_TEXT])
 {
     void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL) {
+    if (!library) {
         say(problem, "there is no NVML: %s", dlerror());
         return false;
     }
     for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
         *symbols[i].function = dlsym(library, symbols[i].name);
-        if (*symbols[i].function == NULL && symbols[i].older != NULL)
+        if (!*symbols[i].function && symbols[i].older)
             *symbols[i].function = dlsym(library, symbols[i].older);
-        if (*symbols[i].function == NULL && symbols[i].needed) {
+        if (!*symbols[i].function && symbols[i].needed) {
             say(problem, "the NVIDIA driver is too old: its libnvidia-ml.so.1 has no %s",
                 symbols[i].name);
             dlclose(library);
@@ -175,7 +175,7 @@ static const char *name_of(const void *function)
 /* Calls a function that may be missing; true where it answered. Otherwise `unknown` says why
  * not. */
 #define ASK(unknown, function, ...)                                                      \
-    (nvml.function == NULL                                                               \
+    (!nvml.function                                                                      \
          ? (say(unknown, "libnvidia-ml.so.1 has no %s", name_of(&nvml.function)), false) \
          : answered(unknown, nvml.function(__VA_ARGS__), name_of(&nvml.function)))
 
@@ -206,7 +206,7 @@ static void read_clock(nvml_device device, int type, char *unknown, struct dpb_g
     if (ASK(unknown, max_clock, device, type, &mhz))
         clock->maximal = mhz;
     /* NVML gives these clocks up and puts nothing in their place: that is no warning. */
-    if (nvml.application_clock != NULL && ASK(unknown, application_clock, device, type, &mhz))
+    if (nvml.application_clock && ASK(unknown, application_clock, device, type, &mhz))
         clock->application = mhz;
 }
 
@@ -214,7 +214,7 @@ static double read_temperature(nvml_device device, char unknown[DPB_GPU_TEXT])
 {
     struct nvml_temperature now = {.version = sizeof now | 1u << 24, .sensor = SENSOR_GPU};
     unsigned older;
-    if (nvml.temperature == NULL && nvml.older_temperature != NULL)
+    if (!nvml.temperature && nvml.older_temperature)
         return ASK(unknown, older_temperature, device, SENSOR_GPU, &older) ? (double)older : NAN;
     return ASK(unknown, temperature, device, &now) ? (double)now.celsius : NAN;
 }
@@ -242,7 +242,7 @@ static void read_holds(nvml_device device, char unknown[DPB_GPU_TEXT], double he
     struct nvml_violation violation;
     for (int i = 0; i < DPB_GPU_HOLDS; i++)
         fields[i].id = hold_fields[i];
-    bool told = nvml.fields != NULL && nvml.fields(device, DPB_GPU_HOLDS, fields) == NVML_SUCCESS;
+    bool told = nvml.fields && nvml.fields(device, DPB_GPU_HOLDS, fields) == NVML_SUCCESS;
     for (int i = 0; i < DPB_GPU_HOLDS; i++) {
         double ns;
         if (told && nanoseconds_in(&fields[i], &ns))

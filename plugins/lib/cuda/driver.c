@@ -32,12 +32,12 @@ static const char *load(void)
                    {"cuGetErrorName", (void **)&driver.error_name},
                    {"cuGetErrorString", (void **)&driver.error_string}};
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL)
+    if (!library)
         return SAY("there is no NVIDIA driver: %s; install the driver of the GPU, or start the "
                    "container with its GPUs",
                    dlerror());
     for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++)
-        if ((*symbols[i].function = dlsym(library, symbols[i].name)) == NULL)
+        if (!(*symbols[i].function = dlsym(library, symbols[i].name)))
             return SAY("the NVIDIA driver cannot be used: libcuda.so.1 has no %s", symbols[i].name);
     return NULL;
 }
@@ -45,28 +45,28 @@ static const char *load(void)
 static const char *name_of(int error)
 {
     const char *name = NULL;
-    return driver.error_name(error, &name) == 0 && name != NULL ? name : "an unknown error";
+    return driver.error_name(error, &name) == 0 && name ? name : "an unknown error";
 }
 
 static const char *text_of(int error)
 {
     const char *text = NULL;
-    return driver.error_string(error, &text) == 0 && text != NULL ? text : "no further words";
+    return driver.error_string(error, &text) == 0 && text ? text : "no further words";
 }
 
 static const char *no_device(int version)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     return SAY("the NVIDIA driver (CUDA %d.%d) finds no GPU%s%s%s", version / 1000,
-               version % 1000 / 10, visible != NULL ? ": CUDA_VISIBLE_DEVICES is '" : "",
-               visible != NULL ? visible : "", visible != NULL ? "'" : "");
+               version % 1000 / 10, visible ? ": CUDA_VISIBLE_DEVICES is '" : "",
+               visible ? visible : "", visible ? "'" : "");
 }
 
 const char *cuda_driver_missing(int built)
 {
     int version = 0, count = 0;
     const char *missing = load();
-    if (missing != NULL)
+    if (missing)
         return missing;
     int error = driver.get_version(&version);
     if (error != 0)

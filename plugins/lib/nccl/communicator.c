@@ -184,7 +184,7 @@ static dpb_status agree(const struct communicator *communicator, const struct nc
         return host->store->put(key, card, sizeof *card);
     }
     DPB_TRY(host->store->get(key, card, &bytes, 0));
-    if (bytes != sizeof *card || memchr(card->settings, 0, sizeof card->settings) == NULL ||
+    if (bytes != sizeof *card || !memchr(card->settings, 0, sizeof card->settings) ||
         strcmp(card->settings, own) != 0)
         return host->fail(DPB_UNSUPPORTED, "rank %u has %.*s, and rank %u has %s",
                           rank_of(group, 0), (int)sizeof card->settings - 1, card->settings,

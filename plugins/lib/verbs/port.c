@@ -298,7 +298,7 @@ static bool kernel_device(char name[NAME_MAX + 1])
     DIR *directory = opendir("/sys/class/infiniband");
     struct dirent *entry;
     bool found = false;
-    while (directory && !found && (entry = readdir(directory)) != NULL) {
+    while (directory && !found && (entry = readdir(directory))) {
         found = entry->d_name[0] != '.';
         if (found)
             snprintf(name, NAME_MAX + 1, "%s", entry->d_name);
