@@ -4,8 +4,8 @@
  * update after the other in float64 by a second implementation of Downpour SGD, gives the weights
  * that the training ended with. With comm.push_every a push is the sum of its steps' gradients;
  * with comm.fetch_every a worker takes steps of its own between fetches. Forward and backward are
- * the reference device's, at the weights that the log says each gradient was computed from. Mutants (tests/plugins/comm_mutant_async.c)
- * are found by the replay, or by core.
+ * the reference device's, at the weights that the log says each gradient was computed from. Mutants
+ * (tests/plugins/comm_mutant_async.c) are found by the replay, or by core.
  */
 #include <math.h>
 #include <stdio.h>
