@@ -41,7 +41,7 @@ static const char *contradiction(const struct dpb_contract *contract,
         (contract->parameter < 1 || contract->parameter > n_workers))
         return "of a step's gradients more count than there are workers, or none";
     if ((contract->consistency == DPB_PARTIAL || batches) && !ops->applied)
-        return "a strategy that drops gradients says by the hook `applied` which count";
+        return "a strategy that drops gradients says by the hook `applied` which gradients count";
     if (books && !ops->books)
         return "DPB_PROOF_BOOKS needs the hook `books`";
     if (contract->proof == DPB_PROOF_SETTLES && ops->applied)
