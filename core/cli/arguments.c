@@ -147,32 +147,24 @@ static dpb_status assign(struct dpb_config *config, const char *assignment)
                                   : dpb_config_assign(config, assignment, COMMAND_LINE);
 }
 
-static dpb_status take_name(const struct dpb_command *command, const char *name,
-                            struct dpb_arguments *arguments)
-{
-    if (arguments->file)
-        return dpb_usage_error(command, "'%s' beside %s: give one experiment", name,
-                               arguments->file);
-    DPB_TRY(dpb_experiment_named(name, &arguments->found));
-    arguments->file = arguments->found;
-    return DPB_OK;
-}
-
 static dpb_status parse(const struct dpb_command *command, unsigned accepts, int argc, char **argv,
                         const char **assignments, struct dpb_arguments *arguments)
 {
     size_t n = 0;
     for (int i = 1; i < argc; i++) {
-        if (argv[i][0] == '-')
+        if (argv[i][0] == '-') {
             DPB_TRY(take_option(command, accepts, argc, argv, &i, arguments));
-        else if ((accepts & DPB_ACCEPTS_RESULT) && !arguments->file)
+        } else if ((accepts & DPB_ACCEPTS_RESULT) && !arguments->file) {
             arguments->file = argv[i];
-        else if (strchr(argv[i], '='))
+        } else if (strchr(argv[i], '=')) {
             assignments[n++] = argv[i];
-        else if ((accepts & DPB_ACCEPTS_CONFIG) && dpb_plugin_name_valid(argv[i]))
-            DPB_TRY(take_name(command, argv[i], arguments));
-        else
+        } else if ((accepts & DPB_ACCEPTS_CONFIG) && !arguments->file &&
+                   dpb_plugin_name_valid(argv[i])) {
+            DPB_TRY(dpb_experiment_named(argv[i], &arguments->found));
+            arguments->file = arguments->found;
+        } else {
             return refuse_word(command, accepts, argv[i]);
+        }
     }
     if (!arguments->file)
         return dpb_usage_error(command, "%s",

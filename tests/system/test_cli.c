@@ -247,7 +247,7 @@ static void test_words_in_the_wrong_place(void **state)
         {"check base.ini", {"did you mean '-c base.ini'?"}},
         {"check nothing", {"no experiment 'nothing' in /", "`dpbench list`"}},
         {"check ../conf/tiny", {"'../conf/tiny' is no setting"}},
-        {"check lenet_shm lenet_shm", {"give one experiment"}},
+        {"check lenet_shm lenet_shm", {"'lenet_shm' is no setting"}},
         {"list nothing-like-it", {"no experiment mentions nothing-like-it"}},
         {"x.json", {"did you mean 'rerun x.json'?"}},
         {RUN "workers=1", {"command line: 'workers=1'", "did you mean 'run.workers=1'?"}},
