@@ -91,9 +91,9 @@ dpb_status dpb_late_load(struct dpb_exchange *exchange)
 dpb_status dpb_late_settle(struct dpb_exchange *exchange)
 {
     struct dpb_event *done = exchange->pending;
-    exchange->pending = NULL;
     if (!exchange->is_late || !done)
         return DPB_OK;
+    exchange->pending = NULL;
     dpb_world_note("exchange", UINT64_MAX, UINT32_MAX);
     return exchange->pump.running ? dpb_pump_await(&exchange->pump, done)
                                   : dpb_exchange_await(exchange, done);
