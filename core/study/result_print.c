@@ -101,14 +101,15 @@ static void print_codec(const json_t *document, FILE *out)
 {
     if (!json_is_object(dpb_json_at(document, "comm.codec")))
         return;
-    fprintf(out,
-            "  %-13s %s: %.3f MB a message, %.4f of fp32; a step encodes for %.3f ms, decodes for "
-            "%.3f ms\n",
-            "codec", dpb_json_text(document, "comm.codec.name", "?"),
-            dpb_json_number(document, "comm.codec.message_bytes") / 1e6,
-            dpb_json_number(document, "comm.codec.ratio"),
-            dpb_json_number(document, "comm.codec.encode_ns") / 1e6,
-            dpb_json_number(document, "comm.codec.decode_ns") / 1e6);
+    fprintf(
+        out,
+        "  %-13s %s: %.3f MB a worker and step, %.4f of fp32; a step encodes for %.3f ms, decodes "
+        "for %.3f ms\n",
+        "codec", dpb_json_text(document, "comm.codec.name", "?"),
+        dpb_json_number(document, "comm.codec.message_bytes") / 1e6,
+        dpb_json_number(document, "comm.codec.ratio"),
+        dpb_json_number(document, "comm.codec.encode_ns") / 1e6,
+        dpb_json_number(document, "comm.codec.decode_ns") / 1e6);
     if (json_is_number(dpb_json_at(document, "comm.codec.residual_share")))
         fprintf(out, "  %-13s %.3g times the norm of the gradients\n", "residual",
                 dpb_json_number(document, "comm.codec.residual_share"));

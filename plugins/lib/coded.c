@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BANKS = 2, SAMPLED = 16 /* of so many buckets one is measured */ };
+enum { BANKS = 2, SAMPLE = 4096 /* elements of a bucket whose norms are measured */ };
 
 struct coded {
     uint64_t at, slot_bytes; /* of the messages in a scratch; of one of them */
@@ -196,10 +196,10 @@ void coded_encode(struct strategy *strategy, uint64_t bucket)
     const int64_t ended_ns = host->now_ns();
     struct dpb_coding coding = {
         .encode_ns = ended_ns - began_ns, .elements = part.n, .message_bytes = message->bytes};
-    if ((bucket + part.step) % SAMPLED == 0) {
-        coding.gradients = sum_squares(gradients, part.n);
-        coding.residual = sum_squares(coded->dropped ? coded->dropped : residual, part.n);
-    }
+    const uint64_t n = part.n < SAMPLE ? part.n : SAMPLE; /* other ones in each step */
+    const uint64_t at = part.step * SAMPLE % (part.n - n + 1);
+    coding.gradients = sum_squares(gradients + at, n);
+    coding.residual = sum_squares((coded->dropped ? coded->dropped : residual) + at, n);
     host->coding(&coding);
     host->span(bucket, DPB_PHASE_REDUCE, began_ns, ended_ns);
 }
@@ -216,10 +216,14 @@ void coded_decode(struct strategy *strategy, uint64_t bucket)
     for (uint32_t rank = 0; rank < strategy->args.n_workers && coded->status == DPB_OK; rank++) {
         const struct dpb_codec_part part = part_of(strategy, rank, bucket);
         const struct coded_message *message = coded_message(strategy, rank, bucket);
+        const uint64_t bytes = message->bytes; /* once: it may be a peer's memory */
         coded->status =
-            codec->ops->decode(codec->options, &part, message->content, message->bytes, sum);
+            bytes <= coded_content_bytes(strategy)
+                ? codec->ops->decode(codec->options, &part, message->content, bytes, sum)
+                : host->fail(DPB_FAILED, "rank %u left a message of %llu bytes for bucket %llu",
+                             rank, (unsigned long long)bytes, (unsigned long long)bucket);
         if (coded->shared && rank != strategy->args.rank)
-            host->count_bytes(message->bytes);
+            host->count_bytes(bytes);
     }
     const int64_t ended_ns = host->now_ns();
     host->coding(&(struct dpb_coding){.decode_ns = ended_ns - began_ns});

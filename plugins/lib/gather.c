@@ -83,9 +83,9 @@ static dpb_status begins(void *gather_, uint32_t link, uint64_t n, const struct 
         DPB_FAILED,
         "rank %u sent the message of rank %llu for exchange %llu, bucket %u: %llu bytes for byte "
         "%llu; rank %u expects no such message: the two do not run the same training",
-        previous_rank(gather), (unsigned long long)label->word, (unsigned long long)label->exchange,
-        label->bucket, (unsigned long long)label->bytes, (unsigned long long)label->at_bytes,
-        own_rank(gather));
+        link == PREVIOUS ? previous_rank(gather) : next_rank(gather),
+        (unsigned long long)label->word, (unsigned long long)label->exchange, label->bucket,
+        (unsigned long long)label->bytes, (unsigned long long)label->at_bytes, own_rank(gather));
 }
 
 static void take(struct gather *gather, uint32_t origin, uint64_t bucket)

@@ -220,7 +220,8 @@ static void test_table(void **state)
             "-c base.ini run.steps=40 model.name=tiny_dense comm.codec=topk comm.codec_ratio=1");
     assert_int_equal(command.exit_code, 0);
     expect_words("table", command.out,
-                 (const char *const[]){"topk: 0.0", "MB a message, 2.0000 of fp32; a step encodes",
+                 (const char *const[]){"topk: 0.0",
+                                       "MB a worker and step, 2.0000 of fp32; a step encodes",
                                        "residual", "0 times the norm", NULL});
     command_free(&command);
 }
