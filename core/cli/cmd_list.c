@@ -19,9 +19,9 @@ struct experiment {
 static dpb_status read_experiment(const char *path, struct experiment *experiment)
 {
     size_t size = 0;
-    FILE *file = fopen(path, "re");
     char *text = NULL;
     errno = 0;
+    FILE *file = fopen(path, "re");
     bool whole = file && getdelim(&text, &size, '\0', file) >= 0;
     if (file)
         fclose(file);

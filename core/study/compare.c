@@ -171,12 +171,25 @@ static json_t *side_of_target(const json_t *row)
                      dpb_json_real(dpb_json_number(target, "seconds.above")));
 }
 
+/* Whether both train the same model on the same data. */
+static bool same_task(const json_t *a, const json_t *b)
+{
+    json_t *values_a = values_of(json_object_get(a, "config"));
+    json_t *values_b = values_of(json_object_get(b, "config"));
+    const bool same =
+        dpb_json_same(json_object_get(values_a, "model"), json_object_get(values_b, "model")) &&
+        dpb_json_same(json_object_get(values_a, "data"), json_object_get(values_b, "data"));
+    json_decref(values_a);
+    json_decref(values_b);
+    return same;
+}
+
 /* Null where one of the two asks for no target, or each for another. @owned. */
 static json_t *target_of(const json_t *a, const json_t *row_a, const json_t *b, const json_t *row_b,
                          const struct dpb_compare_how *how)
 {
     json_t *of_a = with_target(a, row_a), *of_b = with_target(b, row_b), *json = json_null();
-    if (of_a && of_b && dpb_target_same_contest(of_a, of_b)) {
+    if (of_a && of_b && same_task(a, b) && dpb_target_same_contest(of_a, of_b)) {
         json = json_pack("{s:o, s:o}", "a", side_of_target(of_a), "b", side_of_target(of_b));
         for (size_t i = 0; i < TARGET_PARTS; i++) {
             struct dpb_comparison c;

@@ -5,6 +5,7 @@
 #define DPB_CORE_STUDY_JSON_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 /* The value at a path like "timing.samples_per_s.mean"; NULL: none. @borrowed. */
 const json_t *dpb_json_at(const json_t *document, const char *path);
@@ -12,6 +13,11 @@ const json_t *dpb_json_at(const json_t *document, const char *path);
 double dpb_json_number(const json_t *document, const char *path);
 /* The string there, or `otherwise`. @borrowed. */
 const char *dpb_json_text(const json_t *document, const char *path, const char *otherwise);
+/* Equal values, or none on both sides (NULL). */
+static inline bool dpb_json_same(const json_t *a, const json_t *b)
+{
+    return a == b || json_equal(a, b);
+}
 
 /* Calls `visit` for every value in which `a` and `b` differ. Objects of both are compared by their
  * members; a value that only one has comes with NULL for the other. `name` begins every path. */

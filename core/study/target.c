@@ -165,11 +165,12 @@ static bool is_ranked(const json_t *row)
 
 bool dpb_target_same_contest(const json_t *a, const json_t *b)
 {
-    static const char *const what[] = {"to_target.accuracy", "to_target.criterion"};
+    static const char *const what[] = {"to_target.accuracy", "to_target.criterion",
+                                       "to_target.model"};
     const char *key;
     json_t *value;
     for (size_t i = 0; i < sizeof what / sizeof what[0]; i++)
-        if (!json_equal(dpb_json_at(a, what[i]), dpb_json_at(b, what[i])))
+        if (!dpb_json_same(dpb_json_at(a, what[i]), dpb_json_at(b, what[i])))
             return false;
     json_object_foreach(json_object_get(a, "cell"), key, value)
     {

@@ -228,15 +228,14 @@ static dpb_status meet_shortage(struct dpb_door *door)
     const char *why = strerror(errno);
     for (uint32_t i = 0; i < door->n_visitors; i++)
         door->full = door->full || door->visitors[i].fd >= 0;
-    return door->full ? DPB_OK
-                      : dpb_fail(DPB_FAILED, "cannot accept a connection: %s (see ulimit -n)", why);
+    return door->full ? DPB_OK : dpb_fail(DPB_FAILED, "cannot accept a connection: %s", why);
 }
 
 /* One at a time: all who are here are heard before others take their places. */
 static dpb_status let_in(struct dpb_door *door)
 {
     int fd = accept4(door->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd < 0 && (errno == EMFILE || errno == ENFILE))
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
         return meet_shortage(door);
     if (fd < 0)
         return DPB_OK; /* gone again */

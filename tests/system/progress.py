@@ -46,7 +46,7 @@ def lines_at(columns, more=()):
         except OSError:  # the other end is closed
             pass
 
-    reader = threading.Thread(target=read)
+    reader = threading.Thread(target=read, daemon=True)
     reader.start()
     with tempfile.TemporaryDirectory() as path:
         with open(os.path.join(path, "empty.ini"), "w", encoding="ascii"):

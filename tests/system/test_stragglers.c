@@ -23,11 +23,13 @@
 
 #include "train/delay.h"
 
-/* A rate of so many gradients has an error of 2 %. */
 /* On the way of an update are a worker's forward and delay, the server, and the worker again. */
 enum { WAKES = 4 };
 
-enum { TRIES = 3, STEPS = 300, GRADIENTS = 2400, MOST_WORKERS = 8 };
+/* A rate of so many gradients has an error of 2 %. */
+enum { GRADIENTS = 2400 };
+
+enum { TRIES = 3, STEPS = 300, MOST_WORKERS = 8 };
 
 #define MEAN_MS 40
 #define WITHIN 0.05

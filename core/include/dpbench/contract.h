@@ -55,7 +55,8 @@ struct dpb_contract {
      * DPB_LOSSY with books: a unit of the largest gradient handed over, for codecs share scales. */
     uint32_t roundings;
     /* Steps by which a worker may be ahead of another. 0: none begins a step before all have handed
-     * over the gradients of the step before. UINT32_MAX: any number. */
+     * over the gradients of the step before (with comm.late: of the one before that). UINT32_MAX:
+     * any number. */
     uint32_t lead;
     bool replicas_equal; /* after settling, all workers hold the same bits */
 };

@@ -72,11 +72,11 @@ struct ps_async {
     FILE *log;
 };
 
-/* What a worker says to all servers (links_say): pushes and meetings behind it, and whether it
- * pauses: no worker waits for it until its next push. */
-static inline uint64_t ps_word(uint64_t pushes, uint64_t meetings, bool pauses)
+/* What a worker says to all servers (links_say): turns and meetings behind it, and whether it
+ * pauses: no worker waits for it until its next turn. */
+static inline uint64_t ps_word(uint64_t turns, uint64_t meetings, bool pauses)
 {
-    return pushes << 32 | (meetings & 0x7fffffff) << 1 | pauses;
+    return turns << 32 | (meetings & 0x7fffffff) << 1 | pauses;
 }
 
 static inline uint64_t ps_word_meetings(uint64_t word)
