@@ -40,8 +40,8 @@ static const char *contradiction(const struct dpb_contract *contract,
     if (contract->consistency == DPB_PARTIAL &&
         (contract->parameter < 1 || contract->parameter > n_workers))
         return "of a step's gradients more count than there are workers, or none";
-    if (batches && (contract->parameter < 1 || contract->parameter != contract->divisor))
-        return "an update of batches(K) takes K gradients, at least one: its divisor is K";
+    if (batches && contract->parameter < 1)
+        return "an update of batches(K) takes at least one gradient";
     if ((contract->consistency == DPB_PARTIAL || batches) && !ops->applied)
         return "a strategy that drops gradients says by the hook `applied` which gradients count";
     if (books && !ops->books)
