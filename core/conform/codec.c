@@ -241,10 +241,13 @@ static dpb_status try_foreign(struct subject *s, const unsigned char *message, u
     }
     if (waitpid(child, &state, 0) != child)
         return dpb_fail(DPB_FAILED, "the process of a decode is gone: %m");
+    *outcome = WIFEXITED(state) ? WEXITSTATUS(state) : 0;
     if (WIFSIGNALED(state))
-        return dpb_fail(DPB_VERIFICATION, "%s: decode ends by signal %d (%s)", what,
+        return dpb_fail(DPB_VERIFICATION, "%s: decode ends its process by signal %d (%s)", what,
                         WTERMSIG(state), strsignal(WTERMSIG(state)));
-    *outcome = WEXITSTATUS(state);
+    if (*outcome < TAKEN || *outcome > OUTSIDE) /* a sanitizer's, or the codec's own exit */
+        return dpb_fail(DPB_VERIFICATION, "%s: decode ends its process with exit code %d", what,
+                        *outcome);
     if (*outcome == OUTSIDE)
         return dpb_fail(DPB_VERIFICATION, "%s: decode writes outside of the %llu elements", what,
                         (unsigned long long)s->part.n);

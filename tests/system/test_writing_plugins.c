@@ -533,7 +533,7 @@ static const struct mistake {
      "bytes != part->n * sizeof(uint16_t))",
      "bytes == 0)",
      "",
-     {"FAILED   lengths", "ends by signal 11"}},
+     {"FAILED   lengths", "decode ends its process"}},
     {5,
      "bytes != part->n * sizeof(uint16_t))",
      "bytes < part->n * sizeof(uint16_t))",
