@@ -443,6 +443,11 @@ void links_set_turn(struct links *links, const struct links_turn *turn)
     links->turn = *turn;
 }
 
+const struct links_turn *links_turn(const struct links *links)
+{
+    return &links->turn;
+}
+
 uint64_t links_turns(const struct links *links)
 {
     return links->n_turns;
@@ -482,15 +487,12 @@ dpb_status links_push_alone(struct links *links)
                             .purpose = "the server to apply the last gradients"};
     for (uint64_t bucket = 0;
          bucket < base->arenas.n_buckets || (what.peer = untold_server(links)) != NONE;) {
-        bool moved = false;
         if (bucket < base->arenas.n_buckets && (what.peer = links_crowded(links, false)) == NONE) {
             links_push(links, bucket, pipeline_bucket_length(&base->pipeline, bucket));
             bucket++;
             continue;
         }
-        DPB_TRY(links_move(links, INT64_MAX, &moved));
-        if (!moved)
-            DPB_TRY(links_wait(links, &what));
+        DPB_TRY(links_advance(links, &what));
     }
     return DPB_OK;
 }
@@ -513,13 +515,10 @@ dpb_status links_say(struct links *links, uint64_t word, bool meets)
         mesh_send(links->mesh, i, &label, NULL); /* between steps there is room */
         links->links[i].models += meets ? links->base->arenas.n_buckets : 0;
     }
-    for (bool moved = true; links_busy(links) != NONE || awaited_model(links);) {
+    while (links_busy(links) != NONE || awaited_model(links)) {
         const struct link *link = awaited_model(links);
         what.peer = link ? link->rank : links_busy(links);
-        if (!moved)
-            DPB_TRY(links_wait(links, &what));
-        moved = false;
-        DPB_TRY(links_move(links, INT64_MAX, &moved));
+        DPB_TRY(links_advance(links, &what));
     }
     return DPB_OK;
 }
@@ -655,6 +654,13 @@ dpb_status links_wait(struct links *links, const struct dpb_wait *what)
     return status;
 }
 
+dpb_status links_advance(struct links *links, const struct dpb_wait *what)
+{
+    bool moved = false;
+    DPB_TRY(links_move(links, INT64_MAX, &moved));
+    return moved ? DPB_OK : links_wait(links, what);
+}
+
 static struct link *awaited_load(const struct links *links)
 {
     for (uint32_t i = 0; i < links->n; i++)
@@ -676,11 +682,8 @@ dpb_status links_load(struct links *links)
         mesh_send(links->mesh, i, &label, arenas->weights);
     }
     for (const struct link *link; (link = awaited_load(links));) {
-        bool moved = false;
-        DPB_TRY(links_move(links, INT64_MAX, &moved));
         what.peer = link->rank;
-        if (!moved && awaited_load(links))
-            DPB_TRY(links_wait(links, &what));
+        DPB_TRY(links_advance(links, &what));
     }
     return DPB_OK;
 }

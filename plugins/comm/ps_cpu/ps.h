@@ -124,6 +124,8 @@ void links_close(struct links *links, bool through);
 dpb_status links_move(struct links *links, int64_t until_ns, bool *moved);
 /* Blocks for news of any rank, here or there; `what` says which one is missing. */
 dpb_status links_wait(struct links *links, const struct dpb_wait *what);
+/* Moves what can be moved; where nothing can, waits. */
+dpb_status links_advance(struct links *links, const struct dpb_wait *what);
 
 /* Each of these is about one message to each link that it concerns, after which there is room: */
 /* The first of the ranks that are to get slices of gradients (`weights`: of weights) and take none
@@ -196,6 +198,7 @@ struct links_turn {
 };
 
 void links_set_turn(struct links *links, const struct links_turn *turn);
+const struct links_turn *links_turn(const struct links *links); /* @borrowed */
 /* Turns and pushes that have begun. */
 uint64_t links_turns(const struct links *links);
 uint64_t links_pushes(const struct links *links);

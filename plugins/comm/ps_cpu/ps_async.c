@@ -59,8 +59,8 @@ static const struct dpb_option option_table[] = {
     {"log", DPB_OPT_STRING, "file", "", 0, 0, NULL, AT(log),
      "each server writes a line for each push that it applies to FILE.RANK: worker, exchange "
      "number, version pulled, version applied to; with push_every or fetch_every above 1, or "
-     "policy "
-     "= k_batch_sync, also for each fetch: worker, exchange number, version, the word fetch"},
+     "policy = k_batch_sync, also for each fetch: worker, exchange number, version, the word "
+     "fetch"},
     PS_OPTION_ROWS(struct ps_options, "tcp, or verbs (RDMA: InfiniBand or RoCE)"),
     {0}};
 
@@ -80,9 +80,9 @@ static dpb_status async_begin(void *comm, const struct dpb_step *step)
     const bool fetches = ++async->unfetched == (uint64_t)async->options.fetch_every;
     const void *gradients = async->options.push_every > 1 ? links_accrued(async->ps.links)
                                                           : async->ps.base.arenas.gradients;
-    async->turn = (struct links_turn){pushes ? gradients : NULL, (uint32_t)n, fetches};
+    const struct links_turn turn = {pushes ? gradients : NULL, (uint32_t)n, fetches};
     async->carried[step->step % LINKS_AGES] = links_pushes(async->ps.links);
-    links_set_turn(async->ps.links, &async->turn);
+    links_set_turn(async->ps.links, &turn);
     if (pushes)
         async->unpushed = 0;
     if (fetches)
@@ -98,19 +98,21 @@ static void accrue(const struct ps_async *async, uint64_t bucket, uint64_t lengt
     const uint64_t begin = bucket * base->arenas.bucket_elements;
     void *sum = (char *)links_accrued(async->ps.links) + begin * dpb_dtype_size(type);
     const void *sources[] = {strategy_gradients(base, base->args.rank, begin), sum};
-    ps_host->vec->sum(type, &sum, 1, sources, async->turn.n_gradients > 1 ? 2 : 1, length);
+    ps_host->vec->sum(type, &sum, 1, sources, links_turn(async->ps.links)->n_gradients > 1 ? 2 : 1,
+                      length);
 }
 
 /* Also in steps that do not push: the stage is passed all the same. */
 static void push(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
 {
     struct ps_async *async = strategy;
+    const struct links_turn *turn = links_turn(async->ps.links);
     (void)until_ns;
     if (async->options.push_every > 1)
         accrue(async, bucket, length);
-    if (async->turn.gradients)
+    if (turn->gradients)
         links_push(async->ps.links, bucket, length);
-    else if (async->turn.fetches && bucket + 1 == async->ps.base.arenas.n_buckets)
+    else if (turn->fetches && bucket + 1 == async->ps.base.arenas.n_buckets)
         links_ask(async->ps.links);
     *at = length;
 }
@@ -142,11 +144,12 @@ static void pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
 {
     const struct ps_async *async = strategy;
     const struct strategy *base = &async->ps.base;
-    if (async->turn.fetches) {
+    const struct links_turn *turn = links_turn(async->ps.links);
+    if (turn->fetches) {
         ps_pull(strategy, bucket, length, at, until_ns);
         return;
     }
-    if (async->turn.gradients)
+    if (turn->gradients)
         ps_host->span(bucket, DPB_PHASE_TRANSFER,
                       signals_latest_ns(&base->signals, SIGNAL_READY, strategy_self(base), bucket),
                       ps_host->now_ns());
@@ -275,12 +278,17 @@ static void async_close(void *comm)
     free(machines);
 }
 
+static bool takes_newest(const struct ps_async_options *options)
+{
+    return options->policy == PS_K_SYNC || options->policy == PS_K_BATCH_SYNC;
+}
+
 /* What in the options contradicts something else, and what to do; NULL: nothing. */
 static const char *contradiction(const struct ps_async_options *options, uint32_t n_workers)
 {
     const bool k_rule = options->policy != PS_ASYNC;
     const bool apart = options->push_every > 1 || options->fetch_every > 1;
-    const bool newest = options->policy == PS_K_SYNC || options->policy == PS_K_BATCH_SYNC;
+    const bool newest = takes_newest(options);
     if (options->softsync > n_workers)
         return "comm.softsync is more than run.workers; give at most one push a worker";
     if (k_rule && options->softsync > 1)
@@ -316,7 +324,7 @@ static dpb_status make_rule(struct ps_async *async)
         return ps_host->fail(DPB_UNSUPPORTED, "%s", reason);
     async->rule.count = (uint32_t)(options->policy == PS_ASYNC ? options->softsync : options->k);
     async->rule.batch = async->rule.count > 1 && options->policy != PS_K_SYNC;
-    async->rule.sync = options->policy == PS_K_SYNC || options->policy == PS_K_BATCH_SYNC;
+    async->rule.sync = takes_newest(options);
     return DPB_OK;
 }
 

@@ -62,7 +62,6 @@ struct ps_async {
     uint64_t meetings;
     uint64_t unpushed, unfetched; /* steps since a push, or a fetch, with the one under way */
     uint64_t carried[LINKS_AGES]; /* by step: the push that brings its gradients */
-    struct links_turn turn;       /* of the step under way */
     /* Servers: */
     struct ps_client *clients; /* by worker */
     uint64_t version;          /* updates */

@@ -538,12 +538,10 @@ static dpb_status await_worker(struct ps *ps, uint32_t worker, uint64_t exchange
         .timeout_ns = DPB_FOREVER, .step = exchange, .peer = worker, .purpose = "the next step"};
     struct rank_set one = {worker, 1};
     struct signals next = ps->base.signals;
-    bool moved = false;
     next.exchange = exchange;
     if (!ps->links)
         return signals_wait(&next, SIGNAL_READY, one, 0, DPB_FOREVER, 0, what.purpose);
-    DPB_TRY(links_move(ps->links, INT64_MAX, &moved));
-    return moved ? DPB_OK : links_wait(ps->links, &what);
+    return links_advance(ps->links, &what);
 }
 
 /* Waits for the first bucket of the next exchange, or for the end; then the exchange is begun. */
@@ -570,10 +568,7 @@ dpb_status ps_serve_last(struct ps *ps)
         const struct dpb_wait what =
             wait_of(ps, worker, arenas->n_buckets - 1, arenas->layout.weight_type,
                     "the worker to take weights");
-        bool moved = false;
-        DPB_TRY(links_move(ps->links, INT64_MAX, &moved));
-        if (!moved)
-            DPB_TRY(links_wait(ps->links, &what));
+        DPB_TRY(links_advance(ps->links, &what));
     }
     return DPB_OK;
 }
