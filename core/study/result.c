@@ -253,15 +253,8 @@ static json_t *codec_to_json(const struct maker *maker)
     const struct dpb_codec *codec = dpb_experiment_codec(maker->experiment);
     struct dpb_coding sum = {0};
     for (uint32_t w = 0; codec && w < maker->n_workers; w++) {
-        const struct dpb_journal *journal = maker->journals[w];
-        if (!journal)
-            continue;
-        sum.encode_ns += journal->coding.encode_ns;
-        sum.decode_ns += journal->coding.decode_ns;
-        sum.elements += journal->coding.elements;
-        sum.message_bytes += journal->coding.message_bytes;
-        sum.gradients += journal->coding.gradients;
-        sum.residual += journal->coding.residual;
+        if (maker->journals[w])
+            dpb_coding_add(&sum, &maker->journals[w]->coding);
     }
     if (sum.elements == 0 || maker->summary.n_steps == 0)
         return json_null();

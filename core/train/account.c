@@ -353,13 +353,7 @@ void dpb_account_coding(const struct dpb_coding *coding)
     struct dpb_journal *journal = account.journal;
     if (!account.running || journal->timed_from == UINT64_MAX)
         return;
-    struct dpb_coding *sum = &journal->coding;
-    sum->encode_ns += coding->encode_ns;
-    sum->decode_ns += coding->decode_ns;
-    sum->elements += coding->elements;
-    sum->message_bytes += coding->message_bytes;
-    sum->gradients += coding->gradients;
-    sum->residual += coding->residual;
+    dpb_coding_add(&journal->coding, coding);
 }
 
 void dpb_account_bytes(uint64_t bytes)

@@ -112,4 +112,14 @@ struct dpb_journal {
     struct dpb_record records[];
 };
 
+static inline void dpb_coding_add(struct dpb_coding *sum, const struct dpb_coding *more)
+{
+    sum->encode_ns += more->encode_ns;
+    sum->decode_ns += more->decode_ns;
+    sum->elements += more->elements;
+    sum->message_bytes += more->message_bytes;
+    sum->gradients += more->gradients;
+    sum->residual += more->residual;
+}
+
 #endif

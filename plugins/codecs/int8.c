@@ -34,15 +34,10 @@ static const struct dpb_option option_rows[] = {
 static uint64_t int8_bound(const void *options, uint64_t n)
 {
     (void)options;
-    return n + (n + BLOCK - 1) / BLOCK * sizeof(float);
+    return n + message_blocks(n, BLOCK) * sizeof(float);
 }
 
 /* ---- a block ------------------------------------------------------------------------------- */
-
-DPB_CLONES static float add(const float *restrict gradients, float *restrict residual, uint64_t n)
-{
-    return scaled_add(gradients, residual, n);
-}
 
 /* Adding and taking off this number rounds a small float to an integer, as its low bits. */
 #define ROUNDER 12582912.0F /* 1.5 x 2^23 */
@@ -94,16 +89,14 @@ static uint64_t int8_encode(const void *options, const struct dpb_codec_part *pa
 {
     const bool stochastic = ((const struct int8_options *)options)->rounding == STOCHASTIC;
     float *scales = message;
-    int8_t *integers = (int8_t *)(scales + (part->n + BLOCK - 1) / BLOCK);
+    int8_t *integers = (int8_t *)(scales + message_blocks(part->n, BLOCK));
     const uint32_t key = scaled_key(part);
     for (uint64_t at = 0; at < part->n; at += BLOCK) {
         const uint64_t n = part->n - at < BLOCK ? part->n - at : BLOCK;
-        const float scale = scaled_scale(add(gradients + at, residual + at, n), LARGEST);
+        const float scale = scaled_begin(gradients + at, residual + at, n, LARGEST);
         scales[at / BLOCK] = scale;
         if (!(scale > 0)) {
             memset(integers + at, 0, n);
-            for (uint64_t i = 0; i < n && isnan(scale); i++)
-                residual[at + i] = NAN;
         } else if (stochastic) {
             round_stochastic(residual + at, integers + at, n, scale, key + (uint32_t)at);
         } else {
@@ -117,7 +110,7 @@ static dpb_status int8_decode(const void *options, const struct dpb_codec_part *
                               const void *message, uint64_t bytes, float *sum)
 {
     const float *scales = message;
-    const int8_t *integers = (const int8_t *)(scales + (part->n + BLOCK - 1) / BLOCK);
+    const int8_t *integers = (const int8_t *)(scales + message_blocks(part->n, BLOCK));
     DPB_TRY(message_check_length(host, "int8", part, bytes, int8_bound(options, part->n)));
     for (uint64_t at = 0; at < part->n; at += BLOCK)
         add_scaled(integers + at, scales[at / BLOCK], sum + at,

@@ -9,6 +9,11 @@
 
 #include "dpbench/plugin.h"
 
+static inline uint64_t message_blocks(uint64_t n, uint64_t block)
+{
+    return (n + block - 1) / block;
+}
+
 /* For `decode`: refuses a message that has not the `wanted` bytes. */
 static inline dpb_status message_check_length(const struct dpb_host *host, const char *codec,
                                               const struct dpb_codec_part *part, uint64_t bytes,

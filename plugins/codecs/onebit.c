@@ -31,11 +31,6 @@ struct means {
     float positive, negative;
 };
 
-static uint64_t count_blocks(uint64_t n)
-{
-    return (n + BLOCK - 1) / BLOCK;
-}
-
 static uint64_t bytes_of(uint64_t n)
 {
     return (n + PER_BYTE - 1) / PER_BYTE;
@@ -44,7 +39,7 @@ static uint64_t bytes_of(uint64_t n)
 static uint64_t onebit_bound(const void *options, uint64_t n)
 {
     (void)options;
-    return count_blocks(n) * sizeof(struct means) + bytes_of(n);
+    return message_blocks(n, BLOCK) * sizeof(struct means) + bytes_of(n);
 }
 
 /* ---- a block of up to 1,024 elements ------------------------------------------------------- */
@@ -141,7 +136,8 @@ static uint64_t onebit_encode(const void *options, const struct dpb_codec_part *
                               const float *gradients, float *residual, void *message)
 {
     struct means *means = message;
-    encode_all(gradients, residual, means, (uint8_t *)(means + count_blocks(part->n)), part->n);
+    encode_all(gradients, residual, means, (uint8_t *)(means + message_blocks(part->n, BLOCK)),
+               part->n);
     return onebit_bound(options, part->n);
 }
 
@@ -150,7 +146,7 @@ static dpb_status onebit_decode(const void *options, const struct dpb_codec_part
 {
     const struct means *means = message;
     DPB_TRY(message_check_length(host, "onebit", part, bytes, onebit_bound(options, part->n)));
-    decode_all(means, (const uint8_t *)(means + count_blocks(part->n)), sum, part->n);
+    decode_all(means, (const uint8_t *)(means + message_blocks(part->n, BLOCK)), sum, part->n);
     return DPB_OK;
 }
 

@@ -37,11 +37,6 @@ static int32_t levels_of(const void *options)
     return (int32_t)((const struct qsgd_options *)options)->levels;
 }
 
-static uint64_t count_blocks(uint64_t n)
-{
-    return (n + BLOCK - 1) / BLOCK;
-}
-
 static uint64_t bytes_of(int32_t levels, uint64_t n)
 {
     return levels > LEVELS_OF_4_BITS ? n : (n + 1) / 2;
@@ -49,15 +44,10 @@ static uint64_t bytes_of(int32_t levels, uint64_t n)
 
 static uint64_t qsgd_bound(const void *options, uint64_t n)
 {
-    return count_blocks(n) * sizeof(float) + bytes_of(levels_of(options), n);
+    return message_blocks(n, BLOCK) * sizeof(float) + bytes_of(levels_of(options), n);
 }
 
 /* ---- a block ------------------------------------------------------------------------------- */
-
-DPB_CLONES static float add(const float *restrict gradients, float *restrict residual, uint64_t n)
-{
-    return scaled_add(gradients, residual, n);
-}
 
 /* residual -= what its elements are rounded to, in units of `scale`; codes: that, plus `levels`. */
 DPB_CLONES static void round_all(float *restrict residual, uint8_t *restrict codes, uint64_t n,
@@ -109,18 +99,16 @@ static uint64_t qsgd_encode(const void *options, const struct dpb_codec_part *pa
 {
     const int32_t levels = levels_of(options);
     float *scales = message;
-    uint8_t *bytes = (uint8_t *)(scales + count_blocks(part->n));
+    uint8_t *bytes = (uint8_t *)(scales + message_blocks(part->n, BLOCK));
     const uint32_t key = scaled_key(part);
     for (uint64_t at = 0; at < part->n; at += BLOCK) {
         const uint64_t n = part->n - at < BLOCK ? part->n - at : BLOCK;
-        const float scale = scaled_scale(add(gradients + at, residual + at, n), (float)levels);
+        const float scale = scaled_begin(gradients + at, residual + at, n, (float)levels);
         uint8_t codes[BLOCK];
         scales[at / BLOCK] = scale;
         memset(codes, levels, sizeof codes);
         if (scale > 0)
             round_all(residual + at, codes, n, scale, levels, key + (uint32_t)at);
-        for (uint64_t i = 0; i < n && isnan(scale); i++)
-            residual[at + i] = NAN;
         pack(codes, bytes + bytes_of(levels, at), n, levels);
     }
     return qsgd_bound(options, part->n);
@@ -131,7 +119,7 @@ static dpb_status qsgd_decode(const void *options, const struct dpb_codec_part *
 {
     const int32_t levels = levels_of(options);
     const float *scales = message;
-    const uint8_t *packed = (const uint8_t *)(scales + count_blocks(part->n));
+    const uint8_t *packed = (const uint8_t *)(scales + message_blocks(part->n, BLOCK));
     DPB_TRY(message_check_length(host, "qsgd", part, bytes, qsgd_bound(options, part->n)));
     for (uint64_t at = 0; at < part->n; at += BLOCK) {
         const uint64_t n = part->n - at < BLOCK ? part->n - at : BLOCK;

@@ -38,6 +38,17 @@ static inline float scaled_scale(float largest, float levels)
     return largest < levels * FLT_MIN ? 0.0F : largest / levels;
 }
 
+/* residual += gradients. Returns the scale of this block; a block that is not finite leaves NaN in
+ * all of its residual. */
+DPB_CLONES static float scaled_begin(const float *restrict gradients, float *restrict residual,
+                                     uint64_t n, float levels)
+{
+    const float scale = scaled_scale(scaled_add(gradients, residual, n), levels);
+    for (uint64_t i = 0; i < n && isnan(scale); i++)
+        residual[i] = NAN;
+    return scale;
+}
+
 /* The key of a part's random numbers: its seed, rank, step and place. */
 static inline uint32_t scaled_key(const struct dpb_codec_part *part)
 {
