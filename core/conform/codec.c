@@ -318,11 +318,10 @@ static void try_part(struct dpb_conform *conform, const struct dpb_plugin *plugi
                         (unsigned long long)n, n == 1 ? "" : "s", (unsigned long long)s.bound,
                         4 * (unsigned long long)n);
     dpb_status status = allocate(&s);
-    if (status == DPB_OK)
-        dpb_conform_trial(conform, check_books(&s), "zeros");
-    else
+    if (status != DPB_OK) {
         dpb_conform_trial(conform, status, "memory");
-    if (status == DPB_OK) {
+    } else {
+        dpb_conform_trial(conform, check_books(&s), "zeros");
         fill(&s);
         dpb_conform_trial(conform, check_books(&s), "books");
         dpb_conform_trial(conform, check_sum(&s), "sum");

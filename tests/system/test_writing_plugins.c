@@ -545,8 +545,8 @@ static const struct mistake {
      "",
      {"FAILED   lengths", "not with the codec's name"}},
     {5,
-     "    for (uint64_t i = 0; i < part->n; i++) {\n        uint16_t half;",
-     "    for (uint64_t i = 0; i < part->n + (sum[0] > 8); i++) {\n        uint16_t half;",
+     "    for (uint64_t i = 0; i < part->n; i++)\n        sum[i] +=",
+     "    for (uint64_t i = 0; i < part->n + (sum[0] > 8); i++)\n        sum[i] +=",
      "",
      {"FAILED   foreign messages", "at random"}},
 };
