@@ -45,12 +45,29 @@ dpb_status dpb_schedule_make(const struct dpb_optimizer_settings *settings, uint
     schedule->warmup_steps = settings->warmup_epochs * (double)steps_per_epoch;
     schedule->decay_factor = settings->decay_factor;
     schedule->total_steps = (double)total_steps;
-    if (schedule->kind == DPB_COSINE && total_steps == 0)
-        return dpb_fail(DPB_USAGE, "optimizer.schedule = cosine needs a run whose length is known: "
-                                   "give run.epochs, or run.steps with run.steady_limit_s = 0");
+    schedule->power = settings->decay_power;
+    schedule->end = settings->end_rate;
+    const bool polynomial = schedule->kind == DPB_POLYNOMIAL;
+    if ((schedule->kind == DPB_COSINE || polynomial) && total_steps == 0)
+        return dpb_fail(DPB_USAGE,
+                        "optimizer.schedule = %s needs a run whose length is known: give "
+                        "run.epochs, or run.steps with run.steady_limit_s = 0",
+                        polynomial ? "polynomial" : "cosine");
+    if (polynomial && schedule->end > schedule->full)
+        return dpb_fail(DPB_USAGE,
+                        "optimizer.end_rate = %g is above the rate it decays from, %g; give a "
+                        "lower one",
+                        schedule->end, schedule->full);
     if (schedule->kind == DPB_STEPWISE)
         return parse_decays(settings->decay_at, (double)steps_per_epoch, schedule);
     return DPB_OK;
+}
+
+/* Of the decay, from the end of warm-up to the end of the run. */
+static double share_done(const struct dpb_schedule *schedule, double at)
+{
+    return fmin((at - schedule->warmup_steps) / (schedule->total_steps - schedule->warmup_steps),
+                1.0);
 }
 
 double dpb_schedule_rate(const struct dpb_schedule *schedule, uint64_t step)
@@ -60,11 +77,11 @@ double dpb_schedule_rate(const struct dpb_schedule *schedule, uint64_t step)
         return schedule->start +
                (schedule->full - schedule->start) * (at + 1.0) / ceil(schedule->warmup_steps);
     double rate = schedule->full;
-    if (schedule->kind == DPB_COSINE) {
-        double share =
-            (at - schedule->warmup_steps) / (schedule->total_steps - schedule->warmup_steps);
-        rate *= 0.5 * (1.0 + cos(3.14159265358979323846 * fmin(share, 1.0)));
-    }
+    if (schedule->kind == DPB_COSINE)
+        rate *= 0.5 * (1.0 + cos(3.14159265358979323846 * share_done(schedule, at)));
+    if (schedule->kind == DPB_POLYNOMIAL)
+        rate = schedule->end +
+               (rate - schedule->end) * pow(1.0 - share_done(schedule, at), schedule->power);
     for (uint32_t i = 0; i < schedule->n_decays && at >= schedule->decay_steps[i]; i++)
         rate *= schedule->decay_factor;
     return rate;

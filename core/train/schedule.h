@@ -2,9 +2,11 @@
  * schedule.h - the learning rate of a step.
  *
  * constant; step: times decay_factor at each epoch of decay_at; cosine: half a cosine from the full
- * rate to 0 over the run (Loshchilov, Hutter 2017). Linear scaling multiplies the rate by global
- * batch / linear_base, and gradual warm-up rises to it linearly, step by step, from the unscaled
- * rate over the first warmup_epochs (Goyal et al. 2017).
+ * rate to 0 over the run (Loshchilov, Hutter 2017); polynomial: end_rate + (full rate - end_rate)
+ * x the share of the run that is left ^ decay_power (You et al. 2017, with 2 and 0). Linear scaling
+ * multiplies the rate by global batch / linear_base, and gradual warm-up rises to it linearly, step
+ * by step, from the unscaled rate over the first warmup_epochs (Goyal et al. 2017). Cosine and
+ * polynomial begin where warm-up ends.
  */
 #ifndef DPB_CORE_TRAIN_SCHEDULE_H
 #define DPB_CORE_TRAIN_SCHEDULE_H
@@ -20,11 +22,12 @@ struct dpb_schedule {
     double warmup_steps; /* of the schedule: not the untimed ones */
     double decay_factor, decay_steps[DPB_SCHEDULE_DECAYS];
     uint32_t n_decays;
-    double total_steps; /* cosine */
+    double total_steps; /* cosine, polynomial */
+    double power, end;  /* polynomial */
 };
 
-/* Refuses a malformed decay_at, and a cosine where the length of the run is not known in steps
- * (total_steps = 0). */
+/* Refuses a malformed decay_at, an end_rate above the full rate, and a cosine or polynomial where
+ * the length of the run is not known in steps (total_steps = 0). */
 dpb_status dpb_schedule_make(const struct dpb_optimizer_settings *settings, uint64_t global_batch,
                              uint64_t steps_per_epoch, uint64_t total_steps,
                              struct dpb_schedule *schedule);

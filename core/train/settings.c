@@ -17,7 +17,7 @@ static const char *const gradients[] = {"auto", "fp64", "fp32", "bf16", NULL};
 static const char *const places[] = {"host", "device", NULL};
 static const char *const optimizers[] = {"sgd", "adagrad", NULL};
 static const char *const criteria[] = {"last", "median5", NULL};
-static const char *const schedules[] = {"constant", "step", "cosine", NULL};
+static const char *const schedules[] = {"constant", "step", "cosine", "polynomial", NULL};
 
 static const struct dpb_option run_rows[] = {
     {"name", DPB_OPT_STRING, NULL, "run", 0, 0, NULL, AT(run.name), "label of the result"},
@@ -152,6 +152,10 @@ static const struct dpb_option optimizer_rows[] = {
      "schedule = step: where the rate falls"},
     {"decay_factor", DPB_OPT_REAL, NULL, "0.1", 0, 1, NULL, AT(optimizer.decay_factor),
      "schedule = step: what it is multiplied by"},
+    {"decay_power", DPB_OPT_REAL, NULL, "2", 0, 100, NULL, AT(optimizer.decay_power),
+     "schedule = polynomial: the power of the share of the run that is left"},
+    {"end_rate", DPB_OPT_REAL, NULL, "0", 0, 1e6, NULL, AT(optimizer.end_rate),
+     "schedule = polynomial: the rate at the end of the run"},
     {"warmup_epochs", DPB_OPT_REAL, "epochs", "0", 0, 1e6, NULL, AT(optimizer.warmup_epochs),
      "the rate rises linearly, from its value before linear scaling"},
     {"linear_scaling", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(optimizer.linear_scaling),

@@ -14,7 +14,12 @@ typedef enum dpb_mode { DPB_MODE_TRAIN, DPB_MODE_FORWARD, DPB_MODE_COMM } dpb_mo
 typedef enum dpb_too_large { DPB_TOO_LARGE_REFUSE, DPB_TOO_LARGE_WARN } dpb_too_large;
 typedef enum dpb_nan { DPB_NAN_STOP, DPB_NAN_CONTINUE } dpb_nan;
 typedef enum dpb_optimizer_kind { DPB_SGD, DPB_ADAGRAD } dpb_optimizer_kind;
-typedef enum dpb_schedule_kind { DPB_CONSTANT, DPB_STEPWISE, DPB_COSINE } dpb_schedule_kind;
+typedef enum dpb_schedule_kind {
+    DPB_CONSTANT,
+    DPB_STEPWISE,
+    DPB_COSINE,
+    DPB_POLYNOMIAL
+} dpb_schedule_kind;
 
 /* Where the batches of training come from. */
 typedef enum dpb_data_place { DPB_PLACE_HOST, DPB_PLACE_DEVICE } dpb_data_place;
@@ -42,10 +47,11 @@ struct dpb_optimizer_settings {
     double learning_rate, momentum, weight_decay, epsilon;
     bool nesterov;
     int schedule;
-    double decay_factor;  /* stepwise: rate *= factor at each of decay_at */
-    const char *decay_at; /* epochs, commas */
-    double warmup_epochs; /* linearly from the rate of one worker up to the full rate */
-    bool linear_scaling;  /* rate *= global batch / linear_base */
+    double decay_factor;          /* stepwise: rate *= factor at each of decay_at */
+    const char *decay_at;         /* epochs, commas */
+    double decay_power, end_rate; /* polynomial */
+    double warmup_epochs;         /* linearly from the rate of one worker up to the full rate */
+    bool linear_scaling;          /* rate *= global batch / linear_base */
     int64_t linear_base;
 };
 

@@ -121,6 +121,8 @@ static const struct effect effects[] = {
     {"optimizer.decay_at", "run.epochs=2 optimizer.schedule=step", "1", "1.5", "loss"},
     {"optimizer.decay_factor", "run.epochs=2 optimizer.schedule=step optimizer.decay_at=0.2", "0.1",
      "0.5", "loss"},
+    {"optimizer.decay_power", STEPS "optimizer.schedule=polynomial", "1", "2", "loss"},
+    {"optimizer.end_rate", STEPS "optimizer.schedule=polynomial", "0", "0.05", "loss"},
     {"optimizer.warmup_epochs", STEPS "optimizer.linear_scaling=yes", "0", "1", "loss"},
     {"optimizer.linear_scaling", STEPS, "no", "yes", "loss"},
     {"optimizer.linear_base", STEPS "optimizer.linear_scaling=yes", "256", "4", "loss"},

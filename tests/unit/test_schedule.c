@@ -54,6 +54,30 @@ static const struct schedule_case cases[] = {
       {100, 0},
       {150, 0},
       END}},
+    {"polynomial",
+     {.schedule = DPB_POLYNOMIAL, .learning_rate = 0.9, .decay_power = 3, .end_rate = 0.1},
+     64,
+     10,
+     100,
+     {{0, 0.9}, {25, 0.4375}, {50, 0.2}, {75, 0.1125}, {100, 0.1}, {150, 0.1}, END}},
+    {"a polynomial of power 1 is a line",
+     {.schedule = DPB_POLYNOMIAL, .learning_rate = 0.8, .decay_power = 1},
+     64,
+     10,
+     100,
+     {{0, 0.8}, {25, 0.6}, {99, 0.008}, {100, 0}, {101, 0}, END}},
+    {"the polynomial begins where warm-up ends; its end is not scaled",
+     {.schedule = DPB_POLYNOMIAL,
+      .learning_rate = 0.1,
+      .decay_power = 2,
+      .end_rate = 0.04,
+      .linear_scaling = true,
+      .linear_base = 32,
+      .warmup_epochs = 1},
+     64,
+     10,
+     110,
+     {{0, 0.11}, {9, 0.2}, {10, 0.2}, {60, 0.08}, {110, 0.04}, {111, 0.04}, END}},
     {"linear scaling",
      {.schedule = DPB_CONSTANT, .learning_rate = 0.1, .linear_scaling = true, .linear_base = 256},
      1024,
@@ -138,7 +162,8 @@ static void test_refusals(void **state)
         {DPB_STEPWISE, "1,inf", "not a rising list"},
         {DPB_STEPWISE, "30 60", "not a rising list"},
         {DPB_STEPWISE, "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", "more than 16"},
-        {DPB_COSINE, "", "needs a run whose length is known"},
+        {DPB_COSINE, "", "schedule = cosine needs a run whose length is known"},
+        {DPB_POLYNOMIAL, "", "schedule = polynomial needs a run whose length is known"},
     };
     dpb_status status;
     (void)state;
@@ -155,9 +180,26 @@ static void test_refusals(void **state)
     }
 }
 
+/* The polynomial falls; linear scaling raises where it falls from. */
+static void test_end_rate(void **state)
+{
+    struct dpb_optimizer_settings settings = {
+        .schedule = DPB_POLYNOMIAL, .learning_rate = 1, .end_rate = 1.5, .linear_base = 32};
+    struct dpb_schedule schedule;
+    dpb_status status;
+    (void)state;
+    assert_int_equal(dpb_schedule_make(&settings, 64, 10, 100, &schedule), DPB_USAGE);
+    assert_non_null(strstr(dpb_first_error(&status),
+                           "optimizer.end_rate = 1.5 is above the rate it decays from, 1;"));
+    dpb_first_error_clear();
+    settings.linear_scaling = true;
+    assert_int_equal(dpb_schedule_make(&settings, 64, 10, 100, &schedule), DPB_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_values),
-                                       cmocka_unit_test(test_refusals)};
+                                       cmocka_unit_test(test_refusals),
+                                       cmocka_unit_test(test_end_rate)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
