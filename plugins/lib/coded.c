@@ -26,8 +26,8 @@ dpb_status coded_open(struct strategy *strategy)
                            : strategy->host->fail(DPB_NO_MEMORY, "no memory for the codec");
 }
 
-static uint64_t slot_bytes(const struct dpb_codec *codec, const struct dpb_layout *layout,
-                           uint64_t bucket_elements)
+uint64_t coded_slot_bytes(const struct dpb_codec *codec, const struct dpb_layout *layout,
+                          uint64_t bucket_elements)
 {
     const uint64_t n = strategy_longest_bucket(layout, bucket_elements);
     return sizeof(struct coded_message) + strategy_lines(codec->ops->bound(codec->options, n));
@@ -36,15 +36,15 @@ static uint64_t slot_bytes(const struct dpb_codec *codec, const struct dpb_layou
 static uint64_t messages_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
                                uint64_t bucket_elements, bool shared)
 {
-    return (shared ? 1 : args->n_workers) * BANKS *
-           strategy_count_buckets(layout, bucket_elements) *
-           slot_bytes(args->codec, layout, bucket_elements);
+    const uint64_t n = args->role == DPB_SERVER ? 0 : shared ? 1 : args->n_workers;
+    return n * BANKS * strategy_count_buckets(layout, bucket_elements) *
+           coded_slot_bytes(args->codec, layout, bucket_elements);
 }
 
 void coded_memory(const struct dpb_comm_args *args, const struct dpb_layout *layout,
                   uint64_t bucket_elements, bool shared, struct dpb_comm_memory *memory)
 {
-    if (!args->codec)
+    if (!args->codec || args->role == DPB_SERVER)
         return;
     memory->host_bytes +=
         messages_bytes(args, layout, bucket_elements, shared) + layout->n_elements * sizeof(float);
@@ -64,9 +64,10 @@ dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout
                                     (unsigned long long)args->bucket_bytes, args->codec->name);
     coded->shared = shared;
     coded->at = strategy_lines(want->scratch_bytes);
-    coded->slot_bytes = slot_bytes(args->codec, layout, want->bucket_elements);
+    coded->slot_bytes = coded_slot_bytes(args->codec, layout, want->bucket_elements);
     want->scratch_bytes = coded->at + messages_bytes(args, layout, want->bucket_elements, shared);
-    want->gradients = DPB_MEMORY_PRIVATE;
+    if (args->role == DPB_WORKER)
+        want->gradients = DPB_MEMORY_PRIVATE;
     want->contract.consistency = DPB_LOSSY;
     want->contract.proof = DPB_PROOF_BOOKS;
     /* Residual and gradient are added; the message is taken off, and summed over the workers. */
@@ -83,6 +84,8 @@ dpb_status coded_bind(struct strategy *strategy)
 {
     struct coded *coded = strategy->coded;
     const struct dpb_arenas *arenas = &strategy->arenas;
+    if (strategy->args.role == DPB_SERVER)
+        return DPB_OK;
     coded->residual = strategy->host->alloc(arenas->layout.n_elements * sizeof(float));
     if (!coded->residual)
         return DPB_NO_MEMORY;
@@ -112,12 +115,12 @@ void coded_close(struct strategy *strategy)
 /* ---- a bucket ------------------------------------------------------------------------------ */
 
 static struct dpb_codec_part part_of(const struct strategy *strategy, uint32_t rank,
-                                     uint64_t bucket)
+                                     uint64_t bucket, uint64_t step)
 {
     return (struct dpb_codec_part){.first = bucket * strategy->arenas.bucket_elements,
                                    .n = pipeline_bucket_length(&strategy->pipeline, bucket),
                                    .seed = strategy->args.codec->seed,
-                                   .step = (uint64_t)strategy->coded->steps,
+                                   .step = step,
                                    .rank = rank};
 }
 
@@ -129,7 +132,8 @@ uint64_t coded_content_bytes(const struct strategy *strategy)
 void *coded_memory_of(const struct strategy *strategy, uint64_t *bytes)
 {
     const struct coded *coded = strategy->coded;
-    *bytes = strategy->args.n_workers * BANKS * strategy->arenas.n_buckets * coded->slot_bytes;
+    *bytes = messages_bytes(&strategy->args, &strategy->arenas.layout,
+                            strategy->arenas.bucket_elements, coded->shared);
     return (char *)strategy->arenas.scratch + coded->at;
 }
 
@@ -181,13 +185,15 @@ void coded_encode(struct strategy *strategy, uint64_t bucket)
     struct coded *coded = strategy->coded;
     const struct dpb_host *host = strategy->host;
     const struct dpb_codec *codec = strategy->args.codec;
-    const struct dpb_codec_part part = part_of(strategy, strategy->args.rank, bucket);
+    const struct dpb_codec_part part =
+        part_of(strategy, strategy->args.rank, bucket, (uint64_t)coded->steps);
     struct coded_message *message = coded_message(strategy, part.rank, bucket);
     const float *gradients = strategy_gradients(strategy, part.rank, part.first);
     float *residual = coded->residual + part.first;
     const int64_t began_ns = host->now_ns();
     if (coded->dropped)
         memset(coded->dropped, 0, part.n * sizeof(float));
+    message->step = part.step;
     message->bytes =
         codec->ops->encode(codec->options, &part, gradients,
                            coded->dropped ? coded->dropped : residual, message->content);
@@ -204,36 +210,57 @@ void coded_encode(struct strategy *strategy, uint64_t bucket)
     host->span(bucket, DPB_PHASE_REDUCE, began_ns, ended_ns);
 }
 
-void coded_decode(struct strategy *strategy, uint64_t bucket)
+static dpb_status add_message(const struct strategy *strategy, const struct dpb_codec_part *part,
+                              const struct coded_message *message, uint64_t bucket, float *sum)
+{
+    const struct dpb_codec *codec = strategy->args.codec;
+    const uint64_t bytes = message->bytes; /* once: it may be a peer's memory */
+    if (bytes > coded_content_bytes(strategy))
+        return strategy->host->fail(
+            DPB_FAILED, "rank %u left a message of %llu bytes for bucket %llu", part->rank,
+            (unsigned long long)bytes, (unsigned long long)bucket);
+    return codec->ops->decode(codec->options, part, message->content, bytes, sum);
+}
+
+void coded_sum(struct strategy *strategy, uint64_t bucket,
+               const struct coded_message *const *messages, float *sum)
 {
     struct coded *coded = strategy->coded;
     const struct dpb_host *host = strategy->host;
-    const struct dpb_codec *codec = strategy->args.codec;
-    const uint64_t begin = bucket * strategy->arenas.bucket_elements;
-    float *sum = strategy_gradients(strategy, strategy->args.rank, begin);
     const int64_t began_ns = host->now_ns();
     memset(sum, 0, pipeline_bucket_length(&strategy->pipeline, bucket) * sizeof *sum);
     for (uint32_t rank = 0; rank < strategy->args.n_workers && coded->status == DPB_OK; rank++) {
-        const struct dpb_codec_part part = part_of(strategy, rank, bucket);
-        const struct coded_message *message = coded_message(strategy, rank, bucket);
-        const uint64_t bytes = message->bytes; /* once: it may be a peer's memory */
-        coded->status =
-            bytes <= coded_content_bytes(strategy)
-                ? codec->ops->decode(codec->options, &part, message->content, bytes, sum)
-                : host->fail(DPB_FAILED, "rank %u left a message of %llu bytes for bucket %llu",
-                             rank, (unsigned long long)bytes, (unsigned long long)bucket);
-        if (coded->shared && rank != strategy->args.rank)
-            host->count_bytes(bytes);
+        const uint64_t step =
+            strategy->args.role == DPB_SERVER ? messages[rank]->step : (uint64_t)coded->steps;
+        const struct dpb_codec_part part = part_of(strategy, rank, bucket, step);
+        coded->status = add_message(strategy, &part, messages[rank], bucket, sum);
     }
     const int64_t ended_ns = host->now_ns();
     host->coding(&(struct dpb_coding){.decode_ns = ended_ns - began_ns});
     host->span(bucket, DPB_PHASE_REDUCE, began_ns, ended_ns);
 }
 
+void coded_decode(struct strategy *strategy, uint64_t bucket)
+{
+    const uint64_t begin = bucket * strategy->arenas.bucket_elements;
+    const struct coded_message *messages[STRATEGY_WORKERS];
+    for (uint32_t rank = 0; rank < strategy->args.n_workers; rank++) {
+        messages[rank] = coded_message(strategy, rank, bucket);
+        if (strategy->coded->shared && rank != strategy->args.rank)
+            strategy->host->count_bytes(messages[rank]->bytes);
+    }
+    coded_sum(strategy, bucket, messages, strategy_gradients(strategy, strategy->args.rank, begin));
+}
+
+dpb_status coded_status(const struct strategy *strategy)
+{
+    return strategy->coded ? strategy->coded->status : DPB_OK;
+}
+
 dpb_status coded_begin(struct strategy *strategy)
 {
     strategy->coded->steps += 1;
-    return strategy->coded->status;
+    return coded_status(strategy);
 }
 
 /* ---- hooks: model -------------------------------------------------------------------------- */
@@ -310,13 +337,13 @@ static void decode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
 bool coded_update_due(void *strategy, uint64_t bucket)
 {
     (void)bucket;
-    return ((const struct strategy *)strategy)->coded->status == DPB_OK;
+    return coded_status(strategy) == DPB_OK;
 }
 
 dpb_status coded_update_wait(void *strategy, uint64_t bucket)
 {
     (void)bucket;
-    return ((const struct strategy *)strategy)->coded->status;
+    return coded_status(strategy);
 }
 
 /* No device writes the gradients between tensors, and a codec may decode 0 to another number: what

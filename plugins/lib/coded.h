@@ -20,18 +20,20 @@
 
 /* A message of one bucket and worker, in a slot of the bank. */
 struct coded_message {
-    uint64_t bytes;
-    uint8_t unused[DPB_CACHE_LINE - 8];
+    uint64_t bytes, step; /* `step` as in struct dpb_codec_part: a server has no other */
+    uint8_t unused[DPB_CACHE_LINE - 16];
     uint8_t content[];
 };
 
 /* `open`: makes strategy->coded where args->codec is set; else leaves it NULL. */
 dpb_status coded_open(struct strategy *strategy);
-/* `plan`, after the plan without a codec: contract and scratch. `shared`: each rank's scratch has
- * its own messages, and all can read them; otherwise the own scratch has those of all workers. */
+/* `plan`, after the plan without a codec: contract and scratch; a worker's gradients become
+ * private. `shared`: each worker's scratch has its own messages, and all ranks can read them;
+ * otherwise the own scratch has those of all workers. `shared`: the scratch planned before is as
+ * large on all ranks. */
 dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout, bool shared,
                       struct dpb_comm_plan *want);
-/* What that takes: the hook `memory`; nothing without a codec. */
+/* What that takes: the hook `memory`; nothing without a codec, and on a server. */
 void coded_memory(const struct dpb_comm_args *args, const struct dpb_layout *layout,
                   uint64_t bucket_elements, bool shared, struct dpb_comm_memory *memory);
 dpb_status coded_bind(struct strategy *strategy);  /* after strategy_bind */
@@ -44,13 +46,21 @@ struct coded_message *coded_message(const struct strategy *strategy, uint32_t ra
                                     uint64_t bucket);
 struct coded_message *coded_message_of(const struct strategy *strategy, uint64_t exchange,
                                        uint32_t rank, uint64_t bucket);
-/* The memory of all messages, where they are not shared; where a message's content begins in it. */
+/* The memory of all messages in the own scratch; where a message's content begins in it. */
 void *coded_memory_of(const struct strategy *strategy, uint64_t *bytes);
 uint64_t coded_offset(const struct strategy *strategy, uint64_t exchange, uint32_t rank,
                       uint64_t bucket);
-uint64_t coded_content_bytes(const struct strategy *strategy); /* at most, of a message */
+/* A slot, and at most of a message in it. */
+uint64_t coded_slot_bytes(const struct dpb_codec *codec, const struct dpb_layout *layout,
+                          uint64_t bucket_elements);
+uint64_t coded_content_bytes(const struct strategy *strategy);
 void coded_encode(struct strategy *strategy, uint64_t bucket);
-/* A message that is refused is the next failure of `progress`. */
+/* sum = the sum of the `messages`, by rank: one of each worker. A message that is refused is what
+ * coded_status returns from then on. */
+void coded_sum(struct strategy *strategy, uint64_t bucket,
+               const struct coded_message *const *messages, float *sum);
+dpb_status coded_status(const struct strategy *strategy); /* DPB_OK without a codec, too */
+/* The sum of all messages becomes the own gradients; counts what was read of others. */
 void coded_decode(struct strategy *strategy, uint64_t bucket);
 
 /* Hooks for both: without a codec they have nothing to say. */

@@ -89,10 +89,12 @@ dpb_status mesh_refuse_bytes(const struct mesh *mesh, uint32_t link)
                             mesh->ends[link].peer.rank);
 }
 
+/* Whether `a` came as `b` is expected. */
 static bool same_label(const struct mesh_label *a, const struct mesh_label *b)
 {
     return a->kind == b->kind && a->bucket == b->bucket && a->exchange == b->exchange &&
-           a->at_bytes == b->at_bytes && a->bytes == b->bytes;
+           a->at_bytes == b->at_bytes &&
+           (a->bytes == b->bytes || (b->or_less && a->bytes < b->bytes));
 }
 
 static dpb_status check(const struct mesh *mesh, uint32_t link, uint64_t n,

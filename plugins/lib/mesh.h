@@ -35,6 +35,7 @@ struct mesh_label {
     uint64_t exchange; /* since the mesh was opened, from 0 */
     uint64_t at_bytes; /* where it lands in the receiver's memory for its kind */
     uint64_t bytes;    /* of payload; may be 0 */
+    bool or_less;      /* of what is expected: fewer bytes will do; does not go with the message */
     uint64_t word;     /* the sender's to say: not compared */
 };
 

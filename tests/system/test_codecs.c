@@ -4,6 +4,7 @@
  * number of workers and the size of buckets; mistakes of a codec are found; a codec that loses
  * nothing is the training without one; residuals are part of a checkpoint.
  */
+#include <math.h>
 #include <string.h>
 
 #include "lib/cases.h"
@@ -19,7 +20,7 @@ static const double deadline_s = 60.0;
     FAULTS_BASE "run.steps=8 run.warmup_steps=2 eval.every=4 model.name=tiny_dense " \
                 "device.name=reference optimizer.momentum=0.9 optimizer.learning_rate=0.05 "
 
-static const char *const carriers[] = {"shm", "ring_tcp"};
+static const char *const carriers[] = {"shm", "ring_tcp", "ps_cpu"};
 enum { N_CARRIERS = sizeof carriers / sizeof *carriers };
 
 /* ---- books --------------------------------------------------------------------------------- */
@@ -102,13 +103,21 @@ static void test_mistakes(void **state)
     }
 }
 
+/* Where messages go to servers, and to other machines. */
+static const char *const servers[] = {
+    "ps_cpu run.servers=1", "ps_cpu run.servers=2 comm.hosts=2+2+1 comm.interface=lo",
+    "ps_cpu comm.hosts=1+2 comm.interface=lo",
+    "ps_cpu run.servers=1 run.comm_cores=1 comm.hosts=1+3 comm.interface=lo comm.streams=2"};
+enum { N_SERVERS = sizeof servers / sizeof *servers };
+
 /* What a rank cannot decode ends the run, named. */
 static void test_refused_message(void **state)
 {
     const char *carrier = *state;
     struct command command;
     dpbench(&command, deadline_s,
-            TRAINING "comm.codec=mutant comm.codec_mistake=length comm.name=%s comm.codec_from=5",
+            TRAINING "comm.codec=mutant comm.codec_mistake=length comm.codec_from=5 run.workers=3 "
+                     "comm.name=%s",
             carrier);
     assert_int_equal(command.exit_code, 1);
     expect_words(carrier, command.err,
@@ -138,6 +147,30 @@ static void test_lossless(void **state)
         command_free(&with);
     }
     command_free(&without);
+}
+
+/* Wherever messages are decoded, all that a training leaves has the same bits. */
+static void test_servers(void **state)
+{
+    static const char *const codecs[] = {"topk comm.codec_ratio=0.1",
+                                         "int8 comm.codec_rounding=stochastic comm.bucket=388"};
+    for (size_t i = 0; i < sizeof codecs / sizeof *codecs; i++) {
+        struct command with, without;
+        char settings[256];
+        snprintf(settings, sizeof settings, "run.workers=3 comm.codec=%s comm.name=shm", codecs[i]);
+        run_well(&without, settings);
+        snprintf(settings, sizeof settings,
+                 "run.workers=3 comm.codec=%s run.prove=yes comm.name=%s", codecs[i],
+                 (const char *)*state);
+        run_well(&with, settings);
+        assert_true(json_equal(json_at(with.json, "loss"), json_at(without.json, "loss")));
+        assert_string_equal(json_text_at(with.json, "ranks.0.checksum"),
+                            json_text_at(without.json, "ranks.0.checksum"));
+        assert_string_equal(json_text_at(with.json, "verification.exchange"), "pass");
+        assert_string_equal(json_text_at(with.json, "verification.replicas"), "pass");
+        command_free(&with);
+        command_free(&without);
+    }
 }
 
 /* ---- feedback ------------------------------------------------------------------------------ */
@@ -204,8 +237,13 @@ static void test_result(void **state)
         if (!(residual >= row->least_residual && residual <= row->most_residual))
             fail_msg("%s: residual %g, not in %g to %g", settings, residual, row->least_residual,
                      row->most_residual);
-        /* The carriers count by themselves what each of 3 workers has of the 2 others. */
-        assert_true(json_number_at(command.json, "comm.bytes_per_step") == 3 * 2 * bytes);
+        /* The carriers count by themselves what each of 3 workers has of the 2 others. With ps_cpu
+         * one has it of each bucket, and the 2 others pull its weights. */
+        const bool gathers = strcmp(carriers[i % N_CARRIERS], "ps_cpu") != 0;
+        const double all = gathers ? 3 * 2 * bytes : 2 * (bytes + bytes / ratio);
+        const double counted = json_number_at(command.json, "comm.bytes_per_step");
+        if (!(fabs(counted - all) < 0.5))
+            fail_msg("%s: %g bytes a step, not %g", settings, counted, all);
         assert_true(json_number_at(command.json, "comm.codec.encode_ns") > 0);
         assert_true(json_number_at(command.json, "comm.codec.decode_ns") > 0);
         command_free(&command);
@@ -300,6 +338,10 @@ int main(void)
     for (size_t i = 0; i < N_CARRIERS; i++) {
         add_case(test_lossless, (void *)carriers[i], "%s: all elements are no codec", carriers[i]);
         add_case(test_refused_message, (void *)carriers[i], "%s: a wrong message", carriers[i]);
+    }
+    for (size_t i = 0; i < N_SERVERS; i++) {
+        add_case(test_servers, (void *)servers[i], "%s: the bits of shm", servers[i]);
+        add_case(test_refused_message, (void *)servers[i], "%s: a wrong message", servers[i]);
     }
     add_case(test_mistakes, NULL, "mistakes of a codec");
     for (size_t i = 0; i < N_FED; i++)

@@ -57,6 +57,7 @@ static bool expects(void *talk, uint32_t link, uint32_t kind, uint64_t n, struct
 {
     (void)talk, (void)link;
     *label = label_of(kind, n);
+    label->or_less = kind == 1; /* more are refused all the same */
     return kind < KINDS;
 }
 

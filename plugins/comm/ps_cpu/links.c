@@ -11,7 +11,8 @@
  *
  *     worker -> server   STEP       parameters of a turn, before its first gradients; whether it
  *                                   pushes and fetches. ps_cpu: both, a turn is an exchange
- *     worker -> shard    GRADIENTS  the shard's slice of a bucket
+ *     worker -> shard    GRADIENTS  the shard's slice of a bucket; with a codec a message of it,
+ *                                   and in `word` the step of this message
  *     shard -> worker    WEIGHTS    the same slice, updated; with how long this worker's gradients
  *                                   waited for others'
  *     worker 0 -> server LOAD       all weights
@@ -63,7 +64,8 @@ struct links {
     struct link *links;
     uint32_t *by_rank; /* NONE: on this machine */
     uint32_t n;
-    uint64_t slice_elements; /* places in the inbox */
+    uint64_t slice_elements; /* places in the outbox, and without a codec in the inbox */
+    uint64_t inbox_slot;     /* bytes of a place in the inbox */
     char *inbox;             /* of all links */
     uint64_t inbox_bytes;
     uint8_t *steps;   /* parameters: own, then of each rank */
@@ -103,24 +105,27 @@ static uint64_t slice_elements(const struct dpb_comm_args *args, const struct dp
     return (strategy_longest_bucket(layout, bucket_elements) + n - 1) / n;
 }
 
-static uint64_t worker_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
-                             uint64_t bucket_elements, dpb_dtype type)
+static uint64_t inbox_slot(const struct dpb_comm_args *args, const struct dpb_layout *layout,
+                           uint64_t bucket_elements)
 {
-    return strategy_count_buckets(layout, bucket_elements) *
-           slice_elements(args, layout, bucket_elements) * dpb_dtype_size(type);
+    return args->codec ? coded_slot_bytes(args->codec, layout, bucket_elements)
+                       : slice_elements(args, layout, bucket_elements) *
+                             dpb_dtype_size(layout->gradient_type);
 }
 
 uint64_t links_inbox_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
                            uint64_t bucket_elements, const struct links_memory *memory)
 {
-    const uint64_t in = worker_bytes(args, layout, bucket_elements, layout->gradient_type);
-    const uint64_t out = worker_bytes(args, layout, bucket_elements, layout->weight_type);
+    const uint64_t in = inbox_slot(args, layout, bucket_elements);
+    const uint64_t out =
+        slice_elements(args, layout, bucket_elements) * dpb_dtype_size(layout->weight_type);
     uint64_t n = 0;
     for (uint32_t rank = 0; rank < args->n_workers && ps_is_shard(args); rank++)
         n += has_link(args, rank);
     if (memory->accrues && args->role == DPB_WORKER)
         return layout->n_elements * dpb_dtype_size(layout->gradient_type);
-    return n * (in + (memory->keeps_sent ? out : 0));
+    return n * strategy_count_buckets(layout, bucket_elements) *
+           (in + (memory->keeps_sent ? out : 0));
 }
 
 static uint64_t place_of(const struct links *links, uint64_t bucket, dpb_dtype type)
@@ -128,9 +133,10 @@ static uint64_t place_of(const struct links *links, uint64_t bucket, dpb_dtype t
     return bucket * links->slice_elements * dpb_dtype_size(type);
 }
 
+/* Where what is pushed lands: behind the head of a message. */
 static uint64_t inbox_at(const struct links *links, uint64_t bucket)
 {
-    return place_of(links, bucket, links->base->arenas.layout.gradient_type);
+    return bucket * links->inbox_slot + (links->base->coded ? sizeof(struct coded_message) : 0);
 }
 
 static struct link *link_to(const struct links *links, uint32_t rank)
@@ -175,11 +181,14 @@ static struct mesh_label slice_label(const struct links *links, bool weights, ui
     struct dpb_range slice = ps_slice(&base->args, shard, bucket, length);
     size_t size = dpb_dtype_size(weights ? layout->weight_type : layout->gradient_type);
     uint64_t at = (bucket * base->arenas.bucket_elements + slice.begin) * size;
+    const bool coded = base->coded && !weights;
+    const uint64_t bytes = (slice.end - slice.begin) * size;
     return (struct mesh_label){.kind = weights ? WEIGHTS : GRADIENTS,
                                .bucket = (uint32_t)bucket,
                                .exchange = n / base->arenas.n_buckets,
                                .at_bytes = weights ? at : inbox_at(links, bucket),
-                               .bytes = (slice.end - slice.begin) * size};
+                               .bytes = coded && bytes > 0 ? coded_content_bytes(base) : bytes,
+                               .or_less = coded};
 }
 
 static struct mesh_label step_label(uint64_t turn)
@@ -265,6 +274,11 @@ static void note_comer(struct links *links, const struct link *link)
     links->comers[links->n_come++ % links->n] = link->rank;
 }
 
+static struct coded_message *message_of(const struct link *link, uint64_t at_bytes)
+{
+    return (struct coded_message *)(void *)(link->inbox + at_bytes - sizeof(struct coded_message));
+}
+
 static void arrived(void *links_, uint32_t number, const struct mesh_label *label)
 {
     struct links *links = links_;
@@ -277,6 +291,10 @@ static void arrived(void *links_, uint32_t number, const struct mesh_label *labe
         return;
     case GRADIENTS:
         link->came_ns[label->bucket] = now_ns;
+        if (links->base->coded) {
+            message_of(link, label->at_bytes)->bytes = label->bytes;
+            message_of(link, label->at_bytes)->step = label->word;
+        }
         if (label->bucket + 1 == links->base->arenas.n_buckets)
             note_comer(links, link);
         return;
@@ -325,12 +343,24 @@ static void begin_turn(struct links *links)
             mesh_send(links->mesh, i, &label, links->steps);
 }
 
-void links_push(struct links *links, uint64_t bucket, uint64_t length)
+/* What is pushed of a bucket to a shard, whose slice begins at element `at`. */
+static const void *payload_of(const struct links *links, uint64_t bucket, uint64_t at,
+                              struct mesh_label *label)
 {
     const struct strategy *base = links->base;
-    const struct dpb_comm_args *args = &base->args;
     const size_t size = dpb_dtype_size(base->arenas.layout.gradient_type);
-    uint64_t begin = bucket * base->arenas.bucket_elements;
+    if (!base->coded)
+        return (const char *)links->turn.gradients +
+               (bucket * base->arenas.bucket_elements + at) * size;
+    const struct coded_message *message = coded_message(base, base->args.rank, bucket);
+    label->bytes = label->bytes > 0 ? message->bytes : 0;
+    label->word = message->step;
+    return message->content;
+}
+
+void links_push(struct links *links, uint64_t bucket, uint64_t length)
+{
+    const struct dpb_comm_args *args = &links->base->args;
     if (bucket == 0)
         begin_turn(links);
     for (uint32_t i = 0; i < links->n; i++) {
@@ -340,8 +370,8 @@ void links_push(struct links *links, uint64_t bucket, uint64_t length)
         struct dpb_range slice = ps_slice(args, link->rank, bucket, length);
         struct mesh_label label = slice_label(links, false, link->rank, link->pushed++);
         link->asked += links->turn.fetches;
-        mesh_send(links->mesh, i, &label,
-                  (const char *)links->turn.gradients + (begin + slice.begin) * size);
+        const void *payload = payload_of(links, bucket, slice.begin, &label);
+        mesh_send(links->mesh, i, &label, payload);
         links->host->count_bytes(label.bytes);
     }
 }
@@ -584,6 +614,12 @@ void *links_gradients(const struct links *links, uint32_t worker, uint64_t bucke
            at * dpb_dtype_size(links->base->arenas.layout.gradient_type);
 }
 
+const struct coded_message *links_message(const struct links *links, uint32_t worker,
+                                          uint64_t bucket)
+{
+    return message_of(link_to(links, worker), inbox_at(links, bucket));
+}
+
 bool links_updated(const struct links *links, uint32_t shard, uint64_t bucket)
 {
     return !links->turn.fetches || has_come(links, shard, WEIGHTS, links->n_fetches - 1, bucket);
@@ -719,7 +755,7 @@ static dpb_status make_link(struct links *links, uint32_t rank, char **inbox)
                       .step = links->steps + (1 + (size_t)rank) * STEP_BYTES};
     if (link->is_worker) {
         link->inbox = *inbox;
-        *inbox += place_of(links, arenas->n_buckets, arenas->layout.gradient_type);
+        *inbox += arenas->n_buckets * links->inbox_slot;
     }
     links->by_rank[rank] = links->n++;
     return DPB_OK;
@@ -774,10 +810,13 @@ static dpb_status connect_mesh(struct links *links, struct mesh_transport *trans
     const struct strategy *base = links->base;
     const struct dpb_arenas *arenas = &base->arenas;
     const struct dpb_layout *layout = &arenas->layout;
+    uint64_t messages_bytes = 0;
+    void *messages = base->coded ? coded_memory_of(base, &messages_bytes) : NULL;
     const struct mesh_memory memories[] = {
         {"the weights", arenas->weights, layout->n_elements * dpb_dtype_size(layout->weight_type)},
         {"the gradients", arenas->gradients,
          arenas->gradients ? layout->n_elements * dpb_dtype_size(layout->gradient_type) : 0},
+        {"the messages", messages, messages_bytes},
         {"the inbox", links->inbox, links->inbox_bytes},
         {"the steps' parameters", links->steps, steps_bytes(links)}};
     const struct mesh_args args = {
@@ -801,7 +840,7 @@ static dpb_status open_mesh(struct links *links, struct mesh_transport *transpor
 {
     const struct strategy *base = links->base;
     const struct dpb_layout *layout = &base->arenas.layout;
-    size_t inbox_bytes = place_of(links, base->arenas.n_buckets, layout->gradient_type);
+    size_t inbox_bytes = base->arenas.n_buckets * links->inbox_slot;
     size_t weight_bytes = layout->n_elements * dpb_dtype_size(layout->weight_type);
     struct mesh_peer *peers = calloc(links->n + 1, sizeof *peers);
     if (!peers) {
@@ -834,13 +873,13 @@ dpb_status links_open(struct strategy *base, struct mesh_transport *transport, v
         links->base = base;
         links->slice_elements =
             slice_elements(&base->args, &arenas->layout, arenas->bucket_elements);
+        links->inbox_slot = inbox_slot(&base->args, &arenas->layout, arenas->bucket_elements);
         links->inbox = inbox;
         links->inbox_bytes =
             links_inbox_bytes(&base->args, &arenas->layout, arenas->bucket_elements, memory);
         links->turn = (struct links_turn){arenas->gradients, 1, true};
         status = make_links(links);
-        links->outbox = (char *)inbox +
-                        links->n * place_of(links, arenas->n_buckets, arenas->layout.gradient_type);
+        links->outbox = (char *)inbox + links->n * arenas->n_buckets * links->inbox_slot;
         if (status == DPB_OK)
             status = open_doorbell(links);
     } else {

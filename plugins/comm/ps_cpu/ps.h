@@ -6,8 +6,8 @@
 #ifndef DPB_PLUGINS_COMM_PS_CPU_PS_H
 #define DPB_PLUGINS_COMM_PS_CPU_PS_H
 
+#include "lib/coded.h"
 #include "lib/mesh_transport.h"
-#include "lib/strategy.h"
 #include "lib/tcp_connect.h"
 #include "lib/verbs/options.h"
 
@@ -44,8 +44,8 @@ struct ps {
     struct links *links;              /* NULL: all ranks are on one machine */
     struct links_memory memory;       /* that they need */
     uint64_t notice_at, inbox_at;     /* offsets in the scratch */
-    void *sum;                        /* of a piece */
-    const void **sources;             /* of it: by worker, and one more */
+    void *sum;                        /* of a piece; with a codec of a bucket */
+    const void **sources;             /* of it: by worker, and one more; messages likewise */
     bool asynchronous;                /* of ps_async */
     const struct stage *stages;       /* ps_async: the two of a worker, in place of ps_cpu's */
     bool served; /* ps_async: this server has served the workers to their end */
@@ -94,12 +94,14 @@ static inline bool ps_is_here(const struct dpb_comm_args *args, uint32_t rank)
 }
 
 /* The slice of a bucket of `length` elements that belongs to the shard of a rank: elements of the
- * bucket. */
+ * bucket. With a codec one shard has all of a bucket, as a message is of a bucket. */
 static inline struct dpb_range ps_slice(const struct dpb_comm_args *args, uint32_t rank,
                                         uint64_t bucket, uint64_t length)
 {
     struct rank_set all = ps_shards(args);
     uint64_t turn = (rank - all.first + bucket) % all.n;
+    if (args->codec)
+        return (struct dpb_range){0, turn == 0 ? length : 0};
     return (struct dpb_range){length * turn / all.n, length * (turn + 1) / all.n};
 }
 
@@ -131,7 +133,8 @@ dpb_status links_advance(struct links *links, const struct dpb_wait *what);
 /* The first of the ranks that are to get slices of gradients (`weights`: of weights) and take none
  * now; UINT32_MAX: all do. */
 uint32_t links_crowded(const struct links *links, bool weights);
-/* Own gradients of a bucket, to the shards elsewhere; before the first of a turn its parameters. */
+/* Own gradients of a bucket, or their message, to the shards elsewhere; before the first of a turn
+ * its parameters. */
 void links_push(struct links *links, uint64_t bucket, uint64_t length);
 /* Own shard's new weights of a bucket, to the workers elsewhere. `pushed_ns`: when the last
  * gradients were there. */
@@ -146,6 +149,9 @@ int64_t links_pushed_ns(const struct links *links, uint32_t worker, uint64_t buc
 int64_t links_push_began_ns(const struct links *links, uint32_t worker, uint64_t bucket);
 /* A worker's gradients from element `at` of this shard's slice on. */
 void *links_gradients(const struct links *links, uint32_t worker, uint64_t bucket, uint64_t at);
+/* With a codec, in place of these: a worker's message. */
+const struct coded_message *links_message(const struct links *links, uint32_t worker,
+                                          uint64_t bucket);
 /* Whether a shard's new weights of a bucket are in the own arena, if the turn asks for weights. */
 bool links_updated(const struct links *links, uint32_t shard, uint64_t bucket);
 /* Reports what a bucket waited for at a shard, and its way. */

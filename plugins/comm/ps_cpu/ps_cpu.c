@@ -15,6 +15,10 @@
  * Bytes moved per step, W workers, M bytes of the model: W M pushed and W M pulled with server
  * processes, (W - 1) M each with shards in the workers.
  *
+ * With a codec (lib/coded.h) a worker pushes a message for each bucket, m bytes in place of M. One
+ * shard has all of a bucket: it decodes the messages and sums them in the order of the ranks.
+ * Weights are pulled as they are.
+ *
  * Fences: a slice is summed when every worker has announced its bucket (READY), or its gradients
  * are here; it is pulled, and the gradients under it may be written again, when its shard has
  * updated it (REDUCED), or its weights are here; weights of a shard change again only after every
@@ -97,10 +101,15 @@ static dpb_status wait_own_ready(const struct ps *ps, uint64_t bucket)
 
 /* ---- stage: push own gradients to other machines ------------------------------------------- */
 
+static uint32_t crowded(const struct ps *ps)
+{
+    return ps->links ? links_crowded(ps->links, false) : NONE;
+}
+
 bool ps_push_due(void *strategy, uint64_t bucket)
 {
     const struct ps *ps = strategy;
-    return own_ready(ps, bucket) && links_crowded(ps->links, false) == NONE;
+    return own_ready(ps, bucket) && crowded(ps) == NONE;
 }
 
 dpb_status ps_push_wait(void *strategy, uint64_t bucket)
@@ -109,7 +118,7 @@ dpb_status ps_push_wait(void *strategy, uint64_t bucket)
     if (!own_ready(ps, bucket))
         return wait_own_ready(ps, bucket);
     const struct dpb_wait what =
-        wait_of(ps, links_crowded(ps->links, false), bucket, ps->base.arenas.layout.gradient_type,
+        wait_of(ps, crowded(ps), bucket, ps->base.arenas.layout.gradient_type,
                 "the server to take gradients");
     return links_wait(ps->links, &what);
 }
@@ -121,12 +130,29 @@ static void push(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
     *at = length;
 }
 
+static void encode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    struct ps *ps = strategy;
+    (void)until_ns;
+    coded_encode(&ps->base, bucket);
+    signals_raise(&ps->base.signals, SIGNAL_PUSHED, bucket);
+    if (ps->links)
+        links_push(ps->links, bucket, length);
+    *at = length;
+}
+
 /* ---- stage: serve the own shard ------------------------------------------------------------ */
+
+/* A worker raises it when the shards here can read what it pushes. */
+static enum signal_kind pushed(const struct ps *ps)
+{
+    return ps->base.coded ? SIGNAL_PUSHED : SIGNAL_READY;
+}
 
 static bool has_pushed(const struct ps *ps, uint32_t worker, uint64_t bucket)
 {
     struct rank_set one = {worker, 1};
-    return is_here(ps, worker) ? signals_reached(&ps->base.signals, SIGNAL_READY, one, bucket)
+    return is_here(ps, worker) ? signals_reached(&ps->base.signals, pushed(ps), one, bucket)
                                : links_pushed(ps->links, worker, bucket);
 }
 
@@ -152,7 +178,7 @@ static dpb_status serve_wait(void *strategy, uint64_t bucket)
     uint32_t worker = missing_worker(ps, bucket);
     const struct dpb_wait what =
         wait_of(ps, worker, bucket, ps->base.arenas.layout.gradient_type, "gradients of the peer");
-    return worker == NONE ? DPB_OK : wait_for(ps, SIGNAL_READY, &what);
+    return worker == NONE ? DPB_OK : wait_for(ps, pushed(ps), &what);
 }
 
 /* Writes down for the workers since when a bucket's gradients are here; a worker reports those that
@@ -162,11 +188,11 @@ static void note_pushed(const struct ps *ps, uint64_t bucket)
     const struct strategy *comm = &ps->base;
     int64_t own_ns = INT64_MAX, late_ns = INT64_MIN, pushed_ns = INT64_MIN;
     if (comm->args.role == DPB_WORKER)
-        own_ns = signals_latest_ns(&comm->signals, SIGNAL_READY, strategy_self(comm), bucket);
+        own_ns = signals_latest_ns(&comm->signals, pushed(ps), strategy_self(comm), bucket);
     for (uint32_t worker = 0; worker < comm->args.n_workers; worker++) {
         struct rank_set one = {worker, 1};
         bool here = is_here(ps, worker);
-        int64_t came_ns = here ? signals_latest_ns(&comm->signals, SIGNAL_READY, one, bucket)
+        int64_t came_ns = here ? signals_latest_ns(&comm->signals, pushed(ps), one, bucket)
                                : links_pushed_ns(ps->links, worker, bucket);
         int64_t began_ns = here ? came_ns : links_push_began_ns(ps->links, worker, bucket);
         pushed_ns = came_ns > pushed_ns ? came_ns : pushed_ns;
@@ -193,6 +219,42 @@ static void sum(const struct ps *ps, uint64_t bucket, struct piece piece, uint64
     }
     strategy_sum_sources(comm, bucket, piece, ps->sources, &into, 1);
     ps_host->count_bytes(n_read * piece.n * dpb_dtype_size(comm->arenas.layout.gradient_type));
+}
+
+/* The sum of all messages of a bucket into ps->sum. */
+static void decode(struct ps *ps, uint64_t bucket)
+{
+    struct strategy *comm = &ps->base;
+    const struct coded_message **messages = (const struct coded_message **)ps->sources;
+    for (uint32_t worker = 0; worker < comm->args.n_workers; worker++) {
+        const bool here = is_here(ps, worker);
+        messages[worker] =
+            here ? coded_message(comm, worker, bucket) : links_message(ps->links, worker, bucket);
+        if (here && worker != comm->args.rank)
+            ps_host->count_bytes(messages[worker]->bytes);
+    }
+    coded_sum(comm, bucket, messages, ps->sum);
+}
+
+static void serve_coded(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
+                        int64_t until_ns)
+{
+    struct ps *ps = strategy;
+    struct strategy *comm = &ps->base;
+    const struct dpb_range slice = ps_slice(&comm->args, comm->args.rank, bucket, length);
+    (void)until_ns;
+    if (slice.end > 0) {
+        note_pushed(ps, bucket);
+        decode(ps, bucket);
+    }
+    for (; *at < slice.end && coded_status(comm) == DPB_OK;) {
+        const struct piece piece = strategy_piece(comm, bucket, slice.end, *at, DPB_FP32);
+        strategy_update(comm, bucket, piece, (const float *)ps->sum + *at);
+        *at += piece.n;
+    }
+    if (coded_status(comm) == DPB_OK) /* else `move` returns it next */
+        signals_raise(&comm->signals, SIGNAL_REDUCED, bucket);
+    *at = length;
 }
 
 static void serve(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
@@ -313,8 +375,11 @@ static void pull_slice(const struct ps *ps, uint32_t shard, uint64_t bucket, uin
     struct dpb_range slice = ps_slice(&comm->args, shard, bucket, length);
     uint64_t n = slice.end - slice.begin;
     uint64_t begin = bucket * comm->arenas.bucket_elements + slice.begin;
+    if (n == 0)
+        return;
     if (comm->args.n_servers > 0) /* a shard in a worker counts by itself what it reads of others */
-        ps_host->count_bytes(n * dpb_dtype_size(comm->arenas.layout.gradient_type));
+        ps_host->count_bytes(comm->coded ? coded_message(comm, comm->args.rank, bucket)->bytes
+                                         : n * dpb_dtype_size(comm->arenas.layout.gradient_type));
     if (shard == comm->args.rank)
         return;
     ps_host->vec->copy(type, strategy_weights(comm, comm->args.rank, begin),
@@ -346,9 +411,17 @@ void ps_pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int
     {                                   \
         ps_push_due, push, ps_push_wait \
     }
+#define ENCODE                            \
+    {                                     \
+        ps_push_due, encode, ps_push_wait \
+    }
 #define SERVE                        \
     {                                \
         serve_due, serve, serve_wait \
+    }
+#define DECODE                             \
+    {                                      \
+        serve_due, serve_coded, serve_wait \
     }
 #define GIVE                      \
     {                             \
@@ -366,9 +439,26 @@ static const struct stage worker_stages[] = {PULL}, server_stages[] = {SERVE},
 static const struct stage far_worker_stages[] = {PUSH, PULL}, far_server_stages[] = {SERVE, GIVE},
                           far_both_stages[] = {PUSH, SERVE, GIVE, PULL};
 
+/* With a codec; of these a job on one machine has no GIVE. */
+static const struct stage coding_worker_stages[] = {ENCODE, PULL};
+static const struct stage coding_server_stages[] = {DECODE, GIVE};
+static const struct stage coding_both_stages[] = {ENCODE, DECODE, PULL};
+static const struct stage far_coding_both_stages[] = {ENCODE, DECODE, GIVE, PULL};
+
+static const struct stage *choose_coding_stages(const struct dpb_comm_args *args, uint32_t *n)
+{
+    const bool far = args->n_machines > 1, both = args->n_servers == 0;
+    *n = (both ? 3 : 1) + (far || (!both && args->role == DPB_WORKER) ? 1 : 0);
+    if (both)
+        return far ? far_coding_both_stages : coding_both_stages;
+    return args->role == DPB_SERVER ? coding_server_stages : coding_worker_stages;
+}
+
 static const struct stage *choose_stages(const struct dpb_comm_args *args, uint32_t *n)
 {
     bool far = args->n_machines > 1, both = args->n_servers == 0;
+    if (args->codec)
+        return choose_coding_stages(args, n);
     *n = (both ? 2 : 1) * (far ? 2 : 1);
     if (both)
         return far ? far_both_stages : both_stages;
@@ -377,9 +467,12 @@ static const struct stage *choose_stages(const struct dpb_comm_args *args, uint3
     return far ? far_worker_stages : worker_stages;
 }
 
+/* Beside what the network does: a message that was refused ends the exchange. */
 static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
 {
-    return links_move(((struct ps *)strategy)->links, until_ns, moved);
+    const struct ps *ps = strategy;
+    DPB_TRY(coded_status(&ps->base));
+    return ps->links ? links_move(ps->links, until_ns, moved) : DPB_OK;
 }
 
 /* ---- hooks --------------------------------------------------------------------------------- */
@@ -451,7 +544,10 @@ dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_
     want->gradients = args->role == DPB_WORKER ? DPB_MEMORY_SHARED : DPB_MEMORY_NONE;
     want->scratch = DPB_MEMORY_SHARED;
     ps->notice_at = signals_bytes(strategy_count_buckets(layout, want->bucket_elements));
-    ps->inbox_at = strategy_lines(ps->notice_at + sizeof(struct notice));
+    want->scratch_bytes = strategy_lines(ps->notice_at + sizeof(struct notice));
+    if (ps->base.coded)
+        DPB_TRY(coded_plan(&ps->base, layout, true, want));
+    ps->inbox_at = strategy_lines(want->scratch_bytes);
     want->scratch_bytes =
         ps->inbox_at + links_inbox_bytes(args, layout, want->bucket_elements, &ps->memory);
     return ps_is_shard(args) ? own_slices(&ps->base, layout, want) : DPB_OK;
@@ -464,6 +560,16 @@ static void ps_memory(const void *options_, const struct dpb_comm_args *args,
     (void)options_;
     memory->host_bytes =
         links_inbox_bytes(args, layout, bucket_elements, &(struct links_memory){.accrues = false});
+    coded_memory(args, layout, bucket_elements, true, memory);
+    if (args->codec && ps_is_shard(args))
+        memory->host_bytes += strategy_longest_bucket(layout, bucket_elements) * sizeof(float);
+}
+
+static size_t sum_bytes(const struct ps *ps, const struct dpb_arenas *arenas)
+{
+    return ps->base.coded
+               ? strategy_longest_bucket(&arenas->layout, arenas->bucket_elements) * sizeof(float)
+               : CHUNK_BYTES;
 }
 
 static size_t sources_bytes(const struct ps *ps)
@@ -478,14 +584,17 @@ dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas)
     const struct stage *stages = choose_stages(&ps->base.args, &n);
     if (ps->stages && ps->base.args.role == DPB_WORKER)
         stages = ps->stages;
-    ps->sum = ps_host->alloc(CHUNK_BYTES);
+    ps->sum = ps_host->alloc(sum_bytes(ps, arenas));
     ps->sources = ps_host->alloc(sources_bytes(ps));
     if (!ps->sum || !ps->sources)
         return DPB_NO_MEMORY;
     DPB_TRY(strategy_bind(&ps->base, arenas, stages, n));
+    if (ps->base.coded)
+        DPB_TRY(coded_bind(&ps->base));
+    if (ps->base.coded || ps->base.args.n_machines > 1)
+        ps->base.pipeline.move = move;
     if (ps->base.args.n_machines == 1)
         return DPB_OK;
-    ps->base.pipeline.move = move;
     struct mesh_transport *transport = ps->transport;
     ps->transport = NULL;
     return links_open(&ps->base, transport, (char *)arenas->scratch + ps->inbox_at, &ps->memory,
@@ -498,6 +607,7 @@ dpb_status ps_load(void *comm)
     struct ps *ps = comm;
     const struct dpb_comm_args *args = &ps->base.args;
     const struct dpb_arenas *arenas = &ps->base.arenas;
+    DPB_TRY(strategy_load(comm));
     if (args->rank != 0 || args->n_servers == 0)
         return DPB_OK;
     for (uint32_t rank = args->n_workers; rank < args->n_workers + args->n_servers; rank++)
@@ -584,6 +694,7 @@ static dpb_status ps_serve(void *comm_)
             return ps_serve_last(ps);
         while (!ps_host->event->poll(comm->pipeline.done))
             DPB_TRY(pipeline_progress(&comm->pipeline, DPB_FOREVER));
+        DPB_TRY(coded_status(comm)); /* the last bucket's decoding ends the exchange */
     }
 }
 
@@ -607,7 +718,7 @@ void ps_close(void *comm)
     links_close(ps->links, through);
     if (ps->transport)
         ps->transport->ops->close(ps->transport, false);
-    ps_host->release(ps->sum, CHUNK_BYTES);
+    ps_host->release(ps->sum, sum_bytes(ps, &base->arenas));
     ps_host->release(ps->sources, sources_bytes(ps));
     strategy_close(comm);
 }
@@ -618,6 +729,7 @@ static const struct dpb_comm_ops ps_ops = {.open = ps_open,
                                            .load = ps_load,
                                            .begin = ps_begin,
                                            STRATEGY_HOOKS,
+                                           CODED_HOOKS,
                                            .serve = ps_serve,
                                            .close = ps_close,
                                            .needs = ps_needs,
@@ -625,7 +737,7 @@ static const struct dpb_comm_ops ps_ops = {.open = ps_open,
 
 static const struct dpb_plugin ps_cpu = {
     DPB_PLUGIN_HEAD(COMM, ps_ops),
-    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_SERVERS | DPB_COMM_MULTI_NODE,
+    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_SERVERS | DPB_COMM_MULTI_NODE | DPB_COMM_CODECS,
     .name = "ps_cpu",
     .version = DPB_VERSION,
     .summary = "parameter servers in host memory: push, sum, update there, pull",
