@@ -149,7 +149,8 @@ static dpb_status fill(struct comm_test *test)
     dpb_world_note("fill", UINT64_MAX, UINT32_MAX);
     test->pattern.repetition++;
     DPB_TRY(dpb_arena_edit(exchange, exchange->arenas.gradients, &gradients));
-    dpb_pattern_fill(type, gradients, exchange->layout.n_elements, dpb_world.rank, &test->pattern);
+    dpb_pattern_fill(type, gradients, 0, exchange->layout.n_elements, dpb_world.rank,
+                     &test->pattern);
     return dpb_arena_commit(exchange, exchange->arenas.gradients, dpb_arena_bytes(exchange, type));
 }
 

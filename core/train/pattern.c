@@ -7,7 +7,7 @@
 
 enum { BLOCK = 1024 };
 
-/* What is the same for all elements of a block; blocks do not cross 2^32. */
+/* What is the same for all elements of a block; blocks do not cross a multiple of 2^32. */
 static uint32_t seed_of(uint32_t rank, uint64_t element, uint64_t repetition)
 {
     uint64_t mixed = (rank + 1) * UINT64_C(0xD1B54A32D192ED03) +
@@ -28,11 +28,6 @@ static int32_t value_of(uint32_t seed, uint32_t element, uint32_t largest)
     return value + (value >= 0);
 }
 
-double dpb_pattern(uint32_t rank, uint64_t element, uint64_t repetition, uint32_t largest)
-{
-    return value_of(seed_of(rank, element, repetition), (uint32_t)element, largest);
-}
-
 DPB_CLONES static void add_block(float *block, uint64_t n, uint32_t seed, uint32_t element,
                                  uint32_t largest)
 {
@@ -40,16 +35,23 @@ DPB_CLONES static void add_block(float *block, uint64_t n, uint32_t seed, uint32
         block[i] += (float)value_of(seed, element + (uint32_t)i, largest);
 }
 
-void dpb_pattern_fill(dpb_dtype type, void *arena, uint64_t n, uint32_t rank,
+/* Of the block that begins with `element`, of an array that ends before `end`. */
+static uint64_t block_length(uint64_t element, uint64_t end)
+{
+    const uint64_t most = BLOCK - element % BLOCK;
+    return end - element < most ? end - element : most;
+}
+
+void dpb_pattern_fill(dpb_dtype type, void *array, uint64_t begin, uint64_t end, uint32_t rank,
                       const struct dpb_pattern_sum *sum)
 {
     float block[BLOCK];
-    size_t size = dpb_dtype_size(type);
-    for (uint64_t at = 0; at < n; at += BLOCK) {
-        uint64_t length = n - at < BLOCK ? n - at : BLOCK;
+    const size_t size = dpb_dtype_size(type);
+    for (uint64_t at = begin, length; at < end; at += length) {
+        length = block_length(at, end);
         memset(block, 0, sizeof block);
         add_block(block, length, seed_of(rank, at, sum->repetition), (uint32_t)at, sum->largest);
-        dpb_vec.cast(type, (char *)arena + at * size, DPB_FP32, block, length);
+        dpb_vec.cast(type, (char *)array + (at - begin) * size, DPB_FP32, block, length);
     }
 }
 
@@ -82,9 +84,9 @@ uint64_t dpb_pattern_check(dpb_dtype type, const void *arena, uint64_t n,
     double wanted[BLOCK]; /* room for any type */
     size_t size = dpb_dtype_size(type);
     uint64_t n_wrong = 0;
-    for (uint64_t at = 0; at < n; at += BLOCK) {
+    for (uint64_t at = 0, length; at < n; at += length) {
         const char *got = (const char *)arena + at * size;
-        uint64_t length = n - at < BLOCK ? n - at : BLOCK;
+        length = block_length(at, n);
         memset(block, 0, sizeof block);
         for (uint32_t rank = 0; rank < sum->n_ranks; rank++)
             add_block(block, length, seed_of(rank, at, sum->repetition), (uint32_t)at,

@@ -13,13 +13,11 @@ enum {
     DPB_PATTERN_BF16 = 256 /* integers up to here are exact in bf16 */
 };
 
-/* In [-largest, largest] but 0, largest <= DPB_PATTERN_LARGEST. */
-double dpb_pattern(uint32_t rank, uint64_t element, uint64_t repetition, uint32_t largest);
-
 /* Of one exchange. */
 struct dpb_pattern_sum {
     uint64_t repetition;
-    uint32_t largest, n_ranks;
+    uint32_t largest; /* values are in [-largest, largest] but 0; <= DPB_PATTERN_LARGEST */
+    uint32_t n_ranks;
     double factor; /* what is expected is the sum over ranks [0, n_ranks) times this */
 };
 
@@ -28,8 +26,8 @@ struct dpb_pattern_wrong {
     double got, wanted;
 };
 
-/* arena[i] = pattern of element i, i < n. */
-void dpb_pattern_fill(dpb_dtype type, void *arena, uint64_t n, uint32_t rank,
+/* array[i] = pattern of element begin + i, begin + i < end. */
+void dpb_pattern_fill(dpb_dtype type, void *array, uint64_t begin, uint64_t end, uint32_t rank,
                       const struct dpb_pattern_sum *sum);
 /* How many of the n elements differ from what is expected; *first: the first of them. */
 uint64_t dpb_pattern_check(dpb_dtype type, const void *arena, uint64_t n,

@@ -49,8 +49,8 @@ static void pattern(uint64_t seed, uint32_t rank, uint32_t step, uint64_t begin,
                     double *gradients)
 {
     (void)seed;
-    for (uint64_t i = 0; i < count; i++)
-        gradients[i] = dpb_pattern(rank, begin + i, step, DPB_PATTERN_LARGEST);
+    dpb_pattern_fill(DPB_FP64, gradients, begin, begin + count, rank,
+                     &(struct dpb_pattern_sum){.repetition = step, .largest = DPB_PATTERN_LARGEST});
 }
 
 /* Uniform in [-1, 1), times a power of two between 2^-12 and 2^3: at most DPB_PATTERN_LARGEST. */
@@ -144,11 +144,6 @@ static dpb_status make_start(const struct proof *proof)
 
 /* ---- settling: the weights against all workers' gradients ---------------------------------- */
 
-/* What an element should be, and by how much it may differ. */
-struct expected {
-    double value, bound;
-};
-
 static double roundoff(dpb_dtype type)
 {
     static const double units[] = {[DPB_FP64] = 0x1p-53, [DPB_FP32] = 0x1p-24, [DPB_BF16] = 0x1p-8};
@@ -161,12 +156,38 @@ static double number_at(dpb_dtype type, const void *array, uint64_t i)
 }
 
 /* One plain step in the weights' type, as the optimizer makes it; exact but for its roundings. */
-static double plain_step(const struct proof *proof, double weight, double sum)
+DPB_CLONES static void take_plain_steps(const struct proof *proof, const double *sum,
+                                        uint64_t count, double *weights)
 {
     if (proof->exchange->layout.weight_type == DPB_FP64)
-        return weight - proof->rate * (proof->scale * sum);
-    return (double)((float)weight - (float)proof->rate * ((float)proof->scale * (float)sum));
+        for (uint64_t i = 0; i < count; i++)
+            weights[i] -= proof->rate * (proof->scale * sum[i]);
+    else
+        for (uint64_t i = 0; i < count; i++)
+            weights[i] = (double)((float)weights[i] -
+                                  (float)proof->rate * ((float)proof->scale * (float)sum[i]));
 }
+
+DPB_CLONES static void subtract(double coefficient, const double *sum, uint64_t count,
+                                double *weights)
+{
+    for (uint64_t i = 0; i < count; i++)
+        weights[i] -= coefficient * sum[i];
+}
+
+DPB_CLONES static void add_up(const double *gradients, uint64_t count, double *sum,
+                              double *magnitude)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        sum[i] += gradients[i];
+        magnitude[i] += fabs(gradients[i]);
+    }
+}
+
+/* What the elements of a block should be, and by how much each may differ. */
+struct expected {
+    double value[BLOCK], bound[BLOCK];
+};
 
 /* `at` counts the blocks looked at. */
 static void expect_block(const struct proof *proof, uint64_t at, uint64_t begin, uint64_t count,
@@ -177,72 +198,82 @@ static void expect_block(const struct proof *proof, uint64_t at, uint64_t begin,
     const bool alone = contract->proof == DPB_PROOF_ALONE;
     const uint32_t n_workers = exchange->experiment->n_workers;
     const double coefficient = proof->rate * contract->share / exchange->experiment->accumulate;
-    const double unit =
-        fmax(roundoff(exchange->layout.gradient_type), roundoff(exchange->layout.weight_type));
-    double block[BLOCK], sum[BLOCK], magnitude[BLOCK];
-    for (uint64_t i = 0; i < count; i++)
-        expected[i].value = proof->before ? proof->before[at * BLOCK + i] : 0.0;
-    memset(magnitude, 0, sizeof magnitude);
+    const double *before = proof->before ? proof->before + at * BLOCK : NULL;
+    double block[BLOCK], sum[BLOCK], magnitude[BLOCK] = {0};
+    memset(expected, 0, sizeof *expected);
+    if (before)
+        memcpy(expected->value, before, count * sizeof *before);
     for (uint32_t step = 0; step < proof->n_steps; step++) {
         memset(sum, 0, sizeof sum);
         for (uint32_t rank = 0; rank < n_workers; rank++) {
             if (alone && rank != dpb_world.rank)
                 continue;
             generate(proof, rank, step, begin, count, block);
-            for (uint64_t i = 0; i < count; i++) {
-                sum[i] += block[i];
-                magnitude[i] += fabs(block[i]);
-            }
+            add_up(block, count, sum, magnitude);
         }
-        for (uint64_t i = 0; i < count; i++)
-            expected[i].value = proof->exact ? plain_step(proof, expected[i].value, sum[i])
-                                             : expected[i].value - coefficient * sum[i];
+        if (proof->exact)
+            take_plain_steps(proof, sum, count, expected->value);
+        else
+            subtract(coefficient, sum, count, expected->value);
     }
+    if (proof->exact)
+        return;
     const double weight_unit = roundoff(exchange->layout.weight_type);
-    for (uint64_t i = 0; i < count; i++) {
-        double start = proof->before ? fabs(proof->before[at * BLOCK + i]) : 0.0;
-        double moved = (n_workers + 1.0 + contract->roundings) * unit * magnitude[i] * coefficient;
-        double rested = (proof->n_steps + contract->roundings) * weight_unit * start;
-        expected[i].bound = proof->exact ? 0.0 : moved + rested;
-    }
+    const double unit = fmax(roundoff(exchange->layout.gradient_type), weight_unit);
+    const double moved = (n_workers + 1.0 + contract->roundings) * unit * coefficient;
+    const double rested = (proof->n_steps + contract->roundings) * weight_unit;
+    for (uint64_t i = 0; i < count; i++)
+        expected->bound[i] = moved * magnitude[i] + rested * (before ? fabs(before[i]) : 0.0);
 }
 
-static dpb_status wrong(const struct proof *proof, uint64_t element, double is,
-                        struct expected expected)
+static dpb_status wrong(const struct proof *proof, uint64_t element, double is, double expected,
+                        double bound)
 {
     const struct dpb_exchange *exchange = proof->exchange;
     const struct dpb_contract *contract = &exchange->plan.contract;
     char label[DPB_LABEL_BYTES];
     dpb_contract_label(contract, exchange->experiment->n_workers, label);
-    return dpb_fail(DPB_VERIFICATION,
-                    "%s check of comm '%s': element %llu (bucket %llu) is %.9g after the exchange, "
-                    "not %.9g (within %.3g); the strategy does not %s%s",
-                    proof->name, exchange->experiment->settings.comm.name,
-                    (unsigned long long)element,
-                    (unsigned long long)(element / exchange->arenas.bucket_elements), is,
-                    expected.value, expected.bound,
-                    contract->consistency == DPB_SYNCHRONOUS ? "compute the mean gradient"
-                                                             : "keep its contract, ",
-                    contract->consistency == DPB_SYNCHRONOUS ? "" : label);
+    return dpb_fail(
+        DPB_VERIFICATION,
+        "%s check of comm '%s': element %llu (bucket %llu) is %.9g after the exchange, "
+        "not %.9g (within %.3g); the strategy does not %s%s",
+        proof->name, exchange->experiment->settings.comm.name, (unsigned long long)element,
+        (unsigned long long)(element / exchange->arenas.bucket_elements), is, expected, bound,
+        contract->consistency == DPB_SYNCHRONOUS ? "compute the mean gradient"
+                                                 : "keep its contract, ",
+        contract->consistency == DPB_SYNCHRONOUS ? "" : label);
+}
+
+/* The first element of a block that is not as expected; `count`: there is none. */
+DPB_CLONES static uint64_t find_wrong(const struct expected *expected, const double *is,
+                                      uint64_t count)
+{
+    uint64_t n_wrong = 0, i = 0;
+    for (uint64_t j = 0; j < count; j++)
+        n_wrong += !(fabs(is[j] - expected->value[j]) <= expected->bound[j]);
+    while (n_wrong > 0 && fabs(is[i] - expected->value[i]) <= expected->bound[i])
+        i++;
+    return n_wrong > 0 ? i : count;
 }
 
 static dpb_status check_weights(const struct proof *proof)
 {
     struct dpb_exchange *exchange = proof->exchange;
     dpb_dtype type = exchange->layout.weight_type;
-    struct expected expected[BLOCK];
+    struct expected expected;
     const void *weights;
+    double is[BLOCK];
     uint64_t at = 0;
     DPB_TRY(dpb_arena_look(exchange, exchange->weights, dpb_arena_bytes(exchange, type), &weights));
     for (uint64_t begin = proof->phase * BLOCK; begin < exchange->layout.n_elements;
          begin += proof->stride * BLOCK) {
-        uint64_t count = block_length(exchange, begin);
-        expect_block(proof, at++, begin, count, expected);
-        for (uint64_t i = 0; i < count; i++) {
-            double is = number_at(type, weights, begin + i);
-            if (!(fabs(is - expected[i].value) <= expected[i].bound))
-                return wrong(proof, begin + i, is, expected[i]);
-        }
+        const uint64_t count = block_length(exchange, begin);
+        expect_block(proof, at++, begin, count, &expected);
+        dpb_vec.cast(DPB_FP64, is, type, (const char *)weights + begin * dpb_dtype_size(type),
+                     count);
+        const uint64_t i = find_wrong(&expected, is, count);
+        if (i < count)
+            return wrong(proof, begin + i, is[i], expected.value[i], expected.bound[i]);
     }
     return DPB_OK;
 }

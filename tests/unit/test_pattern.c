@@ -29,7 +29,7 @@ static void sum_up(dpb_dtype type, void *sum, const struct dpb_pattern_sum *patt
     void *const into[] = {sum};
     for (uint32_t rank = 0; rank < pattern->n_ranks; rank++) {
         const void *const both[] = {sum, gradients};
-        dpb_pattern_fill(type, rank == 0 ? sum : gradients, N, rank, pattern);
+        dpb_pattern_fill(type, rank == 0 ? sum : gradients, 0, N, rank, pattern);
         if (rank > 0)
             dpb_vec.sum(type, into, 1, both, 2, N);
     }
@@ -52,7 +52,8 @@ static void test_sums_are_exact(void **state)
             for (uint64_t i = 0; i < N; i += 131) {
                 double sum = 0;
                 for (uint32_t rank = 0; rank < pattern.n_ranks; rank++) {
-                    double one = dpb_pattern(rank, i, largest, largest);
+                    double one;
+                    dpb_pattern_fill(DPB_FP64, &one, i, i + 1, rank, &pattern);
                     assert_true(one != 0 && one >= -(double)largest && one <= largest);
                     sum += one;
                 }
