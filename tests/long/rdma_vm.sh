@@ -1,6 +1,6 @@
 #!/bin/sh
 # needs: guest
 #
-# As tests/system/rdma_vm.sh: every number of hosts, type and size, and faults that take their time. Run
-# from the top of the tree; DPB_BUILD=build.
-exec tests/rdma-vm/run long
+# ring_verbs on RDMA devices: soft-RoCE in a guest, whatever this machine has. Run from the top of the
+# tree; DPB_BUILD=build.
+exec tests/rdma-vm/run cases
