@@ -147,6 +147,14 @@ static dpb_status all_left(struct dpb_trainer *t, bool *is_over)
     return DPB_OK;
 }
 
+/* comm.late: the timed steps wait for as many exchanges as they begin. Where the first of them has
+ * waited for the last exchange of warm-up, no step waits for the last one. */
+static void end_account_if_paid(const struct dpb_trainer *t)
+{
+    if (t->course.paid)
+        dpb_account_end();
+}
+
 /* Evaluation and checkpoint, where this step begins with one. */
 static dpb_status pause_training(struct dpb_trainer *t, bool *stop)
 {
@@ -156,6 +164,8 @@ static dpb_status pause_training(struct dpb_trainer *t, bool *stop)
     bool saves = dpb_save_points_due(&x->save_points, t->course.step);
     if (t->course.step == t->course.first_step || (!evaluates && !saves))
         return DPB_OK;
+    if (*stop)
+        end_account_if_paid(t);
     DPB_TRY(dpb_exchange_pause(&t->exchange));
     if (t->control.apart) {
         if ((t->course.last_actions & DPB_ACTION_STOP) || t->course.step > t->course.stop_at)
@@ -190,7 +200,10 @@ static dpb_status between_steps(struct dpb_trainer *t, bool *stop)
         DPB_TRY(begin_timing(t, false));
     DPB_TRY(act(t));
     *stop = t->course.step >= t->course.stop_at || (t->course.last_actions & DPB_ACTION_STOP);
-    return pause_training(t, stop);
+    DPB_TRY(pause_training(t, stop));
+    if (t->course.step - t->course.first_step == t->journal->timed_from)
+        t->course.paid = t->exchange.is_late && t->exchange.pending;
+    return DPB_OK;
 }
 
 /* No rank goes on before all have trained to their end: one that is still at it may have to be told
@@ -308,8 +321,7 @@ static dpb_status exchange_if_finite(struct dpb_trainer *t, double rate, double 
 static dpb_status end_training(struct dpb_trainer *t)
 {
     bool interrupted;
-    if (t->exchange.is_late) /* the first timed step has waited for the exchange before it */
-        dpb_account_end();
+    end_account_if_paid(t);
     DPB_TRY(dpb_exchange_pause(&t->exchange));
     DPB_TRY(look_for_nan(t, 0.0)); /* what the last updates have found */
     dpb_gpu_end(&t->journal->gpu);

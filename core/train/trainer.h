@@ -31,11 +31,12 @@ struct dpb_course {
     uint32_t last_actions;           /* that the ranks have agreed on */
     bool stopping;                   /* rank 0 has proposed to stop */
     bool nan_seen;                   /* and said */
-    bool gated;                      /* warm-up ends by a gate, which rank 0 has */
-    struct dpb_gate *gate;           /* NULL once it has spoken */
-    int64_t warm_at_ns;              /* when the counted warm-up was over */
-    int64_t paused_ns;               /* evaluations and checkpoints since the first timed step */
-    int64_t all_paused_ns;           /* all of them */
+    bool paid;             /* comm.late: the first timed step waits for an exchange of warm-up */
+    bool gated;            /* warm-up ends by a gate, which rank 0 has */
+    struct dpb_gate *gate; /* NULL once it has spoken */
+    int64_t warm_at_ns;    /* when the counted warm-up was over */
+    int64_t paused_ns;     /* evaluations and checkpoints since the first timed step */
+    int64_t all_paused_ns; /* all of them */
 };
 
 struct dpb_trainer {

@@ -333,6 +333,49 @@ static int forget_preload(void **state)
     return unsetenv("LD_PRELOAD");
 }
 
+/* ---- the waits of comm.late ----------------------------------------------------------------- */
+
+/* How many exchanges of 100 ms the timed steps have waited for: a step of 110 ms hides the others.
+ */
+static double count_waits(const char *settings)
+{
+    struct command command;
+    timed_run(&command, 0,
+              "comm.name=timed comm.bucket=4096 comm.exchange=25 comm.late=1 device.forward=10 "
+              "device.backward=100 data.test_samples=2 device.evaluate=1 %s",
+              settings);
+    const double exposed_ns = json_number_at(command.json, PART("comm_exposed"));
+    const double waits = exposed_ns * json_number_at(command.json, "timing.steps") / 100e6;
+    command_free(&command);
+    return waits;
+}
+
+/* Timed steps wait for as many exchanges as they begin: for those that a pause or the end leaves no
+ * step to hide behind, unless the first timed step has begun with one of warm-up. */
+static void test_late_waits(void **state)
+{
+    static const struct {
+        const char *settings;
+        double waits;
+    } rows[] = {
+        {"run.warmup_steps=1 run.steps=2", 0},
+        {"run.warmup_steps=0 run.steps=2", 1},
+        {"run.warmup_steps=1 run.steps=2 eval.every=3", 0},
+        {"run.warmup_steps=0 run.steps=3 eval.every=3", 1},
+        {"run.warmup_steps=1 run.steps=3 eval.every=2", 1},
+        {"run.warmup_steps=2 run.steps=3 eval.every=2", 2},
+        {"run.warmup_steps=1 run.steps=2 eval.every=1", 2},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        double waits = -1.0;
+        for (int try = 0; try < 3 && !(fabs(waits - rows[i].waits) < 0.4); try++)
+            waits = count_waits(rows[i].settings);
+        if (!(fabs(waits - rows[i].waits) < 0.4))
+            fail_msg("%s: %.2f waits, not %.0f", rows[i].settings, waits, rows[i].waits);
+    }
+}
+
 /* ---- how long a run lasts ------------------------------------------------------------------ */
 
 /* A second of steps of 20 ms; the stop is agreed on two steps ahead. Evaluations of 300 ms, every
@@ -391,6 +434,7 @@ int main(void)
         cmocka_unit_test(test_warm_up_by_gate),
         cmocka_unit_test(test_steps_add_up),
         cmocka_unit_test_teardown(test_clock_jumps, forget_preload),
+        cmocka_unit_test(test_late_waits),
         cmocka_unit_test(test_seconds_and_evaluation),
         cmocka_unit_test(test_ends_apart)};
     enum { N_OTHERS = sizeof others / sizeof others[0] };
