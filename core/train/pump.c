@@ -60,6 +60,7 @@ static void *pump_main(void *argument)
     struct dpb_exchange *exchange = argument;
     struct dpb_pump *pump = &exchange->pump;
     const struct dpb_wait forever = {.timeout_ns = DPB_FOREVER, .purpose = "the next step"};
+    dpb_world_note_aside();
     while (dpb_events.wait(pump->kick, &forever) == DPB_OK) {
         dpb_events.reset(pump->kick);
         if (is_stopped(pump))
@@ -67,6 +68,7 @@ static void *pump_main(void *argument)
         dpb_world_heed(&pump->stop);
         pump->status = pump_one_step(exchange);
         dpb_world_heed(NULL);
+        dpb_world_note("", UINT64_MAX, UINT32_MAX); /* it waits for no peer */
         dpb_events.signal(pump->idle);
     }
     return NULL;
@@ -118,6 +120,8 @@ dpb_status dpb_pump_await(struct dpb_pump *pump, struct dpb_event *done)
                                   .step = dpb_world_step(),
                                   .purpose = "the communication thread"};
     dpb_pump_end(pump, done);
-    DPB_TRY(dpb_events.wait(pump->idle, &wait));
-    return pump->status;
+    dpb_world_show_aside(true);
+    const dpb_status status = dpb_events.wait(pump->idle, &wait);
+    dpb_world_show_aside(false);
+    return status == DPB_OK ? pump->status : status;
 }

@@ -3,6 +3,7 @@
  */
 #include "world/world.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,7 +18,7 @@ bool dpb_world_is_local(uint32_t rank)
     return dpb_world.machines[rank] == dpb_world.machines[dpb_world.rank];
 }
 
-/* Readers may look at any moment, and several threads of a rank may note: whole words, relaxed. */
+/* Readers may look at any moment: whole words, relaxed. */
 typedef uint64_t __attribute__((may_alias)) phase_word;
 enum { PHASE_WORDS = sizeof((struct dpb_status_page *)0)->phase / sizeof(phase_word) };
 _Static_assert(offsetof(struct dpb_status_page, phase) % sizeof(phase_word) == 0, "phase by words");
@@ -42,15 +43,56 @@ static void phase_load(const struct dpb_status_page *page, char phase[sizeof pag
     memcpy(phase, words, sizeof words);
 }
 
+struct note {
+    char phase[sizeof((struct dpb_status_page *)0)->phase];
+    uint64_t bucket;
+    uint32_t peer;
+    int64_t since_ns;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    struct note own, aside; /* last of the rank's own thread, and of the one that notes aside */
+    bool shows_aside;
+} notes = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static _Thread_local bool notes_aside;
+
+static void show_note(void)
+{
+    struct dpb_status_page *page = dpb_board_page(dpb_world.board, dpb_world.rank);
+    const struct note *note =
+        notes.shows_aside && notes.aside.phase[0] != '\0' ? &notes.aside : &notes.own;
+    phase_store(page, note->phase);
+    __atomic_store_n(&page->bucket, note->bucket, __ATOMIC_RELAXED);
+    __atomic_store_n(&page->peer, note->peer, __ATOMIC_RELAXED);
+    __atomic_store_n(&page->since_ns, note->since_ns, __ATOMIC_RELAXED);
+}
+
 void dpb_world_note(const char *phase, uint64_t bucket, uint32_t peer)
 {
+    struct note *note = notes_aside ? &notes.aside : &notes.own;
     if (!dpb_world.board)
         return;
-    struct dpb_status_page *page = dpb_board_page(dpb_world.board, dpb_world.rank);
-    phase_store(page, phase);
-    __atomic_store_n(&page->bucket, bucket, __ATOMIC_RELAXED);
-    __atomic_store_n(&page->peer, peer, __ATOMIC_RELAXED);
-    __atomic_store_n(&page->since_ns, dpb_now_ns(), __ATOMIC_RELAXED);
+    pthread_mutex_lock(&notes.lock);
+    *note = (struct note){.bucket = bucket, .peer = peer, .since_ns = dpb_now_ns()};
+    memcpy(note->phase, phase, strnlen(phase, sizeof note->phase - 1));
+    show_note();
+    pthread_mutex_unlock(&notes.lock);
+}
+
+void dpb_world_note_aside(void)
+{
+    notes_aside = true;
+}
+
+void dpb_world_show_aside(bool shows)
+{
+    pthread_mutex_lock(&notes.lock);
+    notes.shows_aside = shows;
+    if (dpb_world.board)
+        show_note();
+    pthread_mutex_unlock(&notes.lock);
 }
 
 void dpb_world_begin_step(uint64_t step)

@@ -63,6 +63,11 @@ void dpb_world_heed(const uint32_t *stop);
 
 /* Writes phase, bucket and peer into the own status page; the host's `note`. Step by the loop. */
 void dpb_world_note(const char *phase, uint64_t bucket, uint32_t peer);
+/* From now on notes of the calling thread, which exchanges for the rank's own thread, stand aside.
+ * The page shows the last of them, unless its phase is "", while the own thread waits for this one:
+ * from show_aside(true) to show_aside(false). One such thread a rank. */
+void dpb_world_note_aside(void);
+void dpb_world_show_aside(bool shows);
 /* The step there, which the loop of training or exchanges writes. Any thread. */
 void dpb_world_begin_step(uint64_t step);
 uint64_t dpb_world_step(void);

@@ -267,6 +267,12 @@ static void test_stopped_or_hanging(void **state)
          0,
          {"waited 1", "rank 1 (pid", "phase 'exchange' of step 7"},
          7},
+        {"one step late, hangs in forward while its core for communication waits for a peer",
+         DEVICE "comm.late=1 run.comm_cores=1 run.delay=constant(200ms) run.delay_ranks=0 "
+                "eval.every=0 device.fault=hang device.hook=forward device.rank=1 device.call=4",
+         0,
+         {"waited 1", "rank 1 (pid", "phase 'forward' of step 3"},
+         3},
         {"stopped before a meeting",
          COMM "comm.inner=local_sgd comm.fault=stop comm.hook=end comm.rank=1 comm.call=15",
          0,
