@@ -34,6 +34,7 @@ static struct {
     int64_t marked_ns;         /* end of the last part */
     int64_t exposed_ns;        /* since then */
     int64_t exposed_before_ns; /* of the step, until then */
+    uint32_t entered;          /* calls of dpb_account_enter without a leave */
     uint64_t next_ready;       /* of journal->ready */
     struct dpb_record record;
     bool by_device, updates_only;
@@ -298,12 +299,15 @@ void dpb_account_ready(uint64_t elements)
 
 int64_t dpb_account_enter(void)
 {
+    account.entered++;
     return dpb_now_ns();
 }
 
 void dpb_account_leave(int64_t entered_ns)
 {
     int64_t now = dpb_now_ns();
+    if (--account.entered > 0)
+        return;
     account.exposed_ns += now - entered_ns;
     append(&account.series[EXPOSED], entered_ns, now);
 }

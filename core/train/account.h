@@ -48,7 +48,8 @@ void dpb_account_begin(double learning_rate);
 /* What was since the last mark belongs to `part`. Like begin, it notes what comes next as the phase
  * on the status page. */
 void dpb_account_mark(dpb_part part);
-int64_t dpb_account_enter(void); /* into communicator code; the time */
+/* Into communicator code; the time. Within another enter and leave both only count. */
+int64_t dpb_account_enter(void);
 void dpb_account_leave(int64_t entered_ns);
 void dpb_account_loss(double loss); /* of the step; once before its end */
 void dpb_account_end(void);         /* ends the step and writes its record; twice is harmless */

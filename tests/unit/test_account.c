@@ -193,6 +193,30 @@ static void test_too_many_spans(void **state)
     }
 }
 
+/* Looks within a wait are part of it, however many. */
+static void test_nested(void **state)
+{
+    (void)state;
+    dpb_account_begin(0.5);
+    clock_ns += 3;
+    dpb_account_mark(DPB_PART_FORWARD);
+    const int64_t entered_ns = dpb_account_enter();
+    for (int i = 0; i < CAPACITY + 100; i++) {
+        clock_ns += 2;
+        const int64_t looked_ns = dpb_account_enter();
+        clock_ns++;
+        dpb_account_leave(looked_ns);
+    }
+    dpb_account_leave(entered_ns);
+    clock_ns += 5;
+    dpb_account_mark(DPB_PART_BACKWARD);
+    dpb_account_end();
+    assert_int_equal(last_record()->comm_exposed_ns, 3 * (CAPACITY + 100));
+    assert_int_equal(last_record()->forward_ns, 3);
+    assert_int_equal(last_record()->backward_ns, 5);
+    assert_int_equal(journal->dropped_spans, 0);
+}
+
 /* Records beyond the journal's capacity are not written; an end without a step is none. */
 static void test_full_journal(void **state)
 {
@@ -333,6 +357,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_random_steps, open_account, close_account),
         cmocka_unit_test_setup_teardown(test_too_many_spans, open_account, close_account),
+        cmocka_unit_test_setup_teardown(test_nested, open_account, close_account),
         cmocka_unit_test_setup_teardown(test_full_journal, open_account, close_account),
         cmocka_unit_test_setup_teardown(test_threads, open_account, close_account),
         cmocka_unit_test_setup_teardown(test_by_device, open_account, close_account),
