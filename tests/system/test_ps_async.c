@@ -148,6 +148,21 @@ static void test_keeps(void **state)
     command_free(&command);
 }
 
+/* Where nothing is sent in a timed step, adding up gradients for a push is all that a core for
+ * communication does for them. */
+static void test_accruing_takes_time(void **state)
+{
+    struct command command;
+    (void)state;
+    dpbench(&command, deadline_s,
+            ASYNC "run.workers=1 run.servers=1 run.comm_cores=1 comm.bucket=4096 model.name=lenet "
+                  "comm.push_every=1000 comm.fetch_every=1000 run.prove=no run.steps=12");
+    if (command.exit_code != 0)
+        fail_msg("exit code %d: %s", command.exit_code, command.err);
+    assert_true(json_number_at(command.json, "timing.breakdown_ns.comm_hidden") > 0.0);
+    command_free(&command);
+}
+
 /* ---- one worker ---------------------------------------------------------------------------- */
 
 /* Without others its gradients are of the weights that they are applied to. */
@@ -366,6 +381,7 @@ int main(void)
     for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++)
         add_case(test_keeps, &worlds[i], "%u workers, %u servers %s keep the contract",
                  worlds[i].workers, worlds[i].servers, worlds[i].settings);
+    add_case(test_accruing_takes_time, NULL, "accruing takes time");
     add_case(test_one_worker, NULL, "one worker trains to the bits of synchronous training");
     add_case(test_one_worker_apart, NULL, "one worker with intervals trains as without");
     add_case(test_all_of_them, NULL, "k_sync with all workers trains to the bits of ps_cpu");

@@ -98,8 +98,10 @@ static void accrue(const struct ps_async *async, uint64_t bucket, uint64_t lengt
     const uint64_t begin = bucket * base->arenas.bucket_elements;
     void *sum = (char *)links_accrued(async->ps.links) + begin * dpb_dtype_size(type);
     const void *sources[] = {strategy_gradients(base, base->args.rank, begin), sum};
+    const int64_t began_ns = ps_host->now_ns();
     ps_host->vec->sum(type, &sum, 1, sources, links_turn(async->ps.links)->n_gradients > 1 ? 2 : 1,
                       length);
+    ps_host->span(bucket, DPB_PHASE_REDUCE, began_ns, ps_host->now_ns());
 }
 
 /* Also in steps that do not push: the stage is passed all the same. */
