@@ -1,6 +1,7 @@
 /* delay.c - see delay.h. */
 #include "train/delay.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,13 +54,26 @@ static bool parse_numbers(const char *at, bool shaped, struct dpb_delay *made)
     return time_ns > 0 && made->time_ns <= longest_ns;
 }
 
-static bool parse_delay(const char *text, struct dpb_delay *made)
+/* "FILE)", to the end of the text. */
+static bool parse_file(const char *at, struct dpb_delay *made, char *file, size_t size)
+{
+    const size_t length = strlen(at);
+    made->kind = DPB_DELAY_TRACE;
+    return length > 1 && length < size && at[length - 1] == ')' &&
+           snprintf(file, size, "%.*s", (int)length - 1, at) > 0;
+}
+
+/* `file`: where a trace is; else "". */
+static bool parse_delay(const char *text, struct dpb_delay *made, char *file, size_t size)
 {
     static const char *const names[] = {"none", "constant", "exponential", "pareto"};
     const char *open = strchr(text, '(');
     char name[64];
     if (!copy_word(text, open ? open : text + strlen(text), name))
         return false;
+    file[0] = '\0';
+    if (open && strcmp(name, "trace") == 0)
+        return parse_file(open + 1, made, file, size);
     for (int kind = DPB_DELAY_NONE; kind <= DPB_DELAY_PARETO; kind++)
         if (strcmp(name, names[kind]) == 0) {
             made->kind = (dpb_delay_kind)kind;
@@ -92,22 +106,79 @@ static bool parse_ranks(const char *text, uint32_t n_workers, struct dpb_delay *
     }
 }
 
+/* ---- from a file --------------------------------------------------------------------------- */
+
+static dpb_status add_delay(struct dpb_delay *made, const char *file, const char *line, bool whole)
+{
+    uint64_t time_ns;
+    if (!whole || dpb_parse_quantity(line, dpb_time_units, "ms", &time_ns) != DPB_PARSED ||
+        (double)time_ns > longest_ns)
+        return dpb_fail(DPB_USAGE,
+                        "%s:%llu: '%s' is not a delay; a line of a trace is one time from 0 to 60 "
+                        "s, as in 12.5, in ms where there is no unit",
+                        file, (unsigned long long)made->n_trace + 1, line);
+    if ((made->n_trace & (made->n_trace - 1)) == 0) { /* full: it has room for a power of two */
+        int64_t *more =
+            realloc(made->trace_ns, (made->n_trace ? 2 * made->n_trace : 1) * sizeof *more);
+        if (!more)
+            return dpb_fail(DPB_NO_MEMORY, "%s: no memory for the trace", file);
+        made->trace_ns = more;
+    }
+    made->trace_ns[made->n_trace++] = (int64_t)time_ns;
+    return DPB_OK;
+}
+
+static dpb_status read_trace(struct dpb_delay *made, const char *origin, const char *path)
+{
+    char line[64];
+    dpb_status status = DPB_OK;
+    FILE *file = fopen(path, "re");
+    while (file && status == DPB_OK && fgets(line, sizeof line, file)) {
+        char *end = strchr(line, '\n');
+        const bool whole = end || feof(file); /* neither too long, nor with a NUL in it */
+        if (end)
+            *end = '\0';
+        status = add_delay(made, path, line, whole);
+    }
+    if (!file || ferror(file))
+        status =
+            dpb_fail(DPB_USAGE, "%s: run.delay: cannot read %s: %s", origin, path, strerror(errno));
+    else if (status == DPB_OK && made->n_trace == 0)
+        status = dpb_fail(DPB_USAGE, "%s: run.delay: %s has no line", origin, path);
+    if (file)
+        fclose(file);
+    return status;
+}
+
 dpb_status dpb_delay_make(const char *delay, const char *delay_origin, const char *ranks,
                           const char *ranks_origin, uint32_t n_workers, uint64_t seed,
                           struct dpb_delay *made)
 {
-    *made = (struct dpb_delay){.seed = seed};
-    if (!parse_delay(delay, made))
+    char file[4096];
+    *made = (struct dpb_delay){.seed = seed, .n_workers = n_workers};
+    if (!parse_delay(delay, made, file, sizeof file))
         return dpb_fail(DPB_USAGE,
                         "%s: run.delay = '%s' is none of: none, constant(20 ms), exponential(20 "
-                        "ms), pareto(20 ms, 1.5); times are up to 60 s, shapes from 1.2 to 100",
+                        "ms), pareto(20 ms, 1.5), trace(FILE); times are up to 60 s, shapes from "
+                        "1.2 to 100",
                         delay_origin, delay);
     if (!parse_ranks(ranks, n_workers, made))
         return dpb_fail(DPB_USAGE,
                         "%s: run.delay_ranks = '%s' is neither 'all' nor a list of different "
                         "workers below run.workers = %u, as in 0,2",
                         ranks_origin, ranks, n_workers);
-    return DPB_OK;
+    if (made->kind != DPB_DELAY_TRACE)
+        return DPB_OK;
+    const dpb_status status = read_trace(made, delay_origin, file);
+    if (status != DPB_OK)
+        dpb_delay_destroy(made);
+    return status;
+}
+
+void dpb_delay_destroy(struct dpb_delay *delay)
+{
+    free(delay->trace_ns);
+    *delay = (struct dpb_delay){.kind = DPB_DELAY_NONE};
 }
 
 /* ---- delays -------------------------------------------------------------------------------- */
@@ -116,6 +187,8 @@ int64_t dpb_delay_of(const struct dpb_delay *delay, uint32_t rank, uint64_t step
 {
     if (delay->kind == DPB_DELAY_NONE || !delay->ranks[rank])
         return 0;
+    if (delay->kind == DPB_DELAY_TRACE)
+        return delay->trace_ns[(step * delay->n_workers + rank) % delay->n_trace];
     struct dpb_random4 word =
         dpb_random(delay->seed, DPB_STREAM_DELAY, rank, (uint32_t)step, (uint32_t)(step >> 32), 0);
     const double u = ((double)word.v[0] + 1.0) * 0x1p-32;

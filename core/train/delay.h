@@ -7,6 +7,7 @@
  *     constant(t)      t
  *     exponential(t)   -t log u          mean t
  *     pareto(t, a)     t u^(-1/a)        at least t, mean t a / (a - 1)
+ *     trace(FILE)      of the file's n delays, one a line, number (step x workers + rank) mod n
  *
  * Devroye: Non-uniform random variate generation. Springer 1986 (inversion).
  */
@@ -23,7 +24,8 @@ typedef enum dpb_delay_kind {
     DPB_DELAY_NONE,
     DPB_DELAY_CONSTANT,
     DPB_DELAY_EXPONENTIAL,
-    DPB_DELAY_PARETO
+    DPB_DELAY_PARETO,
+    DPB_DELAY_TRACE
 } dpb_delay_kind;
 
 struct dpb_delay {
@@ -31,13 +33,17 @@ struct dpb_delay {
     double time_ns, shape;
     uint64_t seed;
     bool ranks[DPB_JOB_RANKS]; /* that are delayed */
+    uint32_t n_workers;
+    int64_t *trace_ns; /* @owned */
+    uint64_t n_trace;
 };
 
 /* From run.delay and run.delay_ranks ("all", or ranks below n_workers and commas). DPB_USAGE, with
- * `origin` of the one that is wrong. */
+ * `origin` of the one that is wrong, or with file and line of a trace. */
 dpb_status dpb_delay_make(const char *delay, const char *delay_origin, const char *ranks,
                           const char *ranks_origin, uint32_t n_workers, uint64_t seed,
                           struct dpb_delay *made);
+void dpb_delay_destroy(struct dpb_delay *delay); /* accepts zeroed ones */
 /* Nanoseconds; 0 for a rank that is not delayed. */
 int64_t dpb_delay_of(const struct dpb_delay *delay, uint32_t rank, uint64_t step);
 /* Ends a delay early, by *over. */

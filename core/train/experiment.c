@@ -235,6 +235,7 @@ void dpb_experiment_destroy(struct dpb_experiment *experiment)
         ((const struct dpb_data_ops *)experiment->plugins[DPB_PLUGIN_DATA]->ops)
             ->close(experiment->data);
     dpb_graph_destroy(experiment->graph);
+    dpb_delay_destroy(&experiment->delay);
     for (int kind = 0; kind < DPB_PLUGIN_KINDS; kind++)
         free(experiment->options[kind]);
     dpb_config_destroy(experiment->config);

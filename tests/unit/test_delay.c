@@ -7,7 +7,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "base/log.h"
@@ -113,6 +116,88 @@ static void test_ranks(void **state)
     }
 }
 
+/* ---- traces -------------------------------------------------------------------------------- */
+
+static char trace[] = "/tmp/test_delay.XXXXXX";
+
+static void write_trace(const char *content, size_t length)
+{
+    FILE *file = fopen(trace, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(content, 1, length, file), length);
+    assert_int_equal(fclose(file), 0);
+}
+
+static int make_trace(void **state)
+{
+    const int fd = mkstemp(trace);
+    (void)state;
+    return fd < 0 || close(fd);
+}
+
+static int remove_trace(void **state)
+{
+    (void)state;
+    return unlink(trace);
+}
+
+/* Worker r sleeps in step s for line 4 s + r, again from the first; those that are not named never
+ * do. */
+static void test_trace(void **state)
+{
+    static const char lines[] = "1\n0\n2.5\n30 us\n4 s\n0.000001\n60000";
+    static const int64_t ns[] = {1000000, 0, 2500000, 30000, 4000000000, 1, 60000000000};
+    char text[64];
+    (void)state;
+    write_trace(lines, strlen(lines));
+    snprintf(text, sizeof text, "trace(%s)", trace);
+    struct dpb_delay all = make(text, "all", 1), some = make(text, "1,3", 2);
+    for (uint64_t step = 0; step < 30; step++)
+        for (uint32_t rank = 0; rank < WORKERS; rank++) {
+            const int64_t expected = ns[(step * WORKERS + rank) % 7];
+            assert_int_equal(dpb_delay_of(&all, rank, step), expected);
+            assert_int_equal(dpb_delay_of(&some, rank, step), rank % 2 ? expected : 0);
+        }
+    dpb_delay_destroy(&all);
+    dpb_delay_destroy(&some);
+    dpb_delay_destroy(&some);
+    assert_int_equal(dpb_delay_of(&all, 0, 0), 0);
+}
+
+static void test_bad_traces(void **state)
+{
+    static const struct {
+        const char *lines, *message;
+        size_t length;
+    } rows[] = {
+        {"1\n2\nthree\n4\n", ":3: 'three' is not a delay", 0},
+        {"1\n\n4\n", ":2: '' is not a delay", 0},
+        {"-1\n", ":1: '-1' is not a delay", 0},
+        {"1\n60001\n", ":2: '60001' is not a delay", 0},
+        {"1 2\n", ":1: '1 2' is not a delay", 0},
+        {"nan\n", ":1: 'nan' is not a delay", 0},
+        {"1\n2\n3\n4\n0.0000001\n", ":5: '0.0000001' is not a delay", 0},
+        {"1\n2\0003\n", ":2: '2' is not a delay", 6},
+        {"1\n2,\n", ":2: '2,' is not a delay", 0},
+        {"", " has no line", 0},
+        {"1\n00000000000000000000000000000000000000000000000000000000000000000000000000001\n",
+         ":2: '000", 0},
+    };
+    dpb_status status;
+    char text[64];
+    (void)state;
+    snprintf(text, sizeof text, "trace(%s)", trace);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct dpb_delay delay;
+        write_trace(rows[i].lines, rows[i].length ? rows[i].length : strlen(rows[i].lines));
+        const dpb_status is = dpb_delay_make(text, "here", "all", "there", WORKERS, 1, &delay);
+        const char *message = dpb_first_error(&status);
+        if (is != DPB_USAGE || !strstr(message, rows[i].message) || !strstr(message, trace))
+            fail_msg("row %zu: status %d, message '%s'", i, is, message);
+        dpb_first_error_clear();
+    }
+}
+
 /* ---- refusals ------------------------------------------------------------------------------ */
 
 static void test_refusals(void **state)
@@ -120,18 +205,34 @@ static void test_refusals(void **state)
     static const struct {
         const char *delay, *ranks, *message;
     } rows[] = {
-        {"", "all", "here: run.delay = ''"},         {"constant", "all", "run.delay = 'constant'"},
-        {"none(1 ms)", "all", "run.delay"},          {"constant()", "all", "run.delay"},
-        {"constant(20)", "all", "run.delay"},        {"constant(0 ms)", "all", "run.delay"},
-        {"constant(-1 ms)", "all", "run.delay"},     {"constant(61 s)", "all", "run.delay"},
-        {"constant(20 ms, 2)", "all", "run.delay"},  {"constant(20 ms", "all", "run.delay"},
-        {"constant(20 ms) x", "all", "run.delay"},   {"uniform(20 ms)", "all", "run.delay"},
-        {"pareto(20 ms)", "all", "run.delay"},       {"pareto(20 ms, 1)", "all", "run.delay"},
-        {"pareto(20 ms, nan)", "all", "run.delay"},  {"pareto(20 ms, 2, 3)", "all", "run.delay"},
-        {"none", "", "there: run.delay_ranks = ''"}, {"none", "4", "workers below run.workers = 4"},
-        {"none", "1,1", "run.delay_ranks"},          {"none", "1,", "run.delay_ranks"},
-        {"none", "-1", "run.delay_ranks"},           {"none", "1 2", "run.delay_ranks"},
+        {"", "all", "here: run.delay = ''"},
+        {"constant", "all", "run.delay = 'constant'"},
+        {"none(1 ms)", "all", "run.delay"},
+        {"constant()", "all", "run.delay"},
+        {"constant(20)", "all", "run.delay"},
+        {"constant(0 ms)", "all", "run.delay"},
+        {"constant(-1 ms)", "all", "run.delay"},
+        {"constant(61 s)", "all", "run.delay"},
+        {"constant(20 ms, 2)", "all", "run.delay"},
+        {"constant(20 ms", "all", "run.delay"},
+        {"constant(20 ms) x", "all", "run.delay"},
+        {"uniform(20 ms)", "all", "run.delay"},
+        {"pareto(20 ms)", "all", "run.delay"},
+        {"pareto(20 ms, 1)", "all", "run.delay"},
+        {"pareto(20 ms, nan)", "all", "run.delay"},
+        {"pareto(20 ms, 2, 3)", "all", "run.delay"},
+        {"none", "", "there: run.delay_ranks = ''"},
+        {"none", "4", "workers below run.workers = 4"},
+        {"none", "1,1", "run.delay_ranks"},
+        {"none", "1,", "run.delay_ranks"},
+        {"none", "-1", "run.delay_ranks"},
+        {"none", "1 2", "run.delay_ranks"},
         {"none", "one", "run.delay_ranks"},
+        {"trace()", "all", "run.delay = 'trace()'"},
+        {"trace(a", "all", "trace(FILE)"},
+        {"trace(/)", "all", "cannot read /: "},
+        {"trace(/no/x)", "all", "cannot read /no/x"},
+        {"trace", "all", "run.delay = 'trace'"},
     };
     dpb_status status;
     (void)state;
@@ -160,8 +261,10 @@ static void test_sleep(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_moments),  cmocka_unit_test(test_seed),  cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_sleep),
+        cmocka_unit_test(test_moments),    cmocka_unit_test(test_seed),
+        cmocka_unit_test(test_ranks),      cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_sleep),      cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_bad_traces),
     };
-    return cmocka_run_group_tests_name("delay", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("delay", tests, make_trace, remove_trace);
 }
