@@ -23,6 +23,7 @@ struct dpb_command {
 };
 
 int dpb_command_run(const struct dpb_command *self, int argc, char **argv);
+int dpb_command_tune(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_rerun(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_report(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_compare(const struct dpb_command *self, int argc, char **argv);
@@ -131,7 +132,7 @@ dpb_status dpb_execute_job(const struct dpb_experiment *experiment, struct dpb_p
 void dpb_execute(const struct dpb_experiment *experiment, struct dpb_party *party,
                  const char *label, struct dpb_execution *execution);
 
-/* Runs the arguments' run or sweep; writes and prints its document. */
+/* Runs the arguments' run, sweep or search; writes and prints its document. */
 int dpb_run_arguments(struct dpb_arguments *arguments);
 
 /* Writes the document to `output` or into `results`, and prints a table or JSON. Returns the exit
@@ -140,7 +141,7 @@ int dpb_document_deliver(const json_t *document, const struct dpb_arguments *arg
                          const char *results, const char *run_name,
                          void (*print)(const json_t *document, FILE *out));
 
-/* cmd_sweep.c: the [sweep] of a configuration. */
+/* cmd_sweep.c: the [sweep] or [tune] of a configuration. */
 int dpb_sweep_arguments(const struct dpb_arguments *arguments);
 
 #endif

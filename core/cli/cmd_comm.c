@@ -15,8 +15,8 @@ static dpb_status make_experiment(struct dpb_config *config, struct dpb_experime
     uint32_t n, largest;
     if (dpb_sweep_wanted(config))
         return dpb_fail(DPB_USAGE,
-                        "`dpbench comm` measures one communicator, and [sweep] makes several "
-                        "experiments; leave it out, and give comm.name=NAME");
+                        "`dpbench comm` measures one communicator, and [sweep] or [tune] makes "
+                        "several experiments; leave it out, and give comm.name=NAME");
     DPB_TRY(dpb_config_set(config, "run", "mode", "comm", DPB_COMM_ORIGIN));
     DPB_TRY(dpb_experiment_create(config, &made));
     dpb_status status = dpb_experiment_build(made, made->n_workers);

@@ -256,6 +256,9 @@ static dpb_status run_gate(struct gate *gate, struct dpb_arguments *arguments, i
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     gate->is_sweep = dpb_sweep_wanted(arguments->config);
+    if (dpb_tune_wanted(arguments->config))
+        return dpb_fail(DPB_USAGE, "`dpbench gate` runs the same cells by both builds, and [tune] "
+                                   "would choose them; leave it out, or make it a [sweep]");
     DPB_TRY(dpb_sweep_create(arguments->config, &sweep));
     sweep->repeats = gate->repeats;
     dpb_status status = dpb_result_probe(arguments->output, "");

@@ -47,7 +47,8 @@ static void help_overview(const struct help *help)
     printf("  dpbench --version\n\nsections of FILE.ini (`dpbench help SECTION`):\n");
     for (size_t i = 0; i < dpb_settings_n_sections; i++)
         printf("  %-12s %s\n", dpb_settings_sections[i].name, dpb_settings_sections[i].summary);
-    printf("  %-12s %s\n", "sweep", DPB_SWEEP_SUMMARY);
+    for (size_t i = 0; i < DPB_STUDIES; i++)
+        printf("  %-12s %s\n", dpb_studies[i].section, dpb_studies[i].summary);
     printf("\nplugins (`dpbench help PLUGIN`):\n");
     for (size_t kind = 0; kind < DPB_PLUGIN_KINDS; kind++) {
         printf("  %-12s", kind_lists[kind]);
@@ -110,9 +111,11 @@ static void help_section(struct help *help, const char *word)
         title(help, "section", word, dpb_settings_sections[i].summary);
         dpb_options_print(word, dpb_settings_sections[i].rows, stdout);
     }
-    if (strcmp(word, "sweep") == 0) {
-        title(help, "section", word, DPB_SWEEP_SUMMARY);
-        dpb_options_print(word, dpb_sweep_rows, stdout);
+    for (size_t i = 0; i < DPB_STUDIES; i++) {
+        if (strcmp(dpb_studies[i].section, word) != 0)
+            continue;
+        title(help, "section", word, dpb_studies[i].summary);
+        dpb_options_print(word, dpb_studies[i].rows, stdout);
     }
 }
 
@@ -174,8 +177,9 @@ static void help_key(struct help *help, const char *word)
     for (size_t i = 0; i < dpb_settings_n_sections; i++)
         if (strcmp(dpb_settings_sections[i].name, section) == 0)
             help_row(help, "section", section, section, dpb_settings_sections[i].rows, dot + 1);
-    if (strcmp(section, "sweep") == 0)
-        help_row(help, "section", section, section, dpb_sweep_rows, dot + 1);
+    for (size_t i = 0; i < DPB_STUDIES; i++)
+        if (strcmp(dpb_studies[i].section, section) == 0)
+            help_row(help, "section", section, section, dpb_studies[i].rows, dot + 1);
     for (size_t i = 0; i < help->n_plugins; i++) {
         const struct dpb_plugin_row *row = &help->plugins[i];
         if (row->plugin && strcmp(dpb_plugin_place[row->kind].section, section) == 0)
@@ -232,7 +236,8 @@ static void help_all(struct help *help)
         help_command(help, help->commands[i].name);
     for (size_t i = 0; i < dpb_settings_n_sections; i++)
         help_section(help, dpb_settings_sections[i].name);
-    help_section(help, "sweep");
+    for (size_t i = 0; i < DPB_STUDIES; i++)
+        help_section(help, dpb_studies[i].section);
     for (size_t i = 0; i < help->n_plugins; i++)
         if (help->plugins[i].plugin)
             help_plugin(help, help->plugins[i].plugin->name);

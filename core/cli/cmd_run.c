@@ -1,4 +1,4 @@
-/* cmd_run.c - `dpbench -c FILE.ini`: one run, or the file's sweep. */
+/* cmd_run.c - `dpbench -c FILE.ini`: one run, or the file's sweep or search; `dpbench tune`. */
 #include <stdio.h>
 
 #include "base/log.h"
@@ -47,4 +47,22 @@ int dpb_command_run(const struct dpb_command *self, int argc, char **argv)
 {
     return dpb_together(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, argc, argv,
                         dpb_run_arguments);
+}
+
+static int tune(struct dpb_arguments *arguments)
+{
+    int code;
+    if (dpb_tune_wanted(arguments->config))
+        return dpb_run_arguments(arguments);
+    dpb_status status = dpb_fail(DPB_USAGE,
+                                 "%s has no [tune]: add the section, or give an axis as "
+                                 "tune.SECTION.KEY=LIST",
+                                 arguments->file);
+    dpb_together_agree(arguments, status, NULL, &code);
+    return code;
+}
+
+int dpb_command_tune(const struct dpb_command *self, int argc, char **argv)
+{
+    return dpb_together(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, argc, argv, tune);
 }

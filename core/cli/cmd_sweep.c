@@ -1,5 +1,5 @@
-/* cmd_sweep.c - runs a sweep: checks every cell, then runs each job in processes of its own. A
- * failed job is a row with its reason. */
+/* cmd_sweep.c - runs a [sweep], or the search of a [tune]: checks every cell, then runs each job in
+ * processes of its own. A failed job is a row with its reason. */
 #include <limits.h>
 #include <math.h>
 #include <signal.h>
@@ -12,6 +12,7 @@
 #include "study/json.h"
 #include "study/result.h"
 #include "study/sweep.h"
+#include "study/tune.h"
 
 /* A signal between two jobs, while no launcher listens. */
 static volatile sig_atomic_t signal_between_jobs;
@@ -118,18 +119,40 @@ static dpb_status check_cells(const struct dpb_sweep *sweep, struct plan *plan)
     return status;
 }
 
+/* The jobs to come: a list, or, of a search, whatever the runs so far say. */
+struct queue {
+    struct dpb_sweep_job *jobs; /* @owned; NULL: a search */
+    size_t n, next;
+};
+
 /* The timing jobs in their order, then one job for the accuracy of each strategy. */
-static struct dpb_sweep_job *plan_jobs(const struct dpb_sweep *sweep, uint64_t seed, size_t *n_jobs)
+static dpb_status plan_jobs(const struct dpb_sweep *sweep, uint64_t seed, struct queue *queue)
 {
     size_t n_timing = sweep->n_cells * (size_t)sweep->repeats;
-    struct dpb_sweep_job *jobs = calloc(n_timing + sweep->n_cells, sizeof *jobs);
-    if (!jobs) {
-        dpb_fail(DPB_NO_MEMORY, "out of memory");
-        return NULL;
-    }
-    dpb_sweep_order(sweep, seed, jobs);
-    *n_jobs = n_timing + dpb_sweep_accuracy_jobs(sweep, jobs + n_timing);
-    return jobs;
+    *queue = (struct queue){.jobs = NULL};
+    if (sweep->tunes)
+        return DPB_OK;
+    queue->jobs = calloc(n_timing + sweep->n_cells, sizeof *queue->jobs);
+    if (!queue->jobs)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    dpb_sweep_order(sweep, seed, queue->jobs);
+    queue->n = n_timing + dpb_sweep_accuracy_jobs(sweep, queue->jobs + n_timing);
+    return DPB_OK;
+}
+
+/* "[3/24]", or of a search "[3]". */
+struct count {
+    char text[48];
+};
+
+static struct count count_of(const struct queue *queue)
+{
+    struct count count;
+    if (queue->jobs)
+        snprintf(count.text, sizeof count.text, "[%zu/%zu]", queue->next, queue->n);
+    else
+        snprintf(count.text, sizeof count.text, "[%zu]", queue->next);
+    return count;
 }
 
 /* The document as it grows, and its runs on the disk. */
@@ -168,7 +191,7 @@ static void keep_run(struct record *record)
 
 /* For --resume: puts the good runs into the document and keeps the missing jobs, in their order. */
 static dpb_status take_done(const struct dpb_sweep *sweep, const struct dpb_arguments *arguments,
-                            struct dpb_sweep_job *jobs, size_t *n_jobs, struct record *record)
+                            struct queue *queue, struct record *record)
 {
     size_t n_left = 0, i;
     json_t *kept = json_object_get(record->document, "runs"), *run;
@@ -184,35 +207,38 @@ static dpb_status take_done(const struct dpb_sweep *sweep, const struct dpb_argu
         json_array_append(kept, run);
         keep_run(record);
     }
-    for (i = 0; i < *n_jobs; i++)
-        if (!dpb_sweep_done(sweep, record->document, &jobs[i]))
-            jobs[n_left++] = jobs[i];
-    dpb_log(DPB_LOG_INFO, "%zu of %zu runs are there, from %s", *n_jobs - n_left, *n_jobs,
-            arguments->file);
-    *n_jobs = n_left;
+    for (i = 0; i < queue->n; i++)
+        if (!dpb_sweep_done(sweep, record->document, &queue->jobs[i]))
+            queue->jobs[n_left++] = queue->jobs[i];
+    if (queue->jobs)
+        dpb_log(DPB_LOG_INFO, "%zu of %zu runs are there, from %s", queue->n - n_left, queue->n,
+                arguments->file);
+    else
+        dpb_log(DPB_LOG_INFO, "%zu runs are there, from %s", record->n_kept, arguments->file);
+    queue->n = n_left;
     return record->status;
 }
 
-static void report_job(size_t i, size_t n_jobs, const char *label,
+static void report_job(const struct queue *queue, const char *label,
                        const struct dpb_execution *execution)
 {
     double rate = dpb_json_number(execution->result, "timing.samples_per_s.mean");
     if (execution->status == DPB_OK && isfinite(rate))
-        dpb_log(DPB_LOG_INFO, "[%zu/%zu] %s: %.1f samples/s", i + 1, n_jobs, label, rate);
+        dpb_log(DPB_LOG_INFO, "%s %s: %.1f samples/s", count_of(queue).text, label, rate);
     else
-        dpb_log(DPB_LOG_INFO, "[%zu/%zu] %s: %s", i + 1, n_jobs, label,
+        dpb_log(DPB_LOG_INFO, "%s %s: %s", count_of(queue).text, label,
                 dpb_json_text(execution->result, "status", "failed"));
 }
 
-static dpb_status run_job(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job, size_t i,
-                          size_t n_jobs, struct dpb_execution *execution)
+static dpb_status run_job(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
+                          const struct queue *queue, struct dpb_execution *execution)
 {
     struct dpb_config *config = NULL;
     struct dpb_experiment *experiment = NULL;
     char label[256], progress[320];
     DPB_TRY(dpb_sweep_config(sweep, job, &config));
     dpb_sweep_label(sweep, job, label, sizeof label);
-    snprintf(progress, sizeof progress, "[%zu/%zu] %s", i + 1, n_jobs, label);
+    snprintf(progress, sizeof progress, "%s %s", count_of(queue).text, label);
     dpb_first_error_clear();
     dpb_warnings_clear();
     dpb_status status = dpb_experiment_create(config, &experiment);
@@ -222,7 +248,11 @@ static dpb_status run_job(const struct dpb_sweep *sweep, const struct dpb_sweep_
         *execution = (struct dpb_execution){status, dpb_status_exit_code(status), NULL};
     if (!execution->result)
         execution->result = dpb_result_refused(config, execution->status, dpb_first_error(NULL));
-    report_job(i, n_jobs, label, execution);
+    if (execution->status != DPB_OK)
+        json_object_set_new(execution->result, "failure",
+                            json_string(dpb_status_name(execution->status)));
+    if (queue->jobs)
+        report_job(queue, label, execution);
     dpb_experiment_destroy(experiment);
     dpb_config_destroy(config);
     return !execution->result ? dpb_fail(DPB_NO_MEMORY, "out of memory") : DPB_OK;
@@ -234,13 +264,18 @@ struct outcome {
     int code;
 };
 
-static void note_end(const struct dpb_execution *execution, struct outcome *outcome)
+static void note_end(const struct dpb_sweep *sweep, const struct dpb_execution *execution,
+                     struct outcome *outcome)
 {
-    /* A cell with a refused combination or refused data is a failed cell of a sweep that ran. */
+    /* A cell with a refused combination or refused data is a failed cell of a sweep that ran. To a
+     * search it is the end of a direction. */
     bool refused = execution->exit_code == dpb_status_exit_code(DPB_USAGE);
-    outcome->code = dpb_exit_code_first(outcome->code, refused ? dpb_status_exit_code(DPB_FAILED)
-                                                               : execution->exit_code);
-    if (execution->status != DPB_OK && outcome->status == DPB_OK)
+    bool failed =
+        execution->status != DPB_OK && !(sweep->tunes && dpb_sweep_refused(execution->result));
+    if (failed)
+        outcome->code = dpb_exit_code_first(
+            outcome->code, refused ? dpb_status_exit_code(DPB_FAILED) : execution->exit_code);
+    if (failed && outcome->status == DPB_OK)
         outcome->status = DPB_FAILED;
     if (execution->status == DPB_INTERRUPTED)
         outcome->status = DPB_INTERRUPTED;
@@ -251,13 +286,14 @@ static void note_end(const struct dpb_execution *execution, struct outcome *outc
 }
 
 /* Runs a job until a run of it ends badly or undisturbed, or was repeated often enough. */
-static void run_until_done(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job, size_t i,
-                           size_t n_jobs, struct record *record, struct outcome *outcome)
+static void run_until_done(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
+                           const struct queue *queue, struct record *record,
+                           struct outcome *outcome)
 {
     dpb_status ended = DPB_OK;
     while (ended == DPB_OK && outcome->status != DPB_INTERRUPTED) {
         struct dpb_execution execution = {0};
-        if (run_job(sweep, job, i, n_jobs, &execution) != DPB_OK) {
+        if (run_job(sweep, job, queue, &execution) != DPB_OK) {
             *outcome = (struct outcome){
                 DPB_INTERRUPTED,
                 dpb_exit_code_first(outcome->code, dpb_status_exit_code(DPB_NO_MEMORY))};
@@ -265,7 +301,7 @@ static void run_until_done(const struct dpb_sweep *sweep, const struct dpb_sweep
         }
         dpb_sweep_add(sweep, job, execution.result, record->document);
         keep_run(record);
-        note_end(&execution, outcome);
+        note_end(sweep, &execution, outcome);
         ended = execution.status;
         if (ended == DPB_OK && dpb_sweep_done(sweep, record->document, job))
             return;
@@ -274,19 +310,61 @@ static void run_until_done(const struct dpb_sweep *sweep, const struct dpb_sweep
     }
 }
 
+/* Lines of the table of trials, as far as `shown` says that they are missing. */
+static void show_trials(const json_t *document, long *shown)
+{
+    char line[DPB_TUNE_LINE];
+    for (; *shown < (long)dpb_tune_trials(document); ++*shown) {
+        dpb_tune_line(document, *shown, line, sizeof line);
+        dpb_log(DPB_LOG_INFO, "%s", line);
+    }
+}
+
+/* False: all are done, or *outcome says that no more can be. */
+static bool next_job(const struct dpb_sweep *sweep, struct queue *queue, struct record *record,
+                     long *shown, struct dpb_sweep_job *job, struct outcome *outcome)
+{
+    bool failed = false, more = queue->next < queue->n;
+    if (sweep->tunes) {
+        more = dpb_tune_next(sweep, record->document, job, &failed);
+        show_trials(record->document, shown);
+    } else if (more) {
+        *job = queue->jobs[queue->next];
+    }
+    if (failed) /* as where a result is lost */
+        *outcome = (struct outcome){DPB_INTERRUPTED, dpb_status_exit_code(DPB_NO_MEMORY)};
+    more &= outcome->status != DPB_INTERRUPTED;
+    queue->next += more;
+    return more;
+}
+
+/* A search that found nothing has failed. */
+static void end_search(struct record *record, struct outcome *outcome)
+{
+    if (outcome->status == DPB_INTERRUPTED ||
+        json_is_object(dpb_json_at(record->document, "tune.best")))
+        return;
+    outcome->status = dpb_fail(DPB_FAILED, "[tune]: no trial has a value; each says why");
+    outcome->code = dpb_exit_code_first(outcome->code, dpb_status_exit_code(outcome->status));
+    json_object_set_new(record->document, "error", json_string("no trial has a value"));
+}
+
 /* Runs all jobs into the document; returns the exit code. */
-static int run_jobs(const struct dpb_sweep *sweep, const struct dpb_sweep_job *jobs, size_t n_jobs,
-                    struct record *record)
+static int run_jobs(const struct dpb_sweep *sweep, struct queue *queue, struct record *record)
 {
     struct outcome outcome = {DPB_OK, 0};
     struct listening old;
+    struct dpb_sweep_job job;
+    long shown = -1;
     signal_between_jobs = 0;
     listen_begin(&old);
     dpb_warnings_once(true);
-    for (size_t i = 0; i < n_jobs && outcome.status != DPB_INTERRUPTED; i++)
-        run_until_done(sweep, &jobs[i], i, n_jobs, record, &outcome);
+    while (next_job(sweep, queue, record, &shown, &job, &outcome))
+        run_until_done(sweep, &job, queue, record, &outcome);
     dpb_warnings_once(false);
     listen_end(&old);
+    if (sweep->tunes)
+        end_search(record, &outcome);
     /* Where a run is missing there, the directory says so. */
     if (outcome.status != DPB_INTERRUPTED && record->status == DPB_OK)
         record->status = keep_head(record, "ok");
@@ -298,11 +376,11 @@ static int run_jobs(const struct dpb_sweep *sweep, const struct dpb_sweep_job *j
 
 /* The empty document, the directory of its runs, and what a sweep before this one has done. */
 static dpb_status begin(const struct dpb_sweep *sweep, const struct dpb_arguments *arguments,
-                        const struct plan *plan, struct dpb_sweep_job *jobs, size_t *n_jobs,
-                        struct record *record)
+                        const struct plan *plan, struct queue *queue, struct record *record)
 {
+    DPB_TRY(plan_jobs(sweep, plan->seed, queue));
     record->document = dpb_sweep_document(sweep, arguments->config);
-    if (!jobs || !record->document)
+    if (!record->document)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     json_object_set_new(record->document, "invocation", dpb_result_invocation());
     DPB_TRY(dpb_result_begin(record->document, arguments->output, plan->results, plan->name,
@@ -310,7 +388,7 @@ static dpb_status begin(const struct dpb_sweep *sweep, const struct dpb_argument
     DPB_TRY(keep_head(record, "interrupted"));
     if (record->directory[0] != '\0')
         dpb_log(DPB_LOG_INFO, "runs: %s", record->directory);
-    return arguments->resume ? take_done(sweep, arguments, jobs, n_jobs, record) : DPB_OK;
+    return arguments->resume ? take_done(sweep, arguments, queue, record) : DPB_OK;
 }
 
 /* Beside the directory of the runs: "FILE.json" and "FILE.runs". */
@@ -332,26 +410,23 @@ static int deliver(const struct dpb_arguments *arguments, const struct plan *pla
 int dpb_sweep_arguments(const struct dpb_arguments *arguments)
 {
     struct dpb_sweep *sweep = NULL;
-    struct dpb_sweep_job *jobs = NULL;
+    struct queue queue = {.jobs = NULL};
     struct record record = {.document = NULL};
     struct plan plan = {0};
-    size_t n_jobs = 0;
     dpb_status status = dpb_sweep_create(arguments->config, &sweep);
     if (status == DPB_OK)
         status = check_cells(sweep, &plan);
     if (status == DPB_OK)
         status = dpb_result_probe(arguments->output, plan.results);
-    if (status == DPB_OK) {
-        jobs = plan_jobs(sweep, plan.seed, &n_jobs);
-        status = begin(sweep, arguments, &plan, jobs, &n_jobs, &record);
-    }
+    if (status == DPB_OK)
+        status = begin(sweep, arguments, &plan, &queue, &record);
     int code = dpb_status_exit_code(status);
     if (status == DPB_OK) {
-        code = run_jobs(sweep, jobs, n_jobs, &record);
+        code = run_jobs(sweep, &queue, &record);
         code = dpb_exit_code_first(code, deliver(arguments, &plan, &record));
     }
     json_decref(record.document);
-    free(jobs);
+    free(queue.jobs);
     free(plan.results);
     free(plan.name);
     dpb_sweep_destroy(sweep);

@@ -17,7 +17,11 @@ static int run_help(const struct dpb_command *self, int argc, char **argv);
 
 static const struct dpb_command commands[] = {
     {"run", "dpbench [run] -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
-     "run an experiment, or a sweep where the file has [sweep]", dpb_command_run},
+     "run an experiment, or a sweep or search where the file has [sweep] or [tune]",
+     dpb_command_run},
+    {"tune", "dpbench tune -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
+     "search the best setting: trials of the axes in [tune], as far as each gains",
+     dpb_command_tune},
     {"check", "dpbench check -c FILE.ini | NAME [SECTION.KEY=VALUE ...]",
      "validate everything and say how much memory it needs; run nothing", dpb_command_check},
     {"rerun",

@@ -41,7 +41,7 @@ static dpb_status adopt(const struct dpb_party *party, struct dpb_config *config
 {
     if (dpb_sweep_wanted(config))
         return dpb_fail(DPB_USAGE,
-                        "a sweep starts its own jobs, one after the other: run it without %s, or "
+                        "a sweep or search starts its own jobs, one by one: run it without %s, or "
                         "give %s one of its cells",
                         party->launcher, party->launcher);
     DPB_TRY(adopt_workers(party, config));

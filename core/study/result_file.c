@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "study/json.h"
 #include "study/sweep.h"
+#include "study/tune.h"
 
 enum {
     MAX_SAME_SECOND = 1000, /* results of one name made in the same second */
@@ -167,7 +168,12 @@ static dpb_status finish_kept(const char *directory, json_t *document)
         status = dpb_config_from_json(config, json_object_get(document, "config"), directory);
     if (status == DPB_OK)
         status = dpb_sweep_create(config, &sweep);
-    bool ended = strcmp(dpb_json_text(document, "status", ""), "interrupted") != 0;
+    bool ended = strcmp(dpb_json_text(document, "status", ""), "interrupted") != 0, failed = false;
+    struct dpb_sweep_job next;
+    if (status == DPB_OK && sweep->tunes)
+        dpb_tune_next(sweep, document, &next, &failed);
+    if (failed)
+        status = dpb_fail(DPB_NO_MEMORY, "out of memory");
     if (status == DPB_OK)
         dpb_sweep_finish(sweep, ended ? DPB_OK : DPB_INTERRUPTED, document);
     dpb_sweep_destroy(sweep);
@@ -304,7 +310,8 @@ static void file_stem(const json_t *document, const char *results, const char *r
     if (stem[at] == '-' || stem[at] == '.') /* an option to most programs, hidden from others */
         stem[at] = '_';
     append_word(stem, capacity, "-");
-    append_word(stem, capacity, dpb_json_text(document, "strategy.name", "sweep"));
+    append_word(stem, capacity,
+                dpb_json_text(document, "strategy.name", dpb_tune_is(document) ? "tune" : "sweep"));
     append_word(stem, capacity, workers);
     append_word(stem, capacity, "-");
     append_word(stem, capacity, stamp);

@@ -1,4 +1,4 @@
-/* sweep.c - from [sweep] to jobs and their order: see sweep.h. */
+/* sweep.c - from [sweep] or [tune] to jobs and their order: see sweep.h. */
 #include "study/sweep.h"
 
 #include <inttypes.h>
@@ -19,7 +19,7 @@
 
 enum { MAX_JOBS = 100000 };
 
-const struct dpb_option dpb_sweep_rows[] = {
+static const struct dpb_option sweep_rows[] = {
     {"repeats", DPB_OPT_INT, NULL, "3", 1, 1000, NULL, offsetof(struct dpb_sweep, repeats),
      "how often every cell is timed, in interleaved random order"},
     {"retry_disturbed", DPB_OPT_INT, NULL, "3", 0, 1000, NULL,
@@ -36,6 +36,34 @@ const struct dpb_option dpb_sweep_rows[] = {
     {"over", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct dpb_sweep, over),
      "SECTION.KEY of a list that is no axis: each repeat takes the next value; empty: none"},
     {0},
+};
+
+static const char *const objectives[] = {"samples_per_s", "time_to_target", NULL};
+
+static const struct dpb_option tune_rows[] = {
+    {"objective", DPB_OPT_CHOICE, NULL, "samples_per_s", 0, 0, objectives,
+     offsetof(struct dpb_sweep, objective),
+     "what the best setting has: the most samples/s, or the least seconds to eval.target"},
+    {"threshold", DPB_OPT_REAL, "percent", "10", 0, 1000, NULL,
+     offsetof(struct dpb_sweep, threshold),
+     "the gain above which the next value of an ordered axis is taken"},
+    {"repeats", DPB_OPT_INT, NULL, "1", 1, 1000, NULL, offsetof(struct dpb_sweep, repeats),
+     "runs of a trial; with several, a gain also has to be shown by its 95 % interval"},
+    {"retry_disturbed", DPB_OPT_INT, NULL, "3", 0, 1000, NULL,
+     offsetof(struct dpb_sweep, retry_disturbed),
+     "how often a run that others disturbed is repeated at once"},
+    {"seeds", DPB_OPT_INT, NULL, "0", 0, 1000, NULL, offsetof(struct dpb_sweep, seeds),
+     "so many repeats, each with a run.seed of its own, from run.seed upwards; 0: all with the "
+     "same"},
+    {0},
+};
+
+const struct dpb_study dpb_studies[DPB_STUDIES] = {
+    {"sweep",
+     "a product of settings, each cell a job: SECTION.KEY = a, b or 1..16 x2 or \"a,b\", \"c\"",
+     sweep_rows},
+    {"tune", "a search for the best cell of a product of settings, written as in [sweep]",
+     tune_rows},
 };
 
 static const char *const durations[] = {"steps", "seconds", "epochs"};
@@ -71,17 +99,26 @@ static const struct dpb_option *core_rows(const char *section)
     return NULL;
 }
 
-static bool is_own_key(const char *key)
+/* The first setting of a section; NULL: it has none. */
+static const struct dpb_setting *first_of(const struct dpb_config *config, const char *section)
 {
-    return has_row(dpb_sweep_rows, key);
+    for (size_t i = 0; i < config->n_settings; i++)
+        if (strcmp(config->settings[i].section, section) == 0)
+            return &config->settings[i];
+    return NULL;
 }
 
 bool dpb_sweep_wanted(const struct dpb_config *config)
 {
-    for (size_t i = 0; i < config->n_settings; i++)
-        if (strcmp(config->settings[i].section, "sweep") == 0)
-            return true;
-    return false;
+    bool wanted = false;
+    for (size_t i = 0; i < DPB_STUDIES; i++)
+        wanted |= first_of(config, dpb_studies[i].section) != NULL;
+    return wanted;
+}
+
+bool dpb_tune_wanted(const struct dpb_config *config)
+{
+    return first_of(config, "tune") != NULL;
 }
 
 /* ---- axes ---------------------------------------------------------------------------------- */
@@ -95,30 +132,40 @@ static void axis_release(struct dpb_sweep_axis *axis)
     *axis = (struct dpb_sweep_axis){0};
 }
 
-static dpb_status axis_create(const struct dpb_setting *setting, struct dpb_sweep_axis *axis)
+static dpb_status refuse_key(const struct dpb_study *study, const struct dpb_setting *setting)
+{
+    char keys[256] = "";
+    for (const struct dpb_option *row = study->rows; row->name; row++) {
+        size_t at = strlen(keys);
+        snprintf(keys + at, sizeof keys - at, ", %s", row->name);
+    }
+    return dpb_fail(DPB_USAGE, "%s: '%s' is no key of [%s]: write SECTION.KEY = LIST, or one of%s",
+                    setting->origin, setting->key, study->section, keys + 1);
+}
+
+static dpb_status axis_create(const struct dpb_study *study, const struct dpb_setting *setting,
+                              struct dpb_sweep_axis *axis)
 {
     const char *dot = strchr(setting->key, '.');
     if (!dot || dot == setting->key || dot[1] == '\0')
-        return dpb_fail(DPB_USAGE,
-                        "%s: '%s' is no axis of a sweep: write SECTION.KEY = LIST, repeats = N, "
-                        "accuracy = STEPS, retry_disturbed = N, when = CONDITION, seeds = N or "
-                        "over = SECTION.KEY",
-                        setting->origin, setting->key);
+        return refuse_key(study, setting);
     axis->section = strndup(setting->key, (size_t)(dot - setting->key));
     axis->key = strdup(dot + 1);
     axis->origin = strdup(setting->origin);
     if (!axis->section || !axis->key || !axis->origin)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
-    if (strcmp(axis->section, "sweep") == 0)
-        return dpb_fail(DPB_USAGE, "%s: a sweep cannot sweep '%s'", axis->origin, setting->key);
+    for (size_t i = 0; i < DPB_STUDIES; i++)
+        if (strcmp(axis->section, dpb_studies[i].section) == 0)
+            return dpb_fail(DPB_USAGE, "%s: '%s' cannot be an axis of [%s]", axis->origin,
+                            setting->key, study->section);
     char name[512];
-    snprintf(name, sizeof name, "%s: sweep.%s", axis->origin, setting->key);
+    snprintf(name, sizeof name, "%s: %s.%s", axis->origin, study->section, setting->key);
     return dpb_sweep_list(setting->value, name, &axis->values, &axis->n_values);
 }
 
 /* Whether the command line says otherwise than the file's axis: then it holds, for all cells. */
-static dpb_status overridden(const struct dpb_config *config, const struct dpb_sweep_axis *axis,
-                             bool *yes)
+static dpb_status overridden(const struct dpb_study *study, const struct dpb_config *config,
+                             const struct dpb_sweep_axis *axis, bool *yes)
 {
     bool axis_is_late = strcmp(axis->origin, COMMAND_LINE) == 0;
     *yes = false;
@@ -130,8 +177,8 @@ static dpb_status overridden(const struct dpb_config *config, const struct dpb_s
             continue;
         if (axis_is_late)
             return dpb_fail(DPB_USAGE,
-                            "command line: %s.%s and sweep.%s.%s are both given; leave one out",
-                            s->section, s->key, axis->section, axis->key);
+                            "command line: %s.%s and %s.%s.%s are both given; leave one out",
+                            s->section, s->key, study->section, axis->section, axis->key);
         *yes = true;
     }
     return DPB_OK;
@@ -145,12 +192,13 @@ static dpb_status create_axes(const struct dpb_config *config, struct dpb_sweep 
     sweep->n_cells = 1;
     for (size_t i = 0; i < config->n_settings; i++) {
         const struct dpb_setting *setting = &config->settings[i];
-        if (strcmp(setting->section, "sweep") != 0 || is_own_key(setting->key))
+        if (strcmp(setting->section, sweep->study->section) != 0 ||
+            has_row(sweep->study->rows, setting->key))
             continue;
         struct dpb_sweep_axis *axis = &sweep->axes[sweep->n_axes++];
         bool leave_out = false;
-        DPB_TRY(axis_create(setting, axis));
-        DPB_TRY(overridden(config, axis, &leave_out));
+        DPB_TRY(axis_create(sweep->study, setting, axis));
+        DPB_TRY(overridden(sweep->study, config, axis, &leave_out));
         if (leave_out) {
             axis_release(axis);
             sweep->n_axes--;
@@ -163,17 +211,17 @@ static dpb_status create_axes(const struct dpb_config *config, struct dpb_sweep 
             continue;
         }
         if (axis->n_values > MAX_JOBS / sweep->n_cells)
-            return dpb_fail(DPB_USAGE, "%s: the sweep has more than %d cells", axis->origin,
-                            MAX_JOBS);
+            return dpb_fail(DPB_USAGE, "%s: [%s] has more than %d cells", axis->origin,
+                            sweep->study->section, MAX_JOBS);
         sweep->n_cells *= axis->n_values;
     }
     return DPB_OK;
 }
 
-/* sweep.seeds as replicates: run.seed and the numbers behind it. */
+/* `seeds` as replicates: run.seed and the numbers behind it. */
 static dpb_status create_seeds(const struct dpb_config *config, struct dpb_sweep *sweep)
 {
-    const char *origin = dpb_config_get(config, "sweep", "seeds")->origin;
+    const char *origin = dpb_config_get(config, sweep->study->section, "seeds")->origin;
     const struct dpb_setting *given = dpb_config_get(config, "run", "seed");
     const char *text = given ? given->value : find_row(core_rows("run"), "seed")->def;
     struct dpb_sweep_axis *seeds = &sweep->replicates;
@@ -183,10 +231,10 @@ static dpb_status create_seeds(const struct dpb_config *config, struct dpb_sweep
                         origin);
     for (size_t i = 0; i < sweep->n_axes; i++)
         if (strcmp(sweep->axes[i].section, "run") == 0 && strcmp(sweep->axes[i].key, "seed") == 0)
-            return dpb_fail(DPB_USAGE,
-                            "%s: sweep.seeds and an axis run.seed: leave one out, or make the axis "
-                            "replicates by sweep.over = run.seed",
-                            origin);
+            return dpb_fail(
+                DPB_USAGE, "%s: %s.seeds and an axis run.seed: leave one out%s", origin,
+                sweep->study->section,
+                sweep->tunes ? "" : ", or make the axis replicates by sweep.over = run.seed");
     if (dpb_parse_int(text, &first) != DPB_PARSED || first < 0)
         return dpb_fail(DPB_USAGE, "%s: run.seed = '%s' is no whole number from 0",
                         given ? given->origin : origin, text);
@@ -210,7 +258,7 @@ static dpb_status create_seeds(const struct dpb_config *config, struct dpb_sweep
 /* As many repeats as replicates, or fewer where sweep.repeats says so. */
 static dpb_status set_repeats(const struct dpb_config *config, struct dpb_sweep *sweep)
 {
-    const struct dpb_setting *repeats = dpb_config_get(config, "sweep", "repeats");
+    const struct dpb_setting *repeats = dpb_config_get(config, sweep->study->section, "repeats");
     const struct dpb_setting *over = dpb_config_get(config, "sweep", "over");
     if (sweep->seeds > 0)
         DPB_TRY(create_seeds(config, sweep));
@@ -257,17 +305,46 @@ static dpb_status choose_cells(const struct dpb_config *config, struct dpb_sweep
     if (sweep->n_cells == 0)
         return dpb_fail(DPB_USAGE, "%s: sweep.when holds for no cell", when->origin);
     if (sweep->n_cells > (size_t)(MAX_JOBS / sweep->repeats))
-        return dpb_fail(DPB_USAGE, "the sweep has %zu cells and %lld repeats: more than %d runs",
-                        sweep->n_cells, (long long)sweep->repeats, MAX_JOBS);
+        return dpb_fail(DPB_USAGE, "[%s] has %zu cells and %lld repeats: more than %d runs",
+                        sweep->study->section, sweep->n_cells, (long long)sweep->repeats, MAX_JOBS);
+    return DPB_OK;
+}
+
+static dpb_status choose_study(const struct dpb_config *config, struct dpb_sweep *sweep)
+{
+    const struct dpb_setting *tune = first_of(config, "tune");
+    if (tune && first_of(config, "sweep"))
+        return dpb_fail(DPB_USAGE, "%s: [tune] stands beside a [sweep] (%s); leave one out",
+                        tune->origin, first_of(config, "sweep")->origin);
+    sweep->tunes = tune != NULL;
+    sweep->study = &dpb_studies[sweep->tunes];
+    sweep->when = sweep->over = "";
+    return DPB_OK;
+}
+
+/* What a search needs beside the rows of its section. */
+static dpb_status check_search(const struct dpb_config *config, const struct dpb_sweep *sweep)
+{
+    const char *origin = first_of(config, "tune")->origin;
+    if (sweep->n_axes == 0)
+        return dpb_fail(DPB_USAGE, "%s: [tune] has no axis: write SECTION.KEY = LIST", origin);
+    if (sweep->objective == DPB_OBJECTIVE_TARGET && !dpb_config_get(config, "eval", "target"))
+        return dpb_fail(DPB_USAGE,
+                        "%s: tune.objective = time_to_target needs a target: set eval.target",
+                        dpb_config_origin(config, "tune", "objective"));
     return DPB_OK;
 }
 
 static dpb_status fill(const struct dpb_config *config, struct dpb_sweep *sweep)
 {
-    const struct dpb_option_table table = {"sweep", NULL, dpb_sweep_rows, sweep};
+    DPB_TRY(choose_study(config, sweep));
+    const char *section = sweep->study->section;
+    const struct dpb_option_table table = {section, NULL, sweep->study->rows, sweep};
     DPB_TRY(dpb_options_parse_known(&table, config));
     DPB_TRY(create_axes(config, sweep));
     DPB_TRY(set_repeats(config, sweep));
+    if (sweep->tunes)
+        DPB_TRY(check_search(config, sweep));
     const struct dpb_setting *target = dpb_config_get(config, "eval", "target");
     if (target && sweep->accuracy > 0)
         return dpb_fail(DPB_USAGE,
@@ -278,8 +355,8 @@ static dpb_status fill(const struct dpb_config *config, struct dpb_sweep *sweep)
     if (!sweep->base)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     for (size_t i = 0; i < config->n_settings; i++)
-        if (strcmp(config->settings[i].section, "sweep") == 0)
-            dpb_config_remove(sweep->base, "sweep", config->settings[i].key);
+        if (strcmp(config->settings[i].section, section) == 0)
+            dpb_config_remove(sweep->base, section, config->settings[i].key);
     return choose_cells(config, sweep);
 }
 

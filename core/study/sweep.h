@@ -14,7 +14,8 @@
  *
  * On the command line an axis is `sweep.SECTION.KEY=a,b`; a plain SECTION.KEY=VALUE replaces the
  * file's axis of this name. If an axis lists plugins (comm.name, data.name), an option that only
- * some of them have goes to these. The caller runs the cells.
+ * some of them have goes to these. The caller runs the cells. A [tune] is read the same way and
+ * makes a sweep whose cells a search chooses (tune.h).
  */
 #ifndef DPB_CORE_STUDY_SWEEP_H
 #define DPB_CORE_STUDY_SWEEP_H
@@ -27,10 +28,17 @@
 #include "base/config.h"
 #include "dpbench/option.h"
 
-#define DPB_SWEEP_SUMMARY \
-    "a product of settings, each cell a job: SECTION.KEY = a, b or 1..16 x2 or \"a,b\", \"c\""
+/* The sections that make many experiments of one: [sweep] runs all cells of its product, [tune]
+ * those that its search needs (tune.h). Keys in `rows` are the section's own; all others are axes.
+ */
+struct dpb_study {
+    const char *section, *summary;
+    const struct dpb_option *rows;
+};
+enum { DPB_STUDIES = 2 };
+extern const struct dpb_study dpb_studies[DPB_STUDIES];
 
-extern const struct dpb_option dpb_sweep_rows[]; /* sweep's own keys; all others are axes */
+enum dpb_objective { DPB_OBJECTIVE_RATE, DPB_OBJECTIVE_TARGET };
 
 struct dpb_sweep_axis {
     char *section, *key, *origin;
@@ -52,13 +60,18 @@ struct dpb_sweep {
     size_t *cells;                    /* @owned: by cell, its number in the product */
     struct dpb_sweep_axis replicates; /* repeat r takes value r modulo n_values; none: all equal */
     int64_t repeats, accuracy, retry_disturbed, seeds;
-    const char *when, *over; /* @borrowed while the sweep is made */
+    const char *when, *over;       /* @borrowed while the sweep is made */
+    const struct dpb_study *study; /* @borrowed */
+    bool tunes;                    /* the study is [tune] */
+    int objective;                 /* enum dpb_objective */
+    double threshold;              /* percent */
 };
 
-/* Whether the configuration has a [sweep]. */
+/* Whether the configuration has a [sweep] or a [tune]. */
 bool dpb_sweep_wanted(const struct dpb_config *config);
+bool dpb_tune_wanted(const struct dpb_config *config);
 /* Refuses (DPB_USAGE) with the origin: a list or condition that is none (sweep_list.h), a key that
- * is no SECTION.KEY. */
+ * is no SECTION.KEY, a [sweep] beside a [tune]. */
 dpb_status dpb_sweep_create(const struct dpb_config *config, struct dpb_sweep **sweep);
 void dpb_sweep_destroy(struct dpb_sweep *sweep); /* accepts NULL */
 
@@ -95,7 +108,12 @@ bool dpb_sweep_has(const struct dpb_sweep *sweep, const json_t *run);
  * that was repeated sweep.retry_disturbed times. */
 bool dpb_sweep_done(const struct dpb_sweep *sweep, const json_t *document,
                     const struct dpb_sweep_job *job);
-/* Makes rows[] from runs[], the warnings, and the status (DPB_OK, DPB_INTERRUPTED or a failure). */
+/* Whether a run failed (`failure`) because its combination cannot work, or for memory. To a search
+ * such a cell has no value; to a sweep the cell failed. */
+bool dpb_sweep_refused(const json_t *run);
+/* Makes rows[] anew from runs[]: one for each cell that has a run. */
+void dpb_sweep_make_rows(const struct dpb_sweep *sweep, json_t *document);
+/* Makes rows[], the warnings, and the status (DPB_OK, DPB_INTERRUPTED or a failure). */
 void dpb_sweep_finish(const struct dpb_sweep *sweep, dpb_status status, json_t *document);
 /* Whether a run missed eval.target of a sweep with eval.require_target; finished documents only. */
 bool dpb_sweep_missed(const struct dpb_sweep *sweep, const json_t *document);

@@ -42,8 +42,7 @@ static dpb_status add_value(struct list *list, struct part value)
     for (size_t i = 0; i < list->n; i++)
         if (strlen(list->values[i]) == value.length &&
             memcmp(list->values[i], value.at, value.length) == 0)
-            return dpb_fail(DPB_USAGE,
-                            "%s has '%s' twice; to repeat measurements set sweep.repeats",
+            return dpb_fail(DPB_USAGE, "%s has '%s' twice; to repeat measurements set repeats",
                             list->name, list->values[i]);
     if (list->n == list->capacity) {
         size_t capacity = 2 * list->capacity + 8;

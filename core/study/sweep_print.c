@@ -12,6 +12,7 @@
 #include "study/sweep.h"
 #include "study/table.h"
 #include "study/target.h"
+#include "study/tune.h"
 #include "study/why.h"
 
 enum { CELL = DPB_TABLE_CELL, NOTE = 8192 };
@@ -571,13 +572,19 @@ void dpb_sweep_print(const json_t *document, FILE *out)
     size_t length;
     char *notes = NULL, *state = NULL;
     FILE *memory = open_memstream(&notes, &length);
-    if (table_make(document, &table) && table.n > 0) {
+    const bool made = table_make(document, &table), tunes = dpb_tune_is(document);
+    if (tunes) {
+        dpb_tune_print(document, out);
+    } else if (made && table.n > 0) {
         dpb_table_print(&table, out);
         fputc('\n', out);
         dpb_target_print(document, out);
     }
     if (memory) {
-        print_notes(document, &table, memory);
+        if (tunes)
+            print_warnings(document, memory);
+        else
+            print_notes(document, &table, memory);
         fclose(memory);
     }
     for (char *note = notes ? strtok_r(notes, "\n", &state) : NULL; note;

@@ -45,18 +45,22 @@ json_t *dpb_sweep_document(const struct dpb_sweep *sweep, const struct dpb_confi
     gmtime_r(&now, &utc);
     strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%SZ", &utc);
     const struct dpb_setting *name = dpb_config_get(sweep->base, "run", "name");
-    return json_pack("{s:s, s:s, s:o, s:o, s:s, s:o, s:o, s:I, s:I, s:o, s:[], s:[], s:o}", //
-                     "schema", "dpbench.sweep/1",                                           //
-                     "status", "interrupted",                                               //
-                     "error", json_null(),                                                  //
-                     "name", dpb_json_string(name ? name->value : "run"),                   //
-                     "started", started,                                                    //
-                     "axes", axes,                                                          //
-                     "over", over,                                                          //
-                     "repeats", (json_int_t)sweep->repeats,                                 //
-                     "accuracy_steps", (json_int_t)sweep->accuracy,                         //
-                     "config", dpb_config_to_json(config), "rows", "runs",                  //
-                     "warnings", dpb_warnings_collect(NULL));
+    json_t *made =
+        json_pack("{s:s, s:s, s:o, s:o, s:s, s:o, s:o, s:I, s:I, s:o, s:[], s:[], s:o}", //
+                  "schema", "dpbench.sweep/1",                                           //
+                  "status", "interrupted",                                               //
+                  "error", json_null(),                                                  //
+                  "name", dpb_json_string(name ? name->value : "run"),                   //
+                  "started", started,                                                    //
+                  "axes", axes,                                                          //
+                  "over", over,                                                          //
+                  "repeats", (json_int_t)sweep->repeats,                                 //
+                  "accuracy_steps", (json_int_t)sweep->accuracy,                         //
+                  "config", dpb_config_to_json(config), "rows", "runs",                  //
+                  "warnings", dpb_warnings_collect(NULL));
+    if (sweep->tunes)
+        json_object_set_new(made, "tune", json_object());
+    return made;
 }
 
 static json_t *cell_to_json(const struct dpb_sweep *sweep, size_t cell)
@@ -130,6 +134,13 @@ bool dpb_sweep_done(const struct dpb_sweep *sweep, const json_t *document,
         n_disturbed += is_disturbed(run);
     }
     return clean || n_disturbed > sweep->retry_disturbed;
+}
+
+bool dpb_sweep_refused(const json_t *run)
+{
+    const char *failure = dpb_json_text(run, "failure", "");
+    return strcmp(failure, dpb_status_name(DPB_UNSUPPORTED)) == 0 ||
+           strcmp(failure, dpb_status_name(DPB_NO_MEMORY)) == 0;
 }
 
 /* The timing runs of one cell; @borrowed. */
@@ -442,9 +453,10 @@ static json_t *row_to_json(const struct dpb_sweep *sweep, size_t cell, double sa
     return row;
 }
 
-static void add_rows(const struct dpb_sweep *sweep, json_t *document)
+void dpb_sweep_make_rows(const struct dpb_sweep *sweep, json_t *document)
 {
     double samples = common_samples(document);
+    json_array_clear(json_object_get(document, "rows"));
     json_object_set_new(document, "loss_samples", json_integer((json_int_t)samples));
     for (size_t cell = 0; cell < sweep->n_cells; cell++) {
         struct cell_runs runs;
@@ -578,6 +590,8 @@ static void warn_of_cores(const struct dpb_sweep *sweep, json_t *document, json_
 bool dpb_sweep_missed(const struct dpb_sweep *sweep, const json_t *document)
 {
     bool required = false;
+    if (sweep->tunes)
+        return false;
     for (size_t cell = 0; cell < sweep->n_cells; cell++) {
         bool here = false;
         const char *text = dpb_sweep_setting(sweep, cell, "eval", "require_target");
@@ -593,7 +607,7 @@ static void set_status(const struct dpb_sweep *sweep, dpb_status status, json_t 
     const char *first = NULL;
     json_array_foreach(runs, i, run)
     {
-        if (is_ok(run))
+        if (is_ok(run) || (sweep->tunes && dpb_sweep_refused(run)))
             continue;
         n_bad++;
         first = first ? first : dpb_json_text(run, "error", "no reason given");
@@ -615,7 +629,7 @@ static void set_status(const struct dpb_sweep *sweep, dpb_status status, json_t 
 void dpb_sweep_finish(const struct dpb_sweep *sweep, dpb_status status, json_t *document)
 {
     json_t *warnings = json_object_get(document, "warnings");
-    add_rows(sweep, document);
+    dpb_sweep_make_rows(sweep, document);
     add_accuracy(document);
     add_speedups(document);
     dpb_target_rank(json_object_get(document, "rows"));

@@ -259,7 +259,7 @@ static const struct row value_rows[] = {
     {"-c base.ini run=3", {"'run=3' is not SECTION.KEY=VALUE"}},
     {"-c base.ini sweep.run.stps=1,2", {"unknown option 'stps'", "did you mean 'steps'?"}},
     {"-c base.ini sweep.run.steps=1,,2", {"sweep.run.steps has an empty value"}},
-    {"-c base.ini sweep.run.steps=1,1", {"has '1' twice", "sweep.repeats"}},
+    {"-c base.ini sweep.run.steps=1,1", {"has '1' twice", "set repeats"}},
     {"-c base.ini sweep.repeats=0", {"sweep.repeats", "out of range"}},
     {0}};
 

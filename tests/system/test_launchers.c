@@ -130,7 +130,7 @@ static void test_refused(void **state)
     } rows[] = {
         {BASE "run.workers=2", {"run.workers = 2 and run.servers = 0 make 2 ranks", "started 3"}},
         {BASE "comm.name=ps_cpu run.workers=3 run.servers=1", {"make 4 ranks", "started 3"}},
-        {BASE "run.workers=3 sweep.run.batch=2,4", {"a sweep starts its own jobs"}},
+        {BASE "run.workers=3 sweep.run.batch=2,4", {"a sweep or search starts its own jobs"}},
         {BASE "run.workers=3 run.bogus=1", {"unknown option 'bogus'"}},
         {"-c nowhere.ini", {"nowhere.ini: cannot be read"}},
         {BASE "run.workers=3 nothing", {"'nothing' is no setting"}},
