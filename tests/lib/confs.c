@@ -39,13 +39,22 @@ static char *table;     /* what `help models` prints */
 
 /* ---- what a file says ---------------------------------------------------------------------- */
 
+/* The section that makes several experiments of it: [sweep], or [tune]. */
+static const char *study_of(const struct conf *conf)
+{
+    for (size_t i = 0; i < conf->config->n_settings; i++)
+        if (strcmp(conf->config->settings[i].section, "tune") == 0)
+            return "tune";
+    return "sweep";
+}
+
 /* The value of a setting, or the list of the axis that goes through it; "": not there. */
 static const char *value_of(const struct conf *conf, const char *section, const char *key)
 {
     char axis[128];
     snprintf(axis, sizeof axis, "%s.%s", section, key);
     const struct dpb_setting *plain = dpb_config_get(conf->config, section, key);
-    const struct dpb_setting *list = dpb_config_get(conf->config, "sweep", axis);
+    const struct dpb_setting *list = dpb_config_get(conf->config, study_of(conf), axis);
     return list ? list->value : plain ? plain->value : "";
 }
 
@@ -72,13 +81,13 @@ static size_t count_values(const char *list)
     return n;
 }
 
-/* Of a sweep; 0: it is none. */
+/* Of a sweep or search; 0: it is none. */
 static size_t count_cells(const struct conf *conf)
 {
     size_t n = 0;
     for (size_t i = 0; i < conf->config->n_settings; i++) {
         const struct dpb_setting *axis = &conf->config->settings[i];
-        if (strcmp(axis->section, "sweep") == 0)
+        if (strcmp(axis->section, study_of(conf)) == 0)
             n = (n == 0 ? 1 : n) * (strchr(axis->key, '.') ? count_values(axis->value) : 1);
     }
     return n;
@@ -344,7 +353,8 @@ static void test_run(const struct conf *conf, const struct networks *networks)
     if (is_given(conf, "eval", "require_target")) /* two steps do not get there */
         append(settings, sizeof settings, " eval.require_target=no");
     if (sweep)
-        append(settings, sizeof settings, " sweep.repeats=1 sweep.retry_disturbed=0");
+        append(settings, sizeof settings, " %s.repeats=1 %s.retry_disturbed=0", study_of(conf),
+               study_of(conf));
     if (is_given(conf, "sweep", "accuracy"))
         append(settings, sizeof settings, " sweep.accuracy=2");
     if (!conf->full)
