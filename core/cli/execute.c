@@ -10,6 +10,7 @@
 #include "machine/cores.h"
 #include "study/json.h"
 #include "study/result.h"
+#include "study/trace_file.h"
 #include "train/journal.h"
 #include "train/snapshot.h"
 
@@ -122,6 +123,8 @@ void dpb_execute(const struct dpb_experiment *experiment, struct dpb_party *part
         status = check_demands(experiment, outcome.board, outcome.cause, sizeof outcome.cause);
         exit_code = dpb_status_exit_code(status);
     }
+    exit_code = dpb_exit_code_first(
+        exit_code, dpb_status_exit_code(dpb_trace_file(experiment, outcome.board, status)));
     json_t *result = dpb_result_make(experiment, outcome.board, status,
                                      outcome.cause[0] != '\0' ? outcome.cause : NULL);
     if (!result) {

@@ -116,6 +116,19 @@ static dpb_status check_checkpoint(const struct dpb_arguments *arguments,
                     arguments->file, save, found);
 }
 
+static dpb_status check_trace(const struct dpb_arguments *arguments, const struct dpb_experiment *x)
+{
+    const char *trace = x->settings.run.trace;
+    struct stat info;
+    DPB_TRY(check_place(arguments, "run", "trace", trace));
+    if (trace[0] == '\0' || !is_sent(arguments, "run", "trace") || lstat(trace, &info) != 0)
+        return DPB_OK;
+    return dpb_fail(DPB_USAGE,
+                    "%s: run.trace = %s is there, and a rerun replaces no file; give another by "
+                    "run.trace=FILE, or run.trace= for none",
+                    arguments->file, trace);
+}
+
 static dpb_status check_plugins(const struct dpb_arguments *arguments,
                                 const struct dpb_experiment *x)
 {
@@ -136,6 +149,7 @@ static dpb_status check_one(const struct dpb_arguments *arguments, const struct 
     if (!arguments->output)
         DPB_TRY(check_place(arguments, "run", "results", x->settings.run.results));
     DPB_TRY(check_checkpoint(arguments, x));
+    DPB_TRY(check_trace(arguments, x));
     return check_plugins(arguments, x);
 }
 
@@ -197,4 +211,6 @@ void dpb_trust_announce(const struct dpb_arguments *arguments, const struct dpb_
         dpb_log(DPB_LOG_INFO, "  writes its result into %s", settings->run.results);
     if (settings->checkpoint.save[0] != '\0')
         dpb_log(DPB_LOG_INFO, "  writes checkpoint.save = %s", settings->checkpoint.save);
+    if (settings->run.trace[0] != '\0')
+        dpb_log(DPB_LOG_INFO, "  writes run.trace = %s", settings->run.trace);
 }

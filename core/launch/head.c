@@ -108,14 +108,14 @@ static void on_interrupt(struct job_run *run, uint32_t rank, const void *value, 
     job_interrupt(run, ++run->processes[rank].n_interrupts, number);
 }
 
-static void on_ping(struct job_run *run, uint32_t rank, const void *value, size_t bytes,
-                    int64_t now_ns)
+/* The clock is read now: between two looks of the loop it may be earlier than the ping. */
+static void on_ping(struct job_run *run, uint32_t rank, const void *value, size_t bytes)
 {
     struct ping ping;
     if (bytes != sizeof ping)
         return;
     memcpy(&ping, value, sizeof ping);
-    ping.head_ns = now_ns;
+    ping.head_ns = dpb_now_ns();
     link_say(&run->job->party->links[rank], LINK_PONG, rank, &ping, sizeof ping);
 }
 
@@ -140,7 +140,7 @@ static void handle(struct job_run *run, uint32_t rank, const struct dpb_frame *f
         on_interrupt(run, rank, value, bytes);
         break;
     case LINK_PING:
-        on_ping(run, rank, value, bytes, now_ns);
+        on_ping(run, rank, value, bytes);
         break;
     default: /* what only the head says */
         break;

@@ -11,10 +11,10 @@ struct dpb_party;
 
 /* Where in a journal the launcher of another part finds what it mirrors: a head, in which
  * `count_at` is the number (uint64_t) of records that follow it; each with a time (int64_t,
- * CLOCK_MONOTONIC) at `time_at`. record_bytes = 0: another layout; what was written of it is
- * mirrored at the end, as it is. */
+ * CLOCK_MONOTONIC) at `time_at`. The last `tail_bytes` of the journal are none of this: what was
+ * written of them is mirrored at the end, as it is. record_bytes = 0: so is all of the journal. */
 struct dpb_journal_shape {
-    size_t head_bytes, count_at, record_bytes, time_at;
+    size_t head_bytes, count_at, record_bytes, time_at, tail_bytes;
 };
 
 struct dpb_job {

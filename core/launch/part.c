@@ -24,6 +24,7 @@ struct part {
     struct dpb_status_page page;
     int64_t page_told_ns, journal_told_ns, pinged_ns, heard_ns;
     int64_t offset_ns, round_trip_ns; /* the head's clock less this one, by the fastest ping */
+    int64_t offset_error_ns;          /* half the way of the ping that offset_ns is of */
     int64_t looked_ns;                /* when its loop came round last */
     bool same_clock, ended, over, was_stopped;
     uint32_t n_signals;
@@ -57,6 +58,8 @@ static void tell_page(struct part *part, int64_t now_ns, bool anyway)
     copy.n_facts = n_facts;
     copy.failed_ns = head_time(part, failed_ns);
     copy.since_ns = head_time(part, copy.since_ns);
+    copy.clock.offset_ns = part->offset_ns;
+    copy.clock.error_ns = part->same_clock || part->round_trip_ns != 0 ? part->offset_error_ns : -1;
     stall_look_at(&part->run, part->rank, now_ns);
     if (process->running)
         dpb_proc_read("", (int32_t)process->pid, &proc);
@@ -103,10 +106,10 @@ static void tell_records(struct part *part, const uint8_t *journal, uint64_t n)
     }
 }
 
-/* A journal of another layout: all that was written of it. */
-static void tell_written(struct part *part)
+/* What was written of the journal from `end` on. */
+static void tell_written(struct part *part, size_t end)
 {
-    size_t bytes, begin, end = 0;
+    size_t bytes, begin;
     const uint8_t *journal = dpb_board_journal(part->run.board, part->rank, &bytes);
     while (dpb_board_written(part->run.board, part->rank, end, &begin, &end))
         for (size_t at = begin; at < end; at += PARTS_PIECE_BYTES)
@@ -120,12 +123,15 @@ static void tell_journal(struct part *part, int64_t now_ns)
     enum { BLOCK = 4096 };
     const struct dpb_journal_shape *shape = &part->run.job->shape;
     part->journal_told_ns = now_ns;
-    if (shape->record_bytes == 0 && part->ended)
-        tell_written(part);
-    if (shape->record_bytes == 0)
-        return;
     size_t bytes;
     uint8_t *journal = dpb_board_journal(part->run.board, part->rank, &bytes), block[BLOCK];
+    bytes -= shape->tail_bytes;
+    if (part->ended && shape->record_bytes == 0)
+        tell_written(part, 0);
+    else if (part->ended && shape->tail_bytes > 0)
+        tell_written(part, bytes);
+    if (shape->record_bytes == 0)
+        return;
     uint64_t n = __atomic_load_n((uint64_t *)(void *)(journal + shape->count_at), __ATOMIC_ACQUIRE);
     uint64_t capacity = (bytes - shape->head_bytes) / shape->record_bytes;
     tell_records(part, journal, n < capacity ? n : capacity);
@@ -196,6 +202,7 @@ static void on_pong(struct part *part, const struct dpb_frame *frame, const void
     if (part->round_trip_ns != 0 && round_trip_ns > 2 * part->round_trip_ns)
         return;
     part->offset_ns = ping.head_ns - (ping.sent_ns + round_trip_ns / 2);
+    part->offset_error_ns = (round_trip_ns + 1) / 2;
     if (part->round_trip_ns == 0 || round_trip_ns < part->round_trip_ns)
         part->round_trip_ns = round_trip_ns;
 }

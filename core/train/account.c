@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "train/trace.h"
 #include "world/futex.h"
 #include "world/world.h"
 
@@ -28,6 +29,7 @@ static struct {
     struct dpb_journal *journal;
     struct series series[N_SERIES];
     uint64_t capacity;
+    uint32_t n_taken; /* steps that have got their spans */
     uint64_t bytes;
     bool running;
     int64_t stopped_ns;        /* end of the last step before a pause; 0: none */
@@ -61,12 +63,18 @@ void dpb_account_close(void)
     memset(&account, 0, sizeof account);
 }
 
+/* With the lock. */
 static void append(struct series *series, int64_t begin_ns, int64_t end_ns)
 {
-    pthread_mutex_lock(&series_lock);
     const uint64_t i = series->n++;
     if (i < account.capacity)
         series->at[i] = (struct interval){begin_ns, end_ns};
+}
+
+static void append_exposed(int64_t begin_ns, int64_t end_ns)
+{
+    pthread_mutex_lock(&series_lock);
+    append(&account.series[EXPOSED], begin_ns, end_ns);
     pthread_mutex_unlock(&series_lock);
 }
 
@@ -152,6 +160,7 @@ static int64_t take_series(struct dpb_record *record)
                              intersection(series[COMM].at, n_comm, series[EXPOSED].at, n_exposed);
     record->comm_wait_peer_ns = length(series[WAIT].at, n_wait);
     const int64_t exposed_ns = length(series[EXPOSED].at, n_exposed);
+    account.n_taken++;
     pthread_mutex_unlock(&series_lock);
     return exposed_ns;
 }
@@ -160,6 +169,8 @@ static void keep(const struct dpb_record *record)
 {
     struct dpb_journal *journal = account.journal;
     if (journal->n_records < journal->capacity) {
+        dpb_trace(DPB_TRACE_STEP, journal->n_records, record->begin_ns,
+                  record->begin_ns + record->step_ns);
         journal->records[journal->n_records] = *record;
         __atomic_store_n(&journal->n_records, journal->n_records + 1, __ATOMIC_RELEASE);
     }
@@ -199,7 +210,9 @@ void dpb_account_device(const struct dpb_device_times *times)
     record->backward_ns = times->backward_ns;
     record->step_ns = times->idle_ns + times->forward_ns + times->backward_ns + exposed_ns;
     series[EXPOSED].n = 0; /* in the host's time, and of the next step */
-    append(&series[EXPOSED], times->exchange_begin_ns, times->exchange_begin_ns + exposed_ns);
+    append_exposed(times->exchange_begin_ns, times->exchange_begin_ns + exposed_ns);
+    dpb_trace(DPB_TRACE_EXPOSED, 0, times->exchange_begin_ns,
+              times->exchange_begin_ns + exposed_ns);
     take_series(record);
     if (account.updates_only)
         record->optimizer_ns = exposed_ns;
@@ -274,6 +287,7 @@ void dpb_account_mark(dpb_part part)
     static const char *const next[DPB_PARTS] = {"forward", "backward", "backward", "data"};
     dpb_world_note(next[part], UINT64_MAX, UINT32_MAX);
     *parts[part] += now - account.marked_ns - account.exposed_ns;
+    dpb_trace(DPB_TRACE_PART + part, 0, account.marked_ns, now);
     account.marked_ns = now;
     account.exposed_before_ns += account.exposed_ns;
     account.exposed_ns = 0;
@@ -309,7 +323,9 @@ void dpb_account_leave(int64_t entered_ns)
     if (--account.entered > 0)
         return;
     account.exposed_ns += now - entered_ns;
-    append(&account.series[EXPOSED], entered_ns, now);
+    append_exposed(entered_ns, now);
+    if (account.running && !account.by_device)
+        dpb_trace(DPB_TRACE_EXPOSED, 0, entered_ns, now);
 }
 
 void dpb_account_loss(double loss)
@@ -319,7 +335,8 @@ void dpb_account_loss(double loss)
 
 void dpb_account_span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_t end_ns)
 {
-    (void)bucket; /* for a trace, later */
+    pthread_mutex_lock(&series_lock);
+    const uint32_t step = account.n_taken;
     switch (phase) {
     case DPB_PHASE_WAIT_PEER:
         append(&account.series[WAIT], begin_ns, end_ns);
@@ -335,6 +352,15 @@ void dpb_account_span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_
     default: /* a bucket in a queue costs nothing by itself */
         break;
     }
+    pthread_mutex_unlock(&series_lock);
+    if (dpb_trace_ring)
+        dpb_trace_write((struct dpb_trace_span){
+            .begin_ns = begin_ns,
+            .end_ns = end_ns,
+            .number = bucket,
+            .what = DPB_TRACE_PHASE + phase,
+            .of = step,
+        });
 }
 
 void dpb_account_age(uint64_t age)

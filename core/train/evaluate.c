@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/stats.h"
 #include "base/vec.h"
+#include "train/trace.h"
 #include "train/trainer.h"
 
 /* What a worker found in its share. */
@@ -179,7 +180,9 @@ dpb_status dpb_evaluate(struct dpb_trainer *trainer)
         return dpb_fail(DPB_NO_MEMORY, "no memory to keep batch-norm's statistics");
     /* Not by the step: workers that are apart end at steps of their own. */
     snprintf(name, sizeof name, "eval/%u", trainer->course.evaluations++);
+    const int64_t begun_ns = dpb_trace_begin();
     dpb_status status = evaluate(trainer, name, own_state);
+    dpb_trace_end(DPB_TRACE_EVALUATE, 0, trainer->course.step, begun_ns);
     free(own_state);
     return status;
 }

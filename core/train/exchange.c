@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "train/account.h"
 #include "train/exchange.h"
+#include "train/trace.h"
 
 /* Between the device's ops: long enough for a piece of work, short against an op. */
 static const int64_t progress_budget_ns = 500000;
@@ -51,6 +52,7 @@ static dpb_status hand_over_buckets(struct dpb_exchange *exchange, uint64_t fron
            minimum((exchange->next_bucket + 1) * arenas->bucket_elements,
                    exchange->layout.n_elements) <= frontier) {
         int64_t entered_ns = dpb_account_enter();
+        dpb_trace_mark(DPB_TRACE_READY, exchange->next_bucket);
         dpb_status status = exchange->ops->ready(exchange->comm, exchange->next_bucket++, event);
         dpb_account_leave(entered_ns);
         DPB_TRY(status);
@@ -314,6 +316,12 @@ static dpb_status on_replay(void *context)
     return status;
 }
 
+static void on_op(void *context, uint32_t node, int64_t begin_ns, int64_t end_ns)
+{
+    (void)context;
+    dpb_trace(DPB_TRACE_OP, node, begin_ns, end_ns);
+}
+
 struct dpb_hooks dpb_exchange_hooks(struct dpb_exchange *exchange)
 {
     return (struct dpb_hooks){.context = exchange,
@@ -321,5 +329,6 @@ struct dpb_hooks dpb_exchange_hooks(struct dpb_exchange *exchange)
                               .progress = dpb_exchange_move,
                               .capture = on_capture,
                               .join = on_join,
-                              .replay = on_replay};
+                              .replay = on_replay,
+                              .op = dpb_trace_ring ? on_op : NULL};
 }

@@ -16,6 +16,8 @@
 #include "train/comm_test.h"
 #include "train/journal.h"
 #include "train/refuse.h"
+#include "train/trace.h"
+#include "train/trace.h"
 
 static const char *origin(const struct dpb_experiment *experiment, const char *section,
                           const char *key)
@@ -246,11 +248,28 @@ void dpb_experiment_destroy(struct dpb_experiment *experiment)
 /* ---- data and graph ------------------------------------------------------------------------ */
 
 /* A training of hours must not end on a directory that is not there. */
-dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment)
+static dpb_status probe_file(const struct dpb_experiment *experiment, const char *section,
+                             const char *key, const char *file)
 {
-    const char *save = experiment->settings.checkpoint.save, *slash = strrchr(save, '/');
+    const char *slash = strrchr(file, '/');
     char directory[PATH_MAX];
     struct stat info;
+    if (!file[0])
+        return DPB_OK;
+    snprintf(directory, sizeof directory, "%.*s",
+             slash ? (int)(slash == file ? 1 : slash - file) : 1, slash ? file : ".");
+    if (access(directory, W_OK | X_OK) != 0)
+        return dpb_fail(DPB_USAGE, "%s: %s.%s = %s: %s cannot be written to: %s",
+                        origin(experiment, section, key), section, key, file, directory,
+                        strerror(errno));
+    if (stat(file, &info) == 0 && !S_ISREG(info.st_mode))
+        return dpb_fail(DPB_USAGE, "%s: %s.%s = %s is there and is no regular file; name a file",
+                        origin(experiment, section, key), section, key, file);
+    return DPB_OK;
+}
+
+dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment)
+{
     for (int kind = 0; kind < DPB_PLUGIN_KINDS; kind++) {
         const struct dpb_plugin *plugin = experiment->plugins[kind];
         const struct dpb_plugin_place *place = &dpb_plugin_place[kind];
@@ -259,18 +278,8 @@ dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment)
                             origin(experiment, place->section, place->key),
                             dpb_plugin_kind_name[kind], plugin->name, plugin->missing);
     }
-    if (!save[0])
-        return DPB_OK;
-    snprintf(directory, sizeof directory, "%.*s",
-             slash ? (int)(slash == save ? 1 : slash - save) : 1, slash ? save : ".");
-    if (access(directory, W_OK | X_OK) != 0)
-        return dpb_fail(DPB_USAGE, "%s: checkpoint.save = %s: %s cannot be written to: %s",
-                        origin(experiment, "checkpoint", "save"), save, directory, strerror(errno));
-    if (stat(save, &info) == 0 && !S_ISREG(info.st_mode))
-        return dpb_fail(DPB_USAGE,
-                        "%s: checkpoint.save = %s is there and is no regular file; name a file",
-                        origin(experiment, "checkpoint", "save"), save);
-    return DPB_OK;
+    DPB_TRY(probe_file(experiment, "run", "trace", experiment->settings.run.trace));
+    return probe_file(experiment, "checkpoint", "save", experiment->settings.checkpoint.save);
 }
 
 static dpb_status build_graph(struct dpb_experiment *experiment, struct dpb_shape input,
@@ -359,7 +368,8 @@ struct dpb_journal_shape dpb_experiment_journal_shape(const struct dpb_experimen
     return (struct dpb_journal_shape){.head_bytes = offsetof(struct dpb_journal, records),
                                       .count_at = offsetof(struct dpb_journal, n_records),
                                       .record_bytes = sizeof(struct dpb_record),
-                                      .time_at = offsetof(struct dpb_record, begin_ns)};
+                                      .time_at = offsetof(struct dpb_record, begin_ns),
+                                      .tail_bytes = dpb_trace_bytes(&experiment->settings)};
 }
 
 size_t dpb_experiment_journal_bytes(const struct dpb_experiment *experiment)
@@ -376,7 +386,8 @@ size_t dpb_experiment_journal_bytes(const struct dpb_experiment *experiment)
         records += (uint64_t)run->epochs * (UINT64_C(1) << 21) / experiment->global_batch + 4096;
     if (records > UINT64_C(1) << 26)
         records = UINT64_C(1) << 26;
-    return sizeof(struct dpb_journal) + records * sizeof(struct dpb_record);
+    return sizeof(struct dpb_journal) + records * sizeof(struct dpb_record) +
+           dpb_trace_bytes(&experiment->settings);
 }
 
 const char *const *dpb_experiment_environment(const struct dpb_experiment *experiment,

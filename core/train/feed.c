@@ -19,6 +19,7 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "train/trace.h"
 #include "world/world.h"
 
 /* How soon a wait sees that the job has ended. */
@@ -212,7 +213,10 @@ static void *help(void *argument)
             break;
         uint64_t number = feed->claimed++;
         pthread_mutex_unlock(&feed->lock);
+        const int64_t begun_ns = dpb_trace_begin();
         dpb_status status = fill(feed, number, slot_of(feed, number));
+        dpb_trace_end(feed->evaluates ? DPB_TRACE_LOAD_TEST : DPB_TRACE_LOAD, helper->index, number,
+                      begun_ns);
         pthread_mutex_lock(&feed->lock);
         put_filled(feed, number, status);
     }

@@ -56,6 +56,7 @@ struct dpb_eval {
 /* A row of run.profile; names are cut off where they are longer. */
 struct dpb_profile_entry {
     char layer[64], op[32], what[48];
+    uint32_t node; /* of the graph */
     bool backward;
     uint64_t calls;
     int64_t ns;

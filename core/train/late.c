@@ -20,6 +20,7 @@
 #include "train/account.h"
 #include "train/contract.h"
 #include "train/exchange.h"
+#include "train/trace.h"
 
 dpb_status dpb_late_contract(const struct dpb_experiment *x, struct dpb_contract *contract)
 {
@@ -110,6 +111,7 @@ static dpb_status give_gradients(struct dpb_exchange *exchange)
         DPB_TRY(ops->copy(exchange->memory.queue, (char *)exchange->arenas.gradients + at,
                           (const char *)exchange->gradients + at,
                           all - at < bucket_bytes ? all - at : bucket_bytes));
+        dpb_trace_mark(DPB_TRACE_READY, bucket);
         DPB_TRY(exchange->ops->ready(exchange->comm, bucket, NULL));
     }
     return DPB_OK;

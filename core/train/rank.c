@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "train/proof.h"
 #include "train/saved.h"
+#include "train/trace.h"
 #include "train/trainer.h"
 #include "world/store.h"
 
@@ -43,6 +44,7 @@ static dpb_status take_profile(struct dpb_trainer *t)
             const struct dpb_profile_row *row = &profile.rows[i];
             struct dpb_profile_entry *entry = &journal->profile[i];
             *entry = (struct dpb_profile_entry){.backward = row->backward,
+                                                .node = row->node,
                                                 .calls = row->calls,
                                                 .ns = row->ns,
                                                 .flops = row->flops,
@@ -99,6 +101,7 @@ static dpb_status work(struct dpb_trainer *t, int64_t opened_ns)
     if (settings->eval.final && t->course.evaluated_at != t->course.step && trained == DPB_OK)
         DPB_TRY(dpb_evaluate(t));
     DPB_TRY(dpb_snapshot_save(t));
+    dpb_trace_stop();
     if (settings->run.mode == DPB_MODE_TRAIN && trained == DPB_OK)
         DPB_TRY(dpb_prove_again(&t->exchange, dpb_train_rate(t), t->journal));
     return trained;

@@ -321,6 +321,20 @@ static dpb_status check_profile(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+static dpb_status check_trace(const struct dpb_experiment *experiment)
+{
+    const struct dpb_run_settings *run = &experiment->settings.run;
+    if (run->trace[0] && run->mode == DPB_MODE_COMM)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: run.trace is of the steps of a training, and `dpbench comm` has none; "
+                        "leave it out",
+                        origin(experiment, "run", "trace"));
+    if (!run->trace[0] && given(experiment, "run", "trace_steps"))
+        return dpb_fail(DPB_USAGE, "%s: run.trace_steps without run.trace: give the trace's file",
+                        origin(experiment, "run", "trace_steps"));
+    return DPB_OK;
+}
+
 static dpb_status check_checkpoint(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
@@ -366,9 +380,10 @@ static dpb_status check_image(const struct dpb_experiment *experiment)
 dpb_status dpb_refuse_settings(const struct dpb_experiment *experiment)
 {
     static dpb_status (*const checks[])(const struct dpb_experiment *) = {
-        check_length,     check_optimizer, check_forward_mode, check_comm,     check_image,
-        check_checkpoint, check_target,    check_profile,      check_machines, check_comm_mode,
-        check_launcher,   check_place,     check_loss_scale,   check_codec,    check_late};
+        check_length,     check_optimizer,  check_forward_mode, check_comm,
+        check_image,      check_checkpoint, check_target,       check_profile,
+        check_machines,   check_comm_mode,  check_launcher,     check_place,
+        check_loss_scale, check_codec,      check_late,         check_trace};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
         DPB_TRY(checks[i](experiment));
     return DPB_OK;

@@ -31,11 +31,11 @@ typedef enum dpb_barrier { DPB_BARRIER_AUTO, DPB_BARRIER_MEMORY, DPB_BARRIER_EXC
 typedef enum dpb_criterion { DPB_LAST, DPB_MEDIAN5 } dpb_criterion;
 
 struct dpb_run_settings {
-    const char *name, *results, *delay, *delay_ranks;
+    const char *name, *results, *delay, *delay_ranks, *trace;
     int64_t workers, servers, batch, global_batch, accumulate;
     int64_t steps, epochs, seconds_ns; /* exactly one is not 0 */
     int64_t warmup_steps, seed, comm_cores, timeout_ns, stall_warning_ns;
-    int64_t steady_window, steady_windows, steady_limit_ns;
+    int64_t steady_window, steady_windows, steady_limit_ns, trace_steps;
     double steady_drift, steady_spread;
     double loss_scale;                /* 0: automatic */
     int mode, precision, memory, nan; /* dpb_mode, dpb_precision, dpb_too_large, dpb_nan */

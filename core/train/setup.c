@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/secret.h"
 #include "machine/cores.h"
+#include "train/trace.h"
 #include "train/trainer.h"
 #include "world/store.h"
 
@@ -81,7 +82,11 @@ static dpb_status open_journal(struct dpb_trainer *trainer)
     const struct dpb_experiment *x = trainer->experiment;
     size_t bytes;
     struct dpb_journal *journal = dpb_board_journal(dpb_world.board, dpb_world.rank, &bytes);
-    journal->capacity = (bytes - sizeof *journal) / sizeof journal->records[0];
+    const size_t trace_bytes = dpb_trace_bytes(&x->settings);
+    if (trace_bytes > 0)
+        dpb_trace_open((void *)((uint8_t *)journal + bytes - trace_bytes),
+                       dpb_trace_capacity(&x->settings));
+    journal->capacity = (bytes - trace_bytes - sizeof *journal) / sizeof journal->records[0];
     journal->timed_from = UINT64_MAX;
     journal->gated = x->settings.run.steady_limit_ns > 0;
     journal->parameters = x->graph->n_parameters;
@@ -167,4 +172,5 @@ void dpb_trainer_close(struct dpb_trainer *trainer)
     dpb_exchange_disconnect(&trainer->exchange);
     dpb_engine_close(engine);
     dpb_account_close();
+    dpb_trace_close();
 }

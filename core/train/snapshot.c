@@ -13,6 +13,7 @@
 #include "graph/checkpoint.h"
 #include "graph/graph.h"
 #include "train/saved.h"
+#include "train/trace.h"
 #include "train/trainer.h"
 
 /* ---- when, and under which name ------------------------------------------------------------ */
@@ -236,7 +237,7 @@ static dpb_status fetch_state(struct dpb_trainer *t)
     return t->replicas > 1 ? dpb_workers_meet() : DPB_OK;
 }
 
-static dpb_status save(struct dpb_trainer *t, const char *path)
+static dpb_status take_and_write(struct dpb_trainer *t, const char *path)
 {
     const struct dpb_experiment *x = t->experiment;
     struct dpb_view view;
@@ -264,6 +265,14 @@ static dpb_status save(struct dpb_trainer *t, const char *path)
      * for. */
     if (status == DPB_OK && t->replicas > 1)
         status = dpb_workers_meet();
+    return status;
+}
+
+static dpb_status save(struct dpb_trainer *t, const char *path)
+{
+    const int64_t begun_ns = dpb_trace_begin();
+    dpb_status status = take_and_write(t, path);
+    dpb_trace_end(DPB_TRACE_CHECKPOINT, 0, t->course.step, begun_ns);
     return status;
 }
 

@@ -48,6 +48,11 @@ struct dpb_status_page {
     struct dpb_fact {
         char name[24], value[104];
     } facts[DPB_BOARD_FACTS]; /* the host's `report` */
+    /* The launcher's, for ranks of other parts: the clock of rank 0's machine less the rank's, and
+     * by how much that may be off; error_ns = -1: not known. Zeros: the clock is the same. */
+    struct {
+        int64_t offset_ns, error_ns;
+    } clock;
 };
 
 struct dpb_board;

@@ -163,6 +163,9 @@ struct dpb_hooks {
     dpb_status (*capture)(void *context, const struct dpb_capture *capture);
     dpb_status (*join)(void *context, struct dpb_event **event);
     dpb_status (*replay)(void *context);
+    /* NULL: nobody asks. Else a program that was compiled with `profile` and takes the clock around
+     * each op calls this after the op: for a timeline. */
+    void (*op)(void *context, uint32_t node, int64_t begin_ns, int64_t end_ns);
 };
 
 /* ---- links: copies between the host and a plugin's devices, for `dpbench links` ------------- */

@@ -26,12 +26,16 @@ static dpb_status run_step(const struct program *p, const struct step *step)
                           dnnl_status2str(status));
 }
 
-static dpb_status run_timed(struct program *p, const struct step *step, size_t number)
+static dpb_status run_timed(struct program *p, const struct step *step, size_t number,
+                            const struct dpb_hooks *hooks)
 {
     int64_t began_ns = cpu_host->now_ns();
     dpb_status status = run_step(p, step);
-    p->step_ns[number] += cpu_host->now_ns() - began_ns;
+    int64_t ended_ns = cpu_host->now_ns();
+    p->step_ns[number] += ended_ns - began_ns;
     p->step_calls[number]++;
+    if (hooks->op)
+        hooks->op(hooks->context, cpu_index(p, step->node), began_ns, ended_ns);
     return status;
 }
 
@@ -46,7 +50,7 @@ static dpb_status run_steps(struct program *p, const struct step_list *list, uns
         const struct step *step = &list->steps[i];
         if (!(step->when & when))
             continue;
-        DPB_TRY(p->step_ns ? run_timed(p, step, first + i) : run_step(p, step));
+        DPB_TRY(p->step_ns ? run_timed(p, step, first + i, hooks) : run_step(p, step));
         if (step->frontier > frontier) {
             frontier = step->frontier;
             DPB_TRY(hooks->final(hooks->context, frontier, NULL));
