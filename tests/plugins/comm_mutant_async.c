@@ -15,6 +15,7 @@
  *   denied    worker 0 says of all its gradients but the first element that they were dropped
  *   scale     the gradients of an update are summed, not averaged
  *   deaf      workers do not see that they are cancelled
+ *   again     a worker may give several gradients of an update, which k_async says it does not
  *   bound     workers may be five steps further ahead than the contract says
  */
 #include "fault.h"
@@ -32,12 +33,13 @@ enum mutation {
     DENIED,
     SCALE,
     DEAF,
+    AGAIN,
     BOUND
 };
 enum { K_BATCH_SYNC = 2, K_BATCH_ASYNC }; /* of comm.policy */
 static const char *const mutations[] = {"none",    "lost",  "twice", "version", "banked",
                                         "accrued", "alone", "late",  "denied",  "scale",
-                                        "deaf",    "bound", NULL};
+                                        "deaf",    "again", "bound", NULL};
 
 enum { FURTHER = 5, ROWS = 32 };
 
@@ -118,7 +120,7 @@ static dpb_status mutant_open(const void *given, const struct dpb_comm_args *arg
     if (options.mutation == BOUND)
         *(int64_t *)(void *)(changed + place_of("bound")) += FURTHER;
     batches = *(int *)(void *)(changed + place_of("policy")) == K_BATCH_SYNC;
-    if (options.mutation == LATE)
+    if (options.mutation == LATE || options.mutation == AGAIN)
         *(int *)(void *)(changed + place_of("policy")) = K_BATCH_ASYNC;
     rank = args->rank;
     dpb_status status = inner->open(changed + INNER, args, comm);

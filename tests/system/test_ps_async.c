@@ -53,6 +53,12 @@ static const struct world {
     {2, 1, 3, 1 << 20, "comm.policy=k_batch_sync comm.k=1 run.precision=fp64", "batches(1)"},
     {4, 2, 1, 1000, "comm.policy=k_batch_async comm.k=3 run.delay=exponential(2ms) eval.every=6",
      "asynchronous"},
+    {4, 1, 2, 388, "comm.policy=k_async comm.k=3 run.delay=exponential(2ms) eval.every=6",
+     "asynchronous"},
+    {3, 3, 1, 1000, "comm.policy=k_async comm.k=2 comm.rate=staleness run.delay=exponential(1ms)",
+     "asynchronous"},
+    {5, 2, 1, 388, "comm.policy=k_async comm.k=4 comm.gradient=bf16 run.comm_cores=1 eval.every=7",
+     "asynchronous"},
     {2, 1, 2, 4, "comm.push_every=3 comm.fetch_every=5 model.name=tiny", "asynchronous"},
     {4, 3, 1, 388,
      "comm.push_every=4 comm.fetch_every=2 comm.rate=staleness comm.gradient=bf16 "
@@ -215,14 +221,18 @@ static void test_one_worker_apart(void **state)
 /* All gradients of a step: the synchronous mean. */
 static void test_all_of_them(void **state)
 {
+    static const char *const forms[] = {"comm.policy=k_sync comm.k=3 run.servers=2",
+                                        "comm.policy=k_async comm.k=3 run.servers=1"};
     struct training partial, synchronous;
     (void)state;
-#define ALL "model.name=tiny_bn run.workers=3 run.servers=2 comm.bucket=388 run.steps=8 "
-    train(&partial, ALL "comm.name=ps_async comm.policy=k_sync comm.k=3 run.precision=fp32");
-    train(&synchronous, ALL "comm.name=ps_cpu run.precision=fp32");
-    expect_same_weights(&partial, &synchronous, NULL, 0.0);
-    expect_same_losses(&partial, &synchronous, 0.0);
-    training_free(&partial);
+#define ALL "model.name=tiny_bn run.workers=3 comm.bucket=388 run.steps=8 run.precision=fp32 "
+    train(&synchronous, ALL "comm.name=ps_cpu run.servers=2");
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        train(&partial, ALL "comm.name=ps_async %s", forms[i]);
+        expect_same_weights(&partial, &synchronous, NULL, 0.0);
+        expect_same_losses(&partial, &synchronous, 0.0);
+        training_free(&partial);
+    }
     training_free(&synchronous);
 }
 
@@ -352,6 +362,12 @@ static void test_refusals(void **state)
          "leave out comm.rate", 2},
         {"run.workers=2 run.servers=1 comm.policy=k_sync comm.k=1 comm.push_every=2",
          "leave out comm.push_every and comm.fetch_every", 2},
+        {"run.workers=2 run.servers=1 comm.policy=k_async comm.k=2 comm.bound=1",
+         "leave out comm.bound", 2},
+        {"run.workers=2 run.servers=1 comm.policy=k_async comm.k=2 comm.fetch_every=2",
+         "leave out comm.push_every and comm.fetch_every", 2},
+        {"run.workers=2 run.servers=1 comm.policy=k_async comm.k=3",
+         "comm.k is more than run.workers", 2},
         {"run.workers=2 run.servers=1 comm.fetch_every=2 comm.bound=1",
          "servers do not see each step; leave out comm.bound", 2},
         {"run.workers=2 run.servers=1 comm.log=/no_such/log", "cannot write /no_such/log.2", 1},
@@ -384,7 +400,8 @@ int main(void)
     add_case(test_accruing_takes_time, NULL, "accruing takes time");
     add_case(test_one_worker, NULL, "one worker trains to the bits of synchronous training");
     add_case(test_one_worker_apart, NULL, "one worker with intervals trains as without");
-    add_case(test_all_of_them, NULL, "k_sync with all workers trains to the bits of ps_cpu");
+    add_case(test_all_of_them, NULL,
+             "k_sync and k_async with all workers train to the bits of ps_cpu");
     add_case(test_batches_of_one_worker, NULL,
              "k_batch_sync with one worker trains to the bits of accumulation");
     add_case(test_seconds, NULL, "run.seconds beside a straggler");

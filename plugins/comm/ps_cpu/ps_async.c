@@ -34,7 +34,8 @@
 #include "dpbench/plugin.h"
 #include "lib/verbs/mesh_verbs.h"
 
-static const char *const policies[] = {"async", "k_sync", "k_batch_sync", "k_batch_async", NULL};
+static const char *const policies[] = {"async",         "k_sync",  "k_batch_sync",
+                                       "k_batch_async", "k_async", NULL};
 static const char *const rates[] = {"plain", "staleness", NULL};
 
 #define AT(member) offsetof(struct ps_async_options, member)
@@ -47,8 +48,8 @@ static const struct dpb_option option_table[] = {
      "an update is the mean of so many pushes, of any workers; at most the workers"},
     {"policy", DPB_OPT_CHOICE, NULL, "async", 0, 0, policies, AT(policy),
      "k_sync: the first comm.k gradients of a step count, one a worker, and the rest are dropped; "
-     "k_batch_sync: likewise, but a fast worker gives several; k_batch_async: comm.softsync = "
-     "comm.k"},
+     "k_batch_sync: likewise, but a fast worker gives several; k_async: each update takes those of "
+     "the first comm.k workers, and late ones count later; k_batch_async: comm.softsync = comm.k"},
     {"k", DPB_OPT_INT, "gradients", "0", 0, STRATEGY_WORKERS, NULL, AT(k),
      "of an update, with comm.policy = k_...; at most the workers, but for k_batch_sync"},
     {"push_every", DPB_OPT_INT, "steps", "1", 1, 4096, NULL, AT(push_every),
@@ -142,13 +143,50 @@ static void step_alone(const struct ps_async *async, uint64_t bucket, uint64_t l
     ps_host->span(bucket, DPB_PHASE_UPDATE, began_ns, ps_host->now_ns());
 }
 
+/* k_async with several servers. A worker waits until its gradients are in an update of each server,
+ * and servers may take different workers. With 3 workers, 3 servers and K = 2, each server may have
+ * left another worker over: each worker waits for one server, and each server for a second worker.
+ * So a worker tells a server that has served it that it waits for another one, and the server does
+ * not count on it (ps_shard.c: count_wanted), until the worker takes that back.
+ *
+ * Why no workers can wait for ever: take those that train, all of them waiting, and no message
+ * under way. A server with gradients of n of them has served the others, for all have pushed to all
+ * servers; and they have told it. So n train there, and an update takes min(n, K) gradients. */
+static void tell_wait(struct ps_async *async)
+{
+    const struct strategy *base = &async->ps.base;
+    const struct rank_set all = ps_shards(&base->args);
+    const uint64_t word = ps_word(links_turns(async->ps.links), async->meetings, true);
+    for (uint32_t i = 0; i < all.n && async->options.policy == PS_K_ASYNC; i++)
+        if (!async->told[i] &&
+            links_updated(async->ps.links, all.first + i, base->arenas.n_buckets - 1))
+            async->told[i] = links_tell_word(async->ps.links, all.first + i, word);
+}
+
+/* All servers have served it. */
+static void take_back_wait(struct ps_async *async)
+{
+    const struct rank_set all = ps_shards(&async->ps.base.args);
+    const uint64_t word = ps_word(links_turns(async->ps.links), async->meetings, false);
+    bool moved = false, told = false;
+    for (uint32_t i = 0; i < all.n; i++)
+        if (async->told[i]) {
+            async->told[i] = !links_tell_word(async->ps.links, all.first + i, word);
+            told = true;
+        }
+    if (told) /* else only the next step's gradients move it; an error shows then */
+        (void)links_move(async->ps.links, 0, &moved);
+}
+
 static void pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
 {
-    const struct ps_async *async = strategy;
+    struct ps_async *async = strategy;
     const struct strategy *base = &async->ps.base;
     const struct links_turn *turn = links_turn(async->ps.links);
     if (turn->fetches) {
         ps_pull(strategy, bucket, length, at, until_ns);
+        if (bucket + 1 == base->arenas.n_buckets && *at == length)
+            take_back_wait(async);
         return;
     }
     if (turn->gradients)
@@ -159,8 +197,14 @@ static void pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
     *at = length;
 }
 
+static dpb_status pull_wait(void *strategy, uint64_t bucket)
+{
+    tell_wait(strategy);
+    return ps_pull_wait(strategy, bucket);
+}
+
 static const struct stage worker_stages[] = {{ps_push_due, push, ps_push_wait},
-                                             {ps_pull_due, pull, ps_pull_wait}};
+                                             {ps_pull_due, pull, pull_wait}};
 
 /* Gradients of steps since the last push. */
 static dpb_status push_rest(struct ps_async *async)
@@ -276,6 +320,7 @@ static void async_close(void *comm)
     if (async->log)
         fclose(async->log);
     free(async->clients);
+    free(async->told);
     ps_close(comm);
     free(machines);
 }
@@ -290,7 +335,7 @@ static const char *contradiction(const struct ps_async_options *options, uint32_
 {
     const bool k_rule = options->policy != PS_ASYNC;
     const bool apart = options->push_every > 1 || options->fetch_every > 1;
-    const bool newest = takes_newest(options);
+    const bool newest = takes_newest(options), held = newest || options->policy == PS_K_ASYNC;
     if (options->softsync > n_workers)
         return "comm.softsync is more than run.workers; give at most one push a worker";
     if (k_rule && options->softsync > 1)
@@ -301,16 +346,20 @@ static const char *contradiction(const struct ps_async_options *options, uint32_
         return "comm.k is more than run.workers; with comm.policy = k_batch_sync alone a worker "
                "may give several gradients of an update";
     if (!k_rule && options->k > 0)
-        return "comm.k goes with comm.policy = k_sync, k_batch_sync or k_batch_async; give one of "
-               "them";
+        return "comm.k goes with comm.policy = k_sync, k_batch_sync, k_async or k_batch_async; "
+               "give "
+               "one of them";
     if (newest && options->bound >= 0)
         return "comm.bound says how old gradients may be, and with comm.policy = k_sync or "
                "k_batch_sync none that counts is; leave out comm.bound";
     if (newest && options->rate == PS_STALENESS)
         return "with comm.policy = k_sync or k_batch_sync no gradient that counts is stale; leave "
                "out comm.rate";
-    if (apart && newest)
-        return "with comm.policy = k_sync or k_batch_sync each gradient is of the newest weights; "
+    if (options->policy == PS_K_ASYNC && options->bound >= 0)
+        return "with comm.policy = k_async a worker waits for its update, which may need a worker "
+               "that comm.bound holds back; leave out comm.bound";
+    if (apart && held)
+        return "with comm.policy = k_sync, k_batch_sync or k_async each step pushes and fetches; "
                "leave out comm.push_every and comm.fetch_every";
     if (apart && options->bound >= 0)
         return "comm.bound counts steps, and with comm.push_every or comm.fetch_every above 1 "
@@ -325,7 +374,8 @@ static dpb_status make_rule(struct ps_async *async)
     if (reason)
         return ps_host->fail(DPB_UNSUPPORTED, "%s", reason);
     async->rule.count = (uint32_t)(options->policy == PS_ASYNC ? options->softsync : options->k);
-    async->rule.batch = async->rule.count > 1 && options->policy != PS_K_SYNC;
+    async->rule.batch =
+        async->rule.count > 1 && options->policy != PS_K_SYNC && options->policy != PS_K_ASYNC;
     async->rule.sync = takes_newest(options);
     return DPB_OK;
 }
@@ -359,9 +409,10 @@ static dpb_status async_open(const void *options, const struct dpb_comm_args *ar
     async->options = *(const struct ps_async_options *)options;
     async->ps.memory = memory_of(&async->options);
     async->clients = calloc(args->n_workers, sizeof *async->clients);
-    status = async->clients
+    async->told = calloc(args->n_servers + 1, sizeof *async->told);
+    status = async->clients && async->told
                  ? make_rule(async)
-                 : ps_host->fail(DPB_NO_MEMORY, "no memory for %u workers", args->n_workers);
+                 : ps_host->fail(DPB_NO_MEMORY, "no memory for the ranks of ps_async");
     if (status == DPB_OK)
         status = open_log(async);
     if (status != DPB_OK) {
@@ -421,7 +472,8 @@ static void async_memory(const void *options_, const struct dpb_comm_args *args,
         return;
     }
     memory->host_bytes = (layout->n_elements / args->n_servers + 1) * bytes * args->n_workers;
-    if (options->softsync > 1 || options->policy >= PS_K_BATCH_SYNC)
+    if (options->softsync > 1 || options->policy == PS_K_BATCH_SYNC ||
+        options->policy == PS_K_BATCH_ASYNC)
         memory->host_bytes += layout->n_elements * dpb_dtype_size(layout->gradient_type);
 }
 

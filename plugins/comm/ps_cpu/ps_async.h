@@ -13,7 +13,7 @@
 enum { PS_PLAIN, PS_STALENESS };
 
 /* Indices into the choices of comm.policy. */
-enum { PS_ASYNC, PS_K_SYNC, PS_K_BATCH_SYNC, PS_K_BATCH_ASYNC };
+enum { PS_ASYNC, PS_K_SYNC, PS_K_BATCH_SYNC, PS_K_BATCH_ASYNC, PS_K_ASYNC };
 
 /* When a server updates its shard, and which workers go on. */
 struct ps_rule {
@@ -62,6 +62,7 @@ struct ps_async {
     uint64_t meetings;
     uint64_t unpushed, unfetched; /* steps since a push, or a fetch, with the one under way */
     uint64_t carried[LINKS_AGES]; /* by step: the push that brings its gradients */
+    bool *told; /* k_async, by server: it knows that this worker waits for another one */
     /* Servers: */
     struct ps_client *clients; /* by worker */
     uint64_t version;          /* updates */
@@ -71,8 +72,8 @@ struct ps_async {
     FILE *log;
 };
 
-/* What a worker says to all servers (links_say): turns and meetings behind it, and whether it
- * pauses: no worker waits for it until its next turn. */
+/* What a worker says to servers (links_say, links_tell_word): turns and meetings behind it, and
+ * whether it pauses: no worker waits for it until its next turn. */
 static inline uint64_t ps_word(uint64_t turns, uint64_t meetings, bool pauses)
 {
     return turns << 32 | (meetings & 0x7fffffff) << 1 | pauses;
