@@ -260,7 +260,8 @@ static json_t *codec_to_json(const struct maker *maker)
         return json_null();
     const double n = (double)maker->summary.n_steps * maker->n_workers;
     return json_pack(
-        "{s:s, s:o, s:o, s:o, s:o, s:o}", "name", codec->name, "message_bytes",
+        "{s:s, s:I, s:o, s:o, s:o, s:o, s:o}", "name", codec->name, "start_step",
+        (json_int_t)codec->options->start_step, "message_bytes",
         dpb_json_real((double)sum.message_bytes / n), "ratio",
         dpb_json_real((double)sum.message_bytes / ((double)sum.elements * sizeof(float))),
         "encode_ns", dpb_json_real((double)sum.encode_ns / n), "decode_ns",

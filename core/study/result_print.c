@@ -110,6 +110,9 @@ static void print_codec(const json_t *document, FILE *out)
         dpb_json_number(document, "comm.codec.ratio"),
         dpb_json_number(document, "comm.codec.encode_ns") / 1e6,
         dpb_json_number(document, "comm.codec.decode_ns") / 1e6);
+    if (dpb_json_number(document, "comm.codec.start_step") > 0)
+        fprintf(out, "  %-13s after %.0f steps without a codec\n", "begins",
+                dpb_json_number(document, "comm.codec.start_step"));
     if (json_is_number(dpb_json_at(document, "comm.codec.residual_share")))
         fprintf(out, "  %-13s %.3g times the norm of the gradients\n", "residual",
                 dpb_json_number(document, "comm.codec.residual_share"));

@@ -30,7 +30,9 @@ uint64_t coded_slot_bytes(const struct dpb_codec *codec, const struct dpb_layout
                           uint64_t bucket_elements)
 {
     const uint64_t n = strategy_longest_bucket(layout, bucket_elements);
-    return sizeof(struct coded_message) + strategy_lines(codec->ops->bound(codec->options, n));
+    const uint64_t bound = codec->ops->bound(codec->options, n);
+    const uint64_t plain = codec->options->start_step > 0 ? n * sizeof(float) : 0;
+    return sizeof(struct coded_message) + strategy_lines(bound > plain ? bound : plain);
 }
 
 static uint64_t messages_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
@@ -180,11 +182,48 @@ static double sum_squares(const float *values, uint64_t n)
     return sum;
 }
 
+/* ---- the steps before the codec begins ----------------------------------------------------- */
+
+/* Steps count from 1 where weights were loaded; a training that is continued goes on counting. */
+static bool is_plain(const struct strategy *strategy, uint64_t step)
+{
+    return step <= (uint64_t)strategy->args.codec->options->start_step;
+}
+
+static dpb_status add_plain(const struct strategy *strategy, const struct dpb_codec_part *part,
+                            const struct coded_message *message, uint64_t bytes, float *sum)
+{
+    const float *gradients = (const void *)message->content;
+    if (bytes != part->n * sizeof *gradients)
+        return strategy->host->fail(DPB_FAILED,
+                                    "rank %u sent %llu bytes for %llu elements of step %llu, which "
+                                    "comm.codec_start_step = %lld leaves as they are: do all ranks "
+                                    "run the same training?",
+                                    part->rank, (unsigned long long)bytes,
+                                    (unsigned long long)part->n, (unsigned long long)part->step,
+                                    (long long)strategy->args.codec->options->start_step);
+    for (uint64_t i = 0; i < part->n; i++)
+        sum[i] += gradients[i];
+    return DPB_OK;
+}
+
+/* ---- encoding and decoding ----------------------------------------------------------------- */
+
+/* Returns the message's bytes. */
+static uint64_t fill_message(const struct strategy *strategy, const struct dpb_codec_part *part,
+                             const float *gradients, float *residual, void *content)
+{
+    const struct dpb_codec *codec = strategy->args.codec;
+    if (!is_plain(strategy, part->step))
+        return codec->ops->encode(codec->options, part, gradients, residual, content);
+    memcpy(content, gradients, part->n * sizeof *gradients);
+    return part->n * sizeof *gradients;
+}
+
 void coded_encode(struct strategy *strategy, uint64_t bucket)
 {
     struct coded *coded = strategy->coded;
     const struct dpb_host *host = strategy->host;
-    const struct dpb_codec *codec = strategy->args.codec;
     const struct dpb_codec_part part =
         part_of(strategy, strategy->args.rank, bucket, (uint64_t)coded->steps);
     struct coded_message *message = coded_message(strategy, part.rank, bucket);
@@ -194,9 +233,8 @@ void coded_encode(struct strategy *strategy, uint64_t bucket)
     if (coded->dropped)
         memset(coded->dropped, 0, part.n * sizeof(float));
     message->step = part.step;
-    message->bytes =
-        codec->ops->encode(codec->options, &part, gradients,
-                           coded->dropped ? coded->dropped : residual, message->content);
+    message->bytes = fill_message(strategy, &part, gradients,
+                                  coded->dropped ? coded->dropped : residual, message->content);
     if (coded->dropped)
         host->vec->axpby(DPB_FP32, 1.0, coded->dropped, 1.0, residual, part.n);
     const int64_t ended_ns = host->now_ns();
@@ -219,6 +257,8 @@ static dpb_status add_message(const struct strategy *strategy, const struct dpb_
         return strategy->host->fail(
             DPB_FAILED, "rank %u left a message of %llu bytes for bucket %llu", part->rank,
             (unsigned long long)bytes, (unsigned long long)bucket);
+    if (is_plain(strategy, part->step))
+        return add_plain(strategy, part, message, bytes, sum);
     return codec->ops->decode(codec->options, part, message->content, bytes, sum);
 }
 

@@ -9,6 +9,8 @@
  * exchange s has left: a worker begins s + 2 when it has all messages of s + 1, and each worker
  * sends these after it has decoded all messages of s.
  *
+ * In the first comm.codec_start_step steps a message is the gradients themselves.
+ *
  * The books of a strategy that carries a codec: weights 1/W, residuals 1/W in units of gradients.
  * Without error feedback the array of residuals adds up what was dropped.
  */

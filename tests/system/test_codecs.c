@@ -131,7 +131,8 @@ static void test_refused_message(void **state)
 static void test_lossless(void **state)
 {
     static const char *const lossless[] = {"topk comm.codec_ratio=1",
-                                           "threshold comm.codec_threshold=0"};
+                                           "threshold comm.codec_threshold=0",
+                                           "onebit comm.codec_start_step=10"};
     const char *carrier = *state;
     struct command with, without;
     char settings[128];
@@ -152,7 +153,7 @@ static void test_lossless(void **state)
 /* Wherever messages are decoded, all that a training leaves has the same bits. */
 static void test_servers(void **state)
 {
-    static const char *const codecs[] = {"topk comm.codec_ratio=0.1",
+    static const char *const codecs[] = {"topk comm.codec_ratio=0.1 comm.codec_start_step=5",
                                          "int8 comm.codec_rounding=stochastic comm.bucket=388"};
     for (size_t i = 0; i < sizeof codecs / sizeof *codecs; i++) {
         struct command with, without;
@@ -171,6 +172,34 @@ static void test_servers(void **state)
         command_free(&with);
         command_free(&without);
     }
+}
+
+/* All ranks begin at once: until then the losses are those without a codec, then they are not. */
+static void test_start(void **state)
+{
+    enum { START = 4 };
+    const char *carrier = *state;
+    struct command with, without;
+    char settings[128];
+    snprintf(settings, sizeof settings, "comm.name=%s run.workers=2 run.warmup_steps=0", carrier);
+    run_well(&without, settings);
+    snprintf(settings, sizeof settings,
+             "comm.name=%s run.workers=2 run.warmup_steps=0 comm.codec=onebit "
+             "comm.codec_start_step=%d",
+             carrier, START);
+    run_well(&with, settings);
+    const json_t *losses = json_at(with.json, "loss"), *others = json_at(without.json, "loss");
+    assert_int_equal(json_array_size(losses), 8);
+    for (size_t i = 0; i < json_array_size(losses); i++) {
+        /* The loss of a step is that of the weights before it. */
+        const bool equal = json_equal(json_array_get(losses, i), json_array_get(others, i));
+        if (equal != (i <= START))
+            fail_msg("%s: the loss of step %zu is%s that without a codec", carrier, i,
+                     equal ? "" : " not");
+    }
+    assert_true(json_number_at(with.json, "comm.codec.start_step") == START);
+    command_free(&with);
+    command_free(&without);
 }
 
 /* ---- feedback ------------------------------------------------------------------------------ */
@@ -337,6 +366,7 @@ int main(void)
         add_case(test_books, (void *)&rows[i], "%s keeps its books", rows[i].codec);
     for (size_t i = 0; i < N_CARRIERS; i++) {
         add_case(test_lossless, (void *)carriers[i], "%s: all elements are no codec", carriers[i]);
+        add_case(test_start, (void *)carriers[i], "%s: the codec begins later", carriers[i]);
         add_case(test_refused_message, (void *)carriers[i], "%s: a wrong message", carriers[i]);
     }
     for (size_t i = 0; i < N_SERVERS; i++) {
@@ -349,7 +379,8 @@ int main(void)
     add_case(test_result, NULL, "what codecs did is in the result");
     add_case(test_table, NULL, "what a codec did is in the table");
     add_case(test_goes_on, (void *)"topk", "topk: saved and continued");
-    add_case(test_goes_on, (void *)"onebit", "onebit: saved and continued");
+    add_case(test_goes_on, (void *)"onebit comm.codec_start_step=7",
+             "onebit: saved before it begins, and continued");
     add_case(test_goes_on, (void *)"int8 comm.codec_rounding=stochastic",
              "int8 stochastic: saved and continued");
     add_case(test_goes_on, (void *)"qsgd", "qsgd: saved and continued");

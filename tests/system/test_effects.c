@@ -94,6 +94,7 @@ static const struct effect effects[] = {
     {"comm.gradient", STEPS TWO "run.precision=fp32", "fp32", "bf16", "comm.bytes_per_step"},
     {"comm.codec", STEPS TWO "run.precision=fp32", "none", "int8", "comm.bytes_per_step"},
     {"comm.codec_feedback", STEPS CODEC "comm.codec=topk", "no", "yes", "loss"},
+    {"comm.codec_start_step", STEPS CODEC "comm.codec=topk", "0", "2", "loss"},
     {"comm.codec_ratio", STEPS CODEC "comm.codec=topk", "0.1", "0.2", "comm.bytes_per_step"},
     {"comm.codec_rounding", STEPS CODEC "comm.codec=int8", "nearest", "stochastic", "loss"},
     {"comm.codec_levels", STEPS CODEC "comm.codec=qsgd", "7", "8", "comm.bytes_per_step"},

@@ -40,16 +40,25 @@ struct dpb_codec_ops {
                          const void *message, uint64_t bytes, float *sum);
 };
 
-/* The options of every codec begin with these, and its table with their rows. */
+/* The options of every codec begin with these, and its table with their rows. They are the
+ * carrier's. */
 struct dpb_codec_options {
     bool feedback;
+    int64_t start_step;
 };
 
-#define DPB_CODEC_OPTION_ROWS                                                                  \
+#define DPB_CODEC_OPTION_ROWS DPB_CODEC_FEEDBACK_ROW, DPB_CODEC_START_STEP_ROW
+#define DPB_CODEC_FEEDBACK_ROW                                                                 \
     {                                                                                          \
         "codec_feedback", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL,                               \
             offsetof(struct dpb_codec_options, feedback),                                      \
             "error feedback: what a message lacks is added to the next one; no: it is dropped" \
+    }
+#define DPB_CODEC_START_STEP_ROW                                                                \
+    {                                                                                           \
+        "codec_start_step", DPB_OPT_INT, NULL, "0", 0, 1e12, NULL,                              \
+            offsetof(struct dpb_codec_options, start_step),                                     \
+            "steps of a training whose gradients go as they are; the codec begins behind these" \
     }
 
 /* What a strategy carries. @borrowed until close. */
