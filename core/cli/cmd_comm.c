@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "cli/cli.h"
+#include "study/codec_rates.h"
 #include "study/comm_report.h"
 #include "study/result.h"
 #include "study/sweep.h"
@@ -32,6 +33,20 @@ static dpb_status make_experiment(struct dpb_config *config, struct dpb_experime
     return status;
 }
 
+/* On this machine, whose ranks have ended. */
+static dpb_status add_codecs(const struct dpb_experiment *experiment, json_t *document)
+{
+    json_t *codecs = json_null();
+    if (experiment->settings.comm_test.codecs &&
+        experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_CODECS) {
+        dpb_status status = dpb_codec_rates_measure(&codecs);
+        if (status != DPB_OK)
+            return status;
+    }
+    json_object_set_new(document, "codecs", codecs);
+    return DPB_OK;
+}
+
 static int measure(const struct dpb_experiment *experiment, const struct dpb_arguments *arguments)
 {
     struct dpb_job_outcome outcome = {0};
@@ -54,6 +69,8 @@ static int measure(const struct dpb_experiment *experiment, const struct dpb_arg
         status = dpb_fail(DPB_NO_MEMORY, "out of memory: what was measured is lost");
         return dpb_exit_code_first(code, dpb_status_exit_code(status));
     }
+    if (status == DPB_OK)
+        code = dpb_exit_code_first(code, dpb_status_exit_code(add_codecs(experiment, document)));
     if (code != dpb_status_exit_code(DPB_USAGE)) /* wrong input leaves no file */
         code = dpb_exit_code_first(
             code, dpb_document_deliver(document, arguments, "", "comm", dpb_comm_report_print));

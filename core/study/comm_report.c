@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/stats.h"
 #include "machine/cores.h"
+#include "study/codec_rates.h"
 #include "study/facts.h"
 #include "study/json.h"
 #include "study/load_report.h"
@@ -217,6 +218,7 @@ void dpb_comm_report_print(const json_t *document, FILE *out)
     fprintf(out, "      bytes       count  type  buckets  iterations      min us      p50 us      "
                  "p99 us  algbw GB/s  busbw GB/s     wrong  in place\n");
     json_array_foreach(json_object_get(document, "points"), i, point) print_point(point, out);
+    dpb_codec_rates_print(json_object_get(document, "codecs"), out);
     if (strcmp(status, "ok") != 0)
         fprintf(out, "%s: %s\n", status, dpb_json_text(document, "error", "no reason given"));
 }

@@ -220,6 +220,8 @@ static const struct dpb_option comm_test_rows[] = {
     {"barrier", DPB_OPT_CHOICE, NULL, "auto", 0, 0, barriers, AT(comm_test.barrier),
      "before a timed exchange: flags in shared memory, or an exchange; auto: memory within a "
      "machine"},
+    {"codecs", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL, AT(comm_test.codecs),
+     "of a strategy that carries codecs: their rates on this machine, and where they pay"},
     {0},
 };
 

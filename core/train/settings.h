@@ -96,6 +96,7 @@ struct dpb_settings {
         uint64_t min_bytes, max_bytes;
         int64_t step_factor, iterations, warmup_iterations, seconds_ns;
         int barrier; /* dpb_barrier */
+        bool codecs;
     } comm_test;
 };
 

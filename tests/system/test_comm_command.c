@@ -26,7 +26,7 @@ static int set_up(void **state)
 {
     int result = sandbox_setup(state);
     sandbox_write("x.ini", "[run]\nname = thing\nworkers = 2\n[device]\nname = reference\n"
-                           "[comm]\nname = shm\n[comm_test]\nseconds = 0.02\n");
+                           "[comm]\nname = shm\n[comm_test]\nseconds = 0.02\ncodecs = no\n");
     sandbox_write("none.ini", "%s", "");
     sandbox_write("sweep.ini", "[run]\nsteps = 3\n[sweep]\ncomm.name = shm, replicated\n");
     return result;
@@ -264,6 +264,59 @@ static void test_table(void **state)
     command_free(&command);
     traces_expect_none(&before, "dpbench comm", 0.5);
     traces_free(&before);
+}
+
+/* A codec wins on links that take longer for the bytes saved than a core for encoding once, and
+ * decoding as often as there are workers. */
+static void expect_link(const json_t *codec, size_t i, double workers)
+{
+    const json_t *wins = json_array_get(json_at(codec, "wins_below"), i);
+    const double saved =
+        4 * (2 * (workers - 1) / workers - (workers - 1) * json_number_at(codec, "ratio"));
+    const double ns = 4 / json_number_at(codec, "encode_gb_per_s") +
+                      workers * 4 / json_number_at(codec, "decode_gb_per_s");
+    const double wanted = saved > 0 ? saved / ns * 8 : 0;
+    assert_true(json_number_at(wins, "workers") == workers);
+    if (!(fabs(json_number_at(wins, "gbit_per_s") - wanted) <= 1e-6 * wanted))
+        fail_msg("%s, %g workers: %g Gbit/s, not %g", json_text_at(codec, "name"), workers,
+                 json_number_at(wins, "gbit_per_s"), wanted);
+}
+
+static void test_codecs(void **state)
+{
+    static const struct {
+        const char *name;
+        double ratio;
+    } codecs[] = {{"int8", 0.251},
+                  {"onebit", 0.0332},
+                  {"qsgd", 0.127},
+                  {"threshold", 0.0625},
+                  {"topk", 0.02}};
+    struct command command;
+    (void)state;
+    run(&command, 0, "-c x.ini --json comm_test.sizes=8 comm_test.codecs=yes");
+    const json_t *list = json_at(command.json, "codecs"), *codec;
+    size_t i, n = 0;
+    json_array_foreach(list, i, codec)
+    {
+        if (n == sizeof codecs / sizeof *codecs ||
+            strcmp(json_text_at(codec, "name"), codecs[n].name) != 0)
+            continue; /* the tests' own */
+        assert_true(fabs(json_number_at(codec, "ratio") - codecs[n].ratio) < 0.001);
+        assert_int_equal(json_array_size(json_at(codec, "wins_below")), 3);
+        for (size_t w = 0; w < 3; w++)
+            expect_link(codec, w, 2 << w);
+        n++;
+    }
+    assert_int_equal(n, sizeof codecs / sizeof *codecs);
+    command_free(&command);
+    run(&command, 0, "-c x.ini comm_test.sizes=8 comm_test.codecs=yes");
+    expect_line(command.out, "^codecs on one core, ");
+    expect_line(command.out, "^ +int8 +0\\.2510 +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +never$");
+    command_free(&command);
+    run(&command, 0, "-c x.ini --json comm_test.sizes=8 comm_test.codecs=yes comm.name=replicated");
+    assert_true(json_is_null(json_at(command.json, "codecs")));
+    command_free(&command);
 }
 
 /* ---- wrong sums ----------------------------------------------------------------------------- */
@@ -513,6 +566,7 @@ int main(void)
     add_case(test_lengths, NULL, "lengths");
     add_case(test_document, NULL, "document");
     add_case(test_table, NULL, "table");
+    add_case(test_codecs, NULL, "where codecs pay");
     for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++)
         add_case(test_mistake, &mistakes[i], "%s: %s", mistakes[i].comm, mistakes[i].settings);
     add_case(test_no_mistake, NULL, "a mutant without a mistake");

@@ -166,6 +166,7 @@ static const struct {
     {"comm.streams", "test_ring_tcp"},
     {"checkpoint.partial", "test_contracts"},
     {"comm_test.barrier", "test_comm_command"},
+    {"comm_test.codecs", "test_comm_command"},
     {"comm_test.iterations", "test_comm_command"},
     {"comm_test.max_bytes", "test_comm_command"},
     {"comm_test.min_bytes", "test_comm_command"},

@@ -1,0 +1,194 @@
+/* codec_rates.c - see codec_rates.h. */
+#include "study/codec_rates.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/options.h"
+#include "base/stats.h"
+#include "dpbench/random.h"
+#include "study/json.h"
+#include "train/experiment.h"
+
+enum { ELEMENTS = 1 << 20 /* a bucket of 4 MiB */, LEAST = 5, MOST = 512 /* repetitions */ };
+
+static const double seconds_of_a_codec = 0.05;
+static const uint32_t workers[] = {2, 4, 8};
+enum { N_WORKERS = sizeof workers / sizeof *workers };
+
+/* A bucket, and what comes of it. */
+struct bucket {
+    float *gradients, *residual, *sum;
+    void *message;
+    uint64_t bytes;
+    double encode_ns[MOST], decode_ns[MOST];
+};
+
+static void release(struct bucket *bucket)
+{
+    free(bucket->gradients);
+    free(bucket->residual);
+    free(bucket->sum);
+    free(bucket->message);
+}
+
+static dpb_status fill(struct bucket *bucket, uint64_t bound)
+{
+    const uint64_t lines = bound / DPB_CACHE_LINE + 1;
+    bucket->gradients = malloc(ELEMENTS * sizeof(float));
+    bucket->residual = calloc(ELEMENTS, sizeof(float));
+    bucket->sum = calloc(ELEMENTS, sizeof(float));
+    bucket->message = aligned_alloc(DPB_CACHE_LINE, lines * DPB_CACHE_LINE);
+    if (!bucket->gradients || !bucket->residual || !bucket->sum || !bucket->message)
+        return dpb_fail(DPB_NO_MEMORY, "no memory to measure codecs");
+    memset(bucket->message, 0, lines * DPB_CACHE_LINE);
+    for (uint32_t i = 0; i < ELEMENTS; i++) { /* the sum of four numbers is nearly normal */
+        const struct dpb_random4 r = dpb_random(1, DPB_STREAM_EXCHANGE, 0, i, 0, 0);
+        double value = 0;
+        for (int k = 0; k < 4; k++)
+            value += (double)r.v[k] * 0x1p-32 - 0.5;
+        bucket->gradients[i] = (float)(0.01 * value);
+    }
+    return DPB_OK;
+}
+
+/* Encodes and decodes again and again, each time with the residual of the time before. */
+static dpb_status repeat(const struct dpb_plugin *plugin, const void *options, double seconds,
+                         struct bucket *bucket, size_t *n)
+{
+    const struct dpb_codec_ops *ops = plugin->ops;
+    struct dpb_codec_part part = {.n = ELEMENTS, .seed = 1};
+    const int64_t until_ns = dpb_host.now_ns() + (int64_t)(seconds * 1e9);
+    for (*n = 0; *n < MOST && (*n < LEAST || dpb_host.now_ns() < until_ns); (*n)++, part.step++) {
+        const int64_t began_ns = dpb_host.now_ns();
+        bucket->bytes =
+            ops->encode(options, &part, bucket->gradients, bucket->residual, bucket->message);
+        const int64_t encoded_ns = dpb_host.now_ns();
+        DPB_TRY(ops->decode(options, &part, bucket->message, bucket->bytes, bucket->sum));
+        bucket->encode_ns[*n] = (double)(encoded_ns - began_ns);
+        bucket->decode_ns[*n] = (double)(dpb_host.now_ns() - encoded_ns);
+    }
+    return DPB_OK;
+}
+
+/* By the median time. */
+static double gb_per_s(double *times_ns, size_t n)
+{
+    dpb_sort(times_ns, n);
+    return ELEMENTS * sizeof(float) / dpb_quantile_of_sorted(times_ns, n, 0.5);
+}
+
+static dpb_status measure(const struct dpb_plugin *plugin, const void *options, double seconds,
+                          struct dpb_codec_rate *rate)
+{
+    const struct dpb_codec_ops *ops = plugin->ops;
+    struct bucket *bucket = calloc(1, sizeof *bucket);
+    size_t n = 0;
+    if (!bucket)
+        return dpb_fail(DPB_NO_MEMORY, "no memory to measure codecs");
+    dpb_status status = fill(bucket, ops->bound(options, ELEMENTS));
+    if (status == DPB_OK)
+        status = repeat(plugin, options, seconds, bucket, &n);
+    if (status == DPB_OK)
+        *rate =
+            (struct dpb_codec_rate){(double)bucket->bytes / (ELEMENTS * sizeof(float)),
+                                    gb_per_s(bucket->encode_ns, n), gb_per_s(bucket->decode_ns, n)};
+    release(bucket);
+    free(bucket);
+    return status;
+}
+
+dpb_status dpb_codec_rate(const struct dpb_plugin *plugin, const struct dpb_config *config,
+                          double seconds, struct dpb_codec_rate *rate)
+{
+    void *options = calloc(1, plugin->options_size);
+    const struct dpb_option_table table = {"comm", plugin->name, plugin->options, options};
+    dpb_status status = options ? dpb_options_parse_known(&table, config)
+                                : dpb_fail(DPB_NO_MEMORY, "no memory to measure codecs");
+    if (status == DPB_OK)
+        status = measure(plugin, options, seconds, rate);
+    free(options);
+    return status;
+}
+
+double dpb_codec_wins_below(const struct dpb_codec_rate *rate, uint32_t n)
+{
+    const double w = n, saved_bytes = 4 * (w - 1) * (2 / w - rate->ratio);
+    const double element_ns = 4 / rate->encode_gb_per_s + w * 4 / rate->decode_gb_per_s;
+    return saved_bytes > 0 ? 8 * saved_bytes / element_ns : 0;
+}
+
+/* ---- all codecs ---------------------------------------------------------------------------- */
+
+static json_t *rate_to_json(const char *name, const struct dpb_codec_rate *rate)
+{
+    json_t *wins = json_array();
+    for (size_t i = 0; i < N_WORKERS; i++)
+        json_array_append_new(
+            wins, json_pack("{s:I, s:o}", "workers", (json_int_t)workers[i], "gbit_per_s",
+                            dpb_json_real(dpb_codec_wins_below(rate, workers[i]))));
+    return json_pack("{s:s, s:o, s:o, s:o, s:o}", "name", name, "ratio", dpb_json_real(rate->ratio),
+                     "encode_gb_per_s", dpb_json_real(rate->encode_gb_per_s), "decode_gb_per_s",
+                     dpb_json_real(rate->decode_gb_per_s), "wins_below", wins);
+}
+
+dpb_status dpb_codec_rates_measure(json_t **codecs)
+{
+    struct dpb_plugin_row *rows = NULL;
+    struct dpb_config *defaults = dpb_config_create();
+    json_t *list = json_array();
+    size_t n = 0;
+    dpb_status status = defaults && list ? dpb_plugin_list(&dpb_host, &rows, &n)
+                                         : dpb_fail(DPB_NO_MEMORY, "no memory to measure codecs");
+    for (size_t i = 0; i < n && status == DPB_OK; i++) {
+        struct dpb_codec_rate rate;
+        if (rows[i].kind != DPB_PLUGIN_CODEC || !rows[i].plugin)
+            continue;
+        status = dpb_codec_rate(rows[i].plugin, defaults, seconds_of_a_codec, &rate);
+        if (status == DPB_OK)
+            json_array_append_new(list, rate_to_json(rows[i].plugin->name, &rate));
+    }
+    free(rows);
+    dpb_config_destroy(defaults);
+    if (status == DPB_OK)
+        *codecs = list;
+    else
+        json_decref(list);
+    return status;
+}
+
+static void print_codec(const json_t *codec, FILE *out)
+{
+    const json_t *wins = json_object_get(codec, "wins_below"), *one;
+    size_t i;
+    fprintf(out, "%11s %11.4f  %11.2f  %11.2f", dpb_json_text(codec, "name", "?"),
+            dpb_json_number(codec, "ratio"), dpb_json_number(codec, "encode_gb_per_s"),
+            dpb_json_number(codec, "decode_gb_per_s"));
+    json_array_foreach(wins, i, one)
+    {
+        const double speed = dpb_json_number(one, "gbit_per_s");
+        if (speed > 0)
+            fprintf(out, " %11.2f", speed);
+        else
+            fprintf(out, " %11s", "never");
+    }
+    fputc('\n', out);
+}
+
+void dpb_codec_rates_print(const json_t *codecs, FILE *out)
+{
+    const json_t *codec;
+    size_t i;
+    if (json_array_size(codecs) == 0)
+        return;
+    fprintf(out,
+            "codecs on one core, and the links in Gbit/s below which messages take a ring less "
+            "time than gradients:\n"
+            "      codec     of fp32  encode GB/s  decode GB/s");
+    for (size_t k = 0; k < N_WORKERS; k++)
+        fprintf(out, " %3u workers", workers[k]);
+    fputc('\n', out);
+    json_array_foreach(codecs, i, codec) print_codec(codec, out);
+}

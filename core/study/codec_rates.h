@@ -1,0 +1,37 @@
+/*
+ * codec_rates.h - how fast each codec encodes and decodes on one core of this machine, and on which
+ * links it pays.
+ *
+ * A ring of W workers sends 2 (W - 1)/W x 4 bytes an element, or with a codec (W - 1) x 4 r bytes,
+ * r being the message's share of fp32. A worker encodes an element once and decodes it W times. So
+ * a codec wins on links below
+ *
+ *     4 (W - 1) (2/W - r) / (encode + W decode)   bytes a second,
+ *
+ * the times being those of an element. Nothing of them is taken to be hidden behind computing.
+ */
+#ifndef DPB_CORE_STUDY_CODEC_RATES_H
+#define DPB_CORE_STUDY_CODEC_RATES_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "base/config.h"
+#include "plugin/plugins.h"
+
+struct dpb_codec_rate {
+    double ratio;                            /* bytes of a message to those of fp32 */
+    double encode_gb_per_s, decode_gb_per_s; /* of fp32 */
+};
+
+/* Measures with the options of [comm] in `config`, on the calling thread. */
+dpb_status dpb_codec_rate(const struct dpb_plugin *plugin, const struct dpb_config *config,
+                          double seconds, struct dpb_codec_rate *rate);
+/* The speed of a worker's link, in Gbit/s, below which the codec wins; 0: on none. */
+double dpb_codec_wins_below(const struct dpb_codec_rate *rate, uint32_t workers);
+
+/* *codecs, @owned: an array with an object for each codec that there is, with its defaults. */
+dpb_status dpb_codec_rates_measure(json_t **codecs);
+void dpb_codec_rates_print(const json_t *codecs, FILE *out);
+
+#endif
