@@ -26,14 +26,16 @@ enum column {
     SPEEDUP,
     EFFICIENCY,
     EXPOSED,
+    BYTES,
+    CODING,
     LOSS,
     ACCURACY,
     VERIFIED,
     COLUMNS
 };
-static const char *const titles[COLUMNS] = {"strategy", "label",    "workers", "samples/s",
-                                            "interval", "speedup",  "effic.",  "exposed",
-                                            "loss",     "accuracy", "verified"};
+static const char *const titles[COLUMNS] = {
+    "strategy", "label",   "workers", "samples/s", "interval", "speedup", "effic.",
+    "exposed",  "of fp32", "coding",  "loss",      "accuracy", "verified"};
 
 static bool has_text(const json_t *row, const char *path, const char *text)
 {
@@ -105,6 +107,11 @@ static bool fill_line(struct dpb_table_line *line)
              100 * dpb_json_number(row, "efficiency"));
     print_if(line->text[EXPOSED], dpb_json_number(row, "comm_exposed_share"), "%.1f %%",
              100 * dpb_json_number(row, "comm_exposed_share"));
+    print_if(line->text[BYTES], dpb_json_number(row, "codec.ratio"), "%.1f %%",
+             100 * dpb_json_number(row, "codec.ratio"));
+    print_if(line->text[CODING], dpb_json_number(row, "codec.ratio"), "%.3g+%.3g ms",
+             dpb_json_number(row, "codec.encode_ns") / 1e6,
+             dpb_json_number(row, "codec.decode_ns") / 1e6);
     print_if(line->text[LOSS], dpb_json_number(row, "loss"), "%.4f", dpb_json_number(row, "loss"));
     print_if(line->text[ACCURACY], dpb_json_number(row, "accuracy"), "%.2f %%",
              100 * dpb_json_number(row, "accuracy"));
@@ -502,6 +509,9 @@ static void note_meanings(const json_t *document, const struct dpb_table_line *l
     add(&note, ".%s",
         bound ? " independent never exchanges: an upper bound, no training of one model." : "");
     print_paragraph(note.text, out);
+    if (has_content(lines, n, BYTES))
+        print_note(out, "- of fp32: messages of the codec, of the bytes of the gradients; coding: "
+                        "a worker encodes + decodes a step for so long.");
     if (has_content(lines, n, LABEL))
         print_note(out, "- label: which updates a strategy makes; strategies of different labels "
                         "do not train the same way.");

@@ -231,6 +231,32 @@ static double bytes_of_run(const json_t *run)
     return dpb_json_number(run, "comm.bytes_per_step");
 }
 
+static double ratio_of_run(const json_t *run)
+{
+    return dpb_json_number(run, "comm.codec.ratio");
+}
+
+static double encode_of_run(const json_t *run)
+{
+    return dpb_json_number(run, "comm.codec.encode_ns");
+}
+
+static double decode_of_run(const json_t *run)
+{
+    return dpb_json_number(run, "comm.codec.decode_ns");
+}
+
+/* Null without a codec. */
+static json_t *codec_to_json(const struct cell_runs *runs)
+{
+    const double ratio = median_of(runs, ratio_of_run);
+    if (!isfinite(ratio))
+        return json_null();
+    return json_pack("{s:f, s:o, s:o}", "ratio", ratio, "encode_ns",
+                     dpb_json_real(median_of(runs, encode_of_run)), "decode_ns",
+                     dpb_json_real(median_of(runs, decode_of_run)));
+}
+
 static double accuracy_of_run(const json_t *run)
 {
     const json_t *evals = json_object_get(run, "eval");
@@ -450,6 +476,7 @@ static json_t *row_to_json(const struct dpb_sweep *sweep, size_t cell, double sa
     json_object_update(row, numbers);
     json_decref(numbers);
     json_object_set_new(row, "breakdown_ns", breakdown_to_json(runs));
+    json_object_set_new(row, "codec", codec_to_json(runs));
     return row;
 }
 

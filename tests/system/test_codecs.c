@@ -357,6 +357,25 @@ static void test_sweep(void **state)
     if (command.exit_code != 0)
         fail_msg("exit code %d: %s", command.exit_code, command.err);
     assert_int_equal(json_array_size(json_at(command.json, "runs")), 4);
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *run = json_array_get(json_at(command.json, "runs"), i);
+        const size_t cell = (size_t)json_number_at(run, "cell_index");
+        const json_t *row = json_array_get(json_at(command.json, "rows"), cell);
+        assert_true(json_is_null(json_at(row, "codec")) == (cell == 0));
+        if (cell > 0) {
+            assert_true(json_number_at(row, "codec.ratio") ==
+                        json_number_at(run, "comm.codec.ratio"));
+            assert_true(json_number_at(row, "codec.encode_ns") ==
+                        json_number_at(run, "comm.codec.encode_ns"));
+        }
+    }
+    command_free(&command);
+    dpbench(&command, deadline_s, "-c sweep.ini");
+    expect_words("table", command.out,
+                 (const char *const[]){"of fp32", "coding", "100.0 %", " ms", NULL});
+    command_free(&command);
+    dpbench(&command, deadline_s, "-c sweep.ini sweep.comm.codec=none");
+    assert_null(strstr(command.out, "coding"));
     command_free(&command);
 }
 
