@@ -228,17 +228,20 @@ static dpb_status status_of_code(int code)
     return DPB_FAILED;
 }
 
-/* The system's own SIGKILL is like anybody's, but it counts them: here, those of this machine. */
-static const char *why_killed(const struct job_run *run, uint32_t rank)
+/* The system's own SIGKILL is like anybody's, but it counts them: here, those of this machine.
+ * *status: unless it was the system, as it is. */
+static const char *why_killed(const struct job_run *run, uint32_t rank, dpb_status *status)
 {
     const struct dpb_party *party = run->job->party;
     bool elsewhere = party && party->machines[rank] != party->machines[party->rank];
     uint64_t kills = elsewhere ? UINT64_MAX : dpb_memory_kills("");
     if (kills == UINT64_MAX || run->memory_kills == UINT64_MAX)
         return "; if nobody sent it, memory ran out (see dmesg)";
-    return kills > run->memory_kills ? "; memory ran out: the system ended processes while the job "
-                                       "ran; take a smaller run.batch or fewer workers"
-                                     : "";
+    if (kills <= run->memory_kills)
+        return "";
+    *status = DPB_NO_MEMORY;
+    return "; memory ran out: the system ended processes while the job ran; take a smaller "
+           "run.batch or fewer workers";
 }
 
 static void blame(const struct job_run *run, uint32_t rank, struct dpb_job_outcome *outcome)
@@ -268,7 +271,8 @@ static void blame(const struct job_run *run, uint32_t rank, struct dpb_job_outco
     } else if (WIFSIGNALED(process->wait_status)) {
         int number = WTERMSIG(process->wait_status);
         snprintf(cause, size, "%s was killed by signal %d (%s) %s%s", who, number,
-                 strsignal(number), place, number == SIGKILL ? why_killed(run, rank) : "");
+                 strsignal(number), place,
+                 number == SIGKILL ? why_killed(run, rank, &outcome->status) : "");
     } else if (WEXITSTATUS(process->wait_status) == 0) {
         snprintf(cause, size, "%s ended %s, before the job was over, and gave no reason", who,
                  place);

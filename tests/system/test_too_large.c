@@ -111,9 +111,10 @@ static bool run_in_group(struct command *command, const char *arguments)
     return false;
 }
 
-#define LARGE_RUN                                                                    \
-    "-c base.ini --json model.name=alexnet_cifar10 run.batch=512 data.samples=1024 " \
-    "eval.every=0 run.workers=1 run.steps=3 "
+#define LARGE_MODEL                                                                 \
+    "-c base.ini --json model.name=alexnet_cifar10 data.samples=1024 eval.every=0 " \
+    "run.workers=1 run.steps=3 "
+#define LARGE_RUN LARGE_MODEL "run.batch=512 "
 
 /* The limit is what counts, not the machine; without the check the system ends the worker. */
 static void test_control_group(void **state)
@@ -135,6 +136,15 @@ static void test_control_group(void **state)
                  (const char *const[]){"rank 0 (", "was killed by signal 9 (Killed) in phase ",
                                        "memory ran out: the system ended processes", NULL});
     faults_expect_failed("killed", &command);
+    command_free(&command);
+
+    /* To a search it is the end of a direction. */
+    assert_true(run_in_group(&command, LARGE_MODEL "run.memory=warn tune.run.batch=8,512,1024 "
+                                                   "tune.retry_disturbed=0"));
+    if (command.exit_code != 0)
+        fail_msg("exit %d: %s", command.exit_code, command.err);
+    assert_string_equal(json_text_at(command.json, "runs.1.failure"), "NO_MEMORY");
+    assert_int_equal(json_array_size(json_at(command.json, "runs")), 2);
     command_free(&command);
 }
 
