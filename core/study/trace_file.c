@@ -118,13 +118,16 @@ static bool is_shown(const struct rank_trace *rank, const struct dpb_trace_span 
            (span->begin_ns >= rank->from_ns || span->end_ns > rank->from_ns);
 }
 
-/* Workers that are apart end at different times: each shows its last steps that began before the
- * first of them ended, and behind its very last step what came then. */
+/* Each worker shows its last steps, and behind the very last what came then. Workers that are apart
+ * end at different times: theirs are steps that began before the first of them ended. */
 static void choose_steps(struct tracer *tracer, int64_t *from_ns)
 {
-    const uint64_t wanted = (uint64_t)tracer->experiment->settings.run.trace_steps;
+    const struct dpb_experiment *experiment = tracer->experiment;
+    const uint64_t wanted = (uint64_t)experiment->settings.run.trace_steps;
+    const bool apart = (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE) ||
+                       tracer->ranks[0].journal->apart;
     int64_t common_ns = INT64_MAX;
-    for (uint32_t i = 0; i < tracer->n_ranks; i++) {
+    for (uint32_t i = 0; apart && i < tracer->n_ranks; i++) {
         const struct rank_trace *rank = &tracer->ranks[i];
         if (rank->n_steps > 0 && rank->steps[rank->n_steps - 1].end_ns < common_ns)
             common_ns = rank->steps[rank->n_steps - 1].end_ns;
