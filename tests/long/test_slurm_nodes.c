@@ -2,6 +2,8 @@
  * test_slurm_nodes.c - srun over two nodes: jobs on several machines train the same, and a rank or
  * a launcher of the other node that dies or stops ends the job on both.
  */
+#include <limits.h>
+#include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -10,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -23,6 +26,8 @@
 #include "lib/training.h"
 
 static const double deadline_s = 60.0, most_s = 5.0;
+
+static char trace_reader[PATH_MAX];
 
 static void expect_trained(const char *strategy)
 {
@@ -53,6 +58,47 @@ static void test_trains(void **state)
         expect_trained("run.workers=4 comm.name=mpi");
         expect_trained("run.workers=4 comm.name=hierarchical comm.transport=mpi");
     }
+}
+
+/* The clock of the second node is AHEAD_S ahead. A trace has the difference, within the error that
+ * the trace states; on one clock, all ranks work on a bucket within a step of each of them. */
+static void test_trace(void **state)
+{
+    enum { AHEAD_S = 5000 };
+    char program[4096];
+    struct started started;
+    struct command command;
+    json_error_t error;
+    (void)state;
+    sandbox_write("ahead",
+                  "#!/bin/sh\n"
+                  "[ \"$SLURMD_NODENAME\" = n2 ] || exec \"$@\"\n"
+                  "exec unshare -T --fork --kill-child --monotonic %d \"$@\"\n",
+                  AHEAD_S);
+    assert_int_equal(chmod("ahead", 0755), 0);
+    snprintf(program, sizeof program,
+             "./ahead %s/dpbench " LAUNCH_BASE "run.workers=4 run.trace=t.json run.trace_steps=50 "
+             "comm.name=ring_tcp comm.interface=lo comm.bucket=2000",
+             build_directory());
+    launched_start_program(&started, SRUN, 4, program);
+    command_finish(&started, &command, deadline_s);
+    if (command.exit_code != 0)
+        fail_msg("exit %d\n%s", command.exit_code, command.err);
+    command_free(&command);
+    json_t *trace = json_load_file("t.json", 0, &error);
+    const double offset_ns = json_number_at(trace, "otherData.machines.1.offset_ns");
+    const double error_ns = json_number_at(trace, "otherData.machines.1.error_ns");
+    print_message("offset %.0f ns, %.0f off, error %.0f\n", offset_ns, offset_ns + AHEAD_S * 1e9,
+                  error_ns);
+    assert_true(error_ns > 0 && fabs(offset_ns + AHEAD_S * 1e9) <= error_ns);
+    assert_true(json_number_at(trace, "otherData.machines.0.error_ns") == 0);
+    json_decref(trace);
+    command_run(&command, deadline_s,
+                (const char *[]){trace_reader, "t.json", LAUNCH_RESULT, "all", NULL}, NULL);
+    if (command.exit_code != 0)
+        fail_msg("%s", command.err);
+    command_free(&command);
+    json_decref(launch_take_result());
 }
 
 static void test_refused(void **state)
@@ -163,6 +209,8 @@ static void test_faults(void **state)
 
 static int setup(void **state)
 {
+    if (!realpath("tests/lib/trace_reader.py", trace_reader))
+        fail_msg("tests/lib/trace_reader.py is not there");
     int code = launchers_start(2);
     /* Both nodes have one /dev/shm, where MPI's ranks of the same number would meet. */
     setenv("OMPI_MCA_pml", "ob1", 1);
@@ -181,9 +229,8 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_trains),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_differences),
+        cmocka_unit_test(test_trains),  cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_differences),
         cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
