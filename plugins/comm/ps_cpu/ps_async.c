@@ -152,30 +152,21 @@ static void step_alone(const struct ps_async *async, uint64_t bucket, uint64_t l
  * Why no workers can wait for ever: take those that train, all of them waiting, and no message
  * under way. A server with gradients of n of them has served the others, for all have pushed to all
  * servers; and they have told it. So n train there, and an update takes min(n, K) gradients. */
-static void tell_wait(struct ps_async *async)
+static void say_wait(struct ps_async *async, bool waits)
 {
-    const struct strategy *base = &async->ps.base;
-    const struct rank_set all = ps_shards(&base->args);
-    const uint64_t word = ps_word(links_turns(async->ps.links), async->meetings, true);
-    for (uint32_t i = 0; i < all.n && async->options.policy == PS_K_ASYNC; i++)
-        if (!async->told[i] &&
-            links_updated(async->ps.links, all.first + i, base->arenas.n_buckets - 1))
-            async->told[i] = links_tell_word(async->ps.links, all.first + i, word);
-}
-
-/* All servers have served it. */
-static void take_back_wait(struct ps_async *async)
-{
+    struct links *links = async->ps.links;
     const struct rank_set all = ps_shards(&async->ps.base.args);
-    const uint64_t word = ps_word(links_turns(async->ps.links), async->meetings, false);
-    bool moved = false, told = false;
-    for (uint32_t i = 0; i < all.n; i++)
-        if (async->told[i]) {
-            async->told[i] = !links_tell_word(async->ps.links, all.first + i, word);
-            told = true;
+    const uint64_t turn = links_turns(links), last = async->ps.base.arenas.n_buckets - 1;
+    const uint64_t word = ps_word(turn, async->meetings, waits);
+    bool said = false, moved = false;
+    for (uint32_t i = 0; i < all.n && async->options.policy == PS_K_ASYNC; i++)
+        if ((async->told[i] == turn) != waits && links_updated(links, all.first + i, last) &&
+            links_tell_word(links, all.first + i, word)) {
+            async->told[i] = waits ? turn : 0;
+            said = true;
         }
-    if (told) /* else only the next step's gradients move it; an error shows then */
-        (void)links_move(async->ps.links, 0, &moved);
+    if (said && !waits) /* else only the next step's gradients move it; an error shows then */
+        (void)links_move(links, 0, &moved);
 }
 
 static void pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
@@ -186,7 +177,7 @@ static void pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
     if (turn->fetches) {
         ps_pull(strategy, bucket, length, at, until_ns);
         if (bucket + 1 == base->arenas.n_buckets && *at == length)
-            take_back_wait(async);
+            say_wait(async, false);
         return;
     }
     if (turn->gradients)
@@ -199,7 +190,7 @@ static void pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
 
 static dpb_status pull_wait(void *strategy, uint64_t bucket)
 {
-    tell_wait(strategy);
+    say_wait(strategy, true);
     return ps_pull_wait(strategy, bucket);
 }
 

@@ -62,7 +62,7 @@ struct ps_async {
     uint64_t meetings;
     uint64_t unpushed, unfetched; /* steps since a push, or a fetch, with the one under way */
     uint64_t carried[LINKS_AGES]; /* by step: the push that brings its gradients */
-    bool *told; /* k_async, by server: it knows that this worker waits for another one */
+    uint64_t *told; /* k_async, by server: the last turn in which it knows that this worker waits */
     /* Servers: */
     struct ps_client *clients; /* by worker */
     uint64_t version;          /* updates */

@@ -13,7 +13,7 @@
  *                                       pulled[w] = version; send the weights, if w fetches
  *
  * Workers that do not train bring no gradients: where too few train, an update takes what there is.
- * With k_async a worker that waits for another server does not train (ps_async.c, tell_wait).
+ * With k_async a worker that waits for another server does not train (ps_async.c, say_wait).
  *
  * Gradients of an update stay in the inbox of their worker, and are summed in the order of the
  * ranks. Where the worker goes on before the update, the server adds them to a sum of its own.
