@@ -342,11 +342,12 @@ static void test_killed_at_random(void **state)
                 {"comm.name=replicated", 2},
                 {"comm.name=ps_cpu", 2},
                 {"comm.name=ps_async run.servers=1", 3},
-                {"comm.name=ps_async run.servers=2 comm.bound=1", 4}};
+                {"comm.name=ps_async run.servers=2 comm.bound=1", 4},
+                {"comm.name=ps_async run.servers=2 comm.policy=k_async comm.k=2", 4}};
     unsigned seed = 20;
     (void)state;
     for (size_t i = 0; i < 24; i++)
-        kill_at_random(&seed, jobs[i % 6].arguments, jobs[i % 6].n_ranks);
+        kill_at_random(&seed, jobs[i % 7].arguments, jobs[i % 7].n_ranks);
 }
 
 #define HANGING COMM "comm.fault=hang comm.hook=end comm.rank=1 comm.call=9"
