@@ -205,6 +205,8 @@ static const struct {
     {"run.memory", "test_too_large"},
     {"run.stall_warning_s", "test_stall"},
     {"run.timeout_s", "test_faults"},
+    {"run.trace", "test_trace"},
+    {"run.trace_steps", "test_trace"},
 };
 
 enum {
