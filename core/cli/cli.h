@@ -58,6 +58,8 @@ const char *dpb_missing_option(const char *word);
 dpb_status dpb_shared_directory(const char *name, char directory[PATH_MAX]);
 /* Its experiments whose names match the pattern, at least one; globfree them. */
 dpb_status dpb_experiments_find(const char *pattern, glob_t *files);
+/* The whole of a file of text, to be freed; DPB_IO: it cannot be read, or is empty. */
+dpb_status dpb_shared_read(const char *path, char **text);
 /* The file of the experiment of this name; *path is the caller's. */
 dpb_status dpb_experiment_named(const char *name, char **path);
 

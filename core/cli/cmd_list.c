@@ -1,6 +1,5 @@
 /* cmd_list.c - `dpbench list`: the experiments that come with dpbench, each with its
  * question. */
-#include <errno.h>
 #include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,17 +17,8 @@ struct experiment {
 
 static dpb_status read_experiment(const char *path, struct experiment *experiment)
 {
-    size_t size = 0;
-    char *text = NULL;
-    errno = 0;
-    FILE *file = fopen(path, "re");
-    bool whole = file && getdelim(&text, &size, '\0', file) >= 0;
-    if (file)
-        fclose(file);
-    if (!whole) {
-        free(text);
-        return dpb_fail(DPB_IO, "%s: %s", path, errno != 0 ? strerror(errno) : "it is empty");
-    }
+    char *text;
+    DPB_TRY(dpb_shared_read(path, &text));
     const char *name = strrchr(path, '/') + 1;
     *experiment = (struct experiment){
         .text = text, .name = name, .name_length = (int)(strrchr(name, '.') - name)};

@@ -12,34 +12,11 @@
 #include "base/log.h"
 #include "cli/cli.h"
 
-enum { MOST_BYTES = 1 << 20 /* of a template */ };
-
 /* What becomes of the templates' words. */
 struct words {
     const char *kind, *name;
     char example[64]; /* the name in the templates of this kind */
 };
-
-static dpb_status read_template(const char *path, char **text)
-{
-    FILE *file = fopen(path, "r");
-    char *made = calloc(1, MOST_BYTES);
-    if (!file || !made) {
-        free(made);
-        if (file)
-            fclose(file);
-        return dpb_fail(DPB_IO, "%s: %s", path, strerror(errno));
-    }
-    size_t n = fread(made, 1, MOST_BYTES - 1, file);
-    bool whole = !ferror(file) && n < MOST_BYTES - 1;
-    fclose(file);
-    if (!whole) {
-        free(made);
-        return dpb_fail(DPB_IO, "%s cannot be read", path);
-    }
-    *text = made;
-    return DPB_OK;
-}
 
 /* Writes the text with its words replaced. */
 static void write_words(FILE *out, const char *text, const struct words *words)
@@ -70,7 +47,7 @@ static dpb_status copy_template(const char *template, const struct words *words)
     fprintf(named, "%s/", words->name);
     write_words(named, slash + 1, words);
     fclose(named);
-    DPB_TRY(read_template(template, &text));
+    DPB_TRY(dpb_shared_read(template, &text));
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     FILE *out = fd < 0 ? NULL : fdopen(fd, "w");
     bool good = out != NULL;

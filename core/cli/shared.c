@@ -1,4 +1,5 @@
 /* shared.c - the files that came with dpbench: see cli.h. */
+#include <errno.h>
 #include <glob.h>
 #include <limits.h>
 #include <stdio.h>
@@ -52,4 +53,21 @@ dpb_status dpb_experiment_named(const char *name, char **path)
     *path = strdup(files.gl_pathv[0]);
     globfree(&files);
     return *path ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
+}
+
+dpb_status dpb_shared_read(const char *path, char **text)
+{
+    size_t size = 0;
+    char *read = NULL;
+    errno = 0;
+    FILE *file = fopen(path, "re");
+    bool whole = file && getdelim(&read, &size, '\0', file) >= 0;
+    if (file)
+        fclose(file);
+    if (!whole) {
+        free(read);
+        return dpb_fail(DPB_IO, "%s: %s", path, errno != 0 ? strerror(errno) : "it is empty");
+    }
+    *text = read;
+    return DPB_OK;
 }
