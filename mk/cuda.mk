@@ -89,7 +89,7 @@ endif
 $(BUILD)/obj/plugins/%.o: plugins/%.cu
 	@echo "  NVCC  $<"
 	@mkdir -p $(@D)
-	$(Q)$(CUDA_NVCC) -ccbin $(CXX) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+	$(Q)$(CUDA_NVCC) -ccbin $(lastword $(CXX)) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 # What `make install` takes with it of libraries that we bring: PyPI's lie in the build directory.
 ifneq ($(filter-out $(CUDA_SKIPPED),$(CUDA_PLUGINS)),)
