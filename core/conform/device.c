@@ -52,6 +52,7 @@ static dpb_status try_batch(const struct subject *subject)
     network->model->describe(network, &info);
     DPB_TRY(dpb_graph_build(network->name, network->model, network, info.input, info.nclass,
                             &args.graph));
+    dpb_graph_smooth_labels(args.graph, network->smoothing);
     dpb_status status = dpb_session_open(&args, &session);
     if (status != DPB_OK) {
         dpb_graph_destroy(args.graph);

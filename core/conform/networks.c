@@ -260,7 +260,7 @@ const struct dpb_model_ops dpb_network_grouped = {.describe = describe_grouped,
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
-#define ROW(name) #name, &of_row, net_##name
+#define ROW(name) #name, &of_row, net_##name, 0
 const struct dpb_network dpb_networks[] = {
     {ROW(dense), DPB_FP32, DPB_CHW},
     {ROW(dense_deep), DPB_FP32, DPB_CHW},
@@ -275,12 +275,13 @@ const struct dpb_network dpb_networks[] = {
     {ROW(dropout), DPB_FP32, DPB_CHW},
     {ROW(lrn), DPB_FP32, DPB_CHW},
     {ROW(shortcut), DPB_FP32, DPB_CHW},
-    {"fp32_hwc", &of_row, net_dense, DPB_FP32, DPB_HWC},
-    {"uint8_chw", &of_row, net_dense, DPB_UINT8, DPB_CHW},
-    {"uint8_hwc", &of_row, net_dense, DPB_UINT8, DPB_HWC},
-    {"odd", &dpb_network_odd, NULL, DPB_FP32, DPB_HWC},
-    {"uneven", &dpb_network_uneven, NULL, DPB_FP32, DPB_HWC},
-    {"pairs", &dpb_network_pairs, NULL, DPB_UINT8, DPB_CHW},
-    {"grouped", &dpb_network_grouped, NULL, DPB_FP32, DPB_HWC},
+    {"fp32_hwc", &of_row, net_dense, 0, DPB_FP32, DPB_HWC},
+    {"uint8_chw", &of_row, net_dense, 0, DPB_UINT8, DPB_CHW},
+    {"uint8_hwc", &of_row, net_dense, 0, DPB_UINT8, DPB_HWC},
+    {"smooth_labels", &of_row, net_dense, 0.1, DPB_FP32, DPB_CHW},
+    {"odd", &dpb_network_odd, NULL, 0, DPB_FP32, DPB_HWC},
+    {"uneven", &dpb_network_uneven, NULL, 0, DPB_FP32, DPB_HWC},
+    {"pairs", &dpb_network_pairs, NULL, 0, DPB_UINT8, DPB_CHW},
+    {"grouped", &dpb_network_grouped, NULL, 0, DPB_FP32, DPB_HWC},
     {.name = NULL},
 };

@@ -13,7 +13,8 @@ struct dpb_network {
     const struct dpb_model_ops *model; /* its options are the row itself */
     /* The op between samples and classes; NULL: a mixture with a `build` of its own. */
     uint32_t (*middle)(const struct dpb_graph_ops *g, struct dpb_graph_builder *b, uint32_t x);
-    dpb_dtype type; /* of the samples */
+    double smoothing; /* of the labels */
+    dpb_dtype type;   /* of the samples */
     dpb_sample_order order;
 };
 /* One op each first, then mixtures. Ends with a name of NULL. */

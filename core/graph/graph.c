@@ -134,6 +134,12 @@ dpb_status dpb_graph_build(const char *name, const struct dpb_model_ops *model, 
     return DPB_OK;
 }
 
+void dpb_graph_smooth_labels(struct dpb_graph *graph, double smoothing)
+{
+    struct dpb_node *nodes = (struct dpb_node *)graph->nodes;
+    nodes[graph->n_nodes - 1].smoothing = smoothing;
+}
+
 void dpb_graph_destroy(struct dpb_graph *graph)
 {
     if (!graph)
@@ -187,8 +193,8 @@ static void hash_node(uint64_t *hash, const struct dpb_node *node)
         node->bias,         node->mean,       node->variance,  window->kernel_h,   window->kernel_w,
         window->stride_h,   window->stride_w, window->pad_top, window->pad_bottom, window->pad_left,
         window->pad_right,  node->lrn_radius, node->n_inputs};
-    const double reals[] = {node->epsilon, node->keep_average, node->rate,
-                            node->lrn_k,   node->lrn_alpha,    node->lrn_beta};
+    const double reals[] = {node->epsilon,   node->keep_average, node->rate,     node->lrn_k,
+                            node->lrn_alpha, node->lrn_beta,     node->smoothing};
     hash_text(hash, node->name);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         hash_u64(hash, words[i]);

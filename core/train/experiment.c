@@ -285,9 +285,11 @@ dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment)
 static dpb_status build_graph(struct dpb_experiment *experiment, struct dpb_shape input,
                               uint32_t nclass)
 {
-    return dpb_graph_build(
-        experiment->settings.model.name, experiment->plugins[DPB_PLUGIN_MODEL]->ops,
-        experiment->options[DPB_PLUGIN_MODEL], input, nclass, &experiment->graph);
+    DPB_TRY(
+        dpb_graph_build(experiment->settings.model.name, experiment->plugins[DPB_PLUGIN_MODEL]->ops,
+                        experiment->options[DPB_PLUGIN_MODEL], input, nclass, &experiment->graph));
+    dpb_graph_smooth_labels(experiment->graph, experiment->settings.model.label_smoothing);
+    return DPB_OK;
 }
 
 dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank)

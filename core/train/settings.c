@@ -94,6 +94,9 @@ static const struct dpb_option model_rows[] = {
      "classes; default: the data's, else the model's"},
     {"image", DPB_OPT_INT, "pixels", NULL, 1, 65535, NULL, AT(model.image),
      "height and width of the samples, where model and data can have others"},
+    {"label_smoothing", DPB_OPT_REAL, NULL, "0", 0, 1, NULL, AT(model.label_smoothing),
+     "share of each label that goes to all classes alike; all losses are those of the smoothed "
+     "labels"},
     {0},
 };
 

@@ -60,6 +60,7 @@ struct dpb_settings {
     struct {
         const char *name;
         int64_t nclass, image;
+        double label_smoothing;
     } model;
     struct {
         const char *name;

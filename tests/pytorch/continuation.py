@@ -44,6 +44,7 @@ CASES = [
     Case("lenet", LeNet, "fp64", "run.batch=3 run.workers=2 run.accumulate=2 comm.name=shm"),
     Case("lenet", LeNet, "fp64", "run.batch=8 optimizer.nesterov=yes"),
     Case("lenet", LeNet, "fp64", "run.batch=8 optimizer.momentum=0"),
+    Case("lenet", LeNet, "fp64", "run.batch=8 model.label_smoothing=0.1"),
     Case("lenet", LeNet, "fp64", "run.batch=8 optimizer.name=adagrad optimizer.learning_rate=0.01"),
     Case("resnet20", ResNet20, "fp64", "run.batch=8"),
     Case("lenet", LeNet, "fp32", "run.batch=8"),
@@ -118,6 +119,7 @@ class Training:
     def __init__(self, case, config, batches):
         self.batches, self.step = batches, 0
         self.dtype = DTYPES[case.precision]
+        self.smoothing = config["model.label_smoothing"]
         torch.manual_seed(1)
         self.module = case.make(batches.nclass).to(self.dtype).train()
         parameters = dict(self.module.named_parameters())
@@ -142,7 +144,8 @@ class Training:
         self.optimizer.zero_grad()
         n, total = self.batches.micro_batches, 0
         for x, labels in zip(self.batches.input[self.step], self.batches.labels[self.step]):
-            loss = F.cross_entropy(self.module(x.to(self.dtype)), labels)
+            loss = F.cross_entropy(self.module(x.to(self.dtype)), labels,
+                                   label_smoothing=self.smoothing)
             (loss / n).backward()
             total += loss.item() / n
         self.optimizer.step()

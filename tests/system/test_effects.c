@@ -73,6 +73,7 @@ static const struct effect effects[] = {
     {"model.name", STEPS, "tiny", "tiny_bn", "model.parameters"},
     {"model.nclass", STEPS, "4", "5", "model.parameters"},
     {"model.image", STEPS, "9", "11", "model.macs_per_sample"},
+    {"model.label_smoothing", STEPS, "0", "0.1", "loss"},
     {"data.shuffle", STEPS, "yes", "no", "loss"},
     {"data.shard", STEPS TWO, "no", "yes", "loss"},
     {"data.samples", "run.epochs=1", "24", "12", "loss"},

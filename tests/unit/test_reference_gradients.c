@@ -202,15 +202,56 @@ static void check_tensor(struct bench *bench, const struct net *net,
     }
 }
 
+static void check_gradients(const struct net *net, double smoothing)
+{
+    struct bench *bench = open_bench(net, 3, 4, false);
+    dpb_graph_smooth_labels(bench->graph, smoothing);
+    assert_int_equal(forward(bench), DPB_OK);
+    assert_int_equal(backward(bench), DPB_OK);
+    for (uint32_t t = 0; t < bench->graph->n_tensors; t++)
+        check_tensor(bench, net, &bench->graph->tensors[t]);
+    close_bench(bench);
+}
+
 static void test_gradients_are_finite_differences(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < N_NETS; i++) {
-        struct bench *bench = open_bench(&nets[i], 3, 4, false);
+    for (size_t i = 0; i < N_NETS; i++)
+        check_gradients(&nets[i], 0);
+    check_gradients(&nets[N_NETS - 1], 0.3);
+}
+
+/* - sum of q log p over the classes, where q is 1 - smoothing for the label plus smoothing /
+ * classes for each class, and p the softmax [Szegedy et al. 2016, section 7]. */
+static double smoothed_loss(const struct bench *bench, double smoothing)
+{
+    const uint32_t classes = bench->graph->nclass;
+    double *logits = activation_of(bench, bench->graph->n_nodes - 2), total = 0;
+    for (uint32_t i = 0; i < bench->n; i++) {
+        double sum = 0;
+        for (uint32_t k = 0; k < classes; k++)
+            sum += exp(logits[i * classes + k]);
+        for (uint32_t k = 0; k < classes; k++) {
+            double q = (k == (uint32_t)bench->labels[i] ? 1 - smoothing : 0) + smoothing / classes;
+            total -= q * log(exp(logits[i * classes + k]) / sum);
+        }
+    }
+    free(logits);
+    return total / bench->n;
+}
+
+static void test_loss_of_smoothed_labels(void **state)
+{
+    static const double smoothings[] = {0, 0.1, 0.5, 1};
+    (void)state;
+    for (size_t i = 0; i < sizeof smoothings / sizeof *smoothings; i++) {
+        struct bench *bench = open_bench(&nets[N_NETS - 1], 3, 4, false);
+        dpb_graph_smooth_labels(bench->graph, smoothings[i]);
         assert_int_equal(forward(bench), DPB_OK);
-        assert_int_equal(backward(bench), DPB_OK);
-        for (uint32_t t = 0; t < bench->graph->n_tensors; t++)
-            check_tensor(bench, &nets[i], &bench->graph->tensors[t]);
+        expect_near(bench->outcome.loss, smoothed_loss(bench, smoothings[i]), 1e-12);
+        bench->pass.training = false;
+        assert_int_equal(forward(bench), DPB_OK);
+        expect_near(bench->outcome.loss, smoothed_loss(bench, smoothings[i]), 1e-12);
         close_bench(bench);
     }
 }
@@ -330,6 +371,7 @@ static void test_magnitudes_bound_the_values(void **state)
     (void)state;
     for (size_t i = 0; i < N_NETS; i++) {
         struct bench *bench = open_bench(&nets[i], 3, 4, false);
+        dpb_graph_smooth_labels(bench->graph, i % 2 ? 0.3 : 0);
         check_magnitudes(bench, false);
         for (uint64_t k = 0; k < bench->graph->n_elements; k++)
             set(bench, bench->weights, k, fabs(get(bench, bench->weights, k)));
@@ -344,6 +386,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients_are_finite_differences),
+        cmocka_unit_test(test_loss_of_smoothed_labels),
         cmocka_unit_test(test_magnitudes_bound_the_values),
     };
     return cmocka_run_group_tests_name("reference_gradients", tests, load_plugin, NULL);

@@ -31,8 +31,8 @@ typedef enum dpb_op {
     DPB_OP_DROPOUT,   /* mask: dpb_dropout_keeps() of random.h; identity in evaluation */
     DPB_OP_LRN, /* across channels: x / (k + alpha * sum over c-radius..c+radius of x^2)^beta */
     DPB_OP_SHORTCUT,     /* every stride-th pixel from the first, then zero channels appended */
-    DPB_OP_SOFTMAX_LOSS, /* mean over the batch of the cross-entropy with the label; the last node
-                          */
+    DPB_OP_SOFTMAX_LOSS, /* mean over the batch of the cross-entropy with the target: 1 - smoothing
+                            at the label, plus smoothing / classes everywhere; the last node */
     DPB_OPS
 } dpb_op;
 
@@ -58,7 +58,8 @@ struct dpb_node {
     double rate;         /* dropout: share of elements set to zero */
     uint32_t lrn_radius;
     double lrn_k, lrn_alpha, lrn_beta;
-    uint64_t macs; /* multiply-accumulates of the forward pass of one sample (conv and dense) */
+    double smoothing; /* loss: of the labels, in training and evaluation */
+    uint64_t macs;    /* multiply-accumulates of the forward pass of one sample (conv and dense) */
 };
 
 /* A trainable tensor: a contiguous part of the weight arena and of the gradient arena. */

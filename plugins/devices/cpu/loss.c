@@ -12,11 +12,17 @@ static inline double read_logit(const struct program *p, const struct tensor *lo
                                 : (double)((const float *)logits->data)[i];
 }
 
+static double smoothing_of(const struct program *p)
+{
+    return p->graph->nodes[p->graph->n_nodes - 1].smoothing;
+}
+
 /* Labels are copied: the batch is the caller's again when backward runs. */
 static void forward_loss(const struct program *p, const struct step *step)
 {
     const struct tensor *logits = step->from;
     const uint32_t nclass = p->graph->nclass, n = p->args.batch;
+    const double smoothing = smoothing_of(p);
     double *sample_loss = p->sample_loss->data, *log_sum = p->log_sum->data;
     int32_t *labels = p->labels->data;
     uint8_t *correct = p->correct->data;
@@ -24,7 +30,7 @@ static void forward_loss(const struct program *p, const struct step *step)
     for (uint32_t i = 0; i < n; i++) {
         size_t row = (size_t)i * nclass;
         uint32_t best = 0;
-        double largest = read_logit(p, logits, row), sum = 0.0;
+        double largest = read_logit(p, logits, row), sum = 0.0, all = 0.0;
         for (uint32_t c = 1; c < nclass; c++) {
             double logit = read_logit(p, logits, row + c);
             if (logit > largest) {
@@ -34,9 +40,13 @@ static void forward_loss(const struct program *p, const struct step *step)
         }
         for (uint32_t c = 0; c < nclass; c++)
             sum += exp(read_logit(p, logits, row + c) - largest);
+        for (uint32_t c = 0; smoothing > 0.0 && c < nclass; c++)
+            all += read_logit(p, logits, row + c);
         labels[i] = p->batch->labels[i];
         log_sum[i] = largest + log(sum);
-        sample_loss[i] = log_sum[i] - read_logit(p, logits, row + (size_t)labels[i]);
+        sample_loss[i] = log_sum[i] -
+                         (1.0 - smoothing) * read_logit(p, logits, row + (size_t)labels[i]) -
+                         smoothing / nclass * all;
         correct[i] = best == (uint32_t)labels[i];
     }
 }
@@ -45,6 +55,7 @@ static void backward_loss(const struct program *p, const struct step *step)
 {
     const struct tensor *logits = step->from;
     const uint32_t nclass = p->graph->nclass, n = p->args.batch;
+    const double smoothing = smoothing_of(p), share = smoothing / nclass;
     const double *log_sum = p->log_sum->data;
     const int32_t *labels = p->labels->data;
     float *fp32 = step->to->data;
@@ -53,7 +64,7 @@ static void backward_loss(const struct program *p, const struct step *step)
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t c = 0; c < nclass; c++) {
             size_t at = (size_t)i * nclass + c;
-            double target = c == (uint32_t)labels[i] ? 1.0 : 0.0;
+            double target = share + (c == (uint32_t)labels[i] ? 1.0 - smoothing : 0.0);
             double value = (exp(read_logit(p, logits, at) - log_sum[i]) - target) / n;
             if (p->type == dnnl_bf16)
                 bf16[at] = dpb_bf16_from_fp32((float)value);

@@ -222,6 +222,7 @@ struct loss {
     double *log_sum, *sample_loss; /* by sample */
     uint32_t *correct;             /* likewise: 1 where the first of the largest is the label's */
     uint32_t n, classes;
+    float smoothing;
 };
 /* In the host's memory, mapped. */
 struct outcome_words {

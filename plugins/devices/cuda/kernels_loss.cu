@@ -20,7 +20,7 @@ static __device__ inline bool beats(const largest &a, const largest &b)
 template <typename T> __global__ void softmax_loss(loss by, const T *logits)
 {
     __shared__ largest best[LOSS_THREADS];
-    __shared__ double part[LOSS_THREADS];
+    __shared__ double part[LOSS_THREADS], logit_part[LOSS_THREADS];
     const index_t i = blockIdx.x;
     const T *mine = logits + i * by.classes;
     largest found = {-INFINITY, UINT32_MAX};
@@ -32,20 +32,28 @@ template <typename T> __global__ void softmax_loss(loss by, const T *logits)
     __syncthreads();
     for (uint32_t k = 0; k < LOSS_THREADS; k++)
         found = beats(best[k], found) ? best[k] : found;
-    double sum = 0.0;
-    for (uint32_t k = threadIdx.x; k < by.classes; k += LOSS_THREADS)
-        sum += (double)expf(to_fp32(mine[k]) - found.value);
+    double sum = 0.0, all = 0.0;
+    for (uint32_t k = threadIdx.x; k < by.classes; k += LOSS_THREADS) {
+        const float logit = to_fp32(mine[k]);
+        sum += (double)expf(logit - found.value);
+        all += by.smoothing > 0.0f ? (double)logit : 0.0;
+    }
     part[threadIdx.x] = sum;
+    logit_part[threadIdx.x] = all;
     __syncthreads();
     if (threadIdx.x != 0)
         return;
-    sum = 0.0;
-    for (uint32_t k = 0; k < LOSS_THREADS; k++)
+    sum = all = 0.0;
+    for (uint32_t k = 0; k < LOSS_THREADS; k++) {
         sum += part[k];
+        all += logit_part[k];
+    }
     const uint32_t label = (uint32_t)by.labels[i];
     const double log_sum = (double)found.value + log(sum);
     by.log_sum[i] = log_sum;
-    by.sample_loss[i] = log_sum - (double)to_fp32(mine[label]);
+    const double smoothing = (double)by.smoothing;
+    by.sample_loss[i] =
+        log_sum - (1.0 - smoothing) * (double)to_fp32(mine[label]) - smoothing / by.classes * all;
     by.correct[i] = found.at == label;
 }
 
@@ -92,11 +100,12 @@ template <typename T>
 __global__ void softmax_loss_backward(loss by, const pass_words *words, const T *logits, T *dx,
                                       index_t n)
 {
+    const float share = by.smoothing / (float)by.classes;
     for (EACH(k, n)) {
         const index_t i = k / by.classes;
         const uint32_t at = (uint32_t)(k % by.classes);
         const float probability = expf((float)((double)to_fp32(logits[k]) - by.log_sum[i]));
-        const float wanted = at == (uint32_t)by.labels[i] ? 1.0f : 0.0f;
+        const float wanted = share + (at == (uint32_t)by.labels[i] ? 1.0f - by.smoothing : 0.0f);
         dx[k] = from_fp32<T>((probability - wanted) / (float)by.n * words->loss_scale);
     }
 }

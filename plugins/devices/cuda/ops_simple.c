@@ -449,7 +449,8 @@ static struct loss loss_of(const struct program *p)
                          .sample_loss = p->sample_loss->data,
                          .correct = p->correct->data,
                          .n = p->args.batch,
-                         .classes = cuda_input(p, node, 0)->shape.c};
+                         .classes = cuda_input(p, node, 0)->shape.c,
+                         .smoothing = (float)node->smoothing};
 }
 
 static dpb_status run_loss(const struct program *p, const struct step *step)

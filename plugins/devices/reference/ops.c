@@ -674,7 +674,11 @@ static void softmax_loss_forward(const struct ref_call *call)
     for (uint32_t i = 0; i < call->n; i++) {
         const double *logits = call->x[0] + i * classes;
         int32_t label = call->batch->labels[i];
-        call->y[i] = TERM(log_sum_exp(logits, classes)) + TERM(-logits[label]);
+        double smoothing = call->node->smoothing, sum = 0;
+        for (size_t k = 0; smoothing > 0 && k < classes; k++)
+            sum += TERM(-smoothing / (double)classes * logits[k]);
+        call->y[i] =
+            TERM(log_sum_exp(logits, classes)) + TERM(-(1 - smoothing) * logits[label]) + sum;
     }
 }
 
@@ -684,10 +688,11 @@ static void softmax_loss_backward(const struct ref_call *call)
     for (uint32_t i = 0; call->dx[0] && i < call->n; i++) {
         const double *logits = call->x[0] + i * classes;
         double *dx = call->dx[0] + i * classes, dy = call->dy[i];
-        double normaliser = log_sum_exp(logits, classes);
+        double normaliser = log_sum_exp(logits, classes), smoothing = call->node->smoothing;
         for (size_t k = 0; k < classes; k++)
-            dx[k] += TERM(dy * exp(logits[k] - normaliser));
-        dx[call->batch->labels[i]] += TERM(-dy);
+            dx[k] +=
+                TERM(dy * exp(logits[k] - normaliser)) + TERM(-dy * smoothing / (double)classes);
+        dx[call->batch->labels[i]] += TERM(-dy * (1 - smoothing));
     }
 }
 
