@@ -1,5 +1,5 @@
 /*
- * update.c - SGD and Adagrad in host memory, the arithmetic in the weights' type.
+ * update.c - SGD, Adagrad and Adam in host memory, the arithmetic in the weights' type.
  *
  * An update is done in pieces that stay in the first cache: gradients of another type than the
  * weights' pass through a buffer, and new weights are looked at while they are there.
@@ -14,6 +14,8 @@
 struct rule {
     dpb_update_kind kind;
     double rate, scale, decay, momentum, epsilon;
+    double beta2, correction, second_correction;
+    bool decoupled;
 };
 
 /* ---- the rules, once for each weight type -------------------------------------------------- */
@@ -60,6 +62,23 @@ struct rule {
             s[i] += whole * whole;                                                                 \
             w[i] -= rate * whole / (root(s[i]) + epsilon);                                         \
         }                                                                                          \
+    }                                                                                              \
+                                                                                                   \
+    static void adam_##real(const struct rule *rule, real *restrict w, const real *restrict g,     \
+                            real *restrict m, real *restrict v, uint64_t n)                        \
+    {                                                                                              \
+        const real rate = (real)rule->rate, scale = (real)rule->scale, decay = (real)rule->decay;  \
+        const real added = rule->decoupled ? 0 : decay, apart = rule->decoupled ? decay : 0;       \
+        const real beta1 = (real)rule->momentum, beta2 = (real)rule->beta2;                        \
+        const real new1 = (real)(1.0 - rule->momentum), new2 = (real)(1.0 - rule->beta2);          \
+        const real first = (real)rule->correction, second = (real)rule->second_correction;         \
+        const real epsilon = (real)rule->epsilon;                                                  \
+        for (uint64_t i = 0; i < n; i++) {                                                         \
+            const real whole = scale * g[i] + added * w[i];                                        \
+            m[i] = beta1 * m[i] + new1 * whole;                                                    \
+            v[i] = beta2 * v[i] + new2 * whole * whole;                                            \
+            w[i] -= rate * (m[i] / first / (root(v[i] / second) + epsilon) + apart * w[i]);        \
+        }                                                                                          \
     }
 
 DEFINE_RULES(float, sqrtf)
@@ -67,7 +86,7 @@ DEFINE_RULES(double, sqrt)
 
 /* n elements of one decay flag whose gradients are in the weights' type. */
 static void apply(const struct rule *rule, bool fp64, void *w, const void *g, void *state,
-                  uint64_t n)
+                  void *second, uint64_t n)
 {
     switch (rule->kind) {
     case DPB_UPDATE_PLAIN:
@@ -81,6 +100,9 @@ static void apply(const struct rule *rule, bool fp64, void *w, const void *g, vo
         break;
     case DPB_UPDATE_ADAGRAD:
         fp64 ? adagrad_double(rule, w, g, state, n) : adagrad_float(rule, w, g, state, n);
+        break;
+    case DPB_UPDATE_ADAM:
+        fp64 ? adam_double(rule, w, g, state, second, n) : adam_float(rule, w, g, state, second, n);
         break;
     }
 }
@@ -115,11 +137,12 @@ static void apply_pieces(const struct dpb_update *update, const struct rule *rul
         const void *gradients = (const char *)update->gradients + at * g_size;
         char *weights = (char *)update->weights + at * w_size;
         char *state = update->state ? (char *)update->state + at * w_size : NULL;
+        char *second = update->second ? (char *)update->second + at * w_size : NULL;
         if (type != g_type) {
             dpb_vec.cast(type, buffer, g_type, gradients, n);
             gradients = buffer;
         }
-        apply(rule, type == DPB_FP64, weights, gradients, state, n);
+        apply(rule, type == DPB_FP64, weights, gradients, state, second, n);
         if (update->not_finite)
             look_at(update, weights, update->first + at, n);
     }
@@ -127,11 +150,17 @@ static void apply_pieces(const struct dpb_update *update, const struct rule *rul
 
 void dpb_update_apply(const struct dpb_update *update)
 {
+    const struct dpb_update_words *words = update->words;
     struct rule rule = {.kind = update->kind,
-                        .rate = update->words ? (double)update->words->rate : update->rate,
-                        .scale = update->words ? (double)update->words->scale : update->scale,
+                        .rate = words ? (double)words->rate : update->rate,
+                        .scale = words ? (double)words->scale : update->scale,
                         .momentum = update->momentum,
-                        .epsilon = update->epsilon};
+                        .epsilon = update->epsilon,
+                        .beta2 = update->beta2,
+                        .correction = words ? (double)words->correction : update->correction,
+                        .second_correction =
+                            words ? (double)words->second_correction : update->second_correction,
+                        .decoupled = update->decoupled};
     uint64_t at = 0;
     for (uint64_t i = 0; at < update->n; i++) {
         const bool any = i < update->n_decays;

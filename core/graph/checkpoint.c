@@ -61,14 +61,16 @@ static void add_state(struct tensors *tensors, const struct dpb_checkpoint *chec
 }
 
 static dpb_status add_optimizer(struct tensors *tensors, const struct dpb_checkpoint *checkpoint,
-                                uint32_t index)
+                                uint32_t array, uint32_t index)
 {
     if (index == DPB_NONE)
         return DPB_OK;
-    struct dpb_safetensor tensor = tensor_of(checkpoint, index, checkpoint->optimizer);
+    const size_t before = array * checkpoint->graph->n_elements * dpb_dtype_size(checkpoint->type);
+    char *arena = checkpoint->optimizer ? (char *)checkpoint->optimizer + before : NULL;
+    struct dpb_safetensor tensor = tensor_of(checkpoint, index, arena);
     char *name = tensors->names[tensors->n - tensors->n_model];
-    int length = snprintf(name, NAME_BYTES, OPTIMIZER_PREFIX "%s.%s", checkpoint->optimizer_name,
-                          tensor.name);
+    int length = snprintf(name, NAME_BYTES, OPTIMIZER_PREFIX "%s.%s",
+                          checkpoint->optimizer_names[array], tensor.name);
     if (length >= NAME_BYTES)
         return dpb_fail(DPB_UNSUPPORTED,
                         "checkpoint of %s: the name of tensor '%.40s...' is too long",
@@ -88,9 +90,10 @@ static dpb_status tensors_open(const struct dpb_checkpoint *checkpoint, struct t
 {
     const struct dpb_graph *graph = checkpoint->graph;
     assert(checkpoint->type == DPB_FP32 || checkpoint->type == DPB_FP64);
-    size_t n = 2 * (size_t)graph->n_tensors + graph->n_states + checkpoint->n_more + 1;
+    const size_t n_names = DPB_OPTIMIZER_STATES * (size_t)graph->n_tensors;
+    size_t n = n_names + graph->n_tensors + graph->n_states + checkpoint->n_more + 1;
     *tensors = (struct tensors){.array = calloc(n, sizeof *tensors->array),
-                                .names = calloc(graph->n_tensors + 1u, sizeof *tensors->names)};
+                                .names = calloc(n_names + 1, sizeof *tensors->names)};
     if (!tensors->array || !tensors->names)
         return dpb_fail(DPB_NO_MEMORY, "checkpoint of %s: out of memory", graph->name);
     for (uint32_t i = 0; i < graph->n_nodes; i++) {
@@ -101,9 +104,11 @@ static dpb_status tensors_open(const struct dpb_checkpoint *checkpoint, struct t
         add_state(tensors, checkpoint, node->variance);
     }
     tensors->n_model = tensors->n;
-    for (uint32_t i = 0; checkpoint->optimizer_name && i < graph->n_nodes; i++) {
-        DPB_TRY(add_optimizer(tensors, checkpoint, graph->nodes[i].weight));
-        DPB_TRY(add_optimizer(tensors, checkpoint, graph->nodes[i].bias));
+    for (uint32_t k = 0; k < DPB_OPTIMIZER_STATES && checkpoint->optimizer_names[k]; k++) {
+        for (uint32_t i = 0; i < graph->n_nodes; i++) {
+            DPB_TRY(add_optimizer(tensors, checkpoint, k, graph->nodes[i].weight));
+            DPB_TRY(add_optimizer(tensors, checkpoint, k, graph->nodes[i].bias));
+        }
     }
     return DPB_OK;
 }
@@ -268,7 +273,8 @@ static dpb_status read_all(const struct dpb_safetensors *file,
     if (checkpoint->state)
         memset(checkpoint->state, 0, graph->n_state_elements * element);
     if (checkpoint->optimizer)
-        memset(checkpoint->optimizer, 0, graph->n_elements * element);
+        memset(checkpoint->optimizer, 0,
+               (checkpoint->optimizer_names[1] ? 2 : 1) * graph->n_elements * element);
     for (uint32_t i = 0; i < n; i++)
         if (tensors->array[i].memory)
             DPB_TRY(dpb_safetensors_read(file, &tensors->array[i]));

@@ -4,7 +4,8 @@
  *
  * Tensors have the graph's names ("conv1.weight", "bn1.running_mean"), canonical order, and the
  * type of the arenas (F32 or F64). A tensor's optimizer state is
- * "optimizer.momentum_buffer.conv1.weight" or "optimizer.sum...", PyTorch's words. The header's
+ * "optimizer.momentum_buffer.conv1.weight", "optimizer.sum..." or "optimizer.exp_avg..." and
+ * "optimizer.exp_avg_sq...", PyTorch's words. The header's
  * __metadata__ has the progress as whole numbers: dpbench.step, .samples, .epoch, .position,
  * .trained_ns, .seed. A missing number is zero: a file of weights alone begins a training, and
  * another program's file may continue one.
@@ -16,6 +17,7 @@
 #include "dpbench/status.h"
 #include "graph/safetensors.h"
 
+enum { DPB_OPTIMIZER_STATES = 2 };  /* arrays of an optimizer's state, at most */
 #define DPB_CHECKPOINT_COMM "comm." /* the strategy's state: train/saved.h */
 
 /* The progress of a training. */
@@ -36,10 +38,10 @@ struct dpb_checkpoint {
     const struct dpb_graph *graph;
     dpb_dtype type; /* of all arenas: fp32 or fp64 */
     /* Loading: NULL where not wanted. Saving: the optimizer's may be NULL. */
-    void *weights;              /* graph->n_elements */
-    void *state;                /* graph->n_state_elements */
-    void *optimizer;            /* its state, laid out as the weights */
-    const char *optimizer_name; /* "momentum_buffer", "sum"; NULL: the optimizer has none */
+    void *weights;   /* graph->n_elements */
+    void *state;     /* graph->n_state_elements */
+    void *optimizer; /* its state: array after array, each laid out as the weights */
+    const char *optimizer_names[DPB_OPTIMIZER_STATES]; /* of the arrays, as "sum"; NULL: no more */
     /* Saving: further tensors, whose names begin with DPB_CHECKPOINT_COMM. */
     const struct dpb_safetensor *more;
     uint32_t n_more;

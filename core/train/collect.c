@@ -159,10 +159,12 @@ static void stop_answering(struct dpb_collection *c)
 
 /* ---- collecting ---------------------------------------------------------------------------- */
 
-/* One rank's state, which comes from its begin to its end, on its way into the arena. */
+/* One rank's state, which comes from its begin to its end, array after array, on its way into the
+ * arenas. */
 struct placing {
-    char *arena;
+    char *arena; /* of the array under way */
     const struct dpb_range *owned;
+    uint64_t n_ranges, arena_bytes;
     size_t element;      /* bytes */
     uint64_t range, put; /* bytes of that one */
 };
@@ -180,6 +182,10 @@ static void place(struct placing *p, const char *from, uint64_t bytes)
         if (n == rest) {
             p->range++;
             p->put = 0;
+        }
+        if (p->range == p->n_ranges) {
+            p->range = 0;
+            p->arena += p->arena_bytes;
         }
     }
 }
@@ -229,7 +235,7 @@ static dpb_status take_state(const struct dpb_collection *c, uint32_t rank, stru
     DPB_TRY(take_all(rank, owned, said->n_ranges * sizeof *owned));
     DPB_TRY(check_ranges(c, rank, owned));
     placing->owned = owned;
-    uint64_t rest = said->n_elements * placing->element;
+    uint64_t rest = c->n_arrays * said->n_elements * placing->element;
     while (rest > 0) {
         uint64_t n = rest < DPB_STORE_VALUE_BYTES ? rest : DPB_STORE_VALUE_BYTES;
         DPB_TRY(take_all(rank, piece, n));
@@ -259,17 +265,20 @@ static void collect_here(const struct dpb_collection *c, uint32_t rank, struct p
     placing->owned = mapped[SHARED_OWNED].memory;
     if (mapped[SHARED_STATE].memory)
         place(placing, mapped[SHARED_STATE].memory,
-              c->holdings[rank].n_elements * placing->element);
+              c->n_arrays * c->holdings[rank].n_elements * placing->element);
 }
 
 /* Replicas own all of it each, shards a part: those that are near first. */
-dpb_status dpb_collect_state(const struct dpb_collection *c, void *arena)
+dpb_status dpb_collect_state(const struct dpb_collection *c, void *arenas)
 {
+    const size_t element = dpb_dtype_size(c->layout->weight_type);
     uint64_t n = 0, all = c->layout->n_elements;
     for (int elsewhere = 0; elsewhere < 2; elsewhere++)
         for (uint32_t rank = 0; rank < dpb_world.n_ranks && n < all; rank++) {
-            struct placing placing = {.arena = arena,
-                                      .element = dpb_dtype_size(c->layout->weight_type)};
+            struct placing placing = {.arena = arenas,
+                                      .n_ranges = c->holdings[rank].n_ranges,
+                                      .arena_bytes = all * element,
+                                      .element = element};
             if (is_mapped_by_0(rank) == (elsewhere == 1) || c->holdings[rank].n_elements == 0)
                 continue;
             if (elsewhere)
@@ -284,11 +293,11 @@ dpb_status dpb_collect_state(const struct dpb_collection *c, void *arena)
 /* ---- making and ending --------------------------------------------------------------------- */
 
 dpb_status dpb_collect_open(const struct dpb_comm_plan *plan, const struct dpb_layout *layout,
-                            struct dpb_optimizer *optimizer, const char *comm,
+                            struct dpb_optimizer *optimizer, uint32_t n_arrays, const char *comm,
                             struct dpb_collection *c)
 {
     *c = (struct dpb_collection){
-        .plan = plan, .layout = layout, .optimizer = optimizer, .comm = comm};
+        .plan = plan, .layout = layout, .optimizer = optimizer, .comm = comm, .n_arrays = n_arrays};
     size_t bytes = c->plan->n_owned * sizeof *c->plan->owned;
     DPB_TRY(dpb_mapping_create("owned", bytes, &c->owned));
     if (bytes > 0)

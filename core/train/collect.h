@@ -24,6 +24,7 @@ struct dpb_collection {
     const struct dpb_layout *layout;
     struct dpb_optimizer *optimizer;
     const char *comm;
+    uint32_t n_arrays;            /* of the state */
     struct dpb_mapping owned;     /* the ranges that this rank owns */
     struct dpb_mapping *mapped;   /* states and ranges of this machine's ranks */
     struct dpb_holding *holdings; /* rank 0's, by rank */
@@ -35,12 +36,12 @@ struct dpb_collection {
 /* Once the optimizers are there; collective over all ranks. Refuses where the ranks own less than
  * all of the state. */
 dpb_status dpb_collect_open(const struct dpb_comm_plan *plan, const struct dpb_layout *layout,
-                            struct dpb_optimizer *optimizer, const char *comm,
+                            struct dpb_optimizer *optimizer, uint32_t n_arrays, const char *comm,
                             struct dpb_collection *collection);
 void dpb_collect_close(struct dpb_collection *collection); /* accepts zeroed ones */
 
-/* Rank 0, between steps: into an arena that is laid out like the weights. */
-dpb_status dpb_collect_state(const struct dpb_collection *collection, void *arena);
+/* Rank 0, between steps: into arenas that are laid out like the weights, array after array. */
+dpb_status dpb_collect_state(const struct dpb_collection *collection, void *arenas);
 /* The other workers, at the same time: gives rank 0 what it asks for. */
 dpb_status dpb_collect_answer(const struct dpb_collection *collection);
 

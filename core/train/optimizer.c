@@ -1,6 +1,7 @@
-/* optimizer.c - SGD and Adagrad on ranges of the arena: see optimizer.h. */
+/* optimizer.c - SGD, Adagrad and Adam on ranges of the arena: see optimizer.h. */
 #include "train/optimizer.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,14 +18,16 @@ struct dpb_optimizer {
     struct dpb_range *owned;
     uint64_t *state_at; /* where the state of each owned range begins, in elements */
     uint64_t n_owned, n_state;
-    struct dpb_mapping state; /* momentum or sum of squares; zero bytes: none needed */
+    uint32_t n_arrays;        /* of the state, each of n_state elements */
+    uint64_t n_updated;       /* elements that were updated, plain steps aside */
+    struct dpb_mapping state; /* zero bytes: none needed */
     uint64_t *not_finite;
     struct dpb_range *decays; /* arena elements with weight decay */
     uint64_t n_decays;
     /* With arenas on a device: there is the state, a copy of `decays`, and what was found. */
     const struct dpb_device_arenas *device;
     struct dpb_queue *queue;
-    float *device_state;
+    char *device_state;
     struct dpb_range *device_decays;
     uint64_t *found, *seen; /* the device's word; its copy in pinned memory */
     /* Of a captured step: the device's words, and, pinned, what each launch copies there. */
@@ -32,18 +35,26 @@ struct dpb_optimizer {
     uint64_t n_changes; /* of the state, for the order of memory: see dpb_optimizer_mapping */
 };
 
-const char *dpb_optimizer_state_name(const struct dpb_optimizer_settings *settings)
+uint32_t dpb_optimizer_state_names(const struct dpb_optimizer_settings *settings,
+                                   const char *names[DPB_OPTIMIZER_STATES])
 {
-    if (settings->kind == DPB_ADAGRAD)
-        return "sum";
-    return settings->momentum != 0.0 ? "momentum_buffer" : NULL;
+    const bool adam = settings->kind == DPB_ADAM;
+    names[0] = adam ? "exp_avg" : settings->kind == DPB_ADAGRAD ? "sum" : "momentum_buffer";
+    names[1] = adam ? "exp_avg_sq" : NULL;
+    if (settings->kind == DPB_SGD && settings->momentum == 0.0)
+        names[0] = NULL;
+    return adam ? 2 : names[0] ? 1 : 0;
+}
+
+/* Of one array. */
+static uint64_t array_bytes(const struct dpb_optimizer *optimizer)
+{
+    return optimizer->n_state * dpb_dtype_size(optimizer->weight_type);
 }
 
 static uint64_t state_bytes(const struct dpb_optimizer *optimizer)
 {
-    return dpb_optimizer_state_name(&optimizer->settings)
-               ? optimizer->n_state * dpb_dtype_size(optimizer->weight_type)
-               : 0;
+    return optimizer->n_arrays * array_bytes(optimizer);
 }
 
 /* A tensor and the gap behind it; neighbours are one range. */
@@ -174,6 +185,8 @@ dpb_status dpb_optimizer_create(const struct dpb_optimizer_args *args,
     }
     made->graph = args->graph;
     made->settings = *args->settings;
+    made->n_arrays =
+        dpb_optimizer_state_names(args->settings, (const char *[DPB_OPTIMIZER_STATES]){NULL});
     made->weight_type = args->weight_type;
     made->gradient_type = args->gradient_type;
     made->n_owned = args->n_owned;
@@ -227,19 +240,31 @@ struct dpb_mapping dpb_optimizer_mapping(const struct dpb_optimizer *optimizer)
     return optimizer->state;
 }
 
-dpb_status dpb_optimizer_load(struct dpb_optimizer *optimizer, const void *arena)
+/* One array's ranges. */
+static dpb_status load_array(struct dpb_optimizer *optimizer, const char *arena, uint32_t array)
 {
-    size_t element = dpb_dtype_size(optimizer->weight_type);
-    for (uint64_t i = 0; state_bytes(optimizer) > 0 && i < optimizer->n_owned; i++) {
+    const size_t element = dpb_dtype_size(optimizer->weight_type);
+    for (uint64_t i = 0; i < optimizer->n_owned; i++) {
         const struct dpb_range *owned = &optimizer->owned[i];
-        const char *from = (const char *)arena + owned->begin * element;
-        uint64_t at = optimizer->state_at[i], bytes = (owned->end - owned->begin) * element;
+        const char *from = arena + owned->begin * element;
+        const uint64_t bytes = (owned->end - owned->begin) * element;
+        const uint64_t at = array * array_bytes(optimizer) + optimizer->state_at[i] * element;
         if (optimizer->device)
             DPB_TRY(optimizer->device->ops->copy(optimizer->queue, optimizer->device_state + at,
                                                  from, bytes));
         else
-            memcpy((char *)optimizer->state.memory + at * element, from, bytes);
+            memcpy((char *)optimizer->state.memory + at, from, bytes);
     }
+    return DPB_OK;
+}
+
+dpb_status dpb_optimizer_load(struct dpb_optimizer *optimizer, const void *arenas, uint64_t updates)
+{
+    const uint64_t arena_bytes =
+        optimizer->graph->n_elements * dpb_dtype_size(optimizer->weight_type);
+    for (uint32_t i = 0; i < optimizer->n_arrays; i++)
+        DPB_TRY(load_array(optimizer, (const char *)arenas + i * arena_bytes, i));
+    optimizer->n_updated = updates * optimizer->n_state;
     note_change(optimizer);
     return optimizer->device ? optimizer->device->ops->drain(optimizer->queue) : DPB_OK;
 }
@@ -263,7 +288,7 @@ static uint64_t owned_at(const struct dpb_optimizer *optimizer, uint64_t at)
 /* The state of arena element `at`, which lies in an owned range; NULL where the rule has none. */
 static char *state_of(const struct dpb_optimizer *optimizer, uint64_t at)
 {
-    char *state = optimizer->device ? (char *)optimizer->device_state : optimizer->state.memory;
+    char *state = optimizer->device ? optimizer->device_state : optimizer->state.memory;
     if (!state)
         return NULL;
     const uint64_t i = owned_at(optimizer, at);
@@ -347,10 +372,12 @@ static uint64_t decay_at(const struct dpb_optimizer *optimizer, uint64_t at)
 
 static dpb_update_kind kind_of(const struct dpb_optimizer *optimizer, bool plain)
 {
-    if (plain || !dpb_optimizer_state_name(&optimizer->settings))
+    if (plain || optimizer->n_arrays == 0)
         return DPB_UPDATE_PLAIN;
     if (optimizer->settings.kind == DPB_ADAGRAD)
         return DPB_UPDATE_ADAGRAD;
+    if (optimizer->settings.kind == DPB_ADAM)
+        return DPB_UPDATE_ADAM;
     return optimizer->settings.nesterov ? DPB_UPDATE_NESTEROV : DPB_UPDATE_MOMENTUM;
 }
 
@@ -364,10 +391,41 @@ static dpb_status capture(struct dpb_optimizer *optimizer, struct dpb_queue *que
                                         sizeof *optimizer->words);
 }
 
+/* The number of the update that these n elements are of, from 1. An update of all owned elements
+ * ends before the next one begins, however many pieces and threads there are. So the elements
+ * count the updates, also on servers that make several in a step. */
+static double count_update(struct dpb_optimizer *optimizer, uint64_t n)
+{
+    const uint64_t before = __atomic_fetch_add(&optimizer->n_updated, n, __ATOMIC_RELAXED);
+    return (double)(before / optimizer->n_state + 1);
+}
+
 static void replay(struct dpb_optimizer *optimizer, const struct dpb_step *step)
 {
+    const struct dpb_optimizer_settings *settings = &optimizer->settings;
+    const double number = count_update(optimizer, optimizer->n_state);
     *optimizer->next_words =
-        (struct dpb_update_words){.rate = (float)step->learning_rate, .scale = (float)step->scale};
+        (struct dpb_update_words){.rate = (float)step->learning_rate,
+                                  .scale = (float)step->scale,
+                                  .correction = (float)(1.0 - pow(settings->beta1, number)),
+                                  .second_correction = (float)(1.0 - pow(settings->beta2, number))};
+}
+
+/* Where Adam's second moments are, and what it divides the moments by. */
+static void fill_in_adam(struct dpb_optimizer *optimizer, bool captured, struct dpb_update *update)
+{
+    const struct dpb_optimizer_settings *settings = &optimizer->settings;
+    if (update->kind != DPB_UPDATE_ADAM)
+        return;
+    update->second = (char *)update->state + array_bytes(optimizer);
+    update->momentum = settings->beta1;
+    update->beta2 = settings->beta2;
+    update->decoupled = settings->decoupled_decay;
+    if (captured) /* each launch has words of its own */
+        return;
+    const double number = count_update(optimizer, update->n);
+    update->correction = 1.0 - pow(settings->beta1, number);
+    update->second_correction = 1.0 - pow(settings->beta2, number);
 }
 
 static dpb_status update(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
@@ -398,6 +456,7 @@ static dpb_status update(struct dpb_optimizer *optimizer, struct dpb_queue *queu
                                 .state = state_of(optimizer, range.begin),
                                 .gradients = gradients,
                                 .not_finite = optimizer->not_finite};
+    fill_in_adam(optimizer, !step, &update);
     if (optimizer->device) {
         update.decays = optimizer->device_decays + decay;
         update.not_finite = optimizer->not_finite ? optimizer->found : NULL;

@@ -3,12 +3,17 @@
  *
  * SGD in PyTorch's form: g = scale * gradient + decay * w; v = momentum * v + g; w -= rate * v
  * (Nesterov: w -= rate * (g + momentum * v)). Adagrad (Duchi et al. 2011): s += g^2;
- * w -= rate * g / (sqrt(s) + epsilon). The arithmetic is done in the weights' type.
+ * w -= rate * g / (sqrt(s) + epsilon). Adam (Kingma, Ba 2015, Algorithm 1), in the t-th update of
+ * the owned ranges: m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g^2;
+ * w -= rate * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon). With decoupled_decay
+ * (AdamW, Loshchilov, Hutter 2019) g has no decay, and w -= rate * decay * w of the old w, too. The
+ * arithmetic is done in the weights' type.
  */
 #ifndef DPB_CORE_TRAIN_OPTIMIZER_H
 #define DPB_CORE_TRAIN_OPTIMIZER_H
 
 #include "dpbench/host.h"
+#include "graph/checkpoint.h"
 #include "train/settings.h"
 #include "world/world.h"
 
@@ -35,9 +40,12 @@ dpb_status dpb_optimizer_create(const struct dpb_optimizer_args *args,
                                 struct dpb_optimizer **optimizer);
 void dpb_optimizer_destroy(struct dpb_optimizer *optimizer); /* accepts NULL */
 
-/* What the state of these settings is, in PyTorch's words: "momentum_buffer", "sum"; NULL: none. */
-const char *dpb_optimizer_state_name(const struct dpb_optimizer_settings *settings);
-/* The memory of the state: one owned range after the other, in the weights' type. Zeroed where
+/* The arrays of the state of these settings, in PyTorch's words: "momentum_buffer"; "sum";
+ * "exp_avg", "exp_avg_sq". Returns how many there are. */
+uint32_t dpb_optimizer_state_names(const struct dpb_optimizer_settings *settings,
+                                   const char *names[DPB_OPTIMIZER_STATES]);
+/* The memory of the state: array after array, of each one owned range after the other, in the
+ * weights' type. Zeroed where
  * there is none; the optimizer's (may be NULL), @borrowed until destroy. What other threads have
  * updated until now is in it; of a state on a device it is what `fetch` has brought, and none
  * unless args.saved. */
@@ -45,9 +53,10 @@ struct dpb_mapping dpb_optimizer_mapping(const struct dpb_optimizer *optimizer);
 /* A thread that does not update has read the state, before it lets the next step begin. */
 void dpb_optimizer_was_read(struct dpb_optimizer *optimizer);
 dpb_status dpb_optimizer_fetch(struct dpb_optimizer *optimizer); /* accepts NULL */
-/* Takes the state of the owned ranges out of an arena on the host that is laid out like the
- * weights. */
-dpb_status dpb_optimizer_load(struct dpb_optimizer *optimizer, const void *arena);
+/* Takes the state of the owned ranges after `updates` updates out of arenas on the host, one for
+ * each array, one behind the other, each laid out like the weights. */
+dpb_status dpb_optimizer_load(struct dpb_optimizer *optimizer, const void *arenas,
+                              uint64_t updates);
 /* On a device: has what updates have found until `done` fires brought to args.not_finite, by the
  * next call or one after it; does not wait. Accepts NULL. */
 dpb_status dpb_optimizer_watch(struct dpb_optimizer *optimizer, struct dpb_event *done);

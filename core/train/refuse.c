@@ -65,13 +65,20 @@ static dpb_status check_length(const struct dpb_experiment *experiment)
 static dpb_status check_optimizer(const struct dpb_experiment *experiment)
 {
     const struct dpb_optimizer_settings *optimizer = &experiment->settings.optimizer;
-    if (optimizer->kind == DPB_ADAGRAD &&
+    const bool adam = optimizer->kind == DPB_ADAM;
+    if (optimizer->kind != DPB_SGD &&
         (optimizer->nesterov || given(experiment, "optimizer", "momentum")))
         return dpb_fail(
             DPB_USAGE,
-            "%s: optimizer 'adagrad' has no momentum; leave optimizer.momentum "
+            "%s: optimizer '%s' has no momentum%s; leave optimizer.momentum "
             "and optimizer.nesterov out, or use sgd",
-            origin(experiment, "optimizer", optimizer->nesterov ? "nesterov" : "momentum"));
+            origin(experiment, "optimizer", optimizer->nesterov ? "nesterov" : "momentum"),
+            adam ? "adam" : "adagrad", adam ? ", but optimizer.beta1" : "");
+    if (optimizer->decoupled_decay && !adam)
+        return dpb_fail(DPB_USAGE,
+                        "%s: optimizer.decoupled_decay is of optimizer 'adam'; leave it out, or "
+                        "say optimizer.name = adam",
+                        origin(experiment, "optimizer", "decoupled_decay"));
     if (optimizer->nesterov && optimizer->momentum == 0.0)
         return dpb_fail(DPB_USAGE,
                         "%s: optimizer.nesterov = yes with optimizer.momentum = 0 is plain "

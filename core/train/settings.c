@@ -15,7 +15,7 @@ static const char *const nans[] = {"stop", "continue", NULL};
 static const char *const precisions[] = {"fp32", "bf16", "fp64", "tf32", "fp16", NULL};
 static const char *const gradients[] = {"auto", "fp64", "fp32", "bf16", NULL};
 static const char *const places[] = {"host", "device", NULL};
-static const char *const optimizers[] = {"sgd", "adagrad", NULL};
+static const char *const optimizers[] = {"sgd", "adagrad", "adam", NULL};
 static const char *const criteria[] = {"last", "median5", NULL};
 static const char *const schedules[] = {"constant", "step", "cosine", "polynomial", NULL};
 
@@ -152,8 +152,14 @@ static const struct dpb_option optimizer_rows[] = {
      "Nesterov's momentum"},
     {"weight_decay", DPB_OPT_REAL, NULL, "0", 0, 1, NULL, AT(optimizer.weight_decay),
      "added to the gradient of convolution and dense weights, times the weight"},
+    {"decoupled_decay", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(optimizer.decoupled_decay),
+     "adam: the decay is no part of the gradient, but of the update (AdamW)"},
+    {"beta1", DPB_OPT_REAL, NULL, "0.9", 0, 0.999999, NULL, AT(optimizer.beta1),
+     "of adam: what the mean of the gradients keeps in an update"},
+    {"beta2", DPB_OPT_REAL, NULL, "0.999", 0, 0.999999, NULL, AT(optimizer.beta2),
+     "of adam: what the mean of the squared gradients keeps in an update"},
     {"epsilon", DPB_OPT_REAL, NULL, "1e-10", 1e-30, 1, NULL, AT(optimizer.epsilon),
-     "of adagrad; not 0: it divides where no gradient has been"},
+     "of adagrad and adam; not 0: it divides where no gradient has been"},
     {"schedule", DPB_OPT_CHOICE, NULL, "constant", 0, 0, schedules, AT(optimizer.schedule),
      "of the learning rate"},
     {"decay_at", DPB_OPT_STRING, "epochs", "30,60,80", 0, 0, NULL, AT(optimizer.decay_at),

@@ -13,7 +13,7 @@
 typedef enum dpb_mode { DPB_MODE_TRAIN, DPB_MODE_FORWARD, DPB_MODE_COMM } dpb_mode;
 typedef enum dpb_too_large { DPB_TOO_LARGE_REFUSE, DPB_TOO_LARGE_WARN } dpb_too_large;
 typedef enum dpb_nan { DPB_NAN_STOP, DPB_NAN_CONTINUE } dpb_nan;
-typedef enum dpb_optimizer_kind { DPB_SGD, DPB_ADAGRAD } dpb_optimizer_kind;
+typedef enum dpb_optimizer_kind { DPB_SGD, DPB_ADAGRAD, DPB_ADAM } dpb_optimizer_kind;
 typedef enum dpb_schedule_kind {
     DPB_CONSTANT,
     DPB_STEPWISE,
@@ -45,7 +45,8 @@ struct dpb_run_settings {
 struct dpb_optimizer_settings {
     int kind;
     double learning_rate, momentum, weight_decay, epsilon;
-    bool nesterov;
+    double beta1, beta2; /* adam */
+    bool nesterov, decoupled_decay;
     int schedule;
     double decay_factor;          /* stepwise: rate *= factor at each of decay_at */
     const char *decay_at;         /* epochs, commas */

@@ -64,19 +64,22 @@ bool dpb_snapshot_path(const char *save, uint64_t step, char *path, size_t capac
 
 /* ---- loading ------------------------------------------------------------------------------- */
 
-/* Of a training that is continued; another optimizer's state has no name here. */
-static const char *resumed_state(const struct dpb_settings *settings)
+/* Names the state of a training that is continued; another optimizer's has no name here. Returns
+ * the number of arrays. */
+static uint32_t resumed_state(const struct dpb_settings *settings,
+                              struct dpb_checkpoint *checkpoint)
 {
     bool resumes = settings->checkpoint.resume && settings->run.mode == DPB_MODE_TRAIN;
-    return resumes ? dpb_optimizer_state_name(&settings->optimizer) : NULL;
+    return resumes ? dpb_optimizer_state_names(&settings->optimizer, checkpoint->optimizer_names)
+                   : 0;
 }
 
 dpb_status dpb_snapshot_check(const struct dpb_experiment *x, struct dpb_progress *start)
 {
     const struct dpb_settings *settings = &x->settings;
-    const struct dpb_checkpoint checkpoint = {
-        .graph = x->graph, .type = x->weight_type, .optimizer_name = resumed_state(settings)};
+    struct dpb_checkpoint checkpoint = {.graph = x->graph, .type = x->weight_type};
     struct dpb_progress found;
+    (void)resumed_state(settings, &checkpoint);
     memset(start, 0, sizeof *start);
     if (!settings->checkpoint.load[0])
         return DPB_OK;
@@ -137,9 +140,9 @@ static dpb_status load_file(struct dpb_trainer *t, void *weights)
     struct dpb_checkpoint checkpoint = {.graph = x->graph,
                                         .type = x->weight_type,
                                         .weights = weights,
-                                        .state = worker ? t->statistics.running : NULL,
-                                        .optimizer_name = resumed_state(&x->settings)};
-    if (checkpoint.optimizer_name && t->exchange.optimizer) {
+                                        .state = worker ? t->statistics.running : NULL};
+    bytes *= resumed_state(&x->settings, &checkpoint);
+    if (bytes > 0 && t->exchange.optimizer) {
         checkpoint.optimizer = dpb_alloc(bytes);
         if (!checkpoint.optimizer)
             return DPB_NO_MEMORY;
@@ -148,7 +151,8 @@ static dpb_status load_file(struct dpb_trainer *t, void *weights)
     if (status == DPB_OK && x->settings.run.nan == DPB_NAN_STOP)
         status = check_finite(x, &checkpoint);
     if (status == DPB_OK && checkpoint.optimizer)
-        status = dpb_optimizer_load(t->exchange.optimizer, checkpoint.optimizer);
+        status = dpb_optimizer_load(t->exchange.optimizer, checkpoint.optimizer,
+                                    x->start.step - x->start.skipped_steps);
     dpb_release(checkpoint.optimizer, bytes);
     return status;
 }
@@ -197,9 +201,8 @@ static dpb_status write_snapshot(struct dpb_trainer *t, const char *path, const 
     struct dpb_checkpoint checkpoint = {.graph = x->graph,
                                         .type = x->weight_type,
                                         .weights = (void *)(uintptr_t)weights,
-                                        .state = state,
-                                        .optimizer_name =
-                                            dpb_optimizer_state_name(&x->settings.optimizer)};
+                                        .state = state};
+    bytes *= dpb_optimizer_state_names(&x->settings.optimizer, checkpoint.optimizer_names);
     struct dpb_progress progress = dpb_feed_progress(t->feed, t->course.step);
     progress.trained_ns = dpb_trained_ns(t);
     progress.seed = (uint64_t)x->settings.run.seed;
@@ -210,7 +213,7 @@ static dpb_status write_snapshot(struct dpb_trainer *t, const char *path, const 
     }
     struct dpb_saved_tensors saved = {.n = 0};
     dpb_status status = DPB_OK;
-    if (checkpoint.optimizer_name) {
+    if (bytes > 0) {
         checkpoint.optimizer = dpb_alloc(bytes);
         status = checkpoint.optimizer
                      ? dpb_collect_state(&t->exchange.collection, checkpoint.optimizer)

@@ -54,7 +54,7 @@ static void load(const char *path, dpb_dtype type, const char *optimizer)
                                         .weights = malloc(graph->n_elements * size),
                                         .state = malloc(graph->n_state_elements * size),
                                         .optimizer = malloc(graph->n_elements * size),
-                                        .optimizer_name = optimizer};
+                                        .optimizer_names = {optimizer}};
     struct dpb_progress progress;
     bool good = dpb_checkpoint_check(path, &checkpoint, &progress) == DPB_OK;
     FUZZ_CHECK((dpb_checkpoint_load(path, &checkpoint) == DPB_OK) == good);

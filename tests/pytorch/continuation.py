@@ -46,6 +46,9 @@ CASES = [
     Case("lenet", LeNet, "fp64", "run.batch=8 optimizer.momentum=0"),
     Case("lenet", LeNet, "fp64", "run.batch=8 model.label_smoothing=0.1"),
     Case("lenet", LeNet, "fp64", "run.batch=8 optimizer.name=adagrad optimizer.learning_rate=0.01"),
+    Case("lenet", LeNet, "fp64", "run.batch=8 optimizer.name=adam optimizer.learning_rate=0.001"),
+    Case("lenet", LeNet, "fp64", "run.batch=8 optimizer.name=adam optimizer.learning_rate=0.001 "
+                                 "optimizer.decoupled_decay=yes"),
     Case("resnet20", ResNet20, "fp64", "run.batch=8"),
     Case("lenet", LeNet, "fp32", "run.batch=8"),
     # A ReLU whose input is all but 0 may go either way: the steps must be small.
@@ -128,11 +131,17 @@ class Training:
         groups = [{"params": decaying, "weight_decay": config["optimizer.weight_decay"]},
                   {"params": others, "weight_decay": 0}]
         rate, momentum = config["optimizer.learning_rate"], config["optimizer.momentum"]
-        if config["optimizer.name"] == "adagrad":
-            self.buffer = "sum"
+        if config["optimizer.name"] == "adam":
+            self.buffers_of = ["exp_avg", "exp_avg_sq"]
+            make = torch.optim.AdamW if config["optimizer.decoupled_decay"] else torch.optim.Adam
+            self.optimizer = make(groups, rate, (config["optimizer.beta1"],
+                                                 config["optimizer.beta2"]),
+                                  config["optimizer.epsilon"])
+        elif config["optimizer.name"] == "adagrad":
+            self.buffers_of = ["sum"]
             self.optimizer = torch.optim.Adagrad(groups, rate, eps=config["optimizer.epsilon"])
         else:
-            self.buffer = "momentum_buffer" if momentum else None
+            self.buffers_of = ["momentum_buffer"] if momentum else []
             self.optimizer = torch.optim.SGD(groups, rate, momentum,
                                              nesterov=config["optimizer.nesterov"])
 
@@ -154,20 +163,20 @@ class Training:
 
     def buffers(self):
         """Optimizer state as it is called in a checkpoint."""
-        if not self.buffer:
-            return {}
-        return {f"optimizer.{self.buffer}.{name}": self.optimizer.state[p][self.buffer]
-                for name, p in self.module.named_parameters()}
+        return {f"optimizer.{buffer}.{name}": self.optimizer.state[p][buffer]
+                for name, p in self.module.named_parameters() for buffer in self.buffers_of}
 
     def load(self, path):
         tensors = load_file(path)
         self.module.load_state_dict({name: tensor for name, tensor in tensors.items()
                                      if not name.startswith("optimizer.")})
-        for name, p in self.module.named_parameters():
-            if self.buffer:
-                self.optimizer.state[p][self.buffer] = tensors[f"optimizer.{self.buffer}.{name}"]
         with safe_open(path, "pt") as file:
             self.step = int(file.metadata()["dpbench.step"])
+        for name, p in self.module.named_parameters():
+            for buffer in self.buffers_of:
+                self.optimizer.state[p][buffer] = tensors[f"optimizer.{buffer}.{name}"]
+            if "exp_avg" in self.buffers_of:
+                self.optimizer.state[p]["step"] = torch.tensor(float(self.step))
 
     def save(self, path):
         save_file(self.module.state_dict() | self.buffers(), path,
@@ -194,9 +203,8 @@ def compare_contents(place, training, whole):
     """By the package's own reader, the file in the middle has what it should: no more, no less."""
     wanted = {name: list(tensor.shape) for name, tensor in training.module.state_dict().items()
               if not name.endswith(".num_batches_tracked")}
-    if training.buffer:
-        wanted |= {f"optimizer.{training.buffer}.{name}": list(p.shape)
-                   for name, p in training.module.named_parameters()}
+    wanted |= {f"optimizer.{buffer}.{name}": list(p.shape)
+               for name, p in training.module.named_parameters() for buffer in training.buffers_of}
     dtype = {torch.double: "F64", torch.float: "F32"}[training.dtype]
     with safe_open(place.path(f"whole-step{STOP}.safetensors"), "pt") as file:
         expect("tensors too many or missing", sorted(set(file.keys()) ^ wanted.keys()), [])

@@ -98,7 +98,7 @@ static const struct setup setups[] = {
      false},
     {"ps_cpu, one step late, 2 servers",
      "comm.name=ps_cpu comm.late=1 run.workers=2 run.servers=2 comm.bucket=1kB run.precision=fp64 "
-     "device.name=reference optimizer.name=adagrad",
+     "device.name=reference optimizer.name=adam",
      false},
     {"sharded data",
      "comm.name=shm run.workers=2 data.shard=yes run.precision=fp64 "
@@ -195,7 +195,7 @@ static const struct spread {
     {"run.workers=2 run.servers=1", "2+1"},
     {"run.workers=2", "1+1"},
     {"run.workers=3 run.servers=2", "0,1,1,2,0"},
-    {"run.workers=1 run.servers=3 optimizer.name=adagrad", "0,1,2,1"},
+    {"run.workers=1 run.servers=3 optimizer.name=adam", "0,1,2,1"},
 };
 
 enum { SPREADS = sizeof spreads / sizeof spreads[0] };

@@ -101,7 +101,7 @@ struct variation {
 /* A row has several: what it fails by shows in the settings of the two runs. */
 static const struct variation variations[] = {
     /* those with threads of their own first */
-    {"optimizer.name=adagrad optimizer.learning_rate=0.01 optimizer.weight_decay=0.1",
+    {"optimizer.name=adam optimizer.learning_rate=0.01 optimizer.weight_decay=0.1",
      "comm.bucket=8 run.comm_cores=1", 3, 1},
     {TERMS "data.shuffle=no run.batch=3 run.seed=7",
      "run.comm_cores=1 run.accumulate=2 comm.bucket=296", 4, 2},

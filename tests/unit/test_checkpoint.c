@@ -428,7 +428,7 @@ static void save_training(struct fixture *f, const char *name, float *optimizer)
     for (uint64_t i = 0; i < f->graph->n_elements; i++)
         optimizer[i] = 1000.0f + (float)i;
     checkpoint.optimizer = optimizer;
-    checkpoint.optimizer_name = name;
+    checkpoint.optimizer_names[0] = name;
     if (dpb_checkpoint_save(f->path, &checkpoint, &under_way, NULL) != DPB_OK)
         fail_msg("%s", dpb_first_error(NULL));
 }
@@ -447,7 +447,7 @@ static void test_a_training_comes_back(void **unused)
 
     struct dpb_checkpoint checkpoint = checkpoint_of(&f, NULL, NULL);
     struct dpb_progress progress;
-    checkpoint.optimizer_name = "momentum_buffer";
+    checkpoint.optimizer_names[0] = "momentum_buffer";
     assert_int_equal(dpb_checkpoint_check(f.path, &checkpoint, &progress), DPB_OK);
     assert_memory_equal(&progress, &under_way, sizeof progress);
 
@@ -475,7 +475,7 @@ static void check_training_refused(const struct fixture *f, const char *optimize
 {
     struct dpb_checkpoint checkpoint = checkpoint_of(f, NULL, NULL);
     struct dpb_progress progress = {.step = 77};
-    checkpoint.optimizer_name = optimizer;
+    checkpoint.optimizer_names[0] = optimizer;
     dpb_first_error_clear();
     dpb_status status = dpb_checkpoint_check(f->path, &checkpoint, &progress);
     const char *message = dpb_first_error(NULL);

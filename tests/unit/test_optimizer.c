@@ -16,7 +16,7 @@
 #include "dpbench/random.h"
 #include "train/optimizer.h"
 
-enum { ELEMENTS = 5008, STEPS = 5, MAX_RANGES = 16, PLAIN_STEP = 2 };
+enum { ELEMENTS = 5008, STEPS = 20, MAX_RANGES = 16, PLAIN_STEP = 2 };
 
 /* Tensors of odd sizes with gaps behind them; every other one decays. */
 static const struct dpb_tensor tensors[] = {
@@ -80,6 +80,31 @@ static const struct rule_case rules[] = {
      {.kind = DPB_SGD, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true},
      2e-6},
     {"adagrad, bf16 gradients", DPB_FP32, DPB_BF16, {.kind = DPB_ADAGRAD, .epsilon = 1e-10}, 2e-6},
+    {"adam, fp64",
+     DPB_FP64,
+     DPB_FP64,
+     {.kind = DPB_ADAM, .beta1 = 0.9, .beta2 = 0.999, .weight_decay = 0.1, .epsilon = 1e-8},
+     1e-14},
+    {"adam without its means, fp64",
+     DPB_FP64,
+     DPB_FP64,
+     {.kind = DPB_ADAM, .epsilon = 1e-3},
+     1e-14},
+    {"adam with decoupled decay, fp64",
+     DPB_FP64,
+     DPB_FP64,
+     {.kind = DPB_ADAM,
+      .beta1 = 0.8,
+      .beta2 = 0.9,
+      .weight_decay = 0.1,
+      .epsilon = 1e-8,
+      .decoupled_decay = true},
+     1e-14},
+    {"adam, bf16 gradients",
+     DPB_FP32,
+     DPB_BF16,
+     {.kind = DPB_ADAM, .beta1 = 0.9, .beta2 = 0.999, .weight_decay = 0.1, .epsilon = 1e-8},
+     2e-6},
 };
 enum { RULES = sizeof rules / sizeof rules[0] };
 
@@ -87,7 +112,8 @@ enum { RULES = sizeof rules / sizeof rules[0] };
 
 /* All of the arena, in double; state by arena element, not packed. */
 static struct {
-    double weights[ELEMENTS], state[ELEMENTS], magnitude[ELEMENTS];
+    double weights[ELEMENTS], state[ELEMENTS], second[ELEMENTS], magnitude[ELEMENTS];
+    int updates[ELEMENTS];
 } oracle;
 
 static const struct dpb_tensor *tensor_of(uint64_t i)
@@ -103,6 +129,21 @@ static bool in_gap(uint64_t i)
     return i >= tensor_of(i)->offset + tensor_of(i)->n_elements;
 }
 
+/* Algorithm 1 of Kingma and Ba; decoupled decay after Algorithm 2 of Loshchilov and Hutter. */
+static double adam_change(const struct dpb_optimizer_settings *settings, uint64_t i, double g,
+                          double decay)
+{
+    double *m = &oracle.state[i], *v = &oracle.second[i], b1 = settings->beta1,
+           b2 = settings->beta2;
+    const double apart = settings->decoupled_decay ? decay * oracle.weights[i] : 0.0;
+    const int t = ++oracle.updates[i];
+    g -= apart;
+    *m = b1 * *m + (1 - b1) * g;
+    *v = b2 * *v + (1 - b2) * g * g;
+    const double m_hat = *m / (1 - pow(b1, t)), v_hat = *v / (1 - pow(b2, t));
+    return apart + m_hat / (sqrt(v_hat) + settings->epsilon);
+}
+
 static void oracle_update(const struct dpb_optimizer_settings *settings, uint64_t i,
                           double gradient, const struct dpb_step *step)
 {
@@ -112,6 +153,8 @@ static void oracle_update(const struct dpb_optimizer_settings *settings, uint64_
     double g = step->scale * gradient + decay * *w;
     if (plain || (settings->kind == DPB_SGD && settings->momentum == 0.0)) {
         change = g;
+    } else if (settings->kind == DPB_ADAM) {
+        change = adam_change(settings, i, g, decay);
     } else if (settings->kind == DPB_ADAGRAD) {
         *state += g * g;
         change = in_gap(i) ? 0.0 : g / (sqrt(*state) + settings->epsilon);
@@ -292,10 +335,41 @@ static void test_smallest_epsilon(void **state)
             if (strcmp(one->name, "epsilon") == 0)
                 row = one;
     assert_non_null(row);
-    struct rule_case rule = rules[RULES - 1];
-    rule.settings.epsilon = row->min;
-    struct dpb_optimizer *optimizer = make(&rule, &ownerships[0]);
-    run_steps(optimizer, &rule, &ownerships[0]);
+    for (size_t i = 0; i < RULES; i++) {
+        struct rule_case rule = rules[i];
+        if (rule.settings.kind == DPB_SGD)
+            continue;
+        rule.settings.epsilon = row->min;
+        struct dpb_optimizer *optimizer = make(&rule, &ownerships[0]);
+        run_steps(optimizer, &rule, &ownerships[0]);
+        dpb_optimizer_destroy(optimizer);
+    }
+}
+
+/* State that is loaded goes on from its update, in all ranges. */
+static void test_adam_goes_on(void **state)
+{
+    static double arenas[2][ELEMENTS];
+    const struct rule_case rule = {"adam that goes on",
+                                   DPB_FP64,
+                                   DPB_FP64,
+                                   {.kind = DPB_ADAM, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8},
+                                   1e-14};
+    const struct ownership *owned = &ownerships[1];
+    struct dpb_optimizer *optimizer = make(&rule, owned);
+    (void)state;
+    run_steps(optimizer, &rule, owned);
+    dpb_optimizer_destroy(optimizer);
+    for (uint64_t i = 0; i < ELEMENTS; i++) {
+        arenas[0][i] = oracle.state[i];
+        arenas[1][i] = oracle.second[i];
+    }
+    optimizer = make(&rule, owned);
+    assert_int_equal(dpb_optimizer_load(optimizer, arenas, STEPS - 1), DPB_OK); /* one was plain */
+    for (uint64_t step = STEPS; step < STEPS + 3; step++) {
+        step_once(optimizer, &rule, owned, step);
+        check_weights(&rule, owned);
+    }
     dpb_optimizer_destroy(optimizer);
 }
 
@@ -379,10 +453,11 @@ static void test_not_finite(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[RULES + 4] = {
+    struct CMUnitTest tests[RULES + 5] = {
         cmocka_unit_test(test_state_is_for_the_owned), cmocka_unit_test(test_smallest_epsilon),
-        cmocka_unit_test(test_not_owned), cmocka_unit_test(test_not_finite)};
+        cmocka_unit_test(test_not_owned), cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_adam_goes_on)};
     for (size_t i = 0; i < RULES; i++)
-        tests[4 + i] = (struct CMUnitTest){rules[i].name, test_rule, NULL, NULL, (void *)&rules[i]};
+        tests[5 + i] = (struct CMUnitTest){rules[i].name, test_rule, NULL, NULL, (void *)&rules[i]};
     return cmocka_run_group_tests_name("optimizer", tests, NULL, NULL);
 }

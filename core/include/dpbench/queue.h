@@ -33,12 +33,14 @@ typedef enum dpb_update_kind {
     DPB_UPDATE_PLAIN, /* w -= rate * (scale * g + decay * w) */
     DPB_UPDATE_MOMENTUM,
     DPB_UPDATE_NESTEROV,
-    DPB_UPDATE_ADAGRAD
+    DPB_UPDATE_ADAGRAD,
+    DPB_UPDATE_ADAM
 } dpb_update_kind;
 
 /* The part of an update that changes from step to step, in device memory. */
 struct dpb_update_words {
     float rate, scale;
+    float correction, second_correction; /* ADAM */
 };
 
 /* One step of the optimizer on n elements, by the rules of train/optimizer.h, in the arithmetic of
@@ -47,14 +49,19 @@ struct dpb_update_words {
 struct dpb_update {
     dpb_update_kind kind;
     double rate, scale, decay, momentum, epsilon;
-    const struct dpb_update_words *words; /* read when the work is done, in place of rate and
-                                             scale; NULL: rate and scale hold */
+    /* ADAM: momentum is beta1; the corrections are 1 - beta^t of the t-th update. */
+    double beta2, correction, second_correction;
+    bool decoupled; /* ADAM: decay is no part of g, but w -= rate * decay * w */
+    const struct dpb_update_words *words; /* read when the work is done, in place of rate, scale
+                                             and corrections; NULL: those hold */
     uint64_t n, first; /* `first`: the arena element that the pointers point at */
     /* Arena elements with decay: rising, disjoint. */
     const struct dpb_range *decays;
     uint64_t n_decays;
     dpb_dtype weight_type, gradient_type;
-    void *weights, *state; /* of weight_type. state: velocity or sum of squares; unread by PLAIN */
+    /* Of weight_type. state: velocity, sum of squares or first moment; unread by PLAIN. second:
+     * ADAM's second moment. */
+    void *weights, *state, *second;
     const void *gradients;
     /* Set to the arena element + 1 of the lowest new weight that is infinite or NaN, unless it
      * holds a lower one already; 0 holds none. NULL: not looked for. */

@@ -130,10 +130,15 @@ template <typename G> __global__ void update_weights(dpb_update by, const G *gra
     const float epsilon = (float)by.epsilon;
     float *const weights = static_cast<float *>(by.weights);
     float *const state = static_cast<float *>(by.state);
+    float *const second = static_cast<float *>(by.second);
+    const float correction = by.words ? by.words->correction : (float)by.correction;
+    const float second_correction =
+        by.words ? by.words->second_correction : (float)by.second_correction;
     for (EACH(i, by.n)) {
         const float decay = decays_at(by, by.first + i) ? (float)by.decay : 0.0f;
         const float weight = weights[i];
-        const float whole = scale * load(gradients + i) + decay * weight;
+        const bool apart = by.kind == DPB_UPDATE_ADAM && by.decoupled;
+        const float whole = scale * load(gradients + i) + (apart ? 0.0f : decay) * weight;
         float change = rate * whole;
         if (by.kind == DPB_UPDATE_MOMENTUM || by.kind == DPB_UPDATE_NESTEROV) {
             const float velocity = momentum * state[i] + whole;
@@ -144,6 +149,13 @@ template <typename G> __global__ void update_weights(dpb_update by, const G *gra
             const float sum = state[i] + whole * whole;
             state[i] = sum;
             change = rate * whole / (sqrtf(sum) + epsilon);
+        } else if (by.kind == DPB_UPDATE_ADAM) {
+            const float m = momentum * state[i] + (float)(1.0 - by.momentum) * whole;
+            const float v = (float)by.beta2 * second[i] + (float)(1.0 - by.beta2) * whole * whole;
+            state[i] = m;
+            second[i] = v;
+            change = rate * (m / correction / (sqrtf(v / second_correction) + epsilon) +
+                             (apart ? decay : 0.0f) * weight);
         }
         const float updated = weight - change;
         weights[i] = updated;
