@@ -53,7 +53,7 @@ static uint32_t transition(const struct net *net, int number, uint32_t x)
 static dpb_status build(const struct dpb_graph_ops *g, struct dpb_graph_builder *b, int depth,
                         uint32_t growth, uint32_t nclass)
 {
-    const struct net net = {g, b, DPB_PAD_SAME};
+    const struct net net = {g, b, DPB_PAD_SAME, false};
     int n_layers = (depth - 4) / 3;
     uint32_t x = g->input(b);                               /* 3 x 32 x 32 */
     x = conv(&net, layer_name("", "conv", 1), x, 16, 3, 1); /* 16 x 32 x 32 */

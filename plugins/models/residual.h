@@ -16,7 +16,17 @@ struct net {
     const struct dpb_graph_ops *g;
     struct dpb_graph_builder *b;
     dpb_padding padding; /* of convolutions: DPB_PAD_SAME, or DPB_PAD_EXPLICIT for kernel / 2 */
+    bool zero_gamma;     /* last_conv_bn */
 };
+
+/* A row of a residual network's options. */
+#define ZERO_GAMMA_ROW                                                                      \
+    {                                                                                       \
+        .name = "zero_gamma", .type = DPB_OPT_BOOL, .def = "no",                            \
+        .offset = offsetof(struct options, zero_gamma),                                     \
+        .help = "gamma of each block's last batch-norm begins at 0: a block begins as its " \
+                "shortcut (Goyal et al. 2017)."                                             \
+    }
 
 /* A layer's name: PREFIX (of a block, or ""), kind, number. */
 struct name {
@@ -74,6 +84,15 @@ static inline uint32_t conv_bn(const struct net *net, const char *prefix, int i,
 {
     x = conv(net, layer_name(prefix, "conv", i), x, channels, kernel, stride);
     return batch_norm(net, layer_name(prefix, "bn", i), x);
+}
+
+/* The same at the end of a residual block, before its sum. */
+static inline uint32_t last_conv_bn(const struct net *net, const char *prefix, int i, uint32_t x,
+                                    uint32_t channels, uint32_t kernel, uint32_t stride)
+{
+    static const struct dpb_initial zero = {.rule = DPB_INITIAL_CONSTANT, .value = 0.0};
+    x = conv_bn(net, prefix, i, x, channels, kernel, stride);
+    return net->zero_gamma ? net->g->initial(net->b, x, &zero, NULL) : x;
 }
 
 /* PREFIXconvI, PREFIXbnI and PREFIXreluI. */

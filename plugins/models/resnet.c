@@ -19,7 +19,10 @@ enum version { V1, V1_5, V2 };
 
 struct options {
     int version;
+    bool zero_gamma;
 };
+
+static const struct dpb_host *host;
 
 static const char *const versions[] = {"v1", "v1.5", "v2", NULL};
 
@@ -31,6 +34,7 @@ static const struct dpb_option option_table[] = {
      .offset = offsetof(struct options, version),
      .help = "v1 strides in the first 1x1 convolution of a stage, v1.5 in the 3x3; v2 is "
              "pre-activation."},
+    ZERO_GAMMA_ROW,
     {.name = NULL},
 };
 
@@ -40,6 +44,7 @@ struct network {
     int n_blocks[4]; /* of each stage */
     uint32_t width;  /* channels inside the first stage's blocks; twice as many in the next */
     uint32_t groups; /* of the 3x3 convolutions */
+    bool zero_gamma;
 };
 
 struct block {
@@ -56,7 +61,7 @@ static uint32_t bottleneck(const struct net *net, const char *prefix, uint32_t x
     uint32_t y = conv_bn_relu(net, prefix, 1, x, block.width, 1, stride_1x1);
     y = grouped_conv_bn_relu(net, prefix, 2, y, block.width, 3, block.stride / stride_1x1,
                              block.groups);
-    y = conv_bn(net, prefix, 3, y, block.out, 1, 1);
+    y = last_conv_bn(net, prefix, 3, y, block.out, 1, 1);
     if (block.first) {
         x = conv(net, layer_name(prefix, "downsample.", 0), x, block.out, 1, block.stride);
         x = batch_norm(net, layer_name(prefix, "downsample.", 1), x);
@@ -99,10 +104,14 @@ static uint32_t stage(const struct net *net, int number, const struct network *n
 static dpb_status build(const struct network *network, const struct dpb_graph_ops *g,
                         struct dpb_graph_builder *b, uint32_t nclass)
 {
-    const struct net net = {g, b, DPB_PAD_EXPLICIT};
+    const struct net net = {g, b, DPB_PAD_EXPLICIT, network->zero_gamma};
     const struct dpb_pool_args pool = {
         .kernel = 3, .stride = 2, .padding = DPB_PAD_EXPLICIT, .before = 1, .after = 1};
 
+    if (network->zero_gamma && network->version == V2)
+        return host->fail(DPB_UNSUPPORTED,
+                          "model.zero_gamma = yes is for versions v1 and v1.5: a block of v2 ends "
+                          "with a convolution, not with a batch-norm; leave one of them out");
     uint32_t x = g->input(b);                   /* 3 x 224 x 224 */
     x = conv_bn_relu(&net, "", 1, x, 64, 7, 2); /* 64 x 112 x 112 */
     x = g->max_pool(b, "maxpool", x, &pool);    /* 64 x 56 x 56 */
@@ -118,31 +127,37 @@ static dpb_status build(const struct network *network, const struct dpb_graph_op
     return DPB_OK;
 }
 
-#define RESNET(DEPTH, BATCH, N1, N2, N3, N4, NEXT)                                          \
-    static void describe_##DEPTH(const void *options, struct dpb_model_info *info)          \
-    {                                                                                       \
-        (void)options;                                                                      \
-        *info = (struct dpb_model_info){                                                    \
-            .input = {3, 224, 224}, .nclass = 1000, .batch = BATCH, .any_image = true};     \
-    }                                                                                       \
-    static dpb_status build_##DEPTH(const void *options, const struct dpb_graph_ops *g,     \
-                                    struct dpb_graph_builder *b, uint32_t nclass)           \
-    {                                                                                       \
-        const struct options *o = options;                                                  \
-        const struct network network = {(enum version)o->version, {N1, N2, N3, N4}, 64, 1}; \
-        return build(&network, g, b, nclass);                                               \
-    }                                                                                       \
-    static const struct dpb_model_ops ops_##DEPTH = {.describe = describe_##DEPTH,          \
-                                                     .build = build_##DEPTH};               \
-    static const struct dpb_plugin resnet##DEPTH = {                                        \
-        DPB_PLUGIN_HEAD(MODEL, ops_##DEPTH),                                                \
-        .name = "resnet" #DEPTH,                                                            \
-        .version = DPB_VERSION,                                                             \
-        .summary = "ResNet-" #DEPTH " for ImageNet: bottleneck blocks; v1, v1.5 or v2",     \
-        .options = option_table,                                                            \
-        .options_size = sizeof(struct options),                                             \
-        .next = NEXT,                                                                       \
+#define RESNET(DEPTH, BATCH, N1, N2, N3, N4, NEXT)                                      \
+    static void describe_##DEPTH(const void *options, struct dpb_model_info *info)      \
+    {                                                                                   \
+        (void)options;                                                                  \
+        *info = (struct dpb_model_info){                                                \
+            .input = {3, 224, 224}, .nclass = 1000, .batch = BATCH, .any_image = true}; \
+    }                                                                                   \
+    static dpb_status build_##DEPTH(const void *options, const struct dpb_graph_ops *g, \
+                                    struct dpb_graph_builder *b, uint32_t nclass)       \
+    {                                                                                   \
+        const struct options *o = options;                                              \
+        const struct network network = {                                                \
+            (enum version)o->version, {N1, N2, N3, N4}, 64, 1, o->zero_gamma};          \
+        return build(&network, g, b, nclass);                                           \
+    }                                                                                   \
+    static const struct dpb_model_ops ops_##DEPTH = {.describe = describe_##DEPTH,      \
+                                                     .build = build_##DEPTH};           \
+    static const struct dpb_plugin resnet##DEPTH = {                                    \
+        DPB_PLUGIN_HEAD(MODEL, ops_##DEPTH),                                            \
+        .name = "resnet" #DEPTH,                                                        \
+        .version = DPB_VERSION,                                                         \
+        .summary = "ResNet-" #DEPTH " for ImageNet: bottleneck blocks; v1, v1.5 or v2", \
+        .options = option_table,                                                        \
+        .options_size = sizeof(struct options),                                         \
+        .next = NEXT,                                                                   \
     };
+
+static const struct dpb_option resnext_table[] = {
+    ZERO_GAMMA_ROW,
+    {.name = NULL},
+};
 
 static void describe_resnext(const void *options, struct dpb_model_info *info)
 {
@@ -154,8 +169,8 @@ static void describe_resnext(const void *options, struct dpb_model_info *info)
 static dpb_status build_resnext50(const void *options, const struct dpb_graph_ops *g,
                                   struct dpb_graph_builder *b, uint32_t nclass)
 {
-    (void)options;
-    const struct network network = {V1_5, {3, 4, 6, 3}, 128, 32};
+    const struct options *o = options;
+    const struct network network = {V1_5, {3, 4, 6, 3}, 128, 32, o->zero_gamma};
     return build(&network, g, b, nclass);
 }
 
@@ -166,14 +181,16 @@ static const struct dpb_plugin resnext50 = {
     .name = "resnext50_32x4d",
     .version = DPB_VERSION,
     .summary = "ResNeXt-50 for ImageNet: bottleneck blocks of 32 groups of 4 channels",
+    .options = resnext_table,
+    .options_size = sizeof(struct options),
 };
 
 RESNET(152, 32, 3, 8, 36, 3, &resnext50)
 RESNET(101, 32, 3, 4, 23, 3, &resnet152)
 RESNET(50, 64, 3, 4, 6, 3, &resnet101)
 
-const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
+const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
 {
-    (void)host;
+    host = given;
     return &resnet50;
 }

@@ -8,6 +8,15 @@
  */
 #include "residual.h"
 
+struct options {
+    bool zero_gamma;
+};
+
+static const struct dpb_option option_table[] = {
+    ZERO_GAMMA_ROW,
+    {.name = NULL},
+};
+
 static void describe(const void *options, struct dpb_model_info *info)
 {
     (void)options;
@@ -19,17 +28,17 @@ static uint32_t basic_block(const struct net *net, const char *prefix, uint32_t 
                             uint32_t channels, uint32_t stride)
 {
     uint32_t y = conv_bn_relu(net, prefix, 1, x, channels, 3, stride);
-    y = conv_bn(net, prefix, 2, y, channels, 3, 1);
+    y = last_conv_bn(net, prefix, 2, y, channels, 3, 1);
     if (stride != 1)
         x = net->g->shortcut(net->b, layer_name(prefix, "shortcut", 1).text, x, channels, stride);
     x = add(net, layer_name(prefix, "add", 1), x, y);
     return relu(net, layer_name(prefix, "relu", 2), x);
 }
 
-static dpb_status build(const struct dpb_graph_ops *g, struct dpb_graph_builder *b, int depth,
-                        uint32_t nclass)
+static dpb_status build(const struct options *options, const struct dpb_graph_ops *g,
+                        struct dpb_graph_builder *b, int depth, uint32_t nclass)
 {
-    const struct net net = {g, b, DPB_PAD_SAME};
+    const struct net net = {g, b, DPB_PAD_SAME, options->zero_gamma};
     uint32_t x = g->input(b);                   /* 3 x 32 x 32 */
     x = conv_bn_relu(&net, "", 1, x, 16, 3, 1); /* 16 x 32 x 32 */
     for (int stage = 1; stage <= 3; stage++) {  /* 16 x 32 x 32, 32 x 16 x 16, 64 x 8 x 8 */
@@ -47,8 +56,7 @@ static dpb_status build(const struct dpb_graph_ops *g, struct dpb_graph_builder 
     static dpb_status build_##DEPTH(const void *options, const struct dpb_graph_ops *g,           \
                                     struct dpb_graph_builder *b, uint32_t nclass)                 \
     {                                                                                             \
-        (void)options;                                                                            \
-        return build(g, b, DEPTH, nclass);                                                        \
+        return build(options, g, b, DEPTH, nclass);                                               \
     }                                                                                             \
     static const struct dpb_model_ops ops_##DEPTH = {.describe = describe,                        \
                                                      .build = build_##DEPTH};                     \
@@ -57,6 +65,8 @@ static dpb_status build(const struct dpb_graph_ops *g, struct dpb_graph_builder 
         .name = "resnet" #DEPTH,                                                                  \
         .version = DPB_VERSION,                                                                   \
         .summary = "ResNet-" #DEPTH " for 32x32 images: basic blocks, shortcuts without weights", \
+        .options = option_table,                                                                  \
+        .options_size = sizeof(struct options),                                                   \
         .next = NEXT,                                                                             \
     };
 

@@ -142,6 +142,8 @@ static const struct effect effects[] = {
     {"checkpoint.save", STEPS, "", "out/a.safetensors", FILES},
     {"checkpoint.at", STEPS "checkpoint.save=out/a.safetensors", "2", "3", FILES},
     {"checkpoint.every", STEPS "checkpoint.save=out/a.safetensors", "0", "3", FILES},
+    {"model.zero_gamma", "run.steps=2 run.batch=2 model.name=resnet20 model.image=16", "no", "yes",
+     "loss"},
     {"model.version", "run.steps=1 run.mode=forward model.name=resnet50 model.image=32 run.batch=1",
      "v1", "v1.5", "model.macs_per_sample"},
 };

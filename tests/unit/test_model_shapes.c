@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -95,6 +96,44 @@ static void test_shapes_of_groups(void **unused)
     assert_padding(mobilenet, "block1.conv1", 1, 1);
     assert_padding(mobilenet, "block12.conv1", 0, 1);
     dpb_graph_destroy(mobilenet);
+}
+
+/* With model.zero_gamma the last batch-norm of each residual block begins at zero, no other. */
+static void check_zero_gamma(const char *name, const char *last, uint32_t n_blocks)
+{
+    const struct dpb_plugin *model = model_find(name);
+    union {
+        char bytes[64];
+        double aligned;
+    } options = {{0}};
+    struct dpb_graph *graph = NULL;
+    const struct dpb_option *row = model->options;
+    uint32_t n_zero = 0;
+    while (row->name && strcmp(row->name, "zero_gamma") != 0)
+        row++;
+    assert_non_null(row->name);
+    *(bool *)(options.bytes + row->offset) = true;
+    assert_int_equal(
+        dpb_graph_build(name, model->ops, &options, model_info(model).input, 10, &graph), DPB_OK);
+    for (uint32_t i = 0; i < graph->n_tensors; i++) {
+        const struct dpb_tensor *tensor = &graph->tensors[i];
+        const bool gamma = graph->nodes[tensor->node].op == DPB_OP_BATCH_NORM &&
+                           strstr(tensor->name, ".weight") != NULL;
+        const bool is_last = gamma && strstr(tensor->name, last) && strstr(tensor->name, "layer");
+        if (gamma)
+            assert_true(tensor->init_value == (is_last ? 0.0 : 1.0));
+        n_zero += is_last;
+    }
+    assert_int_equal(n_zero, n_blocks);
+    dpb_graph_destroy(graph);
+}
+
+static void test_zero_gamma(void **unused)
+{
+    (void)unused;
+    check_zero_gamma("resnet20", ".bn2.", 9);
+    check_zero_gamma("resnet50", ".bn3.", 16);
+    check_zero_gamma("resnext50_32x4d", ".bn3.", 16);
 }
 
 static void test_shapes_of_chains(void **unused)
@@ -199,10 +238,9 @@ static void test_shapes_of_blocks(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_shapes_of_groups),
-        cmocka_unit_test(test_shapes_of_chains),
-        cmocka_unit_test(test_shapes_of_blocks),
+        cmocka_unit_test(test_shapes),           cmocka_unit_test(test_shapes_of_groups),
+        cmocka_unit_test(test_shapes_of_chains), cmocka_unit_test(test_shapes_of_blocks),
+        cmocka_unit_test(test_zero_gamma),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
