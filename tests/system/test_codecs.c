@@ -342,6 +342,30 @@ static void test_refusals(void **state)
     }
 }
 
+/* Where the servers report the spans of an exchange: no forward pass hides one, since the exchange
+ * before is over, and a worker that is alone waits for no peer. */
+static void test_spans(void **state)
+{
+    static const char *const settings[] = {
+        "comm.name=ps_cpu run.workers=1 run.servers=1", "comm.name=ps_cpu run.workers=2",
+        "comm.name=ps_cpu run.workers=2 run.servers=2",
+        "comm.name=ps_cpu run.workers=1 run.servers=1 comm.hosts=1+1 comm.interface=lo"};
+    (void)state;
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        struct command command;
+        char all[256];
+        snprintf(all, sizeof all, "%s comm.codec=onebit run.steps=20 comm.bucket=1000",
+                 settings[i]);
+        run_well(&command, all);
+        const json_t *parts = json_at(command.json, "timing.breakdown_ns");
+        if (!(json_number_at(parts, "comm_hidden") <= json_number_at(parts, "backward")))
+            fail_msg("%s: more is hidden than backward can hide", all);
+        if (i % 3 == 0 && json_number_at(parts, "comm_wait_peer") != 0)
+            fail_msg("%s: one worker waits for a peer", all);
+        command_free(&command);
+    }
+}
+
 /* An axis over codecs leaves each cell the options of its own codec. */
 static void test_sweep(void **state)
 {
@@ -396,6 +420,7 @@ int main(void)
     for (size_t i = 0; i < N_FED; i++)
         add_case(test_feedback, (void *)fed[i], "%s: feedback", fed[i]);
     add_case(test_result, NULL, "what codecs did is in the result");
+    add_case(test_spans, NULL, "ps_cpu: the spans of messages");
     add_case(test_table, NULL, "what a codec did is in the table");
     add_case(test_goes_on, (void *)"topk", "topk: saved and continued");
     add_case(test_goes_on, (void *)"onebit comm.codec_start_step=7",

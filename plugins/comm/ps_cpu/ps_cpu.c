@@ -22,7 +22,8 @@
  * Fences: a slice is summed when every worker has announced its bucket (READY), or its gradients
  * are here; it is pulled, and the gradients under it may be written again, when its shard has
  * updated it (REDUCED), or its weights are here; weights of a shard change again only after every
- * worker's gradients of the next step, when its pulls are over.
+ * worker's gradients of the next step, when its pulls are over. With a codec a worker announces
+ * the message of a bucket (PUSHED), and this message is what must stay until REDUCED.
  *
  * Dean et al.: Large scale distributed deep networks. NIPS 2012 (the synchronous form).
  */
@@ -117,10 +118,10 @@ dpb_status ps_push_wait(void *strategy, uint64_t bucket)
     const struct ps *ps = strategy;
     if (!own_ready(ps, bucket))
         return wait_own_ready(ps, bucket);
-    const struct dpb_wait what =
-        wait_of(ps, crowded(ps), bucket, ps->base.arenas.layout.gradient_type,
-                "the server to take gradients");
-    return links_wait(ps->links, &what);
+    const uint32_t peer = crowded(ps);
+    const struct dpb_wait what = wait_of(ps, peer, bucket, ps->base.arenas.layout.gradient_type,
+                                         "the server to take gradients");
+    return peer == NONE ? DPB_OK : links_wait(ps->links, &what);
 }
 
 static void push(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
@@ -243,10 +244,9 @@ static void serve_coded(void *strategy, uint64_t bucket, uint64_t length, uint64
     struct strategy *comm = &ps->base;
     const struct dpb_range slice = ps_slice(&comm->args, comm->args.rank, bucket, length);
     (void)until_ns;
-    if (slice.end > 0) {
-        note_pushed(ps, bucket);
+    note_pushed(ps, bucket);
+    if (slice.end > 0)
         decode(ps, bucket);
-    }
     for (; *at < slice.end && coded_status(comm) == DPB_OK;) {
         const struct piece piece = strategy_piece(comm, bucket, slice.end, *at, DPB_FP32);
         strategy_update(comm, bucket, piece, (const float *)ps->sum + *at);
@@ -360,7 +360,7 @@ static void report_server(const struct ps *ps, uint32_t shard, uint64_t bucket)
 {
     const struct signals *signals = &ps->base.signals;
     struct rank_set one = {shard, 1};
-    int64_t ready_ns = signals_latest_ns(signals, SIGNAL_READY, strategy_self(&ps->base), bucket);
+    int64_t ready_ns = signals_latest_ns(signals, pushed(ps), strategy_self(&ps->base), bucket);
     int64_t pushed_ns = signals_latest_ns(signals, SIGNAL_TAKEN, one, bucket);
     int64_t served_ns = signals_latest_ns(signals, SIGNAL_REDUCED, one, bucket);
     if (pushed_ns > ready_ns)
