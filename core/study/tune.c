@@ -172,8 +172,11 @@ static bool try_value(struct search *s, size_t axis, size_t index, enum directio
     *taken = takes(s, now, next, direction, &gain);
     if (s->trial[next] == 0)
         add_trial(s, now, next, &gain, (*taken || now == next) && !isnan(value_of(s, next)));
-    if (*taken)
+    if (*taken) {
         s->at[axis] = index;
+        json_object_set_new(json_array_get(s->trials, s->trial[next] - 1), "taken",
+                            json_boolean(!isnan(value_of(s, next))));
+    }
     return true;
 }
 
@@ -235,7 +238,7 @@ static void find_rows(struct search *s)
 static json_t *best_of(const struct search *s)
 {
     const size_t cell = present_cell(s);
-    if (isnan(value_of(s, cell)))
+    if (s->trial[cell] == 0 || isnan(value_of(s, cell))) /* its runs may not be over */
         return json_null();
     return json_pack("{s:I, s:O, s:I}", "cell_index", (json_int_t)cell, "cell",
                      json_object_get(s->rows[cell], "cell"), "trial", (json_int_t)s->trial[cell]);
