@@ -1,8 +1,8 @@
 /*
  * delay.h - run.delay: workers sleep before they hand over a step's gradients, as stragglers do.
  *
- * A delay is a function of run.seed, rank and step. So two strategies meet the same stragglers, and
- * a test knows the sum. With u uniform in (0, 1]:
+ * A delay is a function of rank and step, and of run.seed or the trace. So two strategies meet the
+ * same stragglers, and a test knows the sum. With u uniform in (0, 1]:
  *
  *     constant(t)      t
  *     exponential(t)   -t log u          mean t

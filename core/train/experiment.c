@@ -17,7 +17,6 @@
 #include "train/journal.h"
 #include "train/refuse.h"
 #include "train/trace.h"
-#include "train/trace.h"
 
 static const char *origin(const struct dpb_experiment *experiment, const char *section,
                           const char *key)

@@ -35,7 +35,7 @@ DPB_CLONES static void add_block(float *block, uint64_t n, uint32_t seed, uint32
         block[i] += (float)value_of(seed, element + (uint32_t)i, largest);
 }
 
-/* Of the block that begins with `element`, of an array that ends before `end`. */
+/* The length of the block that begins with `element`, in an array that ends before `end`. */
 static uint64_t block_length(uint64_t element, uint64_t end)
 {
     const uint64_t most = BLOCK - element % BLOCK;

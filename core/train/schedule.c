@@ -63,7 +63,7 @@ dpb_status dpb_schedule_make(const struct dpb_optimizer_settings *settings, uint
     return DPB_OK;
 }
 
-/* Of the decay, from the end of warm-up to the end of the run. */
+/* The part of the decay that is over; it begins with the end of warm-up. */
 static double share_done(const struct dpb_schedule *schedule, double at)
 {
     return fmin((at - schedule->warmup_steps) / (schedule->total_steps - schedule->warmup_steps),

@@ -338,8 +338,7 @@ static const char *contradiction(const struct ps_async_options *options, uint32_
                "may give several gradients of an update";
     if (!k_rule && options->k > 0)
         return "comm.k goes with comm.policy = k_sync, k_batch_sync, k_async or k_batch_async; "
-               "give "
-               "one of them";
+               "give one of them";
     if (newest && options->bound >= 0)
         return "comm.bound says how old gradients may be, and with comm.policy = k_sync or "
                "k_batch_sync none that counts is; leave out comm.bound";
