@@ -19,7 +19,7 @@
 
 enum { WORKERS = 3, MOST_SERVERS = 3, STEPS = 15, MOST_PUSHES = 256, PROOF_STEPS = 8 };
 
-#define RATE 0.1
+#define RATE 0.02
 #define MOMENTUM 0.9
 
 /* A line of a server's log. */
