@@ -1,6 +1,7 @@
 /* trace_file.c - see trace_file.h. */
 #include "study/trace_file.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -338,13 +339,12 @@ static void put_span(struct tracer *tracer, uint32_t number, uint32_t row, const
     put_text(tracer, "name", name);
     fputs(",\"args\":{", tracer->out);
     if (count)
-        fprintf(tracer->out, "\"%s\":%llu", count,
-                (unsigned long long)(span->number + (step ? rank->journal->first_step : 0)));
+        fprintf(tracer->out, "\"%s\":%" PRIu64, count,
+                span->number + (step ? rank->journal->first_step : 0));
     if (step)
         put_record(tracer, rank, span->number);
     if (span->what >= DPB_TRACE_PHASE && number < tracer->experiment->n_workers)
-        fprintf(tracer->out, ",\"step\":%llu",
-                (unsigned long long)(rank->journal->first_step + span->of));
+        fprintf(tracer->out, ",\"step\":%" PRIu64, rank->journal->first_step + span->of);
     fputs("}}", tracer->out);
 }
 
@@ -428,10 +428,10 @@ static dpb_status write_rank(struct tracer *tracer, uint32_t number)
 static json_t *rank_to_json(const struct tracer *tracer, uint32_t number)
 {
     const struct rank_trace *rank = &tracer->ranks[number];
+    const json_int_t before = (json_int_t)rank->journal->first_step;
     json_t *first = rank->n_shown == 0
                         ? json_null()
-                        : json_integer((json_int_t)(rank->journal->first_step +
-                                                    rank->steps[rank->first].number));
+                        : json_integer(before + (json_int_t)rank->steps[rank->first].number);
     return json_pack("{s:i, s:s, s:i, s:o, s:I, s:b}", "rank", (int)number, "role",
                      number < tracer->experiment->n_workers ? "worker" : "server", "machine",
                      (int)tracer->experiment->machines[number], "first_step", first, "steps",

@@ -397,7 +397,8 @@ static dpb_status capture(struct dpb_optimizer *optimizer, struct dpb_queue *que
 static double count_update(struct dpb_optimizer *optimizer, uint64_t n)
 {
     const uint64_t before = __atomic_fetch_add(&optimizer->n_updated, n, __ATOMIC_RELAXED);
-    return (double)(before / optimizer->n_state + 1);
+    const uint64_t n_updates = before / optimizer->n_state;
+    return (double)n_updates + 1.0;
 }
 
 static void replay(struct dpb_optimizer *optimizer, const struct dpb_step *step)

@@ -9,7 +9,7 @@ build=${DPB_BUILD:-build}
 passed=0 failed=0 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
-root=$PWD prefix=$work/usr
+prefix=$work/usr
 
 verdict() { # STATUS TEXT: counts; on failure shows $work/log
     if [ "$1" -eq 0 ]; then
