@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "lib/printed.h"
 #include "study/compare.h"
 #include "study/json.h"
 
@@ -144,8 +145,6 @@ static void intervals_decide(void **state)
 static void runs_have_the_interval_of_their_steps(void **state)
 {
     bool regression;
-    char *text = NULL;
-    size_t length;
     (void)state;
     json_t *document = compare(run_of(200, "shm"), run_of(170, "shm"), 0.01, &regression);
     const json_t *row = json_array_get(json_object_get(document, "rows"), 0);
@@ -154,9 +153,7 @@ static void runs_have_the_interval_of_their_steps(void **state)
     assert_true(dpb_json_number(row, "low") <= 0.85 && dpb_json_number(row, "high") >= 0.85);
     assert_true(dpb_json_number(row, "high") < 0.9);
     assert_true(regression);
-    FILE *out = open_memstream(&text, &length);
-    dpb_compare_print(document, out);
-    fclose(out);
+    char *text = printed_as(document, dpb_compare_print);
     assert_non_null(strstr(text, "slower REGRESSION (by the steps of one run)\n"));
     free(text);
     json_decref(document);
@@ -197,8 +194,6 @@ static const json_t *doubts_of_row(const json_t *document, const char *path)
 static void doubtful_rates_conclude_nothing(void **state)
 {
     bool regression;
-    char *text = NULL;
-    size_t length;
     (void)state;
     json_t *disturbed = cell_of("x", 49, 50, 51), *clean = cell_of("x", 99, 100, 101);
     json_object_update_new(disturbed, json_pack("{s:i, s:i, s:b, s:b}", "failed_runs", 0, "runs", 3,
@@ -210,9 +205,7 @@ static void doubtful_rates_conclude_nothing(void **state)
     const json_t *doubts = doubts_of_row(document, "b.doubts");
     assert_int_equal(json_array_size(doubts), 2);
     assert_string_equal(json_string_value(json_array_get(doubts, 1)), "disturbed");
-    FILE *out = open_memstream(&text, &length);
-    dpb_compare_print(document, out);
-    fclose(out);
+    char *text = printed_as(document, dpb_compare_print);
     assert_non_null(strstr(text, "  no conclusion; B was oversubscribed, disturbed\n"));
     assert_non_null(strstr(text, "  equal within 10 %\n"));
     assert_null(strstr(text, "nothing differs"));

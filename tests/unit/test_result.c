@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "dpbench/random.h"
 #include "lib/documented.h"
+#include "lib/printed.h"
 #include "study/json.h"
 #include "study/result.h"
 #include "study/summary.h"
@@ -754,12 +755,7 @@ static void warnings_are_counted_once(void **state)
 
 static char *printed(const json_t *document)
 {
-    char *text = NULL;
-    size_t length;
-    FILE *out = open_memstream(&text, &length);
-    dpb_result_print(document, out);
-    fclose(out);
-    return text;
+    return printed_as(document, dpb_result_print);
 }
 
 static void table_closes_with_the_rate(void **state)

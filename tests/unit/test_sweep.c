@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "lib/documented.h"
+#include "lib/printed.h"
 #include "study/json.h"
 #include "study/sweep.h"
 
@@ -596,15 +597,9 @@ static json_t *refused(const char *error)
                      "failed", "error", error, "config", "comm", "name", "value", "shm");
 }
 
-/* Not inlined: gcc 12 would take what the stream allocates for the local variable that names it. */
-__attribute__((noinline)) static char *printed(const json_t *document)
+static char *printed(const json_t *document)
 {
-    char *text = NULL;
-    size_t length;
-    FILE *out = open_memstream(&text, &length);
-    dpb_sweep_print(document, out);
-    fclose(out);
-    return text;
+    return printed_as(document, dpb_sweep_print);
 }
 
 static void failed_cells_are_rows(void **state)

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "dpbench/random.h"
 #include "lib/documented.h"
+#include "lib/printed.h"
 #include "study/compare.h"
 #include "study/forms.h"
 #include "study/json.h"
@@ -96,19 +97,6 @@ static const json_t *target_of(const struct study *study, size_t row)
 {
     const json_t *rows = json_object_get(study->document, "rows");
     return json_object_get(json_array_get(rows, row), "to_target");
-}
-
-typedef void print_form(const json_t *document, FILE *out);
-
-/* Not inlined: gcc 12 would take what the stream allocates for the local variable that names it. */
-__attribute__((noinline)) static char *printed_as(const json_t *document, print_form *form)
-{
-    char *text = NULL;
-    size_t length;
-    FILE *out = open_memstream(&text, &length);
-    form(document, out);
-    fclose(out);
-    return text;
 }
 
 static char *printed(const json_t *document)

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "dpbench/random.h"
 #include "lib/documented.h"
+#include "lib/printed.h"
 #include "study/json.h"
 #include "study/sweep.h"
 #include "study/tune.h"
@@ -269,12 +270,7 @@ static double until_the_third(const size_t *at, uint32_t repeat)
 
 static char *printed(const json_t *document)
 {
-    char *text = NULL;
-    size_t length;
-    FILE *out = open_memstream(&text, &length);
-    dpb_sweep_print(document, out);
-    fclose(out);
-    return text;
+    return printed_as(document, dpb_sweep_print);
 }
 
 static void refusal_ends_a_direction(void **state)

@@ -1,0 +1,15 @@
+/*
+ * printed.h - what a form of a document prints, for a test to read.
+ */
+#ifndef DPB_TESTS_LIB_PRINTED_H
+#define DPB_TESTS_LIB_PRINTED_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+typedef void print_form(const json_t *document, FILE *out);
+
+/* To be freed. */
+char *printed_as(const json_t *document, print_form *form);
+
+#endif
