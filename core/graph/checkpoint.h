@@ -5,10 +5,9 @@
  * Tensors have the graph's names ("conv1.weight", "bn1.running_mean"), canonical order, and the
  * type of the arenas (F32 or F64). A tensor's optimizer state is
  * "optimizer.momentum_buffer.conv1.weight", "optimizer.sum..." or "optimizer.exp_avg..." and
- * "optimizer.exp_avg_sq...", PyTorch's words. The header's
- * __metadata__ has the progress as whole numbers: dpbench.step, .samples, .epoch, .position,
- * .trained_ns, .seed. A missing number is zero: a file of weights alone begins a training, and
- * another program's file may continue one.
+ * "optimizer.exp_avg_sq...", PyTorch's words. The header's __metadata__ has the progress as whole
+ * numbers: dpbench.step, .samples, .epoch, .position, .trained_ns, .seed. A missing number is zero:
+ * a file of weights alone begins a training, and another program's file may continue one.
  */
 #ifndef DPB_CORE_GRAPH_CHECKPOINT_H
 #define DPB_CORE_GRAPH_CHECKPOINT_H

@@ -194,8 +194,7 @@ static dpb_status plan(struct dpb_exchange *exchange)
 static dpb_status share_state(struct dpb_exchange *exchange)
 {
     const struct dpb_settings *settings = &exchange->experiment->settings;
-    const uint32_t n_arrays =
-        dpb_optimizer_state_names(&settings->optimizer, (const char *[DPB_OPTIMIZER_STATES]){NULL});
+    const uint32_t n_arrays = dpb_optimizer_states(&settings->optimizer);
     dpb_saved_warn(exchange);
     if (!settings->checkpoint.save[0] || n_arrays == 0)
         return DPB_OK;

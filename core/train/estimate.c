@@ -4,12 +4,6 @@
 #include "train/comm_test.h"
 #include "train/optimizer.h"
 
-static uint64_t n_states(const struct dpb_settings *settings)
-{
-    return dpb_optimizer_state_names(&settings->optimizer,
-                                     (const char *[DPB_OPTIMIZER_STATES]){NULL});
-}
-
 /* Weights, gradients, and what they pass through; optimizer state as if all of it were the
  * worker's. */
 uint64_t dpb_experiment_device_memory(const struct dpb_experiment *experiment)
@@ -19,7 +13,7 @@ uint64_t dpb_experiment_device_memory(const struct dpb_experiment *experiment)
     uint64_t total = arena + n * dpb_dtype_size(experiment->gradient_type);
     if (!dpb_experiment_arenas_on_device(experiment) || settings->run.mode == DPB_MODE_COMM)
         return 0;
-    total += n_states(settings) * arena;
+    total += dpb_optimizer_states(&settings->optimizer) * arena;
     total += experiment->accumulate > 1 ? arena : 0;
     return total + (experiment->gradient_type != experiment->weight_type ? arena : 0);
 }
@@ -57,11 +51,12 @@ uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t
         return dpb_comm_memory(experiment, rank);
     uint64_t arena = graph->n_elements * dpb_dtype_size(experiment->weight_type);
     bool on_device = dpb_experiment_arenas_on_device(experiment);
-    uint64_t total = arena * (1 + n_states(settings));
+    const uint32_t n_states = dpb_optimizer_states(&settings->optimizer);
+    uint64_t total = arena * (1 + n_states);
     if (rank >= experiment->n_workers)
         return total;
     if (on_device) /* of an arena for core to look at, and of the state for checkpoints */
-        total = arena * (1 + (settings->checkpoint.save[0] ? n_states(settings) : 0));
+        total = arena * (1 + (settings->checkpoint.save[0] ? n_states : 0));
     const struct dpb_compile_args compile = {.graph = graph,
                                              .batch = experiment->batch,
                                              .precision = (dpb_precision)settings->run.precision,

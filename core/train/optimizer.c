@@ -46,6 +46,12 @@ uint32_t dpb_optimizer_state_names(const struct dpb_optimizer_settings *settings
     return adam ? 2 : names[0] ? 1 : 0;
 }
 
+uint32_t dpb_optimizer_states(const struct dpb_optimizer_settings *settings)
+{
+    const char *names[DPB_OPTIMIZER_STATES];
+    return dpb_optimizer_state_names(settings, names);
+}
+
 /* Of one array. */
 static uint64_t array_bytes(const struct dpb_optimizer *optimizer)
 {
@@ -185,8 +191,7 @@ dpb_status dpb_optimizer_create(const struct dpb_optimizer_args *args,
     }
     made->graph = args->graph;
     made->settings = *args->settings;
-    made->n_arrays =
-        dpb_optimizer_state_names(args->settings, (const char *[DPB_OPTIMIZER_STATES]){NULL});
+    made->n_arrays = dpb_optimizer_states(args->settings);
     made->weight_type = args->weight_type;
     made->gradient_type = args->gradient_type;
     made->n_owned = args->n_owned;
@@ -391,25 +396,26 @@ static dpb_status capture(struct dpb_optimizer *optimizer, struct dpb_queue *que
                                         sizeof *optimizer->words);
 }
 
-/* The number of the update that these n elements are of, from 1. An update of all owned elements
- * ends before the next one begins, however many pieces and threads there are. So the elements
- * count the updates, also on servers that make several in a step. */
-static double count_update(struct dpb_optimizer *optimizer, uint64_t n)
+/* What Adam divides its moments by in the update that these n elements are of. An update of all
+ * owned elements ends before the next one begins, however many pieces and threads there are. So the
+ * elements count the updates, also on servers that make several in a step. */
+static void correct(struct dpb_optimizer *optimizer, uint64_t n, double *first, double *second)
 {
     const uint64_t before = __atomic_fetch_add(&optimizer->n_updated, n, __ATOMIC_RELAXED);
-    const uint64_t n_updates = before / optimizer->n_state;
-    return (double)n_updates + 1.0;
+    const uint64_t number = before / optimizer->n_state + 1;
+    *first = 1.0 - pow(optimizer->settings.beta1, (double)number);
+    *second = 1.0 - pow(optimizer->settings.beta2, (double)number);
 }
 
 static void replay(struct dpb_optimizer *optimizer, const struct dpb_step *step)
 {
-    const struct dpb_optimizer_settings *settings = &optimizer->settings;
-    const double number = count_update(optimizer, optimizer->n_state);
-    *optimizer->next_words =
-        (struct dpb_update_words){.rate = (float)step->learning_rate,
-                                  .scale = (float)step->scale,
-                                  .correction = (float)(1.0 - pow(settings->beta1, number)),
-                                  .second_correction = (float)(1.0 - pow(settings->beta2, number))};
+    double first = 1.0, second = 1.0;
+    if (optimizer->settings.kind == DPB_ADAM)
+        correct(optimizer, optimizer->n_state, &first, &second);
+    *optimizer->next_words = (struct dpb_update_words){.rate = (float)step->learning_rate,
+                                                       .scale = (float)step->scale,
+                                                       .correction = (float)first,
+                                                       .second_correction = (float)second};
 }
 
 /* Where Adam's second moments are, and what it divides the moments by. */
@@ -422,11 +428,8 @@ static void fill_in_adam(struct dpb_optimizer *optimizer, bool captured, struct 
     update->momentum = settings->beta1;
     update->beta2 = settings->beta2;
     update->decoupled = settings->decoupled_decay;
-    if (captured) /* each launch has words of its own */
-        return;
-    const double number = count_update(optimizer, update->n);
-    update->correction = 1.0 - pow(settings->beta1, number);
-    update->second_correction = 1.0 - pow(settings->beta2, number);
+    if (!captured) /* else each launch has words of its own */
+        correct(optimizer, update->n, &update->correction, &update->second_correction);
 }
 
 static dpb_status update(struct dpb_optimizer *optimizer, struct dpb_queue *queue,

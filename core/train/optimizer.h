@@ -44,11 +44,11 @@ void dpb_optimizer_destroy(struct dpb_optimizer *optimizer); /* accepts NULL */
  * "exp_avg", "exp_avg_sq". Returns how many there are. */
 uint32_t dpb_optimizer_state_names(const struct dpb_optimizer_settings *settings,
                                    const char *names[DPB_OPTIMIZER_STATES]);
+uint32_t dpb_optimizer_states(const struct dpb_optimizer_settings *settings); /* the number alone */
 /* The memory of the state: array after array, of each one owned range after the other, in the
- * weights' type. Zeroed where
- * there is none; the optimizer's (may be NULL), @borrowed until destroy. What other threads have
- * updated until now is in it; of a state on a device it is what `fetch` has brought, and none
- * unless args.saved. */
+ * weights' type. Zeroed where there is none; the optimizer's (may be NULL), @borrowed until
+ * destroy. What other threads have updated until now is in it; of a state on a device it is what
+ * `fetch` has brought, and none unless args.saved. */
 struct dpb_mapping dpb_optimizer_mapping(const struct dpb_optimizer *optimizer);
 /* A thread that does not update has read the state, before it lets the next step begin. */
 void dpb_optimizer_was_read(struct dpb_optimizer *optimizer);
