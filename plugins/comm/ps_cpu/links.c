@@ -631,9 +631,8 @@ bool links_updated(const struct links *links, uint32_t shard, uint64_t bucket)
 void links_report(const struct links *links, uint32_t shard, uint64_t bucket)
 {
     const struct link *link = link_to(links, shard);
-    const enum signal_kind pushed = links->base->coded ? SIGNAL_PUSHED : SIGNAL_READY;
-    int64_t ready_ns =
-        signals_latest_ns(&links->base->signals, pushed, strategy_self(links->base), bucket);
+    int64_t ready_ns = signals_latest_ns(&links->base->signals, ps_pushed(links->base),
+                                         strategy_self(links->base), bucket);
     int64_t given_ns = link->given_ns[bucket], from_ns = given_ns - link->waited_ns[bucket];
     links->host->span(bucket, DPB_PHASE_TRANSFER, ready_ns, given_ns);
     if (link->waited_ns[bucket] > 0)

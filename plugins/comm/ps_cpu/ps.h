@@ -88,6 +88,12 @@ static inline bool ps_is_shard(const struct dpb_comm_args *args)
     return args->role == DPB_SERVER || args->n_servers == 0;
 }
 
+/* A worker raises it when the shards here can read what it pushes. */
+static inline enum signal_kind ps_pushed(const struct strategy *base)
+{
+    return base->coded ? SIGNAL_PUSHED : SIGNAL_READY;
+}
+
 static inline bool ps_is_here(const struct dpb_comm_args *args, uint32_t rank)
 {
     return args->machines[rank] == args->machines[args->rank];

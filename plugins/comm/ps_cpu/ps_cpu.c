@@ -144,17 +144,12 @@ static void encode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
 
 /* ---- stage: serve the own shard ------------------------------------------------------------ */
 
-/* A worker raises it when the shards here can read what it pushes. */
-static enum signal_kind pushed(const struct ps *ps)
-{
-    return ps->base.coded ? SIGNAL_PUSHED : SIGNAL_READY;
-}
-
 static bool has_pushed(const struct ps *ps, uint32_t worker, uint64_t bucket)
 {
     struct rank_set one = {worker, 1};
-    return is_here(ps, worker) ? signals_reached(&ps->base.signals, pushed(ps), one, bucket)
-                               : links_pushed(ps->links, worker, bucket);
+    return is_here(ps, worker)
+               ? signals_reached(&ps->base.signals, ps_pushed(&ps->base), one, bucket)
+               : links_pushed(ps->links, worker, bucket);
 }
 
 /* The first worker whose gradients are not here. */
@@ -179,7 +174,7 @@ static dpb_status serve_wait(void *strategy, uint64_t bucket)
     uint32_t worker = missing_worker(ps, bucket);
     const struct dpb_wait what =
         wait_of(ps, worker, bucket, ps->base.arenas.layout.gradient_type, "gradients of the peer");
-    return worker == NONE ? DPB_OK : wait_for(ps, pushed(ps), &what);
+    return worker == NONE ? DPB_OK : wait_for(ps, ps_pushed(&ps->base), &what);
 }
 
 /* Writes down for the workers since when a bucket's gradients are here; a worker reports those that
@@ -189,12 +184,14 @@ static void note_pushed(const struct ps *ps, uint64_t bucket)
     const struct strategy *comm = &ps->base;
     int64_t own_ns = INT64_MAX, late_ns = INT64_MIN, pushed_ns = INT64_MIN;
     if (comm->args.role == DPB_WORKER)
-        own_ns = signals_latest_ns(&comm->signals, pushed(ps), strategy_self(comm), bucket);
+        own_ns =
+            signals_latest_ns(&comm->signals, ps_pushed(&ps->base), strategy_self(comm), bucket);
     for (uint32_t worker = 0; worker < comm->args.n_workers; worker++) {
         struct rank_set one = {worker, 1};
         bool here = is_here(ps, worker);
-        int64_t came_ns = here ? signals_latest_ns(&comm->signals, pushed(ps), one, bucket)
-                               : links_pushed_ns(ps->links, worker, bucket);
+        int64_t came_ns = here
+                              ? signals_latest_ns(&comm->signals, ps_pushed(&ps->base), one, bucket)
+                              : links_pushed_ns(ps->links, worker, bucket);
         int64_t began_ns = here ? came_ns : links_push_began_ns(ps->links, worker, bucket);
         pushed_ns = came_ns > pushed_ns ? came_ns : pushed_ns;
         late_ns = began_ns > late_ns ? began_ns : late_ns;
@@ -247,7 +244,7 @@ static void serve_coded(void *strategy, uint64_t bucket, uint64_t length, uint64
     note_pushed(ps, bucket);
     if (slice.end > 0)
         decode(ps, bucket);
-    for (; *at < slice.end && coded_status(comm) == DPB_OK;) {
+    while (*at < slice.end && coded_status(comm) == DPB_OK) {
         const struct piece piece = strategy_piece(comm, bucket, slice.end, *at, DPB_FP32);
         strategy_update(comm, bucket, piece, (const float *)ps->sum + *at);
         *at += piece.n;
@@ -360,7 +357,8 @@ static void report_server(const struct ps *ps, uint32_t shard, uint64_t bucket)
 {
     const struct signals *signals = &ps->base.signals;
     struct rank_set one = {shard, 1};
-    int64_t ready_ns = signals_latest_ns(signals, pushed(ps), strategy_self(&ps->base), bucket);
+    int64_t ready_ns =
+        signals_latest_ns(signals, ps_pushed(&ps->base), strategy_self(&ps->base), bucket);
     int64_t pushed_ns = signals_latest_ns(signals, SIGNAL_TAKEN, one, bucket);
     int64_t served_ns = signals_latest_ns(signals, SIGNAL_REDUCED, one, bucket);
     if (pushed_ns > ready_ns)
