@@ -139,8 +139,7 @@ static bool takes(const struct search *s, size_t now, size_t next, enum directio
     return is_better(gain, direction == UP ? most : 1);
 }
 
-static void add_trial(struct search *s, size_t now, size_t next, const struct dpb_comparison *gain,
-                      bool taken)
+static void add_trial(struct search *s, size_t now, size_t next, const struct dpb_comparison *gain)
 {
     const double value = value_of(s, next);
     const bool rate = s->sweep->objective == DPB_OBJECTIVE_RATE;
@@ -151,7 +150,7 @@ static void add_trial(struct search *s, size_t now, size_t next, const struct dp
                   "value", dpb_json_real(rate ? value : 1 / value), "over",
                   now == next ? json_null() : json_integer((json_int_t)s->trial[now]), "gain",
                   dpb_json_real(gain->ratio - 1), "low", dpb_json_real(gain->low - 1), "high",
-                  dpb_json_real(gain->high - 1), "taken", taken));
+                  dpb_json_real(gain->high - 1), "taken", false));
     s->trial[next] = json_array_size(s->trials);
 }
 
@@ -171,8 +170,8 @@ static bool try_value(struct search *s, size_t axis, size_t index, enum directio
         compare(s, now, next, &gain);
     *taken = takes(s, now, next, direction, &gain);
     if (s->trial[next] == 0)
-        add_trial(s, now, next, &gain, (*taken || now == next) && !isnan(value_of(s, next)));
-    if (*taken) {
+        add_trial(s, now, next, &gain);
+    if (*taken || now == next) {
         s->at[axis] = index;
         json_object_set_new(json_array_get(s->trials, s->trial[next] - 1), "taken",
                             json_boolean(!isnan(value_of(s, next))));
