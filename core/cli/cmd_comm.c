@@ -38,11 +38,8 @@ static dpb_status add_codecs(const struct dpb_experiment *experiment, json_t *do
 {
     json_t *codecs = json_null();
     if (experiment->settings.comm_test.codecs &&
-        experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_CODECS) {
-        dpb_status status = dpb_codec_rates_measure(&codecs);
-        if (status != DPB_OK)
-            return status;
-    }
+        experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_CODECS)
+        DPB_TRY(dpb_codec_rates_measure(&codecs));
     json_object_set_new(document, "codecs", codecs);
     return DPB_OK;
 }

@@ -16,7 +16,7 @@
 enum { ELEMENTS = 1 << 20 /* a bucket of 4 MiB */, LEAST = 5, MOST = 512 /* repetitions */ };
 /* Gradients of a step begin further on than those of the step before: all the same in each step
  * would leave residuals that no training has. */
-enum { STRIDE = 16 * 61, SHIFTS = 64 };
+enum { STRIDE = 16 * 61, SHIFTS = 64, GRADIENTS = ELEMENTS + STRIDE * SHIFTS };
 
 static const double seconds_of_a_codec = 0.05;
 static const uint32_t workers[] = {2, 4, 8};
@@ -41,17 +41,16 @@ static void release(struct bucket *bucket)
 static dpb_status fill(struct bucket *bucket, uint64_t bound)
 {
     const uint64_t lines = bound / DPB_CACHE_LINE + 1;
-    bucket->gradients = malloc((ELEMENTS + STRIDE * SHIFTS) * sizeof(float));
+    bucket->gradients = malloc(GRADIENTS * sizeof(float));
     bucket->residual = calloc(ELEMENTS, sizeof(float));
     bucket->sum = calloc(ELEMENTS, sizeof(float));
     bucket->message = aligned_alloc(DPB_CACHE_LINE, lines * DPB_CACHE_LINE);
     if (!bucket->gradients || !bucket->residual || !bucket->sum || !bucket->message)
         return dpb_fail(DPB_NO_MEMORY, "no memory to measure codecs");
     memset(bucket->message, 0, lines * DPB_CACHE_LINE);
-    for (uint32_t i = 0; i < ELEMENTS + STRIDE * SHIFTS;
-         i++) { /* the sum of four numbers is nearly normal */
+    for (uint32_t i = 0; i < GRADIENTS; i++) {
         const struct dpb_random4 r = dpb_random(1, DPB_STREAM_EXCHANGE, 0, i, 0, 0);
-        double value = 0;
+        double value = 0; /* the sum of four numbers is nearly normal */
         for (int k = 0; k < 4; k++)
             value += (double)r.v[k] * 0x1p-32 - 0.5;
         bucket->gradients[i] = (float)(0.01 * value);

@@ -194,10 +194,11 @@ static dpb_status pause_training(struct dpb_trainer *t, bool *stop)
 static dpb_status look_at_control(struct dpb_trainer *t)
 {
     const int64_t entered_ns = t->exchange.is_late ? dpb_account_enter() : 0;
-    DPB_TRY(dpb_control_look(&t->control, t->course.step, &t->course.last_actions));
+    const dpb_status status =
+        dpb_control_look(&t->control, t->course.step, &t->course.last_actions);
     if (t->exchange.is_late)
         dpb_account_leave(entered_ns);
-    return DPB_OK;
+    return status;
 }
 
 /* Before each step: acts on what the ranks agreed on. *stop: this step is not begun. */
