@@ -2,7 +2,9 @@
  * topk - of each bucket the k elements of largest magnitude, k = ceil(comm.codec_ratio x elements).
  *
  * The selection is exact. The k-th largest magnitude is found by its bits, 11 + 10 + 10 of them in
- * three counting passes; of elements of this magnitude those with the lowest index are sent.
+ * three counting passes; of elements of this magnitude those with the lowest index are sent. These
+ * passes are over candidates: a sample shows a magnitude that about 1.5 k elements have. Where
+ * fewer than k or more than 2 k have it, all elements are candidates.
  *
  * Message: k indices (uint32) in rising order, then their k values (fp32): 8 k bytes.
  *
@@ -14,6 +16,9 @@
 #include <string.h>
 
 #include "codecs/message.h"
+
+/* Elements that are looked at together; of the k to send, those in a sample. */
+enum { BLOCK = 32, SENT_SAMPLED = 256 };
 
 static const struct dpb_host *host;
 
@@ -40,8 +45,20 @@ static uint64_t topk_bound(const void *options, uint64_t n)
 
 /* ---- selection ----------------------------------------------------------------------------- */
 
+/* Elements of `values`: those at n indices, or, without indices, element 0 and each `stride`-th. */
+struct some {
+    const float *values;
+    const uint32_t *indices;
+    uint64_t n, stride;
+};
+
+static inline uint64_t place(const struct some *some, uint64_t i)
+{
+    return some->indices ? some->indices[i] : i * some->stride;
+}
+
 /* Magnitudes of floats rise with these bits. */
-static uint32_t magnitude(float value)
+static inline uint32_t magnitude(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -50,14 +67,14 @@ static uint32_t magnitude(float value)
 
 /* Of the magnitudes that begin with `prefix`, those bits that end at `shift`, finds the next bits
  * of the k-th largest. *k becomes its place among those that have these bits, too. */
-static uint32_t next_bits(const float *values, uint64_t n, uint32_t prefix, uint32_t prefix_shift,
+static uint32_t next_bits(const struct some *some, uint32_t prefix, uint32_t prefix_shift,
                           uint32_t shift, uint64_t *k)
 {
     uint32_t counts[2048] = {0};
     const uint32_t mask = (1u << (prefix_shift - shift)) - 1;
     uint32_t bits = mask;
-    for (uint64_t i = 0; i < n; i++) {
-        const uint32_t m = magnitude(values[i]);
+    for (uint64_t i = 0; i < some->n; i++) {
+        const uint32_t m = magnitude(some->values[place(some, i)]);
         if (m >> prefix_shift == prefix)
             counts[m >> shift & mask]++;
     }
@@ -67,13 +84,56 @@ static uint32_t next_bits(const float *values, uint64_t n, uint32_t prefix, uint
 }
 
 /* The k-th largest magnitude; *n_equal: how many elements that have it are among the k. */
-static uint32_t find_least(const float *values, uint64_t n, uint64_t k, uint64_t *n_equal)
+static uint32_t find_least(const struct some *some, uint64_t k, uint64_t *n_equal)
 {
-    uint32_t bits = next_bits(values, n, 0, 31, 20, &k);
-    bits = next_bits(values, n, bits, 20, 10, &k);
-    bits = next_bits(values, n, bits, 10, 0, &k);
+    uint32_t bits = next_bits(some, 0, 31, 20, &k);
+    bits = next_bits(some, bits, 20, 10, &k);
+    bits = next_bits(some, bits, 10, 0, &k);
     *n_equal = k;
     return bits;
+}
+
+DPB_CLONES static void add(const float *restrict gradients, float *restrict residual, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        residual[i] += gradients[i];
+}
+
+/* The indices of the magnitudes from `least` on; 0: more than `room`. */
+DPB_CLONES static uint64_t find_from(const float *restrict values, uint64_t n, uint32_t least,
+                                     uint32_t *restrict indices, uint64_t room)
+{
+    uint64_t found = 0;
+    for (uint64_t at = 0; at < n; at += BLOCK) {
+        const uint64_t end = n - at < BLOCK ? n : at + BLOCK;
+        uint32_t largest = 0;
+        for (uint64_t i = at; i < end; i++)
+            largest = magnitude(values[i]) > largest ? magnitude(values[i]) : largest;
+        if (largest < least)
+            continue;
+        if (found + BLOCK > room)
+            return 0;
+        for (uint64_t i = at; i < end; i++) {
+            indices[found] = (uint32_t)i;
+            found += magnitude(values[i]) >= least;
+        }
+    }
+    return found;
+}
+
+/* Elements that hold the k largest magnitudes: by a sample, few; or else all. Their indices lie in
+ * `room`, of 2 k words. */
+static struct some find_candidates(const float *values, uint64_t n, uint64_t k, uint32_t *room)
+{
+    struct some some = {values, NULL, n, 1};
+    const uint64_t stride = k < SENT_SAMPLED ? 1 : k / SENT_SAMPLED, wanted = SENT_SAMPLED * 3 / 2;
+    const struct some sample = {values, NULL, n / stride, stride};
+    uint64_t n_equal;
+    if (stride == 1 || sample.n < wanted)
+        return some;
+    const uint32_t least = find_least(&sample, wanted, &n_equal);
+    const uint64_t found = find_from(values, n, least, room, 2 * k);
+    return found < k ? some : (struct some){values, room, found, 0};
 }
 
 /* ---- hooks --------------------------------------------------------------------------------- */
@@ -85,17 +145,20 @@ static uint64_t topk_encode(const void *options, const struct dpb_codec_part *pa
     uint32_t *indices = message;
     float *values = (void *)(indices + k);
     uint64_t n_equal, sent = 0;
-    for (uint64_t i = 0; i < part->n; i++)
-        residual[i] += gradients[i];
-    const uint32_t least = find_least(residual, part->n, k, &n_equal);
-    for (uint64_t i = 0; i < part->n && sent < k; i++) {
-        const uint32_t m = magnitude(residual[i]);
+    add(gradients, residual, part->n);
+    const struct some some = find_candidates(residual, part->n, k, indices);
+    const uint32_t least = find_least(&some, k, &n_equal);
+    for (uint64_t i = 0; i < some.n && sent < k; i++) {
+        const uint64_t at = place(&some, i); /* not below `sent`: the candidates lie in `indices` */
+        const uint32_t m = magnitude(residual[at]);
         if (m < least || (m == least && n_equal == 0))
             continue;
         n_equal -= m == least;
-        indices[sent] = (uint32_t)i;
-        values[sent++] = residual[i];
-        residual[i] = 0.0F;
+        indices[sent++] = (uint32_t)at;
+    }
+    for (uint64_t i = 0; i < k; i++) {
+        values[i] = residual[indices[i]];
+        residual[indices[i]] = 0.0F;
     }
     return topk_bound(options, part->n);
 }

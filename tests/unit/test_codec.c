@@ -19,7 +19,7 @@
 #include "dpbench/random.h"
 #include "lib/plugin.h"
 
-enum { MOST = 5000 };
+enum { MOST = 5000, CANARY = 0xa5 };
 static const uint64_t sizes[] = {1, 2, 1023, 1024, 1025, 2047, MOST};
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
@@ -92,8 +92,11 @@ static void pass(struct trial *trial)
 {
     for (uint64_t i = 0; i < trial->part.n; i++)
         trial->values[i] = (float)(trial->gradients[i] + trial->residual[i]);
+    unsigned char *end = trial->message + trial->ops->bound(trial->options, trial->part.n);
+    *end = CANARY;
     trial->bytes = trial->ops->encode(trial->options, &trial->part, trial->gradients,
                                       trial->residual, trial->message);
+    assert_int_equal(*end, CANARY);
     assert_int_equal(decode(trial, trial->bytes), DPB_OK);
 }
 
@@ -185,6 +188,26 @@ static void test_topk(void **state)
         }
         trial_close(trial);
     }
+}
+
+/* topk looks at every third element to guess which are large. The guess may be wrong: the large
+ * ones are among those, or among the others, or all are equal. */
+static void test_topk_sample(void **state)
+{
+    enum { ALIKE = 2 };
+    struct trial *trial = trial_open("topk", (const char *const[]){"comm.codec_ratio=0.2", NULL});
+    (void)state;
+    for (int large = 0; large <= ALIKE; large++) {
+        fill(trial, MOST);
+        for (uint64_t i = 0; i < MOST; i++) {
+            const bool is_large = (i % 3 == 0) == (large == 0);
+            trial->residual[i] = 0;
+            trial->gradients[i] = large == ALIKE ? 1.0F : (float)(i * 7 % MOST) + is_large * 1e4F;
+        }
+        pass(trial);
+        check_topk(trial, MOST / 5);
+    }
+    trial_close(trial);
 }
 
 static void test_topk_indices(void **state)
@@ -451,12 +474,13 @@ static void test_not_finite(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_conforms),     cmocka_unit_test(test_topk),
-        cmocka_unit_test(test_topk_indices), cmocka_unit_test(test_int8),
-        cmocka_unit_test(test_unbiased),     cmocka_unit_test(test_int8_extremes),
-        cmocka_unit_test(test_threshold),    cmocka_unit_test(test_threshold_zero),
-        cmocka_unit_test(test_onebit),       cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_qsgd),         cmocka_unit_test(test_qsgd_levels),
+        cmocka_unit_test(test_conforms),       cmocka_unit_test(test_topk),
+        cmocka_unit_test(test_topk_sample),    cmocka_unit_test(test_topk_indices),
+        cmocka_unit_test(test_int8),           cmocka_unit_test(test_unbiased),
+        cmocka_unit_test(test_int8_extremes),  cmocka_unit_test(test_threshold),
+        cmocka_unit_test(test_threshold_zero), cmocka_unit_test(test_onebit),
+        cmocka_unit_test(test_not_finite),     cmocka_unit_test(test_qsgd),
+        cmocka_unit_test(test_qsgd_levels),
     };
     return cmocka_run_group_tests_name("codec", tests, NULL, NULL);
 }
