@@ -110,13 +110,14 @@ static double limit_of(const char *mount, const char *membership, const char *co
     return result;
 }
 
-/* The counter of that name in cpu.stat; 0 where there is none. */
-static double counter_of(const char *directory, const char *name)
+/* The counter of that name in one of the group's files; `none` where there is none. */
+static double counter_of(const char *directory, const char *file_name, const char *name,
+                         double none)
 {
     char path[PATH_MAX + 64], line[128], found[64];
     unsigned long long value;
-    double result = 0;
-    snprintf(path, sizeof path, "%s/cpu.stat", directory);
+    double result = none;
+    snprintf(path, sizeof path, "%s/%s", directory, file_name);
     FILE *file = fopen(path, "re");
     while (file && fgets(line, sizeof line, file))
         if (sscanf(line, "%63s %llu", found, &value) == 2 && strcmp(found, name) == 0)
@@ -129,14 +130,14 @@ static double counter_of(const char *directory, const char *name)
 /* Negative, for limit_of takes the least: the group that was held back most. */
 static double times_of(const char *directory)
 {
-    return -counter_of(directory, "nr_throttled");
+    return -counter_of(directory, "cpu.stat", "nr_throttled", 0);
 }
 
 /* Version 2 counts microseconds, version 1 nanoseconds. */
 static double held_ns_of(const char *directory)
 {
-    return -fmax(1e3 * counter_of(directory, "throttled_usec"),
-                 counter_of(directory, "throttled_time"));
+    return -fmax(1e3 * counter_of(directory, "cpu.stat", "throttled_usec", 0),
+                 counter_of(directory, "cpu.stat", "throttled_time", 0));
 }
 
 void dpb_cgroup_throttled(const char *mount, const char *membership, uint64_t *times, int64_t *ns)
@@ -154,4 +155,16 @@ uint64_t dpb_cgroup_memory(const char *mount, const char *membership)
 {
     double bytes = limit_of(mount, membership, "memory", memory_of);
     return isfinite(bytes) ? (uint64_t)bytes : UINT64_MAX;
+}
+
+static double kills_of(const char *directory)
+{
+    return counter_of(directory, "memory.events", "oom_kill", INFINITY);
+}
+
+/* A group counts those below it, too: the least is the own group's. */
+uint64_t dpb_cgroup_memory_kills(const char *mount, const char *membership)
+{
+    double kills = limit_of(mount, membership, "memory", kills_of);
+    return isfinite(kills) ? (uint64_t)kills : UINT64_MAX;
 }

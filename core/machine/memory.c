@@ -29,12 +29,19 @@ static uint64_t bytes_of(const char *root, const char *name)
     return kib < UINT64_MAX / 1024 ? kib * 1024 : UINT64_MAX;
 }
 
-void dpb_memory_look(const char *root, struct dpb_machine_memory *memory)
+/* What control groups say of this process. */
+static uint64_t of_groups(const char *root,
+                          uint64_t (*ask)(const char *mount, const char *membership))
 {
     char mount[PATH_MAX], self[PATH_MAX];
     snprintf(mount, sizeof mount, "%s/sys/fs/cgroup", root);
     snprintf(self, sizeof self, "%s/proc/self/cgroup", root);
-    uint64_t limit = dpb_cgroup_memory(mount, self);
+    return ask(mount, self);
+}
+
+void dpb_memory_look(const char *root, struct dpb_machine_memory *memory)
+{
+    uint64_t limit = of_groups(root, dpb_cgroup_memory);
     uint64_t total = bytes_of(root, "MemTotal:"), available = bytes_of(root, "MemAvailable:");
     *memory = (struct dpb_machine_memory){.total_bytes = limit < total ? limit : total,
                                           .available_bytes = limit < available ? limit : available,
@@ -43,5 +50,6 @@ void dpb_memory_look(const char *root, struct dpb_machine_memory *memory)
 
 uint64_t dpb_memory_kills(const char *root)
 {
-    return number_of(root, "proc/vmstat", "oom_kill");
+    uint64_t kills = of_groups(root, dpb_cgroup_memory_kills);
+    return kills < UINT64_MAX ? kills : number_of(root, "proc/vmstat", "oom_kill");
 }

@@ -17,8 +17,8 @@ struct dpb_machine_memory {
 /* Swap is none: a training that swaps measures the disk. */
 void dpb_memory_look(const char *root, struct dpb_machine_memory *memory);
 
-/* Processes that the system has ended for want of memory since it started, in any control group;
- * UINT64_MAX: it does not tell. */
+/* Processes that the system has ended for want of memory: of this process's control group where
+ * the system counts them by group, else of all. UINT64_MAX: it does not tell. */
 uint64_t dpb_memory_kills(const char *root);
 
 #endif

@@ -75,6 +75,12 @@ static void test_kills(void **state)
     assert_true(dpb_memory_kills("/nowhere") == UINT64_MAX);
     write_text("proc/vmstat", "nr_free_pages 12\noom_kill_other 8\noom_kill 3\npgfault 4\n");
     assert_int_equal(dpb_memory_kills(root), 3);
+    /* Other groups of the machine and of the job count for nothing. */
+    write_text("proc/self/cgroup", "0::/job/step\n");
+    write_text("sys/fs/cgroup/job/memory.events", "high 9\noom 6\noom_kill 2\n");
+    assert_int_equal(dpb_memory_kills(root), 2);
+    write_text("sys/fs/cgroup/job/step/memory.events", "high 9\noom 6\noom_kill 1\n");
+    assert_int_equal(dpb_memory_kills(root), 1);
 }
 
 static void test_here(void **state)
