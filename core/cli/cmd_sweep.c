@@ -351,7 +351,6 @@ static void end_search(struct record *record, struct outcome *outcome)
         return;
     outcome->status = dpb_fail(DPB_FAILED, "[tune]: no trial has a value; each says why");
     outcome->code = dpb_exit_code_first(outcome->code, dpb_status_exit_code(outcome->status));
-    json_object_set_new(record->document, "error", json_string("no trial has a value"));
 }
 
 /* Runs all jobs into the document; returns the exit code. */

@@ -640,13 +640,16 @@ static void set_status(const struct dpb_sweep *sweep, dpb_status status, json_t 
         first = first ? first : dpb_json_text(run, "error", "no reason given");
     }
     bool missed = dpb_sweep_missed(sweep, document);
-    const char *text = status == DPB_INTERRUPTED                 ? "interrupted"
-                       : status != DPB_OK || n_bad > 0 || missed ? "failed"
-                                                                 : "ok";
+    bool found = !sweep->tunes || json_is_object(dpb_json_at(document, "tune.best"));
+    const char *text = status == DPB_INTERRUPTED                           ? "interrupted"
+                       : status != DPB_OK || n_bad > 0 || missed || !found ? "failed"
+                                                                           : "ok";
     json_object_set_new(document, "status", json_string(text));
     if (missed)
         json_object_set_new(document, "error",
                             json_string("eval.require_target: not all runs reached eval.target"));
+    if (!found && status != DPB_INTERRUPTED)
+        json_object_set_new(document, "error", json_string("no trial has a value"));
     if (n_bad > 0)
         json_object_set_new(document, "error",
                             json_sprintf("%zu of %zu runs are not ok; the first: %s", n_bad,

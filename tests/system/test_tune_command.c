@@ -100,10 +100,14 @@ static void test_refusals_end_directions(void **state)
     expect_line(command.err, "^ +3  1 +1000000000 +200 +failed: this run needs .* of memory");
     assert_int_equal(json_number_at(command.json, "tune.best.trial"), 4);
     command_free(&command);
-    run(&command, 1, "tune -c tune.ini tune.run.workers=2,3 tune.model.parameters=32 --json");
+    run(&command, 1,
+        "tune -c tune.ini tune.run.workers=2,3 tune.model.parameters=32 --json --output none.json");
     assert_string_equal(json_text_at(command.json, "status"), "failed");
     assert_true(json_is_null(json_at(command.json, "tune.best")));
     expect_part(command.err, "[tune]: no trial has a value");
+    command_free(&command);
+    run(&command, 0, "report none.json.runs");
+    expect_part(command.out, "no trial has a value");
     command_free(&command);
 }
 
