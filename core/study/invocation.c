@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "study/json.h"
 #include "study/result.h"
+#include "train/delay.h"
 
 extern char **environ;
 
@@ -68,11 +69,13 @@ json_t *dpb_result_invocation(void)
 static dpb_status locate(struct dpb_config *config, const char *there, const char *section,
                          const char *key)
 {
-    char path[2 * PATH_MAX];
+    char path[2 * PATH_MAX], trace[PATH_MAX];
     const struct dpb_setting *setting = dpb_config_get(config, section, key);
-    if (!setting || setting->value[0] == '/' || setting->value[0] == '\0')
+    const bool in_trace = setting && dpb_delay_file(setting->value, trace, sizeof trace);
+    const char *file = !setting ? "" : in_trace ? trace : setting->value;
+    if (file[0] == '/' || file[0] == '\0')
         return DPB_OK;
-    snprintf(path, sizeof path, "%s/%s", there, setting->value);
+    snprintf(path, sizeof path, in_trace ? "trace(%s/%s)" : "%s/%s", there, file);
     dpb_log(DPB_LOG_INFO, "%s.%s = %s is taken from %s, where the result was made", section, key,
             setting->value, there);
     return dpb_config_set(config, section, key, path, setting->origin);
@@ -240,7 +243,10 @@ bool dpb_result_is_input(const struct dpb_option_table *table, const struct dpb_
 
 json_t *dpb_result_inputs(const struct dpb_experiment *experiment)
 {
-    json_t *found = json_pack("{s:n, s:n}", "data.path", "checkpoint.load");
+    char trace[PATH_MAX];
+    const bool traced = dpb_delay_file(experiment->settings.run.delay, trace, sizeof trace);
+    json_t *found = json_pack("{s:n, s:n, s:o}", "data.path", "checkpoint.load", "run.delay",
+                              describe_input("run.delay", traced ? trace : NULL));
     for (size_t i = 0; i < experiment->n_tables; i++) {
         const struct dpb_option_table *table = &experiment->tables[i];
         for (const struct dpb_option *row = table->rows; row->name; row++) {

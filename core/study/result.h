@@ -35,8 +35,9 @@ json_t *dpb_result_versions(const struct dpb_experiment *experiment);
 /* result.invocation: this process's command line and directory, and the environment's variables
  * that change measurements. @owned. */
 json_t *dpb_result_invocation(void);
-/* result.inputs: the files that the experiment reads (data.path, checkpoint.load): place, number,
- * bytes, fingerprint; null: not given. Call it before the run, which may change them. @owned. */
+/* result.inputs: the files that the experiment reads (data.path, checkpoint.load, the trace of
+ * run.delay): place, number, bytes, fingerprint; null: not given. Call it before the run, which may
+ * change them. @owned. */
 json_t *dpb_result_inputs(const struct dpb_experiment *experiment);
 /* Whether this option names a file or a directory that is read. */
 bool dpb_result_is_input(const struct dpb_option_table *table, const struct dpb_option *row);

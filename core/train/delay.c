@@ -84,6 +84,12 @@ static bool parse_delay(const char *text, struct dpb_delay *made, char *file, si
     return false;
 }
 
+bool dpb_delay_file(const char *delay, char *file, size_t size)
+{
+    struct dpb_delay made = {.kind = DPB_DELAY_NONE};
+    return parse_delay(delay, &made, file, size) && made.kind == DPB_DELAY_TRACE;
+}
+
 static bool parse_ranks(const char *text, uint32_t n_workers, struct dpb_delay *made)
 {
     const bool all = strcmp(text, "all") == 0;
@@ -128,18 +134,29 @@ static dpb_status add_delay(struct dpb_delay *made, const char *file, const char
     return DPB_OK;
 }
 
+/* False: the file is over. A line that is too long, or has a NUL in it, is not whole. */
+static bool read_line(FILE *file, char line[64], bool *whole)
+{
+    size_t n = 0;
+    int c;
+    *whole = true;
+    while ((c = getc(file)) != EOF && c != '\n' && *whole)
+        if (c == '\0' || n == 63)
+            *whole = false;
+        else
+            line[n++] = (char)c;
+    line[n] = '\0';
+    return c != EOF || n > 0;
+}
+
 static dpb_status read_trace(struct dpb_delay *made, const char *origin, const char *path)
 {
     char line[64];
+    bool whole;
     dpb_status status = DPB_OK;
     FILE *file = fopen(path, "re");
-    while (file && status == DPB_OK && fgets(line, sizeof line, file)) {
-        char *end = strchr(line, '\n');
-        const bool whole = end || feof(file); /* neither too long, nor with a NUL in it */
-        if (end)
-            *end = '\0';
+    while (file && status == DPB_OK && read_line(file, line, &whole))
         status = add_delay(made, path, line, whole);
-    }
     if (!file || ferror(file))
         status =
             dpb_fail(DPB_USAGE, "%s: run.delay: cannot read %s: %s", origin, path, strerror(errno));

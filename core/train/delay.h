@@ -15,6 +15,7 @@
 #define DPB_CORE_TRAIN_DELAY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "dpbench/status.h"
@@ -43,6 +44,8 @@ struct dpb_delay {
 dpb_status dpb_delay_make(const char *delay, const char *delay_origin, const char *ranks,
                           const char *ranks_origin, uint32_t n_workers, uint64_t seed,
                           struct dpb_delay *made);
+/* The FILE of trace(FILE); false: `delay` is another, and `file` undefined. */
+bool dpb_delay_file(const char *delay, char *file, size_t size);
 void dpb_delay_destroy(struct dpb_delay *delay); /* accepts zeroed ones */
 /* Nanoseconds; 0 for a rank that is not delayed. */
 int64_t dpb_delay_of(const struct dpb_delay *delay, uint32_t rank, uint64_t step);

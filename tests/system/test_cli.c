@@ -534,10 +534,11 @@ static void test_rerun_elsewhere(void **state)
     struct command first, again, changed;
     (void)state;
     sandbox_write("idx.ini", "[run]\nresults =\nbatch = 2\nsteps = 4\nwarmup_steps = 0\n"
-                             "steady_limit_s = 0\n[model]\nname = tiny\n"
+                             "steady_limit_s = 0\ndelay = trace(delays)\n[model]\nname = tiny\n"
                              "[data]\nname = idx\npath = small\n"
                              "[device]\nname = reference\nthreads = 1\n");
     dataset_idx("small", 32, 8);
+    sandbox_write("delays", "0.1\n");
     assert_int_equal(mkdir("elsewhere", 0777), 0);
     run(&first, 0, "-c idx.ini run.seed=3 --json --output idx.json");
     assert_int_equal(
@@ -545,13 +546,16 @@ static void test_rerun_elsewhere(void **state)
     run_in("elsewhere", &again, 0, "rerun ../idx.json --json");
     assert_true(json_equal(json_at(first.json, "loss"), json_at(again.json, "loss")));
     expect_part(again.err, "data.path = small is taken from ");
+    expect_part(again.err, "run.delay = trace(delays) is taken from ");
     assert_null(strstr(again.err, "differs"));
     assert_null(strstr(again.err, "warning"));
     write_file("small/extra", "x", 1);
+    sandbox_write("delays", "0.2\n");
     run_in("elsewhere", &changed, 0, "rerun ../idx.json --json --output new.json");
     expect_words("dpbench", changed.err,
                  (const char *const[]){"inputs.data.path.files was 4 in the result, here it is 5",
-                                       "inputs.data.path.fingerprint was ", NULL});
+                                       "inputs.data.path.fingerprint was ",
+                                       "inputs.run.delay.fingerprint was ", NULL});
     assert_int_equal(access("elsewhere/new.json", R_OK), 0);
     command_free(&first);
     command_free(&again);

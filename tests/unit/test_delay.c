@@ -178,6 +178,7 @@ static void test_bad_traces(void **state)
         {"nan\n", ":1: 'nan' is not a delay", 0},
         {"1\n2\n3\n4\n0.0000001\n", ":5: '0.0000001' is not a delay", 0},
         {"1\n2\0003\n", ":2: '2' is not a delay", 6},
+        {"1\n2\0003", ":2: '2' is not a delay", 5},
         {"1\n2,\n", ":2: '2,' is not a delay", 0},
         {"", " has no line", 0},
         {"1\n00000000000000000000000000000000000000000000000000000000000000000000000000001\n",
