@@ -255,7 +255,7 @@ static dpb_status write_temporary_text(const char *text, size_t length, const ch
         return DPB_OK;
     if (fd >= 0)
         unlink(name);
-    return dpb_fail(DPB_IO, "%s: the result cannot be written: %s", path, strerror(error));
+    return dpb_fail(DPB_IO, "%s: the file cannot be written: %s", path, strerror(error));
 }
 
 static dpb_status write_temporary(const json_t *document, const char *path, char name[PATH_MAX])
@@ -334,7 +334,7 @@ static dpb_status write_new(const json_t *document, const char *results, const c
     if (error == 0)
         return DPB_OK;
     unlink(temporary);
-    return dpb_fail(DPB_IO, "%s: the result cannot be put in its place: %s", written,
+    return dpb_fail(DPB_IO, "%s: the file cannot be put in its place: %s", written,
                     strerror(error));
 }
 
@@ -345,7 +345,7 @@ static dpb_status name_it(const char *temporary, const char *path)
         return DPB_OK;
     int error = errno;
     unlink(temporary);
-    return dpb_fail(DPB_IO, "%s: the result cannot be put in its place: %s", path, strerror(error));
+    return dpb_fail(DPB_IO, "%s: the file cannot be put in its place: %s", path, strerror(error));
 }
 
 static dpb_status write_to(const json_t *document, const char *path, char *written)
