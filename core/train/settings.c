@@ -158,7 +158,7 @@ static const struct dpb_option optimizer_rows[] = {
      "of adam: what the mean of the gradients keeps in an update"},
     {"beta2", DPB_OPT_REAL, NULL, "0.999", 0, 0.999999, NULL, AT(optimizer.beta2),
      "of adam: what the mean of the squared gradients keeps in an update"},
-    {"epsilon", DPB_OPT_REAL, NULL, "1e-10", 1e-30, 1, NULL, AT(optimizer.epsilon),
+    {"epsilon", DPB_OPT_REAL, NULL, "1e-8", 1e-30, 1, NULL, AT(optimizer.epsilon),
      "of adagrad and adam; not 0: it divides where no gradient has been"},
     {"schedule", DPB_OPT_CHOICE, NULL, "constant", 0, 0, schedules, AT(optimizer.schedule),
      "of the learning rate"},
