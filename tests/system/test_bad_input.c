@@ -311,6 +311,8 @@ static const struct row combination_rows[] = {
     {"-c base.ini run.workers=3 run.batch=30000",
      {"a global batch of 90000 samples", "data 'synthetic' with 50000", "make run.batch smaller"}},
     {"-c base.ini data.test_samples=0 eval.final=yes", {"no test set", "leave eval.every"}},
+    {"-c base.ini model.name=resnet50 model.version=v2 model.zero_gamma=yes",
+     {"model.zero_gamma = yes is for versions v1 and v1.5"}},
     {"-c base.ini comm.bucket=1 model.name=mlp", {"comm.bucket = 1", "buckets", "1048576"}},
     {0}};
 
