@@ -259,13 +259,15 @@ static json_t *codec_to_json(const struct maker *maker)
     if (sum.elements == 0 || maker->summary.n_steps == 0)
         return json_null();
     const double n = (double)maker->summary.n_steps * maker->n_workers;
+    const double decode_ns =
+        maker->experiment->n_servers > 0 ? NAN : (double)sum.decode_ns / n; /* have no journal */
     return json_pack(
         "{s:s, s:I, s:o, s:o, s:o, s:o, s:o}", "name", codec->name, "start_step",
         (json_int_t)codec->options->start_step, "message_bytes",
         dpb_json_real((double)sum.message_bytes / n), "ratio",
         dpb_json_real((double)sum.message_bytes / ((double)sum.elements * sizeof(float))),
         "encode_ns", dpb_json_real((double)sum.encode_ns / n), "decode_ns",
-        dpb_json_real((double)sum.decode_ns / n), "residual_share",
+        dpb_json_real(decode_ns), "residual_share",
         dpb_json_real(sqrt(sum.residual / sum.gradients)));
 }
 

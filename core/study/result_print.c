@@ -101,15 +101,16 @@ static void print_codec(const json_t *document, FILE *out)
 {
     if (!json_is_object(dpb_json_at(document, "comm.codec")))
         return;
-    fprintf(
-        out,
-        "  %-13s %s: %.3f MB a worker and step, %.4f of fp32; a step encodes for %.3f ms, decodes "
-        "for %.3f ms\n",
-        "codec", dpb_json_text(document, "comm.codec.name", "?"),
-        dpb_json_number(document, "comm.codec.message_bytes") / 1e6,
-        dpb_json_number(document, "comm.codec.ratio"),
-        dpb_json_number(document, "comm.codec.encode_ns") / 1e6,
-        dpb_json_number(document, "comm.codec.decode_ns") / 1e6);
+    const double decode_ns = dpb_json_number(document, "comm.codec.decode_ns");
+    fprintf(out, "  %-13s %s: %.3f MB a worker and step, %.4f of fp32; a step encodes for %.3f ms",
+            "codec", dpb_json_text(document, "comm.codec.name", "?"),
+            dpb_json_number(document, "comm.codec.message_bytes") / 1e6,
+            dpb_json_number(document, "comm.codec.ratio"),
+            dpb_json_number(document, "comm.codec.encode_ns") / 1e6);
+    if (isfinite(decode_ns))
+        fprintf(out, ", decodes for %.3f ms\n", decode_ns / 1e6);
+    else
+        fputs("; servers decode, untimed\n", out);
     if (dpb_json_number(document, "comm.codec.start_step") > 0)
         fprintf(out, "  %-13s after %.0f steps without a codec\n", "begins",
                 dpb_json_number(document, "comm.codec.start_step"));

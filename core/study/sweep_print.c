@@ -109,9 +109,10 @@ static bool fill_line(struct dpb_table_line *line)
              100 * dpb_json_number(row, "comm_exposed_share"));
     print_if(line->text[BYTES], dpb_json_number(row, "codec.ratio"), "%.1f %%",
              100 * dpb_json_number(row, "codec.ratio"));
-    print_if(line->text[CODING], dpb_json_number(row, "codec.ratio"), "%.3g+%.3g ms",
-             dpb_json_number(row, "codec.encode_ns") / 1e6,
-             dpb_json_number(row, "codec.decode_ns") / 1e6);
+    const double encode_ns = dpb_json_number(row, "codec.encode_ns"),
+                 decode_ns = dpb_json_number(row, "codec.decode_ns");
+    print_if(line->text[CODING], encode_ns, isfinite(decode_ns) ? "%.3g+%.3g ms" : "%.3g+? ms",
+             encode_ns / 1e6, decode_ns / 1e6);
     print_if(line->text[LOSS], dpb_json_number(row, "loss"), "%.4f", dpb_json_number(row, "loss"));
     print_if(line->text[ACCURACY], dpb_json_number(row, "accuracy"), "%.2f %%",
              100 * dpb_json_number(row, "accuracy"));

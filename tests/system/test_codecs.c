@@ -169,6 +169,8 @@ static void test_servers(void **state)
                             json_text_at(without.json, "ranks.0.checksum"));
         assert_string_equal(json_text_at(with.json, "verification.exchange"), "pass");
         assert_string_equal(json_text_at(with.json, "verification.replicas"), "pass");
+        assert_int_equal(json_is_null(json_at(with.json, "comm.codec.decode_ns")),
+                         json_number_at(with.json, "world.servers") > 0);
         command_free(&with);
         command_free(&without);
     }
