@@ -1,6 +1,6 @@
 /*
- * test_cifar10.c - the cifar10 data plugin: records as they are, the augmentation against a padded
- * image and its distribution, the same samples for any thread, every kind of damage refused.
+ * test_cifar10.c - data cifar10 and cifar100: records as they are, the augmentation against a
+ * padded image and its distribution, the same samples for any thread, all damage refused.
  */
 #include <math.h>
 #include <pthread.h>
@@ -437,6 +437,79 @@ static void test_what_is_not_there(void **state)
                       "cifar-10-binary.tar.gz");
 }
 
+/* ---- CIFAR-100 ----------------------------------------------------------------------------- */
+
+static const char *const both[] = {"train.bin", "test.bin"};
+
+/* Records of one byte more than CIFAR-10's: a coarse label and a fine one. */
+static void put_hundred(int f, int n)
+{
+    uint8_t records[MOST][1 + RECORD];
+    for (int i = 0; i < n; i++) {
+        make_record(f, i, records[i] + 1);
+        records[i][0] = 19;
+        records[i][1] = (uint8_t)(99 - i);
+    }
+    put(both[f], records[0], (size_t)n * sizeof records[0]);
+}
+
+static void expect_hundred_refused(const char *part, const char *other)
+{
+    char assignment[512];
+    struct source source;
+    snprintf(assignment, sizeof assignment, "data.path=%s", directory);
+    const char *const assignments[] = {assignment, NULL};
+    dpb_first_error_clear();
+    assert_int_equal(source_open("cifar100", &request, assignments, &source), DPB_DATA);
+    const char *message = dpb_first_error(NULL);
+    if (!strstr(message, part) || !strstr(message, other))
+        fail_msg("'%s' lacks '%s' or '%s'", message, part, other);
+}
+
+static void test_hundred(void **state)
+{
+    char assignment[512], path[512];
+    struct source source;
+    const char *const assignments[] = {assignment, NULL};
+    (void)state;
+    remove_all();
+    snprintf(assignment, sizeof assignment, "data.path=%s", directory);
+    put_hundred(0, 5);
+    put_hundred(1, 3);
+    request.nclass = 100;
+    assert_int_equal(source_open("cifar100", &request, assignments, &source), DPB_OK);
+    assert_int_equal(source.info.nclass, 100);
+    assert_int_equal(source.info.n_samples[DPB_TRAIN], 5);
+    assert_int_equal(source.info.n_samples[DPB_TEST], 3);
+    for (uint64_t i = 0; i < 8; i++) {
+        const int f = i >= 5, number = (int)i - (f ? 5 : 0);
+        const uint64_t sample = (uint64_t)number;
+        uint8_t record[RECORD], image[IMAGE];
+        int32_t label;
+        make_record(f, number, record);
+        assert_int_equal(source.ops->fetch(source.handle, f ? DPB_TEST : DPB_TRAIN, 0, &sample, 1,
+                                           image, &label),
+                         DPB_OK);
+        assert_int_equal(label, 99 - number);
+        assert_memory_equal(image, record + 1, IMAGE);
+    }
+    source_close(&source);
+
+    uint8_t wrong[1 + RECORD] = {200, 100};
+    put(both[1], wrong, sizeof wrong);
+    expect_hundred_refused("test.bin: byte 1: expected a label from 0 to 99, found 100",
+                           "not of CIFAR-100");
+    put(both[1], wrong, RECORD);
+    expect_hundred_refused("expected records of 3074 bytes (two labels", "found 3073 bytes");
+    remove(path_of(both[1], path));
+    expect_hundred_refused("there is no test.bin", "cifar-100-binary.tar.gz");
+    put("train", wrong, 2);
+    expect_hundred_refused("train without .bin is the Python version of CIFAR-100", "get the");
+    remove(path_of("train", path));
+    remove(path_of(both[0], path));
+    request.nclass = 10;
+}
+
 static int make_directory(void **state)
 {
     (void)state;
@@ -466,6 +539,7 @@ int main(void)
         cmocka_unit_test(test_damage_is_refused),
         cmocka_unit_test(test_equal_pixels_are_refused),
         cmocka_unit_test(test_what_is_not_there),
+        cmocka_unit_test(test_hundred),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }
