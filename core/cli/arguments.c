@@ -113,7 +113,8 @@ static dpb_status read_result(const char *path, struct dpb_arguments *arguments)
     DPB_TRY(dpb_config_from_json(arguments->config, config, path));
     /* The result's ranks were on other machines than this run's. */
     const struct dpb_setting *hosts = dpb_config_get(arguments->config, "comm", "hosts");
-    if (hosts && strcmp(hosts->origin, "launcher") == 0)
+    if (hosts &&
+        (strcmp(hosts->origin, "launcher") == 0 || strcmp(hosts->origin, DPB_LAUNCH_ORIGIN) == 0))
         dpb_config_remove(arguments->config, "comm", "hosts");
     return dpb_result_locate(arguments->document, arguments->config);
 }

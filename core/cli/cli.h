@@ -15,6 +15,7 @@
 #include "launch/launch.h"
 #include "launch/party.h"
 #include "plugin/plugins.h"
+#include "study/sweep.h"
 #include "train/experiment.h"
 
 struct dpb_command {
@@ -142,6 +143,42 @@ int dpb_run_arguments(struct dpb_arguments *arguments);
 int dpb_document_deliver(const json_t *document, const struct dpb_arguments *arguments,
                          const char *results, const char *run_name,
                          void (*print)(const json_t *document, FILE *out));
+
+/* ---- other programs: child.c --------------------------------------------------------------- */
+
+/* A program that prints a document of dpbench. */
+struct dpb_child {
+    const char *program; /* its path */
+    const char *const *words;
+    const char *without; /* a variable that is not for it; NULL: none */
+    int64_t limit_ns;    /* to its end; 0: none */
+    bool lingers;        /* it may never end after its document: 10 s are enough */
+};
+
+struct dpb_child_end {
+    int code;          /* 128 + N: it was killed by signal N */
+    int signal_number; /* that this process got meanwhile, and passed on; 0: none */
+    bool late;         /* it was ended, at the limit or after the document */
+    bool whole;        /* of one that lingers: the document is whole */
+    char *out, *err;   /* @owned: dpb_child_release; ended by NUL */
+    size_t out_bytes, err_bytes;
+};
+
+/* Runs it to its end, in a process group of its own and with no input. It is ended when this
+ * process is. The end is filled whenever the status is DPB_OK, and may be released in any case. */
+dpb_status dpb_child_run(const struct dpb_child *child, struct dpb_child_end *end);
+void dpb_child_release(struct dpb_child_end *end);
+
+/* ---- cells that sweep.launch starts: launched.c --------------------------------------------- */
+
+/* Refuses (DPB_USAGE) a program of sweep.launch that is not there. */
+dpb_status dpb_launched_probe(const struct dpb_sweep *sweep);
+/* dpb_execute for a cell of such a sweep. */
+void dpb_execute_launched(const struct dpb_sweep *sweep, const struct dpb_experiment *experiment,
+                          struct dpb_execution *execution);
+/* "; by mpirun -np 4", for people; nothing without sweep.launch. */
+void dpb_launched_print(const struct dpb_sweep *sweep, const struct dpb_experiment *experiment,
+                        FILE *out);
 
 /* cmd_sweep.c: the [sweep] or [tune] of a configuration. */
 int dpb_sweep_arguments(const struct dpb_arguments *arguments);

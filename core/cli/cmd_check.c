@@ -65,9 +65,27 @@ static void add_length(const struct dpb_experiment *experiment, struct length *l
     length->steps += (uint64_t)run->steps + (uint64_t)run->epochs * experiment->steps_per_epoch;
 }
 
-/* `label`: the cell, in one line, added to `length`; NULL: no sweep. */
-static dpb_status check_config(const struct dpb_config *config, const char *label,
-                               struct length *length)
+/* Prints a cell in one line. With sweep.launch its memory is that of the first machine; where the
+ * number of machines is not known, the cell may still fit. */
+static dpb_status check_fit(const struct dpb_experiment *experiment, const struct dpb_sweep *sweep,
+                            const char *label, const struct dpb_machine_memory *memory)
+{
+    const bool launched = sweep->launch[0] != '\0';
+    const bool placed = experiment->settings.comm.hosts[0] != '\0';
+    struct dpb_fit fit;
+    dpb_fit_of(experiment, launched && placed ? 0 : UINT32_MAX, &fit);
+    if (!launched || placed)
+        DPB_TRY(dpb_fit_check(experiment, &fit, memory));
+    printf("%s: %.1f MiB %s", label, (double)fit.all_bytes / mib,
+           launched && placed ? "on the first machine" : "in all");
+    dpb_launched_print(sweep, experiment, stdout);
+    putchar('\n');
+    return DPB_OK;
+}
+
+/* `sweep`, `label`: of the cell, which is added to `length`; NULL: no sweep. */
+static dpb_status check_config(const struct dpb_config *config, const struct dpb_sweep *sweep,
+                               const char *label, struct length *length)
 {
     struct dpb_experiment *experiment = NULL;
     DPB_TRY(dpb_experiment_create(config, &experiment));
@@ -79,16 +97,16 @@ static dpb_status check_config(const struct dpb_config *config, const char *labe
     if (status == DPB_OK) {
         struct dpb_machine_memory memory;
         struct dpb_fit fit;
-        dpb_fit_of(experiment, UINT32_MAX, &fit);
         dpb_memory_look("", &memory);
-        if (!label) {
+        if (sweep) {
+            status = check_fit(experiment, sweep, label, &memory);
+            if (status == DPB_OK)
+                add_length(experiment, length);
+        } else {
+            dpb_fit_of(experiment, UINT32_MAX, &fit);
             print_run(experiment);
             print_memory(experiment, &fit, &memory);
-        }
-        status = dpb_fit_check(experiment, &fit, &memory);
-        if (status == DPB_OK && label && length) {
-            printf("%s: %.1f MiB in all\n", label, (double)fit.all_bytes / mib);
-            add_length(experiment, length);
+            status = dpb_fit_check(experiment, &fit, &memory);
         }
     }
     dpb_experiment_destroy(experiment);
@@ -131,7 +149,7 @@ static dpb_status check_cell(const struct dpb_sweep *sweep, const struct dpb_swe
     if (status == DPB_OK && job->accuracy)
         status = dpb_experiment_create(cell, &experiment);
     else if (status == DPB_OK)
-        status = check_config(cell, label, length);
+        status = check_config(cell, sweep, label, length);
     dpb_experiment_destroy(experiment);
     dpb_config_destroy(cell);
     return status;
@@ -165,6 +183,8 @@ static int check_sweep(const struct dpb_config *config)
     struct length length = {.steps = 0};
     size_t n_good = 0;
     dpb_status status = dpb_sweep_create(config, &sweep);
+    if (status == DPB_OK)
+        status = dpb_launched_probe(sweep);
     int code = dpb_status_exit_code(status);
     size_t per_cell = status == DPB_OK && sweep->accuracy > 0 ? 2 : 1;
     dpb_log_set_hooks(&silent);
@@ -195,7 +215,7 @@ int dpb_command_check(const struct dpb_command *self, int argc, char **argv)
         return dpb_status_exit_code(status);
     int code = dpb_sweep_wanted(arguments.config)
                    ? check_sweep(arguments.config)
-                   : dpb_status_exit_code(check_config(arguments.config, NULL, NULL));
+                   : dpb_status_exit_code(check_config(arguments.config, NULL, NULL, NULL));
     dpb_arguments_release(&arguments);
     return code;
 }

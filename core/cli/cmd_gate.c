@@ -6,9 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -29,16 +26,6 @@ struct gate {
     int n_words;
     bool is_sweep;
 };
-
-/* The run under way gets the signals that this process gets. */
-static volatile sig_atomic_t child_pid, signal_number;
-
-static void pass_on(int number)
-{
-    signal_number = number;
-    if (child_pid > 0)
-        kill((pid_t)child_pid, number);
-}
 
 /* ---- the command line ---------------------------------------------------------------------- */
 
@@ -74,14 +61,13 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv, s
 
 /* ---- a run --------------------------------------------------------------------------------- */
 
-/* In the child: does not return. */
-static void become(const char *program, const struct gate *gate, int out, int err, pid_t parent,
-                   const sigset_t *mask)
+/* The command line of a run, ended by NULL. @owned; NULL: out of memory. */
+static const char **words_of(const struct gate *gate)
 {
     const char **words = calloc((size_t)gate->n_words + 7, sizeof *words);
-    if (!words)
-        _exit(127);
     int n = 0;
+    if (!words)
+        return NULL;
     words[n++] = "dpbench";
     words[n++] = "run";
     for (int i = 1; i < gate->n_words; i++) {
@@ -96,69 +82,36 @@ static void become(const char *program, const struct gate *gate, int out, int er
         words[n++] = "sweep.repeats=1";
         words[n++] = "sweep.accuracy=0";
     }
-    setpgid(0, 0); /* the terminal's ^C is for the gate, which passes it on once */
-    unsetenv("DPBENCH_PLUGIN_PATH"); /* each build has its own */
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
-    sigprocmask(SIG_SETMASK, mask, NULL);
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent)
-        _exit(127); /* it ended before the request was in place */
-    dup2(out, STDOUT_FILENO);
-    dup2(err, STDERR_FILENO);
-    execv(program, (char *const *)(uintptr_t)words);
-    dprintf(STDERR_FILENO, "%s: %s\n", program, strerror(errno));
-    _exit(127);
+    return words;
 }
 
-/* What the run wrote to standard error, where it failed. */
-static void show(int err)
-{
-    char text[4096];
-    ssize_t n;
-    lseek(err, 0, SEEK_SET);
-    while ((n = read(err, text, sizeof text)) > 0)
-        fwrite(text, 1, (size_t)n, stderr);
-}
-
-/* Runs `program` once. *code: its exit code. *document: @owned, NULL where it printed none. A sweep
- * prints one with failed cells, too. */
+/* Runs `program` once. *code: its exit code, or 130 or 143 after a signal. *document: @owned, NULL
+ * where it printed none. A sweep prints one with failed cells, too. */
 static dpb_status run_once(const char *program, const struct gate *gate, int *code,
                            json_t **document)
 {
-    int status = 0, out = memfd_create("result", MFD_CLOEXEC);
-    int err = memfd_create("messages", MFD_CLOEXEC);
-    const pid_t own = getpid();
-    sigset_t both, mask;
-    sigemptyset(&both);
-    sigaddset(&both, SIGINT);
-    sigaddset(&both, SIGTERM);
-    sigprocmask(SIG_BLOCK, &both, &mask); /* until the child is known to pass_on */
-    pid_t pid = out >= 0 && err >= 0 ? fork() : -1;
-    if (pid == 0)
-        become(program, gate, out, err, own, &mask);
-    child_pid = pid;
-    sigprocmask(SIG_SETMASK, &mask, NULL);
-    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        continue;
-    child_pid = 0;
+    const char **words = words_of(gate);
+    /* Each build has its own plugins. */
+    const struct dpb_child child = {
+        .program = program, .words = words, .without = "DPBENCH_PLUGIN_PATH"};
+    struct dpb_child_end end = {0};
     *document = NULL;
-    if (pid > 0) {
-        *code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-        lseek(out, 0, SEEK_SET);
-        *document = *code == 0 || (gate->is_sweep && *code == 1) ? json_loadfd(out, 0, NULL) : NULL;
+    dpb_status status =
+        words ? dpb_child_run(&child, &end) : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    if (status == DPB_OK) {
+        *code = end.signal_number != 0 ? 128 + end.signal_number : end.code;
+        if (*code == 0 || (gate->is_sweep && *code == 1))
+            *document = json_loadb(end.out, end.out_bytes, 0, NULL);
+        if (*code != 0)
+            fwrite(end.err, 1, end.err_bytes, stderr);
+        if (end.signal_number != 0)
+            status = DPB_INTERRUPTED;
+        else if (*code == 0 && !*document)
+            status = dpb_fail(DPB_FAILED, "%s printed no result", program);
     }
-    if (pid > 0 && *code != 0)
-        show(err);
-    if (out >= 0)
-        close(out);
-    if (err >= 0)
-        close(err);
-    if (pid < 0)
-        return dpb_fail(DPB_FAILED, "%s cannot be started: %s", program, strerror(errno));
-    if (*code == 0 && !*document)
-        return dpb_fail(DPB_FAILED, "%s printed no result", program);
-    return DPB_OK;
+    dpb_child_release(&end);
+    free((void *)words);
+    return status;
 }
 
 /* ---- turns --------------------------------------------------------------------------------- */
@@ -195,11 +148,6 @@ static dpb_status take_turn(const struct gate *gate, const struct dpb_sweep *swe
     for (int i = 0; again && i <= RETRIES; i++) {
         json_t *made = NULL;
         DPB_TRY(run_once(side->program, gate, code, &made));
-        if (signal_number != 0) {
-            json_decref(made);
-            *code = 128 + signal_number;
-            return DPB_INTERRUPTED;
-        }
         if (!made)
             return dpb_fail(DPB_FAILED, "%s: %s ended with exit code %d", side->name, side->program,
                             *code);
@@ -252,9 +200,11 @@ static dpb_status run_gate(struct gate *gate, struct dpb_arguments *arguments, i
     struct dpb_sweep *sweep = NULL;
     struct side sides[2] = {{.name = "base", .program = gate->base},
                             {.name = "this", .program = "/proc/self/exe"}};
-    const struct sigaction action = {.sa_handler = pass_on};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    sigset_t both; /* they wait for the next run */
+    sigemptyset(&both);
+    sigaddset(&both, SIGINT);
+    sigaddset(&both, SIGTERM);
+    sigprocmask(SIG_BLOCK, &both, NULL);
     gate->is_sweep = dpb_sweep_wanted(arguments->config);
     if (dpb_tune_wanted(arguments->config))
         return dpb_fail(DPB_USAGE, "`dpbench gate` runs the same cells by both builds, and [tune] "

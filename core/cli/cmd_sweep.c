@@ -247,15 +247,14 @@ static dpb_status run_job(const struct dpb_sweep *sweep, const struct dpb_sweep_
     dpb_first_error_clear();
     dpb_warnings_clear();
     dpb_status status = dpb_experiment_create(config, &experiment);
-    if (status == DPB_OK)
-        dpb_execute(experiment, NULL, progress, execution);
-    else
+    if (status != DPB_OK)
         *execution = (struct dpb_execution){status, dpb_status_exit_code(status), NULL};
+    else if (sweep->launch[0] != '\0')
+        dpb_execute_launched(sweep, experiment, execution);
+    else
+        dpb_execute(experiment, NULL, progress, execution);
     if (!execution->result)
         execution->result = dpb_result_refused(config, execution->status, dpb_first_error(NULL));
-    if (execution->status != DPB_OK)
-        json_object_set_new(execution->result, "failure",
-                            json_string(dpb_status_name(execution->status)));
     if (queue->jobs)
         report_job(queue, label, execution);
     dpb_experiment_destroy(experiment);
@@ -418,6 +417,8 @@ int dpb_sweep_arguments(const struct dpb_arguments *arguments)
     struct record record = {.document = NULL};
     struct plan plan = {0};
     dpb_status status = dpb_sweep_create(arguments->config, &sweep);
+    if (status == DPB_OK)
+        status = dpb_launched_probe(sweep);
     if (status == DPB_OK)
         status = check_cells(sweep, &plan);
     if (status == DPB_OK)

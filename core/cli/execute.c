@@ -134,6 +134,8 @@ void dpb_execute(const struct dpb_experiment *experiment, struct dpb_party *part
     if (party)
         json_object_set_new(json_object_get(result, "world"), "launcher",
                             json_string(party->launcher));
+    if (status != DPB_OK)
+        json_object_set_new(result, "failure", json_string(dpb_status_name(status)));
     json_object_set_new(result, "inputs", inputs);
     json_object_set_new(result, "invocation", dpb_result_invocation());
     dpb_board_destroy(outcome.board);

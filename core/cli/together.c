@@ -41,8 +41,8 @@ static dpb_status adopt(const struct dpb_party *party, struct dpb_config *config
 {
     if (dpb_sweep_wanted(config))
         return dpb_fail(DPB_USAGE,
-                        "a sweep or search starts its own jobs, one by one: run it without %s, or "
-                        "give %s one of its cells",
+                        "a sweep or search starts its own jobs, one by one: run it without %s, and "
+                        "let sweep.launch = %s ... start each cell (`dpbench help sweep.launch`)",
                         party->launcher, party->launcher);
     DPB_TRY(adopt_workers(party, config));
     return adopt_machines(party, config);

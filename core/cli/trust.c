@@ -172,6 +172,18 @@ static dpb_status check_cell(const struct dpb_arguments *arguments, const struct
     return status;
 }
 
+static dpb_status check_launch(const struct dpb_arguments *arguments, const struct dpb_sweep *sweep)
+{
+    const char *section = sweep->study->section;
+    if (sweep->launch[0] == '\0' || arguments->trust || !is_sent(arguments, section, "launch"))
+        return DPB_OK;
+    return dpb_fail(
+        DPB_USAGE,
+        "%s: %s.launch = %s would start this program; give another by %s.launch=..., or "
+        "--trust if you know who made the result",
+        arguments->file, section, sweep->launch, section);
+}
+
 dpb_status dpb_trust_check(const struct dpb_arguments *arguments)
 {
     struct dpb_experiment *experiment = NULL;
@@ -184,6 +196,7 @@ dpb_status dpb_trust_check(const struct dpb_arguments *arguments)
         return status;
     }
     DPB_TRY(dpb_sweep_create(arguments->config, &sweep));
+    status = check_launch(arguments, sweep);
     for (size_t i = 0; i < sweep->n_cells && status == DPB_OK; i++)
         status = check_cell(arguments, sweep, i);
     dpb_sweep_destroy(sweep);
@@ -199,6 +212,10 @@ void dpb_trust_announce(const struct dpb_arguments *arguments, const struct dpb_
             settings->model.name, settings->data.name, settings->device.name, settings->comm.name,
             dpb_sweep_wanted(arguments->config) ? ", and the other cells of its sweep" : "",
             x->n_workers, x->n_workers == 1 ? "" : "s", x->n_servers, x->n_servers == 1 ? "" : "s");
+    const char *launch = dpb_tune_wanted(arguments->config) ? "tune" : "sweep";
+    const struct dpb_setting *by = dpb_config_get(arguments->config, launch, "launch");
+    if (by && by->value[0] != '\0')
+        dpb_log(DPB_LOG_INFO, "  starts %s.launch = %s", launch, by->value);
     json_object_foreach(inputs, name, entry)
     {
         if (json_is_object(entry))

@@ -12,12 +12,22 @@
 #include "base/parse.h"
 #include "dpbench/random.h"
 #include "plugin/plugins.h"
+#include "study/sweep_launch.h"
 #include "study/sweep_list.h"
 #include "train/experiment.h"
 
 #define COMMAND_LINE "command line"
 
 enum { MAX_JOBS = 100000 };
+
+static const char launch_help[] =
+    "what starts a cell: mpirun -np {ranks} --map-by ppr:{per_machine}:node, or srun -n {ranks} "
+    "--mpi=pmix; {workers}, {servers}, {machines}; empty: dpbench itself, on this machine";
+static const char machines_help[] =
+    "how many machines {per_machine} and {machines} of launch divide a cell's ranks among; 0: not "
+    "given";
+static const char limit_help[] =
+    "after this time a cell that launch has started is ended, and has failed; 0: never";
 
 static const struct dpb_option sweep_rows[] = {
     {"repeats", DPB_OPT_INT, NULL, "3", 1, 1000, NULL, offsetof(struct dpb_sweep, repeats),
@@ -33,6 +43,12 @@ static const struct dpb_option sweep_rows[] = {
     {"seeds", DPB_OPT_INT, NULL, "0", 0, 1000, NULL, offsetof(struct dpb_sweep, seeds),
      "so many repeats, each with a run.seed of its own, from run.seed upwards; 0: all with the "
      "same"},
+    {"launch", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct dpb_sweep, launch),
+     launch_help},
+    {"machines", DPB_OPT_INT, NULL, "0", 0, DPB_JOB_RANKS, NULL,
+     offsetof(struct dpb_sweep, machines), machines_help},
+    {"launch_limit_s", DPB_OPT_TIME, "s", "0", 0, 1e15, NULL,
+     offsetof(struct dpb_sweep, launch_limit_ns), limit_help},
     {"over", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct dpb_sweep, over),
      "SECTION.KEY of a list that is no axis: each repeat takes the next value; empty: none"},
     {0},
@@ -55,6 +71,12 @@ static const struct dpb_option tune_rows[] = {
     {"seeds", DPB_OPT_INT, NULL, "0", 0, 1000, NULL, offsetof(struct dpb_sweep, seeds),
      "so many repeats, each with a run.seed of its own, from run.seed upwards; 0: all with the "
      "same"},
+    {"launch", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct dpb_sweep, launch),
+     launch_help},
+    {"machines", DPB_OPT_INT, NULL, "0", 0, DPB_JOB_RANKS, NULL,
+     offsetof(struct dpb_sweep, machines), machines_help},
+    {"launch_limit_s", DPB_OPT_TIME, "s", "0", 0, 1e15, NULL,
+     offsetof(struct dpb_sweep, launch_limit_ns), limit_help},
     {0},
 };
 
@@ -341,6 +363,7 @@ static dpb_status fill(const struct dpb_config *config, struct dpb_sweep *sweep)
     const char *section = sweep->study->section;
     const struct dpb_option_table table = {section, NULL, sweep->study->rows, sweep};
     DPB_TRY(dpb_options_parse_known(&table, config));
+    DPB_TRY(dpb_sweep_launch_check(config, sweep));
     DPB_TRY(create_axes(config, sweep));
     DPB_TRY(set_repeats(config, sweep));
     if (sweep->tunes)
@@ -494,6 +517,8 @@ dpb_status dpb_sweep_config(const struct dpb_sweep *sweep, const struct dpb_swee
         dpb_config_remove(result, "eval", "require_target");
     if (status == DPB_OK)
         status = set_purpose(sweep, job, result);
+    if (status == DPB_OK)
+        status = dpb_sweep_launch_place(sweep, result);
     if (status != DPB_OK)
         dpb_config_destroy(result);
     else

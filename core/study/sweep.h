@@ -11,6 +11,7 @@
  *     over = run.seed                   or: by repeat another value of this list, which is no axis
  *     retry_disturbed = 3               how often a disturbed run is repeated at once
  *     accuracy = 500                    steps of one more run a strategy, for its test accuracy
+ *     launch = mpirun -np {ranks}       what starts a cell (launch_line.h); empty: dpbench itself
  *
  * On the command line an axis is `sweep.SECTION.KEY=a,b`; a plain SECTION.KEY=VALUE replaces the
  * file's axis of this name. If an axis lists plugins (comm.name, data.name), an option that only
@@ -65,6 +66,9 @@ struct dpb_sweep {
     bool tunes;                    /* the study is [tune] */
     int objective;                 /* enum dpb_objective */
     double threshold;              /* percent */
+    const char *launch;            /* @borrowed from the configuration; "": the local launcher */
+    const char *launch_origin;     /* @borrowed from it */
+    int64_t machines, launch_limit_ns;
 };
 
 /* Whether the configuration has a [sweep] or a [tune]. */

@@ -545,6 +545,21 @@ static void print_warnings(const json_t *document, FILE *out)
                    dpb_json_text(document, "error", "what was measured until then"));
 }
 
+static void note_launch(const json_t *document, FILE *out)
+{
+    const char *launch = dpb_json_text(document, "config.sweep.launch.value", "");
+    const json_t *run;
+    size_t i;
+    json_array_foreach(json_object_get(document, "runs"), i, run)
+    {
+        const char *launcher = dpb_json_text(run, "world.launcher", NULL);
+        if (launch[0] == '\0' || !launcher)
+            continue;
+        print_note(out, "- launcher: %s, by sweep.launch = %s.", launcher, launch);
+        return;
+    }
+}
+
 static void print_notes(const json_t *document, const struct dpb_table *table, FILE *out)
 {
     const struct dpb_table_line *lines = table->lines;
@@ -554,6 +569,7 @@ static void print_notes(const json_t *document, const struct dpb_table *table, F
         note_effects(document, lines, n, out);
         note_why(document, lines, n, out);
         note_meanings(document, lines, n, out);
+        note_launch(document, out);
         dpb_target_notes(document, out);
     }
     print_warnings(document, out);

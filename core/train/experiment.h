@@ -20,6 +20,8 @@ enum { DPB_MAX_TABLES = 16 };
 
 /* Where run.mode = comm comes from: no user sets it. */
 #define DPB_COMM_ORIGIN "dpbench comm"
+/* Begins the origin of comm.hosts in a cell that sweep.launch starts: a launcher will be there. */
+#define DPB_LAUNCH_ORIGIN "sweep.launch"
 
 struct dpb_experiment {
     struct dpb_config *config; /* @owned copy, with derived settings added */

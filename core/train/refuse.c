@@ -299,16 +299,19 @@ static dpb_status check_machines(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
-/* Neither a launcher of mpirun's or srun's nor a rank of one of theirs. */
-static bool started_locally(void)
+/* Neither a launcher of mpirun's or srun's nor a rank of one of theirs, nor will it be. */
+static bool started_locally(const struct dpb_experiment *experiment)
 {
+    if (strncmp(origin(experiment, "comm", "hosts"), DPB_LAUNCH_ORIGIN,
+                sizeof DPB_LAUNCH_ORIGIN - 1) == 0)
+        return false;
     return dpb_world.board ? !dpb_world.parted : !dpb_pmix_is_here();
 }
 
 static dpb_status check_launcher(const struct dpb_experiment *experiment)
 {
     const char *because = experiment->comm_needs.because;
-    if (dpb_experiment_needs_launcher(experiment) && started_locally())
+    if (dpb_experiment_needs_launcher(experiment) && started_locally(experiment))
         return dpb_fail(
             DPB_UNSUPPORTED,
             "%s: comm '%s'%s%s works under mpirun or srun only: start dpbench by one of "

@@ -51,23 +51,31 @@ static int teardown(void **state)
     return sandbox_teardown(state);
 }
 
-/* By 4 processes, two on each host. */
-static void start_program(struct started *started, const char *program)
+#define MPIRUN_LINE                                                          \
+    "mpirun --allow-run-as-root --oversubscribe --bind-to none "             \
+    "--mca plm_rsh_agent %s/agent --mca oob_tcp_if_include 10.9.0.0/24 "     \
+    "--mca btl tcp,self --mca pml ob1 --mca btl_tcp_if_include 10.9.0.0/24 " \
+    "--mca mpi_yield_when_idle 1 -H host1:2,host2:2 "
+
+/* On the first host. */
+static void start_line(struct started *started, const char *command)
 {
-    char line[4096], directory[1024];
-    assert_non_null(getcwd(directory, sizeof directory));
-    snprintf(line, sizeof line,
-             "hostname host1; exec mpirun --allow-run-as-root --oversubscribe --bind-to none "
-             "--mca plm_rsh_agent %s/agent --mca oob_tcp_if_include 10.9.0.0/24 "
-             "--mca btl tcp,self --mca pml ob1 --mca btl_tcp_if_include 10.9.0.0/24 "
-             "--mca mpi_yield_when_idle 1 -H host1:2,host2:2 -np 4 %s",
-             directory, program);
-    char network_path[64];
+    char line[4096], network_path[64];
+    assert_true(snprintf(line, sizeof line, "hostname host1; exec %s", command) < (int)sizeof line);
     snprintf(network_path, sizeof network_path, "--net=/proc/%d/ns/net", (int)network.keepers[0]);
     const char *const words[] = {
         "/usr/bin/nsenter", network_path, "unshare", "-u", "sh", "-c", line, NULL};
     const char *const environment[] = {launched_mark(), NULL};
     command_start(started, words, environment);
+}
+
+/* By 4 processes, two on each host. */
+static void start_program(struct started *started, const char *program)
+{
+    char line[4096], directory[1024];
+    assert_non_null(getcwd(directory, sizeof directory));
+    snprintf(line, sizeof line, MPIRUN_LINE "-np 4 %s", directory, program);
+    start_line(started, line);
 }
 
 static void start(struct started *started, const char *arguments)
@@ -134,6 +142,44 @@ static void test_trains(void **state)
         expect_trained(ACROSS_BY_MPI);
         expect_trained(ACROSS_BY_MPI "run.comm_cores=1 comm.bucket=100");
     }
+}
+
+/* One command on the first host; the experiment's file is there alone. */
+static void test_sweep(void **state)
+{
+    struct started started;
+    struct command command;
+    char line[2048], directory[1024];
+    (void)state;
+    assert_non_null(getcwd(directory, sizeof directory));
+    sandbox_write("sweep.ini", "[run]\nbatch = 2\nsteps = 8\nwarmup_steps = 1\nsteady_limit_s = 0\n"
+                               "[model]\nname = tiny\n[data]\nsamples = 64\n"
+                               "[device]\nname = reference\nthreads = 1\n"
+                               "[comm]\nname = ring_tcp\ninterface = 10.9.0.0/24\n"
+                               "[sweep]\nrun.workers = 2, 4\nrepeats = 1\nretry_disturbed = 0\n"
+                               "machines = 2\n");
+    snprintf(line, sizeof line,
+             "%s/dpbench -c sweep.ini --output " LAUNCH_RESULT " 'sweep.launch=" MPIRUN_LINE
+             "--map-by ppr:{per_machine}:node -np {ranks}'",
+             build_directory(), directory);
+    start_line(&started, line);
+    command_finish(&started, &command, deadline_s);
+    json_t *result = launch_take_result();
+    if (command.exit_code != 0 || !result)
+        fail_msg("exit %d\n%s", command.exit_code, command.err);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *run = json_array_get(json_at(result, "runs"), i);
+        const int last = (int)json_number_at(run, "world.workers") - 1;
+        char path[32];
+        snprintf(path, sizeof path, "ranks.%d.host", last);
+        assert_string_equal(json_text_at(run, "ranks.0.host"), "host1");
+        assert_string_equal(json_text_at(run, path), "host2");
+        assert_true(json_number_at(run, "world.machines") == 2);
+        assert_string_equal(json_text_at(run, "config.comm.hosts.value"),
+                            last == 1 ? "2x1" : "2x2");
+    }
+    json_decref(result);
+    command_free(&command);
 }
 
 /* What crosses the network in a run of so many steps, between both hosts, and the size of its
@@ -302,9 +348,9 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_trains),  cmocka_unit_test(test_bytes_on_wire),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_differences),
-        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_trains),        cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_bytes_on_wire), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_differences),   cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

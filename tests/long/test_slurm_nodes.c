@@ -101,6 +101,33 @@ static void test_trace(void **state)
     json_decref(launch_take_result());
 }
 
+/* One command beside Slurm. */
+static void test_sweep(void **state)
+{
+    struct command command;
+    (void)state;
+    sandbox_write(
+        "sweep.ini",
+        "[run]\nbatch = 2\nsteps = 8\nwarmup_steps = 1\nsteady_limit_s = 0\n"
+        "[model]\nname = tiny\n[data]\nsamples = 64\n"
+        "[device]\nname = reference\nthreads = 1\n"
+        "[comm]\nname = ring_tcp\ninterface = lo\n"
+        "[sweep]\nrun.workers = 2, 4\nrepeats = 1\nretry_disturbed = 0\nmachines = 2\n"
+        "launch = srun --quiet --overcommit --kill-on-bad-exit=1 --mpi=pmix -N {machines} "
+        "-n {ranks} --ntasks-per-node={per_machine}\n");
+    dpbench(&command, deadline_s, "-c sweep.ini --json --output " LAUNCH_RESULT);
+    if (command.exit_code != 0)
+        fail_msg("exit %d\n%s", command.exit_code, command.err);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *run = json_array_get(json_at(command.json, "runs"), i);
+        assert_string_equal(json_text_at(run, "status"), "ok");
+        assert_string_equal(json_text_at(run, "world.launcher"), "srun");
+        assert_true(json_number_at(run, "world.machines") == 2);
+    }
+    json_decref(launch_take_result());
+    command_free(&command);
+}
+
 static void test_refused(void **state)
 {
     struct command command;
@@ -229,9 +256,9 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_trains),  cmocka_unit_test(test_trace),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_differences),
-        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_trains),      cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_trace),       cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_differences), cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -6,12 +6,14 @@
  */
 #include <limits.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -120,6 +122,110 @@ static void test_comm(void **state)
                 expect_comm(by, strategies[i]);
 }
 
+/* ---- it starts a sweep's cells --------------------------------------------------------------- */
+
+/* `axes` and other lines of the section. */
+static void write_sweep(const char *launch, const char *axes)
+{
+    sandbox_write("sweep.ini",
+                  "[run]\nbatch = 2\nsteps = 16\nwarmup_steps = 1\nsteady_limit_s = 0\n"
+                  "[model]\nname = tiny\n[data]\nsamples = 64\n"
+                  "[device]\nname = reference\nthreads = 1\n"
+                  "[sweep]\nrepeats = 1\nretry_disturbed = 0\nlaunch = %s\n%s",
+                  launch, axes);
+}
+
+static json_t *swept(int exit_code, const char *verb)
+{
+    struct command command;
+    dpbench(&command, deadline_s, "%s --json --output swept.json", verb);
+    if (command.exit_code != exit_code || !command.json)
+        fail_msg("%s: exit %d\n%s", verb, command.exit_code, command.err);
+    json_t *document = json_incref(command.json);
+    command_free(&command);
+    return document;
+}
+
+static const char *const templates[N_LAUNCHERS] = {
+    "mpirun --oversubscribe -np {ranks} -x 'DPBENCH_QUOTED=a {workers} b'",
+    "srun --quiet --overcommit --kill-on-bad-exit=1 --mpi=pmix -N 1 -n {ranks}"};
+
+static void test_sweep(void **state)
+{
+    char quoted[32];
+    (void)state;
+    for (launcher by = 0; by < N_LAUNCHERS; by++) {
+        write_sweep(templates[by], "run.workers = 1, 2\n");
+        json_t *document = swept(0, "-c sweep.ini");
+        assert_int_equal(json_array_size(json_at(document, "rows")), 2);
+        for (int i = 0; i < 2; i++) {
+            const json_t *run = json_array_get(json_at(document, "runs"), (size_t)i);
+            assert_string_equal(json_text_at(run, "status"), "ok");
+            assert_string_equal(json_text_at(run, "world.launcher"), launcher_names[by]);
+            assert_string_equal(json_text_at(run, "config.run.steps.origin"), "sweep.ini:3");
+            const char *workers =
+                json_string_value(json_object_get(json_at(run, "cell"), "run.workers"));
+            assert_true(json_number_at(run, "world.workers") == atof(workers));
+            snprintf(quoted, sizeof quoted, "a %s b", workers);
+            if (by == MPIRUN)
+                assert_string_equal(json_text_at(run, "invocation.environment.DPBENCH_QUOTED"),
+                                    quoted);
+        }
+        json_decref(document);
+    }
+}
+
+static void expect_failures(json_t *document, const char *failure, const char *reason)
+{
+    for (size_t i = 0; i < json_array_size(json_at(document, "runs")); i++) {
+        const json_t *run = json_array_get(json_at(document, "runs"), i);
+        assert_string_equal(json_text_at(run, "failure"), failure);
+        expect_part(json_text_at(run, "error"), reason);
+    }
+    json_decref(document);
+}
+
+static void test_failed_cells(void **state)
+{
+    (void)state;
+    sandbox_write("hangs", "#!/bin/sh\necho waiting for $1 hosts >&2\nexec sleep 1000\n");
+    assert_int_equal(chmod("hangs", 0755), 0);
+    write_sweep("./hangs {ranks}", "launch_limit_s = 0.3\nrun.workers = 1, 2\n");
+    expect_failures(swept(1, "-c sweep.ini"), "TIMEOUT",
+                    "./hangs has not ended within sweep.launch_limit_s = 0.3 s: waiting for");
+    write_sweep("mpirun -np {ranks} --nonsense", "run.workers = 2\n");
+    expect_failures(swept(1, "-c sweep.ini"), "FAILED", "mpirun ended with exit code 1: ");
+    write_sweep("mpirun --oversubscribe -np 3", "run.workers = 2\n");
+    expect_failures(swept(1, "-c sweep.ini"), "UNSUPPORTED", "but mpirun has started 3");
+    write_sweep("echo {ranks}", "run.workers = 1\n");
+    expect_failures(swept(1, "-c sweep.ini"), "FAILED", "echo printed no result of one run: '1");
+}
+
+/* SIGINT ends the cell under way; --resume runs the cells that are missing. */
+static void test_interrupted_sweep(void **state)
+{
+    struct started started;
+    struct command command;
+    char program[PATH_MAX];
+    const char *const words[] = {program, "-c", "sweep.ini", "--output", "swept.json", NULL};
+    const char *const environment[] = {launched_mark(), NULL};
+    (void)state;
+    write_sweep(templates[MPIRUN], "run.delay = constant(0.1s)\nrun.steps = 40\nrun.workers = 2\n");
+    snprintf(program, sizeof program, "%s/dpbench", build_directory());
+    command_start(&started, words, environment);
+    launched_await_steps(2);
+    kill(started.pid, SIGINT);
+    command_finish(&started, &command, deadline_s);
+    assert_int_equal(command.exit_code, 130);
+    command_free(&command);
+    launched_expect_none("SIGINT to a sweep", 5.0);
+    dpbench(&command, deadline_s, "rerun swept.json --resume --output again.json");
+    assert_int_equal(command.exit_code, 2);
+    expect_part(command.err, "would start this program");
+    command_free(&command);
+    json_decref(swept(0, "rerun swept.json --resume --trust"));
+}
+
 /* ---- it is refused --------------------------------------------------------------------------- */
 
 static void test_refused(void **state)
@@ -130,7 +236,7 @@ static void test_refused(void **state)
     } rows[] = {
         {BASE "run.workers=2", {"run.workers = 2 and run.servers = 0 make 2 ranks", "started 3"}},
         {BASE "comm.name=ps_cpu run.workers=3 run.servers=1", {"make 4 ranks", "started 3"}},
-        {BASE "run.workers=3 sweep.run.batch=2,4", {"a sweep or search starts its own jobs"}},
+        {BASE "run.workers=3 sweep.run.batch=2,4", {"run it without", "let sweep.launch = "}},
         {BASE "run.workers=3 run.bogus=1", {"unknown option 'bogus'"}},
         {"-c nowhere.ini", {"nowhere.ini: cannot be read"}},
         {BASE "run.workers=3 nothing", {"'nothing' is no setting"}},
@@ -180,8 +286,10 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_runs),    cmocka_unit_test(test_adopts), cmocka_unit_test(test_comm),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_runs),         cmocka_unit_test(test_adopts),
+        cmocka_unit_test(test_comm),         cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_failed_cells), cmocka_unit_test(test_interrupted_sweep),
+        cmocka_unit_test(test_refused),      cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

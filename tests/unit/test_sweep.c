@@ -15,7 +15,9 @@
 #include "lib/documented.h"
 #include "lib/printed.h"
 #include "study/json.h"
+#include "study/launch_line.h"
 #include "study/sweep.h"
+#include "study/sweep_list.h"
 
 #define FILE_LINE "x.ini:9"
 
@@ -257,6 +259,13 @@ static void bad_sweeps_are_refused(void **state)
         {{"sweep.seeds=3", "run.seed=x"}, "run.seed = 'x' is no whole number"},
         {{"sweep.seeds=2", "sweep.repeats=3"}, "3 repeats and 2 values of run.seed"},
         {{"sweep.over=run.seed", "run.seed=1"}, "give its values, as sweep.run.seed = LIST"},
+        {{"sweep.launch=mpirun -np {rank}"},
+         "sweep.launch: '{rank}' is no placeholder: use {ranks}"},
+        {{"sweep.launch=a {"}, "sweep.launch: '{' without its '}'"},
+        {{"sweep.launch=a 'b"}, "sweep.launch has a quote without its end"},
+        {{"sweep.launch=''"}, "sweep.launch names no program"},
+        {{"sweep.launch=a {per_machine}"}, "{per_machine} needs `machines`"},
+        {{"sweep.machines=2"}, "sweep.machines without sweep.launch"},
         {{"sweep.accuracy=9", "eval.target=0.5"}, "leave sweep.accuracy out"},
         {{"!sweep.comm.name=a,b", "!comm.name=a"}, "are both given; leave one out"},
         {{"sweep.repeats=1000", "sweep.run.seed=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,"
@@ -273,6 +282,52 @@ static void bad_sweeps_are_refused(void **state)
         if (strstr(dpb_first_error(NULL), cases[i].message) == NULL)
             fail_msg("'%s' should say '%s'", dpb_first_error(NULL), cases[i].message);
         assert_null(sweep);
+        dpb_config_destroy(config);
+    }
+}
+
+static void launch_has_words_and_numbers(void **state)
+{
+    static const char *const expected[] = {"a b", "5", "ppr:3:node", "x 4 y=1", "{ranks}",
+                                           "",    "2", "'",          NULL};
+    const struct dpb_launch_size size = {.workers = 4, .servers = 1, .machines = 2};
+    char **words;
+    size_t n;
+    (void)state;
+    assert_int_equal(
+        dpb_launch_line("  'a b' {ranks}\tppr:{per_machine}:node \"x {workers}\"' y={servers}' "
+                        "{{ranks} \"\" {machines} \"'\"  ",
+                        "name", &size, &words, &n),
+        DPB_OK);
+    assert_int_equal(n, sizeof expected / sizeof expected[0] - 1);
+    for (size_t i = 0; i < n; i++)
+        assert_string_equal(words[i], expected[i]);
+    assert_null(words[n]);
+    dpb_sweep_list_destroy(words, n);
+}
+
+/* Ranks fill machines in blocks, so that check refuses what works within one machine. */
+static void launched_cells_have_their_machines(void **state)
+{
+    static const struct {
+        const char *workers, *machines, *hosts;
+    } cases[] = {{"4", "2", "2x2"},
+                 {"5", "2", "1x3+2"},
+                 {"2", "4", "2x1"},
+                 {"4", "1", "1x4"},
+                 {"4", "0", ""}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct dpb_sweep_job job = {0};
+        struct dpb_config *cell, *config = CONFIGURE("sweep.launch=mpirun -np {ranks}");
+        dpb_config_set(config, "sweep", "run.workers", cases[i].workers, "x");
+        dpb_config_set(config, "sweep", "machines", cases[i].machines, "x");
+        struct dpb_sweep *sweep = sweep_of(config);
+        assert_int_equal(dpb_sweep_config(sweep, &job, &cell), DPB_OK);
+        assert_string_equal(dpb_config_get(cell, "comm", "hosts")->value, cases[i].hosts);
+        assert_string_equal(dpb_config_origin(cell, "comm", "hosts"), "sweep.launch");
+        dpb_config_destroy(cell);
+        dpb_sweep_destroy(sweep);
         dpb_config_destroy(config);
     }
 }
@@ -976,6 +1031,8 @@ int main(void)
         cmocka_unit_test(command_line_takes_an_axis_place),
         cmocka_unit_test(repeats_take_replicates),
         cmocka_unit_test(bad_sweeps_are_refused),
+        cmocka_unit_test(launch_has_words_and_numbers),
+        cmocka_unit_test(launched_cells_have_their_machines),
         cmocka_unit_test(order_is_interleaved_and_seeded),
         cmocka_unit_test(accuracy_is_a_job_of_each_strategy),
         cmocka_unit_test(rows_compare_with_independent),

@@ -1,0 +1,259 @@
+/* launched.c - a cell that sweep.launch starts: dpbench under mpirun or srun, as a child. All
+ * settings of the cell are on its command line, so the experiment's file is read on this machine
+ * alone; the result comes by standard output, since rank 0 may be elsewhere. */
+#include <ctype.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "cli/cli.h"
+#include "study/json.h"
+#include "study/result.h"
+#include "study/sweep_launch.h"
+#include "study/sweep_list.h"
+
+enum { REASON = 512 };
+
+/* The file of a program as a shell finds it. */
+static bool find_program(const char *name, char path[PATH_MAX])
+{
+    const char *at = getenv("PATH");
+    if (strchr(name, '/')) {
+        snprintf(path, PATH_MAX, "%s", name);
+        return access(path, X_OK) == 0;
+    }
+    while (at && *at != '\0') {
+        const size_t length = strcspn(at, ":");
+        snprintf(path, PATH_MAX, "%.*s/%s", length > 0 ? (int)length : 1, length > 0 ? at : ".",
+                 name);
+        if (access(path, X_OK) == 0)
+            return true;
+        at += length + (at[length] == ':');
+    }
+    return false;
+}
+
+dpb_status dpb_launched_probe(const struct dpb_sweep *sweep)
+{
+    char **words, path[PATH_MAX], own[PATH_MAX];
+    size_t n_words;
+    dpb_status status = DPB_OK;
+    if (sweep->launch[0] == '\0')
+        return DPB_OK;
+    DPB_TRY(dpb_sweep_launch(sweep, 1, 0, &words, &n_words));
+    if (!find_program(words[0], path))
+        status = dpb_fail(DPB_USAGE, "%s: %s.launch: there is no program '%s' here",
+                          sweep->launch_origin, sweep->study->section, words[0]);
+    else if (!realpath("/proc/self/exe", own))
+        status = dpb_fail(DPB_FAILED, "cannot find dpbench by /proc/self/exe; is /proc mounted?");
+    dpb_sweep_list_destroy(words, n_words);
+    return status;
+}
+
+/* ---- its command line ---------------------------------------------------------------------- */
+
+struct line {
+    char **words; /* @owned, each too; ended by NULL */
+    size_t n, capacity;
+    bool failed;
+};
+
+static void add(struct line *line, char *word)
+{
+    if (!word || line->n + 1 >= line->capacity) {
+        free(word);
+        line->failed = true;
+        return;
+    }
+    line->words[line->n++] = word;
+}
+
+static void add_setting(struct line *line, const struct dpb_setting *setting)
+{
+    char *word = NULL;
+    /* The launcher will say where its ranks are. */
+    if (strcmp(setting->origin, DPB_LAUNCH_ORIGIN) == 0)
+        return;
+    if (asprintf(&word, "%s.%s=%s", setting->section, setting->key, setting->value) < 0)
+        word = NULL;
+    add(line, word);
+}
+
+/* The words of the launcher, of dpbench, and the settings of the cell. */
+static dpb_status make_line(const struct dpb_sweep *sweep, const struct dpb_experiment *experiment,
+                            struct line *line)
+{
+    static const char *const fixed[] = {"run", "-c", "/dev/null", "--json"};
+    const struct dpb_config *config = experiment->config;
+    char **words = NULL, own[PATH_MAX];
+    size_t n_words = 0;
+    DPB_TRY(
+        dpb_sweep_launch(sweep, experiment->n_workers, experiment->n_servers, &words, &n_words));
+    *line = (struct line){.capacity = n_words + config->n_settings + 8};
+    line->words = calloc(line->capacity, sizeof *line->words);
+    line->failed = !line->words;
+    for (size_t i = 0; i < n_words && !line->failed; i++)
+        add(line, strdup(words[i]));
+    dpb_sweep_list_destroy(words, n_words);
+    if (!line->failed)
+        add(line, strdup(realpath("/proc/self/exe", own) ? own : "dpbench"));
+    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0] && !line->failed; i++)
+        add(line, strdup(fixed[i]));
+    for (size_t i = 0; i < config->n_settings && !line->failed; i++)
+        if (strcmp(config->settings[i].section, "run") != 0 ||
+            strcmp(config->settings[i].key, "results") != 0)
+            add_setting(line, &config->settings[i]);
+    if (!line->failed)
+        add(line, strdup("run.results="));
+    return line->failed ? dpb_fail(DPB_NO_MEMORY, "out of memory") : DPB_OK;
+}
+
+void dpb_launched_print(const struct dpb_sweep *sweep, const struct dpb_experiment *experiment,
+                        FILE *out)
+{
+    char **words;
+    size_t n_words;
+    if (sweep->launch[0] == '\0' ||
+        dpb_sweep_launch(sweep, experiment->n_workers, experiment->n_servers, &words, &n_words) !=
+            DPB_OK)
+        return;
+    for (size_t i = 0; i < n_words; i++)
+        fprintf(out, "%s %s", i == 0 ? "; by" : "", words[i]);
+    dpb_sweep_list_destroy(words, n_words);
+}
+
+/* ---- its end ------------------------------------------------------------------------------- */
+
+static const char *next_line(const char *line)
+{
+    const char *end = strchr(line, '\n');
+    return end ? end + 1 : line + strlen(line);
+}
+
+/* The error of dpbench itself (true); where there is none, the first line with a word in it. */
+static bool find_reason(const char *text, char reason[REASON])
+{
+    static const char mark[] = "error: ", settings[] = "command line: ";
+    const char *found = NULL;
+    bool own = false;
+    for (const char *line = text; *line != '\0' && !own; line = next_line(line)) {
+        own = strncmp(line, mark, sizeof mark - 1) == 0;
+        if (own)
+            found = line + sizeof mark - 1;
+        for (const char *c = line; !found && *c != '\0' && *c != '\n'; c++)
+            found = isalnum((unsigned char)*c) ? line : NULL;
+    }
+    if (own && strncmp(found, settings, sizeof settings - 1) == 0)
+        found += sizeof settings - 1; /* the sweep's user did not write it */
+    snprintf(reason, REASON, "%.*s", found ? (int)strcspn(found, "\n") : 0, found ? found : "");
+    return own;
+}
+
+static dpb_status status_named(const char *name)
+{
+    for (int status = DPB_OK; strcmp(dpb_status_name((dpb_status)status), "UNKNOWN") != 0; status++)
+        if (strcmp(dpb_status_name((dpb_status)status), name) == 0)
+            return (dpb_status)status;
+    return DPB_FAILED;
+}
+
+/* Why a cell has left no result. */
+static dpb_status explain(const struct dpb_sweep *sweep, const char *program,
+                          const struct dpb_child_end *end)
+{
+    char reason[REASON];
+    const bool own = find_reason(end->err, reason);
+    if (end->signal_number != 0)
+        return dpb_fail(DPB_INTERRUPTED, "interrupted by signal %d before there was a result",
+                        end->signal_number);
+    if (end->late)
+        return dpb_fail(DPB_TIMEOUT, "%s has not ended within %s.launch_limit_s = %g s: %s",
+                        program, sweep->study->section, (double)sweep->launch_limit_ns * 1e-9,
+                        reason[0] ? reason : "it said nothing");
+    if (own && end->code == dpb_status_exit_code(DPB_UNSUPPORTED))
+        return dpb_fail(DPB_UNSUPPORTED, "%s", reason);
+    if (end->code == 0)
+        return dpb_fail(DPB_FAILED,
+                        "%s printed no result of one run: '%.60s'; does it start several jobs, or "
+                        "print lines of its own?",
+                        program, end->out);
+    return dpb_fail(DPB_FAILED, "%s ended with exit code %d: %s", program, end->code, reason);
+}
+
+/* What the child calls `command line` comes from where this sweep has it from. */
+static void restore_origins(const struct dpb_experiment *experiment, json_t *result)
+{
+    static const char mark[] = DPB_LAUNCH_ORIGIN ", ";
+    json_t *own = dpb_experiment_effective(experiment);
+    char path[256];
+    for (size_t i = 0; i < experiment->config->n_settings; i++) {
+        const struct dpb_setting *setting = &experiment->config->settings[i];
+        const bool marked = strncmp(setting->origin, mark, sizeof mark - 1) == 0;
+        snprintf(path, sizeof path, "config.%s.%s", setting->section, setting->key);
+        json_t *entry = (json_t *)(uintptr_t)dpb_json_at(result, path);
+        if (strcmp(dpb_json_text(entry, "origin", ""), "command line") == 0)
+            json_object_set_new(entry, "origin",
+                                dpb_json_string(setting->origin + (marked ? sizeof mark - 1 : 0)));
+    }
+    json_object_update_new((json_t *)(uintptr_t)dpb_json_at(result, "config.run"),
+                           json_pack("{s:O*}", "results", dpb_json_at(own, "run.results")));
+    json_decref(own);
+}
+
+static json_t *result_of(const struct dpb_child_end *end)
+{
+    json_t *made = json_loadb(end->out, end->out_bytes, 0, NULL);
+    if (strcmp(dpb_json_text(made, "schema", ""), "dpbench.result/1") == 0)
+        return made;
+    json_decref(made);
+    return NULL;
+}
+
+/* As dpb_execute, of what the child left. */
+static void take_end(const struct dpb_sweep *sweep, const char *program,
+                     const struct dpb_experiment *experiment, const struct dpb_child_end *end,
+                     struct dpb_execution *execution)
+{
+    execution->result = result_of(end);
+    if (!execution->result) {
+        execution->status = explain(sweep, program, end);
+    } else {
+        const char *failure = dpb_json_text(execution->result, "failure", NULL);
+        execution->status = failure ? status_named(failure) : DPB_OK;
+        if (failure)
+            dpb_fail(execution->status, "%s",
+                     dpb_json_text(execution->result, "error", "no reason given"));
+        if (end->late)
+            dpb_log(DPB_LOG_INFO, "  %s has not ended after its result, and was ended", program);
+        restore_origins(experiment, execution->result);
+    }
+    execution->exit_code = dpb_status_exit_code(execution->status);
+    if (execution->status == DPB_INTERRUPTED && end->signal_number != 0)
+        execution->exit_code = 128 + end->signal_number;
+}
+
+void dpb_execute_launched(const struct dpb_sweep *sweep, const struct dpb_experiment *experiment,
+                          struct dpb_execution *execution)
+{
+    struct line line = {.words = NULL};
+    struct dpb_child_end end = {0};
+    char path[PATH_MAX];
+    dpb_status status = make_line(sweep, experiment, &line);
+    if (status == DPB_OK && !find_program(line.words[0], path))
+        status = dpb_fail(DPB_FAILED, "there is no program '%s' any more", line.words[0]);
+    if (status == DPB_OK) {
+        const struct dpb_child child = {.program = path,
+                                        .words = (const char *const *)line.words,
+                                        .limit_ns = sweep->launch_limit_ns,
+                                        .lingers = true};
+        status = dpb_child_run(&child, &end);
+    }
+    *execution = (struct dpb_execution){status, dpb_status_exit_code(status), NULL};
+    if (status == DPB_OK)
+        take_end(sweep, line.words[0], experiment, &end, execution);
+    dpb_child_release(&end);
+    dpb_sweep_list_destroy(line.words, line.n);
+}

@@ -1,0 +1,115 @@
+/* launch_line.c - see launch_line.h. */
+#include "study/launch_line.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "study/sweep_list.h"
+
+enum { WORD = 4096 };
+static const char blanks[] = " \t";
+
+struct reader {
+    const char *at, *name;
+    const struct dpb_launch_size *size;
+    char word[WORD];
+    size_t length;
+};
+
+uint32_t dpb_launch_per_machine(const struct dpb_launch_size *size)
+{
+    const uint32_t ranks = size->workers + size->servers;
+    return size->machines == 0 ? ranks : (ranks + size->machines - 1) / size->machines;
+}
+
+static dpb_status put(struct reader *reader, const char *text, size_t length)
+{
+    if (reader->length + length >= WORD)
+        return dpb_fail(DPB_USAGE, "%s: a word is longer than %d bytes", reader->name, WORD - 1);
+    memcpy(reader->word + reader->length, text, length);
+    reader->length += length;
+    return DPB_OK;
+}
+
+/* At a brace. */
+static dpb_status put_number(struct reader *reader)
+{
+    const struct dpb_launch_size *size = reader->size;
+    const uint32_t ranks = size->workers + size->servers, each = dpb_launch_per_machine(size);
+    const struct {
+        const char *name;
+        uint32_t value;
+        bool by_machine;
+    } numbers[] = {{"ranks", ranks, false},
+                   {"workers", size->workers, false},
+                   {"servers", size->servers, false},
+                   {"per_machine", each, true},
+                   {"machines", each > 0 ? (ranks + each - 1) / each : 0, true}};
+    const size_t length = strcspn(reader->at + 1, "}");
+    char digits[16];
+    if (reader->at[1 + length] == '\0')
+        return dpb_fail(DPB_USAGE, "%s: '{' without its '}'; write {{ for a brace", reader->name);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (strlen(numbers[i].name) != length ||
+            memcmp(numbers[i].name, reader->at + 1, length) != 0)
+            continue;
+        if (numbers[i].by_machine && size->machines == 0)
+            return dpb_fail(DPB_USAGE,
+                            "%s: {%s} needs `machines`, how many there are, beside `launch`",
+                            reader->name, numbers[i].name);
+        reader->at += length + 2;
+        snprintf(digits, sizeof digits, "%u", numbers[i].value);
+        return put(reader, digits, strlen(digits));
+    }
+    return dpb_fail(DPB_USAGE,
+                    "%s: '{%.*s}' is no placeholder: use {ranks}, {workers}, {servers}, "
+                    "{per_machine} or {machines}, and {{ for a brace",
+                    reader->name, (int)length, reader->at + 1);
+}
+
+static dpb_status take_word(struct reader *reader)
+{
+    char quote = '\0';
+    reader->length = 0;
+    while (*reader->at != '\0' && (quote != '\0' || !strchr(blanks, *reader->at))) {
+        const char c = *reader->at;
+        if (c == '{' && reader->at[1] != '{') {
+            DPB_TRY(put_number(reader));
+            continue;
+        }
+        if (c == quote || (quote == '\0' && (c == '"' || c == '\'')))
+            quote = quote == '\0' ? c : '\0';
+        else
+            DPB_TRY(put(reader, reader->at, 1));
+        reader->at += c == '{' ? 2 : 1;
+    }
+    return quote == '\0' ? DPB_OK
+                         : dpb_fail(DPB_USAGE, "%s has a quote without its end", reader->name);
+}
+
+dpb_status dpb_launch_line(const char *line, const char *name, const struct dpb_launch_size *size,
+                           char ***words, size_t *n_words)
+{
+    struct reader reader = {.at = line + strspn(line, blanks), .name = name, .size = size};
+    char **made = calloc(strlen(line) / 2 + 2, sizeof *made);
+    dpb_status status = made ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    size_t n = 0;
+    while (status == DPB_OK && *reader.at != '\0') {
+        status = take_word(&reader);
+        if (status == DPB_OK && !(made[n++] = strndup(reader.word, reader.length)))
+            status = dpb_fail(DPB_NO_MEMORY, "out of memory");
+        reader.at += strspn(reader.at, blanks);
+    }
+    if (status == DPB_OK && (n == 0 || made[0][0] == '\0'))
+        status = dpb_fail(DPB_USAGE, "%s names no program", name);
+    if (status != DPB_OK) {
+        dpb_sweep_list_destroy(made, n);
+        return status;
+    }
+    *words = made;
+    *n_words = n;
+    return DPB_OK;
+}

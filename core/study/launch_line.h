@@ -1,0 +1,33 @@
+/*
+ * launch_line.h - the line that starts the cells of a sweep, as words.
+ *
+ *     mpirun -np {ranks} --map-by ppr:{per_machine}:node
+ *
+ * Blanks separate words. "any text" and 'any text' keep their blanks, also as parts of a word; no
+ * quote holds one of its own kind. {NAME} is a number of the cell, within quotes too; {{ is a
+ * brace. No shell reads the words: $, * and \ mean nothing.
+ */
+#ifndef DPB_CORE_STUDY_LAUNCH_LINE_H
+#define DPB_CORE_STUDY_LAUNCH_LINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dpbench/status.h"
+
+/* The numbers: {ranks} is workers + servers. {per_machine} fills `machines` evenly, rounded up;
+ * {machines} is how many of them then have ranks. */
+struct dpb_launch_size {
+    uint32_t workers, servers;
+    uint32_t machines; /* 0: not known */
+};
+
+uint32_t dpb_launch_per_machine(const struct dpb_launch_size *size);
+
+/* `name` begins the messages. DPB_USAGE: no program, a quote or brace without its end, an unknown
+ * placeholder, or one that needs a number of machines. *words, ended by NULL, is @owned:
+ * dpb_sweep_list_destroy(*words, *n_words). */
+dpb_status dpb_launch_line(const char *line, const char *name, const struct dpb_launch_size *size,
+                           char ***words, size_t *n_words);
+
+#endif

@@ -1,0 +1,68 @@
+/* sweep_launch.c - a sweep whose cells sweep.launch starts: see sweep_launch.h. */
+#include "study/sweep_launch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "study/launch_line.h"
+#include "study/sweep_list.h"
+#include "train/experiment.h"
+
+dpb_status dpb_sweep_launch(const struct dpb_sweep *sweep, uint32_t workers, uint32_t servers,
+                            char ***words, size_t *n_words)
+{
+    const struct dpb_launch_size size = {workers, servers, (uint32_t)sweep->machines};
+    char name[512];
+    snprintf(name, sizeof name, "%s: %s.launch", sweep->launch_origin, sweep->study->section);
+    return dpb_launch_line(sweep->launch, name, &size, words, n_words);
+}
+
+dpb_status dpb_sweep_launch_check(const struct dpb_config *config, struct dpb_sweep *sweep)
+{
+    static const char *const needs_launch[] = {"machines", "launch_limit_s"};
+    const char *section = sweep->study->section;
+    char **words = NULL;
+    size_t n_words = 0;
+    for (size_t i = 0; sweep->launch[0] == '\0' && i < 2; i++)
+        if (dpb_config_get(config, section, needs_launch[i]))
+            return dpb_fail(DPB_USAGE, "%s: %s.%s without %s.launch: give one, or leave it out",
+                            dpb_config_origin(config, section, needs_launch[i]), section,
+                            needs_launch[i], section);
+    if (sweep->launch[0] == '\0')
+        return DPB_OK;
+    sweep->launch_origin = dpb_config_origin(config, section, "launch");
+    DPB_TRY(dpb_sweep_launch(sweep, 1, 0, &words, &n_words));
+    dpb_sweep_list_destroy(words, n_words);
+    return DPB_OK;
+}
+
+/* Numbers of processes as they are written; a wrong one is refused with the experiment. */
+static unsigned long count_of(const struct dpb_config *config, const char *key, unsigned long none)
+{
+    const struct dpb_setting *given = dpb_config_get(config, "run", key);
+    return given ? strtoul(given->value, NULL, 10) : none;
+}
+
+dpb_status dpb_sweep_launch_place(const struct dpb_sweep *sweep, struct dpb_config *config)
+{
+    char text[256] = "";
+    const struct dpb_setting *hosts = dpb_config_get(config, "comm", "hosts");
+    if (sweep->launch[0] == '\0')
+        return DPB_OK;
+    if (hosts) {
+        snprintf(text, sizeof text, DPB_LAUNCH_ORIGIN ", %s", hosts->origin);
+        return dpb_config_set(config, "comm", "hosts", hosts->value, text);
+    }
+    const unsigned long workers = count_of(config, "workers", 1);
+    const unsigned long servers = count_of(config, "servers", 0);
+    if (sweep->machines > 0 && workers > 0 && workers + servers <= DPB_JOB_RANKS) {
+        const struct dpb_launch_size size = {(uint32_t)workers, (uint32_t)servers,
+                                             (uint32_t)sweep->machines};
+        const unsigned long each = dpb_launch_per_machine(&size), rest = (workers + servers) % each;
+        int n = snprintf(text, sizeof text, "%lux%lu", (workers + servers) / each, each);
+        if (rest > 0)
+            snprintf(text + n, sizeof text - (size_t)n, "+%lu", rest);
+    }
+    return dpb_config_set(config, "comm", "hosts", text, DPB_LAUNCH_ORIGIN);
+}
