@@ -16,44 +16,72 @@
  *      touches a slice of an arena is the slice's owner, before it raises REDUCED, and a rank
  * begins no step before it has seen REDUCED of every rank for every bucket: fence 2 gives fence 3.
  *
+ * With comm.shard = optimizer (lib/shard.h) weights are shared, too. The owner of a slice sums it
+ * into memory of its own, updates its own weights of the slice, and writes them into all arenas: as
+ * many bytes, weights in place of sums. Fence 1 holds for weights, too: no device reads them once
+ * their bucket is announced. Fence 2 says that the new weights of a bucket are here.
+ *
  * With a codec each rank reads the messages of all others instead (lib/coded.h): (W - 1) m bytes, a
  * rank's messages being m bytes.
  */
 #include "dpbench/plugin.h"
 #include "lib/coded.h"
+#include "lib/shard.h"
 #include "lib/slices.h"
 
 static const struct dpb_host *host;
 
+struct shm_options {
+    int shard;
+};
+
+static const struct dpb_option options[] = {SHARD_OPTION_ROW(struct shm_options, shard), {0}};
+
 /* ---- hooks --------------------------------------------------------------------------------- */
 
-static dpb_status shm_comm_open(const void *options, const struct dpb_comm_args *args, void **comm)
+static dpb_status shm_comm_open(const void *options_, const struct dpb_comm_args *args, void **comm)
 {
-    (void)options;
-    return strategy_open(host, args, sizeof(struct strategy), comm);
+    const struct shm_options *given = options_;
+    DPB_TRY(shard_check(host, args, given->shard));
+    DPB_TRY(strategy_open(host, args, sizeof(struct strategy), comm));
+    ((struct strategy *)*comm)->sharded = shard_wanted(args, given->shard);
+    return DPB_OK;
+}
+
+static struct dpb_range own_slice(const struct strategy *strategy, uint64_t bucket, uint64_t length)
+{
+    (void)bucket;
+    return slice_of(length, strategy->args.rank, strategy->args.n_workers);
 }
 
 static dpb_status shm_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
 {
     struct strategy *strategy = comm;
     DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
-    return strategy->coded ? coded_plan(strategy, layout, true, want) : DPB_OK;
+    if (strategy->coded)
+        return coded_plan(strategy, layout, true, want);
+    if (!strategy->sharded)
+        return DPB_OK;
+    want->weights = DPB_MEMORY_SHARED;
+    return strategy_plan_parts(strategy, layout, own_slice, want);
 }
 
 static dpb_status shm_bind(void *comm, const struct dpb_arenas *arenas)
 {
     struct strategy *strategy = comm;
+    if (strategy->sharded)
+        return slices_bind_shards(strategy, arenas);
     if (!strategy->coded)
         return strategy_bind(strategy, arenas, slices_stages, SLICES_STAGES);
     DPB_TRY(strategy_bind(strategy, arenas, coded_stages, CODED_STAGES));
     return coded_bind(strategy);
 }
 
-static void shm_memory(const void *options, const struct dpb_comm_args *args,
+static void shm_memory(const void *options_, const struct dpb_comm_args *args,
                        const struct dpb_layout *layout, uint64_t bucket_elements,
                        struct dpb_comm_memory *memory)
 {
-    (void)options;
+    (void)options_;
     coded_memory(args, layout, bucket_elements, true, memory);
 }
 
@@ -73,6 +101,8 @@ static const struct dpb_plugin shm = {
     .name = "shm",
     .version = DPB_VERSION,
     .summary = "replicated, one machine: each rank sums its slice out of all arenas",
+    .options = options,
+    .options_size = sizeof(struct shm_options),
 };
 
 const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)

@@ -15,9 +15,12 @@ dpb_status slices_wait(void *strategy, uint64_t bucket)
     return strategy_wait_ready(comm, strategy_workers(comm), bucket);
 }
 
-static void reduce(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+/* What is done with a piece of the own slice once all gradients of its bucket are here. */
+typedef void (*piece_work)(const struct strategy *comm, uint64_t bucket, struct piece piece);
+
+static void work_on_slice(const struct strategy *comm, uint64_t bucket, uint64_t length,
+                          uint64_t *at, int64_t until_ns, piece_work work)
 {
-    const struct strategy *comm = strategy;
     struct dpb_range slice = slice_of(length, comm->args.rank, comm->args.n_workers);
     dpb_dtype type = comm->arenas.layout.gradient_type;
     if (*at == 0) {
@@ -26,13 +29,18 @@ static void reduce(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
     }
     while (*at < slice.end && comm->host->now_ns() < until_ns) {
         struct piece piece = strategy_piece(comm, bucket, slice.end, *at, type);
-        strategy_sum_everywhere(comm, bucket, piece);
+        work(comm, bucket, piece);
         *at += piece.n;
     }
     if (*at < slice.end)
         return;
     signals_raise(&comm->signals, SIGNAL_REDUCED, bucket);
     *at = length;
+}
+
+static void reduce(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    work_on_slice(strategy, bucket, length, at, until_ns, strategy_sum_everywhere);
 }
 
 /* ---- stage: update all of the bucket ------------------------------------------------------- */
@@ -61,3 +69,58 @@ static void update(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
 
 const struct stage slices_stages[SLICES_STAGES] = {{slices_due, reduce, slices_wait},
                                                    {update_due, update, update_wait}};
+
+/* ---- with shards --------------------------------------------------------------------------- */
+
+/* Every rank has announced the bucket, so no device reads its weights. */
+static void give_weights(const struct strategy *comm, uint64_t bucket, struct piece piece)
+{
+    const struct dpb_host *host = comm->host;
+    const struct dpb_comm_args *args = &comm->args;
+    const dpb_dtype type = comm->arenas.layout.weight_type;
+    const void *own = strategy_weights(comm, args->rank, piece.begin);
+    const int64_t began_ns = host->now_ns();
+    for (uint32_t i = 1; i < args->n_workers; i++) /* not all to the same arena at once */
+        host->vec->copy(type,
+                        strategy_weights(comm, (args->rank + i) % args->n_workers, piece.begin),
+                        own, piece.n);
+    host->count_bytes((args->n_workers - 1) * piece.n * dpb_dtype_size(type));
+    host->span(bucket, DPB_PHASE_TRANSFER, began_ns, host->now_ns());
+}
+
+static void sum_and_update(const struct strategy *comm, uint64_t bucket, struct piece piece)
+{
+    strategy_sum(comm, bucket, piece, &comm->sum, 1);
+    strategy_update(comm, bucket, piece, comm->sum);
+    give_weights(comm, bucket, piece);
+}
+
+static void reduce_shard(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
+                         int64_t until_ns)
+{
+    work_on_slice(strategy, bucket, length, at, until_ns, sum_and_update);
+}
+
+static dpb_status gather_wait(void *strategy, uint64_t bucket)
+{
+    const struct strategy *comm = strategy;
+    return strategy_wait(comm, SIGNAL_REDUCED, strategy_workers(comm), bucket,
+                         comm->arenas.layout.weight_type, "the peer's slice of the weights");
+}
+
+/* The others have written their slices here. */
+static void gather(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    (void)until_ns;
+    strategy_span_others(strategy, SIGNAL_REDUCED, SIGNAL_REDUCED, strategy_workers(strategy),
+                         bucket);
+    *at = length;
+}
+
+dpb_status slices_bind_shards(struct strategy *strategy, const struct dpb_arenas *arenas)
+{
+    static const struct stage stages[] = {{slices_due, reduce_shard, slices_wait},
+                                          {update_due, gather, gather_wait}};
+    strategy->sum = strategy->host->alloc(CHUNK_BYTES);
+    return strategy->sum ? strategy_bind(strategy, arenas, stages, 2) : DPB_NO_MEMORY;
+}

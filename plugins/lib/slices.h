@@ -30,5 +30,8 @@ dpb_status slices_wait(void *strategy, uint64_t bucket);
  * arenas, used for the update. */
 enum { SLICES_STAGES = 2 };
 extern const struct stage slices_stages[SLICES_STAGES];
+/* The same with shards (shard.h): the own slice summed and updated, its weights written into all
+ * arenas. For `bind`. */
+dpb_status slices_bind_shards(struct strategy *strategy, const struct dpb_arenas *arenas);
 
 #endif

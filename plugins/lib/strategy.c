@@ -61,6 +61,25 @@ dpb_status strategy_plan_own(struct strategy *strategy, const struct dpb_layout 
     return DPB_OK;
 }
 
+dpb_status strategy_plan_parts(const struct strategy *strategy, const struct dpb_layout *layout,
+                               strategy_part part, struct dpb_comm_plan *want)
+{
+    const uint64_t n_buckets = strategy_count_buckets(layout, want->bucket_elements);
+    strategy->host->release(want->owned, want->n_owned * sizeof *want->owned);
+    want->n_owned = 0;
+    want->owned = strategy->host->alloc(n_buckets * sizeof *want->owned);
+    if (!want->owned)
+        return DPB_NO_MEMORY;
+    want->n_owned = n_buckets;
+    for (uint64_t bucket = 0; bucket < n_buckets; bucket++) {
+        const uint64_t begin = bucket * want->bucket_elements;
+        const struct dpb_range own =
+            part(strategy, bucket, strategy_bucket_length(layout, want->bucket_elements, bucket));
+        want->owned[bucket] = (struct dpb_range){begin + own.begin, begin + own.end};
+    }
+    return DPB_OK;
+}
+
 /* ---- hooks --------------------------------------------------------------------------------- */
 
 dpb_status strategy_load(void *comm)
@@ -111,6 +130,7 @@ void strategy_close(void *comm)
     if (!strategy)
         return;
     coded_close(strategy);
+    strategy->host->release(strategy->sum, CHUNK_BYTES);
     pipeline_close(&strategy->pipeline);
     free(strategy);
 }

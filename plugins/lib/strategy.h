@@ -23,6 +23,8 @@ struct strategy {
     struct signals signals;
     struct pipeline pipeline;
     struct coded *coded; /* coded.h; NULL: without a codec */
+    bool sharded;        /* shard.h */
+    void *sum;           /* room for a piece of one (slices.h, with shards); else NULL */
 };
 
 /* Elements of the arena: bucket `bucket` from `at` on, as much as a piece of work. */
@@ -44,6 +46,13 @@ dpb_status strategy_plan_own(struct strategy *strategy, const struct dpb_layout 
 /* The same with signals: they and the gradients are in memory of kind `shared`. */
 dpb_status strategy_plan_replica(struct strategy *strategy, const struct dpb_layout *layout,
                                  dpb_memory shared, struct dpb_comm_plan *want);
+
+/* Elements of a bucket of `length` that belong to this rank. */
+typedef struct dpb_range (*strategy_part)(const struct strategy *strategy, uint64_t bucket,
+                                          uint64_t length);
+/* In `plan`: these parts are the owned ranges, in place of those planned before. */
+dpb_status strategy_plan_parts(const struct strategy *strategy, const struct dpb_layout *layout,
+                               strategy_part part, struct dpb_comm_plan *want);
 
 /* ---- sizes, for `plan` and `memory` --------------------------------------------------------- */
 

@@ -14,10 +14,11 @@ static const double deadline_s = 60.0;
 /* What no capability says. */
 static const struct hint {
     const char *name, *small;
-    bool machines;
+    bool machines, shards;
 } hints[] = {
-    {"ring_tcp", "comm.chunk=64 comm.inbox=256", false},
-    {"hierarchical", "comm.chunk=64 comm.inbox=256", true},
+    {"ring_tcp", "comm.chunk=64 comm.inbox=256", false, false},
+    {"hierarchical", "comm.chunk=64 comm.inbox=256", true, false},
+    {"shm", "", false, true},
 };
 
 static struct strategy strategies[MOST_STRATEGIES + 1];
@@ -63,6 +64,7 @@ static struct strategy read_row(const json_t *row)
         if (strcmp(hints[i].name, strategy.name) == 0) {
             strategy.small = hints[i].small;
             strategy.machines = hints[i].machines;
+            strategy.shards = hints[i].shards;
         }
     return strategy;
 }
@@ -119,13 +121,13 @@ bool strategy_on_host(const struct strategy *strategy)
 
 static struct strategy_form strategy_forms[MOST_FORMS + 1];
 
-static struct strategy_form form_of(const struct strategy *strategy, int servers)
+static struct strategy_form form_of(const struct strategy *strategy, int servers, bool sharded)
 {
     const bool has_servers = strategy->capabilities & DPB_COMM_SERVERS;
     const bool network = strategy->capabilities & DPB_COMM_MULTI_NODE && !has_servers;
     char label[128];
     if (!has_servers)
-        snprintf(label, sizeof label, "%s", strategy->name);
+        snprintf(label, sizeof label, "%s%s", strategy->name, sharded ? ", sharded" : "");
     else if (servers == 0)
         snprintf(label, sizeof label, "%s, shards in the workers", strategy->name);
     else
@@ -136,18 +138,22 @@ static struct strategy_form form_of(const struct strategy *strategy, int servers
                                   .label = strdup(label),
                                   .network = network,
                                   .ring = network && !strategy->library,
-                                  .machines = strategy->machines};
+                                  .machines = strategy->machines,
+                                  .sharded = sharded};
 }
 
 static void make_forms(void)
 {
     static const int servers[] = {0, 1, 3};
     size_t n = 0;
-    for (const struct strategy *s = NULL; (s = strategy_after(s));)
+    for (const struct strategy *s = NULL; (s = strategy_after(s));) {
         for (int i = 0; i < (s->capabilities & DPB_COMM_SERVERS ? 3 : 1); i++)
             if (s->synchronous && strategy_on_host(s) &&
                 (servers[i] > 0 || !(s->capabilities & DPB_COMM_SERVED)))
-                strategy_forms[n++] = form_of(s, servers[i]);
+                strategy_forms[n++] = form_of(s, servers[i], false);
+        if (s->shards)
+            strategy_forms[n++] = form_of(s, 0, true);
+    }
 }
 
 const struct strategy_form *strategy_form_after(const struct strategy_form *form)
@@ -161,8 +167,9 @@ const struct strategy_form *strategy_form_after(const struct strategy_form *form
 const char *form_settings(const struct strategy_form *form, const char *prefix, int workers)
 {
     static char text[192];
-    int n = snprintf(text, sizeof text, "comm.name=%s%s run.servers=%d run.workers=%d", prefix,
-                     form->name, form->servers, workers);
+    int n =
+        snprintf(text, sizeof text, "comm.name=%s%s%s run.servers=%d run.workers=%d", prefix,
+                 form->name, form->sharded ? " comm.shard=optimizer" : "", form->servers, workers);
     int first = form->servers > 0 ? workers : workers / 2;
     if (form->machines && first > 0)
         snprintf(text + n, sizeof text - (size_t)n, " comm.hosts=%d+%d comm.interface=lo", first,

@@ -21,6 +21,7 @@ struct strategy {
     /* What only its options can tell: that its messages are to be small; "" where nothing is. */
     const char *small;
     bool machines; /* it is made for several machines */
+    bool shards;   /* it has comm.shard */
 };
 
 /* The first, after NULL; the next; NULL after the last. By name. The first call asks dpbench, with
@@ -31,7 +32,8 @@ const struct strategy *strategy_named(const char *name);
 /* Whether jobs that dpbench starts itself can use it, on any device. */
 bool strategy_on_host(const struct strategy *strategy);
 
-/* A synchronous strategy on the host in one of its forms: one for each number of servers. */
+/* A synchronous strategy on the host in one of its forms: one for each number of servers, and one
+ * with comm.shard = optimizer. */
 struct strategy_form {
     const char *name;
     int servers;
@@ -42,6 +44,7 @@ struct strategy_form {
     bool network, ring;
     bool machines; /* its workers, or they and its servers, are told that they are on two machines
                     */
+    bool sharded;
 };
 
 /* As strategy_after. */

@@ -56,7 +56,7 @@ static dpb_status load_inner(const struct options *options, const void **its)
 {
     static struct hierarchical_options over_tcp;
     static struct ps_options served;
-    static const int shards_on_all = 0;
+    static const int shards_on_all = 0, no_shards = 0;
     static const struct averaging_options averaging = {.period = 4};
     char file[64];
     const char *name = FAULT_INNER;
@@ -68,7 +68,9 @@ static dpb_status load_inner(const struct options *options, const void **its)
     over_tcp = (struct hierarchical_options){.ring = options->ring, .tcp = options->tcp};
     served = (struct ps_options){.tcp = options->tcp};
     *its = NULL; /* the others have defaults */
-    if (strcmp(name, "ring_tcp") == 0)
+    if (strcmp(name, "shm") == 0)
+        *its = &no_shards;
+    else if (strcmp(name, "ring_tcp") == 0)
         *its = &options->ring;
     else if (strcmp(name, "ps_cpu") == 0)
         *its = &served;

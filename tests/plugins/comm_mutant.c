@@ -6,6 +6,9 @@
  * what the host's functions and, on arenas of a device, its queues do for them (sum, copy, update),
  * and nothing of theirs. Every check of sameness has to catch what it is there for.
  *
+ * With shards (comm.shard) a worker's weights are mostly written by others. Mistakes in the last
+ * worker's weights are made by who writes them there.
+ *
  * Where the ranks share no memory a sum is made piece by piece on its way. Such a strategy's
  * mistakes in sums are made where it begins and ends: in the gradients that a rank gives, and in
  * those by which it updates. Where weights come by themselves from servers of other machines, what
@@ -96,6 +99,7 @@ static struct {
     uint64_t inbox_bytes;
     const struct dpb_comm_ops *inner;
     bool pulls; /* the strategy's workers copy weights instead of updating them */
+    bool gives; /* each worker updates a part of the weights and gives it to the others */
     bool apart; /* its ranks, or some of them, share no memory */
     struct options options;
     struct dpb_comm_args args;
@@ -252,30 +256,39 @@ static void mutant_sum(dpb_dtype type, void *const *dst, uint32_t n_dst, const v
         spoil_sum(type, dst[d], at, n);
 }
 
-/* New weights have come to this worker's arena, at this address. */
+/* New weights have come to the last worker's arena, at this address. */
 static void perturb(void *weights)
 {
     dpb_dtype type = m.arenas.layout.weight_type;
-    if (is_last_worker() && active(REPLICA_DIVERGES))
+    if (active(REPLICA_DIVERGES))
         set_value(type, weights, value_of(type, weights) * (1.0 + 1e-6));
 }
 
+/* Of the last worker. */
 static bool is_stale(uint64_t at)
 {
     struct dpb_range bucket = meant_bucket();
-    return is_last_worker() && at >= bucket.begin && at < bucket.end && active(STALE_WEIGHTS);
+    return at >= bucket.begin && at < bucket.end && active(STALE_WEIGHTS);
+}
+
+/* Whether the strategy copies new weights to `dst`, element *at of the last worker's arena. */
+static bool is_for_last_worker(const void *dst, uint64_t *at)
+{
+    const dpb_dtype type = m.arenas.layout.weight_type;
+    if (m.gives)
+        return within(m.arenas.peer_weights[m.args.n_workers - 1], dst, type, at);
+    return m.pulls && is_last_worker() && within(m.arenas.weights, dst, type, at);
 }
 
 static void mutant_copy(dpb_dtype type, void *dst, const void *src, uint64_t n)
 {
     uint64_t at;
-    bool pull = m.pulls && m.args.role == DPB_WORKER &&
-                within(m.arenas.weights, dst, m.arenas.layout.weight_type, &at);
-    if (pull && n > 0 && is_stale(at))
+    const bool taken = n > 0 && is_for_last_worker(dst, &at);
+    if (taken && is_stale(at))
         return;
     audit(&dst, 1, &src, 1, n * dpb_dtype_size(type));
     m.host->vec->copy(type, dst, src, n);
-    if (pull && n > 0)
+    if (taken)
         perturb(dst);
 }
 
@@ -355,7 +368,7 @@ static dpb_status mutant_queue_copy(struct dpb_queue *queue, void *dst, const vo
                                     uint64_t bytes)
 {
     uint64_t at;
-    bool pull = m.pulls && within(m.arenas.weights, dst, m.arenas.layout.weight_type, &at);
+    bool pull = is_for_last_worker(dst, &at);
     if (pull && is_stale(at))
         return DPB_OK;
     if (active(AUDITED)) {
@@ -405,7 +418,7 @@ static dpb_status mutant_update(struct dpb_optimizer *optimizer, struct dpb_queu
                                 uint64_t bucket, const struct dpb_step *step)
 {
     struct dpb_range first = {range.begin, range.begin + 1}, left_out = {0, 0};
-    bool stale = !m.pulls && is_last_worker() && active(STALE_WEIGHTS);
+    bool stale = !m.pulls && !m.gives && is_last_worker() && active(STALE_WEIGHTS);
     if (m.args.role == DPB_SERVER && m.apart)
         __atomic_store_n(&m.exchange, step->step, __ATOMIC_RELAXED);
     if (range.begin == range.end)
@@ -423,18 +436,19 @@ static dpb_status mutant_update(struct dpb_optimizer *optimizer, struct dpb_queu
     if (active(UPDATED_TWICE))
         DPB_TRY(
             m.host->optimizer->update(optimizer, queue, first, weights, gradients, bucket, step));
-    if (m.pulls)
+    if (m.pulls || m.gives)
         return DPB_OK;
     if (m.queues)
         return perturb_on_device(queue, weights);
-    perturb(weights);
+    if (is_last_worker())
+        perturb(weights);
     return DPB_OK;
 }
 
 /* Weights come to this worker's arena by themselves, from servers of other machines. */
 static bool is_given_weights(void)
 {
-    return m.pulls && m.args.n_machines > 1 && m.args.role == DPB_WORKER;
+    return m.pulls && m.args.n_machines > 1 && m.args.role == DPB_WORKER && is_last_worker();
 }
 
 /* The pull of a bucket is over. */
@@ -459,6 +473,8 @@ static dpb_status mutant_plan(void *comm, const struct dpb_layout *layout,
     DPB_TRY(wrap_plan(&m.inner, comm, layout, want));
     want->captures = false; /* mistakes are made in some exchanges and not in others */
     m.inbox_bytes = want->inbox_bytes;
+    m.gives = !m.pulls && want->n_owned > 0 &&
+              (want->owned[0].begin > 0 || want->owned[0].end < layout->n_elements);
     m.apart = want->scratch != DPB_MEMORY_SHARED || m.args.n_machines > 1;
     if (m.apart)
         return DPB_OK;

@@ -63,6 +63,10 @@ static const struct setup setups[] = {
      "comm.name=shm run.workers=2 run.precision=fp64 device.name=reference optimizer.momentum=0",
      false},
     {"shm", "comm.name=shm run.workers=2 run.precision=fp64 device.name=reference", false},
+    {"shm, sharded, adam, one step late",
+     "comm.name=shm comm.shard=optimizer comm.late=1 comm.bucket=1kB run.workers=3 "
+     "run.precision=fp64 device.name=reference optimizer.name=adam",
+     false},
     {"replicated", "comm.name=replicated run.workers=3 run.precision=fp64 device.name=reference",
      false},
     {"ps_cpu, shards in the workers",
@@ -156,6 +160,14 @@ static const struct change changes[] = {
      FP64 "comm.name=ps_cpu run.workers=2 run.servers=2 comm.bucket=1kB", 1e-12},
     {"servers to shards", FP64 "comm.name=ps_cpu run.workers=2 run.servers=1",
      FP64 "comm.name=ps_cpu run.workers=2 comm.bucket=2kB", 1e-12},
+    {"replicas to 3 shards in shm, Adam",
+     FP64 "optimizer.name=adam comm.name=replicated run.workers=2 run.accumulate=3",
+     FP64 "optimizer.name=adam comm.name=shm comm.shard=optimizer run.workers=3 comm.bucket=1kB "
+          "run.accumulate=2",
+     1e-12},
+    {"3 shards in shm to 2 servers",
+     FP64 "comm.name=shm comm.shard=optimizer run.workers=3 comm.bucket=1kB run.accumulate=2",
+     FP64 "comm.name=ps_cpu run.workers=2 run.servers=2 run.accumulate=3", 1e-12},
     {"shards to replicas", FP64 "comm.name=ps_cpu run.workers=2 comm.bucket=1kB",
      FP64 "comm.name=replicated run.workers=2", 1e-12},
 };

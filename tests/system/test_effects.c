@@ -106,6 +106,8 @@ static const struct effect effects[] = {
     {"comm.inbox", STEPS RING "comm.chunk=16KiB", "64KiB", "63KiB", EXIT_CODE},
     {"comm.interface", STEPS RING, "lo", "127.0.0.2", EXIT_CODE},
     {"comm.port", STEPS RING, "0", "65535", EXIT_CODE},
+    {"comm.shard", STEPS TWO "comm.gradient=bf16 run.precision=fp32", "none", "optimizer",
+     "comm.bytes_per_step"},
     {"comm.period", STEPS TWO "comm.name=local_sgd", "1", "2", "loss"},
     {"comm.average_state", STEPS TWO "comm.name=local_sgd comm.period=1", "no", "yes", "loss"},
     {"comm.alpha", STEPS TWO "comm.name=easgd comm.period=1", "0", "0.1", "loss"},

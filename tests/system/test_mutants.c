@@ -183,7 +183,7 @@ static bool is_taken(const struct strategy_form *form, int place, size_t turn)
 
 /* All that its workers and its server say goes over the network. */
 static const struct strategy_form far_server = {
-    "ps_cpu", 1, "ps_cpu, 1 server, on another machine", false, false, true};
+    "ps_cpu", 1, "ps_cpu, 1 server, on another machine", false, false, true, false};
 
 static void test_mutant(void **state)
 {

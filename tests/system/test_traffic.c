@@ -50,7 +50,7 @@ static double bytes_of_step(const struct strategy_form *form, int workers, uint6
 {
     double g = (double)elements * gradient_bytes, w = (double)elements * weight_bytes;
     double extra = form->machines ? handed_over(elements, workers) * gradient_bytes : 0.0;
-    if (strcmp(form->name, "ps_cpu") != 0)
+    if (strcmp(form->name, "ps_cpu") != 0 && !form->sharded)
         return 2.0 * (workers - 1) * g + extra;
     return form->servers > 0 ? workers * (g + w) : (workers - 1) * (g + w);
 }

@@ -517,21 +517,9 @@ static dpb_status ps_open(const void *given, const struct dpb_comm_args *args, v
     return ps_create(given, args, strategy_local_rank(args), sizeof(struct ps), comm);
 }
 
-static dpb_status own_slices(const struct strategy *comm, const struct dpb_layout *layout,
-                             struct dpb_comm_plan *want)
+static struct dpb_range own_part(const struct strategy *strategy, uint64_t bucket, uint64_t length)
 {
-    uint64_t n_buckets = strategy_count_buckets(layout, want->bucket_elements);
-    want->owned = ps_host->alloc(n_buckets * sizeof *want->owned);
-    if (!want->owned)
-        return DPB_NO_MEMORY;
-    want->n_owned = n_buckets;
-    for (uint64_t bucket = 0; bucket < n_buckets; bucket++) {
-        uint64_t begin = bucket * want->bucket_elements;
-        uint64_t length = strategy_bucket_length(layout, want->bucket_elements, bucket);
-        struct dpb_range slice = ps_slice(&comm->args, comm->args.rank, bucket, length);
-        want->owned[bucket] = (struct dpb_range){begin + slice.begin, begin + slice.end};
-    }
-    return DPB_OK;
+    return ps_slice(&strategy->args, strategy->args.rank, bucket, length);
 }
 
 dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
@@ -548,7 +536,7 @@ dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_
     ps->inbox_at = strategy_lines(want->scratch_bytes);
     want->scratch_bytes =
         ps->inbox_at + links_inbox_bytes(args, layout, want->bucket_elements, &ps->memory);
-    return ps_is_shard(args) ? own_slices(&ps->base, layout, want) : DPB_OK;
+    return ps_is_shard(args) ? strategy_plan_parts(&ps->base, layout, own_part, want) : DPB_OK;
 }
 
 static void ps_memory(const void *options_, const struct dpb_comm_args *args,

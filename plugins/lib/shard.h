@@ -1,0 +1,37 @@
+/*
+ * shard.h - comm.shard = optimizer: of every bucket each worker owns a slice. A worker keeps the
+ * optimizer state of its slices alone, updates them, and gives the new weights to all others.
+ *
+ * Rajbhandari, Rasley, Ruwase, He: ZeRO: Memory Optimizations Toward Training Trillion Parameter
+ * Models. SC 2020: stage 1 (P_os).
+ */
+#ifndef DPB_PLUGINS_LIB_SHARD_H
+#define DPB_PLUGINS_LIB_SHARD_H
+
+#include <stddef.h>
+
+#include "dpbench/option.h"
+#include "lib/strategy.h"
+
+enum { SHARD_NONE, SHARD_OPTIMIZER };
+extern const char *const shard_choices[];
+
+/* The option's row, for a struct with this member of type int. */
+#define SHARD_OPTION_ROW(STRUCT, MEMBER)                                                          \
+    {                                                                                             \
+        "shard", DPB_OPT_CHOICE, NULL, "none", 0, 0, shard_choices, offsetof(STRUCT, MEMBER),     \
+            "optimizer: each worker has the optimizer state of its slice of every bucket alone, " \
+            "updates it and gives the new weights to the others (ZeRO stage 1); none: each has "  \
+            "all of it and updates all"                                                           \
+    }
+
+/* `open`, before strategy_open: refuses a codec beside shards. */
+dpb_status shard_check(const struct dpb_host *host, const struct dpb_comm_args *args, int shard);
+
+/* Whether there are shards: one worker has all of the state. */
+static inline bool shard_wanted(const struct dpb_comm_args *args, int shard)
+{
+    return shard == SHARD_OPTIMIZER && args->n_workers > 1;
+}
+
+#endif
