@@ -68,43 +68,15 @@ static struct dpb_range share_of_one(const struct dpb_comm_args *args, uint32_t 
     return (struct dpb_range){0, owner == 0 ? length : 0};
 }
 
-static struct dpb_range own_share(const struct device_strategy *comm, uint64_t bucket)
-{
-    return device_share(comm, comm->base.args.rank, bucket);
-}
-
 /* ---- stage: sum and update the own shard's slice ------------------------------------------- */
 
 static void serve(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
 {
     struct device_strategy *comm = strategy;
+    const struct dpb_range all = device_piece(comm, length, at);
     (void)until_ns;
-    if (device_owns(comm, comm->base.args.rank, bucket))
-        signals_span_late_peer(&comm->base.signals, strategy_workers(&comm->base), bucket);
-    bool summed = device_sum(comm, bucket);
-    device_begun(comm, &comm->sums, bucket, !summed);
-    bool updated = device_update(comm, &comm->updates, bucket, own_share(comm, bucket));
-    device_begun(comm, &comm->updates, bucket, !updated);
-    *at = length;
-}
-
-static void summed(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
-{
-    struct device_strategy *comm = strategy;
-    (void)until_ns;
-    device_landed(comm, &comm->sums, bucket, DPB_PHASE_REDUCE);
-    *at = length;
-}
-
-static void updated(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
-                    int64_t until_ns)
-{
-    struct device_strategy *comm = strategy;
-    (void)until_ns;
-    if (device_landed(comm, &comm->updates, bucket, DPB_PHASE_UPDATE) &&
-        device_owns(comm, comm->base.args.rank, bucket))
-        signals_raise(&comm->base.signals, SIGNAL_REDUCED, bucket);
-    *at = length;
+    device_sum(comm, bucket, all);
+    device_update(comm, &comm->updates, bucket, all);
 }
 
 /* ---- stage: pull the new weights ----------------------------------------------------------- */
@@ -113,26 +85,16 @@ static void pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
 {
     struct device_strategy *comm = strategy;
     (void)until_ns;
-    bool any = device_pull(comm, bucket);
-    device_begun(comm, &comm->pulls, bucket, !any);
-    *at = length;
-}
-
-static void pulled(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
-{
-    struct device_strategy *comm = strategy;
-    (void)until_ns;
-    device_landed(comm, &comm->pulls, bucket, DPB_PHASE_TRANSFER);
-    *at = length;
+    device_pull(comm, bucket, device_piece(comm, length, at));
 }
 
 static const struct stage stages[] = {{device_push_due, device_push, device_push_wait},
                                       {device_pushed_due, device_pushed, device_pushed_wait},
                                       {device_sum_due, serve, device_sum_wait},
-                                      {device_summed_due, summed, device_summed_wait},
-                                      {device_updated_due, updated, device_updated_wait},
+                                      {device_summed_due, device_summed, device_summed_wait},
+                                      {device_updated_due, device_updated, device_updated_wait},
                                       {device_pull_due, pull, device_pull_wait},
-                                      {device_pulled_due, pulled, device_pulled_wait}};
+                                      {device_pulled_due, device_pulled, device_pulled_wait}};
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 

@@ -1,18 +1,18 @@
 /* device_strategy.c - see device_strategy.h. */
 #include "lib/device_strategy.h"
 
-#include <sched.h>
-#include <unistd.h>
+#include <string.h>
 
+enum { PUSH_STAGES = 2 }; /* the first of a strategy's: device_push and device_pushed */
 enum { SLOT_ALIGNMENT = 256, NONE = UINT32_MAX };
-enum { YIELDS = 64, SHORTEST_NAP_US = 20, LONGEST_NAP_US = 1000 };
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
 dpb_status device_strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
                                 size_t bytes, void **comm)
 {
-    if (args->n_workers > DPB_SUM_SOURCES)
+    const bool in_place = strcmp(args->device->ops->runtime, "host") == 0;
+    if (!in_place && args->n_workers > DPB_SUM_SOURCES)
         return host->fail(DPB_UNSUPPORTED,
                           "run.workers = %u: a device sums the gradients of at most %d workers",
                           args->n_workers, DPB_SUM_SOURCES);
@@ -20,6 +20,7 @@ dpb_status device_strategy_open(const struct dpb_host *host, const struct dpb_co
     struct device_strategy *made = *comm;
     made->ops = args->device->ops;
     made->device = args->device->device;
+    made->in_place = in_place;
     return DPB_OK;
 }
 
@@ -79,35 +80,14 @@ void device_strategy_plan(struct device_strategy *comm, const struct dpb_layout 
 {
     const struct dpb_comm_args *args = &comm->base.args;
     const uint64_t elements = want->bucket_elements;
-    const uint64_t inbox = device_strategy_inbox(&comm->scheme, args, layout, elements);
+    const uint64_t inbox =
+        comm->in_place ? 0 : device_strategy_inbox(&comm->scheme, args, layout, elements);
     comm->slot_bytes = slot_bytes_of(&comm->scheme, args, layout, elements);
     comm->scheme.n_slots = slots_of(&comm->scheme, layout, elements);
     want->scratch = DPB_MEMORY_SHARED;
     want->scratch_bytes = signals_bytes(strategy_count_buckets(layout, want->bucket_elements));
-    if (inbox == 0)
-        return;
-    want->inbox = DPB_MEMORY_SHARED;
+    want->inbox = inbox > 0 ? DPB_MEMORY_SHARED : DPB_MEMORY_NONE;
     want->inbox_bytes = inbox;
-}
-
-dpb_status device_flight_open(struct device_strategy *comm, struct device_lane *lane,
-                              struct device_flight *flight)
-{
-    flight->lane = lane;
-    for (int i = 0; i < DEVICE_IN_FLIGHT; i++)
-        DPB_TRY(comm->ops->new_event(comm->device, &flight->events[i]));
-    return DPB_OK;
-}
-
-void device_flight_close(const struct device_strategy *comm, struct device_flight *flight)
-{
-    for (int i = 0; i < DEVICE_IN_FLIGHT; i++)
-        comm->base.host->event->destroy(flight->events[i]);
-}
-
-struct dpb_event *device_flight_event(const struct device_flight *flight, uint64_t bucket)
-{
-    return flight->events[bucket % DEVICE_IN_FLIGHT];
 }
 
 /* For the result: by which way this worker copies to and from the others that own something. */
@@ -150,8 +130,13 @@ dpb_status device_strategy_bind(struct device_strategy *comm, const struct dpb_a
     DPB_TRY(device_flight_open(comm, &comm->back, &comm->pulls));
     DPB_TRY(device_flight_open(comm, comm->scheme.gives_weights ? &comm->here : &comm->back,
                                &comm->updates));
-    DPB_TRY(strategy_bind(&comm->base, arenas, stages, n_stages));
-    report_ways(comm);
+    comm->pushes.raises = SIGNAL_PUSHED;
+    (comm->scheme.gives_weights ? &comm->updates : &comm->sums)->raises = SIGNAL_REDUCED;
+    comm->pulls.raises = SIGNAL_TAKEN;
+    const uint32_t first = comm->in_place ? PUSH_STAGES : 0;
+    DPB_TRY(strategy_bind(&comm->base, arenas, stages + first, n_stages - first));
+    if (!comm->in_place)
+        report_ways(comm);
     return DPB_OK;
 }
 
@@ -198,10 +183,29 @@ struct dpb_range device_share(const struct device_strategy *comm, uint32_t owner
                               pipeline_bucket_length(&comm->base.pipeline, bucket));
 }
 
+/* What of the piece worker `owner` sums. */
+static struct dpb_range share_of(const struct device_strategy *comm, uint32_t owner,
+                                 uint64_t bucket, struct dpb_range piece)
+{
+    struct dpb_range share = device_share(comm, owner, bucket);
+    uint64_t begin = share.begin > piece.begin ? share.begin : piece.begin;
+    uint64_t end = minimum(share.end, piece.end);
+    return (struct dpb_range){begin, end > begin ? end : begin};
+}
+
 bool device_owns(const struct device_strategy *comm, uint32_t owner, uint64_t bucket)
 {
     struct dpb_range share = device_share(comm, owner, bucket);
     return share.end > share.begin;
+}
+
+struct dpb_range device_piece(const struct device_strategy *comm, uint64_t length, uint64_t *at)
+{
+    const uint64_t size = dpb_dtype_size(comm->base.arenas.layout.gradient_type);
+    const uint64_t most = comm->in_place ? CHUNK_BYTES / size : length;
+    const uint64_t begin = *at;
+    *at = minimum(begin + most, length);
+    return (struct dpb_range){begin, *at};
 }
 
 uint32_t device_missing(const struct device_strategy *comm, enum signal_kind kind, bool owners,
@@ -236,68 +240,6 @@ static uint32_t full_inbox(const struct device_strategy *comm, uint64_t bucket)
     return device_missing(comm, SIGNAL_REDUCED, true, bucket - window);
 }
 
-/* ---- work under way ------------------------------------------------------------------------ */
-
-bool device_has_room(const struct device_strategy *comm, const struct device_flight *flight)
-{
-    return comm->status == DPB_OK && flight->begun < flight->landed + DEVICE_IN_FLIGHT;
-}
-
-void device_keep(struct device_strategy *comm, dpb_status status)
-{
-    if (comm->status == DPB_OK)
-        comm->status = status;
-}
-
-void device_begun(struct device_strategy *comm, struct device_flight *flight, uint64_t bucket,
-                  bool empty)
-{
-    uint64_t i = bucket % DEVICE_IN_FLIGHT;
-    flight->began_ns[i] = comm->base.host->now_ns();
-    flight->empty[i] = empty;
-    flight->begun++;
-    if (!empty && comm->status == DPB_OK)
-        device_keep(comm, comm->ops->record(flight->lane->queue, flight->events[i]));
-}
-
-bool device_is_done(const struct device_strategy *comm, const struct device_flight *flight,
-                    uint64_t bucket)
-{
-    uint64_t i = bucket % DEVICE_IN_FLIGHT;
-    return comm->status == DPB_OK &&
-           (flight->empty[i] || comm->base.host->event->poll(flight->events[i]));
-}
-
-/* As messages name it. */
-static uint32_t own_rank(const struct device_strategy *comm)
-{
-    uint32_t place = comm->base.args.rank;
-    return comm->base.signals.ranks ? comm->base.signals.ranks[place] : place;
-}
-
-/* Work begins when it was given to the queue and the queue is through with what came before. */
-bool device_landed(struct device_strategy *comm, struct device_flight *flight, uint64_t bucket,
-                   dpb_phase phase)
-{
-    const struct dpb_host *host = comm->base.host;
-    const struct dpb_wait what = {.step = comm->base.step.step,
-                                  .bucket = bucket,
-                                  .peer = own_rank(comm),
-                                  .purpose = "its own device"};
-    uint64_t i = bucket % DEVICE_IN_FLIGHT;
-    int64_t began_ns = flight->began_ns[i], now_ns = host->now_ns();
-    flight->landed++;
-    if (flight->empty[i])
-        return true;
-    if (flight->lane->free_ns > began_ns)
-        began_ns = flight->lane->free_ns;
-    flight->lane->free_ns = now_ns;
-    host->span(bucket, phase, began_ns, now_ns);
-    device_keep(comm,
-                host->event->wait(flight->events[i], &what)); /* at once: it has fired or failed */
-    return comm->status == DPB_OK;
-}
-
 /* ---- work ---------------------------------------------------------------------------------- */
 
 static uint64_t arena_at(const struct device_strategy *comm, uint64_t bucket,
@@ -306,35 +248,68 @@ static uint64_t arena_at(const struct device_strategy *comm, uint64_t bucket,
     return bucket * comm->base.arenas.bucket_elements + share.begin;
 }
 
-bool device_sum(struct device_strategy *comm, uint64_t bucket)
+/* The host's work is done when it is given; what it took is known at once. */
+static void report_done(const struct device_strategy *comm, uint64_t bucket, dpb_phase phase,
+                        int64_t began_ns)
 {
-    const struct strategy *base = &comm->base;
-    struct dpb_range share = device_share(comm, base->args.rank, bucket);
-    void *own = strategy_gradients(base, base->args.rank, arena_at(comm, bucket, share));
-    if (share.end == share.begin || base->args.n_workers == 1)
-        return false;
-    for (uint32_t rank = 0; rank < base->args.n_workers; rank++)
-        comm->sources[rank] =
-            rank == base->args.rank ? own : slot(comm, base->args.rank, rank, bucket);
-    device_keep(comm, comm->ops->sum(comm->sums.lane->queue, base->arenas.layout.gradient_type, own,
-                                     comm->sources, base->args.n_workers, share.end - share.begin));
-    return true;
+    const struct dpb_host *host = comm->base.host;
+    if (comm->in_place)
+        host->span(bucket, phase, began_ns, host->now_ns());
 }
 
-bool device_update(struct device_strategy *comm, const struct device_flight *flight,
-                   uint64_t bucket, struct dpb_range elements)
+static bool ends_bucket(const struct device_strategy *comm, uint64_t bucket, struct dpb_range piece)
+{
+    return piece.end == pipeline_bucket_length(&comm->base.pipeline, bucket);
+}
+
+static void sum(struct device_strategy *comm, uint64_t bucket, struct dpb_range share)
 {
     const struct strategy *base = &comm->base;
-    uint64_t begin = arena_at(comm, bucket, elements);
-    uint64_t end = begin + elements.end - elements.begin;
-    if (end == begin || comm->status != DPB_OK)
-        return false;
+    const dpb_dtype type = base->arenas.layout.gradient_type;
+    const uint64_t at = arena_at(comm, bucket, share), n = share.end - share.begin;
+    const int64_t began_ns = base->host->now_ns();
+    const uint32_t self = base->args.rank, n_workers = base->args.n_workers;
+    for (uint32_t rank = 0; rank < n_workers; rank++)
+        comm->sources[rank] = rank == self || comm->in_place ? strategy_gradients(base, rank, at)
+                                                             : slot(comm, self, rank, bucket);
     device_keep(comm,
-                base->host->optimizer->update(
-                    base->arenas.optimizer, flight->lane->queue, (struct dpb_range){begin, end},
-                    strategy_weights(base, base->args.rank, begin),
-                    strategy_gradients(base, base->args.rank, begin), bucket, &base->step));
-    return true;
+                comm->ops->sum(comm->sums.lane->queue, type, strategy_gradients(base, self, at),
+                               comm->sources, n_workers, n));
+    if (comm->in_place)
+        base->host->count_bytes((n_workers - 1) * n * dpb_dtype_size(type));
+    report_done(comm, bucket, DPB_PHASE_REDUCE, began_ns);
+}
+
+void device_sum(struct device_strategy *comm, uint64_t bucket, struct dpb_range piece)
+{
+    const struct strategy *base = &comm->base;
+    const struct dpb_range share = share_of(comm, base->args.rank, bucket, piece);
+    const bool any = share.end > share.begin && base->args.n_workers > 1;
+    if (piece.begin == 0 && device_owns(comm, base->args.rank, bucket))
+        signals_span_late_peer(&base->signals, strategy_workers(base), bucket);
+    if (any)
+        sum(comm, bucket, share);
+    if (ends_bucket(comm, bucket, piece))
+        device_begun(comm, &comm->sums, bucket, !any);
+}
+
+void device_update(struct device_strategy *comm, struct device_flight *flight, uint64_t bucket,
+                   struct dpb_range piece)
+{
+    const struct strategy *base = &comm->base;
+    const struct dpb_range elements =
+        comm->scheme.gives_weights ? share_of(comm, base->args.rank, bucket, piece) : piece;
+    const uint64_t begin = arena_at(comm, bucket, elements);
+    const uint64_t end = begin + elements.end - elements.begin;
+    const bool any = end > begin && comm->status == DPB_OK;
+    if (any)
+        device_keep(comm,
+                    base->host->optimizer->update(
+                        base->arenas.optimizer, flight->lane->queue, (struct dpb_range){begin, end},
+                        strategy_weights(base, base->args.rank, begin),
+                        strategy_gradients(base, base->args.rank, begin), bucket, &base->step));
+    if (ends_bucket(comm, bucket, piece))
+        device_begun(comm, flight, bucket, !any);
 }
 
 /* Before the copy the owners may have waited for a late worker, and then worked for this one. */
@@ -344,7 +319,8 @@ static void report_owners(const struct device_strategy *comm, uint64_t bucket)
     int64_t ready_ns =
         signals_latest_ns(&base->signals, SIGNAL_READY, strategy_workers(base), bucket);
     int64_t reduced_ns = ready_ns;
-    signals_span_late_peer(&base->signals, strategy_workers(base), bucket);
+    if (!device_owns(comm, base->args.rank, bucket)) /* else the sum has reported it */
+        signals_span_late_peer(&base->signals, strategy_workers(base), bucket);
     for (uint32_t owner = 0; owner < base->args.n_workers; owner++) {
         struct rank_set one = {owner, 1};
         if (owner == base->args.rank || !device_owns(comm, owner, bucket))
@@ -362,75 +338,56 @@ static dpb_dtype pulled_type(const struct device_strategy *comm)
     return comm->scheme.gives_weights ? layout->weight_type : layout->gradient_type;
 }
 
-bool device_pull(struct device_strategy *comm, uint64_t bucket)
+void device_pull(struct device_strategy *comm, uint64_t bucket, struct dpb_range piece)
 {
     const struct strategy *base = &comm->base;
-    size_t size = dpb_dtype_size(pulled_type(comm));
+    const size_t size = dpb_dtype_size(pulled_type(comm));
     void *(*const arena)(const struct strategy *, uint32_t, uint64_t) =
         comm->scheme.gives_weights ? strategy_weights : strategy_gradients;
     bool any = false;
-    report_owners(comm, bucket);
+    if (piece.begin == 0)
+        report_owners(comm, bucket);
     for (uint32_t owner = 0; owner < base->args.n_workers && comm->status == DPB_OK; owner++) {
-        struct dpb_range share = device_share(comm, owner, bucket);
-        uint64_t at = arena_at(comm, bucket, share), bytes = (share.end - share.begin) * size;
+        const struct dpb_range share = share_of(comm, owner, bucket, piece);
+        const uint64_t at = arena_at(comm, bucket, share), bytes = (share.end - share.begin) * size;
         if (owner == base->args.rank || bytes == 0)
             continue;
+        const int64_t began_ns = base->host->now_ns();
         device_keep(comm, comm->ops->copy(comm->pulls.lane->queue, arena(base, base->args.rank, at),
                                           arena(base, owner, at), bytes));
         base->host->count_bytes(bytes);
+        report_done(comm, bucket, DPB_PHASE_TRANSFER, began_ns);
         any = true;
     }
-    return any;
+    if (ends_bucket(comm, bucket, piece))
+        device_begun(comm, &comm->pulls, bucket, !any);
 }
 
-/* ---- waiting ------------------------------------------------------------------------------- */
+/* ---- stages: the ends of work -------------------------------------------------------------- */
 
-/* Sleeping for a peer's signal alone would miss what the device has done, and other peers' signals:
- * so this looks, at first at once, then every few microseconds, and the less often the longer it
- * lasts. */
-static dpb_status look_again(struct device_strategy *comm, const struct dpb_wait *what,
-                             const char *phase)
-{
-    const struct dpb_host *host = comm->base.host;
-    if (comm->status != DPB_OK)
-        return comm->status;
-    if (comm->awaited != what->purpose || comm->awaited_bucket != what->bucket ||
-        comm->awaited_peer != what->peer) {
-        comm->awaited = what->purpose;
-        comm->awaited_bucket = what->bucket;
-        comm->awaited_peer = what->peer;
-        comm->waiting_ns = comm->looks = 0;
-        comm->nap_us = SHORTEST_NAP_US;
-        host->note(phase, what->bucket, what->peer);
+#define LANDING(NAME, FLIGHT, PHASE, PURPOSE)                                       \
+    bool device_##NAME##_due(void *comm_, uint64_t bucket)                          \
+    {                                                                               \
+        const struct device_strategy *comm = comm_;                                 \
+        return device_is_done(comm, &comm->FLIGHT, bucket);                         \
+    }                                                                               \
+    void device_##NAME(void *comm_, uint64_t bucket, uint64_t length, uint64_t *at, \
+                       int64_t until_ns)                                            \
+    {                                                                               \
+        struct device_strategy *comm = comm_;                                       \
+        (void)until_ns;                                                             \
+        device_landed(comm, &comm->FLIGHT, bucket, PHASE);                          \
+        *at = length;                                                               \
+    }                                                                               \
+    dpb_status device_##NAME##_wait(void *comm, uint64_t bucket)                    \
+    {                                                                               \
+        return device_wait_landing(comm, bucket, PURPOSE);                          \
     }
-    DPB_TRY(host->patience(what, &comm->waiting_ns));
-    if (comm->looks++ < YIELDS)
-        sched_yield();
-    else
-        usleep(comm->nap_us);
-    if (comm->looks > YIELDS && comm->nap_us < LONGEST_NAP_US)
-        comm->nap_us += comm->nap_us / SHORTEST_NAP_US;
-    return DPB_OK;
-}
 
-dpb_status device_wait(struct device_strategy *comm, uint64_t bucket, uint32_t peer, dpb_dtype type,
-                       const char *purpose)
-{
-    uint64_t length = pipeline_bucket_length(&comm->base.pipeline, bucket);
-    const struct dpb_wait what = {.step = comm->base.step.step,
-                                  .bucket = bucket,
-                                  .bytes = length * dpb_dtype_size(type),
-                                  .peer = peer,
-                                  .purpose = purpose};
-    return look_again(comm, &what, "wait_peer");
-}
-
-dpb_status device_wait_landing(struct device_strategy *comm, uint64_t bucket, const char *purpose)
-{
-    const struct dpb_wait what = {
-        .step = comm->base.step.step, .bucket = bucket, .peer = own_rank(comm), .purpose = purpose};
-    return look_again(comm, &what, "exchange");
-}
+LANDING(pushed, pushes, DPB_PHASE_TRANSFER, "its device to copy gradients to the owners")
+LANDING(summed, sums, DPB_PHASE_REDUCE, "its device to sum gradients")
+LANDING(pulled, pulls, DPB_PHASE_TRANSFER, "its device to copy from the owners")
+LANDING(updated, updates, DPB_PHASE_UPDATE, "its device to update weights")
 
 /* ---- stage: push --------------------------------------------------------------------------- */
 
@@ -482,33 +439,15 @@ void device_push(void *comm_, uint64_t bucket, uint64_t length, uint64_t *at, in
     *at = length;
 }
 
-bool device_pushed_due(void *comm_, uint64_t bucket)
-{
-    const struct device_strategy *comm = comm_;
-    return device_is_done(comm, &comm->pushes, bucket);
-}
-
-dpb_status device_pushed_wait(void *comm, uint64_t bucket)
-{
-    return device_wait_landing(comm, bucket, "its device to copy gradients to the owners");
-}
-
-void device_pushed(void *comm_, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
-{
-    struct device_strategy *comm = comm_;
-    (void)until_ns;
-    if (device_landed(comm, &comm->pushes, bucket, DPB_PHASE_TRANSFER))
-        signals_raise(&comm->base.signals, SIGNAL_PUSHED, bucket);
-    *at = length;
-}
-
 /* ---- stage: sum ---------------------------------------------------------------------------- */
 
-/* Who owns nothing of the bucket has nothing to wait for. */
+/* Who owns nothing of the bucket needs its own gradients alone. */
 static uint32_t missing_gradients(const struct device_strategy *comm, uint64_t bucket)
 {
-    bool owns = device_owns(comm, comm->base.args.rank, bucket);
-    return owns ? device_missing(comm, SIGNAL_PUSHED, false, bucket) : NONE;
+    const uint32_t self = comm->base.args.rank;
+    if (!device_owns(comm, self, bucket))
+        return own_ready(comm, bucket) ? NONE : self;
+    return device_missing(comm, comm->in_place ? SIGNAL_READY : SIGNAL_PUSHED, false, bucket);
 }
 
 bool device_sum_due(void *comm_, uint64_t bucket)
@@ -522,21 +461,12 @@ dpb_status device_sum_wait(void *comm_, uint64_t bucket)
 {
     struct device_strategy *comm = comm_;
     uint32_t worker = missing_gradients(comm, bucket);
-    return worker == NONE
-               ? comm->status
-               : device_wait(comm, bucket, worker, comm->base.arenas.layout.gradient_type,
-                             "gradients of the peer");
-}
-
-bool device_summed_due(void *comm_, uint64_t bucket)
-{
-    const struct device_strategy *comm = comm_;
-    return device_is_done(comm, &comm->sums, bucket);
-}
-
-dpb_status device_summed_wait(void *comm, uint64_t bucket)
-{
-    return device_wait_landing(comm, bucket, "its device to sum gradients");
+    if (worker == NONE)
+        return comm->status;
+    if (comm->in_place)
+        return strategy_wait_ready(&comm->base, (struct rank_set){worker, 1}, bucket);
+    return device_wait(comm, bucket, worker, comm->base.arenas.layout.gradient_type,
+                       "gradients of the peer");
 }
 
 /* ---- stage: pull --------------------------------------------------------------------------- */
@@ -555,31 +485,7 @@ dpb_status device_pull_wait(void *comm_, uint64_t bucket)
     uint32_t owner = device_missing(comm, SIGNAL_REDUCED, true, bucket);
     return owner == NONE
                ? comm->status
-               : device_wait(comm, bucket, owner, pulled_type(comm),
-                             comm->scheme.gives_weights ? "new weights from the shard"
-                                                        : "the sum from the bucket's owner");
-}
-
-bool device_pulled_due(void *comm_, uint64_t bucket)
-{
-    const struct device_strategy *comm = comm_;
-    return device_is_done(comm, &comm->pulls, bucket);
-}
-
-dpb_status device_pulled_wait(void *comm, uint64_t bucket)
-{
-    return device_wait_landing(comm, bucket, "its device to copy from the owners");
-}
-
-/* ---- stage: update ------------------------------------------------------------------------- */
-
-bool device_updated_due(void *comm_, uint64_t bucket)
-{
-    const struct device_strategy *comm = comm_;
-    return device_is_done(comm, &comm->updates, bucket);
-}
-
-dpb_status device_updated_wait(void *comm, uint64_t bucket)
-{
-    return device_wait_landing(comm, bucket, "its device to update weights");
+               : device_wait_signal(comm, SIGNAL_REDUCED, owner, bucket, pulled_type(comm),
+                                    comm->scheme.gives_weights ? "new weights from the shard"
+                                                               : "the sum from the bucket's owner");
 }

@@ -1,18 +1,21 @@
 /*
- * device_strategy.h - what the strategies on arenas in device memory have in common that are driven
- * by the host: inboxes into which workers push gradients, their sum, and buckets whose work was
- * given to the device and is not done yet. It knows of devices what queue.h says, and of processes
- * that they share signals in the host's memory.
+ * device_strategy.h - what strategies share whose work is queues' (queue.h): inboxes into which
+ * workers push gradients, their sum, and the buckets whose work a device has been given and has not
+ * done yet. Workers share signals in the host's memory.
  *
  * Every bucket has owners: workers on whose device a share of it is summed. A worker copies its
- * gradients of the share into a slot of the owner's inbox, which is in the owner's device memory;
- * the owner sums slots and its own gradients there, in the order of the ranks. What the others get
- * from the owner afterwards is the strategy's matter. Of another device's memory nothing but `copy`
- * is asked, which goes from device to device, or, where these cannot reach each other, by way of
- * the host.
+ * gradients of the share into a slot of the owner's inbox, which is in the owner's device memory.
+ * The owner sums slots and its own gradients there, in the order of the ranks. What the others get
+ * from the owner afterwards is the strategy's matter. Of another device's memory only `copy` is
+ * asked, which goes from device to device, or, where devices cannot reach each other, through the
+ * host.
  *
- * A piece of work is two stages of the pipeline: one gives it to a queue, the other is due when it
- * is done. Nothing waits for a device but by looking.
+ * Work on a bucket is two stages of the pipeline. One gives the work to a queue, the other is due
+ * when the work is done. Nothing waits for a device but by looking.
+ *
+ * Where the device is the host, the strategy works in place. Owners read gradients where they are,
+ * so there is no inbox. A queue's work is done when it is given, so signals are raised at once,
+ * stages go on piece by piece, and a wait for a peer sleeps.
  */
 #ifndef DPB_PLUGINS_LIB_DEVICE_STRATEGY_H
 #define DPB_PLUGINS_LIB_DEVICE_STRATEGY_H
@@ -31,7 +34,8 @@ struct device_flight {
     struct device_lane *lane;
     struct dpb_event *events[DEVICE_IN_FLIGHT]; /* by bucket, in turn */
     int64_t began_ns[DEVICE_IN_FLIGHT];
-    bool empty[DEVICE_IN_FLIGHT]; /* there was nothing to do */
+    bool empty[DEVICE_IN_FLIGHT]; /* there was nothing to do, or it was done at once */
+    enum signal_kind raises;      /* when a bucket has landed; N_SIGNALS: none */
     uint64_t begun, landed;       /* buckets of this exchange */
 };
 
@@ -51,6 +55,8 @@ struct device_strategy {
     struct strategy base; /* first */
     const struct dpb_queue_ops *ops;
     void *device;
+    /* The device is the host: owners sum gradients where they are, and work is done when given. */
+    bool in_place;
     struct device_scheme scheme;
     uint64_t slot_bytes;
     const void **sources; /* of a sum, by worker */
@@ -118,45 +124,57 @@ void device_begun(struct device_strategy *comm, struct device_flight *flight, ui
 /* Whether it is done. */
 bool device_is_done(const struct device_strategy *comm, const struct device_flight *flight,
                     uint64_t bucket);
-/* It is, and this rank has seen it: makes room, reports the time as `phase`. False: it failed (kept
- * in comm->status), and nobody may be told that it is done. */
-bool device_landed(struct device_strategy *comm, struct device_flight *flight, uint64_t bucket,
+/* It is, and this rank has seen it: makes room, reports the time as `phase`, raises the flight's
+ * signal. If it failed, the failure is kept in comm->status and no signal is raised. */
+void device_landed(struct device_strategy *comm, struct device_flight *flight, uint64_t bucket,
                    dpb_phase phase);
 
-/* Work of a bucket, given to a flight's queue: the own share summed into the own gradients; an
- * update of elements of the bucket from these; what the owners give copied into the own arena.
- * False: there was nothing to do. A failure is kept in comm->status. */
-bool device_sum(struct device_strategy *comm, uint64_t bucket);
-bool device_update(struct device_strategy *comm, const struct device_flight *flight,
-                   uint64_t bucket, struct dpb_range elements);
-bool device_pull(struct device_strategy *comm, uint64_t bucket);
+/* The elements of the bucket to work on next, from *at on; moves *at behind them. On a device all
+ * of them. On the host as many as fit into a cache, so that a stage ends in time. */
+struct dpb_range device_piece(const struct device_strategy *comm, uint64_t length, uint64_t *at);
+
+/* Work on a piece, given to a flight's queue. The last piece begins the bucket's flight. A failure
+ * is kept in comm->status. */
+/* Sums the own share of the piece into the own gradients. */
+void device_sum(struct device_strategy *comm, uint64_t bucket, struct dpb_range piece);
+/* Updates the own share of the piece, where owners give weights; else all of it. */
+void device_update(struct device_strategy *comm, struct device_flight *flight, uint64_t bucket,
+                   struct dpb_range piece);
+/* Copies what owners give of the piece into the own arena. */
+void device_pull(struct device_strategy *comm, uint64_t bucket, struct dpb_range piece);
 
 /* ---- stages and parts of stages that all have ---------------------------------------------- */
 
-/* Own gradients into the owners' inboxes; done: PUSHED is raised. */
+/* The first two stages: own gradients into the owners' inboxes. In place they are left out. */
 bool device_push_due(void *comm, uint64_t bucket);
 void device_push(void *comm, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
 dpb_status device_push_wait(void *comm, uint64_t bucket);
 bool device_pushed_due(void *comm, uint64_t bucket);
 void device_pushed(void *comm, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
 dpb_status device_pushed_wait(void *comm, uint64_t bucket);
-/* An owner's sum, when all have pushed, and its end. */
+/* An owner's sum, when all have handed over their gradients, and its end. */
 bool device_sum_due(void *comm, uint64_t bucket);
 dpb_status device_sum_wait(void *comm, uint64_t bucket);
 bool device_summed_due(void *comm, uint64_t bucket);
+void device_summed(void *comm, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
 dpb_status device_summed_wait(void *comm, uint64_t bucket);
 /* Copies from the owners, when all have raised REDUCED, and their end. */
 bool device_pull_due(void *comm, uint64_t bucket);
 dpb_status device_pull_wait(void *comm, uint64_t bucket);
 bool device_pulled_due(void *comm, uint64_t bucket);
+void device_pulled(void *comm, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
 dpb_status device_pulled_wait(void *comm, uint64_t bucket);
 /* The end of an update. */
 bool device_updated_due(void *comm, uint64_t bucket);
+void device_updated(void *comm, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
 dpb_status device_updated_wait(void *comm, uint64_t bucket);
 
 /* For stages of a strategy's own: looks for a while, no longer than it may, for `peer`, which has
  * not done what `purpose` says. */
 dpb_status device_wait(struct device_strategy *comm, uint64_t bucket, uint32_t peer, dpb_dtype type,
                        const char *purpose);
+/* The same for a signal of the peer's, on which a host sleeps. */
+dpb_status device_wait_signal(struct device_strategy *comm, enum signal_kind kind, uint32_t peer,
+                              uint64_t bucket, dpb_dtype type, const char *purpose);
 
 #endif

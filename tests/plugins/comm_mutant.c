@@ -292,6 +292,23 @@ static void mutant_copy(dpb_dtype type, void *dst, const void *src, uint64_t n)
         perturb(dst);
 }
 
+/* ... and the host's queue. */
+static dpb_status mutant_host_queue_sum(struct dpb_queue *queue, dpb_dtype type, void *dst,
+                                        const void *const *sources, uint32_t k, uint64_t n)
+{
+    (void)queue;
+    mutant_sum(type, &dst, 1, sources, k, n);
+    return DPB_OK;
+}
+
+static dpb_status mutant_host_queue_copy(struct dpb_queue *queue, void *dst, const void *src,
+                                         uint64_t bytes)
+{
+    (void)queue;
+    mutant_copy(DPB_UINT8, dst, src, bytes);
+    return DPB_OK;
+}
+
 /* SGD is linear in the weights: from zeros, its step is the same but for the decay. */
 static void update_without_decay(struct dpb_optimizer *optimizer, struct dpb_range range,
                                  void *weights, const void *gradients, uint64_t bucket,
@@ -672,15 +689,14 @@ static dpb_status mutant_open(const struct dpb_plugin *inner, const void *option
     m.inner = inner->ops;
     m.pulls = strncmp(inner->name, "ps_", 3) == 0;
     m.args = *args;
-    if (strcmp(args->device->ops->runtime, "host") != 0) {
-        m.queues = args->device->ops;
-        m.queue_ops = *m.queues;
-        m.queue_ops.sum = mutant_queue_sum;
-        m.queue_ops.copy = mutant_queue_copy;
-        m.device = *args->device;
-        m.device.ops = &m.queue_ops;
-        m.args.device = &m.device;
-    }
+    const bool on_device = strcmp(args->device->ops->runtime, "host") != 0;
+    m.queues = on_device ? args->device->ops : NULL;
+    m.queue_ops = *args->device->ops;
+    m.queue_ops.sum = on_device ? mutant_queue_sum : mutant_host_queue_sum;
+    m.queue_ops.copy = on_device ? mutant_queue_copy : mutant_host_queue_copy;
+    m.device = *args->device;
+    m.device.ops = &m.queue_ops;
+    m.args.device = &m.device;
     return m.inner->open((const char *)options + INNER_AT, &m.args, comm);
 }
 

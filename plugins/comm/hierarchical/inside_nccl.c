@@ -179,9 +179,8 @@ static void land(struct hierarchical *comm, struct device_flight *flight, uint64
 /* The optimizer on all of the bucket, behind the sum. */
 static void update(struct hierarchical *comm, uint64_t bucket, uint64_t length)
 {
-    struct device_flight *updates = &comm->nccl->flights[UPDATES];
-    bool any = device_update(&comm->on_device, updates, bucket, (struct dpb_range){0, length});
-    device_begun(&comm->on_device, updates, bucket, !any);
+    device_update(&comm->on_device, &comm->nccl->flights[UPDATES], bucket,
+                  (struct dpb_range){0, length});
 }
 
 /* ---- waiting ------------------------------------------------------------------------------- */

@@ -1,0 +1,158 @@
+/*
+ * replicated - every worker keeps a copy of the variables; bucket i is summed on worker i mod W and
+ * copied back (tf_cnn_benchmarks' "replicated" on one machine, without NCCL).
+ *
+ * The owner of a bucket sums the gradients of all ranks in place; the others copy the sum out of
+ * the owner's arena into their own; then every rank updates its weights. On the host the owner
+ * reads the others' gradients where they are. Where devices have memory of their own, the others
+ * copy them into inboxes in the owner's device memory, and copies go from device to device
+ * (lib/device_strategy.h).
+ *
+ * Bytes moved per step, M bytes of gradients: (W - 1) M to the owners, (W - 1) M back: as much as
+ * an all-reduce, but a bucket passes through one rank.
+ *
+ * Device memory beside the arenas: inboxes for up to SLOTS buckets from each of the other workers.
+ *
+ * Fences: a bucket is pushed into an inbox when this worker's gradients are final (READY) and the
+ * owner has summed what was in the slot before (REDUCED; in the first buckets of a step, of the
+ * step before); summed when all have announced it (READY), or pushed it (PUSHED); copied over the
+ * gradients when its owner has summed it (REDUCED); and the owner's step ends when all have copied
+ * it (TAKEN): then nobody reads its arena.
+ */
+#include "dpbench/plugin.h"
+#include "lib/device_strategy.h"
+
+enum { SLOTS = 2 };
+
+static const struct dpb_host *host;
+
+static struct dpb_range share_of(const struct dpb_comm_args *args, uint32_t owner, uint64_t bucket,
+                                 uint64_t length)
+{
+    return (struct dpb_range){0, bucket % args->n_workers == owner ? length : 0};
+}
+
+/* ---- stage: sum, on the owner -------------------------------------------------------------- */
+
+static void sum(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    do
+        device_sum(strategy, bucket, device_piece(strategy, length, at));
+    while (*at < length && host->now_ns() < until_ns);
+}
+
+/* ---- stage: take the sum from the owner, and update behind it ------------------------------ */
+
+static void take(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    struct device_strategy *comm = strategy;
+    do {
+        struct dpb_range piece = device_piece(comm, length, at);
+        device_pull(comm, bucket, piece);
+        device_update(comm, &comm->updates, bucket, piece);
+    } while (*at < length && host->now_ns() < until_ns);
+}
+
+/* ---- stage: let go of the bucket when it is updated and all have taken it ------------------ */
+
+static uint32_t missing_taker(const struct device_strategy *comm, uint64_t bucket)
+{
+    return device_owns(comm, comm->base.args.rank, bucket)
+               ? device_missing(comm, SIGNAL_TAKEN, false, bucket)
+               : UINT32_MAX;
+}
+
+static bool updated_due(void *strategy, uint64_t bucket)
+{
+    return device_updated_due(strategy, bucket) && missing_taker(strategy, bucket) == UINT32_MAX;
+}
+
+static dpb_status updated_wait(void *strategy, uint64_t bucket)
+{
+    struct device_strategy *comm = strategy;
+    uint32_t taker = missing_taker(comm, bucket);
+    if (taker == UINT32_MAX || !device_updated_due(strategy, bucket))
+        return device_updated_wait(strategy, bucket);
+    return device_wait_signal(comm, SIGNAL_TAKEN, taker, bucket,
+                              comm->base.arenas.layout.gradient_type, "the peer to take the sum");
+}
+
+static const struct stage stages[] = {{device_push_due, device_push, device_push_wait},
+                                      {device_pushed_due, device_pushed, device_pushed_wait},
+                                      {device_sum_due, sum, device_sum_wait},
+                                      {device_summed_due, device_summed, device_summed_wait},
+                                      {device_pull_due, take, device_pull_wait},
+                                      {device_pulled_due, device_pulled, device_pulled_wait},
+                                      {updated_due, device_updated, updated_wait}};
+
+/* ---- hooks --------------------------------------------------------------------------------- */
+
+static struct device_scheme scheme_of(const struct dpb_comm_args *args)
+{
+    return (struct device_scheme){.share = share_of, .every = args->n_workers, .n_slots = SLOTS};
+}
+
+static dpb_status replicated_needs(const void *options, struct dpb_comm_needs *needs)
+{
+    (void)options;
+    needs->on_device = true;
+    return DPB_OK;
+}
+
+static void replicated_memory(const void *options, const struct dpb_comm_args *args,
+                              const struct dpb_layout *layout, uint64_t bucket_elements,
+                              struct dpb_comm_memory *memory)
+{
+    const struct device_scheme scheme = scheme_of(args);
+    (void)options;
+    memory->device_bytes = device_strategy_inbox(&scheme, args, layout, bucket_elements);
+}
+
+static dpb_status replicated_open(const void *options, const struct dpb_comm_args *args,
+                                  void **comm)
+{
+    (void)options;
+    DPB_TRY(device_strategy_open(host, args, sizeof(struct device_strategy), comm));
+    ((struct device_strategy *)*comm)->scheme = scheme_of(args);
+    return DPB_OK;
+}
+
+static dpb_status replicated_plan(void *comm, const struct dpb_layout *layout,
+                                  struct dpb_comm_plan *want)
+{
+    DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
+    device_strategy_plan(comm, layout, want);
+    return DPB_OK;
+}
+
+static dpb_status replicated_bind(void *comm, const struct dpb_arenas *arenas)
+{
+    return device_strategy_bind(comm, arenas, stages, sizeof stages / sizeof *stages);
+}
+
+static const struct dpb_comm_ops replicated_ops = {.needs = replicated_needs,
+                                                   .memory = replicated_memory,
+                                                   .open = replicated_open,
+                                                   .plan = replicated_plan,
+                                                   .bind = replicated_bind,
+                                                   .load = strategy_load,
+                                                   .begin = device_strategy_begin,
+                                                   .ready = strategy_ready,
+                                                   .progress = device_strategy_progress,
+                                                   .end = strategy_end,
+                                                   .publish = strategy_publish,
+                                                   .close = device_strategy_close};
+
+static const struct dpb_plugin replicated = {
+    DPB_PLUGIN_HEAD(COMM, replicated_ops),
+    .capabilities = DPB_COMM_OVERLAP,
+    .name = "replicated",
+    .version = DPB_VERSION,
+    .summary = "a copy on every worker; bucket i is summed on worker i mod W and copied back",
+};
+
+const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
+{
+    host = given;
+    return &replicated;
+}

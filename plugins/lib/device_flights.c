@@ -1,0 +1,161 @@
+/* device_flights.c - work under way on a device, and waiting for it: see device_strategy.h. */
+#include <sched.h>
+#include <unistd.h>
+
+#include "lib/device_strategy.h"
+
+enum { YIELDS = 64, SHORTEST_NAP_US = 20, LONGEST_NAP_US = 1000 };
+
+dpb_status device_flight_open(struct device_strategy *comm, struct device_lane *lane,
+                              struct device_flight *flight)
+{
+    flight->lane = lane;
+    flight->raises = N_SIGNALS;
+    for (int i = 0; i < DEVICE_IN_FLIGHT; i++)
+        DPB_TRY(comm->ops->new_event(comm->device, &flight->events[i]));
+    return DPB_OK;
+}
+
+void device_flight_close(const struct device_strategy *comm, struct device_flight *flight)
+{
+    for (int i = 0; i < DEVICE_IN_FLIGHT; i++)
+        comm->base.host->event->destroy(flight->events[i]);
+}
+
+struct dpb_event *device_flight_event(const struct device_flight *flight, uint64_t bucket)
+{
+    return flight->events[bucket % DEVICE_IN_FLIGHT];
+}
+
+bool device_has_room(const struct device_strategy *comm, const struct device_flight *flight)
+{
+    const bool room = comm->in_place || flight->begun < flight->landed + DEVICE_IN_FLIGHT;
+    return room && comm->status == DPB_OK;
+}
+
+void device_keep(struct device_strategy *comm, dpb_status status)
+{
+    if (comm->status == DPB_OK)
+        comm->status = status;
+}
+
+static void raise_signal(const struct device_strategy *comm, const struct device_flight *flight,
+                         uint64_t bucket)
+{
+    if (flight->raises != N_SIGNALS && comm->status == DPB_OK)
+        signals_raise(&comm->base.signals, flight->raises, bucket);
+}
+
+void device_begun(struct device_strategy *comm, struct device_flight *flight, uint64_t bucket,
+                  bool empty)
+{
+    uint64_t i = bucket % DEVICE_IN_FLIGHT;
+    flight->began_ns[i] = comm->base.host->now_ns();
+    flight->empty[i] = empty || comm->in_place;
+    flight->begun++;
+    if (comm->in_place)
+        raise_signal(comm, flight, bucket);
+    else if (!empty && comm->status == DPB_OK)
+        device_keep(comm, comm->ops->record(flight->lane->queue, flight->events[i]));
+}
+
+bool device_is_done(const struct device_strategy *comm, const struct device_flight *flight,
+                    uint64_t bucket)
+{
+    uint64_t i = bucket % DEVICE_IN_FLIGHT;
+    return comm->status == DPB_OK &&
+           (flight->empty[i] || comm->base.host->event->poll(flight->events[i]));
+}
+
+/* As messages name it. */
+static uint32_t own_rank(const struct device_strategy *comm)
+{
+    uint32_t place = comm->base.args.rank;
+    return comm->base.signals.ranks ? comm->base.signals.ranks[place] : place;
+}
+
+/* Work begins when it was given to the queue and the queue is through with what came before. */
+static void see_landing(struct device_strategy *comm, struct device_flight *flight, uint64_t bucket,
+                        dpb_phase phase)
+{
+    const struct dpb_host *host = comm->base.host;
+    const struct dpb_wait what = {.step = comm->base.step.step,
+                                  .bucket = bucket,
+                                  .peer = own_rank(comm),
+                                  .purpose = "its own device"};
+    uint64_t i = bucket % DEVICE_IN_FLIGHT;
+    int64_t began_ns = flight->began_ns[i], now_ns = host->now_ns();
+    if (flight->lane->free_ns > began_ns)
+        began_ns = flight->lane->free_ns;
+    flight->lane->free_ns = now_ns;
+    host->span(bucket, phase, began_ns, now_ns);
+    device_keep(comm,
+                host->event->wait(flight->events[i], &what)); /* at once: it has fired or failed */
+}
+
+void device_landed(struct device_strategy *comm, struct device_flight *flight, uint64_t bucket,
+                   dpb_phase phase)
+{
+    flight->landed++;
+    if (!flight->empty[bucket % DEVICE_IN_FLIGHT])
+        see_landing(comm, flight, bucket, phase);
+    if (!comm->in_place)
+        raise_signal(comm, flight, bucket);
+}
+
+/* ---- waiting ------------------------------------------------------------------------------- */
+
+/* Sleeping for a peer's signal alone would miss what the device has done, and other peers' signals:
+ * so this looks, at first at once, then every few microseconds, and the less often the longer it
+ * lasts. */
+static dpb_status look_again(struct device_strategy *comm, const struct dpb_wait *what,
+                             const char *phase)
+{
+    const struct dpb_host *host = comm->base.host;
+    if (comm->status != DPB_OK)
+        return comm->status;
+    if (comm->awaited != what->purpose || comm->awaited_bucket != what->bucket ||
+        comm->awaited_peer != what->peer) {
+        comm->awaited = what->purpose;
+        comm->awaited_bucket = what->bucket;
+        comm->awaited_peer = what->peer;
+        comm->waiting_ns = comm->looks = 0;
+        comm->nap_us = SHORTEST_NAP_US;
+        host->note(phase, what->bucket, what->peer);
+    }
+    DPB_TRY(host->patience(what, &comm->waiting_ns));
+    if (comm->looks++ < YIELDS)
+        sched_yield();
+    else
+        usleep(comm->nap_us);
+    if (comm->looks > YIELDS && comm->nap_us < LONGEST_NAP_US)
+        comm->nap_us += comm->nap_us / SHORTEST_NAP_US;
+    return DPB_OK;
+}
+
+dpb_status device_wait(struct device_strategy *comm, uint64_t bucket, uint32_t peer, dpb_dtype type,
+                       const char *purpose)
+{
+    uint64_t length = pipeline_bucket_length(&comm->base.pipeline, bucket);
+    const struct dpb_wait what = {.step = comm->base.step.step,
+                                  .bucket = bucket,
+                                  .bytes = length * dpb_dtype_size(type),
+                                  .peer = peer,
+                                  .purpose = purpose};
+    return look_again(comm, &what, "wait_peer");
+}
+
+dpb_status device_wait_signal(struct device_strategy *comm, enum signal_kind kind, uint32_t peer,
+                              uint64_t bucket, dpb_dtype type, const char *purpose)
+{
+    return comm->in_place
+               ? strategy_wait(&comm->base, kind, (struct rank_set){peer, 1}, bucket, type, purpose)
+               : device_wait(comm, bucket, peer, type, purpose);
+}
+
+dpb_status device_wait_landing(struct device_strategy *comm, uint64_t bucket, const char *purpose)
+{
+    const struct dpb_wait what = {
+        .step = comm->base.step.step, .bucket = bucket, .peer = own_rank(comm), .purpose = purpose};
+    return look_again(comm, &what, "exchange");
+}
