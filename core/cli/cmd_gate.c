@@ -169,7 +169,7 @@ static dpb_status take_turns(const struct gate *gate, const struct dpb_sweep *sw
         for (uint32_t turn = 0; turn < 2; turn++)
             DPB_TRY(take_turn(gate, sweep, repeat, &sides[(repeat + turn) % 2], code));
     for (size_t i = 0; i < 2; i++)
-        dpb_sweep_finish(sweep, DPB_OK, sides[i].document);
+        dpb_sweep_finish(DPB_OK, sides[i].document);
     return DPB_OK;
 }
 

@@ -371,8 +371,8 @@ static int run_jobs(const struct dpb_sweep *sweep, struct queue *queue, struct r
     /* Where a run is missing there, the directory says so. */
     if (outcome.status != DPB_INTERRUPTED && record->status == DPB_OK)
         record->status = keep_head(record, "ok");
-    dpb_sweep_finish(sweep, outcome.status, record->document);
-    if (dpb_sweep_missed(sweep, record->document))
+    dpb_sweep_finish(outcome.status, record->document);
+    if (dpb_sweep_missed(record->document))
         outcome.code = dpb_exit_code_first(outcome.code, dpb_status_exit_code(DPB_REGRESSION));
     return dpb_exit_code_first(outcome.code, dpb_status_exit_code(record->status));
 }

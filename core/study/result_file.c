@@ -158,27 +158,33 @@ static dpb_status read_kept(const char *directory, json_t *document)
     return DPB_OK;
 }
 
-/* The rows of the runs that are there. */
-static dpb_status finish_kept(const char *directory, json_t *document)
+/* The trials of the runs that are there. */
+static dpb_status search_kept(const char *directory, json_t *document)
 {
     struct dpb_config *config = dpb_config_create();
     struct dpb_sweep *sweep = NULL;
-    dpb_status status = !config ? dpb_fail(DPB_NO_MEMORY, "out of memory") : DPB_OK;
-    if (status == DPB_OK)
-        status = dpb_config_from_json(config, json_object_get(document, "config"), directory);
-    if (status == DPB_OK)
-        status = dpb_sweep_create(config, &sweep);
-    bool ended = strcmp(dpb_json_text(document, "status", ""), "interrupted") != 0, failed = false;
     struct dpb_sweep_job next;
-    if (status == DPB_OK && sweep->tunes)
+    bool failed = !config;
+    dpb_status status =
+        failed ? DPB_OK
+               : dpb_config_from_json(config, json_object_get(document, "config"), directory);
+    if (status == DPB_OK && !failed)
+        status = dpb_sweep_create(config, &sweep);
+    if (sweep && sweep->tunes)
         dpb_tune_next(sweep, document, &next, &failed);
-    if (failed)
-        status = dpb_fail(DPB_NO_MEMORY, "out of memory");
-    if (status == DPB_OK)
-        dpb_sweep_finish(sweep, ended ? DPB_OK : DPB_INTERRUPTED, document);
     dpb_sweep_destroy(sweep);
     dpb_config_destroy(config);
-    return status;
+    return failed ? dpb_fail(DPB_NO_MEMORY, "out of memory") : status;
+}
+
+/* The rows of the runs that are there. */
+static dpb_status finish_kept(const char *directory, json_t *document)
+{
+    bool ended = strcmp(dpb_json_text(document, "status", ""), "interrupted") != 0;
+    if (dpb_tune_is(document))
+        DPB_TRY(search_kept(directory, document));
+    dpb_sweep_finish(ended ? DPB_OK : DPB_INTERRUPTED, document);
+    return DPB_OK;
 }
 
 dpb_status dpb_result_read(const char *path, json_t **document)

@@ -106,7 +106,7 @@ json_t *dpb_sweep_document(const struct dpb_sweep *sweep, const struct dpb_confi
 /* Appends a job's result (stolen) with its cell and repeat. */
 void dpb_sweep_add(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job, json_t *result,
                    json_t *document);
-/* Whether the run, of a document from elsewhere, is of the cell that its index names. */
+/* Whether the run or row, of a document from elsewhere, is of the cell that its index names. */
 bool dpb_sweep_has(const struct dpb_sweep *sweep, const json_t *run);
 /* Whether the job needs no further run: a good one is in the document that was not disturbed, or
  * that was repeated sweep.retry_disturbed times. */
@@ -115,12 +115,13 @@ bool dpb_sweep_done(const struct dpb_sweep *sweep, const json_t *document,
 /* Whether a run failed (`failure`) because its combination cannot work, or for memory. To a search
  * such a cell has no value; to a sweep the cell failed. */
 bool dpb_sweep_refused(const json_t *run);
+enum { DPB_SWEEP_REPEATS = 100000 }; /* a row has at most so many rates */
 /* Makes rows[] anew from runs[]: one for each cell that has a run. */
-void dpb_sweep_make_rows(const struct dpb_sweep *sweep, json_t *document);
+void dpb_sweep_make_rows(json_t *document);
 /* Makes rows[], the warnings, and the status (DPB_OK, DPB_INTERRUPTED or a failure). */
-void dpb_sweep_finish(const struct dpb_sweep *sweep, dpb_status status, json_t *document);
+void dpb_sweep_finish(dpb_status status, json_t *document);
 /* Whether a run missed eval.target of a sweep with eval.require_target; finished documents only. */
-bool dpb_sweep_missed(const struct dpb_sweep *sweep, const json_t *document);
+bool dpb_sweep_missed(const json_t *document);
 /* The cell of a row without strategy and workers: "run.batch = 16"; "": nothing. */
 enum { DPB_SWEEP_GROUP = 512 }; /* capacity that holds most; longer ones are cut */
 void dpb_sweep_group(const json_t *row, char *group, size_t capacity);

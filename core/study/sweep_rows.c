@@ -13,7 +13,7 @@
 #include <time.h>
 
 #include "base/log.h"
-#include "base/options.h"
+#include "base/parse.h"
 #include "base/stats.h"
 #include "study/json.h"
 #include "study/rates.h"
@@ -143,6 +143,13 @@ bool dpb_sweep_refused(const json_t *run)
            strcmp(failure, dpb_status_name(DPB_NO_MEMORY)) == 0;
 }
 
+/* The cell of a timing run; NaN: it has none. */
+static double cell_of(const json_t *run)
+{
+    const double cell = dpb_json_number(run, "cell_index");
+    return is_timing(run) && cell >= 0 && json_is_object(json_object_get(run, "cell")) ? cell : NAN;
+}
+
 /* The timing runs of one cell; @borrowed. */
 struct cell_runs {
     const json_t **ok, **good; /* `good` has the disturbed ones, too */
@@ -152,7 +159,7 @@ struct cell_runs {
     const char *reason; /* why the first failed one failed */
 };
 
-static bool cell_runs_find(const json_t *document, size_t cell, struct cell_runs *found)
+static bool cell_runs_find(const json_t *document, double cell, struct cell_runs *found)
 {
     const json_t *runs = json_object_get(document, "runs"), *run;
     size_t i;
@@ -162,7 +169,7 @@ static bool cell_runs_find(const json_t *document, size_t cell, struct cell_runs
         return false;
     json_array_foreach(runs, i, run)
     {
-        if (!is_timing(run) || dpb_json_number(run, "cell_index") != (double)cell)
+        if (cell_of(run) != cell)
             continue;
         if (is_ok(run)) {
             found->ok[found->n_ok++] = run;
@@ -369,11 +376,17 @@ static bool proved(const struct cell_runs *runs)
 
 /* ---- rows ---------------------------------------------------------------------------------- */
 
-/* The rate of every repeat; null: it has none. */
-static json_t *rates_to_json(const struct dpb_sweep *sweep, const struct cell_runs *runs)
+static int64_t repeats_of(const json_t *document)
 {
+    return (int64_t)fmin(fmax(dpb_json_number(document, "repeats"), 0), DPB_SWEEP_REPEATS);
+}
+
+/* The rate of every repeat; null: it has none. */
+static json_t *rates_to_json(const json_t *document, const struct cell_runs *runs)
+{
+    const int64_t n = repeats_of(document);
     json_t *rates = json_array();
-    for (int64_t repeat = 0; repeat < sweep->repeats; repeat++) {
+    for (int64_t repeat = 0; repeat < n; repeat++) {
         double rate = NAN;
         for (size_t i = 0; i < runs->n_ok; i++)
             if (dpb_json_number(runs->ok[i], "repeat") == (double)repeat)
@@ -384,12 +397,11 @@ static json_t *rates_to_json(const struct dpb_sweep *sweep, const struct cell_ru
 }
 
 /* Puts rates[] and samples_per_s into the row. */
-static void set_rate(const struct dpb_sweep *sweep, const struct cell_runs *runs,
-                     const json_t *document, json_t *row)
+static void set_rate(const struct cell_runs *runs, const json_t *document, json_t *row)
 {
     struct dpb_estimate estimate;
     double low, high;
-    json_object_set_new(row, "rates", rates_to_json(sweep, runs));
+    json_object_set_new(row, "rates", rates_to_json(document, runs));
     json_object_set_new(row, "samples_per_s",
                         json_pack("{s:o}", "median", dpb_json_real(median_of(runs, rate_of_run))));
     dpb_rates_estimate(document, row, &estimate);
@@ -414,19 +426,20 @@ static const char *text_of_any(const json_t *run, const char *path, const char *
     return dpb_json_text(run, path, dpb_json_text(run, in_config, "?"));
 }
 
-/* A job that was refused never had a world; its configuration says how many it would have had. */
-static json_t *workers_to_json(const struct dpb_sweep *sweep, size_t cell, const json_t *run)
+/* A job that was refused never had a world; its settings say how many it would have had. */
+static json_t *workers_to_json(const json_t *run)
 {
     const json_t *workers = dpb_json_at(run, "world.workers");
     if (workers)
         return json_incref((json_t *)(uintptr_t)workers);
-    const char *text = dpb_sweep_setting(sweep, cell, "run", "workers");
+    const json_t *cell = json_object_get(run, "cell");
+    const char *text = dpb_json_text(run, "config.run.workers.value", "");
+    text = dpb_json_text(json_object_get(cell, "run.workers"), "", text);
     long n = strtol(text, NULL, 10);
     return n > 0 ? json_integer(n) : json_null();
 }
 
-static json_t *row_to_json(const struct dpb_sweep *sweep, size_t cell, double samples,
-                           const struct cell_runs *runs, const json_t *document)
+static json_t *row_to_json(const struct cell_runs *runs, double samples, const json_t *document)
 {
     bool timed = isfinite(median_of(runs, rate_of_run));
     const char *status = runs->n_failed > 0 ? "failed"
@@ -438,18 +451,18 @@ static json_t *row_to_json(const struct dpb_sweep *sweep, size_t cell, double sa
                             : runs->reason;
     double accuracy = median_of(runs, accuracy_of_run);
     json_t *row =
-        json_pack("{s:I, s:o, s:s, s:s, s:s, s:o, s:s?, s:I, s:I, s:I}",                         //
-                  "cell_index", (json_int_t)cell,                                                //
-                  "cell", cell_to_json(sweep, cell),                                             //
+        json_pack("{s:O, s:O, s:s, s:s, s:s, s:o, s:s?, s:I, s:I, s:I}",                         //
+                  "cell_index", json_object_get(runs->any, "cell_index"),                        //
+                  "cell", json_object_get(runs->any, "cell"),                                    //
                   "status", status,                                                              //
                   "strategy", text_of_any(runs->any, "strategy.name", "config.comm.name.value"), //
                   "consistency", dpb_json_text(runs->any, "strategy.consistency", "?"),          //
-                  "workers", workers_to_json(sweep, cell, runs->any),                            //
+                  "workers", workers_to_json(runs->any),                                         //
                   "error", error,                                                                //
                   "runs", (json_int_t)runs->n_ok,                                                //
                   "failed_runs", (json_int_t)runs->n_failed,                                     //
                   "disturbed_runs", (json_int_t)runs->n_disturbed);
-    set_rate(sweep, runs, document, row);
+    set_rate(runs, document, row);
     json_t *numbers = json_pack(
         "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:b, s:b, s:b, "
         "s:b}",                                                                            //
@@ -471,7 +484,7 @@ static json_t *row_to_json(const struct dpb_sweep *sweep, size_t cell, double sa
         "gated", any_true(runs, "timing.gated", true),                                     //
         "steady", runs->n_ok > 0 && !any_true(runs, "timing.steady", false));
     json_t *to_target =
-        dpb_target_of_runs(runs->good, runs->n_good, runs->n_failed, sweep->repeats);
+        dpb_target_of_runs(runs->good, runs->n_good, runs->n_failed, repeats_of(document));
     json_object_set_new(row, "to_target", to_target ? to_target : json_null());
     json_object_update(row, numbers);
     json_decref(numbers);
@@ -480,19 +493,42 @@ static json_t *row_to_json(const struct dpb_sweep *sweep, size_t cell, double sa
     return row;
 }
 
-void dpb_sweep_make_rows(const struct dpb_sweep *sweep, json_t *document)
+/* The cells that have timing runs, in their order. @owned; NULL: out of memory. */
+static double *cells_of(const json_t *document, size_t *n)
+{
+    const json_t *runs = json_object_get(document, "runs"), *run;
+    double *cells = calloc(json_array_size(runs) + 1, sizeof *cells);
+    size_t n_runs = 0, i;
+    *n = 0;
+    json_array_foreach(runs, i, run)
+    {
+        if (cells && isfinite(cell_of(run)))
+            cells[n_runs++] = cell_of(run);
+    }
+    if (n_runs > 0)
+        dpb_sort(cells, n_runs);
+    for (i = 0; i < n_runs; i++)
+        if (*n == 0 || cells[i] != cells[*n - 1])
+            cells[(*n)++] = cells[i];
+    return cells;
+}
+
+void dpb_sweep_make_rows(json_t *document)
 {
     double samples = common_samples(document);
+    size_t n_cells;
+    double *cells = cells_of(document, &n_cells);
     json_array_clear(json_object_get(document, "rows"));
     json_object_set_new(document, "loss_samples", json_integer((json_int_t)samples));
-    for (size_t cell = 0; cell < sweep->n_cells; cell++) {
+    for (size_t i = 0; i < n_cells; i++) {
         struct cell_runs runs;
-        if (cell_runs_find(document, cell, &runs) && runs.any)
+        if (cell_runs_find(document, cells[i], &runs) && runs.any)
             json_array_append_new(json_object_get(document, "rows"),
-                                  row_to_json(sweep, cell, samples, &runs, document));
+                                  row_to_json(&runs, samples, document));
         free(runs.ok);
         free(runs.good);
     }
+    free(cells);
 }
 
 /* The accuracy runs speak for all rows of their strategy. */
@@ -591,12 +627,10 @@ static void add_speedups(json_t *document)
 /* ---- the whole ----------------------------------------------------------------------------- */
 
 /* Rows by workers compare only where a worker has the same cores in all of them. */
-static void warn_of_cores(const struct dpb_sweep *sweep, json_t *document, json_t *warnings)
+static void warn_of_cores(json_t *document, json_t *warnings)
 {
-    for (size_t i = 0; i < sweep->n_axes; i++)
-        if (strcmp(sweep->axes[i].section, "device") == 0 &&
-            strcmp(sweep->axes[i].key, "threads") == 0)
-            return; /* asked for */
+    if (json_object_get(json_object_get(document, "axes"), "device.threads"))
+        return; /* asked for */
     double least = INFINITY, most = 0;
     const json_t *row;
     size_t i;
@@ -614,33 +648,40 @@ static void warn_of_cores(const struct dpb_sweep *sweep, json_t *document, json_
             least, most);
 }
 
-bool dpb_sweep_missed(const struct dpb_sweep *sweep, const json_t *document)
+static bool is_yes(const json_t *value)
 {
-    bool required = false;
-    if (sweep->tunes)
-        return false;
-    for (size_t cell = 0; cell < sweep->n_cells; cell++) {
-        bool here = false;
-        const char *text = dpb_sweep_setting(sweep, cell, "eval", "require_target");
-        required |= dpb_parse_bool(text, &here) && here;
-    }
-    return required && dpb_target_missed(json_object_get(document, "rows"));
+    bool yes = false;
+    return dpb_parse_bool(dpb_json_text(value, "", "no"), &yes) && yes;
 }
 
-static void set_status(const struct dpb_sweep *sweep, dpb_status status, json_t *document)
+bool dpb_sweep_missed(const json_t *document)
+{
+    bool required = is_yes(dpb_json_at(document, "config.eval.require_target.value"));
+    const json_t *axes = json_object_get(document, "axes"), *value;
+    size_t i;
+    json_array_foreach(json_object_get(axes, "eval.require_target"), i, value)
+    {
+        required |= is_yes(value);
+    }
+    return required && !json_object_get(document, "tune") &&
+           dpb_target_missed(json_object_get(document, "rows"));
+}
+
+static void set_status(dpb_status status, json_t *document)
 {
     const json_t *runs = json_object_get(document, "runs"), *run;
+    const bool tunes = json_object_get(document, "tune") != NULL;
     size_t i, n_bad = 0;
     const char *first = NULL;
     json_array_foreach(runs, i, run)
     {
-        if (is_ok(run) || (sweep->tunes && dpb_sweep_refused(run)))
+        if (is_ok(run) || (tunes && dpb_sweep_refused(run)))
             continue;
         n_bad++;
         first = first ? first : dpb_json_text(run, "error", "no reason given");
     }
-    bool missed = dpb_sweep_missed(sweep, document);
-    bool found = !sweep->tunes || json_is_object(dpb_json_at(document, "tune.best"));
+    bool missed = dpb_sweep_missed(document);
+    bool found = !tunes || json_is_object(dpb_json_at(document, "tune.best"));
     const char *text = status == DPB_INTERRUPTED                           ? "interrupted"
                        : status != DPB_OK || n_bad > 0 || missed || !found ? "failed"
                                                                            : "ok";
@@ -656,13 +697,13 @@ static void set_status(const struct dpb_sweep *sweep, dpb_status status, json_t 
                                          json_array_size(runs), first));
 }
 
-void dpb_sweep_finish(const struct dpb_sweep *sweep, dpb_status status, json_t *document)
+void dpb_sweep_finish(dpb_status status, json_t *document)
 {
     json_t *warnings = json_object_get(document, "warnings");
-    dpb_sweep_make_rows(sweep, document);
+    dpb_sweep_make_rows(document);
     add_accuracy(document);
     add_speedups(document);
     dpb_target_rank(json_object_get(document, "rows"));
-    warn_of_cores(sweep, document, warnings);
-    set_status(sweep, status, document);
+    warn_of_cores(document, warnings);
+    set_status(status, document);
 }

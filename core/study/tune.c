@@ -230,7 +230,8 @@ static void find_rows(struct search *s)
     size_t i;
     json_array_foreach(json_object_get(s->document, "rows"), i, row)
     {
-        s->rows[(size_t)dpb_json_number(row, "cell_index")] = row;
+        if (dpb_sweep_has(s->sweep, row))
+            s->rows[(size_t)dpb_json_number(row, "cell_index")] = row;
     }
 }
 
@@ -257,7 +258,7 @@ bool dpb_tune_next(const struct dpb_sweep *sweep, json_t *document, struct dpb_s
     bool over = false;
     *failed = !s.trials || !s.at || !s.rows || !s.trial;
     if (!*failed) {
-        dpb_sweep_make_rows(sweep, document);
+        dpb_sweep_make_rows(document);
         find_rows(&s);
         over = go(&s);
         if (!over)

@@ -523,7 +523,7 @@ static void rows_compare_with_independent(void **state)
 {
     (void)state;
     struct study s = make_study();
-    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    dpb_sweep_finish(DPB_OK, s.document);
     assert_string_equal(dpb_json_text(s.document, "status", ""), "ok");
     assert_int_equal(json_array_size(json_object_get(s.document, "runs")), 10);
     expect_documented(s.document);
@@ -566,7 +566,7 @@ static void rows_fall_back_to_the_same_strategy(void **state)
         study_of(CONFIGURE("sweep.comm.name=shm", "sweep.run.workers=1,4", "sweep.repeats=1"));
     add_run(s.sweep, 0, 0, s.document, (struct made_run){"shm", 1, 0, 500, 0, 10, NULL, 0});
     add_run(s.sweep, 1, 0, s.document, (struct made_run){"shm", 4, 0, 1000, 0, 10, NULL, 0});
-    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    dpb_sweep_finish(DPB_OK, s.document);
     const json_t *row = row_at(&s, 1);
     assert_near(dpb_json_number(row, "speedup"), 2);
     assert_near(dpb_json_number(row, "efficiency"), 0.5);
@@ -587,7 +587,7 @@ static void unlike_cells_do_not_compare(void **state)
         CONFIGURE("sweep.comm.name=independent,shm", "sweep.run.workers=1,2", "sweep.repeats=1"));
     add_run(s.sweep, 0, 0, s.document, (struct made_run){"independent", 1, 2, 500, 0, 10, NULL, 0});
     add_run(s.sweep, 3, 0, s.document, (struct made_run){"shm", 2, 1, 1000, 0, 10, NULL, 0});
-    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    dpb_sweep_finish(DPB_OK, s.document);
     const json_t *row = row_at(&s, 1);
     assert_true(json_is_null(json_object_get(row, "speedup")));
     assert_true(json_is_null(json_object_get(row, "speedup_over")));
@@ -600,7 +600,7 @@ static void unlike_cells_do_not_compare(void **state)
         CONFIGURE("sweep.comm.name=independent,shm", "sweep.run.batch=10,20", "sweep.repeats=1"));
     add_run(s.sweep, 0, 0, s.document, (struct made_run){"independent", 1, 1, 500, 0, 10, NULL, 0});
     add_run(s.sweep, 3, 0, s.document, (struct made_run){"shm", 2, 1, 1000, 0, 10, NULL, 0});
-    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    dpb_sweep_finish(DPB_OK, s.document);
     assert_true(json_is_null(json_object_get(row_at(&s, 1), "speedup")));
     study_end(&s);
 }
@@ -613,7 +613,7 @@ static void other_batches_do_not_compare(void **state)
     add_run(s.sweep, 0, 0, s.document,
             (struct made_run){"independent", 1, 1, 500, 0, 10, NULL, 16});
     add_run(s.sweep, 1, 0, s.document, (struct made_run){"shm", 2, 1, 1000, 0, 10, NULL, 12});
-    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    dpb_sweep_finish(DPB_OK, s.document);
     assert_true(json_is_null(json_object_get(row_at(&s, 1), "speedup")));
     study_end(&s);
 
@@ -622,7 +622,7 @@ static void other_batches_do_not_compare(void **state)
     add_run(s.sweep, 0, 0, s.document,
             (struct made_run){"independent", 1, 1, 500, 0, 10, NULL, 24});
     add_run(s.sweep, 1, 0, s.document, (struct made_run){"shm", 2, 1, 900, 0, 10, NULL, 12});
-    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    dpb_sweep_finish(DPB_OK, s.document);
     assert_near(dpb_json_number(row_at(&s, 1), "speedup"), 1.8);
     study_end(&s);
 }
@@ -640,7 +640,7 @@ static void timing_runs_may_evaluate(void **state)
             json_pack("[{s:i, s:f}]", "step", 10, "accuracy", 0.5 + 0.25 * (double)cell));
         dpb_sweep_add(s.sweep, &(struct dpb_sweep_job){.cell = cell}, result, s.document);
     }
-    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    dpb_sweep_finish(DPB_OK, s.document);
     assert_near(dpb_json_number(row_at(&s, 0), "accuracy"), 0.5);
     assert_near(dpb_json_number(row_at(&s, 1), "accuracy"), 0.75);
     study_end(&s);
@@ -665,7 +665,7 @@ static void failed_cells_are_rows(void **state)
             (struct made_run){"independent", 1, 1, 500, 0, 10, "not_applicable", 0});
     const struct dpb_sweep_job job = {.cell = 1};
     dpb_sweep_add(s.sweep, &job, refused("comm 'shm' cannot do that"), s.document);
-    dpb_sweep_finish(s.sweep, DPB_FAILED, s.document);
+    dpb_sweep_finish(DPB_FAILED, s.document);
     assert_string_equal(dpb_json_text(s.document, "status", ""), "failed");
     assert_string_equal(dpb_json_text(s.document, "error", ""),
                         "1 of 2 runs are not ok; the first: comm 'shm' cannot do that");
@@ -684,7 +684,7 @@ static void untimed_cells_say_why(void **state)
     (void)state;
     struct study s = study_of(CONFIGURE("sweep.comm.name=independent", "sweep.repeats=1"));
     add_run(s.sweep, 0, 0, s.document, (struct made_run){"independent", 2, 1, NAN, 0, 10, NULL, 0});
-    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    dpb_sweep_finish(DPB_OK, s.document);
     assert_string_equal(dpb_json_text(row_at(&s, 0), "status", ""), "not timed");
     char *text = printed(s.document);
     assert_non_null(strstr(text, "independent  2  not timed: no timed steps that all workers ran"));
@@ -697,7 +697,7 @@ static void interrupted_sweep_keeps_what_there_is(void **state)
     (void)state;
     struct study s = study_of(CONFIGURE("sweep.comm.name=independent,shm", "sweep.repeats=3"));
     add_run(s.sweep, 1, 0, s.document, (struct made_run){"shm", 1, 1, 500, 0, 10, NULL, 0});
-    dpb_sweep_finish(s.sweep, DPB_INTERRUPTED, s.document);
+    dpb_sweep_finish(DPB_INTERRUPTED, s.document);
     assert_string_equal(dpb_json_text(s.document, "status", ""), "interrupted");
     assert_int_equal(json_array_size(json_object_get(s.document, "rows")), 1);
     char *text = printed(s.document);
@@ -712,7 +712,7 @@ static void worst_verification_of_the_repeats_stands(void **state)
     struct study s = study_of(CONFIGURE("sweep.comm.name=shm", "sweep.repeats=2"));
     add_run(s.sweep, 0, 0, s.document, (struct made_run){"shm", 2, 1, 500, 0, 10, "pass", 0});
     add_run(s.sweep, 0, 1, s.document, (struct made_run){"shm", 2, 1, 500, 0, 10, "skipped", 0});
-    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    dpb_sweep_finish(DPB_OK, s.document);
     assert_true(json_is_false(json_object_get(row_at(&s, 0), "verified")));
     study_end(&s);
 }
@@ -733,7 +733,7 @@ static void table_says_who_was_fastest(void **state)
 {
     (void)state;
     struct study s = make_study();
-    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    dpb_sweep_finish(DPB_OK, s.document);
     char *text = printed(s.document);
     assert_lines_fit(text);
     assert_non_null(strstr(
@@ -778,7 +778,7 @@ static void winners_are_shown_by_intervals(void **state)
                 add_run(s.sweep, cell, repeat, s.document,
                         (struct made_run){cell == 0 ? "replicated" : "shm", 2, 1,
                                           rows[i].rates[cell][repeat], 0, 10, NULL, 0});
-        dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+        dpb_sweep_finish(DPB_OK, s.document);
         char *text = printed(s.document);
         assert_lines_fit(text);
         for (char *c = text; *c; c++)
@@ -812,7 +812,7 @@ static void disturbed_runs_are_left_out(void **state)
                                         json_pack("{s:b}", "disturbed", disturbed));
                     assert_int_equal(dpb_sweep_done(s.sweep, s.document, &job), attempt);
                 }
-        dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+        dpb_sweep_finish(DPB_OK, s.document);
         assert_near(dpb_json_number(row_at(&s, 0), "samples_per_s.median"), 1005);
         assert_near(dpb_json_number(row_at(&s, 0), "disturbed_runs"), 2);
         assert_near(dpb_json_number(row_at(&s, 0), "runs"), 2);
@@ -839,7 +839,7 @@ static void every_axis_has_its_effect(void **state)
                                       NULL, 0});
     json_object_set_new(json_array_get(json_object_get(s.document, "runs"), 11), "throttled",
                         json_true());
-    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    dpb_sweep_finish(DPB_OK, s.document);
     char *text = printed(s.document);
     assert_lines_fit(text);
     for (char *c = text; *c; c++)
@@ -878,7 +878,7 @@ static void labels_stand_where_they_differ(void **state)
                     json_object_get(json_array_get(json_object_get(s.document, "runs"), i),
                                     "strategy"),
                     "consistency", json_string("stale(4)"));
-        dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+        dpb_sweep_finish(DPB_OK, s.document);
         char *text = printed(s.document);
         assert_int_equal(strstr(text, "stale(4)") != NULL, differ);
         assert_int_equal(strstr(text, "shm is fastest across labels") != NULL, differ);
@@ -920,7 +920,7 @@ static void doubtful_rates_conclude_nothing(void **state)
             json_object_set_new(run, doubts[i].section, section);
         }
         json_object_set_new(section, doubts[i].key, json_boolean(doubts[i].value));
-        dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+        dpb_sweep_finish(DPB_OK, s.document);
         char *text = printed(s.document), said[128];
         bool concludes = doubts[i].reason[0] == '\0';
         snprintf(said, sizeof said, "- 2 workers: no conclusion (%s).\n", doubts[i].reason);
@@ -947,7 +947,7 @@ static void steadiness_is_that_of_the_runs(void **state)
             json_object_set_new(timing, "gated", json_false());
             json_object_set_new(timing, "steady", json_boolean(steady));
         }
-        dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+        dpb_sweep_finish(DPB_OK, s.document);
         assert_int_equal(json_is_true(json_object_get(row_at(&s, 0), "steady")), steady);
         assert_true(json_is_false(json_object_get(row_at(&s, 0), "gated")));
         char *text = printed(s.document);
@@ -965,7 +965,7 @@ static void one_repeat_concludes_nothing(void **state)
         add_run(s.sweep, cell, 0, s.document,
                 (struct made_run){cell == 0 ? "replicated" : "shm", 2, 1, 1000 * ((double)cell + 1),
                                   0, 10, NULL, 0});
-    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    dpb_sweep_finish(DPB_OK, s.document);
     char *text = printed(s.document);
     assert_non_null(
         strstr(text, "- 2 workers: no conclusion (replicated, shm timed only once).\n"));
@@ -989,7 +989,7 @@ static void more_than_the_bound_is_said(void **state)
                         (struct made_run){cell == 0 ? "independent" : "shm", 2, 1,
                                           1000 + (double)cell * (apart ? 90 : 10) + 40 * repeat, 0,
                                           10, NULL, 0});
-        dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+        dpb_sweep_finish(DPB_OK, s.document);
         char *text = printed(s.document);
         for (char *c = text; *c; c++)
             *c = *c == '\n' ? ' ' : *c;
@@ -1009,7 +1009,7 @@ static void other_axes_head_their_rows(void **state)
         add_run(s.sweep, cell, 0, s.document,
                 (struct made_run){cell < 2 ? "independent" : "shm", 1, 1, 1000 + 100 * (double)cell,
                                   0, 10, NULL, 0});
-    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    dpb_sweep_finish(DPB_OK, s.document);
     assert_near(dpb_json_number(row_at(&s, 3), "speedup"),
                 1300.0 / 1100); /* of its own precision */
     char *text = printed(s.document), *bf16 = strstr(text, "\nrun.precision = bf16:\nindependent ");

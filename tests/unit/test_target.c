@@ -132,7 +132,7 @@ static void columns_are_exact(void **state)
     add(&s, 0, 1, (struct made){"sma", "averaging", 2, 4000, 400, false});
     add(&s, 1, 0, (struct made){"shm", "synchronous", 2, 2000, 199, false});
     add(&s, 1, 1, (struct made){"shm", "synchronous", 2, 8000, 799, false});
-    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    dpb_sweep_finish(DPB_OK, s.document);
     expect_documented(s.document);
     const json_t *sma = target_of(&s, 0), *shm = target_of(&s, 1);
     assert_near(dpb_json_number(sma, "accuracy"), 0.9);
@@ -197,7 +197,7 @@ static void missing_runs_are_censored(void **state)
     dpb_sweep_add(s.sweep, &failed,
                   json_pack("{s:s, s:s}", "status", "failed", "error", "loss is not finite"),
                   s.document);
-    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    dpb_sweep_finish(DPB_OK, s.document);
     const json_t *shm = target_of(&s, 1), *ps = target_of(&s, 2), *apart = target_of(&s, 3);
     assert_near(dpb_json_number(shm, "reached"), 1);
     assert_near(dpb_json_number(shm, "of"), 3);
@@ -212,7 +212,7 @@ static void missing_runs_are_censored(void **state)
     assert_near(dpb_json_number(target_of(&s, 0), "rank"), 1);
     assert_string_equal(dpb_json_text(apart, "model", ""), "rank 0");
     assert_true(json_is_null(json_object_get(apart, "rank")));
-    assert_true(dpb_sweep_missed(s.sweep, s.document));
+    assert_true(dpb_sweep_missed(s.document));
     assert_string_equal(dpb_json_text(s.document, "status", ""), "failed");
     char *text = printed(s.document);
     assert_says(text, " 1 of 3 ");
@@ -235,7 +235,7 @@ static void ranks_are_within_a_contest(void **state)
         for (uint32_t repeat = 0; repeat < 2; repeat++)
             add(&s, cell, repeat,
                 (struct made){"shm", "synchronous", 2, samples[cell], 100, false});
-    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    dpb_sweep_finish(DPB_OK, s.document);
     for (size_t i = 0; i < 4; i++)
         assert_near(dpb_json_number(target_of(&s, i), "rank"), ranks[i]);
     study_end(&s);
@@ -248,7 +248,7 @@ static void without_a_target_nothing_is_said(void **state)
     add(&s, 0, 0, (struct made){"sma", "averaging", 2, 100, 100, false});
     json_object_set_new(json_array_get(json_object_get(s.document, "runs"), 0), "target",
                         json_null());
-    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    dpb_sweep_finish(DPB_OK, s.document);
     assert_true(json_is_null(target_of(&s, 0)));
     assert_null(dpb_target_table(s.document));
     char *text = printed(s.document);
@@ -268,7 +268,7 @@ static void doubtful_times_leave_the_samples(void **state)
     }
     json_object_set_new(json_array_get(json_object_get(s.document, "runs"), 0), "throttled",
                         json_true());
-    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    dpb_sweep_finish(DPB_OK, s.document);
     char *text = printed(s.document);
     assert_says(text, "time 2.000 no conclusion (throttled) = samples 2.000 [2.000..2.000] more / "
                       "rate 1.000 no conclusion (throttled).");
@@ -287,7 +287,7 @@ static void disturbed_runs_count_where_there_is_no_other(void **state)
     json_t *runs = json_object_get(s.document, "runs");
     for (size_t i = 1; i < 3; i++)
         json_object_set_new(json_array_get(runs, i), "load", json_pack("{s:b}", "disturbed", 1));
-    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    dpb_sweep_finish(DPB_OK, s.document);
     assert_near(dpb_json_number(target_of(&s, 0), "reached"), 1);
     assert_near(dpb_json_number(target_of(&s, 0), "of"), 2);
     const json_t *repeats = json_object_get(target_of(&s, 0), "repeats");
@@ -307,7 +307,7 @@ static void too_few_evaluations_conclude_nothing(void **state)
             (struct made){"sma", "averaging", 2, repeat == 0 ? 100 : 200, 100, false});
         add(&s, 1, repeat, (struct made){"shm", "synchronous", 2, 2000, 100, false});
     }
-    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    dpb_sweep_finish(DPB_OK, s.document);
     assert_near(dpb_json_number(target_of(&s, 0), "reached_at_once"), 1);
     assert_near(dpb_json_number(target_of(&s, 1), "reached_at_once"), 0);
     char *text = printed(s.document);
@@ -319,7 +319,7 @@ static void too_few_evaluations_conclude_nothing(void **state)
         json_object_set_new(json_object_get(run, "target"), "criterion", json_string("median5"));
     }
     json_array_clear(json_object_get(s.document, "rows"));
-    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    dpb_sweep_finish(DPB_OK, s.document);
     assert_near(dpb_json_number(target_of(&s, 0), "reached_at_once"), 2);
     assert_near(dpb_json_number(target_of(&s, 1), "reached_at_once"), 0);
     study_end(&s);
@@ -385,7 +385,7 @@ static struct study two_seeds(double factor, bool missed)
     add(&s, 0, 1, (struct made){"shm", "synchronous", 2, 1210, 100 / factor, false});
     add(&s, 1, 0, (struct made){"sma", "averaging", 2, 700, 100, false});
     add(&s, 1, 1, (struct made){"sma", "averaging", 2, 900, 100, missed});
-    dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+    dpb_sweep_finish(DPB_OK, s.document);
     return s;
 }
 

@@ -284,7 +284,7 @@ static void refusal_ends_a_direction(void **state)
         failure = rows[i].failure;
         search(&s, until_the_third, FOREVER);
         expect(&s, "run.batch=32 run.workers=1", 5);
-        dpb_sweep_finish(s.sweep, DPB_OK, s.document);
+        dpb_sweep_finish(DPB_OK, s.document);
         assert_string_equal(dpb_json_text(s.document, "status", ""), rows[i].status);
         expect_documented(s.document);
         char *text = printed(s.document);
