@@ -370,9 +370,7 @@ json_t *dpb_config_to_json(const struct dpb_config *config)
     return root;
 }
 
-/* The text of a scalar, or NULL. Numbers have the fewest digits that read back as the same
- * number. */
-static const char *scalar_text(const json_t *value, char *buffer, size_t capacity)
+const char *dpb_config_text(const json_t *value, char *buffer, size_t capacity)
 {
     if (json_is_string(value))
         return strlen(json_string_value(value)) == json_string_length(value)
@@ -404,7 +402,7 @@ static dpb_status put_json(struct dpb_config *config, const char *section, const
         origin = what;
     if (strcmp(origin, "default") == 0 || strcmp(origin, "derived") == 0 || json_is_null(value))
         return DPB_OK;
-    const char *text = scalar_text(value, buffer, sizeof buffer);
+    const char *text = dpb_config_text(value, buffer, sizeof buffer);
     if (!text)
         return dpb_fail(DPB_USAGE, "%s: %s.%s has no value that is a text, a number or a boolean",
                         what, section, key);

@@ -49,5 +49,8 @@ const char *dpb_config_origin(const struct dpb_config *config, const char *secti
  * of a result, and skips entries with origin "default" or "derived". @owned. */
 json_t *dpb_config_to_json(const struct dpb_config *config);
 dpb_status dpb_config_from_json(struct dpb_config *config, const json_t *json, const char *what);
+/* The text of a scalar, or NULL. Numbers have the fewest digits that read back as the same number.
+ * Numbers need `buffer` (64 bytes hold each). */
+const char *dpb_config_text(const json_t *value, char *buffer, size_t capacity);
 
 #endif

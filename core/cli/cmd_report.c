@@ -1,5 +1,5 @@
-/* cmd_report.c - `dpbench report [--markdown | --csv | --html FILE] RESULT.json...`: kept results
- * as tables or as a page. */
+/* cmd_report.c - `dpbench report [--markdown | --csv | --html FILE] [--each] PATH...`: kept results
+ * as one table, each for itself, or as a page. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +9,7 @@
 #include "study/forms.h"
 #include "study/html.h"
 #include "study/json.h"
+#include "study/merge.h"
 #include "study/result.h"
 #include "study/sweep.h"
 
@@ -23,6 +24,15 @@ static dpb_status read_printable(const char *path, json_t **document)
 
 typedef void print_form(const json_t *document, FILE *out);
 
+/* `dpbench report` as it is asked for. */
+struct request {
+    const char **paths; /* @owned */
+    int n;
+    print_form *form;
+    const char *page;
+    bool each; /* one after the other, not merged */
+};
+
 /* Prints the table of the run or sweep again, or a sweep's in another form. */
 static dpb_status print(const char *path, print_form *form)
 {
@@ -33,14 +43,56 @@ static dpb_status print(const char *path, print_form *form)
     if (!form)
         printf("%s\n", path);
     if (form && !is_sweep)
-        status =
-            dpb_fail(DPB_USAGE, "%s: a run has no rows; --markdown and --csv are for sweeps", path);
+        status = dpb_fail(DPB_USAGE,
+                          "%s: a run has no rows; --markdown and --csv are for sweeps and "
+                          "for several results",
+                          path);
     else if (is_sweep)
         (form ? form : dpb_sweep_print)(document, stdout);
     else
         dpb_result_print(document, stdout);
     json_decref(document);
     return status;
+}
+
+static dpb_status print_each(const struct request *request)
+{
+    for (int i = 0; i < request->n; i++) {
+        if (i > 0)
+            putchar('\n');
+        DPB_TRY(print(request->paths[i], request->form));
+    }
+    return DPB_OK;
+}
+
+/* The documents of all paths as one. */
+static dpb_status merge(const struct request *request, json_t **document)
+{
+    struct dpb_compared *results = calloc((size_t)request->n + 1, sizeof *results);
+    json_t *documents = json_array();
+    dpb_status status = results && documents ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    for (int i = 0; i < request->n && status == DPB_OK; i++) {
+        json_t *read = NULL;
+        status = read_printable(request->paths[i], &read);
+        json_array_append_new(documents, read);
+        results[i] = (struct dpb_compared){request->paths[i], read};
+    }
+    if (status == DPB_OK)
+        status = dpb_merge(results, (size_t)request->n, document);
+    json_decref(documents);
+    free(results);
+    return status;
+}
+
+static dpb_status print_merged(const struct request *request)
+{
+    json_t *document = NULL;
+    DPB_TRY(merge(request, &document));
+    (request->form ? request->form : dpb_sweep_print)(document, stdout);
+    if (request->form == dpb_sweep_csv)
+        dpb_merge_notes(document, stderr); /* the table has no room for it */
+    json_decref(document);
+    return DPB_OK;
 }
 
 /* NULL: no such option. */
@@ -52,25 +104,47 @@ static print_form *form_of(const char *option)
 }
 
 /* One document after the other: a long run takes much memory. */
-static dpb_status write_page(const char *const *paths, int n, const char *file)
+static dpb_status add_each(const struct request *request, struct dpb_html *html)
 {
-    struct dpb_html *html = dpb_html_create();
     dpb_status status = DPB_OK;
-    for (int i = 0; i < n && html && status == DPB_OK; i++) {
+    for (int i = 0; i < request->n && status == DPB_OK; i++) {
         json_t *document = NULL;
-        status = read_printable(paths[i], &document);
+        status = read_printable(request->paths[i], &document);
         if (status == DPB_OK)
-            dpb_html_add(html, paths[i], document);
+            dpb_html_add(html, request->paths[i], document);
         json_decref(document);
     }
+    return status;
+}
+
+/* The merged table stands before the results. */
+static dpb_status add_merged(const struct request *request, struct dpb_html *html)
+{
+    json_t *document = NULL;
+    if (request->n == 1 || request->each)
+        return DPB_OK;
+    DPB_TRY(merge(request, &document));
+    dpb_html_add(html, "all results", document);
+    json_decref(document);
+    return DPB_OK;
+}
+
+static dpb_status write_page(const struct request *request)
+{
+    struct dpb_html *html = dpb_html_create();
+    dpb_status status = html ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    if (status == DPB_OK)
+        status = add_merged(request, html);
+    if (status == DPB_OK)
+        status = add_each(request, html);
     size_t length = 0;
     char *page = html && status == DPB_OK ? dpb_html_finish(html, &length) : NULL;
     dpb_html_destroy(html);
     if (status == DPB_OK)
-        status = page ? dpb_result_write_page(page, length, file)
+        status = page ? dpb_result_write_page(page, length, request->page)
                       : dpb_fail(DPB_NO_MEMORY, "out of memory");
     if (status == DPB_OK)
-        dpb_log(DPB_LOG_INFO, "report: %s", file);
+        dpb_log(DPB_LOG_INFO, "report: %s", request->page);
     free(page);
     return status;
 }
@@ -89,46 +163,43 @@ static dpb_status check_page(const struct dpb_command *self, const char *file)
     return dpb_result_probe_file("--html", file);
 }
 
-static dpb_status report(const struct dpb_command *self, const char **paths, int argc, char **argv)
+static dpb_status parse(const struct dpb_command *self, int argc, char **argv,
+                        struct request *request)
 {
-    const char *html = NULL;
-    print_form *form = NULL;
-    int n = 0;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--html") == 0) {
-            if (html)
+            if (request->page)
                 return dpb_usage_error(self, "one page at a time: --html twice");
-            html = i + 1 < argc ? argv[++i] : NULL;
-            DPB_TRY(check_page(self, html));
+            request->page = i + 1 < argc ? argv[++i] : NULL;
+            DPB_TRY(check_page(self, request->page));
         } else if (form_of(argv[i])) {
-            if (form && form != form_of(argv[i]))
+            if (request->form && request->form != form_of(argv[i]))
                 return dpb_usage_error(self, "one form at a time: --markdown or --csv");
-            form = form_of(argv[i]);
+            request->form = form_of(argv[i]);
+        } else if (strcmp(argv[i], "--each") == 0) {
+            request->each = true;
         } else if (argv[i][0] == '-') {
             return dpb_usage_error(self, "unknown option '%s'", argv[i]);
         } else {
-            paths[n++] = argv[i];
+            request->paths[request->n++] = argv[i];
         }
     }
-    if (n == 0)
+    if (request->n == 0)
         return dpb_usage_error(self, "which results? give their files");
-    if (html && form)
+    if (request->page && request->form)
         return dpb_usage_error(self, "one form at a time: --html beside --markdown or --csv");
-    if (html)
-        return write_page(paths, n, html);
-    for (int i = 0; i < n; i++) {
-        if (i > 0)
-            putchar('\n');
-        DPB_TRY(print(paths[i], form));
-    }
     return DPB_OK;
 }
 
 int dpb_command_report(const struct dpb_command *self, int argc, char **argv)
 {
-    const char **paths = calloc((size_t)argc + 1, sizeof *paths);
-    dpb_status status =
-        paths ? report(self, paths, argc, argv) : dpb_fail(DPB_NO_MEMORY, "out of memory");
-    free(paths);
+    struct request request = {.paths = calloc((size_t)argc + 1, sizeof *request.paths)};
+    dpb_status status = request.paths ? parse(self, argc, argv, &request)
+                                      : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    if (status == DPB_OK)
+        status = request.page                     ? write_page(&request)
+                 : request.n == 1 || request.each ? print_each(&request)
+                                                  : print_merged(&request);
+    free(request.paths);
     return dpb_status_exit_code(status);
 }

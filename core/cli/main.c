@@ -28,8 +28,10 @@ static const struct dpb_command commands[] = {
      "dpbench rerun RESULT.json [SECTION.KEY=VALUE ... | --resume] [--trust] [--json] [--output "
      "FILE]",
      "run again what a result was made by, or the rest of a sweep", dpb_command_rerun},
-    {"report", "dpbench report [--markdown | --csv | --html FILE] RESULT.json...",
-     "print the tables of results again, or write them with figures to a page", dpb_command_report},
+    {"report", "dpbench report [--markdown | --csv | --html FILE] [--each] RESULT.json...",
+     "print the table of a result again, or one table of several; --html: as a page with figures; "
+     "--each: one after the other",
+     dpb_command_report},
     {"compare",
      "dpbench compare A.json B.json [--threshold PERCENT] [--require-same PARTS] [--json]",
      "two runs, or two sweeps: all that differs, then the rates; exit code 4 where B is slower by "

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "study/json.h"
+#include "study/merge.h"
 #include "study/sweep.h"
 #include "study/table.h"
 #include "study/target.h"
@@ -68,6 +69,8 @@ static void print_table(const json_t *table, FILE *out)
 void dpb_sweep_markdown(const json_t *document, FILE *out)
 {
     json_t *tables[] = {dpb_sweep_table(document), dpb_target_table(document)};
+    dpb_merge_notes(document, out);
+    fputs(json_object_get(document, "merged") ? "\n" : "", out);
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
         if (json_array_size(json_object_get(tables[i], "lines")) > 0)
             print_table(tables[i], out);

@@ -8,6 +8,7 @@
 
 #include "study/figures.h"
 #include "study/json.h"
+#include "study/merge.h"
 #include "study/result.h"
 #include "study/svg.h"
 #include "study/sweep.h"
@@ -490,23 +491,24 @@ static void write_table(const json_t *table, struct notes *notes, FILE *out)
     fputs("</tbody></table></div>\n", out);
 }
 
-/* The notes below the text table, one a line. */
-static void write_notes(const json_t *document, FILE *out)
+/* What `print` writes above or below the text table, one a line. */
+static void write_notes(void (*print)(const json_t *document, FILE *out), const json_t *document,
+                        FILE *out)
 {
     char *text = NULL, *state = NULL;
     size_t length;
     FILE *memory = open_memstream(&text, &length);
     if (!memory)
         return;
-    dpb_sweep_notes(document, memory);
+    print(document, memory);
     fclose(memory);
-    fputs("<ul>\n", out);
+    fputs(length > 0 ? "<ul>\n" : "", out);
     for (char *line = strtok_r(text, "\n", &state); line; line = strtok_r(NULL, "\n", &state)) {
         element("li", begins(line, "warning: ") ? "warn" : "", begins(line, "- ") ? line + 2 : line,
                 out);
         fputc('\n', out);
     }
-    fputs("</ul>\n", out);
+    fputs(length > 0 ? "</ul>\n" : "", out);
     free(text);
 }
 
@@ -541,11 +543,12 @@ static void add_sweep(struct dpb_html *html, const char *path, const json_t *doc
     struct notes notes = {.document = document, .list = json_array()};
     json_t *table = dpb_sweep_table(document), *targets = dpb_target_table(document);
     write_head(path, document, html->body);
+    write_notes(dpb_merge_notes, document, html->body);
     if (json_array_size(json_object_get(table, "lines")) > 0)
         write_table(table, &notes, html->body);
     if (json_array_size(json_object_get(targets, "lines")) > 0)
         write_table(targets, NULL, html->body);
-    write_notes(document, html->body);
+    write_notes(dpb_sweep_notes, document, html->body);
     write_warnings_of_runs(&notes, html->body);
     dpb_figures_of_sweep(document, table, html->body);
     json_decref(table);

@@ -8,6 +8,7 @@
 
 #include "dpbench/host.h"
 #include "study/json.h"
+#include "study/merge.h"
 #include "study/rates.h"
 #include "study/sweep.h"
 #include "study/table.h"
@@ -486,8 +487,11 @@ static void note_meanings(const json_t *document, const struct dpb_table_line *l
         independent |= has_text(lines[i].row, "speedup_over", "independent, 1 worker");
     }
     struct note note = {.length = 0};
-    add(&note, "- samples/s: median of %.0f repeat%s; interval: 95 %% of the %s", repeats,
-        repeats == 1 ? "" : "s",
+    if (json_object_get(document, "merged"))
+        add(&note, "- samples/s: median of a row's runs");
+    else
+        add(&note, "- samples/s: median of %.0f repeat%s", repeats, repeats == 1 ? "" : "s");
+    add(&note, "; interval: 95 %% of the %s",
         !repeated ? "run's mean, by its steps"
         : single  ? "mean of the repeats (of one: by its steps)"
                   : "mean of the repeats");
@@ -593,13 +597,29 @@ static void print_wrapped(char *text, FILE *out)
     fputc('\n', out);
 }
 
-void dpb_sweep_print(const json_t *document, FILE *out)
+/* Breaks what `print` writes, a paragraph a line. */
+static void wrap(void (*print)(const json_t *document, FILE *out), const json_t *document,
+                 FILE *out)
 {
-    struct dpb_table table;
     size_t length;
     char *notes = NULL, *state = NULL;
     FILE *memory = open_memstream(&notes, &length);
+    if (memory) {
+        print(document, memory);
+        fclose(memory);
+    }
+    for (char *note = notes ? strtok_r(notes, "\n", &state) : NULL; note;
+         note = strtok_r(NULL, "\n", &state))
+        print_wrapped(note, out);
+    free(notes);
+}
+
+void dpb_sweep_print(const json_t *document, FILE *out)
+{
+    struct dpb_table table;
     const bool made = table_make(document, &table), tunes = dpb_tune_is(document);
+    wrap(dpb_merge_notes, document, out);
+    fputs(json_object_get(document, "merged") ? "\n" : "", out);
     if (tunes) {
         dpb_tune_print(document, out);
     } else if (made && table.n > 0) {
@@ -607,17 +627,7 @@ void dpb_sweep_print(const json_t *document, FILE *out)
         fputc('\n', out);
         dpb_target_print(document, out);
     }
-    if (memory) {
-        if (tunes)
-            print_warnings(document, memory);
-        else
-            print_notes(document, &table, memory);
-        fclose(memory);
-    }
-    for (char *note = notes ? strtok_r(notes, "\n", &state) : NULL; note;
-         note = strtok_r(NULL, "\n", &state))
-        print_wrapped(note, out);
-    free(notes);
+    wrap(tunes ? print_warnings : dpb_sweep_notes, document, out);
     dpb_table_release(&table);
 }
 

@@ -311,7 +311,7 @@ static double common_samples(const json_t *document)
             common = fmin(common, (double)json_array_size(json_object_get(run, "loss")) *
                                       dpb_json_number(run, "batch.global"));
     }
-    return isfinite(common) ? common : 0;
+    return fabs(common) < 1e18 ? common : 0;
 }
 
 /* Mean loss of the steps that end within the last tenth of the first `samples`: as many samples for

@@ -10,6 +10,8 @@
 #include "cli/cli.h"
 #include "machine/cores.h"
 #include "study/compare.h"
+#include "study/forms.h"
+#include "study/merge.h"
 #include "study/result.h"
 #include "study/sweep.h"
 #include "tests/fuzz/fuzz.h"
@@ -32,7 +34,8 @@ dpb_status __wrap_dpb_experiment_create(const struct dpb_config *config,
     return dpb_fail(DPB_USAGE, "nothing is run here");
 }
 
-/* Its table, and itself beside itself: where it can be compared, nothing is slower. */
+/* Its table, itself beside itself (where it can be compared, nothing is slower), merged with
+ * itself. */
 static void show(const char *path)
 {
     json_t *document = NULL, *comparison = NULL;
@@ -50,6 +53,13 @@ static void show(const char *path)
         FUZZ_CHECK(json_array_size(json_object_get(comparison, "differences")) == 0);
         dpb_compare_print(comparison, out);
     }
+    const struct dpb_compared twice[] = {side, side};
+    json_t *merged = NULL;
+    if (dpb_merge(twice, 2, &merged) == DPB_OK) {
+        dpb_sweep_print(merged, out);
+        dpb_sweep_csv(merged, out);
+    }
+    json_decref(merged);
     json_decref(comparison);
     json_decref(document);
     fclose(out);

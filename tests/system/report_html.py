@@ -194,7 +194,10 @@ class OfRealResults(unittest.TestCase):
         for i in range(2):
             save(self.runs[i], f"{i}.json")
         page = Page(page_of("0.json", "1.json", "sweep.json"))
-        self.assertEqual(page.figures.count("Rates"), 2)  # of the two runs, and of the sweep
+        self.assertEqual(page.figures.count("Rates"), 3)  # of the two runs, of the sweep, of all
+        self.assertIn("these results ran at different times", page.text)
+        page = Page(page_of("0.json", "1.json", "sweep.json", "--each"))
+        self.assertEqual(page.figures.count("Rates"), 2)
 
     def sweep_of(self, strategies, workers, warnings):
         """A sweep of all these, with one run each, that has as many warnings."""
@@ -251,7 +254,7 @@ class OfRealResults(unittest.TestCase):
         sweep["rows"][1]["error"] = HOSTILE
         save(run, HOSTILE.replace("/", "_").replace("\x1b", "") + ".json")
         save(sweep, "hostile.json")
-        text = page_of(HOSTILE.replace("/", "_").replace("\x1b", "") + ".json", "hostile.json")
+        text = page_of(HOSTILE.replace("/", "_").replace("\x1b", "") + ".json", "hostile.json", "--each")
         page = Page(text)
         self.assertEqual(page.tags & {"script", "img", "link", "a", "iframe"}, set())
         self.assertEqual({a for a in page.attributes if a.startswith("on") or a in ("src", "href", "style")}, set())

@@ -837,7 +837,7 @@ static void test_report(void **state)
     command_free(&report);
     command_free(&run_);
     run(&run_, 0, RUN "sweep.comm.name=shm,replicated sweep.repeats=1 --output sweep-kept.json");
-    run(&report, 0, "report kept.json sweep-kept.json");
+    run(&report, 0, "report --each kept.json sweep-kept.json");
     expect_part(report.out, run_.out);
     command_free(&report);
     command_free(&run_);

@@ -77,7 +77,7 @@ static void test_finds_the_planted_best(void **state)
     assert_int_equal(json_array_size(json_at(document, "runs")), 4);
     json_decref(document);
     /* The file and the directory of the runs say the same. */
-    run(&command, 0, "report found.json found.json.runs");
+    run(&command, 0, "report --each found.json found.json.runs");
     const char *second = strstr(command.out, "found.json.runs\n");
     assert_non_null(second);
     assert_non_null(strstr(second, "4 trials of 5 cells; the best setting: trial 3, "));

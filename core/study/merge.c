@@ -1,0 +1,385 @@
+/* merge.c - see merge.h. */
+#include "study/merge.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "study/json.h"
+#include "study/merge_parts.h"
+#include "study/setups.h"
+#include "study/sweep.h"
+
+/* ---- runs ---------------------------------------------------------------------------------- */
+
+static bool is_accuracy(const json_t *run)
+{
+    return strcmp(dpb_json_text(run, "purpose", ""), "accuracy") == 0;
+}
+
+static bool is_given_before(const struct dpb_merge *merge, const json_t *run)
+{
+    const json_t *started = json_object_get(run, "started");
+    for (size_t i = 0; i < merge->n_items; i++)
+        if (json_equal(json_object_get(merge->items[i].run, "started"), started) &&
+            json_equal(merge->items[i].run, run))
+            return true;
+    for (size_t i = 0; i < json_array_size(merge->accuracy); i++)
+        if (json_equal(json_array_get(merge->accuracy, i), run))
+            return true;
+    return false;
+}
+
+/* False: out of memory. */
+static bool add_run(struct dpb_merge *merge, size_t at, json_t *run)
+{
+    struct dpb_merge_source *source = &merge->sources[at];
+    if (is_given_before(merge, run)) {
+        merge->n_twice++;
+        return true;
+    }
+    if (is_accuracy(run)) {
+        source->n_accuracy++;
+        return json_array_append(merge->accuracy, run) == 0;
+    }
+    if (merge->n_items == merge->capacity) {
+        const size_t capacity = 2 * merge->capacity + 16;
+        struct dpb_merge_item *items = realloc(merge->items, capacity * sizeof *items);
+        if (!items)
+            return false;
+        merge->items = items;
+        merge->capacity = capacity;
+    }
+    const bool of_sweep = dpb_merge_is_of_sweep(run);
+    const int64_t repeat = of_sweep ? (int64_t)dpb_json_number(run, "repeat") : 0;
+    merge->items[merge->n_items] = (struct dpb_merge_item){
+        .run = json_incref(run),
+        .source = at,
+        .order = merge->n_items,
+        .cell = of_sweep ? dpb_json_number(run, "cell_index") : 0,
+    };
+    merge->n_items++;
+    source->repeats = repeat + 1 > source->repeats ? repeat + 1 : source->repeats;
+    return true;
+}
+
+static size_t directory_length(const char *file)
+{
+    const char *slash = strrchr(file, '/');
+    return slash ? (size_t)(slash - file) : 0;
+}
+
+/* Runs of one directory that know their cells are of one sweep. */
+static size_t find_source(struct dpb_merge *merge, const char *file, bool kept)
+{
+    const size_t length = directory_length(file);
+    for (size_t i = 0; i < merge->n_sources && kept; i++)
+        if (merge->sources[i].kept && directory_length(merge->sources[i].file) == length &&
+            strncmp(merge->sources[i].file, file, length) == 0)
+            return i;
+    merge->sources[merge->n_sources] = (struct dpb_merge_source){
+        .file = file,
+        .kept = kept,
+        .settings = json_object(),
+        .of_cells = json_object(),
+    };
+    return merge->n_sources++;
+}
+
+static bool add_result(struct dpb_merge *merge, const struct dpb_compared *result)
+{
+    json_t *runs = json_object_get(result->document, "runs"), *run;
+    bool good = true;
+    size_t i;
+    if (strcmp(dpb_json_text(result->document, "schema", ""), "dpbench.sweep/1") != 0) {
+        const bool kept = dpb_merge_is_of_sweep(result->document);
+        return add_run(merge, find_source(merge, result->file, kept),
+                       (json_t *)(uintptr_t)result->document);
+    }
+    const size_t source = find_source(merge, result->file, false);
+    const double repeats = dpb_json_number(result->document, "repeats");
+    if (repeats >= 1 && repeats <= DPB_MERGE_REPEATS)
+        merge->sources[source].repeats = (int64_t)repeats;
+    json_array_foreach(runs, i, run)
+    {
+        good &= add_run(merge, source, run);
+    }
+    return good;
+}
+
+static int by_source(const void *a, const void *b)
+{
+    const struct dpb_merge_item *x = a, *y = b;
+    if (x->source != y->source)
+        return x->source < y->source ? -1 : 1;
+    if (x->cell != y->cell)
+        return x->cell < y->cell ? -1 : 1;
+    return x->order < y->order ? -1 : 1;
+}
+
+/* ---- setups -------------------------------------------------------------------------------- */
+
+/* A run that does not say on what it was made was made where the others of its source were. */
+static void find_setups(struct dpb_merge *merge)
+{
+    for (size_t i = 0; i < merge->n_items; i++)
+        if (dpb_setups_known(merge->items[i].run))
+            merge->items[i].setup = dpb_setups_add(merge->setups, merge->items[i].run);
+    for (size_t i = 0; i < merge->n_items; i++)
+        for (size_t k = 0; k < merge->n_items && !dpb_setups_known(merge->items[i].run); k++)
+            if (merge->items[k].source == merge->items[i].source &&
+                dpb_setups_known(merge->items[k].run)) {
+                merge->items[i].setup = merge->items[k].setup;
+                break;
+            }
+}
+
+/* ---- cells --------------------------------------------------------------------------------- */
+
+static int compare_cells(const struct dpb_merge_item *a, const struct dpb_merge_item *b)
+{
+    for (size_t i = 0; i < a->n_at; i++)
+        if (a->at[i] != b->at[i])
+            return a->at[i] < b->at[i] ? -1 : 1;
+    return 0;
+}
+
+static int by_cell(const void *a, const void *b)
+{
+    const int order = compare_cells(a, b);
+    return order != 0 ? order : by_source(a, b);
+}
+
+/* Cells count with the last axis fastest, as those of a sweep. False: out of memory. */
+static bool place_items(struct dpb_merge *merge)
+{
+    const size_t n_axes = json_object_size(merge->axes);
+    merge->places = calloc(merge->n_items * n_axes + 1, sizeof *merge->places);
+    if (!merge->places)
+        return false;
+    for (size_t i = 0; i < merge->n_items; i++) {
+        struct dpb_merge_item *item = &merge->items[i];
+        const char *key;
+        json_t *values;
+        size_t axis = 0;
+        item->at = merge->places + i * n_axes;
+        item->n_at = n_axes;
+        json_object_foreach(merge->axes, key, values)
+        {
+            item->at[axis++] = dpb_merge_value(values, item, key);
+        }
+    }
+    qsort(merge->items, merge->n_items, sizeof *merge->items, by_cell);
+    return true;
+}
+
+static json_t *cell_of(const struct dpb_merge *merge, const struct dpb_merge_item *item)
+{
+    json_t *cell = json_object(), *values;
+    const char *key;
+    size_t axis = 0;
+    json_object_foreach(merge->axes, key, values)
+    {
+        const size_t at = item->at[axis++];
+        if (at > 0)
+            json_object_set(cell, key, json_object_get(json_array_get(values, at - 1), "label"));
+    }
+    return cell;
+}
+
+/* The runs with their places. @owned. */
+static json_t *runs_of(struct dpb_merge *merge)
+{
+    json_t *runs = json_array();
+    size_t cell = 0;
+    for (size_t i = 0; i < merge->n_items; i++) {
+        const struct dpb_merge_item *item = &merge->items[i];
+        json_t *run = json_copy(item->run);
+        const int64_t repeat =
+            dpb_merge_is_of_sweep(run) ? (int64_t)dpb_json_number(run, "repeat") : 0;
+        cell += i > 0 && compare_cells(item - 1, item) != 0;
+        json_object_set_new(run, "cell", cell_of(merge, item));
+        json_object_set_new(run, "cell_index", json_integer((json_int_t)cell));
+        json_object_set_new(run, "repeat",
+                            json_integer(merge->sources[item->source].first + repeat));
+        json_object_set_new(run, "purpose", json_string("timing"));
+        json_array_append_new(runs, run);
+    }
+    /* With columns of its own, the table has rows that an accuracy run does not speak for. */
+    if (!merge->has_columns)
+        json_array_extend(runs, merge->accuracy);
+    return runs;
+}
+
+/* ---- the document -------------------------------------------------------------------------- */
+
+/* {KEY: [label]}. @owned. */
+static json_t *labels_of(const json_t *axes)
+{
+    json_t *made = json_object(), *values, *value;
+    const char *key;
+    size_t i;
+    json_object_foreach((json_t *)(uintptr_t)axes, key, values)
+    {
+        json_t *labels = json_array();
+        json_array_foreach(values, i, value)
+        {
+            json_array_append(labels, json_object_get(value, "label"));
+        }
+        json_object_set_new(made, key, labels);
+    }
+    return made;
+}
+
+/* By their texts, each once. @owned. */
+static json_t *distinct(const struct dpb_compared *results, size_t n, const char *path)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++) {
+        json_t *text = json_object_get(results[i].document, path);
+        bool known = !text;
+        for (size_t k = 0; k < json_array_size(list) && !known; k++)
+            known = json_equal(json_array_get(list, k), text);
+        if (!known)
+            json_array_append(list, text);
+    }
+    return list;
+}
+
+/* Of the sweeps, each text once; the runs have their own. @owned. */
+static json_t *warnings_of(const struct dpb_compared *results, size_t n)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++) {
+        const bool is_sweep = json_object_get(results[i].document, "runs") != NULL;
+        json_t *warnings = json_object_get(results[i].document, "warnings"), *warning;
+        size_t k;
+        json_array_foreach(warnings, k, warning)
+        {
+            bool known = !is_sweep || strcmp(dpb_json_text(warning, "code", ""), "cores_differ") ==
+                                          0; /* dpb_sweep_finish says it */
+            for (size_t j = 0; j < json_array_size(list) && !known; j++)
+                known = json_equal(json_object_get(json_array_get(list, j), "text"),
+                                   json_object_get(warning, "text"));
+            if (!known)
+                json_array_append(list, warning);
+        }
+    }
+    return list;
+}
+
+/* The files of each setup; a directory for runs that were given one by one. @owned. */
+static json_t *files_of(const struct dpb_merge *merge)
+{
+    json_t *setups = json_array();
+    for (size_t setup = 0; setup == 0 || setup < json_array_size(merge->setups); setup++) {
+        json_t *files = json_array();
+        for (size_t source = 0; source < merge->n_sources; source++) {
+            const char *file = merge->sources[source].file;
+            const size_t length = merge->sources[source].kept ? directory_length(file) : 0;
+            bool here = false;
+            for (size_t i = 0; i < merge->n_items && !here; i++)
+                here = merge->items[i].setup == setup && merge->items[i].source == source;
+            if (here)
+                json_array_append_new(files, length > 0 ? json_sprintf("%.*s", (int)length, file)
+                                                        : json_string(file));
+        }
+        json_array_append_new(setups, files);
+    }
+    return setups;
+}
+
+static double accuracy_steps(const struct dpb_merge *merge)
+{
+    const double steps =
+        dpb_json_number(json_array_get(merge->accuracy, 0), "config.run.steps.value");
+    return merge->has_columns || !isfinite(steps) ? 0 : steps;
+}
+
+static json_t *document_of(struct dpb_merge *merge, const struct dpb_compared *results, size_t n,
+                           int64_t repeats)
+{
+    size_t n_results = 0;
+    for (size_t i = 0; i < merge->n_sources; i++)
+        n_results += merge->sources[i].repeats > 0;
+    const size_t n_left_out = merge->has_columns ? json_array_size(merge->accuracy) : 0;
+    json_t *names = distinct(results, n, "name");
+    json_t *merged = json_pack(
+        "{s:I, s:I, s:I, s:I, s:o, s:O, s:o, s:O}", "results", (json_int_t)n_results, "runs",
+        (json_int_t)merge->n_items, "given_twice", (json_int_t)merge->n_twice,
+        "accuracy_runs_left_out", (json_int_t)n_left_out, "files", files_of(merge), "names", names,
+        "differences", dpb_setups_differences(merge->setups), "settings", merge->settings);
+    json_t *document =
+        json_pack("{s:s, s:O?, s:O?, s:o, s:o, s:I, s:I, s:{}, s:[], s:o, s:o, s:o}", "schema",
+                  "dpbench.sweep/1", "name", json_array_get(names, 0), "started",
+                  json_object_get(results[0].document, "started"), "axes", labels_of(merge->axes),
+                  "over", labels_of(merge->over), "repeats", (json_int_t)repeats, "accuracy_steps",
+                  (json_int_t)accuracy_steps(merge), "config", "rows", "runs", runs_of(merge),
+                  "warnings", warnings_of(results, n), "merged", merged);
+    json_decref(names);
+    if (document)
+        dpb_sweep_finish(DPB_OK, document);
+    return document;
+}
+
+static dpb_status make(struct dpb_merge *merge, const struct dpb_compared *results, size_t n,
+                       json_t **document)
+{
+    bool good = merge->sources && merge->axes && merge->over && merge->setups && merge->accuracy &&
+                merge->settings;
+    for (size_t i = 0; i < n && good; i++)
+        good = add_result(merge, &results[i]);
+    if (good && merge->n_items == 0)
+        return dpb_fail(DPB_USAGE, "there is no run in these results");
+    if (good) {
+        qsort(merge->items, merge->n_items, sizeof *merge->items, by_source);
+        dpb_merge_learn(merge);
+        DPB_TRY(dpb_merge_refuse_models(merge));
+        find_setups(merge);
+        dpb_merge_find_axes(merge);
+        good = place_items(merge);
+    }
+    int64_t repeats = 0;
+    for (size_t i = 0; i < merge->n_sources; i++) {
+        merge->sources[i].first = repeats;
+        repeats += merge->sources[i].repeats;
+    }
+    if (repeats > DPB_SWEEP_REPEATS)
+        return dpb_fail(DPB_USAGE, "these results have %lld repeats, and a table at most %d",
+                        (long long)repeats, DPB_SWEEP_REPEATS);
+    json_t *made = good ? document_of(merge, results, n, repeats) : NULL;
+    *document = made;
+    return made ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
+}
+
+dpb_status dpb_merge(const struct dpb_compared *results, size_t n, json_t **document)
+{
+    struct dpb_merge merge = {
+        .sources = calloc(n + 1, sizeof *merge.sources),
+        .axes = json_object(),
+        .over = json_object(),
+        .setups = json_array(),
+        .accuracy = json_array(),
+        .settings = json_object(),
+    };
+    dpb_status status = make(&merge, results, n, document);
+    for (size_t i = 0; i < merge.n_items; i++)
+        json_decref(merge.items[i].run);
+    for (size_t i = 0; i < merge.n_sources; i++) {
+        json_decref(merge.sources[i].settings);
+        json_decref(merge.sources[i].of_cells);
+    }
+    json_decref(merge.axes);
+    json_decref(merge.over);
+    json_decref(merge.setups);
+    json_decref(merge.accuracy);
+    json_decref(merge.settings);
+    free(merge.items);
+    free(merge.sources);
+    free(merge.places);
+    return status;
+}

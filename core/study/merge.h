@@ -1,0 +1,26 @@
+/*
+ * merge.h - several results as one sweep: the runs of all of them, a row for each cell.
+ *
+ * The axes are those of the sweeps, then each setting in which the results differ, then `setup`
+ * where results differ in machine, versions, environment, inputs or launcher. Runs that differ in
+ * nothing but replicates (run.seed, and what a sweep varies by repeat) share a row. Repeats are
+ * pairs only within one sweep. A row never has runs of two setups.
+ */
+#ifndef DPB_CORE_STUDY_MERGE_H
+#define DPB_CORE_STUDY_MERGE_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "dpbench/status.h"
+#include "study/compare.h"
+
+/* A dpbench.sweep/1 document with `merged` (docs/results.md). Runs of one sweep's directory that
+ * are given one by one are one sweep. DPB_USAGE: the results are of different models, or have no
+ * run. The results stay as they are, and have no control characters. *document is @owned. */
+dpb_status dpb_merge(const struct dpb_compared *results, size_t n, json_t **document);
+/* Names the files and every difference that is no column, one paragraph a line. Nothing for a
+ * document that is not merged. */
+void dpb_merge_notes(const json_t *document, FILE *out);
+
+#endif

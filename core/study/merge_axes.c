@@ -1,0 +1,275 @@
+/* merge_axes.c - in which settings merged results differ: see merge.h. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "study/json.h"
+#include "study/merge_parts.h"
+
+enum { TEXT = 512 };
+
+bool dpb_merge_is_of_sweep(const json_t *run)
+{
+    const double repeat = dpb_json_number(run, "repeat"), cell = dpb_json_number(run, "cell_index");
+    return json_is_object(json_object_get(run, "cell")) && cell >= 0 && repeat >= 0 &&
+           repeat < DPB_MERGE_REPEATS && repeat == floor(repeat);
+}
+
+/* Whether its settings are those that it ran with: a refused one has them as they were written. */
+static bool is_settled(const json_t *run)
+{
+    return json_object_get(run, "world") != NULL;
+}
+
+/* ---- settings ------------------------------------------------------------------------------ */
+
+/* Where results go and how a run is called changes nothing that is measured. */
+static bool matters(const char *section, const char *key, const json_t *entry)
+{
+    return strcmp(section, "comm_test") != 0 &&
+           strcmp(dpb_json_text(entry, "origin", ""), "derived") != 0 &&
+           !(strcmp(section, "run") == 0 &&
+             (strcmp(key, "results") == 0 || strcmp(key, "name") == 0));
+}
+
+/* {SECTION.KEY: value}. @owned. */
+static json_t *settings_of(const json_t *run)
+{
+    json_t *made = json_object(), *keys, *entry;
+    const char *section, *key;
+    json_object_foreach(json_object_get(run, "config"), section, keys)
+    {
+        json_object_foreach(keys, key, entry)
+        {
+            char name[TEXT];
+            snprintf(name, sizeof name, "%.200s.%.200s", section, key);
+            if (is_settled(run) && matters(section, key, entry))
+                json_object_set(made, name, json_object_get(entry, "value"));
+        }
+    }
+    return made;
+}
+
+/* A setting that differs within a sweep and is no axis of it goes through its repeats. */
+void dpb_merge_learn(struct dpb_merge *merge)
+{
+    for (size_t i = 0; i < merge->n_items; i++) {
+        const struct dpb_merge_item *item = &merge->items[i];
+        struct dpb_merge_source *source = &merge->sources[item->source];
+        json_t *settings = settings_of(item->run), *value;
+        const char *key;
+        if (dpb_merge_is_of_sweep(item->run))
+            json_object_update_missing(source->of_cells, json_object_get(item->run, "cell"));
+        json_object_foreach(settings, key, value)
+        {
+            const json_t *known = json_object_get(source->settings, key);
+            if (known && !json_equal(known, value) && !json_object_get(source->of_cells, key))
+                json_object_set_new(merge->over, key, json_array());
+        }
+        json_object_update_missing(source->settings, settings);
+        json_decref(settings);
+    }
+}
+
+/* ---- models -------------------------------------------------------------------------------- */
+
+static bool goes_through_models(const struct dpb_merge_source *source)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(source->of_cells, key, value)
+    {
+        if (strncmp(key, "model.", 6) == 0 || strncmp(key, "data.", 5) == 0)
+            return true;
+    }
+    return false;
+}
+
+struct models {
+    const char *path;
+    char difference[TEXT];
+};
+
+static void note_model(void *context, const char *path, const json_t *a, const json_t *b)
+{
+    struct models *models = context;
+    const size_t length = strlen(path);
+    const bool is_value = length > 6 && strcmp(path + length - 6, ".value") == 0;
+    if (!a || !b || models->difference[0] != '\0' || (strncmp(path, "config", 6) == 0 && !is_value))
+        return;
+    char *text_a = json_dumps(a, JSON_ENCODE_ANY | JSON_COMPACT);
+    char *text_b = json_dumps(b, JSON_ENCODE_ANY | JSON_COMPACT);
+    snprintf(models->difference, sizeof models->difference, "%.200s is %.100s and %.100s", path,
+             text_a ? text_a : "?", text_b ? text_b : "?");
+    free(text_a);
+    free(text_b);
+}
+
+/* A sweep over models is merged with such sweeps alone: its rows are of the model they name. */
+dpb_status dpb_merge_refuse_models(const struct dpb_merge *merge)
+{
+    const struct dpb_merge_item *first = NULL;
+    bool all = true;
+    for (size_t i = 0; i < merge->n_sources; i++)
+        all &= goes_through_models(&merge->sources[i]);
+    for (size_t i = 0; i < merge->n_items && !all; i++) {
+        const struct dpb_merge_item *item = &merge->items[i];
+        struct models models = {.difference = ""};
+        if (!is_settled(item->run))
+            continue;
+        first = first ? first : item;
+        dpb_json_differences(dpb_json_at(first->run, "config.model"),
+                             dpb_json_at(item->run, "config.model"), "config.model", note_model,
+                             &models);
+        dpb_json_differences(json_object_get(first->run, "model"),
+                             json_object_get(item->run, "model"), "model", note_model, &models);
+        if (models.difference[0] != '\0')
+            return dpb_fail(DPB_USAGE,
+                            "%s and %s are of different models: %s; one table is of one model, "
+                            "--each prints them one by one",
+                            merge->sources[first->source].file, merge->sources[item->source].file,
+                            models.difference);
+    }
+    return DPB_OK;
+}
+
+/* ---- axes ---------------------------------------------------------------------------------- */
+
+/* The value of a run's setting; NULL: it has none, or is not settled. @borrowed. */
+static const json_t *setting_of(const json_t *run, const char *key)
+{
+    const size_t length = strcspn(key, ".");
+    char section[TEXT];
+    snprintf(section, sizeof section, "%.*s", (int)length, key);
+    const json_t *keys = json_object_get(json_object_get(run, "config"), section);
+    return is_settled(run) && key[length] == '.'
+               ? json_object_get(json_object_get(keys, key + length + 1), "value")
+               : NULL;
+}
+
+/* What stands in the table; NULL: the run has no such setting. */
+static const char *label_of(const struct dpb_merge_item *item, const char *key, char *buffer,
+                            size_t capacity)
+{
+    if (strcmp(key, "setup") == 0) {
+        snprintf(buffer, capacity, "%zu", item->setup + 1);
+        return buffer;
+    }
+    const json_t *cell =
+        dpb_merge_is_of_sweep(item->run) ? json_object_get(item->run, "cell") : NULL;
+    const char *text = json_string_value(json_object_get(cell, key));
+    const json_t *value = setting_of(item->run, key);
+    return text ? text : json_is_null(value) ? "none" : dpb_config_text(value, buffer, capacity);
+}
+
+/* The number of the value, from 1; 0: it is new. A size may be written in two ways. */
+static size_t find_value(const json_t *values, const char *label, const json_t *value)
+{
+    const json_t *known;
+    size_t i;
+    json_array_foreach(values, i, known)
+    {
+        const json_t *other = json_object_get(known, "value");
+        if (strcmp(dpb_json_text(known, "label", ""), label) == 0 ||
+            (value && other && json_equal(value, other)))
+            return i + 1;
+    }
+    return 0;
+}
+
+size_t dpb_merge_value(const json_t *values, const struct dpb_merge_item *item, const char *key)
+{
+    char buffer[64];
+    const char *label = label_of(item, key, buffer, sizeof buffer);
+    return label ? find_value(values, label, setting_of(item->run, key)) : 0;
+}
+
+/* The values of the first result stay as they are. Where they rise, others go between them. */
+static size_t place_of(const json_t *values, double number)
+{
+    double before = -INFINITY;
+    size_t place = 0, i;
+    const json_t *known;
+    json_array_foreach(values, i, known)
+    {
+        const double other = dpb_json_number(known, "value");
+        if (!(other > before) || !isfinite(number))
+            return json_array_size(values);
+        place += other < number;
+        before = other;
+    }
+    return place;
+}
+
+static void fill_axis(const struct dpb_merge *merge, const char *key, json_t *values)
+{
+    for (size_t i = 0; i < merge->n_items; i++) {
+        const struct dpb_merge_item *item = &merge->items[i];
+        const json_t *value = setting_of(item->run, key);
+        char buffer[64];
+        const char *label = label_of(item, key, buffer, sizeof buffer);
+        if (!label || find_value(values, label, value) > 0)
+            continue;
+        const size_t place = item->source > 0 ? place_of(values, dpb_json_number(value, ""))
+                                              : json_array_size(values);
+        json_array_insert_new(
+            values, place,
+            json_pack("{s:s, s:O*}", "label", label, "value", (json_t *)(uintptr_t)value));
+    }
+}
+
+/* Settings in which sources differ, and those that only some of them have. A plugin's options are
+ * left out of the latter: they go with the plugin. */
+static void compare_settings(struct dpb_merge *merge, const char *key)
+{
+    const size_t length = strcspn(key, ".");
+    const json_t *first = NULL;
+    json_t *values = json_array();
+    char name[TEXT];
+    bool differs = false, plugin = false;
+    size_t n_missing = 0;
+    snprintf(name, sizeof name, "%.*s.name", (int)length, key);
+    for (size_t i = 0; i < merge->n_sources; i++) {
+        const json_t *value = json_object_get(merge->sources[i].settings, key);
+        if (json_object_size(merge->sources[i].settings) == 0)
+            continue; /* none of its runs was settled */
+        plugin |= json_object_get(merge->sources[i].settings, name) != NULL;
+        n_missing += !value;
+        differs |= first && value && !json_equal(first, value);
+        first = first ? first : value;
+    }
+    if (differs && strcmp(key, "run.seed") == 0)
+        json_object_set_new(merge->over, key, json_array());
+    else if (differs && !json_object_get(merge->over, key))
+        json_object_set(merge->axes, key, values);
+    merge->has_columns |= json_object_get(merge->axes, key) != NULL;
+    if (!differs && n_missing > 0 && !plugin)
+        json_object_set(merge->settings, key, (json_t *)(uintptr_t)first);
+    json_decref(values);
+}
+
+void dpb_merge_find_axes(struct dpb_merge *merge)
+{
+    const char *key;
+    json_t *value;
+    for (size_t i = 0; i < merge->n_sources; i++)
+        json_object_foreach(merge->sources[i].of_cells, key, value)
+        {
+            if (!json_object_get(merge->axes, key))
+                json_object_set_new(merge->axes, key, json_array());
+        }
+    for (size_t i = 0; i < merge->n_sources; i++)
+        json_object_foreach(merge->sources[i].settings, key, value)
+        {
+            if (!json_object_get(merge->axes, key) && !json_object_get(merge->settings, key))
+                compare_settings(merge, key);
+        }
+    if (json_array_size(merge->setups) > 1)
+        json_object_set_new(merge->axes, "setup", json_array());
+    merge->has_columns |= json_array_size(merge->setups) > 1;
+    json_object_foreach(merge->axes, key, value) fill_axis(merge, key, value);
+    json_object_foreach(merge->over, key, value) fill_axis(merge, key, value);
+}

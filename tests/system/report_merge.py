@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""`dpbench report` of several results: the rows of a sweep made again from its runs, runs that are of
+no sweep, what is named and what is refused, documents that are made to be hostile. Run from the top
+of the tree; ends on `N passed, N failed, N skipped`."""
+
+import copy
+import csv
+import glob
+import io
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, "tests/lib")
+
+import counted  # noqa: E402
+
+DPBENCH = os.path.abspath(os.path.join(os.environ.get("DPB_BUILD", "build"), "dpbench"))
+SWEEP = """[run]
+results =
+name = merged
+batch = 4
+steps = 3
+warmup_steps = 1
+steady_limit_s = 0
+[model]
+name = tiny
+[data]
+samples = 64
+test_samples = 16
+[device]
+name = reference
+threads = 1
+[sweep]
+comm.name = shm, independent
+run.batch = 8, 4
+comm.bucket = 4 KiB, 8 KiB
+seeds = 2
+retry_disturbed = 0
+"""
+OF_SWEEP = ("cell", "cell_index", "repeat", "purpose")
+
+
+def report(*arguments):
+    return subprocess.run([DPBENCH, "report", *arguments], capture_output=True, text=True, timeout=100, check=False)
+
+
+def rows_of(*arguments):
+    ended = report("--csv", *arguments)
+    assert ended.returncode == 0, ended.stderr
+    return list(csv.DictReader(io.StringIO(ended.stdout)))
+
+
+def save(document, path):
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(document, file)
+    return path
+
+
+def put(document, path, value):
+    *above, last = path.split(".")
+    for key in above:
+        document = document[key]
+    document[last] = value
+
+
+class OfSeveral(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.TemporaryDirectory()
+        cls.before = os.getcwd()
+        os.chdir(cls.directory.name)
+        with open("sweep.ini", "w", encoding="ascii") as file:
+            file.write(SWEEP)
+        ended = subprocess.run([DPBENCH, "-c", "sweep.ini", "--output", "sweep.json"],
+                               capture_output=True, text=True, timeout=100, check=False)
+        assert ended.returncode == 0, ended.stderr
+        cls.table = ended.stdout
+        with open("sweep.json", encoding="utf-8") as file:
+            cls.sweep = json.load(file)
+        cls.files = sorted(glob.glob("sweep.json.runs/0*.json"))
+
+    @classmethod
+    def tearDownClass(cls):
+        os.chdir(cls.before)
+        cls.directory.cleanup()
+
+    def plain(self, **changes):
+        """The runs of the sweep as runs of no sweep, each with these changes; their files."""
+        files = []
+        for i, run in enumerate(self.sweep["runs"]):
+            made = {key: value for key, value in copy.deepcopy(run).items() if key not in OF_SWEEP}
+            for path, value in changes.items():
+                put(made, path.replace("__", "."), value)
+            files.append(save(made, f"plain{i}{'x' if changes else ''}.json"))
+        return files
+
+    def test_runs_of_a_sweep_give_its_rows(self):
+        of_sweep = report("--csv", "sweep.json").stdout
+        self.assertEqual(of_sweep.count("\n"), 1 + 8)
+        self.assertEqual(report("--csv", *self.files).stdout, of_sweep)
+        mixed = self.files[:]
+        random.Random(1).shuffle(mixed)
+        mixed = [row["samples_per_s.median"] for row in rows_of(*mixed)]
+        self.assertEqual(mixed, [row["samples_per_s.median"] for row in rows_of("sweep.json")])
+        text = report(*self.files).stdout
+        table = self.table[:self.table.index("\n\n")]
+        self.assertIn(table, text)
+        self.assertIn("- from sweep.json.runs.\n- repeats differ in run.seed.\n", text)
+        self.assertNotIn("different", text[:text.index("strategy")])
+
+    def test_a_run_counts_once(self):
+        ended = report("sweep.json", "sweep.json.runs", *self.files)
+        self.assertIn("- 32 runs were given twice and count once.", ended.stdout)
+        self.assertIn(self.table[:self.table.index("\n\n")], ended.stdout)
+
+    def test_runs_of_no_sweep(self):
+        """Settings that differ are axes, with the values that the runs had; seeds are repeats."""
+        rows = rows_of(*self.plain())
+        found = {(row["cell.comm.name"], row["cell.run.batch"], row["cell.comm.bucket"]): row for row in rows}
+        self.assertEqual(len(rows), 8)
+        bytes_of = {"4 KiB": "4096", "8 KiB": "8192"}
+        for row in self.sweep["rows"]:
+            cell = row["cell"]
+            mine = found[cell["comm.name"], cell["run.batch"], bytes_of[cell["comm.bucket"]]]
+            self.assertEqual(float(mine["samples_per_s.median"]), row["samples_per_s"]["median"])
+            self.assertEqual(mine["runs"], "2")
+            self.assertEqual(float(mine["loss"]), row["loss"])
+        self.assertEqual([row["cell.run.batch"] for row in rows][:4], ["4"] * 4)
+
+    def test_a_sweep_and_runs_of_none(self):
+        """A size is the same in bytes; the axes are those of the sweep; no pairs between the two."""
+        rows = rows_of("sweep.json", *self.plain(started="another"))
+        self.assertEqual([row["runs"] for row in rows], ["4"] * 8)
+        for row, alone in zip(rows, self.sweep["rows"]):  # four rates say more than two
+            self.assertGreater(float(row["samples_per_s.low"]), alone["samples_per_s"]["low"])
+        self.assertEqual([row["cell.comm.bucket"] for row in rows][:2], ["4 KiB", "8 KiB"])
+        self.assertEqual([row["cell.run.batch"] for row in rows][:4], ["8", "8", "4", "4"])
+
+    def test_other_circumstances_are_rows_of_their_own(self):
+        other = self.plain(machine__processor="of another kind", name="other",
+                           versions__plugins__model={"name": "tiny", "file": {"crc32": "0x1"}})
+        ended = report("sweep.json", *other)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        head = " ".join(ended.stdout[:ended.stdout.index("strategy ")].split())
+        here = self.sweep["runs"][0]["machine"]["processor"]
+        self.assertIn(f'- different machine.processor: "{here}" (setup 1), "of another kind" (setup 2).', head)
+        self.assertIn("- different plugins.model 'tiny'.file.crc32: ", head)
+        self.assertIn("- different run.name: merged, other.", head)
+        self.assertIn("- setup 1: sweep.json. - setup 2: plain0x.json, ", head)
+        rows = rows_of("sweep.json", *other)
+        self.assertEqual([row["cell.setup"] for row in rows], ["1", "2"] * 8)
+        self.assertEqual({row["runs"] for row in rows}, {"2"})
+        page = report("sweep.json", other[0], "--html", "page.html")
+        self.assertEqual(page.returncode, 0, page.stderr)
+        with open("page.html", encoding="utf-8") as file:
+            self.assertIn("of another kind&quot; (setup 2)", file.read())
+        self.assertIn("- setup 2: plain0x.json.\n", report("--markdown", "sweep.json", other[0]).stdout)
+
+    def test_models_are_refused(self):
+        run = copy.deepcopy(self.sweep["runs"][0])
+        run["model"]["parameters"] += 1
+        ended = report("sweep.json", save(run, "model.json"))
+        self.assertEqual(ended.returncode, 2)
+        self.assertIn("sweep.json and model.json are of different models: model.parameters is ", ended.stderr)
+        ended = report("--each", "sweep.json", "model.json")
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertIn(self.table, ended.stdout)
+        save({"schema": "dpbench.compare/1"}, "compare.json")
+        self.assertIn("schema is dpbench.compare/1", report("sweep.json", "compare.json").stderr)
+
+    def test_hostile(self):
+        fields = ("cell", "cell_index", "repeat", "purpose", "config", "config.run", "config.run.batch",
+                  "config.run.batch.value", "batch", "batch.global", "loss", "timing", "timing.step_ns",
+                  "timing.samples_per_s.mean", "timing.steps", "world", "world.workers", "machine", "versions",
+                  "versions.plugins", "versions.plugins.comm", "inputs", "invocation", "strategy", "status",
+                  "started", "name", "warnings", "ranks", "eval", "target", "comm")
+        files = {field: f"hostile{i}.json" for i, field in enumerate(fields)}
+        for value in (None, -1, 1e308, 5e-324, "\x1b[31m\n", [], {}, [[]], {"a.b": {"c": [1]}}):
+            for field, file in files.items():
+                run = copy.deepcopy(self.sweep["runs"][0])
+                put(run, field, value)
+                save(run, file)
+            for form in ([], ["--csv"]):
+                ended = report(*form, "sweep.json", *files.values())
+                self.assertEqual(ended.returncode, 0, (value, form, ended.stderr[-2000:]))
+                self.assertNotIn("\x1b", ended.stdout)
+        save({"schema": "dpbench.sweep/1", "repeats": 1e308, "runs": [1, None, {}]}, "none.json")
+        self.assertIn(report("none.json", "none.json").returncode, (0, 2))
+
+
+if __name__ == "__main__":
+    counted.main()
