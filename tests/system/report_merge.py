@@ -8,8 +8,10 @@ import csv
 import glob
 import io
 import json
+import math
 import os
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -121,7 +123,10 @@ class OfSeveral(unittest.TestCase):
 
     def test_runs_of_no_sweep(self):
         """Settings that differ are axes, with the values that the runs had; seeds are repeats."""
-        rows = rows_of(*self.plain())
+        files = self.plain()
+        runs = dict(zip(files, self.sweep["runs"]))
+        files.sort(key=lambda file: runs[file]["batch"]["per_worker"] == 4)
+        rows = rows_of(*files)  # those of batch 8 first
         found = {(row["cell.comm.name"], row["cell.run.batch"], row["cell.comm.bucket"]): row for row in rows}
         self.assertEqual(len(rows), 8)
         bytes_of = {"4 KiB": "4096", "8 KiB": "8192"}
@@ -137,8 +142,11 @@ class OfSeveral(unittest.TestCase):
         """A size is the same in bytes; the axes are those of the sweep; no pairs between the two."""
         rows = rows_of("sweep.json", *self.plain(started="another"))
         self.assertEqual([row["runs"] for row in rows], ["4"] * 8)
-        for row, alone in zip(rows, self.sweep["rows"]):  # four rates say more than two
-            self.assertGreater(float(row["samples_per_s.low"]), alone["samples_per_s"]["low"])
+        for row, alone in zip(rows, self.sweep["rows"]):
+            logs = [math.log(rate) for rate in alone["rates"]] * 2
+            margin = 3.182446305 * statistics.stdev(logs) / 2  # of Student's t, 3 degrees of freedom
+            low = math.exp(statistics.mean(logs) - margin)
+            self.assertAlmostEqual(float(row["samples_per_s.low"]) / low, 1, 6)
         self.assertEqual([row["cell.comm.bucket"] for row in rows][:2], ["4 KiB", "8 KiB"])
         self.assertEqual([row["cell.run.batch"] for row in rows][:4], ["8", "8", "4", "4"])
 
