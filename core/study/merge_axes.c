@@ -66,7 +66,9 @@ void dpb_merge_learn(struct dpb_merge *merge)
         json_object_foreach(settings, key, value)
         {
             const json_t *known = json_object_get(source->settings, key);
-            if (known && !json_equal(known, value) && !json_object_get(source->of_cells, key))
+            const bool follows = strcmp(key, "comm.hosts") == 0; /* from the workers */
+            if (known && !json_equal(known, value) && !follows &&
+                !json_object_get(source->of_cells, key))
                 json_object_set_new(merge->over, key, json_array());
         }
         json_object_update_missing(source->settings, settings);
