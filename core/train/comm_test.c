@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/vec.h"
 #include "train/binding.h"
 #include "train/comm_host.h"
 #include "train/control.h"
@@ -21,6 +22,7 @@ struct comm_test {
     struct dpb_comm_point points[DPB_COMM_POINTS];
     uint32_t n_points, point;
     struct dpb_pattern_sum pattern; /* of the exchange under way */
+    bool spoilt; /* an exchange leaves neither sums in the gradients nor what was given */
 
     struct dpb_mapping flag, *flags; /* where the workers meet; flags[rank] */
     uint32_t meeting;
@@ -154,8 +156,20 @@ static dpb_status fill(struct comm_test *test)
     return dpb_arena_commit(exchange, exchange->arenas.gradients, dpb_arena_bytes(exchange, type));
 }
 
+static dpb_status checksum_of_gradients(struct comm_test *test, uint64_t *checksum)
+{
+    struct dpb_exchange *exchange = &test->exchange;
+    const dpb_dtype type = exchange->layout.gradient_type;
+    const void *gradients;
+    DPB_TRY(dpb_arena_look(exchange, exchange->arenas.gradients, dpb_arena_bytes(exchange, type),
+                           &gradients));
+    *checksum = dpb_vec.checksum(type, gradients, exchange->layout.n_elements);
+    return DPB_OK;
+}
+
 /* Across machines, where no flag is seen, an exchange of the strategy's own is where the workers
- * meet; in place, the timed one then sums up sums that all have. */
+ * meet; in place, the timed one then sums up sums that all have. Where sums come as weights, an
+ * exchange may leave anything in the gradients. */
 static dpb_status repeat(struct comm_test *test, struct dpb_comm_sample *sample)
 {
     const struct dpb_comm_journal *journal = test->journal;
@@ -163,6 +177,8 @@ static dpb_status repeat(struct comm_test *test, struct dpb_comm_sample *sample)
     DPB_TRY(fill(test));
     test->pattern.factor = chained ? n_workers_of(test) : 1.0;
     DPB_TRY(journal->by_memory ? meet(test) : exchange_once(test, sample));
+    if (test->spoilt && !journal->by_memory)
+        DPB_TRY(fill(test));
     DPB_TRY(exchange_once(test, sample));
     return check(test);
 }
@@ -172,14 +188,18 @@ static dpb_status settle_place(struct comm_test *test)
 {
     struct dpb_comm_record *record = &test->journal->records[test->point];
     struct dpb_comm_sample untimed;
-    uint64_t n_in_place;
+    uint64_t n_in_place, n_spoilt, before, after;
     DPB_TRY(fill(test));
     test->pattern.factor = 1.0;
+    DPB_TRY(checksum_of_gradients(test, &before));
     DPB_TRY(exchange_once(test, &untimed));
+    DPB_TRY(checksum_of_gradients(test, &after));
     DPB_TRY(check(test));
     bool all = dpb_reduced.n_in_place == test->exchange.layout.n_elements;
     DPB_TRY(sum_up(test, "in_place", all, &n_in_place));
     record->in_place = dpb_reduced.in_place = n_in_place == n_workers_of(test);
+    DPB_TRY(sum_up(test, "spoilt", before != after, &n_spoilt));
+    test->spoilt = !record->in_place && n_spoilt > 0;
     return DPB_OK;
 }
 

@@ -60,8 +60,9 @@ struct sending {
 
 struct ring {
     struct ring_args args;
-    struct mesh *mesh; /* NULL: there is one member */
-    dpb_status status; /* of what failed where none could be returned */
+    struct ring_shards gathered; /* what is sent in all-gather: without shards the sums */
+    struct mesh *mesh;           /* NULL: there is one member */
+    dpb_status status;           /* of what failed where none could be returned */
     uint64_t step;
     bool stepping;             /* there was an exchange: `step` counts */
     uint64_t posted, finished; /* buckets of this exchange; finished: all before it are */
@@ -148,7 +149,7 @@ static struct mesh_label label_of(const struct ring *ring, const struct flight *
                                   uint32_t slice, uint32_t round, uint32_t chunk)
 {
     struct dpb_range range = slice_range(ring, flight, slice);
-    uint64_t size = dpb_dtype_size(ring->args.type);
+    uint64_t size = dpb_dtype_size(reduces(ring, round) ? ring->args.type : ring->gathered.type);
     uint64_t begin = range.begin + chunk * ring->chunk_elements, rest = range.end - begin;
     uint64_t n = rest < ring->chunk_elements ? rest : ring->chunk_elements;
     return (struct mesh_label){.kind = reduces(ring, round) ? RING_PARTIAL : RING_SUM,
@@ -405,15 +406,18 @@ static void reduce(const struct ring *ring, const struct flight *flight,
 {
     const struct dpb_host *host = ring->args.host;
     const struct ring_memory *memory = &ring->args.memory;
+    const size_t size = dpb_dtype_size(ring->args.type);
     uint32_t round = round_of(label);
     struct mesh_label here =
         label_of(ring, flight, incoming_slice(ring, round), round, chunk_of(label));
     void *own = (char *)memory->arena + here.at_bytes;
     const void *sources[] = {(char *)memory->inbox + label->at_bytes, own};
     int64_t began_ns = host->now_ns();
-    host->vec->sum(ring->args.type, &own, 1, sources, 2,
-                   label->bytes / dpb_dtype_size(ring->args.type));
+    host->vec->sum(ring->args.type, &own, 1, sources, 2, label->bytes / size);
     host->span(flight->bucket, DPB_PHASE_REDUCE, began_ns, host->now_ns());
+    if (ring->gathered.make && !reduces(ring, round + 1))
+        ring->gathered.make(ring->gathered.owner, flight->bucket, here.at_bytes / size,
+                            label->bytes / size);
 }
 
 /* A chunk that is all here, of a bucket that is under way. */
@@ -507,8 +511,10 @@ static void arrived(void *ring_, uint32_t link, const struct mesh_label *label)
 static void send_chunk(struct ring *ring, struct flight *flight, struct mesh_label *label)
 {
     const struct ring_memory *memory = &ring->args.memory;
-    const char *payload = (char *)memory->arena + label->at_bytes;
-    if (label->kind == RING_PARTIAL) {
+    const bool partial = label->kind == RING_PARTIAL;
+    const char *payload =
+        (const char *)(partial ? memory->arena : ring->gathered.arena) + label->at_bytes;
+    if (partial) {
         uint32_t slot = ring->free_slots[--ring->n_free];
         ring->slots[slot].lent = true;
         label->at_bytes = slot * memory->slot_bytes;
@@ -699,7 +705,9 @@ dpb_status ring_wait(struct ring *ring)
     if (flight->n_received < flight->n_to_reduce)
         what.purpose = "partial sums (scatter-reduce) from the rank before in the ring";
     else if (receives)
-        what.purpose = "sums (all-gather) from the rank before in the ring";
+        what.purpose = ring->gathered.make
+                           ? "new weights (all-gather) from the rank before in the ring"
+                           : "sums (all-gather) from the rank before in the ring";
     if (mesh_left(ring->mesh, receives ? PREVIOUS : NEXT))
         return ring->args.host->fail(DPB_PEER,
                                      "rank %u has left the ring before exchange %llu, bucket "
@@ -787,13 +795,17 @@ static dpb_status open_mesh(struct ring *ring)
     struct mesh_peer peers[LINKS] = {
         {.rank = next_rank(ring), .number = own_rank(ring) > next_rank(ring)},
         {.rank = previous_rank(ring), .number = previous_rank(ring) > own_rank(ring)}};
+    const uint64_t gathered_bytes =
+        memory->arena_bytes / dpb_dtype_size(ring->args.type) * dpb_dtype_size(ring->gathered.type);
     const struct mesh_memory memories[] = {{"the gradients", memory->arena, memory->arena_bytes},
-                                           {"the inbox", memory->inbox, inbox_bytes}};
+                                           {"the inbox", memory->inbox, inbox_bytes},
+                                           {"the weights", ring->gathered.arena, gathered_bytes}};
     char shape[128];
     for (uint32_t link = 0; link < LINKS; link++)
         peers[link].landings[RING_CREDIT].memory = memory->inbox;
     peers[PREVIOUS].landings[RING_PARTIAL] = (struct mesh_landing){memory->inbox, inbox_bytes};
-    peers[PREVIOUS].landings[RING_SUM] = (struct mesh_landing){memory->arena, memory->arena_bytes};
+    peers[PREVIOUS].landings[RING_SUM] =
+        (struct mesh_landing){ring->gathered.arena, gathered_bytes};
     snprintf(shape, sizeof shape,
              "chunks of %llu bytes, %u of them in the inbox, %llu bytes of gradients",
              (unsigned long long)memory->slot_bytes, memory->n_slots,
@@ -809,7 +821,7 @@ static dpb_status open_mesh(struct ring *ring)
         .peers = peers,
         .n_peers = LINKS,
         .memories = memories,
-        .n_memories = 2,
+        .n_memories = ring->gathered.make ? 3 : 2,
         .bell = members->bell ? *members->bell : -1,
         .woken = &ring->woken,
         .sink = {.owner = ring, .begins = begins, .describe = describe, .arrived = arrived}};
@@ -839,6 +851,9 @@ dpb_status ring_create(const struct ring_args *args, struct ring **made)
         return DPB_NO_MEMORY;
     }
     ring->args = *args;
+    ring->gathered = args->shards;
+    if (!args->shards.make)
+        ring->gathered = (struct ring_shards){.arena = args->memory.arena, .type = args->type};
     ring->reserve = args->memory.n_slots / 4;
     ring->wake_fd = -1;
     dpb_status status = connect(ring);

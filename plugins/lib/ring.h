@@ -21,10 +21,14 @@
  * part, which nobody will read here again. Gradients are written again only when the bucket is
  * finished, and finished are all sends and receives of it.
  *
+ * With shards (struct ring_shards) the sum of a slice is made into something else where it is
+ * complete, and that goes round in the all-gather rounds, from and into an arena of its own.
+ *
  * Messages on the links. Payload is sent from the sender's arena.
  *
  *     partial sums  to the next member: a chunk of scatter-reduce, into a slot of its inbox
- *     sums          to the next member: a chunk of all-gather, into the same place of its arena
+ *     sums          to the next member: a chunk of all-gather, into the same place of its arena, or
+ *                   of that of the shards
  *     credit        to the member before: slots of the inbox that are free again
  *
  * A sender uses a slot that it has a credit for. So partial sums never wait in the network for
@@ -59,6 +63,23 @@ struct ring_memory {
     uint64_t slot_bytes; /* of payload; a multiple of DPB_CACHE_LINE */
 };
 
+/* What all members get in place of sums: new weights. Zeroed: they get the sums. */
+struct ring_shards {
+    void *arena; /* as many elements as the ring's arena, of `type`; @borrowed as that one */
+    dpb_dtype type;
+    /* Makes elements [begin, begin + n) of this arena: those of the ring's arena are sums. They are
+     * of the slice that this member owns. */
+    void (*make)(void *owner, uint64_t bucket, uint64_t begin, uint64_t n);
+    void *owner;
+};
+
+/* The slice of a bucket of n elements that the member at `position` gets the whole sum of first. */
+static inline struct dpb_range ring_owned(uint64_t n, uint32_t position, uint32_t n_members)
+{
+    const uint64_t slice = (position + 1) % n_members;
+    return (struct dpb_range){n * slice / n_members, n * (slice + 1) / n_members};
+}
+
 struct ring;
 
 struct ring_args {
@@ -67,6 +88,7 @@ struct ring_args {
     struct ring_members members;
     struct ring_memory memory; /* its arena: elements of `type` */
     dpb_dtype type;
+    struct ring_shards shards;
     uint64_t n_buckets;       /* of an exchange */
     uint64_t bucket_elements; /* at most */
 };

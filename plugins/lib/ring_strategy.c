@@ -60,9 +60,28 @@ static dpb_status update_wait(void *strategy, uint64_t bucket)
     return DPB_OK;
 }
 
-static const struct stage stages[] = {{post_due, post, post_wait},
-                                      {reduce_due, pass, reduce_wait},
-                                      {update_due, strategy_update_bucket, update_wait}};
+/* With shards a bucket that is back from the ring is updated. */
+enum { POST, REDUCE, UPDATE, STAGES };
+static const struct stage stages[STAGES] = {
+    [POST] = {post_due, post, post_wait},
+    [REDUCE] = {reduce_due, pass, reduce_wait},
+    [UPDATE] = {update_due, strategy_update_bucket, update_wait}};
+
+/* ---- with shards ---------------------------------------------------------------------------- */
+
+static void make_weights(void *strategy_, uint64_t bucket, uint64_t begin, uint64_t n)
+{
+    const struct strategy *strategy = strategy_;
+    strategy_update(strategy, bucket, (struct piece){begin, n},
+                    strategy_gradients(strategy, strategy->args.rank, begin));
+}
+
+static struct dpb_range own_slice(const struct strategy *strategy, uint64_t bucket, uint64_t length)
+{
+    const struct ring_strategy *comm = (const struct ring_strategy *)strategy;
+    (void)bucket;
+    return ring_owned(length, comm->position, strategy->args.n_workers);
+}
 
 /* ---- stages with a codec: encode, gather and decode, update --------------------------------- */
 
@@ -133,7 +152,9 @@ dpb_status ring_strategy_open(const struct dpb_host *host, const struct dpb_comm
                               void **made)
 {
     struct ring_strategy *comm = NULL;
-    dpb_status status = strategy_open(host, args, sizeof *comm, made);
+    dpb_status status = shard_check(host, args, options->shard);
+    if (status == DPB_OK)
+        status = strategy_open(host, args, sizeof *comm, made);
     if (status != DPB_OK) {
         transport->ops->close(transport, false);
         return status;
@@ -141,6 +162,7 @@ dpb_status ring_strategy_open(const struct dpb_host *host, const struct dpb_comm
     comm = *made;
     comm->options = *options;
     comm->transport = transport;
+    comm->base.sharded = shard_wanted(args, options->shard);
     status = order_members(comm);
     if (status != DPB_OK) {
         ring_strategy_close(comm);
@@ -188,6 +210,8 @@ dpb_status ring_strategy_plan(void *comm_, const struct dpb_layout *layout,
     DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_PRIVATE, want));
     if (comm->base.coded)
         return coded_plan(&comm->base, layout, false, want);
+    if (comm->base.sharded)
+        DPB_TRY(strategy_plan_parts(&comm->base, layout, own_slice, want));
     return ring_inbox_plan(comm->base.host, &comm->options, want, &comm->inbox);
 }
 
@@ -218,17 +242,23 @@ dpb_status ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
     struct ring_strategy *comm = comm_;
     if (comm->base.coded)
         return bind_gather(comm, arenas);
-    const struct ring_args args = {.host = comm->base.host,
-                                   .transport = comm->transport,
-                                   .members = {.name = "ring",
-                                               .members = comm->order,
-                                               .n_members = comm->base.args.n_workers,
-                                               .position = comm->position},
-                                   .memory = ring_inbox_memory(&comm->inbox, arenas),
-                                   .type = arenas->layout.gradient_type,
-                                   .n_buckets = arenas->n_buckets,
-                                   .bucket_elements = arenas->bucket_elements};
-    DPB_TRY(strategy_bind(&comm->base, arenas, stages, sizeof stages / sizeof stages[0]));
+    const bool sharded = comm->base.sharded;
+    struct ring_args args = {.host = comm->base.host,
+                             .transport = comm->transport,
+                             .members = {.name = "ring",
+                                         .members = comm->order,
+                                         .n_members = comm->base.args.n_workers,
+                                         .position = comm->position},
+                             .memory = ring_inbox_memory(&comm->inbox, arenas),
+                             .type = arenas->layout.gradient_type,
+                             .n_buckets = arenas->n_buckets,
+                             .bucket_elements = arenas->bucket_elements};
+    if (sharded)
+        args.shards = (struct ring_shards){.arena = arenas->weights,
+                                           .type = arenas->layout.weight_type,
+                                           .make = make_weights,
+                                           .owner = comm};
+    DPB_TRY(strategy_bind(&comm->base, arenas, stages, sharded ? UPDATE : STAGES));
     comm->base.pipeline.move = move;
     comm->transport = NULL; /* the ring's from here on */
     return ring_create(&args, &comm->ring);

@@ -5,6 +5,10 @@
  *
  * Bytes moved per step and rank, W workers, M bytes of gradients: 2 (W - 1)/W M sent.
  *
+ * With comm.shard = optimizer (shard.h) a rank owns the slice of each bucket whose sum it
+ * completes. It updates each chunk as soon as the chunk is summed. Weights go round in place of
+ * sums.
+ *
  * The members stand in the ring machine by machine, so that a machine is entered and left once.
  */
 #ifndef DPB_PLUGINS_LIB_RING_STRATEGY_H
@@ -16,12 +20,14 @@
 #include "lib/coded.h"
 #include "lib/mesh_transport.h"
 #include "lib/ring.h"
+#include "lib/shard.h"
 #include "lib/strategy.h"
 
 /* Options that every ring has: the first member of a plugin's options. */
 struct ring_options {
     uint64_t chunk; /* bytes */
     uint64_t inbox; /* bytes */
+    int shard;      /* of a ring of all workers: SHARD_OPTION_ROW */
 };
 
 /* Their rows, for a struct whose member `ring` they are. */

@@ -16,7 +16,7 @@ static const struct hint {
     const char *name, *small;
     bool machines, shards;
 } hints[] = {
-    {"ring_tcp", "comm.chunk=64 comm.inbox=256", false, false},
+    {"ring_tcp", "comm.chunk=64 comm.inbox=256", false, true},
     {"hierarchical", "comm.chunk=64 comm.inbox=256", true, false},
     {"shm", "", false, true},
 };

@@ -462,13 +462,14 @@ static dpb_status mutant_update(struct dpb_optimizer *optimizer, struct dpb_queu
     return DPB_OK;
 }
 
-/* Weights come to this worker's arena by themselves, from servers of other machines. */
+/* Weights come to this worker's arena by themselves, from ranks that share no memory. */
 static bool is_given_weights(void)
 {
-    return m.pulls && m.args.n_machines > 1 && m.args.role == DPB_WORKER && is_last_worker();
+    const bool come = m.pulls ? m.args.n_machines > 1 : m.gives && m.apart;
+    return come && m.args.role == DPB_WORKER && is_last_worker();
 }
 
-/* The pull of a bucket is over. */
+/* The new weights of a bucket are here. */
 static void mutant_span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_t end_ns)
 {
     struct dpb_range meant = meant_bucket();

@@ -165,6 +165,13 @@ static const struct change changes[] = {
      FP64 "optimizer.name=adam comm.name=shm comm.shard=optimizer run.workers=3 comm.bucket=1kB "
           "run.accumulate=2",
      1e-12},
+    {"3 shards in shm to 2 in a ring",
+     FP64 "comm.name=shm comm.shard=optimizer run.workers=3 comm.bucket=1kB run.accumulate=2",
+     FP64 "comm.name=ring_tcp comm.shard=optimizer run.workers=2 comm.bucket=2kB run.accumulate=3",
+     1e-12},
+    {"a ring's shards to one worker",
+     FP64 "comm.name=ring_tcp comm.shard=optimizer run.workers=2 comm.bucket=2kB",
+     FP64 "comm.name=independent run.accumulate=2", 1e-12},
     {"3 shards in shm to 2 servers",
      FP64 "comm.name=shm comm.shard=optimizer run.workers=3 comm.bucket=1kB run.accumulate=2",
      FP64 "comm.name=ps_cpu run.workers=2 run.servers=2 run.accumulate=3", 1e-12},

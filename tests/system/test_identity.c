@@ -220,6 +220,21 @@ static void train_several_buckets(struct training *training, const char *kind, c
     train(training, "model.name=tiny %s %s comm.bucket=%d " TERMS, kind, strategy, bucket);
 }
 
+/* Of three workers a ring has an order of its own, with shards the same. */
+static void expect_shards_alike(const char *kind, const char *name)
+{
+    struct training whole, sharded;
+    char strategy[96];
+    snprintf(strategy, sizeof strategy, "comm.name=%s run.workers=3", name);
+    train_several_buckets(&whole, kind, strategy, 120);
+    snprintf(strategy, sizeof strategy, "comm.name=%s run.workers=3 comm.shard=optimizer", name);
+    train_several_buckets(&sharded, kind, strategy, 120);
+    expect_same_weights(&sharded, &whole, NULL, 0.0);
+    expect_same_losses(&sharded, &whole, 0.0);
+    training_free(&whole);
+    training_free(&sharded);
+}
+
 /* Sums run over the workers in the same order everywhere, so strategies agree bit for bit, in types
  * too in which one worker cannot follow them: a bf16 gradient is rounded on each worker. A ring's
  * order is another one for each slice, a library's its own, which shows from three workers on. */
@@ -240,6 +255,8 @@ static void test_strategies_agree(void **state)
             expect_same_weights(&other, same, NULL, 0.0);
             expect_same_losses(&other, same, 0.0);
             training_free(&other);
+            if (form->network && form->sharded)
+                expect_shards_alike(kinds[k], form->name);
         }
         training_free(&first[0]);
         training_free(&first[1]);

@@ -170,15 +170,23 @@ static void check_span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64
     assert_true(begin_ns <= end_ns);
 }
 
+/* Makes a member's weights of sums: each twice the sum. */
+struct maker {
+    const struct world *world;
+    uint32_t member;
+};
+
 struct world {
     struct dpb_host host;
     uint32_t n_members;
+    bool sharded;
+    struct maker makers[MAX_MEMBERS];
     dpb_dtype type;
     uint64_t n_elements, bucket_elements, n_buckets;
     uint32_t ranks[MAX_MEMBERS];
     struct line lines[MAX_MEMBERS];
     struct ring *rings[MAX_MEMBERS];
-    void *arenas[MAX_MEMBERS], *inboxes[MAX_MEMBERS], *given[MAX_MEMBERS];
+    void *arenas[MAX_MEMBERS], *weights[MAX_MEMBERS], *inboxes[MAX_MEMBERS], *given[MAX_MEMBERS];
     uint64_t posted[MAX_MEMBERS], steps[MAX_MEMBERS];
 };
 
@@ -200,6 +208,23 @@ static void join(struct world *w)
     }
 }
 
+/* Of the slice that the member owns, and once: the weights before were others. */
+static void make_weights(void *owner, uint64_t bucket, uint64_t begin, uint64_t n)
+{
+    const struct maker *maker = owner;
+    const struct world *w = maker->world;
+    const uint64_t first = bucket * w->bucket_elements;
+    const struct dpb_range own = ring_owned(bucket_length(w, bucket), maker->member, w->n_members);
+    double *weights = w->weights[maker->member];
+    assert_true(begin >= first + own.begin && begin + n <= first + own.end);
+    for (uint64_t i = begin; i < begin + n; i++) {
+        double sum;
+        dpb_vec.cast(DPB_FP64, &sum, w->type,
+                     (char *)w->arenas[maker->member] + i * dpb_dtype_size(w->type), 1);
+        weights[i] = 2 * sum;
+    }
+}
+
 static void open_world(struct world *w, uint32_t n_slots, uint64_t slot_bytes)
 {
     size_t bytes = w->n_elements * dpb_dtype_size(w->type);
@@ -214,24 +239,29 @@ static void open_world(struct world *w, uint32_t n_slots, uint64_t slot_bytes)
         w->lines[m] = (struct line){.base.ops = &line_ops};
         w->arenas[m] = calloc(1, bytes);
         w->given[m] = calloc(1, bytes);
+        w->weights[m] = calloc(w->n_elements, sizeof(double));
+        w->makers[m] = (struct maker){w, m};
         w->inboxes[m] = calloc(n_slots, slot_bytes);
     }
     join(w);
     for (uint32_t m = 0; m < w->n_members; m++) {
-        const struct ring_args args = {.host = &w->host,
-                                       .transport = &w->lines[m].base,
-                                       .members = {.name = "test",
-                                                   .members = w->ranks,
-                                                   .n_members = w->n_members,
-                                                   .position = m},
-                                       .memory = {.arena = w->arenas[m],
-                                                  .arena_bytes = bytes,
-                                                  .inbox = w->inboxes[m],
-                                                  .n_slots = n_slots,
-                                                  .slot_bytes = slot_bytes},
-                                       .type = w->type,
-                                       .n_buckets = w->n_buckets,
-                                       .bucket_elements = w->bucket_elements};
+        struct ring_args args = {.host = &w->host,
+                                 .transport = &w->lines[m].base,
+                                 .members = {.name = "test",
+                                             .members = w->ranks,
+                                             .n_members = w->n_members,
+                                             .position = m},
+                                 .memory = {.arena = w->arenas[m],
+                                            .arena_bytes = bytes,
+                                            .inbox = w->inboxes[m],
+                                            .n_slots = n_slots,
+                                            .slot_bytes = slot_bytes},
+                                 .type = w->type,
+                                 .n_buckets = w->n_buckets,
+                                 .bucket_elements = w->bucket_elements};
+        if (w->sharded)
+            args.shards =
+                (struct ring_shards){w->weights[m], DPB_FP64, make_weights, &w->makers[m]};
         assert_int_equal(ring_create(&args, &w->rings[m]), DPB_OK);
     }
 }
@@ -242,6 +272,7 @@ static void close_world(struct world *w)
         ring_destroy(w->rings[m]);
         free(w->arenas[m]);
         free(w->given[m]);
+        free(w->weights[m]);
         free(w->inboxes[m]);
     }
 }
@@ -255,6 +286,15 @@ static void fill(struct world *w, uint32_t m)
                      1);
     }
     memcpy(w->given[m], w->arenas[m], w->n_elements * dpb_dtype_size(w->type));
+}
+
+static bool has_sum(const struct world *w, uint32_t m, uint64_t element, const void *sum)
+{
+    const size_t size = dpb_dtype_size(w->type);
+    double wide;
+    dpb_vec.cast(DPB_FP64, &wide, w->type, sum, 1);
+    return w->sharded ? ((const double *)w->weights[m])[element] == 2 * wide
+                      : memcmp((char *)w->arenas[m] + element * size, sum, size) == 0;
 }
 
 /* The sum of slice s begins with member s and follows the ring, each step in the gradients' type.
@@ -275,7 +315,7 @@ static void expect_sums(const struct world *w)
                 dpb_vec.sum(w->type, &target, 1, sources, 2, 1);
             }
             for (uint32_t m = 0; m < w->n_members; m++)
-                if (memcmp((char *)w->arenas[m] + at, sum, size) != 0)
+                if (!has_sum(w, m, at / size, sum))
                     fail_msg("%u members, bucket %llu, element %llu of %llu: member %u has "
                              "another sum",
                              w->n_members, (unsigned long long)bucket, (unsigned long long)i,
@@ -327,10 +367,12 @@ static void exchange(struct world *w, uint64_t step)
     expect_sums(w);
 }
 
-static void check_case(uint32_t n_members, dpb_dtype type, uint64_t n_elements,
-                       uint64_t bucket_elements, uint32_t n_slots, uint64_t slot_bytes)
+static void check_world(uint32_t n_members, bool sharded, dpb_dtype type, uint64_t n_elements,
+                        uint64_t bucket_elements, uint32_t n_slots, uint64_t slot_bytes)
 {
+    const uint64_t sent = dpb_dtype_size(type) + dpb_dtype_size(sharded ? DPB_FP64 : type);
     struct world w = {.n_members = n_members,
+                      .sharded = sharded,
                       .type = type,
                       .n_elements = n_elements,
                       .bucket_elements = bucket_elements};
@@ -339,8 +381,16 @@ static void check_case(uint32_t n_members, dpb_dtype type, uint64_t n_elements,
     counted_bytes = 0;
     for (uint64_t step = 3; step < 5; step++)
         exchange(&w, step);
-    assert_int_equal(counted_bytes, 2 * 2 * (n_members - 1) * n_elements * dpb_dtype_size(type));
+    assert_int_equal(counted_bytes, 2 * (n_members - 1) * n_elements * sent);
     close_world(&w);
+}
+
+/* One member makes no weights of sums: it has no shards. */
+static void check_case(uint32_t n_members, dpb_dtype type, uint64_t n_elements,
+                       uint64_t bucket_elements, uint32_t n_slots, uint64_t slot_bytes)
+{
+    for (int sharded = 0; sharded < (n_members > 1 ? 2 : 1); sharded++)
+        check_world(n_members, sharded, type, n_elements, bucket_elements, n_slots, slot_bytes);
 }
 
 /* ---- tests --------------------------------------------------------------------------------- */
