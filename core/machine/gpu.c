@@ -2,6 +2,7 @@
 #include "machine/gpu.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 
 #include "base/log.h"
@@ -23,6 +24,8 @@ const char *const dpb_gpu_holds[DPB_GPU_HOLDS] = {[DPB_GPU_HOLD_POWER] = "power"
                                                   [DPB_GPU_HOLD_BOARD_LIMIT] = "board_limit",
                                                   [DPB_GPU_HOLD_RELIABILITY] = "reliability"};
 
+/* A plugin's monitor is called by one thread at a time: run.monitor has a thread of its own. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const struct dpb_monitor_ops *opened; /* NULL: none is */
 
 void dpb_gpu_open(const struct dpb_monitor_ops *monitor, const char *pci_address,
@@ -36,27 +39,31 @@ void dpb_gpu_open(const struct dpb_monitor_ops *monitor, const char *pci_address
         opened = monitor;
 }
 
-static void take_sample(struct dpb_gpu_use *use, struct dpb_gpu_sample *sample)
+void dpb_gpu_sample(struct dpb_gpu_use *use, struct dpb_gpu_sample *sample)
 {
-    int64_t now_ns = dpb_now_ns();
-    opened->sample(use, sample);
-    sample->at_ns = now_ns;
+    pthread_mutex_lock(&lock);
+    if (opened) {
+        int64_t now_ns = dpb_now_ns();
+        opened->sample(use, sample);
+        sample->at_ns = now_ns;
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 void dpb_gpu_begin(struct dpb_gpu_use *use)
 {
-    if (opened)
-        take_sample(use, &use->first);
+    dpb_gpu_sample(use, &use->first);
 }
 
 void dpb_gpu_end(struct dpb_gpu_use *use)
 {
-    if (!opened)
-        return;
     if (use->first.known)
-        take_sample(use, &use->last);
-    opened->close();
+        dpb_gpu_sample(use, &use->last);
+    pthread_mutex_lock(&lock);
+    if (opened)
+        opened->close();
     opened = NULL;
+    pthread_mutex_unlock(&lock);
 }
 
 uint64_t dpb_gpu_throttles(const struct dpb_gpu_use *use)

@@ -1,6 +1,6 @@
 /*
  * gpu.h - the GPU that a rank computes on, around the timed steps: asked of the monitor that the
- * device plugin brings (dpbench/monitor.h). One thread at a time, one GPU at a time.
+ * device plugin brings (dpbench/monitor.h). One GPU at a time.
  */
 #ifndef DPB_CORE_MACHINE_GPU_H
 #define DPB_CORE_MACHINE_GPU_H
@@ -20,6 +20,9 @@ void dpb_gpu_open(const struct dpb_monitor_ops *monitor, const char *pci_address
                   struct dpb_gpu_use *use);
 void dpb_gpu_begin(struct dpb_gpu_use *use);
 void dpb_gpu_end(struct dpb_gpu_use *use);
+
+/* The GPU now; not `known` before open and after end. Any thread. */
+void dpb_gpu_sample(struct dpb_gpu_use *use, struct dpb_gpu_sample *sample);
 
 /* What throttled at both moments: bits of dpb_gpu_reason. */
 uint64_t dpb_gpu_throttles(const struct dpb_gpu_use *use);

@@ -40,13 +40,8 @@ static bool is_doubtful(const json_t *of)
 
 /* ---- a figure and its key ------------------------------------------------------------------ */
 
-struct key {
-    const char *name, *class; /* of a line, or of a box */
-    bool dashed, box;
-};
-
-static void write_caption(const char *title, const char *about, const struct key *keys, size_t n,
-                          FILE *out)
+static void write_caption(const char *title, const char *about, const struct dpb_figure_key *keys,
+                          size_t n, FILE *out)
 {
     fputs("<figure><figcaption><b>", out);
     dpb_svg_text(title, out);
@@ -70,8 +65,8 @@ static void write_caption(const char *title, const char *about, const struct key
         fputs("</ul>\n", out);
 }
 
-static void write_lines(const char *about, const struct key *keys, size_t n_keys,
-                        const struct dpb_svg_plot *plot, FILE *out)
+void dpb_figure_lines(const char *about, const struct dpb_figure_key *keys, size_t n_keys,
+                      const struct dpb_svg_plot *plot, FILE *out)
 {
     if (!dpb_svg_lines(plot, NULL))
         return;
@@ -151,7 +146,7 @@ static double sum_of_parts(const struct dpb_svg_row *bar)
 static void write_bars(struct dpb_svg_row *bars, char (*sums)[32], size_t n, const char *what,
                        const char *about, FILE *out)
 {
-    struct key keys[PARTS];
+    struct dpb_figure_key keys[PARTS];
     double most = 0;
     size_t n_keys = 0;
     for (size_t i = 0; i < n; i++)
@@ -164,7 +159,7 @@ static void write_bars(struct dpb_svg_row *bars, char (*sums)[32], size_t n, con
             bars[i].parts[k] /= unit_ns;
         }
         if (used)
-            keys[n_keys++] = (struct key){parts[k].name, parts[k].class, false, true};
+            keys[n_keys++] = (struct dpb_figure_key){parts[k].name, parts[k].class, false, true};
     }
     for (size_t i = 0; i < n; i++) {
         const double sum = sum_of_parts(&bars[i]);
@@ -282,7 +277,7 @@ static void write_course(const struct named_run *runs, size_t n_runs, course_of 
 {
     struct course courses[MOST_SERIES] = {{0}};
     struct dpb_svg_series series[MOST_SERIES];
-    struct key keys[MOST_SERIES];
+    struct dpb_figure_key keys[MOST_SERIES];
     const size_t n = n_runs < MOST_SERIES ? n_runs : MOST_SERIES;
     const bool is_loss = of == loss_of;
     for (size_t i = 0; i < n; i++) {
@@ -294,7 +289,8 @@ static void write_course(const struct named_run *runs, size_t n_runs, course_of 
                                             .color = runs[i].color,
                                             .dashed = dashed,
                                             .marked = courses[i].n <= 40};
-        keys[i] = (struct key){runs[i].name, dpb_svg_color(runs[i].color), dashed, false};
+        keys[i] =
+            (struct dpb_figure_key){runs[i].name, dpb_svg_color(runs[i].color), dashed, false};
     }
     const struct dpb_svg_plot plot = {
         .name = is_loss            ? by == BY_SAMPLES ? "Loss by samples" : "Loss by seconds"
@@ -304,7 +300,7 @@ static void write_course(const struct named_run *runs, size_t n_runs, course_of 
         .y_title = is_loss ? "loss" : "accuracy, % of the test set",
         .series = series,
         .n_series = n};
-    write_lines(about, keys, n > 1 ? n : 0, &plot, out);
+    dpb_figure_lines(about, keys, n > 1 ? n : 0, &plot, out);
     for (size_t i = 0; i < n; i++)
         course_release(&courses[i]);
 }
@@ -336,10 +332,10 @@ static void write_steps(const json_t *document, FILE *out)
                                       .n_series = 1,
                                       .y_from_zero = true,
                                       .shaded_to = n_before > 0 ? (double)n_before + 0.5 : 0};
-    const struct key keys[] = {{"a step of all workers", "c0", false, false},
-                               {"warm-up, not timed", "shade", false, true}};
-    write_lines(course.n > 2 * DPB_SVG_WIDTH ? "least and largest of each column" : "", keys,
-                n_before > 0 ? 2 : 0, &plot, out);
+    const struct dpb_figure_key keys[] = {{"a step of all workers", "c0", false, false},
+                                          {"warm-up, not timed", "shade", false, true}};
+    dpb_figure_lines(course.n > 2 * DPB_SVG_WIDTH ? "least and largest of each column" : "", keys,
+                     n_before > 0 ? 2 : 0, &plot, out);
     course_release(&course);
 }
 
@@ -504,7 +500,7 @@ static void write_scaling(const struct group *group, const char *path, FILE *out
     const size_t n_workers = workers && ideal ? find_workers(group, workers) : 0;
     struct scaling scalings[MOST_SERIES];
     struct dpb_svg_series series[MOST_SERIES + 1];
-    struct key keys[MOST_SERIES + 1] = {{"ideal", "cn", true, false}};
+    struct dpb_figure_key keys[MOST_SERIES + 1] = {{"ideal", "cn", true, false}};
     size_t n = 1;
     char about[TEXT];
     for (size_t i = 0; i < n_workers; i++)
@@ -518,7 +514,8 @@ static void write_scaling(const struct group *group, const char *path, FILE *out
         if (s->course.n == 0)
             continue;
         const bool dashed = color >= DPB_SVG_COLORS;
-        keys[n] = (struct key){group->strategies[i], dpb_svg_color(color), dashed, false};
+        keys[n] =
+            (struct dpb_figure_key){group->strategies[i], dpb_svg_color(color), dashed, false};
         series[n] = (struct dpb_svg_series){.x = s->course.x,
                                             .y = s->course.y,
                                             .n = s->course.n,
@@ -542,7 +539,7 @@ static void write_scaling(const struct group *group, const char *path, FILE *out
     const char *over = dpb_json_text(group->rows[0], "speedup_over", "one worker");
     snprintf(about, sizeof about, is_speedup ? "over %.80s" : "speedup by workers", over);
     if (n > 1)
-        write_lines(about, keys, n, &plot, out);
+        dpb_figure_lines(about, keys, n, &plot, out);
     for (size_t i = 0; i < group->n_strategies; i++) {
         course_release(&scalings[i].course);
         free(scalings[i].hollow);

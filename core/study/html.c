@@ -350,6 +350,7 @@ static void add_run(struct dpb_html *html, const char *path, const json_t *docum
     write_lines_of_run(text, html->body);
     free(text);
     dpb_figures_of_run(document, html->body);
+    dpb_figures_of_monitor(document, html->body);
     add_rate(html, path, document);
 }
 

@@ -16,6 +16,7 @@
 #include "study/gpu_report.h"
 #include "study/json.h"
 #include "study/load_report.h"
+#include "study/monitor_report.h"
 #include "study/profile.h"
 #include "study/summary.h"
 #include "study/warnings.h"
@@ -545,6 +546,7 @@ static json_t *make_document(struct maker *maker, dpb_status status, const char 
         return NULL;
     }
     json_object_set_new(document, "warnings", warnings);
+    json_object_set_new(document, "monitor", dpb_monitor_to_json(experiment, maker->board));
     if (experiment->settings.run.precision == DPB_PRECISION_FP16 && maker->journals[0])
         json_object_set_new(document, "loss_scale",
                             json_pack("{s:f, s:I}", "final", maker->journals[0]->loss_scale,

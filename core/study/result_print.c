@@ -5,6 +5,7 @@
 
 #include "study/facts.h"
 #include "study/json.h"
+#include "study/monitor_report.h"
 #include "study/profile.h"
 #include "study/result.h"
 #include "study/why.h"
@@ -226,6 +227,7 @@ void dpb_result_print(const json_t *document, FILE *out)
         dpb_why_print(document, out);
     }
     print_memory(document, out);
+    dpb_monitor_print(document, out);
     if (json_object_get(document, "profile"))
         dpb_profile_print(json_object_get(document, "profile"), out);
     print_training(document, out);

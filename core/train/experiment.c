@@ -16,6 +16,7 @@
 #include "train/comm_test.h"
 #include "train/journal.h"
 #include "train/refuse.h"
+#include "train/monitor.h"
 #include "train/trace.h"
 
 static const char *origin(const struct dpb_experiment *experiment, const char *section,
@@ -370,7 +371,8 @@ struct dpb_journal_shape dpb_experiment_journal_shape(const struct dpb_experimen
                                       .count_at = offsetof(struct dpb_journal, n_records),
                                       .record_bytes = sizeof(struct dpb_record),
                                       .time_at = offsetof(struct dpb_record, begin_ns),
-                                      .tail_bytes = dpb_trace_bytes(&experiment->settings)};
+                                      .tail_bytes = dpb_monitor_bytes(&experiment->settings) +
+                                                    dpb_trace_bytes(&experiment->settings)};
 }
 
 size_t dpb_experiment_journal_bytes(const struct dpb_experiment *experiment)
@@ -388,7 +390,7 @@ size_t dpb_experiment_journal_bytes(const struct dpb_experiment *experiment)
     if (records > UINT64_C(1) << 26)
         records = UINT64_C(1) << 26;
     return sizeof(struct dpb_journal) + records * sizeof(struct dpb_record) +
-           dpb_trace_bytes(&experiment->settings);
+           dpb_monitor_bytes(&experiment->settings) + dpb_trace_bytes(&experiment->settings);
 }
 
 const char *const *dpb_experiment_environment(const struct dpb_experiment *experiment,

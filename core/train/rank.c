@@ -72,6 +72,11 @@ static dpb_status clear_gradients(struct dpb_exchange *exchange)
                            dpb_arena_bytes(exchange, exchange->layout.gradient_type));
 }
 
+static dpb_status begin_monitor(struct dpb_trainer *t)
+{
+    return dpb_monitor_begin(t->monitor, t->experiment->settings.run.monitor_ns, &t->journal->gpu);
+}
+
 static dpb_status work(struct dpb_trainer *t, int64_t opened_ns)
 {
     const struct dpb_settings *settings = &t->experiment->settings;
@@ -87,8 +92,10 @@ static dpb_status work(struct dpb_trainer *t, int64_t opened_ns)
     DPB_TRY(clear_gradients(&t->exchange));
     DPB_TRY(load_model(t));
     DPB_TRY(dpb_workers_meet());
+    DPB_TRY(begin_monitor(t));
     t->journal->start_ns = dpb_now_ns() - opened_ns;
     dpb_status trained = dpb_train(t);
+    dpb_monitor_end();
     settle_timing(t);
     if (trained != DPB_OK && trained != DPB_INTERRUPTED)
         return trained;
@@ -112,7 +119,10 @@ static dpb_status serve(struct dpb_trainer *t)
     DPB_TRY(dpb_snapshot_load(t)); /* proving an exchange leaves it as it is */
     dpb_world_note("serve", UINT64_MAX, UINT32_MAX);
     DPB_TRY(dpb_store_barrier("bound", 0));
-    return t->exchange.ops->serve(t->exchange.comm);
+    DPB_TRY(begin_monitor(t));
+    dpb_status status = t->exchange.ops->serve(t->exchange.comm);
+    dpb_monitor_end();
+    return status;
 }
 
 static void note_usage(struct dpb_trainer *t)

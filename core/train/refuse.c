@@ -345,6 +345,21 @@ static dpb_status check_trace(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+static dpb_status check_monitor(const struct dpb_experiment *experiment)
+{
+    const int64_t interval_ns = experiment->settings.run.monitor_ns;
+    if (interval_ns > 0 && interval_ns < 10000000)
+        return dpb_fail(DPB_USAGE,
+                        "%s: run.monitor = %g s would measure itself; give 10 ms or more",
+                        origin(experiment, "run", "monitor"), (double)interval_ns * 1e-9);
+    if (interval_ns > 0 && experiment->settings.run.mode == DPB_MODE_COMM)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: run.monitor is of a training, and `dpbench comm` has none; leave it "
+                        "out",
+                        origin(experiment, "run", "monitor"));
+    return DPB_OK;
+}
+
 static dpb_status check_checkpoint(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
@@ -390,10 +405,10 @@ static dpb_status check_image(const struct dpb_experiment *experiment)
 dpb_status dpb_refuse_settings(const struct dpb_experiment *experiment)
 {
     static dpb_status (*const checks[])(const struct dpb_experiment *) = {
-        check_length,     check_optimizer,  check_forward_mode, check_comm,
-        check_image,      check_checkpoint, check_target,       check_profile,
-        check_machines,   check_comm_mode,  check_launcher,     check_place,
-        check_loss_scale, check_codec,      check_late,         check_trace};
+        check_length,     check_optimizer, check_forward_mode, check_comm,     check_image,
+        check_checkpoint, check_target,    check_profile,      check_machines, check_comm_mode,
+        check_launcher,   check_place,     check_loss_scale,   check_codec,    check_late,
+        check_trace,      check_monitor};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
         DPB_TRY(checks[i](experiment));
     return DPB_OK;

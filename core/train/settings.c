@@ -71,6 +71,9 @@ static const struct dpb_option run_rows[] = {
      "the last steps of all ranks as a timeline, for ui.perfetto.dev; run.profile adds the layers"},
     {"trace_steps", DPB_OPT_INT, "steps", "20", 1, 1000, NULL, AT(run.trace_steps),
      "of run.trace: how many steps, each with room for 4096 spans a rank"},
+    {"monitor", DPB_OPT_TIME, "s", "0", 0, 1e15, NULL, AT(run.monitor_ns),
+     "samples CPU time, memory, network, disks, GPU and power of each machine so often, in the "
+     "result's `monitor`; 0: never"},
     {"timeout_s", DPB_OPT_TIME, "s", "60", 1e6, 1e15, NULL, AT(run.timeout_ns),
      "deadline of every wait for another process, and of a worker that does nothing"},
     {"stall_warning_s", DPB_OPT_TIME, "s", "10", 0, 1e15, NULL, AT(run.stall_warning_ns),

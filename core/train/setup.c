@@ -83,10 +83,14 @@ static dpb_status open_journal(struct dpb_trainer *trainer)
     size_t bytes;
     struct dpb_journal *journal = dpb_board_journal(dpb_world.board, dpb_world.rank, &bytes);
     const size_t trace_bytes = dpb_trace_bytes(&x->settings);
+    const size_t monitor_bytes = dpb_monitor_bytes(&x->settings);
     if (trace_bytes > 0)
         dpb_trace_open((void *)((uint8_t *)journal + bytes - trace_bytes),
                        dpb_trace_capacity(&x->settings));
-    journal->capacity = (bytes - trace_bytes - sizeof *journal) / sizeof journal->records[0];
+    if (monitor_bytes > 0)
+        trainer->monitor = (void *)((uint8_t *)journal + bytes - trace_bytes - monitor_bytes);
+    journal->capacity =
+        (bytes - trace_bytes - monitor_bytes - sizeof *journal) / sizeof journal->records[0];
     journal->timed_from = UINT64_MAX;
     journal->gated = x->settings.run.steady_limit_ns > 0;
     journal->parameters = x->graph->n_parameters;

@@ -16,6 +16,7 @@
 #include "train/feed.h"
 #include "train/journal.h"
 #include "train/loss_scale.h"
+#include "train/monitor.h"
 #include "train/schedule.h"
 #include "train/snapshot.h"
 #include "train/statistics.h"
@@ -42,6 +43,7 @@ struct dpb_course {
 struct dpb_trainer {
     struct dpb_experiment *experiment;
     struct dpb_journal *journal;
+    struct dpb_monitor_series *monitor; /* NULL: none is wanted */
     struct dpb_binding binding;
     struct dpb_exchange exchange;
     uint32_t replicas; /* workers that exchange: 1 where they do not */

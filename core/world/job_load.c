@@ -13,14 +13,20 @@ static struct {
     struct dpb_load_sample begin;
 } load_state;
 
+uint32_t dpb_job_pids(int32_t *pids)
+{
+    for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++) {
+        const bool here = !dpb_world.parted || dpb_world_is_local(rank);
+        const struct dpb_status_page *page = dpb_board_page(dpb_world.board, rank);
+        pids[rank] = here ? __atomic_load_n(&page->pid, __ATOMIC_RELAXED) : 0;
+    }
+    return dpb_world.n_ranks;
+}
+
 static void sample_job(struct dpb_load_sample *sample)
 {
     int32_t *pids = calloc(dpb_world.n_ranks, sizeof *pids);
-    uint32_t n = pids ? dpb_world.n_ranks : 0;
-    for (uint32_t rank = 0; rank < n; rank++)
-        if (!dpb_world.parted || dpb_world_is_local(rank))
-            pids[rank] =
-                __atomic_load_n(&dpb_board_page(dpb_world.board, rank)->pid, __ATOMIC_RELAXED);
+    const uint32_t n = pids ? dpb_job_pids(pids) : 0;
     dpb_load_sample("", load_state.cpus, MAX_CPUS, pids, n, sample);
     if (n == 0)
         sample->used_ns = -1; /* nobody's own time is known */

@@ -12,4 +12,8 @@
 void dpb_load_begin(uint32_t n_cores);
 void dpb_load_end(struct dpb_load *load);
 
+/* The processes of the ranks of this machine, and 0 for each rank elsewhere; `pids` has room for
+ * all ranks, whose number is returned. Any thread. */
+uint32_t dpb_job_pids(int32_t *pids);
+
 #endif

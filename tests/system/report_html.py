@@ -190,6 +190,18 @@ class OfRealResults(unittest.TestCase):
         for part in ("Settings", "Machine", "Versions", self.runs[0]["machine"]["processor"]):
             self.assertIn(part, page.text)
 
+    def test_monitor(self):
+        """Lines of what run.monitor saw; a number that is not told breaks one."""
+        machine = {"host": "a<b", "seconds": [1, 2, 3, 4], "own_cpus": [1, 2, 1, 1], "others_cpus": [0, None, 0, 1]}
+        gpus = [{"rank": 0, "seconds": [1, 2], "power_w": [300, 310]}, {"rank": 1, "seconds": [1], "power_w": []}]
+        save(dict(self.runs[0], monitor={"machines": [machine], "gpus": gpus}), "run.json")
+        page = Page(page_of("run.json"))
+        drawn = [line.count("L") for line in page.lines["CPUs of a<b"]]
+        self.assertEqual([n for n in drawn if n > 0], [3, 1])
+        self.assertIn("Power of the GPUs", page.figures)
+        save(dict(self.runs[0], monitor=None), "run.json")
+        self.assertNotIn("Power of the GPUs", Page(page_of("run.json")).figures)
+
     def test_several(self):
         for i in range(2):
             save(self.runs[i], f"{i}.json")

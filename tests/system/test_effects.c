@@ -69,6 +69,7 @@ static const struct effect effects[] = {
     {"run.delay", STEPS, "none", "constant(1ms)", "ranks.0.breakdown_ns.delay"},
     {"run.delay_ranks", STEPS TWO "run.delay=constant(1ms)", "0", "1",
      "ranks.1.breakdown_ns.delay"},
+    {"run.monitor", STEPS, "0", "10ms", "monitor"},
     {"run.profile", STEPS "run.precision=fp32 device.name=cpu", "no", "yes", PROFILE},
     {"model.name", STEPS, "tiny", "tiny_bn", "model.parameters"},
     {"model.nclass", STEPS, "4", "5", "model.parameters"},

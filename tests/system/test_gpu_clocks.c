@@ -117,6 +117,51 @@ static void test_numbers(void **state)
     unsetenv("FAKE_NVML_FIELD");
 }
 
+/* Whether the columns of a series are as long as its seconds, which rise; how long. */
+static size_t expect_series(const json_t *series)
+{
+    const json_t *seconds = json_object_get(series, "seconds"), *column;
+    const size_t n = json_array_size(seconds);
+    const char *name;
+    json_object_foreach((json_t *)(uintptr_t)series, name, column)
+    {
+        if (json_is_array(column))
+            assert_int_equal(json_array_size(column), n);
+    }
+    for (size_t i = 1; i < n; i++)
+        assert_true(json_real_value(json_array_get(seconds, i)) >
+                    json_real_value(json_array_get(seconds, i - 1)));
+    return n;
+}
+
+/* run.monitor: the GPU and the machine, from the first step to the end of the training. */
+static void test_monitor(void **state)
+{
+    struct command command;
+    (void)state;
+    run(&command, "nvml", NULL, "00000000:1b:00.0 run.monitor=20ms");
+    const json_t *machine = json_at(command.json, "monitor.machines.0");
+    const json_t *seen = json_at(command.json, "monitor.gpus.0");
+    const size_t n = expect_series(machine), n_gpu = expect_series(seen);
+    assert_true(n > 2 && n_gpu > 2 && n_gpu <= n);
+    expect(&command, "monitor.gpus.0.rank", 0);
+    expect(&command, "monitor.gpus.0.power_w.1", 612.5);
+    expect(&command, "monitor.machines.0.interval_s", 0.02);
+    assert_true(json_number_at(machine, "cpus") >= 1);
+    assert_true(json_number_at(machine, "own_memory_bytes.0") > 1e6);
+    assert_true(json_number_at(machine, "memory_bytes.0") >
+                json_number_at(machine, "own_memory_bytes.0"));
+    assert_true(json_number_at(machine, "monitor_cpu_s") > 0);
+    /* As the driver counted around the timed steps. */
+    expect(&command, "monitor.joules_per_sample.gpus",
+           expect_number(&command, "ranks.0.gpu.energy_j") /
+               (expect_number(&command, "timing.steps") * expect_number(&command, "batch.global")));
+    command_free(&command);
+    run(&command, "nvml", NULL, gpu);
+    assert_true(json_is_null(json_at(command.json, "monitor")));
+    command_free(&command);
+}
+
 /* Without a GPU nothing is asked, whatever libraries there are. */
 static void test_host(void **state)
 {
@@ -243,9 +288,9 @@ static void test_tables(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_numbers), cmocka_unit_test(test_host),
-                                       cmocka_unit_test(test_throttled),
-                                       cmocka_unit_test(test_unknown),
-                                       cmocka_unit_test(test_tables)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_numbers), cmocka_unit_test(test_monitor),
+        cmocka_unit_test(test_host),    cmocka_unit_test(test_throttled),
+        cmocka_unit_test(test_unknown), cmocka_unit_test(test_tables)};
     return cmocka_run_group_tests(tests, timed_setup, timed_teardown);
 }

@@ -1,0 +1,41 @@
+/*
+ * usage.h - what a machine, and a job on it, have used so far: CPU time, memory, network, disks,
+ * energy. Counters of the system: differences of two samples count.
+ */
+#ifndef DPB_CORE_MACHINE_USAGE_H
+#define DPB_CORE_MACHINE_USAGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { DPB_USAGE_PACKAGES = 64, DPB_USAGE_NAME = 64 };
+
+struct dpb_usage {
+    int64_t at_ns; /* CLOCK_MONOTONIC */
+    uint32_t cpus; /* hardware threads of the machine */
+    int64_t own_ns,
+        busy_ns;           /* CPU time of the job's processes, and of all; busy_ns < 0: not told */
+    uint64_t memory_bytes; /* in use on the machine, or in the control group that limits it */
+    uint64_t own_memory_bytes;           /* of the job's processes; shared pages are left out */
+    uint64_t received_bytes, sent_bytes; /* by the kernel's network, without RDMA and loopback */
+    uint64_t loopback_bytes;
+    uint64_t read_bytes, written_bytes; /* of disks */
+    double package_j;                   /* energy of all processors since the meter's first sample;
+                                           NaN: not told, as often without root */
+};
+
+/* Energy counters wrap around: what they said last. Zeroed before the first sample. */
+struct dpb_usage_meter {
+    uint32_t n_packages;
+    char names[DPB_USAGE_PACKAGES][DPB_USAGE_NAME]; /* "package-0" */
+    char zones[DPB_USAGE_PACKAGES][DPB_USAGE_NAME]; /* its directory in /sys/class/powercap */
+    uint64_t last_uj[DPB_USAGE_PACKAGES], range_uj[DPB_USAGE_PACKAGES];
+    uint64_t sum_uj;
+    bool looked;
+};
+
+/* `root` stands before /proc and /sys: "", but for tests. `pids`: the job's processes. */
+void dpb_usage_sample(const char *root, const int32_t *pids, uint32_t n_pids,
+                      struct dpb_usage_meter *meter, struct dpb_usage *usage);
+
+#endif

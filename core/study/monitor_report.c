@@ -1,0 +1,320 @@
+/* monitor_report.c - see monitor_report.h. */
+#include "study/monitor_report.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "study/json.h"
+#include "study/summary.h"
+#include "train/journal.h"
+#include "train/monitor.h"
+#include "train/trace.h"
+
+/* ---- one series ---------------------------------------------------------------------------- */
+
+typedef const struct dpb_monitor_sample sample_t;
+
+/* A number of the interval between two samples; NaN: not told. */
+typedef double number_of(sample_t *from, sample_t *to);
+
+static double seconds(sample_t *from, sample_t *to)
+{
+    return (double)(to->at_ns - from->at_ns) * 1e-9;
+}
+
+static double end_s(sample_t *from, sample_t *to)
+{
+    (void)from;
+    return (double)to->at_ns * 1e-9;
+}
+
+/* A process that has ended takes its time with it. */
+static double own_cpus(sample_t *from, sample_t *to)
+{
+    return fmax(0, (double)(to->machine.own_ns - from->machine.own_ns) * 1e-9) / seconds(from, to);
+}
+
+static double others_cpus(sample_t *from, sample_t *to)
+{
+    if (from->machine.busy_ns < 0 || to->machine.busy_ns < 0)
+        return NAN;
+    const double busy_s = (double)(to->machine.busy_ns - from->machine.busy_ns) * 1e-9;
+    return fmax(0, busy_s / seconds(from, to) - own_cpus(from, to));
+}
+
+static double memory(sample_t *from, sample_t *to)
+{
+    (void)from;
+    return (double)to->machine.memory_bytes;
+}
+
+static double own_memory(sample_t *from, sample_t *to)
+{
+    (void)from;
+    return (double)to->machine.own_memory_bytes;
+}
+
+/* Counters of bytes. An interface or a disk that went away takes its count with it. */
+static double bytes_per_s(uint64_t before, uint64_t now, sample_t *from, sample_t *to)
+{
+    return now < before ? NAN : (double)(now - before) / seconds(from, to);
+}
+
+static double received(sample_t *from, sample_t *to)
+{
+    return bytes_per_s(from->machine.received_bytes, to->machine.received_bytes, from, to);
+}
+
+static double sent(sample_t *from, sample_t *to)
+{
+    return bytes_per_s(from->machine.sent_bytes, to->machine.sent_bytes, from, to);
+}
+
+static double loopback(sample_t *from, sample_t *to)
+{
+    return bytes_per_s(from->machine.loopback_bytes, to->machine.loopback_bytes, from, to);
+}
+
+static double read_from(sample_t *from, sample_t *to)
+{
+    return bytes_per_s(from->machine.read_bytes, to->machine.read_bytes, from, to);
+}
+
+static double written(sample_t *from, sample_t *to)
+{
+    return bytes_per_s(from->machine.written_bytes, to->machine.written_bytes, from, to);
+}
+
+static double package_w(sample_t *from, sample_t *to)
+{
+    return (to->machine.package_j - from->machine.package_j) / seconds(from, to);
+}
+
+static double told(uint32_t mhz)
+{
+    return mhz > 0 ? (double)mhz : (double)NAN;
+}
+
+static double sm_mhz(sample_t *from, sample_t *to)
+{
+    (void)from;
+    return told(to->gpu.sm.now);
+}
+
+static double memory_mhz(sample_t *from, sample_t *to)
+{
+    (void)from;
+    return told(to->gpu.memory.now);
+}
+
+static double power_w(sample_t *from, sample_t *to)
+{
+    (void)from;
+    return to->gpu.power_w;
+}
+
+static double temperature_c(sample_t *from, sample_t *to)
+{
+    (void)from;
+    return to->gpu.temperature_c;
+}
+
+struct column {
+    const char *name;
+    number_of *of;
+};
+
+static const struct column of_machine[] = {{"seconds", end_s},
+                                           {"own_cpus", own_cpus},
+                                           {"others_cpus", others_cpus},
+                                           {"memory_bytes", memory},
+                                           {"own_memory_bytes", own_memory},
+                                           {"received_bytes_per_s", received},
+                                           {"sent_bytes_per_s", sent},
+                                           {"loopback_bytes_per_s", loopback},
+                                           {"read_bytes_per_s", read_from},
+                                           {"written_bytes_per_s", written},
+                                           {"package_w", package_w},
+                                           {NULL, NULL}};
+
+static const struct column of_gpu[] = {{"seconds", end_s},
+                                       {"sm_mhz", sm_mhz},
+                                       {"memory_mhz", memory_mhz},
+                                       {"power_w", power_w},
+                                       {"temperature_c", temperature_c},
+                                       {NULL, NULL}};
+
+/* How many samples of a rank's are known, and the last of them. Those of a GPU end with its timed
+ * steps. */
+static uint64_t n_known(const struct dpb_monitor_series *series, bool gpu)
+{
+    uint64_t n = __atomic_load_n(&series->n, __ATOMIC_ACQUIRE);
+    n = n < DPB_MONITOR_SAMPLES ? n : DPB_MONITOR_SAMPLES;
+    while (gpu && n > 0 && !series->samples[n - 1].gpu.known)
+        n--;
+    return n;
+}
+
+static void add_columns(const struct dpb_monitor_series *series, uint64_t first, uint64_t n,
+                        const struct column *columns, json_t *json)
+{
+    for (; columns->name; columns++) {
+        json_t *values = json_array();
+        for (uint64_t i = first + 1; i < n; i++)
+            if (series->samples[i].at_ns > series->samples[i - 1].at_ns)
+                json_array_append_new(values, dpb_json_real(columns->of(&series->samples[i - 1],
+                                                                        &series->samples[i])));
+        json_object_set_new(json, columns->name, values);
+    }
+}
+
+static json_t *machine_to_json(const struct dpb_monitor_series *series, uint32_t rank,
+                               const struct dpb_status_page *page)
+{
+    const uint64_t n = n_known(series, false);
+    json_t *json = json_pack(
+        "{s:I, s:o, s:I, s:I, s:o, s:f, s:f}", "machine", (json_int_t)page->machine, "host",
+        dpb_json_string(page->host), "rank", (json_int_t)rank, "cpus",
+        (json_int_t)(n > 0 ? series->samples[0].machine.cpus : 0), "package_j",
+        dpb_json_real(n > 0 ? series->samples[n - 1].machine.package_j : NAN), "interval_s",
+        (double)series->interval_ns * 1e-9, "monitor_cpu_s", (double)series->cpu_ns * 1e-9);
+    add_columns(series, 0, n, of_machine, json);
+    return json;
+}
+
+/* The GPU is looked at from its timed steps on. */
+static json_t *gpu_to_json(const struct dpb_monitor_series *series, uint32_t rank)
+{
+    const uint64_t n = n_known(series, true);
+    uint64_t first = 0;
+    while (first < n && !series->samples[first].gpu.known)
+        first++;
+    if (first >= n)
+        return NULL;
+    json_t *json = json_pack("{s:I, s:f, s:f}", "rank", (json_int_t)rank, "interval_s",
+                             (double)series->interval_ns * 1e-9, "monitor_cpu_s",
+                             (double)series->cpu_ns * 1e-9);
+    add_columns(series, first, n, of_gpu, json);
+    return json;
+}
+
+/* ---- the document -------------------------------------------------------------------------- */
+
+/* The sum of a number over the list, each host once; NaN where one is missing. */
+static double sum_of(const json_t *list, const char *name)
+{
+    double sum = json_array_size(list) > 0 ? 0 : NAN;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *entry = json_array_get(list, i);
+        const char *host = dpb_json_text(entry, "host", NULL);
+        bool seen = false;
+        for (size_t k = 0; host && k < i && !seen; k++)
+            seen = strcmp(dpb_json_text(json_array_get(list, k), "host", ""), host) == 0;
+        if (!seen)
+            sum += dpb_json_number(entry, name);
+    }
+    return sum;
+}
+
+/* Of the workers. `timed`: of their timed steps, else of all. */
+static double samples_trained(const struct dpb_experiment *x, struct dpb_board *board, bool timed)
+{
+    uint64_t steps = 0;
+    for (uint32_t rank = 0; rank < x->n_workers; rank++) {
+        size_t bytes = 0;
+        const struct dpb_journal *journal = dpb_board_journal(board, rank, &bytes);
+        const uint64_t n = dpb_journal_records(journal), from = timed ? journal->timed_from : 0;
+        steps += n > from ? n - from : 0;
+    }
+    return (double)steps * (double)x->global_batch / x->n_workers;
+}
+
+/* Around the timed steps; NaN where a worker's GPU does not tell, or there is none. */
+static double energy_of_gpus(const struct dpb_experiment *x, struct dpb_board *board)
+{
+    double energy_j = 0;
+    bool any = false;
+    for (uint32_t rank = 0; rank < x->n_workers; rank++) {
+        size_t bytes = 0;
+        const struct dpb_journal *journal = dpb_board_journal(board, rank, &bytes);
+        const struct dpb_gpu_use *use = &journal->gpu;
+        if (use->pci_address[0] == '\0')
+            continue;
+        energy_j += use->last.known ? use->last.energy_j - use->first.energy_j : NAN;
+        any = true;
+    }
+    return any ? energy_j : NAN;
+}
+
+json_t *dpb_monitor_to_json(const struct dpb_experiment *experiment, struct dpb_board *board)
+{
+    const size_t series_bytes = dpb_monitor_bytes(&experiment->settings);
+    const size_t behind = series_bytes + dpb_trace_bytes(&experiment->settings);
+    json_t *machines = json_array(), *gpus = json_array();
+    if (series_bytes == 0 || !board) {
+        json_decref(machines);
+        json_decref(gpus);
+        return json_null();
+    }
+    for (uint32_t rank = 0; rank < dpb_board_ranks(board); rank++) {
+        size_t bytes = 0;
+        const struct dpb_journal *journal = dpb_board_journal(board, rank, &bytes);
+        const struct dpb_monitor_series *series =
+            (const void *)((const uint8_t *)journal + bytes - behind);
+        if (series->of_machine)
+            json_array_append_new(machines,
+                                  machine_to_json(series, rank, dpb_board_page(board, rank)));
+        json_t *gpu = gpu_to_json(series, rank);
+        if (gpu)
+            json_array_append_new(gpus, gpu);
+    }
+    const double packages_j = sum_of(machines, "package_j"),
+                 gpus_j = energy_of_gpus(experiment, board);
+    return json_pack("{s:o, s:o, s:{s:o, s:o}}", "machines", machines, "gpus", gpus,
+                     "joules_per_sample", "packages",
+                     dpb_json_real(packages_j / samples_trained(experiment, board, false)), "gpus",
+                     dpb_json_real(gpus_j / samples_trained(experiment, board, true)));
+}
+
+/* ---- for people ---------------------------------------------------------------------------- */
+
+/* By the length of the intervals: the last one is cut off. */
+static double mean_of(const json_t *machine, const char *name)
+{
+    const json_t *values = json_object_get(machine, name),
+                 *ends = json_object_get(machine, "seconds");
+    double sum = 0, begin_s = 0;
+    for (size_t i = 0; i < json_array_size(values); i++) {
+        const json_t *value = json_array_get(values, i);
+        const double at_s = json_number_value(json_array_get(ends, i));
+        sum += (json_is_number(value) ? json_number_value(value) : NAN) * (at_s - begin_s);
+        begin_s = at_s;
+    }
+    return sum / begin_s;
+}
+
+void dpb_monitor_print(const json_t *document, FILE *out)
+{
+    const json_t *machine;
+    size_t i;
+    json_array_foreach(dpb_json_at(document, "monitor.machines"), i, machine)
+    {
+        fprintf(
+            out,
+            "  %-13s %s: the job %.2f CPUs, others %.2f, of %.0f; %.1f MB/s in, %.1f out, disks "
+            "%.1f\n",
+            i == 0 ? "monitor" : "", dpb_json_text(machine, "host", "?"),
+            mean_of(machine, "own_cpus"), mean_of(machine, "others_cpus"),
+            dpb_json_number(machine, "cpus"), mean_of(machine, "received_bytes_per_s") / 1e6,
+            mean_of(machine, "sent_bytes_per_s") / 1e6,
+            (mean_of(machine, "read_bytes_per_s") + mean_of(machine, "written_bytes_per_s")) / 1e6);
+    }
+    const double packages = dpb_json_number(document, "monitor.joules_per_sample.packages");
+    const double gpus = dpb_json_number(document, "monitor.joules_per_sample.gpus");
+    if (isfinite(packages))
+        fprintf(out, "  %-13s %.3g J a sample, by the processors\n", "energy", packages);
+    if (isfinite(gpus))
+        fprintf(out, "  %-13s %.3g J a sample, by the GPUs\n", isfinite(packages) ? "" : "energy",
+                gpus);
+}

@@ -1,0 +1,47 @@
+/*
+ * monitor.h - run.monitor: what the machine and the rank's GPU do while the rank trains or serves,
+ * sampled by a thread beside it. One rank of each machine samples the machine; each rank with a GPU
+ * samples that.
+ *
+ * The samples stand behind the records of the journal. The launcher makes result.monitor of them
+ * (study/monitor_report.h). A series that is full keeps every second sample and doubles its
+ * interval: since samples are counters, nothing is lost but detail.
+ */
+#ifndef DPB_CORE_TRAIN_MONITOR_H
+#define DPB_CORE_TRAIN_MONITOR_H
+
+#include "dpbench/status.h"
+#include "machine/gpu.h"
+#include "machine/usage.h"
+#include "train/settings.h"
+
+enum { DPB_MONITOR_SAMPLES = 2048 };
+
+struct dpb_monitor_sample {
+    int64_t at_ns;            /* since the begin of the training; of the machine's own clock */
+    struct dpb_usage machine; /* of the series of a machine */
+    struct dpb_gpu_sample gpu;
+};
+
+/* The rank raises `n` (release) after a sample is whole. */
+struct dpb_monitor_series {
+    uint64_t n;
+    int64_t interval_ns; /* of its samples; more than run.monitor if it was full */
+    int64_t cpu_ns;      /* that sampling took, at the end */
+    bool of_machine;
+    struct dpb_monitor_sample samples[];
+};
+
+/* Bytes of a series; 0: the settings ask for none. */
+size_t dpb_monitor_bytes(const struct dpb_settings *settings);
+/* Adds a sample. `capacity` is even. */
+void dpb_monitor_add(struct dpb_monitor_series *series, uint64_t capacity,
+                     const struct dpb_monitor_sample *sample);
+
+/* `series` is zeroed and @borrowed until the end; NULL: do nothing. `gpu`: the rank's. One monitor
+ * a process. */
+dpb_status dpb_monitor_begin(struct dpb_monitor_series *series, int64_t interval_ns,
+                             struct dpb_gpu_use *gpu);
+void dpb_monitor_end(void);
+
+#endif

@@ -1,0 +1,169 @@
+/*
+ * test_usage.c - what a made-up machine has used, and the series that run.monitor keeps of it.
+ */
+#include <limits.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/command.h"
+#include "machine/proc.h"
+#include "machine/usage.h"
+#include "train/monitor.h"
+
+static char root[64];
+static const int32_t pids[] = {11, 0, 12};
+enum { N_PIDS = sizeof pids / sizeof *pids };
+
+static void put(const char *name, const char *format, ...)
+{
+    char path[PATH_MAX];
+    va_list list;
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
+        *slash = '\0';
+        mkdir(path, 0700);
+        *slash = '/';
+    }
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    va_start(list, format);
+    vfprintf(file, format, list);
+    va_end(list);
+    fclose(file);
+}
+
+/* After `t` units of time. */
+static void make_machine(unsigned t)
+{
+    put("proc/stat", "cpu  0 0 0 0\ncpu0 %u 0 %u 9 0 0 0 0\ncpu1 %u 0 0 9 0 0 0 0\nintr 7\n",
+        10 * t, 5 * t, 20 * t);
+    put("proc/11/stat", "11 (a) b) R 1 1 1 0 0 0 0 0 0 0 %u %u 0 0\n", 4 * t, 3 * t);
+    put("proc/12/stat", "12 (c) S 1 1 1 0 0 0 0 0 0 0 %u 0 0 0\n", 6 * t);
+    put("proc/11/statm", "900 300 100 0 0 0 0\n");
+    put("proc/12/statm", "900 60 10 0 0 0 0\n");
+    put("proc/meminfo", "MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: %u kB\n", 600 - t);
+    put("proc/net/dev",
+        "Inter-| Receive\n face |bytes\n    lo: %u 1 0 0 0 0 0 0 %u 1 0 0 0 0 0 0\n"
+        "  eth0: %u 1 0 0 0 0 0 0 %u 1 0 0 0 0 0 0\n slave:%u 1 0 0 0 0 0 0 %u 1 0 0 0 0 0 0\n",
+        70 * t, 70 * t, 100 * t, 30 * t, 999 * t, 999 * t);
+    put("sys/class/net/slave/master", "x");
+    put("proc/diskstats",
+        " 8 0 sda 5 0 %u 1 6 0 %u 1 0 0 0\n 8 1 sda1 5 0 %u 1 6 0 %u 1 0 0 0\n"
+        " 253 0 dm-0 5 0 %u 1 6 0 %u 1 0 0 0\n",
+        2 * t, 4 * t, 2 * t, 4 * t, 2 * t, 4 * t);
+    put("sys/block/sda/device", "x");
+    put("sys/block/dm-0/size", "x");
+}
+
+static void counters_are_read(void **state)
+{
+    struct dpb_usage_meter meter = {0};
+    struct dpb_usage from, to;
+    (void)state;
+    make_machine(1);
+    dpb_usage_sample(root, pids, N_PIDS, &meter, &from);
+    make_machine(3);
+    dpb_usage_sample(root, pids, N_PIDS, &meter, &to);
+    const int64_t tick_ns = dpb_proc_tick_ns();
+    assert_int_equal(to.cpus, 2);
+    assert_true(to.at_ns > from.at_ns);
+    assert_int_equal(to.busy_ns - from.busy_ns, 70 * tick_ns);
+    assert_int_equal(to.own_ns - from.own_ns, 26 * tick_ns);
+    assert_int_equal(to.memory_bytes, 403 * 1024);
+    assert_int_equal(to.own_memory_bytes, 250 * sysconf(_SC_PAGESIZE));
+    assert_int_equal(to.received_bytes - from.received_bytes, 200);
+    assert_int_equal(to.sent_bytes - from.sent_bytes, 60);
+    assert_int_equal(to.loopback_bytes - from.loopback_bytes, 140);
+    assert_int_equal(to.read_bytes - from.read_bytes, 4 * 512);
+    assert_int_equal(to.written_bytes - from.written_bytes, 8 * 512);
+    assert_true(isnan(to.package_j)); /* no zone of this machine tells */
+}
+
+static void set_energy(unsigned package, unsigned long long uj)
+{
+    char name[128];
+    snprintf(name, sizeof name, "sys/class/powercap/intel-rapl:%u/energy_uj", package);
+    put(name, "%llu\n", uj);
+}
+
+/* Zone 1 holds the packages, and does not count; zone 2 wraps around. */
+static void energy_is_of_packages_and_wraps(void **state)
+{
+    static const char *const names[] = {"package-0", "psys", "package-1"};
+    struct dpb_usage_meter meter = {0};
+    struct dpb_usage usage;
+    char name[128];
+    (void)state;
+    make_machine(1);
+    for (unsigned i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "sys/class/powercap/intel-rapl:%u/name", i);
+        put(name, "%s\n", names[i]);
+        snprintf(name, sizeof name, "sys/class/powercap/intel-rapl:%u/max_energy_range_uj", i);
+        put(name, "10000000\n");
+        set_energy(i, 9000000);
+    }
+    dpb_usage_sample(root, pids, N_PIDS, &meter, &usage);
+    assert_true(usage.package_j == 0);
+    set_energy(0, 9500000);
+    set_energy(1, 9900000);
+    set_energy(2, 1000000);
+    dpb_usage_sample(root, pids, N_PIDS, &meter, &usage);
+    assert_true(fabs(usage.package_j - 2.5) < 1e-9);
+    set_energy(2, 2000000);
+    dpb_usage_sample(root, pids, N_PIDS, &meter, &usage);
+    assert_true(fabs(usage.package_j - 3.5) < 1e-9);
+}
+
+static void full_series_keep_every_second(void **state)
+{
+    enum { CAPACITY = 4, ADDED = 11 };
+    struct dpb_monitor_series *series =
+        calloc(1, sizeof *series + CAPACITY * sizeof series->samples[0]);
+    (void)state;
+    assert_non_null(series);
+    series->interval_ns = 1;
+    for (int64_t i = 0; i < ADDED; i++) {
+        const struct dpb_monitor_sample sample = {.at_ns = i};
+        if (i % series->interval_ns == 0) /* as the thread sleeps */
+            dpb_monitor_add(series, CAPACITY, &sample);
+    }
+    assert_int_equal(series->interval_ns, 4);
+    assert_int_equal(series->n, 3);
+    for (int64_t i = 0; i < 3; i++)
+        assert_int_equal(series->samples[i].at_ns, 4 * i);
+    free(series);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    temporary_directory(root);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    remove_directory(root);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(counters_are_read),
+        cmocka_unit_test(energy_is_of_packages_and_wraps),
+        cmocka_unit_test(full_series_keep_every_second),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
