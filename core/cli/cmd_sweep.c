@@ -166,6 +166,7 @@ struct record {
     char directory[PATH_MAX]; /* "": kept in memory alone */
     size_t n_kept;            /* runs in the directory, numbered from 1 without a gap */
     dpb_status status;        /* of writing */
+    bool prints_trials;       /* on standard output, when they end; else they are messages */
 };
 
 /* The document without runs and rows. */
@@ -315,12 +316,18 @@ static void run_until_done(const struct dpb_sweep *sweep, const struct dpb_sweep
 }
 
 /* Lines of the table of trials, as far as `shown` says that they are missing. */
-static void show_trials(const json_t *document, long *shown)
+static void show_trials(const struct record *record, long *shown)
 {
-    char line[DPB_TUNE_LINE];
-    for (; *shown < (long)dpb_tune_trials(document); ++*shown) {
-        dpb_tune_line(document, *shown, line, sizeof line);
-        dpb_log(DPB_LOG_INFO, "%s", line);
+    char line[DPB_TUNE_LINE], text[4 * DPB_TUNE_LINE + 5];
+    for (; *shown < (long)dpb_tune_trials(record->document); ++*shown) {
+        dpb_tune_line(record->document, *shown, line, sizeof line);
+        if (!record->prints_trials) {
+            dpb_log(DPB_LOG_INFO, "%s", line);
+            continue;
+        }
+        dpb_escape(line, strlen(line), text, sizeof text);
+        puts(text);
+        fflush(stdout);
     }
 }
 
@@ -331,7 +338,7 @@ static bool next_job(const struct dpb_sweep *sweep, struct queue *queue, struct 
     bool failed = false, more = queue->next < queue->n;
     if (sweep->tunes) {
         more = dpb_tune_next(sweep, record->document, job, &failed);
-        show_trials(record->document, shown);
+        show_trials(record, shown);
     } else if (more) {
         *job = queue->jobs[queue->next];
     }
@@ -382,6 +389,7 @@ static dpb_status begin(const struct dpb_sweep *sweep, const struct dpb_argument
                         const struct plan *plan, struct queue *queue, struct record *record)
 {
     DPB_TRY(plan_jobs(sweep, plan->seed, queue));
+    record->prints_trials = sweep->tunes && !arguments->json;
     record->document = dpb_sweep_document(sweep, arguments->config);
     if (!record->document)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
@@ -407,7 +415,7 @@ static int deliver(const struct dpb_arguments *arguments, const struct plan *pla
         named.output = path;
     }
     return dpb_document_deliver(record->document, &named, plan->results, plan->name,
-                                dpb_sweep_print);
+                                record->prints_trials ? dpb_sweep_print_best : dpb_sweep_print);
 }
 
 int dpb_sweep_arguments(const struct dpb_arguments *arguments)

@@ -129,6 +129,8 @@ void dpb_sweep_group(const json_t *row, char *group, size_t capacity);
 size_t dpb_sweep_order_rows(const json_t *rows, const json_t **ordered);
 /* The table for people, at most 100 columns, and how to read it. */
 void dpb_sweep_print(const json_t *document, FILE *out);
+/* The same of a search, without the table of its trials. */
+void dpb_sweep_print_best(const json_t *document, FILE *out);
 /* The same table as texts: columns[] (the titles of those that have content), lines[] in the order
  * of the table: row (of rows[]), group ("": none), cells[], failed. NULL: out of memory. @owned. */
 json_t *dpb_sweep_table(const json_t *document);

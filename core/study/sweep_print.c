@@ -614,21 +614,29 @@ static void wrap(void (*print)(const json_t *document, FILE *out), const json_t 
     free(notes);
 }
 
+void dpb_sweep_print_best(const json_t *document, FILE *out)
+{
+    dpb_tune_print_best(document, out);
+    wrap(print_warnings, document, out);
+}
+
 void dpb_sweep_print(const json_t *document, FILE *out)
 {
     struct dpb_table table;
-    const bool made = table_make(document, &table), tunes = dpb_tune_is(document);
+    if (dpb_tune_is(document)) {
+        dpb_tune_print(document, out);
+        dpb_sweep_print_best(document, out);
+        return;
+    }
     wrap(dpb_merge_notes, document, out);
     fputs(json_object_get(document, "merged") ? "\n" : "", out);
-    if (tunes) {
-        dpb_tune_print(document, out);
-    } else if (made && table.n > 0) {
+    if (table_make(document, &table) && table.n > 0) {
         dpb_table_print(&table, out);
         fputc('\n', out);
         dpb_target_print(document, out);
     }
-    wrap(tunes ? print_warnings : dpb_sweep_notes, document, out);
     dpb_table_release(&table);
+    wrap(dpb_sweep_notes, document, out);
 }
 
 json_t *dpb_sweep_table(const json_t *document)

@@ -47,7 +47,9 @@ size_t dpb_tune_trials(const json_t *document);
 enum { DPB_TUNE_LINE = 4608 }; /* capacity that holds every reason */
 /* A line of the table of trials, as wide as its reasons; `trial` -1: its head. */
 void dpb_tune_line(const json_t *document, long trial, char *line, size_t capacity);
-/* The table, the best setting as lines of an .ini file, and how to read it. */
+/* The table. */
 void dpb_tune_print(const json_t *document, FILE *out);
+/* The best setting as lines of an .ini file, and how to read the table. */
+void dpb_tune_print_best(const json_t *document, FILE *out);
 
 #endif

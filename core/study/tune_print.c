@@ -168,7 +168,7 @@ static void print_setting(const json_t *cell, FILE *out)
     }
 }
 
-static void print_best(const json_t *document, FILE *out)
+void dpb_tune_print_best(const json_t *document, FILE *out)
 {
     const json_t *tune = json_object_get(document, "tune"), *best = json_object_get(tune, "best");
     const bool ended = json_is_true(json_object_get(tune, "ended"));
@@ -199,5 +199,4 @@ void dpb_tune_print(const json_t *document, FILE *out)
         dpb_tune_line(document, trial, line, sizeof line);
         fprintf(out, "%s\n", line);
     }
-    print_best(document, out);
 }
