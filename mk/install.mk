@@ -24,6 +24,8 @@ IN_share/bash-completion/completions := $(PAGES_DIR)/dpbench
 INSTALL_DIRS += share/dpbench/templates $(patsubst %/,share/dpbench/%,$(sort $(wildcard templates/*/)))
 IN_share/dpbench/templates := templates/Makefile
 $(foreach d,$(wildcard templates/*/),$(eval IN_share/dpbench/$(d:/=) := $(sort $(wildcard $(d)*))))
+INSTALL_DIRS += share/dpbench/schemas
+IN_share/dpbench/schemas  := $(sort $(wildcard schemas/*.json))
 IN_bin                    := $(BUILD)/dpbench
 IN_lib/dpbench            := $(PLUGINS)
 IN_include/dpbench        := $(sort $(wildcard core/include/dpbench/*.h))

@@ -48,6 +48,8 @@ verdict $? "what is installed can be used"
     outside dpbench check $name || exit
 done) >"$work/log" 2>&1
 verdict $? "the installed experiments can be run"
+diff -r schemas "$prefix/share/dpbench/schemas" >"$work/log" 2>&1
+verdict $? "the schemas of the documents"
 
 # A file of somebody else's stays.
 touch "$prefix/lib/dpbench/comm_mine.so"
