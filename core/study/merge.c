@@ -86,6 +86,7 @@ static size_t find_source(struct dpb_merge *merge, const char *file, bool kept)
         .kept = kept,
         .settings = json_object(),
         .of_cells = json_object(),
+        .facts = json_object(),
     };
     return merge->n_sources++;
 }
@@ -123,19 +124,17 @@ static int by_source(const void *a, const void *b)
 
 /* ---- setups -------------------------------------------------------------------------------- */
 
-/* A run that does not say on what it was made was made where the others of its source were. */
+/* The runs of a sweep have one: its rows stay as they are. */
 static void find_setups(struct dpb_merge *merge)
 {
     for (size_t i = 0; i < merge->n_items; i++)
-        if (dpb_setups_known(merge->items[i].run))
-            merge->items[i].setup = dpb_setups_add(merge->setups, merge->items[i].run);
-    for (size_t i = 0; i < merge->n_items; i++)
-        for (size_t k = 0; k < merge->n_items && !dpb_setups_known(merge->items[i].run); k++)
-            if (merge->items[k].source == merge->items[i].source &&
-                dpb_setups_known(merge->items[k].run)) {
-                merge->items[i].setup = merge->items[k].setup;
-                break;
-            }
+        dpb_setups_learn(merge->sources[merge->items[i].source].facts, merge->items[i].run);
+    for (size_t i = 0; i < merge->n_sources; i++) {
+        const size_t setup = dpb_setups_add(merge->setups, merge->sources[i].facts);
+        for (size_t k = 0; k < merge->n_items; k++)
+            if (merge->items[k].source == i)
+                merge->items[k].setup = setup;
+    }
 }
 
 /* ---- cells --------------------------------------------------------------------------------- */
@@ -372,6 +371,7 @@ dpb_status dpb_merge(const struct dpb_compared *results, size_t n, json_t **docu
     for (size_t i = 0; i < merge.n_sources; i++) {
         json_decref(merge.sources[i].settings);
         json_decref(merge.sources[i].of_cells);
+        json_decref(merge.sources[i].facts);
     }
     json_decref(merge.axes);
     json_decref(merge.over);

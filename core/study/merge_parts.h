@@ -28,6 +28,7 @@ struct dpb_merge_source {
     int64_t first;     /* the number that its first repeat has in the merged document */
     json_t *settings;  /* @owned: SECTION.KEY: value, of those that all of its runs share */
     json_t *of_cells;  /* @owned: its axes, as the members of an object */
+    json_t *facts;     /* @owned: on what its runs were made, as of setups.h */
     size_t n_accuracy; /* accuracy runs */
 };
 

@@ -7,11 +7,6 @@
 
 #include "study/json.h"
 
-bool dpb_setups_known(const json_t *run)
-{
-    return json_object_get(run, "machine") != NULL;
-}
-
 /* ---- of one run ---------------------------------------------------------------------------- */
 
 static void put(json_t *facts, const char *name, const json_t *value)
@@ -113,24 +108,32 @@ static void note(void *context, const char *path, const json_t *a, const json_t 
     set_value(json_object_get(found->differences, name), found->b, b);
 }
 
-/* What a setup does not say yet. */
-static void learn(json_t *setup, const json_t *facts)
+/* What `facts` do not say yet. */
+static void learn(json_t *facts, const json_t *more)
 {
     const char *part;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)facts, part, value)
+    json_object_foreach((json_t *)(uintptr_t)more, part, value)
     {
         if (strcmp(part, "plugins") == 0 || strcmp(part, "inputs") == 0)
-            json_object_update_missing(json_object_get(setup, part), value);
-        else if (!json_object_get(setup, part))
-            json_object_set(setup, part, value);
+            json_object_update_missing(json_object_get(facts, part), value);
+        if (!json_object_get(facts, part))
+            json_object_set_new(facts, part, json_copy(value));
     }
 }
 
-size_t dpb_setups_add(json_t *setups, const json_t *run)
+void dpb_setups_learn(json_t *facts, const json_t *run)
 {
-    json_t *facts = facts_of(run);
+    json_t *more = json_object_get(run, "machine") ? facts_of(run) : NULL;
+    learn(facts, more);
+    json_decref(more);
+}
+
+size_t dpb_setups_add(json_t *setups, const json_t *facts)
+{
     size_t i = 0;
+    if (json_object_size(facts) == 0)
+        return 0;
     for (; i < json_array_size(setups); i++) {
         struct found found = {.n = 0};
         dpb_json_differences(json_array_get(setups, i), facts, "", note, &found);
@@ -138,10 +141,8 @@ size_t dpb_setups_add(json_t *setups, const json_t *run)
             break;
     }
     if (i == json_array_size(setups))
-        json_array_append(setups, facts);
-    else
-        learn(json_array_get(setups, i), facts);
-    json_decref(facts);
+        json_array_append_new(setups, json_object());
+    learn(json_array_get(setups, i), facts);
     return i;
 }
 

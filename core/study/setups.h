@@ -7,12 +7,12 @@
 #define DPB_CORE_STUDY_SETUPS_H
 
 #include <jansson.h>
-#include <stdbool.h>
 
-/* Whether the run says on what it was made: one that was refused does not. */
-bool dpb_setups_known(const json_t *run);
-/* The number of the run's setup in `setups`, an array that gets the new ones. */
-size_t dpb_setups_add(json_t *setups, const json_t *run);
+/* Puts what the run was made on into `facts`, an object; what stands there stays. A run that was
+ * refused does not say. */
+void dpb_setups_learn(json_t *facts, const json_t *run);
+/* The number of the setup with these facts in `setups`, an array that gets the new ones. */
+size_t dpb_setups_add(json_t *setups, const json_t *facts);
 /* All differences, by path: an array with {value} for each setup, {} where it has none. @owned. */
 json_t *dpb_setups_differences(const json_t *setups);
 

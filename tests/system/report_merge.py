@@ -170,6 +170,14 @@ class OfSeveral(unittest.TestCase):
             self.assertIn("of another kind&quot; (setup 2)", file.read())
         self.assertIn("- setup 2: plain0x.json.\n", report("--markdown", "sweep.json", other[0]).stdout)
 
+    def test_rows_of_a_sweep_that_was_resumed_elsewhere(self):
+        resumed = copy.deepcopy(self.sweep)
+        for run in resumed["runs"][::2]:
+            run["machine"]["processor"] = "another"
+        save(resumed, "resumed.json")
+        self.assertEqual(report("--csv", "resumed.json", "resumed.json").stdout,
+                         report("--csv", "sweep.json").stdout)
+
     def test_models_are_refused(self):
         run = copy.deepcopy(self.sweep["runs"][0])
         run["model"]["parameters"] += 1
