@@ -49,7 +49,7 @@ RUNS = {
     "age": (0, TWO + "ps_async run.servers=1"),
     "tcp": (0, TWO + "ring_tcp"),
     "profile": (0, "device.name=cpu comm.name=independent run.profile=yes"),
-    "long": (0, TWO + "shm run.seconds=0.6"),
+    "long": (0, TWO + "shm run.seconds=0.6 run.monitor=0.1s"),
     "failed": (1, "comm.name=independent run.nan=stop optimizer.learning_rate=1000000 run.steps=50"),
     "sweep": (0, "sweep.comm.name=shm,independent sweep.repeats=2 sweep.accuracy=2 sweep.retry_disturbed=0"),
     "reached": (0, "sweep.comm.name=shm,independent sweep.seeds=2 sweep.retry_disturbed=0 eval.every=1 "
@@ -129,6 +129,7 @@ class Documents(unittest.TestCase):
         self.assertIn("comm", found["tcp"]["ranks"][0])
         self.assertGreater(len(found["profile"]["profile"]["rows"]), 0)
         self.assertIsNotNone(found["long"]["why"])
+        self.assertIsNotNone(found["long"]["monitor"])
         self.assertEqual(found["failed"]["status"], "failed")
         self.assertIn("accuracy_workers", found["sweep"])
         self.assertIsNotNone(found["reached"]["rows"][0]["to_target"]["seconds"]["mean"])
