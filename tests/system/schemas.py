@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# needs: cpu plain
 """The JSON Schemas of dpbench's documents: what commands write is valid, each field stands in
 docs/results.md, and a field that no schema has is refused. Run from the top of the tree; ends on
 `N passed, N failed, N skipped`."""
