@@ -96,8 +96,9 @@ static void await(struct running *running, const sigset_t *set)
 {
     const struct timespec tick = {.tv_nsec = TICK_NS};
     int status = 0;
-    pid_t ended;
-    while ((ended = waitpid(running->pid, &status, WNOHANG)) == 0) {
+    siginfo_t ended = {0};
+    while (waitid(P_PID, (id_t)running->pid, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           ended.si_pid == 0) {
         const int number = sigtimedwait(set, NULL, &tick);
         if (number == SIGINT || number == SIGTERM) {
             running->end->signal_number = number;
@@ -105,7 +106,10 @@ static void await(struct running *running, const sigset_t *set)
         }
         look_at_time(running);
     }
-    if (ended == running->pid)
+    /* Until the child is reaped, the number is that of its group: of what it has started. */
+    if (running->end->late)
+        kill(-running->pid, SIGKILL);
+    if (waitpid(running->pid, &status, 0) == running->pid)
         running->end->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 

@@ -23,6 +23,7 @@
 #include "lib/launchers.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/traces.h"
 #include "lib/training.h"
 
 static const double deadline_s = 60.0;
@@ -201,6 +202,23 @@ static void test_failed_cells(void **state)
     expect_failures(swept(1, "-c sweep.ini"), "FAILED", "echo printed no result of one run: '1");
 }
 
+/* mpirun may wait for a machine that is gone. What it has started beside the cell goes with it. */
+static void test_launcher_that_lingers(void **state)
+{
+    struct traces before;
+    (void)state;
+    assert_int_equal(mkdir("nothing", 0777), 0);
+    traces_take(&before, "nothing");
+    sandbox_write("lingers", "#!/bin/sh\n\"$@\"\nsleep 1000\n");
+    assert_int_equal(chmod("lingers", 0755), 0);
+    write_sweep("./lingers", "run.workers = 1\n");
+    json_t *document = swept(0, "-c sweep.ini");
+    assert_string_equal(json_text_at(document, "runs.0.status"), "ok");
+    json_decref(document);
+    traces_expect_none(&before, "a launcher that lingers", 5.0);
+    traces_free(&before);
+}
+
 /* SIGINT ends the cell under way; --resume runs the cells that are missing. */
 static void test_interrupted_sweep(void **state)
 {
@@ -286,10 +304,15 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_runs),         cmocka_unit_test(test_adopts),
-        cmocka_unit_test(test_comm),         cmocka_unit_test(test_sweep),
-        cmocka_unit_test(test_failed_cells), cmocka_unit_test(test_interrupted_sweep),
-        cmocka_unit_test(test_refused),      cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_adopts),
+        cmocka_unit_test(test_comm),
+        cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_failed_cells),
+        cmocka_unit_test(test_launcher_that_lingers),
+        cmocka_unit_test(test_interrupted_sweep),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
