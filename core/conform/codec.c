@@ -27,7 +27,9 @@ struct subject {
     const struct dpb_codec_ops *ops;
     const void *options;
     struct dpb_codec_part part;
-    uint64_t bound, bytes; /* of the message */
+    uint32_t n_rounds;
+    uint64_t n_state, n_sum; /* elements of the state, and of what `decode` adds to */
+    uint64_t bound, bytes;   /* of the message */
     float *gradients;
     float *before, *residual; /* the residual before and after the encoding */
     unsigned char *guarded;   /* `decoded`, with GUARD bytes on either side */
@@ -46,6 +48,7 @@ static void release(struct subject *s)
     free(s->before);
     free(s->residual);
     free(s->guarded);
+    free(s->part.state);
     free(s->message);
     if (s->mapped)
         munmap(s->mapped, s->mapped_bytes);
@@ -69,15 +72,16 @@ static dpb_status map_message(struct subject *s)
 
 static dpb_status allocate(struct subject *s)
 {
-    const size_t bytes = s->part.n * sizeof(float);
+    const size_t bytes = s->part.n * sizeof(float), most = s->bound > bytes ? s->bound : bytes;
     s->gradients = calloc(1, bytes);
     s->before = calloc(1, bytes);
     s->residual = calloc(1, bytes);
-    unsigned char *guarded = s->guarded = calloc(1, bytes + 2 * GUARD);
+    unsigned char *guarded = s->guarded = calloc(1, most + 2 * GUARD);
+    s->part.state = calloc(s->n_state + 1, sizeof(float));
     s->decoded = guarded ? (float *)(void *)(guarded + GUARD) : NULL;
     const size_t lines = (s->bound + GUARD) / DPB_CACHE_LINE + 1;
     s->message = aligned_alloc(DPB_CACHE_LINE, lines * DPB_CACHE_LINE);
-    if (!s->gradients || !s->before || !s->residual || !guarded || !s->message)
+    if (!s->gradients || !s->before || !s->residual || !guarded || !s->part.state || !s->message)
         return dpb_fail(DPB_NO_MEMORY, "no memory for %zu bytes of gradients", bytes);
     return map_message(s);
 }
@@ -101,14 +105,16 @@ static void fill(struct subject *s)
     }
 }
 
-static dpb_status encode(struct subject *s)
+static dpb_status encode_round(struct subject *s)
 {
-    memcpy(s->residual, s->before, s->part.n * sizeof *s->residual);
     memset(s->message, CANARY, s->bound + GUARD);
     s->bytes = s->ops->encode(s->options, &s->part, s->gradients, s->residual, s->message);
     if (s->bytes > s->bound)
         return dpb_fail(DPB_VERIFICATION, "a message of %llu bytes; `bound` says at most %llu",
                         (unsigned long long)s->bytes, (unsigned long long)s->bound);
+    if (s->n_rounds > 1 && s->bytes != s->n_sum * sizeof(float))
+        return dpb_fail(DPB_VERIFICATION, "a message of %llu bytes; `bytes` says %llu",
+                        (unsigned long long)s->bytes, (unsigned long long)s->n_sum * sizeof(float));
     for (uint64_t i = s->bytes; i < s->bound + GUARD; i++)
         if (s->message[i] != CANARY)
             return dpb_fail(DPB_VERIFICATION, "byte %llu is written of a message of %llu",
@@ -120,16 +126,55 @@ static dpb_status encode(struct subject *s)
 static dpb_status decode(struct subject *s, const void *message, uint64_t bytes, float addend)
 {
     unsigned char *guarded = s->guarded;
-    const size_t n_bytes = s->part.n * sizeof(float);
+    const size_t n_bytes = s->n_sum * sizeof(float);
     memset(guarded, CANARY, n_bytes + 2 * GUARD);
-    for (uint64_t i = 0; i < s->part.n; i++)
+    for (uint64_t i = 0; i < s->n_sum; i++)
         s->decoded[i] = addend;
     dpb_status status = s->ops->decode(s->options, &s->part, message, bytes, s->decoded);
     for (size_t i = 0; i < GUARD; i++)
         if (guarded[i] != CANARY || guarded[GUARD + n_bytes + i] != CANARY)
             return dpb_fail(DPB_VERIFICATION, "decode writes outside of the %llu elements",
-                            (unsigned long long)s->part.n);
+                            (unsigned long long)s->n_sum);
     return status;
+}
+
+/* Ends a round of the only worker; after the last one s->decoded is what was sent. */
+static dpb_status finish(struct subject *s)
+{
+    DPB_TRY(decode(s, s->message, s->bytes, 0.0F));
+    if (s->n_rounds == 1)
+        return DPB_OK;
+    float *gradients = malloc(s->part.n * sizeof *gradients);
+    if (!gradients)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    memcpy(gradients, s->gradients, s->part.n * sizeof *gradients);
+    s->ops->finish(s->options, &s->part, s->decoded, gradients, s->residual);
+    if (s->part.round + 1 == s->n_rounds)
+        memcpy(s->decoded, gradients, s->part.n * sizeof *gradients);
+    free(gradients);
+    return DPB_OK;
+}
+
+/* Encodes in `round`, the rounds before it being over. */
+static dpb_status encode_in(struct subject *s, uint32_t round)
+{
+    memcpy(s->residual, s->before, s->part.n * sizeof *s->residual);
+    memset(s->part.state, 0, s->n_state * sizeof *s->part.state);
+    for (s->part.round = 0;; s->part.round++) {
+        s->n_sum =
+            s->n_rounds == 1 ? s->part.n : s->ops->bytes(s->options, &s->part) / sizeof(float);
+        DPB_TRY(encode_round(s));
+        if (s->part.round == round)
+            return DPB_OK;
+        DPB_TRY(finish(s));
+    }
+}
+
+/* ... in the last round, and ends it. */
+static dpb_status pass(struct subject *s)
+{
+    DPB_TRY(encode_in(s, s->n_rounds - 1));
+    return finish(s);
 }
 
 /* ---- trials -------------------------------------------------------------------------------- */
@@ -138,8 +183,7 @@ static dpb_status decode(struct subject *s, const void *message, uint64_t bytes,
 static dpb_status check_books(struct subject *s)
 {
     double largest = 0;
-    DPB_TRY(encode(s));
-    DPB_TRY(decode(s, s->message, s->bytes, 0.0F));
+    DPB_TRY(pass(s));
     for (uint64_t i = 0; i < s->part.n; i++)
         largest = fmax(largest, fabs((double)s->gradients[i] + (double)s->before[i]));
     for (uint64_t i = 0; i < s->part.n; i++) {
@@ -154,16 +198,16 @@ static dpb_status check_books(struct subject *s)
     return DPB_OK;
 }
 
-static dpb_status check_sum(struct subject *s)
+static dpb_status check_sum(struct subject *s, uint32_t round)
 {
-    DPB_TRY(encode(s));
+    DPB_TRY(encode_in(s, round));
     DPB_TRY(decode(s, s->message, s->bytes, 0.0F));
-    float *sent = malloc(s->part.n * sizeof *sent);
+    float *sent = malloc((s->n_sum + 1) * sizeof *sent);
     if (!sent)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
-    memcpy(sent, s->decoded, s->part.n * sizeof *sent);
+    memcpy(sent, s->decoded, s->n_sum * sizeof *sent);
     dpb_status status = decode(s, s->message, s->bytes, 3.0F);
-    for (uint64_t i = 0; status == DPB_OK && i < s->part.n; i++) {
+    for (uint64_t i = 0; status == DPB_OK && i < s->n_sum; i++) {
         const double sum = 3.0 + (double)sent[i];
         if (!(fabs((double)s->decoded[i] - sum) <= 2 * FLT_EPSILON * (3 + fabs((double)sent[i]))))
             status = dpb_fail(DPB_VERIFICATION, "element %llu: 3 and a message's %.9g became %.9g",
@@ -173,16 +217,16 @@ static dpb_status check_sum(struct subject *s)
     return status;
 }
 
-static dpb_status check_again(struct subject *s)
+static dpb_status check_again(struct subject *s, uint32_t round)
 {
-    DPB_TRY(encode(s));
+    DPB_TRY(encode_in(s, round));
     const uint64_t bytes = s->bytes;
     unsigned char *first = malloc(bytes + s->part.n * sizeof(float));
     if (!first)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     memcpy(first, s->message, bytes);
     memcpy(first + bytes, s->residual, s->part.n * sizeof(float));
-    dpb_status status = encode(s);
+    dpb_status status = encode_in(s, round);
     if (status == DPB_OK && (s->bytes != bytes || memcmp(first, s->message, bytes) != 0 ||
                              memcmp(first + bytes, s->residual, s->part.n * sizeof(float)) != 0))
         status = dpb_fail(DPB_VERIFICATION, "the same gradients, step and rank, and another "
@@ -200,9 +244,7 @@ static dpb_status check_not_finite(struct subject *s)
     dpb_status status = DPB_OK;
     for (size_t i = 0; status == DPB_OK && i < sizeof odd / sizeof odd[0]; i++) {
         s->gradients[at] = odd[i];
-        status = encode(s);
-        if (status == DPB_OK)
-            status = decode(s, s->message, s->bytes, 0.0F);
+        status = pass(s);
         if (status == DPB_OK && isfinite(s->decoded[at]) && isfinite(s->residual[at]))
             status = dpb_fail(DPB_VERIFICATION, "element %llu is %g, and neither sent nor kept so",
                               (unsigned long long)at, (double)odd[i]);
@@ -263,9 +305,9 @@ static unsigned char *place_message(const struct subject *s, uint64_t bytes)
 }
 
 /* Messages may vary in length, up to the bound: within it any outcome, beyond it a refusal. */
-static dpb_status check_lengths(struct subject *s)
+static dpb_status check_lengths(struct subject *s, uint32_t round)
 {
-    DPB_TRY(encode(s));
+    DPB_TRY(encode_in(s, round));
     const uint64_t lengths[] = {0,         s->bytes / 2, s->bytes - 1, s->bytes + 1, s->bound + 1,
                                 UINT64_MAX};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
@@ -285,9 +327,9 @@ static dpb_status check_lengths(struct subject *s)
 }
 
 /* Bytes at random, in whole or in a part of a right message: any outcome within bounds. */
-static dpb_status check_foreign(struct subject *s)
+static dpb_status check_foreign(struct subject *s, uint32_t round)
 {
-    DPB_TRY(encode(s));
+    DPB_TRY(encode_in(s, round));
     unsigned char *message = place_message(s, s->bytes);
     for (uint32_t m = 0; m < FOREIGN_MESSAGES; m++) {
         char what[96];
@@ -308,12 +350,43 @@ static dpb_status check_foreign(struct subject *s)
 
 /* ---- the suite ----------------------------------------------------------------------------- */
 
+static dpb_status in_all_rounds(struct subject *s,
+                                dpb_status (*check)(struct subject *s, uint32_t round))
+{
+    for (uint32_t round = 0; round < s->n_rounds; round++)
+        DPB_TRY(check(s, round));
+    return DPB_OK;
+}
+
+/* The part cuts the first and the last tensor; two have gaps behind them. */
+static const struct dpb_tensor tensors[] = {
+    {.n_dims = 2, .dims = {60, 37}, .n_elements = 2220, .offset = 4000},
+    {.n_dims = 1, .dims = {61}, .n_elements = 61, .offset = 6220},
+    {.n_dims = 4, .dims = {32, 16, 3, 3}, .n_elements = 4608, .offset = 6304},
+    {.n_dims = 2, .dims = {200, 100}, .n_elements = 20000, .offset = 10944}};
+enum { N_TENSORS = sizeof tensors / sizeof *tensors };
+
+static void take_part(struct subject *s, uint64_t n)
+{
+    s->part = (struct dpb_codec_part){.first = 4096,
+                                      .n = n,
+                                      .seed = 5,
+                                      .step = 9,
+                                      .rank = RANK,
+                                      .n_workers = 1,
+                                      .tensors = tensors};
+    while (s->part.n_tensors < N_TENSORS && tensors[s->part.n_tensors].offset < s->part.first + n)
+        s->part.n_tensors++;
+    s->bound = s->ops->bound(s->options, n);
+    s->n_rounds = s->ops->finish ? DPB_CODEC_ROUNDS : 1;
+    s->n_state = s->ops->finish ? s->ops->state(s->options, &s->part) : 0;
+}
+
 static void try_part(struct dpb_conform *conform, const struct dpb_plugin *plugin,
                      const void *options, uint64_t n)
 {
     struct subject s = {.plugin = plugin, .ops = plugin->ops, .options = options};
-    s.part = (struct dpb_codec_part){.first = 4096, .n = n, .seed = 5, .step = 9, .rank = RANK};
-    s.bound = s.ops->bound(options, n);
+    take_part(&s, n);
     dpb_conform_heading(conform, "%llu element%s: at most %llu bytes for %llu",
                         (unsigned long long)n, n == 1 ? "" : "s", (unsigned long long)s.bound,
                         4 * (unsigned long long)n);
@@ -324,11 +397,11 @@ static void try_part(struct dpb_conform *conform, const struct dpb_plugin *plugi
         dpb_conform_trial(conform, check_books(&s), "zeros");
         fill(&s);
         dpb_conform_trial(conform, check_books(&s), "books");
-        dpb_conform_trial(conform, check_sum(&s), "sum");
-        dpb_conform_trial(conform, check_again(&s), "determinism");
+        dpb_conform_trial(conform, in_all_rounds(&s, check_sum), "sum");
+        dpb_conform_trial(conform, in_all_rounds(&s, check_again), "determinism");
         dpb_conform_trial(conform, check_not_finite(&s), "not finite");
-        dpb_conform_trial(conform, check_lengths(&s), "lengths");
-        dpb_conform_trial(conform, check_foreign(&s), "foreign messages");
+        dpb_conform_trial(conform, in_all_rounds(&s, check_lengths), "lengths");
+        dpb_conform_trial(conform, in_all_rounds(&s, check_foreign), "foreign messages");
     }
     dpb_conform_end(conform);
     release(&s);

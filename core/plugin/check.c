@@ -153,7 +153,7 @@ static bool check_capabilities(const struct dpb_plugin *plugin, dpb_plugin_kind 
                               DPB_DEVICE_TF32 | DPB_DEVICE_FP16 | DPB_DEVICE_POOL,
         [DPB_PLUGIN_COMM] = DPB_COMM_OVERLAP | DPB_COMM_SERVERS | DPB_COMM_ALONE |
                             DPB_COMM_MULTI_NODE | DPB_COMM_LAUNCHER | DPB_COMM_SERVED |
-                            DPB_COMM_CODECS};
+                            DPB_COMM_CODECS | DPB_COMM_ROUNDS};
     static const struct {
         uint64_t a, b;
         const char *names;
@@ -193,6 +193,14 @@ bool dpb_plugin_check_hooks(const struct dpb_plugin *plugin, const void *ops,
         !is_set(ops, offsetof(struct dpb_comm_ops, serve))) {
         snprintf(reason, DPB_REASON_BYTES,
                  "hook serve of '%s' is missing (NULL), its capabilities have DPB_COMM_SERVERS",
+                 plugin->name);
+        return false;
+    }
+    const struct dpb_codec_ops *codec = kind == DPB_PLUGIN_CODEC ? ops : NULL;
+    if (codec && (!codec->finish != !codec->state || !codec->finish != !codec->bytes)) {
+        snprintf(reason, DPB_REASON_BYTES,
+                 "hooks state, bytes and finish of '%s': a codec of two rounds sets all of them, "
+                 "another none",
                  plugin->name);
         return false;
     }

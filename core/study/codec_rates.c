@@ -16,6 +16,8 @@
 enum { ELEMENTS = 1 << 20 /* a bucket of 4 MiB */, LEAST = 5, MOST = 512 /* repetitions */ };
 /* Gradients of a step begin further on than those of the step before: all the same in each step
  * would leave residuals that no training has. */
+static const struct dpb_tensor matrix = {
+    .n_dims = 2, .dims = {ELEMENTS >> 10, 1 << 10}, .n_elements = ELEMENTS};
 enum { STRIDE = 16 * 61, SHIFTS = 64, GRADIENTS = ELEMENTS + STRIDE * SHIFTS };
 
 static const double seconds_of_a_codec = 0.05;
@@ -24,7 +26,7 @@ enum { N_WORKERS = sizeof workers / sizeof *workers };
 
 /* A bucket, and what comes of it. */
 struct bucket {
-    float *gradients, *residual, *sum;
+    float *gradients, *residual, *sum, *state, *decoded;
     void *message;
     uint64_t bytes;
     double encode_ns[MOST], decode_ns[MOST];
@@ -35,17 +37,22 @@ static void release(struct bucket *bucket)
     free(bucket->gradients);
     free(bucket->residual);
     free(bucket->sum);
+    free(bucket->state);
+    free(bucket->decoded);
     free(bucket->message);
 }
 
-static dpb_status fill(struct bucket *bucket, uint64_t bound)
+static dpb_status fill(struct bucket *bucket, uint64_t bound, uint64_t n_state)
 {
     const uint64_t lines = bound / DPB_CACHE_LINE + 1;
+    bucket->state = calloc(n_state + 1, sizeof(float));
+    bucket->decoded = calloc(ELEMENTS, sizeof(float));
     bucket->gradients = malloc(GRADIENTS * sizeof(float));
     bucket->residual = calloc(ELEMENTS, sizeof(float));
     bucket->sum = calloc(ELEMENTS, sizeof(float));
     bucket->message = aligned_alloc(DPB_CACHE_LINE, lines * DPB_CACHE_LINE);
-    if (!bucket->gradients || !bucket->residual || !bucket->sum || !bucket->message)
+    if (!bucket->gradients || !bucket->residual || !bucket->sum || !bucket->state ||
+        !bucket->decoded || !bucket->message)
         return dpb_fail(DPB_NO_MEMORY, "no memory to measure codecs");
     memset(bucket->message, 0, lines * DPB_CACHE_LINE);
     for (uint32_t i = 0; i < GRADIENTS; i++) {
@@ -66,21 +73,49 @@ static int64_t own_ns(void)
     return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
 }
 
+/* One round of the only worker. `finish` is done once, whatever the number of workers: it counts to
+ * encoding. */
+static dpb_status pass(const struct dpb_codec_ops *ops, const void *options,
+                       const struct dpb_codec_part *part, const float *gradients,
+                       struct bucket *bucket, size_t n)
+{
+    if (ops->finish)
+        memset(bucket->sum, 0, ops->bytes(options, part));
+    const int64_t began_ns = own_ns();
+    const uint64_t bytes = ops->encode(options, part, gradients, bucket->residual, bucket->message);
+    const int64_t encoded_ns = own_ns();
+    DPB_TRY(ops->decode(options, part, bucket->message, bytes, bucket->sum));
+    const int64_t decoded_ns = own_ns();
+    bucket->bytes += bytes;
+    bucket->encode_ns[n] += (double)(encoded_ns - began_ns);
+    bucket->decode_ns[n] += (double)(decoded_ns - encoded_ns);
+    if (!ops->finish)
+        return DPB_OK;
+    memcpy(bucket->decoded, gradients, ELEMENTS * sizeof *gradients);
+    const int64_t finishes_ns = own_ns();
+    ops->finish(options, part, bucket->sum, bucket->decoded, bucket->residual);
+    bucket->encode_ns[n] += (double)(own_ns() - finishes_ns);
+    return DPB_OK;
+}
+
 /* Encodes and decodes again and again, each time with the residual of the time before. */
 static dpb_status repeat(const struct dpb_plugin *plugin, const void *options, double seconds,
                          struct bucket *bucket, size_t *n)
 {
     const struct dpb_codec_ops *ops = plugin->ops;
-    struct dpb_codec_part part = {.n = ELEMENTS, .seed = 1};
+    const uint32_t n_rounds = ops->finish ? DPB_CODEC_ROUNDS : 1;
+    struct dpb_codec_part part = {.n = ELEMENTS,
+                                  .seed = 1,
+                                  .n_workers = 1,
+                                  .state = bucket->state,
+                                  .tensors = &matrix,
+                                  .n_tensors = 1};
     const int64_t until_ns = dpb_host.now_ns() + (int64_t)(seconds * 1e9);
     for (*n = 0; *n < MOST && (*n < LEAST || dpb_host.now_ns() < until_ns); (*n)++, part.step++) {
         const float *gradients = bucket->gradients + *n * 37 % SHIFTS * STRIDE;
-        const int64_t began_ns = own_ns();
-        bucket->bytes = ops->encode(options, &part, gradients, bucket->residual, bucket->message);
-        const int64_t encoded_ns = own_ns();
-        DPB_TRY(ops->decode(options, &part, bucket->message, bucket->bytes, bucket->sum));
-        bucket->encode_ns[*n] = (double)(encoded_ns - began_ns);
-        bucket->decode_ns[*n] = (double)(own_ns() - encoded_ns);
+        bucket->bytes = 0;
+        for (part.round = 0; part.round < n_rounds; part.round++)
+            DPB_TRY(pass(ops, options, &part, gradients, bucket, *n));
     }
     return DPB_OK;
 }
@@ -100,7 +135,9 @@ static dpb_status measure(const struct dpb_plugin *plugin, const void *options, 
     size_t n = 0;
     if (!bucket)
         return dpb_fail(DPB_NO_MEMORY, "no memory to measure codecs");
-    dpb_status status = fill(bucket, ops->bound(options, ELEMENTS));
+    const struct dpb_codec_part whole = {.n = ELEMENTS, .tensors = &matrix, .n_tensors = 1};
+    dpb_status status =
+        fill(bucket, ops->bound(options, ELEMENTS), ops->finish ? ops->state(options, &whole) : 0);
     if (status == DPB_OK)
         status = repeat(plugin, options, seconds, bucket, &n);
     if (status == DPB_OK)

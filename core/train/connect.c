@@ -162,7 +162,9 @@ static dpb_status plan(struct dpb_exchange *exchange)
     exchange->layout = (struct dpb_layout){.n_elements = exchange->graph->n_elements,
                                            .weight_type = x->weight_type,
                                            .gradient_type = x->gradient_type,
-                                           .hash = dpb_graph_hash(exchange->graph)};
+                                           .hash = dpb_graph_hash(exchange->graph),
+                                           .tensors = exchange->graph->tensors,
+                                           .n_tensors = exchange->graph->n_tensors};
     exchange->plan.bucket_elements = dpb_experiment_bucket_elements(x);
     exchange->plan.contract =
         dpb_contract_default(x->n_workers, comm->capabilities & DPB_COMM_ALONE);

@@ -25,7 +25,9 @@ struct dpb_comm_memory dpb_experiment_strategy_memory(const struct dpb_experimen
     const bool worker = rank < experiment->n_workers;
     const struct dpb_layout layout = {.n_elements = experiment->graph->n_elements,
                                       .weight_type = experiment->weight_type,
-                                      .gradient_type = experiment->gradient_type};
+                                      .gradient_type = experiment->gradient_type,
+                                      .tensors = experiment->graph->tensors,
+                                      .n_tensors = experiment->graph->n_tensors};
     const struct dpb_comm_args args = {.rank = rank,
                                        .n_workers = experiment->n_workers,
                                        .n_servers = experiment->n_servers,

@@ -161,24 +161,26 @@ static dpb_status check_loss_scale(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
-/* The strategies that carry codecs, for a message. */
-static dpb_status refuse_carrier(const struct dpb_experiment *experiment)
+/* The strategies with the capabilities `needed`, for a message. */
+static dpb_status refuse_carrier(const struct dpb_experiment *experiment, uint64_t needed)
 {
+    const bool rounds = needed & DPB_COMM_ROUNDS;
     struct dpb_plugin_row *rows = NULL;
     size_t n = 0, used = 0;
     char carriers[256] = "";
     DPB_TRY(dpb_plugin_list(&dpb_host, &rows, &n));
     for (size_t i = 0; i < n && used < sizeof carriers; i++)
         if (rows[i].kind == DPB_PLUGIN_COMM && rows[i].plugin &&
-            rows[i].plugin->capabilities & DPB_COMM_CODECS)
+            (rows[i].plugin->capabilities & needed) == needed)
             used += (size_t)snprintf(carriers + used, sizeof carriers - used, " %s",
                                      rows[i].plugin->name);
     free(rows);
     return dpb_fail(DPB_UNSUPPORTED,
-                    "%s: comm '%s' carries no codec, and comm.codec = %s; leave comm.codec out, or "
-                    "take a comm.name that carries codecs:%s",
+                    "%s: comm '%s' carries no codec%s, and comm.codec = %s; leave comm.codec out, "
+                    "or take a comm.name that carries %s:%s",
                     origin(experiment, "comm", "codec"), experiment->settings.comm.name,
-                    experiment->codec.name, carriers);
+                    rounds ? " of two rounds" : "", experiment->codec.name,
+                    rounds ? "these" : "codecs", carriers);
 }
 
 static dpb_status check_codec(const struct dpb_experiment *experiment)
@@ -188,8 +190,9 @@ static dpb_status check_codec(const struct dpb_experiment *experiment)
     const char *place = origin(experiment, "comm", "codec");
     if (!dpb_experiment_codec(experiment))
         return DPB_OK;
-    if (!(experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_CODECS))
-        return refuse_carrier(experiment);
+    const uint64_t needed = DPB_COMM_CODECS | (experiment->codec.ops->finish ? DPB_COMM_ROUNDS : 0);
+    if ((experiment->plugins[DPB_PLUGIN_COMM]->capabilities & needed) != needed)
+        return refuse_carrier(experiment, needed);
     if (settings->run.mode == DPB_MODE_COMM)
         return dpb_fail(DPB_UNSUPPORTED,
                         "%s: `dpbench comm` measures sums that come out exactly, and comm.codec = "

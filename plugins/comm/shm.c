@@ -73,8 +73,7 @@ static dpb_status shm_bind(void *comm, const struct dpb_arenas *arenas)
         return slices_bind_shards(strategy, arenas);
     if (!strategy->coded)
         return strategy_bind(strategy, arenas, slices_stages, SLICES_STAGES);
-    DPB_TRY(strategy_bind(strategy, arenas, coded_stages, CODED_STAGES));
-    return coded_bind(strategy);
+    return coded_bind_shared(strategy, arenas);
 }
 
 static void shm_memory(const void *options_, const struct dpb_comm_args *args,
@@ -97,7 +96,7 @@ static const struct dpb_comm_ops shm_ops = {.memory = shm_memory,
 
 static const struct dpb_plugin shm = {
     DPB_PLUGIN_HEAD(COMM, shm_ops),
-    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_CODECS,
+    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_CODECS | DPB_COMM_ROUNDS,
     .name = "shm",
     .version = DPB_VERSION,
     .summary = "replicated, one machine: each rank sums its slice out of all arenas",

@@ -12,6 +12,9 @@ struct coded {
     float *residual; /* of the own gradients; without feedback the sum of what was dropped */
     float *dropped;  /* without feedback: of the bucket at hand; else NULL */
     double steps;    /* since `load` */
+    /* Of a codec of two rounds: */
+    float *sum, *state;
+    uint64_t *state_at; /* by bucket: its first element; then their number */
     dpb_status status;
 };
 
@@ -26,20 +29,11 @@ dpb_status coded_open(struct strategy *strategy)
                            : strategy->host->fail(DPB_NO_MEMORY, "no memory for the codec");
 }
 
-uint64_t coded_slot_bytes(const struct dpb_codec *codec, const struct dpb_layout *layout,
-                          uint64_t bucket_elements)
-{
-    const uint64_t n = strategy_longest_bucket(layout, bucket_elements);
-    const uint64_t bound = codec->ops->bound(codec->options, n);
-    const uint64_t plain = codec->options->start_step > 0 ? n * sizeof(float) : 0;
-    return sizeof(struct coded_message) + strategy_lines(bound > plain ? bound : plain);
-}
-
 static uint64_t messages_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
                                uint64_t bucket_elements, bool shared)
 {
     const uint64_t n = args->role == DPB_SERVER ? 0 : shared ? 1 : args->n_workers;
-    return n * BANKS * strategy_count_buckets(layout, bucket_elements) *
+    return n * BANKS * coded_rounds(args->codec) * strategy_count_buckets(layout, bucket_elements) *
            coded_slot_bytes(args->codec, layout, bucket_elements);
 }
 
@@ -52,6 +46,10 @@ void coded_memory(const struct dpb_comm_args *args, const struct dpb_layout *lay
         messages_bytes(args, layout, bucket_elements, shared) + layout->n_elements * sizeof(float);
     if (!args->codec->options->feedback)
         memory->host_bytes += strategy_longest_bucket(layout, bucket_elements) * sizeof(float);
+    if (args->codec->ops->finish)
+        memory->host_bytes +=
+            coded_slot_bytes(args->codec, layout, bucket_elements) +
+            coded_count_state(args->codec, layout, bucket_elements, NULL) * sizeof(float);
 }
 
 dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout, bool shared,
@@ -82,6 +80,32 @@ static size_t dropped_bytes(const struct dpb_arenas *arenas)
     return strategy_longest_bucket(&arenas->layout, arenas->bucket_elements) * sizeof(float);
 }
 
+static size_t state_at_bytes(const struct strategy *strategy)
+{
+    return (strategy->arenas.n_buckets + 1) * sizeof(uint64_t);
+}
+
+static uint64_t state_elements(const struct strategy *strategy)
+{
+    const uint64_t *at = strategy->coded->state_at;
+    return at ? at[strategy->arenas.n_buckets] : 0;
+}
+
+static dpb_status bind_rounds(struct strategy *strategy)
+{
+    struct coded *coded = strategy->coded;
+    const struct dpb_host *host = strategy->host;
+    const struct dpb_arenas *arenas = &strategy->arenas;
+    coded->sum = host->alloc(coded->slot_bytes);
+    coded->state_at = host->alloc(state_at_bytes(strategy));
+    if (!coded->sum || !coded->state_at)
+        return DPB_NO_MEMORY;
+    const uint64_t n = coded_count_state(strategy->args.codec, &arenas->layout,
+                                         arenas->bucket_elements, coded->state_at);
+    coded->state = n > 0 ? host->alloc(n * sizeof(float)) : NULL;
+    return coded->state || n == 0 ? DPB_OK : DPB_NO_MEMORY;
+}
+
 dpb_status coded_bind(struct strategy *strategy)
 {
     struct coded *coded = strategy->coded;
@@ -91,6 +115,8 @@ dpb_status coded_bind(struct strategy *strategy)
     coded->residual = strategy->host->alloc(arenas->layout.n_elements * sizeof(float));
     if (!coded->residual)
         return DPB_NO_MEMORY;
+    if (strategy->args.codec->ops->finish)
+        DPB_TRY(bind_rounds(strategy));
     if (strategy->args.codec->options->feedback)
         return DPB_OK;
     coded->dropped = strategy->host->alloc(dropped_bytes(arenas));
@@ -101,6 +127,8 @@ void coded_load(struct strategy *strategy)
 {
     struct coded *coded = strategy->coded;
     memset(coded->residual, 0, strategy->arenas.layout.n_elements * sizeof(float));
+    if (coded->state)
+        memset(coded->state, 0, state_elements(strategy) * sizeof(float));
     coded->steps = 0;
 }
 
@@ -111,19 +139,27 @@ void coded_close(struct strategy *strategy)
         return;
     strategy->host->release(coded->residual, strategy->arenas.layout.n_elements * sizeof(float));
     strategy->host->release(coded->dropped, dropped_bytes(&strategy->arenas));
+    strategy->host->release(coded->sum, coded->slot_bytes);
+    strategy->host->release(coded->state, state_elements(strategy) * sizeof(float));
+    strategy->host->release(coded->state_at, state_at_bytes(strategy));
     free(coded);
 }
 
 /* ---- a bucket ------------------------------------------------------------------------------ */
 
 static struct dpb_codec_part part_of(const struct strategy *strategy, uint32_t rank,
-                                     uint64_t bucket, uint64_t step)
+                                     uint64_t bucket, uint32_t round, uint64_t step)
 {
-    return (struct dpb_codec_part){.first = bucket * strategy->arenas.bucket_elements,
-                                   .n = pipeline_bucket_length(&strategy->pipeline, bucket),
-                                   .seed = strategy->args.codec->seed,
-                                   .step = step,
-                                   .rank = rank};
+    const struct coded *coded = strategy->coded;
+    struct dpb_codec_part part =
+        coded_part(&strategy->arenas.layout, strategy->arenas.bucket_elements, bucket);
+    part.seed = strategy->args.codec->seed;
+    part.step = step;
+    part.rank = rank;
+    part.round = round;
+    part.n_workers = strategy->args.n_workers;
+    part.state = coded->state ? coded->state + coded->state_at[bucket] : NULL;
+    return part;
 }
 
 uint64_t coded_content_bytes(const struct strategy *strategy)
@@ -139,33 +175,43 @@ void *coded_memory_of(const struct strategy *strategy, uint64_t *bytes)
     return (char *)strategy->arenas.scratch + coded->at;
 }
 
+uint64_t coded_n_slots(const struct strategy *strategy)
+{
+    return strategy->arenas.n_buckets * coded_rounds(strategy->args.codec);
+}
+
+uint64_t coded_slot(const struct strategy *strategy, uint64_t bucket, uint32_t round)
+{
+    return round * strategy->arenas.n_buckets + bucket;
+}
+
 /* A slot's place among the messages of its scratch. */
 static uint64_t slot_at(const struct strategy *strategy, uint64_t exchange, uint32_t rank,
-                        uint64_t bucket)
+                        uint64_t slot)
 {
     const uint64_t place = strategy->coded->shared ? 0 : rank;
-    const uint64_t slot = (place * BANKS + exchange % BANKS) * strategy->arenas.n_buckets + bucket;
-    return slot * strategy->coded->slot_bytes;
+    const uint64_t bank = place * BANKS + exchange % BANKS;
+    return (bank * coded_n_slots(strategy) + slot) * strategy->coded->slot_bytes;
 }
 
 uint64_t coded_offset(const struct strategy *strategy, uint64_t exchange, uint32_t rank,
-                      uint64_t bucket)
+                      uint64_t slot)
 {
-    return slot_at(strategy, exchange, rank, bucket) + sizeof(struct coded_message);
+    return slot_at(strategy, exchange, rank, slot) + sizeof(struct coded_message);
 }
 
 struct coded_message *coded_message_of(const struct strategy *strategy, uint64_t exchange,
-                                       uint32_t rank, uint64_t bucket)
+                                       uint32_t rank, uint64_t slot)
 {
     const struct coded *coded = strategy->coded;
     char *scratch = coded->shared ? strategy->arenas.peer_scratch[rank] : strategy->arenas.scratch;
     return (struct coded_message *)(void *)(scratch + coded->at +
-                                            slot_at(strategy, exchange, rank, bucket));
+                                            slot_at(strategy, exchange, rank, slot));
 }
 
-struct coded_message *coded_message(const struct strategy *strategy, uint32_t rank, uint64_t bucket)
+struct coded_message *coded_message(const struct strategy *strategy, uint32_t rank, uint64_t slot)
 {
-    return coded_message_of(strategy, strategy->signals.exchange, rank, bucket);
+    return coded_message_of(strategy, strategy->signals.exchange, rank, slot);
 }
 
 /* Several sums at a time: one alone would wait for itself. */
@@ -190,24 +236,66 @@ static bool is_plain(const struct strategy *strategy, uint64_t step)
     return step <= (uint64_t)strategy->args.codec->options->start_step;
 }
 
+/* Whether `finish` makes gradients and residuals, in place of decode and encode. */
+static bool finishes(const struct strategy *strategy, const struct dpb_codec_part *part)
+{
+    return strategy->args.codec->ops->finish && !is_plain(strategy, part->step);
+}
+
+/* Where it does not: all elements go in the last round. */
+static uint64_t elements_of_round(const struct strategy *strategy,
+                                  const struct dpb_codec_part *part)
+{
+    return part->round + 1 == coded_rounds(strategy->args.codec) ? part->n : 0;
+}
+
 static dpb_status add_plain(const struct strategy *strategy, const struct dpb_codec_part *part,
                             const struct coded_message *message, uint64_t bytes, float *sum)
 {
     const float *gradients = (const void *)message->content;
-    if (bytes != part->n * sizeof *gradients)
+    const uint64_t n = elements_of_round(strategy, part);
+    if (bytes != n * sizeof *gradients)
         return strategy->host->fail(DPB_FAILED,
                                     "rank %u sent %llu bytes for %llu elements of step %llu, which "
                                     "comm.codec_start_step = %lld leaves as they are: do all ranks "
                                     "run the same training?",
-                                    part->rank, (unsigned long long)bytes,
-                                    (unsigned long long)part->n, (unsigned long long)part->step,
+                                    part->rank, (unsigned long long)bytes, (unsigned long long)n,
+                                    (unsigned long long)part->step,
                                     (long long)strategy->args.codec->options->start_step);
-    for (uint64_t i = 0; i < part->n; i++)
+    for (uint64_t i = 0; i < n; i++)
         sum[i] += gradients[i];
     return DPB_OK;
 }
 
 /* ---- encoding and decoding ----------------------------------------------------------------- */
+
+/* What the codec takes for the residual: without feedback there is none. */
+static float *begin_residual(const struct strategy *strategy, const struct dpb_codec_part *part)
+{
+    const struct coded *coded = strategy->coded;
+    if (!coded->dropped)
+        return coded->residual + part->first;
+    memset(coded->dropped, 0, part->n * sizeof(float));
+    return coded->dropped;
+}
+
+/* Other elements in each step. */
+static double sample_squares(const float *values, const struct dpb_codec_part *part)
+{
+    const uint64_t n = part->n < SAMPLE ? part->n : SAMPLE;
+    return sum_squares(values + part->step * SAMPLE % (part->n - n + 1), n);
+}
+
+/* The codec has written the residual of begin_residual. */
+static void end_residual(const struct strategy *strategy, const struct dpb_codec_part *part,
+                         struct dpb_coding *coding)
+{
+    const struct coded *coded = strategy->coded;
+    float *residual = coded->residual + part->first;
+    if (coded->dropped)
+        strategy->host->vec->axpby(DPB_FP32, 1.0, coded->dropped, 1.0, residual, part->n);
+    coding->residual = sample_squares(coded->dropped ? coded->dropped : residual, part);
+}
 
 /* Returns the message's bytes. */
 static uint64_t fill_message(const struct strategy *strategy, const struct dpb_codec_part *part,
@@ -216,34 +304,30 @@ static uint64_t fill_message(const struct strategy *strategy, const struct dpb_c
     const struct dpb_codec *codec = strategy->args.codec;
     if (!is_plain(strategy, part->step))
         return codec->ops->encode(codec->options, part, gradients, residual, content);
-    memcpy(content, gradients, part->n * sizeof *gradients);
-    return part->n * sizeof *gradients;
+    const uint64_t bytes = elements_of_round(strategy, part) * sizeof *gradients;
+    memcpy(content, gradients, bytes);
+    return bytes;
 }
 
-void coded_encode(struct strategy *strategy, uint64_t bucket)
+void coded_encode(struct strategy *strategy, uint64_t bucket, uint32_t round)
 {
-    struct coded *coded = strategy->coded;
     const struct dpb_host *host = strategy->host;
     const struct dpb_codec_part part =
-        part_of(strategy, strategy->args.rank, bucket, (uint64_t)coded->steps);
-    struct coded_message *message = coded_message(strategy, part.rank, bucket);
+        part_of(strategy, strategy->args.rank, bucket, round, (uint64_t)strategy->coded->steps);
+    struct coded_message *message =
+        coded_message(strategy, part.rank, coded_slot(strategy, bucket, round));
     const float *gradients = strategy_gradients(strategy, part.rank, part.first);
-    float *residual = coded->residual + part.first;
+    struct dpb_coding coding = {.elements = round == 0 ? part.n : 0};
     const int64_t began_ns = host->now_ns();
-    if (coded->dropped)
-        memset(coded->dropped, 0, part.n * sizeof(float));
     message->step = part.step;
-    message->bytes = fill_message(strategy, &part, gradients,
-                                  coded->dropped ? coded->dropped : residual, message->content);
-    if (coded->dropped)
-        host->vec->axpby(DPB_FP32, 1.0, coded->dropped, 1.0, residual, part.n);
+    message->bytes = coding.message_bytes =
+        fill_message(strategy, &part, gradients, begin_residual(strategy, &part), message->content);
     const int64_t ended_ns = host->now_ns();
-    struct dpb_coding coding = {
-        .encode_ns = ended_ns - began_ns, .elements = part.n, .message_bytes = message->bytes};
-    const uint64_t n = part.n < SAMPLE ? part.n : SAMPLE; /* other ones in each step */
-    const uint64_t at = part.step * SAMPLE % (part.n - n + 1);
-    coding.gradients = sum_squares(gradients + at, n);
-    coding.residual = sum_squares((coded->dropped ? coded->dropped : residual) + at, n);
+    coding.encode_ns = ended_ns - began_ns;
+    if (round == 0)
+        coding.gradients = sample_squares(gradients, &part);
+    if (!finishes(strategy, &part))
+        end_residual(strategy, &part, &coding);
     host->coding(&coding);
     host->span(bucket, DPB_PHASE_REDUCE, began_ns, ended_ns);
 }
@@ -262,17 +346,17 @@ static dpb_status add_message(const struct strategy *strategy, const struct dpb_
     return codec->ops->decode(codec->options, part, message->content, bytes, sum);
 }
 
-void coded_sum(struct strategy *strategy, uint64_t bucket,
-               const struct coded_message *const *messages, float *sum)
+static void sum_messages(struct strategy *strategy, uint64_t bucket, uint32_t round,
+                         const struct coded_message *const *messages, float *sum, uint64_t bytes)
 {
     struct coded *coded = strategy->coded;
     const struct dpb_host *host = strategy->host;
     const int64_t began_ns = host->now_ns();
-    memset(sum, 0, pipeline_bucket_length(&strategy->pipeline, bucket) * sizeof *sum);
+    memset(sum, 0, bytes);
     for (uint32_t rank = 0; rank < strategy->args.n_workers && coded->status == DPB_OK; rank++) {
         const uint64_t step =
             strategy->args.role == DPB_SERVER ? messages[rank]->step : (uint64_t)coded->steps;
-        const struct dpb_codec_part part = part_of(strategy, rank, bucket, step);
+        const struct dpb_codec_part part = part_of(strategy, rank, bucket, round, step);
         coded->status = add_message(strategy, &part, messages[rank], bucket, sum);
     }
     const int64_t ended_ns = host->now_ns();
@@ -280,16 +364,54 @@ void coded_sum(struct strategy *strategy, uint64_t bucket,
     host->span(bucket, DPB_PHASE_REDUCE, began_ns, ended_ns);
 }
 
-void coded_decode(struct strategy *strategy, uint64_t bucket)
+void coded_sum(struct strategy *strategy, uint64_t bucket,
+               const struct coded_message *const *messages, float *sum)
 {
-    const uint64_t begin = bucket * strategy->arenas.bucket_elements;
+    sum_messages(strategy, bucket, 0, messages, sum,
+                 pipeline_bucket_length(&strategy->pipeline, bucket) * sizeof *sum);
+}
+
+/* Once a bucket, whatever the number of workers: it counts to encoding. */
+static void finish(struct strategy *strategy, const struct dpb_codec_part *part, uint64_t bucket,
+                   float *gradients)
+{
+    const struct dpb_host *host = strategy->host;
+    const struct dpb_codec *codec = strategy->args.codec;
+    struct dpb_coding coding = {0};
+    const int64_t began_ns = host->now_ns();
+    codec->ops->finish(codec->options, part, strategy->coded->sum, gradients,
+                       begin_residual(strategy, part));
+    const int64_t ended_ns = host->now_ns();
+    coding.encode_ns = ended_ns - began_ns;
+    if (part->round + 1 == DPB_CODEC_ROUNDS)
+        end_residual(strategy, part, &coding);
+    host->coding(&coding);
+    host->span(bucket, DPB_PHASE_REDUCE, began_ns, ended_ns);
+}
+
+void coded_decode(struct strategy *strategy, uint64_t bucket, uint32_t round)
+{
+    struct coded *coded = strategy->coded;
     const struct coded_message *messages[STRATEGY_WORKERS];
     for (uint32_t rank = 0; rank < strategy->args.n_workers; rank++) {
-        messages[rank] = coded_message(strategy, rank, bucket);
-        if (strategy->coded->shared && rank != strategy->args.rank)
+        messages[rank] = coded_message(strategy, rank, coded_slot(strategy, bucket, round));
+        if (coded->shared && rank != strategy->args.rank)
             strategy->host->count_bytes(messages[rank]->bytes);
     }
-    coded_sum(strategy, bucket, messages, strategy_gradients(strategy, strategy->args.rank, begin));
+    const struct dpb_codec_part part =
+        part_of(strategy, strategy->args.rank, bucket, round, (uint64_t)coded->steps);
+    const struct dpb_codec *codec = strategy->args.codec;
+    float *gradients = strategy_gradients(strategy, part.rank, part.first);
+    if (!finishes(strategy, &part)) {
+        const uint64_t n = elements_of_round(strategy, &part);
+        sum_messages(strategy, bucket, round, messages, n > 0 ? gradients : coded->sum,
+                     n * sizeof *gradients);
+        return;
+    }
+    sum_messages(strategy, bucket, round, messages, coded->sum,
+                 codec->ops->bytes(codec->options, &part));
+    if (coded->status == DPB_OK)
+        finish(strategy, &part, bucket, gradients);
 }
 
 dpb_status coded_status(const struct strategy *strategy)
@@ -327,78 +449,8 @@ dpb_status coded_state(void *comm, struct dpb_saved *saved)
     if (!coded->dropped) /* what was dropped is for the books alone */
         saved->arrays[saved->n++] = (struct dpb_saved_array){
             "residual", DPB_FP32, false, strategy->arenas.layout.n_elements, coded->residual};
+    if (coded->state)
+        saved->arrays[saved->n++] = (struct dpb_saved_array){
+            "codec", DPB_FP32, true, state_elements(strategy), coded->state};
     return DPB_OK;
 }
-
-/* ---- stages: encode, decode what all have encoded, update ----------------------------------- */
-
-bool coded_encode_due(void *strategy, uint64_t bucket)
-{
-    const struct strategy *comm = strategy;
-    return signals_reached(&comm->signals, SIGNAL_READY, strategy_self(comm), bucket);
-}
-
-dpb_status coded_encode_wait(void *strategy, uint64_t bucket)
-{
-    return strategy_wait_ready(strategy, strategy_self(strategy), bucket);
-}
-
-static void encode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
-{
-    struct strategy *comm = strategy;
-    (void)until_ns;
-    coded_encode(comm, bucket);
-    signals_raise(&comm->signals, SIGNAL_PUSHED, bucket);
-    *at = length;
-}
-
-static bool decode_due(void *strategy, uint64_t bucket)
-{
-    const struct strategy *comm = strategy;
-    return signals_reached(&comm->signals, SIGNAL_PUSHED, strategy_workers(comm), bucket);
-}
-
-static dpb_status decode_wait(void *strategy, uint64_t bucket)
-{
-    const struct strategy *comm = strategy;
-    return strategy_wait(comm, SIGNAL_PUSHED, strategy_workers(comm), bucket, DPB_FP32,
-                         "the peer's encoded gradients");
-}
-
-static void decode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
-{
-    struct strategy *comm = strategy;
-    (void)until_ns;
-    signals_span_late_peer(&comm->signals, strategy_workers(comm), bucket);
-    coded_decode(comm, bucket);
-    *at = length;
-}
-
-bool coded_update_due(void *strategy, uint64_t bucket)
-{
-    (void)bucket;
-    return coded_status(strategy) == DPB_OK;
-}
-
-dpb_status coded_update_wait(void *strategy, uint64_t bucket)
-{
-    (void)bucket;
-    return coded_status(strategy);
-}
-
-/* No device writes the gradients between tensors, and a codec may decode 0 to another number: what
- * it leaves there would be encoded with the next step's. */
-void coded_update(void *strategy_, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
-{
-    const struct strategy *strategy = strategy_;
-    const uint64_t begin = *at;
-    strategy_update_bucket(strategy_, bucket, length, at, until_ns);
-    memset(strategy_gradients(strategy, strategy->args.rank,
-                              bucket * strategy->arenas.bucket_elements + begin),
-           0, (*at - begin) * sizeof(float));
-}
-
-const struct stage coded_stages[CODED_STAGES] = {
-    {coded_encode_due, encode, coded_encode_wait},
-    {decode_due, decode, decode_wait},
-    {coded_update_due, coded_update, coded_update_wait}};

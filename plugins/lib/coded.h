@@ -5,11 +5,15 @@
  *     (bring)   the strategy brings all messages of the bucket to all workers
  *     decode    gradients <- the sum of all messages, in the order of the ranks
  *
+ * A codec of two rounds has both twice. The sum of the first round goes to the codec, as the second
+ * does, which then makes gradients and residuals.
+ *
  * Messages lie in two banks, of even and of odd exchanges. Exchange s + 2 may overwrite what
  * exchange s has left: a worker begins s + 2 when it has all messages of s + 1, and each worker
  * sends these after it has decoded all messages of s.
  *
- * In the first comm.codec_start_step steps a message is the gradients themselves.
+ * In the first comm.codec_start_step steps a message is the gradients themselves, and that of
+ * another round is empty.
  *
  * The books of a strategy that carries a codec: weights 1/W, residuals 1/W in units of gradients.
  * Without error feedback the array of residuals adds up what was dropped.
@@ -20,12 +24,25 @@
 #include "dpbench/codec.h"
 #include "lib/strategy.h"
 
-/* A message of one bucket and worker, in a slot of the bank. */
+/* A message of one bucket, round and worker, in a slot of the bank. */
 struct coded_message {
     uint64_t bytes, step; /* `step` as in struct dpb_codec_part: a server has no other */
     uint8_t unused[DPB_CACHE_LINE - 16];
     uint8_t content[];
 };
+
+/* What the codec says of the buckets of a layout. */
+uint32_t coded_rounds(const struct dpb_codec *codec);
+/* A bucket's elements and tensors; the rest is 0. */
+struct dpb_codec_part coded_part(const struct dpb_layout *layout, uint64_t bucket_elements,
+                                 uint64_t bucket);
+/* A slot for any of the messages. */
+uint64_t coded_slot_bytes(const struct dpb_codec *codec, const struct dpb_layout *layout,
+                          uint64_t bucket_elements);
+/* Elements of the state of all buckets. `at`, NULL or of a place for each bucket and one more:
+ * where each begins. */
+uint64_t coded_count_state(const struct dpb_codec *codec, const struct dpb_layout *layout,
+                           uint64_t bucket_elements, uint64_t *at);
 
 /* `open`: makes strategy->coded where args->codec is set; else leaves it NULL. */
 dpb_status coded_open(struct strategy *strategy);
@@ -43,27 +60,28 @@ dpb_status coded_begin(struct strategy *strategy); /* fails as the exchange befo
 void coded_load(struct strategy *strategy);        /* residuals of another model go */
 void coded_close(struct strategy *strategy);       /* accepts a strategy without a codec */
 
-/* For stages. The message of a worker in the exchange under way; in another. */
-struct coded_message *coded_message(const struct strategy *strategy, uint32_t rank,
-                                    uint64_t bucket);
+/* For stages. Slots of a bank: of a codec of one round, a bucket is its slot. */
+uint64_t coded_n_slots(const struct strategy *strategy);
+uint64_t coded_slot(const struct strategy *strategy, uint64_t bucket, uint32_t round);
+/* The message of a worker in the exchange under way; in another. */
+struct coded_message *coded_message(const struct strategy *strategy, uint32_t rank, uint64_t slot);
 struct coded_message *coded_message_of(const struct strategy *strategy, uint64_t exchange,
-                                       uint32_t rank, uint64_t bucket);
+                                       uint32_t rank, uint64_t slot);
 /* The memory of all messages in the own scratch; where a message's content begins in it. */
 void *coded_memory_of(const struct strategy *strategy, uint64_t *bytes);
 uint64_t coded_offset(const struct strategy *strategy, uint64_t exchange, uint32_t rank,
-                      uint64_t bucket);
-/* A slot, and at most of a message in it. */
-uint64_t coded_slot_bytes(const struct dpb_codec *codec, const struct dpb_layout *layout,
-                          uint64_t bucket_elements);
+                      uint64_t slot);
+/* At most, of a message. */
 uint64_t coded_content_bytes(const struct strategy *strategy);
-void coded_encode(struct strategy *strategy, uint64_t bucket);
-/* sum = the sum of the `messages`, by rank: one of each worker. A message that is refused is what
- * coded_status returns from then on. */
+void coded_encode(struct strategy *strategy, uint64_t bucket, uint32_t round);
+/* For a codec of one round: sum = the sum of the `messages`, by rank: one of each worker. A message
+ * that is refused is what coded_status returns from then on. */
 void coded_sum(struct strategy *strategy, uint64_t bucket,
                const struct coded_message *const *messages, float *sum);
 dpb_status coded_status(const struct strategy *strategy); /* DPB_OK without a codec, too */
-/* The sum of all messages becomes the own gradients; counts what was read of others. */
-void coded_decode(struct strategy *strategy, uint64_t bucket);
+/* Sums the messages of a round. After the last one the own gradients are the sum. Counts what was
+ * read of others. */
+void coded_decode(struct strategy *strategy, uint64_t bucket, uint32_t round);
 
 /* Hooks for both: without a codec they have nothing to say. */
 dpb_status coded_books(void *comm, struct dpb_books *books);
@@ -78,8 +96,7 @@ bool coded_update_due(void *strategy, uint64_t bucket);
 void coded_update(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
 dpb_status coded_update_wait(void *strategy, uint64_t bucket);
 
-/* The stages of a bucket whose messages lie in memory that all workers share. */
-enum { CODED_STAGES = 3 };
-extern const struct stage coded_stages[CODED_STAGES];
+/* Binds the stages of buckets whose messages lie in memory that all workers share. */
+dpb_status coded_bind_shared(struct strategy *strategy, const struct dpb_arenas *arenas);
 
 #endif

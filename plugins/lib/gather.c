@@ -10,7 +10,7 @@ enum { MESSAGE /* the only kind */ };
 
 struct sending {
     uint32_t origin;
-    uint64_t bucket;
+    uint64_t slot;
 };
 
 struct gather {
@@ -18,9 +18,9 @@ struct gather {
     const struct dpb_host *host;
     struct mesh *mesh; /* NULL: there is one member */
     uint32_t n_members;
-    uint64_t n_buckets;
-    bool *here[2];         /* by bank, of a message [origin * n_buckets + bucket] */
-    uint32_t *n_here;      /* by bucket, of this exchange: messages of others */
+    uint64_t n_slots;
+    bool *here[2];         /* by bank, of a message [origin * n_slots + slot] */
+    uint32_t *n_here;      /* by slot, of this exchange: messages of others */
     uint32_t *n_sent;      /* likewise */
     struct sending *queue; /* of this exchange */
     uint64_t n_queued, n_handed_over, n_gone;
@@ -53,14 +53,19 @@ static uint64_t exchange_of(const struct gather *gather)
     return gather->args.strategy->signals.exchange;
 }
 
-static bool *here(const struct gather *gather, uint64_t exchange, uint32_t origin, uint64_t bucket)
+static uint64_t bucket_of(const struct gather *gather, uint64_t slot)
 {
-    return &gather->here[exchange % 2][origin * gather->n_buckets + bucket];
+    return slot % gather->args.strategy->arenas.n_buckets;
 }
 
-static void queue(struct gather *gather, uint32_t origin, uint64_t bucket)
+static bool *here(const struct gather *gather, uint64_t exchange, uint32_t origin, uint64_t slot)
 {
-    gather->queue[gather->n_queued++] = (struct sending){origin, bucket};
+    return &gather->here[exchange % 2][origin * gather->n_slots + slot];
+}
+
+static void queue(struct gather *gather, uint32_t origin, uint64_t slot)
+{
+    gather->queue[gather->n_queued++] = (struct sending){origin, slot};
 }
 
 /* ---- what the mesh says -------------------------------------------------------------------- */
@@ -72,7 +77,7 @@ static dpb_status begins(void *gather_, uint32_t link, uint64_t n, const struct 
     const uint64_t now = exchange_of(gather);
     (void)n;
     if (link == PREVIOUS && label->kind == MESSAGE && label->word < gather->n_members &&
-        label->word != own_rank(gather) && label->bucket < gather->n_buckets &&
+        label->word != own_rank(gather) && label->bucket < gather->n_slots &&
         (label->exchange == now + 1 || (label->exchange == now && now != UINT64_MAX)) &&
         label->bytes <= coded_content_bytes(strategy) &&
         label->at_bytes ==
@@ -81,18 +86,19 @@ static dpb_status begins(void *gather_, uint32_t link, uint64_t n, const struct 
         return DPB_OK;
     return gather->host->fail(
         DPB_FAILED,
-        "rank %u sent the message of rank %llu for exchange %llu, bucket %u: %llu bytes for byte "
+        "rank %u sent the message of rank %llu for exchange %llu, bucket %llu: %llu bytes for byte "
         "%llu; rank %u expects no such message: the two do not run the same training",
         link == PREVIOUS ? previous_rank(gather) : next_rank(gather),
-        (unsigned long long)label->word, (unsigned long long)label->exchange, label->bucket,
-        (unsigned long long)label->bytes, (unsigned long long)label->at_bytes, own_rank(gather));
+        (unsigned long long)label->word, (unsigned long long)label->exchange,
+        (unsigned long long)bucket_of(gather, label->bucket), (unsigned long long)label->bytes,
+        (unsigned long long)label->at_bytes, own_rank(gather));
 }
 
-static void take(struct gather *gather, uint32_t origin, uint64_t bucket)
+static void take(struct gather *gather, uint32_t origin, uint64_t slot)
 {
-    gather->n_here[bucket]++;
+    gather->n_here[slot]++;
     if (origin != next_rank(gather))
-        queue(gather, origin, bucket);
+        queue(gather, origin, slot);
 }
 
 /* A message of the next exchange is taken when that begins. One whose streams disagree may arrive
@@ -118,25 +124,25 @@ void gather_begin(struct gather *gather)
     const uint64_t exchange = exchange_of(gather);
     gather->sent_before += gather->n_handed_over;
     gather->n_queued = gather->n_handed_over = gather->n_gone = 0;
-    memset(gather->n_here, 0, gather->n_buckets * sizeof *gather->n_here);
-    memset(gather->n_sent, 0, gather->n_buckets * sizeof *gather->n_sent);
-    memset(here(gather, exchange + 1, 0, 0), 0, gather->n_members * gather->n_buckets);
+    memset(gather->n_here, 0, gather->n_slots * sizeof *gather->n_here);
+    memset(gather->n_sent, 0, gather->n_slots * sizeof *gather->n_sent);
+    memset(here(gather, exchange + 1, 0, 0), 0, gather->n_members * gather->n_slots);
     for (uint32_t origin = 0; origin < gather->n_members; origin++)
-        for (uint64_t bucket = 0; bucket < gather->n_buckets; bucket++)
-            if (*here(gather, exchange, origin, bucket))
-                take(gather, origin, bucket);
+        for (uint64_t slot = 0; slot < gather->n_slots; slot++)
+            if (*here(gather, exchange, origin, slot))
+                take(gather, origin, slot);
 }
 
-void gather_post(struct gather *gather, uint64_t bucket)
+void gather_post(struct gather *gather, uint64_t slot)
 {
     if (gather->mesh)
-        queue(gather, own_rank(gather), bucket);
+        queue(gather, own_rank(gather), slot);
 }
 
-bool gather_finished(const struct gather *gather, uint64_t bucket)
+bool gather_finished(const struct gather *gather, uint64_t slot)
 {
     const uint32_t others = gather->n_members - 1;
-    return gather->n_here[bucket] == others && gather->n_sent[bucket] == others;
+    return gather->n_here[slot] == others && gather->n_sent[slot] == others;
 }
 
 static void hand_over(struct gather *gather, bool *moved)
@@ -147,12 +153,12 @@ static void hand_over(struct gather *gather, bool *moved)
          gather->n_handed_over++) {
         const struct sending *next = &gather->queue[gather->n_handed_over];
         const struct coded_message *message =
-            coded_message_of(strategy, exchange, next->origin, next->bucket);
+            coded_message_of(strategy, exchange, next->origin, next->slot);
         const struct mesh_label label = {
             .kind = MESSAGE,
-            .bucket = (uint32_t)next->bucket,
+            .bucket = (uint32_t)next->slot,
             .exchange = exchange,
-            .at_bytes = coded_offset(strategy, exchange, next->origin, next->bucket),
+            .at_bytes = coded_offset(strategy, exchange, next->origin, next->slot),
             .bytes = message->bytes,
             .word = next->origin};
         mesh_send(gather->mesh, NEXT, &label, message->content);
@@ -165,7 +171,7 @@ static void note_sent(struct gather *gather)
 {
     const uint64_t n = mesh_sent(gather->mesh, NEXT) - gather->sent_before;
     for (; gather->n_gone < n; gather->n_gone++)
-        gather->n_sent[gather->queue[gather->n_gone].bucket]++;
+        gather->n_sent[gather->queue[gather->n_gone].slot]++;
 }
 
 dpb_status gather_move(struct gather *gather, int64_t until_ns, bool *moved)
@@ -183,24 +189,24 @@ dpb_status gather_move(struct gather *gather, int64_t until_ns, bool *moved)
     return DPB_OK;
 }
 
-dpb_status gather_wait(struct gather *gather, uint64_t bucket)
+dpb_status gather_wait(struct gather *gather, uint64_t slot)
 {
-    const bool receives = gather->n_here[bucket] < gather->n_members - 1;
+    const bool receives = gather->n_here[slot] < gather->n_members - 1;
     const struct dpb_wait what = {.step = exchange_of(gather),
-                                  .bucket = bucket,
+                                  .bucket = bucket_of(gather, slot),
                                   .peer = receives ? previous_rank(gather) : next_rank(gather),
                                   .purpose = receives
                                                  ? "messages from the rank before in the ring"
                                                  : "the next rank in the ring to take messages"};
-    if (gather_finished(gather, bucket))
+    if (gather_finished(gather, slot))
         return DPB_OK;
     if (mesh_left(gather->mesh, receives ? PREVIOUS : NEXT))
         return gather->host->fail(DPB_PEER,
                                   "rank %u has left the ring before exchange %llu, bucket %llu was "
                                   "through",
                                   what.peer, (unsigned long long)what.step,
-                                  (unsigned long long)bucket);
-    gather->host->note("wait_peer", bucket, what.peer);
+                                  (unsigned long long)what.bucket);
+    gather->host->note("wait_peer", what.bucket, what.peer);
     if (!mesh_watch(gather->mesh, gather->fds))
         return DPB_OK;
     return gather->host->poll(gather->fds, mesh_n_watched(gather->mesh), &what, NULL);
@@ -210,11 +216,11 @@ dpb_status gather_wait(struct gather *gather, uint64_t bucket)
 
 static dpb_status allocate(struct gather *gather)
 {
-    const uint64_t n = gather->n_members * gather->n_buckets;
+    const uint64_t n = gather->n_members * gather->n_slots;
     gather->here[0] = calloc(n, sizeof(bool));
     gather->here[1] = calloc(n, sizeof(bool));
-    gather->n_here = calloc(gather->n_buckets, sizeof *gather->n_here);
-    gather->n_sent = calloc(gather->n_buckets, sizeof *gather->n_sent);
+    gather->n_here = calloc(gather->n_slots, sizeof *gather->n_here);
+    gather->n_sent = calloc(gather->n_slots, sizeof *gather->n_sent);
     gather->queue = calloc(n, sizeof *gather->queue);
     return gather->here[0] && gather->here[1] && gather->n_here && gather->n_sent && gather->queue
                ? DPB_OK
@@ -235,9 +241,9 @@ static dpb_status open_mesh(struct gather *gather)
     char shape[128];
     for (uint32_t link = 0; link < LINKS; link++)
         peers[link].landings[MESSAGE] = (struct mesh_landing){memory, bytes};
-    snprintf(shape, sizeof shape, "messages of up to %llu bytes for %llu buckets",
+    snprintf(shape, sizeof shape, "messages of up to %llu bytes in %llu slots",
              (unsigned long long)coded_content_bytes(strategy),
-             (unsigned long long)gather->n_buckets);
+             (unsigned long long)gather->n_slots);
     const struct mesh_args args = {.host = gather->host,
                                    .transport = gather->args.transport,
                                    .name = "ring",
@@ -269,7 +275,7 @@ dpb_status gather_create(const struct gather_args *args, struct gather **made)
     gather->args = *args;
     gather->host = args->strategy->host;
     gather->n_members = args->strategy->args.n_workers;
-    gather->n_buckets = args->strategy->arenas.n_buckets;
+    gather->n_slots = coded_n_slots(args->strategy);
     dpb_status status = allocate(gather);
     if (status == DPB_OK && gather->n_members > 1)
         status = open_mesh(gather);

@@ -85,12 +85,16 @@ static struct dpb_range own_slice(const struct strategy *strategy, uint64_t buck
 
 /* ---- stages with a codec: encode, gather and decode, update --------------------------------- */
 
+static void encode_round(struct ring_strategy *comm, uint64_t bucket, uint32_t round)
+{
+    coded_encode(&comm->base, bucket, round);
+    gather_post(comm->gather, coded_slot(&comm->base, bucket, round));
+}
+
 static void encode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
 {
-    struct ring_strategy *comm = strategy;
     (void)until_ns;
-    coded_encode(&comm->base, bucket);
-    gather_post(comm->gather, bucket);
+    encode_round(strategy, bucket, 0);
     *at = length;
 }
 
@@ -102,7 +106,7 @@ static bool decode_due(void *strategy, uint64_t bucket)
 static void decode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
 {
     (void)until_ns;
-    coded_decode(strategy, bucket);
+    coded_decode(strategy, bucket, 0);
     *at = length;
 }
 
@@ -111,9 +115,39 @@ static dpb_status decode_wait(void *strategy, uint64_t bucket)
     return gather_wait(((const struct ring_strategy *)strategy)->gather, bucket);
 }
 
+/* The second round: decode_again ends it. */
+static void answer(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    decode(strategy, bucket, length, at, until_ns);
+    encode_round(strategy, bucket, 1);
+}
+
+static bool again_due(void *strategy, uint64_t bucket)
+{
+    return decode_due(strategy, coded_slot(strategy, bucket, 1));
+}
+
+static void decode_again(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
+                         int64_t until_ns)
+{
+    (void)until_ns;
+    coded_decode(strategy, bucket, 1);
+    *at = length;
+}
+
+static dpb_status again_wait(void *strategy, uint64_t bucket)
+{
+    return decode_wait(strategy, coded_slot(strategy, bucket, 1));
+}
+
 static const struct stage stages_with_codec[] = {
     {coded_encode_due, encode, coded_encode_wait},
     {decode_due, decode, decode_wait},
+    {coded_update_due, coded_update, coded_update_wait}};
+static const struct stage stages_of_rounds[] = {
+    {coded_encode_due, encode, coded_encode_wait},
+    {decode_due, answer, decode_wait},
+    {again_due, decode_again, again_wait},
     {coded_update_due, coded_update, coded_update_wait}};
 
 static dpb_status move_messages(void *strategy, int64_t until_ns, bool *moved)
@@ -229,8 +263,10 @@ static dpb_status bind_gather(struct ring_strategy *comm, const struct dpb_arena
                                      .transport = comm->transport,
                                      .members = comm->order,
                                      .position = comm->position};
-    DPB_TRY(strategy_bind(&comm->base, arenas, stages_with_codec,
-                          sizeof stages_with_codec / sizeof *stages_with_codec));
+    const bool twice = coded_rounds(comm->base.args.codec) > 1;
+    DPB_TRY(strategy_bind(&comm->base, arenas, twice ? stages_of_rounds : stages_with_codec,
+                          twice ? sizeof stages_of_rounds / sizeof *stages_of_rounds
+                                : sizeof stages_with_codec / sizeof *stages_with_codec));
     DPB_TRY(coded_bind(&comm->base));
     comm->base.pipeline.move = move_messages;
     comm->transport = NULL; /* the gather's from here on */

@@ -16,6 +16,7 @@ enum signal_kind {
     SIGNAL_TAKEN,    /* it has what it needs of the others' */
     SIGNAL_GATHERED, /* its share of the sum over all machines is in all arenas of its own */
     SIGNAL_PUSHED,   /* its gradients are where the owners of the bucket sum them */
+    SIGNAL_ANSWERED, /* of a codec of two rounds: its message of the second one is there */
     N_SIGNALS
 };
 

@@ -95,6 +95,30 @@ static void test_refusals(void **state)
     assert_contains(refusal("bad_ops_size", DPB_UNSUPPORTED), sizes);
 }
 
+static uint64_t count_of(const void *options, const struct dpb_codec_part *part)
+{
+    (void)options;
+    return part->n;
+}
+
+/* A codec of two rounds sets three hooks more; with some of them it is none. */
+static void test_rounds(void **state)
+{
+    const struct dpb_plugin *mutant;
+    (void)state;
+    assert_int_equal(dpb_plugin_load(DPB_PLUGIN_CODEC, "mutant", NULL, &dpb_host, &mutant), DPB_OK);
+    const struct dpb_codec_ops *one = mutant->ops;
+    struct dpb_codec_ops some[2] = {*one, *one};
+    some[0].state = count_of;
+    some[1].bytes = count_of;
+    for (size_t i = 0; i < 2; i++) {
+        char reason[DPB_REASON_BYTES] = "";
+        assert_true(dpb_plugin_check_hooks(mutant, one, reason));
+        assert_false(dpb_plugin_check_hooks(mutant, &some[i], reason));
+        assert_contains(reason, "hooks state, bytes and finish of 'mutant'");
+    }
+}
+
 static void test_load(void **state)
 {
     const struct dpb_plugin *good, *again, *second;
@@ -253,7 +277,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_load),
         cmocka_unit_test(test_unknown),  cmocka_unit_test(test_order),
-        cmocka_unit_test(test_list),
+        cmocka_unit_test(test_list),     cmocka_unit_test(test_rounds),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

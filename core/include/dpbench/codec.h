@@ -6,21 +6,38 @@
  * workers hold the same bits. A message loses some of what it encodes. The codec leaves this part
  * in a residual, which the carrier keeps. With error feedback it is part of the next message.
  *
- * A codec has no state of its own. All its hooks may be called by any thread; none blocks or
- * allocates. Elements are fp32; elements that are not finite make others of their bucket so.
+ * Most codecs exchange one message a bucket. A codec with the hook `finish` exchanges sums, in two
+ * rounds. Its messages are fp32 elements, which are added up over the workers:
+ *
+ *     for each round:  encode on each worker -> sum of all messages -> finish on each worker
+ *
+ * A codec has no memory of its own: a carrier keeps residuals and, between rounds and steps, the
+ * state of a codec with `finish`. All hooks may be called by any thread; none blocks or allocates.
+ * Elements are fp32; elements that are not finite make others of their bucket so.
  */
 #ifndef DPBENCH_CODEC_H
 #define DPBENCH_CODEC_H
 
+#include "graph.h"
 #include "option.h"
 #include "status.h"
 #include "types.h"
+
+enum { DPB_CODEC_ROUNDS = 2 }; /* of a codec with `finish` */
 
 /* Elements of the gradient arena that are encoded together: a bucket of one worker and step. */
 struct dpb_codec_part {
     uint64_t first, n; /* elements [first, first + n); n is not 0 */
     uint64_t seed, step;
     uint32_t rank; /* that has encoded it */
+    /* For a codec with `finish`: */
+    uint32_t round, n_workers;
+    float *state; /* zeros when weights are loaded; the same bits on all workers. NULL in `state`
+                     and `bytes` */
+    /* The tensors with elements in the part, in arena order. The first may begin before the part,
+     * the last may end behind it. Elements between tensors are 0. */
+    const struct dpb_tensor *tensors;
+    uint32_t n_tensors;
 };
 
 struct dpb_codec_ops {
@@ -38,6 +55,20 @@ struct dpb_codec_ops {
      * checked. */
     dpb_status (*decode)(const void *options, const struct dpb_codec_part *part,
                          const void *message, uint64_t bytes, float *sum);
+
+    /* ---- sums in two rounds: all of these, or none ---- */
+
+    /* Elements of the part's state. Encode and finish may write them; a checkpoint has them. */
+    uint64_t (*state)(const void *options, const struct dpb_codec_part *part);
+    /* Bytes of each worker's message in part->round: of fp32 elements, and at most bound(n).
+     * `encode` then only reads the residual, and `decode` adds the message to as many elements. */
+    uint64_t (*bytes)(const void *options, const struct dpb_codec_part *part);
+    /* `sum` is that of all messages of part->round, the same bits on all workers. After the last
+     * round: D = what it decodes to; residual = gradients + residual - D / n_workers; gradients =
+     * D. The sum of the residuals is right within one rounding of the part's largest for each
+     * worker. part->rank is the own. */
+    void (*finish)(const void *options, const struct dpb_codec_part *part, const float *sum,
+                   float *gradients, float *residual);
 };
 
 /* The options of every codec begin with these, and its table with their rows. They are the

@@ -34,6 +34,7 @@
 
 struct dpb_codec; /* codec.h */
 struct dpb_comm_ops;
+struct dpb_tensor;    /* graph.h */
 struct dpb_event;     /* host.h */
 struct dpb_optimizer; /* host.h */
 
@@ -45,6 +46,7 @@ struct dpb_optimizer; /* host.h */
 #define DPB_COMM_LAUNCHER UINT64_C(0x010)   /* needs the runtime of mpirun or srun, as MPI does */
 #define DPB_COMM_SERVED UINT64_C(0x020) /* with SERVERS: needs one, for workers have no shards */
 #define DPB_COMM_CODECS UINT64_C(0x040) /* carries codecs, on the host: args->codec */
+#define DPB_COMM_ROUNDS UINT64_C(0x080) /* with CODECS: codecs of two rounds, too */
 
 typedef enum dpb_role { DPB_WORKER, DPB_SERVER } dpb_role;
 
@@ -79,6 +81,9 @@ struct dpb_layout {
     dpb_dtype weight_type;   /* fp32 or fp64: master weights */
     dpb_dtype gradient_type; /* as comm.gradient says */
     uint64_t hash;           /* of all that two ranks must share */
+    /* In arena order, for codecs; none where no model is trained. @borrowed until close. */
+    const struct dpb_tensor *tensors;
+    uint32_t n_tensors;
 };
 
 typedef enum dpb_memory {

@@ -135,7 +135,7 @@ static void encode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
 {
     struct ps *ps = strategy;
     (void)until_ns;
-    coded_encode(&ps->base, bucket);
+    coded_encode(&ps->base, bucket, 0);
     signals_raise(&ps->base.signals, SIGNAL_PUSHED, bucket);
     if (ps->links)
         links_push(ps->links, bucket, length);

@@ -1,0 +1,63 @@
+/* coded_parts.c - see coded.h: what a codec says of the buckets of a layout. */
+#include "lib/coded.h"
+
+uint32_t coded_rounds(const struct dpb_codec *codec)
+{
+    return codec->ops->finish ? DPB_CODEC_ROUNDS : 1;
+}
+
+struct dpb_codec_part coded_part(const struct dpb_layout *layout, uint64_t bucket_elements,
+                                 uint64_t bucket)
+{
+    struct dpb_codec_part part = {.first = bucket * bucket_elements,
+                                  .n = strategy_bucket_length(layout, bucket_elements, bucket)};
+    const struct dpb_tensor *tensor = layout->tensors, *end = tensor + layout->n_tensors;
+    while (tensor < end && tensor->offset + tensor->n_elements <= part.first)
+        tensor++;
+    for (part.tensors = tensor; tensor < end && tensor->offset < part.first + part.n; tensor++)
+        part.n_tensors++;
+    return part;
+}
+
+/* Of the longest message. */
+static uint64_t bound_of(const struct dpb_codec *codec, const struct dpb_layout *layout,
+                         uint64_t bucket_elements)
+{
+    uint64_t longest = 0;
+    if (!codec->ops->finish)
+        return codec->ops->bound(codec->options, strategy_longest_bucket(layout, bucket_elements));
+    for (uint64_t b = 0; b < strategy_count_buckets(layout, bucket_elements); b++) {
+        struct dpb_codec_part part = coded_part(layout, bucket_elements, b);
+        for (; part.round < DPB_CODEC_ROUNDS; part.round++) {
+            const uint64_t bytes = codec->ops->bytes(codec->options, &part);
+            longest = bytes > longest ? bytes : longest;
+        }
+    }
+    return longest;
+}
+
+uint64_t coded_slot_bytes(const struct dpb_codec *codec, const struct dpb_layout *layout,
+                          uint64_t bucket_elements)
+{
+    const uint64_t bound = bound_of(codec, layout, bucket_elements);
+    const uint64_t plain = codec->options->start_step > 0
+                               ? strategy_longest_bucket(layout, bucket_elements) * sizeof(float)
+                               : 0;
+    return sizeof(struct coded_message) + strategy_lines(bound > plain ? bound : plain);
+}
+
+uint64_t coded_count_state(const struct dpb_codec *codec, const struct dpb_layout *layout,
+                           uint64_t bucket_elements, uint64_t *at)
+{
+    const uint64_t n_buckets = strategy_count_buckets(layout, bucket_elements);
+    uint64_t n = 0;
+    for (uint64_t b = 0; b < n_buckets; b++) {
+        const struct dpb_codec_part part = coded_part(layout, bucket_elements, b);
+        if (at)
+            at[b] = n;
+        n += codec->ops->state(codec->options, &part);
+    }
+    if (at)
+        at[n_buckets] = n;
+    return n;
+}

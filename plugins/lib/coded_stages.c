@@ -1,0 +1,128 @@
+/* coded_stages.c - see coded.h: a bucket's way through a strategy that carries a codec. */
+#include <string.h>
+
+#include "lib/coded.h"
+
+/* ---- the first and the last stage --------------------------------------------------------- */
+
+bool coded_encode_due(void *strategy, uint64_t bucket)
+{
+    const struct strategy *comm = strategy;
+    return signals_reached(&comm->signals, SIGNAL_READY, strategy_self(comm), bucket);
+}
+
+dpb_status coded_encode_wait(void *strategy, uint64_t bucket)
+{
+    return strategy_wait_ready(strategy, strategy_self(strategy), bucket);
+}
+
+bool coded_update_due(void *strategy, uint64_t bucket)
+{
+    (void)bucket;
+    return coded_status(strategy) == DPB_OK;
+}
+
+dpb_status coded_update_wait(void *strategy, uint64_t bucket)
+{
+    (void)bucket;
+    return coded_status(strategy);
+}
+
+/* No device writes the gradients between tensors, and a codec may decode 0 to another number: what
+ * it leaves there would be encoded with the next step's. */
+void coded_update(void *strategy_, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    const struct strategy *strategy = strategy_;
+    const uint64_t begin = *at;
+    strategy_update_bucket(strategy_, bucket, length, at, until_ns);
+    memset(strategy_gradients(strategy, strategy->args.rank,
+                              bucket * strategy->arenas.bucket_elements + begin),
+           0, (*at - begin) * sizeof(float));
+}
+
+/* ---- messages in memory that all workers share --------------------------------------------- */
+
+static const enum signal_kind there[DPB_CODEC_ROUNDS] = {SIGNAL_PUSHED, SIGNAL_ANSWERED};
+
+static void encode_round(struct strategy *comm, uint64_t bucket, uint32_t round)
+{
+    coded_encode(comm, bucket, round);
+    signals_raise(&comm->signals, there[round], bucket);
+}
+
+static bool round_due(const struct strategy *comm, uint64_t bucket, uint32_t round)
+{
+    return signals_reached(&comm->signals, there[round], strategy_workers(comm), bucket);
+}
+
+static dpb_status round_wait(const struct strategy *comm, uint64_t bucket, uint32_t round)
+{
+    return strategy_wait(comm, there[round], strategy_workers(comm), bucket, DPB_FP32,
+                         "the peer's encoded gradients");
+}
+
+static void encode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    (void)until_ns;
+    encode_round(strategy, bucket, 0);
+    *at = length;
+}
+
+static bool decode_due(void *strategy, uint64_t bucket)
+{
+    return round_due(strategy, bucket, 0);
+}
+
+static dpb_status decode_wait(void *strategy, uint64_t bucket)
+{
+    return round_wait(strategy, bucket, 0);
+}
+
+static void decode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    struct strategy *comm = strategy;
+    (void)until_ns;
+    signals_span_late_peer(&comm->signals, strategy_workers(comm), bucket);
+    coded_decode(comm, bucket, 0);
+    *at = length;
+}
+
+/* The second round: decode_again ends it. */
+static void answer(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    decode(strategy, bucket, length, at, until_ns);
+    encode_round(strategy, bucket, 1);
+}
+
+static bool again_due(void *strategy, uint64_t bucket)
+{
+    return round_due(strategy, bucket, 1);
+}
+
+static dpb_status again_wait(void *strategy, uint64_t bucket)
+{
+    return round_wait(strategy, bucket, 1);
+}
+
+static void decode_again(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
+                         int64_t until_ns)
+{
+    (void)until_ns;
+    coded_decode(strategy, bucket, 1);
+    *at = length;
+}
+
+dpb_status coded_bind_shared(struct strategy *strategy, const struct dpb_arenas *arenas)
+{
+    static const struct stage one[] = {{coded_encode_due, encode, coded_encode_wait},
+                                       {decode_due, decode, decode_wait},
+                                       {coded_update_due, coded_update, coded_update_wait}};
+    static const struct stage two[] = {{coded_encode_due, encode, coded_encode_wait},
+                                       {decode_due, answer, decode_wait},
+                                       {again_due, decode_again, again_wait},
+                                       {coded_update_due, coded_update, coded_update_wait}};
+    const bool twice = coded_rounds(strategy->args.codec) > 1;
+    DPB_TRY(strategy_bind(strategy, arenas, twice ? two : one,
+                          twice ? sizeof two / sizeof *two : sizeof one / sizeof *one));
+    return coded_bind(strategy);
+}
