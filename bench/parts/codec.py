@@ -14,6 +14,7 @@ CODECS = [
     ("onebit", [], 4.0),
     ("qsgd", [], None),
     ("topk", ["codec_ratio=0.01"], 1.5),
+    ("powersgd", ["codec_rank=4"], None),
 ]
 
 

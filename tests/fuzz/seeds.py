@@ -395,8 +395,8 @@ def texts():
 
 # ---- messages of codecs --------------------------------------------------------------------------
 
-def codec(n, data, option=b"", encode=False):
-    return bytes([encode]) + part(option) + struct.pack("<I", n - 1) + part(data)
+def codec(n, data, option=b"", encode=False, round_=0):
+    return bytes([encode + 2 * round_]) + part(option) + struct.pack("<I", n - 1) + part(data)
 
 
 def codec_seeds(message, n, option=b""):
@@ -412,6 +412,7 @@ def topk_seeds():
     def message(*indices):
         return struct.pack("<3I3f", *indices, 1, -2, 3)
     return dict(codec_seeds(message(0, 5, 29), 30, b"codec_ratio=0.1"),
+                sampled=codec(4000, bytes(range(256)) * 62, b"codec_ratio=0.4", True),
                 **{name: codec(30, message(*indices), b"codec_ratio=0.1") for name, indices in
                    {"beyond": (0, 5, 30), "far": (0, 5, 0xffffffff), "twice": (0, 5, 5), "falls": (5, 0, 29)}.items()})
 
@@ -421,6 +422,10 @@ CODECS = {
     "codec_int8": lambda: codec_seeds(struct.pack("<2f", 0.1, 2) + bytes(range(250)) * 5, 1250),
     "codec_threshold": lambda: codec_seeds(bytes(range(75)), 300),
     "codec_onebit": lambda: codec_seeds(struct.pack("<4f", 1, -1, 2, -2) + bytes(150), 1200),
+    "codec_powersgd": lambda: dict(codec_seeds(struct.pack("<78f", *range(78)), 1250),
+                                   **{"second": codec(1250, struct.pack("<140f", *range(140)), round_=1),
+                                      "rank": codec(4000, bytes(range(256)) * 62, b"codec_rank=9", True),
+                                      "far": codec(1250, struct.pack("<140f", *[3e38] * 140), round_=1)}),
     "codec_qsgd": lambda: dict(codec_seeds(struct.pack("<2f", 1, 2) + b"\x7e" * 300, 600),
                                level=codec(600, struct.pack("<2f", 1, 2) + b"\xf7" * 300),
                                wide=codec(3, struct.pack("<f", 1) + b"\0\x7f\xfe", b"codec_levels=127")),

@@ -23,6 +23,11 @@ static const double deadline_s = 60.0;
 static const char *const carriers[] = {"shm", "ring_tcp", "ps_cpu"};
 enum { N_CARRIERS = sizeof carriers / sizeof *carriers };
 
+static bool carries(const char *carrier, const char *codec)
+{
+    return strncmp(codec, "powersgd", strlen("powersgd")) != 0 || strcmp(carrier, "ps_cpu") != 0;
+}
+
 /* ---- books --------------------------------------------------------------------------------- */
 
 /* Buckets of one element, of a prime number of them, of nearly a block, larger than the model. */
@@ -46,6 +51,8 @@ static const struct row {
     {"onebit", N_WORLDS},
     {"qsgd", N_WORLDS},
     {"qsgd comm.codec_levels=127", 2},
+    {"powersgd", N_WORLDS},
+    {"powersgd comm.codec_feedback=no comm.codec_rank=1", 2},
 };
 
 static void run_well(struct command *command, const char *settings)
@@ -63,6 +70,8 @@ static void test_books(void **state)
         const struct world *world = &worlds[N_WORLDS - 1 - i / N_CARRIERS];
         struct command command;
         char settings[256];
+        if (!carries(carriers[i % N_CARRIERS], row->codec))
+            continue;
         snprintf(settings, sizeof settings,
                  "comm.name=%s comm.codec=%s run.prove=yes run.workers=%u run.accumulate=%u "
                  "comm.bucket=%s",
@@ -130,15 +139,18 @@ static void test_refused_message(void **state)
 /* All that a training leaves: its losses, and the bits of its weights. */
 static void test_lossless(void **state)
 {
-    static const char *const lossless[] = {"topk comm.codec_ratio=1",
-                                           "threshold comm.codec_threshold=0",
-                                           "onebit comm.codec_start_step=10"};
+    static const char *const lossless[] = {
+        "topk comm.codec_ratio=1", "threshold comm.codec_threshold=0",
+        "onebit comm.codec_start_step=10", "powersgd comm.codec_start_step=10",
+        "powersgd comm.codec_rank=1024"};
     const char *carrier = *state;
     struct command with, without;
     char settings[128];
     snprintf(settings, sizeof settings, "comm.name=%s run.workers=2", carrier);
     run_well(&without, settings);
     for (size_t i = 0; i < sizeof lossless / sizeof *lossless; i++) {
+        if (!carries(carrier, lossless[i]))
+            continue;
         snprintf(settings, sizeof settings, "comm.name=%s run.workers=2 comm.codec=%s", carrier,
                  lossless[i]);
         run_well(&with, settings);
@@ -208,7 +220,8 @@ static void test_start(void **state)
 
 /* int8 loses too little to be seen here. */
 static const char *const fed[] = {"topk comm.codec_ratio=0.02",
-                                  "threshold comm.codec_threshold=0.3", "onebit"};
+                                  "threshold comm.codec_threshold=0.3", "onebit",
+                                  "powersgd comm.codec_rank=1"};
 enum { N_FED = sizeof fed / sizeof *fed };
 
 static double last_loss(const char *codec, const char *feedback)
@@ -246,6 +259,10 @@ static const struct measured {
     {"topk comm.codec_ratio=0.05", 0.1, 0.5, 20},
     {"int8 comm.codec_feedback=no", 0.251, 0.001, 0.05},
     {"threshold comm.codec_threshold=1e9", 1.0 / 16, 4, 40}, /* nothing is sent: steps add up */
+    /* Matrices of 5 x 7, 7 x 13 and 13 x 243, 25 elements of vectors, in an arena of 3,360. Buckets
+     * of 1,000 elements cut the last one into 4 + 5 + 5 rows, and 335 elements that go raw. */
+    {"powersgd", 601.0 / 3360, 0.1, 20},
+    {"powersgd comm.bucket=4000", 1910.0 / 3360, 0.1, 20},
 };
 enum { N_MEASURED = sizeof measured / sizeof *measured };
 
@@ -256,6 +273,8 @@ static void test_result(void **state)
         const struct measured *row = &measured[i / N_CARRIERS];
         struct command command;
         char settings[256];
+        if (!carries(carriers[i % N_CARRIERS], row->codec))
+            continue;
         snprintf(settings, sizeof settings,
                  "comm.name=%s comm.codec=%s run.workers=3 run.steps=40 optimizer.momentum=0",
                  carriers[i % N_CARRIERS], row->codec);
@@ -328,6 +347,9 @@ static void test_refusals(void **state)
         {"comm.codec=topk comm.name=replicated",
          {"comm 'replicated' carries no codec, and comm.codec = topk", "carries codecs:", " shm",
           NULL}},
+        {"comm.codec=powersgd comm.name=ps_cpu",
+         {"comm 'ps_cpu' carries no codec of two rounds, and comm.codec = powersgd",
+          "carries these:", " ring_tcp shm\n", NULL}},
         {"comm.codec=tokp", {"unknown codec 'tokp'", "did you mean 'topk'?", NULL}},
         {"comm.codec=topk run.precision=fp64", {"comm.codec = topk encodes gradients in fp32"}},
         {"comm.codec=topk comm.gradient=bf16", {"leave comm.gradient out"}},
@@ -378,7 +400,7 @@ static void test_sweep(void **state)
                   "steady_limit_s = 0\n[model]\nname = tiny_dense\n"
                   "[data]\nsamples = 64\n[device]\nname = reference\nthreads = 1\n"
                   "[comm]\nname = shm\ncodec_ratio = 0.5\ncodec_feedback = no\n"
-                  "[sweep]\ncomm.codec = none, int8, topk, onebit\nrepeats = 1\n");
+                  "[sweep]\ncomm.codec = none, int8, topk, powersgd\nrepeats = 1\n");
     dpbench(&command, deadline_s, "-c sweep.ini --json");
     if (command.exit_code != 0)
         fail_msg("exit code %d: %s", command.exit_code, command.err);
@@ -430,6 +452,7 @@ int main(void)
     add_case(test_goes_on, (void *)"int8 comm.codec_rounding=stochastic",
              "int8 stochastic: saved and continued");
     add_case(test_goes_on, (void *)"qsgd", "qsgd: saved and continued");
+    add_case(test_goes_on, (void *)"powersgd", "powersgd: saved and continued");
     add_case(test_refusals, NULL, "refusals");
     add_case(test_sweep, NULL, "an axis over codecs");
     return run_cases("codecs", faults_setup, sandbox_teardown);

@@ -288,11 +288,8 @@ static void test_codecs(void **state)
     static const struct {
         const char *name;
         double ratio;
-    } codecs[] = {{"int8", 0.251},
-                  {"onebit", 0.0332},
-                  {"qsgd", 0.127},
-                  {"threshold", 0.0625},
-                  {"topk", 0.02}};
+    } codecs[] = {{"int8", 0.251}, {"onebit", 0.0332},    {"powersgd", 0.0039},
+                  {"qsgd", 0.127}, {"threshold", 0.0625}, {"topk", 0.02}};
     struct command command;
     (void)state;
     run(&command, 0, "-c x.ini --json comm_test.sizes=8 comm_test.codecs=yes");

@@ -100,6 +100,7 @@ static const struct effect effects[] = {
     {"comm.codec_ratio", STEPS CODEC "comm.codec=topk", "0.1", "0.2", "comm.bytes_per_step"},
     {"comm.codec_rounding", STEPS CODEC "comm.codec=int8", "nearest", "stochastic", "loss"},
     {"comm.codec_levels", STEPS CODEC "comm.codec=qsgd", "7", "8", "comm.bytes_per_step"},
+    {"comm.codec_rank", STEPS CODEC "comm.codec=powersgd", "1", "2", "comm.bytes_per_step"},
     {"comm.codec_threshold", STEPS CODEC "comm.codec=threshold", "0.001", "0.1", "loss"},
     {"comm.late", STEPS TWO, "0", "1", "loss"},
     {"comm.hosts", STEPS "run.workers=2", "2", "1+1", "ranks.1.machine"},

@@ -111,7 +111,9 @@ static void test_conforms(void **state)
                                          {"threshold", "comm.codec_threshold=0"},
                                          {"onebit", NULL},
                                          {"qsgd", NULL},
-                                         {"qsgd", "comm.codec_levels=100"}};
+                                         {"qsgd", "comm.codec_levels=100"},
+                                         {"powersgd", NULL},
+                                         {"powersgd", "comm.codec_rank=40"}};
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         struct dpb_conform conform = {0};
