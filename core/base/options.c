@@ -12,6 +12,8 @@
 #include "base/log.h"
 #include "base/parse.h"
 
+enum { PLACE_BYTES = 256 };
+
 /* A value of any type, in base units. */
 union value {
     bool truth;
@@ -214,14 +216,17 @@ static dpb_status refuse_value(const struct place *at, dpb_parsed why)
     }
 }
 
-/* The owner that a message about `section` names: the plugin if there is one. */
-static const char *owner_of(const struct dpb_option_table *tables, size_t n_tables,
-                            const char *section)
+/* For a message about `section`: "for" its plugins, or "in" it. */
+static void name_place(const struct dpb_option_table *tables, size_t n_tables, const char *section,
+                       char place[PLACE_BYTES])
 {
-    for (size_t t = 0; t < n_tables; t++)
+    int used = 0;
+    for (size_t t = 0; t < n_tables && used < PLACE_BYTES; t++)
         if (strcmp(tables[t].section, section) == 0 && tables[t].owner)
-            return tables[t].owner;
-    return NULL;
+            used += snprintf(place + used, (size_t)(PLACE_BYTES - used), "%s %s",
+                             used > 0 ? " and" : "for", tables[t].owner);
+    if (used == 0)
+        snprintf(place, PLACE_BYTES, "in [%s]", section);
 }
 
 static dpb_status refuse_section(const struct dpb_option_table *tables, size_t n_tables,
@@ -247,9 +252,8 @@ static dpb_status refuse_key(const struct dpb_option_table *tables, size_t n_tab
             else if (strcmp(row->name, setting->key) == 0)
                 elsewhere = tables[t].section;
         }
-    char place[128];
-    const char *owner = owner_of(tables, n_tables, setting->section);
-    snprintf(place, sizeof place, owner ? "for %s" : "in [%s]", owner ? owner : setting->section);
+    char place[PLACE_BYTES];
+    name_place(tables, n_tables, setting->section, place);
     if (nearest.found)
         return dpb_fail(DPB_USAGE, "%s: unknown option '%s' %s; did you mean '%s'?",
                         setting->origin, setting->key, place, nearest.found);

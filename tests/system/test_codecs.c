@@ -353,7 +353,8 @@ static void test_refusals(void **state)
         {"comm.codec=tokp", {"unknown codec 'tokp'", "did you mean 'topk'?", NULL}},
         {"comm.codec=topk run.precision=fp64", {"comm.codec = topk encodes gradients in fp32"}},
         {"comm.codec=topk comm.gradient=bf16", {"leave comm.gradient out"}},
-        {"comm.codec=int8 comm.codec_ratio=0.1", {"unknown option 'codec_ratio' for codec 'int8'"}},
+        {"comm.codec=int8 comm.codec_ratio=0.1",
+         {"unknown option 'codec_ratio' for comm 'shm' and codec 'int8'"}},
         {"comm.codec_feedback=no", {"unknown option 'codec_feedback'"}},
     };
     (void)state;
