@@ -12,7 +12,7 @@
 
 /* Runs a cmocka test a file, from the repository's root. `full`: only the experiments with heavy
  * networks, all cells, with images as large as published. Otherwise every experiment, heavy ones
- * with one cell and smaller images. Sweeps of more than four cells run one, all with DPB_ALL_CELLS.
+ * with one cell and smaller images. A sweep runs one cell, all with DPB_ALL_CELLS.
  * Returns what cmocka does. */
 int confs_test(bool full);
 

@@ -34,7 +34,7 @@ static bool carries(const char *carrier, const char *codec)
 static const struct world {
     unsigned workers, accumulate;
     const char *bucket;
-} worlds[] = {{1, 1, "1MiB"}, {2, 2, "4"}, {3, 1, "388"}, {5, 1, "4000"}};
+} worlds[] = {{1, 1, "1MiB"}, {2, 2, "4 model.name=tiny"}, {3, 1, "388"}, {5, 1, "4000"}};
 enum { N_WORLDS = sizeof worlds / sizeof *worlds };
 
 static const struct row {

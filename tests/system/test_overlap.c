@@ -1,7 +1,7 @@
 /* needs: plain waits */
 /*
- * test_overlap.c - strategies that promise overlap keep it: with a backward of ten buckets 20 ms
- * apart and exchanges of about 10 ms, what is left to wait for is one exchange, not ten; and a late
+ * test_overlap.c - strategies that promise overlap keep it: with a backward of ten buckets 10 ms
+ * apart and exchanges of about 5 ms, what is left to wait for is one exchange, not ten; and a late
  * rank delays what depends on it, nothing else.
  */
 #include <math.h>
@@ -18,8 +18,8 @@
 
 #include "lib/timed.h"
 
-enum { BUCKETS = 10, SPACING_MS = 20, EXCHANGE_MS = 10, FORWARD_MS = 5, TRIES = 12 };
-enum { FIRST_PARAMETERS = 1 << 21, MOST_PARAMETERS = 6 << 20, GRANULE = 64 };
+enum { BUCKETS = 10, SPACING_MS = 10, EXCHANGE_MS = 5, FORWARD_MS = 5, TRIES = 12 };
+enum { FIRST_PARAMETERS = 1 << 20, MOST_PARAMETERS = 3 << 20, GRANULE = 64 };
 
 #define MACHINES(hosts) "comm.name=hierarchical comm.interface=lo comm.hosts=" hosts
 
@@ -64,7 +64,7 @@ static double exchange_alone_ms(const char *strategy, uint64_t parameters)
     return backward_to_weights_ms(strategy, 2, parameters / 2, SPACING_MS, parameters) - SPACING_MS;
 }
 
-/* The bucket whose exchange takes 10 ms, as far as a run of another size can tell; which one under
+/* The bucket whose exchange takes 5 ms, as far as a run of another size can tell; which one under
  * a load by others cannot, so sizes change in steps. */
 static uint64_t choose_parameters(uint64_t parameters, double alone_ms)
 {
@@ -85,7 +85,7 @@ static double last_ones(const char *strategy)
     return strstr(strategy, "ring") || strstr(strategy, "hierarchical") ? 3.0 : 1.5;
 }
 
-/* Ten exchanges that are not hidden are 100 ms: repeating cannot make them one. Under a load by
+/* Ten exchanges that are not hidden are 50 ms: repeating cannot make them one. Under a load by
  * others the first sizes and times are wrong, so each try chooses anew, by what the last one took,
  * and later ones leave time for the others to end. */
 static void test_overlap(void **state)
@@ -136,7 +136,7 @@ static void test_overlap(void **state)
  * that nobody keeps waiting still waits for that one to wake up, ten times a step and with fewer
  * cores than processes. A wait put down to the wrong rank or bucket is a whole spacing of buckets
  * off: half of one tells them apart. */
-enum { WAKING_MS = SPACING_MS / 2 };
+enum { WAKING_MS = 10 };
 
 static const struct late_case {
     struct timed_case timed;
