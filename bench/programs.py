@@ -11,11 +11,12 @@ from compare import Program
 DEPS = "run `make bench-deps`"
 
 
-def dpbench(context, *settings, rate="timing.samples_per_s.median", name="dpbench"):
-    """A run of bench/training.ini with these settings."""
+def dpbench(context, *settings, rate="timing.samples_per_s.median", name="dpbench",
+            ini="training.ini"):
+    """A run of bench/INI with these settings."""
     return Program(
         name=name,
-        command=[context.dpbench, "-c", os.path.join(context.here, "training.ini"), "--json",
+        command=[context.dpbench, "-c", os.path.join(context.here, ini), "--json",
                  f"run.results={os.path.join(context.bench, 'runs')}", *settings],
         rate=rate,
         versions="versions.plugins.device.libraries",

@@ -45,6 +45,24 @@ def network_rows(context, title, model, share):
     return result
 
 
+def shard_row(context, n, strategy, *optimizer):
+    def ours(shard):
+        return dpbench(context, f"run.workers={n}", f"comm.name={strategy}", f"comm.shard={shard}",
+                       *optimizer, ini="sharded.ini", name=f"{strategy}, {n}, shard = {shard}")
+
+    title = "momentum" if "optimizer.name=sgd" in optimizer else "adam"
+    return Row(f"AlexNet b2, {title}, {n} {strategy} workers, sharded / whole", "images/s",
+               ours("optimizer"), ours("none"), 0.97, rounds=ROUNDS)
+
+
+def shard_rows(context):
+    return [shard_row(context, n, strategy, *optimizer)
+            for n in (2, 4) if n <= context.cores
+            for strategy in ("shm", "ring_tcp")
+            for optimizer in (["optimizer.name=sgd", "optimizer.momentum=0.9"],
+                              ["optimizer.name=adam"])]
+
+
 def loop_row(context, title, model, batch, precision, share):
     """The loop's own time: the same settings, with it and without."""
     settings = [f"model.name={model}", f"run.batch={batch}", f"run.precision={precision}",
@@ -73,6 +91,6 @@ def rows(context):
     result = []
     if context.cores >= 2:
         result += [network_rows(context, *network) for network in NETWORKS]
-    return result + [loop_row(context, "ResNet-50 b16", "resnet50", 16, "bf16", 0.99),
+    return result + shard_rows(context) + [loop_row(context, "ResNet-50 b16", "resnet50", 16, "bf16", 0.99),
                      loop_row(context, "LeNet b32", "lenet", 32, "fp32", 0.97),
                      start_row(context)]

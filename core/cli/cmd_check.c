@@ -23,6 +23,16 @@ static void print_device_memory(const struct dpb_experiment *experiment, uint64_
     printf(" on each worker's device");
 }
 
+/* Of worker 0, wherever they lie. */
+static void print_arenas(const struct dpb_experiment *experiment)
+{
+    const double n = (double)experiment->graph->n_elements / mib;
+    printf("  a worker's weights %.1f MiB, gradients %.1f MiB, optimizer state %.1f MiB\n",
+           n * (double)dpb_dtype_size(experiment->weight_type),
+           n * (double)dpb_dtype_size(experiment->gradient_type),
+           (double)dpb_experiment_state_memory(experiment, 0) / mib);
+}
+
 static void print_memory(const struct dpb_experiment *experiment, const struct dpb_fit *fit,
                          const struct dpb_machine_memory *memory)
 {
@@ -34,6 +44,7 @@ static void print_memory(const struct dpb_experiment *experiment, const struct d
     if (memory->total_bytes != UINT64_MAX)
         printf(", of %.1f MiB here", (double)memory->total_bytes / mib);
     putchar('\n');
+    print_arenas(experiment);
 }
 
 static void print_run(const struct dpb_experiment *experiment)

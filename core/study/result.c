@@ -321,6 +321,15 @@ static json_t *cores_to_json(const struct dpb_journal *journal)
     return cores;
 }
 
+static json_t *memory_to_json(const struct dpb_journal *journal)
+{
+    return json_pack("{s:I, s:I, s:I, s:I}",                                    //
+                     "weights_bytes", (json_int_t)journal->weights_bytes,       //
+                     "gradients_bytes", (json_int_t)journal->gradients_bytes,   //
+                     "optimizer_state_bytes", (json_int_t)journal->state_bytes, //
+                     "scratch_bytes", (json_int_t)journal->scratch_bytes);
+}
+
 static json_t *rank_to_json(struct maker *maker, uint32_t rank)
 {
     const struct dpb_journal *journal = maker->journals[rank];
@@ -338,6 +347,7 @@ static json_t *rank_to_json(struct maker *maker, uint32_t rank)
                              "checksum", checksum,                                        //
                              "dropped_samples", (json_int_t)journal->dropped_samples,     //
                              "dropped_spans", (json_int_t)journal->dropped_spans);
+    json_object_set_new(json, "memory", memory_to_json(journal));
     json_object_set_new(json, "cores", cores_to_json(journal));
     json_object_set_new(json, "gpu", dpb_gpu_to_json(&journal->gpu));
     json_t *facts = dpb_facts_to_json(page);

@@ -42,6 +42,7 @@ static dpb_status make_own(struct dpb_arena_memory *m, const struct dpb_comm_pla
         if (memory[kind] == DPB_MEMORY_NONE || bytes[kind] == 0)
             continue;
         const bool shared = memory[kind] == DPB_MEMORY_SHARED;
+        m->own_bytes[kind] = bytes[kind];
         if (is_on_device(m, kind)) {
             m->own_shared[kind] = shared;
             DPB_TRY(m->device.ops->allocate(m->device.device, names[kind], bytes[kind],

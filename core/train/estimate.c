@@ -36,13 +36,20 @@ struct dpb_comm_memory dpb_experiment_strategy_memory(const struct dpb_experimen
                                        .machines = experiment->machines,
                                        .n_machines = experiment->n_machines,
                                        .codec = dpb_experiment_codec(experiment)};
-    struct dpb_comm_memory memory = {0};
+    struct dpb_comm_memory memory = {.state_elements = layout.n_elements};
     if (ops->memory && experiment->settings.run.mode == DPB_MODE_TRAIN)
         ops->memory(experiment->options[DPB_PLUGIN_COMM], &args, &layout,
                     dpb_experiment_bucket_elements(experiment), &memory);
     if (!worker || !dpb_experiment_arenas_on_device(experiment))
         memory.device_bytes = 0;
     return memory;
+}
+
+uint64_t dpb_experiment_state_memory(const struct dpb_experiment *experiment, uint32_t rank)
+{
+    return dpb_optimizer_states(&experiment->settings.optimizer) *
+           dpb_experiment_strategy_memory(experiment, rank).state_elements *
+           dpb_dtype_size(experiment->weight_type);
 }
 
 uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t rank)
@@ -53,12 +60,12 @@ uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t
         return dpb_comm_memory(experiment, rank);
     uint64_t arena = graph->n_elements * dpb_dtype_size(experiment->weight_type);
     bool on_device = dpb_experiment_arenas_on_device(experiment);
-    const uint32_t n_states = dpb_optimizer_states(&settings->optimizer);
-    uint64_t total = arena * (1 + n_states);
+    const uint64_t state = dpb_experiment_state_memory(experiment, rank);
+    uint64_t total = arena + state;
     if (rank >= experiment->n_workers)
         return total;
     if (on_device) /* of an arena for core to look at, and of the state for checkpoints */
-        total = arena * (1 + (settings->checkpoint.save[0] ? n_states : 0));
+        total = arena + (settings->checkpoint.save[0] ? state : 0);
     const struct dpb_compile_args compile = {.graph = graph,
                                              .batch = experiment->batch,
                                              .precision = (dpb_precision)settings->run.precision,

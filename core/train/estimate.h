@@ -10,6 +10,8 @@
 /* Bytes a rank's process needs, its arenas, activations and data staging (an estimate). Built
  * experiments only. */
 uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t rank);
+/* Of it, the optimizer's state; on a worker whose arenas are on its device, what lies there. */
+uint64_t dpb_experiment_state_memory(const struct dpb_experiment *experiment, uint32_t rank);
 /* What its strategy takes beside that and grows with the model. */
 struct dpb_comm_memory dpb_experiment_strategy_memory(const struct dpb_experiment *experiment,
                                                       uint32_t rank);

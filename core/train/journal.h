@@ -97,7 +97,8 @@ struct dpb_journal {
     uint16_t cores[DPB_JOURNAL_CORES];
     bool oversubscribed;
     uint64_t peak_memory_bytes;
-    double loss_scale;           /* of fp16, as it is now */
+    uint64_t weights_bytes, gradients_bytes, state_bytes, scratch_bytes; /* its arenas */
+    double loss_scale;                                                   /* of fp16, as it is now */
     uint64_t skipped_steps;      /* because of overflow, of this run */
     struct dpb_load load;        /* rank 0: around the timed steps */
     struct dpb_gpu_use gpu;      /* of the rank's device, around the timed steps */

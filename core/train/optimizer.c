@@ -63,6 +63,11 @@ static uint64_t state_bytes(const struct dpb_optimizer *optimizer)
     return optimizer->n_arrays * array_bytes(optimizer);
 }
 
+uint64_t dpb_optimizer_bytes(const struct dpb_optimizer *optimizer)
+{
+    return optimizer ? state_bytes(optimizer) : 0;
+}
+
 /* A tensor and the gap behind it; neighbours are one range. */
 static dpb_status list_decays(struct dpb_optimizer *optimizer)
 {

@@ -45,6 +45,8 @@ void dpb_optimizer_destroy(struct dpb_optimizer *optimizer); /* accepts NULL */
 uint32_t dpb_optimizer_state_names(const struct dpb_optimizer_settings *settings,
                                    const char *names[DPB_OPTIMIZER_STATES]);
 uint32_t dpb_optimizer_states(const struct dpb_optimizer_settings *settings); /* the number alone */
+uint64_t
+dpb_optimizer_bytes(const struct dpb_optimizer *optimizer); /* of the state; accepts NULL */
 /* The memory of the state: array after array, of each one owned range after the other, in the
  * weights' type. Zeroed where there is none; the optimizer's (may be NULL), @borrowed until
  * destroy. What other threads have updated until now is in it; of a state on a device it is what

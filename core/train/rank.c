@@ -125,12 +125,23 @@ static dpb_status serve(struct dpb_trainer *t)
     return status;
 }
 
+/* On the host and the device. */
+static void note_arenas(const struct dpb_exchange *exchange, struct dpb_journal *journal)
+{
+    const uint64_t *bytes = exchange->memory.own_bytes;
+    journal->weights_bytes = bytes[DPB_ARENA_WEIGHTS];
+    journal->gradients_bytes = bytes[DPB_ARENA_GRADIENTS];
+    journal->scratch_bytes = bytes[DPB_ARENA_SCRATCH] + bytes[DPB_ARENA_INBOX];
+    journal->state_bytes = dpb_optimizer_bytes(exchange->optimizer);
+}
+
 static void note_usage(struct dpb_trainer *t)
 {
     const struct dpb_data_ops *data = t->experiment->plugins[DPB_PLUGIN_DATA]->ops;
     struct rusage usage;
     if (getrusage(RUSAGE_SELF, &usage) == 0)
         t->journal->peak_memory_bytes = (uint64_t)usage.ru_maxrss * 1024;
+    note_arenas(&t->exchange, t->journal);
     if (data->count)
         data->count(t->experiment->data, &t->journal->data);
     if (t->journal->data.skipped > 0)

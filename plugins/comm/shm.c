@@ -80,7 +80,9 @@ static void shm_memory(const void *options_, const struct dpb_comm_args *args,
                        const struct dpb_layout *layout, uint64_t bucket_elements,
                        struct dpb_comm_memory *memory)
 {
-    (void)options_;
+    const struct shm_options *given = options_;
+    if (shard_wanted(args, given->shard))
+        memory->state_elements = shard_elements(layout, bucket_elements, args->n_workers);
     coded_memory(args, layout, bucket_elements, true, memory);
 }
 

@@ -253,7 +253,9 @@ void ring_strategy_memory(const void *options, const struct dpb_comm_args *args,
                           const struct dpb_layout *layout, uint64_t bucket_elements,
                           struct dpb_comm_memory *memory)
 {
-    (void)options;
+    const struct ring_options *given = options;
+    if (shard_wanted(args, given->shard))
+        memory->state_elements = shard_elements(layout, bucket_elements, args->n_workers);
     coded_memory(args, layout, bucket_elements, false, memory);
 }
 

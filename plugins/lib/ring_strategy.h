@@ -83,7 +83,8 @@ dpb_status ring_strategy_begin(void *comm, const struct dpb_step *step);
 dpb_status ring_strategy_ready(void *comm, uint64_t bucket, struct dpb_event *event);
 void ring_strategy_close(void *comm);
 
-/* What a codec takes. */
+/* What a codec takes, and what state is left with shards. The plugin's options begin with a struct
+ * ring_options. */
 void ring_strategy_memory(const void *options, const struct dpb_comm_args *args,
                           const struct dpb_layout *layout, uint64_t bucket_elements,
                           struct dpb_comm_memory *memory);

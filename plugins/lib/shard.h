@@ -34,4 +34,13 @@ static inline bool shard_wanted(const struct dpb_comm_args *args, int shard)
     return shard == SHARD_OPTIMIZER && args->n_workers > 1;
 }
 
+/* At most, for the hook `memory`: elements that one of n owners has, a slice of every bucket. */
+static inline uint64_t shard_elements(const struct dpb_layout *layout, uint64_t bucket_elements,
+                                      uint32_t n)
+{
+    const uint64_t last = strategy_count_buckets(layout, bucket_elements) - 1;
+    return last * ((bucket_elements + n - 1) / n) +
+           (strategy_bucket_length(layout, bucket_elements, last) + n - 1) / n;
+}
+
 #endif

@@ -356,6 +356,9 @@ static void test_refusals(void **state)
         {"comm.codec=int8 comm.codec_ratio=0.1",
          {"unknown option 'codec_ratio' for comm 'shm' and codec 'int8'"}},
         {"comm.codec_feedback=no", {"unknown option 'codec_feedback'"}},
+        {"comm.codec=int8 comm.name=shm run.workers=2 comm.shard=optimizer",
+         {"comm.shard = optimizer beside comm.codec = int8", NULL}},
+        {"comm.name=replicated comm.shard=optimizer", {"unknown option 'shard' in [comm]"}},
     };
     (void)state;
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {

@@ -1,10 +1,11 @@
 /* needs: threads */
 /*
- * test_traffic.c - strategies read and write what their definitions say.
+ * test_traffic.c - strategies read, write and keep what their definitions say.
  *
  * Counted twice: by what they report (comm.bytes_per_step), and by a plugin between them and core
  * that looks at the addresses they sum and copy (tests/plugins/comm_mutant.c, `audited`).
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -227,6 +228,59 @@ static void test_audit(void **state)
     }
 }
 
+/* ---- what a worker keeps -------------------------------------------------------------------- */
+
+static double kept(const struct training *training, int rank, const char *what)
+{
+    char path[64];
+    snprintf(path, sizeof path, "ranks.%d.memory.%s_bytes", rank, what);
+    return json_number_at(training->command.json, path);
+}
+
+static double state_by_check(const char *settings)
+{
+    struct command command;
+    dpbench(&command, 60.0, "check -c /dev/null model.name=lenet run.steps=1 %s", settings);
+    const char *at = strstr(command.out, "optimizer state ");
+    if (command.exit_code != 0 || !at)
+        fail_msg("%s: %s%s", settings, command.out, command.err);
+    const double mib = strtod(at + strlen("optimizer state "), NULL);
+    command_free(&command);
+    return mib;
+}
+
+/* Each has a W-th of the optimizer's state, within a bucket; together they have all of it. */
+static void test_shards_kept(void **state)
+{
+    enum { WORKERS = 3 };
+    const struct strategy_form *form = *state;
+    struct strategy_form whole_form = *form;
+    struct training whole, sharded;
+    double sum = 0.0;
+    whole_form.sharded = false;
+    train(&whole, "model.name=tiny optimizer.name=adam comm.bucket=%d %s", BUCKET * 8,
+          form_settings(&whole_form, "", WORKERS));
+    train(&sharded, "model.name=tiny optimizer.name=adam comm.bucket=%d %s", BUCKET * 8,
+          form_settings(form, "", WORKERS));
+    const double all = kept(&whole, 0, "optimizer_state");
+    expect_equal(&whole, "bytes of Adam's state", all, 2 * kept(&whole, 0, "weights"));
+    for (int rank = 0; rank < WORKERS; rank++) {
+        const double own = kept(&sharded, rank, "optimizer_state");
+        if (fabs(own - all / WORKERS) > 2 * 8 * BUCKET)
+            fail_msg("%s: rank %d keeps %g bytes of %g", sharded.settings, rank, own, all);
+        expect_equal(&sharded, "bytes of weights", kept(&sharded, rank, "weights"), all / 2);
+        expect_equal(&sharded, "bytes of gradients", kept(&sharded, rank, "gradients"), all / 2);
+        sum += own;
+    }
+    expect_equal(&sharded, "bytes of state, of all workers", sum, all);
+    const double mib = state_by_check(form_settings(&whole_form, "", WORKERS));
+    const double shard_mib = state_by_check(form_settings(form, "", WORKERS));
+    if (mib < 1 || fabs(shard_mib - mib / WORKERS) > 0.1)
+        fail_msg("%s: check says %g MiB of state, and %g in all", form->label, shard_mib, mib);
+    training_free(&whole);
+    training_free(&sharded);
+}
+
 int main(void)
 {
     for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));) {
@@ -234,6 +288,9 @@ int main(void)
         if (!form->network || form->ring)
             add_case(test_audit, form, "who reads and writes what, %s", form->label);
     }
+    for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));)
+        if (form->sharded)
+            add_case(test_shards_kept, form, "optimizer state is kept once, %s", form->label);
     add_case(test_independent_moves_nothing, NULL, "independent moves nothing");
     return run_cases("traffic", training_setup_mutants, training_teardown);
 }

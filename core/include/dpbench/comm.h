@@ -172,6 +172,7 @@ struct dpb_comm_needs {
  * model: scratch, pinned memory, inboxes. */
 struct dpb_comm_memory {
     uint64_t host_bytes, device_bytes;
+    uint64_t state_elements; /* of the layout, whose optimizer state the rank has; preset: all */
 };
 
 #define DPB_FOREVER INT64_C(-1)
@@ -182,7 +183,7 @@ struct dpb_comm_ops {
 
     /* *needs is zeroed. Refuses what this build or machine lacks; may load a library. */
     dpb_status (*needs)(const void *options, struct dpb_comm_needs *needs);
-    /* Of rank args->rank. *memory is zeroed; args->device is NULL. */
+    /* Of rank args->rank. *memory has its presets, else zeros; args->device is NULL. */
     void (*memory)(const void *options, const struct dpb_comm_args *args,
                    const struct dpb_layout *layout, uint64_t bucket_elements,
                    struct dpb_comm_memory *memory);

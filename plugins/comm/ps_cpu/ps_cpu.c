@@ -32,6 +32,7 @@
 #include "comm/ps_cpu/ps.h"
 #include "dpbench/plugin.h"
 #include "lib/mesh_tcp.h"
+#include "lib/shard.h"
 #include "lib/verbs/mesh_verbs.h"
 
 /* What the servers read of worker 0, and of each worker at the end; behind its signal page. */
@@ -546,6 +547,8 @@ static void ps_memory(const void *options_, const struct dpb_comm_args *args,
     (void)options_;
     memory->host_bytes =
         links_inbox_bytes(args, layout, bucket_elements, &(struct links_memory){.accrues = false});
+    memory->state_elements =
+        ps_is_shard(args) ? shard_elements(layout, bucket_elements, ps_shards(args).n) : 0;
     coded_memory(args, layout, bucket_elements, true, memory);
     if (args->codec && ps_is_shard(args))
         memory->host_bytes += strategy_longest_bucket(layout, bucket_elements) * sizeof(float);
