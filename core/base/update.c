@@ -112,9 +112,9 @@ static void look_at(const struct dpb_update *update, const char *w, uint64_t ele
 {
     const size_t size = dpb_dtype_size(update->weight_type);
     uint64_t found = __atomic_load_n(update->not_finite, __ATOMIC_RELAXED);
-    if (dpb_vec.finite(update->weight_type, w, n))
+    if (dpb_vec_finite(update->weight_type, w, n))
         return;
-    while (dpb_vec.finite(update->weight_type, w, 1)) {
+    while (dpb_vec_finite(update->weight_type, w, 1)) {
         w += size;
         element++;
     }

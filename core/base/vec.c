@@ -230,7 +230,7 @@ static void vec_cast(dpb_dtype to, void *dst, dpb_dtype from, const void *src, u
         cast[from][to](dst, src, n);
 }
 
-static bool vec_finite(dpb_dtype type, const void *x, uint64_t n)
+bool dpb_vec_finite(dpb_dtype type, const void *x, uint64_t n)
 {
     assert(type == DPB_FP64 || type == DPB_FP32 || type == DPB_BF16);
     if (type == DPB_FP64)
@@ -240,7 +240,7 @@ static bool vec_finite(dpb_dtype type, const void *x, uint64_t n)
     return finite_bf16(x, n);
 }
 
-static uint64_t vec_checksum(dpb_dtype type, const void *x, uint64_t n)
+uint64_t dpb_vec_checksum(dpb_dtype type, const void *x, uint64_t n)
 {
     return checksum_bytes(x, n * dpb_dtype_size(type));
 }
@@ -250,6 +250,4 @@ const struct dpb_vec_ops dpb_vec = {
     .axpby = vec_axpby,
     .cast = vec_cast,
     .copy = vec_copy,
-    .finite = vec_finite,
-    .checksum = vec_checksum,
 };

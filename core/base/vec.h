@@ -1,5 +1,6 @@
 /*
- * vec.h - arithmetic on ranges of host memory: the functions behind dpb_vec_ops of host.h.
+ * vec.h - arithmetic on ranges of host memory: dpb_vec_ops of host.h, and what core
+ * alone asks of them.
  */
 #ifndef DPB_CORE_BASE_VEC_H
 #define DPB_CORE_BASE_VEC_H
@@ -7,5 +8,9 @@
 #include "dpbench/host.h"
 
 extern const struct dpb_vec_ops dpb_vec;
+
+bool dpb_vec_finite(dpb_dtype type, const void *x, uint64_t n);
+/* Of the bits, with their order; equal arrays have equal checksums. */
+uint64_t dpb_vec_checksum(dpb_dtype type, const void *x, uint64_t n);
 
 #endif

@@ -354,7 +354,7 @@ static dpb_status write_span(struct tracer *tracer, uint32_t number,
                              const struct dpb_trace_span *span)
 {
     static const char *const parts[DPB_PARTS] = {"data", "forward", "delay", "backward"};
-    static const char *const phases[DPB_PHASES] = {"queue", "wait", "transfer", "reduce", "update"};
+    static const char *const phases[DPB_PHASES] = {"wait", "transfer", "reduce", "update"};
     const uint32_t steps_row = tracer->ranks[number].journal->by_device ? ROW_DEVICE : ROW_LOOP;
     if (span->what >= DPB_TRACE_PHASE) {
         const uint32_t lane = find_lane(tracer, span);

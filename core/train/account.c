@@ -346,10 +346,8 @@ void dpb_account_span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_
     case DPB_PHASE_REDUCE:
         append(&account.series[COMM], begin_ns, end_ns);
         break;
-    case DPB_PHASE_UPDATE:
+    default:
         append(&account.series[UPDATE], begin_ns, end_ns);
-        break;
-    default: /* a bucket in a queue costs nothing by itself */
         break;
     }
     pthread_mutex_unlock(&series_lock);

@@ -163,7 +163,7 @@ static dpb_status checksum_of_gradients(struct comm_test *test, uint64_t *checks
     const void *gradients;
     DPB_TRY(dpb_arena_look(exchange, exchange->arenas.gradients, dpb_arena_bytes(exchange, type),
                            &gradients));
-    *checksum = dpb_vec.checksum(type, gradients, exchange->layout.n_elements);
+    *checksum = dpb_vec_checksum(type, gradients, exchange->layout.n_elements);
     return DPB_OK;
 }
 

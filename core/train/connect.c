@@ -99,7 +99,7 @@ static dpb_status agree_on_layout(const struct dpb_exchange *exchange)
     DPB_TRY(agree_on("layout of model and arenas", "%s, %llu elements, %s, hash %016llx",
                      exchange->graph->name, (unsigned long long)exchange->layout.n_elements,
                      dpb_dtype_name(exchange->layout.weight_type),
-                     (unsigned long long)exchange->layout.hash));
+                     (unsigned long long)dpb_graph_hash(exchange->graph)));
     return agree_on("buckets", "%llu elements of %s",
                     (unsigned long long)exchange->plan.bucket_elements,
                     dpb_dtype_name(exchange->layout.gradient_type));
@@ -162,7 +162,6 @@ static dpb_status plan(struct dpb_exchange *exchange)
     exchange->layout = (struct dpb_layout){.n_elements = exchange->graph->n_elements,
                                            .weight_type = x->weight_type,
                                            .gradient_type = x->gradient_type,
-                                           .hash = dpb_graph_hash(exchange->graph),
                                            .tensors = exchange->graph->tensors,
                                            .n_tensors = exchange->graph->n_tensors};
     exchange->plan.bucket_elements = dpb_experiment_bucket_elements(x);

@@ -1,6 +1,6 @@
 /*
  * saved.h - the state of a strategy in checkpoints: the arrays that the hook `state` of
- * dpbench/comm.h names, beside the model and the optimizer's state.
+ * dpbench/saved.h names, beside the model and the optimizer's state.
  *
  * The file has a common array as "comm.STRATEGY.NAME", and one for each worker as
  * "comm.STRATEGY.NAME.RANK". Rank 0 writes the file; the others hand it theirs through the store,

@@ -121,7 +121,7 @@ static dpb_status check_finite(const struct dpb_experiment *x,
     size_t size = dpb_dtype_size(x->weight_type);
     for (uint32_t i = 0; weights && i < graph->n_tensors; i++) {
         const struct dpb_tensor *tensor = &graph->tensors[i];
-        if (!dpb_vec.finite(x->weight_type, weights + tensor->offset * size, tensor->n_elements))
+        if (!dpb_vec_finite(x->weight_type, weights + tensor->offset * size, tensor->n_elements))
             return dpb_fail(DPB_DATA,
                             "%s: '%s' has elements that are infinite or no numbers: take a "
                             "checkpoint from before, or run.nan = continue to go on from this one",

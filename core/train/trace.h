@@ -11,7 +11,7 @@
 #ifndef DPB_CORE_TRAIN_TRACE_H
 #define DPB_CORE_TRAIN_TRACE_H
 
-#include "dpbench/comm.h"
+#include "dpbench/host.h"
 #include "train/settings.h"
 
 /* Room of the ring for each step of run.trace_steps. */

@@ -41,7 +41,7 @@ dpb_status dpb_verify_replicas(struct dpb_exchange *exchange, struct dpb_journal
     const bool equal = exchange->plan.contract.replicas_equal;
     DPB_TRY(dpb_arena_look(exchange, equal ? exchange->weights : view.weights,
                            dpb_arena_bytes(exchange, type), &weights));
-    journal->checksum = dpb_vec.checksum(type, weights, exchange->layout.n_elements);
+    journal->checksum = dpb_vec_checksum(type, weights, exchange->layout.n_elements);
     if (!equal) {
         journal->verdict_replicas = DPB_VERDICT_NOT_APPLICABLE;
         return DPB_OK;

@@ -85,7 +85,7 @@ static void report_span(struct bitmap *map)
         mark_bits(map, map->wait, begin, end);
     if (phase == DPB_PHASE_UPDATE)
         mark_bits(map, map->update, begin, end);
-    else if (phase != DPB_PHASE_QUEUE)
+    else
         mark_bits(map, map->comm, begin, end);
 }
 

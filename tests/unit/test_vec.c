@@ -316,15 +316,15 @@ static void test_finite(void **state)
             for (uint64_t where = 0; where < n; where += 1 + n / 9) {
                 fill(types[t]);
                 void *x = at(types[t], 0, n % 3);
-                assert_true(dpb_vec.finite(types[t], x, n));
+                assert_true(dpb_vec_finite(types[t], x, n));
                 put(types[t], x, n, NAN); /* past the end: nobody's business */
-                assert_true(dpb_vec.finite(types[t], x, n));
+                assert_true(dpb_vec_finite(types[t], x, n));
                 put(types[t], x, where, bad[n % 3]);
-                assert_false(dpb_vec.finite(types[t], x, n));
+                assert_false(dpb_vec_finite(types[t], x, n));
             }
     const float largest = 0x1.fffffep127f, least = 0x1p-149f;
-    assert_true(dpb_vec.finite(DPB_FP32, &largest, 1) && dpb_vec.finite(DPB_FP32, &least, 1));
-    assert_true(dpb_vec.finite(DPB_FP64, NULL, 0));
+    assert_true(dpb_vec_finite(DPB_FP32, &largest, 1) && dpb_vec_finite(DPB_FP32, &least, 1));
+    assert_true(dpb_vec_finite(DPB_FP64, NULL, 0));
 }
 
 /* Known answers of XXH64 with seed 0. */
@@ -341,7 +341,7 @@ static void test_checksum_known(void **state)
         {"Nobody inspects the spammish repetition", UINT64_C(0xfbcea83c8a378bf1)},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        assert_int_equal(dpb_vec.checksum(DPB_UINT8, known[i].text, strlen(known[i].text)),
+        assert_int_equal(dpb_vec_checksum(DPB_UINT8, known[i].text, strlen(known[i].text)),
                          known[i].sum);
 }
 
@@ -353,18 +353,18 @@ static void test_checksum_changes(void **state)
     float x[N + 1];
     for (uint32_t i = 0; i <= N; i++)
         x[i] = (float)i + 0.5f;
-    uint64_t sum = dpb_vec.checksum(DPB_FP32, x, N), changed;
+    uint64_t sum = dpb_vec_checksum(DPB_FP32, x, N), changed;
     memmove(memory[0].bytes + 4, x, sizeof x);
-    assert_int_equal(dpb_vec.checksum(DPB_FP32, memory[0].bytes + 4, N), sum);
-    assert_int_not_equal(dpb_vec.checksum(DPB_FP32, x, N + 1), sum);
+    assert_int_equal(dpb_vec_checksum(DPB_FP32, memory[0].bytes + 4, N), sum);
+    assert_int_not_equal(dpb_vec_checksum(DPB_FP32, x, N + 1), sum);
     for (int i = 0; i < N; i++)
         for (int j = i + 1; j < N; j++) {
             float kept_i = x[i], kept_j = x[j];
             x[i] = kept_j, x[j] = kept_i;
-            changed = dpb_vec.checksum(DPB_FP32, x, N);
+            changed = dpb_vec_checksum(DPB_FP32, x, N);
             assert_int_not_equal(changed, sum);
             x[i] = -kept_i, x[j] = -kept_j;
-            changed = dpb_vec.checksum(DPB_FP32, x, N);
+            changed = dpb_vec_checksum(DPB_FP32, x, N);
             assert_int_not_equal(changed, sum);
             x[i] = kept_i, x[j] = kept_j;
         }
@@ -372,7 +372,7 @@ static void test_checksum_changes(void **state)
     int flipped = 0;
     for (int bit = 0; bit < N * 32; bit++) {
         bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
-        changed = dpb_vec.checksum(DPB_FP32, x, N);
+        changed = dpb_vec_checksum(DPB_FP32, x, N);
         bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
         assert_int_not_equal(changed, sum);
         flipped += __builtin_popcountll(changed ^ sum);

@@ -100,4 +100,13 @@ struct dpb_codec {
     uint64_t seed;
 };
 
+/* For host->coding: what a worker's codec did. Times are of this worker alone. */
+struct dpb_coding {
+    int64_t encode_ns, decode_ns;
+    uint64_t elements, message_bytes; /* encoded; of the own messages */
+    /* Sums of squares over a sample of the encoded elements: of gradients, and of what is left of
+     * them, or without error feedback was dropped, once their message is made. */
+    double gradients, residual;
+};
+
 #endif

@@ -15,6 +15,18 @@
  *   alone      A strategy that does not exchange: each worker's weights move by its own gradients.
  *
  * Core fills in the contract of a synchronous mean before `plan`; such a strategy changes nothing.
+ * Others may need hooks. All are of workers, between steps, and may block, but for `cancelled`:
+ *
+ *     settle     Applies what is on its way; until its next step nobody waits for this worker. Not
+ *                collective: core calls it, too, when a worker's training ends, or waits for a
+ *                pause of all. NULL: nothing is on its way.
+ *     books      With DPB_PROOF_BOOKS; *books is zeroed. Collective.
+ *     applied    The part of an element of this worker's mean gradient of `step`, one of the last
+ *                64, that was applied, in place of contract.share, which NULL stands for. 0:
+ *                dropped.
+ *     cancelled  The gradients of the step under way will be dropped, whatever they are: core need
+ *                not compute them, and hands over all buckets as they are. The loop's thread asks;
+ *                never blocks. NULL: never.
  */
 #ifndef DPBENCH_CONTRACT_H
 #define DPBENCH_CONTRACT_H

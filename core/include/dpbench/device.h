@@ -13,9 +13,12 @@
 #ifndef DPBENCH_DEVICE_H
 #define DPBENCH_DEVICE_H
 
+#include "capture.h"
 #include "data.h"
 #include "graph.h"
+#include "links.h"
 #include "monitor.h"
+#include "profile.h"
 #include "queue.h"
 #include "status.h"
 
@@ -70,39 +73,6 @@ struct dpb_compile_args {
     struct dpb_sample_pool pool;
 };
 
-/* One step of a pass (an op, a part of one, or several that the device fused), summed over all
- * passes since compile or since the account began anew. */
-struct dpb_profile_row {
-    uint32_t node;    /* of the graph; of fused ones one that does the most */
-    const char *op;   /* kind of op: "convolution"; @borrowed as long as the program lives */
-    const char *what; /* which part of it: "backward weights"; likewise */
-    bool backward;    /* the pass that it belongs to */
-    uint64_t calls;
-    int64_t ns;
-    double flops; /* of all calls: multiplications and additions of the op's definition, where the
-                     op is a sum of products; else 0 */
-    double bytes; /* of all calls: of the tensors read and written, each once */
-};
-
-/* What the device's hardware can do at most, measured with as many threads as the program has. 0:
- * not known. */
-struct dpb_profile_limits {
-    double fp32_flops_per_s, bf16_flops_per_s; /* multiply-adds in registers count as two */
-    double read_bytes_per_s,
-        copy_bytes_per_s; /* of memory; a copy counts what is read and written */
-};
-
-struct dpb_profile {
-    const struct dpb_profile_row
-        *rows; /* in the order of the passes; @borrowed until the next pass */
-    uint64_t n_rows;
-    struct dpb_profile_limits limits;
-    /* What is to be known of these times, for table and result: how they were taken,
-     * where that is not by the clock around each op, and how passes differ from those without an
-     * account; a constant. */
-    const char *how;
-};
-
 /* Where the program finds and leaves things; @borrowed as long as the program lives. Element types:
  * fp64 under DPB_PRECISION_FP64, else fp32. Within a tensor the order is canonical. */
 struct dpb_device_memory {
@@ -114,9 +84,9 @@ struct dpb_device_memory {
     /* Weights and gradients lie in the device's memory (dpb_device_ops.queues);
      * state and statistics are the host's. */
     bool on_device;
-    /* With on_device. Who is told of final gradients takes events that have not
-     * fired: `final` is called for all of a backward as soon as its work is enqueued, which then
-     * returns without waiting. Otherwise gradients are final when it is called. */
+    /* With on_device. `final` takes events that have not fired. The device calls `final` for all
+     * of a backward as soon as the work is enqueued, and backward returns without waiting.
+     * Otherwise gradients are final when `final` is called. */
     bool takes_events;
 };
 
@@ -128,13 +98,11 @@ struct dpb_pass {
     uint32_t first_sample; /* number of this batch's first sample in the global batch (dropout) */
     uint32_t valid; /* samples that count, from the first: the last batch of a test set has fewer.
                        In training it is the batch */
-    /* Of DPB_PRECISION_FP16: backward's gradients, those in the arena too, are of
-     * the loss times this, so that small ones do not vanish. Large ones may then be infinite:
-     * `finite`. */
+    /* DPB_PRECISION_FP16: backward's gradients, those in the arena too, are of the loss times this,
+     * so that small ones do not vanish. Large ones may then be infinite: `finite`. */
     double loss_scale;
-    /* Of a backward whose gradients the strategy exchanges next, where that may be
-     * captured with it: see struct dpb_hooks. Only where takes_events is, and no_capture gives
-     * NULL. */
+    /* The strategy exchanges this backward's gradients next, and the exchange may be captured with
+     * backward (struct dpb_hooks). Only with takes_events, and where no_capture gives NULL. */
     bool captures;
 };
 
@@ -154,59 +122,18 @@ struct dpb_hooks {
     /* To be called between ops, every millisecond or so: lets strategies without a thread of their
      * own move on. */
     dpb_status (*progress)(void *context);
-    /* For a backward with dpb_pass.captures, which the device may do as any other
-     * (the first of them it does, so that all that is captured has been done before). Or it
-     * captures it with the exchange: `capture` just before it begins, then `final` for all of it,
-     * within the capture and with events of that; then `join`, whose event the device's own work
-     * waits for before the capture ends. And launches it, in this pass and those behind it:
-     * `replay` just before, and `final` is not called. */
+    /* For a backward with dpb_pass.captures. The device may do such a backward as any other. It
+     * does the first one so: all that is captured has been done before. Or it captures the
+     * backward with the exchange: call `capture` just before backward begins, then `final` for all
+     * of it, within the capture and with events of the capture, then `join`. The device's own work
+     * waits for join's event before the capture ends. In this and every later pass, call `replay`,
+     * then launch the graph. Do not call `final`. */
     dpb_status (*capture)(void *context, const struct dpb_capture *capture);
     dpb_status (*join)(void *context, struct dpb_event **event);
     dpb_status (*replay)(void *context);
     /* NULL: nobody asks. Else a program that was compiled with `profile` and takes the clock around
      * each op calls this after the op: for a timeline. */
     void (*op)(void *context, uint32_t node, int64_t begin_ns, int64_t end_ns);
-};
-
-/* ---- links: copies between the host and a plugin's devices, for `dpbench links` ------------- */
-
-enum { DPB_LINK_HOST = UINT32_MAX /* in place of a device's number */ };
-
-typedef enum dpb_link_memory {
-    DPB_LINK_PINNED, /* the host's, registered so that devices copy from and to it by themselves */
-    DPB_LINK_DEVICE
-} dpb_link_memory;
-
-struct dpb_link_device {
-    char name[256];
-    char pci_address[32]; /* "0000:1b:00.0" */
-    uint64_t memory_bytes;
-};
-
-/*
- * How core drives the plugin's devices, numbered from 0. Functions are called by one thread, block
- * no longer than their work takes, and fail by host->fail, naming the call. Pageable host memory is
- * core's own and goes through `copy` like any other.
- */
-struct dpb_device_links {
-    dpb_status (*count)(uint32_t *n_devices);
-    dpb_status (*describe)(uint32_t device, struct dpb_link_device *described);
-    /* Zeroed; @owned until release. `device`: where it is, or for which device it is pinned. */
-    dpb_status (*allocate)(dpb_link_memory kind, uint32_t device, uint64_t bytes, void **memory);
-    void (*release)(dpb_link_memory kind, uint32_t device, void *memory); /* accepts NULL */
-    /* Work of one queue is done in order, of several at the same time where the hardware can. */
-    dpb_status (*open_queue)(uint32_t device, void **queue);
-    void (*close_queue)(void *queue); /* accepts NULL */
-    /* Whether `from` can reach the memory of `to`, another device, without the host; and whether it
-     * may from now on. Not to be enabled where it cannot. */
-    dpb_status (*peer_possible)(uint32_t from, uint32_t to, bool *possible);
-    dpb_status (*peer_enable)(uint32_t from, uint32_t to, bool enabled);
-    /* Enqueues; returns at once or, of pageable memory, once it is copied. `to` and `from` are
-     * devices or DPB_LINK_HOST. Between devices that are not enabled as peers it goes by the
-     * host. */
-    dpb_status (*copy)(void *queue, void *destination, uint32_t to, const void *source,
-                       uint32_t from, uint64_t bytes);
-    dpb_status (*wait)(void *queue); /* until all that was enqueued is done */
 };
 
 /* What the device did for a step, in its own time: the four parts are all of it. */

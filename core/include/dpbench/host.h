@@ -7,13 +7,24 @@
 #ifndef DPBENCH_HOST_H
 #define DPBENCH_HOST_H
 
+#include "codec.h"
 #include "comm.h"
+#include "connect.h"
 #include "graph.h"
 #include "queue.h"
 #include "status.h"
 #include "types.h"
 
 struct pollfd; /* poll.h */
+
+/* A span of a bucket's way, for host->span(). */
+typedef enum dpb_phase {
+    DPB_PHASE_WAIT_PEER, /* nothing can be done because a peer is late */
+    DPB_PHASE_TRANSFER,  /* bytes move, or others work for this rank */
+    DPB_PHASE_REDUCE,    /* summing */
+    DPB_PHASE_UPDATE,    /* the optimizer; reported by core itself */
+    DPB_PHASES
+} dpb_phase;
 
 #if defined(__GNUC__)
 #define DPB_PRINTF(text, first) __attribute__((format(printf, text, first)))
@@ -43,9 +54,6 @@ struct dpb_vec_ops {
     /* Between fp64, fp32 and bf16, round to nearest even; equal types copy. No overlap. */
     void (*cast)(dpb_dtype to, void *dst, dpb_dtype from, const void *src, uint64_t n);
     void (*copy)(dpb_dtype type, void *dst, const void *src, uint64_t n);
-    bool (*finite)(dpb_dtype type, const void *x, uint64_t n);
-    /* Of the bits, with their order; equal arrays have equal checksums. */
-    uint64_t (*checksum)(dpb_dtype type, const void *x, uint64_t n);
 };
 
 /* ---- optimizer: the update of any range, on any side (worker, server, shard) --------------- */
@@ -68,8 +76,8 @@ struct dpb_optimizer_ops {
      * weights' type and on the host; NULL: it has none. For replicas that differ: a checkpoint
      * keeps this state of one worker, unless the hook `state` names that of each. */
     void *(*state)(struct dpb_optimizer *optimizer, uint64_t element);
-    /* For a capture: on its queue, before `update` with `step` NULL, which is then
-     * of the step that `replay` was given before the launch. Nothing of it is plain. */
+    /* For a capture: on its queue, before `update` with `step` NULL. The launch then updates by the
+     * step that `replay` was given before it. */
     dpb_status (*capture)(struct dpb_optimizer *optimizer, struct dpb_queue *queue);
     /* Before a launch; all that the last one did is done. */
     void (*replay)(struct dpb_optimizer *optimizer, const struct dpb_step *step);
@@ -137,44 +145,7 @@ struct dpb_store_ops {
     dpb_status (*get)(const char *key, void *value, size_t *bytes, int64_t timeout_ns);
 };
 
-/* ---- connections: TCP between ranks; both ends prove that they belong to the job ------------- */
-
-enum { DPB_STREAMS = 16, DPB_SHAPE_BYTES = 160 };
-struct sockaddr;
-
-/* The other end of n_streams connections. A rank may be one's peer twice: dialled, and dialling. */
-struct dpb_connect_peer {
-    uint32_t rank;
-    bool dialled;         /* by this rank; else it dials */
-    int fds[DPB_STREAMS]; /* set by `connect`: non-blocking, @owned by the caller */
-};
-
-/* Every peer's own arguments have this rank among the peers, the other way round. */
-struct dpb_connect_args {
-    const char *name;  /* once a job, up to 63 bytes: prefix of keys in the store */
-    const char *what;  /* in messages: "the ring" */
-    const char *shape; /* what must be equal at both ends of a connection, as said in messages */
-    const char *interface;          /* in messages: that of `address` */
-    const struct sockaddr *address; /* where to listen and to dial from; port 0: any free one */
-    uint32_t address_bytes;
-    uint32_t rank;
-    uint32_t keeper; /* the rank that makes the secret; it connects, too, with peers or without */
-    uint32_t n_streams;
-    struct dpb_connect_peer *peers;
-    uint32_t n_peers;
-    const struct dpb_store_ops *store; /* where the ranks tell their addresses */
-};
-
-/* ----  -------------------------------------------------------------------------------------- */
-
-/* What a worker's codec did. Times are of this worker alone. */
-struct dpb_coding {
-    int64_t encode_ns, decode_ns;
-    uint64_t elements, message_bytes; /* encoded; of the own messages */
-    /* Sums of squares over a sample of the encoded elements: of gradients, and of what is left of
-     * them, or without error feedback was dropped, once their message is made. */
-    double gradients, residual;
-};
+/* ---- the table ----------------------------------------------------------------------------- */
 
 struct dpb_host {
     uint32_t struct_size;
@@ -219,23 +190,23 @@ struct dpb_host {
      * job's secret is logged and dropped. No socket is left when this fails. */
     dpb_status (*connect)(const struct dpb_connect_args *args);
 
-    /* Blocks as flag->wait does, until one of the descriptors is ready as for
-     * poll(2), which fills in revents. waited_ns: NULL; or for a wait in turns, between which there
-     * is something else to look at: *waited_ns, 0 before the first turn, is added up and the
-     * deadline goes by it; a turn ends after 50 ms at the latest, also when nothing is ready. */
+    /* Blocks as flag->wait does, until poll(2) finds one of the descriptors ready and fills in
+     * revents. waited_ns: NULL; or for a wait in turns, between which the caller looks at something
+     * else. The deadline then counts *waited_ns, 0 before the first turn, to which each turn adds.
+     * A turn ends after 50 ms at the latest, also when nothing is ready. */
     dpb_status (*poll)(struct pollfd *fds, uint32_t n, const struct dpb_wait *what,
                        int64_t *waited_ns);
 
-    /* For who can only look, time and again, whether something has happened: DPB_OK
-     * as long as it may go on; then DPB_TIMEOUT or DPB_PEER, as flag->wait. The deadline goes by
-     * *begin_ns, which the first call finds 0 and sets. */
+    /* For callers that must poll. Returns DPB_OK until the deadline passes or the job ends, then
+     * DPB_TIMEOUT or DPB_PEER, as flag->wait. The deadline counts from *begin_ns, which the first
+     * call finds 0 and sets. */
     dpb_status (*patience)(const struct dpb_wait *what, int64_t *begin_ns);
 
-    /* What an option that leaves something open has come to on this rank: which
-     * interface, which device. The result keeps it as ranks[].comm.NAME, the table shows it. `name`
-     * is a snake_case word of up to 23 bytes, the value of up to 103; said again it replaces what
-     * was said. A rank keeps 8; what does not fit is left out, with a warning. For setting up, by
-     * one thread. */
+    /* Reports what this rank chose where an option leaves something open: an interface, a device.
+     * The result keeps the value as ranks[].comm.NAME, and the table shows it. `name` is a
+     * snake_case word of up to 23 bytes, the value has up to 103. A second report of a name
+     * replaces the first. A rank keeps 8; a value that does not fit is left out, with a warning.
+     * For setting up, by one thread. */
     void (*report)(const char *name, const char *format, ...) DPB_PRINTF(2, 3);
 };
 

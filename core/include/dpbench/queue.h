@@ -107,7 +107,7 @@ struct dpb_queue_ops {
     /* Work given from now on begins when `event` has fired for its last record. An event that the
      * host signals must have fired already: DPB_USAGE. */
     dpb_status (*await)(struct dpb_queue *queue, struct dpb_event *event);
-    /* As `record`. On a queue that is being captured (struct dpb_capture) each launch of the graph
+    /* As `record`. On a queue that is being captured (capture.h) each launch of the graph
      * records `event`, so the host and queues outside the graph can wait for it. Within a capture
      * order work by `record` and `await`: an event recorded there is of no use outside, and a queue
      * that waits for one is captured, too, until the capture ends. */
@@ -134,17 +134,6 @@ struct dpb_queue_ops {
 };
 
 enum { DPB_SUM_SOURCES = 64 };
-
-/* Between the begin and the end of a capture queues keep their work in a graph instead of doing it.
- * The device then launches the graph as a whole, any number of times. During a capture nothing may
- * be polled or waited for. A launch reads anew only memory of the device and pinned memory. */
-struct dpb_capture {
-    void *context;
-    /* Destroys the graph, whether its work is done or not. If you put a library's work into the
-     * graph, call this before you close or abort that library's object. Does not wait. A second
-     * call is harmless. */
-    void (*drop)(void *context);
-};
 
 /* A device as core gives it to a strategy: the worker's, or the host. */
 struct dpb_device_arenas {

@@ -1,0 +1,49 @@
+/*
+ * links.h - copies between the host and a plugin's devices, for `dpbench links`.
+ */
+#ifndef DPBENCH_LINKS_H
+#define DPBENCH_LINKS_H
+
+#include "status.h"
+#include "types.h"
+
+enum { DPB_LINK_HOST = UINT32_MAX /* in place of a device's number */ };
+
+typedef enum dpb_link_memory {
+    DPB_LINK_PINNED, /* the host's, registered so that devices copy from and to it by themselves */
+    DPB_LINK_DEVICE
+} dpb_link_memory;
+
+struct dpb_link_device {
+    char name[256];
+    char pci_address[32]; /* "0000:1b:00.0" */
+    uint64_t memory_bytes;
+};
+
+/*
+ * How core drives the plugin's devices, numbered from 0. Functions are called by one thread, block
+ * no longer than their work takes, and fail by host->fail, naming the call. Pageable host memory is
+ * core's own and goes through `copy` like any other.
+ */
+struct dpb_device_links {
+    dpb_status (*count)(uint32_t *n_devices);
+    dpb_status (*describe)(uint32_t device, struct dpb_link_device *described);
+    /* Zeroed; @owned until release. `device`: where it is, or for which device it is pinned. */
+    dpb_status (*allocate)(dpb_link_memory kind, uint32_t device, uint64_t bytes, void **memory);
+    void (*release)(dpb_link_memory kind, uint32_t device, void *memory); /* accepts NULL */
+    /* Work of one queue is done in order, of several at the same time where the hardware can. */
+    dpb_status (*open_queue)(uint32_t device, void **queue);
+    void (*close_queue)(void *queue); /* accepts NULL */
+    /* Whether `from` can reach the memory of `to`, another device, without the host; and whether it
+     * may from now on. Not to be enabled where it cannot. */
+    dpb_status (*peer_possible)(uint32_t from, uint32_t to, bool *possible);
+    dpb_status (*peer_enable)(uint32_t from, uint32_t to, bool enabled);
+    /* Enqueues; returns at once or, of pageable memory, once it is copied. `to` and `from` are
+     * devices or DPB_LINK_HOST. Between devices that are not enabled as peers it goes by the
+     * host. */
+    dpb_status (*copy)(void *queue, void *destination, uint32_t to, const void *source,
+                       uint32_t from, uint64_t bytes);
+    dpb_status (*wait)(void *queue); /* until all that was enqueued is done */
+};
+
+#endif

@@ -1,0 +1,46 @@
+/*
+ * needs.h - what the launcher asks a strategy before the run: what the strategy can do and
+ * needs, and how much memory it takes. The hooks are called without `open`, on ranks, too.
+ *
+ *     needs    with these options. *needs is zeroed. Refuses what this build or machine lacks; may
+ *              load a library. NULL: the plugin's capabilities say all.
+ *     memory   of rank args->rank. *memory has its presets, else zeros; args->device is NULL. NULL:
+ *              none.
+ */
+#ifndef DPBENCH_NEEDS_H
+#define DPBENCH_NEEDS_H
+
+#include "types.h"
+
+/* Capabilities of a communicator (dpb_plugin.capabilities): what it can do and what it needs. */
+#define DPB_COMM_OVERLAP UINT64_C(0x001)    /* buckets are exchanged while backward goes on */
+#define DPB_COMM_SERVERS UINT64_C(0x002)    /* can use processes of role server */
+#define DPB_COMM_ALONE UINT64_C(0x004)      /* workers do not exchange: contract DPB_ALONE */
+#define DPB_COMM_MULTI_NODE UINT64_C(0x008) /* ranks may be on several machines */
+#define DPB_COMM_LAUNCHER UINT64_C(0x010)   /* needs the runtime of mpirun or srun, as MPI does */
+#define DPB_COMM_SERVED UINT64_C(0x020) /* with SERVERS: needs one, for workers have no shards */
+#define DPB_COMM_CODECS UINT64_C(0x040) /* carries codecs, on the host: args->codec */
+#define DPB_COMM_ROUNDS UINT64_C(0x080) /* with CODECS: codecs of two rounds, too */
+
+/* What a strategy needs with its options, and where it works. */
+struct dpb_comm_needs {
+    uint64_t capabilities; /* beyond the plugin's */
+    /* Weights, gradients, inbox and optimizer state lie in args->device's memory. */
+    bool on_device;
+    /* With on_device, where the device has memory of its own: `ready` takes events that have not
+     * fired, the strategy enqueues its work behind them, and *done of `end` is such an event. */
+    bool takes_events;
+    /* The workers' device has memory of its own, with queues of this runtime
+     * (dpb_queue_ops.runtime): "cuda", or "any". NULL: the host will do. */
+    const char *runtime;
+    const char *because; /* which option, for messages: "comm.transport = mpi"; a constant */
+};
+
+/* Bytes that a rank takes beside weights, gradients and optimizer state, if they grow with the
+ * model: scratch, pinned memory, inboxes. */
+struct dpb_comm_memory {
+    uint64_t host_bytes, device_bytes;
+    uint64_t state_elements; /* of the layout, whose optimizer state the rank has; preset: all */
+};
+
+#endif

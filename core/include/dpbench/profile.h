@@ -1,0 +1,42 @@
+/*
+ * profile.h - the account that a device keeps of its ops' times, for run.profile.
+ */
+#ifndef DPBENCH_PROFILE_H
+#define DPBENCH_PROFILE_H
+
+#include "types.h"
+
+/* One step of a pass (an op, a part of one, or several that the device fused), summed over all
+ * passes since compile or since the account began anew. */
+struct dpb_profile_row {
+    uint32_t node;    /* of the graph; of fused ones one that does the most */
+    const char *op;   /* kind of op: "convolution"; @borrowed as long as the program lives */
+    const char *what; /* which part of it: "backward weights"; likewise */
+    bool backward;    /* the pass that it belongs to */
+    uint64_t calls;
+    int64_t ns;
+    double flops; /* of all calls: multiplications and additions of the op's definition, where the
+                     op is a sum of products; else 0 */
+    double bytes; /* of all calls: of the tensors read and written, each once */
+};
+
+/* What the device's hardware can do at most, measured with as many threads as the program has. 0:
+ * not known. */
+struct dpb_profile_limits {
+    double fp32_flops_per_s, bf16_flops_per_s; /* multiply-adds in registers count as two */
+    double read_bytes_per_s,
+        copy_bytes_per_s; /* of memory; a copy counts what is read and written */
+};
+
+struct dpb_profile {
+    const struct dpb_profile_row
+        *rows; /* in the order of the passes; @borrowed until the next pass */
+    uint64_t n_rows;
+    struct dpb_profile_limits limits;
+    /* What is to be known of these times, for table and result: how they were taken,
+     * where that is not by the clock around each op, and how passes differ from those without an
+     * account; a constant. */
+    const char *how;
+};
+
+#endif

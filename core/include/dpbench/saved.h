@@ -1,0 +1,30 @@
+/*
+ * saved.h - what a checkpoint needs of a strategy beside published weights and optimizer state, so
+ * that a training goes on from it bit for bit.
+ *
+ * The hook `state` names the same arrays on all workers; *saved is zeroed. Core reads the arrays
+ * after `publish`. To continue, core writes them after `load` and before the first step. NULL:
+ * nothing.
+ */
+#ifndef DPBENCH_SAVED_H
+#define DPBENCH_SAVED_H
+
+#include "types.h"
+
+/* An array that belongs to training beside weights and optimizer: a residual, a replica that
+ * differs from the model, a clock. */
+struct dpb_saved_array {
+    const char *name; /* a snake_case word; a checkpoint has it as comm.STRATEGY.NAME */
+    dpb_dtype type;   /* fp32 or fp64; counts below 2^53 as fp64 */
+    bool common;      /* one for all workers, rank 0's; else each worker has one of its own */
+    uint64_t n_elements;
+    void *memory; /* on the host, @borrowed until the next hook; NULL: common, and rank 0 has it */
+};
+
+enum { DPB_SAVED = 8 };
+struct dpb_saved {
+    struct dpb_saved_array arrays[DPB_SAVED];
+    uint32_t n;
+};
+
+#endif
