@@ -60,6 +60,14 @@ static void add_state(struct tensors *tensors, const struct dpb_checkpoint *chec
         .memory = checkpoint->state ? (char *)checkpoint->state + at : NULL};
 }
 
+static uint32_t count_optimizer_arrays(const struct dpb_checkpoint *checkpoint)
+{
+    uint32_t n = 0;
+    while (n < DPB_OPTIMIZER_STATES && checkpoint->optimizer_names[n])
+        n++;
+    return n;
+}
+
 static dpb_status add_optimizer(struct tensors *tensors, const struct dpb_checkpoint *checkpoint,
                                 uint32_t array, uint32_t index)
 {
@@ -104,7 +112,7 @@ static dpb_status tensors_open(const struct dpb_checkpoint *checkpoint, struct t
         add_state(tensors, checkpoint, node->variance);
     }
     tensors->n_model = tensors->n;
-    for (uint32_t k = 0; k < DPB_OPTIMIZER_STATES && checkpoint->optimizer_names[k]; k++) {
+    for (uint32_t k = 0; k < count_optimizer_arrays(checkpoint); k++) {
         for (uint32_t i = 0; i < graph->n_nodes; i++) {
             DPB_TRY(add_optimizer(tensors, checkpoint, k, graph->nodes[i].weight));
             DPB_TRY(add_optimizer(tensors, checkpoint, k, graph->nodes[i].bias));
@@ -274,7 +282,7 @@ static dpb_status read_all(const struct dpb_safetensors *file,
         memset(checkpoint->state, 0, graph->n_state_elements * element);
     if (checkpoint->optimizer)
         memset(checkpoint->optimizer, 0,
-               (checkpoint->optimizer_names[1] ? 2 : 1) * graph->n_elements * element);
+               count_optimizer_arrays(checkpoint) * graph->n_elements * element);
     for (uint32_t i = 0; i < n; i++)
         if (tensors->array[i].memory)
             DPB_TRY(dpb_safetensors_read(file, &tensors->array[i]));

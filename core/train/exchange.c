@@ -143,33 +143,30 @@ static dpb_status end_step(struct dpb_exchange *exchange)
     return dpb_optimizer_watch(exchange->optimizer, done);
 }
 
-dpb_status dpb_exchange_finish(struct dpb_exchange *exchange)
+/* The end of a step, in exposed time. */
+static dpb_status expose(struct dpb_exchange *exchange,
+                         dpb_status (*end)(struct dpb_exchange *exchange))
 {
-    dpb_world_note("exchange", UINT64_MAX, UINT32_MAX);
     int64_t entered_ns = dpb_account_enter();
-    dpb_status status = exchange->is_late ? dpb_late_turn(exchange) : end_step(exchange);
+    dpb_status status = end(exchange);
     if (status == DPB_OK)
         status = dpb_optimizer_refused();
     dpb_account_leave(entered_ns);
-    exchange->engine.weights_changed = true;
     return status;
 }
 
-/* In exposed time: it is the end of a step. */
-static dpb_status settle_late(struct dpb_exchange *exchange)
+dpb_status dpb_exchange_finish(struct dpb_exchange *exchange)
 {
-    int64_t entered_ns = dpb_account_enter();
-    dpb_status status = dpb_late_settle(exchange);
-    if (status == DPB_OK)
-        status = dpb_optimizer_refused();
-    dpb_account_leave(entered_ns);
+    dpb_world_note("exchange", UINT64_MAX, UINT32_MAX);
+    dpb_status status = expose(exchange, exchange->is_late ? dpb_late_turn : end_step);
+    exchange->engine.weights_changed = true;
     return status;
 }
 
 dpb_status dpb_exchange_drain(struct dpb_exchange *exchange)
 {
     if (!exchange->memory.on_device)
-        return settle_late(exchange);
+        return expose(exchange, dpb_late_settle);
     if (exchange->pending)
         DPB_TRY(dpb_exchange_await(exchange, exchange->pending));
     if (exchange->pending) /* it sees that, too, and reports its spans */
@@ -182,7 +179,7 @@ dpb_status dpb_exchange_drain(struct dpb_exchange *exchange)
 
 dpb_status dpb_exchange_settle(struct dpb_exchange *exchange)
 {
-    DPB_TRY(settle_late(exchange));
+    DPB_TRY(expose(exchange, dpb_late_settle));
     return exchange->ops->settle ? exchange->ops->settle(exchange->comm) : DPB_OK;
 }
 

@@ -38,7 +38,6 @@ enum { FDS_LOOKED_AT = 1024, RETRY_MS = 10 };
 
 /* The functions of the library that are used. */
 static struct {
-    void *library;
     __typeof__(PMIx_Init) *init;
     __typeof__(PMIx_Finalize) *finalize;
     __typeof__(PMIx_Get) *get;
@@ -53,7 +52,7 @@ static bool is_open;
 static dpb_status load_library(void)
 {
     /* Its components refer to it without saying so: its names have to be known to all. */
-    pmix.library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
+    void *library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
     const struct {
         const char *name;
         void *function;
@@ -66,13 +65,13 @@ static dpb_status load_library(void)
         {"PMIx_Get_version", &pmix.version},
         {"PMIx_Error_string", &pmix.error_string},
     };
-    for (size_t i = 0; pmix.library && i < sizeof functions / sizeof *functions; i++) {
-        void *found = dlsym(pmix.library, functions[i].name);
+    for (size_t i = 0; library && i < sizeof functions / sizeof *functions; i++) {
+        void *found = dlsym(library, functions[i].name);
         if (!found)
-            pmix.library = NULL;
+            library = NULL;
         memcpy(functions[i].function, &found, sizeof found);
     }
-    if (!pmix.library)
+    if (!library)
         return dpb_fail(DPB_FAILED,
                         "a launcher with PMIx started this process, but its library cannot be "
                         "loaded: %s (Debian: libpmix2)",

@@ -367,6 +367,7 @@ static dpb_status make_rule(struct ps_async *async)
     async->rule.batch =
         async->rule.count > 1 && options->policy != PS_K_SYNC && options->policy != PS_K_ASYNC;
     async->rule.sync = takes_newest(options);
+    async->rule.rejoins = options->policy == PS_K_BATCH_SYNC;
     return DPB_OK;
 }
 

@@ -20,6 +20,7 @@ struct ps_rule {
     uint32_t count; /* gradients of an update */
     bool batch;     /* a worker gets weights at once, not after the update that it is part of */
     bool sync;      /* an update takes gradients of the newest weights alone; others are dropped */
+    bool rejoins;   /* gradients of new weights are for the next update, however many were missed */
 };
 
 struct ps_async_options {

@@ -122,7 +122,7 @@ static bool logs_fetches(const struct ps_async *async)
 {
     const struct ps_async_options *options = &async->options;
     return options->push_every > 1 || options->fetch_every > 1 ||
-           options->policy == PS_K_BATCH_SYNC; /* else the next push says it */
+           async->rule.rejoins; /* else the next push says it */
 }
 
 static void log_fetch(const struct ps_async *async, uint32_t worker)
@@ -241,7 +241,7 @@ static void begin_giving(struct ps_async *async, uint32_t worker, bool model)
     client->waited_ns = model ? 0 : ps_host->now_ns() - client->taken_ns;
     client->held = false;
     client->met += model;
-    if (model || async->options.policy == PS_K_BATCH_SYNC)
+    if (model || async->rule.rejoins)
         client->turn = async->version; /* else its steps go on in their own order */
 }
 
