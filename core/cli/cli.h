@@ -8,6 +8,7 @@
 #include <glob.h>
 #include <jansson.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -63,6 +64,13 @@ dpb_status dpb_experiments_find(const char *pattern, glob_t *files);
 dpb_status dpb_shared_read(const char *path, char **text);
 /* The file of the experiment of this name; *path is the caller's. */
 dpb_status dpb_experiment_named(const char *name, char **path);
+
+/* stop.c: a command that measures in its own process ends early on SIGINT and SIGTERM. The second
+ * signal of a kind ends the process, which may be stuck. */
+extern volatile sig_atomic_t dpb_stop_signal; /* 0: none came */
+void dpb_stop_on_signals(void);
+int dpb_stop_exit_code(dpb_status status);
+const char *dpb_stop_error(dpb_status status); /* for the result; NULL: none */
 
 /* The argument of --threshold, "5" or "5%", as a share. */
 dpb_status dpb_parse_threshold(const struct dpb_command *self, const char *text, double *share);

@@ -70,21 +70,12 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv,
     return n == 2 ? DPB_OK : dpb_usage_error(self, "which two results? give their files");
 }
 
-static dpb_status read_printable(const char *path, json_t **document)
-{
-    json_t *read = NULL;
-    DPB_TRY(dpb_result_read(path, &read));
-    *document = dpb_json_printable(read);
-    json_decref(read);
-    return *document ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
-}
-
 static dpb_status compare(const struct request *request, bool *regression)
 {
     json_t *documents[2] = {NULL, NULL}, *comparison = NULL;
-    dpb_status status = read_printable(request->files[0], &documents[0]);
+    dpb_status status = dpb_result_read_printable(request->files[0], &documents[0]);
     if (status == DPB_OK)
-        status = read_printable(request->files[1], &documents[1]);
+        status = dpb_result_read_printable(request->files[1], &documents[1]);
     if (status == DPB_OK) {
         const struct dpb_compared a = {request->files[0], documents[0]};
         const struct dpb_compared b = {request->files[1], documents[1]};

@@ -12,21 +12,6 @@
 
 #define WINDOW_SECONDS "0.6"
 
-static volatile sig_atomic_t stop_signal;
-
-static void on_signal(int number)
-{
-    stop_signal = number;
-}
-
-/* The second signal of a kind ends the process, because a source may be stuck. */
-static void take_signals(void (*handler)(int))
-{
-    const struct sigaction action = {.sa_handler = handler, .sa_flags = (int)SA_RESETHAND};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
-
 /* ---- what to measure ----------------------------------------------------------------------- */
 
 /* A sweep's first cell stands for all, unless the sweep changes data, model or batch. */
@@ -90,14 +75,7 @@ static dpb_status make_experiment(const struct dpb_config *given,
 static int deliver(const struct dpb_loader *loader, int64_t open_ns, dpb_status status, int code,
                    const struct dpb_arguments *arguments)
 {
-    char reason[64];
-    const char *error = status == DPB_OK ? NULL : dpb_first_error(NULL);
-    if (status == DPB_INTERRUPTED) {
-        snprintf(reason, sizeof reason, "by signal %d (%s)", (int)stop_signal,
-                 strsignal((int)stop_signal));
-        error = reason;
-    }
-    json_t *document = dpb_loader_report_make(loader, open_ns, status, error);
+    json_t *document = dpb_loader_report_make(loader, open_ns, status, dpb_stop_error(status));
     if (!document) {
         status = dpb_fail(DPB_NO_MEMORY, "out of memory: what was measured is lost");
         return dpb_exit_code_first(code, dpb_status_exit_code(status));
@@ -115,12 +93,12 @@ static int measure(struct dpb_experiment *experiment, const struct dpb_arguments
     dpb_status status = dpb_experiment_build(experiment, 0);
     int64_t open_ns = dpb_now_ns() - begin_ns;
     if (status == DPB_OK)
-        status = dpb_loader_init(experiment, &stop_signal, &loader);
+        status = dpb_loader_init(experiment, &dpb_stop_signal, &loader);
     if (status != DPB_OK)
         return dpb_status_exit_code(status);
-    take_signals(on_signal);
+    dpb_stop_on_signals();
     status = dpb_loader_measure(&loader);
-    int code = status == DPB_INTERRUPTED ? 128 + (int)stop_signal : dpb_status_exit_code(status);
+    int code = dpb_stop_exit_code(status);
     if (code != dpb_status_exit_code(DPB_USAGE)) /* wrong input leaves no file */
         code = deliver(&loader, open_ns, status, code, arguments);
     return code;

@@ -35,21 +35,6 @@ struct measuring {
     json_t *document;
 };
 
-static volatile sig_atomic_t stop_signal;
-
-static void on_signal(int number)
-{
-    stop_signal = number;
-}
-
-/* The second signal of a kind ends the process. */
-static void take_signals(void)
-{
-    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
-
 /* Appends to an array of the document. */
 static void append(json_t *list, json_t *row)
 {
@@ -328,22 +313,16 @@ static dpb_status measure_parts(struct measuring *m, const bool wanted[PARTS])
 static int measure_and_deliver(struct measuring *m, const bool wanted[PARTS],
                                const struct dpb_arguments *arguments)
 {
-    char reason[64];
-    take_signals();
+    dpb_stop_on_signals();
     dpb_status status = measure_parts(m, wanted);
-    int code = status == DPB_INTERRUPTED ? 128 + (int)stop_signal : dpb_status_exit_code(status);
-    const char *error = status == DPB_OK ? NULL : dpb_first_error(NULL);
-    if (status == DPB_INTERRUPTED) {
-        snprintf(reason, sizeof reason, "by signal %d (%s)", (int)stop_signal,
-                 strsignal((int)stop_signal));
-        error = reason;
-    }
+    const char *error = dpb_stop_error(status);
     json_object_set_new(m->document, "status", json_string(dpb_result_status(status)));
     json_object_set_new(m->document, "error", error ? dpb_json_string(error) : json_null());
     json_object_set_new(m->document, "warnings", dpb_warnings_collect(NULL));
     json_object_set_new(m->document, "machine", dpb_machine_describe());
     return dpb_exit_code_first(
-        code, dpb_document_deliver(m->document, arguments, "", "links", dpb_links_report_print));
+        dpb_stop_exit_code(status),
+        dpb_document_deliver(m->document, arguments, "", "links", dpb_links_report_print));
 }
 
 static dpb_status parse_window(const struct dpb_command *self, const char *text,
@@ -432,7 +411,7 @@ int dpb_command_links(const struct dpb_command *self, int argc, char **argv)
     bool wanted[PARTS] = {false};
     struct dpb_links_limits limits = {.window_ns = 10000000,
                                       .max_bytes = dpb_links_size(DPB_LINKS_SIZES - 1),
-                                      .stop = &stop_signal};
+                                      .stop = &dpb_stop_signal};
     dpb_status status = parse(self, argc, argv, wanted, &limits, &arguments);
     if (status == DPB_OK && arguments.output)
         status = dpb_result_probe(arguments.output, "");

@@ -13,15 +13,6 @@
 #include "study/result.h"
 #include "study/sweep.h"
 
-static dpb_status read_printable(const char *path, json_t **document)
-{
-    json_t *read = NULL;
-    DPB_TRY(dpb_result_read(path, &read));
-    *document = dpb_json_printable(read);
-    json_decref(read);
-    return *document ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
-}
-
 typedef void print_form(const json_t *document, FILE *out);
 
 /* `dpbench report` as it is asked for. */
@@ -37,7 +28,7 @@ struct request {
 static dpb_status print(const char *path, print_form *form)
 {
     json_t *document = NULL;
-    DPB_TRY(read_printable(path, &document));
+    DPB_TRY(dpb_result_read_printable(path, &document));
     bool is_sweep = strcmp(dpb_json_text(document, "schema", ""), "dpbench.sweep/1") == 0;
     dpb_status status = DPB_OK;
     if (!form)
@@ -73,7 +64,7 @@ static dpb_status merge(const struct request *request, json_t **document)
     dpb_status status = results && documents ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
     for (int i = 0; i < request->n && status == DPB_OK; i++) {
         json_t *read = NULL;
-        status = read_printable(request->paths[i], &read);
+        status = dpb_result_read_printable(request->paths[i], &read);
         json_array_append_new(documents, read);
         results[i] = (struct dpb_compared){request->paths[i], read};
     }
@@ -109,7 +100,7 @@ static dpb_status add_each(const struct request *request, struct dpb_html *html)
     dpb_status status = DPB_OK;
     for (int i = 0; i < request->n && status == DPB_OK; i++) {
         json_t *document = NULL;
-        status = read_printable(request->paths[i], &document);
+        status = dpb_result_read_printable(request->paths[i], &document);
         if (status == DPB_OK)
             dpb_html_add(html, request->paths[i], document);
         json_decref(document);

@@ -49,6 +49,8 @@ dpb_status dpb_result_locate(const json_t *document, struct dpb_config *config);
  * directory of dpb_result_begin it makes the document of the runs that are there, with their rows.
  * *document is @owned. */
 dpb_status dpb_result_read(const char *path, json_t **document);
+/* The same for people: dpb_json_printable. */
+dpb_status dpb_result_read_printable(const char *path, json_t **document);
 /* A part of a result by its path ("machine"); of a sweep, the part of the first run that has it.
  * NULL: none has it. @borrowed. */
 const json_t *dpb_result_part(const json_t *document, const char *path);

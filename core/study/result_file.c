@@ -208,6 +208,15 @@ dpb_status dpb_result_read(const char *path, json_t **document)
     return status;
 }
 
+dpb_status dpb_result_read_printable(const char *path, json_t **document)
+{
+    json_t *read = NULL;
+    DPB_TRY(dpb_result_read(path, &read));
+    *document = dpb_json_printable(read);
+    json_decref(read);
+    return *document ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
+}
+
 const json_t *dpb_result_part(const json_t *document, const char *path)
 {
     const json_t *part = dpb_json_at(document, path);

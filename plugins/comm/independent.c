@@ -37,12 +37,6 @@ static dpb_status independent_open(const void *options, const struct dpb_comm_ar
     return DPB_OK;
 }
 
-static dpb_status independent_plan(void *comm, const struct dpb_layout *layout,
-                                   struct dpb_comm_plan *want)
-{
-    return strategy_plan_own(comm, layout, want);
-}
-
 static dpb_status independent_bind(void *comm, const struct dpb_arenas *arenas)
 {
     struct independent *self = comm;
@@ -104,7 +98,7 @@ static void independent_close(void *comm)
 
 static const struct dpb_comm_ops independent_ops = {.needs = independent_needs,
                                                     .open = independent_open,
-                                                    .plan = independent_plan,
+                                                    .plan = strategy_plan_own,
                                                     .bind = independent_bind,
                                                     .load = strategy_load,
                                                     .close = independent_close,

@@ -130,23 +130,10 @@ static void ps_memory(const void *given, const struct dpb_comm_args *args,
     memory->device_bytes = device_strategy_inbox(&scheme, args, layout, bucket_elements);
 }
 
-/* The ranges of the own shard, of which there are as many as buckets. */
-static dpb_status own_slices(const struct device_strategy *comm, const struct dpb_layout *layout,
-                             struct dpb_comm_plan *want)
+static struct dpb_range own_part(const struct strategy *base, uint64_t bucket, uint64_t length)
 {
-    const struct dpb_comm_args *args = &comm->base.args;
-    uint64_t n_buckets = strategy_count_buckets(layout, want->bucket_elements);
-    want->owned = host->alloc(n_buckets * sizeof *want->owned);
-    if (!want->owned)
-        return DPB_NO_MEMORY;
-    want->n_owned = n_buckets;
-    for (uint64_t bucket = 0; bucket < n_buckets; bucket++) {
-        uint64_t begin = bucket * want->bucket_elements;
-        uint64_t length = strategy_bucket_length(layout, want->bucket_elements, bucket);
-        struct dpb_range share = comm->scheme.share(args, args->rank, bucket, length);
-        want->owned[bucket] = (struct dpb_range){begin + share.begin, begin + share.end};
-    }
-    return DPB_OK;
+    const struct device_strategy *comm = (const struct device_strategy *)(const void *)base;
+    return comm->scheme.share(&base->args, base->args.rank, bucket, length);
 }
 
 static dpb_status ps_plan(void *comm_, const struct dpb_layout *layout, struct dpb_comm_plan *want)
@@ -158,7 +145,7 @@ static dpb_status ps_plan(void *comm_, const struct dpb_layout *layout, struct d
     want->weights = shard ? DPB_MEMORY_SHARED : DPB_MEMORY_PRIVATE;
     want->gradients = DPB_MEMORY_PRIVATE;
     device_strategy_plan(comm, layout, want);
-    return shard ? own_slices(comm, layout, want) : DPB_OK;
+    return shard ? strategy_plan_parts(&comm->base, layout, own_part, want) : DPB_OK;
 }
 
 static dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas)

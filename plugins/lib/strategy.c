@@ -49,9 +49,10 @@ dpb_status strategy_plan_replica(struct strategy *strategy, const struct dpb_lay
     return DPB_OK;
 }
 
-dpb_status strategy_plan_own(struct strategy *strategy, const struct dpb_layout *layout,
+dpb_status strategy_plan_own(void *comm, const struct dpb_layout *layout,
                              struct dpb_comm_plan *want)
 {
+    const struct strategy *strategy = comm;
     want->weights = want->gradients = DPB_MEMORY_PRIVATE;
     want->owned = strategy->host->alloc(sizeof *want->owned);
     if (!want->owned)

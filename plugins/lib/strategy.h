@@ -41,7 +41,7 @@ dpb_status strategy_bind(struct strategy *strategy, const struct dpb_arenas *are
 
 /* The `plan` of a strategy whose workers keep weights, gradients and optimizer state to themselves
  * and need no signals. */
-dpb_status strategy_plan_own(struct strategy *strategy, const struct dpb_layout *layout,
+dpb_status strategy_plan_own(void *comm, const struct dpb_layout *layout,
                              struct dpb_comm_plan *want);
 /* The same with signals: they and the gradients are in memory of kind `shared`. */
 dpb_status strategy_plan_replica(struct strategy *strategy, const struct dpb_layout *layout,

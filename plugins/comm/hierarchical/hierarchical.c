@@ -277,14 +277,6 @@ static uint32_t rank_at(const struct dpb_comm_args *args, uint32_t machine, uint
     return rank;
 }
 
-uint32_t hierarchical_place(const struct dpb_comm_args *job)
-{
-    uint32_t place = 0;
-    while (rank_at(job, job->machines[job->rank], place) != job->rank)
-        place++;
-    return place;
-}
-
 uint32_t hierarchical_shares(const struct dpb_comm_args *job)
 {
     uint32_t least = job->n_workers;
@@ -300,7 +292,7 @@ static struct dpb_comm_args within_machine(const struct dpb_comm_args *args)
 {
     struct dpb_comm_args within = *args;
     within.n_workers = hierarchical_count(args, args->machines[args->rank]);
-    within.rank = hierarchical_place(args);
+    within.rank = strategy_local_rank(args);
     return within;
 }
 

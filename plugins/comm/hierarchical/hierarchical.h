@@ -44,8 +44,6 @@ static inline bool hierarchical_drives(const struct hierarchical *comm)
 uint32_t hierarchical_count(const struct dpb_comm_args *job, uint32_t machine);
 /* Shares of a bucket: workers of the machine that has the fewest; 0: there is one machine. */
 uint32_t hierarchical_shares(const struct dpb_comm_args *job);
-/* The place of a rank on its machine. */
-uint32_t hierarchical_place(const struct dpb_comm_args *job);
 /* For what comes from across, or from the machine: either may let a bucket move on. */
 dpb_status hierarchical_wait(const struct hierarchical *comm);
 /* The part of `bind` that comes before and after the stages': the machine's arenas, by place; and

@@ -464,7 +464,7 @@ uint64_t inside_nccl_pinned_bytes(const struct dpb_comm_args *job, const struct 
                                   uint64_t bucket_elements)
 {
     uint64_t elements = round_bucket(job, bucket_elements);
-    if (hierarchical_place(job) >= hierarchical_shares(job))
+    if (strategy_local_rank(job) >= hierarchical_shares(job))
         return 0;
     return strategy_count_buckets(layout, elements) * longest_share(job, layout, elements) *
            dpb_dtype_size(layout->gradient_type);
