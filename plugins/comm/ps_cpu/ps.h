@@ -38,6 +38,8 @@ struct links_memory {
     bool accrues;    /* workers: a sum of gradients (links_accrued) */
 };
 
+enum { PS_STAGES = 4 };
+
 struct ps {
     struct strategy base;
     struct mesh_transport *transport; /* the links', once there are some */
@@ -47,7 +49,8 @@ struct ps {
     void *sum;                        /* of a piece; with a codec of a bucket */
     const void **sources;             /* of it: by worker, and one more; messages likewise */
     bool asynchronous;                /* of ps_async */
-    const struct stage *stages;       /* ps_async: the two of a worker, in place of ps_cpu's */
+    struct stage row[PS_STAGES];      /* of this rank */
+    const struct stage *stages;       /* ps_async: the two of a worker, in place of `row` */
     bool served; /* ps_async: this server has served the workers to their end */
 };
 

@@ -406,64 +406,21 @@ void ps_pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int
 
 /* ---- the stages of a rank ------------------------------------------------------------------ */
 
-#define PUSH                            \
-    {                                   \
-        ps_push_due, push, ps_push_wait \
-    }
-#define ENCODE                            \
-    {                                     \
-        ps_push_due, encode, ps_push_wait \
-    }
-#define SERVE                        \
-    {                                \
-        serve_due, serve, serve_wait \
-    }
-#define DECODE                             \
-    {                                      \
-        serve_due, serve_coded, serve_wait \
-    }
-#define GIVE                      \
-    {                             \
-        give_due, give, give_wait \
-    }
-#define PULL                               \
-    {                                      \
-        ps_pull_due, ps_pull, ps_pull_wait \
-    }
-
-/* A worker with a shard serves and pulls; with server processes it pulls and they serve. */
-static const struct stage worker_stages[] = {PULL}, server_stages[] = {SERVE},
-                          both_stages[] = {SERVE, PULL};
-/* On several machines. */
-static const struct stage far_worker_stages[] = {PUSH, PULL}, far_server_stages[] = {SERVE, GIVE},
-                          far_both_stages[] = {PUSH, SERVE, GIVE, PULL};
-
-/* With a codec; of these a job on one machine has no GIVE. */
-static const struct stage coding_worker_stages[] = {ENCODE, PULL};
-static const struct stage coding_server_stages[] = {DECODE, GIVE};
-static const struct stage coding_both_stages[] = {ENCODE, DECODE, PULL};
-static const struct stage far_coding_both_stages[] = {ENCODE, DECODE, GIVE, PULL};
-
-static const struct stage *choose_coding_stages(const struct dpb_comm_args *args, uint32_t *n)
+/* A worker pushes to other machines, or encodes for all, and pulls. A shard serves, and gives what
+ * it has updated to other machines. A rank may be both. */
+static uint32_t choose_stages(const struct dpb_comm_args *args, struct stage row[PS_STAGES])
 {
-    const bool far = args->n_machines > 1, both = args->n_servers == 0;
-    *n = (both ? 3 : 1) + (far || (!both && args->role == DPB_WORKER) ? 1 : 0);
-    if (both)
-        return far ? far_coding_both_stages : coding_both_stages;
-    return args->role == DPB_SERVER ? coding_server_stages : coding_worker_stages;
-}
-
-static const struct stage *choose_stages(const struct dpb_comm_args *args, uint32_t *n)
-{
-    bool far = args->n_machines > 1, both = args->n_servers == 0;
-    if (args->codec)
-        return choose_coding_stages(args, n);
-    *n = (both ? 2 : 1) * (far ? 2 : 1);
-    if (both)
-        return far ? far_both_stages : both_stages;
-    if (args->role == DPB_SERVER)
-        return far ? far_server_stages : server_stages;
-    return far ? far_worker_stages : worker_stages;
+    const bool far = args->n_machines > 1, worker = args->role == DPB_WORKER;
+    uint32_t n = 0;
+    if (worker && (far || args->codec))
+        row[n++] = (struct stage){ps_push_due, args->codec ? encode : push, ps_push_wait};
+    if (ps_is_shard(args))
+        row[n++] = (struct stage){serve_due, args->codec ? serve_coded : serve, serve_wait};
+    if (ps_is_shard(args) && far)
+        row[n++] = (struct stage){give_due, give, give_wait};
+    if (worker)
+        row[n++] = (struct stage){ps_pull_due, ps_pull, ps_pull_wait};
+    return n;
 }
 
 /* Beside what the network does: a message that was refused ends the exchange. */
@@ -569,15 +526,13 @@ static size_t sources_bytes(const struct ps *ps)
 dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas)
 {
     struct ps *ps = comm;
-    uint32_t n;
-    const struct stage *stages = choose_stages(&ps->base.args, &n);
-    if (ps->stages && ps->base.args.role == DPB_WORKER)
-        stages = ps->stages;
+    const uint32_t n = choose_stages(&ps->base.args, ps->row);
+    const bool by_async = ps->stages && ps->base.args.role == DPB_WORKER;
     ps->sum = ps_host->alloc(sum_bytes(ps, arenas));
     ps->sources = ps_host->alloc(sources_bytes(ps));
     if (!ps->sum || !ps->sources)
         return DPB_NO_MEMORY;
-    DPB_TRY(strategy_bind(&ps->base, arenas, stages, n));
+    DPB_TRY(strategy_bind(&ps->base, arenas, by_async ? ps->stages : ps->row, n));
     if (ps->base.coded)
         DPB_TRY(coded_bind(&ps->base));
     if (ps->base.coded || ps->base.args.n_machines > 1)
