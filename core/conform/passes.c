@@ -82,10 +82,12 @@ dpb_status dpb_opcheck_loss(const struct dpb_session *s, const struct dpb_device
         return dpb_fail(DPB_VERIFICATION, "%s, %s: loss is %.9g, should be %.9g +- %g",
                         s->graph->name, dpb_precision_name(s->precision), s->outcome.loss,
                         want.loss, bound);
-    if (!s->pass.training && s->outcome.correct != want.correct)
-        return dpb_fail(DPB_VERIFICATION, "%s, %s: %u of %u samples correct, should be %u",
+    if (!s->pass.training &&
+        (s->outcome.correct != want.correct || s->outcome.in_top5 != want.in_top5))
+        return dpb_fail(DPB_VERIFICATION,
+                        "%s, %s: %u of %u samples correct, %u in the top 5, should be %u and %u",
                         s->graph->name, dpb_precision_name(s->precision), s->outcome.correct,
-                        s->pass.valid, want.correct);
+                        s->pass.valid, s->outcome.in_top5, want.correct, want.in_top5);
     return DPB_OK;
 }
 

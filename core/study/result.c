@@ -161,13 +161,16 @@ static uint64_t n_evals_of(const struct dpb_journal *journal)
 
 static json_t *one_eval_to_json(struct maker *maker, const struct dpb_eval *eval)
 {
-    double accuracy = eval->samples > 0 ? (double)eval->correct / (double)eval->samples : NAN;
-    return json_pack("{s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:I}",           //
+    const double samples = eval->samples > 0 ? (double)eval->samples : NAN;
+    const double accuracy = (double)eval->correct / samples;
+    const double top5 = maker->journals[0]->classes > 5 ? (double)eval->in_top5 / samples : NAN;
+    return json_pack("{s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:I, s:I}",      //
                      "step", (json_int_t)eval->step,                       //
                      "epoch", (json_int_t)eval->epoch,                     //
                      "trained_samples", (json_int_t)eval->trained_samples, //
                      "trained_s", real(maker, (double)eval->trained_ns / 1e9, "eval[].trained_s"),
                      "accuracy", real(maker, accuracy, "eval[].accuracy"), //
+                     "top5_accuracy", dpb_json_real(top5),                 //
                      "loss", real(maker, eval->loss, "eval[].loss"),       //
                      "correct", (json_int_t)eval->correct,                 //
                      "samples", (json_int_t)eval->samples);

@@ -189,8 +189,12 @@ static void print_training(const json_t *document, FILE *out)
                 dpb_json_number(document, "loss_scale.skipped_steps"));
     if (n_evals > 0) {
         const json_t *last = json_array_get(evals, n_evals - 1);
-        fprintf(out, "  %-13s %.2f %% of the test set after %.0f steps\n", "accuracy",
-                100 * dpb_json_number(last, "accuracy"), dpb_json_number(last, "step"));
+        const double top5 = dpb_json_number(last, "top5_accuracy");
+        fprintf(out, "  %-13s %.2f %% of the test set", "accuracy",
+                100 * dpb_json_number(last, "accuracy"));
+        if (isfinite(top5))
+            fprintf(out, ", %.2f %% in the top 5,", 100 * top5);
+        fprintf(out, " after %.0f steps\n", dpb_json_number(last, "step"));
     }
     const json_t *met = dpb_json_at(document, "target.at");
     if (json_is_object(met))

@@ -15,7 +15,7 @@
 /* What a worker found in its share. */
 struct share {
     double loss; /* sum over its samples */
-    uint64_t correct, samples;
+    uint64_t correct, in_top5, samples;
 };
 
 static dpb_status run_share(struct dpb_trainer *trainer, struct share *share)
@@ -38,6 +38,7 @@ static dpb_status run_share(struct dpb_trainer *trainer, struct share *share)
         trainer->exchange.engine.weights_changed = false;
         share->loss += outcome.loss * input.valid;
         share->correct += outcome.correct;
+        share->in_top5 += outcome.in_top5;
         share->samples += input.valid;
     }
 }
@@ -87,6 +88,7 @@ static dpb_status gather(struct dpb_trainer *trainer, const char *name, const st
         DPB_TRY(dpb_store.get(key, &one, &bytes, 0));
         total.loss += one.loss;
         total.correct += one.correct;
+        total.in_top5 += one.in_top5;
         total.samples += one.samples;
     }
     if (journal->n_evals == DPB_JOURNAL_EVALS)
@@ -100,6 +102,7 @@ static dpb_status gather(struct dpb_trainer *trainer, const char *name, const st
                           .trained_ns = dpb_trained_ns(trainer),
                           .loss = total.samples ? total.loss / (double)total.samples : 0.0,
                           .correct = total.correct,
+                          .in_top5 = total.in_top5,
                           .samples = total.samples};
     __atomic_store_n(&journal->n_evals, journal->n_evals + 1, __ATOMIC_RELEASE);
     watch_target(trainer);

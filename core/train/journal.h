@@ -50,7 +50,7 @@ struct dpb_eval {
     uint64_t trained_samples; /* over all workers */
     int64_t trained_ns;       /* evaluations and checkpoints left out */
     double loss;              /* mean over all samples of the test set */
-    uint64_t correct, samples;
+    uint64_t correct, in_top5, samples;
 };
 
 /* A row of run.profile; names are cut off where they are longer. */
@@ -82,7 +82,7 @@ struct dpb_journal {
     uint32_t verdict_pattern, verdict_exchange, verdict_replicas, verdict_after; /* dpb_verdict */
     char consistency[DPB_LABEL_BYTES]; /* of the strategy's contract; "": not planned yet */
     uint64_t checksum;                 /* of the published weights at the end */
-    uint64_t parameters, macs_per_sample, steps_per_epoch, dropped_samples;
+    uint64_t parameters, macs_per_sample, classes, steps_per_epoch, dropped_samples;
     uint64_t dropped_spans;
     bool apart; /* workers do not wait for each other in each step */
     /* Of this worker's gradients, one a server and timed step: how many had each age; the last

@@ -95,6 +95,7 @@ static dpb_status open_journal(struct dpb_trainer *trainer)
     journal->gated = x->settings.run.steady_limit_ns > 0;
     journal->parameters = x->graph->n_parameters;
     journal->macs_per_sample = x->graph->macs;
+    journal->classes = x->graph->nclass;
     journal->steps_per_epoch = x->steps_per_epoch;
     journal->dropped_samples = x->data_info.n_samples[DPB_TRAIN] % x->global_batch;
     journal->threads = trainer->binding.threads;

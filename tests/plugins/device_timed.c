@@ -276,8 +276,8 @@ static dpb_status timed_forward(void *program_, const struct dpb_pass *pass,
                                                      : device->options.evaluate_ns);
     (void)batch;
     DPB_TRY(sleep_until(program, hooks, deadline_ns));
-    *outcome =
-        (struct dpb_outcome){.loss = 2.0 / (double)(1 + pass->step), .correct = pass->valid / 2};
+    *outcome = (struct dpb_outcome){
+        .loss = 2.0 / (double)(1 + pass->step), .correct = pass->valid / 2, .in_top5 = pass->valid};
     if (pass->training == program->training && program->n_times < MAX_PASSES)
         program->times[program->n_times++] =
             (struct times){.step = pass->step, .forward = {began_ns, deadline_ns, now_ns()}};

@@ -126,6 +126,11 @@ static void test_ties(void **unused)
     assert_true(first > 0);
     session_forward(&s);
     assert_int_equal(s.outcome.correct, first);
+    uint32_t first_five = 0;
+    for (uint32_t i = 0; i < s.batch.n; i++)
+        first_five += s.batch.labels[i] < 5;
+    assert_true(first_five > first && first_five < s.batch.n);
+    assert_int_equal(s.outcome.in_top5, first_five);
     assert_true(fabs(s.outcome.loss - log(s.graph->nclass)) < 1e-6);
     session_close(&s);
 }

@@ -544,12 +544,14 @@ static int bench_create(void **state)
         journal->checksum = 0xabc;
         journal->parameters = 61706;
         journal->macs_per_sample = 416520;
+        journal->classes = 10;
         for (int k = 0; k < 6 && rank < 2; k++)
             add_step(journal, 0, 11);
     }
     struct dpb_journal *first = journal_of(bench, 0);
     first->n_evals = 1;
-    first->evals[0] = (struct dpb_eval){.step = 6, .loss = 0.5, .correct = 890, .samples = 1000};
+    first->evals[0] =
+        (struct dpb_eval){.step = 6, .loss = 0.5, .correct = 890, .in_top5 = 990, .samples = 1000};
     return 0;
 }
 
@@ -766,7 +768,7 @@ static void table_closes_with_the_rate(void **state)
     assert_non_null(last);
     assert_string_equal(last, "SamplesPerSec: 5818.2 +- 0.0 (jitter 0.0)\n");
     assert_non_null(strstr(text, "shm, consistency: synchronous"));
-    assert_non_null(strstr(text, "89.00 % of the test set after 6 steps"));
+    assert_non_null(strstr(text, "89.00 % of the test set, 99.00 % in the top 5, after 6 steps"));
     assert_non_null(strstr(text, "comm_exposed     1.650 ms  15.0 %"));
     /* 4 steps of 11 ms. */
     assert_non_null(strstr(text, "samples/s     5818.2 over all timed steps (SamplesPerSec)\n"));

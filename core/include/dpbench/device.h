@@ -107,8 +107,11 @@ struct dpb_pass {
 };
 
 struct dpb_outcome {
-    double loss;      /* mean over the valid samples */
-    uint32_t correct; /* valid samples whose largest logit (the first of equals) is the label's */
+    double loss; /* mean over the valid samples */
+    /* Valid samples whose label has the largest logit, and one of the five largest. Of equal logits
+     * the first counts as larger; NaN counts as larger than the label's. A label whose own logit is
+     * NaN counts as neither. */
+    uint32_t correct, in_top5;
 };
 
 /* What the device calls back, on the thread that called forward or backward. */

@@ -134,7 +134,7 @@ struct program {
     struct tensor *sample_loss; /* double */
     struct tensor *log_sum;     /* double: log of the sum of the exponentials */
     struct tensor *labels;      /* int32_t */
-    struct tensor *correct;     /* uint8_t */
+    struct tensor *label_rank;  /* uint32_t: how many logits are larger than the label's */
 
     /* The pass in progress; @borrowed. */
     const struct dpb_pass *pass;

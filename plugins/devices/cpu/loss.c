@@ -25,29 +25,27 @@ static void forward_loss(const struct program *p, const struct step *step)
     const double smoothing = smoothing_of(p);
     double *sample_loss = p->sample_loss->data, *log_sum = p->log_sum->data;
     int32_t *labels = p->labels->data;
-    uint8_t *correct = p->correct->data;
+    uint32_t *rank = p->label_rank->data;
 #pragma omp parallel for
     for (uint32_t i = 0; i < n; i++) {
         size_t row = (size_t)i * nclass;
-        uint32_t best = 0;
+        const uint32_t label = (uint32_t)p->batch->labels[i];
+        const double wanted = read_logit(p, logits, row + label);
         double largest = read_logit(p, logits, row), sum = 0.0, all = 0.0;
-        for (uint32_t c = 1; c < nclass; c++) {
-            double logit = read_logit(p, logits, row + c);
-            if (logit > largest) {
-                largest = logit;
-                best = c;
-            }
+        uint32_t larger = 0;
+        for (uint32_t c = 0; c < nclass; c++) {
+            const double logit = read_logit(p, logits, row + c);
+            largest = logit > largest ? logit : largest;
+            larger += c != label && !(logit < wanted || (logit == wanted && c > label));
         }
         for (uint32_t c = 0; c < nclass; c++)
             sum += exp(read_logit(p, logits, row + c) - largest);
         for (uint32_t c = 0; smoothing > 0.0 && c < nclass; c++)
             all += read_logit(p, logits, row + c);
-        labels[i] = p->batch->labels[i];
+        labels[i] = (int32_t)label;
         log_sum[i] = largest + log(sum);
-        sample_loss[i] = log_sum[i] -
-                         (1.0 - smoothing) * read_logit(p, logits, row + (size_t)labels[i]) -
-                         smoothing / nclass * all;
-        correct[i] = best == (uint32_t)labels[i];
+        sample_loss[i] = log_sum[i] - (1.0 - smoothing) * wanted - smoothing / nclass * all;
+        rank[i] = larger;
     }
 }
 
@@ -80,8 +78,8 @@ dpb_status cpu_loss_forward(struct program *p, const struct dpb_node *node)
     DPB_TRY(cpu_buffer(p, n * sizeof(double), &p->sample_loss));
     DPB_TRY(cpu_buffer(p, n * sizeof(double), &p->log_sum));
     DPB_TRY(cpu_buffer(p, n * sizeof(int32_t), &p->labels));
-    DPB_TRY(cpu_buffer(p, n * sizeof(uint8_t), &p->correct));
-    struct tensor *const kept[] = {p->sample_loss, p->log_sum, p->labels, p->correct};
+    DPB_TRY(cpu_buffer(p, n * sizeof(uint32_t), &p->label_rank));
+    struct tensor *const kept[] = {p->sample_loss, p->log_sum, p->labels, p->label_rank};
     for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++)
         cpu_keep(kept[i]);
     return cpu_loop(p, WHEN_ALWAYS, "forward", forward_loss,
@@ -101,14 +99,14 @@ dpb_status cpu_loss_backward(struct program *p, const struct dpb_node *node)
 void cpu_loss_outcome(const struct program *p, uint32_t valid, struct dpb_outcome *outcome)
 {
     const double *sample_loss = p->sample_loss->data;
-    const uint8_t *correct = p->correct->data;
-    double sum = 0.0;
-    uint32_t n_correct = 0;
+    const uint32_t *rank = p->label_rank->data;
+    *outcome = (struct dpb_outcome){.loss = 0.0};
     for (uint32_t i = 0; i < valid; i++) {
-        sum += sample_loss[i];
-        n_correct += correct[i];
+        outcome->loss += sample_loss[i];
+        outcome->correct += rank[i] == 0;
+        outcome->in_top5 += rank[i] < 5;
     }
-    *outcome = (struct dpb_outcome){.loss = sum / valid, .correct = n_correct};
+    outcome->loss /= valid;
 }
 
 dpb_status cpu_inspect_loss(const struct program *p, double *activation, double *gradient)

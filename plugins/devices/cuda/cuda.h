@@ -263,7 +263,7 @@ struct program {
     uint32_t *pinned_numbers; /* behind the labels */
     struct control *control;
 
-    struct tensor *log_sum, *sample_loss, *correct; /* of the loss, by sample */
+    struct tensor *log_sum, *sample_loss, *label_rank; /* of the loss, by sample */
 
     struct piece *pieces;
     size_t n_pieces;

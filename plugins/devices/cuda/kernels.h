@@ -220,18 +220,18 @@ void cuda_lrn_backward(cudaStream_t stream, enum cuda_type type, const struct lr
 struct loss {
     const int32_t *labels;
     double *log_sum, *sample_loss; /* by sample */
-    uint32_t *correct;             /* likewise: 1 where the first of the largest is the label's */
+    uint32_t *label_rank;          /* likewise: how many logits are larger than the label's */
     uint32_t n, classes;
     float smoothing;
 };
 /* In the host's memory, mapped. */
 struct outcome_words {
     double loss;
-    uint32_t correct;
+    uint32_t correct, in_top5;
 };
 void cuda_softmax_loss(cudaStream_t stream, enum cuda_type type, const struct loss *loss,
                        const void *logits);
-/* Mean loss and number of correct ones of the words->valid first samples. */
+/* As struct dpb_outcome says, of the words->valid first samples. */
 void cuda_outcome(cudaStream_t stream, const struct loss *loss, const struct pass_words *words,
                   struct outcome_words *outcome);
 void cuda_softmax_loss_backward(cudaStream_t stream, enum cuda_type type, const struct loss *loss,

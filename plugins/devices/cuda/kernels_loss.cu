@@ -6,36 +6,31 @@
 
 enum { LOSS_THREADS = 128 };
 
-/* The largest value and the first class that has it. A NaN is never larger: it shows in the sum. */
-struct largest {
-    float value;
-    uint32_t at;
-};
-
-static __device__ inline bool beats(const largest &a, const largest &b)
-{
-    return a.value > b.value || (a.value == b.value && a.at < b.at);
-}
-
 template <typename T> __global__ void softmax_loss(loss by, const T *logits)
 {
-    __shared__ largest best[LOSS_THREADS];
+    __shared__ float best[LOSS_THREADS];
+    __shared__ uint32_t larger_part[LOSS_THREADS];
     __shared__ double part[LOSS_THREADS], logit_part[LOSS_THREADS];
     const index_t i = blockIdx.x;
     const T *mine = logits + i * by.classes;
-    largest found = {-INFINITY, UINT32_MAX};
+    const uint32_t label = (uint32_t)by.labels[i];
+    const float wanted = to_fp32(mine[label]);
+    float largest = -INFINITY; /* a NaN is never larger: it shows in the sum */
+    uint32_t larger = 0;
     for (uint32_t k = threadIdx.x; k < by.classes; k += LOSS_THREADS) {
-        const largest candidate = {to_fp32(mine[k]), k};
-        found = beats(candidate, found) ? candidate : found;
+        const float logit = to_fp32(mine[k]);
+        largest = logit > largest ? logit : largest;
+        larger += k != label && !(logit < wanted || (logit == wanted && k > label));
     }
-    best[threadIdx.x] = found;
+    best[threadIdx.x] = largest;
+    larger_part[threadIdx.x] = larger;
     __syncthreads();
     for (uint32_t k = 0; k < LOSS_THREADS; k++)
-        found = beats(best[k], found) ? best[k] : found;
+        largest = best[k] > largest ? best[k] : largest;
     double sum = 0.0, all = 0.0;
     for (uint32_t k = threadIdx.x; k < by.classes; k += LOSS_THREADS) {
         const float logit = to_fp32(mine[k]);
-        sum += (double)expf(logit - found.value);
+        sum += (double)expf(logit - largest);
         all += by.smoothing > 0.0f ? (double)logit : 0.0;
     }
     part[threadIdx.x] = sum;
@@ -44,17 +39,17 @@ template <typename T> __global__ void softmax_loss(loss by, const T *logits)
     if (threadIdx.x != 0)
         return;
     sum = all = 0.0;
+    larger = 0;
     for (uint32_t k = 0; k < LOSS_THREADS; k++) {
         sum += part[k];
         all += logit_part[k];
+        larger += larger_part[k];
     }
-    const uint32_t label = (uint32_t)by.labels[i];
-    const double log_sum = (double)found.value + log(sum);
+    const double log_sum = (double)largest + log(sum);
     by.log_sum[i] = log_sum;
     const double smoothing = (double)by.smoothing;
-    by.sample_loss[i] =
-        log_sum - (1.0 - smoothing) * (double)to_fp32(mine[label]) - smoothing / by.classes * all;
-    by.correct[i] = found.at == label;
+    by.sample_loss[i] = log_sum - (1.0 - smoothing) * (double)wanted - smoothing / by.classes * all;
+    by.label_rank[i] = larger;
 }
 
 void cuda_softmax_loss(cudaStream_t stream, enum cuda_type type, const struct loss *loss,
@@ -69,25 +64,27 @@ void cuda_softmax_loss(cudaStream_t stream, enum cuda_type type, const struct lo
 __global__ void outcome_of(loss by, const pass_words *words, outcome_words *outcome)
 {
     __shared__ double losses[LOSS_THREADS];
-    __shared__ uint32_t correct[LOSS_THREADS];
+    __shared__ uint32_t rank[LOSS_THREADS];
     const uint32_t valid = words->valid;
     double total = 0.0;
-    uint32_t n_correct = 0;
+    uint32_t correct = 0, in_top5 = 0;
     for (uint32_t begin = 0; begin < valid; begin += LOSS_THREADS) {
         const uint32_t mine = begin + threadIdx.x;
         losses[threadIdx.x] = mine < valid ? by.sample_loss[mine] : 0.0;
-        correct[threadIdx.x] = mine < valid ? by.correct[mine] : 0;
+        rank[threadIdx.x] = mine < valid ? by.label_rank[mine] : 0;
         __syncthreads();
         for (uint32_t i = 0; threadIdx.x == 0 && i < LOSS_THREADS && begin + i < valid; i++) {
             total += losses[i];
-            n_correct += correct[i];
+            correct += rank[i] == 0;
+            in_top5 += rank[i] < 5;
         }
         __syncthreads();
     }
     if (threadIdx.x != 0)
         return;
     outcome->loss = total / valid;
-    outcome->correct = n_correct;
+    outcome->correct = correct;
+    outcome->in_top5 = in_top5;
 }
 
 void cuda_outcome(cudaStream_t stream, const struct loss *loss, const struct pass_words *words,

@@ -447,7 +447,7 @@ static struct loss loss_of(const struct program *p)
     return (struct loss){.labels = p->labels->data,
                          .log_sum = p->log_sum->data,
                          .sample_loss = p->sample_loss->data,
-                         .correct = p->correct->data,
+                         .label_rank = p->label_rank->data,
                          .n = p->args.batch,
                          .classes = cuda_input(p, node, 0)->shape.c,
                          .smoothing = (float)node->smoothing};
@@ -466,10 +466,10 @@ static dpb_status loss_forward(struct program *p, const struct dpb_node *node)
     const size_t n = p->args.batch;
     DPB_TRY(cuda_tensor(p, n * sizeof(double), &p->log_sum));
     DPB_TRY(cuda_tensor(p, n * sizeof(double), &p->sample_loss));
-    DPB_TRY(cuda_tensor(p, n * sizeof(uint32_t), &p->correct));
+    DPB_TRY(cuda_tensor(p, n * sizeof(uint32_t), &p->label_rank));
     return cuda_step(p, WHEN_ALWAYS, "forward", run_loss,
                      TENSORS(cuda_plan(p, cuda_input(p, node, 0))->activation, p->log_sum,
-                             p->sample_loss, p->correct, p->words));
+                             p->sample_loss, p->label_rank, p->words));
 }
 
 static dpb_status run_loss_backward(const struct program *p, const struct step *step)

@@ -377,6 +377,7 @@ dpb_status cuda_forward(void *program, const struct dpb_pass *pass, const struct
     p->trained = pass->training;
     outcome->loss = p->control->outcome.loss;
     outcome->correct = p->control->outcome.correct;
+    outcome->in_top5 = p->control->outcome.in_top5;
     return DPB_OK;
 }
 

@@ -279,12 +279,13 @@ static void begin_pass(struct program *program, const struct dpb_pass *pass,
     }
 }
 
-static uint32_t first_largest(const double *values, uint32_t n)
+/* How many of the values are larger than that at `at`. */
+static uint32_t rank_of(const double *values, uint32_t n, uint32_t at)
 {
-    uint32_t best = 0;
-    for (uint32_t k = 1; k < n; k++)
-        best = values[k] > values[best] ? k : best;
-    return best;
+    uint32_t rank = 0;
+    for (uint32_t k = 0; k < n; k++)
+        rank += k != at && !(values[k] < values[at] || (values[k] == values[at] && k > at));
+    return rank;
 }
 
 static struct dpb_outcome outcome_of(const struct program *program, uint32_t valid)
@@ -294,8 +295,10 @@ static struct dpb_outcome outcome_of(const struct program *program, uint32_t val
     struct dpb_outcome outcome = {0};
     for (uint32_t i = 0; i < valid; i++) {
         outcome.loss += loss->y[i] / valid;
-        if (first_largest(loss->x[0] + (size_t)i * nclass, nclass) == (uint32_t)program->labels[i])
-            outcome.correct++;
+        const uint32_t rank =
+            rank_of(loss->x[0] + (size_t)i * nclass, nclass, (uint32_t)program->labels[i]);
+        outcome.correct += rank == 0;
+        outcome.in_top5 += rank < 5;
     }
     return outcome;
 }
