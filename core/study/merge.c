@@ -328,8 +328,8 @@ static json_t *document_of(struct dpb_merge *merge, const struct dpb_compared *r
 static dpb_status make(struct dpb_merge *merge, const struct dpb_compared *results, size_t n,
                        json_t **document)
 {
-    bool good = merge->sources && merge->axes && merge->over && merge->setups && merge->accuracy &&
-                merge->settings;
+    bool good = merge->sources && merge->axes && merge->over && merge->followers && merge->setups &&
+                merge->accuracy && merge->settings;
     for (size_t i = 0; i < n && good; i++)
         good = add_result(merge, &results[i]);
     if (good && merge->n_items == 0)
@@ -361,6 +361,7 @@ dpb_status dpb_merge(const struct dpb_compared *results, size_t n, json_t **docu
         .sources = calloc(n + 1, sizeof *merge.sources),
         .axes = json_object(),
         .over = json_object(),
+        .followers = json_object(),
         .setups = json_array(),
         .accuracy = json_array(),
         .settings = json_object(),
@@ -375,6 +376,7 @@ dpb_status dpb_merge(const struct dpb_compared *results, size_t n, json_t **docu
     }
     json_decref(merge.axes);
     json_decref(merge.over);
+    json_decref(merge.followers);
     json_decref(merge.setups);
     json_decref(merge.accuracy);
     json_decref(merge.settings);

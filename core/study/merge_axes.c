@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "study/json.h"
 #include "study/merge_parts.h"
+#include "train/experiment.h"
 
 enum { TEXT = 512 };
 
@@ -53,27 +54,54 @@ static json_t *settings_of(const json_t *run)
     return made;
 }
 
-/* A setting that differs within a sweep and is no axis of it goes through its repeats. */
+static bool is_placed_by_launcher(const json_t *run, const char *key)
+{
+    const char *origin = dpb_json_text(run, "config.comm.hosts.origin", "");
+    return strcmp(key, "comm.hosts") == 0 &&
+           (strcmp(origin, "launcher") == 0 || strcmp(origin, DPB_LAUNCH_ORIGIN) == 0);
+}
+
+/* `of_cell` has the settings of earlier runs of the same cell. A setting in which runs of one cell
+ * differ goes through repeats. A default that each plugin has of its own differs by cell alone. */
+static void learn_settings(struct dpb_merge *merge, const struct dpb_merge_item *item,
+                           json_t *of_cell)
+{
+    struct dpb_merge_source *source = &merge->sources[item->source];
+    json_t *settings = settings_of(item->run), *value;
+    const char *key;
+    json_object_foreach(settings, key, value)
+    {
+        const json_t *here = json_object_get(of_cell, key);
+        const json_t *known = json_object_get(source->settings, key);
+        if (json_object_get(source->of_cells, key))
+            continue;
+        if (here && !json_equal(here, value))
+            json_object_set_new(merge->over, key, json_array());
+        else if ((known && !json_equal(known, value)) || is_placed_by_launcher(item->run, key))
+            json_object_set_new(merge->followers, key, json_true());
+    }
+    json_object_update_missing(source->settings, settings);
+    json_object_update_missing(of_cell, settings);
+    json_decref(settings);
+}
+
 void dpb_merge_learn(struct dpb_merge *merge)
 {
+    const struct dpb_merge_item *before = NULL;
+    json_t *of_cell = json_object();
     for (size_t i = 0; i < merge->n_items; i++) {
         const struct dpb_merge_item *item = &merge->items[i];
-        struct dpb_merge_source *source = &merge->sources[item->source];
-        json_t *settings = settings_of(item->run), *value;
-        const char *key;
+        const json_t *cell = json_object_get(item->run, "cell");
+        if (!before || before->source != item->source ||
+            !json_equal(json_object_get(before->run, "cell"), cell))
+            json_object_clear(of_cell);
         if (dpb_merge_is_of_sweep(item->run))
-            json_object_update_missing(source->of_cells, json_object_get(item->run, "cell"));
-        json_object_foreach(settings, key, value)
-        {
-            const json_t *known = json_object_get(source->settings, key);
-            const bool follows = strcmp(key, "comm.hosts") == 0; /* from the workers */
-            if (known && !json_equal(known, value) && !follows &&
-                !json_object_get(source->of_cells, key))
-                json_object_set_new(merge->over, key, json_array());
-        }
-        json_object_update_missing(source->settings, settings);
-        json_decref(settings);
+            json_object_update_missing(merge->sources[item->source].of_cells,
+                                       (json_t *)(uintptr_t)cell);
+        learn_settings(merge, item, of_cell);
+        before = item;
     }
+    json_decref(of_cell);
 }
 
 /* ---- models -------------------------------------------------------------------------------- */
@@ -223,13 +251,23 @@ static void fill_axis(const struct dpb_merge *merge, const char *key, json_t *va
     }
 }
 
+/* Seeds are replicates wherever results differ in them. */
+static void add_axis(struct dpb_merge *merge, const char *key)
+{
+    if (strcmp(key, "run.seed") == 0)
+        json_object_set_new(merge->over, key, json_array());
+    if (json_object_get(merge->over, key))
+        return;
+    json_object_set_new(merge->axes, key, json_array());
+    merge->has_columns = true;
+}
+
 /* Settings in which sources differ, and those that only some of them have. A plugin's options are
  * left out of the latter: they go with the plugin. */
 static void compare_settings(struct dpb_merge *merge, const char *key)
 {
     const size_t length = strcspn(key, ".");
     const json_t *first = NULL;
-    json_t *values = json_array();
     char name[TEXT];
     bool differs = false, plugin = false;
     size_t n_missing = 0;
@@ -240,17 +278,41 @@ static void compare_settings(struct dpb_merge *merge, const char *key)
             continue; /* none of its runs was settled */
         plugin |= json_object_get(merge->sources[i].settings, name) != NULL;
         n_missing += !value;
-        differs |= first && value && !json_equal(first, value);
+        differs |=
+            first && value && !json_equal(first, value) && !json_object_get(merge->followers, key);
         first = first ? first : value;
     }
-    if (differs && strcmp(key, "run.seed") == 0)
-        json_object_set_new(merge->over, key, json_array());
-    else if (differs && !json_object_get(merge->over, key))
-        json_object_set(merge->axes, key, values);
-    merge->has_columns |= json_object_get(merge->axes, key) != NULL;
+    if (differs)
+        add_axis(merge, key);
     if (!differs && n_missing > 0 && !plugin)
         json_object_set(merge->settings, key, (json_t *)(uintptr_t)first);
-    json_decref(values);
+}
+
+/* Whether two runs of one row differ in the setting. The axes are filled. */
+static bool differs_in_row(const struct dpb_merge *merge, const char *key)
+{
+    json_t *rows = json_object(), *values;
+    bool differs = false;
+    for (size_t i = 0; i < merge->n_items && !differs; i++) {
+        const struct dpb_merge_item *item = &merge->items[i];
+        const json_t *value = setting_of(item->run, key);
+        json_t *at = json_pack("[I]", (json_int_t)item->setup);
+        const char *axis;
+        json_object_foreach(merge->axes, axis, values)
+        {
+            json_array_append_new(at,
+                                  json_integer((json_int_t)dpb_merge_value(values, item, axis)));
+        }
+        char *row = json_dumps(at, JSON_COMPACT);
+        const json_t *known = row ? json_object_get(rows, row) : NULL;
+        differs = known && value && !json_equal(known, value);
+        if (row && !known && value)
+            json_object_set(rows, row, (json_t *)(uintptr_t)value);
+        free(row);
+        json_decref(at);
+    }
+    json_decref(rows);
+    return differs;
 }
 
 void dpb_merge_find_axes(struct dpb_merge *merge)
@@ -269,9 +331,18 @@ void dpb_merge_find_axes(struct dpb_merge *merge)
             if (!json_object_get(merge->axes, key) && !json_object_get(merge->settings, key))
                 compare_settings(merge, key);
         }
-    if (json_array_size(merge->setups) > 1)
-        json_object_set_new(merge->axes, "setup", json_array());
-    merge->has_columns |= json_array_size(merge->setups) > 1;
     json_object_foreach(merge->axes, key, value) fill_axis(merge, key, value);
+    json_object_foreach(merge->followers, key, value)
+    {
+        if (json_object_get(merge->axes, key) || !differs_in_row(merge, key))
+            continue;
+        add_axis(merge, key);
+        fill_axis(merge, key, json_object_get(merge->axes, key));
+    }
+    if (json_array_size(merge->setups) > 1) {
+        json_object_set_new(merge->axes, "setup", json_array());
+        fill_axis(merge, "setup", json_object_get(merge->axes, "setup"));
+        merge->has_columns = true;
+    }
     json_object_foreach(merge->over, key, value) fill_axis(merge, key, value);
 }

@@ -26,7 +26,7 @@ struct dpb_merge_source {
     bool kept;         /* runs of a sweep's directory, given one by one */
     int64_t repeats;   /* of its own */
     int64_t first;     /* the number that its first repeat has in the merged document */
-    json_t *settings;  /* @owned: SECTION.KEY: value, of those that all of its runs share */
+    json_t *settings;  /* @owned: SECTION.KEY: value, of the first run that has it */
     json_t *of_cells;  /* @owned: its axes, as the members of an object */
     json_t *facts;     /* @owned: on what its runs were made, as of setups.h */
     size_t n_accuracy; /* accuracy runs */
@@ -37,21 +37,22 @@ struct dpb_merge {
     size_t n_items, capacity;
     struct dpb_merge_source *sources; /* @owned */
     size_t n_sources;
-    size_t *places;   /* @owned: all that items point at */
-    json_t *axes;     /* @owned: KEY: [{label, value}] */
-    json_t *over;     /* @owned: KEY: [label] of what repeats differ in */
-    json_t *setups;   /* @owned: as of setups.h */
-    json_t *accuracy; /* @owned: the accuracy runs */
-    json_t *settings; /* @owned: KEY: value, of those that some results do not have */
-    size_t n_twice;   /* runs that were given before */
-    bool has_columns; /* it has axes that the sweeps do not have */
+    size_t *places;    /* @owned: all that items point at */
+    json_t *axes;      /* @owned: KEY: [{label, value}] */
+    json_t *over;      /* @owned: KEY: [label] of what repeats differ in */
+    json_t *followers; /* @owned: KEY: true, of settings that other axes may decide */
+    json_t *setups;    /* @owned: as of setups.h */
+    json_t *accuracy;  /* @owned: the accuracy runs */
+    json_t *settings;  /* @owned: KEY: value, of those that some results do not have */
+    size_t n_twice;    /* runs that were given before */
+    bool has_columns;  /* it has axes that the sweeps do not have */
 };
 
 enum { DPB_MERGE_REPEATS = 1000 }; /* of one sweep, as sweep.repeats */
 /* Whether the run says of which cell and repeat of a sweep it is. */
 bool dpb_merge_is_of_sweep(const json_t *run);
 
-/* Fills settings and of_cells of the sources, and the keys of `over`. */
+/* Fills settings and of_cells of the sources, and the keys of `over` and followers. */
 void dpb_merge_learn(struct dpb_merge *merge);
 /* DPB_USAGE, with the first difference: the results are of different models. */
 dpb_status dpb_merge_refuse_models(const struct dpb_merge *merge);

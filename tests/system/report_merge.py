@@ -178,6 +178,47 @@ class OfSeveral(unittest.TestCase):
         self.assertEqual(report("--csv", "resumed.json", "resumed.json").stdout,
                          report("--csv", "sweep.json").stdout)
 
+    def test_a_default_of_each_plugin_is_no_replicate(self):
+        """comm.period is 1 for gossip and 8 for local_sgd: the strategy decides, not the repeat."""
+        ended = subprocess.run([DPBENCH, "-c", "sweep.ini", "--output", "periods.json", "run.workers=2",
+                                "sweep.comm.name=gossip, local_sgd", "sweep.run.batch=4", "sweep.comm.bucket=4 KiB"],
+                               capture_output=True, text=True, timeout=100, check=False)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        files = sorted(glob.glob("periods.json.runs/0*.json"))
+        text = report(*files).stdout
+        self.assertIn("- repeats differ in run.seed.\n", text)
+        self.assertNotIn("comm.period", text)
+        with open(files[-1], encoding="utf-8") as file:
+            run = json.load(file)
+        self.assertEqual(run["config"]["comm"]["period"]["value"], 8)
+        for key in OF_SWEEP:
+            del run[key]
+        rows = rows_of("periods.json", save(dict(run, started="later"), "period8.json"))
+        self.assertNotIn("cell.comm.period", rows[0])
+        self.assertEqual([row["cell.comm.name"] for row in rows], ["gossip", "local_sgd"])
+        for period in 1, 16:  # that of gossip, too, is another one for local_sgd
+            run["config"]["comm"]["period"] = {"value": period, "origin": "command line"}
+            rows = rows_of("periods.json", save(run, "period.json"))
+            self.assertEqual(sorted((row["cell.comm.name"], int(row["cell.comm.period"])) for row in rows),
+                             sorted([("gossip", 1), ("local_sgd", 8), ("local_sgd", period)]))
+
+    def test_where_a_launcher_puts_the_workers(self):
+        """comm.hosts follows from the workers; where it does not, it has a column."""
+        files = {}
+        for workers, hosts in ((2, "1+1"), (4, "2+2"), (2, "2+0")):
+            run = copy.deepcopy(self.sweep["runs"][0])
+            for key in OF_SWEEP:
+                del run[key]
+            put(run, "config.run.workers.value", workers)
+            put(run, "config.comm.hosts", {"value": hosts, "origin": "launcher"})
+            files[hosts] = save(run, f"hosts{hosts}.json")
+        rows = rows_of(files["1+1"], files["2+2"])
+        self.assertEqual([row["cell.run.workers"] for row in rows], ["2", "4"])
+        self.assertNotIn("cell.comm.hosts", rows[0])
+        rows = rows_of(*files.values())
+        self.assertEqual({(row["cell.run.workers"], row["cell.comm.hosts"]) for row in rows},
+                         {("2", "1+1"), ("2", "2+0"), ("4", "2+2")})
+
     def test_models_are_refused(self):
         run = copy.deepcopy(self.sweep["runs"][0])
         run["model"]["parameters"] += 1
