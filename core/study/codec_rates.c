@@ -14,10 +14,10 @@
 #include "train/experiment.h"
 
 enum { ELEMENTS = 1 << 20 /* a bucket of 4 MiB */, LEAST = 5, MOST = 512 /* repetitions */ };
-/* Gradients of a step begin further on than those of the step before: all the same in each step
- * would leave residuals that no training has. */
 static const struct dpb_tensor matrix = {
     .n_dims = 2, .dims = {ELEMENTS >> 10, 1 << 10}, .n_elements = ELEMENTS};
+/* Gradients of a step begin further on than those of the step before: all the same in each step
+ * would leave residuals that no training has. */
 enum { STRIDE = 16 * 61, SHIFTS = 64, GRADIENTS = ELEMENTS + STRIDE * SHIFTS };
 
 static const double seconds_of_a_codec = 0.05;
