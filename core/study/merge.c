@@ -42,10 +42,8 @@ static bool add_run(struct dpb_merge *merge, size_t at, json_t *run)
         merge->n_twice++;
         return true;
     }
-    if (is_accuracy(run)) {
-        source->n_accuracy++;
+    if (is_accuracy(run))
         return json_array_append(merge->accuracy, run) == 0;
-    }
     if (merge->n_items == merge->capacity) {
         const size_t capacity = 2 * merge->capacity + 16;
         struct dpb_merge_item *items = realloc(merge->items, capacity * sizeof *items);
@@ -191,7 +189,7 @@ static json_t *cell_of(const struct dpb_merge *merge, const struct dpb_merge_ite
 }
 
 /* The runs with their places. @owned. */
-static json_t *runs_of(struct dpb_merge *merge)
+static json_t *runs_of(struct dpb_merge *merge, bool with_accuracy)
 {
     json_t *runs = json_array();
     size_t cell = 0;
@@ -208,8 +206,7 @@ static json_t *runs_of(struct dpb_merge *merge)
         json_object_set_new(run, "purpose", json_string("timing"));
         json_array_append_new(runs, run);
     }
-    /* With columns of its own, the table has rows that an accuracy run does not speak for. */
-    if (!merge->has_columns)
+    if (with_accuracy)
         json_array_extend(runs, merge->accuracy);
     return runs;
 }
@@ -292,11 +289,24 @@ static json_t *files_of(const struct dpb_merge *merge)
     return setups;
 }
 
-static double accuracy_steps(const struct dpb_merge *merge)
+/* False: the steps of accuracy runs differ, or are none that a sweep may have. *steps is 0 where no
+ * run has them: a refused one may not. */
+static bool accuracy_agrees(const struct dpb_merge *merge, json_int_t *steps)
 {
-    const double steps =
-        dpb_json_number(json_array_get(merge->accuracy, 0), "config.run.steps.value");
-    return merge->has_columns || !isfinite(steps) ? 0 : steps;
+    enum { MOST = 1000000000 }; /* sweep.accuracy */
+    const json_t *run;
+    double first = 0;
+    size_t i;
+    json_array_foreach(merge->accuracy, i, run)
+    {
+        const double own = dpb_json_number(run, "config.run.steps.value");
+        const bool same = first == 0 || own == first;
+        if (!isnan(own) && !(same && own >= 1 && own <= MOST && own == floor(own)))
+            return false;
+        first = isnan(own) ? first : own;
+    }
+    *steps = (json_int_t)first;
+    return true;
 }
 
 static json_t *document_of(struct dpb_merge *merge, const struct dpb_compared *results, size_t n,
@@ -305,20 +315,25 @@ static json_t *document_of(struct dpb_merge *merge, const struct dpb_compared *r
     size_t n_results = 0;
     for (size_t i = 0; i < merge->n_sources; i++)
         n_results += merge->sources[i].repeats > 0;
-    const size_t n_left_out = merge->has_columns ? json_array_size(merge->accuracy) : 0;
+    json_int_t steps = 0;
+    const bool agree = accuracy_agrees(merge, &steps);
+    /* With columns of its own, the table has rows that an accuracy run does not speak for. */
+    const bool with_accuracy = agree && !merge->has_columns;
+    const size_t n_left_out = with_accuracy ? 0 : json_array_size(merge->accuracy);
     json_t *names = distinct(results, n, "name");
-    json_t *merged = json_pack(
-        "{s:I, s:I, s:I, s:I, s:o, s:O, s:o, s:O}", "results", (json_int_t)n_results, "runs",
-        (json_int_t)merge->n_items, "given_twice", (json_int_t)merge->n_twice,
-        "accuracy_runs_left_out", (json_int_t)n_left_out, "files", files_of(merge), "names", names,
-        "differences", dpb_setups_differences(merge->setups), "settings", merge->settings);
-    json_t *document =
-        json_pack("{s:s, s:O?, s:O?, s:o, s:o, s:I, s:I, s:{}, s:[], s:o, s:o, s:o}", "schema",
-                  "dpbench.sweep/1", "name", json_array_get(names, 0), "started",
-                  json_object_get(results[0].document, "started"), "axes", labels_of(merge->axes),
-                  "over", labels_of(merge->over), "repeats", (json_int_t)repeats, "accuracy_steps",
-                  (json_int_t)accuracy_steps(merge), "config", "rows", "runs", runs_of(merge),
-                  "warnings", warnings_of(results, n), "merged", merged);
+    json_t *merged =
+        json_pack("{s:I, s:I, s:I, s:I, s:b, s:o, s:O, s:o, s:O}", "results", (json_int_t)n_results,
+                  "runs", (json_int_t)merge->n_items, "given_twice", (json_int_t)merge->n_twice,
+                  "accuracy_runs_left_out", (json_int_t)n_left_out, "accuracy_steps_differ", !agree,
+                  "files", files_of(merge), "names", names, "differences",
+                  dpb_setups_differences(merge->setups), "settings", merge->settings);
+    json_t *document = json_pack(
+        "{s:s, s:O?, s:O?, s:o, s:o, s:I, s:I, s:{}, s:[], s:o, s:o, s:o}", "schema",
+        "dpbench.sweep/1", "name", json_array_get(names, 0), "started",
+        json_object_get(results[0].document, "started"), "axes", labels_of(merge->axes), "over",
+        labels_of(merge->over), "repeats", (json_int_t)repeats, "accuracy_steps",
+        with_accuracy ? steps : (json_int_t)0, "config", "rows", "runs",
+        runs_of(merge, with_accuracy), "warnings", warnings_of(results, n), "merged", merged);
     json_decref(names);
     if (document)
         dpb_sweep_finish(DPB_OK, document);

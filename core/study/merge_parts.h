@@ -22,14 +22,13 @@ struct dpb_merge_item {
 
 /* A sweep, or a run that is of none. */
 struct dpb_merge_source {
-    const char *file;  /* @borrowed */
-    bool kept;         /* runs of a sweep's directory, given one by one */
-    int64_t repeats;   /* of its own */
-    int64_t first;     /* the number that its first repeat has in the merged document */
-    json_t *settings;  /* @owned: SECTION.KEY: value, of the first run that has it */
-    json_t *of_cells;  /* @owned: its axes, as the members of an object */
-    json_t *facts;     /* @owned: on what its runs were made, as of setups.h */
-    size_t n_accuracy; /* accuracy runs */
+    const char *file; /* @borrowed */
+    bool kept;        /* runs of a sweep's directory, given one by one */
+    int64_t repeats;  /* of its own */
+    int64_t first;    /* the number that its first repeat has in the merged document */
+    json_t *settings; /* @owned: SECTION.KEY: value, of the first run that has it */
+    json_t *of_cells; /* @owned: its axes, as the members of an object */
+    json_t *facts;    /* @owned: on what its runs were made, as of setups.h */
 };
 
 struct dpb_merge {

@@ -104,8 +104,9 @@ void dpb_merge_notes(const json_t *document, FILE *out)
         fprintf(out, "- %.0f run%s given twice and count%s once.\n", n_twice,
                 n_twice == 1 ? " was" : "s were", n_twice == 1 ? "s" : "");
     if (n_accuracy > 0)
-        fprintf(out,
-                "- %.0f accuracy runs are left out: the rows differ in settings that their sweeps "
-                "do not have.\n",
-                n_accuracy);
+        fprintf(out, "- %.0f accuracy run%s left out: %s.\n", n_accuracy,
+                n_accuracy == 1 ? " is" : "s are",
+                json_is_true(json_object_get(merged, "accuracy_steps_differ"))
+                    ? "the numbers of steps differ, or are none that sweep.accuracy may be"
+                    : "the rows differ in settings that their sweeps do not have");
 }
