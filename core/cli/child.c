@@ -102,12 +102,12 @@ static void await(struct running *running, const sigset_t *set)
         const int number = sigtimedwait(set, NULL, &tick);
         if (number == SIGINT || number == SIGTERM) {
             running->end->signal_number = number;
-            kill(running->pid, number);
+            kill(running->pid, running->child->lingers ? SIGTERM : number);
         }
         look_at_time(running);
     }
     /* Until the child is reaped, the number is that of its group: of what it has started. */
-    if (running->end->late)
+    if (running->end->late || running->end->signal_number != 0)
         kill(-running->pid, SIGKILL);
     if (waitpid(running->pid, &status, 0) == running->pid)
         running->end->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

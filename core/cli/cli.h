@@ -160,7 +160,9 @@ struct dpb_child {
     const char *const *words;
     const char *without; /* a variable that is not for it; NULL: none */
     int64_t limit_ns;    /* to its end; 0: none */
-    bool lingers;        /* it may never end after its document: 10 s are enough */
+    /* A launcher: it may never end after its document, so 10 s are enough; SIGINT reaches it as
+     * SIGTERM, since srun wants the former twice. */
+    bool lingers;
 };
 
 struct dpb_child_end {

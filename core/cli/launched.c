@@ -3,6 +3,7 @@
  * alone; the result comes by standard output, since rank 0 may be elsewhere. */
 #include <ctype.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -169,13 +170,13 @@ static dpb_status explain(const struct dpb_sweep *sweep, const char *program,
     if (end->signal_number != 0)
         return dpb_fail(DPB_INTERRUPTED, "interrupted by signal %d before there was a result",
                         end->signal_number);
-    if (end->late)
+    if (end->late && !end->whole)
         return dpb_fail(DPB_TIMEOUT, "%s has not ended within %s.launch_limit_s = %g s: %s",
                         program, sweep->study->section, (double)sweep->launch_limit_ns * 1e-9,
                         reason[0] ? reason : "it said nothing");
     if (own && end->code == dpb_status_exit_code(DPB_UNSUPPORTED))
         return dpb_fail(DPB_UNSUPPORTED, "%s", reason);
-    if (end->code == 0)
+    if (end->code == 0 || end->whole)
         return dpb_fail(DPB_FAILED,
                         "%s printed no result of one run: '%.60s'; does it start several jobs, or "
                         "print lines of its own?",
@@ -254,6 +255,8 @@ void dpb_execute_launched(const struct dpb_sweep *sweep, const struct dpb_experi
     *execution = (struct dpb_execution){status, dpb_status_exit_code(status), NULL};
     if (status == DPB_OK)
         take_end(sweep, line.words[0], experiment, &end, execution);
+    if (execution->status == DPB_OK && end.signal_number != 0)
+        raise(end.signal_number); /* it came when the result was there: the sweep ends, too */
     dpb_child_release(&end);
     dpb_sweep_list_destroy(line.words, line.n);
 }

@@ -1,6 +1,7 @@
 /* sweep_launch.c - a sweep whose cells sweep.launch starts: see sweep_launch.h. */
 #include "study/sweep_launch.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -46,7 +47,7 @@ static unsigned long count_of(const struct dpb_config *config, const char *key, 
 
 dpb_status dpb_sweep_launch_place(const struct dpb_sweep *sweep, struct dpb_config *config)
 {
-    char text[256] = "";
+    char text[PATH_MAX + 128] = "";
     const struct dpb_setting *hosts = dpb_config_get(config, "comm", "hosts");
     if (sweep->launch[0] == '\0')
         return DPB_OK;
@@ -56,7 +57,8 @@ dpb_status dpb_sweep_launch_place(const struct dpb_sweep *sweep, struct dpb_conf
     }
     const unsigned long workers = count_of(config, "workers", 1);
     const unsigned long servers = count_of(config, "servers", 0);
-    if (sweep->machines > 0 && workers > 0 && workers + servers <= DPB_JOB_RANKS) {
+    if (sweep->machines > 0 && workers > 0 && workers <= DPB_JOB_RANKS &&
+        servers <= DPB_JOB_RANKS && workers + servers <= DPB_JOB_RANKS) {
         const struct dpb_launch_size size = {(uint32_t)workers, (uint32_t)servers,
                                              (uint32_t)sweep->machines};
         const unsigned long each = dpb_launch_per_machine(&size), rest = (workers + servers) % each;

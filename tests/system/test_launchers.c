@@ -219,6 +219,33 @@ static void test_launcher_that_lingers(void **state)
     traces_free(&before);
 }
 
+/* A signal that comes when the cell's result is there: the result counts, and no cell follows. */
+static void test_interrupted_launcher(void **state)
+{
+    struct started started;
+    struct command command;
+    struct traces before;
+    char program[PATH_MAX];
+    const char *const words[] = {program,    "-c",         "sweep.ini", "--json",
+                                 "--output", "swept.json", NULL};
+    (void)state;
+    traces_take(&before, "nothing");
+    sandbox_write("lingers", "#!/bin/sh\n\"$@\"\ntouch over\nsleep 1000\n");
+    write_sweep("./lingers", "run.batch = 2, 4\n");
+    snprintf(program, sizeof program, "%s/dpbench", build_directory());
+    command_start(&started, words, NULL);
+    for (double begin_s = now_s(); access("over", F_OK) != 0 && now_s() - begin_s < deadline_s;)
+        usleep(1000);
+    kill(started.pid, SIGINT);
+    command_finish(&started, &command, deadline_s);
+    assert_int_equal(command.exit_code, 130);
+    assert_int_equal(json_array_size(json_at(command.json, "runs")), 1);
+    assert_string_equal(json_text_at(command.json, "runs.0.status"), "ok");
+    command_free(&command);
+    traces_expect_none(&before, "an interrupted launcher", 5.0);
+    traces_free(&before);
+}
+
 /* SIGINT ends the cell under way; --resume runs the cells that are missing. */
 static void test_interrupted_sweep(void **state)
 {
@@ -310,6 +337,7 @@ int main(void)
         cmocka_unit_test(test_sweep),
         cmocka_unit_test(test_failed_cells),
         cmocka_unit_test(test_launcher_that_lingers),
+        cmocka_unit_test(test_interrupted_launcher),
         cmocka_unit_test(test_interrupted_sweep),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_faults),

@@ -311,17 +311,16 @@ static void launched_cells_have_their_machines(void **state)
 {
     static const struct {
         const char *workers, *machines, *hosts;
-    } cases[] = {{"4", "2", "2x2"},
-                 {"5", "2", "1x3+2"},
-                 {"2", "4", "2x1"},
-                 {"4", "1", "1x4"},
-                 {"4", "0", ""}};
+    } cases[] = {{"4", "2", "2x2"}, {"5", "2", "1x3+2"}, {"2", "4", "2x1"}, {"4", "1", "1x4"},
+                 {"4", "0", ""},    {"-1", "2", ""}}; /* and a server: all ones and one are none */
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const struct dpb_sweep_job job = {0};
         struct dpb_config *cell, *config = CONFIGURE("sweep.launch=mpirun -np {ranks}");
         dpb_config_set(config, "sweep", "run.workers", cases[i].workers, "x");
         dpb_config_set(config, "sweep", "machines", cases[i].machines, "x");
+        if (cases[i].workers[0] == '-')
+            dpb_config_set(config, "run", "servers", "1", "x");
         struct dpb_sweep *sweep = sweep_of(config);
         assert_int_equal(dpb_sweep_config(sweep, &job, &cell), DPB_OK);
         assert_string_equal(dpb_config_get(cell, "comm", "hosts")->value, cases[i].hosts);
