@@ -32,6 +32,7 @@
  */
 #include "dpbench/plugin.h"
 #include "lib/device_strategy.h"
+#include "lib/shard.h"
 #include "lib/slices.h"
 
 enum { SLOTS = 4 };
@@ -128,6 +129,10 @@ static void ps_memory(const void *given, const struct dpb_comm_args *args,
 {
     const struct device_scheme scheme = scheme_of(given);
     memory->device_bytes = device_strategy_inbox(&scheme, args, layout, bucket_elements);
+    if (scheme.share == share_of_all)
+        memory->state_elements = shard_elements(layout, bucket_elements, args->n_workers);
+    else if (args->rank != 0)
+        memory->state_elements = 0;
 }
 
 static struct dpb_range own_part(const struct strategy *base, uint64_t bucket, uint64_t length)

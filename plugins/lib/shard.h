@@ -1,6 +1,6 @@
 /*
  * shard.h - comm.shard = optimizer: of every bucket each worker owns a slice. A worker keeps the
- * optimizer state of its slices alone, updates them, and gives the new weights to all others.
+ * optimizer state of its own slices only, updates these, and gives the new weights to all others.
  *
  * Rajbhandari, Rasley, Ruwase, He: ZeRO: Memory Optimizations Toward Training Trillion Parameter
  * Models. SC 2020: stage 1 (P_os).
@@ -34,7 +34,7 @@ static inline bool shard_wanted(const struct dpb_comm_args *args, int shard)
     return shard == SHARD_OPTIMIZER && args->n_workers > 1;
 }
 
-/* At most, for the hook `memory`: elements that one of n owners has, a slice of every bucket. */
+/* For the hook `memory`, at most: elements of one of n owners, a slice of every bucket each. */
 static inline uint64_t shard_elements(const struct dpb_layout *layout, uint64_t bucket_elements,
                                       uint32_t n)
 {

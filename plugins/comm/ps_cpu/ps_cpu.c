@@ -497,6 +497,16 @@ dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_
     return ps_is_shard(args) ? strategy_plan_parts(&ps->base, layout, own_part, want) : DPB_OK;
 }
 
+/* At most: ps_slice. */
+static uint64_t most_owned(const struct dpb_comm_args *args, const struct dpb_layout *layout,
+                           uint64_t bucket_elements)
+{
+    const uint32_t n = ps_shards(args).n;
+    const uint64_t n_buckets = strategy_count_buckets(layout, bucket_elements);
+    return args->codec ? (n_buckets + n - 1) / n * strategy_longest_bucket(layout, bucket_elements)
+                       : shard_elements(layout, bucket_elements, n);
+}
+
 static void ps_memory(const void *options_, const struct dpb_comm_args *args,
                       const struct dpb_layout *layout, uint64_t bucket_elements,
                       struct dpb_comm_memory *memory)
@@ -504,8 +514,7 @@ static void ps_memory(const void *options_, const struct dpb_comm_args *args,
     (void)options_;
     memory->host_bytes =
         links_inbox_bytes(args, layout, bucket_elements, &(struct links_memory){.accrues = false});
-    memory->state_elements =
-        ps_is_shard(args) ? shard_elements(layout, bucket_elements, ps_shards(args).n) : 0;
+    memory->state_elements = ps_is_shard(args) ? most_owned(args, layout, bucket_elements) : 0;
     coded_memory(args, layout, bucket_elements, true, memory);
     if (args->codec && ps_is_shard(args))
         memory->host_bytes += strategy_longest_bucket(layout, bucket_elements) * sizeof(float);
