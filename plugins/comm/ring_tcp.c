@@ -1,10 +1,10 @@
 /*
  * ring_tcp - replicated training, exchanged by a ring all-reduce over TCP.
  *
- * Every worker keeps weights and optimizer state. Gradients go round a ring of the workers, chunk
- * by chunk: scatter-reduce, then all-gather (lib/ring.h); then every rank updates its weights. The
- * way of a chunk from a gradient arena to the next one's is the kernel's copy out and the kernel's
- * copy in.
+ * Every worker keeps weights and, unless sharded, optimizer state. Gradients go round a ring of the
+ * workers, chunk by chunk: scatter-reduce, then all-gather (lib/ring.h); then every rank updates
+ * its weights. The way of a chunk from a gradient arena to the next one's is the kernel's copy out
+ * and the kernel's copy in.
  *
  * Bytes moved per step and rank, W workers, M bytes of gradients: 2 (W - 1)/W M sent. With a codec
  * messages go round the ring instead (lib/gather.h): (W - 1) m, a rank's messages being m bytes.

@@ -1,10 +1,11 @@
 /*
  * ring_verbs - replicated training, exchanged by a ring all-reduce over RDMA (InfiniBand or RoCE).
  *
- * Every worker keeps weights and optimizer state. Gradients go round a ring of the workers, chunk
- * by chunk: scatter-reduce, then all-gather (lib/ring.h); then every rank updates its weights. The
- * network card writes chunks out of one rank's gradient arena into the next one's memory: partial
- * sums into an inbox, sums to where they belong (lib/verbs/mesh_verbs.h). No processor copies them.
+ * Every worker keeps weights and, unless sharded, optimizer state. Gradients go round a ring of the
+ * workers, chunk by chunk: scatter-reduce, then all-gather (lib/ring.h); then every rank updates
+ * its weights. The network card writes chunks out of one rank's gradient arena into the next one's
+ * memory: partial sums into an inbox, sums to where they belong (lib/verbs/mesh_verbs.h). No
+ * processor copies them.
  *
  * Bytes moved per step and rank, W workers, M bytes of gradients: 2 (W - 1)/W M sent.
  *

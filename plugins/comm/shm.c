@@ -1,9 +1,9 @@
 /*
  * shm - replicated training on one machine, exchanged through shared memory.
  *
- * Every worker keeps weights and optimizer state. Of every bucket rank r owns the r-th of W slices:
- * it sums the slice straight out of all W gradient arenas and writes the sum back into all of them;
- * then every rank updates its weights from its own, now summed, gradients.
+ * Every worker keeps weights and, unless sharded, optimizer state. Rank r owns the r-th of W slices
+ * of every bucket: it sums the slice straight out of all W gradient arenas and writes the sum back
+ * into all of them; then every rank updates its weights from its own, now summed, gradients.
  *
  * Bytes moved per step and rank, M bytes of gradients: (W - 1)/W M read out of other ranks' arenas
  * and (W - 1)/W M written into them: what a ring all-reduce sends, in two passes instead of 2 (W -

@@ -75,8 +75,8 @@ struct device_strategy {
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
-/* `open` of a strategy whose struct begins with a struct device_strategy. Refuses what has no
- * device, and more workers than one sum takes. */
+/* `open` of a strategy whose struct begins with a struct device_strategy. Refuses more
+ * workers than one sum of the device takes. */
 dpb_status device_strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
                                 size_t bytes, void **comm);
 /* Bytes of device memory that this worker's inbox takes. */

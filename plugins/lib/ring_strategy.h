@@ -1,7 +1,8 @@
 /*
  * ring_strategy.h - replicated training over a ring all-reduce: what ring_tcp and ring_verbs have
- * in common, which is all but the transport. Every worker keeps weights and optimizer state; a
- * bucket goes round the ring (ring.h), then every rank updates its weights from the sum.
+ * in common, which is all but the transport. Every worker keeps weights and, unless sharded,
+ * optimizer state; a bucket goes round the ring (ring.h), then every rank updates its weights from
+ * the sum.
  *
  * Bytes moved per step and rank, W workers, M bytes of gradients: 2 (W - 1)/W M sent.
  *

@@ -123,7 +123,8 @@ struct dpb_queue_ops {
     dpb_status (*copy)(struct dpb_queue *queue, void *dst, const void *src, uint64_t bytes);
     dpb_status (*clear)(struct dpb_queue *queue, void *dst, uint64_t bytes);
     /* dst = the sum of k sources in their order, bit for bit that of host->vec: bf16 is added up in
-     * fp32 and rounded once. dst may be a source. fp32 and bf16; k <= DPB_SUM_SOURCES. */
+     * fp32 and rounded once. dst may be a source. A device: fp32 and bf16, k <=
+     * DPB_SUM_SOURCES; the host: every type, any k. */
     dpb_status (*sum)(struct dpb_queue *queue, dpb_dtype type, void *dst,
                       const void *const *sources, uint32_t k, uint64_t n);
     dpb_status (*axpby)(struct dpb_queue *queue, dpb_dtype type, double a, const void *x, double b,
