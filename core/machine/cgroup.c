@@ -54,19 +54,33 @@ static double memory_of(const char *directory)
     return end != line && bytes < 0x1p62 ? bytes : INFINITY; /* version 1: a huge number for none */
 }
 
-/* The least of `limit` over a group, the groups above it, and the root. */
-static double least(const char *root, const char *group, double (*limit)(const char *directory))
+/* The least limit so far, and its group's directory. */
+struct tightest {
+    double limit;
+    char directory[PATH_MAX];
+};
+
+static void tighten(struct tightest *tightest, const char *directory, double limit)
+{
+    if (limit < tightest->limit) {
+        tightest->limit = limit;
+        snprintf(tightest->directory, sizeof tightest->directory, "%s", directory);
+    }
+}
+
+/* Over a group, the groups above it, and the root. */
+static void look_at(const char *root, const char *group, double (*limit)(const char *directory),
+                    struct tightest *tightest)
 {
     char directory[PATH_MAX];
-    double result = limit(root);
     size_t root_length = strlen(root);
+    tighten(tightest, root, limit(root));
     if ((size_t)snprintf(directory, sizeof directory, "%s%s", root, group) >= sizeof directory)
-        return result;
+        return;
     while (strlen(directory) > root_length) {
-        result = fmin(result, limit(directory));
+        tighten(tightest, directory, limit(directory));
         *strrchr(directory, '/') = '\0';
     }
-    return result;
 }
 
 /* Whether "cpu,cpuacct" lists "cpu". */
@@ -80,11 +94,12 @@ static bool lists(const char *controllers, const char *controller)
 }
 
 /* Lines are ID:CONTROLLERS:GROUP; version 2 has the one with no controllers. */
-static double limit_of(const char *mount, const char *membership, const char *controller,
-                       double (*limit)(const char *directory))
+static struct tightest tightest_of(const char *mount, const char *membership,
+                                   const char *controller, double (*limit)(const char *directory))
 {
     char line[PATH_MAX + 128], root[PATH_MAX];
-    double result = limit(mount);
+    struct tightest result = {.limit = INFINITY};
+    tighten(&result, mount, limit(mount));
     FILE *file = fopen(membership, "re");
     while (file && fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = '\0';
@@ -95,19 +110,25 @@ static double limit_of(const char *mount, const char *membership, const char *co
         *group++ = '\0';
         controllers++;
         if (*controllers == '\0') {
-            result = fmin(result, least(mount, group, limit));
+            look_at(mount, group, limit, &result);
             snprintf(root, sizeof root, "%s/unified", mount);
-            result = fmin(result, least(root, group, limit));
+            look_at(root, group, limit, &result);
         } else if (lists(controllers, controller)) {
             snprintf(root, sizeof root, "%s/%s", mount, controller);
-            result = fmin(result, least(root, group, limit));
+            look_at(root, group, limit, &result);
             snprintf(root, sizeof root, "%s/%s", mount, controllers);
-            result = fmin(result, least(root, group, limit));
+            look_at(root, group, limit, &result);
         }
     }
     if (file)
         fclose(file);
     return result;
+}
+
+static double limit_of(const char *mount, const char *membership, const char *controller,
+                       double (*limit)(const char *directory))
+{
+    return tightest_of(mount, membership, controller, limit).limit;
 }
 
 /* The counter of that name in one of the group's files; `none` where there is none. */
@@ -151,10 +172,17 @@ double dpb_cgroup_cpus(const char *mount, const char *membership)
     return limit_of(mount, membership, "cpu", cpus_of);
 }
 
-uint64_t dpb_cgroup_memory(const char *mount, const char *membership)
+uint64_t dpb_cgroup_memory(const char *mount, const char *membership, uint64_t *used_bytes)
 {
-    double bytes = limit_of(mount, membership, "memory", memory_of);
-    return isfinite(bytes) ? (uint64_t)bytes : UINT64_MAX;
+    char line[128];
+    const struct tightest group = tightest_of(mount, membership, "memory", memory_of);
+    *used_bytes = UINT64_MAX;
+    if (!isfinite(group.limit))
+        return UINT64_MAX;
+    if (read_line(group.directory, "memory.current", line, sizeof line) ||
+        read_line(group.directory, "memory.usage_in_bytes", line, sizeof line))
+        *used_bytes = strtoull(line, NULL, 10);
+    return (uint64_t)group.limit;
 }
 
 static double kills_of(const char *directory)

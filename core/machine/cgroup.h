@@ -13,7 +13,8 @@
  * "/proc/self/cgroup", but for tests.
  */
 double dpb_cgroup_cpus(const char *mount, const char *membership);
-uint64_t dpb_cgroup_memory(const char *mount, const char *membership);
+/* `used_bytes`: what the group with this limit uses, page cache included; or UINT64_MAX. */
+uint64_t dpb_cgroup_memory(const char *mount, const char *membership, uint64_t *used_bytes);
 /* How often a CPU quota on that way held the processes of its group back, and for how long in all;
  * of the group where it was most. 0: never, or the system does not tell. */
 void dpb_cgroup_throttled(const char *mount, const char *membership, uint64_t *times, int64_t *ns);

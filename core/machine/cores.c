@@ -290,7 +290,7 @@ json_t *dpb_machine_describe(void)
 {
     struct utsname system;
     json_t *machine = json_object();
-    uint64_t memory = dpb_cgroup_memory(CGROUP_MOUNT, CGROUP_SELF);
+    uint64_t used_bytes, memory = dpb_cgroup_memory(CGROUP_MOUNT, CGROUP_SELF, &used_bytes);
     if (!machine)
         return NULL;
     if (uname(&system) == 0) {

@@ -29,27 +29,35 @@ static uint64_t bytes_of(const char *root, const char *name)
     return kib < UINT64_MAX / 1024 ? kib * 1024 : UINT64_MAX;
 }
 
-/* What control groups say of this process. */
-static uint64_t of_groups(const char *root,
-                          uint64_t (*ask)(const char *mount, const char *membership))
-{
+/* Where control groups are looked up for this process. */
+struct groups {
     char mount[PATH_MAX], self[PATH_MAX];
-    snprintf(mount, sizeof mount, "%s/sys/fs/cgroup", root);
-    snprintf(self, sizeof self, "%s/proc/self/cgroup", root);
-    return ask(mount, self);
+};
+
+static struct groups groups_below(const char *root)
+{
+    struct groups groups;
+    snprintf(groups.mount, sizeof groups.mount, "%s/sys/fs/cgroup", root);
+    snprintf(groups.self, sizeof groups.self, "%s/proc/self/cgroup", root);
+    return groups;
 }
 
 void dpb_memory_look(const char *root, struct dpb_machine_memory *memory)
 {
-    uint64_t limit = of_groups(root, dpb_cgroup_memory);
+    const struct groups groups = groups_below(root);
+    uint64_t used, limit = dpb_cgroup_memory(groups.mount, groups.self, &used);
     uint64_t total = bytes_of(root, "MemTotal:"), available = bytes_of(root, "MemAvailable:");
+    if (limit >= total)
+        used = available <= total && total < UINT64_MAX ? total - available : UINT64_MAX;
     *memory = (struct dpb_machine_memory){.total_bytes = limit < total ? limit : total,
                                           .available_bytes = limit < available ? limit : available,
+                                          .used_bytes = used,
                                           .limited = limit < total};
 }
 
 uint64_t dpb_memory_kills(const char *root)
 {
-    uint64_t kills = of_groups(root, dpb_cgroup_memory_kills);
+    const struct groups groups = groups_below(root);
+    uint64_t kills = dpb_cgroup_memory_kills(groups.mount, groups.self);
     return kills < UINT64_MAX ? kills : number_of(root, "proc/vmstat", "oom_kill");
 }

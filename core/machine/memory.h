@@ -11,7 +11,8 @@
 struct dpb_machine_memory {
     uint64_t total_bytes; /* the machine's, or the limit where it is less; UINT64_MAX: not told */
     uint64_t available_bytes; /* of it, what nobody else holds now, as the system guesses */
-    bool limited;             /* by a control group */
+    uint64_t used_bytes; /* on the machine, or in the group that limits it; UINT64_MAX: not told */
+    bool limited;        /* by a control group */
 };
 
 /* Swap is none: a training that swaps measures the disk. */

@@ -70,7 +70,7 @@ static void sample_memory(const char *root, const int32_t *pids, uint32_t n_pids
     struct dpb_machine_memory memory;
     const uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
     dpb_memory_look(root, &memory);
-    usage->memory_bytes = memory.total_bytes - memory.available_bytes;
+    usage->memory_bytes = memory.used_bytes;
     for (uint32_t i = 0; i < n_pids; i++) {
         unsigned long long resident, shared;
         const struct path path = below(root, "/proc/%d/statm", pids[i]);

@@ -15,7 +15,8 @@ struct dpb_usage {
     uint32_t cpus; /* hardware threads of the machine */
     int64_t own_ns,
         busy_ns;           /* CPU time of the job's processes, and of all; busy_ns < 0: not told */
-    uint64_t memory_bytes; /* in use on the machine, or in the control group that limits it */
+    uint64_t memory_bytes; /* in use on the machine, or in the control group that limits it;
+                              UINT64_MAX: not told */
     uint64_t own_memory_bytes;           /* of the job's processes; shared pages are left out */
     uint64_t received_bytes, sent_bytes; /* by the kernel's network, without RDMA and loopback */
     uint64_t loopback_bytes;

@@ -46,7 +46,8 @@ static double others_cpus(sample_t *from, sample_t *to)
 static double memory(sample_t *from, sample_t *to)
 {
     (void)from;
-    return (double)to->machine.memory_bytes;
+    const uint64_t bytes = to->machine.memory_bytes;
+    return bytes < UINT64_MAX ? (double)bytes : (double)NAN;
 }
 
 static double own_memory(sample_t *from, sample_t *to)

@@ -185,10 +185,11 @@ static double cpus_of(const char *mount)
 
 static uint64_t memory_of(const char *mount)
 {
+    uint64_t used_bytes;
     char directory[PATH_MAX], self[PATH_MAX];
     snprintf(directory, sizeof directory, "%s/%s", root, mount);
     snprintf(self, sizeof self, "%s/%s/self", root, mount);
-    return dpb_cgroup_memory(directory, self);
+    return dpb_cgroup_memory(directory, self, &used_bytes);
 }
 
 static void test_cgroups(void **state)

@@ -43,30 +43,32 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void expect(uint64_t total, uint64_t available, bool limited)
+static void expect(uint64_t total, uint64_t available, uint64_t used, bool limited)
 {
     struct dpb_machine_memory memory;
     dpb_memory_look(root, &memory);
     assert_int_equal(memory.total_bytes, total);
     assert_int_equal(memory.available_bytes, available);
+    assert_int_equal(memory.used_bytes, used);
     assert_int_equal(memory.limited, limited);
 }
 
 static void test_limits(void **state)
 {
     (void)state;
-    expect(UINT64_MAX, UINT64_MAX, false); /* a system that tells nothing */
+    expect(UINT64_MAX, UINT64_MAX, UINT64_MAX, false); /* a system that tells nothing */
     write_text("proc/meminfo", "MemTotal:       1000 kB\nMemFree:         100 kB\n"
                                "MemAvailable:    300 kB\nSwapTotal:      9000 kB\n");
-    expect(1000 * 1024, 300 * 1024, false);
+    expect(1000 * 1024, 300 * 1024, 700 * 1024, false);
     write_text("proc/self/cgroup", "0::/job/step\n");
     write_text("sys/fs/cgroup/job/memory.max", "409600\n");
     write_text("sys/fs/cgroup/job/step/memory.max", "max\n");
-    expect(400 * 1024, 300 * 1024, true);
+    expect(400 * 1024, 300 * 1024, UINT64_MAX, true); /* no count of its use */
     write_text("sys/fs/cgroup/job/memory.max", "204800\n");
-    expect(200 * 1024, 200 * 1024, true);
+    write_text("sys/fs/cgroup/job/memory.current", "5000\n");
+    expect(200 * 1024, 200 * 1024, 5000, true);
     write_text("sys/fs/cgroup/job/memory.max", "99999999999\n");
-    expect(1000 * 1024, 300 * 1024, false);
+    expect(1000 * 1024, 300 * 1024, 700 * 1024, false);
 }
 
 static void test_kills(void **state)

@@ -89,6 +89,34 @@ static void counters_are_read(void **state)
     assert_true(isnan(to.package_j)); /* no zone of this machine tells */
 }
 
+/* The group's own count, of version 2 or 1, whatever the machine has left. */
+static void memory_is_of_the_group_that_limits(void **state)
+{
+    static const struct {
+        const char *membership, *directory, *limit, *used;
+    } versions[] = {{"0::/job/step\n", "sys/fs/cgroup/job", "memory.max", "memory.current"},
+                    {"4:memory:/job/step\n", "sys/fs/cgroup/memory/job", "memory.limit_in_bytes",
+                     "memory.usage_in_bytes"}};
+    struct dpb_usage_meter meter = {0};
+    struct dpb_usage usage;
+    char name[128];
+    (void)state;
+    make_machine(1);
+    for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
+        put("proc/self/cgroup", "%s", versions[i].membership);
+        for (unsigned step = 0; step < 2; step++) {
+            const char *child = step ? "/step" : "";
+            snprintf(name, sizeof name, "%s%s/%s", versions[i].directory, child, versions[i].limit);
+            put(name, "%u\n", step ? 300000u : 200000u);
+            snprintf(name, sizeof name, "%s%s/%s", versions[i].directory, child, versions[i].used);
+            put(name, "%u\n", step ? 11000u : 150000u);
+        }
+        dpb_usage_sample(root, pids, N_PIDS, &meter, &usage);
+        assert_int_equal(usage.memory_bytes, 150000);
+    }
+    put("proc/self/cgroup", "0::/\n");
+}
+
 static void set_energy(unsigned package, unsigned long long uj)
 {
     char name[128];
@@ -162,6 +190,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counters_are_read),
+        cmocka_unit_test(memory_is_of_the_group_that_limits),
         cmocka_unit_test(energy_is_of_packages_and_wraps),
         cmocka_unit_test(full_series_keep_every_second),
     };
