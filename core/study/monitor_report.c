@@ -184,7 +184,7 @@ static json_t *machine_to_json(const struct dpb_monitor_series *series, uint32_t
     return json;
 }
 
-/* The GPU is looked at from its timed steps on. */
+/* The GPU is sampled from the first step to the last timed one. A driver may fail at first. */
 static json_t *gpu_to_json(const struct dpb_monitor_series *series, uint32_t rank)
 {
     const uint64_t n = n_known(series, true);
@@ -231,16 +231,33 @@ static double samples_trained(const struct dpb_experiment *x, struct dpb_board *
     return (double)steps * (double)x->global_batch / x->n_workers;
 }
 
-/* Around the timed steps; NaN where a worker's GPU does not tell, or there is none. */
+static const struct dpb_gpu_use *gpu_of(struct dpb_board *board, uint32_t rank)
+{
+    size_t bytes = 0;
+    const struct dpb_journal *journal = dpb_board_journal(board, rank, &bytes);
+    return &journal->gpu;
+}
+
+static bool lower_rank_shares_gpu(struct dpb_board *board, uint32_t rank)
+{
+    const char *address = gpu_of(board, rank)->pci_address;
+    const char *host = dpb_board_page(board, rank)->host;
+    for (uint32_t r = 0; r < rank; r++)
+        if (strcmp(gpu_of(board, r)->pci_address, address) == 0 &&
+            strcmp(dpb_board_page(board, r)->host, host) == 0)
+            return true;
+    return false;
+}
+
+/* Around the timed steps, each GPU once: its counter includes all workers on it. NaN where a GPU
+ * does not tell, or there is none. */
 static double energy_of_gpus(const struct dpb_experiment *x, struct dpb_board *board)
 {
     double energy_j = 0;
     bool any = false;
     for (uint32_t rank = 0; rank < x->n_workers; rank++) {
-        size_t bytes = 0;
-        const struct dpb_journal *journal = dpb_board_journal(board, rank, &bytes);
-        const struct dpb_gpu_use *use = &journal->gpu;
-        if (use->pci_address[0] == '\0')
+        const struct dpb_gpu_use *use = gpu_of(board, rank);
+        if (use->pci_address[0] == '\0' || lower_rank_shares_gpu(board, rank))
             continue;
         energy_j += use->last.known ? use->last.energy_j - use->first.energy_j : NAN;
         any = true;

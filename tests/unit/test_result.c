@@ -24,8 +24,10 @@
 #include "lib/documented.h"
 #include "lib/printed.h"
 #include "study/json.h"
+#include "study/monitor_report.h"
 #include "study/result.h"
 #include "study/summary.h"
+#include "train/monitor.h"
 
 enum { CAPACITY = 64, MS = 1000000 };
 
@@ -668,6 +670,37 @@ static void document_has_every_name(void **state)
     json_decref(document);
 }
 
+/* Two workers on one GPU, then each on its own host's. */
+static void energy_of_a_shared_gpu_counts_once(void **state)
+{
+    struct bench *bench = *state;
+    struct dpb_settings *settings = &bench->experiment.settings;
+    struct dpb_board *small = bench->board;
+    settings->run.monitor_ns = INT64_C(1000000000);
+    const size_t bytes = sizeof(struct dpb_journal) + CAPACITY * sizeof(struct dpb_record) +
+                         dpb_monitor_bytes(settings);
+    assert_int_equal(dpb_board_create(2, bytes, &bench->board), DPB_OK);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        struct dpb_journal *journal = journal_of(bench, rank);
+        journal->capacity = CAPACITY;
+        journal->timed_from = 2;
+        for (int k = 0; k < 6; k++)
+            add_step(journal, 0, 11);
+        strcpy(journal->gpu.pci_address, "00000000:1b:00.0");
+        journal->gpu.first = (struct dpb_gpu_sample){.known = true, .energy_j = 10};
+        journal->gpu.last = (struct dpb_gpu_sample){.known = true, .energy_j = 10 + 4 * 64};
+    }
+    for (int hosts = 1; hosts <= 2; hosts++) {
+        strcpy(dpb_board_page(bench->board, 0)->host, "a");
+        strcpy(dpb_board_page(bench->board, 1)->host, hosts == 1 ? "a" : "b");
+        json_t *json = dpb_monitor_to_json(&bench->experiment, bench->board);
+        assert_near(dpb_json_number(json, "joules_per_sample.gpus"), hosts, 1e-12);
+        json_decref(json);
+    }
+    dpb_board_destroy(bench->board);
+    bench->board = small;
+}
+
 static void not_finite_is_null_and_warned_of(void **state)
 {
     struct bench *bench = *state;
@@ -974,6 +1007,8 @@ int main(void)
         cmocka_unit_test(incomplete_journals_give_what_there_is),
         cmocka_unit_test(worst_verdict_stands),
         cmocka_unit_test_setup_teardown(document_has_every_name, bench_create, bench_destroy),
+        cmocka_unit_test_setup_teardown(energy_of_a_shared_gpu_counts_once, bench_create,
+                                        bench_destroy),
         cmocka_unit_test_setup_teardown(not_finite_is_null_and_warned_of, bench_create,
                                         bench_destroy),
         cmocka_unit_test_setup_teardown(untimed_run_says_so_once, bench_create, bench_destroy),
