@@ -37,8 +37,9 @@ static void sample_cpus(const char *root, const uint8_t *cpus, size_t n_cpus,
         unsigned cpu;
         int length = 0;
         /* The first line, "cpu  ...", is the sum of all. */
-        if (line[3] != ' ' && sscanf(line, "cpu%u %n", &cpu, &length) == 1 && cpu < n_cpus)
-            add_cpu(sample, cpus[cpu], line + length);
+        if (line[3] != ' ' && sscanf(line, "cpu%u %n", &cpu, &length) == 1 &&
+            (!cpus || cpu < n_cpus))
+            add_cpu(sample, cpus ? cpus[cpu] : DPB_CPU_USED, line + length);
     }
     if (file)
         fclose(file);
@@ -67,10 +68,9 @@ static uint64_t sample_heat(const char *root, const uint8_t *cpus, size_t n_cpus
     return sum;
 }
 
-void dpb_load_sample(const char *root, const uint8_t *cpus, size_t n_cpus, const int32_t *pids,
-                     uint32_t n_pids, struct dpb_load_sample *sample)
+void dpb_load_times(const char *root, const uint8_t *cpus, size_t n_cpus, const int32_t *pids,
+                    uint32_t n_pids, struct dpb_load_sample *sample)
 {
-    char mount[PATH_MAX], self[PATH_MAX];
     *sample = (struct dpb_load_sample){.at_ns = dpb_now_ns()};
     sample_cpus(root, cpus, n_cpus, sample);
     for (uint32_t i = 0; i < n_pids; i++) {
@@ -78,6 +78,13 @@ void dpb_load_sample(const char *root, const uint8_t *cpus, size_t n_cpus, const
         if (dpb_proc_read(root, pids[i], &proc))
             sample->own_ns += proc.cpu_ns;
     }
+}
+
+void dpb_load_sample(const char *root, const uint8_t *cpus, size_t n_cpus, const int32_t *pids,
+                     uint32_t n_pids, struct dpb_load_sample *sample)
+{
+    char mount[PATH_MAX], self[PATH_MAX];
+    dpb_load_times(root, cpus, n_cpus, pids, n_pids, sample);
     snprintf(mount, sizeof mount, "%s/sys/fs/cgroup", root);
     snprintf(self, sizeof self, "%s/proc/self/cgroup", root);
     dpb_cgroup_throttled(mount, self, &sample->throttled, &sample->throttled_ns);

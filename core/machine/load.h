@@ -40,6 +40,9 @@ struct dpb_load_sample {
 /* `root` stands before /proc and /sys: "", but for tests. `pids`: the job's processes. */
 void dpb_load_sample(const char *root, const uint8_t *cpus, size_t n_cpus, const int32_t *pids,
                      uint32_t n_pids, struct dpb_load_sample *sample);
+/* The same without what holds CPUs back, which takes a file a CPU. `cpus`: NULL: all are used. */
+void dpb_load_times(const char *root, const uint8_t *cpus, size_t n_cpus, const int32_t *pids,
+                    uint32_t n_pids, struct dpb_load_sample *sample);
 void dpb_load_between(const struct dpb_load_sample *from, const struct dpb_load_sample *to,
                       struct dpb_load *load);
 

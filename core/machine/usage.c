@@ -15,7 +15,7 @@
 #include "machine/load.h"
 #include "machine/memory.h"
 
-enum { MAX_CPUS = 4096, SECTOR_BYTES = 512, NAME = DPB_USAGE_NAME };
+enum { SECTOR_BYTES = 512, NAME = DPB_USAGE_NAME };
 
 /* A file's path below the root. */
 struct path {
@@ -54,10 +54,8 @@ static bool read_number(const struct path *path, uint64_t *number)
 static void sample_cpus(const char *root, const int32_t *pids, uint32_t n_pids,
                         struct dpb_usage *usage)
 {
-    static const uint8_t all[MAX_CPUS] = {[0 ... MAX_CPUS - 1] = DPB_CPU_USED};
-    const long n = sysconf(_SC_NPROCESSORS_CONF);
     struct dpb_load_sample load;
-    dpb_load_sample(root, all, n > 0 && n < MAX_CPUS ? (size_t)n : MAX_CPUS, pids, n_pids, &load);
+    dpb_load_times(root, NULL, 0, pids, n_pids, &load);
     usage->at_ns = load.at_ns;
     usage->cpus = load.n_used;
     usage->own_ns = load.own_ns;

@@ -1,6 +1,7 @@
 /*
  * test_usage.c - what a made-up machine has used, and the series that run.monitor keeps of it.
  */
+#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
 #include <setjmp.h>
@@ -87,6 +88,28 @@ static void counters_are_read(void **state)
     assert_int_equal(to.read_bytes - from.read_bytes, 4 * 512);
     assert_int_equal(to.written_bytes - from.written_bytes, 8 * 512);
     assert_true(isnan(to.package_j)); /* no zone of this machine tells */
+}
+
+/* No file a CPU: a pipe in the place of one still holds all that was written into it. */
+static void only_times_of_cpus_are_read(void **state)
+{
+    static const char heat[] = "sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count";
+    struct dpb_usage_meter meter = {0};
+    struct dpb_usage usage;
+    char path[PATH_MAX], left[8];
+    (void)state;
+    make_machine(1);
+    put(heat, "");
+    snprintf(path, sizeof path, "%s/%s", root, heat);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    const int pipe = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    assert_int_equal(write(pipe, "7\n", 2), 2);
+    dpb_usage_sample(root, pids, N_PIDS, &meter, &usage);
+    const ssize_t n_left = read(pipe, left, sizeof left);
+    close(pipe);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(n_left, 2);
 }
 
 /* The group's own count, of version 2 or 1, whatever the machine has left. */
@@ -190,6 +213,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counters_are_read),
+        cmocka_unit_test(only_times_of_cpus_are_read),
         cmocka_unit_test(memory_is_of_the_group_that_limits),
         cmocka_unit_test(energy_is_of_packages_and_wraps),
         cmocka_unit_test(full_series_keep_every_second),
