@@ -1,7 +1,7 @@
 /*
  * monitor.h - run.monitor: what the machine and the rank's GPU do while the rank trains or serves,
- * sampled by a thread beside it. One rank of each machine samples the machine; each rank with a GPU
- * samples that.
+ * sampled by a thread beside it. Each rank with a GPU samples that GPU. One rank samples the
+ * machine: the lowest rank of each machine under mpirun or srun, else rank 0.
  *
  * The samples stand behind the records of the journal. The launcher makes result.monitor of them
  * (study/monitor_report.h). A series that is full keeps every second sample and doubles its

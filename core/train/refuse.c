@@ -355,6 +355,11 @@ static dpb_status check_monitor(const struct dpb_experiment *experiment)
         return dpb_fail(DPB_USAGE,
                         "%s: run.monitor = %g s would measure itself; give 10 ms or more",
                         origin(experiment, "run", "monitor"), (double)interval_ns * 1e-9);
+    if (interval_ns > INT64_C(60000000000))
+        return dpb_fail(DPB_USAGE,
+                        "%s: run.monitor = %g s: the processors' energy counters may wrap twice "
+                        "between samples; give 60 s or less",
+                        origin(experiment, "run", "monitor"), (double)interval_ns * 1e-9);
     if (interval_ns > 0 && experiment->settings.run.mode == DPB_MODE_COMM)
         return dpb_fail(DPB_UNSUPPORTED,
                         "%s: run.monitor is of a training, and `dpbench comm` has none; leave it "

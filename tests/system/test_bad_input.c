@@ -254,6 +254,8 @@ static const struct row value_rows[] = {
     {"-c base.ini run.batch=", {"run.batch: '' is not a number"}},
     {"-c base.ini run.timeout_s=3parsec", {"run.timeout_s: '3parsec' has an unknown unit", "min"}},
     {"-c base.ini optimizer.learning_rate=nan", {"optimizer.learning_rate: 'nan' is not a number"}},
+    {"-c base.ini run.monitor=9ms", {"command line: run.monitor = 0.009 s", "10 ms or more"}},
+    {"-c base.ini run.monitor=61", {"command line: run.monitor = 61 s", "wrap", "60 s or less"}},
     {"-c base.ini run.prove=maybe", {"run.prove: 'maybe' is not yes or no"}},
     {"-c base.ini run", {"'run' is no setting", "SECTION.KEY=VALUE", "usage: "}},
     {"-c base.ini run=3", {"'run=3' is not SECTION.KEY=VALUE"}},
