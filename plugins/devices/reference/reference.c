@@ -279,12 +279,13 @@ static void begin_pass(struct program *program, const struct dpb_pass *pass,
     }
 }
 
-/* How many of the values are larger than that at `at`. */
-static uint32_t rank_of(const double *values, uint32_t n, uint32_t at)
+/* How many of the values are larger than that of the label. */
+static uint32_t rank_of(const double *values, uint32_t n, uint32_t label)
 {
+    const double wanted = values[label];
     uint32_t rank = 0;
     for (uint32_t k = 0; k < n; k++)
-        rank += k != at && !(values[k] < values[at] || (values[k] == values[at] && k > at));
+        rank += k != label && !(values[k] < wanted || (values[k] == wanted && k > label));
     return rank;
 }
 
