@@ -464,6 +464,7 @@ static void expect_hundred_refused(const char *part, const char *other)
     const char *message = dpb_first_error(NULL);
     if (!strstr(message, part) || !strstr(message, other))
         fail_msg("'%s' lacks '%s' or '%s'", message, part, other);
+    source_close(&source);
 }
 
 static void test_hundred(void **state)
