@@ -20,14 +20,22 @@
 
 enum { MAX_JOBS = 100000 };
 
-static const char launch_help[] =
-    "what starts a cell: mpirun -np {ranks} --map-by ppr:{per_machine}:node, or srun -n {ranks} "
-    "--mpi=pmix; {workers}, {servers}, {machines}; empty: dpbench itself, on this machine";
-static const char machines_help[] =
-    "how many machines {per_machine} and {machines} of launch divide a cell's ranks among; 0: not "
-    "given";
-static const char limit_help[] =
-    "after this time a cell that launch has started is ended, and has failed; 0: never";
+/* clang-format off */
+#define ROWS_OF_BOTH                                                                               \
+    {"seeds", DPB_OPT_INT, NULL, "0", 0, 1000, NULL, offsetof(struct dpb_sweep, seeds),            \
+     "so many repeats, each with a run.seed of its own, from run.seed upwards; 0: all with the "   \
+     "same"},                                                                                      \
+    {"launch", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct dpb_sweep, launch),           \
+     "what starts a cell: mpirun -np {ranks} --map-by ppr:{per_machine}:node, or srun -n {ranks} " \
+     "--mpi=pmix; {workers}, {servers}, {machines}; empty: dpbench itself, on this machine"},      \
+    {"machines", DPB_OPT_INT, NULL, "0", 0, DPB_JOB_RANKS, NULL,                                   \
+     offsetof(struct dpb_sweep, machines),                                                         \
+     "how many machines {per_machine} and {machines} of launch divide a cell's ranks among; 0: "   \
+     "not given"},                                                                                 \
+    {"launch_limit_s", DPB_OPT_TIME, "s", "0", 0, 1e15, NULL,                                      \
+     offsetof(struct dpb_sweep, launch_limit_ns),                                                  \
+     "after this time a cell that launch has started is ended, and has failed; 0: never"}
+/* clang-format on */
 
 static const struct dpb_option sweep_rows[] = {
     {"repeats", DPB_OPT_INT, NULL, "3", 1, 1000, NULL, offsetof(struct dpb_sweep, repeats),
@@ -40,15 +48,7 @@ static const struct dpb_option sweep_rows[] = {
     {"when", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct dpb_sweep, when),
      "only cells for which this holds: SECTION.KEY OP VALUE [and | or ...], OP one of = != < <= > "
      ">=; empty: all"},
-    {"seeds", DPB_OPT_INT, NULL, "0", 0, 1000, NULL, offsetof(struct dpb_sweep, seeds),
-     "so many repeats, each with a run.seed of its own, from run.seed upwards; 0: all with the "
-     "same"},
-    {"launch", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct dpb_sweep, launch),
-     launch_help},
-    {"machines", DPB_OPT_INT, NULL, "0", 0, DPB_JOB_RANKS, NULL,
-     offsetof(struct dpb_sweep, machines), machines_help},
-    {"launch_limit_s", DPB_OPT_TIME, "s", "0", 0, 1e15, NULL,
-     offsetof(struct dpb_sweep, launch_limit_ns), limit_help},
+    ROWS_OF_BOTH,
     {"over", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct dpb_sweep, over),
      "SECTION.KEY of a list that is no axis: each repeat takes the next value; empty: none"},
     {0},
@@ -68,15 +68,7 @@ static const struct dpb_option tune_rows[] = {
     {"retry_disturbed", DPB_OPT_INT, NULL, "3", 0, 1000, NULL,
      offsetof(struct dpb_sweep, retry_disturbed),
      "how often a run that others disturbed is repeated at once"},
-    {"seeds", DPB_OPT_INT, NULL, "0", 0, 1000, NULL, offsetof(struct dpb_sweep, seeds),
-     "so many repeats, each with a run.seed of its own, from run.seed upwards; 0: all with the "
-     "same"},
-    {"launch", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct dpb_sweep, launch),
-     launch_help},
-    {"machines", DPB_OPT_INT, NULL, "0", 0, DPB_JOB_RANKS, NULL,
-     offsetof(struct dpb_sweep, machines), machines_help},
-    {"launch_limit_s", DPB_OPT_TIME, "s", "0", 0, 1e15, NULL,
-     offsetof(struct dpb_sweep, launch_limit_ns), limit_help},
+    ROWS_OF_BOTH,
     {0},
 };
 
