@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <ftw.h>
+#include <limits.h>
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -218,4 +220,22 @@ void write_file(const char *path, const void *bytes, size_t length)
 {
     FILE *file = fopen(path, "wb");
     must(file && fwrite(bytes, 1, length, file) == length && fclose(file) == 0, path);
+}
+
+void write_below(const char *root, const char *name, const char *format, ...)
+{
+    char path[PATH_MAX];
+    va_list list;
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
+        *slash = '\0';
+        mkdir(path, 0700);
+        *slash = '/';
+    }
+    FILE *file = fopen(path, "w");
+    must(file != NULL, path);
+    va_start(list, format);
+    vfprintf(file, format, list);
+    va_end(list);
+    must(fclose(file) == 0, path);
 }

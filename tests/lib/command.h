@@ -56,6 +56,9 @@ void temporary_directory(char path[64]);
 void remove_directory(const char *path);
 /* Writes a file; fails the test when it cannot. */
 void write_file(const char *path, const void *bytes, size_t length);
+/* The text file ROOT/NAME, printf-like; makes the directories between: a made-up /proc or /sys. */
+void write_below(const char *root, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 double now_s(void);
 

@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "lib/command.h"
 #include "machine/cgroup.h"
 #include "machine/cores.h"
 
@@ -160,21 +161,6 @@ static void test_affinity(void **state)
 
 static char root[] = "/tmp/dpbench-test-cores-XXXXXX";
 
-static void write_file(const char *name, const char *text)
-{
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s", root, name);
-    for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
-        *slash = '\0';
-        mkdir(path, 0700);
-        *slash = '/';
-    }
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
-}
-
 static double cpus_of(const char *mount)
 {
     char directory[PATH_MAX], self[PATH_MAX];
@@ -197,38 +183,38 @@ static void test_cgroups(void **state)
     (void)state;
     assert_non_null(mkdtemp(root));
     /* Version 2: the group above is tighter. */
-    write_file("v2/self", "0::/job.slice/step\n");
-    write_file("v2/job.slice/cpu.max", "150000 100000\n");
-    write_file("v2/job.slice/memory.max", "max\n");
-    write_file("v2/job.slice/step/cpu.max", "400000 100000\n");
-    write_file("v2/job.slice/step/memory.max", "1073741824\n");
+    write_below(root, "v2/self", "0::/job.slice/step\n");
+    write_below(root, "v2/job.slice/cpu.max", "150000 100000\n");
+    write_below(root, "v2/job.slice/memory.max", "max\n");
+    write_below(root, "v2/job.slice/step/cpu.max", "400000 100000\n");
+    write_below(root, "v2/job.slice/step/memory.max", "1073741824\n");
     assert_true(cpus_of("v2") == 1.5);
     assert_true(memory_of("v2") == UINT64_C(1) << 30);
-    write_file("v2/job.slice/cpu.max", "max 100000\n");
+    write_below(root, "v2/job.slice/cpu.max", "max 100000\n");
     assert_true(cpus_of("v2") == 4);
     /* Version 1: a directory a controller, -1 and a huge number for none. */
-    write_file("v1/self", "5:memory:/a\n4:cpu,cpuacct:/a\n1:name=systemd:/x\n");
-    write_file("v1/cpu,cpuacct/a/cpu.cfs_quota_us", "250000\n");
-    write_file("v1/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n");
-    write_file("v1/memory/memory.limit_in_bytes", "9223372036854771712\n");
-    write_file("v1/memory/a/memory.limit_in_bytes", "536870912\n");
+    write_below(root, "v1/self", "5:memory:/a\n4:cpu,cpuacct:/a\n1:name=systemd:/x\n");
+    write_below(root, "v1/cpu,cpuacct/a/cpu.cfs_quota_us", "250000\n");
+    write_below(root, "v1/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n");
+    write_below(root, "v1/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    write_below(root, "v1/memory/a/memory.limit_in_bytes", "536870912\n");
     assert_true(cpus_of("v1") == 2.5);
     assert_true(memory_of("v1") == UINT64_C(1) << 29);
-    write_file("v1/cpu,cpuacct/a/cpu.cfs_quota_us", "-1\n");
+    write_below(root, "v1/cpu,cpuacct/a/cpu.cfs_quota_us", "-1\n");
     assert_true(isinf(cpus_of("v1")));
     /* A container: the path is the host's, the mount is the container's own group. */
-    write_file("container/self", "0::/kubepods/pod7/c\n");
-    write_file("container/cpu.max", "200000 100000\n");
+    write_below(root, "container/self", "0::/kubepods/pod7/c\n");
+    write_below(root, "container/cpu.max", "200000 100000\n");
     assert_true(cpus_of("container") == 2);
     /* No membership to be read: the root still counts. */
-    write_file("bare/cpu.max", "300000 100000\n");
+    write_below(root, "bare/cpu.max", "300000 100000\n");
     assert_true(cpus_of("bare") == 3);
     /* Nothing there, or nonsense. */
     assert_true(isinf(cpus_of("nowhere")));
     assert_true(memory_of("nowhere") == UINT64_MAX);
-    write_file("odd/self", "nonsense\n0::\n::\n");
-    write_file("odd/cpu.max", "\n");
-    write_file("odd/memory.max", "lots\n");
+    write_below(root, "odd/self", "nonsense\n0::\n::\n");
+    write_below(root, "odd/cpu.max", "\n");
+    write_below(root, "odd/memory.max", "lots\n");
     assert_true(isinf(cpus_of("odd")));
     assert_true(memory_of("odd") == UINT64_MAX);
     char command[PATH_MAX];

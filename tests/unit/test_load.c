@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "lib/command.h"
 #include "machine/cores.h"
 #include "machine/load.h"
 #include "machine/proc.h"
@@ -23,24 +24,6 @@
 #include "study/load_report.h"
 
 static char root[] = "/tmp/dpbench-test-load-XXXXXX";
-
-static void write_file(const char *name, const char *format, ...)
-{
-    char path[PATH_MAX];
-    va_list list;
-    snprintf(path, sizeof path, "%s/%s", root, name);
-    for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
-        *slash = '\0';
-        mkdir(path, 0700);
-        *slash = '/';
-    }
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    va_start(list, format);
-    vfprintf(file, format, list);
-    va_end(list);
-    fclose(file);
-}
 
 static int set_up(void **state)
 {
@@ -75,23 +58,24 @@ static void make_machine(const struct machine *machine)
         used += snprintf(text + used, sizeof text - (size_t)used,
                          "cpu%d %u %u %u 70000 50 60 70 %u 9 10\n", cpu, machine->user[cpu],
                          machine->nice[cpu], machine->system[cpu], cpu == 0 ? machine->stolen : 0);
-    write_file("proc/stat", "%sintr 1 2 3\nctxt 4\n", text);
+    write_below(root, "proc/stat", "%sintr 1 2 3\nctxt 4\n", text);
     for (int i = 0; i < 2; i++) {
         char name[64];
         snprintf(name, sizeof name, "proc/%d/stat", (int)pids[i]);
-        write_file(name, "%d (a ) 3 (name) R 1 1 1 0 -1 4194304 9 9 9 9 %u %u 77 77 20 0 1 0 5\n",
-                   (int)pids[i], machine->own_user[i], machine->own_system[i]);
+        write_below(root, name,
+                    "%d (a ) 3 (name) R 1 1 1 0 -1 4194304 9 9 9 9 %u %u 77 77 20 0 1 0 5\n",
+                    (int)pids[i], machine->own_user[i], machine->own_system[i]);
         snprintf(name, sizeof name, "proc/%d/io", (int)pids[i]);
-        write_file(name, "rchar: 100\nwchar: 20\nsyscr: 3\n");
+        write_below(root, name, "rchar: 100\nwchar: 20\nsyscr: 3\n");
     }
-    write_file("proc/self/cgroup", "0::/job\n");
-    write_file("sys/fs/cgroup/job/cpu.stat",
-               "usage_usec 5\nnr_periods 9\nnr_throttled %u\nthrottled_usec %u\n",
-               machine->throttled, machine->throttled_us);
-    write_file("sys/devices/system/cpu/cpu1/thermal_throttle/core_throttle_count", "%u\n",
-               machine->hot);
-    write_file("sys/devices/system/cpu/cpu2/thermal_throttle/core_throttle_count", "%u\n",
-               1000 * machine->hot);
+    write_below(root, "proc/self/cgroup", "0::/job\n");
+    write_below(root, "sys/fs/cgroup/job/cpu.stat",
+                "usage_usec 5\nnr_periods 9\nnr_throttled %u\nthrottled_usec %u\n",
+                machine->throttled, machine->throttled_us);
+    write_below(root, "sys/devices/system/cpu/cpu1/thermal_throttle/core_throttle_count", "%u\n",
+                machine->hot);
+    write_below(root, "sys/devices/system/cpu/cpu2/thermal_throttle/core_throttle_count", "%u\n",
+                1000 * machine->hot);
 }
 
 /* Both machines, `seconds` apart. */
@@ -252,9 +236,9 @@ static void test_old_cgroup(void **state)
     struct dpb_load_sample sample;
     (void)state;
     make_machine(&start);
-    write_file("proc/self/cgroup", "4:cpu,cpuacct:/a\n0::/\n");
-    write_file("sys/fs/cgroup/cpu,cpuacct/a/cpu.stat",
-               "nr_periods 9\nnr_throttled 8\nthrottled_time 2500000000\n");
+    write_below(root, "proc/self/cgroup", "4:cpu,cpuacct:/a\n0::/\n");
+    write_below(root, "sys/fs/cgroup/cpu,cpuacct/a/cpu.stat",
+                "nr_periods 9\nnr_throttled 8\nthrottled_time 2500000000\n");
     dpb_load_sample(root, cpus, 4, pids, 2, &sample);
     assert_int_equal(sample.throttled, 8);
     assert_int_equal(sample.throttled_ns, 2500000000);
@@ -271,7 +255,7 @@ static void test_proc(void **state)
     assert_int_equal(proc.io_bytes, 120);
     assert_false(dpb_proc_read(root, 13, &proc));
     assert_true(dpb_proc_read("", getpid(), &proc));
-    write_file("proc/14/stat", "14 (cut");
+    write_below(root, "proc/14/stat", "14 (cut");
     assert_false(dpb_proc_read(root, 14, &proc));
 }
 

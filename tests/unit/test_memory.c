@@ -17,18 +17,6 @@
 
 static char root[64];
 
-static void write_text(const char *name, const char *text)
-{
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s", root, name);
-    for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
-        *slash = '\0';
-        mkdir(path, 0700);
-        *slash = '/';
-    }
-    write_file(path, text, strlen(text));
-}
-
 static int set_up(void **state)
 {
     (void)state;
@@ -57,17 +45,18 @@ static void test_limits(void **state)
 {
     (void)state;
     expect(UINT64_MAX, UINT64_MAX, UINT64_MAX, false); /* a system that tells nothing */
-    write_text("proc/meminfo", "MemTotal:       1000 kB\nMemFree:         100 kB\n"
-                               "MemAvailable:    300 kB\nSwapTotal:      9000 kB\n");
+    write_below(root, "proc/meminfo",
+                "MemTotal:       1000 kB\nMemFree:         100 kB\n"
+                "MemAvailable:    300 kB\nSwapTotal:      9000 kB\n");
     expect(1000 * 1024, 300 * 1024, 700 * 1024, false);
-    write_text("proc/self/cgroup", "0::/job/step\n");
-    write_text("sys/fs/cgroup/job/memory.max", "409600\n");
-    write_text("sys/fs/cgroup/job/step/memory.max", "max\n");
+    write_below(root, "proc/self/cgroup", "0::/job/step\n");
+    write_below(root, "sys/fs/cgroup/job/memory.max", "409600\n");
+    write_below(root, "sys/fs/cgroup/job/step/memory.max", "max\n");
     expect(400 * 1024, 300 * 1024, UINT64_MAX, true); /* no count of its use */
-    write_text("sys/fs/cgroup/job/memory.max", "204800\n");
-    write_text("sys/fs/cgroup/job/memory.current", "5000\n");
+    write_below(root, "sys/fs/cgroup/job/memory.max", "204800\n");
+    write_below(root, "sys/fs/cgroup/job/memory.current", "5000\n");
     expect(200 * 1024, 200 * 1024, 5000, true);
-    write_text("sys/fs/cgroup/job/memory.max", "99999999999\n");
+    write_below(root, "sys/fs/cgroup/job/memory.max", "99999999999\n");
     expect(1000 * 1024, 300 * 1024, 700 * 1024, false);
 }
 
@@ -75,13 +64,13 @@ static void test_kills(void **state)
 {
     (void)state;
     assert_true(dpb_memory_kills("/nowhere") == UINT64_MAX);
-    write_text("proc/vmstat", "nr_free_pages 12\noom_kill_other 8\noom_kill 3\npgfault 4\n");
+    write_below(root, "proc/vmstat", "nr_free_pages 12\noom_kill_other 8\noom_kill 3\npgfault 4\n");
     assert_int_equal(dpb_memory_kills(root), 3);
     /* Other groups of the machine and of the job count for nothing. */
-    write_text("proc/self/cgroup", "0::/job/step\n");
-    write_text("sys/fs/cgroup/job/memory.events", "high 9\noom 6\noom_kill 2\n");
+    write_below(root, "proc/self/cgroup", "0::/job/step\n");
+    write_below(root, "sys/fs/cgroup/job/memory.events", "high 9\noom 6\noom_kill 2\n");
     assert_int_equal(dpb_memory_kills(root), 2);
-    write_text("sys/fs/cgroup/job/step/memory.events", "high 9\noom 6\noom_kill 1\n");
+    write_below(root, "sys/fs/cgroup/job/step/memory.events", "high 9\noom 6\noom_kill 1\n");
     assert_int_equal(dpb_memory_kills(root), 1);
 }
 

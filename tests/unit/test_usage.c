@@ -25,45 +25,30 @@ static char root[64];
 static const int32_t pids[] = {11, 0, 12};
 enum { N_PIDS = sizeof pids / sizeof *pids };
 
-static void put(const char *name, const char *format, ...)
-{
-    char path[PATH_MAX];
-    va_list list;
-    snprintf(path, sizeof path, "%s/%s", root, name);
-    for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
-        *slash = '\0';
-        mkdir(path, 0700);
-        *slash = '/';
-    }
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    va_start(list, format);
-    vfprintf(file, format, list);
-    va_end(list);
-    fclose(file);
-}
-
 /* After `t` units of time. */
 static void make_machine(unsigned t)
 {
-    put("proc/stat", "cpu  0 0 0 0\ncpu0 %u 0 %u 9 0 0 0 0\ncpu1 %u 0 0 9 0 0 0 0\nintr 7\n",
-        10 * t, 5 * t, 20 * t);
-    put("proc/11/stat", "11 (a) b) R 1 1 1 0 0 0 0 0 0 0 %u %u 0 0\n", 4 * t, 3 * t);
-    put("proc/12/stat", "12 (c) S 1 1 1 0 0 0 0 0 0 0 %u 0 0 0\n", 6 * t);
-    put("proc/11/statm", "900 300 100 0 0 0 0\n");
-    put("proc/12/statm", "900 60 10 0 0 0 0\n");
-    put("proc/meminfo", "MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: %u kB\n", 600 - t);
-    put("proc/net/dev",
+    write_below(root, "proc/stat",
+                "cpu  0 0 0 0\ncpu0 %u 0 %u 9 0 0 0 0\ncpu1 %u 0 0 9 0 0 0 0\nintr 7\n", 10 * t,
+                5 * t, 20 * t);
+    write_below(root, "proc/11/stat", "11 (a) b) R 1 1 1 0 0 0 0 0 0 0 %u %u 0 0\n", 4 * t, 3 * t);
+    write_below(root, "proc/12/stat", "12 (c) S 1 1 1 0 0 0 0 0 0 0 %u 0 0 0\n", 6 * t);
+    write_below(root, "proc/11/statm", "900 300 100 0 0 0 0\n");
+    write_below(root, "proc/12/statm", "900 60 10 0 0 0 0\n");
+    write_below(root, "proc/meminfo", "MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: %u kB\n",
+                600 - t);
+    write_below(
+        root, "proc/net/dev",
         "Inter-| Receive\n face |bytes\n    lo: %u 1 0 0 0 0 0 0 %u 1 0 0 0 0 0 0\n"
         "  eth0: %u 1 0 0 0 0 0 0 %u 1 0 0 0 0 0 0\n slave:%u 1 0 0 0 0 0 0 %u 1 0 0 0 0 0 0\n",
         70 * t, 70 * t, 100 * t, 30 * t, 999 * t, 999 * t);
-    put("sys/class/net/slave/master", "x");
-    put("proc/diskstats",
-        " 8 0 sda 5 0 %u 1 6 0 %u 1 0 0 0\n 8 1 sda1 5 0 %u 1 6 0 %u 1 0 0 0\n"
-        " 253 0 dm-0 5 0 %u 1 6 0 %u 1 0 0 0\n",
-        2 * t, 4 * t, 2 * t, 4 * t, 2 * t, 4 * t);
-    put("sys/block/sda/device", "x");
-    put("sys/block/dm-0/size", "x");
+    write_below(root, "sys/class/net/slave/master", "x");
+    write_below(root, "proc/diskstats",
+                " 8 0 sda 5 0 %u 1 6 0 %u 1 0 0 0\n 8 1 sda1 5 0 %u 1 6 0 %u 1 0 0 0\n"
+                " 253 0 dm-0 5 0 %u 1 6 0 %u 1 0 0 0\n",
+                2 * t, 4 * t, 2 * t, 4 * t, 2 * t, 4 * t);
+    write_below(root, "sys/block/sda/device", "x");
+    write_below(root, "sys/block/dm-0/size", "x");
 }
 
 static void counters_are_read(void **state)
@@ -99,7 +84,7 @@ static void only_times_of_cpus_are_read(void **state)
     char path[PATH_MAX], left[8];
     (void)state;
     make_machine(1);
-    put(heat, "");
+    write_below(root, heat, "%s", "");
     snprintf(path, sizeof path, "%s/%s", root, heat);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkfifo(path, 0600), 0);
@@ -126,25 +111,25 @@ static void memory_is_of_the_group_that_limits(void **state)
     (void)state;
     make_machine(1);
     for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
-        put("proc/self/cgroup", "%s", versions[i].membership);
+        write_below(root, "proc/self/cgroup", "%s", versions[i].membership);
         for (unsigned step = 0; step < 2; step++) {
             const char *child = step ? "/step" : "";
             snprintf(name, sizeof name, "%s%s/%s", versions[i].directory, child, versions[i].limit);
-            put(name, "%u\n", step ? 300000u : 200000u);
+            write_below(root, name, "%u\n", step ? 300000u : 200000u);
             snprintf(name, sizeof name, "%s%s/%s", versions[i].directory, child, versions[i].used);
-            put(name, "%u\n", step ? 11000u : 150000u);
+            write_below(root, name, "%u\n", step ? 11000u : 150000u);
         }
         dpb_usage_sample(root, pids, N_PIDS, &meter, &usage);
         assert_int_equal(usage.memory_bytes, 150000);
     }
-    put("proc/self/cgroup", "0::/\n");
+    write_below(root, "proc/self/cgroup", "0::/\n");
 }
 
 static void set_energy(unsigned package, unsigned long long uj)
 {
     char name[128];
     snprintf(name, sizeof name, "sys/class/powercap/intel-rapl:%u/energy_uj", package);
-    put(name, "%llu\n", uj);
+    write_below(root, name, "%llu\n", uj);
 }
 
 /* Zone 1 holds the packages, and does not count; zone 2 wraps around. */
@@ -158,9 +143,9 @@ static void energy_is_of_packages_and_wraps(void **state)
     make_machine(1);
     for (unsigned i = 0; i < 3; i++) {
         snprintf(name, sizeof name, "sys/class/powercap/intel-rapl:%u/name", i);
-        put(name, "%s\n", names[i]);
+        write_below(root, name, "%s\n", names[i]);
         snprintf(name, sizeof name, "sys/class/powercap/intel-rapl:%u/max_energy_range_uj", i);
-        put(name, "10000000\n");
+        write_below(root, name, "10000000\n");
         set_energy(i, 9000000);
     }
     dpb_usage_sample(root, pids, N_PIDS, &meter, &usage);
