@@ -69,6 +69,13 @@ const struct dpb_setting *dpb_config_get(const struct dpb_config *config, const 
     return find(config, section, key);
 }
 
+unsigned long dpb_config_count(const struct dpb_config *config, const char *section,
+                               const char *key, unsigned long none)
+{
+    const struct dpb_setting *setting = find(config, section, key);
+    return setting ? strtoul(setting->value, NULL, 10) : none;
+}
+
 const char *dpb_config_origin(const struct dpb_config *config, const char *section, const char *key)
 {
     const struct dpb_setting *setting = find(config, section, key);

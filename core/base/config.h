@@ -41,6 +41,9 @@ void dpb_config_remove(struct dpb_config *config, const char *section, const cha
 /* NULL: not given. @borrowed until the next change. */
 const struct dpb_setting *dpb_config_get(const struct dpb_config *config, const char *section,
                                          const char *key);
+/* A whole number that is not checked yet; `none`: not given. */
+unsigned long dpb_config_count(const struct dpb_config *config, const char *section,
+                               const char *key, unsigned long none);
 /* Where a setting comes from: "FILE:LINE", "command line" or "default". Likewise. */
 const char *dpb_config_origin(const struct dpb_config *config, const char *section,
                               const char *key);

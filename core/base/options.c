@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/parse.h"
+#include "base/text.h"
 
 enum { PLACE_BYTES = 256 };
 
@@ -143,11 +144,9 @@ static void print_range(const struct dpb_option *row, char text[LIST_BYTES])
 
 static void print_list(const char *const *words, const char *separator, char text[LIST_BYTES])
 {
-    size_t used = 0;
-    *text = '\0';
-    for (size_t i = 0; words[i] && used < LIST_BYTES; i++)
-        used += (size_t)snprintf(text + used, LIST_BYTES - used, "%s%s", i > 0 ? separator : "",
-                                 words[i]);
+    struct dpb_text list = dpb_text_in(text, LIST_BYTES);
+    for (size_t i = 0; words[i]; i++)
+        dpb_text_item(&list, separator, "%s", words[i]);
 }
 
 /* ---- refusals ------------------------------------------------------------------------------ */
@@ -220,13 +219,12 @@ static dpb_status refuse_value(const struct place *at, dpb_parsed why)
 static void name_place(const struct dpb_option_table *tables, size_t n_tables, const char *section,
                        char place[PLACE_BYTES])
 {
-    int used = 0;
-    for (size_t t = 0; t < n_tables && used < PLACE_BYTES; t++)
+    struct dpb_text text = dpb_text_in(place, PLACE_BYTES);
+    for (size_t t = 0; t < n_tables; t++)
         if (strcmp(tables[t].section, section) == 0 && tables[t].owner)
-            used += snprintf(place + used, (size_t)(PLACE_BYTES - used), "%s %s",
-                             used > 0 ? " and" : "for", tables[t].owner);
-    if (used == 0)
-        snprintf(place, PLACE_BYTES, "in [%s]", section);
+            dpb_text_add(&text, "%s %s", text.length > 0 ? " and" : "for", tables[t].owner);
+    if (text.length == 0)
+        dpb_text_add(&text, "in [%s]", section);
 }
 
 static dpb_status refuse_section(const struct dpb_option_table *tables, size_t n_tables,
@@ -266,9 +264,9 @@ static dpb_status refuse_key(const struct dpb_option_table *tables, size_t n_tab
 
 /* ---- tables -------------------------------------------------------------------------------- */
 
-static const struct dpb_option *find_row(const struct dpb_option_table *table, const char *key)
+const struct dpb_option *dpb_options_find(const struct dpb_option *rows, const char *key)
 {
-    for (const struct dpb_option *row = table->rows; row && row->name; row++)
+    for (const struct dpb_option *row = rows; row && row->name; row++)
         if (strcmp(row->name, key) == 0)
             return row;
     return NULL;
@@ -282,7 +280,7 @@ static dpb_status check_known(const struct dpb_option_table *tables, size_t n_ta
         if (strcmp(tables[t].section, setting->section) != 0)
             continue;
         section_known = true;
-        if (find_row(&tables[t], setting->key))
+        if (dpb_options_find(tables[t].rows, setting->key))
             return DPB_OK;
     }
     return section_known ? refuse_key(tables, n_tables, setting)

@@ -32,6 +32,9 @@ dpb_status dpb_options_parse(const struct dpb_option_table *tables, size_t n_tab
 dpb_status dpb_options_parse_known(const struct dpb_option_table *table,
                                    const struct dpb_config *config);
 
+/* The row of a key; NULL: there is none. `rows` may be NULL. */
+const struct dpb_option *dpb_options_find(const struct dpb_option *rows, const char *key);
+
 /* config.SECTION.KEY.{value,origin} of every row, with typed values, sizes in bytes and times in
  * seconds. A setting that was not given has origin "default"; without a default its value is null.
  * @owned. */

@@ -6,12 +6,12 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/options.h"
+#include "base/text.h"
 
 const struct dpb_unit dpb_size_units[] = {{"B", 1},
                                           {"kB", 1000},
@@ -28,11 +28,9 @@ const struct dpb_unit dpb_time_units[] = {
 
 void dpb_unit_names(const struct dpb_unit *units, char *names, size_t capacity)
 {
-    size_t used = 0;
-    *names = '\0';
-    for (; units->name && used < capacity; units++)
-        used += (size_t)snprintf(names + used, capacity - used, "%s%s", used > 0 ? ", " : "",
-                                 units->name);
+    struct dpb_text text = dpb_text_in(names, capacity);
+    for (; units->name; units++)
+        dpb_text_item(&text, ", ", "%s", units->name);
 }
 
 /* strtoll and strtod accept leading blanks; strtod also accepts words and hexadecimal numbers. */

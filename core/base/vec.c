@@ -245,6 +245,36 @@ uint64_t dpb_vec_checksum(dpb_dtype type, const void *x, uint64_t n)
     return checksum_bytes(x, n * dpb_dtype_size(type));
 }
 
+/* The tree of a block; the elements that it lacks count as zeros, which change no bit. */
+DPB_CLONES static double squares_of_block(double *restrict x, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        x[i] *= x[i];
+    for (; n > 1; n = (n + 1) / 2) {
+        x[n] = 0.0;
+        for (uint64_t i = 0; i < (n + 1) / 2; i++)
+            x[i] = x[2 * i] + x[2 * i + 1];
+    }
+    return x[0];
+}
+
+double dpb_vec_squares(dpb_dtype type, const void *x, uint64_t n)
+{
+    double block[BLOCK + 1], sums[64] = {0.0}; /* of the subtrees on the left, the largest first */
+    uint32_t n_sums = 0;
+    for (uint64_t begin = 0, number = 0; begin < n; begin += BLOCK, number++) {
+        const uint64_t m = n - begin < BLOCK ? n - begin : BLOCK;
+        vec_cast(DPB_FP64, block, type, (const char *)x + begin * dpb_dtype_size(type), m);
+        double sum = squares_of_block(block, m);
+        for (uint64_t bits = number; bits & 1; bits >>= 1)
+            sum = sums[--n_sums] + sum;
+        sums[n_sums++] = sum;
+    }
+    for (; n_sums > 1; n_sums--)
+        sums[n_sums - 2] += sums[n_sums - 1];
+    return sums[0];
+}
+
 const struct dpb_vec_ops dpb_vec = {
     .sum = vec_sum,
     .axpby = vec_axpby,

@@ -13,4 +13,8 @@ bool dpb_vec_finite(dpb_dtype type, const void *x, uint64_t n);
 /* Of the bits, with their order; equal arrays have equal checksums. */
 uint64_t dpb_vec_checksum(dpb_dtype type, const void *x, uint64_t n);
 
+/* The sum of the squares in float64, in the order of a binary tree over the elements: neighbours,
+ * then pairs of neighbours, then fours, and so on. */
+double dpb_vec_squares(dpb_dtype type, const void *x, uint64_t n);
+
 #endif

@@ -1,5 +1,5 @@
 /*
- * Messages as they reach stderr and the hooks, from one thread and from many; memory.
+ * Messages as they reach stderr and the hooks, from one thread and from many; memory; texts.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "lib/capture.h"
 
 static int reset(void **state)
@@ -257,6 +258,23 @@ static void test_clock(void **state)
     assert_true(passed >= 2000000 && passed < INT64_C(10000000000));
 }
 
+static void test_text(void **state)
+{
+    (void)state;
+    char small[8], none[1];
+    struct dpb_text text = dpb_text_in(small, sizeof small), empty = dpb_text_in(none, 1);
+    dpb_text_item(&text, ", ", "%d", 1);
+    dpb_text_item(&text, ", ", "%s", "2");
+    assert_string_equal(small, "1, 2");
+    dpb_text_item(&text, ", ", "%s", "three"); /* is cut, and so is all behind it */
+    dpb_text_add(&text, "%d", 4);
+    assert_string_equal(small, "1, 2, t");
+    assert_int_equal(text.length, 7);
+    dpb_text_add(&empty, "x");
+    assert_string_equal(none, "");
+    assert_int_equal(empty.length, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -269,6 +287,7 @@ int main(void)
         cmocka_unit_test_setup(test_status, reset),
         cmocka_unit_test_setup(test_alloc, reset),
         cmocka_unit_test_setup(test_clock, reset),
+        cmocka_unit_test_setup(test_text, reset),
     };
     return cmocka_run_group_tests(tests, NULL, reset);
 }

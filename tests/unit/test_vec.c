@@ -327,6 +327,38 @@ static void test_finite(void **state)
     assert_true(dpb_vec_finite(DPB_FP64, NULL, 0));
 }
 
+/* The definition: halves of the least power of two that is not below n. */
+static double squares_by_halves(const double *x, uint64_t n)
+{
+    uint64_t half = 1;
+    if (n < 2)
+        return n == 0 ? 0.0 : x[0] * x[0];
+    while (2 * half < n)
+        half *= 2;
+    return squares_by_halves(x, half) + squares_by_halves(x + half, n - half);
+}
+
+static void test_squares(void **state)
+{
+    static const uint64_t sizes[] = {0, 1, 2, 3, 7, 1023, 1024, 1025, 3071, 4097, 7 * 1024 + 5};
+    enum { MOST = 8 * 1024 };
+    static double x[MOST], given[MOST];
+    (void)state;
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            const uint64_t n = sizes[i];
+            for (uint64_t j = 0; j < n; j++) /* of many magnitudes: the order shows in the bits */
+                x[j] = sin((double)(j * (t + 1))) * exp2((double)(j % 23));
+            dpb_vec.cast(types[t], given, DPB_FP64, x, n);
+            dpb_vec.cast(DPB_FP64, x, types[t], given, n);
+            const double is = dpb_vec_squares(types[t], given, n);
+            const double expected = squares_by_halves(x, n);
+            assert_memory_equal(&is, &expected, sizeof is);
+        }
+    x[5] = NAN;
+    assert_true(isnan(dpb_vec_squares(DPB_FP64, x, 1025)));
+}
+
 /* Known answers of XXH64 with seed 0. */
 static void test_checksum_known(void **state)
 {
@@ -398,12 +430,19 @@ static void test_copy(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sum_sizes),      cmocka_unit_test(test_sum_long_and_aliased),
-        cmocka_unit_test(test_sum_everywhere), cmocka_unit_test(test_sum_groups),
-        cmocka_unit_test(test_sum_of_nothing), cmocka_unit_test(test_axpby),
-        cmocka_unit_test(test_bf16_rounding),  cmocka_unit_test(test_bf16_from_fp64),
-        cmocka_unit_test(test_cast),           cmocka_unit_test(test_finite),
-        cmocka_unit_test(test_checksum_known), cmocka_unit_test(test_checksum_changes),
+        cmocka_unit_test(test_sum_sizes),
+        cmocka_unit_test(test_sum_long_and_aliased),
+        cmocka_unit_test(test_sum_everywhere),
+        cmocka_unit_test(test_sum_groups),
+        cmocka_unit_test(test_sum_of_nothing),
+        cmocka_unit_test(test_axpby),
+        cmocka_unit_test(test_bf16_rounding),
+        cmocka_unit_test(test_bf16_from_fp64),
+        cmocka_unit_test(test_cast),
+        cmocka_unit_test(test_finite),
+        cmocka_unit_test(test_squares),
+        cmocka_unit_test(test_checksum_known),
+        cmocka_unit_test(test_checksum_changes),
         cmocka_unit_test(test_copy),
     };
     return cmocka_run_group_tests(tests, make_values, NULL);
