@@ -32,8 +32,9 @@ static inline uint64_t dpb_graph_fan_in(const struct dpb_tensor *weight)
 /* Adds the input node to an empty builder, whose graph has its name and nclass. */
 void dpb_graph_builder_start(struct dpb_graph_builder *builder, struct dpb_shape input);
 
-/* Keeps the first mistake of a builder, with the names of model and node (NULL: no node). */
-void dpb_graph_builder_refuse(struct dpb_graph_builder *builder, dpb_status status,
-                              const char *node, const char *format, ...) DPB_PRINTF(4, 5);
+/* Keeps the first mistake of a builder, with the names of model and node (NULL: no node). Returns
+ * DPB_NONE, as a call then does. */
+uint32_t dpb_graph_builder_refuse(struct dpb_graph_builder *builder, dpb_status status,
+                                  const char *node, const char *format, ...) DPB_PRINTF(4, 5);
 
 #endif

@@ -13,6 +13,7 @@
 
 #include <jansson.h>
 
+#include "base/file.h"
 #include "base/log.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors are written as they lie");
@@ -92,21 +93,6 @@ static dpb_status make_header(const char *path, const struct dpb_safetensor *ten
     return DPB_OK;
 }
 
-static bool write_all(int file, const void *bytes, size_t n)
-{
-    const char *next = bytes;
-    while (n > 0) {
-        ssize_t written = write(file, next, n);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written <= 0)
-            return false;
-        next += written;
-        n -= (size_t)written;
-    }
-    return true;
-}
-
 /* DPB_IO: see errno; another status has its message. */
 static dpb_status write_fetched(int file, const struct dpb_safetensor *tensor)
 {
@@ -118,7 +104,7 @@ static dpb_status write_fetched(int file, const struct dpb_safetensor *tensor)
     while (rest > 0 && status == DPB_OK) {
         size_t n = rest < DPB_SAFETENSORS_PIECE ? rest : DPB_SAFETENSORS_PIECE;
         status = tensor->fetch(tensor->context, piece, n);
-        if (status == DPB_OK && !write_all(file, piece, n))
+        if (status == DPB_OK && !dpb_write_all(file, piece, n))
             status = DPB_IO;
         rest -= n;
     }
@@ -130,12 +116,12 @@ static dpb_status write_file(int file, const char *header, const struct dpb_safe
                              uint32_t n)
 {
     uint64_t length = strlen(header);
-    if (!write_all(file, &length, LENGTH_BYTES) || !write_all(file, header, length))
+    if (!dpb_write_all(file, &length, LENGTH_BYTES) || !dpb_write_all(file, header, length))
         return DPB_IO;
     for (uint32_t i = 0; i < n; i++)
         if (!tensors[i].memory && tensors[i].fetch)
             DPB_TRY(write_fetched(file, &tensors[i]));
-        else if (!write_all(file, tensors[i].memory, bytes_of(&tensors[i])))
+        else if (!dpb_write_all(file, tensors[i].memory, bytes_of(&tensors[i])))
             return DPB_IO;
     return fsync(file) == 0 ? DPB_OK : DPB_IO;
 }
@@ -402,6 +388,23 @@ void dpb_safetensors_visit(const struct dpb_safetensors *file,
     }
 }
 
+static bool has_shape(const json_t *value, const struct dpb_safetensor *tensor)
+{
+    const json_t *shape = json_object_get(value, "shape");
+    bool equal = json_is_array(shape) && json_array_size(shape) == tensor->n_dims;
+    for (uint32_t k = 0; equal && k < tensor->n_dims; k++) {
+        const json_t *dim = json_array_get(shape, k);
+        equal = json_is_integer(dim) && json_integer_value(dim) == (json_int_t)tensor->dims[k];
+    }
+    return equal;
+}
+
+bool dpb_safetensors_fits(const struct dpb_safetensors *file, const struct dpb_safetensor *tensor)
+{
+    return dpb_safetensors_has(file, tensor->name) &&
+           has_shape(json_object_get(file->header, tensor->name), tensor);
+}
+
 /* Finds a wanted tensor and checks its type, shape and length. */
 static dpb_status find(const struct dpb_safetensors *file, const struct dpb_safetensor *tensor,
                        dpb_dtype *type, struct extent *extent)
@@ -416,14 +419,8 @@ static dpb_status find(const struct dpb_safetensors *file, const struct dpb_safe
                         name, dtype ? dtype : "");
     *type = strcmp(dtype, "F64") == 0 ? DPB_FP64 : DPB_FP32;
 
-    const json_t *shape = json_object_get(value, "shape");
-    bool equal = json_is_array(shape) && json_array_size(shape) == tensor->n_dims;
-    for (uint32_t k = 0; equal && k < tensor->n_dims; k++) {
-        const json_t *dim = json_array_get(shape, k);
-        equal = json_is_integer(dim) && json_integer_value(dim) == (json_int_t)tensor->dims[k];
-    }
-    if (!equal) {
-        char *found = json_dumps(shape, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (!has_shape(value, tensor)) {
+        char *found = json_dumps(json_object_get(value, "shape"), JSON_COMPACT | JSON_ENCODE_ANY);
         char wanted[64] = "";
         for (uint32_t k = 0, used = 0; k < tensor->n_dims; k++)
             used += (uint32_t)snprintf(wanted + used, sizeof wanted - used, k ? ",%u" : "%u",

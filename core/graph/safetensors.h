@@ -40,6 +40,8 @@ void dpb_safetensors_close(struct dpb_safetensors *file); /* accepts NULL */
 /* NULL: not there. @borrowed until close. */
 const char *dpb_safetensors_metadata(const struct dpb_safetensors *file, const char *key);
 bool dpb_safetensors_has(const struct dpb_safetensors *file, const char *name);
+/* Whether it has a tensor with the name and the shape of `tensor`. */
+bool dpb_safetensors_fits(const struct dpb_safetensors *file, const struct dpb_safetensor *tensor);
 /* Calls `visit` with the name of each tensor. */
 void dpb_safetensors_visit(const struct dpb_safetensors *file,
                            void (*visit)(void *context, const char *name), void *context);
