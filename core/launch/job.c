@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "machine/memory.h"
 
 enum { LABEL = 320 }; /* characters of a label that are shown */
@@ -83,20 +84,18 @@ static void draw_progress(struct job_run *run, int64_t now_ns)
     }
     char line[512], eta[32]; /* the label's LABEL characters, and less than 160 more */
     const char *label = run->job->label ? run->job->label : "";
-    int used = snprintf(line, sizeof line, "%.*s%s%.*s", LABEL, label, label[0] != '\0' ? "  " : "",
-                        (int)sizeof page->phase - 1, page->phase);
+    struct dpb_text text = dpb_text_in(line, sizeof line);
+    dpb_text_add(&text, "%.*s%s%.*s", LABEL, label, label[0] != '\0' ? "  " : "",
+                 (int)sizeof page->phase - 1, page->phase);
+    dpb_text_add(&text, "  step %llu", (unsigned long long)step);
     if (n_steps > 0)
-        used += snprintf(line + used, sizeof line - (size_t)used, "  step %llu / %llu",
-                         (unsigned long long)step, (unsigned long long)n_steps);
-    else
-        used += snprintf(line + used, sizeof line - (size_t)used, "  step %llu",
-                         (unsigned long long)step);
+        dpb_text_add(&text, " / %llu", (unsigned long long)n_steps);
     double rate = run->progress.steps_per_s;
     if (rate > 0)
-        used += snprintf(line + used, sizeof line - (size_t)used, "  %.3g steps/s", rate);
+        dpb_text_add(&text, "  %.3g steps/s", rate);
     if (rate > 0 && n_steps > step) {
         format_eta(eta, (double)(n_steps - step) / rate);
-        snprintf(line + used, sizeof line - (size_t)used, "  ETA %s", eta);
+        dpb_text_add(&text, "  ETA %s", eta);
     }
     fit_terminal(line);
     fprintf(stderr, "\r\033[K%s", line);

@@ -16,6 +16,7 @@
 
 #include "base/log.h"
 #include "base/secret.h"
+#include "base/text.h"
 
 #define ATTEMPT_NS INT64_C(2000000000) /* for one of several addresses */
 
@@ -240,8 +241,7 @@ static int try_all(char *list, uint16_t port, const struct dpb_circle *circle, u
                    link_purpose purpose, int64_t deadline_ns, char why[LINK_WHY_BYTES])
 {
     char *rest = NULL;
-    size_t used = 0;
-    snprintf(why, LINK_WHY_BYTES, "its machine has no address");
+    struct dpb_text text = dpb_text_in(why, LINK_WHY_BYTES);
     for (char *host = strtok_r(list, " ", &rest); host; host = strtok_r(NULL, " ", &rest)) {
         int64_t until_ns = dpb_now_ns() + ATTEMPT_NS;
         until_ns = until_ns < deadline_ns ? until_ns : deadline_ns;
@@ -251,10 +251,10 @@ static int try_all(char *list, uint16_t port, const struct dpb_circle *circle, u
         int error = errno;
         if (fd >= 0)
             close(fd);
-        if (used < LINK_WHY_BYTES)
-            used += (size_t)snprintf(why + used, LINK_WHY_BYTES - used, "%s%s port %u: %s",
-                                     used > 0 ? "; " : "", host, port, strerror(error));
+        dpb_text_item(&text, "; ", "%s port %u: %s", host, port, strerror(error));
     }
+    if (text.length == 0)
+        dpb_text_add(&text, "its machine has no address");
     return -1;
 }
 

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/secret.h"
 #include "launch/parts.h"
@@ -72,15 +73,8 @@ int job_next_signal(const struct job_run *run)
 
 static dpb_status create_file(const char *name, const void *bytes, size_t n, int *fd)
 {
-    size_t used = 0;
     int made = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    while (made >= 0 && used < n) {
-        ssize_t written = write(made, (const char *)bytes + used, n - used);
-        if (written < 0 && errno != EINTR)
-            break;
-        used += written > 0 ? (size_t)written : 0;
-    }
-    if (made < 0 || used < n ||
+    if (made < 0 || !dpb_write_all(made, bytes, n) ||
         fcntl(made, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
         int error = errno;
         if (made >= 0)

@@ -4,6 +4,7 @@
  * the secret does not make it well formed: fuzz_link.c has what comes before.
  */
 #include "launch/party.c"
+#include "launch/party_agree.c"
 
 #include "tests/fuzz/fuzz.h"
 
